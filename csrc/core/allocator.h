@@ -1,0 +1,25 @@
+/* allocator.h: memory for tensors. Blocks that come back are kept on free lists by size class and handed out again,
+ * because a training step asks for the same sizes thousands of times. Thread-safe. Under AddressSanitizer (or with
+ * TC_NO_CACHE) every block goes straight to the system, so that a use after free is seen. */
+#ifndef TC_CORE_ALLOCATOR_H
+#define TC_CORE_ALLOCATOR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define TC_ALIGNMENT 64 /* bytes: a cache line and the widest vector */
+
+void *tc_allocate(size_t bytes);            /* aligned to TC_ALIGNMENT, uninitialised; NULL when memory is out; 0 bytes gives a valid pointer */
+void tc_free(void *block, size_t bytes);    /* the size it was asked with */
+void tc_allocator_empty_cache(void);        /* gives every cached block back to the system */
+
+typedef struct tc_allocator_stats {
+    size_t in_use, peak_in_use, cached; /* bytes */
+    uint64_t system_calls;              /* blocks taken from the system so far */
+} tc_allocator_stats;
+tc_allocator_stats tc_allocator_statistics(void);
+void tc_allocator_reset_peak(void);
+/* For tests: the n-th allocation from now fails (once); 0 turns it off. */
+void tc_allocator_fail_after(int64_t n);
+
+#endif

@@ -1,0 +1,24 @@
+/* status.h: how code inside the library reports an error. */
+#ifndef TC_CORE_STATUS_H
+#define TC_CORE_STATUS_H
+
+#include "../transformer_c.h"
+
+/* Writes the message (printf style) into `err` and returns `status`, so that a check reads
+ *     if (bad) return tc_fail(err, TC_ERROR_VALUE, "q has head size %" PRId64 " ...", ...);
+ * A message has what came, what was expected, and the fix. */
+tc_status tc_fail(tc_error *err, tc_status status, const char *format, ...) TC_PRINTF(3, 4);
+
+/* "(2, 3, 4)" for messages. Returns `buffer`. */
+#define TC_SHAPE_TEXT 128
+const char *tc_shape_text(char buffer[TC_SHAPE_TEXT], int ndim, const int64_t *shape);
+
+/* The one macro that hides control flow: leave through `cleanup:` when a call fails. The function has a local
+ * `tc_status status = TC_OK;` and one label `cleanup:` that frees what is its own and returns `status`. */
+#define TC_TRY(call)                     \
+    do {                                 \
+        status = (call);                 \
+        if (status != TC_OK) goto cleanup; \
+    } while (0)
+
+#endif

@@ -1,0 +1,18 @@
+/* threads.h: the persistent pool. Workers sleep on a condition variable after a short spin. A fork leaves the child
+ * without workers; its pool starts afresh on first use. Several threads may call at once: one gets the pool, the others
+ * do their work alone, with the same result, because a result never depends on how a range was cut. */
+#ifndef TC_CORE_THREADS_H
+#define TC_CORE_THREADS_H
+
+#include "../kernels/kernels.h"
+#include "../transformer_c.h"
+
+int tc_get_num_threads(void);                       /* starts as TRANSFORMER_C_NUM_THREADS or the CPUs this process may use */
+TC_CHECKED tc_status tc_set_num_threads(int count, tc_error *err); /* 1 .. 1024 */
+
+/* Runs kernel(args, begin, end, scratch) over disjoint ranges that cover [0, items). `cost` is the work of one item
+ * in elementary operations; when items * cost is small the caller does all of it. Each participant gets
+ * `scratch_bytes` of its own, aligned to TC_ALIGNMENT, uninitialised. A nested call runs on its caller. */
+TC_CHECKED tc_status tc_parallel_for(tc_range_kernel kernel, const void *args, int64_t items, double cost, size_t scratch_bytes, tc_error *err);
+
+#endif

@@ -1,0 +1,107 @@
+/* simd.h: vectors of a width fixed by the compile.
+ *
+ * Every CPU kernel source is compiled once per instruction set and precision, with
+ *     -DTC_ISA=avx512|avx2|baseline   the suffix of the function names; the compiler flags choose the vectors below
+ *     -DTC_PRECISION=32|64            real is float or double
+ *     -ffp-contract=off               a multiply and an add are fused only where v_fma says so
+ * and sees: real, vreal (TC_LANES of them), vmask, and the v_ functions. + - * / work on vreal directly. The baseline uses
+ * nothing but GCC vector extensions, so it compiles for any processor.
+ *
+ * Rule for bits: tails go through v_load_n / v_store_n and the same vector code, never through scalar code of their own,
+ * so that an element's value does not depend on where in a range it falls.
+ */
+#ifndef TC_SIMD_H
+#define TC_SIMD_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TC_PASTE4_(a, b, c, d) a##b##c##d
+#define TC_PASTE4(a, b, c, d) TC_PASTE4_(a, b, c, d)
+#define TC_INLINE static inline __attribute__((always_inline))
+#define TC_UNROLL _Pragma("GCC unroll 32")
+
+#if TC_PRECISION == 32
+typedef float real;
+typedef int32_t ireal; /* the integer as wide as real */
+#define TC_REAL_SUFFIX _f32_
+#define R(x) x##f /* a literal of type real: R(0.5) */
+#define real_exp expf
+#define real_log logf
+#define real_sin sinf
+#define real_cos cosf
+#define real_tanh tanhf
+#define real_erf erff
+#define real_sqrt sqrtf
+#define real_pow powf
+#define real_fabs fabsf
+#define real_log1p log1pf
+#elif TC_PRECISION == 64
+typedef double real;
+typedef int64_t ireal;
+#define TC_REAL_SUFFIX _f64_
+#define R(x) x
+#define real_exp exp
+#define real_log log
+#define real_sin sin
+#define real_cos cos
+#define real_tanh tanh
+#define real_erf erf
+#define real_sqrt sqrt
+#define real_pow pow
+#define real_fabs fabs
+#define real_log1p log1p
+#else
+#error "compile with -DTC_PRECISION=32 or 64"
+#endif
+
+/* tc_layer_norm_forward_f32_avx512 and so on */
+#define TC_KERNEL(name) TC_PASTE4(tc_, name, TC_REAL_SUFFIX, TC_ISA)
+
+#if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512BW__) && defined(__AVX512VL__)
+#include "simd_avx512.h"
+#elif defined(__AVX2__) && defined(__FMA__)
+#include "simd_avx2.h"
+#else
+#include "simd_generic.h"
+#endif
+
+/* ---- what follows is the same for every width ------------------------------------------------------------------ */
+
+TC_INLINE vreal v_zero(void) { return v_set1(R(0.0)); }
+TC_INLINE vreal v_neg(vreal x) { return v_zero() - x; }
+
+/* Sum of the lanes as a balanced tree: the order is part of the result and the same in every kernel. */
+TC_INLINE real v_sum(vreal x)
+{
+    real lane[TC_LANES];
+    __builtin_memcpy(lane, &x, sizeof x);
+    TC_UNROLL for (int width = TC_LANES / 2; width > 0; width /= 2)
+        TC_UNROLL for (int i = 0; i < width; i++) lane[i] += lane[i + width];
+    return lane[0];
+}
+
+/* Largest lane. */
+TC_INLINE real v_hmax(vreal x)
+{
+    real lane[TC_LANES];
+    __builtin_memcpy(lane, &x, sizeof x);
+    TC_UNROLL for (int width = TC_LANES / 2; width > 0; width /= 2)
+        TC_UNROLL for (int i = 0; i < width; i++) lane[i] = lane[i] > lane[i + width] ? lane[i] : lane[i + width];
+    return lane[0];
+}
+
+/* For loops over n elements: how many lanes are left at i. */
+TC_INLINE int v_left(int64_t n, int64_t i) { return n - i < TC_LANES ? (int)(n - i) : TC_LANES; }
+
+/* Full vectors take the fast load and store. `lanes` is v_left(n, i). */
+TC_INLINE vreal v_load_some(const real *p, int lanes) { return lanes == TC_LANES ? v_load(p) : v_load_n(p, lanes); }
+TC_INLINE void v_store_some(real *p, vreal x, int lanes)
+{
+    if (lanes == TC_LANES) v_store(p, x);
+    else v_store_n(p, x, lanes);
+}
+
+#endif

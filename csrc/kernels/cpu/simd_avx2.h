@@ -1,0 +1,102 @@
+/* simd_avx2.h: 32-byte vectors for AVX2 with FMA. Included by simd.h only. */
+#ifndef TC_SIMD_AVX2_H
+#define TC_SIMD_AVX2_H
+
+#include <immintrin.h>
+
+#if TC_PRECISION == 32
+#define TC_LANES 8
+typedef float vreal __attribute__((vector_size(32)));
+typedef __m256 vmask; /* all bits of a lane set or clear */
+#define V256(op) _mm256_##op##_ps
+#define V256CMP _mm256_cmp_ps
+#else
+#define TC_LANES 4
+typedef double vreal __attribute__((vector_size(32)));
+typedef __m256d vmask;
+#define V256(op) _mm256_##op##_pd
+#define V256CMP _mm256_cmp_pd
+#endif
+
+/* The first n lanes, 0 <= n <= TC_LANES, as an integer vector. */
+TC_INLINE __m256i v_first_bits(int n)
+{
+#if TC_PRECISION == 32
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+#else
+    return _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3));
+#endif
+}
+
+#if TC_PRECISION == 32
+TC_INLINE vmask v_first(int n) { return _mm256_castsi256_ps(v_first_bits(n)); }
+#else
+TC_INLINE vmask v_first(int n) { return _mm256_castsi256_pd(v_first_bits(n)); }
+#endif
+
+TC_INLINE vreal v_set1(real x) { return V256(set1)(x); }
+TC_INLINE vreal v_load(const real *p) { return V256(loadu)(p); }
+TC_INLINE void v_store(real *p, vreal x) { V256(storeu)(p, x); }
+TC_INLINE vreal v_load_n(const real *p, int n) { return V256(maskload)(p, v_first_bits(n)); } /* other lanes are 0, not read */
+TC_INLINE void v_store_n(real *p, vreal x, int n) { V256(maskstore)(p, v_first_bits(n), x); }
+
+TC_INLINE vreal v_fma(vreal a, vreal b, vreal c) { return V256(fmadd)(a, b, c); }   /* a * b + c */
+TC_INLINE vreal v_fnma(vreal a, vreal b, vreal c) { return V256(fnmadd)(a, b, c); } /* c - a * b */
+TC_INLINE vreal v_max(vreal a, vreal b) { return V256(max)(a, b); }                 /* a > b ? a : b, so b when either is NaN */
+TC_INLINE vreal v_min(vreal a, vreal b) { return V256(min)(a, b); }                 /* a < b ? a : b, so b when either is NaN */
+TC_INLINE vreal v_sqrt(vreal x) { return V256(sqrt)(x); }
+TC_INLINE vreal v_abs(vreal x) { return V256(andnot)(V256(set1)(R(-0.0)), x); }
+TC_INLINE vreal v_round(vreal x) { return V256(round)(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+
+/* 2^n as a bit pattern, n integral and within the normal range. */
+TC_INLINE vreal v_pow2(vreal n)
+{
+#if TC_PRECISION == 32
+    __m256i e = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(e, 23));
+#else
+    /* 2^52 + 2^51 + n puts n + 2^51 into the low mantissa bits */
+    __m256d magic = _mm256_set1_pd(6755399441055744.0);
+    __m256i e = _mm256_sub_epi64(_mm256_castpd_si256(_mm256_add_pd(n, magic)), _mm256_castpd_si256(magic));
+    return _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_add_epi64(e, _mm256_set1_epi64x(1023)), 52));
+#endif
+}
+
+/* x * 2^n in two steps, so that denormal and overflowing results come out. |n| within twice the exponent range. */
+TC_INLINE vreal v_scale2(vreal x, vreal n)
+{
+    vreal half = v_round(n * v_set1(R(0.5)));
+    return x * v_pow2(half) * v_pow2(n - half);
+}
+
+TC_INLINE vmask v_lt(vreal a, vreal b) { return V256CMP(a, b, _CMP_LT_OQ); }
+TC_INLINE vmask v_le(vreal a, vreal b) { return V256CMP(a, b, _CMP_LE_OQ); }
+TC_INLINE vmask v_eq(vreal a, vreal b) { return V256CMP(a, b, _CMP_EQ_OQ); }
+TC_INLINE vmask v_isnan(vreal a) { return V256CMP(a, a, _CMP_UNORD_Q); }
+TC_INLINE vmask v_and(vmask a, vmask b) { return V256(and)(a, b); }
+TC_INLINE vmask v_or(vmask a, vmask b) { return V256(or)(a, b); }
+#if TC_PRECISION == 32
+TC_INLINE vmask v_not(vmask a) { return _mm256_xor_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(-1))); }
+#else
+TC_INLINE vmask v_not(vmask a) { return _mm256_xor_pd(a, _mm256_castsi256_pd(_mm256_set1_epi32(-1))); }
+#endif
+TC_INLINE bool v_any(vmask a) { return V256(movemask)(a) != 0; }
+TC_INLINE vreal v_select(vmask m, vreal a, vreal b) { return V256(blendv)(b, a, m); } /* m ? a : b */
+
+/* Lane i is set when byte i is not zero; reads the first n bytes. */
+TC_INLINE vmask v_mask_bytes(const uint8_t *p, int n)
+{
+    uint64_t word = 0;
+    if (n == 8) __builtin_memcpy(&word, p, 8);
+    else if (n == 4) __builtin_memcpy(&word, p, 4);
+    else for (int i = 0; i < n; i++) word |= (uint64_t)p[i] << (8 * i);
+#if TC_PRECISION == 32
+    __m256i lanes = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)word));
+    return _mm256_castsi256_ps(_mm256_cmpgt_epi32(lanes, _mm256_setzero_si256()));
+#else
+    __m256i lanes = _mm256_cvtepu8_epi64(_mm_cvtsi64_si128((long long)word));
+    return _mm256_castsi256_pd(_mm256_cmpgt_epi64(lanes, _mm256_setzero_si256()));
+#endif
+}
+
+#endif

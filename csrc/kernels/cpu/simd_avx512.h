@@ -1,0 +1,55 @@
+/* simd_avx512.h: 64-byte vectors for AVX-512 F, DQ, BW, VL. Included by simd.h only. */
+#ifndef TC_SIMD_AVX512_H
+#define TC_SIMD_AVX512_H
+
+#include <immintrin.h>
+
+#if TC_PRECISION == 32
+#define TC_LANES 16
+typedef float vreal __attribute__((vector_size(64)));
+typedef __mmask16 vmask;
+#define V512(op) _mm512_##op##_ps
+#define V512CMP _mm512_cmp_ps_mask
+#else
+#define TC_LANES 8
+typedef double vreal __attribute__((vector_size(64)));
+typedef __mmask8 vmask;
+#define V512(op) _mm512_##op##_pd
+#define V512CMP _mm512_cmp_pd_mask
+#endif
+
+TC_INLINE vmask v_first(int n) { return (vmask)((1u << n) - 1u); } /* the first n lanes, 0 <= n <= TC_LANES */
+
+TC_INLINE vreal v_set1(real x) { return V512(set1)(x); }
+TC_INLINE vreal v_load(const real *p) { return V512(loadu)(p); }
+TC_INLINE void v_store(real *p, vreal x) { V512(storeu)(p, x); }
+TC_INLINE vreal v_load_n(const real *p, int n) { return V512(maskz_loadu)(v_first(n), p); } /* other lanes are 0, not read */
+TC_INLINE void v_store_n(real *p, vreal x, int n) { V512(mask_storeu)(p, v_first(n), x); }
+
+TC_INLINE vreal v_fma(vreal a, vreal b, vreal c) { return V512(fmadd)(a, b, c); }    /* a * b + c */
+TC_INLINE vreal v_fnma(vreal a, vreal b, vreal c) { return V512(fnmadd)(a, b, c); }  /* c - a * b */
+TC_INLINE vreal v_max(vreal a, vreal b) { return V512(max)(a, b); }                  /* a > b ? a : b, so b when either is NaN */
+TC_INLINE vreal v_min(vreal a, vreal b) { return V512(min)(a, b); }                  /* a < b ? a : b, so b when either is NaN */
+TC_INLINE vreal v_sqrt(vreal x) { return V512(sqrt)(x); }
+TC_INLINE vreal v_abs(vreal x) { return V512(abs)(x); }
+TC_INLINE vreal v_round(vreal x) { return V512(roundscale)(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+TC_INLINE vreal v_scale2(vreal x, vreal n) { return V512(scalef)(x, n); } /* x * 2^n, n integral, correct over- and underflow */
+
+TC_INLINE vmask v_lt(vreal a, vreal b) { return V512CMP(a, b, _CMP_LT_OQ); }
+TC_INLINE vmask v_le(vreal a, vreal b) { return V512CMP(a, b, _CMP_LE_OQ); }
+TC_INLINE vmask v_eq(vreal a, vreal b) { return V512CMP(a, b, _CMP_EQ_OQ); }
+TC_INLINE vmask v_isnan(vreal a) { return V512CMP(a, a, _CMP_UNORD_Q); }
+TC_INLINE vmask v_and(vmask a, vmask b) { return (vmask)(a & b); }
+TC_INLINE vmask v_or(vmask a, vmask b) { return (vmask)(a | b); }
+TC_INLINE vmask v_not(vmask a) { return (vmask)~a; }
+TC_INLINE bool v_any(vmask a) { return a != 0; }
+TC_INLINE vreal v_select(vmask m, vreal a, vreal b) { return V512(mask_blend)(m, b, a); } /* m ? a : b */
+
+/* Lane i is set when byte i is not zero; reads the first n bytes. */
+TC_INLINE vmask v_mask_bytes(const uint8_t *p, int n)
+{
+    __m128i bytes = _mm_maskz_loadu_epi8((__mmask16)((1u << n) - 1u), p);
+    return (vmask)_mm_test_epi8_mask(bytes, bytes);
+}
+
+#endif

@@ -1,0 +1,101 @@
+/* simd_generic.h: 16-byte vectors out of GCC vector extensions, for any processor. Included by simd.h only. */
+#ifndef TC_SIMD_GENERIC_H
+#define TC_SIMD_GENERIC_H
+
+#define TC_LANES (16 / (int)sizeof(real))
+typedef real vreal __attribute__((vector_size(16)));
+typedef ireal vmask __attribute__((vector_size(16))); /* all bits of a lane set or clear */
+
+TC_INLINE vreal v_set1(real x) { return x - (vreal){0}; }
+TC_INLINE vreal v_load(const real *p)
+{
+    vreal x;
+    __builtin_memcpy(&x, p, sizeof x);
+    return x;
+}
+TC_INLINE void v_store(real *p, vreal x) { __builtin_memcpy(p, &x, sizeof x); }
+TC_INLINE vreal v_load_n(const real *p, int n) /* other lanes are 0, not read */
+{
+    vreal x = {0};
+    for (int i = 0; i < n; i++) x[i] = p[i];
+    return x;
+}
+TC_INLINE void v_store_n(real *p, vreal x, int n)
+{
+    for (int i = 0; i < n; i++) p[i] = x[i];
+}
+
+TC_INLINE vmask v_lt(vreal a, vreal b) { return (vmask)(a < b); }
+TC_INLINE vmask v_le(vreal a, vreal b) { return (vmask)(a <= b); }
+TC_INLINE vmask v_eq(vreal a, vreal b) { return (vmask)(a == b); }
+TC_INLINE vmask v_isnan(vreal a) { return (vmask)(a != a); }
+TC_INLINE vmask v_and(vmask a, vmask b) { return a & b; }
+TC_INLINE vmask v_or(vmask a, vmask b) { return a | b; }
+TC_INLINE vmask v_not(vmask a) { return ~a; }
+TC_INLINE bool v_any(vmask a)
+{
+    ireal any = 0;
+    TC_UNROLL for (int i = 0; i < TC_LANES; i++) any |= a[i];
+    return any != 0;
+}
+TC_INLINE vreal v_select(vmask m, vreal a, vreal b) { return (vreal)(((vmask)a & m) | ((vmask)b & ~m)); } /* m ? a : b */
+TC_INLINE vmask v_first(int n)
+{
+    vmask m = {0};
+    for (int i = 0; i < n; i++) m[i] = -1;
+    return m;
+}
+
+TC_INLINE vreal v_fma(vreal a, vreal b, vreal c) { return a * b + c; }  /* rounded twice: there is no portable fast fused form */
+TC_INLINE vreal v_fnma(vreal a, vreal b, vreal c) { return c - a * b; }
+TC_INLINE vreal v_max(vreal a, vreal b) { return v_select(v_lt(b, a), a, b); } /* a > b ? a : b, so b when either is NaN */
+TC_INLINE vreal v_min(vreal a, vreal b) { return v_select(v_lt(a, b), a, b); } /* a < b ? a : b, so b when either is NaN */
+TC_INLINE vreal v_sqrt(vreal x)
+{
+    TC_UNROLL for (int i = 0; i < TC_LANES; i++) x[i] = real_sqrt(x[i]);
+    return x;
+}
+TC_INLINE vreal v_abs(vreal x) { return (vreal)((vmask)x & ~(vmask)v_set1(R(-0.0))); }
+
+/* To the nearest integer, ties to even, for |x| below 2^22 (2^51): adding and subtracting 1.5 * 2^23 (2^52). Larger values come back as they are. */
+TC_INLINE vreal v_round(vreal x)
+{
+#if TC_PRECISION == 32
+    const vreal magic = v_set1(12582912.0f), limit = v_set1(4194304.0f);
+#else
+    const vreal magic = v_set1(6755399441055744.0), limit = v_set1(2251799813685248.0);
+#endif
+    vreal rounded = (x + magic) - magic;
+    return v_select(v_lt(v_abs(x), limit), rounded, x);
+}
+
+/* 2^n as a bit pattern, n integral and within the normal range. */
+TC_INLINE vreal v_pow2(vreal n)
+{
+#if TC_PRECISION == 32
+    const vreal magic = v_set1(12582912.0f);
+    vmask e = (vmask)(n + magic) - (vmask)magic;
+    return (vreal)((e + 127) << 23);
+#else
+    const vreal magic = v_set1(6755399441055744.0);
+    vmask e = (vmask)(n + magic) - (vmask)magic;
+    return (vreal)((e + 1023) << 52);
+#endif
+}
+
+/* x * 2^n in two steps, so that denormal and overflowing results come out. |n| within twice the exponent range. */
+TC_INLINE vreal v_scale2(vreal x, vreal n)
+{
+    vreal half = v_round(n * v_set1(R(0.5)));
+    return x * v_pow2(half) * v_pow2(n - half);
+}
+
+/* Lane i is set when byte i is not zero; reads the first n bytes. */
+TC_INLINE vmask v_mask_bytes(const uint8_t *p, int n)
+{
+    vmask m = {0};
+    for (int i = 0; i < n; i++) m[i] = p[i] ? -1 : 0;
+    return m;
+}
+
+#endif

@@ -1,0 +1,19 @@
+/* sum_partials.c: adds the partial sums of a reduction over rows, always in the same order. */
+#include "../sum_partials.h"
+#include "simd.h"
+
+void TC_KERNEL(sum_partials)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_sum_partials_args *a = args;
+    const real *partial = a->partial;
+    real *out = a->out;
+    (void)scratch;
+    const int64_t first = begin * TC_SUM_PARTIALS_GROUP;
+    const int64_t last = end * TC_SUM_PARTIALS_GROUP < a->C ? end * TC_SUM_PARTIALS_GROUP : a->C;
+    for (int64_t i = first; i < last; i += TC_LANES) {
+        const int lanes = v_left(last, i);
+        vreal sum = v_zero();
+        for (int64_t chunk = 0; chunk < a->chunks; chunk++) sum = sum + v_load_some(partial + chunk * a->C + i, lanes);
+        v_store_some(out + i, sum, lanes);
+    }
+}

@@ -1,0 +1,23 @@
+/* layer_norm.h: what the layer normalisation kernels work on. */
+#ifndef TC_KERNELS_LAYER_NORM_H
+#define TC_KERNELS_LAYER_NORM_H
+
+#include <stdint.h>
+
+/* Items are rows.  y,x (N,C); gamma,beta (C) or NULL; mean,rstd (N) are saved for the backward. */
+typedef struct tc_layer_norm_forward_args {
+    void *y, *mean, *rstd;
+    const void *x, *gamma, *beta;
+    int64_t C;
+    double eps;
+} tc_layer_norm_forward_args;
+
+/* Items are chunks of `rows_per_chunk` rows.  dx,dy,x (N,C); gamma (C) or NULL; mean,rstd (N). Each chunk writes its
+ * own row of dgamma_partial, dbeta_partial (chunks,C), which sum_partials adds up. dx and the partials may be NULL. */
+typedef struct tc_layer_norm_backward_args {
+    void *dx, *dgamma_partial, *dbeta_partial;
+    const void *dy, *x, *gamma, *mean, *rstd;
+    int64_t N, C, rows_per_chunk;
+} tc_layer_norm_backward_args;
+
+#endif

@@ -1,0 +1,15 @@
+/* sum_partials.h: the second half of every reduction over rows. */
+#ifndef TC_KERNELS_SUM_PARTIALS_H
+#define TC_KERNELS_SUM_PARTIALS_H
+
+#include <stdint.h>
+
+/* Items are columns in groups of TC_SUM_PARTIALS_GROUP.  out (C) = sum over chunks of partial (chunks,C), in order. */
+#define TC_SUM_PARTIALS_GROUP 64
+typedef struct tc_sum_partials_args {
+    void *out;
+    const void *partial;
+    int64_t chunks, C;
+} tc_sum_partials_args;
+
+#endif

@@ -1,0 +1,134 @@
+/* transformer_c.h: the public C interface of transformer_c.
+ *
+ * Everything a C program needs: status codes, tensors, the tape, ops, random numbers, threads. No Python and no CUDA
+ * types appear here.
+ *
+ * Conventions
+ *   - A function that can fail returns tc_status and takes a caller-owned tc_error as its last argument; on failure it
+ *     has written a message there and has changed nothing else.
+ *   - Functions that make tensors write them to `tc_tensor **out` arguments, which come first; the caller owns one
+ *     reference and drops it with tc_tensor_release().
+ *   - Arguments are borrowed unless the comment says "steals".
+ *   - Shapes stand as comments: B batch, T sequence (Tq, Tk), C or E embedding, H heads, D head size, N rows.
+ *   - Sizes and offsets are int64_t, counted in elements, never bytes, unless named so.
+ */
+#ifndef TRANSFORMER_C_H
+#define TRANSFORMER_C_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define TC_CHECKED __attribute__((warn_unused_result))
+#define TC_PRINTF(format_index, first) __attribute__((format(printf, format_index, first)))
+#else
+#define TC_CHECKED
+#define TC_PRINTF(format_index, first)
+#endif
+
+/* ---- status -------------------------------------------------------------------------------------------------- */
+
+typedef enum tc_status {
+    TC_OK = 0,
+    TC_ERROR_VALUE,           /* a shape or a value is wrong             -> ValueError          */
+    TC_ERROR_TYPE,            /* a dtype or a kind is wrong              -> TypeError           */
+    TC_ERROR_INDEX,           /* an index is out of range                -> IndexError          */
+    TC_ERROR_STATE,           /* freed graph, missing device             -> RuntimeError        */
+    TC_ERROR_MEMORY,          /* an allocation failed                    -> MemoryError         */
+    TC_ERROR_NOT_IMPLEMENTED, /* named, and not there yet                -> NotImplementedError */
+    TC_ERROR_CALLBACK         /* a host-language callback failed; the host holds its own exception */
+} tc_status;
+
+typedef struct tc_error {
+    tc_status status;
+    char message[504];
+} tc_error;
+
+/* ---- dtypes and devices -------------------------------------------------------------------------------------- */
+
+typedef enum tc_dtype {
+    TC_FLOAT32,
+    TC_FLOAT64,
+    TC_FLOAT16,
+    TC_BFLOAT16,
+    TC_INT64,
+    TC_INT32,
+    TC_UINT8,
+    TC_BOOL,
+    TC_DTYPE_COUNT
+} tc_dtype;
+
+typedef enum tc_device_type { TC_CPU, TC_CUDA, TC_DEVICE_TYPE_COUNT } tc_device_type;
+
+typedef struct tc_device {
+    tc_device_type type;
+    int index; /* ordinal of the GPU; 0 on the CPU */
+} tc_device;
+
+const char *tc_dtype_name(tc_dtype dtype);  /* "float32", ... */
+size_t tc_dtype_size(tc_dtype dtype);       /* bytes of one element */
+bool tc_dtype_is_float(tc_dtype dtype);     /* float32, float64, float16, bfloat16 */
+tc_dtype tc_dtype_promote(tc_dtype a, tc_dtype b); /* PyTorch's table: int64 + float16 -> float16, float16 + bfloat16 -> float32 */
+
+/* ---- tensors ------------------------------------------------------------------------------------------------- */
+
+#define TC_MAX_DIMS 16
+
+typedef struct tc_tensor tc_tensor;
+
+/* A new tensor of uninitialised memory, contiguous in C order. */
+TC_CHECKED tc_status tc_tensor_empty(tc_tensor **out, int ndim, const int64_t *shape, tc_dtype dtype, tc_device device, tc_error *err);
+TC_CHECKED tc_status tc_tensor_full(tc_tensor **out, int ndim, const int64_t *shape, double value, tc_dtype dtype, tc_device device, tc_error *err);
+
+/* A tensor over memory somebody else owns. `strides` in elements, may be zero or negative, `data` is element [0,...,0].
+ * `release(context)` is called exactly once, when the last tensor over the memory goes, on any thread. `writable` false
+ * makes every in-place write an error. On failure `release` is not called. */
+TC_CHECKED tc_status tc_tensor_wrap(tc_tensor **out, void *data, int ndim, const int64_t *shape, const int64_t *strides, tc_dtype dtype,
+                                    bool writable, void (*release)(void *context), void *context, tc_error *err);
+
+tc_tensor *tc_tensor_retain(tc_tensor *tensor); /* returns its argument; NULL is allowed */
+void tc_tensor_release(tc_tensor *tensor);      /* NULL is allowed */
+
+int tc_tensor_ndim(const tc_tensor *tensor);
+const int64_t *tc_tensor_shape(const tc_tensor *tensor);
+const int64_t *tc_tensor_strides(const tc_tensor *tensor); /* in elements */
+int64_t tc_tensor_numel(const tc_tensor *tensor);
+tc_dtype tc_tensor_dtype(const tc_tensor *tensor);
+tc_device tc_tensor_device(const tc_tensor *tensor);
+void *tc_tensor_data(const tc_tensor *tensor); /* address of element [0,...,0] */
+bool tc_tensor_is_contiguous(const tc_tensor *tensor);
+
+/* ---- the tape ------------------------------------------------------------------------------------------------ */
+
+bool tc_tensor_requires_grad(const tc_tensor *tensor); /* a leaf that was asked to, or a result that was recorded */
+bool tc_tensor_is_leaf(const tc_tensor *tensor);
+TC_CHECKED tc_status tc_tensor_set_requires_grad(tc_tensor *tensor, bool requires_grad, tc_error *err);
+tc_tensor *tc_tensor_grad(const tc_tensor *tensor);                                                /* borrowed; NULL when there is none */
+TC_CHECKED tc_status tc_tensor_set_grad(tc_tensor *tensor, tc_tensor *grad /* or NULL */, tc_error *err);
+
+bool tc_grad_enabled(void);            /* of this thread */
+bool tc_set_grad_enabled(bool enabled); /* returns what it was */
+
+/* Gradients of every leaf below `root`, added to their grad. `gradient` (shape of root) may be NULL when root has one
+ * element. Saved values are freed on the way unless `retain_graph`. On failure no grad has changed. */
+TC_CHECKED tc_status tc_backward(tc_tensor *root, tc_tensor *gradient, bool retain_graph, tc_error *err);
+
+/* ---- ops: each records one tape node when an input requires a gradient ------------------------------------------ */
+
+/* Layer normalisation over the last `normalized_ndim` axes (Ba et al. 2016, eq. 4).  x,y (..., C); gamma,beta (C) or NULL. */
+TC_CHECKED tc_status tc_layer_norm(tc_tensor **y, tc_tensor *x, int normalized_ndim, tc_tensor *gamma, tc_tensor *beta, double eps, tc_error *err);
+/* Without the tape.  x (N,C); mean,rstd (N) in the compute dtype. */
+TC_CHECKED tc_status tc_layer_norm_forward(tc_tensor **y, tc_tensor **mean, tc_tensor **rstd, tc_tensor *x, int normalized_ndim, tc_tensor *gamma,
+                                           tc_tensor *beta, double eps, tc_error *err);
+TC_CHECKED tc_status tc_layer_norm_backward(tc_tensor **dx, tc_tensor **dgamma, tc_tensor **dbeta, tc_tensor *dy, tc_tensor *x, tc_tensor *gamma,
+                                            tc_tensor *mean, tc_tensor *rstd, tc_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
