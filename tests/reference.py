@@ -1,0 +1,624 @@
+"""What every op of transformer_c is held against: float64 NumPy, written to be read, sharing no code with the library.
+
+Conventions
+  - Arrays in, float64 arrays out; arguments of any dtype are widened first, so that a float32 kernel is held against the exact
+    result of its own float32 inputs.
+  - `f` is the forward, `f_backward(dy, ...)` takes the gradient of the output and then the forward's arguments, and returns one
+    gradient an array argument, in their order (None for an argument that was None).
+  - Names and options are those of the public functions: B batch, T sequence (Tq, Tk), C embedding, H heads, D head size.
+  - Dropout is given as the array that is multiplied: 0 where dropped, 1 / (1 - p) elsewhere.
+
+`numerical_gradient` differentiates anything that has no analytic backward here, and holds those that have
+(`test_reference.py`).
+"""
+
+import math
+
+import numpy as np
+
+NEGATIVE = -9e15  # what the tutorial writes where mask == 0
+_erf = np.frompyfunc(math.erf, 1, 1)
+
+
+def f64(x):
+    """The argument as float64; None stays None."""
+    return None if x is None else np.asarray(x).astype(np.float64)
+
+
+def sum_to(gradient, shape):
+    """The gradient of a broadcast: sums over the axes along which `shape` was stretched."""
+    gradient = gradient.sum(axis=tuple(range(gradient.ndim - len(shape))))
+    stretched = tuple(axis for axis, size in enumerate(shape) if size == 1 and gradient.shape[axis] != 1)
+    return gradient.sum(axis=stretched, keepdims=True)
+
+
+def swap(x):
+    """The transpose of the last two axes."""
+    return np.swapaxes(x, -1, -2)
+
+
+def numerical_gradient(f, inputs, dy=None, eps=1e-6):
+    """Central differences of sum(f(*inputs) * dy) with respect to each input, entry by entry; f gives an array or a number."""
+    inputs = [f64(x).copy() for x in inputs]
+    dy = np.ones(np.shape(f(*inputs))) if dy is None else f64(dy)
+    gradients = []
+    for x in inputs:
+        gradient = np.zeros_like(x)
+        for index in np.ndindex(x.shape):
+            kept = x[index]
+            x[index] = kept + eps
+            above = np.asarray(f(*inputs))
+            x[index] = kept - eps
+            below = np.asarray(f(*inputs))
+            x[index] = kept
+            gradient[index] = np.sum((above - below) * dy) / (2 * eps)
+        gradients.append(gradient)
+    return gradients
+
+
+# ---- element-wise --------------------------------------------------------------------------------------------------
+
+
+def relu(x):
+    return np.maximum(f64(x), 0)  # NaN stays NaN
+
+
+def relu_backward(dy, x):
+    return f64(dy) * (f64(x) > 0)  # 0 at 0, as in PyTorch
+
+
+def sigmoid(x):
+    x = f64(x)
+    e = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + e), e / (1 + e))
+
+
+def sigmoid_backward(dy, x):
+    y = sigmoid(x)
+    return f64(dy) * y * (1 - y)
+
+
+def tanh(x):
+    return np.tanh(f64(x))
+
+
+def tanh_backward(dy, x):
+    return f64(dy) * (1 - np.tanh(f64(x)) ** 2)
+
+
+def erf(x):
+    return _erf(f64(x)).astype(np.float64)
+
+
+def gelu(x, approximate="none"):
+    """Hendrycks and Gimpel 2016: x Phi(x), or its tanh approximation."""
+    x = f64(x)
+    if approximate == "tanh":
+        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * x * (1 + erf(x / math.sqrt(2)))
+
+
+def gelu_backward(dy, x, approximate="none"):
+    x = f64(x)
+    if approximate == "tanh":
+        t = np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+        slope = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x**2)
+        return f64(dy) * 0.5 * (1 + t + x * (1 - t**2) * slope)
+    density = np.exp(-0.5 * x**2) / math.sqrt(2 * math.pi)
+    return f64(dy) * (0.5 * (1 + erf(x / math.sqrt(2))) + x * density)
+
+
+ACTIVATIONS = {
+    None: (f64, lambda dy, x: f64(dy)),
+    "relu": (relu, relu_backward),
+    "gelu": (gelu, gelu_backward),
+    "gelu_tanh": (lambda x: gelu(x, "tanh"), lambda dy, x: gelu_backward(dy, x, "tanh")),
+    "tanh": (tanh, tanh_backward),
+    "sigmoid": (sigmoid, sigmoid_backward),
+}
+
+
+def dropout(x, multiplier):
+    return f64(x) * f64(multiplier)
+
+
+def dropout_backward(dy, multiplier):
+    return f64(dy) * f64(multiplier)
+
+
+# ---- products ------------------------------------------------------------------------------------------------------
+
+
+def matmul(a, b):
+    return f64(a) @ f64(b)
+
+
+def matmul_backward(dy, a, b):
+    """a (..., M, K), b (..., K, N), leading axes broadcast."""
+    dy, a, b = f64(dy), f64(a), f64(b)
+    return sum_to(dy @ swap(b), a.shape), sum_to(swap(a) @ dy, b.shape)
+
+
+def linear(x, weight, bias=None, activation=None, residual=None):
+    """activation(x weight^T + bias) + residual.  x (..., K), weight (N, K), bias (N), residual (..., N)."""
+    y = f64(x) @ f64(weight).T
+    y = ACTIVATIONS[activation][0](y if bias is None else y + f64(bias))
+    return y if residual is None else y + f64(residual)
+
+
+def linear_backward(dy, x, weight, bias=None, activation=None, residual=None):
+    """dx, dweight, dbias, dresidual."""
+    dy, x, weight = f64(dy), f64(x), f64(weight)
+    before = ACTIVATIONS[activation][1](dy, linear(x, weight, bias))
+    rows = before.reshape(-1, weight.shape[0])
+    dweight = rows.T @ x.reshape(-1, weight.shape[1])
+    return before @ weight, dweight, None if bias is None else rows.sum(0), None if residual is None else dy
+
+
+def head_order(num_heads, head_dim, packing):
+    """The row of a packed projection that holds (q, k or v; head; feature): integers (3, H, D).
+
+    "per_head": [q_h | k_h | v_h] for each head, the tutorial's. "stacked": [Q | K | V], heads inside, torch.nn's.
+    """
+    rows = np.arange(3 * num_heads * head_dim)
+    if packing == "per_head":
+        return rows.reshape(num_heads, 3, head_dim).swapaxes(0, 1)
+    if packing == "stacked":
+        return rows.reshape(3, num_heads, head_dim)
+    raise ValueError(f"unknown packing {packing!r}")
+
+
+def qkv_projection(x, weight, bias=None, num_heads=1, packing="per_head"):
+    """q, k, v (..., H, T, D) of x (..., T, C); weight (3 H D, C), bias (3 H D)."""
+    weight = f64(weight)
+    order = head_order(num_heads, weight.shape[0] // (3 * num_heads), packing)
+    projected = linear(x, weight, bias)[..., order]  # (..., T, 3, H, D)
+    return tuple(np.moveaxis(projected[..., part, :, :], -2, -3) for part in range(3))
+
+
+def qkv_projection_backward(dq, dk, dv, x, weight, bias=None, num_heads=1, packing="per_head"):
+    """dx, dweight, dbias."""
+    x, weight = f64(x), f64(weight)
+    order = head_order(num_heads, weight.shape[0] // (3 * num_heads), packing)
+    dy = np.empty(x.shape[:-1] + (weight.shape[0],))
+    dy[..., order] = np.stack([np.moveaxis(f64(d), -3, -2) for d in (dq, dk, dv)], axis=-3)
+    return linear_backward(dy, x, weight, bias)[:3]
+
+
+# ---- softmax -------------------------------------------------------------------------------------------------------
+
+
+def softmax(x, axis=-1):
+    x = f64(x)
+    e = np.exp(x - x.max(axis=axis, keepdims=True)) if x.size else x
+    return e / e.sum(axis=axis, keepdims=True)
+
+
+def softmax_backward(dy, x, axis=-1):
+    y, dy = softmax(x, axis), f64(dy)
+    return y * (dy - (dy * y).sum(axis=axis, keepdims=True))
+
+
+def logsumexp(x, axis=-1):
+    x = f64(x)
+    top = x.max(axis=axis, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0)
+    with np.errstate(divide="ignore"):
+        return np.squeeze(top, axis) + np.log(np.exp(x - top).sum(axis=axis))
+
+
+def log_softmax(x, axis=-1):
+    x = f64(x)
+    shifted = x - x.max(axis=axis, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
+
+
+def log_softmax_backward(dy, x, axis=-1):
+    dy = f64(dy)
+    return dy - softmax(x, axis) * dy.sum(axis=axis, keepdims=True)
+
+
+# ---- attention -----------------------------------------------------------------------------------------------------
+
+
+def scaled_dot_product(q, k, v, mask=None):
+    """The tutorial's: softmax(q k^T / sqrt(d)) v with scores of -9e15 where mask == 0; gives values and attention."""
+    q, k, v = f64(q), f64(k), f64(v)
+    scores = q @ swap(k) / math.sqrt(q.shape[-1])
+    if mask is not None:
+        scores = np.where(np.asarray(mask) == 0, NEGATIVE, scores)
+    attention = softmax(scores)
+    return attention @ v, attention
+
+
+def scaled_dot_product_backward(dvalues, q, k, v, mask=None, dattention=None):
+    """dq, dk, dv; `dattention` is the gradient of the second result, if it was used."""
+    q, k, v, dvalues = f64(q), f64(k), f64(v), f64(dvalues)
+    attention = scaled_dot_product(q, k, v, mask)[1]
+    dp = dvalues @ swap(v) + (0 if dattention is None else f64(dattention))
+    ds = attention * (dp - (dp * attention).sum(-1, keepdims=True))
+    if mask is not None:
+        ds = np.where(np.asarray(mask) == 0, 0, ds)
+    ds = ds / math.sqrt(q.shape[-1])
+    return sum_to(ds @ k, q.shape), sum_to(swap(ds) @ q, k.shape), sum_to(swap(attention) @ dvalues, v.shape)
+
+
+def attention_allowed(shape, attn_mask=None, is_causal=False, bias=None, key_lengths=None, window=None, causal_offset=None):
+    """Which of the scores, shape (B, ..., Tq, Tk), may be attended to: boolean, of that shape.
+
+    Key j and query i: boolean mask True, additive mask and bias not -inf, j <= i + offset when causal,
+    i + offset - left <= j <= i + offset + right inside a window, j < key_lengths[batch].
+    """
+
+    def per_batch(numbers):  # an integer, or (B,), against (B, ..., Tq, Tk)
+        numbers = np.asarray(numbers)
+        return numbers.reshape(numbers.shape + (1,) * (len(shape) - 1)) if numbers.ndim else numbers
+
+    allowed = np.ones(shape, bool)
+    for additive in (attn_mask, bias):
+        if additive is not None:
+            additive = np.asarray(additive)
+            allowed = allowed & (additive if additive.dtype == bool else ~np.isneginf(f64(additive)))
+    diagonal = np.arange(shape[-2])[:, None] + per_batch(0 if causal_offset is None else causal_offset)
+    j = np.arange(shape[-1])
+    left, right = window or (None, None)
+    if is_causal:
+        allowed = allowed & (j <= diagonal)
+    if left is not None:
+        allowed = allowed & (j >= diagonal - left)
+    if right is not None:
+        allowed = allowed & (j <= diagonal + right)
+    if key_lengths is not None:
+        allowed = allowed & (j < per_batch(key_lengths))
+    return allowed
+
+
+def _weigh(weights, x, used):
+    """weights @ x, in which x takes no part where `used` is False: a weight of zero alone would let NaN through."""
+    if np.isfinite(x).all():
+        return weights @ x
+    with np.errstate(invalid="ignore"):
+        return np.where(used[..., None], weights[..., None] * x[..., None, :, :], 0).sum(-2)
+
+
+def _attention_parts(q, k, v, attn_mask, is_causal, scale, enable_gqa, bias, key_lengths, window, softcap, causal_offset, empty_rows):
+    """What forward and backward share: q, k, v with heads repeated, slope d(score)/d(q k^T), attention, lse, used, empty."""
+    q, k, v = f64(q), f64(k), f64(v)
+    if enable_gqa:
+        group = q.shape[-3] // k.shape[-3]
+        k, v = np.repeat(k, group, axis=-3), np.repeat(v, group, axis=-3)
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    with np.errstate(invalid="ignore"):  # NaN and infinity in keys that nobody may see
+        scores = q @ swap(k) * scale
+    slope = np.full_like(scores, scale)
+    if softcap:
+        capped = np.tanh(scores / softcap)
+        scores, slope = softcap * capped, slope * (1 - capped**2)
+    additive = [f64(x) for x in (attn_mask, bias) if x is not None and np.asarray(x).dtype != bool]
+    shape = np.broadcast_shapes(scores.shape, v.shape[:-2] + (1, 1), *(np.shape(x) for x in (attn_mask, bias) if x is not None))
+    used = attention_allowed(shape, attn_mask, is_causal, bias, key_lengths, window, causal_offset)
+    with np.errstate(invalid="ignore"):
+        scores = np.where(used, sum(additive, scores), -np.inf)
+    empty = ~used.any(-1, keepdims=True)  # (..., Tq, 1)
+    if empty.any() and empty_rows == "raise":
+        raise ValueError("a row may attend to nothing")
+    lse = logsumexp(scores) if scores.shape[-1] else np.full(shape[:-1], -np.inf)
+    attention = np.exp(scores - np.where(empty[..., 0], 0, lse)[..., None])  # zeros in empty rows
+    if empty_rows == "uniform":
+        attention = np.where(empty, 1 / max(1, shape[-1]), attention)
+    return q, k, v, slope, attention, lse, used, empty
+
+
+def attention(
+    q, k, v, attn_mask=None, is_causal=False, scale=None, enable_gqa=False, *, bias=None, key_lengths=None, window=None, softcap=0.0,
+    causal_offset=None, empty_rows="zero", dropout_multiplier=None,
+):
+    """values (..., Tq, dv), attention (..., Tq, Tk), lse (..., Tq) of q (..., Tq, d), k (..., Tk, d), v (..., Tk, dv).
+
+    Scores are scaled, capped, then masked; a row that may attend to nothing has lse -inf, and attends to nothing ("zero") or to
+    every key alike ("uniform"). Dropout acts on the way to the values; the attention returned is the one before it.
+    """
+    _, _, v, _, p, lse, used, empty = _attention_parts(
+        q, k, v, attn_mask, is_causal, scale, enable_gqa, bias, key_lengths, window, softcap, causal_offset, empty_rows
+    )
+    dropped = p if dropout_multiplier is None else p * f64(dropout_multiplier)
+    return _weigh(dropped, v, used | empty if empty_rows == "uniform" else used), p, lse
+
+
+def attention_backward(
+    dvalues, q, k, v, attn_mask=None, is_causal=False, scale=None, enable_gqa=False, *, bias=None, key_lengths=None, window=None,
+    softcap=0.0, causal_offset=None, empty_rows="zero", dropout_multiplier=None, dattention=None, dlse=None,
+):
+    """dq, dk, dv, dbias; `dattention` and `dlse` are the gradients of the other two results, if they were used."""
+    shapes = [np.shape(x) for x in (q, k, v)]
+    q, k, v, slope, p, _, used, empty = _attention_parts(
+        q, k, v, attn_mask, is_causal, scale, enable_gqa, bias, key_lengths, window, softcap, causal_offset, empty_rows
+    )
+    dvalues, multiplier = f64(dvalues), 1.0 if dropout_multiplier is None else f64(dropout_multiplier)
+    with np.errstate(invalid="ignore"):
+        dp = np.where(used, dvalues @ swap(v) * multiplier, 0) + (0 if dattention is None else f64(dattention))
+        ds = p * (dp - (dp * p).sum(-1, keepdims=True) + (0 if dlse is None else f64(dlse)[..., None]))
+        ds = np.where(used, ds, 0)
+        dscores = np.where(used, ds * slope, 0)
+    dq = _weigh(dscores, k, used)
+    dk = _weigh(swap(dscores), q, swap(used))
+    dv = swap(p * multiplier) @ dvalues
+    if enable_gqa:
+        group = q.shape[-3] // shapes[1][-3]
+        dk, dv = (d.reshape(d.shape[:-3] + (-1, group) + d.shape[-2:]).sum(-3) for d in (dk, dv))
+    return *(sum_to(d, shape) for d, shape in zip((dq, dk, dv), shapes)), None if bias is None else sum_to(ds, np.shape(bias))
+
+
+# ---- normalisation -------------------------------------------------------------------------------------------------
+
+
+def layer_norm(x, gamma=None, beta=None, eps=1e-5, normalized_ndim=1):
+    """y, mean, rstd over the last axes (Ba et al. 2016); mean and rstd keep the leading axes only."""
+    x = f64(x)
+    axes = tuple(range(x.ndim - normalized_ndim, x.ndim))
+    mean = x.mean(axis=axes, keepdims=True)
+    rstd = 1 / np.sqrt(((x - mean) ** 2).mean(axis=axes, keepdims=True) + eps)
+    y = (x - mean) * rstd * (1 if gamma is None else f64(gamma)) + (0 if beta is None else f64(beta))
+    return y, mean.squeeze(axes), rstd.squeeze(axes)
+
+
+def layer_norm_backward(dy, x, gamma=None, beta=None, eps=1e-5, normalized_ndim=1):
+    """dx, dgamma, dbeta."""
+    x, dy = f64(x), f64(dy)
+    axes = tuple(range(x.ndim - normalized_ndim, x.ndim))
+    leading = tuple(range(x.ndim - normalized_ndim))
+    mean = x.mean(axis=axes, keepdims=True)
+    rstd = 1 / np.sqrt(((x - mean) ** 2).mean(axis=axes, keepdims=True) + eps)
+    xhat = (x - mean) * rstd
+    dxhat = dy * (1 if gamma is None else f64(gamma))
+    dx = rstd * (dxhat - dxhat.mean(axis=axes, keepdims=True) - xhat * (dxhat * xhat).mean(axis=axes, keepdims=True))
+    return dx, None if gamma is None else (dy * xhat).sum(leading), None if beta is None else dy.sum(leading)
+
+
+def add_layer_norm(x, residual, gamma=None, beta=None, eps=1e-5, multiplier=None):
+    """layer_norm(x * multiplier + residual): y, sum, mean, rstd; the multiplier is dropout's."""
+    total = f64(x) * (1 if multiplier is None else f64(multiplier)) + f64(residual)
+    y, mean, rstd = layer_norm(total, gamma, beta, eps)
+    return y, total, mean, rstd
+
+
+def add_layer_norm_backward(dy, x, residual, gamma=None, beta=None, eps=1e-5, multiplier=None):
+    """dx, dresidual, dgamma, dbeta."""
+    total = add_layer_norm(x, residual, gamma, beta, eps, multiplier)[1]
+    dtotal, dgamma, dbeta = layer_norm_backward(dy, total, gamma, beta, eps)
+    return dtotal * (1 if multiplier is None else f64(multiplier)), dtotal, dgamma, dbeta
+
+
+# ---- losses --------------------------------------------------------------------------------------------------------
+
+
+def _reduce(losses, reduction, count=None):
+    if reduction == "none":
+        return losses
+    return losses.sum() / ((losses.size if count is None else count) if reduction == "mean" else 1)
+
+
+def _spread(dloss, losses_shape, reduction, count=None):
+    """The gradient that reaches each unreduced loss."""
+    size = math.prod(losses_shape) if count is None else count
+    return np.broadcast_to(f64(dloss) / (size if reduction == "mean" else 1), losses_shape)
+
+
+def _cross_entropy_parts(logits, target, weight, ignore_index, label_smoothing):
+    """logits (N.., C), weighted target distribution (N.., C), count that "mean" divides by, the shape of the losses."""
+    logits, target = f64(logits), np.asarray(target)
+    logits = logits if logits.ndim == 1 else np.moveaxis(logits, 1, -1)
+    classes = logits.shape[-1]
+    weight = np.ones(classes) if weight is None else f64(weight)
+    if target.dtype.kind == "f":  # class probabilities, laid out as the logits
+        target = f64(target if target.ndim == 1 else np.moveaxis(target, 1, -1))
+        count = max(1, math.prod(logits.shape[:-1]))
+        return logits, weight * (target * (1 - label_smoothing) + label_smoothing / classes), count
+    kept = target != ignore_index
+    index = np.where(kept, target, 0)
+    smoothed = np.eye(classes)[index] * (1 - label_smoothing) + label_smoothing / classes
+    return logits, weight * smoothed * kept[..., None], (weight[index] * kept).sum()
+
+
+def cross_entropy(logits, target, weight=None, ignore_index=-100, label_smoothing=0.0, reduction="mean"):
+    """logits (C) or (N, C, ...): classes on axis 1; target: class indices without that axis, or probabilities with it."""
+    logits, wanted, count = _cross_entropy_parts(logits, target, weight, ignore_index, label_smoothing)
+    with np.errstate(invalid="ignore", divide="ignore"):  # every target ignored: 0 / 0, NaN as in PyTorch
+        return _reduce(-(wanted * log_softmax(logits)).sum(-1), reduction, count)
+
+
+def cross_entropy_backward(dloss, logits, target, weight=None, ignore_index=-100, label_smoothing=0.0, reduction="mean"):
+    rows, wanted, count = _cross_entropy_parts(logits, target, weight, ignore_index, label_smoothing)
+    drows = softmax(rows) * wanted.sum(-1, keepdims=True) - wanted
+    drows = drows * _spread(dloss, rows.shape[:-1], reduction, count)[..., None]
+    return drows if drows.ndim == 1 else np.moveaxis(drows, -1, 1)
+
+
+def mse_loss(x, target, reduction="mean"):
+    return _reduce((f64(x) - f64(target)) ** 2, reduction)
+
+
+def mse_loss_backward(dloss, x, target, reduction="mean"):
+    """dx, dtarget."""
+    dx = 2 * (f64(x) - f64(target)) * _spread(dloss, np.shape(x), reduction)
+    return dx, -dx
+
+
+def binary_cross_entropy(p, target, weight=None, reduction="mean"):
+    """Probabilities; logarithms are cut off at -100, as in PyTorch."""
+    p, target = f64(p), f64(target)
+    with np.errstate(divide="ignore"):
+        losses = -(target * np.maximum(np.log(p), -100) + (1 - target) * np.maximum(np.log1p(-p), -100))
+    return _reduce(losses if weight is None else losses * f64(weight), reduction)
+
+
+def binary_cross_entropy_backward(dloss, p, target, weight=None, reduction="mean"):
+    p, target = f64(p), f64(target)
+    dp = (p - target) / np.maximum(p * (1 - p), 1e-12) * (1 if weight is None else f64(weight))
+    return dp * _spread(dloss, dp.shape, reduction)
+
+
+def binary_cross_entropy_with_logits(x, target, weight=None, pos_weight=None, reduction="mean"):
+    """sigmoid inside; `pos_weight` multiplies the loss of the positive class."""
+    x, target = f64(x), f64(target)
+    softplus = np.maximum(-x, 0) + np.log1p(np.exp(-np.abs(x)))  # -log(sigmoid(x))
+    losses = (1 - target) * x + (1 + ((1 if pos_weight is None else f64(pos_weight)) - 1) * target) * softplus
+    return _reduce(losses if weight is None else losses * f64(weight), reduction)
+
+
+def binary_cross_entropy_with_logits_backward(dloss, x, target, weight=None, pos_weight=None, reduction="mean"):
+    x, target = f64(x), f64(target)
+    dx = (1 - target) - (1 + ((1 if pos_weight is None else f64(pos_weight)) - 1) * target) * sigmoid(-x)
+    dx = dx * (1 if weight is None else f64(weight))
+    return dx * _spread(dloss, dx.shape, reduction)
+
+
+# ---- indexing and pooling ------------------------------------------------------------------------------------------
+
+
+def embedding(indices, weight):
+    return f64(weight)[np.asarray(indices)]
+
+
+def embedding_backward(dy, indices, weight, padding_idx=None):
+    """dweight; the padding row gets none."""
+    dweight = np.zeros(np.shape(weight))
+    np.add.at(dweight, np.asarray(indices), f64(dy))
+    if padding_idx is not None:
+        dweight[padding_idx] = 0
+    return dweight
+
+
+def one_hot(indices, num_classes):
+    return (np.asarray(indices)[..., None] == np.arange(num_classes)).astype(np.int64)
+
+
+def global_max_pool1d(x, axis=-2):
+    """The largest value along the sequence."""
+    return f64(x).max(axis=axis)
+
+
+def global_max_pool1d_backward(dy, x, axis=-2):
+    """The first of equal maxima gets the gradient."""
+    x = f64(x)
+    first = np.expand_dims(x.argmax(axis=axis), axis)
+    dx = np.zeros_like(x)
+    np.put_along_axis(dx, first, np.expand_dims(f64(dy), axis), axis=axis)
+    return dx
+
+
+# ---- the tutorial's modules ----------------------------------------------------------------------------------------
+
+
+def positional_encoding(max_len, d_model):
+    """(1, max_len, d_model): sine in even features, cosine in odd ones, of pos / 10000^(i / d_model), in float64 throughout."""
+    angle = np.arange(max_len)[:, None] * 10000.0 ** (-(np.arange(d_model) // 2 * 2) / d_model)
+    return np.where(np.arange(d_model) % 2 == 0, np.sin(angle), np.cos(angle))[None]
+
+
+def multihead_attention(params, x, num_heads, mask=None, prefix=""):
+    """The tutorial's MultiheadAttention: output (B, T, E), attention (B, H, Tq, Tk). `params` is its state dict."""
+    q, k, v = qkv_projection(x, params[prefix + "qkv_proj.weight"], params[prefix + "qkv_proj.bias"], num_heads)
+    values, attention = scaled_dot_product(q, k, v, expand_mask(mask))
+    values = np.moveaxis(values, -3, -2)
+    values = values.reshape(values.shape[:-2] + (-1,))
+    return linear(values, params[prefix + "o_proj.weight"], params[prefix + "o_proj.bias"]), attention
+
+
+def expand_mask(mask):
+    """2, 3 or 4 dimensions to 4: (Tq, Tk), (B, Tq, Tk), (B, H, Tq, Tk)."""
+    if mask is None or np.ndim(mask) == 4:
+        return mask
+    return np.asarray(mask)[:, None] if np.ndim(mask) == 3 else np.asarray(mask)[None, None]
+
+
+def encoder_block(params, x, num_heads, mask=None, norm_first=False, activation="relu", eps=1e-5, multipliers=(1, 1, 1), prefix=""):
+    """The tutorial's EncoderBlock: output and attention. Dropout multipliers: attention output, hidden layer, MLP output.
+
+    The hidden layer is dropped before its activation, as in the tutorial.
+    """
+
+    def norm(h, name):
+        return layer_norm(h, params[f"{prefix}{name}.weight"], params[f"{prefix}{name}.bias"], eps)[0]
+
+    def mlp(h):
+        hidden = linear(h, params[prefix + "linear_net.0.weight"], params[prefix + "linear_net.0.bias"]) * multipliers[1]
+        hidden = ACTIVATIONS[activation][0](hidden)
+        return linear(hidden, params[prefix + "linear_net.3.weight"], params[prefix + "linear_net.3.bias"]) * multipliers[2]
+
+    x = f64(x)
+    attended, attention = multihead_attention(params, norm(x, "norm1") if norm_first else x, num_heads, mask, prefix + "self_attn.")
+    x = x + attended * multipliers[0]
+    if norm_first:
+        return x + mlp(norm(x, "norm2")), attention
+    x = norm(x, "norm1")
+    return norm(x + mlp(x), "norm2"), attention
+
+
+# ---- optimizers ----------------------------------------------------------------------------------------------------
+# Each takes one parameter, its gradient and its state (a dict, empty before the first step), gives the new parameter, and
+# changes the state. The rules, and the defaults, are torch.optim's.
+
+
+def sgd(p, g, state, lr=1e-3, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False, maximize=False):
+    p, g = f64(p), -f64(g) if maximize else f64(g)
+    g = g + weight_decay * p
+    if momentum:
+        first = "momentum" not in state
+        state["momentum"] = g if first else momentum * state["momentum"] + (1 - dampening) * g
+        g = g + momentum * state["momentum"] if nesterov else state["momentum"]
+    return p - lr * g
+
+
+def adam(p, g, state, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, amsgrad=False, maximize=False, decoupled=False):
+    """Kingma and Ba 2015; `decoupled`: AdamW, Loshchilov and Hutter 2019."""
+    p, g = f64(p), -f64(g) if maximize else f64(g)
+    if decoupled:
+        p = p * (1 - lr * weight_decay)
+    else:
+        g = g + weight_decay * p
+    state["step"] = step = state.get("step", 0) + 1
+    state["m"] = betas[0] * state.get("m", 0) + (1 - betas[0]) * g
+    state["v"] = betas[1] * state.get("v", 0) + (1 - betas[1]) * g**2
+    v = state["v"]
+    if amsgrad:
+        v = state["v_max"] = np.maximum(state.get("v_max", 0), v)
+    denominator = np.sqrt(v) / math.sqrt(1 - betas[1] ** step) + eps
+    return p - lr / (1 - betas[0] ** step) * state["m"] / denominator
+
+
+def adamw(p, g, state, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, maximize=False):
+    return adam(p, g, state, lr, betas, eps, weight_decay, amsgrad, maximize, decoupled=True)
+
+
+def rmsprop(
+    p, g, state, lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.0, centered=False, maximize=False, eps_inside_sqrt=False
+):
+    """`eps_inside_sqrt`: Keras's sqrt(v + eps) in place of sqrt(v) + eps."""
+    p, g = f64(p), -f64(g) if maximize else f64(g)
+    g = g + weight_decay * p
+    state["v"] = v = alpha * state.get("v", 0) + (1 - alpha) * g**2
+    if centered:
+        state["mean"] = alpha * state.get("mean", 0) + (1 - alpha) * g
+        v = v - state["mean"] ** 2
+    update = g / (np.sqrt(v + eps) if eps_inside_sqrt else np.sqrt(v) + eps)
+    if momentum:
+        state["momentum"] = update = momentum * state.get("momentum", 0) + update
+    return p - lr * update
+
+
+def clip_grad_norm(gradients, max_norm, norm_type=2.0):
+    """The gradients scaled so that their common norm is at most max_norm, and the norm that they had."""
+    gradients = [f64(g) for g in gradients]
+    total = np.linalg.norm([np.linalg.norm(g.ravel(), norm_type) for g in gradients], norm_type)
+    return [g * min(1.0, max_norm / (total + 1e-6)) for g in gradients], total
+
+
+def clip_grad_value(gradients, clip_value):
+    return [np.clip(f64(g), -clip_value, clip_value) for g in gradients]
+
+
+def cosine_warmup_factor(step, warmup, max_iters):
+    """What the tutorial's scheduler multiplies the learning rate by: half a cosine to 0 at max_iters, linear up to `warmup`."""
+    factor = 0.5 * (1 + math.cos(math.pi * step / max_iters))
+    return factor * step / warmup if step <= warmup else factor
