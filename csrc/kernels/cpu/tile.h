@@ -1,0 +1,115 @@
+/* tile.h: the register tile, the inner loop of every product.
+ *
+ * A tile is rows x vectors of C held in registers while k runs:
+ *     c[i][j lanes] += a[i * a_row + k * a_col] * b[k * b_row + j * b_vector + lanes],   k = 0 .. K-1 in order.
+ * The product (gemm.c) and attention inline it with compile-time `rows` and `vectors`; c is a local array that the
+ * compiler keeps in registers, so every loop over it is unrolled and its indices are constants:
+ *
+ *     tc_tile c;
+ *     tile_zero(6, 2, c);
+ *     tile_multiply_add(6, 2, c, K, a, lda, 1, b, ldb, TC_LANES, lanes);
+ *     tile_store(6, 2, c, out, ldc, lanes);
+ *
+ * `lanes` (1 .. TC_LANES) is how many lanes of the last vector exist; the others are neither read nor written, and hold 0
+ * after a load. An element's value depends on its own row of a and column of b alone, in the order of k: not on the tile
+ * it falls into. A NaN or infinity in a or b reaches the elements that use it and no others.
+ */
+#ifndef TC_KERNELS_CPU_TILE_H
+#define TC_KERNELS_CPU_TILE_H
+
+#include "simd.h"
+
+/* The largest shapes that fit the registers: rows * vectors accumulators, one row of b, one broadcast.
+ * TC_TILE_ROWS holds for 1 and 2 vectors; 3 vectors take TC_TILE_ROWS_3 rows (0: do not). */
+#if defined(__AVX512F__) /* 32 registers */
+#define TC_TILE_ROWS 14
+#define TC_TILE_ROWS_3 8
+#elif defined(__AVX2__) /* 16 registers */
+#define TC_TILE_ROWS 6
+#define TC_TILE_ROWS_3 4
+#else /* 16 registers, and the product of a multiply without fused add takes one */
+#define TC_TILE_ROWS 4
+#define TC_TILE_ROWS_3 0
+#endif
+#define TC_TILE_VECTORS 3
+
+typedef vreal tc_tile[TC_TILE_ROWS][TC_TILE_VECTORS];
+
+TC_INLINE vreal tile_load_vector(const real *p, const int vectors, int j, int lanes)
+{
+    return j == vectors - 1 ? v_load_some(p, lanes) : v_load(p);
+}
+
+TC_INLINE void tile_zero(const int rows, const int vectors, tc_tile c)
+{
+    TC_UNROLL
+    for (int i = 0; i < rows; i++) TC_UNROLL
+    for (int j = 0; j < vectors; j++) c[i][j] = v_zero();
+}
+
+/* Every row of c becomes the vectors at p: a bias. */
+TC_INLINE void tile_set_row(const int rows, const int vectors, tc_tile c, const real *p, int lanes)
+{
+    TC_UNROLL
+    for (int j = 0; j < vectors; j++) {
+        const vreal v = tile_load_vector(p + j * TC_LANES, vectors, j, lanes);
+        TC_UNROLL
+        for (int i = 0; i < rows; i++) c[i][j] = v;
+    }
+}
+
+TC_INLINE void tile_load(const int rows, const int vectors, tc_tile c, const real *p, int64_t row, int lanes)
+{
+    TC_UNROLL
+    for (int i = 0; i < rows; i++) TC_UNROLL
+    for (int j = 0; j < vectors; j++) c[i][j] = tile_load_vector(p + i * row + j * TC_LANES, vectors, j, lanes);
+}
+
+TC_INLINE void tile_add(const int rows, const int vectors, tc_tile c, const real *p, int64_t row, int lanes)
+{
+    TC_UNROLL
+    for (int i = 0; i < rows; i++) TC_UNROLL
+    for (int j = 0; j < vectors; j++) c[i][j] = c[i][j] + tile_load_vector(p + i * row + j * TC_LANES, vectors, j, lanes);
+}
+
+TC_INLINE void tile_store(const int rows, const int vectors, tc_tile c, real *p, int64_t row, int lanes)
+{
+    TC_UNROLL
+    for (int i = 0; i < rows; i++) TC_UNROLL
+    for (int j = 0; j < vectors; j++) {
+        if (j == vectors - 1)
+            v_store_some(p + i * row + j * TC_LANES, c[i][j], lanes);
+        else
+            v_store(p + i * row + j * TC_LANES, c[i][j]);
+    }
+}
+
+/* One step of k. a and b point at column and row k. */
+TC_INLINE void tile_step(const int rows, const int vectors, tc_tile c, const real *a, int64_t a_row, const real *b, int64_t b_vector,
+                         const bool full, int lanes)
+{
+    vreal bk[TC_TILE_VECTORS];
+    TC_UNROLL
+    for (int j = 0; j < vectors; j++) bk[j] = full || j < vectors - 1 ? v_load(b + j * b_vector) : v_load_n(b + j * b_vector, lanes);
+    TC_UNROLL
+    for (int i = 0; i < rows; i++) {
+        const vreal x = v_set1(a[i * a_row]);
+        TC_UNROLL
+        for (int j = 0; j < vectors; j++) c[i][j] = v_fma(x, bk[j], c[i][j]);
+    }
+}
+
+/* b is plain rows (b_row its leading dimension, b_vector = TC_LANES) or packed panels (see ../gemm.h). Pass a_row or
+ * a_col as the constant 1 where it is: the addresses of the rows then cost no registers. */
+TC_INLINE void tile_multiply_add(const int rows, const int vectors, tc_tile c, int64_t K, const real *a, int64_t a_row, int64_t a_col,
+                                 const real *b, int64_t b_row, int64_t b_vector, int lanes)
+{
+    if (lanes == TC_LANES) {
+        _Pragma("GCC unroll 4") for (int64_t k = 0; k < K; k++)
+            tile_step(rows, vectors, c, a + k * a_col, a_row, b + k * b_row, b_vector, true, lanes);
+    } else {
+        for (int64_t k = 0; k < K; k++) tile_step(rows, vectors, c, a + k * a_col, a_row, b + k * b_row, b_vector, false, lanes);
+    }
+}
+
+#endif
