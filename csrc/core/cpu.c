@@ -1,0 +1,167 @@
+/* cpu.c: detection of instruction sets and the choice of the kernel tables. Compiled without any instruction set flags,
+ * since it runs on every processor.
+ *
+ * An instruction set is usable when the processor has every extension its kernels are compiled with (-mavx2 -mfma
+ * -mf16c; -mavx512f -mavx512dq -mavx512bw -mavx512vl besides) and the operating system saves its registers when it
+ * switches threads, which XGETBV tells (Intel SDM volume 1, 14.3 and 15.2). */
+#include "cpu.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "status.h"
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
+#define HAVE_X86 1
+#endif
+
+/* ---- what the processor and the operating system allow ----------------------------------------------------------- */
+
+static bool always(void) { return true; }
+
+#ifdef HAVE_X86
+typedef struct cpu_bits {
+    unsigned leaf1_ecx, leaf7_ebx;
+    unsigned xcr0; /* the register states the operating system saves; 0 without XGETBV */
+} cpu_bits;
+
+static cpu_bits read_cpu_bits(void)
+{
+    cpu_bits bits = {0, 0, 0};
+    unsigned eax, ebx, ecx, edx;
+    if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx)) return bits;
+    bits.leaf1_ecx = ecx;
+    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) bits.leaf7_ebx = ebx;
+    if (bits.leaf1_ecx & bit_OSXSAVE) {
+        /* As assembly, because the intrinsic would need -mxsave. */
+        __asm__ volatile("xgetbv" : "=a"(eax), "=d"(edx) : "c"(0));
+        bits.xcr0 = eax;
+    }
+    return bits;
+}
+
+static bool all_set(unsigned value, unsigned mask) { return (value & mask) == mask; }
+
+static bool has_avx2(void)
+{
+    const cpu_bits bits = read_cpu_bits();
+    const unsigned ymm_state = 1u << 1 | 1u << 2; /* XMM, upper halves of YMM */
+    return all_set(bits.leaf1_ecx, bit_AVX | bit_FMA | bit_F16C) && all_set(bits.leaf7_ebx, bit_AVX2) && all_set(bits.xcr0, ymm_state);
+}
+
+static bool has_avx512(void)
+{
+    const cpu_bits bits = read_cpu_bits();
+    const unsigned zmm_state = 1u << 5 | 1u << 6 | 1u << 7; /* opmasks, upper halves of ZMM0-15, ZMM16-31 */
+    return has_avx2() && all_set(bits.leaf7_ebx, bit_AVX512F | bit_AVX512DQ | bit_AVX512BW | bit_AVX512VL) && all_set(bits.xcr0, zmm_state);
+}
+#endif
+
+/* ---- what was built, worst first ----------------------------------------------------------------------------------- */
+
+typedef struct isa {
+    const char *name;
+    bool (*usable)(void);
+    const tc_kernel_table *float32, *float64; /* NULL where the build left it out */
+} isa;
+
+extern const tc_kernel_table tc_kernels_f32_baseline, tc_kernels_f64_baseline;
+#if defined(HAVE_X86) && defined(TC_HAVE_AVX2)
+extern const tc_kernel_table tc_kernels_f32_avx2, tc_kernels_f64_avx2;
+#define AVX2_ENTRY                                                                                                                         \
+    {                                                                                                                                      \
+        "avx2", has_avx2, &tc_kernels_f32_avx2, &tc_kernels_f64_avx2                                                                       \
+    }
+#else
+#define AVX2_ENTRY                                                                                                                         \
+    {                                                                                                                                      \
+        "avx2", NULL, NULL, NULL                                                                                                           \
+    }
+#endif
+#if defined(HAVE_X86) && defined(TC_HAVE_AVX512)
+extern const tc_kernel_table tc_kernels_f32_avx512, tc_kernels_f64_avx512;
+#define AVX512_ENTRY                                                                                                                       \
+    {                                                                                                                                      \
+        "avx512", has_avx512, &tc_kernels_f32_avx512, &tc_kernels_f64_avx512                                                               \
+    }
+#else
+#define AVX512_ENTRY                                                                                                                       \
+    {                                                                                                                                      \
+        "avx512", NULL, NULL, NULL                                                                                                         \
+    }
+#endif
+
+static const isa isas[] = {{"baseline", always, &tc_kernels_f32_baseline, &tc_kernels_f64_baseline}, AVX2_ENTRY, AVX512_ENTRY};
+enum { ISA_COUNT = sizeof isas / sizeof isas[0] };
+
+/* Index into isas; the baseline until tc_cpu_initialize() has looked. */
+static atomic_int current = 0;
+
+static bool is_usable(const isa *set) { return set->float32 && set->usable(); }
+
+/* "baseline, avx2" */
+static void usable_names(char *text, size_t size)
+{
+    size_t used = 0;
+    for (int i = 0; i < ISA_COUNT && used < size; i++) {
+        if (is_usable(&isas[i])) used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", isas[i].name);
+    }
+}
+
+/* `asked_by` opens the message: where the name came from. */
+static tc_status select_isa(const char *name, const char *asked_by, tc_error *err)
+{
+    const char *why = "is not the name of an instruction set";
+    for (int i = 0; i < ISA_COUNT; i++) {
+        if (strcmp(isas[i].name, name) != 0) continue;
+        if (is_usable(&isas[i])) {
+            atomic_store(&current, i);
+            return TC_OK;
+        }
+        why = isas[i].float32 ? "is not supported by this processor and its operating system" : "was not built into this library";
+    }
+    char usable[64];
+    usable_names(usable, sizeof usable);
+    return tc_fail(err, TC_ERROR_VALUE, "%s'%s' %s; usable here: %s", asked_by, name, why, usable);
+}
+
+/* ---- the interface ------------------------------------------------------------------------------------------------- */
+
+tc_status tc_cpu_initialize(tc_error *err)
+{
+    const char *forced = getenv("TRANSFORMER_C_ISA");
+    if (forced && forced[0]) return select_isa(forced, "TRANSFORMER_C_ISA: ", err);
+    int best = 0;
+    for (int i = 0; i < ISA_COUNT; i++) {
+        if (is_usable(&isas[i])) best = i;
+    }
+    atomic_store(&current, best);
+    return TC_OK;
+}
+
+const char *tc_cpu_isa(void) { return isas[atomic_load_explicit(&current, memory_order_relaxed)].name; }
+
+int tc_cpu_isas(const char **names, bool *usable, int max)
+{
+    int count = 0;
+    for (int i = 0; i < ISA_COUNT; i++) {
+        if (!isas[i].float32) continue;
+        if (count < max) {
+            names[count] = isas[i].name;
+            usable[count] = is_usable(&isas[i]);
+        }
+        count++;
+    }
+    return count;
+}
+
+tc_status tc_cpu_select(const char *name, tc_error *err) { return select_isa(name, "instruction set ", err); }
+
+const tc_kernel_table *tc_cpu_kernels(tc_dtype compute)
+{
+    const isa *set = &isas[atomic_load_explicit(&current, memory_order_relaxed)];
+    return compute == TC_FLOAT64 ? set->float64 : set->float32;
+}
