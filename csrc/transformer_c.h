@@ -128,6 +128,37 @@ TC_CHECKED tc_status tc_layer_norm_forward(tc_tensor **y, tc_tensor **mean, tc_t
 TC_CHECKED tc_status tc_layer_norm_backward(tc_tensor **dx, tc_tensor **dgamma, tc_tensor **dbeta, tc_tensor *dy, tc_tensor *x, tc_tensor *gamma,
                                             tc_tensor *mean, tc_tensor *rstd, tc_error *err);
 
+/* ---- random numbers ---------------------------------------------------------------------------------------------- */
+
+/* MT19937 used as PyTorch's CPU generator uses it: a seed gives the numbers it gives there (core/random.h has the
+ * recipes and what is exact to the bit). Safe to call from several threads at once: each call is one unbroken piece of
+ * the sequence. None of these can fail, except that the two that make a generator return NULL when memory is out. */
+typedef struct tc_generator tc_generator;
+
+tc_generator *tc_generator_new(uint64_t seed);
+tc_generator *tc_generator_copy(tc_generator *generator);
+void tc_generator_free(tc_generator *generator); /* NULL is allowed */
+void tc_generator_seed(tc_generator *generator, uint64_t seed);
+uint64_t tc_generator_initial_seed(tc_generator *generator); /* what it was seeded with last */
+
+/* The whole state, for exact resume and pickling: little-endian, the layout of torch.get_rng_state(). tc_generator_set_state
+ * returns false, having changed nothing, when the bytes are not such a state. */
+#define TC_GENERATOR_STATE_BYTES 5056
+void tc_generator_get_state(tc_generator *generator, uint8_t state[TC_GENERATOR_STATE_BYTES]);
+bool tc_generator_set_state(tc_generator *generator, const uint8_t state[TC_GENERATOR_STATE_BYTES]);
+
+uint32_t tc_generator_next32(tc_generator *generator);
+uint64_t tc_generator_next64(tc_generator *generator);
+int64_t tc_generator_seed64(tc_generator *generator); /* in [0, 2^63): a seed for another generator, one loader's or worker's */
+
+/* Fill values[0 .. n-1].  uniform: [low, high), low <= high finite.  normal: std >= 0.  integers: [low, high), low < high. */
+void tc_generator_uniform_f32(tc_generator *generator, float *values, int64_t n, double low, double high);
+void tc_generator_uniform_f64(tc_generator *generator, double *values, int64_t n, double low, double high);
+void tc_generator_normal_f32(tc_generator *generator, float *values, int64_t n, double mean, double std);
+void tc_generator_normal_f64(tc_generator *generator, double *values, int64_t n, double mean, double std);
+void tc_generator_integers(tc_generator *generator, int64_t *values, int64_t n, int64_t low, int64_t high);
+void tc_generator_permutation(tc_generator *generator, int64_t *values, int64_t n); /* of 0 .. n-1 */
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,420 @@
+/* random.c: the sequential generator. random.h states the recipes; this file is their one implementation. */
+#include "random.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TC_INLINE static inline __attribute__((always_inline))
+
+/* ---- MT19937 (Matsumoto and Nishimura 1998) --------------------------------------------------------------------- */
+
+#define MT_WORDS 624
+#define MT_SHIFT 397
+
+typedef struct mt_stream {
+    uint64_t seed;           /* all 64 bits as given; only the low 32 enter the state */
+    uint32_t word[MT_WORDS]; /* untempered */
+    uint32_t next;           /* index of the next word */
+    int32_t left;            /* words left in the block, and one more; 1 asks for a new block */
+    double spare;            /* the sine of the last scalar Box-Muller pair, standard normal */
+    bool has_spare;
+} mt_stream;
+
+struct tc_generator {
+    pthread_mutex_t lock; /* guards stream */
+    mt_stream stream;
+    tc_generator *older, *newer; /* the list of live generators, guarded by registry_lock */
+};
+
+static void mt_seed(mt_stream *s, uint64_t seed)
+{
+    s->seed = seed;
+    s->word[0] = (uint32_t)seed;
+    for (uint32_t i = 1; i < MT_WORDS; i++) s->word[i] = 1812433253u * (s->word[i - 1] ^ (s->word[i - 1] >> 30)) + i;
+    s->next = 0;
+    s->left = 1;
+    s->has_spare = false;
+    s->spare = 0.0;
+}
+
+TC_INLINE uint32_t mt_twist(uint32_t high, uint32_t low)
+{
+    return (((high & 0x80000000u) | (low & 0x7fffffffu)) >> 1) ^ ((0u - (low & 1u)) & 0x9908b0dfu);
+}
+
+static void mt_next_block(mt_stream *s)
+{
+    uint32_t *w = s->word;
+    for (int i = 0; i < MT_WORDS - MT_SHIFT; i++) w[i] = w[i + MT_SHIFT] ^ mt_twist(w[i], w[i + 1]);
+    for (int i = MT_WORDS - MT_SHIFT; i < MT_WORDS - 1; i++) w[i] = w[i + MT_SHIFT - MT_WORDS] ^ mt_twist(w[i], w[i + 1]);
+    w[MT_WORDS - 1] = w[MT_SHIFT - 1] ^ mt_twist(w[MT_WORDS - 1], w[0]);
+    s->next = 0;
+    s->left = MT_WORDS;
+}
+
+TC_INLINE uint32_t mt_next32(mt_stream *s)
+{
+    if (s->left == 1)
+        mt_next_block(s);
+    else
+        s->left--;
+    uint32_t y = s->word[s->next++];
+    y ^= y >> 11;
+    y ^= (y << 7) & 0x9d2c5680u;
+    y ^= (y << 15) & 0xefc60000u;
+    return y ^ (y >> 18);
+}
+
+TC_INLINE uint64_t mt_next64(mt_stream *s)
+{
+    const uint64_t high = mt_next32(s);
+    return (high << 32) | mt_next32(s);
+}
+
+TC_INLINE float mt_uniform_f32(mt_stream *s) { return (float)(mt_next32(s) & 0xffffffu) * 0x1p-24f; }
+TC_INLINE double mt_uniform_f64(mt_stream *s) { return (double)(mt_next64(s) & ((UINT64_C(1) << 53) - 1)) * 0x1p-53; }
+
+/* ---- live generators: a fork finds all of them unlocked --------------------------------------------------------- */
+
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER; /* taken before any generator's lock */
+static tc_generator *registry;                                    /* the newest */
+static pthread_once_t fork_handlers_once = PTHREAD_ONCE_INIT;
+static int fork_handlers_error;
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&registry_lock);
+    for (tc_generator *g = registry; g; g = g->older) pthread_mutex_lock(&g->lock);
+}
+
+static void after_fork(void)
+{
+    for (tc_generator *g = registry; g; g = g->older) pthread_mutex_unlock(&g->lock);
+    pthread_mutex_unlock(&registry_lock);
+}
+
+static void install_fork_handlers(void) { fork_handlers_error = pthread_atfork(before_fork, after_fork, after_fork); }
+
+tc_generator *tc_generator_new(uint64_t seed)
+{
+    pthread_once(&fork_handlers_once, install_fork_handlers);
+    if (fork_handlers_error) return NULL; /* pthread_atfork fails for want of memory alone */
+    tc_generator *generator = malloc(sizeof *generator);
+    if (!generator) return NULL;
+    if (pthread_mutex_init(&generator->lock, NULL)) {
+        free(generator);
+        return NULL;
+    }
+    mt_seed(&generator->stream, seed);
+    generator->newer = NULL;
+    pthread_mutex_lock(&registry_lock);
+    generator->older = registry;
+    if (registry) registry->newer = generator;
+    registry = generator;
+    pthread_mutex_unlock(&registry_lock);
+    return generator;
+}
+
+void tc_generator_free(tc_generator *generator)
+{
+    if (!generator) return;
+    pthread_mutex_lock(&registry_lock);
+    if (generator->newer)
+        generator->newer->older = generator->older;
+    else
+        registry = generator->older;
+    if (generator->older) generator->older->newer = generator->newer;
+    pthread_mutex_unlock(&registry_lock);
+    pthread_mutex_destroy(&generator->lock);
+    free(generator);
+}
+
+TC_INLINE mt_stream *take(tc_generator *generator)
+{
+    pthread_mutex_lock(&generator->lock);
+    return &generator->stream;
+}
+
+TC_INLINE void give_back(tc_generator *generator) { pthread_mutex_unlock(&generator->lock); }
+
+tc_generator *tc_generator_copy(tc_generator *generator)
+{
+    tc_generator *copy = tc_generator_new(0);
+    if (!copy) return NULL;
+    copy->stream = *take(generator); /* nobody else knows the copy yet */
+    give_back(generator);
+    return copy;
+}
+
+void tc_generator_seed(tc_generator *generator, uint64_t seed)
+{
+    mt_seed(take(generator), seed);
+    give_back(generator);
+}
+
+uint64_t tc_generator_initial_seed(tc_generator *generator)
+{
+    const uint64_t seed = take(generator)->seed;
+    give_back(generator);
+    return seed;
+}
+
+/* ---- state as bytes --------------------------------------------------------------------------------------------- */
+
+/* Offsets in PyTorch's layout; bytes not named are zero. Words of the state take 8 bytes each. */
+enum {
+    STATE_SEED = 0,
+    STATE_LEFT = 8,
+    STATE_SEEDED = 12,
+    STATE_NEXT = 16,
+    STATE_WORDS = 24,
+    STATE_SPARE = STATE_WORDS + 8 * MT_WORDS + 8,
+    STATE_HAS_SPARE = STATE_SPARE + 16
+};
+
+static void put_little_endian(uint8_t *bytes, uint64_t value, int size)
+{
+    for (int i = 0; i < size; i++) bytes[i] = (uint8_t)(value >> (8 * i));
+}
+
+static uint64_t get_little_endian(const uint8_t *bytes, int size)
+{
+    uint64_t value = 0;
+    for (int i = 0; i < size; i++) value |= (uint64_t)bytes[i] << (8 * i);
+    return value;
+}
+
+void tc_generator_get_state(tc_generator *generator, uint8_t state[TC_GENERATOR_STATE_BYTES])
+{
+    memset(state, 0, TC_GENERATOR_STATE_BYTES);
+    const mt_stream *s = take(generator);
+    put_little_endian(state + STATE_SEED, s->seed, 8);
+    put_little_endian(state + STATE_LEFT, (uint64_t)s->left, 4);
+    put_little_endian(state + STATE_SEEDED, 1, 4);
+    put_little_endian(state + STATE_NEXT, s->next, 8);
+    for (int i = 0; i < MT_WORDS; i++) put_little_endian(state + STATE_WORDS + 8 * i, s->word[i], 8);
+    if (s->has_spare) {
+        uint64_t bits;
+        memcpy(&bits, &s->spare, sizeof bits);
+        put_little_endian(state + STATE_SPARE, bits, 8);
+        put_little_endian(state + STATE_HAS_SPARE, 1, 4);
+    }
+    give_back(generator);
+}
+
+bool tc_generator_set_state(tc_generator *generator, const uint8_t state[TC_GENERATOR_STATE_BYTES])
+{
+    mt_stream s = {.seed = get_little_endian(state + STATE_SEED, 8)};
+    const uint64_t left = get_little_endian(state + STATE_LEFT, 4), next = get_little_endian(state + STATE_NEXT, 8);
+    const uint64_t spare_bits = get_little_endian(state + STATE_SPARE, 8), has_spare = get_little_endian(state + STATE_HAS_SPARE, 4);
+    const bool fresh_or_used_up = left == 1 && (next == 0 || next == MT_WORDS);
+    const bool within_block = left > 1 && left <= MT_WORDS && next + left == MT_WORDS + 1;
+    if (get_little_endian(state + STATE_SEEDED, 4) != 1 || !(fresh_or_used_up || within_block) || has_spare > 1) return false;
+    s.left = (int32_t)left;
+    s.next = (uint32_t)next;
+    for (int i = 0; i < MT_WORDS; i++) {
+        const uint64_t word = get_little_endian(state + STATE_WORDS + 8 * i, 8);
+        if (word > UINT32_MAX) return false;
+        s.word[i] = (uint32_t)word;
+    }
+    s.has_spare = has_spare;
+    if (has_spare) memcpy(&s.spare, &spare_bits, sizeof s.spare);
+    *take(generator) = s;
+    give_back(generator);
+    return true;
+}
+
+/* ---- words ------------------------------------------------------------------------------------------------------ */
+
+uint32_t tc_generator_next32(tc_generator *generator)
+{
+    const uint32_t word = mt_next32(take(generator));
+    give_back(generator);
+    return word;
+}
+
+uint64_t tc_generator_next64(tc_generator *generator)
+{
+    const uint64_t words = mt_next64(take(generator));
+    give_back(generator);
+    return words;
+}
+
+int64_t tc_generator_seed64(tc_generator *generator) { return (int64_t)(tc_generator_next64(generator) & INT64_MAX); }
+
+/* ---- uniform ---------------------------------------------------------------------------------------------------- */
+
+void tc_generator_uniform_f32(tc_generator *generator, float *values, int64_t n, double low, double high)
+{
+    const float from = (float)low, to = (float)high, width = to - from;
+    mt_stream *s = take(generator);
+    for (int64_t i = 0; i < n; i++) {
+        const float value = fmaf(mt_uniform_f32(s), width, from);
+        values[i] = value == to ? from : value;
+    }
+    give_back(generator);
+}
+
+void tc_generator_uniform_f64(tc_generator *generator, double *values, int64_t n, double low, double high)
+{
+    const double width = high - low;
+    mt_stream *s = take(generator);
+    for (int64_t i = 0; i < n; i++) {
+        const double value = fma(mt_uniform_f64(s), width, low);
+        values[i] = value == high ? low : value;
+    }
+    give_back(generator);
+}
+
+/* ---- normal ----------------------------------------------------------------------------------------------------- */
+
+#define BLOCK 16 /* fills of at least so many values go by whole blocks */
+
+/* One standard normal by Box-Muller in double; every second call returns the sine kept by the one before. */
+static double mt_normal(mt_stream *s)
+{
+    if (s->has_spare) {
+        s->has_spare = false;
+        return s->spare;
+    }
+    const double u1 = mt_uniform_f64(s), u2 = mt_uniform_f64(s);
+    const double radius = sqrt(-2.0 * log1p(-u2)), angle = 2.0 * M_PI * u1;
+    s->spare = radius * sin(angle);
+    s->has_spare = true;
+    return radius * cos(angle);
+}
+
+/* log x for x in [2^-24, 1] as Cephes' logf: x = m 2^e with m in [sqrt(1/2), sqrt(2)), a polynomial in m - 1, and
+ * log 2 in two parts. The places of the fused operations are part of the result. */
+TC_INLINE float log_f32(float x)
+{
+    static const float p[9] = {7.0376836292e-2f,  -1.1514610310e-1f, 1.1676998740e-1f,  -1.2420140846e-1f, 1.4249322787e-1f,
+                               -1.6668057665e-1f, 2.0000714765e-1f,  -2.4999993993e-1f, 3.3333331174e-1f};
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    float e = (float)((int32_t)(bits >> 23) - 126), m;
+    bits = (bits & 0x007fffffu) | 0x3f000000u; /* [1/2, 1) */
+    memcpy(&m, &bits, sizeof m);
+    const bool small = m < 0.707106781186547524f;
+    e = small ? e - 1.0f : e;
+    m = small ? (m - 1.0f) + m : m - 1.0f;
+
+    const float z = m * m;
+    float y = p[0];
+    for (int i = 1; i < 9; i++) y = fmaf(y, m, p[i]);
+    y = fmaf(y * m, z, e * -2.12194440e-4f);
+    y = fmaf(z, -0.5f, y);
+    return fmaf(e, 0.693359375f, m + y);
+}
+
+/* sin x and cos x for x in [0, 2 pi] as Cephes' sinf and cosf: x less a multiple of pi/4 in three parts, then a polynomial for
+ * each; the octant says which is which. */
+TC_INLINE void sin_cos_f32(float x, float *sin_out, float *cos_out)
+{
+    const uint32_t octant = ((uint32_t)(int32_t)(x * 1.27323954473516f) + 1u) & ~1u;
+    const float y = (float)(int32_t)octant;
+    x = fmaf(y, -0.78515625f, x);
+    x = fmaf(y, -2.4187564849853515625e-4f, x);
+    x = fmaf(y, -3.77489497744594108e-8f, x);
+
+    const float z = x * x;
+    float c = fmaf(fmaf(2.443315711809948e-5f, z, -1.388731625493765e-3f), z, 4.166664568298827e-2f);
+    c = fmaf(c * z, z, z * -0.5f) + 1.0f;
+    float s = fmaf(fmaf(-1.9515295891e-4f, z, 8.3321608736e-3f), z, -1.6666654611e-1f);
+    s = fmaf(s * z, x, x);
+
+    const bool direct = (octant & 2u) == 0;
+    const float sine = direct ? s : c, cosine = direct ? c : s;
+    *sin_out = octant & 4u ? -sine : sine;
+    *cos_out = (octant - 2u) & 4u ? cosine : -cosine;
+}
+
+TC_INLINE void box_muller_block_f32(float x[BLOCK], float mean, float std)
+{
+    for (int j = 0; j < BLOCK / 2; j++) {
+        float sine, cosine;
+        const float radius = sqrtf(-2.0f * log_f32(1.0f - x[j]));
+        sin_cos_f32((float)(2.0 * M_PI) * x[j + BLOCK / 2], &sine, &cosine);
+        x[j] = fmaf(radius * cosine, std, mean);
+        x[j + BLOCK / 2] = fmaf(radius * sine, std, mean);
+    }
+}
+
+static void box_muller_block_f64(double x[BLOCK], double mean, double std)
+{
+    for (int j = 0; j < BLOCK / 2; j++) {
+        const double radius = sqrt(-2.0 * log(1.0 - x[j])), angle = 2.0 * M_PI * x[j + BLOCK / 2];
+        x[j] = fma(radius * cos(angle), std, mean);
+        x[j + BLOCK / 2] = fma(radius * sin(angle), std, mean);
+    }
+}
+
+void tc_generator_normal_f32(tc_generator *generator, float *values, int64_t n, double mean, double std)
+{
+    mt_stream *s = take(generator);
+    if (n < BLOCK) {
+        for (int64_t i = 0; i < n; i++) values[i] = (float)fma(mt_normal(s), std, mean);
+    } else {
+        for (int64_t i = 0; i < n; i++) values[i] = mt_uniform_f32(s);
+        for (int64_t i = 0; i + BLOCK <= n; i += BLOCK) box_muller_block_f32(values + i, (float)mean, (float)std);
+        if (n % BLOCK) {
+            float *last = values + n - BLOCK;
+            for (int i = 0; i < BLOCK; i++) last[i] = mt_uniform_f32(s);
+            box_muller_block_f32(last, (float)mean, (float)std);
+        }
+    }
+    give_back(generator);
+}
+
+void tc_generator_normal_f64(tc_generator *generator, double *values, int64_t n, double mean, double std)
+{
+    mt_stream *s = take(generator);
+    if (n < BLOCK) {
+        for (int64_t i = 0; i < n; i++) values[i] = fma(mt_normal(s), std, mean);
+    } else {
+        for (int64_t i = 0; i < n; i++) values[i] = mt_uniform_f64(s);
+        for (int64_t i = 0; i + BLOCK <= n; i += BLOCK) box_muller_block_f64(values + i, mean, std);
+        if (n % BLOCK) {
+            double *last = values + n - BLOCK;
+            for (int i = 0; i < BLOCK; i++) last[i] = mt_uniform_f64(s);
+            box_muller_block_f64(last, mean, std);
+        }
+    }
+    give_back(generator);
+}
+
+/* ---- integers --------------------------------------------------------------------------------------------------- */
+
+void tc_generator_integers(tc_generator *generator, int64_t *values, int64_t n, int64_t low, int64_t high)
+{
+    const uint64_t range = (uint64_t)high - (uint64_t)low, base = (uint64_t)low; /* unsigned: the difference may pass 2^63 */
+    mt_stream *s = take(generator);
+    if (range < UINT64_C(1) << 28)
+        for (int64_t i = 0; i < n; i++) values[i] = (int64_t)(base + mt_next32(s) % (uint32_t)range);
+    else
+        for (int64_t i = 0; i < n; i++) values[i] = (int64_t)(base + mt_next64(s) % range);
+    give_back(generator);
+}
+
+void tc_generator_permutation(tc_generator *generator, int64_t *values, int64_t n)
+{
+    mt_stream *s = take(generator);
+    if (n < UINT32_MAX / 20) {
+        for (int64_t i = 0; i < n; i++) values[i] = i;
+        for (int64_t i = 0; i < n - 1; i++) {
+            const int64_t j = i + mt_next32(s) % (uint32_t)(n - i), swapped = values[i];
+            values[i] = values[j];
+            values[j] = swapped;
+        }
+    } else { /* a 32-bit word would favour small remainders */
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t j = (int64_t)(mt_next64(s) % (uint64_t)(i + 1));
+            values[i] = i;
+            values[i] = values[j];
+            values[j] = i;
+        }
+    }
+    give_back(generator);
+}

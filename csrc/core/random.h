@@ -1,0 +1,37 @@
+/* random.h: where random numbers come from. There are two sources, for two needs.
+ *
+ * 1. tc_generator (declared in transformer_c.h) draws in sequence: initial weights, shuffles, data. It is MT19937
+ *    (Matsumoto and Nishimura 1998) used the way PyTorch's CPU generator uses it, so that a seed gives the numbers it
+ *    gives there. With r the next 32-bit word and r64 = (first word << 32) | second word:
+ *
+ *      uniform float32   x = (r mod 2^24) 2^-24;     fma(x, high - low, low); a result equal to high becomes low
+ *      uniform float64   x = (r64 mod 2^53) 2^-53;   likewise in double
+ *      normal, n < 16    Box-Muller in double, for both dtypes: u1, u2 uniform; radius sqrt(-2 log1p(-u2)), angle 2 pi u1;
+ *                        the cosine is the value, the sine is kept for the next such draw, in whichever call that is
+ *      normal, n >= 16   n uniforms of the result's dtype first; in each block of 16, elements j and j + 8 give
+ *                        radius sqrt(-2 log(1 - x[j])) and angle 2 pi x[j + 8]; the cosine goes to j, the sine to j + 8.
+ *                        If 16 does not divide n the last 16 elements are drawn afresh and transformed once more. The kept sine is
+ *                        neither used nor changed.
+ *      integers          low + (r mod range) for ranges below 2^28, low + (r64 mod range) from there on
+ *      permutation       i from 0 to n - 2: swap i and i + (r mod (n - i)); from 2^32 / 20 elements on, the inside-out shuffle
+ *                        with r64 mod (i + 1)
+ *      seed64            r64 mod 2^63: what a shuffling loader draws
+ *
+ *    What is exact. Words, uniforms, integers and permutations are the same bits on every machine. So are float32 normals
+ *    of n >= 16: log, sin and cos are the polynomials of Cephes (Moshier) fused and ordered as in PyTorch's AVX2 and AVX-512
+ *    builds; PyTorch forced to run without AVX2 differs from its own other builds, and so from this, in the last bits of these normals and
+ * of uniforms with other bounds than 0 and 1. The remaining normals go through the C library's log, log1p, sin and cos: equal to PyTorch's
+ * bits on top of the same C library, within a unit or two in the last place elsewhere.
+ *
+ *    Threads. Every function holds the generator's own lock for the whole call, so calls from several threads each get
+ *    an unbroken piece of the sequence; which piece comes first is the callers' business. fork() waits for calls in
+ *    progress, so the child finds every generator unlocked and whole.
+ *
+ * 2. tc_philox() below is a pure function and keeps nothing.
+ */
+#ifndef TC_CORE_RANDOM_H
+#define TC_CORE_RANDOM_H
+
+#include "../transformer_c.h"
+
+#endif
