@@ -1,0 +1,75 @@
+"""What all tests share. Beside it: `reference.py` (what is right, in float64) and `tolerance.py` (how close is close).
+
+Fixtures
+  isa      the name of a CPU instruction set, in use while the test runs: one run for each that this machine can use
+  threads  1, 2, 3: the size of the thread pool while the test runs
+  rng      a NumPy generator whose seed follows from the test's name; `--seed N` sets it; a failure shows it
+Marks
+  gpu      needs a usable CUDA device: skipped without one
+  slow     takes more than a few seconds: skipped unless `--slow` is given
+"""
+
+import zlib
+
+import numpy as np
+import pytest
+
+
+def pytest_addoption(parser):
+    parser.addoption("--seed", type=int, default=None, help="seed of the `rng` fixture, in place of one from the test's name")
+    parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "gpu: needs a usable CUDA device")
+    config.addinivalue_line("markers", "slow: takes more than a few seconds; runs with --slow")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--slow"):
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+    if any(item.get_closest_marker("gpu") for item in items):
+        import transformer_c as tc
+
+        if not tc.cuda.is_available():
+            for item in items:
+                if item.get_closest_marker("gpu"):
+                    item.add_marker(pytest.mark.skip(reason="no usable CUDA device"))
+
+
+def pytest_generate_tests(metafunc):
+    if "isa" in metafunc.fixturenames:
+        from transformer_c import _core
+
+        usable = [name for name, is_usable in dict(_core.cpu_isas()).items() if is_usable]
+        metafunc.parametrize("isa", usable, indirect=True)
+
+
+@pytest.fixture
+def isa(request):
+    from transformer_c import _core
+
+    before = _core.cpu_isa()
+    _core.cpu_select(request.param)
+    yield request.param
+    _core.cpu_select(before)
+
+
+@pytest.fixture(params=[1, 2, 3], ids="{}-threads".format)
+def threads(request):
+    import transformer_c as tc
+
+    before = tc.get_num_threads()
+    tc.set_num_threads(request.param)
+    yield request.param
+    tc.set_num_threads(before)
+
+
+@pytest.fixture
+def rng(request):
+    given = request.config.getoption("--seed")
+    seed = zlib.crc32(request.node.nodeid.encode()) if given is None else given
+    print(f"rng seed {seed}")  # pytest shows it with a failure
+    return np.random.default_rng(seed)
