@@ -7,12 +7,22 @@
 #include "../kernels/kernels.h"
 #include "../transformer_c.h"
 
-int tc_get_num_threads(void);                       /* starts as TRANSFORMER_C_NUM_THREADS or the CPUs this process may use */
-TC_CHECKED tc_status tc_set_num_threads(int count, tc_error *err); /* 1 .. 1024 */
+#define TC_MAX_THREADS 1024
+
+/* Reads TRANSFORMER_C_NUM_THREADS (default: the CPUs this process may use); a value that is no number from 1 to
+ * TC_MAX_THREADS is an error. Called at import; the first tc_parallel_for() does it where nobody has. A count that was
+ * set before stays. */
+TC_CHECKED tc_status tc_threads_initialize(tc_error *err);
+
+/* The caller counts as one. It falls when the system refuses to start as many threads as were set; 1 before there is a count. */
+int tc_get_num_threads(void);
+/* 1 .. TC_MAX_THREADS; at any time, from any thread: work that is under way goes on with the threads it has. */
+TC_CHECKED tc_status tc_set_num_threads(int count, tc_error *err);
 
 /* Runs kernel(args, begin, end, scratch) over disjoint ranges that cover [0, items). `cost` is the work of one item
- * in elementary operations; when items * cost is small the caller does all of it. Each participant gets
- * `scratch_bytes` of its own, aligned to TC_ALIGNMENT, uninitialised. A nested call runs on its caller. */
+ * in elementary operations (a multiply-add on one element); when items * cost is small the caller does all of it. Each
+ * participant gets `scratch_bytes` of its own, aligned to TC_ALIGNMENT, uninitialised. A nested call runs on its caller.
+ * On TC_ERROR_MEMORY nothing has run. */
 TC_CHECKED tc_status tc_parallel_for(tc_range_kernel kernel, const void *args, int64_t items, double cost, size_t scratch_bytes, tc_error *err);
 
 #endif

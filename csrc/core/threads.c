@@ -1,0 +1,440 @@
+/* threads.c: the persistent pool.
+ *
+ * A job has a number of participants: the calling thread, which is participant 0, and workers 1, 2, ... The items are
+ * divided into one contiguous part a participant, so that the same rows tend to stay in the same core's cache from op to
+ * op. A participant takes its part in a few chunks, and when it is through, takes chunks of the others'. So nobody is
+ * waited for who has not begun: a worker that sleeps, or whose core is busy with another process, costs the caller
+ * nothing but its help.
+ *
+ * `gate` is the one word through which workers come into a job:
+ *
+ *     bits 0..10   workers that have joined
+ *     bits 11..21  participants of the job; 0 while the gate is shut
+ *     bits 22..63  number of the job
+ *
+ * The owner of the pool writes the job, then opens the gate. Worker w joins by adding one to the word, if w is a
+ * participant. When no chunk is left the owner shuts the gate, which tells it how many have joined, and waits until as
+ * many have finished. Only then may the job be overwritten.
+ *
+ * Workers wait for a job by looking at the gate for a few microseconds, then on a condition variable of their own.
+ * Wake-ups go down a binary tree (participant p wakes 2p+1 and 2p+2), so that the caller pays for two at most. A sleeper
+ * announces itself and then looks at the gate once more, the waker opens the gate and then looks for sleepers, all
+ * sequentially consistent: one of the two sees the other. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* pthread_setname_np */
+#endif
+#include "threads.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "allocator.h"
+#include "cpu_count.h"
+#include "status.h"
+
+/* Elementary operations that are worth another participant: about 5 us of vector arithmetic, twice what it costs to hand
+ * a job over. */
+#define COST_PER_PARTICIPANT 32768.0
+/* Chunks a participant's part is cut into when it is large: a core that is lost to another process for the whole job
+ * then holds up the others by an eighth of a part at most. */
+#define CHUNKS_PER_PART 8
+/* A look at the gate costs a cache miss; beyond this time a sleeping thread is the better neighbour. */
+#define SPIN_NANOSECONDS 5000
+/* Scratch areas lie this far apart at least: the processor fetches cache lines in pairs. */
+#define SCRATCH_ALIGNMENT 128
+
+#define GATE_JOINED_BITS 11
+#define GATE_JOB_SHIFT 22
+#define GATE_FIELD ((UINT64_C(1) << GATE_JOINED_BITS) - 1)
+
+typedef struct participant {
+    /* Its part of the items: [next, end) is not taken yet. */
+    _Alignas(SCRATCH_ALIGNMENT) _Atomic int64_t next;
+    int64_t end;
+    /* Of workers only. */
+    _Alignas(SCRATCH_ALIGNMENT) atomic_bool asleep;
+    atomic_bool stop;
+    pthread_t thread;
+    pthread_mutex_t mutex; /* with `wake`: for `asleep` */
+    pthread_cond_t wake;
+} participant;
+
+static participant participants[TC_MAX_THREADS];
+
+static atomic_int thread_count; /* what tc_set_num_threads() asked for; 0 before there is a count */
+
+static struct {
+    atomic_bool owned; /* by the thread whose job is under way, or who changes the workers; all else is the owner's */
+    int workers;       /* participants[1 .. workers] have a thread */
+    atomic_bool spin;  /* false when there are more threads than CPUs */
+
+    /* The job: written before the gate opens, read by those who joined. */
+    tc_range_kernel kernel;
+    const void *args;
+    int64_t chunk; /* items taken at a time */
+    int count;     /* participants */
+    char *scratch; /* participant p's at scratch + p * scratch_stride */
+    size_t scratch_stride;
+
+    _Alignas(SCRATCH_ALIGNMENT) _Atomic uint64_t gate;
+    _Alignas(SCRATCH_ALIGNMENT) atomic_int finished; /* workers through with the job */
+    atomic_bool owner_asleep;
+    pthread_mutex_t mutex; /* with `done`: for `owner_asleep` */
+    pthread_cond_t done;
+} pool = {.mutex = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
+
+/* True while this thread runs a kernel: a call from there is a nested one. */
+static _Thread_local bool inside_kernel;
+
+/* ---- waiting ------------------------------------------------------------------------------------------------------- */
+
+static void pause_briefly(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb");
+#endif
+}
+
+static int64_t nanoseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+typedef struct spinner {
+    int64_t deadline;
+    unsigned rounds;
+} spinner;
+
+static spinner spinner_start(void) { return (spinner){atomic_load(&pool.spin) ? nanoseconds() + SPIN_NANOSECONDS : 0, 0}; }
+
+/* Waits a moment; false when the time for spinning is over. */
+static bool spinner_again(spinner *s)
+{
+    if (s->deadline == 0) return false;
+    pause_briefly();
+    if (++s->rounds % 16 == 0 && nanoseconds() > s->deadline) return false;
+    return true;
+}
+
+static void wake_if_asleep(participant *worker)
+{
+    if (!atomic_load(&worker->asleep)) return;
+    pthread_mutex_lock(&worker->mutex);
+    pthread_cond_signal(&worker->wake);
+    pthread_mutex_unlock(&worker->mutex);
+}
+
+/* ---- a participant's work --------------------------------------------------------------------------------------------- */
+
+static void take_part(int self)
+{
+    for (int child = 2 * self + 1; child <= 2 * self + 2 && child < pool.count; child++) wake_if_asleep(&participants[child]);
+    void *scratch = pool.scratch ? pool.scratch + (size_t)self * pool.scratch_stride : NULL;
+    inside_kernel = true;
+    for (int i = 0; i < pool.count; i++) {
+        participant *part = &participants[(self + i) % pool.count];
+        /* Looked at before it is added to: most parts of others are used up by the time one gets there. */
+        while (atomic_load_explicit(&part->next, memory_order_relaxed) < part->end) {
+            const int64_t begin = atomic_fetch_add_explicit(&part->next, pool.chunk, memory_order_relaxed);
+            if (begin >= part->end) break;
+            pool.kernel(pool.args, begin, part->end - begin < pool.chunk ? part->end : begin + pool.chunk, scratch);
+        }
+    }
+    inside_kernel = false;
+}
+
+static int gate_participants(uint64_t gate) { return (int)(gate >> GATE_JOINED_BITS & GATE_FIELD); }
+
+/* Whether the gate is open to worker `self`, for a job it has not been in. */
+static bool gate_is_open(uint64_t gate, int self, uint64_t last_job)
+{
+    return self < gate_participants(gate) && gate >> GATE_JOB_SHIFT != last_job;
+}
+
+/* Sleeps until the gate opens or the worker is to stop. */
+static void worker_sleep(participant *me, int self, uint64_t last_job)
+{
+    pthread_mutex_lock(&me->mutex);
+    atomic_store(&me->asleep, true);
+    while (!gate_is_open(atomic_load(&pool.gate), self, last_job) && !atomic_load(&me->stop)) pthread_cond_wait(&me->wake, &me->mutex);
+    atomic_store(&me->asleep, false);
+    pthread_mutex_unlock(&me->mutex);
+}
+
+static void finish_job(void)
+{
+    atomic_fetch_add(&pool.finished, 1);
+    if (!atomic_load(&pool.owner_asleep)) return;
+    pthread_mutex_lock(&pool.mutex);
+    pthread_cond_signal(&pool.done);
+    pthread_mutex_unlock(&pool.mutex);
+}
+
+static void *worker_main(void *argument)
+{
+    participant *me = argument;
+    const int self = (int)(me - participants);
+    char name[16];
+    snprintf(name, sizeof name, "tc_worker_%d", self);
+#ifdef __APPLE__
+    pthread_setname_np(name);
+#else
+    pthread_setname_np(pthread_self(), name);
+#endif
+    uint64_t last_job = 0; /* jobs count from 1 */
+    while (!atomic_load(&me->stop)) {
+        spinner wait = spinner_start();
+        uint64_t gate = atomic_load(&pool.gate);
+        while (!gate_is_open(gate, self, last_job) && spinner_again(&wait)) gate = atomic_load(&pool.gate);
+        if (!gate_is_open(gate, self, last_job)) {
+            worker_sleep(me, self, last_job);
+            gate = atomic_load(&pool.gate);
+        }
+        while (gate_is_open(gate, self, last_job)) {
+            if (!atomic_compare_exchange_weak(&pool.gate, &gate, gate + 1)) continue;
+            take_part(self);
+            finish_job();
+            last_job = gate >> GATE_JOB_SHIFT;
+        }
+    }
+    return NULL;
+}
+
+/* ---- starting and stopping workers; all by the owner ------------------------------------------------------------------ */
+
+static bool start_worker(int index)
+{
+    participant *worker = &participants[index];
+    atomic_store(&worker->asleep, false);
+    atomic_store(&worker->stop, false);
+    if (pthread_mutex_init(&worker->mutex, NULL) != 0) return false;
+    if (pthread_cond_init(&worker->wake, NULL) != 0) {
+        pthread_mutex_destroy(&worker->mutex);
+        return false;
+    }
+    /* A worker inherits a mask that blocks every signal, so that Ctrl-C interrupts the host's own threads. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const bool started = pthread_create(&worker->thread, NULL, worker_main, worker) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!started) {
+        pthread_cond_destroy(&worker->wake);
+        pthread_mutex_destroy(&worker->mutex);
+    }
+    return started;
+}
+
+static void stop_worker(int index)
+{
+    participant *worker = &participants[index];
+    atomic_store(&worker->stop, true);
+    wake_if_asleep(worker);
+    pthread_join(worker->thread, NULL);
+    pthread_cond_destroy(&worker->wake);
+    pthread_mutex_destroy(&worker->mutex);
+}
+
+/* Makes the pool one of `count` threads, the caller among them; returns how many there are. */
+static int resize_pool(int count)
+{
+    if (pool.workers == count - 1) return count;
+    while (pool.workers > count - 1) stop_worker(pool.workers--);
+    atomic_store(&pool.spin, count <= tc_cpu_count());
+    while (pool.workers < count - 1 && start_worker(pool.workers + 1)) pool.workers++;
+    return pool.workers + 1;
+}
+
+/* ---- a fork ------------------------------------------------------------------------------------------------------------ */
+
+/* The child has the thread that forked and none of the workers; whatever job another thread had under way is not its
+ * own. The pool starts empty, its locks anew (they may have been held by threads that are no more). */
+static void reset_in_child(void)
+{
+    pool.workers = 0;
+    atomic_store(&pool.gate, 0);
+    atomic_store(&pool.finished, 0);
+    atomic_store(&pool.owner_asleep, false);
+    pthread_mutex_init(&pool.mutex, NULL);
+    pthread_cond_init(&pool.done, NULL);
+    atomic_store(&pool.owned, false);
+}
+
+static int fork_handler_error;
+
+static void install_fork_handler(void) { fork_handler_error = pthread_atfork(NULL, NULL, reset_in_child); }
+
+static tc_status prepare_for_fork(tc_error *err)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, install_fork_handler);
+    if (fork_handler_error) return tc_fail(err, TC_ERROR_MEMORY, "out of memory while installing the fork handler of the thread pool");
+    return TC_OK;
+}
+
+/* ---- who has the pool ---------------------------------------------------------------------------------------------- */
+
+static bool own_pool(void) { return !atomic_exchange(&pool.owned, true); }
+
+static void disown_pool(void) { atomic_store(&pool.owned, false); }
+
+/* ---- the number of threads ----------------------------------------------------------------------------------------------- */
+
+static tc_status check_count(int64_t count, const char *what, const char *text, tc_error *err)
+{
+    if (count >= 1 && count <= TC_MAX_THREADS) return TC_OK;
+    return tc_fail(err, TC_ERROR_VALUE, "%s is %s; it must be a whole number from 1 to %d", what, text, TC_MAX_THREADS);
+}
+
+tc_status tc_threads_initialize(tc_error *err)
+{
+    tc_status status = prepare_for_fork(err);
+    if (status != TC_OK) return status;
+    int64_t count = 0;
+    const char *text = getenv("TRANSFORMER_C_NUM_THREADS");
+    if (text && text[0]) {
+        char *end;
+        errno = 0;
+        count = strtoll(text, &end, 10);
+        if (*end || errno) count = 0;
+        char quoted[64];
+        snprintf(quoted, sizeof quoted, "'%s'", text);
+        status = check_count(count, "TRANSFORMER_C_NUM_THREADS", quoted, err);
+        if (status != TC_OK) return status;
+    } else {
+        count = tc_cpu_count();
+        if (count > TC_MAX_THREADS) count = TC_MAX_THREADS;
+    }
+    int unset = 0;
+    atomic_compare_exchange_strong(&thread_count, &unset, (int)count);
+    return TC_OK;
+}
+
+int tc_get_num_threads(void)
+{
+    const int count = atomic_load(&thread_count);
+    return count ? count : 1;
+}
+
+tc_status tc_set_num_threads(int count, tc_error *err)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", count);
+    tc_status status = check_count(count, "the number of threads", text, err);
+    if (status == TC_OK) status = prepare_for_fork(err);
+    if (status != TC_OK) return status;
+    atomic_store(&thread_count, count);
+    /* Workers that are too many go now, or with the next job when the pool is busy. */
+    if (own_pool()) {
+        if (pool.workers >= count) resize_pool(count);
+        disown_pool();
+    }
+    return TC_OK;
+}
+
+/* ---- the call -------------------------------------------------------------------------------------------------------------- */
+
+/* All of it on the calling thread. */
+static tc_status run_alone(tc_range_kernel kernel, const void *args, int64_t items, size_t scratch_bytes, tc_error *err)
+{
+    void *scratch = NULL;
+    if (scratch_bytes) {
+        scratch = tc_allocate(scratch_bytes);
+        if (!scratch) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: a kernel needs %zu bytes of scratch", scratch_bytes);
+    }
+    const bool nested = inside_kernel;
+    inside_kernel = true;
+    kernel(args, 0, items, scratch);
+    inside_kernel = nested;
+    if (scratch) tc_free(scratch, scratch_bytes);
+    return TC_OK;
+}
+
+/* Cuts [0, items) into one part a participant. */
+static void cut_items(int64_t items, int count, double cost)
+{
+    const int64_t length = items / count, longer = items % count; /* the first `longer` parts have one item more */
+    int64_t begin = 0;
+    for (int i = 0; i < count; i++) {
+        atomic_store_explicit(&participants[i].next, begin, memory_order_relaxed);
+        begin += length + (i < longer);
+        participants[i].end = begin;
+    }
+    const double chunks = (double)length * cost / COST_PER_PARTICIPANT;
+    const int64_t wanted = chunks < 1 ? 1 : chunks > CHUNKS_PER_PART ? CHUNKS_PER_PART : (int64_t)chunks;
+    pool.chunk = (length + (longer > 0) + wanted - 1) / wanted;
+}
+
+/* Sleeps or spins until `joined` workers have finished. */
+static void wait_for_workers(int joined)
+{
+    spinner wait = spinner_start();
+    while (atomic_load(&pool.finished) != joined) {
+        if (spinner_again(&wait)) continue;
+        pthread_mutex_lock(&pool.mutex);
+        atomic_store(&pool.owner_asleep, true);
+        while (atomic_load(&pool.finished) != joined) pthread_cond_wait(&pool.done, &pool.mutex);
+        atomic_store(&pool.owner_asleep, false);
+        pthread_mutex_unlock(&pool.mutex);
+    }
+}
+
+/* The job is written; the calling thread owns the pool. */
+static void run_job(void)
+{
+    atomic_store_explicit(&pool.finished, 0, memory_order_relaxed);
+    const uint64_t job = (atomic_load(&pool.gate) >> GATE_JOB_SHIFT) + 1;
+    atomic_store(&pool.gate, job << GATE_JOB_SHIFT | (uint64_t)pool.count << GATE_JOINED_BITS);
+    take_part(0);
+    const uint64_t gate = atomic_exchange(&pool.gate, job << GATE_JOB_SHIFT);
+    wait_for_workers((int)(gate & GATE_FIELD));
+}
+
+tc_status tc_parallel_for(tc_range_kernel kernel, const void *args, int64_t items, double cost, size_t scratch_bytes, tc_error *err)
+{
+    if (items <= 0) return TC_OK;
+    if (atomic_load_explicit(&thread_count, memory_order_relaxed) == 0) {
+        const tc_status status = tc_threads_initialize(err);
+        if (status != TC_OK) return status;
+    }
+    int count = atomic_load_explicit(&thread_count, memory_order_relaxed);
+    const double worth = (double)items * cost / COST_PER_PARTICIPANT;
+    if (count == 1 || items == 1 || !(worth >= 2) || inside_kernel || !own_pool())
+        return run_alone(kernel, args, items, scratch_bytes, err);
+
+    const int available = resize_pool(count);
+    if (available < count) atomic_compare_exchange_strong(&thread_count, &count, available);
+    count = available;
+    if (count > worth) count = (int)worth;
+    if (count > items) count = (int)items;
+
+    const size_t stride = scratch_bytes / SCRATCH_ALIGNMENT * SCRATCH_ALIGNMENT + SCRATCH_ALIGNMENT;
+    size_t bytes = 0;
+    tc_status status = TC_OK;
+    pool.scratch = NULL;
+    if (scratch_bytes) {
+        if (!__builtin_mul_overflow(stride, (size_t)count, &bytes)) pool.scratch = tc_allocate(bytes);
+        if (!pool.scratch)
+            status = tc_fail(err, TC_ERROR_MEMORY, "out of memory: %d threads need %zu bytes of scratch each", count, scratch_bytes);
+    }
+    if (status == TC_OK) {
+        pool.kernel = kernel;
+        pool.args = args;
+        pool.count = count;
+        pool.scratch_stride = stride;
+        cut_items(items, count, cost);
+        run_job();
+        if (pool.scratch) tc_free(pool.scratch, bytes);
+    }
+    disown_pool();
+    return status;
+}
