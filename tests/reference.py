@@ -444,16 +444,16 @@ def mse_loss_backward(dloss, x, target, reduction="mean"):
     return dx, -dx
 
 
-def binary_cross_entropy(p, target, weight=None, reduction="mean"):
+def binary_cross_entropy(x, target, weight=None, reduction="mean"):
     """Probabilities; logarithms are cut off at -100, as in PyTorch."""
-    p, target = f64(p), f64(target)
+    p, target = f64(x), f64(target)
     with np.errstate(divide="ignore"):
         losses = -(target * np.maximum(np.log(p), -100) + (1 - target) * np.maximum(np.log1p(-p), -100))
     return _reduce(losses if weight is None else losses * f64(weight), reduction)
 
 
-def binary_cross_entropy_backward(dloss, p, target, weight=None, reduction="mean"):
-    p, target = f64(p), f64(target)
+def binary_cross_entropy_backward(dloss, x, target, weight=None, reduction="mean"):
+    p, target = f64(x), f64(target)
     dp = (p - target) / np.maximum(p * (1 - p), 1e-12) * (1 if weight is None else f64(weight))
     return dp * _spread(dloss, dp.shape, reduction)
 
@@ -516,15 +516,6 @@ def positional_encoding(max_len, d_model):
     return np.where(np.arange(d_model) % 2 == 0, np.sin(angle), np.cos(angle))[None]
 
 
-def multihead_attention(params, x, num_heads, mask=None, prefix=""):
-    """The tutorial's MultiheadAttention: output (B, T, E), attention (B, H, Tq, Tk). `params` is its state dict."""
-    q, k, v = qkv_projection(x, params[prefix + "qkv_proj.weight"], params[prefix + "qkv_proj.bias"], num_heads)
-    values, attention = scaled_dot_product(q, k, v, expand_mask(mask))
-    values = np.moveaxis(values, -3, -2)
-    values = values.reshape(values.shape[:-2] + (-1,))
-    return linear(values, params[prefix + "o_proj.weight"], params[prefix + "o_proj.bias"]), attention
-
-
 def expand_mask(mask):
     """2, 3 or 4 dimensions to 4: (Tq, Tk), (B, Tq, Tk), (B, H, Tq, Tk)."""
     if mask is None or np.ndim(mask) == 4:
@@ -532,27 +523,101 @@ def expand_mask(mask):
     return np.asarray(mask)[:, None] if np.ndim(mask) == 3 else np.asarray(mask)[None, None]
 
 
-def encoder_block(params, x, num_heads, mask=None, norm_first=False, activation="relu", eps=1e-5, multipliers=(1, 1, 1), prefix=""):
-    """The tutorial's EncoderBlock: output and attention. Dropout multipliers: attention output, hidden layer, MLP output.
+def merge_heads(x):
+    """(..., H, T, D) to (..., T, H D)."""
+    x = np.moveaxis(x, -3, -2)
+    return x.reshape(x.shape[:-2] + (-1,))
 
-    The hidden layer is dropped before its activation, as in the tutorial.
-    """
 
-    def norm(h, name):
-        return layer_norm(h, params[f"{prefix}{name}.weight"], params[f"{prefix}{name}.bias"], eps)[0]
+def split_heads(x, num_heads):
+    """(..., T, H D) to (..., H, T, D)."""
+    return np.moveaxis(x.reshape(x.shape[:-1] + (num_heads, -1)), -2, -3)
+
+
+def multihead_attention(params, x, num_heads, mask=None):
+    """The tutorial's MultiheadAttention: output (B, T, E), attention (B, H, Tq, Tk). `params` is its state dict."""
+    q, k, v = qkv_projection(x, params["qkv_proj.weight"], params["qkv_proj.bias"], num_heads)
+    values, attention = scaled_dot_product(q, k, v, expand_mask(mask))
+    return linear(merge_heads(values), params["o_proj.weight"], params["o_proj.bias"]), attention
+
+
+def multihead_attention_backward(dy, params, x, num_heads, mask=None):
+    """dx, and the gradients of the parameters under their names."""
+    q, k, v = qkv_projection(x, params["qkv_proj.weight"], params["qkv_proj.bias"], num_heads)
+    merged = merge_heads(scaled_dot_product(q, k, v, expand_mask(mask))[0])
+    dmerged, *doutput = linear_backward(dy, merged, params["o_proj.weight"], params["o_proj.bias"])
+    dqkv = scaled_dot_product_backward(split_heads(dmerged, num_heads), q, k, v, expand_mask(mask))
+    dx, *dprojection = qkv_projection_backward(*dqkv, x, params["qkv_proj.weight"], params["qkv_proj.bias"], num_heads)
+    return dx, {
+        "qkv_proj.weight": dprojection[0], "qkv_proj.bias": dprojection[1], "o_proj.weight": doutput[0], "o_proj.bias": doutput[1]
+    }  # fmt: skip
+
+
+def _encoder_block_branches(params, num_heads, mask, activation, multipliers):
+    """The two branches beside the residual path, attention and MLP: forward of h, and backward of (dy, h) to dh and gradients."""
+    hidden_layer = params["linear_net.0.weight"], params["linear_net.0.bias"]
+    output_layer = params["linear_net.3.weight"], params["linear_net.3.bias"]
+    attention_params = {name[len("self_attn.") :]: value for name, value in params.items() if name.startswith("self_attn.")}
+    act, act_backward = ACTIVATIONS[activation]
+
+    def attend(h):
+        y, attention = multihead_attention(attention_params, h, num_heads, mask)
+        return y * multipliers[0], attention
+
+    def attend_backward(dy, h):
+        dh, gradients = multihead_attention_backward(dy * multipliers[0], attention_params, h, num_heads, mask)
+        return dh, {f"self_attn.{name}": gradient for name, gradient in gradients.items()}
 
     def mlp(h):
-        hidden = linear(h, params[prefix + "linear_net.0.weight"], params[prefix + "linear_net.0.bias"]) * multipliers[1]
-        hidden = ACTIVATIONS[activation][0](hidden)
-        return linear(hidden, params[prefix + "linear_net.3.weight"], params[prefix + "linear_net.3.bias"]) * multipliers[2]
+        return linear(act(linear(h, *hidden_layer) * multipliers[1]), *output_layer) * multipliers[2]
 
+    def mlp_backward(dy, h):
+        hidden = linear(h, *hidden_layer) * multipliers[1]  # dropped before its activation, as in the tutorial
+        dactive, dw3, db3, _ = linear_backward(dy * multipliers[2], act(hidden), *output_layer)
+        dh, dw0, db0, _ = linear_backward(act_backward(dactive, hidden) * multipliers[1], h, *hidden_layer)
+        return dh, {"linear_net.0.weight": dw0, "linear_net.0.bias": db0, "linear_net.3.weight": dw3, "linear_net.3.bias": db3}
+
+    return attend, attend_backward, mlp, mlp_backward
+
+
+def encoder_block(params, x, num_heads, mask=None, norm_first=False, activation="relu", eps=1e-5, multipliers=(1, 1, 1)):
+    """The tutorial's EncoderBlock: output and attention. Dropout multipliers: attention output, hidden layer, MLP output."""
     x = f64(x)
-    attended, attention = multihead_attention(params, norm(x, "norm1") if norm_first else x, num_heads, mask, prefix + "self_attn.")
-    x = x + attended * multipliers[0]
+    attend, _, mlp, _ = _encoder_block_branches(params, num_heads, mask, activation, multipliers)
+    norm1, norm2 = ((params[f"norm{i}.weight"], params[f"norm{i}.bias"], eps) for i in (1, 2))
     if norm_first:
-        return x + mlp(norm(x, "norm2")), attention
-    x = norm(x, "norm1")
-    return norm(x + mlp(x), "norm2"), attention
+        attended, attention = attend(layer_norm(x, *norm1)[0])
+        x = x + attended
+        return x + mlp(layer_norm(x, *norm2)[0]), attention
+    attended, attention = attend(x)
+    x = layer_norm(x + attended, *norm1)[0]
+    return layer_norm(x + mlp(x), *norm2)[0], attention
+
+
+def encoder_block_backward(dy, params, x, num_heads, mask=None, norm_first=False, activation="relu", eps=1e-5, multipliers=(1, 1, 1)):
+    """dx, and the gradients of the parameters under their names."""
+    x, dy = f64(x), f64(dy)
+    attend, attend_backward, mlp, mlp_backward = _encoder_block_branches(params, num_heads, mask, activation, multipliers)
+    norm1, norm2 = ((params[f"norm{i}.weight"], params[f"norm{i}.bias"], eps) for i in (1, 2))
+    if norm_first:
+        normed1 = layer_norm(x, *norm1)[0]
+        middle = x + attend(normed1)[0]
+        dnormed2, gradients2 = mlp_backward(dy, layer_norm(middle, *norm2)[0])
+        dmiddle, dgamma2, dbeta2 = layer_norm_backward(dnormed2, middle, *norm2)
+        dmiddle = dmiddle + dy
+        dnormed1, gradients1 = attend_backward(dmiddle, normed1)
+        dx, dgamma1, dbeta1 = layer_norm_backward(dnormed1, x, *norm1)
+        dx = dx + dmiddle
+    else:
+        sum1 = x + attend(x)[0]
+        middle = layer_norm(sum1, *norm1)[0]
+        dsum2, dgamma2, dbeta2 = layer_norm_backward(dy, middle + mlp(middle), *norm2)
+        dmiddle, gradients2 = mlp_backward(dsum2, middle)
+        dsum1, dgamma1, dbeta1 = layer_norm_backward(dmiddle + dsum2, sum1, *norm1)
+        dx, gradients1 = attend_backward(dsum1, x)
+        dx = dx + dsum1
+    norms = {"norm1.weight": dgamma1, "norm1.bias": dbeta1, "norm2.weight": dgamma2, "norm2.bias": dbeta2}
+    return dx, {**gradients1, **gradients2, **norms}
 
 
 # ---- optimizers ----------------------------------------------------------------------------------------------------

@@ -339,23 +339,46 @@ def test_positional_encoding():
     np.testing.assert_allclose(pe[0, 3], [f(3 / 10000 ** (i / 7)) for i in (0, 2, 4, 6) for f in (math.sin, math.cos)][:7], rtol=1e-14)
 
 
-def test_encoder_block_paths_agree(rng):
+def block_params(rng):
+    """Size 6, 2 heads, hidden size 5."""
     sizes = {
-        "self_attn.qkv_proj": (18, 6), "self_attn.o_proj": (6, 6), "linear_net.0": (10, 6), "linear_net.3": (6, 10), "norm1": (6,),
+        "self_attn.qkv_proj": (18, 6), "self_attn.o_proj": (6, 6), "linear_net.0": (5, 6), "linear_net.3": (6, 5), "norm1": (6,),
         "norm2": (6,),
     }  # fmt: skip
-    params = {f"{name}.weight": rng.normal(size=size) for name, size in sizes.items()}
-    params |= {f"{name}.bias": rng.normal(size=size[0]) for name, size in sizes.items()}
-    x, mask = rng.normal(size=(2, 4, 6)), np.tril(np.ones((4, 4)))
+    return {
+        f"{name}.{kind}": rng.normal(size=size if kind == "weight" else size[:1]) for name, size in sizes.items() for kind in ("weight", "bias")
+    }
+
+
+def test_encoder_block_masks_and_residual_path(rng):
+    params, x, mask = block_params(rng), rng.normal(size=(2, 4, 6)), np.tril(np.ones((4, 4)))
     y, attention = R.encoder_block(params, x, 2, mask)
     assert attention.shape == (2, 2, 4, 4) and not np.triu(attention, 1).any()
     np.testing.assert_allclose(R.encoder_block(params, x[:, :2], 2, mask[:2, :2])[0], y[:, :2], rtol=1e-12)  # causal
-    for rank3_or_4 in (mask[None], np.broadcast_to(mask, (2, 4, 4)), mask[None, None]):
-        np.testing.assert_array_equal(R.encoder_block(params, x, 2, rank3_or_4)[0], y)
-    first, _ = R.encoder_block(params, x, 2, norm_first=True, activation="gelu")
+    for other_rank in (mask[None], np.broadcast_to(mask, (2, 4, 4)), mask[None, None]):
+        np.testing.assert_array_equal(R.encoder_block(params, x, 2, other_rank)[0], y)
     without = R.encoder_block(params, x, 2, norm_first=True, activation="gelu", multipliers=(0, 1, 0))[0]
-    np.testing.assert_array_equal(without, x)  # what is left is the residual path
-    assert np.abs(first - x).max() > 0.1
+    np.testing.assert_array_equal(without, x)
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_encoder_block(norm_first, activation, dropped, rng):
+    params, x, mask = block_params(rng), rng.normal(size=(2, 3, 6)), np.tril(np.ones((3, 3)))
+    options = {"norm_first": norm_first, "activation": activation, "eps": 1e-3}
+    if dropped:
+        options["multipliers"] = tuple((rng.random((2, 3, size)) > 0.3) / 0.7 for size in (6, 5, 6))
+    names = list(params)
+
+    def backward(dy):
+        dx, gradients = R.encoder_block_backward(dy, params, x, 2, mask, **options)
+        assert gradients.keys() == params.keys()
+        return (dx, *(gradients[name] for name in names))
+
+    check(
+        lambda x, *values: R.encoder_block(dict(zip(names, values)), x, 2, mask, **options)[0], backward, [x, *params.values()], x.shape, rng
+    )
 
 
 # ---- optimizers ----------------------------------------------------------------------------------------------------

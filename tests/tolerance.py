@@ -55,6 +55,6 @@ def assert_close(actual, expected, dtype=None, k=1, *, gradient=False, scale=Non
     worst = np.unravel_index(np.argmax(np.where(good, -1, np.where(np.isnan(error), np.inf, error))), error.shape)
     where = tuple(int(i) for i in worst)
     raise AssertionError(
-        f"{name}{list(where)} is {float(actual[worst])!r}, expected {float(expected[worst])!r}: error {error[worst]:.3g}, allowed {limit[worst]:.3g} "
-        f"({dtype}, shape {actual.shape}, {np.count_nonzero(~good)} of {good.size} elements out)"
+        f"{name}{list(where)} is {float(actual[worst])!r}, expected {float(expected[worst])!r}: "
+        f"error {error[worst]:.3g}, allowed {limit[worst]:.3g} ({dtype}, shape {actual.shape}, {np.count_nonzero(~good)} of {good.size} elements out)"
     )

@@ -1,0 +1,17 @@
+"""Golden values, written by make_golden.py with PyTorch; README.md says what they are. Reading them needs NumPy alone."""
+
+import json
+import pathlib
+
+import numpy as np
+
+
+def load(name, folder=pathlib.Path(__file__).parent):
+    """The cases of NAME.npz: {case: (options, {array name: ndarray})}."""
+    with np.load(folder / f"{name}.npz") as file:
+        cases = {case: (options, {}) for case, options in json.loads(str(file["options"])).items()}
+        for key in file.files:
+            if key != "options":
+                case, _, array = key.partition("/")
+                cases[case][1][array] = file[key]
+    return cases
