@@ -9,8 +9,7 @@
 #ifndef TC_KERNELS_H
 #define TC_KERNELS_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "../transformer_c.h"
 
 /* Does items [begin, end) of the work `args` describes. `scratch`: memory of this call alone, of the size the op asked
  * for, aligned to 64 bytes, uninitialised. The result must not depend on how the range is cut. */

@@ -1,0 +1,45 @@
+/* accumulate.c: see accumulate.h. */
+#include "accumulate.h"
+
+#include "../kernels/add_in_place.h"
+#include "backend.h"
+#include "status.h"
+
+static tc_status add_contiguous(tc_tensor *to, const tc_tensor *from, tc_error *err)
+{
+    const tc_add_in_place_args args = {.to = to->data, .from = from->data, .numel = to->numel};
+    return tc_run(to->storage->device, to->dtype, TC_K_add_in_place, &args, (to->numel + TC_ADD_BLOCK - 1) / TC_ADD_BLOCK, TC_ADD_BLOCK, 0, err);
+}
+
+tc_status tc_add_in_place(tc_tensor *to, tc_tensor *from, tc_error *err)
+{
+    const tc_dtype compute = to->dtype == TC_FLOAT64 ? TC_FLOAT64 : TC_FLOAT32; /* half types add in float32 */
+    tc_tensor *sum = NULL, *addend = NULL;
+    tc_status status = TC_OK;
+    TC_TRY(tc_tensor_as(&addend, from, compute, err));
+    TC_TRY(tc_tensor_as(&sum, to, compute, err));
+    TC_TRY(add_contiguous(sum, addend, err));
+    if (sum != to) TC_TRY(tc_tensor_copy(to, sum, err));
+    atomic_fetch_add_explicit(&to->storage->version, 1, memory_order_acq_rel);
+cleanup:
+    tc_tensor_release(sum);
+    tc_tensor_release(addend);
+    return status;
+}
+
+tc_status tc_accumulate(tc_tensor **sum, tc_tensor *addend, tc_error *err)
+{
+    tc_tensor *own = NULL;
+    const tc_storage *storage = (*sum)->storage;
+    const bool alone = atomic_load(&(*sum)->references) == 1 && atomic_load(&storage->references) == 1 && storage->owned && (*sum)->contiguous;
+    if (alone) return tc_add_in_place(*sum, addend, err);
+    tc_status status = TC_OK;
+    TC_TRY(tc_tensor_like(&own, *sum, err));
+    TC_TRY(tc_tensor_copy(own, *sum, err));
+    TC_TRY(tc_add_in_place(own, addend, err));
+    tc_tensor_release(*sum);
+    *sum = tc_tensor_retain(own);
+cleanup:
+    tc_tensor_release(own);
+    return status;
+}

@@ -1,0 +1,30 @@
+/* backend.h: what a kind of device must offer. The CPU is built in; a CUDA library registers itself when it is opened.
+ * This table and kernels/kernels.def are the whole seam: nothing above it asks what a device is. */
+#ifndef TC_CORE_BACKEND_H
+#define TC_CORE_BACKEND_H
+
+#include "../kernels/kernels.h"
+#include "../transformer_c.h"
+
+typedef struct tc_backend {
+    const char *name;
+    /* Memory of the device, aligned to TC_ALIGNMENT, from a cache. */
+    TC_CHECKED tc_status (*allocate)(int index, size_t bytes, void **out, tc_error *err);
+    void (*free)(int index, void *block, size_t bytes);
+    /* Bytes between this device and the host or itself; `to_host`, `from_host` say which side is host memory. */
+    TC_CHECKED tc_status (*copy)(int index, void *to, bool to_host, const void *from, bool from_host, size_t bytes, tc_error *err);
+    /* Runs one kernel over its items. `cost`: elementary operations an item; `scratch`: bytes a participant needs. */
+    TC_CHECKED tc_status (*run)(int index, tc_dtype compute, tc_kernel_id kernel, const void *args, int64_t items, double cost,
+                                size_t scratch, tc_error *err);
+    TC_CHECKED tc_status (*synchronize)(int index, tc_error *err);
+} tc_backend;
+
+/* The backend of a device; TC_ERROR_STATE with the reason when there is none. */
+TC_CHECKED tc_status tc_backend_for(const tc_backend **out, tc_device device, tc_error *err);
+void tc_backend_register(tc_device_type type, const tc_backend *backend);
+
+/* Runs a kernel where `device` says. */
+TC_CHECKED tc_status tc_run(tc_device device, tc_dtype compute, tc_kernel_id kernel, const void *args, int64_t items, double cost, size_t scratch,
+                            tc_error *err);
+
+#endif

@@ -1,0 +1,76 @@
+/* tape.h: how an op puts itself on the tape, and how the tape calls it back.
+ *
+ * A node is one op that was run: edges to where its inputs came from, values saved for the backward, attributes (plain
+ * data, copied). The tensors an op made own the node; the node owns detached aliases of what it saved and references to
+ * its inputs' nodes or leaves, so there are no cycles and a forward without a backward frees itself. Nodes are freed
+ * with a loop, not by recursion.
+ */
+#ifndef TC_CORE_TAPE_H
+#define TC_CORE_TAPE_H
+
+#include "tensor.h"
+
+/* One static instance an op. */
+typedef struct tc_op {
+    const char *name; /* for messages and grad_fn */
+    /* Gradients of the inputs from those of the outputs. grad_outputs[i] is NULL where nothing flowed (zero). Fills
+     * grad_inputs[i] (new references, shape and dtype of the input) for every i with tc_node_needs(node, i); others stay NULL.
+     * NULL where needed means zero. On failure the tape releases what was filled. */
+    TC_CHECKED tc_status (*backward)(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err);
+    void (*release)(void *attributes); /* when the attributes own something, or NULL */
+} tc_op;
+
+typedef struct tc_edge {
+    tc_node *node;   /* what computed the input, owned, or NULL */
+    tc_tensor *leaf; /* the input itself when it is a leaf that wants a gradient, owned, or NULL */
+    int output;      /* of `node` */
+} tc_edge;
+
+typedef struct tc_saved {
+    tc_tensor *tensor; /* detached alias, owned, or NULL */
+    unsigned version;  /* of its storage when it was saved */
+} tc_saved;
+
+struct tc_node {
+    atomic_int references;
+    const tc_op *op;
+    uint64_t sequence; /* inputs have lower ones */
+    int input_count, output_count, saved_count;
+    bool freed;            /* saved values are gone */
+    void *_Atomic walker;  /* the backward that is passing through, or NULL */
+    tc_tensor **gradients; /* of the outputs, while a backward passes through; output_count of them */
+    tc_node *next_free;
+    size_t bytes;
+    tc_edge *edges;
+    tc_saved *saved;
+    void *attributes;
+};
+
+#define TC_MAX_OUTPUTS 8
+
+/* What an op hands over. Saved tensors may be inputs or outputs (any reference, also NULL entries). */
+typedef struct tc_record {
+    const tc_op *op;
+    int input_count, output_count, saved_count;
+    tc_tensor *const *inputs; /* entries may be NULL */
+    tc_tensor *const *outputs;
+    tc_tensor *const *saved;
+    const void *attributes; /* copied; may be NULL */
+    size_t attribute_bytes;
+} tc_record;
+
+/* Puts the op on the tape when gradients are enabled and an input requires one; otherwise does nothing. */
+TC_CHECKED tc_status tc_tape_record(const tc_record *record, tc_error *err);
+bool tc_tape_wants(int count, tc_tensor *const *inputs); /* would it be recorded? */
+
+/* Inside a backward: */
+static inline bool tc_node_needs(const tc_node *node, int input) { return node->edges[input].node || node->edges[input].leaf; }
+static inline tc_tensor *tc_node_saved(const tc_node *node, int i) { return node->saved[i].tensor; } /* borrowed */
+
+tc_node *tc_node_retain(tc_node *node);
+void tc_node_release(tc_node *node);
+
+/* An in-place write to `target` that was recorded as `record` (whose only output is target): target's history becomes the new node. */
+TC_CHECKED tc_status tc_tape_record_in_place(tc_tensor *target, const tc_record *record, tc_error *err);
+
+#endif

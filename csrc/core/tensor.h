@@ -1,0 +1,86 @@
+/* tensor.h: what a tensor is, for code inside the library.
+ *
+ * A tc_storage is reference-counted memory on a device; a tc_tensor is a typed, strided window on it plus its place on
+ * the tape. Both counts are atomic, so tensors may be released on any thread. A tensor's shape never changes.
+ */
+#ifndef TC_CORE_TENSOR_H
+#define TC_CORE_TENSOR_H
+
+#include <stdatomic.h>
+
+#include "status.h"
+
+typedef struct tc_node tc_node; /* tape.h */
+
+/* Something derived from a storage's contents and kept with it, such as packed weights. Freed with the storage. */
+typedef struct tc_attachment {
+    struct tc_attachment *next;
+    void (*release)(struct tc_attachment *attachment);
+} tc_attachment;
+
+typedef struct tc_storage {
+    atomic_int references;
+    tc_device device;
+    void *data;
+    size_t bytes;
+    atomic_uint version; /* goes up with every in-place write */
+    bool owned;          /* from the backend's allocator; otherwise release(context) gives it back */
+    bool writable;       /* false: over read-only memory, in-place writes are refused */
+    atomic_bool shared;  /* somebody outside may write here unseen: keep nothing derived from the contents */
+    void (*release)(void *context);
+    void *context;
+    tc_attachment *_Atomic attachments;
+} tc_storage;
+
+struct tc_tensor {
+    atomic_int references;
+    tc_storage *storage;
+    char *data;            /* element [0,...,0] */
+    tc_dtype dtype;
+    int ndim;
+    int64_t numel;
+    bool requires_grad;    /* a leaf that was asked to; results are known by their node */
+    bool contiguous;       /* C order without gaps */
+    int output;            /* which output of `node` this is */
+    unsigned node_version; /* the storage's version when `node` recorded this tensor */
+    tc_node *node;         /* what computed it, when recorded; owned */
+    tc_tensor *grad;       /* of a leaf; owned */
+    tc_tensor *grad_slot;  /* where an optimizer wants the gradient, or NULL; owned */
+    void *wrapper;         /* the host language's object for this tensor, borrowed, or NULL */
+    int64_t shape[TC_MAX_DIMS];
+    int64_t strides[TC_MAX_DIMS]; /* in elements */
+};
+
+/* A window on the storage of `base`, with no place on the tape. `offset` in elements from base's first. */
+TC_CHECKED tc_status tc_tensor_alias(tc_tensor **out, tc_tensor *base, int ndim, const int64_t *shape, const int64_t *strides, int64_t offset,
+                                     tc_error *err);
+TC_CHECKED tc_status tc_tensor_detach(tc_tensor **out, tc_tensor *tensor, tc_error *err); /* same window, no tape */
+
+TC_CHECKED tc_status tc_tensor_like(tc_tensor **out, const tc_tensor *model, tc_error *err);                         /* empty, contiguous */
+TC_CHECKED tc_status tc_tensor_like_as(tc_tensor **out, const tc_tensor *model, tc_dtype dtype, tc_error *err);
+TC_CHECKED tc_status tc_tensor_zeros(tc_tensor **out, int ndim, const int64_t *shape, tc_dtype dtype, tc_device device, tc_error *err);
+
+/* Copies values, casting and broadcasting `from` to the shape of `to`; any strides; not recorded. */
+TC_CHECKED tc_status tc_tensor_copy(tc_tensor *to, const tc_tensor *from, tc_error *err);
+
+/* Steals nothing: *out is `tensor` itself (retained) when it already is contiguous and of that dtype, else a copy. Not recorded. */
+TC_CHECKED tc_status tc_tensor_as(tc_tensor **out, tc_tensor *tensor, tc_dtype dtype, tc_error *err);
+TC_CHECKED tc_status tc_tensor_contiguous(tc_tensor **out, tc_tensor *tensor, tc_error *err);
+
+/* Before an in-place write: refuses read-only memory, leaves that want a gradient (while gradients are recorded) and results that a view shares; then
+ * raises the version. */
+TC_CHECKED tc_status tc_tensor_begin_write(tc_tensor *tensor, tc_error *err);
+
+bool tc_tensor_same_shape(const tc_tensor *a, const tc_tensor *b);
+bool tc_tensor_on_cpu(const tc_tensor *tensor);
+const char *tc_tensor_text(char buffer[TC_SHAPE_TEXT], const tc_tensor *tensor); /* "(2, 3)" */
+
+/* NumPy's broadcasting. TC_ERROR_VALUE naming both shapes when they do not fit. */
+TC_CHECKED tc_status tc_broadcast_shape(int *ndim, int64_t shape[TC_MAX_DIMS], int a_ndim, const int64_t *a, int b_ndim, const int64_t *b, tc_error *err);
+/* Strides with which `tensor` is read as the larger `shape`: 0 on axes it is repeated along. The shapes fit. */
+void tc_broadcast_strides(int64_t strides[TC_MAX_DIMS], const tc_tensor *tensor, int ndim, const int64_t *shape);
+
+/* a * b, or false when the result does not fit in 62 bits. */
+bool tc_multiply_sizes(int64_t a, int64_t b, int64_t *product);
+
+#endif

@@ -1,0 +1,16 @@
+/* add_in_place.h: y += x, how gradients are gathered. */
+#ifndef TC_KERNELS_ADD_IN_PLACE_H
+#define TC_KERNELS_ADD_IN_PLACE_H
+
+#include <stdint.h>
+
+#define TC_ADD_BLOCK 8192 /* elements an item */
+
+/* Items are blocks of TC_ADD_BLOCK elements.  to,from (numel), contiguous, of the compute dtype. */
+typedef struct tc_add_in_place_args {
+    void *to;
+    const void *from;
+    int64_t numel;
+} tc_add_in_place_args;
+
+#endif

@@ -1,0 +1,118 @@
+/* copy.c: strided copies with a cast. The work does not depend on the compute dtype, so the float64 table shares the float32
+ * table's function. */
+#include "../copy.h"
+#include "../kernels.h"
+#include "half.h"
+#include "simd.h"
+
+#if TC_PRECISION == 64
+#define COPY_F32(isa) TC_PASTE4(tc_copy, _f32_, isa, )
+void COPY_F32(TC_ISA)(const void *args, int64_t begin, int64_t end, void *scratch);
+void TC_KERNEL(copy)(const void *args, int64_t begin, int64_t end, void *scratch) { COPY_F32(TC_ISA)(args, begin, end, scratch); }
+#else
+
+/* One run along the innermost axis: to[i * to_step] = from[i * from_step], i < n. */
+typedef void (*copy_run)(void *to, int64_t to_step, const void *from, int64_t from_step, int64_t n);
+
+/* A C cast of a float that the integer cannot hold is undefined: out of range goes to the nearest end, NaN to 0. */
+TC_INLINE int64_t to_int64(double x)
+{
+    if (!(x > -9223372036854775808.0)) return x != x ? 0 : INT64_MIN;
+    return x >= 9223372036854775808.0 ? INT64_MAX : (int64_t)x;
+}
+
+typedef uint8_t boolean; /* stored as 0 or 1 */
+typedef uint16_t float16, bfloat16;
+
+#define SAME(x) (x)
+#define NOT_ZERO(x) ((x) != 0)
+/*      from      to        expression of x, the loaded element */
+#define CASTS_FROM_FLOAT(FROM, LOAD)                                                                                                            \
+    CAST(FROM, float, (float)LOAD(x))                                                                                                           \
+    CAST(FROM, double, (double)LOAD(x))                                                                                                         \
+    CAST(FROM, float16, tc_to_float16((float)LOAD(x)))                                                                                          \
+    CAST(FROM, bfloat16, tc_to_bfloat16((float)LOAD(x)))                                                                                        \
+    CAST(FROM, int64_t, to_int64((double)LOAD(x)))                                                                                              \
+    CAST(FROM, int32_t, (int32_t)to_int64((double)LOAD(x)))                                                                                     \
+    CAST(FROM, uint8_t, (uint8_t)to_int64((double)LOAD(x)))                                                                                     \
+    CAST(FROM, boolean, NOT_ZERO(LOAD(x)))
+#define CASTS_FROM_INTEGER(FROM)                                                                                                                \
+    CAST(FROM, float, (float)x)                                                                                                                 \
+    CAST(FROM, double, (double)x)                                                                                                               \
+    CAST(FROM, float16, tc_to_float16((float)x))                                                                                                \
+    CAST(FROM, bfloat16, tc_to_bfloat16((float)x))                                                                                              \
+    CAST(FROM, int64_t, (int64_t)x)                                                                                                             \
+    CAST(FROM, int32_t, (int32_t)x)                                                                                                             \
+    CAST(FROM, uint8_t, (uint8_t)x)                                                                                                             \
+    CAST(FROM, boolean, NOT_ZERO(x))
+
+#define CAST(FROM, TO, EXPRESSION)                                                                                                              \
+    static void FROM##_as_##TO(void *to_, int64_t to_step, const void *from_, int64_t from_step, int64_t n)                                     \
+    {                                                                                                                                           \
+        TO *to = to_;                                                                                                                           \
+        const FROM *from = from_;                                                                                                               \
+        if (to_step == 1 && from_step == 1) {                                                                                                   \
+            for (int64_t i = 0; i < n; i++) {                                                                                                   \
+                const FROM x = from[i];                                                                                                         \
+                to[i] = (TO)(EXPRESSION);                                                                                                       \
+            }                                                                                                                                   \
+        } else {                                                                                                                                \
+            for (int64_t i = 0; i < n; i++) {                                                                                                   \
+                const FROM x = from[i * from_step];                                                                                             \
+                to[i * to_step] = (TO)(EXPRESSION);                                                                                             \
+            }                                                                                                                                   \
+        }                                                                                                                                       \
+    }
+CASTS_FROM_FLOAT(float, SAME)
+CASTS_FROM_FLOAT(double, SAME)
+CASTS_FROM_FLOAT(float16, tc_from_float16)
+CASTS_FROM_FLOAT(bfloat16, tc_from_bfloat16)
+CASTS_FROM_INTEGER(int64_t)
+CASTS_FROM_INTEGER(int32_t)
+CASTS_FROM_INTEGER(uint8_t)
+CASTS_FROM_INTEGER(boolean)
+#undef CAST
+
+/* Between equal half types the bits are moved, not rounded again. */
+static void bits16(void *to_, int64_t to_step, const void *from_, int64_t from_step, int64_t n)
+{
+    uint16_t *to = to_;
+    const uint16_t *from = from_;
+    for (int64_t i = 0; i < n; i++) to[i * to_step] = from[i * from_step];
+}
+
+/* In the order of tc_dtype. */
+#define ROW(FROM)                                                                                                                               \
+    {                                                                                                                                           \
+        FROM##_as_float, FROM##_as_double, FROM##_as_float16, FROM##_as_bfloat16, FROM##_as_int64_t, FROM##_as_int32_t, FROM##_as_uint8_t,       \
+            FROM##_as_boolean                                                                                                                   \
+    }
+static const copy_run copy_runs[TC_DTYPE_COUNT][TC_DTYPE_COUNT] = {ROW(float),   ROW(double),  ROW(float16), ROW(bfloat16),
+                                                                   ROW(int64_t), ROW(int32_t), ROW(uint8_t), ROW(boolean)};
+static const int8_t element_bytes[TC_DTYPE_COUNT] = {4, 8, 2, 2, 8, 4, 1, 1};
+
+void TC_KERNEL(copy)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_copy_args *a = args;
+    (void)scratch;
+    const bool half = a->to_dtype == a->from_dtype && (a->to_dtype == TC_FLOAT16 || a->to_dtype == TC_BFLOAT16);
+    const copy_run run = half ? bits16 : copy_runs[a->from_dtype][a->to_dtype];
+    const int to_bytes = element_bytes[a->to_dtype], from_bytes = element_bytes[a->from_dtype];
+    const int inner = a->ndim - 1;
+    const int64_t length = a->ndim ? a->shape[inner] : 1;
+    const int64_t to_step = a->ndim ? a->to_strides[inner] : 0, from_step = a->ndim ? a->from_strides[inner] : 0;
+    const int64_t last = end * TC_COPY_BLOCK < a->numel ? end * TC_COPY_BLOCK : a->numel;
+    for (int64_t i = begin * TC_COPY_BLOCK; i < last;) {
+        int64_t to = 0, from = 0, rest = i;
+        for (int axis = inner; axis >= 0; axis--) { /* where element i lies */
+            const int64_t at = rest % a->shape[axis];
+            rest /= a->shape[axis];
+            to += at * a->to_strides[axis];
+            from += at * a->from_strides[axis];
+        }
+        const int64_t left = length - i % length, n = left < last - i ? left : last - i;
+        run((char *)a->to + to * to_bytes, to_step, (const char *)a->from + from * from_bytes, from_step, n);
+        i += n;
+    }
+}
+#endif
