@@ -92,7 +92,7 @@ static bool has_contiguous_strides(const tc_tensor *tensor)
 /* A header with shape, dtype and count; storage, data and strides are the caller's to fill. */
 static tc_status header_new(tc_tensor **out, int ndim, const int64_t *shape, tc_dtype dtype, tc_error *err)
 {
-    int64_t numel;
+    int64_t numel = 0;
     tc_status status = measure_shape(ndim, shape, dtype, &numel, err);
     if (status != TC_OK) return status;
     tc_tensor *tensor = tc_allocate(sizeof *tensor);

@@ -2,10 +2,6 @@
 #include "../kernels.h"
 #include "simd.h"
 
-#define TC_KERNEL_ENTRY(name) void TC_KERNEL(name)(const void *args, int64_t begin, int64_t end, void *scratch);
-#include "../kernels.def"
-#undef TC_KERNEL_ENTRY
-
 extern const tc_kernel_table TC_KERNEL(kernels);
 const tc_kernel_table TC_KERNEL(kernels) = {{
 #define TC_KERNEL_ENTRY(name) TC_KERNEL(name),

@@ -1,0 +1,107 @@
+/* operands.c: see operands.h. The cast is an op of its own. */
+#include "operands.h"
+
+#include "../core/backend.h"
+#include "../core/status.h"
+#include "../core/tape.h"
+#include "../kernels/sum_partials.h"
+
+tc_tensor *tc_scope_own(tc_scope *scope, tc_tensor *tensor)
+{
+    if (tensor) scope->owned[scope->count++] = tensor;
+    return tensor;
+}
+
+void tc_scope_end(tc_scope *scope)
+{
+    for (int i = 0; i < scope->count; i++) tc_tensor_release(scope->owned[i]);
+    scope->count = 0;
+}
+
+tc_status tc_scope_cast(tc_scope *scope, tc_tensor **tensor, tc_dtype dtype, tc_error *err)
+{
+    if (!*tensor || (*tensor)->dtype == dtype) return TC_OK;
+    tc_tensor *cast;
+    tc_status status = tc_cast(&cast, *tensor, dtype, err);
+    if (status == TC_OK) *tensor = tc_scope_own(scope, cast);
+    return status;
+}
+
+tc_status tc_scope_contiguous(tc_scope *scope, tc_tensor **tensor, tc_error *err)
+{
+    if (!*tensor || (*tensor)->contiguous) return TC_OK;
+    tc_tensor *copy;
+    tc_status status = tc_tensor_contiguous(&copy, *tensor, err);
+    if (status == TC_OK) *tensor = tc_scope_own(scope, copy);
+    return status;
+}
+
+tc_dtype tc_compute_dtype(tc_dtype dtype) { return dtype == TC_FLOAT64 ? TC_FLOAT64 : TC_FLOAT32; }
+
+tc_status tc_check_float(const tc_tensor *tensor, const char *name, tc_error *err)
+{
+    if (!tensor || tc_dtype_is_float(tensor->dtype)) return TC_OK;
+    return tc_fail(err, TC_ERROR_TYPE, "%s is %s; a floating dtype is needed: convert it with .float() or np.float32", name, tc_dtype_name(tensor->dtype));
+}
+
+tc_status tc_check_same_dtype(const tc_tensor *a, const char *a_name, const tc_tensor *b, const char *b_name, tc_error *err)
+{
+    if (!a || !b || a->dtype == b->dtype) return TC_OK;
+    return tc_fail(err, TC_ERROR_TYPE, "%s is %s but %s is %s; they must have one dtype: convert one with .to()", a_name, tc_dtype_name(a->dtype), b_name,
+                   tc_dtype_name(b->dtype));
+}
+
+tc_status tc_check_same_device(const tc_tensor *a, const char *a_name, const tc_tensor *b, const char *b_name, tc_error *err)
+{
+    static const char *const names[TC_DEVICE_TYPE_COUNT] = {"cpu", "cuda"};
+    if (!a || !b) return TC_OK;
+    const tc_device x = a->storage->device, y = b->storage->device;
+    if (x.type == y.type && x.index == y.index) return TC_OK;
+    return tc_fail(err, TC_ERROR_STATE, "%s is on %s:%d but %s is on %s:%d; move one with .to()", a_name, names[x.type], x.index, b_name, names[y.type], y.index);
+}
+
+/* ---- cast ------------------------------------------------------------------------------------------------------------- */
+
+static tc_status cast_backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
+{
+    const tc_dtype *from = node->attributes;
+    return tc_tensor_as(&grad_inputs[0], grad_outputs[0], *from, err);
+}
+
+static const tc_op cast_op = {"cast", cast_backward, NULL};
+
+tc_status tc_cast(tc_tensor **out, tc_tensor *x, tc_dtype dtype, tc_error *err)
+{
+    if (x->dtype == dtype) {
+        *out = tc_tensor_retain(x);
+        return TC_OK;
+    }
+    tc_tensor *y;
+    tc_status status = tc_tensor_like_as(&y, x, dtype, err);
+    if (status != TC_OK) return status;
+    status = tc_tensor_copy(y, x, err);
+    if (status == TC_OK && tc_dtype_is_float(dtype) && tc_dtype_is_float(x->dtype)) {
+        const tc_dtype from = x->dtype;
+        const tc_record record = {.op = &cast_op, .input_count = 1, .inputs = &x, .output_count = 1, .outputs = &y, .attributes = &from, .attribute_bytes = sizeof from};
+        status = tc_tape_record(&record, err);
+    }
+    if (status != TC_OK) tc_tensor_release(y);
+    else *out = y;
+    return status;
+}
+
+/* ---- reductions over rows ------------------------------------------------------------------------------------------------ */
+
+int64_t tc_reduction_chunk(int64_t rows)
+{
+    const int64_t least = 64, most_chunks = 64;
+    const int64_t chunk = (rows + most_chunks - 1) / most_chunks;
+    return chunk > least ? chunk : least;
+}
+
+tc_status tc_sum_partials(tc_tensor *out, const tc_tensor *partial, int64_t chunks, int64_t columns, tc_error *err)
+{
+    const tc_sum_partials_args args = {.out = out->data, .partial = partial->data, .chunks = chunks, .C = columns};
+    const int64_t groups = (columns + TC_SUM_PARTIALS_GROUP - 1) / TC_SUM_PARTIALS_GROUP;
+    return tc_run(out->storage->device, out->dtype, TC_K_sum_partials, &args, groups, (double)chunks * TC_SUM_PARTIALS_GROUP, 0, err);
+}

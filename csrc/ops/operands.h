@@ -1,0 +1,47 @@
+/* operands.h: what every op does with its arguments before it computes.
+ *
+ * A scope owns what was made on the way (casts, contiguous copies) and drops it at the end, so that an op'"'"'s body reads
+ * straight down:
+ *     tc_scope scope = {0};
+ *     TC_TRY(tc_scope_cast(&scope, &x, compute, err));         // recorded: float16 and bfloat16 compute in float32
+ *     TC_TRY(tc_scope_contiguous(&scope, &x, err));            // not recorded: the same values laid out in C order
+ *     ...
+ * cleanup:
+ *     tc_scope_end(&scope);
+ */
+#ifndef TC_OPS_OPERANDS_H
+#define TC_OPS_OPERANDS_H
+
+#include "../core/tensor.h"
+
+#define TC_SCOPE_MAX 24
+
+typedef struct tc_scope {
+    int count;
+    tc_tensor *owned[TC_SCOPE_MAX];
+} tc_scope;
+
+/* *tensor (NULL is allowed and stays) becomes a borrowed reference, owned by the scope. */
+TC_CHECKED tc_status tc_scope_cast(tc_scope *scope, tc_tensor **tensor, tc_dtype dtype, tc_error *err);
+TC_CHECKED tc_status tc_scope_contiguous(tc_scope *scope, tc_tensor **tensor, tc_error *err);
+tc_tensor *tc_scope_own(tc_scope *scope, tc_tensor *tensor); /* steals; returns it */
+void tc_scope_end(tc_scope *scope);
+
+/* The dtype arithmetic is done in: float64 for float64, float32 for the other floating dtypes. */
+tc_dtype tc_compute_dtype(tc_dtype dtype);
+
+/* Errors that name the argument. NULL tensors pass. */
+TC_CHECKED tc_status tc_check_float(const tc_tensor *tensor, const char *name, tc_error *err);
+TC_CHECKED tc_status tc_check_same_dtype(const tc_tensor *a, const char *a_name, const tc_tensor *b, const char *b_name, tc_error *err);
+TC_CHECKED tc_status tc_check_same_device(const tc_tensor *a, const char *a_name, const tc_tensor *b, const char *b_name, tc_error *err);
+
+/* x as `dtype`, recorded; *out is x itself (retained) when it has that dtype already. */
+TC_CHECKED tc_status tc_cast(tc_tensor **out, tc_tensor *x, tc_dtype dtype, tc_error *err);
+
+/* Rows per chunk for a reduction over `rows`, fixed by the shape alone so that results do not depend on threads. */
+int64_t tc_reduction_chunk(int64_t rows);
+
+/* out (C) of `compute` dtype = sum over the rows of partial (chunks, C). */
+TC_CHECKED tc_status tc_sum_partials(tc_tensor *out, const tc_tensor *partial, int64_t chunks, int64_t columns, tc_error *err);
+
+#endif

@@ -1,0 +1,155 @@
+/* binding.h: the thin layer between CPython, NumPy and the C library: arguments, errors, ownership. No arithmetic here.
+ *
+ * An op is one row of a table:
+ *     {"layer_norm", "x:t normalized_shape:I weight:t?=None bias:t?=None eps:f=1e-5", run_layer_norm, "doc"}
+ * The spec names the arguments, their kinds and defaults; binding.c binds a call to it and hands `run` a tcpy_call with
+ * everything converted. Kinds:
+ *     t  a tensor: a Tensor, an ndarray, or whatever np.asarray takes     t?  or None
+ *     T  a sequence of tensors
+ *     i  an int          i?  or None          f  a float          f?  or None          b  a bool
+ *     I  an int or a sequence of ints         I?  or None         I*  like I, but also spread over the rest of the call: t.view(2, 3)
+ *     s  a str           s?  or None          o  any object
+ * A `|` before an argument makes it and the following ones keyword-only. No default means required.
+ */
+#ifndef TC_PYTHON_BINDING_H
+#define TC_PYTHON_BINDING_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#ifndef TCPY_MODULE_FILE
+#define NO_IMPORT_ARRAY
+#endif
+#define PY_ARRAY_UNIQUE_SYMBOL transformer_c_array_api
+#define NPY_NO_DEPRECATED_API NPY_1_23_API_VERSION
+#define NPY_TARGET_VERSION NPY_1_23_API_VERSION
+#include <numpy/arrayobject.h>
+
+#include "../transformer_c.h"
+
+#define TCPY_MAX_ARGS 20
+#define TCPY_MAX_INTS TC_MAX_DIMS
+
+typedef struct tcpy_ints {
+    int count; /* -1: None */
+    bool scalar; /* one int was given, not a sequence */
+    int64_t values[TCPY_MAX_INTS];
+} tcpy_ints;
+
+typedef struct tcpy_value {
+    union {
+        tc_tensor *t; /* borrowed from the call; NULL for None */
+        int64_t i;
+        double f;
+        bool b;
+        const char *s; /* NULL for None */
+        PyObject *o;   /* borrowed */
+        tcpy_ints *ints;
+        struct {
+            tc_tensor **items; /* borrowed from the call */
+            Py_ssize_t count;
+        } list;
+    };
+    bool given; /* false: the default */
+    bool none;
+} tcpy_value;
+
+struct tcpy_op_object;
+
+/* One call: the converted arguments and what must be dropped afterwards. */
+typedef struct tcpy_call {
+    const char *name;
+    bool any_tensor; /* a Tensor was among the arguments: the results are Tensors */
+    bool keep_gil;   /* little work: not worth letting other threads in */
+    tcpy_value v[TCPY_MAX_ARGS];
+    int owned_count, owned_capacity;
+    tc_tensor **owned, *owned_small[TCPY_MAX_ARGS];
+    int ints_count;
+    tcpy_ints ints[4];
+    void *blocks[4]; /* PyMem blocks of tensor lists */
+    int block_count;
+} tcpy_call;
+
+typedef PyObject *(*tcpy_run)(tcpy_call *call);
+
+typedef struct tcpy_op {
+    const char *name;
+    const char *spec;
+    tcpy_run run;
+    const char *doc;
+    int flags;
+} tcpy_op;
+
+#define TCPY_METHOD 1        /* also a method of Tensor; the first argument is self */
+#define TCPY_METHOD_ONLY 2   /* a method of Tensor and nothing else */
+
+/* Computes: runs an expression that returns tc_status, with the GIL released unless the work is small. */
+#define TCPY_COMPUTE(call, status, expression)                \
+    do {                                                      \
+        if ((call)->keep_gil) {                               \
+            (status) = (expression);                          \
+        } else {                                              \
+            Py_BEGIN_ALLOW_THREADS (status) = (expression);   \
+            Py_END_ALLOW_THREADS                              \
+        }                                                     \
+    } while (0)
+
+/* ---- state: one per process (NumPy, which we stand on, does not go into sub-interpreters either) ------------------- */
+
+typedef struct tcpy_state {
+    PyTypeObject *tensor_type, *op_type;
+    PyArray_Descr *bfloat16; /* of ml_dtypes, or NULL until first needed */
+} tcpy_state;
+extern tcpy_state tcpy;
+
+typedef struct tcpy_tensor {
+    PyObject_HEAD
+    tc_tensor *tensor;
+    PyObject *weakrefs;
+} tcpy_tensor;
+
+#define tcpy_is_tensor(object) PyObject_TypeCheck(object, tcpy.tensor_type)
+
+/* ---- errors ------------------------------------------------------------------------------------------------------------ */
+
+PyObject *tcpy_raise(const tc_error *err); /* sets the exception; returns NULL */
+
+/* ---- converting (convert.c) ------------------------------------------------------------------------------------------------ */
+
+/* A new reference to a tensor over the ndarray's memory where that is possible, else over a copy. `name` for messages. */
+int tcpy_tensor_from_array(tc_tensor **out, PyArrayObject *array, const char *name);
+/* Whatever np.asarray takes, or a Tensor. New reference. 0, or -1 with an exception set. *is_tensor says which it was. */
+int tcpy_tensor_from_object(tc_tensor **out, PyObject *object, const char *name, bool *is_tensor);
+/* A new ndarray that shares the tensor's memory (CPU tensors). */
+PyObject *tcpy_array_from_tensor(tc_tensor *tensor, bool writable);
+/* The Tensor object of a tensor (steals the reference, also on failure). */
+PyObject *tcpy_wrap(tc_tensor *tensor);
+int tcpy_dtype_from_object(tc_dtype *out, PyObject *object);     /* np.float32, "float32", float, tc dtype names */
+PyObject *tcpy_dtype_to_object(tc_dtype dtype);                  /* the np.dtype; new reference */
+int tcpy_device_from_object(tc_device *out, PyObject *object);   /* "cpu", "cuda", "cuda:1"; None is the CPU */
+PyObject *tcpy_device_to_object(tc_device device);
+/* Drops Python objects whose last reference went on a thread without the GIL. */
+void tcpy_drain_releases(void);
+
+/* ---- results ------------------------------------------------------------------------------------------------------------- */
+
+/* Turns a status and new tensors (stolen) into the result of a call: a Tensor or ndarray, or a tuple of them; NULL tensors become None. On failure
+ * raises, with the tensors untouched. */
+PyObject *tcpy_result(tcpy_call *call, tc_status status, const tc_error *err, int count, tc_tensor **tensors);
+static inline PyObject *tcpy_result1(tcpy_call *call, tc_status status, const tc_error *err, tc_tensor *tensor)
+{
+    return tcpy_result(call, status, err, 1, &tensor);
+}
+
+/* ---- op tables (ops_*.c), each ended by {NULL} ------------------------------------------------------------------------------ */
+
+#define TCPY_OP_TABLE(name) extern const tcpy_op tcpy_ops_##name[];
+#include "op_tables.def"
+#undef TCPY_OP_TABLE
+
+/* Adds `op_type` and an op object for every row to the module and to Tensor. */
+int tcpy_add_op_type(PyObject *module);
+int tcpy_add_ops(PyObject *module, const tcpy_op *table);
+int tcpy_add_tensor_type(PyObject *module);
+
+#endif

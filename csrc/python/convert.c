@@ -1,0 +1,345 @@
+/* convert.c: ndarrays to tensors and back, dtypes, devices. */
+#include "binding.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "../core/tensor.h"
+
+/* ---- Python objects released where there is no GIL ---------------------------------------------------------------------- */
+
+typedef struct pending_release {
+    struct pending_release *next;
+    PyObject *object;
+} pending_release;
+
+static pthread_mutex_t pending_lock = PTHREAD_MUTEX_INITIALIZER;
+static pending_release *pending;
+static _Atomic int pending_any;
+
+/* The memory of a tensor belongs to this Python object; the tensor is gone. With the GIL the reference is dropped here, otherwise it waits
+ * for the next call from Python. */
+static void release_object(void *context)
+{
+    if (!Py_IsInitialized()) return; /* the interpreter went first: its objects are gone */
+    if (PyGILState_Check()) {
+        Py_DECREF((PyObject *)context);
+        return;
+    }
+    pending_release *entry = PyMem_RawMalloc(sizeof *entry);
+    if (!entry) return; /* better a leak than a crash */
+    entry->object = context;
+    pthread_mutex_lock(&pending_lock);
+    entry->next = pending;
+    pending = entry;
+    pending_any = 1;
+    pthread_mutex_unlock(&pending_lock);
+}
+
+void tcpy_drain_releases(void)
+{
+    if (!pending_any) return;
+    pthread_mutex_lock(&pending_lock);
+    pending_release *list = pending;
+    pending = NULL;
+    pending_any = 0;
+    pthread_mutex_unlock(&pending_lock);
+    while (list) {
+        pending_release *next = list->next;
+        Py_DECREF(list->object);
+        PyMem_RawFree(list);
+        list = next;
+    }
+}
+
+/* ---- dtypes ------------------------------------------------------------------------------------------------------------------ */
+
+static const int numpy_types[TC_DTYPE_COUNT] = {[TC_FLOAT32] = NPY_FLOAT32, [TC_FLOAT64] = NPY_FLOAT64, [TC_FLOAT16] = NPY_FLOAT16, [TC_BFLOAT16] = -1,
+                                                [TC_INT64] = NPY_INT64,     [TC_INT32] = NPY_INT32,     [TC_UINT8] = NPY_UINT8,     [TC_BOOL] = NPY_BOOL};
+
+/* bfloat16 is a dtype of the package ml_dtypes, known by its name. */
+static bool is_bfloat16(PyArray_Descr *descr)
+{
+    return descr->type_num >= NPY_USERDEF && strcmp(descr->typeobj->tp_name, "ml_dtypes.bfloat16") == 0 && PyDataType_ELSIZE(descr) == 2;
+}
+
+static bool is_bfloat16_name(PyArray_Descr *descr)
+{
+    const char *dot = strrchr(descr->typeobj->tp_name, '.');
+    return is_bfloat16(descr) || (PyDataType_ELSIZE(descr) == 2 && strcmp(dot ? dot + 1 : descr->typeobj->tp_name, "bfloat16") == 0);
+}
+
+static bool dtype_of(PyArray_Descr *descr, tc_dtype *out)
+{
+    switch (descr->type_num) {
+    case NPY_FLOAT32: *out = TC_FLOAT32; return true;
+    case NPY_FLOAT64: *out = TC_FLOAT64; return true;
+    case NPY_FLOAT16: *out = TC_FLOAT16; return true;
+    case NPY_UINT8: *out = TC_UINT8; return true;
+    case NPY_BOOL: *out = TC_BOOL; return true;
+    default: break;
+    }
+    if (PyTypeNum_ISSIGNED(descr->type_num) && PyDataType_ELSIZE(descr) == 8) return *out = TC_INT64, true;
+    if (PyTypeNum_ISSIGNED(descr->type_num) && PyDataType_ELSIZE(descr) == 4) return *out = TC_INT32, true;
+    if (is_bfloat16_name(descr)) return *out = TC_BFLOAT16, true;
+    return false;
+}
+
+static int load_bfloat16(void)
+{
+    if (tcpy.bfloat16) return 0;
+    PyObject *module = PyImport_ImportModule("ml_dtypes");
+    if (!module) {
+        PyErr_SetString(PyExc_ImportError, "bfloat16 arrays need the package ml_dtypes: pip install ml_dtypes");
+        return -1;
+    }
+    PyObject *scalar = PyObject_GetAttrString(module, "bfloat16");
+    Py_DECREF(module);
+    if (!scalar) return -1;
+    PyArray_Descr *descr = NULL;
+    const int ok = PyArray_DescrConverter(scalar, &descr);
+    Py_DECREF(scalar);
+    if (!ok) return -1;
+    tcpy.bfloat16 = descr;
+    return 0;
+}
+
+/* New reference. */
+static PyArray_Descr *descr_of(tc_dtype dtype)
+{
+    if (dtype != TC_BFLOAT16) return PyArray_DescrFromType(numpy_types[dtype]);
+    if (load_bfloat16() < 0) return NULL;
+    Py_INCREF(tcpy.bfloat16);
+    return tcpy.bfloat16;
+}
+
+PyObject *tcpy_dtype_to_object(tc_dtype dtype) { return (PyObject *)descr_of(dtype); }
+
+int tcpy_dtype_from_object(tc_dtype *out, PyObject *object)
+{
+    if (PyUnicode_Check(object)) {
+        const char *name = PyUnicode_AsUTF8(object);
+        if (!name) return -1;
+        for (int i = 0; i < TC_DTYPE_COUNT; i++)
+            if (strcmp(name, tc_dtype_name((tc_dtype)i)) == 0) return *out = (tc_dtype)i, 0;
+    }
+    if (object == (PyObject *)&PyFloat_Type) return *out = TC_FLOAT32, 0;
+    PyArray_Descr *descr = NULL;
+    if (!PyArray_DescrConverter(object, &descr)) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_TypeError, "%R is no dtype; expected one of float32, float64, float16, bfloat16, int64, int32, uint8, bool", object);
+        return -1;
+    }
+    const bool known = dtype_of(descr, out);
+    Py_DECREF(descr);
+    if (known) return 0;
+    PyErr_Format(PyExc_TypeError, "dtype %R is not supported; expected one of float32, float64, float16, bfloat16, int64, int32, uint8, bool", object);
+    return -1;
+}
+
+/* ---- devices ------------------------------------------------------------------------------------------------------------------- */
+
+int tcpy_device_from_object(tc_device *out, PyObject *object)
+{
+    *out = (tc_device){TC_CPU, 0};
+    if (object == NULL || object == Py_None) return 0;
+    PyObject *text = PyObject_Str(object);
+    if (!text) return -1;
+    const char *name = PyUnicode_AsUTF8(text);
+    int result = -1;
+    if (name && strcmp(name, "cpu") == 0) {
+        result = 0;
+    } else if (name && strncmp(name, "cuda", 4) == 0 && (name[4] == '\0' || name[4] == ':')) {
+        char *end = NULL;
+        const long index = name[4] ? strtol(name + 5, &end, 10) : 0;
+        if (name[4] == '\0' || (end && *end == '\0' && end != name + 5 && index >= 0 && index < 1024)) {
+            *out = (tc_device){TC_CUDA, (int)index};
+            result = 0;
+        }
+    }
+    if (result < 0 && !PyErr_Occurred()) PyErr_Format(PyExc_ValueError, "device %R is unknown; expected \"cpu\", \"cuda\" or \"cuda:<ordinal>\"", object);
+    Py_DECREF(text);
+    return result;
+}
+
+PyObject *tcpy_device_to_object(tc_device device)
+{
+    if (device.type == TC_CPU) return PyUnicode_FromString("cpu");
+    return PyUnicode_FromFormat("cuda:%d", device.index);
+}
+
+/* ---- ndarray to tensor ---------------------------------------------------------------------------------------------------------- */
+
+/* Can the memory be read as it is: native byte order, aligned, steps of whole elements? */
+static bool readable_in_place(PyArrayObject *array)
+{
+    if (!PyArray_ISNOTSWAPPED(array) || !PyArray_ISALIGNED(array)) return false;
+    const npy_intp bytes = PyArray_ITEMSIZE(array);
+    for (int i = 0; i < PyArray_NDIM(array); i++)
+        if (PyArray_STRIDE(array, i) % bytes != 0) return false;
+    return true;
+}
+
+/* The dtype an array is read as when its own is none of ours: smaller and unsigned integers as int64, long doubles as float64. */
+static int substitute_type(PyArrayObject *array, const char *name)
+{
+    const int type = PyArray_TYPE(array);
+    if (PyTypeNum_ISINTEGER(type) && !(PyTypeNum_ISUNSIGNED(type) && PyArray_ITEMSIZE(array) == 8)) return NPY_INT64;
+    if (type == NPY_LONGDOUBLE) return NPY_FLOAT64;
+    PyErr_Format(PyExc_TypeError, "%s has dtype %S; expected float32, float64, float16, bfloat16, an integer up to int64, or bool: convert it with .astype()", name,
+                 (PyObject *)PyArray_DESCR(array));
+    return -1;
+}
+
+int tcpy_tensor_from_array(tc_tensor **out, PyArrayObject *array, const char *name)
+{
+    tc_dtype dtype;
+    tc_error err;
+    const bool known = dtype_of(PyArray_DESCR(array), &dtype);
+    if (PyArray_NDIM(array) > TC_MAX_DIMS) {
+        PyErr_Format(PyExc_ValueError, "%s has %d axes; at most %d are supported", name, PyArray_NDIM(array), TC_MAX_DIMS);
+        return -1;
+    }
+    if (!known || !readable_in_place(array)) {
+        PyArray_Descr *descr;
+        if (known) {
+            descr = descr_of(dtype);
+        } else {
+            const int type = substitute_type(array, name);
+            if (type < 0) return -1;
+            dtype = type == NPY_INT64 ? TC_INT64 : TC_FLOAT64;
+            descr = PyArray_DescrFromType(type);
+        }
+        if (!descr) return -1;
+        array = (PyArrayObject *)PyArray_FromArray(array, descr, NPY_ARRAY_CARRAY | NPY_ARRAY_NOTSWAPPED | NPY_ARRAY_ENSURECOPY | NPY_ARRAY_FORCECAST);
+        if (!array) return -1;
+    } else {
+        Py_INCREF(array);
+    }
+    int64_t shape[TC_MAX_DIMS], strides[TC_MAX_DIMS];
+    for (int i = 0; i < PyArray_NDIM(array); i++) {
+        shape[i] = PyArray_DIM(array, i);
+        strides[i] = PyArray_STRIDE(array, i) / PyArray_ITEMSIZE(array);
+    }
+    const tc_status status =
+        tc_tensor_wrap(out, PyArray_DATA(array), PyArray_NDIM(array), shape, strides, dtype, PyArray_ISWRITEABLE(array), release_object, array, &err);
+    if (status == TC_OK) return 0;
+    Py_DECREF(array);
+    tcpy_raise(&err);
+    return -1;
+}
+
+int tcpy_tensor_from_object(tc_tensor **out, PyObject *object, const char *name, bool *is_tensor)
+{
+    *is_tensor = tcpy_is_tensor(object);
+    if (*is_tensor) {
+        *out = tc_tensor_retain(((tcpy_tensor *)object)->tensor);
+        return 0;
+    }
+    if (PyArray_Check(object)) return tcpy_tensor_from_array(out, (PyArrayObject *)object, name);
+    if (object == Py_None) {
+        PyErr_Format(PyExc_TypeError, "%s is None; expected a Tensor, an ndarray, or what np.asarray takes", name);
+        return -1;
+    }
+    PyObject *array = PyArray_FromAny(object, NULL, 0, 0, 0, NULL);
+    if (!array) return -1;
+    const int result = tcpy_tensor_from_array(out, (PyArrayObject *)array, name);
+    Py_DECREF(array);
+    return result;
+}
+
+/* ---- tensor to ndarray, tensor to Tensor ------------------------------------------------------------------------------------------ */
+
+static void release_tensor_capsule(PyObject *capsule) { tc_tensor_release(PyCapsule_GetPointer(capsule, "transformer_c.tensor")); }
+
+PyObject *tcpy_array_from_tensor(tc_tensor *tensor, bool writable)
+{
+    if (!tc_tensor_on_cpu(tensor)) {
+        PyErr_SetString(PyExc_TypeError, "this tensor is on a GPU; copy it to host memory first with .cpu()");
+        return NULL;
+    }
+    PyArray_Descr *descr = descr_of(tensor->dtype);
+    if (!descr) return NULL;
+    npy_intp shape[TC_MAX_DIMS], strides[TC_MAX_DIMS];
+    const npy_intp bytes = (npy_intp)tc_dtype_size(tensor->dtype);
+    for (int i = 0; i < tensor->ndim; i++) {
+        shape[i] = (npy_intp)tensor->shape[i];
+        strides[i] = (npy_intp)tensor->strides[i] * bytes;
+    }
+    const int flags = writable && tensor->storage->writable ? NPY_ARRAY_WRITEABLE : 0;
+    PyObject *array = PyArray_NewFromDescr(&PyArray_Type, descr, tensor->ndim, shape, strides, tensor->data, flags, NULL);
+    if (!array) return NULL;
+    PyObject *capsule = PyCapsule_New(tc_tensor_retain(tensor), "transformer_c.tensor", release_tensor_capsule);
+    if (!capsule) {
+        tc_tensor_release(tensor);
+        Py_DECREF(array);
+        return NULL;
+    }
+    if (PyArray_SetBaseObject((PyArrayObject *)array, capsule) < 0) {
+        Py_DECREF(array);
+        return NULL;
+    }
+    if (flags) atomic_store(&tensor->storage->shared, true);
+    return array;
+}
+
+PyObject *tcpy_wrap(tc_tensor *tensor)
+{
+    if (tensor->wrapper) { /* the one object of this tensor, so that `p.grad is p.grad` */
+        PyObject *object = tensor->wrapper;
+        Py_INCREF(object);
+        tc_tensor_release(tensor);
+        return object;
+    }
+    tcpy_tensor *object = (tcpy_tensor *)tcpy.tensor_type->tp_alloc(tcpy.tensor_type, 0);
+    if (!object) {
+        tc_tensor_release(tensor);
+        return NULL;
+    }
+    object->tensor = tensor;
+    tensor->wrapper = object;
+    return (PyObject *)object;
+}
+
+/* ---- errors and results -------------------------------------------------------------------------------------------------------------- */
+
+PyObject *tcpy_raise(const tc_error *err)
+{
+    PyObject *type = PyExc_RuntimeError;
+    switch (err->status) {
+    case TC_ERROR_VALUE: type = PyExc_ValueError; break;
+    case TC_ERROR_TYPE: type = PyExc_TypeError; break;
+    case TC_ERROR_INDEX: type = PyExc_IndexError; break;
+    case TC_ERROR_MEMORY: type = PyExc_MemoryError; break;
+    case TC_ERROR_NOT_IMPLEMENTED: type = PyExc_NotImplementedError; break;
+    case TC_ERROR_CALLBACK:
+        if (PyErr_Occurred()) return NULL;
+        break;
+    default: break;
+    }
+    PyErr_SetString(type, err->message);
+    return NULL;
+}
+
+static PyObject *result_object(tcpy_call *call, tc_tensor *tensor)
+{
+    if (!tensor) Py_RETURN_NONE;
+    if (call->any_tensor) return tcpy_wrap(tensor);
+    PyObject *array = tcpy_array_from_tensor(tensor, true);
+    tc_tensor_release(tensor);
+    return array;
+}
+
+PyObject *tcpy_result(tcpy_call *call, tc_status status, const tc_error *err, int count, tc_tensor **tensors)
+{
+    if (status != TC_OK) return tcpy_raise(err);
+    if (count == 1) return result_object(call, tensors[0]);
+    PyObject *tuple = PyTuple_New(count);
+    for (int i = 0; i < count; i++) {
+        PyObject *item = tuple ? result_object(call, tensors[i]) : NULL;
+        if (tuple && item) PyTuple_SET_ITEM(tuple, i, item);
+        else if (tuple) Py_CLEAR(tuple);
+        else tc_tensor_release(tensors[i]);
+    }
+    return tuple;
+}
