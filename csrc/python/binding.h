@@ -16,6 +16,7 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <structmember.h>
 
 #ifndef TCPY_MODULE_FILE
 #define NO_IMPORT_ARRAY
@@ -54,8 +55,6 @@ typedef struct tcpy_value {
     bool none;
 } tcpy_value;
 
-struct tcpy_op_object;
-
 /* One call: the converted arguments and what must be dropped afterwards. */
 typedef struct tcpy_call {
     const char *name;
@@ -93,6 +92,10 @@ typedef struct tcpy_op {
             Py_END_ALLOW_THREADS                              \
         }                                                     \
     } while (0)
+
+#if PY_VERSION_HEX < 0x030A0000
+#error "transformer_c needs Python 3.10 or newer"
+#endif
 
 /* ---- state: one per process (NumPy, which we stand on, does not go into sub-interpreters either) ------------------- */
 
