@@ -9,10 +9,14 @@ Marks
   slow     takes more than a few seconds: skipped unless `--slow` is given
 """
 
+import pathlib
+import sys
 import zlib
 
 import numpy as np
 import pytest
+
+sys.path.append(str(pathlib.Path(__file__).parents[1]))  # the benchmarks are a package of the repository, not installed
 
 
 def pytest_addoption(parser):
