@@ -159,7 +159,7 @@ class Contender:
         return statistics.median(self._ask(do="time", variant=variant, calls=calls)) * 1e-9
 
 
-def measure(module, workload, threads, peaks=None, effort=Effort(), contenders=("torch", "ours")):  # noqa: B008, frozen
+def measure(module, workload, threads, peaks=None, effort=Effort(), contenders=("torch", "ours")):
     """Runs one workload of a family (the name of its module) and gives its Row; contenders without "torch": ours alone."""
     cores = choose_cores(threads)
     medians = {}  # (contender, variant) -> one time a turn
@@ -184,7 +184,7 @@ def make_row(workload, threads, medians, peaks=None):
 
     ours, _, our_times = best("ours")
     torch, torch_variant, torch_times = best("torch")
-    relative = [t / o for t, o in zip(torch_times, our_times)] if torch else our_times
+    relative = [t / o for t, o in zip(torch_times, our_times, strict=False)] if torch else our_times
     middle = statistics.median(relative)
     bound, bound_by = peaks.bound(workload) if peaks else (None, None)
     return Row(

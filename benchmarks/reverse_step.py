@@ -9,9 +9,7 @@ from .harness import Workload
 
 BATCH, LENGTH, CLASSES, SIZE, CLIP, LR, WARMUP, MAX_ITERS = 128, 16, 10, 32, 5.0, 5e-4, 50, 3900
 ROWS = BATCH * LENGTH
-FORWARD_FLOPS = (
-    block_flops(BATCH, LENGTH, SIZE, 1, 2 * SIZE) + 2 * linear_flops(ROWS, CLASSES, SIZE) + linear_flops(ROWS, SIZE, SIZE)
-)
+FORWARD_FLOPS = block_flops(BATCH, LENGTH, SIZE, 1, 2 * SIZE) + 2 * linear_flops(ROWS, CLASSES, SIZE) + linear_flops(ROWS, SIZE, SIZE)
 STEPS = 50000 // BATCH
 
 

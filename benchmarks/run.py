@@ -17,7 +17,7 @@ import sys
 if not __package__:  # run as a file: the folder above holds the package
     sys.path[0] = str(pathlib.Path(__file__).resolve().parents[1])
 
-from benchmarks import harness  # noqa: E402
+from benchmarks import harness
 
 FAMILIES = ("tiny", "reverse_step", "anomaly_step", "encoder_block", "attention", "linear", "layer_norm", "elementwise")
 
@@ -41,7 +41,7 @@ def select(patterns, quick, families=FAMILIES):
 
 
 def parse_requirement(text):
-    """"reverse_step=2.5" or "reverse_step@1=2.5" -> (name, threads or None, ratio)."""
+    """ "reverse_step=2.5" or "reverse_step@1=2.5" -> (name, threads or None, ratio)."""
     name, equals, ratio = text.partition("=")
     name, at, threads = name.partition("@")
     try:

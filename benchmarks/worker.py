@@ -54,10 +54,7 @@ def main(module, workload, contender, cores):
         variant = request["variant"]
         if variant not in calls:
             calls[variant] = sides[variant]()
-        if request["do"] == "warm":
-            answer = warm_up(calls[variant], request["seconds"])
-        else:
-            answer = time_calls(calls[variant], request["calls"])
+        answer = warm_up(calls[variant], request["seconds"]) if request["do"] == "warm" else time_calls(calls[variant], request["calls"])
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
