@@ -184,7 +184,7 @@ def make_row(workload, threads, medians, peaks=None):
 
     ours, _, our_times = best("ours")
     torch, torch_variant, torch_times = best("torch")
-    relative = [t / o for t, o in zip(torch_times, our_times, strict=False)] if torch else our_times
+    relative = [t / o for t, o in zip(torch_times, our_times, strict=True)] if torch else our_times
     middle = statistics.median(relative)
     bound, bound_by = peaks.bound(workload) if peaks else (None, None)
     return Row(

@@ -226,9 +226,7 @@ def test_nothing_comes_through_from_masked_keys(rng):
 
     clean = everything()
     k[:, 2], v[:, 2] = np.nan, np.inf
-    for before, after in zip(
-        clean[0] + clean[1][:3], R.attention(q, k, v, mask) + R.attention_backward(dvalues, q, k, v, mask)[:3], strict=True
-    ):
+    for before, after in zip(clean, everything(), strict=True):
         np.testing.assert_allclose(after, before, rtol=1e-12, atol=1e-15)
 
 

@@ -347,7 +347,7 @@ def functions():
     gradients = draw(14, (4, 3), (5,))
     for norm_type in (2.0, 1.0, float("inf")):
         parameters = [nn.Parameter(torch.zeros_like(g, dtype=torch.float64)) for g in gradients]
-        for parameter, gradient in zip(parameters, gradients, strict=False):
+        for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient.double()
         total = nn.utils.clip_grad_norm_(parameters, 1.5, norm_type)
         clipped = {f"clipped{i}": p.grad for i, p in enumerate(parameters)}
