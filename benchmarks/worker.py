@@ -17,8 +17,8 @@ import time
 
 def time_calls(call, calls):
     clock, times = time.perf_counter_ns, [0] * calls
-    call()  # the other contender has had the caches since
     gc.collect()
+    call()  # the other contender has had the caches since
     gc.disable()
     try:
         for i in range(calls):
