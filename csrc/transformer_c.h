@@ -159,6 +159,30 @@ void tc_generator_normal_f64(tc_generator *generator, double *values, int64_t n,
 void tc_generator_integers(tc_generator *generator, int64_t *values, int64_t n, int64_t low, int64_t high);
 void tc_generator_permutation(tc_generator *generator, int64_t *values, int64_t n); /* of 0 .. n-1 */
 
+/* ---- optimizers ---------------------------------------------------------------------------------------------------- */
+
+/* One step over `count` parameters, in place. All tensors of a call are contiguous, float32 or float64, of one dtype, on one device.
+ * Update rules, names and defaults are those of torch.optim; lists that a rule does not use are NULL. */
+TC_CHECKED tc_status tc_sgd_step(int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients, tc_tensor *const *buffers, double lr,
+                                 double momentum, double dampening, double weight_decay, bool nesterov, bool maximize, bool first, tc_error *err);
+TC_CHECKED tc_status tc_adam_step(int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients, tc_tensor *const *exp_avg,
+                                  tc_tensor *const *exp_avg_sq, tc_tensor *const *max_exp_avg_sq, int64_t t, double lr, double beta1, double beta2,
+                                  double eps, double weight_decay, bool decoupled, bool maximize, tc_error *err);
+TC_CHECKED tc_status tc_rmsprop_step(int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients, tc_tensor *const *square_avg,
+                                     tc_tensor *const *buffers, tc_tensor *const *grad_avg, double lr, double alpha, double eps, double weight_decay,
+                                     double momentum, bool eps_inside_sqrt, bool maximize, tc_error *err);
+
+/* The p-norm of all gradients together (infinity: the largest absolute value), summed in double. */
+TC_CHECKED tc_status tc_gradient_norm(double *norm, int64_t count, tc_tensor *const *gradients, double power, tc_error *err);
+/* gradient = clamp(gradient * factor, -limit, limit), in place. */
+TC_CHECKED tc_status tc_gradient_scale(int64_t count, tc_tensor *const *gradients, double factor, double limit, tc_error *err);
+
+/* Where the next backward is to put the gradient of a leaf: a window on a buffer that an optimizer owns. NULL: memory of its own. */
+TC_CHECKED tc_status tc_tensor_set_grad_slot(tc_tensor *tensor, tc_tensor *slot, tc_error *err);
+
+/* The leaf `tensor` takes on the memory, dtype and device of `source` (shapes equal); its gradient goes when the dtype or device changes. */
+TC_CHECKED tc_status tc_tensor_set_data(tc_tensor *tensor, tc_tensor *source, tc_error *err);
+
 #ifdef __cplusplus
 }
 #endif

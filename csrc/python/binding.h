@@ -154,5 +154,6 @@ static inline PyObject *tcpy_result1(tcpy_call *call, tc_status status, const tc
 int tcpy_add_op_type(PyObject *module);
 int tcpy_add_ops(PyObject *module, const tcpy_op *table);
 int tcpy_add_tensor_type(PyObject *module);
+int tcpy_add_generator_type(PyObject *module);
 
 #endif

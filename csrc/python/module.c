@@ -142,7 +142,7 @@ static int module_exec(PyObject *module)
         tcpy_raise(&err);
         return -1;
     }
-    if (tcpy_add_op_type(module) < 0 || tcpy_add_tensor_type(module) < 0) return -1;
+    if (tcpy_add_op_type(module) < 0 || tcpy_add_tensor_type(module) < 0 || tcpy_add_generator_type(module) < 0) return -1;
 #define TCPY_OP_TABLE(name) \
     if (tcpy_add_ops(module, tcpy_ops_##name) < 0) return -1;
 #include "op_tables.def"
