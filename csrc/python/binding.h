@@ -131,6 +131,8 @@ int tcpy_dtype_from_object(tc_dtype *out, PyObject *object);     /* np.float32, 
 PyObject *tcpy_dtype_to_object(tc_dtype dtype);                  /* the np.dtype; new reference */
 int tcpy_device_from_object(tc_device *out, PyObject *object);   /* "cpu", "cuda", "cuda:1"; None is the CPU */
 PyObject *tcpy_device_to_object(tc_device device);
+/* Drops a reference to a PyObject on any thread: at once with the GIL, otherwise at the next call from Python. */
+void tcpy_release_object(void *object);
 /* Drops Python objects whose last reference went on a thread without the GIL. */
 void tcpy_drain_releases(void);
 

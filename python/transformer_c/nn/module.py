@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import _core
 from .._core import Tensor
 from .._tensor import as_tensor, no_grad
 from .parameter import Parameter
@@ -47,7 +48,7 @@ def _holds(kind: type, value: Any) -> bool:
 
 
 def _to_array(value: Any) -> Any:
-    return np.array(value.detach().cpu().numpy()) if isinstance(value, Tensor) else value
+    return _core.take_array(value) if isinstance(value, Tensor) else value
 
 
 class Module:
@@ -449,7 +450,7 @@ def _convert_in_place(value: Tensor, dtype: Any, device: Any) -> None:
     if device is not None:
         changed = changed.to(device)
     if changed.dtype != value.dtype or changed.device != value.device:
-        value.data = changed
+        _core.set_data(value, changed)
 
 
 __all__ = ["IncompatibleKeys", "Module"]

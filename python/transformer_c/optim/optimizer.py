@@ -174,8 +174,8 @@ class Optimizer:
         values = [s.get("master", p) for s, p in zip(states, params, strict=True)]
         gradients = [p.grad.to(v.dtype).contiguous() for p, v in zip(params, values, strict=True)]
         for v in values:
-            if not v.contiguous() is v:
-                v.data = v.contiguous()
+            if not v.is_contiguous():
+                _core.set_data(v, v.detach().contiguous())
         self._step_group(group, values, gradients, {name: [s[name] for s in states] for name in names}, states[0]["step"])
         for i in halves:
             params[i].copy_(values[i])
