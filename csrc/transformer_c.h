@@ -128,6 +128,13 @@ TC_CHECKED tc_status tc_layer_norm_forward(tc_tensor **y, tc_tensor **mean, tc_t
 TC_CHECKED tc_status tc_layer_norm_backward(tc_tensor **dx, tc_tensor **dgamma, tc_tensor **dbeta, tc_tensor *dy, tc_tensor *x, tc_tensor *gamma,
                                             tc_tensor *mean, tc_tensor *rstd, tc_error *err);
 
+/* Dropout: y = x / (1 - p) where an element is kept, 0 elsewhere even if x is NaN there, 0 <= p <= 1. What is kept follows from
+ * seed, call and the element's place alone (kernels/philox.h): the same for any number of threads, dtype and device.  x,y of
+ * any shape. */
+TC_CHECKED tc_status tc_dropout(tc_tensor **y, tc_tensor *x, double p, uint64_t seed, uint64_t call, tc_error *err);
+/* Without the tape. The backward is this on dy. */
+TC_CHECKED tc_status tc_dropout_forward(tc_tensor **y, tc_tensor *x, double p, uint64_t seed, uint64_t call, tc_error *err);
+
 /* ---- random numbers ---------------------------------------------------------------------------------------------- */
 
 /* MT19937 used as PyTorch's CPU generator uses it: a seed gives the numbers it gives there (core/random.h has the

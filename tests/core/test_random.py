@@ -385,7 +385,8 @@ def test_philox_known_answers(library):
 
 def test_philox_in_plain_c(library, rng):
     for seed, call in [(0, 0), (2**64 - 1, 2**64 - 1), *rng.integers(0, 2**64, (4, 2), np.uint64).tolist()]:
-        elements = np.concatenate([np.arange(130, dtype=np.uint64), rng.integers(0, 2**64, 100, np.uint64), np.array([2**64 - 1, 2**38 - 1, 2**38], np.uint64)])
+        ends = np.array([2**64 - 1, 2**38 - 1, 2**38], np.uint64)
+        elements = np.concatenate([np.arange(130, dtype=np.uint64), rng.integers(0, 2**64, 100, np.uint64), ends])
         np.testing.assert_array_equal([library.tc_philox(seed, call, int(e)) for e in elements], words_of(seed, call, elements))
 
 

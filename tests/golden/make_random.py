@@ -33,11 +33,12 @@ def draw(generator, call, *args):
 
 
 def programs():
+    bounds, moments = ((-0.3, 0.7), (2.0, 2.000001), (-1e5, 3.0)), ((0.3, 1.7), (-4.0, 0.02), (1.5, 0.0))
     for dtype in DTYPES:
         yield f"uniform {dtype}", 42, [["uniform", dtype, n, 0.0, 1.0] for n in SIZES]
-        yield f"uniform bounds {dtype}", 2**64 - 1, [["uniform", dtype, n, *ab] for n in (1, 16, 100) for ab in ((-0.3, 0.7), (2.0, 2.000001), (-1e5, 3.0))]
+        yield f"uniform bounds {dtype}", 2**64 - 1, [["uniform", dtype, n, *ab] for n in (1, 16, 100) for ab in bounds]
         yield f"normal {dtype}", 42, [["normal", dtype, n, 0.0, 1.0] for n in SIZES]
-        yield f"normal moments {dtype}", 7, [["normal", dtype, n, *ab] for n in (1, 3, 16, 50) for ab in ((0.3, 1.7), (-4.0, 0.02), (1.5, 0.0))]
+        yield f"normal moments {dtype}", 7, [["normal", dtype, n, *ab] for n in (1, 3, 16, 50) for ab in moments]
         yield f"long {dtype}", 2**40 + 1, [["normal", dtype, 4097, 0.0, 1.0], ["uniform", dtype, 1000, -1.0, 1.0]]
     ranges = [(0, 1), (0, 10), (-3, 5), (0, 2**28 - 1), (0, 2**28), (5, 2**32 + 6), (-(2**63), 2**63 - 1), (0, 2**63 - 1)]
     yield "integers", 1, [["integers", n, low, high] for n in (1, 33) for low, high in ranges]
