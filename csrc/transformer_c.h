@@ -166,6 +166,35 @@ void tc_generator_normal_f64(tc_generator *generator, double *values, int64_t n,
 void tc_generator_integers(tc_generator *generator, int64_t *values, int64_t n, int64_t low, int64_t high);
 void tc_generator_permutation(tc_generator *generator, int64_t *values, int64_t n); /* of 0 .. n-1 */
 
+/* ---- views: the result shares the memory of x ------------------------------------------------------------------------ */
+
+/* One entry of `shape` may be -1. Without `may_copy` an error where the memory cannot be read so; with it a copy. */
+TC_CHECKED tc_status tc_reshape(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shape, bool may_copy, tc_error *err);
+TC_CHECKED tc_status tc_squeeze(tc_tensor **out, tc_tensor *x, int count, const int64_t *axes, tc_error *err); /* count 0: every axis of length 1 */
+TC_CHECKED tc_status tc_unsqueeze(tc_tensor **out, tc_tensor *x, int64_t axis, tc_error *err);
+TC_CHECKED tc_status tc_permute(tc_tensor **out, tc_tensor *x, int count, const int64_t *axes, tc_error *err);
+TC_CHECKED tc_status tc_transpose(tc_tensor **out, tc_tensor *x, int64_t first, int64_t second, tc_error *err);
+TC_CHECKED tc_status tc_expand(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shape, tc_error *err); /* -1 keeps a length */
+TC_CHECKED tc_status tc_flip(tc_tensor **out, tc_tensor *x, int count, const int64_t *axes, tc_error *err);
+/* Elements start, start + step, ... (`length` of them, all in range) along `axis`. */
+TC_CHECKED tc_status tc_slice(tc_tensor **out, tc_tensor *x, int axis, int64_t start, int64_t step, int64_t length, tc_error *err);
+/* Windows of `size` every `step` along an axis; a new last axis runs over a window. */
+TC_CHECKED tc_status tc_unfold(tc_tensor **out, tc_tensor *x, int64_t axis, int64_t size, int64_t step, tc_error *err);
+/* Basic indexing in general: axis i of the result steps along axis[i] of x by step[i] (axis[i] < 0: a new axis of length 1); start has one entry an axis
+ * of x. `overlaps`: an element may be seen more than once, but not twice under one index of the last axis. */
+TC_CHECKED tc_status tc_window(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shape, const int *axis, const int64_t *step, const int64_t *start,
+                               bool overlaps, tc_error *err);
+
+/* ---- copies and writes ------------------------------------------------------------------------------------------------- */
+
+TC_CHECKED tc_status tc_clone(tc_tensor **out, tc_tensor *x, tc_error *err);      /* a recorded copy */
+TC_CHECKED tc_status tc_contiguous(tc_tensor **out, tc_tensor *x, tc_error *err); /* x itself when it is contiguous */
+TC_CHECKED tc_status tc_to_device(tc_tensor **out, tc_tensor *x, tc_device device, tc_error *err);
+/* target[...] = value, broadcast and cast; recorded. Leaves that require a gradient are refused while gradients are recorded. */
+TC_CHECKED tc_status tc_assign(tc_tensor *target, tc_tensor *value, tc_error *err);
+/* The same for a window of target: an unrecorded alias, given once more by its strides and offset on a contiguous tensor of target's shape. */
+TC_CHECKED tc_status tc_assign_window(tc_tensor *target, tc_tensor *window, const int64_t *steps, int64_t offset, tc_tensor *value, tc_error *err);
+
 /* ---- optimizers ---------------------------------------------------------------------------------------------------- */
 
 /* One step over `count` parameters, in place. All tensors of a call are contiguous, float32 or float64, of one dtype, on one device.
