@@ -24,7 +24,8 @@ static void pack_panel(real *out, int64_t K, int cols, const real *b, int64_t b_
             for (int64_t k = 0; k < K; k += TC_LANES) {
                 const int rows = v_left(K, k);
                 vreal block[TC_LANES];
-                TC_UNROLL for (int i = 0; i < TC_LANES; i++) block[i] = i < lanes ? v_load_some(b + i * b_col + k, rows) : v_zero();
+                TC_UNROLL
+                for (int i = 0; i < TC_LANES; i++) block[i] = i < lanes ? v_load_some(b + i * b_col + k, rows) : v_zero();
                 v_transpose(block);
                 for (int i = 0; i < rows; i++) v_store(out + (k + i) * PANEL, block[i]);
             }
@@ -60,10 +61,10 @@ static void pack_tile_rows(real *out, int rows, int64_t K, const real *a, int64_
         for (int64_t k = 0; k < K; k += TC_LANES) {
             const int left = v_left(K, k);
             vreal block[GROUPS][TC_LANES];
-            TC_UNROLL for (int g = 0; g < GROUPS; g++)
-            {
-                TC_UNROLL for (int i = 0; i < TC_LANES; i++)
-                {
+            TC_UNROLL
+            for (int g = 0; g < GROUPS; g++) {
+                TC_UNROLL
+                for (int i = 0; i < TC_LANES; i++) {
                     const int row = g * TC_LANES + i;
                     block[g][i] = row < rows ? v_load_some(a + row * a_row + k, left) : v_zero();
                 }
@@ -95,15 +96,19 @@ TC_INLINE void tile_product(const int rows, const int vectors, int64_t a_row, in
 {
     tc_tile c;
     if (w->add_c) {
-        TC_UNROLL for (int i = 0; i < rows; i++) __builtin_prefetch(w->c + i * w->c_row, 1);
+        TC_UNROLL
+        for (int i = 0; i < rows; i++) __builtin_prefetch(w->c + i * w->c_row, 1);
     }
-    if (w->bias) tile_set_row(rows, vectors, c, w->bias, w->lanes);
-    else tile_zero(rows, vectors, c);
+    if (w->bias)
+        tile_set_row(rows, vectors, c, w->bias, w->lanes);
+    else
+        tile_zero(rows, vectors, c);
     tile_multiply_add(rows, vectors, c, w->K, w->a, a_row, a_col, w->b, w->b_row, w->b_vector, w->b_lanes);
     if (w->add_c) tile_add(rows, vectors, c, w->c, w->c_row, w->lanes);
     if (w->relu) {
-        TC_UNROLL for (int i = 0; i < rows; i++)
-            TC_UNROLL for (int j = 0; j < vectors; j++) c[i][j] = v_max(v_zero(), c[i][j]);
+        TC_UNROLL
+        for (int i = 0; i < rows; i++) TC_UNROLL
+        for (int j = 0; j < vectors; j++) c[i][j] = v_max(v_zero(), c[i][j]);
     }
     if (w->residual) tile_add(rows, vectors, c, w->residual, w->residual_row, w->lanes);
     tile_store(rows, vectors, c, w->c, w->c_row, w->lanes);
@@ -162,7 +167,8 @@ static void finish_tile(const gemm_item *it, int rows, int64_t row, int64_t col,
 }
 
 /* A column group of 1 or 2 vectors, down all rows, for k0 .. k0 + kc. */
-static void column_of_tiles(const gemm_item *it, const real *b, int64_t b_row, int64_t b_vector, int64_t col, int vectors, int64_t k0, int64_t kc)
+static void column_of_tiles(const gemm_item *it, const real *b, int64_t b_row, int64_t b_vector, int64_t col, int vectors, int64_t k0,
+                            int64_t kc)
 {
     const tc_gemm_args *g = it->args;
     const bool first = k0 == 0, last = k0 + kc == it->K;
@@ -228,8 +234,10 @@ static void k_block(const gemm_item *it, int64_t k0, int64_t kc)
         for (int v = 0; v < GROUP_VECTORS && group + v * TC_LANES < it->cols; v += 2) {
             const int64_t col = group + v * TC_LANES;
             const int vectors = it->cols - col > TC_LANES ? 2 : 1;
-            if (g->b_form == TC_GEMM_B_ROWS) column_of_tiles(it, b + v * TC_LANES, g->b_row, TC_LANES, col, vectors, k0, kc);
-            else column_of_tiles(it, b + v * TC_LANES, PANEL, PANEL_VECTORS == 1 ? panel_stride : TC_LANES, col, vectors, k0, kc);
+            if (g->b_form == TC_GEMM_B_ROWS)
+                column_of_tiles(it, b + v * TC_LANES, g->b_row, TC_LANES, col, vectors, k0, kc);
+            else
+                column_of_tiles(it, b + v * TC_LANES, PANEL, PANEL_VECTORS == 1 ? panel_stride : TC_LANES, col, vectors, k0, kc);
         }
     }
 }

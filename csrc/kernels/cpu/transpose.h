@@ -33,15 +33,16 @@ TC_INLINE vreal v_zip_high(vreal a, vreal b) { return TC_SHUFFLE(a, b, TC_ZIP_HI
  * lane number; after log2(n) rounds they have changed places. */
 TC_INLINE void v_transpose(vreal r[TC_LANES])
 {
-    TC_UNROLL for (int round = 1; round < TC_LANES; round *= 2)
-    {
+    TC_UNROLL
+    for (int round = 1; round < TC_LANES; round *= 2) {
         vreal t[TC_LANES];
-        TC_UNROLL for (int i = 0; i < TC_LANES / 2; i++)
-        {
+        TC_UNROLL
+        for (int i = 0; i < TC_LANES / 2; i++) {
             t[2 * i] = v_zip_low(r[i], r[i + TC_LANES / 2]);
             t[2 * i + 1] = v_zip_high(r[i], r[i + TC_LANES / 2]);
         }
-        TC_UNROLL for (int i = 0; i < TC_LANES; i++) r[i] = t[i];
+        TC_UNROLL
+        for (int i = 0; i < TC_LANES; i++) r[i] = t[i];
     }
 }
 
