@@ -21,7 +21,7 @@ typedef struct tcpy_op_object {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     const tcpy_op *op;
-    PyObject *name, *doc, *signature;
+    PyObject *name, *doc, *signature, *spec;
     int count, positional;
     argument args[TCPY_MAX_ARGS];
 } tcpy_op_object;
@@ -360,6 +360,7 @@ static void op_dealloc(PyObject *object)
     Py_XDECREF(self->name);
     Py_XDECREF(self->doc);
     Py_XDECREF(self->signature);
+    Py_XDECREF(self->spec);
     for (int i = 0; i < self->count; i++) {
         Py_XDECREF(self->args[i].name);
         if (self->args[i].kind == 's') PyMem_Free((void *)(uintptr_t)self->args[i].fallback.s);
@@ -391,6 +392,7 @@ static PyMemberDef op_members[] = {
     {"__name__", T_OBJECT_EX, offsetof(tcpy_op_object, name), READONLY, NULL},
     {"__qualname__", T_OBJECT_EX, offsetof(tcpy_op_object, name), READONLY, NULL},
     {"__doc__", T_OBJECT_EX, offsetof(tcpy_op_object, doc), READONLY, NULL},
+    {"spec", T_OBJECT_EX, offsetof(tcpy_op_object, spec), READONLY, "Names, kinds and defaults of the arguments, as binding.h explains."},
     {"__text_signature__", T_OBJECT_EX, offsetof(tcpy_op_object, signature), READONLY, NULL},
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(tcpy_op_object, vectorcall), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
@@ -413,7 +415,7 @@ static PyType_Spec op_spec = {
 int tcpy_add_op_type(PyObject *module)
 {
     tcpy.op_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &op_spec, NULL);
-    return tcpy.op_type ? 0 : -1;
+    return tcpy.op_type ? PyModule_AddObjectRef(module, "op", (PyObject *)tcpy.op_type) : -1;
 }
 
 static PyObject *new_op(const tcpy_op *op)
@@ -424,7 +426,8 @@ static PyObject *new_op(const tcpy_op *op)
     self->op = op;
     self->name = PyUnicode_InternFromString(op->name);
     self->doc = PyUnicode_FromString(op->doc ? op->doc : "");
-    if (!self->name || !self->doc || parse_spec(self, op->spec) < 0 || !(self->signature = signature_text(self))) {
+    self->spec = PyUnicode_FromString(op->spec);
+    if (!self->name || !self->doc || !self->spec || parse_spec(self, op->spec) < 0 || !(self->signature = signature_text(self))) {
         if (!PyErr_Occurred()) PyErr_Format(PyExc_SystemError, "the spec of op %s cannot be read: %s", op->name, op->spec);
         Py_DECREF(self);
         return NULL;
