@@ -1,0 +1,265 @@
+// device.cuh: everything the kernels take from the GPU, under names of our own.
+//
+// A .cu file includes this and no CUDA header, and is compiled by nvcc for the GPU and by g++ for the emulation of
+// tests/gpu_emulation, whose emulator.h has a twin of every name in the first half of this file. Inline PTX stands here and
+// nowhere else. What a GPU older than an instruction gets instead is said beside it.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+// An array of this block in shared memory:  TC_SHARED(float, row, [32][33]);  TC_SHARED(float, total);
+#define TC_SHARED(type, name, ...) __shared__ type name __VA_ARGS__
+// The shared memory of the size that was asked for at the launch, aligned to 16 bytes, as `type *name`.
+#define TC_DYNAMIC_SHARED(type, name)                                                                                                      \
+    extern __shared__ __align__(16) unsigned char tc_dynamic_shared[];                                                                     \
+    type *name = reinterpret_cast<type *>(tc_dynamic_shared)
+
+namespace tc
+{
+
+// ---- launching: the one place where a kernel is started, its error is looked at and its shared memory is opted into ----
+
+struct Launch {
+    dim3 grid, block;
+    size_t shared_bytes; // dynamic
+    void *stream;        // a cudaStream_t
+    Launch(dim3 grid_, dim3 block_, size_t shared_bytes_, void *stream_)
+        : grid(grid_), block(block_), shared_bytes(shared_bytes_), stream(stream_)
+    {
+    }
+};
+
+// Gives a cudaError_t as an int.
+template <auto kernel, class... Args> int launch(const Launch &shape, const Args &...args)
+{
+    constexpr size_t without_asking = 48 * 1024;
+    if (shape.shared_bytes > without_asking) {
+        const cudaError_t error =
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
+        if (error != cudaSuccess) return error;
+    }
+    kernel<<<shape.grid, shape.block, shape.shared_bytes, static_cast<cudaStream_t>(shape.stream)>>>(args...);
+    return cudaGetLastError();
+}
+
+// ---- number formats ----
+
+struct float16 {
+    uint16_t bits;
+};
+struct bfloat16 {
+    uint16_t bits;
+};
+__device__ __forceinline__ float to_float(float16 x) { return __half2float(__ushort_as_half(x.bits)); }
+__device__ __forceinline__ float to_float(bfloat16 x) { return __uint_as_float(static_cast<uint32_t>(x.bits) << 16); }
+__device__ __forceinline__ void from_float(float16 &to, float x) { to.bits = __half_as_ushort(__float2half_rn(x)); }
+__device__ __forceinline__ void from_float(bfloat16 &to, float x) { to.bits = __bfloat16_as_ushort(__float2bfloat16_rn(x)); }
+
+// The 19 bits a tensor core reads of a float, rounded to nearest. Before sm_80: rounded here, in the same way.
+__device__ __forceinline__ uint32_t float_to_tf32(float x)
+{
+#if __CUDA_ARCH__ >= 800
+    uint32_t bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+    return bits;
+#else
+    const uint32_t bits = __float_as_uint(x);
+    return (bits & 0x7f800000u) == 0x7f800000u ? bits : (bits + 0x1000u) & ~0x1fffu;
+#endif
+}
+
+// 2^x, good to 2 units in the last place; denormals become zero.
+__device__ __forceinline__ float exp2_approximate(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// ---- asynchronous copies: global to shared memory, 4, 8 or 16 bytes a thread. Before sm_80: the copy is made at once ----
+
+__device__ __forceinline__ uint32_t shared_address(const void *shared) { return static_cast<uint32_t>(__cvta_generic_to_shared(shared)); }
+
+// Copies valid_bytes and fills the rest with zeros. Both addresses are multiples of `bytes`.
+template <int bytes> __device__ __forceinline__ void copy_async(void *shared, const void *global, int valid_bytes = bytes)
+{
+#if __CUDA_ARCH__ >= 800
+    if constexpr (bytes == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global), "r"(valid_bytes)
+                     : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(shared)), "l"(global), "n"(bytes),
+                     "r"(valid_bytes)
+                     : "memory");
+#else
+    for (int i = 0; i < bytes / 4; i++)
+        static_cast<uint32_t *>(shared)[i] = 4 * i < valid_bytes ? static_cast<const uint32_t *>(global)[i] : 0;
+#endif
+}
+__device__ __forceinline__ void copy_async_commit()
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+// Until at most so many of this thread's groups are on their way. Other threads see the copies after a barrier.
+template <int groups_left> __device__ __forceinline__ void copy_async_wait()
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(groups_left) : "memory");
+#endif
+}
+
+// ---- tensor cores ----
+
+// 8x8 matrices of 16-bit elements in shared memory; lane i gives the address of row i % 8 of matrix i / 8 (16-byte aligned).
+__device__ __forceinline__ void load_matrix_x2(uint32_t (&r)[2], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(shared_address(row)) : "memory");
+}
+__device__ __forceinline__ void load_matrix_x2_transposed(uint32_t (&r)[2], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+__device__ __forceinline__ void load_matrix_x4(uint32_t (&r)[4], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+__device__ __forceinline__ void load_matrix_x4_transposed(uint32_t (&r)[4], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+// d (16,8) += a (16,K) b (K,8), K = 16 or, for tf32, 8; the layouts are those of tests/gpu_emulation/tensor_core.h. These
+// need sm_80: launchers ask has_tensor_cores() and take the plain product otherwise.
+__device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], float16)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+    __trap();
+#endif
+}
+__device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], bfloat16)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+    __trap();
+#endif
+}
+__device__ __forceinline__ void mma_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+    __trap();
+#endif
+}
+
+} // namespace tc
+#else
+#include "emulator.h"
+#endif
+
+// ==== from here on the same for both ====
+
+namespace tc
+{
+
+constexpr unsigned all_lanes = 0xffffffffu;
+constexpr int warp_lanes = 32;
+
+// Half formats are storage: everything is computed in float, for double in double.
+template <class T> struct Compute {
+    using type = float;
+};
+template <> struct Compute<double> {
+    using type = double;
+};
+template <class T> using compute = typename Compute<T>::type;
+
+__device__ __forceinline__ float widen(float x) { return x; }
+__device__ __forceinline__ double widen(double x) { return x; }
+__device__ __forceinline__ float widen(float16 x) { return to_float(x); }
+__device__ __forceinline__ float widen(bfloat16 x) { return to_float(x); }
+__device__ __forceinline__ void narrow(float &to, float x) { to = x; }
+__device__ __forceinline__ void narrow(double &to, double x) { to = x; }
+__device__ __forceinline__ void narrow(float16 &to, float x) { from_float(to, x); }
+__device__ __forceinline__ void narrow(bfloat16 &to, float x) { from_float(to, x); }
+
+// N neighbouring elements, moved by one instruction when they make 4, 8 or 16 bytes.
+template <class T, int N> struct alignas(sizeof(T) * N) Vector {
+    T at[N];
+};
+template <class T> constexpr int vector_lanes = 16 / sizeof(T);
+template <int N, class T> __device__ __forceinline__ Vector<T, N> load_vector(const T *p)
+{
+    return *reinterpret_cast<const Vector<T, N> *>(p);
+}
+template <int N, class T> __device__ __forceinline__ void store_vector(T *p, const Vector<T, N> &v)
+{
+    *reinterpret_cast<Vector<T, N> *>(p) = v;
+}
+
+// Host side: may rows of C elements that start at these addresses (null counts as aligned) be moved as 16-byte vectors?
+template <class T, class... Pointers> bool vectors_fit(int64_t C, const Pointers *...pointers)
+{
+    return C % vector_lanes<T> == 0 && (... && (reinterpret_cast<uintptr_t>(pointers) % 16 == 0));
+}
+
+__device__ __forceinline__ float real_exp(float x) { return expf(x); }
+__device__ __forceinline__ double real_exp(double x) { return exp(x); }
+__device__ __forceinline__ float real_log(float x) { return logf(x); }
+__device__ __forceinline__ double real_log(double x) { return log(x); }
+__device__ __forceinline__ float real_sqrt(float x) { return sqrtf(x); }
+__device__ __forceinline__ double real_sqrt(double x) { return sqrt(x); }
+__device__ __forceinline__ float real_tanh(float x) { return tanhf(x); }
+__device__ __forceinline__ double real_tanh(double x) { return tanh(x); }
+
+// Sum over the warp, in every lane. A butterfly: the order is fixed and all lanes get the same bits.
+template <class Real> __device__ __forceinline__ Real warp_sum(Real value)
+{
+    for (int distance = warp_lanes / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(all_lanes, value, distance);
+    return value;
+}
+
+// Sum over the `threads` threads of a row (threadIdx.x), in every one of them: a warp, or the whole block. `scratch`: shared,
+// one element a warp; it may be used again at once.
+template <int threads, class Real> __device__ __forceinline__ Real group_sum(Real value, Real *scratch)
+{
+    value = warp_sum(value);
+    if constexpr (threads > warp_lanes) {
+        constexpr int warps = threads / warp_lanes;
+        if (threadIdx.x % warp_lanes == 0) scratch[threadIdx.x / warp_lanes] = value;
+        __syncthreads();
+        value = scratch[0];
+        for (int i = 1; i < warps; i++) value += scratch[i];
+        __syncthreads();
+    }
+    return value;
+}
+
+__host__ __device__ __forceinline__ int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+} // namespace tc

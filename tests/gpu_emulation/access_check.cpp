@@ -1,0 +1,193 @@
+// access_check.cpp: looks at every load and store of a kernel, as compute-sanitizer does on a GPU.
+//
+// In the "access" build the kernels are compiled with -fsanitize=thread, which makes the compiler call a function before each
+// load and store, but are not linked with ThreadSanitizer: the functions are here, and know what a GPU orders and what not.
+// They report
+//   - races: two accesses to the same byte, one of them a write, by two threads that nothing ordered: no __syncthreads, no
+//     __syncwarp of both; between blocks of one launch nothing ever does;
+//   - reads of shared or global memory that nobody has written;
+//   - addresses outside every array, in another thread's stack, or in the host's memory; misaligned ones.
+// A byte remembers its last write and its last two readers, so a write after three unordered reads may go unseen when the
+// racing one was the oldest: the schedules run the same code in other orders.
+#if defined(EMULATOR_ACCESS_CHECK)
+#include "access_check.h"
+#include "memory.h"
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <link.h>
+#include <string>
+#include <sys/mman.h>
+
+namespace emulator
+{
+
+namespace
+{
+
+struct Access {
+    uint32_t block = 0; // serial of the block; 0: none; from_host: by the host, ordered before every launch
+    uint32_t clock = 0;
+    uint16_t thread = 0;
+};
+constexpr uint32_t from_host = 1;
+
+struct Shadow {
+    Access write, read[2];
+};
+Shadow *shadow = nullptr;
+
+Shadow *shadow_of(const void *pointer)
+{
+    if (!shadow) { // address space only: a page is made when it is touched
+        void *memory =
+            mmap(nullptr, shadow_size() * sizeof(Shadow), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (memory == MAP_FAILED) abort();
+        shadow = static_cast<Shadow *>(memory);
+    }
+    return shadow + shadow_index(pointer);
+}
+
+bool ordered_before_me(const Access &access)
+{
+    if (access.block < block.launch_first) return true;
+    if (access.block != block.serial) return false;
+    if (access.thread == current->linear) return true;
+    const Thread &other = *block.threads[access.thread];
+    if (access.clock <= other.barrier_clock) return true;
+    return other.warp == current->warp && access.clock <= current->seen[other.lane];
+}
+
+[[noreturn]] void report_race(const Access &other, const char *mine, const char *theirs, const char *operation, const void *pointer,
+                              Site site)
+{
+    const char *where = region_of(pointer) == Region::shared ? "shared" : "global";
+    if (other.block != block.serial)
+        fail(site, "race between blocks: %s (%s) of a byte of %s memory that another block's thread %d %s in the same launch", operation,
+             mine, where, other.thread, theirs);
+    fail(site, "race: %s (%s) of a byte of %s memory that thread %d %s, with no barrier between the two", operation, mine, where,
+         other.thread, theirs);
+}
+
+void check_byte(const unsigned char *pointer, bool write, const char *operation, Site site)
+{
+    Shadow &byte = *shadow_of(pointer);
+    const Access me = {block.serial, current->clock, static_cast<uint16_t>(current->linear)};
+    if (!ordered_before_me(byte.write)) report_race(byte.write, write ? "write" : "read", "wrote", operation, pointer, site);
+    if (!write) {
+        if (!byte.write.block)
+            fail(site, "uninitialised: %s reads %s memory that nobody has written", operation,
+                 region_of(pointer) == Region::shared ? "shared" : "global");
+        const bool again = byte.read[0].block == me.block && byte.read[0].thread == me.thread;
+        if (!again) byte.read[1] = byte.read[0];
+        byte.read[0] = me;
+        return;
+    }
+    for (const Access &read : byte.read)
+        if (!ordered_before_me(read)) report_race(read, "write", "read", operation, pointer, site);
+    byte.write = me;
+}
+
+// ---- from an instruction to its line ----
+
+Site resolve(const void *instruction)
+{
+    static std::string file;
+    Dl_info object;
+    if (!dladdr(instruction, &object)) return {"?", 0};
+    char command[4096], line[4096] = "";
+    const unsigned long offset =
+        static_cast<unsigned long>(static_cast<const char *>(instruction) - static_cast<const char *>(object.dli_fbase)) - 1;
+    snprintf(command, sizeof command, "addr2line -e '%s' 0x%lx", object.dli_fname, offset);
+    FILE *pipe = popen(command, "r");
+    if (!pipe) return {"?", 0};
+    if (!fgets(line, sizeof line, pipe)) line[0] = 0;
+    pclose(pipe);
+    char *colon = strrchr(line, ':');
+    if (!colon) return {"?", 0};
+    file.assign(line, static_cast<size_t>(colon - line));
+    return {file.c_str(), atoi(colon + 1)};
+}
+
+// Constants and the vtable-like data of the program itself are as good as constant memory.
+bool in_program(const void *pointer)
+{
+    Dl_info object;
+    return dladdr(pointer, &object) != 0;
+}
+
+void check(const void *pointer, size_t bytes, bool write, bool aligned, const void *instruction)
+{
+    if (!current) return; // host code
+    const Region region = region_of(pointer);
+    if (region == Region::own_stack) return;
+    const char *operation = write ? "store" : "load";
+    if (region == Region::other) {
+        if (!write && in_program(pointer)) return;
+        fail(resolve(instruction), "wrong address: %s of %zu bytes at %p, which is not in device memory", operation, bytes, pointer);
+    }
+    if (aligned && bytes && reinterpret_cast<uintptr_t>(pointer) % bytes)
+        fail(resolve(instruction), "misaligned access: %s of %zu bytes at %p", operation, bytes, pointer);
+    if (!inside_one_array(region, pointer, bytes))
+        fail(resolve(instruction), "out of bounds: %s of %zu bytes at %p is not inside one %s array", operation, bytes, pointer,
+             region == Region::shared ? "shared" : "global");
+    const unsigned char *p = static_cast<const unsigned char *>(pointer);
+    const Site later = {nullptr, 0}; // looked up only when there is something to report
+    for (size_t i = 0; i < bytes; i++) {
+        Shadow &byte = *shadow_of(p + i);
+        const bool quiet = ordered_before_me(byte.write) &&
+                           (write ? ordered_before_me(byte.read[0]) && ordered_before_me(byte.read[1]) : byte.write.block != 0);
+        check_byte(p + i, write, operation, quiet ? later : resolve(instruction));
+    }
+}
+
+} // namespace
+
+void forget_accesses(const void *pointer, size_t bytes)
+{
+    Shadow *first = shadow_of(pointer);
+    std::fill(first, first + bytes, Shadow());
+}
+
+void record_host_write(const void *pointer, size_t bytes)
+{
+    Shadow written;
+    written.write.block = from_host;
+    Shadow *first = shadow_of(pointer);
+    std::fill(first, first + bytes, written);
+}
+
+void record_access(const void *pointer, size_t bytes, bool write, const char *operation, Site site)
+{
+    for (size_t i = 0; i < bytes; i++) check_byte(static_cast<const unsigned char *>(pointer) + i, write, operation, site);
+}
+
+} // namespace emulator
+
+// ---- what -fsanitize=thread calls ----
+
+#define CALLER __builtin_return_address(0)
+#define ACCESS(size)                                                                                                                       \
+    void __tsan_read##size(void *p) { emulator::check(p, size, false, true, CALLER); }                                                     \
+    void __tsan_write##size(void *p) { emulator::check(p, size, true, true, CALLER); }                                                     \
+    void __tsan_unaligned_read##size(void *p) { emulator::check(p, size, false, true, CALLER); }                                           \
+    void __tsan_unaligned_write##size(void *p) { emulator::check(p, size, true, true, CALLER); }                                           \
+    void __tsan_volatile_read##size(void *p) { emulator::check(p, size, false, true, CALLER); }                                            \
+    void __tsan_volatile_write##size(void *p) { emulator::check(p, size, true, true, CALLER); }
+
+extern "C" {
+ACCESS(1)
+ACCESS(2)
+ACCESS(4)
+ACCESS(8)
+ACCESS(16)
+void __tsan_read_range(void *p, unsigned long bytes) { emulator::check(p, bytes, false, false, CALLER); }
+void __tsan_write_range(void *p, unsigned long bytes) { emulator::check(p, bytes, true, false, CALLER); }
+void __tsan_init() {}
+void __tsan_func_entry(void *) {}
+void __tsan_func_exit() {}
+unsigned char __tsan_atomic8_load(const volatile unsigned char *p, int) { return *p; } // guards of local statics
+}
+#endif

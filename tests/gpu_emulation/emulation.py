@@ -1,0 +1,122 @@
+"""Compiles .cu files with g++ against the emulated GPU.
+
+Flavours
+  plain    -O2: the results, the schedules, and what the emulator checks itself
+  address  AddressSanitizer and UndefinedBehaviorSanitizer: out-of-bounds and misaligned accesses of plain C++
+  thread   ThreadSanitizer through its fiber interface: races, slowly
+  access   every load and store is looked up by access_check.cpp: races, within and between blocks, reads of memory nobody
+           wrote, bounds, alignment
+What was compiled is kept in build/gpu_emulation/ under the hash of all that went into it.
+"""
+
+import concurrent.futures
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+KERNELS = ROOT / "csrc" / "kernels"
+CACHE = ROOT / "build" / "gpu_emulation"
+
+COMMON = ["-std=c++17", "-fPIC", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-Wno-unknown-pragmas", f"-I{HERE}", f"-I{KERNELS / 'cuda'}"]
+FLAVOURS = {  # flags for the .cu files, for the emulator, for linking
+    "plain": (["-O2"], ["-O2"], []),
+    "address": (
+        ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
+        ["-O2", "-g", "-DEMULATOR_ADDRESS_SANITIZER"],
+        ["-fsanitize=address,undefined"],
+    ),
+    "thread": (["-O1", "-g", "-fsanitize=thread"], ["-O2", "-g", "-DEMULATOR_THREAD_SANITIZER"], ["-fsanitize=thread"]),
+    "access": (["-O1", "-g", "-fsanitize=thread"], ["-O2", "-g", "-DEMULATOR_ACCESS_CHECK"], []),
+}
+
+
+FLAVOUR = os.environ.get("EMULATION_FLAVOUR", "plain")  # the one that the `cuda` fixture compiles: sanitizer tests start pytest anew with another
+
+
+def compiler():
+    return os.environ.get("CXX", "g++").split()
+
+
+def _digest(paths, *more):
+    digest = hashlib.sha256(repr(more).encode())
+    for path in sorted(paths):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _headers():
+    return [*HERE.glob("*.h"), *KERNELS.glob("*.h"), *KERNELS.glob("*.def"), *(KERNELS / "cuda").glob("*.*h"), *(KERNELS / "cuda").glob("*.def")]
+
+
+def _run(command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+
+
+def _publish(make, target):
+    """make(path) writes the file, which then takes its name in one step: another test run may be doing the same."""
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f"{target.stem}.{os.getpid()}{target.suffix}")
+        make(temporary)
+        temporary.replace(target)
+    return target
+
+
+def compile_object(source, flavour):
+    """The object file of one .cu or .cpp file."""
+    kernel_flags, emulator_flags, _ = FLAVOURS[flavour]
+    flags = [*COMMON, *(emulator_flags if source.suffix == ".cpp" else kernel_flags)]
+    key = _digest([source, *_headers()], compiler(), flags)
+    target = CACHE / flavour / f"{source.stem}-{key}.o"
+    return _publish(lambda path: _run([*compiler(), *flags, "-x", "c++", "-c", source, "-o", path]), target)
+
+
+def _objects(sources, flavour):
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda source: compile_object(source, flavour), [*sources, *sorted(HERE.glob("*.cpp"))]))
+
+
+def _link(sources, flavour, suffix, flags):
+    objects = _objects(sources, flavour)
+    name = f"{sources[0].stem}-{_digest(objects, flags)}{suffix}"
+    link = [*compiler(), *flags, *FLAVOURS[flavour][2], *objects, "-ldl", "-pthread"]
+    return _publish(lambda path: _run([*link, "-o", path]), CACHE / flavour / name)
+
+
+def library(sources, flavour):
+    """A shared object of these .cu files and the emulator."""
+    return _link(list(sources), flavour, ".so", ["-shared"])
+
+
+def program(source, flavour):
+    return _link([source], flavour, "", [])
+
+
+def kernel_library(flavour):
+    return library(sorted((KERNELS / "cuda").glob("*.cu")), flavour)
+
+
+def preload(flavour):
+    """The environment in which a Python that was built without sanitizers can load a library of this flavour."""
+    if flavour == "address":
+        runtime = subprocess.run([*compiler(), "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
+        # Python leaks on purpose
+        return {"LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0", "UBSAN_OPTIONS": "print_stacktrace=0"}
+    if flavour == "thread":
+        runtime = subprocess.run([*compiler(), "-print-file-name=libtsan.so"], capture_output=True, text=True, check=True).stdout.strip()
+        return {"LD_PRELOAD": runtime, "TSAN_OPTIONS": "report_bugs=1:halt_on_error=1:exitcode=66:report_signal_unsafe=0"}
+    return {}
+
+
+def without_address_randomisation():
+    """A command prefix: ThreadSanitizer wants its shadow memory at fixed places. Empty where it is not to be had."""
+    setarch = shutil.which("setarch")
+    if setarch and subprocess.run([setarch, "-R", "true"], capture_output=True).returncode == 0:
+        return [setarch, "-R"]
+    return []

@@ -1,0 +1,155 @@
+// emulator.h: what csrc/kernels/cuda/device.cuh includes instead of the CUDA headers when g++ compiles a .cu file.
+//
+// It gives the CUDA language (qualifiers, threadIdx, ...), the part of the runtime library that is used, and the twin of
+// every named instruction of device.cuh. The machinery is in the other files of this folder:
+//     fiber         a stack a CUDA thread           block         threads, warps, barriers, schedules, reports
+//     memory        shared and global memory        access_check  races, bounds, uninitialised reads
+//     collectives   shuffles and votes              async_copy    cp.async
+//     tensor_core   ldmatrix, mma.sync              numerics      number formats, approximations
+// Instructions of sm_90a (mbarrier, TMA, wgmma) get a file of their own beside tensor_core, see docs/gpu.md.
+#pragma once
+#include "async_copy.h"
+#include "block.h"
+#include "collectives.h"
+#include "memory.h"
+#include "numerics.h"
+#include "tensor_core.h"
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+// ---- the language ----
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __restrict__ __restrict
+#define threadIdx (emulator::thread_index())
+#define blockIdx (emulator::block_index())
+#define blockDim (emulator::block_dim())
+#define gridDim (emulator::grid_dim())
+
+// ---- the runtime library, as far as it is used ----
+
+enum cudaError_t {
+    cudaSuccess = 0,
+    cudaErrorInvalidValue = 1,
+    cudaErrorMemoryAllocation = 2,
+    cudaErrorInvalidConfiguration = 9,
+    cudaErrorInvalidDevice = 101,
+    cudaErrorLaunchFailure = 719
+};
+typedef struct emulated_stream *cudaStream_t;
+enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
+enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76 };
+
+cudaError_t cudaGetDeviceCount(int *count);
+cudaError_t cudaGetDevice(int *device);
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device);
+cudaError_t cudaMalloc(void **pointer, size_t bytes);
+cudaError_t cudaFree(void *pointer);
+cudaError_t cudaMemcpyAsync(void *destination, const void *source, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+const char *cudaGetErrorString(cudaError_t error); // with the emulator's report
+
+extern "C" void emulator_set_compute_capability(int major, int minor); // 8.0 at first
+
+namespace emulator
+{
+
+template <auto kernel> const char *pretty_name() { return __PRETTY_FUNCTION__; }
+
+} // namespace emulator
+
+// ---- the device layer's twins ----
+
+#define TC_SHARED(type, name, ...)                                                                                                         \
+    static const char name##_tag = 0;                                                                                                      \
+    using name##_type = type __VA_ARGS__;                                                                                                  \
+    name##_type &name = *static_cast<name##_type *>(                                                                                       \
+        emulator::shared_variable(&name##_tag, #name, sizeof(name##_type), alignof(name##_type), emulator::Site::here()))
+
+#define TC_DYNAMIC_SHARED(type, name) type *name = static_cast<type *>(emulator::dynamic_shared())
+
+namespace tc
+{
+
+// ---- launching ----
+
+struct Launch {
+    dim3 grid, block;
+    size_t shared_bytes;
+    void *stream;
+    emulator::Site site;
+    Launch(dim3 grid_, dim3 block_, size_t shared_bytes_, void *stream_, emulator::Site site_ = emulator::Site::here())
+        : grid(grid_), block(block_), shared_bytes(shared_bytes_), stream(stream_), site(site_)
+    {
+    }
+};
+
+template <auto kernel, class... Args> int launch(const Launch &shape, const Args &...args)
+{
+    auto body = [&]() __attribute__((no_sanitize("thread"))) { kernel(args...); };
+    const auto call = [](void *closure) __attribute__((no_sanitize("thread"))) { (*static_cast<decltype(body) *>(closure))(); };
+    return emulator::launch(emulator::pretty_name<kernel>(), {shape.grid, shape.block, shape.shared_bytes}, call, &body, shape.site);
+}
+
+// ---- number formats ----
+
+struct float16 {
+    uint16_t bits;
+};
+struct bfloat16 {
+    uint16_t bits;
+};
+inline float to_float(float16 x) { return emulator::float16_to_float(x.bits); }
+inline float to_float(bfloat16 x) { return emulator::bfloat16_to_float(x.bits); }
+inline void from_float(float16 &to, float x) { to.bits = emulator::float_to_float16(x); }
+inline void from_float(bfloat16 &to, float x) { to.bits = emulator::float_to_bfloat16(x); }
+inline uint32_t float_to_tf32(float x) { return emulator::float_to_tf32(x); }
+inline float exp2_approximate(float x) { return emulator::exp2_approximate(x); }
+
+// ---- asynchronous copies ----
+
+template <int bytes>
+void copy_async(void *shared, const void *global, int valid_bytes = bytes, emulator::Site site = emulator::Site::here())
+{
+    emulator::copy_async(shared, global, bytes, valid_bytes, site);
+}
+inline void copy_async_commit() { emulator::copy_async_commit(); }
+template <int groups_left> void copy_async_wait() { emulator::copy_async_wait(groups_left); }
+
+// ---- tensor cores ----
+
+inline void load_matrix_x2(uint32_t (&registers)[2], const void *row, emulator::Site site = emulator::Site::here())
+{
+    emulator::load_matrix("load_matrix_x2", site, registers, 2, false, row);
+}
+inline void load_matrix_x2_transposed(uint32_t (&registers)[2], const void *row, emulator::Site site = emulator::Site::here())
+{
+    emulator::load_matrix("load_matrix_x2_transposed", site, registers, 2, true, row);
+}
+inline void load_matrix_x4(uint32_t (&registers)[4], const void *row, emulator::Site site = emulator::Site::here())
+{
+    emulator::load_matrix("load_matrix_x4", site, registers, 4, false, row);
+}
+inline void load_matrix_x4_transposed(uint32_t (&registers)[4], const void *row, emulator::Site site = emulator::Site::here())
+{
+    emulator::load_matrix("load_matrix_x4_transposed", site, registers, 4, true, row);
+}
+inline void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], float16, emulator::Site site = emulator::Site::here())
+{
+    emulator::multiply_accumulate("mma", site, emulator::Element::float16, d, a, b);
+}
+inline void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], bfloat16, emulator::Site site = emulator::Site::here())
+{
+    emulator::multiply_accumulate("mma", site, emulator::Element::bfloat16, d, a, b);
+}
+inline void mma_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], emulator::Site site = emulator::Site::here())
+{
+    emulator::multiply_accumulate("mma_tf32", site, emulator::Element::tf32, d, a, b);
+}
+
+} // namespace tc

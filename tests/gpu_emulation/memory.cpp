@@ -1,0 +1,258 @@
+// memory.cpp: arenas for shared and global memory, with guard bytes around each array.
+#include "memory.h"
+#include "access_check.h"
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <sys/mman.h>
+
+#if defined(EMULATOR_ADDRESS_SANITIZER)
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace emulator
+{
+
+namespace
+{
+
+// For AddressSanitizer: these bytes may not, or may again be used.
+void poison([[maybe_unused]] const void *start, [[maybe_unused]] size_t bytes)
+{
+#if defined(EMULATOR_ADDRESS_SANITIZER)
+    __asan_poison_memory_region(start, bytes);
+#endif
+}
+void unpoison([[maybe_unused]] const void *start, [[maybe_unused]] size_t bytes)
+{
+#if defined(EMULATOR_ADDRESS_SANITIZER)
+    __asan_unpoison_memory_region(start, bytes);
+#endif
+}
+
+constexpr unsigned char fill = 0xff; // NaN as float, double, float16 and bfloat16
+// So is every guard, and each is a NaN of its own: one that a kernel reads from there and writes elsewhere is noticed.
+uint16_t guard_at(const unsigned char *p)
+{
+    return static_cast<uint16_t>(0x7ff1u + (reinterpret_cast<uintptr_t>(p) / 2 * 2654435761u >> 8) % 14);
+}
+void write_guard(unsigned char *from, const unsigned char *end)
+{
+    for (unsigned char *p = from; p < end; p++) *p = static_cast<unsigned char>(guard_at(p) >> 8 * (reinterpret_cast<uintptr_t>(p) & 1));
+}
+constexpr size_t guard_bytes = 256;
+constexpr size_t global_arena_bytes = size_t(256) << 20;
+constexpr size_t shared_arena_bytes = 4 * shared_limit; // guards included
+
+struct Array {
+    const void *tag;
+    const char *name;
+    unsigned char *start;
+    size_t bytes;
+    Site site;
+};
+
+// Memory handed out from low to high addresses, guard bytes between the arrays.
+struct Arena {
+    unsigned char *base = nullptr;
+    size_t capacity = 0, used = 0;
+    std::vector<Array> arrays; // in order of address
+
+    void reserve(size_t bytes)
+    {
+        capacity = bytes;
+        void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (memory == MAP_FAILED) abort();
+        base = static_cast<unsigned char *>(memory);
+        poison(base, capacity);
+    }
+    unsigned char *allocate(const void *tag, const char *name, size_t bytes, size_t alignment, Site site)
+    {
+        const size_t start = (used + guard_bytes + alignment - 1) / alignment * alignment;
+        const size_t end = start + bytes + guard_bytes;
+        if (end > capacity || end < start) return nullptr;
+        unpoison(base + used, end - used);
+        write_guard(base + used, base + start);
+        memset(base + start, fill, bytes);
+        write_guard(base + start + bytes, base + end);
+        poison(base + used, start - used);
+        poison(base + start + bytes, guard_bytes);
+        used = end;
+        arrays.push_back({tag, name, base + start, bytes, site});
+        forget_accesses(base + start, bytes);
+        return base + start;
+    }
+    bool contains(const void *pointer) const { return pointer >= base && pointer < base + capacity; }
+    const Array *find(const void *pointer) const
+    {
+        auto next =
+            std::upper_bound(arrays.begin(), arrays.end(), pointer, [](const void *p, const Array &array) { return p < array.start; });
+        return next == arrays.begin() ? nullptr : &*(next - 1);
+    }
+    void clear()
+    {
+        used = 0;
+        arrays.clear();
+        poison(base, capacity);
+    }
+    // The first array whose guard bytes are not as they were.
+    const Array *overwritten() const
+    {
+#if !defined(EMULATOR_ADDRESS_SANITIZER)
+        const auto damaged = [](const unsigned char *start) {
+            for (const unsigned char *p = start; p < start + guard_bytes; p++)
+                if (*p != static_cast<unsigned char>(guard_at(p) >> 8 * (reinterpret_cast<uintptr_t>(p) & 1))) return true;
+            return false;
+        };
+        for (const Array &array : arrays)
+            if (damaged(array.start - guard_bytes) || damaged(array.start + array.bytes)) return &array;
+#endif
+        return nullptr;
+    }
+};
+
+Arena shared_arena, global_arena;
+size_t live_global = 0; // allocations not yet freed
+size_t live_bytes = 0;
+unsigned char *dynamic_start = nullptr;
+size_t static_bytes = 0;
+
+bool within(const Array &array, const void *pointer, size_t bytes)
+{
+    const unsigned char *p = static_cast<const unsigned char *>(pointer);
+    return p >= array.start && p + bytes <= array.start + array.bytes;
+}
+
+void reserve_arenas()
+{
+    if (shared_arena.base) return;
+    shared_arena.reserve(shared_arena_bytes);
+    global_arena.reserve(global_arena_bytes);
+}
+
+std::string describe(const Array &array)
+{
+    if (!array.site.file) return std::string(array.name) + " of " + std::to_string(array.bytes) + " bytes";
+    const char *slash = strrchr(array.site.file, '/');
+    return "the shared array '" + std::string(array.name) + "' (" + std::to_string(array.bytes) + " bytes, " +
+           (slash ? slash + 1 : array.site.file) + ":" + std::to_string(array.site.line) + ")";
+}
+
+} // namespace
+
+void *shared_variable(const void *tag, const char *name, size_t bytes, size_t alignment, Site site)
+{
+    const OwnWork own;
+    for (const Array &array : shared_arena.arrays)
+        if (array.tag == tag) return array.start;
+    static_bytes += bytes;
+    if (static_bytes > static_shared_limit)
+        fail(site, "too much shared memory: '%s' makes %zu bytes of static arrays, a block may have %zu", name, static_bytes,
+             static_shared_limit);
+    if (static_bytes + block.dynamic_bytes > shared_limit)
+        fail(site, "too much shared memory: %zu bytes static and %zu dynamic, a block may have %zu", static_bytes, block.dynamic_bytes,
+             shared_limit);
+    return shared_arena.allocate(tag, name, bytes, alignment, site);
+}
+
+void *dynamic_shared() { return dynamic_start; }
+
+void begin_shared_memory(size_t dynamic_bytes)
+{
+    reserve_arenas();
+    shared_arena.clear();
+    static_bytes = 0;
+    dynamic_start = shared_arena.allocate(&dynamic_start, "the dynamic shared memory", dynamic_bytes, 1024, {nullptr, 0});
+}
+
+bool end_shared_memory(std::string &report)
+{
+    const Array *array = shared_arena.overwritten();
+    if (!array) return true;
+    report = "out of bounds: the bytes around " + describe(*array) + " were overwritten\n  in kernel " + block.kernel;
+    return false;
+}
+void end_shared_memory_after_failure()
+{
+    shared_arena.clear();
+    std::string ignored; // an out-of-bounds write already reported must not be reported again by the next launch
+    if (check_device_memory(ignored)) return;
+    for (const Array &array : global_arena.arrays) {
+        write_guard(array.start - guard_bytes, array.start);
+        write_guard(array.start + array.bytes, array.start + array.bytes + guard_bytes);
+    }
+}
+
+void *device_allocate(size_t bytes)
+{
+    reserve_arenas();
+    void *pointer = global_arena.allocate(nullptr, "a global array", bytes, 256, {nullptr, 0});
+    if (!pointer) return nullptr;
+    live_global++;
+    live_bytes += bytes;
+    return pointer;
+}
+
+// The arena starts afresh when nothing is left in it; until then addresses are not used again, so that a use after the
+// free is seen.
+bool device_free(void *pointer)
+{
+    const Array *array = global_arena.find(pointer);
+    if (!array || array->start != pointer || !array->name) return false;
+    poison(array->start, array->bytes);
+    live_bytes -= array->bytes;
+    Array &freed = const_cast<Array &>(*array);
+    freed.name = nullptr;
+    if (--live_global == 0) global_arena.clear();
+    return true;
+}
+
+bool check_device_memory(std::string &report)
+{
+    const Array *array = global_arena.overwritten();
+    if (!array) return true;
+    report = "out of bounds: the bytes around " + std::string(array->name ? describe(*array) : "a freed global array") +
+             " were overwritten\n  in kernel " + block.kernel;
+    return false;
+}
+
+void mark_written(const void *pointer, size_t bytes) { record_host_write(pointer, bytes); }
+bool device_range(const void *pointer, size_t bytes) { return inside_one_array(Region::global, pointer, bytes); }
+size_t device_bytes_in_use() { return live_bytes; }
+
+Region region_of(const void *pointer)
+{
+    if (shared_arena.contains(pointer)) return Region::shared;
+    if (global_arena.contains(pointer)) return Region::global;
+    const char *p = static_cast<const char *>(pointer), *bottom = static_cast<const char *>(current->fiber.stack_bottom());
+    return p >= bottom && p < bottom + current->fiber.stack_size() ? Region::own_stack : Region::other;
+}
+
+bool inside_one_array(Region region, const void *pointer, size_t bytes)
+{
+    const Array *array = (region == Region::shared ? shared_arena : global_arena).find(pointer);
+    return array && array->name && within(*array, pointer, bytes);
+}
+
+size_t shadow_index(const void *pointer)
+{
+    const unsigned char *p = static_cast<const unsigned char *>(pointer);
+    return shared_arena.contains(p) ? static_cast<size_t>(p - shared_arena.base)
+                                    : shared_arena_bytes + static_cast<size_t>(p - global_arena.base);
+}
+size_t shadow_size() { return shared_arena_bytes + global_arena_bytes; }
+
+void check_access(Space space, const void *pointer, size_t bytes, size_t alignment, const char *operation, Site site)
+{
+    const Region wanted = space == Space::shared ? Region::shared : Region::global;
+    const char *name = space == Space::shared ? "shared" : "global";
+    if (region_of(pointer) != wanted) fail(site, "%s: the address %p is not in %s memory", operation, pointer, name);
+    if (reinterpret_cast<uintptr_t>(pointer) % alignment)
+        fail(site, "misaligned access: %s of %zu bytes at %p needs an address that is a multiple of %zu", operation, bytes, pointer,
+             alignment);
+    if (bytes && !inside_one_array(wanted, pointer, bytes))
+        fail(site, "out of bounds: %s of %zu bytes at %p is not inside one %s array", operation, bytes, pointer, name);
+}
+
+} // namespace emulator

@@ -1,0 +1,114 @@
+// tensor_core.cpp: the warp's matrix instructions, done by the last lane to arrive.
+#include "tensor_core.h"
+#include "access_check.h"
+#include "memory.h"
+#include "numerics.h"
+
+namespace emulator
+{
+
+namespace
+{
+
+constexpr unsigned all_lanes = 0xffffffffu;
+
+struct LoadOperand {
+    uint32_t *registers;
+    int count;
+    bool transposed;
+    const uint16_t *row;
+};
+
+LoadOperand &load_operand(Warp &warp, int lane) { return *static_cast<LoadOperand *>(warp.lane[lane]->waiting.operand); }
+
+void combine_load(Warp &warp, unsigned)
+{
+    for (int lane = 0; lane < warp_size; lane++) {
+        LoadOperand &mine = load_operand(warp, lane);
+        for (int i = 0; i < mine.count; i++) {
+            uint32_t packed = 0;
+            for (int half = 0; half < 2; half++) {
+                const int along = lane % 4 * 2 + half, across = lane / 4;
+                const int row = mine.transposed ? along : across, column = mine.transposed ? across : along;
+                packed |= static_cast<uint32_t>(load_operand(warp, i * 8 + row).row[column]) << (16 * half);
+            }
+            mine.registers[i] = packed;
+        }
+    }
+}
+
+struct MultiplyOperand {
+    Element element;
+    float *d;
+    const uint32_t *a, *b;
+    float accumulator[4];
+};
+
+const MultiplyOperand &multiply_operand(Warp &warp, int lane) { return *static_cast<MultiplyOperand *>(warp.lane[lane]->waiting.operand); }
+
+float half_of(Element element, uint32_t packed, int half)
+{
+    const uint16_t bits = static_cast<uint16_t>(packed >> (16 * half));
+    return element == Element::float16 ? float16_to_float(bits) : bfloat16_to_float(bits);
+}
+
+struct Tiles {
+    float a[16][16], b[16][8];
+};
+
+// Puts the fragments of all lanes together to the matrices they are pieces of. Returns K.
+int assemble(Warp &warp, Tiles &tiles)
+{
+    const Element element = multiply_operand(warp, 0).element;
+    for (int lane = 0; lane < warp_size; lane++) {
+        const MultiplyOperand &operand = multiply_operand(warp, lane);
+        const int g = lane / 4, t = lane % 4;
+        if (element == Element::tf32) {
+            for (int i = 0; i < 4; i++) tiles.a[g + 8 * (i % 2)][t + 4 * (i / 2)] = tf32_to_float(operand.a[i]);
+            for (int i = 0; i < 2; i++) tiles.b[t + 4 * i][g] = tf32_to_float(operand.b[i]);
+            continue;
+        }
+        for (int half = 0; half < 2; half++) {
+            for (int i = 0; i < 4; i++) tiles.a[g + 8 * (i % 2)][2 * t + half + 8 * (i / 2)] = half_of(element, operand.a[i], half);
+            for (int i = 0; i < 2; i++) tiles.b[2 * t + half + 8 * i][g] = half_of(element, operand.b[i], half);
+        }
+    }
+    return element == Element::tf32 ? 8 : 16;
+}
+
+void combine_multiply(Warp &warp, unsigned)
+{
+    Tiles tiles;
+    const int K = assemble(warp, tiles);
+    for (int lane = 0; lane < warp_size; lane++) {
+        const MultiplyOperand &operand = multiply_operand(warp, lane);
+        for (int i = 0; i < 4; i++) {
+            const int row = lane / 4 + 8 * (i / 2), column = lane % 4 * 2 + i % 2;
+            float sum = operand.accumulator[i];
+            for (int k = 0; k < K; k++) sum += tiles.a[row][k] * tiles.b[k][column];
+            operand.d[i] = sum;
+        }
+    }
+}
+
+} // namespace
+
+void load_matrix(const char *operation, Site site, uint32_t *registers, int count, bool transposed, const void *row)
+{
+    if (current->lane < 8 * count) { // the addresses of the other lanes are not used
+        check_access(Space::shared, row, 16, 16, operation, site);
+        record_access(row, 16, false, operation, site);
+    }
+    for (int i = 0; i < count; i++) registers[i] = all_lanes; // NaN in each half
+    LoadOperand operand = {registers, count, transposed, static_cast<const uint16_t *>(row)};
+    warp_collective(operation, site, all_lanes, &operand, combine_load, false);
+}
+
+void multiply_accumulate(const char *operation, Site site, Element element, float *d, const uint32_t *a, const uint32_t *b)
+{
+    MultiplyOperand operand = {element, d, a, b, {d[0], d[1], d[2], d[3]}};
+    for (int i = 0; i < 4; i++) d[i] = NAN;
+    warp_collective(operation, site, all_lanes, &operand, combine_multiply, false);
+}
+
+} // namespace emulator
