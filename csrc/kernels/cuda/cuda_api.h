@@ -1,0 +1,44 @@
+/* cuda_api.h: the C interface of libtransformer_c_cuda.so, all that the core knows of CUDA.
+ *
+ * The library is opened on first use of a CUDA device and asked for one table of functions. Functions that can fail give 0
+ * or a CUDA error number, which error_text() explains. The emulated GPU of the tests stands behind the same table.
+ */
+#ifndef TC_CUDA_API_H
+#define TC_CUDA_API_H
+
+#include "../../transformer_c.h"
+#include "../kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TC_CUDA_ABI_VERSION 1
+
+/* Puts all `items` of the work `args` describes (the struct of kernels/<op>.h, pointers into device memory) on the stream.
+ * The statistics, partial sums and other saved values in `args` have the compute dtype: float64 for float64, else float32. */
+typedef int (*tc_cuda_launcher)(const void *args, int64_t items, void *stream);
+
+typedef struct tc_cuda_kernel_table {
+    tc_cuda_launcher run[TC_KERNEL_COUNT]; /* NULL: no CUDA kernel yet */
+} tc_cuda_kernel_table;
+
+typedef struct tc_cuda_api {
+    int abi_version;  /* TC_CUDA_ABI_VERSION; anything else was built from other sources */
+    int kernel_count; /* TC_KERNEL_COUNT, likewise */
+    const char *(*error_text)(int error);
+    int (*device_count)(int *count);
+    int (*allocate)(void **pointer, size_t bytes); /* device memory, aligned to 256 bytes */
+    int (*release)(void *pointer);                 /* NULL is allowed */
+    int (*copy_from_host)(void *device, const void *host, size_t bytes, void *stream);
+    int (*copy_to_host)(void *host, const void *device, size_t bytes, void *stream);
+    int (*synchronize)(void *stream);                         /* waits, and gives the error of anything that failed on the way */
+    const tc_cuda_kernel_table *(*kernels)(tc_dtype storage); /* NULL: not a floating dtype */
+} tc_cuda_api;
+
+const tc_cuda_api *tc_cuda_get_api(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

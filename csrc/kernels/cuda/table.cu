@@ -1,0 +1,52 @@
+// table.cu: the one symbol of libtransformer_c_cuda.so, and the kernel tables it gives.
+#include "cuda_api.h"
+#include "launchers.h"
+
+namespace
+{
+
+template <class T> const tc_cuda_kernel_table *kernel_table()
+{
+    static const tc_cuda_kernel_table table = [] {
+        tc_cuda_kernel_table filled = {};
+#define TC_CUDA_KERNEL(name) filled.run[TC_K_##name] = tc_cuda_##name<T>;
+#include "cuda_kernels.def"
+#undef TC_CUDA_KERNEL
+        return filled;
+    }();
+    return &table;
+}
+
+const tc_cuda_kernel_table *kernels(tc_dtype storage)
+{
+    switch (storage) {
+    case TC_FLOAT32: return kernel_table<float>();
+    case TC_FLOAT64: return kernel_table<double>();
+    case TC_FLOAT16: return kernel_table<tc::float16>();
+    case TC_BFLOAT16: return kernel_table<tc::bfloat16>();
+    default: return nullptr;
+    }
+}
+
+cudaStream_t stream_of(void *stream) { return static_cast<cudaStream_t>(stream); }
+
+const char *error_text(int error) { return cudaGetErrorString(static_cast<cudaError_t>(error)); }
+int device_count(int *count) { return cudaGetDeviceCount(count); }
+int allocate(void **pointer, size_t bytes) { return cudaMalloc(pointer, bytes); }
+int release(void *pointer) { return cudaFree(pointer); }
+int copy_from_host(void *device, const void *host, size_t bytes, void *stream)
+{
+    return cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_of(stream));
+}
+int copy_to_host(void *host, const void *device, size_t bytes, void *stream)
+{
+    return cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_of(stream));
+}
+int synchronize(void *stream) { return cudaStreamSynchronize(stream_of(stream)); }
+
+const tc_cuda_api api = {TC_CUDA_ABI_VERSION, TC_KERNEL_COUNT, error_text,  device_count, allocate, release,
+                         copy_from_host,      copy_to_host,    synchronize, kernels};
+
+} // namespace
+
+extern "C" const tc_cuda_api *tc_cuda_get_api(void) { return &api; }

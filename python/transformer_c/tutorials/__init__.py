@@ -1,5 +1,0 @@
-"""The documents this library implements, class by class."""
-
-from . import uva
-
-__all__ = ["uva"]

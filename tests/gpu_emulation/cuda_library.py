@@ -1,0 +1,184 @@
+"""libtransformer_c_cuda.so, or its emulated twin, through its C interface (csrc/kernels/cuda/cuda_api.h) by ctypes.
+
+    cuda = CudaLibrary(path)
+    y = cuda.empty((N, C), np.float32)
+    cuda.run("layer_norm_forward", np.float32, rows, x=cuda.array(x), y=y, C=C, eps=1e-5, ...)
+    y.numpy()
+
+The args structs are read from the C headers, so that the tests cannot drift from them.
+"""
+
+import ctypes
+import pathlib
+import re
+
+import ml_dtypes
+import numpy as np
+
+KERNELS = pathlib.Path(__file__).resolve().parents[2] / "csrc" / "kernels"
+STORAGE = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3}  # tc_dtype
+DTYPES = {"float32": np.float32, "float64": np.float64, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+SCALARS = {
+    "int64_t": ctypes.c_int64,
+    "int": ctypes.c_int,
+    "double": ctypes.c_double,
+    "float": ctypes.c_float,
+    "bool": ctypes.c_bool,
+    "size_t": ctypes.c_size_t,
+    "uint64_t": ctypes.c_uint64,
+    "uint32_t": ctypes.c_uint32,
+}
+
+
+def compute_dtype(dtype):
+    """What the kernels compute in and save statistics in."""
+    return np.dtype(np.float64 if np.dtype(dtype) == np.float64 else np.float32)
+
+
+def _read_headers():
+    """Every struct of kernels/*.h as a ctypes.Structure, every enumerator and integer #define as a number."""
+    types, numbers = dict(SCALARS), {}
+    texts = [re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S) for path in sorted(KERNELS.glob("*.h"))]
+    for text in texts:
+        numbers.update((name, int(value)) for name, value in re.findall(r"^#define (\w+) \(?(\d+)\)?\s*$", text, flags=re.M))
+        for members, name in re.findall(r"typedef enum \w+ \{([^}]*)\} (\w+);", text):
+            types[name] = ctypes.c_int
+            names = [member.split("=")[0].strip() for member in members.split(",") if member.strip() and "#" not in member]
+            numbers.update((member, value) for value, member in enumerate(names))
+    structs = {name: body for text in texts for body, name in re.findall(r"typedef struct \w+ \{([^}]*)\} (tc_\w+);", text) if name != "tc_kernel_table"}
+    while structs:  # those whose members are known first
+        members = {name: re.findall(r"\s*(?:const )?(\w+) ([^;]*);", body) for name, body in structs.items()}
+        known = [name for name in structs if all(kind in types or "*" in declarators for kind, declarators in members[name])]
+        assert known, f"members of unknown type in {sorted(structs)}"
+        for name in known:
+            fields = [_field(declarator, types.get(kind), numbers) for kind, declarators in members[name] for declarator in declarators.split(",")]
+            types[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
+            del structs[name]
+    return types, numbers
+
+
+def _field(declarator, kind, numbers):
+    name, lengths = re.fullmatch(r"\s*\**(\w+)((?:\[\w+\])*)\s*", declarator).groups()
+    kind = ctypes.c_void_p if "*" in declarator else kind
+    for length in reversed(re.findall(r"\w+", lengths)):
+        kind = kind * (numbers[length] if length in numbers else int(length))
+    return name, kind
+
+
+TYPES, NUMBERS = _read_headers()
+KERNEL_IDS = {name: i for i, name in enumerate(re.findall(r"^TC_KERNEL_ENTRY\((\w+)\)", (KERNELS / "kernels.def").read_text(), flags=re.M))}
+CUDA_KERNELS = re.findall(r"^TC_CUDA_KERNEL\((\w+)\)", (KERNELS / "cuda" / "cuda_kernels.def").read_text(), flags=re.M)
+
+LAUNCHER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
+
+
+class Api(ctypes.Structure):  # tc_cuda_api
+    _fields_ = [
+        ("abi_version", ctypes.c_int),
+        ("kernel_count", ctypes.c_int),
+        ("error_text", ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_int)),
+        ("device_count", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int))),
+        ("allocate", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t)),
+        ("release", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)),
+        ("copy_from_host", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)),
+        ("copy_to_host", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)),
+        ("synchronize", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)),
+        ("kernels", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int)),
+    ]
+
+
+class CudaError(RuntimeError):
+    pass
+
+
+class DeviceArray:
+    """Device memory of a shape and dtype, released with the object."""
+
+    def __init__(self, cuda, shape, dtype):
+        self.cuda, self.shape, self.dtype = cuda, tuple(shape), np.dtype(dtype)
+        self.nbytes = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        pointer = ctypes.c_void_p()
+        cuda.check(cuda.api.allocate(ctypes.byref(pointer), max(self.nbytes, 1)))
+        self.pointer = pointer.value
+
+    def numpy(self):
+        host = np.empty(self.shape, self.dtype)
+        self.cuda.check(self.cuda.api.copy_to_host(host.ctypes.data, self.pointer, self.nbytes, None))
+        self.cuda.check(self.cuda.api.synchronize(None))
+        return host
+
+    def strides(self):
+        """In elements."""
+        return [int(np.prod(self.shape[i + 1 :], dtype=np.int64)) for i in range(len(self.shape))]
+
+    def __del__(self):
+        self.cuda.api.release(self.pointer)
+
+
+class CudaLibrary:
+    def __init__(self, path):
+        self.library = ctypes.CDLL(str(path))
+        self.library.tc_cuda_get_api.restype = ctypes.POINTER(Api)
+        self.api = self.library.tc_cuda_get_api().contents
+        assert self.api.abi_version == 1 and self.api.kernel_count == len(KERNEL_IDS)
+
+    def check(self, error):
+        if error:
+            raise CudaError(f"{self.api.error_text(error).decode()} (error {error})")
+
+    def array(self, host):
+        """A copy on the device; None stays None."""
+        if host is None:
+            return None
+        host = np.ascontiguousarray(host)
+        device = DeviceArray(self, host.shape, host.dtype)
+        self.check(self.api.copy_from_host(device.pointer, host.ctypes.data, device.nbytes, None))
+        return device
+
+    def empty(self, shape, dtype):
+        return DeviceArray(self, shape, dtype)
+
+    def launch(self, kernel, dtype, items, args):
+        """Runs a kernel on a filled args struct."""
+        table = ctypes.cast(self.api.kernels(STORAGE[np.dtype(dtype).name]), ctypes.POINTER(ctypes.c_void_p))
+        launcher = table[KERNEL_IDS[kernel]]
+        if launcher is None:
+            raise NotImplementedError(kernel)
+        self.check(LAUNCHER(launcher)(ctypes.byref(args), items, None))
+        self.check(self.api.synchronize(None))
+
+    def run(self, kernel, dtype, items, struct=None, **values):
+        """Runs a kernel on its args struct made from `values`; device arrays and None stand for pointers."""
+        self.launch(kernel, dtype, items, fill(struct or f"tc_{kernel}_args", **values))
+
+
+def fill(struct, **values):
+    """A struct of the C headers; what is not named is zero."""
+    args = TYPES[struct]()
+    known = {name for name, _ in args._fields_}
+    assert set(values) <= known, f"{struct} has no {sorted(set(values) - known)}"
+    for name, value in values.items():
+        setattr(args, name, value.pointer if isinstance(value, DeviceArray) else value)
+    args.keep = values  # the arrays live as long as the struct that points to them
+    return args
+
+
+class EmulatedLibrary(CudaLibrary):
+    """The same with the emulator's own controls."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.library.emulator_report.restype = ctypes.c_char_p
+        self.library.emulator_set_schedule.argtypes = [ctypes.c_int, ctypes.c_uint64]
+
+    def check(self, error):
+        try:
+            super().check(error)
+        finally:
+            self.library.emulator_clear_report()
+
+    def set_schedule(self, name, seed=0):
+        self.library.emulator_set_schedule(["round_robin", "greedy", "random"].index(name), seed)
+
+    def set_compute_capability(self, major, minor):
+        self.library.emulator_set_compute_capability(major, minor)

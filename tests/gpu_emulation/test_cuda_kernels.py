@@ -1,0 +1,125 @@
+"""Every CUDA kernel against the float64 reference, on the emulated GPU.
+
+Cases are small: the emulation runs some ten million steps of a thread a second. The sanitizer flavours run the same cases.
+"""
+
+import emulation
+import numpy as np
+import pytest
+import reference
+from cuda_library import DTYPES, CudaError, compute_dtype
+from tolerance import assert_close
+
+SCHEDULES = [("round_robin", 0), ("greedy", 1), ("random", 2)]
+dtypes = pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES.keys())
+schedules = pytest.mark.parametrize("schedule", SCHEDULES, ids=[f"{name}-{seed}" for name, seed in SCHEDULES])
+
+
+def small(*values):
+    """A case that ThreadSanitizer, a hundred times slower, sees as well."""
+    return pytest.param(*values, marks=pytest.mark.small)
+
+
+def normal(rng, shape, dtype):
+    return rng.standard_normal(shape).astype(dtype)
+
+
+# ---- layer norm ----
+
+
+def layer_norm_forward(cuda, x, gamma, beta, eps=1e-5):
+    (N, C), saved = x.shape, compute_dtype(x.dtype)
+    y, mean, rstd = cuda.empty((N, C), x.dtype), cuda.empty((N,), saved), cuda.empty((N,), saved)
+    weights = {"gamma": cuda.array(gamma), "beta": cuda.array(beta)}
+    cuda.run("layer_norm_forward", x.dtype, N, y=y, mean=mean, rstd=rstd, x=cuda.array(x), **weights, C=C, eps=eps)
+    return y.numpy(), mean.numpy(), rstd.numpy()
+
+
+def layer_norm_backward(cuda, dy, x, gamma, mean, rstd, rows_per_chunk):
+    (N, C), saved = x.shape, compute_dtype(x.dtype)
+    chunks = -(-N // rows_per_chunk)
+    dx = cuda.empty((N, C), x.dtype)
+    partials = [cuda.empty((chunks, C), saved) for _ in range(2)]
+    arrays = {"dy": cuda.array(dy), "x": cuda.array(x), "gamma": cuda.array(gamma), "mean": cuda.array(mean), "rstd": cuda.array(rstd)}
+    sizes = {"N": N, "C": C, "rows_per_chunk": rows_per_chunk}
+    cuda.run("layer_norm_backward", x.dtype, chunks, dx=dx, dgamma_partial=partials[0], dbeta_partial=partials[1], **arrays, **sizes)
+    sums = [cuda.empty((C,), x.dtype) for _ in range(2)]
+    for out, partial in zip(sums, partials):
+        cuda.run("sum_partials", x.dtype, -(-C // 64), out=out, partial=partial, chunks=chunks, C=C)
+    return dx.numpy(), sums[0].numpy(), sums[1].numpy()
+
+
+# rows and columns: nothing, one element, odd, vectors, around a warp a row and a block a row
+LAYER_NORM_SHAPES = [(0, 4), (1, 1), small((5, 3)), (9, 32), (2, 257), (3, 1024), small((2, 1032)), (2, 1031)]
+
+
+@dtypes
+@schedules
+@pytest.mark.parametrize("shape", LAYER_NORM_SHAPES, ids=str)
+def test_layer_norm(cuda, rng, shape, dtype, schedule):
+    cuda.set_schedule(*schedule)
+    N, C = shape
+    x = (normal(rng, shape, np.float64) * 3 + 1).astype(dtype)
+    dy, gamma, beta = normal(rng, shape, dtype), normal(rng, C, dtype), normal(rng, C, dtype)
+    y, mean, rstd = layer_norm_forward(cuda, x, gamma, beta)
+    expected = reference.layer_norm(x, gamma, beta)
+    saved = compute_dtype(dtype)
+    for name, actual, wanted, kind in zip(["y", "mean", "rstd"], [y, mean, rstd], expected, [dtype, saved, saved]):
+        assert_close(actual, wanted, kind, k=C, name=name)
+    gradients = layer_norm_backward(cuda, dy, x, gamma, mean, rstd, rows_per_chunk=4)
+    for name, actual, wanted in zip(["dx", "dgamma", "dbeta"], gradients, reference.layer_norm_backward(dy, x, gamma, beta)):
+        assert_close(actual, wanted, dtype, k=max(N, C), gradient=True, name=name)
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (2, 32), (2, 1032)], ids=str)
+def test_layer_norm_without_weights(cuda, rng, shape):
+    x, dy = normal(rng, shape, np.float32), normal(rng, shape, np.float32)
+    y, mean, rstd = layer_norm_forward(cuda, x, None, None)
+    assert_close(y, reference.layer_norm(x)[0], np.float32, k=shape[1])
+    dx = layer_norm_backward(cuda, dy, x, None, mean, rstd, rows_per_chunk=2)[0]
+    assert_close(dx, reference.layer_norm_backward(dy, x)[0], np.float32, gradient=True)
+
+
+def test_layer_norm_keeps_its_digits_for_a_large_mean(cuda, rng):
+    x = (normal(rng, (3, 64), np.float64) + 1e4).astype(np.float32)
+    y = layer_norm_forward(cuda, x, None, None)[0]
+    assert_close(y, reference.layer_norm(x)[0], np.float32, k=64, scale=1e4 * 2**-3)  # the mean itself is rounded
+
+
+def test_layer_norm_passes_nan_on_within_its_row(cuda, rng):
+    x = normal(rng, (4, 40), np.float32)
+    x[1, 7] = np.nan
+    x[2, 0] = np.inf
+    y = layer_norm_forward(cuda, x, None, None)[0]
+    assert np.isnan(y[1:3]).all() and np.isfinite(y[[0, 3]]).all()
+
+
+@pytest.mark.parametrize("chunks, C", [(0, 5), (1, 1), (7, 33), (100, 64)])
+@dtypes
+def test_sum_partials(cuda, rng, chunks, C, dtype):
+    partial = normal(rng, (chunks, C), compute_dtype(dtype))
+    out = cuda.empty((C,), dtype)
+    cuda.run("sum_partials", dtype, -(-C // 64), out=out, partial=cuda.array(partial), chunks=chunks, C=C)
+    assert_close(out.numpy(), partial.astype(np.float64).sum(0), dtype, k=chunks)
+
+
+# ---- the interface ----
+
+
+def test_every_listed_kernel_is_there_for_every_dtype(cuda):
+    import cuda_library
+
+    for name in cuda_library.CUDA_KERNELS:
+        for code in cuda_library.STORAGE.values():
+            table = cuda_library.ctypes.cast(cuda.api.kernels(code), cuda_library.ctypes.POINTER(cuda_library.ctypes.c_void_p))
+            assert table[cuda_library.KERNEL_IDS[name]], (name, code)
+    assert cuda.api.kernels(4) is None  # int64
+
+
+@pytest.mark.skipif(emulation.FLAVOUR == "address", reason="AddressSanitizer ends the process")
+def test_the_emulator_notices_a_wrong_size(cuda, rng):
+    """The tests' own check: a kernel that is told of more rows than there are must not pass."""
+    x = cuda.array(normal(rng, (2, 32), np.float32))
+    y, mean, rstd = cuda.empty((2, 32), np.float32), cuda.empty((2,), np.float32), cuda.empty((2,), np.float32)
+    with pytest.raises(CudaError, match="out of bounds"):
+        cuda.run("layer_norm_forward", np.float32, 3, y=y, mean=mean, rstd=rstd, x=x, C=32, eps=1e-5)

@@ -1,0 +1,43 @@
+"""The kernel tests once more, with the kernels compiled in the other flavours of emulation.py."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import emulation
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+
+
+def run_kernel_tests(flavour, *options):
+    environment = {**os.environ, **emulation.preload(flavour), "EMULATION_FLAVOUR": flavour}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(HERE / "test_cuda_kernels.py"), *options]
+    if flavour == "thread":
+        command = [*emulation.without_address_randomisation(), *command]
+    emulation.kernel_library(flavour)  # compile outside the preloaded sanitizer
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
+    output = done.stdout[-4000:] + done.stderr[-6000:]
+    assert done.returncode == 0, output
+    assert int(re.search(r"(\d+) passed", done.stdout).group(1)) > 10, output
+
+
+def test_no_access_is_out_of_bounds_or_misaligned():
+    """AddressSanitizer and UndefinedBehaviorSanitizer over every case."""
+    run_kernel_tests("address")
+
+
+def test_no_race_and_no_uninitialised_read():
+    """Every load and store of every case, looked up by access_check.cpp."""
+    run_kernel_tests("access")
+
+
+def test_thread_sanitizer_sees_no_race():
+    """The small cases: ThreadSanitizer is a hundred times slower."""
+    run_kernel_tests("thread", "-m", "small")
+
+
+if sys.platform != "linux":  # fibers, preloading and /proc are Linux's here
+    pytestmark = pytest.mark.skip(reason="the sanitizer flavours need Linux")
