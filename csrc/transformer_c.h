@@ -128,6 +128,13 @@ TC_CHECKED tc_status tc_layer_norm_forward(tc_tensor **y, tc_tensor **mean, tc_t
 TC_CHECKED tc_status tc_layer_norm_backward(tc_tensor **dx, tc_tensor **dgamma, tc_tensor **dbeta, tc_tensor *dy, tc_tensor *x, tc_tensor *gamma,
                                             tc_tensor *mean, tc_tensor *rstd, tc_error *err);
 
+/* Dropout: y = x / (1 - p) where an element is kept, 0 elsewhere even if x is NaN there, 0 <= p <= 1. What is kept follows from
+ * seed, call and the element's place alone (kernels/philox.h): the same for any number of threads, dtype and device.  x,y of
+ * any shape. */
+TC_CHECKED tc_status tc_dropout(tc_tensor **y, tc_tensor *x, double p, uint64_t seed, uint64_t call, tc_error *err);
+/* Without the tape. The backward is this on dy. */
+TC_CHECKED tc_status tc_dropout_forward(tc_tensor **y, tc_tensor *x, double p, uint64_t seed, uint64_t call, tc_error *err);
+
 /* ---- random numbers ---------------------------------------------------------------------------------------------- */
 
 /* MT19937 used as PyTorch's CPU generator uses it: a seed gives the numbers it gives there (core/random.h has the
@@ -158,6 +165,59 @@ void tc_generator_normal_f32(tc_generator *generator, float *values, int64_t n, 
 void tc_generator_normal_f64(tc_generator *generator, double *values, int64_t n, double mean, double std);
 void tc_generator_integers(tc_generator *generator, int64_t *values, int64_t n, int64_t low, int64_t high);
 void tc_generator_permutation(tc_generator *generator, int64_t *values, int64_t n); /* of 0 .. n-1 */
+
+/* ---- views: the result shares the memory of x ------------------------------------------------------------------------ */
+
+/* One entry of `shape` may be -1. Without `may_copy` an error where the memory cannot be read so; with it a copy. */
+TC_CHECKED tc_status tc_reshape(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shape, bool may_copy, tc_error *err);
+TC_CHECKED tc_status tc_squeeze(tc_tensor **out, tc_tensor *x, int count, const int64_t *axes, tc_error *err); /* count 0: every axis of length 1 */
+TC_CHECKED tc_status tc_unsqueeze(tc_tensor **out, tc_tensor *x, int64_t axis, tc_error *err);
+TC_CHECKED tc_status tc_permute(tc_tensor **out, tc_tensor *x, int count, const int64_t *axes, tc_error *err);
+TC_CHECKED tc_status tc_transpose(tc_tensor **out, tc_tensor *x, int64_t first, int64_t second, tc_error *err);
+TC_CHECKED tc_status tc_expand(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shape, tc_error *err); /* -1 keeps a length */
+TC_CHECKED tc_status tc_flip(tc_tensor **out, tc_tensor *x, int count, const int64_t *axes, tc_error *err);
+/* Elements start, start + step, ... (`length` of them, all in range) along `axis`. */
+TC_CHECKED tc_status tc_slice(tc_tensor **out, tc_tensor *x, int axis, int64_t start, int64_t step, int64_t length, tc_error *err);
+/* Windows of `size` every `step` along an axis; a new last axis runs over a window. */
+TC_CHECKED tc_status tc_unfold(tc_tensor **out, tc_tensor *x, int64_t axis, int64_t size, int64_t step, tc_error *err);
+/* Basic indexing in general: axis i of the result steps along axis[i] of x by step[i] (axis[i] < 0: a new axis of length 1); start has one entry an axis
+ * of x. `overlaps`: an element may be seen more than once, but not twice under one index of the last axis. */
+TC_CHECKED tc_status tc_window(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shape, const int *axis, const int64_t *step, const int64_t *start,
+                               bool overlaps, tc_error *err);
+
+/* ---- copies and writes ------------------------------------------------------------------------------------------------- */
+
+TC_CHECKED tc_status tc_clone(tc_tensor **out, tc_tensor *x, tc_error *err);      /* a recorded copy */
+TC_CHECKED tc_status tc_contiguous(tc_tensor **out, tc_tensor *x, tc_error *err); /* x itself when it is contiguous */
+TC_CHECKED tc_status tc_to_device(tc_tensor **out, tc_tensor *x, tc_device device, tc_error *err);
+/* target[...] = value, broadcast and cast; recorded. Leaves that require a gradient are refused while gradients are recorded. */
+TC_CHECKED tc_status tc_assign(tc_tensor *target, tc_tensor *value, tc_error *err);
+/* The same for a window of target: an unrecorded alias, given once more by its strides and offset on a contiguous tensor of target's shape. */
+TC_CHECKED tc_status tc_assign_window(tc_tensor *target, tc_tensor *window, const int64_t *steps, int64_t offset, tc_tensor *value, tc_error *err);
+
+/* ---- optimizers ---------------------------------------------------------------------------------------------------- */
+
+/* One step over `count` parameters, in place. All tensors of a call are contiguous, float32 or float64, of one dtype, on one device.
+ * Update rules, names and defaults are those of torch.optim; lists that a rule does not use are NULL. */
+TC_CHECKED tc_status tc_sgd_step(int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients, tc_tensor *const *buffers, double lr,
+                                 double momentum, double dampening, double weight_decay, bool nesterov, bool maximize, bool first, tc_error *err);
+TC_CHECKED tc_status tc_adam_step(int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients, tc_tensor *const *exp_avg,
+                                  tc_tensor *const *exp_avg_sq, tc_tensor *const *max_exp_avg_sq, int64_t t, double lr, double beta1, double beta2,
+                                  double eps, double weight_decay, bool decoupled, bool maximize, tc_error *err);
+TC_CHECKED tc_status tc_rmsprop_step(int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients, tc_tensor *const *square_avg,
+                                     tc_tensor *const *buffers, tc_tensor *const *grad_avg, double lr, double alpha, double eps, double weight_decay,
+                                     double momentum, bool eps_inside_sqrt, bool maximize, tc_error *err);
+
+/* The p-norm of all gradients together (infinity: the largest absolute value), summed in double. */
+TC_CHECKED tc_status tc_gradient_norm(double *norm, int64_t count, tc_tensor *const *gradients, double power, tc_error *err);
+/* gradient = clamp(gradient * factor, -limit, limit), in place. */
+TC_CHECKED tc_status tc_gradient_scale(int64_t count, tc_tensor *const *gradients, double factor, double limit, tc_error *err);
+
+/* Where the next backward is to put the gradient of a leaf: a window on a buffer that an optimizer owns. NULL: memory of its own. */
+TC_CHECKED tc_status tc_tensor_set_grad_slot(tc_tensor *tensor, tc_tensor *slot, tc_error *err);
+
+/* The leaf `tensor` takes on the memory, dtype and device of `source` (shapes equal); its gradient goes when the dtype or device changes. */
+TC_CHECKED tc_status tc_tensor_set_data(tc_tensor *tensor, tc_tensor *source, tc_error *err);
 
 #ifdef __cplusplus
 }

@@ -9,20 +9,19 @@ Marks
   slow     takes more than a few seconds: skipped unless `--slow` is given
 """
 
+import pathlib
+import sys
 import zlib
 
 import numpy as np
 import pytest
 
+sys.path.append(str(pathlib.Path(__file__).parents[1]))  # the benchmarks are a package of the repository, not installed
+
 
 def pytest_addoption(parser):
     parser.addoption("--seed", type=int, default=None, help="seed of the `rng` fixture, in place of one from the test's name")
     parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
-
-
-def pytest_configure(config):
-    config.addinivalue_line("markers", "gpu: needs a usable CUDA device")
-    config.addinivalue_line("markers", "slow: takes more than a few seconds; runs with --slow")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -43,7 +42,7 @@ def pytest_generate_tests(metafunc):
     if "isa" in metafunc.fixturenames:
         from transformer_c import _core
 
-        usable = [name for name, is_usable in dict(_core.cpu_isas()).items() if is_usable]
+        usable = [name for name, is_usable in _core.cpu_isas().items() if is_usable]
         metafunc.parametrize("isa", usable, indirect=True)
 
 
@@ -59,12 +58,12 @@ def isa(request):
 
 @pytest.fixture(params=[1, 2, 3], ids="{}-threads".format)
 def threads(request):
-    import transformer_c as tc
+    from transformer_c import _core
 
-    before = tc.get_num_threads()
-    tc.set_num_threads(request.param)
+    before = _core.get_num_threads()
+    _core.set_num_threads(request.param)
     yield request.param
-    tc.set_num_threads(before)
+    _core.set_num_threads(before)
 
 
 @pytest.fixture

@@ -180,7 +180,7 @@ def qkv_projection_backward(dq, dk, dv, x, weight, bias=None, num_heads=1, packi
     """dx, dweight, dbias."""
     x, weight = f64(x), f64(weight)
     order = head_order(num_heads, weight.shape[0] // (3 * num_heads), packing)
-    dy = np.empty(x.shape[:-1] + (weight.shape[0],))
+    dy = np.empty((*x.shape[:-1], weight.shape[0]))
     dy[..., order] = np.stack([np.moveaxis(f64(d), -3, -2) for d in (dq, dk, dv)], axis=-3)
     return linear_backward(dy, x, weight, bias)[:3]
 
@@ -295,7 +295,7 @@ def _attention_parts(q, k, v, attn_mask, is_causal, scale, enable_gqa, bias, key
         capped = np.tanh(scores / softcap)
         scores, slope = softcap * capped, slope * (1 - capped**2)
     additive = [f64(x) for x in (attn_mask, bias) if x is not None and np.asarray(x).dtype != bool]
-    shape = np.broadcast_shapes(scores.shape, v.shape[:-2] + (1, 1), *(np.shape(x) for x in (attn_mask, bias) if x is not None))
+    shape = np.broadcast_shapes(scores.shape, (*v.shape[:-2], 1, 1), *(np.shape(x) for x in (attn_mask, bias) if x is not None))
     used = attention_allowed(shape, attn_mask, is_causal, bias, key_lengths, window, causal_offset)
     with np.errstate(invalid="ignore"):
         scores = np.where(used, sum(additive, scores), -np.inf)
@@ -310,8 +310,21 @@ def _attention_parts(q, k, v, attn_mask, is_causal, scale, enable_gqa, bias, key
 
 
 def attention(
-    q, k, v, attn_mask=None, is_causal=False, scale=None, enable_gqa=False, *, bias=None, key_lengths=None, window=None, softcap=0.0,
-    causal_offset=None, empty_rows="zero", dropout_multiplier=None,
+    q,
+    k,
+    v,
+    attn_mask=None,
+    is_causal=False,
+    scale=None,
+    enable_gqa=False,
+    *,
+    bias=None,
+    key_lengths=None,
+    window=None,
+    softcap=0.0,
+    causal_offset=None,
+    empty_rows="zero",
+    dropout_multiplier=None,
 ):
     """values (..., Tq, dv), attention (..., Tq, Tk), lse (..., Tq) of q (..., Tq, d), k (..., Tk, d), v (..., Tk, dv).
 
@@ -326,12 +339,28 @@ def attention(
 
 
 def attention_backward(
-    dvalues, q, k, v, attn_mask=None, is_causal=False, scale=None, enable_gqa=False, *, bias=None, key_lengths=None, window=None,
-    softcap=0.0, causal_offset=None, empty_rows="zero", dropout_multiplier=None, dattention=None, dlse=None,
+    dvalues,
+    q,
+    k,
+    v,
+    attn_mask=None,
+    is_causal=False,
+    scale=None,
+    enable_gqa=False,
+    *,
+    bias=None,
+    key_lengths=None,
+    window=None,
+    softcap=0.0,
+    causal_offset=None,
+    empty_rows="zero",
+    dropout_multiplier=None,
+    dattention=None,
+    dlse=None,
 ):
     """dq, dk, dv, dbias; `dattention` and `dlse` are the gradients of the other two results, if they were used."""
     shapes = [np.shape(x) for x in (q, k, v)]
-    q, k, v, slope, p, _, used, empty = _attention_parts(
+    q, k, v, slope, p, _, used, _empty = _attention_parts(
         q, k, v, attn_mask, is_causal, scale, enable_gqa, bias, key_lengths, window, softcap, causal_offset, empty_rows
     )
     dvalues, multiplier = f64(dvalues), 1.0 if dropout_multiplier is None else f64(dropout_multiplier)
@@ -345,8 +374,8 @@ def attention_backward(
     dv = swap(p * multiplier) @ dvalues
     if enable_gqa:
         group = q.shape[-3] // shapes[1][-3]
-        dk, dv = (d.reshape(d.shape[:-3] + (-1, group) + d.shape[-2:]).sum(-3) for d in (dk, dv))
-    return *(sum_to(d, shape) for d, shape in zip((dq, dk, dv), shapes)), None if bias is None else sum_to(ds, np.shape(bias))
+        dk, dv = (d.reshape((*d.shape[:-3], -1, group, *d.shape[-2:])).sum(-3) for d in (dk, dv))
+    return *(sum_to(d, shape) for d, shape in zip((dq, dk, dv), shapes, strict=True)), None if bias is None else sum_to(ds, np.shape(bias))
 
 
 # ---- normalisation -------------------------------------------------------------------------------------------------
@@ -526,12 +555,12 @@ def expand_mask(mask):
 def merge_heads(x):
     """(..., H, T, D) to (..., T, H D)."""
     x = np.moveaxis(x, -3, -2)
-    return x.reshape(x.shape[:-2] + (-1,))
+    return x.reshape((*x.shape[:-2], -1))
 
 
 def split_heads(x, num_heads):
     """(..., T, H D) to (..., H, T, D)."""
-    return np.moveaxis(x.reshape(x.shape[:-1] + (num_heads, -1)), -2, -3)
+    return np.moveaxis(x.reshape((*x.shape[:-1], num_heads, -1)), -2, -3)
 
 
 def multihead_attention(params, x, num_heads, mask=None):

@@ -16,7 +16,7 @@ def check(f, backward, arrays, dy_shape, rng):
     analytic = analytic if isinstance(analytic, tuple) else (analytic,)
     numeric = R.numerical_gradient(f, arrays, dy)
     assert len(analytic) == len(numeric)
-    for index, (a, n) in enumerate(zip(analytic, numeric)):
+    for index, (a, n) in enumerate(zip(analytic, numeric, strict=True)):
         assert_close(a, n, scale=1e6 * (1 + np.abs(n).max()), name=f"gradient {index}")  # 1e-12 * 1e6: within 1e-6
 
 
@@ -90,7 +90,7 @@ def test_linear(activation, bias, residual, rng):
     names = [name for name, value in extra.items() if value is not None]
 
     def f(x, weight, *given):
-        return R.linear(x, weight, activation=activation, **dict(zip(names, given)))
+        return R.linear(x, weight, activation=activation, **dict(zip(names, given, strict=True)))
 
     def backward(dy):
         return tuple(g for g in R.linear_backward(dy, x, weight, activation=activation, **extra) if g is not None)
@@ -156,7 +156,7 @@ def test_scaled_dot_product(mask_shape, rng):
         values, attention = R.scaled_dot_product(q, k, v, mask)
         return (values * dvalues).sum() + (attention * dattention).sum()
 
-    for a, n in zip(R.scaled_dot_product_backward(dvalues, q, k, v, mask, dattention), R.numerical_gradient(f, [q, k, v])):
+    for a, n in zip(R.scaled_dot_product_backward(dvalues, q, k, v, mask, dattention), R.numerical_gradient(f, [q, k, v]), strict=True):
         np.testing.assert_allclose(a, n, atol=1e-7)
 
 
@@ -191,7 +191,7 @@ def test_attention(case, empty_rows, rng):
         return (values * dvalues).sum() + (attention * dattention).sum() + (np.where(np.isfinite(lse), lse, 0) * dlse).sum()
 
     analytic = R.attention_backward(dvalues, q, k, v, bias=bias, dattention=dattention, dlse=dlse, **options)
-    for a, n in zip(analytic, R.numerical_gradient(f, [q, k, v, bias])):
+    for a, n in zip(analytic, R.numerical_gradient(f, [q, k, v, bias]), strict=True):
         np.testing.assert_allclose(a, n, atol=1e-7)
 
 
@@ -220,9 +220,13 @@ def test_nothing_comes_through_from_masked_keys(rng):
     q, k, v, dvalues = (rng.normal(size=(1, 4, 3)) for _ in range(4))
     mask = np.ones((4, 4), bool)
     mask[:, 2] = False
-    clean = R.attention(q, k, v, mask), R.attention_backward(dvalues, q, k, v, mask)
+
+    def everything():
+        return R.attention(q, k, v, mask) + R.attention_backward(dvalues, q, k, v, mask)[:3]
+
+    clean = everything()
     k[:, 2], v[:, 2] = np.nan, np.inf
-    for before, after in zip(clean[0] + clean[1][:3], R.attention(q, k, v, mask) + R.attention_backward(dvalues, q, k, v, mask)[:3]):
+    for before, after in zip(clean, everything(), strict=True):
         np.testing.assert_allclose(after, before, rtol=1e-12, atol=1e-15)
 
 
@@ -346,7 +350,9 @@ def block_params(rng):
         "norm2": (6,),
     }  # fmt: skip
     return {
-        f"{name}.{kind}": rng.normal(size=size if kind == "weight" else size[:1]) for name, size in sizes.items() for kind in ("weight", "bias")
+        f"{name}.{kind}": rng.normal(size=size if kind == "weight" else size[:1])
+        for name, size in sizes.items()
+        for kind in ("weight", "bias")
     }
 
 
@@ -377,7 +383,11 @@ def test_encoder_block(norm_first, activation, dropped, rng):
         return (dx, *(gradients[name] for name in names))
 
     check(
-        lambda x, *values: R.encoder_block(dict(zip(names, values)), x, 2, mask, **options)[0], backward, [x, *params.values()], x.shape, rng
+        lambda x, *values: R.encoder_block(dict(zip(names, values, strict=True)), x, 2, mask, **options)[0],
+        backward,
+        [x, *params.values()],
+        x.shape,
+        rng,
     )
 
 
@@ -401,7 +411,7 @@ def test_clipping(rng):
     clipped, total = R.clip_grad_norm(gradients, 0.5)
     assert total == pytest.approx(math.sqrt(sum((g**2).sum() for g in gradients)))
     assert math.sqrt(sum((g**2).sum() for g in clipped)) == pytest.approx(0.5, rel=1e-5)
-    for before, after in zip(gradients, R.clip_grad_norm(gradients, 1e3)[0]):
+    for before, after in zip(gradients, R.clip_grad_norm(gradients, 1e3)[0], strict=True):
         np.testing.assert_array_equal(before, after)
     assert np.abs(np.concatenate([g.ravel() for g in R.clip_grad_value(gradients, 0.1)])).max() == 0.1
 

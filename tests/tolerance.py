@@ -56,5 +56,6 @@ def assert_close(actual, expected, dtype=None, k=1, *, gradient=False, scale=Non
     where = tuple(int(i) for i in worst)
     raise AssertionError(
         f"{name}{list(where)} is {float(actual[worst])!r}, expected {float(expected[worst])!r}: "
-        f"error {error[worst]:.3g}, allowed {limit[worst]:.3g} ({dtype}, shape {actual.shape}, {np.count_nonzero(~good)} of {good.size} elements out)"
+        f"error {error[worst]:.3g}, allowed {limit[worst]:.3g} "
+        f"({dtype}, shape {actual.shape}, {np.count_nonzero(~good)} of {good.size} elements out)"
     )

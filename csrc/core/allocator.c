@@ -15,17 +15,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define NO_CACHE 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define NO_CACHE 1
-#endif
-#endif
-#ifdef TC_NO_CACHE
-#define NO_CACHE 1
-#endif
-
 /* ---- injected failures ------------------------------------------------------------------------------------------------- */
 
 static _Atomic int64_t allocations_to_failure; /* 0: off */
@@ -47,7 +36,7 @@ static void *system_allocate(size_t bytes)
     return posix_memalign(&block, TC_ALIGNMENT, bytes) == 0 ? block : NULL;
 }
 
-#ifdef NO_CACHE
+#if !TC_ALLOCATOR_CACHES
 
 /* ---- without a cache: a block is of the exact size, so that a checker sees every step beyond it ----------------------- */
 

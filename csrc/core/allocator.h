@@ -7,14 +7,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#if defined(__SANITIZE_ADDRESS__) || defined(TC_NO_CACHE)
+#define TC_ALLOCATOR_CACHES 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TC_ALLOCATOR_CACHES 0
+#endif
+#endif
+#ifndef TC_ALLOCATOR_CACHES
+#define TC_ALLOCATOR_CACHES 1
+#endif
+
 #define TC_ALIGNMENT 64 /* bytes: a cache line and the widest vector */
 
 void *tc_allocate(size_t bytes);            /* aligned to TC_ALIGNMENT, uninitialised; NULL when memory is out; 0 bytes gives a valid pointer */
 void tc_free(void *block, size_t bytes);    /* the size it was asked with */
-void tc_allocator_empty_cache(void);        /* gives every cached block back to the system */
+/* Gives every cached block back to the system, but for the few small ones on the lists of other threads. */
+void tc_allocator_empty_cache(void);
 
 typedef struct tc_allocator_stats {
-    size_t in_use, peak_in_use, cached; /* bytes */
+    size_t in_use, peak_in_use, cached; /* bytes of whole blocks; the peak may miss 64 KiB a thread */
     uint64_t system_calls;              /* blocks taken from the system so far */
 } tc_allocator_stats;
 tc_allocator_stats tc_allocator_statistics(void);

@@ -1,5 +1,6 @@
-/* random.c: the sequential generator. random.h states the recipes; this file is their one implementation. */
+/* random.c: the generators of random.h, which states the recipes. */
 #include "random.h"
+#include "../kernels/philox.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -286,35 +287,51 @@ static double mt_normal(mt_stream *s)
     return radius * cos(angle);
 }
 
-/* log x for x in [2^-24, 1] as Cephes' logf: x = m 2^e with m in [sqrt(1/2), sqrt(2)), a polynomial in m - 1, and
- * log 2 in two parts. The places of the fused operations are part of the result. */
-TC_INLINE float log_f32(float x)
+TC_INLINE uint32_t bits_of(float x)
 {
-    static const float p[9] = {7.0376836292e-2f,  -1.1514610310e-1f, 1.1676998740e-1f,  -1.2420140846e-1f, 1.4249322787e-1f,
-                               -1.6668057665e-1f, 2.0000714765e-1f,  -2.4999993993e-1f, 3.3333331174e-1f};
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
-    float e = (float)((int32_t)(bits >> 23) - 126), m;
-    bits = (bits & 0x007fffffu) | 0x3f000000u; /* [1/2, 1) */
-    memcpy(&m, &bits, sizeof m);
-    const bool small = m < 0.707106781186547524f;
-    e = small ? e - 1.0f : e;
-    m = small ? (m - 1.0f) + m : m - 1.0f;
+    return bits;
+}
+
+TC_INLINE float float_of(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* log x for x in [2^-24, 1] as Cephes' logf: x = m 2^e with m in [sqrt(1/2), sqrt(2)), a polynomial in m - 1, and
+ * log 2 in two parts. Which operations are fused is part of the result. No branches, so that the loop over a block becomes vectors. */
+TC_INLINE float log_f32(float x)
+{
+    float e = (float)((int32_t)(bits_of(x) >> 23) - 126);
+    float m = float_of((bits_of(x) & 0x007fffffu) | 0x3f000000u); /* [1/2, 1) */
+    const uint32_t below = 0u - (uint32_t)(m < 0.707106781186547524f);
+    e -= float_of(below & bits_of(1.0f));
+    m = (m - 1.0f) + float_of(below & bits_of(m));
 
     const float z = m * m;
-    float y = p[0];
-    for (int i = 1; i < 9; i++) y = fmaf(y, m, p[i]);
+    float y = 7.0376836292e-2f;
+    y = fmaf(y, m, -1.1514610310e-1f);
+    y = fmaf(y, m, 1.1676998740e-1f);
+    y = fmaf(y, m, -1.2420140846e-1f);
+    y = fmaf(y, m, 1.4249322787e-1f);
+    y = fmaf(y, m, -1.6668057665e-1f);
+    y = fmaf(y, m, 2.0000714765e-1f);
+    y = fmaf(y, m, -2.4999993993e-1f);
+    y = fmaf(y, m, 3.3333331174e-1f);
     y = fmaf(y * m, z, e * -2.12194440e-4f);
     y = fmaf(z, -0.5f, y);
     return fmaf(e, 0.693359375f, m + y);
 }
 
-/* sin x and cos x for x in [0, 2 pi] as Cephes' sinf and cosf: x less a multiple of pi/4 in three parts, then a polynomial for
- * each; the octant says which is which. */
+/* sin x and cos x for x in [0, 2 pi] as Cephes' sinf and cosf: x less a multiple of pi/4 in three parts, then a
+ * polynomial for each; the octant says which is which and their signs. */
 TC_INLINE void sin_cos_f32(float x, float *sin_out, float *cos_out)
 {
-    const uint32_t octant = ((uint32_t)(int32_t)(x * 1.27323954473516f) + 1u) & ~1u;
-    const float y = (float)(int32_t)octant;
+    const int32_t octant = ((int32_t)(x * 1.27323954473516f) + 1) & ~1;
+    const float y = (float)octant;
     x = fmaf(y, -0.78515625f, x);
     x = fmaf(y, -2.4187564849853515625e-4f, x);
     x = fmaf(y, -3.77489497744594108e-8f, x);
@@ -325,30 +342,53 @@ TC_INLINE void sin_cos_f32(float x, float *sin_out, float *cos_out)
     float s = fmaf(fmaf(-1.9515295891e-4f, z, 8.3321608736e-3f), z, -1.6666654611e-1f);
     s = fmaf(s * z, x, x);
 
-    const bool direct = (octant & 2u) == 0;
-    const float sine = direct ? s : c, cosine = direct ? c : s;
-    *sin_out = octant & 4u ? -sine : sine;
-    *cos_out = (octant - 2u) & 4u ? cosine : -cosine;
+    const uint32_t quarters = (uint32_t)octant >> 1; /* of a turn, 0 .. 4 */
+    const uint32_t swap = (0u - (quarters & 1u)) & (bits_of(s) ^ bits_of(c));
+    *sin_out = float_of(bits_of(s) ^ swap ^ (quarters & 2u) << 30);
+    *cos_out = float_of(bits_of(c) ^ swap ^ ((quarters + 1u) & 2u) << 30);
 }
 
-TC_INLINE void box_muller_block_f32(float x[BLOCK], float mean, float std)
+/* n / 16 blocks of uniforms become normals in place. */
+TC_INLINE void box_muller_f32(float *x, int64_t n, float mean, float std)
 {
-    for (int j = 0; j < BLOCK / 2; j++) {
-        float sine, cosine;
-        const float radius = sqrtf(-2.0f * log_f32(1.0f - x[j]));
-        sin_cos_f32((float)(2.0 * M_PI) * x[j + BLOCK / 2], &sine, &cosine);
-        x[j] = fmaf(radius * cosine, std, mean);
-        x[j + BLOCK / 2] = fmaf(radius * sine, std, mean);
-    }
+    for (; n >= BLOCK; n -= BLOCK, x += BLOCK)
+        for (int j = 0; j < BLOCK / 2; j++) {
+            float sine, cosine;
+            const float radius = sqrtf(-2.0f * log_f32(1.0f - x[j]));
+            sin_cos_f32((float)(2.0 * M_PI) * x[j + BLOCK / 2], &sine, &cosine);
+            x[j] = fmaf(radius * cosine, std, mean);
+            x[j + BLOCK / 2] = fmaf(radius * sine, std, mean);
+        }
 }
 
-static void box_muller_block_f64(double x[BLOCK], double mean, double std)
+/* The same operations with and without instructions for a fused multiply and add, which the C library's fmaf does without
+ * them, so the same bits. */
+#if defined(__x86_64__)
+__attribute__((target("avx2,fma"))) static void box_muller_f32_fma(float *x, int64_t n, float mean, float std)
 {
-    for (int j = 0; j < BLOCK / 2; j++) {
-        const double radius = sqrt(-2.0 * log(1.0 - x[j])), angle = 2.0 * M_PI * x[j + BLOCK / 2];
-        x[j] = fma(radius * cos(angle), std, mean);
-        x[j + BLOCK / 2] = fma(radius * sin(angle), std, mean);
+    box_muller_f32(x, n, mean, std);
+}
+#endif
+
+static void box_muller_blocks_f32(float *x, int64_t n, float mean, float std)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        box_muller_f32_fma(x, n, mean, std);
+        return;
     }
+#endif
+    box_muller_f32(x, n, mean, std);
+}
+
+static void box_muller_blocks_f64(double *x, int64_t n, double mean, double std)
+{
+    for (; n >= BLOCK; n -= BLOCK, x += BLOCK)
+        for (int j = 0; j < BLOCK / 2; j++) {
+            const double radius = sqrt(-2.0 * log(1.0 - x[j])), angle = 2.0 * M_PI * x[j + BLOCK / 2];
+            x[j] = fma(radius * cos(angle), std, mean);
+            x[j + BLOCK / 2] = fma(radius * sin(angle), std, mean);
+        }
 }
 
 void tc_generator_normal_f32(tc_generator *generator, float *values, int64_t n, double mean, double std)
@@ -358,11 +398,11 @@ void tc_generator_normal_f32(tc_generator *generator, float *values, int64_t n, 
         for (int64_t i = 0; i < n; i++) values[i] = (float)fma(mt_normal(s), std, mean);
     } else {
         for (int64_t i = 0; i < n; i++) values[i] = mt_uniform_f32(s);
-        for (int64_t i = 0; i + BLOCK <= n; i += BLOCK) box_muller_block_f32(values + i, (float)mean, (float)std);
+        box_muller_blocks_f32(values, n, (float)mean, (float)std);
         if (n % BLOCK) {
             float *last = values + n - BLOCK;
             for (int i = 0; i < BLOCK; i++) last[i] = mt_uniform_f32(s);
-            box_muller_block_f32(last, (float)mean, (float)std);
+            box_muller_blocks_f32(last, BLOCK, (float)mean, (float)std);
         }
     }
     give_back(generator);
@@ -375,11 +415,11 @@ void tc_generator_normal_f64(tc_generator *generator, double *values, int64_t n,
         for (int64_t i = 0; i < n; i++) values[i] = fma(mt_normal(s), std, mean);
     } else {
         for (int64_t i = 0; i < n; i++) values[i] = mt_uniform_f64(s);
-        for (int64_t i = 0; i + BLOCK <= n; i += BLOCK) box_muller_block_f64(values + i, mean, std);
+        box_muller_blocks_f64(values, n, mean, std);
         if (n % BLOCK) {
             double *last = values + n - BLOCK;
             for (int i = 0; i < BLOCK; i++) last[i] = mt_uniform_f64(s);
-            box_muller_block_f64(last, mean, std);
+            box_muller_blocks_f64(last, BLOCK, mean, std);
         }
     }
     give_back(generator);
@@ -417,4 +457,23 @@ void tc_generator_permutation(tc_generator *generator, int64_t *values, int64_t 
         }
     }
     give_back(generator);
+}
+
+/* ---- Philox ----------------------------------------------------------------------------------------------------- */
+
+uint32_t tc_philox(uint64_t seed, uint64_t call, uint64_t element)
+{
+    const uint64_t block = element / TC_PHILOX_GROUP * TC_PHILOX_BLOCKS + element % TC_PHILOX_BLOCKS;
+    uint32_t c[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)call, (uint32_t)(call >> 32)};
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    for (int round = 0; round < TC_PHILOX_ROUNDS; round++) {
+        const uint64_t p0 = (uint64_t)TC_PHILOX_M0 * c[0], p1 = (uint64_t)TC_PHILOX_M1 * c[2];
+        c[0] = (uint32_t)(p1 >> 32) ^ c[1] ^ k0;
+        c[1] = (uint32_t)p1;
+        c[2] = (uint32_t)(p0 >> 32) ^ c[3] ^ k1;
+        c[3] = (uint32_t)p0;
+        k0 += TC_PHILOX_W0;
+        k1 += TC_PHILOX_W1;
+    }
+    return c[element / TC_PHILOX_BLOCKS % 4];
 }

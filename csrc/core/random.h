@@ -10,28 +10,33 @@
  *                        the cosine is the value, the sine is kept for the next such draw, in whichever call that is
  *      normal, n >= 16   n uniforms of the result's dtype first; in each block of 16, elements j and j + 8 give
  *                        radius sqrt(-2 log(1 - x[j])) and angle 2 pi x[j + 8]; the cosine goes to j, the sine to j + 8.
- *                        If 16 does not divide n the last 16 elements are drawn afresh and transformed once more. The kept sine is
- *                        neither used nor changed.
+ *                        If 16 does not divide n the last 16 elements are drawn afresh and transformed once more. The
+ *                        kept sine is neither used nor changed.
  *      integers          low + (r mod range) for ranges below 2^28, low + (r64 mod range) from there on
- *      permutation       i from 0 to n - 2: swap i and i + (r mod (n - i)); from 2^32 / 20 elements on, the inside-out shuffle
- *                        with r64 mod (i + 1)
+ *      permutation       i from 0 to n - 2: swap i and i + (r mod (n - i)); from 2^32 / 20 elements on, the inside-out
+ *                        shuffle with r64 mod (i + 1)
  *      seed64            r64 mod 2^63: what a shuffling loader draws
  *
  *    What is exact. Words, uniforms, integers and permutations are the same bits on every machine. So are float32 normals
- *    of n >= 16: log, sin and cos are the polynomials of Cephes (Moshier) fused and ordered as in PyTorch's AVX2 and AVX-512
- *    builds; PyTorch forced to run without AVX2 differs from its own other builds, and so from this, in the last bits of these normals and
- * of uniforms with other bounds than 0 and 1. The remaining normals go through the C library's log, log1p, sin and cos: equal to PyTorch's
- * bits on top of the same C library, within a unit or two in the last place elsewhere.
+ *    of n >= 16: log, sin and cos are the polynomials of Cephes (Moshier), fused and ordered as in PyTorch's AVX2 and
+ *    AVX-512 builds. PyTorch forced to run without AVX2 differs from its other builds, and so from this, in the last bits
+ *    of these normals and of uniforms with bounds other than 0 and 1. The remaining normals go through the C library's
+ *    log, log1p, sin and cos: PyTorch's bits on top of the same C library, within a unit or two in the last place elsewhere.
  *
  *    Threads. Every function holds the generator's own lock for the whole call, so calls from several threads each get
  *    an unbroken piece of the sequence; which piece comes first is the callers' business. fork() waits for calls in
  *    progress, so the child finds every generator unlocked and whole.
  *
- * 2. tc_philox() below is a pure function and keeps nothing.
+ * 2. tc_philox() below is a pure function: no state, so a mask does not depend on the number of threads or the device, and
+ *    a backward computes it again instead of keeping it. kernels/philox.h says what it computes and how elements are
+ *    numbered; the kernels have it in vectors, and this one in plain C is what they are held against.
  */
 #ifndef TC_CORE_RANDOM_H
 #define TC_CORE_RANDOM_H
 
 #include "../transformer_c.h"
+
+/* The 32-bit word of one element: Philox4x32 with 7 rounds (Salmon et al. 2011). */
+uint32_t tc_philox(uint64_t seed, uint64_t call, uint64_t element);
 
 #endif

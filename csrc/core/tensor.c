@@ -312,6 +312,41 @@ tc_status tc_tensor_begin_write(tc_tensor *tensor, tc_error *err)
     return TC_OK;
 }
 
+tc_status tc_tensor_set_data(tc_tensor *tensor, tc_tensor *source, tc_error *err)
+{
+    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
+    if (tensor->node) return tc_fail(err, TC_ERROR_STATE, "the data of a result cannot be replaced, only that of a leaf; use detach()");
+    if (!tc_tensor_same_shape(tensor, source))
+        return tc_fail(err, TC_ERROR_VALUE, "the new data has shape %s but the tensor has %s; they must be equal", tc_tensor_text(a, source), tc_tensor_text(b, tensor));
+    if (tensor->requires_grad && !tc_dtype_is_float(source->dtype))
+        return tc_fail(err, TC_ERROR_TYPE, "the new data is %s but the tensor requires a gradient, which only floating tensors have", tc_dtype_name(source->dtype));
+    tc_storage *before = tensor->storage;
+    const tc_device x = before->device, y = source->storage->device;
+    if (tensor->dtype != source->dtype || x.type != y.type || x.index != y.index) {
+        tc_tensor_release(tensor->grad);
+        tc_tensor_release(tensor->grad_slot);
+        tensor->grad = tensor->grad_slot = NULL;
+    }
+    atomic_fetch_add_explicit(&source->storage->references, 1, memory_order_relaxed);
+    tensor->storage = source->storage;
+    tensor->data = source->data;
+    tensor->dtype = source->dtype;
+    tensor->contiguous = source->contiguous;
+    memcpy(tensor->strides, source->strides, sizeof(int64_t) * (size_t)source->ndim);
+    storage_release(before);
+    return TC_OK;
+}
+
+tc_status tc_tensor_set_grad_slot(tc_tensor *tensor, tc_tensor *slot, tc_error *err)
+{
+    if (slot && (!tc_tensor_same_shape(tensor, slot) || slot->dtype != tensor->dtype || !slot->contiguous))
+        return tc_fail(err, TC_ERROR_VALUE, "the place for a gradient must have the parameter's shape and dtype and be contiguous");
+    tc_tensor_retain(slot);
+    tc_tensor_release(tensor->grad_slot);
+    tensor->grad_slot = slot;
+    return TC_OK;
+}
+
 /* ---- properties ----------------------------------------------------------------------------------------------------- */
 
 int tc_tensor_ndim(const tc_tensor *tensor) { return tensor->ndim; }

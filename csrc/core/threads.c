@@ -16,7 +16,7 @@
  * participant. When no chunk is left the owner shuts the gate, which tells it how many have joined, and waits until as
  * many have finished. Only then may the job be overwritten.
  *
- * Workers wait for a job by looking at the gate for a few microseconds, then on a condition variable of their own.
+ * Workers wait for a job by looking at the gate for a short while, then on a condition variable of their own.
  * Wake-ups go down a binary tree (participant p wakes 2p+1 and 2p+2), so that the caller pays for two at most. A sleeper
  * announces itself and then looks at the gate once more, the waker opens the gate and then looks for sleepers, all
  * sequentially consistent: one of the two sees the other. */
@@ -27,6 +27,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -43,8 +44,15 @@
 /* Chunks a participant's part is cut into when it is large: a core that is lost to another process for the whole job
  * then holds up the others by an eighth of a part at most. */
 #define CHUNKS_PER_PART 8
-/* A look at the gate costs a cache miss; beyond this time a sleeping thread is the better neighbour. */
-#define SPIN_NANOSECONDS 5000
+/* To wake a sleeper costs a few microseconds, on virtual machines more than ten, and it comes too late for a small job.
+ * So sleepers are woken for a large job, or once the small ones have added up to this many participants' worth. */
+#define WORTH_WAKING 16.0
+/* How long a thread looks for what it waits for before it sleeps. It pauses the processor first, then it yields at every
+ * look, so that any other thread that can run gets the core. The whole bridges what a host language does between two
+ * ops: without it most jobs of a training step would begin with a wake-up. */
+#define PAUSE_NANOSECONDS 5000
+#define SPIN_NANOSECONDS 200000
+#define PAUSES_PER_LOOK_AT_CLOCK 16
 /* Scratch areas lie this far apart at least: the processor fetches cache lines in pairs. */
 #define SCRATCH_ALIGNMENT 128
 
@@ -73,11 +81,14 @@ static struct {
     int workers;       /* participants[1 .. workers] have a thread */
     atomic_bool spin;  /* false when there are more threads than CPUs */
 
+    double worth_asleep; /* participants' worth of work since sleepers were last woken */
+
     /* The job: written before the gate opens, read by those who joined. */
     tc_range_kernel kernel;
     const void *args;
     int64_t chunk; /* items taken at a time */
     int count;     /* participants */
+    bool wakes;    /* workers that sleep */
     char *scratch; /* participant p's at scratch + p * scratch_stride */
     size_t scratch_stride;
 
@@ -110,19 +121,25 @@ static int64_t nanoseconds(void)
 }
 
 typedef struct spinner {
-    int64_t deadline;
-    unsigned rounds;
+    int64_t start; /* nanoseconds; 0: do not spin */
+    int64_t waited;
+    int pauses;
 } spinner;
 
-static spinner spinner_start(void) { return (spinner){atomic_load(&pool.spin) ? nanoseconds() + SPIN_NANOSECONDS : 0, 0}; }
+static spinner spinner_start(void) { return (spinner){.start = atomic_load(&pool.spin) ? nanoseconds() : 0}; }
 
 /* Waits a moment; false when the time for spinning is over. */
 static bool spinner_again(spinner *s)
 {
-    if (s->deadline == 0) return false;
-    pause_briefly();
-    if (++s->rounds % 16 == 0 && nanoseconds() > s->deadline) return false;
-    return true;
+    if (s->start == 0) return false;
+    if (s->waited < PAUSE_NANOSECONDS) {
+        pause_briefly();
+        if (++s->pauses % PAUSES_PER_LOOK_AT_CLOCK != 0) return true;
+    } else {
+        sched_yield();
+    }
+    s->waited = nanoseconds() - s->start;
+    return s->waited < SPIN_NANOSECONDS;
 }
 
 static void wake_if_asleep(participant *worker)
@@ -137,7 +154,7 @@ static void wake_if_asleep(participant *worker)
 
 static void take_part(int self)
 {
-    for (int child = 2 * self + 1; child <= 2 * self + 2 && child < pool.count; child++) wake_if_asleep(&participants[child]);
+    for (int child = 2 * self + 1; pool.wakes && child <= 2 * self + 2 && child < pool.count; child++) wake_if_asleep(&participants[child]);
     void *scratch = pool.scratch ? pool.scratch + (size_t)self * pool.scratch_stride : NULL;
     inside_kernel = true;
     for (int i = 0; i < pool.count; i++) {
@@ -359,8 +376,8 @@ static tc_status run_alone(tc_range_kernel kernel, const void *args, int64_t ite
     return TC_OK;
 }
 
-/* Cuts [0, items) into one part a participant. */
-static void cut_items(int64_t items, int count, double cost)
+/* Cuts [0, items) into one part a participant, and parts into chunks. */
+static void cut_items(int64_t items, int count, double worth)
 {
     const int64_t length = items / count, longer = items % count; /* the first `longer` parts have one item more */
     int64_t begin = 0;
@@ -369,12 +386,12 @@ static void cut_items(int64_t items, int count, double cost)
         begin += length + (i < longer);
         participants[i].end = begin;
     }
-    const double chunks = (double)length * cost / COST_PER_PARTICIPANT;
-    const int64_t wanted = chunks < 1 ? 1 : chunks > CHUNKS_PER_PART ? CHUNKS_PER_PART : (int64_t)chunks;
-    pool.chunk = (length + (longer > 0) + wanted - 1) / wanted;
+    const double worth_each = worth / count; /* at least 1 */
+    const int64_t chunks = worth_each < CHUNKS_PER_PART ? (int64_t)worth_each : CHUNKS_PER_PART;
+    pool.chunk = (length + (longer > 0) + chunks - 1) / chunks;
 }
 
-/* Sleeps or spins until `joined` workers have finished. */
+/* Spins, then sleeps, until `joined` workers have finished. */
 static void wait_for_workers(int joined)
 {
     spinner wait = spinner_start();
@@ -399,6 +416,46 @@ static void run_job(void)
     wait_for_workers((int)(gate & GATE_FIELD));
 }
 
+/* Scratch for `count` participants in one block, `pool.scratch_stride` bytes each; returns the size of the block, which
+ * is 0 when there is no memory. */
+static size_t allocate_scratch(size_t scratch_bytes, int count)
+{
+    size_t stride, bytes;
+    if (__builtin_add_overflow(scratch_bytes, SCRATCH_ALIGNMENT - 1, &stride)) return 0;
+    stride -= stride % SCRATCH_ALIGNMENT;
+    if (__builtin_mul_overflow(stride, (size_t)count, &bytes)) return 0;
+    pool.scratch = tc_allocate(bytes);
+    pool.scratch_stride = stride;
+    return pool.scratch ? bytes : 0;
+}
+
+/* The calling thread owns the pool; the work is worth `worth` participants. */
+static tc_status run_shared(tc_range_kernel kernel, const void *args, int64_t items, double worth, size_t scratch_bytes, tc_error *err)
+{
+    int wanted = atomic_load(&thread_count);
+    int count = resize_pool(wanted);
+    if (count < wanted) atomic_compare_exchange_strong(&thread_count, &wanted, count);
+    if (count > worth) count = (int)worth;
+    if (count > items) count = (int)items;
+
+    size_t bytes = 0;
+    pool.scratch = NULL;
+    if (scratch_bytes) {
+        bytes = allocate_scratch(scratch_bytes, count);
+        if (!bytes) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: %d threads need %zu bytes of scratch each", count, scratch_bytes);
+    }
+    pool.kernel = kernel;
+    pool.args = args;
+    pool.count = count;
+    pool.worth_asleep += worth;
+    pool.wakes = pool.worth_asleep >= WORTH_WAKING;
+    if (pool.wakes) pool.worth_asleep = 0;
+    cut_items(items, count, worth);
+    run_job();
+    if (bytes) tc_free(pool.scratch, bytes);
+    return TC_OK;
+}
+
 tc_status tc_parallel_for(tc_range_kernel kernel, const void *args, int64_t items, double cost, size_t scratch_bytes, tc_error *err)
 {
     if (items <= 0) return TC_OK;
@@ -406,35 +463,10 @@ tc_status tc_parallel_for(tc_range_kernel kernel, const void *args, int64_t item
         const tc_status status = tc_threads_initialize(err);
         if (status != TC_OK) return status;
     }
-    int count = atomic_load_explicit(&thread_count, memory_order_relaxed);
     const double worth = (double)items * cost / COST_PER_PARTICIPANT;
-    if (count == 1 || items == 1 || !(worth >= 2) || inside_kernel || !own_pool())
+    if (tc_get_num_threads() == 1 || items == 1 || !(worth >= 2) || inside_kernel || !own_pool())
         return run_alone(kernel, args, items, scratch_bytes, err);
-
-    const int available = resize_pool(count);
-    if (available < count) atomic_compare_exchange_strong(&thread_count, &count, available);
-    count = available;
-    if (count > worth) count = (int)worth;
-    if (count > items) count = (int)items;
-
-    const size_t stride = scratch_bytes / SCRATCH_ALIGNMENT * SCRATCH_ALIGNMENT + SCRATCH_ALIGNMENT;
-    size_t bytes = 0;
-    tc_status status = TC_OK;
-    pool.scratch = NULL;
-    if (scratch_bytes) {
-        if (!__builtin_mul_overflow(stride, (size_t)count, &bytes)) pool.scratch = tc_allocate(bytes);
-        if (!pool.scratch)
-            status = tc_fail(err, TC_ERROR_MEMORY, "out of memory: %d threads need %zu bytes of scratch each", count, scratch_bytes);
-    }
-    if (status == TC_OK) {
-        pool.kernel = kernel;
-        pool.args = args;
-        pool.count = count;
-        pool.scratch_stride = stride;
-        cut_items(items, count, cost);
-        run_job();
-        if (pool.scratch) tc_free(pool.scratch, bytes);
-    }
+    const tc_status status = run_shared(kernel, args, items, worth, scratch_bytes, err);
     disown_pool();
     return status;
 }

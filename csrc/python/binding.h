@@ -16,6 +16,7 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <structmember.h>
 
 #ifndef TCPY_MODULE_FILE
 #define NO_IMPORT_ARRAY
@@ -53,8 +54,6 @@ typedef struct tcpy_value {
     bool given; /* false: the default */
     bool none;
 } tcpy_value;
-
-struct tcpy_op_object;
 
 /* One call: the converted arguments and what must be dropped afterwards. */
 typedef struct tcpy_call {
@@ -94,6 +93,10 @@ typedef struct tcpy_op {
         }                                                     \
     } while (0)
 
+#if PY_VERSION_HEX < 0x030A0000
+#error "transformer_c needs Python 3.10 or newer"
+#endif
+
 /* ---- state: one per process (NumPy, which we stand on, does not go into sub-interpreters either) ------------------- */
 
 typedef struct tcpy_state {
@@ -128,6 +131,8 @@ int tcpy_dtype_from_object(tc_dtype *out, PyObject *object);     /* np.float32, 
 PyObject *tcpy_dtype_to_object(tc_dtype dtype);                  /* the np.dtype; new reference */
 int tcpy_device_from_object(tc_device *out, PyObject *object);   /* "cpu", "cuda", "cuda:1"; None is the CPU */
 PyObject *tcpy_device_to_object(tc_device device);
+/* Drops a reference to a PyObject on any thread: at once with the GIL, otherwise at the next call from Python. */
+void tcpy_release_object(void *object);
 /* Drops Python objects whose last reference went on a thread without the GIL. */
 void tcpy_drain_releases(void);
 
@@ -151,5 +156,6 @@ static inline PyObject *tcpy_result1(tcpy_call *call, tc_status status, const tc
 int tcpy_add_op_type(PyObject *module);
 int tcpy_add_ops(PyObject *module, const tcpy_op *table);
 int tcpy_add_tensor_type(PyObject *module);
+int tcpy_add_generator_type(PyObject *module);
 
 #endif

@@ -19,7 +19,7 @@ static _Atomic int pending_any;
 
 /* The memory of a tensor belongs to this Python object; the tensor is gone. With the GIL the reference is dropped here, otherwise it waits
  * for the next call from Python. */
-static void release_object(void *context)
+void tcpy_release_object(void *context)
 {
     if (!Py_IsInitialized()) return; /* the interpreter went first: its objects are gone */
     if (PyGILState_Check()) {
@@ -222,7 +222,7 @@ int tcpy_tensor_from_array(tc_tensor **out, PyArrayObject *array, const char *na
         strides[i] = PyArray_STRIDE(array, i) / PyArray_ITEMSIZE(array);
     }
     const tc_status status =
-        tc_tensor_wrap(out, PyArray_DATA(array), PyArray_NDIM(array), shape, strides, dtype, PyArray_ISWRITEABLE(array), release_object, array, &err);
+        tc_tensor_wrap(out, PyArray_DATA(array), PyArray_NDIM(array), shape, strides, dtype, PyArray_ISWRITEABLE(array), tcpy_release_object, array, &err);
     if (status == TC_OK) return 0;
     Py_DECREF(array);
     tcpy_raise(&err);

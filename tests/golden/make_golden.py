@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import nn
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
-from benchmarks import torch_modules as tutorial  # noqa: E402
+from benchmarks import torch_modules as tutorial
 
 DTYPES = {"f32": torch.float32, "f64": torch.float64}
 
@@ -111,7 +111,12 @@ def modules():
         add_module(cases, case, lambda o=options: tutorial.MultiheadAttention(**o), draw(1, (batch, length, size))[0], options, mask)
     wider = {"input_dim": 6, "embed_dim": 12, "num_heads": 4}
     add_module(
-        cases, "mha_wider", lambda: tutorial.MultiheadAttention(**wider), draw(1, (2, 3, 6))[0], wider, example_mask(3, 2, 4, 3, padding=True)
+        cases,
+        "mha_wider",
+        lambda: tutorial.MultiheadAttention(**wider),
+        draw(1, (2, 3, 6))[0],
+        wider,
+        example_mask(3, 2, 4, 3, padding=True),
     )
     for case, size, heads, hidden, batch, length, rank in [
         ("block", 32, 1, 64, 2, 16, None),
@@ -177,7 +182,12 @@ def reverse_steps(model, loader, steps, dtype=torch.float32):
 def reverse_run():
     cases = Cases()
     cell5, (train, validation, test), model = reverse_setup()
-    arrays = {"cell5": torch.stack(cell5), "train.first": train.data[:3], "validation.first": validation.data[:3], "test.first": test.data[:3]}
+    arrays = {
+        "cell5": torch.stack(cell5),
+        "train.first": train.data[:3],
+        "validation.first": validation.data[:3],
+        "test.first": test.data[:3],
+    }
     arrays |= {f"initial.{name}": value.clone() for name, value in model.state_dict().items()}
     loader = torch.utils.data.DataLoader(train, batch_size=128, shuffle=True, drop_last=True)
     losses, norms, rates, batches = reverse_steps(model, loader, 100)
@@ -303,12 +313,13 @@ def functions():
     cases = Cases()
     x, gamma, beta = draw(11, (3, 4, 17), (17,), (17,))
     rows = torch.cat([x[0], torch.full((1, 17), 3.0), x[1, :1] * 1e4, x[1, 1:2] * 1e-4])  # a constant row, large, small
+    given = {"x": rows, "gamma": gamma, "beta": beta}
     for eps in (1e-5, 1e-2):
-        cases.add(
-            f"layer_norm_{eps:g}", {"function": "layer_norm", "eps": eps}, x=rows, gamma=gamma, beta=beta,
-            **with_gradients(lambda x, gamma, beta, e=eps: F.layer_norm(x, (17,), gamma, beta, e), {"x": rows, "gamma": gamma, "beta": beta}),
-        )  # fmt: skip
-    cases.add("layer_norm_plain", {"function": "layer_norm", "eps": 1e-5}, x=x, **with_gradients(lambda x: F.layer_norm(x, (17,)), {"x": x}))
+        found = with_gradients(lambda x, gamma, beta, e=eps: F.layer_norm(x, (17,), gamma, beta, e), given)
+        cases.add(f"layer_norm_{eps:g}", {"function": "layer_norm", "eps": eps}, **given, **found)
+    cases.add(
+        "layer_norm_plain", {"function": "layer_norm", "eps": 1e-5}, x=x, **with_gradients(lambda x: F.layer_norm(x, (17,)), {"x": x})
+    )
     wide = torch.cat([x.flatten(), torch.linspace(-12, 12, 97), torch.tensor([0.0, -0.0, 1e-30, -1e-30, 100.0, -100.0])])
     for case, f in {
         "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "relu": F.relu, "sigmoid": torch.sigmoid, "tanh": torch.tanh,
@@ -318,7 +329,12 @@ def functions():
     for axis in (-1, 0):
         for name, f in {"softmax": F.softmax, "log_softmax": F.log_softmax}.items():
             given = logits if axis == -1 and name == "softmax" else x
-            cases.add(f"{name}_{axis}", {"function": name, "axis": axis}, x=given, **with_gradients(lambda x, f=f, a=axis: f(x, dim=a), {"x": given}))
+            cases.add(
+                f"{name}_{axis}",
+                {"function": name, "axis": axis},
+                x=given,
+                **with_gradients(lambda x, f=f, a=axis: f(x, dim=a), {"x": given}),
+            )
     weight = draw(12, (6, 4))[0]
     indices = torch.tensor([[0, 2, 2, 5], [1, 0, 2, 3]])
     for padding_idx in (None, 2):
@@ -331,7 +347,7 @@ def functions():
     gradients = draw(14, (4, 3), (5,))
     for norm_type in (2.0, 1.0, float("inf")):
         parameters = [nn.Parameter(torch.zeros_like(g, dtype=torch.float64)) for g in gradients]
-        for parameter, gradient in zip(parameters, gradients):
+        for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient.double()
         total = nn.utils.clip_grad_norm_(parameters, 1.5, norm_type)
         clipped = {f"clipped{i}": p.grad for i, p in enumerate(parameters)}

@@ -2,7 +2,7 @@
 #ifndef TC_SIMD_GENERIC_H
 #define TC_SIMD_GENERIC_H
 
-#define TC_LANES (16 / (int)sizeof(real))
+#define TC_LANES (128 / TC_PRECISION)
 typedef real vreal __attribute__((vector_size(16)));
 typedef ireal vmask __attribute__((vector_size(16))); /* all bits of a lane set or clear */
 

@@ -1,0 +1,67 @@
+# make tutorial   sets up .venv, builds, and runs the UvA tutorial's main job with its numbers beside ours
+# make test       sets up .venv, builds, and runs all tests
+# make bench      times the workloads beside PyTorch, where PyTorch is installed
+# make lint       formatters, linters and type checks, as in CI
+# make sanitize   builds with AddressSanitizer and UBSan and runs the tests
+# PYTHON=python3.12 picks the interpreter for a new .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := setup.py pyproject.toml $(shell find csrc -name '*.[ch]' -o -name '*.def')
+PYTEST_ARGS ?= -q
+
+.PHONY: tutorial test bench lint format sanitize clean
+.DELETE_ON_ERROR:
+
+tutorial: $(VENV)/.built $(VENV)/.extra-tutorial
+	$(BIN)/python -m transformer_c tutorial
+
+test: $(VENV)/.built $(VENV)/.extra-test
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+bench: $(VENV)/.built
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+lint: $(VENV)/.built $(VENV)/.extra-test $(VENV)/.extra-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'csrc/*.c' 'csrc/*.h' 'tests/*.c' 'tests/*.h')
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest transformer_c._core
+
+format: $(VENV)/.extra-dev
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $$(git ls-files 'csrc/*.c' 'csrc/*.h' 'tests/*.c' 'tests/*.h')
+
+# The extension of this build, and a copy of the Python files, lie apart in build/sanitize.
+SANITIZED := build/sanitize
+sanitize: $(VENV)/.built $(VENV)/.extra-test
+	rm -rf $(SANITIZED)/transformer_c && mkdir -p $(SANITIZED)
+	cp -r python/transformer_c $(SANITIZED)/ && rm -f $(SANITIZED)/transformer_c/_core.*.so
+	TRANSFORMER_C_SANITIZE=address,undefined $(BIN)/python setup.py -q build_ext --build-lib $(SANITIZED) --build-temp $(SANITIZED)-objects
+	LD_PRELOAD="$$($${CC:-gcc} -print-file-name=libasan.so) $$($${CC:-gcc} -print-file-name=libubsan.so)" \
+	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	PYTHONMALLOC=malloc PYTHONPATH=$(SANITIZED) $(BIN)/python -m pytest $(PYTEST_ARGS) -m 'not unsanitized' $(SANITIZE_ARGS)
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 10), "Python 3.10 or newer is needed, this is " + sys.version'
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "The module venv does not work here. Debian, Ubuntu: apt install python3-venv"; exit 1; }
+
+$(VENV)/.tools: $(VENV)/bin/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check 'setuptools>=77' 'numpy>=2.0'
+	@touch $@
+
+# An editable install: Python changes need no new build, C changes rebuild what they touch.
+$(VENV)/.built: $(VENV)/.tools $(SOURCES)
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -e .
+	$(BIN)/python setup.py -q build_ext --inplace
+	@touch $@
+
+$(VENV)/.extra-%: $(VENV)/.built pyproject.toml
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[$*]'
+	@touch $@
+
+clean:
+	rm -rf build dist $(VENV) python/*.egg-info python/transformer_c/_core.*.so

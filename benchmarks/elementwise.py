@@ -1,0 +1,62 @@
+"""Passes over (4096, 768) that do little arithmetic: activations, softmax, dropout, and dropout before a layer norm."""
+
+from .common import enter, float32_bytes, normal
+from .harness import Workload
+
+SHAPE = (4096, 768)
+ELEMENTS = SHAPE[0] * SHAPE[1]
+
+
+def _function(library, name, *args, **options):
+    """One call of a function of `functional`, nothing recorded."""
+
+    def build():
+        if library == "torch":
+            import torch
+            import torch.nn.functional as F
+
+            enter(torch.inference_mode())
+            x = torch.tensor(normal(0, *SHAPE))
+        else:
+            import transformer_c as torch
+            from transformer_c import functional as F
+
+            x = torch.tensor(normal(0, *SHAPE))
+        call = getattr(F, name)
+        return lambda: call(x, *args, **options)
+
+    return build
+
+
+def _dropout_norm(library):
+    """layer_norm(x + dropout(y)), forward and backward, as between the layers of a block."""
+
+    def build():
+        module = __import__(library)
+        layers = module.nn
+        x, y = (module.tensor(normal(seed, *SHAPE), requires_grad=True) for seed in (0, 1))
+        norm, dropout = layers.LayerNorm(SHAPE[1]), layers.Dropout(0.1)
+        dz = module.tensor(normal(2, *SHAPE))
+
+        def step():
+            x.grad = y.grad = norm.weight.grad = norm.bias.grad = None
+            norm(x + dropout(y)).backward(dz)
+
+        return step
+
+    return build
+
+
+def _pair(name, *arguments, **options):
+    """(ours, torch) of one function."""
+    return _function("transformer_c", name, *arguments, **options), _function("torch", name, *arguments, **options)
+
+
+WORKLOADS = [
+    Workload("gelu", *_pair("gelu"), bytes=float32_bytes(2 * ELEMENTS)),
+    Workload("gelu_tanh", *_pair("gelu", approximate="tanh"), bytes=float32_bytes(2 * ELEMENTS)),
+    Workload("softmax", *_pair("softmax", -1), bytes=float32_bytes(2 * ELEMENTS)),
+    Workload("dropout", *_pair("dropout", 0.1), bytes=float32_bytes(2 * ELEMENTS)),
+    # Forward reads x, y and writes the sum and the result; backward reads dz and the sum, and writes dx and dy.
+    Workload("dropout_layer_norm_train", _dropout_norm("transformer_c"), _dropout_norm("torch"), bytes=float32_bytes(8 * ELEMENTS)),
+]

@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""Runs the benchmarks and prints a table: python -m benchmarks, or python benchmarks/run.py. README.md explains the columns."""
+
+import argparse
+import dataclasses
+import datetime
+import fnmatch
+import importlib
+import importlib.util
+import json
+import pathlib
+import platform
+import subprocess
+import sys
+
+if not __package__:  # run as a file: the folder above holds the package
+    sys.path[0] = str(pathlib.Path(__file__).resolve().parents[1])
+
+from benchmarks import harness
+
+FAMILIES = ("tiny", "reverse_step", "anomaly_step", "encoder_block", "attention", "linear", "layer_norm", "elementwise")
+
+
+def workloads(families=FAMILIES):
+    """(module name, workload) of every family, in order."""
+    for family in families:
+        module = f"benchmarks.{family}"
+        for workload in importlib.import_module(module).WORKLOADS:
+            yield module, workload
+
+
+def select(patterns, quick, families=FAMILIES):
+    """Those whose name or family contains, or matches (* and ?), one of the patterns; --quick leaves out the heavy ones."""
+
+    def wanted(module, workload):
+        names = workload.name, module.rpartition(".")[2]
+        return any(pattern in name or fnmatch.fnmatch(name, pattern) for name in names for pattern in patterns)
+
+    return [(m, w) for m, w in workloads(families) if (not patterns or wanted(m, w)) and not (quick and w.heavy)]
+
+
+def parse_requirement(text):
+    """ "reverse_step=2.5" or "reverse_step@1=2.5" -> (name, threads or None, ratio)."""
+    name, equals, ratio = text.partition("=")
+    name, at, threads = name.partition("@")
+    try:
+        if not equals or not name:
+            raise ValueError
+        return name, int(threads) if at else None, float(ratio)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=RATIO or NAME@THREADS=RATIO") from None
+
+
+def parse_threads(text):
+    try:
+        threads = [int(part) for part in text.split(",")]
+    except ValueError:
+        threads = []
+    if not threads or min(threads) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected numbers of threads such as 1,2")
+    return threads
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Times transformer_c beside PyTorch on this machine.")
+    parser.add_argument("--only", action="append", default=[], metavar="PATTERN", help="workloads or families by name; may be repeated")
+    parser.add_argument("--threads", type=parse_threads, default=[1], metavar="N[,N]", help="numbers of threads, one after the other (1)")
+    parser.add_argument("--quick", action="store_true", help="fewer turns, and no heavy workloads")
+    parser.add_argument("--json", type=pathlib.Path, metavar="PATH", help="write the results there as well")
+    parser.add_argument(
+        "--require", type=parse_requirement, action="append", default=[], metavar="NAME[@N]=RATIO",
+        help="exit with status 1 if a ratio to PyTorch is lower, or was not measured; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--list", action="store_true", help="print the names of the workloads and stop")
+    arguments = parser.parse_args(argv)
+    arguments.selected = select(arguments.only, arguments.quick)
+    if not arguments.selected:
+        parser.error(f"no workload matches {' '.join(arguments.only)}{' with --quick' * arguments.quick}; see --list")
+    names = {workload.name for _, workload in arguments.selected}
+    for name, threads, _ in arguments.require:
+        if name not in names or (threads or arguments.threads[0]) not in arguments.threads:
+            parser.error(f"--require {name}: that workload is not among those that run")
+    return arguments
+
+
+# ---- what is printed and written -----------------------------------------------------------------------------------
+
+
+def cpu_model():
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()
+
+
+def versions():
+    """Of Python, NumPy and the contenders; None for what is not there. Asked in a process of its own: this one imports neither."""
+    found = {"python": platform.python_version()}
+    for name in ("numpy", "torch", "transformer_c"):
+        command = [sys.executable, "-c", f"import {name}; print({name}.__version__)"]
+        answer = subprocess.run(command, capture_output=True, text=True, env=harness.environment(1))
+        found[name] = answer.stdout.strip() or None
+    return found
+
+
+def commit():
+    """The checked-out commit, with "+" when files differ from it; None outside a repository."""
+
+    def git(*command):
+        return subprocess.run(["git", "-C", str(harness.ROOT), *command], capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def write_json(path, rows, peaks):
+    result = {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "cpu": cpu_model(),
+        "cores": len(harness.available_cores()),
+        "versions": versions(),
+        "commit": commit(),
+        "peaks": {str(threads): dataclasses.asdict(peak) for threads, peak in peaks.items()},
+        "geometric_mean": {str(threads): harness.geometric_mean(ratios(rows, threads)) for threads in peaks},
+        "rows": [dataclasses.asdict(row) for row in rows],
+    }
+    path.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def ratios(rows, threads):
+    return [row.ratio for row in rows if row.threads == threads and row.ratio is not None]
+
+
+COLUMNS = "{:<30} {:>2} {:>11} {:>11} {:>7} {:>6} {:>10} {:>6} {:>6}  {}"
+HEADER = COLUMNS.format("workload", "th", "ours us", "torch us", "ratio", "+-", "bound us", "by", "share", "torch by")
+
+
+def format_row(row):
+    def number(value, digits):
+        return "-" if value is None else f"{value:.{digits}f}"
+
+    share = "-" if row.share_of_bound is None else f"{row.share_of_bound:.0%}"
+    return COLUMNS.format(
+        row.workload, row.threads, number(row.ours_us, 1), number(row.torch_us, 1), number(row.ratio, 2), f"{row.spread:.0%}",
+        number(row.bound_us, 1), row.bound_by or "-", share, row.torch_variant or "",
+    ).rstrip()  # fmt: skip
+
+
+def format_peaks(threads, peaks):
+    copies = ", ".join(f"{rate / 1e9:.0f} in {size >> 10} KiB" for size, rate in peaks.copy)
+    return f"{threads} thread{'s' * (threads > 1)}: peak {peaks.flops / 1e9:.0f} GFLOP/s (float32 FMA); copy GB/s: {copies}"
+
+
+def unmet(requirements, rows):
+    """One line for each requirement that the rows do not meet."""
+    for name, threads, wanted in requirements:
+        for row in rows:
+            if row.workload == name and threads in (None, row.threads):
+                if row.ratio is None:
+                    yield f"{name}: a ratio of {wanted} is required, but PyTorch is not installed"
+                elif not row.ratio >= wanted:
+                    yield f"{name} with {row.threads} threads: {row.ratio:.2f} times PyTorch's speed, {wanted} is required"
+
+
+def main(argv=None):
+    arguments = parse_arguments(argv)
+    if arguments.list:
+        print("\n".join(workload.name for _, workload in arguments.selected))
+        return 0
+    contenders = ("torch", "ours") if importlib.util.find_spec("torch") else ("ours",)
+    effort = harness.QUICK if arguments.quick else harness.Effort()
+    rows, peaks = [], {}
+    print(f"{cpu_model()}, {len(harness.available_cores())} cores")
+    if len(contenders) == 1:
+        print("PyTorch is not installed: ours alone is timed, without ratios")
+    try:
+        for threads in arguments.threads:
+            peaks[threads] = harness.measure_peaks(threads)
+            print(f"\n{format_peaks(threads, peaks[threads])}\n{HEADER}", flush=True)
+            for module, workload in arguments.selected:
+                rows.append(harness.measure(module, workload, threads, peaks[threads], effort, contenders))
+                print(format_row(rows[-1]), flush=True)
+            if ratios(rows, threads):
+                print(f"geometric mean of the ratios: {harness.geometric_mean(ratios(rows, threads)):.2f}")
+    except harness.BenchmarkError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    if arguments.json:
+        write_json(arguments.json, rows, peaks)
+    failures = list(unmet(arguments.require, rows))
+    for line in failures:
+        print(f"not met: {line}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

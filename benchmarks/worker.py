@@ -1,0 +1,63 @@
+"""A contender's process: prepares one side of one workload and times it when told. Started by harness.Contender.
+
+    python -m benchmarks.worker MODULE WORKLOAD CONTENDER CORES
+
+One JSON request a line on standard input, one answer a line on standard output:
+    {"do": "warm", "variant": V, "seconds": S}  ->  seconds a call
+    {"do": "time", "variant": V, "calls": N}    ->  [nanoseconds of each call]
+"""
+
+import gc
+import importlib
+import json
+import os
+import sys
+import time
+
+
+def time_calls(call, calls):
+    clock, times = time.perf_counter_ns, [0] * calls
+    gc.collect()
+    call()  # the other contender has had the caches since
+    gc.disable()
+    try:
+        for i in range(calls):
+            start = clock()
+            call()
+            times[i] = clock() - start
+    finally:
+        gc.enable()
+    return times
+
+
+def warm_up(call, seconds):
+    """At least two calls; the time of the last, or the mean of the second half of them."""
+    times, end = [], time.perf_counter() + seconds
+    while len(times) < 2 or time.perf_counter() < end:
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    late = times[len(times) // 2 :]
+    return sum(late) / len(late)
+
+
+def main(module, workload, contender, cores):
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {int(core) for core in cores.split(",")})  # before any library starts a thread
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a library prints must not look like an answer
+    family = importlib.import_module(module)
+    sides = next(w for w in family.WORKLOADS if w.name == workload).variants(contender)
+    calls = {}
+    for line in sys.stdin:
+        request = json.loads(line)
+        variant = request["variant"]
+        if variant not in calls:
+            calls[variant] = sides[variant]()
+        answer = warm_up(calls[variant], request["seconds"]) if request["do"] == "warm" else time_calls(calls[variant], request["calls"])
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,37 @@
+/* dropout.c: y = keep ? x / (1 - p) : 0 (Srivastava et al. 2014, scaled in training). The mask is recomputed, never stored. */
+#include "../dropout.h"
+#include "philox.h"
+
+/* A group takes so long that the processor's own prefetching, which follows the accesses, falls behind: ask for the lines of a
+ * group some groups ahead. Past the end this does nothing. */
+TC_INLINE void prefetch_group(const char *x, const char *y)
+{
+    const int64_t ahead = 1024; /* bytes */
+    TC_UNROLL
+    for (int64_t line = 0; line < TC_PHILOX_GROUP * (int64_t)sizeof(real); line += 64) {
+        __builtin_prefetch(x + ahead + line, 0);
+        __builtin_prefetch(y + ahead + line, 1);
+    }
+}
+
+void TC_KERNEL(dropout_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_dropout_forward_args *a = args;
+    const bool none = a->p == 1.0; /* no 32-bit threshold says so */
+    const vreal scale = v_set1(none ? R(0.0) : (real)(1.0 / (1.0 - a->p)));
+    const uint32_t threshold = tc_keep_threshold(a->p);
+    (void)scratch;
+    for (int64_t group = begin; group < end; group++) {
+        const real *x = (const real *)a->x + group * TC_PHILOX_GROUP;
+        real *y = (real *)a->y + group * TC_PHILOX_GROUP;
+        const int64_t left = a->n - group * TC_PHILOX_GROUP, n = left < TC_PHILOX_GROUP ? left : TC_PHILOX_GROUP;
+        uint32_t words[TC_PHILOX_GROUP];
+        prefetch_group((const char *)x, (const char *)y);
+        philox_group(words, a->seed, a->call, (uint64_t)group);
+        for (int64_t i = 0; i < n; i += TC_LANES) {
+            const int lanes = v_left(n, i);
+            const vmask keep = none ? v_first(0) : v_keep(words + i, threshold);
+            v_store_some(y + i, v_select(keep, v_load_some(x + i, lanes) * scale, v_zero()), lanes);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+/* optimizer.c: the update rules, one pass over all parameters. Items are blocks of the chunk list. */
+#include "../optimizer.h"
+#include "simd.h"
+
+/* A block: where it lies in its chunk. */
+typedef struct block {
+    const tc_optimizer_chunk *chunk;
+    int64_t first, last; /* elements */
+} block;
+
+/* The chunk that holds block `index`: the last one with first_block <= index that is not empty. */
+static const tc_optimizer_chunk *find_chunk(const tc_optimizer_chunk *chunks, int64_t count, int64_t index)
+{
+    int64_t low = 0, high = count - 1;
+    while (low < high) {
+        const int64_t middle = (low + high + 1) / 2;
+        if (chunks[middle].first_block <= index) low = middle;
+        else high = middle - 1;
+    }
+    return &chunks[low];
+}
+
+TC_INLINE block block_at(const tc_optimizer_chunk *chunks, int64_t count, int64_t index)
+{
+    const tc_optimizer_chunk *chunk = find_chunk(chunks, count, index);
+    const int64_t first = (index - chunk->first_block) * TC_OPTIMIZER_BLOCK;
+    return (block){chunk, first, first + TC_OPTIMIZER_BLOCK < chunk->n ? first + TC_OPTIMIZER_BLOCK : chunk->n};
+}
+
+/* The gradient as the rules see it: its sign turned for maximize, weight decay added. */
+TC_INLINE vreal rule_gradient(const real *g, vreal p, real weight_decay, bool maximize, int lanes)
+{
+    vreal d = v_load_some(g, lanes);
+    if (maximize) d = v_neg(d);
+    return weight_decay != 0 ? v_fma(v_set1(weight_decay), p, d) : d;
+}
+
+/* Sutskever et al. 2013 in PyTorch's form:  b = momentum b + (1 - dampening) g;  p -= lr (nesterov ? g + momentum b : b). */
+void TC_KERNEL(sgd_step)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_sgd_args *a = args;
+    (void)scratch;
+    const vreal lr = v_set1((real)a->lr), momentum = v_set1((real)a->momentum), keep = v_set1((real)(1 - a->dampening));
+    for (int64_t index = begin; index < end; index++) {
+        const block b = block_at(a->chunks, a->chunk_count, index);
+        real *parameter = b.chunk->parameter, *buffer = b.chunk->state[0];
+        const real *gradient = b.chunk->gradient;
+        for (int64_t i = b.first; i < b.last; i += TC_LANES) {
+            const int lanes = v_left(b.last, i);
+            const vreal p = v_load_some(parameter + i, lanes);
+            vreal g = rule_gradient(gradient + i, p, (real)a->weight_decay, a->maximize, lanes);
+            if (buffer) {
+                const vreal m = a->first ? g : v_fma(momentum, v_load_some(buffer + i, lanes), keep * g);
+                v_store_some(buffer + i, m, lanes);
+                g = a->nesterov ? v_fma(momentum, m, g) : m;
+            }
+            v_store_some(parameter + i, v_fnma(lr, g, p), lanes);
+        }
+    }
+}
+
+/* Kingma & Ba 2015, algorithm 1; Loshchilov & Hutter 2019, algorithm 2 (decoupled); AMSGrad: Reddi et al. 2018. */
+void TC_KERNEL(adam_step)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_adam_args *a = args;
+    (void)scratch;
+    const vreal keep1 = v_set1((real)(1 - a->beta1)), beta2 = v_set1((real)a->beta2), keep2 = v_set1((real)(1 - a->beta2));
+    const vreal step = v_set1((real)(a->lr / a->correction1)), root = v_set1((real)sqrt(a->correction2)), eps = v_set1((real)a->eps);
+    const vreal decay = v_set1((real)(1 - a->lr * a->weight_decay));
+    const real coupled = a->decoupled ? R(0.0) : (real)a->weight_decay;
+    for (int64_t index = begin; index < end; index++) {
+        const block b = block_at(a->chunks, a->chunk_count, index);
+        real *parameter = b.chunk->parameter, *mean = b.chunk->state[0], *square = b.chunk->state[1], *largest = b.chunk->state[2];
+        const real *gradient = b.chunk->gradient;
+        for (int64_t i = b.first; i < b.last; i += TC_LANES) {
+            const int lanes = v_left(b.last, i);
+            vreal p = v_load_some(parameter + i, lanes);
+            const vreal g = rule_gradient(gradient + i, p, coupled, a->maximize, lanes);
+            if (a->decoupled) p = p * decay;
+            const vreal m0 = v_load_some(mean + i, lanes);
+            const vreal m = v_fma(g - m0, keep1, m0);
+            vreal s = v_fma(g * g, keep2, beta2 * v_load_some(square + i, lanes));
+            v_store_some(mean + i, m, lanes);
+            v_store_some(square + i, s, lanes);
+            if (largest) {
+                s = v_max(v_load_some(largest + i, lanes), s);
+                v_store_some(largest + i, s, lanes);
+            }
+            v_store_some(parameter + i, v_fnma(step, m / (v_sqrt(s) / root + eps), p), lanes);
+        }
+    }
+}
+
+/* Hinton's lecture 6e in PyTorch's form; Graves 2013 (centered). eps_inside_sqrt is Keras's. */
+void TC_KERNEL(rmsprop_step)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_rmsprop_args *a = args;
+    (void)scratch;
+    const vreal lr = v_set1((real)a->lr), alpha = v_set1((real)a->alpha), keep = v_set1((real)(1 - a->alpha)), eps = v_set1((real)a->eps);
+    const vreal momentum = v_set1((real)a->momentum);
+    for (int64_t index = begin; index < end; index++) {
+        const block b = block_at(a->chunks, a->chunk_count, index);
+        real *parameter = b.chunk->parameter, *square = b.chunk->state[0], *buffer = b.chunk->state[1], *mean = b.chunk->state[2];
+        const real *gradient = b.chunk->gradient;
+        for (int64_t i = b.first; i < b.last; i += TC_LANES) {
+            const int lanes = v_left(b.last, i);
+            const vreal p = v_load_some(parameter + i, lanes);
+            const vreal g = rule_gradient(gradient + i, p, (real)a->weight_decay, a->maximize, lanes);
+            vreal s = v_fma(g * g, keep, alpha * v_load_some(square + i, lanes));
+            v_store_some(square + i, s, lanes);
+            if (mean) {
+                const vreal m0 = v_load_some(mean + i, lanes), m = v_fma(g - m0, keep, m0);
+                v_store_some(mean + i, m, lanes);
+                s = v_fnma(m, m, s);
+            }
+            vreal d = g / (a->eps_inside_sqrt ? v_sqrt(s + eps) : v_sqrt(s) + eps);
+            if (buffer) {
+                d = v_fma(momentum, v_load_some(buffer + i, lanes), d);
+                v_store_some(buffer + i, d, lanes);
+            }
+            v_store_some(parameter + i, v_fnma(lr, d, p), lanes);
+        }
+    }
+}
+
+void TC_KERNEL(gradient_norm)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_norm_args *a = args;
+    (void)scratch;
+    for (int64_t index = begin; index < end; index++) {
+        const block b = block_at(a->chunks, a->chunk_count, index);
+        const real *g = b.chunk->gradient;
+        double sum = 0;
+        for (int64_t i = b.first; i < b.last; i++) {
+            const double x = fabs((double)g[i]);
+            if (a->power == 0) sum = x > sum || x != x ? x : sum;
+            else sum += a->power == 2 ? x * x : a->power == 1 ? x : pow(x, a->power);
+        }
+        a->partial[index] = sum;
+    }
+}
+
+void TC_KERNEL(gradient_scale)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_scale_args *a = args;
+    (void)scratch;
+    const vreal factor = v_set1((real)a->factor), limit = v_set1((real)a->limit);
+    for (int64_t index = begin; index < end; index++) {
+        const block b = block_at(a->chunks, a->chunk_count, index);
+        real *gradient = b.chunk->gradient;
+        for (int64_t i = b.first; i < b.last; i += TC_LANES) {
+            const int lanes = v_left(b.last, i);
+            const vreal g = v_load_some(gradient + i, lanes) * factor;
+            v_store_some(gradient + i, v_max(v_neg(limit), v_min(limit, g)), lanes); /* NaN passes through */
+        }
+    }
+}

@@ -1,0 +1,18 @@
+/* dropout.h: what the dropout kernel works on. */
+#ifndef TC_KERNELS_DROPOUT_H
+#define TC_KERNELS_DROPOUT_H
+
+#include <stdint.h>
+
+/* y = x / (1 - p) where the element is kept, 0 elsewhere, whatever x holds there (philox.h says which are kept). The
+ * backward is the same kernel on dy with the same seed and call.  Items are groups of TC_PHILOX_GROUP elements.  y,x (n),
+ * contiguous; y may be x.  0 <= p <= 1. */
+typedef struct tc_dropout_forward_args {
+    void *y;
+    const void *x;
+    int64_t n;
+    double p;
+    uint64_t seed, call;
+} tc_dropout_forward_args;
+
+#endif

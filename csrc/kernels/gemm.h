@@ -1,0 +1,88 @@
+/* gemm.h: what the matrix product kernels work on.
+ *
+ *     C (M,N) = activation(A (M,K) B (K,N) + bias (N)) + residual (M,N),    for every element of a batch.
+ *
+ * An element of C is the sum over k in order, in blocks of K whose length follows from K alone: block sums are added in
+ * order. So its bits depend neither on the tile it falls into, nor on how items are cut into ranges.
+ */
+#ifndef TC_KERNELS_GEMM_H
+#define TC_KERNELS_GEMM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "activation.h"
+
+#define TC_GEMM_BATCH_DIMS 14 /* TC_MAX_DIMS less the matrix */
+
+/* B for the product, in panels of 64 bytes: panel p holds columns p * W .. p * W + W - 1 (W = 64 / sizeof(real)), row by row,
+ * zeros beyond N. One layout for every instruction set. */
+#define TC_GEMM_PANEL_BYTES 64
+static inline int64_t tc_gemm_panel_width(size_t element) { return (int64_t)(TC_GEMM_PANEL_BYTES / element); }
+static inline int64_t tc_gemm_panels(int64_t N, size_t element)
+{
+    return (N + tc_gemm_panel_width(element) - 1) / tc_gemm_panel_width(element);
+}
+
+/* Items are panels of all batch elements.  panels (batch, panels, K, W); b element (k,n) at k * b_row + n * b_col. */
+typedef struct tc_gemm_pack_args {
+    void *panels;
+    const void *b;
+    int64_t K, N, b_row, b_col, b_batch;
+} tc_gemm_pack_args;
+
+typedef enum tc_gemm_b_form {
+    TC_GEMM_B_PANELS, /* b was packed by gemm_pack; b_row and b_col are not used, b_batch counts elements of the panels */
+    TC_GEMM_B_ROWS,   /* b_col is 1: the rows are read where they are */
+    TC_GEMM_B_STRIDED /* any strides: each item packs the panels it uses into its scratch */
+} tc_gemm_b_form;
+
+/* Items are blocks of C: tc_gemm_items() of them, row blocks running fastest, then column blocks, chunks of K, batch.
+ *
+ * With k_chunks > 1 the sum over k is cut: chunk s takes k_chunk of it and writes a C of its own at c + s * c_chunk, for
+ * sum_partials to add up; there is no epilogue then. a_sum (k_chunks, M) or NULL receives the sums of the rows of A over k:
+ * the gradient of a bias comes with that of its weight. */
+typedef struct tc_gemm_args {
+    void *c, *pre; /* pre (M,N) or NULL: A B + bias before the activation, saved for the backward */
+    const void *a, *b, *bias, *residual;
+    void *a_sum;
+    int64_t M, N, K;
+    int64_t a_row, a_col, b_row, b_col, c_row, pre_row, residual_row; /* strides in elements; columns of c, pre, residual have stride 1 */
+    int64_t k_chunk, k_chunks, c_chunk;
+    int64_t row_block, col_block; /* the shape of an item; col_block a multiple of 128 bytes of columns */
+    int batch_dims;
+    int64_t batch, batch_shape[TC_GEMM_BATCH_DIMS], a_batch[TC_GEMM_BATCH_DIMS], b_batch[TC_GEMM_BATCH_DIMS], c_batch[TC_GEMM_BATCH_DIMS];
+    tc_gemm_b_form b_form;
+    tc_activation activation;
+    bool accumulate; /* C += A B, without an epilogue */
+    bool pack_a;     /* copy blocks of A into scratch: long rows, large strides, or neither stride 1 */
+} tc_gemm_args;
+
+/* The longest run of k summed in one go: what of A and B is in use meanwhile fits the caches. */
+#define TC_GEMM_K_BLOCK 384
+static inline int64_t tc_gemm_k_block(int64_t K)
+{
+    const int64_t blocks = K <= TC_GEMM_K_BLOCK ? 1 : (K + TC_GEMM_K_BLOCK - 1) / TC_GEMM_K_BLOCK;
+    return (K + blocks - 1) / blocks;
+}
+
+static inline int64_t tc_gemm_row_blocks(const tc_gemm_args *a) { return (a->M + a->row_block - 1) / a->row_block; }
+static inline int64_t tc_gemm_col_blocks(const tc_gemm_args *a) { return (a->N + a->col_block - 1) / a->col_block; }
+static inline int64_t tc_gemm_items(const tc_gemm_args *a)
+{
+    return tc_gemm_row_blocks(a) * tc_gemm_col_blocks(a) * a->k_chunks * a->batch;
+}
+
+/* Bytes of scratch an item needs: a block of A and a group of B's panels, each with a vector to spare. */
+static inline size_t tc_gemm_scratch_bytes(const tc_gemm_args *a, size_t element)
+{
+    const int64_t K = a->k_chunks > 1 ? a->k_chunk : a->K;
+    const int64_t kc = tc_gemm_k_block(K), rows = a->M < a->row_block ? a->M : a->row_block;
+    size_t bytes = 0;
+    if (a->pack_a) bytes += (size_t)(rows * kc) * element + 2 * TC_GEMM_PANEL_BYTES;
+    if (a->b_form == TC_GEMM_B_STRIDED) bytes += (size_t)kc * 2 * TC_GEMM_PANEL_BYTES;
+    return bytes;
+}
+
+#endif

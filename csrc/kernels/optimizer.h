@@ -1,0 +1,58 @@
+/* optimizer.h: what the optimizer kernels work on: all parameters of one step in one pass, as a list of chunks. */
+#ifndef TC_KERNELS_OPTIMIZER_H
+#define TC_KERNELS_OPTIMIZER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define TC_OPTIMIZER_BLOCK 4096 /* elements an item; a chunk's last block may be shorter */
+#define TC_OPTIMIZER_STATES 3
+
+/* One parameter, contiguous: n elements of value, gradient and state. */
+typedef struct tc_optimizer_chunk {
+    void *parameter;
+    void *gradient;
+    void *state[TC_OPTIMIZER_STATES];
+    int64_t n;
+    int64_t first_block; /* blocks of the chunks before this one */
+} tc_optimizer_chunk;
+
+typedef struct tc_sgd_args {
+    const tc_optimizer_chunk *chunks; /* state[0] momentum buffer, or NULL */
+    int64_t chunk_count;
+    double lr, momentum, dampening, weight_decay;
+    bool nesterov, maximize, first; /* first: the momentum buffer starts as the gradient */
+} tc_sgd_args;
+
+typedef struct tc_adam_args {
+    const tc_optimizer_chunk *chunks; /* state[0] exp_avg, [1] exp_avg_sq, [2] max_exp_avg_sq or NULL */
+    int64_t chunk_count;
+    double lr, beta1, beta2, eps, weight_decay;
+    double correction1, correction2; /* 1 - beta1^t, 1 - beta2^t */
+    bool decoupled;                  /* AdamW's weight decay */
+    bool maximize;
+} tc_adam_args;
+
+typedef struct tc_rmsprop_args {
+    const tc_optimizer_chunk *chunks; /* state[0] square_avg, [1] momentum buffer or NULL, [2] grad_avg (centered) or NULL */
+    int64_t chunk_count;
+    double lr, alpha, eps, weight_decay, momentum;
+    bool eps_inside_sqrt, maximize;
+} tc_rmsprop_args;
+
+/* Items are blocks. Writes one double a block: the sum of |g|^power, or the largest |g| when power is 0. */
+typedef struct tc_norm_args {
+    const tc_optimizer_chunk *chunks;
+    int64_t chunk_count;
+    double *partial; /* (blocks) */
+    double power;
+} tc_norm_args;
+
+/* gradient = clamp(gradient * factor, -limit, limit); limit may be infinite. */
+typedef struct tc_scale_args {
+    const tc_optimizer_chunk *chunks;
+    int64_t chunk_count;
+    double factor, limit;
+} tc_scale_args;
+
+#endif

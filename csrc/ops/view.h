@@ -1,0 +1,13 @@
+/* view.h: helpers that other ops need of views; the ops themselves are in transformer_c.h. */
+#ifndef TC_OPS_VIEW_H
+#define TC_OPS_VIEW_H
+
+#include "../core/tensor.h"
+
+/* -1 and so on; TC_ERROR_INDEX naming `name`. A 0-d tensor takes 0 and -1. */
+TC_CHECKED tc_status tc_normalize_axis(int *axis, int64_t given, int ndim, const char *name, tc_error *err);
+
+/* Sums `gradient` over the axes along which `shape` was repeated by broadcasting; *out has that shape (gradient itself, retained, when nothing was). */
+TC_CHECKED tc_status tc_sum_to_shape(tc_tensor **out, tc_tensor *gradient, int ndim, const int64_t *shape, tc_error *err);
+
+#endif

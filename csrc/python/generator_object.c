@@ -1,0 +1,267 @@
+/* generator_object.c: the type Generator: a sequence of random numbers, and the counter that dropout masks are keyed by. */
+#include "binding.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "../core/status.h"
+#include "../core/tensor.h"
+
+#define STATE_BYTES (TC_GENERATOR_STATE_BYTES + 8) /* the sequence, then the number of dropout calls, little-endian */
+
+typedef struct generator_object {
+    PyObject_HEAD
+    tc_generator *generator;
+    _Atomic uint64_t calls; /* dropout masks drawn so far */
+} generator_object;
+
+static int seed_from_object(uint64_t *out, PyObject *object)
+{
+    PyObject *index = PyNumber_Index(object);
+    if (!index) {
+        PyErr_Format(PyExc_TypeError, "a seed must be an int, not %s", Py_TYPE(object)->tp_name);
+        return -1;
+    }
+    *out = PyLong_AsUnsignedLongLong(index);
+    if (PyErr_Occurred()) { /* negative seeds wrap around, as in PyTorch */
+        PyErr_Clear();
+        const long long negative = PyLong_AsLongLong(index);
+        *out = (uint64_t)negative;
+        if (negative == -1 && PyErr_Occurred()) {
+            PyErr_Format(PyExc_ValueError, "a seed must be between -2**63 and 2**64 - 1, got %R", index);
+            Py_DECREF(index);
+            return -1;
+        }
+    }
+    Py_DECREF(index);
+    return 0;
+}
+
+static PyObject *generator_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"seed", NULL};
+    PyObject *seed_object = NULL;
+    uint64_t seed = 5489; /* what MT19937 starts from by custom */
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:Generator", names, &seed_object)) return NULL;
+    if (seed_object && seed_object != Py_None && seed_from_object(&seed, seed_object) < 0) return NULL;
+    generator_object *self = (generator_object *)type->tp_alloc(type, 0);
+    if (!self) return NULL;
+    self->generator = tc_generator_new(seed);
+    if (!self->generator) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
+    return (PyObject *)self;
+}
+
+static void generator_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    tc_generator_free(((generator_object *)object)->generator);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static tc_generator *generator_of(PyObject *object) { return ((generator_object *)object)->generator; }
+
+/* ---- seeds and state --------------------------------------------------------------------------------------------------- */
+
+static PyObject *manual_seed(PyObject *self, PyObject *object)
+{
+    uint64_t seed;
+    if (seed_from_object(&seed, object) < 0) return NULL;
+    tc_generator_seed(generator_of(self), seed);
+    atomic_store(&((generator_object *)self)->calls, 0);
+    return Py_NewRef(self);
+}
+
+static PyObject *initial_seed(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return PyLong_FromUnsignedLongLong(tc_generator_initial_seed(generator_of(self)));
+}
+
+static PyObject *draw_seed(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return PyLong_FromLongLong(tc_generator_seed64(generator_of(self)));
+}
+
+static PyObject *next_call(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return PyLong_FromUnsignedLongLong(atomic_fetch_add(&((generator_object *)self)->calls, 1));
+}
+
+static PyObject *get_state(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    uint8_t state[STATE_BYTES];
+    const uint64_t calls = atomic_load(&((generator_object *)self)->calls);
+    tc_generator_get_state(generator_of(self), state);
+    for (int i = 0; i < 8; i++) state[TC_GENERATOR_STATE_BYTES + i] = (uint8_t)(calls >> (8 * i));
+    return PyBytes_FromStringAndSize((const char *)state, STATE_BYTES);
+}
+
+static PyObject *set_state(PyObject *self, PyObject *object)
+{
+    Py_buffer buffer;
+    uint64_t calls = 0;
+    if (PyObject_GetBuffer(object, &buffer, PyBUF_SIMPLE) < 0) return NULL;
+    const uint8_t *bytes = buffer.buf;
+    bool good = buffer.len == STATE_BYTES || buffer.len == TC_GENERATOR_STATE_BYTES; /* the shorter one is PyTorch's */
+    for (int i = 0; good && buffer.len == STATE_BYTES && i < 8; i++) calls |= (uint64_t)bytes[TC_GENERATOR_STATE_BYTES + i] << (8 * i);
+    good = good && tc_generator_set_state(generator_of(self), bytes);
+    const Py_ssize_t length = buffer.len;
+    PyBuffer_Release(&buffer);
+    if (!good)
+        return PyErr_Format(PyExc_ValueError, "this is no generator state (%zd bytes): expected what get_state() gave, %d bytes", length, STATE_BYTES);
+    atomic_store(&((generator_object *)self)->calls, calls);
+    Py_RETURN_NONE;
+}
+
+static PyObject *generator_reduce(PyObject *self, PyObject *unused)
+{
+    PyObject *state = get_state(self, unused);
+    return state ? Py_BuildValue("O()N", Py_TYPE(self), state) : NULL;
+}
+
+static PyObject *generator_setstate(PyObject *self, PyObject *state) { return set_state(self, state); }
+
+static PyObject *generator_repr(PyObject *self)
+{
+    return PyUnicode_FromFormat("Generator(seed=%llu)", (unsigned long long)tc_generator_initial_seed(generator_of(self)));
+}
+
+/* ---- draws: new Tensors --------------------------------------------------------------------------------------------------- */
+
+/* Reads (shape, a, b, dtype) and makes the Tensor to fill. */
+static tc_tensor *new_sample(PyObject *args, const char *format, double *a, double *b)
+{
+    PyObject *shape_object, *dtype_object = NULL, *shape_items;
+    int64_t shape[TC_MAX_DIMS];
+    tc_dtype dtype = TC_FLOAT32;
+    tc_tensor *tensor = NULL;
+    tc_error err;
+    if (!PyArg_ParseTuple(args, format, &shape_object, a, b, &dtype_object)) return NULL;
+    if (dtype_object && dtype_object != Py_None && tcpy_dtype_from_object(&dtype, dtype_object) < 0) return NULL;
+    if (dtype != TC_FLOAT32 && dtype != TC_FLOAT64) {
+        PyErr_Format(PyExc_TypeError, "random numbers are drawn as float32 or float64, not %s; draw float32 and convert", tc_dtype_name(dtype));
+        return NULL;
+    }
+    shape_items = PySequence_Fast(shape_object, "a shape is a sequence of ints");
+    if (!shape_items) return NULL;
+    const Py_ssize_t ndim = PySequence_Fast_GET_SIZE(shape_items);
+    for (Py_ssize_t i = 0; i < ndim && i < TC_MAX_DIMS; i++) {
+        shape[i] = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(shape_items, i));
+        if (shape[i] == -1 && PyErr_Occurred()) {
+            Py_DECREF(shape_items);
+            return NULL;
+        }
+    }
+    Py_DECREF(shape_items);
+    if (tc_tensor_empty(&tensor, ndim > TC_MAX_DIMS ? TC_MAX_DIMS + 1 : (int)ndim, shape, dtype, (tc_device){TC_CPU, 0}, &err) == TC_OK) return tensor;
+    tcpy_raise(&err);
+    return NULL;
+}
+
+static PyObject *uniform(PyObject *self, PyObject *args)
+{
+    double low, high;
+    tc_tensor *sample = new_sample(args, "Odd|O:uniform", &low, &high);
+    if (!sample) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    if (sample->dtype == TC_FLOAT32) tc_generator_uniform_f32(generator_of(self), (float *)(void *)sample->data, sample->numel, low, high);
+    else tc_generator_uniform_f64(generator_of(self), (double *)(void *)sample->data, sample->numel, low, high);
+    Py_END_ALLOW_THREADS
+    return tcpy_wrap(sample);
+}
+
+static PyObject *normal(PyObject *self, PyObject *args)
+{
+    double mean, std;
+    tc_tensor *sample = new_sample(args, "Odd|O:normal", &mean, &std);
+    if (!sample) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    if (sample->dtype == TC_FLOAT32) tc_generator_normal_f32(generator_of(self), (float *)(void *)sample->data, sample->numel, mean, std);
+    else tc_generator_normal_f64(generator_of(self), (double *)(void *)sample->data, sample->numel, mean, std);
+    Py_END_ALLOW_THREADS
+    return tcpy_wrap(sample);
+}
+
+static PyObject *new_integers(PyObject *self, int ndim, const int64_t *shape, bool permutation, int64_t low, int64_t high)
+{
+    tc_tensor *sample;
+    tc_error err;
+    if (tc_tensor_empty(&sample, ndim, shape, TC_INT64, (tc_device){TC_CPU, 0}, &err) != TC_OK) return tcpy_raise(&err);
+    int64_t *values = (int64_t *)(void *)sample->data;
+    Py_BEGIN_ALLOW_THREADS
+    if (permutation) tc_generator_permutation(generator_of(self), values, sample->numel);
+    else tc_generator_integers(generator_of(self), values, sample->numel, low, high);
+    Py_END_ALLOW_THREADS
+    return tcpy_wrap(sample);
+}
+
+static PyObject *integers(PyObject *self, PyObject *args)
+{
+    PyObject *shape_object, *shape_items;
+    long long low, high;
+    int64_t shape[TC_MAX_DIMS];
+    if (!PyArg_ParseTuple(args, "OLL:integers", &shape_object, &low, &high)) return NULL;
+    if (low >= high) return PyErr_Format(PyExc_ValueError, "low must be below high, got low=%lld and high=%lld", low, high);
+    shape_items = PySequence_Fast(shape_object, "a shape is a sequence of ints");
+    if (!shape_items) return NULL;
+    const Py_ssize_t ndim = PySequence_Fast_GET_SIZE(shape_items);
+    for (Py_ssize_t i = 0; i < ndim && i < TC_MAX_DIMS; i++) shape[i] = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(shape_items, i));
+    Py_DECREF(shape_items);
+    if (PyErr_Occurred()) return NULL;
+    return new_integers(self, ndim > TC_MAX_DIMS ? TC_MAX_DIMS + 1 : (int)ndim, shape, false, low, high);
+}
+
+static PyObject *permutation(PyObject *self, PyObject *object)
+{
+    const long long n = PyLong_AsLongLong(object);
+    if (n == -1 && PyErr_Occurred()) return NULL;
+    if (n < 0) return PyErr_Format(PyExc_ValueError, "the length of a permutation cannot be negative, got %lld", n);
+    const int64_t shape[1] = {n};
+    return new_integers(self, 1, shape, true, 0, 0);
+}
+
+static PyMethodDef methods[] = {
+    {"manual_seed", manual_seed, METH_O, "manual_seed($self, seed, /)\n--\n\nStarts the sequence anew from `seed`; returns self."},
+    {"initial_seed", initial_seed, METH_NOARGS, "initial_seed($self)\n--\n\nThe seed it was given last."},
+    {"seed64", draw_seed, METH_NOARGS, "seed64($self)\n--\n\nDraws a seed for another generator, in [0, 2**63)."},
+    {"next_call", next_call, METH_NOARGS, "next_call($self)\n--\n\nThe number of the next dropout mask, and counts it."},
+    {"get_state", get_state, METH_NOARGS, "get_state($self)\n--\n\nThe whole state as bytes."},
+    {"set_state", set_state, METH_O, "set_state($self, state, /)\n--\n\nGoes back to a state that get_state() gave."},
+    {"uniform", uniform, METH_VARARGS, "uniform($self, shape, low, high, dtype=None, /)\n--\n\nA Tensor of U(low, high)."},
+    {"normal", normal, METH_VARARGS, "normal($self, shape, mean, std, dtype=None, /)\n--\n\nA Tensor of N(mean, std**2)."},
+    {"integers", integers, METH_VARARGS, "integers($self, shape, low, high, /)\n--\n\nAn int64 Tensor of integers in [low, high)."},
+    {"permutation", permutation, METH_O, "permutation($self, n, /)\n--\n\nThe integers below n in random order."},
+    {"__reduce__", generator_reduce, METH_NOARGS, NULL},
+    {"__setstate__", generator_setstate, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_new, generator_new},
+    {Py_tp_dealloc, generator_dealloc},
+    {Py_tp_repr, generator_repr},
+    {Py_tp_methods, methods},
+    {Py_tp_doc, "Generator(seed=None)\n--\n\nA sequence of random numbers: MT19937, used as PyTorch's CPU generator uses it.\n\n"
+                "The same seed gives the same numbers as ``torch.Generator().manual_seed(seed)``.\n\n"
+                "Parameters\n----------\nseed : int, optional\n    From -2**63 to 2**64 - 1.\n\n"
+                "Examples\n--------\n>>> import transformer_c as tc\n>>> tc.randint(10, (4,), rng=tc.Generator(42)).tolist()\n[2, 7, 6, 4]\n"},
+    {0, NULL},
+};
+
+static PyType_Spec spec = {.name = "transformer_c.Generator", .basicsize = sizeof(generator_object), .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, .slots = slots};
+
+int tcpy_add_generator_type(PyObject *module)
+{
+    PyObject *type = PyType_FromModuleAndSpec(module, &spec, NULL);
+    if (!type) return -1;
+    const int result = PyModule_AddObjectRef(module, "Generator", type);
+    Py_DECREF(type);
+    return result;
+}

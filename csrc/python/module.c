@@ -1,0 +1,170 @@
+/* module.c: the extension module transformer_c._core: multi-phase initialisation, and the functions that are no ops. */
+#define TCPY_MODULE_FILE
+#include "binding.h"
+
+#include "../core/allocator.h"
+#include "../core/cpu.h"
+#include "../core/threads.h"
+
+tcpy_state tcpy;
+
+/* ---- settings and reports -------------------------------------------------------------------------------------------- */
+
+static PyObject *set_num_threads(PyObject *module, PyObject *value)
+{
+    (void)module;
+    tc_error err;
+    const long count = PyLong_AsLong(value);
+    if (count == -1 && PyErr_Occurred()) return NULL;
+    if (count < 1 || count > 1024) return PyErr_Format(PyExc_ValueError, "the number of threads must be from 1 to 1024, got %ld", count);
+    if (tc_set_num_threads((int)count, &err) != TC_OK) return tcpy_raise(&err);
+    Py_RETURN_NONE;
+}
+
+static PyObject *get_num_threads(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return PyLong_FromLong(tc_get_num_threads());
+}
+
+static PyObject *cpu_isas(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    const char *names[8];
+    bool usable[8];
+    const int count = tc_cpu_isas(names, usable, 8);
+    PyObject *dict = PyDict_New();
+    for (int i = 0; dict && i < count; i++)
+        if (PyDict_SetItemString(dict, names[i], usable[i] ? Py_True : Py_False) < 0) Py_CLEAR(dict);
+    return dict;
+}
+
+static PyObject *cpu_isa(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return PyUnicode_FromString(tc_cpu_isa());
+}
+
+static PyObject *cpu_select(PyObject *module, PyObject *name)
+{
+    (void)module;
+    tc_error err;
+    const char *text = PyUnicode_AsUTF8(name);
+    if (!text) return NULL;
+    if (tc_cpu_select(text, &err) != TC_OK) return tcpy_raise(&err);
+    Py_RETURN_NONE;
+}
+
+static PyObject *compiler(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+#if defined(__clang__)
+    return PyUnicode_FromString("clang " __clang_version__);
+#else
+    return PyUnicode_FromString("gcc " __VERSION__);
+#endif
+}
+
+static PyObject *memory_stats(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    const tc_allocator_stats s = tc_allocator_statistics();
+    return Py_BuildValue("{s:n,s:n,s:n,s:K}", "in_use", (Py_ssize_t)s.in_use, "peak_in_use", (Py_ssize_t)s.peak_in_use, "cached", (Py_ssize_t)s.cached,
+                         "system_calls", (unsigned long long)s.system_calls);
+}
+
+static PyObject *memory_reset_peak(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    tc_allocator_reset_peak();
+    Py_RETURN_NONE;
+}
+
+static PyObject *memory_empty_cache(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    tc_allocator_empty_cache();
+    Py_RETURN_NONE;
+}
+
+static PyObject *memory_fail_after(PyObject *module, PyObject *value)
+{
+    (void)module;
+    const long long n = PyLong_AsLongLong(value);
+    if (n == -1 && PyErr_Occurred()) return NULL;
+    tc_allocator_fail_after(n);
+    Py_RETURN_NONE;
+}
+
+static PyObject *grad_enabled(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return PyBool_FromLong(tc_grad_enabled());
+}
+
+static PyObject *set_grad_enabled(PyObject *module, PyObject *value)
+{
+    (void)module;
+    const int truth = PyObject_IsTrue(value);
+    if (truth < 0) return NULL;
+    return PyBool_FromLong(tc_set_grad_enabled(truth));
+}
+
+static PyMethodDef methods[] = {
+    {"set_num_threads", set_num_threads, METH_O, "set_num_threads(count, /)\n--\n\nSets how many threads computations use."},
+    {"get_num_threads", get_num_threads, METH_NOARGS, "get_num_threads()\n--\n\nHow many threads computations use."},
+    {"cpu_isas", cpu_isas, METH_NOARGS, "cpu_isas()\n--\n\n{instruction set built in: usable on this machine}."},
+    {"cpu_isa", cpu_isa, METH_NOARGS, "cpu_isa()\n--\n\nThe instruction set in use."},
+    {"cpu_select", cpu_select, METH_O, "cpu_select(name, /)\n--\n\nSwitches the instruction set (for tests)."},
+    {"compiler", compiler, METH_NOARGS, "compiler()\n--\n\nThe compiler that built the core."},
+    {"memory_stats", memory_stats, METH_NOARGS, "memory_stats()\n--\n\nBytes in use, their peak, bytes cached, and blocks taken from the system."},
+    {"memory_reset_peak", memory_reset_peak, METH_NOARGS, "memory_reset_peak()\n--\n\nStarts the peak afresh."},
+    {"memory_empty_cache", memory_empty_cache, METH_NOARGS, "memory_empty_cache()\n--\n\nGives cached blocks back to the system."},
+    {"memory_fail_after", memory_fail_after, METH_O, "memory_fail_after(n, /)\n--\n\nMakes the n-th allocation from now fail (for tests); 0 turns it off."},
+    {"grad_enabled", grad_enabled, METH_NOARGS, "grad_enabled()\n--\n\nWhether this thread records ops."},
+    {"set_grad_enabled", set_grad_enabled, METH_O, "set_grad_enabled(enabled, /)\n--\n\nTurns recording on this thread on or off; returns what it was."},
+    {NULL, NULL, 0, NULL},
+};
+
+/* ---- initialisation ----------------------------------------------------------------------------------------------------- */
+
+static int module_exec(PyObject *module)
+{
+    static PyInterpreterState *owner;
+    tc_error err;
+    if (owner && owner != PyInterpreterState_Get()) {
+        PyErr_SetString(PyExc_ImportError, "transformer_c can be loaded in one interpreter per process (NumPy, which it stands on, too)");
+        return -1;
+    }
+    owner = PyInterpreterState_Get();
+    if (PyArray_ImportNumPyAPI() < 0) return -1;
+    if (tc_cpu_initialize(&err) != TC_OK || tc_threads_initialize(&err) != TC_OK) {
+        tcpy_raise(&err);
+        return -1;
+    }
+    if (tcpy_add_op_type(module) < 0 || tcpy_add_tensor_type(module) < 0 || tcpy_add_generator_type(module) < 0) return -1;
+#define TCPY_OP_TABLE(name) \
+    if (tcpy_add_ops(module, tcpy_ops_##name) < 0) return -1;
+#include "op_tables.def"
+#undef TCPY_OP_TABLE
+    return 0;
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, module_exec},
+#ifdef Py_mod_multiple_interpreters
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+    {0, NULL},
+};
+
+static PyModuleDef definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "transformer_c._core",
+    .m_doc = "The C core of transformer_c: tensors, the tape, ops.",
+    .m_methods = methods,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit__core(void);
+PyMODINIT_FUNC PyInit__core(void) { return PyModuleDef_Init(&definition); }

@@ -1,0 +1,57 @@
+/* ops_create.c: new tensors that depend on no other one. */
+#include "binding.h"
+
+#include <string.h>
+
+#include "../core/tensor.h"
+
+/* dtype and device of a call; float32 on the CPU when nothing is said. */
+static int read_options(PyObject *dtype_object, PyObject *device_object, tc_dtype *dtype, tc_device *device)
+{
+    *dtype = TC_FLOAT32;
+    if (dtype_object && dtype_object != Py_None && tcpy_dtype_from_object(dtype, dtype_object) < 0) return -1;
+    return tcpy_device_from_object(device, device_object);
+}
+
+static PyObject *run_empty(tcpy_call *call)
+{
+    const tcpy_ints *shape = call->v[0].ints;
+    tc_tensor *tensor = NULL;
+    tc_dtype dtype;
+    tc_device device;
+    tc_error err;
+    if (read_options(call->v[1].o, call->v[2].o, &dtype, &device) < 0) return NULL;
+    const tc_status status = tc_tensor_empty(&tensor, shape->count, shape->values, dtype, device, &err);
+    call->any_tensor = true;
+    return tcpy_result1(call, status, &err, tensor);
+}
+
+/* The fill value is a tensor of one element, so that integers keep all their bits. */
+static PyObject *run_full(tcpy_call *call)
+{
+    const tcpy_ints *shape = call->v[0].ints;
+    tc_tensor *tensor = NULL;
+    tc_dtype dtype;
+    tc_device device;
+    tc_error err;
+    if (read_options(call->v[2].o, call->v[3].o, &dtype, &device) < 0) return NULL;
+    tc_status status = tc_tensor_empty(&tensor, shape->count, shape->values, dtype, device, &err);
+    if (status == TC_OK) status = tc_tensor_copy(tensor, call->v[1].t, &err);
+    if (status != TC_OK) tc_tensor_release(tensor);
+    call->any_tensor = true;
+    return tcpy_result1(call, status, &err, tensor);
+}
+
+/* A Tensor over the memory of an ndarray where that can be read as it is. */
+static PyObject *run_as_tensor(tcpy_call *call)
+{
+    call->any_tensor = true;
+    return tcpy_wrap(tc_tensor_retain(call->v[0].t));
+}
+
+const tcpy_op tcpy_ops_create[] = {
+    {"empty", "shape:I dtype:o=None device:o=None", run_empty, "A tensor of uninitialised memory.", 0},
+    {"full", "shape:I value:t dtype:o=None device:o=None", run_full, "A tensor that has one value everywhere.", 0},
+    {"as_tensor", "data:t", run_as_tensor, "A Tensor over the memory of an ndarray, or over a copy where that must be.", 0},
+    {NULL, NULL, NULL, NULL, 0},
+};

@@ -1,0 +1,145 @@
+/* ops_custom.c: ops whose backward is a Python function, and what modules and optimizers need of a Tensor's memory. */
+#include "binding.h"
+
+#include <string.h>
+
+#include "../core/status.h"
+#include "../core/tape.h"
+
+/* ---- custom ops: the node owns the Python callable ------------------------------------------------------------------- */
+
+typedef struct custom_attributes {
+    PyObject *backward; /* called with the outputs' gradients (None where nothing flowed); gives a sequence, one gradient or None an input */
+} custom_attributes;
+
+static void custom_release(void *attributes) { tcpy_release_object(((custom_attributes *)attributes)->backward); }
+
+static PyObject *gradients_tuple(const tc_node *node, tc_tensor *const *grad_outputs)
+{
+    PyObject *tuple = PyTuple_New(node->output_count);
+    for (int i = 0; tuple && i < node->output_count; i++) {
+        PyObject *item = grad_outputs[i] ? tcpy_array_from_tensor(grad_outputs[i], false) : Py_NewRef(Py_None);
+        if (item) PyTuple_SET_ITEM(tuple, i, item);
+        else Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
+/* One gradient as the function gave it: of the input's shape and dtype, in memory of its own. */
+static int take_gradient(tc_tensor **out, PyObject *object, const tc_tensor *input, int i)
+{
+    tc_tensor *given = NULL;
+    tc_error err;
+    bool is_tensor;
+    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
+    if (object == Py_None) return 0;
+    if (tcpy_tensor_from_object(&given, object, "a gradient", &is_tensor) < 0) return -1;
+    int result = -1;
+    if (!tc_tensor_same_shape(given, input)) {
+        PyErr_Format(PyExc_ValueError, "the backward of a custom op gave a gradient of shape %s for input %d, which has shape %s", tc_tensor_text(a, given), i,
+                     tc_tensor_text(b, input));
+    } else if (tc_tensor_like(out, input, &err) != TC_OK || tc_tensor_copy(*out, given, &err) != TC_OK) {
+        tcpy_raise(&err);
+    } else {
+        result = 0;
+    }
+    tc_tensor_release(given);
+    return result;
+}
+
+static int call_backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs)
+{
+    const custom_attributes *attributes = node->attributes;
+    PyObject *gradients = gradients_tuple(node, grad_outputs);
+    if (!gradients) return -1;
+    PyObject *given = PyObject_CallObject(attributes->backward, gradients);
+    Py_DECREF(gradients);
+    PyObject *items = given ? PySequence_Fast(given, "the backward of a custom op must give one gradient an input, as a sequence") : NULL;
+    Py_XDECREF(given);
+    if (!items) return -1;
+    int result = 0;
+    if (PySequence_Fast_GET_SIZE(items) != node->input_count) {
+        PyErr_Format(PyExc_ValueError, "the backward of a custom op gave %zd gradients for %d inputs", PySequence_Fast_GET_SIZE(items), node->input_count);
+        result = -1;
+    }
+    for (int i = 0; result == 0 && i < node->input_count; i++)
+        if (tc_node_needs(node, i)) result = take_gradient(&grad_inputs[i], PySequence_Fast_GET_ITEM(items, i), tc_node_saved(node, i), i);
+    Py_DECREF(items);
+    return result;
+}
+
+static tc_status custom_backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
+{
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    const int result = call_backward(node, grad_outputs, grad_inputs);
+    PyGILState_Release(gil);
+    return result == 0 ? TC_OK : tc_fail(err, TC_ERROR_CALLBACK, "the backward of a custom op failed");
+}
+
+static const tc_op custom_op = {"custom_op", custom_backward, custom_release};
+
+/* The outputs (ndarrays of forward) as Tensors with a history. */
+static PyObject *run_record_custom(tcpy_call *call)
+{
+    const tcpy_value *inputs = &call->v[0], *outputs = &call->v[1];
+    PyObject *backward = call->v[2].o;
+    tc_tensor *made[TC_MAX_OUTPUTS] = {NULL};
+    tc_error err;
+    tc_status status = TC_OK;
+    const int count = (int)outputs->list.count;
+    if (count < 1 || count > TC_MAX_OUTPUTS) return PyErr_Format(PyExc_ValueError, "a custom op has 1 to %d results, got %d", TC_MAX_OUTPUTS, count);
+    for (int i = 0; i < count && status == TC_OK; i++) { /* memory of our own: the function may keep and change its arrays */
+        status = tc_tensor_like(&made[i], outputs->list.items[i], &err);
+        if (status == TC_OK) status = tc_tensor_copy(made[i], outputs->list.items[i], &err);
+    }
+    const custom_attributes attributes = {backward};
+    const tc_record record = {.op = &custom_op,
+                              .input_count = (int)inputs->list.count,
+                              .inputs = inputs->list.items,
+                              .output_count = count,
+                              .outputs = made,
+                              .saved_count = (int)inputs->list.count,
+                              .saved = inputs->list.items,
+                              .attributes = &attributes,
+                              .attribute_bytes = sizeof attributes};
+    if (status == TC_OK && tc_tape_wants(record.input_count, record.inputs)) {
+        Py_INCREF(backward);
+        status = tc_tape_record(&record, &err);
+        if (status != TC_OK) Py_DECREF(backward);
+    }
+    if (status != TC_OK)
+        for (int i = 0; i < count; i++) tc_tensor_release(made[i]);
+    call->any_tensor = true;
+    return tcpy_result(call, status, &err, count, made);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------------------------------------- */
+
+static PyObject *run_set_data(tcpy_call *call)
+{
+    tc_error err;
+    if (tc_tensor_set_data(call->v[0].t, call->v[1].t, &err) != TC_OK) return tcpy_raise(&err);
+    Py_RETURN_NONE;
+}
+
+/* An ndarray of a result that nobody else holds, over its own memory; a copy of anything else. */
+static PyObject *run_take_array(tcpy_call *call)
+{
+    tc_tensor *tensor = call->v[0].t;
+    tc_error err;
+    const bool alone = atomic_load(&tensor->references) == 1 && atomic_load(&tensor->storage->references) == 1 && tensor->storage->owned;
+    if (alone) return tcpy_array_from_tensor(tensor, true);
+    tc_tensor *copy = NULL;
+    tc_status status = tc_tensor_empty(&copy, tensor->ndim, tensor->shape, tensor->dtype, (tc_device){TC_CPU, 0}, &err);
+    if (status == TC_OK) status = tc_tensor_copy(copy, tensor, &err);
+    PyObject *array = status == TC_OK ? tcpy_array_from_tensor(copy, true) : tcpy_raise(&err);
+    tc_tensor_release(copy);
+    return array;
+}
+
+const tcpy_op tcpy_ops_custom[] = {
+    {"record_custom", "inputs:T outputs:T backward:o", run_record_custom, "The outputs of a Python function as recorded Tensors.", 0},
+    {"set_data", "tensor:t source:t", run_set_data, "Makes a leaf Tensor take on other memory.", 0},
+    {"take_array", "tensor:t", run_take_array, "A writable ndarray of a Tensor's values, without a copy where nobody else can see the memory.", 0},
+    {NULL, NULL, NULL, NULL, 0},
+};

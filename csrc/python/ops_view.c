@@ -1,0 +1,321 @@
+/* ops_view.c: views, casts, copies and what a Tensor tells about itself, as Python sees them. */
+#include "binding.h"
+
+#include <string.h>
+
+#include "../core/status.h"
+#include "../core/tensor.h"
+#include "../ops/operands.h"
+#include "../ops/view.h"
+
+#define RUN_VIEW(name, expression)                   \
+    static PyObject *run_##name(tcpy_call *call)     \
+    {                                                \
+        const tcpy_value *v = call->v;               \
+        tc_tensor *x = v[0].t, *y = NULL;            \
+        tc_error err;                                \
+        const tc_status status = (expression);       \
+        return tcpy_result1(call, status, &err, y);  \
+    }
+
+/* ---- views -------------------------------------------------------------------------------------------------------------- */
+
+RUN_VIEW(reshape, tc_reshape(&y, x, v[1].ints->count, v[1].ints->values, true, &err))
+RUN_VIEW(view, tc_reshape(&y, x, v[1].ints->count, v[1].ints->values, false, &err))
+RUN_VIEW(squeeze, tc_squeeze(&y, x, v[1].ints->count, v[1].ints->values, &err))
+RUN_VIEW(unsqueeze, tc_unsqueeze(&y, x, v[1].i, &err))
+RUN_VIEW(permute, tc_permute(&y, x, v[1].ints->count, v[1].ints->values, &err))
+RUN_VIEW(transpose, tc_transpose(&y, x, v[1].i, v[2].i, &err))
+RUN_VIEW(expand, tc_expand(&y, x, v[1].ints->count, v[1].ints->values, &err))
+RUN_VIEW(flip, tc_flip(&y, x, v[1].ints->count, v[1].ints->values, &err))
+RUN_VIEW(unfold, tc_unfold(&y, x, v[1].i, v[2].i, v[3].i, &err))
+
+static PyObject *run_flatten(tcpy_call *call)
+{
+    tc_tensor *x = call->v[0].t, *y = NULL;
+    int64_t shape[TC_MAX_DIMS + 1];
+    int first, last, ndim = 0;
+    tc_error err;
+    tc_status status = tc_normalize_axis(&first, call->v[1].i, x->ndim, "start_dim", &err);
+    if (status == TC_OK) status = tc_normalize_axis(&last, call->v[2].i, x->ndim, "end_dim", &err);
+    if (status == TC_OK && first > last) status = tc_fail(&err, TC_ERROR_VALUE, "start_dim %d comes after end_dim %d", first, last);
+    if (status == TC_OK) {
+        for (int i = 0; i < first; i++) shape[ndim++] = x->shape[i];
+        shape[ndim] = 1;
+        for (int i = first; i <= last && i < x->ndim; i++) shape[ndim] *= x->shape[i];
+        ndim++;
+        for (int i = last + 1; i < x->ndim; i++) shape[ndim++] = x->shape[i];
+        status = tc_reshape(&y, x, ndim, shape, true, &err);
+    }
+    return tcpy_result1(call, status, &err, y);
+}
+
+/* A tuple of slices of the given lengths along an axis. */
+static PyObject *slices(tcpy_call *call, int axis, Py_ssize_t count, const int64_t *lengths)
+{
+    tc_tensor *x = call->v[0].t;
+    PyObject *tuple = PyTuple_New(count);
+    int64_t start = 0;
+    for (Py_ssize_t i = 0; tuple && i < count; i++) {
+        tc_tensor *part = NULL;
+        tc_error err;
+        const tc_status status = tc_slice(&part, x, axis, start, 1, lengths[i], &err);
+        PyObject *item = tcpy_result1(call, status, &err, part);
+        if (item) PyTuple_SET_ITEM(tuple, i, item);
+        else Py_CLEAR(tuple);
+        start += lengths[i];
+    }
+    return tuple;
+}
+
+/* Pieces of `size` along the axis, the last one shorter. */
+static PyObject *even_slices(tcpy_call *call, int axis, int64_t size)
+{
+    const int64_t length = call->v[0].t->shape[axis];
+    const Py_ssize_t count = length ? (Py_ssize_t)((length + size - 1) / size) : 1;
+    int64_t *lengths = PyMem_Malloc(sizeof *lengths * (size_t)count);
+    if (!lengths) return PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < count; i++) lengths[i] = (i + 1) * size <= length ? size : length - i * size;
+    PyObject *result = slices(call, axis, count, lengths);
+    PyMem_Free(lengths);
+    return result;
+}
+
+static int split_axis(tcpy_call *call, int64_t given)
+{
+    int axis;
+    tc_error err;
+    if (call->v[0].t->ndim == 0) {
+        PyErr_Format(PyExc_ValueError, "%s needs a tensor of at least one axis", call->name);
+        return -1;
+    }
+    if (tc_normalize_axis(&axis, given, call->v[0].t->ndim, "dim", &err) == TC_OK) return axis;
+    tcpy_raise(&err);
+    return -1;
+}
+
+static PyObject *run_chunk(tcpy_call *call)
+{
+    const int64_t chunks = call->v[1].i;
+    const int axis = split_axis(call, call->v[2].i);
+    if (axis < 0) return NULL;
+    if (chunks < 1) return PyErr_Format(PyExc_ValueError, "chunks must be at least 1, got %lld", (long long)chunks);
+    const int64_t length = call->v[0].t->shape[axis], size = (length + chunks - 1) / chunks;
+    return even_slices(call, axis, size ? size : 1);
+}
+
+static PyObject *run_split(tcpy_call *call)
+{
+    const tcpy_ints *sizes = call->v[1].ints;
+    const int axis = split_axis(call, call->v[2].i);
+    if (axis < 0) return NULL;
+    if (sizes->scalar) {
+        if (sizes->values[0] < 1) return PyErr_Format(PyExc_ValueError, "split_size must be at least 1, got %lld", (long long)sizes->values[0]);
+        return even_slices(call, axis, sizes->values[0]);
+    }
+    int64_t total = 0;
+    bool good = true;
+    for (int i = 0; i < sizes->count; i++) {
+        good = good && sizes->values[i] >= 0;
+        total += sizes->values[i];
+    }
+    if (!good || total != call->v[0].t->shape[axis])
+        return PyErr_Format(PyExc_ValueError, "the sizes add up to %lld but axis %d has length %lld", (long long)total, axis, (long long)call->v[0].t->shape[axis]);
+    return slices(call, axis, sizes->count, sizes->values);
+}
+
+static PyObject *run_narrow(tcpy_call *call)
+{
+    const int axis = split_axis(call, call->v[1].i);
+    if (axis < 0) return NULL;
+    tc_tensor *x = call->v[0].t, *y = NULL;
+    tc_error err;
+    const int64_t start = call->v[2].i < 0 ? call->v[2].i + x->shape[axis] : call->v[2].i, length = call->v[3].i;
+    if (start < 0 || length < 0 || start + length > x->shape[axis])
+        return PyErr_Format(PyExc_IndexError, "narrow from %lld by %lld is outside an axis of length %lld", (long long)start, (long long)length, (long long)x->shape[axis]);
+    const tc_status status = tc_slice(&y, x, axis, start, 1, length, &err);
+    return tcpy_result1(call, status, &err, y);
+}
+
+/* ---- copies and casts ------------------------------------------------------------------------------------------------------- */
+
+RUN_VIEW(contiguous, tc_contiguous(&y, x, &err))
+RUN_VIEW(clone, tc_clone(&y, x, &err))
+RUN_VIEW(detach, tc_tensor_detach(&y, x, &err))
+RUN_VIEW(float, tc_cast(&y, x, TC_FLOAT32, &err))
+RUN_VIEW(double, tc_cast(&y, x, TC_FLOAT64, &err))
+RUN_VIEW(half, tc_cast(&y, x, TC_FLOAT16, &err))
+RUN_VIEW(bfloat16, tc_cast(&y, x, TC_BFLOAT16, &err))
+RUN_VIEW(long, tc_cast(&y, x, TC_INT64, &err))
+RUN_VIEW(int, tc_cast(&y, x, TC_INT32, &err))
+RUN_VIEW(bool, tc_cast(&y, x, TC_BOOL, &err))
+RUN_VIEW(type_as, tc_cast(&y, x, v[1].t->dtype, &err))
+RUN_VIEW(cpu, tc_to_device(&y, x, (tc_device){TC_CPU, 0}, &err))
+
+static PyObject *run_cuda(tcpy_call *call)
+{
+    tc_tensor *y = NULL;
+    tc_error err;
+    const tc_status status = tc_to_device(&y, call->v[0].t, (tc_device){TC_CUDA, call->v[1].none ? 0 : (int)call->v[1].i}, &err);
+    return tcpy_result1(call, status, &err, y);
+}
+
+/* to(dtype), to(device), to(device, dtype), to(other), and by keyword. */
+static PyObject *run_to(tcpy_call *call)
+{
+    tc_tensor *x = call->v[0].t, *cast = NULL, *moved = NULL;
+    tc_dtype dtype = x->dtype;
+    tc_device device = x->storage->device;
+    tc_error err;
+    for (int i = 1; i < 5; i++) {
+        PyObject *object = call->v[i].o;
+        if (!object || object == Py_None) continue;
+        const char *text = PyUnicode_Check(object) ? PyUnicode_AsUTF8(object) : NULL;
+        const bool is_device = i == 4 || (i < 3 && text && (strcmp(text, "cpu") == 0 || strncmp(text, "cuda", 4) == 0));
+        if (tcpy_is_tensor(object)) {
+            dtype = ((tcpy_tensor *)object)->tensor->dtype;
+            device = ((tcpy_tensor *)object)->tensor->storage->device;
+        } else if (is_device ? tcpy_device_from_object(&device, object) < 0 : tcpy_dtype_from_object(&dtype, object) < 0) {
+            return NULL;
+        }
+    }
+    tc_status status = tc_cast(&cast, x, dtype, &err);
+    if (status == TC_OK) status = tc_to_device(&moved, cast, device, &err);
+    tc_tensor_release(cast);
+    return tcpy_result1(call, status, &err, moved);
+}
+
+/* ---- in place -------------------------------------------------------------------------------------------------------------- */
+
+static PyObject *self_after(tcpy_call *call, tc_status status, const tc_error *err)
+{
+    if (status != TC_OK) return tcpy_raise(err);
+    return tcpy_wrap(tc_tensor_retain(call->v[0].t));
+}
+
+static PyObject *run_copy_(tcpy_call *call)
+{
+    tc_error err;
+    const tc_status status = tc_assign(call->v[0].t, call->v[1].t, &err);
+    return self_after(call, status, &err);
+}
+
+static PyObject *run_fill_(tcpy_call *call)
+{
+    tc_error err;
+    tc_tensor *value = NULL;
+    tc_status status = tc_tensor_full(&value, 0, NULL, call->v[1].f, TC_FLOAT64, (tc_device){TC_CPU, 0}, &err);
+    if (status == TC_OK) status = tc_assign(call->v[0].t, value, &err);
+    tc_tensor_release(value);
+    return self_after(call, status, &err);
+}
+
+/* ---- what a Tensor tells about itself ------------------------------------------------------------------------------------------ */
+
+static PyObject *run_size(tcpy_call *call)
+{
+    const tc_tensor *x = call->v[0].t;
+    int axis;
+    tc_error err;
+    if (!call->v[1].none) {
+        if (tc_normalize_axis(&axis, call->v[1].i, x->ndim, "dim", &err) != TC_OK) return tcpy_raise(&err);
+        return PyLong_FromLongLong(x->ndim ? x->shape[axis] : 1);
+    }
+    PyObject *tuple = PyTuple_New(x->ndim);
+    for (int i = 0; tuple && i < x->ndim; i++) PyTuple_SET_ITEM(tuple, i, PyLong_FromLongLong(x->shape[i]));
+    return tuple;
+}
+
+static PyObject *run_dim(tcpy_call *call) { return PyLong_FromLong(call->v[0].t->ndim); }
+static PyObject *run_numel(tcpy_call *call) { return PyLong_FromLongLong(call->v[0].t->numel); }
+static PyObject *run_is_contiguous(tcpy_call *call) { return PyBool_FromLong(call->v[0].t->contiguous); }
+
+static PyObject *run_numpy(tcpy_call *call)
+{
+    tc_tensor *x = call->v[0].t;
+    return tcpy_array_from_tensor(x, false);
+}
+
+static PyObject *run_item(tcpy_call *call)
+{
+    tc_tensor *x = call->v[0].t;
+    char text[TC_SHAPE_TEXT];
+    if (x->numel != 1) return PyErr_Format(PyExc_ValueError, "only a tensor of one element can become a Python number; this one has shape %s", tc_tensor_text(text, x));
+    PyObject *array = tcpy_array_from_tensor(x, false);
+    if (!array) return NULL;
+    PyObject *item = PyObject_CallMethod(array, "item", NULL);
+    Py_DECREF(array);
+    return item;
+}
+
+static PyObject *run_tolist(tcpy_call *call)
+{
+    PyObject *array = tcpy_array_from_tensor(call->v[0].t, false);
+    if (!array) return NULL;
+    PyObject *list = PyObject_CallMethod(array, "tolist", NULL);
+    Py_DECREF(array);
+    return list;
+}
+
+static PyObject *run_requires_grad_(tcpy_call *call)
+{
+    tc_error err;
+    const tc_status status = tc_tensor_set_requires_grad(call->v[0].t, call->v[1].b, &err);
+    return self_after(call, status, &err);
+}
+
+static PyObject *run_backward(tcpy_call *call)
+{
+    tc_error err;
+    tc_status status;
+    call->keep_gil = false;
+    TCPY_COMPUTE(call, status, tc_backward(call->v[0].t, call->v[1].t, call->v[2].b, &err));
+    tcpy_drain_releases();
+    if (status != TC_OK) return tcpy_raise(&err);
+    Py_RETURN_NONE;
+}
+
+#define METHOD(name, spec, doc) {#name, spec, run_##name, doc, TCPY_METHOD_ONLY}
+
+const tcpy_op tcpy_ops_view[] = {
+    METHOD(reshape, "self:t shape:I*", "The same elements under another shape; one length may be -1. A copy where the memory cannot be read so."),
+    METHOD(view, "self:t shape:I*", "Like reshape, but never a copy: an error where one would be needed."),
+    METHOD(squeeze, "self:t dim:I*", "Without the named axes of length 1, or without all of them."),
+    METHOD(unsqueeze, "self:t dim:i", "With a new axis of length 1 before axis `dim`."),
+    METHOD(permute, "self:t dims:I*", "The axes in another order."),
+    METHOD(transpose, "self:t dim0:i dim1:i", "Two axes exchanged."),
+    {"swapaxes", "self:t axis1:i axis2:i", run_transpose, "Two axes exchanged.", TCPY_METHOD_ONLY},
+    METHOD(expand, "self:t size:I*", "Axes of length 1 repeated without a copy; -1 keeps a length."),
+    METHOD(flip, "self:t dims:I*", "The named axes in reverse order."),
+    METHOD(unfold, "self:t dimension:i size:i step:i", "Windows of `size` every `step` along an axis; a new last axis runs over a window."),
+    METHOD(flatten, "self:t start_dim:i=0 end_dim:i=-1", "Axes joined into one."),
+    METHOD(chunk, "self:t chunks:i dim:i=0", "A tuple of at most `chunks` equal slices."),
+    METHOD(split, "self:t split_size:I dim:i=0", "A tuple of slices of a size, or of the sizes given."),
+    METHOD(narrow, "self:t dim:i start:i length:i", "A slice of one axis."),
+    METHOD(contiguous, "self:t", "Itself when its memory is in C order without gaps, otherwise a copy that is."),
+    METHOD(is_contiguous, "self:t", "Whether the memory is in C order without gaps."),
+    METHOD(clone, "self:t", "A recorded copy."),
+    METHOD(detach, "self:t", "The same memory with no history."),
+    METHOD(float, "self:t", "As float32."),
+    METHOD(double, "self:t", "As float64."),
+    METHOD(half, "self:t", "As float16."),
+    METHOD(bfloat16, "self:t", "As bfloat16."),
+    METHOD(long, "self:t", "As int64."),
+    METHOD(int, "self:t", "As int32."),
+    METHOD(bool, "self:t", "As bool: True where not zero."),
+    METHOD(type_as, "self:t other:t", "In the dtype of another Tensor."),
+    METHOD(cpu, "self:t", "On the CPU."),
+    METHOD(cuda, "self:t device:i?=None", "On a GPU."),
+    METHOD(to, "self:t target:o=None dtype_or_none:o=None | dtype:o=None device:o=None", "In another dtype, on another device, or both."),
+    METHOD(copy_, "self:t src:t", "Overwritten with other values, broadcast and cast."),
+    METHOD(fill_, "self:t value:f", "Overwritten with one value."),
+    METHOD(size, "self:t dim:i?=None", "The shape as a tuple, or one length."),
+    METHOD(dim, "self:t", "How many axes."),
+    METHOD(numel, "self:t", "How many elements."),
+    METHOD(numpy, "self:t", "A detached, read-only ndarray over the same memory."),
+    METHOD(item, "self:t", "The one element as a Python number."),
+    METHOD(tolist, "self:t", "Nested lists of Python numbers."),
+    METHOD(requires_grad_, "self:t requires_grad:b=True", "Sets requires_grad; returns itself."),
+    METHOD(backward, "self:t gradient:t?=None retain_graph:b=False", "Brings gradients to the leaves this Tensor was computed from."),
+    {NULL, NULL, NULL, NULL, 0},
+};

@@ -1,0 +1,489 @@
+"""Making Tensors, putting them together, and turning recording on and off."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import _core
+from ._core import Tensor
+
+# ---- from data ------------------------------------------------------------------------------------------------------------------
+
+
+def _holds_tensor(data: Any) -> bool:
+    """Is there a Tensor in these nested lists or tuples?"""
+    return isinstance(data, (list, tuple)) and any(isinstance(d, Tensor) or _holds_tensor(d) for d in data)
+
+
+def _stacked(data: Any) -> Any:
+    """Nested lists with Tensors among their leaves as one Tensor."""
+    return stack([_stacked(d) for d in data]) if _holds_tensor(data) else as_tensor(data)
+
+
+def tensor(data: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+    """A new Tensor with a copy of `data`.
+
+    Parameters
+    ----------
+    data : array_like
+        Numbers, nested lists of them (of Tensors, too), an ndarray or a Tensor.
+    dtype : dtype, optional
+        Arrays and Tensors keep theirs; Python floats become float32, ints int64, bools bool.
+    device : str, default "cpu"
+        "cpu", "cuda" or "cuda:<ordinal>".
+    requires_grad : bool
+        Whether ``backward()`` is to bring a gradient here; floating dtypes only.
+
+    Returns
+    -------
+    Tensor
+        A leaf: the history of a Tensor in `data` stays behind (``clone()`` keeps it).
+
+    Raises
+    ------
+    TypeError
+        For a dtype there is none of here, or `requires_grad` with integers.
+    RuntimeError
+        When the device is not available; the message says why.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.tensor([[1.0, 2.0], [3.0, 4.0]])
+    tensor([[1., 2.],
+            [3., 4.]])
+    """
+    if _holds_tensor(data):
+        with no_grad():
+            data = _stacked(data)
+    return Tensor(data, dtype, device, requires_grad)
+
+
+def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> Tensor:
+    """`data` as a Tensor, without a copy where that is possible.
+
+    Parameters
+    ----------
+    data : array_like
+        A Tensor is returned as it is. The Tensor of an ndarray shares its memory: writes to one are seen in the other (a
+        read-only array makes a read-only Tensor). Other byte orders, odd strides and dtypes that are not ours are copied.
+    dtype : dtype, optional
+    device : str, optional
+        Where one of these asks for something else than `data` has, the result is a copy (recorded, for a Tensor).
+
+    Returns
+    -------
+    Tensor
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> a = np.zeros(3)
+    >>> t = tc.as_tensor(a)
+    >>> a[0] = 1
+    >>> t
+    tensor([1., 0., 0.], dtype=float64)
+    """
+    if isinstance(data, Tensor):
+        result = data
+    elif _holds_tensor(data):
+        result = _stacked(data)
+    else:
+        result = _core.as_tensor(data)
+        if dtype is None and result.dtype == np.float64 and not hasattr(data, "dtype"):
+            dtype = np.float32  # Python floats
+    return result if dtype is None and device is None else result.to(dtype=dtype, device=device)
+
+
+# ---- constant and counting ------------------------------------------------------------------------------------------------------
+
+
+def _shape(size: tuple) -> tuple[int, ...]:
+    """f(2, 3) and f((2, 3)) are the same."""
+    if len(size) == 1 and not hasattr(size[0], "__index__"):
+        size = tuple(size[0])
+    return size
+
+
+def _finish(result: Tensor, requires_grad: bool) -> Tensor:
+    return result.requires_grad_() if requires_grad else result
+
+
+def empty(*size, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+    """A Tensor of uninitialised memory.
+
+    Parameters
+    ----------
+    *size : int or one sequence of int
+        The shape.
+    dtype : dtype, default float32
+    device : str, default "cpu"
+    requires_grad : bool
+
+    Raises
+    ------
+    ValueError
+        For a negative length, or more elements than memory can address.
+    RuntimeError
+        When the device is not available; the message says why.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.empty(2, 3).shape
+    (2, 3)
+    """
+    return _finish(_core.empty(_shape(size), dtype, device), requires_grad)
+
+
+def full(size: int | Sequence[int], fill_value: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+    """A Tensor with `fill_value` everywhere. Its dtype follows from the value: float32, int64 or bool.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.full((2,), 7)
+    tensor([7, 7])
+    """
+    if dtype is None:
+        kind = np.asarray(fill_value).dtype
+        dtype = kind if isinstance(fill_value, (np.generic, np.ndarray, Tensor)) else {"b": np.bool_, "i": np.int64}.get(kind.kind, np.float32)
+    return _finish(_core.full(size, fill_value, dtype, device), requires_grad)
+
+
+def zeros(*size, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+    """A Tensor of zeros. Parameters as for ``empty``.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.zeros(2, 2)
+    tensor([[0., 0.],
+            [0., 0.]])
+    """
+    return _finish(_core.full(_shape(size), False, dtype, device), requires_grad)
+
+
+def ones(*size, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+    """A Tensor of ones. Parameters as for ``empty``.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.ones(3, dtype="int64")
+    tensor([1, 1, 1])
+    """
+    return _finish(_core.full(_shape(size), True, dtype, device), requires_grad)
+
+
+def _like(x: Any, dtype: Any, device: str | None) -> tuple[Any, Any]:
+    x = as_tensor(x)
+    return x.dtype if dtype is None else dtype, x.device if device is None else device
+
+
+def empty_like(input: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+    """Uninitialised memory with the shape of `input`, and its dtype and device unless others are named."""
+    return _finish(_core.empty(np.shape(input), *_like(input, dtype, device)), requires_grad)
+
+
+def full_like(input: Any, fill_value: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+    """`fill_value` everywhere, with the shape of `input`, and its dtype and device unless others are named."""
+    return _finish(_core.full(np.shape(input), fill_value, *_like(input, dtype, device)), requires_grad)
+
+
+def zeros_like(input: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+    """Zeros with the shape of `input`, and its dtype and device unless others are named.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.zeros_like(tc.tensor([1, 2]))
+    tensor([0, 0])
+    """
+    return full_like(input, False, dtype, device, requires_grad)
+
+
+def ones_like(input: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+    """Ones with the shape of `input`, and its dtype and device unless others are named."""
+    return full_like(input, True, dtype, device, requires_grad)
+
+
+def arange(start: float, end: float | None = None, step: float = 1, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+    """start, start + step, ... below `end`: ``arange(end)`` or ``arange(start, end, step)``.
+
+    Parameters
+    ----------
+    start, end, step : int or float
+        `end` is left out. The result is int64 when all are ints, otherwise float32, unless `dtype` says more.
+    dtype : dtype, optional
+    device : str, default "cpu"
+    requires_grad : bool
+
+    Raises
+    ------
+    ValueError
+        For a step of zero, or one that leads away from `end`.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.arange(0, 1, 0.25)
+    tensor([0.0000, 0.2500, 0.5000, 0.7500])
+    """
+    start, end = (0, start) if end is None else (start, end)
+    bounds = [b.item() if hasattr(b, "item") else b for b in (start, end, step)]
+    start, end, step = bounds
+    if step == 0:
+        raise ValueError("arange() needs a step other than 0")
+    if (end - start) * step < 0:
+        raise ValueError(f"arange() from {start} to {end} cannot go in steps of {step}: the step must lead from start to end")
+    if all(isinstance(b, int) for b in bounds):
+        values = np.arange(start, end, step, dtype=np.int64)
+        dtype = np.int64 if dtype is None else dtype
+    else:
+        values = start + step * np.arange(math.ceil((end - start) / step), dtype=np.float64)
+        dtype = np.float32 if dtype is None else dtype
+    return Tensor(values, dtype, device, requires_grad)
+
+
+# ---- putting together -----------------------------------------------------------------------------------------------------------
+
+
+def _one_axis(axis: int | None, dim: int | None, default: int) -> int:
+    """NumPy's name of the argument, or PyTorch's."""
+    if axis is not None and dim is not None and axis != dim:
+        raise TypeError(f"axis={axis} and dim={dim} are two names of one argument")
+    given = dim if axis is None else axis
+    return default if given is None else given
+
+
+def cat(tensors: Sequence[Any], dim: int | None = None, *, axis: int | None = None):
+    """Arrays joined along an axis.
+
+    Parameters
+    ----------
+    tensors : sequence of array_like
+        Equal shapes but for axis `dim`; the result has their promoted dtype.
+    dim, axis : int, default 0
+        Two names of one argument.
+
+    Returns
+    -------
+    Tensor or ndarray
+
+    Raises
+    ------
+    ValueError
+        For no arrays, or shapes that do not fit.
+    IndexError
+        For an axis that is not there.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.cat([np.zeros((1, 2)), np.ones((2, 2))]).shape
+    (3, 2)
+    """
+    return _core.cat(tensors, _one_axis(axis, dim, 0))
+
+
+def stack(tensors: Sequence[Any], dim: int | None = None, *, axis: int | None = None):
+    """Arrays of one shape put along a new axis. Parameters as for ``cat``.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.stack([np.zeros(3), np.ones(3)], dim=1).shape
+    (3, 2)
+    """
+    return _core.stack(tensors, _one_axis(axis, dim, 0))
+
+
+def matmul(input, other):
+    """The matrix product, NumPy's rules: leading axes broadcast, 1-D arguments are a row or a column.
+
+    Parameters
+    ----------
+    input : array_like, shape (..., M, K)
+    other : array_like, shape (..., K, N)
+
+    Returns
+    -------
+    Tensor or ndarray, shape (..., M, N)
+
+    Raises
+    ------
+    ValueError
+        When the two K differ, or leading axes do not broadcast.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.matmul(np.ones((2, 3)), np.ones((3, 4))).shape
+    (2, 4)
+    """
+    return _core.matmul(input, other)
+
+
+def where(condition, input=None, other=None):
+    """`input` where `condition` holds, `other` elsewhere; with the condition alone, the indices where it holds.
+
+    Parameters
+    ----------
+    condition : array_like of bool
+    input, other : array_like, optional
+        All three broadcast.
+
+    Returns
+    -------
+    Tensor or ndarray, or a tuple of int64 index arrays, one an axis of `condition`
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.where(np.array([True, False]), 1.0, np.array([5.0, 6.0]))
+    array([1., 6.])
+    >>> tc.where(tc.tensor([3, 9, 4]) != 9)[0]
+    tensor([0, 2])
+    """
+    if input is None and other is None:
+        return _core.nonzero(condition)
+    if input is None or other is None:
+        raise TypeError("where() takes a condition alone, or a condition and two values")
+    return _core.where(condition, input, other)
+
+
+def triu(input, diagonal: int = 0):
+    """The upper triangle of the last two axes; zero below diagonal number `diagonal` (0 the main one, positive above it).
+
+    Parameters
+    ----------
+    input : array_like, shape (..., M, N)
+    diagonal : int
+
+    Returns
+    -------
+    Tensor or ndarray, shape (..., M, N)
+
+    Raises
+    ------
+    ValueError
+        For fewer than two axes.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.triu(np.ones((2, 2)))
+    array([[1., 1.],
+           [0., 1.]])
+    """
+    return _core.triu(input, diagonal)
+
+
+def tril(input, diagonal: int = 0):
+    """The lower triangle of the last two axes; zero above diagonal number `diagonal`. As ``triu``.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.tril(np.ones((2, 2)))
+    array([[1., 0.],
+           [1., 1.]])
+    """
+    return _core.tril(input, diagonal)
+
+
+# ---- recording on and off -------------------------------------------------------------------------------------------------------
+
+
+class _Recording:
+    """A context manager and decorator that sets whether this thread records."""
+
+    _enabled: bool
+
+    def __new__(cls, function: Callable[..., Any] | None = None):
+        self = super().__new__(cls)
+        if function is not None:  # @tc.no_grad without parentheses
+            self._before = []
+            return self(function)
+        return self
+
+    def __init__(self, function: None = None) -> None:
+        self._before: list[bool] = []  # a stack: one object may be entered again
+
+    def __enter__(self) -> None:
+        self._before.append(_core.set_grad_enabled(self._enabled))
+
+    def __exit__(self, *exception: object) -> None:
+        _core.set_grad_enabled(self._before.pop())
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        kind = type(self)
+        if inspect.isgeneratorfunction(function):
+            return self._wrap_generator(function)
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with kind():
+                return function(*args, **kwargs)
+
+        return wrapped
+
+    def _wrap_generator(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Set while the generator runs, and only then: what goes on between its steps is its caller's."""
+        kind = type(self)
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            generator = function(*args, **kwargs)
+            step, given = generator.send, None
+            while True:
+                try:
+                    with kind():
+                        item = step(given)
+                except StopIteration as stop:
+                    return stop.value
+                try:
+                    given = yield item
+                    step = generator.send
+                except GeneratorExit:
+                    with kind():
+                        generator.close()
+                    raise
+                except BaseException as error:
+                    step, given = generator.throw, error
+
+        return wrapped
+
+
+class no_grad(_Recording):
+    """Turns recording off in this thread: a context manager, and a decorator of functions and generators.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> x = tc.ones(2, requires_grad=True)
+    >>> with tc.no_grad():
+    ...     y = x.clone()
+    >>> y.requires_grad
+    False
+    """
+
+    _enabled = False
+
+
+class enable_grad(_Recording):
+    """Turns recording on in this thread, inside a ``no_grad()``. Used like ``no_grad``."""
+
+    _enabled = True
+
+
+def is_grad_enabled() -> bool:
+    """Whether this thread records what is computed with Tensors that require a gradient."""
+    return _core.grad_enabled()

@@ -1,0 +1,57 @@
+"""Ops made of two NumPy functions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from . import _core
+from ._core import Tensor
+
+
+def custom_op(forward: Callable[..., Any], backward: Callable[..., Any]) -> Callable[..., Any]:
+    """A recorded op out of two functions on ndarrays, for what the library has not got. CPU only.
+
+    Parameters
+    ----------
+    forward : callable
+        ``forward(*inputs, **options)`` gets ndarrays and gives an ndarray, or a tuple of them.
+    backward : callable
+        ``backward(*gradients, *inputs, **options)`` gets the gradient of each result (None where nothing flowed back) and then
+        what forward got; it gives the gradient of each input, one ndarray or a tuple, None for inputs without.
+
+    Returns
+    -------
+    callable
+        Takes Tensors or ndarrays (keywords are passed on as they are); gives Tensors when an argument is one.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> cube = tc.custom_op(lambda x: x**3, lambda dy, x: dy * 3 * x**2)
+    >>> x = tc.tensor([2.0], requires_grad=True)
+    >>> cube(x).backward()
+    >>> x.grad.tolist()
+    [12.0]
+    """
+
+    @functools.wraps(forward)
+    def op(*inputs: Any, **options: Any) -> Any:
+        arrays = [np.asarray(i.detach().numpy() if isinstance(i, Tensor) else i) for i in inputs]
+        results = forward(*arrays, **options)
+        if not any(isinstance(i, Tensor) for i in inputs):
+            return results
+        several = isinstance(results, tuple)
+
+        def gradients(*given: Any) -> tuple:
+            found = backward(*given, *arrays, **options)
+            return found if isinstance(found, tuple) else (found,)
+
+        tensors = [i if isinstance(i, Tensor) else a for i, a in zip(inputs, arrays, strict=True)]
+        recorded = _core.record_custom(tensors, results if several else (results,), gradients)
+        return recorded
+
+    return op

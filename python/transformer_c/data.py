@@ -1,0 +1,248 @@
+"""Datasets and loaders, with PyTorch's names and, from the same seed, its shuffles."""
+
+from __future__ import annotations
+
+import math
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ._core import Tensor
+from ._tensor import as_tensor, no_grad, stack, tensor
+from .random import as_generator, randperm
+
+
+class Dataset:
+    """Samples by index: subclasses define ``__getitem__`` and ``__len__``.
+
+    A subclass may also define ``__getitems__(indices)``, which gives a whole batch at once, already collated: the loader
+    uses it instead of one call per sample.
+    """
+
+    def __getitem__(self, index: int) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} has no __getitem__(): define it in the class")
+
+    def __len__(self) -> int:
+        raise NotImplementedError(f"{type(self).__name__} has no __len__(): define it in the class")
+
+
+class TensorDataset(Dataset):
+    """Samples are rows of the given Tensors or ndarrays, taken together.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> data = tc.data.TensorDataset(np.arange(3), np.arange(3) ** 2)
+    >>> [int(v) for v in data[2]]
+    [2, 4]
+    """
+
+    def __init__(self, *tensors: Any) -> None:
+        if not tensors:
+            raise ValueError("TensorDataset needs at least one Tensor")
+        self.tensors = tuple(as_tensor(t) for t in tensors)
+        lengths = {len(t) for t in self.tensors}
+        if len(lengths) != 1:
+            raise ValueError(f"the Tensors have different lengths along their first axis: {[len(t) for t in self.tensors]}")
+
+    def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
+        return tuple(t[index] for t in self.tensors)
+
+    def __getitems__(self, indices: Sequence[int]) -> tuple[Tensor, ...]:
+        return self[np.asarray(indices, np.int64)]
+
+    def __len__(self) -> int:
+        return len(self.tensors[0])
+
+
+class Subset(Dataset):
+    """Some samples of a dataset, by their indices."""
+
+    def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
+        self.dataset, self.indices = dataset, indices
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[self.indices[index]]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+def random_split(dataset: Any, lengths: Sequence[int | float], rng=None, generator=None) -> list[Subset]:
+    """Splits a dataset at random.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    lengths : sequence of int or of float
+        Sizes that add up to the whole, or fractions that add up to 1.
+    rng, generator : int, np.random.Generator, tc.Generator or None
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> parts = tc.data.random_split(tc.data.TensorDataset(np.arange(10)), [0.8, 0.2], rng=0)
+    >>> [len(p) for p in parts]
+    [8, 2]
+    """
+    total = len(dataset)
+    sizes = list(lengths)
+    if math.isclose(sum(sizes), 1.0) and all(0 <= s <= 1 for s in sizes):
+        sizes = [math.floor(total * s) for s in sizes]
+        for i in range(total - sum(sizes)):
+            sizes[i % len(sizes)] += 1
+    if sum(sizes) != total:
+        raise ValueError(f"the lengths {list(lengths)} add up to {sum(sizes)}, but the dataset has {total} samples")
+    order = randperm(total, rng=rng if generator is None else generator).tolist()
+    ends = np.cumsum(sizes).tolist()
+    return [Subset(dataset, order[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
+
+
+def default_collate(samples: Sequence[Any]) -> Any:
+    """Stacks samples into a batch, element by element through tuples, lists and dicts."""
+    first = samples[0]
+    if isinstance(first, Tensor):
+        return stack(list(samples))
+    if isinstance(first, np.ndarray):
+        return as_tensor(np.stack(samples))
+    if isinstance(first, (bool, np.bool_)):
+        return tensor(np.array(samples, np.bool_))
+    if isinstance(first, (int, np.integer)):
+        return tensor(np.array(samples, np.int64))
+    if isinstance(first, float):
+        return tensor(np.array(samples, np.float64))
+    if isinstance(first, np.floating):
+        return tensor(np.array(samples))
+    if isinstance(first, dict):
+        return {key: default_collate([s[key] for s in samples]) for key in first}
+    if isinstance(first, tuple) and hasattr(first, "_fields"):
+        return type(first)(*(default_collate(list(column)) for column in zip(*samples, strict=True)))
+    if isinstance(first, (tuple, list)):
+        return [default_collate(list(column)) for column in zip(*samples, strict=True)]
+    if isinstance(first, (str, bytes)):
+        return list(samples)
+    raise TypeError(f"samples of type {type(first).__name__} cannot be stacked into a batch; pass collate_fn=")
+
+
+class DataLoader:
+    """Batches of a dataset; yields Tensors.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Anything with ``__getitem__`` and ``__len__``.
+    batch_size : int, default 1
+    shuffle : bool
+        A new order every epoch; from the same seed, PyTorch's.
+    drop_last : bool
+        Leave out a last batch that is not full.
+    rng : int, np.random.Generator, tc.Generator or None
+        Where the shuffles come from; None is the default generator. `generator` is PyTorch's name for it.
+    prefetch : int, default 0
+        How many batches a thread prepares ahead.
+    collate_fn : callable, optional
+        Makes a batch of a list of samples.
+    num_workers, pin_memory, persistent_workers
+        Accepted for PyTorch's sake; without effect.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> loader = tc.data.DataLoader(tc.data.TensorDataset(np.arange(5)), batch_size=2)
+    >>> [batch[0].tolist() for batch in loader]
+    [[0, 1], [2, 3], [4]]
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        rng=None,
+        prefetch: int = 0,
+        *,
+        collate_fn: Callable[[list], Any] | None = None,
+        generator=None,
+        num_workers: int = 0,
+        pin_memory: bool = False,
+        persistent_workers: bool = False,
+    ) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        if prefetch < 0 or num_workers < 0:
+            raise ValueError(f"prefetch and num_workers must not be negative, got {prefetch} and {num_workers}")
+        source = rng if generator is None else generator
+        self.dataset, self.batch_size, self.shuffle, self.drop_last = dataset, int(batch_size), bool(shuffle), bool(drop_last)
+        self.prefetch, self.collate_fn = int(prefetch), collate_fn
+        self.num_workers, self.pin_memory = num_workers, pin_memory
+        self.generator = None if source is None else as_generator(source)
+
+    def __len__(self) -> int:
+        full, rest = divmod(len(self.dataset), self.batch_size)
+        return full + (rest > 0 and not self.drop_last)
+
+    def _order(self) -> np.ndarray:
+        """The indices of an epoch. PyTorch draws one seed for its workers, then, to shuffle, one for the sampler's generator."""
+        generator = as_generator(self.generator)
+        generator.seed64()
+        if not self.shuffle:
+            return np.arange(len(self.dataset))
+        sampler = self.generator if self.generator is not None else as_generator(generator.seed64())
+        return np.asarray(randperm(len(self.dataset), rng=sampler))
+
+    def _batch(self, indices: np.ndarray) -> Any:
+        with no_grad():
+            if hasattr(self.dataset, "__getitems__") and self.collate_fn is None:
+                batch = self.dataset.__getitems__(indices)
+                return list(batch) if isinstance(batch, tuple) and not hasattr(batch, "_fields") else batch
+            samples = [self.dataset[int(i)] for i in indices]
+            return (self.collate_fn or default_collate)(samples)
+
+    def __iter__(self) -> Iterator[Any]:
+        order = self._order()
+        parts = [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(len(self))]
+        if self.prefetch == 0:
+            return (self._batch(indices) for indices in parts)
+        return _ahead((lambda indices=indices: self._batch(indices) for indices in parts), self.prefetch)
+
+
+def _ahead(jobs: Iterator[Callable[[], Any]], depth: int) -> Iterator[Any]:
+    """Runs the jobs in order on a thread, at most `depth` results ahead of the consumer."""
+    results: queue.Queue = queue.Queue(depth)
+    stop = threading.Event()
+
+    def put(item: Any) -> bool:
+        while not stop.is_set():
+            try:
+                results.put(item, timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def work() -> None:
+        try:
+            for job in jobs:
+                if not put((job(), None)):
+                    return
+            put((None, StopIteration()))
+        except BaseException as error:
+            put((None, error))
+
+    thread = threading.Thread(target=work, name="transformer_c-prefetch", daemon=True)
+    thread.start()
+    try:
+        while True:
+            value, error = results.get()
+            if isinstance(error, StopIteration):
+                return
+            if error is not None:
+                raise error
+            yield value
+    finally:
+        stop.set()
+        thread.join()

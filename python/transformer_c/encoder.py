@@ -1,0 +1,325 @@
+"""The tutorial's classes: attention, encoder blocks, positional encoding."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from . import _core, nn
+from . import functional as F
+from ._core import Tensor, scaled_dot_product
+from ._tensor import as_tensor
+
+
+def expand_mask(mask):
+    """A mask of 2, 3 or 4 axes with 4: (Tq, Tk) -> (1, 1, Tq, Tk), (B, Tq, Tk) -> (B, 1, Tq, Tk).
+
+    Parameters
+    ----------
+    mask : array_like
+        Nonzero = attend. 4-D masks are (B or 1, H or 1, Tq, Tk) already.
+
+    Raises
+    ------
+    ValueError
+        When the mask has another number of axes.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.expand_mask(np.ones((8, 16, 16))).shape
+    (8, 1, 16, 16)
+    """
+    if not isinstance(mask, (Tensor, np.ndarray)):
+        mask = np.asarray(mask)
+    if not 2 <= mask.ndim <= 4:
+        raise ValueError(
+            f"a mask has 2 to 4 axes: (Tq, Tk), (B, Tq, Tk) or (B, H, Tq, Tk); this one has shape {tuple(mask.shape)}. "
+            "Key padding (B, Tk) is written mask[:, None, :]"
+        )
+    if mask.ndim == 3:
+        return mask[:, None]
+    return mask[None, None] if mask.ndim == 2 else mask
+
+
+def _check_mask(mask, batch: int, heads: int, queries: int, keys: int):
+    """A module's mask as a 4-D Tensor or ndarray that broadcasts to (B, H, Tq, Tk), or an error that says what would fit."""
+    if mask is None:
+        return None
+    if not isinstance(mask, (Tensor, np.ndarray)):
+        mask = np.asarray(mask)
+    given = tuple(mask.shape)
+    values = np.asarray(mask)
+    if values.dtype.kind not in "biuf" and values.dtype.name != "bfloat16":
+        raise TypeError(f"mask has dtype {values.dtype}; expected bool or numbers, nonzero = attend")
+    if values.dtype.kind in "fV" and not np.isin(values, (0, 1)).all():
+        raise ValueError(
+            "a floating mask here holds only 0 (masked) and 1 (attend); this one has other values, so an additive mask was probably "
+            "meant: pass it as bias= of functional.scaled_dot_product_attention"
+        )
+    full = (batch, heads, queries, keys)
+    wide = expand_mask(mask)
+    if all(m in (1, f) for m, f in zip(wide.shape, full, strict=True)):
+        return wide
+    hint = f"expected (Tq or 1, Tk), (B, Tq or 1, Tk) or (B or 1, H or 1, Tq or 1, Tk) with (B, H, Tq, Tk) = {full}"
+    if given == (batch, keys):
+        hint += f"; as key padding (B, Tk) write mask[:, None, :], which has shape {(batch, 1, keys)}"
+    raise ValueError(f"mask has shape {given}; {hint}")
+
+
+class MultiheadAttention(nn.Module):
+    """Multi-head self-attention with one projection for queries, keys and values (Vaswani et al. 2017, section 3.2.2).
+
+    The 3E outputs of ``qkv_proj`` hold, head by head, [q_h | k_h | v_h]; PyTorch's own layer packs [Q | K | V]
+    (``tc.nn.MultiheadAttention``; ``tc.convert.packing`` goes between them).
+
+    Parameters
+    ----------
+    input_dim : int
+        Features of the input.
+    embed_dim : int
+        E, the features of the output and of all heads together.
+    num_heads : int
+        H; divides `embed_dim`.
+
+    Raises
+    ------
+    ValueError
+        When `num_heads` does not divide `embed_dim`.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> attention = tc.MultiheadAttention(input_dim=8, embed_dim=8, num_heads=2)
+    >>> x = np.zeros((4, 5, 8), np.float32)  # (B, T, input_dim)
+    >>> values, maps = attention(x, return_attention=True)
+    >>> values.shape, maps.shape
+    ((4, 5, 8), (4, 2, 5, 5))
+    """
+
+    def __init__(self, input_dim: int, embed_dim: int, num_heads: int) -> None:
+        super().__init__()
+        if num_heads < 1 or embed_dim % num_heads != 0:
+            raise ValueError("Embedding dimension must be 0 modulo number of heads.")
+        self.embed_dim = embed_dim
+        self.num_heads = num_heads
+        self.head_dim = embed_dim // num_heads
+        self.qkv_proj = nn.Linear(input_dim, 3 * embed_dim)
+        self.o_proj = nn.Linear(embed_dim, embed_dim)
+        self._reset_parameters()
+
+    def _reset_parameters(self) -> None:
+        for projection in (self.qkv_proj, self.o_proj):
+            nn.init.xavier_uniform_(projection.weight)
+            nn.init.zeros_(projection.bias)
+
+    def forward(self, x, mask=None, return_attention: bool = False):
+        """x (B, T, input_dim) to (B, T, E), and the maps (B, H, T, T) when asked for.
+
+        Parameters
+        ----------
+        x : Tensor or ndarray, shape (B, T, input_dim)
+        mask : array_like, optional
+            Nonzero = attend; shape (T, T), (B, T or 1, T) or (B or 1, H or 1, T or 1, T). A row with every key masked attends uniformly.
+        return_attention : bool
+            Also return the attention of each head.
+        """
+        if x.ndim != 3:
+            raise ValueError(f"x has shape {tuple(x.shape)}; expected (batch, sequence, input_dim)")
+        batch, length, _ = x.shape
+        mask = _check_mask(mask, batch, self.num_heads, length, length)
+        q, k, v = self._project(x)
+        if return_attention:
+            values, attention = scaled_dot_product(q, k, v, mask)
+            return self.o_proj(self._join_heads(values)), attention
+        values = _core.scaled_dot_product_values(q, k, v, mask)
+        return self.o_proj(self._join_heads(values))
+
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each (B, H, T, D)."""
+        layer = self.qkv_proj
+        x = nn.layers._as_floating(x, layer.weight, "MultiheadAttention")
+        return F.qkv_projection(x, layer.weight, layer.bias, num_heads=self.num_heads, packing="head")
+
+    @staticmethod
+    def _join_heads(values: Tensor) -> Tensor:
+        """(B, H, T, D) to (B, T, H D)."""
+        batch, heads, length, width = values.shape
+        return values.permute(0, 2, 1, 3).reshape(batch, length, heads * width)
+
+
+_ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
+
+
+class EncoderBlock(nn.Module):
+    """One block of a Transformer encoder: attention, then a two-layer network, each with a residual and layer norm.
+
+    Parameters
+    ----------
+    input_dim : int
+    num_heads : int
+    dim_feedforward : int
+        Width of the hidden layer.
+    dropout : float, default 0
+    norm_first : bool, default False
+        Normalise before attention and network (Xiong et al. 2020) instead of after the residuals.
+    activation : {"relu", "gelu"}
+    layer_norm_eps : float, default 1e-5
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> block = tc.EncoderBlock(input_dim=8, num_heads=2, dim_feedforward=16)
+    >>> block(np.zeros((4, 5, 8), np.float32)).shape
+    (4, 5, 8)
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        num_heads: int,
+        dim_feedforward: int,
+        dropout: float = 0.0,
+        *,
+        norm_first: bool = False,
+        activation: str = "relu",
+        layer_norm_eps: float = 1e-5,
+    ) -> None:
+        super().__init__()
+        if activation not in _ACTIVATIONS:
+            raise ValueError(f"activation must be one of {', '.join(_ACTIVATIONS)}, got {activation!r}")
+        self.norm_first = norm_first
+        self.self_attn = MultiheadAttention(input_dim, input_dim, num_heads)
+        self.linear_net = nn.Sequential(
+            nn.Linear(input_dim, dim_feedforward),
+            nn.Dropout(dropout),
+            _ACTIVATIONS[activation](),
+            nn.Linear(dim_feedforward, input_dim),
+        )
+        self.norm1 = nn.LayerNorm(input_dim, eps=layer_norm_eps)
+        self.norm2 = nn.LayerNorm(input_dim, eps=layer_norm_eps)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x, mask=None):
+        """x (B, T, input_dim) to the same shape; `mask` as for MultiheadAttention."""
+        if self.norm_first:
+            x = x + self.dropout(self.self_attn(self.norm1(x), mask=mask))
+            return x + self.dropout(self.linear_net(self.norm2(x)))
+        x = _add_norm(self.norm1, x, self.dropout(self.self_attn(x, mask=mask)))
+        return _add_norm(self.norm2, x, self.dropout(self.linear_net(x)))
+
+
+def _add_norm(norm: nn.LayerNorm, x: Tensor, update: Tensor) -> Tensor:
+    """norm(x + update) in one pass over memory."""
+    if x.dtype != update.dtype:  # integers into the first block
+        x = x.to(update.dtype)
+    return F.add_layer_norm(x, update, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+
+
+class TransformerEncoder(nn.Module):
+    """A stack of encoder blocks.
+
+    Parameters
+    ----------
+    num_layers : int
+    **block_args
+        What each EncoderBlock is made with.
+
+    Attributes
+    ----------
+    layers : ModuleList of EncoderBlock
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> encoder = tc.TransformerEncoder(num_layers=2, input_dim=8, num_heads=2, dim_feedforward=16)
+    >>> [maps.shape for maps in encoder.get_attention_maps(np.zeros((4, 5, 8), np.float32))]
+    [(4, 2, 5, 5), (4, 2, 5, 5)]
+    """
+
+    def __init__(self, num_layers: int, **block_args) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([EncoderBlock(**block_args) for _ in range(num_layers)])
+
+    def forward(self, x, mask=None):
+        """x (B, T, input_dim) to the same shape; `mask` as for MultiheadAttention."""
+        for layer in self.layers:
+            x = layer(x, mask=mask)
+        return x
+
+    def get_attention_maps(self, x, mask=None, *, propagate_mask: bool = False) -> list:
+        """The attention of every layer, each (B, H, T, T).
+
+        Parameters
+        ----------
+        x : Tensor or ndarray, shape (B, T, input_dim)
+        mask : array_like, optional
+        propagate_mask : bool, default False
+            The tutorial masks the maps it returns but runs each layer without the mask to reach the next; False repeats that.
+            True passes the mask to the layers as well, so the maps are those of ``forward(x, mask)``.
+
+        Returns
+        -------
+        list of Tensor or ndarray
+            ndarrays when `x` is one.
+        """
+        plain = isinstance(x, np.ndarray)
+        maps = []
+        for layer in self.layers:
+            inner = layer.norm1(x) if layer.norm_first else x
+            _, attention = layer.self_attn(inner, mask=mask, return_attention=True)
+            maps.append(attention)
+            x = layer(x, mask=mask if propagate_mask else None)
+        return [np.asarray(m) for m in maps] if plain else maps
+
+
+class PositionalEncoding(nn.Module):
+    """Adds sines and cosines of the position (Vaswani et al. 2017, section 3.5).
+
+    Parameters
+    ----------
+    d_model : int
+        Features of the input; may be odd.
+    max_len : int, default 5000
+        The longest sequence.
+
+    Attributes
+    ----------
+    pe : Tensor, shape (1, max_len, d_model)
+        A buffer that the state dict leaves out.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.PositionalEncoding(d_model=4, max_len=3).pe[0, 1]
+    tensor([0.8415, 0.5403, 0.0100, 0.9999])
+    """
+
+    def __init__(self, d_model: int, max_len: int = 5000) -> None:
+        super().__init__()
+        position = np.arange(max_len, dtype=np.float32)[:, None]
+        frequency = np.exp(np.arange(0, d_model, 2, dtype=np.float32) * np.float32(-math.log(10000.0) / d_model))
+        pe = np.zeros((1, max_len, d_model), np.float32)
+        pe[0, :, 0::2] = np.sin(position * frequency)
+        pe[0, :, 1::2] = np.cos(position * frequency[: d_model // 2])
+        self.register_buffer("pe", as_tensor(pe), persistent=False)
+
+    def forward(self, x):
+        """x (B, T, d_model) plus the encoding of the first T positions."""
+        _, max_len, d_model = self.pe.shape
+        if x.ndim < 2 or x.shape[-1] != d_model or x.shape[-2] > max_len:
+            raise ValueError(f"x has shape {tuple(x.shape)}; expected (batch, sequence, {d_model}) with a sequence of at most max_len={max_len}")
+        if x.dtype.kind not in "fV":
+            x = x.to(self.pe.dtype)
+        return x + self.pe[:, : x.shape[-2]]
+
+
+__all__ = [
+    "EncoderBlock",
+    "MultiheadAttention",
+    "PositionalEncoding",
+    "TransformerEncoder",
+    "expand_mask",
+    "scaled_dot_product",
+]

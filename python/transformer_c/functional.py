@@ -1,0 +1,352 @@
+"""Functions without state. Tensors in, Tensors out; ndarrays in, ndarrays out, nothing recorded.
+
+Names, arguments and numbers follow torch.nn.functional. Arguments of several floating dtypes compute in the promoted one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import _core
+from ._core import Tensor
+from .random import as_generator
+
+
+def _floating(x: Any) -> Any:
+    """`x` itself when it is a Tensor or ndarray, otherwise what np.asarray makes of it."""
+    return x if isinstance(x, (Tensor, np.ndarray)) else np.asarray(x)
+
+
+def _promote(*arrays: Any) -> tuple[Any, ...]:
+    """ndarrays in the promoted floating dtype of all arguments; Tensors as they are. None passes."""
+    given = [a if a is None else _floating(a) for a in arrays]
+    dtypes = {a.dtype for a in given if a is not None}
+    if len(dtypes) < 2 or not all(d.kind in "f" for d in dtypes):
+        return tuple(given)
+    tensors = {a.dtype for a in given if isinstance(a, Tensor)}
+    if len(tensors) > 1:
+        return tuple(given)  # the op names both
+    common = tensors.pop() if tensors else np.result_type(*dtypes)
+    return tuple(a if a is None or isinstance(a, Tensor) else a.astype(common, copy=False) for a in given)
+
+
+# ---- projections --------------------------------------------------------------------------------------------------------------
+
+
+def linear(input, weight, bias=None):
+    """y = x W^T + b.
+
+    Parameters
+    ----------
+    input : array_like, shape (..., in_features)
+    weight : array_like, shape (out_features, in_features)
+    bias : array_like, shape (out_features,), optional
+
+    Returns
+    -------
+    Tensor or ndarray, shape (..., out_features)
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.linear(np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]]), np.array([0.5]))
+    array([[11.5]])
+    """
+    return _core.linear(*_promote(input, weight, bias))
+
+
+def qkv_projection(input, weight, bias=None, num_heads: int = 1, packing: str = "head"):
+    """Queries, keys and values of all heads by one product.
+
+    Parameters
+    ----------
+    input : array_like, shape (B, T, C)
+    weight : array_like, shape (3 E, C)
+    bias : array_like, shape (3 E,), optional
+    num_heads : int
+        H; divides E.
+    packing : {"head", "qkv"}
+        How the 3E outputs are ordered: head by head [q_h | k_h | v_h], as the tutorial has them, or [Q | K | V], as
+        torch.nn.MultiheadAttention has them.
+
+    Returns
+    -------
+    q, k, v : Tensor or ndarray, shape (B, H, T, E / H)
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> q, k, v = tc.functional.qkv_projection(np.ones((2, 5, 8)), np.ones((24, 8)), num_heads=2)
+    >>> q.shape
+    (2, 2, 5, 4)
+    """
+    input, weight, bias = _promote(input, weight, bias)
+    return _core.qkv_projection(input, weight, bias, num_heads=num_heads, packing=packing)
+
+
+# ---- activations ---------------------------------------------------------------------------------------------------------------
+
+
+def relu(input):
+    """max(x, 0), element by element.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.relu(np.array([-1.0, 2.0]))
+    array([0., 2.])
+    """
+    return _core.relu(input)
+
+
+def gelu(input, approximate: str = "none"):
+    """x Phi(x), Phi the normal distribution function (Hendrycks & Gimpel 2016).
+
+    Parameters
+    ----------
+    input : array_like
+    approximate : {"none", "tanh"}
+        The exact function, or 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x**3))).
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.gelu(np.array([0.0, 1.0])).round(4)
+    array([0.    , 0.8413])
+    """
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f"approximate must be 'none' or 'tanh', got {approximate!r}")
+    return _core.gelu(input) if approximate == "none" else _core.gelu_tanh(input)
+
+
+def tanh(input):
+    """The hyperbolic tangent, element by element."""
+    return _core.tanh(input)
+
+
+def sigmoid(input):
+    """1 / (1 + exp(-x)), element by element."""
+    return _core.sigmoid(input)
+
+
+def _axis(axis: int | None, dim: int | None, default: int = -1) -> int:
+    """NumPy's name of the argument, or PyTorch's."""
+    if axis is not None and dim is not None and axis != dim:
+        raise TypeError(f"axis={axis} and dim={dim} are two names of one argument")
+    given = axis if axis is not None else dim
+    return default if given is None else given
+
+
+def softmax(input, axis: int | None = None, *, dim: int | None = None):
+    """exp(x) / sum(exp(x)) along an axis, without overflow.
+
+    Parameters
+    ----------
+    input : array_like
+    axis, dim : int, default -1
+        Two names of one argument.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.softmax(np.array([0.0, 0.0]), axis=-1)
+    array([0.5, 0.5])
+    """
+    return _core.softmax(input, _axis(axis, dim))
+
+
+def log_softmax(input, axis: int | None = None, *, dim: int | None = None):
+    """The logarithm of softmax. Parameters as for ``softmax``."""
+    return _core.log_softmax(input, _axis(axis, dim))
+
+
+# ---- normalisation and dropout ----------------------------------------------------------------------------------------------------
+
+
+def layer_norm(input, normalized_shape, weight=None, bias=None, eps: float = 1e-5):
+    """Normalises the last axes to mean 0 and variance 1, then scales and shifts (Ba et al. 2016).
+
+    Parameters
+    ----------
+    input : array_like, shape (..., *normalized_shape)
+    normalized_shape : int or sequence of int
+    weight, bias : array_like, shape normalized_shape, optional
+    eps : float, default 1e-5
+        Added to the variance.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.layer_norm(np.array([[1.0, 3.0]]), 2, eps=0.0)
+    array([[-1.,  1.]])
+    """
+    input, weight, bias = _promote(input, weight, bias)
+    return _core.layer_norm(input, normalized_shape, weight, bias, eps)
+
+
+def add_layer_norm(input, residual, normalized_shape, weight=None, bias=None, eps: float = 1e-5):
+    """``layer_norm(input + residual)`` in one pass over memory. Parameters as for ``layer_norm``."""
+    input, residual, weight, bias = _promote(input, residual, weight, bias)
+    return _core.add_layer_norm(input, residual, normalized_shape, weight, bias, eps)
+
+
+def dropout(input, p: float = 0.5, training: bool = True, *, rng=None):
+    """Sets elements to 0 with probability `p` and scales the others by 1 / (1 - p).
+
+    Parameters
+    ----------
+    input : array_like
+    p : float, default 0.5
+    training : bool, default True
+        False gives the input back.
+    rng : int, np.random.Generator, tc.Generator or None
+        What the mask is keyed by: the generator's seed and how many masks it has given. None is the default generator.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> sorted(set(tc.functional.dropout(np.ones(100), 0.5, rng=0).tolist()))
+    [0.0, 2.0]
+    """
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"the dropout probability must be between 0 and 1, got {p}")
+    if not training or p == 0.0:
+        return _floating(input)
+    generator = as_generator(rng)
+    return _core.dropout(input, p, _signed(generator.initial_seed()), generator.next_call())
+
+
+def _signed(seed: int) -> int:
+    """The same 64 bits as a signed number, which the core takes."""
+    return seed - (1 << 64) if seed >= 1 << 63 else seed
+
+
+# ---- picking ------------------------------------------------------------------------------------------------------------------------
+
+
+def embedding(input, weight, padding_idx: int | None = None):
+    """Rows of a table.
+
+    Parameters
+    ----------
+    input : array_like of int, shape (...)
+    weight : array_like, shape (num_embeddings, embedding_dim)
+    padding_idx : int, optional
+        A row that gets no gradient.
+
+    Returns
+    -------
+    Tensor or ndarray, shape (..., embedding_dim)
+
+    Raises
+    ------
+    IndexError
+        When an index is outside the table.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.embedding(np.array([1, 1]), np.array([[0.0], [5.0]]))
+    array([[5.],
+           [5.]])
+    """
+    return _core.embedding(input, weight, padding_idx=padding_idx)
+
+
+def one_hot(input, num_classes: int = -1):
+    """Integers as rows of zeros with a one, int64.
+
+    Parameters
+    ----------
+    input : array_like of int, shape (...)
+    num_classes : int, default -1
+        -1: one more than the largest.
+
+    Returns
+    -------
+    Tensor or ndarray, shape (..., num_classes)
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.one_hot(np.array([0, 2]), 3)
+    array([[1, 0, 0],
+           [0, 0, 1]])
+    """
+    return _core.one_hot(input, num_classes)
+
+
+def global_max_pool1d(input):
+    """The largest value over the sequence: (B, T, C) to (B, C)."""
+    return _core.global_max_pool1d(input)
+
+
+# ---- losses --------------------------------------------------------------------------------------------------------------------------
+
+
+def cross_entropy(input, target, weight=None, ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0):
+    """Cross-entropy between logits and targets.
+
+    Parameters
+    ----------
+    input : array_like, shape (C,), (N, C) or (N, C, d1, ...)
+        Logits, classes on axis 1.
+    target : array_like
+        Classes, integers of shape (), (N,) or (N, d1, ...), or probabilities of the shape of `input`.
+    weight : array_like, shape (C,), optional
+        Factor of each class.
+    ignore_index : int, default -100
+        Target that does not count.
+    reduction : {"mean", "sum", "none"}
+        The mean is weighted by `weight`.
+    label_smoothing : float, default 0
+        Share of the target that is spread over all classes.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> float(tc.functional.cross_entropy(np.zeros((1, 4)), np.array([2]))) == np.log(4)
+    True
+    """
+    input, weight = _promote(input, weight)
+    return _core.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
+
+
+def mse_loss(input, target, reduction: str = "mean"):
+    """Squared differences; their mean, their sum, or each ("none")."""
+    return _core.mse_loss(*_promote(input, target), reduction)
+
+
+def binary_cross_entropy(input, target, weight=None, reduction: str = "mean"):
+    """-(t log p + (1 - t) log(1 - p)) of probabilities p, logarithms bounded below by -100.
+
+    Parameters
+    ----------
+    input : array_like
+        Probabilities in [0, 1].
+    target : array_like, shape of `input`
+    weight : array_like, optional
+        Factor of each element; broadcasts.
+    reduction : {"mean", "sum", "none"}
+    """
+    return _core.binary_cross_entropy(*_promote(input, target, weight), reduction)
+
+
+def binary_cross_entropy_with_logits(input, target, weight=None, reduction: str = "mean", pos_weight=None):
+    """Binary cross-entropy of sigmoid(input), without overflow.
+
+    Parameters
+    ----------
+    input : array_like
+        Logits.
+    target : array_like, shape of `input`
+    weight : array_like, optional
+        Factor of each element; broadcasts.
+    reduction : {"mean", "sum", "none"}
+    pos_weight : array_like, optional
+        Factor of the positive part; broadcasts.
+    """
+    input, target, weight, pos_weight = _promote(input, target, weight, pos_weight)
+    return _core.binary_cross_entropy_with_logits(input, target, weight, pos_weight, reduction)

@@ -1,0 +1,49 @@
+"""Modules, parameters, layers and losses, with PyTorch's names, signatures and state-dict keys."""
+
+from .. import functional
+from . import init, utils
+from .layers import (
+    GELU,
+    Dropout,
+    Embedding,
+    Flatten,
+    GlobalAveragePool1D,
+    GlobalMaxPool1D,
+    Identity,
+    LayerNorm,
+    Linear,
+    ModuleList,
+    ReLU,
+    Sequential,
+    Sigmoid,
+    Tanh,
+)
+from .loss import BCELoss, BCEWithLogitsLoss, CrossEntropyLoss, MSELoss
+from .module import Module
+from .parameter import Parameter
+
+__all__ = [
+    "GELU",
+    "BCELoss",
+    "BCEWithLogitsLoss",
+    "CrossEntropyLoss",
+    "Dropout",
+    "Embedding",
+    "Flatten",
+    "GlobalAveragePool1D",
+    "GlobalMaxPool1D",
+    "Identity",
+    "LayerNorm",
+    "Linear",
+    "MSELoss",
+    "Module",
+    "ModuleList",
+    "Parameter",
+    "ReLU",
+    "Sequential",
+    "Sigmoid",
+    "Tanh",
+    "functional",
+    "init",
+    "utils",
+]

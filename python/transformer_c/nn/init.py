@@ -1,0 +1,87 @@
+"""Initial values of parameters, in place, drawn as PyTorch draws them from the same seed."""
+
+from __future__ import annotations
+
+import math
+
+from .. import random as _random
+from .._core import Tensor
+from .._tensor import no_grad
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """The factor by which a nonlinearity's weights should be scaled (He et al. 2015; Glorot & Bengio 2010)."""
+    gains = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3.0, "relu": math.sqrt(2.0), "selu": 0.75}
+    if nonlinearity == "leaky_relu":
+        slope = 0.01 if param is None else param
+        return math.sqrt(2.0 / (1.0 + slope**2))
+    if nonlinearity not in gains:
+        raise ValueError(f"nonlinearity {nonlinearity!r} is unknown; expected leaky_relu, {', '.join(gains)}")
+    return gains[nonlinearity]
+
+
+def _fans(weight: Tensor) -> tuple[int, int]:
+    """(inputs, outputs) of one unit of a weight (outputs, inputs, ...)."""
+    if weight.ndim < 2:
+        raise ValueError(f"fan in and fan out need at least 2 axes, got shape {weight.shape}")
+    receptive = math.prod(weight.shape[2:])
+    return weight.shape[1] * receptive, weight.shape[0] * receptive
+
+
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator=None) -> Tensor:
+    """Fills with U(a, b)."""
+    with no_grad():
+        return tensor.copy_(_random._uniform(tensor.shape, a, b, tensor.dtype, generator))
+
+
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator=None) -> Tensor:
+    """Fills with N(mean, std**2)."""
+    with no_grad():
+        return tensor.copy_(_random._normal(tensor.shape, mean, std, tensor.dtype, generator))
+
+
+def constant_(tensor: Tensor, val: float) -> Tensor:
+    """Fills with `val`."""
+    with no_grad():
+        return tensor.fill_(val)
+
+
+def zeros_(tensor: Tensor) -> Tensor:
+    """Fills with 0."""
+    return constant_(tensor, 0.0)
+
+
+def ones_(tensor: Tensor) -> Tensor:
+    """Fills with 1."""
+    return constant_(tensor, 1.0)
+
+
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator=None) -> Tensor:
+    """Fills with U(-a, a), a = gain sqrt(6 / (fan_in + fan_out)) (Glorot & Bengio 2010, eq. 16)."""
+    fan_in, fan_out = _fans(tensor)
+    bound = math.sqrt(3.0) * (gain * math.sqrt(2.0 / float(fan_in + fan_out)))
+    return uniform_(tensor, -bound, bound, generator)
+
+
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator=None) -> Tensor:
+    """Fills with N(0, gain**2 2 / (fan_in + fan_out)) (Glorot & Bengio 2010)."""
+    fan_in, fan_out = _fans(tensor)
+    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / float(fan_in + fan_out)), generator)
+
+
+def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
+    if mode not in ("fan_in", "fan_out"):
+        raise ValueError(f"mode must be 'fan_in' or 'fan_out', got {mode!r}")
+    fan = _fans(tensor)[0 if mode == "fan_in" else 1]
+    return calculate_gain(nonlinearity, a) / math.sqrt(fan)
+
+
+def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator=None) -> Tensor:
+    """Fills with U(-b, b), b = gain sqrt(3 / fan) (He et al. 2015)."""
+    bound = math.sqrt(3.0) * _kaiming_std(tensor, a, mode, nonlinearity)
+    return uniform_(tensor, -bound, bound, generator)
+
+
+def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator=None) -> Tensor:
+    """Fills with N(0, gain**2 / fan) (He et al. 2015)."""
+    return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)

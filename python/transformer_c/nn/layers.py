@@ -1,0 +1,341 @@
+"""The layers: parameters around one function each."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from .. import functional as F
+from .._core import Tensor
+from .._tensor import empty, no_grad, ones, zeros
+from . import init
+from .module import Module
+from .parameter import Parameter
+
+
+def _as_floating(x: Tensor, weight: Tensor, layer: str) -> Tensor:
+    """Integers are cast to the layer's dtype; another floating dtype is an error that names both."""
+    if x.dtype == weight.dtype:
+        return x
+    if x.dtype.kind in "fV":
+        raise TypeError(f"{layer} has {weight.dtype.name} parameters but the input is a {x.dtype.name} Tensor; convert one with .to()")
+    return x.to(weight.dtype)
+
+
+class Linear(Module):
+    """y = x W^T + b.
+
+    Parameters
+    ----------
+    in_features, out_features : int
+    bias : bool, default True
+
+    Attributes
+    ----------
+    weight : Parameter, shape (out_features, in_features)
+        Initially U(-1/sqrt(in_features), 1/sqrt(in_features)), as PyTorch draws it.
+    bias : Parameter, shape (out_features,), or None
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.nn.Linear(3, 5)(np.ones((2, 3), np.float32)).shape
+    (2, 5)
+    """
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, device=None, dtype=None) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = Parameter(empty(out_features, in_features, dtype=dtype, device=device))
+        if bias:
+            self.bias = Parameter(empty(out_features, dtype=dtype, device=device))
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws new initial values."""
+        if self.weight.numel():
+            init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.bias is not None:
+            bound = 1 / math.sqrt(self.in_features) if self.in_features > 0 else 0
+            init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (..., in_features) to (..., out_features)."""
+        return F.linear(_as_floating(x, self.weight, "Linear"), self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class LayerNorm(Module):
+    """Normalises the last axes to mean 0 and variance 1, then scales and shifts (Ba et al. 2016).
+
+    Parameters
+    ----------
+    normalized_shape : int or sequence of int
+        The lengths of the last axes, which are normalised together.
+    eps : float, default 1e-5
+        Added to the variance.
+    elementwise_affine, bias : bool, default True
+        Whether there are a weight and a bias of that shape.
+    """
+
+    def __init__(
+        self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True, device=None, dtype=None
+    ) -> None:
+        super().__init__()
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, (int, np.integer)) else tuple(normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        has_bias = elementwise_affine and bias
+        self.register_parameter("weight", Parameter(ones(*self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine else None)
+        self.register_parameter("bias", Parameter(zeros(*self.normalized_shape, dtype=dtype, device=device)) if has_bias else None)
+
+    def reset_parameters(self) -> None:
+        """Sets the weight to 1 and the bias to 0."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (..., *normalized_shape) to the same shape."""
+        if self.weight is not None:
+            x = _as_floating(x, self.weight, "LayerNorm")
+        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class Dropout(Module):
+    """In train mode sets elements to 0 with probability `p` and scales the others by 1 / (1 - p); in eval mode does nothing.
+
+    Parameters
+    ----------
+    p : float, default 0.5
+    inplace : bool
+        Accepted for PyTorch's sake; the result is always a new Tensor.
+    """
+
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
+        super().__init__()
+        if not 0.0 <= p <= 1.0:
+            raise ValueError(f"the dropout probability must be between 0 and 1, got {p}")
+        self.p, self.inplace = p, inplace
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.p, self.training)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}, inplace={self.inplace}"
+
+
+class ReLU(Module):
+    """max(x, 0). `inplace` is accepted for PyTorch's sake."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(x)
+
+    def extra_repr(self) -> str:
+        return "inplace=True" if self.inplace else ""
+
+
+class GELU(Module):
+    """x Phi(x), Phi the normal distribution function (Hendrycks & Gimpel 2016).
+
+    Parameters
+    ----------
+    approximate : {"none", "tanh"}
+        The exact function, or its approximation by tanh.
+    """
+
+    def __init__(self, approximate: str = "none") -> None:
+        super().__init__()
+        if approximate not in ("none", "tanh"):
+            raise ValueError(f"approximate must be 'none' or 'tanh', got {approximate!r}")
+        self.approximate = approximate
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.gelu(x, approximate=self.approximate)
+
+    def extra_repr(self) -> str:
+        return f"approximate={self.approximate!r}"
+
+
+class Tanh(Module):
+    """tanh(x)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.tanh(x)
+
+
+class Sigmoid(Module):
+    """1 / (1 + exp(-x))."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.sigmoid(x)
+
+
+class Identity(Module):
+    """Gives back its input; takes any arguments and ignores them."""
+
+    def __init__(self, *args, **kwargs) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+class Flatten(Module):
+    """Joins the axes from `start_dim` to `end_dim` into one."""
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        super().__init__()
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, last = self.start_dim % x.ndim, self.end_dim % x.ndim
+        return x.reshape(*x.shape[:first], math.prod(x.shape[first : last + 1]), *x.shape[last + 1 :])
+
+    def extra_repr(self) -> str:
+        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class Embedding(Module):
+    """Rows of a table, picked by integers.
+
+    Parameters
+    ----------
+    num_embeddings, embedding_dim : int
+    padding_idx : int, optional
+        A row that starts as 0 and never gets a gradient.
+
+    Attributes
+    ----------
+    weight : Parameter, shape (num_embeddings, embedding_dim)
+        Initially N(0, 1).
+    """
+
+    def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, device=None, dtype=None) -> None:
+        super().__init__()
+        if padding_idx is not None:
+            if not -num_embeddings <= padding_idx < num_embeddings:
+                raise ValueError(f"padding_idx {padding_idx} is outside the table of {num_embeddings} embeddings")
+            padding_idx %= num_embeddings
+        self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
+        self.weight = Parameter(empty(num_embeddings, embedding_dim, dtype=dtype, device=device))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws new initial values."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            with no_grad():
+                self.weight[self.padding_idx] = 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (...) of integers to (..., embedding_dim)."""
+        return F.embedding(x, self.weight, padding_idx=self.padding_idx)
+
+    def extra_repr(self) -> str:
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+
+
+class Sequential(Module):
+    """Modules called one after the other; given as arguments or as an OrderedDict of names."""
+
+    def __init__(self, *modules: Module | OrderedDict[str, Module]) -> None:
+        super().__init__()
+        first = modules[0] if len(modules) == 1 else None
+        named = first.items() if isinstance(first, dict) else ((str(i), m) for i, m in enumerate(modules))
+        for name, module in named:
+            self.add_module(name, module)
+
+    def forward(self, x):
+        for module in self._modules.values():
+            x = module(x)
+        return x
+
+    def append(self, module: Module) -> Sequential:
+        """Adds a module at the end; returns self."""
+        self.add_module(str(len(self)), module)
+        return self
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self):
+        return iter(self._modules.values())
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return type(self)(OrderedDict(list(self._modules.items())[index]))
+        return list(self._modules.values())[index]
+
+
+class ModuleList(Module):
+    """A list of modules that registers them."""
+
+    def __init__(self, modules: Iterable[Module] = ()) -> None:
+        super().__init__()
+        self.extend(modules)
+
+    def append(self, module: Module) -> ModuleList:
+        """Adds a module at the end; returns self."""
+        self.add_module(str(len(self)), module)
+        return self
+
+    def extend(self, modules: Iterable[Module]) -> ModuleList:
+        """Adds modules at the end; returns self."""
+        for module in modules:
+            self.append(module)
+        return self
+
+    def insert(self, index: int, module: Module) -> None:
+        """Puts a module before position `index`."""
+        items = list(self)
+        items.insert(index, module)
+        self._renumber(items)
+
+    def _renumber(self, items: list[Module]) -> None:
+        self._modules.clear()
+        self.extend(items)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self):
+        return iter(self._modules.values())
+
+    def __getitem__(self, index):
+        items = list(self._modules.values())
+        return ModuleList(items[index]) if isinstance(index, slice) else items[index]
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        items = list(self)
+        items[index] = module
+        self._renumber(items)
+
+
+class GlobalMaxPool1D(Module):
+    """The largest value over the sequence: x (B, T, C) to (B, C)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.global_max_pool1d(x)
+
+
+class GlobalAveragePool1D(Module):
+    """The mean over the sequence: x (B, T, C) to (B, C)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean(axis=1)

@@ -1,0 +1,90 @@
+"""Losses as modules."""
+
+from __future__ import annotations
+
+from .. import functional as F
+from .._core import Tensor
+from .module import Module
+
+
+class _Loss(Module):
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__()
+        if reduction not in ("none", "mean", "sum"):
+            raise ValueError(f"reduction must be 'none', 'mean' or 'sum', got {reduction!r}")
+        self.reduction = reduction
+
+
+class MSELoss(_Loss):
+    """Mean of the squared differences."""
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.mse_loss(input, target, reduction=self.reduction)
+
+
+class CrossEntropyLoss(_Loss):
+    """Cross-entropy between logits with classes on axis 1 and target classes or probabilities; see ``functional.cross_entropy``.
+
+    Parameters
+    ----------
+    weight : array_like, shape (C,), optional
+        Factor of each class.
+    ignore_index : int, default -100
+        Target that does not count.
+    reduction : {"mean", "sum", "none"}
+    label_smoothing : float, default 0
+    """
+
+    def __init__(self, weight=None, ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0) -> None:
+        super().__init__(reduction)
+        self.register_buffer("weight", weight)
+        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.cross_entropy(
+            input,
+            target,
+            weight=self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+        )
+
+
+class BCELoss(_Loss):
+    """Binary cross-entropy between probabilities and targets in [0, 1].
+
+    Parameters
+    ----------
+    weight : array_like, optional
+        Factor of each element; broadcasts.
+    reduction : {"mean", "sum", "none"}
+    """
+
+    def __init__(self, weight=None, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+        self.register_buffer("weight", weight)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.binary_cross_entropy(input, target, weight=self.weight, reduction=self.reduction)
+
+
+class BCEWithLogitsLoss(_Loss):
+    """Binary cross-entropy between logits and targets in [0, 1].
+
+    Parameters
+    ----------
+    weight, pos_weight : array_like, optional
+        Factor of each element, and of the positive targets; they broadcast.
+    reduction : {"mean", "sum", "none"}
+    """
+
+    def __init__(self, weight=None, reduction: str = "mean", pos_weight=None) -> None:
+        super().__init__(reduction)
+        self.register_buffer("weight", weight)
+        self.register_buffer("pos_weight", pos_weight)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(
+            input, target, weight=self.weight, pos_weight=self.pos_weight, reduction=self.reduction
+        )

@@ -1,0 +1,456 @@
+"""The base class of everything with parameters.
+
+A module is a tree: assigning a Parameter, a buffer or another module to an attribute registers it under that name, and
+the names joined by dots are the keys of the state dict, the same keys PyTorch's modules have.
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import threading
+from collections import OrderedDict, namedtuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from .. import _core
+from .._core import Tensor
+from .._tensor import as_tensor, no_grad
+from .parameter import Parameter
+
+IncompatibleKeys = namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])
+
+_active = threading.local()  # .depth: how many module calls this thread is inside of
+
+_CONTAINERS = (tuple, list, dict)
+
+
+def _map_nested(function: Callable[[Any], Any], value: Any) -> Any:
+    """Applies `function` to the leaves of nested tuples, named tuples, lists and dicts."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_map_nested(function, v) for v in value))
+    if isinstance(value, (tuple, list)):
+        return type(value)(_map_nested(function, v) for v in value)
+    if isinstance(value, dict):
+        return type(value)((k, _map_nested(function, v)) for k, v in value.items())
+    return function(value)
+
+
+def _holds(kind: type, value: Any) -> bool:
+    """Is there an instance of `kind` among the leaves of `value`?"""
+    if isinstance(value, kind):
+        return True
+    if isinstance(value, (tuple, list)):
+        return any(_holds(kind, v) for v in value)
+    return isinstance(value, dict) and any(_holds(kind, v) for v in value.values())
+
+
+def _to_array(value: Any) -> Any:
+    return _core.take_array(value) if isinstance(value, Tensor) else value
+
+
+class Module:
+    """Base class for all layers and models; subclass it and write ``forward``.
+
+    Attributes that are Parameters, modules or registered buffers are found by ``parameters()``, ``state_dict()``,
+    ``to()`` and so on. Calling a module calls ``forward``. Called with ndarrays, it hands Tensors to ``forward``, records
+    nothing, and returns ndarrays; called with a Tensor among its arguments, it returns Tensors.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> class Double(tc.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.scale = tc.nn.Parameter([2.0])
+    ...     def forward(self, x):
+    ...         return x * self.scale
+    >>> Double()(np.ones(3, np.float32))
+    array([2., 2., 2.], dtype=float32)
+    >>> [name for name, _ in Double().named_parameters()]
+    ['scale']
+    """
+
+    training: bool
+
+    def __init__(self) -> None:
+        object.__setattr__(self, "training", True)
+        object.__setattr__(self, "_parameters", {})
+        object.__setattr__(self, "_buffers", {})
+        object.__setattr__(self, "_transient", set())  # names of buffers that the state dict leaves out
+        object.__setattr__(self, "_modules", {})
+
+    # ---- attributes -------------------------------------------------------------------------------------------------
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        registries = self.__dict__
+        if "_parameters" not in registries:
+            if isinstance(value, (Parameter, Module)):
+                raise AttributeError(f"call super().__init__() in {type(self).__name__}.__init__ before assigning {name!r}")
+            object.__setattr__(self, name, value)
+            return
+        if isinstance(value, Parameter):
+            self._forget(name)
+            self._parameters[name] = value
+        elif isinstance(value, Module):
+            self._forget(name)
+            self._modules[name] = value
+        elif name in self._parameters:
+            if value is not None:
+                raise TypeError(f"{name!r} is a parameter: assign an nn.Parameter, or None to unregister it, not {type(value).__name__}")
+            self._parameters[name] = None
+        elif name in self._buffers:
+            if value is not None and not isinstance(value, Tensor):
+                raise TypeError(f"{name!r} is a buffer: assign a Tensor or None, not {type(value).__name__}")
+            self._buffers[name] = value
+        elif name in self._modules:
+            if value is not None:
+                raise TypeError(f"{name!r} is a module: assign an nn.Module, or None to unregister it, not {type(value).__name__}")
+            self._modules[name] = None
+        else:
+            object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:  # only reached when normal look-up has failed
+        for registry in ("_parameters", "_buffers", "_modules"):
+            found = self.__dict__.get(registry)
+            if found is not None and name in found:
+                return found[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        if not self._forget(name):
+            object.__delattr__(self, name)
+
+    def __dir__(self):
+        return [*super().__dir__(), *self._parameters, *self._buffers, *self._modules]
+
+    def _forget(self, name: str) -> bool:
+        """Removes `name` from wherever it is registered."""
+        found = False
+        for registry in (self._parameters, self._buffers, self._modules):
+            if name in registry:
+                del registry[name]
+                found = True
+        self._transient.discard(name)
+        self.__dict__.pop(name, None)
+        return found
+
+    def register_buffer(self, name: str, value: Tensor | None, persistent: bool = True) -> None:
+        """Registers a Tensor that belongs to the module's state but is not trained.
+
+        Parameters
+        ----------
+        name : str
+        value : Tensor or None
+        persistent : bool
+            Whether the state dict holds it.
+        """
+        if "_buffers" not in self.__dict__:
+            raise AttributeError("call super().__init__() before register_buffer()")
+        if not isinstance(name, str) or not name or "." in name:
+            raise ValueError(f"a buffer's name is a non-empty str without dots, got {name!r}")
+        if value is not None and not isinstance(value, Tensor):
+            value = as_tensor(value)
+        if hasattr(self, name) and name not in self._buffers:
+            raise KeyError(f"attribute {name!r} already exists")
+        self._buffers[name] = value
+        if persistent:
+            self._transient.discard(name)
+        else:
+            self._transient.add(name)
+
+    def register_parameter(self, name: str, value: Parameter | None) -> None:
+        """Registers a parameter, or None for one that is left out."""
+        if value is not None and not isinstance(value, Parameter):
+            raise TypeError(f"{name!r} must be an nn.Parameter or None, not {type(value).__name__}")
+        self._forget(name)
+        self._parameters[name] = value
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Registers a child under `name`."""
+        if module is not None and not isinstance(module, Module):
+            raise TypeError(f"{name!r} must be an nn.Module or None, not {type(module).__name__}")
+        self._forget(name)
+        self._modules[name] = module
+
+    # ---- calling ----------------------------------------------------------------------------------------------------
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes; subclasses override it."""
+        raise NotImplementedError(f"{type(self).__name__} has no forward(): define it in the class")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls ``forward`` with ndarrays turned into Tensors; see the class."""
+        depth = getattr(_active, "depth", 0)
+        if depth and not any(isinstance(a, (np.ndarray, *_CONTAINERS)) for a in (*args, *kwargs.values())):
+            return self.forward(*args, **kwargs)
+        has_arrays = _holds(np.ndarray, args) or _holds(np.ndarray, kwargs)
+        if not has_arrays:
+            return self._call_nested(depth, args, kwargs)
+        outermost_arrays = depth == 0 and not (_holds(Tensor, args) or _holds(Tensor, kwargs))
+        dtype, device = self._dtype_and_device()
+        convert = functools.partial(self._accept_array, dtype=dtype, device=device)
+        args, kwargs = _map_nested(convert, args), _map_nested(convert, kwargs)
+        if not outermost_arrays:
+            return self._call_nested(depth, args, kwargs)
+        with no_grad():
+            return _map_nested(_to_array, self._call_nested(depth, args, kwargs))
+
+    def _call_nested(self, depth: int, args: Any, kwargs: Any) -> Any:
+        _active.depth = depth + 1
+        try:
+            return self.forward(*args, **kwargs)
+        finally:
+            _active.depth = depth
+
+    def _dtype_and_device(self):
+        """Of the first floating parameter or buffer; (None, "cpu") without one."""
+        for value in (*self.parameters(), *self.buffers()):
+            if value.dtype.kind in "fV":
+                return value.dtype, value.device
+        return None, "cpu"
+
+    @staticmethod
+    def _accept_array(value: Any, dtype: Any, device: str) -> Any:
+        """An ndarray as a Tensor in the module's floating dtype, on its device; anything else as it is."""
+        if not isinstance(value, np.ndarray):
+            return value
+        result = as_tensor(value)
+        if dtype is not None and value.dtype != dtype and (value.dtype.kind == "f" or value.dtype.name == "bfloat16"):
+            result = result.to(dtype)
+        return result if device == "cpu" else result.to(device)
+
+    # ---- walking the tree ---------------------------------------------------------------------------------------------
+
+    def named_modules(self, memo: set | None = None, prefix: str = "") -> Iterator[tuple[str, Module]]:
+        """(name, module) for this module ("") and all below it, each module once."""
+        memo = set() if memo is None else memo
+        if id(self) in memo:
+            return
+        memo.add(id(self))
+        yield prefix, self
+        for name, child in self._modules.items():
+            if child is not None:
+                yield from child.named_modules(memo, f"{prefix}.{name}" if prefix else name)
+
+    def modules(self) -> Iterator[Module]:
+        """This module and all below it."""
+        return (module for _, module in self.named_modules())
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """(name, module) one level down."""
+        return ((name, child) for name, child in self._modules.items() if child is not None)
+
+    def children(self) -> Iterator[Module]:
+        """The modules one level down."""
+        return (child for _, child in self.named_children())
+
+    def _named(self, registry: str, recurse: bool) -> Iterator[tuple[str, Any]]:
+        seen: set[int] = set()
+        for prefix, module in self.named_modules() if recurse else [("", self)]:
+            for name, value in getattr(module, registry).items():
+                if value is not None and id(value) not in seen:
+                    seen.add(id(value))
+                    yield (f"{prefix}.{name}" if prefix else name), value
+
+    def named_parameters(self, recurse: bool = True) -> Iterator[tuple[str, Parameter]]:
+        """(name, parameter), each parameter once however often it is shared."""
+        return self._named("_parameters", recurse)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """The parameters, each once."""
+        return (value for _, value in self.named_parameters(recurse))
+
+    def named_buffers(self, recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
+        """(name, buffer), persistent or not."""
+        return self._named("_buffers", recurse)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """The buffers, persistent or not."""
+        return (value for _, value in self.named_buffers(recurse))
+
+    # ---- state --------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> OrderedDict[str, Tensor]:
+        """Parameters and persistent buffers by name, as detached Tensors that share the module's memory."""
+        state: OrderedDict[str, Tensor] = OrderedDict()
+        self._collect_state(state, "")
+        return state
+
+    def _collect_state(self, state: dict, prefix: str) -> None:
+        for name, value in self._parameters.items():
+            if value is not None:
+                state[prefix + name] = value.detach()
+        for name, value in self._buffers.items():
+            if value is not None and name not in self._transient:
+                state[prefix + name] = value.detach()
+        for name, child in self._modules.items():
+            if child is not None:
+                child._collect_state(state, f"{prefix}{name}.")
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
+        """Copies values into the parameters and persistent buffers, cast to their dtypes.
+
+        Parameters
+        ----------
+        state_dict : mapping of str to array_like
+            Tensors, ndarrays, or anything ``np.asarray`` takes (PyTorch's tensors too).
+        strict : bool
+            Whether keys that are missing or unexpected are an error.
+
+        Returns
+        -------
+        IncompatibleKeys
+            Named tuple of ``missing_keys`` and ``unexpected_keys``.
+
+        Raises
+        ------
+        RuntimeError
+            With `strict`, when keys are missing or unexpected.
+        ValueError
+            When a shape differs; nothing has been loaded then.
+        """
+        own = self.state_dict()
+        missing = [key for key in own if key not in state_dict]
+        unexpected = [key for key in state_dict if key not in own]
+        if strict and (missing or unexpected):
+            lines = [f"  {kind} keys: {', '.join(map(repr, keys))}" for kind, keys in (("missing", missing), ("unexpected", unexpected)) if keys]
+            raise RuntimeError(f"the state dict does not fit {type(self).__name__} (strict=False ignores this):\n" + "\n".join(lines))
+        values = {key: as_tensor(_detached(state_dict[key])) for key in own if key in state_dict}
+        wrong = [f"  {key}: got {values[key].shape}, expected {own[key].shape}" for key in values if values[key].shape != own[key].shape]
+        if wrong:
+            raise ValueError(f"shapes in the state dict do not fit {type(self).__name__}:\n" + "\n".join(wrong))
+        with no_grad():
+            for key, value in values.items():
+                own[key].copy_(value)
+        return IncompatibleKeys(missing, unexpected)
+
+    def train(self, mode: bool = True):
+        """Turns dropout on (or off) here and below; returns self."""
+        if not isinstance(mode, (bool, np.bool_)):
+            raise ValueError(f"mode must be a bool, got {mode!r}")
+        for module in self.modules():
+            object.__setattr__(module, "training", bool(mode))
+        return self
+
+    def eval(self):
+        """Turns dropout off here and below; returns self."""
+        return self.train(False)
+
+    def requires_grad_(self, requires_grad: bool = True):
+        """Freezes (False) or unfreezes every parameter; returns self."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops every gradient: ``.grad`` is None until the next backward. With `set_to_none` False they become zeros."""
+        for parameter in self.parameters():
+            if set_to_none or parameter.grad is None:
+                parameter.grad = None
+            else:
+                parameter.grad = parameter.grad.detach() * 0
+
+    def apply(self, function: Callable[[Module], Any]):
+        """Calls `function` on every module below and then on this one; returns self."""
+        for child in self.children():
+            child.apply(function)
+        function(self)
+        return self
+
+    def to(self, *args: Any, dtype: Any = None, device: Any = None):
+        """Moves and casts parameters and buffers in place; returns self.
+
+        ``module.to("cuda")``, ``module.to(np.float64)``, ``module.to(device, dtype)``, or by keyword. Only floating
+        values are cast. Gradients are dropped when their parameter changes.
+        """
+        for argument in args:
+            if isinstance(argument, str) and (argument == "cpu" or argument.startswith("cuda")):
+                device = argument
+            else:
+                dtype = argument
+        for module in self.modules():
+            for registry in (module._parameters, module._buffers):
+                for value in registry.values():
+                    if value is not None:
+                        _convert_in_place(value, dtype, device)
+        return self
+
+    def float(self):
+        """Casts floating parameters and buffers to float32; returns self."""
+        return self.to(dtype=np.float32)
+
+    def double(self):
+        """Casts floating parameters and buffers to float64; returns self."""
+        return self.to(dtype=np.float64)
+
+    def half(self):
+        """Casts floating parameters and buffers to float16; returns self."""
+        return self.to(dtype=np.float16)
+
+    def bfloat16(self):
+        """Casts floating parameters and buffers to bfloat16; returns self."""
+        return self.to(dtype="bfloat16")
+
+    def cpu(self):
+        """Moves parameters and buffers to the CPU; returns self."""
+        return self.to("cpu")
+
+    def cuda(self, device: int | None = None):
+        """Moves parameters and buffers to a GPU; returns self."""
+        return self.to("cuda" if device is None else f"cuda:{device}")
+
+    # ---- copying and printing ------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict:
+        return self.__dict__.copy()
+
+    def __setstate__(self, state: dict) -> None:
+        self.__dict__.update(state)
+
+    def extra_repr(self) -> str:
+        """What ``repr`` shows between the parentheses; layers override it."""
+        return ""
+
+    def __repr__(self) -> str:
+        lines = [f"({name}): " + repr(child).replace("\n", "\n  ") for name, child in self.named_children()]
+        extra = self.extra_repr()
+        if not lines:
+            return f"{type(self).__name__}({extra})"
+        inner = "\n  ".join([*([extra] if extra else []), *lines])
+        return f"{type(self).__name__}(\n  {inner}\n)"
+
+    def _repr_html_(self) -> str:
+        """A table of the parameters, for notebooks."""
+        rows = [(name, str(tuple(p.shape)), p.dtype.name, int(np.prod(p.shape))) for name, p in self.named_parameters()]
+        total = sum(row[3] for row in rows)
+        body = "".join(
+            f"<tr><td style='text-align:left'><code>{html.escape(name)}</code></td><td>{shape}</td><td>{dtype}</td><td>{count:,}</td></tr>"
+            for name, shape, dtype, count in rows
+        )
+        return (
+            f"<details open><summary><b>{html.escape(type(self).__name__)}</b>: {total:,} parameters</summary>"
+            f"<table><tr><th>parameter</th><th>shape</th><th>dtype</th><th>count</th></tr>{body}</table>"
+            f"<pre>{html.escape(repr(self))}</pre></details>"
+        )
+
+
+def _detached(value: Any) -> Any:
+    """A foreign tensor that wants a gradient refuses np.asarray; its detach() does not."""
+    return value.detach() if hasattr(value, "detach") and not isinstance(value, Tensor) else value
+
+
+def _convert_in_place(value: Tensor, dtype: Any, device: Any) -> None:
+    """Casts (floating values only) and moves what `value` holds, keeping the object."""
+    changed = value.detach()
+    if dtype is not None and value.dtype.kind in "fV":
+        changed = changed.to(dtype)
+    if device is not None:
+        changed = changed.to(device)
+    if changed.dtype != value.dtype or changed.device != value.device:
+        _core.set_data(value, changed)
+
+
+__all__ = ["IncompatibleKeys", "Module"]

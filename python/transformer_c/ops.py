@@ -1,0 +1,15 @@
+"""The kernels without a tape: forward and backward apart, NumPy in and out.
+
+For learners who want to see what a backward needs, and for tests. Each ``<op>_forward`` gives the result and what is saved,
+each ``<op>_backward`` takes the gradient of the result and what was saved.
+"""
+
+from ._core import (
+    layer_norm_backward,
+    layer_norm_forward,
+)
+
+__all__ = [
+    "layer_norm_backward",
+    "layer_norm_forward",
+]

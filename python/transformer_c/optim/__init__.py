@@ -1,0 +1,18 @@
+"""Optimizers, learning-rate schedules and gradient clipping."""
+
+from . import lr_scheduler
+from .lr_scheduler import CosineWarmupScheduler, LambdaLR
+from .optimizer import SGD, Adam, AdamW, Optimizer, RMSprop, clip_grad_norm_, clip_grad_value_
+
+__all__ = [
+    "SGD",
+    "Adam",
+    "AdamW",
+    "CosineWarmupScheduler",
+    "LambdaLR",
+    "Optimizer",
+    "RMSprop",
+    "clip_grad_norm_",
+    "clip_grad_value_",
+    "lr_scheduler",
+]

@@ -1,0 +1,455 @@
+"""Optimizers with the update rules, defaults and param_groups of torch.optim.
+
+A step is one pass of a C kernel over all parameters that have a gradient. The optimizer owns one contiguous buffer of
+gradients per dtype and device, into which backward() writes; ``flat_gradients()`` shows them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any
+
+from .. import _core
+from .._core import Tensor
+from .._tensor import enable_grad, no_grad, zeros, zeros_like
+
+
+class Optimizer:
+    """Base class: parameter groups, state, gradients. Subclasses define ``_step_group``.
+
+    Parameters
+    ----------
+    params : iterable of Parameter, or of dicts
+        A dict has "params" and options that hold for those alone.
+    defaults : dict
+        Options of the groups that do not name them.
+    """
+
+    # Names of the state Tensors a subclass keeps, in the order of its kernel.
+    _state_names: tuple[str, ...] = ()
+
+    def __init__(self, params: Iterable, defaults: dict[str, Any]) -> None:
+        if isinstance(params, Tensor):
+            raise TypeError("params must be an iterable of parameters or of dicts, not one Tensor; pass [parameter]")
+        self.defaults = defaults
+        self.state: dict[Tensor, dict[str, Any]] = {}
+        self.param_groups: list[dict[str, Any]] = []
+        self._buffers: dict[tuple[str, str], Tensor] = {}
+        self._slots: dict[int, Tensor] = {}
+        groups = list(params)
+        if not groups:
+            raise ValueError("the optimizer got no parameters")
+        if not isinstance(groups[0], dict):
+            groups = [{"params": groups}]
+        for group in groups:
+            self.add_param_group(group)
+
+    # ---- parameters and their gradients ----------------------------------------------------------------------------------
+
+    def add_param_group(self, group: dict[str, Any]) -> None:
+        """Adds parameters with options of their own.
+
+        Raises
+        ------
+        ValueError
+            When a parameter is in a group already, or an option is missing or out of range.
+        """
+        params = [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])
+        known = {id(p) for g in self.param_groups for p in g["params"]}
+        for p in params:
+            if not isinstance(p, Tensor):
+                raise TypeError(f"an optimizer takes Tensors, got {type(p).__name__}")
+            if not p.is_leaf:
+                raise ValueError("an optimizer takes leaf Tensors; this one is a result")
+            if id(p) in known:
+                raise ValueError("a parameter is in more than one group, or twice in one")
+            known.add(id(p))
+        options = {**self.defaults, **{k: v for k, v in group.items() if k != "params"}}
+        self._check_options(options)
+        self.param_groups.append({"params": params, **options})
+        self._lay_out_gradients()
+
+    def _check_options(self, options: dict[str, Any]) -> None:
+        """Raises ValueError for options out of range."""
+        for name in ("lr", "eps", "weight_decay", "momentum", "alpha"):
+            value = options.get(name, 0.0)
+            if not value >= 0.0:
+                raise ValueError(f"{name} must not be negative, got {value}")
+        for i, beta in enumerate(options.get("betas", ())):
+            if not 0.0 <= beta < 1.0:
+                raise ValueError(f"betas[{i}] must be at least 0 and below 1, got {beta}")
+
+    def _parameters(self):
+        return (p for group in self.param_groups for p in group["params"])
+
+    def _lay_out_gradients(self) -> None:
+        """One buffer per dtype and device; each parameter gets its part. Gradients that exist move there."""
+        kinds: dict[tuple[str, str], list[Tensor]] = {}
+        for p in self._parameters():
+            kinds.setdefault((p.dtype.name, p.device), []).append(p)
+        self._buffers, self._slots = {}, {}
+        with no_grad():
+            for (dtype, device), params in kinds.items():
+                buffer = zeros(sum(p.numel() for p in params), dtype=dtype, device=device)
+                self._buffers[dtype, device] = buffer
+                start = 0
+                for p in params:
+                    slot = buffer[start : start + p.numel()].view(p.shape)
+                    start += p.numel()
+                    self._slots[id(p)] = slot
+                    _core.set_grad_slot(p, slot)
+                    if p.grad is not None:
+                        slot.copy_(p.grad)
+                        p.grad = slot
+
+    def flat_gradients(self) -> list[Tensor]:
+        """The gradient buffers, one per dtype and device, in the order of the parameters.
+
+        Parameters without a gradient have zeros there. What is written to a buffer is what the next step reads, so an
+        all-reduce of each is all that data parallel training needs.
+        """
+        with no_grad():
+            for p in self._parameters():
+                slot = self._slots.get(id(p))
+                if slot is None or slot.dtype != p.dtype or slot.device != p.device:
+                    self._lay_out_gradients()  # a parameter was cast or moved after the optimizer was made
+                    return self.flat_gradients()
+                if p.grad is None:
+                    slot.fill_(0.0)
+                elif p.grad is not slot:
+                    slot.copy_(p.grad)
+                    p.grad = slot
+        return list(self._buffers.values())
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops every gradient: ``.grad`` is None until the next backward. With `set_to_none` False they become zeros."""
+        for p in self._parameters():
+            if set_to_none:
+                p.grad = None
+            elif p.grad is not None:
+                with no_grad():
+                    p.grad.fill_(0.0)
+
+    # ---- stepping ----------------------------------------------------------------------------------------------------------
+
+    def step(self, closure=None):
+        """One update of every parameter that has a gradient.
+
+        Parameters
+        ----------
+        closure : callable, optional
+            Computes the loss (and its gradients) first.
+
+        Returns
+        -------
+        The closure's loss, or None.
+        """
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        with no_grad():
+            for group in self.param_groups:
+                for params in self._batches(group):
+                    self._update(group, params)
+        return loss
+
+    def _batches(self, group: dict[str, Any]) -> Iterable[list[Tensor]]:
+        """Parameters with a gradient, those of one dtype, device and age together: a kernel call each."""
+        batches: dict[tuple, list[Tensor]] = {}
+        for p in group["params"]:
+            if p.grad is not None:
+                state = self.state.get(p)
+                batches.setdefault((p.dtype.name, p.device, state["step"] if state else 0), []).append(p)
+        return batches.values()
+
+    def _update(self, group: dict[str, Any], params: list[Tensor]) -> None:
+        names = self._states_of(group)
+        states = [self._state_of(p, names) for p in params]
+        for state in states:
+            state["step"] += 1
+        halves = [i for i, p in enumerate(params) if "master" in states[i]]
+        values = [s.get("master", p) for s, p in zip(states, params, strict=True)]
+        gradients = [p.grad.to(v.dtype).contiguous() for p, v in zip(params, values, strict=True)]
+        for v in values:
+            if not v.is_contiguous():
+                _core.set_data(v, v.detach().contiguous())
+        self._step_group(group, values, gradients, {name: [s[name] for s in states] for name in names}, states[0]["step"])
+        for i in halves:
+            params[i].copy_(values[i])
+
+    def _states_of(self, group: dict[str, Any]) -> tuple[str, ...]:
+        """The state Tensors that the group's options ask for."""
+        return self._state_names
+
+    def _state_of(self, p: Tensor, names: tuple[str, ...]) -> dict[str, Any]:
+        """The state of a parameter, made on its first step. float16 and bfloat16 parameters get a float32 master copy."""
+        state = self.state.get(p)
+        if state is None:
+            state = self.state[p] = {"step": 0}
+            if p.dtype.name in ("float16", "bfloat16"):
+                state["master"] = p.detach().float()
+        for name in names:
+            if name not in state:
+                state[name] = zeros_like(state.get("master", p.detach()))
+        return state
+
+    def _step_group(self, group, values, gradients, states, t) -> None:
+        raise NotImplementedError
+
+    # ---- saving --------------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """State and groups, with parameters numbered, in the form of torch.optim's."""
+        numbers = {id(p): i for i, p in enumerate(self._parameters())}
+        groups = [{**{k: v for k, v in g.items() if k != "params"}, "params": [numbers[id(p)] for p in g["params"]]} for g in self.param_groups]
+        return {"state": OrderedDict((numbers[id(p)], dict(s)) for p, s in self.state.items()), "param_groups": groups}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes on what ``state_dict()`` gave (of ours or of torch.optim); values are copied.
+
+        Raises
+        ------
+        ValueError
+            When the number of groups or parameters, or a shape, differs. Nothing has been loaded then.
+        """
+        groups = state_dict["param_groups"]
+        if [len(g["params"]) for g in groups] != [len(g["params"]) for g in self.param_groups]:
+            raise ValueError(
+                f"the state dict has groups of {[len(g['params']) for g in groups]} parameters, the optimizer of {[len(g['params']) for g in self.param_groups]}"
+            )
+        params = dict(zip((n for g in groups for n in g["params"]), self._parameters(), strict=True))
+        state: dict[Tensor, dict[str, Any]] = {}
+        for number, saved in state_dict["state"].items():
+            p = params[int(number)]
+            state[p] = {name: _loaded(p, name, value) for name, value in saved.items()}
+        for group, saved in zip(self.param_groups, groups, strict=True):
+            group.update({k: v for k, v in saved.items() if k != "params"})
+        self.state = state
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__} ("]
+        for i, group in enumerate(self.param_groups):
+            options = ", ".join(f"{k}={v}" for k, v in group.items() if k != "params")
+            lines.append(f"  group {i}: {len(group['params'])} parameters, {options}")
+        return "\n".join([*lines, ")"])
+
+
+def _loaded(p: Tensor, name: str, value: Any) -> Any:
+    """A saved state value for parameter `p`: a count as int, Tensors copied to where their parameter is."""
+    if name == "step":
+        return int(value)
+    if value is None or isinstance(value, (int, float, bool)):
+        return value
+    copy = zeros(p.shape, dtype="float64" if p.dtype.name == "float64" else "float32", device=p.device)
+    source = Tensor(value.detach() if hasattr(value, "detach") else value)
+    if source.shape != p.shape:
+        raise ValueError(f"state {name!r} has shape {source.shape} but its parameter has {p.shape}")
+    with no_grad():
+        return copy.copy_(source)
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent, with momentum (Sutskever et al. 2013).
+
+    Parameters
+    ----------
+    params : iterable of Parameter, or of dicts
+    lr : float, default 1e-3
+    momentum, dampening, weight_decay : float, default 0
+    nesterov, maximize : bool
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> p = tc.nn.Parameter([1.0])
+    >>> optimizer = tc.optim.SGD([p], lr=0.5)
+    >>> (p * p).sum().backward()
+    >>> optimizer.step()
+    >>> p.tolist()
+    [0.0]
+    """
+
+    def __init__(self, params, lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, *,
+                 maximize: bool = False) -> None:  # fmt: skip
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError("nesterov needs a momentum above 0 and no dampening")
+        super().__init__(
+            params, dict(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov, maximize=maximize)
+        )
+
+    def _states_of(self, group):
+        return ("momentum_buffer",) if group["momentum"] else ()
+
+    def _step_group(self, group, values, gradients, states, t):
+        _core.sgd_step(
+            values, gradients, states.get("momentum_buffer"), group["lr"], group["momentum"], group["dampening"], group["weight_decay"],
+            group["nesterov"], group["maximize"], t == 1,
+        )  # fmt: skip
+
+
+class Adam(Optimizer):
+    """Adam (Kingma & Ba 2015, algorithm 1), optionally AMSGrad (Reddi et al. 2018).
+
+    Parameters
+    ----------
+    params : iterable of Parameter, or of dicts
+    lr : float, default 1e-3
+    betas : (float, float), default (0.9, 0.999)
+    eps : float, default 1e-8
+    weight_decay : float, default 0
+        Added to the gradient, as L2 regularisation.
+    amsgrad, maximize : bool
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> layer = tc.nn.Linear(2, 1)
+    >>> optimizer = tc.optim.Adam(layer.parameters(), lr=1e-2)
+    >>> optimizer.param_groups[0]["lr"]
+    0.01
+    """
+
+    _decoupled = False
+
+    def __init__(self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0,
+                 amsgrad: bool = False, *, maximize: bool = False) -> None:  # fmt: skip
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize))
+
+    def _states_of(self, group):
+        return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if group["amsgrad"] else ("exp_avg", "exp_avg_sq")
+
+    def _step_group(self, group, values, gradients, states, t):
+        beta1, beta2 = group["betas"]
+        _core.adam_step(
+            values, gradients, states["exp_avg"], states["exp_avg_sq"], states.get("max_exp_avg_sq"), t, group["lr"], beta1, beta2,
+            group["eps"], group["weight_decay"], self._decoupled, group["maximize"],
+        )  # fmt: skip
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2). Parameters as for ``Adam``; `weight_decay` is 0.01."""
+
+    _decoupled = True
+
+    def __init__(self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 1e-2,
+                 amsgrad: bool = False, *, maximize: bool = False) -> None:  # fmt: skip
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
+
+
+class RMSprop(Optimizer):
+    """RMSprop (Hinton, lecture 6e), optionally centered (Graves 2013).
+
+    Parameters
+    ----------
+    params : iterable of Parameter, or of dicts
+    lr : float, default 1e-2
+    alpha : float, default 0.99
+        Keras calls it rho; its default is 0.9.
+    eps : float, default 1e-8
+    weight_decay, momentum : float, default 0
+    centered, maximize : bool
+    eps_inside_sqrt : bool, default False
+        True divides by sqrt(v + eps), as Keras does, False by sqrt(v) + eps.
+    """
+
+    def __init__(self, params, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0, momentum: float = 0.0,
+                 centered: bool = False, *, maximize: bool = False, eps_inside_sqrt: bool = False) -> None:  # fmt: skip
+        super().__init__(
+            params,
+            dict(lr=lr, momentum=momentum, alpha=alpha, eps=eps, centered=centered, weight_decay=weight_decay, maximize=maximize,
+                 eps_inside_sqrt=eps_inside_sqrt),
+        )  # fmt: skip
+
+    def _states_of(self, group):
+        return ("square_avg", *(["momentum_buffer"] if group["momentum"] else []), *(["grad_avg"] if group["centered"] else []))
+
+    def _step_group(self, group, values, gradients, states, t):
+        _core.rmsprop_step(
+            values, gradients, states["square_avg"], states.get("momentum_buffer"), states.get("grad_avg"), group["lr"], group["alpha"],
+            group["eps"], group["weight_decay"], group["momentum"], group["eps_inside_sqrt"], group["maximize"],
+        )  # fmt: skip
+
+
+# ---- clipping ----------------------------------------------------------------------------------------------------------------
+
+
+def _gradients(parameters) -> list[list[Tensor]]:
+    """The gradients, those of one dtype and device together."""
+    kinds: dict[tuple[str, str], list[Tensor]] = {}
+    for p in [parameters] if isinstance(parameters, Tensor) else parameters:
+        if p.grad is not None:
+            kinds.setdefault((p.dtype.name, p.device), []).append(p.grad)
+    return list(kinds.values())
+
+
+def _scale(gradients: list[Tensor], factor: float, limit: float) -> None:
+    """In place; what the kernel cannot take (half types, strided gradients) goes through a copy."""
+    ready = [g if g.is_contiguous() and g.dtype.name in ("float32", "float64") else g.to("float32").contiguous() for g in gradients]
+    _core.gradient_scale(ready, factor, limit)
+    for gradient, scaled in zip(gradients, ready, strict=True):
+        if scaled is not gradient:
+            gradient.copy_(scaled)
+
+
+def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> Tensor:
+    """Scales all gradients together so that their norm is at most `max_norm`.
+
+    Parameters
+    ----------
+    parameters : iterable of Parameter, or one
+    max_norm : float
+    norm_type : float, default 2
+        ``inf`` for the largest absolute value.
+    error_if_nonfinite : bool
+        Raise when the norm is NaN or infinite.
+
+    Returns
+    -------
+    Tensor
+        The norm before clipping, 0-d.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> p = tc.nn.Parameter([3.0, 4.0])
+    >>> (p * p).sum().backward()
+    >>> float(tc.optim.clip_grad_norm_([p], 1.0))
+    10.0
+    """
+    norm_type = float(norm_type)
+    if not norm_type > 0:
+        raise ValueError(f"norm_type must be above 0, got {norm_type}")
+    kinds = _gradients(parameters)
+    norms = [_core.gradient_norm([g.to(_wide(g)).contiguous() for g in gradients], norm_type) for gradients in kinds]
+    total = max(norms, default=0.0) if math.isinf(norm_type) else sum(n**norm_type for n in norms) ** (1 / norm_type)
+    if len(norms) == 1:
+        total = norms[0]
+    if error_if_nonfinite and not math.isfinite(total):
+        raise RuntimeError(f"the norm of the gradients is {total}, so they cannot be clipped")
+    factor = min(max_norm / (total + 1e-6), 1.0) if not math.isnan(total) else total
+    with no_grad():
+        for gradients in kinds:
+            _scale(gradients, factor, math.inf)
+    return Tensor(total, dtype=_wide(kinds[0][0]) if kinds else None)
+
+
+def _wide(gradient: Tensor) -> str:
+    return "float64" if gradient.dtype.name == "float64" else "float32"
+
+
+def clip_grad_value_(parameters, clip_value: float) -> None:
+    """Clamps every element of every gradient to [-clip_value, clip_value].
+
+    Parameters
+    ----------
+    parameters : iterable of Parameter, or one
+    clip_value : float
+    """
+    if not clip_value >= 0:
+        raise ValueError(f"clip_value must not be negative, got {clip_value}")
+    with no_grad():
+        for gradients in _gradients(parameters):
+            _scale(gradients, 1.0, float(clip_value))

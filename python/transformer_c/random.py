@@ -1,0 +1,159 @@
+"""Random numbers: the default generator and what draws from it.
+
+The generator is MT19937 used the way PyTorch's CPU generator uses it, so that a seed gives the numbers it gives there.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from ._core import Generator, Tensor
+
+default_generator = Generator(int.from_bytes(os.urandom(7), "little"))
+
+
+def manual_seed(seed: int) -> Generator:
+    """Seeds the default generator; returns it.
+
+    Parameters
+    ----------
+    seed : int
+        From -2**63 to 2**64 - 1.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> _ = tc.manual_seed(42)
+    >>> tc.randn(2)
+    tensor([0.3367, 0.1288])
+    """
+    return default_generator.manual_seed(seed)
+
+
+def as_generator(rng: int | np.integer | np.random.Generator | Generator | None) -> Generator:
+    """What an `rng` argument means: None is the default generator, an int seeds a new one, a NumPy generator gives the seed."""
+    if rng is None:
+        return default_generator
+    if isinstance(rng, Generator):
+        return rng
+    if isinstance(rng, np.random.Generator):
+        return Generator(int(rng.integers(0, 2**63)))
+    if isinstance(rng, (int, np.integer)) and not isinstance(rng, bool):
+        return Generator(int(rng))
+    raise TypeError(f"rng must be an int, a np.random.Generator, a tc.Generator or None, not {type(rng).__name__}")
+
+
+def _shape(sizes: tuple) -> tuple[int, ...]:
+    """f(2, 3) and f((2, 3)) are the same."""
+    if len(sizes) == 1 and not isinstance(sizes[0], (int, np.integer)):
+        sizes = tuple(sizes[0])
+    return tuple(int(s) for s in sizes)
+
+
+def _drawn(draw: str, shape, a: float, b: float, dtype, rng) -> Tensor:
+    """Draws in float32 or float64; half types are rounded from float32."""
+    generator = as_generator(rng)
+    name = None if dtype is None else str(np.dtype(dtype)) if not isinstance(dtype, str) else dtype
+    if name in ("float16", "bfloat16"):
+        return getattr(generator, draw)(shape, a, b, "float32").to(dtype)
+    return getattr(generator, draw)(shape, a, b, dtype)
+
+
+def _uniform(shape, low: float, high: float, dtype=None, rng=None) -> Tensor:
+    return _drawn("uniform", shape, low, high, dtype, rng)
+
+
+def _normal(shape, mean: float, std: float, dtype=None, rng=None) -> Tensor:
+    return _drawn("normal", shape, mean, std, dtype, rng)
+
+
+def _finish(x: Tensor, device, requires_grad: bool) -> Tensor:
+    if device is not None:
+        x = x.to(device)
+    return x.requires_grad_() if requires_grad else x
+
+
+def randn(*size, dtype=None, device=None, requires_grad: bool = False, rng=None, generator=None) -> Tensor:
+    """A Tensor of standard normal numbers.
+
+    Parameters
+    ----------
+    *size : int or one sequence of int
+        The shape.
+    dtype : dtype, default float32
+    device : str, optional
+    requires_grad : bool
+    rng : int, np.random.Generator, tc.Generator or None
+        None is the default generator; `generator` is PyTorch's name for it.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.randn(2, 3, rng=0).shape
+    (2, 3)
+    """
+    return _finish(_normal(_shape(size), 0.0, 1.0, dtype, rng if generator is None else generator), device, requires_grad)
+
+
+def rand(*size, dtype=None, device=None, requires_grad: bool = False, rng=None, generator=None) -> Tensor:
+    """A Tensor of uniform numbers in [0, 1). Parameters as for ``randn``.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.rand(2, rng=42)
+    tensor([0.8823, 0.9150])
+    """
+    return _finish(_uniform(_shape(size), 0.0, 1.0, dtype, rng if generator is None else generator), device, requires_grad)
+
+
+def randint(*args, low: int | None = None, high: int | None = None, size=None, dtype=None, device=None, rng=None, generator=None) -> Tensor:
+    """A Tensor of integers in [low, high): ``randint(high, size)`` or ``randint(low, high, size)``.
+
+    Parameters
+    ----------
+    low : int, default 0
+    high : int
+        Excluded.
+    size : sequence of int
+    dtype : dtype, default int64
+    device : str, optional
+    rng : int, np.random.Generator, tc.Generator or None
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.randint(10, size=(2,), rng=42).tolist()
+    [2, 7]
+    """
+    given = list(args)
+    if size is None:
+        if not given or isinstance(given[-1], (int, np.integer)):
+            raise TypeError("randint() needs a size: randint(high, size) or randint(low, high, size)")
+        size = given.pop()
+    if high is None:
+        if not given:
+            raise TypeError("randint() needs high: randint(high, size) or randint(low, high, size)")
+        high = given.pop()
+    if given and low is None:
+        low = given.pop()
+    if given:
+        raise TypeError("randint() takes low, high and size")
+    shape = (size,) if isinstance(size, (int, np.integer)) else tuple(size)
+    generator = as_generator(rng if generator is None else generator)
+    drawn = generator.integers(_shape(shape), 0 if low is None else int(low), int(high))
+    return _finish(drawn if dtype is None else drawn.to(dtype), device, False)
+
+
+def randperm(n: int, device=None, rng=None, generator=None) -> Tensor:
+    """The integers below `n` in random order, int64.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> sorted(tc.randperm(4, rng=0).tolist())
+    [0, 1, 2, 3]
+    """
+    return _finish(as_generator(rng if generator is None else generator).permutation(n), device, False)

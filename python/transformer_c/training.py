@@ -1,0 +1,229 @@
+"""Modules that know how to train themselves, as the tutorial takes them from Lightning."""
+
+from __future__ import annotations
+
+import inspect
+from types import SimpleNamespace
+from typing import Any
+
+from . import nn
+from . import optim as _optim
+from ._tensor import no_grad
+from .encoder import PositionalEncoding, TransformerEncoder
+
+
+class Hyperparameters(SimpleNamespace):
+    """The arguments a module was made with, as attributes and by key."""
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.__dict__
+
+    def __iter__(self):
+        return iter(self.__dict__)
+
+    def keys(self):
+        """Their names."""
+        return self.__dict__.keys()
+
+    def items(self):
+        """Names and values."""
+        return self.__dict__.items()
+
+
+class TrainingModule(nn.Module):
+    """A module with training, validation and test steps, an optimizer and hyper-parameters of its own.
+
+    Subclasses define ``forward``, ``configure_optimizers`` and the steps. A plain loop over batches can use it:
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> class Line(tc.TrainingModule):
+    ...     def __init__(self, lr):
+    ...         super().__init__()
+    ...         self.save_hyperparameters()
+    ...         self.linear = tc.nn.Linear(1, 1)
+    ...     def configure_optimizers(self):
+    ...         return tc.optim.SGD(self.parameters(), lr=self.hparams.lr)
+    ...     def training_step(self, batch, batch_idx):
+    ...         x, y = batch
+    ...         loss = tc.F.mse_loss(self.linear(x), y)
+    ...         self.log("train_loss", loss)
+    ...         return loss
+    >>> model = Line(lr=0.1)
+    >>> optimizer = model.configure_optimizers()
+    >>> batch = tc.tensor([[0.0], [1.0]]), tc.tensor([[1.0], [3.0]])
+    >>> model.training_step(batch, 0).backward()
+    >>> optimizer.step()
+    >>> sorted(model.logged)
+    ['train_loss']
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hparams = Hyperparameters()
+        self.logged: dict[str, float] = {}
+        self.trainer = None
+
+    def save_hyperparameters(self, *names: str, ignore: str | tuple[str, ...] = ()) -> None:
+        """Keeps the arguments of the subclass's ``__init__``, from which it is called, in ``hparams``.
+
+        Parameters
+        ----------
+        *names : str
+            Only these; without any, all.
+        ignore : str or sequence of str
+            Not these.
+        """
+        ignore = {ignore} if isinstance(ignore, str) else set(ignore)
+        frame = inspect.currentframe()
+        found: dict[str, Any] = {}
+        frame = frame.f_back
+        while frame is not None and frame.f_code.co_name == "__init__" and frame.f_locals.get("self") is self:
+            local = frame.f_locals
+            kinds = inspect.getargvalues(frame)
+            arguments = {name: local[name] for name in kinds.args if name != "self"}
+            code = frame.f_code
+            keyword_only = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+            arguments.update({name: local[name] for name in keyword_only})
+            if kinds.keywords:
+                arguments.update(local[kinds.keywords])
+            found = {**found, **arguments}
+            frame = frame.f_back
+        for name, value in found.items():
+            if name not in ignore and (not names or name in names):
+                setattr(self.hparams, name, value)
+
+    def log(self, name: str, value: Any, prog_bar: bool = False, on_step: bool | None = None, on_epoch: bool | None = None) -> None:
+        """Reports a number under `name`; a trainer averages it over the epoch, ``logged`` holds the last one."""
+        number = float(value)
+        self.logged[name] = number
+        if self.trainer is not None:
+            self.trainer._record(name, number, prog_bar, on_step, on_epoch)
+
+    def configure_optimizers(self):
+        """The optimizer; subclasses define it."""
+        raise NotImplementedError(f"{type(self).__name__} has no configure_optimizers(): define it in the class")
+
+    def optimizer_step(self, optimizer=None, *args: Any, **kwargs: Any) -> None:
+        """Takes one step; called after each batch. Subclasses extend it to step a schedule per iteration.
+
+        `optimizer` is the optimizer, or Lightning's arguments (epoch, batch_idx, optimizer, closure).
+        """
+        for candidate in (optimizer, *args, *kwargs.values()):
+            if isinstance(candidate, _optim.Optimizer):
+                candidate.step()
+                return
+        raise TypeError("optimizer_step() needs the optimizer among its arguments")
+
+    def training_step(self, batch, batch_idx):
+        """The loss of a batch; subclasses define it."""
+        raise NotImplementedError(f"{type(self).__name__} has no training_step(): define it in the class")
+
+    def validation_step(self, batch, batch_idx):
+        """Logs what is to be known of a validation batch; subclasses define it."""
+        raise NotImplementedError(f"{type(self).__name__} has no validation_step(): define it in the class")
+
+    def test_step(self, batch, batch_idx):
+        """Logs what is to be known of a test batch; subclasses define it."""
+        raise NotImplementedError(f"{type(self).__name__} has no test_step(): define it in the class")
+
+
+class TransformerPredictor(TrainingModule):
+    """The tutorial's model: input layer, positional encoding, encoder, output network; a prediction for each element.
+
+    Parameters
+    ----------
+    input_dim : int
+        Features of the input.
+    model_dim : int
+        Features inside the Transformer.
+    num_classes : int
+        Predictions for each element of the sequence.
+    num_heads, num_layers : int
+    lr : float
+    warmup, max_iters : int
+        Of the learning-rate schedule; see CosineWarmupScheduler.
+    dropout, input_dropout : float, default 0
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> model = tc.TransformerPredictor(10, 32, 10, num_heads=1, num_layers=1, lr=5e-4, warmup=50, max_iters=3900)
+    >>> model(np.zeros((2, 16, 10), np.float32)).shape
+    (2, 16, 10)
+    >>> sum(p.numel() for p in model.parameters())
+    10346
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        model_dim: int,
+        num_classes: int,
+        num_heads: int,
+        num_layers: int,
+        lr: float,
+        warmup: int,
+        max_iters: int,
+        dropout: float = 0.0,
+        input_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+        self._create_model()
+
+    def _create_model(self) -> None:
+        hp = self.hparams
+        self.input_net = nn.Sequential(nn.Dropout(hp.input_dropout), nn.Linear(hp.input_dim, hp.model_dim))
+        self.positional_encoding = PositionalEncoding(d_model=hp.model_dim)
+        self.transformer = TransformerEncoder(
+            num_layers=hp.num_layers,
+            input_dim=hp.model_dim,
+            dim_feedforward=2 * hp.model_dim,
+            num_heads=hp.num_heads,
+            dropout=hp.dropout,
+        )
+        self.output_net = nn.Sequential(
+            nn.Linear(hp.model_dim, hp.model_dim),
+            nn.LayerNorm(hp.model_dim),
+            nn.ReLU(inplace=True),
+            nn.Dropout(hp.dropout),
+            nn.Linear(hp.model_dim, hp.num_classes),
+        )
+
+    def forward(self, x, mask=None, add_positional_encoding: bool = True):
+        """x (B, T, input_dim) to (B, T, num_classes).
+
+        Parameters
+        ----------
+        x : Tensor or ndarray, shape (B, T, input_dim)
+        mask : array_like, optional
+            As for MultiheadAttention.
+        add_positional_encoding : bool, default True
+            False for sets, whose elements have no order.
+        """
+        return self.output_net(self.transformer(self._embed(x, add_positional_encoding), mask=mask))
+
+    def _embed(self, x, add_positional_encoding: bool):
+        x = self.input_net(x)
+        return self.positional_encoding(x) if add_positional_encoding else x
+
+    @no_grad()
+    def get_attention_maps(self, x, mask=None, add_positional_encoding: bool = True) -> list:
+        """The attention of every layer, each (B, H, T, T); parameters as for ``forward``."""
+        return self.transformer.get_attention_maps(self._embed(x, add_positional_encoding), mask=mask)
+
+    def configure_optimizers(self):
+        """Adam; the schedule is kept in ``lr_scheduler`` and stepped per iteration."""
+        optimizer = _optim.Adam(self.parameters(), lr=self.hparams.lr)
+        self.lr_scheduler = _optim.CosineWarmupScheduler(optimizer, warmup=self.hparams.warmup, max_iters=self.hparams.max_iters)
+        return optimizer
+
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        """Steps the optimizer, then the schedule."""
+        super().optimizer_step(*args, **kwargs)
+        self.lr_scheduler.step()

@@ -1,0 +1,78 @@
+"""Dropout as an op: what is kept follows from seed, call and place, whatever the instruction set, threads, dtype and layout."""
+
+import numpy as np
+import pytest
+from transformer_c import _core
+
+KEEP_ALL, KEEP_NONE = 0.0, 1.0
+# The first 48 elements at p = 0.3, seed 42, call 7, by the definition (words_of in tests/core/test_random.py): never changes.
+KEPT = "111110110101111011110101111101111111101111111011"
+
+
+def kept(shape, p, seed, call):
+    return _core.dropout_forward(np.ones(shape, np.float32), p, seed, call) != 0
+
+
+def test_the_mask_is_that_of_the_definition(isa):
+    assert "".join("01"[int(k)] for k in kept(48, 0.3, 42, 7)) == KEPT
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (5, 0, 3), (63,), (64,), (65,), (7, 11, 13), (700, 129)])
+def test_values(isa, dtype, shape, rng):
+    dtype = pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    x = rng.standard_normal(shape).astype(dtype)
+    for p in (0.1, 0.5, 0.9):
+        y = _core.dropout_forward(x, p, 2**64 - 1, 3)
+        compute = np.float64 if dtype == np.float64 else np.float32
+        expected = np.where(kept(shape, p, 2**64 - 1, 3), x.astype(compute) * compute(1 / (1 - p)), 0).astype(dtype)
+        assert y.dtype == dtype and y.shape == shape
+        np.testing.assert_array_equal(y, expected)
+
+
+def test_same_bits_for_any_instruction_set_and_threads(isa, threads):
+    x = np.random.default_rng(1).standard_normal(300_001)
+    words = _core.dropout_forward(x, 0.5, 11, 0)
+    _core.set_num_threads(1)
+    _core.cpu_select("baseline")
+    np.testing.assert_array_equal(_core.dropout_forward(x, 0.5, 11, 0), words)
+
+
+def test_rate(rng):
+    n = 1 << 20
+    for p in (0.1, 0.5, 0.9):
+        rate = np.count_nonzero(kept(n, p, int(rng.integers(2**63)), 0)) / n
+        assert abs(rate - (1 - p)) < 5 * np.sqrt(p * (1 - p) / n)
+
+
+def test_seeds_and_calls_differ():
+    masks = [kept(1000, 0.5, *key).tobytes() for key in [(1, 2), (2, 1), (1, 3), (-1, 2), (1, 2 + 2**32), (1 + 2**32, 2)]]
+    assert len(set(masks)) == len(masks)
+    assert kept(1000, 0.5, -1, 2).tobytes() == kept(1000, 0.5, 2**64 - 1, 2).tobytes()
+
+
+def test_strides_and_byte_order(rng):
+    base = rng.standard_normal((40, 30)).astype(np.float32)
+    for x in (base.T, base[::-2, ::3], np.broadcast_to(base[0], (5, 30)), base.astype(">f4")):
+        expected = _core.dropout_forward(np.ascontiguousarray(x, np.float32), 0.4, 1, 2)
+        np.testing.assert_array_equal(_core.dropout_forward(x, 0.4, 1, 2), expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_ends_and_bad_numbers(isa, dtype):
+    for value in (1.0, np.nan, np.inf):
+        x = np.full(1000, value, dtype)
+        np.testing.assert_array_equal(_core.dropout_forward(x, KEEP_ALL, 1, 2), x)
+        np.testing.assert_array_equal(_core.dropout_forward(x, KEEP_NONE, 1, 2), np.zeros_like(x))
+        np.testing.assert_array_equal(_core.dropout_forward(x, 0.5, 1, 2), np.where(kept(1000, 0.5, 1, 2), x * 2, 0))
+
+
+def test_errors():
+    x = np.ones(3, np.float32)
+    for p in (-0.1, 1.1, np.nan):
+        with pytest.raises(ValueError, match=r"p must be between 0 and 1"):
+            _core.dropout(x, p, 1, 2)
+    with pytest.raises(TypeError, match="x is int64"):
+        _core.dropout(np.arange(3), 0.5, 1, 2)
+    with pytest.raises(TypeError):
+        _core.dropout(x, 0.5, 1.5, 2)

@@ -1,0 +1,97 @@
+"""Who may use whom, read from the includes; and lists that belong together agree."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CSRC = ROOT / "csrc"
+SOURCES = sorted(p for p in CSRC.rglob("*") if p.suffix in (".c", ".h", ".cu", ".cuh", ".def"))
+
+# layer: the layers it may include (its own is always allowed; "api" is csrc/transformer_c.h)
+ALLOWED = {
+    "api": set(),
+    "kernels": {"api"},
+    "kernels/cpu": {"kernels", "api"},
+    "kernels/cuda": {"kernels", "api"},
+    "core": {"api", "kernels"},
+    "ops": {"api", "core", "kernels"},
+    "python": {"api", "core", "ops", "kernels"},
+}
+
+
+def layer(path):
+    folder = path.relative_to(CSRC).parent.as_posix()
+    return "api" if folder == "." else folder
+
+
+def includes(path):
+    return re.findall(r'^\s*#\s*include\s+([<"][^>"]+[>"])', path.read_text(), re.M)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: p.relative_to(CSRC).as_posix())
+def test_includes(path):
+    own = layer(path)
+    for include in includes(path):
+        name = include[1:-1]
+        if include[0] == "<":
+            assert not name.startswith(("Python.h", "numpy/", "structmember")) or own == "python", f"{include}: only csrc/python sees Python"
+            assert not name.startswith("cuda") or own == "kernels/cuda", f"{include}: only csrc/kernels/cuda sees CUDA"
+            continue
+        target = (path.parent / name).resolve()
+        assert target.exists(), f"{include} does not exist"
+        other = layer(target)
+        assert other == own or other in ALLOWED[own], f"{own} may not include {other} ({include})"
+
+
+def test_kernels_do_arithmetic_only():
+    forbidden = re.compile(r"\b(malloc|calloc|realloc|free|tc_allocate|tc_free|pthread_\w+|printf|fprintf|abort|exit|assert)\s*\(")
+    for path in SOURCES:
+        if layer(path) == "kernels/cpu":
+            found = forbidden.search(path.read_text())
+            assert not found, f"{path.name} calls {found.group(1)}: kernels never allocate, lock, print or leave"
+
+
+def test_library_never_exits_or_prints():
+    forbidden = re.compile(r"\b(printf|fprintf|puts|abort|exit|_exit|assert)\s*\(")
+    for path in SOURCES:
+        if layer(path) in ("core", "ops", "python", "api"):
+            found = forbidden.search(path.read_text())
+            assert not found, f"{path.relative_to(CSRC)} calls {found.group(1)}"
+
+
+def test_every_kernel_is_in_the_list():
+    listed = set(re.findall(r"TC_KERNEL_ENTRY\((\w+)\)", (CSRC / "kernels/kernels.def").read_text()))
+    text = "\n".join(p.read_text() for p in SOURCES if layer(p) == "kernels/cpu" and p.suffix == ".c")
+    missing = [k for k in listed if f"TC_KERNEL({k})" not in text]
+    assert not missing, f"no file defines {missing}"
+
+
+def test_every_kernel_is_used_by_an_op():
+    text = "\n".join(p.read_text() for p in SOURCES if layer(p) in ("core", "ops"))
+    listed = re.findall(r"TC_KERNEL_ENTRY\((\w+)\)", (CSRC / "kernels/kernels.def").read_text())
+    unused = [k for k in listed if f"TC_K_{k}" not in text]
+    assert not unused, f"no op runs {unused}"
+
+
+def test_every_op_table_is_listed():
+    listed = set(re.findall(r"TCPY_OP_TABLE\((\w+)\)", (CSRC / "python/op_tables.def").read_text()))
+    files = {p.stem.removeprefix("ops_") for p in (CSRC / "python").glob("ops_*.c")}
+    assert listed == files
+
+
+def test_nothing_committed_names_a_machine():
+    forbidden = re.compile(r"(?<![\w.])/(work|root|tmp)/\w")
+    for path in [*SOURCES, *ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("python/**/*.py")]:
+        assert not forbidden.search(path.read_text()), f"{path.relative_to(ROOT)} has a path of one machine"
+
+
+@pytest.mark.parametrize("name", ["python/transformer_c", "tests", "benchmarks"])
+def test_no_unfinished_marks(name):
+    marks = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+    for path in (ROOT / name).rglob("*.py"):
+        if path != Path(__file__):
+            assert not marks.search(path.read_text()), path
+    for path in SOURCES:
+        assert not marks.search(path.read_text()), path
