@@ -374,7 +374,7 @@ def attention_backward(
     dv = swap(p * multiplier) @ dvalues
     if enable_gqa:
         group = q.shape[-3] // shapes[1][-3]
-        dk, dv = (d.reshape((*d.shape[:-3], -1, group, *d.shape[-2:])).sum(-3) for d in (dk, dv))
+        dk, dv = (d.reshape((*d.shape[:-3], shapes[1][-3], group, *d.shape[-2:])).sum(-3) for d in (dk, dv))
     return *(sum_to(d, shape) for d, shape in zip((dq, dk, dv), shapes, strict=True)), None if bias is None else sum_to(ds, np.shape(bias))
 
 

@@ -1,0 +1,192 @@
+/* attention.c: values = softmax(scores) v by blocks of queries and keys (Milakov and Gimelshein 2018; Dao et al. 2022). */
+#include "attention_block.h"
+
+/* A running maximum is replaced only by one larger by this much: the weights stay below e^8, and the sums so far rarely have to
+ * be scaled. The first maximum is taken as it is, so a row within one block of keys is shifted by its own maximum. */
+#define LAZINESS R(8.0)
+
+/* Per query: weights are exp(score - shift) and add up to sum. */
+typedef struct running_softmax {
+    real shift[QUERIES], sum[QUERIES], rescale[QUERIES];
+} running_softmax;
+
+/* Takes the scores of a block into the running sums: they become weights. False: what was summed before stays as it is;
+ * otherwise it is to be multiplied by rescale. */
+static inline bool weigh(const query_block *x, int nk, running_softmax *run)
+{
+    bool rescaled = false;
+    for (int g = 0; g < x->groups; g++) {
+        real *s = x->scores + g * TC_LANES;
+        vreal largest = v_set1(-INFINITE), shift = v_load(run->shift + g * TC_LANES), sum = v_load(run->sum + g * TC_LANES);
+        for (int j = 0; j < nk; j++) largest = v_max(largest, v_load(s + j * QUERIES));
+        const vmask grows = v_lt(shift + v_set1(LAZINESS), largest);
+        if (v_any(grows)) {
+            const vreal factor = v_select(grows, v_exp(shift - largest), v_set1(R(1.0)));
+            shift = v_select(grows, largest, shift);
+            sum = sum * factor;
+            v_store(run->rescale + g * TC_LANES, factor);
+            rescaled = true;
+        } else {
+            v_store(run->rescale + g * TC_LANES, v_set1(R(1.0)));
+        }
+        const vreal base = finite_shift(shift);
+        for (int j = 0; j < nk; j++) {
+            const vreal w = v_exp(v_load(s + j * QUERIES) - base);
+            v_store(s + j * QUERIES, w);
+            sum = sum + w;
+        }
+        v_store(run->shift + g * TC_LANES, shift);
+        v_store(run->sum + g * TC_LANES, sum);
+    }
+    return rescaled;
+}
+
+/* values[i][:] *= factor[i] */
+static inline void scale_rows(real *values, int64_t row, int rows, int64_t columns, const real *factor)
+{
+    for (int i = 0; i < rows; i++) {
+        if (factor[i] == R(1.0)) continue;
+        const vreal f = v_set1(factor[i]);
+        for (int64_t c = 0; c < columns; c += TC_LANES) {
+            const int lanes = v_left(columns, c);
+            real *at = values + i * row + c;
+            v_store_some(at, v_load_some(at, lanes) * f, lanes);
+        }
+    }
+}
+
+/* Row r of `rows`, for all r with sum[r] == 0: the mean of all Tk values, whatever masks say about them. */
+static void fill_empty_rows(const query_block *x, const real *sum, real *values, int64_t row)
+{
+    const tc_attention_problem *p = x->problem;
+    const vreal share = v_set1(R(1.0) / (real)(p->Tk > 0 ? p->Tk : 1));
+    for (int64_t c = 0; c < p->Dv; c += TC_LANES) {
+        const int lanes = v_left(p->Dv, c);
+        vreal mean = v_zero();
+        for (int64_t j = 0; j < p->Tk; j++) mean = v_fma(share, v_load_some(operand_at(&p->v, x->b, x->hk, j) + c, lanes), mean);
+        for (int i = 0; i < x->nq; i++)
+            if (sum[i] == R(0.0)) v_store_some(values + i * row + c, mean, lanes);
+    }
+}
+
+/* The weights of a block of keys, times inverse[query], to the map; `map` points at the row of query q0. */
+static void write_map_block(const query_block *x, const key_block *y, const real *inverse, real *map)
+{
+    for (int j = 0; j < y->nk; j++)
+        for (int i = 0; i < x->groups * TC_LANES; i += TC_LANES) {
+            real *w = x->scores + j * QUERIES + i;
+            v_store(w, v_load(w) * v_load(inverse + i));
+        }
+    transpose(map + y->k0, x->problem->Tk, x->scores, QUERIES, y->nk, x->nq, R(1.0), false);
+}
+
+/* The same for a block whose scores are gone: they are made again. */
+static void write_map_again(const query_block *x, int64_t k0, const running_softmax *run, const real *inverse, real *map)
+{
+    key_block y;
+    const bool any = look_at_keys(x, k0, &y);
+    if (any) make_scores(x, &y);
+    for (int j = 0; j < y.nk; j++)
+        for (int i = 0; i < x->groups * TC_LANES; i += TC_LANES) {
+            real *w = x->scores + j * QUERIES + i;
+            v_store(w, any ? v_exp(v_load(w) - finite_shift(v_load(run->shift + i))) : v_zero());
+        }
+    write_map_block(x, &y, inverse, map);
+}
+
+static void fill(real *row, int64_t first, int64_t last, real x)
+{
+    for (int64_t j = first; j < last; j++) row[j] = x;
+}
+
+/* What no block of keys has written: 0 for keys beyond reach, and all of a row that attends uniformly. */
+static void complete_map(const query_block *x, const running_softmax *run, real *map)
+{
+    const int64_t Tk = x->problem->Tk, first = x->first_key < x->last_key ? x->first_key : Tk;
+    const bool uniform = x->problem->empty_rows == TC_ATTENTION_EMPTY_UNIFORM;
+    for (int i = 0; i < x->nq; i++) {
+        fill(map + i * Tk, 0, first, R(0.0));
+        fill(map + i * Tk, x->last_key > first ? x->last_key : first, Tk, R(0.0));
+        if (uniform && run->sum[i] == R(0.0)) fill(map + i * Tk, 0, Tk, R(1.0) / (real)Tk);
+    }
+}
+
+/* Values of the block, not divided by the sums yet, straight into their rows. Returns how many blocks of keys took part. */
+static int sum_values(const query_block *x, running_softmax *run, real *values, int64_t row, key_block *last)
+{
+    const tc_attention_problem *p = x->problem;
+    int taken = 0;
+    for (int64_t k0 = x->first_key; k0 < x->last_key; k0 += KEYS) {
+        key_block y;
+        if (!look_at_keys(x, k0, &y)) continue;
+        make_scores(x, &y);
+        if (weigh(x, y.nk, run) && taken > 0) scale_rows(values, row, x->nq, p->Dv, run->rescale);
+        if (p->dropout > 0) {
+            choose_kept(x, &y);
+            drop(x, &y, x->scores);
+        }
+        const real *v = operand_at(&p->v, x->b, x->hk, k0);
+        const product weighted = {.c = values,
+                                  .c_row = row,
+                                  .a = x->scores,
+                                  .a_stride = QUERIES,
+                                  .b = v,
+                                  .b_row = p->v.row,
+                                  .M = x->nq,
+                                  .N = p->Dv,
+                                  .K = y.nk,
+                                  .accumulate = taken > 0};
+        if (y.guarded && !all_finite(v, p->v.row, y.nk, p->Dv))
+            sum_guarded(ALONG_COLUMNS, &weighted);
+        else
+            sum_over_keys(&weighted);
+        *last = y;
+        taken++;
+    }
+    for (int i = 0; taken == 0 && i < x->nq; i++)
+        for (int64_t c = 0; c < p->Dv; c++) values[i * row + c] = R(0.0);
+    return taken;
+}
+
+static void forward_block(const tc_attention_forward_args *a, const query_block *x)
+{
+    const tc_attention_problem *p = x->problem;
+    running_softmax run;
+    real inverse[QUERIES];
+    for (int i = 0; i < QUERIES; i++) run.shift[i] = -INFINITE, run.sum[i] = R(0.0);
+    real *values = operand_at(&a->values, x->b, x->h, x->q0);
+    key_block last;
+    const int taken = sum_values(x, &run, values, a->values.row, &last);
+
+    for (int i = 0; i < QUERIES; i++) inverse[i] = run.sum[i] == R(0.0) ? R(0.0) : R(1.0) / run.sum[i];
+    scale_rows(values, a->values.row, x->nq, p->Dv, inverse);
+    if (p->empty_rows == TC_ATTENTION_EMPTY_UNIFORM) fill_empty_rows(x, run.sum, values, a->values.row);
+
+    const int64_t row = (x->b * p->H + x->h) * p->Tq + x->q0; /* of the (B,H,Tq) arrays */
+    for (int i = 0; i < x->nq; i++) {
+        ((real *)a->shift)[row + i] = run.shift[i];
+        ((real *)a->sum)[row + i] = run.sum[i];
+        if (a->lse) ((real *)a->lse)[row + i] = run.shift[i] + real_log(run.sum[i]);
+    }
+    if (!a->map) return;
+    real *map = (real *)a->map + row * p->Tk;
+    if (taken == 1 && x->first_key + KEYS >= x->last_key)
+        write_map_block(x, &last, inverse, map);
+    else
+        for (int64_t k0 = x->first_key; k0 < x->last_key; k0 += KEYS) write_map_again(x, k0, &run, inverse, map);
+    complete_map(x, &run, map);
+}
+
+void TC_KERNEL(attention_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_attention_forward_args *a = args;
+    const tc_attention_problem *p = &a->problem;
+    const int64_t blocks = (p->Tq + QUERIES - 1) / QUERIES;
+    query_block x;
+    lay_out_scratch(&x, p, scratch, false);
+    for (int64_t item = begin; item < end; item++) {
+        choose_queries(&x, item / blocks / p->H, item / blocks % p->H, item % blocks);
+        load_queries(&x);
+        forward_block(a, &x);
+    }
+}

@@ -1,0 +1,310 @@
+/* attention_backward.c: gradients of attention, the weights made again from the saved shift and sum (Dao et al. 2022, section B.2).
+ *
+ * With P the attention, dP = dvalues v^T + dmap and delta[i] = sum_j P[i][j] dP[i][j] - dlse[i]:
+ *     dS = P (dP - delta),  dbias = dS,  dq = scale dS k,  dk = scale dS^T q,  dv = P^T dvalues.
+ * Dropout multiplies P in dv and dvalues v^T in dP by the same numbers.
+ */
+#include "attention_block.h"
+
+/* What a block of queries brings along, a lane a query. */
+typedef struct query_gradients {
+    real base[QUERIES];    /* taken off the scores */
+    real inverse[QUERIES]; /* 1 / sum; 0 in empty rows and beyond the queries */
+    real delta[QUERIES];
+    bool whole; /* all keys within reach are one block: delta comes from the tile itself */
+} query_gradients;
+
+TC_INLINE real dot(const real *a, const real *b, int64_t n)
+{
+    vreal sum = v_zero();
+    for (int64_t i = 0; i < n; i += TC_LANES) sum = v_fma(v_load_some(a + i, v_left(n, i)), v_load_some(b + i, v_left(n, i)), sum);
+    return v_sum(sum);
+}
+
+static void load_gradients(const tc_attention_backward_args *a, const query_block *x, query_gradients *g)
+{
+    const tc_attention_problem *p = x->problem;
+    const int64_t row = (x->b * p->H + x->h) * p->Tq + x->q0; /* of the (B,H,Tq) arrays */
+    const real *shift = (const real *)a->shift + row, *sum = (const real *)a->sum + row;
+    const real *dlse = a->dlse ? (const real *)a->dlse + row : NULL;
+    const real *map = (const real *)a->map + (a->dmap ? row * p->Tk : 0), *dmap = (const real *)a->dmap + (a->dmap ? row * p->Tk : 0);
+    transpose(x->dvalues_t, QUERIES, operand_at(&a->dvalues, x->b, x->h, x->q0), a->dvalues.row, x->nq, p->Dv, R(1.0), true);
+    g->whole = x->last_key - x->first_key <= KEYS;
+    for (int i = 0; i < QUERIES; i++) {
+        const bool empty = i >= x->nq || sum[i] == R(0.0);
+        g->base[i] = empty ? R(0.0) : shift[i];
+        g->inverse[i] = empty ? R(0.0) : R(1.0) / sum[i];
+        g->delta[i] = empty || !dlse ? R(0.0) : -dlse[i];
+        if (g->whole || empty) continue;
+        g->delta[i] += dot(operand_at(&a->dvalues, x->b, x->h, x->q0 + i), operand_at(&a->values, x->b, x->h, x->q0 + i), p->Dv);
+        if (dmap) g->delta[i] += dot(map + i * p->Tk, dmap + i * p->Tk, p->Tk);
+    }
+}
+
+/* x->scores = P and x->gradient = dP (of the weights before dropout) for the keys of y; where P is 0, dP is 0. */
+static void weights_and_gradients(const tc_attention_backward_args *a, const query_block *x, const key_block *y, const query_gradients *g)
+{
+    const tc_attention_problem *p = x->problem;
+    make_scores(x, y);
+    if (p->dropout > 0) choose_kept(x, y);
+    tile_product(&(product){.c = x->gradient,
+                            .c_row = QUERIES,
+                            .a = operand_at(&p->v, x->b, x->hk, y->k0),
+                            .a_stride = p->v.row,
+                            .b = x->dvalues_t,
+                            .b_row = QUERIES,
+                            .M = y->nk,
+                            .N = x->groups * TC_LANES,
+                            .K = p->Dv,
+                            .accumulate = false});
+    if (p->dropout > 0) drop(x, y, x->gradient);
+    if (a->dmap) {
+        const real *dmap = (const real *)a->dmap + ((x->b * p->H + x->h) * p->Tq + x->q0) * p->Tk + y->k0;
+        transpose(x->added, QUERIES, dmap, p->Tk, x->nq, y->nk, R(1.0), true);
+    }
+    for (int i = 0; i < x->groups * TC_LANES; i += TC_LANES) {
+        const vreal base = v_load(g->base + i), inverse = v_load(g->inverse + i);
+        const vmask live = v_lt(v_zero(), inverse);
+        for (int j = 0; j < y->nk; j++) {
+            const int64_t at = j * QUERIES + i;
+            vreal w = v_exp(v_load(x->scores + at) - base) * inverse, dp = v_load(x->gradient + at);
+            if (a->dmap) dp = dp + v_load(x->added + at);
+            w = v_select(v_or(live, v_isnan(inverse)), w, v_zero()); /* scores of empty rows may be NaN */
+            v_store(x->scores + at, w);
+            v_store(x->gradient + at, v_select(v_eq(w, v_zero()), v_zero(), dp));
+        }
+    }
+}
+
+/* x->gradient: dP becomes dS, the gradient of what the softmax saw; with `through`, that of q k^T: times scale and the slope of
+ * the soft cap. */
+TC_INLINE void gradients_of_scores(const query_block *x, const key_block *y, const query_gradients *g, const bool through)
+{
+    const bool filled = y->masked && x->problem->mask_kind == TC_ATTENTION_MASK_FILL; /* a constant: no gradient */
+    const vreal factor = v_set1(through ? (real)x->problem->scale : R(1.0));
+    for (int i = 0; i < x->groups * TC_LANES; i += TC_LANES) {
+        const real *w = x->scores + i;
+        real *d = x->gradient + i;
+        vreal delta = v_load(g->delta + i);
+        if (g->whole)
+            for (int j = 0; j < y->nk; j++) delta = v_fma(v_load(w + j * QUERIES), v_load(d + j * QUERIES), delta);
+        for (int j = 0; j < y->nk; j++) {
+            const vreal p = v_load(w + j * QUERIES);
+            vreal ds = p * (v_load(d + j * QUERIES) - delta) * factor;
+            if (through && x->slope) ds = ds * v_load(x->slope + j * QUERIES + i);
+            ds = v_select(v_eq(p, v_zero()), v_zero(), ds);
+            if (filled) ds = v_select(v_mask_bytes(x->mask + j * QUERIES + i, TC_LANES), ds, v_zero());
+            v_store(d + j * QUERIES, ds);
+        }
+    }
+}
+
+/* c[key][n] += sum over queries of tile[key][query] * b[query][n] */
+static __attribute__((noinline)) void sum_over_queries(const product *x) { product_panels(ALONG_ROWS, x, false); }
+
+/* Where the gradients of keys and values of the item are added up: rows of [Tk][D] and [Tk][Dv]. */
+typedef struct key_gradients {
+    real *dk, *dv;
+    int64_t dk_row, dv_row;
+} key_gradients;
+
+/* One tile's part of dq (its rows at `dq`), dk and dv. */
+static void add_products(const tc_attention_backward_args *a, const query_block *x, const key_block *y, real *dq, bool first,
+                         const key_gradients *to)
+{
+    const tc_attention_problem *p = x->problem;
+    const real *q = operand_at(&p->q, x->b, x->h, x->q0), *k = operand_at(&p->k, x->b, x->hk, y->k0);
+    const product for_v = {.c = to->dv + y->k0 * to->dv_row,
+                           .c_row = to->dv_row,
+                           .a = x->scores,
+                           .a_stride = QUERIES,
+                           .b = operand_at(&a->dvalues, x->b, x->h, x->q0),
+                           .b_row = a->dvalues.row,
+                           .M = y->nk,
+                           .N = p->Dv,
+                           .K = x->nq,
+                           .accumulate = true};
+    const product for_k = {.c = to->dk + y->k0 * to->dk_row,
+                           .c_row = to->dk_row,
+                           .a = x->gradient,
+                           .a_stride = QUERIES,
+                           .b = q,
+                           .b_row = p->q.row,
+                           .M = y->nk,
+                           .N = p->D,
+                           .K = x->nq,
+                           .accumulate = true};
+    const product for_q = {.c = dq,
+                           .c_row = a->dq.row,
+                           .a = x->gradient,
+                           .a_stride = QUERIES,
+                           .b = k,
+                           .b_row = p->k.row,
+                           .M = x->nq,
+                           .N = p->D,
+                           .K = y->nk,
+                           .accumulate = !first};
+    sum_over_queries(&for_v);
+    if (y->guarded && !all_finite(q, p->q.row, x->nq, p->D))
+        sum_guarded(ALONG_ROWS, &for_k);
+    else
+        sum_over_queries(&for_k);
+    if (y->guarded && !all_finite(k, p->k.row, y->nk, p->D))
+        sum_guarded(ALONG_COLUMNS, &for_q);
+    else
+        sum_over_keys(&for_q);
+}
+
+/* Rows that may attend to nothing but attend to all keys alike: every row of dv gets their dvalues / Tk. */
+static void add_uniform_rows(const tc_attention_backward_args *a, const query_block *x, const key_gradients *to)
+{
+    const tc_attention_problem *p = x->problem;
+    const real *sum = (const real *)a->sum + (x->b * p->H + x->h) * p->Tq + x->q0;
+    bool any = false;
+    for (int i = 0; i < x->nq; i++) any = any || sum[i] == R(0.0);
+    for (int64_t n = 0; any && n < p->Dv; n += TC_LANES) {
+        const int lanes = v_left(p->Dv, n);
+        vreal total = v_zero();
+        for (int i = 0; i < x->nq; i++)
+            if (sum[i] == R(0.0)) total = total + v_load_some(operand_at(&a->dvalues, x->b, x->h, x->q0 + i) + n, lanes);
+        total = total * v_set1(R(1.0) / (real)(p->Tk > 0 ? p->Tk : 1));
+        for (int64_t j = 0; j < p->Tk; j++) {
+            real *at = to->dv + j * to->dv_row + n;
+            v_store_some(at, v_load_some(at, lanes) + total, lanes);
+        }
+    }
+}
+
+static void zero_rows(real *p, int64_t row, int64_t rows, int64_t columns)
+{
+    for (int64_t i = 0; i < rows; i++) memset(p + i * row, 0, (size_t)columns * sizeof(real));
+}
+
+static void backward_block(const tc_attention_backward_args *a, const query_block *x, const key_gradients *to)
+{
+    const tc_attention_problem *p = x->problem;
+    real *dq = operand_at(&a->dq, x->b, x->h, x->q0);
+    query_gradients g;
+    bool first = true;
+    load_queries(x);
+    load_gradients(a, x, &g);
+    for (int64_t k0 = x->first_key; k0 < x->last_key; k0 += KEYS) {
+        key_block y;
+        if (!look_at_keys(x, k0, &y)) continue;
+        weights_and_gradients(a, x, &y, &g);
+        gradients_of_scores(x, &y, &g, true);
+        if (p->dropout > 0) drop(x, &y, x->scores);
+        add_products(a, x, &y, dq, first, to);
+        first = false;
+    }
+    if (first) zero_rows(dq, a->dq.row, x->nq, p->D);
+    if (p->empty_rows == TC_ATTENTION_EMPTY_UNIFORM) add_uniform_rows(a, x, to);
+}
+
+void TC_KERNEL(attention_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_attention_backward_args *a = args;
+    const tc_attention_problem *p = &a->problem;
+    const int64_t blocks = (p->Tq + QUERIES - 1) / QUERIES, group = p->H / p->Hk;
+    query_block x;
+    lay_out_scratch(&x, p, scratch, true);
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t split = item % a->splits, head = item / a->splits, b = head / p->Hk, hk = head % p->Hk;
+        key_gradients to = {operand_at(&a->dk, b, hk, 0), operand_at(&a->dv, b, hk, 0), a->dk.row, a->dv.row};
+        if (split > 0) {
+            const int64_t part = (split - 1) * p->B * p->Hk + head;
+            to = (key_gradients){(real *)a->dk_partial + part * p->Tk * p->D, (real *)a->dv_partial + part * p->Tk * p->Dv, p->D, p->Dv};
+        }
+        zero_rows(to.dk, to.dk_row, p->Tk, p->D);
+        zero_rows(to.dv, to.dv_row, p->Tk, p->Dv);
+        const int64_t total = group * blocks, last = total * (split + 1) / a->splits;
+        for (int64_t n = total * split / a->splits; n < last; n++) {
+            choose_queries(&x, b, hk * group + n / blocks, n % blocks);
+            backward_block(a, &x, &to);
+        }
+    }
+}
+
+static void add_parts(real *to, int64_t to_row, const real *parts, int64_t count, int64_t step, int64_t rows, int64_t columns)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j += TC_LANES) {
+            const int lanes = v_left(columns, j);
+            vreal sum = v_load_some(to + i * to_row + j, lanes);
+            for (int64_t s = 0; s < count; s++) sum = sum + v_load_some(parts + s * step + i * columns + j, lanes);
+            v_store_some(to + i * to_row + j, sum, lanes);
+        }
+}
+
+void TC_KERNEL(attention_sum_splits)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_attention_backward_args *a = args;
+    const tc_attention_problem *p = &a->problem;
+    const int64_t blocks = (p->Tk + KEYS - 1) / KEYS, heads = p->B * p->Hk;
+    (void)scratch;
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t head = item / blocks, k0 = item % blocks * KEYS, rows = p->Tk - k0 < KEYS ? p->Tk - k0 : KEYS;
+        const int64_t b = head / p->Hk, hk = head % p->Hk, at = head * p->Tk + k0;
+        add_parts(operand_at(&a->dk, b, hk, k0), a->dk.row, (const real *)a->dk_partial + at * p->D, a->splits - 1, heads * p->Tk * p->D,
+                  rows, p->D);
+        add_parts(operand_at(&a->dv, b, hk, k0), a->dv.row, (const real *)a->dv_partial + at * p->Dv, a->splits - 1, heads * p->Tk * p->Dv,
+                  rows, p->Dv);
+    }
+}
+
+/* ---- bias -------------------------------------------------------------------------------------------------------------------- */
+
+/* Adds dS of a tile to the part of dbias at `to`, the element of the block's first query and key. */
+static void add_tile(const query_block *x, const key_block *y, real *to, int64_t row, int64_t column)
+{
+    if (row == 0) { /* one row for all queries; lanes beyond them are 0 */
+        for (int j = 0; j < y->nk; j++) {
+            vreal sum = v_zero();
+            for (int i = 0; i < x->groups * TC_LANES; i += TC_LANES) sum = sum + v_load(x->gradient + j * QUERIES + i);
+            to[j * column] += v_sum(sum);
+        }
+        return;
+    }
+    if (column == 0) { /* one column for all keys */
+        for (int i = 0; i < x->nq; i++)
+            for (int j = 0; j < y->nk; j++) to[i * row] += x->gradient[j * QUERIES + i];
+        return;
+    }
+    transpose(x->scores, KEYS, x->gradient, QUERIES, y->nk, x->nq, R(1.0), true);
+    for (int i = 0; i < x->nq; i++)
+        for (int j = 0; j < y->nk; j++) to[i * row + j * column] += x->scores[i * KEYS + j];
+}
+
+static void dbias_block(const tc_attention_dbias_args *a, const query_block *x)
+{
+    const tc_attention_plane *plane = &a->dbias;
+    real *to = (real *)plane->data + x->b * plane->batch + x->h * plane->head + x->q0 * plane->row;
+    query_gradients g;
+    load_queries(x);
+    load_gradients(&a->backward, x, &g);
+    for (int64_t k0 = x->first_key; k0 < x->last_key; k0 += KEYS) {
+        key_block y;
+        if (!look_at_keys(x, k0, &y)) continue;
+        weights_and_gradients(&a->backward, x, &y, &g);
+        gradients_of_scores(x, &y, &g, false);
+        add_tile(x, &y, to + k0 * plane->column, plane->row, plane->column);
+    }
+}
+
+void TC_KERNEL(attention_dbias)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_attention_dbias_args *a = args;
+    const tc_attention_problem *p = &a->backward.problem;
+    const int64_t blocks = (p->Tq + QUERIES - 1) / QUERIES, own_blocks = a->rows == 1 ? 1 : blocks;
+    query_block x;
+    lay_out_scratch(&x, p, scratch, true);
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t block = item % own_blocks, head = item / own_blocks % a->heads, batch = item / own_blocks / a->heads;
+        for (int64_t b = batch; b < (a->batches == 1 ? p->B : batch + 1); b++)
+            for (int64_t h = head; h < (a->heads == 1 ? p->H : head + 1); h++)
+                for (int64_t n = block; n < (a->rows == 1 ? blocks : block + 1); n++) {
+                    choose_queries(&x, b, h, n);
+                    dbias_block(a, &x);
+                }
+    }
+}

@@ -1,0 +1,390 @@
+/* attention_block.h: the scores of one block of queries against one block of keys, for the forward and the backward.
+ *
+ * Queries lie across the lanes: a tile is S^T [keys][TC_ATTENTION_QUERIES], so that maxima, sums and exponentials over keys
+ * are vertical, and a query's numbers do not depend on its neighbours.
+ */
+#ifndef TC_KERNELS_CPU_ATTENTION_BLOCK_H
+#define TC_KERNELS_CPU_ATTENTION_BLOCK_H
+
+#include <string.h>
+
+#include "../attention.h"
+#include "attention_product.h"
+#include "philox.h"
+#include "simd_math.h"
+#include "transpose.h"
+
+#define QUERIES TC_ATTENTION_QUERIES
+#define KEYS TC_ATTENTION_KEYS
+#define TILE (KEYS * QUERIES)
+#define GROUPS (QUERIES / TC_LANES) /* vectors of a row of a tile */
+#define INFINITE ((real)INFINITY)
+#define FILL R(-9e15) /* the tutorial's score where mask is 0 */
+
+/* A block of queries: rows [q0, q0 + nq) of head h. */
+typedef struct query_block {
+    const tc_attention_problem *problem;
+    int64_t b, h, hk, q0;
+    int nq, groups;              /* queries; vectors that hold them */
+    int64_t first_key, last_key; /* keys that any of them may attend to: [first, last) */
+    int64_t low_first, low_last; /* query i sees keys [low, high), both growing with i: of the first and the last query */
+    int64_t high_first, high_last;
+    int64_t slope_low, slope_high;      /* low = clamp(slope_low + i), high = clamp(slope_high + i) */
+    int64_t keys;                       /* keys of this batch element */
+    real *qt;                           /* [D][QUERIES]: scale * q, transposed */
+    real *scores;                       /* [KEYS][QUERIES] */
+    real *added;                        /* [KEYS][QUERIES]: additive terms; free once they are in the scores */
+    uint8_t *mask;                      /* [KEYS][QUERIES] */
+    uint8_t *kept, *kept_rows;          /* dropout: [KEYS][QUERIES] and [QUERIES][KEYS] */
+    real *dvalues_t, *gradient, *slope; /* backward: [Dv][QUERIES]; [KEYS][QUERIES]; the same, derivative of softcap, or NULL */
+} query_block;
+
+/* A block of keys [k0, k0 + nk) as a query block sees it. */
+typedef struct key_block {
+    int64_t k0;
+    int nk;
+    bool bounded, masked, added; /* what is to be applied to the scores */
+    bool guarded;                /* some scores may not be attended to: what lies behind them must not reach the result */
+} key_block;
+
+TC_INLINE real *operand_at(const tc_attention_operand *x, int64_t b, int64_t h, int64_t row)
+{
+    return (real *)x->data + b * x->batch + h * x->head + row * x->row;
+}
+
+TC_INLINE int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
+
+/* to[c][r] = from[r][c] * factor for r < rows, c < columns. With `pad`, the lanes of `to` from `rows` up to the next multiple of
+ * TC_LANES become 0 (there is room for them); without, they are left alone. */
+TC_INLINE void transpose(real *to, int64_t to_row, const real *from, int64_t from_row, int64_t rows, int64_t columns, real factor,
+                         const bool pad)
+{
+    const vreal f = v_set1(factor);
+    for (int64_t r = 0; r < rows; r += TC_LANES) {
+        const int height = v_left(rows, r);
+        for (int64_t c = 0; c < columns; c += TC_LANES) {
+            const int width = v_left(columns, c);
+            const real *p = from + r * from_row + c;
+            vreal square[TC_LANES];
+            TC_UNROLL
+            for (int i = 0; i < TC_LANES; i++) square[i] = i < height ? v_load_some(p + i * from_row, width) : v_zero();
+            v_transpose(square);
+            TC_UNROLL
+            for (int i = 0; i < TC_LANES; i++)
+                if (i < width) v_store_some(to + (c + i) * to_row + r, square[i] * f, pad ? TC_LANES : height);
+        }
+    }
+}
+
+/* ---- which keys ---------------------------------------------------------------------------------------------------------- */
+
+/* Fills in what the window, causality and key lengths say. b, h, q0 and nq are set. */
+static inline void find_bounds(query_block *x)
+{
+    const tc_attention_problem *p = x->problem;
+    const int64_t far = TC_ATTENTION_UNBOUNDED;
+    const int64_t offset = p->offsets ? clamp(p->offsets[x->b], -far, far) : p->offset;
+    x->keys = p->key_lengths ? clamp(p->key_lengths[x->b], 0, p->Tk) : p->Tk;
+    x->slope_low = p->left >= far ? -2 * far : x->q0 + offset - p->left;
+    x->slope_high = p->right >= far ? 2 * far : x->q0 + offset + p->right + 1;
+    x->low_first = clamp(x->slope_low, 0, x->keys);
+    x->low_last = clamp(x->slope_low + x->nq - 1, 0, x->keys);
+    x->high_first = clamp(x->slope_high, 0, x->keys);
+    x->high_last = clamp(x->slope_high + x->nq - 1, 0, x->keys);
+    x->first_key = x->low_first / KEYS * KEYS;
+    x->last_key = x->high_last;
+}
+
+/* ---- masks ---------------------------------------------------------------------------------------------------------------- */
+
+/* The 8 x 8 bytes of w, a word a row, byte 0 the lowest, turned over their diagonal by halves, quarters and eighths. */
+TC_INLINE void transpose_bytes(uint64_t w[8])
+{
+    static const uint64_t low[5] = {0, 0x00ff00ff00ff00ff, 0x0000ffff0000ffff, 0, 0x00000000ffffffff};
+    TC_UNROLL
+    for (int s = 4; s > 0; s /= 2) TC_UNROLL
+    for (int i = 0; i < 8; i++)
+        if (!(i & s)) {
+            const uint64_t t = ((w[i] >> (8 * s)) ^ w[i + s]) & low[s];
+            w[i] ^= t << (8 * s);
+            w[i + s] ^= t;
+        }
+}
+
+#define BYTES_01 UINT64_C(0x0101010101010101)
+#define BYTES_80 UINT64_C(0x8080808080808080)
+
+/* Eight queries by eight keys at `from` (steps `row`, keys adjacent) to tile[key][query]. *any: a byte is set; *all: none is 0. */
+TC_INLINE void mask_square(uint8_t *tile, const uint8_t *from, int64_t row, int64_t queries, int64_t keys, bool *any, bool *all)
+{
+    const int height = queries < 8 ? (int)queries : 8, width = keys < 8 ? (int)keys : 8;
+    const uint64_t beyond = width < 8 ? ~UINT64_C(0) << (8 * width) : 0;
+    uint64_t w[8] = {0}, set = 0, zero = 0;
+    for (int i = 0; i < height; i++) {
+        if (width == 8)
+            memcpy(&w[i], from + i * row, 8);
+        else
+            for (int j = 0; j < width; j++) w[i] |= (uint64_t)from[i * row + j] << (8 * j);
+        const uint64_t x = w[i] | beyond;
+        set |= w[i];
+        zero |= (x - BYTES_01) & ~x & BYTES_80; /* a byte of x is 0 */
+    }
+    *any |= set != 0;
+    *all &= zero == 0;
+    transpose_bytes(w);
+    for (int j = 0; j < width; j++) memcpy(tile + j * QUERIES, &w[j], 8);
+}
+
+/* The block's part of the mask as tile[key][query]. */
+static inline void load_mask(const query_block *x, int64_t k0, int nk, bool *any, bool *all)
+{
+    const tc_attention_plane *m = &x->problem->mask;
+    const uint8_t *from = (const uint8_t *)m->data + x->b * m->batch + x->h * m->head + x->q0 * m->row + k0 * m->column;
+    *any = false;
+    *all = true;
+    if (m->row == 0) { /* every query sees the same keys */
+        for (int j = 0; j < nk; j++) {
+            const uint8_t byte = from[j * m->column];
+            *any |= byte != 0;
+            *all &= byte != 0;
+            memset(x->mask + j * QUERIES, byte, QUERIES);
+        }
+    } else if (m->column == 1) {
+        for (int i = 0; i < x->nq; i += 8)
+            for (int j = 0; j < nk; j += 8)
+                mask_square(x->mask + j * QUERIES + i, from + i * m->row + j, m->row, x->nq - i, nk - j, any, all);
+    } else {
+        for (int j = 0; j < nk; j++)
+            for (int i = 0; i < x->nq; i++) {
+                const uint8_t byte = from[i * m->row + j * m->column];
+                *any |= byte != 0;
+                *all &= byte != 0;
+                x->mask[j * QUERIES + i] = byte;
+            }
+    }
+}
+
+/* The block's part of an additive term as tile[key][query]; 0 in lanes beyond the queries. */
+static inline void load_plane(const query_block *x, const tc_attention_plane *m, int64_t k0, int nk, real *tile)
+{
+    const real *from = (const real *)m->data + x->b * m->batch + x->h * m->head + x->q0 * m->row + k0 * m->column;
+    if (m->column == 1 && m->row != 0) {
+        transpose(tile, QUERIES, from, m->row, x->nq, nk, R(1.0), true);
+        return;
+    }
+    for (int j = 0; j < nk; j++)
+        for (int i = 0; i < x->groups * TC_LANES; i++) tile[j * QUERIES + i] = i < x->nq ? from[i * m->row + j * m->column] : R(0.0);
+}
+
+/* a + b, where -infinity in either wins over all else. */
+TC_INLINE vreal add_term(vreal a, vreal b)
+{
+    const vreal none = v_set1(-INFINITE);
+    return v_select(v_or(v_eq(a, none), v_eq(b, none)), none, a + b);
+}
+
+/* The additive terms of the block into x->added. False when all of it is -infinity. Uses x->scores, which are not made yet. */
+static inline bool load_additive(const query_block *x, int64_t k0, int nk)
+{
+    const tc_attention_plane *terms = x->problem->additive;
+    const bool two = terms[0].data && terms[1].data;
+    load_plane(x, &terms[terms[0].data ? 0 : 1], k0, nk, x->added);
+    if (two) load_plane(x, &terms[1], k0, nk, x->scores);
+    bool any = false;
+    for (int j = 0; j < nk; j++)
+        for (int i = 0; i < x->nq; i += TC_LANES) {
+            real *at = x->added + j * QUERIES + i;
+            vreal t = v_load(at);
+            if (two) v_store(at, t = add_term(t, v_load(x->scores + j * QUERIES + i)));
+            any = any || v_any(v_and(v_not(v_eq(t, v_set1(-INFINITE))), v_first(v_left(x->nq, i))));
+        }
+    return any;
+}
+
+/* ---- scores ---------------------------------------------------------------------------------------------------------------- */
+
+/* What the masks say about keys [k0, k0 + nk). False: no query of the block may attend to any of them. */
+static inline bool look_at_keys(const query_block *x, int64_t k0, key_block *y)
+{
+    const tc_attention_problem *p = x->problem;
+    y->k0 = k0;
+    y->nk = (int)(x->last_key - k0 < KEYS ? x->last_key - k0 : KEYS);
+    y->bounded = x->low_last > k0 || x->high_first < k0 + y->nk;
+    y->masked = y->added = false;
+    y->guarded = y->bounded;
+    if (p->mask.data) {
+        bool any, all;
+        load_mask(x, k0, y->nk, &any, &all);
+        if (!any && p->mask_kind == TC_ATTENTION_MASK_BOOLEAN) return false;
+        y->masked = !all;
+        y->guarded |= y->masked && p->mask_kind == TC_ATTENTION_MASK_BOOLEAN;
+    }
+    if (p->additive[0].data || p->additive[1].data) {
+        if (!load_additive(x, k0, y->nk)) return false;
+        y->added = y->guarded = true;
+    }
+    return true;
+}
+
+/* Query i sees keys low[i] <= j < high[i], counted from k0. */
+static inline void relative_bounds(const query_block *x, const key_block *y, real low[QUERIES], real high[QUERIES])
+{
+    for (int i = 0; i < QUERIES; i++) {
+        low[i] = (real)clamp(clamp(x->slope_low + i, 0, x->keys) - y->k0, 0, y->nk);
+        high[i] = (real)clamp(clamp(x->slope_high + i, 0, x->keys) - y->k0, 0, y->nk);
+    }
+}
+
+/* Soft cap, additive terms, mask and bounds, in this order. */
+static inline void modify_scores(const query_block *x, const key_block *y)
+{
+    const tc_attention_problem *p = x->problem;
+    const vreal cap = v_set1((real)p->softcap), fill = v_set1(p->mask_kind == TC_ATTENTION_MASK_FILL ? FILL : -INFINITE);
+    real low[QUERIES], high[QUERIES];
+    relative_bounds(x, y, low, high);
+    for (int j = 0; j < y->nk; j++) {
+        const vreal key = v_set1((real)j);
+        for (int i = 0; i < x->groups * TC_LANES; i += TC_LANES) {
+            const int64_t at = j * QUERIES + i;
+            vreal s = v_load(x->scores + at);
+            if (p->softcap > 0) {
+                const vreal t = v_tanh(s / cap);
+                s = cap * t;
+                if (x->slope) v_store(x->slope + at, v_fnma(t, t, v_set1(R(1.0))));
+            }
+            if (y->added) s = add_term(s, v_load(x->added + at));
+            if (y->masked) s = v_select(v_mask_bytes(x->mask + at, TC_LANES), s, fill);
+            if (y->bounded) s = v_select(v_and(v_le(v_load(low + i), key), v_lt(key, v_load(high + i))), s, v_set1(-INFINITE));
+            v_store(x->scores + at, s);
+        }
+    }
+}
+
+/* The products, out of line. Tiles, whose rows are whole vectors: tile[key][query] = sum over d of a[key][d] * b[d][query]. */
+static __attribute__((noinline)) void tile_product(const product *x) { product_panels(ALONG_ROWS, x, true); }
+
+/* x->scores = S^T for the keys of y. */
+static inline void make_scores(const query_block *x, const key_block *y)
+{
+    const tc_attention_problem *p = x->problem;
+    tile_product(&(product){.c = x->scores,
+                            .c_row = QUERIES,
+                            .a = operand_at(&p->k, x->b, x->hk, y->k0),
+                            .a_stride = p->k.row,
+                            .b = x->qt,
+                            .b_row = QUERIES,
+                            .M = y->nk,
+                            .N = x->groups * TC_LANES,
+                            .K = p->D,
+                            .accumulate = false});
+    if (p->softcap > 0 || y->added || y->masked || y->bounded) modify_scores(x, y);
+}
+
+/* c[query][n] = sum over keys of tile[key][query] * b[key][n] */
+static __attribute__((noinline)) void sum_over_keys(const product *x) { product_panels(ALONG_COLUMNS, x, false); }
+
+/* Either sum where some of the tile stands for positions that may not be attended to: what a weight of zero stands before is not
+ * read, because 0 times NaN or infinity is NaN. */
+static __attribute__((noinline)) void sum_guarded(product_order order, const product *x)
+{
+    const int64_t a_row = order == ALONG_ROWS ? x->a_stride : 1, a_column = order == ALONG_ROWS ? 1 : x->a_stride;
+    for (int64_t m = 0; m < x->M; m++)
+        for (int64_t n = 0; n < x->N; n += TC_LANES) {
+            const int lanes = v_left(x->N, n);
+            real *c = x->c + m * x->c_row + n;
+            vreal sum = x->accumulate ? v_load_some(c, lanes) : v_zero();
+            for (int64_t k = 0; k < x->K; k++) {
+                const real w = x->a[m * a_row + k * a_column];
+                if (w != R(0.0)) sum = v_fma(v_set1(w), v_load_some(x->b + k * x->b_row + n, lanes), sum);
+            }
+            v_store_some(c, sum, lanes);
+        }
+}
+
+/* No NaN and no infinity among `rows` rows of `columns`. */
+static inline bool all_finite(const real *p, int64_t row, int64_t rows, int64_t columns)
+{
+    vreal sum = v_zero(); /* of 0 * x: 0 for finite x, NaN for others */
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j += TC_LANES) sum = v_fma(v_load_some(p + i * row + j, v_left(columns, j)), v_zero(), sum);
+    return !v_any(v_isnan(sum));
+}
+
+/* ---- dropout ---------------------------------------------------------------------------------------------------------------- */
+
+/* Which weights of the tile are kept, into x->kept. */
+static inline void choose_kept(const query_block *x, const key_block *y)
+{
+    const tc_attention_problem *p = x->problem;
+    const uint32_t threshold = tc_keep_threshold(p->dropout);
+    const int64_t row_groups = (p->Tk + TC_PHILOX_GROUP - 1) / TC_PHILOX_GROUP;
+    for (int i = 0; i < x->nq; i++) {
+        const int64_t first = ((x->b * p->H + x->h) * p->Tq + x->q0 + i) * row_groups + y->k0 / TC_PHILOX_GROUP;
+        for (int j = 0; j < y->nk; j += TC_PHILOX_GROUP) {
+            uint32_t words[TC_PHILOX_GROUP];
+            philox_group(words, p->seed, p->call, (uint64_t)(first + j / TC_PHILOX_GROUP));
+            uint8_t *row = x->kept_rows + i * KEYS + j;
+            for (int w = 0; w < TC_PHILOX_GROUP; w++) row[w] = words[w] >= threshold;
+        }
+    }
+    bool any = false, all = true;
+    for (int i = 0; i < x->nq; i += 8)
+        for (int j = 0; j < y->nk; j += 8)
+            mask_square(x->kept + j * QUERIES + i, x->kept_rows + i * KEYS + j, KEYS, x->nq - i, y->nk - j, &any, &all);
+}
+
+/* tile /= 1 - dropout where x->kept says so, 0 elsewhere. */
+static inline void drop(const query_block *x, const key_block *y, real *tile)
+{
+    const double p = x->problem->dropout;
+    const vreal factor = v_set1(p < 1.0 ? (real)(1.0 / (1.0 - p)) : R(0.0));
+    for (int j = 0; j < y->nk; j++)
+        for (int i = 0; i < x->groups * TC_LANES; i += TC_LANES) {
+            const int64_t at = j * QUERIES + i;
+            v_store(tile + at, v_select(v_mask_bytes(x->kept + at, TC_LANES), v_load(tile + at) * factor, v_zero()));
+        }
+}
+
+/* ---- a block of queries ------------------------------------------------------------------------------------------------------ */
+
+/* What is taken off the scores of a query: where nothing was attended to, 0, so that exp(-inf - 0) is a weight of 0. */
+TC_INLINE vreal finite_shift(vreal shift) { return v_select(v_eq(shift, v_set1(-INFINITE)), v_zero(), shift); }
+
+/* The parts of the scratch memory; tc_attention_scratch() is its size. */
+static inline void lay_out_scratch(query_block *x, const tc_attention_problem *p, void *scratch, bool backward)
+{
+    real *at = scratch;
+    x->problem = p;
+    x->qt = at, at += p->D * QUERIES;
+    x->scores = at, at += TILE;
+    x->added = x->dvalues_t = x->gradient = x->slope = NULL;
+    if (backward || p->additive[0].data || p->additive[1].data) x->added = at, at += TILE;
+    if (backward) x->dvalues_t = at, at += p->Dv * QUERIES;
+    if (backward) x->gradient = at, at += TILE;
+    if (backward && p->softcap > 0) x->slope = at, at += TILE;
+    x->mask = (uint8_t *)at;
+    x->kept = x->mask + (p->mask.data ? TILE : 0);
+    x->kept_rows = x->kept + TILE;
+}
+
+/* Block number `block` of the queries of head h of batch element b. */
+static inline void choose_queries(query_block *x, int64_t b, int64_t h, int64_t block)
+{
+    const tc_attention_problem *p = x->problem;
+    x->b = b;
+    x->h = h;
+    x->hk = h / (p->H / p->Hk);
+    x->q0 = block * QUERIES;
+    x->nq = (int)(p->Tq - x->q0 < QUERIES ? p->Tq - x->q0 : QUERIES);
+    x->groups = (x->nq + TC_LANES - 1) / TC_LANES;
+    find_bounds(x);
+}
+
+/* The queries of the block, transposed and scaled. */
+static inline void load_queries(const query_block *x)
+{
+    const tc_attention_problem *p = x->problem;
+    transpose(x->qt, QUERIES, operand_at(&p->q, x->b, x->h, x->q0), p->q.row, x->nq, p->D, (real)p->scale, true);
+}
+
+#endif
