@@ -135,6 +135,47 @@ TC_CHECKED tc_status tc_dropout(tc_tensor **y, tc_tensor *x, double p, uint64_t 
 /* Without the tape. The backward is this on dy. */
 TC_CHECKED tc_status tc_dropout_forward(tc_tensor **y, tc_tensor *x, double p, uint64_t seed, uint64_t call, tc_error *err);
 
+/* ---- products ---------------------------------------------------------------------------------------------------- */
+
+typedef enum tc_activation {
+    TC_ACTIVATION_NONE,
+    TC_ACTIVATION_RELU,
+    TC_ACTIVATION_GELU,     /* x Phi(x), exact (Hendrycks and Gimpel 2016) */
+    TC_ACTIVATION_GELU_TANH /* their approximation by tanh */
+} tc_activation;
+
+/* y = activation(x weight^T + bias) + residual.  x (..., K); weight (N, K); bias (N) or NULL; y,residual (..., N) or NULL. */
+TC_CHECKED tc_status tc_linear(tc_tensor **y, tc_tensor *x, tc_tensor *weight, tc_tensor *bias, tc_activation activation, tc_tensor *residual,
+                               tc_error *err);
+/* Without the tape.  pre (..., N): x weight^T + bias, for the backward of an activation; not computed when `pre` is NULL. */
+TC_CHECKED tc_status tc_linear_forward(tc_tensor **y, tc_tensor **pre, tc_tensor *x, tc_tensor *weight, tc_tensor *bias, tc_activation activation,
+                                       tc_tensor *residual, tc_error *err);
+/* What is NULL is not computed. `pre` may be NULL without an activation, and y itself for ReLU without a residual. The gradient of
+ * the residual is dy. */
+TC_CHECKED tc_status tc_linear_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dy, tc_tensor *x, tc_tensor *weight,
+                                        tc_tensor *pre, tc_activation activation, tc_error *err);
+
+/* How the 3E outputs of a joint projection are ordered. */
+typedef enum tc_packing {
+    TC_PACKING_HEAD, /* [q_h | k_h | v_h] for each head */
+    TC_PACKING_QKV   /* [Q | K | V], the heads inside (torch.nn.MultiheadAttention) */
+} tc_packing;
+
+/* Queries, keys and values by one product.  x (..., T, C); weight (3E, C); bias (3E) or NULL; q,k,v (..., H, T, D), H D = E: windows
+ * on one (..., T, 3E) tensor. */
+TC_CHECKED tc_status tc_qkv_projection(tc_tensor **q, tc_tensor **k, tc_tensor **v, tc_tensor *x, tc_tensor *weight, tc_tensor *bias,
+                                       int64_t num_heads, tc_packing packing, tc_error *err);
+/* Without the tape.  dq,dk,dv (..., H, T, D), NULL: zero. Read in place when they are windows on one tensor as q, k, v are. */
+TC_CHECKED tc_status tc_qkv_projection_forward(tc_tensor **q, tc_tensor **k, tc_tensor **v, tc_tensor *x, tc_tensor *weight, tc_tensor *bias,
+                                               int64_t num_heads, tc_packing packing, tc_error *err);
+TC_CHECKED tc_status tc_qkv_projection_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dq, tc_tensor *dk,
+                                                tc_tensor *dv, tc_tensor *x, tc_tensor *weight, int64_t num_heads, tc_packing packing,
+                                                tc_error *err);
+
+/* a @ b as NumPy has it: one axis is a row (of a) or a column (of b) and goes from the result, leading axes broadcast. The result has the promoted
+ * dtype; integers wrap around, bools give "any pair of trues". */
+TC_CHECKED tc_status tc_matmul(tc_tensor **c, tc_tensor *a, tc_tensor *b, tc_error *err);
+
 /* ---- random numbers ---------------------------------------------------------------------------------------------- */
 
 /* MT19937 used as PyTorch's CPU generator uses it: a seed gives the numbers it gives there (core/random.h has the

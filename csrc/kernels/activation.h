@@ -1,14 +1,17 @@
-/* activation.h: the activations a product can end with. */
+/* activation.h: what the backward of a product's activation works on. */
 #ifndef TC_KERNELS_ACTIVATION_H
 #define TC_KERNELS_ACTIVATION_H
 
-#include <stdint.h>
+#include "kernels.h"
 
-typedef enum tc_activation {
-    TC_ACTIVATION_NONE,
-    TC_ACTIVATION_RELU,
-    TC_ACTIVATION_GELU,     /* x Phi(x), exact (Hendrycks and Gimpel 2016) */
-    TC_ACTIVATION_GELU_TANH /* their approximation by tanh */
-} tc_activation;
+#define TC_ACTIVATION_BLOCK 4096 /* elements an item */
+
+/* Items are blocks of elements.  dx = dy * f'(x);  dx,dy,x (n), contiguous. */
+typedef struct tc_activation_backward_args {
+    void *dx;
+    const void *dy, *x;
+    int64_t n;
+    tc_activation activation;
+} tc_activation_backward_args;
 
 #endif

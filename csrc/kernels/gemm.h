@@ -8,11 +8,7 @@
 #ifndef TC_KERNELS_GEMM_H
 #define TC_KERNELS_GEMM_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "activation.h"
+#include "kernels.h"
 
 #define TC_GEMM_BATCH_DIMS 14 /* TC_MAX_DIMS less the matrix */
 
@@ -29,7 +25,9 @@ static inline int64_t tc_gemm_panels(int64_t N, size_t element)
 typedef struct tc_gemm_pack_args {
     void *panels;
     const void *b;
-    int64_t K, N, b_row, b_col, b_batch;
+    int64_t K, N, b_row, b_col;
+    int batch_dims;
+    int64_t batch_shape[TC_GEMM_BATCH_DIMS], b_batch[TC_GEMM_BATCH_DIMS];
 } tc_gemm_pack_args;
 
 typedef enum tc_gemm_b_form {
@@ -55,8 +53,7 @@ typedef struct tc_gemm_args {
     int64_t batch, batch_shape[TC_GEMM_BATCH_DIMS], a_batch[TC_GEMM_BATCH_DIMS], b_batch[TC_GEMM_BATCH_DIMS], c_batch[TC_GEMM_BATCH_DIMS];
     tc_gemm_b_form b_form;
     tc_activation activation;
-    bool accumulate; /* C += A B, without an epilogue */
-    bool pack_a;     /* copy blocks of A into scratch: long rows, large strides, or neither stride 1 */
+    bool pack_a; /* copy blocks of A into scratch: long rows, large strides, or neither stride 1 */
 } tc_gemm_args;
 
 /* The longest run of k summed in one go: what of A and B is in use meanwhile fits the caches. */

@@ -42,10 +42,12 @@ void TC_KERNEL(gemm_pack)(const void *args, int64_t begin, int64_t end, void *sc
     const int64_t panels = tc_gemm_panels(a->N, sizeof(real));
     (void)scratch;
     for (int64_t item = begin; item < end; item++) {
-        const int64_t batch = item / panels, n = item % panels * PANEL;
+        const int64_t n = item % panels * PANEL;
         const int cols = a->N - n < PANEL ? (int)(a->N - n) : PANEL;
-        pack_panel((real *)a->panels + item * a->K * PANEL, a->K, cols, (const real *)a->b + batch * a->b_batch + n * a->b_col, a->b_row,
-                   a->b_col);
+        const real *b = a->b;
+        int64_t batch = item / panels;
+        for (int d = a->batch_dims - 1; d >= 0; batch /= a->batch_shape[d--]) b += batch % a->batch_shape[d] * a->b_batch[d];
+        pack_panel((real *)a->panels + item * a->K * PANEL, a->K, cols, b + n * a->b_col, a->b_row, a->b_col);
     }
 }
 
@@ -177,7 +179,7 @@ static void column_of_tiles(const gemm_item *it, const real *b, int64_t b_row, i
     const int64_t tiles = tile_count(it->rows);
     tile_work w = {.K = kc, .b = b, .b_row = b_row, .b_vector = b_vector, .lanes = (int)(cols - (vectors - 1) * TC_LANES)};
     w.b_lanes = g->b_form == TC_GEMM_B_ROWS ? w.lanes : TC_LANES;
-    w.add_c = !first || g->accumulate;
+    w.add_c = !first;
     w.bias = first && it->bias ? it->bias + col : NULL;
     w.relu = last && !two_steps && g->activation == TC_ACTIVATION_RELU;
     w.c_row = it->pre ? g->pre_row : g->c_row;

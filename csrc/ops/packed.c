@@ -1,0 +1,145 @@
+/* packed.c: see packed.h. An entry hangs on its storage and goes with it; its panels are replaced when the storage has been
+ * written to. One lock guards all entries: it is held for a walk along a short list, never while anything is packed. */
+#include "packed.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "../core/allocator.h"
+#include "../core/backend.h"
+
+#define MAX_ENTRIES 512 /* of one storage: a flat buffer of parameters has many, a program that packs ever new windows is stopped */
+
+struct tc_packed {
+    atomic_int references;
+    unsigned version;
+    size_t bytes;
+    void *panels;
+};
+
+typedef struct entry {
+    tc_attachment attachment; /* first: an entry is its attachment */
+    const void *b;
+    int64_t K, N, b_row, b_col;
+    tc_dtype compute;
+    tc_packed *packed;
+} entry;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static void before_fork(void) { pthread_mutex_lock(&lock); }
+static void after_fork(void) { pthread_mutex_unlock(&lock); }
+static void install_fork_handlers(void) { pthread_atfork(before_fork, after_fork, after_fork); }
+
+const void *tc_packed_panels(const tc_packed *packed) { return packed->panels; }
+
+void tc_packed_release(tc_packed *packed)
+{
+    if (!packed || atomic_fetch_sub_explicit(&packed->references, 1, memory_order_acq_rel) != 1) return;
+    tc_free(packed->panels, packed->bytes);
+    tc_free(packed, sizeof *packed);
+}
+
+static tc_packed *retain(tc_packed *packed)
+{
+    atomic_fetch_add_explicit(&packed->references, 1, memory_order_relaxed);
+    return packed;
+}
+
+static void release_entry(tc_attachment *attachment)
+{
+    entry *e = (entry *)attachment;
+    tc_packed_release(e->packed);
+    tc_free(e, sizeof *e);
+}
+
+static tc_status pack_now(tc_packed **out, tc_gemm_pack_args pack, tc_dtype compute, tc_error *err)
+{
+    const size_t element = tc_dtype_size(compute);
+    int64_t items = tc_gemm_panels(pack.N, element), bytes;
+    bool fits = true;
+    for (int d = 0; d < pack.batch_dims; d++) fits = fits && tc_multiply_sizes(items, pack.batch_shape[d], &items);
+    fits = fits && tc_multiply_sizes(items, TC_GEMM_PANEL_BYTES, &bytes) && tc_multiply_sizes(bytes, pack.K, &bytes);
+    tc_packed *packed = fits ? tc_allocate(sizeof *packed) : NULL;
+    pack.panels = packed ? tc_allocate((size_t)bytes) : NULL;
+    if (!pack.panels) {
+        if (packed) tc_free(packed, sizeof *packed);
+        return tc_fail(err, TC_ERROR_MEMORY, "out of memory while packing a matrix of %lld x %lld for a product", (long long)pack.K,
+                       (long long)pack.N);
+    }
+    *packed = (tc_packed){.references = 1, .bytes = (size_t)bytes, .panels = pack.panels};
+    const double cost = (double)(pack.K * TC_GEMM_PANEL_BYTES) / (double)element;
+    const tc_status status = tc_run((tc_device){TC_CPU, 0}, compute, TC_K_gemm_pack, &pack, items, cost, 0, err);
+    if (status != TC_OK)
+        tc_packed_release(packed);
+    else
+        *out = packed;
+    return status;
+}
+
+/* The entry of this matrix, or NULL; *count: entries of the storage. The lock is held. */
+static entry *find(tc_storage *storage, const tc_gemm_pack_args *pack, tc_dtype compute, int *count)
+{
+    *count = 0;
+    for (tc_attachment *a = atomic_load(&storage->attachments); a; a = a->next) {
+        entry *e = (entry *)a;
+        if (a->release != release_entry) continue;
+        ++*count;
+        if (e->b == pack->b && e->K == pack->K && e->N == pack->N && e->b_row == pack->b_row && e->b_col == pack->b_col &&
+            e->compute == compute)
+            return e;
+    }
+    return NULL;
+}
+
+static void attach(tc_storage *storage, tc_attachment *attachment)
+{
+    attachment->next = atomic_load(&storage->attachments);
+    while (!atomic_compare_exchange_weak(&storage->attachments, &attachment->next, attachment)) {
+    }
+}
+
+/* Keeps `packed` with the storage. That there is no memory for it is no error: it is packed again next time. */
+static void keep(tc_storage *storage, const tc_gemm_pack_args *pack, tc_dtype compute, tc_packed *packed)
+{
+    int count;
+    tc_packed *stale = NULL;
+    pthread_mutex_lock(&lock);
+    entry *e = find(storage, pack, compute, &count);
+    if (e) {
+        stale = e->packed;
+        e->packed = retain(packed);
+    } else if (count < MAX_ENTRIES && (e = tc_allocate(sizeof *e)) != NULL) {
+        *e = (entry){.attachment.release = release_entry,
+                     .b = pack->b,
+                     .K = pack->K,
+                     .N = pack->N,
+                     .b_row = pack->b_row,
+                     .b_col = pack->b_col,
+                     .compute = compute,
+                     .packed = retain(packed)};
+        attach(storage, &e->attachment);
+    }
+    pthread_mutex_unlock(&lock);
+    tc_packed_release(stale);
+}
+
+tc_status tc_packed_acquire(tc_packed **out, const tc_gemm_pack_args *pack, tc_dtype compute, tc_storage *storage, tc_error *err)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (!storage) return pack_now(out, *pack, compute, err);
+    pthread_once(&once, install_fork_handlers);
+    const unsigned version = atomic_load_explicit(&storage->version, memory_order_acquire);
+    int count;
+    pthread_mutex_lock(&lock);
+    entry *e = find(storage, pack, compute, &count);
+    tc_packed *packed = e && e->packed->version == version ? retain(e->packed) : NULL;
+    pthread_mutex_unlock(&lock);
+    if (!packed) {
+        const tc_status status = pack_now(&packed, *pack, compute, err);
+        if (status != TC_OK) return status;
+        packed->version = version;
+        keep(storage, pack, compute, packed);
+    }
+    *out = packed;
+    return TC_OK;
+}

@@ -1,0 +1,200 @@
+/* qkv_projection.c: queries, keys and values of all heads by one product (Vaswani et al. 2017, section 3.2.2). q, k and v are windows on
+ * its result (..., T, 3E): nothing is moved, attention reads rows at any distance.
+ *
+ * Saved for the backward: x and weight. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "../core/status.h"
+#include "../core/tape.h"
+#include "operands.h"
+
+typedef struct heads {
+    int64_t H, D;
+    int64_t head, part; /* columns from one head to the next, and from q to k to v */
+} heads;
+
+static tc_status find_heads(heads *h, const tc_tensor *x, const tc_tensor *weight, int64_t num_heads, tc_packing packing, tc_error *err)
+{
+    char text[TC_SHAPE_TEXT];
+    if (x->ndim < 2 || x->ndim + 1 > TC_MAX_DIMS)
+        return tc_fail(err, TC_ERROR_VALUE, "x has shape %s; expected (..., T, C) with 2 to %d axes", tc_tensor_text(text, x),
+                       TC_MAX_DIMS - 1);
+    if (weight->ndim != 2)
+        return tc_fail(err, TC_ERROR_VALUE, "weight has shape %s; expected two axes, (3 E, C)", tc_tensor_text(text, weight));
+    if (num_heads < 1) return tc_fail(err, TC_ERROR_VALUE, "num_heads is %" PRId64 "; it must be at least 1", num_heads);
+    if (weight->shape[0] % 3 != 0 || weight->shape[0] / 3 % num_heads != 0)
+        return tc_fail(err, TC_ERROR_VALUE,
+                       "weight has shape %s; its rows must be queries, keys and values of %" PRId64 " heads, a multiple of %" PRId64,
+                       tc_tensor_text(text, weight), num_heads, 3 * num_heads);
+    h->H = num_heads;
+    h->D = weight->shape[0] / 3 / num_heads;
+    h->head = packing == TC_PACKING_HEAD ? 3 * h->D : h->D;
+    h->part = packing == TC_PACKING_HEAD ? h->D : h->D * h->H;
+    return TC_OK;
+}
+
+/* The window (..., H, T, D) of one part (0 q, 1 k, 2 v) on joint (..., T, 3E). */
+static tc_status window(tc_tensor **out, tc_tensor *joint, const heads *h, int part, tc_error *err)
+{
+    int64_t shape[TC_MAX_DIMS], strides[TC_MAX_DIMS];
+    const int n = joint->ndim;
+    memcpy(shape, joint->shape, sizeof shape);
+    memcpy(strides, joint->strides, sizeof strides);
+    shape[n - 2] = h->H, strides[n - 2] = h->head;
+    shape[n - 1] = joint->shape[n - 2], strides[n - 1] = joint->strides[n - 2];
+    shape[n] = h->D, strides[n] = 1;
+    return tc_tensor_alias(out, joint, n + 1, shape, strides, part * h->part, err);
+}
+
+static tc_status three_windows(tc_tensor *windows[3], tc_tensor *joint, const heads *h, tc_error *err)
+{
+    tc_status status = TC_OK;
+    for (int i = 0; i < 3 && status == TC_OK; i++) status = window(&windows[i], joint, h, i, err);
+    for (int i = 0; i < 3 && status != TC_OK; i++) {
+        tc_tensor_release(windows[i]);
+        windows[i] = NULL;
+    }
+    return status;
+}
+
+tc_status tc_qkv_projection_forward(tc_tensor **q, tc_tensor **k, tc_tensor **v, tc_tensor *x, tc_tensor *weight, tc_tensor *bias,
+                                    int64_t num_heads, tc_packing packing, tc_error *err)
+{
+    heads h;
+    tc_tensor *joint = NULL, *windows[3] = {NULL, NULL, NULL};
+    tc_status status = TC_OK;
+    TC_TRY(find_heads(&h, x, weight, num_heads, packing, err));
+    TC_TRY(tc_linear_forward(&joint, NULL, x, weight, bias, TC_ACTIVATION_NONE, NULL, err));
+    TC_TRY(three_windows(windows, joint, &h, err));
+    *q = windows[0], *k = windows[1], *v = windows[2];
+cleanup:
+    tc_tensor_release(joint);
+    return status;
+}
+
+/* ---- the gradient of the joint result ------------------------------------------------------------------------------------ */
+
+/* Are the gradients the three windows on one (..., T, 3E) tensor? Then *joint is that tensor, else it stays NULL. */
+static tc_status joint_of_windows(tc_tensor **joint, tc_tensor *const d[3], const heads *h, int ndim, const int64_t *shape, tc_error *err)
+{
+    if (!d[0] || !d[1] || !d[2]) return TC_OK;
+    const int64_t element = (int64_t)tc_dtype_size(d[0]->dtype);
+    int64_t strides[TC_MAX_DIMS], expected[TC_MAX_DIMS], step = 1;
+    for (int i = ndim - 1; i >= 0; step *= shape[i--]) strides[i] = step;
+    memcpy(expected, strides, sizeof expected);
+    expected[ndim - 2] = h->head, expected[ndim - 1] = strides[ndim - 2], expected[ndim] = 1;
+    for (int part = 0; part < 3; part++) {
+        if (d[part]->storage != d[0]->storage || d[part]->dtype != d[0]->dtype || d[part]->data != d[0]->data + part * h->part * element)
+            return TC_OK;
+        for (int i = 0; i <= ndim; i++)
+            if (d[part]->shape[i] > 1 && d[part]->strides[i] != expected[i]) return TC_OK;
+    }
+    return tc_tensor_alias(joint, d[0], ndim, shape, strides, 0, err);
+}
+
+/* The same gathered: three copies. */
+static tc_status joint_by_copy(tc_tensor **joint, tc_tensor *const d[3], const heads *h, int ndim, const int64_t *shape, const tc_tensor *x,
+                               tc_error *err)
+{
+    tc_tensor *out = NULL, *windows[3] = {NULL, NULL, NULL};
+    tc_status status = TC_OK;
+    const bool all = d[0] && d[1] && d[2];
+    TC_TRY((all ? tc_tensor_empty : tc_tensor_zeros)(&out, ndim, shape, x->dtype, x->storage->device, err));
+    TC_TRY(three_windows(windows, out, h, err));
+    for (int i = 0; i < 3; i++)
+        if (d[i]) TC_TRY(tc_tensor_copy(windows[i], d[i], err));
+    *joint = tc_tensor_retain(out);
+cleanup:
+    tc_tensor_release(out);
+    for (int i = 0; i < 3; i++) tc_tensor_release(windows[i]);
+    return status;
+}
+
+static tc_status check_gradient(const tc_tensor *d, const char *name, const heads *h, const tc_tensor *x, tc_error *err)
+{
+    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
+    int64_t shape[TC_MAX_DIMS];
+    const int n = x->ndim;
+    if (!d) return TC_OK;
+    memcpy(shape, x->shape, sizeof shape);
+    shape[n - 2] = h->H, shape[n - 1] = x->shape[n - 2], shape[n] = h->D;
+    if (d->ndim == n + 1 && memcmp(d->shape, shape, sizeof(int64_t) * (size_t)(n + 1)) == 0)
+        return tc_check_same_dtype(x, "x", d, name, err);
+    return tc_fail(err, TC_ERROR_VALUE, "%s has shape %s; expected %s, (..., heads, T, head size)", name, tc_tensor_text(a, d),
+                   tc_shape_text(b, n + 1, shape));
+}
+
+tc_status tc_qkv_projection_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dq, tc_tensor *dk, tc_tensor *dv,
+                                     tc_tensor *x, tc_tensor *weight, int64_t num_heads, tc_packing packing, tc_error *err)
+{
+    heads h;
+    int64_t shape[TC_MAX_DIMS];
+    tc_tensor *joint = NULL, *const d[3] = {dq, dk, dv};
+    static const char *const names[3] = {"dq", "dk", "dv"};
+    tc_status status = TC_OK;
+    TC_TRY(find_heads(&h, x, weight, num_heads, packing, err));
+    for (int i = 0; i < 3; i++) TC_TRY(check_gradient(d[i], names[i], &h, x, err));
+    memcpy(shape, x->shape, sizeof shape);
+    shape[x->ndim - 1] = weight->shape[0];
+    TC_TRY(joint_of_windows(&joint, d, &h, x->ndim, shape, err));
+    if (!joint) TC_TRY(joint_by_copy(&joint, d, &h, x->ndim, shape, x, err));
+    TC_TRY(tc_linear_backward(dx, dweight, dbias, joint, x, weight, NULL, TC_ACTIVATION_NONE, err));
+cleanup:
+    tc_tensor_release(joint);
+    return status;
+}
+
+/* ---- on the tape --------------------------------------------------------------------------------------------------------- */
+
+typedef struct qkv_attributes {
+    int64_t num_heads;
+    tc_packing packing;
+} qkv_attributes;
+
+static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
+{
+    const qkv_attributes *a = node->attributes;
+    return tc_qkv_projection_backward(tc_node_needs(node, 0) ? &grad_inputs[0] : NULL, tc_node_needs(node, 1) ? &grad_inputs[1] : NULL,
+                                      tc_node_needs(node, 2) ? &grad_inputs[2] : NULL, grad_outputs[0], grad_outputs[1], grad_outputs[2],
+                                      tc_node_saved(node, 0), tc_node_saved(node, 1), a->num_heads, a->packing, err);
+}
+
+static const tc_op qkv_projection_op = {"qkv_projection", backward, NULL};
+
+tc_status tc_qkv_projection(tc_tensor **q, tc_tensor **k, tc_tensor **v, tc_tensor *x, tc_tensor *weight, tc_tensor *bias,
+                            int64_t num_heads, tc_packing packing, tc_error *err)
+{
+    tc_scope scope = {0};
+    tc_tensor *out[3] = {NULL, NULL, NULL}, **results[3] = {q, k, v}, *cast[3] = {NULL, NULL, NULL};
+    tc_status status = TC_OK;
+    TC_TRY(tc_check_float(x, "x", err));
+    TC_TRY(tc_check_same_dtype(x, "x", weight, "weight", err));
+    TC_TRY(tc_check_same_dtype(x, "x", bias, "bias", err));
+    const tc_dtype result = x->dtype, compute = tc_compute_dtype(result);
+    TC_TRY(tc_scope_cast(&scope, &x, compute, err));
+    TC_TRY(tc_scope_cast(&scope, &weight, compute, err));
+    TC_TRY(tc_scope_cast(&scope, &bias, compute, err));
+    TC_TRY(tc_qkv_projection_forward(&out[0], &out[1], &out[2], x, weight, bias, num_heads, packing, err));
+    const qkv_attributes attributes = {num_heads, packing};
+    tc_tensor *const inputs[] = {x, weight, bias};
+    const tc_record record = {.op = &qkv_projection_op,
+                              .input_count = 3,
+                              .inputs = inputs,
+                              .output_count = 3,
+                              .outputs = out,
+                              .saved_count = 2,
+                              .saved = inputs,
+                              .attributes = &attributes,
+                              .attribute_bytes = sizeof attributes};
+    TC_TRY(tc_tape_record(&record, err));
+    for (int i = 0; i < 3; i++) TC_TRY(tc_cast(&cast[i], out[i], result, err));
+    for (int i = 0; i < 3; i++) *results[i] = tc_tensor_retain(cast[i]);
+cleanup:
+    tc_scope_end(&scope);
+    for (int i = 0; i < 3; i++) {
+        tc_tensor_release(out[i]);
+        tc_tensor_release(cast[i]);
+    }
+    return status;
+}
