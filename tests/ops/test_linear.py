@@ -83,9 +83,15 @@ def test_leading_axes_and_strides(isa, rng):
     weight, bias = rng.standard_normal((6, 5)), rng.standard_normal(6)
     base = rng.standard_normal((4, 3, 8, 10))
     for x in (
-        base[0, 0, 0, :5], base[0, 0, ::2, ::2], base[..., 5:], base[:, ::-1, :, ::-2], base.swapaxes(1, 3)[:, :5, :, :].swapaxes(1, 3)[..., :5],
-              np.broadcast_to(base[0, 0, 0, :5], (7, 2, 5)), base.astype(">f8")[..., :5], base[:, 1:2, :, :5],
-    ):  # fmt: skip
+        base[0, 0, 0, :5],
+        base[0, 0, ::2, ::2],
+        base[..., 5:],
+        base[:, ::-1, :, ::-2],
+        base.swapaxes(1, 3)[:, :5, :, :].swapaxes(1, 3)[..., :5],
+        np.broadcast_to(base[0, 0, 0, :5], (7, 2, 5)),
+        base.astype(">f8")[..., :5],
+        base[:, 1:2, :, :5],
+    ):
         for w in (
             weight,
             np.asfortranarray(weight),
