@@ -120,6 +120,69 @@ TC_CHECKED tc_status tc_backward(tc_tensor *root, tc_tensor *gradient, bool reta
 
 /* ---- ops: each records one tape node when an input requires a gradient ------------------------------------------ */
 
+/* The functions of one and of two arguments, a row each in kernels/unary.def and kernels/binary.def. */
+typedef enum tc_unary_function {
+#define TC_UNARY(name, saved, value, gradient) TC_UNARY_##name,
+#include "kernels/unary.def"
+#undef TC_UNARY
+    TC_UNARY_COUNT
+} tc_unary_function;
+
+typedef enum tc_binary_function {
+#define TC_BINARY(name, needs_a, needs_b, value, gradient_a, gradient_b) TC_BINARY_##name,
+#define TC_BINARY_FLAT(name, value) TC_BINARY_##name,
+#define TC_BINARY_BITS(name) TC_BINARY_##name,
+#include "kernels/binary.def"
+#undef TC_BINARY
+#undef TC_BINARY_FLAT
+#undef TC_BINARY_BITS
+    TC_BINARY_COUNT
+} tc_binary_function;
+
+/* A number of the host language. As an operand it never changes a dtype within its kind: float32 + 2.5 is float32, int64 + 2.5 is
+ * float32, bool + 2 is int64. */
+typedef struct tc_scalar {
+    tc_dtype kind; /* TC_BOOL, TC_INT64 or TC_FLOAT64 */
+    double real;     /* the value, of any kind */
+    int64_t integer; /* of the first two */
+} tc_scalar;
+
+static inline tc_scalar tc_scalar_real(double value) { return (tc_scalar){TC_FLOAT64, value, 0}; }
+static inline tc_scalar tc_scalar_integer(int64_t value) { return (tc_scalar){TC_INT64, (double)value, value}; }
+static inline tc_scalar tc_scalar_bool(bool value) { return (tc_scalar){TC_BOOL, value, value}; }
+
+/* y = function(x), of x's dtype. Integers and bools have what integer.def lists; the others are an error for them. */
+TC_CHECKED tc_status tc_unary(tc_tensor **y, tc_tensor *x, tc_unary_function function, tc_error *err);
+/* Without the tape.  saved: what the row of unary.def names, x or y; not read, and may be NULL, where it names neither. */
+TC_CHECKED tc_status tc_unary_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor *saved, tc_unary_function function, tc_error *err);
+/* out = function(a, b) with NumPy's broadcasting and PyTorch's dtypes: the promoted one, where a tensor without axes counts only for its
+ * kind; integers divide to float32; comparisons and logical functions give bool. */
+TC_CHECKED tc_status tc_binary(tc_tensor **out, tc_tensor *a, tc_tensor *b, tc_binary_function function, tc_error *err);
+/* The same with a number for b, or for a when `scalar_first`. */
+TC_CHECKED tc_status tc_binary_scalar(tc_tensor **out, tc_tensor *a, tc_scalar b, bool scalar_first, tc_binary_function function, tc_error *err);
+/* out = condition ? a : b, broadcast; NULL for a or b: the scalar. The dtype as for tc_binary. */
+TC_CHECKED tc_status tc_where(tc_tensor **out, tc_tensor *condition, tc_tensor *a, tc_scalar a_scalar, tc_tensor *b, tc_scalar b_scalar, tc_error *err);
+/* x with `value` where the mask (bool, broadcast to x) is set; of x's dtype. */
+TC_CHECKED tc_status tc_masked_fill(tc_tensor **out, tc_tensor *x, tc_tensor *mask, tc_scalar value, tc_error *err);
+
+/* Reductions over `axes` (each -ndim .. ndim-1, none twice; axis_count -1: all axes). The reduced axes are left out, or kept with length 1. */
+typedef enum tc_reduce_function {
+    TC_REDUCE_sum,  /* integers and bools: int64 */
+    TC_REDUCE_mean, /* floating dtypes alone, as var */
+    TC_REDUCE_max,  /* NaN when there is one */
+    TC_REDUCE_min,
+    TC_REDUCE_any, /* bool */
+    TC_REDUCE_all,
+    TC_REDUCE_COUNT
+} tc_reduce_function;
+
+TC_CHECKED tc_status tc_reduce(tc_tensor **out, tc_tensor *x, tc_reduce_function function, int axis_count, const int *axes, bool keepdims,
+                               tc_error *err);
+/* Sum of the squared differences from the mean, over count - correction. */
+TC_CHECKED tc_status tc_var(tc_tensor **out, tc_tensor *x, double correction, int axis_count, const int *axes, bool keepdims, tc_error *err);
+/* int64 indices of the first largest (smallest) element, NaN first of all, along an axis; of the flattened tensor when axis_count is -1. */
+TC_CHECKED tc_status tc_arg_reduce(tc_tensor **out, tc_tensor *x, bool largest, int axis_count, const int *axes, bool keepdims, tc_error *err);
+
 /* Layer normalisation over the last `normalized_ndim` axes (Ba et al. 2016, eq. 4).  x,y (..., C); gamma,beta (C) or NULL. */
 TC_CHECKED tc_status tc_layer_norm(tc_tensor **y, tc_tensor *x, int normalized_ndim, tc_tensor *gamma, tc_tensor *beta, double eps, tc_error *err);
 /* Without the tape.  x (N,C); mean,rstd (N) in the compute dtype. */

@@ -146,6 +146,18 @@ static inline PyObject *tcpy_result1(tcpy_call *call, tc_status status, const tc
     return tcpy_result(call, status, err, 1, &tensor);
 }
 
+/* ---- arithmetic (ops_elementwise.c), for the operators of Tensor ------------------------------------------------------------ */
+
+/* A Python or NumPy number or bool: 1, and *out is it. 0 for any other object; -1 with an exception for a number out of range. */
+int tcpy_scalar_from_object(tc_scalar *out, PyObject *object);
+/* function(a, b) of Tensors, numbers and whatever np.asarray takes: a Tensor when one is among them, else an ndarray. As the slot of an operator
+ * it gives NotImplemented for objects that are no arrays. */
+PyObject *tcpy_binary(PyObject *a, PyObject *b, tc_binary_function function, bool is_operator);
+/* function(x) of a Tensor. */
+PyObject *tcpy_unary(PyObject *x, tc_unary_function function);
+/* Axes as Python gives them, axis= or dim=, to C: the count, -1 for None, or -2 with an exception set. */
+int tcpy_axes(int axes[TC_MAX_DIMS], const tcpy_value *axis, const tcpy_value *dim);
+
 /* ---- op tables (ops_*.c), each ended by {NULL} ------------------------------------------------------------------------------ */
 
 #define TCPY_OP_TABLE(name) extern const tcpy_op tcpy_ops_##name[];

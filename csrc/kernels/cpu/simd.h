@@ -38,6 +38,8 @@ typedef int32_t ireal; /* the integer as wide as real */
 #define real_pow powf
 #define real_fabs fabsf
 #define real_log1p log1pf
+#define real_fmod fmodf
+#define real_floor floorf
 #elif TC_PRECISION == 64
 typedef double real;
 typedef int64_t ireal;
@@ -53,6 +55,8 @@ typedef int64_t ireal;
 #define real_pow pow
 #define real_fabs fabs
 #define real_log1p log1p
+#define real_fmod fmod
+#define real_floor floor
 #else
 #error "compile with -DTC_PRECISION=32 or 64"
 #endif

@@ -38,7 +38,14 @@ TC_INLINE bool v_any(vmask a)
     TC_UNROLL for (int i = 0; i < TC_LANES; i++) any |= a[i];
     return any != 0;
 }
-TC_INLINE vreal v_select(vmask m, vreal a, vreal b) { return (vreal)(((vmask)a & m) | ((vmask)b & ~m)); } /* m ? a : b */
+/* m ? a : b */
+TC_INLINE vreal v_select(vmask m, vreal a, vreal b)
+{
+#if defined(__GNUC__) && !defined(__clang__) && defined(__SSE2__) && TC_PRECISION == 64
+    __asm__("" : "+x"(m)); /* gcc 12 recognises the selection, and then finds that SSE2 has none for doubles: an internal compiler error */
+#endif
+    return (vreal)(((vmask)a & m) | ((vmask)b & ~m));
+}
 TC_INLINE vmask v_first(int n)
 {
     vmask m = {0};

@@ -85,4 +85,98 @@ TC_INLINE vreal v_normal(vreal x, vreal *density)
     return v_select(v_lt(x, v_zero()), tail, v_set1(R(1.0)) - tail);
 }
 
+/* A function of libm on every lane. */
+#define V_LANES_OF(name, function)                                                                                                         \
+    static inline vreal name(vreal x)                                                                                                      \
+    {                                                                                                                                      \
+        real lane[TC_LANES];                                                                                                               \
+        __builtin_memcpy(lane, &x, sizeof x);                                                                                              \
+        for (int i = 0; i < TC_LANES; i++) lane[i] = function(lane[i]);                                                                    \
+        return v_load(lane);                                                                                                               \
+    }
+
+V_LANES_OF(v_log, real_log)
+V_LANES_OF(v_log1p, real_log1p)
+V_LANES_OF(v_sin, real_sin)
+V_LANES_OF(v_cos, real_cos)
+V_LANES_OF(v_erf, real_erf)
+
+TC_INLINE vmask v_nonzero(vreal x) { return v_not(v_eq(x, v_zero())); } /* NaN is not zero */
+TC_INLINE vreal v_truth(vmask m) { return v_select(m, v_set1(R(1.0)), v_zero()); }
+
+/* NaN when either is. */
+TC_INLINE vreal v_maximum(vreal a, vreal b) { return v_select(v_isnan(a), a, v_max(a, b)); }
+TC_INLINE vreal v_minimum(vreal a, vreal b) { return v_select(v_isnan(a), a, v_min(a, b)); }
+
+/* -1, 0 or 1; 0 for NaN, as in PyTorch. */
+TC_INLINE vreal v_sign(vreal x)
+{
+    return v_select(v_lt(v_zero(), x), v_set1(R(1.0)), v_select(v_lt(x, v_zero()), v_set1(R(-1.0)), v_zero()));
+}
+
+/* 1 / (1 + e^-x) from e^-|x|, which cannot overflow. */
+TC_INLINE vreal v_sigmoid(vreal x)
+{
+    const vreal z = v_exp(-v_abs(x)), one = v_set1(R(1.0));
+    return v_select(v_lt(x, v_zero()), z, one) / (one + z);
+}
+
+/* ---- of two arguments ---- */
+
+static inline vreal v_pow(vreal a, vreal b)
+{
+    real x[TC_LANES], y[TC_LANES];
+    v_store(x, a);
+    v_store(y, b);
+    for (int i = 0; i < TC_LANES; i++) x[i] = real_pow(x[i], y[i]);
+    return v_load(x);
+}
+
+/* g b a^(b - 1), and 0 for b = 0 */
+TC_INLINE vreal v_pow_slope_base(vreal g, vreal a, vreal b)
+{
+    const vreal slope = g * b * v_pow(a, b - v_set1(R(1.0)));
+    return v_select(v_eq(b, v_zero()), v_zero(), slope);
+}
+/* g a^b log a, and 0 for a = 0 with b >= 0 */
+TC_INLINE vreal v_pow_slope_exponent(vreal g, vreal a, vreal b)
+{
+    const vreal slope = g * v_pow(a, b) * v_log(a);
+    return v_select(v_and(v_eq(a, v_zero()), v_le(v_zero(), b)), v_zero(), slope);
+}
+
+/* g, half of it where `equal`, none where `less`. */
+TC_INLINE vreal v_share(vreal g, vmask less, vmask equal) { return v_select(equal, g * v_set1(R(0.5)), v_select(less, v_zero(), g)); }
+
+/* Python's // and %: the quotient is rounded down, the remainder has the sign of b. */
+static inline vreal v_remainder(vreal a, vreal b)
+{
+    real x[TC_LANES], y[TC_LANES];
+    v_store(x, a);
+    v_store(y, b);
+    for (int i = 0; i < TC_LANES; i++) {
+        const real rest = real_fmod(x[i], y[i]);
+        x[i] = rest != 0 && (rest < 0) != (y[i] < 0) ? rest + y[i] : rest;
+    }
+    return v_load(x);
+}
+static inline vreal v_floor_divide(vreal a, vreal b)
+{
+    real x[TC_LANES], y[TC_LANES];
+    v_store(x, a);
+    v_store(y, b);
+    for (int i = 0; i < TC_LANES; i++) {
+        if (y[i] == 0) {
+            x[i] /= y[i];
+            continue;
+        }
+        real rest = real_fmod(x[i], y[i]), quotient = (x[i] - rest) / y[i];
+        if (rest != 0 && (rest < 0) != (y[i] < 0)) quotient -= 1;
+        /* near-integral already: the division above may have rounded across */
+        const real down = real_floor(quotient);
+        x[i] = quotient - down > R(0.5) ? down + 1 : down;
+    }
+    return v_load(x);
+}
+
 #endif

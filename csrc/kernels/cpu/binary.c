@@ -1,0 +1,104 @@
+/* binary.c: functions of two arguments and their gradients, a row of binary.def each, and the choice between two. */
+#include "simd.h"
+
+typedef real element;
+#include "simd_math.h"
+#include "run_elementwise.h"
+
+TC_INLINE vreal lanes_of(const real *p, int step, int64_t i, int lanes) { return step ? v_load_some(p + i, lanes) : v_set1(p[0]); }
+
+#define TC_BINARY_FLAT(name, value)                                                                                                        \
+    TC_INLINE vreal value_##name(vreal a, vreal b) { return value; }                                                                       \
+    TC_INLINE void loop_##name(real *out, const real *a, int a_step, const real *b, int b_step, int64_t n)                                 \
+    {                                                                                                                                      \
+        int64_t i = 0;                                                                                                                     \
+        for (; i + TC_LANES <= n; i += TC_LANES)                                                                                           \
+            v_store(out + i, value_##name(lanes_of(a, a_step, i, TC_LANES), lanes_of(b, b_step, i, TC_LANES)));                            \
+        if (i < n) {                                                                                                                       \
+            const int lanes = v_left(n, i);                                                                                                \
+            v_store_n(out + i, value_##name(lanes_of(a, a_step, i, lanes), lanes_of(b, b_step, i, lanes)), lanes);                         \
+        }                                                                                                                                  \
+    }                                                                                                                                      \
+    static void forward_##name(real *out, const real *const *in, const int *step, int64_t n)                                               \
+    {                                                                                                                                      \
+        if (step[0] && step[1])                                                                                                            \
+            loop_##name(out, in[0], 1, in[1], 1, n);                                                                                       \
+        else if (step[0])                                                                                                                  \
+            loop_##name(out, in[0], 1, in[1], 0, n);                                                                                       \
+        else                                                                                                                               \
+            loop_##name(out, in[0], 0, in[1], step[1], n);                                                                                 \
+    }
+#define TC_BINARY(name, needs_a, needs_b, value, gradient_a, gradient_b)                                                                   \
+    TC_BINARY_FLAT(name, value)                                                                                                            \
+    TC_BINARY_GRADIENT(name##_a, gradient_a)                                                                                               \
+    TC_BINARY_GRADIENT(name##_b, gradient_b)
+/* An operand that the gradient does not read is not there: any one stands for it. */
+#define TC_BINARY_GRADIENT(name, gradient)                                                                                                 \
+    TC_INLINE vreal slope_##name(vreal g, vreal a, vreal b)                                                                                \
+    {                                                                                                                                      \
+        (void)a, (void)b;                                                                                                                  \
+        return gradient;                                                                                                                   \
+    }                                                                                                                                      \
+    static void backward_##name(real *out, const real *const *in, const int *step, int64_t n)                                              \
+    {                                                                                                                                      \
+        int64_t i = 0;                                                                                                                     \
+        for (; step[0] && step[1] && step[2] && i + TC_LANES <= n; i += TC_LANES)                                                          \
+            v_store(out + i, slope_##name(v_load(in[0] + i), v_load(in[1] + i), v_load(in[2] + i)));                                       \
+        for (; i < n; i += TC_LANES) {                                                                                                     \
+            const int lanes = v_left(n, i);                                                                                                \
+            v_store_some(                                                                                                                  \
+                out + i,                                                                                                                   \
+                slope_##name(lanes_of(in[0], step[0], i, lanes), lanes_of(in[1], step[1], i, lanes), lanes_of(in[2], step[2], i, lanes)),  \
+                lanes);                                                                                                                    \
+        }                                                                                                                                  \
+    }
+#define TC_BINARY_BITS(name)
+#include "../binary.def"
+#undef TC_BINARY_FLAT
+#undef TC_BINARY
+
+static const chunk_function forward_functions[] = {
+#define TC_BINARY(name, needs_a, needs_b, value, gradient_a, gradient_b) forward_##name,
+#define TC_BINARY_FLAT(name, value) forward_##name,
+#include "../binary.def"
+#undef TC_BINARY_FLAT
+#undef TC_BINARY
+};
+
+static const chunk_function backward_functions[] = {
+#define TC_BINARY(name, needs_a, needs_b, value, gradient_a, gradient_b) backward_##name##_a, backward_##name##_b,
+#define TC_BINARY_FLAT(name, value)
+#include "../binary.def"
+#undef TC_BINARY_FLAT
+#undef TC_BINARY
+};
+
+void TC_KERNEL(binary_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_elementwise_args *a = args;
+    (void)scratch;
+    run_elementwise(a, begin, end, forward_functions[a->function]);
+}
+
+void TC_KERNEL(binary_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_elementwise_args *a = args;
+    (void)scratch;
+    run_elementwise(a, begin, end, backward_functions[a->function]);
+}
+
+static void choose(real *out, const real *const *in, const int *step, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += TC_LANES) {
+        const int lanes = v_left(n, i);
+        const vreal condition = lanes_of(in[0], step[0], i, lanes);
+        v_store_some(out + i, v_select(v_nonzero(condition), lanes_of(in[1], step[1], i, lanes), lanes_of(in[2], step[2], i, lanes)),
+                     lanes);
+    }
+}
+
+void TC_KERNEL(where_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    run_elementwise(args, begin, end, choose);
+}

@@ -1,0 +1,157 @@
+/* integer.c: exact arithmetic on integers and bools, in int64: the rows of integer.def, and the choice between two. The work does not
+ * depend on the precision, so the float64 table shares the float32 table's functions. */
+#include "../kernels.h"
+#include "simd.h"
+
+#if TC_PRECISION == 64
+#define INTEGER_F32(name, isa) TC_PASTE4(tc_, name, _f32_, isa)
+#define INTEGER_KERNEL(name)                                                                                                               \
+    void INTEGER_F32(name, TC_ISA)(const void *args, int64_t begin, int64_t end, void *scratch);                                           \
+    void TC_KERNEL(name)(const void *args, int64_t begin, int64_t end, void *scratch)                                                      \
+    {                                                                                                                                      \
+        INTEGER_F32(name, TC_ISA)(args, begin, end, scratch);                                                                              \
+    }
+INTEGER_KERNEL(integer_unary)
+INTEGER_KERNEL(integer_binary)
+INTEGER_KERNEL(integer_where)
+INTEGER_KERNEL(integer_reduce)
+#else
+
+#define STRIDED_INTEGERS
+typedef int64_t element;
+#include "../reduce.h"
+#include "run_elementwise.h"
+
+#define WRAP(a, operator, b) ((int64_t)((uint64_t)(a) operator(uint64_t)(b)))
+
+/* Towards minus infinity; the quotient of the smallest integer and -1 wraps around. */
+TC_INLINE int64_t integer_floor_divide(int64_t a, int64_t b)
+{
+    if (b == 0) return 0;
+    if (b == -1) return WRAP(0, -, a);
+    return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+/* b >= 0 has been checked where it can be; a negative power of an integer other than 1 and -1 is no integer and gives 0. */
+static int64_t integer_power(int64_t a, int64_t b)
+{
+    if (b < 0) return a == 1 ? 1 : a == -1 ? (b % 2 ? -1 : 1) : 0;
+    int64_t result = 1;
+    for (; b; b >>= 1) {
+        if (b & 1) result = WRAP(result, *, a);
+        a = WRAP(a, *, a);
+    }
+    return result;
+}
+
+#define TC_INTEGER_UNARY(name, value)                                                                                                      \
+    static void unary_##name(int64_t *out, const int64_t *const *in, const int *step, int64_t n)                                           \
+    {                                                                                                                                      \
+        for (int64_t i = 0; i < n; i++) {                                                                                                  \
+            const int64_t x = in[0][i * step[0]];                                                                                          \
+            out[i] = value;                                                                                                                \
+        }                                                                                                                                  \
+    }
+#define TC_INTEGER_BINARY(name, value)                                                                                                     \
+    TC_INLINE void loop_##name(int64_t *out, const int64_t *a_, int a_step, const int64_t *b_, int b_step, int64_t n)                      \
+    {                                                                                                                                      \
+        for (int64_t i = 0; i < n; i++) {                                                                                                  \
+            const int64_t a = a_[i * a_step], b = b_[i * b_step];                                                                          \
+            out[i] = value;                                                                                                                \
+        }                                                                                                                                  \
+    }                                                                                                                                      \
+    static void binary_##name(int64_t *out, const int64_t *const *in, const int *step, int64_t n)                                          \
+    {                                                                                                                                      \
+        if (step[0] && step[1])                                                                                                            \
+            loop_##name(out, in[0], 1, in[1], 1, n);                                                                                       \
+        else if (step[0])                                                                                                                  \
+            loop_##name(out, in[0], 1, in[1], 0, n);                                                                                       \
+        else                                                                                                                               \
+            loop_##name(out, in[0], 0, in[1], step[1], n);                                                                                 \
+    }
+#include "../integer.def"
+#undef TC_INTEGER_UNARY
+#undef TC_INTEGER_BINARY
+
+static const chunk_function unary_functions[TC_UNARY_COUNT] = {
+#define TC_INTEGER_UNARY(name, value) [TC_UNARY_##name] = unary_##name,
+#define TC_INTEGER_BINARY(name, value)
+#include "../integer.def"
+#undef TC_INTEGER_UNARY
+#undef TC_INTEGER_BINARY
+};
+
+static const chunk_function binary_functions[TC_BINARY_COUNT] = {
+#define TC_INTEGER_UNARY(name, value)
+#define TC_INTEGER_BINARY(name, value) [TC_BINARY_##name] = binary_##name,
+#include "../integer.def"
+#undef TC_INTEGER_UNARY
+#undef TC_INTEGER_BINARY
+};
+
+void TC_KERNEL(integer_unary)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_elementwise_args *a = args;
+    (void)scratch;
+    run_elementwise(a, begin, end, unary_functions[a->function]);
+}
+
+void TC_KERNEL(integer_binary)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_elementwise_args *a = args;
+    (void)scratch;
+    run_elementwise(a, begin, end, binary_functions[a->function]);
+}
+
+static void choose(int64_t *out, const int64_t *const *in, const int *step, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) out[i] = in[0][i * step[0]] ? in[1][i * step[1]] : in[2][i * step[2]];
+}
+
+void TC_KERNEL(integer_where)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    (void)scratch;
+    run_elementwise(args, begin, end, choose);
+}
+/* ---- reductions ---------------------------------------------------------------------------------------------------------- */
+
+/* The result of one row so far and where it was found. */
+typedef struct best {
+    int64_t value, at;
+} best;
+
+static best reduce_chunk(int step, best so_far, const int64_t *x, int64_t n, int64_t r)
+{
+    for (int64_t i = 0; i < n; i++) {
+        switch (step) {
+        case TC_STEP_sum: so_far.value = WRAP(so_far.value, +, x[i]); break;
+        case TC_STEP_any: so_far.value |= x[i] != 0; break;
+        case TC_STEP_all: so_far.value &= x[i] != 0; break;
+        default:
+            if (so_far.at >= 0 && (step == TC_STEP_max ? x[i] <= so_far.value : x[i] >= so_far.value)) break;
+            so_far = (best){x[i], r + i};
+        }
+    }
+    return so_far;
+}
+
+void TC_KERNEL(integer_reduce)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_reduce_args *a = args;
+    int64_t buffer[STRIDED_CHUNK];
+    (void)scratch;
+    for (int64_t k = begin; k < end; k++) {
+        const position kept = position_of(k, a->kept_ndim, a->kept_shape);
+        const char *x = (const char *)a->x + position_offset(&kept, a->kept_ndim, a->kept_strides) * element_bytes[a->x_dtype];
+        best so_far = {a->step == TC_STEP_all, -1};
+        for (int64_t r = 0, n; r < a->reduced; r += n) {
+            n = a->reduced - r < STRIDED_CHUNK ? a->reduced - r : STRIDED_CHUNK;
+            gather(buffer, x, a->x_dtype, a->reduced_strides, position_of(r, a->reduced_ndim, a->reduced_shape), n, a->reduced_ndim,
+                   a->reduced_shape);
+            so_far = reduce_chunk(a->step, so_far, buffer, n, r);
+        }
+        const int64_t result = a->arg ? so_far.at : so_far.value;
+        element_stores[a->out_dtype]((char *)a->out + k * element_bytes[a->out_dtype], 1, &result, 1);
+    }
+}
+#endif

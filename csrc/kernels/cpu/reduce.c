@@ -1,0 +1,319 @@
+/* reduce.c: reductions. Sums are pairwise over blocks of STRIDED_CHUNK elements, each added up in a few vectors: accurate, and the order
+ * follows from the shape alone. */
+#include "simd.h"
+
+typedef real element;
+#include "../reduce.h"
+#include "simd_math.h"
+#include "strided.h"
+
+/* `step` is a constant wherever these are inlined. */
+TC_INLINE vreal identity(int step)
+{
+    switch (step) {
+    case TC_STEP_max: return v_set1(-(real)INFINITY);
+    case TC_STEP_min: return v_set1((real)INFINITY);
+    case TC_STEP_all: return v_set1(R(1.0));
+    default: return v_zero();
+    }
+}
+
+TC_INLINE vreal prepare(int step, vreal x, vreal center)
+{
+    switch (step) {
+    case TC_STEP_any:
+    case TC_STEP_all: return v_truth(v_nonzero(x));
+    case TC_STEP_square_difference: return (x - center) * (x - center);
+    default: return x;
+    }
+}
+
+TC_INLINE vreal combine(int step, vreal a, vreal b)
+{
+    switch (step) {
+    case TC_STEP_any:
+    case TC_STEP_max: return v_maximum(a, b);
+    case TC_STEP_all:
+    case TC_STEP_min: return v_minimum(a, b);
+    default: return a + b;
+    }
+}
+
+/* Of the lanes, as a balanced tree. */
+TC_INLINE real combine_lanes(int step, vreal x)
+{
+    real lane[2 * TC_LANES];
+    v_store(lane, x);
+    v_store(lane + TC_LANES, identity(step));
+    TC_UNROLL
+    for (int width = TC_LANES / 2; width > 0; width /= 2) v_store(lane, combine(step, v_load(lane), v_load(lane + width)));
+    return lane[0];
+}
+
+TC_INLINE void store_result(const tc_reduce_args *a, int64_t at, real x)
+{
+    if (a->out_dtype == TC_BOOL)
+        ((uint8_t *)a->out)[at] = x != 0;
+    else
+        ((real *)a->out)[at] = x / (real)a->divisor;
+}
+
+/* ---- one result at a time ------------------------------------------------------------------------------------------- */
+
+/* Blocks combined pairwise, like the carries of a counter: at most one partial result for each bit of the count. */
+typedef struct pairwise {
+    uint64_t count;
+    int top;
+    vreal partial[64];
+} pairwise;
+
+TC_INLINE void pairwise_add(int step, pairwise *p, vreal x)
+{
+    for (uint64_t carry = p->count; carry & 1; carry >>= 1) x = combine(step, p->partial[--p->top], x);
+    p->partial[p->top++] = x;
+    p->count++;
+}
+
+TC_INLINE vreal pairwise_result(int step, pairwise *p)
+{
+    vreal x = p->partial[--p->top];
+    while (p->top > 0) x = combine(step, p->partial[--p->top], x);
+    return x;
+}
+
+/* n <= STRIDED_CHUNK elements. */
+TC_INLINE vreal block(int step, const real *x, int64_t n, vreal center)
+{
+    vreal a = identity(step), b = a, c = a, d = a;
+    int64_t i = 0;
+    for (; i + 4 * TC_LANES <= n; i += 4 * TC_LANES) {
+        a = combine(step, a, prepare(step, v_load(x + i), center));
+        b = combine(step, b, prepare(step, v_load(x + i + TC_LANES), center));
+        c = combine(step, c, prepare(step, v_load(x + i + 2 * TC_LANES), center));
+        d = combine(step, d, prepare(step, v_load(x + i + 3 * TC_LANES), center));
+    }
+    for (; i < n; i += TC_LANES) {
+        const int lanes = v_left(n, i);
+        const vreal v = prepare(step, v_load_some(x + i, lanes), center);
+        a = combine(step, a, lanes == TC_LANES ? v : v_select(v_first(lanes), v, identity(step)));
+    }
+    return combine(step, combine(step, a, b), combine(step, c, d));
+}
+
+TC_INLINE void rows(int step, const tc_reduce_args *a, int64_t begin, int64_t end)
+{
+    real buffer[STRIDED_CHUNK] __attribute__((aligned(64)));
+    const bool direct = a->x_dtype == ELEMENT_DTYPE && a->reduced_ndim == 1 && a->reduced_strides[0] == 1;
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t k = item / a->segments, first = item % a->segments * a->segment;
+        const int64_t last = first + a->segment < a->reduced ? first + a->segment : a->reduced;
+        const position kept = position_of(k, a->kept_ndim, a->kept_shape);
+        const char *x = (const char *)a->x + position_offset(&kept, a->kept_ndim, a->kept_strides) * element_bytes[a->x_dtype];
+        const vreal center = a->center ? v_set1(((const real *)a->center)[k]) : v_zero();
+        pairwise sum = {.count = 0};
+        for (int64_t r = first, n; r < last; r += n) {
+            n = last - r < STRIDED_CHUNK ? last - r : STRIDED_CHUNK;
+            const real *chunk = (const real *)(const void *)x + r;
+            if (!direct) {
+                gather(buffer, x, a->x_dtype, a->reduced_strides, position_of(r, a->reduced_ndim, a->reduced_shape), n, a->reduced_ndim,
+                       a->reduced_shape);
+                chunk = buffer;
+            }
+            pairwise_add(step, &sum, block(step, chunk, n, center));
+        }
+        if (sum.count == 0) pairwise_add(step, &sum, identity(step));
+        store_result(a, item, combine_lanes(step, pairwise_result(step, &sum)));
+    }
+}
+
+#define EACH_STEP(call)                                                                                                                    \
+    switch (a->step) {                                                                                                                     \
+    case TC_STEP_sum: call(TC_STEP_sum, a, begin, end); break;                                                                             \
+    case TC_STEP_max: call(TC_STEP_max, a, begin, end); break;                                                                             \
+    case TC_STEP_min: call(TC_STEP_min, a, begin, end); break;                                                                             \
+    case TC_STEP_any: call(TC_STEP_any, a, begin, end); break;                                                                             \
+    case TC_STEP_all: call(TC_STEP_all, a, begin, end); break;                                                                             \
+    default: call(TC_STEP_square_difference, a, begin, end); break;                                                                        \
+    }
+
+void TC_KERNEL(reduce_rows)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_reduce_args *a = args;
+    (void)scratch;
+    EACH_STEP(rows)
+}
+
+/* ---- many neighbouring results at once ------------------------------------------------------------------------------ */
+
+#define COLUMN_BLOCK 128 /* rows added up before they join the total */
+
+/* total[j] = combination over rows [first, last) of x[row][j], j < n.  x: the tile's first column in the first of all rows. */
+TC_INLINE void columns_tile(int step, const tc_reduce_args *a, const char *x, int64_t column_step, int64_t first, int64_t last, int64_t n,
+                            const real *center, real *total)
+{
+    real sum[TC_REDUCE_TILE + TC_LANES], buffer[4][TC_REDUCE_TILE + TC_LANES];
+    const bool direct = a->x_dtype == ELEMENT_DTYPE && column_step == 1;
+    const element_load load = element_loads[a->x_dtype];
+    position at = position_of(first, a->reduced_ndim, a->reduced_shape);
+    for (int64_t j = 0; j < n; j += TC_LANES) v_store_some(total + j, identity(step), v_left(n, j));
+    for (int64_t r = first; r < last;) {
+        const int64_t until = r + COLUMN_BLOCK < last ? r + COLUMN_BLOCK : last;
+        for (int64_t j = 0; j < n; j += TC_LANES) v_store_some(sum + j, identity(step), v_left(n, j));
+        while (r < until) {
+            const real *row[4];
+            const int count = until - r < 4 ? (int)(until - r) : 4;
+            for (int k = 0; k < count; k++, r++) {
+                const char *data = x + position_offset(&at, a->reduced_ndim, a->reduced_strides) * element_bytes[a->x_dtype];
+                row[k] = direct ? (const real *)(const void *)data : buffer[k];
+                if (!direct) load(buffer[k], data, column_step, n);
+                position_advance(&at, 1, a->reduced_ndim, a->reduced_shape);
+            }
+            for (int64_t j = 0; j < n; j += TC_LANES) {
+                const int lanes = v_left(n, j);
+                const vreal c = center ? v_load_some(center + j, lanes) : v_zero();
+                vreal x0 = prepare(step, v_load_some(row[0] + j, lanes), c);
+                if (count == 4) {
+                    const vreal x1 = prepare(step, v_load_some(row[1] + j, lanes), c);
+                    const vreal x2 = prepare(step, v_load_some(row[2] + j, lanes), c);
+                    const vreal x3 = prepare(step, v_load_some(row[3] + j, lanes), c);
+                    x0 = combine(step, combine(step, x0, x1), combine(step, x2, x3));
+                } else {
+                    for (int k = 1; k < count; k++) x0 = combine(step, x0, prepare(step, v_load_some(row[k] + j, lanes), c));
+                }
+                v_store_some(sum + j, combine(step, v_load_some(sum + j, lanes), x0), lanes);
+            }
+        }
+        for (int64_t j = 0; j < n; j += TC_LANES) {
+            const int lanes = v_left(n, j);
+            v_store_some(total + j, combine(step, v_load_some(total + j, lanes), v_load_some(sum + j, lanes)), lanes);
+        }
+    }
+}
+
+TC_INLINE void columns(int step, const tc_reduce_args *a, int64_t begin, int64_t end)
+{
+    real total[TC_REDUCE_TILE + TC_LANES];
+    const int outer_ndim = a->kept_ndim - 1;
+    const int64_t width = a->kept_shape[outer_ndim], column_step = a->kept_strides[outer_ndim];
+    const int64_t tiles = (width + TC_REDUCE_TILE - 1) / TC_REDUCE_TILE;
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t column = item % tiles * TC_REDUCE_TILE, s = item / tiles % a->segments, o = item / tiles / a->segments;
+        const int64_t n = width - column < TC_REDUCE_TILE ? width - column : TC_REDUCE_TILE;
+        const int64_t first = s * a->segment, last = first + a->segment < a->reduced ? first + a->segment : a->reduced;
+        const position outer = position_of(o, outer_ndim, a->kept_shape);
+        const int64_t offset = position_offset(&outer, outer_ndim, a->kept_strides) + column * column_step;
+        const real *center = a->center ? (const real *)a->center + o * width + column : NULL;
+        columns_tile(step, a, (const char *)a->x + offset * element_bytes[a->x_dtype], column_step, first, last, n, center, total);
+        for (int64_t j = 0; j < n; j++) store_result(a, (o * a->segments + s) * width + column + j, total[j]);
+    }
+}
+
+void TC_KERNEL(reduce_columns)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_reduce_args *a = args;
+    (void)scratch;
+    EACH_STEP(columns)
+}
+
+/* ---- where the extreme is --------------------------------------------------------------------------------------------- */
+
+/* The first i < n with x[i] == value, or with a NaN when value is one; n when there is none. */
+TC_INLINE int64_t find_first(const real *x, int64_t n, real value)
+{
+    const vreal wanted = v_set1(value);
+    const bool nan = value != value;
+    for (int64_t i = 0; i < n; i += TC_LANES) {
+        const int lanes = v_left(n, i);
+        const vreal v = v_load_some(x + i, lanes);
+        const vmask hit = v_and(nan ? v_isnan(v) : v_eq(v, wanted), v_first(lanes));
+        if (!v_any(hit)) continue;
+        while (nan ? x[i] == x[i] : x[i] != value) i++;
+        return i;
+    }
+    return n;
+}
+
+TC_INLINE int64_t arg_of_row(int step, const tc_reduce_args *a, const char *x, real *buffer)
+{
+    const bool direct = a->x_dtype == ELEMENT_DTYPE && a->reduced_ndim == 1 && a->reduced_strides[0] == 1;
+    int64_t best_chunk = 0;
+    real value = 0;
+    for (int64_t r = 0, n; r < a->reduced; r += n) {
+        n = a->reduced - r < STRIDED_CHUNK ? a->reduced - r : STRIDED_CHUNK;
+        const real *chunk = (const real *)(const void *)x + r;
+        if (!direct) {
+            gather(buffer, x, a->x_dtype, a->reduced_strides, position_of(r, a->reduced_ndim, a->reduced_shape), n, a->reduced_ndim,
+                   a->reduced_shape);
+            chunk = buffer;
+        }
+        const real here = combine_lanes(step, block(step, chunk, n, v_zero()));
+        if (r == 0 || here != here || (step == TC_STEP_max ? here > value : here < value)) {
+            value = here;
+            best_chunk = r;
+            if (here != here) break;
+        }
+    }
+    const int64_t n = a->reduced - best_chunk < STRIDED_CHUNK ? a->reduced - best_chunk : STRIDED_CHUNK;
+    const real *chunk = (const real *)(const void *)x + best_chunk;
+    if (!direct) {
+        gather(buffer, x, a->x_dtype, a->reduced_strides, position_of(best_chunk, a->reduced_ndim, a->reduced_shape), n, a->reduced_ndim,
+               a->reduced_shape);
+        chunk = buffer;
+    }
+    return best_chunk + find_first(chunk, n, value);
+}
+
+void TC_KERNEL(reduce_arg)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_reduce_args *a = args;
+    real buffer[STRIDED_CHUNK] __attribute__((aligned(64)));
+    (void)scratch;
+    for (int64_t k = begin; k < end; k++) {
+        const position kept = position_of(k, a->kept_ndim, a->kept_shape);
+        const char *x = (const char *)a->x + position_offset(&kept, a->kept_ndim, a->kept_strides) * element_bytes[a->x_dtype];
+        ((int64_t *)a->out)[k] = a->step == TC_STEP_max ? arg_of_row(TC_STEP_max, a, x, buffer) : arg_of_row(TC_STEP_min, a, x, buffer);
+    }
+}
+
+/* ---- the gradient of an extreme ------------------------------------------------------------------------------------------ */
+
+static void extreme_row(real *dx, real dy, const real *x, real y, int64_t length)
+{
+    memset(dx, 0, (size_t)length * sizeof(real));
+    const int64_t at = find_first(x, length, y);
+    if (at < length) dx[at] = dy;
+}
+
+/* n neighbouring results; x and dx step by `inner` from element to element. */
+static void extreme_tile(real *dx, const real *dy, const real *x, const real *y, int64_t length, int64_t inner, int64_t n)
+{
+    for (int64_t j = 0; j < n; j += TC_LANES) {
+        const int lanes = v_left(n, j);
+        const vreal wanted = v_load_some(y + j, lanes);
+        vreal g = v_load_some(dy + j, lanes);
+        for (int64_t r = 0; r < length; r++) {
+            const vreal v = v_load_some(x + r * inner + j, lanes);
+            const vmask hit = v_or(v_eq(v, wanted), v_and(v_isnan(v), v_isnan(wanted)));
+            v_store_some(dx + r * inner + j, v_select(hit, g, v_zero()), lanes);
+            g = v_select(hit, v_zero(), g); /* given away */
+        }
+    }
+}
+
+void TC_KERNEL(extreme_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_extreme_backward_args *a = args;
+    (void)scratch;
+    const int64_t tiles = (a->inner + TC_REDUCE_TILE - 1) / TC_REDUCE_TILE, size = a->length * a->inner;
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t o = item / tiles, column = item % tiles * TC_REDUCE_TILE;
+        const int64_t n = a->inner - column < TC_REDUCE_TILE ? a->inner - column : TC_REDUCE_TILE;
+        real *dx = (real *)a->dx + o * size + column;
+        const real *x = (const real *)a->x + o * size + column;
+        const real *dy = (const real *)a->dy + o * a->inner + column, *y = (const real *)a->y + o * a->inner + column;
+        if (a->inner == 1)
+            extreme_row(dx, dy[0], x, y[0], a->length);
+        else
+            extreme_tile(dx, dy, x, y, a->length, a->inner, n);
+    }
+}

@@ -1,0 +1,155 @@
+/* run_elementwise.h: the walk over the operands of an element-wise kernel, chunk by chunk. Included after `element` is defined. */
+#ifndef TC_RUN_ELEMENTWISE_H
+#define TC_RUN_ELEMENTWISE_H
+
+#include "strided.h"
+
+typedef void (*element_store)(void *to, int64_t step, const element *from, int64_t n); /* to[i * step] = from[i] */
+
+#define STRIDED_STORE(TYPE, VALUE)                                                                                                         \
+    static void store_##TYPE(void *to_, int64_t step, const element *from, int64_t n)                                                      \
+    {                                                                                                                                      \
+        TYPE *to = to_;                                                                                                                    \
+        if (step == 1)                                                                                                                     \
+            for (int64_t i = 0; i < n; i++) to[i] = (TYPE)VALUE(from[i]);                                                                  \
+        else                                                                                                                               \
+            for (int64_t i = 0; i < n; i++) to[i * step] = (TYPE)VALUE(from[i]);                                                           \
+    }
+#define NOT_ZERO(x) ((x) != 0)
+#ifdef STRIDED_INTEGERS
+STRIDED_STORE(int64_t, AS_IT_IS)
+STRIDED_STORE(int32_t, AS_IT_IS)
+STRIDED_STORE(uint8_t, AS_IT_IS)
+STRIDED_STORE(boolean, NOT_ZERO)
+/* In the order of tc_dtype. The ops see to it that integer kernels write integers. */
+static const element_store element_stores[TC_DTYPE_COUNT] = {NULL,          NULL,          NULL,          NULL,
+                                                             store_int64_t, store_int32_t, store_uint8_t, store_boolean};
+#else
+STRIDED_STORE(float, AS_IT_IS)
+STRIDED_STORE(double, AS_IT_IS)
+STRIDED_STORE(float16, tc_to_float16)
+STRIDED_STORE(bfloat16, tc_to_bfloat16)
+STRIDED_STORE(boolean, NOT_ZERO)
+/* Results that are no floats are truth values. */
+static const element_store element_stores[TC_DTYPE_COUNT] = {store_float, store_double, store_float16, store_bfloat16,
+                                                             NULL,        NULL,         NULL,          store_boolean};
+#endif
+
+static void scatter(const tc_operand *operand, const element *from, position at, int64_t n, int ndim, const int64_t *shape)
+{
+    const element_store store = element_stores[operand->dtype];
+    const int64_t length = shape[ndim - 1], step = operand->strides[ndim - 1];
+    while (n > 0) {
+        const int64_t left = length - at.index[ndim - 1], run = left < n ? left : n;
+        store((char *)operand->data + position_offset(&at, ndim, operand->strides) * element_bytes[operand->dtype], step, from, run);
+        position_advance(&at, run, ndim, shape);
+        from += run;
+        n -= run;
+    }
+}
+
+/* C order without gaps over the whole shape. */
+TC_INLINE bool operand_is_dense(const tc_operand *operand, int ndim, const int64_t *shape)
+{
+    int64_t step = 1;
+    for (int axis = ndim - 1; axis >= 0; axis--) {
+        if (operand->strides[axis] != step) return false;
+        step *= shape[axis];
+    }
+    return true;
+}
+
+/* How one operand is read or written, chosen once a call. */
+typedef enum stream_kind {
+    STREAM_CONSTANT, /* one value throughout */
+    STREAM_DENSE,    /* in place, across axes */
+    STREAM_RUN,      /* in place along the innermost axis */
+    STREAM_REPEAT,   /* one value along the innermost axis */
+    STREAM_GATHER
+} stream_kind;
+
+static stream_kind stream_kind_of(const tc_operand *operand, int ndim, const int64_t *shape, bool long_runs)
+{
+    if (!operand->data) return STREAM_CONSTANT;
+    bool repeats = true; /* along every axis */
+    for (int axis = 0; axis < ndim; axis++) repeats &= operand->strides[axis] == 0;
+    if (repeats) return STREAM_CONSTANT;
+    const bool same = operand->dtype == ELEMENT_DTYPE;
+    if (same && operand_is_dense(operand, ndim, shape)) return STREAM_DENSE;
+    if (long_runs && operand->strides[ndim - 1] == 0) return STREAM_REPEAT;
+    if (long_runs && same && operand->strides[ndim - 1] == 1) return STREAM_RUN;
+    return STREAM_GATHER;
+}
+
+/* Computes a chunk: out[0 .. n-1] from in[k][i * step[k]], steps 0 or 1. */
+typedef void (*chunk_function)(element *out, const element *const *in, const int *step, int64_t n);
+
+/* Runs `function` over the elements of items [begin, end). */
+static void run_elementwise(const tc_elementwise_args *a, int64_t begin, int64_t end, chunk_function function)
+{
+    element buffers[TC_ELEMENT_INPUTS + 1][STRIDED_CHUNK] __attribute__((aligned(64)));
+    const int ndim = a->ndim, inner = ndim - 1;
+    const bool long_runs = ndim > 0 && a->shape[inner] >= STRIDED_LONG;
+    const element *in[TC_ELEMENT_INPUTS];
+    int step[TC_ELEMENT_INPUTS];
+    stream_kind kinds[TC_ELEMENT_INPUTS];
+    bool by_run = false, by_chunk = false;
+    for (int k = 0; k < a->inputs; k++) {
+        const tc_operand *operand = &a->in[k];
+        kinds[k] = stream_kind_of(operand, ndim, a->shape, long_runs);
+        by_run |= kinds[k] == STREAM_RUN || kinds[k] == STREAM_REPEAT;
+        by_chunk |= kinds[k] == STREAM_GATHER;
+        step[k] = kinds[k] != STREAM_CONSTANT && kinds[k] != STREAM_REPEAT;
+        in[k] = buffers[k];
+        if (kinds[k] != STREAM_CONSTANT) continue;
+        if (operand->data) element_loads[operand->dtype](buffers[k], operand->data, 0, 1);
+#ifdef STRIDED_INTEGERS
+        else
+            buffers[k][0] = operand->integer;
+#else
+        else
+            buffers[k][0] = (element)operand->value;
+#endif
+    }
+    const stream_kind out_kind = stream_kind_of(&a->out, ndim, a->shape, long_runs);
+    const bool out_dense = ndim == 0 ? a->out.dtype == ELEMENT_DTYPE : out_kind == STREAM_DENSE;
+    by_run |= out_kind == STREAM_RUN;
+    by_chunk |= !out_dense && out_kind != STREAM_RUN;
+
+    const int64_t last = end * TC_ELEMENT_BLOCK < a->numel ? end * TC_ELEMENT_BLOCK : a->numel;
+    position at = position_of(begin * TC_ELEMENT_BLOCK, ndim, a->shape);
+    for (int64_t i = begin * TC_ELEMENT_BLOCK, n; i < last; i += n) {
+        n = last - i;
+        if (by_run && n > a->shape[inner] - at.index[inner]) n = a->shape[inner] - at.index[inner];
+        if (by_chunk && n > STRIDED_CHUNK) n = STRIDED_CHUNK;
+        for (int k = 0; k < a->inputs; k++) {
+            const tc_operand *operand = &a->in[k];
+            if (kinds[k] == STREAM_DENSE)
+                in[k] = (const element *)operand->data + i;
+            else if (kinds[k] == STREAM_RUN)
+                in[k] = (const element *)operand->data + position_offset(&at, ndim, operand->strides);
+            else if (kinds[k] == STREAM_REPEAT)
+                gather(buffers[k], operand->data, operand->dtype, operand->strides, at, 1, ndim, a->shape);
+            else if (kinds[k] == STREAM_GATHER)
+                gather(buffers[k], operand->data, operand->dtype, operand->strides, at, n, ndim, a->shape);
+        }
+        element *out = buffers[TC_ELEMENT_INPUTS];
+        if (out_dense)
+            out = (element *)a->out.data + i;
+        else if (out_kind == STREAM_RUN)
+            out = (element *)a->out.data + position_offset(&at, ndim, a->out.strides);
+        function(out, in, step, n);
+        if (!out_dense && out_kind != STREAM_RUN) {
+            if (ndim)
+                scatter(&a->out, out, at, n, ndim, a->shape);
+            else
+                element_stores[a->out.dtype](a->out.data, 1, out, 1);
+        }
+        if (by_run)
+            position_advance(&at, n, ndim, a->shape);
+        else if (by_chunk)
+            at = position_of(i + n, ndim, a->shape);
+    }
+}
+
+#endif

@@ -1,0 +1,64 @@
+/* unary.c: functions of one argument and their gradients, a row of unary.def each. */
+#include "simd.h"
+
+typedef real element;
+#include "activation.h"
+#include "run_elementwise.h"
+
+TC_INLINE vreal lanes_of(const real *p, int step, int64_t i, int lanes) { return step ? v_load_some(p + i, lanes) : v_set1(p[0]); }
+
+#define TC_UNARY(name, saved, value, gradient)                                                                                             \
+    TC_INLINE vreal value_##name(vreal x) { return value; }                                                                                \
+    static void forward_##name(real *out, const real *const *in, const int *step, int64_t n)                                               \
+    {                                                                                                                                      \
+        int64_t i = 0;                                                                                                                     \
+        for (; step[0] && i + TC_LANES <= n; i += TC_LANES) v_store(out + i, value_##name(v_load(in[0] + i)));                             \
+        for (; i < n; i += TC_LANES) {                                                                                                     \
+            const int lanes = v_left(n, i);                                                                                                \
+            v_store_some(out + i, value_##name(lanes_of(in[0], step[0], i, lanes)), lanes);                                                \
+        }                                                                                                                                  \
+    }                                                                                                                                      \
+    TC_INLINE vreal gradient_##name(vreal g, vreal x) /* x stands for what was saved */                                                    \
+    {                                                                                                                                      \
+        const vreal y = x;                                                                                                                 \
+        (void)y;                                                                                                                           \
+        return gradient;                                                                                                                   \
+    }                                                                                                                                      \
+    static void backward_##name(real *out, const real *const *in, const int *step, int64_t n)                                              \
+    {                                                                                                                                      \
+        int64_t i = 0;                                                                                                                     \
+        for (; step[0] && step[1] && i + TC_LANES <= n; i += TC_LANES)                                                                     \
+            v_store(out + i, gradient_##name(v_load(in[0] + i), v_load(in[1] + i)));                                                       \
+        for (; i < n; i += TC_LANES) {                                                                                                     \
+            const int lanes = v_left(n, i);                                                                                                \
+            v_store_some(out + i, gradient_##name(lanes_of(in[0], step[0], i, lanes), lanes_of(in[1], step[1], i, lanes)), lanes);         \
+        }                                                                                                                                  \
+    }
+#include "../unary.def"
+#undef TC_UNARY
+
+static const chunk_function forward_functions[] = {
+#define TC_UNARY(name, saved, value, gradient) forward_##name,
+#include "../unary.def"
+#undef TC_UNARY
+};
+
+static const chunk_function backward_functions[] = {
+#define TC_UNARY(name, saved, value, gradient) backward_##name,
+#include "../unary.def"
+#undef TC_UNARY
+};
+
+void TC_KERNEL(unary_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_elementwise_args *a = args;
+    (void)scratch;
+    run_elementwise(a, begin, end, forward_functions[a->function]);
+}
+
+void TC_KERNEL(unary_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_elementwise_args *a = args;
+    (void)scratch;
+    run_elementwise(a, begin, end, backward_functions[a->function]);
+}

@@ -1,0 +1,42 @@
+/* elementwise.h: what the element-wise kernels work on: one result, up to three operands, any strides and dtypes. */
+#ifndef TC_KERNELS_ELEMENTWISE_H
+#define TC_KERNELS_ELEMENTWISE_H
+
+#include <stdint.h>
+
+#define TC_ELEMENT_DIMS 16
+#define TC_ELEMENT_BLOCK 8192 /* elements an item */
+#define TC_ELEMENT_INPUTS 3
+
+/* One operand. Elements are converted between `dtype` (a tc_dtype) and the dtype the kernel computes in as they are read and written.
+ * Strides in elements, any sign, 0 to repeat. data NULL: every element is `value`, or `integer` in the integer kernels. */
+typedef struct tc_operand {
+    void *data;
+    int dtype;
+    double value;
+    int64_t integer;
+    int64_t strides[TC_ELEMENT_DIMS];
+} tc_operand;
+
+/* out[i] = function(in[0][i], in[1][i], in[2][i]) for i over shape.  Items are blocks of TC_ELEMENT_BLOCK elements in C order. The
+ * layout has been simplified by the op (tc_layout_merge). out may be one of the inputs when their strides are equal.
+ *
+ * kernel            function              inputs
+ * unary_forward     TC_UNARY_*            x
+ * unary_backward    TC_UNARY_*            dy, and x or y, as the row of unary.def says       -> dx
+ * binary_forward    TC_BINARY_*           a, b
+ * binary_backward   2 * TC_BINARY_* + i   dy, a, b     -> da (i = 0), db (i = 1)
+ * where_forward     -                     condition, a, b
+ * integer_unary, integer_binary, integer_where: the same in int64 arithmetic (integer.def)
+ */
+typedef struct tc_elementwise_args {
+    int function;
+    int inputs;
+    int ndim;
+    int64_t numel;
+    int64_t shape[TC_ELEMENT_DIMS];
+    tc_operand out;
+    tc_operand in[TC_ELEMENT_INPUTS];
+} tc_elementwise_args;
+
+#endif

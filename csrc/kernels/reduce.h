@@ -1,0 +1,46 @@
+/* reduce.h: what the reductions work on: axes that stay ("kept") and axes that go ("reduced"), any strides and dtypes.
+ *
+ * A long reduction over few results is cut into segments, chosen by the op from the shape alone; a second pass adds the segments up. */
+#ifndef TC_KERNELS_REDUCE_H
+#define TC_KERNELS_REDUCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define TC_REDUCE_DIMS 16
+#define TC_REDUCE_TILE 256 /* columns an item of reduce_columns */
+
+/* What is done to the elements: `mean` is a sum with a divisor, `square_difference` a sum of (x - center)^2. */
+typedef enum tc_reduce_step { TC_STEP_sum, TC_STEP_max, TC_STEP_min, TC_STEP_any, TC_STEP_all, TC_STEP_square_difference } tc_reduce_step;
+
+/* The shapes have been simplified (tc_layout_merge); strides of x in elements; `kept` and `reduced` are the products. x is read as x_dtype,
+ * out written as out_dtype: the compute dtype, or bool for any and all. center (kept) of the compute dtype, for square_difference.
+ *
+ * reduce_rows       items are results times segments:   out (kept, segments), each divided by `divisor`
+ * reduce_columns    items are outer times segments times tiles of the last kept axis:   out (outer, segments, columns)
+ * reduce_arg        items are results: out (kept) int64, the index of the first largest element, or smallest (step min)
+ * integer_reduce    items are results: out (kept) of out_dtype, in int64; arg: the index instead
+ */
+typedef struct tc_reduce_args {
+    void *out;
+    const void *x, *center;
+    int step;
+    bool arg;
+    int x_dtype, out_dtype;
+    int kept_ndim, reduced_ndim;
+    int64_t kept, reduced, segment, segments;
+    double divisor;
+    int64_t kept_shape[TC_REDUCE_DIMS], kept_strides[TC_REDUCE_DIMS];
+    int64_t reduced_shape[TC_REDUCE_DIMS], reduced_strides[TC_REDUCE_DIMS];
+} tc_reduce_args;
+
+/* The gradient of a largest or smallest element along one axis: all of it goes to the first that is equal to the result (NaN equals
+ * NaN).  dx,x (outer, length, inner); dy,y (outer, inner); all contiguous, of the compute dtype.  Items are outer times tiles of
+ * TC_REDUCE_TILE of inner. */
+typedef struct tc_extreme_backward_args {
+    void *dx;
+    const void *dy, *x, *y;
+    int64_t length, inner;
+} tc_extreme_backward_args;
+
+#endif
