@@ -150,8 +150,9 @@ def linear_backward(dy, x, weight, bias=None, activation=None, residual=None):
     """dx, dweight, dbias, dresidual."""
     dy, x, weight = f64(dy), f64(x), f64(weight)
     before = ACTIVATIONS[activation][1](dy, linear(x, weight, bias))
-    rows = before.reshape(-1, weight.shape[0])
-    dweight = rows.T @ x.reshape(-1, weight.shape[1])
+    count = math.prod(x.shape[:-1])
+    rows = before.reshape(count, weight.shape[0])
+    dweight = rows.T @ x.reshape(count, weight.shape[1])
     return before @ weight, dweight, None if bias is None else rows.sum(0), None if residual is None else dy
 
 

@@ -186,12 +186,12 @@ cleanup:
 static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
 {
     const tc_activation *activation = node->attributes;
-    const tc_status status =
-        tc_linear_backward(tc_node_needs(node, 0) ? &grad_inputs[0] : NULL, tc_node_needs(node, 1) ? &grad_inputs[1] : NULL,
-                           tc_node_needs(node, 2) ? &grad_inputs[2] : NULL, grad_outputs[0], tc_node_saved(node, 0), tc_node_saved(node, 1),
-                           tc_node_saved(node, 2), *activation, err);
-    if (status == TC_OK && tc_node_needs(node, 3)) grad_inputs[3] = tc_tensor_retain(grad_outputs[0]);
-    return status;
+    tc_tensor **wanted[3];
+    for (int i = 0; i < 3; i++) wanted[i] = tc_node_needs(node, i) ? &grad_inputs[i] : NULL;
+    if (tc_node_needs(node, 3)) grad_inputs[3] = tc_tensor_retain(grad_outputs[0]);
+    if (!wanted[0] && !wanted[1] && !wanted[2]) return TC_OK; /* pre was not saved */
+    return tc_linear_backward(wanted[0], wanted[1], wanted[2], grad_outputs[0], tc_node_saved(node, 0), tc_node_saved(node, 1),
+                              tc_node_saved(node, 2), *activation, err);
 }
 
 static const tc_op linear_op = {"linear", backward, NULL};

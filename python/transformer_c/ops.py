@@ -7,9 +7,17 @@ each ``<op>_backward`` takes the gradient of the result and what was saved.
 from ._core import (
     layer_norm_backward,
     layer_norm_forward,
+    linear_backward,
+    linear_forward,
+    qkv_projection_backward,
+    qkv_projection_forward,
 )
 
 __all__ = [
     "layer_norm_backward",
     "layer_norm_forward",
+    "linear_backward",
+    "linear_forward",
+    "qkv_projection_backward",
+    "qkv_projection_forward",
 ]

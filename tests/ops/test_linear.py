@@ -1,0 +1,309 @@
+"""linear: the product with its epilogues, forward and backward, on every instruction set."""
+
+import numpy as np
+import pytest
+import reference as R
+import transformer_c as tc
+from tolerance import assert_close
+from transformer_c import _core
+
+ACTIVATIONS = [None, "relu", "gelu", "gelu_tanh"]
+# M, K, N: nothing, one, primes, vector and tile heights +-1
+SMALL = [(0, 3, 2), (3, 0, 2), (3, 2, 0), (1, 1, 1), (2, 3, 5), (7, 13, 11), (15, 31, 33), (17, 16, 15), (29, 5, 47), (31, 65, 129)]
+# two blocks of k; several items; B packed before; A packed; k of the weight's gradient split into chunks
+LARGE = [(5, 800, 19), (400, 70, 40), (180, 530, 515), (1100, 33, 17), (40, 385, 700)]
+
+
+def operands(rng, M, K, N, dtype):
+    arrays = [rng.standard_normal(shape) for shape in [(M, K), (N, K), (N,), (M, N)]]
+    return [a.astype(dtype) for a in arrays]
+
+
+def magnitude(x, weight, bias, residual=None):
+    """|x| |weight|^T + |bias| + |residual|: what a rounding error of the product is a share of."""
+    total = np.abs(R.f64(x)) @ np.abs(R.f64(weight)).T + np.abs(R.f64(bias)) + 1e-30
+    return total if residual is None else total + np.abs(R.f64(residual))
+
+
+def check_backward(dy, x, weight, pre, activation, bias, K):
+    got = _core.linear_backward(dy, x, weight, pre, activation)
+    expected = R.linear_backward(dy, x, weight, bias, activation)
+    for name, g, e in zip(("dx", "dweight", "dbias"), got, expected, strict=False):
+        assert_close(g, e, x.dtype, gradient=True, name=name, scale=max(1e-30, np.abs(e).max(initial=0)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", SMALL + LARGE, ids=str)
+def test_forward_and_backward(isa, shape, dtype, rng):
+    M, K, N = shape
+    x, weight, bias, residual = operands(rng, M, K, N, dtype)
+    dy = rng.standard_normal((M, N)).astype(dtype)
+    for activation in ACTIVATIONS:
+        scale = magnitude(x, weight, bias, residual)
+        for b, r in ((bias, residual), (bias, None), (None, residual), (None, None)):
+            y, pre = _core.linear_forward(x, weight, b, activation, r)
+            assert_close(y, R.linear(x, weight, b, activation, r), dtype, K, scale=scale, name=f"y, {activation}")
+            if activation:
+                assert_close(pre, R.linear(x, weight, b), dtype, K, scale=scale, name="pre")
+                without = _core.linear(x, weight, b, activation, r)  # the same without pre: another way through the kernel
+                np.testing.assert_array_equal(without, y)
+            else:
+                assert pre is None
+        y, pre = _core.linear_forward(x, weight, bias, activation)
+        check_backward(dy, x, weight, pre, activation, bias, K)
+
+
+@pytest.mark.parametrize("shape", [(200, 40, 70), (2100, 33, 17), (300, 520, 600), (3, 700, 900)], ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_same_bits_for_any_number_of_threads(isa, threads, shape, dtype, rng):
+    x, weight, bias, residual = operands(np.random.default_rng(3), *shape, dtype)
+    dy = residual[::-1].copy()
+
+    def run():
+        y, pre = _core.linear_forward(x, weight, bias, "gelu", residual)
+        return y, pre, *_core.linear_backward(dy, x, weight, pre, "gelu")
+
+    many = run()
+    _core.set_num_threads(1)
+    for a, b in zip(many, run(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_an_element_does_not_depend_on_its_neighbours(isa, rng):
+    """The same bits wherever a row falls among tiles, items and forms of packing."""
+    x, weight, bias, _ = operands(rng, 700, 130, 90, "float32")
+    whole = _core.linear(x, weight, bias)
+    for first, last in ((0, 1), (0, 13), (5, 29), (100, 269), (699, 700)):
+        np.testing.assert_array_equal(_core.linear(x[first:last], weight, bias), whole[first:last])
+    for first, last in ((0, 1), (3, 20), (15, 80), (89, 90)):
+        np.testing.assert_array_equal(_core.linear(x, weight[first:last], bias[first:last]), whole[:, first:last])
+
+
+def test_leading_axes_and_strides(isa, rng):
+    weight, bias = rng.standard_normal((6, 5)), rng.standard_normal(6)
+    base = rng.standard_normal((4, 3, 8, 10))
+    for x in (
+        base[0, 0, 0, :5],
+        base[0, 0, ::2, ::2],
+        base[..., 5:],
+        base[:, ::-1, :, ::-2],
+        base.swapaxes(1, 3)[:, :5, :, :].swapaxes(1, 3)[..., :5],
+        np.broadcast_to(base[0, 0, 0, :5], (7, 2, 5)),
+        base.astype(">f8")[..., :5],
+        base[:, 1:2, :, :5],
+    ):
+        for w in (
+            weight,
+            np.asfortranarray(weight),
+            weight[::-1, ::-1],
+            np.broadcast_to(weight[:1], (6, 5)),
+            np.repeat(weight, 2, 1)[:, ::2],
+        ):
+            y = _core.linear(x, w, bias)
+            assert_close(y, R.linear(x, w, bias), "float64", scale=magnitude(x, w, bias))
+            dy = rng.standard_normal((*x.shape[:-1], 6)).swapaxes(0, -1).copy().swapaxes(0, -1)
+            dx, dweight, dbias = _core.linear_backward(dy, x, w)
+            for got, expected in zip((dx, dweight, dbias), R.linear_backward(dy, x, w, bias), strict=False):
+                assert_close(got, expected, "float64", gradient=True)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_nan_and_infinity_stay_in_their_rows_and_columns(isa):
+    x, weight = np.ones((20, 40), np.float32), np.ones((50, 40), np.float32)
+    x[3, 7], x[15, 0] = np.nan, np.inf
+    weight[9, 39] = -np.inf
+    for activation in ACTIVATIONS:
+        y = _core.linear(x, weight, activation=activation)
+        expected = R.linear(x, weight, activation=activation)
+        clean = np.ones((20, 50), bool)
+        clean[[3, 15]], clean[:, 9] = False, False
+        assert np.isfinite(y[clean]).all()
+        assert np.isnan(y[3]).all()
+        np.testing.assert_array_equal(np.isnan(y), np.isnan(expected))
+        np.testing.assert_array_equal(np.isinf(y), np.isinf(expected))
+
+
+def test_large_and_tiny_values(isa):
+    x = np.array([[3e38, -3e38, 1.0], [1e-42, 1e-42, 0.0]], np.float32)
+    y = _core.linear(x, np.ones((2, 3), np.float32))
+    np.testing.assert_array_equal(y, [[1.0, 1.0], [x[1, 0] * 2] * 2])
+    values = np.array([[-1e4], [-50.0], [-5.0], [-1e-30], [-0.0], [1e-30], [5.0], [1e4]], np.float32)
+    for activation in ACTIVATIONS:
+        assert_close(
+            _core.linear(values, np.ones((1, 1), np.float32), activation=activation),
+            R.linear(values, [[1.0]], activation=activation),
+            "float32",
+            scale=np.abs(values) + 1e-30,
+        )
+
+
+# ---- on the tape ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("with_residual", [False, True])
+def test_gradients(activation, with_residual, rng):
+    arrays = [rng.standard_normal(s) for s in [(2, 3, 5), (4, 5), (4,)] + [(2, 3, 4)] * with_residual]
+    dy = rng.standard_normal((2, 3, 4))
+    tensors = [tc.tensor(a, requires_grad=True) for a in arrays]
+    x, weight, bias, *residual = tensors
+    _core.linear(x, weight, bias, activation, *residual).backward(tc.tensor(dy))
+    expected = R.linear_backward(dy, *arrays[:3], activation, *arrays[3:])
+    for tensor, e in zip(tensors, expected, strict=False):
+        assert_close(tensor.grad.numpy(), e, "float64", gradient=True)
+    numeric = R.numerical_gradient(lambda *a: R.linear(*a[:3], activation, *a[3:]), arrays, dy)
+    for tensor, e in zip(tensors, numeric, strict=True):
+        np.testing.assert_allclose(tensor.grad.numpy(), e, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("wanted", range(4))
+def test_one_gradient_alone(wanted, rng):
+    arrays = [rng.standard_normal(s) for s in [(6, 5), (4, 5), (4,), (6, 4)]]
+    tensors = [tc.tensor(a, requires_grad=i == wanted) for i, a in enumerate(arrays)]
+    y = _core.linear(*tensors[:3], "gelu", tensors[3])
+    dy = rng.standard_normal((6, 4))
+    y.backward(tc.tensor(dy))
+    assert_close(tensors[wanted].grad.numpy(), R.linear_backward(dy, *arrays[:3], "gelu", arrays[3])[wanted], "float64", gradient=True)
+    assert all(t.grad is None for i, t in enumerate(tensors) if i != wanted)
+
+
+def test_relu_saves_its_result_and_notices_that_it_was_written_to():
+    x, weight = tc.tensor(np.ones((2, 3)), requires_grad=True), tc.tensor(np.ones((4, 3)))
+    y = _core.linear(x, weight, None, "relu")
+    y.detach().fill_(0)
+    with pytest.raises(RuntimeError, match="linear"):
+        y.backward(tc.tensor(np.ones((2, 4))))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_types(isa, dtype, rng):
+    dtype = pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    x, weight, bias, residual = operands(rng, 20, 30, 40, dtype)
+    y = _core.linear(x, weight, bias, "relu", residual)
+    assert_close(y, R.linear(x, weight, bias, "relu", residual), dtype)
+    tensors = [tc.as_tensor(a).requires_grad_() for a in (x, weight, bias)]
+    _core.linear(*tensors).backward(tc.as_tensor(residual))
+    for tensor, expected in zip(tensors, R.linear_backward(residual, x, weight, bias), strict=False):
+        assert_close(tensor.grad.numpy(), expected, dtype)
+
+
+# ---- packed weights ------------------------------------------------------------------------------------------------
+
+
+def test_packed_weights_follow_the_weight(isa, rng):
+    x = tc.tensor(rng.standard_normal((300, 80)))
+    weight = tc.tensor(rng.standard_normal((60, 80)))
+    whole = tc.tensor(rng.standard_normal((120, 80)))
+
+    def right():
+        for w in (
+            weight,
+            whole.narrow(0, 0, 60),
+            whole.narrow(0, 60, 60),
+            whole.narrow(0, 10, 33),
+        ):
+            for _ in range(2):
+                assert_close(_core.linear(x, w).numpy(), R.linear(x.numpy(), w.numpy()), "float64", k=80)
+
+    right()
+    weight.fill_(0.5)
+    whole.copy_(tc.tensor(rng.standard_normal((120, 80))))
+    right()
+
+
+def test_packed_weights_are_kept_and_freed(rng):
+    x, held = tc.tensor(rng.standard_normal((300, 256))), _core.memory_stats()["in_use"]
+    weight = tc.tensor(rng.standard_normal((512, 256)))
+    _core.linear(x, weight)
+    kept = _core.memory_stats()["in_use"]
+    assert kept - held >= 2 * weight.numel() * 8
+    for _ in range(3):
+        weight.fill_(1.0)
+        _core.linear(x, weight)
+    assert _core.memory_stats()["in_use"] <= kept
+    del weight
+    assert _core.memory_stats()["in_use"] <= held
+    trained = tc.tensor(rng.standard_normal((512, 256)), requires_grad=True)
+    before = _core.memory_stats()["in_use"]
+    y = _core.linear(x, trained)
+    del y
+    assert _core.memory_stats()["in_use"] <= before
+
+
+def test_arrays_may_change_between_calls(rng):
+    x, weight = rng.standard_normal((300, 80)), rng.standard_normal((60, 80))
+    for _ in range(2):
+        assert_close(_core.linear(x, weight), R.linear(x, weight), "float64", k=80)
+        assert_close(_core.linear(tc.as_tensor(x), tc.as_tensor(weight)).numpy(), R.linear(x, weight), "float64", k=80)
+        weight *= 3
+
+
+def test_packed_weights_from_many_threads(rng):
+    import threading
+
+    x, weight = tc.tensor(rng.standard_normal((200, 64))), tc.tensor(rng.standard_normal((96, 64)))
+    expected, wrong = R.linear(x.numpy(), weight.numpy()), []
+
+    def work():
+        with tc.no_grad():
+            for _ in range(30):
+                if not np.allclose(_core.linear(x, weight).numpy(), expected, atol=1e-10):
+                    wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+# ---- bad input -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (dict(x=np.ones((2, 4))), ValueError, r"x has 4 features but weight takes 3.*\(2, 4\).*\(5, 3\)"),
+        (dict(x=np.float64(1)), ValueError, "x has no axes"),
+        (dict(weight=np.ones(3)), ValueError, r"weight has shape \(3,\); expected two axes"),
+        (dict(bias=np.ones(4)), ValueError, r"bias has shape \(4,\).*expected \(5,\)"),
+        (dict(bias=np.ones((1, 5))), ValueError, "bias has shape"),
+        (dict(residual=np.ones((2, 4))), ValueError, "residual has shape"),
+        (dict(residual=np.ones(5)), ValueError, "residual has shape"),
+        (dict(weight=np.ones((5, 3), np.float32)), TypeError, "float64.*float32"),
+        (dict(x=np.ones((2, 3), np.int64)), TypeError, "x is int64"),
+        (dict(activation="swish"), ValueError, "activation is 'swish'; expected None, 'relu', 'gelu' or 'gelu_tanh'"),
+    ],
+)
+def test_bad_input(arguments, error, message):
+    good = dict(x=np.ones((2, 3)), weight=np.ones((5, 3)), bias=np.ones(5), residual=np.ones((2, 5)))
+    with pytest.raises(error, match=message):
+        _core.linear(**{**good, **arguments})
+
+
+def test_bad_input_of_the_backward():
+    x, weight = np.ones((2, 3)), np.ones((5, 3))
+    with pytest.raises(ValueError, match=r"dy has shape \(2, 4\)"):
+        _core.linear_backward(np.ones((2, 4)), x, weight)
+    with pytest.raises(ValueError, match="pre is None"):
+        _core.linear_backward(np.ones((2, 5)), x, weight, None, "gelu")
+    with pytest.raises(ValueError, match="pre has shape"):
+        _core.linear_backward(np.ones((2, 5)), x, weight, np.ones((2, 4)), "gelu")
+
+
+def test_out_of_memory_is_an_error_and_leaves_no_trace(rng):
+    x, weight, bias, residual = operands(rng, 600, 520, 530, "float32")
+    expected = _core.linear(x, weight, bias, "gelu", residual)
+    failures = 0
+    for n in range(1, 60):
+        _core.memory_fail_after(n)
+        try:
+            _, pre = _core.linear_forward(x, weight, bias, "gelu", residual)
+            _core.linear_backward(residual, x, weight, pre, "gelu")
+        except MemoryError:
+            failures += 1
+        finally:
+            _core.memory_fail_after(0)
+    assert failures >= 6
+    np.testing.assert_array_equal(_core.linear(x, weight, bias, "gelu", residual), expected)

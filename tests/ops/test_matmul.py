@@ -1,0 +1,145 @@
+"""matmul: NumPy's meaning of @, on every instruction set."""
+
+import numpy as np
+import pytest
+import reference as R
+import transformer_c as tc
+from tolerance import assert_close
+from transformer_c import _core
+
+SHAPES = [  # of a and b
+    ((1, 1), (1, 1)), ((2, 3), (3, 4)), ((0, 3), (3, 2)), ((2, 0), (0, 3)), ((2, 3), (3, 0)),
+    ((17, 31), (31, 13)), ((33, 15), (15, 47)),
+    ((3,), (3,)), ((0,), (0,)), ((5,), (5, 7)), ((7, 5), (5,)), ((3,), (2, 3, 4)), ((2, 4, 3), (3,)), ((4, 2, 1, 3), (3,)),
+    ((2, 3, 4), (2, 4, 5)), ((2, 3, 4), (4, 5)), ((3, 4), (2, 4, 5)),
+    ((6, 1, 3, 4), (2, 4, 5)), ((1, 3, 4), (5, 4, 2)), ((3, 1, 2, 4), (1, 5, 4, 3)),
+    ((2, 1, 3, 4), (4, 5)), ((0, 3, 4), (4, 5)), ((2, 0, 4), (2, 4, 3)), ((128, 16, 32), (128, 32, 16)), ((2, 2, 65, 130), (2, 2, 130, 33)),
+    ((3, 400, 20), (3, 20, 70)), ((2, 700), (700, 300)), ((300, 2), (2, 300)), ((9, 1000), (1000, 9)), ((2, 180, 40), (1, 40, 600)),
+]  # fmt: skip
+
+
+def magnitude(a, b):
+    return np.abs(R.f64(a)) @ np.abs(R.f64(b)) + 1e-30
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_values(isa, shapes, dtype, rng):
+    a, b = (rng.standard_normal(s).astype(dtype) for s in shapes)
+    assert_close(_core.matmul(a, b), R.matmul(a, b), dtype, a.shape[-1], scale=magnitude(a, b))
+
+
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_gradients(shapes, rng):
+    a, b = (rng.standard_normal(s) for s in shapes)
+    dc = rng.standard_normal(np.shape(a @ b))
+    x, y = tc.tensor(a, requires_grad=True), tc.tensor(b, requires_grad=True)
+    _core.matmul(x, y).backward(tc.tensor(dc))
+    # vectors as matrices for the reference
+    a2, b2 = (a[None, :] if a.ndim == 1 else a), (b[:, None] if b.ndim == 1 else b)
+    shape = [*np.broadcast_shapes(a2.shape[:-2], b2.shape[:-2]), a2.shape[-2], b2.shape[-1]]
+    da, db = R.matmul_backward(dc.reshape(shape), a2, b2)
+    assert_close(x.grad.numpy(), da.reshape(a.shape), "float64", gradient=True, scale=max(1, np.abs(da).max(initial=0)))
+    assert_close(y.grad.numpy(), db.reshape(b.shape), "float64", gradient=True, scale=max(1, np.abs(db).max(initial=0)))
+
+
+@pytest.mark.parametrize("wanted", [0, 1])
+def test_one_gradient_alone(wanted, rng):
+    arrays = [rng.standard_normal((2, 3, 4)), rng.standard_normal((4, 5))]
+    tensors = [tc.tensor(a, requires_grad=i == wanted) for i, a in enumerate(arrays)]
+    dc = rng.standard_normal((2, 3, 5))
+    _core.matmul(*tensors).backward(tc.tensor(dc))
+    assert_close(tensors[wanted].grad.numpy(), R.matmul_backward(dc, *arrays)[wanted], "float64", gradient=True)
+    assert tensors[1 - wanted].grad is None
+
+
+def test_strides_are_read_in_place(isa, rng):
+    base = rng.standard_normal((6, 40, 50))
+    lefts = [
+        base[0],
+        base[0].T[:40, ::-1][:, :40],
+        base[:, ::4, ::5],
+        base[::-1, :10, :50:5],
+        base.transpose(2, 0, 1)[:6, :, :10],
+        np.broadcast_to(base[0, :1, :10], (6, 3, 10)),
+    ]
+    for a in lefts:
+        K = a.shape[-1]
+        for b in (
+            rng.standard_normal((K, 7)),
+            rng.standard_normal((7, K)).T,
+            rng.standard_normal((2 * K, 14))[::-2, ::2],
+            rng.standard_normal((K, 1)).repeat(7, 1),
+        ):
+            assert_close(_core.matmul(a, b), R.matmul(a, b), "float64", scale=magnitude(a, b))
+            assert_close(_core.matmul(b.T, a.swapaxes(-1, -2)), R.matmul(b.T, R.swap(a)), "float64", scale=magnitude(b.T, R.swap(a)))
+
+
+def test_a_transposed_view_is_not_copied(rng):
+    """The scores of attention, q k^T: the memory in use at the peak is that of the result and no more than scratch."""
+    q, k = (tc.tensor(rng.standard_normal((64, 64, 32))) for _ in range(2))
+    transposed = k.transpose(-1, -2)
+    _core.memory_reset_peak()
+    before = _core.memory_stats()["in_use"]
+    scores = _core.matmul(q, transposed)
+    assert _core.memory_stats()["peak_in_use"] - before < 1.5 * scores.numel() * 8
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_same_bits_for_any_number_of_threads(isa, threads, dtype):
+    rng = np.random.default_rng(5)
+    for shapes in [((300, 200), (200, 400)), ((9, 5000), (5000, 9)), ((40, 30, 50), (40, 50, 20)), ((3, 900), (900, 800))]:
+        a, b = (rng.standard_normal(s).astype(dtype) for s in shapes)
+        many = _core.matmul(a, b)
+        before = _core.get_num_threads()
+        _core.set_num_threads(1)
+        one = _core.matmul(a, b)
+        _core.set_num_threads(before)
+        np.testing.assert_array_equal(many, one)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8", "bool"])
+@pytest.mark.parametrize(
+    "shapes", [((2, 3), (3, 4)), ((4,), (4,)), ((5, 1, 7, 9), (3, 9, 2)), ((2, 0), (0, 3)), ((0, 2), (2, 3)), ((60, 50), (50, 40))], ids=str
+)
+def test_integers(isa, shapes, dtype, rng):
+    limits = np.iinfo(dtype) if dtype != "bool" else None
+    a, b = ((rng.integers(limits.min, limits.max, s, dtype=dtype, endpoint=True) if limits else rng.random(s) < 0.3) for s in shapes)
+    c = _core.matmul(a, b.T.copy().T)  # b by columns
+    assert c.dtype == np.dtype(dtype)
+    np.testing.assert_array_equal(c, np.matmul(a, b))  # wraps around as NumPy does
+
+
+def test_dtypes_promote(rng):
+    a = rng.standard_normal((3, 4))
+    for left, right, result in [
+        ("float32", "float64", "float64"),
+        ("int64", "float32", "float32"),
+        ("float16", "float16", "float16"),
+        ("bool", "int32", "int32"),
+    ]:
+        c = _core.matmul(a.astype(left), a.T.astype(right))
+        assert c.dtype == np.dtype(result)
+        expected = a.astype(left).astype(np.float64) @ a.T.astype(right).astype(np.float64)
+        np.testing.assert_allclose(c.astype(np.float64), expected, rtol=2e-3 if result == "float16" else 1e-6, atol=1e-3)
+
+
+def test_nan_stays_in_its_row_and_column(isa):
+    a, b = np.ones((30, 20)), np.ones((20, 40))
+    a[4, 3], b[5, 6] = np.nan, np.inf
+    c = _core.matmul(a, b)
+    np.testing.assert_array_equal(c, R.matmul(a, b))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "message"),
+    [
+        (np.ones((2, 3)), np.ones((4, 5)), r"a has 3 columns but b has 4 rows; they must be equal \(a \(2, 3\), b \(4, 5\)\)"),
+        (np.ones(3), np.ones(4), "3 columns but b has 4 rows"),
+        (np.ones((2, 3, 4)), np.ones((3, 4, 5)), r"leading axes of a \(2, 3, 4\) and b \(3, 4, 5\) do not broadcast"),
+        (np.float64(2), np.ones((2, 2)), "at least one axis"),
+    ],
+)
+def test_bad_input(a, b, message):
+    with pytest.raises(ValueError, match=message):
+        _core.matmul(a, b)
