@@ -158,7 +158,7 @@ tc_status tc_squeeze(tc_tensor **out, tc_tensor *x, int count, const int64_t *ax
     int64_t shape[TC_MAX_DIMS];
     int kept = 0;
     for (int i = 0; i < count; i++) {
-        int axis;
+        int axis = 0;
         tc_status status = tc_normalize_axis(&axis, axes[i], x->ndim, "dim", err);
         if (status != TC_OK) return status;
         if (axis < x->ndim) drop[axis] = true;

@@ -1,0 +1,234 @@
+"""Optimizers: PyTorch's trajectories, groups, skipped parameters, state, the gradient buffer."""
+
+import copy
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from golden import load
+from tolerance import assert_close
+
+CASES = load("optimizers")
+INPUTS = CASES.pop("inputs")
+
+
+def parameters(dtype):
+    return [tc.nn.Parameter(INPUTS[1][name].astype(dtype)) for name in "ab"]
+
+
+def give_gradients(params, step):
+    """The golden gradients of a step; the second parameter has none in every fourth."""
+    skipped = INPUTS[0]["skip_second_every"]
+    for p, name in zip(params, ("da", "db"), strict=True):
+        absent = name == "db" and step % skipped == skipped - 1
+        p.grad = None if absent else tc.tensor(INPUTS[1][name][step].astype(p.dtype))
+
+
+def flat(params):
+    return np.concatenate([p.detach().numpy().reshape(-1) for p in params])
+
+
+def run(optimizer, params, steps):
+    path = []
+    for step in steps:
+        give_gradients(params, step)
+        optimizer.step()
+        path.append(flat(params))
+    return np.array(path)
+
+
+def make(case, params):
+    arguments = {k: tuple(v) if isinstance(v, list) else v for k, v in CASES[case][0]["arguments"].items()}
+    return getattr(tc.optim, CASES[case][0]["optimizer"])(params, **arguments)
+
+
+@pytest.mark.parametrize("case", sorted(CASES))
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_trajectory(case, dtype, isa):
+    params = parameters(dtype)
+    path = run(make(case, params), params, range(20))
+    assert_close(path, CASES[case][1]["f64"], dtype, k=20, gradient=dtype == "float32", name=case)
+
+
+@pytest.mark.parametrize("case", ["adam_amsgrad", "adamw", "sgd_nesterov", "rmsprop_centered"])
+def test_state_dict_resumes_to_the_bit(case):
+    whole = parameters("float32")
+    expected = run(make(case, whole), whole, range(20))[-1]
+    params = parameters("float32")
+    first = make(case, params)
+    run(first, params, range(9))
+    state = copy.deepcopy(first.state_dict())
+    second = make(case, params)
+    second.load_state_dict(state)
+    assert (run(second, params, range(9, 20))[-1] == expected).all()
+
+
+def test_load_state_dict_refuses_other_shapes():
+    params = parameters("float32")
+    optimizer = tc.optim.Adam(params)
+    run(optimizer, params, range(1))
+    state = copy.deepcopy(optimizer.state_dict())
+    state["state"][0]["exp_avg"] = np.zeros((2, 2), np.float32)
+    with pytest.raises(ValueError, match=r"\(2, 2\).*\(3, 5\)"):
+        optimizer.load_state_dict(state)
+
+
+def test_threads_give_the_same_bits():
+    seen = set()
+    before = tc.get_num_threads()
+    for count in (1, 2, 3):
+        tc.set_num_threads(count)
+        rng = np.random.default_rng(0)
+        p = tc.nn.Parameter(rng.standard_normal(50_001).astype(np.float32))
+        optimizer = tc.optim.Adam([p])
+        for _ in range(3):
+            p.grad = tc.tensor(rng.standard_normal(50_001).astype(np.float32))
+            norm = float(tc.optim.clip_grad_norm_([p], 1.0))
+            optimizer.step()
+        seen.add((norm, p.detach().numpy().tobytes()))
+    tc.set_num_threads(before)
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_parameters_step_on_float32_masters(dtype):
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    p = tc.nn.Parameter(tc.ones(100).to(dtype))
+    optimizer = tc.optim.SGD([p], lr=1e-4)
+    for _ in range(100):  # a single step is below the spacing of half numbers at 1
+        p.grad = tc.ones(100).to(dtype)
+        optimizer.step()
+    assert abs(float(p.detach().float()[0]) - 0.99) < 0.005
+
+
+def test_groups_have_options_of_their_own():
+    a, b = parameters("float32")
+    optimizer = tc.optim.SGD([{"params": [a], "lr": 1.0}, {"params": [b]}], lr=0.5)
+    before = flat([a]), flat([b])
+    a.grad, b.grad = tc.ones_like(a), tc.ones_like(b)
+    optimizer.step()
+    assert np.allclose(before[0] - flat([a]), 1.0) and np.allclose(before[1] - flat([b]), 0.5)
+    assert [g["lr"] for g in optimizer.param_groups] == [1.0, 0.5]
+
+
+def test_parameters_without_a_gradient_are_left_alone():
+    a, b = parameters("float32")
+    optimizer = tc.optim.Adam([a, b], weight_decay=0.1)
+    a.grad = tc.ones_like(a)
+    before = flat([b])
+    optimizer.step()
+    assert (flat([b]) == before).all() and b not in optimizer.state
+
+
+def test_backward_writes_into_the_flat_buffer():
+    a, b = parameters("float32")
+    optimizer = tc.optim.SGD([a, b], lr=1.0)
+    (flatten,) = optimizer.flat_gradients()
+    assert flatten.shape == (22,)
+    (a * 2.0).sum().backward()
+    assert b.grad is None
+    (flatten,) = optimizer.flat_gradients()
+    assert (flatten.numpy() == np.r_[np.full(15, 2.0), np.zeros(7)]).all()
+    before = flat([a])
+    with tc.no_grad():
+        flatten.fill_(3.0)
+    optimizer.step()
+    assert (before - flat([a]) == 3.0).all()
+    optimizer.zero_grad()
+    assert a.grad is None
+
+
+def test_two_optimizers_of_one_parameter():
+    (p,) = [tc.nn.Parameter(np.zeros(3, np.float32))]
+    first, second = tc.optim.SGD([p], lr=1.0), tc.optim.SGD([p], lr=10.0)
+    p.sum().backward()
+    assert (first.flat_gradients()[0].numpy() == 1).all()
+    first.step()
+    second.step()
+    assert (p.detach().numpy() == -11).all()
+
+
+def test_gradients_add_up_over_backwards():
+    p = tc.nn.Parameter(np.ones(3, np.float32))
+    tc.optim.SGD([p])
+    p.sum().backward()
+    held = p.grad
+    (p * 2).sum().backward()
+    assert held is p.grad and (held.numpy() == 3).all()
+
+
+@pytest.mark.parametrize("norm_type", [1.0, 2.0, 3.5, np.inf])
+def test_clip_grad_norm(norm_type, isa):
+    rng = np.random.default_rng(1)
+    params = [tc.nn.Parameter(np.zeros(n, np.float32)) for n in (5000, 3, 1)]
+    grads = [rng.standard_normal(p.numel()).astype(np.float32) for p in params]
+    for p, g in zip(params, grads, strict=True):
+        p.grad = tc.tensor(g)
+    expected = np.linalg.norm(np.concatenate(grads).astype(np.float64), norm_type)
+    total = float(tc.optim.clip_grad_norm_(params, 0.5, norm_type))
+    assert abs(total / expected - 1) < 1e-6
+    clipped = np.concatenate([p.grad.numpy() for p in params])
+    assert_close(clipped, np.concatenate(grads) * min(1.0, 0.5 / (expected + 1e-6)), "float32")
+
+
+def test_clip_keeps_small_gradients_and_reports_nan():
+    p = tc.nn.Parameter(np.zeros(2, np.float32))
+    p.grad = tc.tensor(np.array([3.0, 4.0], np.float32))
+    assert float(tc.optim.clip_grad_norm_([p], 10.0)) == 5.0 and p.grad.tolist() == [3.0, 4.0]
+    p.grad = tc.tensor(np.array([np.nan, 4.0], np.float32))
+    with pytest.raises(RuntimeError, match="nan"):
+        tc.optim.clip_grad_norm_([p], 1.0, error_if_nonfinite=True)
+    assert np.isnan(float(tc.optim.clip_grad_norm_([p], 1.0)))
+
+
+def test_clip_grad_value():
+    p = tc.nn.Parameter(np.zeros(4, np.float32))
+    p.grad = tc.tensor(np.array([-3.0, 0.2, 7.0, np.nan], np.float32))
+    tc.optim.clip_grad_value_([p], 0.5)
+    assert np.array_equal(p.grad.numpy(), np.array([-0.5, 0.2, 0.5, np.nan], np.float32), equal_nan=True)
+
+
+def test_a_recast_module_keeps_training():
+    layer = tc.nn.Linear(3, 2)
+    optimizer = tc.optim.SGD(layer.parameters(), lr=0.1)
+    layer.double()
+    layer(tc.tensor(np.ones((1, 3)))).sum().backward()
+    before = flat(layer.parameters())
+    optimizer.step()
+    assert layer.weight.dtype == np.float64 and (flat(layer.parameters()) != before).all()
+    assert {b.dtype.name for b in optimizer.flat_gradients()} == {"float64"}
+
+
+@pytest.mark.parametrize(
+    ("make_it", "error", "message"),
+    [
+        (lambda p: tc.optim.Adam([]), ValueError, "no parameters"),
+        (lambda p: tc.optim.Adam(p), TypeError, "iterable"),
+        (lambda p: tc.optim.Adam([p, p]), ValueError, "twice"),
+        (lambda p: tc.optim.Adam([p], lr=-1.0), ValueError, "lr.*-1"),
+        (lambda p: tc.optim.Adam([p], lr=float("nan")), ValueError, "lr.*nan"),
+        (lambda p: tc.optim.Adam([p], betas=(0.9, 1.0)), ValueError, r"betas\[1\].*1.0"),
+        (lambda p: tc.optim.SGD([p], nesterov=True), ValueError, "nesterov"),
+        (lambda p: tc.optim.SGD([p * 2]), ValueError, "leaf"),
+        (lambda p: tc.optim.SGD(["p"]), TypeError, "str"),
+    ],
+)
+def test_bad_arguments(make_it, error, message):
+    with pytest.raises(error, match=message):
+        make_it(tc.nn.Parameter([1.0]))
+
+
+def test_closure_runs_with_gradients():
+    p = tc.nn.Parameter([2.0])
+    optimizer = tc.optim.SGD([p], lr=0.25)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (p * p).sum()
+        loss.backward()
+        return loss
+
+    with tc.no_grad():
+        loss = optimizer.step(closure)
+    assert float(loss) == 4.0 and p.tolist() == [1.0]
