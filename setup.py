@@ -20,7 +20,18 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).parent
-C_FLAGS = "-std=gnu11 -fPIC -fvisibility=hidden -fno-math-errno -ffp-contract=off -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes".split()
+C_FLAGS = [
+    "-std=gnu11",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-fno-math-errno",
+    "-ffp-contract=off",
+    "-Wall",
+    "-Wextra",
+    "-Wshadow",
+    "-Wstrict-prototypes",
+    "-Wmissing-prototypes",
+]
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 ISAS = {"baseline": []}
 if X86:
@@ -50,10 +61,21 @@ class BuildCore(build_ext):
         isas = {name: extra for name, extra in ISAS.items() if self.accepts(extra)}
         flags += [f"-DTC_HAVE_{name.upper()}" for name in isas if name != "baseline"]
 
-        jobs = [(path, objects / f"{path.parent.name}-{path.stem}.o", [*flags, *(optimise if sanitize else ["-O2"])])
-                for folder in ("core", "ops", "python") for path in sources(folder)]
-        jobs += [(path, objects / f"{path.stem}-{precision}-{isa}.o", [*flags, *optimise, *extra, f"-DTC_ISA={isa}", f"-DTC_PRECISION={precision}"])
-                 for path in sources("kernels/cpu") for isa, extra in isas.items() for precision in (32, 64)]
+        jobs = [
+            (path, objects / f"{path.parent.name}-{path.stem}.o", [*flags, *(optimise if sanitize else ["-O2"])])
+            for folder in ("core", "ops", "python")
+            for path in sources(folder)
+        ]
+        jobs += [
+            (
+                path,
+                objects / f"{path.stem}-{precision}-{isa}.o",
+                [*flags, *optimise, *extra, f"-DTC_ISA={isa}", f"-DTC_PRECISION={precision}"],
+            )
+            for path in sources("kernels/cpu")
+            for isa, extra in isas.items()
+            for precision in (32, 64)
+        ]
         objects.mkdir(parents=True, exist_ok=True)
         workers = int(os.environ.get("TRANSFORMER_C_JOBS", 0)) or os.cpu_count() or 1
         with ThreadPoolExecutor(workers) as pool:
@@ -112,7 +134,9 @@ class BuildCore(build_ext):
         with tempfile.TemporaryDirectory() as folder:
             probe = Path(folder) / "probe.c"
             probe.write_text("int probe;\n")
-            done = subprocess.run([*self.compiler_command, *flags, "-c", str(probe), "-o", str(probe.with_suffix(".o"))], capture_output=True)
+            done = subprocess.run(
+                [*self.compiler_command, *flags, "-c", str(probe), "-o", str(probe.with_suffix(".o"))], capture_output=True
+            )
         return done.returncode == 0
 
 

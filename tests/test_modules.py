@@ -45,7 +45,15 @@ def test_outputs_and_gradients(case, dtype, isa):
     y.backward(gradient=tc.tensor(arrays["dy"].astype(dtype)))
     found = {"x": x.grad, **{name: p.grad for name, p in module.named_parameters()}}
     for name, grad in found.items():
-        assert_close(grad.numpy(), arrays[f"f64.d{name}"], dtype, k=64, gradient=True, name=f"d{name}", scale=max(1e-3, np.abs(arrays[f"f64.d{name}"]).max()))
+        assert_close(
+            grad.numpy(),
+            arrays[f"f64.d{name}"],
+            dtype,
+            k=64,
+            gradient=True,
+            name=f"d{name}",
+            scale=max(1e-3, np.abs(arrays[f"f64.d{name}"]).max()),
+        )
 
 
 @pytest.mark.parametrize("case", sorted(CASES))

@@ -36,7 +36,9 @@ def test_includes(path):
     for include in includes(path):
         name = include[1:-1]
         if include[0] == "<":
-            assert not name.startswith(("Python.h", "numpy/", "structmember")) or own == "python", f"{include}: only csrc/python sees Python"
+            assert not name.startswith(("Python.h", "numpy/", "structmember")) or own == "python", (
+                f"{include}: only csrc/python sees Python"
+            )
             assert not name.startswith("cuda") or own == "kernels/cuda", f"{include}: only csrc/kernels/cuda sees CUDA"
             continue
         target = (path.parent / name).resolve()

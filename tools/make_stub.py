@@ -1,7 +1,7 @@
 """Writes python/transformer_c/_core.pyi from the extension itself, so that the stub cannot drift from it.
 
-    python tools/make_stub.py            writes the file
-    python tools/make_stub.py --check    exit status 1 when the file is not what would be written
+python tools/make_stub.py            writes the file
+python tools/make_stub.py --check    exit status 1 when the file is not what would be written
 """
 
 import inspect
@@ -26,7 +26,16 @@ _float = float
 _Shape = int | Sequence[int]
 
 '''
-TYPES = {"t": "ArrayLike | Tensor", "T": "Sequence[ArrayLike | Tensor]", "i": "_int", "f": "_float", "b": "_bool", "I": "_Shape", "s": "str", "o": "Any"}
+TYPES = {
+    "t": "ArrayLike | Tensor",
+    "T": "Sequence[ArrayLike | Tensor]",
+    "i": "_int",
+    "f": "_float",
+    "b": "_bool",
+    "I": "_Shape",
+    "s": "str",
+    "o": "Any",
+}
 PLAIN = {  # functions that are no ops: their results
     "set_num_threads": "None", "get_num_threads": "int", "cpu_isas": "dict[str, bool]", "cpu_isa": "str", "cpu_select": "None",
     "compiler": "str", "memory_stats": "dict[str, int]", "memory_reset_peak": "None", "memory_empty_cache": "None",
@@ -40,7 +49,7 @@ def argument(text):
     name, kind, spread, optional, default = match.groups()
     if spread:
         return f"*{name}: Any"
-    annotation = TYPES[kind] + (" | None" if optional or default == "None" and kind != "o" else "")
+    annotation = TYPES[kind] + (" | None" if optional or (default == "None" and kind != "o") else "")
     if default is None:
         return f"{name}: {annotation}"
     return f"{name}: {annotation} = {default!r}" if kind == "s" and default != "None" else f"{name}: {annotation} = {default}"
@@ -89,7 +98,19 @@ def callable_stub(name, function, result="Any", method=False):
 RESULTS = {"__len__": "_int", "__bool__": "_bool", "__int__": "_int", "__index__": "_int", "__float__": "_float", "__hash__": "_int", "__repr__": "str",
            "__iter__": "Iterator[Tensor]", "__setitem__": "None", "__delitem__": "None", "__str__": "str", "__format__": "str",
            "__release_buffer__": "None"}  # fmt: skip
-INHERITED = set(dir(object)) - {"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__repr__", "__format__", "__reduce_ex__", "__reduce__"}
+INHERITED = set(dir(object)) - {
+    "__eq__",
+    "__ne__",
+    "__lt__",
+    "__le__",
+    "__gt__",
+    "__ge__",
+    "__hash__",
+    "__repr__",
+    "__format__",
+    "__reduce_ex__",
+    "__reduce__",
+}
 
 
 def class_stub(cls):
@@ -129,5 +150,9 @@ def stub():
 if __name__ == "__main__":
     text = stub()
     if "--check" in sys.argv:
-        sys.exit(0 if TARGET.exists() and TARGET.read_text() == text else "python/transformer_c/_core.pyi is stale: run python tools/make_stub.py")
+        sys.exit(
+            0
+            if TARGET.exists() and TARGET.read_text() == text
+            else "python/transformer_c/_core.pyi is stale: run python tools/make_stub.py"
+        )
     TARGET.write_text(text)

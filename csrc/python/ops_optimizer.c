@@ -81,7 +81,7 @@ static PyObject *run_set_grad_slot(tcpy_call *call)
 }
 
 const tcpy_op tcpy_ops_optimizer[] = {
-    {"sgd_step", "parameters:T gradients:T buffers:T?=None lr:f momentum:f dampening:f weight_decay:f nesterov:b maximize:b first:b", run_sgd_step,
+    {"sgd_step", "parameters:T gradients:T buffers:T? lr:f momentum:f dampening:f weight_decay:f nesterov:b maximize:b first:b", run_sgd_step,
      "One step of stochastic gradient descent.", 0},
     {"adam_step",
      "parameters:T gradients:T exp_avg:T exp_avg_sq:T max_exp_avg_sq:T? t:i lr:f beta1:f beta2:f eps:f weight_decay:f decoupled:b maximize:b", run_adam_step,

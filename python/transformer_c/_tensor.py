@@ -153,7 +153,9 @@ def full(size: int | Sequence[int], fill_value: Any, dtype: Any = None, device: 
     """
     if dtype is None:
         kind = np.asarray(fill_value).dtype
-        dtype = kind if isinstance(fill_value, (np.generic, np.ndarray, Tensor)) else {"b": np.bool_, "i": np.int64}.get(kind.kind, np.float32)
+        dtype = (
+            kind if isinstance(fill_value, (np.generic, np.ndarray, Tensor)) else {"b": np.bool_, "i": np.int64}.get(kind.kind, np.float32)
+        )
     return _finish(_core.full(size, fill_value, dtype, device), requires_grad)
 
 
@@ -214,7 +216,9 @@ def ones_like(input: Any, dtype: Any = None, device: str | None = None, requires
     return full_like(input, True, dtype, device, requires_grad)
 
 
-def arange(start: float, end: float | None = None, step: float = 1, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+def arange(
+    start: float, end: float | None = None, step: float = 1, dtype: Any = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
     """start, start + step, ... below `end`: ``arange(end)`` or ``arange(start, end, step)``.
 
     Parameters

@@ -309,7 +309,9 @@ class PositionalEncoding(nn.Module):
         """x (B, T, d_model) plus the encoding of the first T positions."""
         _, max_len, d_model = self.pe.shape
         if x.ndim < 2 or x.shape[-1] != d_model or x.shape[-2] > max_len:
-            raise ValueError(f"x has shape {tuple(x.shape)}; expected (batch, sequence, {d_model}) with a sequence of at most max_len={max_len}")
+            raise ValueError(
+                f"x has shape {tuple(x.shape)}; expected (batch, sequence, {d_model}) with a sequence of at most max_len={max_len}"
+            )
         if x.dtype.kind not in "fV":
             x = x.to(self.pe.dtype)
         return x + self.pe[:, : x.shape[-2]]

@@ -15,7 +15,9 @@ class GradcheckError(RuntimeError):
     """A gradient differs from its numerical estimate."""
 
 
-def gradcheck(f: Callable[..., Any], inputs: Any, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3, raise_exception: bool = True) -> bool:
+def gradcheck(
+    f: Callable[..., Any], inputs: Any, eps: float = 1e-6, atol: float = 1e-5, rtol: float = 1e-3, raise_exception: bool = True
+) -> bool:
     """Compares the gradients of `f` with central differences, in float64.
 
     Parameters
@@ -108,7 +110,9 @@ def _compare(analytic: np.ndarray, expected: np.ndarray, i: int, k: int, atol: f
     error = np.abs(analytic - expected)
     good = error <= atol + rtol * np.abs(expected)  # a NaN is not
     if not good.all():
-        worst = np.unravel_index(np.argmax(np.where(good, -1.0, np.where(np.isnan(error), np.inf, error))), error.shape) if error.size else ()
+        worst = (
+            np.unravel_index(np.argmax(np.where(good, -1.0, np.where(np.isnan(error), np.inf, error))), error.shape) if error.size else ()
+        )
         raise GradcheckError(
             f"the gradient of output {k} with respect to input {i} is wrong at {tuple(int(w) for w in worst)}: "
             f"analytic {analytic[worst]:.9g}, numerical {expected[worst]:.9g} ({int((~good).sum())} of {good.size} elements)"

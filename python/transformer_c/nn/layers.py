@@ -86,13 +86,21 @@ class LayerNorm(Module):
     """
 
     def __init__(
-        self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True, device=None, dtype=None
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device=None,
+        dtype=None,
     ) -> None:
         super().__init__()
         self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, (int, np.integer)) else tuple(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
         has_bias = elementwise_affine and bias
-        self.register_parameter("weight", Parameter(ones(*self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine else None)
+        self.register_parameter(
+            "weight", Parameter(ones(*self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine else None
+        )
         self.register_parameter("bias", Parameter(zeros(*self.normalized_shape, dtype=dtype, device=device)) if has_bias else None)
 
     def reset_parameters(self) -> None:

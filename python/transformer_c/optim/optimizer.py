@@ -204,7 +204,9 @@ class Optimizer:
     def state_dict(self) -> dict[str, Any]:
         """State and groups, with parameters numbered, in the form of torch.optim's."""
         numbers = {id(p): i for i, p in enumerate(self._parameters())}
-        groups = [{**{k: v for k, v in g.items() if k != "params"}, "params": [numbers[id(p)] for p in g["params"]]} for g in self.param_groups]
+        groups = [
+            {**{k: v for k, v in g.items() if k != "params"}, "params": [numbers[id(p)] for p in g["params"]]} for g in self.param_groups
+        ]
         return {"state": OrderedDict((numbers[id(p)], dict(s)) for p, s in self.state.items()), "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -48,7 +48,9 @@ def _train(train, val, epochs: int, progress: bool):
     """Cell 20: the tutorial's hyper-parameters."""
     model = uva.ReversePredictor(max_iters=epochs * len(train), **HYPERPARAMETERS)
     optimizer = model.configure_optimizers()
-    print(f"\nCell 20: training the Reverse task, {sum(p.numel() for p in model.parameters()):,} parameters, {epochs} epochs of {len(train)} batches")
+    print(
+        f"\nCell 20: training the Reverse task, {sum(p.numel() for p in model.parameters()):,} parameters, {epochs} epochs of {len(train)} batches"
+    )
     for epoch in range(1, epochs + 1):
         with tqdm(total=len(train), desc=f"epoch {epoch:2}/{epochs}", unit="batch", disable=not progress, leave=False) as bar:
 

@@ -13,8 +13,8 @@ from .. import optim
 from .._tensor import no_grad
 from ..data import DataLoader
 from ..datasets import ReverseDataset
-from ..random import manual_seed, randn
 from ..encoder import scaled_dot_product
+from ..random import manual_seed, randn
 from ..training import TransformerPredictor
 
 # What the tutorial prints, to be put beside ours.
@@ -85,7 +85,9 @@ def accuracy(model: ReversePredictor, loader: DataLoader) -> float:
     return right / total
 
 
-def train_epoch(model: TransformerPredictor, optimizer: optim.Optimizer, loader: DataLoader, clip: float, report: Callable[[float], None]) -> float:
+def train_epoch(
+    model: TransformerPredictor, optimizer: optim.Optimizer, loader: DataLoader, clip: float, report: Callable[[float], None]
+) -> float:
     """One pass over the loader; gives the mean loss."""
     model.train()
     total = 0.0
