@@ -1,0 +1,150 @@
+"""Datasets and loaders: PyTorch's shuffles, batches of every kind of sample, threads that prepare ahead."""
+
+import threading
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from golden import load
+from transformer_c.data import DataLoader, Dataset, TensorDataset, random_split
+
+SHUFFLES = load("shuffles")
+
+
+@pytest.mark.parametrize("case", [k for k in sorted(SHUFFLES) if k.startswith("shuffle")])
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_shuffles_of_pytorch(case, prefetch):
+    options, arrays = SHUFFLES[case]
+    tc.manual_seed(42)
+    dataset = TensorDataset(np.arange(options["size"]))
+    shuffled, plain = DataLoader(dataset, 7, shuffle=True, prefetch=prefetch), DataLoader(dataset, 7)
+    for order in arrays["order"]:
+        assert np.concatenate([b[0].numpy() for b in shuffled]).tolist() == order.tolist()
+        assert np.concatenate([b[0].numpy() for b in plain]).tolist() == list(range(options["size"]))
+
+
+def test_random_split_of_pytorch():
+    options, arrays = SHUFFLES["random_split"]
+    tc.manual_seed(42)
+    parts = random_split(TensorDataset(np.arange(options["size"])), options["lengths"])
+    assert [len(p) for p in parts] == options["lengths"]
+    assert np.concatenate([p.indices for p in parts]).tolist() == arrays["order"].tolist()
+
+
+def test_random_split_by_fractions_and_errors():
+    data = TensorDataset(np.arange(10))
+    assert [len(p) for p in random_split(data, [0.55, 0.45])] == [6, 4]
+    with pytest.raises(ValueError, match="9.*10 samples"):
+        random_split(data, [4, 5])
+
+
+class Squares(Dataset):
+    """Samples of mixed kinds, one at a time, as a ported tutorial has them."""
+
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        return tc.tensor([index]), {"square": np.float32(index**2), "name": str(index)}, index, index / 2, np.full(2, index)
+
+
+def test_samples_are_stacked():
+    batches = list(DataLoader(Squares(), batch_size=2))
+    assert len(batches) == 3
+    vector, named, index, half, array = batches[1]
+    assert vector.shape == (2, 1) and vector.tolist() == [[2], [3]]
+    assert named["square"].dtype == np.float32 and named["name"] == ["2", "3"]
+    assert index.dtype == np.int64 and half.dtype == np.float64 and array.shape == (2, 2) and array.dtype == np.int64
+    assert len(batches[2][0]) == 1
+
+
+def test_drop_last_and_length():
+    for drop_last, count in ((False, 3), (True, 2)):
+        loader = DataLoader(Squares(), batch_size=2, drop_last=drop_last)
+        assert len(loader) == count == len(list(loader))
+    assert len(DataLoader(TensorDataset(np.zeros((0, 3))), batch_size=4)) == 0
+
+
+def test_the_same_rng_gives_the_same_order_and_epochs_differ():
+    data = TensorDataset(np.arange(100))
+    first, second = (DataLoader(data, 100, shuffle=True, rng=3) for _ in range(2))
+    a, b = next(iter(first))[0].tolist(), next(iter(first))[0].tolist()
+    assert a != b and sorted(a) == list(range(100))
+    assert [next(iter(second))[0].tolist() for _ in range(2)] == [a, b]
+
+
+def test_collate_fn():
+    loader = DataLoader(TensorDataset(np.arange(4)), 2, collate_fn=lambda samples: len(samples))
+    assert list(loader) == [2, 2]
+
+
+def test_errors_in_a_dataset_reach_the_caller_and_stop_the_thread():
+    class Breaks(Squares):
+        def __getitem__(self, index):
+            if index == 3:
+                raise KeyError("sample 3")
+            return index
+
+    for prefetch in (0, 2):
+        with pytest.raises(KeyError, match="sample 3"):
+            list(DataLoader(Breaks(), 1, prefetch=prefetch))
+    assert not any(t.name == "transformer_c-prefetch" for t in threading.enumerate())
+
+
+def test_leaving_a_prefetching_loop_stops_its_thread():
+    iterator = iter(DataLoader(TensorDataset(np.arange(1000)), 1, prefetch=2))
+    next(iterator)
+    iterator.close()
+    assert not any(t.name == "transformer_c-prefetch" for t in threading.enumerate())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: DataLoader(Squares(), batch_size=0), "batch_size"),
+        (lambda: DataLoader(Squares(), prefetch=-1), "prefetch"),
+        (lambda: TensorDataset(), "at least one"),
+        (lambda: TensorDataset(np.zeros(3), np.zeros(4)), r"\[3, 4\]"),
+    ],
+)
+def test_bad_arguments(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_reverse_dataset():
+    data = tc.datasets.ReverseDataset(10, 16, 50, rng=0)
+    inputs, labels = data[7]
+    assert labels.tolist() == inputs.tolist()[::-1] and len(data) == 50
+    batch = data.__getitems__([3, 7])
+    assert (batch[0][1] == inputs).all() and (batch[1][1] == labels).all()
+
+
+def test_set_anomaly_dataset(rng):
+    features, labels = rng.standard_normal((60, 4)).astype(np.float32), np.repeat(np.arange(3), 20)
+    train = tc.datasets.SetAnomalyDataset(features, labels, set_size=5, rng=1)
+    test = tc.datasets.SetAnomalyDataset(features, labels, set_size=5, train=False)
+    for index in (0, 25, 59):
+        images, indices, label = train[index]
+        picked = indices.numpy()
+        assert images.shape == (5, 4) and label == 4 and picked[-1] == index and len(set(picked)) == 5
+        assert len(set(labels[picked[:-1]])) == 1 and labels[picked[0]] != labels[index]
+        assert (test[index][1] == test[index][1]).all()
+    assert any((train[0][1] != train[0][1]).any() for _ in range(5))
+    batch = next(iter(DataLoader(test, 8)))
+    assert batch[0].shape == (8, 5, 4) and batch[2].tolist() == [4] * 8
+    with pytest.raises(ValueError, match="sets of 30"):
+        tc.datasets.SetAnomalyDataset(features, labels, set_size=30)
+
+
+def test_square_sequences():
+    points, directions = tc.datasets.square_sequences()
+    assert points.shape == (128, 4, 2) and set(directions) == {0, 1}
+    state = np.random.RandomState(13)
+    bases = state.randint(4, size=128)
+    assert (state.randint(2, size=128) == directions).all()
+    corners = np.array([[-1, -1], [-1, 1], [1, 1], [1, -1]])
+    first = corners[[(bases[0] + i) % 4 for i in range(4)]][:: directions[0] * 2 - 1] + state.randn(4, 2) * 0.1
+    assert np.allclose(points[0], first)
+    lengths = {len(p) for p in tc.datasets.square_sequences(n=50, variable_len=True)[0]}
+    assert lengths == {2, 3, 4}

@@ -1,0 +1,234 @@
+"""Module: registration, the rule of arrays, state dicts, moving, copying, printing."""
+
+import copy
+import pickle
+from collections import OrderedDict, namedtuple
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from golden import load
+from transformer_c import nn
+
+
+class Scale(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.factor = nn.Parameter([2.0])
+        self.register_buffer("shift", tc.tensor([1.0]))
+        self.register_buffer("scratch", tc.tensor([0.0]), persistent=False)
+        self.seen = []
+
+    def forward(self, x, *rest, **options):
+        self.seen.append((type(x), tc.is_grad_enabled()))
+        return x * self.factor + self.shift
+
+
+class Outer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Scale()
+
+    def forward(self, x):
+        y = self.inner(x)
+        assert isinstance(x, tc.Tensor) and isinstance(y, tc.Tensor)
+        return {"y": y, "pair": (y, [x])}
+
+
+X = np.ones(3, np.float32)
+
+
+def test_attributes_register_and_none_unregisters():
+    m = Scale()
+    assert [n for n, _ in m.named_parameters()] == ["factor"] and [n for n, _ in m.named_buffers()] == ["shift", "scratch"]
+    m.child = nn.Linear(2, 2)
+    assert [n for n, _ in m.named_modules()] == ["", "child"]
+    m.child = None
+    assert m.child is None and [n for n, _ in m.named_modules()] == [""]
+    m.factor = None
+    assert list(m.parameters()) == [] and m.factor is None
+    del m.shift
+    with pytest.raises(AttributeError, match="shift"):
+        m.shift  # noqa: B018
+
+
+def test_registration_mistakes_are_named():
+    class Forgot(nn.Module):
+        def __init__(self):
+            self.w = nn.Parameter([1.0])
+
+    with pytest.raises(AttributeError, match=r"super\(\).__init__"):
+        Forgot()
+    m = Scale()
+    with pytest.raises(TypeError, match="factor.*parameter"):
+        m.factor = np.ones(1)
+    with pytest.raises(TypeError, match="shift.*buffer"):
+        m.shift = 3
+    with pytest.raises(KeyError, match="factor"):
+        m.register_buffer("factor", tc.ones(1))
+    with pytest.raises(NotImplementedError, match="forward"):
+        nn.Module()(X)
+
+
+def test_arrays_in_arrays_out_nothing_recorded():
+    outer = Outer()
+    out = outer(X)
+    assert type(out["y"]) is np.ndarray and type(out["pair"][1][0]) is np.ndarray and (out["y"] == 3).all()
+    assert outer.inner.seen == [(tc.Tensor, False)]
+    out["y"][:] = 7  # the caller's own memory
+    assert (outer(X)["y"] == 3).all() and (X == 1).all()
+
+
+def test_tensors_in_tensors_out_recorded():
+    outer = Outer()
+    out = outer(tc.tensor(X))
+    assert isinstance(out["y"], tc.Tensor) and out["y"].requires_grad
+    assert outer.inner.seen == [(tc.Tensor, True)]
+
+
+def test_nested_arguments_and_named_tuples():
+    Pair = namedtuple("Pair", "a b")
+
+    class Sums(nn.Module):
+        def forward(self, pair, options):
+            assert isinstance(pair.a, tc.Tensor) and isinstance(options["deep"][0], tc.Tensor)
+            return Pair(pair.a + pair.b, options["deep"][0])
+
+    out = Sums()(Pair(X, X), {"deep": [X]})
+    assert type(out) is Pair and (out.a == 2).all() and type(out.b) is np.ndarray
+
+
+def test_the_mode_alone_decides_about_dropout():
+    m = nn.Dropout(0.5)
+    x = np.ones(1000, np.float32)
+    assert set(np.unique(m(x))) == {0.0, 2.0}
+    assert (m.eval()(tc.tensor(x)).numpy() == 1).all() and (m(x) == 1).all()
+
+
+def test_depth_is_restored_after_an_error():
+    class Fails(nn.Module):
+        def forward(self, x):
+            raise RuntimeError("no")
+
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="no"):
+            Fails()(X)
+    assert type(Scale()(X)) is np.ndarray and tc.is_grad_enabled()
+
+
+def test_shared_modules_and_parameters_count_once():
+    a = nn.Linear(2, 2)
+    model = nn.Sequential(a, a)
+    assert len(list(model.parameters())) == 2 and len(list(model.modules())) == 2
+    assert list(model.state_dict()) == ["0.weight", "0.bias", "1.weight", "1.bias"]
+    model(tc.tensor(np.ones((1, 2), np.float32))).sum().backward()
+    assert a.weight.grad is not None
+
+
+def test_state_dict_round_trip():
+    m = nn.Sequential(OrderedDict(first=Scale(), second=nn.Linear(1, 1)))
+    state = m.state_dict()
+    assert list(state) == ["first.factor", "first.shift", "second.weight", "second.bias"]
+    assert not any(v.requires_grad for v in state.values())
+    other = nn.Sequential(OrderedDict(first=Scale(), second=nn.Linear(1, 1)))
+    result = other.load_state_dict({k: v.numpy() + 1 for k, v in state.items()})
+    assert result.missing_keys == [] and result.unexpected_keys == []
+    assert other.first.factor.tolist() == [3.0]
+
+
+def test_load_state_dict_refuses_and_changes_nothing():
+    m = nn.Linear(2, 3)
+    before = m.weight.detach().numpy().copy()
+    with pytest.raises(RuntimeError, match=r"missing keys: 'bias'[\s\S]*unexpected keys: 'extra'"):
+        m.load_state_dict({"weight": np.zeros((3, 2)), "extra": 1})
+    with pytest.raises(ValueError, match=r"bias: got \(4,\), expected \(3,\)"):
+        m.load_state_dict({"weight": np.zeros((3, 2)), "bias": np.zeros(4)})
+    assert (m.weight.detach().numpy() == before).all()
+    result = m.load_state_dict({"weight": np.zeros((3, 2)), "extra": 1}, strict=False)
+    assert result == (["bias"], ["extra"]) and (m.weight.detach().numpy() == 0).all()
+
+
+def test_load_state_dict_casts():
+    m = nn.Linear(2, 3)
+    m.load_state_dict({"weight": np.ones((3, 2), np.float64), "bias": np.ones(3, np.int64)})
+    assert m.weight.dtype == np.float32 and m.weight.requires_grad
+
+
+def test_to_keeps_objects_and_drops_gradients():
+    m = nn.Linear(2, 3)
+    weight = m.weight
+    m(tc.tensor(np.ones((1, 2), np.float32))).sum().backward()
+    m.double()
+    assert m.weight is weight and weight.dtype == np.float64 and weight.grad is None and weight.requires_grad
+    assert m(np.ones((1, 2), np.float32)).dtype == np.float64
+    with pytest.raises(RuntimeError, match="cuda"):
+        m.to("cuda")
+    assert m.to("cpu").float() is m and m.weight.dtype == np.float32
+
+
+def test_train_eval_apply_zero_grad_freeze():
+    m = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.1))
+    assert m.eval() is m and not any(x.training for x in m.modules())
+    assert m.train()[1].training
+    seen = []
+    m.apply(lambda x: seen.append(type(x).__name__))
+    assert seen == ["Linear", "Dropout", "Sequential"]
+    m(tc.tensor(np.ones((1, 2), np.float32))).sum().backward()
+    m.zero_grad()
+    assert all(p.grad is None for p in m.parameters())
+    m.requires_grad_(False)
+    assert not m(tc.tensor(np.ones((1, 2), np.float32))).requires_grad
+
+
+def test_copies_and_pickles():
+    m = nn.Sequential(Scale(), nn.Linear(3, 2)).eval()
+    for other in (copy.deepcopy(m), pickle.loads(pickle.dumps(nn.Sequential(nn.Linear(3, 2), nn.ReLU())))):
+        assert all(isinstance(p, nn.Parameter) and p.requires_grad for p in other.parameters())
+    twin = copy.deepcopy(m)
+    with tc.no_grad():
+        twin[0].factor.fill_(9.0)
+    assert m[0].factor.tolist() == [2.0] and not twin.training
+
+
+def test_repr_shows_the_tree():
+    text = repr(nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.ReLU())))
+    assert text == (
+        "Sequential(\n  (0): Linear(in_features=2, out_features=3, bias=True)\n  (1): Sequential(\n    (0): ReLU()\n  )\n)"
+    )
+    html = nn.Linear(2, 3)._repr_html_()
+    assert "9 parameters" in html and "<code>weight</code>" in html
+
+
+def test_lists():
+    layers = nn.ModuleList([nn.Linear(1, 1)])
+    layers.append(nn.ReLU())
+    layers.insert(0, nn.Tanh())
+    assert [type(x).__name__ for x in layers] == ["Tanh", "Linear", "ReLU"] and len(layers[1:]) == 2 and list(layers.state_dict()) == ["1.weight", "1.bias"]
+    layers[0] = nn.Sigmoid()
+    assert isinstance(layers[0], nn.Sigmoid) and len(nn.Sequential(*layers)[:2]) == 2
+
+
+LAYERS = load("initial_weights")
+
+
+@pytest.mark.parametrize("case", [k for k in sorted(LAYERS) if "layer" in LAYERS[k][0]])
+def test_initial_weights_of_layers(case):
+    options, arrays = LAYERS[case]
+    tc.manual_seed(options["seed"])
+    layer = getattr(nn, options["layer"])(**options["arguments"])
+    state = layer.state_dict()
+    for name in (k for k in arrays if k != "next"):
+        wanted = arrays[name]
+        assert np.abs(state[name].numpy() - wanted).max(initial=0) <= 1e-6
+    assert (tc.rand(2).numpy() == arrays["next"]).all()
+
+
+@pytest.mark.parametrize("case", [k for k in sorted(LAYERS) if "function" in LAYERS[k][0]])
+def test_init_functions(case):
+    options, arrays = LAYERS[case]
+    tc.manual_seed(options["seed"])
+    weight = tc.empty(*options["shape"], dtype=options["dtype"])
+    getattr(nn.init, options["function"])(weight, **options["arguments"])
+    wanted = next(v for k, v in arrays.items() if k != "next")
+    assert np.abs(weight.numpy() - wanted).max() <= 1e-6 * max(1.0, np.abs(wanted).max())
+    assert (tc.rand(2).numpy() == arrays["next"]).all()
