@@ -158,6 +158,8 @@ PyObject *tcpy_unary(PyObject *x, tc_unary_function function);
 /* Axes as Python gives them, axis= or dim=, to C: the count, -1 for None, or -2 with an exception set. */
 int tcpy_axes(int axes[TC_MAX_DIMS], const tcpy_value *axis, const tcpy_value *dim);
 
+int tcpy_reduction(tc_reduction *out, const char *name); /* "none", "mean", "sum"; -1 with an exception set otherwise */
+
 /* ---- op tables (ops_*.c), each ended by {NULL} ------------------------------------------------------------------------------ */
 
 #define TCPY_OP_TABLE(name) extern const tcpy_op tcpy_ops_##name[];
