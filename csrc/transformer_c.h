@@ -15,6 +15,7 @@
 #ifndef TRANSFORMER_C_H
 #define TRANSFORMER_C_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -253,6 +254,60 @@ TC_CHECKED tc_status tc_qkv_projection_backward(tc_tensor **dx, tc_tensor **dwei
 /* a @ b as NumPy has it: one axis is a row (of a) or a column (of b) and goes from the result, leading axes broadcast. The result has the promoted
  * dtype; integers wrap around, bools give "any pair of trues". */
 TC_CHECKED tc_status tc_matmul(tc_tensor **c, tc_tensor *a, tc_tensor *b, tc_error *err);
+
+/* ---- attention ------------------------------------------------------------------------------------------------------- */
+
+/* values = softmax(softcap(scale q k^T) + additive terms, masked) v (Vaswani et al. 2017, eq. 1).
+ * q (..., H, Tq, D), k (..., Hk, Tk, D), v (..., Hk, Tk, Dv); leading axes broadcast. With 3 axes H is 1; the first axis is the batch B. */
+
+typedef enum tc_mask_kind {
+    TC_MASK_ATTEND, /* a boolean mask: false may not be attended to, whatever stands there. A floating one is added to the scores. */
+    TC_MASK_FILL    /* any dtype: where it is 0 the score becomes -9e15, so that a row with every key masked attends uniformly */
+} tc_mask_kind;
+
+typedef enum tc_empty_rows { /* what a row that may attend to nothing gets */
+    TC_EMPTY_ROWS_ZERO,      /* values, attention and gradients 0 */
+    TC_EMPTY_ROWS_UNIFORM,   /* all Tk keys alike */
+    TC_EMPTY_ROWS_RAISE      /* TC_ERROR_VALUE */
+} tc_empty_rows;
+
+#define TC_UNBOUNDED INT64_MAX
+
+typedef struct tc_attention_options {
+    tc_tensor *mask, *bias; /* broadcast to (..., H, Tq, Tk), or NULL. bias: floating, added to the scores */
+    tc_mask_kind mask_kind;
+    tc_tensor *key_lengths;    /* integers (B), or NULL: keys of each batch element that are valid */
+    tc_tensor *causal_offsets; /* integers (B), or NULL: causal_offset holds for all */
+    int64_t causal_offset;     /* query i stands at key i + offset */
+    bool causal;               /* keys beyond where the query stands are not seen */
+    int64_t window_left, window_right; /* nor keys further from there than this; TC_UNBOUNDED */
+    double scale;                      /* NaN: 1 / sqrt(D) */
+    double softcap;                    /* > 0: scores become softcap * tanh(score / softcap) */
+    bool shared_heads;                 /* Hk divides H: a key/value head serves H / Hk query heads in a row */
+    tc_empty_rows empty_rows;
+    double dropout; /* of weights on their way to the values; which follows from seed, call and place (kernels/attention.h) */
+    uint64_t seed, call;
+    bool long_names; /* messages say query, key, value, attn_mask instead of q, k, v, mask */
+} tc_attention_options;
+
+/* Nothing masked, the usual scale. */
+#define TC_ATTENTION_DEFAULTS ((tc_attention_options){.window_left = TC_UNBOUNDED, .window_right = TC_UNBOUNDED, .scale = (double)NAN})
+
+/* values (..., H, Tq, Dv), laid out in memory as q is; attention (..., H, Tq, Tk), made only when asked for (before dropout), and
+ * lse (..., H, Tq), the log of the sum of exponentials of the scores, -infinity in empty rows: NULL when not wanted. */
+TC_CHECKED tc_status tc_attention(tc_tensor **values, tc_tensor **attention, tc_tensor **lse, tc_tensor *q, tc_tensor *k, tc_tensor *v,
+                                  const tc_attention_options *options, tc_error *err);
+/* Without the tape, for tensors of one dtype, float32 or float64. attention[i][j] = exp(score[i][j] - shift[i]) / sum[i]; shift,sum (..., H, Tq). */
+TC_CHECKED tc_status tc_attention_forward(tc_tensor **values, tc_tensor **attention, tc_tensor **lse, tc_tensor **shift, tc_tensor **sum, tc_tensor *q,
+                                          tc_tensor *k, tc_tensor *v, const tc_attention_options *options, tc_error *err);
+/* dmask is for a floating mask. Pointers to what is not wanted are NULL, and so are gradients of results that were not used; attention is needed
+ * with dattention only. */
+typedef struct tc_attention_saved {
+    tc_tensor *q, *k, *v, *values, *attention, *shift, *sum;
+} tc_attention_saved;
+TC_CHECKED tc_status tc_attention_backward(tc_tensor **dq, tc_tensor **dk, tc_tensor **dv, tc_tensor **dbias, tc_tensor **dmask, tc_tensor *dvalues,
+                                           tc_tensor *dattention, tc_tensor *dlse, const tc_attention_saved *saved, const tc_attention_options *options,
+                                           tc_error *err);
 
 /* ---- random numbers ---------------------------------------------------------------------------------------------- */
 

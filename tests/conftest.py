@@ -9,9 +9,12 @@ Marks
   slow     takes more than a few seconds: skipped unless `--slow` is given
 """
 
+import os
 import pathlib
 import sys
 import zlib
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the reference's products: two thread pools on the same cores slow each other
 
 import numpy as np
 import pytest

@@ -136,6 +136,9 @@ void tcpy_release_object(void *object);
 /* Drops Python objects whose last reference went on a thread without the GIL. */
 void tcpy_drain_releases(void);
 
+/* The call drops `tensor` when it is over. Steals the reference, also on failure. 0, or -1 with an exception set. */
+int tcpy_own(tcpy_call *call, tc_tensor *tensor);
+
 /* ---- results ------------------------------------------------------------------------------------------------------------- */
 
 /* Turns a status and new tensors (stolen) into the result of a call: a Tensor or ndarray, or a tuple of them; NULL tensors become None. On failure

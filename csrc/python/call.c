@@ -128,7 +128,7 @@ static int parse_spec(tcpy_op_object *self, const char *spec)
 
 /* ---- converting one argument --------------------------------------------------------------------------------------- */
 
-static int own(tcpy_call *call, tc_tensor *tensor)
+int tcpy_own(tcpy_call *call, tc_tensor *tensor)
 {
     if (call->owned_count == call->owned_capacity) {
         const int capacity = 2 * call->owned_capacity;
@@ -154,7 +154,7 @@ static int convert_tensor(tcpy_call *call, tc_tensor **out, PyObject *object, co
         call->any_tensor = true;
     } else {
         bool is_tensor;
-        if (tcpy_tensor_from_object(out, object, name, &is_tensor) < 0 || own(call, *out) < 0) return -1;
+        if (tcpy_tensor_from_object(out, object, name, &is_tensor) < 0 || tcpy_own(call, *out) < 0) return -1;
     }
     if (tc_tensor_numel(*out) > KEEP_GIL_ELEMENTS) call->keep_gil = false;
     return 0;
@@ -173,7 +173,7 @@ static int convert_tensors(tcpy_call *call, tcpy_value *value, PyObject *object,
         PyObject *item = PySequence_Fast_GET_ITEM(items, i);
         result = convert_tensor(call, &list[i], item, name);
         /* `items` may be a list made for us: the tensor must outlive it */
-        if (result == 0 && tcpy_is_tensor(item)) result = own(call, tc_tensor_retain(list[i]));
+        if (result == 0 && tcpy_is_tensor(item)) result = tcpy_own(call, tc_tensor_retain(list[i]));
     }
     Py_DECREF(items);
     value->list.items = list;

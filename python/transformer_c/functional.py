@@ -223,6 +223,120 @@ def _signed(seed: int) -> int:
     return seed - (1 << 64) if seed >= 1 << 63 else seed
 
 
+# ---- attention ------------------------------------------------------------------------------------------------------------------
+
+
+def scaled_dot_product_attention(
+    query,
+    key,
+    value,
+    attn_mask=None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    *,
+    bias=None,
+    key_lengths=None,
+    window: tuple[int | None, int | None] | None = None,
+    softcap: float = 0.0,
+    causal_offset=None,
+    return_attention: bool = False,
+    return_logsumexp: bool = False,
+    empty_rows: str = "zero",
+    rng=None,
+):
+    """softmax(query key^T * scale) value (Vaswani et al. 2017, eq. 1), without a (Tq, Tk) map in memory unless it is returned.
+
+    Masks combine: a key is attended to when all of them allow it. What may not be attended to is never read into the result, so
+    NaN and infinity there are harmless.
+
+    Parameters
+    ----------
+    query : array_like, shape (..., H, Tq, d)
+    key : array_like, shape (..., H, Tk, d)
+    value : array_like, shape (..., H, Tk, dv)
+        Leading axes broadcast; the first is the batch B. With three axes there is no H.
+    attn_mask : array_like, optional
+        Broadcasts to (..., H, Tq, Tk). Boolean: True = attend. Floating: added to the scores, -inf = may not attend.
+    dropout_p : float, default 0.0
+        Probability with which an attention weight is dropped on its way to the values.
+    is_causal : bool, default False
+        Query i sees keys j <= i + causal_offset.
+    scale : float, optional
+        Default 1 / sqrt(d).
+    enable_gqa : bool, default False
+        Key and value have fewer heads; each serves a group of query heads in a row.
+    bias : array_like, optional
+        Added to the scores like a floating mask.
+    key_lengths : array_like of int, shape (B,), optional
+        How many keys of each batch element are valid.
+    window : (left, right), optional
+        Query i sees keys from i + causal_offset - left to i + causal_offset + right; None = no bound.
+    softcap : float, default 0.0
+        Positive: scores become softcap * tanh(score / softcap), after the scale, before masks and biases.
+    causal_offset : int or array_like of int, shape (B,), optional
+        Default 0; Tk - Tq when the queries are the last of the positions (a key/value cache).
+    return_attention, return_logsumexp : bool, default False
+        Also return the attention (..., H, Tq, Tk), before dropout, and the log-sum-exp of the scores (..., H, Tq).
+    empty_rows : {"zero", "uniform", "raise"}
+        What a query that may attend to nothing gets: values of 0, the mean of all values, or a ValueError.
+    rng : int, np.random.Generator, tc.Generator or None
+        What dropout is keyed by, as in ``dropout``.
+
+    Returns
+    -------
+    values : Tensor or ndarray, shape (..., H, Tq, dv)
+        Or a tuple with the attention and the log-sum-exp, as asked for.
+
+    Raises
+    ------
+    TypeError
+        For an integer mask: write ``mask != 0``.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> x = np.ones((1, 3, 2))
+    >>> values, attention = tc.functional.scaled_dot_product_attention(x, x, x, is_causal=True, return_attention=True)
+    >>> attention[0, 1].tolist()
+    [0.5, 0.5, 0.0]
+    """
+    if attn_mask is not None:
+        attn_mask = _floating(attn_mask)
+    if attn_mask is not None and attn_mask.dtype.kind not in "biu":
+        query, key, value, bias, attn_mask = _promote(query, key, value, bias, attn_mask)
+    else:
+        query, key, value, bias = _promote(query, key, value, bias)
+    seed = call = None
+    if dropout_p > 0.0:
+        generator = as_generator(rng)
+        seed, call = generator.initial_seed(), generator.next_call()
+    results = _core.attention(
+        query,
+        key,
+        value,
+        mask=attn_mask,
+        bias=bias,
+        key_lengths=key_lengths,
+        causal_offset=causal_offset,
+        is_causal=is_causal,
+        window=window,
+        scale=scale,
+        softcap=softcap,
+        enable_gqa=enable_gqa,
+        empty_rows=empty_rows,
+        dropout=dropout_p,
+        seed=seed,
+        call=call,
+        return_attention=return_attention,
+        return_logsumexp=return_logsumexp,
+    )
+    wanted = (True, return_attention, return_logsumexp)
+    results = tuple(r for r, w in zip(results, wanted, strict=True) if w)
+    return results if len(results) > 1 else results[0]
+
+
 # ---- picking ------------------------------------------------------------------------------------------------------------------------
 
 

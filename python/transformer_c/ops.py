@@ -5,6 +5,8 @@ each ``<op>_backward`` takes the gradient of the result and what was saved.
 """
 
 from ._core import (
+    attention_backward,
+    attention_forward,
     layer_norm_backward,
     layer_norm_forward,
     linear_backward,
@@ -14,6 +16,8 @@ from ._core import (
 )
 
 __all__ = [
+    "attention_backward",
+    "attention_forward",
     "layer_norm_backward",
     "layer_norm_forward",
     "linear_backward",

@@ -170,7 +170,7 @@ static void forward_block(const tc_attention_forward_args *a, const query_block 
     }
     if (!a->map) return;
     real *map = (real *)a->map + row * p->Tk;
-    if (taken == 1 && x->first_key + KEYS >= x->last_key)
+    if (taken == 1 && x->first_key + KEYS >= x->last_key && !(p->dropout > 0)) /* the scores are still there, as weights */
         write_map_block(x, &last, inverse, map);
     else
         for (int64_t k0 = x->first_key; k0 < x->last_key; k0 += KEYS) write_map_again(x, k0, &run, inverse, map);

@@ -1,0 +1,340 @@
+/* attention_problem.c: see attention_problem.h. What is refused is refused here. */
+#include "attention_problem.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "../core/status.h"
+
+typedef struct names {
+    const char *q, *k, *v, *mask;
+} names;
+
+static names names_of(const tc_attention_options *options)
+{
+    return options->long_names ? (names){"query", "key", "value", "attn_mask"} : (names){"q", "k", "v", "mask"};
+}
+
+/* ---- shapes ------------------------------------------------------------------------------------------------------------- */
+
+static int64_t size_from_end(const tc_tensor *x, int axis) { return axis <= x->ndim ? x->shape[x->ndim - axis] : 1; }
+
+static tc_status check_matrices(const tc_tensor *q, const tc_tensor *k, const tc_tensor *v, names n, tc_error *err)
+{
+    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
+    const tc_tensor *const operands[] = {q, k, v};
+    const char *const called[] = {n.q, n.k, n.v};
+    for (int i = 0; i < 3; i++)
+        if (operands[i]->ndim < 2)
+            return tc_fail(err, TC_ERROR_VALUE, "%s has shape %s; it needs at least two axes: (..., positions, head size)", called[i],
+                           tc_tensor_text(a, operands[i]));
+    const int64_t D = size_from_end(q, 1), Dk = size_from_end(k, 1), Tk = size_from_end(k, 2), Tv = size_from_end(v, 2);
+    if (D != Dk)
+        return tc_fail(err, TC_ERROR_VALUE, "%s has head size %" PRId64 " but %s has %" PRId64 "; they must be equal (%s %s, %s %s)", n.q,
+                       D, n.k, Dk, n.q, tc_tensor_text(a, q), n.k, tc_tensor_text(b, k));
+    if (Tk != Tv)
+        return tc_fail(err, TC_ERROR_VALUE, "%s has %" PRId64 " positions but %s has %" PRId64 "; they must be equal (%s %s, %s %s)", n.k,
+                       Tk, n.v, Tv, n.k, tc_tensor_text(a, k), n.v, tc_tensor_text(b, v));
+    return TC_OK;
+}
+
+/* Heads of keys and values, and what they count as when leading axes are broadcast: H, because each serves H / Hk query heads. */
+static tc_status share_heads(attention_problem *x, const tc_tensor *q, const tc_tensor *k, const tc_tensor *v, names n,
+                             int64_t k_lead[TC_MAX_DIMS], int64_t v_lead[TC_MAX_DIMS], tc_error *err)
+{
+    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT], c[TC_SHAPE_TEXT];
+    if (q->ndim < 3 || k->ndim < 3 || v->ndim < 3)
+        return tc_fail(err, TC_ERROR_VALUE,
+                       "shared heads (enable_gqa) need a head axis: %s %s, %s %s and %s %s must have at least three axes", n.q,
+                       tc_tensor_text(a, q), n.k, tc_tensor_text(b, k), n.v, tc_tensor_text(c, v));
+    const int64_t H = size_from_end(q, 3), Hk = size_from_end(k, 3), Hv = size_from_end(v, 3);
+    if (Hk != Hv || Hk == 0 || H % Hk != 0)
+        return tc_fail(err, TC_ERROR_VALUE,
+                       "%s has %" PRId64 " heads, %s has %" PRId64 " and %s has %" PRId64
+                       "; with shared heads (enable_gqa) the last two must be equal and divide "
+                       "the first (%s %s, %s %s, %s %s)",
+                       n.q, H, n.k, Hk, n.v, Hv, n.q, tc_tensor_text(a, q), n.k, tc_tensor_text(b, k), n.v, tc_tensor_text(c, v));
+    k_lead[k->ndim - 3] = v_lead[v->ndim - 3] = H;
+    x->kernel.Hk = Hk;
+    return TC_OK;
+}
+
+/* Leading axes of the results, and B, H, Hk. */
+static tc_status find_leading(attention_problem *x, const tc_tensor *q, const tc_tensor *k, const tc_tensor *v,
+                              const tc_attention_options *o, tc_error *err)
+{
+    const names n = names_of(o);
+    tc_attention_problem *p = &x->kernel;
+    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT], c[TC_SHAPE_TEXT];
+    int64_t k_lead[TC_MAX_DIMS], v_lead[TC_MAX_DIMS], pair[TC_MAX_DIMS];
+    int pair_ndim;
+    tc_error ignored;
+    memcpy(k_lead, k->shape, sizeof k_lead);
+    memcpy(v_lead, v->shape, sizeof v_lead);
+    p->Hk = 0;
+    if (o->shared_heads) {
+        const tc_status status = share_heads(x, q, k, v, n, k_lead, v_lead, err);
+        if (status != TC_OK) return status;
+    }
+    if (tc_broadcast_shape(&pair_ndim, pair, q->ndim - 2, q->shape, k->ndim - 2, k_lead, &ignored) != TC_OK ||
+        tc_broadcast_shape(&x->lead_ndim, x->lead, pair_ndim, pair, v->ndim - 2, v_lead, &ignored) != TC_OK)
+        return tc_fail(err, TC_ERROR_VALUE, "the leading axes of %s %s, %s %s and %s %s do not broadcast%s", n.q, tc_tensor_text(a, q), n.k,
+                       tc_tensor_text(b, k), n.v, tc_tensor_text(c, v),
+                       o->shared_heads ? "" : "; fewer key and value heads than query heads need enable_gqa");
+    x->batch_axes = x->lead_ndim > 1 || o->shared_heads ? x->lead_ndim - 1 : x->lead_ndim;
+    p->B = p->H = 1;
+    for (int i = 0; i < x->lead_ndim; i++) *(i < x->batch_axes ? &p->B : &p->H) *= x->lead[i];
+    /* keys and values without heads of their own serve all of them: the same as sharing */
+    if (!o->shared_heads) p->Hk = x->batch_axes < x->lead_ndim && size_from_end(k, 3) == 1 && size_from_end(v, 3) == 1 ? 1 : p->H;
+    memcpy(x->key_lead, x->lead, sizeof x->lead);
+    if (x->batch_axes < x->lead_ndim) x->key_lead[x->lead_ndim - 1] = p->Hk;
+    return TC_OK;
+}
+
+/* ---- strides ------------------------------------------------------------------------------------------------------------- */
+
+/* Axes of `shape` [0, count) as one axis: its stride, or false when there is none. */
+static bool merge_axes(int count, const int64_t *shape, const int64_t *strides, int64_t *merged)
+{
+    int64_t length = 1, stride = 0;
+    for (int i = count - 1; i >= 0; i--) {
+        if (shape[i] == 1) continue;
+        if (length > 1 && strides[i] != stride * length) return false;
+        if (length == 1) stride = strides[i];
+        length *= shape[i];
+    }
+    *merged = stride;
+    return true;
+}
+
+/* Strides of `tensor` along batch, head and its own last two axes, the leading ones broadcast to `lead`. */
+static bool four_strides(const attention_problem *x, const tc_tensor *tensor, const int64_t *lead, int64_t strides[4])
+{
+    int64_t shape[TC_MAX_DIMS], all[TC_MAX_DIMS];
+    const int n = x->lead_ndim;
+    memcpy(shape, lead, sizeof(int64_t) * (size_t)n);
+    shape[n] = size_from_end(tensor, 2);
+    shape[n + 1] = size_from_end(tensor, 1);
+    tc_broadcast_strides(all, tensor, n + 2, shape);
+    strides[1] = x->batch_axes < n ? all[n - 1] : 0;
+    strides[2] = shape[n] == 1 ? 0 : all[n];
+    strides[3] = shape[n + 1] == 1 ? 0 : all[n + 1];
+    return merge_axes(x->batch_axes, lead, all, &strides[0]);
+}
+
+/* A contiguous copy with the leading axes written out as `lead`. */
+static tc_status write_out(attention_problem *x, tc_tensor **tensor, const int64_t *lead, tc_error *err)
+{
+    int64_t shape[TC_MAX_DIMS];
+    memcpy(shape, lead, sizeof(int64_t) * (size_t)x->lead_ndim);
+    shape[x->lead_ndim] = size_from_end(*tensor, 2);
+    shape[x->lead_ndim + 1] = size_from_end(*tensor, 1);
+    tc_tensor *copy;
+    tc_status status = tc_tensor_empty(&copy, x->lead_ndim + 2, shape, (*tensor)->dtype, x->device, err);
+    if (status != TC_OK) return status;
+    tc_scope_own(&x->scope, copy);
+    status = tc_tensor_copy(copy, *tensor, err);
+    *tensor = copy;
+    return status;
+}
+
+tc_status attention_operand(attention_problem *x, tc_attention_operand *out, tc_tensor *tensor, const int64_t *lead, tc_error *err)
+{
+    int64_t s[4];
+    if (!four_strides(x, tensor, lead, s) || (s[3] != 1 && size_from_end(tensor, 1) > 1)) {
+        const tc_status status = write_out(x, &tensor, lead, err);
+        if (status != TC_OK) return status;
+        (void)four_strides(x, tensor, lead, s);
+    }
+    *out = (tc_attention_operand){.data = tensor->data, .batch = s[0], .head = s[1], .row = s[2]};
+    return TC_OK;
+}
+
+tc_status attention_plane(attention_problem *x, tc_attention_plane *out, tc_tensor *mask, tc_error *err)
+{
+    int64_t s[4];
+    if (!four_strides(x, mask, x->lead, s)) {
+        const tc_status status = write_out(x, &mask, x->lead, err);
+        if (status != TC_OK) return status;
+        (void)four_strides(x, mask, x->lead, s);
+    }
+    *out = (tc_attention_plane){.data = mask->data, .batch = s[0], .head = s[1], .row = s[2], .column = s[3]};
+    return TC_OK;
+}
+
+tc_status attention_result(tc_tensor **out, tc_attention_operand *operand, const attention_problem *x, const int64_t *lead, int64_t T,
+                           int64_t D, const tc_tensor *as, tc_error *err)
+{
+    const int n = x->lead_ndim;
+    int64_t shape[TC_MAX_DIMS], s[4];
+    memcpy(shape, lead, sizeof(int64_t) * (size_t)n);
+    shape[n] = T;
+    shape[n + 1] = D;
+    if (n == 2 && as && as->ndim == 4 && lead[1] > 1 && as->strides[1] < as->strides[2]) {
+        tc_tensor *rows;
+        tc_status status = tc_tensor_empty(&rows, 4, (int64_t[]){lead[0], T, lead[1], D}, x->compute, x->device, err);
+        if (status != TC_OK) return status;
+        status = tc_tensor_alias(out, rows, 4, shape, (int64_t[]){rows->strides[0], D, rows->strides[1], 1}, 0, err);
+        tc_tensor_release(rows);
+        if (status != TC_OK) return status;
+    } else {
+        const tc_status status = tc_tensor_empty(out, n + 2, shape, x->compute, x->device, err);
+        if (status != TC_OK) return status;
+    }
+    (void)four_strides(x, *out, lead, s);
+    *operand = (tc_attention_operand){.data = (*out)->data, .batch = s[0], .head = s[1], .row = s[2]};
+    return TC_OK;
+}
+
+/* ---- masks ---------------------------------------------------------------------------------------------------------------- */
+
+/* `mask` may be broadcast to the scores, not the other way round. */
+static tc_status check_fits_scores(const attention_problem *x, const tc_tensor *mask, const char *name, tc_error *err)
+{
+    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
+    int64_t scores[TC_MAX_DIMS];
+    const int n = x->lead_ndim + 2;
+    memcpy(scores, x->lead, sizeof(int64_t) * (size_t)x->lead_ndim);
+    scores[n - 2] = x->kernel.Tq;
+    scores[n - 1] = x->kernel.Tk;
+    bool fits = mask->ndim <= n;
+    for (int i = 1; fits && i <= mask->ndim; i++) fits = mask->shape[mask->ndim - i] == 1 || mask->shape[mask->ndim - i] == scores[n - i];
+    if (fits) return TC_OK;
+    return tc_fail(err, TC_ERROR_VALUE, "%s has shape %s, which does not broadcast to the scores (..., queries, keys) = %s", name,
+                   tc_tensor_text(a, mask), tc_shape_text(b, n, scores));
+}
+
+/* The mask as bytes, where it is not one to be added. */
+static tc_status take_mask(attention_problem *x, tc_tensor *mask, const tc_attention_options *o, tc_error *err)
+{
+    const char *name = names_of(o).mask;
+    tc_status status = check_fits_scores(x, mask, name, err);
+    if (status != TC_OK) return status;
+    if (o->mask_kind == TC_MASK_ATTEND && tc_dtype_is_float(mask->dtype)) return attention_plane(x, &x->kernel.additive[0], mask, err);
+    if (o->mask_kind == TC_MASK_ATTEND && mask->dtype != TC_BOOL)
+        return tc_fail(
+            err, TC_ERROR_TYPE,
+            "%s is %s; pass a boolean one, True where a key may be attended to (%s != 0), or a floating one to be added to the scores",
+            name, tc_dtype_name(mask->dtype), name);
+    if (mask->dtype != TC_BOOL && mask->dtype != TC_UINT8) {
+        tc_tensor *bytes;
+        status = tc_tensor_as(&bytes, mask, TC_BOOL, err);
+        if (status != TC_OK) return status;
+        mask = tc_scope_own(&x->scope, bytes);
+    }
+    x->kernel.mask_kind = o->mask_kind == TC_MASK_FILL ? TC_ATTENTION_MASK_FILL : TC_ATTENTION_MASK_BOOLEAN;
+    return attention_plane(x, &x->kernel.mask, mask, err);
+}
+
+static tc_status take_bias(attention_problem *x, tc_tensor *bias, tc_error *err)
+{
+    const tc_status status = check_fits_scores(x, bias, "bias", err);
+    return status == TC_OK ? attention_plane(x, &x->kernel.additive[1], bias, err) : status;
+}
+
+/* Integers (B), B the first axis, one for each of the kernel's batch elements. */
+static tc_status take_integers(attention_problem *x, const int64_t **out, tc_tensor *integers, const char *name, tc_error *err)
+{
+    char a[TC_SHAPE_TEXT];
+    const int64_t batch = x->batch_axes ? x->lead[0] : 1;
+    if (tc_dtype_is_float(integers->dtype) || integers->dtype == TC_BOOL)
+        return tc_fail(err, TC_ERROR_TYPE, "%s is %s; integers are needed", name, tc_dtype_name(integers->dtype));
+    if (integers->ndim != 1 || integers->shape[0] != batch)
+        return tc_fail(err, TC_ERROR_VALUE, "%s has shape %s; it needs one integer for each batch element: (%" PRId64 ")", name,
+                       tc_tensor_text(a, integers), batch);
+    int64_t inner = 1;
+    for (int i = 1; i < x->batch_axes; i++) inner *= x->lead[i];
+    tc_tensor *column, *full;
+    tc_status status = tc_tensor_alias(&column, integers, 2, (int64_t[]){batch, 1}, (int64_t[]){integers->strides[0], 0}, 0, err);
+    if (status != TC_OK) return status;
+    tc_scope_own(&x->scope, column);
+    status = tc_tensor_empty(&full, 2, (int64_t[]){batch, inner}, TC_INT64, x->device, err);
+    if (status != TC_OK) return status;
+    tc_scope_own(&x->scope, full);
+    *out = (const int64_t *)full->data;
+    return tc_tensor_copy(full, column, err);
+}
+
+static tc_status check_key_lengths(const attention_problem *x, tc_error *err)
+{
+    const tc_attention_problem *p = &x->kernel;
+    for (int64_t b = 0; x->device.type == TC_CPU && b < p->B; b++)
+        if (p->key_lengths[b] < 0 || p->key_lengths[b] > p->Tk)
+            return tc_fail(err, TC_ERROR_VALUE, "key_lengths holds %" PRId64 "; with %" PRId64 " keys they are from 0 to %" PRId64,
+                           p->key_lengths[b], p->Tk, p->Tk);
+    return TC_OK;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------------------------------- */
+
+static int64_t limit(int64_t value)
+{
+    const int64_t far = TC_ATTENTION_UNBOUNDED;
+    return value > far ? far : value < -far ? -far : value;
+}
+
+static tc_status take_options(attention_problem *x, const tc_attention_options *o, tc_error *err)
+{
+    tc_attention_problem *p = &x->kernel;
+    if (!(o->dropout >= 0.0 && o->dropout <= 1.0))
+        return tc_fail(err, TC_ERROR_VALUE, "the dropout probability must be between 0 and 1, got %g", o->dropout);
+    if (!(o->softcap >= 0.0 && o->softcap < INFINITY))
+        return tc_fail(err, TC_ERROR_VALUE, "softcap is %g; it must be positive, or 0 for none", o->softcap);
+    p->scale = !isnan(o->scale) ? o->scale : p->D > 0 ? 1.0 / sqrt((double)p->D) : 1.0;
+    p->softcap = o->softcap;
+    p->left = limit(o->window_left);
+    p->right = limit(o->causal && o->window_right > 0 ? 0 : o->window_right);
+    p->offset = limit(o->causal_offset);
+    p->empty_rows = o->empty_rows == TC_EMPTY_ROWS_UNIFORM ? TC_ATTENTION_EMPTY_UNIFORM : TC_ATTENTION_EMPTY_ZERO;
+    p->dropout = o->dropout;
+    p->seed = o->seed;
+    p->call = o->call;
+    return TC_OK;
+}
+
+tc_status attention_check_dtypes(const tc_tensor *q, const tc_tensor *k, const tc_tensor *v, const tc_attention_options *o, tc_error *err)
+{
+    const names n = names_of(o);
+    const bool added = o->mask && o->mask_kind == TC_MASK_ATTEND && tc_dtype_is_float(o->mask->dtype);
+    const tc_tensor *const given[] = {q, k, v, o->bias, added ? o->mask : NULL, o->mask, o->key_lengths, o->causal_offsets};
+    const char *const called[] = {n.q, n.k, n.v, "bias", n.mask, n.mask, "key_lengths", "causal_offset"};
+    tc_status status = TC_OK;
+    for (int i = 0; status == TC_OK && i < 8; i++) {
+        if (i < 5) status = tc_check_float(given[i], called[i], err);
+        if (i < 5 && status == TC_OK) status = tc_check_same_dtype(q, n.q, given[i], called[i], err);
+        if (status == TC_OK) status = tc_check_same_device(q, n.q, given[i], called[i], err);
+    }
+    return status;
+}
+
+tc_status attention_problem_begin(attention_problem *x, tc_tensor *q, tc_tensor *k, tc_tensor *v, const tc_attention_options *o,
+                                  tc_error *err)
+{
+    tc_attention_problem *p = &x->kernel;
+    tc_status status = TC_OK;
+    x->scope.count = 0;
+    *p = (tc_attention_problem){0};
+    TC_TRY(attention_check_dtypes(q, k, v, o, err));
+    TC_TRY(check_matrices(q, k, v, names_of(o), err));
+    x->device = q->storage->device;
+    x->compute = q->dtype;
+    p->Tq = size_from_end(q, 2);
+    p->Tk = size_from_end(k, 2);
+    p->D = size_from_end(q, 1);
+    p->Dv = size_from_end(v, 1);
+    TC_TRY(find_leading(x, q, k, v, o, err));
+    TC_TRY(take_options(x, o, err));
+    TC_TRY(attention_operand(x, &p->q, q, x->lead, err));
+    TC_TRY(attention_operand(x, &p->k, k, x->key_lead, err));
+    TC_TRY(attention_operand(x, &p->v, v, x->key_lead, err));
+    if (o->mask) TC_TRY(take_mask(x, o->mask, o, err));
+    if (o->bias) TC_TRY(take_bias(x, o->bias, err));
+    if (o->key_lengths) TC_TRY(take_integers(x, &p->key_lengths, o->key_lengths, "key_lengths", err));
+    if (o->key_lengths) TC_TRY(check_key_lengths(x, err));
+    if (o->causal_offsets) TC_TRY(take_integers(x, &p->offsets, o->causal_offsets, "causal_offset", err));
+cleanup:
+    return status;
+}
+
+void attention_problem_end(attention_problem *x) { tc_scope_end(&x->scope); }
