@@ -352,22 +352,48 @@ TC_CHECKED tc_status tc_expand(tc_tensor **out, tc_tensor *x, int ndim, const in
 TC_CHECKED tc_status tc_flip(tc_tensor **out, tc_tensor *x, int count, const int64_t *axes, tc_error *err);
 /* Elements start, start + step, ... (`length` of them, all in range) along `axis`. */
 TC_CHECKED tc_status tc_slice(tc_tensor **out, tc_tensor *x, int axis, int64_t start, int64_t step, int64_t length, tc_error *err);
+/* `count` slices along `axis` one after the other, of the given lengths, which add up to the axis; written to out[0 .. count-1]. `drop`: the lengths are 1
+ * and the axis is left out. */
+TC_CHECKED tc_status tc_split(tc_tensor **out, tc_tensor *x, int axis, int64_t count, const int64_t *lengths, bool drop, tc_error *err);
 /* Windows of `size` every `step` along an axis; a new last axis runs over a window. */
 TC_CHECKED tc_status tc_unfold(tc_tensor **out, tc_tensor *x, int64_t axis, int64_t size, int64_t step, tc_error *err);
-/* Basic indexing in general: axis i of the result steps along axis[i] of x by step[i] (axis[i] < 0: a new axis of length 1); start has one entry an axis
- * of x. `overlaps`: an element may be seen more than once, but not twice under one index of the last axis. */
-TC_CHECKED tc_status tc_window(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shape, const int *axis, const int64_t *step, const int64_t *start,
-                               bool overlaps, tc_error *err);
+
+/* ---- indexing: NumPy's rules ------------------------------------------------------------------------------------------- */
+
+typedef enum tc_index_kind { TC_INDEX_INTEGER, TC_INDEX_SLICE, TC_INDEX_NEW_AXIS, TC_INDEX_ELLIPSIS, TC_INDEX_TENSOR } tc_index_kind;
+
+/* One entry of x[..., ...]. An integer is `start`. A slice has start, stop and step as written: negative ones count from the end; where left out,
+ * step is 1, start and stop are INT64_MAX or INT64_MIN, whichever lies beyond the end they stand for (0 for the start of a forward slice). A tensor has
+ * integers (a list of places) or bools (a mask over as many axes as it has). */
+typedef struct tc_index {
+    tc_index_kind kind;
+    int64_t start, stop, step;
+    tc_tensor *tensor;
+} tc_index;
+
+/* x[indices]: a view of x for integers and slices, otherwise a copy. Where places repeat, their gradients add up, always in the same order. */
+TC_CHECKED tc_status tc_index_get(tc_tensor **out, tc_tensor *x, int count, const tc_index *indices, tc_error *err);
+/* x[indices] = value, broadcast and cast; recorded. Where places repeat, the last value stays. Leaves that require a gradient are refused while
+ * gradients are recorded. */
+TC_CHECKED tc_status tc_index_set(tc_tensor *x, int count, const tc_index *indices, tc_tensor *value, tc_error *err);
+/* Where x is not zero: an int64 tensor of indices for each axis of x, written to out[0] ... out[ndim - 1]. */
+TC_CHECKED tc_status tc_nonzero(tc_tensor **out, tc_tensor *x, tc_error *err);
 
 /* ---- copies and writes ------------------------------------------------------------------------------------------------- */
 
 TC_CHECKED tc_status tc_clone(tc_tensor **out, tc_tensor *x, tc_error *err);      /* a recorded copy */
 TC_CHECKED tc_status tc_contiguous(tc_tensor **out, tc_tensor *x, tc_error *err); /* x itself when it is contiguous */
 TC_CHECKED tc_status tc_to_device(tc_tensor **out, tc_tensor *x, tc_device device, tc_error *err);
-/* target[...] = value, broadcast and cast; recorded. Leaves that require a gradient are refused while gradients are recorded. */
+/* Joined along `axis`, which is new for stack; in the promoted dtype. */
+TC_CHECKED tc_status tc_cat(tc_tensor **out, int64_t count, tc_tensor *const *tensors, int64_t axis, tc_error *err);
+TC_CHECKED tc_status tc_stack(tc_tensor **out, int64_t count, tc_tensor *const *tensors, int64_t axis, tc_error *err);
+/* Matrices (the last two axes) with zeros below diagonal number `diagonal` (`upper`), or above it. */
+TC_CHECKED tc_status tc_triangle(tc_tensor **out, tc_tensor *x, bool upper, int64_t diagonal, tc_error *err);
+
+/* target[...] = value, broadcast and cast; as tc_index_set. */
 TC_CHECKED tc_status tc_assign(tc_tensor *target, tc_tensor *value, tc_error *err);
-/* The same for a window of target: an unrecorded alias, given once more by its strides and offset on a contiguous tensor of target's shape. */
-TC_CHECKED tc_status tc_assign_window(tc_tensor *target, tc_tensor *window, const int64_t *steps, int64_t offset, tc_tensor *value, tc_error *err);
+/* target op= something: `result`, of target's shape, is what target becomes, values and history. A dtype of another kind (float into int) is refused. */
+TC_CHECKED tc_status tc_replace(tc_tensor *target, tc_tensor *result, tc_error *err);
 
 /* ---- optimizers ---------------------------------------------------------------------------------------------------- */
 

@@ -114,23 +114,37 @@ static tc_node *node_new(const tc_record *record)
     return node;
 }
 
+static unsigned current_version(const tc_tensor *tensor) { return atomic_load_explicit(&tensor->storage->version, memory_order_acquire); }
+
+/* Without a history, though a recorded write through another tensor has put values here that have one. */
+static bool lacks_history(const tc_tensor *input)
+{
+    return !input->node && input->version < atomic_load_explicit(&input->storage->traced, memory_order_acquire);
+}
+
 bool tc_tape_wants(int count, tc_tensor *const *inputs)
 {
     if (!grad_enabled) return false;
     for (int i = 0; i < count; i++)
-        if (inputs[i] && tc_tensor_requires_grad(inputs[i])) return true;
+        if (inputs[i] && (tc_tensor_requires_grad(inputs[i]) || lacks_history(inputs[i]))) return true; /* recording the latter is an error */
     return false;
 }
 
-/* A result that was written to behind the tape's back (through a view of it, or it is such a view) has a history that is
- * not true any more. */
+/* Does the history of `input` say how its values came about? A result is out of date when its memory was written through another tensor: a view of it,
+ * or what it is a view of. */
 static tc_status check_history(const tc_tensor *input, const char *op, tc_error *err)
 {
-    if (!input->node || input->node_version == atomic_load_explicit(&input->storage->version, memory_order_acquire)) return TC_OK;
-    return tc_fail(err, TC_ERROR_STATE,
-                   "%s: an input (made by %s) shares memory that was written in place after it was computed; its gradient would be wrong: use clone() "
-                   "before the write",
-                   op, input->node->op->name);
+    if (input->node && input->version != current_version(input))
+        return tc_fail(err, TC_ERROR_STATE,
+                       "%s: an input (made by %s) shares memory that was written in place after it was computed; its gradient would be wrong: use clone() "
+                       "before the write",
+                       op, input->node->op->name);
+    if (lacks_history(input))
+        return tc_fail(err, TC_ERROR_STATE,
+                       "%s: an input shares memory with another tensor that was written in place with values that have a gradient, which would be lost here: "
+                       "write through one tensor only (x[0, 1] = value, not x[0][1] = value)",
+                       op);
+    return TC_OK;
 }
 
 static tc_status fill_node(tc_node *node, const tc_record *record, tc_error *err)
@@ -178,7 +192,7 @@ static void set_history(tc_tensor *tensor, tc_node *node, int output)
 {
     tensor->node = tc_node_retain(node);
     tensor->output = output;
-    tensor->node_version = atomic_load_explicit(&tensor->storage->version, memory_order_acquire);
+    tensor->version = current_version(tensor);
 }
 
 tc_status tc_tape_record(const tc_record *record, tc_error *err)
@@ -187,21 +201,79 @@ tc_status tc_tape_record(const tc_record *record, tc_error *err)
     tc_node *node;
     tc_status status = make_node(&node, record, err);
     if (status != TC_OK) return status;
+    node->is_view = record->inputs[0] && record->outputs[0] && record->inputs[0]->storage == record->outputs[0]->storage;
     for (int i = 0; i < record->output_count; i++)
         if (record->outputs[i]) set_history(record->outputs[i], node, i);
     tc_node_release(node);
     return TC_OK;
 }
 
-tc_status tc_tape_record_in_place(tc_tensor *target, const tc_record *record, tc_error *err)
+/* ---- in-place writes -------------------------------------------------------------------------------------------------- */
+
+/* A leaf's values are what the user set them to: the tape has no place for a write to it. */
+static bool shares_leaf(const tc_tensor *tensor)
 {
-    if (!tc_tape_wants(record->input_count, record->inputs)) return TC_OK;
-    tc_node *node, *before = target->node;
-    tc_status status = make_node(&node, record, err);
-    if (status != TC_OK) return status;
-    set_history(target, node, 0);
-    tc_node_release(node);
+    if (!tensor->node) return tensor->requires_grad;
+    for (const tc_node *node = tensor->node; node && node->is_view; node = node->edges[0].node)
+        if (node->edges[0].leaf) return true;
+    return false;
+}
+
+static tc_status check_write(const tc_tensor *tensor, tc_error *err)
+{
+    for (int i = 0; i < tensor->ndim; i++)
+        if (tensor->strides[i] == 0 && tensor->shape[i] > 1)
+            return tc_fail(err, TC_ERROR_VALUE, "this tensor repeats its elements along axis %d (expand), so that a write to one would be seen in others; write to a clone()", i);
+    if (!tensor->storage->writable)
+        return tc_fail(err, TC_ERROR_VALUE, "this tensor shares read-only memory and cannot be written in place; write to a clone()");
+    if (grad_enabled && shares_leaf(tensor))
+        return tc_fail(err, TC_ERROR_STATE,
+                       "a leaf tensor that requires a gradient, or a view of one, cannot be written in place; use tensor.data, or with tc.no_grad():");
+    return TC_OK;
+}
+
+/* Gives the write to `tensor` a version. The tensor it is written through stays up to date, others that share the memory do not. */
+static void raise_version(tc_tensor *tensor)
+{
+    const unsigned before = atomic_fetch_add_explicit(&tensor->storage->version, 1, memory_order_acq_rel);
+    if (tensor->node && tensor->version == before) tensor->version = before + 1;
+}
+
+static void replace_history(tc_tensor *target, tc_node *node, int output)
+{
+    tc_node *before = target->node;
+    set_history(target, node, output);
+    atomic_store_explicit(&target->storage->traced, target->version, memory_order_release);
     if (before) tc_node_release(before);
+}
+
+tc_status tc_tensor_begin_write(tc_tensor *tensor, tc_error *err)
+{
+    tc_status status = check_write(tensor, err);
+    if (status == TC_OK) raise_version(tensor);
+    return status;
+}
+
+tc_status tc_tape_begin_write(tc_tensor *target, const tc_record *record, tc_error *err)
+{
+    tc_node *node = NULL;
+    tc_status status = check_write(target, err);
+    if (status == TC_OK && tc_tape_wants(record->input_count, record->inputs)) status = make_node(&node, record, err);
+    if (status != TC_OK) return status;
+    raise_version(target);
+    if (node) {
+        replace_history(target, node, 0);
+        tc_node_release(node);
+    }
+    return TC_OK;
+}
+
+tc_status tc_tape_begin_replace(tc_tensor *target, const tc_tensor *result, tc_error *err)
+{
+    tc_status status = check_write(target, err);
+    if (status != TC_OK) return status;
+    raise_version(target);
+    if (result->node) replace_history(target, result->node, result->output);
     return TC_OK;
 }
 

@@ -37,6 +37,7 @@ struct tc_node {
     uint64_t sequence; /* inputs have lower ones */
     int input_count, output_count, saved_count;
     bool freed;            /* saved values are gone */
+    bool is_view;          /* the outputs share the memory of input 0 */
     void *_Atomic walker;  /* the backward that is passing through, or NULL */
     tc_tensor **gradients; /* of the outputs, while a backward passes through; output_count of them */
     tc_node *next_free;
@@ -61,7 +62,7 @@ typedef struct tc_record {
 
 /* Puts the op on the tape when gradients are enabled and an input requires one; otherwise does nothing. */
 TC_CHECKED tc_status tc_tape_record(const tc_record *record, tc_error *err);
-bool tc_tape_wants(int count, tc_tensor *const *inputs); /* would it be recorded? */
+bool tc_tape_wants(int count, tc_tensor *const *inputs); /* would it be recorded (or be an error to)? */
 
 /* Inside a backward: */
 static inline bool tc_node_needs(const tc_node *node, int input) { return node->edges[input].node || node->edges[input].leaf; }
@@ -70,7 +71,12 @@ static inline tc_tensor *tc_node_saved(const tc_node *node, int i) { return node
 tc_node *tc_node_retain(tc_node *node);
 void tc_node_release(tc_node *node);
 
-/* An in-place write to `target` that was recorded as `record` (whose only output is target): target's history becomes the new node. */
-TC_CHECKED tc_status tc_tape_record_in_place(tc_tensor *target, const tc_record *record, tc_error *err);
+/* Before an in-place write to `target`. `record` describes the write as an op: input 0 is the target as it was, the only output is target. Refuses
+ * read-only memory and, while gradients are recorded, leaves that require a gradient and views of them; then raises the version and makes the write the
+ * history of target. On failure nothing has changed; so whatever else can fail comes before. */
+TC_CHECKED tc_status tc_tape_begin_write(tc_tensor *target, const tc_record *record, tc_error *err);
+
+/* Before the values of `result` (same shape, dtype and device, nobody else's) are copied over those of `target`: target takes on the history of result. */
+TC_CHECKED tc_status tc_tape_begin_replace(tc_tensor *target, const tc_tensor *result, tc_error *err);
 
 #endif

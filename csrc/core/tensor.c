@@ -189,6 +189,7 @@ tc_status tc_tensor_alias(tc_tensor **out, tc_tensor *base, int ndim, const int6
     atomic_fetch_add_explicit(&base->storage->references, 1, memory_order_relaxed);
     tensor->storage = base->storage;
     tensor->data = tensor->numel ? base->data + offset * (int64_t)tc_dtype_size(base->dtype) : base->data;
+    tensor->version = atomic_load_explicit(&base->storage->version, memory_order_acquire);
     for (int i = 0; i < ndim; i++) tensor->strides[i] = strides[i];
     tensor->contiguous = has_contiguous_strides(tensor);
     *out = tensor;
@@ -197,7 +198,9 @@ tc_status tc_tensor_alias(tc_tensor **out, tc_tensor *base, int ndim, const int6
 
 tc_status tc_tensor_detach(tc_tensor **out, tc_tensor *tensor, tc_error *err)
 {
-    return tc_tensor_alias(out, tensor, tensor->ndim, tensor->shape, tensor->strides, 0, err);
+    tc_status status = tc_tensor_alias(out, tensor, tensor->ndim, tensor->shape, tensor->strides, 0, err);
+    if (status == TC_OK) (*out)->version = TC_NEVER_STALE;
+    return status;
 }
 
 tc_status tc_tensor_like_as(tc_tensor **out, const tc_tensor *model, tc_dtype dtype, tc_error *err)
@@ -299,18 +302,7 @@ tc_status tc_tensor_as(tc_tensor **out, tc_tensor *tensor, tc_dtype dtype, tc_er
 
 tc_status tc_tensor_contiguous(tc_tensor **out, tc_tensor *tensor, tc_error *err) { return tc_tensor_as(out, tensor, tensor->dtype, err); }
 
-/* ---- in-place writes ------------------------------------------------------------------------------------------------ */
-
-tc_status tc_tensor_begin_write(tc_tensor *tensor, tc_error *err)
-{
-    if (!tensor->storage->writable)
-        return tc_fail(err, TC_ERROR_VALUE, "this tensor shares read-only memory and cannot be written in place; write to a clone()");
-    if (tc_grad_enabled() && tensor->requires_grad && !tensor->node)
-        return tc_fail(err, TC_ERROR_STATE,
-                       "a leaf tensor that requires a gradient cannot be written in place; use tensor.data, or with tc.no_grad():");
-    atomic_fetch_add_explicit(&tensor->storage->version, 1, memory_order_acq_rel);
-    return TC_OK;
-}
+/* ---- other memory ----------------------------------------------------------------------------------------------------- */
 
 tc_status tc_tensor_set_data(tc_tensor *tensor, tc_tensor *source, tc_error *err)
 {
@@ -332,6 +324,7 @@ tc_status tc_tensor_set_data(tc_tensor *tensor, tc_tensor *source, tc_error *err
     tensor->data = source->data;
     tensor->dtype = source->dtype;
     tensor->contiguous = source->contiguous;
+    tensor->version = TC_NEVER_STALE;
     memcpy(tensor->strides, source->strides, sizeof(int64_t) * (size_t)source->ndim);
     storage_release(before);
     return TC_OK;

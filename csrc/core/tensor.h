@@ -24,6 +24,7 @@ typedef struct tc_storage {
     void *data;
     size_t bytes;
     atomic_uint version; /* goes up with every in-place write */
+    atomic_uint traced;  /* the version that the last recorded in-place write made, 0 before the first */
     bool owned;          /* from the backend's allocator; otherwise release(context) gives it back */
     bool writable;       /* false: over read-only memory, in-place writes are refused */
     atomic_bool shared;  /* somebody outside may write here unseen: keep nothing derived from the contents */
@@ -31,6 +32,8 @@ typedef struct tc_storage {
     void *context;
     tc_attachment *_Atomic attachments;
 } tc_storage;
+
+#define TC_NEVER_STALE UINT32_MAX
 
 struct tc_tensor {
     atomic_int references;
@@ -42,7 +45,7 @@ struct tc_tensor {
     bool requires_grad;    /* a leaf that was asked to; results are known by their node */
     bool contiguous;       /* C order without gaps */
     int output;            /* which output of `node` this is */
-    unsigned node_version; /* the storage's version when `node` recorded this tensor */
+    unsigned version;      /* of the storage when this tensor was made, or got its node; TC_NEVER_STALE when it is detached on purpose */
     tc_node *node;         /* what computed it, when recorded; owned */
     tc_tensor *grad;       /* of a leaf; owned */
     tc_tensor *grad_slot;  /* where an optimizer wants the gradient, or NULL; owned */
@@ -67,8 +70,8 @@ TC_CHECKED tc_status tc_tensor_copy(tc_tensor *to, const tc_tensor *from, tc_err
 TC_CHECKED tc_status tc_tensor_as(tc_tensor **out, tc_tensor *tensor, tc_dtype dtype, tc_error *err);
 TC_CHECKED tc_status tc_tensor_contiguous(tc_tensor **out, tc_tensor *tensor, tc_error *err);
 
-/* Before an in-place write: refuses read-only memory, leaves that want a gradient (while gradients are recorded) and results that a view shares; then
- * raises the version. */
+/* Before an in-place write that is not recorded: refuses read-only memory and, while gradients are recorded, leaves that require a gradient; then raises
+ * the version. The history of `tensor` stays what it was. (Writes that gradients flow through: tc_tape_begin_write.) */
 TC_CHECKED tc_status tc_tensor_begin_write(tc_tensor *tensor, tc_error *err);
 
 bool tc_tensor_same_shape(const tc_tensor *a, const tc_tensor *b);

@@ -1,15 +1,18 @@
-/* view.c: results that share their input's memory. Three kinds, by what the gradient needs:
+/* view.c: results that share their input's memory. Kinds, by what the gradient needs:
  *     reshape (also squeeze, unsqueeze, view)   the gradient reshaped back
  *     permute (also transpose, T)               the gradient permuted back
  *     expand                                    the gradient summed over the repeated axes
  *     window (slices, flips, unfold)            the gradient written into zeros through the same window
+ *     split (also chunk, unbind)                the gradients joined
  */
 #include "view.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <string.h>
 
 #include "../core/accumulate.h"
+#include "../core/allocator.h"
 #include "../core/status.h"
 #include "../core/tape.h"
 #include "operands.h"
@@ -48,7 +51,7 @@ static shape_attributes shape_of(const tc_tensor *x)
     return a;
 }
 
-static void c_strides(int64_t *strides, int ndim, const int64_t *shape)
+void tc_c_strides(int64_t *strides, int ndim, const int64_t *shape)
 {
     int64_t step = 1;
     for (int i = ndim - 1; i >= 0; i--) {
@@ -64,7 +67,7 @@ static tc_status reshape_backward(tc_node *node, tc_tensor *const *grad_outputs,
     tc_tensor *dy;
     tc_status status = tc_tensor_contiguous(&dy, grad_outputs[0], err);
     if (status != TC_OK) return status;
-    c_strides(strides, a->ndim, a->shape);
+    tc_c_strides(strides, a->ndim, a->shape);
     status = tc_tensor_alias(&grad_inputs[0], dy, a->ndim, a->shape, strides, 0, err);
     tc_tensor_release(dy);
     return status;
@@ -76,7 +79,7 @@ static const tc_op reshape_op = {"reshape", reshape_backward, NULL};
  * last one: inside a group x must step as one axis. */
 static bool view_strides(int64_t *strides, const tc_tensor *x, int ndim, const int64_t *shape)
 {
-    if (x->numel == 0 || x->contiguous) return c_strides(strides, ndim, shape), true;
+    if (x->numel == 0 || x->contiguous) return tc_c_strides(strides, ndim, shape), true;
     int old = x->ndim - 1, new = ndim - 1;
     while (new >= 0) {
         while (old >= 0 && x->shape[old] == 1) old--;
@@ -143,7 +146,7 @@ tc_status tc_reshape(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *sha
             TC_TRY(tc_fail(err, TC_ERROR_VALUE, "the memory of this tensor of shape %s cannot be read as %s without a copy; use reshape() or contiguous() first",
                            tc_tensor_text(a, x), tc_shape_text(b, ndim, resolved)));
         TC_TRY(tc_scope_contiguous(&scope, &source, err));
-        c_strides(strides, ndim, resolved);
+        tc_c_strides(strides, ndim, resolved);
     }
     TC_TRY(tc_tensor_alias(&view, source, ndim, resolved, strides, 0, err));
     TC_TRY(finish(out, view, x, &reshape_op, &attributes, sizeof attributes, err));
@@ -310,8 +313,6 @@ cleanup:
 
 static const tc_op window_op = {"slice", window_backward, NULL};
 
-/* `axis[i]` is the input's axis that axis i of the window steps along by `step[i]` (or -1 for a new axis of length 1); `start` (one an input
- * axis) is the first element. */
 tc_status tc_window(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shape, const int *axis, const int64_t *step, const int64_t *start, bool overlaps,
                     tc_error *err)
 {
@@ -319,7 +320,7 @@ tc_status tc_window(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shap
     int64_t strides[TC_MAX_DIMS], plain[TC_MAX_DIMS], offset = 0;
     tc_tensor *view;
     if (ndim > TC_MAX_DIMS) return tc_fail(err, TC_ERROR_VALUE, "a tensor has at most %d axes, the index makes %d", TC_MAX_DIMS, ndim);
-    c_strides(plain, x->ndim, x->shape);
+    tc_c_strides(plain, x->ndim, x->shape);
     for (int i = 0; i < x->ndim; i++) {
         offset += start[i] * x->strides[i];
         a.offset += start[i] * plain[i];
@@ -377,4 +378,81 @@ tc_status tc_unfold(tc_tensor **out, tc_tensor *x, int64_t given, int64_t size, 
     steps[x->ndim] = 1;
     shape[x->ndim] = size;
     return tc_window(out, x, x->ndim + 1, shape, axes, steps, starts, step < size, err);
+}
+
+/* ---- split: many slices, one node ----------------------------------------------------------------------------------------------- */
+
+typedef struct split_attributes {
+    shape_attributes input;
+    int axis;
+    bool drop;
+    int64_t lengths[];
+} split_attributes;
+
+static tc_status piece_of(tc_tensor **out, tc_tensor *x, int axis, bool drop, int64_t start, int64_t length, tc_error *err)
+{
+    int64_t shape[TC_MAX_DIMS], strides[TC_MAX_DIMS];
+    int ndim = 0;
+    for (int i = 0; i < x->ndim; i++) {
+        if (drop && i == axis) continue;
+        shape[ndim] = i == axis ? length : x->shape[i];
+        strides[ndim++] = x->strides[i];
+    }
+    return tc_tensor_alias(out, x, ndim, shape, strides, start * x->strides[axis], err);
+}
+
+/* Every piece of dx is written once: with its gradient, or with zeros. */
+static tc_status split_backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
+{
+    const split_attributes *a = node->attributes;
+    const tc_tensor *model = NULL;
+    tc_tensor *dx = NULL, *zero = NULL;
+    tc_status status = TC_OK;
+    int64_t start = 0;
+    for (int i = 0; i < node->output_count && !model; i++) model = grad_outputs[i];
+    TC_TRY(tc_tensor_empty(&dx, a->input.ndim, a->input.shape, model->dtype, model->storage->device, err));
+    TC_TRY(tc_tensor_zeros(&zero, 0, NULL, model->dtype, model->storage->device, err));
+    for (int i = 0; i < node->output_count; i++) {
+        tc_tensor *piece;
+        TC_TRY(piece_of(&piece, dx, a->axis, a->drop, start, a->lengths[i], err));
+        status = tc_tensor_copy(piece, grad_outputs[i] ? grad_outputs[i] : zero, err);
+        tc_tensor_release(piece);
+        if (status != TC_OK) goto cleanup;
+        start += a->lengths[i];
+    }
+    grad_inputs[0] = tc_tensor_retain(dx);
+cleanup:
+    tc_tensor_release(dx);
+    tc_tensor_release(zero);
+    return status;
+}
+
+static const tc_op split_op = {"split", split_backward, NULL};
+
+static tc_status record_split(tc_tensor *const *pieces, tc_tensor *x, int axis, int64_t count, const int64_t *lengths, bool drop, tc_error *err)
+{
+    const size_t bytes = sizeof(split_attributes) + sizeof(int64_t) * (size_t)count;
+    split_attributes *a = tc_allocate(bytes);
+    if (!a) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: recording a split into %" PRId64 " pieces", count);
+    a->input = shape_of(x);
+    a->axis = axis;
+    a->drop = drop;
+    memcpy(a->lengths, lengths, sizeof(int64_t) * (size_t)count);
+    const tc_record record = {
+        .op = &split_op, .input_count = 1, .inputs = &x, .output_count = (int)count, .outputs = pieces, .attributes = a, .attribute_bytes = bytes};
+    tc_status status = tc_tape_record(&record, err);
+    tc_free(a, bytes);
+    return status;
+}
+
+tc_status tc_split(tc_tensor **out, tc_tensor *x, int axis, int64_t count, const int64_t *lengths, bool drop, tc_error *err)
+{
+    int64_t made = 0, start = 0;
+    tc_status status = TC_OK;
+    if (count > INT_MAX) return tc_fail(err, TC_ERROR_VALUE, "%" PRId64 " pieces are too many", count);
+    for (; made < count; start += lengths[made++]) TC_TRY(piece_of(&out[made], x, axis, drop, start, lengths[made], err));
+    if (count) TC_TRY(record_split(out, x, axis, count, lengths, drop, err));
+cleanup:
+    while (status != TC_OK && made > 0) tc_tensor_release(out[--made]);
+    return status;
 }

@@ -269,9 +269,15 @@ PyObject *tcpy_array_from_tensor(tc_tensor *tensor, bool writable)
     const int flags = writable && tensor->storage->writable ? NPY_ARRAY_WRITEABLE : 0;
     PyObject *array = PyArray_NewFromDescr(&PyArray_Type, descr, tensor->ndim, shape, strides, tensor->data, flags, NULL);
     if (!array) return NULL;
-    PyObject *capsule = PyCapsule_New(tc_tensor_retain(tensor), "transformer_c.tensor", release_tensor_capsule);
+    tc_tensor *alias; /* keeps the memory, also when the tensor takes on other memory */
+    tc_error err;
+    if (tc_tensor_detach(&alias, tensor, &err) != TC_OK) {
+        Py_DECREF(array);
+        return tcpy_raise(&err);
+    }
+    PyObject *capsule = PyCapsule_New(alias, "transformer_c.tensor", release_tensor_capsule);
     if (!capsule) {
-        tc_tensor_release(tensor);
+        tc_tensor_release(alias);
         Py_DECREF(array);
         return NULL;
     }
@@ -285,11 +291,11 @@ PyObject *tcpy_array_from_tensor(tc_tensor *tensor, bool writable)
 
 PyObject *tcpy_wrap(tc_tensor *tensor)
 {
-    if (tensor->wrapper) { /* the one object of this tensor, so that `p.grad is p.grad` */
-        PyObject *object = tensor->wrapper;
-        Py_INCREF(object);
+    PyObject *existing = tensor->wrapper;
+    if (existing && Py_REFCNT(existing) > 0) { /* the one object of this tensor, so that `p.grad is p.grad`; not while it is being freed */
+        Py_INCREF(existing);
         tc_tensor_release(tensor);
-        return object;
+        return existing;
     }
     tcpy_tensor *object = (tcpy_tensor *)tcpy.tensor_type->tp_alloc(tcpy.tensor_type, 0);
     if (!object) {

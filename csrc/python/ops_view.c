@@ -1,10 +1,9 @@
 /* ops_view.c: views, casts, copies and what a Tensor tells about itself, as Python sees them. */
-#include "binding.h"
+#include "tensor_slots.h"
 
 #include <string.h>
 
 #include "../core/status.h"
-#include "../core/tensor.h"
 #include "../ops/operands.h"
 #include "../ops/view.h"
 
@@ -50,21 +49,22 @@ static PyObject *run_flatten(tcpy_call *call)
     return tcpy_result1(call, status, &err, y);
 }
 
-/* A tuple of slices of the given lengths along an axis. */
-static PyObject *slices(tcpy_call *call, int axis, Py_ssize_t count, const int64_t *lengths)
+/* A tuple of slices of the given lengths along an axis; without the axis when `drop`. */
+static PyObject *pieces(tcpy_call *call, int axis, Py_ssize_t count, const int64_t *lengths, bool drop)
 {
-    tc_tensor *x = call->v[0].t;
-    PyObject *tuple = PyTuple_New(count);
-    int64_t start = 0;
-    for (Py_ssize_t i = 0; tuple && i < count; i++) {
-        tc_tensor *part = NULL;
-        tc_error err;
-        const tc_status status = tc_slice(&part, x, axis, start, 1, lengths[i], &err);
-        PyObject *item = tcpy_result1(call, status, &err, part);
+    tc_error err;
+    tc_tensor **parts = PyMem_Calloc(count ? (size_t)count : 1, sizeof *parts);
+    if (!parts) return PyErr_NoMemory();
+    PyObject *tuple = NULL;
+    if (tc_split(parts, call->v[0].t, axis, count, lengths, drop, &err) == TC_OK) tuple = PyTuple_New(count);
+    else tcpy_raise(&err);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *item = tuple ? tcpy_result1(call, TC_OK, &err, parts[i]) : NULL;
         if (item) PyTuple_SET_ITEM(tuple, i, item);
-        else Py_CLEAR(tuple);
-        start += lengths[i];
+        else if (tuple) Py_CLEAR(tuple);
+        else tc_tensor_release(parts[i]);
     }
+    PyMem_Free(parts);
     return tuple;
 }
 
@@ -76,7 +76,7 @@ static PyObject *even_slices(tcpy_call *call, int axis, int64_t size)
     int64_t *lengths = PyMem_Malloc(sizeof *lengths * (size_t)count);
     if (!lengths) return PyErr_NoMemory();
     for (Py_ssize_t i = 0; i < count; i++) lengths[i] = (i + 1) * size <= length ? size : length - i * size;
-    PyObject *result = slices(call, axis, count, lengths);
+    PyObject *result = pieces(call, axis, count, lengths, false);
     PyMem_Free(lengths);
     return result;
 }
@@ -121,7 +121,20 @@ static PyObject *run_split(tcpy_call *call)
     }
     if (!good || total != call->v[0].t->shape[axis])
         return PyErr_Format(PyExc_ValueError, "the sizes add up to %lld but axis %d has length %lld", (long long)total, axis, (long long)call->v[0].t->shape[axis]);
-    return slices(call, axis, sizes->count, sizes->values);
+    return pieces(call, axis, sizes->count, sizes->values, false);
+}
+
+static PyObject *run_unbind(tcpy_call *call)
+{
+    const int axis = split_axis(call, call->v[1].i);
+    if (axis < 0) return NULL;
+    const Py_ssize_t count = (Py_ssize_t)call->v[0].t->shape[axis];
+    int64_t *ones = PyMem_Malloc(sizeof *ones * (size_t)(count ? count : 1));
+    if (!ones) return PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < count; i++) ones[i] = 1;
+    PyObject *result = pieces(call, axis, count, ones, true);
+    PyMem_Free(ones);
+    return result;
 }
 
 static PyObject *run_narrow(tcpy_call *call)
@@ -203,10 +216,20 @@ static PyObject *run_copy_(tcpy_call *call)
 static PyObject *run_fill_(tcpy_call *call)
 {
     tc_error err;
-    tc_tensor *value = NULL;
-    tc_status status = tc_tensor_full(&value, 0, NULL, call->v[1].f, TC_FLOAT64, (tc_device){TC_CPU, 0}, &err);
-    if (status == TC_OK) status = tc_assign(call->v[0].t, value, &err);
-    tc_tensor_release(value);
+    tc_tensor *value = call->v[1].t;
+    char text[TC_SHAPE_TEXT];
+    if (value->numel != 1) return PyErr_Format(PyExc_ValueError, "fill_ takes one number; value has shape %s", tc_tensor_text(text, value));
+    const tc_status status = tc_assign(call->v[0].t, value, &err);
+    return self_after(call, status, &err);
+}
+
+static PyObject *run_zero_(tcpy_call *call)
+{
+    tc_error err;
+    tc_tensor *zero = NULL;
+    tc_status status = tc_tensor_full(&zero, 0, NULL, 0.0, TC_FLOAT32, (tc_device){TC_CPU, 0}, &err);
+    if (status == TC_OK) status = tc_assign(call->v[0].t, zero, &err);
+    tc_tensor_release(zero);
     return self_after(call, status, &err);
 }
 
@@ -226,6 +249,22 @@ static PyObject *run_size(tcpy_call *call)
     return tuple;
 }
 
+static PyObject *run_data_ptr(tcpy_call *call) { return PyLong_FromVoidPtr(call->v[0].t->data); }
+
+static PyObject *run_stride(tcpy_call *call)
+{
+    const tc_tensor *x = call->v[0].t;
+    int axis;
+    tc_error err;
+    if (!call->v[1].none) {
+        if (tc_normalize_axis(&axis, call->v[1].i, x->ndim, "dim", &err) != TC_OK) return tcpy_raise(&err);
+        return PyLong_FromLongLong(x->ndim ? x->strides[axis] : 1);
+    }
+    PyObject *tuple = PyTuple_New(x->ndim);
+    for (int i = 0; tuple && i < x->ndim; i++) PyTuple_SET_ITEM(tuple, i, PyLong_FromLongLong(x->strides[i]));
+    return tuple;
+}
+
 static PyObject *run_dim(tcpy_call *call) { return PyLong_FromLong(call->v[0].t->ndim); }
 static PyObject *run_numel(tcpy_call *call) { return PyLong_FromLongLong(call->v[0].t->numel); }
 static PyObject *run_is_contiguous(tcpy_call *call) { return PyBool_FromLong(call->v[0].t->contiguous); }
@@ -236,21 +275,16 @@ static PyObject *run_numpy(tcpy_call *call)
     return tcpy_array_from_tensor(x, false);
 }
 
-static PyObject *run_item(tcpy_call *call)
-{
-    tc_tensor *x = call->v[0].t;
-    char text[TC_SHAPE_TEXT];
-    if (x->numel != 1) return PyErr_Format(PyExc_ValueError, "only a tensor of one element can become a Python number; this one has shape %s", tc_tensor_text(text, x));
-    PyObject *array = tcpy_array_from_tensor(x, false);
-    if (!array) return NULL;
-    PyObject *item = PyObject_CallMethod(array, "item", NULL);
-    Py_DECREF(array);
-    return item;
-}
+static PyObject *run_item(tcpy_call *call) { return tcpy_tensor_number(call->v[0].t); }
 
 static PyObject *run_tolist(tcpy_call *call)
 {
-    PyObject *array = tcpy_array_from_tensor(call->v[0].t, false);
+    tc_tensor *x = call->v[0].t, *host = NULL;
+    tc_error err;
+    tc_status status = tc_tensor_empty(&host, x->ndim, x->shape, x->dtype == TC_BFLOAT16 ? TC_FLOAT32 : x->dtype, (tc_device){TC_CPU, 0}, &err);
+    if (status == TC_OK) status = tc_tensor_copy(host, x, &err);
+    PyObject *array = status == TC_OK ? tcpy_array_from_tensor(host, false) : tcpy_raise(&err);
+    tc_tensor_release(host);
     if (!array) return NULL;
     PyObject *list = PyObject_CallMethod(array, "tolist", NULL);
     Py_DECREF(array);
@@ -291,6 +325,7 @@ const tcpy_op tcpy_ops_view[] = {
     METHOD(flatten, "self:t start_dim:i=0 end_dim:i=-1", "Axes joined into one."),
     METHOD(chunk, "self:t chunks:i dim:i=0", "A tuple of at most `chunks` equal slices."),
     METHOD(split, "self:t split_size:I dim:i=0", "A tuple of slices of a size, or of the sizes given."),
+    METHOD(unbind, "self:t dim:i=0", "A tuple of the slices along an axis, without that axis."),
     METHOD(narrow, "self:t dim:i start:i length:i", "A slice of one axis."),
     METHOD(contiguous, "self:t", "Itself when its memory is in C order without gaps, otherwise a copy that is."),
     METHOD(is_contiguous, "self:t", "Whether the memory is in C order without gaps."),
@@ -308,10 +343,14 @@ const tcpy_op tcpy_ops_view[] = {
     METHOD(cuda, "self:t device:i?=None", "On a GPU."),
     METHOD(to, "self:t target:o=None dtype_or_none:o=None | dtype:o=None device:o=None", "In another dtype, on another device, or both."),
     METHOD(copy_, "self:t src:t", "Overwritten with other values, broadcast and cast."),
-    METHOD(fill_, "self:t value:f", "Overwritten with one value."),
+    METHOD(zero_, "self:t", "Overwritten with zeros."),
+    METHOD(fill_, "self:t value:t", "Overwritten with one value."),
     METHOD(size, "self:t dim:i?=None", "The shape as a tuple, or one length."),
     METHOD(dim, "self:t", "How many axes."),
     METHOD(numel, "self:t", "How many elements."),
+    {"nelement", "self:t", run_numel, "How many elements.", TCPY_METHOD_ONLY},
+    METHOD(data_ptr, "self:t", "Address of the first element."),
+    METHOD(stride, "self:t dim:i?=None", "Steps along the axes in elements, a tuple, or one of them."),
     METHOD(numpy, "self:t", "A detached, read-only ndarray over the same memory."),
     METHOD(item, "self:t", "The one element as a Python number."),
     METHOD(tolist, "self:t", "Nested lists of Python numbers."),

@@ -1,10 +1,8 @@
-/* tensor_object.c: the type Tensor: making one, its properties, its ties to NumPy. Its arithmetic, indexing and methods
- * are rows of the op tables. */
-#include "binding.h"
+/* tensor_object.c: the type Tensor: making one, its properties, and its parts put together. Operators are in tensor_number.c, indexing in
+ * tensor_index.c, the ties to NumPy in tensor_numpy.c; most methods are rows of the op tables, some are written in Python. */
+#include "tensor_slots.h"
 
-#include <string.h>
-
-#include "../core/tensor.h"
+#include "../core/tape.h"
 
 /* ---- making ------------------------------------------------------------------------------------------------------------ */
 
@@ -36,6 +34,19 @@ done:
     return copy;
 }
 
+/* An object of `type` for a tensor that has none (steals the reference, also on failure). */
+static PyObject *wrap_as(PyTypeObject *type, tc_tensor *tensor)
+{
+    tcpy_tensor *self = (tcpy_tensor *)type->tp_alloc(type, 0);
+    if (!self) {
+        tc_tensor_release(tensor);
+        return NULL;
+    }
+    self->tensor = tensor;
+    tensor->wrapper = self;
+    return (PyObject *)self;
+}
+
 static PyObject *tensor_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"data", "dtype", "device", "requires_grad", NULL};
@@ -49,30 +60,19 @@ static PyObject *tensor_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
         tc_tensor_release(tensor);
         return tcpy_raise(&err);
     }
-    tcpy_tensor *self = (tcpy_tensor *)type->tp_alloc(type, 0);
-    if (!self) {
-        tc_tensor_release(tensor);
-        return NULL;
-    }
-    self->tensor = tensor;
-    tensor->wrapper = self;
-    return (PyObject *)self;
+    return wrap_as(type, tensor);
 }
 
 static void tensor_dealloc(PyObject *object)
 {
     tcpy_tensor *self = (tcpy_tensor *)object;
     PyTypeObject *type = Py_TYPE(object);
+    if (self->tensor && self->tensor->wrapper == self) self->tensor->wrapper = NULL; /* first: what follows may run Python code */
     if (self->weakrefs) PyObject_ClearWeakRefs(object);
-    if (self->tensor) {
-        if (self->tensor->wrapper == self) self->tensor->wrapper = NULL;
-        tc_tensor_release(self->tensor);
-    }
+    tc_tensor_release(self->tensor);
     type->tp_free(object);
     Py_DECREF(type);
 }
-
-static tc_tensor *tensor_of(PyObject *object) { return ((tcpy_tensor *)object)->tensor; }
 
 /* ---- properties --------------------------------------------------------------------------------------------------------- */
 
@@ -87,12 +87,13 @@ static PyObject *shape_tuple(const tc_tensor *tensor)
     return tuple;
 }
 
-static PyObject *get_shape(PyObject *self, void *unused) { return (void)unused, shape_tuple(tensor_of(self)); }
-static PyObject *get_ndim(PyObject *self, void *unused) { return (void)unused, PyLong_FromLong(tensor_of(self)->ndim); }
-static PyObject *get_dtype(PyObject *self, void *unused) { return (void)unused, tcpy_dtype_to_object(tensor_of(self)->dtype); }
-static PyObject *get_device(PyObject *self, void *unused) { return (void)unused, tcpy_device_to_object(tensor_of(self)->storage->device); }
-static PyObject *get_is_leaf(PyObject *self, void *unused) { return (void)unused, PyBool_FromLong(tc_tensor_is_leaf(tensor_of(self))); }
-static PyObject *get_requires_grad(PyObject *self, void *unused) { return (void)unused, PyBool_FromLong(tc_tensor_requires_grad(tensor_of(self))); }
+static PyObject *get_shape(PyObject *self, void *unused) { return (void)unused, shape_tuple(tcpy_tensor_of(self)); }
+static PyObject *get_ndim(PyObject *self, void *unused) { return (void)unused, PyLong_FromLong(tcpy_tensor_of(self)->ndim); }
+static PyObject *get_dtype(PyObject *self, void *unused) { return (void)unused, tcpy_dtype_to_object(tcpy_tensor_of(self)->dtype); }
+static PyObject *get_dtype_name(PyObject *self, void *unused) { return (void)unused, PyUnicode_FromString(tc_dtype_name(tcpy_tensor_of(self)->dtype)); }
+static PyObject *get_device(PyObject *self, void *unused) { return (void)unused, tcpy_device_to_object(tcpy_tensor_of(self)->storage->device); }
+static PyObject *get_is_leaf(PyObject *self, void *unused) { return (void)unused, PyBool_FromLong(tc_tensor_is_leaf(tcpy_tensor_of(self))); }
+static PyObject *get_requires_grad(PyObject *self, void *unused) { return (void)unused, PyBool_FromLong(tc_tensor_requires_grad(tcpy_tensor_of(self))); }
 
 static int set_requires_grad(PyObject *self, PyObject *value, void *unused)
 {
@@ -100,7 +101,7 @@ static int set_requires_grad(PyObject *self, PyObject *value, void *unused)
     (void)unused;
     const int truth = value ? PyObject_IsTrue(value) : 0;
     if (truth < 0) return -1;
-    if (tc_tensor_set_requires_grad(tensor_of(self), truth, &err) == TC_OK) return 0;
+    if (tc_tensor_set_requires_grad(tcpy_tensor_of(self), truth, &err) == TC_OK) return 0;
     tcpy_raise(&err);
     return -1;
 }
@@ -108,7 +109,7 @@ static int set_requires_grad(PyObject *self, PyObject *value, void *unused)
 static PyObject *get_grad(PyObject *self, void *unused)
 {
     (void)unused;
-    tc_tensor *grad = tc_tensor_grad(tensor_of(self));
+    tc_tensor *grad = tc_tensor_grad(tcpy_tensor_of(self));
     if (!grad) Py_RETURN_NONE;
     return tcpy_wrap(tc_tensor_retain(grad));
 }
@@ -120,61 +121,161 @@ static int set_grad(PyObject *self, PyObject *value, void *unused)
     bool is_tensor;
     (void)unused;
     if (value && value != Py_None && tcpy_tensor_from_object(&grad, value, "grad", &is_tensor) < 0) return -1;
-    const tc_status status = tc_tensor_set_grad(tensor_of(self), grad, &err);
+    const tc_status status = tc_tensor_set_grad(tcpy_tensor_of(self), grad, &err);
     tc_tensor_release(grad);
     if (status == TC_OK) return 0;
     tcpy_raise(&err);
     return -1;
 }
 
+/* The same memory with no history; the Tensor's own values, for reading and writing behind the tape's back. */
+static PyObject *get_data(PyObject *self, void *unused)
+{
+    tc_tensor *alias = NULL;
+    tc_error err;
+    (void)unused;
+    return tc_tensor_detach(&alias, tcpy_tensor_of(self), &err) == TC_OK ? tcpy_wrap(alias) : tcpy_raise(&err);
+}
+
+static int set_data(PyObject *self, PyObject *value, void *unused)
+{
+    tc_error err;
+    (void)unused;
+    if (!value || !tcpy_is_tensor(value)) {
+        PyErr_Format(PyExc_TypeError, "data must be a Tensor, not %s", value ? Py_TYPE(value)->tp_name : "deleted");
+        return -1;
+    }
+    if (tc_tensor_set_data(tcpy_tensor_of(self), tcpy_tensor_of(value), &err) == TC_OK) return 0;
+    tcpy_raise(&err);
+    return -1;
+}
+
+static PyObject *get_T(PyObject *self, void *unused)
+{
+    tc_tensor *x = tcpy_tensor_of(self), *y = NULL;
+    int64_t axes[TC_MAX_DIMS];
+    tc_error err;
+    (void)unused;
+    for (int i = 0; i < x->ndim; i++) axes[i] = x->ndim - 1 - i;
+    return tc_permute(&y, x, x->ndim, axes, &err) == TC_OK ? tcpy_wrap(y) : tcpy_raise(&err);
+}
+
+static PyObject *get_mT(PyObject *self, void *unused)
+{
+    tc_tensor *x = tcpy_tensor_of(self), *y = NULL;
+    tc_error err;
+    char text[TC_SHAPE_TEXT];
+    (void)unused;
+    if (x->ndim < 2) return PyErr_Format(PyExc_ValueError, "mT is of matrices: at least 2 axes are needed, the shape is %s", tc_tensor_text(text, x));
+    return tc_transpose(&y, x, -2, -1, &err) == TC_OK ? tcpy_wrap(y) : tcpy_raise(&err);
+}
+
+static PyObject *get_grad_fn(PyObject *self, void *unused)
+{
+    const tc_tensor *x = tcpy_tensor_of(self);
+    (void)unused;
+    if (!x->node) Py_RETURN_NONE;
+    return PyUnicode_FromString(x->node->op->name);
+}
+
+static PyObject *get_itemsize(PyObject *self, void *unused) { return (void)unused, PyLong_FromSize_t(tc_dtype_size(tcpy_tensor_of(self)->dtype)); }
+
+static PyObject *get_nbytes(PyObject *self, void *unused)
+{
+    const tc_tensor *x = tcpy_tensor_of(self);
+    return (void)unused, PyLong_FromLongLong(x->numel * (long long)tc_dtype_size(x->dtype));
+}
+
+static PyObject *get_is_cuda(PyObject *self, void *unused) { return (void)unused, PyBool_FromLong(!tc_tensor_on_cpu(tcpy_tensor_of(self))); }
+
 static PyGetSetDef properties[] = {
     {"shape", get_shape, NULL, "Lengths of the axes, a tuple of ints.", NULL},
     {"ndim", get_ndim, NULL, "Number of axes.", NULL},
     {"dtype", get_dtype, NULL, "The np.dtype of the elements.", NULL},
+    {"_dtype_name", get_dtype_name, NULL, "The name of the dtype; needs no other package for bfloat16.", NULL},
     {"device", get_device, NULL, "\"cpu\" or \"cuda:<ordinal>\".", NULL},
     {"is_leaf", get_is_leaf, NULL, "True for tensors that no recorded op made.", NULL},
     {"requires_grad", get_requires_grad, set_requires_grad, "Whether backward() brings a gradient here or passes through.", NULL},
     {"grad", get_grad, set_grad, "The gradient of a leaf, or None. May be assigned.", NULL},
+    {"grad_fn", get_grad_fn, NULL, "Name of the op that made this Tensor, when it was recorded; otherwise None.", NULL},
+    {"data", get_data, set_data, "The same memory with no history. Assigning a Tensor makes a leaf take on that Tensor's memory.", NULL},
+    {"T", get_T, NULL, "The axes in reverse order.", NULL},
+    {"mT", get_mT, NULL, "The last two axes exchanged.", NULL},
+    {"itemsize", get_itemsize, NULL, "Bytes of one element.", NULL},
+    {"nbytes", get_nbytes, NULL, "Bytes of all elements.", NULL},
+    {"is_cuda", get_is_cuda, NULL, "Whether the memory is on a GPU.", NULL},
+    {"__cuda_array_interface__", tcpy_tensor_cuda_array_interface, NULL, "The memory of a Tensor on a GPU, version 3 of the interface.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-/* ---- NumPy ------------------------------------------------------------------------------------------------------------------ */
+/* ---- methods written in Python ------------------------------------------------------------------------------------------------ */
 
-static PyObject *tensor_array(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+/* Calls `function` of a module of the package with (self, *args, **kwargs). */
+static PyObject *delegate(const char *module, const char *function, PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    PyObject *dtype = NULL, *copy = NULL;
-    const Py_ssize_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-    if (nargs > 0) dtype = args[0];
-    for (Py_ssize_t i = 0; i < keywords; i++) {
-        const char *name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(kwnames, i));
-        if (name && strcmp(name, "dtype") == 0) dtype = args[nargs + i];
-        else if (name && strcmp(name, "copy") == 0) copy = args[nargs + i];
+    PyObject *all = NULL, *result = NULL;
+    PyObject *home = PyImport_ImportModule(module);
+    PyObject *callable = home ? PyObject_GetAttrString(home, function) : NULL;
+    const Py_ssize_t count = args ? PyTuple_GET_SIZE(args) : 0;
+    if (callable) all = PyTuple_New(count + 1);
+    if (all) {
+        PyTuple_SET_ITEM(all, 0, Py_NewRef(self));
+        for (Py_ssize_t i = 0; i < count; i++) PyTuple_SET_ITEM(all, i + 1, Py_NewRef(PyTuple_GET_ITEM(args, i)));
+        result = PyObject_Call(callable, all, kwargs);
     }
-    PyObject *array = tcpy_array_from_tensor(tensor_of(self), false);
-    if (!array) return NULL;
-    PyArray_Descr *descr = NULL;
-    if (dtype && dtype != Py_None && !PyArray_DescrConverter(dtype, &descr)) {
-        Py_DECREF(array);
-        return NULL;
-    }
-    const bool same = !descr || PyArray_EquivTypes(descr, PyArray_DESCR((PyArrayObject *)array));
-    if (same && copy != Py_True) {
-        Py_XDECREF(descr);
-        return array;
-    }
-    if (!same && copy == Py_False) {
-        PyErr_SetString(PyExc_ValueError, "a copy is needed to change the dtype, and copy=False forbids it");
-        Py_XDECREF(descr);
-        Py_DECREF(array);
-        return NULL;
-    }
-    PyObject *result = PyArray_FromArray((PyArrayObject *)array, descr, NPY_ARRAY_ENSURECOPY | NPY_ARRAY_FORCECAST);
-    Py_DECREF(array);
+    Py_XDECREF(all);
+    Py_XDECREF(callable);
+    Py_XDECREF(home);
     return result;
 }
 
+#define DELEGATE(name, module, function) \
+    static PyObject *name(PyObject *self, PyObject *args, PyObject *kwargs) { return delegate("transformer_c." module, function, self, args, kwargs); }
+DELEGATE(tensor_copy, "_tensor_copying", "copy")
+DELEGATE(tensor_deepcopy, "_tensor_copying", "deepcopy")
+DELEGATE(tensor_reduce, "_tensor_copying", "reduce")
+DELEGATE(tensor_array_ufunc, "_tensor_numpy", "array_ufunc")
+DELEGATE(tensor_array_function, "_tensor_numpy", "array_function")
+DELEGATE(tensor_format, "_tensor_repr", "format_tensor")
+
+/* By identity: == compares elements. Objects lie at multiples of 16. */
+static Py_hash_t identity_hash(PyObject *self) { return (Py_hash_t)((uintptr_t)self >> 4); }
+
+static PyObject *tensor_repr(PyObject *self) { return delegate("transformer_c._tensor_repr", "tensor_repr", self, NULL, NULL); }
+
+/* ---- other objects over the same memory --------------------------------------------------------------------------------------- */
+
+/* cls._over(tensor, requires_grad): an object of this class, a leaf, over the memory of `tensor`. */
+static PyObject *tensor_over(PyObject *cls, PyObject *args)
+{
+    PyTypeObject *type = (PyTypeObject *)cls;
+    PyObject *source;
+    int requires_grad;
+    tc_tensor *alias = NULL;
+    tc_error err;
+    if (!PyArg_ParseTuple(args, "O!p:_over", tcpy.tensor_type, &source, &requires_grad)) return NULL;
+    tc_status status = tc_tensor_detach(&alias, tcpy_tensor_of(source), &err);
+    if (status == TC_OK && requires_grad) status = tc_tensor_set_requires_grad(alias, true, &err);
+    if (status != TC_OK) {
+        tc_tensor_release(alias);
+        return tcpy_raise(&err);
+    }
+    return wrap_as(type, alias);
+}
+
+#define KEYWORDS(function) (PyCFunction)(void (*)(void))function, METH_VARARGS | METH_KEYWORDS
+
 static PyMethodDef tensor_methods[] = {
-    {"__array__", (PyCFunction)(void (*)(void))tensor_array, METH_FASTCALL | METH_KEYWORDS, "__array__($self, dtype=None, copy=None)\n--\n\nA detached, read-only view."},
+    {"__array__", (PyCFunction)(void (*)(void))tcpy_tensor_array, METH_FASTCALL | METH_KEYWORDS, "__array__($self, dtype=None, copy=None)\n--\n\nA detached, read-only view."},
+    {"__array_ufunc__", KEYWORDS(tensor_array_ufunc), "The operators between ndarrays and Tensors; a TypeError for other functions of NumPy."},
+    {"__array_function__", KEYWORDS(tensor_array_function), "A TypeError that names our function."},
+    {"__dlpack__", KEYWORDS(tcpy_tensor_dlpack), "__dlpack__($self, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\nA DLPack capsule over the memory."},
+    {"__dlpack_device__", tcpy_tensor_dlpack_device, METH_NOARGS, "__dlpack_device__($self)\n--\n\nThe device as DLPack numbers it: (kind, ordinal)."},
+    {"__copy__", KEYWORDS(tensor_copy), "__copy__($self)\n--\n\nAnother Tensor over the same memory."},
+    {"__deepcopy__", KEYWORDS(tensor_deepcopy), "__deepcopy__($self, memo)\n--\n\nA leaf with a copy of the memory and of the gradient."},
+    {"__reduce_ex__", KEYWORDS(tensor_reduce), "__reduce_ex__($self, protocol)\n--\n\nFor pickle: values, dtype, device and requires_grad; no history."},
+    {"__format__", KEYWORDS(tensor_format), "__format__($self, spec)\n--\n\nOne element like a Python number."},
+    {"_over", tensor_over, METH_VARARGS | METH_CLASS, "_over($type, tensor, requires_grad)\n--\n\nA leaf of this class over the memory of a Tensor."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -184,22 +285,29 @@ static PyMemberDef tensor_members[] = {
 };
 
 static PyType_Slot tensor_slots[] = {
-    {Py_tp_new, tensor_new},         {Py_tp_dealloc, tensor_dealloc},
-    {Py_tp_getset, properties},      {Py_tp_methods, tensor_methods},
-    {Py_tp_members, tensor_members}, {Py_tp_doc, "Tensor(data, dtype=None, device=None, requires_grad=False)\n--\n\nAn array that records what is computed with it."},
+    {Py_tp_new, tensor_new},
+    {Py_tp_dealloc, tensor_dealloc},
+    {Py_tp_repr, tensor_repr},
+    {Py_tp_hash, identity_hash},
+    {Py_tp_richcompare, tcpy_tensor_compare},
+    {Py_tp_getset, properties},
+    {Py_tp_methods, tensor_methods},
+    {Py_tp_members, tensor_members},
+    {Py_tp_doc, "Tensor(data, dtype=None, device=None, requires_grad=False)\n--\n\nAn array that records what is computed with it."},
     {0, NULL},
 };
 
-static PyType_Spec tensor_spec = {
-    .name = "transformer_c.Tensor",
-    .basicsize = sizeof(tcpy_tensor),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-    .slots = tensor_slots,
-};
+/* ---- putting the parts together ------------------------------------------------------------------------------------------------- */
 
 int tcpy_add_tensor_type(PyObject *module)
 {
-    tcpy.tensor_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &tensor_spec, NULL);
+    PyType_Slot slots[80], *const parts[] = {tensor_slots, tcpy_number_slots, tcpy_index_slots, tcpy_buffer_slots};
+    int count = 0;
+    for (int i = 0; i < 4; i++)
+        for (const PyType_Slot *slot = parts[i]; slot->slot; slot++) slots[count++] = *slot;
+    slots[count] = (PyType_Slot){0, NULL};
+    PyType_Spec spec = {.name = "transformer_c.Tensor", .basicsize = sizeof(tcpy_tensor), .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, .slots = slots};
+    tcpy.tensor_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &spec, NULL);
     if (!tcpy.tensor_type) return -1;
     return PyModule_AddObjectRef(module, "Tensor", (PyObject *)tcpy.tensor_type);
 }

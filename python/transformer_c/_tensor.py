@@ -101,6 +101,58 @@ def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> Tensor
     return result if dtype is None and device is None else result.to(dtype=dtype, device=device)
 
 
+def from_dlpack(x: Any, device: str | None = None, copy: bool | None = None) -> Tensor:
+    """A Tensor over the memory of another library's array (DLPack), which it keeps alive.
+
+    Parameters
+    ----------
+    x : object
+        With ``__dlpack__`` and ``__dlpack_device__`` (an ndarray, a PyTorch tensor, ...) on the CPU, or a DLPack capsule.
+    device : str, optional
+        Moves the result there.
+    copy : bool, optional
+        True: never share memory. False: an error where it cannot be shared. None: a copy where that must be.
+
+    Returns
+    -------
+    Tensor
+        Writable when `x` is; writes to one are seen in the other.
+
+    Raises
+    ------
+    TypeError
+        When `x` has no ``__dlpack__``, or a dtype there is none of here.
+    BufferError
+        When the memory is not the CPU's, or the producer refuses.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.from_dlpack(np.arange(3))
+    tensor([0, 1, 2])
+    """
+    if type(x).__name__ == "PyCapsule":
+        result = _core.from_dlpack_capsule(x)
+    elif not hasattr(x, "__dlpack__"):
+        raise TypeError(f"from_dlpack needs an object with __dlpack__, or a DLPack capsule, not {type(x).__name__}")
+    else:
+        result = _core.from_dlpack_capsule(_capsule(x, copy))
+    if copy and not (hasattr(x, "__dlpack__")):
+        result = result.clone()
+    return result if device is None else result.to(device=device)
+
+
+def _capsule(x: Any, copy: bool | None) -> Any:
+    """What ``x.__dlpack__`` gives, asked in the way of DLPack 1 first."""
+    options = {} if copy is None else {"copy": copy}
+    try:
+        return x.__dlpack__(max_version=(1, 0), **options)
+    except TypeError:  # a producer from before version 1 knows neither argument
+        if copy is False:
+            raise
+        return x.__dlpack__()
+
+
 # ---- constant and counting ------------------------------------------------------------------------------------------------------
 
 

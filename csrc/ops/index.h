@@ -1,0 +1,56 @@
+/* index.h: NumPy's index expressions, worked out for one tensor.
+ *
+ * An index selects a window (the axes that slices keep) at a list of points (what integer and boolean arrays point to); a basic index is one
+ * window at one place. A plan says so in terms of axes, a place in terms of strides: for the tensor as it lies in memory, and for a contiguous
+ * one of its shape, which is what gradients are.
+ */
+#ifndef TC_OPS_INDEX_H
+#define TC_OPS_INDEX_H
+
+#include "../core/tensor.h"
+#include "../kernels/index.h"
+#include "../kernels/kernels.h"
+
+typedef struct tc_index_plan {
+    int base_ndim;
+    int64_t base_shape[TC_MAX_DIMS];
+    int64_t start[TC_MAX_DIMS]; /* the first element, one an axis of the base; 0 on axes with a pointer */
+    int kept;                   /* axes of the window */
+    int kept_axis[TC_MAX_DIMS]; /* of the base, or -1: a new axis */
+    int64_t kept_shape[TC_MAX_DIMS], kept_step[TC_MAX_DIMS];
+    bool advanced; /* there are points */
+    int before;    /* how many axes of the window come before those of the points in the selection */
+    int points_ndim;
+    int64_t points_shape[TC_MAX_DIMS], points;
+    int pointers, pointer_axis[TC_MAX_DIMS];
+    tc_tensor *pointer[TC_MAX_DIMS]; /* owned: int64 on the CPU, contiguous, of points_shape, in range */
+} tc_index_plan;
+
+TC_CHECKED tc_status tc_index_plan_make(tc_index_plan *plan, const tc_tensor *base, int count, const tc_index *indices, tc_error *err);
+void tc_index_plan_end(tc_index_plan *plan);
+
+typedef struct tc_index_place {
+    int ndim, before;
+    bool advanced;
+    int64_t shape[TC_MAX_DIMS], strides[TC_MAX_DIMS], offset; /* the window at the origin; elements of the base */
+    int64_t points;
+    int selection_ndim;
+    int64_t selection_shape[TC_MAX_DIMS];
+    int base_ndim;
+    int64_t base_shape[TC_MAX_DIMS];
+} tc_index_place;
+
+/* `strides` of the base. Fails only when the selection has too many axes. */
+TC_CHECKED tc_status tc_index_place_at(tc_index_place *place, const tc_index_plan *plan, const int64_t *strides, tc_error *err);
+/* Where the points are: (points) int64, in elements of the base, on the CPU. */
+TC_CHECKED tc_status tc_index_offsets(tc_tensor **out, const tc_index_plan *plan, const int64_t *strides, tc_error *err);
+/* The same with TC_INDEX_NOWHERE for points that a later one coincides with; *out is `offsets` itself (retained) when there are none. */
+TC_CHECKED tc_status tc_index_last_points(tc_tensor **out, tc_tensor *offsets, tc_error *err);
+
+/* `kernel` over a selection and the base; `offsets` on the base's device. The selection is contiguous, or one element that stands for all. */
+TC_CHECKED tc_status tc_index_run(tc_kernel_id kernel, tc_tensor *selection, tc_tensor *base, const tc_index_place *place, tc_tensor *offsets, tc_error *err);
+
+/* A tensor as it is, or moved: *out is on `device`. Not recorded. */
+TC_CHECKED tc_status tc_index_to_device(tc_tensor **out, tc_tensor *tensor, tc_device device, tc_error *err);
+
+#endif

@@ -1,0 +1,360 @@
+/* index_plan.c: from an index expression to a window and points; see index.h. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../core/allocator.h"
+#include "../core/status.h"
+#include "index.h"
+
+/* ---- pointers: integer arrays as they are used ----------------------------------------------------------------------------- */
+
+/* A copy of an index array as int64 on the CPU, in range, negative entries counted from the end. Our own memory: what was checked stays so. */
+static tc_status integer_pointer(tc_tensor **out, const tc_tensor *given, int axis, int64_t length, tc_error *err)
+{
+    tc_tensor *pointer = NULL;
+    tc_status status = TC_OK;
+    TC_TRY(tc_tensor_empty(&pointer, given->ndim, given->shape, TC_INT64, (tc_device){TC_CPU, 0}, err));
+    TC_TRY(tc_tensor_copy(pointer, given, err));
+    int64_t *index = (int64_t *)(void *)pointer->data;
+    for (int64_t i = 0; i < pointer->numel; i++) {
+        const int64_t wanted = index[i];
+        if (wanted < 0) index[i] += length;
+        if (index[i] < 0 || index[i] >= length)
+            TC_TRY(tc_fail(err, TC_ERROR_INDEX, "index %" PRId64 " is out of range for axis %d of length %" PRId64, wanted, axis, length));
+    }
+    *out = pointer;
+    return TC_OK;
+cleanup:
+    tc_tensor_release(pointer);
+    return status;
+}
+
+/* A mask that is true where `given` is not zero: contiguous, on the CPU. */
+static tc_status as_mask(tc_tensor **out, const tc_tensor *given, tc_error *err)
+{
+    tc_status status = tc_tensor_empty(out, given->ndim, given->shape, TC_BOOL, (tc_device){TC_CPU, 0}, err);
+    if (status != TC_OK) return status;
+    status = tc_tensor_copy(*out, given, err);
+    if (status != TC_OK) tc_tensor_release(*out);
+    return status;
+}
+
+/* The places where a mask (contiguous, on the CPU) is true, an index array for each of its axes, in C order. */
+static tc_status mask_pointers(tc_tensor **out, int64_t *count, const tc_tensor *mask, tc_error *err)
+{
+    const uint8_t *truth = (const uint8_t *)mask->data;
+    int64_t n = 0, at[TC_MAX_DIMS] = {0}, *index[TC_MAX_DIMS];
+    for (int64_t i = 0; i < mask->numel; i++) n += truth[i];
+    for (int axis = 0; axis < mask->ndim; axis++) {
+        tc_status status = tc_tensor_empty(&out[axis], 1, &n, TC_INT64, (tc_device){TC_CPU, 0}, err);
+        if (status != TC_OK) {
+            while (axis-- > 0) tc_tensor_release(out[axis]);
+            return status;
+        }
+        index[axis] = (int64_t *)(void *)out[axis]->data;
+    }
+    for (int64_t i = 0, found = 0; found < n && mask->ndim; i++) {
+        if (truth[i]) {
+            for (int axis = 0; axis < mask->ndim; axis++) index[axis][found] = at[axis];
+            found++;
+        }
+        for (int axis = mask->ndim - 1; axis >= 0 && ++at[axis] == mask->shape[axis]; axis--) at[axis] = 0;
+    }
+    *count = n;
+    return TC_OK;
+}
+
+tc_status tc_nonzero(tc_tensor **out, tc_tensor *x, tc_error *err)
+{
+    tc_tensor *mask = NULL;
+    int64_t count;
+    tc_status status = as_mask(&mask, x, err);
+    if (status != TC_OK) return status;
+    status = mask_pointers(out, &count, mask, err);
+    tc_tensor_release(mask);
+    return status;
+}
+
+/* ---- walking the expression -------------------------------------------------------------------------------------------------- */
+
+static bool is_array(const tc_index *index) { return index->kind == TC_INDEX_TENSOR && (index->tensor->dtype == TC_BOOL || index->tensor->ndim > 0); }
+
+/* How many axes of the base an entry is about. */
+static int consumed(const tc_index *index)
+{
+    switch (index->kind) {
+    case TC_INDEX_NEW_AXIS:
+    case TC_INDEX_ELLIPSIS: return 0;
+    case TC_INDEX_TENSOR: return index->tensor->dtype == TC_BOOL ? index->tensor->ndim : 1;
+    default: return 1;
+    }
+}
+
+/* `axis` is the base's next one. */
+typedef struct walk {
+    tc_index_plan *plan;
+    int axis;
+    enum { NOT_YET, AMONG, AFTER } arrays; /* arrays with something between them put the points first */
+} walk;
+
+static tc_status keep(walk *w, int axis, int64_t length, int64_t step, tc_error *err)
+{
+    tc_index_plan *plan = w->plan;
+    if (plan->kept == TC_MAX_DIMS) return tc_fail(err, TC_ERROR_INDEX, "the selection has more than %d axes", TC_MAX_DIMS);
+    plan->kept_axis[plan->kept] = axis;
+    plan->kept_shape[plan->kept] = length;
+    plan->kept_step[plan->kept++] = step;
+    if (w->arrays == AMONG) w->arrays = AFTER;
+    return TC_OK;
+}
+
+/* Python's rules: start and stop are as written (INT64_MAX and INT64_MIN where left out), counted from the end when negative, clipped. */
+static tc_status take_slice(walk *w, const tc_index *index, tc_error *err)
+{
+    const int64_t length = w->plan->base_shape[w->axis], step = index->step;
+    const int64_t low = step < 0 ? -1 : 0, high = step < 0 ? length - 1 : length;
+    if (step == 0) return tc_fail(err, TC_ERROR_VALUE, "a slice cannot have a step of 0");
+    int64_t ends[2] = {index->start, index->stop};
+    for (int i = 0; i < 2; i++) {
+        if (ends[i] < 0) ends[i] += length;
+        if (ends[i] < low) ends[i] = low;
+        if (ends[i] > high) ends[i] = high;
+    }
+    const uint64_t stride = step < 0 ? -(uint64_t)step : (uint64_t)step;
+    const int64_t way = step < 0 ? ends[0] - ends[1] : ends[1] - ends[0];
+    const int64_t count = way > 0 ? (int64_t)(((uint64_t)way - 1) / stride) + 1 : 0;
+    w->plan->start[w->axis] = count ? ends[0] : 0;
+    return keep(w, w->axis++, count, count > 1 ? step : 1, err);
+}
+
+static void join_arrays(walk *w)
+{
+    if (w->arrays == NOT_YET) w->plan->before = w->plan->kept;
+    if (w->arrays == AFTER) w->plan->before = 0;
+    w->arrays = w->arrays == AFTER ? AFTER : AMONG;
+}
+
+static tc_status take_integer(walk *w, int64_t wanted, tc_error *err)
+{
+    const int axis = w->axis++;
+    const int64_t length = w->plan->base_shape[axis], index = wanted < 0 ? wanted + length : wanted;
+    if (index < 0 || index >= length) return tc_fail(err, TC_ERROR_INDEX, "index %" PRId64 " is out of range for axis %d of length %" PRId64, wanted, axis, length);
+    w->plan->start[axis] = index;
+    if (w->plan->advanced) join_arrays(w);
+    return TC_OK;
+}
+
+static tc_status broadcast_points(walk *w, int ndim, const int64_t *shape, tc_error *err)
+{
+    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
+    tc_error ignored;
+    tc_index_plan *plan = w->plan;
+    int64_t joint[TC_MAX_DIMS];
+    int joint_ndim;
+    if (tc_broadcast_shape(&joint_ndim, joint, plan->points_ndim, plan->points_shape, ndim, shape, &ignored) != TC_OK)
+        return tc_fail(err, TC_ERROR_INDEX, "index arrays of shapes %s and %s do not broadcast together", tc_shape_text(a, plan->points_ndim, plan->points_shape),
+                       tc_shape_text(b, ndim, shape));
+    plan->points_ndim = joint_ndim;
+    memcpy(plan->points_shape, joint, sizeof(int64_t) * (size_t)joint_ndim);
+    return TC_OK;
+}
+
+static tc_status take_mask(walk *w, const tc_tensor *given, tc_error *err)
+{
+    tc_index_plan *plan = w->plan;
+    tc_tensor *mask = NULL;
+    int64_t count = 0;
+    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
+    tc_status status = TC_OK;
+    for (int i = 0; i < given->ndim; i++)
+        if (given->shape[i] != plan->base_shape[w->axis + i])
+            return tc_fail(err, TC_ERROR_INDEX, "a boolean index of shape %s has length %" PRId64 " where axis %d of the tensor %s has length %" PRId64,
+                           tc_shape_text(a, given->ndim, given->shape), given->shape[i], w->axis + i, tc_shape_text(b, plan->base_ndim, plan->base_shape),
+                           plan->base_shape[w->axis + i]);
+    join_arrays(w);
+    TC_TRY(as_mask(&mask, given, err));
+    TC_TRY(mask_pointers(plan->pointer + plan->pointers, &count, mask, err));
+    for (int i = 0; i < given->ndim; i++) plan->pointer_axis[plan->pointers++] = w->axis++;
+    TC_TRY(broadcast_points(w, 1, &count, err));
+cleanup:
+    tc_tensor_release(mask);
+    return status;
+}
+
+static tc_status take_array(walk *w, const tc_tensor *given, tc_error *err)
+{
+    tc_index_plan *plan = w->plan;
+    if (given->dtype == TC_BOOL) return take_mask(w, given, err);
+    if (given->ndim == 0) { /* a number in a tensor */
+        tc_tensor *number;
+        tc_status status = integer_pointer(&number, given, w->axis, plan->base_shape[w->axis], err);
+        if (status != TC_OK) return status;
+        const int64_t index = *(int64_t *)(void *)number->data;
+        tc_tensor_release(number);
+        return take_integer(w, index, err);
+    }
+    join_arrays(w);
+    tc_status status = integer_pointer(&plan->pointer[plan->pointers], given, w->axis, plan->base_shape[w->axis], err);
+    if (status != TC_OK) return status;
+    plan->pointer_axis[plan->pointers++] = w->axis++;
+    return broadcast_points(w, given->ndim, given->shape, err);
+}
+
+static tc_status take(walk *w, const tc_index *index, int hidden, tc_error *err)
+{
+    tc_status status = TC_OK;
+    switch (index->kind) {
+    case TC_INDEX_INTEGER: return take_integer(w, index->start, err);
+    case TC_INDEX_SLICE: return take_slice(w, index, err);
+    case TC_INDEX_NEW_AXIS: return keep(w, -1, 1, 0, err);
+    case TC_INDEX_TENSOR: return take_array(w, index->tensor, err);
+    case TC_INDEX_ELLIPSIS:
+        if (w->arrays == AMONG) w->arrays = AFTER;
+        for (int i = 0; i < hidden && status == TC_OK; i++, w->axis++) status = keep(w, w->axis, w->plan->base_shape[w->axis], 1, err);
+        return status;
+    }
+    return status;
+}
+
+/* Every pointer in the shape of the points. */
+static tc_status spread_pointers(tc_index_plan *plan, tc_error *err)
+{
+    plan->points = 1;
+    for (int i = 0; i < plan->points_ndim; i++)
+        if (!tc_multiply_sizes(plan->points, plan->points_shape[i], &plan->points)) return tc_fail(err, TC_ERROR_VALUE, "the index arrays select too many elements");
+    for (int i = 0; i < plan->pointers; i++) {
+        tc_tensor *pointer = plan->pointer[i], *spread;
+        if (pointer->ndim == plan->points_ndim && memcmp(pointer->shape, plan->points_shape, sizeof(int64_t) * (size_t)pointer->ndim) == 0) continue;
+        tc_status status = tc_tensor_empty(&spread, plan->points_ndim, plan->points_shape, TC_INT64, (tc_device){TC_CPU, 0}, err);
+        if (status != TC_OK) return status;
+        plan->pointer[i] = spread;
+        status = tc_tensor_copy(spread, pointer, err);
+        tc_tensor_release(pointer);
+        if (status != TC_OK) return status;
+    }
+    return TC_OK;
+}
+
+static tc_status check_entries(const tc_tensor *base, int count, const tc_index *indices, int *used, bool *ellipsis, bool *advanced, tc_error *err)
+{
+    for (int i = 0; i < count; i++) {
+        if (indices[i].kind == TC_INDEX_ELLIPSIS && *ellipsis) return tc_fail(err, TC_ERROR_INDEX, "an index can have one ellipsis ('...') only");
+        if (indices[i].kind == TC_INDEX_TENSOR && tc_dtype_is_float(indices[i].tensor->dtype))
+            return tc_fail(err, TC_ERROR_INDEX, "an array used as an index must be of integers or bools, this one is %s; convert it with .long() or .bool()",
+                           tc_dtype_name(indices[i].tensor->dtype));
+        *ellipsis |= indices[i].kind == TC_INDEX_ELLIPSIS;
+        *advanced |= is_array(&indices[i]);
+        *used += consumed(&indices[i]);
+    }
+    if (*used > base->ndim) {
+        char text[TC_SHAPE_TEXT];
+        return tc_fail(err, TC_ERROR_INDEX, "too many indices: %d for a tensor of %d axes, shape %s", *used, base->ndim, tc_tensor_text(text, base));
+    }
+    return TC_OK;
+}
+
+tc_status tc_index_plan_make(tc_index_plan *plan, const tc_tensor *base, int count, const tc_index *indices, tc_error *err)
+{
+    static const tc_index rest = {.kind = TC_INDEX_ELLIPSIS};
+    int used = 0;
+    bool ellipsis = false, advanced = false;
+    tc_status status = TC_OK;
+    memset(plan, 0, sizeof *plan);
+    plan->base_ndim = base->ndim;
+    memcpy(plan->base_shape, base->shape, sizeof(int64_t) * (size_t)base->ndim);
+    walk w = {.plan = plan, .arrays = NOT_YET};
+    TC_TRY(check_entries(base, count, indices, &used, &ellipsis, &advanced, err));
+    plan->advanced = advanced;
+    for (int i = 0; i < count; i++) TC_TRY(take(&w, &indices[i], base->ndim - used, err));
+    if (!ellipsis) TC_TRY(take(&w, &rest, base->ndim - used, err));
+    TC_TRY(spread_pointers(plan, err));
+    return TC_OK;
+cleanup:
+    tc_index_plan_end(plan);
+    return status;
+}
+
+void tc_index_plan_end(tc_index_plan *plan)
+{
+    for (int i = 0; i < plan->pointers; i++) tc_tensor_release(plan->pointer[i]);
+    plan->pointers = 0;
+}
+
+/* ---- in terms of strides ---------------------------------------------------------------------------------------------------------- */
+
+tc_status tc_index_place_at(tc_index_place *place, const tc_index_plan *plan, const int64_t *strides, tc_error *err)
+{
+    if (plan->kept + plan->points_ndim > TC_MAX_DIMS)
+        return tc_fail(err, TC_ERROR_INDEX, "the selection has %d axes; at most %d are supported", plan->kept + plan->points_ndim, TC_MAX_DIMS);
+    memset(place, 0, sizeof *place);
+    place->ndim = plan->kept;
+    place->before = plan->before;
+    place->advanced = plan->advanced;
+    place->points = plan->points;
+    place->base_ndim = plan->base_ndim;
+    memcpy(place->base_shape, plan->base_shape, sizeof(int64_t) * (size_t)plan->base_ndim);
+    for (int i = 0; i < plan->base_ndim; i++) place->offset += plan->start[i] * strides[i];
+    int n = 0;
+    for (int i = 0; i <= plan->kept; i++) {
+        if (plan->advanced && i == plan->before)
+            for (int j = 0; j < plan->points_ndim; j++) place->selection_shape[n++] = plan->points_shape[j];
+        if (i == plan->kept) break;
+        place->shape[i] = place->selection_shape[n++] = plan->kept_shape[i];
+        place->strides[i] = plan->kept_axis[i] < 0 ? 0 : plan->kept_step[i] * strides[plan->kept_axis[i]];
+    }
+    place->selection_ndim = n;
+    return TC_OK;
+}
+
+tc_status tc_index_offsets(tc_tensor **out, const tc_index_plan *plan, const int64_t *strides, tc_error *err)
+{
+    tc_status status = tc_tensor_empty(out, 1, &plan->points, TC_INT64, (tc_device){TC_CPU, 0}, err);
+    if (status != TC_OK) return status;
+    int64_t *offset = (int64_t *)(void *)(*out)->data;
+    for (int64_t p = 0; p < plan->points; p++) offset[p] = 0;
+    for (int i = 0; i < plan->pointers; i++) {
+        const int64_t *index = (const int64_t *)(void *)plan->pointer[i]->data, stride = strides[plan->pointer_axis[i]];
+        for (int64_t p = 0; p < plan->points; p++) offset[p] += index[p] * stride;
+    }
+    return TC_OK;
+}
+
+typedef struct point {
+    int64_t offset, number;
+} point;
+
+static int by_offset_and_number(const void *a_, const void *b_)
+{
+    const point *a = a_, *b = b_;
+    if (a->offset != b->offset) return a->offset < b->offset ? -1 : 1;
+    return a->number < b->number ? -1 : a->number > b->number;
+}
+
+tc_status tc_index_last_points(tc_tensor **out, tc_tensor *offsets, tc_error *err)
+{
+    const int64_t n = offsets->numel;
+    const size_t bytes = sizeof(point) * (size_t)(n ? n : 1);
+    point *points = tc_allocate(bytes);
+    if (!points) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: looking for repeated indices");
+    const int64_t *offset = (const int64_t *)(void *)offsets->data;
+    tc_tensor *marked = NULL;
+    bool repeated = false;
+    tc_status status = TC_OK;
+    for (int64_t p = 0; p < n; p++) points[p] = (point){offset[p], p};
+    qsort(points, (size_t)n, sizeof *points, by_offset_and_number);
+    for (int64_t i = 0; i + 1 < n && !repeated; i++) repeated = points[i].offset == points[i + 1].offset;
+    if (repeated) {
+        TC_TRY(tc_tensor_like(&marked, offsets, err));
+        int64_t *mark = (int64_t *)(void *)marked->data;
+        for (int64_t i = 0; i < n; i++) {
+            const bool last = i + 1 == n || points[i].offset != points[i + 1].offset;
+            mark[points[i].number] = last ? points[i].offset : TC_INDEX_NOWHERE;
+        }
+    }
+    *out = tc_tensor_retain(marked ? marked : offsets);
+cleanup:
+    tc_tensor_release(marked);
+    tc_free(points, bytes);
+    return status;
+}

@@ -1,0 +1,197 @@
+/* tensor_number.c: operators between Tensors, and one element as a Python number. */
+#include "tensor_slots.h"
+
+/* ---- operators -------------------------------------------------------------------------------------------------------------- */
+
+#define BINARY(slot, function) \
+    static PyObject *slot(PyObject *a, PyObject *b) { return tcpy_binary(a, b, TC_BINARY_##function, true); }
+BINARY(tensor_add, add)
+BINARY(tensor_subtract, sub)
+BINARY(tensor_multiply, mul)
+BINARY(tensor_divide, div)
+BINARY(tensor_floor_divide, floor_divide)
+BINARY(tensor_remainder, remainder)
+BINARY(tensor_and, bitwise_and)
+BINARY(tensor_or, bitwise_or)
+BINARY(tensor_xor, bitwise_xor)
+
+static PyObject *power(PyObject *a, PyObject *b, PyObject *modulus)
+{
+    if (modulus != Py_None) Py_RETURN_NOTIMPLEMENTED;
+    return tcpy_binary(a, b, TC_BINARY_pow, true);
+}
+
+static PyObject *divmod(PyObject *a, PyObject *b)
+{
+    PyObject *quotient = tensor_floor_divide(a, b);
+    if (!quotient || quotient == Py_NotImplemented) return quotient;
+    PyObject *rest = tensor_remainder(a, b);
+    if (rest) return Py_BuildValue("(NN)", quotient, rest);
+    Py_DECREF(quotient);
+    return NULL;
+}
+
+static PyObject *matrix_product(PyObject *a, PyObject *b)
+{
+    PyObject *const arguments[] = {a, b};
+    tc_tensor *x[2] = {NULL, NULL}, *y = NULL;
+    tc_error err;
+    tc_status status = TC_OK;
+    bool is_tensor;
+    for (int i = 0; i < 2; i++) {
+        tc_scalar number;
+        if (!tcpy_is_tensor(arguments[i]) && (tcpy_scalar_from_object(&number, arguments[i]) || !PySequence_Check(arguments[i]))) {
+            tc_tensor_release(x[0]);
+            if (PyErr_Occurred()) return NULL;
+            Py_RETURN_NOTIMPLEMENTED;
+        }
+        if (tcpy_tensor_from_object(&x[i], arguments[i], i ? "the second argument of @" : "the first argument of @", &is_tensor) < 0) {
+            tc_tensor_release(x[0]);
+            return NULL;
+        }
+    }
+    Py_BEGIN_ALLOW_THREADS status = tc_matmul(&y, x[0], x[1], &err);
+    Py_END_ALLOW_THREADS
+    tc_tensor_release(x[0]);
+    tc_tensor_release(x[1]);
+    return status == TC_OK ? tcpy_wrap(y) : tcpy_raise(&err);
+}
+
+static PyObject *negative(PyObject *self) { return tcpy_unary(self, TC_UNARY_neg); }
+static PyObject *absolute(PyObject *self) { return tcpy_unary(self, TC_UNARY_abs); }
+static PyObject *positive(PyObject *self) { return Py_NewRef(self); }
+
+/* ~t: not, for bools; the other bits, for integers. */
+static PyObject *invert(PyObject *self)
+{
+    PyObject *all = tcpy_tensor_of(self)->dtype == TC_BOOL ? Py_NewRef(Py_True) : PyLong_FromLong(-1);
+    PyObject *result = all ? tcpy_binary(self, all, TC_BINARY_bitwise_xor, false) : NULL;
+    Py_XDECREF(all);
+    return result;
+}
+
+PyObject *tcpy_tensor_compare(PyObject *a, PyObject *b, int operation)
+{
+    static const tc_binary_function functions[] = {
+        [Py_LT] = TC_BINARY_lt, [Py_LE] = TC_BINARY_le, [Py_EQ] = TC_BINARY_eq, [Py_NE] = TC_BINARY_ne, [Py_GT] = TC_BINARY_gt, [Py_GE] = TC_BINARY_ge};
+    return tcpy_binary(a, b, functions[operation], true);
+}
+
+/* ---- in place: t += x is t.copy_(t + x) with the history of t + x ------------------------------------------------------------- */
+
+static PyObject *replace(PyObject *self, PyObject *result)
+{
+    tc_error err;
+    if (!result || result == Py_NotImplemented) return result;
+    const tc_status status = tc_replace(tcpy_tensor_of(self), tcpy_tensor_of(result), &err);
+    Py_DECREF(result);
+    return status == TC_OK ? Py_NewRef(self) : tcpy_raise(&err);
+}
+
+#define IN_PLACE(slot, operation) \
+    static PyObject *slot(PyObject *a, PyObject *b) { return replace(a, operation(a, b)); }
+IN_PLACE(in_place_add, tensor_add)
+IN_PLACE(in_place_subtract, tensor_subtract)
+IN_PLACE(in_place_multiply, tensor_multiply)
+IN_PLACE(in_place_divide, tensor_divide)
+IN_PLACE(in_place_floor_divide, tensor_floor_divide)
+IN_PLACE(in_place_remainder, tensor_remainder)
+IN_PLACE(in_place_and, tensor_and)
+IN_PLACE(in_place_or, tensor_or)
+IN_PLACE(in_place_xor, tensor_xor)
+
+static PyObject *in_place_power(PyObject *a, PyObject *b, PyObject *modulus) { return replace(a, power(a, b, modulus)); }
+
+/* ---- one element as a number ------------------------------------------------------------------------------------------------- */
+
+PyObject *tcpy_tensor_number(tc_tensor *tensor)
+{
+    char text[TC_SHAPE_TEXT];
+    if (tensor->numel != 1)
+        return PyErr_Format(PyExc_ValueError, "only a Tensor of one element can become a Python number; this one has shape %s", tc_tensor_text(text, tensor));
+    union {
+        double real;
+        int64_t integer;
+        uint8_t truth;
+    } value;
+    const tc_dtype kind = tensor->dtype == TC_BOOL ? TC_BOOL : tc_dtype_is_float(tensor->dtype) ? TC_FLOAT64 : TC_INT64;
+    tc_tensor *element = NULL, *number = NULL;
+    tc_error err;
+    tc_status status = tc_tensor_alias(&element, tensor, 0, NULL, NULL, 0, &err);
+    if (status == TC_OK) status = tc_tensor_wrap(&number, &value, 0, NULL, NULL, kind, true, NULL, NULL, &err);
+    if (status == TC_OK) status = tc_tensor_copy(number, element, &err);
+    tc_tensor_release(element);
+    tc_tensor_release(number);
+    if (status != TC_OK) return tcpy_raise(&err);
+    if (kind == TC_BOOL) return PyBool_FromLong(value.truth);
+    return kind == TC_FLOAT64 ? PyFloat_FromDouble(value.real) : PyLong_FromLongLong(value.integer);
+}
+
+static int truth(PyObject *self)
+{
+    const tc_tensor *tensor = tcpy_tensor_of(self);
+    char text[TC_SHAPE_TEXT];
+    if (tensor->numel != 1) {
+        PyErr_Format(PyExc_ValueError, "the truth of a Tensor of shape %s is ambiguous; use .any() or .all()", tc_tensor_text(text, tensor));
+        return -1;
+    }
+    PyObject *number = tcpy_tensor_number(tcpy_tensor_of(self));
+    if (!number) return -1;
+    const int result = PyObject_IsTrue(number);
+    Py_DECREF(number);
+    return result;
+}
+
+static PyObject *as_number(PyObject *self, PyObject *(*convert)(PyObject *))
+{
+    PyObject *number = tcpy_tensor_number(tcpy_tensor_of(self));
+    if (!number) return NULL;
+    PyObject *result = convert(number);
+    Py_DECREF(number);
+    return result;
+}
+
+static PyObject *as_int(PyObject *self) { return as_number(self, PyNumber_Long); }
+static PyObject *as_float(PyObject *self) { return as_number(self, PyNumber_Float); }
+
+static PyObject *as_index(PyObject *self)
+{
+    const tc_tensor *tensor = tcpy_tensor_of(self);
+    if (tc_dtype_is_float(tensor->dtype) || tensor->dtype == TC_BOOL || tensor->numel != 1)
+        return PyErr_Format(PyExc_TypeError, "only a Tensor of one integer can be used as an index");
+    return as_number(self, PyNumber_Index);
+}
+
+PyType_Slot tcpy_number_slots[] = {
+    {Py_nb_add, tensor_add},
+    {Py_nb_subtract, tensor_subtract},
+    {Py_nb_multiply, tensor_multiply},
+    {Py_nb_true_divide, tensor_divide},
+    {Py_nb_floor_divide, tensor_floor_divide},
+    {Py_nb_remainder, tensor_remainder},
+    {Py_nb_divmod, divmod},
+    {Py_nb_power, power},
+    {Py_nb_matrix_multiply, matrix_product},
+    {Py_nb_negative, negative},
+    {Py_nb_positive, positive},
+    {Py_nb_absolute, absolute},
+    {Py_nb_invert, invert},
+    {Py_nb_and, tensor_and},
+    {Py_nb_or, tensor_or},
+    {Py_nb_xor, tensor_xor},
+    {Py_nb_inplace_add, in_place_add},
+    {Py_nb_inplace_subtract, in_place_subtract},
+    {Py_nb_inplace_multiply, in_place_multiply},
+    {Py_nb_inplace_true_divide, in_place_divide},
+    {Py_nb_inplace_floor_divide, in_place_floor_divide},
+    {Py_nb_inplace_remainder, in_place_remainder},
+    {Py_nb_inplace_power, in_place_power},
+    {Py_nb_inplace_and, in_place_and},
+    {Py_nb_inplace_or, in_place_or},
+    {Py_nb_inplace_xor, in_place_xor},
+    {Py_nb_bool, truth},
+    {Py_nb_int, as_int},
+    {Py_nb_float, as_float},
+    {Py_nb_index, as_index},
+    {0, NULL},
+};

@@ -1,0 +1,101 @@
+"""What happens when NumPy's functions meet a Tensor: operators work, the rest says which function of ours to use.
+
+NumPy would read a Tensor as a plain array and give one back, and its history would be lost without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ._core import Tensor
+
+# NumPy's operators on ndarrays are these ufuncs: the operator of Tensor, and its reflection.
+_OPERATORS: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    np.add: (Tensor.__add__, Tensor.__radd__),
+    np.subtract: (Tensor.__sub__, Tensor.__rsub__),
+    np.multiply: (Tensor.__mul__, Tensor.__rmul__),
+    np.true_divide: (Tensor.__truediv__, Tensor.__rtruediv__),
+    np.floor_divide: (Tensor.__floordiv__, Tensor.__rfloordiv__),
+    np.remainder: (Tensor.__mod__, Tensor.__rmod__),
+    np.power: (Tensor.__pow__, Tensor.__rpow__),
+    np.matmul: (Tensor.__matmul__, Tensor.__rmatmul__),
+    np.bitwise_and: (Tensor.__and__, Tensor.__rand__),
+    np.bitwise_or: (Tensor.__or__, Tensor.__ror__),
+    np.bitwise_xor: (Tensor.__xor__, Tensor.__rxor__),
+    np.equal: (Tensor.__eq__, Tensor.__eq__),
+    np.not_equal: (Tensor.__ne__, Tensor.__ne__),
+    np.less: (Tensor.__lt__, Tensor.__gt__),
+    np.less_equal: (Tensor.__le__, Tensor.__ge__),
+    np.greater: (Tensor.__gt__, Tensor.__lt__),
+    np.greater_equal: (Tensor.__ge__, Tensor.__le__),
+}
+
+# Functions that ask about an array and compute nothing.
+_QUESTIONS = {np.shape, np.ndim, np.size, np.may_share_memory, np.shares_memory, np.result_type, np.can_cast, np.iscomplexobj, np.isrealobj}
+
+# NumPy's name of a function, where ours is another.
+_OURS = {
+    "absolute": "t.abs()",
+    "concatenate": "tc.cat",
+    "negative": "-t",
+    "dot": "tc.matmul",
+    "inner": "tc.matmul",
+    "einsum": "tc.matmul",
+    "tensordot": "tc.matmul",
+    "divide": "t / u",
+    "amax": "t.max()",
+    "amin": "t.min()",
+    "expand_dims": "t.unsqueeze()",
+    "broadcast_to": "t.expand()",
+    "moveaxis": "t.permute()",
+    "rollaxis": "t.permute()",
+    "array_split": "t.split()",
+    "ravel": "t.reshape(-1)",
+    "copy": "t.clone()",
+    "copyto": "t.copy_()",
+    "vstack": "tc.cat",
+    "hstack": "tc.cat",
+    "nonzero": "tc.where",
+    "argwhere": "tc.where",
+    "invert": "~t",
+    "std": "t.var().sqrt()",
+}
+
+
+def _ours(name: str) -> str | None:
+    """How a NumPy function is called here."""
+    import transformer_c as tc
+
+    if name in _OURS:
+        return _OURS[name]
+    if name in tc.__all__ and callable(getattr(tc, name)):
+        return f"tc.{name}"
+    return f"t.{name}()" if not name.startswith("_") and hasattr(Tensor, name) else None
+
+
+def _refuse(name: str) -> TypeError:
+    ours = _ours(name)
+    advice = f"use {ours}" if ours else "there is no function of ours for it (tc.custom_op makes one)"
+    return TypeError(f"np.{name} does not record gradients, and a Tensor's history would be lost: {advice}, or np.{name} on t.numpy() for the plain values")
+
+
+def array_ufunc(x: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+    """NumPy's ``__array_ufunc__``: ``array + tensor`` and the other operators give Tensors."""
+    if method == "__call__" and ufunc in _OPERATORS and not options:
+        forward, reflected = _OPERATORS[ufunc]
+        left, right = inputs
+        return forward(left, right) if isinstance(left, Tensor) else reflected(right, left)
+    if "out" in options:
+        raise TypeError(f"np.{ufunc.__name__} cannot write a Tensor's values into an ndarray, where their history would be lost; use t.numpy()")
+    raise _refuse(ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}")
+
+
+def array_function(x: Tensor, function: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
+    """NumPy's ``__array_function__``: a TypeError, but for functions that only ask."""
+    if function in _QUESTIONS:
+        plain = [np.asarray(a.detach()) if isinstance(a, Tensor) else a for a in args]
+        return function(*plain, **{k: np.asarray(v.detach()) if isinstance(v, Tensor) else v for k, v in kwargs.items()})
+    raise _refuse(function.__name__)
