@@ -132,24 +132,23 @@ def from_dlpack(x: Any, device: str | None = None, copy: bool | None = None) -> 
     tensor([0, 1, 2])
     """
     if type(x).__name__ == "PyCapsule":
-        result = _core.from_dlpack_capsule(x)
+        capsule = x
     elif not hasattr(x, "__dlpack__"):
         raise TypeError(f"from_dlpack needs an object with __dlpack__, or a DLPack capsule, not {type(x).__name__}")
     else:
-        result = _core.from_dlpack_capsule(_capsule(x, copy))
-    if copy and not (hasattr(x, "__dlpack__")):
+        capsule = _capsule(x, copy)
+    result = _core.from_dlpack_capsule(capsule)
+    if copy:
         result = result.clone()
     return result if device is None else result.to(device=device)
 
 
 def _capsule(x: Any, copy: bool | None) -> Any:
-    """What ``x.__dlpack__`` gives, asked in the way of DLPack 1 first."""
-    options = {} if copy is None else {"copy": copy}
+    """What ``x.__dlpack__`` gives, asked in the way of DLPack 1 first. True is left to us: not every producer can copy."""
+    options = {"copy": False} if copy is False else {}
     try:
         return x.__dlpack__(max_version=(1, 0), **options)
-    except TypeError:  # a producer from before version 1 knows neither argument
-        if copy is False:
-            raise
+    except TypeError:  # a producer from before version 1 knows neither argument, and never copies
         return x.__dlpack__()
 
 
