@@ -8,7 +8,8 @@
 #include <stdint.h>
 
 #define TC_REDUCE_DIMS 16
-#define TC_REDUCE_TILE 256 /* columns an item of reduce_columns */
+#define TC_REDUCE_TILE 256        /* columns an item of reduce_columns */
+#define TC_REDUCE_EXACT (1 << 24) /* every index below is a float */
 
 /* What is done to the elements: `mean` is a sum with a divisor, `square_difference` a sum of (x - center)^2. */
 typedef enum tc_reduce_step { TC_STEP_sum, TC_STEP_max, TC_STEP_min, TC_STEP_any, TC_STEP_all, TC_STEP_square_difference } tc_reduce_step;
@@ -19,6 +20,7 @@ typedef enum tc_reduce_step { TC_STEP_sum, TC_STEP_max, TC_STEP_min, TC_STEP_any
  * reduce_rows       items are results times segments:   out (kept, segments), each divided by `divisor`
  * reduce_columns    items are outer times segments times tiles of the last kept axis:   out (outer, segments, columns)
  * reduce_arg        items are results: out (kept) int64, the index of the first largest element, or smallest (step min)
+ * reduce_arg_columns   the same for outer times tiles of the last kept axis; reduced <= TC_REDUCE_EXACT
  * integer_reduce    items are results: out (kept) of out_dtype, in int64; arg: the index instead
  */
 typedef struct tc_reduce_args {

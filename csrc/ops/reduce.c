@@ -398,6 +398,16 @@ cleanup:
     return status;
 }
 
+static tc_status run_arg(const tc_reduce_args *args, tc_device device, tc_dtype compute, tc_error *err)
+{
+    if (args->kept == 0) return TC_OK;
+    if (!by_columns(args) || args->reduced > TC_REDUCE_EXACT)
+        return tc_run(device, compute, TC_K_reduce_arg, args, args->kept, 2.0 * (double)args->reduced + 8.0, 0, err);
+    const int64_t width = args->kept_shape[args->kept_ndim - 1], tiles = (width + TC_REDUCE_TILE - 1) / TC_REDUCE_TILE;
+    const double tile = (double)(width < TC_REDUCE_TILE ? width : TC_REDUCE_TILE);
+    return tc_run(device, compute, TC_K_reduce_arg_columns, args, args->kept / width * tiles, 2.0 * (double)args->reduced * tile, 0, err);
+}
+
 tc_status tc_arg_reduce(tc_tensor **out, tc_tensor *x, bool largest, int axis_count, const int *axes, bool keepdims, tc_error *err)
 {
     tc_tensor *result = NULL;
@@ -413,8 +423,7 @@ tc_status tc_arg_reduce(tc_tensor **out, tc_tensor *x, bool largest, int axis_co
     if (tc_dtype_is_float(x->dtype)) {
         tc_reduce_args args = {.step = step, .arg = true, .out = result->data, .out_dtype = TC_INT64, .divisor = 1.0};
         describe(&args, x, &set, true);
-        TC_TRY(tc_run(x->storage->device, tc_compute_dtype(x->dtype), TC_K_reduce_arg, &args, result->numel,
-                      2.0 * (double)args.reduced + 8.0, 0, err));
+        TC_TRY(run_arg(&args, x->storage->device, tc_compute_dtype(x->dtype), err));
     } else {
         TC_TRY(reduce_integers(result, x, &set, step, true, err));
     }

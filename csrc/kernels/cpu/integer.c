@@ -120,10 +120,10 @@ typedef struct best {
     int64_t value, at;
 } best;
 
-static best reduce_chunk(int step, best so_far, const int64_t *x, int64_t n, int64_t r)
+TC_INLINE best reduce_chunk(int step, best so_far, const int64_t *x, int64_t n, int64_t r)
 {
     for (int64_t i = 0; i < n; i++) {
-        switch (step) {
+        switch (step) { /* a constant */
         case TC_STEP_sum: so_far.value = WRAP(so_far.value, +, x[i]); break;
         case TC_STEP_any: so_far.value |= x[i] != 0; break;
         case TC_STEP_all: so_far.value &= x[i] != 0; break;
@@ -133,6 +133,17 @@ static best reduce_chunk(int step, best so_far, const int64_t *x, int64_t n, int
         }
     }
     return so_far;
+}
+
+static best reduce_step(int step, best so_far, const int64_t *x, int64_t n, int64_t r)
+{
+    switch (step) {
+    case TC_STEP_sum: return reduce_chunk(TC_STEP_sum, so_far, x, n, r);
+    case TC_STEP_any: return reduce_chunk(TC_STEP_any, so_far, x, n, r);
+    case TC_STEP_all: return reduce_chunk(TC_STEP_all, so_far, x, n, r);
+    case TC_STEP_max: return reduce_chunk(TC_STEP_max, so_far, x, n, r);
+    default: return reduce_chunk(TC_STEP_min, so_far, x, n, r);
+    }
 }
 
 void TC_KERNEL(integer_reduce)(const void *args, int64_t begin, int64_t end, void *scratch)
@@ -148,7 +159,7 @@ void TC_KERNEL(integer_reduce)(const void *args, int64_t begin, int64_t end, voi
             n = a->reduced - r < STRIDED_CHUNK ? a->reduced - r : STRIDED_CHUNK;
             gather(buffer, x, a->x_dtype, a->reduced_strides, position_of(r, a->reduced_ndim, a->reduced_shape), n, a->reduced_ndim,
                    a->reduced_shape);
-            so_far = reduce_chunk(a->step, so_far, buffer, n, r);
+            so_far = reduce_step(a->step, so_far, buffer, n, r);
         }
         const int64_t result = a->arg ? so_far.at : so_far.value;
         element_stores[a->out_dtype]((char *)a->out + k * element_bytes[a->out_dtype], 1, &result, 1);

@@ -1,4 +1,4 @@
-/* reduce.c: reductions. Sums are pairwise over blocks of STRIDED_CHUNK elements, each added up in a few vectors: accurate, and the order
+/* reduce.c: reductions. Sums are pairwise over blocks of REDUCE_BLOCK elements, each added up in a few vectors: accurate, and the order
  * follows from the shape alone. */
 #include "simd.h"
 
@@ -6,6 +6,8 @@ typedef real element;
 #include "../reduce.h"
 #include "simd_math.h"
 #include "strided.h"
+
+#define REDUCE_BLOCK 1024
 
 /* `step` is a constant wherever these are inlined. */
 TC_INLINE vreal identity(int step)
@@ -42,12 +44,9 @@ TC_INLINE vreal combine(int step, vreal a, vreal b)
 /* Of the lanes, as a balanced tree. */
 TC_INLINE real combine_lanes(int step, vreal x)
 {
-    real lane[2 * TC_LANES];
-    v_store(lane, x);
-    v_store(lane + TC_LANES, identity(step));
-    TC_UNROLL
-    for (int width = TC_LANES / 2; width > 0; width /= 2) v_store(lane, combine(step, v_load(lane), v_load(lane + width)));
-    return lane[0];
+    if (step == TC_STEP_sum || step == TC_STEP_square_difference) return v_sum(x);
+    if (v_any(v_isnan(x))) return (real)NAN;
+    return step == TC_STEP_max || step == TC_STEP_any ? v_hmax(x) : -v_hmax(-x);
 }
 
 TC_INLINE void store_result(const tc_reduce_args *a, int64_t at, real x)
@@ -81,7 +80,7 @@ TC_INLINE vreal pairwise_result(int step, pairwise *p)
     return x;
 }
 
-/* n <= STRIDED_CHUNK elements. */
+/* n <= REDUCE_BLOCK elements. */
 TC_INLINE vreal block(int step, const real *x, int64_t n, vreal center)
 {
     vreal a = identity(step), b = a, c = a, d = a;
@@ -102,17 +101,19 @@ TC_INLINE vreal block(int step, const real *x, int64_t n, vreal center)
 
 TC_INLINE void rows(int step, const tc_reduce_args *a, int64_t begin, int64_t end)
 {
-    real buffer[STRIDED_CHUNK] __attribute__((aligned(64)));
+    real buffer[REDUCE_BLOCK] __attribute__((aligned(64)));
+    pairwise sum;
     const bool direct = a->x_dtype == ELEMENT_DTYPE && a->reduced_ndim == 1 && a->reduced_strides[0] == 1;
     for (int64_t item = begin; item < end; item++) {
-        const int64_t k = item / a->segments, first = item % a->segments * a->segment;
+        const int64_t k = a->segments == 1 ? item : item / a->segments, first = (item - k * a->segments) * a->segment;
         const int64_t last = first + a->segment < a->reduced ? first + a->segment : a->reduced;
         const position kept = position_of(k, a->kept_ndim, a->kept_shape);
         const char *x = (const char *)a->x + position_offset(&kept, a->kept_ndim, a->kept_strides) * element_bytes[a->x_dtype];
         const vreal center = a->center ? v_set1(((const real *)a->center)[k]) : v_zero();
-        pairwise sum = {.count = 0};
+        sum.count = 0;
+        sum.top = 0;
         for (int64_t r = first, n; r < last; r += n) {
-            n = last - r < STRIDED_CHUNK ? last - r : STRIDED_CHUNK;
+            n = last - r < REDUCE_BLOCK ? last - r : REDUCE_BLOCK;
             const real *chunk = (const real *)(const void *)x + r;
             if (!direct) {
                 gather(buffer, x, a->x_dtype, a->reduced_strides, position_of(r, a->reduced_ndim, a->reduced_shape), n, a->reduced_ndim,
@@ -239,7 +240,7 @@ TC_INLINE int64_t arg_of_row(int step, const tc_reduce_args *a, const char *x, r
     int64_t best_chunk = 0;
     real value = 0;
     for (int64_t r = 0, n; r < a->reduced; r += n) {
-        n = a->reduced - r < STRIDED_CHUNK ? a->reduced - r : STRIDED_CHUNK;
+        n = a->reduced - r < REDUCE_BLOCK ? a->reduced - r : REDUCE_BLOCK;
         const real *chunk = (const real *)(const void *)x + r;
         if (!direct) {
             gather(buffer, x, a->x_dtype, a->reduced_strides, position_of(r, a->reduced_ndim, a->reduced_shape), n, a->reduced_ndim,
@@ -253,7 +254,7 @@ TC_INLINE int64_t arg_of_row(int step, const tc_reduce_args *a, const char *x, r
             if (here != here) break;
         }
     }
-    const int64_t n = a->reduced - best_chunk < STRIDED_CHUNK ? a->reduced - best_chunk : STRIDED_CHUNK;
+    const int64_t n = a->reduced - best_chunk < REDUCE_BLOCK ? a->reduced - best_chunk : REDUCE_BLOCK;
     const real *chunk = (const real *)(const void *)x + best_chunk;
     if (!direct) {
         gather(buffer, x, a->x_dtype, a->reduced_strides, position_of(best_chunk, a->reduced_ndim, a->reduced_shape), n, a->reduced_ndim,
@@ -266,12 +267,56 @@ TC_INLINE int64_t arg_of_row(int step, const tc_reduce_args *a, const char *x, r
 void TC_KERNEL(reduce_arg)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_reduce_args *a = args;
-    real buffer[STRIDED_CHUNK] __attribute__((aligned(64)));
+    real buffer[REDUCE_BLOCK] __attribute__((aligned(64)));
     (void)scratch;
     for (int64_t k = begin; k < end; k++) {
         const position kept = position_of(k, a->kept_ndim, a->kept_shape);
         const char *x = (const char *)a->x + position_offset(&kept, a->kept_ndim, a->kept_strides) * element_bytes[a->x_dtype];
         ((int64_t *)a->out)[k] = a->step == TC_STEP_max ? arg_of_row(TC_STEP_max, a, x, buffer) : arg_of_row(TC_STEP_min, a, x, buffer);
+    }
+}
+
+/* Row r of a tile joins: where it is larger than `best` (smaller, for step min), or the first NaN, it takes over. */
+TC_INLINE void arg_row(int step, const real *row, int64_t r, int64_t n, real *best, real *index)
+{
+    const vreal here = v_set1((real)r);
+    for (int64_t j = 0; j < n; j += TC_LANES) {
+        const int lanes = v_left(n, j);
+        const vreal x = v_load_some(row + j, lanes), b = v_load_some(best + j, lanes);
+        const vmask beats = step == TC_STEP_max ? v_lt(b, x) : v_lt(x, b);
+        const vmask wins = r == 0 ? v_first(TC_LANES) : v_and(v_or(beats, v_isnan(x)), v_not(v_isnan(b)));
+        v_store_some(best + j, v_select(wins, x, b), lanes);
+        v_store_some(index + j, v_select(wins, here, v_load_some(index + j, lanes)), lanes);
+    }
+}
+
+void TC_KERNEL(reduce_arg_columns)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_reduce_args *a = args;
+    real best[TC_REDUCE_TILE + TC_LANES] = {0}, index[TC_REDUCE_TILE + TC_LANES] = {0}, buffer[TC_REDUCE_TILE + TC_LANES];
+    const int outer_ndim = a->kept_ndim - 1;
+    const int64_t width = a->kept_shape[outer_ndim], column_step = a->kept_strides[outer_ndim];
+    const int64_t tiles = (width + TC_REDUCE_TILE - 1) / TC_REDUCE_TILE;
+    const bool direct = a->x_dtype == ELEMENT_DTYPE && column_step == 1;
+    (void)scratch;
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t column = item % tiles * TC_REDUCE_TILE, o = item / tiles;
+        const int64_t n = width - column < TC_REDUCE_TILE ? width - column : TC_REDUCE_TILE;
+        const position outer = position_of(o, outer_ndim, a->kept_shape);
+        const int64_t offset = position_offset(&outer, outer_ndim, a->kept_strides) + column * column_step;
+        position at = position_of(0, a->reduced_ndim, a->reduced_shape);
+        for (int64_t r = 0; r < a->reduced; r++) {
+            const char *data =
+                (const char *)a->x + (offset + position_offset(&at, a->reduced_ndim, a->reduced_strides)) * element_bytes[a->x_dtype];
+            if (!direct) element_loads[a->x_dtype](buffer, data, column_step, n);
+            const real *row = direct ? (const real *)(const void *)data : buffer;
+            if (a->step == TC_STEP_max)
+                arg_row(TC_STEP_max, row, r, n, best, index);
+            else
+                arg_row(TC_STEP_min, row, r, n, best, index);
+            position_advance(&at, 1, a->reduced_ndim, a->reduced_shape);
+        }
+        for (int64_t j = 0; j < n; j++) ((int64_t *)a->out)[o * width + column + j] = (int64_t)index[j];
     }
 }
 

@@ -80,14 +80,28 @@ typedef int64_t ireal;
 TC_INLINE vreal v_zero(void) { return v_set1(R(0.0)); }
 TC_INLINE vreal v_neg(vreal x) { return v_zero() - x; }
 
-/* Sum of the lanes as a balanced tree: the order is part of the result and the same in every kernel. */
+/* The lanes folded by halves down to 16 bytes, then one by one: a balanced tree, whose order is part of the result and the same in every
+ * kernel. */
+typedef real v_32_bytes __attribute__((vector_size(32)));
+typedef real v_16_bytes __attribute__((vector_size(16)));
 TC_INLINE real v_sum(vreal x)
 {
-    real lane[TC_LANES];
-    __builtin_memcpy(lane, &x, sizeof x);
-    TC_UNROLL for (int width = TC_LANES / 2; width > 0; width /= 2)
-        TC_UNROLL for (int i = 0; i < width; i++) lane[i] += lane[i + width];
-    return lane[0];
+    v_32_bytes wide[2];
+    v_16_bytes narrow[2];
+    real lane[16 / sizeof(real)];
+    const void *rest = &x;
+    if (sizeof x == 64) {
+        __builtin_memcpy(wide, &x, sizeof x < sizeof wide ? sizeof x : sizeof wide);
+        wide[0] = wide[0] + wide[1];
+        rest = &wide[0];
+    }
+    if (sizeof x >= 32) {
+        __builtin_memcpy(narrow, rest, sizeof narrow);
+        narrow[0] = narrow[0] + narrow[1];
+        rest = &narrow[0];
+    }
+    __builtin_memcpy(lane, rest, sizeof lane);
+    return sizeof(real) == 4 ? (lane[0] + lane[2]) + (lane[1] + lane[sizeof lane / sizeof(real) - 1]) : lane[0] + lane[1];
 }
 
 /* Largest lane. */

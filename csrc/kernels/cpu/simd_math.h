@@ -95,11 +95,149 @@ TC_INLINE vreal v_normal(vreal x, vreal *density)
         return v_load(lane);                                                                                                               \
     }
 
-V_LANES_OF(v_log, real_log)
-V_LANES_OF(v_log1p, real_log1p)
-V_LANES_OF(v_sin, real_sin)
-V_LANES_OF(v_cos, real_cos)
-V_LANES_OF(v_erf, real_erf)
+V_LANES_OF(v_sin_by_lane, real_sin)
+V_LANES_OF(v_cos_by_lane, real_cos)
+
+/* The bits of the lanes. */
+#if TC_PRECISION == 32
+typedef uint32_t lane_bits;
+#else
+typedef uint64_t lane_bits;
+#endif
+typedef lane_bits vbits __attribute__((vector_size(sizeof(vreal))));
+
+TC_INLINE vreal v_polynomial(vreal x, const real *coefficients, int degree)
+{
+    vreal p = v_set1(coefficients[degree]);
+    TC_UNROLL
+    for (int i = degree - 1; i >= 0; i--) p = v_fma(p, x, v_set1(coefficients[i]));
+    return p;
+}
+
+/* log x within 1 ulp; -inf at 0, NaN below.
+ *
+ * x = (1 + f) 2^e with 1 + f in [sqrt 1/2, sqrt 2). float: log(1 + f) = f - f^2/2 + f^3 P(f), P with the least relative error in the
+ * logarithm, 2^-30. double: with s = f / (2 + f), log(1 + f) = 2 atanh s = f - (h - s (h + z P(z))), h = f^2/2, z = s^2; 2^-59. */
+TC_INLINE vreal v_log(vreal x)
+{
+#if TC_PRECISION == 32
+    static const real P[] = {0.333333126f,   -0.250000096f, 0.2000211866f,  -0.1666799586f, 0.1421955242f,
+                             -0.1240558882f, 0.118881618f,  -0.1167565222f, 0.06746641993f};
+    const lane_bits root = 0x3f3504f3, mantissa = 0x7fffff, bias = 127; /* the bits of sqrt 1/2 */
+    const int width = 23;
+    const vreal smallest = v_set1(0x1p-126f), up = v_set1(0x1p25f), up_e = v_set1(25.0f);
+    const vreal ln2_high = v_set1(0.693359375f), ln2_low = v_set1(-2.12194440e-4f), magic = v_set1(12582912.0f);
+#else
+    static const real P[] = {0.666666666666673441, 0.39999999999414679,  0.285714287423875061, 0.222221985731946165,
+                             0.181835643256676401, 0.153140505622413665, 0.147959496106832331};
+    const lane_bits root = 0x3fe6a09e667f3bcd, mantissa = 0xfffffffffffff, bias = 1023;
+    const int width = 52;
+    const vreal smallest = v_set1(0x1p-1022), up = v_set1(0x1p54), up_e = v_set1(54.0);
+    const vreal ln2_high = v_set1(6.93147180369123816490e-01), ln2_low = v_set1(1.90821492927058770002e-10),
+                magic = v_set1(6755399441055744.0);
+#endif
+    const vmask denormal = v_lt(x, smallest);
+    const vreal scaled = v_select(denormal, x * up, x);
+    const vbits bits = (vbits)scaled - root;
+    const vbits from_zero = (bits + (bias << width)) >> width; /* e + bias, never negative where x is positive */
+    const vreal f = (vreal)((bits & mantissa) + root) - v_set1(R(1.0));
+    vreal e = (vreal)(from_zero + (vbits)magic) - (magic + v_set1((real)bias));
+    e = v_select(denormal, e - up_e, e);
+    const vreal half_square = v_set1(R(0.5)) * f * f;
+#if TC_PRECISION == 32
+    const vreal rest = v_fma(e, ln2_low, v_fma(f * f * f, v_polynomial(f, P, 8), -half_square));
+#else
+    const vreal s = f / (v_set1(2.0) + f), z = s * s;
+    const vreal rest = v_fma(e, ln2_low, s * v_fma(z, v_polynomial(z, P, 6), half_square)) - half_square;
+#endif
+    const vreal y = v_fma(e, ln2_high, f + rest), infinity = v_set1((real)INFINITY);
+    const vreal edge = v_select(v_eq(x, v_zero()), -infinity, v_select(v_eq(x, infinity), infinity, v_set1((real)NAN)));
+    return v_select(v_and(v_lt(v_zero(), x), v_lt(x, infinity)), y, edge);
+}
+
+/* log(1 + x) within 2 ulp: log u for u = 1 + x as rounded, and what the rounding lost. */
+TC_INLINE vreal v_log1p(vreal x)
+{
+    const vreal one = v_set1(R(1.0)), u = one + x;
+    const vreal lost = v_select(v_lt(v_abs(x), one), x - (u - one), one - (u - x));
+    const vreal y = v_log(u) + lost / u;
+    /* where there is nothing lost to divide: -1, infinity, and NaN or less than -1 */
+    return v_select(v_and(v_lt(v_zero(), u), v_lt(u, v_set1((real)INFINITY))), v_select(v_eq(x, v_zero()), x, y), v_log(u));
+}
+
+/* x = n pi/2 + r with |r| <= pi/4, up to v_far_angle: pi/2 in parts short enough that n times each is exact. */
+TC_INLINE vreal v_reduce_angle(vreal x, vreal *n)
+{
+#if TC_PRECISION == 32
+    const vreal p0 = v_set1(0x1.92p+0f), p1 = v_set1(0x1.fb4p-12f), p2 = v_set1(0x1.444p-24f), p3 = v_set1(0x1.68c234p-39f);
+#else
+    const vreal p0 = v_set1(0x1.921fb544p+0), p1 = v_set1(0x1.0b4611a6p-34), p2 = v_set1(0x1.3198a2ep-69),
+                p3 = v_set1(0x1.b839a252049c1p-104);
+#endif
+    *n = v_round(x * v_set1(R(0.63661977236758134308)));
+    return v_fnma(*n, p3, v_fnma(*n, p2, v_fnma(*n, p1, v_fnma(*n, p0, x))));
+}
+#define V_FAR_ANGLE (TC_PRECISION == 32 ? R(12000.0) : R(1.6e6))
+
+/* sin(x + quarter pi/2) for quarter 0 or 1, |x| < V_FAR_ANGLE. On [-pi/4, pi/4]: sin r = r + r^3 S(r^2), cos r = 1 - r^2/2 + r^4 C(r^2),
+ * the least errors relative to 1: 2^-37 and 2^-43, 2^-68 and 2^-75. */
+TC_INLINE vreal v_sine_near(vreal x, int quarter)
+{
+#if TC_PRECISION == 32
+    static const real S[] = {-0.1666666664f, 0.008333329374f, -0.00019839331f, 2.718274491e-6f};
+    static const real C[] = {0.04166666662f, -0.001388888374f, 2.479951589e-5f, -2.720989325e-7f};
+    const vreal magic = v_set1(12582912.0f);
+    const int degree = 3, to_sign = 30;
+#else
+    static const real S[] = {-0.166666666666666666,   0.00833333333333332277,  -0.000198412698412550631, 2.7557319214188041e-6,
+                             -2.50521049109521587e-8, 1.60583665446881383e-10, -7.57869367387756701e-13};
+    static const real C[] = {0.0416666666666666666,  -0.00138888888888888741,  0.0000248015873015714603, -2.75573192153601003e-7,
+                             2.08767543625167251e-9, -1.14702928422011411e-11, 4.73808944179754787e-14};
+    const vreal magic = v_set1(6755399441055744.0);
+    const int degree = 6, to_sign = 62;
+#endif
+    vreal n;
+    const vreal r = v_reduce_angle(x, &n), z = r * r;
+    n = n + v_set1((real)quarter);
+    const vreal sine = v_fma(r * z, v_polynomial(z, S, degree), r);
+    const vreal cosine = v_fma(z * z, v_polynomial(z, C, degree), v_fnma(v_set1(R(0.5)), z, v_set1(R(1.0))));
+    const vreal half = n * v_set1(R(0.5));
+    const vreal y = v_select(v_eq(half, v_round(half)), sine, cosine);
+    const vbits sign = (((vbits)(n + magic)) & 2) << to_sign; /* the second and third of four quarters */
+    return (vreal)((vbits)y ^ sign);
+}
+
+/* Within 3 ulp; far out by libm. */
+TC_INLINE vreal v_sin(vreal x)
+{
+    const vreal y = v_select(v_eq(x, v_zero()), x, v_sine_near(x, 0)); /* -0 stays -0 */
+    const vmask near = v_lt(v_abs(x), v_set1(V_FAR_ANGLE));
+    return v_any(v_not(near)) ? v_select(near, y, v_sin_by_lane(x)) : y;
+}
+TC_INLINE vreal v_cos(vreal x)
+{
+    const vreal y = v_sine_near(x, 1);
+    const vmask near = v_lt(v_abs(x), v_set1(V_FAR_ANGLE));
+    return v_any(v_not(near)) ? v_select(near, y, v_cos_by_lane(x)) : y;
+}
+
+/* erf x within 3 ulp: x P(x^2) up to 0.7, least relative error 2^-30 and 2^-68; then 1 - 2 Phi(-x sqrt 2). */
+TC_INLINE vreal v_erf(vreal x)
+{
+#if TC_PRECISION == 32
+    static const real P[] = {1.128379166f, -0.376126291f, 0.1128355568f, -0.02684532991f, 0.005140183606f, -0.000696594182f};
+    const int degree = 5;
+#else
+    static const real P[] = {1.12837916709551257,    -0.376126389031837524,    0.112837916709551159,    -0.0268661706451274771,
+                             0.00522397762536764211, -0.000854832701476067686, 0.000120553323390790689, -0.0000149256190275508007,
+                             1.64610932849155107e-6, -1.63437783968859265e-7,  1.45023641240245491e-8,  -9.82313492487973559e-10};
+    const int degree = 11;
+#endif
+    vreal density;
+    const vreal far = v_fnma(v_set1(R(2.0)), v_normal(v_abs(x) * v_set1(R(-1.41421356237309504880)), &density), v_set1(R(1.0)));
+    const vreal near = x * v_polynomial(x * x, P, degree);
+    return v_select(v_lt(v_abs(x), v_set1(R(0.7))), near, v_select(v_lt(x, v_zero()), -far, far));
+}
 
 TC_INLINE vmask v_nonzero(vreal x) { return v_not(v_eq(x, v_zero())); } /* NaN is not zero */
 TC_INLINE vreal v_truth(vmask m) { return v_select(m, v_set1(R(1.0)), v_zero()); }
