@@ -14,8 +14,10 @@ from collections import Counter, OrderedDict
 
 import numpy as np
 import torch
-from make_golden import Cases
 from torch import nn
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from golden.make_golden import Cases
 
 DTYPES = (
     *("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64", "complex128"),
@@ -51,7 +53,11 @@ def state_dict():
 def dtypes():
     values = numbers(6, (2, 3))  # 4.5 and 5.5 are rounded by the 8-bit floats
     tensors = {name: (values.abs() if name[0] == "u" else values).to(getattr(torch, name)) for name in DTYPES}
-    return tensors | {"bool": values > 0} | {"scalar": torch.tensor(1.5), "empty": torch.zeros(0, 3), "no_axis_empty": torch.zeros(2, 0, dtype=torch.int64)}
+    return (
+        tensors
+        | {"bool": values > 0}
+        | {"scalar": torch.tensor(1.5), "empty": torch.zeros(0, 3), "no_axis_empty": torch.zeros(2, 0, dtype=torch.int64)}
+    )
 
 
 def views():
@@ -131,7 +137,7 @@ def tensors(value, where=()):
         value = value.detach()
         return {"/".join(where): (value.float() if value.dtype.is_floating_point and value.itemsize < 4 else value).numpy()}
     parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return {name: array for key, part in parts for name, array in tensors(part, (*where, str(key))).items()}
+    return {name: array for key, part in parts for name, array in tensors(part, (*where, getattr(key, "__name__", str(key)))).items()}
 
 
 def main(folder):

@@ -24,10 +24,11 @@ MAX_INTEGER_BYTES = 64  # the state of a random generator has integers of 16
 MAX_KEY_LENGTH = 4096  # characters; equal keys are compared in full, again and again
 MAX_NAME_LENGTH = 512
 
-# What something made costs, in bytes or a little more.
+# What something made costs, in bytes or a little more; of containers, also what it takes to check the value at the end.
 _SLOT = 16
-_CONTAINER = 64
-_SET = 216
+_MARK = 64
+_CONTAINER = 200
+_SET = 350
 _ENTRY = 100
 _OBJECT = 400
 
@@ -60,7 +61,7 @@ class PickleMachine:
         self._stack: list[Any] = []
         self._below: list[list[Any]] = []  # the stacks under each open mark
         self._memo: list[Any] = []
-        self._budget = (64 << 20) + 32 * len(data)
+        self._budget = (16 << 20) + 32 * len(data)
         self.unfinished: dict[int, tuple[np.ndarray, Callable]] = {}  # NumPy arrays without contents yet and what fills them, by id
 
     def run(self) -> Any:
@@ -126,7 +127,7 @@ class PickleMachine:
         return self._stack[-1]
 
     def _mark(self) -> None:
-        self.spend(_CONTAINER)
+        self.spend(_MARK)
         self._below.append(self._stack)
         self._stack = []
 

@@ -210,12 +210,12 @@ def _parse(data: bytes) -> Checkpoint:
     if data[:2] == b"PK":
         raise CheckpointError("it is a zip archive, as PyTorch writes them: use tc.load_torch_checkpoint(path)")
     try:
-        tensors = safetensors.deserialize(data)
+        tensors = dict(safetensors.deserialize(data))  # in no particular order
     except safetensors.SafetensorError as error:
         raise CheckpointError(f"it is no safetensors file, or is damaged ({error})") from error
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     metadata = header.get("__metadata__") or {}
-    arrays = {name: _array(name, spec["dtype"], spec["shape"], spec["data"]) for name, spec in tensors}
+    arrays = {name: _array(name, **tensors[name]) for name in header if name != "__metadata__"}
     if "transformer_c" not in metadata:
         return Checkpoint(arrays, metadata=metadata)
     if metadata["transformer_c"] != LAYOUT:

@@ -44,6 +44,8 @@ _DTYPES = {f"torch.{name}": name for name in (*_STORAGES.values(), *_WITHOUT_STO
 _STORAGE_DTYPES = {f"torch.{name}Storage": dtype for name, dtype in _STORAGES.items()}
 _STORAGE_DTYPES |= {"torch.storage.UntypedStorage": "uint8", "torch.UntypedStorage": "uint8"}
 
+MAX_EXPANDED = 1 << 28  # bytes that all tensors with strides of 0 may take when they are copied; here they take none
+
 _LEGACY_MAGIC = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
 _RESAVE = "load it with PyTorch 1.6 or newer and write it again: torch.save(torch.load(path), new_path)"
 
@@ -138,10 +140,9 @@ class TorchArchive:
     def __init__(self, records: ZipRecords) -> None:
         if "data.pkl" not in records:
             raise CheckpointError("it is a zip archive, but not of torch.save: it has no data.pkl")
-        if "constants.pkl" in records:
-            raise CheckpointError("it is a TorchScript program, not a state dict: save that with torch.save(module.state_dict(), path)")
         self._records = records
         self._storages: dict[str, Storage] = {}
+        self._expanded = 0
         order = bytes(records.read("byteorder")).strip() if "byteorder" in records else b"little"
         if order not in (b"little", b"big"):
             raise CheckpointError(f"its record 'byteorder' says {order[:20]!r}; expected little or big")
@@ -225,7 +226,9 @@ class TorchArchive:
         if not count:
             return np.empty(size, whole.dtype)
         if count > len(whole):
-            machine.spend(count * whole.itemsize)  # an expanded tensor takes this when it is copied
+            self._expanded += count * whole.itemsize
+            if self._expanded > MAX_EXPANDED:
+                raise CheckpointError(f"the pickle has expanded tensors, which would take more than {MAX_EXPANDED >> 20} MiB once copied")
         strides = [step * whole.itemsize if n > 1 else whole.itemsize for n, step in zip(size, stride, strict=True)]
         return np.ndarray(size, whole.dtype, whole.view(np.uint8), offset * whole.itemsize, strides)  # which checks the bounds as well
 

@@ -119,7 +119,9 @@ class ZipRecords:
             name = self._accept_name(name_bytes)
             size, packed, header = _widen(extra, size, packed, header)
             if method or size != packed:
-                raise CheckpointError(f"its record {name!r} is compressed, as torch.save never does it")
+                raise CheckpointError(
+                    f"its record {name!r} is compressed, unlike torch.save's: if it is a TorchScript program, save its state dict"
+                )
             if flags & ~(_FLAG_DESCRIPTOR | _FLAG_UTF8) or disk:
                 raise CheckpointError(f"its record {name!r} is encrypted, or of a kind that torch.save never writes")
             offset = self._check_local_header(name, name_bytes, header, size, start, flags)
