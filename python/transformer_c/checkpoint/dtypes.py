@@ -1,0 +1,25 @@
+"""Dtypes that NumPy has not got, from the package ml_dtypes where it is installed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .errors import CheckpointError
+
+
+def ml_dtype(name: str) -> np.dtype:
+    """A dtype of ml_dtypes by its name; CheckpointError where the package, or this dtype in it, is not there."""
+    try:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+    except (ImportError, AttributeError):
+        raise CheckpointError(f"it holds {name} values, which need the package ml_dtypes: pip install -U ml_dtypes") from None
+
+
+def from_bfloat16_bits(bits: np.ndarray) -> np.ndarray:
+    """uint16 bit patterns as ml_dtypes.bfloat16, sharing memory; where that is not installed as float32, the same values."""
+    try:
+        return bits.view(ml_dtype("bfloat16"))
+    except CheckpointError:
+        return (bits.astype(np.uint32) << 16).view(np.float32)  # a bfloat16 is the upper half of a float32

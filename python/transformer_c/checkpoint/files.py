@@ -1,0 +1,86 @@
+"""Opening a file that may be anything, and writing one that must never be half there."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from io import FileIO
+
+from .errors import CheckpointError
+
+
+def open_regular(path: str | os.PathLike) -> tuple[FileIO, int]:
+    """Opens a file for reading: (unbuffered file, size in bytes).
+
+    Only regular files: a pipe or a device could keep its reader waiting for ever.
+
+    Raises
+    ------
+    OSError
+        FileNotFoundError, IsADirectoryError, PermissionError, ...
+    CheckpointError
+        When `path` is a pipe, a socket or a device.
+    """
+    path = os.fspath(path)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, "expected a checkpoint file, got a folder", path)
+        if not stat.S_ISREG(status.st_mode):
+            raise CheckpointError(f"{path!r} is a pipe, a socket or a device; expected a checkpoint file")
+        return os.fdopen(descriptor, "rb", buffering=0), status.st_size
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_exactly(file: FileIO, offset: int, buffer) -> None:
+    """Fills a writable buffer with the bytes at `offset`."""
+    view = memoryview(buffer).cast("B")
+    file.seek(offset)
+    done = 0
+    while done < len(view):
+        count = file.readinto(view[done:])
+        if not count:
+            raise CheckpointError("the file became shorter while it was read")
+        done += count
+
+
+def write_atomically(path: str | os.PathLike, data: bytes) -> None:
+    """Writes a file so that, whatever happens, `path` holds either all that it held before or all of `data`.
+
+    The bytes go to a temporary file in the same folder (".transformer_c-....tmp"), are synced to the disk, and take the
+    name in one step; then the folder is synced. A symbolic link stays a link: the file that it points to is replaced. A
+    process killed in between may leave the temporary file behind.
+    """
+    path = os.path.realpath(os.fsdecode(path))
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, "expected the name of a file to write, got a folder", path)
+    folder = os.path.dirname(path)
+    temporary = os.path.join(folder, f".transformer_c-{secrets.token_hex(8)}.tmp")
+    try:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb") as file:
+            with contextlib.suppress(FileNotFoundError):
+                os.fchmod(file.fileno(), stat.S_IMODE(os.stat(path).st_mode))  # what is replaced keeps its permissions
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:  # also Ctrl-C: no temporary file stays behind
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: str) -> None:
+    """Makes a rename in `folder` survive a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,248 @@
+"""tc.save and tc.load: safetensors files.
+
+A file is the arrays of a state dict by name, and metadata: strings by name. What we write has in its metadata
+"transformer_c" (the version of this layout), "hyper_parameters" (JSON; see tree.py), and, where the saved mapping was not
+simply arrays by name, "tree": the JSON of the whole, in which the arrays are referred to by name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from .dtypes import from_bfloat16_bits, ml_dtype
+from .errors import CheckpointError
+from .files import open_regular, write_atomically
+from .tree import decode, encode, is_array
+
+LAYOUT = "1"
+
+# safetensors' names of the dtypes that NumPy has, little-endian as in the file, and those of ml_dtypes.
+_NUMPY_DTYPES = {
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "i1",
+    "U64": "<u8",
+    "U32": "<u4",
+    "U16": "<u2",
+    "U8": "u1",
+    "BOOL": "?",
+    "C64": "<c8",
+}
+_ML_DTYPES = {
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F8_E8M0": "float8_e8m0fnu",
+}
+_STORED = {np.dtype(code).name for code in _NUMPY_DTYPES.values()} | set(_ML_DTYPES.values()) | {"bfloat16"}
+
+
+class Checkpoint(dict):
+    """What ``tc.load`` read: a dict, with what else the file says.
+
+    Attributes
+    ----------
+    hyper_parameters : dict
+        Of the saved module; empty when the file has none.
+    metadata : dict of str to str
+        All of the file's metadata, as it stands there.
+    """
+
+    hyper_parameters: dict[str, Any]
+    metadata: dict[str, str]
+
+    def __init__(
+        self, values: Mapping | None = None, hyper_parameters: Mapping | None = None, metadata: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(values or {})
+        self.hyper_parameters = dict(hyper_parameters or {})
+        self.metadata = dict(metadata or {})
+
+
+def save(module_or_dict: Any, path: str | os.PathLike, hyper_parameters: Mapping | None = None) -> None:
+    """Writes a module's state, or a dict, to a safetensors file.
+
+    The file appears whole or not at all: a save that fails leaves what was there before.
+
+    Parameters
+    ----------
+    module_or_dict : nn.Module or mapping
+        A module (anything with ``state_dict()``: an optimizer too), or a mapping. Tensors and ndarrays are stored as
+        tensors of the file, under their names; in a nested mapping the names are joined by dots. Numbers, strings, None,
+        lists, tuples and mappings around them are kept in the metadata.
+    path : str or path-like
+    hyper_parameters : mapping, optional
+        Kept in the metadata, as JSON; the module's ``hparams`` by default. Numbers, strings, None, lists, tuples, mappings.
+
+    Raises
+    ------
+    TypeError
+        When there is something in it that the format cannot hold; the message names it.
+    OSError
+        When the file cannot be written.
+
+    See Also
+    --------
+    load
+
+    Notes
+    -----
+    Tensors that share memory are stored once for each name. Files written from bfloat16 need no ``ml_dtypes`` to be read:
+    without it, ``load`` gives the same values as float32.
+
+    Examples
+    --------
+    >>> import os, tempfile, numpy as np, transformer_c.checkpoint as checkpoint
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
+    >>> checkpoint.save({"weight": np.ones((2, 3), np.float32)}, path, hyper_parameters={"lr": 5e-4})
+    >>> state = checkpoint.load(path)
+    >>> state["weight"].shape, state.hyper_parameters
+    ((2, 3), {'lr': 0.0005})
+    >>> checkpoint.save({"model": {"weight": np.ones(3)}, "epoch": 7}, path)
+    >>> checkpoint.load(path)
+    {'model': {'weight': array([1., 1., 1.])}, 'epoch': 7}
+    """
+    state, own = _state_of(module_or_dict)
+    parameters = own if hyper_parameters is None else hyper_parameters
+    metadata = {"transformer_c": LAYOUT}
+    if parameters is not None:
+        metadata["hyper_parameters"] = _to_json(encode(_as_mapping(parameters), None, what="hyper_parameters"))
+    arrays: dict[str, Any] = {}
+    if all(isinstance(key, str) and key != "__metadata__" and is_array(value) for key, value in state.items()):
+        arrays.update(state)
+    else:
+        metadata["tree"] = _to_json(encode(state, arrays, what="the saved mapping"))
+    stored = {name: _storable(name, value) for name, value in arrays.items()}
+    try:
+        data = safetensors.numpy.save(stored, metadata)
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"safetensors {safetensors.__version__} cannot store this: {error}") from error
+    write_atomically(path, data)
+
+
+def _state_of(value: Any) -> tuple[Mapping, Any]:
+    """(mapping to store, hyper-parameters or None)."""
+    if callable(getattr(value, "state_dict", None)):
+        return value.state_dict(), getattr(value, "hparams", None)
+    if isinstance(value, Mapping):
+        return value, getattr(value, "hyper_parameters", None)
+    raise TypeError(f"module_or_dict is of type {type(value).__name__}; expected a module (something with state_dict()) or a mapping")
+
+
+def _as_mapping(parameters: Any) -> Mapping:
+    if isinstance(parameters, Mapping):
+        return parameters
+    return dict(parameters.items()) if hasattr(parameters, "items") else vars(parameters)
+
+
+def _to_json(data: Any) -> str:
+    return json.dumps(data, allow_nan=False, separators=(",", ":"))
+
+
+def _storable(name: str, value: Any) -> np.ndarray:
+    """An array as the file has it: on the CPU, contiguous, little-endian."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+    array = np.asarray(value, order="C")
+    if array.dtype.name not in _STORED:
+        raise TypeError(f"{name!r} has dtype {array.dtype}, which a safetensors file cannot hold: convert it with .astype()")
+    return array.astype(array.dtype.newbyteorder("<"), copy=False) if array.dtype.name != "bfloat16" else array
+
+
+def load(path: str | os.PathLike) -> Checkpoint:
+    """Reads a safetensors file, whichever program wrote it.
+
+    Parameters
+    ----------
+    path : str or path-like
+
+    Returns
+    -------
+    Checkpoint
+        A dict of ndarrays by name, or the nested mapping that was given to ``save``; its ``hyper_parameters`` are a dict,
+        its ``metadata`` all that the file has. For a module: ``module.load_state_dict(tc.load(path))``.
+
+    Raises
+    ------
+    OSError
+        When the file cannot be opened: FileNotFoundError, IsADirectoryError.
+    CheckpointError
+        When it is no safetensors file, or is damaged.
+
+    See Also
+    --------
+    save, load_torch_checkpoint
+
+    Notes
+    -----
+    bfloat16 and the 8-bit floats come as the dtypes of the package ``ml_dtypes``. Where that is not installed, bfloat16
+    comes as float32, the same values exactly, and 8-bit floats are an error. Takes memory for the file twice over.
+
+    Examples
+    --------
+    >>> import transformer_c.checkpoint as checkpoint
+    >>> checkpoint.load("nowhere.safetensors")
+    Traceback (most recent call last):
+    FileNotFoundError: [Errno 2] No such file or directory: 'nowhere.safetensors'
+    """
+    file, _ = open_regular(path)
+    with file:
+        data = file.read()
+    try:
+        return _parse(data)
+    except CheckpointError as error:
+        raise CheckpointError(f"{os.fspath(path)!r} cannot be loaded: {error}") from None
+
+
+def _parse(data: bytes) -> Checkpoint:
+    if data[:2] == b"PK":
+        raise CheckpointError("it is a zip archive, as PyTorch writes them: use tc.load_torch_checkpoint(path)")
+    try:
+        tensors = dict(safetensors.deserialize(data))  # in no particular order
+    except safetensors.SafetensorError as error:
+        raise CheckpointError(f"it is no safetensors file, or is damaged ({error})") from error
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    metadata = header.get("__metadata__") or {}
+    arrays = {name: _array(name, **tensors[name]) for name in header if name != "__metadata__"}
+    if "transformer_c" not in metadata:
+        return Checkpoint(arrays, metadata=metadata)
+    if metadata["transformer_c"] != LAYOUT:
+        raise CheckpointError(f"it has layout {metadata['transformer_c']!r} of transformer_c; this version reads layout {LAYOUT!r}")
+    values = decode(_from_json(metadata["tree"]), arrays) if "tree" in metadata else arrays
+    parameters = decode(_from_json(metadata.get("hyper_parameters", "{}")), {})
+    if not isinstance(values, dict) or not isinstance(parameters, dict):
+        raise CheckpointError("its description is no mapping")
+    return Checkpoint(values, parameters, metadata)
+
+
+def _from_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"its description is no JSON that can be read ({error})") from error
+
+
+def _array(name: str, dtype: str, shape: list[int], data: bytearray) -> np.ndarray:
+    """An ndarray over `data`, in this machine's byte order."""
+    if dtype in _NUMPY_DTYPES:
+        if dtype == "BOOL" and data.strip(b"\0\1"):
+            raise CheckpointError(f"the booleans of {name!r} have values other than 0 and 1")
+        array = np.frombuffer(data, _NUMPY_DTYPES[dtype]).reshape(shape)
+        return array.astype(array.dtype.newbyteorder("="), copy=False)
+    if dtype == "BF16":
+        return from_bfloat16_bits(np.frombuffer(data, "<u2").reshape(shape))
+    if dtype in _ML_DTYPES:
+        return np.frombuffer(data, ml_dtype(_ML_DTYPES[dtype])).reshape(shape)
+    raise CheckpointError(f"{name!r} has dtype {dtype}, which NumPy has no equivalent of")
