@@ -1,6 +1,20 @@
-"""transformer_c: Transformers on NumPy arrays."""
+"""transformer_c: Transformers on NumPy arrays.
 
-from ._core import Tensor
+A C core with an eager tape computes; the classes are those of the UvA tutorial, the names and conventions PyTorch's.
+
+Examples
+--------
+>>> import numpy as np, transformer_c as tc
+>>> x = np.zeros((2, 5, 8), np.float32)
+>>> tc.EncoderBlock(input_dim=8, num_heads=2, dim_feedforward=16)(x).shape
+(2, 5, 8)
+"""
+
+__version__ = "0.1.0"
+
+from . import cuda, data, datasets, functional, nn, ops, optim, testing, tutorials
+from . import functional as F
+from ._core import Generator, Tensor
 from ._tensor import (
     arange,
     as_tensor,
@@ -24,30 +38,68 @@ from ._tensor import (
     zeros,
     zeros_like,
 )
-
-__version__ = "0.1.0"
+from .checkpoint import CheckpointError, load, load_torch_checkpoint, save
+from .config import get_num_threads, set_num_threads, show_config
+from .custom import custom_op
+from .encoder import EncoderBlock, MultiheadAttention, PositionalEncoding, TransformerEncoder, expand_mask, scaled_dot_product
+from .optim import CosineWarmupScheduler
+from .random import manual_seed, rand, randint, randn, randperm
+from .training import TrainingModule, TransformerPredictor
 
 __all__ = [
+    "CheckpointError",
+    "CosineWarmupScheduler",
+    "EncoderBlock",
+    "F",
+    "Generator",
+    "MultiheadAttention",
+    "PositionalEncoding",
     "Tensor",
+    "TrainingModule",
+    "TransformerEncoder",
+    "TransformerPredictor",
     "__version__",
     "arange",
     "as_tensor",
     "cat",
+    "cuda",
+    "custom_op",
+    "data",
+    "datasets",
     "empty",
     "empty_like",
     "enable_grad",
+    "expand_mask",
     "from_dlpack",
     "full",
     "full_like",
+    "functional",
+    "get_num_threads",
     "is_grad_enabled",
+    "load",
+    "load_torch_checkpoint",
+    "manual_seed",
     "matmul",
+    "nn",
     "no_grad",
     "ones",
     "ones_like",
+    "ops",
+    "optim",
+    "rand",
+    "randint",
+    "randn",
+    "randperm",
+    "save",
+    "scaled_dot_product",
+    "set_num_threads",
+    "show_config",
     "stack",
     "tensor",
+    "testing",
     "tril",
     "triu",
+    "tutorials",
     "where",
     "zeros",
     "zeros_like",
