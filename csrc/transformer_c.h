@@ -207,6 +207,24 @@ TC_CHECKED tc_status tc_layer_norm_forward(tc_tensor **y, tc_tensor **mean, tc_t
 TC_CHECKED tc_status tc_layer_norm_backward(tc_tensor **dx, tc_tensor **dgamma, tc_tensor **dbeta, tc_tensor *dy, tc_tensor *x, tc_tensor *gamma,
                                             tc_tensor *mean, tc_tensor *rstd, tc_error *err);
 
+/* The same of x + residual, which has x's shape. The gradient of the sum flows to both. */
+TC_CHECKED tc_status tc_add_layer_norm(tc_tensor **y, tc_tensor *x, tc_tensor *residual, int normalized_ndim, tc_tensor *gamma, tc_tensor *beta,
+                                       double eps, tc_error *err);
+/* Without the tape.  sum (N,C) = x + residual in the compute dtype; the backward is that of layer_norm with the sum for x. */
+TC_CHECKED tc_status tc_add_layer_norm_forward(tc_tensor **y, tc_tensor **sum, tc_tensor **mean, tc_tensor **rstd, tc_tensor *x, tc_tensor *residual,
+                                               int normalized_ndim, tc_tensor *gamma, tc_tensor *beta, double eps, tc_error *err);
+
+/* Rows of a table.  indices (...) of integers in [0, V); weight (V,D); y (...,D). The row padding_idx (-V .. V-1), if there is one, gets
+ * no gradient. TC_ERROR_INDEX for an index outside the table. */
+TC_CHECKED tc_status tc_embedding(tc_tensor **y, tc_tensor *indices, tc_tensor *weight, bool has_padding, int64_t padding_idx, tc_error *err);
+/* Without the tape.  dy (...,D); dweight (V,D): the rows of an index are added in their order. */
+TC_CHECKED tc_status tc_embedding_backward(tc_tensor **dweight, tc_tensor *dy, tc_tensor *indices, int64_t V, bool has_padding, int64_t padding_idx,
+                                           tc_error *err);
+/* out (..., classes) int64: zeros with a one at each index; classes -1: one more than the largest. */
+TC_CHECKED tc_status tc_one_hot(tc_tensor **out, tc_tensor *indices, int64_t classes, tc_error *err);
+/* The largest over the sequence.  x (B,T,C), y (B,C). The first of equal maxima gets the gradient. */
+TC_CHECKED tc_status tc_global_max_pool1d(tc_tensor **y, tc_tensor *x, tc_error *err);
+
 /* Dropout: y = x / (1 - p) where an element is kept, 0 elsewhere even if x is NaN there, 0 <= p <= 1. What is kept follows from
  * seed, call and the element's place alone (kernels/philox.h): the same for any number of threads, dtype and device.  x,y of
  * any shape. */

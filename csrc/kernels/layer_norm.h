@@ -4,10 +4,11 @@
 
 #include <stdint.h>
 
-/* Items are rows.  y,x (N,C); gamma,beta (C) or NULL; mean,rstd (N) are saved for the backward. */
+/* Items are rows.  y,x (N,C); gamma,beta (C) or NULL; mean,rstd (N) are saved for the backward. With a residual (N,C), x + residual
+ * is normalised, and sum (N,C) gets it; otherwise both are NULL. */
 typedef struct tc_layer_norm_forward_args {
-    void *y, *mean, *rstd;
-    const void *x, *gamma, *beta;
+    void *y, *mean, *rstd, *sum;
+    const void *x, *residual, *gamma, *beta;
     int64_t C;
     double eps;
 } tc_layer_norm_forward_args;

@@ -1,6 +1,7 @@
-/* layer_norm.c: layer normalisation (Ba et al. 2016, eq. 4) over the last axes.
+/* layer_norm.c: layer normalisation (Ba et al. 2016, eq. 4) over the last axes, of x or of x + residual.
  *
- * Saved for the backward: x, gamma, and mean and rstd of each row (2 N numbers). */
+ * Saved for the backward: what was normalised (x, or the sum, which is computed once), gamma, and mean and rstd of each row (2 N
+ * numbers). */
 #include "../kernels/layer_norm.h"
 
 #include <inttypes.h>
@@ -15,7 +16,8 @@ static tc_status row_shape(const tc_tensor *x, int normalized_ndim, int64_t *N, 
 {
     char text[TC_SHAPE_TEXT];
     if (normalized_ndim < 1 || normalized_ndim > x->ndim)
-        return tc_fail(err, TC_ERROR_VALUE, "x has shape %s; %d axes cannot be normalised over, from 1 to %d can", tc_tensor_text(text, x), normalized_ndim, x->ndim);
+        return tc_fail(err, TC_ERROR_VALUE, "x has shape %s; %d axes cannot be normalised over, from 1 to %d can", tc_tensor_text(text, x),
+                       normalized_ndim, x->ndim);
     *N = *C = 1;
     for (int i = 0; i < x->ndim; i++) *(i < x->ndim - normalized_ndim ? N : C) *= x->shape[i];
     return TC_OK;
@@ -29,55 +31,85 @@ static tc_status check_parameter(const tc_tensor *x, int normalized_ndim, const 
     if (!fits) {
         char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT], c[TC_SHAPE_TEXT];
         return tc_fail(err, TC_ERROR_VALUE, "%s has shape %s but x (%s) is normalised over its last axes %s; they must be equal", name,
-                       tc_tensor_text(a, parameter), tc_tensor_text(b, x), tc_shape_text(c, normalized_ndim, x->shape + x->ndim - normalized_ndim));
+                       tc_tensor_text(a, parameter), tc_tensor_text(b, x),
+                       tc_shape_text(c, normalized_ndim, x->shape + x->ndim - normalized_ndim));
     }
     tc_status status = tc_check_same_dtype(x, "x", parameter, name, err);
     return status == TC_OK ? tc_check_same_device(x, "x", parameter, name, err) : status;
 }
 
-tc_status tc_layer_norm_forward(tc_tensor **y, tc_tensor **mean, tc_tensor **rstd, tc_tensor *x, int normalized_ndim, tc_tensor *gamma, tc_tensor *beta,
-                                double eps, tc_error *err)
+static tc_status check_residual(const tc_tensor *x, const tc_tensor *residual, tc_error *err)
+{
+    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
+    if (!residual) return TC_OK;
+    if (!tc_tensor_same_shape(x, residual))
+        return tc_fail(err, TC_ERROR_VALUE, "residual has shape %s but x has %s; they must be equal", tc_tensor_text(a, residual),
+                       tc_tensor_text(b, x));
+    tc_status status = tc_check_same_dtype(x, "x", residual, "residual", err);
+    return status == TC_OK ? tc_check_same_device(x, "x", residual, "residual", err) : status;
+}
+
+/* sum (contiguous, in the compute dtype) is made when there is a residual. */
+static tc_status normalise(tc_tensor **y, tc_tensor **sum, tc_tensor **mean, tc_tensor **rstd, tc_tensor *x, tc_tensor *residual,
+                           int normalized_ndim, tc_tensor *gamma, tc_tensor *beta, double eps, tc_error *err)
 {
     tc_scope scope = {0};
-    tc_tensor *out = NULL, *m = NULL, *r = NULL;
+    tc_tensor *out = NULL, *total = NULL, *m = NULL, *r = NULL;
     int64_t N, C;
     tc_status status = TC_OK;
     TC_TRY(tc_check_float(x, "x", err));
     TC_TRY(row_shape(x, normalized_ndim, &N, &C, err));
+    TC_TRY(check_residual(x, residual, err));
     TC_TRY(check_parameter(x, normalized_ndim, gamma, "weight (gamma)", err));
     TC_TRY(check_parameter(x, normalized_ndim, beta, "bias (beta)", err));
     const tc_dtype result = x->dtype, compute = tc_compute_dtype(result);
-    TC_TRY(tc_scope_cast(&scope, &x, compute, err));
-    TC_TRY(tc_scope_cast(&scope, &gamma, compute, err));
-    TC_TRY(tc_scope_cast(&scope, &beta, compute, err));
-    TC_TRY(tc_scope_contiguous(&scope, &x, err));
-    TC_TRY(tc_scope_contiguous(&scope, &gamma, err));
-    TC_TRY(tc_scope_contiguous(&scope, &beta, err));
+    tc_tensor **operands[] = {&x, &residual, &gamma, &beta};
+    for (int i = 0; i < 4; i++) {
+        TC_TRY(tc_scope_cast(&scope, operands[i], compute, err));
+        TC_TRY(tc_scope_contiguous(&scope, operands[i], err));
+    }
     TC_TRY(tc_tensor_like(&out, x, err));
+    if (residual) TC_TRY(tc_tensor_like(&total, x, err));
     TC_TRY(tc_tensor_empty(&m, x->ndim - normalized_ndim, x->shape, compute, x->storage->device, err));
     TC_TRY(tc_tensor_empty(&r, x->ndim - normalized_ndim, x->shape, compute, x->storage->device, err));
     const tc_layer_norm_forward_args args = {.y = out->data,
                                              .mean = m->data,
                                              .rstd = r->data,
+                                             .sum = total ? total->data : NULL,
                                              .x = x->data,
+                                             .residual = residual ? residual->data : NULL,
                                              .gamma = gamma ? gamma->data : NULL,
                                              .beta = beta ? beta->data : NULL,
                                              .C = C,
                                              .eps = eps};
     TC_TRY(tc_run(x->storage->device, compute, TC_K_layer_norm_forward, &args, N, 4.0 * (double)C, 0, err));
     TC_TRY(tc_cast(y, out, result, err));
+    if (residual) *sum = tc_tensor_retain(total);
     *mean = tc_tensor_retain(m);
     *rstd = tc_tensor_retain(r);
 cleanup:
     tc_scope_end(&scope);
     tc_tensor_release(out);
+    tc_tensor_release(total);
     tc_tensor_release(m);
     tc_tensor_release(r);
     return status;
 }
 
-tc_status tc_layer_norm_backward(tc_tensor **dx, tc_tensor **dgamma, tc_tensor **dbeta, tc_tensor *dy, tc_tensor *x, tc_tensor *gamma, tc_tensor *mean,
-                                 tc_tensor *rstd, tc_error *err)
+tc_status tc_layer_norm_forward(tc_tensor **y, tc_tensor **mean, tc_tensor **rstd, tc_tensor *x, int normalized_ndim, tc_tensor *gamma,
+                                tc_tensor *beta, double eps, tc_error *err)
+{
+    return normalise(y, NULL, mean, rstd, x, NULL, normalized_ndim, gamma, beta, eps, err);
+}
+
+tc_status tc_add_layer_norm_forward(tc_tensor **y, tc_tensor **sum, tc_tensor **mean, tc_tensor **rstd, tc_tensor *x, tc_tensor *residual,
+                                    int normalized_ndim, tc_tensor *gamma, tc_tensor *beta, double eps, tc_error *err)
+{
+    return normalise(y, sum, mean, rstd, x, residual, normalized_ndim, gamma, beta, eps, err);
+}
+
+tc_status tc_layer_norm_backward(tc_tensor **dx, tc_tensor **dgamma, tc_tensor **dbeta, tc_tensor *dy, tc_tensor *x, tc_tensor *gamma,
+                                 tc_tensor *mean, tc_tensor *rstd, tc_error *err)
 {
     tc_scope scope = {0};
     tc_tensor *out = NULL, *gamma_partial = NULL, *beta_partial = NULL, *sum_gamma = NULL, *sum_beta = NULL;
@@ -129,36 +161,64 @@ cleanup:
 
 /* ---- on the tape --------------------------------------------------------------------------------------------------------- */
 
+/* Inputs: x, gamma, beta, residual. */
 static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
 {
-    return tc_layer_norm_backward(tc_node_needs(node, 0) ? &grad_inputs[0] : NULL, tc_node_needs(node, 1) ? &grad_inputs[1] : NULL,
-                                  tc_node_needs(node, 2) ? &grad_inputs[2] : NULL, grad_outputs[0], tc_node_saved(node, 0), tc_node_saved(node, 1),
-                                  tc_node_saved(node, 2), tc_node_saved(node, 3), err);
+    tc_tensor *dsum = NULL;
+    const bool needs_x = tc_node_needs(node, 0), needs_residual = tc_node_needs(node, 3);
+    const tc_status status =
+        tc_layer_norm_backward(needs_x || needs_residual ? &dsum : NULL, tc_node_needs(node, 1) ? &grad_inputs[1] : NULL,
+                               tc_node_needs(node, 2) ? &grad_inputs[2] : NULL, grad_outputs[0], tc_node_saved(node, 0),
+                               tc_node_saved(node, 1), tc_node_saved(node, 2), tc_node_saved(node, 3), err);
+    if (status != TC_OK) return status;
+    if (needs_x) grad_inputs[0] = tc_tensor_retain(dsum);
+    if (needs_residual) grad_inputs[3] = tc_tensor_retain(dsum); /* d(x + residual) flows to both */
+    tc_tensor_release(dsum);
+    return TC_OK;
 }
 
-static const tc_op layer_norm_op = {"layer_norm", backward, NULL};
+static const tc_op layer_norm_op = {"layer_norm", backward, NULL}, add_layer_norm_op = {"add_layer_norm", backward, NULL};
 
-tc_status tc_layer_norm(tc_tensor **y, tc_tensor *x, int normalized_ndim, tc_tensor *gamma, tc_tensor *beta, double eps, tc_error *err)
+static tc_status recorded(tc_tensor **y, tc_tensor *x, tc_tensor *residual, int normalized_ndim, tc_tensor *gamma, tc_tensor *beta,
+                          double eps, tc_error *err)
 {
     tc_scope scope = {0};
-    tc_tensor *out = NULL, *mean = NULL, *rstd = NULL;
+    tc_tensor *out = NULL, *sum = NULL, *mean = NULL, *rstd = NULL;
     tc_status status = TC_OK;
     TC_TRY(tc_check_float(x, "x", err));
+    TC_TRY(tc_check_same_dtype(x, "x", residual, "residual", err));
     TC_TRY(tc_check_same_dtype(x, "x", gamma, "weight (gamma)", err));
     TC_TRY(tc_check_same_dtype(x, "x", beta, "bias (beta)", err));
-    const tc_dtype result = x->dtype, compute = tc_compute_dtype(result);
-    TC_TRY(tc_scope_cast(&scope, &x, compute, err));
-    TC_TRY(tc_scope_cast(&scope, &gamma, compute, err));
-    TC_TRY(tc_scope_cast(&scope, &beta, compute, err));
-    TC_TRY(tc_layer_norm_forward(&out, &mean, &rstd, x, normalized_ndim, gamma, beta, eps, err));
-    tc_tensor *const inputs[] = {x, gamma, beta}, *const saved[] = {x, gamma, mean, rstd};
-    const tc_record record = {.op = &layer_norm_op, .input_count = 3, .inputs = inputs, .output_count = 1, .outputs = &out, .saved_count = 4, .saved = saved};
+    const tc_dtype result = x->dtype;
+    tc_tensor **operands[] = {&x, &gamma, &beta, &residual};
+    for (int i = 0; i < 4; i++) TC_TRY(tc_scope_cast(&scope, operands[i], tc_compute_dtype(result), err));
+    TC_TRY(normalise(&out, &sum, &mean, &rstd, x, residual, normalized_ndim, gamma, beta, eps, err));
+    tc_tensor *const inputs[] = {x, gamma, beta, residual}, *const saved[] = {residual ? sum : x, gamma, mean, rstd};
+    const tc_record record = {.op = residual ? &add_layer_norm_op : &layer_norm_op,
+                              .input_count = 4,
+                              .inputs = inputs,
+                              .output_count = 1,
+                              .outputs = &out,
+                              .saved_count = 4,
+                              .saved = saved};
     TC_TRY(tc_tape_record(&record, err));
     TC_TRY(tc_cast(y, out, result, err));
 cleanup:
     tc_scope_end(&scope);
     tc_tensor_release(out);
+    tc_tensor_release(sum);
     tc_tensor_release(mean);
     tc_tensor_release(rstd);
     return status;
+}
+
+tc_status tc_layer_norm(tc_tensor **y, tc_tensor *x, int normalized_ndim, tc_tensor *gamma, tc_tensor *beta, double eps, tc_error *err)
+{
+    return recorded(y, x, NULL, normalized_ndim, gamma, beta, eps, err);
+}
+
+tc_status tc_add_layer_norm(tc_tensor **y, tc_tensor *x, tc_tensor *residual, int normalized_ndim, tc_tensor *gamma, tc_tensor *beta,
+                            double eps, tc_error *err)
+{
+    return recorded(y, x, residual, normalized_ndim, gamma, beta, eps, err);
 }

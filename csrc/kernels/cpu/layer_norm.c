@@ -2,14 +2,26 @@
 #include "../layer_norm.h"
 #include "simd.h"
 
-/* Two passes over a row that stays in L1: the mean first, then the variance of the differences, which keeps its digits
- * for rows with a large mean. */
-TC_INLINE void row_statistics(const real *x, int64_t C, real eps, real *mean_out, real *rstd_out)
+/* Mean of a row. With a residual, of x + residual, which goes to `total`. */
+TC_INLINE real row_mean(real *total, const real *x, const real *residual, int64_t C)
 {
     vreal sum = v_zero();
-    for (int64_t i = 0; i < C; i += TC_LANES) sum = sum + v_load_some(x + i, v_left(C, i));
-    const real mean = v_sum(sum) / (real)C;
+    for (int64_t i = 0; i < C; i += TC_LANES) {
+        const int lanes = v_left(C, i);
+        vreal v = v_load_some(x + i, lanes);
+        if (residual) {
+            v = v + v_load_some(residual + i, lanes);
+            v_store_some(total + i, v, lanes);
+        }
+        sum = sum + v;
+    }
+    return v_sum(sum) / (real)C;
+}
 
+/* A second pass over the row, which stays in L1: the variance of the differences from the mean keeps its digits for rows with
+ * a large one. */
+TC_INLINE real row_rstd(const real *x, int64_t C, real mean, real eps)
+{
     vreal squares = v_zero();
     const vreal m = v_set1(mean);
     for (int64_t i = 0; i < C; i += TC_LANES) {
@@ -18,8 +30,7 @@ TC_INLINE void row_statistics(const real *x, int64_t C, real eps, real *mean_out
         if (lanes < TC_LANES) d = v_select(v_first(lanes), d, v_zero());
         squares = v_fma(d, d, squares);
     }
-    *mean_out = mean;
-    *rstd_out = R(1.0) / real_sqrt(v_sum(squares) / (real)C + eps);
+    return R(1.0) / real_sqrt(v_sum(squares) / (real)C + eps);
 }
 
 void TC_KERNEL(layer_norm_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
@@ -32,7 +43,10 @@ void TC_KERNEL(layer_norm_forward)(const void *args, int64_t begin, int64_t end,
     for (int64_t n = begin; n < end; n++) {
         const real *x = (const real *)a->x + n * C;
         real *y = (real *)a->y + n * C;
-        row_statistics(x, C, (real)a->eps, &mean[n], &rstd[n]);
+        real *total = a->residual ? (real *)a->sum + n * C : NULL;
+        mean[n] = row_mean(total, x, a->residual ? (const real *)a->residual + n * C : NULL, C);
+        if (total) x = total;
+        rstd[n] = row_rstd(x, C, mean[n], (real)a->eps);
         const vreal m = v_set1(mean[n]), r = v_set1(rstd[n]);
         for (int64_t i = 0; i < C; i += TC_LANES) {
             const int lanes = v_left(C, i);

@@ -33,10 +33,25 @@ __global__ void __launch_bounds__(block_threads) layer_norm_forward_kernel(const
     T *y = static_cast<T *>(a.y) + row * C;
 
     Real sum = 0;
-    for_own_vectors<threads, N>(C, [&](int64_t i) {
-        const Vector<T, N> v = load_vector<N>(x + i);
-        for (int j = 0; j < N; j++) sum += widen(v.at[j]);
-    });
+    if (a.residual) { // each thread reads back what it wrote itself
+        const T *residual = static_cast<const T *>(a.residual) + row * C;
+        T *total = static_cast<T *>(a.sum) + row * C;
+        for_own_vectors<threads, N>(C, [&](int64_t i) {
+            Vector<T, N> v = load_vector<N>(x + i);
+            const Vector<T, N> r = load_vector<N>(residual + i);
+            for (int j = 0; j < N; j++) {
+                narrow(v.at[j], widen(v.at[j]) + widen(r.at[j]));
+                sum += widen(v.at[j]);
+            }
+            store_vector<N>(total + i, v);
+        });
+        x = total;
+    } else {
+        for_own_vectors<threads, N>(C, [&](int64_t i) {
+            const Vector<T, N> v = load_vector<N>(x + i);
+            for (int j = 0; j < N; j++) sum += widen(v.at[j]);
+        });
+    }
     const Real mean = group_sum<threads>(sum, scratch) / static_cast<Real>(C);
 
     Real squares = 0;
@@ -173,7 +188,7 @@ template <class T> int tc_cuda_layer_norm_forward(const void *args, int64_t rows
 {
     const auto &a = *static_cast<const tc_layer_norm_forward_args *>(args);
     if (rows == 0) return 0;
-    return vectors_fit<T>(a.C, a.x, a.y, a.gamma, a.beta) ? forward<T, vector_lanes<T>>(a, rows, stream) : forward<T, 1>(a, rows, stream);
+    return vectors_fit<T>(a.C, a.x, a.y, a.gamma, a.beta) && vectors_fit<T>(a.C, a.residual, a.sum) ? forward<T, vector_lanes<T>>(a, rows, stream) : forward<T, 1>(a, rows, stream);
 }
 
 template <class T> int tc_cuda_layer_norm_backward(const void *args, int64_t chunks, void *stream)

@@ -1,0 +1,75 @@
+/* embedding.c: rows of a table, their gradient, and one-hot rows. */
+#include "../embedding.h"
+
+#include <string.h>
+
+#include "simd.h"
+
+/* The indices [*first, *last) of the items [begin, end). */
+TC_INLINE void group_range(int64_t begin, int64_t end, int64_t n, int64_t *first, int64_t *last)
+{
+    *first = begin * TC_EMBEDDING_GROUP;
+    *last = end * TC_EMBEDDING_GROUP < n ? end * TC_EMBEDDING_GROUP : n;
+}
+
+void TC_KERNEL(embedding_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_embedding_forward_args *a = args;
+    int64_t first, last;
+    (void)scratch;
+    group_range(begin, end, a->n, &first, &last);
+    for (int64_t i = first; i < last; i++)
+        memcpy((char *)a->y + i * a->row_bytes, (const char *)a->weight + a->indices[i] * a->row_bytes, (size_t)a->row_bytes);
+}
+
+/* A counting sort: how many of each, where each begins, then every place to the next free spot of its index. */
+void TC_KERNEL(embedding_order)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_embedding_order_args *a = args;
+    (void)scratch;
+    if (begin == end) return;
+    int64_t *start = a->start;
+    memset(start, 0, (size_t)(a->V + 1) * sizeof *start);
+    for (int64_t i = 0; i < a->n; i++) start[a->indices[i]]++;
+    int64_t before = 0;
+    for (int64_t v = 0; v <= a->V; v++) { /* start[v] is where v ends, and goes down to where it begins */
+        before += start[v];
+        start[v] = before;
+    }
+    for (int64_t i = a->n - 1; i >= 0; i--) a->order[--start[a->indices[i]]] = i;
+}
+
+#define ROW_BLOCK 64 /* rows that are added up before they join the total: keeps the digits of a row that was taken often */
+
+void TC_KERNEL(embedding_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_embedding_backward_args *a = args;
+    const int64_t D = a->D;
+    const real *dy = a->dy;
+    (void)scratch;
+    for (int64_t v = begin; v < end; v++) {
+        real *out = (real *)a->dweight + v * D;
+        const int64_t first = a->start[v], last = v == a->padding_idx ? first : a->start[v + 1];
+        for (int64_t i = 0; i < D; i += TC_LANES) {
+            const int lanes = v_left(D, i);
+            vreal total = v_zero();
+            for (int64_t block = first; block < last; block += ROW_BLOCK) {
+                const int64_t until = block + ROW_BLOCK < last ? block + ROW_BLOCK : last;
+                vreal sum = v_zero();
+                for (int64_t r = block; r < until; r++) sum = sum + v_load_some(dy + a->order[r] * D + i, lanes);
+                total = total + sum;
+            }
+            v_store_some(out + i, total, lanes);
+        }
+    }
+}
+
+void TC_KERNEL(one_hot)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_one_hot_args *a = args;
+    int64_t first, last;
+    (void)scratch;
+    group_range(begin, end, a->n, &first, &last);
+    memset(a->out + first * a->classes, 0, (size_t)((last - first) * a->classes) * sizeof *a->out);
+    for (int64_t i = first; i < last; i++) a->out[i * a->classes + a->indices[i]] = 1;
+}

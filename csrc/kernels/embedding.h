@@ -1,0 +1,40 @@
+/* embedding.h: what the kernels for embedding and one-hot work on. Indices are in range: the ops have checked them. */
+#ifndef TC_KERNELS_EMBEDDING_H
+#define TC_KERNELS_EMBEDDING_H
+
+#include <stdint.h>
+
+#define TC_EMBEDDING_GROUP 16 /* indices an item */
+
+/* Items are groups of indices.  y (n) rows, weight (V) rows of row_bytes each, of any dtype; indices (n). */
+typedef struct tc_embedding_forward_args {
+    void *y;
+    const void *weight;
+    const int64_t *indices;
+    int64_t n, row_bytes;
+} tc_embedding_forward_args;
+
+/* One item. The places of each index, in ascending order: order[start[v]] .. order[start[v + 1] - 1] are those of v.  order (n); start
+ * (V+1). */
+typedef struct tc_embedding_order_args {
+    int64_t *order, *start;
+    const int64_t *indices;
+    int64_t n, V;
+} tc_embedding_order_args;
+
+/* Items are rows of the table.  dweight (V,D) = sum of the rows of dy (n,D) that were taken from it; 0 for padding_idx. */
+typedef struct tc_embedding_backward_args {
+    void *dweight;
+    const void *dy;
+    const int64_t *order, *start;
+    int64_t D, padding_idx;
+} tc_embedding_backward_args;
+
+/* Items are groups of indices.  out (n,classes) int64. */
+typedef struct tc_one_hot_args {
+    int64_t *out;
+    const int64_t *indices;
+    int64_t n, classes;
+} tc_one_hot_args;
+
+#endif
