@@ -53,7 +53,8 @@ typedef struct tc_gemm_args {
     int64_t batch, batch_shape[TC_GEMM_BATCH_DIMS], a_batch[TC_GEMM_BATCH_DIMS], b_batch[TC_GEMM_BATCH_DIMS], c_batch[TC_GEMM_BATCH_DIMS];
     tc_gemm_b_form b_form;
     tc_activation activation;
-    bool pack_a; /* copy blocks of A into scratch: long rows, large strides, or neither stride 1 */
+    bool pack_a;  /* copy blocks of A into scratch: long rows, large strides, or neither stride 1 */
+    bool fetch_b; /* the panels do not fit the caches near the core: ask for them before they are needed */
 } tc_gemm_args;
 
 /* The longest run of k summed in one go: what of A and B is in use meanwhile fits the caches. */

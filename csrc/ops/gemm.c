@@ -16,6 +16,9 @@
 #define LEAST_COLUMNS 64
 #define LEAST_WORK 65536
 
+/* Bytes of B beyond which its panels are fetched ahead: what a second-level cache holds. */
+#define LARGE_B 1048576
+
 /* C is small and k long (a weight's gradient: k are the rows of a batch): k is split into chunks of SPLIT_LEAST and more. */
 #define SPLIT_LEAST 256
 #define SPLIT_MOST 32 /* chunks */
@@ -145,6 +148,7 @@ tc_status tc_product_run(const tc_product *p, tc_error *err)
     if (p->device.type == TC_CPU) {
         g.b_form = choose_b_form(&g, p->b_storage != NULL, element);
         g.pack_a = choose_pack_a(&g, element);
+        g.fetch_b = g.b_form == TC_GEMM_B_PANELS && g.K * g.N * (int64_t)element > LARGE_B;
         if (g.b_form == TC_GEMM_B_PANELS) TC_TRY(pack_b(&packed, &g, p->compute, p->b_storage, err));
     }
     if (g.k_chunks > 1) {

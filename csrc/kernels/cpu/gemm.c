@@ -90,7 +90,13 @@ typedef struct tile_work {
     int64_t a_row, a_col, b_row, b_vector, c_row, residual_row;
     int lanes, b_lanes; /* of the last vector: columns of C that exist, and that b holds */
     bool add_c, relu;
+    const char *fetch; /* cache lines to ask for meanwhile, or NULL */
 } tile_work;
+
+/* With every FETCH_ROWS rows of b a tile asks for FETCH_LINES cache lines of the panels that come next: four tiles fetch a panel. */
+#define FETCH_ROWS 8
+#define FETCH_LINES (FETCH_ROWS / 4)
+#define FETCH_TILES 4
 
 typedef void (*tile_function)(const tile_work *w);
 
@@ -105,7 +111,19 @@ TC_INLINE void tile_product(const int rows, const int vectors, int64_t a_row, in
         tile_set_row(rows, vectors, c, w->bias, w->lanes);
     else
         tile_zero(rows, vectors, c);
-    tile_multiply_add(rows, vectors, c, w->K, w->a, a_row, a_col, w->b, w->b_row, w->b_vector, w->b_lanes);
+    const real *a = w->a, *b = w->b;
+    int64_t K = w->K;
+    if (w->fetch) {
+        const char *fetch = w->fetch;
+        for (; K >= FETCH_ROWS; K -= FETCH_ROWS) {
+            TC_UNROLL
+            for (int i = 0; i < FETCH_LINES; i++, fetch += TC_GEMM_PANEL_BYTES) __builtin_prefetch(fetch, 0, 2);
+            tile_multiply_add(rows, vectors, c, FETCH_ROWS, a, a_row, a_col, b, w->b_row, w->b_vector, TC_LANES);
+            a += FETCH_ROWS * a_col;
+            b += FETCH_ROWS * w->b_row;
+        }
+    }
+    tile_multiply_add(rows, vectors, c, K, a, a_row, a_col, b, w->b_row, w->b_vector, w->b_lanes);
     if (w->add_c) tile_add(rows, vectors, c, w->c, w->c_row, w->lanes);
     if (w->relu) {
         TC_UNROLL
@@ -186,6 +204,8 @@ static void column_of_tiles(const gemm_item *it, const real *b, int64_t b_row, i
     w.residual_row = g->residual_row;
     real *out = (it->pre ? it->pre : it->c) + col;
     const real *packed = it->a_scratch;
+    const int panels = PANEL_VECTORS == 1 ? 2 : 1; /* that this group uses */
+    const real *next = g->fetch_b && col + panels * PANEL < it->cols ? b + panels * it->panel_stride : NULL;
     int64_t row = 0;
     for (int64_t tile = 0; tile < tiles; tile++) {
         const int height = tile_height(it->rows, tiles, tile);
@@ -194,6 +214,9 @@ static void column_of_tiles(const gemm_item *it, const real *b, int64_t b_row, i
         w.a_col = g->pack_a ? height : g->a_col;
         w.c = out + row * w.c_row;
         w.residual = last && !two_steps && it->residual ? it->residual + row * g->residual_row + col : NULL;
+        w.fetch = next && tile < FETCH_TILES * panels
+                      ? (const char *)(next + tile / FETCH_TILES * it->panel_stride + tile % FETCH_TILES * (kc / FETCH_TILES) * PANEL)
+                      : NULL;
         tile_functions[height - 1][w.a_row != 1][vectors - 1](&w);
         if (last && two_steps) finish_tile(it, height, row, col, cols);
         packed += height * kc;
