@@ -1,0 +1,125 @@
+"""Layer normalisation, of x and of x + residual, forward and backward, on every instruction set."""
+
+import numpy as np
+import pytest
+import reference as R
+import transformer_c as tc
+from golden import load
+from tolerance import assert_close
+from transformer_c import _core
+
+# rows and features: nothing, one, primes, around the widths, several chunks of rows
+SHAPES = [(0, 4), (1, 1), (3, 2), (5, 7), (2, 15), (7, 16), (4, 17), (67, 31), (130, 33), (3, 257), (2, 1031)]
+
+
+def operands(rng, shape, dtype):
+    return [(3 * rng.standard_normal(s) + 1).astype(dtype) for s in (shape, shape, shape[-1], shape[-1], shape)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_forward_and_backward(isa, shape, dtype, rng):
+    x, residual, gamma, beta, dy = operands(rng, shape, dtype)
+    C = shape[-1]
+    for g, b in ((gamma, beta), (gamma, None), (None, None)):
+        expected = R.add_layer_norm(x, residual, g, b)
+        scale = 1 + np.abs(R.f64(x)).max(initial=0)  # a row of one or two features has a variance near 0
+        y, total, mean, rstd = _core.add_layer_norm_forward(x, residual, g, b)
+        np.testing.assert_array_equal(total, x + residual)
+        assert_close(mean, expected[2], dtype, C, scale=scale, name="mean")
+        plain = _core.layer_norm_forward(total, g, b)
+        for a, p in zip((y, mean, rstd), plain, strict=True):
+            np.testing.assert_array_equal(a, p)
+        expected = R.layer_norm(total, g, b)
+        for name, got, wanted in zip(("y", "mean", "rstd"), plain, expected, strict=True):
+            assert_close(got, wanted, dtype, 4 * C, scale=scale * (np.abs(wanted).max(initial=0) + 1), name=name)
+        dx, dresidual, dgamma, dbeta = _core.add_layer_norm_backward(dy, total, g, mean, rstd)
+        np.testing.assert_array_equal(dx, dresidual)
+        wanted = R.layer_norm_backward(dy, total, np.ones(C) if g is None else g, np.zeros(C))
+        for name, got, want in zip(("dx", "dgamma", "dbeta"), (dx, dgamma, dbeta), wanted, strict=True):
+            size = np.abs(dy).max(initial=0) * (1 + np.abs(R.f64(gamma)).max(initial=0)) * (1 + np.abs(rstd).max(initial=0))
+            assert_close(got, want, dtype, gradient=True, scale=max(size, np.abs(want).max(initial=0)), name=name)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_recorded(isa, dtype, rng):
+    dtype = pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    x, residual, gamma, beta, dy = operands(rng, (6, 5, 40), dtype)
+    tensors = [tc.tensor(a, requires_grad=True) for a in (x, residual, gamma, beta)]
+    y = _core.add_layer_norm(tensors[0], tensors[1], 40, tensors[2], tensors[3], eps=1e-3)
+    assert_close(y.numpy(), R.add_layer_norm(x, residual, gamma, beta, 1e-3)[0], dtype, 40)
+    y.backward(tc.tensor(dy))
+    expected = R.add_layer_norm_backward(dy, x, residual, gamma, beta, 1e-3)
+    for name, tensor, wanted in zip(("dx", "dresidual", "dgamma", "dbeta"), tensors, expected, strict=True):
+        assert_close(tensor.grad.numpy(), wanted, dtype, gradient=True, name=name)
+
+
+def test_each_gradient_alone_and_one_tensor_twice(rng):
+    x, residual, gamma, beta, dy = operands(rng, (4, 9), "float64")
+    expected = R.add_layer_norm_backward(dy, x, residual, gamma, beta)
+    for i in range(4):
+        tensors = [tc.tensor(a, requires_grad=i == j) for j, a in enumerate((x, residual, gamma, beta))]
+        _core.add_layer_norm(tensors[0], tensors[1], (9,), tensors[2], tensors[3]).backward(tc.tensor(dy))
+        assert_close(tensors[i].grad.numpy(), expected[i], "float64", gradient=True)
+    t = tc.tensor(x, requires_grad=True)
+    _core.add_layer_norm(t, t, 9).backward(tc.tensor(dy))
+    assert_close(t.grad.numpy(), 2 * R.add_layer_norm_backward(dy, x, x)[0], "float64", gradient=True)
+
+
+def test_several_axes_and_strides(isa, rng):
+    base = rng.standard_normal((4, 6, 5, 8))
+    gamma, beta = rng.standard_normal((5, 8)), rng.standard_normal((5, 8))
+    for x in (base, base[::-1, ::2], base.astype(">f8"), base.swapaxes(0, 1), np.broadcast_to(base[0, 0], (3, 5, 8))):
+        residual = np.asarray(x)[..., ::-1, :]
+        y = _core.add_layer_norm(x, residual, (5, 8), gamma, beta)
+        total = R.f64(x) + R.f64(residual)
+        assert_close(y, R.layer_norm(total, gamma, beta, normalized_ndim=2)[0], "float64")
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_nan_and_infinity_stay_in_their_rows(isa, rng):
+    x, residual, gamma, beta, _ = operands(rng, (5, 40), "float32")
+    x[1, 3], residual[3, 39] = np.nan, np.inf
+    y = _core.add_layer_norm(x, residual, 40, gamma, beta)
+    assert np.isnan(y[[1, 3]]).all()
+    assert_close(y[[0, 2, 4]], R.add_layer_norm(x, residual, gamma, beta)[0][[0, 2, 4]], "float32", 40)
+
+
+def test_same_bits_for_any_threads(isa, threads):
+    x, residual, gamma, beta, dy = operands(np.random.default_rng(4), (900, 130), "float32")
+
+    def run():
+        y, total, mean, rstd = _core.add_layer_norm_forward(x, residual, gamma, beta)
+        return y, total, mean, rstd, *_core.add_layer_norm_backward(dy, total, gamma, mean, rstd)
+
+    many = run()
+    _core.set_num_threads(1)
+    for a, b in zip(many, run(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_golden_layer_norm():
+    cases = {name: case for name, case in load("functions").items() if case[0].get("function") == "layer_norm"}
+    assert cases
+    for name, (options, arrays) in cases.items():
+        for dtype in ("float32", "float64"):
+            given = {k: tc.tensor(arrays[k].astype(dtype), requires_grad=True) for k in ("x", "gamma", "beta") if k in arrays}
+            y = _core.layer_norm(given["x"], 17, given.get("gamma"), given.get("beta"), options["eps"])
+            assert_close(y.numpy(), arrays["f64.y"], dtype, 17, name=name)
+            y.backward(tc.tensor(arrays["dy"].astype(dtype)))
+            for k, t in given.items():
+                assert_close(t.grad.numpy(), arrays["f64.d" + k], dtype, gradient=True, name=f"{name} d{k}")
+
+
+def test_errors():
+    x = np.ones((2, 3), np.float32)
+    with pytest.raises(ValueError, match=r"residual has shape \(3,\) but x has \(2, 3\)"):
+        _core.add_layer_norm(x, x[0], 3)
+    with pytest.raises(TypeError, match="x is float32 but residual is float64"):
+        _core.add_layer_norm(x, x.astype(np.float64), 3)
+    with pytest.raises(TypeError, match="x is int64"):
+        _core.add_layer_norm(np.ones((2, 3), np.int64), x, 3)
+    with pytest.raises(ValueError, match=r"normalized_shape\[0\] is 2"):
+        _core.add_layer_norm(x, x, 2)
+    with pytest.raises(ValueError, match=r"weight \(gamma\) has shape \(2,\)"):
+        _core.add_layer_norm_forward(x, x, np.ones(2, np.float32))
