@@ -13,6 +13,8 @@ KINDS = {"mha": tc.MultiheadAttention, "block": tc.EncoderBlock, "encoder": tc.T
 def build(case):
     options = dict(CASES[case][0])
     call = {k: options.pop(k) for k in ("add_positional_encoding",) if k in options}
+    if case.startswith("predictor"):
+        options |= {"lr": 1e-3, "warmup": 10, "max_iters": 100}
     kind = next(cls for name, cls in KINDS.items() if case.startswith(name))
     return kind(**options), call
 

@@ -30,6 +30,7 @@
 
 #define TCPY_MAX_ARGS 20
 #define TCPY_MAX_INTS TC_MAX_DIMS
+#define TCPY_MAX_LISTS 8
 
 typedef struct tcpy_ints {
     int count; /* -1: None */
@@ -65,7 +66,7 @@ typedef struct tcpy_call {
     tc_tensor **owned, *owned_small[TCPY_MAX_ARGS];
     int ints_count;
     tcpy_ints ints[4];
-    void *blocks[4]; /* PyMem blocks of tensor lists */
+    void *blocks[TCPY_MAX_LISTS]; /* PyMem blocks of tensor lists */
     int block_count;
 } tcpy_call;
 

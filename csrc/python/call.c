@@ -166,7 +166,7 @@ static int convert_tensors(tcpy_call *call, tcpy_value *value, PyObject *object,
     if (!items) return -1;
     const Py_ssize_t count = PySequence_Fast_GET_SIZE(items);
     tc_tensor **list = PyMem_Malloc(sizeof *list * (size_t)(count ? count : 1));
-    int result = list && call->block_count < 4 ? 0 : -1;
+    int result = list && call->block_count < TCPY_MAX_LISTS ? 0 : -1;
     if (list && result == 0) call->blocks[call->block_count++] = list;
     else PyErr_NoMemory();
     for (Py_ssize_t i = 0; result == 0 && i < count; i++) {

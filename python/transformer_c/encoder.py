@@ -50,7 +50,7 @@ def _check_mask(mask, batch: int, heads: int, queries: int, keys: int):
     if not isinstance(mask, (Tensor, np.ndarray)):
         mask = np.asarray(mask)
     given = tuple(mask.shape)
-    values = np.asarray(mask)
+    values = np.asarray(mask.detach().cpu().numpy() if isinstance(mask, Tensor) else mask)
     if values.dtype.kind not in "biuf" and values.dtype.name != "bfloat16":
         raise TypeError(f"mask has dtype {values.dtype}; expected bool or numbers, nonzero = attend")
     if values.dtype.kind in "fV" and not np.isin(values, (0, 1)).all():
@@ -298,11 +298,13 @@ class PositionalEncoding(nn.Module):
 
     def __init__(self, d_model: int, max_len: int = 5000) -> None:
         super().__init__()
-        position = np.arange(max_len, dtype=np.float32)[:, None]
-        frequency = np.exp(np.arange(0, d_model, 2, dtype=np.float32) * np.float32(-math.log(10000.0) / d_model))
+        # The angles are rounded to float32, as PyTorch rounds them; the functions of them are exact to the last bit of the result.
+        exponent = np.arange(0, d_model, 2, dtype=np.float32) * np.float32(-math.log(10000.0) / d_model)
+        frequency = np.exp(exponent.astype(np.float64)).astype(np.float32)
+        angle = (np.arange(max_len, dtype=np.float32)[:, None] * frequency).astype(np.float64)
         pe = np.zeros((1, max_len, d_model), np.float32)
-        pe[0, :, 0::2] = np.sin(position * frequency)
-        pe[0, :, 1::2] = np.cos(position * frequency[: d_model // 2])
+        pe[0, :, 0::2] = np.sin(angle)
+        pe[0, :, 1::2] = np.cos(angle[:, : d_model // 2])
         self.register_buffer("pe", as_tensor(pe), persistent=False)
 
     def forward(self, x):

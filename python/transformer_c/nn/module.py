@@ -215,8 +215,8 @@ class Module:
     @staticmethod
     def _accept_array(value: Any, dtype: Any, device: str) -> Any:
         """An ndarray as a Tensor in the module's floating dtype, on its device; anything else as it is."""
-        if not isinstance(value, np.ndarray):
-            return value
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "biufV":
+            return value  # a forward may take arrays of anything; numbers become Tensors
         result = as_tensor(value)
         if dtype is not None and value.dtype != dtype and (value.dtype.kind == "f" or value.dtype.name == "bfloat16"):
             result = result.to(dtype)
