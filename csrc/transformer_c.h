@@ -184,10 +184,11 @@ TC_CHECKED tc_status tc_var(tc_tensor **out, tc_tensor *x, double correction, in
 /* int64 indices of the first largest (smallest) element, NaN first of all, along an axis; of the flattened tensor when axis_count is -1. */
 TC_CHECKED tc_status tc_arg_reduce(tc_tensor **out, tc_tensor *x, bool largest, int axis_count, const int *axes, bool keepdims, tc_error *err);
 
-/* exp(x) / sum(exp(x)) along an axis, and its logarithm. */
+/* exp(x) / sum(exp(x)) along an axis (-ndim .. ndim-1), and its logarithm. A row with a NaN, +inf or nothing but -inf is NaN. */
 TC_CHECKED tc_status tc_softmax(tc_tensor **y, tc_tensor *x, int64_t axis, tc_error *err);
 TC_CHECKED tc_status tc_log_softmax(tc_tensor **y, tc_tensor *x, int64_t axis, tc_error *err);
-/* Without the tape, from the result y. */
+/* Without the tape; the backward takes the result y. */
+TC_CHECKED tc_status tc_softmax_forward(tc_tensor **y, tc_tensor *x, int64_t axis, bool logarithm, tc_error *err);
 TC_CHECKED tc_status tc_softmax_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor *y, int64_t axis, bool logarithm, tc_error *err);
 
 typedef enum tc_reduction { TC_REDUCTION_NONE, TC_REDUCTION_MEAN, TC_REDUCTION_SUM } tc_reduction;
@@ -198,6 +199,16 @@ TC_CHECKED tc_status tc_cross_entropy(tc_tensor **loss, tc_tensor *input, tc_ten
                                       tc_reduction reduction, tc_error *err);
 /* `loss` as it is, its sum, or its sum divided by `total`; recorded. */
 TC_CHECKED tc_status tc_reduce_loss(tc_tensor **out, tc_tensor *loss, tc_reduction reduction, double total, tc_error *err);
+
+/* Losses taken element by element.  input,target of one shape; weights broadcast to it and are constant; loss () or, not reduced, of
+ * that shape. */
+TC_CHECKED tc_status tc_mse_loss(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_reduction reduction, tc_error *err);
+/* input: probabilities from 0 to 1, whose logarithms are cut off at -100. */
+TC_CHECKED tc_status tc_binary_cross_entropy(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_tensor *weight, tc_reduction reduction,
+                                             tc_error *err);
+/* positive_weight multiplies the loss of the positive class. */
+TC_CHECKED tc_status tc_binary_cross_entropy_with_logits(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_tensor *weight,
+                                                         tc_tensor *positive_weight, tc_reduction reduction, tc_error *err);
 
 /* Layer normalisation over the last `normalized_ndim` axes (Ba et al. 2016, eq. 4).  x,y (..., C); gamma,beta (C) or NULL. */
 TC_CHECKED tc_status tc_layer_norm(tc_tensor **y, tc_tensor *x, int normalized_ndim, tc_tensor *gamma, tc_tensor *beta, double eps, tc_error *err);

@@ -1,0 +1,98 @@
+/* loss.c: element-wise losses and their gradients. */
+#include "../loss.h"
+#include "simd.h"
+#include "simd_math.h"
+
+TC_INLINE vreal one(void) { return v_set1(R(1.0)); }
+TC_INLINE vreal load_or_one(const real *p, int64_t i, int lanes) { return p ? v_load_some(p + i, lanes) : one(); }
+
+/* log x and log(1 - x), cut off at -100; NaN stays. */
+TC_INLINE vreal bounded_log(vreal x) { return v_max(v_set1(R(-100.0)), v_log(x)); }
+TC_INLINE vreal bounded_log_rest(vreal x) { return v_max(v_set1(R(-100.0)), v_log1p(-x)); }
+
+/* log(1 + e^-x) = max(-x, 0) + log(1 + e^-|x|), without overflow; NaN stays. */
+TC_INLINE vreal softplus_of_minus(vreal x) { return v_maximum(-x, v_zero()) + v_log1p(v_exp(-v_abs(x))); }
+
+TC_INLINE vreal loss_of(int function, vreal x, vreal t, vreal p)
+{
+    switch (function) {
+    case TC_LOSS_SQUARED: return (x - t) * (x - t);
+    case TC_LOSS_PROBABILITY: return v_zero() - (t * bounded_log(x) + (one() - t) * bounded_log_rest(x));
+    default: return v_fma(v_fma(p - one(), t, one()), softplus_of_minus(x), (one() - t) * x);
+    }
+}
+
+TC_INLINE vreal slope_of_input(int function, vreal x, vreal t, vreal p)
+{
+    switch (function) {
+    case TC_LOSS_SQUARED: return (x - t) + (x - t);
+    case TC_LOSS_PROBABILITY: return (x - t) / v_max(v_set1(R(1e-12)), x * (one() - x)); /* at 0 and 1 bounded, as in PyTorch */
+    default: return (one() - t) - v_fma(p - one(), t, one()) * v_sigmoid(-x);
+    }
+}
+
+TC_INLINE vreal slope_of_target(int function, vreal x, vreal t, vreal p)
+{
+    switch (function) {
+    case TC_LOSS_SQUARED: return (t - x) + (t - x);
+    case TC_LOSS_PROBABILITY: return bounded_log_rest(x) - bounded_log(x);
+    default: return v_fma(p - one(), softplus_of_minus(x), -x);
+    }
+}
+
+/* The elements [*first, *last) of the items [begin, end). */
+TC_INLINE void block_range(int64_t begin, int64_t end, int64_t n, int64_t *first, int64_t *last)
+{
+    *first = begin * TC_LOSS_BLOCK;
+    *last = end * TC_LOSS_BLOCK < n ? end * TC_LOSS_BLOCK : n;
+}
+
+TC_INLINE void forward(int function, const tc_loss_forward_args *a, int64_t begin, int64_t end)
+{
+    int64_t first, last;
+    block_range(begin, end, a->n, &first, &last);
+    for (int64_t i = first; i < last; i += TC_LANES) {
+        const int lanes = v_left(last, i);
+        const vreal x = v_load_some((const real *)a->x + i, lanes), t = v_load_some((const real *)a->target + i, lanes);
+        vreal loss = loss_of(function, x, t, load_or_one(a->positive_weight, i, lanes));
+        if (a->weight) loss = loss * v_load_some((const real *)a->weight + i, lanes);
+        v_store_some((real *)a->loss + i, loss, lanes);
+    }
+}
+
+TC_INLINE void backward(int function, const tc_loss_backward_args *a, int64_t begin, int64_t end)
+{
+    int64_t first, last;
+    block_range(begin, end, a->n, &first, &last);
+    const real *dloss = a->dloss;
+    for (int64_t i = first; i < last; i += TC_LANES) {
+        const int lanes = v_left(last, i);
+        const vreal x = v_load_some((const real *)a->x + i, lanes), t = v_load_some((const real *)a->target + i, lanes);
+        const vreal p = load_or_one(a->positive_weight, i, lanes);
+        vreal d = a->dloss_step ? v_load_some(dloss + i, lanes) : v_set1(dloss[0]);
+        if (a->weight) d = d * v_load_some((const real *)a->weight + i, lanes);
+        if (a->dx) v_store_some((real *)a->dx + i, d * slope_of_input(function, x, t, p), lanes);
+        if (a->dtarget) v_store_some((real *)a->dtarget + i, d * slope_of_target(function, x, t, p), lanes);
+    }
+}
+
+#define EACH_FUNCTION(run)                                                                                                                 \
+    switch (a->function) {                                                                                                                 \
+    case TC_LOSS_SQUARED: run(TC_LOSS_SQUARED, a, begin, end); break;                                                                      \
+    case TC_LOSS_PROBABILITY: run(TC_LOSS_PROBABILITY, a, begin, end); break;                                                              \
+    default: run(TC_LOSS_LOGIT, a, begin, end); break;                                                                                     \
+    }
+
+void TC_KERNEL(loss_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_loss_forward_args *a = args;
+    (void)scratch;
+    EACH_FUNCTION(forward)
+}
+
+void TC_KERNEL(loss_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_loss_backward_args *a = args;
+    (void)scratch;
+    EACH_FUNCTION(backward)
+}

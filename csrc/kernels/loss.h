@@ -1,0 +1,31 @@
+/* loss.h: what the kernels for element-wise losses work on. */
+#ifndef TC_KERNELS_LOSS_H
+#define TC_KERNELS_LOSS_H
+
+#include <stdint.h>
+
+#define TC_LOSS_BLOCK 1024 /* elements an item; a multiple of every vector width */
+
+/* Of an input x and a target t, times the weight:
+ *     squared        (x - t)^2
+ *     probability    -(t log x + (1 - t) log(1 - x)), logarithms cut off at -100
+ *     logit          (1 - t) x + (1 + (p - 1) t) log(1 + e^-x), p the positive weight */
+typedef enum tc_loss_function { TC_LOSS_SQUARED, TC_LOSS_PROBABILITY, TC_LOSS_LOGIT } tc_loss_function;
+
+/* Items are blocks of elements. All arrays (n), contiguous; weight and positive_weight may be NULL: ones. */
+typedef struct tc_loss_forward_args {
+    void *loss;
+    const void *x, *target, *weight, *positive_weight;
+    int64_t n;
+    int function;
+} tc_loss_forward_args;
+
+/* dloss is read at every `dloss_step`th element: 1, or 0 for one number. dx and dtarget may be NULL. */
+typedef struct tc_loss_backward_args {
+    void *dx, *dtarget;
+    const void *dloss, *x, *target, *weight, *positive_weight;
+    int64_t n, dloss_step;
+    int function;
+} tc_loss_backward_args;
+
+#endif
