@@ -222,7 +222,7 @@ static bool shares_leaf(const tc_tensor *tensor)
 static tc_status check_write(const tc_tensor *tensor, tc_error *err)
 {
     for (int i = 0; i < tensor->ndim; i++)
-        if (tensor->strides[i] == 0 && tensor->shape[i] > 1)
+        if (tensor->strides[i] == 0 && tensor->shape[i] > 1 && tensor->numel > 1)
             return tc_fail(err, TC_ERROR_VALUE, "this tensor repeats its elements along axis %d (expand), so that a write to one would be seen in others; write to a clone()", i);
     if (!tensor->storage->writable)
         return tc_fail(err, TC_ERROR_VALUE, "this tensor shares read-only memory and cannot be written in place; write to a clone()");
