@@ -1,8 +1,18 @@
-"""The emulated GPU with the kernels on it."""
+"""The emulated GPU with the kernels on it, and the dtypes and schedules to run them with."""
 
 import cuda_library
 import emulation
 import pytest
+
+
+SCHEDULES = [("round_robin", 0), ("greedy", 1), ("random", 2)]
+
+
+def pytest_generate_tests(metafunc):
+    if "dtype" in metafunc.fixturenames:
+        metafunc.parametrize("dtype", cuda_library.DTYPES.values(), ids=cuda_library.DTYPES.keys())
+    if "schedule" in metafunc.fixturenames:  # set in the fixture `cuda`
+        metafunc.parametrize("schedule", SCHEDULES, ids=[name for name, _ in SCHEDULES])
 
 
 def pytest_configure(config):
@@ -15,7 +25,7 @@ def emulated_library():
 
 
 @pytest.fixture
-def cuda(emulated_library):
-    emulated_library.set_schedule("round_robin")
+def cuda(emulated_library, request):
+    emulated_library.set_schedule(*request.node.callspec.params.get("schedule", SCHEDULES[0]) if hasattr(request.node, "callspec") else SCHEDULES[0])
     emulated_library.set_compute_capability(8, 0)
     return emulated_library
