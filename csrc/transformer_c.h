@@ -148,9 +148,14 @@ typedef struct tc_scalar {
     int64_t integer; /* of the first two */
 } tc_scalar;
 
-static inline tc_scalar tc_scalar_real(double value) { return (tc_scalar){TC_FLOAT64, value, 0}; }
-static inline tc_scalar tc_scalar_integer(int64_t value) { return (tc_scalar){TC_INT64, (double)value, value}; }
-static inline tc_scalar tc_scalar_bool(bool value) { return (tc_scalar){TC_BOOL, value, value}; }
+static inline tc_scalar tc_make_scalar(tc_dtype kind, double real, int64_t integer)
+{
+    tc_scalar scalar = {kind, real, integer};
+    return scalar;
+}
+static inline tc_scalar tc_scalar_real(double value) { return tc_make_scalar(TC_FLOAT64, value, 0); }
+static inline tc_scalar tc_scalar_integer(int64_t value) { return tc_make_scalar(TC_INT64, (double)value, value); }
+static inline tc_scalar tc_scalar_bool(bool value) { return tc_make_scalar(TC_BOOL, value, value); }
 
 /* y = function(x), of x's dtype. Integers and bools have what integer.def lists; the others are an error for them. */
 TC_CHECKED tc_status tc_unary(tc_tensor **y, tc_tensor *x, tc_unary_function function, tc_error *err);

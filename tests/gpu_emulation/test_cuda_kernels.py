@@ -64,6 +64,19 @@ def test_layer_norm_without_weights(cuda, rng, shape):
     assert_close(dx, reference.layer_norm_backward(dy, x)[0], np.float32, gradient=True)
 
 
+@pytest.mark.parametrize("shape", [(5, 3), (2, 32), (2, 1032)], ids=str)
+def test_add_layer_norm(cuda, rng, shape, dtype):
+    (N, C), saved = shape, compute_dtype(dtype)
+    x, residual, gamma, beta = normal(rng, shape, dtype), normal(rng, shape, dtype), normal(rng, C, dtype), normal(rng, C, dtype)
+    inputs = {name: cuda.array(a) for name, a in {"x": x, "residual": residual, "gamma": gamma, "beta": beta}.items()}
+    y, total, mean, rstd = cuda.empty(shape, dtype), cuda.empty(shape, dtype), cuda.empty((N,), saved), cuda.empty((N,), saved)
+    cuda.run("layer_norm_forward", dtype, N, y=y, sum=total, mean=mean, rstd=rstd, **inputs, C=C, eps=1e-5)
+    assert_close(total.numpy(), x.astype(float) + residual.astype(float), dtype, name="sum")
+    expected = reference.layer_norm(total.numpy(), gamma, beta)  # what was rounded for the backward is what is normalised
+    for name, actual, wanted, kind in zip(["y", "mean", "rstd"], [y, mean, rstd], expected, [dtype, saved, saved]):
+        assert_close(actual.numpy(), wanted, kind, k=C, name=name)
+
+
 def test_layer_norm_keeps_its_digits_for_a_large_mean(cuda, rng):
     x = (normal(rng, (3, 64), np.float64) + 1e4).astype(np.float32)
     y = layer_norm_forward(cuda, x, None, None)[0]
