@@ -6,7 +6,6 @@ import cuda_library
 import emulation
 import pytest
 
-
 HERE = pathlib.Path(__file__).parent
 SCHEDULES = [("round_robin", 0), ("greedy", 1), ("random", 2)]
 
@@ -36,6 +35,8 @@ def emulated_library():
 
 @pytest.fixture
 def cuda(emulated_library, request):
-    emulated_library.set_schedule(*request.node.callspec.params.get("schedule", SCHEDULES[0]) if hasattr(request.node, "callspec") else SCHEDULES[0])
+    emulated_library.set_schedule(
+        *request.node.callspec.params.get("schedule", SCHEDULES[0]) if hasattr(request.node, "callspec") else SCHEDULES[0]
+    )
     emulated_library.set_compute_capability(8, 0)
     return emulated_library

@@ -39,20 +39,30 @@ def compute_dtype(dtype):
 def _read_headers():
     """Every struct of kernels/*.h as a ctypes.Structure, every enumerator and integer #define as a number."""
     types, numbers = dict(SCALARS), {}
-    texts = [re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S) for path in [KERNELS.parent / "transformer_c.h", *sorted(KERNELS.glob("*.h"))]]
+    texts = [
+        re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S)
+        for path in [KERNELS.parent / "transformer_c.h", *sorted(KERNELS.glob("*.h"))]
+    ]
     for text in texts:
         numbers.update((name, int(value)) for name, value in re.findall(r"^#define (\w+) \(?(\d+)\)?\s*$", text, flags=re.M))
         for members, name in re.findall(r"typedef enum \w+ \{([^}]*)\} (\w+);", text):
             types[name] = ctypes.c_int
             names = [member.split("=")[0].strip() for member in members.split(",") if member.strip() and "#" not in member]
             numbers.update((member, value) for value, member in enumerate(names))
-    structs = {name: body for text in texts for body, name in re.findall(r"typedef struct \w+ \{([^}]*)\} (tc_\w+);", text) if name.endswith(("_args", "_problem", "_operand", "_plane"))}
+    structs = {
+        name: body
+        for text in texts
+        for body, name in re.findall(r"typedef struct \w+ \{([^}]*)\} (tc_\w+);", text)
+        if name.endswith(("_args", "_problem", "_operand", "_plane"))
+    }
     while structs:  # those whose members are known first
         members = {name: re.findall(r"\s*(?:const )?(\w+) ([^;]*);", body) for name, body in structs.items()}
         known = [name for name in structs if all(kind in types or "*" in declarators for kind, declarators in members[name])]
         assert known, f"members of unknown type in {sorted(structs)}"
         for name in known:
-            fields = [_field(declarator, types.get(kind), numbers) for kind, declarators in members[name] for declarator in declarators.split(",")]
+            fields = [
+                _field(declarator, types.get(kind), numbers) for kind, declarators in members[name] for declarator in declarators.split(",")
+            ]
             types[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
             del structs[name]
     return types, numbers
@@ -76,7 +86,6 @@ SCRATCH_BYTES = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p)
 
 class KernelTable(ctypes.Structure):  # tc_cuda_kernel_table
     _fields_ = [("run", ctypes.c_void_p * len(KERNEL_IDS)), ("scratch_bytes", ctypes.c_void_p * len(KERNEL_IDS))]
-
 
 
 class Api(ctypes.Structure):  # tc_cuda_api

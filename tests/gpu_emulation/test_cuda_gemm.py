@@ -15,7 +15,9 @@ FUNCTIONS = {
 }
 
 
-def product(cuda, a, b, *, a_transposed=False, b_transposed=False, bias=None, residual=None, activation=None, pre=False, k_chunks=1, a_sum=False):
+def product(
+    cuda, a, b, *, a_transposed=False, b_transposed=False, bias=None, residual=None, activation=None, pre=False, k_chunks=1, a_sum=False
+):
     """c, pre, a_sum of matrices that lie in memory as they are or transposed."""
     dtype, saved = a.dtype, compute_dtype(a.dtype)
     (M, K), N = a.shape, b.shape[1]
@@ -25,8 +27,8 @@ def product(cuda, a, b, *, a_transposed=False, b_transposed=False, bias=None, re
     sums = cuda.empty((k_chunks, M), saved) if a_sum else None
     arrays = {"a": cuda.array(a.T if a_transposed else a), "b": cuda.array(b.T if b_transposed else b)}
     strides = {
-        **dict(zip(("a_row", "a_col"), (1, M) if a_transposed else (K, 1))),
-        **dict(zip(("b_row", "b_col"), (1, K) if b_transposed else (N, 1))),
+        **dict(zip(("a_row", "a_col"), (1, M) if a_transposed else (K, 1), strict=True)),
+        **dict(zip(("b_row", "b_col"), (1, K) if b_transposed else (N, 1), strict=True)),
         **{"c_row": N, "pre_row": N, "residual_row": N},
     }
     cuda.run(
@@ -145,5 +147,5 @@ def test_qkv_projection_backward(cuda, rng, packing, dtype):
     cuda.run("sum_partials", dtype, 0, out=dweight, partial=cuda.array(partial), chunks=2, C=weight.size)
     cuda.run("sum_partials", dtype, 0, out=dbias, partial=cuda.array(sums), chunks=2, C=3 * H * D)
     expected = reference.qkv_projection_backward(dq, dk, dv, x, weight, np.zeros(3 * H * D), H, packing)
-    for name, actual, wanted in zip(("dx", "dweight", "dbias"), (dx, dweight.numpy(), dbias.numpy()), expected):
+    for name, actual, wanted in zip(("dx", "dweight", "dbias"), (dx, dweight.numpy(), dbias.numpy()), expected, strict=True):
         assert_close(actual, wanted, dtype, k=45, gradient=True, name=name)

@@ -31,7 +31,7 @@ def layer_norm_backward(cuda, dy, x, gamma, mean, rstd, rows_per_chunk):
     sizes = {"N": N, "C": C, "rows_per_chunk": rows_per_chunk}
     cuda.run("layer_norm_backward", x.dtype, chunks, dx=dx, dgamma_partial=partials[0], dbeta_partial=partials[1], **arrays, **sizes)
     sums = [cuda.empty((C,), x.dtype) for _ in range(2)]
-    for out, partial in zip(sums, partials):
+    for out, partial in zip(sums, partials, strict=True):
         cuda.run("sum_partials", x.dtype, -(-C // 64), out=out, partial=partial, chunks=chunks, C=C)
     return dx.numpy(), sums[0].numpy(), sums[1].numpy()
 
@@ -48,10 +48,10 @@ def test_layer_norm(cuda, rng, shape, dtype, schedule):
     y, mean, rstd = layer_norm_forward(cuda, x, gamma, beta)
     expected = reference.layer_norm(x, gamma, beta)
     saved = compute_dtype(dtype)
-    for name, actual, wanted, kind in zip(["y", "mean", "rstd"], [y, mean, rstd], expected, [dtype, saved, saved]):
+    for name, actual, wanted, kind in zip(["y", "mean", "rstd"], [y, mean, rstd], expected, [dtype, saved, saved], strict=True):
         assert_close(actual, wanted, kind, k=C, name=name)
     gradients = layer_norm_backward(cuda, dy, x, gamma, mean, rstd, rows_per_chunk=4)
-    for name, actual, wanted in zip(["dx", "dgamma", "dbeta"], gradients, reference.layer_norm_backward(dy, x, gamma, beta)):
+    for name, actual, wanted in zip(["dx", "dgamma", "dbeta"], gradients, reference.layer_norm_backward(dy, x, gamma, beta), strict=True):
         assert_close(actual, wanted, dtype, k=max(N, C), gradient=True, name=name)
 
 
@@ -73,7 +73,7 @@ def test_add_layer_norm(cuda, rng, shape, dtype):
     cuda.run("layer_norm_forward", dtype, N, y=y, sum=total, mean=mean, rstd=rstd, **inputs, C=C, eps=1e-5)
     assert_close(total.numpy(), x.astype(float) + residual.astype(float), dtype, name="sum")
     expected = reference.layer_norm(total.numpy(), gamma, beta)  # what was rounded for the backward is what is normalised
-    for name, actual, wanted, kind in zip(["y", "mean", "rstd"], [y, mean, rstd], expected, [dtype, saved, saved]):
+    for name, actual, wanted, kind in zip(["y", "mean", "rstd"], [y, mean, rstd], expected, [dtype, saved, saved], strict=True):
         assert_close(actual.numpy(), wanted, kind, k=C, name=name)
 
 
