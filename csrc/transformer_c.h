@@ -188,6 +188,8 @@ TC_CHECKED tc_status tc_reduce(tc_tensor **out, tc_tensor *x, tc_reduce_function
 TC_CHECKED tc_status tc_var(tc_tensor **out, tc_tensor *x, double correction, int axis_count, const int *axes, bool keepdims, tc_error *err);
 /* int64 indices of the first largest (smallest) element, NaN first of all, along an axis; of the flattened tensor when axis_count is -1. */
 TC_CHECKED tc_status tc_arg_reduce(tc_tensor **out, tc_tensor *x, bool largest, int axis_count, const int *axes, bool keepdims, tc_error *err);
+/* int64 indices that sort x along an axis; equal elements keep their order, NaN is larger than all others. */
+TC_CHECKED tc_status tc_argsort(tc_tensor **out, tc_tensor *x, int64_t axis, bool descending, tc_error *err);
 
 /* exp(x) / sum(exp(x)) along an axis (-ndim .. ndim-1), and its logarithm. A row with a NaN, +inf or nothing but -inf is NaN. */
 TC_CHECKED tc_status tc_softmax(tc_tensor **y, tc_tensor *x, int64_t axis, tc_error *err);
