@@ -52,17 +52,7 @@ typedef struct tc_error {
 
 /* ---- dtypes and devices -------------------------------------------------------------------------------------- */
 
-typedef enum tc_dtype {
-    TC_FLOAT32,
-    TC_FLOAT64,
-    TC_FLOAT16,
-    TC_BFLOAT16,
-    TC_INT64,
-    TC_INT32,
-    TC_UINT8,
-    TC_BOOL,
-    TC_DTYPE_COUNT
-} tc_dtype;
+typedef enum tc_dtype { TC_FLOAT32, TC_FLOAT64, TC_FLOAT16, TC_BFLOAT16, TC_INT64, TC_INT32, TC_UINT8, TC_BOOL, TC_DTYPE_COUNT } tc_dtype;
 
 typedef enum tc_device_type { TC_CPU, TC_CUDA, TC_DEVICE_TYPE_COUNT } tc_device_type;
 
@@ -71,9 +61,9 @@ typedef struct tc_device {
     int index; /* ordinal of the GPU; 0 on the CPU */
 } tc_device;
 
-const char *tc_dtype_name(tc_dtype dtype);  /* "float32", ... */
-size_t tc_dtype_size(tc_dtype dtype);       /* bytes of one element */
-bool tc_dtype_is_float(tc_dtype dtype);     /* float32, float64, float16, bfloat16 */
+const char *tc_dtype_name(tc_dtype dtype);         /* "float32", ... */
+size_t tc_dtype_size(tc_dtype dtype);              /* bytes of one element */
+bool tc_dtype_is_float(tc_dtype dtype);            /* float32, float64, float16, bfloat16 */
 tc_dtype tc_dtype_promote(tc_dtype a, tc_dtype b); /* PyTorch's table: int64 + float16 -> float16, float16 + bfloat16 -> float32 */
 
 /* ---- tensors ------------------------------------------------------------------------------------------------- */
@@ -84,7 +74,8 @@ typedef struct tc_tensor tc_tensor;
 
 /* A new tensor of uninitialised memory, contiguous in C order. */
 TC_CHECKED tc_status tc_tensor_empty(tc_tensor **out, int ndim, const int64_t *shape, tc_dtype dtype, tc_device device, tc_error *err);
-TC_CHECKED tc_status tc_tensor_full(tc_tensor **out, int ndim, const int64_t *shape, double value, tc_dtype dtype, tc_device device, tc_error *err);
+TC_CHECKED tc_status tc_tensor_full(tc_tensor **out, int ndim, const int64_t *shape, double value, tc_dtype dtype, tc_device device,
+                                    tc_error *err);
 
 /* A tensor over memory somebody else owns. `strides` in elements, may be zero or negative, `data` is element [0,...,0].
  * `release(context)` is called exactly once, when the last tensor over the memory goes, on any thread. `writable` false
@@ -109,10 +100,10 @@ bool tc_tensor_is_contiguous(const tc_tensor *tensor);
 bool tc_tensor_requires_grad(const tc_tensor *tensor); /* a leaf that was asked to, or a result that was recorded */
 bool tc_tensor_is_leaf(const tc_tensor *tensor);
 TC_CHECKED tc_status tc_tensor_set_requires_grad(tc_tensor *tensor, bool requires_grad, tc_error *err);
-tc_tensor *tc_tensor_grad(const tc_tensor *tensor);                                                /* borrowed; NULL when there is none */
+tc_tensor *tc_tensor_grad(const tc_tensor *tensor); /* borrowed; NULL when there is none */
 TC_CHECKED tc_status tc_tensor_set_grad(tc_tensor *tensor, tc_tensor *grad /* or NULL */, tc_error *err);
 
-bool tc_grad_enabled(void);            /* of this thread */
+bool tc_grad_enabled(void);             /* of this thread */
 bool tc_set_grad_enabled(bool enabled); /* returns what it was */
 
 /* Gradients of every leaf below `root`, added to their grad. `gradient` (shape of root) may be NULL when root has one
@@ -143,14 +134,19 @@ typedef enum tc_binary_function {
 /* A number of the host language. As an operand it never changes a dtype within its kind: float32 + 2.5 is float32, int64 + 2.5 is
  * float32, bool + 2 is int64. */
 typedef struct tc_scalar {
-    tc_dtype kind; /* TC_BOOL, TC_INT64 or TC_FLOAT64 */
+    tc_dtype kind;   /* TC_BOOL, TC_INT64 or TC_FLOAT64 */
     double real;     /* the value, of any kind */
     int64_t integer; /* of the first two */
 } tc_scalar;
 
-static inline tc_scalar tc_scalar_real(double value) { return (tc_scalar){TC_FLOAT64, value, 0}; }
-static inline tc_scalar tc_scalar_integer(int64_t value) { return (tc_scalar){TC_INT64, (double)value, value}; }
-static inline tc_scalar tc_scalar_bool(bool value) { return (tc_scalar){TC_BOOL, value, value}; }
+static inline tc_scalar tc_make_scalar(tc_dtype kind, double real, int64_t integer)
+{
+    tc_scalar scalar = {kind, real, integer};
+    return scalar;
+}
+static inline tc_scalar tc_scalar_real(double value) { return tc_make_scalar(TC_FLOAT64, value, 0); }
+static inline tc_scalar tc_scalar_integer(int64_t value) { return tc_make_scalar(TC_INT64, (double)value, value); }
+static inline tc_scalar tc_scalar_bool(bool value) { return tc_make_scalar(TC_BOOL, value, value); }
 
 /* y = function(x), of x's dtype. Integers and bools have what integer.def lists; the others are an error for them. */
 TC_CHECKED tc_status tc_unary(tc_tensor **y, tc_tensor *x, tc_unary_function function, tc_error *err);
@@ -160,13 +156,16 @@ TC_CHECKED tc_status tc_unary_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor 
  * kind; integers divide to float32; comparisons and logical functions give bool. */
 TC_CHECKED tc_status tc_binary(tc_tensor **out, tc_tensor *a, tc_tensor *b, tc_binary_function function, tc_error *err);
 /* The same with a number for b, or for a when `scalar_first`. */
-TC_CHECKED tc_status tc_binary_scalar(tc_tensor **out, tc_tensor *a, tc_scalar b, bool scalar_first, tc_binary_function function, tc_error *err);
+TC_CHECKED tc_status tc_binary_scalar(tc_tensor **out, tc_tensor *a, tc_scalar b, bool scalar_first, tc_binary_function function,
+                                      tc_error *err);
 /* out = condition ? a : b, broadcast; NULL for a or b: the scalar. The dtype as for tc_binary. */
-TC_CHECKED tc_status tc_where(tc_tensor **out, tc_tensor *condition, tc_tensor *a, tc_scalar a_scalar, tc_tensor *b, tc_scalar b_scalar, tc_error *err);
+TC_CHECKED tc_status tc_where(tc_tensor **out, tc_tensor *condition, tc_tensor *a, tc_scalar a_scalar, tc_tensor *b, tc_scalar b_scalar,
+                              tc_error *err);
 /* x with `value` where the mask (bool, broadcast to x) is set; of x's dtype. */
 TC_CHECKED tc_status tc_masked_fill(tc_tensor **out, tc_tensor *x, tc_tensor *mask, tc_scalar value, tc_error *err);
 
-/* Reductions over `axes` (each -ndim .. ndim-1, none twice; axis_count -1: all axes). The reduced axes are left out, or kept with length 1. */
+/* Reductions over `axes` (each -ndim .. ndim-1, none twice; axis_count -1: all axes). The reduced axes are left out, or kept with length 1.
+ */
 typedef enum tc_reduce_function {
     TC_REDUCE_sum,  /* integers and bools: int64 */
     TC_REDUCE_mean, /* floating dtypes alone, as var */
@@ -180,9 +179,13 @@ typedef enum tc_reduce_function {
 TC_CHECKED tc_status tc_reduce(tc_tensor **out, tc_tensor *x, tc_reduce_function function, int axis_count, const int *axes, bool keepdims,
                                tc_error *err);
 /* Sum of the squared differences from the mean, over count - correction. */
-TC_CHECKED tc_status tc_var(tc_tensor **out, tc_tensor *x, double correction, int axis_count, const int *axes, bool keepdims, tc_error *err);
+TC_CHECKED tc_status tc_var(tc_tensor **out, tc_tensor *x, double correction, int axis_count, const int *axes, bool keepdims,
+                            tc_error *err);
 /* int64 indices of the first largest (smallest) element, NaN first of all, along an axis; of the flattened tensor when axis_count is -1. */
-TC_CHECKED tc_status tc_arg_reduce(tc_tensor **out, tc_tensor *x, bool largest, int axis_count, const int *axes, bool keepdims, tc_error *err);
+TC_CHECKED tc_status tc_arg_reduce(tc_tensor **out, tc_tensor *x, bool largest, int axis_count, const int *axes, bool keepdims,
+                                   tc_error *err);
+/* int64 indices that sort x along an axis; equal elements keep their order, NaN is larger than all others. */
+TC_CHECKED tc_status tc_argsort(tc_tensor **out, tc_tensor *x, int64_t axis, bool descending, tc_error *err);
 
 /* exp(x) / sum(exp(x)) along an axis (-ndim .. ndim-1), and its logarithm. A row with a NaN, +inf or nothing but -inf is NaN. */
 TC_CHECKED tc_status tc_softmax(tc_tensor **y, tc_tensor *x, int64_t axis, tc_error *err);
@@ -195,8 +198,8 @@ typedef enum tc_reduction { TC_REDUCTION_NONE, TC_REDUCTION_MEAN, TC_REDUCTION_S
 
 /* Cross-entropy.  input (C), (N,C) or (N,C,d1,...); target: classes (integers), input's shape without the class axis, or probabilities
  * (floating), input's shape; weight (C) or NULL. The mean is weighted. */
-TC_CHECKED tc_status tc_cross_entropy(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_tensor *weight, int64_t ignore_index, double label_smoothing,
-                                      tc_reduction reduction, tc_error *err);
+TC_CHECKED tc_status tc_cross_entropy(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_tensor *weight, int64_t ignore_index,
+                                      double label_smoothing, tc_reduction reduction, tc_error *err);
 /* `loss` as it is, its sum, or its sum divided by `total`; recorded. */
 TC_CHECKED tc_status tc_reduce_loss(tc_tensor **out, tc_tensor *loss, tc_reduction reduction, double total, tc_error *err);
 
@@ -204,33 +207,36 @@ TC_CHECKED tc_status tc_reduce_loss(tc_tensor **out, tc_tensor *loss, tc_reducti
  * that shape. */
 TC_CHECKED tc_status tc_mse_loss(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_reduction reduction, tc_error *err);
 /* input: probabilities from 0 to 1, whose logarithms are cut off at -100. */
-TC_CHECKED tc_status tc_binary_cross_entropy(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_tensor *weight, tc_reduction reduction,
-                                             tc_error *err);
+TC_CHECKED tc_status tc_binary_cross_entropy(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_tensor *weight,
+                                             tc_reduction reduction, tc_error *err);
 /* positive_weight multiplies the loss of the positive class. */
 TC_CHECKED tc_status tc_binary_cross_entropy_with_logits(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_tensor *weight,
                                                          tc_tensor *positive_weight, tc_reduction reduction, tc_error *err);
 
 /* Layer normalisation over the last `normalized_ndim` axes (Ba et al. 2016, eq. 4).  x,y (..., C); gamma,beta (C) or NULL. */
-TC_CHECKED tc_status tc_layer_norm(tc_tensor **y, tc_tensor *x, int normalized_ndim, tc_tensor *gamma, tc_tensor *beta, double eps, tc_error *err);
+TC_CHECKED tc_status tc_layer_norm(tc_tensor **y, tc_tensor *x, int normalized_ndim, tc_tensor *gamma, tc_tensor *beta, double eps,
+                                   tc_error *err);
 /* Without the tape.  x (N,C); mean,rstd (N) in the compute dtype. */
-TC_CHECKED tc_status tc_layer_norm_forward(tc_tensor **y, tc_tensor **mean, tc_tensor **rstd, tc_tensor *x, int normalized_ndim, tc_tensor *gamma,
-                                           tc_tensor *beta, double eps, tc_error *err);
-TC_CHECKED tc_status tc_layer_norm_backward(tc_tensor **dx, tc_tensor **dgamma, tc_tensor **dbeta, tc_tensor *dy, tc_tensor *x, tc_tensor *gamma,
-                                            tc_tensor *mean, tc_tensor *rstd, tc_error *err);
+TC_CHECKED tc_status tc_layer_norm_forward(tc_tensor **y, tc_tensor **mean, tc_tensor **rstd, tc_tensor *x, int normalized_ndim,
+                                           tc_tensor *gamma, tc_tensor *beta, double eps, tc_error *err);
+TC_CHECKED tc_status tc_layer_norm_backward(tc_tensor **dx, tc_tensor **dgamma, tc_tensor **dbeta, tc_tensor *dy, tc_tensor *x,
+                                            tc_tensor *gamma, tc_tensor *mean, tc_tensor *rstd, tc_error *err);
 
 /* The same of x + residual, which has x's shape. The gradient of the sum flows to both. */
-TC_CHECKED tc_status tc_add_layer_norm(tc_tensor **y, tc_tensor *x, tc_tensor *residual, int normalized_ndim, tc_tensor *gamma, tc_tensor *beta,
-                                       double eps, tc_error *err);
+TC_CHECKED tc_status tc_add_layer_norm(tc_tensor **y, tc_tensor *x, tc_tensor *residual, int normalized_ndim, tc_tensor *gamma,
+                                       tc_tensor *beta, double eps, tc_error *err);
 /* Without the tape.  sum (N,C) = x + residual in the compute dtype; the backward is that of layer_norm with the sum for x. */
-TC_CHECKED tc_status tc_add_layer_norm_forward(tc_tensor **y, tc_tensor **sum, tc_tensor **mean, tc_tensor **rstd, tc_tensor *x, tc_tensor *residual,
-                                               int normalized_ndim, tc_tensor *gamma, tc_tensor *beta, double eps, tc_error *err);
+TC_CHECKED tc_status tc_add_layer_norm_forward(tc_tensor **y, tc_tensor **sum, tc_tensor **mean, tc_tensor **rstd, tc_tensor *x,
+                                               tc_tensor *residual, int normalized_ndim, tc_tensor *gamma, tc_tensor *beta, double eps,
+                                               tc_error *err);
 
 /* Rows of a table.  indices (...) of integers in [0, V); weight (V,D); y (...,D). The row padding_idx (-V .. V-1), if there is one, gets
  * no gradient. TC_ERROR_INDEX for an index outside the table. */
-TC_CHECKED tc_status tc_embedding(tc_tensor **y, tc_tensor *indices, tc_tensor *weight, bool has_padding, int64_t padding_idx, tc_error *err);
+TC_CHECKED tc_status tc_embedding(tc_tensor **y, tc_tensor *indices, tc_tensor *weight, bool has_padding, int64_t padding_idx,
+                                  tc_error *err);
 /* Without the tape.  dy (...,D); dweight (V,D): the rows of an index are added in their order. */
-TC_CHECKED tc_status tc_embedding_backward(tc_tensor **dweight, tc_tensor *dy, tc_tensor *indices, int64_t V, bool has_padding, int64_t padding_idx,
-                                           tc_error *err);
+TC_CHECKED tc_status tc_embedding_backward(tc_tensor **dweight, tc_tensor *dy, tc_tensor *indices, int64_t V, bool has_padding,
+                                           int64_t padding_idx, tc_error *err);
 /* out (..., classes) int64: zeros with a one at each index; classes -1: one more than the largest. */
 TC_CHECKED tc_status tc_one_hot(tc_tensor **out, tc_tensor *indices, int64_t classes, tc_error *err);
 /* The largest over the sequence.  x (B,T,C), y (B,C). The first of equal maxima gets the gradient. */
@@ -253,15 +259,15 @@ typedef enum tc_activation {
 } tc_activation;
 
 /* y = activation(x weight^T + bias) + residual.  x (..., K); weight (N, K); bias (N) or NULL; y,residual (..., N) or NULL. */
-TC_CHECKED tc_status tc_linear(tc_tensor **y, tc_tensor *x, tc_tensor *weight, tc_tensor *bias, tc_activation activation, tc_tensor *residual,
-                               tc_error *err);
+TC_CHECKED tc_status tc_linear(tc_tensor **y, tc_tensor *x, tc_tensor *weight, tc_tensor *bias, tc_activation activation,
+                               tc_tensor *residual, tc_error *err);
 /* Without the tape.  pre (..., N): x weight^T + bias, for the backward of an activation; not computed when `pre` is NULL. */
-TC_CHECKED tc_status tc_linear_forward(tc_tensor **y, tc_tensor **pre, tc_tensor *x, tc_tensor *weight, tc_tensor *bias, tc_activation activation,
-                                       tc_tensor *residual, tc_error *err);
+TC_CHECKED tc_status tc_linear_forward(tc_tensor **y, tc_tensor **pre, tc_tensor *x, tc_tensor *weight, tc_tensor *bias,
+                                       tc_activation activation, tc_tensor *residual, tc_error *err);
 /* What is NULL is not computed. `pre` may be NULL without an activation, and y itself for ReLU without a residual. The gradient of
  * the residual is dy. */
-TC_CHECKED tc_status tc_linear_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dy, tc_tensor *x, tc_tensor *weight,
-                                        tc_tensor *pre, tc_activation activation, tc_error *err);
+TC_CHECKED tc_status tc_linear_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dy, tc_tensor *x,
+                                        tc_tensor *weight, tc_tensor *pre, tc_activation activation, tc_error *err);
 
 /* How the 3E outputs of a joint projection are ordered. */
 typedef enum tc_packing {
@@ -274,14 +280,14 @@ typedef enum tc_packing {
 TC_CHECKED tc_status tc_qkv_projection(tc_tensor **q, tc_tensor **k, tc_tensor **v, tc_tensor *x, tc_tensor *weight, tc_tensor *bias,
                                        int64_t num_heads, tc_packing packing, tc_error *err);
 /* Without the tape.  dq,dk,dv (..., H, T, D), NULL: zero. Read in place when they are windows on one tensor as q, k, v are. */
-TC_CHECKED tc_status tc_qkv_projection_forward(tc_tensor **q, tc_tensor **k, tc_tensor **v, tc_tensor *x, tc_tensor *weight, tc_tensor *bias,
-                                               int64_t num_heads, tc_packing packing, tc_error *err);
+TC_CHECKED tc_status tc_qkv_projection_forward(tc_tensor **q, tc_tensor **k, tc_tensor **v, tc_tensor *x, tc_tensor *weight,
+                                               tc_tensor *bias, int64_t num_heads, tc_packing packing, tc_error *err);
 TC_CHECKED tc_status tc_qkv_projection_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dq, tc_tensor *dk,
                                                 tc_tensor *dv, tc_tensor *x, tc_tensor *weight, int64_t num_heads, tc_packing packing,
                                                 tc_error *err);
 
-/* a @ b as NumPy has it: one axis is a row (of a) or a column (of b) and goes from the result, leading axes broadcast. The result has the promoted
- * dtype; integers wrap around, bools give "any pair of trues". */
+/* a @ b as NumPy has it: one axis is a row (of a) or a column (of b) and goes from the result, leading axes broadcast. The result has the
+ * promoted dtype; integers wrap around, bools give "any pair of trues". */
 TC_CHECKED tc_status tc_matmul(tc_tensor **c, tc_tensor *a, tc_tensor *b, tc_error *err);
 
 /* ---- attention ------------------------------------------------------------------------------------------------------- */
@@ -294,10 +300,10 @@ typedef enum tc_mask_kind {
     TC_MASK_FILL    /* any dtype: where it is 0 the score becomes -9e15, so that a row with every key masked attends uniformly */
 } tc_mask_kind;
 
-typedef enum tc_empty_rows { /* what a row that may attend to nothing gets */
-    TC_EMPTY_ROWS_ZERO,      /* values, attention and gradients 0 */
-    TC_EMPTY_ROWS_UNIFORM,   /* all Tk keys alike */
-    TC_EMPTY_ROWS_RAISE      /* TC_ERROR_VALUE */
+typedef enum tc_empty_rows {                        /* what a row that may attend to nothing gets */
+                             TC_EMPTY_ROWS_ZERO,    /* values, attention and gradients 0 */
+                             TC_EMPTY_ROWS_UNIFORM, /* all Tk keys alike */
+                             TC_EMPTY_ROWS_RAISE    /* TC_ERROR_VALUE */
 } tc_empty_rows;
 
 #define TC_UNBOUNDED INT64_MAX
@@ -305,10 +311,10 @@ typedef enum tc_empty_rows { /* what a row that may attend to nothing gets */
 typedef struct tc_attention_options {
     tc_tensor *mask, *bias; /* broadcast to (..., H, Tq, Tk), or NULL. bias: floating, added to the scores */
     tc_mask_kind mask_kind;
-    tc_tensor *key_lengths;    /* integers (B), or NULL: keys of each batch element that are valid */
-    tc_tensor *causal_offsets; /* integers (B), or NULL: causal_offset holds for all */
-    int64_t causal_offset;     /* query i stands at key i + offset */
-    bool causal;               /* keys beyond where the query stands are not seen */
+    tc_tensor *key_lengths;            /* integers (B), or NULL: keys of each batch element that are valid */
+    tc_tensor *causal_offsets;         /* integers (B), or NULL: causal_offset holds for all */
+    int64_t causal_offset;             /* query i stands at key i + offset */
+    bool causal;                       /* keys beyond where the query stands are not seen */
     int64_t window_left, window_right; /* nor keys further from there than this; TC_UNBOUNDED */
     double scale;                      /* NaN: 1 / sqrt(D) */
     double softcap;                    /* > 0: scores become softcap * tanh(score / softcap) */
@@ -326,17 +332,18 @@ typedef struct tc_attention_options {
  * lse (..., H, Tq), the log of the sum of exponentials of the scores, -infinity in empty rows: NULL when not wanted. */
 TC_CHECKED tc_status tc_attention(tc_tensor **values, tc_tensor **attention, tc_tensor **lse, tc_tensor *q, tc_tensor *k, tc_tensor *v,
                                   const tc_attention_options *options, tc_error *err);
-/* Without the tape, for tensors of one dtype, float32 or float64. attention[i][j] = exp(score[i][j] - shift[i]) / sum[i]; shift,sum (..., H, Tq). */
-TC_CHECKED tc_status tc_attention_forward(tc_tensor **values, tc_tensor **attention, tc_tensor **lse, tc_tensor **shift, tc_tensor **sum, tc_tensor *q,
-                                          tc_tensor *k, tc_tensor *v, const tc_attention_options *options, tc_error *err);
-/* dmask is for a floating mask. Pointers to what is not wanted are NULL, and so are gradients of results that were not used; attention is needed
- * with dattention only. */
+/* Without the tape, for tensors of one dtype, float32 or float64. attention[i][j] = exp(score[i][j] - shift[i]) / sum[i]; shift,sum (...,
+ * H, Tq). */
+TC_CHECKED tc_status tc_attention_forward(tc_tensor **values, tc_tensor **attention, tc_tensor **lse, tc_tensor **shift, tc_tensor **sum,
+                                          tc_tensor *q, tc_tensor *k, tc_tensor *v, const tc_attention_options *options, tc_error *err);
+/* dmask is for a floating mask. Pointers to what is not wanted are NULL, and so are gradients of results that were not used; attention is
+ * needed with dattention only. */
 typedef struct tc_attention_saved {
     tc_tensor *q, *k, *v, *values, *attention, *shift, *sum;
 } tc_attention_saved;
-TC_CHECKED tc_status tc_attention_backward(tc_tensor **dq, tc_tensor **dk, tc_tensor **dv, tc_tensor **dbias, tc_tensor **dmask, tc_tensor *dvalues,
-                                           tc_tensor *dattention, tc_tensor *dlse, const tc_attention_saved *saved, const tc_attention_options *options,
-                                           tc_error *err);
+TC_CHECKED tc_status tc_attention_backward(tc_tensor **dq, tc_tensor **dk, tc_tensor **dv, tc_tensor **dbias, tc_tensor **dmask,
+                                           tc_tensor *dvalues, tc_tensor *dattention, tc_tensor *dlse, const tc_attention_saved *saved,
+                                           const tc_attention_options *options, tc_error *err);
 
 /* ---- random numbers ---------------------------------------------------------------------------------------------- */
 
@@ -373,7 +380,8 @@ void tc_generator_permutation(tc_generator *generator, int64_t *values, int64_t 
 
 /* One entry of `shape` may be -1. Without `may_copy` an error where the memory cannot be read so; with it a copy. */
 TC_CHECKED tc_status tc_reshape(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shape, bool may_copy, tc_error *err);
-TC_CHECKED tc_status tc_squeeze(tc_tensor **out, tc_tensor *x, int count, const int64_t *axes, tc_error *err); /* count 0: every axis of length 1 */
+TC_CHECKED tc_status tc_squeeze(tc_tensor **out, tc_tensor *x, int count, const int64_t *axes,
+                                tc_error *err); /* count 0: every axis of length 1 */
 TC_CHECKED tc_status tc_unsqueeze(tc_tensor **out, tc_tensor *x, int64_t axis, tc_error *err);
 TC_CHECKED tc_status tc_permute(tc_tensor **out, tc_tensor *x, int count, const int64_t *axes, tc_error *err);
 TC_CHECKED tc_status tc_transpose(tc_tensor **out, tc_tensor *x, int64_t first, int64_t second, tc_error *err);
@@ -381,8 +389,8 @@ TC_CHECKED tc_status tc_expand(tc_tensor **out, tc_tensor *x, int ndim, const in
 TC_CHECKED tc_status tc_flip(tc_tensor **out, tc_tensor *x, int count, const int64_t *axes, tc_error *err);
 /* Elements start, start + step, ... (`length` of them, all in range) along `axis`. */
 TC_CHECKED tc_status tc_slice(tc_tensor **out, tc_tensor *x, int axis, int64_t start, int64_t step, int64_t length, tc_error *err);
-/* `count` slices along `axis` one after the other, of the given lengths, which add up to the axis; written to out[0 .. count-1]. `drop`: the lengths are 1
- * and the axis is left out. */
+/* `count` slices along `axis` one after the other, of the given lengths, which add up to the axis; written to out[0 .. count-1]. `drop`:
+ * the lengths are 1 and the axis is left out. */
 TC_CHECKED tc_status tc_split(tc_tensor **out, tc_tensor *x, int axis, int64_t count, const int64_t *lengths, bool drop, tc_error *err);
 /* Windows of `size` every `step` along an axis; a new last axis runs over a window. */
 TC_CHECKED tc_status tc_unfold(tc_tensor **out, tc_tensor *x, int64_t axis, int64_t size, int64_t step, tc_error *err);
@@ -391,19 +399,20 @@ TC_CHECKED tc_status tc_unfold(tc_tensor **out, tc_tensor *x, int64_t axis, int6
 
 typedef enum tc_index_kind { TC_INDEX_INTEGER, TC_INDEX_SLICE, TC_INDEX_NEW_AXIS, TC_INDEX_ELLIPSIS, TC_INDEX_TENSOR } tc_index_kind;
 
-/* One entry of x[..., ...]. An integer is `start`. A slice has start, stop and step as written: negative ones count from the end; where left out,
- * step is 1, start and stop are INT64_MAX or INT64_MIN, whichever lies beyond the end they stand for (0 for the start of a forward slice). A tensor has
- * integers (a list of places) or bools (a mask over as many axes as it has). */
+/* One entry of x[..., ...]. An integer is `start`. A slice has start, stop and step as written: negative ones count from the end; where
+ * left out, step is 1, start and stop are INT64_MAX or INT64_MIN, whichever lies beyond the end they stand for (0 for the start of a
+ * forward slice). A tensor has integers (a list of places) or bools (a mask over as many axes as it has). */
 typedef struct tc_index {
     tc_index_kind kind;
     int64_t start, stop, step;
     tc_tensor *tensor;
 } tc_index;
 
-/* x[indices]: a view of x for integers and slices, otherwise a copy. Where places repeat, their gradients add up, always in the same order. */
+/* x[indices]: a view of x for integers and slices, otherwise a copy. Where places repeat, their gradients add up, always in the same order.
+ */
 TC_CHECKED tc_status tc_index_get(tc_tensor **out, tc_tensor *x, int count, const tc_index *indices, tc_error *err);
-/* x[indices] = value, broadcast and cast; recorded. Where places repeat, the last value stays. Leaves that require a gradient are refused while
- * gradients are recorded. */
+/* x[indices] = value, broadcast and cast; recorded. Where places repeat, the last value stays. Leaves that require a gradient are refused
+ * while gradients are recorded. */
 TC_CHECKED tc_status tc_index_set(tc_tensor *x, int count, const tc_index *indices, tc_tensor *value, tc_error *err);
 /* Where x is not zero: an int64 tensor of indices for each axis of x, written to out[0] ... out[ndim - 1]. */
 TC_CHECKED tc_status tc_nonzero(tc_tensor **out, tc_tensor *x, tc_error *err);
@@ -421,21 +430,23 @@ TC_CHECKED tc_status tc_triangle(tc_tensor **out, tc_tensor *x, bool upper, int6
 
 /* target[...] = value, broadcast and cast; as tc_index_set. */
 TC_CHECKED tc_status tc_assign(tc_tensor *target, tc_tensor *value, tc_error *err);
-/* target op= something: `result`, of target's shape, is what target becomes, values and history. A dtype of another kind (float into int) is refused. */
+/* target op= something: `result`, of target's shape, is what target becomes, values and history. A dtype of another kind (float into int)
+ * is refused. */
 TC_CHECKED tc_status tc_replace(tc_tensor *target, tc_tensor *result, tc_error *err);
 
 /* ---- optimizers ---------------------------------------------------------------------------------------------------- */
 
 /* One step over `count` parameters, in place. All tensors of a call are contiguous, float32 or float64, of one dtype, on one device.
  * Update rules, names and defaults are those of torch.optim; lists that a rule does not use are NULL. */
-TC_CHECKED tc_status tc_sgd_step(int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients, tc_tensor *const *buffers, double lr,
-                                 double momentum, double dampening, double weight_decay, bool nesterov, bool maximize, bool first, tc_error *err);
+TC_CHECKED tc_status tc_sgd_step(int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients, tc_tensor *const *buffers,
+                                 double lr, double momentum, double dampening, double weight_decay, bool nesterov, bool maximize,
+                                 bool first, tc_error *err);
 TC_CHECKED tc_status tc_adam_step(int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients, tc_tensor *const *exp_avg,
-                                  tc_tensor *const *exp_avg_sq, tc_tensor *const *max_exp_avg_sq, int64_t t, double lr, double beta1, double beta2,
-                                  double eps, double weight_decay, bool decoupled, bool maximize, tc_error *err);
+                                  tc_tensor *const *exp_avg_sq, tc_tensor *const *max_exp_avg_sq, int64_t t, double lr, double beta1,
+                                  double beta2, double eps, double weight_decay, bool decoupled, bool maximize, tc_error *err);
 TC_CHECKED tc_status tc_rmsprop_step(int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients, tc_tensor *const *square_avg,
-                                     tc_tensor *const *buffers, tc_tensor *const *grad_avg, double lr, double alpha, double eps, double weight_decay,
-                                     double momentum, bool eps_inside_sqrt, bool maximize, tc_error *err);
+                                     tc_tensor *const *buffers, tc_tensor *const *grad_avg, double lr, double alpha, double eps,
+                                     double weight_decay, double momentum, bool eps_inside_sqrt, bool maximize, tc_error *err);
 
 /* The p-norm of all gradients together (infinity: the largest absolute value), summed in double. */
 TC_CHECKED tc_status tc_gradient_norm(double *norm, int64_t count, tc_tensor *const *gradients, double power, tc_error *err);
@@ -445,7 +456,8 @@ TC_CHECKED tc_status tc_gradient_scale(int64_t count, tc_tensor *const *gradient
 /* Where the next backward is to put the gradient of a leaf: a window on a buffer that an optimizer owns. NULL: memory of its own. */
 TC_CHECKED tc_status tc_tensor_set_grad_slot(tc_tensor *tensor, tc_tensor *slot, tc_error *err);
 
-/* The leaf `tensor` takes on the memory, dtype and device of `source` (shapes equal); its gradient goes when the dtype or device changes. */
+/* The leaf `tensor` takes on the memory, dtype and device of `source` (shapes equal); its gradient goes when the dtype or device changes.
+ */
 TC_CHECKED tc_status tc_tensor_set_data(tc_tensor *tensor, tc_tensor *source, tc_error *err);
 
 #ifdef __cplusplus

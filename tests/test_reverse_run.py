@@ -18,7 +18,9 @@ def run():
     """100 steps, with everything that is compared."""
     found = {"cell5": np.stack([uva.cell_5()[name] for name in "QKV"])}
     train, validation, test = uva.reverse_loaders()
-    found |= {f"{name}.first": loader.dataset.data.numpy()[:3] for name, loader in (("train", train), ("validation", validation), ("test", test))}
+    found |= {
+        f"{name}.first": loader.dataset.data.numpy()[:3] for name, loader in (("train", train), ("validation", validation), ("test", test))
+    }
     model = uva.ReversePredictor(
         input_dim=10, model_dim=32, num_heads=1, num_classes=10, num_layers=1, dropout=0.0, lr=5e-4, warmup=50, max_iters=3900
     )

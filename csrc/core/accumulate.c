@@ -8,7 +8,8 @@
 static tc_status add_contiguous(tc_tensor *to, const tc_tensor *from, tc_error *err)
 {
     const tc_add_in_place_args args = {.to = to->data, .from = from->data, .numel = to->numel};
-    return tc_run(to->storage->device, to->dtype, TC_K_add_in_place, &args, (to->numel + TC_ADD_BLOCK - 1) / TC_ADD_BLOCK, TC_ADD_BLOCK, 0, err);
+    return tc_run(to->storage->device, to->dtype, TC_K_add_in_place, &args, (to->numel + TC_ADD_BLOCK - 1) / TC_ADD_BLOCK, TC_ADD_BLOCK, 0,
+                  err);
 }
 
 tc_status tc_add_in_place(tc_tensor *to, tc_tensor *from, tc_error *err)
@@ -31,7 +32,8 @@ tc_status tc_accumulate(tc_tensor **sum, tc_tensor *addend, tc_error *err)
 {
     tc_tensor *own = NULL;
     const tc_storage *storage = (*sum)->storage;
-    const bool alone = atomic_load(&(*sum)->references) == 1 && atomic_load(&storage->references) == 1 && storage->owned && (*sum)->contiguous;
+    const bool alone =
+        atomic_load(&(*sum)->references) == 1 && atomic_load(&storage->references) == 1 && storage->owned && (*sum)->contiguous;
     if (alone) return tc_add_in_place(*sum, addend, err);
     tc_status status = TC_OK;
     TC_TRY(tc_tensor_like(&own, *sum, err));

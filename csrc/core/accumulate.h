@@ -7,7 +7,8 @@
 /* to += from, same shape, dtype and device; any strides. Raises to's version. */
 TC_CHECKED tc_status tc_add_in_place(tc_tensor *to, tc_tensor *from, tc_error *err);
 
-/* *sum = *sum + addend. Done in place when nobody else can see the memory of *sum, otherwise *sum becomes a new tensor (the old reference is released). */
+/* *sum = *sum + addend. Done in place when nobody else can see the memory of *sum, otherwise *sum becomes a new tensor (the old reference
+ * is released). */
 TC_CHECKED tc_status tc_accumulate(tc_tensor **sum, tc_tensor *addend, tc_error *err);
 
 #endif

@@ -20,8 +20,8 @@
 
 #define TC_ALIGNMENT 64 /* bytes: a cache line and the widest vector */
 
-void *tc_allocate(size_t bytes);            /* aligned to TC_ALIGNMENT, uninitialised; NULL when memory is out; 0 bytes gives a valid pointer */
-void tc_free(void *block, size_t bytes);    /* the size it was asked with */
+void *tc_allocate(size_t bytes); /* aligned to TC_ALIGNMENT, uninitialised; NULL when memory is out; 0 bytes gives a valid pointer */
+void tc_free(void *block, size_t bytes); /* the size it was asked with */
 /* Gives every cached block back to the system, but for the few small ones on the lists of other threads. */
 void tc_allocator_empty_cache(void);
 

@@ -53,12 +53,14 @@ tc_status tc_backend_for(const tc_backend **out, tc_device device, tc_error *err
 {
     *out = atomic_load_explicit(&backends[device.type], memory_order_acquire);
     if (!*out)
-        return tc_fail(err, TC_ERROR_STATE, "device \"cuda:%d\" is not available: this build of transformer_c has no CUDA library; use device=\"cpu\"",
+        return tc_fail(err, TC_ERROR_STATE,
+                       "device \"cuda:%d\" is not available: this build of transformer_c has no CUDA library; use device=\"cpu\"",
                        device.index);
     return TC_OK;
 }
 
-tc_status tc_run(tc_device device, tc_dtype compute, tc_kernel_id kernel, const void *args, int64_t items, double cost, size_t scratch, tc_error *err)
+tc_status tc_run(tc_device device, tc_dtype compute, tc_kernel_id kernel, const void *args, int64_t items, double cost, size_t scratch,
+                 tc_error *err)
 {
     if (items <= 0) return TC_OK;
     const tc_backend *backend;

@@ -24,7 +24,7 @@ TC_CHECKED tc_status tc_backend_for(const tc_backend **out, tc_device device, tc
 void tc_backend_register(tc_device_type type, const tc_backend *backend);
 
 /* Runs a kernel where `device` says. */
-TC_CHECKED tc_status tc_run(tc_device device, tc_dtype compute, tc_kernel_id kernel, const void *args, int64_t items, double cost, size_t scratch,
-                            tc_error *err);
+TC_CHECKED tc_status tc_run(tc_device device, tc_dtype compute, tc_kernel_id kernel, const void *args, int64_t items, double cost,
+                            size_t scratch, tc_error *err);
 
 #endif

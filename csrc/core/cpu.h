@@ -8,9 +8,9 @@
 /* Detects the CPU (CPUID and the OS's consent by XGETBV) and chooses the best built instruction set, or the one named by
  * TRANSFORMER_C_ISA; a name that is unknown, not built, or unusable here is an error. Called once, at import. */
 TC_CHECKED tc_status tc_cpu_initialize(tc_error *err);
-const char *tc_cpu_isa(void);                                /* the one in use: "baseline", "avx2", "avx512" */
-int tc_cpu_isas(const char **names, bool *usable, int max);  /* those built into the library; returns how many */
+const char *tc_cpu_isa(void);                                       /* the one in use: "baseline", "avx2", "avx512" */
+int tc_cpu_isas(const char **names, bool *usable, int max);         /* those built into the library; returns how many */
 TC_CHECKED tc_status tc_cpu_select(const char *isa, tc_error *err); /* tests: switch the table (no kernel may be running) */
-const tc_kernel_table *tc_cpu_kernels(tc_dtype compute);     /* TC_FLOAT32 or TC_FLOAT64 */
+const tc_kernel_table *tc_cpu_kernels(tc_dtype compute);            /* TC_FLOAT32 or TC_FLOAT64 */
 
 #endif

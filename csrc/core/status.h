@@ -15,10 +15,10 @@ const char *tc_shape_text(char buffer[TC_SHAPE_TEXT], int ndim, const int64_t *s
 
 /* The one macro that hides control flow: leave through `cleanup:` when a call fails. The function has a local
  * `tc_status status = TC_OK;` and one label `cleanup:` that frees what is its own and returns `status`. */
-#define TC_TRY(call)                     \
-    do {                                 \
-        status = (call);                 \
-        if (status != TC_OK) goto cleanup; \
+#define TC_TRY(call)                                                                                                                       \
+    do {                                                                                                                                   \
+        status = (call);                                                                                                                   \
+        if (status != TC_OK) goto cleanup;                                                                                                 \
     } while (0)
 
 #endif

@@ -41,9 +41,11 @@ tc_status tc_tensor_set_grad(tc_tensor *tensor, tc_tensor *grad, tc_error *err)
 {
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
     if (grad && !tc_tensor_same_shape(tensor, grad))
-        return tc_fail(err, TC_ERROR_VALUE, "grad has shape %s but the tensor has %s; they must be equal", tc_tensor_text(a, grad), tc_tensor_text(b, tensor));
+        return tc_fail(err, TC_ERROR_VALUE, "grad has shape %s but the tensor has %s; they must be equal", tc_tensor_text(a, grad),
+                       tc_tensor_text(b, tensor));
     if (grad && grad->dtype != tensor->dtype)
-        return tc_fail(err, TC_ERROR_TYPE, "grad is %s but the tensor is %s; convert it first", tc_dtype_name(grad->dtype), tc_dtype_name(tensor->dtype));
+        return tc_fail(err, TC_ERROR_TYPE, "grad is %s but the tensor is %s; convert it first", tc_dtype_name(grad->dtype),
+                       tc_dtype_name(tensor->dtype));
     tc_tensor_retain(grad);
     tc_tensor_release(tensor->grad);
     tensor->grad = grad;
@@ -126,22 +128,25 @@ bool tc_tape_wants(int count, tc_tensor *const *inputs)
 {
     if (!grad_enabled) return false;
     for (int i = 0; i < count; i++)
-        if (inputs[i] && (tc_tensor_requires_grad(inputs[i]) || lacks_history(inputs[i]))) return true; /* recording the latter is an error */
+        if (inputs[i] && (tc_tensor_requires_grad(inputs[i]) || lacks_history(inputs[i])))
+            return true; /* recording the latter is an error */
     return false;
 }
 
-/* Does the history of `input` say how its values came about? A result is out of date when its memory was written through another tensor: a view of it,
- * or what it is a view of. */
+/* Does the history of `input` say how its values came about? A result is out of date when its memory was written through another tensor: a
+ * view of it, or what it is a view of. */
 static tc_status check_history(const tc_tensor *input, const char *op, tc_error *err)
 {
     if (input->node && input->version != current_version(input))
         return tc_fail(err, TC_ERROR_STATE,
-                       "%s: an input (made by %s) shares memory that was written in place after it was computed; its gradient would be wrong: use clone() "
+                       "%s: an input (made by %s) shares memory that was written in place after it was computed; its gradient would be "
+                       "wrong: use clone() "
                        "before the write",
                        op, input->node->op->name);
     if (lacks_history(input))
         return tc_fail(err, TC_ERROR_STATE,
-                       "%s: an input shares memory with another tensor that was written in place with values that have a gradient, which would be lost here: "
+                       "%s: an input shares memory with another tensor that was written in place with values that have a gradient, which "
+                       "would be lost here: "
                        "write through one tensor only (x[0, 1] = value, not x[0][1] = value)",
                        op);
     return TC_OK;
@@ -222,13 +227,17 @@ static bool shares_leaf(const tc_tensor *tensor)
 static tc_status check_write(const tc_tensor *tensor, tc_error *err)
 {
     for (int i = 0; i < tensor->ndim; i++)
-        if (tensor->strides[i] == 0 && tensor->shape[i] > 1)
-            return tc_fail(err, TC_ERROR_VALUE, "this tensor repeats its elements along axis %d (expand), so that a write to one would be seen in others; write to a clone()", i);
+        if (tensor->strides[i] == 0 && tensor->shape[i] > 1 && tensor->numel > 1)
+            return tc_fail(err, TC_ERROR_VALUE,
+                           "this tensor repeats its elements along axis %d (expand), so that a write to one would be seen in others; write "
+                           "to a clone()",
+                           i);
     if (!tensor->storage->writable)
         return tc_fail(err, TC_ERROR_VALUE, "this tensor shares read-only memory and cannot be written in place; write to a clone()");
     if (grad_enabled && shares_leaf(tensor))
-        return tc_fail(err, TC_ERROR_STATE,
-                       "a leaf tensor that requires a gradient, or a view of one, cannot be written in place; use tensor.data, or with tc.no_grad():");
+        return tc_fail(
+            err, TC_ERROR_STATE,
+            "a leaf tensor that requires a gradient, or a view of one, cannot be written in place; use tensor.data, or with tc.no_grad():");
     return TC_OK;
 }
 
@@ -386,7 +395,8 @@ static tc_status enter_node(walk *w, tc_node *node, tc_error *err)
     const size_t bytes = sizeof(tc_tensor *) * (size_t)node->output_count;
     node->gradients = tc_allocate(bytes);
     if (node->gradients) memset(node->gradients, 0, bytes);
-    tc_status status = node->gradients ? heap_push(w, node, err) : tc_fail(err, TC_ERROR_MEMORY, "out of memory: the backward of %s", node->op->name);
+    tc_status status =
+        node->gradients ? heap_push(w, node, err) : tc_fail(err, TC_ERROR_MEMORY, "out of memory: the backward of %s", node->op->name);
     if (status != TC_OK) {
         if (node->gradients) tc_free(node->gradients, bytes);
         node->gradients = NULL;
@@ -430,13 +440,15 @@ static tc_status check_saved(const tc_node *node, tc_error *err)
 {
     if (node->freed)
         return tc_fail(err, TC_ERROR_STATE,
-                       "backward a second time through %s, whose saved values were freed by the first; pass retain_graph=True to the first backward, or "
+                       "backward a second time through %s, whose saved values were freed by the first; pass retain_graph=True to the first "
+                       "backward, or "
                        "compute the forward again",
                        node->op->name);
     for (int i = 0; i < node->saved_count; i++) {
         const tc_saved *saved = &node->saved[i];
         if (saved->tensor && saved->version != atomic_load_explicit(&saved->tensor->storage->version, memory_order_acquire))
-            return tc_fail(err, TC_ERROR_STATE, "a tensor that the backward of %s needs was written in place after it was saved; write to a clone() instead",
+            return tc_fail(err, TC_ERROR_STATE,
+                           "a tensor that the backward of %s needs was written in place after it was saved; write to a clone() instead",
                            node->op->name);
     }
     return TC_OK;
@@ -458,8 +470,10 @@ static tc_status visit(walk *w, tc_node *node, tc_error *err)
     status = node->op->backward(node, node->gradients, inputs, err);
     for (int i = 0; i < node->input_count; i++) {
         if (!inputs[i]) continue;
-        if (status == TC_OK && tc_node_needs(node, i)) status = follow_edge(w, &node->edges[i], inputs[i], err);
-        else tc_tensor_release(inputs[i]);
+        if (status == TC_OK && tc_node_needs(node, i))
+            status = follow_edge(w, &node->edges[i], inputs[i], err);
+        else
+            tc_tensor_release(inputs[i]);
     }
     if (inputs != stack) tc_free(inputs, bytes);
     if (status == TC_OK && !w->retain_graph) free_saved(node);
@@ -520,12 +534,15 @@ static tc_status seed_gradient(tc_tensor **out, tc_tensor *root, tc_tensor *grad
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
     if (!gradient) {
         if (root->numel != 1)
-            return tc_fail(err, TC_ERROR_STATE, "backward() starts from a tensor of one element; this one has shape %s: reduce it (.sum(), .mean()) or pass gradient=",
-                           tc_tensor_text(a, root));
+            return tc_fail(
+                err, TC_ERROR_STATE,
+                "backward() starts from a tensor of one element; this one has shape %s: reduce it (.sum(), .mean()) or pass gradient=",
+                tc_tensor_text(a, root));
         return tc_tensor_full(out, root->ndim, root->shape, 1.0, root->dtype, root->storage->device, err);
     }
     if (!tc_tensor_same_shape(root, gradient))
-        return tc_fail(err, TC_ERROR_VALUE, "gradient has shape %s but the tensor has %s; they must be equal", tc_tensor_text(a, gradient), tc_tensor_text(b, root));
+        return tc_fail(err, TC_ERROR_VALUE, "gradient has shape %s but the tensor has %s; they must be equal", tc_tensor_text(a, gradient),
+                       tc_tensor_text(b, root));
     return tc_tensor_as(out, gradient, root->dtype, err);
 }
 
@@ -535,14 +552,17 @@ tc_status tc_backward(tc_tensor *root, tc_tensor *gradient, bool retain_graph, t
     tc_tensor *seed = NULL;
     if (!tc_tensor_requires_grad(root))
         return tc_fail(err, TC_ERROR_STATE,
-                       "this tensor recorded nothing to go back through: none of its inputs requires a gradient, or it was computed under no_grad() or detached");
+                       "this tensor recorded nothing to go back through: none of its inputs requires a gradient, or it was computed under "
+                       "no_grad() or detached");
     tc_status status = seed_gradient(&seed, root, gradient, err);
     if (status != TC_OK) return status;
     const bool before = tc_set_grad_enabled(false);
     const tc_edge start = {.node = root->node, .leaf = root->node ? NULL : root, .output = root->output};
     status = check_history(root, "backward", err);
-    if (status == TC_OK) status = follow_edge(&w, &start, seed, err);
-    else tc_tensor_release(seed);
+    if (status == TC_OK)
+        status = follow_edge(&w, &start, seed, err);
+    else
+        tc_tensor_release(seed);
     while (status == TC_OK && w.heap_count > 0) {
         tc_node *node = heap_pop(&w);
         status = visit(&w, node, err);

@@ -71,12 +71,13 @@ static inline tc_tensor *tc_node_saved(const tc_node *node, int i) { return node
 tc_node *tc_node_retain(tc_node *node);
 void tc_node_release(tc_node *node);
 
-/* Before an in-place write to `target`. `record` describes the write as an op: input 0 is the target as it was, the only output is target. Refuses
- * read-only memory and, while gradients are recorded, leaves that require a gradient and views of them; then raises the version and makes the write the
- * history of target. On failure nothing has changed; so whatever else can fail comes before. */
+/* Before an in-place write to `target`. `record` describes the write as an op: input 0 is the target as it was, the only output is target.
+ * Refuses read-only memory and, while gradients are recorded, leaves that require a gradient and views of them; then raises the version and
+ * makes the write the history of target. On failure nothing has changed; so whatever else can fail comes before. */
 TC_CHECKED tc_status tc_tape_begin_write(tc_tensor *target, const tc_record *record, tc_error *err);
 
-/* Before the values of `result` (same shape, dtype and device, nobody else's) are copied over those of `target`: target takes on the history of result. */
+/* Before the values of `result` (same shape, dtype and device, nobody else's) are copied over those of `target`: target takes on the
+ * history of result. */
 TC_CHECKED tc_status tc_tape_begin_replace(tc_tensor *target, const tc_tensor *result, tc_error *err);
 
 #endif

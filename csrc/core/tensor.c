@@ -24,7 +24,8 @@ static void storage_release(tc_storage *storage)
     if (storage->owned) {
         const tc_backend *backend;
         tc_error ignored;
-        if (tc_backend_for(&backend, storage->device, &ignored) == TC_OK) backend->free(storage->device.index, storage->data, storage->bytes);
+        if (tc_backend_for(&backend, storage->device, &ignored) == TC_OK)
+            backend->free(storage->device.index, storage->data, storage->bytes);
     } else if (storage->release) {
         storage->release(storage->context);
     }
@@ -52,16 +53,18 @@ bool tc_multiply_sizes(int64_t a, int64_t b, int64_t *product)
 static tc_status measure_shape(int ndim, const int64_t *shape, tc_dtype dtype, int64_t *numel, tc_error *err)
 {
     char text[TC_SHAPE_TEXT];
-    if (ndim < 0 || ndim > TC_MAX_DIMS)
-        return tc_fail(err, TC_ERROR_VALUE, "a tensor has at most %d axes, got %d", TC_MAX_DIMS, ndim);
+    if (ndim < 0 || ndim > TC_MAX_DIMS) return tc_fail(err, TC_ERROR_VALUE, "a tensor has at most %d axes, got %d", TC_MAX_DIMS, ndim);
     int64_t count = 1, bytes;
     bool empty = false, fits = true;
     for (int i = 0; i < ndim; i++) {
         if (shape[i] < 0) return tc_fail(err, TC_ERROR_VALUE, "the shape %s has a negative length", tc_shape_text(text, ndim, shape));
-        if (shape[i] == 0) empty = true;
-        else if (!tc_multiply_sizes(count, shape[i], &count)) fits = false;
+        if (shape[i] == 0)
+            empty = true;
+        else if (!tc_multiply_sizes(count, shape[i], &count))
+            fits = false;
     }
-    if (empty) count = 0;
+    if (empty)
+        count = 0;
     else if (!fits || !tc_multiply_sizes(count, (int64_t)tc_dtype_size(dtype), &bytes))
         return tc_fail(err, TC_ERROR_VALUE, "the shape %s has more elements than memory can address", tc_shape_text(text, ndim, shape));
     *numel = count;
@@ -122,8 +125,8 @@ tc_status tc_tensor_empty(tc_tensor **out, int ndim, const int64_t *shape, tc_dt
     status = backend->allocate(device.index, storage->bytes, &storage->data, err);
     if (status == TC_ERROR_MEMORY) {
         char text[TC_SHAPE_TEXT];
-        tc_fail(err, TC_ERROR_MEMORY, "out of memory: a tensor of shape %s and dtype %s needs %zu bytes on %s", tc_shape_text(text, ndim, shape),
-                tc_dtype_name(dtype), storage->bytes, backend->name);
+        tc_fail(err, TC_ERROR_MEMORY, "out of memory: a tensor of shape %s and dtype %s needs %zu bytes on %s",
+                tc_shape_text(text, ndim, shape), tc_dtype_name(dtype), storage->bytes, backend->name);
     }
     if (status != TC_OK) goto cleanup;
     storage->owned = true;
@@ -174,14 +177,15 @@ void tc_tensor_release(tc_tensor *tensor)
 {
     if (!tensor || atomic_fetch_sub_explicit(&tensor->references, 1, memory_order_acq_rel) != 1) return;
     tc_node *node = tensor->node;
-    tc_tensor_release(tensor->grad);      /* a leaf's gradient has no gradient of its own: one level */
+    tc_tensor_release(tensor->grad); /* a leaf's gradient has no gradient of its own: one level */
     tc_tensor_release(tensor->grad_slot);
     storage_release(tensor->storage);
     tc_free(tensor, sizeof *tensor);
     if (node) tc_node_release(node);
 }
 
-tc_status tc_tensor_alias(tc_tensor **out, tc_tensor *base, int ndim, const int64_t *shape, const int64_t *strides, int64_t offset, tc_error *err)
+tc_status tc_tensor_alias(tc_tensor **out, tc_tensor *base, int ndim, const int64_t *shape, const int64_t *strides, int64_t offset,
+                          tc_error *err)
 {
     tc_tensor *tensor;
     tc_status status = header_new(&tensor, ndim, shape, base->dtype, err);
@@ -208,7 +212,10 @@ tc_status tc_tensor_like_as(tc_tensor **out, const tc_tensor *model, tc_dtype dt
     return tc_tensor_empty(out, model->ndim, model->shape, dtype, model->storage->device, err);
 }
 
-tc_status tc_tensor_like(tc_tensor **out, const tc_tensor *model, tc_error *err) { return tc_tensor_like_as(out, model, model->dtype, err); }
+tc_status tc_tensor_like(tc_tensor **out, const tc_tensor *model, tc_error *err)
+{
+    return tc_tensor_like_as(out, model, model->dtype, err);
+}
 
 tc_status tc_tensor_zeros(tc_tensor **out, int ndim, const int64_t *shape, tc_dtype dtype, tc_device device, tc_error *err)
 {
@@ -248,7 +255,8 @@ static tc_status copy_on_device(tc_tensor *to, const tc_tensor *from, tc_error *
     tc_broadcast_strides(args.from_strides, from, to->ndim, to->shape);
     int64_t *const strides[2] = {args.to_strides, args.from_strides};
     args.ndim = tc_layout_merge(to->ndim, args.shape, 2, strides, true);
-    return tc_run(to->storage->device, TC_FLOAT32, TC_K_copy, &args, (to->numel + TC_COPY_BLOCK - 1) / TC_COPY_BLOCK, TC_COPY_BLOCK, 0, err);
+    return tc_run(to->storage->device, TC_FLOAT32, TC_K_copy, &args, (to->numel + TC_COPY_BLOCK - 1) / TC_COPY_BLOCK, TC_COPY_BLOCK, 0,
+                  err);
 }
 
 /* Between devices: made contiguous and cast where it is, moved, then laid out where it goes. */
@@ -263,7 +271,8 @@ static tc_status copy_across(tc_tensor *to, const tc_tensor *from, tc_error *err
     const bool to_host = to->storage->device.type == TC_CPU, from_host = from->storage->device.type == TC_CPU;
     const tc_device device = to_host ? from->storage->device : to->storage->device;
     TC_TRY(tc_backend_for(&backend, device, err));
-    TC_TRY(backend->copy(device.index, landed->data, to_host, packed->data, from_host, (size_t)from->numel * tc_dtype_size(to->dtype), err));
+    TC_TRY(
+        backend->copy(device.index, landed->data, to_host, packed->data, from_host, (size_t)from->numel * tc_dtype_size(to->dtype), err));
     TC_TRY(copy_on_device(to, landed, err));
 cleanup:
     tc_tensor_release(packed);
@@ -295,8 +304,10 @@ tc_status tc_tensor_as(tc_tensor **out, tc_tensor *tensor, tc_dtype dtype, tc_er
     tc_status status = tc_tensor_like_as(&copy, tensor, dtype, err);
     if (status != TC_OK) return status;
     status = tc_tensor_copy(copy, tensor, err);
-    if (status != TC_OK) tc_tensor_release(copy);
-    else *out = copy;
+    if (status != TC_OK)
+        tc_tensor_release(copy);
+    else
+        *out = copy;
     return status;
 }
 
@@ -309,9 +320,11 @@ tc_status tc_tensor_set_data(tc_tensor *tensor, tc_tensor *source, tc_error *err
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
     if (tensor->node) return tc_fail(err, TC_ERROR_STATE, "the data of a result cannot be replaced, only that of a leaf; use detach()");
     if (!tc_tensor_same_shape(tensor, source))
-        return tc_fail(err, TC_ERROR_VALUE, "the new data has shape %s but the tensor has %s; they must be equal", tc_tensor_text(a, source), tc_tensor_text(b, tensor));
+        return tc_fail(err, TC_ERROR_VALUE, "the new data has shape %s but the tensor has %s; they must be equal",
+                       tc_tensor_text(a, source), tc_tensor_text(b, tensor));
     if (tensor->requires_grad && !tc_dtype_is_float(source->dtype))
-        return tc_fail(err, TC_ERROR_TYPE, "the new data is %s but the tensor requires a gradient, which only floating tensors have", tc_dtype_name(source->dtype));
+        return tc_fail(err, TC_ERROR_TYPE, "the new data is %s but the tensor requires a gradient, which only floating tensors have",
+                       tc_dtype_name(source->dtype));
     tc_storage *before = tensor->storage;
     const tc_device x = before->device, y = source->storage->device;
     if (tensor->dtype != source->dtype || x.type != y.type || x.index != y.index) {
@@ -357,18 +370,23 @@ bool tc_tensor_same_shape(const tc_tensor *a, const tc_tensor *b)
     return a->ndim == b->ndim && memcmp(a->shape, b->shape, sizeof(int64_t) * (size_t)a->ndim) == 0;
 }
 
-const char *tc_tensor_text(char buffer[TC_SHAPE_TEXT], const tc_tensor *tensor) { return tc_shape_text(buffer, tensor->ndim, tensor->shape); }
+const char *tc_tensor_text(char buffer[TC_SHAPE_TEXT], const tc_tensor *tensor)
+{
+    return tc_shape_text(buffer, tensor->ndim, tensor->shape);
+}
 
 /* ---- broadcasting ----------------------------------------------------------------------------------------------------- */
 
-tc_status tc_broadcast_shape(int *ndim, int64_t shape[TC_MAX_DIMS], int a_ndim, const int64_t *a, int b_ndim, const int64_t *b, tc_error *err)
+tc_status tc_broadcast_shape(int *ndim, int64_t shape[TC_MAX_DIMS], int a_ndim, const int64_t *a, int b_ndim, const int64_t *b,
+                             tc_error *err)
 {
     const int n = a_ndim > b_ndim ? a_ndim : b_ndim;
     for (int i = 0; i < n; i++) { /* from the last axis */
         const int64_t x = i < a_ndim ? a[a_ndim - 1 - i] : 1, y = i < b_ndim ? b[b_ndim - 1 - i] : 1;
         if (x != y && x != 1 && y != 1) {
             char p[TC_SHAPE_TEXT], q[TC_SHAPE_TEXT];
-            return tc_fail(err, TC_ERROR_VALUE, "shapes %s and %s do not broadcast: axis %d has lengths %lld and %lld, which must be equal or 1",
+            return tc_fail(err, TC_ERROR_VALUE,
+                           "shapes %s and %s do not broadcast: axis %d has lengths %lld and %lld, which must be equal or 1",
                            tc_shape_text(p, a_ndim, a), tc_shape_text(q, b_ndim, b), -1 - i, (long long)x, (long long)y);
         }
         shape[n - 1 - i] = x == 1 ? y : x;

@@ -38,28 +38,28 @@ typedef struct tc_storage {
 struct tc_tensor {
     atomic_int references;
     tc_storage *storage;
-    char *data;            /* element [0,...,0] */
+    char *data; /* element [0,...,0] */
     tc_dtype dtype;
     int ndim;
     int64_t numel;
-    bool requires_grad;    /* a leaf that was asked to; results are known by their node */
-    bool contiguous;       /* C order without gaps */
-    int output;            /* which output of `node` this is */
-    unsigned version;      /* of the storage when this tensor was made, or got its node; TC_NEVER_STALE when it is detached on purpose */
-    tc_node *node;         /* what computed it, when recorded; owned */
-    tc_tensor *grad;       /* of a leaf; owned */
-    tc_tensor *grad_slot;  /* where an optimizer wants the gradient, or NULL; owned */
-    void *wrapper;         /* the host language's object for this tensor, borrowed, or NULL */
+    bool requires_grad;   /* a leaf that was asked to; results are known by their node */
+    bool contiguous;      /* C order without gaps */
+    int output;           /* which output of `node` this is */
+    unsigned version;     /* of the storage when this tensor was made, or got its node; TC_NEVER_STALE when it is detached on purpose */
+    tc_node *node;        /* what computed it, when recorded; owned */
+    tc_tensor *grad;      /* of a leaf; owned */
+    tc_tensor *grad_slot; /* where an optimizer wants the gradient, or NULL; owned */
+    void *wrapper;        /* the host language's object for this tensor, borrowed, or NULL */
     int64_t shape[TC_MAX_DIMS];
     int64_t strides[TC_MAX_DIMS]; /* in elements */
 };
 
 /* A window on the storage of `base`, with no place on the tape. `offset` in elements from base's first. */
-TC_CHECKED tc_status tc_tensor_alias(tc_tensor **out, tc_tensor *base, int ndim, const int64_t *shape, const int64_t *strides, int64_t offset,
-                                     tc_error *err);
+TC_CHECKED tc_status tc_tensor_alias(tc_tensor **out, tc_tensor *base, int ndim, const int64_t *shape, const int64_t *strides,
+                                     int64_t offset, tc_error *err);
 TC_CHECKED tc_status tc_tensor_detach(tc_tensor **out, tc_tensor *tensor, tc_error *err); /* same window, no tape */
 
-TC_CHECKED tc_status tc_tensor_like(tc_tensor **out, const tc_tensor *model, tc_error *err);                         /* empty, contiguous */
+TC_CHECKED tc_status tc_tensor_like(tc_tensor **out, const tc_tensor *model, tc_error *err); /* empty, contiguous */
 TC_CHECKED tc_status tc_tensor_like_as(tc_tensor **out, const tc_tensor *model, tc_dtype dtype, tc_error *err);
 TC_CHECKED tc_status tc_tensor_zeros(tc_tensor **out, int ndim, const int64_t *shape, tc_dtype dtype, tc_device device, tc_error *err);
 
@@ -70,8 +70,9 @@ TC_CHECKED tc_status tc_tensor_copy(tc_tensor *to, const tc_tensor *from, tc_err
 TC_CHECKED tc_status tc_tensor_as(tc_tensor **out, tc_tensor *tensor, tc_dtype dtype, tc_error *err);
 TC_CHECKED tc_status tc_tensor_contiguous(tc_tensor **out, tc_tensor *tensor, tc_error *err);
 
-/* Before an in-place write that is not recorded: refuses read-only memory and, while gradients are recorded, leaves that require a gradient; then raises
- * the version. The history of `tensor` stays what it was. (Writes that gradients flow through: tc_tape_begin_write.) */
+/* Before an in-place write that is not recorded: refuses read-only memory and, while gradients are recorded, leaves that require a
+ * gradient; then raises the version. The history of `tensor` stays what it was. (Writes that gradients flow through: tc_tape_begin_write.)
+ */
 TC_CHECKED tc_status tc_tensor_begin_write(tc_tensor *tensor, tc_error *err);
 
 bool tc_tensor_same_shape(const tc_tensor *a, const tc_tensor *b);
@@ -79,7 +80,8 @@ bool tc_tensor_on_cpu(const tc_tensor *tensor);
 const char *tc_tensor_text(char buffer[TC_SHAPE_TEXT], const tc_tensor *tensor); /* "(2, 3)" */
 
 /* NumPy's broadcasting. TC_ERROR_VALUE naming both shapes when they do not fit. */
-TC_CHECKED tc_status tc_broadcast_shape(int *ndim, int64_t shape[TC_MAX_DIMS], int a_ndim, const int64_t *a, int b_ndim, const int64_t *b, tc_error *err);
+TC_CHECKED tc_status tc_broadcast_shape(int *ndim, int64_t shape[TC_MAX_DIMS], int a_ndim, const int64_t *a, int b_ndim, const int64_t *b,
+                                        tc_error *err);
 /* Strides with which `tensor` is read as the larger `shape`: 0 on axes it is repeated along. The shapes fit. */
 void tc_broadcast_strides(int64_t strides[TC_MAX_DIMS], const tc_tensor *tensor, int ndim, const int64_t *shape);
 

@@ -23,6 +23,7 @@ TC_CHECKED tc_status tc_set_num_threads(int count, tc_error *err);
  * in elementary operations (a multiply-add on one element); when items * cost is small the caller does all of it. Each
  * participant gets `scratch_bytes` of its own, aligned to TC_ALIGNMENT, uninitialised. A nested call runs on its caller.
  * On TC_ERROR_MEMORY nothing has run. */
-TC_CHECKED tc_status tc_parallel_for(tc_range_kernel kernel, const void *args, int64_t items, double cost, size_t scratch_bytes, tc_error *err);
+TC_CHECKED tc_status tc_parallel_for(tc_range_kernel kernel, const void *args, int64_t items, double cost, size_t scratch_bytes,
+                                     tc_error *err);
 
 #endif

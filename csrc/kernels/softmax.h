@@ -5,26 +5,31 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Items are rows.  y,x (N,C): y = softmax(x), or its logarithm. */
+#define TC_SOFTMAX_ROWS 64 /* neighbouring rows an item; a multiple of every vector width */
+
+/* Rows of C elements, `inner` of them side by side:  y,x (outer, C, inner); the rows are the (outer, inner).  Items are outer times
+ * groups of TC_SOFTMAX_ROWS of inner, or, where inner is 1, groups of TC_SOFTMAX_ROWS of outer. logarithm: log softmax. */
 typedef struct tc_softmax_forward_args {
     void *y;
     const void *x;
-    int64_t C;
+    int64_t outer, C, inner;
     bool logarithm;
 } tc_softmax_forward_args;
 
-/* Items are rows.  dx,dy,y (N,C); y is what the forward gave. */
+/* dx,dy,y (outer, C, inner); y is the result of the forward. Items as there. */
 typedef struct tc_softmax_backward_args {
     void *dx;
     const void *dy, *y;
-    int64_t C;
+    int64_t outer, C, inner;
     bool logarithm;
 } tc_softmax_backward_args;
 
-/* Items are rows.  loss,lse (N) in the compute dtype; x (N,C); target (N), each in [0, C) or ignore_index; weight (C) or NULL.
- *     loss = (1 - smoothing) w[t] (lse - x[t]) + smoothing / C sum_c w[c] (lse - x[c]),  0 where the target is ignored. */
+/* Items are rows.  loss,top,log_sum (N): the largest of a row and log sum e^(x - top), kept
+ * apart because their sum would lose the digits of large logits; x (N,C); target (N), each in [0, C) or ignore_index; weight (C) or NULL.
+ *     loss = (1 - smoothing) w[t] (lse - x[t]) + smoothing / C sum_c w[c] (lse - x[c]),  0 where the target is ignored;  lse = top +
+ * log_sum. */
 typedef struct tc_cross_entropy_forward_args {
-    void *loss, *lse;
+    void *loss, *top, *log_sum;
     const void *x, *weight;
     const int64_t *target;
     int64_t C, ignore_index;
@@ -34,7 +39,7 @@ typedef struct tc_cross_entropy_forward_args {
 /* Items are rows.  dx (N,C); dloss (N). */
 typedef struct tc_cross_entropy_backward_args {
     void *dx;
-    const void *dloss, *x, *lse, *weight;
+    const void *dloss, *x, *top, *log_sum, *weight;
     const int64_t *target;
     int64_t C, ignore_index;
     double smoothing;

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Items are rows of all matrices, one after the other.  y,x (..., M, N), contiguous. Kept is what lies on diagonal number `diagonal` (0 the main one,
- * positive ones above it) and above it (`upper`) or below it. */
+/* Items are rows of all matrices, one after the other.  y,x (..., M, N), contiguous. Kept is what lies on diagonal number `diagonal` (0 the
+ * main one, positive ones above it) and above it (`upper`) or below it. */
 typedef struct tc_triangle_args {
     void *y;
     const void *x;

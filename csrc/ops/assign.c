@@ -1,7 +1,7 @@
 /* assign.c: copies that are recorded, moves between devices, and writing in place.
  *
- * A write replaces the target's history: after y[...] = v the old value's gradient is zero where it was overwritten, and v gets the gradient of
- * what was written. Writing through a view of a recorded tensor is refused when the tensor is used again (tape.h). */
+ * A write replaces the target's history: after y[...] = v the old value's gradient is zero where it was overwritten, and v gets the
+ * gradient of what was written. Writing through a view of a recorded tensor is refused when the tensor is used again (tape.h). */
 #include <string.h>
 
 #include "../core/backend.h"
@@ -35,11 +35,18 @@ static tc_status copied(tc_tensor **out, tc_tensor *x, tc_device device, tc_erro
     tc_status status = tc_tensor_empty(&y, x->ndim, x->shape, x->dtype, device, err);
     if (status != TC_OK) return status;
     status = tc_tensor_copy(y, x, err);
-    const tc_record record = {
-        .op = &copy_op, .input_count = 1, .inputs = &x, .output_count = 1, .outputs = &y, .attributes = &from, .attribute_bytes = sizeof from};
+    const tc_record record = {.op = &copy_op,
+                              .input_count = 1,
+                              .inputs = &x,
+                              .output_count = 1,
+                              .outputs = &y,
+                              .attributes = &from,
+                              .attribute_bytes = sizeof from};
     if (status == TC_OK) status = tc_tape_record(&record, err);
-    if (status != TC_OK) tc_tensor_release(y);
-    else *out = y;
+    if (status != TC_OK)
+        tc_tensor_release(y);
+    else
+        *out = y;
     return status;
 }
 
@@ -144,8 +151,10 @@ static void reach(const tc_tensor *tensor, uintptr_t *low, uintptr_t *high)
     *high = *low + (uintptr_t)size;
     for (int i = 0; i < tensor->ndim; i++) {
         const intptr_t span = (intptr_t)((tensor->shape[i] - 1) * tensor->strides[i]) * size;
-        if (span < 0) *low += (uintptr_t)span;
-        else *high += (uintptr_t)span;
+        if (span < 0)
+            *low += (uintptr_t)span;
+        else
+            *high += (uintptr_t)span;
     }
 }
 
@@ -176,8 +185,8 @@ static tc_status check_fits(const tc_tensor *value, const tc_index_place *place,
     bool fits = lead >= 0;
     for (int i = 0; fits && i < value->ndim; i++) fits = value->shape[i] == 1 || value->shape[i] == place->selection_shape[lead + i];
     if (fits) return TC_OK;
-    return tc_fail(err, TC_ERROR_VALUE, "a value of shape %s cannot be written to a selection of shape %s: it must broadcast to it", tc_tensor_text(a, value),
-                   tc_shape_text(b, place->selection_ndim, place->selection_shape));
+    return tc_fail(err, TC_ERROR_VALUE, "a value of shape %s cannot be written to a selection of shape %s: it must broadcast to it",
+                   tc_tensor_text(a, value), tc_shape_text(b, place->selection_ndim, place->selection_shape));
 }
 
 /* The value as the write reads it: where the target is, in memory the write does not touch; for points in the target's dtype and dense. */
@@ -186,10 +195,14 @@ static tc_status prepare_value(tc_tensor **out, const tc_tensor *target, tc_tens
     const tc_device device = target->storage->device;
     tc_tensor *source = NULL;
     tc_status status = TC_OK;
-    if (place->advanced && value->numel == 1) TC_TRY(tc_tensor_empty(&source, 0, NULL, target->dtype, device, err));
-    else if (place->advanced) TC_TRY(tc_tensor_empty(&source, place->selection_ndim, place->selection_shape, target->dtype, device, err));
-    else if (may_overlap(target, value)) TC_TRY(tc_tensor_empty(&source, value->ndim, value->shape, value->dtype, device, err));
-    else return tc_index_to_device(out, value, device, err);
+    if (place->advanced && value->numel == 1)
+        TC_TRY(tc_tensor_empty(&source, 0, NULL, target->dtype, device, err));
+    else if (place->advanced)
+        TC_TRY(tc_tensor_empty(&source, place->selection_ndim, place->selection_shape, target->dtype, device, err));
+    else if (may_overlap(target, value))
+        TC_TRY(tc_tensor_empty(&source, value->ndim, value->shape, value->dtype, device, err));
+    else
+        return tc_index_to_device(out, value, device, err);
     if (value->numel == 1 && value->ndim > source->ndim) {
         tc_tensor *number;
         TC_TRY(tc_tensor_alias(&number, value, 0, NULL, NULL, 0, err));
@@ -206,8 +219,8 @@ cleanup:
 
 /* Everything a recorded write needs and can fail for. */
 typedef struct write {
-    tc_index_place place;   /* on the target as it lies in memory */
-    tc_tensor *offsets;     /* of the points, on the target's device */
+    tc_index_place place; /* on the target as it lies in memory */
+    tc_tensor *offsets;   /* of the points, on the target's device */
     tc_tensor *source, *window;
     assign_attributes attributes;
     tc_tensor *saved[2];
@@ -220,7 +233,8 @@ static void write_end(write *w)
 }
 
 /* Offsets with the given strides, on the target's device: all of them, and those that last. */
-static tc_status device_offsets(tc_tensor **all, tc_tensor **last, const tc_index_plan *plan, const int64_t *strides, tc_device device, tc_error *err)
+static tc_status device_offsets(tc_tensor **all, tc_tensor **last, const tc_index_plan *plan, const int64_t *strides, tc_device device,
+                                tc_error *err)
 {
     tc_tensor *offsets = NULL, *lasting = NULL;
     tc_status status = TC_OK;
@@ -243,8 +257,10 @@ static tc_status write_begin(write *w, tc_tensor *target, const tc_index_plan *p
     TC_TRY(tc_index_place_at(&w->place, plan, target->strides, err));
     TC_TRY(check_fits(value, &w->place, err));
     TC_TRY(prepare_value(&w->source, target, value, &w->place, err));
-    if (plan->advanced) TC_TRY(device_offsets(&w->offsets, NULL, plan, target->strides, device, err));
-    else TC_TRY(window_of(&w->window, target, &w->place, err));
+    if (plan->advanced)
+        TC_TRY(device_offsets(&w->offsets, NULL, plan, target->strides, device, err));
+    else
+        TC_TRY(window_of(&w->window, target, &w->place, err));
     if (!recorded) return TC_OK;
     tc_c_strides(strides, target->ndim, target->shape);
     TC_TRY(tc_index_place_at(&w->attributes.place, plan, strides, err));
@@ -274,8 +290,10 @@ static tc_status assign(tc_tensor *target, const tc_index_plan *plan, tc_tensor 
                               .attributes = &w.attributes,
                               .attribute_bytes = sizeof w.attributes};
     TC_TRY(tc_tape_begin_write(target, &record, err));
-    if (plan->advanced) status = tc_index_run(TC_K_index_put, w.source, target, &w.place, w.offsets, err);
-    else status = tc_tensor_copy(w.window, w.source, err);
+    if (plan->advanced)
+        status = tc_index_run(TC_K_index_put, w.source, target, &w.place, w.offsets, err);
+    else
+        status = tc_tensor_copy(w.window, w.source, err);
 cleanup:
     write_end(&w);
     return status;
@@ -306,10 +324,11 @@ tc_status tc_replace(tc_tensor *target, tc_tensor *result, tc_error *err)
     tc_status status = TC_OK;
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
     if (!tc_tensor_same_shape(target, result))
-        return tc_fail(err, TC_ERROR_VALUE, "the result has shape %s, which cannot be written in place to a tensor of shape %s", tc_tensor_text(a, result),
-                       tc_tensor_text(b, target));
+        return tc_fail(err, TC_ERROR_VALUE, "the result has shape %s, which cannot be written in place to a tensor of shape %s",
+                       tc_tensor_text(a, result), tc_tensor_text(b, target));
     if (kind_of(result->dtype) > kind_of(target->dtype))
-        return tc_fail(err, TC_ERROR_TYPE, "the result is %s, which cannot be written in place to a tensor of %s", tc_dtype_name(result->dtype), tc_dtype_name(target->dtype));
+        return tc_fail(err, TC_ERROR_TYPE, "the result is %s, which cannot be written in place to a tensor of %s",
+                       tc_dtype_name(result->dtype), tc_dtype_name(target->dtype));
     TC_TRY(tc_cast(&cast, result, target->dtype, err));
     TC_TRY(tc_tape_begin_replace(target, cast, err));
     TC_TRY(tc_tensor_copy(target, cast, err));

@@ -72,7 +72,8 @@ static tc_status join_begin(join *j, int64_t count, tc_tensor *const *tensors, b
     j->inputs = tc_allocate(sizeof *j->inputs * (size_t)count);
     if (j->inputs) memset(j->inputs, 0, sizeof *j->inputs * (size_t)count);
     j->attributes = tc_allocate(j->attribute_bytes);
-    if (!j->inputs || !j->attributes) TC_TRY(tc_fail(err, TC_ERROR_MEMORY, "out of memory: the list of %" PRId64 " tensors to join", count));
+    if (!j->inputs || !j->attributes)
+        TC_TRY(tc_fail(err, TC_ERROR_MEMORY, "out of memory: the list of %" PRId64 " tensors to join", count));
     j->attributes->new_axis = new_axis;
     for (int64_t i = 1; i < count; i++) {
         TC_TRY(tc_check_same_device(tensors[0], "tensors[0]", tensors[i], "another of the tensors", err));
@@ -105,8 +106,9 @@ static tc_status join_shape(join *j, int64_t given, tc_error *err)
         bool fits = x->ndim == model->ndim;
         for (int i = 0; fits && i < x->ndim; i++) fits = x->shape[i] == model->shape[i] || (!new_axis && i == axis);
         if (!fits && (new_axis || !is_nothing(x)))
-            return tc_fail(err, TC_ERROR_VALUE, "tensors[%" PRId64 "] has shape %s but tensors[%" PRId64 "] has %s; %s", first, tc_tensor_text(a, model), k,
-                           tc_tensor_text(b, x), new_axis ? "stack() needs equal shapes" : "cat() needs shapes that differ along `dim` alone");
+            return tc_fail(err, TC_ERROR_VALUE, "tensors[%" PRId64 "] has shape %s but tensors[%" PRId64 "] has %s; %s", first,
+                           tc_tensor_text(a, model), k, tc_tensor_text(b, x),
+                           new_axis ? "stack() needs equal shapes" : "cat() needs shapes that differ along `dim` alone");
         j->attributes->lengths[k] = new_axis ? 1 : fits ? x->shape[axis] : -1;
         if (fits) j->shape[axis] += j->attributes->lengths[k];
     }
@@ -148,6 +150,12 @@ cleanup:
     return status;
 }
 
-tc_status tc_cat(tc_tensor **out, int64_t count, tc_tensor *const *tensors, int64_t axis, tc_error *err) { return joined(out, count, tensors, axis, false, err); }
+tc_status tc_cat(tc_tensor **out, int64_t count, tc_tensor *const *tensors, int64_t axis, tc_error *err)
+{
+    return joined(out, count, tensors, axis, false, err);
+}
 
-tc_status tc_stack(tc_tensor **out, int64_t count, tc_tensor *const *tensors, int64_t axis, tc_error *err) { return joined(out, count, tensors, axis, true, err); }
+tc_status tc_stack(tc_tensor **out, int64_t count, tc_tensor *const *tensors, int64_t axis, tc_error *err)
+{
+    return joined(out, count, tensors, axis, true, err);
+}

@@ -1,6 +1,7 @@
 /* cross_entropy.c: cross-entropy between logits and classes, or class probabilities.
  *
- * With classes it is one kernel a direction; saved are the logits, the log-sum-exp of each row and the classes. With
+ * With classes it is one kernel a direction; saved are the logits, the largest of each row, the logarithm of its sum of
+ * exponentials, and the classes. With
  * probabilities it is composed of log-softmax, products and a sum. */
 #include <inttypes.h>
 #include <string.h>
@@ -16,11 +17,11 @@ typedef struct loss_attributes {
     double smoothing;
 } loss_attributes;
 
-/* saved: x, target, weight or NULL, lse */
+/* saved: x, target, weight or NULL, top, log_sum */
 static tc_status rows_backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
 {
     const loss_attributes *a = node->attributes;
-    tc_tensor *x = tc_node_saved(node, 0), *target = tc_node_saved(node, 1), *weight = tc_node_saved(node, 2), *lse = tc_node_saved(node, 3);
+    tc_tensor *x = tc_node_saved(node, 0), *target = tc_node_saved(node, 1), *weight = tc_node_saved(node, 2);
     tc_tensor *dloss = NULL, *dx = NULL;
     tc_status status = TC_OK;
     TC_TRY(tc_tensor_contiguous(&dloss, grad_outputs[0], err));
@@ -28,7 +29,8 @@ static tc_status rows_backward(tc_node *node, tc_tensor *const *grad_outputs, tc
     const tc_cross_entropy_backward_args args = {.dx = dx->data,
                                                  .dloss = dloss->data,
                                                  .x = x->data,
-                                                 .lse = lse->data,
+                                                 .top = tc_node_saved(node, 3)->data,
+                                                 .log_sum = tc_node_saved(node, 4)->data,
                                                  .weight = weight ? weight->data : NULL,
                                                  .target = (const int64_t *)(const void *)target->data,
                                                  .C = x->shape[1],
@@ -45,14 +47,17 @@ cleanup:
 static const tc_op cross_entropy_op = {"cross_entropy", rows_backward, NULL};
 
 /* loss (N) of contiguous x (N,C), target (N) int64, weight (C) or NULL; x is recorded. */
-static tc_status rows_loss(tc_tensor **loss, tc_tensor *x, tc_tensor *contiguous, tc_tensor *target, tc_tensor *weight, const loss_attributes *a, tc_error *err)
+static tc_status rows_loss(tc_tensor **loss, tc_tensor *x, tc_tensor *contiguous, tc_tensor *target, tc_tensor *weight,
+                           const loss_attributes *a, tc_error *err)
 {
-    tc_tensor *out = NULL, *lse = NULL;
+    tc_tensor *out = NULL, *top = NULL, *log_sum = NULL;
     tc_status status = TC_OK;
     TC_TRY(tc_tensor_empty(&out, 1, x->shape, x->dtype, x->storage->device, err));
-    TC_TRY(tc_tensor_empty(&lse, 1, x->shape, x->dtype, x->storage->device, err));
+    TC_TRY(tc_tensor_empty(&top, 1, x->shape, x->dtype, x->storage->device, err));
+    TC_TRY(tc_tensor_empty(&log_sum, 1, x->shape, x->dtype, x->storage->device, err));
     const tc_cross_entropy_forward_args args = {.loss = out->data,
-                                                .lse = lse->data,
+                                                .top = top->data,
+                                                .log_sum = log_sum->data,
                                                 .x = contiguous->data,
                                                 .weight = weight ? weight->data : NULL,
                                                 .target = (const int64_t *)(const void *)target->data,
@@ -60,13 +65,13 @@ static tc_status rows_loss(tc_tensor **loss, tc_tensor *x, tc_tensor *contiguous
                                                 .ignore_index = a->ignore_index,
                                                 .smoothing = a->smoothing};
     TC_TRY(tc_run(x->storage->device, x->dtype, TC_K_cross_entropy_forward, &args, x->shape[0], 10.0 * (double)args.C, 0, err));
-    tc_tensor *const saved[] = {contiguous, target, weight, lse};
+    tc_tensor *const saved[] = {contiguous, target, weight, top, log_sum};
     const tc_record record = {.op = &cross_entropy_op,
                               .input_count = 1,
                               .inputs = &x,
                               .output_count = 1,
                               .outputs = &out,
-                              .saved_count = 4,
+                              .saved_count = 5,
                               .saved = saved,
                               .attributes = a,
                               .attribute_bytes = sizeof *a};
@@ -74,22 +79,29 @@ static tc_status rows_loss(tc_tensor **loss, tc_tensor *x, tc_tensor *contiguous
     *loss = tc_tensor_retain(out);
 cleanup:
     tc_tensor_release(out);
-    tc_tensor_release(lse);
+    tc_tensor_release(top);
+    tc_tensor_release(log_sum);
     return status;
 }
 
 /* Classes are in range; *total becomes the sum of the weights of those that count. */
-static tc_status check_classes(double *total, const tc_tensor *target, const tc_tensor *weight, int64_t C, int64_t ignore_index, tc_error *err)
+static tc_status check_classes(double *total, const tc_tensor *target, const tc_tensor *weight, int64_t C, int64_t ignore_index,
+                               tc_error *err)
 {
     const int64_t *t = (const int64_t *)(const void *)target->data;
     *total = 0;
     for (int64_t n = 0; n < target->numel; n++) {
         if (t[n] == ignore_index) continue;
         if (t[n] < 0 || t[n] >= C)
-            return tc_fail(err, TC_ERROR_VALUE, "target[%" PRId64 "] (flattened) is %" PRId64 ", but there are %" PRId64 " classes: expected 0 to %" PRId64 ", or ignore_index %" PRId64,
+            return tc_fail(err, TC_ERROR_VALUE,
+                           "target[%" PRId64 "] (flattened) is %" PRId64 ", but there are %" PRId64 " classes: expected 0 to %" PRId64
+                           ", or ignore_index %" PRId64,
                            n, t[n], C, C - 1, ignore_index);
-        if (!weight) *total += 1;
-        else *total += weight->dtype == TC_FLOAT64 ? ((const double *)(const void *)weight->data)[t[n]] : ((const float *)(const void *)weight->data)[t[n]];
+        if (!weight)
+            *total += 1;
+        else
+            *total += weight->dtype == TC_FLOAT64 ? ((const double *)(const void *)weight->data)[t[n]]
+                                                  : ((const float *)(const void *)weight->data)[t[n]];
     }
     return TC_OK;
 }
@@ -141,11 +153,14 @@ static tc_status check_target_shape(const tc_tensor *x, const tc_tensor *target,
         if (i != (x->ndim > 1)) expected[ndim++] = x->shape[i];
     if (x->ndim == 1) ndim = 0;
     if (target->ndim == ndim && memcmp(target->shape, expected, sizeof(int64_t) * (size_t)ndim) == 0) return TC_OK;
-    return tc_fail(err, TC_ERROR_VALUE, "input has shape %s, classes on axis %d, so target must have shape %s (classes) or that of input (probabilities); it has %s",
-                   tc_tensor_text(a, x), x->ndim > 1, tc_shape_text(b, ndim, expected), tc_tensor_text(c, target));
+    return tc_fail(
+        err, TC_ERROR_VALUE,
+        "input has shape %s, classes on axis %d, so target must have shape %s (classes) or that of input (probabilities); it has %s",
+        tc_tensor_text(a, x), x->ndim > 1, tc_shape_text(b, ndim, expected), tc_tensor_text(c, target));
 }
 
-static tc_status with_classes(tc_tensor **out, tc_tensor *x, tc_tensor *target, tc_tensor *weight, const loss_attributes *a, tc_reduction reduction, tc_error *err)
+static tc_status with_classes(tc_tensor **out, tc_tensor *x, tc_tensor *target, tc_tensor *weight, const loss_attributes *a,
+                              tc_reduction reduction, tc_error *err)
 {
     tc_scope scope = {0};
     tc_tensor *rows, *classes, *loss, *shaped, *contiguous;
@@ -170,7 +185,8 @@ cleanup:
 }
 
 /* -sum_c w[c] q[c] log p[c],  q = (1 - smoothing) target + smoothing / C. */
-static tc_status with_probabilities(tc_tensor **out, tc_tensor *x, tc_tensor *q, tc_tensor *weight, double smoothing, tc_reduction reduction, tc_error *err)
+static tc_status with_probabilities(tc_tensor **out, tc_tensor *x, tc_tensor *q, tc_tensor *weight, double smoothing,
+                                    tc_reduction reduction, tc_error *err)
 {
     tc_scope scope = {0};
     tc_tensor *t;
@@ -207,8 +223,8 @@ cleanup:
     return status;
 }
 
-tc_status tc_cross_entropy(tc_tensor **out, tc_tensor *x, tc_tensor *target, tc_tensor *weight, int64_t ignore_index, double label_smoothing, tc_reduction reduction,
-                           tc_error *err)
+tc_status tc_cross_entropy(tc_tensor **out, tc_tensor *x, tc_tensor *target, tc_tensor *weight, int64_t ignore_index,
+                           double label_smoothing, tc_reduction reduction, tc_error *err)
 {
     tc_scope scope = {0};
     tc_tensor *loss;
@@ -220,8 +236,8 @@ tc_status tc_cross_entropy(tc_tensor **out, tc_tensor *x, tc_tensor *target, tc_
     if (x->ndim == 0) TC_TRY(tc_fail(err, TC_ERROR_VALUE, "input has shape (); expected (C,), (N, C) or (N, C, d1, ...)"));
     const int64_t C = x->shape[x->ndim > 1];
     if (weight && (weight->ndim != 1 || weight->shape[0] != C))
-        TC_TRY(tc_fail(err, TC_ERROR_VALUE, "weight has shape %s but input (%s) has %" PRId64 " classes; they must be equal", tc_tensor_text(a, weight),
-                       tc_tensor_text(b, x), C));
+        TC_TRY(tc_fail(err, TC_ERROR_VALUE, "weight has shape %s but input (%s) has %" PRId64 " classes; they must be equal",
+                       tc_tensor_text(a, weight), tc_tensor_text(b, x), C));
     if (!(label_smoothing >= 0 && label_smoothing <= 1))
         TC_TRY(tc_fail(err, TC_ERROR_VALUE, "label_smoothing must be between 0 and 1, got %g", label_smoothing));
     const tc_dtype result = x->dtype, compute = tc_compute_dtype(result);
@@ -230,10 +246,13 @@ tc_status tc_cross_entropy(tc_tensor **out, tc_tensor *x, tc_tensor *target, tc_
     TC_TRY(tc_scope_contiguous(&scope, &weight, err));
     if (tc_dtype_is_float(target->dtype)) {
         if (!tc_tensor_same_shape(x, target))
-            TC_TRY(tc_fail(err, TC_ERROR_VALUE, "target is floating, class probabilities, so it must have input's shape %s; it has %s (classes are integers)",
+            TC_TRY(tc_fail(err, TC_ERROR_VALUE,
+                           "target is floating, class probabilities, so it must have input's shape %s; it has %s (classes are integers)",
                            tc_tensor_text(a, x), tc_tensor_text(b, target)));
         TC_TRY(tc_scope_cast(&scope, &target, compute, err));
         TC_TRY(with_probabilities(&loss, x, target, weight, label_smoothing, reduction, err));
+    } else if (target->dtype == TC_BOOL) {
+        TC_TRY(tc_fail(err, TC_ERROR_TYPE, "target is bool; classes are integers: convert it with .long() or np.int64"));
     } else {
         const loss_attributes attributes = {ignore_index, label_smoothing};
         TC_TRY(with_classes(&loss, x, target, weight, &attributes, reduction, err));

@@ -26,7 +26,8 @@ tc_status tc_index_to_device(tc_tensor **out, tc_tensor *tensor, tc_device devic
     return status;
 }
 
-tc_status tc_index_run(tc_kernel_id kernel, tc_tensor *selection, tc_tensor *base, const tc_index_place *place, tc_tensor *offsets, tc_error *err)
+tc_status tc_index_run(tc_kernel_id kernel, tc_tensor *selection, tc_tensor *base, const tc_index_place *place, tc_tensor *offsets,
+                       tc_error *err)
 {
     const size_t bytes = tc_dtype_size(base->dtype);
     tc_index_args args = {.selection = selection->data,
@@ -53,8 +54,10 @@ tc_status tc_index_run(tc_kernel_id kernel, tc_tensor *selection, tc_tensor *bas
     int64_t *const strides[2] = {args.base_strides, args.selection_strides};
     args.ndim = tc_layout_merge(place->ndim, args.shape, 2, strides, false);
     const bool by_element = kernel == TC_K_index_gather;
-    const int64_t items = by_element ? (args.points * args.numel + TC_INDEX_BLOCK - 1) / TC_INDEX_BLOCK : (args.numel + TC_INDEX_COLUMNS - 1) / TC_INDEX_COLUMNS;
-    const double cost = by_element ? TC_INDEX_BLOCK : (double)args.points * (args.numel < TC_INDEX_COLUMNS ? (double)args.numel : TC_INDEX_COLUMNS);
+    const int64_t items = by_element ? (args.points * args.numel + TC_INDEX_BLOCK - 1) / TC_INDEX_BLOCK
+                                     : (args.numel + TC_INDEX_COLUMNS - 1) / TC_INDEX_COLUMNS;
+    const double cost =
+        by_element ? TC_INDEX_BLOCK : (double)args.points * (args.numel < TC_INDEX_COLUMNS ? (double)args.numel : TC_INDEX_COLUMNS);
     const tc_dtype compute = base->dtype == TC_FLOAT64 ? TC_FLOAT64 : TC_FLOAT32;
     return tc_run(base->storage->device, compute, kernel, &args, items, cost, 0, err);
 }
@@ -134,8 +137,10 @@ tc_status tc_index_get(tc_tensor **out, tc_tensor *x, int count, const tc_index 
     tc_index_plan plan;
     tc_status status = tc_index_plan_make(&plan, x, count, indices, err);
     if (status != TC_OK) return status;
-    if (plan.advanced) status = gather(out, x, &plan, err);
-    else status = tc_window(out, x, plan.kept, plan.kept_shape, plan.kept_axis, plan.kept_step, plan.start, false, err);
+    if (plan.advanced)
+        status = gather(out, x, &plan, err);
+    else
+        status = tc_window(out, x, plan.kept, plan.kept_shape, plan.kept_axis, plan.kept_step, plan.start, false, err);
     tc_index_plan_end(&plan);
     return status;
 }

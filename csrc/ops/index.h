@@ -1,8 +1,8 @@
 /* index.h: NumPy's index expressions, worked out for one tensor.
  *
- * An index selects a window (the axes that slices keep) at a list of points (what integer and boolean arrays point to); a basic index is one
- * window at one place. A plan says so in terms of axes, a place in terms of strides: for the tensor as it lies in memory, and for a contiguous
- * one of its shape, which is what gradients are.
+ * An index selects a window (the axes that slices keep) at a list of points (what integer and boolean arrays point to); a basic index is
+ * one window at one place. A plan says so in terms of axes, a place in terms of strides: for the tensor as it lies in memory, and for a
+ * contiguous one of its shape, which is what gradients are.
  */
 #ifndef TC_OPS_INDEX_H
 #define TC_OPS_INDEX_H
@@ -47,8 +47,10 @@ TC_CHECKED tc_status tc_index_offsets(tc_tensor **out, const tc_index_plan *plan
 /* The same with TC_INDEX_NOWHERE for points that a later one coincides with; *out is `offsets` itself (retained) when there are none. */
 TC_CHECKED tc_status tc_index_last_points(tc_tensor **out, tc_tensor *offsets, tc_error *err);
 
-/* `kernel` over a selection and the base; `offsets` on the base's device. The selection is contiguous, or one element that stands for all. */
-TC_CHECKED tc_status tc_index_run(tc_kernel_id kernel, tc_tensor *selection, tc_tensor *base, const tc_index_place *place, tc_tensor *offsets, tc_error *err);
+/* `kernel` over a selection and the base; `offsets` on the base's device. The selection is contiguous, or one element that stands for all.
+ */
+TC_CHECKED tc_status tc_index_run(tc_kernel_id kernel, tc_tensor *selection, tc_tensor *base, const tc_index_place *place,
+                                  tc_tensor *offsets, tc_error *err);
 
 /* A tensor as it is, or moved: *out is on `device`. Not recorded. */
 TC_CHECKED tc_status tc_index_to_device(tc_tensor **out, tc_tensor *tensor, tc_device device, tc_error *err);

@@ -9,7 +9,8 @@
 
 /* ---- pointers: integer arrays as they are used ----------------------------------------------------------------------------- */
 
-/* A copy of an index array as int64 on the CPU, in range, negative entries counted from the end. Our own memory: what was checked stays so. */
+/* A copy of an index array as int64 on the CPU, in range, negative entries counted from the end. Our own memory: what was checked stays so.
+ */
 static tc_status integer_pointer(tc_tensor **out, const tc_tensor *given, int axis, int64_t length, tc_error *err)
 {
     tc_tensor *pointer = NULL;
@@ -78,7 +79,10 @@ tc_status tc_nonzero(tc_tensor **out, tc_tensor *x, tc_error *err)
 
 /* ---- walking the expression -------------------------------------------------------------------------------------------------- */
 
-static bool is_array(const tc_index *index) { return index->kind == TC_INDEX_TENSOR && (index->tensor->dtype == TC_BOOL || index->tensor->ndim > 0); }
+static bool is_array(const tc_index *index)
+{
+    return index->kind == TC_INDEX_TENSOR && (index->tensor->dtype == TC_BOOL || index->tensor->ndim > 0);
+}
 
 /* How many axes of the base an entry is about. */
 static int consumed(const tc_index *index)
@@ -139,7 +143,8 @@ static tc_status take_integer(walk *w, int64_t wanted, tc_error *err)
 {
     const int axis = w->axis++;
     const int64_t length = w->plan->base_shape[axis], index = wanted < 0 ? wanted + length : wanted;
-    if (index < 0 || index >= length) return tc_fail(err, TC_ERROR_INDEX, "index %" PRId64 " is out of range for axis %d of length %" PRId64, wanted, axis, length);
+    if (index < 0 || index >= length)
+        return tc_fail(err, TC_ERROR_INDEX, "index %" PRId64 " is out of range for axis %d of length %" PRId64, wanted, axis, length);
     w->plan->start[axis] = index;
     if (w->plan->advanced) join_arrays(w);
     return TC_OK;
@@ -153,8 +158,8 @@ static tc_status broadcast_points(walk *w, int ndim, const int64_t *shape, tc_er
     int64_t joint[TC_MAX_DIMS];
     int joint_ndim;
     if (tc_broadcast_shape(&joint_ndim, joint, plan->points_ndim, plan->points_shape, ndim, shape, &ignored) != TC_OK)
-        return tc_fail(err, TC_ERROR_INDEX, "index arrays of shapes %s and %s do not broadcast together", tc_shape_text(a, plan->points_ndim, plan->points_shape),
-                       tc_shape_text(b, ndim, shape));
+        return tc_fail(err, TC_ERROR_INDEX, "index arrays of shapes %s and %s do not broadcast together",
+                       tc_shape_text(a, plan->points_ndim, plan->points_shape), tc_shape_text(b, ndim, shape));
     plan->points_ndim = joint_ndim;
     memcpy(plan->points_shape, joint, sizeof(int64_t) * (size_t)joint_ndim);
     return TC_OK;
@@ -169,9 +174,10 @@ static tc_status take_mask(walk *w, const tc_tensor *given, tc_error *err)
     tc_status status = TC_OK;
     for (int i = 0; i < given->ndim; i++)
         if (given->shape[i] != plan->base_shape[w->axis + i])
-            return tc_fail(err, TC_ERROR_INDEX, "a boolean index of shape %s has length %" PRId64 " where axis %d of the tensor %s has length %" PRId64,
-                           tc_shape_text(a, given->ndim, given->shape), given->shape[i], w->axis + i, tc_shape_text(b, plan->base_ndim, plan->base_shape),
-                           plan->base_shape[w->axis + i]);
+            return tc_fail(err, TC_ERROR_INDEX,
+                           "a boolean index of shape %s has length %" PRId64 " where axis %d of the tensor %s has length %" PRId64,
+                           tc_shape_text(a, given->ndim, given->shape), given->shape[i], w->axis + i,
+                           tc_shape_text(b, plan->base_ndim, plan->base_shape), plan->base_shape[w->axis + i]);
     join_arrays(w);
     TC_TRY(as_mask(&mask, given, err));
     TC_TRY(mask_pointers(plan->pointer + plan->pointers, &count, mask, err));
@@ -222,10 +228,12 @@ static tc_status spread_pointers(tc_index_plan *plan, tc_error *err)
 {
     plan->points = 1;
     for (int i = 0; i < plan->points_ndim; i++)
-        if (!tc_multiply_sizes(plan->points, plan->points_shape[i], &plan->points)) return tc_fail(err, TC_ERROR_VALUE, "the index arrays select too many elements");
+        if (!tc_multiply_sizes(plan->points, plan->points_shape[i], &plan->points))
+            return tc_fail(err, TC_ERROR_VALUE, "the index arrays select too many elements");
     for (int i = 0; i < plan->pointers; i++) {
         tc_tensor *pointer = plan->pointer[i], *spread;
-        if (pointer->ndim == plan->points_ndim && memcmp(pointer->shape, plan->points_shape, sizeof(int64_t) * (size_t)pointer->ndim) == 0) continue;
+        if (pointer->ndim == plan->points_ndim && memcmp(pointer->shape, plan->points_shape, sizeof(int64_t) * (size_t)pointer->ndim) == 0)
+            continue;
         tc_status status = tc_tensor_empty(&spread, plan->points_ndim, plan->points_shape, TC_INT64, (tc_device){TC_CPU, 0}, err);
         if (status != TC_OK) return status;
         plan->pointer[i] = spread;
@@ -236,12 +244,15 @@ static tc_status spread_pointers(tc_index_plan *plan, tc_error *err)
     return TC_OK;
 }
 
-static tc_status check_entries(const tc_tensor *base, int count, const tc_index *indices, int *used, bool *ellipsis, bool *advanced, tc_error *err)
+static tc_status check_entries(const tc_tensor *base, int count, const tc_index *indices, int *used, bool *ellipsis, bool *advanced,
+                               tc_error *err)
 {
     for (int i = 0; i < count; i++) {
-        if (indices[i].kind == TC_INDEX_ELLIPSIS && *ellipsis) return tc_fail(err, TC_ERROR_INDEX, "an index can have one ellipsis ('...') only");
+        if (indices[i].kind == TC_INDEX_ELLIPSIS && *ellipsis)
+            return tc_fail(err, TC_ERROR_INDEX, "an index can have one ellipsis ('...') only");
         if (indices[i].kind == TC_INDEX_TENSOR && tc_dtype_is_float(indices[i].tensor->dtype))
-            return tc_fail(err, TC_ERROR_INDEX, "an array used as an index must be of integers or bools, this one is %s; convert it with .long() or .bool()",
+            return tc_fail(err, TC_ERROR_INDEX,
+                           "an array used as an index must be of integers or bools, this one is %s; convert it with .long() or .bool()",
                            tc_dtype_name(indices[i].tensor->dtype));
         *ellipsis |= indices[i].kind == TC_INDEX_ELLIPSIS;
         *advanced |= is_array(&indices[i]);
@@ -249,7 +260,8 @@ static tc_status check_entries(const tc_tensor *base, int count, const tc_index 
     }
     if (*used > base->ndim) {
         char text[TC_SHAPE_TEXT];
-        return tc_fail(err, TC_ERROR_INDEX, "too many indices: %d for a tensor of %d axes, shape %s", *used, base->ndim, tc_tensor_text(text, base));
+        return tc_fail(err, TC_ERROR_INDEX, "too many indices: %d for a tensor of %d axes, shape %s", *used, base->ndim,
+                       tc_tensor_text(text, base));
     }
     return TC_OK;
 }
@@ -286,7 +298,8 @@ void tc_index_plan_end(tc_index_plan *plan)
 tc_status tc_index_place_at(tc_index_place *place, const tc_index_plan *plan, const int64_t *strides, tc_error *err)
 {
     if (plan->kept + plan->points_ndim > TC_MAX_DIMS)
-        return tc_fail(err, TC_ERROR_INDEX, "the selection has %d axes; at most %d are supported", plan->kept + plan->points_ndim, TC_MAX_DIMS);
+        return tc_fail(err, TC_ERROR_INDEX, "the selection has %d axes; at most %d are supported", plan->kept + plan->points_ndim,
+                       TC_MAX_DIMS);
     memset(place, 0, sizeof *place);
     place->ndim = plan->kept;
     place->before = plan->before;

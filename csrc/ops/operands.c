@@ -41,14 +41,15 @@ tc_dtype tc_compute_dtype(tc_dtype dtype) { return dtype == TC_FLOAT64 ? TC_FLOA
 tc_status tc_check_float(const tc_tensor *tensor, const char *name, tc_error *err)
 {
     if (!tensor || tc_dtype_is_float(tensor->dtype)) return TC_OK;
-    return tc_fail(err, TC_ERROR_TYPE, "%s is %s; a floating dtype is needed: convert it with .float() or np.float32", name, tc_dtype_name(tensor->dtype));
+    return tc_fail(err, TC_ERROR_TYPE, "%s is %s; a floating dtype is needed: convert it with .float() or np.float32", name,
+                   tc_dtype_name(tensor->dtype));
 }
 
 tc_status tc_check_same_dtype(const tc_tensor *a, const char *a_name, const tc_tensor *b, const char *b_name, tc_error *err)
 {
     if (!a || !b || a->dtype == b->dtype) return TC_OK;
-    return tc_fail(err, TC_ERROR_TYPE, "%s is %s but %s is %s; they must have one dtype: convert one with .to()", a_name, tc_dtype_name(a->dtype), b_name,
-                   tc_dtype_name(b->dtype));
+    return tc_fail(err, TC_ERROR_TYPE, "%s is %s but %s is %s; they must have one dtype: convert one with .to()", a_name,
+                   tc_dtype_name(a->dtype), b_name, tc_dtype_name(b->dtype));
 }
 
 tc_status tc_check_same_device(const tc_tensor *a, const char *a_name, const tc_tensor *b, const char *b_name, tc_error *err)
@@ -57,7 +58,8 @@ tc_status tc_check_same_device(const tc_tensor *a, const char *a_name, const tc_
     if (!a || !b) return TC_OK;
     const tc_device x = a->storage->device, y = b->storage->device;
     if (x.type == y.type && x.index == y.index) return TC_OK;
-    return tc_fail(err, TC_ERROR_STATE, "%s is on %s:%d but %s is on %s:%d; move one with .to()", a_name, names[x.type], x.index, b_name, names[y.type], y.index);
+    return tc_fail(err, TC_ERROR_STATE, "%s is on %s:%d but %s is on %s:%d; move one with .to()", a_name, names[x.type], x.index, b_name,
+                   names[y.type], y.index);
 }
 
 /* ---- cast ------------------------------------------------------------------------------------------------------------- */
@@ -82,11 +84,19 @@ tc_status tc_cast(tc_tensor **out, tc_tensor *x, tc_dtype dtype, tc_error *err)
     status = tc_tensor_copy(y, x, err);
     if (status == TC_OK && tc_dtype_is_float(dtype) && tc_dtype_is_float(x->dtype)) {
         const tc_dtype from = x->dtype;
-        const tc_record record = {.op = &cast_op, .input_count = 1, .inputs = &x, .output_count = 1, .outputs = &y, .attributes = &from, .attribute_bytes = sizeof from};
+        const tc_record record = {.op = &cast_op,
+                                  .input_count = 1,
+                                  .inputs = &x,
+                                  .output_count = 1,
+                                  .outputs = &y,
+                                  .attributes = &from,
+                                  .attribute_bytes = sizeof from};
         status = tc_tape_record(&record, err);
     }
-    if (status != TC_OK) tc_tensor_release(y);
-    else *out = y;
+    if (status != TC_OK)
+        tc_tensor_release(y);
+    else
+        *out = y;
     return status;
 }
 

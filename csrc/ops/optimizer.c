@@ -24,30 +24,34 @@ static void chunk_list_end(chunk_list *list)
     list->chunks = NULL;
 }
 
-static tc_status check_tensor(const tc_tensor *tensor, const tc_tensor *first, const tc_tensor *parameter, const char *name, int64_t i, tc_error *err)
+static tc_status check_tensor(const tc_tensor *tensor, const tc_tensor *first, const tc_tensor *parameter, const char *name, int64_t i,
+                              tc_error *err)
 {
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
     if (!tc_tensor_same_shape(tensor, parameter))
-        return tc_fail(err, TC_ERROR_VALUE, "%s %lld has shape %s but its parameter has %s; they must be equal", name, (long long)i, tc_tensor_text(a, tensor),
-                       tc_tensor_text(b, parameter));
+        return tc_fail(err, TC_ERROR_VALUE, "%s %lld has shape %s but its parameter has %s; they must be equal", name, (long long)i,
+                       tc_tensor_text(a, tensor), tc_tensor_text(b, parameter));
     if (tensor->dtype != first->dtype || (tensor->dtype != TC_FLOAT32 && tensor->dtype != TC_FLOAT64))
-        return tc_fail(err, TC_ERROR_TYPE, "%s %lld is %s but the step computes in %s", name, (long long)i, tc_dtype_name(tensor->dtype), tc_dtype_name(first->dtype));
+        return tc_fail(err, TC_ERROR_TYPE, "%s %lld is %s but the step computes in %s", name, (long long)i, tc_dtype_name(tensor->dtype),
+                       tc_dtype_name(first->dtype));
     if (!tensor->contiguous) return tc_fail(err, TC_ERROR_VALUE, "%s %lld is not contiguous", name, (long long)i);
     const tc_device x = tensor->storage->device, y = first->storage->device;
-    if (x.type != y.type || x.index != y.index) return tc_fail(err, TC_ERROR_STATE, "%s %lld is on another device than the first parameter", name, (long long)i);
+    if (x.type != y.type || x.index != y.index)
+        return tc_fail(err, TC_ERROR_STATE, "%s %lld is on another device than the first parameter", name, (long long)i);
     return TC_OK;
 }
 
 /* `states` has state_count lists of `count` tensors, one after the other; a NULL list entry is allowed where the rule allows it. */
-static tc_status chunk_list_begin(chunk_list *list, int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients, tc_tensor *const *const *states,
-                                  tc_error *err)
+static tc_status chunk_list_begin(chunk_list *list, int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients,
+                                  tc_tensor *const *const *states, tc_error *err)
 {
     list->capacity = count ? count : 1;
     list->chunks = tc_allocate(sizeof *list->chunks * (size_t)list->capacity);
     if (!list->chunks) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: the list of %lld parameters", (long long)count);
     for (int64_t i = 0; i < count; i++) {
         tc_tensor *parameter = parameters ? parameters[i] : gradients[i];
-        tc_optimizer_chunk chunk = {.parameter = parameter->data, .gradient = gradients[i]->data, .n = parameter->numel, .first_block = list->blocks};
+        tc_optimizer_chunk chunk = {
+            .parameter = parameter->data, .gradient = gradients[i]->data, .n = parameter->numel, .first_block = list->blocks};
         tc_status status = check_tensor(parameter, parameters ? parameters[0] : gradients[0], parameter, "parameter", i, err);
         if (status == TC_OK) status = check_tensor(gradients[i], parameters ? parameters[0] : gradients[0], parameter, "gradient", i, err);
         for (int s = 0; states && s < TC_OPTIMIZER_STATES && status == TC_OK; s++) {
@@ -77,8 +81,8 @@ static tc_status begin_writes(int64_t count, tc_tensor *const *tensors, tc_error
 }
 
 /* What the three rules share: `args` begins with the chunk pointer and count, which are filled here. */
-static tc_status step(tc_kernel_id kernel, void *args, int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients, tc_tensor *const *const *states,
-                      tc_error *err)
+static tc_status step(tc_kernel_id kernel, void *args, int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients,
+                      tc_tensor *const *const *states, tc_error *err)
 {
     struct {
         const tc_optimizer_chunk *chunks;
@@ -98,8 +102,8 @@ cleanup:
     return status;
 }
 
-tc_status tc_sgd_step(int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients, tc_tensor *const *buffers, double lr, double momentum,
-                      double dampening, double weight_decay, bool nesterov, bool maximize, bool first, tc_error *err)
+tc_status tc_sgd_step(int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients, tc_tensor *const *buffers, double lr,
+                      double momentum, double dampening, double weight_decay, bool nesterov, bool maximize, bool first, tc_error *err)
 {
     tc_sgd_args args = {.lr = lr,
                         .momentum = momentum,
@@ -112,9 +116,9 @@ tc_status tc_sgd_step(int64_t count, tc_tensor *const *parameters, tc_tensor *co
     return step(TC_K_sgd_step, &args, count, parameters, gradients, states, err);
 }
 
-tc_status tc_adam_step(int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients, tc_tensor *const *exp_avg, tc_tensor *const *exp_avg_sq,
-                       tc_tensor *const *max_exp_avg_sq, int64_t t, double lr, double beta1, double beta2, double eps, double weight_decay, bool decoupled,
-                       bool maximize, tc_error *err)
+tc_status tc_adam_step(int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients, tc_tensor *const *exp_avg,
+                       tc_tensor *const *exp_avg_sq, tc_tensor *const *max_exp_avg_sq, int64_t t, double lr, double beta1, double beta2,
+                       double eps, double weight_decay, bool decoupled, bool maximize, tc_error *err)
 {
     tc_adam_args args = {.lr = lr,
                          .beta1 = beta1,
@@ -129,9 +133,9 @@ tc_status tc_adam_step(int64_t count, tc_tensor *const *parameters, tc_tensor *c
     return step(TC_K_adam_step, &args, count, parameters, gradients, states, err);
 }
 
-tc_status tc_rmsprop_step(int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients, tc_tensor *const *square_avg, tc_tensor *const *buffers,
-                          tc_tensor *const *grad_avg, double lr, double alpha, double eps, double weight_decay, double momentum, bool eps_inside_sqrt,
-                          bool maximize, tc_error *err)
+tc_status tc_rmsprop_step(int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients, tc_tensor *const *square_avg,
+                          tc_tensor *const *buffers, tc_tensor *const *grad_avg, double lr, double alpha, double eps, double weight_decay,
+                          double momentum, bool eps_inside_sqrt, bool maximize, tc_error *err)
 {
     tc_rmsprop_args args = {.lr = lr,
                             .alpha = alpha,
@@ -160,7 +164,8 @@ tc_status tc_gradient_norm(double *norm, int64_t count, tc_tensor *const *gradie
     const tc_norm_args args = {.chunks = list.chunks, .chunk_count = list.count, .partial = partial, .power = largest ? 0 : power};
     TC_TRY(tc_run(gradients[0]->storage->device, gradients[0]->dtype, TC_K_gradient_norm, &args, list.blocks, TC_OPTIMIZER_BLOCK, 0, err));
     double total = 0;
-    for (int64_t i = 0; i < list.blocks; i++) total = !largest ? total + partial[i] : partial[i] > total || partial[i] != partial[i] ? partial[i] : total;
+    for (int64_t i = 0; i < list.blocks; i++)
+        total = !largest ? total + partial[i] : partial[i] > total || partial[i] != partial[i] ? partial[i] : total;
     *norm = largest ? total : power == 2 ? sqrt(total) : pow(total, 1 / power);
 cleanup:
     if (partial) tc_free(partial, sizeof *partial * (size_t)(list.blocks + 1));

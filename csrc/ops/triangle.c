@@ -17,7 +17,9 @@ static tc_status triangle(tc_tensor **out, tc_tensor *x, const triangle_attribut
     tc_tensor *y = NULL;
     tc_status status = TC_OK;
     char text[TC_SHAPE_TEXT];
-    if (x->ndim < 2) return tc_fail(err, TC_ERROR_VALUE, "triu and tril are of matrices: input needs at least 2 axes, its shape is %s", tc_tensor_text(text, x));
+    if (x->ndim < 2)
+        return tc_fail(err, TC_ERROR_VALUE, "triu and tril are of matrices: input needs at least 2 axes, its shape is %s",
+                       tc_tensor_text(text, x));
     TC_TRY(tc_scope_contiguous(&scope, &x, err));
     TC_TRY(tc_tensor_like(&y, x, err));
     const int64_t M = x->shape[x->ndim - 2], N = x->shape[x->ndim - 1];
@@ -47,10 +49,17 @@ tc_status tc_triangle(tc_tensor **out, tc_tensor *x, bool upper, int64_t diagona
     tc_tensor *y;
     tc_status status = triangle(&y, x, &a, err);
     if (status != TC_OK) return status;
-    const tc_record record = {
-        .op = &triangle_op, .input_count = 1, .inputs = &x, .output_count = 1, .outputs = &y, .attributes = &a, .attribute_bytes = sizeof a};
+    const tc_record record = {.op = &triangle_op,
+                              .input_count = 1,
+                              .inputs = &x,
+                              .output_count = 1,
+                              .outputs = &y,
+                              .attributes = &a,
+                              .attribute_bytes = sizeof a};
     status = tc_tape_record(&record, err);
-    if (status != TC_OK) tc_tensor_release(y);
-    else *out = y;
+    if (status != TC_OK)
+        tc_tensor_release(y);
+    else
+        *out = y;
     return status;
 }

@@ -21,19 +21,23 @@ tc_status tc_normalize_axis(int *axis, int64_t given, int ndim, const char *name
 {
     const int range = ndim ? ndim : 1;
     if (given < -range || given >= range)
-        return tc_fail(err, TC_ERROR_INDEX, "%s %" PRId64 " is out of range for a tensor of %d axes; expected %d to %d", name, given, ndim, -range, range - 1);
+        return tc_fail(err, TC_ERROR_INDEX, "%s %" PRId64 " is out of range for a tensor of %d axes; expected %d to %d", name, given, ndim,
+                       -range, range - 1);
     *axis = (int)(given < 0 ? given + range : given);
     return TC_OK;
 }
 
 /* Records `view` as made of `x` by `op`, and hands it out; releases it on failure. */
-static tc_status finish(tc_tensor **out, tc_tensor *view, tc_tensor *x, const tc_op *op, const void *attributes, size_t bytes, tc_error *err)
+static tc_status finish(tc_tensor **out, tc_tensor *view, tc_tensor *x, const tc_op *op, const void *attributes, size_t bytes,
+                        tc_error *err)
 {
     const tc_record record = {
         .op = op, .input_count = 1, .inputs = &x, .output_count = 1, .outputs = &view, .attributes = attributes, .attribute_bytes = bytes};
     tc_status status = tc_tape_record(&record, err);
-    if (status != TC_OK) tc_tensor_release(view);
-    else *out = view;
+    if (status != TC_OK)
+        tc_tensor_release(view);
+    else
+        *out = view;
     return status;
 }
 
@@ -75,8 +79,8 @@ static tc_status reshape_backward(tc_node *node, tc_tensor *const *grad_outputs,
 
 static const tc_op reshape_op = {"reshape", reshape_backward, NULL};
 
-/* Strides under which the memory of x reads as `shape`, or false when it would have to be copied. Walks groups of axes of equal size from the
- * last one: inside a group x must step as one axis. */
+/* Strides under which the memory of x reads as `shape`, or false when it would have to be copied. Walks groups of axes of equal size from
+ * the last one: inside a group x must step as one axis. */
 static bool view_strides(int64_t *strides, const tc_tensor *x, int ndim, const int64_t *shape)
 {
     if (x->numel == 0 || x->contiguous) return tc_c_strides(strides, ndim, shape), true;
@@ -84,12 +88,12 @@ static bool view_strides(int64_t *strides, const tc_tensor *x, int ndim, const i
     while (new >= 0) {
         while (old >= 0 && x->shape[old] == 1) old--;
         if (shape[new] == 1) {
-            strides[new--] = 1;
+            strides[new --] = 1;
             continue;
         }
         if (old < 0) return false;
         int64_t step = x->strides[old], have = x->shape[old], want = shape[new];
-        strides[new--] = step;
+        strides[new --] = step;
         while (have != want) {
             if (have < want) { /* join the next old axis */
                 int outer = old - 1;
@@ -100,7 +104,7 @@ static bool view_strides(int64_t *strides, const tc_tensor *x, int ndim, const i
             } else { /* split: the next new axis lies in the same group */
                 if (new < 0) return false;
                 strides[new] = step * want;
-                want *= shape[new--];
+                want *= shape[new --];
             }
         }
         old--;
@@ -117,8 +121,10 @@ static tc_status resolve_shape(int64_t resolved[TC_MAX_DIMS], const tc_tensor *x
     bool fits = ndim <= TC_MAX_DIMS;
     for (int i = 0; fits && i < ndim; i++) {
         resolved[i] = shape[i];
-        if (shape[i] == -1 && unknown < 0) unknown = i;
-        else fits = shape[i] >= 0 && tc_multiply_sizes(known, shape[i], &known);
+        if (shape[i] == -1 && unknown < 0)
+            unknown = i;
+        else
+            fits = shape[i] >= 0 && tc_multiply_sizes(known, shape[i], &known);
     }
     if (fits && unknown >= 0) {
         fits = known > 0 && x->numel % known == 0;
@@ -127,8 +133,8 @@ static tc_status resolve_shape(int64_t resolved[TC_MAX_DIMS], const tc_tensor *x
         fits = known == x->numel;
     }
     if (fits) return TC_OK;
-    return tc_fail(err, TC_ERROR_VALUE, "a tensor of shape %s (%" PRId64 " elements) cannot be given the shape %s", tc_tensor_text(a, x), x->numel,
-                   tc_shape_text(b, ndim < TC_MAX_DIMS ? ndim : TC_MAX_DIMS, shape));
+    return tc_fail(err, TC_ERROR_VALUE, "a tensor of shape %s (%" PRId64 " elements) cannot be given the shape %s", tc_tensor_text(a, x),
+                   x->numel, tc_shape_text(b, ndim < TC_MAX_DIMS ? ndim : TC_MAX_DIMS, shape));
 }
 
 tc_status tc_reshape(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shape, bool may_copy, tc_error *err)
@@ -143,7 +149,8 @@ tc_status tc_reshape(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *sha
     TC_TRY(resolve_shape(resolved, x, ndim, shape, err));
     if (!view_strides(strides, x, ndim, resolved)) {
         if (!may_copy)
-            TC_TRY(tc_fail(err, TC_ERROR_VALUE, "the memory of this tensor of shape %s cannot be read as %s without a copy; use reshape() or contiguous() first",
+            TC_TRY(tc_fail(err, TC_ERROR_VALUE,
+                           "the memory of this tensor of shape %s cannot be read as %s without a copy; use reshape() or contiguous() first",
                            tc_tensor_text(a, x), tc_shape_text(b, ndim, resolved)));
         TC_TRY(tc_scope_contiguous(&scope, &source, err));
         tc_c_strides(strides, ndim, resolved);
@@ -215,11 +222,13 @@ tc_status tc_permute(tc_tensor **out, tc_tensor *x, int count, const int64_t *ax
     tc_tensor *view;
     char text[TC_SHAPE_TEXT];
     if (count != x->ndim)
-        return tc_fail(err, TC_ERROR_VALUE, "%d axes were given for a tensor of %d axes; each must be named once: %s", count, x->ndim, tc_shape_text(text, count, axes));
+        return tc_fail(err, TC_ERROR_VALUE, "%d axes were given for a tensor of %d axes; each must be named once: %s", count, x->ndim,
+                       tc_shape_text(text, count, axes));
     for (int i = 0; i < count; i++) {
         tc_status status = tc_normalize_axis(&a.axes[i], axes[i], x->ndim, "axis", err);
         if (status != TC_OK) return status;
-        if (seen[a.axes[i]]) return tc_fail(err, TC_ERROR_VALUE, "axis %" PRId64 " is named twice in %s", axes[i], tc_shape_text(text, count, axes));
+        if (seen[a.axes[i]])
+            return tc_fail(err, TC_ERROR_VALUE, "axis %" PRId64 " is named twice in %s", axes[i], tc_shape_text(text, count, axes));
         seen[a.axes[i]] = true;
     }
     tc_status status = permuted(&view, x, a.axes, err);
@@ -259,8 +268,9 @@ tc_status tc_expand(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shap
         fits = full[i] >= 0 && (i < lead || x->shape[i - lead] == full[i] || x->shape[i - lead] == 1);
     }
     if (!fits)
-        return tc_fail(err, TC_ERROR_VALUE, "a tensor of shape %s cannot be expanded to %s: axes of length 1 can grow, and new ones come first", tc_tensor_text(a, x),
-                       tc_shape_text(b, ndim < TC_MAX_DIMS ? ndim : TC_MAX_DIMS, shape));
+        return tc_fail(err, TC_ERROR_VALUE,
+                       "a tensor of shape %s cannot be expanded to %s: axes of length 1 can grow, and new ones come first",
+                       tc_tensor_text(a, x), tc_shape_text(b, ndim < TC_MAX_DIMS ? ndim : TC_MAX_DIMS, shape));
     tc_broadcast_strides(strides, x, ndim, full);
     const shape_attributes attributes = shape_of(x);
     tc_status status = tc_tensor_alias(&view, x, ndim, full, strides, 0, err);
@@ -313,8 +323,8 @@ cleanup:
 
 static const tc_op window_op = {"slice", window_backward, NULL};
 
-tc_status tc_window(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shape, const int *axis, const int64_t *step, const int64_t *start, bool overlaps,
-                    tc_error *err)
+tc_status tc_window(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shape, const int *axis, const int64_t *step,
+                    const int64_t *start, bool overlaps, tc_error *err)
 {
     window_attributes a = {.input = shape_of(x), .ndim = ndim, .overlaps = overlaps};
     int64_t strides[TC_MAX_DIMS], plain[TC_MAX_DIMS], offset = 0;
@@ -369,7 +379,9 @@ tc_status tc_unfold(tc_tensor **out, tc_tensor *x, int64_t given, int64_t size, 
     tc_status status = tc_normalize_axis(&axis, given, x->ndim, "dimension", err);
     if (status != TC_OK) return status;
     if (x->ndim == 0 || size < 0 || size > x->shape[axis] || step < 1)
-        return tc_fail(err, TC_ERROR_VALUE, "unfold of windows of %" PRId64 " every %" PRId64 " along an axis of length %" PRId64 "; expected 0 <= size <= length and step >= 1",
+        return tc_fail(err, TC_ERROR_VALUE,
+                       "unfold of windows of %" PRId64 " every %" PRId64 " along an axis of length %" PRId64
+                       "; expected 0 <= size <= length and step >= 1",
                        size, step, x->ndim ? x->shape[axis] : 1);
     for (int i = 0; i < x->ndim; i++) axes[i] = i, steps[i] = 1, shape[i] = x->shape[i];
     shape[axis] = (x->shape[axis] - size) / step + 1;
@@ -429,7 +441,8 @@ cleanup:
 
 static const tc_op split_op = {"split", split_backward, NULL};
 
-static tc_status record_split(tc_tensor *const *pieces, tc_tensor *x, int axis, int64_t count, const int64_t *lengths, bool drop, tc_error *err)
+static tc_status record_split(tc_tensor *const *pieces, tc_tensor *x, int axis, int64_t count, const int64_t *lengths, bool drop,
+                              tc_error *err)
 {
     const size_t bytes = sizeof(split_attributes) + sizeof(int64_t) * (size_t)count;
     split_attributes *a = tc_allocate(bytes);
@@ -438,8 +451,13 @@ static tc_status record_split(tc_tensor *const *pieces, tc_tensor *x, int axis, 
     a->axis = axis;
     a->drop = drop;
     memcpy(a->lengths, lengths, sizeof(int64_t) * (size_t)count);
-    const tc_record record = {
-        .op = &split_op, .input_count = 1, .inputs = &x, .output_count = (int)count, .outputs = pieces, .attributes = a, .attribute_bytes = bytes};
+    const tc_record record = {.op = &split_op,
+                              .input_count = 1,
+                              .inputs = &x,
+                              .output_count = (int)count,
+                              .outputs = pieces,
+                              .attributes = a,
+                              .attribute_bytes = bytes};
     tc_status status = tc_tape_record(&record, err);
     tc_free(a, bytes);
     return status;

@@ -7,13 +7,14 @@
 /* -1 and so on; TC_ERROR_INDEX naming `name`. A 0-d tensor takes 0 and -1. */
 TC_CHECKED tc_status tc_normalize_axis(int *axis, int64_t given, int ndim, const char *name, tc_error *err);
 
-/* Sums `gradient` over the axes along which `shape` was repeated by broadcasting; *out has that shape (gradient itself, retained, when nothing was). */
+/* Sums `gradient` over the axes along which `shape` was repeated by broadcasting; *out has that shape (gradient itself, retained, when
+ * nothing was). */
 TC_CHECKED tc_status tc_sum_to_shape(tc_tensor **out, tc_tensor *gradient, int ndim, const int64_t *shape, tc_error *err);
 
-/* A view in general: axis i of the result steps along axis[i] of x by step[i] (axis[i] < 0: a new axis of length 1); start, one an axis of x, is the
- * first element. `overlaps`: an element may be seen more than once, but not twice under one index of the last axis. */
-TC_CHECKED tc_status tc_window(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shape, const int *axis, const int64_t *step, const int64_t *start,
-                               bool overlaps, tc_error *err);
+/* A view in general: axis i of the result steps along axis[i] of x by step[i] (axis[i] < 0: a new axis of length 1); start, one an axis of
+ * x, is the first element. `overlaps`: an element may be seen more than once, but not twice under one index of the last axis. */
+TC_CHECKED tc_status tc_window(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shape, const int *axis, const int64_t *step,
+                               const int64_t *start, bool overlaps, tc_error *err);
 
 /* Strides of a contiguous tensor. */
 void tc_c_strides(int64_t *strides, int ndim, const int64_t *shape);

@@ -33,7 +33,7 @@
 #define TCPY_MAX_LISTS 8
 
 typedef struct tcpy_ints {
-    int count; /* -1: None */
+    int count;   /* -1: None */
     bool scalar; /* one int was given, not a sequence */
     int64_t values[TCPY_MAX_INTS];
 } tcpy_ints;
@@ -80,18 +80,18 @@ typedef struct tcpy_op {
     int flags;
 } tcpy_op;
 
-#define TCPY_METHOD 1        /* also a method of Tensor; the first argument is self */
-#define TCPY_METHOD_ONLY 2   /* a method of Tensor and nothing else */
+#define TCPY_METHOD 1      /* also a method of Tensor; the first argument is self */
+#define TCPY_METHOD_ONLY 2 /* a method of Tensor and nothing else */
 
 /* Computes: runs an expression that returns tc_status, with the GIL released unless the work is small. */
-#define TCPY_COMPUTE(call, status, expression)                \
-    do {                                                      \
-        if ((call)->keep_gil) {                               \
-            (status) = (expression);                          \
-        } else {                                              \
-            Py_BEGIN_ALLOW_THREADS (status) = (expression);   \
-            Py_END_ALLOW_THREADS                              \
-        }                                                     \
+#define TCPY_COMPUTE(call, status, expression)                                                                                             \
+    do {                                                                                                                                   \
+        if ((call)->keep_gil) {                                                                                                            \
+            (status) = (expression);                                                                                                       \
+        } else {                                                                                                                           \
+            Py_BEGIN_ALLOW_THREADS(status) = (expression);                                                                                 \
+            Py_END_ALLOW_THREADS                                                                                                           \
+        }                                                                                                                                  \
     } while (0)
 
 #if PY_VERSION_HEX < 0x030A0000
@@ -107,8 +107,7 @@ typedef struct tcpy_state {
 extern tcpy_state tcpy;
 
 typedef struct tcpy_tensor {
-    PyObject_HEAD
-    tc_tensor *tensor;
+    PyObject_HEAD tc_tensor *tensor;
     PyObject *weakrefs;
 } tcpy_tensor;
 
@@ -128,9 +127,9 @@ int tcpy_tensor_from_object(tc_tensor **out, PyObject *object, const char *name,
 PyObject *tcpy_array_from_tensor(tc_tensor *tensor, bool writable);
 /* The Tensor object of a tensor (steals the reference, also on failure). */
 PyObject *tcpy_wrap(tc_tensor *tensor);
-int tcpy_dtype_from_object(tc_dtype *out, PyObject *object);     /* np.float32, "float32", float, tc dtype names */
-PyObject *tcpy_dtype_to_object(tc_dtype dtype);                  /* the np.dtype; new reference */
-int tcpy_device_from_object(tc_device *out, PyObject *object);   /* "cpu", "cuda", "cuda:1"; None is the CPU */
+int tcpy_dtype_from_object(tc_dtype *out, PyObject *object);   /* np.float32, "float32", float, tc dtype names */
+PyObject *tcpy_dtype_to_object(tc_dtype dtype);                /* the np.dtype; new reference */
+int tcpy_device_from_object(tc_device *out, PyObject *object); /* "cpu", "cuda", "cuda:1"; None is the CPU */
 PyObject *tcpy_device_to_object(tc_device device);
 /* Drops a reference to a PyObject on any thread: at once with the GIL, otherwise at the next call from Python. */
 void tcpy_release_object(void *object);
@@ -142,8 +141,8 @@ int tcpy_own(tcpy_call *call, tc_tensor *tensor);
 
 /* ---- results ------------------------------------------------------------------------------------------------------------- */
 
-/* Turns a status and new tensors (stolen) into the result of a call: a Tensor or ndarray, or a tuple of them; NULL tensors become None. On failure
- * raises, with the tensors untouched. */
+/* Turns a status and new tensors (stolen) into the result of a call: a Tensor or ndarray, or a tuple of them; NULL tensors become None. On
+ * failure raises, with the tensors untouched. */
 PyObject *tcpy_result(tcpy_call *call, tc_status status, const tc_error *err, int count, tc_tensor **tensors);
 static inline PyObject *tcpy_result1(tcpy_call *call, tc_status status, const tc_error *err, tc_tensor *tensor)
 {
@@ -154,8 +153,8 @@ static inline PyObject *tcpy_result1(tcpy_call *call, tc_status status, const tc
 
 /* A Python or NumPy number or bool: 1, and *out is it. 0 for any other object; -1 with an exception for a number out of range. */
 int tcpy_scalar_from_object(tc_scalar *out, PyObject *object);
-/* function(a, b) of Tensors, numbers and whatever np.asarray takes: a Tensor when one is among them, else an ndarray. As the slot of an operator
- * it gives NotImplemented for objects that are no arrays. */
+/* function(a, b) of Tensors, numbers and whatever np.asarray takes: a Tensor when one is among them, else an ndarray. As the slot of an
+ * operator it gives NotImplemented for objects that are no arrays. */
 PyObject *tcpy_binary(PyObject *a, PyObject *b, tc_binary_function function, bool is_operator);
 /* function(x) of a Tensor. */
 PyObject *tcpy_unary(PyObject *x, tc_unary_function function);

@@ -18,8 +18,7 @@ typedef struct argument {
 } argument;
 
 typedef struct tcpy_op_object {
-    PyObject_HEAD
-    vectorcallfunc vectorcall;
+    PyObject_HEAD vectorcallfunc vectorcall;
     const tcpy_op *op;
     PyObject *name, *doc, *signature, *spec;
     int count, positional;
@@ -85,14 +84,21 @@ static PyObject *signature_text(const tcpy_op_object *self)
     for (int i = 0; text && i < self->count; i++) {
         const argument *arg = &self->args[i];
         const char *separator = i ? ", " : "";
-        if (arg->keyword_only && (i == 0 || !self->args[i - 1].keyword_only)) append(&text, PyUnicode_FromFormat("%s*", separator)), separator = ", ";
+        if (arg->keyword_only && (i == 0 || !self->args[i - 1].keyword_only))
+            append(&text, PyUnicode_FromFormat("%s*", separator)), separator = ", ";
         PyObject *part;
-        if (arg->spread) part = PyUnicode_FromFormat("%s*%U", separator, arg->name);
-        else if (arg->required) part = PyUnicode_FromFormat("%s%U", separator, arg->name);
-        else if (arg->fallback.none || arg->kind == 'o') part = PyUnicode_FromFormat("%s%U=None", separator, arg->name);
-        else if (arg->kind == 'b') part = PyUnicode_FromFormat("%s%U=%s", separator, arg->name, arg->fallback.b ? "True" : "False");
-        else if (arg->kind == 'i') part = PyUnicode_FromFormat("%s%U=%lld", separator, arg->name, (long long)arg->fallback.i);
-        else if (arg->kind == 's') part = PyUnicode_FromFormat("%s%U='%s'", separator, arg->name, arg->fallback.s);
+        if (arg->spread)
+            part = PyUnicode_FromFormat("%s*%U", separator, arg->name);
+        else if (arg->required)
+            part = PyUnicode_FromFormat("%s%U", separator, arg->name);
+        else if (arg->fallback.none || arg->kind == 'o')
+            part = PyUnicode_FromFormat("%s%U=None", separator, arg->name);
+        else if (arg->kind == 'b')
+            part = PyUnicode_FromFormat("%s%U=%s", separator, arg->name, arg->fallback.b ? "True" : "False");
+        else if (arg->kind == 'i')
+            part = PyUnicode_FromFormat("%s%U=%lld", separator, arg->name, (long long)arg->fallback.i);
+        else if (arg->kind == 's')
+            part = PyUnicode_FromFormat("%s%U='%s'", separator, arg->name, arg->fallback.s);
         else {
             PyObject *number = PyFloat_FromDouble(arg->fallback.f);
             part = number ? PyUnicode_FromFormat("%s%U=%R", separator, arg->name, number) : NULL;
@@ -167,8 +173,10 @@ static int convert_tensors(tcpy_call *call, tcpy_value *value, PyObject *object,
     const Py_ssize_t count = PySequence_Fast_GET_SIZE(items);
     tc_tensor **list = PyMem_Malloc(sizeof *list * (size_t)(count ? count : 1));
     int result = list && call->block_count < TCPY_MAX_LISTS ? 0 : -1;
-    if (list && result == 0) call->blocks[call->block_count++] = list;
-    else PyErr_NoMemory();
+    if (list && result == 0)
+        call->blocks[call->block_count++] = list;
+    else
+        PyErr_NoMemory();
     for (Py_ssize_t i = 0; result == 0 && i < count; i++) {
         PyObject *item = PySequence_Fast_GET_ITEM(items, i);
         result = convert_tensor(call, &list[i], item, name);
@@ -237,7 +245,8 @@ static int convert_float(double *out, PyObject *object, const char *name)
 {
     *out = PyFloat_AsDouble(object);
     if (*out != -1.0 || !PyErr_Occurred()) return 0;
-    if (PyErr_ExceptionMatches(PyExc_TypeError)) PyErr_Format(PyExc_TypeError, "%s must be a number, not %s", name, Py_TYPE(object)->tp_name);
+    if (PyErr_ExceptionMatches(PyExc_TypeError))
+        PyErr_Format(PyExc_TypeError, "%s must be a number, not %s", name, Py_TYPE(object)->tp_name);
     return -1;
 }
 
@@ -302,8 +311,8 @@ static int bind(tcpy_op_object *self, tcpy_call *call, PyObject *const *args, Py
             break;
         }
         if (i >= self->positional) {
-            PyErr_Format(PyExc_TypeError, "%U() takes at most %d positional arguments, %zd were given; its signature is %U%U", self->name, self->positional, count,
-                         self->name, self->signature);
+            PyErr_Format(PyExc_TypeError, "%U() takes at most %d positional arguments, %zd were given; its signature is %U%U", self->name,
+                         self->positional, count, self->name, self->signature);
             return -1;
         }
         if (convert(call, &self->args[i], &call->v[i], args[i]) < 0) return -1;
@@ -313,8 +322,9 @@ static int bind(tcpy_op_object *self, tcpy_call *call, PyObject *const *args, Py
         PyObject *name = PyTuple_GET_ITEM(kwnames, k);
         const int i = find_argument(self, name);
         if (i < 0 || call->v[i].given) {
-            PyErr_Format(PyExc_TypeError, i < 0 ? "%U() has no argument '%U'; its signature is %U%U" : "%U() got two values for '%U'; its signature is %U%U", self->name,
-                         name, self->name, self->signature);
+            PyErr_Format(PyExc_TypeError,
+                         i < 0 ? "%U() has no argument '%U'; its signature is %U%U" : "%U() got two values for '%U'; its signature is %U%U",
+                         self->name, name, self->name, self->signature);
             return -1;
         }
         if (convert(call, &self->args[i], &call->v[i], args[count + k]) < 0) return -1;
@@ -325,7 +335,8 @@ static int bind(tcpy_op_object *self, tcpy_call *call, PyObject *const *args, Py
             call->v[i].ints = new_ints(call);
             continue;
         }
-        PyErr_Format(PyExc_TypeError, "%U() misses the argument '%U'; its signature is %U%U", self->name, self->args[i].name, self->name, self->signature);
+        PyErr_Format(PyExc_TypeError, "%U() misses the argument '%U'; its signature is %U%U", self->name, self->args[i].name, self->name,
+                     self->signature);
         return -1;
     }
     return 0;
@@ -401,8 +412,14 @@ static PyMemberDef op_members[] = {
 static PyMethodDef op_methods[] = {{"__reduce__", op_reduce, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL}};
 
 static PyType_Slot op_slots[] = {
-    {Py_tp_dealloc, op_dealloc}, {Py_tp_call, PyVectorcall_Call}, {Py_tp_repr, op_repr},       {Py_tp_descr_get, op_get},
-    {Py_tp_members, op_members}, {Py_tp_methods, op_methods},     {Py_tp_doc, "A function of the C core."}, {0, NULL},
+    {Py_tp_dealloc, op_dealloc},
+    {Py_tp_call, PyVectorcall_Call},
+    {Py_tp_repr, op_repr},
+    {Py_tp_descr_get, op_get},
+    {Py_tp_members, op_members},
+    {Py_tp_methods, op_methods},
+    {Py_tp_doc, "A function of the C core."},
+    {0, NULL},
 };
 
 static PyType_Spec op_spec = {
@@ -442,7 +459,8 @@ int tcpy_add_ops(PyObject *module, const tcpy_op *table)
         if (!op) return -1;
         int result = 0;
         if (!(table->flags & TCPY_METHOD_ONLY)) result = PyObject_SetAttrString(module, table->name, op);
-        if (result == 0 && (table->flags & (TCPY_METHOD | TCPY_METHOD_ONLY))) result = PyObject_SetAttrString((PyObject *)tcpy.tensor_type, table->name, op);
+        if (result == 0 && (table->flags & (TCPY_METHOD | TCPY_METHOD_ONLY)))
+            result = PyObject_SetAttrString((PyObject *)tcpy.tensor_type, table->name, op);
         Py_DECREF(op);
         if (result < 0) return -1;
     }

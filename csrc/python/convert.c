@@ -54,8 +54,9 @@ void tcpy_drain_releases(void)
 
 /* ---- dtypes ------------------------------------------------------------------------------------------------------------------ */
 
-static const int numpy_types[TC_DTYPE_COUNT] = {[TC_FLOAT32] = NPY_FLOAT32, [TC_FLOAT64] = NPY_FLOAT64, [TC_FLOAT16] = NPY_FLOAT16, [TC_BFLOAT16] = -1,
-                                                [TC_INT64] = NPY_INT64,     [TC_INT32] = NPY_INT32,     [TC_UINT8] = NPY_UINT8,     [TC_BOOL] = NPY_BOOL};
+static const int numpy_types[TC_DTYPE_COUNT] = {
+    [TC_FLOAT32] = NPY_FLOAT32, [TC_FLOAT64] = NPY_FLOAT64, [TC_FLOAT16] = NPY_FLOAT16, [TC_BFLOAT16] = -1,
+    [TC_INT64] = NPY_INT64,     [TC_INT32] = NPY_INT32,     [TC_UINT8] = NPY_UINT8,     [TC_BOOL] = NPY_BOOL};
 
 /* bfloat16 is a dtype of the package ml_dtypes, known by its name. */
 static bool is_bfloat16(PyArray_Descr *descr)
@@ -127,13 +128,15 @@ int tcpy_dtype_from_object(tc_dtype *out, PyObject *object)
     PyArray_Descr *descr = NULL;
     if (!PyArray_DescrConverter(object, &descr)) {
         PyErr_Clear();
-        PyErr_Format(PyExc_TypeError, "%R is no dtype; expected one of float32, float64, float16, bfloat16, int64, int32, uint8, bool", object);
+        PyErr_Format(PyExc_TypeError, "%R is no dtype; expected one of float32, float64, float16, bfloat16, int64, int32, uint8, bool",
+                     object);
         return -1;
     }
     const bool known = dtype_of(descr, out);
     Py_DECREF(descr);
     if (known) return 0;
-    PyErr_Format(PyExc_TypeError, "dtype %R is not supported; expected one of float32, float64, float16, bfloat16, int64, int32, uint8, bool", object);
+    PyErr_Format(PyExc_TypeError,
+                 "dtype %R is not supported; expected one of float32, float64, float16, bfloat16, int64, int32, uint8, bool", object);
     return -1;
 }
 
@@ -157,7 +160,8 @@ int tcpy_device_from_object(tc_device *out, PyObject *object)
             result = 0;
         }
     }
-    if (result < 0 && !PyErr_Occurred()) PyErr_Format(PyExc_ValueError, "device %R is unknown; expected \"cpu\", \"cuda\" or \"cuda:<ordinal>\"", object);
+    if (result < 0 && !PyErr_Occurred())
+        PyErr_Format(PyExc_ValueError, "device %R is unknown; expected \"cpu\", \"cuda\" or \"cuda:<ordinal>\"", object);
     Py_DECREF(text);
     return result;
 }
@@ -186,8 +190,10 @@ static int substitute_type(PyArrayObject *array, const char *name)
     const int type = PyArray_TYPE(array);
     if (PyTypeNum_ISINTEGER(type) && !(PyTypeNum_ISUNSIGNED(type) && PyArray_ITEMSIZE(array) == 8)) return NPY_INT64;
     if (type == NPY_LONGDOUBLE) return NPY_FLOAT64;
-    PyErr_Format(PyExc_TypeError, "%s has dtype %S; expected float32, float64, float16, bfloat16, an integer up to int64, or bool: convert it with .astype()", name,
-                 (PyObject *)PyArray_DESCR(array));
+    PyErr_Format(
+        PyExc_TypeError,
+        "%s has dtype %S; expected float32, float64, float16, bfloat16, an integer up to int64, or bool: convert it with .astype()", name,
+        (PyObject *)PyArray_DESCR(array));
     return -1;
 }
 
@@ -211,7 +217,8 @@ int tcpy_tensor_from_array(tc_tensor **out, PyArrayObject *array, const char *na
             descr = PyArray_DescrFromType(type);
         }
         if (!descr) return -1;
-        array = (PyArrayObject *)PyArray_FromArray(array, descr, NPY_ARRAY_CARRAY | NPY_ARRAY_NOTSWAPPED | NPY_ARRAY_ENSURECOPY | NPY_ARRAY_FORCECAST);
+        array = (PyArrayObject *)PyArray_FromArray(array, descr,
+                                                   NPY_ARRAY_CARRAY | NPY_ARRAY_NOTSWAPPED | NPY_ARRAY_ENSURECOPY | NPY_ARRAY_FORCECAST);
         if (!array) return -1;
     } else {
         Py_INCREF(array);
@@ -221,8 +228,8 @@ int tcpy_tensor_from_array(tc_tensor **out, PyArrayObject *array, const char *na
         shape[i] = PyArray_DIM(array, i);
         strides[i] = PyArray_STRIDE(array, i) / PyArray_ITEMSIZE(array);
     }
-    const tc_status status =
-        tc_tensor_wrap(out, PyArray_DATA(array), PyArray_NDIM(array), shape, strides, dtype, PyArray_ISWRITEABLE(array), tcpy_release_object, array, &err);
+    const tc_status status = tc_tensor_wrap(out, PyArray_DATA(array), PyArray_NDIM(array), shape, strides, dtype,
+                                            PyArray_ISWRITEABLE(array), tcpy_release_object, array, &err);
     if (status == TC_OK) return 0;
     Py_DECREF(array);
     tcpy_raise(&err);
@@ -343,9 +350,12 @@ PyObject *tcpy_result(tcpy_call *call, tc_status status, const tc_error *err, in
     PyObject *tuple = PyTuple_New(count);
     for (int i = 0; i < count; i++) {
         PyObject *item = tuple ? result_object(call, tensors[i]) : NULL;
-        if (tuple && item) PyTuple_SET_ITEM(tuple, i, item);
-        else if (tuple) Py_CLEAR(tuple);
-        else tc_tensor_release(tensors[i]);
+        if (tuple && item)
+            PyTuple_SET_ITEM(tuple, i, item);
+        else if (tuple)
+            Py_CLEAR(tuple);
+        else
+            tc_tensor_release(tensors[i]);
     }
     return tuple;
 }

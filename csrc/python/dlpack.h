@@ -4,9 +4,9 @@
 
 #include <stdint.h>
 
-enum { DLPACK_CPU = 1, DLPACK_CUDA = 2, DLPACK_CUDA_HOST = 3 };                                       /* kinds of devices */
-enum { DLPACK_INT = 0, DLPACK_UINT = 1, DLPACK_FLOAT = 2, DLPACK_BFLOAT = 4, DLPACK_BOOL = 6 };       /* kinds of elements */
-enum { DLPACK_READ_ONLY = 1, DLPACK_IS_COPIED = 2 };                                                  /* flags */
+enum { DLPACK_CPU = 1, DLPACK_CUDA = 2, DLPACK_CUDA_HOST = 3 };                                 /* kinds of devices */
+enum { DLPACK_INT = 0, DLPACK_UINT = 1, DLPACK_FLOAT = 2, DLPACK_BFLOAT = 4, DLPACK_BOOL = 6 }; /* kinds of elements */
+enum { DLPACK_READ_ONLY = 1, DLPACK_IS_COPIED = 2 };                                            /* flags */
 enum { DLPACK_MAJOR = 1, DLPACK_MINOR = 0 };
 
 typedef struct dlpack_tensor {

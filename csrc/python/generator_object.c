@@ -10,8 +10,7 @@
 #define STATE_BYTES (TC_GENERATOR_STATE_BYTES + 8) /* the sequence, then the number of dropout calls, little-endian */
 
 typedef struct generator_object {
-    PyObject_HEAD
-    tc_generator *generator;
+    PyObject_HEAD tc_generator *generator;
     _Atomic uint64_t calls; /* dropout masks drawn so far */
 } generator_object;
 
@@ -115,7 +114,8 @@ static PyObject *set_state(PyObject *self, PyObject *object)
     const Py_ssize_t length = buffer.len;
     PyBuffer_Release(&buffer);
     if (!good)
-        return PyErr_Format(PyExc_ValueError, "this is no generator state (%zd bytes): expected what get_state() gave, %d bytes", length, STATE_BYTES);
+        return PyErr_Format(PyExc_ValueError, "this is no generator state (%zd bytes): expected what get_state() gave, %d bytes", length,
+                            STATE_BYTES);
     atomic_store(&((generator_object *)self)->calls, calls);
     Py_RETURN_NONE;
 }
@@ -146,7 +146,8 @@ static tc_tensor *new_sample(PyObject *args, const char *format, double *a, doub
     if (!PyArg_ParseTuple(args, format, &shape_object, a, b, &dtype_object)) return NULL;
     if (dtype_object && dtype_object != Py_None && tcpy_dtype_from_object(&dtype, dtype_object) < 0) return NULL;
     if (dtype != TC_FLOAT32 && dtype != TC_FLOAT64) {
-        PyErr_Format(PyExc_TypeError, "random numbers are drawn as float32 or float64, not %s; draw float32 and convert", tc_dtype_name(dtype));
+        PyErr_Format(PyExc_TypeError, "random numbers are drawn as float32 or float64, not %s; draw float32 and convert",
+                     tc_dtype_name(dtype));
         return NULL;
     }
     shape_items = PySequence_Fast(shape_object, "a shape is a sequence of ints");
@@ -160,7 +161,8 @@ static tc_tensor *new_sample(PyObject *args, const char *format, double *a, doub
         }
     }
     Py_DECREF(shape_items);
-    if (tc_tensor_empty(&tensor, ndim > TC_MAX_DIMS ? TC_MAX_DIMS + 1 : (int)ndim, shape, dtype, (tc_device){TC_CPU, 0}, &err) == TC_OK) return tensor;
+    if (tc_tensor_empty(&tensor, ndim > TC_MAX_DIMS ? TC_MAX_DIMS + 1 : (int)ndim, shape, dtype, (tc_device){TC_CPU, 0}, &err) == TC_OK)
+        return tensor;
     tcpy_raise(&err);
     return NULL;
 }
@@ -170,11 +172,10 @@ static PyObject *uniform(PyObject *self, PyObject *args)
     double low, high;
     tc_tensor *sample = new_sample(args, "Odd|O:uniform", &low, &high);
     if (!sample) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    if (sample->dtype == TC_FLOAT32) tc_generator_uniform_f32(generator_of(self), (float *)(void *)sample->data, sample->numel, low, high);
+    Py_BEGIN_ALLOW_THREADS if (sample->dtype == TC_FLOAT32)
+        tc_generator_uniform_f32(generator_of(self), (float *)(void *)sample->data, sample->numel, low, high);
     else tc_generator_uniform_f64(generator_of(self), (double *)(void *)sample->data, sample->numel, low, high);
-    Py_END_ALLOW_THREADS
-    return tcpy_wrap(sample);
+    Py_END_ALLOW_THREADS return tcpy_wrap(sample);
 }
 
 static PyObject *normal(PyObject *self, PyObject *args)
@@ -182,11 +183,10 @@ static PyObject *normal(PyObject *self, PyObject *args)
     double mean, std;
     tc_tensor *sample = new_sample(args, "Odd|O:normal", &mean, &std);
     if (!sample) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    if (sample->dtype == TC_FLOAT32) tc_generator_normal_f32(generator_of(self), (float *)(void *)sample->data, sample->numel, mean, std);
+    Py_BEGIN_ALLOW_THREADS if (sample->dtype == TC_FLOAT32)
+        tc_generator_normal_f32(generator_of(self), (float *)(void *)sample->data, sample->numel, mean, std);
     else tc_generator_normal_f64(generator_of(self), (double *)(void *)sample->data, sample->numel, mean, std);
-    Py_END_ALLOW_THREADS
-    return tcpy_wrap(sample);
+    Py_END_ALLOW_THREADS return tcpy_wrap(sample);
 }
 
 static PyObject *new_integers(PyObject *self, int ndim, const int64_t *shape, bool permutation, int64_t low, int64_t high)
@@ -195,11 +195,9 @@ static PyObject *new_integers(PyObject *self, int ndim, const int64_t *shape, bo
     tc_error err;
     if (tc_tensor_empty(&sample, ndim, shape, TC_INT64, (tc_device){TC_CPU, 0}, &err) != TC_OK) return tcpy_raise(&err);
     int64_t *values = (int64_t *)(void *)sample->data;
-    Py_BEGIN_ALLOW_THREADS
-    if (permutation) tc_generator_permutation(generator_of(self), values, sample->numel);
+    Py_BEGIN_ALLOW_THREADS if (permutation) tc_generator_permutation(generator_of(self), values, sample->numel);
     else tc_generator_integers(generator_of(self), values, sample->numel, low, high);
-    Py_END_ALLOW_THREADS
-    return tcpy_wrap(sample);
+    Py_END_ALLOW_THREADS return tcpy_wrap(sample);
 }
 
 static PyObject *integers(PyObject *self, PyObject *args)
@@ -248,14 +246,18 @@ static PyType_Slot slots[] = {
     {Py_tp_dealloc, generator_dealloc},
     {Py_tp_repr, generator_repr},
     {Py_tp_methods, methods},
-    {Py_tp_doc, "Generator(seed=None)\n--\n\nA sequence of random numbers: MT19937, used as PyTorch's CPU generator uses it.\n\n"
-                "The same seed gives the same numbers as ``torch.Generator().manual_seed(seed)``.\n\n"
-                "Parameters\n----------\nseed : int, optional\n    From -2**63 to 2**64 - 1.\n\n"
-                "Examples\n--------\n>>> import transformer_c as tc\n>>> tc.randint(10, (4,), rng=tc.Generator(42)).tolist()\n[2, 7, 6, 4]\n"},
+    {Py_tp_doc,
+     "Generator(seed=None)\n--\n\nA sequence of random numbers: MT19937, used as PyTorch's CPU generator uses it.\n\n"
+     "The same seed gives the same numbers as ``torch.Generator().manual_seed(seed)``.\n\n"
+     "Parameters\n----------\nseed : int, optional\n    From -2**63 to 2**64 - 1.\n\n"
+     "Examples\n--------\n>>> import transformer_c as tc\n>>> tc.randint(10, (4,), rng=tc.Generator(42)).tolist()\n[2, 7, 6, 4]\n"},
     {0, NULL},
 };
 
-static PyType_Spec spec = {.name = "transformer_c.Generator", .basicsize = sizeof(generator_object), .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, .slots = slots};
+static PyType_Spec spec = {.name = "transformer_c.Generator",
+                           .basicsize = sizeof(generator_object),
+                           .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+                           .slots = slots};
 
 int tcpy_add_generator_type(PyObject *module)
 {

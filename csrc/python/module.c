@@ -69,8 +69,8 @@ static PyObject *memory_stats(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
     const tc_allocator_stats s = tc_allocator_statistics();
-    return Py_BuildValue("{s:n,s:n,s:n,s:K}", "in_use", (Py_ssize_t)s.in_use, "peak_in_use", (Py_ssize_t)s.peak_in_use, "cached", (Py_ssize_t)s.cached,
-                         "system_calls", (unsigned long long)s.system_calls);
+    return Py_BuildValue("{s:n,s:n,s:n,s:K}", "in_use", (Py_ssize_t)s.in_use, "peak_in_use", (Py_ssize_t)s.peak_in_use, "cached",
+                         (Py_ssize_t)s.cached, "system_calls", (unsigned long long)s.system_calls);
 }
 
 static PyObject *memory_reset_peak(PyObject *module, PyObject *unused)
@@ -117,12 +117,15 @@ static PyMethodDef methods[] = {
     {"cpu_isa", cpu_isa, METH_NOARGS, "cpu_isa()\n--\n\nThe instruction set in use."},
     {"cpu_select", cpu_select, METH_O, "cpu_select(name, /)\n--\n\nSwitches the instruction set (for tests)."},
     {"compiler", compiler, METH_NOARGS, "compiler()\n--\n\nThe compiler that built the core."},
-    {"memory_stats", memory_stats, METH_NOARGS, "memory_stats()\n--\n\nBytes in use, their peak, bytes cached, and blocks taken from the system."},
+    {"memory_stats", memory_stats, METH_NOARGS,
+     "memory_stats()\n--\n\nBytes in use, their peak, bytes cached, and blocks taken from the system."},
     {"memory_reset_peak", memory_reset_peak, METH_NOARGS, "memory_reset_peak()\n--\n\nStarts the peak afresh."},
     {"memory_empty_cache", memory_empty_cache, METH_NOARGS, "memory_empty_cache()\n--\n\nGives cached blocks back to the system."},
-    {"memory_fail_after", memory_fail_after, METH_O, "memory_fail_after(n, /)\n--\n\nMakes the n-th allocation from now fail (for tests); 0 turns it off."},
+    {"memory_fail_after", memory_fail_after, METH_O,
+     "memory_fail_after(n, /)\n--\n\nMakes the n-th allocation from now fail (for tests); 0 turns it off."},
     {"grad_enabled", grad_enabled, METH_NOARGS, "grad_enabled()\n--\n\nWhether this thread records ops."},
-    {"set_grad_enabled", set_grad_enabled, METH_O, "set_grad_enabled(enabled, /)\n--\n\nTurns recording on this thread on or off; returns what it was."},
+    {"set_grad_enabled", set_grad_enabled, METH_O,
+     "set_grad_enabled(enabled, /)\n--\n\nTurns recording on this thread on or off; returns what it was."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -143,7 +146,7 @@ static int module_exec(PyObject *module)
         return -1;
     }
     if (tcpy_add_op_type(module) < 0 || tcpy_add_tensor_type(module) < 0 || tcpy_add_generator_type(module) < 0) return -1;
-#define TCPY_OP_TABLE(name) \
+#define TCPY_OP_TABLE(name)                                                                                                                \
     if (tcpy_add_ops(module, tcpy_ops_##name) < 0) return -1;
 #include "op_tables.def"
 #undef TCPY_OP_TABLE

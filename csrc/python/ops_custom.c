@@ -9,7 +9,8 @@
 /* ---- custom ops: the node owns the Python callable ------------------------------------------------------------------- */
 
 typedef struct custom_attributes {
-    PyObject *backward; /* called with the outputs' gradients (None where nothing flowed); gives a sequence, one gradient or None an input */
+    PyObject
+        *backward; /* called with the outputs' gradients (None where nothing flowed); gives a sequence, one gradient or None an input */
 } custom_attributes;
 
 static void custom_release(void *attributes) { tcpy_release_object(((custom_attributes *)attributes)->backward); }
@@ -19,8 +20,10 @@ static PyObject *gradients_tuple(const tc_node *node, tc_tensor *const *grad_out
     PyObject *tuple = PyTuple_New(node->output_count);
     for (int i = 0; tuple && i < node->output_count; i++) {
         PyObject *item = grad_outputs[i] ? tcpy_array_from_tensor(grad_outputs[i], false) : Py_NewRef(Py_None);
-        if (item) PyTuple_SET_ITEM(tuple, i, item);
-        else Py_CLEAR(tuple);
+        if (item)
+            PyTuple_SET_ITEM(tuple, i, item);
+        else
+            Py_CLEAR(tuple);
     }
     return tuple;
 }
@@ -36,8 +39,8 @@ static int take_gradient(tc_tensor **out, PyObject *object, const tc_tensor *inp
     if (tcpy_tensor_from_object(&given, object, "a gradient", &is_tensor) < 0) return -1;
     int result = -1;
     if (!tc_tensor_same_shape(given, input)) {
-        PyErr_Format(PyExc_ValueError, "the backward of a custom op gave a gradient of shape %s for input %d, which has shape %s", tc_tensor_text(a, given), i,
-                     tc_tensor_text(b, input));
+        PyErr_Format(PyExc_ValueError, "the backward of a custom op gave a gradient of shape %s for input %d, which has shape %s",
+                     tc_tensor_text(a, given), i, tc_tensor_text(b, input));
     } else if (tc_tensor_like(out, input, &err) != TC_OK || tc_tensor_copy(*out, given, &err) != TC_OK) {
         tcpy_raise(&err);
     } else {
@@ -59,7 +62,8 @@ static int call_backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tenso
     if (!items) return -1;
     int result = 0;
     if (PySequence_Fast_GET_SIZE(items) != node->input_count) {
-        PyErr_Format(PyExc_ValueError, "the backward of a custom op gave %zd gradients for %d inputs", PySequence_Fast_GET_SIZE(items), node->input_count);
+        PyErr_Format(PyExc_ValueError, "the backward of a custom op gave %zd gradients for %d inputs", PySequence_Fast_GET_SIZE(items),
+                     node->input_count);
         result = -1;
     }
     for (int i = 0; result == 0 && i < node->input_count; i++)
@@ -87,7 +91,8 @@ static PyObject *run_record_custom(tcpy_call *call)
     tc_error err;
     tc_status status = TC_OK;
     const int count = (int)outputs->list.count;
-    if (count < 1 || count > TC_MAX_OUTPUTS) return PyErr_Format(PyExc_ValueError, "a custom op has 1 to %d results, got %d", TC_MAX_OUTPUTS, count);
+    if (count < 1 || count > TC_MAX_OUTPUTS)
+        return PyErr_Format(PyExc_ValueError, "a custom op has 1 to %d results, got %d", TC_MAX_OUTPUTS, count);
     for (int i = 0; i < count && status == TC_OK; i++) { /* memory of our own: the function may keep and change its arrays */
         status = tc_tensor_like(&made[i], outputs->list.items[i], &err);
         if (status == TC_OK) status = tc_tensor_copy(made[i], outputs->list.items[i], &err);
@@ -140,6 +145,7 @@ static PyObject *run_take_array(tcpy_call *call)
 const tcpy_op tcpy_ops_custom[] = {
     {"record_custom", "inputs:T outputs:T backward:o", run_record_custom, "The outputs of a Python function as recorded Tensors.", 0},
     {"set_data", "tensor:t source:t", run_set_data, "Makes a leaf Tensor take on other memory.", 0},
-    {"take_array", "tensor:t", run_take_array, "A writable ndarray of a Tensor's values, without a copy where nobody else can see the memory.", 0},
+    {"take_array", "tensor:t", run_take_array,
+     "A writable ndarray of a Tensor's values, without a copy where nobody else can see the memory.", 0},
     {NULL, NULL, NULL, NULL, 0},
 };

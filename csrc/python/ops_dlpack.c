@@ -8,9 +8,10 @@
 
 static const struct {
     uint8_t kind, bits;
-} element_types[TC_DTYPE_COUNT] = {[TC_FLOAT32] = {DLPACK_FLOAT, 32}, [TC_FLOAT64] = {DLPACK_FLOAT, 64}, [TC_FLOAT16] = {DLPACK_FLOAT, 16},
-                                   [TC_BFLOAT16] = {DLPACK_BFLOAT, 16}, [TC_INT64] = {DLPACK_INT, 64}, [TC_INT32] = {DLPACK_INT, 32},
-                                   [TC_UINT8] = {DLPACK_UINT, 8},       [TC_BOOL] = {DLPACK_BOOL, 8}};
+} element_types[TC_DTYPE_COUNT] = {
+    [TC_FLOAT32] = {DLPACK_FLOAT, 32},   [TC_FLOAT64] = {DLPACK_FLOAT, 64}, [TC_FLOAT16] = {DLPACK_FLOAT, 16},
+    [TC_BFLOAT16] = {DLPACK_BFLOAT, 16}, [TC_INT64] = {DLPACK_INT, 64},     [TC_INT32] = {DLPACK_INT, 32},
+    [TC_UINT8] = {DLPACK_UINT, 8},       [TC_BOOL] = {DLPACK_BOOL, 8}};
 
 /* ---- giving ----------------------------------------------------------------------------------------------------------------- */
 
@@ -82,7 +83,9 @@ static void end_versioned_capsule(PyObject *capsule)
 static PyObject *capsule_of(tc_tensor *tensor, bool versioned, bool copied)
 {
     if (!versioned && !tensor->storage->writable) {
-        PyErr_SetString(PyExc_BufferError, "this Tensor shares read-only memory, which DLPack before version 1 cannot say: pass max_version=(1, 0), or use clone()");
+        PyErr_SetString(
+            PyExc_BufferError,
+            "this Tensor shares read-only memory, which DLPack before version 1 cannot say: pass max_version=(1, 0), or use clone()");
         return NULL;
     }
     loan *self = lend(tensor, copied);
@@ -126,8 +129,10 @@ PyObject *tcpy_tensor_dlpack(PyObject *object, PyObject *args, PyObject *kwargs)
     const int wants_copy = copy && copy != Py_None ? PyObject_IsTrue(copy) : 0;
     if (wants_copy < 0) return NULL;
     tc_status status = TC_OK;
-    if (wants_copy) status = tc_clone(&source, tensor, &err);
-    else source = tc_tensor_retain(tensor);
+    if (wants_copy)
+        status = tc_clone(&source, tensor, &err);
+    else
+        source = tc_tensor_retain(tensor);
     if (status != TC_OK) return tcpy_raise(&err);
     PyObject *capsule = capsule_of(source, major >= 1, wants_copy);
     tc_tensor_release(source);
@@ -146,8 +151,11 @@ PyObject *tcpy_tensor_dlpack_device(PyObject *self, PyObject *unused)
 static int dtype_of(const dlpack_tensor *given, tc_dtype *dtype)
 {
     for (int i = 0; i < TC_DTYPE_COUNT; i++)
-        if (given->dtype_kind == element_types[i].kind && given->dtype_bits == element_types[i].bits && given->dtype_lanes == 1) return *dtype = (tc_dtype)i, 0;
-    PyErr_Format(PyExc_TypeError, "a DLPack element of kind %d, %d bits and %d lanes has no dtype here; expected float32, float64, float16, bfloat16, int64, int32, uint8 or bool",
+        if (given->dtype_kind == element_types[i].kind && given->dtype_bits == element_types[i].bits && given->dtype_lanes == 1)
+            return *dtype = (tc_dtype)i, 0;
+    PyErr_Format(PyExc_TypeError,
+                 "a DLPack element of kind %d, %d bits and %d lanes has no dtype here; expected float32, float64, float16, bfloat16, "
+                 "int64, int32, uint8 or bool",
                  given->dtype_kind, given->dtype_bits, given->dtype_lanes);
     return -1;
 }
@@ -171,7 +179,8 @@ static tc_tensor *borrow(const dlpack_tensor *given, bool writable, void (*relea
         strides[i] = given->strides ? given->strides[i] : step;
         step *= given->shape[i];
     }
-    if (tc_tensor_wrap(&tensor, (char *)given->data + given->byte_offset, given->ndim, given->shape, strides, dtype, writable, release, context, &err) != TC_OK)
+    if (tc_tensor_wrap(&tensor, (char *)given->data + given->byte_offset, given->ndim, given->shape, strides, dtype, writable, release,
+                       context, &err) != TC_OK)
         tcpy_raise(&err);
     return tensor;
 }
@@ -198,7 +207,8 @@ static PyObject *run_from_capsule(tcpy_call *call)
     if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
         dlpack_versioned *versioned = PyCapsule_GetPointer(capsule, "dltensor_versioned");
         if (versioned->major != DLPACK_MAJOR)
-            return PyErr_Format(PyExc_BufferError, "the array comes in version %u of DLPack; version %d is understood", versioned->major, DLPACK_MAJOR);
+            return PyErr_Format(PyExc_BufferError, "the array comes in version %u of DLPack; version %d is understood", versioned->major,
+                                DLPACK_MAJOR);
         tensor = borrow(&versioned->tensor, !(versioned->flags & DLPACK_READ_ONLY), give_back_versioned, versioned);
         if (tensor) PyCapsule_SetName(capsule, "used_dltensor_versioned");
     } else if (PyCapsule_IsValid(capsule, "dltensor")) {

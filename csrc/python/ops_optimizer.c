@@ -8,7 +8,8 @@ static bool same_counts(tcpy_call *call, int first, int last)
 {
     for (int i = first + 1; i <= last; i++)
         if (!call->v[i].none && call->v[i].list.count != call->v[first].list.count) {
-            PyErr_Format(PyExc_ValueError, "%s: the lists have different lengths (%zd and %zd)", call->name, call->v[first].list.count, call->v[i].list.count);
+            PyErr_Format(PyExc_ValueError, "%s: the lists have different lengths (%zd and %zd)", call->name, call->v[first].list.count,
+                         call->v[i].list.count);
             return false;
         }
     return true;
@@ -29,7 +30,8 @@ static PyObject *run_sgd_step(tcpy_call *call)
     const tcpy_value *v = call->v;
     if (!same_counts(call, 0, 2)) return NULL;
     TCPY_COMPUTE(call, status,
-                 tc_sgd_step(v[0].list.count, v[0].list.items, v[1].list.items, list_or_null(&v[2]), v[3].f, v[4].f, v[5].f, v[6].f, v[7].b, v[8].b, v[9].b, &err));
+                 tc_sgd_step(v[0].list.count, v[0].list.items, v[1].list.items, list_or_null(&v[2]), v[3].f, v[4].f, v[5].f, v[6].f, v[7].b,
+                             v[8].b, v[9].b, &err));
     return none_or_error(status, &err);
 }
 
@@ -40,8 +42,8 @@ static PyObject *run_adam_step(tcpy_call *call)
     const tcpy_value *v = call->v;
     if (!same_counts(call, 0, 4)) return NULL;
     TCPY_COMPUTE(call, status,
-                 tc_adam_step(v[0].list.count, v[0].list.items, v[1].list.items, v[2].list.items, v[3].list.items, list_or_null(&v[4]), v[5].i, v[6].f, v[7].f, v[8].f,
-                              v[9].f, v[10].f, v[11].b, v[12].b, &err));
+                 tc_adam_step(v[0].list.count, v[0].list.items, v[1].list.items, v[2].list.items, v[3].list.items, list_or_null(&v[4]),
+                              v[5].i, v[6].f, v[7].f, v[8].f, v[9].f, v[10].f, v[11].b, v[12].b, &err));
     return none_or_error(status, &err);
 }
 
@@ -52,8 +54,8 @@ static PyObject *run_rmsprop_step(tcpy_call *call)
     const tcpy_value *v = call->v;
     if (!same_counts(call, 0, 4)) return NULL;
     TCPY_COMPUTE(call, status,
-                 tc_rmsprop_step(v[0].list.count, v[0].list.items, v[1].list.items, v[2].list.items, list_or_null(&v[3]), list_or_null(&v[4]), v[5].f, v[6].f, v[7].f,
-                                 v[8].f, v[9].f, v[10].b, v[11].b, &err));
+                 tc_rmsprop_step(v[0].list.count, v[0].list.items, v[1].list.items, v[2].list.items, list_or_null(&v[3]),
+                                 list_or_null(&v[4]), v[5].f, v[6].f, v[7].f, v[8].f, v[9].f, v[10].b, v[11].b, &err));
     return none_or_error(status, &err);
 }
 
@@ -81,12 +83,15 @@ static PyObject *run_set_grad_slot(tcpy_call *call)
 }
 
 const tcpy_op tcpy_ops_optimizer[] = {
-    {"sgd_step", "parameters:T gradients:T buffers:T? lr:f momentum:f dampening:f weight_decay:f nesterov:b maximize:b first:b", run_sgd_step,
-     "One step of stochastic gradient descent.", 0},
+    {"sgd_step", "parameters:T gradients:T buffers:T? lr:f momentum:f dampening:f weight_decay:f nesterov:b maximize:b first:b",
+     run_sgd_step, "One step of stochastic gradient descent.", 0},
     {"adam_step",
-     "parameters:T gradients:T exp_avg:T exp_avg_sq:T max_exp_avg_sq:T? t:i lr:f beta1:f beta2:f eps:f weight_decay:f decoupled:b maximize:b", run_adam_step,
-     "One step of Adam or AdamW.", 0},
-    {"rmsprop_step", "parameters:T gradients:T square_avg:T buffers:T? grad_avg:T? lr:f alpha:f eps:f weight_decay:f momentum:f eps_inside_sqrt:b maximize:b",
+     "parameters:T gradients:T exp_avg:T exp_avg_sq:T max_exp_avg_sq:T? t:i lr:f beta1:f beta2:f eps:f weight_decay:f decoupled:b "
+     "maximize:b",
+     run_adam_step, "One step of Adam or AdamW.", 0},
+    {"rmsprop_step",
+     "parameters:T gradients:T square_avg:T buffers:T? grad_avg:T? lr:f alpha:f eps:f weight_decay:f momentum:f eps_inside_sqrt:b "
+     "maximize:b",
      run_rmsprop_step, "One step of RMSprop.", 0},
     {"gradient_norm", "gradients:T power:f=2.0", run_gradient_norm, "The norm of all gradients together.", 0},
     {"gradient_scale", "gradients:T factor:f limit:f", run_gradient_scale, "Scales and clamps gradients in place.", 0},

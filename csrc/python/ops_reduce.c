@@ -70,6 +70,17 @@ static PyObject *run_var(tcpy_call *call)
     return tcpy_result1(call, status, &err, y);
 }
 
+static PyObject *run_argsort(tcpy_call *call)
+{
+    tc_error err;
+    tc_status status;
+    tc_tensor *y = NULL, *x = call->v[0].t;
+    const int64_t axis = call->v[3].given && !call->v[3].none ? call->v[3].i : call->v[1].i;
+    const bool descending = call->v[2].b;
+    TCPY_COMPUTE(call, status, tc_argsort(&y, x, axis, descending, &err));
+    return tcpy_result1(call, status, &err, y);
+}
+
 #define REDUCE_SPEC "x:t axis:I?=None keepdims:b=False | dim:I?=None keepdim:b=False"
 
 const tcpy_op tcpy_ops_reduce[] = {
@@ -85,6 +96,8 @@ const tcpy_op tcpy_ops_reduce[] = {
     {"argmax", REDUCE_SPEC, run_argmax,
      "Index of the first largest element along the axis, of the flattened tensor when None; a NaN counts as the largest.", TCPY_METHOD},
     {"argmin", REDUCE_SPEC, run_argmin, "Index of the first smallest element along the axis; see argmax.", TCPY_METHOD},
+    {"argsort", "x:t axis:i=-1 descending:b=False | dim:i?=None stable:b=True", run_argsort,
+     "Indices that sort x along the axis; equal elements always keep their order, NaN is larger than all others.", TCPY_METHOD},
     {"var", REDUCE_SPEC " correction:f=1 unbiased:b?=None", run_var,
      "Mean squared difference from the mean, over count - correction; unbiased=False: correction 0.", TCPY_METHOD},
     {NULL, NULL, NULL, NULL, 0},

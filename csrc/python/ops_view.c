@@ -7,14 +7,14 @@
 #include "../ops/operands.h"
 #include "../ops/view.h"
 
-#define RUN_VIEW(name, expression)                   \
-    static PyObject *run_##name(tcpy_call *call)     \
-    {                                                \
-        const tcpy_value *v = call->v;               \
-        tc_tensor *x = v[0].t, *y = NULL;            \
-        tc_error err;                                \
-        const tc_status status = (expression);       \
-        return tcpy_result1(call, status, &err, y);  \
+#define RUN_VIEW(name, expression)                                                                                                         \
+    static PyObject *run_##name(tcpy_call *call)                                                                                           \
+    {                                                                                                                                      \
+        const tcpy_value *v = call->v;                                                                                                     \
+        tc_tensor *x = v[0].t, *y = NULL;                                                                                                  \
+        tc_error err;                                                                                                                      \
+        const tc_status status = (expression);                                                                                             \
+        return tcpy_result1(call, status, &err, y);                                                                                        \
     }
 
 /* ---- views -------------------------------------------------------------------------------------------------------------- */
@@ -56,13 +56,18 @@ static PyObject *pieces(tcpy_call *call, int axis, Py_ssize_t count, const int64
     tc_tensor **parts = PyMem_Calloc(count ? (size_t)count : 1, sizeof *parts);
     if (!parts) return PyErr_NoMemory();
     PyObject *tuple = NULL;
-    if (tc_split(parts, call->v[0].t, axis, count, lengths, drop, &err) == TC_OK) tuple = PyTuple_New(count);
-    else tcpy_raise(&err);
+    if (tc_split(parts, call->v[0].t, axis, count, lengths, drop, &err) == TC_OK)
+        tuple = PyTuple_New(count);
+    else
+        tcpy_raise(&err);
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *item = tuple ? tcpy_result1(call, TC_OK, &err, parts[i]) : NULL;
-        if (item) PyTuple_SET_ITEM(tuple, i, item);
-        else if (tuple) Py_CLEAR(tuple);
-        else tc_tensor_release(parts[i]);
+        if (item)
+            PyTuple_SET_ITEM(tuple, i, item);
+        else if (tuple)
+            Py_CLEAR(tuple);
+        else
+            tc_tensor_release(parts[i]);
     }
     PyMem_Free(parts);
     return tuple;
@@ -110,7 +115,8 @@ static PyObject *run_split(tcpy_call *call)
     const int axis = split_axis(call, call->v[2].i);
     if (axis < 0) return NULL;
     if (sizes->scalar) {
-        if (sizes->values[0] < 1) return PyErr_Format(PyExc_ValueError, "split_size must be at least 1, got %lld", (long long)sizes->values[0]);
+        if (sizes->values[0] < 1)
+            return PyErr_Format(PyExc_ValueError, "split_size must be at least 1, got %lld", (long long)sizes->values[0]);
         return even_slices(call, axis, sizes->values[0]);
     }
     int64_t total = 0;
@@ -120,7 +126,8 @@ static PyObject *run_split(tcpy_call *call)
         total += sizes->values[i];
     }
     if (!good || total != call->v[0].t->shape[axis])
-        return PyErr_Format(PyExc_ValueError, "the sizes add up to %lld but axis %d has length %lld", (long long)total, axis, (long long)call->v[0].t->shape[axis]);
+        return PyErr_Format(PyExc_ValueError, "the sizes add up to %lld but axis %d has length %lld", (long long)total, axis,
+                            (long long)call->v[0].t->shape[axis]);
     return pieces(call, axis, sizes->count, sizes->values, false);
 }
 
@@ -145,7 +152,8 @@ static PyObject *run_narrow(tcpy_call *call)
     tc_error err;
     const int64_t start = call->v[2].i < 0 ? call->v[2].i + x->shape[axis] : call->v[2].i, length = call->v[3].i;
     if (start < 0 || length < 0 || start + length > x->shape[axis])
-        return PyErr_Format(PyExc_IndexError, "narrow from %lld by %lld is outside an axis of length %lld", (long long)start, (long long)length, (long long)x->shape[axis]);
+        return PyErr_Format(PyExc_IndexError, "narrow from %lld by %lld is outside an axis of length %lld", (long long)start,
+                            (long long)length, (long long)x->shape[axis]);
     const tc_status status = tc_slice(&y, x, axis, start, 1, length, &err);
     return tcpy_result1(call, status, &err, y);
 }
@@ -281,7 +289,8 @@ static PyObject *run_tolist(tcpy_call *call)
 {
     tc_tensor *x = call->v[0].t, *host = NULL;
     tc_error err;
-    tc_status status = tc_tensor_empty(&host, x->ndim, x->shape, x->dtype == TC_BFLOAT16 ? TC_FLOAT32 : x->dtype, (tc_device){TC_CPU, 0}, &err);
+    tc_status status =
+        tc_tensor_empty(&host, x->ndim, x->shape, x->dtype == TC_BFLOAT16 ? TC_FLOAT32 : x->dtype, (tc_device){TC_CPU, 0}, &err);
     if (status == TC_OK) status = tc_tensor_copy(host, x, &err);
     PyObject *array = status == TC_OK ? tcpy_array_from_tensor(host, false) : tcpy_raise(&err);
     tc_tensor_release(host);
@@ -309,10 +318,14 @@ static PyObject *run_backward(tcpy_call *call)
     Py_RETURN_NONE;
 }
 
-#define METHOD(name, spec, doc) {#name, spec, run_##name, doc, TCPY_METHOD_ONLY}
+#define METHOD(name, spec, doc)                                                                                                            \
+    {                                                                                                                                      \
+#name, spec, run_##name, doc, TCPY_METHOD_ONLY                                                                                     \
+    }
 
 const tcpy_op tcpy_ops_view[] = {
-    METHOD(reshape, "self:t shape:I*", "The same elements under another shape; one length may be -1. A copy where the memory cannot be read so."),
+    METHOD(reshape, "self:t shape:I*",
+           "The same elements under another shape; one length may be -1. A copy where the memory cannot be read so."),
     METHOD(view, "self:t shape:I*", "Like reshape, but never a copy: an error where one would be needed."),
     METHOD(squeeze, "self:t dim:I*", "Without the named axes of length 1, or without all of them."),
     METHOD(unsqueeze, "self:t dim:i", "With a new axis of length 1 before axis `dim`."),

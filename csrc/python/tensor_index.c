@@ -60,7 +60,8 @@ static int add_array(expression *e, PyObject *object)
     given = (PyArrayObject *)array;
     const int kind = PyArray_DESCR(given)->kind;
     if (kind != 'b' && kind != 'i' && kind != 'u') {
-        PyErr_Format(PyExc_IndexError, "a Tensor is indexed with ints, slices, '...', None, and arrays of ints or bools, not with %s of dtype %S",
+        PyErr_Format(PyExc_IndexError,
+                     "a Tensor is indexed with ints, slices, '...', None, and arrays of ints or bools, not with %s of dtype %S",
                      PyArray_Check(object) ? "an array" : Py_TYPE(object)->tp_name, (PyObject *)PyArray_DESCR(given));
         Py_DECREF(array);
         return -1;
@@ -201,7 +202,12 @@ static int contains(PyObject *self, PyObject *value)
 }
 
 PyType_Slot tcpy_index_slots[] = {
-    {Py_mp_length, length}, {Py_mp_subscript, subscript}, {Py_mp_ass_subscript, assign_subscript},
-    {Py_sq_length, length}, {Py_sq_item, item},           {Py_sq_contains, contains},
-    {Py_tp_iter, iter},     {0, NULL},
+    {Py_mp_length, length},
+    {Py_mp_subscript, subscript},
+    {Py_mp_ass_subscript, assign_subscript},
+    {Py_sq_length, length},
+    {Py_sq_item, item},
+    {Py_sq_contains, contains},
+    {Py_tp_iter, iter},
+    {0, NULL},
 };

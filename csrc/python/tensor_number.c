@@ -3,7 +3,7 @@
 
 /* ---- operators -------------------------------------------------------------------------------------------------------------- */
 
-#define BINARY(slot, function) \
+#define BINARY(slot, function)                                                                                                             \
     static PyObject *slot(PyObject *a, PyObject *b) { return tcpy_binary(a, b, TC_BINARY_##function, true); }
 BINARY(tensor_add, add)
 BINARY(tensor_subtract, sub)
@@ -51,8 +51,7 @@ static PyObject *matrix_product(PyObject *a, PyObject *b)
         }
     }
     Py_BEGIN_ALLOW_THREADS status = tc_matmul(&y, x[0], x[1], &err);
-    Py_END_ALLOW_THREADS
-    tc_tensor_release(x[0]);
+    Py_END_ALLOW_THREADS tc_tensor_release(x[0]);
     tc_tensor_release(x[1]);
     return status == TC_OK ? tcpy_wrap(y) : tcpy_raise(&err);
 }
@@ -72,8 +71,8 @@ static PyObject *invert(PyObject *self)
 
 PyObject *tcpy_tensor_compare(PyObject *a, PyObject *b, int operation)
 {
-    static const tc_binary_function functions[] = {
-        [Py_LT] = TC_BINARY_lt, [Py_LE] = TC_BINARY_le, [Py_EQ] = TC_BINARY_eq, [Py_NE] = TC_BINARY_ne, [Py_GT] = TC_BINARY_gt, [Py_GE] = TC_BINARY_ge};
+    static const tc_binary_function functions[] = {[Py_LT] = TC_BINARY_lt, [Py_LE] = TC_BINARY_le, [Py_EQ] = TC_BINARY_eq,
+                                                   [Py_NE] = TC_BINARY_ne, [Py_GT] = TC_BINARY_gt, [Py_GE] = TC_BINARY_ge};
     return tcpy_binary(a, b, functions[operation], true);
 }
 
@@ -88,7 +87,7 @@ static PyObject *replace(PyObject *self, PyObject *result)
     return status == TC_OK ? Py_NewRef(self) : tcpy_raise(&err);
 }
 
-#define IN_PLACE(slot, operation) \
+#define IN_PLACE(slot, operation)                                                                                                          \
     static PyObject *slot(PyObject *a, PyObject *b) { return replace(a, operation(a, b)); }
 IN_PLACE(in_place_add, tensor_add)
 IN_PLACE(in_place_subtract, tensor_subtract)
@@ -108,7 +107,8 @@ PyObject *tcpy_tensor_number(tc_tensor *tensor)
 {
     char text[TC_SHAPE_TEXT];
     if (tensor->numel != 1)
-        return PyErr_Format(PyExc_ValueError, "only a Tensor of one element can become a Python number; this one has shape %s", tc_tensor_text(text, tensor));
+        return PyErr_Format(PyExc_ValueError, "only a Tensor of one element can become a Python number; this one has shape %s",
+                            tc_tensor_text(text, tensor));
     union {
         double real;
         int64_t integer;
@@ -132,7 +132,8 @@ static int truth(PyObject *self)
     const tc_tensor *tensor = tcpy_tensor_of(self);
     char text[TC_SHAPE_TEXT];
     if (tensor->numel != 1) {
-        PyErr_Format(PyExc_ValueError, "the truth of a Tensor of shape %s is ambiguous; use .any() or .all()", tc_tensor_text(text, tensor));
+        PyErr_Format(PyExc_ValueError, "the truth of a Tensor of shape %s is ambiguous; use .any() or .all()",
+                     tc_tensor_text(text, tensor));
         return -1;
     }
     PyObject *number = tcpy_tensor_number(tcpy_tensor_of(self));

@@ -12,8 +12,10 @@ PyObject *tcpy_tensor_array(PyObject *self, PyObject *const *args, Py_ssize_t na
     if (nargs > 0) dtype = args[0];
     for (Py_ssize_t i = 0; i < keywords; i++) {
         const char *name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(kwnames, i));
-        if (name && strcmp(name, "dtype") == 0) dtype = args[nargs + i];
-        else if (name && strcmp(name, "copy") == 0) copy = args[nargs + i];
+        if (name && strcmp(name, "dtype") == 0)
+            dtype = args[nargs + i];
+        else if (name && strcmp(name, "copy") == 0)
+            copy = args[nargs + i];
     }
     PyObject *array = tcpy_array_from_tensor(tcpy_tensor_of(self), false);
     if (!array) return NULL;
@@ -113,11 +115,13 @@ PyObject *tcpy_tensor_cuda_array_interface(PyObject *self, void *unused)
 {
     (void)unused;
     const tc_tensor *tensor = tcpy_tensor_of(self);
-    static const char *const types[TC_DTYPE_COUNT] = {[TC_FLOAT32] = "<f4", [TC_FLOAT64] = "<f8", [TC_FLOAT16] = "<f2", [TC_BFLOAT16] = NULL,
-                                                      [TC_INT64] = "<i8",   [TC_INT32] = "<i4",   [TC_UINT8] = "|u1",   [TC_BOOL] = "|b1"};
+    static const char *const types[TC_DTYPE_COUNT] = {
+        [TC_FLOAT32] = "<f4", [TC_FLOAT64] = "<f8", [TC_FLOAT16] = "<f2", [TC_BFLOAT16] = NULL,
+        [TC_INT64] = "<i8",   [TC_INT32] = "<i4",   [TC_UINT8] = "|u1",   [TC_BOOL] = "|b1"};
     if (tc_tensor_on_cpu(tensor) || !types[tensor->dtype]) {
-        PyErr_SetString(PyExc_AttributeError, tc_tensor_on_cpu(tensor) ? "__cuda_array_interface__ is there for Tensors on a GPU only; this one is on the CPU"
-                                                                        : "__cuda_array_interface__ has no bfloat16");
+        PyErr_SetString(PyExc_AttributeError, tc_tensor_on_cpu(tensor)
+                                                  ? "__cuda_array_interface__ is there for Tensors on a GPU only; this one is on the CPU"
+                                                  : "__cuda_array_interface__ has no bfloat16");
         return NULL;
     }
     PyObject *shape = PyTuple_New(tensor->ndim), *strides = PyTuple_New(tensor->ndim);
@@ -132,6 +136,6 @@ PyObject *tcpy_tensor_cuda_array_interface(PyObject *self, void *unused)
         return NULL;
     }
     return Py_BuildValue("{s:N,s:s,s:(KO),s:N,s:i,s:i}", "shape", shape, "typestr", types[tensor->dtype], "data",
-                         (unsigned long long)(tensor->numel ? (uintptr_t)tensor->data : 0), tensor->storage->writable ? Py_False : Py_True, "strides", strides,
-                         "stream", 1, "version", 3);
+                         (unsigned long long)(tensor->numel ? (uintptr_t)tensor->data : 0), tensor->storage->writable ? Py_False : Py_True,
+                         "strides", strides, "stream", 1, "version", 3);
 }

@@ -81,8 +81,10 @@ static PyObject *shape_tuple(const tc_tensor *tensor)
     PyObject *tuple = PyTuple_New(tensor->ndim);
     for (int i = 0; tuple && i < tensor->ndim; i++) {
         PyObject *length = PyLong_FromLongLong(tensor->shape[i]);
-        if (length) PyTuple_SET_ITEM(tuple, i, length);
-        else Py_CLEAR(tuple);
+        if (length)
+            PyTuple_SET_ITEM(tuple, i, length);
+        else
+            Py_CLEAR(tuple);
     }
     return tuple;
 }
@@ -90,10 +92,22 @@ static PyObject *shape_tuple(const tc_tensor *tensor)
 static PyObject *get_shape(PyObject *self, void *unused) { return (void)unused, shape_tuple(tcpy_tensor_of(self)); }
 static PyObject *get_ndim(PyObject *self, void *unused) { return (void)unused, PyLong_FromLong(tcpy_tensor_of(self)->ndim); }
 static PyObject *get_dtype(PyObject *self, void *unused) { return (void)unused, tcpy_dtype_to_object(tcpy_tensor_of(self)->dtype); }
-static PyObject *get_dtype_name(PyObject *self, void *unused) { return (void)unused, PyUnicode_FromString(tc_dtype_name(tcpy_tensor_of(self)->dtype)); }
-static PyObject *get_device(PyObject *self, void *unused) { return (void)unused, tcpy_device_to_object(tcpy_tensor_of(self)->storage->device); }
-static PyObject *get_is_leaf(PyObject *self, void *unused) { return (void)unused, PyBool_FromLong(tc_tensor_is_leaf(tcpy_tensor_of(self))); }
-static PyObject *get_requires_grad(PyObject *self, void *unused) { return (void)unused, PyBool_FromLong(tc_tensor_requires_grad(tcpy_tensor_of(self))); }
+static PyObject *get_dtype_name(PyObject *self, void *unused)
+{
+    return (void)unused, PyUnicode_FromString(tc_dtype_name(tcpy_tensor_of(self)->dtype));
+}
+static PyObject *get_device(PyObject *self, void *unused)
+{
+    return (void)unused, tcpy_device_to_object(tcpy_tensor_of(self)->storage->device);
+}
+static PyObject *get_is_leaf(PyObject *self, void *unused)
+{
+    return (void)unused, PyBool_FromLong(tc_tensor_is_leaf(tcpy_tensor_of(self)));
+}
+static PyObject *get_requires_grad(PyObject *self, void *unused)
+{
+    return (void)unused, PyBool_FromLong(tc_tensor_requires_grad(tcpy_tensor_of(self)));
+}
 
 static int set_requires_grad(PyObject *self, PyObject *value, void *unused)
 {
@@ -166,7 +180,8 @@ static PyObject *get_mT(PyObject *self, void *unused)
     tc_error err;
     char text[TC_SHAPE_TEXT];
     (void)unused;
-    if (x->ndim < 2) return PyErr_Format(PyExc_ValueError, "mT is of matrices: at least 2 axes are needed, the shape is %s", tc_tensor_text(text, x));
+    if (x->ndim < 2)
+        return PyErr_Format(PyExc_ValueError, "mT is of matrices: at least 2 axes are needed, the shape is %s", tc_tensor_text(text, x));
     return tc_transpose(&y, x, -2, -1, &err) == TC_OK ? tcpy_wrap(y) : tcpy_raise(&err);
 }
 
@@ -178,7 +193,10 @@ static PyObject *get_grad_fn(PyObject *self, void *unused)
     return PyUnicode_FromString(x->node->op->name);
 }
 
-static PyObject *get_itemsize(PyObject *self, void *unused) { return (void)unused, PyLong_FromSize_t(tc_dtype_size(tcpy_tensor_of(self)->dtype)); }
+static PyObject *get_itemsize(PyObject *self, void *unused)
+{
+    return (void)unused, PyLong_FromSize_t(tc_dtype_size(tcpy_tensor_of(self)->dtype));
+}
 
 static PyObject *get_nbytes(PyObject *self, void *unused)
 {
@@ -186,7 +204,10 @@ static PyObject *get_nbytes(PyObject *self, void *unused)
     return (void)unused, PyLong_FromLongLong(x->numel * (long long)tc_dtype_size(x->dtype));
 }
 
-static PyObject *get_is_cuda(PyObject *self, void *unused) { return (void)unused, PyBool_FromLong(!tc_tensor_on_cpu(tcpy_tensor_of(self))); }
+static PyObject *get_is_cuda(PyObject *self, void *unused)
+{
+    return (void)unused, PyBool_FromLong(!tc_tensor_on_cpu(tcpy_tensor_of(self)));
+}
 
 static PyGetSetDef properties[] = {
     {"shape", get_shape, NULL, "Lengths of the axes, a tuple of ints.", NULL},
@@ -204,7 +225,8 @@ static PyGetSetDef properties[] = {
     {"itemsize", get_itemsize, NULL, "Bytes of one element.", NULL},
     {"nbytes", get_nbytes, NULL, "Bytes of all elements.", NULL},
     {"is_cuda", get_is_cuda, NULL, "Whether the memory is on a GPU.", NULL},
-    {"__cuda_array_interface__", tcpy_tensor_cuda_array_interface, NULL, "The memory of a Tensor on a GPU, version 3 of the interface.", NULL},
+    {"__cuda_array_interface__", tcpy_tensor_cuda_array_interface, NULL, "The memory of a Tensor on a GPU, version 3 of the interface.",
+     NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -229,8 +251,11 @@ static PyObject *delegate(const char *module, const char *function, PyObject *se
     return result;
 }
 
-#define DELEGATE(name, module, function) \
-    static PyObject *name(PyObject *self, PyObject *args, PyObject *kwargs) { return delegate("transformer_c." module, function, self, args, kwargs); }
+#define DELEGATE(name, module, function)                                                                                                   \
+    static PyObject *name(PyObject *self, PyObject *args, PyObject *kwargs)                                                                \
+    {                                                                                                                                      \
+        return delegate("transformer_c." module, function, self, args, kwargs);                                                            \
+    }
 DELEGATE(tensor_copy, "_tensor_copying", "copy")
 DELEGATE(tensor_deepcopy, "_tensor_copying", "deepcopy")
 DELEGATE(tensor_reduce, "_tensor_copying", "reduce")
@@ -263,19 +288,25 @@ static PyObject *tensor_over(PyObject *cls, PyObject *args)
     return wrap_as(type, alias);
 }
 
-#define KEYWORDS(function) (PyCFunction)(void (*)(void))function, METH_VARARGS | METH_KEYWORDS
+#define KEYWORDS(function) (PyCFunction)(void (*)(void)) function, METH_VARARGS | METH_KEYWORDS
 
 static PyMethodDef tensor_methods[] = {
-    {"__array__", (PyCFunction)(void (*)(void))tcpy_tensor_array, METH_FASTCALL | METH_KEYWORDS, "__array__($self, dtype=None, copy=None)\n--\n\nA detached, read-only view."},
-    {"__array_ufunc__", KEYWORDS(tensor_array_ufunc), "The operators between ndarrays and Tensors; a TypeError for other functions of NumPy."},
+    {"__array__", (PyCFunction)(void (*)(void))tcpy_tensor_array, METH_FASTCALL | METH_KEYWORDS,
+     "__array__($self, dtype=None, copy=None)\n--\n\nA detached, read-only view."},
+    {"__array_ufunc__", KEYWORDS(tensor_array_ufunc),
+     "The operators between ndarrays and Tensors; a TypeError for other functions of NumPy."},
     {"__array_function__", KEYWORDS(tensor_array_function), "A TypeError that names our function."},
-    {"__dlpack__", KEYWORDS(tcpy_tensor_dlpack), "__dlpack__($self, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\nA DLPack capsule over the memory."},
-    {"__dlpack_device__", tcpy_tensor_dlpack_device, METH_NOARGS, "__dlpack_device__($self)\n--\n\nThe device as DLPack numbers it: (kind, ordinal)."},
+    {"__dlpack__", KEYWORDS(tcpy_tensor_dlpack),
+     "__dlpack__($self, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\nA DLPack capsule over the memory."},
+    {"__dlpack_device__", tcpy_tensor_dlpack_device, METH_NOARGS,
+     "__dlpack_device__($self)\n--\n\nThe device as DLPack numbers it: (kind, ordinal)."},
     {"__copy__", KEYWORDS(tensor_copy), "__copy__($self)\n--\n\nAnother Tensor over the same memory."},
     {"__deepcopy__", KEYWORDS(tensor_deepcopy), "__deepcopy__($self, memo)\n--\n\nA leaf with a copy of the memory and of the gradient."},
-    {"__reduce_ex__", KEYWORDS(tensor_reduce), "__reduce_ex__($self, protocol)\n--\n\nFor pickle: values, dtype, device and requires_grad; no history."},
+    {"__reduce_ex__", KEYWORDS(tensor_reduce),
+     "__reduce_ex__($self, protocol)\n--\n\nFor pickle: values, dtype, device and requires_grad; no history."},
     {"__format__", KEYWORDS(tensor_format), "__format__($self, spec)\n--\n\nOne element like a Python number."},
-    {"_over", tensor_over, METH_VARARGS | METH_CLASS, "_over($type, tensor, requires_grad)\n--\n\nA leaf of this class over the memory of a Tensor."},
+    {"_over", tensor_over, METH_VARARGS | METH_CLASS,
+     "_over($type, tensor, requires_grad)\n--\n\nA leaf of this class over the memory of a Tensor."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -306,7 +337,10 @@ int tcpy_add_tensor_type(PyObject *module)
     for (int i = 0; i < 4; i++)
         for (const PyType_Slot *slot = parts[i]; slot->slot; slot++) slots[count++] = *slot;
     slots[count] = (PyType_Slot){0, NULL};
-    PyType_Spec spec = {.name = "transformer_c.Tensor", .basicsize = sizeof(tcpy_tensor), .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, .slots = slots};
+    PyType_Spec spec = {.name = "transformer_c.Tensor",
+                        .basicsize = sizeof(tcpy_tensor),
+                        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+                        .slots = slots};
     tcpy.tensor_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &spec, NULL);
     if (!tcpy.tensor_type) return -1;
     return PyModule_AddObjectRef(module, "Tensor", (PyObject *)tcpy.tensor_type);

@@ -45,7 +45,9 @@ def deepcopy(x: Tensor, memo: dict[int, Any]) -> Tensor:
     return _restore(result, _copy.deepcopy(_attributes(x), memo))
 
 
-def rebuild(cls: type[Tensor], values: np.ndarray, dtype: str, device: str, requires_grad: bool, attributes: dict[str, Any] | None) -> Tensor:
+def rebuild(
+    cls: type[Tensor], values: np.ndarray, dtype: str, device: str, requires_grad: bool, attributes: dict[str, Any] | None
+) -> Tensor:
     """What pickled Tensors call."""
     return _restore(cls._over(Tensor(values, dtype, device), requires_grad), attributes)
 

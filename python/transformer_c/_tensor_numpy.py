@@ -79,7 +79,9 @@ def _ours(name: str) -> str | None:
 def _refuse(name: str) -> TypeError:
     ours = _ours(name)
     advice = f"use {ours}" if ours else "there is no function of ours for it (tc.custom_op makes one)"
-    return TypeError(f"np.{name} does not record gradients, and a Tensor's history would be lost: {advice}, or np.{name} on t.numpy() for the plain values")
+    return TypeError(
+        f"np.{name} does not record gradients, and a Tensor's history would be lost: {advice}, or np.{name} on t.numpy() for the plain values"
+    )
 
 
 def array_ufunc(x: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
@@ -89,7 +91,9 @@ def array_ufunc(x: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **options
         left, right = inputs
         return forward(left, right) if isinstance(left, Tensor) else reflected(right, left)
     if "out" in options:
-        raise TypeError(f"np.{ufunc.__name__} cannot write a Tensor's values into an ndarray, where their history would be lost; use t.numpy()")
+        raise TypeError(
+            f"np.{ufunc.__name__} cannot write a Tensor's values into an ndarray, where their history would be lost; use t.numpy()"
+        )
     raise _refuse(ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}")
 
 

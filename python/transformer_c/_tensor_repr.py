@@ -12,7 +12,7 @@ DIGITS = 4
 LINE_WIDTH = 80
 SUMMARIZED_ABOVE = 1000  # elements
 EDGE = 3  # items shown at each end of an axis that is cut short
-PLAIN_DTYPES = ("float32", "int64", "bool")  # what literals make: left out
+PLAIN_DTYPES = ("float32", "int64", "bool")  # what literals make: left out; without elements, the first
 
 
 class _Number:
@@ -100,7 +100,7 @@ def tensor_repr(x: Tensor) -> str:
     notes = []
     if not values.size and values.ndim != 1:
         notes.append(f"size={tuple(values.shape)}")
-    if dtype not in PLAIN_DTYPES and not (values.size == 0 and dtype == "float32"):
+    if dtype not in (PLAIN_DTYPES if values.size else PLAIN_DTYPES[:1]):
         notes.append(f"dtype={dtype}")
     if x.device != "cpu":
         notes.append(f"device='{x.device}'")

@@ -6,6 +6,7 @@ import math
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -89,11 +90,12 @@ def random_split(dataset: Any, lengths: Sequence[int | float], rng=None, generat
     [8, 2]
     """
     total = len(dataset)
-    sizes = list(lengths)
-    if math.isclose(sum(sizes), 1.0) and all(0 <= s <= 1 for s in sizes):
-        sizes = [math.floor(total * s) for s in sizes]
+    if math.isclose(sum(lengths), 1.0) and all(0 <= s <= 1 for s in lengths):
+        sizes = [math.floor(total * s) for s in lengths]
         for i in range(total - sum(sizes)):
             sizes[i % len(sizes)] += 1
+    else:
+        sizes = [int(s) for s in lengths]
     if sum(sizes) != total:
         raise ValueError(f"the lengths {list(lengths)} add up to {sum(sizes)}, but the dataset has {total} samples")
     order = randperm(total, rng=rng if generator is None else generator).tolist()
@@ -207,7 +209,7 @@ class DataLoader:
         parts = [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(len(self))]
         if self.prefetch == 0:
             return (self._batch(indices) for indices in parts)
-        return _ahead((lambda indices=indices: self._batch(indices) for indices in parts), self.prefetch)
+        return _ahead((partial(self._batch, indices) for indices in parts), self.prefetch)
 
 
 def _ahead(jobs: Iterator[Callable[[], Any]], depth: int) -> Iterator[Any]:

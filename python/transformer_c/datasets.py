@@ -98,11 +98,11 @@ class SetAnomalyDataset(Dataset):
         return np.append(picked, anomaly)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor, int]:
-        indices = self._draw(index) if self.train else self.test_sets[index]
+        indices = self._draw(index) if self.test_sets is None else self.test_sets[index]
         return as_tensor(self.img_feats[indices]), tensor(indices), self.set_size - 1
 
     def __getitems__(self, indices: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
-        sets = np.stack([self._draw(i) for i in indices]) if self.train else self.test_sets[np.asarray(indices)]
+        sets = np.stack([self._draw(i) for i in indices]) if self.test_sets is None else self.test_sets[np.asarray(indices)]
         return as_tensor(self.img_feats[sets]), as_tensor(sets), tensor(np.full(len(sets), self.set_size - 1, np.int64))
 
 

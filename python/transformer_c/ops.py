@@ -25,14 +25,14 @@ from ._core import (
     linear_backward,
     linear_forward,
     log_softmax_backward,
+    log_softmax_forward,
     qkv_projection_backward,
     qkv_projection_forward,
     softmax_backward,
+    softmax_forward,
 )
 from ._core import dropout_forward as dropout_backward
 from ._core import embedding as embedding_forward
-from ._core import log_softmax as log_softmax_forward
-from ._core import softmax as softmax_forward
 
 __all__ = [
     "add_layer_norm_backward",

@@ -78,10 +78,10 @@ class TrainingModule(nn.Module):
         ignore : str or sequence of str
             Not these.
         """
-        ignore = {ignore} if isinstance(ignore, str) else set(ignore)
-        frame = inspect.currentframe()
+        left_out = {ignore} if isinstance(ignore, str) else set(ignore)
         found: dict[str, Any] = {}
-        frame = frame.f_back
+        here = inspect.currentframe()
+        frame = here.f_back if here is not None else None
         while frame is not None and frame.f_code.co_name == "__init__" and frame.f_locals.get("self") is self:
             local = frame.f_locals
             kinds = inspect.getargvalues(frame)
@@ -94,7 +94,7 @@ class TrainingModule(nn.Module):
             found = {**found, **arguments}
             frame = frame.f_back
         for name, value in found.items():
-            if name not in ignore and (not names or name in names):
+            if name not in left_out and (not names or name in names):
                 setattr(self.hparams, name, value)
 
     def log(self, name: str, value: Any, prog_bar: bool = False, on_step: bool | None = None, on_epoch: bool | None = None) -> None:

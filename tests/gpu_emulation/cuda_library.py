@@ -14,6 +14,7 @@ import re
 
 import ml_dtypes
 import numpy as np
+import pytest
 
 KERNELS = pathlib.Path(__file__).resolve().parents[2] / "csrc" / "kernels"
 STORAGE = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3}  # tc_dtype
@@ -38,20 +39,30 @@ def compute_dtype(dtype):
 def _read_headers():
     """Every struct of kernels/*.h as a ctypes.Structure, every enumerator and integer #define as a number."""
     types, numbers = dict(SCALARS), {}
-    texts = [re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S) for path in sorted(KERNELS.glob("*.h"))]
+    texts = [
+        re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S)
+        for path in [KERNELS.parent / "transformer_c.h", *sorted(KERNELS.glob("*.h"))]
+    ]
     for text in texts:
         numbers.update((name, int(value)) for name, value in re.findall(r"^#define (\w+) \(?(\d+)\)?\s*$", text, flags=re.M))
         for members, name in re.findall(r"typedef enum \w+ \{([^}]*)\} (\w+);", text):
             types[name] = ctypes.c_int
             names = [member.split("=")[0].strip() for member in members.split(",") if member.strip() and "#" not in member]
             numbers.update((member, value) for value, member in enumerate(names))
-    structs = {name: body for text in texts for body, name in re.findall(r"typedef struct \w+ \{([^}]*)\} (tc_\w+);", text) if name != "tc_kernel_table"}
+    structs = {
+        name: body
+        for text in texts
+        for body, name in re.findall(r"typedef struct \w+ \{([^}]*)\} (tc_\w+);", text)
+        if name.endswith(("_args", "_problem", "_operand", "_plane"))
+    }
     while structs:  # those whose members are known first
         members = {name: re.findall(r"\s*(?:const )?(\w+) ([^;]*);", body) for name, body in structs.items()}
         known = [name for name in structs if all(kind in types or "*" in declarators for kind, declarators in members[name])]
         assert known, f"members of unknown type in {sorted(structs)}"
         for name in known:
-            fields = [_field(declarator, types.get(kind), numbers) for kind, declarators in members[name] for declarator in declarators.split(",")]
+            fields = [
+                _field(declarator, types.get(kind), numbers) for kind, declarators in members[name] for declarator in declarators.split(",")
+            ]
             types[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
             del structs[name]
     return types, numbers
@@ -67,9 +78,14 @@ def _field(declarator, kind, numbers):
 
 TYPES, NUMBERS = _read_headers()
 KERNEL_IDS = {name: i for i, name in enumerate(re.findall(r"^TC_KERNEL_ENTRY\((\w+)\)", (KERNELS / "kernels.def").read_text(), flags=re.M))}
-CUDA_KERNELS = re.findall(r"^TC_CUDA_KERNEL\((\w+)\)", (KERNELS / "cuda" / "cuda_kernels.def").read_text(), flags=re.M)
+CUDA_KERNELS = re.findall(r"^TC_CUDA_KERNEL\w*\((\w+)\)", (KERNELS / "cuda" / "cuda_kernels.def").read_text(), flags=re.M)
 
-LAUNCHER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
+LAUNCHER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+SCRATCH_BYTES = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p)
+
+
+class KernelTable(ctypes.Structure):  # tc_cuda_kernel_table
+    _fields_ = [("run", ctypes.c_void_p * len(KERNEL_IDS)), ("scratch_bytes", ctypes.c_void_p * len(KERNEL_IDS))]
 
 
 class Api(ctypes.Structure):  # tc_cuda_api
@@ -83,7 +99,7 @@ class Api(ctypes.Structure):  # tc_cuda_api
         ("copy_from_host", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)),
         ("copy_to_host", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)),
         ("synchronize", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)),
-        ("kernels", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int)),
+        ("kernels", ctypes.CFUNCTYPE(ctypes.POINTER(KernelTable), ctypes.c_int)),
     ]
 
 
@@ -140,11 +156,12 @@ class CudaLibrary:
 
     def launch(self, kernel, dtype, items, args):
         """Runs a kernel on a filled args struct."""
-        table = ctypes.cast(self.api.kernels(STORAGE[np.dtype(dtype).name]), ctypes.POINTER(ctypes.c_void_p))
-        launcher = table[KERNEL_IDS[kernel]]
-        if launcher is None:
+        table, kernel_id = self.api.kernels(STORAGE[np.dtype(dtype).name]).contents, KERNEL_IDS[kernel]
+        if not table.run[kernel_id]:
             raise NotImplementedError(kernel)
-        self.check(LAUNCHER(launcher)(ctypes.byref(args), items, None))
+        scratch_bytes = table.scratch_bytes[kernel_id]
+        scratch = self.empty((SCRATCH_BYTES(scratch_bytes)(ctypes.byref(args)),), np.uint8) if scratch_bytes else None
+        self.check(LAUNCHER(table.run[kernel_id])(ctypes.byref(args), items, scratch.pointer if scratch else None, None))
         self.check(self.api.synchronize(None))
 
     def run(self, kernel, dtype, items, struct=None, **values):
@@ -182,3 +199,15 @@ class EmulatedLibrary(CudaLibrary):
 
     def set_compute_capability(self, major, minor):
         self.library.emulator_set_compute_capability(major, minor)
+
+
+# ---- what the tests of the kernels share ----
+
+
+def small(*values):
+    """A case that ThreadSanitizer, a hundred times slower, sees as well."""
+    return pytest.param(*values, marks=pytest.mark.small)
+
+
+def normal(rng, shape, dtype):
+    return rng.standard_normal(shape).astype(dtype)

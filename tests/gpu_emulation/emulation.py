@@ -34,7 +34,9 @@ FLAVOURS = {  # flags for the .cu files, for the emulator, for linking
 }
 
 
-FLAVOUR = os.environ.get("EMULATION_FLAVOUR", "plain")  # the one that the `cuda` fixture compiles: sanitizer tests start pytest anew with another
+FLAVOUR = os.environ.get(
+    "EMULATION_FLAVOUR", "plain"
+)  # the one that the `cuda` fixture compiles: sanitizer tests start pytest anew with another
 
 
 def compiler():
@@ -49,7 +51,13 @@ def _digest(paths, *more):
 
 
 def _headers():
-    return [*HERE.glob("*.h"), *KERNELS.glob("*.h"), *KERNELS.glob("*.def"), *(KERNELS / "cuda").glob("*.*h"), *(KERNELS / "cuda").glob("*.def")]
+    return [
+        *HERE.glob("*.h"),
+        *KERNELS.glob("*.h"),
+        *KERNELS.glob("*.def"),
+        *(KERNELS / "cuda").glob("*.*h"),
+        *(KERNELS / "cuda").glob("*.def"),
+    ]
 
 
 def _run(command):

@@ -24,6 +24,8 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline
+#define __noinline__ __attribute__((noinline))
+#define __grid_constant__
 #define __launch_bounds__(...)
 #define __restrict__ __restrict
 #define threadIdx (emulator::thread_index())

@@ -34,9 +34,9 @@ def test_there_are_bugs_of_every_kind():
     assert {flavour for _, flavour, *_ in CLAIMS} == set(emulation.FLAVOURS)
 
 
-@pytest.mark.parametrize("source, flavour, schedule, seed, pattern", CLAIMS, ids=[f"{s.stem}-{f}-{o}" for s, f, o, *_ in CLAIMS])
-def test_bug_is_caught(source, flavour, schedule, seed, pattern):
-    done = run(source, flavour, "buggy", schedule, seed)
+@pytest.mark.parametrize("source, flavour, order, seed, pattern", CLAIMS, ids=[f"{s.stem}-{f}-{o}" for s, f, o, *_ in CLAIMS])
+def test_bug_is_caught(source, flavour, order, seed, pattern):
+    done = run(source, flavour, "buggy", order, seed)
     output = done.stdout + done.stderr
     assert done.returncode != 0, "the bug was not noticed"
     assert re.search(pattern, output), output

@@ -14,7 +14,17 @@ HERE = pathlib.Path(__file__).parent
 
 def run_kernel_tests(flavour, *options):
     environment = {**os.environ, **emulation.preload(flavour), "EMULATION_FLAVOUR": flavour}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(HERE / "test_cuda_kernels.py"), *options]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        *map(str, sorted(HERE.glob("test_cuda_*.py"))),
+        *options,
+    ]
     if flavour == "thread":
         command = [*emulation.without_address_randomisation(), *command]
     emulation.kernel_library(flavour)  # compile outside the preloaded sanitizer

@@ -192,9 +192,7 @@ def test_copies_and_pickles():
 
 def test_repr_shows_the_tree():
     text = repr(nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.ReLU())))
-    assert text == (
-        "Sequential(\n  (0): Linear(in_features=2, out_features=3, bias=True)\n  (1): Sequential(\n    (0): ReLU()\n  )\n)"
-    )
+    assert text == ("Sequential(\n  (0): Linear(in_features=2, out_features=3, bias=True)\n  (1): Sequential(\n    (0): ReLU()\n  )\n)")
     html = nn.Linear(2, 3)._repr_html_()
     assert "9 parameters" in html and "<code>weight</code>" in html
 
@@ -203,7 +201,11 @@ def test_lists():
     layers = nn.ModuleList([nn.Linear(1, 1)])
     layers.append(nn.ReLU())
     layers.insert(0, nn.Tanh())
-    assert [type(x).__name__ for x in layers] == ["Tanh", "Linear", "ReLU"] and len(layers[1:]) == 2 and list(layers.state_dict()) == ["1.weight", "1.bias"]
+    assert (
+        [type(x).__name__ for x in layers] == ["Tanh", "Linear", "ReLU"]
+        and len(layers[1:]) == 2
+        and list(layers.state_dict()) == ["1.weight", "1.bias"]
+    )
     layers[0] = nn.Sigmoid()
     assert isinstance(layers[0], nn.Sigmoid) and len(nn.Sequential(*layers)[:2]) == 2
 

@@ -39,7 +39,14 @@ def test_half_precision(dtype, rng):
 
 def test_kinds_of_indices_and_strides(rng):
     weight, indices = rng.standard_normal((6, 8)), rng.integers(6, size=(4, 10))
-    for given in (indices.astype(np.int32), indices.astype(np.uint8), indices[::-1, ::2], indices.T, indices.astype(">i8"), indices.tolist()):
+    for given in (
+        indices.astype(np.int32),
+        indices.astype(np.uint8),
+        indices[::-1, ::2],
+        indices.T,
+        indices.astype(">i8"),
+        indices.tolist(),
+    ):
         np.testing.assert_array_equal(_core.embedding(given, weight), weight[np.asarray(given)])
     for table in (weight[::-1, ::2], np.asfortranarray(weight), np.broadcast_to(weight[0], (6, 8))):
         np.testing.assert_array_equal(_core.embedding(indices, table), table[indices])

@@ -27,41 +27,41 @@ typedef uint16_t float16, bfloat16;
 #define SAME(x) (x)
 #define NOT_ZERO(x) ((x) != 0)
 /*      from      to        expression of x, the loaded element */
-#define CASTS_FROM_FLOAT(FROM, LOAD)                                                                                                            \
-    CAST(FROM, float, (float)LOAD(x))                                                                                                           \
-    CAST(FROM, double, (double)LOAD(x))                                                                                                         \
-    CAST(FROM, float16, tc_to_float16((float)LOAD(x)))                                                                                          \
-    CAST(FROM, bfloat16, tc_to_bfloat16((float)LOAD(x)))                                                                                        \
-    CAST(FROM, int64_t, to_int64((double)LOAD(x)))                                                                                              \
-    CAST(FROM, int32_t, (int32_t)to_int64((double)LOAD(x)))                                                                                     \
-    CAST(FROM, uint8_t, (uint8_t)to_int64((double)LOAD(x)))                                                                                     \
+#define CASTS_FROM_FLOAT(FROM, LOAD)                                                                                                       \
+    CAST(FROM, float, (float)LOAD(x))                                                                                                      \
+    CAST(FROM, double, (double)LOAD(x))                                                                                                    \
+    CAST(FROM, float16, tc_to_float16((float)LOAD(x)))                                                                                     \
+    CAST(FROM, bfloat16, tc_to_bfloat16((float)LOAD(x)))                                                                                   \
+    CAST(FROM, int64_t, to_int64((double)LOAD(x)))                                                                                         \
+    CAST(FROM, int32_t, (int32_t)to_int64((double)LOAD(x)))                                                                                \
+    CAST(FROM, uint8_t, (uint8_t)to_int64((double)LOAD(x)))                                                                                \
     CAST(FROM, boolean, NOT_ZERO(LOAD(x)))
-#define CASTS_FROM_INTEGER(FROM)                                                                                                                \
-    CAST(FROM, float, (float)x)                                                                                                                 \
-    CAST(FROM, double, (double)x)                                                                                                               \
-    CAST(FROM, float16, tc_to_float16((float)x))                                                                                                \
-    CAST(FROM, bfloat16, tc_to_bfloat16((float)x))                                                                                              \
-    CAST(FROM, int64_t, (int64_t)x)                                                                                                             \
-    CAST(FROM, int32_t, (int32_t)x)                                                                                                             \
-    CAST(FROM, uint8_t, (uint8_t)x)                                                                                                             \
+#define CASTS_FROM_INTEGER(FROM)                                                                                                           \
+    CAST(FROM, float, (float)x)                                                                                                            \
+    CAST(FROM, double, (double)x)                                                                                                          \
+    CAST(FROM, float16, tc_to_float16((float)x))                                                                                           \
+    CAST(FROM, bfloat16, tc_to_bfloat16((float)x))                                                                                         \
+    CAST(FROM, int64_t, (int64_t)x)                                                                                                        \
+    CAST(FROM, int32_t, (int32_t)x)                                                                                                        \
+    CAST(FROM, uint8_t, (uint8_t)x)                                                                                                        \
     CAST(FROM, boolean, NOT_ZERO(x))
 
-#define CAST(FROM, TO, EXPRESSION)                                                                                                              \
-    static void FROM##_as_##TO(void *to_, int64_t to_step, const void *from_, int64_t from_step, int64_t n)                                     \
-    {                                                                                                                                           \
-        TO *to = to_;                                                                                                                           \
-        const FROM *from = from_;                                                                                                               \
-        if (to_step == 1 && from_step == 1) {                                                                                                   \
-            for (int64_t i = 0; i < n; i++) {                                                                                                   \
-                const FROM x = from[i];                                                                                                         \
-                to[i] = (TO)(EXPRESSION);                                                                                                       \
-            }                                                                                                                                   \
-        } else {                                                                                                                                \
-            for (int64_t i = 0; i < n; i++) {                                                                                                   \
-                const FROM x = from[i * from_step];                                                                                             \
-                to[i * to_step] = (TO)(EXPRESSION);                                                                                             \
-            }                                                                                                                                   \
-        }                                                                                                                                       \
+#define CAST(FROM, TO, EXPRESSION)                                                                                                         \
+    static void FROM##_as_##TO(void *to_, int64_t to_step, const void *from_, int64_t from_step, int64_t n)                                \
+    {                                                                                                                                      \
+        TO *to = to_;                                                                                                                      \
+        const FROM *from = from_;                                                                                                          \
+        if (to_step == 1 && from_step == 1) {                                                                                              \
+            for (int64_t i = 0; i < n; i++) {                                                                                              \
+                const FROM x = from[i];                                                                                                    \
+                to[i] = (TO)(EXPRESSION);                                                                                                  \
+            }                                                                                                                              \
+        } else {                                                                                                                           \
+            for (int64_t i = 0; i < n; i++) {                                                                                              \
+                const FROM x = from[i * from_step];                                                                                        \
+                to[i * to_step] = (TO)(EXPRESSION);                                                                                        \
+            }                                                                                                                              \
+        }                                                                                                                                  \
     }
 CASTS_FROM_FLOAT(float, SAME)
 CASTS_FROM_FLOAT(double, SAME)
@@ -82,10 +82,10 @@ static void bits16(void *to_, int64_t to_step, const void *from_, int64_t from_s
 }
 
 /* In the order of tc_dtype. */
-#define ROW(FROM)                                                                                                                               \
-    {                                                                                                                                           \
-        FROM##_as_float, FROM##_as_double, FROM##_as_float16, FROM##_as_bfloat16, FROM##_as_int64_t, FROM##_as_int32_t, FROM##_as_uint8_t,       \
-            FROM##_as_boolean                                                                                                                   \
+#define ROW(FROM)                                                                                                                          \
+    {                                                                                                                                      \
+        FROM##_as_float, FROM##_as_double, FROM##_as_float16, FROM##_as_bfloat16, FROM##_as_int64_t, FROM##_as_int32_t, FROM##_as_uint8_t, \
+            FROM##_as_boolean                                                                                                              \
     }
 static const copy_run copy_runs[TC_DTYPE_COUNT][TC_DTYPE_COUNT] = {ROW(float),   ROW(double),  ROW(float16), ROW(bfloat16),
                                                                    ROW(int64_t), ROW(int32_t), ROW(uint8_t), ROW(boolean)};

@@ -41,11 +41,14 @@ static inline uint16_t tc_to_float16(float x)
 {
     const uint32_t bits = tc_float_bits(x), sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
     uint32_t half;
-    if (magnitude > 0x7F800000u) half = 0x7E00u | ((magnitude >> 13) & 0x3FFu);     /* NaN stays one */
-    else if (magnitude >= 0x477FF000u) half = 0x7C00u;                             /* rounds to infinity */
-    else if (magnitude < 0x38800000u)                                              /* denormal: let the adder round at 2^-24 */
+    if (magnitude > 0x7F800000u)
+        half = 0x7E00u | ((magnitude >> 13) & 0x3FFu); /* NaN stays one */
+    else if (magnitude >= 0x477FF000u)
+        half = 0x7C00u;               /* rounds to infinity */
+    else if (magnitude < 0x38800000u) /* denormal: let the adder round at 2^-24 */
         half = tc_float_bits(tc_bits_float(magnitude) + 0.5f) - 0x3F000000u;
-    else half = (magnitude + 0xFFFu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
+    else
+        half = (magnitude + 0xFFFu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
     return (uint16_t)(sign | half);
 }
 

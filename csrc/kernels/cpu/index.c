@@ -33,15 +33,21 @@ TC_INLINE stretch stretch_at(const tc_index_args *a, int64_t r, int64_t end)
 #define INDEX_F32(name, isa) TC_PASTE4(tc_##name, _f32_, isa, )
 void INDEX_F32(index_gather, TC_ISA)(const void *args, int64_t begin, int64_t end, void *scratch);
 void INDEX_F32(index_put, TC_ISA)(const void *args, int64_t begin, int64_t end, void *scratch);
-void TC_KERNEL(index_gather)(const void *args, int64_t begin, int64_t end, void *scratch) { INDEX_F32(index_gather, TC_ISA)(args, begin, end, scratch); }
-void TC_KERNEL(index_put)(const void *args, int64_t begin, int64_t end, void *scratch) { INDEX_F32(index_put, TC_ISA)(args, begin, end, scratch); }
+void TC_KERNEL(index_gather)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    INDEX_F32(index_gather, TC_ISA)(args, begin, end, scratch);
+}
+void TC_KERNEL(index_put)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    INDEX_F32(index_put, TC_ISA)(args, begin, end, scratch);
+}
 #else
 
-#define MOVE(TYPE)                                                                                                     \
-    do {                                                                                                               \
-        TYPE *t = to;                                                                                                  \
-        const TYPE *f = from;                                                                                          \
-        for (int64_t i = 0; i < n; i++) t[i * to_step] = f[i * from_step];                                             \
+#define MOVE(TYPE)                                                                                                                         \
+    do {                                                                                                                                   \
+        TYPE *t = to;                                                                                                                      \
+        const TYPE *f = from;                                                                                                              \
+        for (int64_t i = 0; i < n; i++) t[i * to_step] = f[i * from_step];                                                                 \
     } while (0)
 
 /* to[i * to_step] = from[i * from_step], i < n */
@@ -71,8 +77,10 @@ void TC_KERNEL(index_gather)(const void *args, int64_t begin, int64_t end, void 
     for (int64_t i = begin * TC_INDEX_BLOCK; i < last;) {
         const stretch s = stretch_at(a, r, a->numel < r + last - i ? a->numel : r + last - i);
         char *to = (char *)a->selection + (p * a->point_stride + s.selection) * bytes;
-        if (a->offsets[p] == TC_INDEX_NOWHERE) move(to, to_step, &zero, 0, s.length, bytes);
-        else move(to, to_step, (const char *)a->base + (a->offsets[p] + s.base) * bytes, from_step, s.length, bytes);
+        if (a->offsets[p] == TC_INDEX_NOWHERE)
+            move(to, to_step, &zero, 0, s.length, bytes);
+        else
+            move(to, to_step, (const char *)a->base + (a->offsets[p] + s.base) * bytes, from_step, s.length, bytes);
         i += s.length;
         r += s.length;
         if (r == a->numel) p++, r = 0;

@@ -15,11 +15,13 @@ INTEGER_KERNEL(integer_unary)
 INTEGER_KERNEL(integer_binary)
 INTEGER_KERNEL(integer_where)
 INTEGER_KERNEL(integer_reduce)
+INTEGER_KERNEL(integer_argsort)
 #else
 
 #define STRIDED_INTEGERS
 typedef int64_t element;
 #include "../reduce.h"
+#include "merge_sort.h"
 #include "run_elementwise.h"
 
 #define WRAP(a, operator, b) ((int64_t)((uint64_t)(a) operator(uint64_t)(b)))
@@ -165,4 +167,6 @@ void TC_KERNEL(integer_reduce)(const void *args, int64_t begin, int64_t end, voi
         element_stores[a->out_dtype]((char *)a->out + k * element_bytes[a->out_dtype], 1, &result, 1);
     }
 }
+
+void TC_KERNEL(integer_argsort)(const void *args, int64_t begin, int64_t end, void *scratch) { argsort_rows(args, begin, end, scratch); }
 #endif

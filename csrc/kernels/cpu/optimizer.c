@@ -14,8 +14,10 @@ static const tc_optimizer_chunk *find_chunk(const tc_optimizer_chunk *chunks, in
     int64_t low = 0, high = count - 1;
     while (low < high) {
         const int64_t middle = (low + high + 1) / 2;
-        if (chunks[middle].first_block <= index) low = middle;
-        else high = middle - 1;
+        if (chunks[middle].first_block <= index)
+            low = middle;
+        else
+            high = middle - 1;
     }
     return &chunks[low];
 }
@@ -133,8 +135,10 @@ void TC_KERNEL(gradient_norm)(const void *args, int64_t begin, int64_t end, void
         double sum = 0;
         for (int64_t i = b.first; i < b.last; i++) {
             const double x = fabs((double)g[i]);
-            if (a->power == 0) sum = x > sum || x != x ? x : sum;
-            else sum += a->power == 2 ? x * x : a->power == 1 ? x : pow(x, a->power);
+            if (a->power == 0)
+                sum = x > sum || x != x ? x : sum;
+            else
+                sum += a->power == 2 ? x * x : a->power == 1 ? x : pow(x, a->power);
         }
         a->partial[index] = sum;
     }

@@ -109,8 +109,9 @@ TC_INLINE real v_hmax(vreal x)
 {
     real lane[TC_LANES];
     __builtin_memcpy(lane, &x, sizeof x);
-    TC_UNROLL for (int width = TC_LANES / 2; width > 0; width /= 2)
-        TC_UNROLL for (int i = 0; i < width; i++) lane[i] = lane[i] > lane[i + width] ? lane[i] : lane[i + width];
+    TC_UNROLL
+    for (int width = TC_LANES / 2; width > 0; width /= 2) TC_UNROLL
+    for (int i = 0; i < width; i++) lane[i] = lane[i] > lane[i + width] ? lane[i] : lane[i + width];
     return lane[0];
 }
 
@@ -121,8 +122,10 @@ TC_INLINE int v_left(int64_t n, int64_t i) { return n - i < TC_LANES ? (int)(n -
 TC_INLINE vreal v_load_some(const real *p, int lanes) { return lanes == TC_LANES ? v_load(p) : v_load_n(p, lanes); }
 TC_INLINE void v_store_some(real *p, vreal x, int lanes)
 {
-    if (lanes == TC_LANES) v_store(p, x);
-    else v_store_n(p, x, lanes);
+    if (lanes == TC_LANES)
+        v_store(p, x);
+    else
+        v_store_n(p, x, lanes);
 }
 
 #endif

@@ -87,9 +87,12 @@ TC_INLINE vreal v_select(vmask m, vreal a, vreal b) { return V256(blendv)(b, a, 
 TC_INLINE vmask v_mask_bytes(const uint8_t *p, int n)
 {
     uint64_t word = 0;
-    if (n == 8) __builtin_memcpy(&word, p, 8);
-    else if (n == 4) __builtin_memcpy(&word, p, 4);
-    else for (int i = 0; i < n; i++) word |= (uint64_t)p[i] << (8 * i);
+    if (n == 8)
+        __builtin_memcpy(&word, p, 8);
+    else if (n == 4)
+        __builtin_memcpy(&word, p, 4);
+    else
+        for (int i = 0; i < n; i++) word |= (uint64_t)p[i] << (8 * i);
 #if TC_PRECISION == 32
     __m256i lanes = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)word));
     return _mm256_castsi256_ps(_mm256_cmpgt_epi32(lanes, _mm256_setzero_si256()));

@@ -26,10 +26,10 @@ TC_INLINE void v_store(real *p, vreal x) { V512(storeu)(p, x); }
 TC_INLINE vreal v_load_n(const real *p, int n) { return V512(maskz_loadu)(v_first(n), p); } /* other lanes are 0, not read */
 TC_INLINE void v_store_n(real *p, vreal x, int n) { V512(mask_storeu)(p, v_first(n), x); }
 
-TC_INLINE vreal v_fma(vreal a, vreal b, vreal c) { return V512(fmadd)(a, b, c); }    /* a * b + c */
-TC_INLINE vreal v_fnma(vreal a, vreal b, vreal c) { return V512(fnmadd)(a, b, c); }  /* c - a * b */
-TC_INLINE vreal v_max(vreal a, vreal b) { return V512(max)(a, b); }                  /* a > b ? a : b, so b when either is NaN */
-TC_INLINE vreal v_min(vreal a, vreal b) { return V512(min)(a, b); }                  /* a < b ? a : b, so b when either is NaN */
+TC_INLINE vreal v_fma(vreal a, vreal b, vreal c) { return V512(fmadd)(a, b, c); }   /* a * b + c */
+TC_INLINE vreal v_fnma(vreal a, vreal b, vreal c) { return V512(fnmadd)(a, b, c); } /* c - a * b */
+TC_INLINE vreal v_max(vreal a, vreal b) { return V512(max)(a, b); }                 /* a > b ? a : b, so b when either is NaN */
+TC_INLINE vreal v_min(vreal a, vreal b) { return V512(min)(a, b); }                 /* a < b ? a : b, so b when either is NaN */
 TC_INLINE vreal v_sqrt(vreal x) { return V512(sqrt)(x); }
 TC_INLINE vreal v_abs(vreal x) { return V512(abs)(x); }
 TC_INLINE vreal v_round(vreal x) { return V512(roundscale)(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }

@@ -35,7 +35,8 @@ TC_INLINE vmask v_not(vmask a) { return ~a; }
 TC_INLINE bool v_any(vmask a)
 {
     ireal any = 0;
-    TC_UNROLL for (int i = 0; i < TC_LANES; i++) any |= a[i];
+    TC_UNROLL
+    for (int i = 0; i < TC_LANES; i++) any |= a[i];
     return any != 0;
 }
 /* m ? a : b */
@@ -53,18 +54,20 @@ TC_INLINE vmask v_first(int n)
     return m;
 }
 
-TC_INLINE vreal v_fma(vreal a, vreal b, vreal c) { return a * b + c; }  /* rounded twice: there is no portable fast fused form */
+TC_INLINE vreal v_fma(vreal a, vreal b, vreal c) { return a * b + c; } /* rounded twice: there is no portable fast fused form */
 TC_INLINE vreal v_fnma(vreal a, vreal b, vreal c) { return c - a * b; }
 TC_INLINE vreal v_max(vreal a, vreal b) { return v_select(v_lt(b, a), a, b); } /* a > b ? a : b, so b when either is NaN */
 TC_INLINE vreal v_min(vreal a, vreal b) { return v_select(v_lt(a, b), a, b); } /* a < b ? a : b, so b when either is NaN */
 TC_INLINE vreal v_sqrt(vreal x)
 {
-    TC_UNROLL for (int i = 0; i < TC_LANES; i++) x[i] = real_sqrt(x[i]);
+    TC_UNROLL
+    for (int i = 0; i < TC_LANES; i++) x[i] = real_sqrt(x[i]);
     return x;
 }
 TC_INLINE vreal v_abs(vreal x) { return (vreal)((vmask)x & ~(vmask)v_set1(R(-0.0))); }
 
-/* To the nearest integer, ties to even, for |x| below 2^22 (2^51): adding and subtracting 1.5 * 2^23 (2^52). Larger values come back as they are. */
+/* To the nearest integer, ties to even, for |x| below 2^22 (2^51): adding and subtracting 1.5 * 2^23 (2^52). Larger values come back as
+ * they are. */
 TC_INLINE vreal v_round(vreal x)
 {
 #if TC_PRECISION == 32

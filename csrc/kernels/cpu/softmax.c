@@ -1,78 +1,176 @@
-/* softmax.c: softmax and log-softmax of rows, and the cross-entropy that is fused from them. */
+/* softmax.c: y = e^(x - max x) / sum e^(x - max x) over rows, its logarithm, the cross-entropy that is fused from it, and their
+ * gradients. */
 #include "../softmax.h"
-#include "simd.h"
-#include "simd_math.h"
+#include "softmax_rows.h"
 
-/* The largest of a row; a NaN may be passed over, the exponentials bring it back. */
-TC_INLINE real row_max(const real *x, int64_t C)
+/* ---- one row ---------------------------------------------------------------------------------------------------------------- */
+
+static void forward_row(real *y, const real *x, int64_t C, bool logarithm)
 {
-    vreal largest = v_set1((real)-INFINITY);
+    const real top = row_top(x, C);
+    if (logarithm) { /* first the difference, which is exact for neighbours of `top`: top + log(sum) would lose its digits */
+        const vreal t = v_set1(top), log_sum = v_set1(real_log(row_exp_sum(NULL, x, C, top)));
+        for (int64_t i = 0; i < C; i += TC_LANES) {
+            const int lanes = v_left(C, i);
+            v_store_some(y + i, (v_load_some(x + i, lanes) - t) - log_sum, lanes);
+        }
+        return;
+    }
+    const vreal scale = v_set1(R(1.0) / row_exp_sum(y, x, C, top));
     for (int64_t i = 0; i < C; i += TC_LANES) {
         const int lanes = v_left(C, i);
-        vreal v = v_load_some(x + i, lanes);
-        if (lanes < TC_LANES) v = v_select(v_first(lanes), v, largest);
-        largest = v_max(v, largest);
+        v_store_some(y + i, v_load_some(y + i, lanes) * scale, lanes);
     }
-    return v_hmax(largest);
 }
 
-/* Sum of exp(x - shift) over a row, which are kept in y unless it is NULL. */
-TC_INLINE real row_exp_sum(real *y, const real *x, int64_t C, real shift)
+/* softmax: dx = y (dy - sum dy y);  log softmax: dx = dy - e^y sum dy. */
+static void backward_row(real *dx, const real *dy, const real *y, int64_t C, bool logarithm)
 {
-    const vreal m = v_set1(shift);
-    vreal sum = v_zero();
+    vreal total = v_zero();
+    for (int64_t first = 0; first < C; first += ROW_BLOCK) {
+        const int64_t last = first + ROW_BLOCK < C ? first + ROW_BLOCK : C;
+        vreal sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()};
+        int64_t i = first;
+        for (; i + 4 * TC_LANES <= last; i += 4 * TC_LANES) {
+            TC_UNROLL
+            for (int k = 0; k < 4; k++) {
+                const vreal d = v_load(dy + i + k * TC_LANES);
+                sum[k] = logarithm ? sum[k] + d : v_fma(d, v_load(y + i + k * TC_LANES), sum[k]);
+            }
+        }
+        for (; i < last; i += TC_LANES) {
+            const int lanes = v_left(last, i);
+            const vreal d = v_load_some(dy + i, lanes);
+            sum[0] = logarithm ? sum[0] + d : v_fma(d, v_load_some(y + i, lanes), sum[0]);
+        }
+        total = total + ((sum[0] + sum[1]) + (sum[2] + sum[3]));
+    }
+    const vreal s = v_set1(v_sum(total));
     for (int64_t i = 0; i < C; i += TC_LANES) {
         const int lanes = v_left(C, i);
-        vreal e = v_exp(v_load_some(x + i, lanes) - m);
-        if (lanes < TC_LANES) e = v_select(v_first(lanes), e, v_zero());
-        if (y) v_store_some(y + i, e, lanes);
-        sum = sum + e;
+        const vreal d = v_load_some(dy + i, lanes), v = v_load_some(y + i, lanes);
+        v_store_some(dx + i, logarithm ? v_fnma(v_exp(v), s, d) : v * (d - s), lanes);
     }
-    return v_sum(sum);
+}
+
+/* ---- rows side by side --------------------------------------------------------------------------------------------------------- */
+
+static void forward_columns(real *y, const real *x, int64_t C, int64_t stride, int lanes, bool logarithm)
+{
+    const vreal top = column_top(x, C, stride, lanes);
+    if (logarithm) {
+        const vreal log_sum = v_log(column_exp_sum(NULL, x, C, stride, lanes, top));
+        for (int64_t c = 0; c < C; c++) v_store_some(y + c * stride, (v_load_some(x + c * stride, lanes) - top) - log_sum, lanes);
+        return;
+    }
+    const vreal scale = v_set1(R(1.0)) / column_exp_sum(y, x, C, stride, lanes, top);
+    for (int64_t c = 0; c < C; c++) v_store_some(y + c * stride, v_load_some(y + c * stride, lanes) * scale, lanes);
+}
+
+static void backward_columns(real *dx, const real *dy, const real *y, int64_t C, int64_t stride, int lanes, bool logarithm)
+{
+    vreal total = v_zero();
+    for (int64_t first = 0; first < C; first += COLUMN_BLOCK) {
+        const int64_t last = first + COLUMN_BLOCK < C ? first + COLUMN_BLOCK : C;
+        vreal sum = v_zero();
+        for (int64_t c = first; c < last; c++) {
+            const vreal d = v_load_some(dy + c * stride, lanes);
+            sum = logarithm ? sum + d : v_fma(d, v_load_some(y + c * stride, lanes), sum);
+        }
+        total = total + sum;
+    }
+    for (int64_t c = 0; c < C; c++) {
+        const vreal d = v_load_some(dy + c * stride, lanes), v = v_load_some(y + c * stride, lanes);
+        v_store_some(dx + c * stride, logarithm ? v_fnma(v_exp(v), total, d) : v * (d - total), lanes);
+    }
+}
+
+/* ---- ranges ------------------------------------------------------------------------------------------------------------------------ */
+
+static void forward_rows(const tc_softmax_forward_args *a, int64_t first, int64_t last)
+{
+    const real *x = a->x;
+    real *y = a->y;
+    const int64_t C = a->C;
+    if (C > SHORT_ROW) {
+        for (int64_t n = first; n < last; n++) forward_row(y + n * C, x + n * C, C, a->logarithm);
+        return;
+    }
+    real side[SHORT_ROW * TC_LANES];
+    for (int64_t n = first; n < last; n += TC_LANES) {
+        const int lanes = v_left(last, n);
+        rows_to_columns(side, x + n * C, C, lanes);
+        forward_columns(side, side, C, TC_LANES, TC_LANES, a->logarithm);
+        columns_to_rows(y + n * C, side, C, lanes);
+    }
+}
+
+static void backward_rows(const tc_softmax_backward_args *a, int64_t first, int64_t last)
+{
+    const real *dy = a->dy, *y = a->y;
+    real *dx = a->dx;
+    const int64_t C = a->C;
+    if (C > SHORT_ROW) {
+        for (int64_t n = first; n < last; n++) backward_row(dx + n * C, dy + n * C, y + n * C, C, a->logarithm);
+        return;
+    }
+    real side_dy[SHORT_ROW * TC_LANES], side_y[SHORT_ROW * TC_LANES];
+    for (int64_t n = first; n < last; n += TC_LANES) {
+        const int lanes = v_left(last, n);
+        rows_to_columns(side_dy, dy + n * C, C, lanes);
+        rows_to_columns(side_y, y + n * C, C, lanes);
+        backward_columns(side_dy, side_dy, side_y, C, TC_LANES, TC_LANES, a->logarithm);
+        columns_to_rows(dx + n * C, side_dy, C, lanes);
+    }
+}
+
+/* The rows [*first, *last) of item `item`, out of `rows`. */
+TC_INLINE void item_rows(int64_t item, int64_t rows, int64_t *first, int64_t *last)
+{
+    *first = item * TC_SOFTMAX_ROWS;
+    *last = *first + TC_SOFTMAX_ROWS < rows ? *first + TC_SOFTMAX_ROWS : rows;
 }
 
 void TC_KERNEL(softmax_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_softmax_forward_args *a = args;
-    const int64_t C = a->C;
+    const int64_t groups = (a->inner + TC_SOFTMAX_ROWS - 1) / TC_SOFTMAX_ROWS;
+    int64_t first, last;
     (void)scratch;
-    for (int64_t n = begin; n < end; n++) {
-        const real *x = (const real *)a->x + n * C;
-        real *y = (real *)a->y + n * C;
-        const real largest = row_max(x, C);
-        const real sum = row_exp_sum(a->logarithm ? NULL : y, x, C, largest);
-        const vreal shift = v_set1(largest), log_sum = v_set1(real_log(sum)), inverse = v_set1(R(1.0) / sum);
-        for (int64_t i = 0; i < C; i += TC_LANES) {
-            const int lanes = v_left(C, i);
-            const vreal v = a->logarithm ? v_load_some(x + i, lanes) - shift - log_sum : v_load_some(y + i, lanes) * inverse;
-            v_store_some(y + i, v, lanes);
+    for (int64_t item = begin; item < end; item++) {
+        if (a->inner == 1) {
+            item_rows(item, a->outer, &first, &last);
+            forward_rows(a, first, last);
+            continue;
         }
+        const int64_t at = item / groups * a->C * a->inner;
+        item_rows(item % groups, a->inner, &first, &last);
+        for (int64_t i = first; i < last; i += TC_LANES)
+            forward_columns((real *)a->y + at + i, (const real *)a->x + at + i, a->C, a->inner, v_left(last, i), a->logarithm);
     }
 }
 
-/* softmax: dx = y (dy - sum(dy y));  log-softmax: dx = dy - exp(y) sum(dy). */
 void TC_KERNEL(softmax_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_softmax_backward_args *a = args;
-    const int64_t C = a->C;
+    const int64_t groups = (a->inner + TC_SOFTMAX_ROWS - 1) / TC_SOFTMAX_ROWS;
+    int64_t first, last;
     (void)scratch;
-    for (int64_t n = begin; n < end; n++) {
-        const real *y = (const real *)a->y + n * C, *dy = (const real *)a->dy + n * C;
-        real *dx = (real *)a->dx + n * C;
-        vreal sum = v_zero();
-        for (int64_t i = 0; i < C; i += TC_LANES) { /* lanes beyond the row are 0 */
-            const int lanes = v_left(C, i);
-            const vreal g = v_load_some(dy + i, lanes);
-            sum = a->logarithm ? sum + g : v_fma(g, v_load_some(y + i, lanes), sum);
+    for (int64_t item = begin; item < end; item++) {
+        if (a->inner == 1) {
+            item_rows(item, a->outer, &first, &last);
+            backward_rows(a, first, last);
+            continue;
         }
-        const vreal total = v_set1(v_sum(sum));
-        for (int64_t i = 0; i < C; i += TC_LANES) {
-            const int lanes = v_left(C, i);
-            const vreal g = v_load_some(dy + i, lanes), v = v_load_some(y + i, lanes);
-            v_store_some(dx + i, a->logarithm ? v_fnma(v_exp(v), total, g) : v * (g - total), lanes);
-        }
+        const int64_t at = item / groups * a->C * a->inner;
+        item_rows(item % groups, a->inner, &first, &last);
+        for (int64_t i = first; i < last; i += TC_LANES)
+            backward_columns((real *)a->dx + at + i, (const real *)a->dy + at + i, (const real *)a->y + at + i, a->C, a->inner,
+                             v_left(last, i), a->logarithm);
     }
 }
+
+/* ---- cross-entropy -------------------------------------------------------------------------------------------------------------- */
 
 void TC_KERNEL(cross_entropy_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
@@ -83,20 +181,21 @@ void TC_KERNEL(cross_entropy_forward)(const void *args, int64_t begin, int64_t e
     for (int64_t n = begin; n < end; n++) {
         const real *x = (const real *)a->x + n * C;
         const int64_t t = a->target[n];
-        const real largest = row_max(x, C), lse = largest + real_log(row_exp_sum(NULL, x, C, largest));
-        ((real *)a->lse)[n] = lse;
+        const real top = row_top(x, C), log_sum = real_log(row_exp_sum(NULL, x, C, top));
+        ((real *)a->top)[n] = top;
+        ((real *)a->log_sum)[n] = log_sum;
         real loss = R(0.0);
         if (t != a->ignore_index) {
-            loss = (R(1.0) - smoothing) * (weight ? weight[t] : R(1.0)) * (lse - x[t]);
+            loss = (R(1.0) - smoothing) * (weight ? weight[t] : R(1.0)) * ((top - x[t]) + log_sum);
             real spread = R(0.0);
-            for (int64_t c = 0; smoothing != 0 && c < C; c++) spread += (weight ? weight[c] : R(1.0)) * (lse - x[c]);
+            for (int64_t c = 0; smoothing != 0 && c < C; c++) spread += (weight ? weight[c] : R(1.0)) * ((top - x[c]) + log_sum);
             if (smoothing != 0) loss += smoothing / (real)C * spread;
         }
         ((real *)a->loss)[n] = loss;
     }
 }
 
-/* dx[c] = dloss ((1 - s) w[t] (p[c] - [c = t]) + s / C (p[c] sum(w) - w[c])),  p = exp(x - lse). */
+/* dx[c] = dloss ((1 - s) w[t] (p[c] - [c = t]) + s / C (p[c] sum(w) - w[c])),  p = e^((x - top) - log_sum). */
 void TC_KERNEL(cross_entropy_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_cross_entropy_backward_args *a = args;
@@ -113,10 +212,11 @@ void TC_KERNEL(cross_entropy_backward)(const void *args, int64_t begin, int64_t 
         const real dloss = ignored ? R(0.0) : ((const real *)a->dloss)[n];
         const real at_target = ignored ? R(0.0) : dloss * (R(1.0) - smoothing) * (weight ? weight[t] : R(1.0));
         const real even = dloss * smoothing / (real)C;
-        const vreal lse = v_set1(((const real *)a->lse)[n]), scale = v_set1(at_target + even * weights), even_v = v_set1(even);
+        const vreal top = v_set1(((const real *)a->top)[n]), log_sum = v_set1(((const real *)a->log_sum)[n]);
+        const vreal scale = v_set1(at_target + even * weights), even_v = v_set1(even);
         for (int64_t i = 0; i < C; i += TC_LANES) {
             const int lanes = v_left(C, i);
-            const vreal p = v_exp(v_load_some(x + i, lanes) - lse);
+            const vreal p = v_exp((v_load_some(x + i, lanes) - top) - log_sum);
             const vreal w = weight ? v_load_some(weight + i, lanes) : v_set1(R(1.0));
             v_store_some(dx + i, ignored ? v_zero() : v_fnma(even_v, w, p * scale), lanes);
         }

@@ -15,12 +15,16 @@ extern "C" {
 
 #define TC_CUDA_ABI_VERSION 1
 
-/* Puts all `items` of the work `args` describes (the struct of kernels/<op>.h, pointers into device memory) on the stream.
- * The statistics, partial sums and other saved values in `args` have the compute dtype: float64 for float64, else float32. */
-typedef int (*tc_cuda_launcher)(const void *args, int64_t items, void *stream);
+/* Puts all the work `args` describes (the struct of kernels/<op>.h, its pointers into device memory) on the stream. `items` as
+ * for the CPU kernel; `scratch` is device memory of the size scratch_bytes tells, for this call alone.
+ *
+ * A table is for tensors of one dtype. What kernels save for each other and reduce into (statistics, partial sums, shift,
+ * sum, lse) and additive attention terms with their gradients have the compute dtype: float64 for float64, else float32. */
+typedef int (*tc_cuda_launcher)(const void *args, int64_t items, void *scratch, void *stream);
 
 typedef struct tc_cuda_kernel_table {
-    tc_cuda_launcher run[TC_KERNEL_COUNT]; /* NULL: no CUDA kernel yet */
+    tc_cuda_launcher run[TC_KERNEL_COUNT];                      /* NULL: no CUDA kernel yet */
+    size_t (*scratch_bytes[TC_KERNEL_COUNT])(const void *args); /* NULL: needs none */
 } tc_cuda_kernel_table;
 
 typedef struct tc_cuda_api {

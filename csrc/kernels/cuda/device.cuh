@@ -12,6 +12,10 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+// Before a loop over a register array: only constant indices keep it in registers.
+#define TC_UNROLL _Pragma("unroll")
+// Before a long loop of which a few turns at a time are enough.
+#define TC_UNROLL_SOME _Pragma("unroll 4")
 // An array of this block in shared memory:  TC_SHARED(float, row, [32][33]);  TC_SHARED(float, total);
 #define TC_SHARED(type, name, ...) __shared__ type name __VA_ARGS__
 // The shared memory of the size that was asked for at the launch, aligned to 16 bytes, as `type *name`.
@@ -179,7 +183,9 @@ __device__ __forceinline__ void mma_tf32(float (&d)[4], const uint32_t (&a)[4], 
 
 } // namespace tc
 #else
-#include "emulator.h"
+#include <emulator.h>
+#define TC_UNROLL
+#define TC_UNROLL_SOME
 #endif
 
 // ==== from here on the same for both ====
@@ -237,6 +243,9 @@ __device__ __forceinline__ double real_sqrt(double x) { return sqrt(x); }
 __device__ __forceinline__ float real_tanh(float x) { return tanhf(x); }
 __device__ __forceinline__ double real_tanh(double x) { return tanh(x); }
 
+__device__ __forceinline__ float real_erfc(float x) { return erfcf(x); }
+__device__ __forceinline__ double real_erfc(double x) { return erfc(x); }
+
 // Sum over the warp, in every lane. A butterfly: the order is fixed and all lanes get the same bits.
 template <class Real> __device__ __forceinline__ Real warp_sum(Real value)
 {
@@ -259,6 +268,9 @@ template <int threads, class Real> __device__ __forceinline__ Real group_sum(Rea
     }
     return value;
 }
+
+// A one-dimensional grid. Too many for a launch: none, which the launch refuses.
+inline dim3 blocks(int64_t count) { return dim3(count <= INT32_MAX ? static_cast<unsigned>(count) : 0u); }
 
 __host__ __device__ __forceinline__ int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

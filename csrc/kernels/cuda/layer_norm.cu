@@ -22,7 +22,8 @@ template <int threads, int N, class F> __device__ __forceinline__ void for_own_v
 
 // blockDim (threads, rows): `threads` threads a row.  y,x (N,C); gamma,beta (C); mean,rstd (N).
 template <class T, int threads, int N>
-__global__ void __launch_bounds__(block_threads) layer_norm_forward_kernel(const tc_layer_norm_forward_args a, int64_t rows)
+__global__ void __launch_bounds__(block_threads)
+    layer_norm_forward_kernel(const __grid_constant__ tc_layer_norm_forward_args a, int64_t rows)
 {
     using Real = compute<T>;
     TC_SHARED(Real, scratch, [block_threads / warp_lanes]);
@@ -87,7 +88,7 @@ __global__ void __launch_bounds__(block_threads) layer_norm_forward_kernel(const
 //     dx = rstd * (g - mean(g) - xhat * mean(g * xhat)).
 // blockDim as in the forward.  dx,dy,x (N,C); gamma (C); mean,rstd (N).
 template <class T, int threads, int N>
-__global__ void __launch_bounds__(block_threads) layer_norm_input_gradient_kernel(const tc_layer_norm_backward_args a)
+__global__ void __launch_bounds__(block_threads) layer_norm_input_gradient_kernel(const __grid_constant__ tc_layer_norm_backward_args a)
 {
     using Real = compute<T>;
     TC_SHARED(Real, scratch, [block_threads / warp_lanes]);
@@ -132,7 +133,8 @@ __global__ void __launch_bounds__(block_threads) layer_norm_input_gradient_kerne
 // (32, 8): a thread adds every 8th row of its column, then the 8 partial sums are added in order.
 constexpr int row_lanes = 8;
 template <class T>
-__global__ void __launch_bounds__(warp_lanes *row_lanes) layer_norm_weight_gradient_kernel(const tc_layer_norm_backward_args a)
+__global__ void __launch_bounds__(warp_lanes *row_lanes)
+    layer_norm_weight_gradient_kernel(const __grid_constant__ tc_layer_norm_backward_args a)
 {
     using Real = compute<T>;
     TC_SHARED(Real, dgamma, [row_lanes][warp_lanes]);
@@ -166,8 +168,8 @@ __global__ void __launch_bounds__(warp_lanes *row_lanes) layer_norm_weight_gradi
 Launch row_launch(int64_t rows, bool warp_a_row, void *stream)
 {
     const int rows_per_block = block_threads / warp_lanes;
-    if (!warp_a_row) return Launch(dim3(static_cast<unsigned>(rows)), dim3(block_threads), 0, stream);
-    return Launch(dim3(static_cast<unsigned>(divide_up(rows, rows_per_block))), dim3(warp_lanes, rows_per_block), 0, stream);
+    if (!warp_a_row) return Launch(blocks(rows), dim3(block_threads), 0, stream);
+    return Launch(blocks(divide_up(rows, rows_per_block)), dim3(warp_lanes, rows_per_block), 0, stream);
 }
 
 template <class T, int N> int forward(const tc_layer_norm_forward_args &a, int64_t rows, void *stream)
@@ -184,14 +186,14 @@ template <class T, int N> int input_gradient(const tc_layer_norm_backward_args &
 
 } // namespace
 
-template <class T> int tc_cuda_layer_norm_forward(const void *args, int64_t rows, void *stream)
+template <class T> int tc_cuda_layer_norm_forward(const void *args, int64_t rows, void *, void *stream)
 {
     const auto &a = *static_cast<const tc_layer_norm_forward_args *>(args);
     if (rows == 0) return 0;
     return vectors_fit<T>(a.C, a.x, a.y, a.gamma, a.beta) && vectors_fit<T>(a.C, a.residual, a.sum) ? forward<T, vector_lanes<T>>(a, rows, stream) : forward<T, 1>(a, rows, stream);
 }
 
-template <class T> int tc_cuda_layer_norm_backward(const void *args, int64_t chunks, void *stream)
+template <class T> int tc_cuda_layer_norm_backward(const void *args, int64_t chunks, void *, void *stream)
 {
     const auto &a = *static_cast<const tc_layer_norm_backward_args *>(args);
     if (a.dx && a.N > 0) {
@@ -200,7 +202,7 @@ template <class T> int tc_cuda_layer_norm_backward(const void *args, int64_t chu
         if (error) return error;
     }
     if ((!a.dgamma_partial && !a.dbeta_partial) || chunks == 0 || a.C == 0) return 0;
-    const dim3 grid(static_cast<unsigned>(chunks * divide_up(a.C, warp_lanes)));
+    const dim3 grid = blocks(chunks * divide_up(a.C, warp_lanes));
     return launch<layer_norm_weight_gradient_kernel<T>>(Launch(grid, dim3(warp_lanes, row_lanes), 0, stream), a);
 }
 

@@ -11,7 +11,8 @@ using namespace tc;
 // blockDim (32 columns, 8 lanes): a thread adds every 8th chunk of its column, then the 8 sums are added in order.
 // partial (chunks,C) in the compute dtype; out (C).
 constexpr int chunk_lanes = 8;
-template <class T> __global__ void __launch_bounds__(warp_lanes *chunk_lanes) sum_partials_kernel(const tc_sum_partials_args a)
+template <class T>
+__global__ void __launch_bounds__(warp_lanes *chunk_lanes) sum_partials_kernel(const __grid_constant__ tc_sum_partials_args a)
 {
     using Real = compute<T>;
     TC_SHARED(Real, sums, [chunk_lanes][warp_lanes]);
@@ -29,11 +30,11 @@ template <class T> __global__ void __launch_bounds__(warp_lanes *chunk_lanes) su
 
 } // namespace
 
-template <class T> int tc_cuda_sum_partials(const void *args, int64_t, void *stream)
+template <class T> int tc_cuda_sum_partials(const void *args, int64_t, void *, void *stream)
 {
     const auto &a = *static_cast<const tc_sum_partials_args *>(args);
     if (a.C == 0) return 0;
-    const dim3 grid(static_cast<unsigned>(divide_up(a.C, warp_lanes)));
+    const dim3 grid = blocks(divide_up(a.C, warp_lanes));
     return launch<sum_partials_kernel<T>>(Launch(grid, dim3(warp_lanes, chunk_lanes), 0, stream), a);
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -262,11 +263,11 @@ class Embedding(Module):
 class Sequential(Module):
     """Modules called one after the other; given as arguments or as an OrderedDict of names."""
 
-    def __init__(self, *modules: Module | OrderedDict[str, Module]) -> None:
+    def __init__(self, *modules: Any) -> None:
         super().__init__()
         first = modules[0] if len(modules) == 1 else None
-        named = first.items() if isinstance(first, dict) else ((str(i), m) for i, m in enumerate(modules))
-        for name, module in named:
+        named = first if isinstance(first, dict) else {str(i): module for i, module in enumerate(modules)}
+        for name, module in named.items():
             self.add_module(name, module)
 
     def forward(self, x):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -10,7 +11,9 @@ from tqdm import tqdm
 from ..random import manual_seed
 from . import uva
 
-HYPERPARAMETERS = dict(input_dim=10, model_dim=32, num_heads=1, num_classes=10, num_layers=1, dropout=0.0, lr=5e-4, warmup=50)
+HYPERPARAMETERS: dict[str, Any] = dict(
+    input_dim=10, model_dim=32, num_heads=1, num_classes=10, num_layers=1, dropout=0.0, lr=5e-4, warmup=50
+)
 CLIP = 5.0
 
 

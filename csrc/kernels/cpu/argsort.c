@@ -1,0 +1,7 @@
+/* argsort.c: the order that sorts rows of floats. */
+#include "simd.h"
+
+typedef real element;
+#include "merge_sort.h"
+
+void TC_KERNEL(argsort)(const void *args, int64_t begin, int64_t end, void *scratch) { argsort_rows(args, begin, end, scratch); }

@@ -1,0 +1,104 @@
+/* softmax_rows.h: the largest element of a row and the sum of exponentials below it, which softmax and cross-entropy share.
+ *
+ * Long rows lie along a vector, several vectors at a time. Short rows, and rows whose elements lie far apart, are taken TC_LANES side
+ * by side, one a lane ("column" functions): x[c * stride + lane]. Sums are made of blocks, which keeps the digits of long rows.
+ * NaN is passed over by the largest element and comes back in the sum; so does a row of -inf: e^(-inf - -inf). */
+#ifndef TC_KERNELS_CPU_SOFTMAX_ROWS_H
+#define TC_KERNELS_CPU_SOFTMAX_ROWS_H
+
+#include "simd.h"
+#include "simd_math.h"
+
+#define ROW_BLOCK (16 * 4 * TC_LANES) /* elements of a row that are added up before they join the total */
+#define COLUMN_BLOCK 64               /* the same for rows side by side */
+
+/* Up to this length rows are put side by side: one vector along them would be mostly empty, and its lanes cost as much to add up. */
+#define SHORT_ROW 32
+
+TC_INLINE vreal v_lowest(void) { return v_set1(-(real)INFINITY); }
+
+TC_INLINE real row_top(const real *x, int64_t C)
+{
+    vreal a = v_lowest(), b = a, c = a, d = a;
+    int64_t i = 0;
+    for (; i + 4 * TC_LANES <= C; i += 4 * TC_LANES) {
+        a = v_max(v_load(x + i), a);
+        b = v_max(v_load(x + i + TC_LANES), b);
+        c = v_max(v_load(x + i + 2 * TC_LANES), c);
+        d = v_max(v_load(x + i + 3 * TC_LANES), d);
+    }
+    for (; i < C; i += TC_LANES) {
+        const int lanes = v_left(C, i);
+        a = v_max(v_select(v_first(lanes), v_load_some(x + i, lanes), v_lowest()), a);
+    }
+    return v_hmax(v_max(v_max(a, b), v_max(c, d)));
+}
+
+/* Sum of e^(x - top). y, if not NULL, gets the terms. */
+TC_INLINE real row_exp_sum(real *y, const real *x, int64_t C, real top)
+{
+    const vreal t = v_set1(top);
+    vreal total = v_zero();
+    for (int64_t first = 0; first < C; first += ROW_BLOCK) {
+        const int64_t last = first + ROW_BLOCK < C ? first + ROW_BLOCK : C;
+        vreal sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()};
+        int64_t i = first;
+        for (; i + 4 * TC_LANES <= last; i += 4 * TC_LANES) {
+            TC_UNROLL
+            for (int k = 0; k < 4; k++) {
+                const vreal e = v_exp(v_load(x + i + k * TC_LANES) - t);
+                if (y) v_store(y + i + k * TC_LANES, e);
+                sum[k] = sum[k] + e;
+            }
+        }
+        for (; i < last; i += TC_LANES) {
+            const int lanes = v_left(last, i);
+            const vreal e = v_exp(v_load_some(x + i, lanes) - t);
+            if (y) v_store_some(y + i, e, lanes);
+            sum[0] = sum[0] + (lanes == TC_LANES ? e : v_select(v_first(lanes), e, v_zero()));
+        }
+        total = total + ((sum[0] + sum[1]) + (sum[2] + sum[3]));
+    }
+    return v_sum(total);
+}
+
+/* The first `lanes` columns. */
+TC_INLINE vreal column_top(const real *x, int64_t C, int64_t stride, int lanes)
+{
+    vreal top = v_lowest();
+    for (int64_t c = 0; c < C; c++) top = v_max(v_load_some(x + c * stride, lanes), top);
+    return top;
+}
+
+TC_INLINE vreal column_exp_sum(real *y, const real *x, int64_t C, int64_t stride, int lanes, vreal top)
+{
+    vreal total = v_zero();
+    for (int64_t first = 0; first < C; first += COLUMN_BLOCK) {
+        const int64_t last = first + COLUMN_BLOCK < C ? first + COLUMN_BLOCK : C;
+        vreal sum = v_zero();
+        for (int64_t c = first; c < last; c++) {
+            const vreal e = v_exp(v_load_some(x + c * stride, lanes) - top);
+            if (y) v_store_some(y + c * stride, e, lanes);
+            sum = sum + e;
+        }
+        total = total + sum;
+    }
+    return total;
+}
+
+/* side (C, TC_LANES): `lanes` rows of C <= SHORT_ROW elements, put side by side; the other lanes are 0. */
+TC_INLINE void rows_to_columns(real *side, const real *rows, int64_t C, int lanes)
+{
+    if (lanes < TC_LANES)
+        for (int64_t i = 0; i < C * TC_LANES; i++) side[i] = R(0.0);
+    for (int64_t c = 0; c < C; c++)
+        for (int lane = 0; lane < lanes; lane++) side[c * TC_LANES + lane] = rows[lane * C + c];
+}
+
+TC_INLINE void columns_to_rows(real *rows, const real *side, int64_t C, int lanes)
+{
+    for (int lane = 0; lane < lanes; lane++)
+        for (int64_t c = 0; c < C; c++) rows[lane * C + c] = side[c * TC_LANES + lane];
+}
+
+#endif

@@ -1,0 +1,166 @@
+// attention.cu: softmax(scores) v by tiles of keys with a running maximum and sum (Milakov and Gimelshein 2018), so that nothing
+// of size Tq x Tk is kept; the map, when it is asked for, from what was saved. Plain products in the compute dtype, every shape
+// and mask: what faster kernels are held against on the device.
+#include "attention_score.cuh"
+#include "launchers.h"
+#include <math.h>
+
+namespace
+{
+
+using namespace tc;
+
+// Block: one tile of queries of one head, and one group of columns of the values.
+// q (B,H,Tq,D), k (B,Hk,Tk,D), v (B,Hk,Tk,Dv), values (B,H,Tq,Dv); shift,sum,lse (B,H,Tq).
+template <class T, int tile, int chunks>
+__global__ void __launch_bounds__(tile_threads, 1) attention_forward_kernel(const __grid_constant__ tc_attention_forward_args a)
+{
+    using Real = compute<T>;
+    constexpr int n = tile / tile_side;
+    constexpr Real infinity = static_cast<Real>(INFINITY);
+    TC_ATTENTION_TILES(Real, tile, shared);
+    const tc_attention_problem &p = a.problem;
+    const int64_t groups = p.Dv ? divide_up(p.Dv, tile * chunks) : 1, query_tiles = divide_up(p.Tq, tile);
+    const int64_t group = blockIdx.x % groups, first = blockIdx.x / groups % query_tiles * tile, bh = blockIdx.x / groups / query_tiles;
+    const Head<T> head(p, bh / p.H, bh % p.H);
+    const int64_t column = group * tile * chunks;
+    const uint32_t threshold = keep_threshold(p.dropout);
+
+    Real largest[n], sum[n];
+    TC_UNROLL
+    for (int i = 0; i < n; i++) {
+        largest[i] = -infinity;
+        sum[i] = 0;
+    }
+    Fragment<Real, tile> values[chunks];
+    TC_UNROLL
+    for (auto &chunk : values) clear<Real, tile>(chunk);
+
+    const int64_t end = head.end_key(p, first, tile);
+    for (int64_t key = head.first_key(p, first) / tile * tile; key < end; key += tile) {
+        Fragment<Real, tile> score;
+        row_products<T, tile>(score, shared, head.q.at(first, 0), p.Tq - first, head.k.at(key, 0), p.Tk - key, p.D);
+        bool holes = false;
+        TC_UNROLL
+        for (int i = 0; i < n; i++) {
+            Real top = largest[i];
+            TC_UNROLL
+            for (int j = 0; j < n; j++) {
+                const int64_t query = first + own_row(i), other = key + own_column(j);
+                const Score<Real> finished = finish_score(p, head, query, other, score[i][j]);
+                score[i][j] = finished.value;
+                shared.hidden[own_column(j)][own_row(i)] = finished.hidden;
+                holes = holes || (finished.hidden && query < p.Tq && other < p.Tk); // beyond Tk the values are zeros
+                top = finished.value > top ? finished.value : top;
+            }
+            top = row_max(top);
+            const Real shift = top == -infinity ? Real(0) : top, shrink = real_exp(largest[i] - shift);
+            largest[i] = top;
+            Real row = 0;
+            TC_UNROLL
+            for (int j = 0; j < n; j++) {
+                const Real weight = real_exp(score[i][j] - shift);
+                const Real kept = dropout_factor(p, head, threshold, first + own_row(i), key + own_column(j));
+                shared.weight[own_column(j)][own_row(i)] = weight * kept;
+                row += weight;
+            }
+            sum[i] = sum[i] * shrink + row_sum(row);
+            TC_UNROLL
+            for (auto &chunk : values) TC_UNROLL
+            for (Real &value : chunk[i]) value *= shrink;
+        }
+        holes = __syncthreads_or(holes);
+        weigh_rows<T, tile, chunks>(values, shared, holes, head.v.at(key, column), p.Tk - key, p.Dv - column);
+    }
+
+    bool empty[n], any_empty = false;
+    TC_UNROLL
+    for (int i = 0; i < n; i++) {
+        empty[i] = largest[i] == -infinity && sum[i] == 0;
+        any_empty = any_empty || (empty[i] && first + own_row(i) < p.Tq);
+    }
+    if (p.empty_rows == TC_ATTENTION_EMPTY_UNIFORM && __syncthreads_or(any_empty)) {
+        for (int64_t key = 0; key < p.Tk; key += tile) {
+            TC_UNROLL
+            for (int i = 0; i < n; i++) {
+                TC_UNROLL
+                for (int j = 0; j < n; j++) {
+                    const Real kept = dropout_factor(p, head, threshold, first + own_row(i), key + own_column(j));
+                    shared.weight[own_column(j)][own_row(i)] = key + own_column(j) < p.Tk ? kept / static_cast<Real>(p.Tk) : Real(0);
+                    shared.hidden[own_column(j)][own_row(i)] = !empty[i];
+                }
+            }
+            __syncthreads();
+            weigh_rows<T, tile, chunks>(values, shared, true, head.v.at(key, column), p.Tk - key, p.Dv - column);
+        }
+    }
+
+    TC_UNROLL
+    for (int i = 0; i < n; i++) {
+        const int64_t query = first + own_row(i);
+        if (query >= p.Tq) continue;
+        const Real share = empty[i] ? Real(1) : Real(1) / sum[i];
+        T *out = static_cast<T *>(a.values.data) + bh / p.H * a.values.batch + bh % p.H * a.values.head + query * a.values.row;
+        TC_UNROLL
+        for (int c = 0; c < chunks; c++) TC_UNROLL
+        for (int j = 0; j < n; j++)
+            if (column + c * tile + own_column(j) < p.Dv) narrow(out[column + c * tile + own_column(j)], values[c][i][j] * share);
+        if (group != 0 || threadIdx.x != 0) continue;
+        const int64_t row = bh * p.Tq + query;
+        const Real shift = empty[i] ? Real(0) : largest[i];
+        static_cast<Real *>(a.shift)[row] = shift;
+        static_cast<Real *>(a.sum)[row] = empty[i] ? Real(0) : sum[i];
+        if (a.lse) static_cast<Real *>(a.lse)[row] = empty[i] ? -infinity : shift + real_log(sum[i]);
+    }
+}
+
+// map (B,H,Tq,Tk), contiguous. Block: one tile of queries and keys of one head.
+template <class T, int tile>
+__global__ void __launch_bounds__(tile_threads, 1) attention_map_kernel(const __grid_constant__ tc_attention_forward_args a)
+{
+    using Real = compute<T>;
+    constexpr int n = tile / tile_side;
+    TC_ATTENTION_TILES(Real, tile, shared);
+    const tc_attention_problem &p = a.problem;
+    const int64_t query_tiles = divide_up(p.Tq, tile), key_tiles = divide_up(p.Tk, tile);
+    const int64_t key = blockIdx.x % key_tiles * tile, first = blockIdx.x / key_tiles % query_tiles * tile,
+                  bh = blockIdx.x / key_tiles / query_tiles;
+    const Head<T> head(p, bh / p.H, bh % p.H);
+    Fragment<Real, tile> score;
+    row_products<T, tile>(score, shared, head.q.at(first, 0), p.Tq - first, head.k.at(key, 0), p.Tk - key, p.D);
+    TC_UNROLL
+    for (int i = 0; i < n; i++) {
+        const int64_t query = first + own_row(i), row = bh * p.Tq + query;
+        if (query >= p.Tq) continue;
+        const Real shift = static_cast<const Real *>(a.shift)[row], sum = static_cast<const Real *>(a.sum)[row];
+        const Real in_empty_row = p.empty_rows == TC_ATTENTION_EMPTY_UNIFORM ? Real(1) / static_cast<Real>(p.Tk) : Real(0);
+        TC_UNROLL
+        for (int j = 0; j < n; j++) {
+            const int64_t other = key + own_column(j);
+            if (other >= p.Tk) continue;
+            const Real weight = real_exp(finish_score(p, head, query, other, score[i][j]).value - shift);
+            narrow(static_cast<T *>(a.map)[row * p.Tk + other], sum == 0 ? in_empty_row : weight / sum);
+        }
+    }
+}
+
+} // namespace
+
+template <class T> int tc_cuda_attention_forward(const void *args, int64_t, void *, void *stream)
+{
+    const auto &a = *static_cast<const tc_attention_forward_args *>(args);
+    const tc_attention_problem &p = a.problem;
+    const int64_t heads = p.B * p.H;
+    if (heads == 0 || p.Tq == 0) return 0;
+    return with_block_shape<T>(p.Tq > p.Tk ? p.Tq : p.Tk, p.Dv, [&](auto shape) {
+        constexpr int tile = decltype(shape)::tile, chunks = decltype(shape)::chunks;
+        const dim3 threads(tile_side, tile_side);
+        const int64_t groups = p.Dv ? divide_up(p.Dv, tile * chunks) : 1, query_tiles = divide_up(p.Tq, tile);
+        const int error =
+            launch<attention_forward_kernel<T, tile, chunks>>(Launch(blocks(heads * query_tiles * groups), threads, 0, stream), a);
+        if (error || !a.map || p.Tk == 0) return error;
+        return launch<attention_map_kernel<T, tile>>(Launch(blocks(heads * query_tiles * divide_up(p.Tk, tile)), threads, 0, stream), a);
+    });
+}
+
+TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, attention_forward)

@@ -1,0 +1,185 @@
+// attention_score.cuh: the scores of one tile of queries and keys, the same bits in the forward, the map and the backward.
+#pragma once
+#include "../attention.h"
+#include "philox.cuh"
+#include "tile.cuh"
+#include <math.h>
+
+namespace tc
+{
+
+constexpr double fill_score = -9e15; // the tutorial's masked score
+
+template <class T> __device__ __forceinline__ Operand<T> rows_of(const tc_attention_operand &x, int64_t b, int64_t h)
+{
+    return {static_cast<const T *>(x.data) + b * x.batch + h * x.head, x.row, 1};
+}
+
+// One head of one batch element.
+template <class T> struct Head {
+    using Real = compute<T>;
+    Operand<T> q, k, v; // rows across, features along
+    const uint8_t *mask;
+    const Real *additive[2];
+    int64_t offset, keys; // keys: those that the length lets be seen
+    uint64_t first_row;   // of the head, among all rows of scores: dropout numbers its elements by it
+
+    __device__ __forceinline__ Head(const tc_attention_problem &p, int64_t b, int64_t h)
+    {
+        const int64_t hk = h / (p.H / p.Hk);
+        q = rows_of<T>(p.q, b, h);
+        k = rows_of<T>(p.k, b, hk);
+        v = rows_of<T>(p.v, b, hk);
+        mask = p.mask.data ? static_cast<const uint8_t *>(p.mask.data) + b * p.mask.batch + h * p.mask.head : nullptr;
+        for (int n = 0; n < 2; n++) {
+            const tc_attention_plane &plane = p.additive[n];
+            additive[n] = plane.data ? static_cast<const Real *>(plane.data) + b * plane.batch + h * plane.head : nullptr;
+        }
+        first_row = static_cast<uint64_t>((b * p.H + h) * p.Tq);
+        offset = p.offsets ? p.offsets[b] : p.offset;
+        keys = p.key_lengths && p.key_lengths[b] < p.Tk ? p.key_lengths[b] : p.Tk;
+    }
+
+    // Keys [first_key, end_key) hold all that queries [i, i + count) may see; queries likewise for keys.
+    __device__ __forceinline__ int64_t first_key(const tc_attention_problem &p, int64_t i) const
+    {
+        return clamp(i + offset - p.left, keys);
+    }
+    __device__ __forceinline__ int64_t end_key(const tc_attention_problem &p, int64_t i, int64_t count) const
+    {
+        return clamp(i + count + offset + p.right, keys);
+    }
+    __device__ __forceinline__ int64_t first_query(const tc_attention_problem &p, int64_t j) const
+    {
+        return clamp(j - offset - p.right, p.Tq);
+    }
+    __device__ __forceinline__ int64_t end_query(const tc_attention_problem &p, int64_t j, int64_t count) const
+    {
+        return clamp(j + count - offset + p.left, p.Tq);
+    }
+    static __device__ __forceinline__ int64_t clamp(int64_t i, int64_t end) { return i < 0 ? 0 : i < end ? i : end; }
+};
+
+// What becomes of the product of query i and key j.
+template <class Real> struct Score {
+    Real value; // -inf when hidden
+    Real slope; // d value / d product
+    bool hidden, filled;
+};
+
+// cap tanh(x / cap) and its derivative. Seldom asked for: not inlined, for it is long.
+template <class Real> __device__ __noinline__ inline Real soft_cap(Real x, Real cap, Real &derivative)
+{
+    const Real t = real_tanh(x / cap);
+    derivative = 1 - t * t;
+    return cap * t;
+}
+
+template <class T>
+__device__ __forceinline__ Score<compute<T>> finish_score(const tc_attention_problem &p, const Head<T> &head, int64_t i, int64_t j,
+                                                          compute<T> product)
+{
+    using Real = compute<T>;
+    const Real scale = static_cast<Real>(p.scale);
+    Score<Real> score = {product * scale, scale, true, false};
+    const int64_t diagonal = i + head.offset;
+    const bool in_reach = i < p.Tq && j < head.keys && j >= diagonal - p.left && j <= diagonal + p.right;
+    const bool masked = in_reach && head.mask && !head.mask[i * p.mask.row + j * p.mask.column];
+    if (!in_reach || (masked && p.mask_kind == TC_ATTENTION_MASK_BOOLEAN)) {
+        score.value = -static_cast<Real>(INFINITY);
+        return score;
+    }
+    score.hidden = false;
+    if (p.softcap > 0) {
+        Real derivative;
+        score.value = soft_cap(score.value, static_cast<Real>(p.softcap), derivative);
+        score.slope = scale * derivative;
+    }
+    for (int n = 0; n < 2; n++) {
+        if (!head.additive[n]) continue;
+        const Real added = head.additive[n][i * p.additive[n].row + j * p.additive[n].column];
+        score.value = added == -static_cast<Real>(INFINITY) ? added : score.value + added; // NaN in a key that this hides stays out
+        score.hidden = score.hidden || added == -static_cast<Real>(INFINITY);
+    }
+    if (score.hidden) score.value = -static_cast<Real>(INFINITY);
+    if (masked && !score.hidden) {
+        score.value = static_cast<Real>(fill_score);
+        score.slope = 0;
+        score.filled = true;
+    }
+    return score;
+}
+
+// What dropout multiplies the weight of query i and key j with.
+template <class T>
+__device__ __forceinline__ compute<T> dropout_factor(const tc_attention_problem &p, const Head<T> &head, uint32_t threshold, int64_t i,
+                                                     int64_t j)
+{
+    if (p.dropout <= 0) return 1;
+    const uint64_t row_length = static_cast<uint64_t>(divide_up(p.Tk, TC_PHILOX_GROUP) * TC_PHILOX_GROUP);
+    const uint64_t element = (head.first_row + static_cast<uint64_t>(i)) * row_length + static_cast<uint64_t>(j);
+    const bool kept = p.dropout < 1 && philox_word(p.seed, p.call, element) >= threshold;
+    return kept ? static_cast<compute<T>>(1 / (1 - p.dropout)) : 0;
+}
+
+// The block's memory.
+template <class Real, int tile> struct AttentionTiles {
+    TileRow<Real, tile> *a, *b;  // (tile_depth) operands of a product
+    TileRow<Real, tile> *weight; // (tile) a weight or its gradient, [other][own]
+    TileRow<bool, tile> *hidden; // (tile) likewise
+};
+
+#define TC_ATTENTION_TILES(Real, tile, name)                                                                                               \
+    TC_SHARED(Real, name##_a, [tile_depth][tile + 1]);                                                                                     \
+    TC_SHARED(Real, name##_b, [tile_depth][tile + 1]);                                                                                     \
+    TC_SHARED(Real, name##_weight, [tile][tile + 1]);                                                                                      \
+    TC_SHARED(bool, name##_hidden, [tile][tile + 1]);                                                                                      \
+    const AttentionTiles<Real, tile> name = {name##_a, name##_b, name##_weight, name##_hidden}
+
+// product[i][j] = x row i . y row j over `length` features. All threads; ends with the operands free to be overwritten.
+template <class T, int tile>
+__device__ __forceinline__ void row_products(Fragment<compute<T>, tile> &product, const AttentionTiles<compute<T>, tile> &shared,
+                                             const Operand<T> &x, int64_t x_rows, const Operand<T> &y, int64_t y_rows, int64_t length)
+{
+    clear<compute<T>, tile>(product);
+    for (int64_t d = 0; d < length; d += tile_depth) {
+        load_operand<tile>(shared.a, x.at(0, d), x_rows, length - d);
+        load_operand<tile>(shared.b, y.at(0, d), y_rows, length - d);
+        __syncthreads();
+        multiply<tile>(product, shared.a, shared.b);
+        __syncthreads();
+    }
+}
+
+// sum[c][i][j] += weight[k][own row i] x (k, column c * tile + j), where not hidden, for the `rows` rows of x there are and its
+// first `columns` columns.
+template <class T, int tile, int chunks>
+__device__ __forceinline__ void weigh_rows(Fragment<compute<T>, tile> (&sum)[chunks], const AttentionTiles<compute<T>, tile> &shared,
+                                           bool holes, const Operand<T> &x, int64_t rows, int64_t columns)
+{
+    const Operand<T> features = {x.data, x.along, x.across}; // the sum runs over rows
+    TC_UNROLL
+    for (int c = 0; c < chunks; c++) {
+        for (int k = 0; k < tile; k += tile_depth) {
+            load_operand<tile>(shared.b, features.at(c * tile, k), columns - c * tile, rows - k);
+            __syncthreads();
+            if (holes)
+                multiply_seen<tile>(sum[c], shared.weight + k, shared.hidden + k, shared.b);
+            else
+                multiply<tile>(sum[c], shared.weight + k, shared.b);
+            __syncthreads();
+        }
+    }
+}
+
+// f(BlockShape): small tiles for short sequences and for float64, whose operands take twice the memory; heads wider than a
+// block's columns are shared among several blocks.
+template <class T, class F> int with_block_shape(int64_t longest, int64_t width, F f)
+{
+    if constexpr (sizeof(T) < 8) {
+        if (longest > 32) return width <= 64 ? f(BlockShape<64, 1>()) : f(BlockShape<64, 2>());
+    }
+    return f(BlockShape<32, 2>());
+}
+
+} // namespace tc

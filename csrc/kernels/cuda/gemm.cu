@@ -1,0 +1,130 @@
+// gemm.cu: C = activation(A B + bias) + residual for any strides, every shape and batch: the body of linear, of qkv_projection
+// (whose q, k and v are windows on C) and of matmul. Plain products in the compute dtype.
+//
+// Operands come through Operand (tile.cuh) and results leave through an epilogue that is told row, column and value: tensor
+// cores change what lies between.
+#include "../gemm.h"
+#include "launchers.h"
+#include "tile.cuh"
+
+namespace
+{
+
+using namespace tc;
+
+// ---- epilogues: the whole result, or a part of the sum over k ----
+
+template <class T> struct WholeSum {
+    T *c, *pre;
+    const T *bias, *residual;
+    int64_t c_row, pre_row, residual_row;
+    tc_activation activation;
+
+    __device__ WholeSum(const tc_gemm_args &a, int64_t c_batch, int64_t)
+        : c(static_cast<T *>(a.c) + c_batch), pre(static_cast<T *>(a.pre)), bias(static_cast<const T *>(a.bias)),
+          residual(static_cast<const T *>(a.residual)), c_row(a.c_row), pre_row(a.pre_row), residual_row(a.residual_row),
+          activation(a.activation)
+    {
+    }
+    __device__ __forceinline__ void operator()(int64_t row, int64_t column, compute<T> value) const
+    {
+        if (bias) value += widen(bias[column]);
+        if (pre) narrow(pre[row * pre_row + column], value);
+        value = activate(value);
+        if (residual) value += widen(residual[row * residual_row + column]);
+        narrow(c[row * c_row + column], value);
+    }
+    __device__ __forceinline__ compute<T> activate(compute<T> x) const
+    {
+        using Real = compute<T>;
+        switch (activation) {
+        case TC_ACTIVATION_RELU: return x < 0 ? Real(0) : x;
+        case TC_ACTIVATION_GELU: return Real(0.5) * x * real_erfc(-x * Real(0.70710678118654752440));
+        case TC_ACTIVATION_GELU_TANH: { // x (1 + tanh u) / 2, with u = sqrt(2 / pi) (x + 0.044715 x^3)
+            const Real u = Real(0.79788456080286535588) * (x + Real(0.044715) * x * x * x);
+            return x / (1 + real_exp(-2 * u));
+        }
+        default: return x;
+        }
+    }
+};
+
+template <class T> struct PartialSum { // in the compute dtype
+    compute<T> *c;
+    int64_t c_row;
+
+    __device__ PartialSum(const tc_gemm_args &a, int64_t c_batch, int64_t chunk)
+        : c(static_cast<compute<T> *>(a.c) + c_batch + chunk * a.c_chunk), c_row(a.c_row)
+    {
+    }
+    __device__ __forceinline__ void operator()(int64_t row, int64_t column, compute<T> value) const { c[row * c_row + column] = value; }
+};
+
+// Where an element of the batch starts.
+__device__ __forceinline__ int64_t batch_offset(const tc_gemm_args &a, const int64_t *strides, int64_t batch)
+{
+    int64_t offset = 0;
+    for (int d = a.batch_dims - 1; d >= 0; d--) {
+        offset += batch % a.batch_shape[d] * strides[d];
+        batch /= a.batch_shape[d];
+    }
+    return offset;
+}
+
+// Block: one tile of C, of one chunk of the sum, of one element of the batch.  a (M,K), b (K,N), c (M,N); a_sum (k_chunks,M).
+template <class T, int tile, class Epilogue>
+__global__ void __launch_bounds__(tile_threads, 1) gemm_kernel(const __grid_constant__ tc_gemm_args a)
+{
+    using Real = compute<T>;
+    TC_SHARED(Real, rows, [tile_depth][tile + 1]);
+    TC_SHARED(Real, columns, [tile_depth][tile + 1]);
+    const int64_t row_tiles = divide_up(a.M, tile), column_tiles = divide_up(a.N, tile);
+    const int64_t row = blockIdx.x % row_tiles * tile, column = blockIdx.x / row_tiles % column_tiles * tile;
+    const int64_t chunk = blockIdx.x / row_tiles / column_tiles % a.k_chunks, batch = blockIdx.x / row_tiles / column_tiles / a.k_chunks;
+    const int64_t first = chunk * a.k_chunk, end = a.K - first < a.k_chunk ? a.K : first + a.k_chunk;
+    const Operand<T> left = {static_cast<const T *>(a.a) + batch_offset(a, a.a_batch, batch), a.a_row, a.a_col};
+    const Operand<T> right = {static_cast<const T *>(a.b) + batch_offset(a, a.b_batch, batch), a.b_col, a.b_row};
+
+    const bool sums_a_row = a.a_sum && column == 0 && thread_in_tile() < tile;
+    Real a_sum = 0;
+    Fragment<Real, tile> sum;
+    clear<Real, tile>(sum);
+    for (int64_t k = first; k < end; k += tile_depth) {
+        load_operand<tile>(rows, left.at(row, k), a.M - row, end - k);
+        load_operand<tile>(columns, right.at(column, k), a.N - column, end - k);
+        __syncthreads();
+        multiply<tile>(sum, rows, columns);
+        for (int i = 0; sums_a_row && i < tile_depth; i++) a_sum += rows[i][thread_in_tile()];
+        __syncthreads();
+    }
+    if (sums_a_row && row + thread_in_tile() < a.M) static_cast<Real *>(a.a_sum)[chunk * a.M + row + thread_in_tile()] = a_sum;
+    const Epilogue epilogue(a, batch_offset(a, a.c_batch, batch), chunk);
+    TC_UNROLL
+    for (int i = 0; i < tile / tile_side; i++) TC_UNROLL
+    for (int j = 0; j < tile / tile_side; j++)
+        if (row + own_row(i) < a.M && column + own_column(j) < a.N) epilogue(row + own_row(i), column + own_column(j), sum[i][j]);
+}
+
+template <class T, int tile> int launch_gemm(const tc_gemm_args &a, void *stream)
+{
+    const int64_t count = divide_up(a.M, tile) * divide_up(a.N, tile) * a.k_chunks * a.batch;
+    const Launch shape(blocks(count), dim3(tile_side, tile_side), 0, stream);
+    if (a.k_chunks > 1) return launch<gemm_kernel<T, tile, PartialSum<T>>>(shape, a);
+    return launch<gemm_kernel<T, tile, WholeSum<T>>>(shape, a);
+}
+
+} // namespace
+
+// B is read where it is: panels are the CPU's, row_block, col_block and pack_a have no meaning here.
+template <class T> int tc_cuda_gemm(const void *args, int64_t, void *, void *stream)
+{
+    const auto &a = *static_cast<const tc_gemm_args *>(args);
+    if (a.b_form == TC_GEMM_B_PANELS) return cudaErrorInvalidValue;
+    if (a.M * a.N * a.k_chunks * a.batch == 0) return 0;
+    if constexpr (sizeof(T) < 8) {
+        if (a.M > 32 && a.N > 32) return launch_gemm<T, 64>(a, stream);
+    }
+    return launch_gemm<T, 32>(a, stream);
+}
+
+TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, gemm)

@@ -1,0 +1,17 @@
+/* sort.h: what the sorting kernels work on. */
+#ifndef TC_KERNELS_SORT_H
+#define TC_KERNELS_SORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Items are rows.  x (N,C) of the compute dtype (int64 for integer_argsort); indices (N,C) int64: the order that sorts each row, equal
+ * elements as they come, NaN larger than all others. Scratch: C int64. */
+typedef struct tc_argsort_args {
+    int64_t *indices;
+    const void *x;
+    int64_t C;
+    bool descending;
+} tc_argsort_args;
+
+#endif

@@ -1,0 +1,334 @@
+"""Attention, forward and backward, on the emulated GPU, against the float64 reference."""
+
+import numpy as np
+import pytest
+import reference
+from cuda_library import NUMBERS, TYPES, compute_dtype, fill, normal, small
+from tolerance import assert_close
+
+UNBOUNDED = 1 << 40
+
+
+def operand(array, heads_first=True):
+    """(B,H,T,D) in C order, or a window on (B,T,H,D)."""
+    x = TYPES["tc_attention_operand"](data=array.pointer)
+    steps = array.strides()
+    x.batch, x.head, x.row = steps[:3] if heads_first else (steps[0], steps[2], steps[1])
+    x.keep = array
+    return x
+
+
+def plane(array, shape):
+    """A mask or an additive term broadcast to `shape` (B,H,Tq,Tk); None: none."""
+    x = TYPES["tc_attention_plane"]()
+    if array is not None:
+        full = [1] * (4 - len(array.shape)) + list(array.shape)
+        steps = [0] * (4 - len(array.shape)) + array.strides()
+        x.data = array.pointer
+        x.batch, x.head, x.row, x.column = (
+            0 if have == 1 and want != 1 else step for step, have, want in zip(steps, full, shape, strict=True)
+        )
+        x.keep = array
+    return x
+
+
+class Attention:
+    """One case: builds the problem, runs the kernels, and knows what the reference makes of it."""
+
+    def __init__(self, cuda, q, k, v, mask=None, additive=(), *, fill_mask=False, causal=False, window=None, offset=0, key_lengths=None,
+                 softcap=0.0, empty_rows="zero", dropout=0.0):  # fmt: skip
+        self.cuda, self.dtype, self.saved = cuda, q.dtype, compute_dtype(q.dtype)
+        (B, H, Tq, D), (Hk, Tk), Dv = q.shape, k.shape[1:3], v.shape[-1]
+        self.shape, self.Hk, self.Dv = (B, H, Tq, Tk), Hk, Dv
+        self.inputs = [q, k, v]
+        left, right = window or (UNBOUNDED, UNBOUNDED)
+        additive = [np.asarray(term, self.saved) for term in additive]
+        self.planes = [plane(cuda.array(term), self.shape) for term in additive] + [TYPES["tc_attention_plane"]()] * (2 - len(additive))
+        self.problem = fill(
+            "tc_attention_problem",
+            **{name: operand(cuda.array(x)) for name, x in zip("qkv", self.inputs, strict=True)},
+            **{"B": B, "H": H, "Hk": Hk, "Tq": Tq, "Tk": Tk, "D": D, "Dv": Dv},
+            scale=D**-0.5,
+            softcap=softcap,
+            mask=plane(cuda.array(None if mask is None else mask.astype(np.uint8)), self.shape),
+            mask_kind=NUMBERS["TC_ATTENTION_MASK_FILL" if fill_mask else "TC_ATTENTION_MASK_BOOLEAN"],
+            additive=(TYPES["tc_attention_plane"] * 2)(*self.planes),
+            left=left,
+            right=min(right, 0) if causal else right,
+            offset=offset if np.ndim(offset) == 0 else 0,
+            offsets=cuda.array(np.asarray(offset, np.int64)) if np.ndim(offset) else None,
+            key_lengths=cuda.array(None if key_lengths is None else np.asarray(key_lengths, np.int64)),
+            empty_rows=NUMBERS["TC_ATTENTION_EMPTY_ZERO" if empty_rows == "zero" else "TC_ATTENTION_EMPTY_UNIFORM"],
+            dropout=dropout,
+            seed=42,
+            call=3,
+        )
+        self.options = {
+            "enable_gqa": Hk != H,
+            "is_causal": causal,
+            "window": None if window is None else tuple(None if side == UNBOUNDED else side for side in window),
+            "causal_offset": offset,
+            "key_lengths": key_lengths,
+            "softcap": softcap,
+            "empty_rows": empty_rows,
+            "dropout_multiplier": dropout_multiplier(self.shape, dropout, 42, 3) if dropout else None,
+        }
+        if not fill_mask:
+            self.options["attn_mask"] = mask if mask is not None else additive[1] if len(additive) > 1 else None
+            self.options["bias"] = additive[0] if additive else None
+
+    def forward(self, want_map=True):
+        B, H, Tq, _Tk = self.shape
+        empty = self.cuda.empty
+        self.values = empty((B, H, Tq, self.Dv), self.dtype)
+        self.shift, self.sum, self.lse = (empty((B, H, Tq), self.saved) for _ in range(3))
+        self.map = empty(self.shape, self.dtype) if want_map else None
+        saved = {"shift": self.shift, "sum": self.sum, "lse": self.lse, "map": self.map}
+        self.cuda.run("attention_forward", self.dtype, 0, problem=self.problem, values=operand(self.values), **saved)
+        return self.values.numpy(), self.map.numpy() if want_map else None, self.lse.numpy()
+
+    def backward_args(self, dvalues, dmap=None, dlse=None):
+        _B, _H, _Tq, _Tk = self.shape
+        shapes = [x.shape for x in self.inputs]
+        self.gradients = [self.cuda.empty(shape, self.dtype) for shape in shapes]
+        return fill(
+            "tc_attention_backward_args",
+            problem=self.problem,
+            values=operand(self.values),
+            dvalues=operand(self.cuda.array(dvalues)),
+            shift=self.shift,
+            sum=self.sum,
+            map=self.map,
+            dmap=self.cuda.array(dmap),
+            dlse=self.cuda.array(dlse),
+            **{name: operand(d) for name, d in zip(("dq", "dk", "dv"), self.gradients, strict=True)},
+            splits=1,
+        )
+
+    def backward(self, dvalues, **more):
+        args = self.backward_args(dvalues, **more)
+        self.cuda.launch("attention_backward", self.dtype, 0, args)
+        return [d.numpy() for d in self.gradients]
+
+    def dbias(self, term, dvalues, **more):
+        shape = [1] * (4 - term.ndim) + list(term.shape)
+        out = self.cuda.array(np.zeros(term.shape, self.saved))
+        sizes = dict(zip(("batches", "heads", "rows"), shape[:3], strict=True))
+        args = fill("tc_attention_dbias_args", backward=self.backward_args(dvalues, **more), dbias=plane(out, self.shape), **sizes)
+        self.cuda.launch("attention_dbias", self.dtype, 0, args)
+        return out.numpy()
+
+
+def dropout_multiplier(shape, p, seed, call):
+    """The factors of csrc/kernels/philox.h, from its text: Philox4x32 with 7 rounds, rows filled up to multiples of 64."""
+    B, H, Tq, Tk = shape
+    row = np.arange(B * H * Tq, dtype=np.uint64)[:, None] * np.uint64(-(-Tk // 64) * 64)
+    element = row + np.arange(Tk, dtype=np.uint64)
+    block = element // np.uint64(64) * np.uint64(16) + element % np.uint64(16)
+    low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+    c = [block & low, block >> half, np.full_like(block, call), np.zeros_like(block)]
+    k0, k1 = seed, 0
+    for _ in range(7):
+        p0, p1 = np.uint64(0xD2511F53) * c[0], np.uint64(0xCD9E8D57) * c[2]
+        c = [(p1 >> half) ^ c[1] ^ np.uint64(k0), p1 & low, (p0 >> half) ^ c[3] ^ np.uint64(k1), p0 & low]
+        k0, k1 = (k0 + 0x9E3779B9) % 2**32, (k1 + 0xBB67AE85) % 2**32
+    word = np.choose((element // np.uint64(16) % np.uint64(4)).astype(int), c)
+    return np.where(word >= int(p * 2**32 + 0.5), 1 / (1 - p), 0.0).reshape(shape)
+
+
+def make(cuda, rng, dtype, B=1, H=2, Tq=5, Tk=7, D=4, Dv=None, Hk=None, large=1.0, **options):
+    q, k = normal(rng, (B, H, Tq, D), dtype), normal(rng, (B, Hk or H, Tk, D), dtype)
+    v = normal(rng, (B, Hk or H, Tk, Dv or D), dtype)
+    return Attention(cuda, (q * large).astype(dtype), k, v, **options)
+
+
+def check_forward(case, k_terms):
+    values, attention, lse = case.forward()
+    expected = reference.attention(*case.inputs, **case.options)
+    score_digits = 20 if case.dtype.itemsize > 2 else 1  # an error of the score is one of the weight's digits
+    assert_close(values, expected[0], case.dtype, k=k_terms * score_digits, name="values")
+    assert_close(attention, expected[1], case.dtype, k=k_terms * score_digits, name="map")
+    assert_close(lse, expected[2], case.saved, k=k_terms * score_digits, name="lse")
+
+
+def check_backward(case, rng, **more):
+    dvalues = normal(rng, (*case.shape[:3], case.Dv), case.dtype)
+    gradients = case.backward(dvalues, **{{"dattention": "dmap"}.get(name, name): value for name, value in more.items()})
+    expected = reference.attention_backward(dvalues, *case.inputs, **case.options, **more)
+    loose = 4 if case.dtype.itemsize == 2 else 1  # the values it starts from are rounded to half precision
+    for name, actual, wanted in zip(("dq", "dk", "dv"), gradients, expected[:3], strict=True):
+        scale = loose * max(np.abs(wanted).max(initial=0), 1)
+        assert_close(actual, wanted, case.dtype, gradient=True, scale=scale, name=name)
+
+
+# B, H, Tq, Tk, D, Dv: one of everything, odd, several tiles of either size, more columns than a block has
+SHAPES = [(1, 1, 1, 1, 1, 1), small((2, 2, 5, 7, 3, 5)), small((1, 1, 40, 33, 8, 8)), (1, 1, 65, 130, 20, 33), (1, 1, 3, 4, 140, 150)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_attention(cuda, rng, shape, dtype, schedule):
+    case = make(cuda, rng, dtype, **dict(zip(("B", "H", "Tq", "Tk", "D", "Dv"), shape, strict=True)))
+    check_forward(case, k_terms=shape[3] + shape[4])
+    check_backward(case, rng)
+
+
+MASKS = {
+    "causal": {"causal": True},
+    "causal-offset": {"causal": True, "offset": 2},
+    "offsets-per-batch": {"causal": True, "offset": [1, -3]},
+    "window": {"window": (2, 1)},
+    "window-left-only": {"window": (1, UNBOUNDED), "causal": True},
+    "key-lengths": {"key_lengths": [3, 0]},
+    "softcap": {"softcap": 1.5},
+    "dropout": {"dropout": 0.4},
+    "dropout-causal": {"dropout": 0.4, "causal": True},
+}
+
+
+@pytest.mark.parametrize("empty_rows", ["zero", "uniform"])
+@pytest.mark.parametrize("options", MASKS.values(), ids=MASKS.keys())
+def test_options(cuda, rng, options, empty_rows):
+    case = make(cuda, rng, np.float32, B=2, Tq=6, Tk=5, empty_rows=empty_rows, **options)
+    check_forward(case, k_terms=8)
+    check_backward(case, rng)
+
+
+@pytest.mark.parametrize("options", [{"causal": True}, {"window": (40, 3)}, {"key_lengths": [70]}], ids=["causal", "window", "key-lengths"])
+def test_options_over_several_tiles(cuda, rng, options):
+    case = make(cuda, rng, np.float32, H=1, Tq=100, Tk=90, D=8, **options)
+    check_forward(case, k_terms=90)
+    check_backward(case, rng)
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 6, 5), (1, 1, 6, 5), (2, 1, 1, 5), (1, 2, 6, 1), (6, 5)], ids=str)
+def test_boolean_mask(cuda, rng, shape):
+    mask = rng.random(shape) < 0.6
+    case = make(cuda, rng, np.float32, B=2, Tq=6, Tk=5, mask=mask)
+    check_forward(case, k_terms=8)
+    check_backward(case, rng)
+
+
+def test_tutorial_mask(cuda, rng, dtype):
+    """Scores of -9e15: a row with every key masked attends to all of them alike."""
+    mask = rng.random((2, 1, 6, 5)) < 0.6
+    mask[0, :, 2] = False
+    case = make(cuda, rng, dtype, B=2, Tq=6, Tk=5, mask=mask, fill_mask=True)
+    values, attention, _ = case.forward()
+    expected = reference.scaled_dot_product(*case.inputs, mask=mask)
+    assert_close(values, expected[0], dtype, k=100, name="values")
+    assert_close(attention, expected[1], dtype, k=100, name="map")
+    assert np.allclose(attention[0, :, 2].astype(float), 0.2, atol=1e-3)
+    dvalues = normal(rng, values.shape, dtype)
+    expected = reference.scaled_dot_product_backward(dvalues, *case.inputs, mask=mask)
+    for name, actual, wanted in zip(("dq", "dk", "dv"), case.backward(dvalues), expected, strict=True):
+        assert_close(actual, wanted, dtype, gradient=True, scale=4 * np.abs(wanted).max(), name=name)
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 6, 5), (1, 2, 6, 5), (2, 1, 1, 5), (6, 5), (6, 1), (1, 1), (5,)], ids=str)
+def test_additive_term_and_its_gradient(cuda, rng, shape):
+    term = rng.standard_normal(shape)
+    if term.size > 6:
+        term[..., 0] = -np.inf
+    case = make(cuda, rng, np.float32, B=2, Tq=6, Tk=5, additive=[term])
+    check_forward(case, k_terms=8)
+    check_backward(case, rng)
+    dvalues = normal(rng, case.values.shape, np.float32)
+    expected = reference.attention_backward(dvalues, *case.inputs, **case.options)[3]
+    assert_close(case.dbias(term, dvalues), expected, np.float32, gradient=True, scale=max(np.abs(expected).max(), 1))
+
+
+def test_two_additive_terms_over_several_tiles(cuda, rng):
+    terms = [rng.standard_normal((1, 1, 1, 70)), rng.standard_normal((40, 70))]
+    case = make(cuda, rng, np.float64, H=2, Tq=40, Tk=70, D=6, additive=terms, dropout=0.2)
+    check_forward(case, k_terms=70)
+    check_backward(case, rng)
+    dvalues = normal(rng, case.values.shape, np.float64)
+    expected = reference.attention_backward(dvalues, *case.inputs, **case.options)[3]
+    assert_close(case.dbias(terms[0], dvalues), expected, np.float64, gradient=True)
+
+
+@pytest.mark.parametrize("softcap", [0.0, 2.0])
+def test_gradients_of_map_and_lse(cuda, rng, softcap):
+    case = make(cuda, rng, np.float64, B=2, Tq=6, Tk=5, causal=True, softcap=softcap)
+    case.forward()
+    dattention, dlse = normal(rng, case.shape, np.float64), normal(rng, case.shape[:3], np.float64)
+    check_backward(case, rng, dattention=dattention, dlse=dlse)
+
+
+@pytest.mark.parametrize("H, Hk", [(4, 2), (3, 1)])
+def test_heads_that_share_keys(cuda, rng, H, Hk, dtype):
+    case = make(cuda, rng, dtype, B=2, H=H, Hk=Hk, causal=True)
+    check_forward(case, k_terms=11)
+    check_backward(case, rng)
+
+
+def test_what_may_not_be_attended_to_is_never_seen(cuda, rng):
+    """NaN and infinity in masked keys and values."""
+    q, k, v = (normal(rng, (1, 2, n, 4), np.float32) for n in (6, 7, 7))
+    k[:, :, 4:] = np.nan
+    v[:, :, 4:] = np.inf
+    for options in ({"key_lengths": [4]}, {"mask": np.arange(7) < 4}, {"additive": [np.where(np.arange(7) < 4, 0, -np.inf)]}):
+        case = Attention(cuda, q, k, v, **options)
+        values, attention, lse = case.forward()
+        clean = Attention(cuda, q, k[:, :, :4], v[:, :, :4])
+        assert np.array_equal(values, clean.forward()[0]), options
+        assert np.isfinite(lse).all() and (attention[..., 4:] == 0).all()
+        dvalues = normal(rng, values.shape, np.float32)
+        dq, dk, dv = case.backward(dvalues)
+        clean_dq, clean_dk, clean_dv = clean.backward(dvalues)
+        assert np.array_equal(dq, clean_dq) and np.array_equal(dk[:, :, :4], clean_dk) and np.array_equal(dv[:, :, :4], clean_dv)
+        assert (dk[:, :, 4:] == 0).all() and (dv[:, :, 4:] == 0).all()
+
+
+def test_nan_that_is_attended_to_comes_through(cuda, rng):
+    q, k, v = (normal(rng, (1, 1, 40, 4), np.float32) for _ in range(3))
+    v[0, 0, 35, 1] = np.nan
+    values = Attention(cuda, q, k, v).forward()[0]
+    assert np.isnan(values[..., 1]).all() and np.isfinite(values[..., [0, 2, 3]]).all()
+
+
+def test_large_scores(cuda, rng):
+    case = make(cuda, rng, np.float64, Tq=9, Tk=40, D=8, large=1e4)
+    check_forward(case, k_terms=1)
+    check_backward(case, rng)
+
+
+def test_no_keys(cuda, rng):
+    values, _, lse = make(cuda, rng, np.float32, Tq=3, Tk=0).forward()
+    assert (values == 0).all() and np.isneginf(lse).all()
+
+
+def test_no_features(cuda, rng):
+    """Scores of zero: the mean of the values."""
+    case = make(cuda, rng, np.float32, Tq=3, Tk=5, D=1, Dv=4)
+    case.problem.D = 0
+    assert_close(case.forward()[0], np.broadcast_to(case.inputs[2].mean(2, keepdims=True), (1, 2, 3, 4)), np.float32, k=5)
+
+
+def test_windows_on_a_joint_projection(cuda, rng):
+    """q, k and v as the fused projection leaves them: rows of (B, T, H, 3, D)."""
+    B, T, H, D = 2, 6, 3, 4
+    joint = normal(rng, (B, T, H, 3, D), np.float32)
+    device, out = cuda.array(joint), cuda.empty((B, T, H, D), np.float32)
+    windows = []
+    for part in range(3):
+        x = TYPES["tc_attention_operand"](data=device.pointer + 4 * part * D)
+        x.batch, x.head, x.row = T * H * 3 * D, 3 * D, H * 3 * D
+        windows.append(x)
+    problem = fill("tc_attention_problem", q=windows[0], k=windows[1], v=windows[2], B=B, H=H, Hk=H, Tq=T, Tk=T, D=D, Dv=D, scale=0.5)
+    problem.left = problem.right = UNBOUNDED
+    shift, total = cuda.empty((B, H, T), np.float32), cuda.empty((B, H, T), np.float32)
+    cuda.run("attention_forward", np.float32, 0, problem=problem, values=operand(out, heads_first=False), shift=shift, sum=total)
+    q, k, v = (joint[..., part, :].swapaxes(1, 2) for part in range(3))
+    assert_close(out.numpy().swapaxes(1, 2), reference.attention(q, k, v)[0], np.float32, k=100)
+
+
+def test_same_bits_under_every_schedule(cuda, rng):
+    case = make(cuda, rng, np.float32, Tq=40, Tk=70, D=8, causal=True)
+    dvalues = normal(rng, (1, 2, 40, 8), np.float32)
+    results = []
+    for schedule in (("round_robin", 0), ("greedy", 5), ("random", 6)):
+        cuda.set_schedule(*schedule)
+        results.append([*case.forward(), *case.backward(dvalues)])
+    for other in results[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))

@@ -1,0 +1,151 @@
+"""The matrix product and the fused QKV projection made of it, on the emulated GPU, against the float64 reference."""
+
+import numpy as np
+import pytest
+import reference
+from cuda_library import NUMBERS, CudaError, compute_dtype, fill, normal, small
+from tolerance import assert_close
+
+ACTIVATIONS = {None: 0, "relu": 1, "gelu": 2, "gelu_tanh": 3}
+FUNCTIONS = {
+    None: lambda x: x,
+    "relu": reference.relu,
+    "gelu": reference.gelu,
+    "gelu_tanh": lambda x: reference.gelu(x, approximate="tanh"),
+}
+
+
+def product(
+    cuda, a, b, *, a_transposed=False, b_transposed=False, bias=None, residual=None, activation=None, pre=False, k_chunks=1, a_sum=False
+):
+    """c, pre, a_sum of matrices that lie in memory as they are or transposed."""
+    dtype, saved = a.dtype, compute_dtype(a.dtype)
+    (M, K), N = a.shape, b.shape[1]
+    k_chunk = -(-K // k_chunks)
+    c = cuda.empty((M, N) if k_chunks == 1 else (k_chunks, M, N), dtype if k_chunks == 1 else saved)
+    before = cuda.empty((M, N), dtype) if pre else None
+    sums = cuda.empty((k_chunks, M), saved) if a_sum else None
+    arrays = {"a": cuda.array(a.T if a_transposed else a), "b": cuda.array(b.T if b_transposed else b)}
+    strides = {
+        **dict(zip(("a_row", "a_col"), (1, M) if a_transposed else (K, 1), strict=True)),
+        **dict(zip(("b_row", "b_col"), (1, K) if b_transposed else (N, 1), strict=True)),
+        **{"c_row": N, "pre_row": N, "residual_row": N},
+    }
+    cuda.run(
+        "gemm",
+        dtype,
+        0,
+        struct="tc_gemm_args",
+        c=c,
+        pre=before,
+        a_sum=sums,
+        **arrays,
+        bias=cuda.array(bias),
+        residual=cuda.array(residual),
+        **{"M": M, "N": N, "K": K, "k_chunk": k_chunk, "k_chunks": k_chunks, "c_chunk": M * N, "batch": 1},
+        **strides,
+        b_form=NUMBERS["TC_GEMM_B_ROWS"],
+        activation=ACTIVATIONS[activation],
+    )
+    return c.numpy(), before.numpy() if pre else None, sums.numpy() if a_sum else None
+
+
+SHAPES = [(0, 3, 2), (1, 1, 1), (3, 5, 0), small((5, 7, 3)), (33, 65, 40), small((70, 33, 31)), (64, 64, 32)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_product(cuda, rng, shape, dtype, schedule):
+    M, N, K = shape
+    a, b = normal(rng, (M, K), dtype), normal(rng, (K, N), dtype)
+    c = product(cuda, a, b)[0]
+    scale = np.abs(a.astype(float)) @ np.abs(b.astype(float))
+    assert_close(c, reference.matmul(a, b), dtype, k=K, scale=scale.max(initial=0))
+
+
+@pytest.mark.parametrize("b_transposed", [False, True])
+@pytest.mark.parametrize("a_transposed", [False, True])
+def test_operands_of_any_stride(cuda, rng, a_transposed, b_transposed):
+    a, b = normal(rng, (37, 45), np.float32), normal(rng, (45, 66), np.float32)
+    c = product(cuda, a, b, a_transposed=a_transposed, b_transposed=b_transposed)[0]
+    assert_close(c, reference.matmul(a, b), np.float32, k=45)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_epilogue(cuda, rng, activation, dtype):
+    M, N, K = 34, 35, 9
+    a, b = normal(rng, (M, K), dtype), normal(rng, (K, N), dtype)
+    bias, residual = normal(rng, N, dtype), normal(rng, (M, N), dtype)
+    c, pre, _ = product(cuda, a, b, bias=bias, residual=residual, activation=activation, pre=True)
+    before = reference.matmul(a, b) + bias.astype(float)
+    assert_close(pre, before, dtype, k=K, name="pre")
+    assert_close(c, FUNCTIONS[activation](before) + residual.astype(float), dtype, k=K, name="c")
+
+
+def test_activations_of_large_and_nan(cuda):
+    a = np.array([[-1e4], [-30], [0], [30], [1e4], [np.nan]], np.float32)
+    for activation in ("relu", "gelu", "gelu_tanh"):
+        c = product(cuda, a, np.ones((1, 1), np.float32), activation=activation)[0]
+        assert_close(c[:5], FUNCTIONS[activation](a[:5].astype(float)), np.float32)
+        assert np.isnan(c[5, 0]), activation
+
+
+def test_sum_in_chunks_with_row_sums(cuda, rng, dtype):
+    """As the gradients of a weight and a bias are made: partial products over chunks of k, and the sums of a's rows."""
+    M, N, K, chunks = 40, 35, 100, 3
+    a, b = normal(rng, (M, K), dtype), normal(rng, (K, N), dtype)
+    c, _, sums = product(cuda, a, b, a_transposed=True, k_chunks=chunks, a_sum=True)
+    wide_a, wide_b = a.astype(float), b.astype(float)
+    for chunk in range(chunks):
+        k = slice(34 * chunk, min(34 * (chunk + 1), K))
+        assert_close(c[chunk], wide_a[:, k] @ wide_b[k], compute_dtype(dtype), k=34)
+        assert_close(sums[chunk], wide_a[:, k].sum(1), compute_dtype(dtype), k=34, scale=np.abs(wide_a).sum())
+
+
+def test_batch_with_broadcast_and_strides(cuda, rng):
+    """(2, 3) products: a differs everywhere, b is the same for all of the second axis."""
+    a, b = normal(rng, (2, 3, 5, 4), np.float32), normal(rng, (2, 1, 4, 6), np.float32)
+    c = cuda.empty((2, 3, 5, 6), np.float32)
+    args = fill("tc_gemm_args", c=c, a=cuda.array(a), b=cuda.array(b), M=5, N=6, K=4, a_row=4, a_col=1, b_row=6, b_col=1, c_row=6)
+    args.k_chunk, args.k_chunks, args.batch_dims, args.batch = 4, 1, 2, 6
+    args.b_form = NUMBERS["TC_GEMM_B_STRIDED"]
+    for name, values in {"batch_shape": (2, 3), "a_batch": (60, 20), "b_batch": (24, 0), "c_batch": (90, 30)}.items():
+        getattr(args, name)[:2] = values
+    cuda.launch("gemm", np.float32, 0, args)
+    assert_close(c.numpy(), reference.matmul(a, b), np.float32, k=4)
+
+
+def test_packed_panels_are_refused(cuda):
+    args = fill("tc_gemm_args", M=1, N=1, K=1, k_chunk=1, k_chunks=1, batch=1)  # b_form 0: panels
+    with pytest.raises(CudaError, match="invalid argument"):
+        cuda.launch("gemm", np.float32, 0, args)
+
+
+@pytest.mark.parametrize("packing", ["per_head", "stacked"])
+def test_qkv_projection(cuda, rng, packing, dtype):
+    """One product with the bias in its epilogue writes every head: q, k and v are windows on the result."""
+    B, T, C, H, D = 2, 7, 12, 3, 5
+    x, weight, bias = normal(rng, (B, T, C), dtype), normal(rng, (3 * H * D, C), dtype), normal(rng, 3 * H * D, dtype)
+    joint = product(cuda, x.reshape(B * T, C), weight.T, b_transposed=True, bias=bias)[0]
+    joint = joint.reshape((B, T, H, 3, D) if packing == "per_head" else (B, T, 3, H, D))
+    for part, expected in enumerate(reference.qkv_projection(x, weight, bias, H, packing)):
+        window = joint[..., part, :] if packing == "per_head" else joint[:, :, part]
+        assert_close(window.swapaxes(1, 2), expected, dtype, k=C, name="qkv"[part])
+
+
+@pytest.mark.parametrize("packing", ["per_head", "stacked"])
+def test_qkv_projection_backward(cuda, rng, packing, dtype):
+    B, T, C, H, D = 2, 7, 12, 3, 5
+    x, weight = normal(rng, (B, T, C), dtype), normal(rng, (3 * H * D, C), dtype)
+    dq, dk, dv = (normal(rng, (B, H, T, D), dtype) for _ in range(3))
+    order = reference.head_order(H, D, packing)
+    joint = np.empty((B, T, 3 * H * D), dtype)
+    joint[..., order] = np.stack([d.swapaxes(1, 2) for d in (dq, dk, dv)], axis=-3)
+    dy, rows = joint.reshape(B * T, -1), x.reshape(B * T, C)
+    dx = product(cuda, dy, weight)[0].reshape(x.shape)
+    partial, _, sums = product(cuda, np.ascontiguousarray(dy.T), rows, k_chunks=2, a_sum=True)
+    dweight, dbias = cuda.empty(weight.shape, dtype), cuda.empty((3 * H * D,), dtype)
+    cuda.run("sum_partials", dtype, 0, out=dweight, partial=cuda.array(partial), chunks=2, C=weight.size)
+    cuda.run("sum_partials", dtype, 0, out=dbias, partial=cuda.array(sums), chunks=2, C=3 * H * D)
+    expected = reference.qkv_projection_backward(dq, dk, dv, x, weight, np.zeros(3 * H * D), H, packing)
+    for name, actual, wanted in zip(("dx", "dweight", "dbias"), (dx, dweight.numpy(), dbias.numpy()), expected, strict=True):
+        assert_close(actual, wanted, dtype, k=45, gradient=True, name=name)

@@ -1,0 +1,279 @@
+"""Functions of two arguments, where and masked_fill: values, gradients back over broadcast axes, dtypes, integers, strides."""
+
+import numpy as np
+import pytest
+import reference
+from tolerance import assert_close
+from transformer_c import Tensor, _core
+
+VALUES = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power, "maximum": np.maximum, "minimum": np.minimum,
+          "floor_divide": np.floor_divide, "remainder": np.remainder}  # fmt: skip
+TRUTHS = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+          "logical_and": np.logical_and, "logical_or": np.logical_or, "logical_xor": np.logical_xor}  # fmt: skip
+BITS = {"bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor}
+GRADIENTS = {
+    "add": lambda a, b: (1 + 0 * a * b, 1 + 0 * a * b),
+    "sub": lambda a, b: (1 + 0 * a * b, -1 + 0 * a * b),
+    "mul": lambda a, b: (b + 0 * a, a + 0 * b),
+    "div": lambda a, b: (1 / b + 0 * a, -a / b**2),
+    "pow": lambda a, b: (b * a ** (b - 1), a**b * np.log(a)),
+    "maximum": lambda a, b: ((a > b) + 0.5 * (a == b), (b > a) + 0.5 * (a == b)),
+    "minimum": lambda a, b: ((a < b) + 0.5 * (a == b), (b < a) + 0.5 * (a == b)),
+}
+SHAPES = [((), ()), ((0,), (0,)), ((1,), (7,)), ((5,), (5,)), ((17,), ()), ((3, 31), (31,)), ((3, 33), (3, 1)), ((4, 1, 5), (6, 1)),
+          ((100, 3), (3,)), ((2, 3, 64), (2, 1, 64)), ((40, 129), (40, 129)), ((1, 9), (0, 9))]  # fmt: skip
+
+
+def draw(rng, shape, dtype):
+    dtype = pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else dtype
+    return np.asarray(rng.uniform(0.5, 3.0, shape)).astype(dtype)
+
+
+def test_every_row_is_tested():
+    import re
+    from pathlib import Path
+
+    text = (Path(__file__).parents[2] / "csrc/kernels/binary.def").read_text()
+    rows = set(re.findall(r"^TC_BINARY(?:_FLAT|_BITS)?\((\w+)[,)]", text, re.M))
+    assert rows == {*VALUES, *TRUTHS, *BITS}
+    assert set(re.findall(r"^TC_BINARY\((\w+),", text, re.M)) == set(GRADIENTS)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", [*VALUES, *TRUTHS])
+def test_values(isa, name, dtype, rng):
+    for a_shape, b_shape in SHAPES:
+        a, b = draw(rng, a_shape, dtype), draw(rng, b_shape, dtype)
+        if name in TRUTHS and a.size and b.size:
+            a.flat[0], b.flat[0] = 1, 1
+        a64, b64 = a.astype(np.float64), b.astype(np.float64)
+        got = getattr(_core, name)(a, b)
+        if name in TRUTHS:
+            assert got.dtype == bool
+            np.testing.assert_array_equal(got, TRUTHS[name](a64, b64))
+        else:
+            assert_close(got, VALUES[name](a64, b64), dtype, name=name)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_go_back_over_broadcast_axes(isa, name, dtype, rng):
+    for a_shape, b_shape in SHAPES:
+        a, b = draw(rng, a_shape, dtype), draw(rng, b_shape, dtype)
+        if a.size and b.size:
+            a.flat[0] = b.flat[0]
+        dy = np.asarray(rng.standard_normal(np.broadcast_shapes(a_shape, b_shape))).astype(dtype)
+        s, t = Tensor(a, requires_grad=True), Tensor(b, requires_grad=True)
+        getattr(_core, name)(s, t).backward(Tensor(dy))
+        slopes = GRADIENTS[name](a.astype(np.float64), b.astype(np.float64))
+        for x, slope, label in ((s, slopes[0], "da"), (t, slopes[1], "db")):
+            terms = dy.astype(np.float64) * slope
+            scale = max(reference.sum_to(np.abs(terms), x.shape).max(initial=0), 1e-6)
+            assert_close(np.asarray(x.grad), reference.sum_to(terms, x.shape), dtype, gradient=True, scale=scale, name=label)
+
+
+def test_gradient_of_one_argument_alone():
+    for name in GRADIENTS:
+        for wanted in (0, 1):
+            tensors = [Tensor(np.full(3, 2.0), requires_grad=i == wanted) for i in range(2)]
+            getattr(_core, name)(*tensors).backward(Tensor(np.ones(3)))
+            expected = GRADIENTS[name](np.full(3, 2.0), np.full(3, 2.0))[wanted]
+            np.testing.assert_allclose(np.asarray(tensors[wanted].grad), expected, rtol=1e-12)
+            assert tensors[1 - wanted].grad is None
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+@pytest.mark.parametrize("first", [False, True])
+def test_gradient_with_a_number(name, first, rng):
+    a = draw(rng, (4, 5), "float64")
+    t = Tensor(a, requires_grad=True)
+    y = getattr(_core, name)(2.5, t) if first else getattr(_core, name)(t, 2.5)
+    y.backward(Tensor(np.ones_like(a)))
+    slopes = GRADIENTS[name](np.float64(2.5), a) if first else GRADIENTS[name](a, np.float64(2.5))
+    np.testing.assert_allclose(np.asarray(t.grad), slopes[first], rtol=1e-12)
+
+
+def test_powers_at_zero():
+    a, b = Tensor(np.zeros(2), requires_grad=True), Tensor(np.array([0.0, 2.0]), requires_grad=True)
+    _core.pow(a, b).backward(Tensor(np.ones(2)))
+    np.testing.assert_array_equal(np.asarray(a.grad), [0, 0])
+    np.testing.assert_array_equal(np.asarray(b.grad), [0, 0])
+
+
+def test_edges(isa):
+    x = np.array([np.nan, 1.0, np.inf, -np.inf, 0.0, np.nan, 5e-324])
+    y = np.array([1.0, np.nan, np.inf, np.inf, 0.0, np.nan, -0.0])
+    for dtype in (np.float32, np.float64):
+        a, b = x.astype(dtype), y.astype(dtype)
+        with np.errstate(all="ignore"):
+            for name in ("add", "sub", "mul", "div", "maximum", "minimum"):
+                np.testing.assert_array_equal(getattr(_core, name)(a, b), VALUES[name](a, b), err_msg=name)
+            for name in TRUTHS:
+                np.testing.assert_array_equal(getattr(_core, name)(a, b), TRUTHS[name](a, b), err_msg=name)
+
+
+def test_strides(isa, rng):
+    a, b = draw(rng, (60, 50), np.float32), draw(rng, (60, 50), np.float32)
+    for index in [np.s_[::-1], np.s_[::2, ::-3], np.s_[:, 5:6], np.s_[7]]:
+        x, y = a[index], b[index]
+        np.testing.assert_array_equal(_core.add(x.T, y.T), x.T + y.T)
+        np.testing.assert_array_equal(_core.mul(x, np.ascontiguousarray(y)), x * y)
+    np.testing.assert_array_equal(_core.sub(a.T, b.reshape(50, 60)), a.T - b.reshape(50, 60))
+    np.testing.assert_array_equal(_core.add(np.broadcast_to(a[0], (9, 50)), a[:9]), a[0] + a[:9])
+
+
+def test_same_bits_for_any_threads(threads, rng):
+    a = np.random.default_rng(1).standard_normal((700, 301)).astype(np.float32)
+
+    def run():
+        s, t = Tensor(a, requires_grad=True), Tensor(a[0], requires_grad=True)
+        _core.mul(s, t).backward(Tensor(a))
+        return np.asarray(t.grad).copy()
+
+    got = run()
+    _core.set_num_threads(1)
+    np.testing.assert_array_equal(got, run())
+
+
+# ---- dtypes ---------------------------------------------------------------------------------------------------------------------
+
+I64, F32, F64 = np.int64, np.float32, np.float64
+
+
+@pytest.mark.parametrize(
+    "a, b, expected",
+    [
+        (np.ones(2, F32), 2.5, F32),
+        (np.ones(2, F32), np.float64(2.5), F32),
+        (np.ones(2, F32), np.int64(2), F32),
+        (np.ones(2, F32), True, F32),
+        (np.ones(2, np.float16), 2.5, np.float16),
+        (np.ones(2, I64), 2.5, F32),
+        (np.ones(2, I64), 2, I64),
+        (np.ones(2, np.uint8), 2, np.uint8),
+        (np.ones(2, bool), 2, I64),
+        (np.ones(2, bool), 2.0, F32),
+        (np.ones(2, I64), np.ones(2, F32), F32),
+        (np.ones(2, F32), np.ones(2, F64), F64),
+        (np.ones(2, np.int32), np.ones(2, I64), I64),
+        (np.ones(2, F32), np.array(2.5), F32),
+        (np.ones(2, I64), np.array(2.5), F64),
+        (np.array(2.5), np.ones(2, F32), F32),
+        (np.array(2.5), np.ones(1, np.float16), np.float16),
+    ],
+)
+def test_promotion(a, b, expected):
+    for x, y in ((a, b), (b, a)):
+        assert _core.add(x, y).dtype == expected
+        assert _core.mul(x, y).dtype == expected
+        assert _core.lt(x, y).dtype == bool
+        choice = _core.where(np.array([True, False]), x, y)
+        assert choice.dtype == expected
+        np.testing.assert_array_equal(choice, np.where([True, False], x, y))
+
+
+def test_division_of_integers_gives_floats():
+    got = _core.div(np.array([1, 7]), np.array([2, 2]))
+    assert got.dtype == np.float32
+    np.testing.assert_array_equal(got, np.float32([0.5, 3.5]))
+
+
+def test_integers_are_exact(rng):
+    a = rng.integers(-(2**62), 2**62, (5, 300))
+    b = rng.integers(-1000, 1000, 300)
+    b[:3] = [0, -1, 1]
+    for dtype in (np.int64, np.int32):
+        x, y = a.astype(dtype), b.astype(dtype)
+        with np.errstate(all="ignore"):
+            for name in ("add", "sub", "mul", "maximum", "minimum", "floor_divide", "remainder"):
+                np.testing.assert_array_equal(getattr(_core, name)(x, y), VALUES[name](x, y), err_msg=name)
+            for name, function in {**TRUTHS, **BITS}.items():
+                np.testing.assert_array_equal(getattr(_core, name)(x.T, y[:, None]), function(x.T, y[:, None]), err_msg=name)
+            np.testing.assert_array_equal(_core.pow(x, np.arange(300, dtype=dtype) % 7), x ** (np.arange(300, dtype=dtype) % 7))
+    big = np.array([2**62 + 1])
+    assert _core.add(big, 1)[0] == 2**62 + 2
+    np.testing.assert_array_equal(_core.where(np.array([True]), big, 0), big)
+
+
+def test_bools():
+    a, b = np.array([True, True, False, False]), np.array([True, False, True, False])
+    for name, function in BITS.items():
+        got = getattr(_core, name)(a, b)
+        assert got.dtype == bool
+        np.testing.assert_array_equal(got, function(a, b))
+    assert _core.add(a, b).dtype == bool
+    for name in ("sub", "pow", "floor_divide", "remainder"):
+        with pytest.raises(TypeError, match="bool"):
+            getattr(_core, name)(a, b)
+
+
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (lambda: _core.add(np.ones((2, 3)), np.ones((2, 4))), ValueError, r"\(2, 3\) and \(2, 4\) do not broadcast"),
+        (lambda: _core.bitwise_and(np.ones(2), np.ones(2)), TypeError, "integers and bools"),
+        (lambda: _core.pow(np.arange(3), -1), ValueError, "no integer"),
+        (lambda: _core.add(np.ones(2), "a"), TypeError, "expected Tensors"),
+        (lambda: _core.add(None, np.ones(2)), TypeError, "expected Tensors"),
+        (lambda: _core.add(np.arange(2), 2**70), OverflowError, ""),
+        (lambda: _core.where(np.ones(2), 1.0, 2.0), TypeError, "bool condition"),
+        (lambda: _core.masked_fill(np.ones(2), np.ones(2), 0.0), TypeError, "bool mask"),
+        (lambda: _core.masked_fill(np.ones(2), np.ones((3, 2), bool), 0.0), ValueError, r"\(3, 2\).*\(2,\)"),
+        (lambda: _core.masked_fill(np.arange(2), np.array([True, False]), 0.5), TypeError, "int64"),
+        (lambda: _core.masked_fill(np.ones(2), np.ones(2, bool), np.ones(2)), TypeError, "must be a number"),
+    ],
+)
+def test_bad_input(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+# ---- choosing ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "uint8", "bool"])
+def test_where(isa, dtype, rng):
+    dtype = pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    for c_shape, a_shape, b_shape in [
+        ((), (), ()),
+        ((5, 1), (3,), (5, 3)),
+        ((4, 40), (), (40,)),
+        ((0, 2), (2,), ()),
+        ((2, 3, 33), (3, 1), (33,)),
+    ]:
+        c = np.asarray(rng.random(c_shape) < 0.5)
+        a, b = (np.asarray(rng.integers(0, 100, s)).astype(dtype) for s in (a_shape, b_shape))
+        got = _core.where(c, a, b)
+        assert got.dtype == dtype
+        np.testing.assert_array_equal(got, np.where(c, a, b))
+
+
+def test_where_and_masked_fill_gradients(rng):
+    c = rng.random((4, 5)) < 0.5
+    a, b = Tensor(rng.standard_normal(5), requires_grad=True), Tensor(rng.standard_normal((4, 1)), requires_grad=True)
+    dy = rng.standard_normal((4, 5))
+    _core.where(c, a, b).backward(Tensor(dy))
+    np.testing.assert_allclose(np.asarray(a.grad), np.where(c, dy, 0).sum(0))
+    np.testing.assert_allclose(np.asarray(b.grad), np.where(c, 0, dy).sum(1, keepdims=True))
+    x = Tensor(rng.standard_normal((4, 5)), requires_grad=True)
+    y = _core.masked_fill(x, c, -np.inf)
+    np.testing.assert_array_equal(np.asarray(y), np.where(c, -np.inf, np.asarray(x)))
+    y.backward(Tensor(dy))
+    np.testing.assert_array_equal(np.asarray(x.grad), np.where(c, 0, dy))
+
+
+@pytest.mark.parametrize("name", sorted(GRADIENTS))
+def test_against_torch(name, rng):
+    torch = pytest.importorskip("torch")
+    call = {"sub": torch.sub, "maximum": torch.maximum}.get(name) or getattr(torch, name)
+    arrays = [draw(rng, (5, 1, 3), "float64"), draw(rng, (4, 3), "float64")]
+    arrays[0][0], arrays[1][0] = 1.5, 1.5
+    ours = [Tensor(a, requires_grad=True) for a in arrays]
+    theirs = [torch.tensor(a, requires_grad=True) for a in arrays]
+    y, expected = getattr(_core, name)(*ours), call(*theirs)
+    np.testing.assert_allclose(np.asarray(y), expected.detach().numpy(), rtol=1e-13)
+    dy = rng.standard_normal(y.shape)
+    y.backward(Tensor(dy))
+    expected.backward(torch.tensor(dy))
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(np.asarray(a.grad), b.grad.numpy(), rtol=1e-11, atol=1e-13)

@@ -1,0 +1,205 @@
+"""Reductions: values, gradients, axes, dtypes, strides; sums that keep their digits; argsort."""
+
+import numpy as np
+import pytest
+from tolerance import assert_close
+from transformer_c import Tensor, _core
+
+FLOATS = ["float32", "float64", "float16", "bfloat16"]
+SHAPES = [(1,), (7,), (16,), (17,), (1025,), (3, 5), (40, 33), (2, 300, 5), (4, 1, 6, 7), (130, 300)]
+
+
+def draw(rng, shape, dtype):
+    dtype = pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else dtype
+    return np.asarray(rng.standard_normal(shape)).astype(dtype)
+
+
+def axes_of(ndim):
+    """None, each axis from both ends, pairs, all."""
+    some = [None, *range(-ndim, ndim), *[(i, j) for i in range(ndim) for j in range(ndim) if i != j]]
+    return [*some, tuple(range(ndim))]
+
+
+def count(x, axis):
+    return x.size // max(1, np.sum(x, axis=axis, dtype=np.float64).size)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_values(isa, dtype, rng):
+    for shape in SHAPES:
+        x = draw(rng, shape, dtype)
+        x64 = x.astype(np.float64)
+        for axis in axes_of(x.ndim):
+            for keep in (False, True):
+                n, magnitude = count(x, axis), np.abs(x64).sum(axis, keepdims=keep)
+                squares = np.square(x64).mean(axis, keepdims=keep).max(initial=0)
+                assert_close(_core.sum(x, axis, keepdims=keep), x64.sum(axis, keepdims=keep), dtype, scale=magnitude, name="sum")
+                assert_close(_core.mean(x, dim=axis, keepdim=keep), x64.mean(axis, keepdims=keep), dtype, scale=magnitude / n, name="mean")
+                np.testing.assert_array_equal(_core.max(x, axis, keep).astype(np.float64), x64.max(axis, keepdims=keep))
+                np.testing.assert_array_equal(_core.min(x, axis, keep).astype(np.float64), x64.min(axis, keepdims=keep))
+                np.testing.assert_array_equal(_core.any(x > 1, axis, keep), (x64 > 1).any(axis, keepdims=keep))
+                np.testing.assert_array_equal(_core.all(x < 1, axis, keep), (x64 < 1).all(axis, keepdims=keep))
+                if n > 1:
+                    assert_close(_core.var(x, axis, keepdims=keep), x64.var(axis, ddof=1, keepdims=keep), dtype, k=n, name="var")
+                assert_close(_core.var(x, axis, keep, unbiased=False), x64.var(axis, keepdims=keep), dtype, k=n, scale=squares, name="var")
+            if not isinstance(axis, tuple):
+                np.testing.assert_array_equal(_core.argmax(x, axis), x64.argmax(axis))
+                np.testing.assert_array_equal(_core.argmin(x, axis), x64.argmin(axis))
+
+
+def gradient(x, name, dy, **options):
+    t = Tensor(x, requires_grad=True)
+    getattr(_core, name)(t, **options).backward(Tensor(np.asarray(dy)))
+    return np.asarray(t.grad)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("keep", [False, True])
+def test_gradients(isa, dtype, keep, rng):
+    for shape in [(7,), (3, 5), (2, 40, 5), (33, 17)]:
+        x = draw(rng, shape, dtype)
+        x64 = x.astype(np.float64)
+        for axis in axes_of(x.ndim):
+            dy = np.asarray(rng.standard_normal(x.sum(axis, keepdims=keep).shape)).astype(dtype)
+            spread = np.broadcast_to(dy.reshape(x.sum(axis, keepdims=True).shape), shape).astype(np.float64)
+            n = count(x, axis)
+            options = {"axis": axis, "keepdims": keep}
+            assert_close(gradient(x, "sum", dy, **options), spread, dtype, gradient=True)
+            assert_close(gradient(x, "mean", dy, **options), spread / n, dtype, gradient=True)
+            deviation = x64 - x64.mean(axis, keepdims=True)
+            if n > 1:
+                assert_close(gradient(x, "var", dy, **options), spread * 2 * deviation / (n - 1), dtype, gradient=True)
+            assert_close(gradient(x, "max", dy, **options), spread * (x == x.max(axis, keepdims=True)), dtype, gradient=True)
+            assert_close(gradient(x, "min", dy, **options), spread * (x == x.min(axis, keepdims=True)), dtype, gradient=True)
+
+
+def test_equal_maxima():
+    x = np.array([[1.0, 3.0, 3.0], [3.0, 0.0, 1.0]])
+    np.testing.assert_array_equal(gradient(x, "max", np.ones(2), axis=1), [[0, 1, 0], [1, 0, 0]])
+    np.testing.assert_array_equal(gradient(x, "max", np.ones(3), axis=0), [[0, 1, 1], [1, 0, 0]])
+    np.testing.assert_allclose(gradient(x, "max", 1.0), np.array([[0, 1, 1], [1, 0, 0]]) / 3)
+
+
+def test_nan_and_infinity(isa):
+    for dtype in (np.float32, np.float64):
+        x = np.zeros((40, 40), dtype)
+        x[3, 5], x[7, 35], x[9] = np.nan, np.inf, -np.inf
+        for name in ("sum", "mean", "max", "min"):
+            with np.errstate(all="ignore"):
+                for axis in (None, 0, 1):
+                    np.testing.assert_array_equal(getattr(_core, name)(x, axis), getattr(x, name)(axis))
+        for axis in (None, 0, 1):
+            np.testing.assert_array_equal(_core.argmax(x, axis), x.argmax(axis))
+            np.testing.assert_array_equal(_core.argmin(x, axis), x.argmin(axis))
+        assert gradient(x, "max", np.ones(40, dtype), axis=1)[3, 5] == 1
+        assert np.isnan(_core.var(x[:1, :1]))
+
+
+def test_strides(isa, rng):
+    base = rng.standard_normal((30, 20, 34)).astype(np.float32)
+    for x in (base.T, base[::-1, ::2, ::-3], base.transpose(1, 0, 2), np.broadcast_to(base[:1], (5, 20, 34)), base.astype(">f4")):
+        whole = np.ascontiguousarray(x, np.float32)
+        for axis in axes_of(3):
+            scale = np.abs(whole).sum(axis)
+            assert_close(_core.sum(x, axis), whole.astype(np.float64).sum(axis), "float32", scale=scale)
+            np.testing.assert_array_equal(_core.max(x, axis), whole.max(axis))
+            if not isinstance(axis, tuple):
+                np.testing.assert_array_equal(_core.argmax(x, axis), whole.argmax(axis))
+
+
+def test_long_sums_keep_their_digits(isa, rng):
+    """Pairwise: the error of a million terms stays that of a few."""
+    x = (1 + rng.random((1_000_000, 2))).astype(np.float32)
+    for values, axis in ((x, 0), (np.ascontiguousarray(x.T), 1), (x, None)):
+        expected = values.astype(np.float64).sum(axis)
+        assert np.max(np.abs(_core.sum(values, axis) - expected) / expected) < 1e-6
+    shifted = (1e4 + rng.standard_normal(10_000)).astype(np.float32)
+    np.testing.assert_allclose(_core.var(shifted), shifted.astype(np.float64).var(ddof=1), rtol=1e-5)
+
+
+def test_same_bits_for_any_threads(threads):
+    rng = np.random.default_rng(1)
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in [(300_007,), (900, 301), (3, 70_001), (70_001, 3)]]
+
+    def run():
+        return [_core.sum(a, axis).tobytes() for a in arrays for axis in (None, 0, -1)]
+
+    got = run()
+    _core.set_num_threads(1)
+    assert got == run()
+
+
+def test_integers(rng):
+    for dtype in (np.int64, np.int32, np.uint8, bool):
+        x = rng.integers(0, 2 if dtype is bool else 100, (5, 40, 3)).astype(dtype)
+        for axis in axes_of(3):
+            got = _core.sum(x, axis)
+            assert got.dtype == np.int64
+            np.testing.assert_array_equal(got, x.sum(axis))
+            assert _core.max(x, axis).dtype == dtype
+            np.testing.assert_array_equal(_core.max(x, axis), x.max(axis))
+            np.testing.assert_array_equal(_core.min(x, axis), x.min(axis))
+            np.testing.assert_array_equal(_core.any(x, axis), x.any(axis))
+            np.testing.assert_array_equal(_core.all(x, axis), x.all(axis))
+            if not isinstance(axis, tuple):
+                np.testing.assert_array_equal(_core.argmax(x, axis), x.argmax(axis))
+    assert _core.sum(np.array([2**62, 1])) == 2**62 + 1
+
+
+def test_nothing_to_reduce():
+    x = np.zeros((0, 3), np.float32)
+    np.testing.assert_array_equal(_core.sum(x, 0), np.zeros(3))
+    assert np.isnan(_core.mean(x))
+    assert not _core.any(x)
+    assert _core.all(x)
+    assert _core.max(x, 1).shape == (0,)
+    assert _core.sum(np.float32(3.0), 0) == 3
+    for name in ("max", "min", "argmax", "argmin"):
+        with pytest.raises(ValueError, match=r"over no elements.*\(0, 3\)"):
+            getattr(_core, name)(x, 0)
+
+
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (lambda: _core.sum(np.ones((2, 3)), 2), IndexError, "axis"),
+        (lambda: _core.sum(np.ones((2, 3)), (0, -2)), ValueError, "twice"),
+        (lambda: _core.sum(np.ones(2), axis=0, dim=0), TypeError, "one of them"),
+        (lambda: _core.mean(np.arange(3)), TypeError, "int64"),
+        (lambda: _core.var(np.arange(3)), TypeError, "int64"),
+        (lambda: _core.argmax(np.ones((2, 2)), (0, 1)), ValueError, "one axis"),
+        (lambda: _core.argsort(np.ones(2), 1), IndexError, "axis"),
+    ],
+)
+def test_bad_input(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_argsort(isa, rng):
+    for x in (
+        rng.integers(0, 9, (6, 33, 3)).astype(np.float32),
+        rng.integers(-5, 5, (6, 33, 3)),
+        np.array([3, np.nan, 1, np.nan, 1.0]),
+        np.zeros((0, 4)),
+    ):
+        for axis in range(-x.ndim, x.ndim):
+            got = _core.argsort(x, axis)
+            assert got.dtype == np.int64
+            np.testing.assert_array_equal(got, np.argsort(x, axis, kind="stable"))
+    np.testing.assert_array_equal(_core.argsort(np.array([1, 2, 1, 2]), descending=True), [1, 3, 0, 2])
+    np.testing.assert_array_equal(_core.argsort(np.array([1.0, np.nan, 2.0]), descending=True), [1, 2, 0])
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, 2])
+@pytest.mark.parametrize("name", ["sum", "mean", "var", "max", "min"])
+def test_against_torch(name, axis, rng):
+    torch = pytest.importorskip("torch")
+    x = rng.integers(0, 4, (4, 5, 6)).astype(np.float64)
+    t = torch.tensor(x, requires_grad=True)
+    y = getattr(torch, name)(t) if axis is None else getattr(torch, name)(t, axis)
+    y = y.values if name in ("max", "min") and axis is not None else y
+    dy = np.asarray(rng.standard_normal(tuple(y.shape)))
+    y.backward(torch.tensor(dy))
+    np.testing.assert_allclose(getattr(_core, name)(x, axis), y.detach().numpy(), rtol=1e-12)
+    np.testing.assert_allclose(gradient(x, name, dy, axis=axis), t.grad.numpy(), rtol=1e-11, atol=1e-14)

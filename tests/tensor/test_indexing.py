@@ -1,0 +1,278 @@
+"""x[...] and x[...] = v against NumPy, on hundreds of random expressions, with gradients."""
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from transformer_c.testing import gradcheck
+
+CASES = 300
+
+
+def random_shape(rng, most=4):
+    return tuple(int(n) for n in rng.integers(0 if rng.random() < 0.1 else 1, 5, size=rng.integers(1, most + 1)))
+
+
+def random_slice(rng, length):
+    def end():
+        return None if rng.random() < 0.4 else int(rng.integers(-length - 2, length + 3))
+
+    step = None if rng.random() < 0.5 else int(rng.choice([-3, -2, -1, 1, 2, 3]))
+    return slice(end(), end(), step)
+
+
+def random_index(rng, shape):
+    """An expression for arrays of this shape; arrays in it broadcast together."""
+    entries, axis, count = [], 0, int(rng.integers(1, 4))
+    ellipsis = False
+    while axis < len(shape) and len(entries) < len(shape) + 2:
+        kind = rng.choice(
+            ["int", "slice", "array", "mask", "new", "ellipsis", "stop", "row", "bool"],
+            p=[0.2, 0.3, 0.15, 0.08, 0.08, 0.06, 0.04, 0.07, 0.02],
+        )
+        length = shape[axis]
+        if kind == "stop":
+            break
+        if kind == "new":
+            entries.append(None)
+        elif kind == "bool":
+            entries.append(bool(rng.random() < 0.7))
+        elif kind == "ellipsis":
+            if ellipsis:
+                continue
+            ellipsis = True
+            entries.append(...)
+            axis += int(rng.integers(0, len(shape) - axis + 1))
+        elif kind == "mask":
+            rank = int(rng.integers(1, len(shape) - axis + 1))
+            entries.append(rng.random(shape[axis : axis + rank]) < 0.5)
+            axis += rank
+        else:
+            if kind == "slice":
+                entries.append(random_slice(rng, length))
+            elif length == 0:
+                entries.append(np.zeros(0, np.int64) if kind == "array" else slice(None))
+            elif kind == "int":
+                entries.append(int(rng.integers(-length, length)))
+            else:
+                entries.append(rng.integers(-length, length, size=(count,) if kind == "array" else (2, 1)))
+            axis += 1
+    return tuple(entries)
+
+
+def dressed(rng, index):
+    """The same expression with its arrays as Tensors, lists or ndarrays of other dtypes."""
+    out = []
+    for entry in index:
+        if isinstance(entry, np.ndarray):
+            choice = rng.integers(4)
+            if choice == 0:
+                entry = tc.tensor(entry)
+            elif choice == 1 and entry.size:
+                entry = entry.tolist()
+            elif choice == 2 and entry.dtype != bool:
+                entry = entry.astype(np.int32)
+        out.append(entry)
+    return tuple(out) if len(out) != 1 or rng.random() < 0.5 or isinstance(out[0], tuple) else out[0]
+
+
+def layouts(rng, array):
+    """The array under another layout: transposed, stepped, backwards."""
+    kind = rng.integers(4)
+    if kind == 1:
+        return np.asfortranarray(array)
+    if kind == 2:
+        return np.repeat(array, 2, axis=0)[::2]
+    if kind == 3:
+        return array[::-1].copy()[::-1]
+    return array
+
+
+def numpy_result(array, index):
+    try:
+        return array[index]
+    except (IndexError, ValueError) as error:
+        return error
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.int32, np.uint8, np.bool_, np.float16])
+def test_reading_is_numpys(rng, dtype):
+    for case in range(CASES):
+        shape = random_shape(rng)
+        array = layouts(rng, (rng.standard_normal(shape) * 50).astype(dtype))
+        index = random_index(rng, shape)
+        expected = numpy_result(array, index)
+        x = tc.as_tensor(array)
+        if isinstance(expected, Exception):
+            with pytest.raises((IndexError, ValueError)):
+                x[dressed(rng, index)]
+            continue
+        actual = x[dressed(rng, index)]
+        assert isinstance(actual, tc.Tensor) and actual.dtype == array.dtype
+        np.testing.assert_array_equal(actual.numpy(), expected, err_msg=f"case {case}: shape {shape}, index {index}")
+
+
+def test_gradient_counts_every_visit(rng):
+    """The gradient of sum(x[index] * w) is w added up where it was read."""
+    for case in range(CASES):
+        shape = random_shape(rng)
+        array = rng.standard_normal(shape)
+        index = random_index(rng, shape)
+        expected = numpy_result(array, index)
+        if isinstance(expected, Exception):
+            continue
+        w = rng.standard_normal(np.shape(expected))
+        gradient = np.zeros(shape)
+        np.add.at(gradient, index, w)
+        base = tc.tensor(layouts(rng, array), requires_grad=True)
+        x = base.clone() if case % 3 else (base * 1.0).flip(0).flip(0)
+        x[dressed(rng, index)].backward(tc.tensor(w))
+        np.testing.assert_allclose(
+            base.grad.numpy(), gradient, rtol=1e-12, atol=1e-12, err_msg=f"case {case}: shape {shape}, index {index}"
+        )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.bool_])
+def test_writing_is_numpys(rng, dtype):
+    for case in range(CASES):
+        shape = random_shape(rng)
+        array = layouts(rng, (rng.standard_normal(shape) * 50).astype(dtype)).copy(order="K")
+        index = random_index(rng, shape)
+        selected = numpy_result(array, index)
+        if isinstance(selected, Exception):
+            continue
+        value = (rng.standard_normal(np.shape(selected)) * 50).astype(np.float64)
+        if value.ndim and rng.random() < 0.3:
+            value = value[:1]
+        if rng.random() < 0.2:
+            value = float(rng.standard_normal())
+        x = tc.as_tensor(array.copy(order="K"))
+        try:
+            with np.errstate(invalid="ignore"):
+                array[index] = value
+        except ValueError:
+            with pytest.raises(ValueError):
+                x[dressed(rng, index)] = value
+            continue
+        x[dressed(rng, index)] = tc.tensor(value) if isinstance(value, np.ndarray) and rng.random() < 0.5 else value
+        np.testing.assert_array_equal(x.numpy(), array, err_msg=f"case {case}: shape {shape}, index {index}")
+
+
+def test_gradient_of_writing(rng):
+    """Central differences of both the target and the value, repeated places among them."""
+    for _ in range(60):
+        shape = random_shape(rng, 3)
+        array, index = rng.standard_normal(shape), random_index(rng, shape)
+        selected = numpy_result(array, index)
+        if isinstance(selected, Exception) or not array.size:
+            continue
+        value = rng.standard_normal(np.shape(selected))
+        if value.ndim and rng.random() < 0.4:
+            value = value[:1]
+        w = rng.standard_normal(shape)
+
+        def written(x, v, index=index, w=w):
+            y = x * 1.0
+            y[index] = v
+            return (y * w).sum()
+
+        if value.size:
+            assert gradcheck(written, (array, value))
+
+
+def test_repeated_places_give_the_same_bits(rng, threads):
+    index = rng.integers(0, 7, size=5000)
+    x = tc.tensor(rng.standard_normal((7, 33)).astype(np.float32), requires_grad=True)
+    w = rng.standard_normal((5000, 33)).astype(np.float32)
+    gradients = []
+    for _ in range(2):
+        x.grad = None
+        x[index].backward(tc.tensor(w))
+        gradients.append(x.grad.numpy().copy())
+    expected = np.zeros((7, 33), np.float32)
+    np.add.at(expected, index, w)  # the same order of additions
+    np.testing.assert_array_equal(gradients[0], gradients[1])
+    np.testing.assert_array_equal(gradients[0], expected)
+
+
+def test_half_gradients_add_up_in_float32():
+    x = tc.zeros(1, 2, dtype="float16", requires_grad=True)
+    x[np.zeros(3000, np.int64)].sum().backward()
+    assert x.grad.tolist() == [[3000.0, 3000.0]]
+
+
+def test_every_instruction_set(isa, rng):
+    array = rng.standard_normal((5, 6, 7))
+    x = tc.tensor(array, requires_grad=True)
+    index = rng.integers(0, 6, size=(2, 3))
+    y = x[:, index]
+    np.testing.assert_array_equal(y.numpy(), array[:, index])
+    y.sum().backward()
+    expected = np.zeros(array.shape)
+    np.add.at(expected, (slice(None), index), 1.0)
+    np.testing.assert_array_equal(x.grad.numpy(), expected)
+
+
+def test_basic_index_is_a_view():
+    x = tc.zeros(3, 4)
+    x[1][2:] = 5
+    assert x[1].tolist() == [0, 0, 5, 5]
+    assert x[::-1].stride() == (-4, 1)
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        (5, "index 5 is out of range for axis 0 of length 3"),
+        ((0, -5), "index -5 is out of range for axis 1 of length 4"),
+        ((0, 0, 0), "too many indices: 3 for a tensor of 2 axes"),
+        ([0, 3], "index 3 is out of range for axis 0 of length 3"),
+        ((..., ...), "one ellipsis"),
+        (1.5, "not with float of dtype float64"),
+        ("a", "indexed with ints"),
+        (np.ones(3), "an array of dtype float64"),
+        (np.ones((3, 5), bool), r"length 5 where axis 1 of the tensor \(3, 4\) has length 4"),
+        (([0, 1], [0, 1, 2]), r"index arrays of shapes \(2,\) and \(3,\) do not broadcast"),
+    ],
+)
+def test_errors_say_what_came(index, message):
+    x = tc.zeros(3, 4)
+    with pytest.raises(IndexError, match=message):
+        x[index]
+    with pytest.raises(IndexError, match=message):
+        x[index] = 1
+    assert not x.numpy().any()
+
+
+def test_float_tensor_is_no_index():
+    with pytest.raises(IndexError, match="must be of integers or bools, this one is float32"):
+        tc.zeros(3)[tc.zeros(2)]
+
+
+def test_zero_step_and_deletion():
+    with pytest.raises(ValueError, match="step"):
+        tc.zeros(3)[::0]
+    x = tc.zeros(3)
+    with pytest.raises(TypeError, match="deleted"):
+        del x[0]
+
+
+def test_where_of_a_condition_gives_indices(rng):
+    mask = rng.random((4, 5)) < 0.4
+    for ours, numpys in zip(tc.where(tc.tensor(mask)), np.where(mask), strict=True):
+        assert isinstance(ours, tc.Tensor) and ours.dtype == np.int64
+        np.testing.assert_array_equal(ours.numpy(), numpys)
+    assert all(type(i) is np.ndarray for i in tc.where(mask))
+
+
+def test_an_array_is_indexed_by_a_tensor():
+    assert np.arange(5)[tc.tensor([1, 3])].tolist() == [1, 3]
+    assert [10, 20, 30][tc.tensor(2)] == 30
+
+
+def test_index_arrays_are_copied_for_the_backward():
+    x = tc.ones(3, requires_grad=True)
+    index = np.array([0, 1])
+    y = x[index]
+    index[:] = 10**9
+    y.sum().backward()
+    assert x.grad.tolist() == [1, 1, 0]

@@ -1,0 +1,243 @@
+"""A Tensor among Python's own functions: numbers, sequences, copies, pickles."""
+
+import copy
+import gc
+import math
+import pickle
+import weakref
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from transformer_c.nn import Parameter
+
+DTYPES = ["float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_one_element_is_a_number(dtype):
+    t = tc.tensor([[1]], dtype=dtype)
+    kind = bool if dtype == "bool" else float if "float" in dtype else int
+    assert type(t.item()) is kind and t.item() == 1
+    assert float(t) == 1.0 and int(t) == 1 and bool(t) is True and complex(t) == 1 + 0j
+
+
+def test_several_elements_are_none():
+    t = tc.zeros(2)
+    for convert in (bool, int, float, lambda t: t.item(), complex):
+        with pytest.raises(ValueError, match=r"\(2,\)"):
+            convert(t)
+    with pytest.raises(TypeError, match="one integer"):
+        range(tc.tensor(1.0))
+    assert list(range(tc.tensor(2))) == [0, 1]
+
+
+def test_large_integers_are_exact():
+    assert tc.tensor(2**62 + 1).item() == 2**62 + 1
+
+
+def test_format():
+    assert f"{tc.tensor(0.12345):.3f}" == "0.123"
+    assert f"{tc.tensor([2.5]):.1f}" == "2.5"
+    assert f"{tc.tensor(7)}" == "7" and f"{tc.tensor(7):03d}" == "007"
+    assert f"{tc.tensor([1.0, 2.0])}" == "tensor([1., 2.])"
+    with pytest.raises(TypeError, match=r"\(2,\)"):
+        format(tc.zeros(2), ".3f")
+
+
+def test_len_iter_contains():
+    t = tc.arange(6).reshape(3, 2)
+    assert len(t) == 3 and [r.tolist() for r in t] == [[0, 1], [2, 3], [4, 5]]
+    assert 5 in t and 6 not in t
+    a, b, c = t
+    assert b.tolist() == [2, 3] and a.data_ptr() == t.data_ptr() and c.shape == (2,)
+    for use in (len, iter):
+        with pytest.raises(TypeError, match="no axes"):
+            use(tc.tensor(1.0))
+
+
+def test_iteration_is_recorded_in_one_node():
+    x = tc.ones(4, 2, requires_grad=True)
+    rows = list(x)
+    (rows[0] * 2 + rows[3]).sum().backward()
+    assert x.grad.tolist() == [[2, 2], [0, 0], [0, 0], [1, 1]]
+
+
+def test_hash_and_equality():
+    a, b = tc.zeros(2), tc.zeros(2)
+    assert hash(a) == hash(a) and len({a, b, a}) == 2
+    assert (a == b).tolist() == [True, True] and (a != b).dtype == bool
+    assert (a == None) is False and (a != None) is True  # noqa: E711
+    assert (a == "text") is False
+
+
+def test_weak_references():
+    t = tc.zeros(2)
+    ref = weakref.ref(t)
+    assert ref() is t
+    del t
+    gc.collect()
+    assert ref() is None
+
+
+def test_operators_with_numbers_keep_the_dtype():
+    for dtype in ("float32", "float64", "float16"):
+        t = tc.ones(2, dtype=dtype)
+        for other in (2, 2.5, np.float64(2.5), np.float32(2.5), np.int64(2), True):
+            assert (t * other).dtype == dtype and (other * t).dtype == dtype
+    assert (tc.ones(2, dtype="int64") + 2).dtype == np.int64
+
+
+def test_reflected_operators():
+    t = tc.tensor([4.0, 9.0])
+    assert (1 - t).tolist() == [-3, -8] and (36 / t).tolist() == [9, 4] and (2**t).tolist() == [16, 512]
+    assert (10 // t).tolist() == [2, 1] and (10 % t).tolist() == [2, 1] and [x.tolist() for x in divmod(t, 4)] == [[1, 2], [0, 1]]
+    assert (-t).tolist() == [-4, -9] and (+t) is t and abs(-t).tolist() == [4, 9] and (t**0.5).tolist() == [2, 3]
+
+
+def test_logic():
+    a, b = tc.tensor([True, False]), tc.tensor([True, True])
+    assert (
+        (~a).tolist() == [False, True]
+        and (a & b).tolist() == [True, False]
+        and (a | b).tolist() == [True, True]
+        and (a ^ b).tolist() == [False, True]
+    )
+    n = tc.tensor([5, 6])
+    assert (~n).tolist() == [-6, -7] and (n & 4).tolist() == [4, 4] and (n | 1).tolist() == [5, 7] and (1 ^ n).tolist() == [4, 7]
+
+
+def test_operators_refuse_what_is_no_array():
+    t = tc.zeros(2)
+    for other in (None, object(), {}):
+        with pytest.raises(TypeError):
+            t + other
+        with pytest.raises(TypeError):
+            other @ t
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("protocol", [2, pickle.HIGHEST_PROTOCOL])
+def test_pickle(dtype, protocol):
+    t = tc.tensor([[0.0, 1.0], [math.inf, 3.0]] if "float" in dtype else [[0, 1], [1, 0]], dtype=dtype).T
+    back = pickle.loads(pickle.dumps(t, protocol))
+    assert type(back) is tc.Tensor and back._dtype_name == dtype and back.tolist() == t.tolist() and not back.requires_grad
+    if "float" in dtype:
+        assert pickle.loads(pickle.dumps(t.detach().requires_grad_(), protocol)).requires_grad
+
+
+def test_pickle_of_a_parameter():
+    p = Parameter([1.0, 2.0])
+    back = pickle.loads(pickle.dumps(p))
+    assert type(back) is Parameter and back.requires_grad and back.tolist() == [1.0, 2.0]
+    frozen = pickle.loads(pickle.dumps(Parameter([1.0], requires_grad=False)))
+    assert type(frozen) is Parameter and not frozen.requires_grad
+
+
+class Tagged(tc.Tensor):
+    """A subclass whose instances have attributes."""
+
+
+def test_subclasses_keep_their_attributes():
+    t = Tagged([1.0])
+    t.tag = ["a"]
+    for made in (copy.copy(t), copy.deepcopy(t), pickle.loads(pickle.dumps(t))):
+        assert type(made) is Tagged and made.tag == ["a"] and made.tolist() == [1.0]
+    assert copy.copy(t).tag is t.tag and copy.deepcopy(t).tag is not t.tag
+
+
+def test_copy_shares_memory_deepcopy_does_not():
+    t = tc.tensor([1.0, 2.0], requires_grad=True)
+    (t * t).sum().backward()
+    shallow, deep = copy.copy(t), copy.deepcopy(t)
+    t.data[0] = 5.0
+    assert shallow.tolist() == [5.0, 2.0] and shallow.requires_grad
+    assert deep.tolist() == [1.0, 2.0] and deep.requires_grad and deep.grad.tolist() == [2.0, 4.0] and deep.grad is not t.grad
+
+
+def test_deepcopy_keeps_shared_objects_shared():
+    p = Parameter([1.0])
+    a, b = copy.deepcopy([p, p])
+    assert a is b and a is not p and type(a) is Parameter
+
+
+def test_deepcopy_of_a_result_is_refused():
+    with pytest.raises(RuntimeError, match="only leaf Tensors"):
+        copy.deepcopy(tc.ones(2, requires_grad=True) * 2)
+
+
+def test_no_grad_is_a_context_a_decorator_and_for_generators():
+    x = tc.ones(1, requires_grad=True)
+    with tc.no_grad():
+        assert not tc.is_grad_enabled() and not (x * 2).requires_grad
+        with tc.enable_grad():
+            assert (x * 2).requires_grad
+        assert not tc.is_grad_enabled()
+    assert tc.is_grad_enabled()
+
+    @tc.no_grad()
+    def plain():
+        return (x * 2).requires_grad
+
+    @tc.no_grad
+    def bare():
+        return (x * 2).requires_grad
+
+    @tc.no_grad()
+    def steps():
+        try:
+            sent = yield (x * 2).requires_grad
+            yield sent, (x * 2).requires_grad
+        except KeyError:
+            yield "caught", tc.is_grad_enabled()
+        return 7
+
+    assert plain() is False and bare() is False and tc.is_grad_enabled()
+    g = steps()
+    assert next(g) is False and tc.is_grad_enabled() and g.send(3) == (3, False) and tc.is_grad_enabled()
+    g = steps()
+    next(g)
+    assert g.throw(KeyError()) == ("caught", False)
+    with pytest.raises(StopIteration) as stop:
+        next(g)
+    assert stop.value.value == 7
+    g = steps()
+    next(g)
+    g.close()
+    assert tc.is_grad_enabled()
+
+
+def test_making_tensors():
+    assert tc.tensor([1.5]).dtype == np.float32 and tc.tensor([1]).dtype == np.int64 and tc.tensor([True]).dtype == bool
+    assert tc.tensor(np.ones(2)).dtype == np.float64 and tc.tensor(np.float64(1)).dtype == np.float64
+    assert tc.tensor([tc.ones(2), tc.zeros(2)]).tolist() == [[1, 1], [0, 0]]
+    assert tc.zeros().shape == () and tc.zeros((2, 3)).shape == tc.zeros(2, 3).shape == (2, 3)
+    assert tc.full((2,), 2**60 + 1).tolist() == [2**60 + 1] * 2 and tc.full((), 1.5).dtype == np.float32
+    assert tc.ones_like(np.zeros((2, 2), np.int32)).dtype == np.int32
+    assert (
+        tc.arange(5).tolist() == [0, 1, 2, 3, 4]
+        and tc.arange(1, 2, 0.5).tolist() == [1.0, 1.5]
+        and tc.arange(3, 0, -1).tolist() == [3, 2, 1]
+    )
+    assert tc.arange(3.0).dtype == np.float32 and tc.arange(0).shape == (0,)
+    for wrong in (lambda: tc.arange(3, 0), lambda: tc.arange(0, 3, 0), lambda: tc.zeros(-1), lambda: tc.zeros(2**40, 2**40)):
+        with pytest.raises(ValueError):
+            wrong()
+    with pytest.raises(TypeError, match="only floating tensors"):
+        tc.tensor([1], requires_grad=True)
+    with pytest.raises(TypeError, match="no dtype"):
+        tc.zeros(2, dtype="float12")
+
+
+def test_no_silent_fall_back_to_the_cpu():
+    if tc.tensor(0.0).is_cuda:
+        pytest.skip("there is a GPU")
+    try:
+        made = tc.zeros(2, device="cuda")
+    except RuntimeError as error:
+        assert "cuda" in str(error).lower()
+    else:
+        assert made.is_cuda
+    with pytest.raises(ValueError, match="unknown"):
+        tc.zeros(2, device="tpu")
+    assert not hasattr(tc.zeros(2), "__cuda_array_interface__")

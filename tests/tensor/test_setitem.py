@@ -1,0 +1,206 @@
+"""Writing in place: what the tape makes of it, and what it refuses."""
+
+import numpy as np
+import pytest
+import transformer_c as tc
+
+
+def test_a_buffer_filled_row_by_row_keeps_the_history():
+    w = tc.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    out = tc.zeros(3, 2)
+    for i in range(3):
+        out[i] = w[i] * (i + 1)
+    assert out.requires_grad and not out.is_leaf
+    out.sum().backward()
+    assert w.grad.tolist() == [2.0, 4.0, 6.0]
+
+
+def test_what_is_written_over_has_no_gradient():
+    x = tc.ones(4, requires_grad=True)
+    y = x * 3
+    y[1:3] = 7.0
+    y.sum().backward()
+    assert x.grad.tolist() == [3.0, 0.0, 0.0, 3.0]
+
+
+def test_the_last_of_repeated_places_gets_the_gradient():
+    v = tc.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    x = tc.zeros(2)
+    x[[0, 0, 1]] = v
+    assert x.tolist() == [2.0, 3.0]
+    x.sum().backward()
+    assert v.grad.tolist() == [0.0, 1.0, 1.0]
+
+
+def test_value_is_summed_over_what_it_was_spread_along():
+    v = tc.ones(1, requires_grad=True)
+    x = tc.zeros(3, 4)
+    x[:, [0, 2]] = v
+    (x * 2).sum().backward()
+    assert v.grad.tolist() == [12.0]
+
+
+def test_value_is_cast_and_its_gradient_cast_back():
+    v = tc.tensor(np.ones(2), requires_grad=True)
+    x = tc.zeros(2, dtype="float32")
+    x[:] = v
+    x.sum().backward()
+    assert v.grad.dtype == np.float64 and v.grad.tolist() == [1.0, 1.0]
+
+
+def test_integers_take_values_but_no_history():
+    v = tc.tensor([1.5, 2.5], requires_grad=True)
+    x = tc.zeros(2, dtype="int64")
+    x[:] = v
+    assert x.tolist() == [1, 2] and not x.requires_grad
+
+
+def test_leading_axes_of_length_one_are_dropped():
+    v = tc.ones(1, 1, 3, requires_grad=True)
+    x = tc.zeros(2, 3)
+    x[0] = v
+    x.sum().backward()
+    assert v.grad.shape == (1, 1, 3) and v.grad.numpy().all()
+
+
+def test_overlapping_memory_is_read_first():
+    a = np.arange(6.0)
+    x = tc.as_tensor(a)
+    x[1:] = x[:-1]
+    assert x.tolist() == [0, 0, 1, 2, 3, 4]
+    b = np.arange(6.0)
+    tc.as_tensor(b)[1:] = b[:-1]  # two Tensors over one array
+    assert b.tolist() == [0, 0, 1, 2, 3, 4]
+
+
+def test_leaves_that_require_a_gradient_are_refused_while_recording():
+    w = tc.ones(3, requires_grad=True)
+    for write in (lambda: w.__setitem__(0, 5.0), lambda: w[1:].fill_(5.0), lambda: w[::2][1:].zero_(), lambda: w.__iadd__(1.0)):
+        with pytest.raises(RuntimeError, match="leaf tensor that requires a gradient"):
+            write()
+    assert w.tolist() == [1, 1, 1]
+    with tc.no_grad():
+        w[0] = 5.0
+        w[1:].fill_(2.0)
+    w.data[2] = 9.0
+    assert w.tolist() == [5, 2, 9] and w.is_leaf
+
+
+def test_a_write_through_a_view_leaves_the_base_unusable_not_wrong():
+    w = tc.ones(2, requires_grad=True)
+    out = tc.zeros(2, 2)
+    out[0][1] = w[0]
+    with pytest.raises(RuntimeError, match="written in place with values that have a gradient"):
+        out.sum()
+    out = tc.ones(2, 2, requires_grad=True) * 1
+    out[0][1] = 5.0
+    with pytest.raises(RuntimeError, match="shares memory that was written in place"):
+        out.sum()
+
+
+def test_a_view_from_before_a_write_is_unusable_not_wrong():
+    w = tc.ones(2, requires_grad=True)
+    out = tc.zeros(2, 2)
+    row = out[0]
+    out[0] = w
+    with pytest.raises(RuntimeError, match="written in place"):
+        row.sum()
+    assert out[0].sum().requires_grad
+    assert out.detach().sum().item() == 2.0
+
+
+def test_a_saved_value_that_was_overwritten_is_an_error():
+    x = tc.ones(3, requires_grad=True)
+    y = x * 2
+    z = y * y
+    y[0] = 5.0
+    with pytest.raises(RuntimeError, match="written in place after it was saved"):
+        z.sum().backward()
+    assert x.grad is None
+
+
+def test_a_parameter_that_changed_after_the_forward_is_an_error():
+    w = tc.ones(2, requires_grad=True)
+    loss = (w * w).sum()
+    with tc.no_grad():
+        w.fill_(3.0)
+    with pytest.raises(RuntimeError, match="written in place after it was saved"):
+        loss.backward()
+
+
+def test_results_may_be_written_without_recording():
+    x = tc.ones(3, requires_grad=True)
+    y = x * 2
+    with tc.no_grad():
+        y[0] = 100.0  # the caller knows: the history stays
+    y.sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_operators_in_place():
+    x = tc.ones(3, requires_grad=True)
+    y = x * 1
+    same = y
+    y += x
+    y *= 3
+    y -= np.ones(3, np.float32)
+    y /= 2
+    assert y is same and y.tolist() == [2.5, 2.5, 2.5]
+    y.sum().backward()
+    assert x.grad.tolist() == [3.0, 3.0, 3.0]
+
+
+def test_in_place_keeps_shape_and_dtype():
+    x = tc.zeros(3)
+    x += np.ones(3)  # float64 into float32
+    assert x.dtype == np.float32
+    with pytest.raises(ValueError, match=r"\(2, 3\).*\(3,\)"):
+        x += tc.ones(2, 3)
+    n = tc.zeros(2, dtype="int64")
+    with pytest.raises(TypeError, match="float32.*int64"):
+        n += 1.5
+    n += 2
+    assert n.tolist() == [2, 2] and x.tolist() == [1, 1, 1]
+
+
+def test_read_only_and_repeated_memory_is_refused():
+    a = np.zeros(3)
+    a.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only memory"):
+        tc.as_tensor(a)[0] = 1
+    with pytest.raises(ValueError, match="repeats its elements"):
+        tc.zeros(1).expand(3)[:] = 1.0
+    assert not a.any()
+
+
+def test_a_value_that_does_not_fit_changes_nothing():
+    x = tc.zeros(2, 3)
+    with pytest.raises(ValueError, match=r"a value of shape \(2,\) cannot be written to a selection of shape \(2, 3\)"):
+        x[:] = np.ones(2)
+    with pytest.raises(ValueError, match=r"selection of shape \(2, 2\)"):
+        x[:, [0, 1]] = np.ones(3)
+    assert not x.numpy().any()
+
+
+def test_fill_and_copy():
+    x = tc.zeros(2, 2, dtype="int64")
+    assert x.fill_(2**53 + 1) is x and x[0, 0].item() == 2**53 + 1
+    assert x.zero_().tolist() == [[0, 0], [0, 0]]
+    assert x.copy_(np.array([1, 2])).tolist() == [[1, 2], [1, 2]]
+    with pytest.raises(ValueError, match="one number"):
+        x.fill_([1, 2])
+
+
+def test_data_is_the_same_memory():
+    p = tc.tensor([1.0, 2.0], requires_grad=True)
+    p.data.fill_(3.0)
+    assert p.tolist() == [3.0, 3.0] and p.is_leaf and not p.data.requires_grad
+    other = tc.tensor([7.0, 8.0])
+    view = p.numpy()
+    p.data = other
+    other[0] = 9.0
+    assert p.tolist() == [9.0, 8.0] and view.tolist() == [3.0, 3.0]
+    with pytest.raises(ValueError, match=r"\(3,\).*\(2,\)"):
+        p.data = tc.zeros(3)
+    with pytest.raises(TypeError, match="must be a Tensor"):
+        p.data = np.zeros(2)
