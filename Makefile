@@ -28,7 +28,8 @@ lint: $(VENV)/.built $(VENV)/.extra-test $(VENV)/.extra-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'csrc/*.c' 'csrc/*.h' 'tests/*.c' 'tests/*.h')
 	$(BIN)/mypy
-	$(BIN)/python -m mypy.stubtest transformer_c._core
+	$(BIN)/python tools/make_stub.py --check
+	$(BIN)/python -m mypy.stubtest transformer_c._core --mypy-config-file pyproject.toml --concise
 
 format: $(VENV)/.extra-dev
 	$(BIN)/ruff check --fix-only .

@@ -52,7 +52,7 @@ def test_outputs_and_gradients(case, dtype, isa):
     found = {"x": x.grad, **{name: p.grad for name, p in module.named_parameters()}}
     for name, grad in found.items():
         assert_close(
-            grad.numpy(),
+            grad.numpy().astype(dtype),
             arrays[f"f64.d{name}"],
             dtype,
             k=64,

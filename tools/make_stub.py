@@ -15,9 +15,10 @@ TARGET = Path(__file__).parents[1] / "python/transformer_c/_core.pyi"
 HEAD = '''"""The C core. Written by tools/make_stub.py from the extension itself."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, final
 
 from numpy.typing import ArrayLike
+from typing_extensions import disjoint_base
 
 # Tensor has methods of these names, which would hide the types inside the class.
 _bool = bool
@@ -26,6 +27,15 @@ _float = float
 _Shape = int | Sequence[int]
 
 '''
+OP = """@final
+class op:
+    __name__: str
+    __qualname__: str
+    __doc__: str
+    spec: str
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __get__(self, instance: Any, owner: Any = None, /) -> Any: ...
+    def __reduce__(self) -> Any: ..."""
 TYPES = {
     "t": "ArrayLike | Tensor",
     "T": "Sequence[ArrayLike | Tensor]",
@@ -52,6 +62,8 @@ def argument(text):
     annotation = TYPES[kind] + (" | None" if optional or (default == "None" and kind != "o") else "")
     if default is None:
         return f"{name}: {annotation}"
+    if kind == "f" and default != "None":
+        default = repr(float(default))
     return f"{name}: {annotation} = {default!r}" if kind == "s" and default != "None" else f"{name}: {annotation} = {default}"
 
 
@@ -59,7 +71,7 @@ def op_stub(op, method=False):
     words = op.spec.split()
     parts = ["*" if word == "|" else argument(word) for word in words]
     if method:
-        parts[0] = "self"
+        parts[0] = words[0].split(":")[0]
     return f"def {op.__name__}({', '.join(parts)}) -> Any: ..."
 
 
@@ -81,6 +93,8 @@ def callable_stub(name, function, result="Any", method=False):
         elif seen_positional_only:
             parts.append("/")
             seen_positional_only = False
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in parts and not any(p.startswith("*") for p in parts):
+            parts.append("*")
         if parameter.kind is parameter.VAR_POSITIONAL:
             parts.append(f"*{parameter.name}: Any")
         elif parameter.kind is parameter.VAR_KEYWORD:
@@ -114,7 +128,7 @@ INHERITED = set(dir(object)) - {
 
 
 def class_stub(cls):
-    lines = [f"class {cls.__name__}:", f"    def {'__new__(cls'}, *args: Any, **kwargs: Any) -> Any: ..."]
+    lines = ["@disjoint_base", f"class {cls.__name__}:", "    " + callable_stub("__new__", cls).replace("(", "(cls, ", 1)]
     for name, value in sorted(vars(cls).items()):
         if name in INHERITED or name in ("__doc__", "__module__", "__weakref__", "__new__"):
             continue
@@ -124,6 +138,8 @@ def class_stub(cls):
             lines += ["    @property", f"    def {name}(self) -> Any: ..."]
             if name in ("requires_grad", "grad", "data"):
                 lines += [f"    @{name}.setter", f"    def {name}(self, value: Any, /) -> None: ..."]
+        elif type(value).__name__ == "classmethod_descriptor":
+            lines += ["    @classmethod", "    " + callable_stub(name, getattr(cls, name)).replace("(", "(cls, ", 1)]
         elif callable(value):
             lines.append("    " + callable_stub(name, value, RESULTS.get(name, "Any"), method=True))
         elif value is None:
@@ -134,7 +150,7 @@ def class_stub(cls):
 
 
 def stub():
-    parts = []
+    parts = [OP]
     for name in ("Tensor", "Generator"):
         parts.append(class_stub(getattr(_core, name)))
     functions = []

@@ -430,7 +430,8 @@ def cross_entropy(input, target, weight=None, ignore_index: int = -100, reductio
 
 def mse_loss(input, target, reduction: str = "mean"):
     """Squared differences; their mean, their sum, or each ("none")."""
-    return _core.mse_loss(*_promote(input, target), reduction)
+    input, target = _promote(input, target)
+    return _core.mse_loss(input, target, reduction)
 
 
 def binary_cross_entropy(input, target, weight=None, reduction: str = "mean"):
@@ -445,7 +446,8 @@ def binary_cross_entropy(input, target, weight=None, reduction: str = "mean"):
         Factor of each element; broadcasts.
     reduction : {"mean", "sum", "none"}
     """
-    return _core.binary_cross_entropy(*_promote(input, target, weight), reduction)
+    input, target, weight = _promote(input, target, weight)
+    return _core.binary_cross_entropy(input, target, weight, reduction)
 
 
 def binary_cross_entropy_with_logits(input, target, weight=None, reduction: str = "mean", pos_weight=None):
