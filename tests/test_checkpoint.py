@@ -310,6 +310,29 @@ def test_booleans_are_0_and_1(path):
         checkpoint.load(path)
 
 
+def test_a_dtype_that_numpy_has_not(path):
+    raw(path, {"x": ("F4", [2], b"\0")})
+    with pytest.raises(
+        CheckpointError, match=r"dtype F4, which NumPy has no equivalent of|no safetensors file"
+    ):  # safetensors 0.6 reads it
+        checkpoint.load(path)
+
+
+def test_what_safetensors_itself_refuses(path, monkeypatch):
+    def refuse(*_):
+        raise safetensors.SafetensorError("reason")
+
+    monkeypatch.setattr(safetensors.numpy, "save", refuse)
+    with pytest.raises(ValueError, match=r"safetensors .* cannot store this: reason"):
+        checkpoint.save({}, path)
+
+
+def test_a_file_that_becomes_shorter_while_it_is_read(path):
+    path.write_bytes(b"abc")
+    with files.open_regular(path)[0] as file, pytest.raises(CheckpointError, match="became shorter"):
+        files.read_exactly(file, 1, bytearray(3))
+
+
 def test_truncation_at_every_byte(path, rng):
     checkpoint.save({"model": {"w": rng.random(3)}, "epoch": 1}, path, hyper_parameters={"lr": 1.0})
     data = path.read_bytes()

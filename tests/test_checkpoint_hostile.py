@@ -160,6 +160,11 @@ MALFORMED_CALLS = {
         t.call("numpy.core.multiarray._reconstruct", t.name("numpy.memmap"), t.sizes(0), b"C\x01b"),
         "'numpy.memmap'",
     ),
+    "a NumPy scalar of nothing": (t.call("numpy.core.multiarray.scalar"), "a NumPy scalar from something other"),
+    "a NumPy array whose contents are no tuple": (
+        t.call("numpy.core.multiarray._reconstruct", t.name("numpy.ndarray"), t.sizes(0), b"C\x01b") + b"Nb",
+        "contents are malformed",
+    ),
     "booleans of NumPy": (t.call("numpy.core.multiarray.scalar", t.call("numpy.dtype", t.text("b1")), b"C\x01\x02"), "booleans other than"),
 }
 
@@ -587,6 +592,8 @@ def archive_fields():
     yield "no local signature", patched(data, local, b"PK\3\5")
     yield "on another disk", patched(data, entry + 34, b"\1\0")
     yield "no directory signature", patched(data, entry, b"PK\1\3")
+    yield "a longer name", patched(data, directory_entry(data, "version") + 28, struct.pack("<H", 1000))
+    yield "a name that is not UTF-8", data.replace(b"archive/version", b"archive/v\xffrsion")
     yield "fewer entries", patched(data, end + 8, struct.pack("<2H", 3, 3))
     yield "more entries", patched(data, end + 8, struct.pack("<2H", 5, 5))
     yield "65,535 entries", patched(data, end + 8, b"\xff" * 4)
