@@ -5,7 +5,6 @@ import weakref
 
 import numpy as np
 import pytest
-
 import transformer_c as tc
 
 

@@ -6,7 +6,6 @@ import weakref
 
 import numpy as np
 import pytest
-
 import transformer_c as tc
 from transformer_c import _core
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 import transformer_c as tc
 from transformer_c.testing import gradcheck
 
