@@ -139,9 +139,9 @@ typedef struct tc_scalar {
     int64_t integer; /* of the first two */
 } tc_scalar;
 
-static inline tc_scalar tc_make_scalar(tc_dtype kind, double real, int64_t integer)
+static inline tc_scalar tc_make_scalar(tc_dtype kind, double value, int64_t integer)
 {
-    tc_scalar scalar = {kind, real, integer};
+    tc_scalar scalar = {kind, value, integer};
     return scalar;
 }
 static inline tc_scalar tc_scalar_real(double value) { return tc_make_scalar(TC_FLOAT64, value, 0); }

@@ -236,6 +236,16 @@ int tcpy_tensor_from_array(tc_tensor **out, PyArrayObject *array, const char *na
     return -1;
 }
 
+/* np.asarray would read Tensors in a list as plain numbers. */
+static bool holds_history(PyObject *object, int depth)
+{
+    if (tcpy_is_tensor(object)) return tc_tensor_requires_grad(((tcpy_tensor *)object)->tensor);
+    if (depth > TC_MAX_DIMS || !(PyList_Check(object) || PyTuple_Check(object))) return false;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); i++)
+        if (holds_history(PySequence_Fast_GET_ITEM(object, i), depth + 1)) return true;
+    return false;
+}
+
 int tcpy_tensor_from_object(tc_tensor **out, PyObject *object, const char *name, bool *is_tensor)
 {
     *is_tensor = tcpy_is_tensor(object);
@@ -246,6 +256,10 @@ int tcpy_tensor_from_object(tc_tensor **out, PyObject *object, const char *name,
     if (PyArray_Check(object)) return tcpy_tensor_from_array(out, (PyArrayObject *)object, name);
     if (object == Py_None) {
         PyErr_Format(PyExc_TypeError, "%s is None; expected a Tensor, an ndarray, or what np.asarray takes", name);
+        return -1;
+    }
+    if (tc_grad_enabled() && holds_history(object, 0)) {
+        PyErr_Format(PyExc_TypeError, "%s is a list of Tensors that require a gradient, which would be lost; join them with tc.stack() first", name);
         return -1;
     }
     PyObject *array = PyArray_FromAny(object, NULL, 0, 0, 0, NULL);

@@ -157,7 +157,7 @@ def test_in_place_keeps_shape_and_dtype():
     with pytest.raises(ValueError, match=r"\(2, 3\).*\(3,\)"):
         x += tc.ones(2, 3)
     n = tc.zeros(2, dtype="int64")
-    with pytest.raises(TypeError, match="float32.*int64"):
+    with pytest.raises(TypeError, match=r"float32.*int64"):
         n += 1.5
     n += 2
     assert n.tolist() == [2, 2] and x.tolist() == [1, 1, 1]

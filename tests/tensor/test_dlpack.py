@@ -1,0 +1,103 @@
+"""DLPack in both directions: memory shared, kept alive, and given back once."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+import transformer_c as tc
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int64, np.int32, np.uint8, np.bool_])
+def test_numpy_both_ways(dtype):
+    a = np.array([[0, 1, 2], [3, 0, 5]]).astype(dtype)
+    t = tc.from_dlpack(a.T)
+    assert t.dtype == a.dtype and np.shares_memory(t.numpy(), a)
+    np.testing.assert_array_equal(t.numpy(), a.T)
+    back = np.from_dlpack(t)
+    assert np.shares_memory(back, a)
+    np.testing.assert_array_equal(back, a.T)
+
+
+def test_writes_are_seen():
+    a = np.zeros(2)
+    t = tc.from_dlpack(a)
+    t[0] = 1
+    a[1] = 2
+    assert a.tolist() == t.tolist() == [1, 2]
+
+
+def test_shapes_of_all_kinds():
+    for shape in [(), (0,), (2, 0, 3), (1, 1)]:
+        assert tc.from_dlpack(np.ones(shape)).shape == shape and np.from_dlpack(tc.ones(shape)).shape == shape
+    assert np.from_dlpack(tc.arange(4).flip(0)).tolist() == [3, 2, 1, 0]
+
+
+def test_memory_lives_as_long_as_it_is_used():
+    class Owner(np.ndarray):
+        pass
+
+    a = np.ones(1000).view(Owner)
+    gone = weakref.ref(a)
+    t = tc.from_dlpack(a)
+    del a
+    gc.collect()
+    assert gone() is not None and t.sum().item() == 1000
+    del t
+    gc.collect()
+    assert gone() is None
+    view = np.from_dlpack(tc.ones(1000))
+    gc.collect()
+    assert view.sum() == 1000
+
+
+def test_a_capsule_is_taken_once():
+    capsule = tc.arange(3).__dlpack__(max_version=(1, 0))
+    assert tc.from_dlpack(capsule).tolist() == [0, 1, 2]
+    with pytest.raises(ValueError, match="nobody has taken"):
+        tc.from_dlpack(capsule)
+    for version in (None, (0, 8), (1, 0)):
+        tc.arange(3).__dlpack__(max_version=version)  # dropped unused
+
+
+def test_read_only_memory_says_so():
+    a = np.zeros(2)
+    a.flags.writeable = False
+    t = tc.as_tensor(a)
+    assert not np.from_dlpack(t).flags.writeable
+    with pytest.raises(BufferError, match="read-only"):
+        t.__dlpack__()
+    with pytest.raises(ValueError, match="read-only"):
+        tc.from_dlpack(t)[0] = 1
+
+
+def test_copies():
+    a = np.zeros(2)
+    assert not np.shares_memory(tc.from_dlpack(a, copy=True).numpy(), a) and np.shares_memory(tc.from_dlpack(a, copy=False).numpy(), a)
+    t = tc.zeros(2)
+    assert not np.shares_memory(np.from_dlpack(t, copy=True), t.numpy())
+
+
+def test_refusals():
+    with pytest.raises(BufferError, match="gradient"):
+        tc.ones(2, requires_grad=True).__dlpack__()
+    with pytest.raises(BufferError, match="stream"):
+        tc.ones(2).__dlpack__(stream=1)
+    with pytest.raises(BufferError, match="device"):
+        tc.ones(2).__dlpack__(dl_device=(2, 0))
+    with pytest.raises(TypeError, match="__dlpack__"):
+        tc.from_dlpack([1, 2])
+    a = np.zeros(2, np.complex128)
+    with pytest.raises(TypeError, match="no dtype here"):
+        tc.from_dlpack(a)
+    assert tc.ones(2).__dlpack_device__() == (1, 0)
+
+
+def test_pytorch_both_ways():
+    torch = pytest.importorskip("torch")
+    x = torch.arange(6.0).reshape(2, 3)
+    t = tc.from_dlpack(x)
+    t[0, 0] = 9
+    assert x[0, 0] == 9 and torch.from_dlpack(t.T).shape == (3, 2)
+    half = torch.ones(2, dtype=torch.bfloat16)
+    assert tc.from_dlpack(half)._dtype_name == "bfloat16" and torch.from_dlpack(tc.ones(2, dtype="bfloat16")).dtype == torch.bfloat16

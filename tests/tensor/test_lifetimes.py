@@ -1,0 +1,151 @@
+"""What is freed, when; who keeps whom; threads."""
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from transformer_c import _core
+
+
+def in_use():
+    gc.collect()
+    return _core.memory_stats()["in_use"]
+
+
+def test_a_forward_without_a_backward_frees_itself():
+    w = tc.ones(64, 64, requires_grad=True)
+
+    def forward():
+        y = w
+        for _ in range(20):
+            y = (y * 2 + w)[::-1].reshape(64, 64).T
+        return y.sum()
+
+    forward()
+    before = in_use()
+    for _ in range(5):
+        forward()
+    assert in_use() == before
+
+
+def test_a_backward_leaves_the_gradient_alone():
+    w = tc.ones(1000, requires_grad=True)
+    (w * w).sum().backward()
+    w.grad = None
+    before = in_use()
+    for _ in range(5):
+        x = w * 1.0
+        x[::2] = 0.0
+        x[[1, 3]] += 1.0
+        x.sum().backward()
+        w.grad = None
+        del x
+    assert in_use() == before
+
+
+def test_a_deep_graph_is_freed_without_a_deep_stack():
+    x = y = tc.ones(1, requires_grad=True)
+    for _ in range(200_000):
+        y = y.view(1)
+    del y
+    for _ in range(50_000):
+        x = x.reshape(1)
+    x.backward()
+
+
+def test_second_backward():
+    x = tc.ones(2, requires_grad=True)
+    y = (x * x).sum()
+    y.backward(retain_graph=True)
+    y.backward()
+    assert x.grad.tolist() == [4, 4]
+    with pytest.raises(RuntimeError, match="second time"):
+        y.backward()
+    assert x.grad.tolist() == [4, 4]
+
+
+def test_backward_of_what_recorded_nothing():
+    with pytest.raises(RuntimeError, match="recorded nothing"):
+        tc.ones(1).sum().backward()
+    with pytest.raises(RuntimeError, match="one element"):
+        tc.ones(2, requires_grad=True).backward()
+    with pytest.raises(ValueError, match=r"gradient has shape \(3,\)"):
+        tc.ones(2, requires_grad=True).backward(tc.ones(3))
+
+
+def test_one_object_a_tensor():
+    x = tc.ones(2, requires_grad=True)
+    (x * 2).sum().backward()
+    grad = x.grad
+    assert x.grad is grad
+    (x * 2).sum().backward()
+    assert x.grad is grad and grad.tolist() == [4, 4]
+    ref = weakref.ref(grad)
+    x.grad = None
+    assert x.grad is None and grad.tolist() == [4, 4]
+    del grad
+    assert ref() is None
+
+
+def test_an_object_made_while_another_dies():
+    x = tc.ones(2, requires_grad=True)
+    x.sum().backward()
+    seen = []
+    kept = x.grad
+    watch = weakref.ref(kept, lambda _: seen.append(x.grad.tolist()))
+    del kept
+    assert seen == [[1.0, 1.0]] and watch() is None and x.grad.tolist() == [1.0, 1.0]
+
+
+def test_graphs_on_several_threads_share_a_leaf():
+    w = tc.ones(100, requires_grad=True)
+    errors = []
+
+    def work():
+        try:
+            for _ in range(20):
+                y = (w * 2)[::2].clone()
+                y[0] = 1.0
+                y.sum().backward()
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not errors
+    expected = np.zeros(100)
+    expected[2::2] = 2 * 20 * 4
+    np.testing.assert_array_equal(w.grad.numpy(), expected)
+
+
+def test_recording_is_a_threads_own():
+    seen = []
+    with tc.no_grad():
+        t = threading.Thread(target=lambda: seen.append(tc.is_grad_enabled()))
+        t.start()
+        t.join()
+    assert seen == [True]
+
+
+def test_an_allocation_that_fails_changes_nothing():
+    x = tc.zeros(100)
+    y = tc.ones(100, requires_grad=True) * 1
+    version = y.tolist()
+    for n in range(1, 6):
+        _core.memory_fail_after(n)
+        try:
+            y[[0, 1]] = 5.0
+        except MemoryError:
+            assert y.tolist() == version
+            assert y.sum().item() == 100.0
+        else:
+            break
+        finally:
+            _core.memory_fail_after(0)
+    assert not x.numpy().any()

@@ -1,0 +1,152 @@
+"""Between NumPy and Tensors: memory shared or copied, operators, and functions that would lose a history."""
+
+import operator
+
+import numpy as np
+import pytest
+import transformer_c as tc
+
+
+def test_numpy_is_a_detached_read_only_view():
+    t = tc.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    for a in (t.numpy(), np.asarray(t), np.asarray(t.T).T):
+        assert type(a) is np.ndarray and not a.flags.writeable and a.tolist() == [[1, 2], [3, 4]]
+        t.data[0, 0] = 1.0
+    view = t.numpy()
+    t.data[0, 0] = 9.0
+    assert view[0, 0] == 9.0
+    assert (
+        np.array(t).flags.writeable
+        and np.asarray(t, np.float32).dtype == np.float32
+        and np.asarray(t, dtype=int).tolist() == [[9, 2], [3, 4]]
+    )
+
+
+def test_an_array_outlives_its_tensor():
+    t = tc.tensor(np.arange(1000.0))
+    a, m = t.numpy(), memoryview(t)
+    t.data = tc.zeros(1000, dtype="float64")
+    del t
+    assert a[999] == 999.0 and m[999] == 999.0 and m.readonly
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int64, np.int32, np.uint8, np.bool_])
+def test_buffers(dtype):
+    t = tc.as_tensor(np.ones((2, 3), dtype))
+    assert memoryview(t).format == np.dtype(dtype).char.replace("l", "q") and memoryview(t).shape == (2, 3)
+    assert np.asarray(memoryview(t.T)).shape == (3, 2)
+    with pytest.raises(BufferError):
+        np.frombuffer(t.T, np.uint8)
+    with pytest.raises(BufferError):
+        memoryview(tc.zeros(2, dtype="bfloat16"))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda a: a,
+        lambda a: np.asfortranarray(a),
+        lambda a: a[::-1, ::2],
+        lambda a: a.astype(a.dtype.newbyteorder(">")),
+        lambda a: (
+            np.lib.stride_tricks.as_strided(np.frombuffer(b"\0" + a.tobytes(), np.uint8)[1:].view(np.uint8), (a.nbytes,), (1,))
+            .view(a.dtype)
+            .reshape(a.shape)
+        ),
+        lambda a: np.broadcast_to(a[:1], a.shape),
+        lambda a: a[:0],
+    ],
+    ids=["plain", "Fortran", "backwards", "big-endian", "unaligned", "repeated", "empty"],
+)
+@pytest.mark.parametrize("writeable", [True, False])
+def test_any_array_comes_in(make, writeable):
+    a = make(np.arange(24.0).reshape(4, 6))
+    if not writeable:
+        a = a[:]
+        a.flags.writeable = False
+    for x in (tc.tensor(a), tc.as_tensor(a)):
+        np.testing.assert_array_equal(x.numpy(), a)
+        np.testing.assert_array_equal((x * 2).numpy(), a * 2)
+        assert x.sum().item() == a.sum()
+
+
+def test_as_tensor_shares_tensor_copies():
+    a = np.zeros(3)
+    shared, copied = tc.as_tensor(a), tc.tensor(a)
+    a[0] = 1
+    shared[1] = 2
+    assert shared.tolist() == [1, 2, 0] == a.tolist() and copied.tolist() == [0, 0, 0]
+    assert tc.as_tensor(shared) is shared
+
+
+def test_other_dtypes():
+    assert tc.tensor(np.zeros(1, np.int8)).dtype == np.int64 and tc.tensor(np.zeros(1, np.uint32)).dtype == np.int64
+    assert tc.tensor(np.zeros(1, np.longdouble)).dtype == np.float64
+    for bad in (np.zeros(1, complex), np.array(["a"]), np.array([None]), np.zeros(1, np.uint64)):
+        with pytest.raises(TypeError, match="dtype"):
+            tc.tensor(bad)
+
+
+OPERATORS = [operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow]
+COMPARISONS = [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge]
+
+
+@pytest.mark.parametrize("op", OPERATORS + COMPARISONS, ids=lambda op: op.__name__)
+def test_operators_from_both_sides(rng, op):
+    a, b = rng.uniform(1, 3, (2, 3)), rng.uniform(1, 3, 3)
+    pairs = [(tc.tensor(a), b), (a, tc.tensor(b)), (tc.tensor(a), tc.tensor(b))]
+    if op in OPERATORS:
+        pairs += [(a.tolist(), tc.tensor(b)), (tc.tensor(a), b.tolist())]
+    for left, right in pairs:
+        result = op(left, right)
+        assert type(result) is tc.Tensor
+        np.testing.assert_allclose(result.numpy(), op(a, b), rtol=1e-6)
+
+
+def test_the_history_comes_through_from_the_right():
+    w = tc.tensor([1.0, 2.0], requires_grad=True)
+    (np.array([3.0, 4.0], np.float32) * w).sum().backward()
+    assert w.grad.tolist() == [3.0, 4.0]
+    (np.ones((2, 2), np.float32) @ w).sum().backward()
+    assert w.grad.tolist() == [5.0, 6.0]
+
+
+@pytest.mark.parametrize(
+    ("call", "ours"),
+    [
+        (lambda t: np.sin(t), r"t\.sin\(\)"),
+        (lambda t: np.exp(t), r"t\.exp\(\)"),
+        (lambda t: np.concatenate([t, t]), r"tc\.cat"),
+        (lambda t: np.stack([t, np.ones(2)]), r"tc\.stack"),
+        (lambda t: np.where(t > 0, t, 0), r"tc\.where"),
+        (lambda t: np.sum(t), r"t\.sum\(\)"),
+        (lambda t: np.add.reduce(t), "t.numpy"),
+        (lambda t: np.linalg.norm(t), r"t\.numpy\(\)"),
+        (lambda t: np.multiply(t, t, out=np.zeros(2)), r"t\.numpy\(\)"),
+        (lambda t: np.triu(t), r"tc\.triu"),
+    ],
+)
+def test_functions_of_numpy_name_ours(call, ours):
+    with pytest.raises(TypeError, match=ours):
+        call(tc.ones(2, requires_grad=True))
+
+
+def test_in_place_on_an_array_is_refused():
+    a = np.zeros(2)
+    with pytest.raises(TypeError, match="cannot write a Tensor's values into an ndarray"):
+        a += tc.ones(2)
+    a[:] = tc.ones(2)  # plain values, asked for
+    assert a.tolist() == [1.0, 1.0]
+
+
+def test_questions_are_answered():
+    t = tc.zeros(2, 3)
+    assert np.shape(t) == (2, 3) and np.ndim(t) == 2 and np.size(t) == 6
+
+
+def test_a_list_of_recorded_tensors_is_not_read_as_numbers():
+    w = tc.ones(2, requires_grad=True)
+    with pytest.raises(TypeError, match=r"tc\.stack"):
+        tc.zeros(2) + [w[0], w[1]]
+    with tc.no_grad():
+        assert (tc.zeros(2) + [w[0], w[1]]).tolist() == [1, 1]

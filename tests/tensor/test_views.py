@@ -1,0 +1,155 @@
+"""Views: the shapes and values of NumPy and PyTorch, shared memory, gradients, and what is refused."""
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from transformer_c.testing import gradcheck
+
+X = np.arange(24.0).reshape(2, 3, 4)
+
+VIEWS = [
+    ("reshape", lambda t: t.reshape(4, 6), lambda a: a.reshape(4, 6)),
+    ("reshape -1", lambda t: t.reshape((-1, 2)), lambda a: a.reshape(-1, 2)),
+    ("view", lambda t: t.view(6, -1), lambda a: a.reshape(6, 4)),
+    ("flatten", lambda t: t.flatten(1), lambda a: a.reshape(2, 12)),
+    ("permute", lambda t: t.permute(2, 0, -2), lambda a: a.transpose(2, 0, 1)),
+    ("transpose", lambda t: t.transpose(-1, 0), lambda a: a.swapaxes(-1, 0)),
+    ("swapaxes", lambda t: t.swapaxes(1, 2), lambda a: a.swapaxes(1, 2)),
+    ("T", lambda t: t.T, lambda a: a.T),
+    ("mT", lambda t: t.mT, lambda a: a.swapaxes(-1, -2)),
+    ("flip", lambda t: t.flip(0, -1), lambda a: np.flip(a, (0, -1))),
+    ("unsqueeze", lambda t: t.unsqueeze(-1), lambda a: a[..., None]),
+    ("squeeze", lambda t: t[:, :1].squeeze(1), lambda a: a[:, 0]),
+    ("squeeze all", lambda t: t[:1, :, :1].squeeze(), lambda a: a[0, :, 0]),
+    ("expand", lambda t: t[:, :1].expand(5, -1, 3, 4), lambda a: np.broadcast_to(a[:, :1], (5, 2, 3, 4))),
+    ("narrow", lambda t: t.narrow(2, 1, 2), lambda a: a[:, :, 1:3]),
+    ("chunk", lambda t: t.chunk(3, dim=2)[0], lambda a: a[:, :, :2]),
+    ("split", lambda t: t.split(2, 1)[1], lambda a: a[:, 2:]),
+    ("split sizes", lambda t: t.split([1, 3], -1)[1], lambda a: a[..., 1:]),
+    ("unbind", lambda t: t.unbind(1)[2], lambda a: a[:, 2]),
+    ("unfold", lambda t: t.unfold(2, 2, 1), lambda a: np.lib.stride_tricks.sliding_window_view(a, 2, axis=2)),
+    ("unfold with gaps", lambda t: t.unfold(1, 1, 2), lambda a: a[:, ::2, :, None]),
+]
+
+
+@pytest.mark.parametrize(("ours", "numpys"), [v[1:] for v in VIEWS], ids=[v[0] for v in VIEWS])
+@pytest.mark.parametrize("layout", ["C", "Fortran", "backwards"])
+def test_values_memory_and_gradient(ours, numpys, layout):
+    array = {"C": X.copy(), "Fortran": np.asfortranarray(X), "backwards": X[::-1].copy()[::-1]}[layout]
+    x = tc.as_tensor(array)
+    try:
+        y = ours(x)
+    except ValueError:
+        assert layout != "C"  # view() of memory that cannot be read so
+        return
+    np.testing.assert_array_equal(y.numpy(), numpys(array))
+    if not (y.is_contiguous() and not x.is_contiguous()):
+        assert np.shares_memory(np.asarray(y), array)
+    assert gradcheck(lambda t: ours(t * 1.0) * 2.0, tc.tensor(array))
+
+
+def test_view_never_copies_reshape_may():
+    x = tc.arange(6).reshape(2, 3).T
+    with pytest.raises(ValueError, match=r"\(3, 2\) cannot be read as \(6,\) without a copy"):
+        x.view(6)
+    y = x.reshape(6)
+    assert y.tolist() == [0, 3, 1, 4, 2, 5] and y.data_ptr() != x.data_ptr()
+
+
+def test_zero_size_and_no_axes():
+    e = tc.zeros(2, 0, 3, requires_grad=True)
+    assert e.reshape(0, 5).shape == (0, 5) and e.permute(2, 1, 0).shape == (3, 0, 2) and e.flip(0).shape == (2, 0, 3)
+    e.transpose(0, 1).sum().backward()
+    assert e.grad.shape == (2, 0, 3)
+    s = tc.tensor(3.0, requires_grad=True)
+    assert s.T.item() == 3.0 and s.reshape(1, 1).shape == (1, 1) and s.unsqueeze(0).shape == (1,) and s.expand(2).tolist() == [3, 3]
+    s.expand(4).sum().backward()
+    assert s.grad.item() == 4.0
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda t: t.reshape(5, 5), ValueError, r"\(2, 3, 4\) \(24 elements\) cannot be given the shape \(5, 5\)"),
+        (lambda t: t.reshape(-1, -1), ValueError, "cannot be given"),
+        (lambda t: t.permute(0, 1), ValueError, "2 axes were given for a tensor of 3"),
+        (lambda t: t.permute(0, 1, 1), ValueError, "named twice"),
+        (lambda t: t.transpose(0, 3), IndexError, "3 is out of range for a tensor of 3 axes"),
+        (lambda t: t.flip(0, -3), ValueError, "named twice"),
+        (lambda t: t.unsqueeze(4), IndexError, "out of range"),
+        (lambda t: t.expand(2, 5, 4), ValueError, r"\(2, 3, 4\) cannot be expanded to \(2, 5, 4\)"),
+        (lambda t: t.split([1, 1], 2), ValueError, "add up to 2"),
+        (lambda t: t.chunk(0), ValueError, "at least 1"),
+        (lambda t: t.narrow(0, 1, 5), IndexError, "outside"),
+        (lambda t: t.unfold(0, 3, 1), ValueError, "windows of 3"),
+        (lambda t: t.size(7), IndexError, "out of range"),
+        (lambda t: tc.zeros(2).mT, ValueError, "at least 2 axes"),
+    ],
+)
+def test_errors(call, error, message):
+    with pytest.raises(error, match=message):
+        call(tc.tensor(X))
+
+
+def test_all_pieces_of_a_split_have_a_gradient():
+    x = tc.tensor(X, requires_grad=True)
+    q, k, v = x.split([1, 1, 2], -1)
+    (q * 2 + v.sum(-1, keepdims=True) * 3).sum().backward()  # nothing comes back through k
+    assert k.requires_grad
+    np.testing.assert_array_equal(x.grad.numpy(), np.broadcast_to([2.0, 0.0, 3.0, 3.0], X.shape))
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_cat_and_stack(rng, dim):
+    a, b = rng.standard_normal((2, 3)), rng.standard_normal((2, 3))
+    np.testing.assert_array_equal(tc.cat([a, b], dim), np.concatenate([a, b], dim))
+    np.testing.assert_array_equal(tc.stack([a, b], axis=dim), np.stack([a, b], dim))
+    assert gradcheck(lambda a, b: tc.cat([a, b * 2.0, a], dim), (a, b)) and gradcheck(lambda a, b: tc.stack([a, b * 2.0], dim), (a, b))
+
+
+def test_cat_of_other_dtypes_and_shapes():
+    joined = tc.cat([tc.ones(2, dtype="int64"), tc.ones(1, dtype="float32"), tc.tensor([])])
+    assert joined.dtype == np.float32 and joined.shape == (3,)
+    many = [tc.ones(1, requires_grad=True) for _ in range(100)]
+    tc.cat(many).sum().backward()
+    assert all(m.grad.item() == 1.0 for m in many)
+    nothing, something = tc.zeros(0, requires_grad=True), tc.ones(2, 2, requires_grad=True)
+    tc.cat([nothing, something]).sum().backward()
+    assert something.grad.numpy().all()
+    with pytest.raises(ValueError, match=r"tensors\[0\] has shape \(2, 3\) but tensors\[1\] has \(2, 2\)"):
+        tc.cat([np.ones((2, 3)), np.ones((2, 2))])
+    with pytest.raises(ValueError, match="equal shapes"):
+        tc.stack([np.ones(2), np.ones(3)])
+    with pytest.raises(ValueError, match="empty"):
+        tc.cat([])
+    with pytest.raises(ValueError, match="stack"):
+        tc.cat([np.float64(1), np.float64(2)])
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (3, 5), (5, 3), (2, 3, 4), (0, 3), (3, 0)])
+@pytest.mark.parametrize("diagonal", [0, 1, -2, 100, -100])
+def test_triangles(rng, shape, diagonal):
+    a = rng.standard_normal(shape)
+    np.testing.assert_array_equal(tc.triu(a, diagonal), np.triu(a, diagonal))
+    np.testing.assert_array_equal(tc.tril(a, diagonal), np.tril(a, diagonal))
+    if a.size:
+        assert gradcheck(lambda x: tc.triu(x.mT, diagonal) * 3.0, a)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"])
+def test_casts(dtype):
+    x = tc.tensor([0.0, 1.0, 2.0], requires_grad=True)
+    y = x.to(dtype)
+    assert y._dtype_name == dtype and y.requires_grad == ("float" in dtype)
+    assert y.tolist() == ([False, True, True] if dtype == "bool" else [0, 1, 2])
+    if y.requires_grad:
+        y.sum().backward()
+        assert x.grad.dtype == np.float32 and x.grad.tolist() == [1, 1, 1]
+
+
+def test_to_and_its_kin():
+    x = tc.zeros(2)
+    assert x.to("cpu") is x and x.float() is x and x.contiguous() is x and x.cpu() is x
+    assert x.to(tc.zeros(1, dtype="float64")).dtype == np.float64 and x.type_as(tc.zeros(1, dtype="int64")).dtype == np.int64
+    assert x.to("cpu", np.float64).dtype == np.float64 and x.to(dtype="float16").dtype == np.float16
+    assert x.clone().data_ptr() != x.data_ptr() and x.detach().data_ptr() == x.data_ptr()
