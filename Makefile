@@ -41,7 +41,7 @@ SANITIZED := build/sanitize
 sanitize: $(VENV)/.built $(VENV)/.extra-test
 	rm -rf $(SANITIZED)/transformer_c && mkdir -p $(SANITIZED)
 	cp -r python/transformer_c $(SANITIZED)/ && rm -f $(SANITIZED)/transformer_c/_core.*.so
-	TRANSFORMER_C_SANITIZE=address,undefined $(BIN)/python setup.py -q build_ext --build-lib $(SANITIZED) --build-temp $(SANITIZED)-objects
+	TRANSFORMER_C_SANITIZE=address,undefined $(BIN)/python setup.py -q build_ext --build-lib $(SANITIZED)
 	LD_PRELOAD="$$($${CC:-gcc} -print-file-name=libasan.so) $$($${CC:-gcc} -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	PYTHONMALLOC=malloc PYTHONPATH=$(SANITIZED) $(BIN)/python -m pytest $(PYTEST_ARGS) -m 'not unsanitized' $(SANITIZE_ARGS)

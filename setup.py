@@ -50,22 +50,20 @@ class BuildCore(build_ext):
         self.compiler_command = self.compiler.compiler_so[:1] if not os.environ.get("CC") else os.environ["CC"].split()
         self.check_compiler()
         sanitize = os.environ.get("TRANSFORMER_C_SANITIZE", "")
-        objects = Path(self.build_temp) / (sanitize.replace(",", "-") or "release")
-        flags = [*C_FLAGS, *(f"-I{p}" for p in self.python_includes())]
+        strict = os.environ.get("TRANSFORMER_C_WERROR") == "1"
+        # One place whatever asks for the build (pip's own lies in a temporary folder), so that only what changed is compiled again.
+        kind = "-".join([Path(self.compiler_command[-1]).name, *sanitize.split(","), *(["strict"] if strict else [])]).strip("-")
+        objects = ROOT / "build" / "objects" / kind
+        flags = [*C_FLAGS, *(["-Werror"] if strict else [])]
         optimise = ["-O3"]
         if sanitize:
             flags += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-g"]
             optimise = ["-O1"]
-        if os.environ.get("TRANSFORMER_C_WERROR") == "1":
-            flags.append("-Werror")
         isas = {name: extra for name, extra in ISAS.items() if self.accepts(extra)}
         flags += [f"-DTC_HAVE_{name.upper()}" for name in isas if name != "baseline"]
+        plain = [*flags, *(optimise if sanitize else ["-O2"])]
 
-        jobs = [
-            (path, objects / f"{path.parent.name}-{path.stem}.o", [*flags, *(optimise if sanitize else ["-O2"])])
-            for folder in ("core", "ops", "python")
-            for path in sources(folder)
-        ]
+        jobs = [(path, objects / f"{path.parent.name}-{path.stem}.o", plain) for folder in ("core", "ops") for path in sources(folder)]
         jobs += [
             (
                 path,
@@ -76,6 +74,9 @@ class BuildCore(build_ext):
             for isa, extra in isas.items()
             for precision in (32, 64)
         ]
+        version = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+        binding = [*plain, *(f"-I{p}" for p in self.python_includes())]
+        jobs += [(path, objects / f"{version}-{path.stem}.o", binding) for path in sources("python")]
         objects.mkdir(parents=True, exist_ok=True)
         workers = int(os.environ.get("TRANSFORMER_C_JOBS", 0)) or os.cpu_count() or 1
         with ThreadPoolExecutor(workers) as pool:

@@ -259,7 +259,8 @@ int tcpy_tensor_from_object(tc_tensor **out, PyObject *object, const char *name,
         return -1;
     }
     if (tc_grad_enabled() && holds_history(object, 0)) {
-        PyErr_Format(PyExc_TypeError, "%s is a list of Tensors that require a gradient, which would be lost; join them with tc.stack() first", name);
+        PyErr_Format(PyExc_TypeError,
+                     "%s is a list of Tensors that require a gradient, which would be lost; join them with tc.stack() first", name);
         return -1;
     }
     PyObject *array = PyArray_FromAny(object, NULL, 0, 0, 0, NULL);
