@@ -227,7 +227,7 @@ tc_status tc_cross_entropy(tc_tensor **out, tc_tensor *x, tc_tensor *target, tc_
                            double label_smoothing, tc_reduction reduction, tc_error *err)
 {
     tc_scope scope = {0};
-    tc_tensor *loss;
+    tc_tensor *loss = NULL;
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
     tc_status status = TC_OK;
     TC_TRY(tc_check_float(x, "input", err));
