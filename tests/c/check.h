@@ -12,15 +12,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-#define SANITIZED 1
+#ifndef __has_feature /* clang's; GCC defines macros */
+#define __has_feature(x) 0
 #endif
+#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
+#define THREAD_SANITIZED 1
+#else
+#define THREAD_SANITIZED 0
 #endif
-#ifndef SANITIZED
-#define SANITIZED 0
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+#define ADDRESS_SANITIZED 1
+#else
+#define ADDRESS_SANITIZED 0
 #endif
 
 static atomic_int check_failures, check_count;
@@ -38,10 +41,10 @@ __attribute__((format(printf, 4, 5))) static void check_that(int holds, const ch
 }
 
 #define CHECK(condition) check_that((condition) ? 1 : 0, __FILE__, __LINE__, "%s", #condition)
-#define CHECK_EQUAL(a, b)                                                                                                         \
-    do {                                                                                                                          \
-        const long long check_a = (long long)(a), check_b = (long long)(b);                                                       \
-        check_that(check_a == check_b, __FILE__, __LINE__, "%s == %s (%lld, %lld)", #a, #b, check_a, check_b);                    \
+#define CHECK_EQUAL(a, b)                                                                                                                  \
+    do {                                                                                                                                   \
+        const long long check_a = (long long)(a), check_b = (long long)(b);                                                                \
+        check_that(check_a == check_b, __FILE__, __LINE__, "%s == %s (%lld, %lld)", #a, #b, check_a, check_b);                             \
     } while (0)
 #define CHECK_TEXT(text, part) check_that(strstr(text, part) != NULL, __FILE__, __LINE__, "\"%s\" contains \"%s\"", text, part)
 
@@ -59,7 +62,8 @@ __attribute__((unused)) static void check_in_child(void (*body)(void), const cha
     }
     int status = -1;
     const pid_t waited = child > 0 ? waitpid(child, &status, 0) : -1;
-    check_that(waited == child && WIFEXITED(status) && WEXITSTATUS(status) == 0, file, line, "the forked child ends well (wait status %d)", status);
+    check_that(waited == child && WIFEXITED(status) && WEXITSTATUS(status) == 0, file, line, "the forked child ends well (wait status %d)",
+               status);
 }
 #define CHECK_IN_CHILD(body) check_in_child(body, __FILE__, __LINE__)
 

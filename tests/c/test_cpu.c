@@ -7,8 +7,8 @@
 
 #include "check.h"
 
-#define TABLES(isa)                                                                 \
-    extern const tc_kernel_table tc_kernels_f32_##isa, tc_kernels_f64_##isa;        \
+#define TABLES(isa)                                                                                                                        \
+    extern const tc_kernel_table tc_kernels_f32_##isa, tc_kernels_f64_##isa;                                                               \
     const tc_kernel_table tc_kernels_f32_##isa = {{0}}, tc_kernels_f64_##isa = {{0}}
 TABLES(baseline);
 TABLES(avx2);
@@ -57,7 +57,10 @@ static const struct {
 };
 enum { SETS = sizeof sets / sizeof sets[0] };
 
-static bool expected_usable(int set) { return sets[set].built && (sets[set].flags == 0 || proc_cpuinfo_has(avx512_flags, sets[set].flags)); }
+static bool expected_usable(int set)
+{
+    return sets[set].built && (sets[set].flags == 0 || proc_cpuinfo_has(avx512_flags, sets[set].flags));
+}
 
 static void check_in_use(int set)
 {
@@ -163,11 +166,11 @@ static void counts_processors(void)
     write_file("one/cpu.max", "max 100000\n");
     CHECK_EQUAL(quota("0::/one\n"), 0);
     write_file("one/two/cpu.max", "250000 100000\n");
-    CHECK_EQUAL(quota("0::/one/two\n"), 3);        /* rounded up */
-    CHECK_EQUAL(quota("0::/one/two/three\n"), 3);  /* a limit of the group above holds below */
-    CHECK_EQUAL(quota("0::/one\n"), 0);            /* and not above */
+    CHECK_EQUAL(quota("0::/one/two\n"), 3);       /* rounded up */
+    CHECK_EQUAL(quota("0::/one/two/three\n"), 3); /* a limit of the group above holds below */
+    CHECK_EQUAL(quota("0::/one\n"), 0);           /* and not above */
     write_file("one/cpu.max", "50000 100000\n");
-    CHECK_EQUAL(quota("0::/one/two\n"), 1);        /* the tightest */
+    CHECK_EQUAL(quota("0::/one/two\n"), 1); /* the tightest */
     write_file("cpu/box/cpu.cfs_quota_us", "400000\n");
     write_file("cpu/box/cpu.cfs_period_us", "100000\n");
     CHECK_EQUAL(quota("9:name=systemd:/\n4:cpu,cpuacct:/box\n2:cpuset:/\n"), 4);
