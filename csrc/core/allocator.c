@@ -163,11 +163,12 @@ static void drop_one(int class)
     free(pop(&shared.lists[class]));
 }
 
-/* Drops cached blocks, those of the class not asked for longest first, until `bytes` more may be held. */
+/* Drops cached blocks, those of the class not asked for longest first, until a block of `bytes` may come. */
 static void make_room(size_t bytes)
 {
-    const ptrdiff_t limit = shared.high_water + (ptrdiff_t)CACHE_SLACK;
-    while (shared.cached && shared.in_use + (ptrdiff_t)(shared.cached + bytes) > limit) {
+    const ptrdiff_t in_use = shared.in_use + (ptrdiff_t)bytes;
+    const ptrdiff_t limit = (in_use > shared.high_water ? in_use : shared.high_water) + (ptrdiff_t)CACHE_SLACK;
+    while (shared.cached && in_use + (ptrdiff_t)shared.cached > limit) {
         int oldest = -1;
         for (int c = 0; c < CLASSES; c++) {
             if (shared.lists[c].head && (oldest < 0 || shared.last_asked[c] < shared.last_asked[oldest])) oldest = c;

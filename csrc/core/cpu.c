@@ -58,6 +58,10 @@ static bool has_avx512(void)
     const unsigned zmm_state = 1u << 5 | 1u << 6 | 1u << 7; /* opmasks, upper halves of ZMM0-15, ZMM16-31 */
     return has_avx2() && all_set(bits.leaf7_ebx, bit_AVX512F | bit_AVX512DQ | bit_AVX512BW | bit_AVX512VL) && all_set(bits.xcr0, zmm_state);
 }
+#else
+static bool has_avx2(void) { return false; }
+
+static bool has_avx512(void) { return false; }
 #endif
 
 /* ---- what was built, worst first ----------------------------------------------------------------------------------- */
@@ -69,32 +73,24 @@ typedef struct isa {
 } isa;
 
 extern const tc_kernel_table tc_kernels_f32_baseline, tc_kernels_f64_baseline;
-#if defined(HAVE_X86) && defined(TC_HAVE_AVX2)
+#ifdef TC_HAVE_AVX2
 extern const tc_kernel_table tc_kernels_f32_avx2, tc_kernels_f64_avx2;
-#define AVX2_ENTRY                                                                                                                         \
-    {                                                                                                                                      \
-        "avx2", has_avx2, &tc_kernels_f32_avx2, &tc_kernels_f64_avx2                                                                       \
-    }
+#define AVX2_TABLES &tc_kernels_f32_avx2, &tc_kernels_f64_avx2
 #else
-#define AVX2_ENTRY                                                                                                                         \
-    {                                                                                                                                      \
-        "avx2", NULL, NULL, NULL                                                                                                           \
-    }
+#define AVX2_TABLES NULL, NULL
 #endif
-#if defined(HAVE_X86) && defined(TC_HAVE_AVX512)
+#ifdef TC_HAVE_AVX512
 extern const tc_kernel_table tc_kernels_f32_avx512, tc_kernels_f64_avx512;
-#define AVX512_ENTRY                                                                                                                       \
-    {                                                                                                                                      \
-        "avx512", has_avx512, &tc_kernels_f32_avx512, &tc_kernels_f64_avx512                                                               \
-    }
+#define AVX512_TABLES &tc_kernels_f32_avx512, &tc_kernels_f64_avx512
 #else
-#define AVX512_ENTRY                                                                                                                       \
-    {                                                                                                                                      \
-        "avx512", NULL, NULL, NULL                                                                                                         \
-    }
+#define AVX512_TABLES NULL, NULL
 #endif
 
-static const isa isas[] = {{"baseline", always, &tc_kernels_f32_baseline, &tc_kernels_f64_baseline}, AVX2_ENTRY, AVX512_ENTRY};
+static const isa isas[] = {
+    {"baseline", always, &tc_kernels_f32_baseline, &tc_kernels_f64_baseline},
+    {"avx2", has_avx2, AVX2_TABLES},
+    {"avx512", has_avx512, AVX512_TABLES},
+};
 enum { ISA_COUNT = sizeof isas / sizeof isas[0] };
 
 /* Index into isas; the baseline until tc_cpu_initialize() has looked. */

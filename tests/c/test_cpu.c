@@ -1,0 +1,199 @@
+/* test_cpu.c: detection and choice of instruction sets, on tables that stand in for the kernels; and the number of
+ * processors. Built with and without TC_HAVE_AVX2 and TC_HAVE_AVX512. */
+#include "core/cpu.h"
+#include "core/cpu_count.h"
+
+#include <sys/stat.h>
+
+#include "check.h"
+
+#define TABLES(isa)                                                                                                                        \
+    extern const tc_kernel_table tc_kernels_f32_##isa, tc_kernels_f64_##isa;                                                               \
+    const tc_kernel_table tc_kernels_f32_##isa = {{0}}, tc_kernels_f64_##isa = {{0}}
+TABLES(baseline);
+TABLES(avx2);
+TABLES(avx512);
+
+/* Whether the kernel lists all of these flags for the processor; it leaves out those whose registers it does not save. */
+static bool proc_cpuinfo_has(const char *const *flags, int count)
+{
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    bool all = false;
+    char line[8192];
+    while (file && fgets(line, sizeof line, file)) {
+        if (strncmp(line, "flags", 5) != 0) continue;
+        line[strcspn(line, "\n")] = ' ';
+        all = true;
+        for (int i = 0; i < count; i++) {
+            char word[32];
+            snprintf(word, sizeof word, " %s ", flags[i]);
+            all = all && strstr(line, word);
+        }
+        break;
+    }
+    if (file) fclose(file);
+    return all;
+}
+
+static const char *const avx512_flags[] = {"avx2", "fma", "f16c", "avx512f", "avx512dq", "avx512bw", "avx512vl"};
+
+static const struct {
+    const char *name;
+    const tc_kernel_table *float32, *float64;
+    bool built;
+    int flags; /* of avx512_flags */
+} sets[] = {
+    {"baseline", &tc_kernels_f32_baseline, &tc_kernels_f64_baseline, true, 0},
+#ifdef TC_HAVE_AVX2
+    {"avx2", &tc_kernels_f32_avx2, &tc_kernels_f64_avx2, true, 3},
+#else
+    {"avx2", &tc_kernels_f32_avx2, &tc_kernels_f64_avx2, false, 3},
+#endif
+#ifdef TC_HAVE_AVX512
+    {"avx512", &tc_kernels_f32_avx512, &tc_kernels_f64_avx512, true, 7},
+#else
+    {"avx512", &tc_kernels_f32_avx512, &tc_kernels_f64_avx512, false, 7},
+#endif
+};
+enum { SETS = sizeof sets / sizeof sets[0] };
+
+static bool expected_usable(int set)
+{
+    return sets[set].built && (sets[set].flags == 0 || proc_cpuinfo_has(avx512_flags, sets[set].flags));
+}
+
+static void check_in_use(int set)
+{
+    CHECK(strcmp(tc_cpu_isa(), sets[set].name) == 0);
+    CHECK(tc_cpu_kernels(TC_FLOAT32) == sets[set].float32);
+    CHECK(tc_cpu_kernels(TC_FLOAT64) == sets[set].float64);
+}
+
+static void lists_what_was_built(void)
+{
+    const char *names[SETS];
+    bool usable[SETS];
+    int built = 0;
+    const int count = tc_cpu_isas(names, usable, SETS);
+    for (int i = 0; i < SETS; i++) {
+        if (!sets[i].built) continue;
+        CHECK(strcmp(names[built], sets[i].name) == 0);
+        CHECK_EQUAL(usable[built], expected_usable(i));
+        built++;
+    }
+    CHECK_EQUAL(count, built);
+    CHECK_EQUAL(tc_cpu_isas(names, usable, 0), built); /* no room: only the number */
+}
+
+static void chooses(void)
+{
+    tc_error err;
+    check_in_use(0); /* before anybody has looked */
+    int best = 0;
+    for (int i = 0; i < SETS; i++) {
+        if (expected_usable(i)) best = i;
+    }
+    unsetenv("TRANSFORMER_C_ISA");
+    CHECK_EQUAL(tc_cpu_initialize(&err), TC_OK);
+    check_in_use(best);
+    for (int i = 0; i < SETS; i++) {
+        setenv("TRANSFORMER_C_ISA", sets[i].name, 1);
+        CHECK_EQUAL(tc_cpu_select("baseline", &err), TC_OK);
+        const tc_status forced = tc_cpu_initialize(&err);
+        if (expected_usable(i)) {
+            CHECK_EQUAL(forced, TC_OK);
+            check_in_use(i);
+            CHECK_EQUAL(tc_cpu_select(sets[best].name, &err), TC_OK);
+            check_in_use(best);
+        } else {
+            CHECK_EQUAL(forced, TC_ERROR_VALUE);
+            CHECK_TEXT(err.message, sets[i].name);
+            CHECK_TEXT(err.message, sets[i].built ? "not supported by this processor" : "not built into this library");
+            CHECK_TEXT(err.message, "usable here: baseline");
+            check_in_use(0);
+        }
+    }
+}
+
+static void refuses_unknown_names(void)
+{
+    tc_error err;
+    CHECK_EQUAL(tc_cpu_select("baseline", &err), TC_OK);
+    static const char *const unknown[] = {"avx", "avx5122", "AVX2", "sse2", " avx2"};
+    for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++) {
+        setenv("TRANSFORMER_C_ISA", unknown[i], 1);
+        CHECK_EQUAL(tc_cpu_initialize(&err), TC_ERROR_VALUE);
+        CHECK_TEXT(err.message, "TRANSFORMER_C_ISA");
+        CHECK_TEXT(err.message, unknown[i]);
+        CHECK_TEXT(err.message, "usable here: baseline");
+        CHECK_EQUAL(tc_cpu_select(unknown[i], &err), TC_ERROR_VALUE);
+        check_in_use(0);
+    }
+    setenv("TRANSFORMER_C_ISA", "", 1); /* empty is as good as unset */
+    CHECK_EQUAL(tc_cpu_initialize(&err), TC_OK);
+}
+
+/* ---- processors ------------------------------------------------------------------------------------------------ */
+
+static char folder[] = "/tmp/tc_test_cpu_XXXXXX";
+
+static void write_file(const char *name, const char *text)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    for (char *slash = strchr(path + sizeof folder, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(path, 0700);
+        *slash = '/';
+    }
+    FILE *file = fopen(path, "w");
+    CHECK(file && fputs(text, file) >= 0);
+    if (file) fclose(file);
+}
+
+static int quota(const char *membership)
+{
+    char path[512];
+    write_file("membership", membership);
+    snprintf(path, sizeof path, "%s/membership", folder);
+    return tc_cpu_quota(path, folder);
+}
+
+static void counts_processors(void)
+{
+    CHECK(mkdtemp(folder) != NULL);
+    CHECK_EQUAL(quota("0::/\n"), 0); /* no files: no limit */
+    write_file("one/cpu.max", "max 100000\n");
+    CHECK_EQUAL(quota("0::/one\n"), 0);
+    write_file("one/two/cpu.max", "250000 100000\n");
+    CHECK_EQUAL(quota("0::/one/two\n"), 3);       /* rounded up */
+    CHECK_EQUAL(quota("0::/one/two/three\n"), 3); /* a limit of the group above holds below */
+    CHECK_EQUAL(quota("0::/one\n"), 0);           /* and not above */
+    write_file("one/cpu.max", "50000 100000\n");
+    CHECK_EQUAL(quota("0::/one/two\n"), 1); /* the tightest */
+    write_file("cpu/box/cpu.cfs_quota_us", "400000\n");
+    write_file("cpu/box/cpu.cfs_period_us", "100000\n");
+    CHECK_EQUAL(quota("9:name=systemd:/\n4:cpu,cpuacct:/box\n2:cpuset:/\n"), 4);
+    CHECK_EQUAL(quota("4:cpuacct,cpu:/box\n0::/one\n"), 1);
+    CHECK_EQUAL(quota("4:cpuset:/box\n"), 0); /* another controller */
+    write_file("cpu/box/cpu.cfs_quota_us", "-1\n");
+    CHECK_EQUAL(quota("4:cpu,cpuacct:/box\n"), 0);
+    CHECK_EQUAL(quota("nonsense\n::\n"), 0);
+    write_file("one/cpu.max", "0 0\n");
+    CHECK_EQUAL(quota("0::/one\n"), 0);
+    CHECK_EQUAL(tc_cpu_quota("/nonexistent", folder), 0);
+    CHECK(tc_cpu_count() >= 1 && tc_cpu_count() <= sysconf(_SC_NPROCESSORS_ONLN));
+
+    char command[600];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    CHECK_EQUAL(system(command), 0);
+}
+
+int main(void)
+{
+    lists_what_was_built();
+    chooses();
+    refuses_unknown_names();
+    counts_processors();
+    return check_finish();
+}
