@@ -40,7 +40,10 @@ if X86:
 
 
 def sources(folder):
-    return sorted((ROOT / "csrc" / folder).glob("*.c"))
+    found = sorted((ROOT / "csrc" / folder).glob("*.c"))
+    if not found:
+        raise SystemExit(f"csrc/{folder} has no C files: this copy of the sources is not whole")
+    return found
 
 
 class BuildCore(build_ext):

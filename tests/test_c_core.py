@@ -12,8 +12,19 @@ import pytest
 ROOT = Path(__file__).parent.parent
 CORE = ROOT / "csrc" / "core"
 COMPILER = shlex.split(os.environ.get("CC", "")) or ["cc"]
-FLAGS = ["-std=gnu11", "-g", "-Wall", "-Wextra", "-Wshadow", "-Wstrict-prototypes", "-Wmissing-prototypes", "-Werror",
-         "-pthread", f"-I{ROOT / 'csrc'}", f"-I{ROOT / 'tests' / 'c'}"]
+FLAGS = [
+    "-std=gnu11",
+    "-g",
+    "-Wall",
+    "-Wextra",
+    "-Wshadow",
+    "-Wstrict-prototypes",
+    "-Wmissing-prototypes",
+    "-Werror",
+    "-pthread",
+    f"-I{ROOT / 'csrc'}",
+    f"-I{ROOT / 'tests' / 'c'}",
+]
 
 POOL = ["threads.c", "allocator.c", "cpu_count.c", "status.c"]
 CPU = ["cpu.c", "cpu_count.c", "status.c"]
@@ -40,7 +51,9 @@ pytestmark = pytest.mark.skipif(not shutil.which(COMPILER[0]), reason=f"there is
 
 
 def run(command, **options):
-    return subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, **options)
+    return subprocess.run(
+        [str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, **options
+    )
 
 
 def run_program(folder, name, extra):
