@@ -11,9 +11,14 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from .. import _core
 from .._core import Tensor
 from .._tensor import enable_grad, no_grad, zeros, zeros_like
+
+# Compared as objects: the name of a dtype is made anew each time it is asked for, which would cost more than a small step.
+_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
 class Optimizer:
@@ -162,7 +167,7 @@ class Optimizer:
         for p in group["params"]:
             if p.grad is not None:
                 state = self.state.get(p)
-                batches.setdefault((p.dtype.name, p.device, state["step"] if state else 0), []).append(p)
+                batches.setdefault((p.dtype, p.device, state["step"] if state else 0), []).append(p)
         return batches.values()
 
     def _update(self, group: dict[str, Any], params: list[Tensor]) -> None:
@@ -172,7 +177,7 @@ class Optimizer:
             state["step"] += 1
         halves = [i for i, p in enumerate(params) if "master" in states[i]]
         values = [s.get("master", p) for s, p in zip(states, params, strict=True)]
-        gradients = [p.grad.to(v.dtype).contiguous() for p, v in zip(params, values, strict=True)]
+        gradients = [_ready(p.grad, v.dtype) for p, v in zip(params, values, strict=True)]
         for v in values:
             if not v.is_contiguous():
                 _core.set_data(v, v.detach().contiguous())
@@ -378,18 +383,25 @@ class RMSprop(Optimizer):
 # ---- clipping ----------------------------------------------------------------------------------------------------------------
 
 
+def _ready(gradient: Tensor, dtype: np.dtype) -> Tensor:
+    """`gradient` as the kernels take it: contiguous, of the dtype they compute in."""
+    if gradient.dtype == dtype and gradient.is_contiguous():
+        return gradient
+    return gradient.to(dtype).contiguous()
+
+
 def _gradients(parameters) -> list[list[Tensor]]:
     """The gradients, those of one dtype and device together."""
-    kinds: dict[tuple[str, str], list[Tensor]] = {}
+    kinds: dict[tuple[np.dtype, str], list[Tensor]] = {}
     for p in [parameters] if isinstance(parameters, Tensor) else parameters:
         if p.grad is not None:
-            kinds.setdefault((p.dtype.name, p.device), []).append(p.grad)
+            kinds.setdefault((p.dtype, p.device), []).append(p.grad)
     return list(kinds.values())
 
 
 def _scale(gradients: list[Tensor], factor: float, limit: float) -> None:
     """In place; what the kernel cannot take (half types, strided gradients) goes through a copy."""
-    ready = [g if g.is_contiguous() and g.dtype.name in ("float32", "float64") else g.to("float32").contiguous() for g in gradients]
+    ready = [_ready(g, _wide(g)) for g in gradients]
     _core.gradient_scale(ready, factor, limit)
     for gradient, scaled in zip(gradients, ready, strict=True):
         if scaled is not gradient:
@@ -425,7 +437,7 @@ def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_i
     if not norm_type > 0:
         raise ValueError(f"norm_type must be above 0, got {norm_type}")
     kinds = _gradients(parameters)
-    norms = [_core.gradient_norm([g.to(_wide(g)).contiguous() for g in gradients], norm_type) for gradients in kinds]
+    norms = [_core.gradient_norm([_ready(g, _wide(g)) for g in gradients], norm_type) for gradients in kinds]
     total = max(norms, default=0.0) if math.isinf(norm_type) else sum(n**norm_type for n in norms) ** (1 / norm_type)
     if len(norms) == 1:
         total = norms[0]
@@ -438,8 +450,9 @@ def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_i
     return Tensor(total, dtype=_wide(kinds[0][0]) if kinds else None)
 
 
-def _wide(gradient: Tensor) -> str:
-    return "float64" if gradient.dtype.name == "float64" else "float32"
+def _wide(gradient: Tensor) -> np.dtype:
+    """The dtype a gradient's norm is computed in."""
+    return _FLOAT64 if gradient.dtype == _FLOAT64 else _FLOAT32
 
 
 def clip_grad_value_(parameters, clip_value: float) -> None:
