@@ -10,6 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(shell find csrc -name '*.[ch]' -o -name '*.def')
 PYTEST_ARGS ?= -q
+BENCH_ARGS ?= --quick --require reverse_step@1=2.5
 
 .PHONY: tutorial test bench lint format sanitize clean
 .DELETE_ON_ERROR:
