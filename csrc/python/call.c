@@ -418,7 +418,6 @@ static PyType_Slot op_slots[] = {
     {Py_tp_descr_get, op_get},
     {Py_tp_members, op_members},
     {Py_tp_methods, op_methods},
-    {Py_tp_doc, "A function of the C core."},
     {0, NULL},
 };
 

@@ -123,6 +123,7 @@ int tcpy_dtype_from_object(tc_dtype *out, PyObject *object)
         if (!name) return -1;
         for (int i = 0; i < TC_DTYPE_COUNT; i++)
             if (strcmp(name, tc_dtype_name((tc_dtype)i)) == 0) return *out = (tc_dtype)i, 0;
+        if (strcmp(name, "float") == 0) return *out = TC_FLOAT32, 0;
     }
     if (object == (PyObject *)&PyFloat_Type) return *out = TC_FLOAT32, 0;
     PyArray_Descr *descr = NULL;

@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 
 from . import cuda, data, datasets, functional, nn, ops, optim, testing, tutorials
 from . import functional as F
-from ._core import Generator, Tensor
+from ._core import Generator, Tensor, cos, exp, log, sin, sqrt, tanh
 from ._tensor import (
     arange,
     as_tensor,
@@ -22,6 +22,7 @@ from ._tensor import (
     empty,
     empty_like,
     enable_grad,
+    flip,
     from_dlpack,
     full,
     full_like,
@@ -41,6 +42,7 @@ from ._tensor import (
 from .checkpoint import CheckpointError, load, load_torch_checkpoint, save
 from .config import get_num_threads, set_num_threads, show_config
 from .custom import custom_op
+from .dtypes import double, float, float16, float32, float64, half, int32, int64, long, uint8
 from .encoder import EncoderBlock, MultiheadAttention, PositionalEncoding, TransformerEncoder, expand_mask, scaled_dot_product
 from .optim import CosineWarmupScheduler
 from .random import manual_seed, rand, randint, randn, randperm
@@ -62,22 +64,35 @@ __all__ = [
     "arange",
     "as_tensor",
     "cat",
+    "cos",
     "cuda",
     "custom_op",
     "data",
     "datasets",
+    "double",
     "empty",
     "empty_like",
     "enable_grad",
+    "exp",
     "expand_mask",
+    "flip",
+    "float",
+    "float16",
+    "float32",
+    "float64",
     "from_dlpack",
     "full",
     "full_like",
     "functional",
     "get_num_threads",
+    "half",
+    "int32",
+    "int64",
     "is_grad_enabled",
     "load",
     "load_torch_checkpoint",
+    "log",
+    "long",
     "manual_seed",
     "matmul",
     "nn",
@@ -94,12 +109,16 @@ __all__ = [
     "scaled_dot_product",
     "set_num_threads",
     "show_config",
+    "sin",
+    "sqrt",
     "stack",
+    "tanh",
     "tensor",
     "testing",
     "tril",
     "triu",
     "tutorials",
+    "uint8",
     "where",
     "zeros",
     "zeros_like",

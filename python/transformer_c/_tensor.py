@@ -542,3 +542,22 @@ class enable_grad(_Recording):
 def is_grad_enabled() -> bool:
     """Whether this thread records what is computed with Tensors that require a gradient."""
     return _core.grad_enabled()
+
+
+def flip(input, dims: int | Sequence[int]):
+    """`input` with the named axes in reverse order.
+
+    Parameters
+    ----------
+    input : array_like
+    dims : int or sequence of int
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.flip(np.arange(3), dims=(0,))
+    array([2, 1, 0])
+    """
+    if isinstance(input, Tensor):
+        return input.flip(dims)
+    return np.flip(np.asarray(input), dims if isinstance(dims, int) else tuple(dims))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import zipfile
 from types import SimpleNamespace
 from typing import Any
 
@@ -82,10 +83,10 @@ class TrainingModule(nn.Module):
         found: dict[str, Any] = {}
         here = inspect.currentframe()
         frame = here.f_back if here is not None else None
-        while frame is not None and frame.f_code.co_name == "__init__" and frame.f_locals.get("self") is self:
+        while frame is not None and frame.f_code.co_name == "__init__" and frame.f_locals.get(frame.f_code.co_varnames[0]) is self:
             local = frame.f_locals
             kinds = inspect.getargvalues(frame)
-            arguments = {name: local[name] for name in kinds.args if name != "self"}
+            arguments = {name: local[name] for name in kinds.args if local[name] is not self}
             code = frame.f_code
             keyword_only = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
             arguments.update({name: local[name] for name in keyword_only})
@@ -96,6 +97,31 @@ class TrainingModule(nn.Module):
         for name, value in found.items():
             if name not in left_out and (not names or name in names):
                 setattr(self.hparams, name, value)
+
+    @classmethod
+    def load_from_checkpoint(cls, path, strict: bool = True, **hyper_parameters: Any):
+        """A module made from what a file holds: its hyper-parameters, then its weights; in eval mode.
+
+        Parameters
+        ----------
+        path : path-like
+            What ``tc.save`` wrote, or a Lightning checkpoint.
+        strict : bool
+            As for ``load_state_dict``.
+        **hyper_parameters
+            Used in place of the file's.
+        """
+        from .checkpoint import load, load_torch_checkpoint
+
+        if zipfile.is_zipfile(path):
+            held = load_torch_checkpoint(path)
+            state, found = held.get("state_dict", held), held.get("hyper_parameters", {})
+        else:
+            state = load(path)
+            found = state.hyper_parameters
+        module = cls(**{**dict(found or {}), **hyper_parameters})
+        module.load_state_dict(state, strict=strict)
+        return module.eval()
 
     def log(self, name: str, value: Any, prog_bar: bool = False, on_step: bool | None = None, on_epoch: bool | None = None) -> None:
         """Reports a number under `name`; a trainer averages it over the epoch, ``logged`` holds the last one."""

@@ -234,3 +234,29 @@ def test_init_functions(case):
     wanted = next(v for k, v in arrays.items() if k != "next")
     assert np.abs(weight.numpy() - wanted).max() <= 1e-6 * max(1.0, np.abs(wanted).max())
     assert (tc.rand(2).numpy() == arrays["next"]).all()
+
+
+def test_lists_of_numbers_are_arrays():
+    assert type(nn.Linear(3, 4)([[1.0, 2.0, 3.0]])) is np.ndarray
+    assert tc.MultiheadAttention(2, 2, 1)([[[1.0, 2.0], [3.0, 4.0]]]).shape == (1, 2, 2)
+
+
+@pytest.mark.parametrize("value", ["abc", np.array(["a", "b", "c"]), np.array([1, 2, 3], dtype=object)])
+def test_what_is_no_number_is_named(value):
+    with pytest.raises(TypeError, match="Linear takes a Tensor or an array of numbers, not"):
+        nn.Linear(3, 4)(value)
+
+
+def test_hyperparameters_of_a_subclass_and_load_from_checkpoint(tmp_path):
+    class Sub(tc.TransformerPredictor):
+        def __init__(this, *, extra=1, **options):
+            super().__init__(**options)
+            this.save_hyperparameters()
+
+    options = dict(input_dim=3, model_dim=4, num_classes=2, num_heads=1, num_layers=1, lr=1e-3, warmup=1, max_iters=5)
+    model = Sub(extra=7, **options).eval()
+    assert model.hparams.extra == 7 and model.hparams.model_dim == 4
+    tc.save(model, tmp_path / "model.safetensors")
+    again = Sub.load_from_checkpoint(tmp_path / "model.safetensors")
+    x = np.ones((1, 2, 3), np.float32)
+    assert again.hparams.extra == 7 and not again.training and (again(x) == model(x)).all()

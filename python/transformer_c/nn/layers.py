@@ -19,6 +19,9 @@ from .parameter import Parameter
 
 def _as_floating(x: Tensor, weight: Tensor, layer: str) -> Tensor:
     """Integers are cast to the layer's dtype; another floating dtype is an error that names both."""
+    if not isinstance(x, Tensor):
+        kind = f"an array of dtype {x.dtype}" if isinstance(x, np.ndarray) else type(x).__name__
+        raise TypeError(f"{layer} takes a Tensor or an array of numbers, not {kind}")
     if x.dtype == weight.dtype:
         return x
     if x.dtype.kind in "fV":

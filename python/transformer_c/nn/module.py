@@ -47,6 +47,11 @@ def _holds(kind: type, value: Any) -> bool:
     return isinstance(value, dict) and any(_holds(kind, v) for v in value.values())
 
 
+def _is_numbers(value: Any) -> bool:
+    """A list, or nested lists, of Python numbers: what np.asarray makes an array of."""
+    return isinstance(value, list) and bool(value) and all(isinstance(v, (int, float)) or _is_numbers(v) for v in value)
+
+
 def _to_array(value: Any) -> Any:
     return _core.take_array(value) if isinstance(value, Tensor) else value
 
@@ -184,6 +189,9 @@ class Module:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls ``forward`` with ndarrays turned into Tensors; see the class."""
         depth = getattr(_active, "depth", 0)
+        if depth == 0:
+            args = tuple(np.asarray(a) if _is_numbers(a) else a for a in args)
+            kwargs = {k: np.asarray(a) if _is_numbers(a) else a for k, a in kwargs.items()}
         if depth and not any(isinstance(a, (np.ndarray, *_CONTAINERS)) for a in (*args, *kwargs.values())):
             return self.forward(*args, **kwargs)
         has_arrays = _holds(np.ndarray, args) or _holds(np.ndarray, kwargs)
