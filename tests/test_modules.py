@@ -141,7 +141,7 @@ def test_masks_of_every_rank(shape, dtype, rng):
         (np.ones((1, 1, 1, 7, 7)), ValueError, "2 to 4 axes"),
         (np.full((7, 7), -1e9), ValueError, "additive.*bias="),
         (np.full((7, 7), np.nan), ValueError, "additive"),
-        (np.full((7, 7), "a"), TypeError, "mask has dtype"),
+        (np.full((7, 7), "a"), TypeError, "mask must be an array"),
         (np.ones((3, 4, 7, 7)), ValueError, r"\(3, 2, 7, 7\)"),
     ],
 )

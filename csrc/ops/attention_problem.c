@@ -201,8 +201,11 @@ static tc_status check_fits_scores(const attention_problem *x, const tc_tensor *
     bool fits = mask->ndim <= n;
     for (int i = 1; fits && i <= mask->ndim; i++) fits = mask->shape[mask->ndim - i] == 1 || mask->shape[mask->ndim - i] == scores[n - i];
     if (fits) return TC_OK;
-    return tc_fail(err, TC_ERROR_VALUE, "%s has shape %s, which does not broadcast to the scores (..., queries, keys) = %s", name,
-                   tc_tensor_text(a, mask), tc_shape_text(b, n, scores));
+    /* The shape of a key-padding mask, one row a batch element. */
+    const bool padding = mask->ndim == 2 && n == 4 && mask->shape[0] == scores[0] && mask->shape[1] == scores[3];
+    return tc_fail(err, TC_ERROR_VALUE, "%s has shape %s, which does not broadcast to the scores (..., queries, keys) = %s%s", name,
+                   tc_tensor_text(a, mask), tc_shape_text(b, n, scores),
+                   padding ? "; as key padding (batch, keys) write mask[:, None, None, :]" : "");
 }
 
 /* The mask as bytes, where it is not one to be added. */

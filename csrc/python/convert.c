@@ -191,10 +191,9 @@ static int substitute_type(PyArrayObject *array, const char *name)
     const int type = PyArray_TYPE(array);
     if (PyTypeNum_ISINTEGER(type) && !(PyTypeNum_ISUNSIGNED(type) && PyArray_ITEMSIZE(array) == 8)) return NPY_INT64;
     if (type == NPY_LONGDOUBLE) return NPY_FLOAT64;
-    PyErr_Format(
-        PyExc_TypeError,
-        "%s has dtype %S; expected float32, float64, float16, bfloat16, an integer up to int64, or bool: convert it with .astype()", name,
-        (PyObject *)PyArray_DESCR(array));
+    PyErr_Format(PyExc_TypeError, "%s has dtype %S; expected float32, float64, float16, bfloat16, an integer up to int64, or bool%s", name,
+                 (PyObject *)PyArray_DESCR(array),
+                 PyTypeNum_ISFLEXIBLE(type) || type == NPY_OBJECT ? ": an array of numbers" : ": convert it with .astype()");
     return -1;
 }
 
@@ -265,6 +264,9 @@ int tcpy_tensor_from_object(tc_tensor **out, PyObject *object, const char *name,
         return -1;
     }
     PyObject *array = PyArray_FromAny(object, NULL, 0, 0, 0, NULL);
+    if (!array && PyList_Check(object) && PyErr_ExceptionMatches(PyExc_ValueError))
+        PyErr_Format(PyExc_ValueError,
+                     "%s is no array: its nested lists have different lengths; fill them up to one length (and mask the rest)", name);
     if (!array) return -1;
     const int result = tcpy_tensor_from_array(out, (PyArrayObject *)array, name);
     Py_DECREF(array);

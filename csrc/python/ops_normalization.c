@@ -1,14 +1,17 @@
 /* ops_normalization.c: layer normalisation, as Python sees it. */
 #include "binding.h"
 
+#include "../core/tensor.h"
+
 /* The number of axes of normalized_shape, which are the last of x; -1 with an exception set when they are not. */
 static int normalized_ndim(const tc_tensor *x, const tcpy_ints *shape)
 {
     const int ndim = tc_tensor_ndim(x);
     for (int i = 0; i < shape->count; i++)
         if (shape->count > ndim || tc_tensor_shape(x)[ndim - shape->count + i] != shape->values[i]) {
-            PyErr_Format(PyExc_ValueError, "normalized_shape[%d] is %lld, which is not the length of that axis of x, counted from the last",
-                         i, (long long)shape->values[i]);
+            char given[TC_SHAPE_TEXT], wanted[TC_SHAPE_TEXT];
+            PyErr_Format(PyExc_ValueError, "normalized_shape is %s, but x has shape %s: its last axes must have exactly these lengths",
+                         tc_shape_text(wanted, shape->count, shape->values), tc_tensor_text(given, x));
             return -1;
         }
     return shape->count;

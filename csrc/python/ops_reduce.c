@@ -16,6 +16,17 @@ int tcpy_axes(int axes[TC_MAX_DIMS], const tcpy_value *axis, const tcpy_value *d
     return value->ints->count;
 }
 
+int tcpy_axis(int64_t *out, const tcpy_value *axis, const tcpy_value *dim)
+{
+    const bool by_dim = dim->given && !dim->none;
+    if (axis->given && by_dim && axis->i != dim->i) {
+        PyErr_Format(PyExc_TypeError, "axis=%lld and dim=%lld are two names of one argument", (long long)axis->i, (long long)dim->i);
+        return -1;
+    }
+    *out = by_dim ? dim->i : axis->i;
+    return 0;
+}
+
 /* Arguments 1 to 4 of the reductions: axis, keepdims, dim, keepdim. */
 static PyObject *run_reduce(tcpy_call *call, tc_reduce_function function)
 {
@@ -75,7 +86,8 @@ static PyObject *run_argsort(tcpy_call *call)
     tc_error err;
     tc_status status;
     tc_tensor *y = NULL, *x = call->v[0].t;
-    const int64_t axis = call->v[3].given && !call->v[3].none ? call->v[3].i : call->v[1].i;
+    int64_t axis;
+    if (tcpy_axis(&axis, &call->v[1], &call->v[3]) < 0) return NULL;
     const bool descending = call->v[2].b;
     TCPY_COMPUTE(call, status, tc_argsort(&y, x, axis, descending, &err));
     return tcpy_result1(call, status, &err, y);

@@ -9,7 +9,9 @@
         tc_error err;                                                                                                                      \
         tc_status status;                                                                                                                  \
         tc_tensor *y = NULL;                                                                                                               \
-        TCPY_COMPUTE(call, status, tc_##name(&y, call->v[0].t, call->v[1].i, &err));                                                       \
+        int64_t axis;                                                                                                                      \
+        if (tcpy_axis(&axis, &call->v[1], &call->v[2]) < 0) return NULL;                                                                   \
+        TCPY_COMPUTE(call, status, tc_##name(&y, call->v[0].t, axis, &err));                                                               \
         return tcpy_result1(call, status, &err, y);                                                                                        \
     }
 RUN_AXIS(softmax)
@@ -61,8 +63,8 @@ static PyObject *run_cross_entropy(tcpy_call *call)
 }
 
 const tcpy_op tcpy_ops_softmax[] = {
-    {"softmax", "x:t dim:i=-1", run_softmax, "exp(x) / sum(exp(x)) along an axis.", 0},
-    {"log_softmax", "x:t dim:i=-1", run_log_softmax, "The logarithm of softmax.", 0},
+    {"softmax", "x:t axis:i=-1 | dim:i?=None", run_softmax, "exp(x) / sum(exp(x)) along an axis.", TCPY_METHOD},
+    {"log_softmax", "x:t axis:i=-1 | dim:i?=None", run_log_softmax, "The logarithm of softmax.", TCPY_METHOD},
     {"softmax_forward", "x:t dim:i=-1", run_softmax_forward, "softmax, not recorded.", 0},
     {"log_softmax_forward", "x:t dim:i=-1", run_log_softmax_forward, "log_softmax, not recorded.", 0},
     {"softmax_backward", "dy:t y:t dim:i=-1", run_softmax_backward, "dx of softmax from its result.", 0},

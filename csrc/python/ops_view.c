@@ -197,6 +197,12 @@ static PyObject *run_to(tcpy_call *call)
             dtype = ((tcpy_tensor *)object)->tensor->dtype;
             device = ((tcpy_tensor *)object)->tensor->storage->device;
         } else if (is_device ? tcpy_device_from_object(&device, object) < 0 : tcpy_dtype_from_object(&dtype, object) < 0) {
+            if (text && i < 3 && PyErr_ExceptionMatches(PyExc_TypeError))
+                PyErr_Format(
+                    PyExc_ValueError,
+                    "to('%s'): neither a dtype (float32, float64, float16, bfloat16, int64, int32, uint8, bool) nor a device (\"cpu\", "
+                    "\"cuda\", \"cuda:<ordinal>\")",
+                    text);
             return NULL;
         }
     }

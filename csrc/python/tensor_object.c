@@ -263,6 +263,21 @@ DELEGATE(tensor_array_ufunc, "_tensor_numpy", "array_ufunc")
 DELEGATE(tensor_array_function, "_tensor_numpy", "array_function")
 DELEGATE(tensor_format, "_tensor_repr", "format_tensor")
 
+/* Names that PyTorch or NumPy has and a Tensor has not: the error says what to write instead. Private names are probed often, by NumPy
+ * and by copy, and get the plain error. */
+static PyObject *tensor_getattro(PyObject *self, PyObject *name)
+{
+    PyObject *result = PyObject_GenericGetAttr(self, name);
+    if (result || !PyErr_ExceptionMatches(PyExc_AttributeError)) return result;
+    if (!PyUnicode_Check(name) || PyUnicode_GET_LENGTH(name) == 0 || PyUnicode_READ_CHAR(name, 0) == '_') return NULL;
+    PyErr_Clear();
+    PyObject *args = PyTuple_Pack(1, name);
+    if (!args) return NULL;
+    result = delegate("transformer_c._hints", "tensor_attribute", self, args, NULL);
+    Py_DECREF(args);
+    return result;
+}
+
 /* By identity: == compares elements. Objects lie at multiples of 16. */
 static Py_hash_t identity_hash(PyObject *self) { return (Py_hash_t)((uintptr_t)self >> 4); }
 
@@ -319,6 +334,7 @@ static PyType_Slot tensor_slots[] = {
     {Py_tp_new, tensor_new},
     {Py_tp_dealloc, tensor_dealloc},
     {Py_tp_repr, tensor_repr},
+    {Py_tp_getattro, tensor_getattro},
     {Py_tp_hash, identity_hash},
     {Py_tp_richcompare, tcpy_tensor_compare},
     {Py_tp_getset, properties},

@@ -48,6 +48,14 @@ from .optim import CosineWarmupScheduler
 from .random import manual_seed, rand, randint, randn, randperm
 from .training import TrainingModule, TransformerPredictor
 
+
+def __getattr__(name: str):
+    """Only for names that are not here: says what ours is called."""
+    from ._hints import package_attribute
+
+    raise package_attribute(name)
+
+
 __all__ = [
     "CheckpointError",
     "CosineWarmupScheduler",

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ._arguments import count
 from ._core import Tensor
 from ._tensor import as_tensor, no_grad, stack, tensor
 from .random import as_generator, randperm
@@ -49,6 +50,9 @@ class TensorDataset(Dataset):
         if len(lengths) != 1:
             raise ValueError(f"the Tensors have different lengths along their first axis: {[len(t) for t in self.tensors]}")
 
+    def __repr__(self) -> str:
+        return f"TensorDataset({', '.join(f'{t.dtype.name} {t.shape}' for t in self.tensors)})"
+
     def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
         return tuple(t[index] for t in self.tensors)
 
@@ -64,6 +68,9 @@ class Subset(Dataset):
 
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
         self.dataset, self.indices = dataset, indices
+
+    def __repr__(self) -> str:
+        return f"Subset({len(self)} of {self.dataset!r})"
 
     def __getitem__(self, index: int) -> Any:
         return self.dataset[self.indices[index]]
@@ -173,8 +180,7 @@ class DataLoader:
         pin_memory: bool = False,
         persistent_workers: bool = False,
     ) -> None:
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        batch_size = count("batch_size", batch_size)
         if prefetch < 0 or num_workers < 0:
             raise ValueError(f"prefetch and num_workers must not be negative, got {prefetch} and {num_workers}")
         source = rng if generator is None else generator
@@ -182,6 +188,9 @@ class DataLoader:
         self.prefetch, self.collate_fn = int(prefetch), collate_fn
         self.num_workers, self.pin_memory = num_workers, pin_memory
         self.generator = None if source is None else as_generator(source)
+
+    def __repr__(self) -> str:
+        return f"DataLoader({self.dataset!r}, batch_size={self.batch_size}, shuffle={self.shuffle}, drop_last={self.drop_last})"
 
     def __len__(self) -> int:
         full, rest = divmod(len(self.dataset), self.batch_size)

@@ -36,6 +36,9 @@ class ReverseDataset(Dataset):
         self.num_categories, self.seq_len, self.size = num_categories, seq_len, size
         self.data = randint(num_categories, size=(size, seq_len), rng=rng)
 
+    def __repr__(self) -> str:
+        return f"ReverseDataset(num_categories={self.num_categories}, seq_len={self.seq_len}, size={self.size})"
+
     def __len__(self) -> int:
         return self.size
 
@@ -85,6 +88,9 @@ class SetAnomalyDataset(Dataset):
         seed = as_generator(rng if train or rng is not None else 42).seed64()
         self._random = np.random.default_rng(seed)
         self.test_sets = None if train else np.stack([self._draw(i) for i in range(len(self))])
+
+    def __repr__(self) -> str:
+        return f"SetAnomalyDataset({len(self)} images of {len(self.classes)} classes, set_size={self.set_size}, train={self.train})"
 
     def __len__(self) -> int:
         return len(self.img_feats)

@@ -8,6 +8,7 @@ import numpy as np
 
 from . import _core, nn
 from . import functional as F
+from ._arguments import count
 from ._core import Tensor, scaled_dot_product
 from ._tensor import as_tensor
 
@@ -52,7 +53,7 @@ def _check_mask(mask, batch: int, heads: int, queries: int, keys: int):
     given = tuple(mask.shape)
     values = np.asarray(mask.detach().cpu().numpy() if isinstance(mask, Tensor) else mask)
     if values.dtype.kind not in "biuf" and values.dtype.name != "bfloat16":
-        raise TypeError(f"mask has dtype {values.dtype}; expected bool or numbers, nonzero = attend")
+        raise TypeError(f"mask must be an array of bool or numbers, nonzero = attend, not {mask!r:.60}")
     if values.dtype.kind in "fV" and not np.isin(values, (0, 1)).all():
         raise ValueError(
             "a floating mask here holds only 0 (masked) and 1 (attend); this one has other values, so an additive mask was probably "
@@ -100,12 +101,13 @@ class MultiheadAttention(nn.Module):
 
     def __init__(self, input_dim: int, embed_dim: int, num_heads: int) -> None:
         super().__init__()
-        if num_heads < 1 or embed_dim % num_heads != 0:
+        embed_dim, num_heads = count("embed_dim", embed_dim), count("num_heads", num_heads)
+        if embed_dim % num_heads != 0:
             raise ValueError("Embedding dimension must be 0 modulo number of heads.")
         self.embed_dim = embed_dim
         self.num_heads = num_heads
         self.head_dim = embed_dim // num_heads
-        self.qkv_proj = nn.Linear(input_dim, 3 * embed_dim)
+        self.qkv_proj = nn.Linear(count("input_dim", input_dim), 3 * embed_dim)
         self.o_proj = nn.Linear(embed_dim, embed_dim)
         self._reset_parameters()
 
@@ -240,7 +242,7 @@ class TransformerEncoder(nn.Module):
 
     def __init__(self, num_layers: int, **block_args) -> None:
         super().__init__()
-        self.layers = nn.ModuleList([EncoderBlock(**block_args) for _ in range(num_layers)])
+        self.layers = nn.ModuleList([EncoderBlock(**block_args) for _ in range(count("num_layers", num_layers, 0))])
 
     def forward(self, x, mask=None):
         """x (B, T, input_dim) to the same shape; `mask` as for MultiheadAttention."""
@@ -298,6 +300,7 @@ class PositionalEncoding(nn.Module):
 
     def __init__(self, d_model: int, max_len: int = 5000) -> None:
         super().__init__()
+        d_model, max_len = count("d_model", d_model), count("max_len", max_len)
         # The angles are rounded to float32, as PyTorch rounds them; the functions of them are exact to the last bit of the result.
         exponent = np.arange(0, d_model, 2, dtype=np.float32) * np.float32(-math.log(10000.0) / d_model)
         frequency = np.exp(exponent.astype(np.float64)).astype(np.float32)

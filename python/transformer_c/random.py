@@ -9,6 +9,7 @@ import os
 
 import numpy as np
 
+from ._arguments import count
 from ._core import Generator, Tensor
 
 default_generator = Generator(int.from_bytes(os.urandom(7), "little"))
@@ -48,8 +49,8 @@ def as_generator(rng: int | np.integer | np.random.Generator | Generator | None)
 def _shape(sizes: tuple) -> tuple[int, ...]:
     """f(2, 3) and f((2, 3)) are the same."""
     if len(sizes) == 1 and not isinstance(sizes[0], (int, np.integer)):
-        sizes = tuple(sizes[0])
-    return tuple(int(s) for s in sizes)
+        sizes = (sizes[0],) if isinstance(sizes[0], str) else tuple(sizes[0])
+    return tuple(count("size", s, 0) for s in sizes)
 
 
 def _drawn(draw: str, shape, a: float, b: float, dtype, rng) -> Tensor:

@@ -12,10 +12,12 @@ from .layers import (
     Identity,
     LayerNorm,
     Linear,
+    LogSoftmax,
     ModuleList,
     ReLU,
     Sequential,
     Sigmoid,
+    Softmax,
     Tanh,
 )
 from .loss import BCELoss, BCEWithLogitsLoss, CrossEntropyLoss, MSELoss
@@ -35,6 +37,7 @@ __all__ = [
     "Identity",
     "LayerNorm",
     "Linear",
+    "LogSoftmax",
     "MSELoss",
     "Module",
     "ModuleList",
@@ -42,6 +45,7 @@ __all__ = [
     "ReLU",
     "Sequential",
     "Sigmoid",
+    "Softmax",
     "Tanh",
     "functional",
     "init",

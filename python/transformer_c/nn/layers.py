@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
+from .._arguments import count
 from .._core import Tensor
 from .._tensor import empty, no_grad, ones, zeros
 from . import init
@@ -52,7 +53,7 @@ class Linear(Module):
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, device=None, dtype=None) -> None:
         super().__init__()
-        self.in_features, self.out_features = in_features, out_features
+        self.in_features, self.out_features = count("in_features", in_features, 0), count("out_features", out_features, 0)
         self.weight = Parameter(empty(out_features, in_features, dtype=dtype, device=device))
         if bias:
             self.bias = Parameter(empty(out_features, dtype=dtype, device=device))
@@ -197,6 +198,27 @@ class Sigmoid(Module):
         return F.sigmoid(x)
 
 
+class Softmax(Module):
+    """exp(x) / sum(exp(x)) along the axis `dim`; the last one when it is left out."""
+
+    def __init__(self, dim: int | None = None) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.softmax(x, dim=self.dim)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}"
+
+
+class LogSoftmax(Softmax):
+    """The logarithm of softmax along the axis `dim`; the last one when it is left out."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.log_softmax(x, dim=self.dim)
+
+
 class Identity(Module):
     """Gives back its input; takes any arguments and ignores them."""
 
@@ -239,6 +261,7 @@ class Embedding(Module):
 
     def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, device=None, dtype=None) -> None:
         super().__init__()
+        num_embeddings, embedding_dim = count("num_embeddings", num_embeddings), count("embedding_dim", embedding_dim, 0)
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
                 raise ValueError(f"padding_idx {padding_idx} is outside the table of {num_embeddings} embeddings")

@@ -176,7 +176,8 @@ class Module:
     def add_module(self, name: str, module: Module | None) -> None:
         """Registers a child under `name`."""
         if module is not None and not isinstance(module, Module):
-            raise TypeError(f"{name!r} must be an nn.Module or None, not {type(module).__name__}")
+            hint = "; a list of modules is unpacked with *" if isinstance(module, (list, tuple)) else ""
+            raise TypeError(f"{name!r} must be an nn.Module or None, not {type(module).__name__}{hint}")
         self._forget(name)
         self._modules[name] = module
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import _core
+from .._arguments import real
 from .._core import Tensor
 from .._tensor import enable_grad, no_grad, zeros, zeros_like
 
@@ -38,6 +39,10 @@ class Optimizer:
     def __init__(self, params: Iterable, defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
             raise TypeError("params must be an iterable of parameters or of dicts, not one Tensor; pass [parameter]")
+        if hasattr(params, "parameters"):
+            raise TypeError("params must be an iterable of parameters or of dicts, not a module; pass its .parameters()")
+        if not isinstance(params, Iterable):
+            raise TypeError(f"params must be an iterable of parameters or of dicts, not {type(params).__name__}")
         self.defaults = defaults
         self.state: dict[Tensor, dict[str, Any]] = {}
         self.param_groups: list[dict[str, Any]] = []
@@ -65,7 +70,8 @@ class Optimizer:
         known = {id(p) for g in self.param_groups for p in g["params"]}
         for p in params:
             if not isinstance(p, Tensor):
-                raise TypeError(f"an optimizer takes Tensors, got {type(p).__name__}")
+                hint = "; pass parameters(), not named_parameters()" if isinstance(p, tuple) else ""
+                raise TypeError(f"an optimizer takes Tensors, got {type(p).__name__}{hint}")
             if not p.is_leaf:
                 raise ValueError("an optimizer takes leaf Tensors; this one is a result")
             if id(p) in known:
@@ -79,11 +85,11 @@ class Optimizer:
     def _check_options(self, options: dict[str, Any]) -> None:
         """Raises ValueError for options out of range."""
         for name in ("lr", "eps", "weight_decay", "momentum", "alpha"):
-            value = options.get(name, 0.0)
+            value = real(name, options.get(name, 0.0))
             if not value >= 0.0:
                 raise ValueError(f"{name} must not be negative, got {value}")
         for i, beta in enumerate(options.get("betas", ())):
-            if not 0.0 <= beta < 1.0:
+            if not 0.0 <= real(f"betas[{i}]", beta) < 1.0:
                 raise ValueError(f"betas[{i}] must be at least 0 and below 1, got {beta}")
 
     def _parameters(self):
@@ -392,6 +398,8 @@ def _ready(gradient: Tensor, dtype: np.dtype) -> Tensor:
 
 def _gradients(parameters) -> list[list[Tensor]]:
     """The gradients, those of one dtype and device together."""
+    if hasattr(parameters, "parameters"):
+        raise TypeError("expected an iterable of parameters, not a module; pass its .parameters()")
     kinds: dict[tuple[np.dtype, str], list[Tensor]] = {}
     for p in [parameters] if isinstance(parameters, Tensor) else parameters:
         if p.grad is not None:

@@ -1,0 +1,30 @@
+"""Checks of constructor arguments: the first mistake is named where it is made, not where it is felt."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+
+def count(name: str, value: Any, least: int = 1) -> int:
+    """`value` as an int of at least `least`; integers of NumPy are fine, bools, floats and str are not."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise TypeError(f"{name} must be an int, got {value!r} ({type(value).__name__})")
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, got {number}")
+    return number
+
+
+def real(name: str, value: Any) -> float:
+    """`value`, which has to be a real number (a one-element Tensor is one)."""
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number, got {value!r} ({type(value).__name__})") from None
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f"{name} must be a number, got {value!r} ({type(value).__name__})")
+    return value

@@ -1,0 +1,107 @@
+"""What to write here instead of a name that PyTorch or NumPy has: the ends of AttributeErrors."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+# Attributes of a Tensor.
+_TENSOR = {
+    "t": "t.T, or t.mT for the last two axes",
+    "std": "t.var(axis).sqrt()",
+    "norm": "(t * t).sum().sqrt()",
+    "topk": "t.argsort(axis, descending=True) and its first k",
+    "sort": "t.argsort(axis) and indexing",
+    "values": "the result itself: max(axis) and min(axis) give the values, argmax and argmin the indices",
+    "indices": "t.argmax(axis) or t.argmin(axis): max(axis) and min(axis) give the values alone",
+    "astype": "t.to(dtype)",
+    "type": "t.dtype, or t.to(dtype)",
+    "ravel": "t.reshape(-1)",
+    "repeat": "tc.cat, or t.expand() where no copy is needed",
+    "gather": "indexing, as in NumPy: t[rows, columns]",
+    "scatter_": "item assignment, as in NumPy: t[rows, columns] = values",
+    "index_select": "indexing, as in NumPy: t[:, columns]",
+    "masked_fill_": "t[mask] = value",
+    "zero_": "t.fill_(0)",
+    "mm": "t @ u",
+    "bmm": "t @ u",
+    "dot": "t @ u",
+    "add": "t + u",
+    "sub": "t - u",
+    "mul": "t * u",
+    "div": "t / u",
+    "eq": "t == u",
+    "ne": "t != u",
+    "lt": "t < u",
+    "gt": "t > u",
+    "concatenate": "tc.cat",
+}
+_IN_PLACE = {"add_": "+", "sub_": "-", "mul_": "*", "div_": "/"}
+
+# Names of the package.
+_PACKAGE = {
+    "device": 'the name itself: devices are str here, "cpu", "cuda" or "cuda:0"',
+    "from_numpy": "tc.as_tensor(array), which shares memory, or tc.tensor(array), which copies",
+    "array": "tc.tensor(data)",
+    "asarray": "tc.as_tensor(data)",
+    "Size": "a tuple: t.shape is one",
+    "concatenate": "tc.cat",
+    "concat": "tc.cat",
+    "vstack": "tc.cat",
+    "hstack": "tc.cat",
+    "bmm": "tc.matmul, or t @ u",
+    "mm": "tc.matmul, or t @ u",
+    "dot": "tc.matmul, or t @ u",
+    "einsum": "tc.matmul with t.permute(), t.reshape()",
+    "eye": "tc.tensor(np.eye(n, dtype=np.float32))",
+    "linspace": "tc.tensor(np.linspace(start, stop, n, dtype=np.float32))",
+    "FloatTensor": "tc.tensor(data)",
+    "LongTensor": 'tc.tensor(data, dtype="int64")',
+    "bool": 'the name itself: dtype="bool"',
+    "bfloat16": 'the name itself: dtype="bfloat16"',
+    "int": 'tc.int32, or dtype="int32"',
+    "set_grad_enabled": "tc.no_grad() and tc.enable_grad()",
+    "inference_mode": "tc.no_grad()",
+}
+
+
+def _is_function(name: str) -> bool:
+    """Is this a public function of tc.functional?"""
+    from . import functional
+
+    found = getattr(functional, name, None)
+    return inspect.isfunction(found) and found.__module__ == functional.__name__ and not name.startswith("_")
+
+
+def tensor_attribute(tensor: Any, name: str) -> None:
+    """Raises the AttributeError of a Tensor, with what to write instead where that is known."""
+    if name in _IN_PLACE:
+        sign = _IN_PLACE[name]
+        advice = f"t {sign}= u (a parameter: inside tc.no_grad())"
+    elif name in _TENSOR:
+        advice = _TENSOR[name]
+    elif _is_function(name):
+        advice = f"tc.functional.{name}(t)"
+    else:
+        advice = None
+    raise AttributeError(
+        f"{type(tensor).__name__!r} object has no attribute {name!r}" + (f"; use {advice}" if advice else ""), name=name, obj=tensor
+    )
+
+
+def package_attribute(name: str) -> AttributeError:
+    """The AttributeError of ``tc.<name>``."""
+    from . import nn
+    from ._core import Tensor
+
+    if name in _PACKAGE:
+        advice = _PACKAGE[name]
+    elif _is_function(name):
+        advice = f"tc.functional.{name}"
+    elif name in nn.__all__:
+        advice = f"tc.nn.{name}"
+    elif not name.startswith("_") and callable(getattr(Tensor, name, None)):
+        advice = f"the method, t.{name}()"
+    else:
+        advice = None
+    return AttributeError(f"module 'transformer_c' has no attribute {name!r}" + (f"; use {advice}" if advice else ""), name="transformer_c")

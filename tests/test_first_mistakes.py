@@ -1,0 +1,92 @@
+"""What a person types first and gets wrong: each error says what came, and what to write instead."""
+
+import numpy as np
+import pytest
+import transformer_c as tc
+
+
+def _attend(attn_mask):
+    q, k = np.zeros((3, 2, 5, 4)), np.zeros((3, 2, 6, 4))
+    return tc.functional.scaled_dot_product_attention(q, k, k, attn_mask=attn_mask)
+
+
+_LINEAR = tc.nn.Linear(4, 4)
+
+MISTAKES = {
+    "a method of PyTorch": (lambda: tc.ones(2).norm(), AttributeError, r"no attribute 'norm'; use \(t \* t\)\.sum\(\)\.sqrt\(\)"),
+    "in place by method": (lambda: tc.ones(2).add_(1), AttributeError, r"use t \+= u"),
+    "a function as a method": (lambda: tc.ones(2).dropout(0.5), AttributeError, r"use tc\.functional\.dropout\(t\)"),
+    "values of max": (lambda: tc.ones(2, 2).max(1).values, AttributeError, "max.axis. and min.axis. give the values"),
+    "no attribute anywhere": (lambda: tc.ones(2).foo, AttributeError, "'Tensor' object has no attribute 'foo'$"),
+    "a method as a function": (lambda: tc.argmax(tc.ones(2)), AttributeError, r"use the method, t\.argmax\(\)"),
+    "a functional at top level": (lambda: tc.softmax(tc.ones(2)), AttributeError, r"use tc\.functional\.softmax"),
+    "a layer at top level": (lambda: tc.Linear(2, 2), AttributeError, r"use tc\.nn\.Linear"),
+    "a device object": (lambda: tc.device("cpu"), AttributeError, "devices are str here"),
+    "from_numpy": (lambda: tc.from_numpy(np.ones(2)), AttributeError, r"use tc\.as_tensor"),
+    "no name anywhere": (lambda: tc.foo, AttributeError, "no attribute 'foo'$"),
+    "a misspelt device": (lambda: tc.ones(2).to("cud"), ValueError, r"to\('cud'\): neither a dtype .* nor a device"),
+    "a module on a misspelt device": (lambda: tc.nn.Linear(2, 2).to("cud"), ValueError, "neither a dtype .* nor a device"),
+    "a module into an optimizer": (lambda: tc.optim.Adam(_LINEAR), TypeError, r"pass its \.parameters\(\)"),
+    "a module to clip": (lambda: tc.nn.utils.clip_grad_norm_(_LINEAR, 1.0), TypeError, r"pass its \.parameters\(\)"),
+    "named parameters": (lambda: tc.optim.Adam(_LINEAR.named_parameters()), TypeError, r"not named_parameters\(\)"),
+    "a learning rate in quotes": (lambda: tc.optim.Adam(_LINEAR.parameters(), lr="1e-3"), TypeError, "lr must be a number, got '1e-3'"),
+    "a width in quotes": (lambda: tc.MultiheadAttention("32", 32, 4), TypeError, r"input_dim must be an int, got '32' \(str\)"),
+    "heads as a float": (lambda: tc.MultiheadAttention(32, 32, 4.0), TypeError, "num_heads must be an int, got 4.0"),
+    "no heads": (lambda: tc.MultiheadAttention(32, 32, 0), ValueError, "num_heads must be at least 1, got 0"),
+    "negative features": (lambda: tc.nn.Linear(-1, 2), ValueError, "in_features must be at least 0, got -1"),
+    "layers in quotes": (lambda: tc.TransformerEncoder("2"), TypeError, "num_layers must be an int"),
+    "a layer norm of another width": (
+        lambda: tc.nn.LayerNorm(8)(np.ones((2, 4))),
+        ValueError,
+        r"normalized_shape is \(8,\), but x has shape \(2, 4\)",
+    ),
+    "a mask by name": (lambda: _attend("causal"), TypeError, "expected .* an array of numbers"),
+    "a module's mask by name": (
+        lambda: tc.MultiheadAttention(4, 4, 1)(np.ones((1, 2, 4)), mask="causal"),
+        TypeError,
+        "mask must be an array of bool or numbers",
+    ),
+    "key padding as it comes": (lambda: _attend(np.ones((3, 6), bool)), ValueError, r"write mask\[:, None, None, :\]"),
+    "ragged lists": (lambda: tc.tensor([[1, 2], [3]]), ValueError, "nested lists have different lengths"),
+    "a size that is none": (lambda: tc.randn("a"), TypeError, "size must be an int, got 'a'"),
+    "a list into Sequential": (lambda: tc.nn.Sequential([_LINEAR, _LINEAR]), TypeError, r"unpacked with \*"),
+    "two names of one axis": (lambda: tc.ones(2, 2).softmax(0, dim=1), TypeError, "axis=0 and dim=1"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_error_says_what_to_write_instead(mistake):
+    call, kind, message = MISTAKES[mistake]
+    with pytest.raises(kind, match=message):
+        call()
+
+
+def test_saving_into_a_folder_that_is_not_there_names_the_folder(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"the folder to write to does not exist; make it first: .*nowhere'$"):
+        tc.save(_LINEAR, tmp_path / "nowhere" / "model.safetensors")
+
+
+def test_a_missing_attribute_is_none_to_getattr_and_hasattr():
+    assert not hasattr(tc.ones(2), "norm") and getattr(tc.ones(2), "norm", None) is None
+    assert not hasattr(tc, "softmax") and getattr(tc, "softmax", None) is None
+
+
+def test_loaders_and_datasets_say_what_they_are():
+    data = tc.data.TensorDataset(np.zeros((6, 2), np.float32), np.arange(6))
+    assert repr(data) == "TensorDataset(float32 (6, 2), int64 (6,))"
+    loader = tc.data.DataLoader(data, batch_size=4, shuffle=True)
+    assert repr(loader) == f"DataLoader({data!r}, batch_size=4, shuffle=True, drop_last=False)"
+    assert repr(tc.data.random_split(data, [2, 4], rng=0)[0]) == f"Subset(2 of {data!r})"
+    assert repr(tc.datasets.ReverseDataset(10, 4, 3)) == "ReverseDataset(num_categories=10, seq_len=4, size=3)"
+    anomaly = tc.datasets.SetAnomalyDataset(np.zeros((6, 2)), [0, 0, 0, 1, 1, 1], set_size=3)
+    assert repr(anomaly) == "SetAnomalyDataset(6 images of 2 classes, set_size=3, train=True)"
+
+
+def test_softmax_of_a_tensor_by_method_and_by_layer():
+    x = tc.tensor([[0.0, np.log(3.0)], [1.0, 1.0]], dtype="float64", requires_grad=True)
+    expected = [[0.25, 0.75], [0.5, 0.5]]
+    for y in (x.softmax(1), x.softmax(dim=-1), tc.nn.Softmax(dim=1)(x)):
+        np.testing.assert_allclose(y.detach().numpy(), expected, rtol=1e-15)
+    for y in (x.log_softmax(1), tc.nn.LogSoftmax(1)(x)):
+        np.testing.assert_allclose(y.detach().numpy(), np.log(expected), rtol=1e-15)
+    assert x.softmax(1).requires_grad and repr(tc.nn.Softmax(dim=1)) == "Softmax(dim=1)"
