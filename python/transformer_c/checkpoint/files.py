@@ -61,8 +61,6 @@ def write_atomically(path: str | os.PathLike, data: bytes) -> None:
     if os.path.isdir(path):
         raise IsADirectoryError(errno.EISDIR, "expected the name of a file to write, got a folder", path)
     folder = os.path.dirname(path)
-    if not os.path.isdir(folder):
-        raise FileNotFoundError(errno.ENOENT, "the folder to write to does not exist; make it first", folder)
     temporary = os.path.join(folder, f".transformer_c-{secrets.token_hex(8)}.tmp")
     try:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb") as file:
@@ -72,6 +70,8 @@ def write_atomically(path: str | os.PathLike, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(errno.ENOENT, "the folder to write to does not exist; make it first", folder) from error
     except BaseException:  # also Ctrl-C: no temporary file stays behind
         with contextlib.suppress(OSError):
             os.unlink(temporary)
