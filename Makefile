@@ -28,6 +28,7 @@ lint: $(VENV)/.built $(VENV)/.extra-test $(VENV)/.extra-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'csrc/*.c' 'csrc/*.h' 'tests/*.c' 'tests/*.h')
+	$(BIN)/python tools/tidy.py
 	$(BIN)/mypy
 	$(BIN)/python tools/make_stub.py --check
 	$(BIN)/python -m mypy.stubtest transformer_c._core --mypy-config-file pyproject.toml --concise

@@ -444,6 +444,7 @@ void tc_generator_permutation(tc_generator *generator, int64_t *values, int64_t 
     if (n < UINT32_MAX / 20) {
         for (int64_t i = 0; i < n; i++) values[i] = i;
         for (int64_t i = 0; i < n - 1; i++) {
+            /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): i < n - 1 */
             const int64_t j = i + mt_next32(s) % (uint32_t)(n - i), swapped = values[i];
             values[i] = values[j];
             values[j] = swapped;

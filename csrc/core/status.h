@@ -8,6 +8,9 @@
  *     if (bad) return tc_fail(err, TC_ERROR_VALUE, "q has head size %" PRId64 " ...", ...);
  * A message has what came, what was expected, and the fix. */
 tc_status tc_fail(tc_error *err, tc_status status, const char *format, ...) TC_PRINTF(3, 4);
+#ifdef __clang_analyzer__ /* reads one file at a time, and would take a failure for a success */
+#define tc_fail(err, status, ...) ((void)tc_fail(err, status, __VA_ARGS__), (status))
+#endif
 
 /* "(2, 3, 4)" for messages. Returns `buffer`. */
 #define TC_SHAPE_TEXT 128

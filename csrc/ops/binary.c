@@ -144,6 +144,7 @@ static tc_status check_meaning(tc_binary_function function, tc_dtype dtype, cons
 static tc_status result_shape(int *ndim, int64_t shape[TC_MAX_DIMS], const argument *a, const argument *b, tc_error *err)
 {
     const tc_tensor *x = a->tensor ? a->tensor : b->tensor, *y = b->tensor ? b->tensor : a->tensor;
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): one of the two is a tensor */
     return tc_broadcast_shape(ndim, shape, x->ndim, x->shape, y->ndim, y->shape, err);
 }
 

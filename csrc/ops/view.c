@@ -422,6 +422,7 @@ static tc_status split_backward(tc_node *node, tc_tensor *const *grad_outputs, t
     tc_status status = TC_OK;
     int64_t start = 0;
     for (int i = 0; i < node->output_count && !model; i++) model = grad_outputs[i];
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): backward is only called when a gradient has come */
     TC_TRY(tc_tensor_empty(&dx, a->input.ndim, a->input.shape, model->dtype, model->storage->device, err));
     TC_TRY(tc_tensor_zeros(&zero, 0, NULL, model->dtype, model->storage->device, err));
     for (int i = 0; i < node->output_count; i++) {

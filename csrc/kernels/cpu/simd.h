@@ -89,7 +89,7 @@ TC_INLINE real v_sum(vreal x)
     v_32_bytes wide[2];
     v_16_bytes narrow[2];
     real lane[16 / sizeof(real)];
-    const void *rest = &x;
+    const void *rest = &x; /* NOLINT(clang-analyzer-deadcode.DeadStores): vectors of 16 and 32 bytes begin here */
     if (sizeof x == 64) {
         __builtin_memcpy(wide, &x, sizeof x < sizeof wide ? sizeof x : sizeof wide);
         wide[0] = wide[0] + wide[1];

@@ -1,0 +1,54 @@
+"""Runs clang-tidy over the C sources, with the flags they are compiled with: python tools/tidy.py [FILE.c ...]
+
+clang-tidy from PyPI comes without a compiler's own headers (stddef.h, immintrin.h); those of an installed clang are used.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+# One variant of the kernels: the widest vectors, the precision most used.
+KERNEL_FLAGS = ["-DTC_ISA=avx512", "-DTC_PRECISION=32", "-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma", "-mf16c"]
+
+
+def headers() -> str:
+    """The folder of an installed clang's own headers."""
+    for name in ("clang-14", "clang", *(f"clang-{n}" for n in range(15, 22))):
+        if shutil.which(name):
+            found = subprocess.run([name, "-print-resource-dir"], capture_output=True, text=True, check=True)
+            return os.path.join(found.stdout.strip(), "include")
+    raise SystemExit("tools/tidy.py needs the headers of a clang, and there is none: apt install clang-14")
+
+
+def tidy(command: list[str], path: Path) -> str:
+    """What clang-tidy says of one file; nothing when it is content."""
+    extra = KERNEL_FLAGS if path.parent.name == "cpu" else []
+    done = subprocess.run([*command[:2], str(path), "--", *command[2:], *extra], capture_output=True, text=True, cwd=ROOT)
+    return (done.stdout or done.stderr or f"{path}: exit status {done.returncode}\n") if done.returncode else ""
+
+
+def main() -> int:
+    folders = [ROOT / "csrc" / name for name in ("core", "ops", "python", "kernels/cpu")]
+    paths = [Path(p).resolve() for p in sys.argv[1:]] or [path for folder in folders for path in sorted(folder.glob("*.c"))]
+    program = shutil.which("clang-tidy", path=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]))
+    if program is None:
+        raise SystemExit("tools/tidy.py needs clang-tidy: pip install clang-tidy==14.0.6")
+    includes = ["-isystem", headers(), "-isystem", sysconfig.get_paths()["include"], "-isystem", np.get_include()]
+    command = [program, "--quiet", "-std=gnu11", *includes]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = [text for text in pool.map(lambda path: tidy(command, path), paths) if text]
+    print("\n".join(found) or f"clang-tidy: {len(paths)} files, nothing found")
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
