@@ -179,28 +179,44 @@ cleanup:
     return status;
 }
 
-/* The gradient of the additive term `which`, of the shape of `term`. */
-static tc_status run_dbias(tc_tensor **out, attention_problem *x, const tc_attention_backward_args *args, int which, tc_tensor *term,
-                           tc_error *err)
+/* Which axes of the scores the term has in full, by its shape: its strides are 0 along those of an expanded tensor as well. */
+typedef struct own_axes {
+    bool batch, head, row, column;
+} own_axes;
+
+static own_axes axes_of(const attention_problem *x, const tc_tensor *term)
+{
+    own_axes own = {false, false, false, false};
+    const int n = x->lead_ndim;
+    for (int i = 0; i < term->ndim; i++) {
+        const int axis = n + 2 - term->ndim + i; /* of the scores */
+        if (term->shape[i] == 1) continue;
+        *(axis == n + 1 ? &own.column : axis == n ? &own.row : axis < x->batch_axes ? &own.batch : &own.head) = true;
+    }
+    return own;
+}
+
+/* The gradient of an additive term, of its shape. */
+static tc_status run_dbias(tc_tensor **out, attention_problem *x, const tc_attention_backward_args *args, tc_tensor *term, tc_error *err)
 {
     const tc_attention_problem *p = &x->kernel;
-    const tc_attention_plane *plane = &p->additive[which];
+    const own_axes own = axes_of(x, term);
     int64_t shape[TC_MAX_DIMS];
     tc_tensor *dbias = NULL;
     tc_status status = TC_OK;
-    for (int i = 0; i < x->lead_ndim; i++) shape[i] = (i < x->batch_axes ? plane->batch : plane->head) == 0 ? 1 : x->lead[i];
-    shape[x->lead_ndim] = plane->row == 0 ? 1 : p->Tq;
-    shape[x->lead_ndim + 1] = plane->column == 0 ? 1 : p->Tk;
+    for (int i = 0; i < x->lead_ndim; i++) shape[i] = (i < x->batch_axes ? own.batch : own.head) ? x->lead[i] : 1;
+    shape[x->lead_ndim] = own.row ? p->Tq : 1;
+    shape[x->lead_ndim + 1] = own.column ? p->Tk : 1;
     TC_TRY(tc_tensor_zeros(&dbias, x->lead_ndim + 2, shape, x->compute, x->device, err));
     tc_attention_dbias_args a = {.backward = *args};
     TC_TRY(attention_plane(x, &a.dbias, dbias, err));
-    a.batches = plane->batch == 0 ? 1 : p->B;
-    a.heads = plane->head == 0 ? 1 : p->H;
-    a.rows = plane->row == 0 ? 1 : p->Tq;
-    const int64_t blocks = blocks_of(p->Tq, TC_ATTENTION_QUERIES), own = a.batches * a.heads * (a.rows == 1 ? 1 : blocks);
+    a.batches = own.batch ? p->B : 1;
+    a.heads = own.head ? p->H : 1;
+    a.rows = own.row ? p->Tq : 1;
+    const int64_t blocks = blocks_of(p->Tq, TC_ATTENTION_QUERIES), items = a.batches * a.heads * (a.rows == 1 ? 1 : blocks);
     const double all = (double)(p->B * p->H * blocks);
-    if (all > 0 && own > 0)
-        TC_TRY(tc_run(x->device, x->compute, TC_K_attention_dbias, &a, own, block_cost(p) * all / (double)own,
+    if (all > 0 && items > 0)
+        TC_TRY(tc_run(x->device, x->compute, TC_K_attention_dbias, &a, items, block_cost(p) * all / (double)items,
                       tc_attention_scratch(p, tc_dtype_size(x->compute), true), err));
     TC_TRY(tc_sum_to_shape(out, dbias, term->ndim, term->shape, err));
 cleanup:
@@ -254,8 +270,8 @@ tc_status tc_attention_backward(tc_tensor **dq, tc_tensor **dk, tc_tensor **dv, 
     }
     for (int i = 0; i < 3; i++)
         if (wanted[i]) TC_TRY(tc_sum_to_shape(&results[i], full[i], inputs[i]->ndim, inputs[i]->shape, err));
-    if (dbias) TC_TRY(run_dbias(&results[3], &x, &args, 1, options->bias, err));
-    if (dmask) TC_TRY(run_dbias(&results[4], &x, &args, 0, options->mask, err));
+    if (dbias) TC_TRY(run_dbias(&results[3], &x, &args, options->bias, err));
+    if (dmask) TC_TRY(run_dbias(&results[4], &x, &args, options->mask, err));
     for (int i = 0; i < 5; i++)
         if (wanted[i]) *wanted[i] = tc_tensor_retain(results[i]);
 cleanup:

@@ -55,19 +55,35 @@ static PyObject *run_scaled_dot_product_values(tcpy_call *call) { return scaled_
 
 /* ---- attention in full --------------------------------------------------------------------------------------------------------- */
 
-/* Arguments from `first` on: mask, bias, key_lengths, causal_offset, is_causal, window, scale, softcap, enable_gqa, empty_rows, dropout,
- * seed, call. */
+/* Arguments from `first` on: attn_mask, bias, key_lengths, causal_offset, is_causal, window, scale, softcap, enable_gqa, empty_rows,
+ * dropout, seed, call. */
 #define OPTIONS                                                                                                                            \
-    "mask:t?=None bias:t?=None key_lengths:t?=None causal_offset:o=None is_causal:b=False window:o=None scale:f?=None softcap:f=0 "        \
+    "attn_mask:t?=None bias:t?=None key_lengths:t?=None causal_offset:o=None is_causal:b=False window:o=None scale:f?=None softcap:f=0 "   \
     "enable_gqa:b=False "                                                                                                                  \
     "empty_rows:s=zero dropout:f=0 seed:o=None call:o=None"
+
+/* An int; one beyond 64 bits is as good as the last of them. */
+static int take_integer(int64_t *out, PyObject *object)
+{
+    int overflow;
+    PyObject *index = PyNumber_Index(object);
+    if (!index) return -1;
+    *out = PyLong_AsLongLongAndOverflow(index, &overflow);
+    Py_DECREF(index);
+    if (overflow) *out = overflow < 0 ? INT64_MIN : INT64_MAX;
+    return !overflow && *out == -1 && PyErr_Occurred() ? -1 : 0;
+}
 
 /* None: unbounded. */
 static int side_of_window(int64_t *out, PyObject *object)
 {
     if (object == Py_None) return 0;
-    *out = PyLong_AsLongLong(object);
-    if (*out == -1 && PyErr_Occurred()) return -1;
+    if (!PyIndex_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "window holds a %s; both sides are counts of keys, integers, or None for no bound",
+                     Py_TYPE(object)->tp_name);
+        return -1;
+    }
+    if (take_integer(out, object) < 0) return -1;
     if (*out >= 0) return 0;
     PyErr_Format(PyExc_ValueError, "window holds %lld; both sides are counts of keys, at least 0, or None for no bound", (long long)*out);
     return -1;
@@ -76,7 +92,7 @@ static int side_of_window(int64_t *out, PyObject *object)
 static int take_window(tc_attention_options *options, PyObject *window)
 {
     if (window == Py_None) return 0;
-    PyObject *sides = PySequence_Fast(window, "window must be a pair (left, right)");
+    PyObject *sides = PySequence_Fast(window, "window must be a pair (left, right), each a count of keys or None for no bound");
     if (!sides) return -1;
     int result = -1;
     if (PySequence_Fast_GET_SIZE(sides) != 2)
@@ -91,16 +107,12 @@ static int take_window(tc_attention_options *options, PyObject *window)
 static int take_offset(tcpy_call *call, tc_attention_options *options, PyObject *offset)
 {
     if (offset == Py_None) return 0;
-    if (PyIndex_Check(offset) && !PyArray_Check(offset) && !tcpy_is_tensor(offset)) {
-        PyObject *index = PyNumber_Index(offset);
-        if (!index) return -1;
-        options->causal_offset = PyLong_AsLongLong(index);
-        Py_DECREF(index);
-        return options->causal_offset == -1 && PyErr_Occurred() ? -1 : 0;
-    }
+    if (PyIndex_Check(offset) && !PyArray_Check(offset) && !tcpy_is_tensor(offset)) return take_integer(&options->causal_offset, offset);
     bool is_tensor;
     tc_tensor *offsets;
     if (tcpy_tensor_from_object(&offsets, offset, "causal_offset", &is_tensor) < 0 || tcpy_own(call, offsets) < 0) return -1;
+    const tc_dtype dtype = tc_tensor_dtype(offsets);
+    if (tc_tensor_ndim(offsets) == 0 && !tc_dtype_is_float(dtype) && dtype != TC_BOOL) return take_integer(&options->causal_offset, offset);
     options->causal_offsets = offsets;
     return 0;
 }
@@ -132,6 +144,11 @@ static int take_options(tcpy_call *call, int first, tc_attention_options *option
     options->bias = v[1].t;
     options->key_lengths = v[2].t;
     options->causal = v[4].b;
+    if (!v[6].none && !isfinite(v[6].f)) {
+        PyErr_Format(PyExc_ValueError, "scale is %s; it must be a finite number, or None for 1 / sqrt(head size)",
+                     isnan(v[6].f) ? "nan" : "infinite");
+        return -1;
+    }
     if (!v[6].none) options->scale = v[6].f;
     options->softcap = v[7].f;
     options->shared_heads = v[8].b;

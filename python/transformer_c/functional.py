@@ -19,16 +19,27 @@ def _floating(x: Any) -> Any:
     return x if isinstance(x, (Tensor, np.ndarray)) else np.asarray(x)
 
 
+def _is_floating(dtype: np.dtype) -> bool:
+    return dtype.kind == "f" or dtype.name == "bfloat16"  # which ml_dtypes gives kind "V"
+
+
+def _common(dtypes: set[np.dtype]) -> np.dtype:
+    """The promoted dtype. float16 and bfloat16 hold neither the other's range nor its digits: they meet in float32."""
+    halves = {d.name for d in dtypes} >= {"float16", "bfloat16"}
+    others = [d for d in dtypes if d.itemsize > 2]
+    return np.result_type(np.float32, *others) if halves else np.result_type(*dtypes)
+
+
 def _promote(*arrays: Any) -> tuple[Any, ...]:
     """ndarrays in the promoted floating dtype of all arguments; Tensors as they are. None passes."""
     given = [a if a is None else _floating(a) for a in arrays]
     dtypes = {a.dtype for a in given if a is not None}
-    if len(dtypes) < 2 or not all(d.kind in "f" for d in dtypes):
+    if len(dtypes) < 2 or not all(map(_is_floating, dtypes)):
         return tuple(given)
     tensors = {a.dtype for a in given if isinstance(a, Tensor)}
     if len(tensors) > 1:
         return tuple(given)  # the op names both
-    common = tensors.pop() if tensors else np.result_type(*dtypes)
+    common = tensors.pop() if tensors else _common(dtypes)
     return tuple(a if a is None or isinstance(a, Tensor) else a.astype(common, copy=False) for a in given)
 
 
@@ -316,7 +327,7 @@ def scaled_dot_product_attention(
         query,
         key,
         value,
-        mask=attn_mask,
+        attn_mask=attn_mask,
         bias=bias,
         key_lengths=key_lengths,
         causal_offset=causal_offset,

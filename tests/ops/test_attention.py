@@ -395,6 +395,38 @@ def test_arrays_of_two_dtypes_give_the_promoted_one(rng):
     assert scaled_dot_product_attention(q, k, v.astype("float32")).dtype == np.float64
 
 
+def test_half_precisions_meet_others_in_float32(rng):
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    half, brain, single = (rng.standard_normal((1, 3, 2)).astype(t) for t in ("float16", bfloat16, "float32"))
+    assert scaled_dot_product_attention(brain, half, brain).dtype == np.float32
+    assert scaled_dot_product_attention(brain, single, half).dtype == np.float32
+    assert scaled_dot_product_attention(brain, brain, half.astype("float64")).dtype == np.float64
+    assert scaled_dot_product_attention(single, single, single, rng.standard_normal((3, 3)).astype(bfloat16)).dtype == np.float32
+    assert scaled_dot_product_attention(brain, brain, brain).dtype == bfloat16
+
+
+def test_an_offset_is_any_integer(rng):
+    x = rng.standard_normal((2, 3, 2))
+    want = scaled_dot_product_attention(x, x, x, is_causal=True, causal_offset=1)
+    for offset in (np.int32(1), np.array(1), _core.as_tensor(np.array(1)), [1, 1]):
+        np.testing.assert_array_equal(scaled_dot_product_attention(x, x, x, is_causal=True, causal_offset=offset), want)
+    for far, same in ((10**30, {}), (-(10**30), {"key_lengths": [0, 0]})):
+        np.testing.assert_array_equal(
+            scaled_dot_product_attention(x, x, x, is_causal=True, causal_offset=far), scaled_dot_product_attention(x, x, x, **same)
+        )
+
+
+def test_gradient_of_an_expanded_bias(isa, rng):
+    """Its strides are 0 along axes that its gradient has in full."""
+    q, k, v = operands(rng, (2, 2, 2, 50, 33, 8, 8), "float64")
+    dvalues = rng.standard_normal((2, 2, 50, 8))
+    for narrow, shape in [((1, 33), (50, 33)), ((2, 1, 1, 1), (2, 2, 50, 33)), ((50, 1), (2, 1, 50, 33))]:
+        bias = np.broadcast_to(rng.standard_normal(narrow), shape)
+        inputs = leaves(q, k, v, bias)
+        actual = gradients((scaled_dot_product_attention(*inputs[:3], bias=inputs[3]),), (dvalues,), inputs)
+        check_gradients(actual, reference.attention_backward(dvalues, q, k, v, bias=bias), "float64")
+
+
 def test_forward_and_backward_apart(rng):
     q, k, v = operands(rng, (2, 2, 2, 20, 150, 8, 8), "float64")
     bias = rng.standard_normal((1, 2, 20, 150))
@@ -442,6 +474,27 @@ def x(*shape, dtype=np.float32):
         (lambda: scaled_dot_product_attention(x(4, 8), x(4, 8), x(4, 8), window=(-1, 2)), ValueError, "window holds -1"),
         (lambda: scaled_dot_product_attention(x(4, 8), x(4, 8), x(4, 8), softcap=-1.0), ValueError, "softcap is -1"),
         (lambda: scaled_dot_product_attention(x(4, 8), x(4, 8), x(4, 8), dropout_p=1.5), ValueError, "between 0 and 1"),
+        (lambda: scaled_dot_product_attention(x(4, 8), x(4, 8), x(4, 8), dropout_p=np.nan), ValueError, "between 0 and 1, got nan"),
+        (lambda: scaled_dot_product_attention(x(4, 8), x(4, 8), x(4, 8), scale=np.nan), ValueError, "scale is nan; it must be a finite number"),
+        (lambda: scaled_dot_product_attention(x(4, 8), x(4, 8), x(4, 8), scale=np.inf), ValueError, "scale is infinite"),
+        (lambda: scaled_dot_product_attention(x(4, 8), x(4, 8), x(4, 8), scale="half"), TypeError, "scale must be a number, not str"),
+        (lambda: scaled_dot_product_attention(x(4, 8), x(4, 8), x(4, 8), softcap=np.nan), ValueError, "softcap is nan"),
+        (lambda: scaled_dot_product_attention(x(4, 8), x(4, 8), x(4, 8), window=3), TypeError, r"window must be a pair \(left, right\)"),
+        (lambda: scaled_dot_product_attention(x(4, 8), x(4, 8), x(4, 8), window=(1.5, 2)), TypeError, "window holds a float; .* integers, or None"),
+        (lambda: scaled_dot_product_attention(x(2, 3, 4, 8), x(2, 3, 5, 8), x(2, 3, 5, 8), x(2, 5, dtype=bool)), ValueError,
+         r"as key padding \(batch, keys\) write mask\[:, None, None, :\]"),
+        (lambda: scaled_dot_product_attention(x(4, 8), x(4, 8), x(4, 8), x(1, 1, 4, 4, dtype=bool)), ValueError, "does not broadcast to the scores"),
+        (lambda: scaled_dot_product_attention(x(4, 8), x(4, 8), x(4, 8), np.array(["no"])), TypeError, "attn_mask has dtype <U2; expected"),
+        (lambda: scaled_dot_product_attention(x(4, 8), x(4, 8), x(4, 8), bias=x(4, 4, dtype=bool)), TypeError, "bias is bool; a floating dtype is needed"),
+        (lambda: scaled_dot_product_attention(x(4, 8), x(4, 8), x(4, 8), bias=x(5, 4)), ValueError, r"bias has shape \(5, 4\), which does not broadcast"),
+        (lambda: scaled_dot_product_attention(x(2, 4, 8), x(2, 4, 8), x(2, 4, 8), key_lengths=[-1, 4]), ValueError, "key_lengths holds -1; with 4 keys they are from 0 to 4"),
+        (lambda: scaled_dot_product_attention(x(2, 4, 8), x(2, 4, 8), x(2, 4, 8), key_lengths=4), ValueError, r"key_lengths has shape \(\); it needs one integer for each"),
+        (lambda: scaled_dot_product_attention(x(2, 4, 8), x(2, 4, 8), x(2, 4, 8), key_lengths=[True, False]), TypeError, "key_lengths is bool; integers are needed"),
+        (lambda: scaled_dot_product_attention(x(2, 4, 8), x(2, 4, 8), x(2, 4, 8), causal_offset=1.5), TypeError, "causal_offset is float64; integers are needed"),
+        (lambda: scaled_dot_product_attention(*leaves(x(4, 8), x(4, 8), x(4, 8)), *leaves(x(4, 4, dtype=np.float64))), TypeError,
+         "query is float32 but attn_mask is float64"),
+        (lambda: scaled_dot_product_attention(None, x(4, 8), x(4, 8)), TypeError, "query is None"),
+        (lambda: scaled_dot_product_attention(x(4, 8, dtype=complex), x(4, 8), x(4, 8)), TypeError, "query has dtype complex128; expected float32"),
         (lambda: scaled_dot_product_attention(x(4, 8), x(4, 8), x(4, 8), empty_rows="none"), ValueError, "empty_rows is 'none'"),
         (lambda: scaled_dot_product_attention(x(4, 8), x(4, 8), x(4, 8), np.zeros(4, bool), empty_rows="raise"), ValueError, "may attend to no key"),
     ],
