@@ -46,6 +46,7 @@ from .dtypes import double, float, float16, float32, float64, half, int32, int64
 from .encoder import EncoderBlock, MultiheadAttention, PositionalEncoding, TransformerEncoder, expand_mask, scaled_dot_product
 from .optim import CosineWarmupScheduler
 from .random import manual_seed, rand, randint, randn, randperm
+from .trainer import Trainer
 from .training import TrainingModule, TransformerPredictor
 
 
@@ -65,6 +66,7 @@ __all__ = [
     "MultiheadAttention",
     "PositionalEncoding",
     "Tensor",
+    "Trainer",
     "TrainingModule",
     "TransformerEncoder",
     "TransformerPredictor",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import zipfile
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -67,7 +68,7 @@ class TrainingModule(nn.Module):
         super().__init__()
         self.hparams = Hyperparameters()
         self.logged: dict[str, float] = {}
-        self.trainer = None
+        self.trainer: Any = None
 
     def save_hyperparameters(self, *names: str, ignore: str | tuple[str, ...] = ()) -> None:
         """Keeps the arguments of the subclass's ``__init__``, from which it is called, in ``hparams``.
@@ -105,7 +106,7 @@ class TrainingModule(nn.Module):
         Parameters
         ----------
         path : path-like
-            What ``tc.save`` wrote, or a Lightning checkpoint.
+            What ``tc.save`` or a ``Trainer`` wrote, or a Lightning checkpoint.
         strict : bool
             As for ``load_state_dict``.
         **hyper_parameters
@@ -117,33 +118,76 @@ class TrainingModule(nn.Module):
             held = load_torch_checkpoint(path)
             state, found = held.get("state_dict", held), held.get("hyper_parameters", {})
         else:
-            state = load(path)
-            found = state.hyper_parameters
+            held = load(path)
+            state, found = held.get("state_dict", held), held.hyper_parameters
         module = cls(**{**dict(found or {}), **hyper_parameters})
         module.load_state_dict(state, strict=strict)
         return module.eval()
 
-    def log(self, name: str, value: Any, prog_bar: bool = False, on_step: bool | None = None, on_epoch: bool | None = None) -> None:
-        """Reports a number under `name`; a trainer averages it over the epoch, ``logged`` holds the last one."""
+    def log(
+        self,
+        name: str,
+        value: Any,
+        prog_bar: bool = False,
+        on_step: bool | None = None,
+        on_epoch: bool | None = None,
+        *,
+        batch_size: int | None = None,
+    ) -> None:
+        """Reports a number under `name`; ``logged`` holds the last one, and a trainer averages it over the epoch.
+
+        Parameters
+        ----------
+        name : str
+        value : number or Tensor of one element
+        prog_bar : bool
+            Show it behind the progress bar.
+        on_step : bool, optional
+            True keeps every value of a training step in the trainer's ``step_history`` as well.
+        on_epoch : bool, optional
+            False leaves it out of the mean over the epoch, and so out of the history.
+        batch_size : int, optional
+            The value's weight in the mean; the length of the batch's first array by default.
+        """
         number = float(value)
         self.logged[name] = number
         if self.trainer is not None:
-            self.trainer._record(name, number, prog_bar, on_step, on_epoch)
+            self.trainer._record(name, number, prog_bar, on_step, on_epoch, batch_size)
+
+    def log_dict(self, values: Mapping[str, Any], **options: Any) -> None:
+        """``log`` for every name and value."""
+        for name, value in values.items():
+            self.log(name, value, **options)
 
     def configure_optimizers(self):
         """The optimizer; subclasses define it."""
         raise NotImplementedError(f"{type(self).__name__} has no configure_optimizers(): define it in the class")
 
     def optimizer_step(self, optimizer=None, *args: Any, **kwargs: Any) -> None:
-        """Takes one step; called after each batch. Subclasses extend it to step a schedule per iteration.
+        """Takes one step; called for each batch. Subclasses extend it to step a schedule per iteration.
 
-        `optimizer` is the optimizer, or Lightning's arguments (epoch, batch_idx, optimizer, closure).
+        `optimizer` is the optimizer, or Lightning's arguments (epoch, batch_idx, optimizer, closure), as a trainer calls it: the closure
+        computes loss and gradients.
         """
-        for candidate in (optimizer, *args, *kwargs.values()):
+        given = (optimizer, *args, *kwargs.values())
+        closure = next((value for value in given if callable(value)), None)
+        for candidate in given:
             if isinstance(candidate, _optim.Optimizer):
-                candidate.step()
+                candidate.step(closure)
                 return
         raise TypeError("optimizer_step() needs the optimizer among its arguments")
+
+    def on_train_epoch_start(self) -> None:
+        """Called by a trainer before the first batch of an epoch; subclasses define it."""
+
+    def on_train_epoch_end(self) -> None:
+        """Called by a trainer when an epoch is trained and validated; what is logged here counts for the epoch."""
+
+    def on_validation_epoch_end(self) -> None:
+        """Called by a trainer after the last validation batch."""
+
+    def on_test_epoch_end(self) -> None:
+        """Called by a trainer after the last test batch."""
 
     def training_step(self, batch, batch_idx):
         """The loss of a batch; subclasses define it."""

@@ -1,0 +1,17 @@
+"""The trainer: epochs, bars, history, checkpoints, and runs that go on after a stop as if there had been none.
+
+trainer      Trainer: options, fit, validate, test
+loop         the epochs of one fit, and what of them a checkpoint holds
+evaluation   one pass over validation or test data
+steps        what configure_optimizers() and the steps of a module may look like
+loaders      what may be walked over, limits, batches to their device
+metrics      means of logged values, history and its CSV
+streams      the random streams that a run draws from
+stopping     the best epoch, and early stopping
+progress     bars, tables
+interrupts   Ctrl-C between two batches
+"""
+
+from .trainer import Trainer
+
+__all__ = ["Trainer"]

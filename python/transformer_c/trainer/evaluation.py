@@ -1,0 +1,64 @@
+"""One pass over validation or test data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._tensor import no_grad
+from . import loaders, steps
+from .metrics import Averages
+from .progress import Bar
+
+
+class modes_kept:
+    """Puts every module into eval mode, and back into its own mode afterwards."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def __enter__(self) -> None:
+        self._modes = [(module, module.training) for module in self._model.modules()]
+        self._model.eval()
+
+    def __exit__(self, *unused) -> None:
+        for module, training in self._modes:
+            module.training = training
+
+
+def evaluate(trainer: Any, model: Any, kind: str, given: list[Any], limit: int | float | None) -> list[dict[str, float]]:
+    """Runs ``validation_step`` or ``test_step`` over each loader: a dict of means for each.
+
+    Parameters
+    ----------
+    trainer : Trainer
+        Which records what the steps log.
+    kind : {"validation", "test"}
+    given : list of loaders
+    limit : int, float or None
+        Batches of each loader, or the share of them.
+    """
+    step = getattr(model, f"{kind}_step")
+    count = steps.accepted(step, 3 if len(given) > 1 else 2)
+    results = []
+    with modes_kept(model), no_grad():
+        for number, loader in enumerate(given):
+            trainer._averages = Averages()
+            total = loaders.number_of_batches(loader, limit)
+            label = {"validation": "validating", "test": "testing"}[kind]
+            with Bar(trainer.progress, label, total, leave=False) as bar:
+                for index, batch in enumerate(loaders.batches(loader, total)):
+                    trainer._begin_batch(kind, batch)
+                    step(*(trainer._place.bring(batch), index, number)[:count])
+                    bar.advance()
+                    trainer._interrupts.check()
+            trainer._begin_batch(kind, None)
+            getattr(model, f"on_{kind}_epoch_end")()
+            results.append(trainer._averages.means())
+    return results
+
+
+def merged(results: list[dict[str, float]]) -> dict[str, float]:
+    """The values of all loaders by name; with more than one, the loader's number is behind the name, as in Lightning."""
+    if len(results) == 1:
+        return dict(results[0])
+    return {f"{name}/dataloader_idx_{i}": value for i, values in enumerate(results) for name, value in values.items()}

@@ -1,0 +1,97 @@
+"""What a trainer walks over: loaders, limits, batches on their device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .._core import Tensor
+from .._tensor import as_tensor
+
+
+def check_loader(loader: Any, name: str) -> Any:
+    """Gives the loader back; raises for what cannot be walked over again and again."""
+    if isinstance(loader, (Tensor, np.ndarray, str, bytes, dict)) or not hasattr(loader, "__iter__"):
+        raise TypeError(f"{name} is of type {type(loader).__name__}; expected a tc.data.DataLoader, or another collection of batches")
+    if isinstance(loader, Iterator):
+        raise TypeError(f"{name} can be walked over only once ({type(loader).__name__}); pass a DataLoader or a list of batches")
+    return loader
+
+
+def as_loaders(value: Any, name: str) -> list[Any]:
+    """One loader, or a list of them, as a list. A list of batches is one loader."""
+    if isinstance(value, (list, tuple)) and value and all(hasattr(v, "dataset") and hasattr(v, "__iter__") for v in value):
+        return [check_loader(v, f"{name}[{i}]") for i, v in enumerate(value)]
+    return [check_loader(value, name)]
+
+
+def check_limit(limit: int | float | None, name: str) -> int | float | None:
+    """A number of batches, or a share of them from 0.0 to 1.0."""
+    if limit is None:
+        return None
+    if isinstance(limit, bool) or not isinstance(limit, (int, float, np.integer)):
+        raise TypeError(f"{name} is of type {type(limit).__name__}; expected a number of batches, or a share of them from 0.0 to 1.0")
+    if not limit >= 0 or (isinstance(limit, float) and limit > 1.0):
+        raise ValueError(f"{name} must be a number of batches, or a share of them from 0.0 to 1.0, got {limit}")
+    return limit
+
+
+def number_of_batches(loader: Any, limit: int | float | None) -> int | None:
+    """How many batches a pass takes; None when that shows only on the way."""
+    length = len(loader) if hasattr(loader, "__len__") else None
+    if limit is None:
+        return length
+    if isinstance(limit, float):
+        if length is None:
+            raise ValueError(f"a share of the batches ({limit}) needs a loader with a length; give a number of batches")
+        return max(1, math.floor(length * limit)) if limit > 0 else 0
+    return int(limit) if length is None else min(int(limit), length)
+
+
+def batches(loader: Any, count: int | None) -> Iterator[Any]:
+    """The first `count` batches, or all; what the loader runs is closed at the end."""
+    iterator = iter(loader)
+    taken = 0
+    try:
+        while count is None or taken < count:
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return
+            taken += 1
+            yield batch
+    finally:
+        if hasattr(iterator, "close"):
+            iterator.close()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the model is and what it computes in."""
+
+    device: str = "cpu"
+    dtype: np.dtype = field(default_factory=lambda: np.dtype(np.float32))
+
+    @classmethod
+    def of(cls, model: Any) -> Place:
+        """That of the first parameter."""
+        first = next(iter(model.parameters()), None)
+        return cls() if first is None else cls(first.device, first.dtype)
+
+    def bring(self, batch: Any) -> Any:
+        """A batch with its Tensors on the device and its ndarrays as Tensors there, floating ones in the dtype; the rest as it is."""
+        if isinstance(batch, np.ndarray) and batch.dtype.kind in "biuf":
+            batch = as_tensor(batch.astype(self.dtype, copy=False) if batch.dtype.kind == "f" else batch)
+        if isinstance(batch, Tensor):
+            return batch if batch.device == self.device else batch.to(self.device)
+        if isinstance(batch, dict):
+            return {key: self.bring(item) for key, item in batch.items()}
+        if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+            return type(batch)(*(self.bring(item) for item in batch))
+        if isinstance(batch, (list, tuple)):
+            return type(batch)(self.bring(item) for item in batch)
+        return batch

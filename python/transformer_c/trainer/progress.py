@@ -1,0 +1,63 @@
+"""Progress bars, and the table that ``test`` prints."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+
+from tqdm import tqdm
+
+SECONDS_BETWEEN_VALUES = 0.1
+
+
+class Bar:
+    """One line for a pass over batches, with values behind it; used as a context manager.
+
+    Where standard error is no terminal, the line is written seldom, so that logs stay short.
+    """
+
+    def __init__(self, enabled: bool, label: str, total: int | None, done: int = 0, leave: bool = True) -> None:
+        on_terminal = sys.stderr.isatty()
+        enabled = enabled and (leave or on_terminal)  # what would vanish again has no place in a log
+        self._shown = 0.0
+        self._bar = tqdm(
+            total=total, initial=done, desc=label, unit="batch", disable=not enabled, leave=leave,
+            dynamic_ncols=on_terminal, mininterval=SECONDS_BETWEEN_VALUES if on_terminal else 30.0,
+        )  # fmt: skip
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *unused) -> None:
+        self._bar.close()
+
+    def due(self) -> bool:
+        """Whether it is time to show values again."""
+        return not self._bar.disable and time.monotonic() - self._shown >= SECONDS_BETWEEN_VALUES
+
+    def advance(self) -> None:
+        """One batch is done."""
+        self._bar.update()
+
+    def show(self, values: Mapping[str, float]) -> None:
+        """Puts values behind the bar."""
+        if not self._bar.disable:
+            self._bar.set_postfix_str(", ".join(f"{name}={text(v)}" for name, v in values.items()), refresh=False)
+            self._shown = time.monotonic()
+
+
+def text(value: float) -> str:
+    """A number as bars and tables show it."""
+    return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e4 else f"{value:.3g}"
+
+
+def print_table(results: list[dict[str, float]], heading: str) -> None:
+    """Names and values of every loader, on standard output."""
+    for index, values in enumerate(results):
+        title = heading if len(results) == 1 else f"{heading} {index}"
+        width = max([len(title), *map(len, values)])
+        rule = f"{'-' * width}  {'-' * 10}"
+        print(f"{title:{width}}  {'value':>10}\n{rule}")
+        for name, value in values.items():
+            print(f"{name:{width}}  {text(value):>10}")

@@ -1,0 +1,99 @@
+"""What a module's configure_optimizers() and steps may look like: Lightning's forms, read into one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .._core import Tensor
+from ..optim import Optimizer
+from ..optim.lr_scheduler import LRScheduler
+
+
+@dataclass
+class Schedule:
+    """A scheduler that the trainer steps: every `frequency` epochs or steps."""
+
+    scheduler: Any
+    interval: str = "epoch"
+    frequency: int = 1
+
+
+def configured(model: Any) -> tuple[Optimizer, list[Schedule]]:
+    """Calls ``model.configure_optimizers()`` and reads what it gives.
+
+    An optimizer; a list with one; ([optimizer], [schedulers]); {"optimizer": ..., "lr_scheduler": ...}. A scheduler is itself (stepped
+    every epoch) or {"scheduler": ..., "interval": "step" or "epoch", "frequency": n}.
+    """
+    given = model.configure_optimizers()
+    where = f"{type(model).__name__}.configure_optimizers()"
+    schedulers: Any = []
+    if isinstance(given, dict):
+        if "optimizer" not in given:
+            raise ValueError(f'{where} gave a dict with {sorted(map(str, given))}; expected "optimizer" and perhaps "lr_scheduler"')
+        given, schedulers = given["optimizer"], given.get("lr_scheduler", [])
+    elif isinstance(given, (list, tuple)) and len(given) == 2 and all(isinstance(part, (list, tuple)) for part in given):
+        given, schedulers = given
+    if isinstance(given, (list, tuple)):
+        if len(given) != 1:
+            raise ValueError(f"{where} gave {len(given)} optimizers; a trainer steps one: put the parameters into groups of one optimizer")
+        given = given[0]
+    if not isinstance(given, Optimizer):
+        raise TypeError(f"{where} gave {type(given).__name__}; expected an optimizer of tc.optim")
+    schedulers = schedulers if isinstance(schedulers, (list, tuple)) else [schedulers]
+    return given, [_schedule(s, where) for s in schedulers if s is not None]
+
+
+def _schedule(given: Any, where: str) -> Schedule:
+    options = {"scheduler": given} if not isinstance(given, dict) else dict(given)
+    options.pop("name", None)  # Lightning's, for its logger
+    unknown = set(options) - {"scheduler", "interval", "frequency"}
+    if unknown or "scheduler" not in options:
+        raise ValueError(f'{where} gave a schedule with {sorted(map(str, options))}; expected "scheduler", "interval", "frequency"')
+    schedule = Schedule(**options)
+    if not callable(getattr(schedule.scheduler, "step", None)):
+        raise TypeError(f"{where} gave a scheduler of type {type(schedule.scheduler).__name__}, which has no step()")
+    if schedule.interval not in ("epoch", "step"):
+        raise ValueError(f'{where} gave a schedule with interval {schedule.interval!r}; expected "epoch" or "step"')
+    if not schedule.frequency >= 1:
+        raise ValueError(f"{where} gave a schedule with frequency {schedule.frequency}; expected at least 1")
+    return schedule
+
+
+def schedulers_of(model: Any, schedules: list[Schedule]) -> list[Any]:
+    """Every scheduler whose state a checkpoint holds: those returned, then those that the model keeps and steps itself."""
+    found = [s.scheduler for s in schedules]
+    for value in vars(model).values():
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(item, LRScheduler) and not any(item is f for f in found):
+                found.append(item)
+    return found
+
+
+def loss_of(value: Any, model: Any) -> Tensor | None:
+    """The loss of what training_step() gave: a Tensor, {"loss": Tensor}, or None to skip the batch."""
+    loss = value.get("loss") if isinstance(value, dict) else value
+    where = f"{type(model).__name__}.training_step()"
+    if loss is None:
+        if isinstance(value, dict):
+            raise ValueError(f'{where} gave a dict with {sorted(map(str, value))}; expected one with "loss"')
+        return None
+    if not isinstance(loss, Tensor):
+        raise TypeError(f"{where} gave {type(loss).__name__}; expected the loss, a Tensor")
+    if loss.numel() != 1:
+        raise ValueError(f"{where} gave a Tensor of shape {tuple(loss.shape)}; expected one number: take its mean()")
+    return loss
+
+
+def accepted(function: Callable, most: int) -> int:
+    """How many of `most` arguments `function` takes by position; 0 when not even one."""
+    signature = inspect.signature(function)
+    for count in range(most, 0, -1):
+        try:
+            signature.bind(*range(count))
+            return count
+        except TypeError:
+            continue
+    return 0

@@ -1,0 +1,119 @@
+"""The random streams that a run draws from: found, kept, put back.
+
+Always: the default generator (its counter of dropout masks included), Python's ``random`` and NumPy's global generator.
+Then the generators that loaders, their datasets and the model hold as attributes, and those a user names.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from .._core import Generator, Tensor
+from ..checkpoint import CheckpointError
+from ..random import default_generator
+
+MAX_DEPTH = 4  # attributes of attributes; a dataset inside subsets of subsets is about as deep as it gets
+MAX_ITEMS = 100  # longer lists hold samples, not generators
+
+_KINDS = (Generator, np.random.Generator, np.random.RandomState, random.Random)
+_GLOBAL: dict[str, Any] = {
+    "default": default_generator,
+    "python": random._inst,  # what the functions of the module draw from
+    "numpy": np.random.mtrand._rand,
+}
+
+
+def find_streams(holders: Mapping[str, Any], given: Iterable[Any] = ()) -> dict[str, Any]:
+    """Every stream by a name that is the same in every run of a script.
+
+    Parameters
+    ----------
+    holders : mapping of str to object
+        Loaders and the model.
+    given : iterable of generators
+    """
+    found = dict(_GLOBAL)
+    seen = {id(stream) for stream in found.values()}
+    for name, stream in (*_walk(holders), *((f"given.{i}", g) for i, g in enumerate(given))):
+        if id(stream) not in seen:
+            seen.add(id(stream))
+            found[name] = stream
+    return found
+
+
+def _walk(holders: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    visited: set[int] = set()
+
+    def look(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+        if isinstance(value, _KINDS):
+            yield name, value
+            return
+        if depth > MAX_DEPTH or id(value) in visited:
+            return
+        visited.add(id(value))
+        for key, item in _parts(value):
+            yield from look(f"{name}.{key}", item, depth + 1)
+
+    for name, holder in holders.items():
+        yield from look(name, holder, 0)
+
+
+def _parts(value: Any) -> list[tuple[Any, Any]]:
+    """The attributes of an object, or the items of a short list."""
+    if isinstance(value, (Tensor, np.ndarray, type, str, bytes)) or callable(getattr(value, "__code__", None)):
+        return []
+    if isinstance(value, (list, tuple)):
+        return list(enumerate(value)) if len(value) <= MAX_ITEMS else []
+    if isinstance(value, dict):
+        return [(k, v) for k, v in value.items() if isinstance(k, str)] if len(value) <= MAX_ITEMS else []
+    attributes = getattr(value, "__dict__", None)
+    return list(attributes.items()) if isinstance(attributes, dict) and not _is_code(value) else []
+
+
+def _is_code(value: Any) -> bool:
+    """Functions and modules have attributes too, but hold no stream of a run."""
+    return hasattr(value, "__globals__") or type(value).__name__ == "module"
+
+
+def capture(streams: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of every stream, as a checkpoint can hold it."""
+    return {name: _state(stream) for name, stream in streams.items()}
+
+
+def restore(streams: Mapping[str, Any], states: Mapping[str, Any]) -> None:
+    """Puts back what ``capture`` gave, for the names that both have; all or, after a CheckpointError, none."""
+    common = [name for name in streams if name in states]
+    before = {name: _state(streams[name]) for name in common}
+    try:
+        for name in common:
+            _set_state(streams[name], states[name])
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
+        for name in common:
+            _set_state(streams[name], before[name])
+        raise CheckpointError(f"the checkpoint's state of the random stream {name!r} does not fit ({error})") from error
+
+
+def _state(stream: Any) -> Any:
+    if isinstance(stream, Generator):
+        return np.frombuffer(stream.get_state(), np.uint8)
+    if isinstance(stream, np.random.Generator):
+        return stream.bit_generator.state
+    if isinstance(stream, np.random.RandomState):
+        return stream.get_state(legacy=False)
+    version, words, gauss = stream.getstate()
+    return {"version": version, "words": np.array(words, np.uint32), "gauss": gauss}
+
+
+def _set_state(stream: Any, state: Any) -> None:
+    if isinstance(stream, Generator):
+        stream.set_state(np.ascontiguousarray(state, np.uint8).tobytes())
+    elif isinstance(stream, np.random.Generator):
+        stream.bit_generator.state = state
+    elif isinstance(stream, np.random.RandomState):
+        stream.set_state(state)
+    else:
+        stream.setstate((state["version"], tuple(np.asarray(state["words"]).tolist()), state["gauss"]))

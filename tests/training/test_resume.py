@@ -1,0 +1,345 @@
+"""A run that is stopped, at any moment and in any way, and goes on, ends with the bits of one that was not stopped."""
+
+import _thread
+import os
+import signal
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from small_runs import Small, bits, seed_everything, small_data
+
+EPOCHS = 4
+
+
+def run(folder, resume="last", epochs=EPOCHS, model_class=Small, prefetch=0, **options):
+    """What a script does, from its seeds on."""
+    seed_everything()
+    train, val = small_data(prefetch=prefetch)
+    model = model_class()
+    trainer = tc.Trainer(epochs, gradient_clip_val=0.5, checkpoint_dir=folder, progress=False, **options)
+    trainer.fit(model, train, val, resume=resume)
+    return bits(model, trainer), trainer
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The run that nothing stops."""
+    return run(tmp_path_factory.mktemp("whole"))[0]
+
+
+class Stopped(Exception):
+    pass
+
+
+def stopping(at, how, kind="training"):
+    """A model whose step number `at` ends the run."""
+
+    class Stopping(Small):
+        def training_step(self, batch, batch_idx):
+            self.count("training")
+            return super().training_step(batch, batch_idx)
+
+        def validation_step(self, batch, batch_idx):
+            self.count("validation")
+            super().validation_step(batch, batch_idx)
+
+        def count(self, of):
+            if of == kind:
+                counts.append(1)
+                if len(counts) == at:
+                    how()
+
+    counts = []
+    return Stopping
+
+
+def fail():
+    raise Stopped
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("at", [1, 6, 7, 9, 23])
+def test_after_an_error_in_a_step(tmp_path, whole, at, prefetch):
+    with pytest.raises(Stopped):
+        run(tmp_path, model_class=stopping(at, fail))
+    assert run(tmp_path)[0] == whole
+
+
+@pytest.mark.parametrize("kind", ["training", "validation"])
+@pytest.mark.parametrize("at", [1, 2, 5, 6, 7])
+def test_after_ctrl_c_nothing_is_lost(tmp_path, whole, at, kind):
+    steps_done = {"training": at, "validation": 6 * ((at + 1) // 2)}[kind]
+    with pytest.raises(KeyboardInterrupt, match="interrupted (in|after) epoch .*resume"):
+        run(tmp_path, model_class=stopping(at, lambda: signal.raise_signal(signal.SIGINT), kind))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert tc.load(tmp_path / "last.safetensors")["trainer"]["global_step"] == steps_done
+    assert run(tmp_path)[0] == whole
+
+
+def test_a_second_ctrl_c_does_not_wait(tmp_path, whole):
+    def twice():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("went on")
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, model_class=stopping(9, twice))
+    assert tc.load(tmp_path / "last.safetensors")["trainer"]["global_step"] == 6
+    assert run(tmp_path)[0] == whole
+
+
+def test_interrupted_again_and_again(tmp_path, whole):
+    """After every single batch."""
+    for _ in range(4 * 6):
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, model_class=stopping(1, lambda: signal.raise_signal(signal.SIGINT)))
+    found, trainer = run(tmp_path)
+    assert found == whole and trainer.global_step == 24
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_checkpoints_within_an_epoch(tmp_path, prefetch):
+    """With prefetch a thread draws samples ahead: only their dataset's own generator may be drawn from, so here nothing global is."""
+    with pytest.raises(Stopped):
+        quiet_run(tmp_path, prefetch, stopping(12, fail), checkpoint_every_n_steps=4)
+    assert tc.load(tmp_path / "last.safetensors")["trainer"]["batch"] == 2
+    resumed = quiet_run(tmp_path, prefetch, Small)
+    assert resumed == quiet_run(tmp_path / "whole", 0, Small)
+
+
+def quiet_run(folder, prefetch, model_class, **options):
+    """`run` with a dataset that draws from its own generator alone."""
+    seed_everything()
+
+    class Own(tc.data.Dataset):
+        rng = None
+
+        def __len__(self):
+            return 11
+
+        def __getitem__(self, index):
+            x = self.rng.normal(size=3).astype(np.float32)
+            return x, x.sum(keepdims=True)
+
+    data = Own()
+    data.rng = np.random.default_rng(1)
+    model = model_class()
+    trainer = tc.Trainer(EPOCHS, checkpoint_dir=folder, progress=False, monitor="train_loss", **options)
+    trainer.fit(model, tc.data.DataLoader(data, 2, shuffle=True, prefetch=prefetch), resume="last")
+    return bits(model, trainer)
+
+
+def test_generators_that_are_named(tmp_path):
+    """A generator in a closure is kept when the trainer is told of it."""
+
+    def closed_run(folder, epochs, resume=None):
+        seed_everything()
+        rng = np.random.RandomState(4)
+        batches = [(np.ones((2, 3), np.float32), np.ones((2, 1), np.float32))] * 3
+        collected = []
+
+        class Closing(Small):
+            def training_step(self, batch, batch_idx):
+                collected.append(rng.rand())
+                return super().training_step(batch, batch_idx) * collected[-1]
+
+        trainer = tc.Trainer(epochs, checkpoint_dir=folder, progress=False, generators=[rng])
+        model = Closing()
+        trainer.fit(model, batches, resume=resume)
+        return bits(model, trainer)
+
+    expected = closed_run(tmp_path / "whole", 4)
+    closed_run(tmp_path / "parts", 2)
+    assert closed_run(tmp_path / "parts", 4, "last") == expected
+
+
+@pytest.mark.parametrize("schedule", ["step", "epoch"])
+def test_longer_runs(tmp_path, schedule):
+    """Epochs may be added; then it is as if there had been as many from the start."""
+
+    class Scheduled(Small):
+        def __init__(self):
+            super().__init__(schedule=schedule)
+
+    run(tmp_path / "parts", epochs=2, model_class=Scheduled)
+    found, trainer = run(tmp_path / "parts", epochs=5, model_class=Scheduled)
+    assert found == run(tmp_path / "whole", epochs=5, model_class=Scheduled)[0] and trainer.current_epoch == 5
+
+
+def test_a_finished_run_stays_finished(tmp_path, whole):
+    run(tmp_path)
+    before = (tmp_path / "last.safetensors").read_bytes()
+    found, trainer = run(tmp_path)
+    assert found == whole and (tmp_path / "last.safetensors").read_bytes() == before
+    assert trainer.last_model_path and trainer.best_model_path
+
+
+def test_early_stopping_stays_stopped(tmp_path):
+    found, trainer = run(tmp_path, patience=1, min_delta=1e9)
+    assert trainer.current_epoch == 2
+    assert run(tmp_path, patience=1, min_delta=1e9)[0] == found
+
+
+# ---- the process is killed ------------------------------------------------------------------------------------------------------
+
+KILLER = """
+import os, random, signal, sys, time
+from test_resume import run
+folder, kills, longest = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+moments = random.Random(int(sys.argv[4]))
+killed = lives = 0
+while killed < kills:
+    lives += 1
+    while True:
+        child = os.fork()
+        if child == 0:
+            found, _ = run(f"{folder}/{lives}")
+            with open(f"{folder}/{lives}.result", "w") as file:
+                file.write(repr(found))
+            os._exit(0)
+        time.sleep(moments.uniform(0, longest))
+        os.kill(child, signal.SIGKILL)
+        if os.WIFEXITED(os.waitpid(child, 0)[1]):
+            break
+        killed += 1
+print(killed, lives)
+"""
+
+CRASHER = """
+import os, sys
+from test_resume import run
+folder, whole = sys.argv[1:]
+calls_left = 0
+
+def crashing(function):
+    def call(*arguments):
+        global calls_left
+        calls_left -= 1
+        if calls_left == 0:
+            os._exit(9)
+        return function(*arguments)
+    return call
+
+os.fsync, os.replace = crashing(os.fsync), crashing(os.replace)
+moment, crashed = 0, True
+while crashed:
+    moment += 1
+    child = os.fork()
+    if child == 0:
+        calls_left = moment
+        run(f"{folder}/{moment}", epochs=2)
+        os._exit(0)
+    crashed = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    calls_left = 0
+    assert repr(run(f"{folder}/{moment}", epochs=2)[0]) == whole, moment
+print(moment)
+"""
+
+
+def python(script, *arguments):
+    """Runs a script that forks: with one thread, so that a fork has all of the process."""
+    environment = {**os.environ, "TRANSFORMER_C_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.unsanitized
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_killed_at_fifty_moments(tmp_path, whole, rng):
+    killed, lives = map(int, python(KILLER, tmp_path, 50, 0.05, rng.integers(2**31)))
+    assert killed >= 50
+    for life in range(1, lives + 1):
+        assert (tmp_path / f"{life}.result").read_text() == repr(whole), life
+
+
+@pytest.mark.unsanitized
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_killed_at_every_step_of_writing(tmp_path):
+    expected = run(tmp_path / "whole", epochs=2)[0]
+    (moments,) = map(int, python(CRASHER, tmp_path / "parts", repr(expected)))
+    assert moments > 15  # five files at least, each synced and renamed, its folder synced
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------------------------------
+
+
+def test_no_checkpoint(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        run(tmp_path, resume=tmp_path / "nowhere.safetensors")
+    with pytest.raises(ValueError, match="checkpoint_dir"):
+        run(None, resume="last")
+
+
+def test_weights_alone_are_no_run(tmp_path):
+    run(tmp_path, epochs=1)
+    with pytest.raises(tc.CheckpointError, match=r"only weights: resume from the last\.safetensors"):
+        run(tmp_path, resume=tmp_path / "best.safetensors")
+
+
+DAMAGES = {
+    "no optimizer": lambda h: h.pop("optimizer"),
+    "no place": lambda h: h["trainer"].pop("epoch"),
+    "a stream that is none": lambda h: h["streams"]["at_start"].update(default=np.zeros(3, np.uint8)),
+    "a stream of another kind": lambda h: h["streams"]["at_start"].update({"train.dataset.rng": {"bit_generator": "none"}}),
+    "Python's stream cut": lambda h: h["streams"]["at_start"]["python"].update(words=np.zeros(2, np.uint32)),
+    "another trainer": lambda h: h.update(trainer=3),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damaged_state_changes_nothing(tmp_path, name):
+    run(tmp_path, epochs=1)
+    held = tc.load(tmp_path / "last.safetensors")
+    DAMAGES[name](held)
+    tc.save(held, tmp_path / "bad.safetensors")
+    seed_everything(3)
+    model, (train, val) = Small(), small_data()
+    before = (
+        [v.numpy().copy() for v in model.state_dict().values()],
+        tc.random.default_generator.get_state(),
+        train.dataset.rng.bit_generator.state,
+    )
+    with warnings.catch_warnings(), pytest.raises(tc.CheckpointError):
+        warnings.simplefilter("ignore")
+        tc.Trainer(2, checkpoint_dir=tmp_path, progress=False).fit(model, train, val, resume=tmp_path / "bad.safetensors")
+    after = [v.numpy() for v in model.state_dict().values()], tc.random.default_generator.get_state(), train.dataset.rng.bit_generator.state
+    assert all((a == b).all() for a, b in zip(before[0], after[0], strict=True)) and before[1:] == after[1:]
+    assert not model.training and model.trainer is None
+
+
+def test_another_model_is_refused(tmp_path):
+    run(tmp_path, epochs=1)
+
+    class Wider(Small):
+        def __init__(self):
+            super().__init__()
+            self.net = tc.nn.Sequential(tc.nn.Dropout(0.3), tc.nn.Linear(3, 2))
+
+    with pytest.raises((ValueError, RuntimeError), match=r"\(1, 3\)|\(2, 3\)"):
+        run(tmp_path, model_class=Wider)
+
+
+def test_other_data_in_the_middle_of_an_epoch_is_refused(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, model_class=stopping(3, _thread.interrupt_main))
+    with pytest.raises(ValueError, match="6 batches; an epoch has 2 now"):
+        run(tmp_path, limit_train_batches=2)
+
+
+def test_other_hyper_parameters_are_mentioned(tmp_path):
+    run(tmp_path, epochs=1)
+
+    class Faster(Small):
+        def __init__(self):
+            super().__init__(lr=0.7)
+
+    with pytest.warns(UserWarning, match=r"lr 0\.1 -> 0\.7"):
+        run(tmp_path, model_class=Faster)

@@ -1,0 +1,547 @@
+"""tc.Trainer: what it calls and when, means, history, files, stopping, other people's forms, bad input."""
+
+import csv
+import math
+import os
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from small_runs import Small, bits, seed_everything, small_data
+
+
+def batches(*sizes):
+    """Batches of ones whose y is 0, 1, 2, ..."""
+    return [(np.ones((n, 3), np.float32), np.full((n, 1), i, np.float32)) for i, n in enumerate(sizes)]
+
+
+def trainer(epochs=1, **options):
+    return tc.Trainer(epochs, progress=False, **options)
+
+
+class Reporting(Small):
+    """Logs y of the batch: known values."""
+
+    def __init__(self, **how):
+        super().__init__()
+        self.how, self.calls = how, []
+
+    def training_step(self, batch, batch_idx):
+        self.calls.append(("train", batch_idx, self.training, tc.is_grad_enabled()))
+        self.log("y", batch[1].mean(), **self.how)
+        return self.loss(batch)
+
+    def validation_step(self, batch, batch_idx):
+        self.calls.append(("val", batch_idx, self.training, tc.is_grad_enabled()))
+        self.log("val_loss", batch[1].mean(), **self.how)
+
+    test_step = validation_step
+
+
+# ---- what is called, and the means of what is logged ---------------------------------------------------------------------------
+
+
+def test_order_modes_and_gradients():
+    model = Reporting()
+    trainer(2).fit(model, batches(2, 2), batches(1))
+    epoch = [("train", 0, True, True), ("train", 1, True, True), ("val", 0, False, False)]
+    assert model.calls == 2 * epoch and not model.training and model.trainer is None
+
+
+def test_means_are_weighted_by_batch_size():
+    run = trainer()
+    run.fit(Reporting(), batches(4, 2, 1), batches(1, 3))
+    assert run.history == {"epoch": [1], "step": [3], "y": [4 / 7], "val_loss": [3 / 4]}
+    assert run.callback_metrics["y"] == 4 / 7
+
+
+def test_a_batch_size_of_ones_own():
+    run = trainer()
+    run.fit(Reporting(batch_size=1), batches(4, 2, 1))
+    assert run.history["y"] == [1.0]
+
+
+def test_on_step_and_on_epoch():
+    run = trainer(2)
+    run.fit(Reporting(on_step=True, on_epoch=False), batches(4, 2))
+    assert run.step_history == {"y": [(0, 0.0), (1, 1.0), (2, 0.0), (3, 1.0)]} and "y" not in run.history
+    run = trainer(2)
+    run.fit(Reporting(on_step=True, on_epoch=True), batches(1, 1))
+    assert run.history["y"] == [0.5, 0.5] and len(run.step_history["y"]) == 4
+    run.fit(Reporting(), batches(1, 1))  # a new fit is a new history
+    assert run.history["y"] == [0.5, 0.5] and not run.step_history
+
+
+def test_batches_of_other_forms():
+    class Forms(Small):
+        def training_step(self, batch):
+            self.log("n", 1.0)
+            assert isinstance(batch["inputs"]["x"], tc.Tensor)
+            return {"loss": tc.F.mse_loss(self.net(batch["inputs"]["x"]), batch["y"])}
+
+    run = trainer()
+    data = [{"note": "text", "inputs": {"x": np.ones((n, 3), np.float32)}, "y": tc.ones(n, 1)} for n in (2, 3)]
+    run.fit(Forms(), data)
+    assert run.global_step == 2
+    assert [tc.trainer.metrics.batch_size_of(b) for b in (data[1], [], 3, np.float32(1), (["a"], tc.ones(7, 2)))] == [3, 1, 1, 1, 7]
+
+
+def test_hooks_and_logging_in_them():
+    class Hooked(Reporting):
+        def on_train_epoch_start(self):
+            self.calls.append("start")
+
+        def on_validation_epoch_end(self):
+            self.log("of_all", 5.0)
+
+        def on_train_epoch_end(self):
+            self.log_dict({"a": 1, "b": tc.tensor(2.0)})
+            self.trainer.should_stop = self.trainer.current_epoch == 1
+
+    run = trainer(5)
+    model = Hooked()
+    run.fit(model, batches(2), batches(2))
+    assert run.history["of_all"] == [5.0, 5.0] and run.history["a"] == [1.0, 1.0] and run.history["b"] == [2.0, 2.0]
+    assert run.current_epoch == 2 and model.calls.count("start") == 2
+
+
+def test_an_epoch_without_validation_is_nan(tmp_path):
+    run = trainer(3, check_val_every_n_epoch=2, checkpoint_dir=tmp_path)
+    run.fit(Reporting(), batches(2), batches(1, 1))
+    assert np.array_equal(run.history["val_loss"], [math.nan, 0.5, math.nan], equal_nan=True)
+    assert run.best_epoch == 2
+
+
+def test_frozen_parts_stay_in_eval_mode():
+    """Validation puts every module back into the mode it was in."""
+
+    class Partly(Reporting):
+        def on_train_epoch_start(self):
+            self.net.eval()
+
+        def on_train_epoch_end(self):
+            self.calls.append((self.training, self.net.training))
+
+    model = Partly()
+    trainer().fit(model, batches(1), batches(1))
+    assert model.calls[-1] == (True, False)
+
+
+# ---- optimizers and schedules ------------------------------------------------------------------------------------------------------
+
+
+class Plain(Small):
+    """SGD whose learning rate a schedule halves with every step it takes."""
+
+    form = "optimizer"
+
+    def configure_optimizers(self):
+        optimizer = tc.optim.SGD(self.parameters(), lr=1.0)
+        halving = tc.optim.LambdaLR(optimizer, lambda step: 0.5**step)
+        self.optimizer = optimizer
+        return {
+            "optimizer": lambda: optimizer,
+            "list": lambda: [optimizer],
+            "two lists": lambda: ([optimizer], [halving]),
+            "step": lambda: ([optimizer], [{"scheduler": halving, "interval": "step"}]),
+            "dict": lambda: {"optimizer": optimizer, "lr_scheduler": halving},
+            "dict of dict": lambda: {"optimizer": optimizer, "lr_scheduler": {"scheduler": halving, "interval": "step", "frequency": 2, "name": "lr"}},
+            "two": lambda: [optimizer, optimizer],
+            "none": lambda: None,
+            "text": lambda: {"optimizer": "SGD"},
+            "key": lambda: {"optimiser": optimizer},
+            "monitor": lambda: {"optimizer": optimizer, "lr_scheduler": {"scheduler": halving, "monitor": "val_loss"}},
+            "interval": lambda: ([optimizer], [{"scheduler": halving, "interval": "batch"}]),
+            "frequency": lambda: ([optimizer], [{"scheduler": halving, "frequency": 0}]),
+            "scheduler": lambda: ([optimizer], ["cosine"]),
+        }[self.form]()  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("form", "halvings"), [("optimizer", 0), ("list", 0), ("two lists", 2), ("step", 6), ("dict", 2), ("dict of dict", 3)]
+)
+def test_forms_of_configure_optimizers(form, halvings):
+    model = Plain()
+    model.form = form
+    trainer(2, gradient_clip_val=1e-3).fit(model, batches(1, 1, 1))
+    assert model.optimizer.param_groups[0]["lr"] == 0.5**halvings
+
+
+@pytest.mark.parametrize(
+    ("form", "error", "message"),
+    [
+        ("two", ValueError, "2 optimizers"),
+        ("none", TypeError, "NoneType"),
+        ("text", TypeError, "str"),
+        ("key", ValueError, "optimiser"),
+        ("monitor", ValueError, "monitor"),
+        ("interval", ValueError, "'batch'"),
+        ("frequency", ValueError, "frequency 0"),
+        ("scheduler", TypeError, "no step"),
+    ],
+)
+def test_forms_that_are_refused(form, error, message):
+    model = Plain()
+    model.form = form
+    with pytest.raises(error, match=message):
+        trainer().fit(model, batches(1))
+    assert not model.training
+
+
+def test_the_tutorials_override_steps_its_schedule():
+    """Iteration by iteration, as a loop of one's own would: the same bits."""
+
+    def model_and_data():
+        tc.manual_seed(1)
+        model = tc.tutorials.uva.ReversePredictor(5, 8, 5, 1, 1, lr=1e-2, warmup=2, max_iters=8, dropout=0.2)
+        data = tc.data.DataLoader(tc.datasets.ReverseDataset(5, 4, 32), batch_size=8, shuffle=True)
+        return model, data
+
+    model, data = model_and_data()
+    trainer(2, gradient_clip_val=0.5).fit(model, data)
+    assert model.lr_scheduler.last_epoch == 8
+    by_hand, data = model_and_data()
+    optimizer = by_hand.configure_optimizers()
+    for _ in range(2):
+        for index, batch in enumerate(data):
+            optimizer.zero_grad()
+            by_hand.training_step(batch, index).backward()
+            tc.optim.clip_grad_norm_(by_hand.parameters(), 0.5)
+            by_hand.optimizer_step(optimizer)
+    for a, b in zip(model.parameters(), by_hand.parameters(), strict=True):
+        assert a.numpy().tobytes() == b.numpy().tobytes()
+
+
+def test_other_overrides_of_optimizer_step():
+    class Lightnings(Plain):
+        def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure):
+            assert (epoch, batch_idx) == (0, self.trainer.global_step)
+            optimizer.step(closure=optimizer_closure)
+
+    class Ours(Plain):
+        def optimizer_step(self, optimizer):
+            optimizer.step()
+
+    class Forgetful(Plain):
+        def optimizer_step(self, *arguments):
+            arguments[2].step()
+
+    found = []
+    for kind in (Plain, Lightnings, Ours):
+        tc.manual_seed(0)
+        model = kind()
+        run = trainer(gradient_clip_val=0.1)
+        run.fit(model, batches(2, 2))
+        found.append(bits(model, run))
+    assert found[0] == found[1] == found[2]
+    with pytest.raises(RuntimeError, match="never called the closure"):
+        trainer().fit(Forgetful(), batches(1))
+
+
+@pytest.mark.parametrize("algorithm", ["norm", "value"])
+def test_gradients_are_clipped(algorithm):
+    class Looking(Plain):
+        def optimizer_step(self, *arguments):
+            super().optimizer_step(*arguments)
+            flat = np.concatenate([p.grad.numpy().ravel() for p in self.parameters()])
+            sizes.append(np.linalg.norm(flat) if algorithm == "norm" else abs(flat).max())
+
+    sizes = []
+    trainer(gradient_clip_val=0.01, gradient_clip_algorithm=algorithm).fit(Looking(), [(np.ones((1, 3)) * 9, np.full((1, 1), 99.0))] * 2)
+    assert sizes == pytest.approx([0.01, 0.01], rel=1e-3)
+
+
+def test_a_batch_may_be_skipped():
+    class Skipping(Plain):
+        def training_step(self, batch, batch_idx):
+            return None
+
+    model = Skipping()
+    before = [p.numpy().copy() for p in model.parameters()]
+    trainer().fit(model, batches(1, 1))
+    assert all((a == b.numpy()).all() for a, b in zip(before, model.parameters(), strict=True))
+
+
+# ---- files, best and last, stopping ------------------------------------------------------------------------------------------------
+
+
+class Scripted(Small):
+    """Its val_loss is what `values` says, epoch by epoch."""
+
+    values = (3.0, 2.0, math.nan, 1.0, 1.0, 4.0, 5.0, 6.0)
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val_loss", self.values[self.trainer.current_epoch])
+
+    def on_train_epoch_end(self):
+        states.append(self.net[1].bias.item())
+
+
+states: list[float] = []
+
+
+@pytest.mark.parametrize(("mode", "epoch", "score"), [("min", 4, 1.0), ("max", 8, 6.0)])
+def test_best_and_last(tmp_path, mode, epoch, score):
+    states.clear()
+    run = trainer(8, mode=mode, checkpoint_dir=tmp_path / "new" / "folder")
+    model = Scripted()
+    run.fit(model, batches(2, 2), batches(1))
+    assert (run.best_epoch, run.best_model_score) == (epoch, score)
+    assert sorted(os.listdir(tmp_path / "new" / "folder")) == ["best.safetensors", "history.csv", "last.safetensors"]
+    best, last = Scripted.load_from_checkpoint(run.best_model_path), Scripted.load_from_checkpoint(run.last_model_path)
+    assert best.net[1].bias.item() == states[epoch - 1] and last.net[1].bias.item() == states[-1] == model.net[1].bias.item()
+    assert not best.training and best.hparams.lr == 0.1
+    plain = Small()
+    plain.load_state_dict(tc.load(run.best_model_path))
+
+
+def test_history_csv(tmp_path):
+    run = trainer(3, checkpoint_dir=tmp_path)
+    run.fit(Scripted(), batches(2, 2), batches(1))
+    with open(tmp_path / "history.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [r["epoch"] for r in rows] == ["1", "2", "3"] and [r["step"] for r in rows] == ["2", "4", "6"]
+    assert [float(r["train_loss"]) for r in rows] == run.history["train_loss"]
+    assert math.isnan(float(rows[2]["val_loss"]))
+
+
+@pytest.mark.parametrize(
+    ("patience", "min_delta", "epochs"), [(1, 0.0, 3), (2, 0.0, 6), (3, 0.0, 7), (2, 1.5, 3), (3, 1.5, 7), (3, 2.5, 4), (9, 0.0, 8)]
+)
+def test_early_stopping(patience, min_delta, epochs):
+    """3, 2, nan, 1, 1, 4, ...: by a margin of 1.5 only 3 and 1 are improvements."""
+    run = trainer(8, patience=patience, min_delta=min_delta)
+    run.fit(Scripted(), batches(1), batches(1))
+    assert run.current_epoch == epochs and run.best_model_path == ""
+
+
+def test_nothing_is_written_unasked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = trainer(2)
+    run.fit(Small(), batches(1), batches(1))
+    run.test(Small(), batches(1), verbose=False)
+    assert os.listdir(tmp_path) == [] and run.last_model_path == ""
+
+
+def test_without_validation_no_epoch_is_the_best(tmp_path):
+    run = trainer(checkpoint_dir=tmp_path)
+    run.fit(Small(), batches(1))
+    assert run.best_model_path == "" and run.best_epoch is None and run.last_model_path == str(tmp_path / "last.safetensors")
+    run = trainer(checkpoint_dir=tmp_path, monitor="train_loss")
+    run.fit(Small(), batches(1))
+    assert run.best_epoch == 1
+
+
+def test_the_seed_option():
+    found = []
+    for draws in (0, 3):
+        tc.manual_seed(0)
+        model = Small()
+        tc.rand(1 + draws)
+        run = trainer(2, seed=5)
+        data = tc.data.DataLoader(
+            tc.data.TensorDataset(np.ones((8, 3), np.float32), np.arange(8, dtype=np.float32)[:, None]), 2, shuffle=True
+        )
+        run.fit(model, data)
+        found.append(bits(model, run))
+    assert found[0] == found[1]
+
+
+# ---- where the data come from ----------------------------------------------------------------------------------------------------
+
+
+def test_an_object_with_loaders():
+    class Data:
+        def train_dataloader(self):
+            return batches(1, 1)
+
+        def val_dataloader(self):
+            return batches(1)
+
+        def test_dataloader(self):
+            return batches(1)
+
+    class Own(Reporting, Data):
+        pass
+
+    for arguments in ((Reporting(), Data()), (Own(),)):
+        run = trainer()
+        run.fit(*arguments)
+        assert list(run.history) == ["epoch", "step", "y", "val_loss"]
+        assert run.test(*arguments, verbose=False) == run.validate(*arguments, verbose=False) == [{"val_loss": 0.0}]
+
+
+def test_test_gives_a_dict_for_each_loader(capsys):
+    model = Small().train()
+    loader = tc.data.DataLoader(tc.data.TensorDataset(np.ones((5, 3), np.float32), np.zeros((5, 1), np.float32)), 2)
+    (result,) = trainer().test(model, dataloaders=loader)
+    x, y = np.ones((5, 3), np.float32), np.zeros((5, 1), np.float32)
+    assert result == {"test_loss": pytest.approx(tc.F.mse_loss(model.net(x), y).item(), rel=1e-6)} and not model.training
+    assert "test_loss" in capsys.readouterr().out
+    assert trainer().test(model, [loader, loader], verbose=False) == [result, result]
+    assert capsys.readouterr().out == ""
+
+
+def test_several_validation_loaders():
+    class Two(Reporting):
+        def validation_step(self, batch, batch_idx, dataloader_idx):
+            self.log("val_loss", dataloader_idx)
+
+    loader = tc.data.DataLoader(tc.data.TensorDataset(np.ones((2, 3))), 2)
+    run = trainer(monitor="val_loss/dataloader_idx_1")
+    run.fit(Two(), batches(1), [loader, loader])
+    assert run.history["val_loss/dataloader_idx_0"] == [0.0] and run.best_model_score == 1.0
+
+
+@pytest.mark.parametrize(("limit", "count"), [(2, 2), (9, 4), (0.5, 2), (0.1, 1), (1.0, 4)])
+def test_limits(limit, count):
+    model = Reporting()
+    trainer(limit_train_batches=limit, limit_val_batches=limit, limit_test_batches=limit).fit(
+        model, batches(1, 1, 1, 1), batches(1, 1, 1, 1)
+    )
+    assert [c[0] for c in model.calls] == ["train"] * count + ["val"] * count
+
+
+def test_fast_dev_run(tmp_path):
+    model = Reporting()
+    run = tc.Trainer(50, fast_dev_run=True, checkpoint_dir=tmp_path / "no", progress=False, patience=3)
+    run.fit(model, batches(1, 1), batches(1, 1))
+    assert [c[0] for c in model.calls] == ["train", "val"] and not (tmp_path / "no").exists()
+
+
+# ---- bars -----------------------------------------------------------------------------------------------------------------------------
+
+
+def test_bars(capsys):
+    tc.Trainer(2).fit(Reporting(prog_bar=True), batches(1, 1, 1), batches(1))
+    shown = capsys.readouterr()
+    assert (
+        "epoch 2/2" in shown.err and "3/3" in shown.err and "y=2.0000" in shown.err and "val_loss=0.0000" in shown.err and shown.out == ""
+    )
+    trainer(2).fit(Reporting(prog_bar=True), batches(1), batches(1))
+    assert capsys.readouterr().err == ""
+
+
+# ---- bad input --------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (dict(max_epochs=0), ValueError, "max_epochs must be at least 1, got 0"),
+        (dict(max_epochs=1.5), TypeError, "max_epochs is of type float"),
+        (dict(max_epochs=True), TypeError, "bool"),
+        (dict(gradient_clip_val=-1), ValueError, "gradient_clip_val"),
+        (dict(gradient_clip_val=math.nan), ValueError, "gradient_clip_val"),
+        (dict(mode="maximum"), ValueError, "'min' or 'max', got 'maximum'"),
+        (dict(monitor=None), TypeError, "monitor"),
+        (dict(patience=0), ValueError, "patience"),
+        (dict(min_delta=-1), ValueError, "min_delta"),
+        (dict(limit_train_batches=1.5), ValueError, "limit_train_batches"),
+        (dict(limit_val_batches=-1), ValueError, "limit_val_batches"),
+        (dict(limit_test_batches="all"), TypeError, "limit_test_batches"),
+        (dict(checkpoint_every_n_steps=0), ValueError, "checkpoint_every_n_steps"),
+        (dict(check_val_every_n_epoch=0), ValueError, "check_val_every_n_epoch"),
+        (dict(checkpoint_dir=3), TypeError, "int"),
+        (dict(accelerator="gpu"), TypeError, "accelerator"),
+    ],
+)
+def test_options_that_are_refused(options, error, message):
+    with pytest.raises(error, match=message):
+        tc.Trainer(**{"max_epochs": 1, **options})
+
+
+class Returning(Small):
+    value = None
+
+    def training_step(self, batch, batch_idx):
+        return self.value
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        (1.0, TypeError, "gave float; expected the loss"),
+        (tc.ones(3, requires_grad=True), ValueError, r"shape \(3,\)"),
+        ({"los": 1}, ValueError, "los"),
+        (tc.ones(1), RuntimeError, "grad"),
+    ],
+)
+def test_losses_that_are_refused(value, error, message):
+    model = Returning()
+    model.value = value
+    with pytest.raises(error, match=message):
+        trainer().fit(model, batches(1))
+    assert model.trainer is None and not model.training
+
+
+def one_shot():
+    yield from batches(1)
+
+
+@pytest.mark.parametrize(
+    ("train", "error", "message"),
+    [
+        (None, ValueError, "pass train="),
+        (3, TypeError, "int"),
+        (np.ones((4, 3)), TypeError, "ndarray"),
+        (one_shot(), TypeError, "only once"),
+        ([], ValueError, "no batch"),
+        (tc.data.DataLoader(tc.data.TensorDataset(np.ones(3)), 4, drop_last=True), ValueError, "no batch"),
+    ],
+)
+def test_data_that_are_refused(train, error, message):
+    with pytest.raises(error, match=message):
+        trainer().fit(Small(), train)
+
+
+def test_models_that_are_refused():
+    with pytest.raises(TypeError, match="expected a tc.TrainingModule"):
+        trainer().fit(tc.nn.Linear(1, 1), batches(1))
+    with pytest.raises(NotImplementedError, match="configure_optimizers"):
+        trainer().fit(tc.TrainingModule(), batches(1))
+    with pytest.raises(ValueError, match="dataloaders="):
+        trainer().test(Small())
+
+
+def test_a_monitor_that_nothing_logs(tmp_path):
+    with pytest.raises(ValueError, match="'val_acc', which nothing logs; logged: train_loss, val_loss"):
+        trainer(checkpoint_dir=tmp_path, monitor="val_acc").fit(Small(), batches(1), batches(1))
+    with pytest.raises(ValueError, match="patience needs"):
+        trainer(patience=2).fit(Small(), batches(1))
+
+
+def test_names_of_the_historys_own():
+    class Odd(Small):
+        def training_step(self, batch, batch_idx):
+            self.log("epoch", 1)
+
+    with pytest.raises(ValueError, match="'epoch'"):
+        trainer().fit(Odd(), batches(1))
+
+
+def test_hyper_parameters_that_no_file_can_hold(tmp_path):
+    """Found out before the first epoch, not after it."""
+    model = Reporting()
+    model.hparams.function = len
+    with pytest.raises(TypeError, match="function"):
+        trainer(checkpoint_dir=tmp_path).fit(model, batches(1))
+    assert model.calls == []
+
+
+def test_a_device_that_is_not_there():
+    if not tc.cuda.is_available():
+        with pytest.raises(RuntimeError):
+            trainer(device="cuda").fit(Small(), batches(1))
+    with pytest.raises(ValueError, match="'tpu'"):
+        trainer(device="tpu")
+
+
+def test_many_epochs_do_not_share_a_loader_thread():
+    """A prefetching loader that is left early ends its thread."""
+    import threading
+
+    seed_everything()
+    train, val = small_data(prefetch=2)
+    trainer(3, limit_train_batches=1).fit(Small(), train, val)
+    assert not [t for t in threading.enumerate() if "prefetch" in t.name]
