@@ -1,6 +1,7 @@
 /* binary.c: functions of two arguments: the rows of kernels/binary.def, and the choice between two.
  *
  * Saved for the backward: a and b as far as the rows say that a wanted gradient reads them. */
+#include <inttypes.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -124,7 +125,7 @@ static bool gives_bool(tc_binary_function function) { return function >= TC_BINA
 static bool is_bitwise(tc_binary_function function) { return function >= TC_BINARY_bitwise_and; }
 
 /* Refuses what has no meaning; `dtype` is the promoted dtype. */
-static tc_status check_meaning(tc_binary_function function, tc_dtype dtype, const argument *b, tc_error *err)
+static tc_status check_meaning(tc_binary_function function, tc_dtype dtype, tc_error *err)
 {
     const char *name = rows[function].name;
     if (is_bitwise(function) && tc_dtype_is_float(dtype))
@@ -135,10 +136,40 @@ static tc_status check_meaning(tc_binary_function function, tc_dtype dtype, cons
         function == TC_BINARY_sub || function == TC_BINARY_pow || function == TC_BINARY_floor_divide || function == TC_BINARY_remainder;
     if (no_bools && dtype == TC_BOOL)
         return tc_fail(err, TC_ERROR_TYPE, "%s of two bools has no meaning; use ^ (logical_xor), or convert them with .long()", name);
-    if (function == TC_BINARY_pow && !tc_dtype_is_float(dtype) && !b->tensor && b->scalar.integer < 0)
-        return tc_fail(err, TC_ERROR_VALUE, "an integer to the power of %lld is no integer; convert the base with .float()",
-                       (long long)b->scalar.integer);
     return TC_OK;
+}
+
+/* The smallest element of an integer tensor that has elements. */
+static tc_status smallest_integer(int64_t *out, tc_tensor *x, tc_error *err)
+{
+    tc_scope scope = {0};
+    tc_tensor *smallest, *host, *wide;
+    tc_status status = TC_OK;
+    TC_TRY(tc_reduce(&smallest, x, TC_REDUCE_min, -1, NULL, false, err));
+    tc_scope_own(&scope, smallest);
+    TC_TRY(tc_to_device(&host, smallest, (tc_device){TC_CPU, 0}, err));
+    tc_scope_own(&scope, host);
+    TC_TRY(tc_tensor_as(&wide, host, TC_INT64, err));
+    tc_scope_own(&scope, wide);
+    *out = *(const int64_t *)(const void *)wide->data;
+cleanup:
+    tc_scope_end(&scope);
+    return status;
+}
+
+/* Exponents of integers: a negative one gives no integer. */
+static tc_status check_exponents(const argument *b, tc_error *err)
+{
+    int64_t smallest = b->tensor ? 0 : b->scalar.integer;
+    if (b->tensor && b->tensor->numel && (b->tensor->dtype == TC_INT64 || b->tensor->dtype == TC_INT32)) {
+        const tc_status status = smallest_integer(&smallest, b->tensor, err);
+        if (status != TC_OK) return status;
+    }
+    if (smallest >= 0) return TC_OK;
+    return tc_fail(err, TC_ERROR_VALUE,
+                   "Integers to negative integer powers are not allowed: there is an exponent of %" PRId64
+                   "; convert the base with .float()",
+                   smallest);
 }
 
 static tc_status result_shape(int *ndim, int64_t shape[TC_MAX_DIMS], const argument *a, const argument *b, tc_error *err)
@@ -157,7 +188,8 @@ static tc_status binary(tc_tensor **out, const argument *a, const argument *b, t
     tc_status status = TC_OK;
     tc_dtype dtype = tc_result_dtype(a->tensor, a->scalar, b->tensor, b->scalar);
     TC_TRY(tc_check_same_device(a->tensor, "the first argument", b->tensor, "the second", err));
-    TC_TRY(check_meaning(function, dtype, b, err));
+    TC_TRY(check_meaning(function, dtype, err));
+    if (function == TC_BINARY_pow && !tc_dtype_is_float(dtype)) TC_TRY(check_exponents(b, err));
     TC_TRY(result_shape(&ndim, shape, a, b, err));
     if (function == TC_BINARY_div && !tc_dtype_is_float(dtype)) dtype = TC_FLOAT32;
     const bool floating = tc_dtype_is_float(dtype);

@@ -166,6 +166,7 @@ static tc_status with_classes(tc_tensor **out, tc_tensor *x, tc_tensor *target, 
     tc_tensor *rows, *classes, *loss, *shaped, *contiguous;
     double total;
     tc_status status = TC_OK;
+    TC_TRY(tc_check_constant(weight, "weight", err));
     TC_TRY(check_target_shape(x, target, err));
     TC_TRY(tc_tensor_as(&classes, target, TC_INT64, err));
     tc_scope_own(&scope, classes);

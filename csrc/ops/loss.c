@@ -27,10 +27,7 @@ static tc_status check_weight(const tc_tensor *x, const tc_tensor *weight, const
     if (!fits)
         return tc_fail(err, TC_ERROR_VALUE, "%s has shape %s, which does not broadcast to that of input, %s", name,
                        tc_tensor_text(a, weight), tc_tensor_text(b, x));
-    if (tc_grad_enabled() && tc_tensor_requires_grad(weight))
-        return tc_fail(err, TC_ERROR_NOT_IMPLEMENTED, "%s requires a gradient, which this loss does not give; pass %s.detach()", name,
-                       name);
-    return TC_OK;
+    return tc_check_constant(weight, name, err);
 }
 
 static tc_status check_operands(const tc_tensor *x, const tc_tensor *target, tc_error *err)

@@ -62,6 +62,12 @@ tc_status tc_check_same_device(const tc_tensor *a, const char *a_name, const tc_
                    names[y.type], y.index);
 }
 
+tc_status tc_check_constant(const tc_tensor *tensor, const char *name, tc_error *err)
+{
+    if (!tensor || !tc_grad_enabled() || !tc_tensor_requires_grad(tensor)) return TC_OK;
+    return tc_fail(err, TC_ERROR_NOT_IMPLEMENTED, "%s requires a gradient, which this loss does not give; pass %s.detach()", name, name);
+}
+
 /* ---- cast ------------------------------------------------------------------------------------------------------------- */
 
 static tc_status cast_backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)

@@ -35,6 +35,9 @@ TC_CHECKED tc_status tc_check_float(const tc_tensor *tensor, const char *name, t
 TC_CHECKED tc_status tc_check_same_dtype(const tc_tensor *a, const char *a_name, const tc_tensor *b, const char *b_name, tc_error *err);
 TC_CHECKED tc_status tc_check_same_device(const tc_tensor *a, const char *a_name, const tc_tensor *b, const char *b_name, tc_error *err);
 
+/* An argument that this op gives no gradient to requires none, while gradients are recorded. */
+TC_CHECKED tc_status tc_check_constant(const tc_tensor *tensor, const char *name, tc_error *err);
+
 /* x as `dtype`, recorded; *out is x itself (retained) when it has that dtype already. */
 TC_CHECKED tc_status tc_cast(tc_tensor **out, tc_tensor *x, tc_dtype dtype, tc_error *err);
 

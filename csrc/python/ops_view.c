@@ -77,10 +77,10 @@ static PyObject *pieces(tcpy_call *call, int axis, Py_ssize_t count, const int64
 static PyObject *even_slices(tcpy_call *call, int axis, int64_t size)
 {
     const int64_t length = call->v[0].t->shape[axis];
-    const Py_ssize_t count = length ? (Py_ssize_t)((length + size - 1) / size) : 1;
+    const Py_ssize_t count = length ? (Py_ssize_t)((length - 1) / size + 1) : 1;
     int64_t *lengths = PyMem_Malloc(sizeof *lengths * (size_t)count);
     if (!lengths) return PyErr_NoMemory();
-    for (Py_ssize_t i = 0; i < count; i++) lengths[i] = (i + 1) * size <= length ? size : length - i * size;
+    for (Py_ssize_t i = 0; i < count; i++) lengths[i] = i + 1 < count || size < length - i * size ? size : length - i * size;
     PyObject *result = pieces(call, axis, count, lengths, false);
     PyMem_Free(lengths);
     return result;
@@ -105,30 +105,58 @@ static PyObject *run_chunk(tcpy_call *call)
     const int axis = split_axis(call, call->v[2].i);
     if (axis < 0) return NULL;
     if (chunks < 1) return PyErr_Format(PyExc_ValueError, "chunks must be at least 1, got %lld", (long long)chunks);
-    const int64_t length = call->v[0].t->shape[axis], size = (length + chunks - 1) / chunks;
-    return even_slices(call, axis, size ? size : 1);
+    const int64_t length = call->v[0].t->shape[axis], size = length ? (length - 1) / chunks + 1 : 1;
+    return even_slices(call, axis, size);
+}
+
+/* sizes[i] of `length` in all, as Python ints. 0, or -1 with an exception set. */
+static int read_sizes(int64_t *sizes, PyObject *const *items, Py_ssize_t count, int axis, int64_t length)
+{
+    int64_t left = length;
+    bool good = true;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *index = PyNumber_Index(items[i]);
+        if (!index) return -1;
+        sizes[i] = PyLong_AsLongLong(index);
+        Py_DECREF(index);
+        if (sizes[i] == -1 && PyErr_Occurred()) return -1;
+        good = good && sizes[i] >= 0 && sizes[i] <= left;
+        if (good) left -= sizes[i];
+    }
+    if (good && left == 0) return 0;
+    PyObject *list = PyList_New(0); /* for its text */
+    for (Py_ssize_t i = 0; list && i < count && i < 8; i++)
+        if (PyList_Append(list, items[i]) < 0) Py_CLEAR(list);
+    if (list)
+        PyErr_Format(PyExc_ValueError, "split_size is %R%s; sizes are at least 0 and add up to the length of axis %d, %lld", list,
+                     count > 8 ? " and more" : "", axis, (long long)length);
+    Py_XDECREF(list);
+    return -1;
 }
 
 static PyObject *run_split(tcpy_call *call)
 {
-    const tcpy_ints *sizes = call->v[1].ints;
+    PyObject *given = call->v[1].o;
     const int axis = split_axis(call, call->v[2].i);
     if (axis < 0) return NULL;
-    if (sizes->scalar) {
-        if (sizes->values[0] < 1)
-            return PyErr_Format(PyExc_ValueError, "split_size must be at least 1, got %lld", (long long)sizes->values[0]);
-        return even_slices(call, axis, sizes->values[0]);
+    if (PyIndex_Check(given) && !PyArray_Check(given)) {
+        const int64_t size = PyNumber_AsSsize_t(given, NULL);
+        if (size == -1 && PyErr_Occurred()) return NULL;
+        if (size < 1) return PyErr_Format(PyExc_ValueError, "split_size must be at least 1, got %lld", (long long)size);
+        return even_slices(call, axis, size);
     }
-    int64_t total = 0;
-    bool good = true;
-    for (int i = 0; i < sizes->count; i++) {
-        good = good && sizes->values[i] >= 0;
-        total += sizes->values[i];
-    }
-    if (!good || total != call->v[0].t->shape[axis])
-        return PyErr_Format(PyExc_ValueError, "the sizes add up to %lld but axis %d has length %lld", (long long)total, axis,
-                            (long long)call->v[0].t->shape[axis]);
-    return pieces(call, axis, sizes->count, sizes->values, false);
+    PyObject *items = PySequence_Fast(given, "split_size must be an int or a sequence of ints");
+    if (!items) return NULL;
+    const Py_ssize_t count = PySequence_Fast_GET_SIZE(items);
+    int64_t *sizes = PyMem_Malloc(sizeof *sizes * (size_t)(count ? count : 1));
+    PyObject *result = NULL;
+    if (!sizes)
+        PyErr_NoMemory();
+    else if (read_sizes(sizes, PySequence_Fast_ITEMS(items), count, axis, call->v[0].t->shape[axis]) == 0)
+        result = pieces(call, axis, count, sizes, false);
+    PyMem_Free(sizes);
+    Py_DECREF(items);
+    return result;
 }
 
 static PyObject *run_unbind(tcpy_call *call)
@@ -343,7 +371,7 @@ const tcpy_op tcpy_ops_view[] = {
     METHOD(unfold, "self:t dimension:i size:i step:i", "Windows of `size` every `step` along an axis; a new last axis runs over a window."),
     METHOD(flatten, "self:t start_dim:i=0 end_dim:i=-1", "Axes joined into one."),
     METHOD(chunk, "self:t chunks:i dim:i=0", "A tuple of at most `chunks` equal slices."),
-    METHOD(split, "self:t split_size:I dim:i=0", "A tuple of slices of a size, or of the sizes given."),
+    METHOD(split, "self:t split_size:o dim:i=0", "A tuple of slices of a size, or of the sizes given."),
     METHOD(unbind, "self:t dim:i=0", "A tuple of the slices along an axis, without that axis."),
     METHOD(narrow, "self:t dim:i start:i length:i", "A slice of one axis."),
     METHOD(contiguous, "self:t", "Itself when its memory is in C order without gaps, otherwise a copy that is."),

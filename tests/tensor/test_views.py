@@ -78,7 +78,7 @@ def test_zero_size_and_no_axes():
         (lambda t: t.flip(0, -3), ValueError, "named twice"),
         (lambda t: t.unsqueeze(4), IndexError, "out of range"),
         (lambda t: t.expand(2, 5, 4), ValueError, r"\(2, 3, 4\) cannot be expanded to \(2, 5, 4\)"),
-        (lambda t: t.split([1, 1], 2), ValueError, "add up to 2"),
+        (lambda t: t.split([1, 1], 2), ValueError, r"split_size is \[1, 1\]; .* add up to the length of axis 2"),
         (lambda t: t.chunk(0), ValueError, "at least 1"),
         (lambda t: t.narrow(0, 1, 5), IndexError, "outside"),
         (lambda t: t.unfold(0, 3, 1), ValueError, "windows of 3"),
@@ -97,6 +97,32 @@ def test_all_pieces_of_a_split_have_a_gradient():
     (q * 2 + v.sum(-1, keepdims=True) * 3).sum().backward()  # nothing comes back through k
     assert k.requires_grad
     np.testing.assert_array_equal(x.grad.numpy(), np.broadcast_to([2.0, 0.0, 3.0, 3.0], X.shape))
+
+
+def test_a_split_into_any_number_of_pieces():
+    x = tc.tensor(np.arange(5050.0), requires_grad=True)
+    pieces = x.split(list(range(1, 101)))
+    assert [len(p) for p in pieces] == list(range(1, 101))
+    sum(p.sum() * n for n, p in enumerate(pieces)).backward()
+    np.testing.assert_array_equal(x.grad.numpy(), np.repeat(np.arange(100.0), np.arange(1, 101)))
+    assert len(x.split(2**70)) == len(x.split(2**63 - 1)) == 1 and len(x.chunk(2**63 - 1)) == 5050
+    assert tc.zeros(0).split([]) == () and len(tc.zeros(6).split(np.array([2, 4]))) == 2
+
+
+@pytest.mark.parametrize(
+    ("sizes", "error", "message"),
+    [
+        (list(range(20)), ValueError, r"split_size is \[0, 1, 2, 3, 4, 5, 6, 7\] and more; sizes .* length of axis 0, 2"),
+        ([3, -1], ValueError, "at least 0"),
+        ([2**63 - 1, 2**63 - 1, 4], ValueError, "add up to"),
+        ([1.5, 0.5], TypeError, "float"),
+        (1.5, TypeError, "split_size must be an int or a sequence of ints"),
+        (0, ValueError, "at least 1, got 0"),
+    ],
+)
+def test_sizes_of_a_split(sizes, error, message):
+    with pytest.raises(error, match=message):
+        tc.tensor(X).split(sizes)
 
 
 @pytest.mark.parametrize("dim", [0, 1, -1])

@@ -34,12 +34,11 @@ TC_INLINE int64_t integer_floor_divide(int64_t a, int64_t b)
     return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
 
-/* b >= 0 has been checked where it can be; a negative power of an integer other than 1 and -1 is no integer and gives 0. */
+/* The op has checked that b >= 0. */
 static int64_t integer_power(int64_t a, int64_t b)
 {
-    if (b < 0) return a == 1 ? 1 : a == -1 ? (b % 2 ? -1 : 1) : 0;
     int64_t result = 1;
-    for (; b; b >>= 1) {
+    for (; b > 0; b >>= 1) {
         if (b & 1) result = WRAP(result, *, a);
         a = WRAP(a, *, a);
     }
