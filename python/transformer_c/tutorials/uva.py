@@ -54,6 +54,32 @@ class ReversePredictor(TransformerPredictor):
         self._calculate_loss(batch, mode="test")
 
 
+class AnomalyPredictor(TransformerPredictor):
+    """Predicts which image of a set is of another class than the rest: one logit for each, a softmax over the set."""
+
+    def _calculate_loss(self, batch: Any, mode: str = "train"):
+        img_sets, _, labels = batch
+        preds = self.forward(img_sets, add_positional_encoding=False)  # a set has no order
+        preds = preds.squeeze(dim=-1)
+        loss = F.cross_entropy(preds, labels)
+        acc = (preds.argmax(dim=-1) == labels).float().mean()
+        self.log(f"{mode}_loss", loss)
+        self.log(f"{mode}_acc", acc, on_step=False, on_epoch=True)
+        return loss, acc
+
+    def training_step(self, batch: Any, batch_idx: int):
+        """The cross-entropy of a batch (features (B, set_size, F), indices, labels (B,))."""
+        return self._calculate_loss(batch, mode="train")[0]
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        """Logs val_loss and val_acc."""
+        self._calculate_loss(batch, mode="val")
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        """Logs test_loss and test_acc."""
+        self._calculate_loss(batch, mode="test")
+
+
 def cell_5() -> dict[str, np.ndarray]:
     """Seeds the default generator with 42 and gives Q, K, V, values and attention of the tutorial's first example."""
     manual_seed(42)
@@ -102,4 +128,4 @@ def train_epoch(
     return total / len(loader)
 
 
-__all__ = ["CELL_5", "CELL_17", "ReversePredictor", "accuracy", "cell_5", "reverse_loaders", "train_epoch"]
+__all__ = ["CELL_5", "CELL_17", "AnomalyPredictor", "ReversePredictor", "accuracy", "cell_5", "reverse_loaders", "train_epoch"]
