@@ -43,7 +43,10 @@ typedef struct binary_attributes {
 /* ---- backward ----------------------------------------------------------------------------------------------------------- */
 
 /* Is the gradient of argument i dy itself? */
-static bool passes(tc_binary_function function, int i) { return function == TC_BINARY_add || (function == TC_BINARY_sub && i == 0); }
+static bool passes(tc_binary_function function, int i)
+{
+    return function == TC_BINARY_add || ((function == TC_BINARY_sub || function == TC_BINARY_remainder) && i == 0);
+}
 
 static tc_status gradient(tc_tensor **out, tc_node *node, int i, tc_tensor *dy, tc_error *err)
 {

@@ -106,9 +106,13 @@ static tc_status check_classes(double *total, const tc_tensor *target, const tc_
     return TC_OK;
 }
 
-/* (N,C,d1,...) as rows (N d1 ..., C), by recorded views. */
+/* (N,C,d1,...) as rows (N d1 ..., C), by recorded views; (N,C) is that already. */
 static tc_status class_rows(tc_tensor **rows, tc_tensor *x, tc_error *err)
 {
+    if (x->ndim == 2) {
+        *rows = tc_tensor_retain(x);
+        return TC_OK;
+    }
     int64_t axes[TC_MAX_DIMS], shape[2];
     tc_tensor *moved;
     const int class_axis = x->ndim > 1;
@@ -177,9 +181,11 @@ static tc_status with_classes(tc_tensor **out, tc_tensor *x, tc_tensor *target, 
     TC_TRY(check_classes(&total, classes, weight, rows->shape[1], a->ignore_index, err));
     TC_TRY(rows_loss(&loss, rows, contiguous, classes, weight, a, err));
     tc_scope_own(&scope, loss);
-    TC_TRY(tc_reshape(&shaped, loss, target->ndim, target->shape, true, err));
-    tc_scope_own(&scope, shaped);
-    TC_TRY(tc_reduce_loss(out, shaped, reduction, total, err));
+    if (target->ndim != 1) {
+        TC_TRY(tc_reshape(&shaped, loss, target->ndim, target->shape, true, err));
+        loss = tc_scope_own(&scope, shaped);
+    }
+    TC_TRY(tc_reduce_loss(out, loss, reduction, total, err));
 cleanup:
     tc_scope_end(&scope);
     return status;

@@ -17,6 +17,7 @@ GRADIENTS = {
     "mul": lambda a, b: (b + 0 * a, a + 0 * b),
     "div": lambda a, b: (1 / b + 0 * a, -a / b**2),
     "pow": lambda a, b: (b * a ** (b - 1), a**b * np.log(a)),
+    "remainder": lambda a, b: (1 + 0 * a * b, -np.floor(a / b)),
     "maximum": lambda a, b: ((a > b) + 0.5 * (a == b), (b > a) + 0.5 * (a == b)),
     "minimum": lambda a, b: ((a < b) + 0.5 * (a == b), (b < a) + 0.5 * (a == b)),
 }

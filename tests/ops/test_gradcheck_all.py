@@ -1,0 +1,432 @@
+"""Every recorded op against central differences, in float64: once at fixed shapes, once at shapes and values that are new in every run.
+
+The tables of the extension are read: an op that has neither a case nor a reason to have none fails `test_every_op_has_a_case`, and one
+that no case records fails `test_every_recorded_op_was_seen`. `--seed N` repeats a run of the random shapes.
+"""
+
+import re
+import secrets
+from pathlib import Path
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from transformer_c import Tensor, _core
+from transformer_c.testing import gradcheck
+
+CSRC = Path(__file__).parents[2] / "csrc"
+OP = type(_core.relu)
+OPS = {n: v for n, v in vars(_core).items() if isinstance(v, OP)}
+METHODS = {n: v for n, v in vars(Tensor).items() if isinstance(v, OP)}
+
+
+class Draw:
+    """Lengths and values. With `lengths`, those in turn; without, from 1 to 5."""
+
+    def __init__(self, rng, lengths=None):
+        self.rng, self.lengths, self.taken = rng, lengths, 0
+
+    def length(self, least=1):
+        if self.lengths is None:
+            return int(self.rng.integers(least, 6))
+        self.taken += 1
+        return max(least, self.lengths[self.taken % len(self.lengths)])
+
+    def shape(self, ndim):
+        return tuple(self.length() for _ in range(ndim))
+
+    def normal(self, *shape):
+        return self.rng.standard_normal(shape)
+
+    def apart(self, *shape, low=-2.0, high=2.0):
+        """No two closer than a step, and none close to 0: differences do not go over a kink or change an order."""
+        n = int(np.prod(shape))
+        steps = np.linspace(low, high, n + 1)[:n] + (high - low) / (n + 1) * self.rng.uniform(0.3, 0.7)
+        return self.rng.permutation(np.where(np.abs(steps) < 1e-3, 2e-3, steps)).reshape(shape)
+
+    def positive(self, *shape):
+        return self.rng.uniform(0.5, 2.0, shape)
+
+    def pair(self, values):
+        """Two arrays of shapes that broadcast."""
+        m, n = self.shape(2)
+        shapes = [((m, n), (n,)), ((m, 1), (1, n)), ((m, n), (m, n)), ((n,), ())][int(self.rng.integers(4))]
+        return [values(*s) for s in shapes]
+
+
+def values(f, *arrays, **gradcheck_options):
+    return f, list(arrays), gradcheck_options
+
+
+def unary(name, domain):
+    return lambda d: values(getattr(_core, name), domain(d, *d.shape(2)))
+
+
+def anywhere(d, *shape):
+    return d.normal(*shape)
+
+
+def apart(d, *shape):
+    return d.apart(*shape)
+
+
+def positive(d, *shape):
+    return d.positive(*shape)
+
+
+def binary(name, domain):
+    def case(d):
+        return values(getattr(_core, name), *d.pair(lambda *s: domain(d, *s)))
+
+    return case
+
+
+def extreme(name):
+    def case(d):
+        m, n = d.shape(2)
+        both = d.apart(2, m, n)
+        return values(getattr(_core, name), both[0], both[1])
+
+    return case
+
+
+def base_and_exponent(d):
+    a, b = d.pair(d.positive)
+    return values(_core.pow, a, b - 1.2)
+
+
+def number_first(d):
+    return values(lambda x: 2.0 - x / 3.0 + 1.5 * x + 2.0**x + x**3 + 1.0 / x, d.positive(*d.shape(2)))
+
+
+def remainder(d):
+    a, b = d.pair(d.positive)
+    a = np.broadcast_to(a, np.broadcast_shapes(a.shape, b.shape)) * 3
+    a = np.where(np.abs(a / b - np.round(a / b)) < 0.01, a + 0.1 * b, a)  # not at a jump
+    return values(_core.remainder, a, b)
+
+
+def reduction(name, **options):
+    def case(d):
+        x = d.apart(*d.shape(3))
+        axis = [None, 0, -1, (0, 2)][int(d.rng.integers(4))]
+        return values(lambda x: getattr(_core, name)(x, axis, bool(x.shape[0] % 2), **options), x)
+
+    return case
+
+
+def variance(d):
+    m = d.length(2)
+    return values(lambda x: _core.var(x, (0, 1), correction=m % 2), d.normal(m, d.length(2), d.length()))
+
+
+def layer_norm(d):
+    n, m, c = d.length(), d.length(), d.length(3)
+    return values(lambda x, w, b: _core.layer_norm(x, (c,), w, b), d.normal(n, m, c), d.normal(c), d.normal(c))
+
+
+def layer_norm_over_two_axes(d):
+    n, m, c = d.length(), d.length(), d.length(3)
+    return values(lambda x: _core.layer_norm(x, (m, c), None, None, 1e-3), d.normal(n, m, c))
+
+
+def add_layer_norm(d):
+    n, c = d.length(), d.length(3)
+    return values(lambda x, r, w, b: _core.add_layer_norm(x, r, (c,), w, b), *(d.normal(*s) for s in ((n, c), (n, c), (c,), (c,))))
+
+
+def linear(activation=None, residual=False):
+    def case(d):
+        n, k, m = d.shape(3)
+        shapes = [(n, k), (m, k), (m,)] + [(n, m)] * residual
+        arrays = [d.apart(*s) for s in shapes]
+        return values(lambda x, w, b, *r: _core.linear(x, w, b, activation, *r), *arrays)
+
+    return case
+
+
+def qkv_projection(packing):
+    def case(d):
+        b, t, c, h, size = *d.shape(3), d.length(), d.length()
+        e = h * size
+        return values(
+            lambda x, w, b: _core.qkv_projection(x, w, b, h, packing), d.normal(b, t, c), d.normal(3 * e, c), d.normal(3 * e), atol=1e-6
+        )
+
+    return case
+
+
+def heads(d, least=1):
+    b, h, tq, tk, size, sv = d.shape(6)
+    return [d.normal(b, h, tq, size), d.normal(b, h, tk, size), d.normal(b, h, tk, sv)]
+
+
+def attention(results=3, **options):
+    def case(d):
+        q, k, v = heads(d)
+        g = d.length(2)
+        q = d.normal(q.shape[0], q.shape[1] * g, *q.shape[2:])
+        bias = d.normal(q.shape[1], 1, k.shape[2])
+        mask = d.normal(q.shape[2], k.shape[2])
+
+        def f(q, k, v, bias, mask):
+            kw = {"bias": bias, "attn_mask": mask, "enable_gqa": True, "empty_rows": "uniform", **options}
+            return _core.attention(q, k, v, return_attention=True, return_logsumexp=True, **kw)[:results]
+
+        return values(f, q, k, v, bias, mask)
+
+    return case
+
+
+def cross_entropy(reduction, rank):
+    def case(d):
+        n, c, *more = d.length(), d.length(2), *d.shape(rank - 2)
+        target = d.rng.integers(0, c, (n, *more))
+        weight = d.positive(c)
+        return values(
+            lambda x: _core.cross_entropy(x, target, weight, reduction=reduction, label_smoothing=0.1, ignore_index=-1),
+            d.normal(n, c, *more),
+        )
+
+    return case
+
+
+def cross_entropy_of_probabilities(d):
+    n, c = d.length(), d.length(2)
+    return values(lambda x, p, w: _core.cross_entropy(x, p, w, label_smoothing=0.2), d.normal(n, c), d.positive(n, c), d.positive(c))
+
+
+def binary_cross_entropy(name, domain, *weights):
+    def case(d):
+        n, m = d.shape(2)
+        constants = [d.positive(*s) for s in [(n, m), (m,)][: len(weights)]]
+        return values(
+            lambda x, t: getattr(_core, name)(x, t, reduction="none", **dict(zip(weights, constants, strict=True))),
+            domain(d, n, m),
+            d.rng.random((n, m)),
+        )
+
+    return case
+
+
+def mse(reduction):
+    def case(d):
+        n, m = d.shape(2)
+        return values(lambda x, t: _core.mse_loss(x, t, reduction), d.normal(n, m), d.normal(n, m))
+
+    return case
+
+
+def embedding(d):
+    rows, size = d.length(2), d.length()
+    indices = d.rng.integers(0, rows, d.shape(2))
+    return values(lambda w: _core.embedding(indices, w), d.normal(rows, size))
+
+
+def matmul(d):
+    m, k, n, b = d.shape(4)
+    shapes = [((m, k), (k, n)), ((b, m, k), (k, n)), ((k,), (b, k, n)), ((b, 1, m, k), (m, k, n)), ((k,), (k,))]
+    return values(_core.matmul, *(d.normal(*s) for s in shapes[int(d.rng.integers(5))]))
+
+
+def where(d):
+    m, n = d.shape(2)
+    condition = d.rng.random((m, n)) < 0.5
+    return values(lambda a, b: _core.where(condition, a, b), d.normal(m, n), d.normal(n))
+
+
+def masked_fill(d):
+    m, n = d.shape(2)
+    mask = d.rng.random(n) < 0.5
+    return values(lambda x: _core.masked_fill(x, mask, 3.0), d.normal(m, n))
+
+
+def view(f, ndim=3):
+    return lambda d: values(f, d.normal(*d.shape(ndim)))
+
+
+def cast(f):
+    """Numbers that every dtype holds, a step that they hold as well."""
+    return lambda d: values(lambda x: f(x).double(), d.rng.integers(-8, 9, d.shape(2)) / 4.0, eps=0.5)
+
+
+def write(f):
+    """Into a copy, whose old values are gone where it was written to."""
+
+    def case(d):
+        m, n = d.shape(2)
+
+        def g(x, y):
+            z = x * 1.0
+            f(z, y)
+            return z * x, z
+
+        return values(g, d.normal(m, n), d.normal(n))
+
+    return case
+
+
+def set_items(z, y):
+    z[:1] = y
+    z[..., -1] = 2.0
+
+
+def custom(d):
+    cube = tc.custom_op(lambda x: x**3, lambda dy, x: 3 * x**2 * dy)
+    return values(cube, d.normal(*d.shape(2)))
+
+
+def indexed(f):
+    return lambda d: values(f, d.normal(*d.shape(3)))
+
+
+# op: a function of a Draw that gives f, its inputs, and options of gradcheck; or several
+CASES = {
+    **{n: unary(n, anywhere) for n in ("neg", "square", "exp", "sin", "cos", "tanh", "sigmoid", "erf", "gelu", "gelu_tanh")},
+    **{n: unary(n, apart) for n in ("abs", "sign", "relu")},
+    **{n: unary(n, positive) for n in ("reciprocal", "sqrt", "rsqrt", "log", "log1p")},
+    **{n: binary(n, anywhere) for n in ("add", "sub", "mul")},
+    "div": [binary("div", positive), number_first],
+    "pow": base_and_exponent,
+    "maximum": extreme("maximum"),
+    "minimum": extreme("minimum"),
+    "remainder": remainder,
+    "where": where,
+    "masked_fill": masked_fill,
+    **{n: reduction(n) for n in ("sum", "mean", "max", "min")},
+    "var": variance,
+    "softmax": lambda d: values(lambda x: _core.softmax(x, 1), d.normal(*d.shape(3))),
+    "log_softmax": lambda d: values(lambda x: _core.log_softmax(x, -1), d.normal(*d.shape(2))),
+    "layer_norm": [layer_norm, layer_norm_over_two_axes],
+    "add_layer_norm": add_layer_norm,
+    "linear": [linear(), linear("relu"), linear("gelu"), linear("gelu_tanh"), linear("gelu", residual=True)],
+    "matmul": matmul,
+    "qkv_projection": [qkv_projection("head"), qkv_projection("qkv")],
+    "scaled_dot_product": lambda d: values(_core.scaled_dot_product, *heads(d)),
+    "scaled_dot_product_values": lambda d: values(_core.scaled_dot_product_values, *heads(d)),
+    "attention": [
+        attention(),
+        attention(softcap=1.5, scale=0.4),
+        attention(2, is_causal=True, window=(1, None), causal_offset=1, dropout=0.3),
+    ],
+    "dropout": lambda d: values(lambda x: _core.dropout(x, 0.4, 3, 5), d.normal(*d.shape(2))),
+    "embedding": embedding,
+    "global_max_pool1d": lambda d: values(_core.global_max_pool1d, d.apart(*d.shape(3))),
+    "cross_entropy": [cross_entropy("mean", 3), cross_entropy("none", 2), cross_entropy_of_probabilities],
+    "mse_loss": [mse("mean"), mse("none")],
+    "binary_cross_entropy": binary_cross_entropy("binary_cross_entropy", lambda d, *s: d.rng.uniform(0.1, 0.9, s), "weight"),
+    "binary_cross_entropy_with_logits": binary_cross_entropy("binary_cross_entropy_with_logits", anywhere, "weight", "pos_weight"),
+    "cat": lambda d: values(lambda x, y: _core.cat([x, y * 2.0], 1), *(d.normal(3, d.length()) for _ in range(2))),
+    "stack": lambda d: (lambda s: values(lambda x, y: _core.stack([x, y * 2.0], -1), d.normal(*s), d.normal(*s)))(d.shape(2)),
+    "triu": view(lambda x: _core.triu(x, 1)),
+    "tril": view(lambda x: _core.tril(x, -1)),
+    "record_custom": custom,
+    "reshape": view(lambda x: x.reshape(-1, x.shape[0])),
+    "view": view(lambda x: x.view(-1)),
+    "squeeze": view(lambda x: x[None].squeeze(0)),
+    "unsqueeze": view(lambda x: x.unsqueeze(1)),
+    "permute": view(lambda x: x.permute(2, 0, 1)),
+    "transpose": view(lambda x: x.transpose(0, -1)),
+    "swapaxes": view(lambda x: x.swapaxes(1, 2)),
+    "expand": view(lambda x: x[:, None].expand(2, -1, 3, -1, -1)),
+    "flip": view(lambda x: x.flip(0, 2)),
+    "unfold": lambda d: values(lambda x: x.unfold(1, 2, 1), d.normal(d.length(), d.length(2), d.length())),
+    "flatten": view(lambda x: x.flatten(1)),
+    "chunk": view(lambda x: x.chunk(2, 1)),
+    "split": view(lambda x: x.split([1, x.shape[2] - 1], 2)),
+    "unbind": view(lambda x: x.unbind(1)),
+    "narrow": view(lambda x: x.narrow(1, x.shape[1] - 1, 1)),
+    "contiguous": view(lambda x: x.transpose(0, 1).contiguous()),
+    "clone": view(lambda x: x.clone()),
+    "float": cast(lambda x: x.float()),
+    "double": view(lambda x: x.double()),
+    "half": cast(lambda x: x.half()),
+    "bfloat16": cast(lambda x: x.bfloat16()),
+    "type_as": cast(lambda x: x.type_as(tc.zeros(1))),
+    "to": cast(lambda x: x.to(tc.float16)),
+    "cpu": view(lambda x: x.cpu()),
+    "copy_": write(lambda z, y: z.copy_(y)),
+    "zero_": write(lambda z, y: z.zero_()),
+    "fill_": write(lambda z, y: z.fill_(y.sum())),
+    "item assignment": write(set_items),
+    "item": [
+        indexed(lambda x: x[..., ::-1, 0]),
+        indexed(lambda x: x[[0, -1, 0]]),
+        indexed(lambda x: x[:, [0, -1], np.array([[0], [-1]])]),
+        indexed(lambda x: x[np.arange(x.shape[0]) % 2 == 0]),
+        indexed(lambda x: x[None, ..., 0]),
+    ],
+}
+WITHOUT_GRADIENT = {
+    "their values jump": "floor_divide eq ne lt le gt ge logical_and logical_or logical_xor any all argmax argmin argsort nonzero one_hot",
+    "integers and bools": "bitwise_and bitwise_or bitwise_xor long int bool",
+    "they make tensors or read numbers": "empty full as_tensor from_dlpack_capsule size dim numel nelement data_ptr stride is_contiguous",
+    "they leave the tape": "detach numpy tolist",
+    "they are the tape's own": "backward requires_grad_ set_data set_grad_slot take_array",
+    "optimizers, after the backward": "sgd_step adam_step rmsprop_step gradient_norm gradient_scale",
+    "another device; the copy back is the same op": "cuda",
+}
+
+
+ALL = {
+    (name if not isinstance(entry, list) else f"{name}-{n}"): case
+    for name, entry in CASES.items()
+    for n, case in enumerate(entry if isinstance(entry, list) else [entry])
+}
+
+
+def fixed():
+    return Draw(np.random.default_rng(0), lengths=[2, 3, 4, 3, 2])
+
+
+def check(case, draw):
+    f, inputs, options = case(draw)
+    assert gradcheck(f, inputs, **{"atol": 1e-6, "rtol": 1e-5, **options})
+
+
+@pytest.mark.parametrize("case", ALL.values(), ids=ALL)
+def test_gradients(case):
+    check(case, fixed())
+
+
+@pytest.mark.parametrize("case", ALL.values(), ids=ALL)
+def test_gradients_at_random_shapes(case, request):
+    given = request.config.getoption("--seed")
+    seed = secrets.randbits(32) if given is None else given
+    print(f"--seed {seed}")  # pytest shows it with a failure
+    for n in range(2):
+        check(case, Draw(np.random.default_rng([seed, n])))
+
+
+def test_every_op_has_a_case():
+    apart = set(" ".join(WITHOUT_GRADIENT.values()).split())
+    raw = {n for n in OPS if n.endswith(("_forward", "_backward"))}  # without the tape: test_ops.py
+    named = {*OPS, *METHODS} - raw
+    assert not named - {*CASES} - apart, "ops without a case and without a reason"
+    assert not ({*CASES} | apart) - named - {"item assignment"}, "cases of no op"
+    assert not {*CASES} & apart
+
+
+def test_every_recorded_op_was_seen():
+    """The names of all tc_op in the sources."""
+    text = "\n".join(p.read_text() for folder in ("ops", "python") for p in (CSRC / folder).glob("*.c"))
+    names = set()
+    for definition in re.findall(r"static const tc_op [^;]*;", text):
+        names |= set(re.findall(r'\{"([^"]+)"', definition))
+    for table in ("unary", "binary"):
+        names |= set(re.findall(rf"^TC_{table.upper()}\((\w+),", (CSRC / f"kernels/{table}.def").read_text(), re.M))
+    assert len(names) > 50
+    seen = set()
+    for case in ALL.values():
+        f, inputs, _ = case(fixed())
+        results = f(*(tc.tensor(x, requires_grad=True) for x in inputs))
+        seen.update(r.grad_fn for r in (results if isinstance(results, tuple) else (results,)))
+    assert sorted(names - seen) == [], "recorded ops that no case above uses"
+
+
+def test_results_that_jump_have_no_history(rng):
+    x, y = (tc.tensor(rng.standard_normal((2, 3)), requires_grad=True) for _ in range(2))
+    for name in ("floor_divide", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor"):
+        assert not getattr(_core, name)(x, y).requires_grad, name
+    for name in ("any", "all", "argmax", "argmin", "argsort", "long", "int", "bool", "detach"):
+        assert not getattr(x, name)().requires_grad, name
