@@ -50,9 +50,12 @@
 /* How long a thread looks for what it waits for before it sleeps. It pauses the processor first, then it yields at every
  * look, so that any other thread that can run gets the core. The whole bridges what a host language does between two
  * ops: without it most jobs of a training step would begin with a wake-up. */
-#define PAUSE_NANOSECONDS 5000
+#define PAUSE_NANOSECONDS 50000
 #define SPIN_NANOSECONDS 200000
 #define PAUSES_PER_LOOK_AT_CLOCK 16
+/* The kernel sometimes leaves a worker waiting on the very core that the caller keeps busy, for seconds, with other cores idle: after
+ * this many jobs in a row that were over before the worker came, it is sent to the other cores. */
+#define MISSES_BEFORE_MOVING 4
 /* Scratch areas lie this far apart at least: the processor fetches cache lines in pairs. */
 #define SCRATCH_ALIGNMENT 128
 
@@ -66,7 +69,11 @@ typedef struct participant {
     int64_t end;
     /* Of workers only. */
     _Alignas(SCRATCH_ALIGNMENT) atomic_bool asleep;
+    atomic_bool called; /* asleep, and told to wake up */
     atomic_bool stop;
+    _Atomic uint64_t joined_job;
+    int misses; /* the owner's: jobs in a row that it could have joined, and did not */
+    int avoids; /* the owner's: the CPU that it may not run on; -1 for none */
     pthread_t thread;
     pthread_mutex_t mutex; /* with `wake`: for `asleep` */
     pthread_cond_t wake;
@@ -146,6 +153,7 @@ static void wake_if_asleep(participant *worker)
 {
     if (!atomic_load(&worker->asleep)) return;
     pthread_mutex_lock(&worker->mutex);
+    atomic_store(&worker->called, true);
     pthread_cond_signal(&worker->wake);
     pthread_mutex_unlock(&worker->mutex);
 }
@@ -184,6 +192,7 @@ static void worker_sleep(participant *me, int self, uint64_t last_job)
     atomic_store(&me->asleep, true);
     while (!gate_is_open(atomic_load(&pool.gate), self, last_job) && !atomic_load(&me->stop)) pthread_cond_wait(&me->wake, &me->mutex);
     atomic_store(&me->asleep, false);
+    atomic_store(&me->called, false);
     pthread_mutex_unlock(&me->mutex);
 }
 
@@ -218,9 +227,10 @@ static void *worker_main(void *argument)
         }
         while (gate_is_open(gate, self, last_job)) {
             if (!atomic_compare_exchange_weak(&pool.gate, &gate, gate + 1)) continue;
+            last_job = gate >> GATE_JOB_SHIFT;
+            atomic_store_explicit(&me->joined_job, last_job, memory_order_relaxed);
             take_part(self);
             finish_job();
-            last_job = gate >> GATE_JOB_SHIFT;
         }
     }
     return NULL;
@@ -232,7 +242,11 @@ static bool start_worker(int index)
 {
     participant *worker = &participants[index];
     atomic_store(&worker->asleep, false);
+    atomic_store(&worker->called, false);
     atomic_store(&worker->stop, false);
+    atomic_store(&worker->joined_job, 0);
+    worker->misses = 0;
+    worker->avoids = -1;
     if (pthread_mutex_init(&worker->mutex, NULL) != 0) return false;
     if (pthread_cond_init(&worker->wake, NULL) != 0) {
         pthread_mutex_destroy(&worker->mutex);
@@ -405,6 +419,37 @@ static void wait_for_workers(int joined)
     }
 }
 
+/* Lets a worker run on the caller's CPUs but the one that the caller is on. */
+static void move_away(participant *worker)
+{
+#ifdef __linux__
+    cpu_set_t allowed; /* 1,024 CPUs; with more the call fails, and the worker stays where it is */
+    const int here = sched_getcpu();
+    if (here < 0 || here >= CPU_SETSIZE || here == worker->avoids) return;
+    if (pthread_getaffinity_np(pthread_self(), sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < 2) return;
+    CPU_CLR(here, &allowed);
+    if (pthread_setaffinity_np(worker->thread, sizeof allowed, &allowed) == 0) worker->avoids = here;
+#else
+    (void)worker;
+#endif
+}
+
+/* After a job: counts who could have joined it and did not. */
+static void count_misses(uint64_t job)
+{
+    for (int i = 1; i < pool.count; i++) {
+        participant *worker = &participants[i];
+        const bool left_asleep = atomic_load(&worker->asleep) && !atomic_load(&worker->called);
+        if (left_asleep) continue;
+        if (atomic_load_explicit(&worker->joined_job, memory_order_relaxed) == job) {
+            worker->misses = 0;
+        } else if (++worker->misses >= MISSES_BEFORE_MOVING) {
+            worker->misses = 0;
+            move_away(worker);
+        }
+    }
+}
+
 /* The job is written; the calling thread owns the pool. */
 static void run_job(void)
 {
@@ -413,7 +458,9 @@ static void run_job(void)
     atomic_store(&pool.gate, job << GATE_JOB_SHIFT | (uint64_t)pool.count << GATE_JOINED_BITS);
     take_part(0);
     const uint64_t gate = atomic_exchange(&pool.gate, job << GATE_JOB_SHIFT);
-    wait_for_workers((int)(gate & GATE_FIELD));
+    const int joined = (int)(gate & GATE_FIELD);
+    wait_for_workers(joined);
+    if (joined < pool.count - 1) count_misses(job);
 }
 
 /* Scratch for `count` participants in one block, `pool.scratch_stride` bytes each; returns the size of the block, which
