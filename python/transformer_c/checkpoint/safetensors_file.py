@@ -1,8 +1,9 @@
 """tc.save and tc.load: safetensors files.
 
 A file is the arrays of a state dict by name, and metadata: strings by name. What we write has in its metadata
-"transformer_c" (the version of this layout), "hyper_parameters" (JSON; see tree.py), and, where the saved mapping was not
-simply arrays by name, "tree": the JSON of the whole, in which the arrays are referred to by name.
+"transformer_c" (the version of this layout), "class" (the name of the saved module's class: a hint for people and for
+``python -m transformer_c predict``, nothing is looked up by it), "hyper_parameters" (JSON; see tree.py), and, where the saved
+mapping was not simply arrays by name, "tree": the JSON of the whole, in which the arrays are referred to by name.
 """
 
 from __future__ import annotations
@@ -117,6 +118,8 @@ def save(module_or_dict: Any, path: str | os.PathLike, hyper_parameters: Mapping
     state, own = _state_of(module_or_dict)
     parameters = own if hyper_parameters is None else hyper_parameters
     metadata = {"transformer_c": LAYOUT}
+    if hasattr(module_or_dict, "named_parameters"):
+        metadata["class"] = type(module_or_dict).__name__
     if parameters is not None:
         metadata["hyper_parameters"] = _to_json(encode(_as_mapping(parameters), None, what="hyper_parameters"))
     arrays: dict[str, Any] = {}

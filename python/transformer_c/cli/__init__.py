@@ -1,0 +1,57 @@
+"""The command line: a module for each command, with ``add(commands)`` that describes it and ``run(options)`` that does it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from ..checkpoint import CheckpointError
+from . import bench, info, predict, selftest, train, tutorial
+from .options import CommandError
+
+PROGRAM = "python -m transformer_c"
+COMMANDS = (info, tutorial, train, predict, bench, selftest)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    top = argparse.ArgumentParser(prog=PROGRAM, description="Transformers on NumPy arrays.")
+    top.add_argument("--version", action="store_true", help="print the version")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND")
+    for command in COMMANDS:
+        command.add(commands)
+    return top
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs one command; gives the exit status: 0, 1 (it failed), 2 (usage), 130 (Ctrl-C)."""
+    top = parser()
+    options = top.parse_args(arguments)
+    if options.version:
+        from .. import __version__
+
+        print(__version__)
+        return 0
+    if options.command is None:
+        top.print_usage(sys.stderr)
+        print(f"{PROGRAM}: error: name a command; --help lists them", file=sys.stderr)
+        return 2
+    if getattr(options, "threads", None):
+        from .. import set_num_threads
+
+        set_num_threads(options.threads)
+    try:
+        return options.run(options)
+    except KeyboardInterrupt as interrupt:
+        print(f"\n{interrupt or 'interrupted'}", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # whoever read what is printed has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush when Python ends
+        return 1
+    except (CommandError, CheckpointError, OSError, MemoryError) as error:
+        print(f"{PROGRAM} {options.command}: error: {error or type(error).__name__}", file=sys.stderr)
+        return 1
+
+
+__all__ = ["main", "parser"]

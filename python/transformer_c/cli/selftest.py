@@ -1,0 +1,234 @@
+"""selftest: does this build compute right on this machine?"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+
+from .. import _core, functional, ops, optim
+from ..config import get_num_threads, set_num_threads
+from ..encoder import EncoderBlock
+from ..random import manual_seed
+from ..testing import gradcheck
+from ..training import TransformerPredictor
+from .options import add_threads
+
+TOLERANCE: dict[type, float] = {
+    np.float32: 1e-5,
+    np.float64: 1e-12,
+}  # of the largest value; what sums of about 100 products leave with room to spare
+
+
+def add(commands) -> None:
+    """Describes the command."""
+    parser = commands.add_parser(
+        "selftest",
+        help="checks this build on this machine, in seconds",
+        description="Holds the kernels of every instruction set that this machine can use against float64 NumPy, differentiates an encoder "
+        "block numerically, trains a small model, and compares its bits for several numbers of threads. Exit status 1 if anything is wrong.",
+    )
+    add_threads(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs all checks for every instruction set; says which failed."""
+    started = time.perf_counter()
+    before, failed, count = _core.cpu_isa(), [], 0
+    try:
+        for isa, is_usable in _core.cpu_isas().items():
+            if not is_usable:
+                print(f"{isa:10} not usable on this machine")
+                continue
+            _core.cpu_select(isa)
+            results = list(checks())
+            wrong = [f"{isa}: {name}: {problem}" for name, problem in results if problem]
+            count += len(results)
+            failed += wrong
+            print(f"{isa:10} {len(results) - len(wrong)} of {len(results)} checks passed", flush=True)
+    finally:
+        _core.cpu_select(before)
+    for line in failed:
+        print(f"FAILED  {line}")
+    verdict = f"{len(failed)} of {count} checks FAILED" if failed else f"all {count} checks passed"
+    print(f"{verdict} in {time.perf_counter() - started:.1f} s")
+    return 1 if failed else 0
+
+
+def checks() -> Iterator[tuple[str, str]]:
+    """(name, "" or what is wrong) for every check, on the instruction set in use."""
+    for dtype in (np.float32, np.float64):
+        rng = np.random.default_rng(0)
+        for kernel in KERNELS:
+            yield f"{kernel.__name__} {dtype.__name__}", _problem(partial(_held, kernel, rng, dtype))
+    yield "gradients", _problem(_gradients)
+    yield "training", _problem(_training)
+
+
+def _problem(check: Callable[[], str]) -> str:
+    """What is wrong, an exception included."""
+    try:
+        return check()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def _held(kernel: Callable, rng: np.random.Generator, dtype: type) -> str:
+    """Runs a kernel and compares."""
+    return _compare(kernel(rng, dtype), dtype)
+
+
+def _compare(pairs: list[tuple[np.ndarray, np.ndarray]], dtype: type) -> str:
+    """The worst difference to the reference, if it is too large; NaN always is."""
+    for found, expected in pairs:
+        found = np.asarray(found)
+        if found.shape != expected.shape or found.dtype != dtype:
+            return f"gave {found.dtype} {found.shape}, expected {np.dtype(dtype)} {expected.shape}"
+        error = float(np.max(np.abs(found - expected)) / max(1.0, np.max(np.abs(expected))))
+        if not error <= TOLERANCE[dtype]:
+            return f"relative error {error:.2g}, allowed {TOLERANCE[dtype]:.0e}"
+    return ""
+
+
+# ---- kernels: pairs of what ours gives and what float64 NumPy gives; sizes with tails for every vector width -----------------------------
+
+
+def _normal(rng: np.random.Generator, dtype: type, *shape: int) -> tuple[np.ndarray, np.ndarray]:
+    """Random values in `dtype`, and the same values in float64."""
+    x: np.ndarray = rng.normal(size=shape).astype(dtype)
+    return x, x.astype(np.float64)
+
+
+def _softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def linear(rng, dtype):
+    """Forward, also with a ReLU, and the three gradients."""
+    (x, x64), (w, w64), (b, b64), (dy, dy64) = (_normal(rng, dtype, *s) for s in ((37, 29), (43, 29), (43,), (37, 43)))
+    y64 = x64 @ w64.T + b64
+    dx, dw, db = ops.linear_backward(dy, x, w)[:3]
+    y, rectified = ops.linear_forward(x, w, b)[0], ops.linear_forward(x, w, b, activation="relu")[0]
+    return [(y, y64), (rectified, np.maximum(y64, 0)), (dx, dy64 @ w64), (dw, dy64.T @ x64), (db, dy64.sum(0))]
+
+
+def layer_norm(rng, dtype):
+    """Forward and gradients of x and gamma."""
+    (x, x64), (g, g64), (b, b64), (dy, dy64) = (_normal(rng, dtype, *s) for s in ((19, 45), (45,), (45,), (19, 45)))
+    rstd64 = 1 / np.sqrt(x64.var(-1, keepdims=True) + 1e-5)
+    n64 = (x64 - x64.mean(-1, keepdims=True)) * rstd64
+    y, mean, rstd = ops.layer_norm_forward(x, g, b, 1e-5)
+    dx, dg, db = ops.layer_norm_backward(dy, x, g, mean, rstd)
+    dn = dy64 * g64
+    dx64 = rstd64 * (dn - dn.mean(-1, keepdims=True) - n64 * (dn * n64).mean(-1, keepdims=True))
+    return [(y, n64 * g64 + b64), (dx, dx64), (dg, (dy64 * n64).sum(0)), (db, dy64.sum(0))]
+
+
+def softmax(rng, dtype):
+    """With large logits among the small."""
+    x, x64 = _normal(rng, dtype, 11, 35)
+    x[0] *= 1000
+    x64[0] = x[0]
+    return [(functional.softmax(x, axis=-1), _softmax(x64)), (functional.log_softmax(x, axis=-1), x64 - _log_sum_exp(x64))]
+
+
+def _log_sum_exp(x: np.ndarray) -> np.ndarray:
+    top = x.max(-1, keepdims=True)
+    return top + np.log(np.exp(x - top).sum(-1, keepdims=True))
+
+
+def attention(rng, dtype):
+    """Values and map, causal, with a mask."""
+    (q, q64), (k, k64), (v, v64) = (_normal(rng, dtype, 2, 3, t, 13) for t in (21, 21, 21))
+    allowed = np.tril(rng.random((21, 21)) < 0.8) | np.eye(21, dtype=bool)
+    map64 = _softmax(np.where(allowed, q64 @ k64.swapaxes(-1, -2) / np.sqrt(13), -np.inf))
+    values, attention = functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed, is_causal=True, return_attention=True)
+    return [(values, map64 @ v64), (attention, map64), (functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed), map64 @ v64)]
+
+
+def matmul(rng, dtype):
+    """A batch of products."""
+    (a, a64), (b, b64) = _normal(rng, dtype, 3, 17, 31), _normal(rng, dtype, 3, 31, 23)
+    return [(_core.matmul(a, b), a64 @ b64)]
+
+
+def activations(rng, dtype):
+    """ReLU, tanh, sigmoid, GELU by tanh."""
+    x, x64 = _normal(rng, dtype, 7, 33)
+    gelu64 = 0.5 * x64 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x64 + 0.044715 * x64**3)))
+    return [
+        (functional.relu(x), np.maximum(x64, 0)),
+        (functional.tanh(x), np.tanh(x64)),
+        (functional.sigmoid(x), 1 / (1 + np.exp(-x64))),
+        (functional.gelu(x, approximate="tanh"), gelu64),
+    ]
+
+
+def cross_entropy(rng, dtype):
+    """The mean over rows."""
+    x, x64 = _normal(rng, dtype, 23, 10)
+    labels = rng.integers(10, size=23)
+    loss64 = np.mean(_log_sum_exp(x64)[:, 0] - x64[np.arange(23), labels])
+    return [(functional.cross_entropy(x, labels), loss64)]
+
+
+def reductions(rng, dtype):
+    """Sums and means over each axis."""
+    x, x64 = _normal(rng, dtype, 9, 41)
+    return [(_core.sum(x, 0), x64.sum(0)), (_core.sum(x, 1), x64.sum(1)), (_core.mean(x, 1), x64.mean(1)), (_core.max(x, 1), x64.max(1))]
+
+
+KERNELS = (linear, layer_norm, softmax, attention, matmul, activations, cross_entropy, reductions)
+
+
+# ---- gradients and training ------------------------------------------------------------------------------------------------------------------
+
+
+def _gradients() -> str:
+    """An encoder block in float64, against central differences."""
+    manual_seed(0)
+    block = EncoderBlock(input_dim=6, num_heads=2, dim_feedforward=5).double()
+    x = np.random.default_rng(0).normal(size=(2, 3, 6))
+    return "" if gradcheck(block, [x]) else "the gradients of an encoder block are not those of central differences"
+
+
+def _training() -> str:
+    """Learns to copy, and to the same bits for any number of threads."""
+    before = get_num_threads()
+    try:
+        runs = []
+        for threads in (1, 2, 3):
+            set_num_threads(threads)
+            runs.append(_train())
+    finally:
+        set_num_threads(before)
+    first, last, bits = runs[0]
+    if any(run[2] != bits for run in runs):
+        return "the weights depend on the number of threads"
+    return "" if last < 0.5 * first else f"the loss went from {first:.3f} to {last:.3f} only"
+
+
+def _train(steps: int = 40) -> tuple[float, float, bytes]:
+    """(first loss, last loss, bytes of the weights) of a small model with dropout."""
+    manual_seed(0)
+    model = TransformerPredictor(5, 16, 5, num_heads=2, num_layers=1, lr=1e-2, warmup=5, max_iters=10 * steps, dropout=0.1)
+    optimizer = model.configure_optimizers()
+    labels = np.random.default_rng(0).integers(5, size=(16, 8))
+    x = functional.one_hot(labels, num_classes=5).astype(np.float32)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(_core.Tensor(x)).view(-1, 5), labels.reshape(-1))
+        loss.backward()
+        optim.clip_grad_norm_(model.parameters(), 1.0)
+        model.optimizer_step(optimizer)
+        losses.append(float(loss))
+    return losses[0], losses[-1], b"".join(p.detach().numpy().tobytes() for p in model.parameters())
+
+
+__all__ = ["add", "checks", "run"]

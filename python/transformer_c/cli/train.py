@@ -1,0 +1,176 @@
+"""train: trains one of the tutorial's tasks; stops at Ctrl-C, goes on with --resume.
+
+In the output folder: options.json (what the run was started with), best.safetensors, last.safetensors, history.csv.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shlex
+from typing import Any
+
+from .. import zeros
+from ..checkpoint.files import open_regular, write_atomically
+from ..random import manual_seed
+from ..trainer import Trainer
+from ..trainer.loop import BEST, HISTORY, LAST
+from . import tasks
+from .options import CommandError, add_threads, device
+
+OPTIONS = "options.json"
+LARGEST_OPTIONS = 1 << 16  # bytes; a file of options has a few hundred
+
+
+def add(commands) -> None:
+    """Describes the command and its tasks."""
+    parser = commands.add_parser("train", help="trains a task of the tutorial; stops at Ctrl-C and goes on with --resume")
+    choices = parser.add_subparsers(dest="task", metavar="TASK", required=True)
+    for task in tasks.TASKS.values():
+        _add_task(choices, task)
+
+
+def _add_task(choices, task: tasks.Task) -> None:
+    usage = f"python -m transformer_c train {task.name} [-h] [OPTION ...]"
+    parser = choices.add_parser(task.name, help=task.help, description=f"{task.description} Defaults are the tutorial's.", usage=usage)
+    hyper = parser.add_argument_group("hyper-parameters and data")
+    for name, option in task.options.items():
+        shown = "" if option.default is None else f" (default: {option.default})"
+        hyper.add_argument(_flag(name), type=option.type, metavar=option.metavar, help=option.help + shown)
+    running = parser.add_argument_group("running")
+    add_threads(running)
+    running.add_argument("--device", type=device, default="cpu", metavar="D", help="cpu, or cuda where it can be used (default: cpu)")
+    running.add_argument(
+        "--output", default=f"runs/{task.name}", metavar="FOLDER", help=f"where checkpoints and history go (default: runs/{task.name})"
+    )
+    running.add_argument(
+        "--resume", action="store_true", help="go on with the run in the output folder, with the options it was started with"
+    )
+    running.add_argument("--overwrite", action="store_true", help="start anew where the output folder has a run already")
+    running.add_argument("--no-progress", action="store_true", help="no progress bars")
+    parser.set_defaults(run=lambda options: run(task, options, parser))
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def run(task: tasks.Task, options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    """Trains and tests."""
+    given = {name: getattr(options, name) for name in task.options if getattr(options, name) is not None}
+    last = os.path.join(options.output, LAST)
+    if options.resume and options.overwrite:
+        parser.error("--resume goes on with a run and --overwrite drops it: give one of them")
+    if options.resume:
+        hp = _saved(task, options.output, given, parser)
+    else:
+        if os.path.exists(last) and not options.overwrite:
+            parser.error(
+                f"{options.output} has a run already: --resume goes on with it, --overwrite starts anew, --output names another folder"
+            )
+        hp = argparse.Namespace(**{**{name: option.default for name, option in task.options.items()}, **given})
+    task.check(hp, parser.error)
+    _check_device(options.device)
+    if not options.resume:
+        _start_folder(task, hp, options.output)
+    return _train(task, hp, options)
+
+
+def _check_device(name: str) -> None:
+    try:
+        zeros(1, device=name)
+    except RuntimeError as error:
+        raise CommandError(f"--device {name}: {error}") from error
+
+
+def _start_folder(task: tasks.Task, hp: argparse.Namespace, folder: str) -> None:
+    """An output folder with the options of a new run and nothing of an older one."""
+    os.makedirs(folder, exist_ok=True)
+    for name in (LAST, BEST, HISTORY):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, name))
+    text = json.dumps({"task": task.name, "options": vars(hp)}, indent=2) + "\n"
+    write_atomically(os.path.join(folder, OPTIONS), text.encode())
+
+
+def _saved(task: tasks.Task, folder: str, given: dict[str, Any], parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The options that the run in `folder` was started with, each read as if it had been typed."""
+    path = os.path.join(folder, OPTIONS)
+    try:
+        file, size = open_regular(path)
+    except FileNotFoundError:
+        raise CommandError(f"there is no run in {folder} to go on with ({path} is missing)") from None
+    with file:
+        text = file.read(min(size, LARGEST_OPTIONS))
+    try:
+        held = json.loads(text)
+        if held["task"] != task.name:
+            raise CommandError(f"{folder} has a run of the task {held['task']!r}: train {held['task']} --resume goes on with it")
+        values = {
+            name: None if held["options"][name] is None else option.type(str(held["options"][name]))
+            for name, option in task.options.items()
+        }
+    except (ValueError, KeyError, TypeError, RecursionError, argparse.ArgumentTypeError) as error:
+        raise CommandError(f"{path} is damaged ({type(error).__name__}: {error}); --overwrite starts anew") from error
+    changed = sorted(name for name in given if given[name] != values[name])
+    if changed:
+        name = changed[0]
+        parser.error(f"{_flag(name)} is {values[name]} in the run that --resume goes on with: leave it out, or start another run")
+    return argparse.Namespace(**values)
+
+
+def _train(task: tasks.Task, hp: argparse.Namespace, options: argparse.Namespace) -> int:
+    manual_seed(hp.seed)
+    train, val, test = task.loaders(hp)
+    model = task.model(hp, train)
+    trainer = Trainer(
+        hp.epochs, hp.clip, monitor="val_acc", mode="max", checkpoint_dir=options.output, progress=not options.no_progress,
+        device=options.device, patience=hp.patience,
+    )  # fmt: skip
+    count = sum(p.numel() for p in model.parameters())
+    print(
+        f"{task.title}: {count:,} parameters, {_counted(hp.epochs, 'epoch', 'epochs')} of {_counted(len(train), 'batch', 'batches')}, seed {hp.seed}; output in {options.output}",
+        flush=True,
+    )
+    again = f"python -m transformer_c train {task.name} --resume --output {shlex.quote(options.output)}"
+    if options.resume:
+        _say_where(os.path.join(options.output, LAST))
+    try:
+        trainer.fit(model, train, val, resume="last" if options.resume else None)
+    except KeyboardInterrupt:
+        kept = trainer.last_model_path and os.path.exists(trainer.last_model_path)
+        where = (
+            f"stopped after {trainer.global_step} steps; {trainer.last_model_path} holds them"
+            if kept
+            else "stopped before the first checkpoint"
+        )
+        raise KeyboardInterrupt(f"{where}. To go on:\n  {again}") from None
+    return _report(task, trainer, val, test, options.output)
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
+
+
+def _say_where(last: str) -> None:
+    print(
+        "going on from the last checkpoint" if os.path.exists(last) else "no checkpoint was written yet: starting from the beginning",
+        flush=True,
+    )
+
+
+def _report(task: tasks.Task, trainer: Trainer, val, test, folder: str) -> int:
+    """The best epoch's accuracies, and what can be done with it."""
+    best = task.module.load_from_checkpoint(trainer.best_model_path)
+    print(f"best epoch: {trainer.best_epoch} of {trainer.current_epoch}")
+    for name, loader in (("validation", val), ("test", test)):
+        (result,) = trainer.test(best, loader, verbose=False)
+        print(f"  {name + ' accuracy':20}{100 * result['test_acc']:7.2f} %")
+    print(f"files in {folder}: {BEST}, {LAST}, {HISTORY}")
+    print(f"predictions: python -m transformer_c predict {shlex.quote(trainer.best_model_path)} INPUT.npy", flush=True)
+    return 0
+
+
+__all__ = ["add", "run"]
