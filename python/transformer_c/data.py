@@ -216,9 +216,17 @@ class DataLoader:
     def __iter__(self) -> Iterator[Any]:
         order = self._order()
         parts = [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(len(self))]
+        batches: Iterator[Any]
         if self.prefetch == 0:
-            return (self._batch(indices) for indices in parts)
-        return _ahead((partial(self._batch, indices) for indices in parts), self.prefetch)
+            batches = (self._batch(indices) for indices in parts)
+        else:
+            batches = _ahead((partial(self._batch, indices) for indices in parts), self.prefetch)
+        return batches if self.generator is None or not self.shuffle else self._use_up(batches)
+
+    def _use_up(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """PyTorch's sampler ends an epoch by drawing another order, of which it takes nothing: seen where the generator lives on."""
+        yield from batches
+        randperm(len(self.dataset), rng=self.generator)
 
 
 def _ahead(jobs: Iterator[Callable[[], Any]], depth: int) -> Iterator[Any]:

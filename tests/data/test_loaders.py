@@ -148,3 +148,15 @@ def test_square_sequences():
     assert np.allclose(points[0], first)
     lengths = {len(p) for p in tc.datasets.square_sequences(n=50, variable_len=True)[0]}
     assert lengths == {2, 3, 4}
+
+
+@pytest.mark.parametrize("size, batch_size, drop_last", [(12, 4, False), (10, 4, False), (10, 4, True)])
+def test_shuffles_from_a_generator_of_the_loaders_own(size, batch_size, drop_last):
+    """PyTorch's sampler draws one order more at the end of each epoch: only then the second epoch is the same."""
+    torch = pytest.importorskip("torch")
+    torch_generator = torch.Generator().manual_seed(5)
+    options = dict(batch_size=batch_size, shuffle=True, drop_last=drop_last)
+    theirs = torch.utils.data.DataLoader(torch.arange(size), generator=torch_generator, **options)
+    ours = DataLoader(TensorDataset(np.arange(size)), generator=tc.Generator(5), **options)
+    for _ in range(3):
+        assert [b[0].tolist() for b in ours] == [b.tolist() for b in theirs]

@@ -1,5 +1,5 @@
 """The documents this library implements, class by class."""
 
-from . import uva
+from . import godoy, sensio, uva
 
-__all__ = ["uva"]
+__all__ = ["godoy", "sensio", "uva"]

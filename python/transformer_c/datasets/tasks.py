@@ -1,4 +1,4 @@
-"""The data of the tutorials."""
+"""The two tasks of the UvA tutorial."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ._core import Tensor
-from ._tensor import as_tensor, tensor
-from .data import Dataset
-from .random import as_generator, randint
+from .._core import Tensor
+from .._tensor import as_tensor, tensor
+from ..data import Dataset
+from ..random import as_generator, randint
 
 
 class ReverseDataset(Dataset):
@@ -110,39 +110,3 @@ class SetAnomalyDataset(Dataset):
     def __getitems__(self, indices: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
         sets = np.stack([self._draw(i) for i in indices]) if self.test_sets is None else self.test_sets[np.asarray(indices)]
         return as_tensor(self.img_feats[sets]), as_tensor(sets), tensor(np.full(len(sets), self.set_size - 1, np.int64))
-
-
-def square_sequences(n: int = 128, variable_len: bool = False, seed: int = 13) -> tuple[list[np.ndarray] | np.ndarray, np.ndarray]:
-    """Corners of noisy squares, visited clockwise or counter-clockwise from a random corner.
-
-    Parameters
-    ----------
-    n : int, default 128
-        Sequences.
-    variable_len : bool
-        Lengths from 2 to 4 instead of 4.
-    seed : int, default 13
-
-    Returns
-    -------
-    points : ndarray (n, 4, 2), or a list of ndarrays (length, 2)
-    directions : ndarray (n,), int64
-        1 clockwise, 0 counter-clockwise.
-
-    Examples
-    --------
-    >>> import transformer_c as tc
-    >>> points, directions = tc.datasets.square_sequences(n=3)
-    >>> points[0].shape, directions.shape
-    ((4, 2), (3,))
-    """
-    basic_corners = np.array([[-1, -1], [-1, 1], [1, 1], [1, -1]])
-    state = np.random.RandomState(seed)
-    bases = state.randint(4, size=n)
-    lengths = state.randint(3, size=n) + 2 if variable_len else np.full(n, 4)
-    directions = state.randint(2, size=n)
-    points = []
-    for base, direction, length in zip(bases, directions, lengths, strict=True):
-        corners = basic_corners[(base + np.arange(4)) % 4][:: 2 * direction - 1][:length]
-        points.append(corners + state.randn(length, 2) * 0.1)
-    return (points if variable_len else np.stack(points)), directions.astype(np.int64)
