@@ -2,19 +2,34 @@
 #include "../layer_norm.h"
 #include "simd.h"
 
+/* Sums over long rows run in as many independent chains, so that one addition need not wait for the one before. */
+#define CHAINS 4
+#define STRIDE (CHAINS * TC_LANES)
+
+TC_INLINE vreal join_chains(const vreal chain[CHAINS]) { return (chain[0] + chain[1]) + (chain[2] + chain[3]); }
+
+/* `lanes` elements of x, or of x + residual, which go to `total` then. */
+TC_INLINE vreal load_total(real *total, const real *x, const real *residual, int64_t i, int lanes)
+{
+    vreal v = v_load_some(x + i, lanes);
+    if (!residual) return v;
+    v = v + v_load_some(residual + i, lanes);
+    v_store_some(total + i, v, lanes);
+    return v;
+}
+
 /* Mean of a row. With a residual, of x + residual, which goes to `total`. */
 TC_INLINE real row_mean(real *total, const real *x, const real *residual, int64_t C)
 {
     vreal sum = v_zero();
-    for (int64_t i = 0; i < C; i += TC_LANES) {
-        const int lanes = v_left(C, i);
-        vreal v = v_load_some(x + i, lanes);
-        if (residual) {
-            v = v + v_load_some(residual + i, lanes);
-            v_store_some(total + i, v, lanes);
-        }
-        sum = sum + v;
+    int64_t i = 0;
+    if (C >= STRIDE) {
+        vreal chain[CHAINS] = {v_zero(), v_zero(), v_zero(), v_zero()};
+        for (; i + STRIDE <= C; i += STRIDE)
+            for (int k = 0; k < CHAINS; k++) chain[k] = chain[k] + load_total(total, x, residual, i + k * TC_LANES, TC_LANES);
+        sum = join_chains(chain);
     }
+    for (; i < C; i += TC_LANES) sum = sum + load_total(total, x, residual, i, v_left(C, i));
     return v_sum(sum) / (real)C;
 }
 
@@ -22,9 +37,19 @@ TC_INLINE real row_mean(real *total, const real *x, const real *residual, int64_
  * a large one. */
 TC_INLINE real row_rstd(const real *x, int64_t C, real mean, real eps)
 {
-    vreal squares = v_zero();
     const vreal m = v_set1(mean);
-    for (int64_t i = 0; i < C; i += TC_LANES) {
+    vreal squares = v_zero();
+    int64_t i = 0;
+    if (C >= STRIDE) {
+        vreal chain[CHAINS] = {v_zero(), v_zero(), v_zero(), v_zero()};
+        for (; i + STRIDE <= C; i += STRIDE)
+            for (int k = 0; k < CHAINS; k++) {
+                const vreal d = v_load(x + i + k * TC_LANES) - m;
+                chain[k] = v_fma(d, d, chain[k]);
+            }
+        squares = join_chains(chain);
+    }
+    for (; i < C; i += TC_LANES) {
         const int lanes = v_left(C, i);
         vreal d = v_load_some(x + i, lanes) - m;
         if (lanes < TC_LANES) d = v_select(v_first(lanes), d, v_zero());
