@@ -12,7 +12,10 @@ Examples
 
 __version__ = "0.1.0"
 
-from . import cuda, data, datasets, functional, nn, ops, optim, testing, tutorials
+import importlib
+from typing import TYPE_CHECKING
+
+from . import cuda, data, datasets, functional, nn, ops, optim, testing
 from . import functional as F
 from ._core import Generator, Tensor, cos, exp, log, sin, sqrt, tanh
 from ._tensor import (
@@ -39,22 +42,43 @@ from ._tensor import (
     zeros,
     zeros_like,
 )
-from .checkpoint import CheckpointError, load, load_torch_checkpoint, save
 from .config import get_num_threads, set_num_threads, show_config
 from .custom import custom_op
 from .dtypes import double, float, float16, float32, float64, half, int32, int64, long, uint8
 from .encoder import EncoderBlock, MultiheadAttention, PositionalEncoding, TransformerEncoder, expand_mask, scaled_dot_product
 from .optim import CosineWarmupScheduler
 from .random import manual_seed, rand, randint, randn, randperm
-from .trainer import Trainer
 from .training import TrainingModule, TransformerPredictor
+
+if TYPE_CHECKING:
+    from . import tutorials
+    from .checkpoint import CheckpointError, load, load_torch_checkpoint, save
+    from .trainer import Trainer
+
+# What comes with its first use, so that `import transformer_c` stays quick: the module that has the name; "" for a module itself.
+_LATER = {
+    "CheckpointError": "checkpoint",
+    "Trainer": "trainer",
+    "load": "checkpoint",
+    "load_torch_checkpoint": "checkpoint",
+    "save": "checkpoint",
+    "tutorials": "",
+}
 
 
 def __getattr__(name: str):
-    """Only for names that are not here: says what ours is called."""
-    from ._hints import package_attribute
+    """Loads what comes with its first use; for names that are not here, an error that says what ours is called."""
+    if name not in _LATER:
+        from ._hints import package_attribute
 
-    raise package_attribute(name)
+        raise package_attribute(name)
+    module = importlib.import_module(f".{_LATER[name] or name}", __name__)
+    globals()[name] = found = getattr(module, name) if _LATER[name] else module
+    return found
+
+
+def __dir__():
+    return sorted({*globals(), *_LATER})
 
 
 __all__ = [

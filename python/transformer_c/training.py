@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import zipfile
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -112,6 +111,8 @@ class TrainingModule(nn.Module):
         **hyper_parameters
             Used in place of the file's.
         """
+        import zipfile  # here: most programs never come by
+
         from .checkpoint import load, load_torch_checkpoint
 
         if zipfile.is_zipfile(path):
