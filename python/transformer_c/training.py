@@ -134,6 +134,8 @@ class TrainingModule(nn.Module):
         on_epoch: bool | None = None,
         *,
         batch_size: int | None = None,
+        logger: bool = True,
+        sync_dist: bool = False,
     ) -> None:
         """Reports a number under `name`; ``logged`` holds the last one, and a trainer averages it over the epoch.
 
@@ -149,8 +151,15 @@ class TrainingModule(nn.Module):
             False leaves it out of the mean over the epoch, and so out of the history.
         batch_size : int, optional
             The value's weight in the mean; the length of the batch's first array by default.
+        logger, sync_dist
+            Accepted for Lightning's sake; without effect.
         """
-        number = float(value)
+        try:
+            number = float(value)
+        except (TypeError, ValueError) as error:
+            raise type(error)(
+                f"log({name!r}) takes a number or a Tensor of one element, not this {type(value).__name__}: {error}"
+            ) from error
         self.logged[name] = number
         if self.trainer is not None:
             self.trainer._record(name, number, prog_bar, on_step, on_epoch, batch_size)
@@ -159,6 +168,16 @@ class TrainingModule(nn.Module):
         """``log`` for every name and value."""
         for name, value in values.items():
             self.log(name, value, **options)
+
+    @property
+    def current_epoch(self) -> int:
+        """Whole epochs that the trainer has done; 0 without one."""
+        return 0 if self.trainer is None else self.trainer.current_epoch
+
+    @property
+    def global_step(self) -> int:
+        """Steps that the trainer has done; 0 without one."""
+        return 0 if self.trainer is None else self.trainer.global_step
 
     def configure_optimizers(self):
         """The optimizer; subclasses define it."""

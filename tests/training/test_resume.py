@@ -276,6 +276,21 @@ def test_no_checkpoint(tmp_path):
         run(tmp_path, resume=tmp_path / "nowhere.safetensors")
     with pytest.raises(ValueError, match="checkpoint_dir"):
         run(None, resume="last")
+    with pytest.raises(TypeError, match="bool"):
+        run(tmp_path, resume=True)
+
+
+def test_a_folder_stands_for_the_checkpoint_in_it(tmp_path, whole):
+    run(tmp_path / "first", epochs=2)
+    found, trainer = run(tmp_path / "second", resume=tmp_path / "first")
+    assert found == whole and trainer.best_model_path == str(tmp_path / "second/best.safetensors")
+    assert tc.load(trainer.best_model_path).metadata["class"] == "Small"
+
+
+def test_another_monitor_is_refused(tmp_path):
+    run(tmp_path, epochs=2)
+    with pytest.raises(ValueError, match="by monitor='val_loss' and mode='min', not 'train_loss' and 'min'"):
+        run(tmp_path, monitor="train_loss")
 
 
 def test_weights_alone_are_no_run(tmp_path):

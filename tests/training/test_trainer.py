@@ -1,6 +1,7 @@
 """tc.Trainer: what it calls and when, means, history, files, stopping, other people's forms, bad input."""
 
 import csv
+import inspect
 import math
 import os
 
@@ -215,7 +216,7 @@ def test_the_tutorials_override_steps_its_schedule():
 def test_other_overrides_of_optimizer_step():
     class Lightnings(Plain):
         def optimizer_step(self, epoch, batch_idx, optimizer, optimizer_closure):
-            assert (epoch, batch_idx) == (0, self.trainer.global_step)
+            assert (epoch, batch_idx) == (self.current_epoch, self.global_step) == (0, self.trainer.global_step)
             optimizer.step(closure=optimizer_closure)
 
     class Ours(Plain):
@@ -443,7 +444,9 @@ def test_bars(capsys):
         (dict(checkpoint_every_n_steps=0), ValueError, "checkpoint_every_n_steps"),
         (dict(check_val_every_n_epoch=0), ValueError, "check_val_every_n_epoch"),
         (dict(checkpoint_dir=3), TypeError, "int"),
-        (dict(accelerator="gpu"), TypeError, "accelerator"),
+        (dict(accelerator="gpu"), TypeError, "Trainer\\(\\) has no option 'accelerator': device="),
+        (dict(max_epoch=3), TypeError, "did you mean 'max_epochs'"),
+        (dict(colour="red"), TypeError, "it has max_epochs, gradient_clip_val, monitor"),
     ],
 )
 def test_options_that_are_refused(options, error, message):
@@ -484,7 +487,9 @@ def one_shot():
     [
         (None, ValueError, "pass train="),
         (3, TypeError, "int"),
-        (np.ones((4, 3)), TypeError, "ndarray"),
+        (np.ones((4, 3)), TypeError, "an array; expected batches"),
+        ((np.ones((4, 3)), np.ones(4)), TypeError, "a tuple of arrays; expected batches"),
+        (tc.data.TensorDataset(np.ones(3)), TypeError, "a dataset; expected batches of it"),
         (one_shot(), TypeError, "only once"),
         ([], ValueError, "no batch"),
         (tc.data.DataLoader(tc.data.TensorDataset(np.ones(3)), 4, drop_last=True), ValueError, "no batch"),
@@ -502,6 +507,45 @@ def test_models_that_are_refused():
         trainer().fit(tc.TrainingModule(), batches(1))
     with pytest.raises(ValueError, match="dataloaders="):
         trainer().test(Small())
+
+
+def test_lightnings_words():
+    with pytest.raises(TypeError, match=r"fit\(\) has no option 'train_dataloaders': train= is"):
+        trainer().fit(Small(), train_dataloaders=batches(1))
+    with pytest.raises(TypeError, match="load_from_checkpoint"):
+        trainer().test(Small(), batches(1), ckpt_path="best")
+    for hints, function in (
+        (tc.trainer.names.TRAINER, tc.Trainer),
+        (tc.trainer.names.FIT, tc.Trainer.fit),
+        (tc.trainer.names.TEST, tc.Trainer.test),
+    ):
+        assert not set(hints) & set(inspect.signature(function).parameters)
+
+
+def test_mistakes_in_the_module_are_found_before_the_first_epoch():
+    with pytest.raises(TypeError, match=r"the class Small; pass an instance: Small\("):
+        trainer().fit(Small, batches(1))
+
+    class Uninitialised(Small):
+        def __init__(self):
+            self.lr = 3
+
+    with pytest.raises(RuntimeError, match=r"Uninitialised.__init__\(\) must call super\(\).__init__\(\)"):
+        trainer().fit(Uninitialised(), batches(1))
+
+    class Unvalidated(Reporting):
+        validation_step = tc.TrainingModule.validation_step
+
+    model = Unvalidated()
+    with pytest.raises(NotImplementedError, match="validation_step"):
+        trainer().fit(model, batches(1), batches(1))
+    assert model.calls == []
+
+
+@pytest.mark.parametrize("value", ["high", None, np.ones(2), tc.ones(2)])
+def test_what_is_no_number_cannot_be_logged(value):
+    with pytest.raises((TypeError, ValueError, RuntimeError), match="log\\('y'\\) takes a number"):
+        Small().log("y", value)
 
 
 def test_a_monitor_that_nothing_logs(tmp_path):

@@ -11,11 +11,18 @@ import numpy as np
 
 from .._core import Tensor
 from .._tensor import as_tensor
+from ..data import Dataset
 
 
 def check_loader(loader: Any, name: str) -> Any:
     """Gives the loader back; raises for what cannot be walked over again and again."""
-    if isinstance(loader, (Tensor, np.ndarray, str, bytes, dict)) or not hasattr(loader, "__iter__"):
+    arrays = isinstance(loader, (Tensor, np.ndarray))
+    if arrays or (isinstance(loader, tuple) and loader and all(isinstance(part, (Tensor, np.ndarray)) for part in loader)):
+        what = "an array" if arrays else "a tuple of arrays"
+        raise TypeError(f"{name} is {what}; expected batches: tc.data.DataLoader(tc.data.TensorDataset(x, y), batch_size=32, shuffle=True)")
+    if isinstance(loader, Dataset):
+        raise TypeError(f"{name} is a dataset; expected batches of it: tc.data.DataLoader({name}, batch_size=32)")
+    if isinstance(loader, (str, bytes, dict)) or not hasattr(loader, "__iter__"):
         raise TypeError(f"{name} is of type {type(loader).__name__}; expected a tc.data.DataLoader, or another collection of batches")
     if isinstance(loader, Iterator):
         raise TypeError(f"{name} can be walked over only once ({type(loader).__name__}); pass a DataLoader or a list of batches")

@@ -209,6 +209,8 @@ class FitLoop:
                 "global_step": trainer.global_step,
                 "history": trainer.history,
                 "step_history": {name: np.array(values, np.float64) for name, values in trainer.step_history.items()},
+                "monitor": trainer.monitor,
+                "mode": trainer.mode,
                 "watch": trainer._watch.state_dict(),
                 "averages": self.averages.state_dict() if self.batch else {},
                 "running": self.running.state_dict() if self.batch else {},
@@ -247,6 +249,10 @@ class FitLoop:
             raise ValueError(
                 f"the checkpoint was made in the middle of an epoch of {state['batches']} batches; an epoch has {self.total} now: "
                 "go on with the same data, batch size and limits"
+            )
+        if (state["monitor"], state["mode"]) != (trainer.monitor, trainer.mode):
+            raise ValueError(
+                f"the checkpoint's best epoch is by monitor={state['monitor']!r} and mode={state['mode']!r}, not {trainer.monitor!r} and {trainer.mode!r}"
             )
         self.averages.load_state_dict(state["averages"])
         self.running.load_state_dict(state["running"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 from tqdm import tqdm
 
 SECONDS_BETWEEN_VALUES = 0.1
+FORMAT = "{desc} |{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]"  # leaves 80 columns room for two values
 
 
 class Bar:
@@ -20,10 +22,11 @@ class Bar:
     def __init__(self, enabled: bool, label: str, total: int | None, done: int = 0, leave: bool = True) -> None:
         on_terminal = sys.stderr.isatty()
         enabled = enabled and (leave or on_terminal)  # what would vanish again has no place in a log
+        columns, rows = shutil.get_terminal_size() if on_terminal else (None, None)  # 80 and 24 where a terminal says 0
         self._shown = 0.0
         self._bar = tqdm(
-            total=total, initial=done, desc=label, unit="batch", disable=not enabled, leave=leave,
-            dynamic_ncols=on_terminal, mininterval=SECONDS_BETWEEN_VALUES if on_terminal else 30.0,
+            total=total, initial=done, desc=label, bar_format=FORMAT, disable=not enabled, leave=leave,
+            ncols=columns, nrows=rows, mininterval=SECONDS_BETWEEN_VALUES if on_terminal else 30.0,
         )  # fmt: skip
 
     def __enter__(self) -> Bar:

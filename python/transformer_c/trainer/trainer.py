@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from ..checkpoint.files import open_regular, write_atomically
 from ..checkpoint.tree import encode
 from ..random import manual_seed
 from ..training import TrainingModule
-from . import loaders
+from . import loaders, names
 from .evaluation import evaluate
 from .interrupts import Interrupts
 from .loop import BEST, LAST, FitLoop
 from .metrics import Averages, batch_size_of
+from .names import explained
 from .progress import print_table
 from .stopping import Watch
 
@@ -104,6 +106,7 @@ class Trainer:
     (50, 5.0)
     """
 
+    @explained(names.TRAINER)
     def __init__(
         self,
         max_epochs: int,
@@ -169,6 +172,10 @@ class Trainer:
         self._in_bar: dict[str, float | None] = {}
         self._watch = Watch(self.mode, self.patience, self.min_delta)
 
+    def __repr__(self) -> str:
+        shown = ("max_epochs", "gradient_clip_val", "monitor", "mode", "checkpoint_dir", "device")
+        return f"Trainer({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+
     @property
     def best_model_score(self) -> float | None:
         """The best value of `monitor`."""
@@ -181,6 +188,7 @@ class Trainer:
 
     # ---- training ------------------------------------------------------------------------------------------------------------
 
+    @explained(names.FIT)
     def fit(self, model: TrainingModule, train: Any = None, val: Any = None, *, resume: str | os.PathLike | None = None) -> None:
         """Trains the model, validating it after every epoch; leaves it in eval mode, with the weights of the last epoch.
 
@@ -191,7 +199,8 @@ class Trainer:
             Or an object with ``train_dataloader()`` and perhaps ``val_dataloader()``. None: the model has them.
         val : the same, or a list of loaders, optional
         resume : path-like or "last", optional
-            A checkpoint ``last.safetensors`` to go on from; "last" is the one in `checkpoint_dir`, or the beginning when there is none yet.
+            A checkpoint ``last.safetensors``, or its folder, to go on from; "last" is the one in `checkpoint_dir`, or the beginning when
+            there is none yet.
             Make model and data as for the first run; model, optimizer, schedules, history and random streams go on where they were.
 
         Raises
@@ -205,6 +214,8 @@ class Trainer:
         path = self._resume_path(resume)
         self._check_monitor(bool(val))
         with _Attached(self, model), Interrupts() as self._interrupts:
+            if val and type(model).validation_step is TrainingModule.validation_step:
+                raise NotImplementedError(f"{type(model).__name__} has no validation_step(): define it, or pass no validation data")
             self._start_anew()
             loop = FitLoop(self, model, train, val)
             self._prepare_files(model)
@@ -213,14 +224,16 @@ class Trainer:
             loop.prepare()
             if path is not None:
                 loop.go_on_from(path)
-                self._find_files()
+                self._find_files(path)
             model.train()
             loop.run()
 
+    @explained(names.TEST)
     def validate(self, model: TrainingModule, dataloaders: Any = None, verbose: bool = True) -> list[dict[str, float]]:
         """Runs ``validation_step`` over a loader, or each of a list: the means of what it logs, a dict for each loader."""
         return self._evaluate(model, "validation", dataloaders, "val_dataloader", self.limit_val_batches, verbose)
 
+    @explained(names.TEST)
     def test(self, model: TrainingModule, dataloaders: Any = None, verbose: bool = True) -> list[dict[str, float]]:
         """Runs ``test_step`` over a loader, or each of a list; leaves the model in eval mode.
 
@@ -303,29 +316,40 @@ class Trainer:
     def _resume_path(self, resume: str | os.PathLike | None) -> str | None:
         if resume is None:
             return None
+        if isinstance(resume, bool):
+            raise TypeError('resume is of type bool; expected "last" or the path of a checkpoint')
         if os.fspath(resume) != "last":
-            return os.fspath(resume)
+            return os.path.join(resume, LAST) if os.path.isdir(resume) else os.fspath(resume)
         if self.checkpoint_dir is None:
             raise ValueError('resume="last" needs a checkpoint_dir to look for it')
         path = os.path.join(self.checkpoint_dir, LAST)
         return path if os.path.exists(path) else None
 
-    def _find_files(self) -> None:
-        """After a resume: the files that earlier parts of the run have left."""
-        if self.checkpoint_dir is not None:
-            best, last = (os.path.join(self.checkpoint_dir, name) for name in (BEST, LAST))
-            self.best_model_path = best if self.best_epoch is not None and os.path.exists(best) else ""
-            self.last_model_path = last if os.path.exists(last) else ""
+    def _find_files(self, resumed: str) -> None:
+        """After a resume: the files that earlier parts of the run have left. The best weights come along into another folder."""
+        if self.checkpoint_dir is None:
+            return
+        best, last = (os.path.join(self.checkpoint_dir, name) for name in (BEST, LAST))
+        earlier = os.path.join(os.path.dirname(resumed), BEST)
+        if self.best_epoch is not None and not os.path.exists(best) and os.path.exists(earlier):
+            with open_regular(earlier)[0] as file:
+                write_atomically(best, file.read())
+        self.best_model_path = best if self.best_epoch is not None and os.path.exists(best) else ""
+        self.last_model_path = last if os.path.exists(last) else ""
 
 
 class _Attached:
     """While in use the model knows its trainer and is on its device; then it is in eval mode."""
 
     def __init__(self, trainer: Trainer, model: TrainingModule) -> None:
+        if isinstance(model, type):
+            raise TypeError(f"model is the class {model.__name__}; pass an instance: {model.__name__}(...)")
         if not isinstance(model, TrainingModule):
             raise TypeError(
                 f"model is of type {type(model).__name__}; expected a tc.TrainingModule, which has training_step() and configure_optimizers()"
             )
+        if "hparams" not in vars(model):
+            raise RuntimeError(f"{type(model).__name__}.__init__() must call super().__init__() first")
         self._trainer, self._model = trainer, model
 
     def __enter__(self) -> None:

@@ -1,0 +1,60 @@
+"""What to write in place of Lightning's options that a Trainer has under another name or needs no option for."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+TRAINER: Mapping[str, str] = {
+    "accelerator": 'device="cuda" or "cpu" says where',
+    "accumulate_grad_batches": "make the batches larger, or override optimizer_step()",
+    "callbacks": "monitor=, mode= and checkpoint_dir= keep the best epoch, patience= and min_delta= stop early; the module's hooks do the rest",
+    "default_root_dir": "checkpoint_dir= is the folder of the checkpoints",
+    "deterministic": "runs are deterministic always",
+    "devices": "a run uses one device: device=",
+    "enable_checkpointing": "checkpoint_dir= says whether and where",
+    "enable_progress_bar": "progress= says whether there are bars",
+    "log_every_n_steps": "log(..., on_step=True) keeps every step",
+    "logger": "history and history.csv in checkpoint_dir are the log",
+    "max_steps": "max_epochs= and limit_train_batches= set the length of a run",
+    "num_sanity_val_steps": "fast_dev_run=True tries everything once",
+    "precision": "tc.set_float32_precision() or model.to(dtype) set it",
+    "strategy": "a run uses one device: device=",
+}
+FIT: Mapping[str, str] = {
+    "ckpt_path": 'resume="last", or resume= and the path',
+    "datamodule": "pass it as train: fit(model, data)",
+    "train_dataloader": "train= is the training data",
+    "train_dataloaders": "train= is the training data",
+    "val_dataloaders": "val= is the validation data",
+}
+TEST: Mapping[str, str] = {
+    "ckpt_path": "load the model first: Model.load_from_checkpoint(trainer.best_model_path)",
+    "datamodule": "pass it as dataloaders",
+}
+
+
+def explained(hints: Mapping[str, str]) -> Callable[[_Function], _Function]:
+    """Makes a function say, for an option that it has not got, what to write instead."""
+
+    def decorate(function: _Function) -> _Function:
+        known = [name for name in inspect.signature(function).parameters if name != "self"]
+        shown = function.__qualname__.removesuffix(".__init__")
+
+        @functools.wraps(function)
+        def checked(*arguments: Any, **options: Any) -> Any:
+            for name in options:
+                if name not in known:
+                    close = difflib.get_close_matches(name, known, n=1)
+                    hint = hints.get(name) or (f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}")
+                    raise TypeError(f"{shown}() has no option {name!r}: {hint}")
+            return function(*arguments, **options)
+
+        return checked  # type: ignore[return-value]
+
+    return decorate
