@@ -46,9 +46,17 @@ tc_status tc_tensor_set_grad(tc_tensor *tensor, tc_tensor *grad, tc_error *err)
     if (grad && grad->dtype != tensor->dtype)
         return tc_fail(err, TC_ERROR_TYPE, "grad is %s but the tensor is %s; convert it first", tc_dtype_name(grad->dtype),
                        tc_dtype_name(tensor->dtype));
-    tc_tensor_retain(grad);
+    if (grad == tensor)
+        return tc_fail(err, TC_ERROR_VALUE, "a tensor cannot be its own gradient: assign a clone() of it");
+    tc_tensor *kept = grad;
+    if (grad && (grad->node || grad->requires_grad || grad->grad)) { /* with what it leads to, it could lead back here: never freed */
+        tc_status status = tc_tensor_detach(&kept, grad, err);
+        if (status != TC_OK) return status;
+    } else {
+        tc_tensor_retain(kept);
+    }
     tc_tensor_release(tensor->grad);
-    tensor->grad = grad;
+    tensor->grad = kept;
     return TC_OK;
 }
 

@@ -175,13 +175,15 @@ tc_tensor *tc_tensor_retain(tc_tensor *tensor)
 
 void tc_tensor_release(tc_tensor *tensor)
 {
-    if (!tensor || atomic_fetch_sub_explicit(&tensor->references, 1, memory_order_acq_rel) != 1) return;
-    tc_node *node = tensor->node;
-    tc_tensor_release(tensor->grad); /* a leaf's gradient has no gradient of its own: one level */
-    tc_tensor_release(tensor->grad_slot);
-    storage_release(tensor->storage);
-    tc_free(tensor, sizeof *tensor);
-    if (node) tc_node_release(node);
+    while (tensor && atomic_fetch_sub_explicit(&tensor->references, 1, memory_order_acq_rel) == 1) {
+        tc_node *node = tensor->node;
+        tc_tensor *grad = tensor->grad; /* next: assigned gradients may have gradients of their own, to any depth */
+        tc_tensor_release(tensor->grad_slot);
+        storage_release(tensor->storage);
+        tc_free(tensor, sizeof *tensor);
+        if (node) tc_node_release(node);
+        tensor = grad;
+    }
 }
 
 tc_status tc_tensor_alias(tc_tensor **out, tc_tensor *base, int ndim, const int64_t *shape, const int64_t *strides, int64_t offset,

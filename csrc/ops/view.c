@@ -472,6 +472,9 @@ tc_status tc_split(tc_tensor **out, tc_tensor *x, int axis, int64_t count, const
     for (; made < count; start += lengths[made++]) TC_TRY(piece_of(&out[made], x, axis, drop, start, lengths[made], err));
     if (count) TC_TRY(record_split(out, x, axis, count, lengths, drop, err));
 cleanup:
-    while (status != TC_OK && made > 0) tc_tensor_release(out[--made]);
+    while (status != TC_OK && made > 0) {
+        tc_tensor_release(out[--made]);
+        out[made] = NULL; /* the caller may release what it finds */
+    }
     return status;
 }

@@ -1,6 +1,7 @@
 /* call.c: argument specs, and the callable that stands for an op: `_core.layer_norm`, `Tensor.sum`. */
 #include "binding.h"
 
+#include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -166,11 +167,22 @@ static int convert_tensor(tcpy_call *call, tc_tensor **out, PyObject *object, co
     return 0;
 }
 
+PyObject *tcpy_items(PyObject *object, const char *format, ...)
+{
+    PyObject *items = PySequence_Tuple(object);
+    if (items || !PyErr_ExceptionMatches(PyExc_TypeError)) return items;
+    va_list words;
+    va_start(words, format);
+    PyErr_FormatV(PyExc_TypeError, format, words);
+    va_end(words);
+    return NULL;
+}
+
 static int convert_tensors(tcpy_call *call, tcpy_value *value, PyObject *object, const char *name)
 {
-    PyObject *items = PySequence_Fast(object, "expected a sequence of tensors");
+    PyObject *items = tcpy_items(object, "%s must be a sequence of tensors, not %s", name, Py_TYPE(object)->tp_name);
     if (!items) return -1;
-    const Py_ssize_t count = PySequence_Fast_GET_SIZE(items);
+    const Py_ssize_t count = PyTuple_GET_SIZE(items);
     tc_tensor **list = PyMem_Malloc(sizeof *list * (size_t)(count ? count : 1));
     int result = list && call->block_count < TCPY_MAX_LISTS ? 0 : -1;
     if (list && result == 0)
@@ -178,9 +190,9 @@ static int convert_tensors(tcpy_call *call, tcpy_value *value, PyObject *object,
     else
         PyErr_NoMemory();
     for (Py_ssize_t i = 0; result == 0 && i < count; i++) {
-        PyObject *item = PySequence_Fast_GET_ITEM(items, i);
+        PyObject *item = PyTuple_GET_ITEM(items, i);
         result = convert_tensor(call, &list[i], item, name);
-        /* `items` may be a list made for us: the tensor must outlive it */
+        /* `items` may have been made for us: the tensor must outlive it */
         if (result == 0 && tcpy_is_tensor(item)) result = tcpy_own(call, tc_tensor_retain(list[i]));
     }
     Py_DECREF(items);
@@ -191,12 +203,14 @@ static int convert_tensors(tcpy_call *call, tcpy_value *value, PyObject *object,
 
 static int convert_int(int64_t *out, PyObject *object, const char *name)
 {
+    int overflow;
     PyObject *index = PyNumber_Index(object);
     if (!index) {
         PyErr_Format(PyExc_TypeError, "%s must be an int, not %s", name, Py_TYPE(object)->tp_name);
         return -1;
     }
-    const long long value = PyLong_AsLongLong(index);
+    const long long value = PyLong_AsLongLongAndOverflow(index, &overflow);
+    if (overflow) PyErr_Format(PyExc_ValueError, "%s is %R; expected an int of at most 64 bits", name, index);
     Py_DECREF(index);
     if (value == -1 && PyErr_Occurred()) return -1;
     *out = value;
@@ -231,12 +245,9 @@ static int convert_ints(tcpy_call *call, tcpy_value *value, PyObject *object, co
         ints->count = 1;
         return convert_int(&ints->values[0], object, name);
     }
-    PyObject *items = PySequence_Fast(object, "expected an int or a sequence of ints");
-    if (!items) {
-        PyErr_Format(PyExc_TypeError, "%s must be an int or a sequence of ints, not %s", name, Py_TYPE(object)->tp_name);
-        return -1;
-    }
-    const int result = convert_int_items(ints, PySequence_Fast_ITEMS(items), PySequence_Fast_GET_SIZE(items), name);
+    PyObject *items = tcpy_items(object, "%s must be an int or a sequence of ints, not %s", name, Py_TYPE(object)->tp_name);
+    if (!items) return -1;
+    const int result = convert_int_items(ints, PySequence_Fast_ITEMS(items), PyTuple_GET_SIZE(items), name);
     Py_DECREF(items);
     return result;
 }

@@ -150,11 +150,11 @@ static tc_tensor *new_sample(PyObject *args, const char *format, double *a, doub
                      tc_dtype_name(dtype));
         return NULL;
     }
-    shape_items = PySequence_Fast(shape_object, "a shape is a sequence of ints");
+    shape_items = tcpy_items(shape_object, "a shape is a sequence of ints");
     if (!shape_items) return NULL;
-    const Py_ssize_t ndim = PySequence_Fast_GET_SIZE(shape_items);
+    const Py_ssize_t ndim = PyTuple_GET_SIZE(shape_items);
     for (Py_ssize_t i = 0; i < ndim && i < TC_MAX_DIMS; i++) {
-        shape[i] = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(shape_items, i));
+        shape[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape_items, i));
         if (shape[i] == -1 && PyErr_Occurred()) {
             Py_DECREF(shape_items);
             return NULL;
@@ -207,10 +207,10 @@ static PyObject *integers(PyObject *self, PyObject *args)
     int64_t shape[TC_MAX_DIMS];
     if (!PyArg_ParseTuple(args, "OLL:integers", &shape_object, &low, &high)) return NULL;
     if (low >= high) return PyErr_Format(PyExc_ValueError, "low must be below high, got low=%lld and high=%lld", low, high);
-    shape_items = PySequence_Fast(shape_object, "a shape is a sequence of ints");
+    shape_items = tcpy_items(shape_object, "a shape is a sequence of ints");
     if (!shape_items) return NULL;
-    const Py_ssize_t ndim = PySequence_Fast_GET_SIZE(shape_items);
-    for (Py_ssize_t i = 0; i < ndim && i < TC_MAX_DIMS; i++) shape[i] = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(shape_items, i));
+    const Py_ssize_t ndim = PyTuple_GET_SIZE(shape_items);
+    for (Py_ssize_t i = 0; i < ndim && i < TC_MAX_DIMS; i++) shape[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape_items, i));
     Py_DECREF(shape_items);
     if (PyErr_Occurred()) return NULL;
     return new_integers(self, ndim > TC_MAX_DIMS ? TC_MAX_DIMS + 1 : (int)ndim, shape, false, low, high);

@@ -92,13 +92,13 @@ static int side_of_window(int64_t *out, PyObject *object)
 static int take_window(tc_attention_options *options, PyObject *window)
 {
     if (window == Py_None) return 0;
-    PyObject *sides = PySequence_Fast(window, "window must be a pair (left, right), each a count of keys or None for no bound");
+    PyObject *sides = tcpy_items(window, "window must be a pair (left, right), each a count of keys or None for no bound");
     if (!sides) return -1;
     int result = -1;
-    if (PySequence_Fast_GET_SIZE(sides) != 2)
-        PyErr_Format(PyExc_ValueError, "window has %zd entries; expected (left, right)", PySequence_Fast_GET_SIZE(sides));
-    else if (side_of_window(&options->window_left, PySequence_Fast_GET_ITEM(sides, 0)) == 0)
-        result = side_of_window(&options->window_right, PySequence_Fast_GET_ITEM(sides, 1));
+    if (PyTuple_GET_SIZE(sides) != 2)
+        PyErr_Format(PyExc_ValueError, "window has %zd entries; expected (left, right)", PyTuple_GET_SIZE(sides));
+    else if (side_of_window(&options->window_left, PyTuple_GET_ITEM(sides, 0)) == 0)
+        result = side_of_window(&options->window_right, PyTuple_GET_ITEM(sides, 1));
     Py_DECREF(sides);
     return result;
 }

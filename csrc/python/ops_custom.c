@@ -57,17 +57,17 @@ static int call_backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tenso
     if (!gradients) return -1;
     PyObject *given = PyObject_CallObject(attributes->backward, gradients);
     Py_DECREF(gradients);
-    PyObject *items = given ? PySequence_Fast(given, "the backward of a custom op must give one gradient an input, as a sequence") : NULL;
+    PyObject *items = given ? tcpy_items(given, "the backward of a custom op must give one gradient an input, as a sequence") : NULL;
     Py_XDECREF(given);
     if (!items) return -1;
     int result = 0;
-    if (PySequence_Fast_GET_SIZE(items) != node->input_count) {
-        PyErr_Format(PyExc_ValueError, "the backward of a custom op gave %zd gradients for %d inputs", PySequence_Fast_GET_SIZE(items),
+    if (PyTuple_GET_SIZE(items) != node->input_count) {
+        PyErr_Format(PyExc_ValueError, "the backward of a custom op gave %zd gradients for %d inputs", PyTuple_GET_SIZE(items),
                      node->input_count);
         result = -1;
     }
     for (int i = 0; result == 0 && i < node->input_count; i++)
-        if (tc_node_needs(node, i)) result = take_gradient(&grad_inputs[i], PySequence_Fast_GET_ITEM(items, i), tc_node_saved(node, i), i);
+        if (tc_node_needs(node, i)) result = take_gradient(&grad_inputs[i], PyTuple_GET_ITEM(items, i), tc_node_saved(node, i), i);
     Py_DECREF(items);
     return result;
 }

@@ -145,9 +145,9 @@ static PyObject *run_split(tcpy_call *call)
         if (size < 1) return PyErr_Format(PyExc_ValueError, "split_size must be at least 1, got %lld", (long long)size);
         return even_slices(call, axis, size);
     }
-    PyObject *items = PySequence_Fast(given, "split_size must be an int or a sequence of ints");
+    PyObject *items = tcpy_items(given, "split_size must be an int or a sequence of ints");
     if (!items) return NULL;
-    const Py_ssize_t count = PySequence_Fast_GET_SIZE(items);
+    const Py_ssize_t count = PyTuple_GET_SIZE(items);
     int64_t *sizes = PyMem_Malloc(sizeof *sizes * (size_t)(count ? count : 1));
     PyObject *result = NULL;
     if (!sizes)
@@ -179,7 +179,7 @@ static PyObject *run_narrow(tcpy_call *call)
     tc_tensor *x = call->v[0].t, *y = NULL;
     tc_error err;
     const int64_t start = call->v[2].i < 0 ? call->v[2].i + x->shape[axis] : call->v[2].i, length = call->v[3].i;
-    if (start < 0 || length < 0 || start + length > x->shape[axis])
+    if (start < 0 || length < 0 || start > x->shape[axis] || length > x->shape[axis] - start)
         return PyErr_Format(PyExc_IndexError, "narrow from %lld by %lld is outside an axis of length %lld", (long long)start,
                             (long long)length, (long long)x->shape[axis]);
     const tc_status status = tc_slice(&y, x, axis, start, 1, length, &err);

@@ -54,7 +54,7 @@ def _edges(values: np.ndarray, cut: bool) -> np.ndarray:
     """The elements that are printed."""
     for axis in range(values.ndim if cut else 0):
         shown = [i for i in _shown(values.shape[axis], cut) if i is not None]
-        values = values.take(shown, axis)
+        values = values[(slice(None),) * axis + (shown,)]  # take() would first copy an array that is not contiguous
     return values
 
 

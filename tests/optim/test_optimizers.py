@@ -182,6 +182,13 @@ def test_clip_keeps_small_gradients_and_reports_nan():
     assert np.isnan(float(tc.optim.clip_grad_norm_([p], 1.0)))
 
 
+def test_the_largest_gradient_of_several_dtypes_is_nan_when_one_is():
+    for order in (slice(None), slice(None, None, -1)):
+        p, q = tc.nn.Parameter([1.0]), tc.nn.Parameter(np.ones(1))
+        p.grad, q.grad = tc.ones(1), tc.full((1,), np.nan, dtype="float64")
+        assert np.isnan(float(tc.optim.clip_grad_norm_([p, q][order], 1.0, norm_type=np.inf)))
+
+
 def test_clip_grad_value():
     p = tc.nn.Parameter(np.zeros(4, np.float32))
     p.grad = tc.tensor(np.array([-3.0, 0.2, 7.0, np.nan], np.float32))

@@ -149,3 +149,23 @@ def test_an_allocation_that_fails_changes_nothing():
         finally:
             _core.memory_fail_after(0)
     assert not x.numpy().any()
+
+
+def test_assigned_gradients_make_no_circle():
+    before = in_use()
+    x, y = tc.ones(1000, requires_grad=True), tc.ones(1000)
+    with pytest.raises(ValueError, match="own gradient"):
+        x.grad = x
+    x.grad = x * 2
+    assert not x.grad.requires_grad
+    y.grad, x.grad = x, y
+    del x, y
+    assert in_use() == before
+
+
+def test_a_long_chain_of_gradients_is_freed_without_a_deep_stack():
+    first = last = tc.ones(1)
+    for _ in range(1_000_000):
+        last.grad = tc.ones(1)
+        last = last.grad
+    del first, last

@@ -179,15 +179,15 @@ class Optimizer:
     def _update(self, group: dict[str, Any], params: list[Tensor]) -> None:
         names = self._states_of(group)
         states = [self._state_of(p, names) for p in params]
-        for state in states:
-            state["step"] += 1
         halves = [i for i, p in enumerate(params) if "master" in states[i]]
         values = [s.get("master", p) for s, p in zip(states, params, strict=True)]
         gradients = [_ready(p.grad, v.dtype) for p, v in zip(params, values, strict=True)]
         for v in values:
             if not v.is_contiguous():
                 _core.set_data(v, v.detach().contiguous())
-        self._step_group(group, values, gradients, {name: [s[name] for s in states] for name in names}, states[0]["step"])
+        self._step_group(group, values, gradients, {name: [s[name] for s in states] for name in names}, states[0]["step"] + 1)
+        for state in states:  # after what can fail
+            state["step"] += 1
         for i in halves:
             params[i].copy_(values[i])
 
@@ -446,7 +446,7 @@ def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_i
         raise ValueError(f"norm_type must be above 0, got {norm_type}")
     kinds = _gradients(parameters)
     norms = [_core.gradient_norm([_ready(g, _wide(g)) for g in gradients], norm_type) for gradients in kinds]
-    total = max(norms, default=0.0) if math.isinf(norm_type) else sum(n**norm_type for n in norms) ** (1 / norm_type)
+    total = float(np.max(norms, initial=0.0)) if math.isinf(norm_type) else sum(n**norm_type for n in norms) ** (1 / norm_type)
     if len(norms) == 1:
         total = norms[0]
     if error_if_nonfinite and not math.isfinite(total):
