@@ -46,8 +46,7 @@ tc_status tc_tensor_set_grad(tc_tensor *tensor, tc_tensor *grad, tc_error *err)
     if (grad && grad->dtype != tensor->dtype)
         return tc_fail(err, TC_ERROR_TYPE, "grad is %s but the tensor is %s; convert it first", tc_dtype_name(grad->dtype),
                        tc_dtype_name(tensor->dtype));
-    if (grad == tensor)
-        return tc_fail(err, TC_ERROR_VALUE, "a tensor cannot be its own gradient: assign a clone() of it");
+    if (grad == tensor) return tc_fail(err, TC_ERROR_VALUE, "a tensor cannot be its own gradient: assign a clone() of it");
     tc_tensor *kept = grad;
     if (grad && (grad->node || grad->requires_grad || grad->grad)) { /* with what it leads to, it could lead back here: never freed */
         tc_status status = tc_tensor_detach(&kept, grad, err);
