@@ -51,7 +51,7 @@ from .random import manual_seed, rand, randint, randn, randperm
 from .training import TrainingModule, TransformerPredictor
 
 if TYPE_CHECKING:
-    from . import tutorials
+    from . import plot, tutorials
     from .checkpoint import CheckpointError, load, load_torch_checkpoint, save
     from .trainer import Trainer
 
@@ -61,6 +61,7 @@ _LATER = {
     "Trainer": "trainer",
     "load": "checkpoint",
     "load_torch_checkpoint": "checkpoint",
+    "plot": "",
     "save": "checkpoint",
     "tutorials": "",
 }
@@ -135,6 +136,7 @@ __all__ = [
     "ones_like",
     "ops",
     "optim",
+    "plot",
     "rand",
     "randint",
     "randn",

@@ -1,0 +1,16 @@
+"""The one file that imports matplotlib when it is imported itself."""
+
+from __future__ import annotations
+
+import io
+
+from matplotlib.figure import Figure
+
+
+class NotebookFigure(Figure):
+    """A Figure that a notebook shows as a picture though pyplot does not manage it."""
+
+    def _repr_png_(self) -> bytes:
+        picture = io.BytesIO()
+        self.savefig(picture, format="png", dpi=80)
+        return picture.getvalue()

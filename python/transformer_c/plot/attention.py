@@ -1,0 +1,113 @@
+"""Attention maps: which keys a query looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ._figures import as_array, new_figure, sparse_ticks
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def attention_maps(maps: Any, input_data: Any = None, idx: int = 0, *, query_data: Any = None, title: str | None = None) -> Figure:
+    """The maps of one batch element: a row of pictures for each layer, a column for each head, with one scale for all.
+
+    Parameters
+    ----------
+    maps : list of array_like, or array_like
+        Of each layer, shape (B, H, Tq, Tk), as ``get_attention_maps`` gives them; (H, Tq, Tk) or (Tq, Tk) without a batch.
+    input_data : array_like, optional
+        What stands at the ticks: (B, Tk), of which row `idx` is taken, or (Tk,), or a list of Tk words. Positions by default.
+    idx : int, default 0
+        Which element of the batch.
+    query_data : array_like, optional
+        The same for the queries, where they are not the keys.
+    title : str, optional
+        Above the whole figure.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> maps = [np.full((8, 4, 5, 5), 0.2), np.full((8, 4, 5, 5), 0.2)]
+    >>> figure = tc.plot.attention_maps(maps)
+    >>> figure.axes[0].get_title(), len(figure.axes)                          # 2 layers of 4 heads, and the scale
+    ('Layer 1, Head 1', 9)
+    """
+    layers = [_one_map(m, f"maps[{i}]", idx) for i, m in enumerate(_as_layers(maps))]
+    if len({m.shape[1:] for m in layers}) != 1:
+        raise ValueError(f"the maps of the layers have different sizes: {[m.shape[1:] for m in layers]}")
+    queries, keys = layers[0].shape[1:]
+    key_labels = _labels(input_data, "input_data", idx, keys)
+    if query_data is None and queries == keys:
+        query_labels = key_labels
+    else:
+        query_labels = _labels(query_data, "query_data", idx, queries)
+
+    columns = max(len(m) for m in layers)
+    side = 4.2 if columns == 1 and len(layers) == 1 else 2.6
+    figure = new_figure(columns * side + 1.0, len(layers) * side + (0.5 if title else 0.2))
+    grid = figure.subplots(len(layers), columns, squeeze=False)
+    top = max((float(np.nanmax(m)) for m in layers if np.isfinite(m).any()), default=1.0)
+    for row, layer in enumerate(layers):
+        for column, ax in enumerate(grid[row]):
+            if column >= len(layer):
+                ax.set_axis_off()
+                continue
+            image = ax.imshow(layer[column], origin="lower", vmin=0.0, vmax=top, cmap="cividis", interpolation="nearest")
+            ax.set_title(f"Layer {row + 1}, Head {column + 1}", fontsize=10)
+            ticks_at_most = 20 if side > 4 else 12
+            _ticks(ax.set_xticks, key_labels, ticks_at_most)
+            _ticks(ax.set_yticks, query_labels, ticks_at_most)
+            ax.tick_params(labelsize=8)
+            ax.set_xlabel("key" if row == len(layers) - 1 else "")
+            ax.set_ylabel("query" if column == 0 else "")
+    figure.colorbar(image, ax=grid.ravel().tolist(), label="attention weight", shrink=0.9, aspect=30)
+    if title:
+        figure.suptitle(title)
+    return figure
+
+
+def _as_layers(maps: Any) -> Sequence[Any]:
+    layers = list(maps) if isinstance(maps, (list, tuple)) else [maps]
+    if not layers:
+        raise ValueError("maps is empty; expected the maps of at least one layer")
+    return layers
+
+
+def _one_map(value: Any, name: str, idx: int) -> np.ndarray:
+    """(H, Tq, Tk) of one batch element."""
+    array = as_array(value, name, 2, 3, 4)
+    if array.size == 0:
+        raise ValueError(f"{name} has shape {array.shape}: there is nothing to draw")
+    if array.ndim == 4:
+        if not -len(array) <= idx < len(array):
+            raise IndexError(f"idx is {idx}, but {name} has {len(array)} batch elements")
+        array = array[idx]
+    return array[None] if array.ndim == 2 else array
+
+
+def _labels(data: Any, name: str, idx: int, count: int) -> list[str]:
+    """What stands at each position."""
+    if data is None:
+        return [str(i) for i in range(count)]
+    if isinstance(data, (list, tuple)) and all(isinstance(d, str) for d in data):
+        found = list(data)
+    else:
+        array = as_array(data, name, 1, 2)
+        found = [f"{v:g}" for v in (array[idx] if array.ndim == 2 else array).tolist()]
+    if len(found) != count:
+        raise ValueError(f"{name} has {len(found)} positions, but the maps have {count}")
+    return found
+
+
+def _ticks(set_ticks: Any, labels: list[str], most: int) -> None:
+    at = sparse_ticks(len(labels), most)
+    set_ticks(at, [labels[i] for i in at])
