@@ -42,7 +42,7 @@ from ._tensor import (
     zeros,
     zeros_like,
 )
-from .config import get_num_threads, set_num_threads, show_config
+from .config import get_float32_precision, get_num_threads, set_float32_precision, set_num_threads, show_config
 from .custom import custom_op
 from .dtypes import double, float, float16, float32, float64, half, int32, int64, long, uint8
 from .encoder import EncoderBlock, MultiheadAttention, PositionalEncoding, TransformerEncoder, expand_mask, scaled_dot_product
@@ -119,6 +119,7 @@ __all__ = [
     "full",
     "full_like",
     "functional",
+    "get_float32_precision",
     "get_num_threads",
     "half",
     "int32",
@@ -143,6 +144,7 @@ __all__ = [
     "randperm",
     "save",
     "scaled_dot_product",
+    "set_float32_precision",
     "set_num_threads",
     "show_config",
     "sin",

@@ -23,6 +23,45 @@ def get_num_threads() -> int:
     return _core.get_num_threads()
 
 
+_PRECISIONS = ("highest", "high", "medium")
+_float32_precision = "highest"
+
+
+def set_float32_precision(precision: str) -> None:
+    """Says how much accuracy float32 products may give up for speed, like ``torch.set_float32_matmul_precision``.
+
+    It is a permission, and a kernel that has nothing to gain does not use it. The products on the CPU are such kernels: they are full
+    float32 whatever is set, there being no kernel yet that gains by less.
+
+    Parameters
+    ----------
+    precision : {"highest", "high", "medium"}
+        Full float32 (where we start); about 16 bits (TF32, or two bfloat16 parts); bfloat16.
+
+    Raises
+    ------
+    ValueError
+        For another word.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.set_float32_precision("high")
+    >>> tc.get_float32_precision()
+    'high'
+    >>> tc.set_float32_precision("highest")
+    """
+    global _float32_precision
+    if precision not in _PRECISIONS:
+        raise ValueError(f"precision must be one of {', '.join(map(repr, _PRECISIONS))}, got {precision!r}")
+    _float32_precision = precision
+
+
+def get_float32_precision() -> str:
+    """What ``set_float32_precision`` has set: "highest", "high" or "medium"."""
+    return _float32_precision
+
+
 def config() -> dict[str, str]:
     """What ``show_config`` prints, as a dict."""
     from . import __version__, cuda
@@ -36,6 +75,7 @@ def config() -> dict[str, str]:
         "instruction sets built": ", ".join(f"{name}{'' if usable else ' (not usable here)'}" for name, usable in isas.items()),
         "instruction set in use": _core.cpu_isa() + (" (TRANSFORMER_C_ISA)" if os.environ.get("TRANSFORMER_C_ISA") else ""),
         "threads": f"{get_num_threads()} of {os.cpu_count()} CPUs",
+        "float32 products": f"full float32 (allowed: {_float32_precision!r})",
         "CUDA": cuda.status(),
     }
 
