@@ -127,6 +127,7 @@ def _resolve_dtype(value: Any) -> np.dtype:
     if isinstance(value, UnknownObject) and value.name == "numpy.dtype":
         code = value.arguments[0] if value.arguments else None
         order = value.state[1] if isinstance(value.state, tuple) and len(value.state) > 1 else "|"
+        code, order = (v.decode("latin-1") if isinstance(v, bytes) else v for v in (code, order))  # of Python 2
         if isinstance(code, str) and code in _NUMPY_CODES and order in ("<", ">", "|", "="):
             return np.dtype(code).newbyteorder(order)
     raise CheckpointError(f"the pickle has a NumPy dtype other than {' '.join(_NUMPY_CODES)}")

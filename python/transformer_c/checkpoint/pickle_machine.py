@@ -47,14 +47,17 @@ class PickleMachine:
         What may be called: (machine, arguments) -> result, by the name of the global.
     persistent : callable
         Makes the value of a persistent id.
+    python2 : bool, default False
+        Also read the strings of Python 2, which are bytes.
 
     Notes
     -----
     ``run`` gives the value or raises CheckpointError.
     """
 
-    def __init__(self, data: bytes, calls: Mapping[str, Callable], persistent: Callable[[Any], Any]) -> None:
+    def __init__(self, data: bytes, calls: Mapping[str, Callable], persistent: Callable[[Any], Any], python2: bool = False) -> None:
         self._data = data
+        self._steps = {**_STEPS, **_PYTHON_2_STEPS} if python2 else _STEPS
         self._at = 0
         self._calls = calls
         self._persistent = persistent
@@ -70,7 +73,7 @@ class PickleMachine:
             code = self._take(1)[0]
             if code == _STOP:
                 break
-            step = _STEPS.get(code)
+            step = self._steps.get(code)
             if step is None:
                 self._refuse(code)
             step(self)
@@ -347,4 +350,9 @@ _STEPS: dict[int, Callable[[PickleMachine], None]] = {
     0x92: lambda m: m._new_object(has_keywords=True),
     ord("b"): PickleMachine._build,
     ord("Q"): PickleMachine._persistent_id,
+}
+
+_PYTHON_2_STEPS: dict[int, Callable[[PickleMachine], None]] = {
+    ord("U"): lambda m: m._bytes(m._number(1)),
+    ord("T"): lambda m: m._bytes(m._number(4)),
 }

@@ -1,12 +1,29 @@
 """The data of the documents: made here, taken from scikit-learn, or read from the files that a user has. Nothing is downloaded.
 
-tasks       the UvA tutorial's two tasks
-squares     corners of squares
-digits      scikit-learn's digits, patches
+tasks               the UvA tutorial's two tasks
+squares             corners of squares
+digits, mnist       scikit-learn's digits, MNIST's files; patches
+cifar               CIFAR-100's files
+reviews, text       reviews with their sentiment; words as integers
 """
 
+from .cifar import load_cifar100
 from .digits import cut_patches, digit_patches, digits
+from .mnist import load_mnist
+from .reviews import load_reviews
 from .squares import square_sequences
 from .tasks import ReverseDataset, SetAnomalyDataset
+from .text import TextVectorization
 
-__all__ = ["ReverseDataset", "SetAnomalyDataset", "cut_patches", "digit_patches", "digits", "square_sequences"]
+__all__ = [
+    "ReverseDataset",
+    "SetAnomalyDataset",
+    "TextVectorization",
+    "cut_patches",
+    "digit_patches",
+    "digits",
+    "load_cifar100",
+    "load_mnist",
+    "load_reviews",
+    "square_sequences",
+]
