@@ -4,6 +4,7 @@ import csv
 import inspect
 import math
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -403,6 +404,12 @@ def test_limits(limit, count):
     assert [c[0] for c in model.calls] == ["train"] * count + ["val"] * count
 
 
+def test_validation_left_out(tmp_path):
+    model, run = Reporting(), trainer(limit_val_batches=0, checkpoint_dir=tmp_path)
+    run.fit(model, batches(1), batches(1))
+    assert [c[0] for c in model.calls] == ["train"] and run.best_model_path == ""
+
+
 def test_fast_dev_run(tmp_path):
     model = Reporting()
     run = tc.Trainer(50, fast_dev_run=True, checkpoint_dir=tmp_path / "no", progress=False, patience=3)
@@ -581,11 +588,22 @@ def test_a_device_that_is_not_there():
         trainer(device="tpu")
 
 
-def test_many_epochs_do_not_share_a_loader_thread():
-    """A prefetching loader that is left early ends its thread."""
-    import threading
+@pytest.mark.parametrize("kind", ["training", "validation"])
+def test_the_threads_of_loaders_end(kind):
+    """Also where an error, kept with its frames as a debugger or a notebook keeps it, leaves a pass in the middle."""
+
+    class Failing(Small):
+        def training_step(self, batch, batch_idx):
+            assert kind != "training"
+            return super().training_step(batch, batch_idx)
+
+        def validation_step(self, batch, batch_idx):
+            raise AssertionError
 
     seed_everything()
     train, val = small_data(prefetch=2)
     trainer(3, limit_train_batches=1).fit(Small(), train, val)
-    assert not [t for t in threading.enumerate() if "prefetch" in t.name]
+    val.prefetch = 2
+    with pytest.raises(AssertionError) as kept:
+        trainer(3, limit_train_batches=2).fit(Failing(), train, val)
+    assert not [t for t in threading.enumerate() if "prefetch" in t.name] and kept.tb

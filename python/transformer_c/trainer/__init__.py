@@ -1,6 +1,8 @@
 """The trainer: epochs, bars, history, checkpoints, and runs that go on after a stop as if there had been none.
 
 trainer      Trainer: options, fit, validate, test
+attached     a model while its trainer works with it
+checks       options and models that are refused; names: what to write for Lightning's
 loop         the epochs of one fit, and what of them a checkpoint holds
 evaluation   one pass over validation or test data
 steps        what configure_optimizers() and the steps of a module may look like

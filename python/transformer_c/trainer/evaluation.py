@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 from .._tensor import no_grad
@@ -45,8 +46,8 @@ def evaluate(trainer: Any, model: Any, kind: str, given: list[Any], limit: int |
             trainer._averages = Averages()
             total = loaders.number_of_batches(loader, limit)
             label = {"validation": "validating", "test": "testing"}[kind]
-            with Bar(trainer.progress, label, total, leave=False) as bar:
-                for index, batch in enumerate(loaders.batches(loader, total)):
+            with Bar(trainer.progress, label, total, leave=False) as bar, closing(loaders.batches(loader, total)) as iterator:
+                for index, batch in enumerate(iterator):
                     trainer._begin_batch(kind, batch)
                     step(*(trainer._place.bring(batch), index, number)[:count])
                     bar.advance()

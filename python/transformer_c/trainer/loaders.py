@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,22 +29,22 @@ def check_loader(loader: Any, name: str) -> Any:
     return loader
 
 
+def train_and_val(model: Any, train: Any, val: Any) -> tuple[Any, list[Any]]:
+    """The loaders of fit(), wherever they are."""
+    source = model if train is None else train
+    if hasattr(source, "train_dataloader"):
+        train = source.train_dataloader()
+        val = source.val_dataloader() if val is None and hasattr(source, "val_dataloader") else val
+    if train is None:
+        raise ValueError(f"training data is missing: pass train=, or give {type(model).__name__} a train_dataloader()")
+    return check_loader(train, "train"), [] if val is None else as_loaders(val, "val")
+
+
 def as_loaders(value: Any, name: str) -> list[Any]:
     """One loader, or a list of them, as a list. A list of batches is one loader."""
     if isinstance(value, (list, tuple)) and value and all(hasattr(v, "dataset") and hasattr(v, "__iter__") for v in value):
         return [check_loader(v, f"{name}[{i}]") for i, v in enumerate(value)]
     return [check_loader(value, name)]
-
-
-def check_limit(limit: int | float | None, name: str) -> int | float | None:
-    """A number of batches, or a share of them from 0.0 to 1.0."""
-    if limit is None:
-        return None
-    if isinstance(limit, bool) or not isinstance(limit, (int, float, np.integer)):
-        raise TypeError(f"{name} is of type {type(limit).__name__}; expected a number of batches, or a share of them from 0.0 to 1.0")
-    if not limit >= 0 or (isinstance(limit, float) and limit > 1.0):
-        raise ValueError(f"{name} must be a number of batches, or a share of them from 0.0 to 1.0, got {limit}")
-    return limit
 
 
 def number_of_batches(loader: Any, limit: int | float | None) -> int | None:
@@ -59,8 +59,8 @@ def number_of_batches(loader: Any, limit: int | float | None) -> int | None:
     return int(limit) if length is None else min(int(limit), length)
 
 
-def batches(loader: Any, count: int | None) -> Iterator[Any]:
-    """The first `count` batches, or all; what the loader runs is closed at the end."""
+def batches(loader: Any, count: int | None) -> Generator[Any, None, None]:
+    """The first `count` batches, or all; close it, and the loader's thread ends as well."""
     iterator = iter(loader)
     taken = 0
     try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -84,25 +86,27 @@ class FitLoop:
     def _train_batches(self, skip: int, bar: Bar) -> None:
         trainer = self.trainer
         trainer._averages = self.averages
-        iterator = loaders.batches(self.train, self.total)
-        try:
-            for _ in range(skip):
-                next(iterator)
-        except StopIteration:
-            raise CheckpointError(f"the checkpoint was made after {skip} batches of an epoch; train has fewer") from None
-        if skip:
-            streams.restore({k: v for k, v in self.streams.items() if not k.startswith("train.")}, self.at_batch)
-            self.at_batch = {}
-        for batch in iterator:
-            self._train_batch(batch)
-            bar.advance()
-            if bar.due():
-                bar.show(self._bar_values())
-            trainer._interrupts.check()
-            if trainer.checkpoint_every_n_steps and trainer.global_step % trainer.checkpoint_every_n_steps == 0:
-                self.save_last()
+        with closing(loaders.batches(self.train, self.total)) as iterator:
+            self._skip_batches(skip, iterator)
+            for batch in iterator:
+                self._train_batch(batch)
+                bar.advance()
+                if bar.due():
+                    bar.show(self._bar_values())
+                trainer._interrupts.check()
+                if trainer.checkpoint_every_n_steps and trainer.global_step % trainer.checkpoint_every_n_steps == 0:
+                    self.save_last()
         if not self.batch:
             raise ValueError("there is no batch to train on: train is empty")
+
+    def _skip_batches(self, count: int, iterator: Iterator[Any]) -> None:
+        """Draws the batches that were trained on before the checkpoint; then the streams are at its moment."""
+        for done in range(count):
+            if next(iterator, self) is self:
+                raise CheckpointError(f"the checkpoint was made after {count} batches of an epoch; train has {done}")
+        if count:
+            streams.restore({k: v for k, v in self.streams.items() if not k.startswith("train.")}, self.at_batch)
+            self.at_batch = {}
 
     def _train_batch(self, batch: Any) -> None:
         trainer, model, index = self.trainer, self.model, self.batch
@@ -227,7 +231,8 @@ class FitLoop:
         try:
             self._compare(held, path)
             self._take_on(held)
-            streams.restore(self.streams, held["streams"]["at_start"])
+            streams.restore(self.streams, self.at_batch)  # put in force when the batches are drawn; now only to see that it can be
+            streams.restore(self.streams, self.at_start)
             self.model.load_state_dict(held["state_dict"])
         except (KeyError, TypeError, AttributeError) as error:
             streams.restore(self.streams, before)

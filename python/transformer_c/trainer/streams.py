@@ -85,16 +85,12 @@ def capture(streams: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def restore(streams: Mapping[str, Any], states: Mapping[str, Any]) -> None:
-    """Puts back what ``capture`` gave, for the names that both have; all or, after a CheckpointError, none."""
-    common = [name for name in streams if name in states]
-    before = {name: _state(streams[name]) for name in common}
-    try:
-        for name in common:
+    """Puts back what ``capture`` gave, for the names that both have; a CheckpointError where a state is none of that kind of stream."""
+    for name in (name for name in streams if name in states):
+        try:
             _set_state(streams[name], states[name])
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
-        for name in common:
-            _set_state(streams[name], before[name])
-        raise CheckpointError(f"the checkpoint's state of the random stream {name!r} does not fit ({error})") from error
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
+            raise CheckpointError(f"the checkpoint's state of the random stream {name!r} does not fit ({error})") from error
 
 
 def _state(stream: Any) -> Any:

@@ -7,13 +7,12 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from ..checkpoint.files import open_regular, write_atomically
 from ..checkpoint.tree import encode
 from ..random import manual_seed
 from ..training import TrainingModule
-from . import loaders, names
+from . import checks, loaders, names
+from .attached import Attached
 from .evaluation import evaluate
 from .interrupts import Interrupts
 from .loop import BEST, LAST, FitLoop
@@ -51,7 +50,7 @@ class Trainer:
         Write ``last.safetensors`` as often within an epoch, too.
     check_val_every_n_epoch : int, default 1
     limit_train_batches, limit_val_batches, limit_test_batches : int or float, optional
-        So many batches of a pass, or the share of them.
+        So many batches of a pass, or the share of them; ``limit_val_batches=0`` leaves validation out.
     fast_dev_run : bool or int, default False
         One epoch of one batch (or so many) of each kind, no files: does everything run?
     gradient_clip_algorithm : {"norm", "value"}
@@ -129,31 +128,28 @@ class Trainer:
         gradient_clip_algorithm: str = "norm",
         generators: Sequence[Any] = (),
     ) -> None:
-        self.max_epochs = _count("max_epochs", max_epochs)
-        if gradient_clip_val is not None and not gradient_clip_val >= 0:
-            raise ValueError(f"gradient_clip_val must not be negative, got {gradient_clip_val}")
-        self.gradient_clip_val = gradient_clip_val
-        self.gradient_clip_algorithm = _one_of("gradient_clip_algorithm", gradient_clip_algorithm, ("norm", "value"))
+        self.max_epochs = checks.count("max_epochs", max_epochs)
+        self.gradient_clip_val = None if gradient_clip_val is None else checks.not_negative("gradient_clip_val", gradient_clip_val)
+        self.gradient_clip_algorithm = checks.one_of("gradient_clip_algorithm", gradient_clip_algorithm, ("norm", "value"))
         if not isinstance(monitor, str):
             raise TypeError(f"monitor is of type {type(monitor).__name__}; expected the name of a logged value")
-        self.monitor, self.mode = monitor, _one_of("mode", mode, ("min", "max"))
-        self.patience = None if patience is None else _count("patience", patience)
-        if not min_delta >= 0:
-            raise ValueError(f"min_delta must not be negative, got {min_delta}")
-        self.min_delta, self.seed, self.device, self.progress = float(min_delta), seed, device, bool(progress)
+        self.monitor, self.mode = monitor, checks.one_of("mode", mode, ("min", "max"))
+        self.patience = None if patience is None else checks.count("patience", patience)
+        self.min_delta = float(checks.not_negative("min_delta", min_delta))
+        self.seed, self.device, self.progress = seed, device, bool(progress)
         self.checkpoint_every_n_steps = (
-            None if checkpoint_every_n_steps is None else _count("checkpoint_every_n_steps", checkpoint_every_n_steps)
+            None if checkpoint_every_n_steps is None else checks.count("checkpoint_every_n_steps", checkpoint_every_n_steps)
         )
-        self.check_val_every_n_epoch = _count("check_val_every_n_epoch", check_val_every_n_epoch)
-        self.limit_train_batches = loaders.check_limit(limit_train_batches, "limit_train_batches")
-        self.limit_val_batches = loaders.check_limit(limit_val_batches, "limit_val_batches")
-        self.limit_test_batches = loaders.check_limit(limit_test_batches, "limit_test_batches")
+        self.check_val_every_n_epoch = checks.count("check_val_every_n_epoch", check_val_every_n_epoch)
+        self.limit_train_batches = checks.limit("limit_train_batches", limit_train_batches)
+        self.limit_val_batches = checks.limit("limit_val_batches", limit_val_batches)
+        self.limit_test_batches = checks.limit("limit_test_batches", limit_test_batches)
         self.checkpoint_dir = None if checkpoint_dir is None else os.fspath(checkpoint_dir)
         self.generators = tuple(generators)
         self.fast_dev_run = int(fast_dev_run)
         if self.fast_dev_run:
             self.max_epochs, self.checkpoint_dir, self.patience = 1, None, None
-            self.limit_train_batches = self.limit_val_batches = self.limit_test_batches = _count("fast_dev_run", self.fast_dev_run)
+            self.limit_train_batches = self.limit_val_batches = self.limit_test_batches = checks.count("fast_dev_run", self.fast_dev_run)
         if device is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", str(device)):
             raise ValueError(f'device must be "cpu", "cuda" or "cuda:0", got {device!r}')
         self._place = loaders.Place()
@@ -210,10 +206,11 @@ class Trainer:
         CheckpointError
             When `resume` is no checkpoint of a trainer; model and random streams are as they were.
         """
-        train, val = _train_and_val(model, train, val)
+        train, val = loaders.train_and_val(model, train, val)
+        val = val if self.limit_val_batches != 0 else []
         path = self._resume_path(resume)
         self._check_monitor(bool(val))
-        with _Attached(self, model), Interrupts() as self._interrupts:
+        with Attached(self, model), Interrupts() as self._interrupts:
             if val and type(model).validation_step is TrainingModule.validation_step:
                 raise NotImplementedError(f"{type(model).__name__} has no validation_step(): define it, or pass no validation data")
             self._start_anew()
@@ -259,7 +256,7 @@ class Trainer:
         if given is model:
             raise ValueError(f"{kind} data is missing: pass dataloaders=, or give {type(model).__name__} a {attribute}()")
         given = loaders.as_loaders(given, "dataloaders")
-        with _Attached(self, model):
+        with Attached(self, model):
             self._interrupts = Interrupts()
             results = evaluate(self, model, kind, given, limit)
         if verbose:
@@ -336,55 +333,3 @@ class Trainer:
                 write_atomically(best, file.read())
         self.best_model_path = best if self.best_epoch is not None and os.path.exists(best) else ""
         self.last_model_path = last if os.path.exists(last) else ""
-
-
-class _Attached:
-    """While in use the model knows its trainer and is on its device; then it is in eval mode."""
-
-    def __init__(self, trainer: Trainer, model: TrainingModule) -> None:
-        if isinstance(model, type):
-            raise TypeError(f"model is the class {model.__name__}; pass an instance: {model.__name__}(...)")
-        if not isinstance(model, TrainingModule):
-            raise TypeError(
-                f"model is of type {type(model).__name__}; expected a tc.TrainingModule, which has training_step() and configure_optimizers()"
-            )
-        if "hparams" not in vars(model):
-            raise RuntimeError(f"{type(model).__name__}.__init__() must call super().__init__() first")
-        self._trainer, self._model = trainer, model
-
-    def __enter__(self) -> None:
-        trainer, model = self._trainer, self._model
-        if trainer.device is not None:
-            model.to(device=trainer.device)
-        trainer._place = loaders.Place.of(model)
-        self._before = model.trainer
-        model.trainer = trainer
-
-    def __exit__(self, *unused) -> None:
-        self._model.trainer = self._before
-        self._model.eval()
-
-
-def _train_and_val(model: Any, train: Any, val: Any) -> tuple[Any, list[Any]]:
-    """The loaders of fit(), wherever they are."""
-    source = model if train is None else train
-    if hasattr(source, "train_dataloader"):
-        train = source.train_dataloader()
-        val = source.val_dataloader() if val is None and hasattr(source, "val_dataloader") else val
-    if train is None:
-        raise ValueError(f"training data is missing: pass train=, or give {type(model).__name__} a train_dataloader()")
-    return loaders.check_loader(train, "train"), [] if val is None else loaders.as_loaders(val, "val")
-
-
-def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} is of type {type(value).__name__}; expected an int")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
-    return int(value)
-
-
-def _one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
-    if value not in known:
-        raise ValueError(f"{name} must be {' or '.join(map(repr, known))}, got {value!r}")
-    return value

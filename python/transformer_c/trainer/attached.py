@@ -1,0 +1,28 @@
+"""A model while its trainer works with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import checks
+from .loaders import Place
+
+
+class Attached:
+    """While in use the model knows its trainer and is on its device; then it is in eval mode."""
+
+    def __init__(self, trainer: Any, model: Any) -> None:
+        checks.trainable(model)
+        self._trainer, self._model = trainer, model
+
+    def __enter__(self) -> None:
+        trainer, model = self._trainer, self._model
+        if trainer.device is not None:
+            model.to(device=trainer.device)
+        trainer._place = Place.of(model)
+        self._before = model.trainer
+        model.trainer = trainer
+
+    def __exit__(self, *unused) -> None:
+        self._model.trainer = self._before
+        self._model.eval()
