@@ -227,9 +227,7 @@ TC_INLINE int64_t find_first(const real *x, int64_t n, real value)
         const int lanes = v_left(n, i);
         const vreal v = v_load_some(x + i, lanes);
         const vmask hit = v_and(nan ? v_isnan(v) : v_eq(v, wanted), v_first(lanes));
-        if (!v_any(hit)) continue;
-        while (nan ? x[i] == x[i] : x[i] != value) i++;
-        return i;
+        if (v_any(hit)) return i + v_first_set(hit);
     }
     return n;
 }
@@ -269,9 +267,10 @@ void TC_KERNEL(reduce_arg)(const void *args, int64_t begin, int64_t end, void *s
     const tc_reduce_args *a = args;
     real buffer[REDUCE_BLOCK] __attribute__((aligned(64)));
     (void)scratch;
+    position kept = position_of(begin, a->kept_ndim, a->kept_shape);
     for (int64_t k = begin; k < end; k++) {
-        const position kept = position_of(k, a->kept_ndim, a->kept_shape);
         const char *x = (const char *)a->x + position_offset(&kept, a->kept_ndim, a->kept_strides) * element_bytes[a->x_dtype];
+        position_advance(&kept, 1, a->kept_ndim, a->kept_shape);
         ((int64_t *)a->out)[k] = a->step == TC_STEP_max ? arg_of_row(TC_STEP_max, a, x, buffer) : arg_of_row(TC_STEP_min, a, x, buffer);
     }
 }

@@ -39,6 +39,12 @@ TC_INLINE bool v_any(vmask a)
     for (int i = 0; i < TC_LANES; i++) any |= a[i];
     return any != 0;
 }
+TC_INLINE int v_first_set(vmask a) /* of a mask that is not empty */
+{
+    int lane = 0;
+    while (!a[lane]) lane++;
+    return lane;
+}
 /* m ? a : b */
 TC_INLINE vreal v_select(vmask m, vreal a, vreal b)
 {
