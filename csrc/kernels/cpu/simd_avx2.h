@@ -82,7 +82,7 @@ TC_INLINE vmask v_not(vmask a) { return _mm256_xor_pd(a, _mm256_castsi256_pd(_mm
 #endif
 TC_INLINE bool v_any(vmask a) { return V256(movemask)(a) != 0; }
 TC_INLINE int v_first_set(vmask a) { return __builtin_ctz((unsigned)V256(movemask)(a)); } /* of a mask that is not empty */
-TC_INLINE vreal v_select(vmask m, vreal a, vreal b) { return V256(blendv)(b, a, m); } /* m ? a : b */
+TC_INLINE vreal v_select(vmask m, vreal a, vreal b) { return V256(blendv)(b, a, m); }     /* m ? a : b */
 
 /* Lane i is set when byte i is not zero; reads the first n bytes. */
 TC_INLINE vmask v_mask_bytes(const uint8_t *p, int n)

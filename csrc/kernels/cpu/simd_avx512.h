@@ -43,7 +43,7 @@ TC_INLINE vmask v_and(vmask a, vmask b) { return (vmask)(a & b); }
 TC_INLINE vmask v_or(vmask a, vmask b) { return (vmask)(a | b); }
 TC_INLINE vmask v_not(vmask a) { return (vmask)~a; }
 TC_INLINE bool v_any(vmask a) { return a != 0; }
-TC_INLINE int v_first_set(vmask a) { return __builtin_ctz(a); } /* of a mask that is not empty */
+TC_INLINE int v_first_set(vmask a) { return __builtin_ctz(a); }                           /* of a mask that is not empty */
 TC_INLINE vreal v_select(vmask m, vreal a, vreal b) { return V512(mask_blend)(m, b, a); } /* m ? a : b */
 
 /* Lane i is set when byte i is not zero; reads the first n bytes. */
