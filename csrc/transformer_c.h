@@ -158,9 +158,14 @@ TC_CHECKED tc_status tc_binary(tc_tensor **out, tc_tensor *a, tc_tensor *b, tc_b
 /* The same with a number for b, or for a when `scalar_first`. */
 TC_CHECKED tc_status tc_binary_scalar(tc_tensor **out, tc_tensor *a, tc_scalar b, bool scalar_first, tc_binary_function function,
                                       tc_error *err);
+/* Without the tape.  a,b of one floating dtype, dy of their broadcast shape; of functions that have a gradient. */
+TC_CHECKED tc_status tc_binary_backward(tc_tensor **da, tc_tensor **db, tc_tensor *dy, tc_tensor *a, tc_tensor *b,
+                                        tc_binary_function function, tc_error *err);
 /* out = condition ? a : b, broadcast; NULL for a or b: the scalar. The dtype as for tc_binary. */
 TC_CHECKED tc_status tc_where(tc_tensor **out, tc_tensor *condition, tc_tensor *a, tc_scalar a_scalar, tc_tensor *b, tc_scalar b_scalar,
                               tc_error *err);
+TC_CHECKED tc_status tc_where_backward(tc_tensor **da, tc_tensor **db, tc_tensor *dy, tc_tensor *condition, tc_tensor *a, tc_tensor *b,
+                                       tc_error *err);
 /* x with `value` where the mask (bool, broadcast to x) is set; of x's dtype. */
 TC_CHECKED tc_status tc_masked_fill(tc_tensor **out, tc_tensor *x, tc_tensor *mask, tc_scalar value, tc_error *err);
 
@@ -181,6 +186,11 @@ TC_CHECKED tc_status tc_reduce(tc_tensor **out, tc_tensor *x, tc_reduce_function
 /* Sum of the squared differences from the mean, over count - correction. */
 TC_CHECKED tc_status tc_var(tc_tensor **out, tc_tensor *x, double correction, int axis_count, const int *axes, bool keepdims,
                             tc_error *err);
+/* Without the tape.  dy: the result's shape, reduced axes kept or not; y: the result, for max and min (NULL otherwise). */
+TC_CHECKED tc_status tc_reduce_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, tc_tensor *y, tc_reduce_function function,
+                                        int axis_count, const int *axes, tc_error *err);
+TC_CHECKED tc_status tc_var_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, double correction, int axis_count, const int *axes,
+                                     tc_error *err);
 /* int64 indices of the first largest (smallest) element, NaN first of all, along an axis; of the flattened tensor when axis_count is -1. */
 TC_CHECKED tc_status tc_arg_reduce(tc_tensor **out, tc_tensor *x, bool largest, int axis_count, const int *axes, bool keepdims,
                                    tc_error *err);
@@ -200,6 +210,14 @@ typedef enum tc_reduction { TC_REDUCTION_NONE, TC_REDUCTION_MEAN, TC_REDUCTION_S
  * (floating), input's shape; weight (C) or NULL. The mean is weighted. */
 TC_CHECKED tc_status tc_cross_entropy(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_tensor *weight, int64_t ignore_index,
                                       double label_smoothing, tc_reduction reduction, tc_error *err);
+/* Without the tape, with classes.  top,log_sum (rows): the largest logit and log sum e^(x - top), saved for the backward; rows are N d1 ...
+ */
+TC_CHECKED tc_status tc_cross_entropy_forward(tc_tensor **loss, tc_tensor **top, tc_tensor **log_sum, tc_tensor *input, tc_tensor *target,
+                                              tc_tensor *weight, int64_t ignore_index, double label_smoothing, tc_reduction reduction,
+                                              tc_error *err);
+TC_CHECKED tc_status tc_cross_entropy_backward(tc_tensor **dinput, tc_tensor *dloss, tc_tensor *input, tc_tensor *target, tc_tensor *top,
+                                               tc_tensor *log_sum, tc_tensor *weight, int64_t ignore_index, double label_smoothing,
+                                               tc_reduction reduction, tc_error *err);
 /* `loss` as it is, its sum, or its sum divided by `total`; recorded. */
 TC_CHECKED tc_status tc_reduce_loss(tc_tensor **out, tc_tensor *loss, tc_reduction reduction, double total, tc_error *err);
 
@@ -212,6 +230,15 @@ TC_CHECKED tc_status tc_binary_cross_entropy(tc_tensor **loss, tc_tensor *input,
 /* positive_weight multiplies the loss of the positive class. */
 TC_CHECKED tc_status tc_binary_cross_entropy_with_logits(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_tensor *weight,
                                                          tc_tensor *positive_weight, tc_reduction reduction, tc_error *err);
+
+/* Without the tape: gradients of the input and of the target. */
+TC_CHECKED tc_status tc_mse_loss_backward(tc_tensor **dinput, tc_tensor **dtarget, tc_tensor *dloss, tc_tensor *input, tc_tensor *target,
+                                          tc_reduction reduction, tc_error *err);
+TC_CHECKED tc_status tc_binary_cross_entropy_backward(tc_tensor **dinput, tc_tensor **dtarget, tc_tensor *dloss, tc_tensor *input,
+                                                      tc_tensor *target, tc_tensor *weight, tc_reduction reduction, tc_error *err);
+TC_CHECKED tc_status tc_binary_cross_entropy_with_logits_backward(tc_tensor **dinput, tc_tensor **dtarget, tc_tensor *dloss,
+                                                                  tc_tensor *input, tc_tensor *target, tc_tensor *weight,
+                                                                  tc_tensor *positive_weight, tc_reduction reduction, tc_error *err);
 
 /* Layer normalisation over the last `normalized_ndim` axes (Ba et al. 2016, eq. 4).  x,y (..., C); gamma,beta (C) or NULL. */
 TC_CHECKED tc_status tc_layer_norm(tc_tensor **y, tc_tensor *x, int normalized_ndim, tc_tensor *gamma, tc_tensor *beta, double eps,
@@ -289,6 +316,8 @@ TC_CHECKED tc_status tc_qkv_projection_backward(tc_tensor **dx, tc_tensor **dwei
 /* a @ b as NumPy has it: one axis is a row (of a) or a column (of b) and goes from the result, leading axes broadcast. The result has the
  * promoted dtype; integers wrap around, bools give "any pair of trues". */
 TC_CHECKED tc_status tc_matmul(tc_tensor **c, tc_tensor *a, tc_tensor *b, tc_error *err);
+/* Without the tape.  dc of the product's shape. */
+TC_CHECKED tc_status tc_matmul_backward(tc_tensor **da, tc_tensor **db, tc_tensor *dc, tc_tensor *a, tc_tensor *b, tc_error *err);
 
 /* ---- attention ------------------------------------------------------------------------------------------------------- */
 

@@ -25,15 +25,34 @@ static double block_cost(const tc_attention_problem *p)
 
 /* ---- forward --------------------------------------------------------------------------------------------------------------- */
 
-/* New (lead..., Tq) or, with `columns` >= 0, (lead..., Tq, columns). */
-static tc_status row_tensor(tc_tensor **out, const attention_problem *x, int64_t columns, tc_error *err)
+/* (lead..., Tq) or, with `columns` >= 0, (lead..., Tq, columns). Returns how many axes. */
+static int row_shape(int64_t shape[TC_MAX_DIMS], const attention_problem *x, int64_t columns)
 {
-    int64_t shape[TC_MAX_DIMS];
     const int n = x->lead_ndim;
     memcpy(shape, x->lead, sizeof(int64_t) * (size_t)n);
     shape[n] = x->kernel.Tq;
     if (columns >= 0) shape[n + 1] = columns;
-    return tc_tensor_empty(out, columns >= 0 ? n + 2 : n + 1, shape, x->compute, x->device, err);
+    return columns >= 0 ? n + 2 : n + 1;
+}
+
+static tc_status row_tensor(tc_tensor **out, const attention_problem *x, int64_t columns, tc_error *err)
+{
+    int64_t shape[TC_MAX_DIMS];
+    const int ndim = row_shape(shape, x, columns);
+    return tc_tensor_empty(out, ndim, shape, x->compute, x->device, err);
+}
+
+enum { INPUT_Q, INPUT_K, INPUT_V, INPUT_BIAS, INPUT_MASK, INPUTS };
+
+/* Casts what is computed with, recorded, so that gradients come back in the dtypes given. Masks that are not added stay. */
+static tc_status cast_inputs(tc_scope *scope, tc_tensor *inputs[INPUTS], tc_dtype compute, tc_mask_kind mask_kind, tc_error *err)
+{
+    for (int i = 0; i < INPUTS; i++) {
+        if (!inputs[i] || (i == INPUT_MASK && (mask_kind == TC_MASK_FILL || !tc_dtype_is_float(inputs[i]->dtype)))) continue;
+        const tc_status status = tc_scope_cast(scope, &inputs[i], compute, err);
+        if (status != TC_OK) return status;
+    }
+    return TC_OK;
 }
 
 /* An error when a sum is 0: that row may attend to nothing. */
@@ -53,8 +72,9 @@ static tc_status refuse_empty_rows(tc_tensor *sum, tc_error *err)
     return status;
 }
 
-tc_status tc_attention_forward(tc_tensor **values, tc_tensor **attention, tc_tensor **lse, tc_tensor **shift, tc_tensor **sum, tc_tensor *q,
-                               tc_tensor *k, tc_tensor *v, const tc_attention_options *options, tc_error *err)
+/* In the compute dtype. */
+static tc_status forward(tc_tensor **values, tc_tensor **attention, tc_tensor **lse, tc_tensor **shift, tc_tensor **sum, tc_tensor *q,
+                         tc_tensor *k, tc_tensor *v, const tc_attention_options *options, tc_error *err)
 {
     attention_problem x;
     tc_tensor *out = NULL, *map = NULL, *log_sum = NULL, *shifts = NULL, *sums = NULL;
@@ -87,6 +107,36 @@ cleanup:
     tc_tensor_release(log_sum);
     tc_tensor_release(shifts);
     tc_tensor_release(sums);
+    return status;
+}
+
+tc_status tc_attention_forward(tc_tensor **values, tc_tensor **attention, tc_tensor **lse, tc_tensor **shift, tc_tensor **sum, tc_tensor *q,
+                               tc_tensor *k, tc_tensor *v, const tc_attention_options *given, tc_error *err)
+{
+    tc_scope scope = {0};
+    tc_attention_options options = *given;
+    tc_tensor *inputs[INPUTS] = {q, k, v, options.bias, options.mask}, *out[5] = {NULL}, *results[3] = {NULL};
+    tc_status status = TC_OK;
+    TC_TRY(attention_check_dtypes(q, k, v, given, err));
+    TC_TRY(cast_inputs(&scope, inputs, tc_compute_dtype(q->dtype), options.mask_kind, err));
+    options.bias = inputs[INPUT_BIAS];
+    options.mask = inputs[INPUT_MASK];
+    TC_TRY(forward(&out[0], attention ? &out[1] : NULL, lse ? &out[2] : NULL, &out[3], &out[4], inputs[0], inputs[1], inputs[2], &options,
+                   err));
+    for (int i = 0; i < 3; i++)
+        if (out[i] && out[i]->dtype == q->dtype)
+            results[i] = tc_tensor_retain(out[i]); /* as laid out */
+        else if (out[i])
+            TC_TRY(tc_tensor_as(&results[i], out[i], q->dtype, err));
+    *values = tc_tensor_retain(results[0]);
+    if (attention) *attention = tc_tensor_retain(results[1]);
+    if (lse) *lse = tc_tensor_retain(results[2]);
+    *shift = tc_tensor_retain(out[3]);
+    *sum = tc_tensor_retain(out[4]);
+cleanup:
+    tc_scope_end(&scope);
+    for (int i = 0; i < 5; i++) tc_tensor_release(out[i]);
+    for (int i = 0; i < 3; i++) tc_tensor_release(results[i]);
     return status;
 }
 
@@ -232,10 +282,37 @@ static tc_status take_contiguous(attention_problem *x, const void **data, tc_ten
     return status;
 }
 
+/* What the forward made, and gradients of it, are of its shapes. */
+static tc_status check_saved(const attention_problem *x, const tc_attention_saved *saved, const tc_tensor *dvalues,
+                             const tc_tensor *dattention, const tc_tensor *dlse, tc_error *err)
+{
+    const tc_attention_problem *p = &x->kernel;
+    const struct {
+        const tc_tensor *tensor;
+        const char *name;
+        int64_t columns; /* -1: one number a row */
+    } all[] = {{saved->values, "values", p->Dv}, {dvalues, "dvalues", p->Dv},       {saved->shift, "shift", -1},
+               {saved->sum, "sum", -1},          {dattention, "dattention", p->Tk}, {dlse, "dlse", -1}};
+    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
+    for (int i = 0; i < 6; i++) {
+        int64_t shape[TC_MAX_DIMS];
+        const tc_tensor *tensor = all[i].tensor;
+        if (!tensor) continue;
+        const int ndim = row_shape(shape, x, all[i].columns);
+        bool same = tensor->ndim == ndim;
+        for (int k = 0; same && k < ndim; k++) same = tensor->shape[k] == shape[k];
+        if (!same)
+            return tc_fail(err, TC_ERROR_VALUE, "%s has shape %s; the forward gives %s", all[i].name, tc_tensor_text(a, tensor),
+                           tc_shape_text(b, ndim, shape));
+    }
+    return TC_OK;
+}
+
 static tc_status take_gradients(attention_problem *x, tc_attention_backward_args *args, tc_tensor *dvalues, tc_tensor *dattention,
                                 tc_tensor *dlse, const tc_attention_saved *saved, tc_error *err)
 {
     tc_status status = TC_OK;
+    TC_TRY(check_saved(x, saved, dvalues, dattention, dlse, err));
     if (!dvalues) { /* the values were not used */
         TC_TRY(tc_tensor_zeros(&dvalues, saved->values->ndim, saved->values->shape, x->compute, x->device, err));
         tc_scope_own(&x->scope, dvalues);
@@ -252,38 +329,74 @@ cleanup:
     return status;
 }
 
-tc_status tc_attention_backward(tc_tensor **dq, tc_tensor **dk, tc_tensor **dv, tc_tensor **dbias, tc_tensor **dmask, tc_tensor *dvalues,
-                                tc_tensor *dattention, tc_tensor *dlse, const tc_attention_saved *saved,
-                                const tc_attention_options *options, tc_error *err)
+/* In the compute dtype. */
+static tc_status all_gradients(tc_tensor **const wanted[INPUTS], tc_tensor *dvalues, tc_tensor *dattention, tc_tensor *dlse,
+                               const tc_attention_saved *saved, const tc_attention_options *options, tc_error *err)
 {
     attention_problem x;
     tc_attention_backward_args args = {0};
-    tc_tensor *full[3] = {NULL, NULL, NULL}, *results[5] = {NULL, NULL, NULL, NULL, NULL}, **const wanted[5] = {dq, dk, dv, dbias, dmask};
+    tc_tensor *full[3] = {NULL, NULL, NULL}, *results[INPUTS] = {NULL, NULL, NULL, NULL, NULL};
     tc_tensor *const inputs[3] = {saved->q, saved->k, saved->v};
     tc_attention_operand *operands[3] = {&args.dq, &args.dk, &args.dv};
     tc_status status = TC_OK;
     TC_TRY(attention_problem_begin(&x, saved->q, saved->k, saved->v, options, err));
     TC_TRY(take_gradients(&x, &args, dvalues, dattention, dlse, saved, err));
-    if (dq || dk || dv) {
+    if (wanted[INPUT_Q] || wanted[INPUT_K] || wanted[INPUT_V]) {
         TC_TRY(new_gradients(full, operands, &x, saved, err));
         TC_TRY(run_backward(&x, &args, err));
     }
     for (int i = 0; i < 3; i++)
         if (wanted[i]) TC_TRY(tc_sum_to_shape(&results[i], full[i], inputs[i]->ndim, inputs[i]->shape, err));
-    if (dbias) TC_TRY(run_dbias(&results[3], &x, &args, options->bias, err));
-    if (dmask) TC_TRY(run_dbias(&results[4], &x, &args, options->mask, err));
-    for (int i = 0; i < 5; i++)
+    if (wanted[INPUT_BIAS]) TC_TRY(run_dbias(&results[INPUT_BIAS], &x, &args, options->bias, err));
+    if (wanted[INPUT_MASK]) TC_TRY(run_dbias(&results[INPUT_MASK], &x, &args, options->mask, err));
+    for (int i = 0; i < INPUTS; i++)
         if (wanted[i]) *wanted[i] = tc_tensor_retain(results[i]);
 cleanup:
     attention_problem_end(&x);
     for (int i = 0; i < 3; i++) tc_tensor_release(full[i]);
-    for (int i = 0; i < 5; i++) tc_tensor_release(results[i]);
+    for (int i = 0; i < INPUTS; i++) tc_tensor_release(results[i]);
+    return status;
+}
+
+/* Any floating dtype: cast, computed, and each gradient back in the dtype of what it belongs to. */
+tc_status tc_attention_backward(tc_tensor **dq, tc_tensor **dk, tc_tensor **dv, tc_tensor **dbias, tc_tensor **dmask, tc_tensor *dvalues,
+                                tc_tensor *dattention, tc_tensor *dlse, const tc_attention_saved *given,
+                                const tc_attention_options *given_options, tc_error *err)
+{
+    tc_scope scope = {0};
+    tc_attention_saved saved = *given;
+    tc_attention_options options = *given_options;
+    tc_tensor *inputs[INPUTS] = {saved.q, saved.k, saved.v, options.bias, options.mask}, *found[INPUTS] = {NULL}, *results[INPUTS] = {NULL};
+    tc_tensor **const wanted[INPUTS] = {dq, dk, dv, dbias, dmask}, **asked[INPUTS];
+    tc_tensor **const others[] = {&dvalues, &dattention, &dlse, &saved.values, &saved.attention, &saved.shift, &saved.sum};
+    tc_status status = TC_OK;
+    TC_TRY(attention_check_dtypes(saved.q, saved.k, saved.v, given_options, err));
+    const tc_dtype result = saved.q->dtype, compute = tc_compute_dtype(result);
+    TC_TRY(cast_inputs(&scope, inputs, compute, options.mask_kind, err));
+    saved.q = inputs[INPUT_Q], saved.k = inputs[INPUT_K], saved.v = inputs[INPUT_V];
+    options.bias = inputs[INPUT_BIAS], options.mask = inputs[INPUT_MASK];
+    for (int i = 0; i < 7; i++) {
+        TC_TRY(tc_check_float(*others[i], "what the forward gave, or its gradient,", err));
+        TC_TRY(tc_scope_cast(&scope, others[i], compute, err));
+    }
+    for (int i = 0; i < INPUTS; i++) asked[i] = wanted[i] ? &found[i] : NULL;
+    TC_TRY(all_gradients(asked, dvalues, dattention, dlse, &saved, &options, err));
+    for (int i = 0; i < INPUTS; i++) {
+        if (!found[i] || result == compute)
+            results[i] = tc_tensor_retain(found[i]); /* as laid out: parts of one buffer stay that */
+        else
+            TC_TRY(tc_tensor_as(&results[i], found[i], result, err));
+    }
+    for (int i = 0; i < INPUTS; i++)
+        if (wanted[i]) *wanted[i] = tc_tensor_retain(results[i]);
+cleanup:
+    tc_scope_end(&scope);
+    for (int i = 0; i < INPUTS; i++) tc_tensor_release(found[i]), tc_tensor_release(results[i]);
     return status;
 }
 
 /* ---- on the tape --------------------------------------------------------------------------------------------------------------- */
 
-enum { INPUT_Q, INPUT_K, INPUT_V, INPUT_BIAS, INPUT_MASK, INPUTS };
 enum { SAVED_VALUES = INPUTS, SAVED_ATTENTION, SAVED_SHIFT, SAVED_SUM, SAVED_LENGTHS, SAVED_OFFSETS, SAVED };
 
 static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
@@ -308,17 +421,6 @@ static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tens
 
 static const tc_op attention_op = {"attention", backward, NULL};
 
-/* Casts what is computed with, recorded, so that gradients come back in the dtypes given. Masks that are not added stay. */
-static tc_status cast_inputs(tc_scope *scope, tc_tensor *inputs[INPUTS], tc_dtype compute, tc_mask_kind mask_kind, tc_error *err)
-{
-    for (int i = 0; i < INPUTS; i++) {
-        if (!inputs[i] || (i == INPUT_MASK && (mask_kind == TC_MASK_FILL || !tc_dtype_is_float(inputs[i]->dtype)))) continue;
-        const tc_status status = tc_scope_cast(scope, &inputs[i], compute, err);
-        if (status != TC_OK) return status;
-    }
-    return TC_OK;
-}
-
 tc_status tc_attention(tc_tensor **values, tc_tensor **attention, tc_tensor **lse, tc_tensor *q, tc_tensor *k, tc_tensor *v,
                        const tc_attention_options *given, tc_error *err)
 {
@@ -333,8 +435,8 @@ tc_status tc_attention(tc_tensor **values, tc_tensor **attention, tc_tensor **ls
     TC_TRY(cast_inputs(&scope, inputs, tc_compute_dtype(result), options.mask_kind, err));
     options.bias = inputs[INPUT_BIAS];
     options.mask = inputs[INPUT_MASK];
-    TC_TRY(tc_attention_forward(&out[0], attention ? &out[1] : NULL, lse ? &out[2] : NULL, &shift, &sum, inputs[0], inputs[1], inputs[2],
-                                &options, err));
+    TC_TRY(
+        forward(&out[0], attention ? &out[1] : NULL, lse ? &out[2] : NULL, &shift, &sum, inputs[0], inputs[1], inputs[2], &options, err));
     tc_tensor *const saved[SAVED] = {inputs[0], inputs[1], inputs[2], options.bias,        options.mask,          out[0],
                                      out[1],    shift,     sum,       options.key_lengths, options.causal_offsets};
     if (options.mask_kind == TC_MASK_FILL || !options.mask || !tc_dtype_is_float(options.mask->dtype))

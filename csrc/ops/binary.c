@@ -94,21 +94,29 @@ static const tc_op ops[TC_BINARY_COUNT] = {
 #undef TC_BINARY_BITS
 };
 
+/* The bytes of *at that are used. */
+static size_t describe(binary_attributes *at, tc_tensor *const inputs[2])
+{
+    int64_t *shape = at->shapes;
+    for (int i = 0; i < 2; i++) {
+        if (!inputs[i]) continue;
+        at->dtype[i] = inputs[i]->dtype;
+        at->ndim[i] = inputs[i]->ndim;
+        for (int k = 0; k < inputs[i]->ndim; k++) *shape++ = inputs[i]->shape[k];
+    }
+    return (size_t)((char *)shape - (char *)at);
+}
+
 static tc_status record_binary(tc_tensor *out, const argument *a, const argument *b, tc_binary_function function, tc_dtype compute,
                                tc_error *err)
 {
     tc_tensor *const inputs[2] = {a->tensor, b->tensor};
     if (!rows[function].has_gradient || !tc_tape_wants(2, inputs)) return TC_OK;
     binary_attributes at = {.function = function, .compute = compute, .scalar = a->tensor ? b->scalar : a->scalar};
+    const size_t bytes = describe(&at, inputs);
     int needs = NONE;
-    int64_t *shape = at.shapes;
-    for (int i = 0; i < 2; i++) {
-        if (!inputs[i]) continue;
-        if (tc_tensor_requires_grad(inputs[i])) needs |= rows[function].needs[i];
-        at.dtype[i] = inputs[i]->dtype;
-        at.ndim[i] = inputs[i]->ndim;
-        for (int k = 0; k < inputs[i]->ndim; k++) *shape++ = inputs[i]->shape[k];
-    }
+    for (int i = 0; i < 2; i++)
+        if (inputs[i] && tc_tensor_requires_grad(inputs[i])) needs |= rows[function].needs[i];
     tc_tensor *const saved[2] = {needs & A ? inputs[0] : NULL, needs & B ? inputs[1] : NULL};
     const tc_record record = {.op = &ops[function],
                               .input_count = 2,
@@ -118,8 +126,33 @@ static tc_status record_binary(tc_tensor *out, const argument *a, const argument
                               .saved_count = needs == NONE ? 0 : 2,
                               .saved = saved,
                               .attributes = &at,
-                              .attribute_bytes = (size_t)((char *)shape - (char *)&at)};
+                              .attribute_bytes = bytes};
     return tc_tape_record(&record, err);
+}
+
+tc_status tc_binary_backward(tc_tensor **da, tc_tensor **db, tc_tensor *dy, tc_tensor *a, tc_tensor *b, tc_binary_function function,
+                             tc_error *err)
+{
+    tc_tensor *const inputs[2] = {a, b};
+    tc_tensor *found[2] = {NULL, NULL};
+    int ndim;
+    int64_t shape[TC_MAX_DIMS];
+    tc_status status = TC_OK;
+    TC_TRY(tc_check_float(a, "a", err));
+    TC_TRY(tc_check_same_dtype(a, "a", b, "b", err));
+    TC_TRY(tc_check_same_device(a, "a", b, "b", err));
+    TC_TRY(tc_broadcast_shape(&ndim, shape, a->ndim, a->shape, b->ndim, b->shape, err));
+    TC_TRY(tc_check_gradient(dy, "dy", ndim, shape, a, "a", err));
+    binary_attributes at = {.function = function, .compute = tc_compute_dtype(a->dtype)};
+    (void)describe(&at, inputs);
+    const tc_record record = {.op = &ops[function], .input_count = 2, .saved_count = 2, .saved = inputs, .attributes = &at};
+    TC_TRY(tc_tape_apply(&record, dy, (tc_tensor * *[]){&found[0], &found[1]}, err));
+    for (int i = 0; i < 2; i++) TC_TRY(tc_make_own(&found[i], dy, err));
+    *da = tc_tensor_retain(found[0]);
+    *db = tc_tensor_retain(found[1]);
+cleanup:
+    for (int i = 0; i < 2; i++) tc_tensor_release(found[i]);
+    return status;
 }
 
 /* ---- forward ------------------------------------------------------------------------------------------------------------ */

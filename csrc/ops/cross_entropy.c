@@ -46,8 +46,8 @@ cleanup:
 
 static const tc_op cross_entropy_op = {"cross_entropy", rows_backward, NULL};
 
-/* loss (N) of contiguous x (N,C), target (N) int64, weight (C) or NULL; x is recorded. */
-static tc_status rows_loss(tc_tensor **loss, tc_tensor *x, tc_tensor *contiguous, tc_tensor *target, tc_tensor *weight,
+/* loss,parts (N) of contiguous x (N,C), target (N) int64, weight (C) or NULL; x is recorded. parts: top and log_sum, or NULL. */
+static tc_status rows_loss(tc_tensor **loss, tc_tensor **parts, tc_tensor *x, tc_tensor *contiguous, tc_tensor *target, tc_tensor *weight,
                            const loss_attributes *a, tc_error *err)
 {
     tc_tensor *out = NULL, *top = NULL, *log_sum = NULL;
@@ -77,6 +77,7 @@ static tc_status rows_loss(tc_tensor **loss, tc_tensor *x, tc_tensor *contiguous
                               .attribute_bytes = sizeof *a};
     TC_TRY(tc_tape_record(&record, err));
     *loss = tc_tensor_retain(out);
+    if (parts) parts[0] = tc_tensor_retain(top), parts[1] = tc_tensor_retain(log_sum);
 cleanup:
     tc_tensor_release(out);
     tc_tensor_release(top);
@@ -163,29 +164,44 @@ static tc_status check_target_shape(const tc_tensor *x, const tc_tensor *target,
         tc_tensor_text(a, x), x->ndim > 1, tc_shape_text(b, ndim, expected), tc_tensor_text(c, target));
 }
 
-static tc_status with_classes(tc_tensor **out, tc_tensor *x, tc_tensor *target, tc_tensor *weight, const loss_attributes *a,
-                              tc_reduction reduction, tc_error *err)
+/* Logits and classes as the kernels read them; the scope owns what was made. */
+typedef struct class_problem {
+    tc_tensor *rows, *contiguous; /* (N,C), recorded; the same laid out in C order */
+    tc_tensor *classes;           /* (N) int64 */
+    double total;                 /* what the mean divides by */
+} class_problem;
+
+static tc_status take_classes(class_problem *p, tc_scope *scope, tc_tensor *x, tc_tensor *target, tc_tensor *weight,
+                              const loss_attributes *a, tc_error *err)
 {
-    tc_scope scope = {0};
-    tc_tensor *rows, *classes, *loss, *shaped, *contiguous;
-    double total;
     tc_status status = TC_OK;
     TC_TRY(tc_check_constant(weight, "weight", err));
     TC_TRY(check_target_shape(x, target, err));
-    TC_TRY(tc_tensor_as(&classes, target, TC_INT64, err));
-    tc_scope_own(&scope, classes);
-    TC_TRY(class_rows(&rows, x, err));
-    tc_scope_own(&scope, rows);
-    contiguous = rows;
-    TC_TRY(tc_scope_contiguous(&scope, &contiguous, err));
-    TC_TRY(check_classes(&total, classes, weight, rows->shape[1], a->ignore_index, err));
-    TC_TRY(rows_loss(&loss, rows, contiguous, classes, weight, a, err));
+    TC_TRY(tc_tensor_as(&p->classes, target, TC_INT64, err));
+    tc_scope_own(scope, p->classes);
+    TC_TRY(class_rows(&p->rows, x, err));
+    p->contiguous = tc_scope_own(scope, p->rows);
+    TC_TRY(tc_scope_contiguous(scope, &p->contiguous, err));
+    TC_TRY(check_classes(&p->total, p->classes, weight, p->rows->shape[1], a->ignore_index, err));
+cleanup:
+    return status;
+}
+
+static tc_status with_classes(tc_tensor **out, tc_tensor **parts, tc_tensor *x, tc_tensor *target, tc_tensor *weight,
+                              const loss_attributes *a, tc_reduction reduction, tc_error *err)
+{
+    tc_scope scope = {0};
+    class_problem p;
+    tc_tensor *loss, *shaped;
+    tc_status status = TC_OK;
+    TC_TRY(take_classes(&p, &scope, x, target, weight, a, err));
+    TC_TRY(rows_loss(&loss, parts, p.rows, p.contiguous, p.classes, weight, a, err));
     tc_scope_own(&scope, loss);
     if (target->ndim != 1) {
         TC_TRY(tc_reshape(&shaped, loss, target->ndim, target->shape, true, err));
         loss = tc_scope_own(&scope, shaped);
     }
-    TC_TRY(tc_reduce_loss(out, loss, reduction, total, err));
+    TC_TRY(tc_reduce_loss(out, loss, reduction, p.total, err));
 cleanup:
     tc_scope_end(&scope);
     return status;
@@ -230,11 +246,9 @@ cleanup:
     return status;
 }
 
-tc_status tc_cross_entropy(tc_tensor **out, tc_tensor *x, tc_tensor *target, tc_tensor *weight, int64_t ignore_index,
-                           double label_smoothing, tc_reduction reduction, tc_error *err)
+static tc_status check_arguments(const tc_tensor *x, const tc_tensor *target, const tc_tensor *weight, double label_smoothing,
+                                 tc_error *err)
 {
-    tc_scope scope = {0};
-    tc_tensor *loss = NULL;
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
     tc_status status = TC_OK;
     TC_TRY(tc_check_float(x, "input", err));
@@ -247,6 +261,20 @@ tc_status tc_cross_entropy(tc_tensor **out, tc_tensor *x, tc_tensor *target, tc_
                        tc_tensor_text(a, weight), tc_tensor_text(b, x), C));
     if (!(label_smoothing >= 0 && label_smoothing <= 1))
         TC_TRY(tc_fail(err, TC_ERROR_VALUE, "label_smoothing must be between 0 and 1, got %g", label_smoothing));
+    if (target->dtype == TC_BOOL)
+        TC_TRY(tc_fail(err, TC_ERROR_TYPE, "target is bool; classes are integers: convert it with .long() or np.int64"));
+cleanup:
+    return status;
+}
+
+tc_status tc_cross_entropy(tc_tensor **out, tc_tensor *x, tc_tensor *target, tc_tensor *weight, int64_t ignore_index,
+                           double label_smoothing, tc_reduction reduction, tc_error *err)
+{
+    tc_scope scope = {0};
+    tc_tensor *loss = NULL;
+    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
+    tc_status status = TC_OK;
+    TC_TRY(check_arguments(x, target, weight, label_smoothing, err));
     const tc_dtype result = x->dtype, compute = tc_compute_dtype(result);
     TC_TRY(tc_scope_cast(&scope, &x, compute, err));
     TC_TRY(tc_scope_cast(&scope, &weight, compute, err));
@@ -258,14 +286,116 @@ tc_status tc_cross_entropy(tc_tensor **out, tc_tensor *x, tc_tensor *target, tc_
                            tc_tensor_text(a, x), tc_tensor_text(b, target)));
         TC_TRY(tc_scope_cast(&scope, &target, compute, err));
         TC_TRY(with_probabilities(&loss, x, target, weight, label_smoothing, reduction, err));
-    } else if (target->dtype == TC_BOOL) {
-        TC_TRY(tc_fail(err, TC_ERROR_TYPE, "target is bool; classes are integers: convert it with .long() or np.int64"));
     } else {
         const loss_attributes attributes = {ignore_index, label_smoothing};
-        TC_TRY(with_classes(&loss, x, target, weight, &attributes, reduction, err));
+        TC_TRY(with_classes(&loss, NULL, x, target, weight, &attributes, reduction, err));
     }
     tc_scope_own(&scope, loss);
     TC_TRY(tc_cast(out, loss, result, err));
+cleanup:
+    tc_scope_end(&scope);
+    return status;
+}
+
+/* ---- without the tape, with classes --------------------------------------------------------------------------------------------- */
+
+static tc_status check_classes_only(const tc_tensor *target, tc_error *err)
+{
+    if (!tc_dtype_is_float(target->dtype)) return TC_OK;
+    return tc_fail(err, TC_ERROR_TYPE, "target is %s; here it holds classes, integers: with probabilities the loss is made of log_softmax",
+                   tc_dtype_name(target->dtype));
+}
+
+tc_status tc_cross_entropy_forward(tc_tensor **out, tc_tensor **top, tc_tensor **log_sum, tc_tensor *x, tc_tensor *target,
+                                   tc_tensor *weight, int64_t ignore_index, double label_smoothing, tc_reduction reduction, tc_error *err)
+{
+    tc_scope scope = {0};
+    tc_tensor *loss, *rounded, *parts[2] = {NULL, NULL};
+    tc_status status = TC_OK;
+    TC_TRY(check_arguments(x, target, weight, label_smoothing, err));
+    TC_TRY(check_classes_only(target, err));
+    const tc_dtype result = x->dtype, compute = tc_compute_dtype(result);
+    TC_TRY(tc_scope_cast(&scope, &x, compute, err));
+    TC_TRY(tc_scope_cast(&scope, &weight, compute, err));
+    TC_TRY(tc_scope_contiguous(&scope, &weight, err));
+    const loss_attributes attributes = {ignore_index, label_smoothing};
+    TC_TRY(with_classes(&loss, parts, x, target, weight, &attributes, reduction, err));
+    tc_scope_own(&scope, loss);
+    for (int i = 0; i < 2; i++) tc_scope_own(&scope, parts[i]);
+    TC_TRY(tc_tensor_as(&rounded, loss, result, err));
+    *out = rounded;
+    *top = tc_tensor_retain(parts[0]);
+    *log_sum = tc_tensor_retain(parts[1]);
+cleanup:
+    tc_scope_end(&scope);
+    return status;
+}
+
+/* dx (x's shape, memory of its own) of rows (N,C). */
+static tc_status from_rows(tc_tensor **out, tc_tensor *rows, const tc_tensor *x, tc_error *err)
+{
+    int64_t shape[TC_MAX_DIMS], axes[TC_MAX_DIMS];
+    tc_tensor *moved, *back = NULL;
+    const int n = x->ndim;
+    tc_status status = TC_OK;
+    for (int i = 0, count = 0; i < n; i++)
+        if (i != (n > 1)) shape[count++] = x->shape[i];
+    shape[n - 1] = x->shape[n > 1];
+    for (int i = 0; i < n; i++) axes[i] = i == 0 ? 0 : i == 1 ? n - 1 : i - 1;
+    TC_TRY(tc_reshape(&moved, rows, n, shape, true, err));
+    status = tc_permute(&back, moved, n, axes, err);
+    tc_tensor_release(moved);
+    TC_TRY(status);
+    TC_TRY(tc_tensor_contiguous(out, back, err));
+cleanup:
+    tc_tensor_release(back);
+    return status;
+}
+
+/* What reaches each row's loss, (N). */
+static tc_status spread_gradient(tc_tensor **out, tc_tensor *dloss, int64_t N, double total, tc_reduction reduction, tc_error *err)
+{
+    tc_tensor *one;
+    if (reduction == TC_REDUCTION_NONE) return tc_reshape(out, dloss, 1, &N, true, err);
+    tc_status status =
+        tc_binary_scalar(&one, dloss, tc_scalar_real(reduction == TC_REDUCTION_MEAN ? total : 1.0), false, TC_BINARY_div, err);
+    if (status != TC_OK) return status;
+    status = tc_expand(out, one, 1, &N, err);
+    tc_tensor_release(one);
+    return status;
+}
+
+tc_status tc_cross_entropy_backward(tc_tensor **dx, tc_tensor *dloss, tc_tensor *x, tc_tensor *target, tc_tensor *top, tc_tensor *log_sum,
+                                    tc_tensor *weight, int64_t ignore_index, double label_smoothing, tc_reduction reduction, tc_error *err)
+{
+    tc_scope scope = {0};
+    class_problem p;
+    tc_tensor *each, *rows, *shaped;
+    const tc_tensor *given = x;
+    tc_status status = TC_OK;
+    TC_TRY(check_arguments(x, target, weight, label_smoothing, err));
+    TC_TRY(check_classes_only(target, err));
+    const tc_dtype result = x->dtype, compute = tc_compute_dtype(result);
+    const loss_attributes attributes = {ignore_index, label_smoothing};
+    TC_TRY(check_target_shape(x, target, err));
+    TC_TRY(tc_check_gradient(dloss, "dloss", reduction == TC_REDUCTION_NONE ? target->ndim : 0, target->shape, x, "input", err));
+    tc_tensor **operands[] = {&dloss, &x, &weight};
+    for (int i = 0; i < 3; i++) TC_TRY(tc_scope_cast(&scope, operands[i], compute, err));
+    TC_TRY(tc_scope_contiguous(&scope, &weight, err));
+    TC_TRY(take_classes(&p, &scope, x, target, weight, &attributes, err));
+    TC_TRY(tc_check_gradient(top, "top", 1, p.rows->shape, x, "input", err));
+    TC_TRY(tc_check_gradient(log_sum, "log_sum", 1, p.rows->shape, x, "input", err));
+    TC_TRY(tc_scope_contiguous(&scope, &top, err));
+    TC_TRY(tc_scope_contiguous(&scope, &log_sum, err));
+    TC_TRY(spread_gradient(&each, dloss, p.rows->shape[0], p.total, reduction, err));
+    tc_scope_own(&scope, each);
+    tc_tensor *const saved[] = {p.contiguous, p.classes, weight, top, log_sum};
+    const tc_record record = {.op = &cross_entropy_op, .input_count = 1, .saved_count = 5, .saved = saved, .attributes = &attributes};
+    TC_TRY(tc_tape_apply(&record, each, (tc_tensor * *[]){&rows}, err));
+    tc_scope_own(&scope, rows);
+    TC_TRY(from_rows(&shaped, rows, given, err));
+    tc_scope_own(&scope, shaped);
+    TC_TRY(tc_tensor_as(dx, shaped, result, err));
 cleanup:
     tc_scope_end(&scope);
     return status;

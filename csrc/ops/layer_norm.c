@@ -108,17 +108,44 @@ tc_status tc_add_layer_norm_forward(tc_tensor **y, tc_tensor **sum, tc_tensor **
     return normalise(y, sum, mean, rstd, x, residual, normalized_ndim, gamma, beta, eps, err);
 }
 
+static tc_status check_like(const tc_tensor *tensor, const char *name, int ndim, const int64_t *shape, const tc_tensor *x, tc_error *err)
+{
+    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT], c[TC_SHAPE_TEXT];
+    tc_status status = tc_check_float(tensor, name, err);
+    if (status == TC_OK) status = tc_check_same_device(x, "x", tensor, name, err);
+    if (status != TC_OK) return status;
+    bool same = tensor->ndim == ndim;
+    for (int i = 0; same && i < ndim; i++) same = tensor->shape[i] == shape[i];
+    if (same) return TC_OK;
+    return tc_fail(err, TC_ERROR_VALUE, "%s has shape %s; with x of shape %s it must have %s", name, tc_tensor_text(a, tensor),
+                   tc_tensor_text(b, x), tc_shape_text(c, ndim, shape));
+}
+
+/* What the backward gets has the shapes of what the forward got and gave; dtypes may differ (a sum of halves is kept in float32). */
+static tc_status check_backward(const tc_tensor *dy, const tc_tensor *x, const tc_tensor *gamma, const tc_tensor *mean,
+                                const tc_tensor *rstd, int normalized_ndim, tc_error *err)
+{
+    const int lead = x->ndim - normalized_ndim;
+    tc_status status = check_like(dy, "dy", x->ndim, x->shape, x, err);
+    if (status == TC_OK && gamma) status = check_like(gamma, "gamma", normalized_ndim, x->shape + lead, x, err);
+    if (status == TC_OK) status = check_like(mean, "mean", lead, x->shape, x, err);
+    if (status == TC_OK) status = check_like(rstd, "rstd", lead, x->shape, x, err);
+    return status;
+}
+
 tc_status tc_layer_norm_backward(tc_tensor **dx, tc_tensor **dgamma, tc_tensor **dbeta, tc_tensor *dy, tc_tensor *x, tc_tensor *gamma,
                                  tc_tensor *mean, tc_tensor *rstd, tc_error *err)
 {
     tc_scope scope = {0};
-    tc_tensor *out = NULL, *gamma_partial = NULL, *beta_partial = NULL, *sum_gamma = NULL, *sum_beta = NULL;
+    tc_tensor *out = NULL, *gamma_partial = NULL, *beta_partial = NULL, *sum_gamma = NULL, *sum_beta = NULL,
+              *rounded[3] = {NULL, NULL, NULL};
     const int normalized_ndim = x->ndim - mean->ndim;
     int64_t N, C;
     tc_status status = TC_OK;
     TC_TRY(tc_check_float(x, "x", err));
     TC_TRY(row_shape(x, normalized_ndim, &N, &C, err));
-    const tc_dtype compute = tc_compute_dtype(x->dtype);
+    TC_TRY(check_backward(dy, x, gamma, mean, rstd, normalized_ndim, err));
+    const tc_dtype result = dy->dtype, compute = tc_compute_dtype(tc_dtype_promote(result, x->dtype));
     tc_tensor **operands[] = {&dy, &x, &gamma, &mean, &rstd};
     for (int i = 0; i < 5; i++) {
         TC_TRY(tc_scope_cast(&scope, operands[i], compute, err));
@@ -146,9 +173,12 @@ tc_status tc_layer_norm_backward(tc_tensor **dx, tc_tensor **dgamma, tc_tensor *
     TC_TRY(tc_run(device, compute, TC_K_layer_norm_backward, &args, chunks, 8.0 * (double)(C * rows), 0, err));
     if (dgamma) TC_TRY(tc_sum_partials(sum_gamma, gamma_partial, chunks, C, err));
     if (dbeta) TC_TRY(tc_sum_partials(sum_beta, beta_partial, chunks, C, err));
-    if (dx) *dx = tc_tensor_retain(out);
-    if (dgamma) *dgamma = tc_tensor_retain(sum_gamma);
-    if (dbeta) *dbeta = tc_tensor_retain(sum_beta);
+    tc_tensor *const found[] = {out, sum_gamma, sum_beta};
+    for (int i = 0; i < 3; i++)
+        if (found[i]) TC_TRY(tc_tensor_as(&rounded[i], found[i], result, err));
+    if (dx) *dx = tc_tensor_retain(rounded[0]);
+    if (dgamma) *dgamma = tc_tensor_retain(rounded[1]);
+    if (dbeta) *dbeta = tc_tensor_retain(rounded[2]);
 cleanup:
     tc_scope_end(&scope);
     tc_tensor_release(out);
@@ -156,6 +186,7 @@ cleanup:
     tc_tensor_release(beta_partial);
     tc_tensor_release(sum_gamma);
     tc_tensor_release(sum_beta);
+    for (int i = 0; i < 3; i++) tc_tensor_release(rounded[i]);
     return status;
 }
 

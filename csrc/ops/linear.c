@@ -136,11 +136,11 @@ tc_status tc_linear_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **db
                              tc_tensor *pre, tc_activation activation, tc_error *err)
 {
     tc_scope scope = {0};
-    tc_tensor *out_x = NULL, *out_weight = NULL, *out_bias = NULL;
+    tc_tensor *out_x = NULL, *out_weight = NULL, *out_bias = NULL, *rounded[3] = {NULL, NULL, NULL};
     int64_t rows, dy_row, x_row;
     tc_status status = TC_OK;
     TC_TRY(check_backward(dy, x, weight, pre, activation, err));
-    const tc_dtype compute = tc_compute_dtype(x->dtype);
+    const tc_dtype result = x->dtype, compute = tc_compute_dtype(result);
     tc_tensor **operands[] = {&dy, &x, &weight, &pre};
     for (int i = 0; i < 4; i++) TC_TRY(tc_scope_cast(&scope, operands[i], compute, err));
     if (activation != TC_ACTIVATION_NONE) TC_TRY(through_activation(&scope, &dy, pre, activation, err));
@@ -170,14 +170,18 @@ tc_status tc_linear_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **db
         TC_TRY(tc_product_run(&p, err));
     }
     if (dbias && !bias_with_weight) TC_TRY(tc_sum_to_shape(&out_bias, dy, 1, &N, err));
-    if (dx) *dx = tc_tensor_retain(out_x);
-    if (dweight) *dweight = tc_tensor_retain(out_weight);
-    if (dbias) *dbias = tc_tensor_retain(out_bias);
+    tc_tensor *const found[] = {dx ? out_x : NULL, dweight ? out_weight : NULL, dbias ? out_bias : NULL};
+    for (int i = 0; i < 3; i++)
+        if (found[i]) TC_TRY(tc_tensor_as(&rounded[i], found[i], result, err));
+    if (dx) *dx = tc_tensor_retain(rounded[0]);
+    if (dweight) *dweight = tc_tensor_retain(rounded[1]);
+    if (dbias) *dbias = tc_tensor_retain(rounded[2]);
 cleanup:
     tc_scope_end(&scope);
     tc_tensor_release(out_x);
     tc_tensor_release(out_weight);
     tc_tensor_release(out_bias);
+    for (int i = 0; i < 3; i++) tc_tensor_release(rounded[i]);
     return status;
 }
 

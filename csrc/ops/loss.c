@@ -181,6 +181,57 @@ cleanup:
     return status;
 }
 
+/* The gradient of each loss from that of the result. */
+static tc_status gradient_of_losses(tc_tensor **out, tc_tensor *dloss, const tc_tensor *x, tc_reduction reduction, tc_error *err)
+{
+    tc_tensor *one;
+    tc_status status = TC_OK;
+    if (reduction == TC_REDUCTION_NONE) {
+        *out = tc_tensor_retain(dloss);
+        return TC_OK;
+    }
+    if (reduction == TC_REDUCTION_MEAN)
+        status = tc_binary_scalar(&one, dloss, tc_scalar_real((double)x->numel), false, TC_BINARY_div, err);
+    else
+        one = tc_tensor_retain(dloss);
+    if (status != TC_OK) return status;
+    status = tc_broadcast_view(out, one, x->ndim, x->shape, err);
+    tc_tensor_release(one);
+    return status;
+}
+
+static tc_status element_loss_backward(tc_tensor **dx, tc_tensor **dtarget, tc_tensor *dloss, tc_tensor *x, tc_tensor *target,
+                                       tc_tensor *weight, tc_tensor *positive_weight, tc_loss_function function, tc_reduction reduction,
+                                       tc_error *err)
+{
+    tc_scope scope = {0};
+    tc_tensor *each = NULL, *found[2] = {NULL, NULL}, *rounded[2] = {NULL, NULL};
+    tc_status status = TC_OK;
+    TC_TRY(check_operands(x, target, err));
+    TC_TRY(check_weight(x, weight, "weight", err));
+    TC_TRY(check_weight(x, positive_weight, "pos_weight", err));
+    TC_TRY(tc_check_gradient(dloss, "dloss", reduction == TC_REDUCTION_NONE ? x->ndim : 0, x->shape, x, "input", err));
+    const tc_dtype result = x->dtype;
+    tc_tensor **operands[] = {&dloss, &x, &target, &weight, &positive_weight};
+    for (int i = 0; i < 5; i++) TC_TRY(tc_scope_cast(&scope, operands[i], tc_compute_dtype(result), err));
+    TC_TRY(spread_weight(&scope, &weight, x, err));
+    TC_TRY(spread_weight(&scope, &positive_weight, x, err));
+    TC_TRY(tc_scope_contiguous(&scope, &x, err));
+    TC_TRY(tc_scope_contiguous(&scope, &target, err));
+    TC_TRY(gradient_of_losses(&each, dloss, x, reduction, err));
+    tc_tensor *const saved[] = {x, target, weight, positive_weight};
+    const tc_record record = {.op = &ops[function], .input_count = 2, .saved_count = 4, .saved = saved, .attributes = &function};
+    TC_TRY(tc_tape_apply(&record, each, (tc_tensor * *[]){&found[0], &found[1]}, err));
+    for (int i = 0; i < 2; i++) TC_TRY(tc_tensor_as(&rounded[i], found[i], result, err));
+    *dx = tc_tensor_retain(rounded[0]);
+    *dtarget = tc_tensor_retain(rounded[1]);
+cleanup:
+    tc_scope_end(&scope);
+    tc_tensor_release(each);
+    for (int i = 0; i < 2; i++) tc_tensor_release(found[i]), tc_tensor_release(rounded[i]);
+    return status;
+}
+
 tc_status tc_mse_loss(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_reduction reduction, tc_error *err)
 {
     return element_loss(loss, input, target, NULL, NULL, TC_LOSS_SQUARED, reduction, err);
@@ -196,4 +247,23 @@ tc_status tc_binary_cross_entropy_with_logits(tc_tensor **loss, tc_tensor *input
                                               tc_tensor *positive_weight, tc_reduction reduction, tc_error *err)
 {
     return element_loss(loss, input, target, weight, positive_weight, TC_LOSS_LOGIT, reduction, err);
+}
+
+tc_status tc_mse_loss_backward(tc_tensor **dinput, tc_tensor **dtarget, tc_tensor *dloss, tc_tensor *input, tc_tensor *target,
+                               tc_reduction reduction, tc_error *err)
+{
+    return element_loss_backward(dinput, dtarget, dloss, input, target, NULL, NULL, TC_LOSS_SQUARED, reduction, err);
+}
+
+tc_status tc_binary_cross_entropy_backward(tc_tensor **dinput, tc_tensor **dtarget, tc_tensor *dloss, tc_tensor *input, tc_tensor *target,
+                                           tc_tensor *weight, tc_reduction reduction, tc_error *err)
+{
+    return element_loss_backward(dinput, dtarget, dloss, input, target, weight, NULL, TC_LOSS_PROBABILITY, reduction, err);
+}
+
+tc_status tc_binary_cross_entropy_with_logits_backward(tc_tensor **dinput, tc_tensor **dtarget, tc_tensor *dloss, tc_tensor *input,
+                                                       tc_tensor *target, tc_tensor *weight, tc_tensor *positive_weight,
+                                                       tc_reduction reduction, tc_error *err)
+{
+    return element_loss_backward(dinput, dtarget, dloss, input, target, weight, positive_weight, TC_LOSS_LOGIT, reduction, err);
 }

@@ -243,3 +243,29 @@ cleanup:
     tc_tensor_release(out);
     return status;
 }
+
+tc_status tc_matmul_backward(tc_tensor **da, tc_tensor **db, tc_tensor *dc, tc_tensor *a, tc_tensor *b, tc_error *err)
+{
+    tc_scope scope = {0};
+    problem p = {.ndim = 0};
+    tc_tensor *found[2] = {NULL, NULL}, *rounded[2] = {NULL, NULL};
+    tc_status status = TC_OK;
+    TC_TRY(tc_check_float(a, "a", err));
+    TC_TRY(tc_check_same_dtype(a, "a", b, "b", err));
+    TC_TRY(tc_check_same_device(a, "a", b, "b", err));
+    TC_TRY(understand(&p, a, b, err));
+    TC_TRY(tc_check_gradient(dc, "dc", p.ndim, p.shape, a, "a", err));
+    const tc_dtype result = a->dtype;
+    tc_tensor **operands[3] = {&dc, &a, &b};
+    for (int i = 0; i < 3; i++) TC_TRY(tc_scope_cast(&scope, operands[i], tc_compute_dtype(result), err));
+    tc_tensor *const saved[2] = {a, b};
+    const tc_record record = {.op = &matmul_op, .input_count = 2, .saved_count = 2, .saved = saved};
+    TC_TRY(tc_tape_apply(&record, dc, (tc_tensor * *[]){&found[0], &found[1]}, err));
+    for (int i = 0; i < 2; i++) TC_TRY(tc_tensor_as(&rounded[i], found[i], result, err));
+    *da = tc_tensor_retain(rounded[0]);
+    *db = tc_tensor_retain(rounded[1]);
+cleanup:
+    tc_scope_end(&scope);
+    for (int i = 0; i < 2; i++) tc_tensor_release(found[i]), tc_tensor_release(rounded[i]);
+    return status;
+}

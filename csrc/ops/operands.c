@@ -68,6 +68,37 @@ tc_status tc_check_constant(const tc_tensor *tensor, const char *name, tc_error 
     return tc_fail(err, TC_ERROR_NOT_IMPLEMENTED, "%s requires a gradient, which this loss does not give; pass %s.detach()", name, name);
 }
 
+tc_status tc_check_gradient(const tc_tensor *gradient, const char *name, int ndim, const int64_t *shape, const tc_tensor *like,
+                            const char *like_name, tc_error *err)
+{
+    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
+    tc_status status = tc_check_float(gradient, name, err);
+    if (status == TC_OK) status = tc_check_same_dtype(gradient, name, like, like_name, err);
+    if (status == TC_OK) status = tc_check_same_device(gradient, name, like, like_name, err);
+    if (status != TC_OK) return status;
+    bool same = gradient->ndim == ndim;
+    for (int i = 0; same && i < ndim; i++) same = gradient->shape[i] == shape[i];
+    if (same) return TC_OK;
+    return tc_fail(err, TC_ERROR_VALUE, "%s has shape %s but the result has %s; they must be equal", name, tc_tensor_text(a, gradient),
+                   tc_shape_text(b, ndim, shape));
+}
+
+tc_status tc_make_own(tc_tensor **tensor, const tc_tensor *source, tc_error *err)
+{
+    tc_tensor *copy;
+    if ((*tensor)->contiguous && (*tensor)->storage != source->storage) return TC_OK;
+    tc_status status = tc_tensor_like(&copy, *tensor, err);
+    if (status != TC_OK) return status;
+    status = tc_tensor_copy(copy, *tensor, err);
+    if (status != TC_OK) {
+        tc_tensor_release(copy);
+        return status;
+    }
+    tc_tensor_release(*tensor);
+    *tensor = copy;
+    return TC_OK;
+}
+
 /* ---- cast ------------------------------------------------------------------------------------------------------------- */
 
 static tc_status cast_backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)

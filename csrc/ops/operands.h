@@ -38,6 +38,13 @@ TC_CHECKED tc_status tc_check_same_device(const tc_tensor *a, const char *a_name
 /* An argument that this op gives no gradient to requires none, while gradients are recorded. */
 TC_CHECKED tc_status tc_check_constant(const tc_tensor *tensor, const char *name, tc_error *err);
 
+/* The gradient of a result has its shape, and the dtype and device of `like`. */
+TC_CHECKED tc_status tc_check_gradient(const tc_tensor *gradient, const char *name, int ndim, const int64_t *shape, const tc_tensor *like,
+                                       const char *like_name, tc_error *err);
+
+/* *tensor (owned) becomes contiguous memory of its own where it is not, or is a view of `source`. */
+TC_CHECKED tc_status tc_make_own(tc_tensor **tensor, const tc_tensor *source, tc_error *err);
+
 /* x as `dtype`, recorded; *out is x itself (retained) when it has that dtype already. */
 TC_CHECKED tc_status tc_cast(tc_tensor **out, tc_tensor *x, tc_dtype dtype, tc_error *err);
 

@@ -398,6 +398,64 @@ cleanup:
     return status;
 }
 
+/* dy has the shape of the result, with or without the reduced axes. */
+static tc_status check_reduced(const tc_tensor *dy, const tc_tensor *x, const axis_set *set, tc_error *err)
+{
+    int ndim;
+    int64_t shape[TC_MAX_DIMS];
+    kept_shape(set, x, dy->ndim == x->ndim, &ndim, shape);
+    return tc_check_gradient(dy, "dy", ndim, shape, x, "x", err);
+}
+
+tc_status tc_reduce_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, tc_tensor *y, tc_reduce_function function, int axis_count,
+                             const int *axes, tc_error *err)
+{
+    reduce_attributes at = {.function = function, .ndim = x->ndim, .dtype = x->dtype};
+    tc_tensor *found = NULL;
+    tc_status status = TC_OK;
+    if (!ops[function].backward) TC_TRY(tc_fail(err, TC_ERROR_VALUE, "%s has no gradient: its values are not continuous", names[function]));
+    TC_TRY(tc_check_float(x, "x", err));
+    TC_TRY(read_axes(&at.set, x, axis_count, axes, err));
+    TC_TRY(check_reduced(dy, x, &at.set, err));
+    if (!y && (function == TC_REDUCE_max || function == TC_REDUCE_min))
+        TC_TRY(tc_fail(err, TC_ERROR_VALUE, "y, the result of %s, is needed for its gradient", names[function]));
+    if (y) TC_TRY(tc_check_gradient(y, "y", dy->ndim, dy->shape, x, "x", err));
+    at.count = (double)reduced_count(&at.set, x);
+    memcpy(at.shape, x->shape, sizeof(int64_t) * (size_t)x->ndim);
+    tc_tensor *const saved[2] = {x, y};
+    const tc_record record_of = {.op = &ops[function], .input_count = 1, .saved_count = 2, .saved = saved, .attributes = &at};
+    TC_TRY(tc_tape_apply(&record_of, dy, (tc_tensor * *[]){&found}, err));
+    TC_TRY(tc_make_own(&found, dy, err));
+    *dx = tc_tensor_retain(found);
+cleanup:
+    tc_tensor_release(found);
+    return status;
+}
+
+tc_status tc_var_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, double correction, int axis_count, const int *axes, tc_error *err)
+{
+    reduce_attributes at = {.function = TC_REDUCE_sum, .ndim = x->ndim, .dtype = x->dtype};
+    tc_tensor *mean = NULL;
+    int ndim;
+    int64_t shape[TC_MAX_DIMS];
+    tc_status status = TC_OK;
+    TC_TRY(tc_check_float(x, "x", err));
+    TC_TRY(read_axes(&at.set, x, axis_count, axes, err));
+    TC_TRY(check_reduced(dy, x, &at.set, err));
+    const double count = (double)reduced_count(&at.set, x);
+    at.count = count > correction ? count - correction : 0.0;
+    memcpy(at.shape, x->shape, sizeof(int64_t) * (size_t)x->ndim);
+    kept_shape(&at.set, x, true, &ndim, shape);
+    TC_TRY(tc_tensor_empty(&mean, ndim, shape, tc_compute_dtype(x->dtype), x->storage->device, err));
+    TC_TRY(reduce_floats(mean, x, &at.set, TC_STEP_sum, NULL, count, err));
+    tc_tensor *const saved[2] = {x, mean};
+    const tc_record record_of = {.op = &var_op, .input_count = 1, .saved_count = 2, .saved = saved, .attributes = &at};
+    TC_TRY(tc_tape_apply(&record_of, dy, (tc_tensor * *[]){dx}, err));
+cleanup:
+    tc_tensor_release(mean);
+    return status;
+}
+
 static tc_status run_arg(const tc_reduce_args *args, tc_device device, tc_dtype compute, tc_error *err)
 {
     if (args->kept == 0) return TC_OK;

@@ -61,6 +61,33 @@ static tc_status record_where(tc_tensor *out, tc_tensor *condition, tc_tensor *a
     return tc_tape_record(&record, err);
 }
 
+tc_status tc_where_backward(tc_tensor **da, tc_tensor **db, tc_tensor *dy, tc_tensor *condition, tc_tensor *a, tc_tensor *b, tc_error *err)
+{
+    tc_tensor *const inputs[2] = {a, b};
+    int ndim;
+    int64_t shape[TC_MAX_DIMS];
+    where_attributes at;
+    tc_status status = TC_OK;
+    if (tc_dtype_is_float(condition->dtype))
+        TC_TRY(tc_fail(err, TC_ERROR_TYPE, "condition is %s; where needs a bool condition", tc_dtype_name(condition->dtype)));
+    TC_TRY(tc_check_float(a, "a", err));
+    TC_TRY(tc_check_same_dtype(a, "a", b, "b", err));
+    TC_TRY(tc_check_same_device(a, "a", b, "b", err));
+    TC_TRY(tc_check_same_device(a, "a", condition, "condition", err));
+    TC_TRY(tc_broadcast_shape(&ndim, shape, a->ndim, a->shape, b->ndim, b->shape, err));
+    TC_TRY(tc_broadcast_shape(&ndim, shape, ndim, shape, condition->ndim, condition->shape, err));
+    TC_TRY(tc_check_gradient(dy, "dy", ndim, shape, a, "a", err));
+    for (int i = 0; i < 2; i++) {
+        at.dtype[i] = inputs[i]->dtype;
+        at.ndim[i] = inputs[i]->ndim;
+        memcpy(at.shapes[i], inputs[i]->shape, sizeof(int64_t) * (size_t)inputs[i]->ndim);
+    }
+    const tc_record record = {.op = &where_op, .input_count = 2, .saved_count = 1, .saved = &condition, .attributes = &at};
+    TC_TRY(tc_tape_apply(&record, dy, (tc_tensor * *[]){da, db}, err));
+cleanup:
+    return status;
+}
+
 tc_status tc_where(tc_tensor **out, tc_tensor *condition, tc_tensor *a, tc_scalar a_scalar, tc_tensor *b, tc_scalar b_scalar, tc_error *err)
 {
     tc_tensor *result = NULL;

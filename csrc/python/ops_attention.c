@@ -192,7 +192,7 @@ static PyObject *run_attention_backward(tcpy_call *call)
     tc_status status;
     tc_attention_options options;
     tc_tensor *out[4] = {NULL, NULL, NULL, NULL};
-    if (promote_arrays(call, 7) < 0 || take_options(call, 7, &options) < 0) return NULL;
+    if (promote_arrays(call, 5) < 0 || take_options(call, 7, &options) < 0) return NULL;
     const tcpy_value *v = call->v;
     const tc_attention_saved saved = {.q = v[1].t, .k = v[2].t, .v = v[3].t, .values = v[4].t, .shift = v[5].t, .sum = v[6].t};
     TCPY_COMPUTE(

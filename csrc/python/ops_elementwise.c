@@ -133,6 +133,26 @@ PyObject *tcpy_unary(PyObject *x, tc_unary_function function)
 #include "../kernels/binary.def"
 #undef TC_BINARY_FLAT
 
+static PyObject *run_binary_backward(tcpy_call *call, tc_binary_function function)
+{
+    tc_error err;
+    tc_status status;
+    tc_tensor *out[2] = {NULL, NULL};
+    TCPY_COMPUTE(call, status, tc_binary_backward(&out[0], &out[1], call->v[0].t, call->v[1].t, call->v[2].t, function, &err));
+    return tcpy_result(call, status, &err, 2, out);
+}
+
+#undef TC_BINARY
+#undef TC_BINARY_BITS
+#define TC_BINARY(name, needs_a, needs_b, value, gradient_a, gradient_b)                                                                   \
+    static PyObject *run_##name##_backward(tcpy_call *call) { return run_binary_backward(call, TC_BINARY_##name); }
+#define TC_BINARY_FLAT(name, value)
+#define TC_BINARY_BITS(name)
+#include "../kernels/binary.def"
+#undef TC_BINARY
+#undef TC_BINARY_FLAT
+#undef TC_BINARY_BITS
+
 /* ---- the rows of unary.def ------------------------------------------------------------------------------------------------------ */
 
 static PyObject *run_unary(tcpy_call *call, tc_unary_function function)
@@ -182,6 +202,15 @@ static PyObject *run_where(tcpy_call *call)
     return result;
 }
 
+static PyObject *run_where_backward(tcpy_call *call)
+{
+    tc_error err;
+    tc_status status;
+    tc_tensor *out[2] = {NULL, NULL};
+    TCPY_COMPUTE(call, status, tc_where_backward(&out[0], &out[1], call->v[0].t, call->v[1].t, call->v[2].t, call->v[3].t, &err));
+    return tcpy_result(call, status, &err, 2, out);
+}
+
 static PyObject *run_masked_fill(tcpy_call *call)
 {
     tc_tensor *out = NULL, *x = call->v[0].t, *mask = call->v[1].t;
@@ -202,7 +231,10 @@ static PyObject *run_masked_fill(tcpy_call *call)
 #define BACKWARD_SPEC_Y "dy:t y:t"
 
 const tcpy_op tcpy_ops_elementwise[] = {
+#define TC_BINARY(name, needs_a, needs_b, value, gradient_a, gradient_b)                                                                   \
+    TC_BINARY_FLAT(name, value){#name "_backward", "dy:t a:t b:t", run_##name##_backward, "da and db of " #name ".", 0},
 #define TC_BINARY_FLAT(name, value) {#name, "a:o b:o", run_##name, #name " of a and b, element by element; they broadcast.", TCPY_METHOD},
+#define TC_BINARY_BITS(name) TC_BINARY_FLAT(name, )
 #include "../kernels/binary.def"
 #undef TC_BINARY
 #undef TC_BINARY_FLAT
@@ -213,6 +245,7 @@ const tcpy_op tcpy_ops_elementwise[] = {
 #include "../kernels/unary.def"
 #undef TC_UNARY
     {"where", "condition:t a:o b:o", run_where, "a where the condition is set, b elsewhere; the three broadcast.", 0},
+    {"where_backward", "dy:t condition:t a:t b:t", run_where_backward, "da and db of where, in the shapes of a and b.", 0},
     {"masked_fill", "x:t mask:t value:o", run_masked_fill, "x with `value` where the bool mask is set.", TCPY_METHOD},
     {NULL, NULL, NULL, NULL, 0},
 };

@@ -100,6 +100,15 @@ static PyObject *run_matmul(tcpy_call *call)
     return tcpy_result1(call, status, &err, c);
 }
 
+static PyObject *run_matmul_backward(tcpy_call *call)
+{
+    tc_error err;
+    tc_status status;
+    tc_tensor *out[2] = {NULL, NULL};
+    TCPY_COMPUTE(call, status, tc_matmul_backward(&out[0], &out[1], call->v[0].t, call->v[1].t, call->v[2].t, &err));
+    return tcpy_result(call, status, &err, 2, out);
+}
+
 const tcpy_op tcpy_ops_product[] = {
     {"linear", "x:t weight:t bias:t?=None activation:s?=None residual:t?=None", run_linear, "activation(x weight^T + bias) + residual.", 0},
     {"linear_forward", "x:t weight:t bias:t?=None activation:s?=None residual:t?=None", run_linear_forward,
@@ -113,5 +122,6 @@ const tcpy_op tcpy_ops_product[] = {
     {"qkv_projection_backward", "dq:t? dk:t? dv:t? x:t weight:t num_heads:i=1 packing:s=head", run_qkv_projection_backward,
      "dx, dweight, dbias of qkv_projection.", 0},
     {"matmul", "a:t b:t", run_matmul, "The matrix product with NumPy's broadcasting.", TCPY_METHOD},
+    {"matmul_backward", "dc:t a:t b:t", run_matmul_backward, "da and db of matmul.", 0},
     {NULL, NULL, NULL, NULL, 0},
 };

@@ -81,6 +81,36 @@ static PyObject *run_var(tcpy_call *call)
     return tcpy_result1(call, status, &err, y);
 }
 
+/* dy, x, axis, dim for sum and mean; max and min have y after x. */
+static PyObject *run_reduce_backward(tcpy_call *call, tc_reduce_function function, bool has_y)
+{
+    int axes[TC_MAX_DIMS];
+    tc_error err;
+    tc_status status;
+    tc_tensor *dx = NULL, *y = has_y ? call->v[2].t : NULL;
+    const int count = tcpy_axes(axes, &call->v[2 + has_y], &call->v[3 + has_y]);
+    if (count == -2) return NULL;
+    TCPY_COMPUTE(call, status, tc_reduce_backward(&dx, call->v[0].t, call->v[1].t, y, function, count, axes, &err));
+    return tcpy_result1(call, status, &err, dx);
+}
+
+static PyObject *run_sum_backward(tcpy_call *call) { return run_reduce_backward(call, TC_REDUCE_sum, false); }
+static PyObject *run_mean_backward(tcpy_call *call) { return run_reduce_backward(call, TC_REDUCE_mean, false); }
+static PyObject *run_max_backward(tcpy_call *call) { return run_reduce_backward(call, TC_REDUCE_max, true); }
+static PyObject *run_min_backward(tcpy_call *call) { return run_reduce_backward(call, TC_REDUCE_min, true); }
+
+static PyObject *run_var_backward(tcpy_call *call)
+{
+    int axes[TC_MAX_DIMS];
+    tc_error err;
+    tc_status status;
+    tc_tensor *dx = NULL;
+    const int count = tcpy_axes(axes, &call->v[2], &call->v[3]);
+    if (count == -2) return NULL;
+    TCPY_COMPUTE(call, status, tc_var_backward(&dx, call->v[0].t, call->v[1].t, call->v[4].f, count, axes, &err));
+    return tcpy_result1(call, status, &err, dx);
+}
+
 static PyObject *run_argsort(tcpy_call *call)
 {
     tc_error err;
@@ -112,5 +142,10 @@ const tcpy_op tcpy_ops_reduce[] = {
      "Indices that sort x along the axis; equal elements always keep their order, NaN is larger than all others.", TCPY_METHOD},
     {"var", REDUCE_SPEC " correction:f=1 unbiased:b?=None", run_var,
      "Mean squared difference from the mean, over count - correction; unbiased=False: correction 0.", TCPY_METHOD},
+    {"sum_backward", "dy:t x:t axis:I?=None | dim:I?=None", run_sum_backward, "dx of sum: dy, spread over the axes; x gives the shape.", 0},
+    {"mean_backward", "dy:t x:t axis:I?=None | dim:I?=None", run_mean_backward, "dx of mean; x gives the shape.", 0},
+    {"max_backward", "dy:t x:t y:t axis:I?=None | dim:I?=None", run_max_backward, "dx of max from its result y; ties as max says.", 0},
+    {"min_backward", "dy:t x:t y:t axis:I?=None | dim:I?=None", run_min_backward, "dx of min from its result y; ties as max says.", 0},
+    {"var_backward", "dy:t x:t axis:I?=None | dim:I?=None correction:f=1", run_var_backward, "dx of var.", 0},
     {NULL, NULL, NULL, NULL, 0},
 };

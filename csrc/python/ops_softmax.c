@@ -62,6 +62,32 @@ static PyObject *run_cross_entropy(tcpy_call *call)
     return tcpy_result1(call, status, &err, loss);
 }
 
+static PyObject *run_cross_entropy_forward(tcpy_call *call)
+{
+    const tcpy_value *v = call->v;
+    tc_error err;
+    tc_status status;
+    tc_tensor *out[3] = {NULL, NULL, NULL};
+    tc_reduction reduction;
+    if (tcpy_reduction(&reduction, v[4].s) < 0) return NULL;
+    TCPY_COMPUTE(call, status,
+                 tc_cross_entropy_forward(&out[0], &out[1], &out[2], v[0].t, v[1].t, v[2].t, v[3].i, v[5].f, reduction, &err));
+    return tcpy_result(call, status, &err, 3, out);
+}
+
+static PyObject *run_cross_entropy_backward(tcpy_call *call)
+{
+    const tcpy_value *v = call->v;
+    tc_error err;
+    tc_status status;
+    tc_tensor *dx = NULL;
+    tc_reduction reduction;
+    if (tcpy_reduction(&reduction, v[7].s) < 0) return NULL;
+    TCPY_COMPUTE(call, status,
+                 tc_cross_entropy_backward(&dx, v[0].t, v[1].t, v[2].t, v[3].t, v[4].t, v[5].t, v[6].i, v[8].f, reduction, &err));
+    return tcpy_result1(call, status, &err, dx);
+}
+
 const tcpy_op tcpy_ops_softmax[] = {
     {"softmax", "x:t axis:i=-1 | dim:i?=None", run_softmax, "exp(x) / sum(exp(x)) along an axis.", TCPY_METHOD},
     {"log_softmax", "x:t axis:i=-1 | dim:i?=None", run_log_softmax, "The logarithm of softmax.", TCPY_METHOD},
@@ -71,5 +97,10 @@ const tcpy_op tcpy_ops_softmax[] = {
     {"log_softmax_backward", "dy:t y:t dim:i=-1", run_log_softmax_backward, "dx of log_softmax from its result.", 0},
     {"cross_entropy", "input:t target:t weight:t?=None ignore_index:i=-100 reduction:s=mean label_smoothing:f=0.0", run_cross_entropy,
      "Cross-entropy between logits, classes on axis 1, and classes or class probabilities.", 0},
+    {"cross_entropy_forward", "input:t target:t weight:t?=None ignore_index:i=-100 reduction:s=mean label_smoothing:f=0.0",
+     run_cross_entropy_forward, "loss, and of each row the largest logit and log sum e^(x - largest); target holds classes.", 0},
+    {"cross_entropy_backward",
+     "dloss:t input:t target:t top:t log_sum:t weight:t?=None ignore_index:i=-100 reduction:s=mean label_smoothing:f=0.0",
+     run_cross_entropy_backward, "dinput of cross_entropy.", 0},
     {NULL, NULL, NULL, NULL, 0},
 };
