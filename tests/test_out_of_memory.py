@@ -97,7 +97,7 @@ def failures(call):
             call()
             return
         except MemoryError as error:
-            assert "out of memory" in str(error)  # noqa: PT017
+            assert "out of memory" in str(error)
         finally:
             _core.memory_fail_after(0)
         yield n

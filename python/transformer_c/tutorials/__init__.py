@@ -1,5 +1,5 @@
 """The documents this library implements, class by class."""
 
-from . import godoy, sensio, uva
+from . import godoy, keras_book, sensio, uva
 
-__all__ = ["godoy", "sensio", "uva"]
+__all__ = ["godoy", "keras_book", "sensio", "uva"]
