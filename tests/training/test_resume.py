@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -193,21 +194,29 @@ import os, random, signal, sys, time
 from test_resume import run
 folder, kills, longest = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 moments = random.Random(int(sys.argv[4]))
+
+def live(life):
+    try:
+        found, _ = run(f"{folder}/{life}", checkpoint_every_n_steps=1 if life % 2 else None)
+        with open(f"{folder}/{life}.result", "w") as file:
+            file.write(repr(found))
+        os._exit(0)
+    finally:
+        os._exit(1)  # KeyboardInterrupt: its moment is as random as that of a kill
+
 killed = lives = 0
 while killed < kills:
     lives += 1
     while True:
         child = os.fork()
         if child == 0:
-            found, _ = run(f"{folder}/{lives}")
-            with open(f"{folder}/{lives}.result", "w") as file:
-                file.write(repr(found))
-            os._exit(0)
+            live(lives)
         time.sleep(moments.uniform(0, longest))
-        os.kill(child, signal.SIGKILL)
-        if os.WIFEXITED(os.waitpid(child, 0)[1]):
+        how = moments.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGINT])
+        os.kill(child, how)
+        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
             break
-        killed += 1
+        killed += how == signal.SIGKILL
 print(killed, lives)
 """
 
@@ -269,6 +278,17 @@ def test_killed_at_every_step_of_writing(tmp_path):
     assert moments > 15  # five files at least, each synced and renamed, its folder synced
 
 
+def test_what_killed_writers_leave_is_cleared_away(tmp_path):
+    """Not what may be in the middle of being written, and nothing of others."""
+    names = [".transformer_c-old.tmp", ".transformer_c-new.tmp", "mine.tmp"]
+    for name in names:
+        (tmp_path / name).write_bytes(b"x")
+        if "new" not in name:
+            os.utime(tmp_path / name, (time.time() - 4000,) * 2)
+    run(tmp_path, epochs=1)
+    assert [(tmp_path / name).exists() for name in names] == [False, True, True]
+
+
 # ---- what is refused ---------------------------------------------------------------------------------------------------------------
 
 
@@ -279,6 +299,26 @@ def test_no_checkpoint(tmp_path):
         run(None, resume="last")
     with pytest.raises(TypeError, match="bool"):
         run(tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("dtype", ["half", "bfloat16", "double"])
+def test_other_dtypes(tmp_path, dtype):
+    """The optimizer's float32 copies of half weights are a part of the run."""
+
+    class Other(Small):
+        def __init__(self):
+            super().__init__()
+            getattr(self, dtype)()
+
+    def fit(folder, epochs):
+        seed_everything()
+        batches = [(np.random.RandomState(i).rand(4, 3), np.ones((4, 1))) for i in range(3)]
+        model, trainer = Other(), tc.Trainer(epochs, progress=False, checkpoint_dir=folder)
+        trainer.fit(model, batches, batches, resume="last")
+        return bits(model, trainer)
+
+    fit(tmp_path / "parts", 2)
+    assert fit(tmp_path / "parts", 4) == fit(tmp_path / "whole", 4)
 
 
 def test_a_folder_stands_for_the_checkpoint_in_it(tmp_path, whole):

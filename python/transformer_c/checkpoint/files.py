@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import os
 import secrets
 import stat
+import time
 from io import FileIO
 
 from .errors import CheckpointError
+
+_PREFIX, _SUFFIX = ".transformer_c-", ".tmp"  # of temporary files
 
 
 def open_regular(path: str | os.PathLike) -> tuple[FileIO, int]:
@@ -61,7 +65,7 @@ def write_atomically(path: str | os.PathLike, data: bytes) -> None:
     if os.path.isdir(path):
         raise IsADirectoryError(errno.EISDIR, "expected the name of a file to write, got a folder", path)
     folder = os.path.dirname(path)
-    temporary = os.path.join(folder, f".transformer_c-{secrets.token_hex(8)}.tmp")
+    temporary = os.path.join(folder, f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}")
     try:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb") as file:
             with contextlib.suppress(FileNotFoundError):
@@ -77,6 +81,14 @@ def write_atomically(path: str | os.PathLike, data: bytes) -> None:
             os.unlink(temporary)
         raise
     _sync_folder(folder)
+
+
+def remove_leftovers(folder: str | os.PathLike) -> None:
+    """Deletes the temporary files that killed processes have left in a folder: those of an hour ago and older, for none is written that long."""
+    for path in glob.iglob(os.path.join(glob.escape(os.fsdecode(folder)), f"{_PREFIX}*{_SUFFIX}")):
+        with contextlib.suppress(OSError):  # gone already, or another user's
+            if time.time() - os.lstat(path).st_mtime > 3600:
+                os.unlink(path)
 
 
 def _sync_folder(folder: str) -> None:

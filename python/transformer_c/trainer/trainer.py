@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from ..checkpoint.files import open_regular, write_atomically
+from ..checkpoint.files import open_regular, remove_leftovers, write_atomically
 from ..checkpoint.tree import encode
 from ..random import manual_seed
 from ..training import TrainingModule
@@ -309,6 +309,7 @@ class Trainer:
             return
         encode(dict(model.hparams.items()), None, what="hyper_parameters")
         os.makedirs(self.checkpoint_dir, exist_ok=True)
+        remove_leftovers(self.checkpoint_dir)
 
     def _resume_path(self, resume: str | os.PathLike | None) -> str | None:
         if resume is None:
