@@ -1,4 +1,4 @@
-# make tutorial   sets up .venv, builds, and runs the UvA tutorial's main job with its numbers beside ours
+# make tutorial   sets up .venv, builds, and runs the UvA tutorial with its numbers beside ours
 # make test       sets up .venv, builds, and runs all tests
 # make bench      times the workloads beside PyTorch, where PyTorch is installed
 # make lint       formatters, linters and type checks, as in CI

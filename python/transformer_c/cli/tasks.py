@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..data import DataLoader
-from ..datasets import ReverseDataset, SetAnomalyDataset
+from ..datasets import ReverseDataset
 from ..training import TransformerPredictor
 from ..tutorials import uva
 from .options import CommandError, above_zero, at_least_two, positive, seed, share
@@ -150,18 +150,12 @@ class Anomaly(Task):
         """Sets that are drawn anew in every epoch to train on, fixed ones to validate and test."""
         arrays = _read_features(hp.features) if hp.features else _stand_ins(hp.seed)
         try:
-            train, val = _split(arrays["train_features"], arrays["train_labels"])
-            test = arrays["test_features"], arrays["test_labels"]
-            sets = [SetAnomalyDataset(*part, set_size=hp.set_size, train=part is train) for part in (train, val, test)]
+            loaders = uva.anomaly_loaders(arrays, hp.set_size, hp.batch_size)
         except (ValueError, IndexError) as error:
             raise CommandError(f"the features in {hp.features or 'scikit-learn'} do not do for sets of {hp.set_size}: {error}") from error
-        if len(sets[0]) < hp.batch_size:
-            raise CommandError(f"{len(sets[0])} training images do not fill one batch of --batch-size {hp.batch_size}")
-        return (
-            DataLoader(sets[0], hp.batch_size, shuffle=True, drop_last=True),
-            DataLoader(sets[1], hp.batch_size),
-            DataLoader(sets[2], hp.batch_size),
-        )
+        if not len(loaders[0]):
+            raise CommandError(f"{len(loaders[0].dataset)} training images do not fill one batch of --batch-size {hp.batch_size}")
+        return loaders
 
     def sizes(self, hp, train):
         """See Task."""
@@ -202,18 +196,6 @@ def _read_features(path: str) -> dict[str, np.ndarray]:
             f"train_features and test_features in {path} have {arrays['train_features'].shape[1]} and {arrays['test_features'].shape[1]} columns"
         )
     return arrays
-
-
-def _split(features: np.ndarray, labels: np.ndarray) -> tuple[tuple, tuple]:
-    """Training and validation parts: the first tenth of each class, at least one image, is for validation (cell 30)."""
-    labels = np.asarray(labels).reshape(-1)
-    if len(labels) != len(features):
-        raise ValueError(f"there are {len(features)} training images and {len(labels)} labels")
-    val = np.zeros(len(labels), bool)
-    for label in np.unique(labels):
-        members = np.flatnonzero(labels == label)
-        val[members[: max(1, len(members) // 10)]] = True
-    return (features[~val], labels[~val]), (features[val], labels[val])
 
 
 TASKS: dict[str, Task] = {task.name: task for task in (Reverse(), Anomaly())}

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .. import functional as F
-from .. import optim
-from .._tensor import no_grad
 from ..data import DataLoader
-from ..datasets import ReverseDataset
+from ..datasets import ReverseDataset, SetAnomalyDataset
 from ..encoder import scaled_dot_product
 from ..random import manual_seed, randn
+from ..trainer import Trainer
 from ..training import TransformerPredictor
 
 # What the tutorial prints, to be put beside ours.
@@ -95,37 +95,122 @@ def reverse_loaders(batch_size: int = 128) -> tuple[DataLoader, DataLoader, Data
     return train, DataLoader(dataset(1_000), batch_size=batch_size), DataLoader(dataset(10_000), batch_size=batch_size)
 
 
-def accuracy(model: ReversePredictor, loader: DataLoader) -> float:
-    """The share of places predicted right, in eval mode; the model's mode is left as it was."""
-    training = model.training
-    model.eval()
-    right = total = 0
-    try:
-        with no_grad():
-            for inputs, labels in loader:
-                preds = model(F.one_hot(inputs, num_classes=model.hparams.num_classes).float())
-                right += int((preds.argmax(dim=-1) == labels).sum())
-                total += labels.numel()
-    finally:
-        model.train(training)
-    return right / total
+def split_by_class(labels: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of training and of validation images: the first tenth of each class, at least one image, is for validation (cell 30)."""
+    labels = np.asarray(labels).reshape(-1)
+    val = np.zeros(len(labels), bool)
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        val[members[: max(1, len(members) // 10)]] = True
+    return np.flatnonzero(~val), np.flatnonzero(val)
 
 
-def train_epoch(
-    model: TransformerPredictor, optimizer: optim.Optimizer, loader: DataLoader, clip: float, report: Callable[[float], None]
-) -> float:
-    """One pass over the loader; gives the mean loss."""
-    model.train()
-    total = 0.0
-    for index, batch in enumerate(loader):
-        optimizer.zero_grad()
-        loss = model.training_step(batch, index)
-        loss.backward()
-        optim.clip_grad_norm_(model.parameters(), clip)
-        model.optimizer_step(optimizer)
-        total += float(loss)
-        report(total / (index + 1))
-    return total / len(loader)
+def anomaly_loaders(
+    arrays: Mapping[str, np.ndarray], set_size: int = 10, batch_size: int = 64
+) -> tuple[DataLoader, DataLoader, DataLoader]:
+    """Training (sets drawn anew in every epoch), validation and test loaders (fixed sets) of image features.
+
+    `arrays` has "train_features" (N, F), "train_labels" (N,), "test_features" and "test_labels", as ``uva_features.stand_in_features()``
+    gives them.
+    """
+    features, labels = (np.asarray(arrays[f"train_{name}"]) for name in ("features", "labels"))
+    if len(features) != len(labels):
+        raise ValueError(f"there are {len(features)} training images and {len(labels)} labels")
+    train, val = split_by_class(labels)
+    sets = (
+        SetAnomalyDataset(features[train], labels[train], set_size=set_size, train=True),
+        SetAnomalyDataset(features[val], labels[val], set_size=set_size, train=False),
+        SetAnomalyDataset(arrays["test_features"], arrays["test_labels"], set_size=set_size, train=False),
+    )
+    return DataLoader(sets[0], batch_size, shuffle=True, drop_last=True), DataLoader(sets[1], batch_size), DataLoader(sets[2], batch_size)
 
 
-__all__ = ["CELL_5", "CELL_17", "AnomalyPredictor", "ReversePredictor", "accuracy", "cell_5", "reverse_loaders", "train_epoch"]
+Loaders = tuple[DataLoader, DataLoader, DataLoader]
+
+
+def train_reverse(
+    loaders: Loaders | None = None,
+    *,
+    max_epochs: int = 10,
+    checkpoint_path: str | Path = "saved_models/Transformers",
+    progress: bool = True,
+    **kwargs: Any,
+) -> tuple[ReversePredictor, dict[str, float]]:
+    """Trains on the Reverse task, or loads ``ReverseTask.ckpt`` where `checkpoint_path` has it, and tests (cell 19).
+
+    Parameters
+    ----------
+    loaders : (DataLoader, DataLoader, DataLoader), optional
+        Training, validation and test data; ``reverse_loaders()`` by default.
+    max_epochs : int, default 10
+    checkpoint_path : path-like
+        Checkpoints and history go to its folder ``ReverseTask``.
+    progress : bool, default True
+        Show bars.
+    **kwargs
+        The model's hyper-parameters, less `max_iters`.
+
+    Returns
+    -------
+    model : ReversePredictor
+        In eval mode, with the weights of the last epoch.
+    result : dict
+        "test_acc" and "val_acc", from 0 to 1.
+    """
+    loaders = loaders or reverse_loaders()
+    model, trainer = _train(ReversePredictor, "ReverseTask", loaders, max_epochs, 5, checkpoint_path, progress, kwargs)
+    _, val, test = loaders
+    accuracies = [trainer.test(model, loader, verbose=False)[0]["test_acc"] for loader in (test, val)]
+    return model, dict(zip(("test_acc", "val_acc"), accuracies, strict=True))
+
+
+def train_anomaly(
+    loaders: Loaders,
+    *,
+    max_epochs: int = 100,
+    checkpoint_path: str | Path = "saved_models/Transformers",
+    progress: bool = True,
+    **kwargs: Any,
+) -> tuple[AnomalyPredictor, dict[str, float]]:
+    """Trains on the Set Anomaly task, or loads ``SetAnomalyTask.ckpt`` where `checkpoint_path` has it, and tests (cell 35).
+
+    The arguments are those of ``train_reverse``; `loaders` may come from ``anomaly_loaders()``. The model has the weights of the best
+    epoch; the result is "test_acc", "val_acc" and "train_acc".
+    """
+    model, trainer = _train(AnomalyPredictor, "SetAnomalyTask", loaders, max_epochs, 2, checkpoint_path, progress, kwargs)
+    if trainer.best_model_path:
+        model = AnomalyPredictor.load_from_checkpoint(trainer.best_model_path)
+    train, val, test = loaders
+    accuracies = [trainer.test(model, loader, verbose=False)[0]["test_acc"] for loader in (test, val, train)]
+    return model, dict(zip(("test_acc", "val_acc", "train_acc"), accuracies, strict=True))
+
+
+def _train(
+    kind: Any, name: str, loaders: Loaders, max_epochs: int, clip: float, folder: str | Path, progress: bool, kwargs: dict
+) -> tuple[Any, Trainer]:
+    """The trained model, or the one that was trained elsewhere and lies in `folder` as a Lightning checkpoint."""
+    pretrained = Path(folder) / f"{name}.ckpt"
+    trainer = Trainer(
+        max_epochs, clip, monitor="val_acc", mode="max", checkpoint_dir=str(Path(folder) / name), progress=progress
+    )  # fmt: skip
+    if pretrained.is_file():
+        print(f"Found pretrained model {pretrained}, loading...")
+        return kind.load_from_checkpoint(pretrained), trainer
+    train, val, _ = loaders
+    model = kind(max_iters=max_epochs * len(train), **kwargs)
+    trainer.fit(model, train, val)
+    return model, trainer
+
+
+__all__ = [
+    "CELL_5",
+    "CELL_17",
+    "AnomalyPredictor",
+    "ReversePredictor",
+    "anomaly_loaders",
+    "cell_5",
+    "reverse_loaders",
+    "split_by_class",
+    "train_anomaly",
+    "train_reverse",
+]

@@ -1,0 +1,166 @@
+"""python -m transformer_c tutorial, with a short training: what it prints, writes, compares and asks for; the stand-in features."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from transformer_c import cli
+from transformer_c.tutorials import uva
+
+pytest.importorskip("sklearn")
+pytest.importorskip("matplotlib")
+from transformer_c.tutorials import uva_features, uva_run
+from transformer_c.tutorials.uva_run.report import DIFFERS, Report
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(p) for p in sys.path if p)}
+SHORT = ["tutorial", "--epochs", "1", "--anomaly-epochs", "1", "--no-progress"]
+
+
+@pytest.fixture(scope="module")
+def short_run(tmp_path_factory):
+    """(standard output, results.json, folder) of a short run."""
+    folder = tmp_path_factory.mktemp("tutorial")
+    done = subprocess.run(
+        [sys.executable, "-m", "transformer_c", *SHORT], cwd=folder, capture_output=True, text=True, timeout=300,
+        env=ENVIRONMENT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    output = folder / "tutorial_output"
+    return done.stdout, json.loads((output / "results.json").read_text()), output
+
+
+def test_every_cell_with_a_result_has_a_row(short_run):
+    text, held, _ = short_run
+    rows = held["rows"]
+    assert {r["cell"] for r in rows} >= {4, 5, 6, 7, 8, 9, 12, 16, 17, 20, 21, 23, 25, 29, 30, 31, 32, 36, 37, 38, 39, 40, 41}
+    assert not [r for r in rows if r["verdict"] == DIFFERS] and sum(r["verdict"] == "same" for r in rows) == 20
+    lines = text.split("transformer_c\n----")[1].splitlines()
+    for row in rows:
+        assert any(all(part in line for part in (row["what"], row["tutorial"], row["ours"])) for line in lines), row
+
+
+def test_the_numbers_are_the_tutorials(short_run):
+    rows = {(r["cell"], r["what"]): r["ours"] for r in short_run[1]["rows"]}
+    assert rows[5, "Attention (3, 3), first row"] == "0.4028 0.2886 0.3086"
+    assert rows[17, "first sample"] == "9620627973343709" and rows[20, "parameters"] == "10,346" and rows[36, "parameters"] == "2,306,305"
+    assert rows[23, "shape of attention_maps[0]"] == "(128, 1, 16, 16)" and rows[38, "change when the sets are permuted"] == "< 1e-05"
+
+
+def test_pictures_and_checkpoints_are_written(short_run):
+    _, held, output = short_run
+    assert len(held["pictures"]) >= 9
+    for name in held["pictures"]:
+        assert (output / name).read_bytes().startswith(b"\x89PNG"), name
+    assert sorted(p.name for p in output.glob("*.png")) == sorted(held["pictures"])
+    for task, kind in (("ReverseTask", uva.ReversePredictor), ("SetAnomalyTask", uva.AnomalyPredictor)):
+        assert {p.name for p in (output / task).iterdir()} == {"best.safetensors", "last.safetensors", "history.csv"}
+        assert isinstance(kind.load_from_checkpoint(output / task / "best.safetensors"), kind)
+
+
+def test_a_number_that_differs_is_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(uva.CELL_5, "Q", [[0.3367, 0.1288], [0.2345, 0.2303], [-1.1229, 0.1863]])
+    for part in ("encodings", "reverse", "anomaly"):
+        monkeypatch.setattr(getattr(uva_run, part), "run", lambda *arguments: None)
+    assert uva_run.run(output=tmp_path, plots=False) == 1
+    out = capsys.readouterr().out
+    assert re.search(r"5  Q \(3, 2\), first row .* DIFFERS", out) and "1 differ;" in out
+
+
+def test_rows_of_a_report(tmp_path, capsys):
+    report = Report(tmp_path / "new", plots=False)
+    report.compare(1, "equal", "1.00", "1.00")
+    report.compare(2, "unlike", "1.00", "1.01")
+    report.picture("nothing", lambda: pytest.fail("no pictures were wanted"))
+    assert [r.what for r in report.differing] == ["unlike"]
+    report.finish(0.1, {"seed": 1})
+    held = json.loads((tmp_path / "new/results.json").read_text())
+    assert held["seed"] == 1 and held["rows"][1]["verdict"] == DIFFERS and held["pictures"] == []
+
+
+def without(*names):
+    """Standard error and exit status of the command where packages are missing."""
+    code = f"import sys; sys.modules.update(dict.fromkeys({names!r}))\nfrom transformer_c.cli import main\nsys.exit(main({SHORT[:1]!r}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=ENVIRONMENT)
+    assert done.stdout == "" and "Traceback" not in done.stderr
+    return done.stderr, done.returncode
+
+
+def test_what_is_missing_is_asked_for_before_anything_is_trained():
+    error, status = without("matplotlib")
+    assert status == 1 and "needs matplotlib: pip install 'transformer_c[tutorial]'; --no-plots goes without" in error
+    error, status = without("matplotlib", "sklearn")
+    assert status == 1 and "needs scikit-learn and matplotlib" in error and "--no-plots" not in error
+
+
+def test_without_plots_matplotlib_is_not_touched(tmp_path):
+    code = f"import sys; sys.modules['matplotlib'] = None\nfrom transformer_c.cli import main\nsys.exit(main({[*SHORT, '--no-plots']!r}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, cwd=tmp_path, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    assert not list((tmp_path / "tutorial_output").glob("*.png")) and (tmp_path / "tutorial_output/results.json").exists()
+
+
+def test_full_is_another_name_for_100_epochs(capsys, monkeypatch):
+    seen = {}
+    monkeypatch.setattr(uva_run, "run", lambda **options: seen.update(options) or 0)
+    assert cli.main(["tutorial", "--full"]) == 0 and seen["anomaly_epochs"] == 100
+    assert cli.main(["tutorial"]) == 0 and seen == dict(
+        seed=42, epochs=10, anomaly_epochs=20, output="tutorial_output", plots=True, progress=True
+    )
+    with pytest.raises(SystemExit) as refused:
+        cli.main(["tutorial", "--full", "--anomaly-epochs", "3"])
+    assert refused.value.code == 2 and "give one of them" in capsys.readouterr().err
+
+
+# ---- features, loaders, training functions ----------------------------------------------------------------------------------------------
+
+
+def test_stand_in_features():
+    arrays = uva_features.stand_in_features()
+    assert {n: a.shape for n, a in arrays.items()} == {
+        "train_features": (1440, 512), "train_labels": (1440,), "train_images": (1440, 8, 8),
+        "test_features": (300, 512), "test_labels": (300,), "test_images": (300, 8, 8),
+    }  # fmt: skip
+    for part, count in (("train", 144), ("test", 30)):
+        assert np.bincount(arrays[f"{part}_labels"]).tolist() == [count] * 10
+        assert arrays[f"{part}_features"].dtype == np.float32 and arrays[f"{part}_features"].min() == 0
+        assert 0 <= arrays[f"{part}_images"].min() < arrays[f"{part}_images"].max() <= 1
+    assert abs(arrays["train_features"].std() - 1) < 1e-3
+    again, other = uva_features.stand_in_features(), uva_features.stand_in_features(seed=1)
+    assert all((arrays[n] == again[n]).all() for n in arrays)
+    assert (arrays["test_images"] == other["test_images"]).all() and (arrays["test_features"] != other["test_features"]).any()
+    train = {i.tobytes() for i in arrays["train_images"]}
+    assert len(train) == 1440 and not train & {i.tobytes() for i in arrays["test_images"]}
+
+
+def test_split_by_class():
+    train, val = uva.split_by_class(np.repeat([0, 1, 2], [20, 20, 20]))
+    assert val.tolist() == [0, 1, 20, 21, 40, 41] and sorted([*train, *val]) == list(range(60))
+
+
+def test_training_functions_train_and_reload(tmp_path):
+    tc.manual_seed(1)
+    arrays = uva_features.stand_in_features()
+    options = dict(input_dim=512, model_dim=16, num_heads=2, num_classes=1, num_layers=1, lr=5e-3, warmup=5)
+    loaders = uva.anomaly_loaders(arrays, set_size=4)
+    model, result = uva.train_anomaly(loaders, max_epochs=4, checkpoint_path=tmp_path, progress=False, **options)
+    assert set(result) == {"test_acc", "val_acc", "train_acc"} and not model.training and result["test_acc"] > 0.4
+    best = tc.load(tmp_path / "SetAnomalyTask/best.safetensors")
+    assert all((model.state_dict()[n].numpy() == np.asarray(v)).all() for n, v in best.items())
+
+
+def test_a_pretrained_file_is_used(tmp_path):
+    """The tutorial's download, written as Lightning writes it."""
+    torch = pytest.importorskip("torch")
+    tc.manual_seed(3)
+    parameters = dict(input_dim=10, model_dim=8, num_classes=10, num_heads=1, num_layers=1, lr=1e-3, warmup=5, max_iters=10)
+    model = uva.ReversePredictor(**parameters)
+    state = {n: torch.tensor(v.numpy()) for n, v in model.state_dict().items()}
+    torch.save({"state_dict": state, "hyper_parameters": parameters}, tmp_path / "ReverseTask.ckpt")
+    loaded, result = uva.train_reverse(checkpoint_path=tmp_path, progress=False, max_epochs=1)
+    assert all((loaded.state_dict()[n].numpy() == v.numpy()).all() for n, v in state.items())
+    assert set(result) == {"test_acc", "val_acc"} and result["test_acc"] < 0.3 and not (tmp_path / "ReverseTask").exists()
