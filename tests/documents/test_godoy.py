@@ -225,6 +225,23 @@ def test_step_by_step_without_data():
         godoy.StepByStep(model, tc.nn.MSELoss(), tc.optim.SGD(model.parameters(), lr=0.1)).train(1)
 
 
+def test_figures():
+    pytest.importorskip("matplotlib")
+    tc.manual_seed(1)
+    sbs, points = run(godoy.own_model(), 2)
+    (ax,) = sbs.plot_losses().axes
+    assert ax.get_yscale() == "log" and ax.get_xlabel() == "epoch" and ax.get_ylabel() == "loss"
+    assert [line.get_label() for line in ax.lines] == ["training loss", "validation loss"] and len(ax.lines[0].get_xdata()) == 2
+    assert len(godoy.plot_data(*godoy.generate_sequences(), n_rows=1).axes) == 5
+    figure = godoy.sequence_pred(sbs, points, godoy.generate_sequences(seed=17)[1])
+    assert len(figure.axes) == 10
+    true, dashed = figure.axes[0].lines
+    assert dashed.get_linestyle() == "--" and (np.array(true.get_data()).T == points[0].numpy()).all()
+    path = np.array(dashed.get_data()).T
+    assert path.shape == (3, 2) and (path[0] == points[0, 1].numpy()).all()
+    np.testing.assert_allclose(path[1:], sbs.predict(points[:1, :2])[0], atol=1e-6)
+
+
 def test_live_against_pytorch(rng):
     """Random weights, masks of every length, gradients."""
     torch = pytest.importorskip("torch")

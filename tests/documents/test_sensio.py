@@ -202,6 +202,29 @@ def test_a_short_training_learns(digits):
     assert accuracy(model, (v.reshape(-1, 784), w)) > 0.75
 
 
+def test_figures(digits):
+    pytest.importorskip("matplotlib")
+    from transformer_c.plot._figures import RIGHT, WRONG
+
+    dm = sensio.MNISTDataModule(data=digits)
+    imgs, labels = next(iter(dm.val_dataloader()))
+    figure = sensio.plot_digits(imgs, labels)
+    assert len(figure.axes) == 64 and figure.axes[9].get_title() == str(labels[9].item())
+    assert (figure.axes[9].images[0].get_array() == imgs[9].numpy().reshape(28, 28)).all()
+    mlp = sensio.MLP()
+    preds = mlp.predict(imgs)
+    for ax, label, predicted in zip(sensio.plot_digits(imgs, labels, preds).axes, labels.tolist(), preds.tolist(), strict=True):
+        assert ax.get_title() == f"{label}/{predicted}" and ax.title.get_color() == (RIGHT if label == predicted else WRONG)
+    patches, labels = next(iter(sensio.MNISTDataModule(Dataset=sensio.AttnDataset, data=digits).val_dataloader()))
+    assert (sensio.plot_digits(patches, labels).axes[3].images[0].get_array() == imgs[3].numpy().reshape(28, 28)).all()
+    assert len(tc.plot.patches(patches[6]).axes) == 16
+    model = sensio.Model()
+    predicted = model.predict(patches[2:3])[0].item()
+    figure = sensio.plot_prediction(model, patches, labels, 2)
+    assert len(figure.axes) == 16 and figure._suptitle.get_text() == f"{labels[2].item()} / {predicted}"
+    assert len(sensio.plot_prediction(model, patches, labels).axes) == 16
+
+
 @pytest.mark.parametrize("over", VARIANTS)
 def test_live_against_pytorch(over, rng):
     torch = pytest.importorskip("torch")

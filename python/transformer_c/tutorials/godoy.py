@@ -522,6 +522,47 @@ class StepByStep:
         self.total_epochs, self.losses, self.val_losses = held["epoch"], list(held["loss"]), list(held["val_loss"])
         self.model.train()
 
+    def plot_losses(self):
+        """Both losses by epoch, on a logarithmic axis; gives the Figure."""
+        from ..plot import losses
+
+        held = {"training loss": self.losses} | ({"validation loss": self.val_losses} if self.val_losses else {})
+        return losses(held, log=True)
+
+
+def plot_data(points, directions, n_rows: int = 2):
+    """Ten sequences with their corners numbered in the order of the visit, five in a row; gives the Figure.
+
+    Parameters
+    ----------
+    points : list of array_like (length, 2), or array_like (n, length, 2)
+    directions : array_like, shape (n,)
+    n_rows : int, default 2
+        Rows of five sequences.
+    """
+    from ..plot import sequences
+
+    return sequences(points, directions, most=5 * n_rows, n_rows=n_rows)
+
+
+def sequence_pred(sbs_obj: StepByStep, X, directions=None, n_rows: int = 2):
+    """Sequences with the corners that a model predicts, from the others alone, dashed beside the true ones; gives the Figure.
+
+    Parameters
+    ----------
+    sbs_obj : StepByStep
+    X : array_like, shape (n, length, 2)
+        Of which the model is given the first ``input_len`` points.
+    directions : array_like, shape (n,), optional
+    n_rows : int, default 2
+        Rows of five sequences.
+    """
+    from ..plot import sequences
+
+    points = np.asarray(X, np.float32)
+    predictions = sbs_obj.predict(points[:, : sbs_obj.model.input_len])
+    return sequences(points, directions, predictions, most=5 * n_rows, n_rows=n_rows)
+
 
 # ---- the document's models -------------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from .._tensor import as_tensor, no_grad, tensor, zeros
 from ..data import DataLoader
 from ..data import Dataset as _Dataset
 from ..datasets import cut_patches
+from ..random import randint
 from ..training import TrainingModule
 
 SIDE = 28  # pixels
@@ -321,4 +322,59 @@ class Model(MLP):
         return maps
 
 
-__all__ = ["MLP", "AttnDataset", "Dataset", "MNISTDataModule", "Model", "MultiHeadAttention", "TransformerBlock"]
+# ---- figures ---------------------------------------------------------------------------------------------------------------------------
+
+
+def plot_digits(imgs, labels, preds=None, n_rows: int = 8):
+    """Images with their classes above them, or "class/prediction" in green where that is right and red where it is not; gives the Figure.
+
+    Parameters
+    ----------
+    imgs : array_like, shape (N, 784) or (N, 16, 49)
+    labels : array_like, shape (N,)
+    preds : array_like, shape (N,), optional
+    n_rows : int, default 8
+        Rows, of as many images.
+    """
+    from ..plot._figures import RIGHT, WRONG, new_figure, text_colour
+
+    images, labels = _whole_images(np.asarray(imgs)), np.asarray(labels)
+    figure = new_figure(n_rows * 1.0, n_rows * 1.2)
+    for i, ax in enumerate(figure.subplots(n_rows, n_rows, squeeze=False).ravel()):
+        ax.axis("off")
+        if i < len(images):
+            ax.imshow(images[i], cmap="gray", vmin=0, vmax=1)
+            if preds is None:
+                ax.set_title(str(labels[i]), fontsize=9, color=text_colour())
+            else:
+                predicted = int(np.asarray(preds)[i])
+                ax.set_title(f"{labels[i]}/{predicted}", fontsize=9, color=RIGHT if predicted == labels[i] else WRONG)
+    return figure
+
+
+def _whole_images(x: np.ndarray) -> np.ndarray:
+    """Rows of pixels, or patches of 7 x 7, as (N, 28, 28)."""
+    if x.ndim == 3:
+        x = x.reshape(-1, 4, 4, 7, 7).swapaxes(2, 3)
+    return x.reshape(-1, SIDE, SIDE)
+
+
+def plot_prediction(model: MLP, imgs, labels, ix: int | None = None):
+    """The patches of one image, under "class / prediction" in green or red; gives the Figure.
+
+    Parameters
+    ----------
+    model : Model
+    imgs, labels : array_like
+        A batch, (N, 16, 49) and (N,).
+    ix : int, optional
+        Which image; a random one of the batch by default. (The post draws from one more than there are.)
+    """
+    from ..plot import patches
+
+    ix = int(randint(len(labels), size=(1,))) if ix is None else ix
+    label, predicted = int(labels[ix]), int(model.predict(imgs[ix : ix + 1])[0])
+    return patches(np.asarray(imgs[ix]), title=f"{label} / {predicted}", correct=label == predicted)
+
+
+__all__ = ["MLP", "AttnDataset", "Dataset", "MNISTDataModule", "Model", "MultiHeadAttention", "TransformerBlock", "plot_digits", "plot_prediction"]
