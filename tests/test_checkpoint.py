@@ -466,3 +466,25 @@ def test_paths_of_every_kind(tmp_path, monkeypatch):
         np.testing.assert_array_equal(checkpoint.load(name)["x"], OLD["x"])
     with pytest.raises(TypeError):
         checkpoint.load(3)
+
+
+def test_equal_content_is_equal_bytes(path):
+    """safetensors alone writes the metadata in another order every time."""
+    state = {"größe.\U0001f600": np.arange(3), "b": {"a": np.ones(2, np.float32), "n": 3}}
+    written = set()
+    for _ in range(20):
+        checkpoint.save(state, path, hyper_parameters={"lr": 0.1, "name": "größe"})
+        written.add(path.read_bytes())
+    assert len(written) == 1
+    data = written.pop()
+    length = int.from_bytes(data[:8], "little")
+    assert length % 8 == 0 and list(json.loads(data[8 : 8 + length])["__metadata__"]) == ["hyper_parameters", "transformer_c", "tree"]
+    assert same(dict(checkpoint.load(path)), state)
+    assert np.array_equal(safetensors.numpy.load_file(path)["größe.\U0001f600"], np.arange(3))
+
+
+def test_a_module_names_its_class(path):
+    checkpoint.save(nn.Linear(2, 3), path)
+    assert checkpoint.load(path).metadata["class"] == "Linear"
+    checkpoint.save(nn.Linear(2, 3).state_dict(), path)
+    assert "class" not in checkpoint.load(path).metadata

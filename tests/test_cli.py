@@ -68,9 +68,10 @@ def command(*arguments, cwd, status=0):
     return out, err
 
 
-def weights(path):
-    held = tc.load(path)
-    return {k: v.tobytes() for k, v in held.get("state_dict", held).items()}
+def contents(folder):
+    """What two equal runs have in common, byte for byte. (In last.safetensors also NumPy's and Python's streams, which nobody seeded.)"""
+    files = {name: (folder / name).read_bytes() for name in ("best.safetensors", "history.csv", "options.json")}
+    return files, {k: v.tobytes() for k, v in tc.load(folder / "last.safetensors")["state_dict"].items()}
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +108,8 @@ def test_the_seed_decides(reverse_run, tmp_path):
     folder, _ = reverse_run
     command("train", "reverse", *TINY, "--output", "same", "--threads", "2", cwd=tmp_path)
     command("train", "reverse", *TINY, "--output", "other", "--seed", "1", cwd=tmp_path)
-    expected = weights(folder / "runs/reverse/last.safetensors")
-    assert weights(tmp_path / "same/last.safetensors") == expected != weights(tmp_path / "other/last.safetensors")
+    assert contents(tmp_path / "same") == contents(folder / "runs/reverse")
+    assert contents(tmp_path / "other")[1] != contents(tmp_path / "same")[1]
 
 
 def test_ctrl_c_and_resume(tmp_path):
@@ -128,8 +129,7 @@ def test_ctrl_c_and_resume(tmp_path):
     assert steps == tc.load(tmp_path / "with a space/last.safetensors")["trainer"]["global_step"] < 180
     out, _ = command(*again[1].split(), again[2], "--no-progress", cwd=tmp_path)
     assert "going on from the last checkpoint" in out
-    assert weights(tmp_path / "with a space/last.safetensors") == weights(tmp_path / "whole/last.safetensors")
-    assert (tmp_path / "with a space/history.csv").read_bytes() == (tmp_path / "whole/history.csv").read_bytes()
+    assert contents(tmp_path / "with a space") == contents(tmp_path / "whole")
 
 
 def test_what_resume_refuses(reverse_run, tmp_path):
@@ -219,7 +219,16 @@ def arrays(**changes):
 def test_features_that_are_refused(tmp_path, capsys, held, message):
     np.savez(tmp_path / "f.npz", **held)
     assert cli.main(["train", "anomaly", "--features", str(tmp_path / "f.npz"), "--output", str(tmp_path / "run")]) == 1
-    assert re.search(message, capsys.readouterr().err)
+    assert re.search(message, capsys.readouterr().err) and not (tmp_path / "run").exists()
+
+
+def test_files_that_are_no_features(tmp_path, capsys):
+    (tmp_path / "text").write_text("features")
+    for name, message in (("nowhere", "nowhere: No such file"), ("text", "np.savez writes one"), (".", "Is a directory")):
+        assert cli.main(["train", "anomaly", "--features", str(tmp_path / name), "--output", str(tmp_path / "run")]) == 1
+        assert message in capsys.readouterr().err and not (tmp_path / "run").exists()
+    assert cli.main(["train", "reverse", *TINY, "--output", str(tmp_path / "text")]) == 1
+    assert "a file has that name" in capsys.readouterr().err
 
 
 # ---- predict -----------------------------------------------------------------------------------------------------------------------

@@ -132,7 +132,17 @@ def save(module_or_dict: Any, path: str | os.PathLike, hyper_parameters: Mapping
         data = safetensors.numpy.save(stored, metadata)
     except safetensors.SafetensorError as error:
         raise ValueError(f"safetensors {safetensors.__version__} cannot store this: {error}") from error
-    write_atomically(path, data)
+    write_atomically(path, _with_sorted_metadata(data))
+
+
+def _with_sorted_metadata(data: bytes) -> bytes:
+    """The same file with its metadata by name: safetensors writes them in an order of its own every time, and equal content should be equal bytes."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end])
+    header = {"__metadata__": dict(sorted(header.pop("__metadata__").items())), **header}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # the arrays begin at a multiple of 8 bytes
+    return b"".join((len(text).to_bytes(8, "little"), text, memoryview(data)[end:]))
 
 
 def _state_of(value: Any) -> tuple[Mapping, Any]:

@@ -50,8 +50,15 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush when Python ends
         return 1
     except (CommandError, CheckpointError, OSError, MemoryError) as error:
-        print(f"{PROGRAM} {options.command}: error: {error or type(error).__name__}", file=sys.stderr)
+        print(f"{PROGRAM} {options.command}: error: {_said(error)}", file=sys.stderr)
         return 1
+
+
+def _said(error: BaseException) -> str:
+    """What an error says to somebody who writes commands, not Python."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) or type(error).__name__
 
 
 __all__ = ["main", "parser"]

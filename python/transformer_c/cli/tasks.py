@@ -178,6 +178,9 @@ FEATURE_ARRAYS = ("train_features", "train_labels", "test_features", "test_label
 
 def _read_features(path: str) -> dict[str, np.ndarray]:
     """The four arrays of an .npz file; nothing in it is executed."""
+    with open(path, "rb") as file:
+        if not zipfile.is_zipfile(file):
+            raise CommandError(f"{path} is no .npz file; np.savez writes one")
     try:
         with np.load(path, allow_pickle=False) as held:
             missing = [name for name in FEATURE_ARRAYS if name not in held.files]

@@ -73,9 +73,11 @@ def run(task: tasks.Task, options: argparse.Namespace, parser: argparse.Argument
         hp = argparse.Namespace(**{**{name: option.default for name, option in task.options.items()}, **given})
     task.check(hp, parser.error)
     _check_device(options.device)
+    manual_seed(hp.seed)
+    data = task.loaders(hp)
     if not options.resume:
         _start_folder(task, hp, options.output)
-    return _train(task, hp, options)
+    return _train(task, hp, options, *data)
 
 
 def _check_device(name: str) -> None:
@@ -87,7 +89,10 @@ def _check_device(name: str) -> None:
 
 def _start_folder(task: tasks.Task, hp: argparse.Namespace, folder: str) -> None:
     """An output folder with the options of a new run and nothing of an older one."""
-    os.makedirs(folder, exist_ok=True)
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except FileExistsError:
+        raise CommandError(f"--output {folder}: a file has that name") from None
     for name in (LAST, BEST, HISTORY):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, name))
@@ -121,9 +126,7 @@ def _saved(task: tasks.Task, folder: str, given: dict[str, Any], parser: argpars
     return argparse.Namespace(**values)
 
 
-def _train(task: tasks.Task, hp: argparse.Namespace, options: argparse.Namespace) -> int:
-    manual_seed(hp.seed)
-    train, val, test = task.loaders(hp)
+def _train(task: tasks.Task, hp: argparse.Namespace, options: argparse.Namespace, train, val, test) -> int:
     model = task.model(hp, train)
     trainer = Trainer(
         hp.epochs, hp.clip, monitor="val_acc", mode="max", checkpoint_dir=options.output, progress=not options.no_progress,
