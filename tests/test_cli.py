@@ -191,10 +191,16 @@ def test_train_anomaly(features, tmp_path):
 
 def test_anomaly_without_a_file(tmp_path, capsys):
     """On the stand-in features."""
-    pytest.importorskip("transformer_c.tutorials.uva_features")
     pytest.importorskip("sklearn")
     assert cli.main(["train", "anomaly", "--epochs", "1", "--output", str(tmp_path), *SMALL_SETS]) == 0
     assert "test accuracy" in capsys.readouterr().out
+
+
+def test_anomaly_without_scikit_learn(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    assert cli.main(["train", "anomaly", "--output", str(tmp_path / "run")]) == 1
+    err = capsys.readouterr().err
+    assert "pip install" in err and "--features FILE.npz" in err and not (tmp_path / "run").exists()
 
 
 def arrays(**changes):

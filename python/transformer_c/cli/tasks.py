@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import zipfile
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from ..data import DataLoader
 from ..datasets import ReverseDataset
 from ..training import TransformerPredictor
 from ..tutorials import uva
+from ..tutorials.uva_features import stand_in_features
 from .options import CommandError, above_zero, at_least_two, positive, seed, share
 
 
@@ -165,12 +165,9 @@ class Anomaly(Task):
 def _stand_ins(seed: int) -> dict[str, np.ndarray]:
     """Features for those who have no images at hand."""
     try:
-        features = importlib.import_module("..tutorials.uva_features", __package__)
+        return stand_in_features(seed)
     except ImportError as error:
-        raise CommandError(
-            f"the stand-in features are made from scikit-learn's digits ({error}): install scikit-learn, or pass --features"
-        ) from error
-    return features.stand_in_features(seed)
+        raise CommandError(f"{error}; or pass --features FILE.npz") from error
 
 
 FEATURE_ARRAYS = ("train_features", "train_labels", "test_features", "test_labels")
