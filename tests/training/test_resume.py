@@ -173,6 +173,14 @@ def test_longer_runs(tmp_path, schedule):
     assert found == run(tmp_path / "whole", epochs=5, model_class=Scheduled)[0] and trainer.current_epoch == 5
 
 
+def test_epochs_without_validation(tmp_path):
+    """Their nan comes back as nan."""
+    run(tmp_path / "parts", epochs=3, check_val_every_n_epoch=2)
+    found, trainer = run(tmp_path / "parts", epochs=5, check_val_every_n_epoch=2)
+    assert np.isnan(trainer.history["val_loss"]).tolist() == [True, False, True, False, True]
+    assert found == run(tmp_path / "whole", epochs=5, check_val_every_n_epoch=2)[0]
+
+
 def test_a_finished_run_stays_finished(tmp_path, whole):
     run(tmp_path)
     before = (tmp_path / "last.safetensors").read_bytes()

@@ -1,7 +1,9 @@
 """tc.Trainer: what it calls and when, means, history, files, stopping, other people's forms, bad input."""
 
+import copy
 import csv
 import inspect
+import itertools
 import math
 import os
 import threading
@@ -527,6 +529,31 @@ def test_lightnings_words():
         (tc.trainer.names.TEST, tc.Trainer.test),
     ):
         assert not set(hints) & set(inspect.signature(function).parameters)
+    with pytest.raises(AttributeError, match="'checkpoint_callback': best_model_path"):
+        _ = trainer().checkpoint_callback.best_model_path
+    with pytest.raises(AttributeError, match="no attribute 'colour'$"):
+        _ = trainer().colour
+    assert not any(hasattr(trainer(), name) for name in tc.trainer.names.ATTRIBUTES)
+    copy.deepcopy(trainer())
+
+
+def test_a_schedule_as_long_as_the_run():
+    class Endless:
+        def __iter__(self):
+            return itertools.repeat(batches(1)[0])
+
+    class Asking(Small):
+        def configure_optimizers(self):
+            found.append((self.trainer.num_training_batches, self.trainer.estimated_stepping_batches))
+            return super().configure_optimizers()
+
+    found = []
+    trainer(3, limit_train_batches=2).fit(Asking(), batches(1, 1, 1))
+    run = trainer(3, limit_train_batches=2)
+    run.fit(Asking(), Endless())
+    with pytest.raises(ValueError, match="needs a loader with a length"):
+        trainer(limit_train_batches=0.5).fit(Asking(), Endless())
+    assert found == [(2, 6), (2, 6)] and run.global_step == 6
 
 
 def test_mistakes_in_the_module_are_found_before_the_first_epoch():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Iterator
@@ -37,6 +38,7 @@ class FitLoop:
             raise ValueError(
                 f"there is no batch to train on: train has {len(train)} batches, limit_train_batches is {trainer.limit_train_batches}"
             )
+        trainer.num_training_batches = math.inf if self.total is None else self.total
         holders = {"train": train, **{f"val.{i}": loader for i, loader in enumerate(val)}, "model": model}
         self.streams = streams.find_streams(holders, trainer.generators)
         self.epoch = self.batch = 0

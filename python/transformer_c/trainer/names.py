@@ -38,6 +38,17 @@ TEST: Mapping[str, str] = {
     "datamodule": "pass it as dataloaders",
 }
 
+ATTRIBUTES: Mapping[str, str] = {
+    "checkpoint_callback": "best_model_path, best_model_score and last_model_path are the trainer's own",
+    "default_root_dir": "checkpoint_dir",
+    "log_dir": "checkpoint_dir",
+    "logged_metrics": "callback_metrics",
+    "logger": "history holds what is logged, and history.csv in checkpoint_dir",
+    "predict": "call the model itself, in eval mode",
+    "progress_bar_metrics": "callback_metrics",
+    "save_checkpoint": "checkpoint_dir= and checkpoint_every_n_steps= write last.safetensors; tc.save(model, path) writes the weights",
+}
+
 
 def explained(hints: Mapping[str, str]) -> Callable[[_Function], _Function]:
     """Makes a function say, for an option that it has not got, what to write instead."""

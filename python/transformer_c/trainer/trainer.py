@@ -73,6 +73,8 @@ class Trainer:
         Counted from 1, like "epoch" in the history.
     current_epoch, global_step : int
         Epochs and optimizer steps done.
+    num_training_batches, estimated_stepping_batches : int
+        Batches of an epoch and of all of them, which ``configure_optimizers`` may ask for; inf where the loader has no length.
     should_stop : bool
         Set it, in a hook of the model for example, and ``fit`` ends after the epoch.
 
@@ -164,13 +166,23 @@ class Trainer:
         self.callback_metrics: dict[str, float] = {}
         self.best_model_path = self.last_model_path = ""
         self.current_epoch = self.global_step = 0
+        self.num_training_batches: float = 0
         self.should_stop = False
         self._in_bar: dict[str, float | None] = {}
         self._watch = Watch(self.mode, self.patience, self.min_delta)
 
+    def __getattr__(self, name: str) -> Any:
+        hint = names.ATTRIBUTES.get(name)
+        raise AttributeError(f"a Trainer has no attribute {name!r}" + (f": {hint}" if hint else ""), name=name, obj=self)
+
     def __repr__(self) -> str:
         shown = ("max_epochs", "gradient_clip_val", "monitor", "mode", "checkpoint_dir", "device")
         return f"Trainer({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+
+    @property
+    def estimated_stepping_batches(self) -> float:
+        """Steps that ``fit`` takes in all, for schedules; inf where the loader has no length."""
+        return self.max_epochs * self.num_training_batches
 
     @property
     def best_model_score(self) -> float | None:
