@@ -45,6 +45,16 @@ def test_the_readme_runs():
         exec(compile(block, "README.md", "exec"), {})
 
 
+@pytest.mark.parametrize("name", ["attention.md", "mixed-precision.md"])
+def test_examples_of_a_page(name):
+    if name == "mixed-precision.md":
+        pytest.importorskip("ml_dtypes")
+    tc.manual_seed(0)
+    with np.printoptions(legacy="1.25" if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else False):
+        result = doctest.testfile(str(ROOT / "docs" / name), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert result.attempted > 10 and result.failed == 0
+
+
 def test_paths_the_docs_name_exist():
     for document in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
         for path in re.findall(r"`((?:csrc|tests|benchmarks|docs|python|tools)/[\w./-]*\w)`", document.read_text()):

@@ -45,6 +45,7 @@ def test_peak_memory(length, mode, kind, limit):
     """B 1, H 8, D 64, float32: the map alone would be 2048 MiB at 8192 positions and 512 MiB at 4096."""
     done = subprocess.run([sys.executable, "-c", CHILD, str(length), mode, kind], capture_output=True, text=True, timeout=300, check=True)
     counted, resident = map(int, done.stdout.split())
+    print(f"{mode}, {kind}, {length} positions: {counted / MIB:.1f} MiB by the allocator, {resident / MIB:.1f} MiB resident, limit {limit}")
     assert 0 < counted < limit * MIB
     assert resident < limit * MIB
 
