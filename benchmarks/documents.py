@@ -22,10 +22,7 @@ from transformer_c.tutorials import godoy, keras_book, sensio
 
 def squares(options: argparse.Namespace) -> None:
     """Mean squared error over the points, in eval mode, after the document's training."""
-    models: dict[str, Callable] = {"own layers": godoy.own_model}
-    if hasattr(tc.nn, "Transformer"):
-        models["nn.Transformer"] = godoy.torch_style_model
-    for name, make in models.items():
+    for name, make in (("own layers", godoy.own_model), ("nn.Transformer", godoy.torch_style_model)):
 
         def train(seed: int, make=make) -> float:
             tc.manual_seed(seed)
@@ -69,7 +66,9 @@ def reviews(options: argparse.Namespace) -> None:
     held, used = order[: len(order) // 5], order[len(order) // 5 :]
     vectorization = keras_book.TextVectorization(max_tokens=20000, output_mode="int", output_sequence_length=600)
     vectorization.adapt([texts[i] for i in used])
-    train, val = (keras_book.review_loader([texts[i] for i in part], labels[part], vectorization, shuffle=part is used) for part in (used, held))
+    train, val = (
+        keras_book.review_loader([texts[i] for i in part], labels[part], vectorization, shuffle=part is used) for part in (used, held)
+    )
 
     def fit(seed: int) -> float:
         tc.manual_seed(seed)

@@ -9,7 +9,9 @@ import transformer_c as tc
 from golden import load
 from transformer_c.tutorials import godoy
 
-OPTIONS, SQUARES = load("documents")["squares"]
+GOLDEN = load("documents")
+OPTIONS, SQUARES = GOLDEN["squares"]
+MODELS = {"squares": godoy.own_model, "squares_of_torch": godoy.torch_style_model}
 
 
 def parameters(module):
@@ -132,6 +134,29 @@ def test_parameter_counts():
     assert godoy.StepByStep(model, tc.nn.MSELoss(), tc.optim.Adam(model.parameters())).count_parameters() == 1728
 
 
+def test_model_of_nn_transformer(rng):
+    """1,164 parameters; the same two modes; a source mask hides steps from the encoder, as in the document not from the decoder."""
+    model = godoy.torch_style_model(dropout=0.0)
+    assert parameters(model) == 1164 and model.pe.pe.shape == (1, 2, 6)
+    x = rng.standard_normal((5, 4, 2)).astype(np.float32)
+    forced, predicted = model(x), model.eval()(x)
+    assert forced.shape == predicted.shape == (5, 2, 2) and (model(x[:, :2]) == predicted).all()
+    np.testing.assert_allclose(forced[:, 0], predicted[:, 0], atol=1e-6)
+    hidden = np.array([[True, False]] * 5)
+    masked = model(x, hidden)
+    assert np.abs(masked - predicted).max() > 1e-4
+    other = x.copy()
+    other[:, 0] += 1
+    assert np.abs(model(other, hidden) - masked).max() > 1e-4  # the decoder still sees that step's state
+
+
+def test_layers_of_torch_with_the_class_of_a_norm():
+    layer = tc.nn.TransformerEncoderLayer(d_model=6, nhead=3, dim_feedforward=20)
+    encoder = tc.nn.TransformerEncoder(layer, num_layers=1, norm=tc.nn.LayerNorm)
+    with pytest.raises(TypeError, match="class LayerNorm"):
+        encoder(tc.randn(2, 4, 6))
+
+
 def test_subsequent_mask():
     mask = godoy.EncoderDecoderSelfAttn.subsequent_mask(3)
     assert mask.tolist() == [[[1, 0, 0], [1, 1, 0], [1, 1, 1]]]
@@ -159,25 +184,32 @@ def test_train_mode_forces_the_teacher_and_eval_mode_predicts(rng):
 # ---- training -----------------------------------------------------------------------------------------------------------------------
 
 
-def test_weights_of_seed_42():
+def golden_weights(case):
+    return {k.removeprefix("weight."): v for k, v in GOLDEN[case][1].items() if k.startswith("weight.")}
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_weights_of_seed_42(case):
     tc.manual_seed(42)
-    state = godoy.own_model(dropout=0.0).state_dict()
-    golden = {k.removeprefix("weight."): v for k, v in SQUARES.items() if k.startswith("weight.")}
+    state, golden = MODELS[case](dropout=0.0).state_dict(), golden_weights(case)
     assert list(state) == list(golden)
     for name, value in golden.items():
         np.testing.assert_allclose(state[name].numpy(), value, rtol=3e-7, atol=6e-8, err_msg=name)
 
 
+@pytest.mark.parametrize("case", MODELS)
 @pytest.mark.parametrize(("dtype", "tag", "atol"), [("float64", "f64", 1e-9), ("float32", "f32", 2e-4)])
-def test_loss_curve_is_pytorchs(dtype, tag, atol):
+def test_loss_curve_is_pytorchs(case, dtype, tag, atol):
     """50 epochs from the same weights, without dropout: the same shuffles, the same losses."""
-    model = godoy.own_model(dropout=0.0)
-    model.load_state_dict({k.removeprefix("weight."): v for k, v in SQUARES.items() if k.startswith("weight.")})
-    sbs, points = run(model.to(dtype=dtype), OPTIONS["epochs"], dtype)
-    np.testing.assert_allclose(sbs.losses, SQUARES[f"{tag}.train"], rtol=0, atol=atol)
-    np.testing.assert_allclose(sbs.val_losses, SQUARES[f"{tag}.validation"], rtol=0, atol=atol)
-    final = tc.F.mse_loss(sbs.predict(points) if dtype == "float32" else model.eval()(points), points[:, 2:])
-    np.testing.assert_allclose(float(final), SQUARES[f"{tag}.final"], rtol=0, atol=atol)
+    options, golden = GOLDEN[case]
+    model = MODELS[case](dropout=0.0)
+    model.load_state_dict(golden_weights(case))
+    sbs, points = run(model.to(dtype=dtype), options["epochs"], dtype)
+    np.testing.assert_allclose(sbs.losses, golden[f"{tag}.train"], rtol=0, atol=atol)
+    np.testing.assert_allclose(sbs.val_losses, golden[f"{tag}.validation"], rtol=0, atol=atol)
+    model.eval()
+    final = tc.F.mse_loss(model(points[:, :2]), points[:, 2:])
+    np.testing.assert_allclose(float(final), golden[f"{tag}.final"], rtol=0, atol=atol)
     assert sbs.val_losses[-1] < 0.02 and sbs.total_epochs == 50
 
 
@@ -197,7 +229,7 @@ def test_step_by_step_seeds_itself():
     histories = []
     for seed in (1, 2):
         model = godoy.own_model()
-        model.load_state_dict({k.removeprefix("weight."): v for k, v in SQUARES.items() if k.startswith("weight.")})
+        model.load_state_dict(golden_weights("squares"))
         tc.manual_seed(seed)
         histories.append(run(model, 2)[0].losses)
     assert histories[0] == histories[1]
@@ -236,7 +268,7 @@ def test_figures():
     figure = godoy.sequence_pred(sbs, points, godoy.generate_sequences(seed=17)[1])
     assert len(figure.axes) == 10
     true, dashed = figure.axes[0].lines
-    assert dashed.get_linestyle() == "--" and (np.array(true.get_data()).T == points[0].numpy()).all()
+    assert dashed.get_linestyle() == "--" and (points[0].numpy() == np.array(true.get_data()).T).all()
     path = np.array(dashed.get_data()).T
     assert path.shape == (3, 2) and (path[0] == points[0, 1].numpy()).all()
     np.testing.assert_allclose(path[1:], sbs.predict(points[:1, :2])[0], atol=1e-6)
@@ -265,11 +297,27 @@ def test_live_against_pytorch(rng):
         np.testing.assert_allclose(ours.grad.numpy(), theirs.grad.numpy(), rtol=1e-9, atol=1e-10, err_msg=name)
 
 
-def test_pytorch_loads_our_state_strictly():
+@pytest.mark.parametrize("ignored", [False, True])
+def test_nn_transformer_live_against_pytorch(rng, ignored):
     torch = pytest.importorskip("torch")
     import torch_twins as twins
 
-    model, twin = godoy.own_model(), twins.Squares()
+    twin, model = twins.xavier(twins.small_torch_model(0.0)).double(), godoy.torch_style_model(dropout=0.0).double()
+    model.load_state_dict({k: v.numpy() for k, v in twin.state_dict().items()})
+    x = rng.standard_normal((6, 4, 2))
+    mask = np.array([[True, False]] * 3 + [[False, False]] * 3) if ignored else None
+    for training in (True, False):
+        model.train(training), twin.train(training)
+        expected = twin(torch.tensor(x), None if mask is None else torch.tensor(mask)).detach().numpy()
+        np.testing.assert_allclose(model(x, mask), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_pytorch_loads_our_state_strictly(case):
+    torch = pytest.importorskip("torch")
+    import torch_twins as twins
+
+    model, twin = MODELS[case](), {"squares": twins.Squares, "squares_of_torch": twins.small_torch_model}[case]()
     twin.load_state_dict({k: torch.tensor(v.numpy()) for k, v in model.state_dict().items()}, strict=True)
     x = SQUARES["points"]
     with torch.no_grad():

@@ -133,6 +133,10 @@ class SquaresOfTorch(nn.Module):
         return steps[:, 1:]
 
 
+def small_torch_model(dropout=0.1):
+    return SquaresOfTorch(nn.Transformer(6, 3, 1, 1, 20, dropout))
+
+
 def xavier(model):
     for parameter in model.parameters():
         if parameter.dim() > 1:

@@ -28,16 +28,17 @@ def glimpses(model):
 
 
 def squares(cases):
-    """The squares model from seed 42, without dropout, and its loss curves of 50 epochs."""
+    """The squares models from seed 42, without dropout, and their loss curves of 50 epochs."""
     points = np.stack(inputs.squares()[0]).astype(np.float32)
-    found = {"points": points}
-    for tag, dtype in DTYPES.items():
-        torch.manual_seed(42)
-        model = twins.xavier(twins.Squares(dropout=0.0))
-        found.update(weights(model))
-        train, validation, final = twins.train_squares(model.to(dtype), torch.as_tensor(points).to(dtype))
-        found |= {f"{tag}.train": train, f"{tag}.validation": validation, f"{tag}.final": final}
-    cases.add("squares", {"epochs": 50}, **found)
+    for case, make in {"squares": twins.Squares, "squares_of_torch": twins.small_torch_model}.items():
+        found = {"points": points}
+        for tag, dtype in DTYPES.items():
+            torch.manual_seed(42)
+            model = twins.xavier(make(dropout=0.0))
+            found.update(weights(model))
+            train, validation, final = twins.train_squares(model.to(dtype), torch.as_tensor(points).to(dtype))
+            found |= {f"{tag}.train": train, f"{tag}.validation": validation, f"{tag}.final": final}
+        cases.add(case, {"epochs": 50}, **found)
 
 
 def digits(cases):

@@ -23,6 +23,14 @@ from .layers import (
 from .loss import BCELoss, BCEWithLogitsLoss, CrossEntropyLoss, MSELoss
 from .module import Module
 from .parameter import Parameter
+from .transformer import (
+    MultiheadAttention,
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 
 __all__ = [
     "GELU",
@@ -41,12 +49,18 @@ __all__ = [
     "MSELoss",
     "Module",
     "ModuleList",
+    "MultiheadAttention",
     "Parameter",
     "ReLU",
     "Sequential",
     "Sigmoid",
     "Softmax",
     "Tanh",
+    "Transformer",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
     "functional",
     "init",
     "utils",

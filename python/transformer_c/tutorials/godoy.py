@@ -581,3 +581,9 @@ def xavier(model: Any) -> Any:
         if parameter.dim() > 1:
             nn.init.xavier_uniform_(parameter)
     return model
+
+
+def torch_style_model(dropout: float = 0.1) -> TransformerModel:
+    """The document's model around ``nn.Transformer``, 1,164 parameters: one layer each, 3 heads, width 6, hidden 20; by Xavier's rule."""
+    transformer = nn.Transformer(d_model=6, nhead=3, num_encoder_layers=1, num_decoder_layers=1, dim_feedforward=20, dropout=dropout)
+    return xavier(TransformerModel(transformer, input_len=2, target_len=2, n_features=2))

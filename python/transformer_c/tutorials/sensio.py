@@ -377,4 +377,14 @@ def plot_prediction(model: MLP, imgs, labels, ix: int | None = None):
     return patches(np.asarray(imgs[ix]), title=f"{label} / {predicted}", correct=label == predicted)
 
 
-__all__ = ["MLP", "AttnDataset", "Dataset", "MNISTDataModule", "Model", "MultiHeadAttention", "TransformerBlock", "plot_digits", "plot_prediction"]
+__all__ = [
+    "MLP",
+    "AttnDataset",
+    "Dataset",
+    "MNISTDataModule",
+    "Model",
+    "MultiHeadAttention",
+    "TransformerBlock",
+    "plot_digits",
+    "plot_prediction",
+]

@@ -1,0 +1,249 @@
+"""nn.MultiheadAttention, the layers and nn.Transformer: torch.nn's keys, draws, masks and numbers, and what is different on purpose."""
+
+import copy
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from tolerance import assert_close
+
+OPTIONS = [
+    {},
+    {"batch_first": True},
+    {"bias": False},
+    {"kdim": 5, "vdim": 7},
+    {"kdim": 5, "batch_first": True},
+    {"add_bias_kv": True},
+    {"add_zero_attn": True},
+    {"add_bias_kv": True, "add_zero_attn": True, "vdim": 3},
+]
+LAYER_OPTIONS = [
+    {},
+    {"batch_first": True},
+    {"norm_first": True},
+    {"activation": "gelu", "bias": False},
+    {"layer_norm_eps": 1e-2, "batch_first": True},
+]
+L, S, N, E, H = 4, 6, 3, 8, 2
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch")
+
+
+def pair(torch, name, *args, **options):
+    """Our module and PyTorch's in float64, drawn from one seed: the same weights, then PyTorch's of other values, biases included."""
+    torch.manual_seed(7), tc.manual_seed(7)
+    theirs, ours = getattr(torch.nn, name)(*args, **options), getattr(tc.nn, name)(*args, **options)
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    for key, value in theirs.state_dict().items():
+        np.testing.assert_allclose(ours.state_dict()[key].numpy(), value.numpy(), rtol=3e-7, atol=2e-7, err_msg=key)
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape))
+    ours.load_state_dict({k: v.numpy() for k, v in theirs.state_dict().items()}, strict=True)
+    return ours.double(), theirs.double()
+
+
+def same(torch, ours, theirs, inputs, **options):
+    """Results of both, and every gradient of the sum of their squares."""
+    tensors = [(tc.tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)) for x in inputs]
+    as_torch = {k: torch.tensor(v) if isinstance(v, np.ndarray) else v for k, v in options.items()}
+    as_tc = {k: tc.tensor(v) if isinstance(v, np.ndarray) else v for k, v in options.items()}
+    found, expected = ours(*(t for t, _ in tensors), **as_tc), theirs(*(t for _, t in tensors), **as_torch)
+    pairs = list(zip(found, expected, strict=True)) if isinstance(expected, tuple) else [(found, expected)]
+    for a, b in pairs:
+        assert (a is None) == (b is None)
+        if b is not None:
+            np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-9, atol=1e-11)
+    (pairs[0][0] ** 2).sum().backward(), (pairs[0][1] ** 2).sum().backward()
+    for a, b in tensors:
+        np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=1e-8, atol=1e-9)
+    for (name, a), b in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=1e-8, atol=1e-9, err_msg=name)
+    ours.zero_grad(), theirs.zero_grad()
+
+
+def masks(rng, kind):
+    """attn_mask, key_padding_mask; every query keeps a key."""
+    causal = np.triu(np.ones((L, S), bool), 2)
+    padding = np.arange(S) >= np.array([[6], [4], [1]])
+    heads = rng.random((N * H, L, S)) < 0.3
+    heads[:, :, 0] = False
+    as_float = lambda m: np.where(m, -np.inf, 0.0)
+    return {
+        "none": (None, None),
+        "boolean": (causal, None),
+        "floating": (rng.standard_normal((L, S)), None),
+        "per head": (heads, None),
+        "padding": (None, padding),
+        "both": (causal, padding),
+        "both floating": (as_float(causal), as_float(padding)),
+        "floating per head": (as_float(heads), as_float(padding)),
+    }[kind]
+
+
+KINDS = ["none", "boolean", "floating", "per head", "padding", "both", "both floating", "floating per head"]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_attention(torch, rng, options, kind, need_weights):
+    ours, theirs = pair(torch, "MultiheadAttention", E, H, **options)
+    shape = lambda length, width: (N, length, width) if options.get("batch_first") else (length, N, width)
+    widths = (E, options.get("kdim", E), options.get("vdim", E))
+    inputs = [rng.standard_normal(shape(n, w)) for n, w in zip((L, S, S), widths, strict=True)]
+    attn_mask, padding = masks(rng, kind)
+    same(
+        torch,
+        ours,
+        theirs,
+        inputs,
+        attn_mask=attn_mask,
+        key_padding_mask=padding,
+        need_weights=need_weights,
+        average_attn_weights=kind != "both",
+    )
+
+
+def test_self_attention_and_no_batch(torch, rng):
+    for batch_first in (False, True):
+        ours, theirs = pair(torch, "MultiheadAttention", E, H, batch_first=batch_first)
+        for shape in ((L, N, E), (L, E)):
+            x = rng.standard_normal(shape)
+            t, u = tc.tensor(x), torch.tensor(x)
+            for need_weights in (True, False):
+                found, expected = ours(t, t, t, need_weights=need_weights), theirs(u, u, u, need_weights=need_weights)
+                np.testing.assert_allclose(found[0].detach().numpy(), expected[0].detach().numpy(), rtol=1e-9, atol=1e-12)
+                assert need_weights == (found[1] is not None)
+                if need_weights:
+                    np.testing.assert_allclose(found[1].detach().numpy(), expected[1].detach().numpy(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("options", LAYER_OPTIONS, ids=str)
+@pytest.mark.parametrize("training", [True, False])
+def test_layers(torch, rng, options, training):
+    shape = lambda length: (N, length, E) if options.get("batch_first") else (length, N, E)
+    source, target = rng.standard_normal(shape(S)), rng.standard_normal(shape(L))
+    causal, padding = np.triu(np.ones((S, S), bool), 1), np.arange(S) >= np.array([[6], [4], [1]])
+    ours, theirs = pair(torch, "TransformerEncoderLayer", E, H, 12, 0.0, **options)
+    ours.train(training), theirs.train(training)
+    same(torch, ours, theirs, [source], src_mask=causal, src_key_padding_mask=padding)
+    ours, theirs = pair(torch, "TransformerDecoderLayer", E, H, 12, 0.0, **options)
+    ours.train(training), theirs.train(training)
+    same(torch, ours, theirs, [target, source], tgt_mask=np.triu(np.full((L, L), -np.inf), 1), memory_key_padding_mask=padding)
+
+
+@pytest.mark.parametrize("options", LAYER_OPTIONS, ids=str)
+def test_whole(torch, rng, options):
+    ours, theirs = pair(torch, "Transformer", E, H, 2, 2, 12, 0.0, **options)
+    shape = lambda length: (N, length, E) if options.get("batch_first") else (length, N, E)
+    inputs = [rng.standard_normal(shape(S)), rng.standard_normal(shape(L))]
+    padding = np.arange(S) >= np.array([[6], [4], [1]])
+    mask = tc.nn.Transformer.generate_square_subsequent_mask(L).numpy().astype(np.float64)
+    assert (mask == torch.nn.Transformer.generate_square_subsequent_mask(L).numpy()).all()
+    floating = np.where(padding, -np.inf, 0.0)
+    same(torch, ours, theirs, inputs, tgt_mask=mask, src_key_padding_mask=floating, memory_key_padding_mask=floating)
+
+
+def test_causal_flag_is_the_causal_mask(rng):
+    for extra in (False, True):
+        attention = tc.nn.MultiheadAttention(E, H, add_zero_attn=extra, add_bias_kv=extra).double()
+        x = tc.tensor(rng.standard_normal((S, N, E)))
+        mask = tc.tensor(np.triu(np.ones((S, S), bool), 1))
+        a, b = attention(x, x, x, is_causal=True), attention(x, x, x, attn_mask=mask)
+        assert (a[0].detach().numpy() == b[0].detach().numpy()).all() and (a[1].detach().numpy() == b[1].detach().numpy()).all()
+        if not extra:
+            assert (np.triu(a[1].detach().numpy(), 1) == 0).all()
+
+
+def test_keys_that_nobody_sees_and_rows_that_see_nothing(rng):
+    """NaN behind the mask stays there; a row without keys gets the output's bias, not NaN."""
+    attention = tc.nn.MultiheadAttention(E, H, batch_first=True).eval()
+    query, key = (rng.standard_normal((N, n, E)).astype(np.float32) for n in (L, S))
+    padding = np.zeros((N, S), bool)
+    padding[1, 3:] = True
+    clean, _ = attention(query, key, key, key_padding_mask=padding)
+    key[1, 3:] = np.nan
+    dirty, _ = attention(query, key, key, key_padding_mask=padding)
+    assert (clean == dirty).all()
+    padding[2] = True
+    y, weights = attention(query, key, key, key_padding_mask=padding)
+    assert (y[2] == attention.out_proj.bias.numpy()).all() and (weights[2] == 0).all()
+
+
+def test_train_and_eval_are_one_path(rng):
+    layer = tc.nn.TransformerEncoderLayer(E, H, 12, dropout=0.0)
+    x = rng.standard_normal((L, N, E)).astype(np.float32)
+    assert (layer(x) == layer.eval()(x)).all()
+    tc.manual_seed(0)
+    noisy = tc.nn.TransformerEncoderLayer(E, H, 12, dropout=0.5)
+    assert (noisy(x) != noisy(x)).any() and (noisy.eval()(x) == noisy(x)).all()
+
+
+def test_float32_is_close_to_float64(rng):
+    model = tc.nn.Transformer(E, H, 1, 1, 12, 0.0)
+    source, target = rng.standard_normal((S, N, E)), rng.standard_normal((L, N, E))
+    exact = copy.deepcopy(model).double()(source, target)
+    assert_close(model(source.astype(np.float32), target.astype(np.float32)), exact, np.float32, k=64)
+
+
+def test_stacks_copy_their_layer():
+    layer = tc.nn.TransformerEncoderLayer(6, 3, 20)
+    encoder = tc.nn.TransformerEncoder(layer, num_layers=2)
+    first, second = encoder.layers
+    assert first is not layer and first.linear1.weight is not second.linear1.weight
+    assert (first.linear1.weight.numpy() == second.linear1.weight.numpy()).all() and encoder.norm is None
+
+
+def test_the_class_of_a_norm():
+    """The squares chapter passes the class: that makes a stack, which cannot be called."""
+    encoder = tc.nn.TransformerEncoder(
+        tc.nn.TransformerEncoderLayer(d_model=6, nhead=3, dim_feedforward=20), num_layers=1, norm=tc.nn.LayerNorm
+    )
+    decoder = tc.nn.TransformerDecoder(
+        tc.nn.TransformerDecoderLayer(d_model=6, nhead=3, dim_feedforward=20), num_layers=1, norm=tc.nn.LayerNorm
+    )
+    x = np.zeros((2, 4, 6), np.float32)
+    for call in (lambda: encoder(x), lambda: decoder(x, x)):
+        with pytest.raises(TypeError, match=r"class LayerNorm; expected a module such as nn.LayerNorm\(d_model\)"):
+            call()
+
+
+def test_pickle_and_copies(rng):
+    import pickle
+
+    model = tc.nn.Transformer(6, 3, 1, 1, 20).eval()
+    x = rng.standard_normal((2, 4, 6)).astype(np.float32)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert (other(x, x) == model(x, x)).all()
+
+
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (lambda m, x: tc.nn.MultiheadAttention(7, 2), ValueError, "divisible by num_heads, got 7 and 2"),
+        (lambda m, x: m(x, x[:, :2], x[:, :2]), ValueError, "batch sizes"),
+        (lambda m, x: m(x, x, x[:3]), ValueError, "lengths of key and value"),
+        (lambda m, x: m(x[0], x, x), ValueError, "three or two axes"),
+        (
+            lambda m, x: m(x, x, x, attn_mask=np.zeros((4, 5), bool)),
+            ValueError,
+            r"attn_mask has shape \(4, 5\); expected \(4, 4\) or \(6, 4, 4\)",
+        ),
+        (lambda m, x: m(x, x, x, attn_mask=np.zeros((4, 4), int)), TypeError, "attn_mask != 0"),
+        (
+            lambda m, x: m(x, x, x, key_padding_mask=np.zeros((4, 3), bool)),
+            ValueError,
+            r"key_padding_mask has shape \(4, 3\); expected \(3, 4\)",
+        ),
+        (lambda m, x: tc.nn.TransformerEncoderLayer(6, 3, activation="swish"), ValueError, "relu, gelu, got 'swish'"),
+        (lambda m, x: tc.nn.Transformer(6, 3, 1, 1, 20)(x, x), ValueError, "d_model=6"),
+    ],
+)
+def test_mistakes(call, error, message):
+    attention, x = tc.nn.MultiheadAttention(8, 2), np.zeros((4, 3, 8), np.float32)
+    with pytest.raises(error, match=message):
+        call(attention, x)
