@@ -122,6 +122,8 @@ class TrainingModule(nn.Module):
             held = load(path)
             state, found = held.get("state_dict", held), held.hyper_parameters
         module = cls(**{**dict(found or {}), **hyper_parameters})
+        if state is not held:
+            module.on_load_checkpoint(held)
         module.load_state_dict(state, strict=strict)
         return module.eval()
 
@@ -198,7 +200,7 @@ class TrainingModule(nn.Module):
         raise TypeError("optimizer_step() needs the optimizer among its arguments")
 
     def on_train_epoch_start(self) -> None:
-        """Called by a trainer before the first batch of an epoch; subclasses define it."""
+        """Called by a trainer before the first batch of an epoch, and again when it goes on in the middle of one; subclasses define it."""
 
     def on_train_epoch_end(self) -> None:
         """Called by a trainer when an epoch is trained and validated; what is logged here counts for the epoch."""
@@ -208,6 +210,13 @@ class TrainingModule(nn.Module):
 
     def on_test_epoch_end(self) -> None:
         """Called by a trainer after the last test batch."""
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Called before a trainer writes `checkpoint`: put there, under a name of your own, what a run needs beside the weights."""
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Called before a trainer's checkpoint is loaded, and once more when a run goes on in the middle of an epoch: take from it what
+        ``on_save_checkpoint`` put there."""
 
     def training_step(self, batch, batch_idx):
         """The loss of a batch; subclasses define it."""

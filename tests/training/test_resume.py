@@ -136,6 +136,46 @@ def quiet_run(folder, prefetch, model_class, **options):
     return bits(model, trainer)
 
 
+class Hooked(Small):
+    """Its hook draws, logs, and changes data, weights and a counter that no state dict has."""
+
+    def __init__(self):
+        super().__init__()
+        self.epochs_begun = 0
+
+    def on_train_epoch_start(self):
+        self.epochs_begun += 1
+        self.shift[0] = float(tc.rand(1).item()) + self.current_epoch
+        self.log("shift", self.shift[0], on_step=True)
+        with tc.no_grad():
+            self.net[1].bias.fill_(self.shift[0])
+
+    def training_step(self, batch, batch_idx):
+        return super().training_step((batch[0] + self.shift[0] * self.epochs_begun, batch[1]), batch_idx)
+
+    def on_save_checkpoint(self, checkpoint):
+        checkpoint["epochs_begun"] = self.epochs_begun
+
+    def on_load_checkpoint(self, checkpoint):
+        self.epochs_begun = checkpoint["epochs_begun"]
+
+
+@pytest.mark.parametrize("at", [2, 6, 9])
+def test_hooks_at_the_beginning_of_an_epoch(tmp_path, at):
+    """Going on in the middle of an epoch, what they do to the data is done again; weights and logged values are the checkpoint's."""
+
+    def hooked(*bases):
+        class Shifted(*bases):
+            shift = [0.0]  # noqa: RUF012
+
+        return Shifted
+
+    expected = run(tmp_path / "whole", model_class=hooked(Hooked))[0]
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "parts", model_class=hooked(stopping(at, lambda: signal.raise_signal(signal.SIGINT)), Hooked))
+    assert run(tmp_path / "parts", model_class=hooked(Hooked))[0] == expected
+
+
 def test_generators_that_are_named(tmp_path):
     """A generator in a closure is kept when the trainer is told of it."""
 

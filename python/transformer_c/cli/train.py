@@ -93,7 +93,7 @@ def _start_folder(task: tasks.Task, hp: argparse.Namespace, folder: str) -> None
         os.makedirs(folder, exist_ok=True)
     except FileExistsError:
         raise CommandError(f"--output {folder}: a file has that name") from None
-    for name in (LAST, BEST, HISTORY):
+    for name in (LAST, BEST, HISTORY, OPTIONS):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, name))
     text = json.dumps({"task": task.name, "options": vars(hp)}, indent=2) + "\n"
@@ -142,13 +142,11 @@ def _train(task: tasks.Task, hp: argparse.Namespace, options: argparse.Namespace
         _say_where(os.path.join(options.output, LAST))
     try:
         trainer.fit(model, train, val, resume="last" if options.resume else None)
-    except KeyboardInterrupt:
-        kept = trainer.last_model_path and os.path.exists(trainer.last_model_path)
-        where = (
-            f"stopped after {trainer.global_step} steps; {trainer.last_model_path} holds them"
-            if kept
-            else "stopped before the first checkpoint"
-        )
+    except KeyboardInterrupt as interrupt:
+        if str(interrupt):  # between two batches, when all was written
+            where = f"stopped after {trainer.global_step} steps; {trainer.last_model_path} holds them"
+        else:
+            where = "stopped at once" + ("; the last checkpoint holds the run until then" if trainer.last_model_path else "")
         raise KeyboardInterrupt(f"{where}. To go on:\n  {again}") from None
     return _report(task, trainer, val, test, options.output)
 

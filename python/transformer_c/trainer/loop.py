@@ -28,7 +28,7 @@ class FitLoop:
     Where a run is: ``epoch`` whole epochs and ``batch`` batches of the next. At the beginning of an epoch the states of all random streams
     are kept. A checkpoint in the middle of an epoch holds them and those of its own moment: going on, the streams are put back to the
     epoch's beginning, the batches that were done are drawn again and dropped, which puts the streams of the data where they were, and the
-    others are put back to the moment of the checkpoint.
+    others, with all weights, are put back to the moment of the checkpoint.
     """
 
     def __init__(self, trainer: Any, model: Any, train: Any, val: list[Any]) -> None:
@@ -44,6 +44,7 @@ class FitLoop:
         self.epoch = self.batch = 0
         self.averages = Averages()
         self.running = Averages()  # of the loss, for the bar
+        self.resumed = Checkpoint()
         self.at_start: dict[str, Any] = {}
         self.at_batch: dict[str, Any] = {}  # only at the end of an epoch, before it is validated
 
@@ -72,6 +73,9 @@ class FitLoop:
         if not skip:
             self.at_start = self._capture()
             self.averages, self.running = Averages(), Averages()
+        trainer._averages = self.averages
+        trainer._begin_batch("train", None)
+        with trainer._muted(bool(skip)):  # what it logged before the checkpoint is there; what it does to the data must be done again
             self.model.on_train_epoch_start()
         label = f"epoch {self.epoch + 1}/{trainer.max_epochs}"
         with Bar(trainer.progress, label, self.total, skip) as bar:
@@ -87,7 +91,6 @@ class FitLoop:
 
     def _train_batches(self, skip: int, bar: Bar) -> None:
         trainer = self.trainer
-        trainer._averages = self.averages
         with closing(loaders.batches(self.train, self.total)) as iterator:
             self._skip_batches(skip, iterator)
             for batch in iterator:
@@ -102,11 +105,12 @@ class FitLoop:
             raise ValueError("there is no batch to train on: train is empty")
 
     def _skip_batches(self, count: int, iterator: Iterator[Any]) -> None:
-        """Draws the batches that were trained on before the checkpoint; then the streams are at its moment."""
+        """Draws the batches that were trained on before the checkpoint; then everything is as at its moment."""
         for done in range(count):
             if next(iterator, self) is self:
                 raise CheckpointError(f"the checkpoint was made after {count} batches of an epoch; train has {done}")
         if count:
+            self._load_weights()
             streams.restore({k: v for k, v in self.streams.items() if not k.startswith("train.")}, self.at_batch)
             self.at_batch = {}
 
@@ -203,7 +207,7 @@ class FitLoop:
 
     def _checkpoint(self) -> dict[str, Any]:
         trainer = self.trainer
-        return {
+        held = {
             "class": type(self.model).__name__,
             "state_dict": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -223,6 +227,8 @@ class FitLoop:
             },
             "streams": {"at_start": self.at_start, "at_batch": (self.at_batch or self._capture()) if self.batch else {}},
         }
+        self.model.on_save_checkpoint(held)
+        return held
 
     def go_on_from(self, path: str) -> None:
         """Takes on what a checkpoint holds; after an error, the model and the random streams are as they were."""
@@ -235,7 +241,8 @@ class FitLoop:
             self._take_on(held)
             streams.restore(self.streams, self.at_batch)  # put in force when the batches are drawn; now only to see that it can be
             streams.restore(self.streams, self.at_start)
-            self.model.load_state_dict(held["state_dict"])
+            self.resumed = held
+            self._load_weights()
         except (KeyError, TypeError, AttributeError) as error:
             streams.restore(self.streams, before)
             raise CheckpointError(f"{path!r} is not what a trainer writes ({type(error).__name__}: {error})") from error
@@ -244,13 +251,8 @@ class FitLoop:
             raise
 
     def _take_on(self, held: Checkpoint) -> None:
-        """All but the model's weights and the random streams."""
+        """Place, history, means: all but weights, optimizer and random streams."""
         trainer, state = self.trainer, held["trainer"]
-        self.optimizer.load_state_dict(held["optimizer"])
-        if len(held["schedulers"]) != len(self.schedulers):
-            raise ValueError(f"the checkpoint has {len(held['schedulers'])} schedulers, the model {len(self.schedulers)}")
-        for scheduler, saved in zip(self.schedulers, held["schedulers"], strict=True):
-            scheduler.load_state_dict(saved)
         self.epoch, self.batch = int(state["epoch"]), int(state["batch"])
         if self.batch and state["batches"] != self.total:
             raise ValueError(
@@ -268,6 +270,17 @@ class FitLoop:
         trainer.global_step, trainer.current_epoch = int(state["global_step"]), self.epoch
         trainer.history = {name: list(values) for name, values in state["history"].items()}
         trainer.step_history = {name: [(int(s), float(v)) for s, v in values] for name, values in state["step_history"].items()}
+
+    def _load_weights(self) -> None:
+        """Those of optimizer and schedulers first, which nobody has used yet: the model's are there when all else has been found to fit."""
+        held = self.resumed
+        self.optimizer.load_state_dict(held["optimizer"])
+        if len(held["schedulers"]) != len(self.schedulers):
+            raise ValueError(f"the checkpoint has {len(held['schedulers'])} schedulers, the model {len(self.schedulers)}")
+        for scheduler, saved in zip(self.schedulers, held["schedulers"], strict=True):
+            scheduler.load_state_dict(saved)
+        self.model.on_load_checkpoint(held)
+        self.model.load_state_dict(held["state_dict"])
 
     def _compare(self, held: Checkpoint, path: str) -> None:
         """Warns when the run cannot be the one that was stopped."""

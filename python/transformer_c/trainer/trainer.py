@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from ..checkpoint.files import open_regular, remove_leftovers, write_atomically
@@ -157,6 +158,7 @@ class Trainer:
         self._place = loaders.Place()
         self._averages = Averages()
         self._kind, self._weight = "train", 1
+        self._is_muted = False
         self._interrupts = Interrupts()
         self._start_anew()
 
@@ -286,6 +288,8 @@ class Trainer:
         self, name: str, value: float, prog_bar: bool, on_step: bool | None, on_epoch: bool | None, batch_size: int | None = None
     ) -> None:
         """What ``TrainingModule.log`` calls."""
+        if self._is_muted:
+            return
         if name in ("epoch", "step"):
             raise ValueError(f"{name!r} is a name of the history's own: log the value under another")
         self.callback_metrics[name] = value
@@ -298,6 +302,15 @@ class Trainer:
                 self._in_bar[name] = value
         elif prog_bar:
             self._in_bar.setdefault(name, None)  # shown once the epoch is validated
+
+    @contextmanager
+    def _muted(self, is_muted: bool) -> Iterator[None]:
+        """What is logged meanwhile is dropped."""
+        self._is_muted = is_muted
+        try:
+            yield
+        finally:
+            self._is_muted = False
 
     def _judge(self, values: dict[str, float], epoch: int, validated: bool) -> bool:
         """Whether the epoch is the best so far."""
