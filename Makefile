@@ -1,6 +1,7 @@
 # make tutorial   sets up .venv, builds, and runs the UvA tutorial with its numbers beside ours
 # make test       sets up .venv, builds, and runs all tests
 # make bench      times the workloads beside PyTorch, where PyTorch is installed
+# make notebooks  executes the notebooks and writes them with their outputs; NOTEBOOKS_ARGS=--fast only tries them
 # make lint       formatters, linters and type checks, as in CI
 # make sanitize   builds with AddressSanitizer and UBSan and runs the tests
 # PYTHON=python3.12 picks the interpreter for a new .venv.
@@ -12,7 +13,9 @@ SOURCES := setup.py pyproject.toml $(shell find csrc -name '*.[ch]' -o -name '*.
 PYTEST_ARGS ?= -q
 BENCH_ARGS ?= --quick --require reverse_step@1=2.5
 
-.PHONY: tutorial test bench lint format sanitize clean
+NOTEBOOKS_ARGS ?=
+
+.PHONY: tutorial test bench notebooks lint format sanitize clean
 .DELETE_ON_ERROR:
 
 tutorial: $(VENV)/.built $(VENV)/.extra-tutorial
@@ -23,6 +26,9 @@ test: $(VENV)/.built $(VENV)/.extra-test
 
 bench: $(VENV)/.built
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+notebooks: $(VENV)/.built $(VENV)/.extra-notebooks
+	$(BIN)/python tools/notebooks.py $(NOTEBOOKS_ARGS)
 
 lint: $(VENV)/.built $(VENV)/.extra-test $(VENV)/.extra-dev
 	$(BIN)/ruff check .

@@ -1,0 +1,85 @@
+"""The notebooks are of their sources as they are now, executed, without errors, small; the short one runs here, all of them in CI."""
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("jupytext")
+pytest.importorskip("nbclient")
+pytest.importorskip("ipykernel")
+pytest.importorskip("matplotlib")
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted((ROOT / "notebooks").glob("*.py"))
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(p) for p in sys.path if p)}
+
+
+def tool(*arguments):
+    command = [sys.executable, ROOT / "tools/notebooks.py", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=ENVIRONMENT)
+
+
+def held(source):
+    return json.loads(source.with_suffix(".ipynb").read_text())
+
+
+def test_cells_agree_with_their_sources():
+    done = tool("--check")
+    assert done.returncode == 0 and done.stdout.count("agrees") == len(SOURCES) >= 2, done.stdout
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda p: p.stem)
+def test_outputs(source):
+    path = source.with_suffix(".ipynb")
+    text = path.read_text()
+    assert path.stat().st_size < 500_000
+    code = [c for c in held(source)["cells"] if c["cell_type"] == "code"]
+    outputs = [o for c in code for o in c["outputs"]]
+    assert not [o for o in outputs if o["output_type"] == "error" or o.get("name") == "stderr"]
+    for output in outputs:
+        if "image/png" in output.get("data", {}):
+            assert base64.b64decode(output["data"]["image/png"]).startswith(b"\x89PNG")
+    assert "assert " in "".join(line for c in code for line in c["source"])
+    assert not [part for part in ("/tmp/", "/home/", "/root/") if part in text]
+
+
+def printed(name):
+    code = [c for c in held(ROOT / f"notebooks/{name}.py")["cells"] if c["cell_type"] == "code"]
+    return "".join(line for c in code for o in c["outputs"] if o["output_type"] == "stream" for line in o["text"])
+
+
+def test_the_tutorials_numbers_are_in_the_outputs():
+    text = printed("uva_tutorial")
+    for part in (
+        "[-1.1229, -0.1863]",
+        "[0.4028, 0.2886, 0.3086]",
+        "[9, 6, 2, 0, 6, 2, 7, 9, 7, 3, 3, 4, 3, 7, 0, 9]",
+        "Test accuracy: 100.00%",
+    ):
+        assert part in text
+    pictures = [
+        o for c in held(ROOT / "notebooks/uva_tutorial.py")["cells"] for o in c.get("outputs", ()) if "image/png" in o.get("data", {})
+    ]
+    assert len(pictures) == 11
+    assert "[0.3388, 0.3429, 0.3184]" in printed("uva_notes")
+
+
+def test_a_short_notebook_runs():
+    done = tool("--fast", "uva_notes")
+    assert done.returncode == 0 and "uva_notes: executed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_stale_notebook_is_found(tmp_path):
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "tools/notebooks.py").write_text((ROOT / "tools/notebooks.py").read_text())
+    source = tmp_path / "notebooks/uva_notes.py"
+    source.with_suffix(".ipynb").write_text((ROOT / "notebooks/uva_notes.ipynb").read_text())
+    source.write_text((ROOT / "notebooks/uva_notes.py").read_text() + "\n# %%\nprint(1)\n")
+    done = subprocess.run([sys.executable, tmp_path / "tools/notebooks.py", "--check"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "not of uva_notes.py as it is now" in done.stdout
