@@ -72,6 +72,10 @@ static void describe(tc_reduce_args *args, const tc_tensor *x, const axis_set *s
         (set->reduced[i] ? args->reduced_strides : args->kept_strides)[(*ndim)++] = x->strides[i];
         *(set->reduced[i] ? &args->reduced : &args->kept) *= x->shape[i];
     }
+    if (args->reduced == 0) { /* nothing to walk over, which is what the kernels take one axis without elements for */
+        args->reduced_ndim = 1;
+        args->reduced_shape[0] = args->reduced_strides[0] = 0;
+    }
     int64_t *const kept[1] = {args->kept_strides}, *const reduced[1] = {args->reduced_strides};
     args->kept_ndim = tc_layout_merge(args->kept_ndim, args->kept_shape, 1, kept, false);
     args->reduced_ndim = tc_layout_merge(args->reduced_ndim, args->reduced_shape, 1, reduced, !ordered);

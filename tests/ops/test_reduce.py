@@ -1,5 +1,7 @@
 """Reductions: values, gradients, axes, dtypes, strides; sums that keep their digits; argsort."""
 
+import itertools
+
 import numpy as np
 import pytest
 from tolerance import assert_close
@@ -157,6 +159,16 @@ def test_nothing_to_reduce():
     for name in ("max", "min", "argmax", "argmin"):
         with pytest.raises(ValueError, match=r"over no elements.*\(0, 3\)"):
             getattr(_core, name)(x, 0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int64, bool])
+@pytest.mark.parametrize("lengths", [s for s in itertools.product([0, 1, 2, 17], repeat=3) if 0 in s], ids=str)
+def test_nothing_to_reduce_along_several_axes(dtype, lengths):
+    x = np.ones(lengths, dtype)
+    for axes in itertools.chain.from_iterable(itertools.combinations(range(3), n) for n in (1, 2, 3)):
+        np.testing.assert_array_equal(_core.sum(x, axes), x.sum(axes))
+        np.testing.assert_array_equal(_core.any(x, axes), x.any(axes))
+        np.testing.assert_array_equal(_core.all(x, axes), x.all(axes))
 
 
 @pytest.mark.parametrize(
