@@ -4,7 +4,7 @@
  * threads. All kernels have one C type: what they work on is a plain struct of pointers, sizes and strides, declared
  * in kernels/<op>.h with the shapes in comments and used alike by the CPU kernel and the CUDA launcher. A backend is
  * one tc_kernel_table per compute dtype: a function per line of kernels.def. Ops reach them only through tc_run()
- * (core/run.h), which picks device and dtype.
+ * (core/backend.h), which picks device and dtype.
  */
 #ifndef TC_KERNELS_H
 #define TC_KERNELS_H

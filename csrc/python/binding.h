@@ -2,7 +2,7 @@
  *
  * An op is one row of a table:
  *     {"layer_norm", "x:t normalized_shape:I weight:t?=None bias:t?=None eps:f=1e-5", run_layer_norm, "doc"}
- * The spec names the arguments, their kinds and defaults; binding.c binds a call to it and hands `run` a tcpy_call with
+ * The spec names the arguments, their kinds and defaults; call.c binds a call to it and hands `run` a tcpy_call with
  * everything converted. Kinds:
  *     t  a tensor: a Tensor, an ndarray, or whatever np.asarray takes     t?  or None
  *     T  a sequence of tensors

@@ -165,7 +165,7 @@ TC_INLINE vreal v_log1p(vreal x)
     return v_select(v_and(v_lt(v_zero(), u), v_lt(u, v_set1((real)INFINITY))), v_select(v_eq(x, v_zero()), x, y), v_log(u));
 }
 
-/* x = n pi/2 + r with |r| <= pi/4, up to v_far_angle: pi/2 in parts short enough that n times each is exact. */
+/* x = n pi/2 + r with |r| <= pi/4, up to V_FAR_ANGLE: pi/2 in parts short enough that n times each is exact. */
 TC_INLINE vreal v_reduce_angle(vreal x, vreal *n)
 {
 #if TC_PRECISION == 32
