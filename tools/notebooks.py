@@ -58,9 +58,11 @@ def execute(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 
 def smaller(picture: str) -> str:
-    """A PNG in base64 with 128 colours instead of 16 million: a third of the size."""
+    """A PNG in base64 with 256 colours instead of 16 million: a third of the size, and no eye sees it."""
     packed = io.BytesIO()
-    Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGB").quantize(128).save(packed, format="png", optimize=True)
+    Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE).save(
+        packed, format="png", optimize=True
+    )
     return base64.b64encode(packed.getvalue()).decode()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import platform
@@ -14,6 +15,7 @@ import numpy as np
 
 from ... import __version__
 from ...checkpoint.files import write_atomically
+from ...config import get_num_threads
 
 # What the last column says.
 SAME = "same"  # determined by the tutorial, and equal to all printed digits
@@ -94,12 +96,23 @@ class Report:
             "transformer_c": __version__,
             "numpy": np.__version__,
             "python": platform.python_version(),
+            "cpu": cpu_model(),
+            "threads": get_num_threads(),
             **options,
             "seconds": round(seconds, 1),
             "pictures": self.pictures,
             "rows": [asdict(row) for row in self.rows],
         }
         write_atomically(str(self.output / "results.json"), (json.dumps(held, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def cpu_model() -> str:
+    """The name of this machine's CPU, where the system tells it."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
 
 
 def table(rows: list[Row]) -> str:

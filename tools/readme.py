@@ -1,0 +1,110 @@
+"""The README's tables, made of what was measured: docs/results/tutorial.json and the newest file of benchmarks/results.
+
+python tools/readme.py                   rewrites the tables
+python tools/readme.py tutorial_output   takes numbers and picture of a run of `python -m transformer_c tutorial` first
+python tools/readme.py --check           exit status 1 when the README does not have them as they are
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+TUTORIAL = ROOT / "docs" / "results" / "tutorial.json"
+PICTURE = ROOT / "docs" / "images" / "reverse_attention.png"
+CELLS = (5, 12, 17, 20, 21, 23, 36, 37, 38, 39)
+WORKLOADS = {
+    "tiny_forward": "scaled dot product of (3, 2), Tensors",
+    "tiny_forward_arrays": "the same, ndarrays",
+    "tiny_train": "the same with its gradients",
+    "reverse_step": "Reverse task, a training step",
+    "reverse_epoch": "Reverse task, an epoch with its loader",
+    "anomaly_step": "Set Anomaly task, a training step",
+}
+
+
+def tutorial_table() -> str:
+    """Cells with a number of the tutorial's, beside ours."""
+    held = json.loads(TUTORIAL.read_text())
+    rows = [r for r in held["rows"] if r["cell"] in CELLS and r["verdict"]]
+    lines = ["| cell | | tutorial | transformer_c | |", "|---:|---|---|---|---|"]
+    lines += [f"| {r['cell']} | {r['what']} | {r['tutorial']} | {r['ours']} | {r['verdict']} |" for r in rows]
+    lines += [
+        "",
+        f"Written by `python -m transformer_c tutorial` with seed {held['seed']}: {held['epochs']} and {held['anomaly_epochs']} epochs, {held['seconds']:.0f} s with "
+        f"{held['threads']} threads of an {held['cpu']}. *other images*: CIFAR100 there, scikit-learn's digits here. In cells 12, 20 and 36 the tutorial prints no number; those are what its code gives.",
+    ]
+    return "\n".join(lines)
+
+
+def benchmark_table() -> str:
+    """How many times as fast as PyTorch."""
+    path, held = newest_benchmark()
+    threads = sorted({r["threads"] for r in held["rows"]})
+    ratios = {(r["workload"], r["threads"]): r["ratio"] for r in held["rows"] if r["ratio"] is not None}
+    names = [n for n in WORKLOADS if any((n, t) in ratios for t in threads)]
+    lines = ["| times as fast as PyTorch | " + " | ".join(f"{t} thread{'s' if t > 1 else ''}" for t in threads) + " |"]
+    lines += ["|---|" + "---:|" * len(threads)]
+    for name in names:
+        found = [f"{ratios[name, t]:.1f}" if (name, t) in ratios else "" for t in threads]
+        lines += [f"| {WORKLOADS[name]} (`{name}`) | {' | '.join(found)} |"]
+    lines += [
+        "",
+        f"{held['cpu']}, {held['cores']} cores; PyTorch {held['versions']['torch']}, the fastest of its ways; {held['date'][:10]}. All figures: "
+        f"[{path.name}](benchmarks/results/{path.name}); `make bench` measures them on another machine.",
+    ]
+    return "\n".join(lines)
+
+
+def newest_benchmark() -> tuple[Path, dict]:
+    """The newest CPU figures that have PyTorch beside them and the Reverse task among them."""
+    held = {path: json.loads(path.read_text()) for path in (ROOT / "benchmarks/results").glob("*-cpu-*.json")}
+    fit = {p: h for p, h in held.items() if any(r["workload"] == "reverse_step" and r["ratio"] for r in h["rows"])}
+    path = max(fit, key=lambda p: (fit[p]["date"], p.name))
+    return path, fit[path]
+
+
+def rewritten(text: str) -> str:
+    """The README with both tables between their marks."""
+    for name, table in (("tutorial", tutorial_table()), ("benchmarks", benchmark_table())):
+        begin, end = f"<!-- {name}: tools/readme.py -->", f"<!-- /{name} -->"
+        before, rest = text.split(begin)
+        text = f"{before}{begin}\n{table}\n{end}{rest.split(end)[1]}"
+    return text
+
+
+def take(run: Path) -> None:
+    """Copies numbers and picture of a run."""
+    from PIL import Image
+
+    for target in (TUTORIAL, PICTURE):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    TUTORIAL.write_text((run / "results.json").read_text())
+    picture = Image.open(run / "cell_25_reverse_attention.png").convert("RGB")
+    picture.quantize(256, Image.Quantize.MAXCOVERAGE).save(PICTURE, optimize=True)
+
+
+def main() -> int:
+    """Gives the exit status."""
+    parser = argparse.ArgumentParser(description="Writes or checks the README's tables.")
+    parser.add_argument("run", nargs="?", type=Path, help="output folder of a tutorial run to take over")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 when the README is not up to date")
+    options = parser.parse_args()
+    if options.run:
+        take(options.run)
+    text = README.read_text()
+    new = rewritten(text)
+    if options.check:
+        if new != text:
+            print("README.md does not have the tables of docs/results and benchmarks/results: python tools/readme.py")
+        return int(new != text)
+    README.write_text(new)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
