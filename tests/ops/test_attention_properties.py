@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tolerance import assert_close
 from transformer_c import _core
 from transformer_c.functional import scaled_dot_product_attention
+from transformer_c.random import as_generator
 
 try:
     from ml_dtypes import bfloat16
@@ -75,7 +76,7 @@ def additive_values(rng, shape, dtype, share):
 
 
 @st.composite
-def problems(draw, dtypes=tuple(DTYPES), layouts=True, empty=True, lengths=tuple(LENGTHS)):
+def problems(draw, dtypes=tuple(DTYPES), layouts=True, empty=True, lengths=tuple(LENGTHS), dropout=False):
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     dtype = DTYPES[draw(st.sampled_from(dtypes))]
     B, Hk, group = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 3))
@@ -114,6 +115,8 @@ def problems(draw, dtypes=tuple(DTYPES), layouts=True, empty=True, lengths=tuple
     if draw(maybe) or d == 0:
         kw["scale"] = draw(st.sampled_from([0.0, -0.7, 0.25, 1.5]))
     kw["empty_rows"] = draw(st.sampled_from(["zero", "uniform"]))
+    if dropout and draw(st.integers(0, 3)) == 0:
+        kw["dropout_p"], kw["rng"] = draw(st.sampled_from([0.1, 0.5, 1.0])), draw(st.integers(0, 99))
     return Problem(q, k, v, kw, names), rng
 
 
@@ -131,8 +134,18 @@ def leaves(*arrays):
 
 
 def wide(kw):
-    """The same options for the reference, halves as float64."""
+    """The same options for the reference, halves as float64, without dropout."""
+    kw = {n: x for n, x in kw.items() if n not in ("dropout_p", "rng")}
     return {n: x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype.kind not in "biu" else x for n, x in kw.items()}
+
+
+def multiplier(p, shape):
+    """What dropout multiplies each weight by, 0 or 1 / (1 - p): of rows that are filled up to 64 numbers."""
+    if "dropout_p" not in p.kw:
+        return None
+    generator = as_generator(p.kw["rng"])
+    padded = (*shape[:-1], -(-shape[-1] // 64) * 64)
+    return _core.dropout_forward(np.ones(padded), p.kw["dropout_p"], generator.initial_seed(), generator.next_call())[..., : shape[-1]]
 
 
 def backward(result, upstream, inputs):
@@ -150,7 +163,7 @@ def name_of(dtype):
 def check_forward(p):
     dtype = name_of(p.q.dtype)
     values, attention, lse = scaled_dot_product_attention(p.q, p.k, p.v, return_attention=True, return_logsumexp=True, **p.kw)
-    expected = reference.attention(p.q, p.k, p.v, **wide(p.kw))
+    expected = reference.attention(p.q, p.k, p.v, **wide(p.kw), dropout_multiplier=multiplier(p, attention.shape))
     terms = p.q.shape[-1] + p.k.shape[-2]
     assert_close(values, expected[0], dtype, k=terms, scale=magnitude(expected[0]), name="values")
     assert_close(attention, expected[1], dtype, k=terms, scale=1.0, name="attention")
@@ -176,7 +189,11 @@ def check_backward(p, rng, expected):
             results, upstream = results[:2], upstream[:2]  # 0 * -inf in the sum of products
     loss = sum((r * _core.as_tensor(u)).sum() for r, u in zip(results, upstream, strict=True))
     loss.backward()
-    extra = {"dattention": dmap if through_all else None, "dlse": dlse if len(results) == 3 else None}
+    extra = {
+        "dropout_multiplier": multiplier(p, dmap.shape),
+        "dattention": dmap if through_all else None,
+        "dlse": dlse if len(results) == 3 else None,
+    }
     dscores = np.zeros(expected[1].shape)  # a bias of its own for every score: its gradient is theirs
     terms = [x for x in (wide(p.kw).get("bias"), mask.astype(np.float64) if added else None) if x is not None]
     full = {**wide(p.kw), "bias": sum(terms, dscores), "attn_mask": None if added else mask}
@@ -189,15 +206,15 @@ def check_backward(p, rng, expected):
             assert_close(np.asarray(t.grad), want, dtype, gradient=True, scale=np.maximum(scale, 1), name=name)
 
 
-@fuzz(400)
-@given(problems())
+@fuzz(300)
+@given(problems(dropout=True))
 def test_forward_and_backward(case):
     p, rng = case
     check_backward(p, rng, check_forward(p))
 
 
-@fuzz(150)
-@given(problems(lengths=(1, 3, 50, 130), empty=False))
+@fuzz(80)
+@given(problems(lengths=(1, 3, 50, 130), empty=False, dropout=True))
 def test_every_instruction_set_agrees_with_the_reference(case):
     p, rng = case
     before = _core.cpu_isa()

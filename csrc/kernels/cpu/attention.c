@@ -55,11 +55,39 @@ static inline void scale_rows(real *values, int64_t row, int rows, int64_t colum
     }
 }
 
+/* The same when weights are dropped: of each row its own keys. */
+static void fill_empty_rows_dropped(const query_block *x, const real *sum, real *values, int64_t row)
+{
+    const tc_attention_problem *p = x->problem;
+    const vreal share = v_set1(uniform_weight(p));
+    for (int i = 0; i < x->nq; i++)
+        if (sum[i] == R(0.0)) memset(values + i * row, 0, sizeof(real) * (size_t)p->Dv);
+    for (int64_t k0 = 0; k0 < p->Tk; k0 += KEYS) {
+        const key_block y = {.k0 = k0, .nk = (int)(p->Tk - k0 < KEYS ? p->Tk - k0 : KEYS)};
+        choose_kept(x, &y);
+        for (int i = 0; i < x->nq; i++)
+            for (int64_t c = 0; sum[i] == R(0.0) && c < p->Dv; c += TC_LANES) {
+                const int lanes = v_left(p->Dv, c);
+                vreal mean = v_load_some(values + i * row + c, lanes);
+                for (int j = 0; j < y.nk; j++)
+                    if (x->kept[j * QUERIES + i]) mean = v_fma(share, v_load_some(operand_at(&p->v, x->b, x->hk, k0 + j) + c, lanes), mean);
+                v_store_some(values + i * row + c, mean, lanes);
+            }
+    }
+}
+
 /* Row r of `rows`, for all r with sum[r] == 0: the mean of all Tk values, whatever masks say about them. */
 static void fill_empty_rows(const query_block *x, const real *sum, real *values, int64_t row)
 {
     const tc_attention_problem *p = x->problem;
-    const vreal share = v_set1(R(1.0) / (real)(p->Tk > 0 ? p->Tk : 1));
+    const vreal share = v_set1(uniform_weight(p));
+    bool any = false;
+    for (int i = 0; i < x->nq; i++) any = any || sum[i] == R(0.0);
+    if (!any) return;
+    if (p->dropout > 0) {
+        fill_empty_rows_dropped(x, sum, values, row);
+        return;
+    }
     for (int64_t c = 0; c < p->Dv; c += TC_LANES) {
         const int lanes = v_left(p->Dv, c);
         vreal mean = v_zero();

@@ -155,6 +155,27 @@ static void add_products(const tc_attention_backward_args *a, const query_block 
         sum_over_keys(&for_q);
 }
 
+/* The same when weights are dropped: of each of the rows its own keys. */
+static void add_uniform_rows_dropped(const tc_attention_backward_args *a, const query_block *x, const real *sum, const key_gradients *to)
+{
+    const tc_attention_problem *p = x->problem;
+    const vreal share = v_set1(uniform_weight(p));
+    for (int64_t k0 = 0; k0 < p->Tk; k0 += KEYS) {
+        const key_block y = {.k0 = k0, .nk = (int)(p->Tk - k0 < KEYS ? p->Tk - k0 : KEYS)};
+        choose_kept(x, &y);
+        for (int j = 0; j < y.nk; j++)
+            for (int64_t n = 0; n < p->Dv; n += TC_LANES) {
+                const int lanes = v_left(p->Dv, n);
+                real *at = to->dv + (k0 + j) * to->dv_row + n;
+                vreal total = v_load_some(at, lanes);
+                for (int i = 0; i < x->nq; i++)
+                    if (sum[i] == R(0.0) && x->kept[j * QUERIES + i])
+                        total = v_fma(share, v_load_some(operand_at(&a->dvalues, x->b, x->h, x->q0 + i) + n, lanes), total);
+                v_store_some(at, total, lanes);
+            }
+    }
+}
+
 /* Rows that may attend to nothing but attend to all keys alike: every row of dv gets their dvalues / Tk. */
 static void add_uniform_rows(const tc_attention_backward_args *a, const query_block *x, const key_gradients *to)
 {
@@ -162,12 +183,16 @@ static void add_uniform_rows(const tc_attention_backward_args *a, const query_bl
     const real *sum = (const real *)a->sum + (x->b * p->H + x->h) * p->Tq + x->q0;
     bool any = false;
     for (int i = 0; i < x->nq; i++) any = any || sum[i] == R(0.0);
+    if (any && p->dropout > 0) {
+        add_uniform_rows_dropped(a, x, sum, to);
+        return;
+    }
     for (int64_t n = 0; any && n < p->Dv; n += TC_LANES) {
         const int lanes = v_left(p->Dv, n);
         vreal total = v_zero();
         for (int i = 0; i < x->nq; i++)
             if (sum[i] == R(0.0)) total = total + v_load_some(operand_at(&a->dvalues, x->b, x->h, x->q0 + i) + n, lanes);
-        total = total * v_set1(R(1.0) / (real)(p->Tk > 0 ? p->Tk : 1));
+        total = total * v_set1(uniform_weight(p));
         for (int64_t j = 0; j < p->Tk; j++) {
             real *at = to->dv + j * to->dv_row + n;
             v_store_some(at, v_load_some(at, lanes) + total, lanes);

@@ -345,6 +345,13 @@ static inline void drop(const query_block *x, const key_block *y, real *tile)
         }
 }
 
+/* What a row that may attend to nothing gives to each key that is kept, when it attends to all alike. */
+TC_INLINE real uniform_weight(const tc_attention_problem *p)
+{
+    const double keys = p->Tk > 0 ? (double)p->Tk : 1.0;
+    return (real)(p->dropout < 1.0 ? 1.0 / (keys * (1.0 - p->dropout)) : 0.0);
+}
+
 /* ---- a block of queries ------------------------------------------------------------------------------------------------------ */
 
 /* What is taken off the scores of a query: where nothing was attended to, 0, so that exp(-inf - 0) is a weight of 0. */
