@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 import importlib
 from typing import TYPE_CHECKING
 
-from . import cuda, data, datasets, functional, nn, ops, optim, testing
+from . import convert, cuda, data, datasets, functional, nn, ops, optim, testing
 from . import functional as F
 from ._core import Generator, Tensor, cos, exp, log, sin, sqrt, tanh
 from ._tensor import (
@@ -99,6 +99,7 @@ __all__ = [
     "arange",
     "as_tensor",
     "cat",
+    "convert",
     "cos",
     "cuda",
     "custom_op",

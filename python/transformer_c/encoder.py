@@ -11,6 +11,8 @@ from . import functional as F
 from ._arguments import count
 from ._core import Tensor, scaled_dot_product
 from ._tensor import as_tensor
+from .nn.attention import join_heads
+from .nn.transformer import add_norm
 
 
 def expand_mask(mask):
@@ -134,21 +136,15 @@ class MultiheadAttention(nn.Module):
         q, k, v = self._project(x)
         if return_attention:
             values, attention = scaled_dot_product(q, k, v, mask)
-            return self.o_proj(self._join_heads(values)), attention
+            return self.o_proj(join_heads(values)), attention
         values = _core.scaled_dot_product_values(q, k, v, mask)
-        return self.o_proj(self._join_heads(values))
+        return self.o_proj(join_heads(values))
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each (B, H, T, D)."""
         layer = self.qkv_proj
         x = nn.layers._as_floating(x, layer.weight, "MultiheadAttention")
         return F.qkv_projection(x, layer.weight, layer.bias, num_heads=self.num_heads, packing="head")
-
-    @staticmethod
-    def _join_heads(values: Tensor) -> Tensor:
-        """(B, H, T, D) to (B, T, H D)."""
-        batch, heads, length, width = values.shape
-        return values.permute(0, 2, 1, 3).reshape(batch, length, heads * width)
 
 
 _ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
@@ -208,15 +204,8 @@ class EncoderBlock(nn.Module):
         if self.norm_first:
             x = x + self.dropout(self.self_attn(self.norm1(x), mask=mask))
             return x + self.dropout(self.linear_net(self.norm2(x)))
-        x = _add_norm(self.norm1, x, self.dropout(self.self_attn(x, mask=mask)))
-        return _add_norm(self.norm2, x, self.dropout(self.linear_net(x)))
-
-
-def _add_norm(norm: nn.LayerNorm, x: Tensor, update: Tensor) -> Tensor:
-    """norm(x + update) in one pass over memory."""
-    if x.dtype != update.dtype:  # integers into the first block
-        x = x.to(update.dtype)
-    return F.add_layer_norm(x, update, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+        x = add_norm(self.norm1, x, self.dropout(self.self_attn(x, mask=mask)))
+        return add_norm(self.norm2, x, self.dropout(self.linear_net(x)))
 
 
 class TransformerEncoder(nn.Module):

@@ -219,31 +219,3 @@ def test_pickle_and_copies(rng):
     x = rng.standard_normal((2, 4, 6)).astype(np.float32)
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert (other(x, x) == model(x, x)).all()
-
-
-@pytest.mark.parametrize(
-    "call, error, message",
-    [
-        (lambda m, x: tc.nn.MultiheadAttention(7, 2), ValueError, "divisible by num_heads, got 7 and 2"),
-        (lambda m, x: m(x, x[:, :2], x[:, :2]), ValueError, "batch sizes"),
-        (lambda m, x: m(x, x, x[:3]), ValueError, "lengths of key and value"),
-        (lambda m, x: m(x[0], x, x), ValueError, "three or two axes"),
-        (
-            lambda m, x: m(x, x, x, attn_mask=np.zeros((4, 5), bool)),
-            ValueError,
-            r"attn_mask has shape \(4, 5\); expected \(4, 4\) or \(6, 4, 4\)",
-        ),
-        (lambda m, x: m(x, x, x, attn_mask=np.zeros((4, 4), int)), TypeError, "attn_mask != 0"),
-        (
-            lambda m, x: m(x, x, x, key_padding_mask=np.zeros((4, 3), bool)),
-            ValueError,
-            r"key_padding_mask has shape \(4, 3\); expected \(3, 4\)",
-        ),
-        (lambda m, x: tc.nn.TransformerEncoderLayer(6, 3, activation="swish"), ValueError, "relu, gelu, got 'swish'"),
-        (lambda m, x: tc.nn.Transformer(6, 3, 1, 1, 20)(x, x), ValueError, "d_model=6"),
-    ],
-)
-def test_mistakes(call, error, message):
-    attention, x = tc.nn.MultiheadAttention(8, 2), np.zeros((4, 3, 8), np.float32)
-    with pytest.raises(error, match=message):
-        call(attention, x)

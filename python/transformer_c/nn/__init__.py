@@ -2,6 +2,8 @@
 
 from .. import functional
 from . import init, utils
+from .attention import MultiheadAttention
+from .cache import KeyValueCache
 from .layers import (
     GELU,
     Dropout,
@@ -23,14 +25,7 @@ from .layers import (
 from .loss import BCELoss, BCEWithLogitsLoss, CrossEntropyLoss, MSELoss
 from .module import Module
 from .parameter import Parameter
-from .transformer import (
-    MultiheadAttention,
-    Transformer,
-    TransformerDecoder,
-    TransformerDecoderLayer,
-    TransformerEncoder,
-    TransformerEncoderLayer,
-)
+from .transformer import Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer
 
 __all__ = [
     "GELU",
@@ -43,6 +38,7 @@ __all__ = [
     "GlobalAveragePool1D",
     "GlobalMaxPool1D",
     "Identity",
+    "KeyValueCache",
     "LayerNorm",
     "Linear",
     "LogSoftmax",

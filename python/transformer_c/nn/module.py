@@ -6,7 +6,6 @@ the names joined by dots are the keys of the state dict, the same keys PyTorch's
 
 from __future__ import annotations
 
-import functools
 import html
 import threading
 from collections import OrderedDict, namedtuple
@@ -200,7 +199,13 @@ class Module:
             return self._call_nested(depth, args, kwargs)
         outermost_arrays = depth == 0 and not (_holds(Tensor, args) or _holds(Tensor, kwargs))
         dtype, device = self._dtype_and_device()
-        convert = functools.partial(self._accept_array, dtype=dtype, device=device)
+        taken: dict[int, Any] = {}  # one array given twice stays one Tensor: attention of x to x saves products by that
+
+        def convert(value: Any) -> Any:
+            if id(value) not in taken:
+                taken[id(value)] = self._accept_array(value, dtype, device)
+            return taken[id(value)]
+
         args, kwargs = _map_nested(convert, args), _map_nested(convert, kwargs)
         if not outermost_arrays:
             return self._call_nested(depth, args, kwargs)

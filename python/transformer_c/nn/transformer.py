@@ -1,490 +1,414 @@
-"""Attention and the Transformer as torch.nn has them: its signatures, state-dict keys, mask conventions and numbers.
-
-Masks here are PyTorch's: True = may not attend (the other way round than in ``functional.scaled_dot_product_attention``); floating masks are
-added to the scores. Where PyTorch's results differ from themselves or are NaN, these do not: train and eval mode take one path, and a
-position that may attend to nothing gets values of 0.
-"""
+"""Encoder and decoder layers and their stacks, with torch.nn's signatures, state-dict keys and numbers."""
 
 from __future__ import annotations
 
 import copy
-import functools
-import math
-import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from .. import _core
 from .. import functional as F
 from .._arguments import count
 from .._core import Tensor
-from .._tensor import cat, empty, ones, triu, zeros
+from .._tensor import full, triu
 from . import init
-from .layers import Dropout, LayerNorm, Linear, ModuleList, _as_floating
+from .attention import MultiheadAttention
+from .cache import KeyValueCache, restored_on_error
+from .layers import GELU, Dropout, LayerNorm, Linear, ModuleList, ReLU, _as_floating
 from .module import Module
-from .parameter import Parameter
 
-_ACTIVATIONS: dict[str, Callable] = {"relu": F.relu, "gelu": F.gelu}
-
-
-def _activation(given: str | Callable) -> Callable:
-    if callable(given):
-        return given
-    if given not in _ACTIVATIONS:
-        raise ValueError(f"activation must be a function or one of {', '.join(_ACTIVATIONS)}, got {given!r}")
-    return _ACTIVATIONS[given]
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 
 
-class MultiheadAttention(Module):
-    """Multi-head attention as torch.nn has it (Vaswani et al. 2017, section 3.2.2). ``tc.MultiheadAttention`` is the tutorial's.
-
-    Parameters
-    ----------
-    embed_dim : int
-        E, features of queries and output.
-    num_heads : int
-        Divides `embed_dim`.
-    dropout : float, default 0.0
-        Of the attention, in train mode.
-    bias : bool, default True
-        Of all projections.
-    add_bias_kv : bool, default False
-        One more key and value, which are learned.
-    add_zero_attn : bool, default False
-        One more key and value of zeros.
-    kdim, vdim : int, optional
-        Features of keys and of values; `embed_dim` by default. Others than that give three projections in place of one.
-    batch_first : bool, default False
-        (N, L, E) in place of (L, N, E).
-
-    Examples
-    --------
-    >>> import numpy as np, transformer_c as tc
-    >>> attention = tc.nn.MultiheadAttention(8, 2, batch_first=True)
-    >>> x = np.zeros((4, 5, 8), np.float32)
-    >>> y, weights = attention(x, x, x)
-    >>> y.shape, weights.shape
-    ((4, 5, 8), (4, 5, 5))
-    """
-
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        dropout: float = 0.0,
-        bias: bool = True,
-        add_bias_kv: bool = False,
-        add_zero_attn: bool = False,
-        kdim: int | None = None,
-        vdim: int | None = None,
-        batch_first: bool = False,
-        device=None,
-        dtype=None,
-    ) -> None:
-        super().__init__()
-        self.embed_dim, self.num_heads = count("embed_dim", embed_dim), count("num_heads", num_heads)
-        if embed_dim % num_heads:
-            raise ValueError(f"embed_dim must be divisible by num_heads, got {embed_dim} and {num_heads}")
-        self.kdim, self.vdim = (embed_dim if n is None else count(name, n) for name, n in (("kdim", kdim), ("vdim", vdim)))
-        self.head_dim, self.dropout, self.batch_first, self.add_zero_attn = embed_dim // num_heads, dropout, batch_first, add_zero_attn
-        options: dict[str, Any] = dict(device=device, dtype=dtype)
-        packed = self.kdim == self.vdim == embed_dim
-        for name, wanted, width in (
-            ("q_proj_weight", not packed, embed_dim),
-            ("k_proj_weight", not packed, self.kdim),
-            ("v_proj_weight", not packed, self.vdim),
-        ):
-            self.register_parameter(name, Parameter(empty(embed_dim, width, **options)) if wanted else None)
-        self.register_parameter("in_proj_weight", Parameter(empty(3 * embed_dim, embed_dim, **options)) if packed else None)
-        self.register_parameter("in_proj_bias", Parameter(zeros(3 * embed_dim, **options)) if bias else None)
-        self.out_proj = Linear(embed_dim, embed_dim, bias=bias, **options)
-        for name in ("bias_k", "bias_v"):
-            self.register_parameter(name, Parameter(empty(1, 1, embed_dim, **options)) if add_bias_kv else None)
-        self._reset_parameters()
-
-    def _reset_parameters(self) -> None:
-        for weight in (self.in_proj_weight, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight):
-            if weight is not None:
-                init.xavier_uniform_(weight)
-        if self.in_proj_bias is not None:
-            init.zeros_(self.in_proj_bias)
-            init.zeros_(self.out_proj.bias)
-        for bias in (self.bias_k, self.bias_v):
-            if bias is not None:
-                init.xavier_normal_(bias)
-
-    def forward(
-        self,
-        query,
-        key,
-        value,
-        key_padding_mask=None,
-        need_weights: bool = True,
-        attn_mask=None,
-        average_attn_weights: bool = True,
-        is_causal: bool = False,
-    ):
-        """(output, weights): output with the shape of `query`, weights (N, L, S), before dropout, or None.
-
-        Parameters
-        ----------
-        query, key, value : Tensor or ndarray, shape (L, N, E), (S, N, kdim), (S, N, vdim)
-            With ``batch_first`` N comes first; without batch (L, E), ...
-        key_padding_mask : array_like, shape (N, S) or (S,), optional
-            True = ignore the key, or numbers that are added to the scores.
-        need_weights : bool, default True
-            False is faster, and gives None as weights.
-        attn_mask : array_like, shape (L, S) or (N * num_heads, L, S), optional
-            True = may not attend, or numbers that are added to the scores.
-        average_attn_weights : bool, default True
-            The mean over the heads; False gives (N, num_heads, L, S).
-        is_causal : bool, default False
-            No query attends to later keys; may be combined with the masks.
-        """
-        batched = query.ndim == 3
-        if query.ndim not in (2, 3) or not query.ndim == key.ndim == value.ndim:
-            raise ValueError(f"query, key and value have shapes {query.shape}, {key.shape}, {value.shape}; expected three or two axes each")
-        same = query is key and key is value
-        query, key, value = (self._batch_first(x, batched) for x in (query, key, value))
-        q, k, v = self._project(query, key, value, same)
-        batch, _, length, _ = q.shape
-        if k.shape[0] != batch or v.shape[0] != batch or k.shape[2] != v.shape[2]:
-            raise ValueError(
-                f"query {query.shape}, key {key.shape}, value {value.shape}: batch sizes, and lengths of key and value, must be equal"
-            )
-        masks = self._masks(attn_mask, key_padding_mask, (batch, length, k.shape[2]), batched, is_causal)
-        k, v, masks = self._extra_keys(k, v, masks)
-        forbidden, added = masks
-        found = F.scaled_dot_product_attention(
-            q,
-            k,
-            v,
-            attn_mask=None if forbidden is None else forbidden == 0,
-            bias=None if added is None else added.to(q.dtype),
-            dropout_p=self.dropout if self.training else 0.0,
-            return_attention=need_weights,
-        )
-        values, weights = found if need_weights else (found, None)
-        y = self.out_proj(values.transpose(1, 2).reshape(batch, length, self.embed_dim))
-        y = y[0] if not batched else y if self.batch_first else y.transpose(0, 1)
-        if weights is not None:
-            weights = weights.mean(1) if average_attn_weights else weights
-            weights = weights if batched else weights[0]
-        return y, weights
-
-    def _batch_first(self, x: Tensor, batched: bool) -> Tensor:
-        x = _as_floating(x, self.out_proj.weight, "MultiheadAttention")
-        return x.unsqueeze(0) if not batched else x if self.batch_first else x.transpose(0, 1)
-
-    def _project(self, query: Tensor, key: Tensor, value: Tensor, same: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of the heads, each (N, H, length, D)."""
-        if self.in_proj_weight is not None and same:
-            return F.qkv_projection(query, self.in_proj_weight, self.in_proj_bias, num_heads=self.num_heads, packing="qkv")
-        if self.in_proj_weight is not None:
-            weights = self.in_proj_weight.chunk(3)
-        else:
-            weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-        biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        q, k, v = (F.linear(*parts) for parts in zip((query, key, value), weights, biases, strict=True))
-        return self._heads(q), self._heads(k), self._heads(v)
-
-    def _heads(self, x: Tensor) -> Tensor:
-        return x.view(x.shape[0], x.shape[1], self.num_heads, self.head_dim).transpose(1, 2)
-
-    def _masks(self, attn_mask, key_padding_mask, sizes: tuple[int, int, int], batched: bool, is_causal: bool) -> tuple[Any, Any]:
-        """All boolean masks as one, True = may not attend, and all floating ones; each None or four axes that broadcast to (N, H, L, S)."""
-        batch, length, keys = sizes
-        forbidden: list[Tensor] = []
-        added: list[Tensor] = []
-        if attn_mask is not None:
-            attn_mask = _check_mask("attn_mask", attn_mask, (length, keys), (batch * self.num_heads, length, keys))
-            wide = attn_mask[None, None] if attn_mask.ndim == 2 else attn_mask.reshape(batch, self.num_heads, length, keys)
-            (forbidden if wide.dtype == np.bool_ else added).append(wide)
-        if key_padding_mask is not None:
-            padding = _check_mask("key_padding_mask", key_padding_mask, *[(batch, keys)] if batched else [(keys,), (1, keys)])
-            padding = padding.reshape(batch, 1, 1, keys)
-            (forbidden if padding.dtype == np.bool_ else added).append(padding)
-        if is_causal:
-            device = self.out_proj.weight.device
-            forbidden.append(triu(ones(length, keys, device=device), diagonal=1)[None, None] != 0)
-        return _joined(forbidden, operator.or_), _joined(added, operator.add)
-
-    def _extra_keys(self, k: Tensor, v: Tensor, masks: tuple[Any, Any]) -> tuple[Tensor, Tensor, tuple[Any, Any]]:
-        """The learned key and the one of zeros, which every query may attend to."""
-        extra = []
-        batch = k.shape[0]
-        if self.bias_k is not None:
-            extra.append([self._heads(bias.expand(batch, 1, self.embed_dim)) for bias in (self.bias_k, self.bias_v)])
-        if self.add_zero_attn:
-            nothing = zeros(batch, self.num_heads, 1, self.head_dim, dtype=k.dtype, device=k.device)
-            extra.append([nothing, nothing])
-        if not extra:
-            return k, v, masks
-        k, v = (cat([x, *more], dim=2) for x, more in zip((k, v), zip(*extra, strict=True), strict=True))
-        open_ = lambda m: cat([m, zeros(*m.shape[:-1], len(extra), dtype=m.dtype, device=m.device)], dim=-1)
-        forbidden, added = (None if m is None else open_(m) for m in masks)
-        return k, v, (forbidden, added)
-
-    def extra_repr(self) -> str:
-        return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}, batch_first={self.batch_first}"
+def add_norm(norm: Module, x: Tensor, update: Tensor) -> Tensor:
+    """norm(x + update), of a LayerNorm in one pass over memory."""
+    if x.dtype != update.dtype:  # integers into the first block
+        x = x.to(update.dtype)
+    if type(norm) is not LayerNorm:
+        return norm(x + update)
+    return F.add_layer_norm(x, update, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
 
 
-def _joined(masks: list[Tensor], join: Callable) -> Any:
-    return functools.reduce(join, masks) if masks else None
-
-
-def _check_mask(name: str, mask: Any, *shapes: tuple[int, ...]) -> Tensor:
-    """A boolean or floating Tensor with one of the shapes."""
-    if mask.dtype != np.bool_ and mask.dtype.kind not in "fV":
-        raise TypeError(f"{name} has dtype {mask.dtype.name}; expected bool (True = may not attend) or floating (added): write {name} != 0")
-    if tuple(mask.shape) not in shapes:
-        raise ValueError(f"{name} has shape {tuple(mask.shape)}; expected {' or '.join(map(str, shapes))}")
-    return mask
+def _fused(activation: Any) -> str | None:
+    """The name under which a product applies the activation to its result, if it can."""
+    if activation is F.relu or type(activation) is ReLU:
+        return "relu"
+    if activation is F.gelu:
+        return "gelu"
+    if type(activation) is GELU:
+        return "gelu" if activation.approximate == "none" else "gelu_tanh"
+    return None
 
 
 class _Layer(Module):
-    """What both layers share: the two-layer network and the order of norm and residual."""
+    """What encoder and decoder layers share: attentions, a network of two layers, and a norm and a dropout around each of them."""
 
-    norm_first: bool
+    _attentions: tuple[str, ...] = ("self_attn",)
 
-    def _network(self, x: Tensor) -> Tensor:
-        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = F.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device=None,
+        dtype=None,
+    ) -> None:
+        super().__init__()
+        placed = {"device": device, "dtype": dtype}
+        if isinstance(activation, str):
+            if activation not in _ACTIVATIONS:
+                raise ValueError(f"activation must be one of {', '.join(_ACTIVATIONS)}, or a callable; got {activation!r}")
+            activation = _ACTIVATIONS[activation]
+        if not callable(activation):
+            raise TypeError(f"activation must be a str or a callable, not {type(activation).__name__}")
+        for name in self._attentions:
+            setattr(self, name, MultiheadAttention(d_model, nhead, dropout, bias=bias, batch_first=batch_first, **placed))
+        self.linear1 = Linear(d_model, count("dim_feedforward", dim_feedforward), bias=bias, **placed)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, bias=bias, **placed)
+        self.norm_first = norm_first
+        parts = range(1, len(self._attentions) + 2)
+        for i in parts:
+            setattr(self, f"norm{i}", LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **placed))
+        for i in parts:
+            setattr(self, f"dropout{i}", Dropout(dropout))
+        self.activation = activation
 
-    def _residual(self, x: Tensor, part: Callable, norm: Module, dropout: Module) -> Tensor:
-        """x and its update by a part, normalised before the part or after the sum."""
+    def _residual(self, i: int, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
+        """x plus the i-th part of the layer, normalised before it or after the sum (Xiong et al. 2020, figure 1)."""
+        norm, dropout = getattr(self, f"norm{i}"), getattr(self, f"dropout{i}")
         if self.norm_first:
             return x + dropout(part(norm(x)))
-        return norm(x + dropout(part(x)))
+        return add_norm(norm, x, dropout(part(x)))
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        fused, first = _fused(self.activation), self.linear1
+        if fused and type(first) is Linear:
+            hidden = _core.linear(_as_floating(x, first.weight, "Linear"), first.weight, first.bias, fused)
+        else:
+            hidden = self.activation(first(x))
+        return self.linear2(self.dropout(hidden))
 
 
 class TransformerEncoderLayer(_Layer):
-    """One layer of an encoder as torch.nn has it: self-attention and a two-layer network, each with residual and layer norm.
+    """Self-attention, then a network of two layers, a stand-in for ``torch.nn.TransformerEncoderLayer``.
+
+    Train and eval mode take the same path: padded positions are computed like all others, and a query that may attend to nothing gets
+    values of 0 from attention, never NaN.
 
     Parameters
     ----------
-    d_model, nhead : int
-        Features and heads.
+    d_model : int
+        E, the features of input and output.
+    nhead : int
+        Heads; divides `d_model`.
     dim_feedforward : int, default 2048
         Width of the hidden layer.
     dropout : float, default 0.1
-    activation : {"relu", "gelu"} or callable
+    activation : {"relu", "gelu"} or callable, default relu
     layer_norm_eps : float, default 1e-5
-    batch_first, norm_first : bool, default False
+    batch_first : bool, default False
+        Sequences are (B, T, E) instead of (T, B, E).
+    norm_first : bool, default False
+        Normalise before attention and network instead of after the residuals.
     bias : bool, default True
+        Whether linear layers and norms have biases.
+    device, dtype : optional
+        Of the parameters.
 
     Examples
     --------
     >>> import numpy as np, transformer_c as tc
-    >>> layer = tc.nn.TransformerEncoderLayer(d_model=6, nhead=3, dim_feedforward=20)
-    >>> layer(np.zeros((5, 4, 6), np.float32)).shape
-    (5, 4, 6)
+    >>> layer = tc.nn.TransformerEncoderLayer(d_model=8, nhead=2, dim_feedforward=16, batch_first=True)
+    >>> layer(np.zeros((4, 5, 8), np.float32)).shape
+    (4, 5, 8)
     """
-
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: str | Callable = "relu",
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        device=None,
-        dtype=None,
-    ) -> None:
-        super().__init__()
-        options: dict[str, Any] = dict(bias=bias, device=device, dtype=dtype)
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout=dropout, batch_first=batch_first, **options)
-        self.linear1 = Linear(d_model, dim_feedforward, **options)
-        self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, **options)
-        self.norm_first = norm_first
-        self.norm1 = LayerNorm(d_model, eps=layer_norm_eps, **options)
-        self.norm2 = LayerNorm(d_model, eps=layer_norm_eps, **options)
-        self.dropout1 = Dropout(dropout)
-        self.dropout2 = Dropout(dropout)
-        self.activation = _activation(activation)
-
-    def forward(self, src, src_mask=None, src_key_padding_mask=None, is_causal: bool = False):
-        """src (L, N, E), or (N, L, E) with ``batch_first``, to the same shape; the masks as for MultiheadAttention."""
-        masks = dict(attn_mask=src_mask, key_padding_mask=src_key_padding_mask, is_causal=bool(is_causal), need_weights=False)
-        x = self._residual(src, lambda y: self.self_attn(y, y, y, **masks)[0], self.norm1, self.dropout1)
-        return self._residual(x, self._network, self.norm2, self.dropout2)
-
-
-class TransformerDecoderLayer(_Layer):
-    """One layer of a decoder as torch.nn has it: self-attention, attention to the encoder's output, a two-layer network.
-
-    Parameters as for TransformerEncoderLayer.
-
-    Examples
-    --------
-    >>> import numpy as np, transformer_c as tc
-    >>> layer = tc.nn.TransformerDecoderLayer(d_model=6, nhead=3, dim_feedforward=20)
-    >>> layer(np.zeros((2, 4, 6), np.float32), memory=np.zeros((5, 4, 6), np.float32)).shape
-    (2, 4, 6)
-    """
-
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: str | Callable = "relu",
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        device=None,
-        dtype=None,
-    ) -> None:
-        super().__init__()
-        options: dict[str, Any] = dict(bias=bias, device=device, dtype=dtype)
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout=dropout, batch_first=batch_first, **options)
-        self.multihead_attn = MultiheadAttention(d_model, nhead, dropout=dropout, batch_first=batch_first, **options)
-        self.linear1 = Linear(d_model, dim_feedforward, **options)
-        self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, **options)
-        self.norm_first = norm_first
-        self.norm1 = LayerNorm(d_model, eps=layer_norm_eps, **options)
-        self.norm2 = LayerNorm(d_model, eps=layer_norm_eps, **options)
-        self.norm3 = LayerNorm(d_model, eps=layer_norm_eps, **options)
-        self.dropout1 = Dropout(dropout)
-        self.dropout2 = Dropout(dropout)
-        self.dropout3 = Dropout(dropout)
-        self.activation = _activation(activation)
 
     def forward(
         self,
-        tgt,
-        memory,
-        tgt_mask=None,
-        memory_mask=None,
-        tgt_key_padding_mask=None,
-        memory_key_padding_mask=None,
-        tgt_is_causal: bool = False,
-        memory_is_causal: bool = False,
-    ):
-        """tgt (T, N, E) and memory (S, N, E), N first with ``batch_first``, to the shape of tgt; the masks as for MultiheadAttention."""
-        own = dict(attn_mask=tgt_mask, key_padding_mask=tgt_key_padding_mask, is_causal=bool(tgt_is_causal), need_weights=False)
-        cross = dict(attn_mask=memory_mask, key_padding_mask=memory_key_padding_mask, is_causal=bool(memory_is_causal), need_weights=False)
-        x = self._residual(tgt, lambda y: self.self_attn(y, y, y, **own)[0], self.norm1, self.dropout1)
-        x = self._residual(x, lambda y: self.multihead_attn(y, memory, memory, **cross)[0], self.norm2, self.dropout2)
-        return self._residual(x, self._network, self.norm3, self.dropout3)
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+        *,
+        past_key_value: KeyValueCache | None = None,
+    ) -> Tensor:
+        """src (T, B, E), (B, T, E) with `batch_first`, or (T, E), to the same shape.
+
+        Parameters
+        ----------
+        src_mask, src_key_padding_mask, is_causal, past_key_value
+            As `attn_mask`, `key_padding_mask`, ... of MultiheadAttention.
+        """
+        x = _as_floating(src, self.linear1.weight, type(self).__name__)
+
+        def attend(x: Tensor) -> Tensor:
+            return self.self_attn(
+                x, x, x, src_key_padding_mask, need_weights=False, attn_mask=src_mask, is_causal=is_causal, past_key_value=past_key_value
+            )[0]
+
+        with restored_on_error([past_key_value]):
+            return self._residual(2, self._residual(1, x, attend), self._feed_forward)
 
 
-def _final(norm: Any, x: Tensor) -> Tensor:
-    """The last layer norm, if there is one."""
-    if isinstance(norm, type):
-        raise TypeError(f"norm is the class {norm.__name__}; expected a module such as nn.{norm.__name__}(d_model)")
-    return x if norm is None else norm(x)
-
-
-class TransformerEncoder(Module):
-    """A stack of copies of an encoder layer, weights included, as torch.nn has it. ``tc.TransformerEncoder`` is the tutorial's.
+class TransformerDecoderLayer(_Layer):
+    """Self-attention, attention to an encoder's output, then a network: a stand-in for ``torch.nn.TransformerDecoderLayer``.
 
     Parameters
     ----------
-    encoder_layer : TransformerEncoderLayer
-    num_layers : int
-    norm : Module, optional
-        Comes last.
-    enable_nested_tensor, mask_check : bool
-        Accepted for PyTorch's sake; without effect.
+    d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias, device, dtype
+        As for TransformerEncoderLayer.
 
     Examples
     --------
     >>> import numpy as np, transformer_c as tc
-    >>> layer = tc.nn.TransformerEncoderLayer(d_model=6, nhead=3, dim_feedforward=20)
-    >>> encoder = tc.nn.TransformerEncoder(layer, num_layers=2, norm=tc.nn.LayerNorm(6))
-    >>> encoder(np.zeros((5, 4, 6), np.float32)).shape
-    (5, 4, 6)
+    >>> layer = tc.nn.TransformerDecoderLayer(d_model=8, nhead=2, dim_feedforward=16, batch_first=True)
+    >>> memory, target = np.zeros((4, 7, 8), np.float32), np.zeros((4, 5, 8), np.float32)
+    >>> layer(target, memory, tgt_is_causal=True).shape
+    (4, 5, 8)
     """
 
-    def __init__(
-        self, encoder_layer: Module, num_layers: int, norm: Any = None, enable_nested_tensor: bool = True, mask_check: bool = True
-    ) -> None:
-        super().__init__()
-        self.layers = ModuleList([copy.deepcopy(encoder_layer) for _ in range(count("num_layers", num_layers, 0))])
-        self.num_layers = num_layers
-        self.norm = norm
+    _attentions = ("self_attn", "multihead_attn")
 
-    def forward(self, src, mask=None, src_key_padding_mask=None, is_causal: bool | None = None):
-        """src (L, N, E), or (N, L, E) with ``batch_first``, to the same shape; the masks as for MultiheadAttention."""
-        for layer in self.layers:
-            src = layer(src, src_mask=mask, src_key_padding_mask=src_key_padding_mask, is_causal=bool(is_causal))
-        return _final(self.norm, src)
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+        *,
+        past_key_value: KeyValueCache | None = None,
+    ) -> Tensor:
+        """tgt (Tt, B, E), (B, Tt, E) with `batch_first`, or (Tt, E), and memory alike with Ts, to the shape of tgt.
+
+        Parameters
+        ----------
+        tgt_mask, tgt_key_padding_mask, tgt_is_causal
+            As `attn_mask`, `key_padding_mask` and `is_causal` of MultiheadAttention, for the self-attention.
+        memory_mask, memory_key_padding_mask, memory_is_causal
+            The same for the attention to `memory`.
+        past_key_value : KeyValueCache, optional
+            Of the positions before `tgt`. Its ``cross`` keeps the projections of the first call's `memory`.
+        """
+        x = _as_floating(tgt, self.linear1.weight, type(self).__name__)
+        cross = None if past_key_value is None else past_key_value.cross
+
+        def attend(x: Tensor) -> Tensor:
+            return self.self_attn(
+                x, x, x, tgt_key_padding_mask, need_weights=False, attn_mask=tgt_mask, is_causal=tgt_is_causal,
+                past_key_value=past_key_value,
+            )[0]  # fmt: skip
+
+        def attend_to_memory(x: Tensor) -> Tensor:
+            return self.multihead_attn(
+                x, memory, memory, memory_key_padding_mask, need_weights=False, attn_mask=memory_mask, is_causal=memory_is_causal,
+                past_key_value=cross,
+            )[0]  # fmt: skip
+
+        with restored_on_error([past_key_value]):
+            x = self._residual(2, self._residual(1, x, attend), attend_to_memory)
+            return self._residual(3, x, self._feed_forward)
 
 
-class TransformerDecoder(Module):
-    """A stack of copies of a decoder layer, weights included, as torch.nn has it.
+def _copies(layer: Module, num_layers: int) -> ModuleList:
+    """Deep copies, so all layers begin with the same weights, as in PyTorch."""
+    if not isinstance(layer, Module):
+        raise TypeError(f"the layer must be a module, not {type(layer).__name__}: an instance, which is copied num_layers times")
+    return ModuleList([copy.deepcopy(layer) for _ in range(count("num_layers", num_layers, 0))])
+
+
+def _causal(mask: Tensor | None, is_causal: bool | None) -> tuple[Tensor | None, bool]:
+    """Mask and flag of a stack. Unless the caller said which it is, a causal mask is looked for: the flag alone skips half the work."""
+    if is_causal is not None or mask is None or mask.ndim != 2 or mask.shape[0] != mask.shape[1] or mask.requires_grad:
+        return mask, bool(is_causal)
+    values = mask.cpu().numpy()
+    future = np.triu(np.ones(values.shape, bool), 1)
+    found = np.array_equal(values, future if values.dtype == bool else np.where(future, -np.inf, 0.0))
+    return (None, True) if found else (mask, False)
+
+
+def _one_a_layer(caches: Sequence[KeyValueCache] | None, layers: int) -> Sequence[KeyValueCache | None]:
+    if caches is None:
+        return [None] * layers
+    if isinstance(caches, KeyValueCache) or len(caches) != layers:
+        found = "one" if isinstance(caches, KeyValueCache) else len(caches)
+        raise ValueError(f"past_key_value must be a list of {layers} KeyValueCache, one a layer, got {found}; new_caches() makes it")
+    return caches
+
+
+class _Stack(Module):
+    """Layers one after the other, and a norm behind them."""
+
+    def _run(self, x: Tensor, caches: Sequence[KeyValueCache] | None, *args: Any, **masks: Any) -> Tensor:
+        each = _one_a_layer(caches, len(self.layers))
+        with restored_on_error(each):
+            for layer, cache in zip(self.layers, each, strict=True):
+                x = layer(x, *args, **masks) if cache is None else layer(x, *args, **masks, past_key_value=cache)
+            if isinstance(self.norm, type):  # the documents pass the class
+                raise TypeError(f"norm is the class {self.norm.__name__}; expected a module such as nn.{self.norm.__name__}(d_model)")
+            return x if self.norm is None else self.norm(x)
+
+    def new_caches(self, max_length: int | None = None) -> list[KeyValueCache]:
+        """Empty caches, one a layer, for ``past_key_value=``; `max_length` makes room for that many positions at once."""
+        return [KeyValueCache(max_length) for _ in self.layers]
+
+
+class TransformerEncoder(_Stack):
+    """A stack of encoder layers, a stand-in for ``torch.nn.TransformerEncoder``.
 
     Parameters
     ----------
-    decoder_layer : TransformerDecoderLayer
+    encoder_layer : Module
+        Copied `num_layers` times, weights included.
     num_layers : int
     norm : Module, optional
-        Comes last.
+        Applied to the last layer's output.
+    enable_nested_tensor, mask_check : bool
+        Accepted for PyTorch's sake. Here eval mode does what train mode does: PyTorch's gives 0 at padded positions then.
+
+    Attributes
+    ----------
+    layers : ModuleList
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> layer = tc.nn.TransformerEncoderLayer(d_model=8, nhead=2, dim_feedforward=16, batch_first=True)
+    >>> encoder = tc.nn.TransformerEncoder(layer, num_layers=2)
+    >>> encoder(np.zeros((4, 5, 8), np.float32)).shape
+    (4, 5, 8)
+    """
+
+    def __init__(
+        self,
+        encoder_layer: Module,
+        num_layers: int,
+        norm: Any = None,
+        enable_nested_tensor: bool = True,
+        mask_check: bool = True,
+    ) -> None:
+        super().__init__()
+        self.layers = _copies(encoder_layer, num_layers)
+        self.num_layers = num_layers
+        self.norm = norm
+        self.enable_nested_tensor, self.mask_check = enable_nested_tensor, mask_check
+
+    def forward(
+        self,
+        src: Tensor,
+        mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool | None = None,
+        *,
+        past_key_value: Sequence[KeyValueCache] | None = None,
+    ) -> Tensor:
+        """src through all layers; masks as for TransformerEncoderLayer, `past_key_value` one cache a layer (``new_caches``)."""
+        mask, causal = _causal(mask, is_causal)
+        return self._run(src, past_key_value, src_mask=mask, src_key_padding_mask=src_key_padding_mask, is_causal=causal)
+
+
+class TransformerDecoder(_Stack):
+    """A stack of decoder layers, a stand-in for ``torch.nn.TransformerDecoder``.
+
+    Parameters
+    ----------
+    decoder_layer : Module
+        Copied `num_layers` times, weights included.
+    num_layers : int
+    norm : Module, optional
+        Applied to the last layer's output.
+
+    Attributes
+    ----------
+    layers : ModuleList
+
+    Examples
+    --------
+    One position at a time, each layer's keys and values kept:
+
+    >>> import numpy as np, transformer_c as tc
+    >>> layer = tc.nn.TransformerDecoderLayer(d_model=8, nhead=2, dim_feedforward=16, batch_first=True)
+    >>> decoder = tc.nn.TransformerDecoder(layer, num_layers=2).eval()
+    >>> memory, target = np.zeros((4, 7, 8), np.float32), np.ones((4, 5, 8), np.float32)
+    >>> whole = decoder(target, memory, tgt_is_causal=True)
+    >>> caches = decoder.new_caches()
+    >>> steps = [decoder(target[:, i : i + 1], memory, tgt_is_causal=True, past_key_value=caches) for i in range(5)]
+    >>> np.allclose(np.concatenate(steps, axis=1), whole, atol=1e-6)
+    True
     """
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Any = None) -> None:
         super().__init__()
-        self.layers = ModuleList([copy.deepcopy(decoder_layer) for _ in range(count("num_layers", num_layers, 0))])
+        self.layers = _copies(decoder_layer, num_layers)
         self.num_layers = num_layers
         self.norm = norm
 
     def forward(
         self,
-        tgt,
-        memory,
-        tgt_mask=None,
-        memory_mask=None,
-        tgt_key_padding_mask=None,
-        memory_key_padding_mask=None,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
-    ):
-        """As TransformerDecoderLayer, layer by layer."""
-        for layer in self.layers:
-            tgt = layer(
-                tgt,
-                memory,
-                tgt_mask=tgt_mask,
-                memory_mask=memory_mask,
-                tgt_key_padding_mask=tgt_key_padding_mask,
-                memory_key_padding_mask=memory_key_padding_mask,
-                tgt_is_causal=bool(tgt_is_causal),
-                memory_is_causal=bool(memory_is_causal),
-            )
-        return _final(self.norm, tgt)
+        *,
+        past_key_value: Sequence[KeyValueCache] | None = None,
+    ) -> Tensor:
+        """tgt through all layers; masks as for TransformerDecoderLayer, `past_key_value` one cache a layer (``new_caches``)."""
+        tgt_mask, causal = _causal(tgt_mask, tgt_is_causal)
+        return self._run(
+            tgt,
+            past_key_value,
+            memory,
+            tgt_mask=tgt_mask,
+            memory_mask=memory_mask,
+            tgt_key_padding_mask=tgt_key_padding_mask,
+            memory_key_padding_mask=memory_key_padding_mask,
+            tgt_is_causal=causal,
+            memory_is_causal=memory_is_causal,
+        )
 
 
 class Transformer(Module):
-    """Encoder and decoder as torch.nn has them, without embedding, positions and output layer (Vaswani et al. 2017).
+    """Encoder and decoder (Vaswani et al. 2017), a stand-in for ``torch.nn.Transformer``.
 
     Parameters
     ----------
-    d_model, nhead : int, default 512 and 8
+    d_model : int, default 512
+    nhead : int, default 8
     num_encoder_layers, num_decoder_layers : int, default 6
-    dim_feedforward : int, default 2048
-    dropout : float, default 0.1
-    activation : {"relu", "gelu"} or callable
+    dim_feedforward, dropout, activation
+        As for TransformerEncoderLayer.
     custom_encoder, custom_decoder : Module, optional
-        In place of those that the other arguments describe.
-    layer_norm_eps : float, default 1e-5
-    batch_first, norm_first : bool, default False
-    bias : bool, default True
+        Used instead of the stacks that are made otherwise.
+    layer_norm_eps, batch_first, norm_first, bias, device, dtype
+        As for TransformerEncoderLayer.
+
+    Attributes
+    ----------
+    encoder, decoder : Module
 
     Examples
     --------
     >>> import numpy as np, transformer_c as tc
-    >>> model = tc.nn.Transformer(d_model=6, nhead=3, num_encoder_layers=1, num_decoder_layers=1, dim_feedforward=20)
-    >>> model(np.zeros((5, 4, 6), np.float32), np.zeros((2, 4, 6), np.float32)).shape
-    (2, 4, 6)
+    >>> model = tc.nn.Transformer(8, 2, 1, 1, dim_feedforward=16, batch_first=True)
+    >>> source, target = np.zeros((4, 7, 8), np.float32), np.zeros((4, 5, 8), np.float32)
+    >>> model(source, target, tgt_mask=model.generate_square_subsequent_mask(5)).shape
+    (4, 5, 8)
     """
 
     def __init__(
@@ -495,9 +419,9 @@ class Transformer(Module):
         num_decoder_layers: int = 6,
         dim_feedforward: int = 2048,
         dropout: float = 0.1,
-        activation: str | Callable = "relu",
-        custom_encoder: Any = None,
-        custom_decoder: Any = None,
+        activation: str | Callable[[Tensor], Tensor] = F.relu,
+        custom_encoder: Any | None = None,
+        custom_decoder: Any | None = None,
         layer_norm_eps: float = 1e-5,
         batch_first: bool = False,
         norm_first: bool = False,
@@ -506,43 +430,59 @@ class Transformer(Module):
         dtype=None,
     ) -> None:
         super().__init__()
-        own: dict[str, Any] = dict(bias=bias, device=device, dtype=dtype)
-        shared = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first)
+        layer = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias, device, dtype)
+
+        def norm() -> LayerNorm:
+            return LayerNorm(d_model, eps=layer_norm_eps, bias=bias, device=device, dtype=dtype)
+
         if custom_encoder is None:
-            encoder_layer = TransformerEncoderLayer(*shared, **own)
-            custom_encoder = TransformerEncoder(encoder_layer, num_encoder_layers, LayerNorm(d_model, eps=layer_norm_eps, **own))
+            custom_encoder = TransformerEncoder(TransformerEncoderLayer(*layer), num_encoder_layers, norm())
         self.encoder = custom_encoder
         if custom_decoder is None:
-            decoder_layer = TransformerDecoderLayer(*shared, **own)
-            custom_decoder = TransformerDecoder(decoder_layer, num_decoder_layers, LayerNorm(d_model, eps=layer_norm_eps, **own))
+            custom_decoder = TransformerDecoder(TransformerDecoderLayer(*layer), num_decoder_layers, norm())
         self.decoder = custom_decoder
         self._reset_parameters()
         self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
 
     def _reset_parameters(self) -> None:
         for parameter in self.parameters():
-            if parameter.dim() > 1:
+            if parameter.ndim > 1:
                 init.xavier_uniform_(parameter)
 
     def forward(
         self,
-        src,
-        tgt,
-        src_mask=None,
-        tgt_mask=None,
-        memory_mask=None,
-        src_key_padding_mask=None,
-        tgt_key_padding_mask=None,
-        memory_key_padding_mask=None,
+        src: Tensor,
+        tgt: Tensor,
+        src_mask: Tensor | None = None,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
         src_is_causal: bool | None = None,
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
-    ):
-        """src (S, N, E) and tgt (T, N, E), N first with ``batch_first``, to the shape of tgt; the masks as for MultiheadAttention."""
+    ) -> Tensor:
+        """src (Ts, B, E) and tgt (Tt, B, E), or with `batch_first` (B, Ts, E) and (B, Tt, E), to the shape of tgt.
+
+        Parameters
+        ----------
+        src_mask, tgt_mask, memory_mask : array_like, shape (Tq, Tk) or (B H, Tq, Tk), optional
+            Bool: True = may not attend. Floating: added to the scores.
+        src_key_padding_mask, tgt_key_padding_mask, memory_key_padding_mask : array_like, shape (B, Tk), optional
+            Bool: True = ignore the key. Floating: added to the scores.
+        src_is_causal, tgt_is_causal : bool, optional
+            None: a causal mask is recognised, which saves its work.
+        memory_is_causal : bool, default False
+        """
+        shapes = f"src {tuple(src.shape)}, tgt {tuple(tgt.shape)}"
+        batch_axis = 0 if self.batch_first else 1
+        if src.ndim != tgt.ndim or src.ndim not in (2, 3):
+            raise ValueError(f"src and tgt must both have 3 axes, or both 2 for one sequence; got {shapes}")
+        if src.ndim == 3 and src.shape[batch_axis] != tgt.shape[batch_axis]:
+            raise ValueError(f"src and tgt must have as many batch elements, on axis {batch_axis}; got {shapes}")
         if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
-            raise ValueError(
-                f"src has shape {tuple(src.shape)} and tgt {tuple(tgt.shape)}; the last axis of both must be d_model={self.d_model}"
-            )
+            raise ValueError(f"src and tgt must have d_model={self.d_model} features; got {shapes}")
         memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal)
         return self.decoder(
             tgt,
@@ -557,7 +497,7 @@ class Transformer(Module):
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device=None, dtype=None) -> Tensor:
-        """(sz, sz): -inf where a position comes later, 0 elsewhere.
+        """The causal mask (sz, sz): 0 up to the diagonal, -inf after it.
 
         Examples
         --------
@@ -565,5 +505,13 @@ class Transformer(Module):
         >>> tc.nn.Transformer.generate_square_subsequent_mask(2).tolist()
         [[0.0, -inf], [0.0, 0.0]]
         """
-        later = triu(ones(sz, sz, dtype=dtype, device=device), diagonal=1)
-        return later.masked_fill(later != 0, -math.inf)
+        return triu(full((count("sz", sz, 0),) * 2, float("-inf"), dtype=dtype, device=device), diagonal=1)
+
+
+__all__ = [
+    "Transformer",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
+]

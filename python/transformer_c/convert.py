@@ -1,0 +1,161 @@
+"""Weights from one library's order to another's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ._arguments import count
+from ._core import Tensor
+from ._tensor import cat
+
+_NAMES = {
+    "head": "head",
+    "per_head": "head",
+    "interleaved": "head",
+    "qkv": "qkv",
+    "packed": "qkv",
+    "separate": "separate",
+    "keras": "keras",
+}
+_SHAPES = {
+    "head": "one array (3 E, C), or (3 E,) for a bias",
+    "qkv": "one array (3 E, C), or (3 E,) for a bias",
+    "separate": "three arrays (E, C), or (E,) for biases",
+    "keras": "three arrays (C, H, D), or (H, D) for biases",
+}
+
+
+def packing(weights, source: str, target: str, num_heads: int):
+    """Weights or biases of the projections to queries, keys and values, in another order.
+
+    H heads of size D = E / H read C features. The orders:
+
+    ================================== ========================================== ====================================
+    name                               arrays                                     used by
+    ================================== ========================================== ====================================
+    "head", "per_head", "interleaved"  one (3 E, C): head by head [q_h, k_h, v_h] ``tc.MultiheadAttention``, the tutorial
+    "qkv", "packed"                    one (3 E, C): [Q, K, V]                    ``tc.nn.MultiheadAttention``, PyTorch
+    "separate"                         three (E, C)                               PyTorch with `kdim` or `vdim`
+    "keras"                            three (C, H, D)                            Keras, Flax
+    ================================== ========================================== ====================================
+
+    Biases are alike, without C.
+
+    Parameters
+    ----------
+    weights : array_like, tuple of three, or mapping of names to these
+        What `source` says; a mapping (a state dict of weight and bias) is converted value by value.
+    source, target : str
+    num_heads : int
+        H.
+
+    Returns
+    -------
+    ndarray, Tensor, tuple of three, or dict
+        What `target` says: Tensors of Tensors, recorded; otherwise ndarrays. Never the memory of `weights`.
+
+    Raises
+    ------
+    ValueError
+        When a name is unknown, when shapes do not fit `source` and `num_heads`, and when queries, keys and values read different
+        numbers of features, which only "separate" and "keras" can hold.
+
+    Examples
+    --------
+    The rows of two heads of size 1, by what they make:
+
+    >>> import numpy as np, transformer_c as tc
+    >>> rows = np.array(["q0", "k0", "v0", "q1", "k1", "v1"])
+    >>> tc.convert.packing(rows, "head", "qkv", num_heads=2).tolist()
+    ['q0', 'q1', 'k0', 'k1', 'v0', 'v1']
+
+    The tutorial's attention as PyTorch's:
+
+    >>> ours = tc.MultiheadAttention(input_dim=8, embed_dim=8, num_heads=2)
+    >>> other = tc.nn.MultiheadAttention(embed_dim=8, num_heads=2, batch_first=True)
+    >>> qkv = tc.convert.packing(ours.qkv_proj.state_dict(), "head", "qkv", num_heads=2)
+    >>> out = {f"out_proj.{name}": value for name, value in ours.o_proj.state_dict().items()}
+    >>> other.load_state_dict({"in_proj_weight": qkv["weight"], "in_proj_bias": qkv["bias"], **out})
+    IncompatibleKeys(missing_keys=[], unexpected_keys=[])
+    """
+    heads = count("num_heads", num_heads)
+    read, write = (_order(name, value) for name, value in (("source", source), ("target", target)))
+    if isinstance(weights, Mapping):
+        return {key: packing(value, source, target, heads) for key, value in weights.items()}
+    parts = _take_apart(weights, read, heads)
+    found = _put_together(parts, write, heads)
+    return tuple(_own(x) for x in found) if isinstance(found, tuple) else _own(found)
+
+
+def _order(argument: str, name: Any) -> str:
+    if name not in _NAMES:
+        raise ValueError(f"{argument} is {name!r}; expected one of {', '.join(map(repr, _NAMES))}")
+    return _NAMES[name]
+
+
+def _array(value: Any) -> Any:
+    """A Tensor or an ndarray; of what another library holds, its values."""
+    if isinstance(value, Tensor):
+        return value
+    return np.asarray(value.detach() if hasattr(value, "detach") else value)
+
+
+def _own(x: Any) -> Any:
+    return x.clone() if isinstance(x, Tensor) else np.array(x, order="C")
+
+
+def _take_apart(weights: Any, source: str, heads: int) -> list:
+    """Queries', keys' and values' (E, C), or (E,)."""
+    several = isinstance(weights, (tuple, list)) and len(weights) == 3 and all(np.ndim(w) for w in weights)
+    if several != (source in ("separate", "keras")):
+        hint = "'separate' or 'keras' was probably meant" if several else "'head' or 'qkv' was probably meant"
+        given = "three" if several else f"one of shape {tuple(np.shape(weights))}"
+        raise ValueError(f"source {source!r} is {_SHAPES[source]}; got {given}: {hint}")
+    if source == "keras":
+        return [_from_keras(name, _array(w), heads) for name, w in zip("qkv", weights, strict=True)]
+    if source == "separate":
+        parts = [_array(w) for w in weights]
+        for name, part in zip("qkv", parts, strict=True):
+            if part.ndim not in (1, 2) or part.shape[0] % heads:
+                raise ValueError(f"{name} has shape {tuple(part.shape)}; expected (E, C) or (E,) with E a multiple of num_heads={heads}")
+        return parts
+    whole = _array(weights)
+    if whole.ndim not in (1, 2) or whole.shape[0] % (3 * heads):
+        raise ValueError(
+            f"weights have shape {tuple(whole.shape)}; expected (3 E, C) or (3 E,), rows a multiple of 3 num_heads = {3 * heads}"
+        )
+    rest, width = whole.shape[1:], whole.shape[0] // 3
+    if source == "qkv":
+        return [whole[i * width : (i + 1) * width] for i in range(3)]
+    by_head = whole.reshape(heads, 3, width // heads, *rest)
+    return [by_head[:, i].reshape(width, *rest) for i in range(3)]
+
+
+def _from_keras(name: str, x: Any, heads: int) -> Any:
+    if x.ndim not in (2, 3) or x.shape[-2] != heads:
+        raise ValueError(f"{name} has shape {tuple(x.shape)}; expected (C, H, D) or (H, D) with H = num_heads = {heads}")
+    return x.reshape(x.shape[0], heads * x.shape[2]).T if x.ndim == 3 else x.reshape(heads * x.shape[1])
+
+
+def _put_together(parts: list, target: str, heads: int) -> Any:
+    if target == "separate":
+        return tuple(parts)
+    if target == "keras":
+        return tuple((x.T if x.ndim == 2 else x).reshape(*x.shape[1:], heads, x.shape[0] // heads) for x in parts)
+    shapes = [tuple(x.shape) for x in parts]
+    if len(set(shapes)) > 1:
+        raise ValueError(f"target {target!r} is {_SHAPES[target]}, which q, k and v of shapes (E, C) = {shapes} do not share")
+    rows, *rest = shapes[0]
+    if target == "qkv":
+        return _join(parts, 0)
+    return _join([x.reshape(heads, 1, rows // heads, *rest) for x in parts], 1).reshape(3 * rows, *rest)
+
+
+def _join(parts: list, axis: int) -> Any:
+    return cat(parts, axis) if any(isinstance(x, Tensor) for x in parts) else np.concatenate(parts, axis)
+
+
+__all__ = ["packing"]

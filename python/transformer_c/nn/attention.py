@@ -1,0 +1,329 @@
+"""Multi-head attention with torch.nn.MultiheadAttention's parameters, masks and numbers."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any
+
+import numpy as np
+
+from .. import functional as F
+from .._arguments import count
+from .._core import Tensor
+from .._tensor import as_tensor, cat, empty, ones, zeros
+from . import init
+from .cache import KeyValueCache
+from .layers import Linear, _as_floating
+from .module import Module
+from .parameter import Parameter
+
+
+def join_heads(values: Tensor, batch_first: bool = True) -> Tensor:
+    """(B, H, T, D) to (B, T, H D), or to (T, B, H D)."""
+    batch, heads, length, width = values.shape
+    if batch_first:
+        return values.permute(0, 2, 1, 3).reshape(batch, length, heads * width)
+    return values.permute(2, 0, 1, 3).reshape(length, batch, heads * width)
+
+
+class MultiheadAttention(Module):
+    """Multi-head attention (Vaswani et al. 2017, section 3.2.2), a stand-in for ``torch.nn.MultiheadAttention``.
+
+    The same signature, state-dict keys, initial weights from the same seed, mask conventions and numbers; the differences are in the
+    notes. The tutorial's class, which packs its projections head by head, is ``tc.MultiheadAttention``; ``tc.convert.packing`` goes
+    between the two.
+
+    Parameters
+    ----------
+    embed_dim : int
+        E, the features of queries, of the output, and of all heads together.
+    num_heads : int
+        H; divides `embed_dim`.
+    dropout : float, default 0.0
+        Probability with which an attention weight is dropped in train mode.
+    bias : bool, default True
+        Whether the projections have biases.
+    add_bias_kv : bool, default False
+        One more key and value, both learnt, at the end of every sequence.
+    add_zero_attn : bool, default False
+        One more key and value, both zero, at the end of every sequence.
+    kdim, vdim : int, optional
+        Features of keys and values; default E.
+    batch_first : bool, default False
+        Sequences are (B, T, E) instead of (T, B, E).
+    device, dtype : optional
+        Of the parameters.
+
+    Attributes
+    ----------
+    in_proj_weight : Parameter, shape (3 E, E), or None
+        Rows [Q | K | V]. With another `kdim` or `vdim` there are instead q_proj_weight (E, E), k_proj_weight (E, kdim) and
+        v_proj_weight (E, vdim).
+    in_proj_bias : Parameter, shape (3 E,), or None
+    out_proj : Linear
+    bias_k, bias_v : Parameter, shape (1, 1, E), or None
+
+    Raises
+    ------
+    ValueError
+        When `num_heads` does not divide `embed_dim`, and in calls for shapes that do not fit.
+
+    Notes
+    -----
+    A query that may attend to nothing gets weights of 0 and values of 0, so its output is ``out_proj.bias``: never NaN, in train and
+    eval mode alike. ``is_causal`` is a mask of its own, not a hint: alone it is enough, and with an `attn_mask` both hold.
+    Bool and floating masks may be mixed. The weights are returned before dropout.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> attention = tc.nn.MultiheadAttention(embed_dim=8, num_heads=2, batch_first=True)
+    >>> x = np.zeros((4, 5, 8), np.float32)  # (B, T, E)
+    >>> padding = np.arange(5) >= np.array([[5], [3], [4], [1]])  # True = ignore
+    >>> values, weights = attention(x, x, x, key_padding_mask=padding)
+    >>> values.shape, weights.shape
+    ((4, 5, 8), (4, 5, 5))
+    >>> weights[3, 0].tolist()
+    [1.0, 0.0, 0.0, 0.0, 0.0]
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device=None,
+        dtype=None,
+    ) -> None:
+        super().__init__()
+        self.embed_dim, self.num_heads = count("embed_dim", embed_dim), count("num_heads", num_heads)
+        self.kdim = embed_dim if kdim is None else count("kdim", kdim)
+        self.vdim = embed_dim if vdim is None else count("vdim", vdim)
+        if embed_dim % num_heads != 0:
+            raise ValueError(f"embed_dim {embed_dim} must be a multiple of num_heads {num_heads}")
+        if not 0.0 <= dropout <= 1.0:
+            raise ValueError(f"the dropout probability must be between 0 and 1, got {dropout}")
+        self.head_dim = embed_dim // num_heads
+        self.dropout, self.batch_first, self.add_zero_attn = dropout, batch_first, add_zero_attn
+        packed = self.kdim == embed_dim and self.vdim == embed_dim
+
+        def parameter(*shape: int, given: bool = True) -> Parameter | None:
+            return Parameter(empty(*shape, device=device, dtype=dtype)) if given else None
+
+        # In the order of PyTorch, which is that of the state dict and of the random numbers.
+        for name, width in (("q", embed_dim), ("k", self.kdim), ("v", self.vdim)):
+            self.register_parameter(f"{name}_proj_weight", parameter(embed_dim, width, given=not packed))
+        self.register_parameter("in_proj_weight", parameter(3 * embed_dim, embed_dim, given=packed))
+        self.register_parameter("in_proj_bias", parameter(3 * embed_dim, given=bias))
+        self.out_proj = Linear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype)
+        self.register_parameter("bias_k", parameter(1, 1, embed_dim, given=add_bias_kv))
+        self.register_parameter("bias_v", parameter(1, 1, embed_dim, given=add_bias_kv))
+        self._reset_parameters()
+
+    def _reset_parameters(self) -> None:
+        for weight in (self.in_proj_weight, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight):
+            if weight is not None:
+                init.xavier_uniform_(weight)
+        if self.in_proj_bias is not None:
+            init.zeros_(self.in_proj_bias)
+            init.zeros_(self.out_proj.bias)
+        for row in (self.bias_k, self.bias_v):
+            if row is not None:
+                init.xavier_normal_(row)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+        *,
+        past_key_value: KeyValueCache | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attention of the queries to the keys.
+
+        Parameters
+        ----------
+        query : Tensor or ndarray, shape (Tq, B, E); with `batch_first` (B, Tq, E); of one sequence (Tq, E)
+        key : Tensor or ndarray, shape (Tk, B, kdim); with `batch_first` (B, Tk, kdim); of one sequence (Tk, kdim)
+        value : Tensor or ndarray, like `key` with vdim
+            One and the same array for all three, or for key and value, saves products.
+        key_padding_mask : array_like, shape (B, Tk), of one sequence (Tk,), optional
+            Bool: True = ignore the key. Floating: added to the scores.
+        need_weights : bool, default True
+            Return the weights; without them the (Tq, Tk) map is never in memory.
+        attn_mask : array_like, shape (Tq, Tk) or (B H, Tq, Tk), optional
+            Bool: True = may not attend. Floating: added to the scores.
+        average_attn_weights : bool, default True
+            The mean over the heads; False: the weights of each head.
+        is_causal : bool, default False
+            Query i sees no keys after it (with a cache: after its place behind the cached positions).
+        past_key_value : KeyValueCache, optional
+            Keys and values of earlier calls, to which this call's are added; Tk then counts all of them in both masks.
+
+        Returns
+        -------
+        output : shape of `query`
+        weights : shape (B, Tq, Tk), (B, H, Tq, Tk) per head; without B for one sequence; None without `need_weights`
+            Tk includes the keys of `add_bias_kv` and `add_zero_attn`.
+        """
+        batched = self._check_sequences(query, key, value)
+        batch_first = self.batch_first or not batched
+        if not batched:
+            shared = {id(x): x.unsqueeze(0) for x in (query, key, value)}  # one array stays one
+            query, key, value = shared[id(query)], shared[id(key)], shared[id(value)]
+            if key_padding_mask is not None and as_tensor(key_padding_mask).ndim == 1:
+                key_padding_mask = as_tensor(key_padding_mask)[None]
+        past, offset, state = past_key_value, 0, None
+        if past is not None and not isinstance(past, KeyValueCache):
+            raise TypeError(f"past_key_value must be a tc.nn.KeyValueCache, not {type(past).__name__}")
+        if past is not None and past.static and len(past):
+            q, k, v = self._project_query(query, batch_first), past.key, past.value
+            if k is None or v is None or k.shape[0] != q.shape[0]:
+                raise ValueError(f"past_key_value holds the keys of another batch: {past!r}, query (B, H, T, D) = {q.shape}")
+        else:
+            q, k, v = self._project(query, key, value, batch_first)
+            if past is not None:
+                offset, state = len(past), past._extended(k, v)
+                k, v = state.keys, state.values
+        masks = self._masks(q, k, key_padding_mask, attn_mask, is_causal, offset)
+        k, v = self._with_added_keys(k, self.bias_k), self._with_added_keys(v, self.bias_v)
+        dropout = self.dropout if self.training else 0.0
+        found = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, return_attention=need_weights, **masks)
+        values, weights = found if need_weights else (found, None)
+        output = self.out_proj(join_heads(values, batch_first))
+        if weights is not None and average_attn_weights:
+            weights = weights.mean(axis=1)
+        if past is not None and state is not None:
+            past._commit(state)
+        if batched:
+            return output, weights
+        return output.squeeze(0), None if weights is None else weights.squeeze(0)
+
+    def _check_sequences(self, query: Tensor, key: Tensor, value: Tensor) -> bool:
+        """Are there batches? An error for shapes that do not fit each other or the layer."""
+        shapes = tuple(query.shape), tuple(key.shape), tuple(value.shape)
+        text = f"query {shapes[0]}, key {shapes[1]}, value {shapes[2]}"
+        if {len(shape) for shape in shapes} not in ({2}, {3}):
+            raise ValueError(f"query, key and value must all have 3 axes, or all 2 for one sequence; got {text}")
+        for name, shape, width, argument in zip(
+            ("query", "key", "value"), shapes, (self.embed_dim, self.kdim, self.vdim), ("embed_dim", "kdim", "vdim"), strict=True
+        ):
+            if shape[-1] != width:
+                raise ValueError(f"{name} has {shape[-1]} features but the layer has {argument}={width}; got {text}")
+        if shapes[1][:-1] != shapes[2][:-1]:
+            raise ValueError(f"key and value must have the same batch and sequence lengths; got {text}")
+        batch_axis = 0 if self.batch_first else 1
+        if len(shapes[0]) == 3 and shapes[0][batch_axis] != shapes[1][batch_axis]:
+            raise ValueError(
+                f"query and key have {shapes[0][batch_axis]} and {shapes[1][batch_axis]} batch elements on axis {batch_axis} "
+                f"(batch_first={self.batch_first}); got {text}"
+            )
+        return len(shapes[0]) == 3
+
+    def extra_repr(self) -> str:
+        return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}, batch_first={self.batch_first}"
+
+    # ---- projections ---------------------------------------------------------------------------------------------------
+
+    def _input_weight(self, part: int) -> tuple[Tensor, Tensor | None]:
+        """Weight and bias of queries (0), keys (1) or values (2)."""
+        rows = slice(part * self.embed_dim, (part + 1) * self.embed_dim)
+        bias = None if self.in_proj_bias is None else self.in_proj_bias[rows]
+        if self.in_proj_weight is not None:
+            return self.in_proj_weight[rows], bias
+        return (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)[part], bias
+
+    def _split_heads(self, x: Tensor, batch_first: bool) -> Tensor:
+        """(B, T, E) or (T, B, E) to (B, H, T, D), nothing moved."""
+        x = x.reshape(*x.shape[:2], self.num_heads, self.head_dim)
+        return x.permute(0, 2, 1, 3) if batch_first else x.permute(1, 2, 0, 3)
+
+    def _project_one(self, x: Tensor, part: int, batch_first: bool) -> Tensor:
+        weight, bias = self._input_weight(part)
+        return self._split_heads(F.linear(_as_floating(x, weight, "MultiheadAttention"), weight, bias), batch_first)
+
+    def _project_query(self, query: Tensor, batch_first: bool) -> Tensor:
+        return self._project_one(query, 0, batch_first)
+
+    def _project(self, query: Tensor, key: Tensor, value: Tensor, batch_first: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each (B, H, T, D): windows on as few products as the arguments allow."""
+        weight, bias = self.in_proj_weight, self.in_proj_bias
+        if weight is None or key is not value:
+            q, k, v = (self._project_one(x, part, batch_first) for part, x in enumerate((query, key, value)))
+            return q, k, v
+        if query is not key:
+            q = self._project_query(query, batch_first)
+            size = self.embed_dim
+            both = F.linear(_as_floating(key, weight, "MultiheadAttention"), weight[size:], None if bias is None else bias[size:])
+            k, v = (self._split_heads(half, batch_first) for half in both.split(size, -1))
+            return q, k, v
+        x = _as_floating(query, weight, "MultiheadAttention")
+        heads = F.qkv_projection(x, weight, bias, num_heads=self.num_heads, packing="qkv")
+        q, k, v = heads if batch_first else (h.permute(2, 1, 0, 3) for h in heads)
+        return q, k, v
+
+    def _with_added_keys(self, x: Tensor, row: Tensor | None) -> Tensor:
+        """x (B, H, Tk, D) with the learnt `row` (1, 1, E) and the zeros behind it, if the layer has them."""
+        batch, heads, _, width = x.shape
+        parts = [x]
+        if row is not None:
+            parts.append(row.reshape(1, heads, 1, width).expand(batch, heads, 1, width))
+        if self.add_zero_attn:
+            parts.append(zeros(batch, heads, 1, width, dtype=x.dtype, device=x.device))
+        return cat(parts, 2) if len(parts) > 1 else x
+
+    # ---- masks -----------------------------------------------------------------------------------------------------------
+
+    def _masks(self, q: Tensor, k: Tensor, key_padding_mask: Any, attn_mask: Any, is_causal: bool, offset: int) -> dict[str, Any]:
+        """The masks as arguments of scaled_dot_product_attention, where True means attend."""
+        batch, heads, queries, _ = q.shape
+        keys = k.shape[2]
+        allowed: list[Tensor] = []
+        added: list[Tensor] = []
+        if attn_mask is not None:
+            mask = _check_mask("attn_mask", attn_mask, {(queries, keys): "(Tq, Tk)", (batch * heads, queries, keys): "(B H, Tq, Tk)"})
+            mask = mask[None, None] if mask.ndim == 2 else mask.reshape(batch, heads, queries, keys)
+            (allowed if mask.dtype == bool else added).append(mask)
+        if key_padding_mask is not None:
+            mask = _check_mask("key_padding_mask", key_padding_mask, {(batch, keys): "(B, Tk)"})[:, None, None]
+            (allowed if mask.dtype == bool else added).append(mask)
+        allowed, added = [~mask for mask in allowed], [mask.to(q.dtype) for mask in added]
+        extra = (self.bias_k is not None) + self.add_zero_attn
+        if extra and is_causal:  # the added keys are seen by every query, though they come last
+            allowed.append(as_tensor(np.tri(queries, keys, offset, dtype=bool)[None, None]).to(q.device))
+            is_causal = False
+        if extra:
+            allowed = [cat([m, ones(*m.shape[:-1], extra, dtype=m.dtype, device=m.device)], -1) for m in allowed]
+            added = [cat([m, zeros(*m.shape[:-1], extra, dtype=m.dtype, device=m.device)], -1) for m in added]
+        merged = functools.reduce(operator.and_, allowed) if allowed else added.pop() if added else None
+        bias = functools.reduce(operator.add, added) if added else None
+        return {"attn_mask": merged, "bias": bias, "is_causal": is_causal, "causal_offset": offset if is_causal else None}
+
+
+def _check_mask(name: str, mask: Any, shapes: dict[tuple[int, ...], str]) -> Tensor:
+    """The mask as a Tensor of one of the shapes, bool or floating, or an error that says what would fit."""
+    mask = as_tensor(mask)
+    if mask.dtype.kind in "iu":
+        raise TypeError(
+            f"{name} has dtype {mask.dtype.name}; expected bool, True = ignore, or floating, added to the scores. "
+            f"Write mask == 0 where nonzero means attend, mask != 0 where nonzero means ignore"
+        )
+    if tuple(mask.shape) not in shapes:
+        expected = " or ".join(f"{text} = {shape}" for shape, text in shapes.items())
+        raise ValueError(f"{name} has shape {tuple(mask.shape)}; expected {expected}")
+    return mask
+
+
+__all__ = ["MultiheadAttention"]

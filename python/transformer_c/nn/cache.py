@@ -1,0 +1,172 @@
+"""The keys and values that attention has already projected, kept from one step of decoding to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from .._arguments import count
+from .._core import Tensor
+from .._tensor import as_tensor, cat, empty, is_grad_enabled, no_grad
+
+
+class _State(NamedTuple):
+    """What a cache holds: (B, H, capacity, D) each, of which the first `length` positions are valid."""
+
+    key: Tensor | None = None
+    value: Tensor | None = None
+    length: int = 0
+
+    @property
+    def keys(self) -> Tensor:
+        assert self.key is not None
+        return self.key[:, :, : self.length]
+
+    @property
+    def values(self) -> Tensor:
+        assert self.value is not None
+        return self.value[:, :, : self.length]
+
+
+class KeyValueCache:
+    """Keys and values of the positions that one attention layer has seen.
+
+    Given to a layer as ``past_key_value=``, it makes the keys of this call follow those of the calls before: one position at a time
+    gives what the whole sequence at once gives. Without recording, new positions are written behind the old ones, into memory that is
+    doubled when it is full; while gradients are recorded every call makes new arrays, so that all of it can be differentiated.
+
+    Parameters
+    ----------
+    max_length : int, optional
+        Positions to make room for at once, so that memory never grows; going beyond them is a ValueError.
+    static : bool, default False
+        Keys and values are kept from the first call and used again in all later ones, whose `key` and `value` are not looked at:
+        for attention to an encoder's output, which does not change from step to step.
+
+    Attributes
+    ----------
+    key, value : Tensor, shape (B, H, length, D), or None
+        What was kept, without a copy.
+    cross : KeyValueCache
+        Of a decoder layer: the static cache of its attention to the encoder's output.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> attention = tc.nn.MultiheadAttention(8, 2, batch_first=True)
+    >>> x = np.ones((1, 3, 8), np.float32)
+    >>> cache = tc.nn.KeyValueCache()
+    >>> for i in range(3):
+    ...     step = x[:, i : i + 1]
+    ...     y, _ = attention(step, step, step, past_key_value=cache, is_causal=True)
+    >>> len(cache), cache.key.shape
+    (3, (1, 2, 3, 4))
+    """
+
+    __slots__ = ("_cross", "_state", "max_length", "static")
+
+    def __init__(self, max_length: int | None = None, *, static: bool = False) -> None:
+        self.max_length = None if max_length is None else count("max_length", max_length)
+        self.static = static
+        self._state = _State()
+        self._cross: KeyValueCache | None = None
+
+    def __len__(self) -> int:
+        return self._state.length
+
+    def __bool__(self) -> bool:
+        return True  # an empty cache is a cache
+
+    @property
+    def key(self) -> Tensor | None:
+        return None if self._state.key is None else self._state.keys
+
+    @property
+    def value(self) -> Tensor | None:
+        return None if self._state.value is None else self._state.values
+
+    @property
+    def cross(self) -> KeyValueCache:
+        if self._cross is None:
+            self._cross = KeyValueCache(static=True)
+        return self._cross
+
+    def truncate(self, length: int) -> None:
+        """Forgets all positions from `length` on: for trying another continuation."""
+        length = count("length", length, 0)
+        if length > len(self):
+            raise ValueError(f"the cache holds {len(self)} positions; it cannot be truncated to {length}")
+        self._state = self._state._replace(length=length) if length else _State()
+
+    def reorder(self, index: Any) -> None:
+        """Keeps the batch elements `index`, a sequence of integers, in that order: for beam search."""
+        if self._state.key is not None:
+            chosen = as_tensor(index).long()
+            self._state = _State(self._state.keys[chosen], self._state.values[chosen], self._state.length)
+        if self._cross is not None:
+            self._cross.reorder(index)
+
+    def __repr__(self) -> str:
+        shape = "" if self._state.key is None else f", shape={self._state.keys.shape}"
+        return f"KeyValueCache(length={len(self)}{shape}{', static=True' if self.static else ''})"
+
+    # A layer asks for the state with its new positions, computes, and commits when all has gone well.
+
+    def _extended(self, key: Tensor, value: Tensor) -> _State:
+        """The state with key and value (B, H, T, D) behind what is there. Nothing that counts changes until it is committed."""
+        old, total = self._state, len(self) + key.shape[2]
+        if self.max_length is not None and total > self.max_length:
+            raise ValueError(f"{total} positions do not fit in a KeyValueCache of max_length={self.max_length}")
+        if old.key is not None and old.value is not None:
+            for name, have, new in (("key", old.key, key), ("value", old.value, value)):
+                if (*have.shape[:2], have.shape[3]) != (*new.shape[:2], new.shape[3]) or have.dtype != new.dtype:
+                    raise ValueError(
+                        f"past_key_value holds a {name} (B, H, T, D) = {(*have.shape[:2], len(self), have.shape[3])} of "
+                        f"{have.dtype.name}, this call has {new.shape} of {new.dtype.name}; a cache belongs to one layer and one batch"
+                    )
+            if is_grad_enabled():
+                return _State(cat([old.keys, key], 2), cat([old.values, value], 2), total)
+        elif is_grad_enabled():
+            return _State(key, value, total)
+        with no_grad():
+            return _State(_write(old.key, len(self), key, self.max_length), _write(old.value, len(self), value, self.max_length), total)
+
+    def _commit(self, state: _State) -> None:
+        self._state = state
+
+
+def _write(buffer: Tensor | None, length: int, new: Tensor, max_length: int | None) -> Tensor:
+    """`buffer`, or one twice as long that begins like it, with `new` from position `length` on."""
+    batch, heads, count, width = new.shape
+    total = length + count
+    if buffer is None or buffer.shape[2] < total:
+        capacity = max_length or (total if buffer is None else 2 * total)
+        larger = empty(batch, heads, capacity, width, dtype=new.dtype, device=new.device)
+        if buffer is not None and length:
+            larger[:, :, :length] = buffer[:, :, :length]
+        buffer = larger
+    buffer[:, :, length:total] = new
+    return buffer
+
+
+def _snapshot(cache: KeyValueCache) -> tuple[_State, KeyValueCache | None, _State]:
+    cross = cache._cross
+    return cache._state, cross, _State() if cross is None else cross._state
+
+
+@contextmanager
+def restored_on_error(caches: Iterable[KeyValueCache | None]) -> Iterator[None]:
+    """Leaves the caches as they were when the block raises: a call that is refused in a later layer has not happened in the first."""
+    before = [(cache, _snapshot(cache)) for cache in caches if cache is not None]
+    try:
+        yield
+    except BaseException:
+        for cache, (state, cross, cross_state) in before:
+            cache._state, cache._cross = state, cross
+            if cross is not None:
+                cross._state = cross_state
+        raise
+
+
+__all__ = ["KeyValueCache"]

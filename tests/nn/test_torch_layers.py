@@ -1,0 +1,399 @@
+"""tc.nn's attention and Transformer layers against torch.nn's: golden values, PyTorch itself where it is installed, and what ours adds."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import reference as R
+import transformer_c as tc
+from golden import load
+from tolerance import ROUNDING, assert_close
+
+CASES = load("layers")
+FLOAT32 = 2e-5  # how close float32 results are to PyTorch's
+
+
+def build(options, dtype=None):
+    kind, make = options["kind"], dict(options["make"])
+    if kind in ("TransformerEncoder", "TransformerDecoder"):
+        layer = getattr(tc.nn, f"{kind}Layer")(**make["layer"], dtype=dtype)
+        return getattr(tc.nn, kind)(layer, make["num_layers"], tc.nn.LayerNorm(make["layer"]["d_model"], dtype=dtype))
+    return getattr(tc.nn, kind)(**make, dtype=dtype)
+
+
+def group(arrays, prefix):
+    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+
+
+# ---- golden values ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_initial_weights_from_the_seed(case):
+    options, arrays = CASES[case]
+    tc.manual_seed(42)
+    state, expected = build(options).state_dict(), group(arrays, "weight.")
+    following = tc.rand(2)
+    assert list(state) == list(expected)
+    for key, value in expected.items():
+        if key.startswith("bias_"):  # normal numbers: as close as the C library's functions
+            np.testing.assert_allclose(state[key].numpy(), value, rtol=0, atol=1e-6 * value.std())
+        else:
+            np.testing.assert_array_max_ulp(state[key].numpy(), value, maxulp=1)
+    np.testing.assert_array_equal(following.numpy(), arrays["next"])
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("case", CASES)
+def test_golden_outputs_and_gradients(case, dtype, training):
+    options, arrays = CASES[case]
+    module = build(options, np.dtype(dtype)).train(training)
+    module.load_state_dict(group(arrays, "weight."), strict=True)
+    leaves = {name: tc.tensor(x.astype(dtype), requires_grad=True) for name, x in group(arrays, "in.").items()}
+    y = module(*(leaves[options["same"][name]] for name in leaves), **options["call"], **group(arrays, "call."))
+    if isinstance(y, tuple):
+        y, weights = y
+        assert (weights is None) == ("f64.weights" not in arrays)
+        if weights is not None:
+            assert_close(weights.detach().numpy(), arrays["f64.weights"], dtype, k=64, scale=10, name="weights")
+    assert_close(y.detach().numpy(), arrays["f64.y"], dtype, k=64, scale=10, name="y")
+    assert np.abs(y.detach().numpy() - arrays["f64.y"]).max() < FLOAT32
+    y.backward(gradient=tc.tensor(arrays["dy"].astype(dtype)))
+    found = {n: x.grad for n, x in leaves.items() if options["same"][n] == n} | {n: p.grad for n, p in module.named_parameters()}
+    assert {f"f64.d{n}" for n in found} == {n for n in arrays if n.startswith("f64.d")}
+    for name, gradient in found.items():
+        assert_close(gradient.numpy(), arrays[f"f64.d{name}"], dtype, gradient=True, scale=10, name=f"d{name}")
+
+
+# ---- PyTorch itself -----------------------------------------------------------------------------------------------------
+
+
+QUIET = pytest.mark.filterwarnings("ignore:enable_nested_tensor", "ignore:Support for mismatched")
+
+
+def compare(kind, make, inputs, call, training, seed=5):
+    """Weights from one seed; output and gradients to 2e-5; the state dict into PyTorch and back."""
+    torch = pytest.importorskip("torch")
+    tc.manual_seed(seed)
+    ours = getattr(tc.nn, kind)(**make).train(training)
+    torch.manual_seed(seed)
+    theirs = getattr(torch.nn, kind)(**make).train(training)
+    assert str(tc.rand(1)[0].item()) == str(torch.rand(1)[0].item())
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    theirs.load_state_dict({k: torch.tensor(v.numpy()) for k, v in ours.state_dict().items()}, strict=True)
+    ours.load_state_dict(theirs.state_dict(), strict=True)
+    leaves = [tc.tensor(x, requires_grad=True) for x in inputs]
+    their_leaves = [torch.tensor(x, requires_grad=True) for x in inputs]
+    their_call = {k: torch.tensor(v) if isinstance(v, np.ndarray) else v for k, v in call.items()}
+    y, expected = ours(*leaves, **call), theirs(*their_leaves, **their_call)
+    if isinstance(y, tuple):
+        assert (y[1] is None) == (expected[1] is None)
+        if y[1] is not None:
+            np.testing.assert_allclose(y[1].detach().numpy(), expected[1].detach().numpy(), rtol=0, atol=FLOAT32)
+        y, expected = y[0], expected[0]
+    np.testing.assert_allclose(y.detach().numpy(), expected.detach().numpy(), rtol=0, atol=FLOAT32)
+    (y * y).sum().backward()
+    (expected * expected).sum().backward()
+    pairs = list(zip(leaves, their_leaves, strict=True)) + list(zip(ours.parameters(), theirs.parameters(), strict=True))
+    for a, b in pairs:
+        assert_close(a.grad.numpy(), b.grad.numpy(), "float32", gradient=True, scale=max(1, float(b.grad.abs().max())))
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("added", [{}, {"add_bias_kv": True}, {"add_zero_attn": True}, {"kdim": 5, "vdim": 7, "add_bias_kv": True}])
+@pytest.mark.parametrize("masks", ["none", "attention", "padding", "both", "floating"])
+def test_attention_beside_pytorch(training, batch_first, bias, added, masks, rng):
+    batch, heads, queries, keys = 2, 3, 4, 5
+    swap = (lambda x: x) if batch_first else (lambda x: np.ascontiguousarray(x.swapaxes(0, 1)))
+    sizes = ((queries, 12), (keys, added.get("kdim", 12)), (keys, added.get("vdim", 12)))
+    inputs = [swap(rng.standard_normal((batch, *size)).astype(np.float32)) for size in sizes]
+    attn_mask = rng.random((batch * heads, queries, keys)) < 0.3
+    attn_mask[..., 0] = False
+    padding = np.arange(keys) >= np.array([[5], [2]])
+    call = {
+        "none": {"need_weights": False},
+        "attention": {"attn_mask": attn_mask, "average_attn_weights": False},
+        "padding": {"key_padding_mask": padding, "need_weights": False},
+        "both": {"attn_mask": attn_mask, "key_padding_mask": padding},
+        "floating": {
+            "attn_mask": rng.standard_normal((queries, keys)).astype(np.float32),
+            "key_padding_mask": rng.standard_normal((batch, keys)).astype(np.float32),
+        },
+    }[masks]
+    make = {"embed_dim": 12, "num_heads": heads, "bias": bias, "batch_first": batch_first, **added}
+    compare("MultiheadAttention", make, inputs, call, training)
+
+
+@QUIET
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("kind", ["TransformerEncoderLayer", "TransformerDecoderLayer", "Transformer"])
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "tanh"])
+def test_layers_beside_pytorch(kind, norm_first, batch_first, activation, training, rng):
+    torch = pytest.importorskip("torch")
+    make = {"d_model": 12, "nhead": 3, "dim_feedforward": 20, "dropout": 0.0, "norm_first": norm_first, "batch_first": batch_first}
+    shape = (lambda b, t: (b, t, 12)) if batch_first else (lambda b, t: (t, b, 12))
+    inputs = [rng.standard_normal(shape(2, t)).astype(np.float32) for t in (4, 6)]
+    call = {"src_mask": np.triu(np.ones((4, 4), bool), 1)}
+    if kind == "TransformerDecoderLayer":
+        call = {"tgt_mask": np.triu(np.ones((4, 4), bool), 1), "memory_key_padding_mask": np.arange(6) >= np.array([[6], [3]])}
+    elif kind == "Transformer":
+        make |= {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    else:
+        inputs = inputs[:1]
+    if activation == "tanh":  # a callable
+        make["activation"] = lambda x: torch.tanh(x) if isinstance(x, torch.Tensor) else tc.tanh(x)
+    else:
+        make["activation"] = activation
+    compare(kind, make, inputs, call, training)
+
+
+# ---- against the float64 reference --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_attention_against_the_reference(batch_first, rng, isa):
+    x, memory = rng.standard_normal((3, 5, 8)), rng.standard_normal((3, 7, 8))
+    module = tc.nn.MultiheadAttention(8, 2, batch_first=batch_first, dtype=np.float64)
+    module.in_proj_bias.data.copy_(rng.standard_normal(24))
+    weight, bias = module.in_proj_weight.detach().numpy(), module.in_proj_bias.detach().numpy()
+    mask = rng.random((5, 7)) < 0.4
+    q, k, v = (R.split_heads(R.linear(a, weight[i * 8 : i * 8 + 8], bias[i * 8 : i * 8 + 8]), 2) for i, a in enumerate((x, memory, memory)))
+    expected = R.attention(q, k, v, attn_mask=~mask)
+    values, maps = expected[0], expected[1]
+    y = R.linear(R.merge_heads(values), module.out_proj.weight.detach().numpy(), module.out_proj.bias.detach().numpy())
+    swap = (lambda a: a) if batch_first else (lambda a: a.swapaxes(0, 1))
+    found, weights = module(swap(x), swap(memory), swap(memory), attn_mask=mask, average_attn_weights=False)
+    assert_close(swap(found), y, "float64", scale=10)
+    assert_close(weights, maps, "float64", scale=10)
+
+
+def test_one_array_for_all_three_is_one_product(rng):
+    module = tc.nn.MultiheadAttention(8, 2, batch_first=True)
+    x = rng.standard_normal((2, 5, 8)).astype(np.float32)
+    seen = []
+    module.forward = lambda q, k, v: (seen.append((q, k, v)), (q, None))[1]
+    module(x, x, x.copy())
+    q, k, v = seen[0]
+    assert q is k and k is not v
+
+
+# ---- masks ---------------------------------------------------------------------------------------------------------------------
+
+
+def attention_of(rng, **options):
+    module = tc.nn.MultiheadAttention(8, 2, batch_first=True, dtype=np.float64, **options)
+    return module, rng.standard_normal((3, 5, 8))
+
+
+@pytest.mark.parametrize("options", [{}, {"add_bias_kv": True, "add_zero_attn": True}], ids=["plain", "added_keys"])
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_masks_that_say_the_same(options, need_weights, rng):
+    module, x = attention_of(rng, **options)
+    future = np.triu(np.ones((5, 5), bool), 1)
+    padding = np.arange(5) >= np.array([[5], [3], [1]])
+    additive, additive_padding = (np.where(m, -np.inf, 0.0) for m in (future, padding))
+    whole = np.broadcast_to(future | padding[:, None], (3, 5, 5)).repeat(2, axis=0)
+
+    def run(**masks):
+        return module(x, x, x, need_weights=need_weights, **masks)
+
+    expected = run(attn_mask=whole)
+    calls = [
+        {"attn_mask": future, "key_padding_mask": padding},
+        {"attn_mask": additive, "key_padding_mask": padding},
+        {"attn_mask": future, "key_padding_mask": additive_padding},
+        {"attn_mask": additive, "key_padding_mask": additive_padding},
+        {"is_causal": True, "key_padding_mask": padding},
+        {"is_causal": True, "attn_mask": additive, "key_padding_mask": additive_padding},
+        {"attn_mask": np.where(whole, -np.inf, 0.0).astype(np.float32)},
+    ]
+    for masks in calls:
+        y, weights = run(**masks)
+        assert_close(y, expected[0], "float64", scale=10)
+        if need_weights:
+            assert_close(weights, expected[1], "float64", scale=10)
+
+
+def test_rows_that_may_attend_to_nothing(rng):
+    module, x = attention_of(rng)
+    module.out_proj.bias.data.copy_(rng.standard_normal(8))
+    padding = np.zeros((3, 5), bool)
+    padding[1] = True
+    for need_weights in (False, True):
+        leaf = tc.tensor(x, requires_grad=True)
+        y, weights = module(leaf, leaf, leaf, key_padding_mask=padding, need_weights=need_weights)
+        np.testing.assert_array_equal(y[1].detach().numpy(), np.broadcast_to(module.out_proj.bias.detach().numpy(), (5, 8)))
+        (y * y).sum().backward()
+        assert np.isfinite(leaf.grad.numpy()).all()
+        np.testing.assert_array_equal(leaf.grad[1].numpy(), 0)
+        if need_weights:
+            np.testing.assert_array_equal(weights[1].detach().numpy(), 0)
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf])
+def test_ignored_keys_are_never_read(poison, rng):
+    module, x = attention_of(rng)
+    memory = rng.standard_normal((3, 4, 8))
+    padding = np.arange(4) >= np.array([[4], [2], [1]])
+    expected = module(x, memory, memory, key_padding_mask=padding)
+    memory[padding] = poison
+    for found, clean in zip(module(x, memory, memory, key_padding_mask=padding), expected, strict=True):
+        np.testing.assert_array_equal(found, clean)
+
+
+@pytest.mark.parametrize("kind", [bool, float])
+def test_a_causal_mask_is_recognised(kind, rng):
+    layer = tc.nn.TransformerEncoderLayer(8, 2, 12, batch_first=True).eval()
+    encoder = tc.nn.TransformerEncoder(layer, 2)
+    seen = []
+    for each in encoder.layers:
+        forward = each.forward
+        each.forward = lambda *a, forward=forward, **k: (seen.append((k["src_mask"], k["is_causal"])), forward(*a, **k))[1]
+    x = rng.standard_normal((2, 5, 8)).astype(np.float32)
+    mask = np.triu(np.ones((5, 5), bool), 1) if kind is bool else tc.nn.Transformer.generate_square_subsequent_mask(5).numpy()
+    y = encoder(x, mask)
+    assert seen == [(None, True)] * 2
+    z = encoder(x, mask, is_causal=False)
+    assert seen[2][1] is False and seen[2][0] is not None
+    np.testing.assert_allclose(y, z, rtol=0, atol=1e-6)
+
+
+def test_causal_mask():
+    mask = tc.nn.Transformer.generate_square_subsequent_mask(3, dtype=np.float64)
+    assert mask.dtype == np.float64
+    np.testing.assert_array_equal(mask.numpy(), [[0, -np.inf, -np.inf], [0, 0, -np.inf], [0, 0, 0]])
+
+
+# ---- train and eval, copies, dtypes ----------------------------------------------------------------------------------------------
+
+
+def test_eval_takes_the_path_of_training(rng):
+    layer = tc.nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0, batch_first=True)
+    encoder = tc.nn.TransformerEncoder(layer, 2)
+    x = rng.standard_normal((2, 5, 8)).astype(np.float32)
+    padding = np.arange(5) >= np.array([[5], [3]])
+    np.testing.assert_array_equal(encoder.train()(x, None, padding), encoder.eval()(x, None, padding))
+
+
+def test_dropout_in_train_mode_only(rng):
+    layer = tc.nn.TransformerEncoderLayer(8, 2, 12, dropout=0.5, batch_first=True)
+    x = rng.standard_normal((2, 5, 8)).astype(np.float32)
+    tc.manual_seed(1)
+    a, b = layer(x), layer(x)
+    tc.manual_seed(1)
+    np.testing.assert_array_equal(layer(x), a)
+    assert (a != b).any()
+    layer.eval()
+    np.testing.assert_array_equal(layer(x), layer(x))
+
+
+def test_layers_of_a_stack_are_copies():
+    layer = tc.nn.TransformerDecoderLayer(8, 2, 12)
+    decoder = tc.nn.TransformerDecoder(layer, 2)
+    first, second = (dict(each.named_parameters()) for each in decoder.layers)
+    for name, parameter in layer.named_parameters():
+        assert first[name] is not parameter and first[name] is not second[name]
+        np.testing.assert_array_equal(first[name].numpy(), parameter.numpy())
+    assert pickle.loads(pickle.dumps(decoder)).state_dict().keys() == decoder.state_dict().keys()
+    assert copy.deepcopy(decoder).layers[0].activation is layer.activation
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", tc.nn.ReLU(), tc.nn.GELU("tanh"), tc.tanh])
+def test_fused_activations_are_the_activations(activation, rng):
+    layer = tc.nn.TransformerEncoderLayer(8, 2, 12, activation=activation, dropout=0.0, dtype=np.float64)
+    x = tc.tensor(rng.standard_normal((5, 8)))
+    assert_close(
+        layer._feed_forward(x).detach().numpy(), layer.linear2(layer.activation(layer.linear1(x))).detach().numpy(), "float64", scale=10
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision(dtype, rng):
+    pytest.importorskip("ml_dtypes")
+    layer = tc.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    x = rng.standard_normal((2, 5, 16)).astype(np.float32)
+    expected = layer(x)
+    layer.to(getattr(tc, dtype, dtype))
+    y = layer(x, np.zeros((5, 5), np.float32), np.zeros((2, 5), bool))
+    assert y.dtype.name == dtype
+    assert np.abs(y.astype(np.float32) - expected).max() < 8 * ROUNDING[dtype] * np.abs(expected).max()
+
+
+def test_integers_are_cast(rng):
+    layer = tc.nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0, norm_first=True, batch_first=True)
+    x = rng.integers(0, 5, (2, 3, 8))
+    np.testing.assert_array_equal(layer(x), layer(x.astype(np.float32)))
+
+
+# ---- bad input -------------------------------------------------------------------------------------------------------------------
+
+Z = np.zeros
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "make"),
+    [
+        (ValueError, "embed_dim 7 must be a multiple of num_heads 2", lambda nn: nn.MultiheadAttention(7, 2)),
+        (TypeError, "num_heads must be an int", lambda nn: nn.MultiheadAttention(8, "2")),
+        (ValueError, "num_heads must be at least 1", lambda nn: nn.MultiheadAttention(8, 0)),
+        (ValueError, "dropout probability", lambda nn: nn.MultiheadAttention(8, 2, dropout=1.5)),
+        (ValueError, "activation must be one of relu, gelu", lambda nn: nn.TransformerEncoderLayer(8, 2, activation="swish")),
+        (TypeError, "activation must be a str or a callable", lambda nn: nn.TransformerEncoderLayer(8, 2, activation=3)),
+        (TypeError, "an instance", lambda nn: nn.TransformerEncoder(nn.TransformerEncoderLayer, 2)),
+        (TypeError, "num_layers must be an int", lambda nn: nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2), 2.0)),
+        (ValueError, "max_length must be at least 1", lambda nn: nn.KeyValueCache(0)),
+    ],
+)
+def test_bad_constructors(error, words, make):
+    with pytest.raises(error, match=words):
+        make(tc.nn)
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "args", "call"),
+    [
+        (ValueError, "3 axes, or all 2", [(2, 5, 8), (2, 8), (2, 8)], {}),
+        (ValueError, "query has 7 features but the layer has embed_dim=8", [(2, 5, 7)] * 3, {}),
+        (ValueError, "key has 9 features but the layer has kdim=8", [(2, 5, 8), (2, 5, 9), (2, 5, 9)], {}),
+        (ValueError, "same batch and sequence lengths", [(2, 5, 8), (2, 5, 8), (2, 4, 8)], {}),
+        (ValueError, "2 and 3 batch elements on axis 0 .batch_first=True", [(2, 5, 8), (3, 5, 8), (3, 5, 8)], {}),
+        (ValueError, r"attn_mask has shape \(5, 4\); expected \(Tq, Tk\) = \(5, 5\)", [(2, 5, 8)] * 3, {"attn_mask": Z((5, 4), bool)}),
+        (ValueError, r"\(B H, Tq, Tk\) = \(4, 5, 5\)", [(2, 5, 8)] * 3, {"attn_mask": Z((2, 5, 5), bool)}),
+        (ValueError, r"key_padding_mask has shape \(5, 2\)", [(2, 5, 8)] * 3, {"key_padding_mask": Z((5, 2), bool)}),
+        (TypeError, "attn_mask has dtype int64; expected bool, True = ignore", [(2, 5, 8)] * 3, {"attn_mask": Z((5, 5), int)}),
+        (TypeError, "key_padding_mask has dtype uint8", [(2, 5, 8)] * 3, {"key_padding_mask": Z((2, 5), np.uint8)}),
+        (TypeError, "must be a tc.nn.KeyValueCache, not tuple", [(2, 5, 8)] * 3, {"past_key_value": ()}),
+    ],
+)
+def test_bad_calls(error, words, args, call):
+    module = tc.nn.MultiheadAttention(8, 2, batch_first=True)
+    before = {k: v.numpy().copy() for k, v in module.state_dict().items()}
+    cache = tc.nn.KeyValueCache()
+    arrays = [Z(shape, np.float32) for shape in args]
+    with pytest.raises(error, match=words):
+        module(*arrays, **{"past_key_value": cache, **call})
+    assert len(cache) == 0 and cache.key is None
+    for key, value in module.state_dict().items():
+        np.testing.assert_array_equal(value.numpy(), before[key])
+
+
+def test_bad_calls_of_the_transformer():
+    model = tc.nn.Transformer(8, 2, 1, 1, 12, batch_first=True)
+    with pytest.raises(ValueError, match="d_model=8 features; got src .2, 5, 8., tgt .2, 4, 7"):
+        model(Z((2, 5, 8)), Z((2, 4, 7)))
+    with pytest.raises(ValueError, match="as many batch elements, on axis 0"):
+        model(Z((2, 5, 8)), Z((3, 4, 8)))
+    with pytest.raises(ValueError, match="both have 3 axes"):
+        model(Z((2, 5, 8)), Z((4, 8)))
+
+
+def test_another_dtype_is_named():
+    layer = tc.nn.TransformerEncoderLayer(8, 2, 12)
+    with pytest.raises(TypeError, match=r"float32 parameters but the input is a float64 Tensor"):
+        layer(tc.zeros(2, 3, 8, dtype=np.float64))
