@@ -49,7 +49,7 @@ static tc_status share_heads(attention_problem *x, const tc_tensor *q, const tc_
                        "shared heads (enable_gqa) need a head axis: %s %s, %s %s and %s %s must have at least three axes", n.q,
                        tc_tensor_text(a, q), n.k, tc_tensor_text(b, k), n.v, tc_tensor_text(c, v));
     const int64_t H = size_from_end(q, 3), Hk = size_from_end(k, 3), Hv = size_from_end(v, 3);
-    if (Hk != Hv || Hk == 0 || H % Hk != 0)
+    if (Hk != Hv || (Hk == 0 ? H != 0 : H % Hk != 0))
         return tc_fail(err, TC_ERROR_VALUE,
                        "%s has %" PRId64 " heads, %s has %" PRId64 " and %s has %" PRId64
                        "; with shared heads (enable_gqa) the last two must be equal and divide "

@@ -278,6 +278,10 @@ static int convert(tcpy_call *call, const argument *arg, tcpy_value *value, PyOb
     case 'I': return convert_ints(call, value, object, name);
     case 'f': return convert_float(&value->f, object, name);
     case 'b': {
+        if (PyUnicode_Check(object)) { /* "no" and "False" are true */
+            PyErr_Format(PyExc_TypeError, "%s must be a bool, not str", name);
+            return -1;
+        }
         const int truth = PyObject_IsTrue(object);
         value->b = truth > 0;
         return truth < 0 ? -1 : 0;

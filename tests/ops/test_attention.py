@@ -375,6 +375,28 @@ def test_nothing_to_do(isa, shape, dtype, rng):
         check(q, k, v, rng, scale=scale, **kw)
 
 
+@pytest.mark.parametrize("lead", [(0,), (2, 0), (0, 0), (2, 3, 0), (0, 2, 3)], ids=str)
+def test_no_heads_and_no_batch(lead, rng):
+    for kw in [{}, {"is_causal": True}, {"enable_gqa": True}, {"attn_mask": np.ones((3, 5), bool)}, {"bias": np.zeros((3, 5))}]:
+        inputs = leaves(*(rng.standard_normal((*lead, *s)) for s in ((3, 4), (5, 4), (5, 2))))
+        values = scaled_dot_product_attention(*inputs, **kw)
+        values.sum().backward()
+        assert values.shape == (*lead, 3, 2) and [t.grad.shape for t in inputs] == [t.shape for t in inputs]
+
+
+@pytest.mark.parametrize("lead", [(2, 3, 2), (3, 1, 2, 2)], ids=str)
+def test_numbers_of_a_batch_element_serve_all_axes_after_it(lead, rng):
+    q, k, v = (rng.standard_normal((*lead, *s)) for s in ((3, 4), (5, 4), (5, 2)))
+    kw = {
+        "key_lengths": rng.integers(0, 6, lead[0]),
+        "is_causal": True,
+        "causal_offset": rng.integers(-2, 4, lead[0]),
+        "empty_rows": "uniform",
+    }
+    for keys, values in ((k, v), (k[:, :1], v[:1])):
+        assert_close(scaled_dot_product_attention(q, keys, values, **kw), reference.attention(q, keys, values, **kw)[0], "float64")
+
+
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 def test_half_precision(name, rng):
     dtype = np.dtype("float16") if name == "float16" else pytest.importorskip("ml_dtypes").bfloat16
@@ -493,6 +515,8 @@ def x(*shape, dtype=np.float32):
         (lambda: scaled_dot_product_attention(x(2, 4, 8), x(2, 4, 8), x(2, 4, 8), causal_offset=1.5), TypeError, "causal_offset is float64; integers are needed"),
         (lambda: scaled_dot_product_attention(*leaves(x(4, 8), x(4, 8), x(4, 8)), *leaves(x(4, 4, dtype=np.float64))), TypeError,
          "query is float32 but attn_mask is float64"),
+        (lambda: scaled_dot_product_attention(x(4, 8), x(4, 8), x(4, 8), is_causal="no"), TypeError, "is_causal must be a bool, not str"),
+        (lambda: scaled_dot_product_attention(x(2, 3, 4, 8), x(2, 0, 4, 8), x(2, 0, 4, 8), enable_gqa=True), ValueError, "query has 3 heads, key has 0"),
         (lambda: scaled_dot_product_attention(None, x(4, 8), x(4, 8)), TypeError, "query is None"),
         (lambda: scaled_dot_product_attention(x(4, 8, dtype=complex), x(4, 8), x(4, 8)), TypeError, "query has dtype complex128; expected float32"),
         (lambda: scaled_dot_product_attention(x(4, 8), x(4, 8), x(4, 8), empty_rows="none"), ValueError, "empty_rows is 'none'"),
