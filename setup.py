@@ -90,7 +90,7 @@ class BuildCore(build_ext):
         link = [*self.compiler_command, "-shared", "-pthread", "-o", str(target)]
         link += [str(job[1]) for job in jobs]
         link += [f"-fsanitize={sanitize}"] if sanitize else ["-s"]
-        self.call([*link, "-lm"])
+        self.call([*link, "-lm", "-ldl"])
 
     def python_includes(self):
         import numpy

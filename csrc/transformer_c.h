@@ -61,6 +61,10 @@ typedef struct tc_device {
     int index; /* ordinal of the GPU; 0 on the CPU */
 } tc_device;
 
+#define TC_EMULATED_GPU (-1) /* the index of "cuda:emulated", which tests have */
+#define TC_DEVICE_TEXT 24
+const char *tc_device_text(char buffer[TC_DEVICE_TEXT], tc_device device); /* "cpu", "cuda:0", "cuda:emulated"; returns `buffer` */
+
 const char *tc_dtype_name(tc_dtype dtype);         /* "float32", ... */
 size_t tc_dtype_size(tc_dtype dtype);              /* bytes of one element */
 bool tc_dtype_is_float(tc_dtype dtype);            /* float32, float64, float16, bfloat16 */
@@ -94,6 +98,24 @@ tc_dtype tc_tensor_dtype(const tc_tensor *tensor);
 tc_device tc_tensor_device(const tc_tensor *tensor);
 void *tc_tensor_data(const tc_tensor *tensor); /* address of element [0,...,0] */
 bool tc_tensor_is_contiguous(const tc_tensor *tensor);
+
+/* ---- GPUs: what a program asks of them beyond tensors with their device ------------------------------------------ */
+
+typedef struct tc_cuda_memory_stats {
+    size_t in_use, peak_in_use, cached; /* bytes of whole blocks: of tensors, the most there were, and kept for the next */
+    size_t unused, total;               /* of the device, as its driver says */
+    uint64_t device_calls;              /* blocks taken from the driver so far */
+} tc_cuda_memory_stats;
+
+/* All of these: TC_ERROR_STATE with the reason when the GPU cannot be used. */
+TC_CHECKED tc_status tc_cuda_device_count(int *count, tc_error *err);
+TC_CHECKED tc_status tc_cuda_synchronize(int index, tc_error *err); /* waits for all work of the device */
+TC_CHECKED tc_status tc_cuda_memory_statistics(tc_cuda_memory_stats *out, int index, tc_error *err);
+TC_CHECKED tc_status tc_cuda_empty_cache(int index, tc_error *err); /* gives the memory that is kept back to the driver */
+/* Work goes to the thread's stream: at first the default one, which all other streams wait for and which waits for them. Streams live
+ * as long as the process. */
+TC_CHECKED tc_status tc_cuda_new_stream(void **stream, int index, tc_error *err);
+void *tc_cuda_set_stream(void *stream); /* NULL: the default one; returns what it was */
 
 /* ---- the tape ------------------------------------------------------------------------------------------------ */
 

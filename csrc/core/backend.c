@@ -1,13 +1,19 @@
 /* backend.c: the table of backends, and the CPU's. */
 #include "backend.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 #include "allocator.h"
 #include "cpu.h"
+#include "cuda.h"
 #include "status.h"
 #include "threads.h"
+
+const char *const tc_kernel_names[TC_KERNEL_COUNT] = {
+#define TC_KERNEL_ENTRY(name) #name,
+#include "../kernels/kernels.def"
+#undef TC_KERNEL_ENTRY
+};
 
 static tc_status cpu_allocate(int index, size_t bytes, void **out, tc_error *err)
 {
@@ -45,18 +51,15 @@ static tc_status cpu_synchronize(int index, tc_error *err)
 
 static const tc_backend cpu_backend = {"cpu", cpu_allocate, cpu_free, cpu_copy, cpu_run, cpu_synchronize};
 
-static const tc_backend *_Atomic backends[TC_DEVICE_TYPE_COUNT] = {[TC_CPU] = &cpu_backend};
-
-void tc_backend_register(tc_device_type type, const tc_backend *backend) { atomic_store(&backends[type], backend); }
-
 tc_status tc_backend_for(const tc_backend **out, tc_device device, tc_error *err)
 {
-    *out = atomic_load_explicit(&backends[device.type], memory_order_acquire);
-    if (!*out)
-        return tc_fail(err, TC_ERROR_STATE,
-                       "device \"cuda:%d\" is not available: this build of transformer_c has no CUDA library; use device=\"cpu\"",
-                       device.index);
-    return TC_OK;
+    if (device.type == TC_CPU) {
+        *out = &cpu_backend;
+        return TC_OK;
+    }
+    const tc_cuda_api *api;
+    *out = &tc_cuda_backend;
+    return tc_cuda_device(&api, device.index, err);
 }
 
 tc_status tc_run(tc_device device, tc_dtype compute, tc_kernel_id kernel, const void *args, int64_t items, double cost, size_t scratch,

@@ -1,5 +1,5 @@
-/* backend.h: what a kind of device must offer. The CPU is built in; a CUDA library registers itself when it is opened.
- * This table and kernels/kernels.def are the whole seam: nothing above it asks what a device is. */
+/* backend.h: what a kind of device must offer. The CPU's is in backend.c; the GPU's in cuda.c stands on a library that is opened on first
+ * use. This table and kernels/kernels.def are the whole seam: nothing above it asks what a device is. */
 #ifndef TC_CORE_BACKEND_H
 #define TC_CORE_BACKEND_H
 
@@ -21,7 +21,6 @@ typedef struct tc_backend {
 
 /* The backend of a device; TC_ERROR_STATE with the reason when there is none. */
 TC_CHECKED tc_status tc_backend_for(const tc_backend **out, tc_device device, tc_error *err);
-void tc_backend_register(tc_device_type type, const tc_backend *backend);
 
 /* Runs a kernel where `device` says. */
 TC_CHECKED tc_status tc_run(tc_device device, tc_dtype compute, tc_kernel_id kernel, const void *args, int64_t items, double cost,

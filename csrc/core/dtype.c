@@ -1,5 +1,7 @@
-/* dtype.c: names, sizes and promotion of element types. */
+/* dtype.c: names, sizes and promotion of element types; names of devices. */
 #include "../transformer_c.h"
+
+#include <stdio.h>
 
 static const struct {
     const char *name;
@@ -23,4 +25,15 @@ tc_dtype tc_dtype_promote(tc_dtype a, tc_dtype b)
     /* The two half-width floats hold neither the other's range nor its digits: the pair meets in float32. */
     if ((a == TC_FLOAT16 && b == TC_BFLOAT16) || (a == TC_BFLOAT16 && b == TC_FLOAT16)) return TC_FLOAT32;
     return dtypes[a].rank >= dtypes[b].rank ? a : b;
+}
+
+const char *tc_device_text(char buffer[TC_DEVICE_TEXT], tc_device device)
+{
+    if (device.type == TC_CPU)
+        snprintf(buffer, TC_DEVICE_TEXT, "cpu");
+    else if (device.index == TC_EMULATED_GPU)
+        snprintf(buffer, TC_DEVICE_TEXT, "cuda:emulated");
+    else
+        snprintf(buffer, TC_DEVICE_TEXT, "cuda:%d", device.index);
+    return buffer;
 }

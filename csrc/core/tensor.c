@@ -123,7 +123,7 @@ tc_status tc_tensor_empty(tc_tensor **out, int ndim, const int64_t *shape, tc_dt
     storage->device = device;
     storage->bytes = (size_t)tensor->numel * tc_dtype_size(dtype);
     status = backend->allocate(device.index, storage->bytes, &storage->data, err);
-    if (status == TC_ERROR_MEMORY) {
+    if (status == TC_ERROR_MEMORY && device.type == TC_CPU) { /* a GPU's message says more */
         char text[TC_SHAPE_TEXT];
         tc_fail(err, TC_ERROR_MEMORY, "out of memory: a tensor of shape %s and dtype %s needs %zu bytes on %s",
                 tc_shape_text(text, ndim, shape), tc_dtype_name(dtype), storage->bytes, backend->name);

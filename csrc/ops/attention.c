@@ -210,7 +210,8 @@ static tc_status run_backward(attention_problem *x, tc_attention_backward_args *
 {
     const tc_attention_problem *p = &x->kernel;
     const size_t size = tc_dtype_size(x->compute);
-    const int64_t heads = p->B * p->Hk, rest = (args->splits = choose_splits(p, size)) - 1;
+    args->splits = x->device.type == TC_CPU ? choose_splits(p, size) : 1; /* a GPU's blocks are keys, as many as there are */
+    const int64_t heads = p->B * p->Hk, rest = args->splits - 1;
     tc_tensor *dk_partial = NULL, *dv_partial = NULL;
     tc_status status = TC_OK;
     if (rest > 0) TC_TRY(tc_tensor_empty(&dk_partial, 3, (int64_t[]){rest, heads * p->Tk, p->D}, x->compute, x->device, err));

@@ -54,12 +54,12 @@ tc_status tc_check_same_dtype(const tc_tensor *a, const char *a_name, const tc_t
 
 tc_status tc_check_same_device(const tc_tensor *a, const char *a_name, const tc_tensor *b, const char *b_name, tc_error *err)
 {
-    static const char *const names[TC_DEVICE_TYPE_COUNT] = {"cpu", "cuda"};
+    char p[TC_DEVICE_TEXT], q[TC_DEVICE_TEXT];
     if (!a || !b) return TC_OK;
     const tc_device x = a->storage->device, y = b->storage->device;
     if (x.type == y.type && x.index == y.index) return TC_OK;
-    return tc_fail(err, TC_ERROR_STATE, "%s is on %s:%d but %s is on %s:%d; move one with .to()", a_name, names[x.type], x.index, b_name,
-                   names[y.type], y.index);
+    return tc_fail(err, TC_ERROR_STATE, "%s is on %s but %s is on %s; move one with .to()", a_name, tc_device_text(p, x), b_name,
+                   tc_device_text(q, y));
 }
 
 tc_status tc_check_constant(const tc_tensor *tensor, const char *name, tc_error *err)

@@ -159,6 +159,9 @@ int tcpy_device_from_object(tc_device *out, PyObject *object)
         if (name[4] == '\0' || (end && *end == '\0' && end != name + 5 && index >= 0 && index < 1024)) {
             *out = (tc_device){TC_CUDA, (int)index};
             result = 0;
+        } else if (strcmp(name, "cuda:emulated") == 0) {
+            *out = (tc_device){TC_CUDA, TC_EMULATED_GPU};
+            result = 0;
         }
     }
     if (result < 0 && !PyErr_Occurred())
@@ -169,8 +172,8 @@ int tcpy_device_from_object(tc_device *out, PyObject *object)
 
 PyObject *tcpy_device_to_object(tc_device device)
 {
-    if (device.type == TC_CPU) return PyUnicode_FromString("cpu");
-    return PyUnicode_FromFormat("cuda:%d", device.index);
+    char text[TC_DEVICE_TEXT];
+    return PyUnicode_FromString(tc_device_text(text, device));
 }
 
 /* ---- ndarray to tensor ---------------------------------------------------------------------------------------------------------- */

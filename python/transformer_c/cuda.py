@@ -1,14 +1,18 @@
-"""GPUs: whether there is one that can be used, and why not."""
+"""GPUs: whether there is one that can be used and why not, its memory, its streams."""
 
 from __future__ import annotations
 
-from ._tensor import empty
+import contextlib
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from . import _core
 
 
-def _usable(index: int) -> str | None:
-    """None when the GPU can be used, otherwise the reason."""
+def _why_not() -> str | None:
+    """None when there is a GPU that can be used, otherwise the reason."""
     try:
-        empty(0, device=f"cuda:{index}")
+        _core.cuda_device_count()
     except RuntimeError as error:
         return str(error)
     return None
@@ -16,23 +20,68 @@ def _usable(index: int) -> str | None:
 
 def status() -> str:
     """One line: the state of CUDA, with the reason when it cannot be used."""
-    reason = _usable(0)
-    return "available" if reason is None else f"not available: {reason}"
+    reason = _why_not()
+    return "available" if reason is None else "not available: " + reason.removeprefix("CUDA is not available: ")
 
 
 def is_available() -> bool:
     """Whether ``device="cuda"`` works."""
-    return _usable(0) is None
+    return _why_not() is None
 
 
 def device_count() -> int:
-    """How many GPUs can be used."""
-    count = 0
-    while _usable(count) is None:
-        count += 1
-    return count
+    """How many GPUs can be used; 0 where CUDA is not available."""
+    return 0 if _why_not() is not None else _core.cuda_device_count()
 
 
-def synchronize() -> None:
-    """Waits until the GPU has done all that was asked of it; a RuntimeError that names the reason without a GPU."""
-    empty(0, device="cuda").cpu()
+def synchronize(device: str | None = None) -> None:
+    """Waits until a GPU ("cuda:0" unless another is named) has done all that was asked of it.
+
+    Raises
+    ------
+    RuntimeError
+        When the GPU cannot be used, with the reason; or when something failed on it.
+    """
+    _core.cuda_synchronize(device)
+
+
+def memory_stats(device: str | None = None) -> dict[str, int]:
+    """Bytes of a GPU's memory.
+
+    Returns
+    -------
+    dict
+        ``in_use`` by Tensors, ``peak_in_use``, ``cached`` for the next Tensors (`empty_cache` gives it back), ``free`` and ``total``
+        of the device, and ``device_calls``: how often memory was asked of the driver.
+    """
+    return _core.cuda_memory_stats(device)
+
+
+def empty_cache(device: str | None = None) -> None:
+    """Gives the memory that is kept for the next Tensors back to the driver."""
+    _core.cuda_empty_cache(device)
+
+
+@contextlib.contextmanager
+def stream(device: str | None = None) -> Iterator[int]:
+    """Work of this thread goes to a stream of its own inside a ``with`` block.
+
+    Work of the default stream, where all other work goes, waits for it and is waited for. Two such streams run side by side:
+    Tensors that one writes and the other reads need a `synchronize` in between.
+
+    Yields
+    ------
+    int
+        The address of the stream (a ``cudaStream_t``).
+    """
+    new = _core.cuda_new_stream(device)
+    before = _core.cuda_set_stream(new)
+    try:
+        yield new
+    finally:
+        _core.cuda_set_stream(before)
+
+
+def graph(*args: Any, **kwargs: Any) -> NoReturn:
+    """Recording work once to start it many times is not implemented."""
+    raise NotImplementedError("tc.cuda.graph: captured graphs are not implemented; call the module as usual")

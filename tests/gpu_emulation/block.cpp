@@ -403,6 +403,7 @@ int launch(const char *pretty_name, const LaunchShape &shape, void (*body)(void 
                g.z, b.x, b.y, b.z, shape.dynamic_shared);
         return 9; // cudaErrorInvalidConfiguration
     }
+    const DeviceMemoryAccess access;
     block.kernel = kernel.c_str();
     block.body = body;
     block.closure = closure;

@@ -1,17 +1,20 @@
-"""The emulated GPU with the kernels on it, and the dtypes and schedules to run them with."""
+"""The emulated GPU, alone and behind device="cuda:emulated", with the kernels on it, and the dtypes and schedules to run them with."""
 
+import os
 import pathlib
 
 import cuda_library
 import emulation
 import pytest
+from transformer_c import _core
 
 HERE = pathlib.Path(__file__).parent
 SCHEDULES = [("round_robin", 0), ("greedy", 1), ("random", 2)]
 
 
 def pytest_generate_tests(metafunc):
-    if "dtype" in metafunc.fixturenames:
+    own = {mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")}
+    if "dtype" in metafunc.fixturenames and "dtype" not in own:
         metafunc.parametrize("dtype", cuda_library.DTYPES.values(), ids=cuda_library.DTYPES.keys())
     if "schedule" in metafunc.fixturenames:  # set in the fixture `cuda`
         metafunc.parametrize("schedule", SCHEDULES, ids=[name for name, _ in SCHEDULES])
@@ -40,3 +43,21 @@ def cuda(emulated_library, request):
     )
     emulated_library.set_compute_capability(8, 0)
     return emulated_library
+
+
+@pytest.fixture(scope="session")
+def emulated_gpu(emulated_library):
+    """The name of the device that stands on the emulated library; its memory faults when the host touches it."""
+    before = os.environ.get("TRANSFORMER_C_CUDA_LIBRARY")
+    os.environ["TRANSFORMER_C_CUDA_LIBRARY"] = emulated_library.library._name
+    try:
+        _core.empty(0, device="cuda:emulated")
+    except RuntimeError as error:  # a process opens one CUDA library, and this one has opened a real one
+        pytest.skip(str(error))
+    finally:
+        if before is None:
+            del os.environ["TRANSFORMER_C_CUDA_LIBRARY"]
+        else:
+            os.environ["TRANSFORMER_C_CUDA_LIBRARY"] = before
+    emulated_library.hide_device_memory()
+    return "cuda:emulated"

@@ -1,4 +1,4 @@
-"""libtransformer_c_cuda.so, or its emulated twin, through its C interface (csrc/kernels/cuda/cuda_api.h) by ctypes.
+"""libtransformer_c_cuda.so, or its emulated twin, through its C interface (csrc/kernels/cuda_api.h) by ctypes.
 
     cuda = CudaLibrary(path)
     y = cuda.empty((N, C), np.float32)
@@ -88,18 +88,29 @@ class KernelTable(ctypes.Structure):  # tc_cuda_kernel_table
     _fields_ = [("run", ctypes.c_void_p * len(KERNEL_IDS)), ("scratch_bytes", ctypes.c_void_p * len(KERNEL_IDS))]
 
 
+INT, POINTER, BYTES = ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t
+NUMBER, ADDRESS = ctypes.POINTER(INT), ctypes.POINTER(POINTER)
+
+
 class Api(ctypes.Structure):  # tc_cuda_api
     _fields_ = [
-        ("abi_version", ctypes.c_int),
-        ("kernel_count", ctypes.c_int),
-        ("error_text", ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_int)),
-        ("device_count", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int))),
-        ("allocate", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t)),
-        ("release", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)),
-        ("copy_from_host", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)),
-        ("copy_to_host", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)),
-        ("synchronize", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)),
-        ("kernels", ctypes.CFUNCTYPE(ctypes.POINTER(KernelTable), ctypes.c_int)),
+        ("abi_version", INT),
+        ("kernel_count", INT),
+        ("emulated", INT),
+        ("error_text", ctypes.CFUNCTYPE(ctypes.c_char_p, INT)),
+        ("versions", ctypes.CFUNCTYPE(INT, NUMBER, NUMBER)),
+        ("device_count", ctypes.CFUNCTYPE(INT, NUMBER)),
+        ("select_device", ctypes.CFUNCTYPE(INT, INT)),
+        ("memory_info", ctypes.CFUNCTYPE(INT, ctypes.POINTER(BYTES), ctypes.POINTER(BYTES))),
+        ("allocate", ctypes.CFUNCTYPE(INT, ADDRESS, BYTES)),
+        ("release", ctypes.CFUNCTYPE(INT, POINTER)),
+        ("copy_from_host", ctypes.CFUNCTYPE(INT, POINTER, POINTER, BYTES, POINTER)),
+        ("copy_to_host", ctypes.CFUNCTYPE(INT, POINTER, POINTER, BYTES, POINTER)),
+        ("copy_on_device", ctypes.CFUNCTYPE(INT, POINTER, POINTER, BYTES, POINTER)),
+        ("create_stream", ctypes.CFUNCTYPE(INT, ADDRESS)),
+        ("synchronize", ctypes.CFUNCTYPE(INT, POINTER)),
+        ("synchronize_device", ctypes.CFUNCTYPE(INT)),
+        ("kernels", ctypes.CFUNCTYPE(ctypes.POINTER(KernelTable), INT)),
     ]
 
 
@@ -136,7 +147,7 @@ class CudaLibrary:
         self.library = ctypes.CDLL(str(path))
         self.library.tc_cuda_get_api.restype = ctypes.POINTER(Api)
         self.api = self.library.tc_cuda_get_api().contents
-        assert self.api.abi_version == 1 and self.api.kernel_count == len(KERNEL_IDS)
+        assert self.api.abi_version == 2 and self.api.kernel_count == len(KERNEL_IDS)
 
     def check(self, error):
         if error:
@@ -193,6 +204,10 @@ class EmulatedLibrary(CudaLibrary):
             super().check(error)
         finally:
             self.library.emulator_clear_report()
+
+    def hide_device_memory(self):
+        """From now on the process ends when the host reads or writes device memory other than by a copy."""
+        self.library.emulator_hide_device_memory()
 
     def set_schedule(self, name, seed=0):
         self.library.emulator_set_schedule(["round_robin", "greedy", "random"].index(name), seed)

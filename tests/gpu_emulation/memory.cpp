@@ -184,9 +184,31 @@ void end_shared_memory_after_failure()
     }
 }
 
+namespace
+{
+bool hidden = false;
+int accesses = 0; // nested
+} // namespace
+
+void hide_device_memory()
+{
+    reserve_arenas();
+    hidden = true;
+    mprotect(global_arena.base, global_arena.capacity, PROT_NONE);
+}
+DeviceMemoryAccess::DeviceMemoryAccess()
+{
+    if (hidden && accesses++ == 0) mprotect(global_arena.base, global_arena.capacity, PROT_READ | PROT_WRITE);
+}
+DeviceMemoryAccess::~DeviceMemoryAccess()
+{
+    if (hidden && --accesses == 0) mprotect(global_arena.base, global_arena.capacity, PROT_NONE);
+}
+
 void *device_allocate(size_t bytes)
 {
     reserve_arenas();
+    const DeviceMemoryAccess access;
     void *pointer = global_arena.allocate(nullptr, "a global array", bytes, 256, {nullptr, 0});
     if (!pointer) return nullptr;
     live_global++;
@@ -220,6 +242,8 @@ bool check_device_memory(std::string &report)
 void mark_written(const void *pointer, size_t bytes) { record_host_write(pointer, bytes); }
 bool device_range(const void *pointer, size_t bytes) { return inside_one_array(Region::global, pointer, bytes); }
 size_t device_bytes_in_use() { return live_bytes; }
+size_t device_bytes_unused() { return global_arena_bytes - global_arena.used; }
+size_t device_bytes_total() { return global_arena_bytes; }
 
 Region region_of(const void *pointer)
 {

@@ -33,6 +33,17 @@ bool check_device_memory(std::string &report);
 void mark_written(const void *pointer, size_t bytes); // by a copy from the host or a fill
 bool device_range(const void *pointer, size_t bytes); // all of it inside one allocation
 size_t device_bytes_in_use();
+size_t device_bytes_unused();
+size_t device_bytes_total();
+
+// Device memory that the host may not touch outside of launches and copies (each of which holds a DeviceMemoryAccess).
+void hide_device_memory();
+struct DeviceMemoryAccess {
+    DeviceMemoryAccess();
+    ~DeviceMemoryAccess();
+    DeviceMemoryAccess(const DeviceMemoryAccess &) = delete;
+    DeviceMemoryAccess &operator=(const DeviceMemoryAccess &) = delete;
+};
 
 // ---- checks of the device layer's own operations, in every build ----
 

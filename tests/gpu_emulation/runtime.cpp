@@ -13,9 +13,26 @@ void emulator_set_compute_capability(int major, int minor)
     capability_minor = minor;
 }
 
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = 13000;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version) { return cudaDriverGetVersion(version); }
+
 cudaError_t cudaGetDeviceCount(int *count)
 {
     *count = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
+
+cudaError_t cudaMemGetInfo(size_t *unused, size_t *total)
+{
+    *unused = emulator::device_bytes_unused();
+    *total = emulator::device_bytes_total();
     return cudaSuccess;
 }
 
@@ -45,16 +62,32 @@ cudaError_t cudaMemcpyAsync(void *destination, const void *source, size_t bytes,
     const bool from_device = kind != cudaMemcpyHostToDevice, to_device = kind != cudaMemcpyDeviceToHost;
     if (from_device && !emulator::device_range(source, bytes)) return cudaErrorInvalidValue;
     if (to_device && !emulator::device_range(destination, bytes)) return cudaErrorInvalidValue;
+    const emulator::DeviceMemoryAccess access;
     memcpy(destination, source, bytes);
     if (to_device) emulator::mark_written(destination, bytes);
     return cudaSuccess;
 }
 
+cudaError_t cudaStreamCreate(cudaStream_t *stream)
+{
+    static uintptr_t created = 0; // a stream is no more than a number
+    *stream = reinterpret_cast<cudaStream_t>(++created);
+    return cudaSuccess;
+}
+
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+
+void emulator_hide_device_memory() { emulator::hide_device_memory(); }
 
 const char *cudaGetErrorString(cudaError_t error)
 {
-    if (*emulator_report()) return emulator_report();
+    if (*emulator_report()) { // told once: the next error has a report of its own, or none
+        static std::string told;
+        told = emulator_report();
+        emulator_clear_report();
+        return told.c_str();
+    }
     switch (error) {
     case cudaSuccess: return "no error";
     case cudaErrorMemoryAllocation: return "out of memory";

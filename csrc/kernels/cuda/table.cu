@@ -1,5 +1,5 @@
 // table.cu: the one symbol of libtransformer_c_cuda.so, and the kernel tables it gives.
-#include "cuda_api.h"
+#include "../cuda_api.h"
 #include "launchers.h"
 
 namespace
@@ -35,7 +35,14 @@ const tc_cuda_kernel_table *kernels(tc_dtype storage)
 cudaStream_t stream_of(void *stream) { return static_cast<cudaStream_t>(stream); }
 
 const char *error_text(int error) { return cudaGetErrorString(static_cast<cudaError_t>(error)); }
+int versions(int *driver, int *runtime)
+{
+    const int error = cudaDriverGetVersion(driver);
+    return error ? error : cudaRuntimeGetVersion(runtime);
+}
 int device_count(int *count) { return cudaGetDeviceCount(count); }
+int select_device(int index) { return cudaSetDevice(index); }
+int memory_info(size_t *unused, size_t *total) { return cudaMemGetInfo(unused, total); }
 int allocate(void **pointer, size_t bytes) { return cudaMalloc(pointer, bytes); }
 int release(void *pointer) { return cudaFree(pointer); }
 int copy_from_host(void *device, const void *host, size_t bytes, void *stream)
@@ -46,10 +53,37 @@ int copy_to_host(void *host, const void *device, size_t bytes, void *stream)
 {
     return cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_of(stream));
 }
+int copy_on_device(void *to, const void *from, size_t bytes, void *stream)
+{
+    return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_of(stream));
+}
+int create_stream(void **stream) { return cudaStreamCreate(reinterpret_cast<cudaStream_t *>(stream)); }
+int synchronize_device() { return cudaDeviceSynchronize(); }
 int synchronize(void *stream) { return cudaStreamSynchronize(stream_of(stream)); }
 
-const tc_cuda_api api = {TC_CUDA_ABI_VERSION, TC_KERNEL_COUNT, error_text,  device_count, allocate, release,
-                         copy_from_host,      copy_to_host,    synchronize, kernels};
+#ifdef __CUDACC__
+constexpr int emulated = 0;
+#else
+constexpr int emulated = 1;
+#endif
+
+const tc_cuda_api api = {TC_CUDA_ABI_VERSION,
+                         TC_KERNEL_COUNT,
+                         emulated,
+                         error_text,
+                         versions,
+                         device_count,
+                         select_device,
+                         memory_info,
+                         allocate,
+                         release,
+                         copy_from_host,
+                         copy_to_host,
+                         copy_on_device,
+                         create_stream,
+                         synchronize,
+                         synchronize_device,
+                         kernels};
 
 } // namespace
 

@@ -1,0 +1,161 @@
+/* cuda_library.c: finds and opens the CUDA library, and says why when it cannot be used. */
+#define _GNU_SOURCE /* dladdr */
+#include "cuda.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "status.h"
+
+#define LIBRARY_NAME "libtransformer_c_cuda.so"
+#define LIBRARY_VARIABLE "TRANSFORMER_C_CUDA_LIBRARY"
+#define PATH_BYTES 4096
+
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER, one_call = PTHREAD_MUTEX_INITIALIZER;
+static const tc_cuda_api *_Atomic opened;
+static int device_count; /* written before `opened` */
+static atomic_bool forked;
+
+static void after_fork(void) { atomic_store(&forked, true); }
+
+void tc_cuda_lock(const tc_cuda_api *api)
+{
+    if (api->emulated) pthread_mutex_lock(&one_call);
+}
+
+void tc_cuda_unlock(const tc_cuda_api *api)
+{
+    if (api->emulated) pthread_mutex_unlock(&one_call);
+}
+
+int tc_cuda_slot(int index) { return index == TC_EMULATED_GPU ? 0 : index; }
+
+/* The file beside this one, unless the environment names another. */
+static tc_status library_path(char path[PATH_BYTES], tc_error *err)
+{
+    const char *named = getenv(LIBRARY_VARIABLE);
+    Dl_info self;
+    if (named && *named) {
+        snprintf(path, PATH_BYTES, "%s", named);
+        return TC_OK;
+    }
+    if (!dladdr((const void *)&one_call, &self) || !self.dli_fname)
+        return tc_fail(err, TC_ERROR_STATE, "where transformer_c lies cannot be found out; name its CUDA library in " LIBRARY_VARIABLE);
+    const char *slash = strrchr(self.dli_fname, '/');
+    snprintf(path, PATH_BYTES, "%.*s" LIBRARY_NAME, slash ? (int)(slash - self.dli_fname) + 1 : 0, self.dli_fname);
+    return TC_OK;
+}
+
+static tc_status load(const tc_cuda_api **out, tc_error *err)
+{
+    char path[PATH_BYTES];
+    const tc_status status = library_path(path, err);
+    if (status != TC_OK) return status;
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        return tc_fail(err, TC_ERROR_STATE,
+                       "CUDA is not available: this build of transformer_c has no CUDA library that can be opened (%.300s); build it "
+                       "with \"make cuda\", or use device=\"cpu\"",
+                       dlerror());
+    union {
+        void *object;
+        const tc_cuda_api *(*function)(void);
+    } get = {dlsym(library, "tc_cuda_get_api")};
+    const tc_cuda_api *api = get.object ? get.function() : NULL;
+    if (!api || api->abi_version != TC_CUDA_ABI_VERSION || api->kernel_count != TC_KERNEL_COUNT) {
+        dlclose(library);
+        return tc_fail(err, TC_ERROR_STATE, "CUDA is not available: %.300s was built from other sources than this; run \"make cuda\"",
+                       path);
+    }
+    *out = api;
+    return TC_OK;
+}
+
+static tc_status count_devices(const tc_cuda_api *api, int *count, tc_error *err)
+{
+    int driver = 0, runtime = 0;
+    const int versions = api->versions(&driver, &runtime), code = versions ? versions : api->device_count(count);
+    if (code == TC_CUDA_NO_DEVICE || (code == 0 && *count == 0))
+        return tc_fail(
+            err, TC_ERROR_STATE,
+            "CUDA is not available: the driver sees no GPU; look at nvidia-smi and at CUDA_VISIBLE_DEVICES, or use device=\"cpu\"");
+    if (driver == 0 && (code == 0 || code == TC_CUDA_OLD_DRIVER))
+        return tc_fail(err, TC_ERROR_STATE,
+                       "CUDA is not available: no NVIDIA driver is installed; install one for CUDA %d.%d, or use device=\"cpu\"",
+                       runtime / 1000, runtime % 1000 / 10);
+    if (code == TC_CUDA_OLD_DRIVER)
+        return tc_fail(err, TC_ERROR_STATE,
+                       "CUDA is not available: the NVIDIA driver is too old, it is for CUDA %d.%d and %d.%d is needed; update it, or use "
+                       "device=\"cpu\"",
+                       driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    if (code) return tc_fail(err, TC_ERROR_STATE, "CUDA is not available: %.400s", api->error_text(code));
+    if (*count > TC_CUDA_DEVICES) *count = TC_CUDA_DEVICES;
+    return TC_OK;
+}
+
+/* A failure is not kept: the next call tries again. */
+static tc_status open_library(const tc_cuda_api **out, tc_error *err)
+{
+    *out = atomic_load_explicit(&opened, memory_order_acquire);
+    if (*out) return TC_OK;
+    static const tc_cuda_api *loaded; /* kept even without a device */
+    pthread_mutex_lock(&opening);
+    tc_status status = loaded ? TC_OK : load(&loaded, err);
+    if (status == TC_OK) status = count_devices(loaded, &device_count, err);
+    if (status == TC_OK && !atomic_load(&opened)) {
+        pthread_atfork(NULL, NULL, after_fork);
+        atomic_store_explicit(&opened, loaded, memory_order_release);
+    }
+    *out = loaded;
+    pthread_mutex_unlock(&opening);
+    return status;
+}
+
+static tc_status check_device(const tc_cuda_api *api, int index, tc_error *err)
+{
+    if (api->emulated && index != TC_EMULATED_GPU)
+        return tc_fail(err, TC_ERROR_STATE,
+                       "device \"cuda:%d\" is not available: " LIBRARY_VARIABLE " names an emulated GPU, which is device=\"cuda:emulated\"",
+                       index);
+    if (!api->emulated && index == TC_EMULATED_GPU)
+        return tc_fail(err, TC_ERROR_STATE,
+                       "device \"cuda:emulated\" is there in tests only, when " LIBRARY_VARIABLE " names the library of the emulation");
+    if (index >= device_count)
+        return tc_fail(err, TC_ERROR_STATE, "device \"cuda:%d\" does not exist: there %s %d GPU%s, cuda:0 to cuda:%d", index,
+                       device_count == 1 ? "is" : "are", device_count, device_count == 1 ? "" : "s", device_count - 1);
+    return TC_OK;
+}
+
+tc_status tc_cuda_device(const tc_cuda_api **out, int index, tc_error *err)
+{
+    if (atomic_load_explicit(&forked, memory_order_relaxed))
+        return tc_fail(err, TC_ERROR_STATE,
+                       "CUDA cannot be used in a process forked from one that used it; start processes with the method \"spawn\", or use "
+                       "CUDA only after the fork");
+    const tc_status status = open_library(out, err);
+    if (status != TC_OK) return status;
+    const tc_status checked = check_device(*out, index, err);
+    if (checked != TC_OK) return checked;
+    const int code = (*out)->select_device(tc_cuda_slot(index)); /* each time: others in the process select devices too */
+    return code ? tc_cuda_failed(*out, index, "selecting the device", code, err) : TC_OK;
+}
+
+tc_status tc_cuda_device_count(int *count, tc_error *err)
+{
+    const tc_cuda_api *api;
+    *count = 0;
+    const tc_status status = open_library(&api, err);
+    if (status == TC_OK) *count = device_count;
+    return status;
+}
+
+tc_status tc_cuda_failed(const tc_cuda_api *api, int index, const char *what, int code, tc_error *err)
+{
+    char name[TC_DEVICE_TEXT];
+    return tc_fail(err, TC_ERROR_STATE, "%s on %s failed: %.400s (CUDA error %d)", what, tc_device_text(name, (tc_device){TC_CUDA, index}),
+                   api->error_text(code), code);
+}

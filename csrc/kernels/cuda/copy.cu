@@ -1,0 +1,81 @@
+// copy.cu: strided copies with a cast, and sums in place.
+#include "../add_in_place.h"
+#include "../copy.h"
+#include "elements.cuh"
+#include "launchers.h"
+
+namespace
+{
+
+using namespace tc;
+
+template <class To, class From> __global__ void __launch_bounds__(element_threads) copy_kernel(const __grid_constant__ tc_copy_args a)
+{
+    To *to = static_cast<To *>(a.to);
+    const From *from = static_cast<const From *>(a.from);
+    for_own_elements(a.numel, [&](int64_t i) {
+        int64_t offset[2];
+        element_offsets<2>(offset, i, a.ndim, a.shape, {a.to_strides, a.from_strides});
+        convert(to[offset[0]], element(from[offset[1]]));
+    });
+}
+
+// Between equal dtypes the bits are moved.
+template <class Bits> __global__ void __launch_bounds__(element_threads) move_kernel(const __grid_constant__ tc_copy_args a)
+{
+    Bits *to = static_cast<Bits *>(a.to);
+    const Bits *from = static_cast<const Bits *>(a.from);
+    for_own_elements(a.numel, [&](int64_t i) {
+        int64_t offset[2];
+        element_offsets<2>(offset, i, a.ndim, a.shape, {a.to_strides, a.from_strides});
+        to[offset[0]] = from[offset[1]];
+    });
+}
+
+int run_move(const tc_copy_args &a, const Launch &shape)
+{
+    switch (a.to_dtype) {
+    case TC_FLOAT64:
+    case TC_INT64: return launch<move_kernel<uint64_t>>(shape, a);
+    case TC_FLOAT32:
+    case TC_INT32: return launch<move_kernel<uint32_t>>(shape, a);
+    case TC_FLOAT16:
+    case TC_BFLOAT16: return launch<move_kernel<uint16_t>>(shape, a);
+    default: return launch<move_kernel<uint8_t>>(shape, a);
+    }
+}
+
+template <class Real> __global__ void __launch_bounds__(element_threads) add_kernel(const __grid_constant__ tc_add_in_place_args a)
+{
+    Real *to = static_cast<Real *>(a.to);
+    const Real *from = static_cast<const Real *>(a.from);
+    for_own_elements(a.numel, [&](int64_t i) { to[i] += from[i]; });
+}
+
+int copy(const tc_copy_args &a, void *stream)
+{
+    const Launch shape = element_launch(a.numel, stream);
+    if (a.numel == 0) return 0;
+    if (a.to_dtype == a.from_dtype) return run_move(a, shape);
+    return with_dtype(a.to_dtype, [&](auto to) {
+        return with_dtype(a.from_dtype, [&](auto from) { return launch<copy_kernel<decltype(to), decltype(from)>>(shape, a); });
+    });
+}
+
+} // namespace
+
+// The dtypes are among the arguments: all tables have the same copy.
+template <class T> int tc_cuda_copy(const void *args, int64_t, void *, void *stream)
+{
+    return copy(*static_cast<const tc_copy_args *>(args), stream);
+}
+
+template <class T> int tc_cuda_add_in_place(const void *args, int64_t, void *, void *stream)
+{
+    const auto &a = *static_cast<const tc_add_in_place_args *>(args);
+    if (a.numel == 0) return 0;
+    return launch<add_kernel<compute<T>>>(element_launch(a.numel, stream), a);
+}
+
+TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, copy)
+TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, add_in_place)

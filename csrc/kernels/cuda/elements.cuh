@@ -1,0 +1,88 @@
+// elements.cuh: what the kernels over single elements share: their launch, number formats read and written by dtype.
+#pragma once
+#include "../../transformer_c.h"
+#include "device.cuh"
+
+namespace tc
+{
+
+constexpr int element_threads = 128;
+constexpr int64_t most_element_blocks = 1 << 20;
+
+// f(i) for the elements i < n of this thread: the grid takes as many turns as it needs.
+template <class F> __device__ __forceinline__ void for_own_elements(int64_t n, F f)
+{
+    const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+    for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) f(i);
+}
+
+inline Launch element_launch(int64_t n, void *stream)
+{
+    const int64_t wanted = divide_up(n, element_threads);
+    return Launch(blocks(wanted < most_element_blocks ? wanted : most_element_blocks), dim3(element_threads), 0, stream);
+}
+
+// Offsets of element i, counted in C order over a shape, in K strided layouts.
+template <int K>
+__device__ __forceinline__ void element_offsets(int64_t (&offset)[K], int64_t i, int ndim, const int64_t *shape,
+                                                const int64_t *const (&strides)[K])
+{
+    for (int k = 0; k < K; k++) offset[k] = 0;
+    for (int axis = ndim - 1; axis >= 0; axis--) {
+        const int64_t at = i % shape[axis];
+        i /= shape[axis];
+        for (int k = 0; k < K; k++) offset[k] += at * strides[k][axis];
+    }
+}
+
+struct boolean { // stored as 0 or 1
+    uint8_t byte;
+};
+
+// A C cast of a float that the integer cannot hold is undefined: out of range goes to the nearest end, NaN to 0.
+__device__ __forceinline__ int64_t to_int64(double x)
+{
+    if (!(x > -9223372036854775808.0)) return x != x ? 0 : INT64_MIN;
+    return x >= 9223372036854775808.0 ? INT64_MAX : static_cast<int64_t>(x);
+}
+
+// What an element is computed with on its way from one dtype to another: floats as they are, half formats as float, integers as
+// int64.
+__device__ __forceinline__ float element(float x) { return x; }
+__device__ __forceinline__ double element(double x) { return x; }
+__device__ __forceinline__ float element(float16 x) { return widen(x); }
+__device__ __forceinline__ float element(bfloat16 x) { return widen(x); }
+__device__ __forceinline__ int64_t element(int64_t x) { return x; }
+__device__ __forceinline__ int64_t element(int32_t x) { return x; }
+__device__ __forceinline__ int64_t element(uint8_t x) { return x; }
+__device__ __forceinline__ int64_t element(boolean x) { return x.byte; }
+
+__device__ __forceinline__ int64_t as_integer(float x) { return to_int64(x); }
+__device__ __forceinline__ int64_t as_integer(double x) { return to_int64(x); }
+__device__ __forceinline__ int64_t as_integer(int64_t x) { return x; }
+
+template <class X> __device__ __forceinline__ void convert(float &to, X x) { to = static_cast<float>(x); }
+template <class X> __device__ __forceinline__ void convert(double &to, X x) { to = static_cast<double>(x); }
+template <class X> __device__ __forceinline__ void convert(float16 &to, X x) { narrow(to, static_cast<float>(x)); }
+template <class X> __device__ __forceinline__ void convert(bfloat16 &to, X x) { narrow(to, static_cast<float>(x)); }
+template <class X> __device__ __forceinline__ void convert(int64_t &to, X x) { to = as_integer(x); }
+template <class X> __device__ __forceinline__ void convert(int32_t &to, X x) { to = static_cast<int32_t>(as_integer(x)); }
+template <class X> __device__ __forceinline__ void convert(uint8_t &to, X x) { to = static_cast<uint8_t>(as_integer(x)); }
+template <class X> __device__ __forceinline__ void convert(boolean &to, X x) { to.byte = x != 0; }
+
+// f(T()) for the element type of a tc_dtype.
+template <class F> __host__ __device__ __forceinline__ auto with_dtype(int dtype, F f)
+{
+    switch (dtype) {
+    case TC_FLOAT32: return f(float());
+    case TC_FLOAT64: return f(double());
+    case TC_FLOAT16: return f(float16());
+    case TC_BFLOAT16: return f(bfloat16());
+    case TC_INT64: return f(int64_t());
+    case TC_INT32: return f(int32_t());
+    case TC_UINT8: return f(uint8_t());
+    default: return f(boolean());
+    }
+}
+
+} // namespace tc
