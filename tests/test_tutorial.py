@@ -137,6 +137,19 @@ def test_stand_in_features():
     assert len(train) == 1440 and not train & {i.tobytes() for i in arrays["test_images"]}
 
 
+def test_figures_of_the_tutorials_own_functions():
+    arrays = uva_features.stand_in_features()
+    maps = [np.full((2, 4, 5, 5), 0.2), np.full((2, 4, 5, 5), 0.2)]
+    figure = uva.plot_attention_maps(tc.tensor([[1, 2, 3, 4, 5], [9, 8, 7, 6, 5]]), maps, idx=1)
+    assert [t.get_text() for t in figure.axes[0].get_xticklabels()] == list("98765")
+    assert [t.get_text() for t in uva.plot_attention_maps(None, maps).axes[0].get_xticklabels()] == list("01234")
+    indices = tc.tensor([[3, 1, 4], [1, 5, 9]])
+    images = arrays["test_images"]
+    for dataset in (images, [(image, 0) for image in images], tc.data.TensorDataset(images, arrays["test_labels"])):
+        axes = uva.visualize_exmp(indices, dataset).axes
+        assert len(axes) == 6 and (np.asarray(axes[2].get_images()[0].get_array()) == images[4]).all()
+
+
 def test_split_by_class():
     train, val = uva.split_by_class(np.repeat([0, 1, 2], [20, 20, 20]))
     assert val.tolist() == [0, 1, 20, 21, 40, 41] and sorted([*train, *val]) == list(range(60))

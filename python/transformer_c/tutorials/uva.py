@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
+from .. import plot
 from ..data import DataLoader
 from ..datasets import ReverseDataset, SetAnomalyDataset
 from ..encoder import scaled_dot_product
 from ..random import manual_seed, randn
 from ..trainer import Trainer
 from ..training import TransformerPredictor
+from .uva_features import stand_in_features
 
 # What the tutorial prints, to be put beside ours.
 CELL_5 = {
@@ -165,7 +167,7 @@ def train_reverse(
 
 
 def train_anomaly(
-    loaders: Loaders,
+    loaders: Loaders | None = None,
     *,
     max_epochs: int = 100,
     checkpoint_path: str | Path = "saved_models/Transformers",
@@ -174,9 +176,10 @@ def train_anomaly(
 ) -> tuple[AnomalyPredictor, dict[str, float]]:
     """Trains on the Set Anomaly task, or loads ``SetAnomalyTask.ckpt`` where `checkpoint_path` has it, and tests (cell 35).
 
-    The arguments are those of ``train_reverse``; `loaders` may come from ``anomaly_loaders()``. The model has the weights of the best
-    epoch; the result is "test_acc", "val_acc" and "train_acc".
+    The arguments are those of ``train_reverse``; `loaders` come from ``anomaly_loaders()``, of the stand-in features by default. The model
+    has the weights of the best epoch; the result is "test_acc", "val_acc" and "train_acc".
     """
+    loaders = loaders or anomaly_loaders(stand_in_features())
     model, trainer = _train(AnomalyPredictor, "SetAnomalyTask", loaders, max_epochs, 2, checkpoint_path, progress, kwargs)
     if trainer.best_model_path:
         model = AnomalyPredictor.load_from_checkpoint(trainer.best_model_path)
@@ -202,6 +205,29 @@ def _train(
     return model, trainer
 
 
+def plot_attention_maps(input_data: Any, attn_maps: Any, idx: int = 0):
+    """The figure of cell 24: the maps of batch element `idx`, layers below each other, heads side by side.
+
+    `input_data` (B, T) stands at the ticks; None means positions. Gives the Figure.
+    """
+    return plot.attention_maps(attn_maps, input_data, idx=idx)
+
+
+def visualize_exmp(indices: Any, orig_dataset: Any):
+    """The figure of cell 33: a row for each set.
+
+    `indices` (sets, size) are those of images in `orig_dataset`, which is images (N, H, W) or (N, H, W, 3), or a dataset whose samples begin
+    with the image. Gives the Figure.
+    """
+    indices = np.atleast_2d(np.asarray(indices))
+    if not isinstance(orig_dataset, np.ndarray):
+        found = [orig_dataset[int(i)] for i in indices.reshape(-1)]
+        images = np.stack([np.asarray(f[0] if isinstance(f, (tuple, list)) else f) for f in found])
+    else:
+        images = orig_dataset[indices.reshape(-1)]
+    return plot.image_sets(images.reshape(*indices.shape, *images.shape[1:]), title="Anomaly examples")
+
+
 __all__ = [
     "CELL_5",
     "CELL_17",
@@ -209,8 +235,10 @@ __all__ = [
     "ReversePredictor",
     "anomaly_loaders",
     "cell_5",
+    "plot_attention_maps",
     "reverse_loaders",
     "split_by_class",
     "train_anomaly",
     "train_reverse",
+    "visualize_exmp",
 ]

@@ -31,7 +31,8 @@ def run(report: Report, seed: int, epochs: int, progress: bool) -> None:
     )  # fmt: skip
     seconds = time.perf_counter() - started
     history = report.history(TASK)
-    print_history(report, history)
+    if not progress:
+        print_history(report, history)
     report.compare(36, "parameters", "2,306,305", f"{sum(p.numel() for p in model.parameters()):,}")
     if history:
         report.add(36, "training", "pre-trained file", f"{epochs} epochs, {seconds:.1f} s")

@@ -39,7 +39,8 @@ def run(report: Report, seed: int, epochs: int, progress: bool) -> None:
     )  # fmt: skip
     seconds = time.perf_counter() - started
     history = report.history(TASK)
-    print_history(report, history)
+    if not progress:  # bars have shown it
+        print_history(report, history)
     report.compare(20, "parameters", "10,346", f"{sum(p.numel() for p in model.parameters()):,}")
     if history:
         report.add(20, "training", "pre-trained file", f"{epochs} epochs, {seconds:.1f} s")
