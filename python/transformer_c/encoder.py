@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from ._arguments import count
 from ._core import Tensor, scaled_dot_product
 from ._tensor import as_tensor
 from .nn.attention import join_heads
+from .nn.cache import KeyValueCache, one_a_layer, restored_on_error
 from .nn.transformer import add_norm
 
 
@@ -118,7 +120,7 @@ class MultiheadAttention(nn.Module):
             nn.init.xavier_uniform_(projection.weight)
             nn.init.zeros_(projection.bias)
 
-    def forward(self, x, mask=None, return_attention: bool = False):
+    def forward(self, x, mask=None, return_attention: bool = False, *, past_key_value: KeyValueCache | None = None):
         """x (B, T, input_dim) to (B, T, E), and the maps (B, H, T, T) when asked for.
 
         Parameters
@@ -128,17 +130,23 @@ class MultiheadAttention(nn.Module):
             Nonzero = attend; shape (T, T), (B, T or 1, T) or (B or 1, H or 1, T or 1, T). A row with every key masked attends uniformly.
         return_attention : bool
             Also return the attention of each head.
+        past_key_value : KeyValueCache, optional
+            Keys and values of earlier calls, to which this call's are added; they count as keys in `mask`, before those of `x`.
         """
         if x.ndim != 3:
             raise ValueError(f"x has shape {tuple(x.shape)}; expected (batch, sequence, input_dim)")
         batch, length, _ = x.shape
-        mask = _check_mask(mask, batch, self.num_heads, length, length)
-        q, k, v = self._project(x)
-        if return_attention:
-            values, attention = scaled_dot_product(q, k, v, mask)
-            return self.o_proj(join_heads(values)), attention
-        values = _core.scaled_dot_product_values(q, k, v, mask)
-        return self.o_proj(join_heads(values))
+        with restored_on_error([past_key_value]):
+            past = 0 if past_key_value is None else len(past_key_value)
+            mask = _check_mask(mask, batch, self.num_heads, length, past + length)
+            q, k, v = self._project(x)
+            if past_key_value is not None:
+                k, v = past_key_value.append(k, v)
+            if return_attention:
+                values, attention = scaled_dot_product(q, k, v, mask)
+                return self.o_proj(join_heads(values)), attention
+            values = _core.scaled_dot_product_values(q, k, v, mask)
+            return self.o_proj(join_heads(values))
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each (B, H, T, D)."""
@@ -199,13 +207,15 @@ class EncoderBlock(nn.Module):
         self.norm2 = nn.LayerNorm(input_dim, eps=layer_norm_eps)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x, mask=None):
-        """x (B, T, input_dim) to the same shape; `mask` as for MultiheadAttention."""
-        if self.norm_first:
-            x = x + self.dropout(self.self_attn(self.norm1(x), mask=mask))
-            return x + self.dropout(self.linear_net(self.norm2(x)))
-        x = add_norm(self.norm1, x, self.dropout(self.self_attn(x, mask=mask)))
-        return add_norm(self.norm2, x, self.dropout(self.linear_net(x)))
+    def forward(self, x, mask=None, *, past_key_value: KeyValueCache | None = None):
+        """x (B, T, input_dim) to the same shape; `mask` and `past_key_value` as for MultiheadAttention."""
+        past = {} if past_key_value is None else {"past_key_value": past_key_value}
+        with restored_on_error([past_key_value]):
+            if self.norm_first:
+                x = x + self.dropout(self.self_attn(self.norm1(x), mask=mask, **past))
+                return x + self.dropout(self.linear_net(self.norm2(x)))
+            x = add_norm(self.norm1, x, self.dropout(self.self_attn(x, mask=mask, **past)))
+            return add_norm(self.norm2, x, self.dropout(self.linear_net(x)))
 
 
 class TransformerEncoder(nn.Module):
@@ -233,11 +243,17 @@ class TransformerEncoder(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList([EncoderBlock(**block_args) for _ in range(count("num_layers", num_layers, 0))])
 
-    def forward(self, x, mask=None):
-        """x (B, T, input_dim) to the same shape; `mask` as for MultiheadAttention."""
-        for layer in self.layers:
-            x = layer(x, mask=mask)
-        return x
+    def forward(self, x, mask=None, *, past_key_value: Sequence[KeyValueCache] | None = None):
+        """x (B, T, input_dim) to the same shape; `mask` as for MultiheadAttention, `past_key_value` one cache a layer (``new_caches``)."""
+        caches = one_a_layer(past_key_value, len(self.layers))
+        with restored_on_error(caches):
+            for layer, cache in zip(self.layers, caches, strict=True):
+                x = layer(x, mask=mask) if cache is None else layer(x, mask=mask, past_key_value=cache)
+            return x
+
+    def new_caches(self, max_length: int | None = None) -> list[KeyValueCache]:
+        """Empty caches, one a layer, for ``past_key_value=``; `max_length` makes room for that many positions at once."""
+        return [KeyValueCache(max_length) for _ in self.layers]
 
     def get_attention_maps(self, x, mask=None, *, propagate_mask: bool = False) -> list:
         """The attention of every layer, each (B, H, T, T).

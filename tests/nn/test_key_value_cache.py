@@ -190,6 +190,66 @@ def test_bad_caches(rng):
         attention(x[:2], memory[:2], memory[:2], past_key_value=static)
 
 
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("pieces", PIECES, ids=str)
+def test_the_tutorials_encoder_in_pieces(pieces, norm_first, give, rng):
+    encoder = tc.TransformerEncoder(2, input_dim=WIDTH, num_heads=2, dim_feedforward=12, norm_first=norm_first).double()
+    x, mask = rng.standard_normal((BATCH, LENGTH, WIDTH)), np.tril(np.ones((LENGTH, LENGTH)))
+    caches, steps, end = encoder.new_caches(), [], 0
+    for part in cut(x, pieces):
+        begin, end = end, end + part.shape[1]
+        steps.append(numbers(encoder(give(part), mask[begin:end, :end], past_key_value=caches)))
+    assert_close(np.concatenate(steps, 1), encoder(x, mask), "float64", scale=10)
+    attention, cache = encoder.layers[0].self_attn, tc.nn.KeyValueCache()
+    _, maps = attention(x, mask, return_attention=True)
+    attention(x[:, :3], mask[:3, :3], past_key_value=cache)
+    assert_close(attention(x[:, 3:], mask[3:], return_attention=True, past_key_value=cache)[1], maps[:, :, 3:], "float64")
+    with pytest.raises(ValueError, match=r"mask has shape \(2, 2\); expected .* = \(3, 2, 1, 8\)"):
+        attention(x[:, :1], np.ones((2, 2)), past_key_value=cache)
+    assert len(cache) == LENGTH
+
+
+def test_a_shallow_copy_goes_its_own_way(rng):
+    decoder, x, memory = decoder_and_input(rng)
+    caches = decoder.new_caches(2 * LENGTH)
+    steps_of(decoder, x[:, :3], memory, caches)
+    other = [copy.copy(cache) for cache in caches]
+    one, two = [], []
+    for i in range(3, LENGTH):  # in turn, so that each would overwrite the other's last position
+        one.append(decoder(x[:, i : i + 1], memory, past_key_value=caches))
+        two.append(decoder(-x[:, i : i + 1], memory, past_key_value=other))
+    np.testing.assert_array_equal(np.concatenate(one), np.concatenate(steps_of(decoder, x, memory, decoder.new_caches())[3:]))
+    changed = np.concatenate([x[:, :3], -x[:, 3:]], axis=1)
+    np.testing.assert_array_equal(np.concatenate(two), np.concatenate(steps_of(decoder, changed, memory, decoder.new_caches())[3:]))
+
+
+def test_arrays_after_a_recorded_call_leave_the_graph_alone(rng):
+    """A recorded call's keys are windows on its projection: later positions are written elsewhere."""
+    module = tc.nn.MultiheadAttention(WIDTH, 2, batch_first=True)
+    x = rng.standard_normal((BATCH, LENGTH, WIDTH)).astype(np.float32)
+    gradients = []
+    for go_on in (False, True):
+        cache, leaf = tc.nn.KeyValueCache(), tc.tensor(x, requires_grad=True)
+        y, _ = module(leaf, leaf, leaf, past_key_value=cache)
+        if go_on:
+            cache.truncate(3)
+            module(-x[:, :2], -x[:, :2], -x[:, :2], past_key_value=cache)
+            assert len(cache) == 5
+        (y * y).sum().backward()
+        gradients.append(leaf.grad.numpy())
+    np.testing.assert_array_equal(*gradients)
+
+
+def test_attention_of_ones_own(rng):
+    key, value = (tc.tensor(rng.standard_normal((BATCH, 2, 4, 3))) for _ in "kv")
+    cache = tc.nn.KeyValueCache()
+    with tc.no_grad():
+        for i in range(4):
+            keys, values = cache.append(key[:, :, i : i + 1], value[:, :, i : i + 1])
+    np.testing.assert_array_equal(keys.numpy(), key.numpy())
+    np.testing.assert_array_equal(values.numpy(), value.numpy())
+
+
 def test_repr_and_attributes(rng):
     cache = tc.nn.KeyValueCache()
     assert repr(cache) == "KeyValueCache(length=0)" and bool(cache) and cache.key is None and cache.value is None

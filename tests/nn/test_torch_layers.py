@@ -1,4 +1,4 @@
-"""tc.nn's attention and Transformer layers against torch.nn's: golden values, PyTorch itself where it is installed, and what ours adds."""
+"""tc.nn's attention and Transformer layers: golden values of torch.nn's, masks, errors. Beside PyTorch in float64: test_transformer.py."""
 
 import copy
 import pickle
@@ -88,11 +88,6 @@ def compare(kind, make, inputs, call, training, seed=5):
     their_leaves = [torch.tensor(x, requires_grad=True) for x in inputs]
     their_call = {k: torch.tensor(v) if isinstance(v, np.ndarray) else v for k, v in call.items()}
     y, expected = ours(*leaves, **call), theirs(*their_leaves, **their_call)
-    if isinstance(y, tuple):
-        assert (y[1] is None) == (expected[1] is None)
-        if y[1] is not None:
-            np.testing.assert_allclose(y[1].detach().numpy(), expected[1].detach().numpy(), rtol=0, atol=FLOAT32)
-        y, expected = y[0], expected[0]
     np.testing.assert_allclose(y.detach().numpy(), expected.detach().numpy(), rtol=0, atol=FLOAT32)
     (y * y).sum().backward()
     (expected * expected).sum().backward()
@@ -101,39 +96,12 @@ def compare(kind, make, inputs, call, training, seed=5):
         assert_close(a.grad.numpy(), b.grad.numpy(), "float32", gradient=True, scale=max(1, float(b.grad.abs().max())))
 
 
-@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
-@pytest.mark.parametrize("batch_first", [False, True])
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("added", [{}, {"add_bias_kv": True}, {"add_zero_attn": True}, {"kdim": 5, "vdim": 7, "add_bias_kv": True}])
-@pytest.mark.parametrize("masks", ["none", "attention", "padding", "both", "floating"])
-def test_attention_beside_pytorch(training, batch_first, bias, added, masks, rng):
-    batch, heads, queries, keys = 2, 3, 4, 5
-    swap = (lambda x: x) if batch_first else (lambda x: np.ascontiguousarray(x.swapaxes(0, 1)))
-    sizes = ((queries, 12), (keys, added.get("kdim", 12)), (keys, added.get("vdim", 12)))
-    inputs = [swap(rng.standard_normal((batch, *size)).astype(np.float32)) for size in sizes]
-    attn_mask = rng.random((batch * heads, queries, keys)) < 0.3
-    attn_mask[..., 0] = False
-    padding = np.arange(keys) >= np.array([[5], [2]])
-    call = {
-        "none": {"need_weights": False},
-        "attention": {"attn_mask": attn_mask, "average_attn_weights": False},
-        "padding": {"key_padding_mask": padding, "need_weights": False},
-        "both": {"attn_mask": attn_mask, "key_padding_mask": padding},
-        "floating": {
-            "attn_mask": rng.standard_normal((queries, keys)).astype(np.float32),
-            "key_padding_mask": rng.standard_normal((batch, keys)).astype(np.float32),
-        },
-    }[masks]
-    make = {"embed_dim": 12, "num_heads": heads, "bias": bias, "batch_first": batch_first, **added}
-    compare("MultiheadAttention", make, inputs, call, training)
-
-
 @QUIET
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 @pytest.mark.parametrize("kind", ["TransformerEncoderLayer", "TransformerDecoderLayer", "Transformer"])
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("batch_first", [False, True])
-@pytest.mark.parametrize("activation", ["relu", "gelu", "tanh"])
+@pytest.mark.parametrize("activation", ["gelu", "tanh"])
 def test_layers_beside_pytorch(kind, norm_first, batch_first, activation, training, rng):
     torch = pytest.importorskip("torch")
     make = {"d_model": 12, "nhead": 3, "dim_feedforward": 20, "dropout": 0.0, "norm_first": norm_first, "batch_first": batch_first}

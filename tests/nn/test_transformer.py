@@ -1,4 +1,4 @@
-"""nn.MultiheadAttention, the layers and nn.Transformer: torch.nn's keys, draws, masks and numbers, and what is different on purpose."""
+"""nn.MultiheadAttention, the layers and nn.Transformer beside PyTorch in float64. Golden values, masks and errors: test_torch_layers.py."""
 
 import copy
 
@@ -148,54 +148,11 @@ def test_whole(torch, rng, options):
     same(torch, ours, theirs, inputs, tgt_mask=mask, src_key_padding_mask=floating, memory_key_padding_mask=floating)
 
 
-def test_causal_flag_is_the_causal_mask(rng):
-    for extra in (False, True):
-        attention = tc.nn.MultiheadAttention(E, H, add_zero_attn=extra, add_bias_kv=extra).double()
-        x = tc.tensor(rng.standard_normal((S, N, E)))
-        mask = tc.tensor(np.triu(np.ones((S, S), bool), 1))
-        a, b = attention(x, x, x, is_causal=True), attention(x, x, x, attn_mask=mask)
-        assert (a[0].detach().numpy() == b[0].detach().numpy()).all() and (a[1].detach().numpy() == b[1].detach().numpy()).all()
-        if not extra:
-            assert (np.triu(a[1].detach().numpy(), 1) == 0).all()
-
-
-def test_keys_that_nobody_sees_and_rows_that_see_nothing(rng):
-    """NaN behind the mask stays there; a row without keys gets the output's bias, not NaN."""
-    attention = tc.nn.MultiheadAttention(E, H, batch_first=True).eval()
-    query, key = (rng.standard_normal((N, n, E)).astype(np.float32) for n in (L, S))
-    padding = np.zeros((N, S), bool)
-    padding[1, 3:] = True
-    clean, _ = attention(query, key, key, key_padding_mask=padding)
-    key[1, 3:] = np.nan
-    dirty, _ = attention(query, key, key, key_padding_mask=padding)
-    assert (clean == dirty).all()
-    padding[2] = True
-    y, weights = attention(query, key, key, key_padding_mask=padding)
-    assert (y[2] == attention.out_proj.bias.numpy()).all() and (weights[2] == 0).all()
-
-
-def test_train_and_eval_are_one_path(rng):
-    layer = tc.nn.TransformerEncoderLayer(E, H, 12, dropout=0.0)
-    x = rng.standard_normal((L, N, E)).astype(np.float32)
-    assert (layer(x) == layer.eval()(x)).all()
-    tc.manual_seed(0)
-    noisy = tc.nn.TransformerEncoderLayer(E, H, 12, dropout=0.5)
-    assert (noisy(x) != noisy(x)).any() and (noisy.eval()(x) == noisy(x)).all()
-
-
 def test_float32_is_close_to_float64(rng):
     model = tc.nn.Transformer(E, H, 1, 1, 12, 0.0)
     source, target = rng.standard_normal((S, N, E)), rng.standard_normal((L, N, E))
     exact = copy.deepcopy(model).double()(source, target)
     assert_close(model(source.astype(np.float32), target.astype(np.float32)), exact, np.float32, k=64)
-
-
-def test_stacks_copy_their_layer():
-    layer = tc.nn.TransformerEncoderLayer(6, 3, 20)
-    encoder = tc.nn.TransformerEncoder(layer, num_layers=2)
-    first, second = encoder.layers
-    assert first is not layer and first.linear1.weight is not second.linear1.weight
-    assert (first.linear1.weight.numpy() == second.linear1.weight.numpy()).all() and encoder.norm is None
 
 
 def test_the_class_of_a_norm():

@@ -13,7 +13,7 @@ from .._arguments import count
 from .._core import Tensor
 from .._tensor import as_tensor, cat, empty, ones, zeros
 from . import init
-from .cache import KeyValueCache
+from .cache import KeyValueCache, restored_on_error
 from .layers import Linear, _as_floating
 from .module import Module
 from .parameter import Parameter
@@ -103,7 +103,7 @@ class MultiheadAttention(Module):
         dtype=None,
     ) -> None:
         super().__init__()
-        self.embed_dim, self.num_heads = count("embed_dim", embed_dim), count("num_heads", num_heads)
+        self.embed_dim, self.num_heads = embed_dim, num_heads = count("embed_dim", embed_dim), count("num_heads", num_heads)
         self.kdim = embed_dim if kdim is None else count("kdim", kdim)
         self.vdim = embed_dim if vdim is None else count("vdim", vdim)
         if embed_dim % num_heads != 0:
@@ -185,28 +185,16 @@ class MultiheadAttention(Module):
             query, key, value = shared[id(query)], shared[id(key)], shared[id(value)]
             if key_padding_mask is not None and as_tensor(key_padding_mask).ndim == 1:
                 key_padding_mask = as_tensor(key_padding_mask)[None]
-        past, offset, state = past_key_value, 0, None
-        if past is not None and not isinstance(past, KeyValueCache):
-            raise TypeError(f"past_key_value must be a tc.nn.KeyValueCache, not {type(past).__name__}")
-        if past is not None and past.static and len(past):
-            q, k, v = self._project_query(query, batch_first), past.key, past.value
-            if k is None or v is None or k.shape[0] != q.shape[0]:
-                raise ValueError(f"past_key_value holds the keys of another batch: {past!r}, query (B, H, T, D) = {q.shape}")
-        else:
-            q, k, v = self._project(query, key, value, batch_first)
-            if past is not None:
-                offset, state = len(past), past._extended(k, v)
-                k, v = state.keys, state.values
-        masks = self._masks(q, k, key_padding_mask, attn_mask, is_causal, offset)
-        k, v = self._with_added_keys(k, self.bias_k), self._with_added_keys(v, self.bias_v)
-        dropout = self.dropout if self.training else 0.0
-        found = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, return_attention=need_weights, **masks)
-        values, weights = found if need_weights else (found, None)
-        output = self.out_proj(join_heads(values, batch_first))
-        if weights is not None and average_attn_weights:
-            weights = weights.mean(axis=1)
-        if past is not None and state is not None:
-            past._commit(state)
+        with restored_on_error([past_key_value]):
+            q, k, v, offset = self._project_with_past(query, key, value, batch_first, past_key_value)
+            masks = self._masks(q, k, key_padding_mask, attn_mask, is_causal, offset)
+            k, v = self._with_added_keys(k, self.bias_k), self._with_added_keys(v, self.bias_v)
+            dropout = self.dropout if self.training else 0.0
+            found = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, return_attention=need_weights, **masks)
+            values, weights = found if need_weights else (found, None)
+            output = self.out_proj(join_heads(values, batch_first))
+            if weights is not None and average_attn_weights:
+                weights = weights.mean(axis=1)
         if batched:
             return output, weights
         return output.squeeze(0), None if weights is None else weights.squeeze(0)
@@ -254,8 +242,20 @@ class MultiheadAttention(Module):
         weight, bias = self._input_weight(part)
         return self._split_heads(F.linear(_as_floating(x, weight, "MultiheadAttention"), weight, bias), batch_first)
 
-    def _project_query(self, query: Tensor, batch_first: bool) -> Tensor:
-        return self._project_one(query, 0, batch_first)
+    def _project_with_past(
+        self, query: Tensor, key: Tensor, value: Tensor, batch_first: bool, past: KeyValueCache | None
+    ) -> tuple[Tensor, Tensor, Tensor, int]:
+        """q, k and v of this call and the kept ones, and how many positions come before the queries."""
+        if past is None:
+            return *self._project(query, key, value, batch_first), 0
+        offset, k, v = len(past), past.key, past.value
+        if not past.static or k is None or v is None:
+            q, k, v = self._project(query, key, value, batch_first)
+            return q, *past.append(k, v), offset
+        q = self._project_one(query, 0, batch_first)
+        if k.shape[0] != q.shape[0]:
+            raise ValueError(f"past_key_value holds the keys of another batch: {past!r}, query (B, H, T, D) = {q.shape}")
+        return q, k, v, 0
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor, batch_first: bool) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each (B, H, T, D): windows on as few products as the arguments allow."""
@@ -264,7 +264,7 @@ class MultiheadAttention(Module):
             q, k, v = (self._project_one(x, part, batch_first) for part, x in enumerate((query, key, value)))
             return q, k, v
         if query is not key:
-            q = self._project_query(query, batch_first)
+            q = self._project_one(query, 0, batch_first)
             size = self.embed_dim
             both = F.linear(_as_floating(key, weight, "MultiheadAttention"), weight[size:], None if bias is None else bias[size:])
             k, v = (self._split_heads(half, batch_first) for half in both.split(size, -1))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 from .._arguments import count
 from .._core import Tensor
-from .._tensor import as_tensor, cat, empty, is_grad_enabled, no_grad
+from .._tensor import as_tensor, cat, empty, is_grad_enabled
 
 
 class _State(NamedTuple):
@@ -17,6 +17,7 @@ class _State(NamedTuple):
     key: Tensor | None = None
     value: Tensor | None = None
     length: int = 0
+    owned: bool = False  # nobody else uses this memory, so that new positions may be written into it
 
     @property
     def keys(self) -> Tensor:
@@ -34,7 +35,8 @@ class KeyValueCache:
 
     Given to a layer as ``past_key_value=``, it makes the keys of this call follow those of the calls before: one position at a time
     gives what the whole sequence at once gives. Without recording, new positions are written behind the old ones, into memory that is
-    doubled when it is full; while gradients are recorded every call makes new arrays, so that all of it can be differentiated.
+    doubled when it is full; while gradients are recorded (outside ``tc.no_grad()``, with Tensors) every call makes new arrays, so that all
+    of it can be differentiated. ``copy.copy`` gives a cache that goes its own way from here.
 
     Parameters
     ----------
@@ -101,20 +103,27 @@ class KeyValueCache:
 
     def reorder(self, index: Any) -> None:
         """Keeps the batch elements `index`, a sequence of integers, in that order: for beam search."""
-        if self._state.key is not None:
+        old = self._state
+        if old.key is not None and old.value is not None:
             chosen = as_tensor(index).long()
-            self._state = _State(self._state.keys[chosen], self._state.values[chosen], self._state.length)
+            self._state = _State(old.key[chosen], old.value[chosen], old.length, old.owned and not is_grad_enabled())
         if self._cross is not None:
             self._cross.reorder(index)
+
+    def __copy__(self) -> KeyValueCache:
+        """Another cache of the same positions; the two go on without touching each other."""
+        self._state = self._state._replace(owned=False)
+        other = KeyValueCache(self.max_length, static=self.static)
+        other._state = self._state
+        other._cross = None if self._cross is None else self._cross.__copy__()
+        return other
 
     def __repr__(self) -> str:
         shape = "" if self._state.key is None else f", shape={self._state.keys.shape}"
         return f"KeyValueCache(length={len(self)}{shape}{', static=True' if self.static else ''})"
 
-    # A layer asks for the state with its new positions, computes, and commits when all has gone well.
-
-    def _extended(self, key: Tensor, value: Tensor) -> _State:
-        """The state with key and value (B, H, T, D) behind what is there. Nothing that counts changes until it is committed."""
+    def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Adds key and value (B, H, T, D) behind what is there; gives all that there are now. What the layers call, and own attention may."""
         old, total = self._state, len(self) + key.shape[2]
         if self.max_length is not None and total > self.max_length:
             raise ValueError(f"{total} positions do not fit in a KeyValueCache of max_length={self.max_length}")
@@ -125,29 +134,26 @@ class KeyValueCache:
                         f"past_key_value holds a {name} (B, H, T, D) = {(*have.shape[:2], len(self), have.shape[3])} of "
                         f"{have.dtype.name}, this call has {new.shape} of {new.dtype.name}; a cache belongs to one layer and one batch"
                     )
-            if is_grad_enabled():
-                return _State(cat([old.keys, key], 2), cat([old.values, value], 2), total)
-        elif is_grad_enabled():
-            return _State(key, value, total)
-        with no_grad():
-            return _State(_write(old.key, len(self), key, self.max_length), _write(old.value, len(self), value, self.max_length), total)
+        if is_grad_enabled():
+            if old.key is not None:
+                key, value = cat([old.keys, key], 2), cat([old.values, value], 2)
+            self._state = _State(key, value, total)
+        else:
+            self._state = _State(self._written(old.key, key, total), self._written(old.value, value, total), total, owned=True)
+        return self._state.keys, self._state.values
 
-    def _commit(self, state: _State) -> None:
-        self._state = state
-
-
-def _write(buffer: Tensor | None, length: int, new: Tensor, max_length: int | None) -> Tensor:
-    """`buffer`, or one twice as long that begins like it, with `new` from position `length` on."""
-    batch, heads, count, width = new.shape
-    total = length + count
-    if buffer is None or buffer.shape[2] < total:
-        capacity = max_length or (total if buffer is None else 2 * total)
-        larger = empty(batch, heads, capacity, width, dtype=new.dtype, device=new.device)
-        if buffer is not None and length:
-            larger[:, :, :length] = buffer[:, :, :length]
-        buffer = larger
-    buffer[:, :, length:total] = new
-    return buffer
+    def _written(self, buffer: Tensor | None, new: Tensor, total: int) -> Tensor:
+        """`buffer`, or one twice as long that begins like it, with `new` behind the valid positions."""
+        length = len(self)
+        if buffer is None or buffer.shape[2] < total or not self._state.owned:
+            batch, heads, _, width = new.shape
+            capacity = self.max_length or (2 * total if length else total)
+            larger = empty(batch, heads, capacity, width, dtype=new.dtype, device=new.device)
+            if buffer is not None:
+                larger[:, :, :length] = buffer[:, :, :length]
+            buffer = larger
+        buffer[:, :, length:total] = new
+        return buffer
 
 
 def _snapshot(cache: KeyValueCache) -> tuple[_State, KeyValueCache | None, _State]:
@@ -156,17 +162,35 @@ def _snapshot(cache: KeyValueCache) -> tuple[_State, KeyValueCache | None, _Stat
 
 
 @contextmanager
-def restored_on_error(caches: Iterable[KeyValueCache | None]) -> Iterator[None]:
-    """Leaves the caches as they were when the block raises: a call that is refused in a later layer has not happened in the first."""
-    before = [(cache, _snapshot(cache)) for cache in caches if cache is not None]
+def _restored_on_error(caches: list[KeyValueCache]) -> Iterator[None]:
+    before = [_snapshot(cache) for cache in caches]
     try:
         yield
     except BaseException:
-        for cache, (state, cross, cross_state) in before:
+        for cache, (state, cross, cross_state) in zip(caches, before, strict=True):
             cache._state, cache._cross = state, cross
             if cross is not None:
                 cross._state = cross_state
         raise
+
+
+def restored_on_error(caches: Iterable[KeyValueCache | None]) -> AbstractContextManager:
+    """Leaves the caches as they were when the block raises: a call that is refused in a later layer has not happened in the first."""
+    given = [cache for cache in caches if cache is not None]
+    for cache in given:
+        if not isinstance(cache, KeyValueCache):
+            raise TypeError(f"past_key_value must be a tc.nn.KeyValueCache, not {type(cache).__name__}")
+    return _restored_on_error(given) if given else nullcontext()
+
+
+def one_a_layer(caches: Sequence[KeyValueCache] | None, layers: int) -> Sequence[KeyValueCache | None]:
+    """What a stack was given as `past_key_value`, checked; without it a None for each layer."""
+    if caches is None:
+        return [None] * layers
+    if isinstance(caches, KeyValueCache) or len(caches) != layers:
+        found = "one" if isinstance(caches, KeyValueCache) else len(caches)
+        raise ValueError(f"past_key_value must be a list of {layers} KeyValueCache, one a layer, got {found}; new_caches() makes it")
+    return caches
 
 
 __all__ = ["KeyValueCache"]

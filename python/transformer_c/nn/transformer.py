@@ -15,7 +15,7 @@ from .._core import Tensor
 from .._tensor import full, triu
 from . import init
 from .attention import MultiheadAttention
-from .cache import KeyValueCache, restored_on_error
+from .cache import KeyValueCache, one_a_layer, restored_on_error
 from .layers import GELU, Dropout, LayerNorm, Linear, ModuleList, ReLU, _as_floating
 from .module import Module
 
@@ -239,20 +239,11 @@ def _causal(mask: Tensor | None, is_causal: bool | None) -> tuple[Tensor | None,
     return (None, True) if found else (mask, False)
 
 
-def _one_a_layer(caches: Sequence[KeyValueCache] | None, layers: int) -> Sequence[KeyValueCache | None]:
-    if caches is None:
-        return [None] * layers
-    if isinstance(caches, KeyValueCache) or len(caches) != layers:
-        found = "one" if isinstance(caches, KeyValueCache) else len(caches)
-        raise ValueError(f"past_key_value must be a list of {layers} KeyValueCache, one a layer, got {found}; new_caches() makes it")
-    return caches
-
-
 class _Stack(Module):
     """Layers one after the other, and a norm behind them."""
 
     def _run(self, x: Tensor, caches: Sequence[KeyValueCache] | None, *args: Any, **masks: Any) -> Tensor:
-        each = _one_a_layer(caches, len(self.layers))
+        each = one_a_layer(caches, len(self.layers))
         with restored_on_error(each):
             for layer, cache in zip(self.layers, each, strict=True):
                 x = layer(x, *args, **masks) if cache is None else layer(x, *args, **masks, past_key_value=cache)
