@@ -17,11 +17,11 @@ int tcpy_scalar_from_object(tc_scalar *out, PyObject *object)
     if (PyLong_Check(object) || PyArray_IsScalar(object, Integer)) {
         PyObject *index = PyNumber_Index(object);
         if (!index) return -1;
-        const long long value = PyLong_AsLongLong(index);
+        int beyond;
+        const long long value = PyLong_AsLongLongAndOverflow(index, &beyond);
+        *out = beyond ? tc_scalar_real(PyLong_AsDouble(index)) : tc_scalar_integer(value);
         Py_DECREF(index);
-        if (value == -1 && PyErr_Occurred()) return -1;
-        *out = tc_scalar_integer(value);
-        return 1;
+        return PyErr_Occurred() ? -1 : 1;
     }
     if (PyArray_IsScalar(object, Floating)) {
         const double value = PyFloat_AsDouble(object);
@@ -30,6 +30,16 @@ int tcpy_scalar_from_object(tc_scalar *out, PyObject *object)
         return 1;
     }
     return 0;
+}
+
+/* An int beyond 64 bits is a number like any other to floats, and none to integers. 0, or -1 with an exception set. */
+static int check_meets(PyObject *number, const tc_scalar *scalar, const tc_tensor *tensor)
+{
+    const tc_dtype dtype = tensor ? tc_tensor_dtype(tensor) : TC_FLOAT32;
+    if (tc_dtype_is_float(dtype) || !PyLong_Check(number) || scalar->kind != TC_FLOAT64) return 0;
+    PyErr_Format(PyExc_OverflowError, "%R has more than 64 bits and meets a tensor of %s; convert the tensor with .float() first", number,
+                 tc_dtype_name(dtype));
+    return -1;
 }
 
 /* ---- operands --------------------------------------------------------------------------------------------------------------- */
@@ -78,6 +88,17 @@ static int tensor_of_scalar(operand *out)
     return 0;
 }
 
+/* Both operands of a call, a number among them able to meet the other. As read_operand. */
+static int read_operands(operand *a, PyObject *a_object, const char *a_name, operand *b, PyObject *b_object, const char *b_name,
+                         bool *any_tensor)
+{
+    int read = read_operand(a, a_object, a_name, any_tensor);
+    if (read == 1) read = read_operand(b, b_object, b_name, any_tensor);
+    if (read != 1) return read;
+    if (!a->tensor && check_meets(a_object, &a->scalar, b->tensor) < 0) return -1;
+    return !b->tensor && check_meets(b_object, &b->scalar, a->tensor) < 0 ? -1 : 1;
+}
+
 static bool is_little(const operand *x) { return !x->tensor || tc_tensor_numel(x->tensor) <= 16384; }
 
 static tc_status compute_binary(tc_tensor **out, const operand *a, const operand *b, tc_binary_function function, tc_error *err)
@@ -95,8 +116,7 @@ PyObject *tcpy_binary(PyObject *a_object, PyObject *b_object, tc_binary_function
     tc_error err;
     tc_status status;
     PyObject *result = NULL;
-    int read = read_operand(&a, a_object, "the first argument", &call.any_tensor);
-    if (read == 1) read = read_operand(&b, b_object, "the second argument", &call.any_tensor);
+    const int read = read_operands(&a, a_object, "the first argument", &b, b_object, "the second argument", &call.any_tensor);
     if (read == 0 && is_operator)
         result = Py_NewRef(Py_NotImplemented);
     else if (read == 0)
@@ -189,8 +209,7 @@ static PyObject *run_where(tcpy_call *call)
     tc_error err;
     tc_status status;
     PyObject *result = NULL;
-    int read = read_operand(&a, call->v[1].o, "a", &call->any_tensor);
-    if (read == 1) read = read_operand(&b, call->v[2].o, "b", &call->any_tensor);
+    const int read = read_operands(&a, call->v[1].o, "a", &b, call->v[2].o, "b", &call->any_tensor);
     if (read == 0) PyErr_SetString(PyExc_TypeError, "where chooses between Tensors, arrays or numbers");
     if (read == 1) {
         call->keep_gil &= is_little(&a) && is_little(&b);
@@ -219,7 +238,7 @@ static PyObject *run_masked_fill(tcpy_call *call)
     tc_status status;
     const int number = tcpy_scalar_from_object(&value, call->v[2].o);
     if (number == 0) PyErr_Format(PyExc_TypeError, "value must be a number, not %s", Py_TYPE(call->v[2].o)->tp_name);
-    if (number != 1) return NULL;
+    if (number != 1 || check_meets(call->v[2].o, &value, x) < 0) return NULL;
     TCPY_COMPUTE(call, status, tc_masked_fill(&out, x, mask, value, &err));
     return tcpy_result1(call, status, &err, out);
 }

@@ -208,6 +208,15 @@ def test_bools():
             getattr(_core, name)(a, b)
 
 
+def test_python_integers_beyond_64_bits_are_numbers_to_floats():
+    x, true = np.array([1.0, -2.0], np.float32), np.ones(2, bool)
+    for huge in (10**20, -(2**70)):
+        for value in (_core.mul(x, huge), _core.where(true, huge, x), _core.where(~true, x, huge), _core.masked_fill(x, true, huge)):
+            assert value.dtype == np.float32
+        np.testing.assert_array_equal(_core.mul(huge, x), x * np.float32(huge))
+        np.testing.assert_array_equal(_core.masked_fill(x, true, huge), np.float32(huge))
+
+
 @pytest.mark.parametrize(
     "call, error, message",
     [
@@ -218,7 +227,9 @@ def test_bools():
         (lambda: _core.pow(2, Tensor(np.array([[3], [-4]], np.int32))), ValueError, "not allowed: .* exponent of -4"),
         (lambda: _core.add(np.ones(2), "a"), TypeError, "expected Tensors"),
         (lambda: _core.add(None, np.ones(2)), TypeError, "expected Tensors"),
-        (lambda: _core.add(np.arange(2), 2**70), OverflowError, ""),
+        (lambda: _core.add(np.arange(2), 2**70), OverflowError, "more than 64 bits and meets a tensor of int64"),
+        (lambda: _core.where(np.ones(2) > 0, -(2**70), np.arange(2)), OverflowError, "meets a tensor of int64"),
+        (lambda: _core.masked_fill(np.arange(2), np.ones(2) > 0, 2**70), OverflowError, "meets a tensor of int64"),
         (lambda: _core.where(np.ones(2), 1.0, 2.0), TypeError, "bool condition"),
         (lambda: _core.masked_fill(np.ones(2), np.ones(2), 0.0), TypeError, "bool mask"),
         (lambda: _core.masked_fill(np.ones(2), np.ones((3, 2), bool), 0.0), ValueError, r"\(3, 2\).*\(2,\)"),
