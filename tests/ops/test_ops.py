@@ -252,3 +252,60 @@ CLASSES = np.array([0, 1])
 def test_errors(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def good_arguments():
+    """{op: arguments of its backward}, for shapes (2, 3, 4) where that goes."""
+    rng = np.random.default_rng(3)
+    a = lambda *shape: rng.random(shape)
+    x, flat, one = a(2, 3, 4), a(2, 3), np.float64(1)
+    heads, normalized, added = ops.attention_forward(x, x, x), ops.layer_norm_forward(x, a(4), a(4)), ops.add_layer_norm_forward(x, x)
+    _, top, log_sum = ops.cross_entropy_forward(flat, CLASSES)
+    arguments = {name: [x, x] for name in rows_of_unary_that_save()}
+    arguments |= {name: [x] for name in set(rows("unary")) - set(arguments)}
+    arguments |= {name: [x, x, x] for name in rows("binary")}
+    arguments |= {name: [flat, x, -1] for name in ("sum", "mean", "var")} | {name: [flat, x, flat, -1] for name in ("max", "min")}
+    return arguments | {
+        "add_layer_norm": [x, added[1], a(4), *added[2:]],
+        "attention": [x, x, x, x, heads[0], *heads[2:]],
+        "binary_cross_entropy": [one, x, x, x],
+        "binary_cross_entropy_with_logits": [one, x, x, x, x],
+        "cross_entropy": [one, flat, CLASSES, top, log_sum, a(3)],
+        "dropout": [x, 0.5, 1, 2],
+        "embedding": [a(2, 4), CLASSES, 3],
+        "global_max_pool1d": [a(2, 4), x, a(2, 4)],
+        "layer_norm": [x, x, a(4), *normalized[1:]],
+        "linear": [a(2, 3, 5), x, a(5, 4)],
+        "log_softmax": [x, x],
+        "masked_fill": [x, x > 0.5],
+        "matmul": [a(2, 3, 5), x, a(4, 5)],
+        "mse_loss": [one, x, x],
+        "qkv_projection": [*(a(2, 2, 3, 2) for _ in range(3)), x, a(12, 4), 2],
+        "softmax": [x, x],
+        "tril": [x],
+        "triu": [x],
+        "where": [x, x > 0.5, x, x],
+    }
+
+
+def rows_of_unary_that_save():
+    return [name for name, saved in what_unary_saves().items() if saved != "NOTHING"]
+
+
+WRONG = [np.ones(s).astype(t) for t in ("f8", "f4", "f2", "i8", "?") for s in
+         [(), (1,), (3,), (24,), (2, 3), (1, 3, 4), (2, 1, 4), (2, 3, 1), (3, 2, 4), (0,), (2, 3, 0), (2, 2, 3, 4), (4, 3, 2)]]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [n.removesuffix("_backward") for n in ops.__all__ if n.endswith("_backward")])
+def test_an_argument_of_another_shape_or_dtype_is_refused_or_meant(name):
+    """Under a sanitizer this says as well that nothing beyond an argument is read."""
+    f, arguments = getattr(ops, f"{name}_backward"), good_arguments()[name]
+    f(*arguments)
+    refused = 0
+    for i in range(len(arguments)):
+        for wrong in [*WRONG, None, "a", np.ones((4, 3, 2)).T, np.broadcast_to(1.0, (2, 3, 4))]:
+            try:
+                f(*arguments[:i], wrong, *arguments[i + 1 :])
+            except (ValueError, TypeError, IndexError):
+                refused += 1
+    assert refused >= len(WRONG) / 3
