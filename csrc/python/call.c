@@ -439,7 +439,7 @@ static PyType_Slot op_slots[] = {
 static PyType_Spec op_spec = {
     .name = "transformer_c._core.op",
     .basicsize = sizeof(tcpy_op_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .slots = op_slots,
 };
 

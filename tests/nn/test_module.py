@@ -260,3 +260,9 @@ def test_hyperparameters_of_a_subclass_and_load_from_checkpoint(tmp_path):
     again = Sub.load_from_checkpoint(tmp_path / "model.safetensors")
     x = np.ones((1, 2, 3), np.float32)
     assert again.hparams.extra == 7 and not again.training and (again(x) == model(x)).all()
+
+
+@pytest.mark.parametrize("given", [None, "weights.safetensors", 5])
+def test_a_state_dict_is_a_mapping(given):
+    with pytest.raises(TypeError, match="a state dict is a mapping of names to arrays"):
+        tc.nn.Linear(2, 2).load_state_dict(given)

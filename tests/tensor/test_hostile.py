@@ -70,3 +70,10 @@ def test_more_elements_than_memory_by_strides():
     assert repr(x).count("\n") == 6
     assert x[-1, 1::2].sum().item() == 2.0**15
     assert tc.as_tensor(np.broadcast_to(np.uint8(1), (2**16, 2**15 + 1))).sum().item() == 2**31 + 2**16
+
+
+def test_an_op_is_made_by_the_library_alone():
+    with pytest.raises(TypeError, match="cannot create"):
+        type(tc._core.layer_norm)()
+    with pytest.raises(TypeError):
+        object.__new__(type(tc._core.layer_norm))
