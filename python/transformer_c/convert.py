@@ -91,7 +91,7 @@ def packing(weights, source: str, target: str, num_heads: int):
 
 
 def _order(argument: str, name: Any) -> str:
-    if name not in _NAMES:
+    if not isinstance(name, str) or name not in _NAMES:
         raise ValueError(f"{argument} is {name!r}; expected one of {', '.join(map(repr, _NAMES))}")
     return _NAMES[name]
 
@@ -100,7 +100,10 @@ def _array(value: Any) -> Any:
     """A Tensor or an ndarray; of what another library holds, its values."""
     if isinstance(value, Tensor):
         return value
-    return np.asarray(value.detach() if hasattr(value, "detach") else value)
+    found = np.asarray(value.detach() if hasattr(value, "detach") else value)
+    if found.dtype == object:
+        raise TypeError(f"weights must be arrays, not {type(value).__name__}")
+    return found
 
 
 def _own(x: Any) -> Any:
@@ -109,10 +112,11 @@ def _own(x: Any) -> Any:
 
 def _take_apart(weights: Any, source: str, heads: int) -> list:
     """Queries', keys' and values' (E, C), or (E,)."""
-    several = isinstance(weights, (tuple, list)) and len(weights) == 3 and all(np.ndim(w) for w in weights)
-    if several != (source in ("separate", "keras")):
+    wanted = source in ("separate", "keras")
+    several = isinstance(weights, (tuple, list)) and len(weights) == 3 and (wanted or any(hasattr(w, "shape") for w in weights))
+    if several != wanted:
         hint = "'separate' or 'keras' was probably meant" if several else "'head' or 'qkv' was probably meant"
-        given = "three" if several else f"one of shape {tuple(np.shape(weights))}"
+        given = "three" if several else f"one of shape {tuple(_array(weights).shape)}"
         raise ValueError(f"source {source!r} is {_SHAPES[source]}; got {given}: {hint}")
     if source == "keras":
         return [_from_keras(name, _array(w), heads) for name, w in zip("qkv", weights, strict=True)]

@@ -68,6 +68,12 @@ def test_other_names_and_state_dicts():
             np.testing.assert_array_equal(found[key], expected[key])
 
 
+def test_lists_are_arrays():
+    rows = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+    np.testing.assert_array_equal(tc.convert.packing(rows, "qkv", "head", 1), rows)
+    np.testing.assert_array_equal(tc.convert.packing([[r] for r in rows], "separate", "qkv", 1), rows)
+
+
 def test_widths_of_their_own(rng):
     parts = tuple(rng.standard_normal((6, c)) for c in (4, 5, 7))
     kernels = tc.convert.packing(parts, "separate", "keras", 3)
@@ -109,6 +115,8 @@ def test_pytorch_tensors():
     [
         (ValueError, "source is 'torch'; expected one of 'head', 'per_head'", (np.zeros((6, 2)), "torch", "qkv", 1)),
         (ValueError, "target is None; expected one of", (np.zeros((6, 2)), "qkv", None, 1)),
+        (ValueError, r"source is \['qkv'\]; expected one of", (np.zeros((6, 2)), ["qkv"], "head", 1)),
+        (TypeError, "weights must be arrays, not NoneType", (None, "qkv", "head", 1)),
         (TypeError, "num_heads must be an int", (np.zeros((6, 2)), "qkv", "head", 2.0)),
         (ValueError, r"shape \(8, 2\); expected .* multiple of 3 num_heads = 6", (np.zeros((8, 2)), "qkv", "head", 2)),
         (ValueError, r"shape \(2, 6, 2\)", (np.zeros((2, 6, 2)), "qkv", "head", 2)),

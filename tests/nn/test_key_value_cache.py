@@ -186,6 +186,13 @@ def test_bad_caches(rng):
     attention = tc.nn.MultiheadAttention(WIDTH, 2, batch_first=True)
     static = tc.nn.KeyValueCache(static=True)
     attention(x, memory, memory, past_key_value=static)
+    with pytest.raises(TypeError, match="index must be a sequence of integers, got float32"):
+        caches[0].reorder([0.5])
+    with pytest.raises(IndexError):
+        caches[0].reorder([0, 7])
+    assert caches[0].key.shape == (BATCH, 2, 2, 4) and caches[0].cross.key.shape == (BATCH, 2, 5, 4)
+    with pytest.raises(ValueError, match=r"same B, H and T; got \(2, 1, 4\)"):
+        static.append(tc.zeros(2, 1, 4), tc.zeros(2, 1, 4))
     with pytest.raises(ValueError, match="keys of another batch"):
         attention(x[:2], memory[:2], memory[:2], past_key_value=static)
 

@@ -67,6 +67,24 @@ def test_golden_outputs_and_gradients(case, dtype, training):
         assert_close(gradient.numpy(), arrays[f"f64.d{name}"], dtype, gradient=True, scale=10, name=f"d{name}")
 
 
+def test_golden_values_are_what_pytorch_gives(tmp_path):
+    torch = pytest.importorskip("torch")
+    if not torch.__version__.startswith("2.13"):
+        pytest.skip(f"the golden values are of PyTorch 2.13, this is {torch.__version__}")
+    threads = torch.get_num_threads()
+    from golden import make_layers
+
+    try:
+        make_layers.main(tmp_path)
+    finally:
+        torch.set_num_threads(threads)
+    fresh = load("layers", tmp_path)
+    assert {case: options for case, (options, _) in fresh.items()} == {case: options for case, (options, _) in CASES.items()}
+    for case, (_, arrays) in fresh.items():
+        for name, value in arrays.items():
+            np.testing.assert_allclose(value, CASES[case][1][name], rtol=1e-6, atol=1e-10, err_msg=f"{case}/{name}")
+
+
 # ---- PyTorch itself -----------------------------------------------------------------------------------------------------
 
 
@@ -204,6 +222,34 @@ def test_rows_that_may_attend_to_nothing(rng):
             np.testing.assert_array_equal(weights[1].detach().numpy(), 0)
 
 
+@pytest.mark.parametrize("options", [{}, {"add_bias_kv": True, "add_zero_attn": True}, {"kdim": 8, "vdim": 6}], ids=["", "added", "vdim"])
+def test_gradients_of_everything(options, rng):
+    """Inputs, floating masks and parameters, through output and weights, against central differences."""
+    module = tc.nn.MultiheadAttention(8, 2, batch_first=True, dtype=np.float64, **options)
+    shapes = (2, 3, 8), (2, 4, 8), (2, 4, options.get("vdim", 8)), (3, 4), (2, 4)
+    inputs = [rng.standard_normal(shape) for shape in shapes] + [p.detach().numpy().copy() for p in module.parameters()]
+    names = [name for name, _ in module.named_parameters()]
+
+    def run(query, key, value, attn_mask, padding, *parameters):
+        for name, parameter in zip(names, parameters, strict=True):
+            owner = module.out_proj if name.startswith("out_proj.") else module
+            owner._parameters[name.removeprefix("out_proj.")] = parameter
+        y, weights = module.forward(query, key, value, padding, attn_mask=attn_mask)
+        return (y * y).sum() + (weights * weights).sum()
+
+    tc.testing.gradcheck(run, inputs)
+
+
+@pytest.mark.parametrize("shapes", [(0, 3, 4), (2, 0, 4), (2, 3, 0)], ids=["batch", "queries", "keys"])
+def test_nothing_to_attend(shapes):
+    batch, queries, keys = shapes
+    module = tc.nn.MultiheadAttention(8, 2, batch_first=True)
+    memory = np.ones((batch, keys, 8), np.float32)
+    y, weights = module(np.ones((batch, queries, 8), np.float32), memory, memory)
+    assert y.shape == (batch, queries, 8) and weights.shape == (batch, queries, keys)
+    assert np.isfinite(y).all()
+
+
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
 def test_ignored_keys_are_never_read(poison, rng):
     module, x = attention_of(rng)
@@ -308,6 +354,7 @@ Z = np.zeros
     ("error", "words", "make"),
     [
         (ValueError, "embed_dim 7 must be a multiple of num_heads 2", lambda nn: nn.MultiheadAttention(7, 2)),
+        (TypeError, "dropout must be a number", lambda nn: nn.MultiheadAttention(8, 2, dropout="0.1")),
         (TypeError, "num_heads must be an int", lambda nn: nn.MultiheadAttention(8, "2")),
         (ValueError, "num_heads must be at least 1", lambda nn: nn.MultiheadAttention(8, 0)),
         (ValueError, "dropout probability", lambda nn: nn.MultiheadAttention(8, 2, dropout=1.5)),
@@ -335,6 +382,8 @@ def test_bad_constructors(error, words, make):
         (ValueError, r"\(B H, Tq, Tk\) = \(4, 5, 5\)", [(2, 5, 8)] * 3, {"attn_mask": Z((2, 5, 5), bool)}),
         (ValueError, r"key_padding_mask has shape \(5, 2\)", [(2, 5, 8)] * 3, {"key_padding_mask": Z((5, 2), bool)}),
         (TypeError, "attn_mask has dtype int64; expected bool, True = ignore", [(2, 5, 8)] * 3, {"attn_mask": Z((5, 5), int)}),
+        (TypeError, "attn_mask must be an array of bool, True = ignore, or of floats.*'causal'", [(2, 5, 8)] * 3, {"attn_mask": "causal"}),
+        (TypeError, "query must be a Tensor or an array of numbers, not NoneType", [None] * 3, {}),
         (TypeError, "key_padding_mask has dtype uint8", [(2, 5, 8)] * 3, {"key_padding_mask": Z((2, 5), np.uint8)}),
         (TypeError, "must be a tc.nn.KeyValueCache, not tuple", [(2, 5, 8)] * 3, {"past_key_value": ()}),
     ],
@@ -343,7 +392,7 @@ def test_bad_calls(error, words, args, call):
     module = tc.nn.MultiheadAttention(8, 2, batch_first=True)
     before = {k: v.numpy().copy() for k, v in module.state_dict().items()}
     cache = tc.nn.KeyValueCache()
-    arrays = [Z(shape, np.float32) for shape in args]
+    arrays = [shape and Z(shape, np.float32) for shape in args]
     with pytest.raises(error, match=words):
         module(*arrays, **{"past_key_value": cache, **call})
     assert len(cache) == 0 and cache.key is None

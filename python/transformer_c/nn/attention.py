@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
-from .._arguments import count
+from .._arguments import count, real
 from .._core import Tensor
 from .._tensor import as_tensor, cat, empty, ones, zeros
 from . import init
@@ -108,7 +108,7 @@ class MultiheadAttention(Module):
         self.vdim = embed_dim if vdim is None else count("vdim", vdim)
         if embed_dim % num_heads != 0:
             raise ValueError(f"embed_dim {embed_dim} must be a multiple of num_heads {num_heads}")
-        if not 0.0 <= dropout <= 1.0:
+        if not 0.0 <= real("dropout", dropout) <= 1.0:
             raise ValueError(f"the dropout probability must be between 0 and 1, got {dropout}")
         self.head_dim = embed_dim // num_heads
         self.dropout, self.batch_first, self.add_zero_attn = dropout, batch_first, add_zero_attn
@@ -201,7 +201,10 @@ class MultiheadAttention(Module):
 
     def _check_sequences(self, query: Tensor, key: Tensor, value: Tensor) -> bool:
         """Are there batches? An error for shapes that do not fit each other or the layer."""
-        shapes = tuple(query.shape), tuple(key.shape), tuple(value.shape)
+        for name, x in (("query", query), ("key", key), ("value", value)):
+            if not isinstance(x, Tensor):
+                raise TypeError(f"{name} must be a Tensor or an array of numbers, not {type(x).__name__}")
+        shapes = query.shape, key.shape, value.shape
         text = f"query {shapes[0]}, key {shapes[1]}, value {shapes[2]}"
         if {len(shape) for shape in shapes} not in ({2}, {3}):
             raise ValueError(f"query, key and value must all have 3 axes, or all 2 for one sequence; got {text}")
@@ -314,7 +317,10 @@ class MultiheadAttention(Module):
 
 def _check_mask(name: str, mask: Any, shapes: dict[tuple[int, ...], str]) -> Tensor:
     """The mask as a Tensor of one of the shapes, bool or floating, or an error that says what would fit."""
-    mask = as_tensor(mask)
+    try:
+        mask = as_tensor(mask)
+    except TypeError:
+        raise TypeError(f"{name} must be an array of bool, True = ignore, or of floats, added to the scores; got {mask!r:.60}") from None
     if mask.dtype.kind in "iu":
         raise TypeError(
             f"{name} has dtype {mask.dtype.name}; expected bool, True = ignore, or floating, added to the scores. "

@@ -103,12 +103,15 @@ class KeyValueCache:
 
     def reorder(self, index: Any) -> None:
         """Keeps the batch elements `index`, a sequence of integers, in that order: for beam search."""
-        old = self._state
-        if old.key is not None and old.value is not None:
-            chosen = as_tensor(index).long()
-            self._state = _State(old.key[chosen], old.value[chosen], old.length, old.owned and not is_grad_enabled())
-        if self._cross is not None:
-            self._cross.reorder(index)
+        chosen = as_tensor(index)
+        if chosen.dtype.kind not in "iu" or chosen.ndim != 1:
+            raise TypeError(f"index must be a sequence of integers, got {chosen.dtype.name} of shape {chosen.shape}")
+        with restored_on_error([self]):
+            old = self._state
+            if old.key is not None and old.value is not None:
+                self._state = _State(old.key[chosen], old.value[chosen], old.length, old.owned and not is_grad_enabled())
+            if self._cross is not None:
+                self._cross.reorder(chosen)
 
     def __copy__(self) -> KeyValueCache:
         """Another cache of the same positions; the two go on without touching each other."""
@@ -123,7 +126,9 @@ class KeyValueCache:
         return f"KeyValueCache(length={len(self)}{shape}{', static=True' if self.static else ''})"
 
     def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Adds key and value (B, H, T, D) behind what is there; gives all that there are now. What the layers call, and own attention may."""
+        """Adds key and value (B, H, T, D) behind those that are there, and gives all of them: what the layers call."""
+        if key.ndim != 4 or value.ndim != 4 or key.shape[:3] != value.shape[:3]:
+            raise ValueError(f"key and value must be (B, H, T, D) with the same B, H and T; got {key.shape} and {value.shape}")
         old, total = self._state, len(self) + key.shape[2]
         if self.max_length is not None and total > self.max_length:
             raise ValueError(f"{total} positions do not fit in a KeyValueCache of max_length={self.max_length}")
