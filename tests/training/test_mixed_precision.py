@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import transformer_c as tc
 
+pytest.importorskip("ml_dtypes")
+
 
 def model_of(dtype):
     tc.manual_seed(0)
@@ -57,7 +59,6 @@ def test_a_half_precision_model_learns_to_reverse(dtype, scale, single):
 
 def test_without_masters_small_steps_are_lost():
     """What the masters are for: the same steps on the rounded weights alone change few of them."""
-    pytest.importorskip("ml_dtypes")
     model, other = model_of("bfloat16"), model_of("bfloat16")
     optimizer = tc.optim.SGD(model.parameters(), lr=1e-4)
     before = [np.asarray(p).astype(np.float32) for p in model.parameters()]
