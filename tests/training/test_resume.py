@@ -1,11 +1,13 @@
 """A run that is stopped, at any moment and in any way, and goes on, ends with the bits of one that was not stopped."""
 
 import _thread
+import errno
 import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -93,6 +95,43 @@ def test_a_second_ctrl_c_does_not_wait(tmp_path, whole):
         run(tmp_path, model_class=stopping(9, twice))
     assert tc.load(tmp_path / "last.safetensors")["trainer"]["global_step"] == 6
     assert run(tmp_path)[0] == whole
+
+
+def test_a_full_disk(tmp_path, whole, monkeypatch):
+    """The error is raised; what was written before is there whole, and the run goes on from it."""
+    fsync, calls = os.fsync, []
+
+    def full(descriptor):
+        calls.append(1)
+        if len(calls) > 8:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return fsync(descriptor)
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left"):
+        patched.setattr(os, "fsync", full)
+        run(tmp_path)
+    assert tc.load(tmp_path / "last.safetensors")["trainer"]["epoch"] == 1
+    assert not [name for name in os.listdir(tmp_path) if name.endswith(".tmp")]
+    assert run(tmp_path)[0] == whole
+
+
+def test_in_a_thread(tmp_path, whole):
+    """Where Ctrl-C never arrives, and its handler may not be touched."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(run(tmp_path)[0]))
+    thread.start()
+    thread.join()
+    assert found == [whole]
+
+
+def test_a_handler_of_somebody_else_stays(tmp_path):
+    signals = []
+    before = signal.signal(signal.SIGINT, lambda *unused: signals.append(1))
+    try:
+        run(tmp_path, epochs=1, model_class=stopping(2, lambda: signal.raise_signal(signal.SIGINT)))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert signals == [1]
 
 
 def test_interrupted_again_and_again(tmp_path, whole):
@@ -259,6 +298,7 @@ while killed < kills:
         child = os.fork()
         if child == 0:
             live(lives)
+        longest *= 1.02  # so that a busy machine gets on, too
         time.sleep(moments.uniform(0, longest))
         how = moments.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGINT])
         os.kill(child, how)
