@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -25,6 +27,8 @@ SHORT = ["tutorial", "--epochs", "1", "--anomaly-epochs", "1", "--no-progress"]
 def short_run(tmp_path_factory):
     """(standard output, results.json, folder) of a short run."""
     folder = tmp_path_factory.mktemp("tutorial")
+    (folder / "tutorial_output").mkdir()
+    (folder / "tutorial_output/SetAnomalyTask.ckpt").write_bytes(b"of other features: not to be opened")
     done = subprocess.run(
         [sys.executable, "-m", "transformer_c", *SHORT], cwd=folder, capture_output=True, text=True, timeout=300,
         env=ENVIRONMENT,
@@ -60,6 +64,26 @@ def test_pictures_and_checkpoints_are_written(short_run):
     for task, kind in (("ReverseTask", uva.ReversePredictor), ("SetAnomalyTask", uva.AnomalyPredictor)):
         assert {p.name for p in (output / task).iterdir()} == {"best.safetensors", "last.safetensors", "history.csv"}
         assert isinstance(kind.load_from_checkpoint(output / task / "best.safetensors"), kind)
+
+
+def test_a_model_of_other_features_is_not_used(short_run):
+    assert "SetAnomalyTask.ckpt is not used" in short_run[0]
+
+
+def test_ctrl_c_keeps_the_last_checkpoint(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "transformer_c", "tutorial", "--epochs", "500", "--no-plots", "--no-progress"], cwd=tmp_path, env=ENVIRONMENT,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    last = tmp_path / "tutorial_output/ReverseTask/last.safetensors"
+    deadline = time.monotonic() + 120
+    while not last.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 130 and "Traceback" not in error
+    assert "ReverseTask" in error and "last.safetensors" in error
+    assert tc.load(last)["state_dict"]
 
 
 def test_a_number_that_differs_is_told(tmp_path, monkeypatch, capsys):

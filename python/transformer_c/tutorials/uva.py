@@ -136,6 +136,7 @@ def train_reverse(
     max_epochs: int = 10,
     checkpoint_path: str | Path = "saved_models/Transformers",
     progress: bool = True,
+    pretrained: bool = True,
     **kwargs: Any,
 ) -> tuple[ReversePredictor, dict[str, float]]:
     """Trains on the Reverse task, or loads ``ReverseTask.ckpt`` where `checkpoint_path` has it, and tests (cell 19).
@@ -149,6 +150,8 @@ def train_reverse(
         Checkpoints and history go to its folder ``ReverseTask``.
     progress : bool, default True
         Show bars.
+    pretrained : bool, default True
+        Use the ``.ckpt`` file.
     **kwargs
         The model's hyper-parameters, less `max_iters`.
 
@@ -160,7 +163,7 @@ def train_reverse(
         "test_acc" and "val_acc", from 0 to 1.
     """
     loaders = loaders or reverse_loaders()
-    model, trainer = _train(ReversePredictor, "ReverseTask", loaders, max_epochs, 5, checkpoint_path, progress, kwargs)
+    model, trainer = _train(ReversePredictor, "ReverseTask", loaders, max_epochs, 5, checkpoint_path, progress, pretrained, kwargs)
     _, val, test = loaders
     accuracies = [trainer.test(model, loader, verbose=False)[0]["test_acc"] for loader in (test, val)]
     return model, dict(zip(("test_acc", "val_acc"), accuracies, strict=True))
@@ -172,6 +175,7 @@ def train_anomaly(
     max_epochs: int = 100,
     checkpoint_path: str | Path = "saved_models/Transformers",
     progress: bool = True,
+    pretrained: bool = True,
     **kwargs: Any,
 ) -> tuple[AnomalyPredictor, dict[str, float]]:
     """Trains on the Set Anomaly task, or loads ``SetAnomalyTask.ckpt`` where `checkpoint_path` has it, and tests (cell 35).
@@ -180,7 +184,7 @@ def train_anomaly(
     has the weights of the best epoch; the result is "test_acc", "val_acc" and "train_acc".
     """
     loaders = loaders or anomaly_loaders(stand_in_features())
-    model, trainer = _train(AnomalyPredictor, "SetAnomalyTask", loaders, max_epochs, 2, checkpoint_path, progress, kwargs)
+    model, trainer = _train(AnomalyPredictor, "SetAnomalyTask", loaders, max_epochs, 2, checkpoint_path, progress, pretrained, kwargs)
     if trainer.best_model_path:
         model = AnomalyPredictor.load_from_checkpoint(trainer.best_model_path)
     train, val, test = loaders
@@ -189,19 +193,24 @@ def train_anomaly(
 
 
 def _train(
-    kind: Any, name: str, loaders: Loaders, max_epochs: int, clip: float, folder: str | Path, progress: bool, kwargs: dict
+    kind: Any, name: str, loaders: Loaders, max_epochs: int, clip: float, folder: str | Path, progress: bool, pretrained: bool, kwargs: dict
 ) -> tuple[Any, Trainer]:
     """The trained model, or the one that was trained elsewhere and lies in `folder` as a Lightning checkpoint."""
-    pretrained = Path(folder) / f"{name}.ckpt"
+    given = Path(folder) / f"{name}.ckpt"
     trainer = Trainer(
         max_epochs, clip, monitor="val_acc", mode="max", checkpoint_dir=str(Path(folder) / name), progress=progress
     )  # fmt: skip
-    if pretrained.is_file():
-        print(f"Found pretrained model {pretrained}, loading...")
-        return kind.load_from_checkpoint(pretrained), trainer
+    if pretrained and given.is_file():
+        print(f"Found pretrained model {given}, loading...")
+        return kind.load_from_checkpoint(given), trainer
     train, val, _ = loaders
     model = kind(max_iters=max_epochs * len(train), **kwargs)
-    trainer.fit(model, train, val)
+    try:
+        trainer.fit(model, train, val)
+    except KeyboardInterrupt:
+        if not trainer.last_model_path:
+            raise
+        raise KeyboardInterrupt(f"stopped after {trainer.global_step} steps; {trainer.last_model_path} holds them") from None
     return model, trainer
 
 

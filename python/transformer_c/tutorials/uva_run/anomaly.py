@@ -24,9 +24,11 @@ def run(report: Report, seed: int, epochs: int, progress: bool) -> None:
     manual_seed(seed)
     loaders = _data(report, arrays)
     report.head("Cells 34 to 37", f"training, {epochs} epochs")
+    if (report.output / f"{TASK}.ckpt").exists():
+        report.note(f"{TASK}.ckpt is not used: it was trained on features of CIFAR100, not on the digits")
     started = time.perf_counter()
     model, result = uva.train_anomaly(
-        loaders, max_epochs=epochs, checkpoint_path=report.output, progress=progress, input_dim=arrays["train_features"].shape[-1],
+        loaders, max_epochs=epochs, checkpoint_path=report.output, progress=progress, pretrained=False, input_dim=arrays["train_features"].shape[-1],
         model_dim=256, num_heads=4, num_classes=1, num_layers=4, dropout=0.1, input_dropout=0.1, lr=5e-4, warmup=100,
     )  # fmt: skip
     seconds = time.perf_counter() - started
