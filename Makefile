@@ -47,7 +47,7 @@ format: $(VENV)/.extra-dev
 # The extension of this build, and a copy of the Python files, lie apart in build/sanitize.
 SANITIZED := build/sanitize
 # Tests of the Python around the core, or that bring sanitizers of their own.
-UNSANITIZED := $(addprefix --ignore=tests/,gpu_emulation test_c_core.py test_checkpoint_hostile.py test_benchmarks.py test_golden.py)
+UNSANITIZED := $(addprefix --ignore=tests/,gpu_emulation test_c_core.py test_checkpoint_hostile.py test_benchmarks.py test_golden.py test_plot.py test_tutorial.py test_notebooks.py test_readme.py)
 sanitize: $(VENV)/.built $(VENV)/.extra-test
 	rm -rf $(SANITIZED)/transformer_c && mkdir -p $(SANITIZED)
 	cp -r python/transformer_c $(SANITIZED)/ && rm -f $(SANITIZED)/transformer_c/_core.*.so
