@@ -226,3 +226,195 @@ def test_add_layer_norm(device, dtype, rng):
     assert_close(host(y), R.add_layer_norm(x, residual, gamma, beta)[0], dtype, 24)
     y.backward(tc.tensor(dy, device=device))
     check_gradients(tensors, R.add_layer_norm_backward(dy, x, residual, gamma, beta), dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("activation", [None, "relu", "gelu", "gelu_tanh"])
+def test_linear(device, activation, dtype, rng):
+    x, weight, bias, residual, dy = (array(rng, s, dtype) / 8 for s in ((3, 7, 20), (33, 20), 33, (3, 7, 33), (3, 7, 33)))
+    tensors = leaves(device, x, weight, bias, residual)
+    y = _core.linear(tensors[0], tensors[1], tensors[2], activation, tensors[3])
+    assert_close(host(y), R.linear(x, weight, bias, activation, residual), dtype, 20, scale=40)
+    y.backward(tc.tensor(dy, device=device))
+    check_gradients(tensors, R.linear_backward(dy, x, weight, bias, activation, residual), dtype)
+
+
+@pytest.mark.parametrize("packing", [("head", "per_head"), ("qkv", "stacked")], ids=lambda p: p[0])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_qkv_projection(device, packing, dtype, rng):
+    x, weight, bias = (array(rng, s, dtype) / 8 for s in ((2, 5, 12), (24, 12), 24))
+    tensors = leaves(device, x, weight, bias)
+    results = tc.functional.qkv_projection(*tensors, 2, packing=packing[0])
+    upstream = [array(rng, (2, 2, 5, 4), dtype) for _ in range(3)]
+    for got, wanted in zip(results, R.qkv_projection(x, weight, bias, 2, packing[1]), strict=True):
+        assert_close(host(got), wanted, dtype, 12, scale=20)
+    sum((r * tc.tensor(d, device=device)).sum() for r, d in zip(results, upstream, strict=True)).backward()
+    check_gradients(tensors, R.qkv_projection_backward(*upstream, x, weight, bias, 2, packing[1]), dtype)
+
+
+UNARY = ["neg", "abs", "sign", "square", "reciprocal", "sqrt", "rsqrt", "exp", "log", "log1p", "sin", "cos", "tanh", "sigmoid", "erf", "relu"]
+BINARY = ["add", "sub", "mul", "div", "pow", "maximum", "minimum", "remainder"]
+FLAT = ["floor_divide", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor"]
+
+
+def beside_the_cpu(function, gpu, rng, *arrays, dtype=None):
+    """Values and gradients of the same call on both devices; the CPU's are held against the reference elsewhere."""
+    results = []
+    for place in ("cpu", gpu):
+        inputs = [tc.tensor(a, device=place, requires_grad=a.dtype.kind == "f") for a in arrays]
+        y = function(*inputs)
+        assert y.device == place
+        if y.requires_grad:
+            dy = np.random.default_rng(0).standard_normal(y.shape).astype(np.float64)
+            y.backward(tc.tensor(dy, dtype=y.dtype, device=place))
+        results.append([host(y), *(host(t.grad) for t in inputs if t.grad is not None)])
+    assert len(results[0]) == len(results[1])
+    for on_cpu, on_gpu in zip(*results, strict=True):
+        assert on_cpu.dtype == on_gpu.dtype and on_cpu.shape == on_gpu.shape
+        np.testing.assert_allclose(
+            on_gpu.astype(np.float64), on_cpu.astype(np.float64), rtol=2e-5 if on_cpu.dtype == np.float32 else 1e-11, atol=1e-6
+        )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", [*UNARY, "gelu", "gelu_tanh"])
+def test_functions_of_one_argument(emulated_gpu, name, dtype, rng):
+    x = array(rng, (3, 50), dtype) + np.asarray(0.1, dtype)
+    if name not in ("sqrt", "rsqrt", "log", "log1p"):
+        x *= np.where(rng.random(x.shape) < 0.5, -1, 1).astype(dtype)
+        x[0, 0] = 0
+    if name != "reciprocal":
+        x[0, 1] = np.nan
+    with np.errstate(all="ignore"):
+        beside_the_cpu(getattr(_core, name), emulated_gpu, rng, x)
+        beside_the_cpu(lambda t: getattr(_core, name)(t.permute(1, 0)[::2]), emulated_gpu, rng, x)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", [*BINARY, *FLAT])
+def test_functions_of_two_arguments(emulated_gpu, name, dtype, rng):
+    a, b = array(rng, (4, 1, 9), dtype) + 1, array(rng, (3, 9), dtype) + 1
+    a[:2], a[0, 0, :3] = -a[:2] if name != "pow" else a[:2], b[0, :3]
+    function = getattr(_core, name)
+    beside_the_cpu(function, emulated_gpu, rng, a, b)
+    beside_the_cpu(lambda t: function(t, 2.5), emulated_gpu, rng, a)
+
+
+def test_where(emulated_gpu, rng):
+    condition = array(rng, (4, 5), "bool")
+    beside_the_cpu(tc.where, emulated_gpu, rng, condition, array(rng, (4, 5), "float32"), array(rng, 5, "float32"))
+    beside_the_cpu(lambda c, x: x.masked_fill(c, -1.0), emulated_gpu, rng, condition, array(rng, (4, 5), "float32"))
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, 2, (0, 2)], ids=str)
+@pytest.mark.parametrize("name", ["sum", "mean", "var"])
+def test_sums(emulated_gpu, name, axis, rng):
+    for shape in [(3, 5, 7), (70, 2, 40)]:
+        beside_the_cpu(lambda t: getattr(t, name)(axis), emulated_gpu, rng, array(rng, shape, "float32"))
+        beside_the_cpu(lambda t: getattr(t.permute(2, 0, 1), name)(axis), emulated_gpu, rng, array(rng, shape, "float64"))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("logarithm", [False, True])
+def test_softmax(device, axis, logarithm, rng):
+    x, dy = array(rng, (3, 40, 5), "float32"), array(rng, (3, 40, 5), "float32")
+    (tensor,) = leaves(device, x)
+    y = (tc.functional.log_softmax if logarithm else tc.functional.softmax)(tensor, axis)
+    forward, backward = (R.log_softmax, R.log_softmax_backward) if logarithm else (R.softmax, R.softmax_backward)
+    assert_close(host(y), forward(x, axis), "float32", 40)
+    y.backward(tc.tensor(dy, device=device))
+    check_gradients([tensor], [backward(dy, x, axis)], "float32")
+
+
+def test_dropout_is_the_same_on_every_device(emulated_gpu, rng):
+    x = array(rng, (7, 33), "float32")
+    for p in (0.0, 0.3, 1.0):
+        beside_the_cpu(lambda t, p=p: _core.dropout(t, p, 5, 6), emulated_gpu, rng, x)
+
+
+# ---- attention --------------------------------------------------------------------------------------------------------------------
+
+ATTENTION = {
+    "plain": {},
+    "causal": {"is_causal": True},
+    "offset": {"is_causal": True, "causal_offset": 2},
+    "boolean": {"attn_mask": "boolean"},
+    "additive": {"attn_mask": "float"},
+    "bias": {"bias": "float"},
+    "lengths": {"key_lengths": [0, 4]},
+    "window": {"window": (2, 1)},
+    "softcap": {"softcap": 3.0},
+    "uniform": {"key_lengths": [0, 4], "empty_rows": "uniform"},
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("case", ATTENTION)
+def test_attention(device, case, dtype, rng):
+    B, H, Tq, Tk, D, Dv = 2, 4, 5, 7, 8, 6
+    options = dict(ATTENTION[case])
+    for name, value in options.items():
+        if value == "boolean":
+            options[name] = rng.random((B, 1, Tq, Tk)) < 0.6
+        if value == "float":
+            options[name] = rng.standard_normal((H, Tq, Tk)).astype(dtype)
+    q, k, v = (rng.standard_normal(s).astype(dtype) for s in ((B, H, Tq, D), (B, H // 2, Tk, D), (B, H // 2, Tk, Dv)))
+    dvalues, dmap = (rng.standard_normal(s).astype(dtype) for s in ((B, H, Tq, Dv), (B, H, Tq, Tk)))
+    tensors = leaves(device, q, k, v)
+    arrays = {name: tc.tensor(x, device=device) if isinstance(x, np.ndarray) else x for name, x in options.items()}
+    if isinstance(options.get("key_lengths"), list):
+        arrays["key_lengths"] = tc.tensor(np.array(options["key_lengths"]), device=device)
+    wants_bias = "bias" in options
+    if wants_bias:
+        arrays["bias"].requires_grad_()
+    values, attention = tc.functional.scaled_dot_product_attention(*tensors, enable_gqa=True, return_attention=True, **arrays)
+    expected = R.attention(q, k, v, enable_gqa=True, **options)
+    assert_close(host(values), expected[0], dtype, 16, scale=3)
+    assert_close(host(attention), expected[1], dtype, 16, scale=1)
+    ((values * tc.tensor(dvalues, device=device)).sum() + (attention * tc.tensor(dmap, device=device)).sum()).backward()
+    wanted = R.attention_backward(dvalues, q, k, v, enable_gqa=True, dattention=dmap, **options)
+    check_gradients([*tensors, *([arrays["bias"]] if wants_bias else [])], wanted[: 4 if wants_bias else 3], dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_the_tutorials_attention(device, dtype, rng):
+    q, k, v = (array(rng, s, dtype) / 9 for s in ((2, 3, 5, 8), (2, 3, 6, 8), (2, 3, 6, 4)))
+    mask = rng.random((2, 1, 5, 6)) < 0.5
+    mask[0, 0, 1] = False  # attends uniformly
+    tensors = leaves(device, q, k, v)
+    values, attention = tc.scaled_dot_product(*tensors, tc.tensor(mask, device=device))
+    expected = R.scaled_dot_product(q, k, v, mask)
+    assert_close(host(values), expected[0], dtype, 16, scale=2)
+    assert_close(host(attention), expected[1], dtype, 16, scale=1)
+    dvalues = array(rng, (2, 3, 5, 4), dtype) / 9
+    values.backward(tc.tensor(dvalues, device=device))
+    check_gradients(tensors, R.scaled_dot_product_backward(dvalues, q, k, v, mask), dtype)
+
+
+# ---- modules ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [
+    lambda: tc.EncoderBlock(16, 4, 24, dropout=0.0),
+    lambda: tc.EncoderBlock(16, 2, 24, dropout=0.0, norm_first=True, activation="gelu"),
+    lambda: tc.TransformerEncoder(num_layers=2, input_dim=16, num_heads=4, dim_feedforward=24, dropout=0.0),
+    lambda: tc.nn.TransformerEncoderLayer(16, 4, 24, dropout=0.0, batch_first=True),
+], ids=["block", "norm_first", "encoder", "torch_style"])
+def test_modules_go_to_the_gpu_and_back(emulated_gpu, make, rng):
+    module = make()
+    x = array(rng, (2, 6, 16), "float32") / 9
+    outcomes = []
+    for place in ("cpu", emulated_gpu):
+        module.zero_grad()
+        module.to(place)
+        assert {p.device for p in module.parameters()} == {place}
+        (tensor,) = leaves(place, x)
+        y = module(tensor)
+        assert y.device == place
+        (y * y).sum().backward()
+        outcomes.append([host(y), host(tensor.grad), *(host(p.grad) for p in module.parameters())])
+    for on_cpu, on_gpu in zip(*outcomes, strict=True):
+        assert_close(on_gpu, on_cpu, "float32", gradient=True, scale=1 + np.abs(on_cpu).max())
+    assert isinstance(module(x), np.ndarray)  # copied there and back
+    module.cpu()
+    assert {p.device for p in module.parameters()} == {"cpu"}

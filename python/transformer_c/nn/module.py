@@ -52,7 +52,7 @@ def _is_numbers(value: Any) -> bool:
 
 
 def _to_array(value: Any) -> Any:
-    return _core.take_array(value) if isinstance(value, Tensor) else value
+    return _core.take_array(value.cpu() if value.is_cuda else value) if isinstance(value, Tensor) else value
 
 
 class Module:

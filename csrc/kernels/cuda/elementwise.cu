@@ -1,0 +1,174 @@
+// elementwise.cu: functions of one, two and three operands, of any strides and dtypes; activations and dropout.
+#include "../activation.h"
+#include "../dropout.h"
+#include "../elementwise.h"
+#include "elements.cuh"
+#include "functions.cuh"
+#include "launchers.h"
+#include "philox.cuh"
+
+namespace
+{
+
+using namespace tc;
+
+#define v_truth(mask) ((mask) ? Real(1) : Real(0))
+
+// Element `offset` of an operand in the compute dtype.
+template <class Real> __device__ __forceinline__ Real read(const tc_operand &x, int64_t offset)
+{
+    if (!x.data) return static_cast<Real>(x.value);
+    return with_dtype(x.dtype, [&](auto type) { return static_cast<Real>(element(static_cast<decltype(type) *>(x.data)[offset])); });
+}
+
+template <class Real> __device__ __forceinline__ void write(const tc_operand &out, int64_t offset, Real value)
+{
+    with_dtype(out.dtype, [&](auto type) { convert(static_cast<decltype(type) *>(out.data)[offset], value); });
+}
+
+// The functions: what out[i] is of the values of the inputs there.
+
+template <class Real> struct UnaryForward {
+    static constexpr int inputs = 1;
+    static __device__ __forceinline__ Real apply(int function, const Real (&in)[1])
+    {
+        const Real x = in[0];
+        switch (function) {
+#define TC_UNARY(name, saved, value, gradient)                                                                                             \
+    case TC_UNARY_##name: return value;
+#include "../unary.def"
+#undef TC_UNARY
+        default: return x;
+        }
+    }
+};
+
+template <class Real> struct UnaryBackward { // of dy and what was saved
+    static constexpr int inputs = 2;
+    static __device__ __forceinline__ Real apply(int function, const Real (&in)[2])
+    {
+        const Real g = in[0], x = in[1], &y = x;
+        switch (function) {
+#define TC_UNARY(name, saved, value, gradient)                                                                                             \
+    case TC_UNARY_##name: (void)y; return gradient;
+#include "../unary.def"
+#undef TC_UNARY
+        default: return g;
+        }
+    }
+};
+
+template <class Real> struct BinaryForward {
+    static constexpr int inputs = 2;
+    static __device__ __forceinline__ Real apply(int function, const Real (&in)[2])
+    {
+        const Real a = in[0], b = in[1];
+        switch (function) {
+#define TC_BINARY(name, needs_a, needs_b, value, gradient_a, gradient_b)                                                                   \
+    case TC_BINARY_##name: return value;
+#define TC_BINARY_FLAT(name, value)                                                                                                        \
+    case TC_BINARY_##name: return value;
+#define TC_BINARY_BITS(name)
+#include "../binary.def"
+#undef TC_BINARY_BITS
+#undef TC_BINARY_FLAT
+#undef TC_BINARY
+        default: return a;
+        }
+    }
+};
+
+template <class Real> struct BinaryBackward {
+    static constexpr int inputs = 3;
+    static __device__ __forceinline__ Real apply(int function, const Real (&in)[3])
+    {
+        const Real g = in[0], a = in[1], b = in[2];
+        switch (function) {
+#define TC_BINARY(name, needs_a, needs_b, value, gradient_a, gradient_b)                                                                   \
+    case 2 * TC_BINARY_##name: return gradient_a;                                                                                          \
+    case 2 * TC_BINARY_##name + 1: return gradient_b;
+#define TC_BINARY_FLAT(name, value)
+#define TC_BINARY_BITS(name)
+#include "../binary.def"
+#undef TC_BINARY_BITS
+#undef TC_BINARY_FLAT
+#undef TC_BINARY
+        default: return g + a + b;
+        }
+    }
+};
+
+template <class Real> struct Where {
+    static constexpr int inputs = 3;
+    static __device__ __forceinline__ Real apply(int, const Real (&in)[3]) { return in[0] != 0 ? in[1] : in[2]; }
+};
+
+template <class Real, template <class> class Function>
+__global__ void __launch_bounds__(element_threads) elementwise_kernel(const __grid_constant__ tc_elementwise_args a)
+{
+    constexpr int inputs = Function<Real>::inputs;
+    for_own_elements(a.numel, [&](int64_t i) {
+        int64_t offset[4];
+        element_offsets<4>(offset, i, a.ndim, a.shape, {a.out.strides, a.in[0].strides, a.in[1].strides, a.in[2].strides});
+        Real in[inputs];
+        TC_UNROLL
+        for (int k = 0; k < inputs; k++) in[k] = k < a.inputs ? read<Real>(a.in[k], offset[k + 1]) : Real(0);
+        write<Real>(a.out, offset[0], Function<Real>::apply(a.function, in));
+    });
+}
+
+template <class T, template <class> class Function> int elementwise(const void *args, void *stream)
+{
+    auto a = *static_cast<const tc_elementwise_args *>(args);
+    if (a.numel == 0) return 0;
+    for (int k = a.inputs; k < TC_ELEMENT_INPUTS; k++) a.in[k] = a.out; // strides that can be read
+    return launch<elementwise_kernel<compute<T>, Function>>(element_launch(a.numel, stream), a);
+}
+
+template <class Real>
+__global__ void __launch_bounds__(element_threads) activation_backward_kernel(const __grid_constant__ tc_activation_backward_args a)
+{
+    for_own_elements(a.n, [&](int64_t i) {
+        const Real x = static_cast<const Real *>(a.x)[i], dy = static_cast<const Real *>(a.dy)[i];
+        Real slope = 1;
+        if (a.activation == TC_ACTIVATION_RELU) slope = x > 0 ? Real(1) : Real(0);
+        if (a.activation == TC_ACTIVATION_GELU) slope = v_gelu_derivative(x);
+        if (a.activation == TC_ACTIVATION_GELU_TANH) slope = v_gelu_tanh_derivative(x);
+        static_cast<Real *>(a.dx)[i] = dy * slope;
+    });
+}
+
+template <class Real> __global__ void __launch_bounds__(element_threads) dropout_kernel(const __grid_constant__ tc_dropout_forward_args a)
+{
+    const bool none = a.p == 1.0; // no 32-bit threshold says so
+    const Real scale = none ? Real(0) : static_cast<Real>(1.0 / (1.0 - a.p));
+    const uint32_t threshold = keep_threshold(a.p);
+    for_own_elements(a.n, [&](int64_t i) {
+        const bool keep = !none && philox_word(a.seed, a.call, static_cast<uint64_t>(i)) >= threshold;
+        static_cast<Real *>(a.y)[i] = keep ? static_cast<const Real *>(a.x)[i] * scale : Real(0);
+    });
+}
+
+} // namespace
+
+#define TC_ELEMENTWISE(kernel, Function)                                                                                                   \
+    template <class T> int tc_cuda_##kernel(const void *args, int64_t, void *, void *stream) { return elementwise<T, Function>(args, stream); } \
+    TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, kernel)
+TC_ELEMENTWISE(unary_forward, UnaryForward)
+TC_ELEMENTWISE(unary_backward, UnaryBackward)
+TC_ELEMENTWISE(binary_forward, BinaryForward)
+TC_ELEMENTWISE(binary_backward, BinaryBackward)
+TC_ELEMENTWISE(where_forward, Where)
+
+template <class T> int tc_cuda_activation_backward(const void *args, int64_t, void *, void *stream)
+{
+    const auto &a = *static_cast<const tc_activation_backward_args *>(args);
+    return a.n ? launch<activation_backward_kernel<compute<T>>>(element_launch(a.n, stream), a) : 0;
+}
+template <class T> int tc_cuda_dropout_forward(const void *args, int64_t, void *, void *stream)
+{
+    const auto &a = *static_cast<const tc_dropout_forward_args *>(args);
+    return a.n ? launch<dropout_kernel<compute<T>>>(element_launch(a.n, stream), a) : 0;
+}
+TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, activation_backward)
+TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, dropout_forward)

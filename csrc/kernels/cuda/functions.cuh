@@ -1,0 +1,102 @@
+// functions.cuh: the vocabulary of ../unary.def and ../binary.def on the GPU, where a "vector" is one number: each row of those
+// lists is compiled for the CPU's vectors and for these.
+#pragma once
+#include "device.cuh"
+
+namespace tc
+{
+
+#define TC_REAL_FUNCTION(name)                                                                                                             \
+    __device__ __forceinline__ float real_##name(float x) { return name##f(x); }                                                           \
+    __device__ __forceinline__ double real_##name(double x) { return name(x); }
+TC_REAL_FUNCTION(sin)
+TC_REAL_FUNCTION(cos)
+TC_REAL_FUNCTION(erf)
+TC_REAL_FUNCTION(log1p)
+TC_REAL_FUNCTION(floor)
+#undef TC_REAL_FUNCTION
+__device__ __forceinline__ float real_pow(float x, float y) { return powf(x, y); }
+__device__ __forceinline__ double real_pow(double x, double y) { return pow(x, y); }
+__device__ __forceinline__ float real_fmod(float x, float y) { return fmodf(x, y); }
+__device__ __forceinline__ double real_fmod(double x, double y) { return fmod(x, y); }
+
+// In the scope of a template parameter Real.
+#define R(x) Real(x)
+#define v_set1(x) (x)
+#define v_zero() Real(0)
+
+__device__ __forceinline__ bool v_not(bool a) { return !a; }
+__device__ __forceinline__ bool v_and(bool a, bool b) { return a && b; }
+__device__ __forceinline__ bool v_or(bool a, bool b) { return a || b; }
+
+#define TC_FUNCTION template <class Real> __device__ __forceinline__
+TC_FUNCTION Real v_select(bool m, Real a, Real b) { return m ? a : b; }
+TC_FUNCTION bool v_lt(Real a, Real b) { return a < b; }
+TC_FUNCTION bool v_le(Real a, Real b) { return a <= b; }
+TC_FUNCTION bool v_eq(Real a, Real b) { return a == b; }
+TC_FUNCTION bool v_nonzero(Real x) { return x != Real(0); }
+TC_FUNCTION Real v_fnma(Real a, Real b, Real c) { return c - a * b; }
+TC_FUNCTION Real v_abs(Real x) { return x < 0 ? -x : x == 0 ? Real(0) : x; }
+TC_FUNCTION Real v_sign(Real x) { return x > 0 ? Real(1) : x < 0 ? Real(-1) : Real(0); } // 0 for NaN, as in PyTorch
+TC_FUNCTION Real v_sqrt(Real x) { return real_sqrt(x); }
+TC_FUNCTION Real v_exp(Real x) { return real_exp(x); }
+TC_FUNCTION Real v_log(Real x) { return real_log(x); }
+TC_FUNCTION Real v_log1p(Real x) { return real_log1p(x); }
+TC_FUNCTION Real v_sin(Real x) { return real_sin(x); }
+TC_FUNCTION Real v_cos(Real x) { return real_cos(x); }
+TC_FUNCTION Real v_tanh(Real x) { return real_tanh(x); }
+TC_FUNCTION Real v_erf(Real x) { return real_erf(x); }
+TC_FUNCTION Real v_relu(Real x) { return x < 0 ? Real(0) : x; } // NaN stays
+// 1 / (1 + e^-x) from e^-|x|, which cannot overflow.
+TC_FUNCTION Real v_sigmoid(Real x)
+{
+    const Real z = real_exp(x < 0 ? x : -x);
+    return (x < 0 ? z : Real(1)) / (1 + z);
+}
+// The cumulative distribution of the normal, and its density.
+TC_FUNCTION Real v_normal(Real x) { return Real(0.5) * real_erfc(-x * Real(0.70710678118654752440)); }
+TC_FUNCTION Real v_gelu(Real x) { return x * v_normal(x); }
+TC_FUNCTION Real v_gelu_derivative(Real x)
+{
+    return v_normal(x) + x * (Real(0.39894228040143267794) * real_exp(Real(-0.5) * x * x));
+}
+// 1 / (1 + e^-2u), with u = sqrt(2 / pi) (x + 0.044715 x^3).
+TC_FUNCTION Real v_gelu_tanh_weight(Real x)
+{
+    return 1 / (1 + real_exp(Real(-1.59576912160573071176) * x * (1 + Real(0.044715) * x * x)));
+}
+TC_FUNCTION Real v_gelu_tanh(Real x) { return x * v_gelu_tanh_weight(x); }
+TC_FUNCTION Real v_gelu_tanh_derivative(Real x)
+{
+    const Real w = v_gelu_tanh_weight(x);
+    return w + x * w * (1 - w) * (Real(1.59576912160573071176) * (1 + Real(0.134145) * x * x));
+}
+
+// NaN when either is.
+TC_FUNCTION Real v_maximum(Real a, Real b) { return a != a || a > b ? a : b; }
+TC_FUNCTION Real v_minimum(Real a, Real b) { return a != a || a < b ? a : b; }
+TC_FUNCTION Real v_pow(Real a, Real b) { return real_pow(a, b); }
+// g b a^(b - 1), and 0 for b = 0
+TC_FUNCTION Real v_pow_slope_base(Real g, Real a, Real b) { return b == 0 ? Real(0) : g * b * real_pow(a, b - 1); }
+// g a^b log a, and 0 for a = 0 with b >= 0
+TC_FUNCTION Real v_pow_slope_exponent(Real g, Real a, Real b) { return a == 0 && b >= 0 ? Real(0) : g * real_pow(a, b) * real_log(a); }
+// g, half of it where `equal`, none where `less`
+TC_FUNCTION Real v_share(Real g, bool less, bool equal) { return equal ? g * Real(0.5) : less ? Real(0) : g; }
+// Python's // and %: the quotient is rounded down, the remainder has the sign of b.
+TC_FUNCTION Real v_remainder(Real a, Real b)
+{
+    const Real rest = real_fmod(a, b);
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+TC_FUNCTION Real v_floor_divide(Real a, Real b)
+{
+    if (b == 0) return a / b;
+    const Real rest = real_fmod(a, b);
+    Real quotient = (a - rest) / b;
+    if (rest != 0 && (rest < 0) != (b < 0)) quotient -= 1;
+    const Real down = real_floor(quotient); // near-integral already: the division may have rounded across
+    return quotient - down > Real(0.5) ? down + 1 : down;
+}
+#undef TC_FUNCTION
+
+} // namespace tc

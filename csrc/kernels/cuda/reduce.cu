@@ -1,0 +1,166 @@
+// reduce.cu: sums, largest and smallest elements over any axes, and softmax over rows of any stride: a warp a result.
+#include "../reduce.h"
+#include "../softmax.h"
+#include "elements.cuh"
+#include "functions.cuh"
+#include "launchers.h"
+
+namespace
+{
+
+using namespace tc;
+
+constexpr int warps_a_block = 4;
+
+template <class Real> __device__ __forceinline__ Real identity(int step)
+{
+    switch (step) {
+    case TC_STEP_max: return -static_cast<Real>(INFINITY);
+    case TC_STEP_min: return static_cast<Real>(INFINITY);
+    case TC_STEP_all: return 1;
+    default: return 0;
+    }
+}
+
+template <class Real> __device__ __forceinline__ Real combine(int step, Real a, Real b)
+{
+    switch (step) {
+    case TC_STEP_any:
+    case TC_STEP_max: return v_maximum(a, b);
+    case TC_STEP_all:
+    case TC_STEP_min: return v_minimum(a, b);
+    default: return a + b;
+    }
+}
+
+template <class Real> __device__ __forceinline__ Real prepare(int step, Real x, Real center)
+{
+    if (step == TC_STEP_any || step == TC_STEP_all) return x != 0 ? Real(1) : Real(0);
+    return step == TC_STEP_square_difference ? (x - center) * (x - center) : x;
+}
+
+// Of the warp's lanes, in every lane; a butterfly, so that the order is fixed.
+template <class Real> __device__ __forceinline__ Real warp_combine(int step, Real x)
+{
+    for (int distance = warp_lanes / 2; distance > 0; distance /= 2) x = combine(step, x, __shfl_xor_sync(all_lanes, x, distance));
+    return x;
+}
+
+__device__ __forceinline__ int64_t offset_of(int64_t i, int ndim, const int64_t *shape, const int64_t *strides)
+{
+    int64_t offset[1];
+    element_offsets<1>(offset, i, ndim, shape, {strides});
+    return offset[0];
+}
+
+inline Launch warp_launch(int64_t results, void *stream)
+{
+    return Launch(blocks(divide_up(results, warps_a_block)), dim3(warp_lanes, warps_a_block), 0, stream);
+}
+__device__ __forceinline__ int64_t own_result() { return static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y; }
+
+// A warp for each segment of each result; its lanes take every 32nd element. `columns`: out (kept / columns, segments, columns).
+template <class Real, class X>
+__global__ void __launch_bounds__(warp_lanes *warps_a_block) reduce_kernel(const __grid_constant__ tc_reduce_args a, int64_t columns)
+{
+    const int64_t item = own_result();
+    if (item >= a.kept * a.segments) return;
+    const int64_t column = item % columns, segment = item / columns % a.segments, kept = item / columns / a.segments * columns + column;
+    const int64_t first = segment * a.segment, last = first + a.segment < a.reduced ? first + a.segment : a.reduced;
+    const X *x = static_cast<const X *>(a.x) + offset_of(kept, a.kept_ndim, a.kept_shape, a.kept_strides);
+    const Real center = a.center ? static_cast<const Real *>(a.center)[kept] : Real(0);
+    Real sum = identity<Real>(a.step);
+    for (int64_t i = first + threadIdx.x; i < last; i += warp_lanes) {
+        const Real value = static_cast<Real>(element(x[offset_of(i, a.reduced_ndim, a.reduced_shape, a.reduced_strides)]));
+        sum = combine(a.step, sum, prepare(a.step, value, center));
+    }
+    sum = warp_combine(a.step, sum);
+    if (threadIdx.x != 0) return;
+    if (a.out_dtype == TC_BOOL)
+        static_cast<uint8_t *>(a.out)[item] = sum != 0;
+    else
+        static_cast<Real *>(a.out)[item] = sum / static_cast<Real>(a.divisor);
+}
+
+template <class T> int reduce(const tc_reduce_args &a, int64_t columns, void *stream)
+{
+    const int64_t results = a.kept * a.segments;
+    if (results == 0) return 0;
+    return with_dtype(a.x_dtype, [&](auto type) {
+        return launch<reduce_kernel<compute<T>, decltype(type)>>(warp_launch(results, stream), a, columns);
+    });
+}
+
+// ---- softmax: rows of C elements, `inner` apart.  y,x (outer, C, inner) ----
+
+template <class Real> __device__ __forceinline__ Real warp_exp_sum(const Real *x, int64_t C, int64_t step, Real top)
+{
+    Real sum = 0;
+    for (int64_t c = threadIdx.x; c < C; c += warp_lanes) sum += real_exp(x[c * step] - top);
+    return warp_sum(sum);
+}
+template <class Real> __device__ __forceinline__ Real warp_top(const Real *x, int64_t C, int64_t step)
+{
+    Real top = identity<Real>(TC_STEP_max);
+    for (int64_t c = threadIdx.x; c < C; c += warp_lanes) top = v_maximum(top, x[c * step]);
+    return warp_combine(TC_STEP_max, top);
+}
+
+template <class Real>
+__global__ void __launch_bounds__(warp_lanes *warps_a_block) softmax_kernel(const __grid_constant__ tc_softmax_forward_args a)
+{
+    const int64_t row = own_result();
+    if (row >= a.outer * a.inner) return;
+    const int64_t start = row / a.inner * a.C * a.inner + row % a.inner;
+    const Real *x = static_cast<const Real *>(a.x) + start;
+    Real *y = static_cast<Real *>(a.y) + start;
+    const Real top = warp_top(x, a.C, a.inner), sum = warp_exp_sum(x, a.C, a.inner, top);
+    const Real scale = 1 / sum, log_sum = real_log(sum);
+    for (int64_t c = threadIdx.x; c < a.C; c += warp_lanes) {
+        const Real shifted = x[c * a.inner] - top; // first the difference: top + log(sum) would lose its digits
+        y[c * a.inner] = a.logarithm ? shifted - log_sum : real_exp(shifted) * scale;
+    }
+}
+
+// softmax: dx = y (dy - sum dy y);  log softmax: dx = dy - e^y sum dy.
+template <class Real>
+__global__ void __launch_bounds__(warp_lanes *warps_a_block) softmax_backward_kernel(const __grid_constant__ tc_softmax_backward_args a)
+{
+    const int64_t row = own_result();
+    if (row >= a.outer * a.inner) return;
+    const int64_t start = row / a.inner * a.C * a.inner + row % a.inner;
+    const Real *dy = static_cast<const Real *>(a.dy) + start, *y = static_cast<const Real *>(a.y) + start;
+    Real *dx = static_cast<Real *>(a.dx) + start, sum = 0;
+    for (int64_t c = threadIdx.x; c < a.C; c += warp_lanes) sum += a.logarithm ? dy[c * a.inner] : dy[c * a.inner] * y[c * a.inner];
+    sum = warp_sum(sum);
+    for (int64_t c = threadIdx.x; c < a.C; c += warp_lanes) {
+        const int64_t i = c * a.inner;
+        dx[i] = a.logarithm ? dy[i] - real_exp(y[i]) * sum : y[i] * (dy[i] - sum);
+    }
+}
+
+} // namespace
+
+template <class T> int tc_cuda_reduce_rows(const void *args, int64_t, void *, void *stream)
+{
+    return reduce<T>(*static_cast<const tc_reduce_args *>(args), 1, stream); // out (kept, segments): columns of their own
+}
+template <class T> int tc_cuda_reduce_columns(const void *args, int64_t, void *, void *stream)
+{
+    const auto &a = *static_cast<const tc_reduce_args *>(args);
+    return reduce<T>(a, a.kept_shape[a.kept_ndim - 1], stream);
+}
+template <class T> int tc_cuda_softmax_forward(const void *args, int64_t, void *, void *stream)
+{
+    const auto &a = *static_cast<const tc_softmax_forward_args *>(args);
+    return a.outer * a.inner * a.C != 0 ? launch<softmax_kernel<compute<T>>>(warp_launch(a.outer * a.inner, stream), a) : 0;
+}
+template <class T> int tc_cuda_softmax_backward(const void *args, int64_t, void *, void *stream)
+{
+    const auto &a = *static_cast<const tc_softmax_backward_args *>(args);
+    return a.outer * a.inner * a.C != 0 ? launch<softmax_backward_kernel<compute<T>>>(warp_launch(a.outer * a.inner, stream), a) : 0;
+}
+TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, reduce_rows)
+TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, reduce_columns)
+TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, softmax_forward)
+TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, softmax_backward)
