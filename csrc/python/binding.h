@@ -125,6 +125,7 @@ int tcpy_tensor_from_array(tc_tensor **out, PyArrayObject *array, const char *na
 int tcpy_tensor_from_object(tc_tensor **out, PyObject *object, const char *name, bool *is_tensor);
 /* A new ndarray that shares the tensor's memory (CPU tensors). */
 PyObject *tcpy_array_from_tensor(tc_tensor *tensor, bool writable);
+PyObject *tcpy_int_tuple(int count, const int64_t *values);
 /* The items of an iterable as a tuple: converting one may run code of the user's (__index__, __array__) that changes a list. On failure the
  * format and what follows it make the TypeError. */
 PyObject *tcpy_items(PyObject *object, const char *format, ...);

@@ -335,6 +335,19 @@ PyObject *tcpy_wrap(tc_tensor *tensor)
     return (PyObject *)object;
 }
 
+PyObject *tcpy_int_tuple(int count, const int64_t *values)
+{
+    PyObject *tuple = PyTuple_New(count);
+    for (int i = 0; tuple && i < count; i++) {
+        PyObject *number = PyLong_FromLongLong(values[i]);
+        if (number)
+            PyTuple_SET_ITEM(tuple, i, number);
+        else
+            Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
 /* ---- errors and results -------------------------------------------------------------------------------------------------------------- */
 
 PyObject *tcpy_raise(const tc_error *err)

@@ -277,35 +277,20 @@ static PyObject *run_zero_(tcpy_call *call)
 
 /* ---- what a Tensor tells about itself ------------------------------------------------------------------------------------------ */
 
-static PyObject *run_size(tcpy_call *call)
+/* What x has for each axis: all of it as a tuple, or that of the axis given. Without axes, 1 for the only one that can be named. */
+static PyObject *per_axis(tcpy_call *call, const int64_t *values)
 {
-    const tc_tensor *x = call->v[0].t;
+    const int ndim = call->v[0].t->ndim;
     int axis;
     tc_error err;
-    if (!call->v[1].none) {
-        if (tc_normalize_axis(&axis, call->v[1].i, x->ndim, "dim", &err) != TC_OK) return tcpy_raise(&err);
-        return PyLong_FromLongLong(x->ndim ? x->shape[axis] : 1);
-    }
-    PyObject *tuple = PyTuple_New(x->ndim);
-    for (int i = 0; tuple && i < x->ndim; i++) PyTuple_SET_ITEM(tuple, i, PyLong_FromLongLong(x->shape[i]));
-    return tuple;
+    if (call->v[1].none) return tcpy_int_tuple(ndim, values);
+    if (tc_normalize_axis(&axis, call->v[1].i, ndim, "dim", &err) != TC_OK) return tcpy_raise(&err);
+    return PyLong_FromLongLong(ndim ? values[axis] : 1);
 }
 
+static PyObject *run_size(tcpy_call *call) { return per_axis(call, call->v[0].t->shape); }
+static PyObject *run_stride(tcpy_call *call) { return per_axis(call, call->v[0].t->strides); }
 static PyObject *run_data_ptr(tcpy_call *call) { return PyLong_FromVoidPtr(call->v[0].t->data); }
-
-static PyObject *run_stride(tcpy_call *call)
-{
-    const tc_tensor *x = call->v[0].t;
-    int axis;
-    tc_error err;
-    if (!call->v[1].none) {
-        if (tc_normalize_axis(&axis, call->v[1].i, x->ndim, "dim", &err) != TC_OK) return tcpy_raise(&err);
-        return PyLong_FromLongLong(x->ndim ? x->strides[axis] : 1);
-    }
-    PyObject *tuple = PyTuple_New(x->ndim);
-    for (int i = 0; tuple && i < x->ndim; i++) PyTuple_SET_ITEM(tuple, i, PyLong_FromLongLong(x->strides[i]));
-    return tuple;
-}
 
 static PyObject *run_dim(tcpy_call *call) { return PyLong_FromLong(call->v[0].t->ndim); }
 static PyObject *run_numel(tcpy_call *call) { return PyLong_FromLongLong(call->v[0].t->numel); }

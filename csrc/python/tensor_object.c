@@ -76,20 +76,10 @@ static void tensor_dealloc(PyObject *object)
 
 /* ---- properties --------------------------------------------------------------------------------------------------------- */
 
-static PyObject *shape_tuple(const tc_tensor *tensor)
+static PyObject *get_shape(PyObject *self, void *unused)
 {
-    PyObject *tuple = PyTuple_New(tensor->ndim);
-    for (int i = 0; tuple && i < tensor->ndim; i++) {
-        PyObject *length = PyLong_FromLongLong(tensor->shape[i]);
-        if (length)
-            PyTuple_SET_ITEM(tuple, i, length);
-        else
-            Py_CLEAR(tuple);
-    }
-    return tuple;
+    return (void)unused, tcpy_int_tuple(tcpy_tensor_of(self)->ndim, tcpy_tensor_of(self)->shape);
 }
-
-static PyObject *get_shape(PyObject *self, void *unused) { return (void)unused, shape_tuple(tcpy_tensor_of(self)); }
 static PyObject *get_ndim(PyObject *self, void *unused) { return (void)unused, PyLong_FromLong(tcpy_tensor_of(self)->ndim); }
 static PyObject *get_dtype(PyObject *self, void *unused) { return (void)unused, tcpy_dtype_to_object(tcpy_tensor_of(self)->dtype); }
 static PyObject *get_dtype_name(PyObject *self, void *unused)
