@@ -18,7 +18,7 @@ if not __package__:  # run as a file: the folder above holds the package
 
 from benchmarks import harness
 
-FAMILIES = ("tiny", "reverse_step", "anomaly_step", "encoder_block", "attention", "linear", "layer_norm", "elementwise")
+FAMILIES = ("tiny", "reverse_step", "anomaly_step", "encoder_block", "torch_layers", "attention", "linear", "layer_norm", "elementwise")
 
 
 def workloads(families=FAMILIES):

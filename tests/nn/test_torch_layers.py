@@ -273,9 +273,15 @@ def test_a_causal_mask_is_recognised(kind, rng):
     mask = np.triu(np.ones((5, 5), bool), 1) if kind is bool else tc.nn.Transformer.generate_square_subsequent_mask(5).numpy()
     y = encoder(x, mask)
     assert seen == [(None, True)] * 2
-    z = encoder(x, mask, is_causal=False)
-    assert seen[2][1] is False and seen[2][0] is not None
-    np.testing.assert_allclose(y, z, rtol=0, atol=1e-6)
+    for said, flag, dropped in ((True, True, True), (False, False, False)):
+        seen.clear()
+        z = encoder(x, mask, is_causal=said)
+        assert [(given is None, causal) for given, causal in seen] == [(dropped, flag)] * 2
+        np.testing.assert_allclose(y, z, rtol=0, atol=1e-6)
+    seen.clear()
+    other = np.where(mask, mask, 0.5) if kind is float else mask | np.eye(5, k=-1, dtype=bool)
+    encoder(x, other, is_causal=True)  # not the flag's mask: both hold
+    assert [(given is None, causal) for given, causal in seen] == [(False, True)] * 2
 
 
 def test_causal_mask():

@@ -327,7 +327,9 @@ class Module:
             When a shape differs; nothing has been loaded then.
         """
         if not isinstance(state_dict, Mapping):
-            raise TypeError(f"a state dict is a mapping of names to arrays, got {type(state_dict).__name__}; tc.load(path) reads one from a file")
+            raise TypeError(
+                f"a state dict is a mapping of names to arrays, got {type(state_dict).__name__}; tc.load(path) reads one from a file"
+            )
         own = self.state_dict()
         missing = [key for key in own if key not in state_dict]
         unexpected = [key for key in state_dict if key not in own]

@@ -230,13 +230,13 @@ def _copies(layer: Module, num_layers: int) -> ModuleList:
 
 
 def _causal(mask: Tensor | None, is_causal: bool | None) -> tuple[Tensor | None, bool]:
-    """Mask and flag of a stack. Unless the caller said which it is, a causal mask is looked for: the flag alone skips half the work."""
-    if is_causal is not None or mask is None or mask.ndim != 2 or mask.shape[0] != mask.shape[1] or mask.requires_grad:
+    """Mask and flag of a stack. Unless the caller said that it is none, a causal mask is replaced by the flag, which skips half the work."""
+    if is_causal is False or mask is None or mask.ndim != 2 or mask.shape[0] != mask.shape[1] or mask.requires_grad:
         return mask, bool(is_causal)
     values = mask.cpu().numpy()
     future = np.triu(np.ones(values.shape, bool), 1)
     found = np.array_equal(values, future if values.dtype == bool else np.where(future, -np.inf, 0.0))
-    return (None, True) if found else (mask, False)
+    return (None, True) if found else (mask, bool(is_causal))
 
 
 class _Stack(Module):
