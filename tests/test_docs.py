@@ -45,8 +45,10 @@ def test_the_readme_runs():
         exec(compile(block, "README.md", "exec"), {})
 
 
-@pytest.mark.parametrize("name", ["attention.md", "mixed-precision.md"])
+@pytest.mark.parametrize("name", ["attention.md", "figures.md", "mixed-precision.md"])
 def test_examples_of_a_page(name):
+    if name == "figures.md":
+        pytest.importorskip("matplotlib")
     if name == "mixed-precision.md":
         pytest.importorskip("ml_dtypes")
     tc.manual_seed(0)

@@ -132,6 +132,9 @@ def test_losses():
     assert (left.get_xlabel(), left.get_ylabel(), left.get_yscale()) == ("epoch", "loss", "log")
     assert left.lines[1].get_xdata().tolist() == [1, 3]  # an epoch that was not validated
     assert right.get_ylabel() == "accuracy (%)" and right.lines[0].get_ydata().tolist() == [10, 50, 100]
+    trainer = tc.Trainer(max_epochs=3, progress=False)
+    trainer.history = HISTORY
+    assert len(tc.plot.losses(trainer).axes) == 2
     (ax,) = tc.plot.losses(tc.tensor([3.0, 2.0])).axes
     assert ax.lines[0].get_data()[0].tolist() == [1, 2]
 

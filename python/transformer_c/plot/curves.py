@@ -146,8 +146,8 @@ def losses(history: Mapping[str, Sequence[float]] | Any, *, log: bool = False, t
 
     Parameters
     ----------
-    history : mapping of str to sequence, or array_like
-        A trainer's ``history``: names with "acc" in them go to the right panel (in per cent), "epoch" and "step" are no values; or the
+    history : Trainer, mapping of str to sequence, or array_like
+        A trainer, or its ``history``: names with "acc" in them go to the right panel (in per cent), "epoch" and "step" are no values; or the
         losses alone.
     log : bool
         A logarithmic scale for the losses.
@@ -164,6 +164,7 @@ def losses(history: Mapping[str, Sequence[float]] | Any, *, log: bool = False, t
     >>> [ax.get_ylabel() for ax in figure.axes]
     ['loss', 'accuracy (%)']
     """
+    history = getattr(history, "history", history)
     if isinstance(history, Mapping):
         named = {str(k): as_array(v, str(k), 1).astype(np.float64) for k, v in history.items() if k not in ("epoch", "step")}
         epochs = as_array(history["epoch"], "epoch", 1) if "epoch" in history else None
