@@ -71,7 +71,7 @@ def stand_in_features(seed: int = 42) -> dict[str, np.ndarray]:
 
 def _random_layer(pixels: np.ndarray, train: np.ndarray, seed: int) -> np.ndarray:
     """(N, 64) to (N, 512): pixels about their training mean, random directions, ReLU, one scale for all features."""
-    weights = np.random.default_rng(abs(int(seed))).standard_normal((pixels.shape[1], FEATURES))
+    weights = np.random.default_rng(int(seed) % 2**64).standard_normal((pixels.shape[1], FEATURES))
     found = np.maximum((pixels - pixels[train].mean(0, dtype=np.float64)) @ weights, 0)
     return (found / found[train].std()).astype(np.float32)
 

@@ -67,7 +67,7 @@ def _look(report: Report, model: uva.AnomalyPredictor, test, images: np.ndarray,
     report.head("Cells 38 to 42", "equivariance, maps, mistakes")
     features, indices, _ = next(iter(test))
     chances = _probabilities(model, features)
-    order = np.random.default_rng(seed).permutation(features.shape[1])
+    order = np.random.default_rng(seed % 2**64).permutation(features.shape[1])
     difference = float(np.abs(chances[:, order] - _probabilities(model, features[:, order])).max())
     report.add(38, "highest probability of the first set", "0.9998", numbers(chances[0].max()), OTHER_DATA)
     within = difference < EQUIVARIANT
@@ -84,7 +84,7 @@ def _look(report: Report, model: uva.AnomalyPredictor, test, images: np.ndarray,
         "cell_40_anomaly_attention", lambda: plot.attention_maps(maps, idx=0, title="Set Anomaly task: attention, first test set")
     )
     mistakes = np.flatnonzero(predictions != 9)
-    report.add(41, "mistakes in the first 64 test sets", "[49]", str(mistakes.tolist()), OTHER_DATA)
+    report.add(41, "mistakes in the first 64 test sets", "[49]", _some(mistakes.tolist()), OTHER_DATA)
     if not len(mistakes):
         report.note("no mistake to look at")
         return
@@ -97,6 +97,11 @@ def _look(report: Report, model: uva.AnomalyPredictor, test, images: np.ndarray,
     report.picture(
         "cell_42_mistake_attention", lambda: plot.attention_maps(maps, idx=int(last), title="Set Anomaly task: attention, a mistake")
     )
+
+
+def _some(indices: list[int]) -> str:
+    """All of a few, the first of many."""
+    return str(indices) if len(indices) <= 8 else f"{len(indices)}: [{', '.join(map(str, indices[:5]))}, ...]"
 
 
 def _probabilities(model: uva.AnomalyPredictor, features) -> np.ndarray:
