@@ -182,7 +182,9 @@ def test_bad_caches(rng):
     with pytest.raises(ValueError, match=r"a list of 2 KeyValueCache, one a layer, got 1; new_caches\(\) makes it"):
         decoder(x, memory, past_key_value=caches[:1])
     with pytest.raises(ValueError, match="a list of 2 KeyValueCache, one a layer, got one"):
-        decoder(x, memory, past_key_value=caches[0])
+        decoder(x, memory, tgt_mask=tc.nn.Transformer.generate_square_subsequent_mask(LENGTH), past_key_value=caches[0])
+    with pytest.raises(TypeError, match="must be a tc.nn.KeyValueCache, not str"):
+        decoder(x, memory, past_key_value=["a", "b"])
     attention = tc.nn.MultiheadAttention(WIDTH, 2, batch_first=True)
     static = tc.nn.KeyValueCache(static=True)
     attention(x, memory, memory, past_key_value=static)

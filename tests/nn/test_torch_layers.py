@@ -284,6 +284,19 @@ def test_a_causal_mask_is_recognised(kind, rng):
     assert [(given is None, causal) for given, causal in seen] == [(False, True)] * 2
 
 
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_a_causal_mask_of_another_length_is_refused(batch_first):
+    layer = tc.nn.TransformerEncoderLayer(8, 2, 12, batch_first=batch_first)
+    encoder, x = tc.nn.TransformerEncoder(layer, 2), np.ones((3, 4, 8), np.float32)
+    wrong = tc.nn.Transformer.generate_square_subsequent_mask(3 if batch_first else 4)  # the batch's size
+    with pytest.raises(ValueError, match="attn_mask has shape"):
+        encoder(x, wrong)
+    caches = encoder.new_caches()
+    encoder(x, is_causal=True, past_key_value=caches)
+    with pytest.raises(ValueError, match="attn_mask has shape"):  # a column for each kept position is missing
+        encoder(x, tc.nn.Transformer.generate_square_subsequent_mask(4 if batch_first else 3), past_key_value=caches)
+
+
 def test_causal_mask():
     mask = tc.nn.Transformer.generate_square_subsequent_mask(3, dtype=np.float64)
     assert mask.dtype == np.float64

@@ -19,6 +19,7 @@ from .cache import KeyValueCache, one_a_layer, restored_on_error
 from .layers import GELU, Dropout, LayerNorm, Linear, ModuleList, ReLU, _as_floating
 from .module import Module
 
+_Caches = Sequence[KeyValueCache] | None  # one a layer
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 
 
@@ -229,20 +230,27 @@ def _copies(layer: Module, num_layers: int) -> ModuleList:
     return ModuleList([copy.deepcopy(layer) for _ in range(count("num_layers", num_layers, 0))])
 
 
-def _causal(mask: Tensor | None, is_causal: bool | None) -> tuple[Tensor | None, bool]:
-    """Mask and flag of a stack. Unless the caller said that it is none, a causal mask is replaced by the flag, which skips half the work."""
-    if is_causal is False or mask is None or mask.ndim != 2 or mask.shape[0] != mask.shape[1] or mask.requires_grad:
-        return mask, bool(is_causal)
+def _is_causal(mask: Tensor) -> bool:
+    """Is it the mask of ``Transformer.generate_square_subsequent_mask``, or its bool form?"""
     values = mask.cpu().numpy()
     future = np.triu(np.ones(values.shape, bool), 1)
-    found = np.array_equal(values, future if values.dtype == bool else np.where(future, -np.inf, 0.0))
-    return (None, True) if found else (mask, bool(is_causal))
+    return np.array_equal(values, future if values.dtype == bool else np.where(future, -np.inf, 0.0))
 
 
 class _Stack(Module):
     """Layers one after the other, and a norm behind them."""
 
-    def _run(self, x: Tensor, caches: Sequence[KeyValueCache] | None, *args: Any, **masks: Any) -> Tensor:
+    def _causal(self, x: Tensor, mask: Tensor | None, is_causal: bool | None, caches: _Caches) -> tuple[Tensor | None, bool]:
+        """Mask and flag. Unless the caller said that it is none, a causal mask is replaced by the flag, which skips half the work."""
+        attention = getattr(self.layers[0], "self_attn", None) if len(self.layers) else None
+        if mask is not None and is_causal is not False and isinstance(attention, MultiheadAttention) and not mask.requires_grad:
+            length = x.shape[1 if x.ndim == 3 and attention.batch_first else 0]
+            past = isinstance(caches, Sequence) and any(map(len, caches))
+            if mask.shape == (length, length) and not past and _is_causal(mask):  # of another shape it is the layer's to refuse
+                return None, True
+        return mask, bool(is_causal)
+
+    def _run(self, x: Tensor, caches: _Caches, *args: Any, **masks: Any) -> Tensor:
         each = one_a_layer(caches, len(self.layers))
         with restored_on_error(each):
             for layer, cache in zip(self.layers, each, strict=True):
@@ -303,10 +311,10 @@ class TransformerEncoder(_Stack):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
         *,
-        past_key_value: Sequence[KeyValueCache] | None = None,
+        past_key_value: _Caches = None,
     ) -> Tensor:
         """src through all layers; masks as for TransformerEncoderLayer, `past_key_value` one cache a layer (``new_caches``)."""
-        mask, causal = _causal(mask, is_causal)
+        mask, causal = self._causal(src, mask, is_causal, past_key_value)
         return self._run(src, past_key_value, src_mask=mask, src_key_padding_mask=src_key_padding_mask, is_causal=causal)
 
 
@@ -357,10 +365,10 @@ class TransformerDecoder(_Stack):
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
         *,
-        past_key_value: Sequence[KeyValueCache] | None = None,
+        past_key_value: _Caches = None,
     ) -> Tensor:
         """tgt through all layers; masks as for TransformerDecoderLayer, `past_key_value` one cache a layer (``new_caches``)."""
-        tgt_mask, causal = _causal(tgt_mask, tgt_is_causal)
+        tgt_mask, causal = self._causal(tgt, tgt_mask, tgt_is_causal, past_key_value)
         return self._run(
             tgt,
             past_key_value,
