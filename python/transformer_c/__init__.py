@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 import importlib
 from typing import TYPE_CHECKING
 
-from . import convert, cuda, data, datasets, functional, nn, ops, optim, testing
+from . import convert, cuda, data, functional, nn, ops, optim, testing
 from . import functional as F
 from ._core import Generator, Tensor, cos, exp, log, sin, sqrt, tanh
 from ._tensor import (
@@ -51,7 +51,7 @@ from .random import manual_seed, rand, randint, randn, randperm
 from .training import TrainingModule, TransformerPredictor
 
 if TYPE_CHECKING:
-    from . import plot, tutorials
+    from . import datasets, plot, tutorials
     from .checkpoint import CheckpointError, load, load_torch_checkpoint, save
     from .trainer import Trainer
 
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 _LATER = {
     "CheckpointError": "checkpoint",
     "Trainer": "trainer",
+    "datasets": "",
     "load": "checkpoint",
     "load_torch_checkpoint": "checkpoint",
     "plot": "",

@@ -28,3 +28,17 @@ def real(name: str, value: Any) -> float:
     if isinstance(value, (str, bytes)):
         raise TypeError(f"{name} must be a number, got {value!r} ({type(value).__name__})")
     return value
+
+
+def not_negative(name: str, value: Any) -> float:
+    """`value`, which has to be a real number from 0; NaN is none."""
+    if not real(name, value) >= 0:
+        raise ValueError(f"{name} must not be negative, got {value}")
+    return value
+
+
+def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
+    """`value`, which has to be one of a few words."""
+    if value not in known:
+        raise ValueError(f"{name} must be {' or '.join(map(repr, known))}, got {value!r}")
+    return value

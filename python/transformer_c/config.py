@@ -8,6 +8,7 @@ import sys
 import numpy as np
 
 from . import _core
+from ._arguments import one_of
 
 
 def set_num_threads(count: int) -> None:
@@ -52,9 +53,7 @@ def set_float32_precision(precision: str) -> None:
     >>> tc.set_float32_precision("highest")
     """
     global _float32_precision
-    if precision not in _PRECISIONS:
-        raise ValueError(f"precision must be one of {', '.join(map(repr, _PRECISIONS))}, got {precision!r}")
-    _float32_precision = precision
+    _float32_precision = one_of("precision", precision, _PRECISIONS)
 
 
 def get_float32_precision() -> str:

@@ -439,7 +439,7 @@ def test_bars(capsys):
     ("options", "error", "message"),
     [
         (dict(max_epochs=0), ValueError, "max_epochs must be at least 1, got 0"),
-        (dict(max_epochs=1.5), TypeError, "max_epochs is of type float"),
+        (dict(max_epochs=1.5), TypeError, "max_epochs must be an int, got 1.5"),
         (dict(max_epochs=True), TypeError, "bool"),
         (dict(gradient_clip_val=-1), ValueError, "gradient_clip_val"),
         (dict(gradient_clip_val=math.nan), ValueError, "gradient_clip_val"),

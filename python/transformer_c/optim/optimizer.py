@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .._arguments import real
+from .._arguments import not_negative, real
 from .._core import Tensor
 from .._tensor import enable_grad, no_grad, zeros, zeros_like
 
@@ -85,9 +85,7 @@ class Optimizer:
     def _check_options(self, options: dict[str, Any]) -> None:
         """Raises ValueError for options out of range."""
         for name in ("lr", "eps", "weight_decay", "momentum", "alpha"):
-            value = real(name, options.get(name, 0.0))
-            if not value >= 0.0:
-                raise ValueError(f"{name} must not be negative, got {value}")
+            not_negative(name, options.get(name, 0.0))
         for i, beta in enumerate(options.get("betas", ())):
             if not 0.0 <= real(f"betas[{i}]", beta) < 1.0:
                 raise ValueError(f"betas[{i}] must be at least 0 and below 1, got {beta}")

@@ -9,29 +9,6 @@ import numpy as np
 from ..training import TrainingModule
 
 
-def count(name: str, value: Any) -> int:
-    """A whole number from 1."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} is of type {type(value).__name__}; expected an int")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
-    return int(value)
-
-
-def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
-    """One of a few words."""
-    if value not in known:
-        raise ValueError(f"{name} must be {' or '.join(map(repr, known))}, got {value!r}")
-    return value
-
-
-def not_negative(name: str, value: Any) -> float:
-    """A number from 0; NaN is none."""
-    if not value >= 0:
-        raise ValueError(f"{name} must not be negative, got {value}")
-    return value
-
-
 def limit(name: str, limit: int | float | None) -> int | float | None:
     """A number of batches, or a share of them from 0.0 to 1.0."""
     if limit is None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from .._arguments import count, not_negative, one_of
 from ..checkpoint.files import open_regular, remove_leftovers, write_atomically
 from ..checkpoint.tree import encode
 from ..random import manual_seed
@@ -131,19 +132,19 @@ class Trainer:
         gradient_clip_algorithm: str = "norm",
         generators: Sequence[Any] = (),
     ) -> None:
-        self.max_epochs = checks.count("max_epochs", max_epochs)
-        self.gradient_clip_val = None if gradient_clip_val is None else checks.not_negative("gradient_clip_val", gradient_clip_val)
-        self.gradient_clip_algorithm = checks.one_of("gradient_clip_algorithm", gradient_clip_algorithm, ("norm", "value"))
+        self.max_epochs = count("max_epochs", max_epochs)
+        self.gradient_clip_val = None if gradient_clip_val is None else not_negative("gradient_clip_val", gradient_clip_val)
+        self.gradient_clip_algorithm = one_of("gradient_clip_algorithm", gradient_clip_algorithm, ("norm", "value"))
         if not isinstance(monitor, str):
             raise TypeError(f"monitor is of type {type(monitor).__name__}; expected the name of a logged value")
-        self.monitor, self.mode = monitor, checks.one_of("mode", mode, ("min", "max"))
-        self.patience = None if patience is None else checks.count("patience", patience)
-        self.min_delta = float(checks.not_negative("min_delta", min_delta))
+        self.monitor, self.mode = monitor, one_of("mode", mode, ("min", "max"))
+        self.patience = None if patience is None else count("patience", patience)
+        self.min_delta = float(not_negative("min_delta", min_delta))
         self.seed, self.device, self.progress = seed, device, bool(progress)
         self.checkpoint_every_n_steps = (
-            None if checkpoint_every_n_steps is None else checks.count("checkpoint_every_n_steps", checkpoint_every_n_steps)
+            None if checkpoint_every_n_steps is None else count("checkpoint_every_n_steps", checkpoint_every_n_steps)
         )
-        self.check_val_every_n_epoch = checks.count("check_val_every_n_epoch", check_val_every_n_epoch)
+        self.check_val_every_n_epoch = count("check_val_every_n_epoch", check_val_every_n_epoch)
         self.limit_train_batches = checks.limit("limit_train_batches", limit_train_batches)
         self.limit_val_batches = checks.limit("limit_val_batches", limit_val_batches)
         self.limit_test_batches = checks.limit("limit_test_batches", limit_test_batches)
@@ -152,7 +153,7 @@ class Trainer:
         self.fast_dev_run = int(fast_dev_run)
         if self.fast_dev_run:
             self.max_epochs, self.checkpoint_dir, self.patience = 1, None, None
-            self.limit_train_batches = self.limit_val_batches = self.limit_test_batches = checks.count("fast_dev_run", self.fast_dev_run)
+            self.limit_train_batches = self.limit_val_batches = self.limit_test_batches = count("fast_dev_run", self.fast_dev_run)
         if device is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", str(device)):
             raise ValueError(f'device must be "cpu", "cuda" or "cuda:0", got {device!r}')
         self._place = loaders.Place()
