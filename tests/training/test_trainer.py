@@ -299,6 +299,26 @@ def test_best_and_last(tmp_path, mode, epoch, score):
     plain.load_state_dict(tc.load(run.best_model_path))
 
 
+def test_nan_is_never_the_best():
+    class Late(Scripted):
+        values = (math.nan, 2.0, 3.0, math.nan)
+
+    run = trainer(4)
+    run.fit(Late(), batches(1), batches(1))
+    assert (run.best_epoch, run.best_model_score) == (2, 2.0)
+
+
+def test_a_schedule_that_is_kept_and_returned_is_saved_once(tmp_path):
+    class Keeping(Small):
+        def configure_optimizers(self):
+            (optimizer,), (schedule,) = super().configure_optimizers()
+            self.schedulers = [schedule["scheduler"], tc.optim.LambdaLR(optimizer, lambda step: 1.0)]
+            return [optimizer], [schedule]
+
+    trainer(checkpoint_dir=tmp_path).fit(Keeping(), batches(1))
+    assert len(tc.load(tmp_path / "last.safetensors")["schedulers"]) == 2
+
+
 def test_history_csv(tmp_path):
     run = trainer(3, checkpoint_dir=tmp_path)
     run.fit(Scripted(), batches(2, 2), batches(1))
