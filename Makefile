@@ -3,6 +3,8 @@
 # make bench      times the workloads beside PyTorch, where PyTorch is installed
 # make notebooks  executes the notebooks and writes them with their outputs; NOTEBOOKS_ARGS=--fast only tries them
 # make lint       formatters, linters and type checks, as in CI
+# make cuda       builds the CUDA library with nvcc, where it is found
+# make gpu-test   all that needs a GPU: instructions, tests, sanitizers, a benchmark beside PyTorch; says what was not run
 # make sanitize   builds with AddressSanitizer and UBSan and runs the tests
 # PYTHON=python3.12 picks the interpreter for a new .venv.
 
@@ -29,6 +31,12 @@ bench: $(VENV)/.built
 
 notebooks: $(VENV)/.built $(VENV)/.extra-notebooks
 	$(BIN)/python tools/notebooks.py $(NOTEBOOKS_ARGS)
+
+cuda: $(VENV)/.built
+	$(BIN)/python tools/build_cuda.py
+
+gpu-test: $(VENV)/.built $(VENV)/.extra-test
+	$(BIN)/python tools/gpu_test.py
 
 lint: $(VENV)/.built $(VENV)/.extra-test $(VENV)/.extra-dev
 	$(BIN)/ruff check .
@@ -75,4 +83,4 @@ $(VENV)/.extra-%: $(VENV)/.built pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf build dist $(VENV) python/*.egg-info python/transformer_c/_core.*.so
+	rm -rf build dist $(VENV) python/*.egg-info python/transformer_c/*.so

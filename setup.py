@@ -4,7 +4,8 @@ Everything that does not need Python is in pyproject.toml. Here: each CPU kernel
 precision, all objects are compiled in parallel, and only what changed is compiled again.
 
 Environment: CC (compiler), TRANSFORMER_C_SANITIZE ("address,undefined", "thread"), TRANSFORMER_C_JOBS (parallel compiles),
-TRANSFORMER_C_WERROR=1 (warnings are errors, as in CI).
+TRANSFORMER_C_WERROR=1 (warnings are errors, as in CI), TRANSFORMER_C_CUDA=1 (the CUDA library as well, with nvcc, which takes
+minutes; "make cuda" builds it later).
 """
 
 import os
@@ -91,6 +92,10 @@ class BuildCore(build_ext):
         link += [str(job[1]) for job in jobs]
         link += [f"-fsanitize={sanitize}"] if sanitize else ["-s"]
         self.call([*link, "-lm", "-ldl"])
+        if os.environ.get("TRANSFORMER_C_CUDA") == "1":
+            command = [sys.executable, str(ROOT / "tools" / "build_cuda.py"), "--output", str(target.parent), "--jobs", str(workers)]
+            if subprocess.run(command).returncode:
+                raise SystemExit("the CUDA library could not be built; TRANSFORMER_C_CUDA=0 leaves it out")
 
     def python_includes(self):
         import numpy

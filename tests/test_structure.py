@@ -99,3 +99,8 @@ def test_no_unfinished_marks(name):
             assert not marks.search(path.read_text()), path
     for path in SOURCES:
         assert not marks.search(path.read_text()), path
+
+
+def test_inline_ptx_stands_in_one_file():
+    found = [p.name for p in SOURCES if p.suffix in (".cu", ".cuh") and re.search(r"\basm\b", p.read_text())]
+    assert found == ["device.cuh"]

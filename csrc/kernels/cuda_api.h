@@ -54,7 +54,7 @@ typedef struct tc_cuda_api {
     const tc_cuda_kernel_table *(*kernels)(tc_dtype storage); /* NULL: not a floating dtype */
 } tc_cuda_api;
 
-const tc_cuda_api *tc_cuda_get_api(void);
+__attribute__((visibility("default"))) const tc_cuda_api *tc_cuda_get_api(void);
 
 #ifdef __cplusplus
 }

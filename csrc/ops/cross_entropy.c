@@ -182,7 +182,12 @@ static tc_status take_classes(class_problem *p, tc_scope *scope, tc_tensor *x, t
     TC_TRY(class_rows(&p->rows, x, err));
     p->contiguous = tc_scope_own(scope, p->rows);
     TC_TRY(tc_scope_contiguous(scope, &p->contiguous, err));
-    TC_TRY(check_classes(&p->total, p->classes, weight, p->rows->shape[1], a->ignore_index, err));
+    tc_tensor *classes, *weights = NULL;
+    TC_TRY(tc_to_device(&classes, p->classes, (tc_device){TC_CPU, 0}, err));
+    tc_scope_own(scope, classes);
+    if (weight) TC_TRY(tc_to_device(&weights, weight, (tc_device){TC_CPU, 0}, err));
+    tc_scope_own(scope, weights);
+    TC_TRY(check_classes(&p->total, classes, weights, p->rows->shape[1], a->ignore_index, err));
 cleanup:
     return status;
 }

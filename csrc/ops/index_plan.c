@@ -346,6 +346,8 @@ static int by_offset_and_number(const void *a_, const void *b_)
 
 tc_status tc_index_last_points(tc_tensor **out, tc_tensor *offsets, tc_error *err)
 {
+    if (!tc_tensor_on_cpu(offsets))
+        return tc_fail(err, TC_ERROR_NOT_IMPLEMENTED, "writing to the places that a Tensor names is not there on GPUs yet; use .cpu()");
     const int64_t n = offsets->numel;
     const size_t bytes = sizeof(point) * (size_t)(n ? n : 1);
     point *points = tc_allocate(bytes);

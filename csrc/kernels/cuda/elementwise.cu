@@ -152,7 +152,10 @@ template <class Real> __global__ void __launch_bounds__(element_threads) dropout
 } // namespace
 
 #define TC_ELEMENTWISE(kernel, Function)                                                                                                   \
-    template <class T> int tc_cuda_##kernel(const void *args, int64_t, void *, void *stream) { return elementwise<T, Function>(args, stream); } \
+    template <class T> int tc_cuda_##kernel(const void *args, int64_t, void *, void *stream)                                               \
+    {                                                                                                                                      \
+        return elementwise<T, Function>(args, stream);                                                                                     \
+    }                                                                                                                                      \
     TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, kernel)
 TC_ELEMENTWISE(unary_forward, UnaryForward)
 TC_ELEMENTWISE(unary_backward, UnaryBackward)

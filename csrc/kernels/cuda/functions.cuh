@@ -56,15 +56,9 @@ TC_FUNCTION Real v_sigmoid(Real x)
 // The cumulative distribution of the normal, and its density.
 TC_FUNCTION Real v_normal(Real x) { return Real(0.5) * real_erfc(-x * Real(0.70710678118654752440)); }
 TC_FUNCTION Real v_gelu(Real x) { return x * v_normal(x); }
-TC_FUNCTION Real v_gelu_derivative(Real x)
-{
-    return v_normal(x) + x * (Real(0.39894228040143267794) * real_exp(Real(-0.5) * x * x));
-}
+TC_FUNCTION Real v_gelu_derivative(Real x) { return v_normal(x) + x * (Real(0.39894228040143267794) * real_exp(Real(-0.5) * x * x)); }
 // 1 / (1 + e^-2u), with u = sqrt(2 / pi) (x + 0.044715 x^3).
-TC_FUNCTION Real v_gelu_tanh_weight(Real x)
-{
-    return 1 / (1 + real_exp(Real(-1.59576912160573071176) * x * (1 + Real(0.044715) * x * x)));
-}
+TC_FUNCTION Real v_gelu_tanh_weight(Real x) { return 1 / (1 + real_exp(Real(-1.59576912160573071176) * x * (1 + Real(0.044715) * x * x))); }
 TC_FUNCTION Real v_gelu_tanh(Real x) { return x * v_gelu_tanh_weight(x); }
 TC_FUNCTION Real v_gelu_tanh_derivative(Real x)
 {

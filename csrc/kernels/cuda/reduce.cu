@@ -86,9 +86,8 @@ template <class T> int reduce(const tc_reduce_args &a, int64_t columns, void *st
 {
     const int64_t results = a.kept * a.segments;
     if (results == 0) return 0;
-    return with_dtype(a.x_dtype, [&](auto type) {
-        return launch<reduce_kernel<compute<T>, decltype(type)>>(warp_launch(results, stream), a, columns);
-    });
+    return with_dtype(
+        a.x_dtype, [&](auto type) { return launch<reduce_kernel<compute<T>, decltype(type)>>(warp_launch(results, stream), a, columns); });
 }
 
 // ---- softmax: rows of C elements, `inner` apart.  y,x (outer, C, inner) ----

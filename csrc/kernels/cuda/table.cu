@@ -67,23 +67,9 @@ constexpr int emulated = 0;
 constexpr int emulated = 1;
 #endif
 
-const tc_cuda_api api = {TC_CUDA_ABI_VERSION,
-                         TC_KERNEL_COUNT,
-                         emulated,
-                         error_text,
-                         versions,
-                         device_count,
-                         select_device,
-                         memory_info,
-                         allocate,
-                         release,
-                         copy_from_host,
-                         copy_to_host,
-                         copy_on_device,
-                         create_stream,
-                         synchronize,
-                         synchronize_device,
-                         kernels};
+const tc_cuda_api api = {TC_CUDA_ABI_VERSION, TC_KERNEL_COUNT,    emulated, error_text,     versions,     device_count,   select_device,
+                         memory_info,         allocate,           release,  copy_from_host, copy_to_host, copy_on_device, create_stream,
+                         synchronize,         synchronize_device, kernels};
 
 } // namespace
 

@@ -1,0 +1,94 @@
+"""What is said when the CUDA library, the driver or the device is not there: stand-ins for the library, each in a process of its own."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+import transformer_c as tc
+
+ROOT = pathlib.Path(__file__).parents[1]
+COMPILER = os.environ.get("CC", "gcc").split()
+
+# Answers as a driver would; no memory, no kernels.
+STAND_IN = """
+#include "kernels/cuda_api.h"
+static const char *text(int error) { (void)error; return "something else"; }
+static int versions(int *driver, int *runtime) { *driver = DRIVER; *runtime = 13000; return 0; }
+static int count(int *count) { *count = DEVICES; return ERROR; }
+static int select_device(int index) { return index < DEVICES ? 0 : 101; }
+static int info(size_t *unused, size_t *total) { *unused = 1000; *total = 2000; return 0; }
+static int allocate(void **out, size_t bytes) { (void)out, (void)bytes; return TC_CUDA_OUT_OF_MEMORY; }
+static const tc_cuda_api api = {ABI, TC_KERNEL_COUNT, 0, text, versions, count, select_device, info, allocate};
+const tc_cuda_api *tc_cuda_get_api(void) { return &api; }
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path):
+    if not shutil.which(COMPILER[-1]):
+        pytest.skip(f"{COMPILER[-1]} is not at hand")
+
+    def make(**answers):
+        answers = {"DRIVER": 13000, "DEVICES": 1, "ERROR": 0, "ABI": "TC_CUDA_ABI_VERSION", **answers}
+        source, library = tmp_path / "stand_in.c", tmp_path / "stand_in.so"
+        source.write_text(STAND_IN)
+        flags = [f"-D{name}={value}" for name, value in answers.items()]
+        subprocess.run([*COMPILER, "-shared", "-fPIC", *flags, f"-I{ROOT / 'csrc'}", "-o", library, source], check=True)
+        return library
+
+    return make
+
+
+def ask(library, code):
+    """What `code` prints in a process whose CUDA library is this one."""
+    environment = {**os.environ, "TRANSFORMER_C_CUDA_LIBRARY": str(library), "PYTHONPATH": str(pathlib.Path(tc.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def error_of(library, call):
+    code = f"import transformer_c as tc\ntry:\n    {call}\nexcept Exception as error:\n    print(type(error).__name__, error)"
+    return ask(library, code)
+
+
+@pytest.mark.parametrize(
+    "answers, words",
+    [
+        ({"DRIVER": 0, "ERROR": 35, "DEVICES": 0}, "no NVIDIA driver is installed; install one for CUDA 13.0"),
+        ({"DRIVER": 12020, "ERROR": 35, "DEVICES": 0}, "the NVIDIA driver is too old, it is for CUDA 12.2 and 13.0 is needed"),
+        ({"ERROR": 100, "DEVICES": 0}, "the driver sees no GPU; look at nvidia-smi and at CUDA_VISIBLE_DEVICES"),
+        ({"DEVICES": 0}, "the driver sees no GPU"),
+        ({"ERROR": 999}, "something else"),
+        ({"ABI": 1}, 'was built from other sources than this; run "make cuda"'),
+    ],
+    ids=["no driver", "old driver", "no GPU", "none of them", "another error", "another build"],
+)
+def test_what_is_missing_is_named(stand_in, answers, words):
+    library = stand_in(**answers)
+    said = error_of(library, 'tc.zeros(2, device="cuda")')
+    assert said.startswith("RuntimeError CUDA is not available: ") and words in said
+    code = "import transformer_c as tc; print(tc.cuda.is_available(), tc.cuda.device_count(), tc.cuda.status())"
+    assert ask(library, code).startswith("False 0 not available: ") and words in ask(library, code)
+
+
+def test_a_library_that_is_not_there(tmp_path):
+    said = error_of(tmp_path / "none.so", 'tc.tensor([1.0]).to("cuda")')
+    assert said.startswith("RuntimeError CUDA is not available") and "none.so" in said and "make cuda" in said
+
+
+def test_a_device_that_is_not_there(stand_in):
+    library = stand_in(DEVICES=2)
+    assert ask(library, "import transformer_c as tc; print(tc.cuda.is_available(), tc.cuda.device_count())") == "True 2"
+    said = error_of(library, 'tc.zeros(2, device="cuda:2")')
+    assert said == 'RuntimeError device "cuda:2" does not exist: there are 2 GPUs, cuda:0 to cuda:1'
+    assert "in tests only" in error_of(library, 'tc.zeros(2, device="cuda:emulated")')
+
+
+def test_memory_that_is_not_there(stand_in):
+    said = error_of(stand_in(), 'tc.zeros(100, device="cuda")')
+    assert said.startswith("MemoryError out of memory on cuda:0: 400 bytes were asked for, 1000 of its 2000 are free")
+    assert "smaller batches" in said

@@ -1,0 +1,102 @@
+"""Builds libtransformer_c_cuda.so beside the extension module, with nvcc.
+
+    python tools/build_cuda.py [--output DIRECTORY] [--targets sm_80,sm_90] [--jobs N]
+
+TRANSFORMER_C_CUDA=auto (the default) builds where nvcc is found, 0 never, 1 always: without nvcc that is an error.
+NVCC names the compiler. Kernels that are the same as last time are not compiled again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+KERNELS = ROOT / "csrc" / "kernels"
+OBJECTS = ROOT / "build" / "cuda"
+LIBRARY = "libtransformer_c_cuda.so"
+# Machine code for these GPUs (docs/gpu.md says which they are), and PTX of the last for those to come.
+TARGETS = ["sm_75", "sm_80", "sm_90", "sm_90a", "sm_100", "sm_120"]
+FLAGS = ["-std=c++17", "-O3", "--expt-relaxed-constexpr", "-Xcompiler", "-fPIC,-fvisibility=hidden", "-Xfatbin", "-compress-all"]
+
+
+def find_nvcc() -> str | None:
+    return os.environ.get("NVCC") or shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
+
+
+def sources() -> list[Path]:
+    return sorted((KERNELS / "cuda").glob("*.cu"))
+
+
+def code_flags(targets: list[str]) -> list[str]:
+    flags = [f"-gencode=arch=compute_{name[3:]},code={name}" for name in targets]
+    forward = [name for name in targets if not name.endswith("a")][-1:]  # PTX of an `a` target runs nowhere else
+    return flags + [f"-gencode=arch=compute_{name[3:]},code=compute_{name[3:]}" for name in forward]
+
+
+def _headers_digest() -> bytes:
+    digest = hashlib.sha256()
+    folders = (KERNELS.parent, KERNELS, KERNELS / "cuda")
+    for path in sorted(p for f in folders for p in f.iterdir() if p.suffix in (".h", ".cuh", ".def")):
+        digest.update(path.read_bytes())
+    return digest.digest()
+
+
+def compile_object(nvcc: str, source: Path, targets: list[str], headers: bytes) -> Path:
+    command = [nvcc, *FLAGS, *code_flags(targets), "-c", str(source)]
+    key = hashlib.sha256(headers + source.read_bytes() + repr(command[1:-1]).encode()).hexdigest()[:16]
+    target = OBJECTS / f"{source.stem}-{key}.o"
+    if not target.exists():
+        OBJECTS.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_suffix(f".{os.getpid()}.o")
+        done = subprocess.run([*command, "-o", str(temporary)], capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"nvcc failed on {source.name}:\n{done.stdout}{done.stderr}")
+        temporary.replace(target)
+    return target
+
+
+def build(output: Path, targets: list[str], jobs: int) -> Path | None:
+    """The library's path, or None where there is no nvcc and none was required."""
+    wanted, nvcc = os.environ.get("TRANSFORMER_C_CUDA", "auto"), find_nvcc()
+    if wanted not in ("auto", "0", "1"):
+        raise SystemExit(f"TRANSFORMER_C_CUDA is {wanted!r}; expected auto, 0 or 1")
+    if wanted == "0" or (wanted == "auto" and nvcc is None):
+        print("the CUDA library is not built: " + ("TRANSFORMER_C_CUDA=0" if wanted == "0" else "nvcc is not found"), flush=True)
+        return None
+    if nvcc is None:
+        raise SystemExit("TRANSFORMER_C_CUDA=1 but nvcc is not found; install the CUDA toolkit 13 or name its compiler in NVCC")
+    headers = _headers_digest()
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        objects = list(pool.map(lambda source: compile_object(nvcc, source, targets, headers), sources()))
+    output.mkdir(parents=True, exist_ok=True)
+    library = output / LIBRARY
+    temporary = library.with_suffix(f".{os.getpid()}.so")
+    link = [nvcc, "-shared", "-cudart=static", *code_flags(targets), "-o", str(temporary), *map(str, objects)]
+    done = subprocess.run(link, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"nvcc could not link the CUDA library:\n{done.stdout}{done.stderr}")
+    temporary.replace(library)
+    return library
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=ROOT / "python" / "transformer_c")
+    parser.add_argument("--targets", default=",".join(TARGETS))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args()
+    library = build(options.output, options.targets.split(","), options.jobs)
+    if library:
+        print(f"{library}: {library.stat().st_size / 2**20:.1f} MiB for {options.targets}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
