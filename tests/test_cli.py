@@ -251,7 +251,9 @@ def test_predict(reverse_run, tmp_path):
     out, _ = command("predict", checkpoint, "x.npy", cwd=tmp_path)
     assert np.array_equal(np.loadtxt(out.splitlines(), dtype=int), expected)
     out, _ = command("predict", checkpoint, "one.npy", cwd=tmp_path)
-    assert out.split() == [str(v) for v in expected[0]]
+    assert out == " ".join(str(v) for v in expected[0]) + "\n"
+    command("predict", checkpoint, "one.npy", "--output", "y.npy", cwd=tmp_path)
+    assert np.array_equal(np.load(tmp_path / "y.npy"), expected[0])
     command("predict", checkpoint, "x.npy", "--output", "y.npy", cwd=tmp_path)
     assert np.array_equal(np.load(tmp_path / "y.npy"), expected)
 

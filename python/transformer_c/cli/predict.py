@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
         result = np.asarray(predict(model, x[None] if single else x))
     except ValueError as error:
         raise CommandError(f"INPUT of shape {x.shape} does not fit the model, which takes {form}: {error}") from error
-    _write(result[0] if single else result, options.output)
+    _write(result, single, options.output)
     return 0
 
 
@@ -136,10 +136,12 @@ def _array(path: str) -> np.ndarray:
             raise CommandError(f"{path} is no .npy file of numbers ({error}); np.save writes one") from error
 
 
-def _write(result: np.ndarray, output: str | None) -> None:
+def _write(result: np.ndarray, single: bool, output: str | None) -> None:
+    """Prints a batch, or writes it, without its first axis where INPUT had none."""
     if output is None:
         _print(result)
         return
+    result = result[0] if single else result
     data = io.BytesIO()
     np.save(data, result)
     write_atomically(output, data.getvalue())
