@@ -72,11 +72,13 @@ static inline int64_t tc_gemm_items(const tc_gemm_args *a)
     return tc_gemm_row_blocks(a) * tc_gemm_col_blocks(a) * a->k_chunks * a->batch;
 }
 
+/* Of every chunk of k alike: a last chunk that is shorter could be cut into fewer blocks, longer than what the scratch holds. */
+static inline int64_t tc_gemm_item_k_block(const tc_gemm_args *a) { return tc_gemm_k_block(a->k_chunks > 1 ? a->k_chunk : a->K); }
+
 /* Bytes of scratch an item needs: a block of A and a group of B's panels, each with a vector to spare. */
 static inline size_t tc_gemm_scratch_bytes(const tc_gemm_args *a, size_t element)
 {
-    const int64_t K = a->k_chunks > 1 ? a->k_chunk : a->K;
-    const int64_t kc = tc_gemm_k_block(K), rows = a->M < a->row_block ? a->M : a->row_block;
+    const int64_t kc = tc_gemm_item_k_block(a), rows = a->M < a->row_block ? a->M : a->row_block;
     size_t bytes = 0;
     if (a->pack_a) bytes += (size_t)(rows * kc) * element + 2 * TC_GEMM_PANEL_BYTES;
     if (a->b_form == TC_GEMM_B_STRIDED) bytes += (size_t)kc * 2 * TC_GEMM_PANEL_BYTES;

@@ -307,3 +307,14 @@ def test_out_of_memory_is_an_error_and_leaves_no_trace(rng):
             _core.memory_fail_after(0)
     assert failures >= 6
     np.testing.assert_array_equal(_core.linear(x, weight, bias, "gelu", residual), expected)
+
+
+@pytest.mark.parametrize("rows", [19200, 18000, 9999])
+def test_weight_gradient_of_many_rows(rows):
+    """The rows are summed in chunks, of which the last is shorter: its blocks must not be longer than the scratch that the others need."""
+    layer = tc.nn.Linear(32, 64)
+    x = np.random.default_rng(1).standard_normal((rows, 32)).astype(np.float32)
+    layer(tc.tensor(x)).sum().backward()  # an expanded gradient, so that its blocks are copied
+    expected = np.broadcast_to(x.sum(0, dtype=np.float64), (64, 32))
+    np.testing.assert_allclose(layer.weight.grad.numpy(), expected, atol=1e-5 * rows**0.5 * 4)
+    np.testing.assert_allclose(layer.bias.grad.numpy(), rows)

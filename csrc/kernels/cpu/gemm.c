@@ -311,7 +311,7 @@ void TC_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scratch
         if (g->pre) it.pre = (real *)g->pre + row * g->pre_row + col;
         if (g->residual) it.residual = (const real *)g->residual + row * g->residual_row + col;
         it.b_scratch = scratch;
-        const int64_t kc = tc_gemm_k_block(it.K);
+        const int64_t kc = tc_gemm_item_k_block(g);
         it.a_scratch = it.b_scratch + (g->b_form == TC_GEMM_B_STRIDED ? kc * GROUP_VECTORS * TC_LANES : 0);
         if (g->a_sum && col == 0) sum_rows((real *)g->a_sum + chunk * g->M + row, it.rows, it.K, it.a, g->a_row, g->a_col);
         int64_t k0 = 0;
