@@ -76,6 +76,15 @@ CALLS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def quick_collections():
+    """What other tests have left is not looked through at every failure."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 def run(call):
     y = call()
     if isinstance(y, tc.Tensor) and y.requires_grad:
