@@ -298,12 +298,13 @@ while killed < kills:
         child = os.fork()
         if child == 0:
             live(lives)
-        longest *= 1.02  # so that a busy machine gets on, too
         time.sleep(moments.uniform(0, longest))
         how = moments.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGINT])
         os.kill(child, how)
         if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
+            longest *= 0.8  # came to its end: sooner the next time, as most are to be killed
             break
+        longest *= 1.1  # so that a busy machine gets on, too
         killed += how == signal.SIGKILL
 print(killed, lives)
 """
