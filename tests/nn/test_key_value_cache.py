@@ -158,6 +158,11 @@ def test_refused_calls_leave_the_caches(rng):
     decoder.layers[1].linear2.weight = tc.nn.Parameter(np.zeros((WIDTH, 3), np.float32))  # the second layer fails at its very end
     with pytest.raises(ValueError):
         decoder(x[:, 3:4], memory, tgt_is_causal=True, past_key_value=caches)
+    fresh = decoder.new_caches()
+    assert len(fresh[1].cross) == 0  # looked at, so there, before the call that is refused; the first layer's is not
+    with pytest.raises(ValueError):
+        decoder(x[:, :1], memory, tgt_is_causal=True, past_key_value=fresh)
+    assert all(len(cache) == 0 and len(cache.cross) == 0 for cache in fresh)
     decoder.layers[1].linear2.weight = bad
     assert [len(cache) for cache in caches] == [3, 3]
     np.testing.assert_array_equal(np.concatenate(steps_of(decoder, x[:, 3:], memory, caches)), np.concatenate(expected[3:]))
@@ -247,6 +252,16 @@ def test_arrays_after_a_recorded_call_leave_the_graph_alone(rng):
         (y * y).sum().backward()
         gradients.append(leaf.grad.numpy())
     np.testing.assert_array_equal(*gradients)
+
+
+@pytest.mark.parametrize(("max_length", "most"), [(None, 7), (64, 1)])
+def test_memory_is_doubled_or_made_once(max_length, most):
+    one, cache, buffers = tc.zeros(1, 1, 1, 2), tc.nn.KeyValueCache(max_length), set()
+    with tc.no_grad():
+        for _ in range(64):
+            cache.append(one, one)
+            buffers.add(cache._state.key.shape[2])
+    assert len(buffers) <= most and max(buffers) <= 128 and len(cache) == 64
 
 
 def test_attention_of_ones_own(rng):

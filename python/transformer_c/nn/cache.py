@@ -109,7 +109,7 @@ class KeyValueCache:
         with restored_on_error([self]):
             old = self._state
             if old.key is not None and old.value is not None:
-                self._state = _State(old.key[chosen], old.value[chosen], old.length, old.owned and not is_grad_enabled())
+                self._state = _State(old.key[chosen], old.value[chosen], old.length, old.owned)
             if self._cross is not None:
                 self._cross.reorder(chosen)
 
