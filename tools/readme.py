@@ -24,6 +24,14 @@ WORKLOADS = {
     "reverse_step": "Reverse task, a training step",
     "reverse_epoch": "Reverse task, an epoch with its loader",
     "anomaly_step": "Set Anomaly task, a training step",
+    "block_128x16x32_train": "encoder block (128, 16, 32), forward and backward",
+    "encoder_layer_32x128x256": "`nn.TransformerEncoderLayer` (32, 128, 256), a training step",
+    "mha_32x128x256": "multi-head attention (32, 128, 256), 8 heads, forward",
+    "attention_8x8x512x64": "attention alone (8, 8, 512, 64)",
+    "linear_4096x512x2048": "linear layer, 4,096 rows, 512 to 2,048",
+    "layer_norm_4096x768": "layer norm (4096, 768)",
+    "gelu": "exact GELU (4096, 768)",
+    "dropout": "dropout (4096, 768)",
 }
 
 
