@@ -15,7 +15,8 @@
 
 #define TC_ATTENTION_QUERIES 48                   /* queries in a block: a multiple of every vector width */
 #define TC_ATTENTION_KEYS 128                     /* keys in a block */
-#define TC_ATTENTION_UNBOUNDED (INT64_C(1) << 40) /* beyond any sequence, and sums of a few do not overflow */
+#define TC_ATTENTION_UNBOUNDED (INT64_C(1) << 60) /* sums of a few do not overflow */
+#define TC_ATTENTION_FAR (INT64_C(1) << 59)       /* beyond any sequence, and taken off UNBOUNDED it leaves what is beyond any */
 
 /* (B,H,T,D) with any strides (elements; 0 where it is broadcast) but 1 along the last axis. */
 typedef struct tc_attention_operand {
@@ -49,8 +50,8 @@ typedef struct tc_attention_problem {
     tc_attention_plane additive[2]; /* in the compute dtype, added to the scores; -inf: may not attend */
     /* Query i sees keys i + offset - left <= j <= i + offset + right, j < key_lengths[b]. Causal is right 0. */
     int64_t left, right;        /* at least -TC_ATTENTION_UNBOUNDED, at most TC_ATTENTION_UNBOUNDED: no bound */
-    int64_t offset;             /* when offsets is NULL; within TC_ATTENTION_UNBOUNDED */
-    const int64_t *offsets;     /* (B) or NULL */
+    int64_t offset;             /* when offsets is NULL; within TC_ATTENTION_FAR */
+    const int64_t *offsets;     /* (B) or NULL; those beyond TC_ATTENTION_FAR count as that */
     const int64_t *key_lengths; /* (B) or NULL */
     tc_attention_empty_rows empty_rows;
     /* On the way to the values a weight is dropped with this probability and scaled by 1 / (1 - dropout) otherwise. Which follows

@@ -271,11 +271,7 @@ static tc_status check_key_lengths(const attention_problem *x, tc_error *err)
 
 /* ---- the whole ------------------------------------------------------------------------------------------------------------- */
 
-static int64_t limit(int64_t value)
-{
-    const int64_t far = TC_ATTENTION_UNBOUNDED;
-    return value > far ? far : value < -far ? -far : value;
-}
+static int64_t limit(int64_t value, int64_t most) { return value > most ? most : value < -most ? -most : value; }
 
 static tc_status take_options(attention_problem *x, const tc_attention_options *o, tc_error *err)
 {
@@ -286,9 +282,9 @@ static tc_status take_options(attention_problem *x, const tc_attention_options *
         return tc_fail(err, TC_ERROR_VALUE, "softcap is %g; it must be positive, or 0 for none", o->softcap);
     p->scale = !isnan(o->scale) ? o->scale : p->D > 0 ? 1.0 / sqrt((double)p->D) : 1.0;
     p->softcap = o->softcap;
-    p->left = limit(o->window_left);
-    p->right = limit(o->causal && o->window_right > 0 ? 0 : o->window_right);
-    p->offset = limit(o->causal_offset);
+    p->left = limit(o->window_left, TC_ATTENTION_UNBOUNDED);
+    p->right = limit(o->causal && o->window_right > 0 ? 0 : o->window_right, TC_ATTENTION_UNBOUNDED);
+    p->offset = limit(o->causal_offset, TC_ATTENTION_FAR);
     p->empty_rows = o->empty_rows == TC_EMPTY_ROWS_UNIFORM ? TC_ATTENTION_EMPTY_UNIFORM : TC_ATTENTION_EMPTY_ZERO;
     p->dropout = o->dropout;
     p->seed = o->seed;

@@ -6,7 +6,7 @@ import reference
 from cuda_library import NUMBERS, TYPES, compute_dtype, fill, normal, small
 from tolerance import assert_close
 
-UNBOUNDED = 1 << 40
+UNBOUNDED = 1 << 60
 
 
 def operand(array, heads_first=True):

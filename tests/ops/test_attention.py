@@ -526,3 +526,81 @@ def x(*shape, dtype=np.float32):
 def test_errors(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+# ---- far and long ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["number", "batch"])
+def test_bounds_far_from_the_sequence(isa, where, rng):
+    """Sides of a window and offsets beyond any sequence are the numbers they are: one may take the other back."""
+    q, k, v = operands(rng, (2, 1, 1, 5, 7, 4, 4), "float64")
+    far = 10**15
+    for window, offset in [
+        ((5, far), -2 * far),
+        ((far, 5), 2 * far),
+        ((5, far), 3 - far),
+        ((far, far), 0),
+        ((far, 2), far),
+        ((None, far), -far),
+    ]:
+        allowed = np.array(
+            [[(window[0] is None or j >= i + offset - window[0]) and j <= i + offset + window[1] for j in range(7)] for i in range(5)]
+        )
+        offsets = offset if where == "number" else np.full(2, offset)
+        found = scaled_dot_product_attention(q, k, v, window=window, causal_offset=offsets)
+        np.testing.assert_array_equal(found, scaled_dot_product_attention(q, k, v, allowed), err_msg=f"{window}, {offset}")
+    for offset in (10**15, 2**62, -(2**62)):
+        allowed = np.full((5, 7), offset > 0)
+        for kw in ({"is_causal": True}, {"window": (None, 3)}):
+            found = scaled_dot_product_attention(q, k, v, causal_offset=offset, **kw)
+            np.testing.assert_array_equal(found, scaled_dot_product_attention(q, k, v, allowed))
+
+
+@pytest.mark.parametrize("length", [1024, 100_000])
+def test_long_sums_keep_their_digits(isa, length):
+    """Equal weights below 1: in one long float32 sum every rounding would go the same way, 4e-4 of it at 65,536 keys."""
+    q, k = np.ones((1, 1, 1, 1), np.float32), np.full((1, 1, length, 1), -1, np.float32)
+    k[0, 0, 0] = 0
+    v = np.linspace(0, 1, length, dtype=np.float32)[None, None, :, None]
+    found = scaled_dot_product_attention(q, k, v, return_attention=True, return_logsumexp=True)
+    expected = reference.attention(q, k, v)
+    for name, a, e in zip(("values", "attention", "lse"), found, expected, strict=True):
+        assert_close(a, e, "float32", k=10, name=name)
+    assert abs(found[1].sum(dtype=np.float64) - 1) < 1e-5
+
+
+# ---- gradients that are NaN ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [6, 150])
+@pytest.mark.parametrize("what", ["query", "dvalues"])
+def test_a_nan_of_a_query_stays_with_the_keys_it_sees(isa, what, length, rng):
+    q, k, v = operands(rng, (1, 1, 1, length, length, 4, 5), "float64")
+    dvalues, at = rng.standard_normal(v.shape), length // 2
+    (q if what == "query" else dvalues)[0, 0, at] = np.nan
+    for kw in ({"is_causal": True}, {"attn_mask": np.tri(length, dtype=bool)}, {"bias": np.where(np.tri(length), 0, -np.inf)}):
+        inputs = leaves(q, k, v)
+        values = scaled_dot_product_attention(*inputs, **kw)
+        values.backward(gradient=_core.as_tensor(dvalues))
+        seen = np.arange(length) <= at
+        for t in inputs[1:]:
+            np.testing.assert_array_equal(np.isnan(np.asarray(t.grad)).any(-1)[0, 0], seen)
+        np.testing.assert_array_equal(np.isnan(np.asarray(inputs[0].grad)).any(-1)[0, 0], np.arange(length) == at)
+
+
+@pytest.mark.parametrize("length", [6, 150])
+def test_a_nan_above_an_empty_row_or_a_hidden_weight_reaches_nothing(isa, length, rng):
+    q, k, v = operands(rng, (1, 2, 2, length, length, 4, 5), "float64")
+    allowed = np.tri(length, dtype=bool)
+    allowed[3] = False
+    dvalues, dmap = rng.standard_normal(v.shape), rng.standard_normal((1, 2, length, length))
+    clean, dirty = (dvalues, dmap), (dvalues.copy(), np.where(allowed, dmap, np.nan))
+    dirty[0][:, :, 3] = np.nan
+    found = []
+    for upstream in (clean, dirty):
+        inputs = leaves(q, k, v)
+        results = scaled_dot_product_attention(*inputs, allowed, return_attention=True)
+        found.append(gradients(results, [_core.as_tensor(u) for u in upstream], inputs))
+    for name, a, e in zip(("dq", "dk", "dv"), found[1], found[0], strict=True):
+        assert_close(a, e, "float64", gradient=True, name=name)

@@ -30,13 +30,14 @@ static inline bool weigh(const query_block *x, int nk, running_softmax *run)
             v_store(run->rescale + g * TC_LANES, v_set1(R(1.0)));
         }
         const vreal base = finite_shift(shift);
+        vreal block = v_zero(); /* by itself: roundings of a long sum of like numbers all go one way */
         for (int j = 0; j < nk; j++) {
             const vreal w = v_exp(v_load(s + j * QUERIES) - base);
             v_store(s + j * QUERIES, w);
-            sum = sum + w;
+            block = block + w;
         }
         v_store(run->shift + g * TC_LANES, shift);
-        v_store(run->sum + g * TC_LANES, sum);
+        v_store(run->sum + g * TC_LANES, sum + block);
     }
     return rescaled;
 }

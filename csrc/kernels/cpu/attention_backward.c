@@ -21,6 +21,17 @@ TC_INLINE real dot(const real *a, const real *b, int64_t n)
     return v_sum(sum);
 }
 
+/* The same of weights and their gradients, which do not count where a weight is 0. */
+TC_INLINE real weighted_sum(const real *weights, const real *gradients, int64_t n)
+{
+    vreal sum = v_zero();
+    for (int64_t i = 0; i < n; i += TC_LANES) {
+        const vreal w = v_load_some(weights + i, v_left(n, i)), g = v_load_some(gradients + i, v_left(n, i));
+        sum = v_fma(w, v_select(v_eq(w, v_zero()), v_zero(), g), sum);
+    }
+    return v_sum(sum);
+}
+
 static void load_gradients(const tc_attention_backward_args *a, const query_block *x, query_gradients *g)
 {
     const tc_attention_problem *p = x->problem;
@@ -37,7 +48,7 @@ static void load_gradients(const tc_attention_backward_args *a, const query_bloc
         g->delta[i] = empty || !dlse ? R(0.0) : -dlse[i];
         if (g->whole || empty) continue;
         g->delta[i] += dot(operand_at(&a->dvalues, x->b, x->h, x->q0 + i), operand_at(&a->values, x->b, x->h, x->q0 + i), p->Dv);
-        if (dmap) g->delta[i] += dot(map + i * p->Tk, dmap + i * p->Tk, p->Tk);
+        if (dmap) g->delta[i] += weighted_sum(map + i * p->Tk, dmap + i * p->Tk, p->Tk);
     }
 }
 
@@ -45,6 +56,7 @@ static void load_gradients(const tc_attention_backward_args *a, const query_bloc
 static void weights_and_gradients(const tc_attention_backward_args *a, const query_block *x, const key_block *y, const query_gradients *g)
 {
     const tc_attention_problem *p = x->problem;
+    const vreal none = v_set1(-INFINITE);
     make_scores(x, y);
     if (p->dropout > 0) choose_kept(x, y);
     tile_product(&(product){.c = x->gradient,
@@ -67,9 +79,11 @@ static void weights_and_gradients(const tc_attention_backward_args *a, const que
         const vmask live = v_lt(v_zero(), inverse);
         for (int j = 0; j < y->nk; j++) {
             const int64_t at = j * QUERIES + i;
-            vreal w = v_exp(v_load(x->scores + at) - base) * inverse, dp = v_load(x->gradient + at);
+            const vreal score = v_load(x->scores + at);
+            vreal w = v_exp(score - base) * inverse, dp = v_load(x->gradient + at);
             if (a->dmap) dp = dp + v_load(x->added + at);
-            w = v_select(v_or(live, v_isnan(inverse)), w, v_zero()); /* scores of empty rows may be NaN */
+            /* scores of empty rows may be NaN, and so may base and sum of a row that has hidden keys besides */
+            w = v_select(v_and(v_or(live, v_isnan(inverse)), v_not(v_eq(score, none))), w, v_zero());
             v_store(x->scores + at, w);
             v_store(x->gradient + at, v_select(v_eq(w, v_zero()), v_zero(), dp));
         }
@@ -144,7 +158,10 @@ static void add_products(const tc_attention_backward_args *a, const query_block 
                            .N = p->D,
                            .K = y->nk,
                            .accumulate = !first};
-    sum_over_queries(&for_v);
+    if (y->guarded && !all_finite(for_v.b, for_v.b_row, x->nq, p->Dv))
+        sum_guarded(ALONG_ROWS, &for_v);
+    else
+        sum_over_queries(&for_v);
     if (y->guarded && !all_finite(q, p->q.row, x->nq, p->D))
         sum_guarded(ALONG_ROWS, &for_k);
     else

@@ -82,11 +82,10 @@ TC_INLINE void transpose(real *to, int64_t to_row, const real *from, int64_t fro
 static inline void find_bounds(query_block *x)
 {
     const tc_attention_problem *p = x->problem;
-    const int64_t far = TC_ATTENTION_UNBOUNDED;
-    const int64_t offset = p->offsets ? clamp(p->offsets[x->b], -far, far) : p->offset;
+    const int64_t offset = p->offsets ? clamp(p->offsets[x->b], -TC_ATTENTION_FAR, TC_ATTENTION_FAR) : p->offset;
     x->keys = p->key_lengths ? clamp(p->key_lengths[x->b], 0, p->Tk) : p->Tk;
-    x->slope_low = p->left >= far ? -2 * far : x->q0 + offset - p->left;
-    x->slope_high = p->right >= far ? 2 * far : x->q0 + offset + p->right + 1;
+    x->slope_low = x->q0 + offset - p->left;
+    x->slope_high = x->q0 + offset + p->right + 1;
     x->low_first = clamp(x->slope_low, 0, x->keys);
     x->low_last = clamp(x->slope_low + x->nq - 1, 0, x->keys);
     x->high_first = clamp(x->slope_high, 0, x->keys);

@@ -26,11 +26,9 @@ TC_INLINE void product_tile(const product_order order, const int rows, const int
     const real *a = order == ALONG_ROWS ? x->a + m * x->a_stride : x->a + m;
     const int64_t a_row = order == ALONG_ROWS ? x->a_stride : 1, a_col = order == ALONG_ROWS ? 1 : x->a_stride;
     tc_tile t;
-    if (x->accumulate)
-        tile_load(rows, vectors, t, c, x->c_row, lanes);
-    else
-        tile_zero(rows, vectors, t);
+    tile_zero(rows, vectors, t);
     tile_multiply_add(rows, vectors, t, x->K, a, a_row, a_col, x->b + n, x->b_row, TC_LANES, lanes);
+    if (x->accumulate) tile_add(rows, vectors, t, c, x->c_row, lanes); /* last: sums of sums lose fewer digits than one long sum */
     tile_store(rows, vectors, t, c, x->c_row, lanes);
 }
 

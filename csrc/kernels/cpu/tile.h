@@ -10,9 +10,9 @@
  *     tile_multiply_add(6, 2, c, K, a, lda, 1, b, ldb, TC_LANES, lanes);
  *     tile_store(6, 2, c, out, ldc, lanes);
  *
- * `lanes` (1 .. TC_LANES) is how many lanes of the last vector exist; the others are neither read nor written, and hold 0
- * after a load. An element's value depends on its own row of a and column of b alone, in the order of k: not on the tile
- * it falls into. A NaN or infinity in a or b reaches the elements that use it and no others.
+ * `lanes` (1 .. TC_LANES) is how many lanes of the last vector exist; the others are neither read nor written. An element's
+ * value depends on its own row of a and column of b alone, in the order of k: not on the tile it falls into. A NaN or
+ * infinity in a or b reaches the elements that use it and no others.
  */
 #ifndef TC_KERNELS_CPU_TILE_H
 #define TC_KERNELS_CPU_TILE_H
@@ -56,13 +56,6 @@ TC_INLINE void tile_set_row(const int rows, const int vectors, tc_tile c, const 
         TC_UNROLL
         for (int i = 0; i < rows; i++) c[i][j] = v;
     }
-}
-
-TC_INLINE void tile_load(const int rows, const int vectors, tc_tile c, const real *p, int64_t row, int lanes)
-{
-    TC_UNROLL
-    for (int i = 0; i < rows; i++) TC_UNROLL
-    for (int j = 0; j < vectors; j++) c[i][j] = tile_load_vector(p + i * row + j * TC_LANES, vectors, j, lanes);
 }
 
 TC_INLINE void tile_add(const int rows, const int vectors, tc_tile c, const real *p, int64_t row, int lanes)

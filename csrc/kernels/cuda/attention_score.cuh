@@ -37,6 +37,7 @@ template <class T> struct Head {
         }
         first_row = static_cast<uint64_t>((b * p.H + h) * p.Tq);
         offset = p.offsets ? p.offsets[b] : p.offset;
+        offset = offset > TC_ATTENTION_FAR ? TC_ATTENTION_FAR : offset < -TC_ATTENTION_FAR ? -TC_ATTENTION_FAR : offset;
         keys = p.key_lengths && p.key_lengths[b] < p.Tk ? p.key_lengths[b] : p.Tk;
     }
 
