@@ -406,11 +406,12 @@ class AnomalyPredictor(tc.TransformerPredictor):
 # %% [markdown]
 # ## [35] [36] Training
 #
-# The original's hyper-parameters: 4 layers with 4 heads, 256 features, dropout 0.1 inside and on the inputs. 20 epochs rather than 100, as the stand-ins are easier.
+# The original's hyper-parameters: 4 layers with 4 heads, 256 features, dropout 0.1 inside and on the inputs, 100 epochs (of 20
+# batches: there are fewer images than in CIFAR100).
 # The weights of the best epoch are loaded at the end.
 
 # %%
-epochs = 8 if FAST else 20
+epochs = 8 if FAST else 100
 anomaly_model = AnomalyPredictor(
     input_dim=512, model_dim=256, num_heads=4, num_classes=1, num_layers=4, dropout=0.1, input_dropout=0.1, lr=5e-4, warmup=100,
     max_iters=epochs * len(train_anom_loader),
@@ -435,7 +436,7 @@ accuracy = {
 }
 for name, value in accuracy.items():
     print(f"{name} accuracy: {100 * value:4.2f}%")
-assert accuracy["Test"] > 0.85
+assert accuracy["Test"] > (0.85 if FAST else 0.95)
 
 # %% [markdown]
 # ## [38] The order of a set does not matter

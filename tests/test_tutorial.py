@@ -158,6 +158,10 @@ def test_stand_in_features():
     again, other = uva_features.stand_in_features(), uva_features.stand_in_features(seed=1)
     assert all((arrays[n] == again[n]).all() for n in arrays)
     assert (arrays["test_images"] == other["test_images"]).all() and (arrays["test_features"] != other["test_features"]).any()
+    digits = pytest.importorskip("sklearn.datasets").load_digits()
+    where = {i.astype(np.float32).tobytes(): n for n, i in enumerate(digits.images / 16)}
+    order = [where[i.tobytes()] for i in arrays["test_images"]]
+    assert abs(np.mean(order) / len(where) - 0.5) < 0.05, "the set is ordered by writer: the test images must be of all of it"
     train = {i.tobytes() for i in arrays["train_images"]}
     assert len(train) == 1440 and not train & {i.tobytes() for i in arrays["test_images"]}
 
