@@ -15,10 +15,11 @@
 # # Notes on attention, checked
 #
 # A learner's notes of the UvA tutorial stop half-way through the encoder block. This notebook runs them with `transformer_c`: the one output they have comes out to
-# all printed digits, the layers that they leave unexecuted are executed, and the one that they leave unfinished is finished.
+# all printed digits, the layers that they leave unexecuted are executed, and the one that they leave unfinished is finished. The numbers in square brackets are the cells of the
+# notes.
 
 # %% [markdown]
-# ## Setup
+# ## [1] [4] Setup
 #
 # Seed and device. The notes run on a CPU, as this does. They download the tutorial's two checkpoints and never use them, so nothing is downloaded here;
 # `tc.load_torch_checkpoint(path)` reads such files.
@@ -37,7 +38,7 @@ print("Device:", tc.zeros(1).device)
 # what goes into the average. The weights are a softmax over the scores. In *self*-attention all three come from the same sequence.
 
 # %% [markdown]
-# ## Scaled dot product
+# ## [6] Scaled dot product
 #
 # The score is a dot product over $\sqrt{d_k}$. A sum of $d_k$ products of numbers with variance 1 has variance $d_k$; the root brings that back to 1. Seen:
 
@@ -57,7 +58,7 @@ print(attention[0])
 assert (np.triu(attention.numpy(), 1) == 0).all() and np.abs(attention.numpy().sum(-1) - 1).max() < 1e-6
 
 # %% [markdown]
-# ## The example of the notes
+# ## [9] The example of the notes
 #
 # Uniform numbers this time. The cell had been run once before: what is printed are draws 19 to 36 of the seed 42.
 

@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,17 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(p) fo
 def tool(*arguments):
     command = [sys.executable, ROOT / "tools/notebooks.py", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, env=ENVIRONMENT)
+
+
+DOCUMENTS = {"A": "uva_tutorial", "B": "uva_notes", "D": "godoy"}
+
+
+def rows_of(letter):
+    """The rows of docs/documents.md, "A26 to A29" and "C4, C5" spelled out; "helpers" is none."""
+    text = (ROOT / "docs/documents.md").read_text()
+    for name in re.findall(rf"^\| ({letter}\d[^|]*) \|", text, re.MULTILINE):
+        numbers = [int(n) for n in re.findall(r"\d+", name)]
+        yield from range(numbers[0], numbers[-1] + 1) if " to " in name else numbers
 
 
 def held(source):
@@ -48,9 +60,23 @@ def test_outputs(source):
     assert not [part for part in ("/tmp/", "/home/", "/root/") if part in text]
 
 
+@pytest.mark.parametrize("letter", DOCUMENTS)
+def test_every_row_of_a_document_is_in_its_notebook(letter):
+    """In brackets: the number of the cell in A and B, which have numbers, the row's name in the others."""
+    cells = held(ROOT / f"notebooks/{DOCUMENTS[letter]}.py")["cells"]
+    text = "".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+    rows = list(rows_of(letter))
+    assert rows and not [r for r in rows if f"[{r if letter in 'AB' else letter + str(r)}]" not in text]
+
+
 def printed(name):
     code = [c for c in held(ROOT / f"notebooks/{name}.py")["cells"] if c["cell_type"] == "code"]
     return "".join(line for c in code for o in c["outputs"] if o["output_type"] == "stream" for line in o["text"])
+
+
+def pictures(name):
+    outputs = [o for c in held(ROOT / f"notebooks/{name}.py")["cells"] for o in c.get("outputs", ())]
+    return sum("image/png" in o.get("data", {}) for o in outputs)
 
 
 def test_the_tutorials_numbers_are_in_the_outputs():
@@ -62,11 +88,22 @@ def test_the_tutorials_numbers_are_in_the_outputs():
         "Test accuracy: 100.00%",
     ):
         assert part in text
-    pictures = [
-        o for c in held(ROOT / "notebooks/uva_tutorial.py")["cells"] for o in c.get("outputs", ()) if "image/png" in o.get("data", {})
-    ]
-    assert len(pictures) == 11
+    assert pictures("uva_tutorial") == 11
     assert "[0.3388, 0.3429, 0.3184]" in printed("uva_notes")
+
+
+def test_the_numbers_of_the_squares_are_in_the_outputs():
+    text = printed("godoy")
+    for part in (
+        "(16, 2, 4)",
+        "1,728 parameters",
+        "train mode 0.0343   eval mode 0.0174",
+        "   50   0.01056    0.01058      0.01055 0.01060",
+        "own layers      median 0.0191",
+        "nn.Transformer  median 0.0188",
+    ):
+        assert part in text, part
+    assert pictures("godoy") == 9
 
 
 def test_a_short_notebook_runs():

@@ -9,6 +9,7 @@ import transformer_c as tc
 
 pytest.importorskip("matplotlib")
 import matplotlib.style
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
@@ -27,6 +28,8 @@ IMAGES = RNG.random((3, 10, 8, 8))
 
 FIGURES = {
     "attention_maps": lambda: tc.plot.attention_maps(MAPS, title="maps"),
+    "attention_maps of one layer": lambda: tc.plot.attention_maps(MAPS[:1]),
+    "attention_maps of one head": lambda: tc.plot.attention_maps(MAPS[0][:, :1]),
     "positional_encoding": lambda: tc.plot.positional_encoding(tc.PositionalEncoding(48, 96)),
     "positional_encoding curves": lambda: tc.plot.positional_encoding(tc.PositionalEncoding(48, 96), range(1, 5), 16),
     "learning_rate": lambda: tc.plot.learning_rate(SCHEDULE),
@@ -50,6 +53,9 @@ def frame_of(ax):
 def test_drawn_whole_and_readable(name, style, tmp_path):
     with matplotlib.style.context(style):
         figure = FIGURES[name]()
+        FigureCanvasAgg(figure).draw()  # once, as where it is saved: a second layout would come out better
+        for around in (ax.get_tightbbox() for ax in figure.axes):
+            assert around.x0 >= 0 and around.y0 >= 0 and around.x1 <= figure.bbox.width and around.y1 <= figure.bbox.height, "cut off"
         figure.savefig(tmp_path / "figure.png")
     assert isinstance(figure, Figure) and (tmp_path / "figure.png").stat().st_size > 3000
     ground = to_rgb(figure.get_facecolor())

@@ -53,7 +53,8 @@ def attention_maps(maps: Any, input_data: Any = None, idx: int = 0, *, query_dat
 
     columns = max(len(m) for m in layers)
     side = 4.2 if columns == 1 and len(layers) == 1 else 2.6
-    figure = new_figure(columns * side + 1.0, len(layers) * side + (0.5 if title else 0.2))
+    room = (0.5 if title else 0.2) + (0.3 if columns > 1 else 0.0)  # side by side, panels leave less for what stands below them
+    figure = new_figure(columns * side + 1.0, len(layers) * side + room)
     grid = figure.subplots(len(layers), columns, squeeze=False)
     top = max((float(np.nanmax(m)) for m in layers if np.isfinite(m).any()), default=1.0)
     for row, layer in enumerate(layers):
