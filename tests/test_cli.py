@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import transformer_c as tc
 from transformer_c import cli
-from transformer_c.cli.tasks import TASKS
+from transformer_c.cli.tasks import LONGEST_SEQUENCE, TASKS
 
 ROOT = Path(__file__).parents[1]
 TINY = [
@@ -159,8 +159,10 @@ def test_damaged_options(tmp_path, text, capsys):
 def test_overwrite_and_a_run_without_checkpoint(tmp_path, capsys):
     options = ["train", "reverse", *TINY, "--epochs", "1", "--output", str(tmp_path)]
     assert cli.main(options) == 0 and cli.main([*options, "--overwrite"]) == 0
+    before = contents(tmp_path)
+    assert cli.main([*options, "--overwrite", "--model-dim", str(10**10)]) == 1  # memory for the model is not there
+    assert "out of memory" in capsys.readouterr().err and contents(tmp_path) == before
     os.unlink(tmp_path / "last.safetensors")
-    capsys.readouterr()
     assert cli.main(["train", "reverse", "--resume", "--output", str(tmp_path), "--no-progress"]) == 0
     assert "starting from the beginning" in capsys.readouterr().out
 
@@ -305,6 +307,12 @@ def test_sizes_beyond_the_weights_are_refused(tmp_path, capsys):
         tc.save(dict(model.state_dict()), tmp_path / "m.safetensors", hyper_parameters=parameters)
         found = predicts(tmp_path / "m.safetensors", tmp_path / "x.npy", "--class", "TransformerPredictor")
         assert found == (0 if name == "lr" else 1), name
+    for width, inputs, classes in ((100_000, 0, 2), (2, 3, 10**10)):  # in arrays without elements, which take no room in a file
+        weights = {"input_net.1.weight": np.ones((width, inputs), np.float32), "output_net.4.weight": np.ones((classes, 0), np.float32)}
+        parameters = dict(model.hparams.items()) | dict(input_dim=inputs, model_dim=width, num_classes=classes, num_layers=0, num_heads=1)
+        tc.save(weights, tmp_path / "m.safetensors", hyper_parameters=parameters)
+        assert predicts(tmp_path / "m.safetensors", tmp_path / "x.npy", "--class", "TransformerPredictor") == 1
+        assert "weights; the file has" in capsys.readouterr().err
     tc.save({"a": np.ones(3)}, tmp_path / "m.safetensors")
     assert predicts(tmp_path / "m.safetensors", tmp_path / "x.npy", "--class", "ReversePredictor") == 1
     assert "holds no ReversePredictor" in capsys.readouterr().err
@@ -410,12 +418,17 @@ USAGE = {
     "device": ["train", "anomaly", "--device", "gpu"],
     "heads": ["train", "anomaly", "--num-heads", "3"],
     "set of one": ["train", "anomaly", "--set-size", "1"],
+    "longer than the encoding": ["train", "reverse", "--seq-len", "5001"],
     "less than a batch": ["train", "reverse", "--train-size", "5"],
     "no input": ["predict", "a"],
     "unknown class": ["predict", "a", "b", "--class", "os.system"],
     "info takes nothing": ["info", "--verbose"],
     "selftest takes no file": ["selftest", "file"],
 }
+
+
+def test_the_longest_sequence_is_that_of_the_encoding():
+    assert LONGEST_SEQUENCE == tc.PositionalEncoding(2).pe.shape[1]
 
 
 @pytest.mark.parametrize("name", USAGE)

@@ -215,6 +215,30 @@ def test_hooks_at_the_beginning_of_an_epoch(tmp_path, at):
     assert run(tmp_path / "parts", model_class=hooked(Hooked))[0] == expected
 
 
+class Counting(Small):
+    """Its validation changes what a state dict has."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("validated", tc.zeros(1))
+
+    def validation_step(self, batch, batch_idx):
+        self.validated += 1
+        with tc.no_grad():
+            self.net[1].bias.copy_(self.net[1].bias * 0.5)
+        super().validation_step(batch, batch_idx)
+
+
+@pytest.mark.parametrize("at", [1, 3])
+def test_what_validation_changes_is_done_again(tmp_path, at):
+    """A Ctrl-C in the middle of validation keeps what was there before it."""
+    expected = run(tmp_path / "whole", model_class=Counting)[0]
+    stopped = type("Stopped", (stopping(at, lambda: signal.raise_signal(signal.SIGINT), "validation"), Counting), {})
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "parts", model_class=stopped)
+    assert run(tmp_path / "parts", model_class=Counting)[0] == expected
+
+
 def test_generators_that_are_named(tmp_path):
     """A generator in a closure is kept when the trainer is told of it."""
 

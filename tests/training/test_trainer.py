@@ -6,6 +6,7 @@ import inspect
 import itertools
 import math
 import os
+import sys
 import threading
 
 import numpy as np
@@ -450,6 +451,14 @@ def test_bars(capsys):
     )
     trainer(2).fit(Reporting(prog_bar=True), batches(1), batches(1))
     assert capsys.readouterr().err == ""
+
+
+def test_a_process_without_standard_error(monkeypatch):
+    """Its sys.stderr is None: `python script 2>&-`, pythonw, some services."""
+    monkeypatch.setattr(sys, "stderr", None)
+    shown = tc.Trainer(2)
+    shown.fit(Reporting(prog_bar=True), batches(1, 1), batches(1))
+    assert shown.global_step == 4
 
 
 # ---- bad input --------------------------------------------------------------------------------------------------------------------------

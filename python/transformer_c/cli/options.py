@@ -57,7 +57,7 @@ def above_zero(text: str) -> float:
     """A finite number above 0."""
     number = float(text)
     if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"must be above 0, got {text}")
+        raise argparse.ArgumentTypeError(f"must be a finite number above 0, got {text}")
     return number
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import math
 import sys
 import zipfile
 from collections.abc import Callable
@@ -120,6 +121,11 @@ def _model(kind: type[TransformerPredictor], state: dict, parameters: dict, path
         for name, size in found.items():
             if parameters.get(name) != size:
                 raise CheckpointError(f"{name} is {parameters.get(name)!r} in the hyper-parameters and {size} in the weights")
+        width = found["model_dim"]
+        least = width * ((8 * len(layers) + 1) * width + found["input_dim"] + found["num_classes"])  # a layer has 3 + 1 + 2 + 2 squares
+        held = sum(math.prod(np.shape(value)) for value in state.values())
+        if held < least:
+            raise CheckpointError(f"the model of its hyper-parameters has at least {least:,} weights; the file has {held:,}")
         model = kind(**parameters)
         model.load_state_dict(state)
     except (KeyError, IndexError, AttributeError, TypeError, ValueError, RuntimeError) as error:

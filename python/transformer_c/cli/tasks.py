@@ -19,6 +19,9 @@ from ..tutorials.uva_features import stand_in_features
 from .options import CommandError, above_zero, at_least_two, positive, seed, share
 
 
+LONGEST_SEQUENCE = 5000  # positions that the tutorial's PositionalEncoding has
+
+
 @dataclass(frozen=True)
 class Option:
     """One option: how it is read, its default, what --help says."""
@@ -107,6 +110,8 @@ class Reverse(Task):
     def check(self, hp, error):
         """See Task."""
         super().check(hp, error)
+        if hp.seq_len > LONGEST_SEQUENCE:
+            error(f"--seq-len must be at most {LONGEST_SEQUENCE}, got {hp.seq_len}")
         if hp.train_size < hp.batch_size:
             error(f"--train-size {hp.train_size} does not fill one batch of --batch-size {hp.batch_size}")
 

@@ -75,9 +75,10 @@ def run(task: tasks.Task, options: argparse.Namespace, parser: argparse.Argument
     _check_device(options.device)
     manual_seed(hp.seed)
     data = task.loaders(hp)
-    if not options.resume:
+    model = task.model(hp, data[0])
+    if not options.resume:  # only now that data and model are there: what --overwrite deletes is not lost to a run that cannot begin
         _start_folder(task, hp, options.output)
-    return _train(task, hp, options, *data)
+    return _train(task, hp, options, model, *data)
 
 
 def _check_device(name: str) -> None:
@@ -126,8 +127,7 @@ def _saved(task: tasks.Task, folder: str, given: dict[str, Any], parser: argpars
     return argparse.Namespace(**values)
 
 
-def _train(task: tasks.Task, hp: argparse.Namespace, options: argparse.Namespace, train, val, test) -> int:
-    model = task.model(hp, train)
+def _train(task: tasks.Task, hp: argparse.Namespace, options: argparse.Namespace, model, train, val, test) -> int:
     trainer = Trainer(
         hp.epochs, hp.clip, monitor="val_acc", mode="max", checkpoint_dir=options.output, progress=not options.no_progress,
         device=options.device, patience=hp.patience,

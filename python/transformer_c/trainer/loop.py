@@ -46,7 +46,8 @@ class FitLoop:
         self.running = Averages()  # of the loss, for the bar
         self.resumed = Checkpoint()
         self.at_start: dict[str, Any] = {}
-        self.at_batch: dict[str, Any] = {}  # only at the end of an epoch, before it is validated
+        self.at_batch: dict[str, Any] = {}  # only at the end of an epoch, before it is validated; so is the next
+        self.weights: dict[str, Any] = {}
 
     def prepare(self) -> None:
         """Asks the model for its optimizer; reads the forms of its steps."""
@@ -80,7 +81,7 @@ class FitLoop:
         label = f"epoch {self.epoch + 1}/{trainer.max_epochs}"
         with Bar(trainer.progress, label, self.total, skip) as bar:
             self._train_batches(skip, bar)
-            self.at_batch = self._capture()  # validation may draw as well
+            self.at_batch, self.weights = self._capture(), self._copied_weights()  # validation may draw as well, and change them
             values = self._validate()
             trainer._begin_batch("train", None)
             self.model.on_train_epoch_end()
@@ -158,12 +159,16 @@ class FitLoop:
 
     def _validate(self) -> dict[str, float]:
         trainer = self.trainer
-        if not self.val or (self.epoch + 1) % trainer.check_val_every_n_epoch:
+        if not self._is_validated():
             return {}
         try:
             return merged(evaluate(trainer, self.model, "validation", self.val, trainer.limit_val_batches))
         finally:
             trainer._averages = self.averages
+
+    def _is_validated(self) -> bool:
+        """Whether validation follows the epoch in hand."""
+        return bool(self.val) and (self.epoch + 1) % self.trainer.check_val_every_n_epoch == 0
 
     def _bar_values(self) -> dict[str, float]:
         return {**self.running.means(), **{k: v for k, v in self.trainer._in_bar.items() if v is not None}}
@@ -174,7 +179,7 @@ class FitLoop:
         is_best = trainer._judge(values, self.epoch + 1, bool(self.val))
         trainer.callback_metrics.update(values)
         append_row(trainer.history, {"epoch": self.epoch + 1, "step": trainer.global_step, **values})
-        self.epoch, self.batch, self.at_batch = self.epoch + 1, 0, {}
+        self.epoch, self.batch, self.at_batch, self.weights = self.epoch + 1, 0, {}, {}
         trainer.current_epoch = self.epoch
         if is_best and trainer.checkpoint_dir:
             trainer.best_model_path = os.path.join(trainer.checkpoint_dir, BEST)
@@ -196,6 +201,12 @@ class FitLoop:
     def _capture(self) -> dict[str, Any]:
         return streams.capture(self.streams) if self.trainer.checkpoint_dir else {}
 
+    def _copied_weights(self) -> dict[str, Any]:
+        """The model's state where validation follows: after a Ctrl-C in the middle of it, it is done again from its beginning."""
+        if not self.trainer.checkpoint_dir or not self._is_validated():
+            return {}
+        return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+
     def save_last(self) -> None:
         """Writes the history, then the file that a run goes on from."""
         trainer = self.trainer
@@ -209,7 +220,7 @@ class FitLoop:
         trainer = self.trainer
         held = {
             "class": type(self.model).__name__,
-            "state_dict": self.model.state_dict(),
+            "state_dict": self.weights or self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "schedulers": [s.state_dict() for s in self.schedulers],
             "trainer": {

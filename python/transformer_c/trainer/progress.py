@@ -20,8 +20,9 @@ class Bar:
     """
 
     def __init__(self, enabled: bool, label: str, total: int | None, done: int = 0, leave: bool = True) -> None:
-        on_terminal = sys.stderr.isatty()
-        enabled = enabled and (leave or on_terminal)  # what would vanish again has no place in a log
+        on_terminal = sys.stderr is not None and sys.stderr.isatty()
+        # What would vanish again has no place in a log; a process without standard error (pythonw, a service) shows nothing.
+        enabled = enabled and sys.stderr is not None and (leave or on_terminal)
         columns, rows = shutil.get_terminal_size() if on_terminal else (None, None)  # 80 and 24 where a terminal says 0
         self._shown = 0.0
         self._bar = tqdm(
