@@ -433,3 +433,23 @@ def test_another_dtype_is_named():
     layer = tc.nn.TransformerEncoderLayer(8, 2, 12)
     with pytest.raises(TypeError, match=r"float32 parameters but the input is a float64 Tensor"):
         layer(tc.zeros(2, 3, 8, dtype=np.float64))
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("part", ["linear1", "linear2", "norm1", "norm2"])
+def test_parts_may_be_replaced(part, training, rng):
+    """By a module that has other parameters, as adapters of low rank do."""
+
+    class Wrapped(tc.nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x):
+            return self.inner(x)
+
+    x = rng.standard_normal((2, 5, 8)).astype(np.float32)
+    layer = tc.nn.TransformerEncoderLayer(8, 2, 12, 0.0, batch_first=True).train(training)
+    expected = layer(x)
+    setattr(layer, part, Wrapped(getattr(layer, part)))
+    np.testing.assert_allclose(layer(x), expected, rtol=0, atol=1e-6)

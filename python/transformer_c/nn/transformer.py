@@ -83,6 +83,10 @@ class _Layer(Module):
             setattr(self, f"dropout{i}", Dropout(dropout))
         self.activation = activation
 
+    def _accept(self, x: Tensor) -> Tensor:
+        """x in the layer's dtype; any of its parts may have been replaced by a module of another kind."""
+        return _as_floating(x, next(self.parameters(), x), type(self).__name__)
+
     def _residual(self, i: int, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
         """x plus the i-th part of the layer, normalised before it or after the sum (Xiong et al. 2020, figure 1)."""
         norm, dropout = getattr(self, f"norm{i}"), getattr(self, f"dropout{i}")
@@ -149,7 +153,7 @@ class TransformerEncoderLayer(_Layer):
         src_mask, src_key_padding_mask, is_causal, past_key_value
             As `attn_mask`, `key_padding_mask`, ... of MultiheadAttention.
         """
-        x = _as_floating(src, self.linear1.weight, type(self).__name__)
+        x = self._accept(src)
 
         def attend(x: Tensor) -> Tensor:
             return self.self_attn(
@@ -203,7 +207,7 @@ class TransformerDecoderLayer(_Layer):
         past_key_value : KeyValueCache, optional
             Of the positions before `tgt`. Its ``cross`` keeps the projections of the first call's `memory`.
         """
-        x = _as_floating(tgt, self.linear1.weight, type(self).__name__)
+        x = self._accept(tgt)
         cross = None if past_key_value is None else past_key_value.cross
 
         def attend(x: Tensor) -> Tensor:
