@@ -9,6 +9,7 @@ import stat
 import struct
 import subprocess
 import sys
+import tracemalloc
 import types
 
 import numpy as np
@@ -481,6 +482,35 @@ def test_equal_content_is_equal_bytes(path):
     assert length % 8 == 0 and list(json.loads(data[8 : 8 + length])["__metadata__"]) == ["hyper_parameters", "transformer_c", "tree"]
     assert same(dict(checkpoint.load(path)), state)
     assert np.array_equal(safetensors.numpy.load_file(path)["größe.\U0001f600"], np.arange(3))
+
+
+def test_arrays_begin_at_multiples_of_their_item_size(path):
+    """Whatever the names' order, so that a program may map them."""
+    state = {
+        "a": np.ones(3, np.bool_),
+        "b": np.ones(5, np.float64),
+        "c": np.ones(1, np.int16),
+        "d": np.array(1, np.float32),
+        "e": np.ones((0, 2)),
+    }
+    checkpoint.save(state, path)
+    data = path.read_bytes()
+    begin = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:begin])
+    places = {name: [begin + at for at in header[name]["data_offsets"]] for name in state}
+    assert all(first % state[name].itemsize == 0 and last - first == state[name].nbytes for name, (first, last) in places.items())
+    found = safetensors.numpy.load_file(path)
+    assert all(same(found[name], value) for name, value in state.items())
+
+
+def test_a_save_copies_no_array(path):
+    state = {f"w{i}": np.ones(250_000, np.float32) for i in range(4)}
+    tracemalloc.start()
+    try:
+        checkpoint.save({"nested": state, "n": 1}, path)
+        assert tracemalloc.get_traced_memory()[1] < 500_000 < state["w0"].nbytes
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_module_names_its_class(path):

@@ -10,6 +10,7 @@ import secrets
 import stat
 import time
 from io import FileIO
+from typing import Any
 
 from .errors import CheckpointError
 
@@ -54,8 +55,8 @@ def read_exactly(file: FileIO, offset: int, buffer) -> None:
         done += count
 
 
-def write_atomically(path: str | os.PathLike, data: bytes) -> None:
-    """Writes a file so that, whatever happens, `path` holds either all that it held before or all of `data`.
+def write_atomically(path: str | os.PathLike, *parts: Any) -> None:
+    """Writes a file so that, whatever happens, `path` holds either all that it held before or all of `parts`: bytes, or arrays of them.
 
     The bytes go to a temporary file in the same folder (".transformer_c-....tmp"), are synced to the disk, and take the
     name in one step; then the folder is synced. A symbolic link stays a link: the file that it points to is replaced. A
@@ -70,7 +71,8 @@ def write_atomically(path: str | os.PathLike, data: bytes) -> None:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb") as file:
             with contextlib.suppress(FileNotFoundError):
                 os.fchmod(file.fileno(), stat.S_IMODE(os.stat(path).st_mode))  # what is replaced keeps its permissions
-            file.write(data)
+            for part in parts:
+                file.write(part)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -47,7 +47,8 @@ _ML_DTYPES = {
     "F8_E5M2FNUZ": "float8_e5m2fnuz",
     "F8_E8M0": "float8_e8m0fnu",
 }
-_STORED = {np.dtype(code).name for code in _NUMPY_DTYPES.values()} | set(_ML_DTYPES.values()) | {"bfloat16"}
+_STORED = {np.dtype(code).name: name for name, code in _NUMPY_DTYPES.items()}
+_STORED |= {code: name for name, code in _ML_DTYPES.items()} | {"bfloat16": "BF16"}
 
 
 class Checkpoint(dict):
@@ -127,22 +128,28 @@ def save(module_or_dict: Any, path: str | os.PathLike, hyper_parameters: Mapping
         arrays.update(state)
     else:
         metadata["tree"] = _to_json(encode(state, arrays, what="the saved mapping"))
-    stored = {name: _storable(name, value) for name, value in arrays.items()}
+    write_atomically(path, *_parts({name: _storable(name, value) for name, value in arrays.items()}, metadata))
+
+
+def _parts(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> list[bytes | np.ndarray]:
+    """What a file consists of: the header's length, the header, then the arrays where they lie in memory.
+
+    Written here, not by safetensors, which copies all arrays first and brings metadata in an order of its own every time: equal content
+    should be equal bytes.
+    """
     try:
-        data = safetensors.numpy.save(stored, metadata)
+        safetensors.numpy.save({a.dtype.name: np.empty(0, a.dtype) for a in arrays.values()})  # what it cannot read it must not be given
     except safetensors.SafetensorError as error:
         raise ValueError(f"safetensors {safetensors.__version__} cannot store this: {error}") from error
-    write_atomically(path, _with_sorted_metadata(data))
-
-
-def _with_sorted_metadata(data: bytes) -> bytes:
-    """The same file with its metadata by name: safetensors writes them in an order of its own every time, and equal content should be equal bytes."""
-    end = 8 + int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:end])
-    header = {"__metadata__": dict(sorted(header.pop("__metadata__").items())), **header}
+    header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))}
+    names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))  # each array begins at a multiple of its item size
+    end = 0
+    for name in names:
+        begin, end = end, end + arrays[name].nbytes
+        header[name] = {"dtype": _STORED[arrays[name].dtype.name], "shape": arrays[name].shape, "data_offsets": (begin, end)}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)  # the arrays begin at a multiple of 8 bytes
-    return b"".join((len(text).to_bytes(8, "little"), text, memoryview(data)[end:]))
+    return [len(text).to_bytes(8, "little"), text, *(arrays[name].reshape(-1).view(np.uint8) for name in names)]
 
 
 def _state_of(value: Any) -> tuple[Mapping, Any]:
