@@ -8,6 +8,7 @@ import math
 import os
 import sys
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -328,6 +329,23 @@ def test_history_csv(tmp_path):
     assert [r["epoch"] for r in rows] == ["1", "2", "3"] and [r["step"] for r in rows] == ["2", "4", "6"]
     assert [float(r["train_loss"]) for r in rows] == run.history["train_loss"]
     assert math.isnan(float(rows[2]["val_loss"]))
+
+
+def test_an_epoch_costs_no_more_after_many(tmp_path):
+    """Of the history: appending makes no list as long as it, the checkpoint's text does not grow with it."""
+    history = {"epoch": [*range(1, 100_001)], "val_loss": [0.5] * 100_000}
+    tc.trainer.metrics.append_row(history, {"epoch": 100_001, "val_loss": 0.25})  # Python makes the lists room for more
+    tracemalloc.start()
+    try:
+        tc.trainer.metrics.append_row(history, {"epoch": 100_002, "val_loss": 0.125})
+        assert tracemalloc.get_traced_memory()[1] < 10_000
+    finally:
+        tracemalloc.stop()
+    texts = []
+    for epochs in (2, 8):
+        trainer(epochs, checkpoint_dir=tmp_path).fit(Scripted(), batches(1), batches(1))
+        texts.append(tc.load(tmp_path / "last.safetensors").metadata["tree"])
+    assert abs(len(texts[1]) - len(texts[0])) < 100
 
 
 @pytest.mark.parametrize(

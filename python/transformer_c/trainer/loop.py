@@ -228,7 +228,7 @@ class FitLoop:
                 "batch": self.batch,
                 "batches": self.total,
                 "global_step": trainer.global_step,
-                "history": trainer.history,
+                "history": {name: np.array(values) for name, values in trainer.history.items()},
                 "step_history": {name: np.array(values, np.float64) for name, values in trainer.step_history.items()},
                 "monitor": trainer.monitor,
                 "mode": trainer.mode,
@@ -279,7 +279,7 @@ class FitLoop:
         self.at_start, self.at_batch = held["streams"]["at_start"], held["streams"]["at_batch"]
         trainer._watch.load_state_dict(state["watch"])
         trainer.global_step, trainer.current_epoch = int(state["global_step"]), self.epoch
-        trainer.history = {name: list(values) for name, values in state["history"].items()}
+        trainer.history = {name: [*np.asarray(values).tolist()] for name, values in state["history"].items()}
         trainer.step_history = {name: [(int(s), float(v)) for s, v in values] for name, values in state["step_history"].items()}
 
     def _load_weights(self) -> None:

@@ -57,7 +57,8 @@ def append_row(history: dict[str, list], row: dict[str, float]) -> None:
     """Adds an epoch to the history; what an epoch did not log is nan there, so that all lists stay of one length."""
     length = max(map(len, history.values()), default=0)
     for name in row:
-        history.setdefault(name, [math.nan] * length)
+        if name not in history:
+            history[name] = [math.nan] * length
     for name, values in history.items():
         values.append(row.get(name, math.nan))
 
