@@ -30,13 +30,13 @@ def workloads(families=FAMILIES):
 
 
 def select(patterns, quick, families=FAMILIES):
-    """Those whose name or family contains, or matches (* and ?), one of the patterns; --quick leaves out the heavy ones."""
+    """Those whose name or family contains, or matches (* and ?), one of the patterns; --quick leaves out the heavy ones that none names in full."""
 
     def wanted(module, workload):
         names = workload.name, module.rpartition(".")[2]
         return any(pattern in name or fnmatch.fnmatch(name, pattern) for name in names for pattern in patterns)
 
-    return [(m, w) for m, w in workloads(families) if (not patterns or wanted(m, w)) and not (quick and w.heavy)]
+    return [(m, w) for m, w in workloads(families) if (not patterns or wanted(m, w)) and not (quick and w.heavy and w.name not in patterns)]
 
 
 def parse_requirement(text):
@@ -65,7 +65,7 @@ def parse_arguments(argv):
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Times transformer_c beside PyTorch on this machine.")
     parser.add_argument("--only", action="append", default=[], metavar="PATTERN", help="workloads or families by name; may be repeated")
     parser.add_argument("--threads", type=parse_threads, default=[1], metavar="N[,N]", help="numbers of threads, one after the other (1)")
-    parser.add_argument("--quick", action="store_true", help="fewer turns, and no heavy workloads")
+    parser.add_argument("--quick", action="store_true", help="fewer turns, and no heavy workloads but those that --only names in full")
     parser.add_argument("--json", type=pathlib.Path, metavar="PATH", help="write the results there as well")
     parser.add_argument(
         "--require", type=parse_requirement, action="append", default=[], metavar="NAME[@N]=RATIO",

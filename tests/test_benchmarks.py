@@ -155,6 +155,16 @@ def fixed_rows(monkeypatch):
     monkeypatch.setattr(harness, "measure", lambda m, w, threads, p, e, c: make_row(workload=w.name, threads=threads))
 
 
+def test_quick_leaves_out_what_is_heavy_and_not_named():
+    def names(*patterns, quick=True):
+        return {w.name for _, w in run.select(patterns, quick)}
+
+    heavy = {w.name for _, w in run.workloads() if w.heavy}
+    assert {"reverse_epoch", "anomaly_step"} <= heavy and not names() & heavy
+    assert names("reverse_epoch", "anomaly_step") == {"reverse_epoch", "anomaly_step"}
+    assert names("reverse*") == {"reverse_step"} and names("reverse*", quick=False) == {"reverse_step", "reverse_epoch"}
+
+
 def test_command_prints_and_writes_json(fixed_rows, tmp_path, capsys):
     path = tmp_path / "result.json"
     assert run.main(["--only", "layer_norm", "--only", "tiny_f*", "--threads", "1,2", "--quick", "--json", str(path)]) == 0
