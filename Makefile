@@ -6,6 +6,8 @@
 # make cuda       builds the CUDA library with nvcc, where it is found
 # make gpu-test   all that needs a GPU: instructions, tests, sanitizers, a benchmark beside PyTorch; says what was not run
 # make sanitize   builds with AddressSanitizer and UBSan and runs the tests
+# make format     writes Python and C files as `make lint` wants them
+# make clean      removes .venv and what was built
 # PYTHON=python3.12 picks the interpreter for a new .venv.
 
 PYTHON ?= python3
@@ -14,10 +16,9 @@ BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(shell find csrc -name '*.[ch]' -o -name '*.def')
 PYTEST_ARGS ?= -q
 BENCH_ARGS ?= --quick --require reverse_step@1=2.5
-
 NOTEBOOKS_ARGS ?=
 
-.PHONY: tutorial test bench notebooks lint format sanitize clean
+.PHONY: tutorial test bench notebooks lint cuda gpu-test format sanitize clean
 .DELETE_ON_ERROR:
 
 tutorial: $(VENV)/.built $(VENV)/.extra-tutorial

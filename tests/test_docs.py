@@ -64,6 +64,13 @@ def test_paths_the_docs_name_exist():
             assert any(c.exists() for c in candidates), f"{document.name} names {path}"
 
 
+def test_every_target_of_make_is_described_and_phony():
+    """A file of a target's name must not keep it from running."""
+    text = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z][\w-]*):(?!=)", text, re.M))
+    assert targets == set(re.search(r"^\.PHONY: (.*)$", text, re.M)[1].split()) == set(re.findall(r"^# make ([\w-]+) ", text, re.M))
+
+
 def test_environment_variables_are_in_the_table():
     table = (ROOT / "docs/how-it-works.md").read_text()
     used = set()

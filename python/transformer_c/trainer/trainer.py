@@ -275,7 +275,7 @@ class Trainer:
             self._interrupts = Interrupts()
             results = evaluate(self, model, kind, given, limit)
         if verbose:
-            print_table(results, {"validation": "validation", "test": "test"}[kind])
+            print_table(results, kind)
         return results
 
     # ---- what modules and loops report -----------------------------------------------------------------------------------------
