@@ -584,6 +584,20 @@ def test_lightnings_words():
     copy.deepcopy(trainer())
 
 
+def test_hooks_that_nothing_calls_are_told():
+    class Ported(Small):
+        def configure_gradient_clipping(self, *arguments):
+            pytest.fail("is not called")
+
+        on_train_batch_end = on_validation_epoch_start = configure_gradient_clipping
+
+    message = r"never calls configure_gradient_clipping\(\) \(here: .*gradient_clip_val=.*on_train_batch_end.*on_validation_epoch_start.* of Ported$"
+    with pytest.warns(UserWarning, match=message) as told:
+        trainer().fit(Ported(), batches(1), batches(1))
+    assert len(told) == 1 and told[0].filename == __file__
+    assert not any(hasattr(tc.TrainingModule, name) for name in tc.trainer.names.HOOKS)
+
+
 def test_a_schedule_as_long_as_the_run():
     class Endless:
         def __iter__(self):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..training import TrainingModule
+from . import names
 
 
 def limit(name: str, limit: int | float | None) -> int | float | None:
@@ -30,3 +31,10 @@ def trainable(model: Any) -> None:
         )
     if "hparams" not in vars(model):
         raise RuntimeError(f"{type(model).__name__}.__init__() must call super().__init__() first")
+
+
+def uncalled_hooks(model: TrainingModule) -> str:
+    """What to say of the hooks in the model's class that Lightning calls and a Trainer does not; nothing where it has none."""
+    kind = type(model)
+    found = [f"{name}() (here: {where})" for name, where in names.HOOKS.items() if callable(getattr(kind, name, None))]
+    return f"a Trainer never calls {', '.join(found)} of {kind.__name__}" if found else ""

@@ -1,4 +1,4 @@
-"""What to write in place of Lightning's options that a Trainer has under another name or needs no option for."""
+"""What to write in place of Lightning's options that a Trainer has under another name or needs no option for, and of hooks it never calls."""
 
 from __future__ import annotations
 
@@ -47,6 +47,40 @@ ATTRIBUTES: Mapping[str, str] = {
     "predict": "call the model itself, in eval mode",
     "progress_bar_metrics": "callback_metrics",
     "save_checkpoint": "checkpoint_dir= and checkpoint_every_n_steps= write last.safetensors; tc.save(model, path) writes the weights",
+}
+
+# Hooks of a module that nothing calls here: where their lines belong.
+_STEP, _VALIDATION, _TEST = "optimizer_step()", "validation_step() or on_validation_epoch_end()", "test_step() or on_test_epoch_end()"
+_BEGIN, _END = "on_train_epoch_start()", "the lines after trainer.fit()"
+HOOKS: Mapping[str, str] = {
+    "backward": _STEP,
+    "configure_callbacks": "the trainer's monitor=, checkpoint_dir= and patience=",
+    "configure_gradient_clipping": "the trainer's gradient_clip_val= and gradient_clip_algorithm=, or optimizer_step()",
+    "lr_scheduler_step": _STEP,
+    "on_after_backward": _STEP,
+    "on_before_backward": "training_step()",
+    "on_before_optimizer_step": _STEP,
+    "on_before_zero_grad": _STEP,
+    "on_fit_end": _END,
+    "on_fit_start": _BEGIN,
+    "on_test_batch_end": _TEST,
+    "on_test_batch_start": _TEST,
+    "on_test_end": _TEST,
+    "on_test_epoch_start": _TEST,
+    "on_test_start": _TEST,
+    "on_train_batch_end": _STEP,
+    "on_train_batch_start": "training_step()",
+    "on_train_end": _END,
+    "on_train_start": _BEGIN,
+    "on_validation_batch_end": _VALIDATION,
+    "on_validation_batch_start": _VALIDATION,
+    "on_validation_end": _VALIDATION,
+    "on_validation_epoch_start": _VALIDATION,
+    "on_validation_start": _VALIDATION,
+    "optimizer_zero_grad": _STEP,
+    "test_epoch_end": "on_test_epoch_end()",
+    "training_epoch_end": "on_train_epoch_end()",
+    "validation_epoch_end": "on_validation_epoch_end()",
 }
 
 

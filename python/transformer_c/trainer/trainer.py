@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -228,6 +229,9 @@ class Trainer:
         with Attached(self, model), Interrupts() as self._interrupts:
             if val and type(model).validation_step is TrainingModule.validation_step:
                 raise NotImplementedError(f"{type(model).__name__} has no validation_step(): define it, or pass no validation data")
+            unheard = checks.uncalled_hooks(model)
+            if unheard:
+                warnings.warn(unheard, stacklevel=3)
             self._start_anew()
             loop = FitLoop(self, model, train, val)
             self._prepare_files(model)
