@@ -1,7 +1,9 @@
 """Every figure: its axes, labels, units, ticks and scales; refusals; no display, no pyplot, no matplotlib until it is called."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -46,6 +48,11 @@ def image_of(ax):
 
 def frame_of(ax):
     return matplotlib.colors.to_hex(ax.spines["left"].get_edgecolor())
+
+
+def test_every_figure_is_drawn_here_and_in_the_docs():
+    page = (Path(__file__).parents[1] / "docs/figures.md").read_text()
+    assert {name.split()[0] for name in FIGURES} == set(tc.plot.__all__) == set(re.findall(r"tc\.plot\.(\w+)\(", page))
 
 
 @pytest.mark.parametrize("style", ["default", "dark_background"])

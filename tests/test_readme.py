@@ -63,3 +63,7 @@ def test_pictures_are_there_and_small():
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\((?!https?:)([^)#]+)\)", README))))
 def test_links(link):
     assert (ROOT / link).exists()
+
+
+def test_every_page_is_linked():
+    assert {f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md")} <= set(re.findall(r"\]\(([^)#]+)\)", README))
