@@ -11,6 +11,7 @@ Marks
 
 import os
 import pathlib
+import signal
 import sys
 import zlib
 
@@ -18,6 +19,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the reference's products: 
 
 import numpy as np
 import pytest
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background of a script: tests that interrupt would wait in vain
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 sys.path.append(str(pathlib.Path(__file__).parents[1]))  # the benchmarks are a package of the repository, not installed
 
