@@ -64,4 +64,4 @@ def _torch(**adam):
 
 ADAMS = {"Adam(foreach=True)": {"foreach": True}, "Adam(fused=True)": {"fused": True}}
 
-WORKLOADS = [Workload("anomaly_step", _ours, {name: _torch(**options) for name, options in ADAMS.items()}, FLOPS, heavy=True)]
+WORKLOADS = [Workload("anomaly_step", _ours, {name: _torch(**options) for name, options in ADAMS.items()}, FLOPS)]
