@@ -28,13 +28,16 @@ cleanup:
     return status;
 }
 
+bool tc_tensor_alone(const tc_tensor *tensor)
+{
+    const tc_storage *storage = tensor->storage;
+    return atomic_load(&tensor->references) == 1 && atomic_load(&storage->references) == 1 && storage->owned && tensor->contiguous;
+}
+
 tc_status tc_accumulate(tc_tensor **sum, tc_tensor *addend, tc_error *err)
 {
     tc_tensor *own = NULL;
-    const tc_storage *storage = (*sum)->storage;
-    const bool alone =
-        atomic_load(&(*sum)->references) == 1 && atomic_load(&storage->references) == 1 && storage->owned && (*sum)->contiguous;
-    if (alone) return tc_add_in_place(*sum, addend, err);
+    if (tc_tensor_alone(*sum)) return tc_add_in_place(*sum, addend, err);
     tc_status status = TC_OK;
     TC_TRY(tc_tensor_like(&own, *sum, err));
     TC_TRY(tc_tensor_copy(own, *sum, err));

@@ -526,8 +526,8 @@ static tc_status prepare_leaf(leaf_entry *entry, tc_error *err)
     } else if (leaf->grad_slot && entry->gradient->data != leaf->grad_slot->data) {
         status = tc_tensor_copy(leaf->grad_slot, entry->gradient, err);
         result = tc_tensor_retain(leaf->grad_slot);
-    } else if (!leaf->grad_slot && (!entry->gradient->contiguous || atomic_load(&entry->gradient->storage->references) > 1)) {
-        status = tc_tensor_like(&result, entry->gradient, err); /* a view of something: the grad must be the leaf's own */
+    } else if (!leaf->grad_slot && !tc_tensor_alone(entry->gradient)) { /* another leaf's as well, or the caller's: the grad is its own */
+        status = tc_tensor_like(&result, entry->gradient, err);
         if (status == TC_OK) status = tc_tensor_copy(result, entry->gradient, err);
     } else {
         return TC_OK;

@@ -89,7 +89,7 @@ static int64_t magnitude(int64_t stride) { return stride < 0 ? -stride : stride;
 /* Neighbouring results lie closer in memory than neighbouring elements of one: walk along the results. */
 static bool by_columns(const tc_reduce_args *args)
 {
-    if (args->kept_ndim == 0 || args->reduced_ndim == 0) return false;
+    if (args->kept_ndim == 0 || args->reduced_ndim == 0) return args->kept_ndim > 0; /* no axis goes but those of length 1: a copy */
     return magnitude(args->kept_strides[args->kept_ndim - 1]) < magnitude(args->reduced_strides[args->reduced_ndim - 1]);
 }
 
@@ -502,13 +502,13 @@ tc_status tc_sum_to_shape(tc_tensor **out, tc_tensor *gradient, int ndim, const 
     int axes[TC_MAX_DIMS], count = 0;
     const int lead = gradient->ndim - ndim;
     for (int i = 0; i < gradient->ndim; i++)
-        if (i < lead || (shape[i - lead] == 1 && gradient->shape[i] != 1)) axes[count++] = i;
-    if (count == 0) {
-        *out = tc_tensor_retain(gradient);
-        return TC_OK;
-    }
+        if (gradient->shape[i] != 1 && (i < lead || shape[i - lead] == 1)) axes[count++] = i;
     tc_tensor *sum;
-    tc_status status = tc_reduce(&sum, gradient, TC_REDUCE_sum, count, axes, true, err);
+    tc_status status = TC_OK;
+    if (count > 0)
+        status = tc_reduce(&sum, gradient, TC_REDUCE_sum, count, axes, true, err);
+    else
+        sum = tc_tensor_retain(gradient);
     if (status != TC_OK || lead == 0) {
         if (status == TC_OK) *out = sum;
         return status;

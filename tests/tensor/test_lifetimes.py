@@ -169,3 +169,43 @@ def test_a_long_chain_of_gradients_is_freed_without_a_deep_stack():
         last.grad = tc.ones(1)
         last = last.grad
     del first, last
+
+
+# ---- the gradient of a leaf is its own ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (1, 3, 4), (4,)], ids=str)
+def test_leaves_do_not_share_a_gradient(shape):
+    """The gradient of a sum is the same array for both terms: each leaf has a copy, or the second backward would add it twice."""
+    a, b = tc.tensor(np.ones((3, 4)), requires_grad=True), tc.tensor(np.ones(shape), requires_grad=True)
+    times = 12 // b.numpy().size
+    for n in (1, 2):
+        ((a + b) * 2.0).sum().backward()
+        np.testing.assert_array_equal(a.grad.numpy(), np.full((3, 4), 2.0 * n))
+        np.testing.assert_array_equal(b.grad.numpy(), np.full(shape, 2.0 * n * times))
+    a.grad.fill_(0.0)
+    np.testing.assert_array_equal(b.grad.numpy(), np.full(shape, 4.0 * times))
+
+
+def test_clipping_scales_every_gradient_once():
+    a, b = (tc.tensor(np.ones((3, 4)), requires_grad=True) for _ in range(2))
+    ((a + b) * 100.0).sum().backward()
+    tc.nn.utils.clip_grad_norm_([a, b], 1.0)
+    norm = np.sqrt((a.grad.numpy() ** 2).sum() + (b.grad.numpy() ** 2).sum())
+    assert abs(norm - 1) < 1e-5
+
+
+@pytest.mark.parametrize("given", ["tensor", "array", "custom op"])
+def test_what_the_caller_gave_is_not_kept_as_the_gradient(given):
+    a, upstream = tc.tensor(np.ones((3, 4)), requires_grad=True), np.ones((3, 4))
+    if given == "custom op":
+        tc.custom_op(lambda x: 2 * x, lambda dy, x: upstream)(a).sum().backward()
+    else:
+        dy = tc.tensor(upstream) if given == "tensor" else tc.as_tensor(upstream)
+        (a + 1.0).backward(dy)
+        a.grad.fill_(5.0)
+        np.testing.assert_array_equal(dy.numpy(), np.ones((3, 4)))
+        a.grad.fill_(1.0)
+        dy.fill_(7.0)
+    upstream[:] = 7
+    np.testing.assert_array_equal(a.grad.numpy(), np.ones((3, 4)))
