@@ -25,7 +25,7 @@ def tool(*arguments):
     return subprocess.run(command, capture_output=True, text=True, timeout=300, env=ENVIRONMENT)
 
 
-DOCUMENTS = {"A": "uva_tutorial", "B": "uva_notes", "D": "godoy"}
+DOCUMENTS = {"A": "uva_tutorial", "B": "uva_notes", "C": "keras_book", "D": "godoy", "E": "sensio"}
 
 
 def rows_of(letter):
@@ -42,7 +42,7 @@ def held(source):
 
 def test_cells_agree_with_their_sources():
     done = tool("--check")
-    assert done.returncode == 0 and done.stdout.count("agrees") == len(SOURCES) >= 2, done.stdout
+    assert done.returncode == 0 and done.stdout.count("agrees") == len(SOURCES) == 5, done.stdout
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda p: p.stem)
@@ -104,6 +104,39 @@ def test_the_numbers_of_the_squares_are_in_the_outputs():
     ):
         assert part in text, part
     assert pictures("godoy") == 9
+
+
+def test_the_numbers_of_the_book_chapter_are_in_the_outputs():
+    text = printed("keras_book")
+    for part in (
+        "train    256 reviews",
+        "a batch: (32, 600) int64 (32,)",
+        "transformer_encoder     TransformerEncoder            10,656",
+        "Total                                                650,689",
+        "6,336",
+        "LSTM 8,320 of 648,353",
+        "of made-up reviews",
+    ):
+        assert part in text, part
+    assert pictures("keras_book") == 3
+
+
+def test_the_numbers_of_the_post_are_in_the_outputs():
+    text = printed("sensio")
+    for part in (
+        "1,437 imágenes para entrenar, 360 para validar",
+        "(64, 784) (64,)",
+        "(64, 10) 623,290 parámetros",
+        "validación tras 40 épocas: ",
+        "(64, 16, 49) (64,)",
+        "mapas (2, 16, 49, 49)",
+        "mapas (2, 16, 16, 16)",
+        "{'inp_emb': 2450, 'tranformer': 527142, 'fc': 7850, 'pos_emb': 784, 'total': 538226}",
+    ):
+        assert part in text, part
+    accuracies = [float(a) for a in re.findall(r"^(?:perceptrón|atención entre \w+) +([\d.]+) %$", text, re.MULTILINE)]
+    assert len(accuracies) == 3 and accuracies[0] >= 97 and min(accuracies[1:]) >= 98
+    assert pictures("sensio") == 10
 
 
 def test_a_short_notebook_runs():

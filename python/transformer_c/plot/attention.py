@@ -68,6 +68,8 @@ def attention_maps(maps: Any, input_data: Any = None, idx: int = 0, *, query_dat
             _ticks(ax.set_xticks, key_labels, ticks_at_most)
             _ticks(ax.set_yticks, query_labels, ticks_at_most)
             ax.tick_params(labelsize=8)
+            if sum(len(label.get_text()) + 1 for label in ax.get_xticklabels()) > 12 * (side - 0.2):  # words that would run into each other
+                ax.tick_params("x", labelrotation=90)
             ax.set_xlabel("key" if row == len(layers) - 1 else "")
             ax.set_ylabel("query" if column == 0 else "")
     figure.colorbar(image, ax=grid.ravel().tolist(), label="attention weight", shrink=0.9, aspect=30)

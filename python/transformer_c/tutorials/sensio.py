@@ -343,7 +343,7 @@ def plot_digits(imgs, labels, preds=None, n_rows: int = 8):
     for i, ax in enumerate(figure.subplots(n_rows, n_rows, squeeze=False).ravel()):
         ax.axis("off")
         if i < len(images):
-            ax.imshow(images[i], cmap="gray", vmin=0, vmax=1)
+            ax.imshow(images[i], cmap="gray", vmin=0, vmax=1, interpolation="nearest")
             if preds is None:
                 ax.set_title(str(labels[i]), fontsize=9, color=text_colour())
             else:
