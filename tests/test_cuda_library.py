@@ -12,16 +12,23 @@ import transformer_c as tc
 ROOT = pathlib.Path(__file__).parents[1]
 COMPILER = os.environ.get("CC", "gcc").split()
 
-# Answers as a driver would; no memory, no kernels.
+# Answers as a driver would; no memory (or the host's), no kernels.
 STAND_IN = """
+#include <stdlib.h>
+#include <string.h>
 #include "kernels/cuda_api.h"
 static const char *text(int error) { (void)error; return "something else"; }
 static int versions(int *driver, int *runtime) { *driver = DRIVER; *runtime = 13000; return 0; }
 static int count(int *count) { *count = DEVICES; return ERROR; }
 static int select_device(int index) { return index < DEVICES ? 0 : 101; }
 static int info(size_t *unused, size_t *total) { *unused = 1000; *total = 2000; return 0; }
-static int allocate(void **out, size_t bytes) { (void)out, (void)bytes; return TC_CUDA_OUT_OF_MEMORY; }
-static const tc_cuda_api api = {ABI, TC_KERNEL_COUNT, 0, text, versions, count, select_device, info, allocate};
+static int allocate(void **out, size_t bytes) { *out = MEMORY ? malloc(bytes) : NULL; return MEMORY ? 0 : TC_CUDA_OUT_OF_MEMORY; }
+static int release(void *block) { free(block); return 0; }
+static int from_host(void *to, const void *from, size_t bytes, void *stream) { (void)stream; memcpy(to, from, bytes); return 0; }
+static int synchronize(void *stream) { (void)stream; return 0; }
+static const tc_cuda_kernel_table *kernels(tc_dtype storage) { static const tc_cuda_kernel_table none; (void)storage; return &none; }
+static const tc_cuda_api api = {ABI, TC_KERNEL_COUNT, 0, text, versions, count, select_device, info, allocate, release, from_host,
+                                 .synchronize = synchronize, .kernels = kernels};
 const tc_cuda_api *tc_cuda_get_api(void) { return &api; }
 """
 
@@ -32,7 +39,7 @@ def stand_in(tmp_path):
         pytest.skip(f"{COMPILER[-1]} is not at hand")
 
     def make(**answers):
-        answers = {"DRIVER": 13000, "DEVICES": 1, "ERROR": 0, "ABI": "TC_CUDA_ABI_VERSION", **answers}
+        answers = {"DRIVER": 13000, "DEVICES": 1, "ERROR": 0, "ABI": "TC_CUDA_ABI_VERSION", "MEMORY": 0, **answers}
         source, library = tmp_path / "stand_in.c", tmp_path / "stand_in.so"
         source.write_text(STAND_IN)
         flags = [f"-D{name}={value}" for name, value in answers.items()]
@@ -92,3 +99,8 @@ def test_memory_that_is_not_there(stand_in):
     said = error_of(stand_in(), 'tc.zeros(100, device="cuda")')
     assert said.startswith("MemoryError out of memory on cuda:0: 400 bytes were asked for, 1000 of its 2000 are free")
     assert "smaller batches" in said
+
+
+def test_a_kernel_that_is_not_there(stand_in):
+    said = error_of(stand_in(MEMORY=1), 'tc.zeros(2, device="cuda")')
+    assert said == 'NotImplementedError copy of float32 has no CUDA kernel yet (device "cuda:0"); move its Tensors to the CPU with .cpu()'

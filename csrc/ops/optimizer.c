@@ -150,25 +150,41 @@ tc_status tc_rmsprop_step(int64_t count, tc_tensor *const *parameters, tc_tensor
 
 /* ---- norms and clipping -------------------------------------------------------------------------------------------------- */
 
+/* The norm of all gradients from the sums (or the largest elements) of the blocks, in their order. */
+static tc_status norm_of(double *norm, tc_tensor *partial, double power, tc_error *err)
+{
+    tc_tensor *host;
+    if (tc_tensor_on_cpu(partial)) {
+        host = tc_tensor_retain(partial);
+    } else {
+        const tc_status status = tc_to_device(&host, partial, (tc_device){TC_CPU, 0}, err);
+        if (status != TC_OK) return status;
+    }
+    const double *sums = (const double *)(const void *)host->data;
+    const bool largest = isinf(power);
+    double total = 0;
+    for (int64_t i = 0; i < host->numel; i++) total = !largest ? total + sums[i] : sums[i] > total || sums[i] != sums[i] ? sums[i] : total;
+    *norm = largest ? total : power == 2 ? sqrt(total) : pow(total, 1 / power);
+    tc_tensor_release(host);
+    return TC_OK;
+}
+
 tc_status tc_gradient_norm(double *norm, int64_t count, tc_tensor *const *gradients, double power, tc_error *err)
 {
     chunk_list list = {0};
-    double *partial = NULL;
+    tc_tensor *partial = NULL;
     tc_status status = TC_OK;
     *norm = 0;
     if (count == 0) return TC_OK;
+    const tc_device device = gradients[0]->storage->device;
     TC_TRY(chunk_list_begin(&list, count, NULL, gradients, NULL, err));
-    partial = tc_allocate(sizeof *partial * (size_t)(list.blocks + 1));
-    if (!partial) TC_TRY(tc_fail(err, TC_ERROR_MEMORY, "out of memory: the norm of %lld gradients", (long long)count));
-    const bool largest = isinf(power);
-    const tc_norm_args args = {.chunks = list.chunks, .chunk_count = list.count, .partial = partial, .power = largest ? 0 : power};
-    TC_TRY(tc_run(gradients[0]->storage->device, gradients[0]->dtype, TC_K_gradient_norm, &args, list.blocks, TC_OPTIMIZER_BLOCK, 0, err));
-    double total = 0;
-    for (int64_t i = 0; i < list.blocks; i++)
-        total = !largest ? total + partial[i] : partial[i] > total || partial[i] != partial[i] ? partial[i] : total;
-    *norm = largest ? total : power == 2 ? sqrt(total) : pow(total, 1 / power);
+    TC_TRY(tc_tensor_empty(&partial, 1, &list.blocks, TC_FLOAT64, device, err));
+    const tc_norm_args args = {
+        .chunks = list.chunks, .chunk_count = list.count, .partial = (double *)(void *)partial->data, .power = isinf(power) ? 0 : power};
+    TC_TRY(tc_run(device, gradients[0]->dtype, TC_K_gradient_norm, &args, list.blocks, TC_OPTIMIZER_BLOCK, 0, err));
+    TC_TRY(norm_of(norm, partial, power, err));
 cleanup:
-    if (partial) tc_free(partial, sizeof *partial * (size_t)(list.blocks + 1));
+    tc_tensor_release(partial);
     chunk_list_end(&list);
     return status;
 }

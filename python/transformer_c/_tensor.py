@@ -235,19 +235,21 @@ def ones(*size, dtype: Any = None, device: str | None = None, requires_grad: boo
     return _finish(_core.full(_shape(size), True, dtype, device), requires_grad)
 
 
-def _like(x: Any, dtype: Any, device: str | None) -> tuple[Any, Any]:
+def _like(x: Any, dtype: Any, device: str | None) -> tuple[Any, Any, Any]:
+    """Shape, dtype and device, without reading elements: they may lie on a GPU."""
     x = as_tensor(x)
-    return x.dtype if dtype is None else dtype, x.device if device is None else device
+    return x.shape, x.dtype if dtype is None else dtype, x.device if device is None else device
 
 
 def empty_like(input: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
     """Uninitialised memory with the shape of `input`, and its dtype and device unless others are named."""
-    return _finish(_core.empty(np.shape(input), *_like(input, dtype, device)), requires_grad)
+    return _finish(_core.empty(*_like(input, dtype, device)), requires_grad)
 
 
 def full_like(input: Any, fill_value: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
     """`fill_value` everywhere, with the shape of `input`, and its dtype and device unless others are named."""
-    return _finish(_core.full(np.shape(input), fill_value, *_like(input, dtype, device)), requires_grad)
+    shape, dtype, device = _like(input, dtype, device)
+    return _finish(_core.full(shape, fill_value, dtype, device), requires_grad)
 
 
 def zeros_like(input: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:

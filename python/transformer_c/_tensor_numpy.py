@@ -6,6 +6,7 @@ NumPy would read a Tensor as a plain array and give one back, and its history wo
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,8 @@ _OPERATORS: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {
 }
 
 # Functions that ask about an array and compute nothing.
-_QUESTIONS = {np.shape, np.ndim, np.size, np.may_share_memory, np.shares_memory, np.result_type, np.can_cast, np.iscomplexobj, np.isrealobj}
+_OF_MEMORY = {np.may_share_memory, np.shares_memory}
+_QUESTIONS = {np.shape, np.ndim, np.size, np.result_type, np.can_cast, np.iscomplexobj, np.isrealobj, *_OF_MEMORY}
 
 # NumPy's name of a function, where ours is another.
 _OURS = {
@@ -100,6 +102,13 @@ def array_ufunc(x: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **options
 def array_function(x: Tensor, function: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
     """NumPy's ``__array_function__``: a TypeError, but for functions that only ask."""
     if function in _QUESTIONS:
-        plain = [np.asarray(a.detach()) if isinstance(a, Tensor) else a for a in args]
-        return function(*plain, **{k: np.asarray(v.detach()) if isinstance(v, Tensor) else v for k, v in kwargs.items()})
+        plain = partial(_plain, needs_memory=function in _OF_MEMORY)
+        return function(*map(plain, args), **{k: plain(v) for k, v in kwargs.items()})
     raise _refuse(function.__name__)
+
+
+def _plain(x: Any, needs_memory: bool) -> Any:
+    """A Tensor's array, or of a Tensor on a GPU one of the same shape and dtype, which is all that is asked about."""
+    if not isinstance(x, Tensor):
+        return x
+    return np.asarray(x.detach()) if needs_memory or x.device == "cpu" else np.broadcast_to(np.empty((), x.dtype), x.shape)

@@ -1,4 +1,4 @@
-"""The tests of tests/gpu_emulation/test_cuda_tensors.py on a real GPU."""
+"""The tests of tests/gpu_emulation that go through device="cuda:emulated", on a real GPU."""
 
 import pathlib
 import sys
@@ -6,9 +6,11 @@ import sys
 import pytest
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "gpu_emulation"))
+from device_cases import device, nothing_is_left  # noqa: F401 (fixtures)
 from test_cuda_tensors import *  # noqa: F403
+from test_cuda_training import *  # noqa: F403
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("nothing_is_left")]
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import pathlib
 import cuda_library
 import emulation
 import pytest
+from device_cases import device, nothing_is_left  # noqa: F401 (fixtures)
 from transformer_c import _core
 
 HERE = pathlib.Path(__file__).parent

@@ -10,46 +10,12 @@ import numpy as np
 import pytest
 import reference as R
 import transformer_c as tc
+from cuda_library import CUDA_KERNELS, KERNEL_IDS
+from device_cases import ALL_DTYPES, FLOATS, array, beside_the_cpu, check_gradients, host, leaves
 from tolerance import assert_close
 from transformer_c import _core
 
-FLOATS = ["float32", "float64", "float16", "bfloat16"]
-ALL_DTYPES = [*FLOATS, "int64", "int32", "uint8", "bool"]
-
-
-@pytest.fixture(params=["cpu", "cuda:emulated"])
-def device(request):
-    return request.getfixturevalue("emulated_gpu") if request.param != "cpu" else request.param
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left(emulated_gpu):
-    """Every case gives its device memory back."""
-    before = tc.cuda.memory_stats(emulated_gpu)["in_use"]
-    yield
-    assert tc.cuda.memory_stats(emulated_gpu)["in_use"] == before
-
-
-def array(rng, shape, dtype):
-    dtype = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
-    values = rng.integers(0, 2, shape) if dtype == "bool" else 9 * np.abs(rng.standard_normal(shape))
-    return np.asarray(values).astype(dtype)
-
-
-def leaves(device, *arrays):
-    return [None if a is None else tc.tensor(a, device=device, requires_grad=True) for a in arrays]
-
-
-def host(x):
-    return x.detach().cpu().numpy()
-
-
-def check_gradients(tensors, expected, dtype):
-    for i, (tensor, wanted) in enumerate(zip(tensors, expected, strict=True)):
-        if tensor is not None:
-            assert tensor.grad.device == tensor.device
-            assert_close(host(tensor.grad), wanted, dtype, gradient=True, scale=1 + np.abs(wanted).max(initial=0), name=f"gradient {i}")
-
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 # ---- tensors ---------------------------------------------------------------------------------------------------------------------
 
@@ -120,27 +86,9 @@ def test_cuda_array_interface(emulated_gpu):
     assert not hasattr(tc.tensor([1.0]), "__cuda_array_interface__")
 
 
-def test_what_has_no_kernel_says_so(emulated_gpu):
-    x = tc.tensor([3.0, 1.0, 2.0], device=emulated_gpu)
-    with pytest.raises(NotImplementedError, match=r"argsort of float32 has no CUDA kernel yet .*\.cpu\(\)"):
-        x.argsort()
-    places, leaf = tc.tensor([0, 2, 0], device=emulated_gpu), tc.tensor([3.0, 1.0], device=emulated_gpu, requires_grad=True)
-    calls = {
-        "index": lambda: x[places],
-        "write": lambda: x.__setitem__(places, 1.0),
-        "mask": lambda: x[x > 1],
-        "gradient of max": lambda: leaf.max(0).backward(),
-        "argmax": lambda: x.argmax(),
-        "embedding": lambda: tc.functional.embedding(places, tc.zeros(3, 2, device=emulated_gpu)),
-        "loss": lambda: tc.functional.cross_entropy(x.reshape(1, 3), places[:1]),
-        "squares": lambda: tc.functional.mse_loss(x, x),
-        "integers": lambda: places + places,
-        "triangle": lambda: tc.triu(x.reshape(1, 3)),
-    }
-    for name, call in calls.items():
-        with pytest.raises(NotImplementedError):
-            call()
-            pytest.fail(f"{name} has a kernel: this list and docs/gpu.md do not know of it")
+def test_every_kernel_is_there():
+    """But for those that the CPU alone asks for: its packing, and the sums of heads that it cuts."""
+    assert set(KERNEL_IDS) - set(CUDA_KERNELS) == {"gemm_pack", "attention_sum_splits"}
 
 
 # ---- the device -------------------------------------------------------------------------------------------------------------------
@@ -286,25 +234,6 @@ UNARY = [
 ]
 BINARY = ["add", "sub", "mul", "div", "pow", "maximum", "minimum", "remainder"]
 FLAT = ["floor_divide", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor"]
-
-
-def beside_the_cpu(function, gpu, rng, *arrays, dtype=None):
-    """Values and gradients of the same call on both devices; the CPU's are held against the reference elsewhere."""
-    results = []
-    for place in ("cpu", gpu):
-        inputs = [tc.tensor(a, device=place, requires_grad=a.dtype.kind == "f") for a in arrays]
-        y = function(*inputs)
-        assert y.device == place
-        if y.requires_grad:
-            dy = np.random.default_rng(0).standard_normal(y.shape).astype(np.float64)
-            y.backward(tc.tensor(dy, dtype=y.dtype, device=place))
-        results.append([host(y), *(host(t.grad) for t in inputs if t.grad is not None)])
-    assert len(results[0]) == len(results[1])
-    for on_cpu, on_gpu in zip(*results, strict=True):
-        assert on_cpu.dtype == on_gpu.dtype and on_cpu.shape == on_gpu.shape
-        np.testing.assert_allclose(
-            on_gpu.astype(np.float64), on_cpu.astype(np.float64), rtol=2e-5 if on_cpu.dtype == np.float32 else 1e-11, atol=1e-6
-        )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

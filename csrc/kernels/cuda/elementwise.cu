@@ -1,8 +1,7 @@
 // elementwise.cu: functions of one, two and three operands, of any strides and dtypes; activations and dropout.
 #include "../activation.h"
 #include "../dropout.h"
-#include "../elementwise.h"
-#include "elements.cuh"
+#include "elementwise.cuh"
 #include "functions.cuh"
 #include "launchers.h"
 #include "philox.cuh"
@@ -13,18 +12,6 @@ namespace
 using namespace tc;
 
 #define v_truth(mask) ((mask) ? Real(1) : Real(0))
-
-// Element `offset` of an operand in the compute dtype.
-template <class Real> __device__ __forceinline__ Real read(const tc_operand &x, int64_t offset)
-{
-    if (!x.data) return static_cast<Real>(x.value);
-    return with_dtype(x.dtype, [&](auto type) { return static_cast<Real>(element(static_cast<decltype(type) *>(x.data)[offset])); });
-}
-
-template <class Real> __device__ __forceinline__ void write(const tc_operand &out, int64_t offset, Real value)
-{
-    with_dtype(out.dtype, [&](auto type) { convert(static_cast<decltype(type) *>(out.data)[offset], value); });
-}
 
 // The functions: what out[i] is of the values of the inputs there.
 
@@ -98,33 +85,6 @@ template <class Real> struct BinaryBackward {
     }
 };
 
-template <class Real> struct Where {
-    static constexpr int inputs = 3;
-    static __device__ __forceinline__ Real apply(int, const Real (&in)[3]) { return in[0] != 0 ? in[1] : in[2]; }
-};
-
-template <class Real, template <class> class Function>
-__global__ void __launch_bounds__(element_threads) elementwise_kernel(const __grid_constant__ tc_elementwise_args a)
-{
-    constexpr int inputs = Function<Real>::inputs;
-    for_own_elements(a.numel, [&](int64_t i) {
-        int64_t offset[4];
-        element_offsets<4>(offset, i, a.ndim, a.shape, {a.out.strides, a.in[0].strides, a.in[1].strides, a.in[2].strides});
-        Real in[inputs];
-        TC_UNROLL
-        for (int k = 0; k < inputs; k++) in[k] = k < a.inputs ? read<Real>(a.in[k], offset[k + 1]) : Real(0);
-        write<Real>(a.out, offset[0], Function<Real>::apply(a.function, in));
-    });
-}
-
-template <class T, template <class> class Function> int elementwise(const void *args, void *stream)
-{
-    auto a = *static_cast<const tc_elementwise_args *>(args);
-    if (a.numel == 0) return 0;
-    for (int k = a.inputs; k < TC_ELEMENT_INPUTS; k++) a.in[k] = a.out; // strides that can be read
-    return launch<elementwise_kernel<compute<T>, Function>>(element_launch(a.numel, stream), a);
-}
-
 template <class Real>
 __global__ void __launch_bounds__(element_threads) activation_backward_kernel(const __grid_constant__ tc_activation_backward_args a)
 {
@@ -154,7 +114,7 @@ template <class Real> __global__ void __launch_bounds__(element_threads) dropout
 #define TC_ELEMENTWISE(kernel, Function)                                                                                                   \
     template <class T> int tc_cuda_##kernel(const void *args, int64_t, void *, void *stream)                                               \
     {                                                                                                                                      \
-        return elementwise<T, Function>(args, stream);                                                                                     \
+        return elementwise<compute<T>, Function>(args, stream);                                                                                     \
     }                                                                                                                                      \
     TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, kernel)
 TC_ELEMENTWISE(unary_forward, UnaryForward)

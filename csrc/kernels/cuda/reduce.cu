@@ -2,62 +2,19 @@
 #include "../reduce.h"
 #include "../softmax.h"
 #include "elements.cuh"
-#include "functions.cuh"
 #include "launchers.h"
+#include "rows.cuh"
 
 namespace
 {
 
 using namespace tc;
 
-constexpr int warps_a_block = 4;
-
-template <class Real> __device__ __forceinline__ Real identity(int step)
-{
-    switch (step) {
-    case TC_STEP_max: return -static_cast<Real>(INFINITY);
-    case TC_STEP_min: return static_cast<Real>(INFINITY);
-    case TC_STEP_all: return 1;
-    default: return 0;
-    }
-}
-
-template <class Real> __device__ __forceinline__ Real combine(int step, Real a, Real b)
-{
-    switch (step) {
-    case TC_STEP_any:
-    case TC_STEP_max: return v_maximum(a, b);
-    case TC_STEP_all:
-    case TC_STEP_min: return v_minimum(a, b);
-    default: return a + b;
-    }
-}
-
 template <class Real> __device__ __forceinline__ Real prepare(int step, Real x, Real center)
 {
     if (step == TC_STEP_any || step == TC_STEP_all) return x != 0 ? Real(1) : Real(0);
     return step == TC_STEP_square_difference ? (x - center) * (x - center) : x;
 }
-
-// Of the warp's lanes, in every lane; a butterfly, so that the order is fixed.
-template <class Real> __device__ __forceinline__ Real warp_combine(int step, Real x)
-{
-    for (int distance = warp_lanes / 2; distance > 0; distance /= 2) x = combine(step, x, __shfl_xor_sync(all_lanes, x, distance));
-    return x;
-}
-
-__device__ __forceinline__ int64_t offset_of(int64_t i, int ndim, const int64_t *shape, const int64_t *strides)
-{
-    int64_t offset[1];
-    element_offsets<1>(offset, i, ndim, shape, {strides});
-    return offset[0];
-}
-
-inline Launch warp_launch(int64_t results, void *stream)
-{
-    return Launch(blocks(divide_up(results, warps_a_block)), dim3(warp_lanes, warps_a_block), 0, stream);
-}
-__device__ __forceinline__ int64_t own_result() { return static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y; }
 
 // A warp for each segment of each result; its lanes take every 32nd element. `columns`: out (kept / columns, segments, columns).
 template <class Real, class X>
@@ -91,19 +48,6 @@ template <class T> int reduce(const tc_reduce_args &a, int64_t columns, void *st
 }
 
 // ---- softmax: rows of C elements, `inner` apart.  y,x (outer, C, inner) ----
-
-template <class Real> __device__ __forceinline__ Real warp_exp_sum(const Real *x, int64_t C, int64_t step, Real top)
-{
-    Real sum = 0;
-    for (int64_t c = threadIdx.x; c < C; c += warp_lanes) sum += real_exp(x[c * step] - top);
-    return warp_sum(sum);
-}
-template <class Real> __device__ __forceinline__ Real warp_top(const Real *x, int64_t C, int64_t step)
-{
-    Real top = identity<Real>(TC_STEP_max);
-    for (int64_t c = threadIdx.x; c < C; c += warp_lanes) top = v_maximum(top, x[c * step]);
-    return warp_combine(TC_STEP_max, top);
-}
 
 template <class Real>
 __global__ void __launch_bounds__(warp_lanes *warps_a_block) softmax_kernel(const __grid_constant__ tc_softmax_forward_args a)

@@ -155,7 +155,7 @@ class Trainer:
         if self.fast_dev_run:
             self.max_epochs, self.checkpoint_dir, self.patience = 1, None, None
             self.limit_train_batches = self.limit_val_batches = self.limit_test_batches = count("fast_dev_run", self.fast_dev_run)
-        if device is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", str(device)):
+        if device is not None and not re.fullmatch(r"cpu|cuda(:(\d+|emulated))?", str(device)):
             raise ValueError(f'device must be "cpu", "cuda" or "cuda:0", got {device!r}')
         self._place = loaders.Place()
         self._averages = Averages()

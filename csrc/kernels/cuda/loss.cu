@@ -1,0 +1,155 @@
+// loss.cu: element-wise losses, and cross-entropy: a warp a row.
+#include "../loss.h"
+#include "../softmax.h"
+#include "elements.cuh"
+#include "functions.cuh"
+#include "launchers.h"
+#include "rows.cuh"
+
+namespace
+{
+
+using namespace tc;
+
+// log x and log(1 - x), cut off at -100; NaN stays.
+template <class Real> __device__ __forceinline__ Real bounded_log(Real x) { return v_maximum(Real(-100), real_log(x)); }
+template <class Real> __device__ __forceinline__ Real bounded_log_rest(Real x) { return v_maximum(Real(-100), real_log1p(-x)); }
+
+// log(1 + e^-x) = max(-x, 0) + log(1 + e^-|x|), without overflow.
+template <class Real> __device__ __forceinline__ Real softplus_of_minus(Real x)
+{
+    return v_maximum(-x, Real(0)) + real_log1p(real_exp(-v_abs(x)));
+}
+
+template <class Real> __device__ __forceinline__ Real loss_of(int function, Real x, Real t, Real p)
+{
+    switch (function) {
+    case TC_LOSS_SQUARED: return (x - t) * (x - t);
+    case TC_LOSS_PROBABILITY: return 0 - (t * bounded_log(x) + (1 - t) * bounded_log_rest(x));
+    default: return ((p - 1) * t + 1) * softplus_of_minus(x) + (1 - t) * x;
+    }
+}
+
+template <class Real> __device__ __forceinline__ Real slope_of_input(int function, Real x, Real t, Real p)
+{
+    switch (function) {
+    case TC_LOSS_SQUARED: return (x - t) + (x - t);
+    case TC_LOSS_PROBABILITY: return (x - t) / v_maximum(Real(1e-12), x * (1 - x)); // at 0 and 1 bounded, as in PyTorch
+    default: return (1 - t) - ((p - 1) * t + 1) * v_sigmoid(-x);
+    }
+}
+
+template <class Real> __device__ __forceinline__ Real slope_of_target(int function, Real x, Real t, Real p)
+{
+    switch (function) {
+    case TC_LOSS_SQUARED: return (t - x) + (t - x);
+    case TC_LOSS_PROBABILITY: return bounded_log_rest(x) - bounded_log(x);
+    default: return (p - 1) * softplus_of_minus(x) - x;
+    }
+}
+
+template <class Real> __device__ __forceinline__ Real one_or(const void *array, int64_t i)
+{
+    return array ? static_cast<const Real *>(array)[i] : Real(1);
+}
+
+template <class Real> __global__ void __launch_bounds__(element_threads) loss_kernel(const __grid_constant__ tc_loss_forward_args a)
+{
+    for_own_elements(a.n, [&](int64_t i) {
+        const Real x = static_cast<const Real *>(a.x)[i], t = static_cast<const Real *>(a.target)[i];
+        static_cast<Real *>(a.loss)[i] = loss_of(a.function, x, t, one_or<Real>(a.positive_weight, i)) * one_or<Real>(a.weight, i);
+    });
+}
+
+template <class Real>
+__global__ void __launch_bounds__(element_threads) loss_backward_kernel(const __grid_constant__ tc_loss_backward_args a)
+{
+    for_own_elements(a.n, [&](int64_t i) {
+        const Real x = static_cast<const Real *>(a.x)[i], t = static_cast<const Real *>(a.target)[i];
+        const Real p = one_or<Real>(a.positive_weight, i);
+        const Real d = static_cast<const Real *>(a.dloss)[i * a.dloss_step] * one_or<Real>(a.weight, i);
+        if (a.dx) static_cast<Real *>(a.dx)[i] = d * slope_of_input(a.function, x, t, p);
+        if (a.dtarget) static_cast<Real *>(a.dtarget)[i] = d * slope_of_target(a.function, x, t, p);
+    });
+}
+
+// ---- cross-entropy: the formulas are in ../softmax.h ----
+
+template <class Real>
+__global__ void __launch_bounds__(warp_lanes *warps_a_block)
+    cross_entropy_kernel(const __grid_constant__ tc_cross_entropy_forward_args a, int64_t N)
+{
+    const int64_t n = own_result();
+    if (n >= N) return;
+    const Real *x = static_cast<const Real *>(a.x) + n * a.C;
+    const int64_t t = a.target[n];
+    const Real smoothing = static_cast<Real>(a.smoothing), top = warp_top(x, a.C, 1), log_sum = real_log(warp_exp_sum(x, a.C, 1, top));
+    Real spread = 0;
+    if (smoothing != 0)
+        for (int64_t c = threadIdx.x; c < a.C; c += warp_lanes) spread += one_or<Real>(a.weight, c) * ((top - x[c]) + log_sum);
+    spread = warp_sum(spread);
+    if (threadIdx.x != 0) return;
+    static_cast<Real *>(a.top)[n] = top;
+    static_cast<Real *>(a.log_sum)[n] = log_sum;
+    Real loss = 0;
+    if (t != a.ignore_index) {
+        loss = (1 - smoothing) * one_or<Real>(a.weight, t) * ((top - x[t]) + log_sum);
+        if (smoothing != 0) loss += smoothing / static_cast<Real>(a.C) * spread;
+    }
+    static_cast<Real *>(a.loss)[n] = loss;
+}
+
+// dx[c] = dloss ((1 - s) w[t] (p[c] - [c = t]) + s / C (p[c] sum(w) - w[c])),  p = e^((x - top) - log_sum).
+template <class Real>
+__global__ void __launch_bounds__(warp_lanes *warps_a_block)
+    cross_entropy_backward_kernel(const __grid_constant__ tc_cross_entropy_backward_args a, int64_t N)
+{
+    const int64_t n = own_result();
+    if (n >= N) return;
+    const Real *x = static_cast<const Real *>(a.x) + n * a.C;
+    Real *dx = static_cast<Real *>(a.dx) + n * a.C;
+    const int64_t t = a.target[n];
+    if (t == a.ignore_index) {
+        for (int64_t c = threadIdx.x; c < a.C; c += warp_lanes) dx[c] = 0;
+        return;
+    }
+    Real weights = 0;
+    for (int64_t c = threadIdx.x; c < a.C; c += warp_lanes) weights += one_or<Real>(a.weight, c);
+    weights = warp_sum(weights);
+    const Real smoothing = static_cast<Real>(a.smoothing), dloss = static_cast<const Real *>(a.dloss)[n];
+    const Real at_target = dloss * (1 - smoothing) * one_or<Real>(a.weight, t), even = dloss * smoothing / static_cast<Real>(a.C);
+    const Real top = static_cast<const Real *>(a.top)[n], log_sum = static_cast<const Real *>(a.log_sum)[n];
+    for (int64_t c = threadIdx.x; c < a.C; c += warp_lanes) {
+        const Real p = real_exp((x[c] - top) - log_sum);
+        dx[c] = p * (at_target + even * weights) - even * one_or<Real>(a.weight, c) - (c == t ? at_target : Real(0));
+    }
+}
+
+} // namespace
+
+template <class T> int tc_cuda_loss_forward(const void *args, int64_t, void *, void *stream)
+{
+    const auto &a = *static_cast<const tc_loss_forward_args *>(args);
+    return a.n ? launch<loss_kernel<compute<T>>>(element_launch(a.n, stream), a) : 0;
+}
+template <class T> int tc_cuda_loss_backward(const void *args, int64_t, void *, void *stream)
+{
+    const auto &a = *static_cast<const tc_loss_backward_args *>(args);
+    return a.n ? launch<loss_backward_kernel<compute<T>>>(element_launch(a.n, stream), a) : 0;
+}
+template <class T> int tc_cuda_cross_entropy_forward(const void *args, int64_t N, void *, void *stream)
+{
+    return N ? launch<cross_entropy_kernel<compute<T>>>(warp_launch(N, stream), *static_cast<const tc_cross_entropy_forward_args *>(args),
+                                                        N)
+             : 0;
+}
+template <class T> int tc_cuda_cross_entropy_backward(const void *args, int64_t N, void *, void *stream)
+{
+    return N ? launch<cross_entropy_backward_kernel<compute<T>>>(warp_launch(N, stream),
+                                                                 *static_cast<const tc_cross_entropy_backward_args *>(args), N)
+             : 0;
+}
+TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, loss_forward)
+TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, loss_backward)
+TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, cross_entropy_forward)
+TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, cross_entropy_backward)

@@ -1,0 +1,91 @@
+// rows.cuh: what the kernels share in which a warp makes one result of a row: blocks of (32, warps) threads, threadIdx.y the warp.
+#pragma once
+#include "../reduce.h"
+#include "elements.cuh"
+#include "functions.cuh"
+
+namespace tc
+{
+
+constexpr int warps_a_block = 4;
+
+template <class Real> __device__ __forceinline__ Real identity(int step)
+{
+    switch (step) {
+    case TC_STEP_max: return -static_cast<Real>(INFINITY);
+    case TC_STEP_min: return static_cast<Real>(INFINITY);
+    case TC_STEP_all: return 1;
+    default: return 0;
+    }
+}
+
+template <class Real> __device__ __forceinline__ Real combine(int step, Real a, Real b)
+{
+    switch (step) {
+    case TC_STEP_any:
+    case TC_STEP_max: return v_maximum(a, b);
+    case TC_STEP_all:
+    case TC_STEP_min: return v_minimum(a, b);
+    default: return a + b;
+    }
+}
+
+// Of the warp's lanes, in every lane; a butterfly, so that the order is fixed.
+template <class Real> __device__ __forceinline__ Real warp_combine(int step, Real x)
+{
+    for (int distance = warp_lanes / 2; distance > 0; distance /= 2) x = combine(step, x, __shfl_xor_sync(all_lanes, x, distance));
+    return x;
+}
+
+__device__ __forceinline__ int64_t offset_of(int64_t i, int ndim, const int64_t *shape, const int64_t *strides)
+{
+    int64_t offset[1];
+    element_offsets<1>(offset, i, ndim, shape, {strides});
+    return offset[0];
+}
+
+inline Launch warp_launch(int64_t results, void *stream)
+{
+    return Launch(blocks(divide_up(results, warps_a_block)), dim3(warp_lanes, warps_a_block), 0, stream);
+}
+__device__ __forceinline__ int64_t own_result() { return static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y; }
+
+// An element and where it is; at < 0: none yet.
+template <class X> struct Found {
+    X value;
+    int64_t at;
+};
+
+// The larger of two (for TC_STEP_min the smaller); NaN is before all others, of equals the first.
+template <class X> __device__ __forceinline__ Found<X> first_extreme(int step, const Found<X> &a, const Found<X> &b)
+{
+    if (a.at < 0 || b.at < 0) return a.at < 0 ? b : a;
+    const bool a_nan = a.value != a.value, b_nan = b.value != b.value;
+    const bool a_wins = b_nan ? false : a_nan || (step == TC_STEP_max ? a.value > b.value : a.value < b.value);
+    const bool b_wins = a_nan ? false : b_nan || (step == TC_STEP_max ? b.value > a.value : b.value < a.value);
+    return a_wins || (!b_wins && a.at < b.at) ? a : b;
+}
+template <class X> __device__ __forceinline__ Found<X> warp_first_extreme(int step, Found<X> best)
+{
+    for (int distance = warp_lanes / 2; distance > 0; distance /= 2) {
+        const Found<X> other = {__shfl_xor_sync(all_lanes, best.value, distance), __shfl_xor_sync(all_lanes, best.at, distance)};
+        best = first_extreme(step, best, other);
+    }
+    return best;
+}
+
+// Of C elements that lie `step` apart: the largest, and the sum of e^(x - top).
+template <class Real> __device__ __forceinline__ Real warp_exp_sum(const Real *x, int64_t C, int64_t step, Real top)
+{
+    Real sum = 0;
+    for (int64_t c = threadIdx.x; c < C; c += warp_lanes) sum += real_exp(x[c * step] - top);
+    return warp_sum(sum);
+}
+template <class Real> __device__ __forceinline__ Real warp_top(const Real *x, int64_t C, int64_t step)
+{
+    Real top = identity<Real>(TC_STEP_max);
+    for (int64_t c = threadIdx.x; c < C; c += warp_lanes) top = v_maximum(top, x[c * step]);
+    return warp_combine(TC_STEP_max, top);
+}
+
+} // namespace tc

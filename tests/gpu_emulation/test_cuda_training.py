@@ -1,0 +1,283 @@
+"""What training takes, on device="cuda:emulated": embedding, losses, indexing, integers, optimizers, and the steps of a whole model, each
+beside the CPU, which other tests hold against the reference."""
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from device_cases import array, beside_the_cpu, host
+from transformer_c import functional as F
+from transformer_c.tutorials import uva
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+INTEGERS = ["int64", "int32", "uint8", "bool"]
+
+
+def integers(rng, shape, dtype, low=-9):
+    values = rng.integers(0, 2, shape) if dtype == "bool" else rng.integers(0 if dtype == "uint8" else low, 10, shape)
+    return values.astype(dtype)
+
+
+# ---- embedding ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("table", [(1, 1), (7, 6), (300, 3)], ids=str)  # more rows than a block has threads
+@pytest.mark.parametrize("count", [0, 5, 333])
+def test_embedding(emulated_gpu, table, count, rng):
+    weight, indices = array(rng, table, "float32"), rng.integers(0, table[0], count)
+    beside_the_cpu(lambda i, w: F.embedding(i, w), emulated_gpu, rng, indices, weight)
+    beside_the_cpu(lambda i, w: F.embedding(i, w, padding_idx=-1), emulated_gpu, rng, indices.astype(np.int32), weight.astype(np.float64))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("width", [1, 2, 3, 4])  # rows of 2 to 32 bytes
+def test_rows_of_any_size(emulated_gpu, width, dtype, rng):
+    weight = tc.tensor(array(rng, (5, width), dtype), device=emulated_gpu)
+    np.testing.assert_array_equal(
+        host(F.embedding(tc.tensor([[4, 0], [4, 2]], device=emulated_gpu), weight)), host(weight)[[[4, 0], [4, 2]]]
+    )
+
+
+def test_indices_are_checked(emulated_gpu):
+    weight, bad = tc.zeros(3, 2, device=emulated_gpu), tc.tensor([1, 3], device=emulated_gpu)
+    with pytest.raises(IndexError, match=r"index 3 \(element 1 .*3 rows"):
+        F.embedding(bad, weight)
+    with pytest.raises((IndexError, ValueError), match="3"):
+        F.cross_entropy(tc.zeros(2, 3, device=emulated_gpu), bad)
+
+
+def test_one_hot(emulated_gpu, rng):
+    beside_the_cpu(lambda i: F.one_hot(i, 5), emulated_gpu, rng, rng.integers(0, 5, (3, 50)))
+
+
+# ---- losses ------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("classes", [1, 10, 75])
+def test_cross_entropy(emulated_gpu, classes, dtype, rng):
+    x, target, weight = array(rng, (9, classes), dtype), rng.integers(0, classes, 9), array(rng, classes, dtype)
+    x[0] += 1e4  # digits that a sum of maximum and logarithm would lose
+    target[1] = -100
+    for options in ({}, {"label_smoothing": 0.1}, {"reduction": "none"}, {"reduction": "sum", "ignore_index": 0}):
+        beside_the_cpu(lambda a, t, o=options: F.cross_entropy(a, t, **o), emulated_gpu, rng, x, np.where(target == -100, 0, target))
+    beside_the_cpu(lambda a, t: F.cross_entropy(a, t), emulated_gpu, rng, x, target)
+    w = {place: tc.tensor(weight, device=place) for place in ("cpu", emulated_gpu)}
+    beside_the_cpu(lambda a, t: F.cross_entropy(a, t, weight=w[a.device], label_smoothing=0.2), emulated_gpu, rng, x, target)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+def test_elementwise_losses(emulated_gpu, reduction, dtype, rng):
+    logits, target, weight = (rng.standard_normal((5, 31)).astype(dtype) * s for s in (30, 1, 1))
+    probabilities, zero_one = rng.random((5, 31)).astype(dtype), (target > 0).astype(dtype)
+    probabilities[0, :2], logits[0, :2] = [0, 1], [-200, 200]
+    w = {place: tc.tensor(np.abs(weight), device=place) for place in ("cpu", emulated_gpu)}
+    beside_the_cpu(lambda a, b: F.mse_loss(a, b, reduction=reduction), emulated_gpu, rng, logits, target)
+    beside_the_cpu(lambda a, b: F.binary_cross_entropy(a, b, reduction=reduction), emulated_gpu, rng, probabilities, zero_one)
+    beside_the_cpu(
+        lambda a, b: F.binary_cross_entropy_with_logits(a, b, weight=w[a.device], pos_weight=w[a.device], reduction=reduction),
+        emulated_gpu, rng, logits, zero_one,
+    )  # fmt: skip
+
+
+# ---- places and extremes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "uint8"])
+def test_gathering(emulated_gpu, dtype, rng):
+    x, rows, columns = array(rng, (6, 5, 4), dtype), rng.integers(-6, 6, (3, 7)), rng.integers(0, 4, (3, 7))
+    beside_the_cpu(lambda t, i: t[i], emulated_gpu, rng, x, rows)  # many rows more than once
+    beside_the_cpu(lambda t, i, j: t[i, :, j], emulated_gpu, rng, x, rows, columns)
+    beside_the_cpu(lambda t, i, j: t.permute(2, 1, 0)[j, 1:, i], emulated_gpu, rng, x, rows, columns)
+    beside_the_cpu(lambda t, m: t[m], emulated_gpu, rng, x, rng.random((6, 5)) < 0.5)
+
+
+def test_a_row_taken_by_all(emulated_gpu, rng):
+    """Gradients of one place from more points than a block has threads."""
+    beside_the_cpu(lambda t, i: t[i], emulated_gpu, rng, array(rng, (3, 2), "float64"), np.repeat([2, 0, 2], 70))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bool", "int32"])
+def test_writing(emulated_gpu, dtype, rng):
+    rows, value = np.concatenate([rng.integers(0, 6, 150), [1, 1]]), array(rng, (152, 4), dtype)  # of equal places the last one stays
+
+    def write(t, i, v):
+        t = t * 1 if t.requires_grad else t.clone()
+        t[i] = v
+        t[i[:2], 1] = 0
+        return t
+
+    beside_the_cpu(write, emulated_gpu, rng, array(rng, (6, 4), dtype), rows, value)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", *INTEGERS])
+def test_extremes(emulated_gpu, dtype, rng):
+    x = integers(rng, (4, 37, 3), dtype if dtype in INTEGERS else "int64").astype(dtype)
+    if dtype.startswith("float"):
+        x[1, 5, 0] = x[1, 7, 0] = np.nan
+        x[2] = -np.inf
+    for axis in (None, 0, 1, 2):
+        beside_the_cpu(lambda t, a=axis: t.argmax(a), emulated_gpu, rng, x)
+        beside_the_cpu(lambda t, a=axis: t.argmin(a), emulated_gpu, rng, x)
+        beside_the_cpu(lambda t, a=axis: t.max() if a is None else t.max(a)[0], emulated_gpu, rng, x)
+        beside_the_cpu(lambda t, a=axis: t.min() if a is None else t.min(a)[0], emulated_gpu, rng, x)
+    for descending in (False, True):
+        beside_the_cpu(lambda t, d=descending: t.permute(0, 2, 1).argsort(descending=d), emulated_gpu, rng, x)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint8"])
+def test_triangles(emulated_gpu, dtype, rng):
+    for diagonal in (-2, 0, 1, 9):
+        beside_the_cpu(lambda t, d=diagonal: tc.triu(t, d), emulated_gpu, rng, array(rng, (2, 4, 5), dtype))
+        beside_the_cpu(lambda t, d=diagonal: tc.tril(t, d), emulated_gpu, rng, array(rng, (2, 5, 4), dtype))
+
+
+# ---- integers ----------------------------------------------------------------------------------------------------------------------
+
+ARITHMETIC = ["__add__", "__sub__", "__mul__", "__floordiv__", "__mod__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8"])
+@pytest.mark.parametrize("name", ARITHMETIC)
+def test_integer_arithmetic(emulated_gpu, name, dtype, rng):
+    a, b = integers(rng, (4, 1, 30), dtype), integers(rng, (3, 30), dtype)
+    b[0, :3], a[0, 0, 0] = [0, 1, 2], np.iinfo(dtype).min
+    if name in ("__floordiv__", "__mod__"):
+        b[b == 0] = 3  # refused
+    beside_the_cpu(lambda x, y: getattr(x, name)(y), emulated_gpu, rng, a, b)
+    beside_the_cpu(lambda x: getattr(x, name)(3), emulated_gpu, rng, a)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integers_otherwise(emulated_gpu, dtype, rng):
+    x, y = integers(rng, (4, 40, 3), dtype), integers(rng, (4, 40, 3), dtype)
+    if dtype != "bool":
+        beside_the_cpu(lambda t: -t, emulated_gpu, rng, x)
+        beside_the_cpu(lambda t: t.abs(), emulated_gpu, rng, x)
+        beside_the_cpu(lambda t: abs(t) ** 3, emulated_gpu, rng, x)
+    beside_the_cpu(lambda t, u: (t & u) | (t ^ u), emulated_gpu, rng, x, y)
+    beside_the_cpu(lambda t, u: tc.where(t > u, t, u), emulated_gpu, rng, x, y)
+    beside_the_cpu(lambda t, u: t.permute(0, 2, 1) @ u, emulated_gpu, rng, x, y)
+    for axis in (None, 1, (0, 2)):
+        for name in ("sum", "any", "all"):
+            beside_the_cpu(lambda t, n=name, a=axis: getattr(t, n)(a), emulated_gpu, rng, x)
+
+
+# ---- optimizers --------------------------------------------------------------------------------------------------------------------
+
+OPTIMIZERS = {
+    "SGD": (tc.optim.SGD, {"lr": 0.1}),
+    "SGD nesterov": (tc.optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
+    "SGD dampening": (tc.optim.SGD, {"lr": 0.1, "momentum": 0.9, "dampening": 0.5, "maximize": True}),
+    "Adam": (tc.optim.Adam, {"lr": 0.01}),
+    "Adam amsgrad": (tc.optim.Adam, {"lr": 0.01, "amsgrad": True, "weight_decay": 0.1}),
+    "AdamW": (tc.optim.AdamW, {"lr": 0.01, "weight_decay": 0.1}),
+    "RMSprop": (tc.optim.RMSprop, {"lr": 0.01}),
+    "RMSprop centered": (tc.optim.RMSprop, {"lr": 0.01, "centered": True, "momentum": 0.5, "eps_inside_sqrt": True}),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers(emulated_gpu, name, dtype, rng):
+    make, options = OPTIMIZERS[name]
+    shapes = [(), (3, 5), (4097,), (0, 4)] + [(2,)] * 70  # several blocks; more than go into one launch
+    values, gradients = ([array(rng, s, dtype) for s in shapes] for _ in range(2))
+    found = []
+    for place in ("cpu", emulated_gpu):
+        parameters = [tc.tensor(v, device=place, requires_grad=True) for v in values]
+        optimizer = make(parameters, **options)
+        for step in range(3):
+            for p, g in zip(parameters, gradients, strict=True):
+                p.grad = tc.tensor(g * (1 + step), device=place)
+            optimizer.step()
+        found.append([host(p) for p in parameters])
+    for on_cpu, on_gpu in zip(*found, strict=True):
+        tolerance = {"float32": 1e-5, "float64": 1e-12, "float16": 2e-3}[dtype]
+        np.testing.assert_allclose(on_gpu.astype(np.float64), on_cpu.astype(np.float64), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("power", [1, 2, 3, float("inf")])
+def test_norms_and_clipping(emulated_gpu, power, rng):
+    gradients = [array(rng, s, "float32") - 5 for s in [(5000,), (3, 4)] + [(2,)] * 70]
+    found = []
+    for place in ("cpu", emulated_gpu):
+        parameters = [tc.tensor(np.zeros_like(g), device=place, requires_grad=True) for g in gradients]
+        for p, g in zip(parameters, gradients, strict=True):
+            p.grad = tc.tensor(g, device=place)
+        norm = tc.nn.utils.clip_grad_norm_(parameters, 1.5, norm_type=power)
+        tc.nn.utils.clip_grad_value_(parameters, 0.01)
+        found.append([float(norm), *(host(p.grad) for p in parameters)])
+    for on_cpu, on_gpu in zip(*found, strict=True):
+        np.testing.assert_allclose(on_gpu, on_cpu, rtol=1e-6)
+    parameters[0].grad[7] = np.nan
+    assert np.isnan(float(tc.nn.utils.clip_grad_norm_(parameters, 1.0, norm_type=power)))
+
+
+# ---- whole trainings ---------------------------------------------------------------------------------------------------------------
+
+
+def losses_of(place, steps, dropout):
+    tc.manual_seed(0)
+    model = uva.ReversePredictor(
+        input_dim=10, model_dim=16, num_classes=10, num_heads=2, num_layers=1, dropout=dropout, lr=2e-3, warmup=3, max_iters=100
+    ).to(place)
+    optimizer = tc.optim.Adam(model.parameters(), lr=5e-3)
+    schedule = tc.CosineWarmupScheduler(optimizer, warmup=2, max_iters=100)
+    found = []
+    numbers = tc.tensor(np.random.default_rng(0).integers(0, 10, (4, 6)))
+    batch = numbers.to(place), numbers.flip(-1).contiguous().to(place)
+    for step in range(steps):
+        loss = model.training_step(batch, step)
+        optimizer.zero_grad()
+        loss.backward()
+        tc.nn.utils.clip_grad_norm_(model.parameters(), 5)
+        optimizer.step()
+        schedule.step()
+        found.append(loss.item())
+    return np.array(found)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_the_reverse_task_trains_as_on_the_cpu(emulated_gpu, dropout):
+    on_cpu, on_gpu = (losses_of(place, 6, dropout) for place in ("cpu", emulated_gpu))
+    assert on_cpu[-1] < on_cpu[0]
+    np.testing.assert_allclose(on_gpu, on_cpu, rtol=2e-5)
+
+
+def test_the_trainer_trains_there(emulated_gpu, tmp_path):
+    """Fit, validate, checkpoint and resume with device=, and test on the CPU what was trained on the GPU."""
+    tc.manual_seed(1)
+    x = np.random.default_rng(0).integers(0, 5, (24, 4))
+    data = tc.data.DataLoader(tc.data.TensorDataset(x, x[:, ::-1].copy()), batch_size=8)
+    make = lambda: uva.ReversePredictor(
+        input_dim=5, model_dim=8, num_classes=5, num_heads=1, num_layers=1, lr=5e-3, warmup=2, max_iters=12
+    )  # fmt: skip
+    trainer = tc.Trainer(2, device=emulated_gpu, progress=False, checkpoint_dir=tmp_path)
+    model = make()
+    trainer.fit(model, data, data)
+    assert {p.device for p in model.parameters()} == {emulated_gpu}
+    again = make()
+    tc.Trainer(3, device=emulated_gpu, progress=False, checkpoint_dir=tmp_path).fit(again, data, data, resume="last")
+    on_cpu = uva.ReversePredictor.load_from_checkpoint(trainer.best_model_path)
+    assert {p.device for p in on_cpu.parameters()} == {"cpu"}
+    np.testing.assert_allclose(on_cpu(F.one_hot(tc.tensor(x), 5).float()).shape, (24, 4, 5))
+
+
+@pytest.mark.parametrize("make", [lambda: tc.nn.Transformer(8, 2, 1, 1, 16, dropout=0.0, batch_first=True)], ids=["nn.Transformer"])
+def test_sequence_to_sequence(emulated_gpu, make, rng):
+    model = make()
+    source, target = (rng.standard_normal(s).astype(np.float32) for s in ((2, 5, 8), (2, 4, 8)))
+    found = []
+    for place in ("cpu", emulated_gpu):
+        model.to(place)
+        model.zero_grad()
+        mask = tc.nn.Transformer.generate_square_subsequent_mask(4, device=place)
+        loss = F.mse_loss(
+            model(tc.tensor(source, device=place), tc.tensor(target, device=place), tgt_mask=mask), tc.zeros(2, 4, 8, device=place)
+        )
+        loss.backward()
+        found.append([host(loss), *(host(p.grad) for p in model.parameters())])
+    for on_cpu, on_gpu in zip(*found, strict=True):
+        np.testing.assert_allclose(on_gpu, on_cpu, rtol=1e-4, atol=1e-6)
