@@ -160,7 +160,9 @@ def test_quick_leaves_out_what_is_heavy_and_not_named():
         return {w.name for _, w in run.select(patterns, quick)}
 
     heavy = {w.name for _, w in run.workloads() if w.heavy}
-    assert "reverse_epoch" in heavy and not names() & heavy and {"reverse_step", "anomaly_step"} <= names()  # trainings are what it is about
+    assert (
+        "reverse_epoch" in heavy and not names() & heavy and {"reverse_step", "anomaly_step"} <= names()
+    )  # trainings are what it is about
     assert names("reverse_epoch", "tiny_train") == {"reverse_epoch", "tiny_train"}
     assert names("reverse*") == {"reverse_step"} and names("reverse*", quick=False) == {"reverse_step", "reverse_epoch"}
 

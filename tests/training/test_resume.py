@@ -263,6 +263,45 @@ def test_generators_that_are_named(tmp_path):
     assert closed_run(tmp_path / "parts", 4, "last") == expected
 
 
+@pytest.mark.parametrize("depth", [0, 1, 2, 9])
+def test_generators_of_parts_of_the_model(tmp_path, depth):
+    """Attributes of modules within modules within modules."""
+
+    class Noise(tc.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rng = np.random.default_rng(6)
+
+        def forward(self, x):
+            return x * float(self.rng.random())
+
+    class Deep(Small):
+        def __init__(self):
+            super().__init__()
+            part = Noise()
+            for _ in range(depth):
+                part = tc.nn.Sequential(part)
+            self.net = tc.nn.Sequential(part, tc.nn.Linear(3, 1))
+
+    expected, _ = run(tmp_path / "whole", epochs=3, model_class=Deep)
+    run(tmp_path / "parts", epochs=1, model_class=Deep)
+    assert run(tmp_path / "parts", epochs=3, model_class=Deep)[0] == expected
+
+
+def test_generators_of_transforms():
+    """In a list of a dataset of which a subset's subset is loaded; long lists hold samples and are passed over."""
+
+    class Anything:
+        def __init__(self, **attributes):
+            vars(self).update(attributes)
+
+    rng, sample = np.random.default_rng(1), np.random.default_rng(2)
+    inner = Anything(transform=Anything(steps=[len, Anything(rng=rng)]), samples=[sample] * 101)
+    loader = tc.data.DataLoader(tc.data.Subset(tc.data.Subset(inner, [0]), [0]))
+    found = tc.trainer.streams.find_streams({"train": loader})
+    assert {name for name in found if name.startswith("train")} == {"train.dataset.dataset.dataset.transform.steps.1.rng"}
+
+
 @pytest.mark.parametrize("schedule", ["step", "epoch"])
 def test_longer_runs(tmp_path, schedule):
     """Epochs may be added; then it is as if there had been as many from the start."""
@@ -520,6 +559,18 @@ def test_other_data_in_the_middle_of_an_epoch_is_refused(tmp_path):
         run(tmp_path, model_class=stopping(3, _thread.interrupt_main))
     with pytest.raises(ValueError, match="6 batches; an epoch has 2 now"):
         run(tmp_path, limit_train_batches=2)
+
+
+def test_the_same_hyper_parameters_are_not_mentioned(tmp_path):
+    class Own(Small):
+        def __init__(self):
+            super().__init__(lr=0.1)
+            self.hparams.unknown = float("nan")
+
+    run(tmp_path, epochs=1, model_class=Own)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(tmp_path, model_class=Own)
 
 
 def test_other_hyper_parameters_are_mentioned(tmp_path):

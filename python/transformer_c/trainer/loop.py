@@ -40,6 +40,7 @@ class FitLoop:
             )
         trainer.num_training_batches = math.inf if self.total is None else self.total
         holders = {"train": train, **{f"val.{i}": loader for i, loader in enumerate(val)}, "model": model}
+        holders |= {f"model.{name}": part for name, part in model.named_modules() if name}  # however deep
         self.streams = streams.find_streams(holders, trainer.generators)
         self.epoch = self.batch = 0
         self.averages = Averages()

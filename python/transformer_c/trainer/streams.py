@@ -16,7 +16,7 @@ from .._core import Generator, Tensor
 from ..checkpoint import CheckpointError
 from ..random import default_generator
 
-MAX_DEPTH = 4  # attributes of attributes; a dataset inside subsets of subsets is about as deep as it gets
+MAX_DEPTH = 8  # attributes of attributes: a transform in a list of a dataset inside subsets of subsets
 MAX_ITEMS = 100  # longer lists hold samples, not generators
 
 _KINDS = (Generator, np.random.Generator, np.random.RandomState, random.Random)
