@@ -85,6 +85,20 @@ def test_after_ctrl_c_nothing_is_lost(tmp_path, whole, at, kind):
     assert run(tmp_path)[0] == whole
 
 
+@pytest.mark.parametrize("epoch", [1, EPOCHS])
+def test_ctrl_c_after_the_last_batch(tmp_path, whole, epoch):
+    """In the last epoch, too: whoever pressed it is told, and the run is complete."""
+
+    class Late(Small):
+        def on_train_epoch_end(self):
+            if self.current_epoch + 1 == epoch:
+                signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt, match=f"interrupted after epoch {epoch};"):
+        run(tmp_path, model_class=Late)
+    assert run(tmp_path)[0] == whole
+
+
 def test_a_second_ctrl_c_does_not_wait(tmp_path, whole):
     def twice():
         signal.raise_signal(signal.SIGINT)
@@ -559,6 +573,21 @@ def test_other_data_in_the_middle_of_an_epoch_is_refused(tmp_path):
         run(tmp_path, model_class=stopping(3, _thread.interrupt_main))
     with pytest.raises(ValueError, match="6 batches; an epoch has 2 now"):
         run(tmp_path, limit_train_batches=2)
+
+
+def test_fewer_data_than_were_trained_on_are_refused(tmp_path):
+    class Unsized:
+        def __init__(self, count):
+            self.count = count
+
+        def __iter__(self):
+            return iter([(np.ones((2, 3), np.float32), np.ones((2, 1), np.float32))] * self.count)
+
+    kind = stopping(3, _thread.interrupt_main)
+    with pytest.raises(KeyboardInterrupt):
+        tc.Trainer(1, checkpoint_dir=tmp_path, progress=False).fit(kind(), Unsized(4))
+    with pytest.raises(tc.CheckpointError, match="after 3 batches of an epoch; train has 2"):
+        tc.Trainer(1, checkpoint_dir=tmp_path, progress=False).fit(Small(), Unsized(2), resume="last")
 
 
 def test_the_same_hyper_parameters_are_not_mentioned(tmp_path):

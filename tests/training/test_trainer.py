@@ -538,6 +538,16 @@ def one_shot():
     yield from batches(1)
 
 
+class Unsized:
+    """Batches without a length, `count` of them."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def __iter__(self):
+        return iter(batches(*[2] * self.count))
+
+
 @pytest.mark.parametrize(
     ("train", "error", "message"),
     [
@@ -548,6 +558,7 @@ def one_shot():
         (tc.data.TensorDataset(np.ones(3)), TypeError, "a dataset; expected batches of it"),
         (one_shot(), TypeError, "only once"),
         ([], ValueError, "no batch"),
+        (Unsized(0), ValueError, "train is empty"),
         (tc.data.DataLoader(tc.data.TensorDataset(np.ones(3)), 4, drop_last=True), ValueError, "no batch"),
     ],
 )

@@ -71,7 +71,6 @@ class FitLoop:
 
     def _run_epoch(self, skip: int) -> None:
         trainer = self.trainer
-        trainer.current_epoch = self.epoch
         if not skip:
             self.at_start = self._capture()
             self.averages, self.running = Averages(), Averages()
