@@ -602,6 +602,33 @@ def test_the_same_hyper_parameters_are_not_mentioned(tmp_path):
         run(tmp_path, model_class=Own)
 
 
+def test_other_random_streams_are_mentioned(tmp_path):
+    """Those of the checkpoint that the run has not, and the other way round."""
+    run(tmp_path, epochs=1)
+
+    class Other(Small):
+        def __init__(self):
+            super().__init__()
+            self.noise, self.sound = None, self.noise
+
+        def training_step(self, batch, batch_idx):
+            return self.loss(batch)
+
+    with pytest.warns(UserWarning, match=r"same random streams \(model\.noise, model\.sound\)") as told:
+        run(tmp_path, model_class=Other)
+    assert told[0].filename == __file__
+
+
+def test_another_number_of_schedules_is_refused(tmp_path):
+    class Two(Small):
+        def configure_optimizers(self):
+            (optimizer,), schedules = super().configure_optimizers()
+            return [optimizer], [*schedules, tc.optim.LambdaLR(optimizer, lambda step: 1.0)]
+
+    run(tmp_path, epochs=1)
+    refused(tmp_path, tmp_path / "last.safetensors", ValueError, Two, "the checkpoint has 1 schedulers, the model 2")
+
+
 def test_other_hyper_parameters_are_mentioned(tmp_path):
     run(tmp_path, epochs=1)
 
@@ -609,5 +636,6 @@ def test_other_hyper_parameters_are_mentioned(tmp_path):
         def __init__(self):
             super().__init__(lr=0.7)
 
-    with pytest.warns(UserWarning, match=r"lr 0\.1 -> 0\.7"):
+    with pytest.warns(UserWarning, match=r"lr 0\.1 -> 0\.7") as told:
         run(tmp_path, model_class=Faster)
+    assert told[0].filename == __file__
