@@ -82,8 +82,7 @@ def reviews(options: argparse.Namespace) -> None:
     if options.csv is None:
         sys.exit("reviews needs --csv FILE: a CSV file or a folder, as for tc.datasets.load_reviews")
     texts, labels = tc.datasets.load_reviews(options.csv, source=options.source)
-    order = np.random.RandomState(0).permutation(len(texts))
-    test, val, train = np.split(order, [len(order) // 5, len(order) * 3 // 10])
+    train, val, test = keras_book.split_reviews(len(texts))
     vectorization = keras_book.TextVectorization(max_tokens=20000, output_mode="int", output_sequence_length=600)
     vectorization.adapt([texts[i] for i in train])
     loaders = [

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import transformer_c as tc
+from command_line import command, contents, started
 from transformer_c import cli
-from transformer_c.cli.tasks import LONGEST_SEQUENCE, TASKS
+from transformer_c.cli.tasks import TASKS
+from transformer_c.cli.tasks.reverse import LONGEST_SEQUENCE
 
 ROOT = Path(__file__).parents[1]
 TINY = [
@@ -48,30 +49,6 @@ SMALL_SETS = [
     "5",
     "--no-progress",
 ]
-
-
-def started(*arguments, cwd):
-    """A running command, in a process that Ctrl-C reaches even where the tests run in the background."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "transformer_c", *map(str, arguments)], cwd=cwd, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env={**os.environ, "TRANSFORMER_C_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "COLUMNS": "100"},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
-
-
-def command(*arguments, cwd, status=0):
-    """(standard output, standard error) of a command that ends with `status`."""
-    process = started(*arguments, cwd=cwd)
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == status, err
-    assert "Traceback" not in err
-    return out, err
-
-
-def contents(folder):
-    """What two equal runs have in common, byte for byte. (In last.safetensors also NumPy's and Python's streams, which nobody seeded.)"""
-    files = {name: (folder / name).read_bytes() for name in ("best.safetensors", "history.csv", "options.json")}
-    return files, {k: v.tobytes() for k, v in tc.load(folder / "last.safetensors")["state_dict"].items()}
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +196,7 @@ def arrays(**changes):
         (arrays(train_features=np.ones(16)), r"\(16,\)"),
         (arrays(train_features=np.array([[object()]])), "no .npz file of arrays"),
         (arrays(test_features=np.ones((16, 2))), "3 and 2 columns"),
-        (arrays(train_labels=np.zeros(3)), "16 training images and 3 labels"),
+        (arrays(train_labels=np.zeros(3)), "16 train features and 3 train labels"),
         (arrays(train_labels=np.zeros(16)), "two classes"),
         (arrays(), "of 8 images|one batch|the smallest"),
     ],
@@ -232,7 +209,7 @@ def test_features_that_are_refused(tmp_path, capsys, held, message):
 
 def test_files_that_are_no_features(tmp_path, capsys):
     (tmp_path / "text").write_text("features")
-    for name, message in (("nowhere", "nowhere: No such file"), ("text", "np.savez writes one"), (".", "Is a directory")):
+    for name, message in (("nowhere", "nowhere: No such file"), ("text", "np.savez writes one"), (".", "expected a file, got a folder")):
         assert cli.main(["train", "anomaly", "--features", str(tmp_path / name), "--output", str(tmp_path / "run")]) == 1
         assert message in capsys.readouterr().err and not (tmp_path / "run").exists()
     assert cli.main(["train", "reverse", *TINY, "--output", str(tmp_path / "text")]) == 1
@@ -420,6 +397,15 @@ USAGE = {
     "set of one": ["train", "anomaly", "--set-size", "1"],
     "longer than the encoding": ["train", "reverse", "--seq-len", "5001"],
     "less than a batch": ["train", "reverse", "--train-size", "5"],
+    "not its model's": ["train", "digits", "--model", "mlp", "--n-heads", "2"],
+    "unknown model": ["train", "sequences", "--model", "lstm"],
+    "heads of the squares": ["train", "sequences", "--n-heads", "4"],
+    "large patches": ["train", "digits", "--patch-size", "29"],
+    "no reviews": ["train", "reviews"],
+    "two files of reviews": ["train", "reviews", "--csv", "a", "--folder", "b"],
+    "source of a folder": ["train", "reviews", "--folder", "b", "--source", "imdb"],
+    "no vocabulary": ["train", "reviews", "--csv", "a", "--vocab-size", "2"],
+    "random state": ["train", "sequences", "--data-seed", "-1"],
     "no input": ["predict", "a"],
     "unknown class": ["predict", "a", "b", "--class", "os.system"],
     "info takes nothing": ["info", "--verbose"],
@@ -428,7 +414,7 @@ USAGE = {
 
 
 def test_the_longest_sequence_is_that_of_the_encoding():
-    assert LONGEST_SEQUENCE == tc.PositionalEncoding(2).pe.shape[1]
+    assert tc.PositionalEncoding(2).pe.shape[1] == LONGEST_SEQUENCE
 
 
 @pytest.mark.parametrize("name", USAGE)
@@ -476,7 +462,9 @@ def test_the_documentation_has_every_default():
     for column, task in enumerate(TASKS.values()):
         for name, option in task.options.items():
             cells = [cell.strip() for cell in rows["--" + name.replace("_", "-")].split("|")]
-            assert cells[column] == ("" if option.default is None else f"{option.default}"), (task.name, name)
+            assert cells[column] == option.shown, (task.name, name)
+        for row, cells in rows.items():
+            assert (cells.split("|")[column].strip() == "-") == (row[2:].replace("-", "_") not in task.options), (task.name, row)
 
 
 def test_the_documented_code_runs(tmp_path, monkeypatch):

@@ -4,11 +4,12 @@ import gzip
 import os
 import pickle
 import struct
+import zipfile
 
 import numpy as np
 import pytest
 import transformer_c as tc
-from transformer_c.datasets import TextVectorization, load_cifar100, load_mnist, load_reviews
+from transformer_c.datasets import TextVectorization, load_cifar100, load_features, load_mnist, load_reviews
 
 # ---- MNIST --------------------------------------------------------------------------------------------------------------------------
 
@@ -265,6 +266,103 @@ def test_torch_files_may_still_not_have_strings_of_python_2():
     with pytest.raises(tc.CheckpointError, match="SHORT_BINSTRING"):
         PickleMachine(b"\x80\x02U\x01a.", {}, lambda _: None).run()
     assert PickleMachine(b"\x80\x02U\x01a.", {}, lambda _: None, python2=True).run() == b"a"
+
+
+# ---- features --------------------------------------------------------------------------------------------------------------------------
+
+
+def features(**changes):
+    """Arrays as the file of features has them; None leaves one out."""
+    labels = np.repeat([0, 1], 8)
+    good = {"train_features": np.ones((16, 3)), "train_labels": labels, "test_features": np.zeros((16, 3)), "test_labels": labels}
+    return {name: value for name, value in {**good, **changes}.items() if value is not None}
+
+
+@pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
+def test_features(tmp_path, write):
+    """Any numbers, byte order and memory order; other arrays in the file are not even looked at."""
+    x = np.arange(48.0).reshape(16, 3)
+    held = features(
+        train_features=np.asfortranarray(x.astype(">f8")), train_labels=np.arange(16.0), test_labels=np.arange(16, dtype=np.uint8)
+    )
+    write(tmp_path / "f.npz", **held, other=np.array([object()]))
+    found = load_features(tmp_path / "f.npz")
+    assert list(found) == ["train_features", "test_features", "train_labels", "test_labels"]
+    assert np.array_equal(found["train_features"], x) and found["train_features"].flags.c_contiguous
+    assert {name: a.dtype.name for name, a in found.items()} == {
+        "train_features": "float32", "test_features": "float32", "train_labels": "int64", "test_labels": "int64",
+    }  # fmt: skip
+    assert all(np.array_equal(found[name], held[name]) for name in found)
+
+
+@pytest.mark.parametrize(
+    ("held", "message"),
+    [
+        (features(test_labels=None), "no array test_labels; it has train_features, train_labels, test_features"),
+        (features(train_features=np.full((16, 3), np.nan)), "not finite"),
+        (features(test_features=np.full((16, 3), 1e200)), "test_features.*not finite in float32"),
+        (features(train_features=np.ones(16)), r"shape \(16,\); expected"),
+        (features(train_features=np.ones((16, 3), complex)), "complex128; expected numbers"),
+        (features(train_features=np.array([[object()]])), "no .npz file of arrays.*train_features"),
+        (features(test_features=np.ones((16, 2))), "3 and 2 columns"),
+        (features(train_labels=np.zeros(3)), "16 train features and 3 train labels"),
+        (features(train_labels=np.full(16, 0.5)), "whole numbers"),
+        (features(train_labels=np.full(16, np.inf)), "whole numbers"),
+        (features(train_labels=np.zeros((16, 1))), r"shape \(16, 1\)"),
+    ],
+)
+def test_features_that_do_not_fit(tmp_path, held, message):
+    np.savez(tmp_path / "f.npz", **held)
+    with pytest.raises(tc.CheckpointError, match=message):
+        load_features(tmp_path / "f.npz")
+
+
+def test_features_cut_anywhere(tmp_path):
+    np.savez_compressed(tmp_path / "f.npz", **features())
+    data = (tmp_path / "f.npz").read_bytes()
+    for end in range(0, len(data), 7):
+        (tmp_path / "f.npz").write_bytes(data[:end])
+        with pytest.raises(tc.CheckpointError, match="no .npz file"):
+            load_features(tmp_path / "f.npz")
+
+
+def test_features_damaged_anywhere(tmp_path, rng):
+    """A changed byte is an error of ours or, in a name or a time that nobody reads, nothing."""
+    np.savez(tmp_path / "f.npz", **features())
+    data = bytearray((tmp_path / "f.npz").read_bytes())
+    for place in rng.choice(len(data), 300, replace=False):
+        (tmp_path / "f.npz").write_bytes(data[:place] + bytes([data[place] ^ 0x55]) + data[place + 1 :])
+        try:
+            found = load_features(tmp_path / "f.npz")
+        except tc.CheckpointError:
+            continue
+        assert all(np.array_equal(found[name], array) for name, array in features().items())
+
+
+def npy(shape):
+    """A .npy file that claims a shape and has eight bytes."""
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + bytes(8)
+
+
+def test_features_that_claim_more_than_they_hold(tmp_path):
+    """A file of a kilobyte asks for no memory but its own."""
+    for shape, message in (("(10**9, 10**9)", "no .npz"), ("(1000000000, 1000000000)", "8000000000000000000 bytes; 8 are there")):
+        with zipfile.ZipFile(tmp_path / "f.npz", "w") as archive:
+            for name in features():
+                archive.writestr(f"{name}.npy", npy(shape))
+        with pytest.raises(tc.CheckpointError, match=message):
+            load_features(tmp_path / "f.npz")
+
+
+def test_features_that_are_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        load_features(tmp_path / "nowhere.npz")
+    with pytest.raises(IsADirectoryError):
+        load_features(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(tc.CheckpointError, match="pipe"):
+        load_features(tmp_path / "pipe")
 
 
 # ---- reviews ---------------------------------------------------------------------------------------------------------------------------

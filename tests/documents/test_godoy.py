@@ -322,3 +322,33 @@ def test_pytorch_loads_our_state_strictly(case):
     x = SQUARES["points"]
     with torch.no_grad():
         np.testing.assert_allclose(model.eval()(x), twin.eval()(torch.tensor(x)).numpy(), atol=1e-5)
+
+
+# ---- as a module for tc.Trainer ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "make"), [("own", godoy.own_model), ("nn", godoy.torch_style_model)])
+def test_squares_predictor(name, make, tmp_path):
+    """The same weights, steps and optimizer as the document's; it comes back from a file."""
+    tc.manual_seed(42)
+    expected = make().state_dict()
+    tc.manual_seed(42)
+    module = godoy.SquaresPredictor(name)
+    state = module.model.state_dict()
+    assert list(state) == list(expected) and all(np.array_equal(np.asarray(state[k]), np.asarray(expected[k])) for k in state)
+    x = godoy.square_sequences(4)[0].astype(np.float32)
+    tc.save(module, tmp_path / "m.safetensors")
+    found = godoy.SquaresPredictor.load_from_checkpoint(tmp_path / "m.safetensors")
+    assert np.array_equal(found(x[:, :2]), module.eval()(x[:, :2]))
+    module.validation_step((tc.tensor(x[:, :2]), tc.tensor(x[:, 2:])), 0)
+    assert module.logged["val_loss"] == pytest.approx(((module(x[:, :2]) - x[:, 2:]) ** 2).mean(), rel=1e-5)
+    with pytest.raises(ValueError, match="model must be one of 'own', 'nn', got 'lstm'"):
+        godoy.SquaresPredictor("lstm")
+
+
+def test_the_squares_that_the_document_meant():
+    """Seed 17, as it made them before it used the training points; nothing of the training's."""
+    x, y = next(iter(godoy.corners_loader(17, batch_size=128)))
+    points = godoy.square_sequences(seed=17)[0].astype(np.float32)
+    assert np.array_equal(x.numpy(), points[:, :2]) and np.array_equal(y.numpy(), points[:, 2:])
+    assert not np.array_equal(points, godoy.square_sequences(seed=13)[0].astype(np.float32))

@@ -230,3 +230,30 @@ def test_reviews_are_learned(tmp_path, rng):
     assert (predicted == held[1]).mean() > 0.9
     model.validation_step(next(iter(keras_book.review_loader(*held, vectorization, batch_size=64))), 0)
     assert model.logged["val_accuracy"] > 0.9 and model.logged["val_loss"] < 0.5
+
+
+def test_the_vocabulary_is_in_the_checkpoint(tmp_path):
+    """A model that is told its vocabulary reads texts when it comes back from a file."""
+    vectorization = keras_book.TextVectorization(max_tokens=6, output_sequence_length=4)
+    vectorization.adapt(["good good film", "bad bad film"])
+    words = vectorization.get_vocabulary()
+    model = keras_book.ReviewModel(6, 4, 2, 4, lr=0.5, vocabulary=words, sequence_length=4).eval()
+    tc.save(model, tmp_path / "m.safetensors")
+    found = keras_book.ReviewModel.load_from_checkpoint(tmp_path / "m.safetensors")
+    texts = ["A good film!", "Bad, bad.", "unknown"]
+    assert found.vectorization().get_vocabulary() == words
+    assert np.array_equal(found.predict_texts(texts, batch_size=2), np.asarray(model(vectorization(texts)))[:, 0])
+    assert found.train().predict_texts([]).shape == (0,) and found.training
+    assert found.configure_optimizers().param_groups[0]["lr"] == 0.5
+    with pytest.raises(RuntimeError, match="without a vocabulary"):
+        keras_book.ReviewModel(6, 4, 2, 4).predict_texts(texts)
+    with pytest.raises(ValueError, match="5 words; vocab_size=4"):
+        keras_book.ReviewModel(4, vocabulary=words)
+
+
+@pytest.mark.parametrize("count", [0, 10, 25])
+def test_split(count):
+    """Every review is in one part; the parts are those of the seed."""
+    train, val, test = keras_book.split_reviews(count, seed=4)
+    assert sorted([*train, *val, *test]) == list(range(count)) and (len(test), len(val)) == (count // 5, count * 3 // 10 - count // 5)
+    assert all(np.array_equal(a, b) for a, b in zip((train, val, test), keras_book.split_reviews(count, seed=4), strict=True))

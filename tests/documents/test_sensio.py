@@ -249,3 +249,17 @@ def test_pytorch_loads_our_state_strictly():
 
     for model, twin in ((sensio.Model(n_layers=2), twins.Patches(n_layers=2)), (sensio.MLP(), twins.Mlp())):
         twin.load_state_dict({k: torch.tensor(v.numpy()) for k, v in model.state_dict().items()}, strict=True)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: sensio.MLP(n_hidden=5, lr=0.1), lambda: sensio.Model(n_embd=7, n_heads=2, over="patches", lr=0.1)]
+)
+def test_hyper_parameters_are_in_the_file(make, tmp_path):
+    model = make().eval()
+    tc.save(model, tmp_path / "m.safetensors")
+    found = type(model).load_from_checkpoint(tmp_path / "m.safetensors")
+    assert vars(found.hparams) == vars(model.hparams) and found.configure_optimizers().param_groups[0]["lr"] == 0.1
+    x = np.ones((2, 784) if type(model) is sensio.MLP else (2, 16, 49), np.float32)
+    assert np.array_equal(found(x), model(x))
+    found.test_step((x, np.zeros(2, int)), 0)
+    assert {"test_loss", "test_acc"} <= set(found.logged)

@@ -706,3 +706,31 @@ def test_the_threads_of_loaders_end(kind):
     with pytest.raises(AssertionError) as kept:
         trainer(3, limit_train_batches=2).fit(Failing(), train, val)
     assert not [t for t in threading.enumerate() if "prefetch" in t.name] and kept.tb
+
+
+@pytest.mark.parametrize("limit", [None, 2])
+def test_a_generators_order_in_every_epoch(limit):
+    """A loader with a generator of its own shuffles as if it were walked over to its end; a limit that cuts a pass short does not draw on."""
+
+    class Order(Small):
+        def on_train_epoch_start(self):
+            self.seen.append([])
+
+        def training_step(self, batch, batch_idx):
+            self.seen[-1].extend(batch[1][:, 0].tolist())
+            return super().training_step(batch, batch_idx)
+
+    def loader():
+        data = tc.data.TensorDataset(np.ones((12, 3), np.float32), np.arange(12, dtype=np.float32)[:, None])
+        return tc.data.DataLoader(data, batch_size=4, shuffle=True, generator=5)
+
+    model = Order()
+    model.seen = []
+    trainer(3, limit_train_batches=limit).fit(model, loader())
+    walked = loader()
+    expected = []
+    for _ in range(3):
+        passed = iter(walked)
+        batches = list(passed) if limit is None else list(itertools.islice(passed, limit))
+        expected.append([value for _, y in batches for value in y[:, 0].tolist()])
+    assert model.seen == expected and expected[0] != expected[1]

@@ -34,9 +34,9 @@ def open_regular(path: str | os.PathLike) -> tuple[FileIO, int]:
     try:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(errno.EISDIR, "expected a checkpoint file, got a folder", path)
+            raise IsADirectoryError(errno.EISDIR, "expected a file, got a folder", path)
         if not stat.S_ISREG(status.st_mode):
-            raise CheckpointError(f"{path!r} is a pipe, a socket or a device; expected a checkpoint file")
+            raise CheckpointError(f"{path!r} is a pipe, a socket or a device; expected a file")
         return os.fdopen(descriptor, "rb", buffering=0), status.st_size
     except BaseException:
         os.close(descriptor)

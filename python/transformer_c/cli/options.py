@@ -5,12 +5,62 @@ from __future__ import annotations
 import argparse
 import math
 import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 MAX_THREADS = 1024
 
 
 class CommandError(Exception):
     """A command cannot do what it was asked for; the message is all that its user needs."""
+
+
+class UsageError(CommandError):
+    """What was typed is not how the command is used: its usage is shown, and the exit status is 2."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a task: how it is read, its default, what --help says.
+
+    Where the default depends on --model, `by_model` has it by the model's name; models that are not there do not have the option.
+    """
+
+    type: Callable[[str], Any]
+    default: Any
+    help: str
+    metavar: str = "N"
+    by_model: Mapping[str, Any] | None = None
+
+    @property
+    def shown(self) -> str:
+        """The default as --help and the documentation have it; empty without one."""
+        if self.by_model is None:
+            return "" if self.default is None else str(self.default)
+        values = list(dict.fromkeys(self.by_model.values()))
+        return ", ".join(f"{value} ({', '.join(m for m, v in self.by_model.items() if v == value)})" for value in values)
+
+    def add_to(self, parser: argparse._ActionsContainer, name: str) -> None:
+        """Describes it to a parser. What is not given is None there: a default is put in later, where it is known what was given."""
+        text = self.help + (f" (default: {self.shown})" if self.shown else "")
+        parser.add_argument(flag(name), type=self.type, metavar=self.metavar, help=text.replace("%", "%%"))
+
+
+def flag(name: str) -> str:
+    """An option's name as it is typed."""
+    return "--" + name.replace("_", "-")
+
+
+def choice(*names: str) -> Callable[[str], str]:
+    """One of some words."""
+
+    def read(text: str) -> str:
+        if text not in names:
+            raise argparse.ArgumentTypeError(f"must be one of {', '.join(names)}, got {text!r}")
+        return text
+
+    return read
 
 
 def positive(text: str) -> int:
@@ -29,12 +79,30 @@ def at_least_two(text: str) -> int:
     return number
 
 
+def vocabulary_size(text: str) -> int:
+    """A whole number from 3: padding, the unknown word and one more."""
+    number = int(text)
+    if number < 3:
+        raise argparse.ArgumentTypeError(f"must be at least 3, got {number}")
+    return number
+
+
+def up_to(most: int) -> Callable[[str], int]:
+    """A whole number from 1 to `most`."""
+
+    def read(text: str) -> int:
+        number = positive(text)
+        if number > most:
+            raise argparse.ArgumentTypeError(f"must be at most {most}, got {number}")
+        return number
+
+    read.__name__ = "int"
+    return read
+
+
 def threads(text: str) -> int:
     """A number of threads."""
-    number = positive(text)
-    if number > MAX_THREADS:
-        raise argparse.ArgumentTypeError(f"must be at most {MAX_THREADS}, got {number}")
-    return number
+    return up_to(MAX_THREADS)(text)
 
 
 def seed(text: str) -> int:
@@ -42,6 +110,14 @@ def seed(text: str) -> int:
     number = int(text)
     if not -(2**63) <= number < 2**64:
         raise argparse.ArgumentTypeError(f"must be from -2**63 to 2**64 - 1, got {number}")
+    return number
+
+
+def small_seed(text: str) -> int:
+    """What np.random.RandomState takes."""
+    number = int(text)
+    if not 0 <= number < 2**32:
+        raise argparse.ArgumentTypeError(f"must be from 0 to 2**32 - 1, got {number}")
     return number
 
 
@@ -68,7 +144,10 @@ def device(text: str) -> str:
     return text
 
 
-for _type, _name in ((positive, "int"), (at_least_two, "int"), (threads, "int"), (seed, "int"), (share, "float"), (above_zero, "float")):
+for _type, _name in (
+    *((read, "int") for read in (positive, at_least_two, vocabulary_size, threads, seed, small_seed)),
+    *((read, "float") for read in (share, above_zero)),
+):
     _type.__name__ = _name  # argparse says "invalid int value: 'x'"
 
 

@@ -1,4 +1,4 @@
-"""train: trains one of the tutorial's tasks; stops at Ctrl-C, goes on with --resume.
+"""train: trains one of the documents' tasks; stops at Ctrl-C, goes on with --resume.
 
 In the output folder: options.json (what the run was started with), best.safetensors, last.safetensors, history.csv.
 """
@@ -17,8 +17,9 @@ from ..checkpoint.files import open_regular, write_atomically
 from ..random import manual_seed
 from ..trainer import Trainer
 from ..trainer.loop import BEST, HISTORY, LAST
+from ..training import TrainingModule
 from . import tasks
-from .options import CommandError, add_threads, device
+from .options import CommandError, add_threads, device, flag
 
 OPTIONS = "options.json"
 LARGEST_OPTIONS = 1 << 16  # bytes; a file of options has a few hundred
@@ -26,7 +27,7 @@ LARGEST_OPTIONS = 1 << 16  # bytes; a file of options has a few hundred
 
 def add(commands) -> None:
     """Describes the command and its tasks."""
-    parser = commands.add_parser("train", help="trains a task of the tutorial; stops at Ctrl-C and goes on with --resume")
+    parser = commands.add_parser("train", help="trains a task of the documents; stops at Ctrl-C and goes on with --resume")
     choices = parser.add_subparsers(dest="task", metavar="TASK", required=True)
     for task in tasks.TASKS.values():
         _add_task(choices, task)
@@ -34,11 +35,10 @@ def add(commands) -> None:
 
 def _add_task(choices, task: tasks.Task) -> None:
     usage = f"python -m transformer_c train {task.name} [-h] [OPTION ...]"
-    parser = choices.add_parser(task.name, help=task.help, description=f"{task.description} Defaults are the tutorial's.", usage=usage)
+    parser = choices.add_parser(task.name, help=task.help, description=f"{task.description} Defaults are the document's.", usage=usage)
     hyper = parser.add_argument_group("hyper-parameters and data")
     for name, option in task.options.items():
-        shown = "" if option.default is None else f" (default: {option.default})"
-        hyper.add_argument(_flag(name), type=option.type, metavar=option.metavar, help=option.help + shown)
+        option.add_to(hyper, name)
     running = parser.add_argument_group("running")
     add_threads(running)
     running.add_argument("--device", type=device, default="cpu", metavar="D", help="cpu, or cuda where it can be used (default: cpu)")
@@ -51,10 +51,6 @@ def _add_task(choices, task: tasks.Task) -> None:
     running.add_argument("--overwrite", action="store_true", help="start anew where the output folder has a run already")
     running.add_argument("--no-progress", action="store_true", help="no progress bars")
     parser.set_defaults(run=lambda options: run(task, options, parser))
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
 
 
 def run(task: tasks.Task, options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
@@ -70,7 +66,7 @@ def run(task: tasks.Task, options: argparse.Namespace, parser: argparse.Argument
             parser.error(
                 f"{options.output} has a run already: --resume goes on with it, --overwrite starts anew, --output names another folder"
             )
-        hp = argparse.Namespace(**{**{name: option.default for name, option in task.options.items()}, **given})
+        hp = task.fill(given, parser.error)
     task.check(hp, parser.error)
     _check_device(options.device)
     manual_seed(hp.seed)
@@ -123,13 +119,13 @@ def _saved(task: tasks.Task, folder: str, given: dict[str, Any], parser: argpars
     changed = sorted(name for name in given if given[name] != values[name])
     if changed:
         name = changed[0]
-        parser.error(f"{_flag(name)} is {values[name]} in the run that --resume goes on with: leave it out, or start another run")
+        parser.error(f"{flag(name)} is {values[name]} in the run that --resume goes on with: leave it out, or start another run")
     return argparse.Namespace(**values)
 
 
 def _train(task: tasks.Task, hp: argparse.Namespace, options: argparse.Namespace, model, train, val, test) -> int:
     trainer = Trainer(
-        hp.epochs, hp.clip, monitor="val_acc", mode="max", checkpoint_dir=options.output, progress=not options.no_progress,
+        hp.epochs, hp.clip, monitor=task.monitor, mode=task.mode, checkpoint_dir=options.output, progress=not options.no_progress,
         device=options.device, patience=hp.patience,
     )  # fmt: skip
     count = sum(p.numel() for p in model.parameters())
@@ -148,7 +144,7 @@ def _train(task: tasks.Task, hp: argparse.Namespace, options: argparse.Namespace
         else:
             where = "stopped at once" + ("; the last checkpoint holds the run until then" if trainer.last_model_path else "")
         raise KeyboardInterrupt(f"{where}. To go on:\n  {again}") from None
-    return _report(task, trainer, val, test, options.output)
+    return _report(task, type(model), trainer, val, test, options.output)
 
 
 def _counted(count: int, one: str, many: str) -> str:
@@ -162,15 +158,18 @@ def _say_where(last: str) -> None:
     )
 
 
-def _report(task: tasks.Task, trainer: Trainer, val, test, folder: str) -> int:
-    """The best epoch's accuracies, and what can be done with it."""
-    best = task.module.load_from_checkpoint(trainer.best_model_path)
+def _report(task: tasks.Task, kind: type[TrainingModule], trainer: Trainer, val, test, folder: str) -> int:
+    """What the best epoch's model is worth, and what can be done with it."""
+    best = kind.load_from_checkpoint(trainer.best_model_path)
+    name, key = task.score.name, task.score.key
     print(f"best epoch: {trainer.best_epoch} of {trainer.current_epoch}")
-    for name, loader in (("validation", val), ("test", test)):
-        (result,) = trainer.test(best, loader, verbose=False)
-        print(f"  {name + ' accuracy':20}{100 * result['test_acc']:7.2f} %")
+    for part, loader in (("validation", val), ("test", test)):
+        if loader is not None:
+            (result,) = trainer.test(best, loader, verbose=False)
+            print(f"  {f'{part} {name}':30}{task.score.text(result[f'test_{key}'])}")
+    print(f"  {f'validation {name}':30}{task.score.text(trainer.history[f'val_{key}'][-1])}  after the last epoch")
     print(f"files in {folder}: {BEST}, {LAST}, {HISTORY}")
-    print(f"predictions: python -m transformer_c predict {shlex.quote(trainer.best_model_path)} INPUT.npy", flush=True)
+    print(f"predictions: python -m transformer_c predict {shlex.quote(trainer.best_model_path)} {task.example}", flush=True)
     return 0
 
 

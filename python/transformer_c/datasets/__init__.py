@@ -3,12 +3,13 @@
 tasks               the UvA tutorial's two tasks
 squares             corners of squares
 digits, mnist       scikit-learn's digits, MNIST's files; patches
-cifar               CIFAR-100's files
+cifar, features     CIFAR-100's files; features of images
 reviews, text       reviews with their sentiment; words as integers
 """
 
 from .cifar import load_cifar100
 from .digits import cut_patches, digit_patches, digits
+from .features import load_features
 from .mnist import load_mnist
 from .reviews import load_reviews
 from .squares import square_sequences
@@ -23,6 +24,7 @@ __all__ = [
     "digit_patches",
     "digits",
     "load_cifar100",
+    "load_features",
     "load_mnist",
     "load_reviews",
     "square_sequences",

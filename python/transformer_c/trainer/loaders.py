@@ -60,7 +60,10 @@ def number_of_batches(loader: Any, limit: int | float | None) -> int | None:
 
 
 def batches(loader: Any, count: int | None) -> Generator[Any, None, None]:
-    """The first `count` batches, or all; close it, and the loader's thread ends as well."""
+    """The first `count` batches, or all; close it, and the loader's thread ends as well.
+
+    After all of them the loader is let come to its end, where a shuffling DataLoader draws once more, as PyTorch's does.
+    """
     iterator = iter(loader)
     taken = 0
     try:
@@ -71,6 +74,8 @@ def batches(loader: Any, count: int | None) -> Generator[Any, None, None]:
                 return
             taken += 1
             yield batch
+        if hasattr(loader, "__len__") and taken == len(loader):
+            next(iterator, None)
     finally:
         if hasattr(iterator, "close"):
             iterator.close()

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
-from .. import nn
+from .. import nn, optim
 from .._core import Tensor
 from .._tensor import as_tensor, cat, matmul, no_grad, ones, triu
 from ..checkpoint import load, save
@@ -27,6 +27,7 @@ from ..data import DataLoader, TensorDataset
 from ..datasets import square_sequences
 from ..encoder import PositionalEncoding as _PositionalEncoding
 from ..random import manual_seed
+from ..training import TrainingModule
 
 
 class PositionalEncoding(_PositionalEncoding):
@@ -394,15 +395,20 @@ def generate_sequences(n: int = 128, variable_len: bool = False, seed: int = 13)
     return list(points), directions
 
 
-def loaders(batch_size: int = 16, seed: int = 13) -> tuple[DataLoader, DataLoader]:
-    """Loaders of training and test data: (points, last two corners) and (first two corners, last two corners) of the same squares.
+def loaders(batch_size: int = 16, seed: int = 13, n: int = 128) -> tuple[DataLoader, DataLoader]:
+    """Loaders of training and test data: (points, last two corners) and (first two corners, last two corners) of the same `n` squares.
 
-    The document makes its test data of the training points, and so does this.
+    The document makes its test data of the training points, and so does this; ``corners_loader(17)`` has those that it meant.
     """
-    points = as_tensor(np.stack(generate_sequences(seed=seed)[0]).astype(np.float32))
-    source, target = points[:, :2], points[:, 2:]
-    train = DataLoader(TensorDataset(points, target), batch_size=batch_size, shuffle=True, generator=seed)
-    return train, DataLoader(TensorDataset(source, target), batch_size=batch_size)
+    points = as_tensor(np.stack(generate_sequences(n, seed=seed)[0]).astype(np.float32))
+    train = DataLoader(TensorDataset(points, points[:, 2:]), batch_size=batch_size, shuffle=True, generator=seed)
+    return train, corners_loader(seed, batch_size, n)
+
+
+def corners_loader(seed: int, batch_size: int = 16, n: int = 128) -> DataLoader:
+    """(first two corners, last two corners) of `n` squares, in order."""
+    points = as_tensor(np.stack(generate_sequences(n, seed=seed)[0]).astype(np.float32))
+    return DataLoader(TensorDataset(points[:, :2], points[:, 2:]), batch_size=batch_size)
 
 
 # ---- training --------------------------------------------------------------------------------------------------------------------
@@ -567,11 +573,11 @@ def sequence_pred(sbs_obj: StepByStep, X, directions=None, n_rows: int = 2):
 # ---- the document's models -------------------------------------------------------------------------------------------------------
 
 
-def own_model(dropout: float = 0.1) -> EncoderDecoderTransf:
+def own_model(dropout: float = 0.1, *, n_heads: int = 3, d_model: int = 6, ff_units: int = 10, n_layers: int = 2) -> EncoderDecoderTransf:
     """The document's Transformer, 1,728 parameters: two layers each, 3 heads, width 6, hidden 10; weights by Xavier's rule."""
-    encoder_layer = EncoderLayer(n_heads=3, d_model=6, ff_units=10, dropout=dropout)
-    decoder_layer = DecoderLayer(n_heads=3, d_model=6, ff_units=10, dropout=dropout)
-    encoder, decoder = EncoderTransf(encoder_layer, n_layers=2), DecoderTransf(decoder_layer, n_layers=2)
+    encoder_layer = EncoderLayer(n_heads=n_heads, d_model=d_model, ff_units=ff_units, dropout=dropout)
+    decoder_layer = DecoderLayer(n_heads=n_heads, d_model=d_model, ff_units=ff_units, dropout=dropout)
+    encoder, decoder = EncoderTransf(encoder_layer, n_layers=n_layers), DecoderTransf(decoder_layer, n_layers=n_layers)
     return xavier(EncoderDecoderTransf(encoder, decoder, input_len=2, target_len=2, n_features=2))
 
 
@@ -583,7 +589,85 @@ def xavier(model: Any) -> Any:
     return model
 
 
-def torch_style_model(dropout: float = 0.1) -> TransformerModel:
+def torch_style_model(
+    dropout: float = 0.1, *, n_heads: int = 3, d_model: int = 6, ff_units: int = 20, n_layers: int = 1
+) -> TransformerModel:
     """The document's model around ``nn.Transformer``, 1,164 parameters: one layer each, 3 heads, width 6, hidden 20; by Xavier's rule."""
-    transformer = nn.Transformer(d_model=6, nhead=3, num_encoder_layers=1, num_decoder_layers=1, dim_feedforward=20, dropout=dropout)
+    transformer = nn.Transformer(
+        d_model=d_model, nhead=n_heads, num_encoder_layers=n_layers, num_decoder_layers=n_layers, dim_feedforward=ff_units, dropout=dropout
+    )
     return xavier(TransformerModel(transformer, input_len=2, target_len=2, n_features=2))
+
+
+class SquaresPredictor(TrainingModule):
+    """Either of the document's models as a module that ``tc.Trainer`` trains; steps and optimizer are those of its ``StepByStep``.
+
+    Parameters
+    ----------
+    model : {"own", "nn"}
+        ``own_model`` or ``torch_style_model``.
+    n_heads, d_model : int
+    ff_units, n_layers : int, optional
+        The document's by default: 10 and 2 for "own", 20 and 1 for "nn".
+    dropout, lr : float
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from transformer_c.tutorials import godoy
+    >>> for name in ("own", "nn"):
+    ...     squares = godoy.SquaresPredictor(name).eval()
+    ...     print(squares(np.zeros((16, 2, 2), np.float32)).shape, sum(p.numel() for p in squares.parameters()))
+    (16, 2, 2) 1728
+    (16, 2, 2) 1164
+    """
+
+    def __init__(
+        self,
+        model: str = "own",
+        n_heads: int = 3,
+        d_model: int = 6,
+        ff_units: int | None = None,
+        n_layers: int | None = None,
+        dropout: float = 0.1,
+        lr: float = 0.01,
+    ) -> None:
+        super().__init__()
+        if model not in MODELS:
+            raise ValueError(f"model must be one of {', '.join(map(repr, MODELS))}, got {model!r}")
+        make, document = MODELS[model]
+        ff_units, n_layers = ff_units or document["ff_units"], n_layers or document["n_layers"]
+        self.save_hyperparameters()
+        self.model = make(dropout, n_heads=n_heads, d_model=d_model, ff_units=ff_units, n_layers=n_layers)
+
+    def forward(self, X):
+        """As the model's: in eval mode the first two corners (N, 2, 2), or more, to the last two (N, 2, 2)."""
+        return self.model(X)
+
+    def _loss(self, batch: Any, name: str) -> Any:
+        x, y = batch
+        loss = F.mse_loss(self(x), y)
+        self.log(name, loss, prog_bar=True)
+        return loss
+
+    def training_step(self, batch, batch_idx):
+        """Logs "loss", the mean squared error with the teacher's corners as input, and gives it."""
+        return self._loss(batch, "loss")
+
+    def validation_step(self, batch, batch_idx):
+        """Logs "val_loss", that of the model's own predictions."""
+        self._loss(batch, "val_loss")
+
+    def test_step(self, batch, batch_idx):
+        """Logs "test_loss"."""
+        self._loss(batch, "test_loss")
+
+    def configure_optimizers(self):
+        """Adam."""
+        return optim.Adam(self.parameters(), lr=self.hparams.lr)
+
+
+MODELS: dict[str, tuple[Any, dict[str, int]]] = {
+    "own": (own_model, {"ff_units": 10, "n_layers": 2}),
+    "nn": (torch_style_model, {"ff_units": 20, "n_layers": 1}),
+}

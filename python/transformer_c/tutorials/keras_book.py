@@ -183,6 +183,11 @@ class ReviewModel(TrainingModule):
     ----------
     vocab_size, embed_dim, num_heads, dense_dim : int
     dropout : float
+    lr : float
+    vocabulary : list of str, optional
+        The words by their integers, as ``TextVectorization.get_vocabulary`` gives them; a hyper-parameter, so that it is in every checkpoint.
+    sequence_length : int, default 600
+        Words of a review, for ``vectorization``.
 
     Examples
     --------
@@ -193,9 +198,21 @@ class ReviewModel(TrainingModule):
     ((4, 1), 650689)
     """
 
-    def __init__(self, vocab_size: int = 20000, embed_dim: int = 32, num_heads: int = 2, dense_dim: int = 32, dropout: float = 0.5) -> None:
+    def __init__(
+        self,
+        vocab_size: int = 20000,
+        embed_dim: int = 32,
+        num_heads: int = 2,
+        dense_dim: int = 32,
+        dropout: float = 0.5,
+        lr: float = 1e-3,
+        vocabulary: list[str] | None = None,
+        sequence_length: int = 600,
+    ) -> None:
         super().__init__()
         self.save_hyperparameters()
+        if vocabulary is not None and len(vocabulary) > vocab_size:
+            raise ValueError(f"the vocabulary has {len(vocabulary)} words; vocab_size={vocab_size} leaves no room for so many")
         self.embedding = nn.Embedding(vocab_size, embed_dim)
         nn.init.uniform_(self.embedding.weight, -0.05, 0.05)
         self.transformer_encoder = TransformerEncoder(embed_dim, dense_dim, num_heads)
@@ -212,6 +229,32 @@ class ReviewModel(TrainingModule):
         """Probabilities (B, 1) without gradient, in the mode that the model is in."""
         with no_grad():
             return self(inputs)
+
+    def vectorization(self) -> TextVectorization:
+        """Texts to words as this model was trained on them; needs its `vocabulary`."""
+        if self.hparams.vocabulary is None:
+            raise RuntimeError("this model was made without a vocabulary: pass vocabulary=vectorization.get_vocabulary() to it")
+        made = TextVectorization(self.hparams.vocab_size, output_mode="int", output_sequence_length=self.hparams.sequence_length)
+        made.set_vocabulary(self.hparams.vocabulary)
+        return made
+
+    def predict_texts(self, texts, batch_size: int = 32) -> np.ndarray:
+        """Probabilities (N,) that each of the texts is a good review, in eval mode.
+
+        Examples
+        --------
+        >>> from transformer_c.tutorials import keras_book
+        >>> model = keras_book.ReviewModel(vocab_size=4, vocabulary=["", "[UNK]", "good", "bad"], sequence_length=5)
+        >>> model.predict_texts(["A good film", "Bad!"]).shape
+        (2,)
+        """
+        words, was_training = self.vectorization()(list(texts)), self.training
+        self.eval()
+        try:
+            parts = [np.asarray(self.predict(words[i : i + batch_size])) for i in range(0, len(words), batch_size)]
+        finally:
+            self.train(was_training)
+        return np.concatenate(parts)[:, 0] if parts else np.zeros(0, np.float32)
 
     def _loss(self, batch, prefix: str):
         words, labels = batch
@@ -235,7 +278,7 @@ class ReviewModel(TrainingModule):
 
     def configure_optimizers(self):
         """RMSprop with Keras's defaults and rule."""
-        return optim.RMSprop(self.parameters(), lr=1e-3, alpha=0.9, eps=1e-7, eps_inside_sqrt=True)
+        return optim.RMSprop(self.parameters(), lr=self.hparams.lr, alpha=0.9, eps=1e-7, eps_inside_sqrt=True)
 
     def summary(self) -> str:
         """A line for each layer, and the numbers of parameters, as Keras's ``model.summary()`` has them."""
@@ -251,14 +294,35 @@ def build_model(vocab_size: int = 20000, embed_dim: int = 32, num_heads: int = 2
     return ReviewModel(vocab_size, embed_dim, num_heads, dense_dim)
 
 
+def split_reviews(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Numbers of the reviews to train, to validate and to test with: seven, one and two tenths of `count`, at random."""
+    order = np.random.RandomState(seed).permutation(count)
+    test, val, train = np.split(order, [count // 5, count * 3 // 10])
+    return train, val, test
+
+
+class ReviewDataset(TensorDataset):
+    """Reviews as words (N, T) with their classes (N,).
+
+    Attributes
+    ----------
+    vectorization : TextVectorization
+        What made the words.
+    """
+
+    def __init__(self, texts, labels, vectorization: TextVectorization) -> None:
+        super().__init__(as_tensor(vectorization(list(texts))), as_tensor(np.asarray(labels, np.int64)))
+        self.vectorization = vectorization
+
+
 def review_loader(texts, labels, vectorization: TextVectorization, batch_size: int = 32, shuffle: bool = False) -> DataLoader:
     """Batches (words (B, T), classes (B,)) of reviews."""
-    words = as_tensor(vectorization(list(texts)))
-    return DataLoader(TensorDataset(words, as_tensor(np.asarray(labels, np.int64))), batch_size=batch_size, shuffle=shuffle)
+    return DataLoader(ReviewDataset(texts, labels, vectorization), batch_size=batch_size, shuffle=shuffle)
 
 
 __all__ = [
     "MultiHeadAttention",
+    "ReviewDataset",
     "ReviewModel",
     "TextVectorization",
     "TransformerEncoder",
@@ -268,4 +332,5 @@ __all__ = [
     "review_loader",
     "scaled_self_attention",
     "self_attention",
+    "split_reviews",
 ]

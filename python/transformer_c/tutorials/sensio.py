@@ -115,7 +115,7 @@ class MNISTDataModule:
             raise ValueError(
                 "MNISTDataModule needs its data, nothing is downloaded: pass data=tc.datasets.load_mnist(folder), or data=tc.datasets.digits()"
             )
-        self.train_ds, self.val_ds = (self.Dataset(_scaled(X), np.asarray(y).astype(np.int64)) for X, y in self.data)
+        self.train_ds, self.val_ds = (self.Dataset(scaled(X), np.asarray(y).astype(np.int64)) for X, y in self.data)
 
     def _loader(self, name: str, shuffle: bool) -> DataLoader:
         if getattr(self, name) is None:
@@ -131,7 +131,7 @@ class MNISTDataModule:
         return self._loader("val_ds", shuffle=False)
 
 
-def _scaled(X) -> np.ndarray:
+def scaled(X) -> np.ndarray:
     """Images as rows of float32; integers, 0 to 255, are divided by 255."""
     X = np.asarray(X)
     rows = X.reshape(len(X), -1)
@@ -140,6 +140,12 @@ def _scaled(X) -> np.ndarray:
 
 class MLP(TrainingModule):
     """784 pixels, a hidden layer of 784, 10 classes.
+
+    Parameters
+    ----------
+    n_hidden : int, default 784
+    lr : float, default 3e-4
+        The post's 784 and 3e-4 are in its code.
 
     Examples
     --------
@@ -150,9 +156,10 @@ class MLP(TrainingModule):
     ((64, 10), 623290)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, n_hidden: int = 784, lr: float = 3e-4) -> None:
         super().__init__()
-        self.mlp: nn.Module | None = nn.Sequential(nn.Linear(784, 784), nn.ReLU(inplace=True), nn.Linear(784, 10))
+        self.save_hyperparameters()
+        self.mlp: nn.Module | None = nn.Sequential(nn.Linear(784, n_hidden), nn.ReLU(inplace=True), nn.Linear(n_hidden, 10))
 
     def forward(self, x):
         """x (B, 784) to logits (B, 10)."""
@@ -184,9 +191,15 @@ class MLP(TrainingModule):
         self.log("val_loss", loss, prog_bar=True)
         self.log("val_acc", acc, prog_bar=True)
 
+    def test_step(self, batch, batch_idx):
+        """Logs "test_loss" and "test_acc"."""
+        loss, acc = self.compute_loss_and_acc(batch)
+        self.log("test_loss", loss)
+        self.log("test_acc", acc)
+
     def configure_optimizers(self):
-        """Adam with the learning rate 3e-4."""
-        return optim.Adam(self.parameters(), lr=0.0003)
+        """Adam."""
+        return optim.Adam(self.parameters(), lr=self.hparams.lr)
 
 
 class MultiHeadAttention(nn.Module):
@@ -281,6 +294,7 @@ class Model(MLP):
     n_layers : int, default 1
     over : {"features", "patches"}
         As for MultiHeadAttention.
+    lr : float, default 3e-4
 
     Examples
     --------
@@ -298,8 +312,11 @@ class Model(MLP):
         n_heads: int = 4 * 4,
         n_layers: int = 1,
         over: str = "features",
+        *,
+        lr: float = 3e-4,
     ) -> None:
-        super().__init__()
+        super().__init__(lr=lr)
+        del self.hparams.n_hidden  # the MLP's; this class has no such argument
         self.mlp = None
         self.pos_emb = nn.Parameter(zeros(1, seq_len, n_embd))
         self.inp_emb = nn.Linear(n_input, n_embd)
