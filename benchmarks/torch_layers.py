@@ -1,7 +1,8 @@
 """tc.nn's layers of PyTorch's names beside torch.nn's own: forward with backward, dropout 0.1; and one decoded position with kept keys.
 
 Both sides run the same script: the class is looked up in `tc.nn` or `torch.nn`. PyTorch has no cache: its side of the decoding is the same steps
-by hand, projection, `torch.cat` of the kept keys and values, and `F.scaled_dot_product_attention`.
+by hand, projection, the kept keys and values with the new ones behind them, by `torch.cat` or written into a buffer that has room, and
+`F.scaled_dot_product_attention`.
 """
 
 from .common import block_flops, enter, float32_bytes, mha_flops, normal
@@ -70,25 +71,35 @@ def _decode_workload(batch, past, size, heads):
 
         return step
 
-    def theirs():
-        import torch
-        import torch.nn.functional as F
+    def theirs(in_place):
+        def build():
+            import torch
+            import torch.nn.functional as F
 
-        module = torch.nn.MultiheadAttention(size, heads, batch_first=True).eval()
-        enter(torch.inference_mode())
-        kept = torch.tensor(normal(0, 2, batch, heads, past, size // heads))
-        x = torch.tensor(normal(1, batch, 1, size))
+            module = torch.nn.MultiheadAttention(size, heads, batch_first=True).eval()
+            enter(torch.inference_mode())
+            kept = torch.tensor(normal(0, 2, batch, heads, past + in_place, size // heads))
+            x = torch.tensor(normal(1, batch, 1, size))
 
-        def step():
-            q, k, v = F.linear(x, module.in_proj_weight, module.in_proj_bias).view(batch, 1, 3, heads, -1).permute(2, 0, 3, 1, 4)
-            values = F.scaled_dot_product_attention(q, torch.cat([kept[0], k], 2), torch.cat([kept[1], v], 2))
-            return module.out_proj(values.transpose(1, 2).reshape(batch, 1, size))
+            def joined(new):
+                if not in_place:
+                    return [torch.cat([old, one], 2) for old, one in zip(kept, new, strict=True)]
+                for old, one in zip(kept, new, strict=True):
+                    old[:, :, past:] = one
+                return kept
 
-        return step
+            def step():
+                q, *new = F.linear(x, module.in_proj_weight, module.in_proj_bias).view(batch, 1, 3, heads, -1).permute(2, 0, 3, 1, 4)
+                values = F.scaled_dot_product_attention(q, *joined(new))
+                return module.out_proj(values.transpose(1, 2).reshape(batch, 1, size))
+
+            return step
+
+        return build
 
     flops = 8 * batch * size**2 + 4 * batch * past * size
     moved = float32_bytes(2 * batch * past * size, 4 * size**2)
-    return Workload(f"decode_{batch}x{past}x{size}", ours, {"torch.cat": theirs}, flops, moved)
+    return Workload(f"decode_{batch}x{past}x{size}", ours, {"torch.cat": theirs(False), "buffer": theirs(True)}, flops, moved)
 
 
 WORKLOADS = [

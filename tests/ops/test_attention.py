@@ -604,3 +604,34 @@ def test_a_nan_above_an_empty_row_or_a_hidden_weight_reaches_nothing(isa, length
         found.append(gradients(results, [_core.as_tensor(u) for u in upstream], inputs))
     for name, a, e in zip(("dq", "dk", "dv"), found[1], found[0], strict=True):
         assert_close(a, e, "float64", gradient=True, name=name)
+
+
+# ---- one query -----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [(1, 5), (7, 3), (16, 16), (33, 40), (64, 64)], ids=str)
+def test_one_query_has_the_bits_that_it_has_among_others(isa, size, dtype, rng):
+    """A query by itself, as in decoding, goes another way through the kernel; so does one whose map is asked for."""
+    d, dv = size
+    for keys in (1, 15, 16, 17, 128, 129, 300):
+        q, k, v = (rng.standard_normal(s).astype(dtype) for s in ((2, 3, 6, d), (2, 3, keys, d), (2, 3, keys, dv)))
+        mask, bias = rng.random((6, keys)) < 0.5, (3 * rng.standard_normal((3, 6, keys))).astype(dtype)
+        mask[3] = False
+        bias[1, :, : keys // 2] = -np.inf
+        poison = [x.copy() for x in (k, v)]
+        for x in poison:
+            x[:, :, keys // 2 :] = np.nan
+        for kw in [{}, {"softcap": 1.5}, {"scale": 30.0}, {"attn_mask": mask}, {"bias": bias}, {"key_lengths": [keys, keys // 2]},
+                   {"attn_mask": mask, "bias": bias, "softcap": 2.0, "empty_rows": "uniform"}]:  # fmt: skip
+            whole, lse = scaled_dot_product_attention(q, k, v, **kw, return_logsumexp=True)
+            for i in (0, 3, 5):
+                own = {n: x[..., i : i + 1, :] if n in ("attn_mask", "bias") else x for n, x in kw.items()}
+                one, one_lse = scaled_dot_product_attention(q[:, :, i : i + 1], k, v, **own, return_logsumexp=True)
+                np.testing.assert_array_equal(one[:, :, 0], whole[:, :, i])
+                np.testing.assert_array_equal(one_lse[:, :, 0], lse[:, :, i])
+                mapped, _ = scaled_dot_product_attention(q[:, :, i : i + 1], k, v, **own, return_attention=True)
+                np.testing.assert_array_equal(mapped, one)
+        window = {"is_causal": True, "causal_offset": keys // 2 - 1}
+        clean = scaled_dot_product_attention(q[:, :, :1], k, v, **window)
+        np.testing.assert_array_equal(scaled_dot_product_attention(q[:, :, :1], *poison, **window), clean)

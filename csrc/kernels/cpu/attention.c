@@ -140,6 +140,28 @@ static void complete_map(const query_block *x, const running_softmax *run, real 
     }
 }
 
+/* values[query][:] (+)= weights of a block of keys times its values; weights[key * stride + query]. */
+static void add_values(const query_block *x, const key_block *y, const real *weights, int64_t stride, real *values, int64_t row,
+                       bool accumulate)
+{
+    const tc_attention_problem *p = x->problem;
+    const real *v = operand_at(&p->v, x->b, x->hk, y->k0);
+    const product weighted = {.c = values,
+                              .c_row = row,
+                              .a = weights,
+                              .a_stride = stride,
+                              .b = v,
+                              .b_row = p->v.row,
+                              .M = x->nq,
+                              .N = p->Dv,
+                              .K = y->nk,
+                              .accumulate = accumulate};
+    if (y->guarded && !all_finite(v, p->v.row, y->nk, p->Dv))
+        sum_guarded(ALONG_COLUMNS, &weighted);
+    else
+        sum_over_keys(&weighted);
+}
+
 /* Values of the block, not divided by the sums yet, straight into their rows. Returns how many blocks of keys took part. */
 static int sum_values(const query_block *x, running_softmax *run, real *values, int64_t row, key_block *last)
 {
@@ -154,28 +176,84 @@ static int sum_values(const query_block *x, running_softmax *run, real *values, 
             choose_kept(x, &y);
             drop(x, &y, x->scores);
         }
-        const real *v = operand_at(&p->v, x->b, x->hk, k0);
-        const product weighted = {.c = values,
-                                  .c_row = row,
-                                  .a = x->scores,
-                                  .a_stride = QUERIES,
-                                  .b = v,
-                                  .b_row = p->v.row,
-                                  .M = x->nq,
-                                  .N = p->Dv,
-                                  .K = y.nk,
-                                  .accumulate = taken > 0};
-        if (y.guarded && !all_finite(v, p->v.row, y.nk, p->Dv))
-            sum_guarded(ALONG_COLUMNS, &weighted);
-        else
-            sum_over_keys(&weighted);
+        add_values(x, &y, x->scores, QUERIES, values, row, taken > 0);
         *last = y;
         taken++;
     }
-    for (int i = 0; taken == 0 && i < x->nq; i++)
-        for (int64_t c = 0; c < p->Dv; c++) values[i * row + c] = R(0.0);
+    for (int i = 0; taken == 0 && i < x->nq; i++) memset(values + i * row, 0, sizeof(real) * (size_t)p->Dv);
     return taken;
 }
+
+/* ---- one query: decoding ---------------------------------------------------------------------------------------------------- */
+
+/* s[key] = the score of the block's only query: keys across the lanes, where the tile would have one lane in use. The same sums in the
+ * same order, so the same bits. */
+static void single_scores(const query_block *x, const key_block *y, real s[KEYS])
+{
+    const tc_attention_problem *p = x->problem;
+    const real *k = operand_at(&p->k, x->b, x->hk, y->k0);
+    for (int j = 0; j < y->nk; j += TC_LANES) {
+        const int keys = v_left(y->nk, j);
+        vreal sum = v_zero();
+        for (int64_t d = 0; d < p->D; d += TC_LANES) {
+            const int width = v_left(p->D, d);
+            vreal square[TC_LANES];
+            TC_UNROLL
+            for (int i = 0; i < TC_LANES; i++) square[i] = i < keys ? v_load_some(k + (j + i) * p->k.row + d, width) : v_zero();
+            v_transpose(square);
+            TC_UNROLL
+            for (int i = 0; i < TC_LANES; i++)
+                if (i < width) sum = v_fma(square[i], v_set1(x->qt[(d + i) * QUERIES]), sum);
+        }
+        v_store(s + j, sum);
+    }
+    if (!(p->softcap > 0 || y->added || y->masked || y->bounded)) return;
+    for (int j = 0; j < y->nk; j++) x->scores[j * QUERIES] = s[j];
+    modify_scores(x, y);
+    for (int j = 0; j < y->nk; j++) s[j] = x->scores[j * QUERIES];
+}
+
+/* weigh() of one query: s becomes weights. What was summed before is to be multiplied by the result. */
+static real weigh_single(real s[KEYS], int nk, running_softmax *run)
+{
+    real factor = R(1.0), block = R(0.0);
+    vreal largest = v_set1(-INFINITE);
+    for (int j = nk; j % TC_LANES; j++) s[j] = -INFINITE;
+    for (int j = 0; j < nk; j += TC_LANES) largest = v_max(largest, v_load(s + j));
+    const real most = v_hmax(largest);
+    if (run->shift[0] + LAZINESS < most) {
+        real lanes[TC_LANES];
+        v_store(lanes, v_exp(v_set1(run->shift[0]) - v_set1(most)));
+        factor = lanes[0];
+        run->shift[0] = most;
+    }
+    const vreal base = finite_shift(v_set1(run->shift[0]));
+    for (int j = 0; j < nk; j += TC_LANES) v_store(s + j, v_exp(v_load(s + j) - base));
+    for (int j = 0; j < nk; j++) block += s[j];
+    run->sum[0] = run->sum[0] * factor + block;
+    return factor;
+}
+
+/* sum_values() of one query without dropout. */
+static int sum_values_single(const query_block *x, running_softmax *run, real *values)
+{
+    const tc_attention_problem *p = x->problem;
+    real s[KEYS];
+    int taken = 0;
+    for (int64_t k0 = x->first_key; k0 < x->last_key; k0 += KEYS) {
+        key_block y;
+        if (!look_at_keys(x, k0, &y)) continue;
+        single_scores(x, &y, s);
+        const real factor = weigh_single(s, y.nk, run);
+        if (taken > 0) scale_rows(values, 0, 1, p->Dv, &factor);
+        add_values(x, &y, s, 1, values, 0, taken > 0);
+        taken++;
+    }
+    if (taken == 0) memset(values, 0, sizeof(real) * (size_t)p->Dv);
+    return taken;
+}
+
+/* ---- a block of queries -------------------------------------------------------------------------------------------------------- */
 
 static void forward_block(const tc_attention_forward_args *a, const query_block *x)
 {
@@ -185,7 +263,8 @@ static void forward_block(const tc_attention_forward_args *a, const query_block 
     for (int i = 0; i < QUERIES; i++) run.shift[i] = -INFINITE, run.sum[i] = R(0.0);
     real *values = operand_at(&a->values, x->b, x->h, x->q0);
     key_block last;
-    const int taken = sum_values(x, &run, values, a->values.row, &last);
+    const bool single = p->Tq == 1 && !a->map && !(p->dropout > 0);
+    const int taken = single ? sum_values_single(x, &run, values) : sum_values(x, &run, values, a->values.row, &last);
 
     for (int i = 0; i < QUERIES; i++) inverse[i] = run.sum[i] == R(0.0) ? R(0.0) : R(1.0) / run.sum[i];
     scale_rows(values, a->values.row, x->nq, p->Dv, inverse);
