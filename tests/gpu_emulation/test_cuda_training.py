@@ -4,6 +4,7 @@ beside the CPU, which other tests hold against the reference."""
 import numpy as np
 import pytest
 import transformer_c as tc
+from cuda_library import small
 from device_cases import array, beside_the_cpu, host
 from transformer_c import functional as F
 from transformer_c.tutorials import uva
@@ -21,7 +22,7 @@ def integers(rng, shape, dtype, low=-9):
 # ---- embedding ---------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("table", [(1, 1), (7, 6), (300, 3)], ids=str)  # more rows than a block has threads
+@pytest.mark.parametrize("table", [(1, 1), small((7, 6)), (300, 3)], ids=str)  # more rows than a block has threads
 @pytest.mark.parametrize("count", [0, 5, 333])
 def test_embedding(emulated_gpu, table, count, rng):
     weight, indices = array(rng, table, "float32"), rng.integers(0, table[0], count)
@@ -93,6 +94,7 @@ def test_gathering(emulated_gpu, dtype, rng):
     beside_the_cpu(lambda t, m: t[m], emulated_gpu, rng, x, rng.random((6, 5)) < 0.5)
 
 
+@pytest.mark.small
 def test_a_row_taken_by_all(emulated_gpu, rng):
     """Gradients of one place from more points than a block has threads."""
     beside_the_cpu(lambda t, i: t[i], emulated_gpu, rng, array(rng, (3, 2), "float64"), np.repeat([2, 0, 2], 70))
@@ -198,7 +200,7 @@ def test_optimizers(emulated_gpu, name, dtype, rng):
         np.testing.assert_allclose(on_gpu.astype(np.float64), on_cpu.astype(np.float64), rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("power", [1, 2, 3, float("inf")])
+@pytest.mark.parametrize("power", [1, small(2), 3, float("inf")])
 def test_norms_and_clipping(emulated_gpu, power, rng):
     gradients = [array(rng, s, "float32") - 5 for s in [(5000,), (3, 4)] + [(2,)] * 70]
     found = []
