@@ -106,6 +106,11 @@ def test_attention_maps_of_other_forms():
     assert len(long.axes[0].get_xticks()) <= 20 and long.axes[0].get_xticks()[0] == 0
 
 
+def test_layers_of_different_numbers_of_heads():
+    *panels, _ = tc.plot.attention_maps([MAPS[0], MAPS[1][:, :2]]).axes
+    assert [bool(p.get_images()) for p in panels] == [p.axison for p in panels] == [True] * 5 + [False]
+
+
 def test_attention_maps_of_a_model():
     model = tc.TransformerPredictor(4, 8, 4, 2, 3, lr=1e-3, warmup=5, max_iters=10)
     figure = tc.plot.attention_maps(model.get_attention_maps(tc.randn(2, 5, 4)), idx=1)

@@ -375,6 +375,12 @@ def test_without_validation_no_epoch_is_the_best(tmp_path):
     assert run.best_epoch == 1
 
 
+def test_repr_names_the_options():
+    assert repr(trainer(3, gradient_clip_val=2, mode="max")) == (
+        "Trainer(max_epochs=3, gradient_clip_val=2, monitor='val_loss', mode='max', checkpoint_dir=None, device=None)"
+    )
+
+
 def test_the_seed_option():
     found = []
     for draws in (0, 3):
