@@ -343,6 +343,22 @@ def test_sentiments_are_predicted(reviews_run, tmp_path):
     assert score(first, "positive") == pytest.approx(100 * p[0], abs=0.01)
 
 
+def test_other_reviews_on_resume(reviews_csv, tmp_path, capsys):
+    """Other words would have the numbers of the old ones: refused, and nothing of the run is changed."""
+    text = reviews_csv.read_text()
+    (tmp_path / "r.csv").write_text(text)
+    options = ["--output", str(tmp_path / "run")]
+    assert cli.main(["train", *REVIEWS, "--csv", str(tmp_path / "r.csv"), "--epochs", "1", *options]) == 0
+    before = contents(tmp_path / "run")
+    (tmp_path / "r.csv").write_text(text.replace("dull", "dreary"))
+    capsys.readouterr()
+    assert cli.main(["train", "reviews", "--resume", "--no-progress", *options]) == 1
+    err = capsys.readouterr().err
+    assert "no longer those that the run" in err and "its vocabulary would be another" in err and contents(tmp_path / "run") == before
+    (tmp_path / "r.csv").write_text(text)
+    assert cli.main(["train", "reviews", "--resume", "--no-progress", *options]) == 0
+
+
 def test_the_source_is_a_filter(reviews_csv, tmp_path):
     command("train", *REVIEWS, "--csv", reviews_csv, "--source", "theirs", "--epochs", "1", cwd=tmp_path)
     command("train", *REVIEWS, "--csv", reviews_csv, "--source", "nobody", "--output", "none", cwd=tmp_path, status=1)

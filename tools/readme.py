@@ -1,4 +1,4 @@
-"""The README's tables, made of what was measured: docs/results/tutorial.json and the newest file of benchmarks/results.
+"""The README's tables: docs/results/tutorial.json, the newest file of benchmarks/results, and the command line's tasks.
 
 python tools/readme.py                   rewrites the tables
 python tools/readme.py tutorial_output   takes numbers and picture of a run of `python -m transformer_c tutorial` first
@@ -68,6 +68,15 @@ def benchmark_table() -> str:
     return "\n".join(lines)
 
 
+def tasks_table() -> str:
+    """What the command line trains, and how its models are used."""
+    from transformer_c.cli.tasks import TASKS
+
+    lines = ["| `python -m transformer_c train` | | `predict runs/.../best.safetensors` |", "|---|---|---|"]
+    lines += [f"| `{task.name}` | {task.help} | `{task.example}` |" for task in TASKS.values()]
+    return "\n".join(lines)
+
+
 def newest_benchmark() -> tuple[Path, dict]:
     """The newest CPU figures that have PyTorch beside them and the Reverse task among them."""
     held = {path: json.loads(path.read_text()) for path in (ROOT / "benchmarks/results").glob("*-cpu-*.json")}
@@ -77,8 +86,8 @@ def newest_benchmark() -> tuple[Path, dict]:
 
 
 def rewritten(text: str) -> str:
-    """The README with both tables between their marks."""
-    for name, table in (("tutorial", tutorial_table()), ("benchmarks", benchmark_table())):
+    """The README with its tables between their marks."""
+    for name, table in (("tutorial", tutorial_table()), ("benchmarks", benchmark_table()), ("tasks", tasks_table())):
         begin, end = f"<!-- {name}: tools/readme.py -->", f"<!-- /{name} -->"
         before, rest = text.split(begin)
         text = f"{before}{begin}\n{table}\n{end}{rest.split(end)[1]}"

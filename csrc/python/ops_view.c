@@ -198,7 +198,6 @@ RUN_VIEW(bfloat16, tc_cast(&y, x, TC_BFLOAT16, &err))
 RUN_VIEW(long, tc_cast(&y, x, TC_INT64, &err))
 RUN_VIEW(int, tc_cast(&y, x, TC_INT32, &err))
 RUN_VIEW(bool, tc_cast(&y, x, TC_BOOL, &err))
-RUN_VIEW(type_as, tc_cast(&y, x, v[1].t->dtype, &err))
 RUN_VIEW(cpu, tc_to_device(&y, x, (tc_device){TC_CPU, 0}, &err))
 
 static PyObject *run_cuda(tcpy_call *call)
@@ -209,13 +208,28 @@ static PyObject *run_cuda(tcpy_call *call)
     return tcpy_result1(call, status, &err, y);
 }
 
+static PyObject *to_both(tcpy_call *call, tc_dtype dtype, tc_device device)
+{
+    tc_tensor *cast = NULL, *moved = NULL;
+    tc_error err;
+    tc_status status = tc_cast(&cast, call->v[0].t, dtype, &err);
+    if (status == TC_OK) status = tc_to_device(&moved, cast, device, &err);
+    tc_tensor_release(cast);
+    return tcpy_result1(call, status, &err, moved);
+}
+
+static PyObject *run_type_as(tcpy_call *call)
+{
+    const tc_tensor *other = call->v[1].t;
+    return to_both(call, other->dtype, other->storage->device); /* PyTorch's types name a device, too */
+}
+
 /* to(dtype), to(device), to(device, dtype), to(other), and by keyword. */
 static PyObject *run_to(tcpy_call *call)
 {
-    tc_tensor *x = call->v[0].t, *cast = NULL, *moved = NULL;
+    const tc_tensor *x = call->v[0].t;
     tc_dtype dtype = x->dtype;
     tc_device device = x->storage->device;
-    tc_error err;
     for (int i = 1; i < 5; i++) {
         PyObject *object = call->v[i].o;
         if (!object || object == Py_None) continue;
@@ -234,10 +248,7 @@ static PyObject *run_to(tcpy_call *call)
             return NULL;
         }
     }
-    tc_status status = tc_cast(&cast, x, dtype, &err);
-    if (status == TC_OK) status = tc_to_device(&moved, cast, device, &err);
-    tc_tensor_release(cast);
-    return tcpy_result1(call, status, &err, moved);
+    return to_both(call, dtype, device);
 }
 
 /* ---- in place -------------------------------------------------------------------------------------------------------------- */
@@ -370,7 +381,7 @@ const tcpy_op tcpy_ops_view[] = {
     METHOD(long, "self:t", "As int64."),
     METHOD(int, "self:t", "As int32."),
     METHOD(bool, "self:t", "As bool: True where not zero."),
-    METHOD(type_as, "self:t other:t", "In the dtype of another Tensor."),
+    METHOD(type_as, "self:t other:t", "In the dtype and on the device of another Tensor, as in PyTorch."),
     METHOD(cpu, "self:t", "On the CPU."),
     METHOD(cuda, "self:t device:i?=None", "On a GPU."),
     METHOD(to, "self:t target:o=None dtype_or_none:o=None | dtype:o=None device:o=None", "In another dtype, on another device, or both."),

@@ -28,6 +28,8 @@ def test_there_and_back(emulated_gpu, dtype, rng):
         assert on_gpu.device == emulated_gpu and on_gpu.is_cuda and on_gpu.dtype == tc.tensor(x).dtype
         np.testing.assert_array_equal(host(on_gpu), x)
         np.testing.assert_array_equal(host(tc.tensor(x).to(emulated_gpu)), x)
+        as_other = tc.tensor(x).type_as(tc.zeros(1, device=emulated_gpu))
+        assert as_other.device == emulated_gpu and as_other.dtype == np.float32 and on_gpu.type_as(tc.zeros(1)).device == "cpu"
     views = tc.tensor(array(rng, (4, 5, 6), dtype), device=emulated_gpu)
     y = host(views)
     np.testing.assert_array_equal(host(views.permute(2, 0, 1)), y.transpose(2, 0, 1))

@@ -7,7 +7,7 @@ import transformer_c as tc
 from cuda_library import small
 from device_cases import array, beside_the_cpu, host
 from transformer_c import functional as F
-from transformer_c.tutorials import uva
+from transformer_c.tutorials import godoy, keras_book, sensio, uva
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -283,3 +283,32 @@ def test_sequence_to_sequence(emulated_gpu, make, rng):
         found.append([host(loss), *(host(p.grad) for p in model.parameters())])
     for on_cpu, on_gpu in zip(*found, strict=True):
         np.testing.assert_allclose(on_gpu, on_cpu, rtol=1e-4, atol=1e-6)
+
+
+# ---- the other documents' models -----------------------------------------------------------------------------------------------------
+
+SQUARES = (4, 4, 2), (4, 2, 2)
+MODULES = {
+    "squares, own layers": (lambda: godoy.SquaresPredictor("own", dropout=0.0), *SQUARES),
+    "squares, nn.Transformer": (lambda: godoy.SquaresPredictor("nn", dropout=0.0), *SQUARES),
+    "digits, MLP": (lambda: sensio.MLP(n_hidden=8), (4, 784), (4,)),
+    "digits, features": (lambda: sensio.Model(4, 4, 4, 2, 1), (4, 4, 4), (4,)),
+    "digits, patches": (lambda: sensio.Model(4, 4, 4, 2, 1, over="patches"), (4, 4, 4), (4,)),
+    "reviews": (lambda: keras_book.ReviewModel(2, 4, 2, 4, dropout=0.0), (4, 5), (4,)),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_of_the_documents(emulated_gpu, name, rng):
+    """A training with validation gives the CPU's losses."""
+    make, x_shape, y_shape = MODULES[name]
+    x = rng.integers(0, 2, x_shape) if name == "reviews" else array(rng, x_shape, "float32")
+    y = rng.integers(0, 2, y_shape) if len(y_shape) == 1 else array(rng, y_shape, "float32")
+    found = []
+    for device in ("cpu", emulated_gpu):
+        tc.manual_seed(3)
+        model, trainer = make(), tc.Trainer(2, 1.0, device=device, progress=False)
+        given = x[:, :2] if name.startswith("squares") else x
+        trainer.fit(model, tc.data.DataLoader(tc.data.TensorDataset(x, y), 2), tc.data.DataLoader(tc.data.TensorDataset(given, y), 4))
+        found.append([trainer.history["loss"], trainer.history["val_loss"]])
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-4, atol=1e-5)

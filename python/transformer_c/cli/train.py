@@ -13,6 +13,7 @@ import shlex
 from typing import Any
 
 from .. import zeros
+from ..checkpoint import load
 from ..checkpoint.files import open_regular, write_atomically
 from ..random import manual_seed
 from ..trainer import Trainer
@@ -135,6 +136,7 @@ def _train(task: tasks.Task, hp: argparse.Namespace, options: argparse.Namespace
     )
     again = f"python -m transformer_c train {task.name} --resume --output {shlex.quote(options.output)}"
     if options.resume:
+        _check_same(model, options.output)
         _say_where(os.path.join(options.output, LAST))
     try:
         trainer.fit(model, train, val, resume="last" if options.resume else None)
@@ -149,6 +151,20 @@ def _train(task: tasks.Task, hp: argparse.Namespace, options: argparse.Namespace
 
 def _counted(count: int, one: str, many: str) -> str:
     return f"{count:,} {one if count == 1 else many}"
+
+
+def _check_same(model: TrainingModule, folder: str) -> None:
+    """What the data decide of a model, such as a vocabulary, must be what it was."""
+    last = os.path.join(folder, LAST)
+    if not os.path.exists(last):
+        return
+    held, now = load(last).hyper_parameters, dict(model.hparams.items())
+    changed = sorted(name for name in {*held, *now} if held.get(name) != now.get(name))
+    if changed:
+        raise CommandError(
+            f"the data are no longer those that the run in {folder} was started with: its {changed[0]} would be another; "
+            "bring them back, or start another run"
+        )
 
 
 def _say_where(last: str) -> None:
