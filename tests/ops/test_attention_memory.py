@@ -61,27 +61,42 @@ def test_the_map_is_what_costs():
 
 
 def seconds(f):
-    start = time.perf_counter()
+    """Of this thread's own time: what others do meanwhile does not count."""
+    start = time.thread_time()
     f()
-    return time.perf_counter() - start
+    return time.thread_time() - start
+
+
+QUARTER = np.arange(2048) < 512
+LESS_WORK = {  # at most 0.55 of the scores, by every way to say so
+    "causal": {"is_causal": True},
+    "window": {"window": (256, 0)},
+    "lengths": {"key_lengths": [512]},
+    "boolean padding": {"attn_mask": QUARTER},
+    "boolean mask": {"attn_mask": np.repeat(QUARTER[None], 2048, 0)},
+    "floating mask": {"attn_mask": np.where(np.repeat(QUARTER[None], 2048, 0), 0, -np.inf).astype(np.float32)},
+    "bias": {"bias": np.where(QUARTER, 0, -np.inf).astype(np.float32)},
+}
 
 
 @pytest.mark.unsanitized
 @pytest.mark.parametrize("train", [False, True], ids=["forward", "forward and backward"])
-def test_masked_tiles_are_skipped(train):
-    """Causal attention at 2048 positions takes at most 0.6 of the full one's time.
+@pytest.mark.parametrize("way", LESS_WORK)
+def test_masked_tiles_are_skipped(way, train):
+    """Causal attention at 2048 positions takes at most 0.6 of the full one's time; so does a mask of which three quarters are empty.
 
-    On a busy machine both are slowed alike when they take turns, and the least of several is what neither was slowed in; a machine
-    that is never quiet gets more turns.
+    On a busy machine both are slowed alike when they take turns, and the least of several is what neither was slowed in; one that is
+    never quiet gets more turns.
     """
     before = _core.get_num_threads()
     _core.set_num_threads(1)
-    inputs = [_core.as_tensor(t) for t in np.random.default_rng(0).standard_normal((3, 1, 2, 2048, 64), dtype=np.float32)]
+    inputs = [_core.as_tensor(t) for t in np.random.default_rng(0).standard_normal((3, 1, 1, 2048, 64), dtype=np.float32)]
     for t in inputs:
         t.requires_grad = train
+    calls = {True: LESS_WORK[way], False: {}}
 
-    def run(is_causal):
-        values = scaled_dot_product_attention(*inputs, is_causal=is_causal)
+    def run(less):
+        values = scaled_dot_product_attention(*inputs, **calls[less])
         if train:
             values.sum().backward()
 
@@ -89,13 +104,13 @@ def test_masked_tiles_are_skipped(train):
         times = {True: [], False: []}
         for _ in range(4):
             for _ in range(5):
-                for is_causal in times:
-                    times[is_causal].append(seconds(lambda: run(is_causal)))
+                for less in times:
+                    times[less].append(seconds(lambda: run(less)))
             ratios = [a / b for a, b in zip(times[True], times[False], strict=True)]
             ratio = min(statistics.median(ratios), min(times[True]) / min(times[False]))
             if ratio <= 0.6:
                 break
     finally:
         _core.set_num_threads(before)
-    print(f"causal / full: {ratio:.3f}")
+    print(f"{way} / full: {ratio:.3f}")
     assert ratio <= 0.6
