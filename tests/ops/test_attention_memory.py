@@ -68,7 +68,7 @@ def seconds(f):
 
 
 QUARTER = np.arange(2048) < 512
-LESS_WORK = {  # at most 0.55 of the scores, by every way to say so
+LESS_WORK = {  # a half or a quarter of the scores, by every way to say so
     "causal": {"is_causal": True},
     "window": {"window": (256, 0)},
     "lengths": {"key_lengths": [512]},
@@ -83,7 +83,8 @@ LESS_WORK = {  # at most 0.55 of the scores, by every way to say so
 @pytest.mark.parametrize("train", [False, True], ids=["forward", "forward and backward"])
 @pytest.mark.parametrize("way", LESS_WORK)
 def test_masked_tiles_are_skipped(way, train):
-    """Causal attention at 2048 positions takes at most 0.6 of the full one's time; so does a mask of which three quarters are empty.
+    """Causal attention at 2048 positions takes at most 0.6 of the full one's time. A mask or bias must be read, too: 0.8, with three
+    quarters of it empty.
 
     On a busy machine both are slowed alike when they take turns, and the least of several is what neither was slowed in; one that is
     never quiet gets more turns.
@@ -93,7 +94,7 @@ def test_masked_tiles_are_skipped(way, train):
     inputs = [_core.as_tensor(t) for t in np.random.default_rng(0).standard_normal((3, 1, 1, 2048, 64), dtype=np.float32)]
     for t in inputs:
         t.requires_grad = train
-    calls = {True: LESS_WORK[way], False: {}}
+    calls, limit = {True: LESS_WORK[way], False: {}}, 0.8 if "mask" in way or way == "bias" else 0.6
 
     def run(less):
         values = scaled_dot_product_attention(*inputs, **calls[less])
@@ -108,9 +109,9 @@ def test_masked_tiles_are_skipped(way, train):
                     times[less].append(seconds(lambda: run(less)))
             ratios = [a / b for a, b in zip(times[True], times[False], strict=True)]
             ratio = min(statistics.median(ratios), min(times[True]) / min(times[False]))
-            if ratio <= 0.6:
+            if ratio <= limit:
                 break
     finally:
         _core.set_num_threads(before)
     print(f"{way} / full: {ratio:.3f}")
-    assert ratio <= 0.6
+    assert ratio <= limit

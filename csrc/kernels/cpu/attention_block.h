@@ -113,66 +113,96 @@ TC_INLINE void transpose_bytes(uint64_t w[8])
 #define BYTES_01 UINT64_C(0x0101010101010101)
 #define BYTES_80 UINT64_C(0x8080808080808080)
 
-/* Eight queries by eight keys at `from` (steps `row`, keys adjacent) to tile[key][query]. *any: a byte is set; *all: none is 0. */
-TC_INLINE void mask_square(uint8_t *tile, const uint8_t *from, int64_t row, int64_t queries, int64_t keys, bool *any, bool *all)
+/* Eight queries by eight keys at `from` (steps `row`, keys adjacent) to tile[key][query]. */
+TC_INLINE void mask_square(uint8_t *tile, const uint8_t *from, int64_t row, int64_t queries, int64_t keys)
 {
     const int height = queries < 8 ? (int)queries : 8, width = keys < 8 ? (int)keys : 8;
-    const uint64_t beyond = width < 8 ? ~UINT64_C(0) << (8 * width) : 0;
-    uint64_t w[8] = {0}, set = 0, zero = 0;
+    uint64_t w[8] = {0};
     for (int i = 0; i < height; i++) {
         if (width == 8)
             memcpy(&w[i], from + i * row, 8);
         else
             for (int j = 0; j < width; j++) w[i] |= (uint64_t)from[i * row + j] << (8 * j);
-        const uint64_t x = w[i] | beyond;
-        set |= w[i];
-        zero |= (x - BYTES_01) & ~x & BYTES_80; /* a byte of x is 0 */
     }
-    *any |= set != 0;
-    *all &= zero == 0;
     transpose_bytes(w);
     for (int j = 0; j < width; j++) memcpy(tile + j * QUERIES, &w[j], 8);
 }
 
-/* The block's part of the mask as tile[key][query]. */
+/* Of n bytes: *any: one is set; *all: none is 0. Both are kept from before. */
+TC_INLINE void look_at_bytes(const uint8_t *p, int64_t n, bool *any, bool *all)
+{
+    uint64_t set = 0, zero = 0;
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        uint64_t w;
+        memcpy(&w, p + i, 8);
+        set |= w;
+        zero |= (w - BYTES_01) & ~w & BYTES_80; /* a byte of w is 0 */
+    }
+    for (; i < n; i++) {
+        set |= p[i];
+        zero |= p[i] == 0;
+    }
+    *any |= set != 0;
+    *all &= zero == 0;
+}
+
+/* Looks at the block's part of the mask and writes it as tile[key][query], unless it says the same everywhere and so is not needed. */
 static inline void load_mask(const query_block *x, int64_t k0, int nk, bool *any, bool *all)
 {
     const tc_attention_plane *m = &x->problem->mask;
     const uint8_t *from = (const uint8_t *)m->data + x->b * m->batch + x->h * m->head + x->q0 * m->row + k0 * m->column;
+    const int rows = m->row == 0 ? 1 : x->nq;
     *any = false;
     *all = true;
+    if (m->column == 1) {
+        for (int i = 0; i < rows && (*all || !*any); i++) look_at_bytes(from + i * m->row, nk, any, all);
+    } else {
+        for (int i = 0; i < rows; i++)
+            for (int j = 0; j < nk; j++) look_at_bytes(from + i * m->row + j * m->column, 1, any, all);
+    }
+    if (*all || (!*any && x->problem->mask_kind == TC_ATTENTION_MASK_BOOLEAN)) return;
     if (m->row == 0) { /* every query sees the same keys */
-        for (int j = 0; j < nk; j++) {
-            const uint8_t byte = from[j * m->column];
-            *any |= byte != 0;
-            *all &= byte != 0;
-            memset(x->mask + j * QUERIES, byte, QUERIES);
-        }
+        for (int j = 0; j < nk; j++) memset(x->mask + j * QUERIES, from[j * m->column], QUERIES);
     } else if (m->column == 1) {
         for (int i = 0; i < x->nq; i += 8)
-            for (int j = 0; j < nk; j += 8)
-                mask_square(x->mask + j * QUERIES + i, from + i * m->row + j, m->row, x->nq - i, nk - j, any, all);
+            for (int j = 0; j < nk; j += 8) mask_square(x->mask + j * QUERIES + i, from + i * m->row + j, m->row, x->nq - i, nk - j);
     } else {
         for (int j = 0; j < nk; j++)
-            for (int i = 0; i < x->nq; i++) {
-                const uint8_t byte = from[i * m->row + j * m->column];
-                *any |= byte != 0;
-                *all &= byte != 0;
-                x->mask[j * QUERIES + i] = byte;
-            }
+            for (int i = 0; i < x->nq; i++) x->mask[j * QUERIES + i] = from[i * m->row + j * m->column];
     }
+}
+
+/* The block's part of an additive term, from its first query and key. */
+TC_INLINE const real *plane_at(const query_block *x, const tc_attention_plane *m, int64_t k0)
+{
+    return (const real *)m->data + x->b * m->batch + x->h * m->head + x->q0 * m->row + k0 * m->column;
 }
 
 /* The block's part of an additive term as tile[key][query]; 0 in lanes beyond the queries. */
 static inline void load_plane(const query_block *x, const tc_attention_plane *m, int64_t k0, int nk, real *tile)
 {
-    const real *from = (const real *)m->data + x->b * m->batch + x->h * m->head + x->q0 * m->row + k0 * m->column;
+    const real *from = plane_at(x, m, k0);
     if (m->column == 1 && m->row != 0) {
         transpose(tile, QUERIES, from, m->row, x->nq, nk, R(1.0), true);
         return;
     }
     for (int j = 0; j < nk; j++)
         for (int i = 0; i < x->groups * TC_LANES; i++) tile[j * QUERIES + i] = i < x->nq ? from[i * m->row + j * m->column] : R(0.0);
+}
+
+/* Is the block's part of a term -infinity, by a look at memory as it lies? False when keys are not adjacent. */
+static inline bool plane_hides_all(const query_block *x, const tc_attention_plane *m, int64_t k0, int nk)
+{
+    const real *from = plane_at(x, m, k0);
+    if (m->column != 1) return false;
+    for (int i = 0; i < (m->row == 0 ? 1 : x->nq); i++)
+        for (int j = 0; j < nk; j += TC_LANES) {
+            const int lanes = v_left(nk, j);
+            const vmask hidden = v_eq(v_load_some(from + i * m->row + j, lanes), v_set1(-INFINITE));
+            if (v_any(v_and(v_not(hidden), v_first(lanes)))) return false;
+        }
+    return true;
 }
 
 /* a + b, where -infinity in either wins over all else. */
@@ -187,6 +217,8 @@ static inline bool load_additive(const query_block *x, int64_t k0, int nk)
 {
     const tc_attention_plane *terms = x->problem->additive;
     const bool two = terms[0].data && terms[1].data;
+    for (int n = 0; n < 2; n++)
+        if (terms[n].data && plane_hides_all(x, &terms[n], k0, nk)) return false;
     load_plane(x, &terms[terms[0].data ? 0 : 1], k0, nk, x->added);
     if (two) load_plane(x, &terms[1], k0, nk, x->scores);
     bool any = false;
@@ -326,10 +358,8 @@ static inline void choose_kept(const query_block *x, const key_block *y)
             for (int w = 0; w < TC_PHILOX_GROUP; w++) row[w] = words[w] >= threshold;
         }
     }
-    bool any = false, all = true;
     for (int i = 0; i < x->nq; i += 8)
-        for (int j = 0; j < y->nk; j += 8)
-            mask_square(x->kept + j * QUERIES + i, x->kept_rows + i * KEYS + j, KEYS, x->nq - i, y->nk - j, &any, &all);
+        for (int j = 0; j < y->nk; j += 8) mask_square(x->kept + j * QUERIES + i, x->kept_rows + i * KEYS + j, KEYS, x->nq - i, y->nk - j);
 }
 
 /* tile /= 1 - dropout where x->kept says so, 0 elsewhere. */
