@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 import warnings
 from pathlib import Path
 
@@ -303,14 +304,17 @@ def test_generators_of_parts_of_the_model(tmp_path, depth):
 
 
 def test_generators_of_transforms():
-    """In a list of a dataset of which a subset's subset is loaded; long lists hold samples and are passed over."""
+    """In a list of a dataset of which a subset's subset is loaded; long lists hold samples and are passed over, like modules and functions."""
 
     class Anything:
         def __init__(self, **attributes):
             vars(self).update(attributes)
 
     rng, sample = np.random.default_rng(1), np.random.default_rng(2)
-    inner = Anything(transform=Anything(steps=[len, Anything(rng=rng)]), samples=[sample] * 101)
+    module, function = types.ModuleType("module"), lambda: None
+    module.rng = function.rng = sample
+    codes = {"module": module, "function": function}
+    inner = Anything(transform=Anything(steps=[len, Anything(rng=rng)]), samples=[sample] * 101, codes=codes)
     loader = tc.data.DataLoader(tc.data.Subset(tc.data.Subset(inner, [0]), [0]))
     found = tc.trainer.streams.find_streams({"train": loader})
     assert {name for name in found if name.startswith("train")} == {"train.dataset.dataset.dataset.transform.steps.1.rng"}

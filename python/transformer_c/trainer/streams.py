@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -63,20 +64,15 @@ def _walk(holders: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _parts(value: Any) -> list[tuple[Any, Any]]:
-    """The attributes of an object, or the items of a short list."""
-    if isinstance(value, (Tensor, np.ndarray, type, str, bytes)) or callable(getattr(value, "__code__", None)):
-        return []
+    """The items of a short list or dict, or the attributes of an object."""
     if isinstance(value, (list, tuple)):
         return list(enumerate(value)) if len(value) <= MAX_ITEMS else []
     if isinstance(value, dict):
         return [(k, v) for k, v in value.items() if isinstance(k, str)] if len(value) <= MAX_ITEMS else []
+    if isinstance(value, (Tensor, ModuleType)) or hasattr(value, "__globals__"):
+        return []  # Tensors, modules and functions have attributes too, but hold no stream of a run
     attributes = getattr(value, "__dict__", None)
-    return list(attributes.items()) if isinstance(attributes, dict) and not _is_code(value) else []
-
-
-def _is_code(value: Any) -> bool:
-    """Functions and modules have attributes too, but hold no stream of a run."""
-    return hasattr(value, "__globals__") or type(value).__name__ == "module"
+    return list(attributes.items()) if isinstance(attributes, dict) else []
 
 
 def capture(streams: Mapping[str, Any]) -> dict[str, Any]:
