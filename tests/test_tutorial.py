@@ -57,7 +57,16 @@ def test_the_numbers_are_the_tutorials(short_run):
 
 def test_pictures_and_checkpoints_are_written(short_run):
     _, held, output = short_run
-    assert len(held["pictures"]) >= 9
+    cells = ("10_positional_encoding", "11_encoding_curves", "13_learning_rate", "20_reverse_history", "25_reverse_attention")
+    cells += (
+        "33_anomaly_sets",
+        "36_anomaly_history",
+        "40_anomaly_set",
+        "40_anomaly_attention",
+        "42_anomaly_mistake",
+        "42_mistake_attention",
+    )
+    assert held["pictures"] == [f"cell_{cell}.png" for cell in cells]
     for name in held["pictures"]:
         assert (output / name).read_bytes().startswith(b"\x89PNG"), name
     assert sorted(p.name for p in output.glob("*.png")) == sorted(held["pictures"])

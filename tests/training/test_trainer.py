@@ -6,6 +6,7 @@ import inspect
 import itertools
 import math
 import os
+import re
 import sys
 import threading
 import tracemalloc
@@ -475,6 +476,27 @@ def test_bars(capsys):
     )
     trainer(2).fit(Reporting(prog_bar=True), batches(1), batches(1))
     assert capsys.readouterr().err == ""
+
+
+def test_values_behind_a_bar_are_renewed_ten_times_a_second(monkeypatch, capsys):
+    now = [100.0]
+    monkeypatch.setattr(tc.trainer.progress.time, "monotonic", lambda: now[0])
+    with tc.trainer.progress.Bar(True, "epoch 1/1", 3) as bar:
+        assert bar.due()
+        bar.show({"loss": 1.25})
+        assert not bar.due()
+        now[0] += 0.2
+        assert bar.due()
+    assert bar._bar.disable and capsys.readouterr().err.endswith("\n")  # closed
+    with tc.trainer.progress.Bar(False, "epoch 1/1", 3) as bar:
+        assert not bar.due()
+
+
+def test_the_table_of_a_test(capsys):
+    tc.trainer.progress.print_table([{"test_loss": 0.125, "acc": 1e-5}], "test")
+    assert capsys.readouterr().out == "test            value\n---------  ----------\ntest_loss      0.1250\nacc             1e-05\n"
+    tc.trainer.progress.print_table([{"a": 1.0}, {"a": 2.0}], "validation")
+    assert re.findall(r"^validation \d", capsys.readouterr().out, re.M) == ["validation 0", "validation 1"]
 
 
 def test_a_process_without_standard_error(monkeypatch):
