@@ -173,6 +173,10 @@ def test_sequences():
     assert (POINTS[3] == np.array(true.get_data()).T).all() and guess.get_linestyle() == "--"
     assert (np.concatenate([POINTS[3, 1:2], POINTS[3, 2:] + 0.1]) == np.array(guess.get_data()).T).all()
     assert shown[0].get_ylabel() == "$x_1$" and shown[-1].get_xlabel() == "$x_0$"
+    beyond = tc.plot.sequences(POINTS[:, :2], predictions=POINTS[:, 2:], beyond=True)
+    given, guess = beyond.axes[0].lines
+    assert np.allclose(given.get_xydata(), POINTS[0, :2]) and np.allclose(guess.get_xydata(), POINTS[0, 1:])
+    assert [text.get_text() for text in beyond.legends[0].get_texts()] == ["given", "predicted"]
     lengths, _ = tc.datasets.square_sequences(n=12, variable_len=True)
     assert len(tc.plot.sequences(lengths, most=4, n_rows=2).axes) == 4
 

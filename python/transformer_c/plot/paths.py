@@ -14,7 +14,14 @@ if TYPE_CHECKING:
 
 
 def sequences(
-    points: Any, directions: Any = None, predictions: Any = None, *, most: int = 10, n_rows: int | None = None, title: str | None = None
+    points: Any,
+    directions: Any = None,
+    predictions: Any = None,
+    *,
+    beyond: bool = False,
+    most: int = 10,
+    n_rows: int | None = None,
+    title: str | None = None,
 ) -> Figure:
     """Sequences of points, numbered and joined by arrows, a panel each; predicted points dashed beside the true ones.
 
@@ -25,6 +32,8 @@ def sequences(
         1 clockwise, 0 counter-clockwise: written above each panel.
     predictions : list of array_like (P, 2), or array_like (N, P, 2), optional
         What a model says of the last P points.
+    beyond : bool
+        The predictions go on after the last point: the true ones are not known.
     most : int, default 10
         The first so many sequences are drawn.
     n_rows : int, optional
@@ -62,7 +71,7 @@ def sequences(
         if i >= len(walks):
             ax.set_axis_off()
             continue
-        _walk(ax, walks[i], None if guesses is None else guesses[i])
+        _walk(ax, walks[i], None if guesses is None else guesses[i], beyond)
         if turns is not None:
             ax.set_title("clockwise" if turns[i] else "counter-clockwise", fontsize=9)
         ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
@@ -86,9 +95,16 @@ def _walks(value: Any, name: str) -> list[np.ndarray]:
     return walks
 
 
-def _walk(ax: Any, points: np.ndarray, guess: np.ndarray | None) -> None:
+def _walk(ax: Any, points: np.ndarray, guess: np.ndarray | None, beyond: bool) -> None:
     """One panel: the points joined and numbered from 1; the prediction from the last point that was given."""
-    ax.plot(*points.T, color=RIGHT if guess is not None else "#2f6fb5", linewidth=1.5, marker="o", markersize=9, label="true")
+    ax.plot(
+        *points.T,
+        color=RIGHT if guess is not None else "#2f6fb5",
+        linewidth=1.5,
+        marker="o",
+        markersize=9,
+        label="given" if beyond else "true",
+    )
     for number, at in enumerate(points, 1):
         ax.annotate(str(number), at, ha="center", va="center", fontsize=7, color="white")
     for start, end in pairwise(points):
@@ -96,7 +112,7 @@ def _walk(ax: Any, points: np.ndarray, guess: np.ndarray | None) -> None:
         arrow = dict(arrowstyle="-|>", color=text_colour(), linewidth=0)
         ax.annotate("", middle, start + 0.45 * (end - start), arrowprops=arrow)
     if guess is not None:
-        given = points[: len(points) - len(guess)]
+        given = points if beyond else points[: len(points) - len(guess)]
         path = np.concatenate([given[-1:], guess])
         ax.plot(
             *path.T,

@@ -77,13 +77,12 @@ def _drawing() -> Any:
 
 def _save_figure(draw: Any, points: np.ndarray, predictions: np.ndarray, path: str) -> None:
     """The true corners where INPUT has them, and the predicted ones."""
-    if points.shape[1] < SOURCE + predictions.shape[1]:
-        points = np.concatenate([points[:, :SOURCE], predictions], axis=1)
+    known = points.shape[1] >= SOURCE + predictions.shape[1]
+    shown = points[:, : SOURCE + predictions.shape[1]] if known else points[:, :SOURCE]
     data = io.BytesIO()
     try:
-        draw(points[:, : SOURCE + predictions.shape[1]], predictions=predictions).savefig(
-            data, format=os.path.splitext(path)[1][1:] or "png", dpi=150
-        )
+        figure = draw(shown, predictions=predictions, beyond=not known)
+        figure.savefig(data, format=os.path.splitext(path)[1][1:] or "png", dpi=150)
     except (ImportError, ValueError) as error:
         raise CommandError(f"--plot {path}: {error}") from error
     write_atomically(path, data.getvalue())
