@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -113,6 +114,40 @@ def test_rows_of_a_report(tmp_path, capsys):
     report.finish(0.1, {"seed": 1})
     held = json.loads((tmp_path / "new/results.json").read_text())
     assert held["seed"] == 1 and held["rows"][1]["verdict"] == DIFFERS and held["pictures"] == []
+
+
+def test_the_weight_on_the_mirrored_position(tmp_path):
+    class Mirror:
+        hparams = SimpleNamespace(num_classes=10)
+
+        def get_attention_maps(self, x):
+            assert x.shape == (128, 16, 10)
+            return [np.broadcast_to(0.75 * np.eye(16)[::-1] + 0.25 * np.eye(16), (128, 1, 16, 16))]
+
+    report = Report(tmp_path, plots=False)
+    uva_run.reverse._look(report, Mirror(), uva.reverse_loaders()[1])
+    found = {r.cell: (r.ours, r.verdict) for r in report.rows}
+    assert found == {23: ("(128, 1, 16, 16)", "same"), 25: ("0.75, the highest in 100 % of rows", "")}
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+def test_a_model_that_knows_positions_is_found_out(tmp_path, weight):
+    """Permuted sets must give permuted probabilities."""
+
+    class Model:
+        def __call__(self, features, add_positional_encoding):
+            assert not add_positional_encoding
+            return features.mean(axis=-1, keepdims=True) + tc.tensor(weight * np.arange(10.0, dtype=np.float32)[:, None])
+
+        def get_attention_maps(self, features, add_positional_encoding):
+            assert not add_positional_encoding
+            return [np.zeros((64, 4, 10, 10))] * 4
+
+    arrays = uva_features.stand_in_features()
+    report = Report(tmp_path, plots=False)
+    uva_run.anomaly._look(report, Model(), uva.anomaly_loaders(arrays)[2], arrays["test_images"], 42)
+    (verdict,) = (r.verdict for r in report.rows if r.what == "change when the sets are permuted")
+    assert verdict == (DIFFERS if weight else "same")
 
 
 def without(*names):
