@@ -42,7 +42,8 @@ def execute(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """Runs all cells in an empty folder."""
     with tempfile.TemporaryDirectory() as folder:
         NotebookClient(
-            notebook, timeout=900, kernel_name="python3", resources={"metadata": {"path": folder}}, record_timing=False
+            notebook, timeout=900, kernel_name="python3", resources={"metadata": {"path": folder}}, record_timing=False,
+            extra_arguments=["--log-level=ERROR"],
         ).execute()  # fmt: skip
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
