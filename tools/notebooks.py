@@ -46,6 +46,8 @@ def execute(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
             extra_arguments=["--log-level=ERROR"],
         ).execute()  # fmt: skip
     for cell in notebook.cells:
+        if "outputs" in cell:
+            cell.outputs = merged(cell.outputs)
         for output in cell.get("outputs", ()):
             if output.output_type == "stream" and output.name == "stderr":
                 raise SystemExit(f"a cell wrote to stderr:\n{output.text}")
@@ -56,6 +58,17 @@ def execute(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
                 raise SystemExit(f"an output names a path of this machine: {found.group()}")
     notebook.metadata["language_info"] = {"name": "python"}
     return notebook
+
+
+def merged(outputs: list) -> list:
+    """The pieces that a print comes in, which differ from run to run, as one."""
+    found: list = []
+    for output in outputs:
+        if found and output.output_type == found[-1].output_type == "stream" and output.name == found[-1].name:
+            found[-1].text += output.text
+        else:
+            found.append(output)
+    return found
 
 
 def smaller(picture: str) -> str:
