@@ -112,10 +112,15 @@ TC_CHECKED tc_status tc_cuda_device_count(int *count, tc_error *err);
 TC_CHECKED tc_status tc_cuda_synchronize(int index, tc_error *err); /* waits for all work of the device */
 TC_CHECKED tc_status tc_cuda_memory_statistics(tc_cuda_memory_stats *out, int index, tc_error *err);
 TC_CHECKED tc_status tc_cuda_empty_cache(int index, tc_error *err); /* gives the memory that is kept back to the driver */
-/* Work goes to the thread's stream: at first the default one, which all other streams wait for and which waits for them. Streams live
- * as long as the process. */
+/* Every thread has a stream of its own on each device; what threads do to the same memory is kept in order for them. Another stream can
+ * be chosen for a thread's work: new_stream gives one (nobody else's while fewer than 64 are in use), end_stream gives it back, when no
+ * thread has it chosen. */
 TC_CHECKED tc_status tc_cuda_new_stream(void **stream, int index, tc_error *err);
-void *tc_cuda_set_stream(void *stream); /* NULL: the default one; returns what it was */
+/* NULL: the thread's own. *before, unless before is NULL: what was chosen until now. */
+TC_CHECKED tc_status tc_cuda_set_stream(void **before, void *stream, tc_error *err);
+void tc_cuda_end_stream(void *stream);
+/* Work that others put on their stream from now on comes after all that was done to the tensor, which is on a GPU. */
+TC_CHECKED tc_status tc_cuda_hand_over(const tc_tensor *tensor, void *stream, tc_error *err);
 
 /* ---- the tape ------------------------------------------------------------------------------------------------ */
 

@@ -25,10 +25,16 @@ static int info(size_t *unused, size_t *total) { *unused = 1000; *total = 2000; 
 static int allocate(void **out, size_t bytes) { *out = MEMORY ? malloc(bytes) : NULL; return MEMORY ? 0 : TC_CUDA_OUT_OF_MEMORY; }
 static int release(void *block) { free(block); return 0; }
 static int from_host(void *to, const void *from, size_t bytes, void *stream) { (void)stream; memcpy(to, from, bytes); return 0; }
-static int synchronize(void *stream) { (void)stream; return 0; }
+static int host(void **out, size_t bytes) { *out = malloc(bytes); return 0; }
+static int make(void **out) { static char made; *out = &made; return 0; }
+static int order(void *a, void *b) { (void)a, (void)b; return 0; }
+static int synchronize(void *stream_or_event) { (void)stream_or_event; return 0; }
+static int wait_for_all(void) { return 0; }
 static const tc_cuda_kernel_table *kernels(tc_dtype storage) { static const tc_cuda_kernel_table none; (void)storage; return &none; }
 static const tc_cuda_api api = {ABI, TC_KERNEL_COUNT, 0, text, versions, count, select_device, info, allocate, release, from_host,
-                                 .synchronize = synchronize, .kernels = kernels};
+                                .allocate_host = host, .create_stream = make, .create_event = make, .record_event = order,
+                                .wait_event = order, .query_event = synchronize, .synchronize_event = synchronize,
+                                .synchronize = synchronize, .synchronize_device = wait_for_all, .kernels = kernels};
 const tc_cuda_api *tc_cuda_get_api(void) { return &api; }
 """
 

@@ -1,24 +1,53 @@
-/* cuda.c: the backend of GPUs: copies, kernels and streams through the CUDA library. */
+/* cuda.c: the backend of GPUs: copies and kernels through the CUDA library. */
 #include "cuda.h"
+
+#include <string.h>
 
 #include "status.h"
 
-static _Thread_local void *current_stream;
+/* The device is selected. A copy to the host is over when this returns. One from the host has read the host's memory, which may then change
+ * or go; with `staging` the GPU may still have to come to it, else it is over as well. */
+static int copy_with_host(const tc_cuda_api *api, tc_cuda_work *work, void *to, bool to_host, const void *from, size_t bytes,
+                          tc_cuda_staging *staging)
+{
+    if (staging && !to_host) memcpy(staging->memory, from, bytes);
+    int code = to_host ? tc_cuda_reads(work, from) : tc_cuda_writes(work, to);
+    if (!code)
+        code = to_host ? api->copy_to_host(staging ? staging->memory : to, from, bytes, work->stream)
+                       : api->copy_from_host(to, staging ? staging->memory : from, bytes, work->stream);
+    if (!code && staging) code = api->record_event(staging->event, work->stream);
+    tc_cuda_end(work);
+    if (code || (staging && !to_host)) return code;
+    code = staging ? api->synchronize_event(staging->event) : api->synchronize(work->stream);
+    if (code) return code;
+    tc_cuda_is_done(work);
+    if (staging) memcpy(to, staging->memory, bytes);
+    return 0;
+}
 
-void *tc_cuda_current_stream(void) { return current_stream; }
-
-/* A copy from or to the host is over when this returns: the host's memory may go, change or be read then. */
 static tc_status cuda_copy(int index, void *to, bool to_host, const void *from, bool from_host, size_t bytes, tc_error *err)
 {
     const tc_cuda_api *api;
-    const tc_status status = tc_cuda_device(&api, index, err);
+    tc_cuda_work work;
+    int code;
+    tc_status status = tc_cuda_device(&api, index, err);
     if (status != TC_OK || bytes == 0) return status;
-    tc_cuda_lock(api);
-    int code = from_host ? api->copy_from_host(to, from, bytes, current_stream)
-               : to_host ? api->copy_to_host(to, from, bytes, current_stream)
-                         : api->copy_on_device(to, from, bytes, current_stream);
-    if (!code && (from_host || to_host)) code = api->synchronize(current_stream);
-    tc_cuda_unlock(api);
+    const bool with_host = to_host || from_host;
+    tc_cuda_staging *staging = with_host && bytes <= TC_CUDA_STAGING_BYTES ? tc_cuda_take_staging(api, index) : NULL;
+    status = tc_cuda_begin(&work, api, index, err);
+    if (status != TC_OK) {
+        if (staging) tc_cuda_give_staging(index, staging, false);
+        return status;
+    }
+    if (with_host) {
+        code = copy_with_host(api, &work, to, to_host, from, bytes, staging);
+        if (staging) tc_cuda_give_staging(index, staging, !code && from_host);
+    } else {
+        code = tc_cuda_reads(&work, from);
+        if (!code) code = tc_cuda_writes(&work, to);
+        if (!code) code = api->copy_on_device(to, from, bytes, work.stream);
+        tc_cuda_end(&work);
+    }
     return code ? tc_cuda_failed(api, index, "a copy", code, err) : TC_OK;
 }
 
@@ -26,6 +55,7 @@ static tc_status cuda_run(int index, tc_dtype compute, tc_kernel_id kernel, cons
                           tc_error *err)
 {
     const tc_cuda_api *api;
+    tc_cuda_work work;
     void *memory = NULL;
     char name[TC_DEVICE_TEXT];
     (void)cost, (void)scratch; /* of the CPU's kernels */
@@ -38,40 +68,16 @@ static tc_status cuda_run(int index, tc_dtype compute, tc_kernel_id kernel, cons
                        tc_dtype_name(compute), tc_device_text(name, (tc_device){TC_CUDA, index}));
     const size_t bytes = table->scratch_bytes[kernel] ? table->scratch_bytes[kernel](args) : 0;
     if (bytes) status = tc_cuda_allocate(index, bytes, &memory, err);
-    if (status != TC_OK) return status;
-    tc_cuda_lock(api);
-    const int code = table->run[kernel](args, items, memory, current_stream);
-    tc_cuda_unlock(api);
-    if (code) status = tc_cuda_failed(api, index, tc_kernel_names[kernel], code, err);
-    if (memory) tc_cuda_free(index, memory, bytes); /* whoever takes it comes later on the stream */
+    if (status == TC_OK) status = tc_cuda_begin(&work, api, index, err);
+    if (status == TC_OK) {
+        int code = tc_cuda_order_kernel(&work, kernel, args);
+        if (!code && memory) code = tc_cuda_writes(&work, memory);
+        if (!code) code = table->run[kernel](args, items, memory, work.stream);
+        tc_cuda_end(&work);
+        if (code) status = tc_cuda_failed(api, index, tc_kernel_names[kernel], code, err);
+    }
+    if (memory) tc_cuda_free(index, memory, bytes); /* whoever takes it comes after the kernel */
     return status;
 }
 
-static tc_status cuda_synchronize(int index, tc_error *err)
-{
-    const tc_cuda_api *api;
-    const tc_status status = tc_cuda_device(&api, index, err);
-    if (status != TC_OK) return status;
-    const int code = api->synchronize_device();
-    return code ? tc_cuda_failed(api, index, "waiting", code, err) : TC_OK;
-}
-
-const tc_backend tc_cuda_backend = {"cuda", tc_cuda_allocate, tc_cuda_free, cuda_copy, cuda_run, cuda_synchronize};
-
-tc_status tc_cuda_synchronize(int index, tc_error *err) { return cuda_synchronize(index, err); }
-
-tc_status tc_cuda_new_stream(void **stream, int index, tc_error *err)
-{
-    const tc_cuda_api *api;
-    const tc_status status = tc_cuda_device(&api, index, err);
-    if (status != TC_OK) return status;
-    const int code = api->create_stream(stream);
-    return code ? tc_cuda_failed(api, index, "making a stream", code, err) : TC_OK;
-}
-
-void *tc_cuda_set_stream(void *stream)
-{
-    void *before = current_stream;
-    current_stream = stream;
-    return before;
-}
+const tc_backend tc_cuda_backend = {"cuda", tc_cuda_allocate, tc_cuda_free, cuda_copy, cuda_run, tc_cuda_synchronize};

@@ -15,22 +15,14 @@
 #define LIBRARY_VARIABLE "TRANSFORMER_C_CUDA_LIBRARY"
 #define PATH_BYTES 4096
 
-static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER, one_call = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 static const tc_cuda_api *_Atomic opened;
 static int device_count; /* written before `opened` */
 static atomic_bool forked;
 
 static void after_fork(void) { atomic_store(&forked, true); }
 
-void tc_cuda_lock(const tc_cuda_api *api)
-{
-    if (api->emulated) pthread_mutex_lock(&one_call);
-}
-
-void tc_cuda_unlock(const tc_cuda_api *api)
-{
-    if (api->emulated) pthread_mutex_unlock(&one_call);
-}
+bool tc_cuda_forked(void) { return atomic_load_explicit(&forked, memory_order_relaxed); }
 
 int tc_cuda_slot(int index) { return index == TC_EMULATED_GPU ? 0 : index; }
 
@@ -43,7 +35,7 @@ static tc_status library_path(char path[PATH_BYTES], tc_error *err)
         snprintf(path, PATH_BYTES, "%s", named);
         return TC_OK;
     }
-    if (!dladdr((const void *)&one_call, &self) || !self.dli_fname)
+    if (!dladdr((const void *)&opening, &self) || !self.dli_fname)
         return tc_fail(err, TC_ERROR_STATE, "where transformer_c lies cannot be found out; name its CUDA library in " LIBRARY_VARIABLE);
     const char *slash = strrchr(self.dli_fname, '/');
     snprintf(path, PATH_BYTES, "%.*s" LIBRARY_NAME, slash ? (int)(slash - self.dli_fname) + 1 : 0, self.dli_fname);
@@ -132,7 +124,7 @@ static tc_status check_device(const tc_cuda_api *api, int index, tc_error *err)
 
 tc_status tc_cuda_device(const tc_cuda_api **out, int index, tc_error *err)
 {
-    if (atomic_load_explicit(&forked, memory_order_relaxed))
+    if (tc_cuda_forked())
         return tc_fail(err, TC_ERROR_STATE,
                        "CUDA cannot be used in a process forked from one that used it; start processes with the method \"spawn\", or use "
                        "CUDA only after the fork");

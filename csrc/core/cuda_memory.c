@@ -1,10 +1,11 @@
 /* cuda_memory.c: memory of GPUs, kept when it comes back, because cudaMalloc and cudaFree wait for all that is running.
  *
- * Blocks have the sizes of a few classes; a free one lies on the list of its device and class, with the stream that used it
- * last. Work of the same stream may have it at once, for its kernels run in order; another stream first waits. */
+ * Blocks have the sizes of a few classes; a free one lies on the list of its device and class. A block keeps the history of what streams
+ * did to it, and the first work that writes to it after it was taken again waits as any other would (cuda_stream.c); so it may be
+ * taken at once, by any thread. Those that need no wait are taken first. */
 #include "cuda.h"
 
-#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "allocator.h"
@@ -13,22 +14,26 @@
 #define SMALLEST 512 /* bytes */
 #define CLASSES 144  /* four to a power of two, from SMALLEST on */
 #define LARGEST (SIZE_MAX / 4)
+#define LOOKED_AT 8 /* free blocks, for one that needs no wait */
 
-typedef struct free_block {
-    struct free_block *next;
-    void *memory, *stream;
-} free_block;
+typedef struct block {
+    char *memory;
+    size_t bytes;
+    tc_cuda_history history;
+    struct block *next_free;
+} block;
 
 typedef struct device_memory {
-    free_block *free[CLASSES];
+    block **blocks; /* all there are, by address */
+    size_t count, capacity;
+    block *free[CLASSES];
     tc_cuda_memory_stats stats;
 } device_memory;
 
-static device_memory memories[TC_CUDA_DEVICES];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static device_memory memories[TC_CUDA_DEVICES]; /* each under tc_cuda_lock() */
 
 /* The class of a request, and its block's size: 4, 5, 6 or 7 eighths of a power of two. */
-static int size_class(size_t bytes, size_t *block)
+static int size_class(size_t bytes, size_t *whole)
 {
     int found = 0;
     size_t step = SMALLEST / 4, size = SMALLEST;
@@ -36,61 +41,132 @@ static int size_class(size_t bytes, size_t *block)
         size += step;
         if (++found % 4 == 0) step *= 2;
     }
-    *block = size;
+    *whole = size;
     return found;
 }
 
-static void count_taken(tc_cuda_memory_stats *stats, size_t block)
+/* ---- all blocks, by address ---- */
+
+/* How many blocks start at or before the address. */
+static size_t position(const device_memory *memory, const void *address)
 {
-    stats->in_use += block;
+    size_t low = 0, high = memory->count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if ((uintptr_t)memory->blocks[middle]->memory <= (uintptr_t)address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static block *block_of(const device_memory *memory, const void *address)
+{
+    const size_t found = position(memory, address);
+    if (found == 0) return NULL;
+    block *candidate = memory->blocks[found - 1];
+    return (uintptr_t)address - (uintptr_t)candidate->memory < candidate->bytes ? candidate : NULL;
+}
+
+tc_cuda_history *tc_cuda_history_of(int index, const void *address)
+{
+    block *found = block_of(&memories[tc_cuda_slot(index)], address);
+    return found ? &found->history : NULL;
+}
+
+static bool insert(device_memory *memory, void *address, size_t bytes)
+{
+    if (memory->count == memory->capacity) {
+        const size_t capacity = memory->capacity ? 2 * memory->capacity : 64;
+        block **grown = realloc(memory->blocks, capacity * sizeof *grown);
+        if (!grown) return false;
+        memory->blocks = grown;
+        memory->capacity = capacity;
+    }
+    block *added = tc_allocate(sizeof *added);
+    if (!added) return false;
+    *added = (block){.memory = address, .bytes = bytes};
+    const size_t at = position(memory, address);
+    memmove(memory->blocks + at + 1, memory->blocks + at, (memory->count - at) * sizeof *memory->blocks);
+    memory->blocks[at] = added;
+    memory->count++;
+    return true;
+}
+
+static void forget(device_memory *memory, block *old)
+{
+    const size_t at = position(memory, old->memory) - 1;
+    memmove(memory->blocks + at, memory->blocks + at + 1, (memory->count - at - 1) * sizeof *memory->blocks);
+    memory->count--;
+    tc_free(old, sizeof *old);
+}
+
+/* ---- taking and giving back ---- */
+
+static void count_taken(tc_cuda_memory_stats *stats, size_t bytes)
+{
+    stats->in_use += bytes;
     if (stats->in_use > stats->peak_in_use) stats->peak_in_use = stats->in_use;
 }
 
-static tc_status take_cached(void **out, const tc_cuda_api *api, int index, int found, size_t block, tc_error *err)
+static void *take_cached(int index, int found, size_t bytes)
 {
     device_memory *memory = &memories[tc_cuda_slot(index)];
-    pthread_mutex_lock(&lock);
-    free_block *taken = memory->free[found];
-    if (taken) {
-        memory->free[found] = taken->next;
-        memory->stats.cached -= block;
-        count_taken(&memory->stats, block);
+    void *address = NULL;
+    tc_cuda_lock(index);
+    block **best = &memory->free[found];
+    int looked_at = 0;
+    for (block **at = best; *at && looked_at < LOOKED_AT; at = &(*at)->next_free, looked_at++) {
+        if (tc_cuda_would_wait(index, &(*at)->history)) continue;
+        best = at;
+        break;
     }
-    pthread_mutex_unlock(&lock);
-    if (!taken) return TC_OK;
-    void *const stream = taken->stream, *const mine = tc_cuda_current_stream();
-    *out = taken->memory;
-    tc_free(taken, sizeof *taken);
-    if (!stream || !mine || stream == mine) return TC_OK; /* the default stream waits for all, and all for it */
-    const int code = api->synchronize(stream);
-    if (!code) return TC_OK;
-    tc_cuda_free(index, *out, block);
-    return tc_cuda_failed(api, index, "waiting for another stream", code, err);
+    block *taken = *best;
+    if (taken) {
+        address = taken->memory;
+        *best = taken->next_free;
+        memory->stats.cached -= bytes;
+        count_taken(&memory->stats, bytes);
+    }
+    tc_cuda_unlock(index);
+    return address;
 }
 
-static void empty_cache(const tc_cuda_api *api, int index)
+/* The lock is held meanwhile: nobody takes what is given back. */
+static int empty_cache(const tc_cuda_api *api, int index)
 {
     device_memory *memory = &memories[tc_cuda_slot(index)];
-    pthread_mutex_lock(&lock);
-    for (int i = 0; i < CLASSES; i++) {
+    tc_cuda_lock(index);
+    const int code = api->synchronize_device();
+    for (int i = 0; i < CLASSES && !code; i++) {
         while (memory->free[i]) {
-            free_block *block = memory->free[i];
-            memory->free[i] = block->next;
-            tc_cuda_lock(api);
-            api->release(block->memory); /* waits for what still uses it */
-            tc_cuda_unlock(api);
-            tc_free(block, sizeof *block);
+            block *old = memory->free[i];
+            memory->free[i] = old->next_free;
+            memory->stats.cached -= old->bytes;
+            api->release(old->memory);
+            forget(memory, old);
         }
     }
-    memory->stats.cached = 0;
-    pthread_mutex_unlock(&lock);
+    tc_cuda_unlock(index);
+    return code;
 }
 
-static int take_new(void **out, const tc_cuda_api *api, size_t block)
+static int take_new(void **out, const tc_cuda_api *api, int index, size_t bytes)
 {
-    tc_cuda_lock(api);
-    const int code = api->allocate(out, block);
-    tc_cuda_unlock(api);
+    device_memory *memory = &memories[tc_cuda_slot(index)];
+    tc_cuda_lock(index);
+    int code = api->allocate(out, bytes);
+    if (!code && !insert(memory, *out, bytes)) {
+        api->release(*out);
+        *out = NULL;
+        code = TC_CUDA_OUT_OF_MEMORY;
+    }
+    if (!code) {
+        memory->stats.device_calls++;
+        count_taken(&memory->stats, bytes);
+    }
+    tc_cuda_unlock(index);
     return code;
 }
 
@@ -108,58 +184,46 @@ static tc_status out_of_memory(const tc_cuda_api *api, int index, size_t bytes, 
 tc_status tc_cuda_allocate(int index, size_t bytes, void **out, tc_error *err)
 {
     const tc_cuda_api *api;
-    size_t block;
+    size_t whole;
     *out = NULL;
-    tc_status status = tc_cuda_device(&api, index, err);
+    const tc_status status = tc_cuda_device(&api, index, err);
     if (status != TC_OK) return status;
     if (bytes > LARGEST) return out_of_memory(api, index, bytes, err);
-    const int found = size_class(bytes, &block);
+    const int found = size_class(bytes, &whole);
     if (found >= CLASSES) return out_of_memory(api, index, bytes, err);
-    status = take_cached(out, api, index, found, block, err);
-    if (status != TC_OK || *out) return status;
-    int code = take_new(out, api, block);
+    *out = take_cached(index, found, whole);
+    if (*out) return TC_OK;
+    int code = take_new(out, api, index, whole);
     if (code == TC_CUDA_OUT_OF_MEMORY) {
-        empty_cache(api, index);
-        code = take_new(out, api, block);
+        code = empty_cache(api, index);
+        if (!code) code = take_new(out, api, index, whole);
     }
     if (code == TC_CUDA_OUT_OF_MEMORY) return out_of_memory(api, index, bytes, err);
-    if (code) return tc_cuda_failed(api, index, "an allocation", code, err);
-    pthread_mutex_lock(&lock);
-    memories[tc_cuda_slot(index)].stats.device_calls++;
-    count_taken(&memories[tc_cuda_slot(index)].stats, block);
-    pthread_mutex_unlock(&lock);
-    return TC_OK;
+    return code ? tc_cuda_failed(api, index, "an allocation", code, err) : TC_OK;
 }
 
 void tc_cuda_free(int index, void *memory, size_t bytes)
 {
-    const tc_cuda_api *api;
-    tc_error ignored;
-    size_t block;
-    if (tc_cuda_device(&api, index, &ignored) != TC_OK) return; /* a forked process: the memory is its parent's */
-    const int found = size_class(bytes, &block);
+    size_t whole;
+    if (tc_cuda_forked()) return; /* the memory is the parent's */
+    const int found = size_class(bytes, &whole);
     device_memory *device = &memories[tc_cuda_slot(index)];
-    free_block *entry = tc_allocate(sizeof *entry);
-    pthread_mutex_lock(&lock);
-    device->stats.in_use -= block;
-    if (entry) {
-        *entry = (free_block){.next = device->free[found], .memory = memory, .stream = tc_cuda_current_stream()};
-        device->free[found] = entry;
-        device->stats.cached += block;
-    }
-    pthread_mutex_unlock(&lock);
-    if (entry) return;
-    tc_cuda_lock(api);
-    api->release(memory);
-    tc_cuda_unlock(api);
+    tc_cuda_lock(index);
+    block *freed = block_of(device, memory);
+    freed->next_free = device->free[found];
+    device->free[found] = freed;
+    device->stats.in_use -= whole;
+    device->stats.cached += whole;
+    tc_cuda_unlock(index);
 }
 
 tc_status tc_cuda_empty_cache(int index, tc_error *err)
 {
     const tc_cuda_api *api;
     const tc_status status = tc_cuda_device(&api, index, err);
-    if (status == TC_OK) empty_cache(api, index);
-    return status;
+    if (status != TC_OK) return status;
+    const int code = empty_cache(api, index);
+    return code ? tc_cuda_failed(api, index, "emptying the cache", code, err) : TC_OK;
 }
 
 tc_status tc_cuda_memory_statistics(tc_cuda_memory_stats *out, int index, tc_error *err)
@@ -167,9 +231,9 @@ tc_status tc_cuda_memory_statistics(tc_cuda_memory_stats *out, int index, tc_err
     const tc_cuda_api *api;
     const tc_status status = tc_cuda_device(&api, index, err);
     if (status != TC_OK) return status;
-    pthread_mutex_lock(&lock);
+    tc_cuda_lock(index);
     *out = memories[tc_cuda_slot(index)].stats;
-    pthread_mutex_unlock(&lock);
+    tc_cuda_unlock(index);
     const int code = api->memory_info(&out->unused, &out->total);
     return code ? tc_cuda_failed(api, index, "asking for the memory", code, err) : TC_OK;
 }

@@ -13,12 +13,13 @@
 extern "C" {
 #endif
 
-#define TC_CUDA_ABI_VERSION 2
+#define TC_CUDA_ABI_VERSION 3
 
 /* The error numbers that the core tells apart; others it only passes to error_text(). */
 #define TC_CUDA_OUT_OF_MEMORY 2
 #define TC_CUDA_OLD_DRIVER 35 /* or none */
 #define TC_CUDA_NO_DEVICE 100
+#define TC_CUDA_NOT_READY 600
 
 /* Puts all the work `args` describes (the struct of kernels/<op>.h, its pointers into device memory) on the stream. `items` as
  * for the CPU kernel; `scratch` is device memory of the size scratch_bytes tells, for this call alone.
@@ -32,12 +33,12 @@ typedef struct tc_cuda_kernel_table {
     size_t (*scratch_bytes[TC_KERNEL_COUNT])(const void *args); /* NULL: needs none */
 } tc_cuda_kernel_table;
 
-/* A stream is a cudaStream_t, NULL the device's default one, which waits for all others and makes them wait. What concerns a device
- * concerns the one that the calling thread selected last. */
+/* A stream is a cudaStream_t, NULL the device's default one, which waits for all others and makes them wait. An event is a cudaEvent_t.
+ * What concerns a device concerns the one that the calling thread selected last. All functions may be called by several threads at once. */
 typedef struct tc_cuda_api {
     int abi_version;  /* TC_CUDA_ABI_VERSION; anything else was built from other sources */
     int kernel_count; /* TC_KERNEL_COUNT, likewise */
-    int emulated;     /* not a GPU but the emulation of the tests, which takes one call at a time */
+    int emulated;     /* not a GPU but the emulation of the tests */
     const char *(*error_text)(int error);
     int (*versions)(int *driver, int *runtime); /* 1000 * major + 10 * minor; driver 0: there is none */
     int (*device_count)(int *count);
@@ -48,7 +49,13 @@ typedef struct tc_cuda_api {
     int (*copy_from_host)(void *device, const void *host, size_t bytes, void *stream);
     int (*copy_to_host)(void *host, const void *device, size_t bytes, void *stream);
     int (*copy_on_device)(void *to, const void *from, size_t bytes, void *stream);
+    int (*allocate_host)(void **pointer, size_t bytes); /* page-locked */
     int (*create_stream)(void **stream);
+    int (*create_event)(void **event);
+    int (*record_event)(void *event, void *stream);           /* the event is: all work that is on the stream now, is done */
+    int (*wait_event)(void *stream, void *event);             /* work put on the stream from now on comes after the event */
+    int (*query_event)(void *event);                          /* 0: it has come, or was never recorded; TC_CUDA_NOT_READY */
+    int (*synchronize_event)(void *event);                    /* the host waits for it */
     int (*synchronize)(void *stream);                         /* waits, and gives the error of anything that failed on the way */
     int (*synchronize_device)(void);                          /* the same for all its streams */
     const tc_cuda_kernel_table *(*kernels)(tc_dtype storage); /* NULL: not a floating dtype */

@@ -57,7 +57,7 @@ static PyObject *run_memory_stats(tcpy_call *call)
                          (unsigned long long)s.device_calls);
 }
 
-/* Streams are numbers in Python: their addresses, 0 the default one. */
+/* Streams are numbers in Python: their addresses, 0 the thread's own. */
 static PyObject *run_new_stream(tcpy_call *call)
 {
     tc_error err;
@@ -69,9 +69,18 @@ static PyObject *run_new_stream(tcpy_call *call)
 
 static PyObject *run_set_stream(tcpy_call *call)
 {
+    tc_error err;
+    void *stream = PyLong_AsVoidPtr(call->v[0].o), *before;
+    if (!stream && PyErr_Occurred()) return NULL;
+    return tc_cuda_set_stream(&before, stream, &err) == TC_OK ? PyLong_FromVoidPtr(before) : tcpy_raise(&err);
+}
+
+static PyObject *run_end_stream(tcpy_call *call)
+{
     void *stream = PyLong_AsVoidPtr(call->v[0].o);
     if (!stream && PyErr_Occurred()) return NULL;
-    return PyLong_FromVoidPtr(tc_cuda_set_stream(stream));
+    tc_cuda_end_stream(stream);
+    Py_RETURN_NONE;
 }
 
 const tcpy_op tcpy_ops_cuda[] = {
@@ -80,6 +89,7 @@ const tcpy_op tcpy_ops_cuda[] = {
     {"cuda_empty_cache", "device:o=None", run_empty_cache, "Gives memory that is kept for later back to the driver.", 0},
     {"cuda_memory_stats", "device:o=None", run_memory_stats, "A dict of bytes.", 0},
     {"cuda_new_stream", "device:o=None", run_new_stream, "The address of a new stream.", 0},
-    {"cuda_set_stream", "stream:o", run_set_stream, "The stream of this thread's work from now on; gives the one before.", 0},
+    {"cuda_set_stream", "stream:o", run_set_stream, "The stream of this thread's work from now on, 0 its own; gives the one before.", 0},
+    {"cuda_end_stream", "stream:o", run_end_stream, "Gives a new stream back.", 0},
     {NULL, NULL, NULL, NULL, 0},
 };

@@ -64,22 +64,25 @@ def empty_cache(device: str | None = None) -> None:
 
 @contextlib.contextmanager
 def stream(device: str | None = None) -> Iterator[int]:
-    """Work of this thread goes to a stream of its own inside a ``with`` block.
+    """Work of this thread goes to another stream inside a ``with`` block.
 
-    Work of the default stream, where all other work goes, waits for it and is waited for. Two such streams run side by side:
-    Tensors that one writes and the other reads need a `synchronize` in between.
+    Every thread has a stream of its own; this gives it one more, so that one thread can have work side by side. Work on the same
+    memory is kept in order, whichever streams it is on: a Tensor may be used anywhere.
 
     Yields
     ------
     int
-        The address of the stream (a ``cudaStream_t``).
+        The address of the stream (a ``cudaStream_t``). It is used again after the block.
     """
     new = _core.cuda_new_stream(device)
-    before = _core.cuda_set_stream(new)
     try:
-        yield new
+        before = _core.cuda_set_stream(new)
+        try:
+            yield new
+        finally:
+            _core.cuda_set_stream(before)
     finally:
-        _core.cuda_set_stream(before)
+        _core.cuda_end_stream(new)
 
 
 def graph(*args: Any, **kwargs: Any) -> NoReturn:

@@ -1,11 +1,12 @@
 // block.cpp: runs the threads of a block by a schedule, and names what is wrong when they cannot go on.
 #include "block.h"
 #include "memory.h"
+#include "streams.h"
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
-#include <mutex>
+#include <memory>
 #include <string>
 
 namespace emulator
@@ -23,7 +24,6 @@ constexpr size_t stack_bytes = 256 * 1024; // redzones make frames several times
 constexpr size_t stack_bytes = 64 * 1024;
 #endif
 
-std::mutex launch_lock; // one launch at a time
 std::string report;
 bool failed = false; // this launch
 
@@ -392,17 +392,8 @@ static std::string kernel_name(const char *pretty)
     return std::string(name, end);
 }
 
-int launch(const char *pretty_name, const LaunchShape &shape, void (*body)(void *), void *closure, Site site)
+static int run_grid(const std::string &kernel, const LaunchShape &shape, void (*body)(void *), void *closure)
 {
-    const std::lock_guard<std::mutex> lock(launch_lock);
-    const std::string kernel = kernel_name(pretty_name);
-    if (!shape_is_valid(shape) || shape.dynamic_shared > shared_limit) {
-        const dim3 &g = shape.grid, &b = shape.block;
-        report = "invalid launch at " + place(site);
-        append(": %s with a grid of (%u, %u, %u), blocks of (%u, %u, %u) threads, %zu bytes of shared memory", kernel.c_str(), g.x, g.y,
-               g.z, b.x, b.y, b.z, shape.dynamic_shared);
-        return 9; // cudaErrorInvalidConfiguration
-    }
     const DeviceMemoryAccess access;
     block.kernel = kernel.c_str();
     block.body = body;
@@ -429,6 +420,22 @@ int launch(const char *pretty_name, const LaunchShape &shape, void (*body)(void 
     for (int i = 0; i < block.size; i++) block.threads[i]->fiber.abandon();
     end_shared_memory_after_failure();
     return 719; // cudaErrorLaunchFailure
+}
+
+int launch(const char *pretty_name, const LaunchShape &shape, const Closure &closure, void *self, void *stream, Site site)
+{
+    const std::lock_guard<std::recursive_mutex> held(runtime_lock());
+    const std::string kernel = kernel_name(pretty_name);
+    if (!shape_is_valid(shape) || shape.dynamic_shared > shared_limit) {
+        const dim3 &g = shape.grid, &b = shape.block;
+        report = "invalid launch at " + place(site);
+        append(": %s with a grid of (%u, %u, %u), blocks of (%u, %u, %u) threads, %zu bytes of shared memory", kernel.c_str(), g.x, g.y,
+               g.z, b.x, b.y, b.z, shape.dynamic_shared);
+        return 9; // cudaErrorInvalidConfiguration
+    }
+    const std::shared_ptr<void> kept(closure.copy(self), closure.remove);
+    const auto call = closure.call;
+    return put_on_stream(static_cast<emulated_stream *>(stream), [=] { return run_grid(kernel, shape, call, kept.get()); });
 }
 
 } // namespace emulator

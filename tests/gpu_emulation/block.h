@@ -125,8 +125,15 @@ struct LaunchShape {
     dim3 grid, block;
     size_t dynamic_shared = 0; // bytes
 };
-// Runs body(closure) as every thread of the grid. Gives a cudaError_t. `pretty_name` has the kernel's name after "kernel = ".
-int launch(const char *pretty_name, const LaunchShape &shape, void (*body)(void *), void *closure, Site site);
+// What a thread of the grid does, with arguments that are copied and deleted where the launch is put off.
+struct Closure {
+    void (*call)(void *self);
+    void *(*copy)(const void *self);
+    void (*remove)(void *self);
+};
+// Calls self as every thread of the grid, when the stream comes to it (streams.h). Gives a cudaError_t. `pretty_name` has the kernel's
+// name after "kernel = ".
+int launch(const char *pretty_name, const LaunchShape &shape, const Closure &closure, void *self, void *stream, Site site);
 
 } // namespace emulator
 

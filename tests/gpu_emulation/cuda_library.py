@@ -107,7 +107,13 @@ class Api(ctypes.Structure):  # tc_cuda_api
         ("copy_from_host", ctypes.CFUNCTYPE(INT, POINTER, POINTER, BYTES, POINTER)),
         ("copy_to_host", ctypes.CFUNCTYPE(INT, POINTER, POINTER, BYTES, POINTER)),
         ("copy_on_device", ctypes.CFUNCTYPE(INT, POINTER, POINTER, BYTES, POINTER)),
+        ("allocate_host", ctypes.CFUNCTYPE(INT, ADDRESS, BYTES)),
         ("create_stream", ctypes.CFUNCTYPE(INT, ADDRESS)),
+        ("create_event", ctypes.CFUNCTYPE(INT, ADDRESS)),
+        ("record_event", ctypes.CFUNCTYPE(INT, POINTER, POINTER)),
+        ("wait_event", ctypes.CFUNCTYPE(INT, POINTER, POINTER)),
+        ("query_event", ctypes.CFUNCTYPE(INT, POINTER)),
+        ("synchronize_event", ctypes.CFUNCTYPE(INT, POINTER)),
         ("synchronize", ctypes.CFUNCTYPE(INT, POINTER)),
         ("synchronize_device", ctypes.CFUNCTYPE(INT)),
         ("kernels", ctypes.CFUNCTYPE(ctypes.POINTER(KernelTable), INT)),
@@ -147,7 +153,7 @@ class CudaLibrary:
         self.library = ctypes.CDLL(str(path))
         self.library.tc_cuda_get_api.restype = ctypes.POINTER(Api)
         self.api = self.library.tc_cuda_get_api().contents
-        assert self.api.abi_version == 2 and self.api.kernel_count == len(KERNEL_IDS)
+        assert self.api.abi_version == 3 and self.api.kernel_count == len(KERNEL_IDS)
 
     def check(self, error):
         if error:
@@ -198,6 +204,7 @@ class EmulatedLibrary(CudaLibrary):
         super().__init__(path)
         self.library.emulator_report.restype = ctypes.c_char_p
         self.library.emulator_set_schedule.argtypes = [ctypes.c_int, ctypes.c_uint64]
+        self.library.emulator_set_streams.argtypes = [ctypes.c_int, ctypes.c_uint64]
 
     def check(self, error):
         try:
@@ -211,6 +218,12 @@ class EmulatedLibrary(CudaLibrary):
 
     def set_schedule(self, name, seed=0):
         self.library.emulator_set_schedule(["round_robin", "greedy", "random"].index(name), seed)
+
+    def set_streams(self, order, seed=0):
+        self.library.emulator_set_streams(["late", "random", "at_once"].index(order), seed)
+
+    def ignore_events(self, ignore):
+        self.library.emulator_ignore_events(ignore)
 
     def set_compute_capability(self, major, minor):
         self.library.emulator_set_compute_capability(major, minor)

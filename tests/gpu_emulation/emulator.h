@@ -41,9 +41,12 @@ enum cudaError_t {
     cudaErrorMemoryAllocation = 2,
     cudaErrorInvalidConfiguration = 9,
     cudaErrorInvalidDevice = 101,
+    cudaErrorNotReady = 600,
     cudaErrorLaunchFailure = 719
 };
 typedef struct emulated_stream *cudaStream_t;
+typedef struct emulated_event *cudaEvent_t;
+constexpr unsigned cudaEventDisableTiming = 2, cudaHostAllocDefault = 0;
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
 enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76 };
 
@@ -60,11 +63,24 @@ cudaError_t cudaMemcpyAsync(void *destination, const void *source, size_t bytes,
 cudaError_t cudaStreamCreate(cudaStream_t *stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaDeviceSynchronize();
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaHostAlloc(void **pointer, size_t bytes, unsigned flags);
+cudaError_t cudaFreeHost(void *pointer);
 const char *cudaGetErrorString(cudaError_t error); // with the emulator's report
 
 extern "C" void emulator_set_compute_capability(int major, int minor); // 8.0 at first
 // From now on the host faults when it reads or writes device memory other than by a copy.
 extern "C" void emulator_hide_device_memory();
+
+// When the work of streams is done (runtime.cpp): 0 as late as it may be, 1 at random times, 2 at once.
+extern "C" void emulator_set_streams(int order, uint64_t seed);
+// Plants a bug: streams and the host do not wait for events any more.
+extern "C" void emulator_ignore_events(int ignore);
+extern "C" int emulator_work_left(void); // that was put on streams and is not done
 
 namespace emulator
 {
@@ -99,11 +115,18 @@ struct Launch {
     }
 };
 
+// The arguments are copied, as for a GPU: the launch may be over long before the kernel runs.
 template <auto kernel, class... Args> int launch(const Launch &shape, const Args &...args)
 {
-    auto body = [&]() __attribute__((no_sanitize("thread"))) { kernel(args...); };
-    const auto call = [](void *closure) __attribute__((no_sanitize("thread"))) { (*static_cast<decltype(body) *>(closure))(); };
-    return emulator::launch(emulator::pretty_name<kernel>(), {shape.grid, shape.block, shape.shared_bytes}, call, &body, shape.site);
+    auto body = [args...]() __attribute__((no_sanitize("thread"))) { kernel(args...); };
+    using Body = decltype(body);
+    const emulator::Closure closure = {[](void *self) __attribute__((no_sanitize("thread"))){(*static_cast<Body *>(self))();
+}
+, [](const void *self) -> void * { return new Body(*static_cast<const Body *>(self)); },
+    [](void *self) { delete static_cast<Body *>(self); }
+}; // namespace tc
+return emulator::launch(emulator::pretty_name<kernel>(), {shape.grid, shape.block, shape.shared_bytes}, closure, &body, shape.stream,
+                        shape.site);
 }
 
 // ---- number formats ----

@@ -365,7 +365,7 @@ WITHOUT_GRADIENT = {
     "they are the tape's own": "backward requires_grad_ set_data set_grad_slot take_array",
     "optimizers, after the backward": "sgd_step adam_step rmsprop_step gradient_norm gradient_scale",
     "another device; the copy back is the same op": "cuda",
-    "the state of a GPU": "cuda_device_count cuda_empty_cache cuda_memory_stats cuda_new_stream cuda_set_stream cuda_synchronize",
+    "the state of a GPU": "cuda_device_count cuda_empty_cache cuda_end_stream cuda_memory_stats cuda_new_stream cuda_set_stream cuda_synchronize",
 }
 
 

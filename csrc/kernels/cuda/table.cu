@@ -57,6 +57,13 @@ int copy_on_device(void *to, const void *from, size_t bytes, void *stream)
 {
     return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_of(stream));
 }
+int allocate_host(void **pointer, size_t bytes) { return cudaHostAlloc(pointer, bytes, cudaHostAllocDefault); }
+cudaEvent_t event_of(void *event) { return static_cast<cudaEvent_t>(event); }
+int create_event(void **event) { return cudaEventCreateWithFlags(reinterpret_cast<cudaEvent_t *>(event), cudaEventDisableTiming); }
+int record_event(void *event, void *stream) { return cudaEventRecord(event_of(event), stream_of(stream)); }
+int wait_event(void *stream, void *event) { return cudaStreamWaitEvent(stream_of(stream), event_of(event), 0); }
+int query_event(void *event) { return cudaEventQuery(event_of(event)); }
+int synchronize_event(void *event) { return cudaEventSynchronize(event_of(event)); }
 int create_stream(void **stream) { return cudaStreamCreate(reinterpret_cast<cudaStream_t *>(stream)); }
 int synchronize_device() { return cudaDeviceSynchronize(); }
 int synchronize(void *stream) { return cudaStreamSynchronize(stream_of(stream)); }
@@ -67,9 +74,10 @@ constexpr int emulated = 0;
 constexpr int emulated = 1;
 #endif
 
-const tc_cuda_api api = {TC_CUDA_ABI_VERSION, TC_KERNEL_COUNT,    emulated, error_text,     versions,     device_count,   select_device,
-                         memory_info,         allocate,           release,  copy_from_host, copy_to_host, copy_on_device, create_stream,
-                         synchronize,         synchronize_device, kernels};
+const tc_cuda_api api = {TC_CUDA_ABI_VERSION, TC_KERNEL_COUNT, emulated,     error_text,     versions,     device_count,      select_device,
+                         memory_info,         allocate,        release,      copy_from_host, copy_to_host, copy_on_device,    allocate_host,
+                         create_stream,       create_event,    record_event, wait_event,     query_event,  synchronize_event, synchronize,
+                         synchronize_device,  kernels};
 
 } // namespace
 

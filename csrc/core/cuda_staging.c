@@ -1,0 +1,54 @@
+/* cuda_staging.c: a few page-locked buffers a device. A small copy from the host goes through one of them, so that the host need not wait
+ * until the GPU has come to it: what it copied from may change at once. */
+#include "cuda.h"
+
+#include <pthread.h>
+
+typedef struct staging_pool {
+    pthread_mutex_t lock;
+    tc_cuda_staging buffers[TC_CUDA_STAGING_BUFFERS];
+    uint64_t turns;
+} staging_pool;
+
+static staging_pool pools[TC_CUDA_DEVICES] = {[0 ... TC_CUDA_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+
+/* In order of preference: one that is free, one whose copy is over, a new one, the one that left first. The lock is held. */
+static tc_cuda_staging *choose(staging_pool *pool, const tc_cuda_api *api)
+{
+    tc_cuda_staging *unused = NULL, *first = NULL;
+    for (int i = 0; i < TC_CUDA_STAGING_BUFFERS; i++) {
+        tc_cuda_staging *staging = &pool->buffers[i];
+        if (staging->state == TC_STAGING_ON_ITS_WAY && api->query_event(staging->event) != TC_CUDA_NOT_READY)
+            staging->state = TC_STAGING_FREE; /* of an error there is word at the next wait */
+        if (staging->state == TC_STAGING_FREE && staging->memory) return staging;
+        if (staging->state == TC_STAGING_FREE && !unused) unused = staging;
+        if (staging->state == TC_STAGING_ON_ITS_WAY && (!first || staging->turn < first->turn)) first = staging;
+    }
+    return unused ? unused : first;
+}
+
+tc_cuda_staging *tc_cuda_take_staging(const tc_cuda_api *api, int index)
+{
+    staging_pool *pool = &pools[tc_cuda_slot(index)];
+    pthread_mutex_lock(&pool->lock);
+    tc_cuda_staging *staging = choose(pool, api);
+    const bool wait = staging && staging->state == TC_STAGING_ON_ITS_WAY;
+    if (staging) staging->state = TC_STAGING_HELD;
+    pthread_mutex_unlock(&pool->lock);
+    if (!staging) return NULL;
+    int code = wait ? api->synchronize_event(staging->event) : 0;
+    if (!code && !staging->event) code = api->create_event(&staging->event);
+    if (!code && !staging->memory) code = api->allocate_host(&staging->memory, TC_CUDA_STAGING_BYTES);
+    if (!code) return staging;
+    tc_cuda_give_staging(index, staging, false);
+    return NULL;
+}
+
+void tc_cuda_give_staging(int index, tc_cuda_staging *staging, bool on_its_way)
+{
+    staging_pool *pool = &pools[tc_cuda_slot(index)];
+    pthread_mutex_lock(&pool->lock);
+    staging->state = on_its_way ? TC_STAGING_ON_ITS_WAY : TC_STAGING_FREE;
+    staging->turn = pool->turns++;
+    pthread_mutex_unlock(&pool->lock);
+}

@@ -1,0 +1,279 @@
+/* cuda_stream.c: a stream for each thread, and the order between them.
+ *
+ * A thread gets a stream on a device with its first work there and gives it back when it ends, for the next thread; streams are never
+ * destroyed, so at the end of the process there is nothing to do in a driver that may be gone. With more threads than streams, threads
+ * share.
+ *
+ * The rule: work that reads memory comes after the work that last wrote it; work that writes memory comes after the work that last wrote
+ * it and all that read it since. It holds for whole blocks of the memory cache (cuda_memory.c keeps their history, also while they are
+ * free, so a block that changes hands needs no wait of its own), and whichever thread the tensor, its view or its block came from. Where
+ * the other work is on another stream, an event is recorded there and waited for here, on the GPU; the host does not wait.
+ *
+ * What a stream already comes after is known by counts of work, so the same thing is waited for once. */
+#include "cuda.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "allocator.h"
+#include "status.h"
+
+typedef struct tc_cuda_queue {
+    void *stream, *event;
+    uint64_t put;                    /* works put on it */
+    uint64_t done;                   /* of which the host has waited for the end of so many */
+    uint64_t after[TC_CUDA_STREAMS]; /* its next work comes after so many of each other one */
+    int number, users;               /* threads and contexts that have it */
+} tc_cuda_queue;
+
+typedef struct device_order {
+    pthread_mutex_t lock;
+    tc_cuda_queue *queues[TC_CUDA_STREAMS];
+    int count;
+} device_order;
+
+static device_order orders[TC_CUDA_DEVICES] = {[0 ... TC_CUDA_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+
+typedef struct thread_streams {
+    tc_cuda_queue *own[TC_CUDA_DEVICES];
+    tc_cuda_queue *chosen; /* by tc_cuda_set_stream, or NULL */
+    int chosen_slot;
+} thread_streams;
+
+static _Thread_local thread_streams mine;
+static pthread_key_t at_thread_end;
+static pthread_once_t key_made = PTHREAD_ONCE_INIT;
+static bool key_is_there;
+
+void tc_cuda_lock(int index) { pthread_mutex_lock(&orders[tc_cuda_slot(index)].lock); }
+void tc_cuda_unlock(int index) { pthread_mutex_unlock(&orders[tc_cuda_slot(index)].lock); }
+
+/* ---- who has which stream --------------------------------------------------------------------------------------------------------- */
+
+static void give_back_all(void *memory)
+{
+    thread_streams *streams = memory;
+    if (tc_cuda_forked()) return; /* the locks may be held by threads that are not here */
+    for (int slot = 0; slot < TC_CUDA_DEVICES; slot++) {
+        if (!streams->own[slot]) continue;
+        pthread_mutex_lock(&orders[slot].lock);
+        streams->own[slot]->users--;
+        pthread_mutex_unlock(&orders[slot].lock);
+        streams->own[slot] = NULL;
+    }
+}
+
+static void make_key(void) { key_is_there = pthread_key_create(&at_thread_end, give_back_all) == 0; }
+
+/* The lock is held, the device selected. */
+static tc_status make_queue(tc_cuda_queue **out, const tc_cuda_api *api, int index, tc_error *err)
+{
+    device_order *order = &orders[tc_cuda_slot(index)];
+    tc_cuda_queue *queue = tc_allocate(sizeof *queue);
+    if (!queue) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: a stream");
+    memset(queue, 0, sizeof *queue);
+    int code = api->create_stream(&queue->stream);
+    if (!code) code = api->create_event(&queue->event);
+    if (code) { /* a stream without an event is left to the driver: nothing is on it */
+        tc_free(queue, sizeof *queue);
+        return tc_cuda_failed(api, index, "making a stream", code, err);
+    }
+    queue->number = order->count;
+    order->queues[order->count++] = queue;
+    *out = queue;
+    return TC_OK;
+}
+
+/* One that nobody has, a new one, or that which the fewest have and which is not `avoided`. The lock is held. */
+static tc_status take_queue(tc_cuda_queue **out, const tc_cuda_api *api, int index, const tc_cuda_queue *avoided, tc_error *err)
+{
+    device_order *order = &orders[tc_cuda_slot(index)];
+    tc_cuda_queue *best = NULL;
+    for (int i = 0; i < order->count; i++)
+        if (order->queues[i] != avoided && (!best || order->queues[i]->users < best->users)) best = order->queues[i];
+    if ((!best || best->users > 0) && order->count < TC_CUDA_STREAMS) {
+        const tc_status status = make_queue(&best, api, index, err);
+        if (status != TC_OK) return status;
+    }
+    best->users++;
+    *out = best;
+    return TC_OK;
+}
+
+/* This thread's stream on the device. The lock is held. */
+static tc_status current_queue(tc_cuda_queue **out, const tc_cuda_api *api, int index, tc_error *err)
+{
+    const int slot = tc_cuda_slot(index);
+    *out = mine.chosen && mine.chosen_slot == slot ? mine.chosen : mine.own[slot];
+    if (*out) return TC_OK;
+    pthread_once(&key_made, make_key);
+    if (!key_is_there || pthread_setspecific(at_thread_end, &mine) != 0)
+        return tc_fail(err, TC_ERROR_STATE, "no stream can be given to this thread: the process has no thread-specific keys left");
+    const tc_status status = take_queue(&mine.own[slot], api, index, NULL, err);
+    *out = mine.own[slot];
+    return status;
+}
+
+tc_status tc_cuda_new_stream(void **stream, int index, tc_error *err)
+{
+    const tc_cuda_api *api;
+    tc_cuda_queue *avoided, *queue = NULL;
+    tc_status status = tc_cuda_device(&api, index, err);
+    if (status != TC_OK) return status;
+    tc_cuda_lock(index);
+    status = current_queue(&avoided, api, index, err);
+    if (status == TC_OK) status = take_queue(&queue, api, index, avoided, err);
+    tc_cuda_unlock(index);
+    if (status == TC_OK) *stream = queue->stream;
+    return status;
+}
+
+/* The queue of a stream, and its device's slot; -1 when there is none. */
+static int find_queue(tc_cuda_queue **out, const void *stream)
+{
+    for (int slot = 0; slot < TC_CUDA_DEVICES; slot++) {
+        tc_cuda_queue *found = NULL;
+        pthread_mutex_lock(&orders[slot].lock);
+        for (int i = 0; i < orders[slot].count && !found; i++)
+            if (orders[slot].queues[i]->stream == stream) found = orders[slot].queues[i];
+        pthread_mutex_unlock(&orders[slot].lock);
+        if (!found) continue;
+        *out = found;
+        return slot;
+    }
+    return -1;
+}
+
+tc_status tc_cuda_set_stream(void **before, void *stream, tc_error *err)
+{
+    tc_cuda_queue *queue = NULL;
+    const int slot = stream ? find_queue(&queue, stream) : 0;
+    if (slot < 0) return tc_fail(err, TC_ERROR_VALUE, "%p is no stream of transformer_c; expected one of tc_cuda_new_stream()", stream);
+    if (before) *before = mine.chosen ? mine.chosen->stream : NULL;
+    mine.chosen = queue;
+    mine.chosen_slot = slot;
+    return TC_OK;
+}
+
+void tc_cuda_end_stream(void *stream)
+{
+    tc_cuda_queue *queue;
+    const int slot = tc_cuda_forked() ? -1 : find_queue(&queue, stream);
+    if (slot < 0) return;
+    pthread_mutex_lock(&orders[slot].lock);
+    queue->users--;
+    pthread_mutex_unlock(&orders[slot].lock);
+}
+
+/* ---- the order ---------------------------------------------------------------------------------------------------------------------- */
+
+/* The next work of `queue` comes after work number `count` of stream `number`, and so after all before it. */
+static int come_after(const tc_cuda_work *work, int number, uint64_t count)
+{
+    const device_order *order = &orders[tc_cuda_slot(work->index)];
+    tc_cuda_queue *queue = work->queue;
+    if (number == queue->number || count <= queue->after[number]) return 0;
+    const tc_cuda_queue *other = order->queues[number];
+    if (count <= other->done) return 0;
+    int code = work->api->record_event(other->event, other->stream);
+    if (!code) code = work->api->wait_event(queue->stream, other->event);
+    if (code) return code;
+    for (int i = 0; i < order->count; i++) /* also after what that one comes after */
+        if (other->after[i] > queue->after[i]) queue->after[i] = other->after[i];
+    queue->after[number] = other->put; /* the event is of now */
+    return 0;
+}
+
+tc_status tc_cuda_begin(tc_cuda_work *work, const tc_cuda_api *api, int index, tc_error *err)
+{
+    tc_cuda_queue *queue;
+    tc_cuda_lock(index);
+    tc_status status = current_queue(&queue, api, index, err);
+    if (status == TC_OK)
+        *work = (tc_cuda_work){.api = api, .index = index, .queue = queue, .stream = queue->stream, .number = queue->put + 1};
+    if (status != TC_OK) tc_cuda_unlock(index);
+    return status;
+}
+
+/* Counted only now: come_after() must not take work that is not on its stream yet for work that an event stands for. */
+void tc_cuda_end(tc_cuda_work *work)
+{
+    work->queue->put = work->number;
+    tc_cuda_unlock(work->index);
+}
+
+int tc_cuda_reads(const tc_cuda_work *work, const void *memory)
+{
+    tc_cuda_history *history = tc_cuda_history_of(work->index, memory);
+    if (!history) return 0;
+    const int code = come_after(work, history->writer, history->written);
+    if (!code) history->readers |= UINT64_C(1) << work->queue->number;
+    return code;
+}
+
+int tc_cuda_writes(const tc_cuda_work *work, const void *memory)
+{
+    tc_cuda_history *history = tc_cuda_history_of(work->index, memory);
+    if (!history) return 0;
+    int code = come_after(work, history->writer, history->written);
+    for (uint64_t left = history->readers; left && !code; left &= left - 1) {
+        const int reader = __builtin_ctzll(left);
+        code = come_after(work, reader, orders[tc_cuda_slot(work->index)].queues[reader]->put);
+    }
+    if (!code) *history = (tc_cuda_history){.writer = work->queue->number, .written = work->number};
+    return code;
+}
+
+bool tc_cuda_would_wait(int index, const tc_cuda_history *history)
+{
+    const tc_cuda_queue *queue = mine.own[tc_cuda_slot(index)];
+    if (mine.chosen && mine.chosen_slot == tc_cuda_slot(index)) queue = mine.chosen;
+    if (!queue) return true;
+    const bool after_writer = history->writer == queue->number || history->written <= queue->after[history->writer];
+    return !after_writer || (history->readers & ~(UINT64_C(1) << queue->number));
+}
+
+/* ---- waiting on the host, and for others --------------------------------------------------------------------------------------------- */
+
+void tc_cuda_is_done(const tc_cuda_work *work)
+{
+    tc_cuda_lock(work->index);
+    if (work->queue->done < work->number) work->queue->done = work->number;
+    tc_cuda_unlock(work->index);
+}
+
+tc_status tc_cuda_synchronize(int index, tc_error *err)
+{
+    const tc_cuda_api *api;
+    const tc_status status = tc_cuda_device(&api, index, err);
+    uint64_t put[TC_CUDA_STREAMS];
+    if (status != TC_OK) return status;
+    device_order *order = &orders[tc_cuda_slot(index)];
+    tc_cuda_lock(index);
+    const int count = order->count;
+    for (int i = 0; i < count; i++) put[i] = order->queues[i]->put;
+    tc_cuda_unlock(index);
+    const int code = api->synchronize_device();
+    tc_cuda_lock(index);
+    for (int i = 0; i < count && !code; i++)
+        if (order->queues[i]->done < put[i]) order->queues[i]->done = put[i];
+    tc_cuda_unlock(index);
+    return code ? tc_cuda_failed(api, index, "waiting", code, err) : TC_OK;
+}
+
+tc_status tc_cuda_hand_over(const tc_tensor *tensor, void *stream, tc_error *err)
+{
+    const tc_device device = tc_tensor_device(tensor);
+    const tc_cuda_api *api;
+    const tc_status status = tc_cuda_device(&api, device.index, err);
+    if (status != TC_OK) return status;
+    const device_order *order = &orders[tc_cuda_slot(device.index)];
+    int code = 0;
+    tc_cuda_lock(device.index);
+    for (int i = 0; i < order->count && !code; i++) { /* all: the other side may write what they read */
+        code = api->record_event(order->queues[i]->event, order->queues[i]->stream);
+        if (!code) code = api->wait_event(stream, order->queues[i]->event);
+    }
+    tc_cuda_unlock(device.index);
+    return code ? tc_cuda_failed(api, device.index, "handing memory over", code, err) : TC_OK;
+}

@@ -1,0 +1,192 @@
+// streams.cpp: see streams.h.
+#include "streams.h"
+#include "emulator.h"
+#include <deque>
+#include <memory>
+#include <utility>
+
+namespace
+{
+
+struct Work {
+    std::function<int()> run; // empty: wait until
+    emulated_stream *awaited; // this stream
+    uint64_t position;        // has done so much
+};
+
+} // namespace
+
+struct emulated_stream {
+    std::deque<Work> queue;
+    uint64_t put = 0, done = 0; // work items
+};
+
+struct emulated_event {
+    emulated_stream *stream = nullptr; // null: nothing to wait for
+    uint64_t position = 0;
+};
+
+namespace
+{
+
+enum class Order { late, random, at_once };
+
+std::vector<std::unique_ptr<emulated_stream>> streams;
+std::vector<std::unique_ptr<emulated_event>> events;
+Order order = Order::late;
+uint64_t generator = 1;
+int pending_error = 0; // of work that was put off
+bool events_ignored = false;
+
+uint64_t random_bits() // splitmix64, apart from that of the schedules, which would change with it
+{
+    uint64_t z = generator += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+// A wait names work that was there before it, so this ends.
+void do_until(emulated_stream *stream, uint64_t position)
+{
+    while (stream->done < position) {
+        Work work = std::move(stream->queue.front());
+        stream->queue.pop_front();
+        stream->done++;
+        const int error = work.run ? work.run() : 0;
+        if (error && !pending_error) pending_error = error;
+        if (work.awaited) do_until(work.awaited, work.position);
+    }
+}
+
+void after_putting()
+{
+    if (order == Order::at_once) {
+        for (const auto &stream : streams) do_until(stream.get(), stream->put);
+        return;
+    }
+    if (order == Order::late || streams.empty()) return;
+    for (uint64_t turns = random_bits() % 4; turns > 0; turns--) {
+        emulated_stream *stream = streams[random_bits() % streams.size()].get();
+        do_until(stream, stream->done + random_bits() % (stream->put - stream->done + 1));
+    }
+}
+
+int told_error() { return std::exchange(pending_error, 0); }
+
+cudaError_t told() { return static_cast<cudaError_t>(told_error()); }
+
+} // namespace
+
+namespace emulator
+{
+
+std::recursive_mutex &runtime_lock()
+{
+    static std::recursive_mutex lock;
+    return lock;
+}
+
+bool does_at_once(const emulated_stream *stream) { return reinterpret_cast<uintptr_t>(stream) <= 2; }
+
+int put_on_stream(emulated_stream *stream, std::function<int()> work)
+{
+    const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
+    if (does_at_once(stream)) {
+        const int before = do_all_streams();
+        return before ? before : work();
+    }
+    stream->queue.push_back({std::move(work), nullptr, 0});
+    stream->put++;
+    after_putting();
+    return 0;
+}
+
+int do_all_streams()
+{
+    const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
+    for (const auto &stream : streams) do_until(stream.get(), stream->put);
+    return told_error();
+}
+
+} // namespace emulator
+
+void emulator_set_streams(int new_order, uint64_t seed)
+{
+    const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
+    order = static_cast<Order>(new_order);
+    generator = seed * 2654435769u + 1;
+}
+
+void emulator_ignore_events(int ignore)
+{
+    const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
+    events_ignored = ignore;
+}
+
+int emulator_work_left(void)
+{
+    const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
+    size_t left = 0;
+    for (const auto &stream : streams) left += stream->queue.size();
+    return static_cast<int>(left);
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t *stream)
+{
+    const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
+    streams.push_back(std::make_unique<emulated_stream>());
+    *stream = streams.back().get();
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
+    if (emulator::does_at_once(stream)) return cudaDeviceSynchronize();
+    do_until(stream, stream->put);
+    return told();
+}
+
+cudaError_t cudaDeviceSynchronize() { return static_cast<cudaError_t>(emulator::do_all_streams()); }
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
+{
+    const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
+    events.push_back(std::make_unique<emulated_event>());
+    *event = events.back().get();
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
+    if (emulator::does_at_once(stream)) return cudaDeviceSynchronize();
+    *event = {stream, stream->put};
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
+    return events_ignored || !event->stream || event->stream->done >= event->position ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
+    if (events_ignored || !event->stream) return cudaSuccess;
+    do_until(event->stream, event->position);
+    return told();
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
+{
+    const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
+    if (events_ignored || !event->stream) return cudaSuccess;
+    if (emulator::does_at_once(stream)) return cudaDeviceSynchronize();
+    stream->queue.push_back({nullptr, event->stream, event->position});
+    stream->put++;
+    after_putting();
+    return cudaSuccess;
+}
