@@ -8,6 +8,8 @@ namespace tc
 
 constexpr int element_threads = 128;
 constexpr int64_t most_element_blocks = 1 << 20;
+// Blocks a multiprocessor is to hold at least: left to choose, ptxas takes so few registers for some kernels on some targets that it spills.
+constexpr int block_residency = 8;
 
 // f(i) for the elements i < n of this thread: the grid takes as many turns as it needs.
 template <class F> __device__ __forceinline__ void for_own_elements(int64_t n, F f)
@@ -20,6 +22,12 @@ inline Launch element_launch(int64_t n, void *stream)
 {
     const int64_t wanted = divide_up(n, element_threads);
     return Launch(blocks(wanted < most_element_blocks ? wanted : most_element_blocks), dim3(element_threads), 0, stream);
+}
+
+// A block an item, of any number: the kernel takes every gridDim.x-th.
+inline Launch block_launch(int64_t items, void *stream)
+{
+    return Launch(blocks(items < most_element_blocks ? items : most_element_blocks), dim3(element_threads), 0, stream);
 }
 
 // Offsets of element i, counted in C order over a shape, in K strided layouts.

@@ -75,7 +75,7 @@ template <class Bits> __global__ void __launch_bounds__(element_threads) put_ker
 }
 
 // The same, and the first adds for all of them, in their order.
-template <class Real> __global__ void __launch_bounds__(element_threads) add_kernel(const __grid_constant__ tc_index_args a)
+template <class Real> __global__ void __launch_bounds__(element_threads, block_residency) add_kernel(const __grid_constant__ tc_index_args a)
 {
     const Real *selection = static_cast<const Real *>(a.selection);
     for (int64_t p = blockIdx.x; p < a.points; p += gridDim.x) {
@@ -83,16 +83,15 @@ template <class Real> __global__ void __launch_bounds__(element_threads) add_ker
         const int64_t last = is_repeated(a, p, p + 1, a.points) ? a.points : p + 1;
         for (int64_t r = threadIdx.x; r < a.numel; r += element_threads) {
             const Place at = place_of(a, r);
-            Real &sum = static_cast<Real *>(a.base)[a.offsets[p] + at.base];
-            for (int64_t q = p; q < last; q++)
-                if (a.offsets[q] == a.offsets[p]) sum += selection[q * a.point_stride + at.selection];
+            const int64_t own = a.offsets[p];
+            Real &to = static_cast<Real *>(a.base)[own + at.base];
+            Real sum = to;
+            const Real *from = selection + p * a.point_stride + at.selection;
+            for (int64_t q = p; q < last; q++, from += a.point_stride)
+                if (a.offsets[q] == own) sum += *from;
+            to = sum;
         }
     }
-}
-
-inline Launch point_launch(int64_t points, void *stream)
-{
-    return Launch(blocks(points < most_element_blocks ? points : most_element_blocks), dim3(element_threads), 0, stream);
 }
 
 template <class Bits>
@@ -119,12 +118,12 @@ template <class T> int tc_cuda_index_put(const void *args, int64_t, void *, void
 {
     const auto &a = *static_cast<const tc_index_args *>(args);
     if (a.points * a.numel == 0) return 0;
-    return with_bits(a.element_bytes, [&](auto bits) { return launch<put_kernel<decltype(bits)>>(point_launch(a.points, stream), a); });
+    return with_bits(a.element_bytes, [&](auto bits) { return launch<put_kernel<decltype(bits)>>(block_launch(a.points, stream), a); });
 }
 template <class T> int tc_cuda_index_add(const void *args, int64_t, void *, void *stream)
 {
     const auto &a = *static_cast<const tc_index_args *>(args);
-    return a.points * a.numel != 0 ? launch<add_kernel<compute<T>>>(point_launch(a.points, stream), a) : 0;
+    return a.points * a.numel != 0 ? launch<add_kernel<compute<T>>>(block_launch(a.points, stream), a) : 0;
 }
 template <class T> int tc_cuda_triangle(const void *args, int64_t rows, void *, void *stream)
 {

@@ -116,20 +116,22 @@ __device__ __forceinline__ boolean multiply_add(boolean sum, boolean a, boolean 
     return {static_cast<uint8_t>(sum.byte | (a.byte && b.byte))};
 }
 
-// C (M,N) = A (M,K) B (K,N) of every batch element: a thread an element of C.
+// C (M,N) = A (M,K) B (K,N) of every batch element: a block a row of C, a thread every 128th element of it.
 template <class X>
-__global__ void __launch_bounds__(element_threads) integer_product_kernel(const __grid_constant__ tc_integer_product_args p, int64_t rows)
+__global__ void __launch_bounds__(element_threads, block_residency) integer_product_kernel(const __grid_constant__ tc_integer_product_args p, int64_t rows)
 {
     const tc_gemm_args &g = p.product;
-    for_own_elements(rows * g.N, [&](int64_t i) {
-        const int64_t row = i / g.N, n = i % g.N, m = row % g.M;
+    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
         int64_t offset[3];
         element_offsets<3>(offset, row / g.M, g.batch_dims, g.batch_shape, {g.a_batch, g.b_batch, g.c_batch});
-        const X *a = static_cast<const X *>(g.a) + offset[0] + m * g.a_row, *b = static_cast<const X *>(g.b) + offset[1] + n * g.b_col;
-        X sum = {};
-        for (int64_t k = 0; k < g.K; k++) sum = multiply_add(sum, a[k * g.a_col], b[k * g.b_row]);
-        static_cast<X *>(g.c)[offset[2] + m * g.c_row + n] = sum;
-    });
+        const int64_t m = row % g.M;
+        for (int64_t n = threadIdx.x; n < g.N; n += element_threads) {
+            const X *a = static_cast<const X *>(g.a) + offset[0] + m * g.a_row, *b = static_cast<const X *>(g.b) + offset[1] + n * g.b_col;
+            X sum = {};
+            for (int64_t k = 0; k < g.K; k++, a += g.a_col, b += g.b_row) sum = multiply_add(sum, *a, *b);
+            static_cast<X *>(g.c)[offset[2] + m * g.c_row + n] = sum;
+        }
+    }
 }
 
 } // namespace
