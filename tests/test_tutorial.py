@@ -150,6 +150,23 @@ def test_a_model_that_knows_positions_is_found_out(tmp_path, weight):
     assert verdict == (DIFFERS if weight else "same")
 
 
+def test_the_second_task_does_not_depend_on_what_the_first_drew(tmp_path, monkeypatch):
+    class Reached(Exception):
+        pass
+
+    def train(*arguments, **options):
+        states.append(tc.random.default_generator.get_state())
+        raise Reached
+
+    states = []
+    monkeypatch.setattr(uva, "train_anomaly", train)
+    for drawn in (1, 1000):
+        tc.randn(drawn)
+        with pytest.raises(Reached):
+            uva_run.anomaly.run(Report(tmp_path, plots=False), 42, 1, progress=False)
+    assert states[0] == states[1]
+
+
 def without(*names):
     """Standard error and exit status of the command where packages are missing."""
     code = f"import sys; sys.modules.update(dict.fromkeys({names!r}))\nfrom transformer_c.cli import main\nsys.exit(main({SHORT[:1]!r}))"
