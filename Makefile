@@ -39,10 +39,12 @@ cuda: $(VENV)/.built
 gpu-test: $(VENV)/.built $(VENV)/.extra-test
 	$(BIN)/python tools/gpu_test.py
 
+C_SOURCES := 'csrc/*.[ch]' 'csrc/*.cu' 'csrc/*.cuh' 'tests/*.[ch]' 'tests/*.cu' 'tests/*.cpp' 'benchmarks/*.c'
+
 lint: $(VENV)/.built $(VENV)/.extra-test $(VENV)/.extra-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'csrc/*.c' 'csrc/*.h' 'tests/*.c' 'tests/*.h')
+	$(BIN)/clang-format --dry-run --Werror $$(git ls-files $(C_SOURCES))
 	$(BIN)/python tools/tidy.py
 	$(BIN)/mypy
 	$(BIN)/python tools/make_stub.py --check
@@ -51,7 +53,7 @@ lint: $(VENV)/.built $(VENV)/.extra-test $(VENV)/.extra-dev
 format: $(VENV)/.extra-dev
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $$(git ls-files 'csrc/*.c' 'csrc/*.h' 'tests/*.c' 'tests/*.h')
+	$(BIN)/clang-format -i $$(git ls-files $(C_SOURCES))
 
 # The extension of this build, and a copy of the Python files, lie apart in build/sanitize.
 SANITIZED := build/sanitize

@@ -8,7 +8,8 @@ namespace tc
 
 constexpr int element_threads = 128;
 constexpr int64_t most_element_blocks = 1 << 20;
-// Blocks a multiprocessor is to hold at least: left to choose, ptxas takes so few registers for some kernels on some targets that it spills.
+// Blocks a multiprocessor is to hold at least: left to choose, ptxas takes so few registers for some kernels on some targets that it
+// spills.
 constexpr int block_residency = 8;
 
 // f(i) for the elements i < n of this thread: the grid takes as many turns as it needs.

@@ -14,6 +14,8 @@ using namespace tc;
 #define v_truth(mask) ((mask) ? Real(1) : Real(0))
 
 // The functions: what out[i] is of the values of the inputs there.
+// The formatter takes a #define after a case for a part of it.
+// clang-format off
 
 template <class Real> struct UnaryForward {
     static constexpr int inputs = 1;
@@ -84,6 +86,7 @@ template <class Real> struct BinaryBackward {
         }
     }
 };
+// clang-format on
 
 template <class Real>
 __global__ void __launch_bounds__(element_threads) activation_backward_kernel(const __grid_constant__ tc_activation_backward_args a)
@@ -114,7 +117,7 @@ template <class Real> __global__ void __launch_bounds__(element_threads) dropout
 #define TC_ELEMENTWISE(kernel, Function)                                                                                                   \
     template <class T> int tc_cuda_##kernel(const void *args, int64_t, void *, void *stream)                                               \
     {                                                                                                                                      \
-        return elementwise<compute<T>, Function>(args, stream);                                                                                     \
+        return elementwise<compute<T>, Function>(args, stream);                                                                            \
     }                                                                                                                                      \
     TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, kernel)
 TC_ELEMENTWISE(unary_forward, UnaryForward)

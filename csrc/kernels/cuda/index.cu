@@ -75,7 +75,8 @@ template <class Bits> __global__ void __launch_bounds__(element_threads) put_ker
 }
 
 // The same, and the first adds for all of them, in their order.
-template <class Real> __global__ void __launch_bounds__(element_threads, block_residency) add_kernel(const __grid_constant__ tc_index_args a)
+template <class Real>
+__global__ void __launch_bounds__(element_threads, block_residency) add_kernel(const __grid_constant__ tc_index_args a)
 {
     const Real *selection = static_cast<const Real *>(a.selection);
     for (int64_t p = blockIdx.x; p < a.points; p += gridDim.x) {

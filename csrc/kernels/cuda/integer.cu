@@ -118,7 +118,8 @@ __device__ __forceinline__ boolean multiply_add(boolean sum, boolean a, boolean 
 
 // C (M,N) = A (M,K) B (K,N) of every batch element: a block a row of C, a thread every 128th element of it.
 template <class X>
-__global__ void __launch_bounds__(element_threads, block_residency) integer_product_kernel(const __grid_constant__ tc_integer_product_args p, int64_t rows)
+__global__ void __launch_bounds__(element_threads, block_residency)
+    integer_product_kernel(const __grid_constant__ tc_integer_product_args p, int64_t rows)
 {
     const tc_gemm_args &g = p.product;
     for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {

@@ -191,7 +191,9 @@ template <class T> int tc_cuda_layer_norm_forward(const void *args, int64_t rows
 {
     const auto &a = *static_cast<const tc_layer_norm_forward_args *>(args);
     if (rows == 0) return 0;
-    return vectors_fit<T>(a.C, a.x, a.y, a.gamma, a.beta) && vectors_fit<T>(a.C, a.residual, a.sum) ? forward<T, vector_lanes<T>>(a, rows, stream) : forward<T, 1>(a, rows, stream);
+    return vectors_fit<T>(a.C, a.x, a.y, a.gamma, a.beta) && vectors_fit<T>(a.C, a.residual, a.sum)
+               ? forward<T, vector_lanes<T>>(a, rows, stream)
+               : forward<T, 1>(a, rows, stream);
 }
 
 template <class T> int tc_cuda_layer_norm_backward(const void *args, int64_t chunks, void *, void *stream)
