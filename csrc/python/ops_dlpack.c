@@ -108,6 +108,23 @@ static int check_device(const tc_tensor *tensor, PyObject *device)
     return -1;
 }
 
+/* What is to come after all that was done to the Tensor, as the specification numbers streams: None or 1 CUDA's legacy default stream, 2
+ * that of the calling thread, others addresses; -1: the caller sees to it. */
+static int order_for_consumer(const tc_tensor *tensor, PyObject *stream)
+{
+    tc_error err;
+    long long number = 1;
+    if (stream && stream != Py_None) number = PyLong_AsLongLong(stream);
+    if (number == -1) return PyErr_Occurred() ? -1 : 0;
+    if (number == 0 || number < -1) {
+        PyErr_Format(PyExc_ValueError, "stream %lld says nothing for CUDA; expected None, -1, 1, 2 or the address of a stream", number);
+        return -1;
+    }
+    if (tc_cuda_hand_over(tensor, (void *)(uintptr_t)number, &err) == TC_OK) return 0;
+    tcpy_raise(&err);
+    return -1;
+}
+
 PyObject *tcpy_tensor_dlpack(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
@@ -134,7 +151,8 @@ PyObject *tcpy_tensor_dlpack(PyObject *object, PyObject *args, PyObject *kwargs)
     else
         source = tc_tensor_retain(tensor);
     if (status != TC_OK) return tcpy_raise(&err);
-    PyObject *capsule = capsule_of(source, major >= 1, wants_copy);
+    const bool ordered = tc_tensor_on_cpu(source) || order_for_consumer(source, stream) == 0;
+    PyObject *capsule = ordered ? capsule_of(source, major >= 1, wants_copy) : NULL;
     tc_tensor_release(source);
     return capsule;
 }
@@ -167,7 +185,9 @@ static tc_tensor *borrow(const dlpack_tensor *given, bool writable, void (*relea
     tc_dtype dtype;
     tc_error err;
     if (given->device_kind != DLPACK_CPU && given->device_kind != DLPACK_CUDA_HOST) {
-        PyErr_SetString(PyExc_BufferError, "from_dlpack takes CPU memory; copy the array to the CPU in its own library first");
+        PyErr_SetString(PyExc_BufferError,
+                        "from_dlpack takes CPU memory and this is another device's; copy the array to the CPU in its own library first, "
+                        "then to a GPU with device=");
         return NULL;
     }
     if (given->ndim < 0 || given->ndim > TC_MAX_DIMS) {

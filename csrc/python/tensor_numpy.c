@@ -111,6 +111,9 @@ PyType_Slot tcpy_buffer_slots[] = {{Py_bf_getbuffer, get_buffer}, {Py_bf_release
 
 /* ---- __cuda_array_interface__, version 3 ----------------------------------------------------------------------------------------- */
 
+/* Stream 1, CUDA's legacy default one, waits for all of ours and they for it: who works there, or makes another stream wait for it, is in
+ * order with us. */
+
 PyObject *tcpy_tensor_cuda_array_interface(PyObject *self, void *unused)
 {
     (void)unused;

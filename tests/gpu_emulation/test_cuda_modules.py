@@ -1,0 +1,209 @@
+"""Every layer of tc.nn on device="cuda:emulated" beside the CPU, and handing memory to other libraries."""
+
+import ctypes
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from device_cases import array, host, leaves, nothing_is_left  # noqa: F401
+from tolerance import assert_close
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+B, T, S, E = 2, 5, 3, 8
+
+
+def sequence(rng, length=T):
+    return rng.standard_normal((B, length, E)).astype(np.float32)
+
+
+def padding(length):
+    mask = np.zeros((B, length), bool)
+    mask[1, length - 2 :] = True
+    return mask
+
+
+def causal(length):
+    return np.triu(np.ones((length, length), bool), 1)
+
+
+OPTIONS = {"batch_first": True, "dropout": 0.0}
+LAYER = {"d_model": E, "nhead": 2, "dim_feedforward": 12, **OPTIONS}
+
+# name: (module, inputs, keyword arguments); arrays become Tensors of the device
+LAYERS = {
+    "Linear": (lambda: tc.nn.Linear(E, 3), lambda rng: [sequence(rng)], {}),
+    "Linear without bias": (lambda: tc.nn.Linear(E, 3, bias=False), lambda rng: [sequence(rng)], {}),
+    "Embedding": (lambda: tc.nn.Embedding(9, 4, padding_idx=0), lambda rng: [rng.integers(0, 9, (B, T))], {}),
+    "LayerNorm": (lambda: tc.nn.LayerNorm(E), lambda rng: [sequence(rng)], {}),
+    "Dropout": (lambda: tc.nn.Dropout(0.0), lambda rng: [sequence(rng)], {}),
+    "ReLU": (lambda: tc.nn.ReLU(), lambda rng: [sequence(rng)], {}),
+    "GELU": (lambda: tc.nn.GELU(), lambda rng: [sequence(rng)], {}),
+    "GELU by tanh": (lambda: tc.nn.GELU(approximate="tanh"), lambda rng: [sequence(rng)], {}),
+    "Sigmoid": (lambda: tc.nn.Sigmoid(), lambda rng: [sequence(rng)], {}),
+    "Tanh": (lambda: tc.nn.Tanh(), lambda rng: [sequence(rng)], {}),
+    "Softmax": (lambda: tc.nn.Softmax(dim=-1), lambda rng: [sequence(rng)], {}),
+    "LogSoftmax": (lambda: tc.nn.LogSoftmax(dim=1), lambda rng: [sequence(rng)], {}),
+    "Flatten": (lambda: tc.nn.Flatten(), lambda rng: [sequence(rng)], {}),
+    "Identity": (lambda: tc.nn.Identity(), lambda rng: [sequence(rng)], {}),
+    "GlobalAveragePool1D": (lambda: tc.nn.GlobalAveragePool1D(), lambda rng: [sequence(rng)], {}),
+    "GlobalMaxPool1D": (lambda: tc.nn.GlobalMaxPool1D(), lambda rng: [sequence(rng)], {}),
+    "Sequential": (lambda: tc.nn.Sequential(tc.nn.Linear(E, E), tc.nn.ReLU(), tc.nn.Linear(E, 1)), lambda rng: [sequence(rng)], {}),
+    "BCELoss": (lambda: tc.nn.BCELoss(), lambda rng: [rng.random((B, T)).astype(np.float32), rng.random((B, T)).astype(np.float32)], {}),
+    "BCEWithLogitsLoss": (lambda: tc.nn.BCEWithLogitsLoss(), lambda rng: [sequence(rng), rng.random((B, T, E)).astype(np.float32)], {}),
+    "MSELoss": (lambda: tc.nn.MSELoss(), lambda rng: [sequence(rng), sequence(rng)], {}),
+    "CrossEntropyLoss": (
+        lambda: tc.nn.CrossEntropyLoss(label_smoothing=0.1),
+        lambda rng: [sequence(rng)[0], rng.integers(0, E, T)],
+        {},
+    ),
+    "MultiheadAttention": (lambda: tc.nn.MultiheadAttention(E, 2, **OPTIONS), lambda rng: [sequence(rng)] * 3, {}),
+    "MultiheadAttention to others": (
+        lambda: tc.nn.MultiheadAttention(E, 2, **OPTIONS),
+        lambda rng: [sequence(rng), sequence(rng, S), sequence(rng, S)],
+        {"key_padding_mask": padding(S), "average_attn_weights": False},
+    ),
+    "MultiheadAttention without the map": (
+        lambda: tc.nn.MultiheadAttention(E, 2, **OPTIONS),
+        lambda rng: [sequence(rng)] * 3,
+        {"attn_mask": causal(T), "need_weights": False},
+    ),
+    "MultiheadAttention of other widths": (
+        lambda: tc.nn.MultiheadAttention(E, 2, kdim=3, vdim=4, **OPTIONS),
+        lambda rng: [sequence(rng), sequence(rng, S)[..., :3].copy(), sequence(rng, S)[..., :4].copy()],
+        {},
+    ),
+    "TransformerEncoderLayer": (lambda: tc.nn.TransformerEncoderLayer(**LAYER), lambda rng: [sequence(rng)], {}),
+    "TransformerEncoderLayer norm_first": (
+        lambda: tc.nn.TransformerEncoderLayer(**LAYER, norm_first=True, activation="gelu"),
+        lambda rng: [sequence(rng)],
+        {"src_mask": causal(T), "src_key_padding_mask": padding(T)},
+    ),
+    "TransformerDecoderLayer": (
+        lambda: tc.nn.TransformerDecoderLayer(**LAYER),
+        lambda rng: [sequence(rng), sequence(rng, S)],
+        {"tgt_mask": causal(T), "memory_key_padding_mask": padding(S)},
+    ),
+    "TransformerEncoder": (
+        lambda: tc.nn.TransformerEncoder(tc.nn.TransformerEncoderLayer(**LAYER), 2, norm=tc.nn.LayerNorm(E)),
+        lambda rng: [sequence(rng)],
+        {"src_key_padding_mask": padding(T)},
+    ),
+    "TransformerDecoder": (
+        lambda: tc.nn.TransformerDecoder(tc.nn.TransformerDecoderLayer(**LAYER), 2),
+        lambda rng: [sequence(rng), sequence(rng, S)],
+        {},
+    ),
+    "Transformer": (
+        lambda: tc.nn.Transformer(E, 2, 1, 1, 12, **OPTIONS),
+        lambda rng: [sequence(rng, S), sequence(rng)],
+        {"tgt_mask": causal(T)},
+    ),
+}
+NOT_LAYERS = {"Module", "ModuleList", "Parameter", "KeyValueCache"}
+
+
+def test_no_layer_is_missing():
+    names = {name for name in tc.nn.__all__ if isinstance(getattr(tc.nn, name), type)}
+    assert {name.split()[0] for name in LAYERS} == names - NOT_LAYERS
+
+
+def outputs_of(result):
+    return [y for y in (result if isinstance(result, tuple) else (result,)) if y is not None]
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer(emulated_gpu, name, rng):
+    make, inputs, options = LAYERS[name]
+    module, arrays, outcomes = make(), inputs(rng), []
+    for place in ("cpu", emulated_gpu):
+        module.zero_grad()
+        module.to(place)
+        tensors = [tc.tensor(x, device=place, requires_grad=x.dtype.kind == "f") for x in arrays]
+        arguments = {k: tc.tensor(v, device=place) if isinstance(v, np.ndarray) else v for k, v in options.items()}
+        results = outputs_of(module(*tensors, **arguments))
+        assert {y.device for y in results} == {place}
+        if results[0].requires_grad:
+            (results[0] * results[0]).sum().backward()
+        wanted = [*tensors, *module.parameters()]
+        outcomes.append([*map(host, results), *(host(t.grad) for t in wanted if t.grad is not None)])
+    assert len(outcomes[0]) == len(outcomes[1]) > len(results)
+    for on_cpu, on_gpu in zip(*outcomes, strict=True):
+        assert_close(on_gpu, on_cpu, "float32", gradient=True, scale=1 + np.abs(on_cpu).max())
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_decoding_with_a_cache(emulated_gpu, static, rng):
+    module, x, outcomes = tc.nn.MultiheadAttention(E, 2, **OPTIONS).eval(), sequence(rng), []
+    for place in ("cpu", emulated_gpu):
+        module.to(place)
+        cache, steps = tc.nn.KeyValueCache(T, static=static), []
+        with tc.no_grad():
+            for i in range(T):
+                q = tc.tensor(x[:, i : i + 1], device=place)
+                steps.append(host(module(q, q, q, past_key_value=cache, need_weights=False)[0]))
+        outcomes.append(np.concatenate(steps, 1))
+    assert_close(outcomes[1], outcomes[0], "float32", 16, scale=2)
+
+
+# ---- other libraries -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def consumer(emulated_library):
+    """Another library with a stream of its own: reads floats at an address on it."""
+
+    class Consumer:
+        def __init__(self):
+            api, stream = emulated_library.api, ctypes.c_void_p()
+            emulated_library.check(api.create_stream(ctypes.byref(stream)))
+            self.api, self.stream = api, stream.value
+
+        def read(self, address, count):
+            values = np.zeros(count, np.float32)
+            emulated_library.check(self.api.copy_to_host(values.ctypes.data, address, values.nbytes, self.stream))
+            emulated_library.check(self.api.synchronize(self.stream))
+            return values
+
+    return Consumer()
+
+
+def test_dlpack_gives_memory_in_order(emulated_gpu, consumer):
+    x = tc.full((4,), 2.0, device=emulated_gpu) * 3
+    assert x.__dlpack_device__() == (2, -1)
+    x.__dlpack__(stream=-1, max_version=(1, 0))
+    assert (consumer.read(x.data_ptr(), 4) != 6).all()  # nobody waited: the emulated stream has not come to it
+    x = tc.full((4,), 2.0, device=emulated_gpu) * 3
+    x.__dlpack__(stream=consumer.stream, max_version=(1, 0))
+    assert (consumer.read(x.data_ptr(), 4) == 6).all()
+    for stream in (None, 1, 2):
+        x = x + 1
+        x.__dlpack__(stream=stream)
+        assert (consumer.read(x.data_ptr(), 4) == host(x)).all()
+
+
+def test_dlpack_copies(emulated_gpu, consumer):
+    x = tc.full((4,), 2.0, device=emulated_gpu)
+    capsule = x.__dlpack__(stream=consumer.stream, copy=True, dl_device=(2, -1))
+    x.fill_(5.0)
+    assert "dltensor" in repr(capsule)
+    del capsule  # nobody took it: the copy goes
+
+
+def test_dlpack_says_what_it_cannot_do(emulated_gpu):
+    x = tc.full((4,), 2.0, device=emulated_gpu)
+    with pytest.raises(ValueError, match="stream 0 says nothing for CUDA; expected None, -1, 1, 2 or the address"):
+        x.__dlpack__(stream=0)
+    with pytest.raises(TypeError):
+        x.__dlpack__(stream="main")
+    with pytest.raises(BufferError, match="on another device"):
+        x.__dlpack__(dl_device=(1, 0))
+    with pytest.raises(BufferError, match="from_dlpack takes CPU memory .* copy the array to the CPU"):
+        tc.from_dlpack(x)
+    with pytest.raises(BufferError, match=r"detach\(\)"):
+        leaves(emulated_gpu, array(np.random.default_rng(0), 3, "float32"))[0].__dlpack__()
+
+
+def test_graphs_are_not_there_yet():
+    with pytest.raises(NotImplementedError, match="tc.cuda.graph: captured graphs are not implemented"):
+        tc.cuda.graph()
