@@ -273,6 +273,13 @@ static tc_status check_key_lengths(const attention_problem *x, tc_error *err)
 
 static int64_t limit(int64_t value, int64_t most) { return value > most ? most : value < -most ? -most : value; }
 
+/* Does the compute dtype hold it? Not as infinity, nor as 0 what is not. */
+static bool is_held(double value, tc_dtype compute)
+{
+    const double held = compute == TC_FLOAT64 ? value : (double)(float)value;
+    return isfinite(held) && (held != 0.0) == (value != 0.0);
+}
+
 static tc_status take_options(attention_problem *x, const tc_attention_options *o, tc_error *err)
 {
     tc_attention_problem *p = &x->kernel;
@@ -280,6 +287,10 @@ static tc_status take_options(attention_problem *x, const tc_attention_options *
         return tc_fail(err, TC_ERROR_VALUE, "the dropout probability must be between 0 and 1, got %g", o->dropout);
     if (!(o->softcap >= 0.0 && o->softcap < INFINITY))
         return tc_fail(err, TC_ERROR_VALUE, "softcap is %g; it must be positive, or 0 for none", o->softcap);
+    if (!is_held(o->softcap, x->compute))
+        return tc_fail(err, TC_ERROR_VALUE, "softcap is %g, which %s does not hold", o->softcap, tc_dtype_name(x->compute));
+    if (!isnan(o->scale) && !isfinite(x->compute == TC_FLOAT64 ? o->scale : (double)(float)o->scale))
+        return tc_fail(err, TC_ERROR_VALUE, "scale is %g, which %s does not hold", o->scale, tc_dtype_name(x->compute));
     p->scale = !isnan(o->scale) ? o->scale : p->D > 0 ? 1.0 / sqrt((double)p->D) : 1.0;
     p->softcap = o->softcap;
     p->left = limit(o->window_left, TC_ATTENTION_UNBOUNDED);

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from . import _core
+from ._arguments import real
 from ._core import Tensor
 from .random import as_generator
 
@@ -320,7 +321,7 @@ def scaled_dot_product_attention(
     else:
         query, key, value, bias = _promote(query, key, value, bias)
     seed = call = None
-    if dropout_p > 0.0:
+    if real("dropout_p", dropout_p) > 0.0:
         generator = as_generator(rng)
         seed, call = generator.initial_seed(), generator.next_call()
     results = _core.attention(

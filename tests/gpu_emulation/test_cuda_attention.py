@@ -332,3 +332,32 @@ def test_same_bits_under_every_schedule(cuda, rng):
         results.append([*case.forward(), *case.backward(dvalues)])
     for other in results[1:]:
         assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+def test_finite_terms_hide_nothing(cuda, rng):
+    """The sum of two lowest numbers is beyond the dtype, and still not -inf."""
+    lowest = np.full((5, 7), np.finfo(np.float32).min, np.float32)
+    case = make(cuda, rng, np.float32, additive=[lowest, lowest])
+    values, attention, _ = case.forward()
+    assert_close(attention, np.full((1, 2, 5, 7), 1 / 7), "float32", name="map")
+    assert_close(values, np.repeat(case.inputs[2].astype(np.float64).mean(2, keepdims=True), 5, 2), "float32", k=7, name="values")
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_nan_from_above_stays_with_what_is_seen(cuda, rng, causal):
+    """In the gradient of a row that may attend to nothing, or of a hidden weight, it reaches nothing; elsewhere the keys of its row."""
+    mask = np.tri(70, dtype=bool)
+    mask[3] = False
+    case = make(cuda, rng, np.float64, Tq=70, Tk=70, mask=mask, causal=causal)
+    case.forward()
+    dvalues, dmap = normal(rng, (1, 2, 70, 4), np.float64), normal(rng, (1, 2, 70, 70), np.float64)
+    clean = case.backward(dvalues, dmap=dmap)
+    dirty = dvalues.copy()
+    dirty[:, :, 3] = np.nan
+    for name, actual, wanted in zip(("dq", "dk", "dv"), case.backward(dirty, dmap=np.where(mask, dmap, np.nan)), clean, strict=True):
+        assert_close(actual, wanted, "float64", gradient=True, name=name)
+    dirty[:, :, 20] = np.nan
+    dq, dk, dv = case.backward(dirty, dmap=dmap)
+    for gradient in (dk, dv):
+        np.testing.assert_array_equal(np.isnan(gradient).any((0, 1, 3)), mask[20])
+    np.testing.assert_array_equal(np.isnan(dq).any((0, 1, 3)), np.arange(70) == 20)

@@ -1,5 +1,7 @@
 """Attention: the tutorial's function and the general one, forward and backward, held against the float64 reference."""
 
+import re
+
 import numpy as np
 import pytest
 import reference
@@ -635,3 +637,35 @@ def test_one_query_has_the_bits_that_it_has_among_others(isa, size, dtype, rng):
         window = {"is_causal": True, "causal_offset": keys // 2 - 1}
         clean = scaled_dot_product_attention(q[:, :, :1], k, v, **window)
         np.testing.assert_array_equal(scaled_dot_product_attention(q[:, :, :1], *poison, **window), clean)
+
+
+# ---- numbers that the dtype does not hold --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_finite_masks_hide_nothing(isa, dtype, rng):
+    """The lowest number as a mask and as a bias, as some models write them: the sum of two is beyond the dtype, and still not -inf."""
+    q, k, v = operands(rng, (1, 2, 2, 5, 140, 8, 8), dtype)
+    lowest = np.full((5, 140), np.finfo(dtype).min, dtype)
+    values, attention = scaled_dot_product_attention(q, k, v, lowest, bias=lowest, return_attention=True)
+    assert_close(attention, np.full((1, 2, 5, 140), 1 / 140), dtype)
+    assert_close(values, np.repeat(v.astype(np.float64).mean(2, keepdims=True), 5, 2), dtype, k=140)
+    lowest[:, 3:] = 0
+    values = scaled_dot_product_attention(q, k, v, lowest, bias=lowest)
+    assert_close(values, reference.attention(q, k[:, :, 3:], v[:, :, 3:])[0], dtype, k=140)
+
+
+@pytest.mark.parametrize(("name", "value"), [("softcap", 1e300), ("softcap", 1e-60), ("scale", -1e300)])
+def test_options_beyond_float32(name, value):
+    x = np.zeros((1, 1, 3, 4))
+    assert np.isfinite(scaled_dot_product_attention(x, x, x, **{name: value})).all()
+    with pytest.raises(ValueError, match=re.escape(f"{name} is {value:g}, which float32 does not hold")):
+        scaled_dot_product_attention(*3 * [x.astype(np.float32)], **{name: value})
+    with pytest.raises(ValueError, match=re.escape(f"{name} is {value:g}, which float32 does not hold")):
+        scaled_dot_product_attention(*3 * [x.astype(np.float16)], **{name: value})
+
+
+def test_a_dropout_that_is_no_number():
+    x = np.zeros((1, 1, 3, 4))
+    with pytest.raises(TypeError, match="dropout_p must be a number, got 'half'"):
+        scaled_dot_product_attention(x, x, x, dropout_p="half")

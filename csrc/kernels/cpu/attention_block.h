@@ -6,6 +6,7 @@
 #ifndef TC_KERNELS_CPU_ATTENTION_BLOCK_H
 #define TC_KERNELS_CPU_ATTENTION_BLOCK_H
 
+#include <float.h>
 #include <string.h>
 
 #include "../attention.h"
@@ -205,11 +206,11 @@ static inline bool plane_hides_all(const query_block *x, const tc_attention_plan
     return true;
 }
 
-/* a + b, where -infinity in either wins over all else. */
+/* a + b, where -infinity in either wins over all else, and finite numbers stay finite downwards: they hide nothing. */
 TC_INLINE vreal add_term(vreal a, vreal b)
 {
-    const vreal none = v_set1(-INFINITE);
-    return v_select(v_or(v_eq(a, none), v_eq(b, none)), none, a + b);
+    const vreal none = v_set1(-INFINITE), lowest = v_set1(sizeof(real) == sizeof(float) ? (real)-FLT_MAX : (real)-DBL_MAX);
+    return v_select(v_or(v_eq(a, none), v_eq(b, none)), none, v_max(lowest, a + b)); /* this order of arguments keeps NaN */
 }
 
 /* The additive terms of the block into x->added. False when all of it is -infinity. Uses x->scores, which are not made yet. */

@@ -30,7 +30,8 @@ __global__ void __launch_bounds__(warp_lanes *rows_per_block)
     for (int64_t d = threadIdx.x; d < p.Dv; d += warp_lanes) sum += widen(values[d]) * widen(dvalues[d]);
     if (a.dmap) {
         const T *map = static_cast<const T *>(a.map) + row * p.Tk, *dmap = static_cast<const T *>(a.dmap) + row * p.Tk;
-        for (int64_t j = threadIdx.x; j < p.Tk; j += warp_lanes) sum += widen(map[j]) * widen(dmap[j]);
+        for (int64_t j = threadIdx.x; j < p.Tk; j += warp_lanes)
+            if (widen(map[j]) != 0) sum += widen(map[j]) * widen(dmap[j]); // what has no weight has no part, NaN or not
     }
     sum = warp_sum(sum);
     if (threadIdx.x == 0) static_cast<Real *>(delta)[row] = sum - (a.dlse ? static_cast<const Real *>(a.dlse)[row] : Real(0));
@@ -134,11 +135,12 @@ __global__ void __launch_bounds__(tile_threads, 1)
                     const auto pair =
                         backward.pair(own_queries ? mine : theirs, own_queries ? theirs : mine, product[i][j], dproduct[i][j]);
                     shared.weight[own_column(j)][own_row(i)] = wanted == Gradient::value ? pair.weight : pair.dscore;
-                    shared.hidden[own_column(j)][own_row(i)] = pair.hidden;
-                    holes = holes || (pair.hidden && mine < own_rows && theirs < other_rows);
+                    const bool hidden = pair.hidden && !(wanted == Gradient::value && pair.weight != 0); // but by uniform rows
+                    shared.hidden[own_column(j)][own_row(i)] = hidden;
+                    holes = holes || (hidden && mine < own_rows && theirs < other_rows);
                 }
             }
-            holes = __syncthreads_or(holes) && wanted != Gradient::value; // a NaN in dvalues reaches all values, as in a plain product
+            holes = __syncthreads_or(holes);
             weigh_rows<T, tile, chunks>(gradient, shared, holes, weighed.at(other, column), other_rows - other, width - column);
         }
     }

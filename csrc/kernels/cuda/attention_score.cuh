@@ -1,8 +1,10 @@
 // attention_score.cuh: the scores of one tile of queries and keys, the same bits in the forward, the map and the backward.
 #pragma once
 #include "../attention.h"
+#include "functions.cuh"
 #include "philox.cuh"
 #include "tile.cuh"
+#include <float.h>
 #include <math.h>
 
 namespace tc
@@ -96,10 +98,12 @@ __device__ __forceinline__ Score<compute<T>> finish_score(const tc_attention_pro
         score.value = soft_cap(score.value, static_cast<Real>(p.softcap), derivative);
         score.slope = scale * derivative;
     }
+    const Real lowest = static_cast<Real>(sizeof(Real) == sizeof(float) ? -static_cast<double>(FLT_MAX) : -DBL_MAX);
     for (int n = 0; n < 2; n++) {
         if (!head.additive[n]) continue;
         const Real added = head.additive[n][i * p.additive[n].row + j * p.additive[n].column];
-        score.value = added == -static_cast<Real>(INFINITY) ? added : score.value + added; // NaN in a key that this hides stays out
+        // NaN in a key that this hides stays out; the sum of finite numbers hides nothing
+        score.value = added == -static_cast<Real>(INFINITY) ? added : v_maximum(score.value + added, lowest);
         score.hidden = score.hidden || added == -static_cast<Real>(INFINITY);
     }
     if (score.hidden) score.value = -static_cast<Real>(INFINITY);
