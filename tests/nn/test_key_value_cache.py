@@ -282,3 +282,22 @@ def test_repr_and_attributes(rng):
     attention(x, x, x, past_key_value=cache)
     assert repr(cache) == "KeyValueCache(length=1, shape=(3, 2, 1, 4))"
     assert cache.value.shape == (3, 2, 1, 4)
+
+
+@pytest.mark.parametrize("pieces", [[1, 1, 1, 1, 1], [3, 2], [2, 1, 2]], ids=str)
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_causal_memory_goes_on_with_the_targets(pieces, recorded, rng):
+    """Position i sees the memory up to i, whichever call it comes in; after a truncation as well."""
+    decoder = tc.nn.TransformerDecoder(tc.nn.TransformerDecoderLayer(8, 2, 12, batch_first=True, dtype=np.float64), 2).eval()
+    memory, x = rng.standard_normal((2, 6, 8)), rng.standard_normal((2, 5, 8))
+    whole = decoder(x, memory, tgt_is_causal=True, memory_is_causal=True)
+    caches, steps, at = decoder.new_caches(), [], 0
+    for length in pieces:
+        piece = x[:, at : at + length]
+        for _ in range(2):  # once for nothing, taken back
+            for cache in caches:
+                cache.truncate(at)
+            y = decoder(tc.tensor(piece) if recorded else piece, memory, tgt_is_causal=True, memory_is_causal=True, past_key_value=caches)
+        steps.append(np.asarray(y.detach() if recorded else y))
+        at += length
+    np.testing.assert_allclose(np.concatenate(steps, 1), whole, rtol=0, atol=1e-12)

@@ -453,3 +453,29 @@ def test_parts_may_be_replaced(part, training, rng):
     expected = layer(x)
     setattr(layer, part, Wrapped(getattr(layer, part)))
     np.testing.assert_allclose(layer(x), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["MultiheadAttention", "TransformerEncoderLayer", "TransformerDecoderLayer"])
+def test_attention_drops_weights_in_train_mode(kind, rng):
+    """With weights and biases that make the output the mean of what is kept: 0 or 1 / (1 - p) of each of 40 equal weights."""
+    p, length = 0.3, 40
+    x = tc.tensor(np.eye(length, dtype=np.float32)[None])
+    if kind == "MultiheadAttention":
+        attention = tc.nn.MultiheadAttention(length, 1, dropout=p, batch_first=True)
+        attentions = [attention]
+    else:
+        layer = getattr(tc.nn, kind)(length, 1, 8, dropout=p, batch_first=True)
+        attentions = [getattr(layer, name) for name in layer._attentions]
+    for attention in attentions:
+        for weight in (attention.in_proj_weight, attention.in_proj_bias, attention.out_proj.weight, attention.out_proj.bias):
+            weight.data.fill_(0.0)
+        attention.in_proj_weight.data[2 * length :] = np.eye(length, dtype=np.float32)
+        attention.out_proj.weight.data[:] = np.eye(length, dtype=np.float32)
+        for training in (True, False):
+            found = attention.train(training)(x, x, x, need_weights=False)[0].detach().numpy() * length
+            if not training:
+                np.testing.assert_allclose(found, 1, rtol=1e-5)
+                continue
+            kept = found != 0
+            np.testing.assert_allclose(found[kept], 1 / (1 - p), rtol=1e-5)
+            assert abs(kept.mean() - (1 - p)) < 5 * np.sqrt(p * (1 - p) / kept.size)

@@ -150,6 +150,7 @@ class MultiheadAttention(Module):
         is_causal: bool = False,
         *,
         past_key_value: KeyValueCache | None = None,
+        causal_offset: int | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Attention of the queries to the keys.
 
@@ -171,6 +172,8 @@ class MultiheadAttention(Module):
             Query i sees no keys after it (with a cache: after its place behind the cached positions).
         past_key_value : KeyValueCache, optional
             Keys and values of earlier calls, to which this call's are added; Tk then counts all of them in both masks.
+        causal_offset : int, optional
+            Where the first query stands among the keys, for `is_causal`; default the positions cached before, 0 with a static cache.
 
         Returns
         -------
@@ -187,6 +190,7 @@ class MultiheadAttention(Module):
                 key_padding_mask = as_tensor(key_padding_mask)[None]
         with restored_on_error([past_key_value]):
             q, k, v, offset = self._project_with_past(query, key, value, batch_first, past_key_value)
+            offset = offset if causal_offset is None else count("causal_offset", causal_offset, 0)
             masks = self._masks(q, k, key_padding_mask, attn_mask, is_causal, offset)
             k, v = self._with_added_keys(k, self.bias_k), self._with_added_keys(v, self.bias_v)
             dropout = self.dropout if self.training else 0.0

@@ -209,6 +209,8 @@ class TransformerDecoderLayer(_Layer):
         """
         x = self._accept(tgt)
         cross = None if past_key_value is None else past_key_value.cross
+        # With a cache the targets go on from where it ends, on the memory's diagonal as well.
+        place = {"causal_offset": len(past_key_value)} if past_key_value is not None and memory_is_causal else {}
 
         def attend(x: Tensor) -> Tensor:
             return self.self_attn(
@@ -219,7 +221,7 @@ class TransformerDecoderLayer(_Layer):
         def attend_to_memory(x: Tensor) -> Tensor:
             return self.multihead_attn(
                 x, memory, memory, memory_key_padding_mask, need_weights=False, attn_mask=memory_mask, is_causal=memory_is_causal,
-                past_key_value=cross,
+                past_key_value=cross, **place,
             )[0]  # fmt: skip
 
         with restored_on_error([past_key_value]):
