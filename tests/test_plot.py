@@ -32,7 +32,9 @@ IMAGES = RNG.random((3, 10, 8, 8))
 FIGURES = {
     "attention_maps": lambda: tc.plot.attention_maps(MAPS, title="maps"),
     "attention_maps of one layer": lambda: tc.plot.attention_maps(MAPS[:1]),
-    "attention_maps of words": lambda: tc.plot.attention_maps(MAPS[:1], "a truly tedious and endless story".split(), title="words"),
+    "attention_maps of words": lambda: tc.plot.attention_maps(
+        MAPS[:1], ["a", "truly", "tedious", "and", "endless", "story"], title="words"
+    ),
     "attention_maps of one head": lambda: tc.plot.attention_maps(MAPS[0][:, :1]),
     "positional_encoding": lambda: tc.plot.positional_encoding(tc.PositionalEncoding(48, 96)),
     "positional_encoding curves": lambda: tc.plot.positional_encoding(tc.PositionalEncoding(48, 96), range(1, 5), 16),
@@ -97,7 +99,7 @@ def test_attention_maps_of_other_forms():
     assert [t.get_text() for t in cross.axes[0].get_xticklabels()] == ["the", "cat", "sat", "down", "."]
     assert [t.get_text() for t in cross.axes[0].get_yticklabels()] == ["7", "8", "9"]
     assert len(tc.plot.attention_maps(tc.tensor(RNG.random((4, 4)), requires_grad=True)).axes) == 2
-    words = "a tedious story with an awful ending".split()
+    words = ["a", "tedious", "story", "with", "an", "awful", "ending"]
     of_words = tc.plot.attention_maps(RNG.random((2, 7, 7)), words)
     FigureCanvasAgg(of_words).draw()
     seen = [label.get_window_extent() for label in of_words.axes[0].get_xticklabels()]
