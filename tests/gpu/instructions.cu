@@ -25,19 +25,22 @@ __device__ uint32_t as_bits(float x)
     return bits;
 }
 
-template <int bytes> __device__ void copy_case(uint32_t *shared, const uint32_t *in, uint32_t *out, int valid)
+// 16 bytes a lane: the alignment that the widest copies and ldmatrix want.
+using Row = Vector<uint32_t, 4>;
+
+template <int bytes> __device__ void copy_case(Row *rows, const uint32_t *in, uint32_t *out, int valid)
 {
     const int lane = threadIdx.x;
-    copy_async<bytes>(shared + lane * 4, in, valid);
+    copy_async<bytes>(rows + lane, in, valid);
     copy_async_commit();
     copy_async_wait<0>();
     __syncthreads();
-    for (int i = 0; i < bytes / 4; i++) out[i] = shared[((lane + 1) % warp_lanes) * 4 + i];
+    for (int i = 0; i < bytes / 4; i++) out[i] = rows[(lane + 1) % warp_lanes].at[i];
 }
 
 __global__ void instruction_kernel(int which, const uint32_t *inputs, uint32_t *outputs)
 {
-    TC_SHARED(uint32_t, shared, [warp_lanes * 4]);
+    TC_SHARED(Row, rows, [warp_lanes]);
     const int lane = threadIdx.x;
     const uint32_t *in = inputs + lane * words;
     uint32_t *out = outputs + lane * words;
@@ -45,7 +48,7 @@ __global__ void instruction_kernel(int which, const uint32_t *inputs, uint32_t *
     const uint32_t a[4] = {in[4], in[5], in[6], in[7]}, b[2] = {in[8], in[9]};
     float d[4] = {as_float(in[0]), as_float(in[1]), as_float(in[2]), as_float(in[3])};
     if (which >= LDM2 && which <= LDM4T) {
-        for (int i = 0; i < 4; i++) shared[lane * 4 + i] = in[i];
+        for (int i = 0; i < 4; i++) rows[lane].at[i] = in[i];
         __syncthreads();
     }
     float16 half;
@@ -69,14 +72,14 @@ __global__ void instruction_kernel(int which, const uint32_t *inputs, uint32_t *
             out[i] = as_bits(to_float(bfloat));
         }
         break;
-    case COPY4: copy_case<4>(shared, in, out, 4); break;
-    case COPY8: copy_case<8>(shared, in, out, 8); break;
-    case COPY16: copy_case<16>(shared, in, out, 16); break;
-    case COPY_PART: copy_case<16>(shared, in, out, 8); break;
-    case LDM2: load_matrix_x2(two, shared + lane % 16 * 4); break;
-    case LDM2T: load_matrix_x2_transposed(two, shared + lane % 16 * 4); break;
-    case LDM4: load_matrix_x4(four, shared + lane * 4); break;
-    case LDM4T: load_matrix_x4_transposed(four, shared + lane * 4); break;
+    case COPY4: copy_case<4>(rows, in, out, 4); break;
+    case COPY8: copy_case<8>(rows, in, out, 8); break;
+    case COPY16: copy_case<16>(rows, in, out, 16); break;
+    case COPY_PART: copy_case<16>(rows, in, out, 6); break;
+    case LDM2: load_matrix_x2(two, rows + lane % 16); break;
+    case LDM2T: load_matrix_x2_transposed(two, rows + lane % 16); break;
+    case LDM4: load_matrix_x4(four, rows + lane); break;
+    case LDM4T: load_matrix_x4_transposed(four, rows + lane); break;
     case MMA_HALF: mma(d, a, b, float16()); break;
     case MMA_BFLOAT: mma(d, a, b, bfloat16()); break;
     default: mma_tf32(d, a, b); break;

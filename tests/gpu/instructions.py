@@ -17,7 +17,7 @@ def operands(name, seed=0):
     words = rng.integers(0, 2**32, (LANES, WORDS), dtype=np.uint64).astype(np.uint32)
     if name in ("float_to_tf32", "float16", "bfloat16"):
         words[0, :6] = np.array([0.0, -0.0, np.inf, -np.inf, 65520, 6e-8], np.float32).view(np.uint32)
-        words[(words & 0x7FFFFFFF) > 0x7F800000] = 0x3F800000  # which NaN comes out is left open
+        words[0, 6] = 0x7F800001  # a NaN by its last bit
     if name == "exp2_approximate":
         words = rng.uniform(-130, 128, (LANES, WORDS)).astype(np.float32).view(np.uint32)
     if name.startswith("mma"):
@@ -52,6 +52,8 @@ def differences(name, one, other):
         good = np.abs(a - b) <= limit + 2.0**-126
     else:
         good = one == other
+    if name in ("float_to_tf32", "float16", "bfloat16"):  # which NaN comes out is left open; of tf32 the first 19 bits count
+        good |= ((one & 0x7FFFE000) > 0x7F800000) & ((other & 0x7FFFE000) > 0x7F800000)
     if good.all():
         return ""
     lane, word = np.argwhere(~good)[0]

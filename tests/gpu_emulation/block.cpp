@@ -1,5 +1,6 @@
 // block.cpp: runs the threads of a block by a schedule, and names what is wrong when they cannot go on.
 #include "block.h"
+#include "launch_bounds.h"
 #include "memory.h"
 #include "streams.h"
 #include <algorithm>
@@ -26,6 +27,7 @@ constexpr size_t stack_bytes = 64 * 1024;
 
 std::string report;
 bool failed = false; // this launch
+bool last_block_only = false;
 
 Schedule schedule = Schedule::round_robin;
 uint64_t generator = 1;
@@ -410,8 +412,8 @@ static int run_grid(const std::string &kernel, const LaunchShape &shape, void (*
     const uint64_t count = static_cast<uint64_t>(block.grid.x) * block.grid.y * block.grid.z;
     const uint64_t start = schedule == Schedule::random ? random_bits() % count : 0;
     bool good = true;
-    for (uint64_t step = 0; good && step < count; step++) {
-        const uint64_t i = block_at(step, count, start);
+    for (uint64_t step = 0; good && step < (last_block_only ? 1 : count); step++) {
+        const uint64_t i = last_block_only ? count - 1 : block_at(step, count, start);
         good = run_block({static_cast<unsigned>(i % block.grid.x), static_cast<unsigned>(i / block.grid.x % block.grid.y),
                           static_cast<unsigned>(i / block.grid.x / block.grid.y)});
     }
@@ -433,6 +435,12 @@ int launch(const char *pretty_name, const LaunchShape &shape, const Closure &clo
                g.z, b.x, b.y, b.z, shape.dynamic_shared);
         return 9; // cudaErrorInvalidConfiguration
     }
+    const unsigned threads = shape.block.x * shape.block.y * shape.block.z;
+    if (const int most = most_threads(kernel); most && threads > static_cast<unsigned>(most)) {
+        report = "invalid launch at " + place(site);
+        append(": %s with blocks of %u threads, its __launch_bounds__ allow %d", kernel.c_str(), threads, most);
+        return 701; // cudaErrorLaunchOutOfResources
+    }
     const std::shared_ptr<void> kept(closure.copy(self), closure.remove);
     const auto call = closure.call;
     return put_on_stream(static_cast<emulated_stream *>(stream), [=] { return run_grid(kernel, shape, call, kept.get()); });
@@ -441,5 +449,6 @@ int launch(const char *pretty_name, const LaunchShape &shape, const Closure &clo
 } // namespace emulator
 
 void emulator_set_schedule(int schedule, uint64_t seed) { emulator::set_schedule(static_cast<emulator::Schedule>(schedule), seed); }
+void emulator_run_last_block_only(int only) { emulator::last_block_only = only != 0; }
 const char *emulator_report(void) { return emulator::report.c_str(); }
 void emulator_clear_report(void) { emulator::report.clear(); }

@@ -140,6 +140,7 @@ int launch(const char *pretty_name, const LaunchShape &shape, const Closure &clo
 extern "C" {
 // For the tests. schedule: 0 round robin, 1 greedy, 2 random.
 void emulator_set_schedule(int schedule, uint64_t seed);
-const char *emulator_report(void); // what went wrong in the last failed launch; "" when nothing has
+void emulator_run_last_block_only(int only); // of each grid, from now on: for grids that are too large to run
+const char *emulator_report(void);           // what went wrong in the last failed launch; "" when nothing has
 void emulator_clear_report(void);
 }

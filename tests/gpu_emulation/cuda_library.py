@@ -8,10 +8,12 @@
 The args structs are read from the C headers, so that the tests cannot drift from them.
 """
 
+import contextlib
 import ctypes
 import pathlib
 import re
 
+import emulation
 import ml_dtypes
 import numpy as np
 import pytest
@@ -171,19 +173,26 @@ class CudaLibrary:
     def empty(self, shape, dtype):
         return DeviceArray(self, shape, dtype)
 
-    def launch(self, kernel, dtype, items, args):
-        """Runs a kernel on a filled args struct."""
+    def launch(self, kernel, dtype, items, args, scratch=None):
+        """Runs a kernel on a filled args struct. scratch: an address; without one the kernel gets what it asks for."""
         table, kernel_id = self.api.kernels(STORAGE[np.dtype(dtype).name]).contents, KERNEL_IDS[kernel]
         if not table.run[kernel_id]:
             raise NotImplementedError(kernel)
         scratch_bytes = table.scratch_bytes[kernel_id]
-        scratch = self.empty((SCRATCH_BYTES(scratch_bytes)(ctypes.byref(args)),), np.uint8) if scratch_bytes else None
-        self.check(LAUNCHER(table.run[kernel_id])(ctypes.byref(args), items, scratch.pointer if scratch else None, None))
+        if scratch_bytes and scratch is None:
+            own = self.empty((SCRATCH_BYTES(scratch_bytes)(ctypes.byref(args)),), np.uint8)
+            scratch = own.pointer
+        self.check(LAUNCHER(table.run[kernel_id])(ctypes.byref(args), items, scratch, None))
         self.check(self.api.synchronize(None))
 
     def run(self, kernel, dtype, items, struct=None, **values):
         """Runs a kernel on its args struct made from `values`; device arrays and None stand for pointers."""
         self.launch(kernel, dtype, items, fill(struct or f"tc_{kernel}_args", **values))
+
+
+def far(array, elements):
+    """The address of an array of which `array` is the end and `elements` lie before it. Memory there is not: nothing may touch it."""
+    return (array.pointer - elements * array.dtype.itemsize) % 2**64
 
 
 def fill(struct, **values):
@@ -205,12 +214,27 @@ class EmulatedLibrary(CudaLibrary):
         self.library.emulator_report.restype = ctypes.c_char_p
         self.library.emulator_set_schedule.argtypes = [ctypes.c_int, ctypes.c_uint64]
         self.library.emulator_set_streams.argtypes = [ctypes.c_int, ctypes.c_uint64]
+        for kernel, threads in emulation.launch_bounds().items():
+            self.limit_threads(kernel, threads)
 
     def check(self, error):
         try:
             super().check(error)
         finally:
             self.library.emulator_clear_report()
+
+    @contextlib.contextmanager
+    def last_block_only(self):
+        """Of each grid the last block alone is run: elements beyond 2^31 in moments (see far())."""
+        self.library.emulator_run_last_block_only(1)
+        try:
+            yield
+        finally:
+            self.library.emulator_run_last_block_only(0)
+
+    def limit_threads(self, kernel, threads):
+        """A launch of this kernel with more threads a block is refused, as a GPU does after __launch_bounds__(threads)."""
+        self.library.emulator_limit_threads(kernel.encode(), threads)
 
     def hide_device_memory(self):
         """From now on the process ends when the host reads or writes device memory other than by a copy."""

@@ -13,6 +13,7 @@ import concurrent.futures
 import hashlib
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -37,6 +38,27 @@ FLAVOURS = {  # flags for the .cu files, for the emulator, for linking
 FLAVOUR = os.environ.get(
     "EMULATION_FLAVOUR", "plain"
 )  # the one that the `cuda` fixture compiles: sanitizer tests start pytest anew with another
+
+
+def _constant(expression, texts):
+    """The value of a product of numbers and `constexpr int` names, looked for in the first text that has them."""
+    product = 1
+    for factor in map(str.strip, expression.split("*")):
+        definitions = (re.search(rf"constexpr int {factor} = (.*?);", text) for text in texts)
+        product *= int(factor) if factor.isdigit() else _constant(next(filter(None, definitions))[1], texts)
+    return product
+
+
+def launch_bounds():
+    """The threads that a block of each kernel may have, by the kernel's name: the first argument of its __launch_bounds__."""
+    texts = [path.read_text() for path in sorted((KERNELS / "cuda").glob("*.cu*"))]
+    bounds = {}
+    for text in texts:
+        for expression, kernel in re.findall(r"__global__ void(?: __launch_bounds__\(([^,()]+)[^()]*\))?\s+(\w+)\(", text):
+            assert expression, f"{kernel} has no __launch_bounds__"
+            threads = _constant(expression, [text, *texts])
+            assert bounds.setdefault(kernel, threads) == threads, f"two kernels are named {kernel}, and their bounds differ"
+    return bounds
 
 
 def compiler():

@@ -69,7 +69,8 @@ struct Arena {
     }
     unsigned char *allocate(const void *tag, const char *name, size_t bytes, size_t alignment, Site site)
     {
-        const size_t start = (used + guard_bytes + alignment - 1) / alignment * alignment;
+        size_t start = (used + guard_bytes + alignment - 1) / alignment * alignment;
+        if (start % (2 * alignment) == 0) start += alignment; // no better aligned than was promised
         const size_t end = start + bytes + guard_bytes;
         if (end > capacity || end < start) return nullptr;
         unpoison(base + used, end - used);
@@ -163,7 +164,7 @@ void begin_shared_memory(size_t dynamic_bytes)
     reserve_arenas();
     shared_arena.clear();
     static_bytes = 0;
-    dynamic_start = shared_arena.allocate(&dynamic_start, "the dynamic shared memory", dynamic_bytes, 1024, {nullptr, 0});
+    dynamic_start = shared_arena.allocate(&dynamic_start, "the dynamic shared memory", dynamic_bytes, 16, {nullptr, 0});
 }
 
 bool end_shared_memory(std::string &report)

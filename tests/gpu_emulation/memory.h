@@ -19,7 +19,7 @@ constexpr size_t shared_limit = 64 * 1024;
 // One array or variable declared __shared__; `tag` is unique to the declaration. The first thread of a block to come by
 // allocates, the others get the same address.
 void *shared_variable(const void *tag, const char *name, size_t bytes, size_t alignment, Site site);
-void *dynamic_shared(); // aligned to 1024 bytes; block.dynamic_bytes of it
+void *dynamic_shared(); // aligned to 16 bytes; block.dynamic_bytes of it
 
 void begin_shared_memory(size_t dynamic_bytes);
 bool end_shared_memory(std::string &report); // false, and what was overwritten

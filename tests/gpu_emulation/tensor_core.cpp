@@ -95,11 +95,9 @@ void combine_multiply(Warp &warp, unsigned)
 
 void load_matrix(const char *operation, Site site, uint32_t *registers, int count, bool transposed, const void *row)
 {
-    if (current->lane < 8 * count) { // the addresses of the other lanes are not used
-        check_access(Space::shared, row, 16, 16, operation, site);
-        record_access(row, 16, false, operation, site);
-    }
-    for (int i = 0; i < count; i++) registers[i] = all_lanes; // NaN in each half
+    check_access(Space::shared, row, 16, 16, operation, site);                     // sm_75 wants a valid address of every lane,
+    if (current->lane < 8 * count) record_access(row, 16, false, operation, site); // and uses those of the first ones
+    for (int i = 0; i < count; i++) registers[i] = all_lanes;                      // NaN in each half
     LoadOperand operand = {registers, count, transposed, static_cast<const uint16_t *>(row)};
     warp_collective(operation, site, all_lanes, &operand, combine_load, false);
 }

@@ -81,6 +81,21 @@ def test_epilogue(cuda, rng, activation, dtype):
     assert_close(c, FUNCTIONS[activation](before) + residual.astype(float), dtype, k=K, name="c")
 
 
+def test_rows_of_their_own_length(cuda, rng, dtype):
+    """c, pre and the residual are windows on wider arrays, each of another width; what lies beside them is left alone."""
+    M, N, K = 34, 5, 3
+    a, b, residual = normal(rng, (M, K), dtype), normal(rng, (K, N), dtype), normal(rng, (M, N + 3), dtype)
+    c, pre = cuda.empty((M, N + 1), dtype), cuda.empty((M, N + 2), dtype)
+    operands = {"a": cuda.array(a), "b": cuda.array(b), "residual": cuda.array(residual), "c": c, "pre": pre}
+    rows = {"a_row": K, "a_col": 1, "b_row": N, "b_col": 1, "c_row": N + 1, "pre_row": N + 2, "residual_row": N + 3}
+    sizes = {"M": M, "N": N, "K": K, "k_chunk": K, "k_chunks": 1, "batch": 1}
+    cuda.run("gemm", dtype, 0, **operands, **rows, **sizes, b_form=NUMBERS["TC_GEMM_B_ROWS"], activation=ACTIVATIONS["relu"])
+    before = reference.matmul(a, b)
+    assert_close(pre.numpy()[:, :N], before, dtype, k=K, name="pre")
+    assert_close(c.numpy()[:, :N], reference.relu(before) + residual[:, :N].astype(float), dtype, k=K, name="c")
+    assert np.isnan(pre.numpy()[:, N:].astype(float)).all() and np.isnan(c.numpy()[:, N:].astype(float)).all()
+
+
 def test_activations_of_large_and_nan(cuda):
     a = np.array([[-1e4], [-30], [0], [30], [1e4], [np.nan]], np.float32)
     for activation in ("relu", "gelu", "gelu_tanh"):

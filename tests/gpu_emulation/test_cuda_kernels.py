@@ -109,6 +109,19 @@ def test_every_listed_kernel_is_there_for_every_dtype(cuda):
     assert not cuda.api.kernels(4)  # int64
 
 
+def test_no_block_is_larger_than_its_launch_bounds(cuda, rng):
+    """g++ does not read __launch_bounds__, the emulator is told of them: a GPU refuses a block with more threads."""
+    bounds = emulation.launch_bounds()
+    assert bounds["gemm_kernel"] == 16 * 16 and bounds["sum_partials_kernel"] == 32 * 8 and len(bounds) > 20
+    out, partial = cuda.empty((1,), np.float32), cuda.array(normal(rng, (2, 1), np.float32))
+    cuda.limit_threads("sum_partials_kernel", 255)
+    try:
+        with pytest.raises(CudaError, match=r"sum_partials.cu:\d+: .*sum_partials_kernel.* blocks of 256 threads, .* allow 255"):
+            cuda.run("sum_partials", np.float32, 0, out=out, partial=partial, chunks=2, C=1)
+    finally:
+        cuda.limit_threads("sum_partials_kernel", bounds["sum_partials_kernel"])
+
+
 @pytest.mark.skipif(emulation.FLAVOUR == "address", reason="AddressSanitizer ends the process")
 def test_the_emulator_notices_a_wrong_size(cuda, rng):
     """The tests' own check: a kernel that is told of more rows than there are must not pass."""

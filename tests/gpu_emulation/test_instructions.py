@@ -22,8 +22,7 @@ def wanted(name, words):
     x = words.view(np.float32)
     with np.errstate(all="ignore"):
         if name == "float_to_tf32":
-            finite = np.isfinite(x)
-            return np.where(finite, (words + np.uint32(0x1000)) & np.uint32(0xFFFFE000), words)
+            return np.where(np.isnan(x), np.uint32(0x7FFFFFFF), (words + np.uint32(0x1000)) & np.uint32(0xFFFFE000))
         if name == "float16":
             return x.astype(np.float16).astype(np.float32).view(np.uint32)
         if name == "bfloat16":
@@ -36,6 +35,8 @@ def wanted(name, words):
     if name.startswith("copy_async"):
         count = {"copy_async_4": 1, "copy_async_8": 2, "copy_async_16": 4, "copy_async_partial": 2}[name]
         out[:, :count] = np.roll(words, -1, axis=0)[:, :count]
+        if name == "copy_async_partial":  # 6 bytes
+            out[:, 1] &= 0xFFFF
         return out
     halves = words[:, :4].copy().view(np.uint16).reshape(4, 8, 8)  # matrices, rows, columns
     if name.startswith("load_matrix"):

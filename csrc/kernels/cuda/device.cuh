@@ -73,7 +73,7 @@ __device__ __forceinline__ uint32_t float_to_tf32(float x)
     return bits;
 #else
     const uint32_t bits = __float_as_uint(x);
-    return (bits & 0x7f800000u) == 0x7f800000u ? bits : (bits + 0x1000u) & ~0x1fffu;
+    return x != x ? 0x7fffffffu : (bits + 0x1000u) & ~0x1fffu;
 #endif
 }
 
@@ -101,8 +101,15 @@ template <int bytes> __device__ __forceinline__ void copy_async(void *shared, co
                      "r"(valid_bytes)
                      : "memory");
 #else
-    for (int i = 0; i < bytes / 4; i++)
-        static_cast<uint32_t *>(shared)[i] = 4 * i < valid_bytes ? static_cast<const uint32_t *>(global)[i] : 0;
+    const unsigned char *from = static_cast<const unsigned char *>(global);
+    for (int i = 0; i < bytes; i += 4) {
+        uint32_t word = 0;
+        if (i + 4 <= valid_bytes)
+            word = *reinterpret_cast<const uint32_t *>(from + i);
+        else
+            for (int j = i; j < valid_bytes; j++) word |= static_cast<uint32_t>(from[j]) << 8 * (j - i);
+        static_cast<uint32_t *>(shared)[i / 4] = word;
+    }
 #endif
 }
 __device__ __forceinline__ void copy_async_commit()
@@ -149,7 +156,7 @@ __device__ __forceinline__ void load_matrix_x4_transposed(uint32_t (&r)[4], cons
 }
 
 // d (16,8) += a (16,K) b (K,8), K = 16 or, for tf32, 8; the layouts are those of tests/gpu_emulation/tensor_core.h. These
-// need sm_80: launchers ask has_tensor_cores() and take the plain product otherwise.
+// need sm_80: before it they end the launch, and no kernel uses them yet.
 __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], float16)
 {
 #if __CUDA_ARCH__ >= 800
