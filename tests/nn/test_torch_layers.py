@@ -479,3 +479,34 @@ def test_attention_drops_weights_in_train_mode(kind, rng):
             kept = found != 0
             np.testing.assert_allclose(found[kept], 1 / (1 - p), rtol=1e-5)
             assert abs(kept.mean() - (1 - p)) < 5 * np.sqrt(p * (1 - p) / kept.size)
+
+
+class Nothing(tc.nn.Module):
+    def forward(self, x):
+        return x * 0.0
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("kind", ["TransformerEncoderLayer", "TransformerDecoderLayer"])
+def test_every_dropout_is_in_its_place(kind, norm_first, rng):
+    """One that drops everything does what zero weights before it do."""
+    make = lambda: getattr(tc.nn, kind)(8, 2, 12, 0.0, batch_first=True, norm_first=norm_first, dtype=np.float64)
+    first = make()
+    for parameter in first.parameters():
+        parameter.data.copy_(rng.standard_normal(parameter.shape))
+    inputs = [rng.standard_normal((2, 5, 8)) for _ in range(1 if kind == "TransformerEncoderLayer" else 2)]
+    outputs = [["self_attn.out_proj.weight", "self_attn.out_proj.bias"], ["linear2.weight", "linear2.bias"]]
+    if kind == "TransformerDecoderLayer":
+        outputs.insert(1, ["multihead_attn.out_proj.weight", "multihead_attn.out_proj.bias"])
+    zeroed = {"dropout": ["linear2.weight"], **{f"dropout{i}": names for i, names in enumerate(outputs, 1)}}
+    whole = first(*inputs)
+    for name, weights in zeroed.items():
+        layer, expected = make(), make()
+        layer.load_state_dict(first.state_dict()), expected.load_state_dict(first.state_dict())
+        assert isinstance(getattr(layer, name), tc.nn.Dropout)
+        setattr(layer, name, Nothing())
+        for key, parameter in expected.named_parameters():
+            if key in weights:
+                parameter.data.fill_(0.0)
+        np.testing.assert_allclose(layer(*inputs), expected(*inputs), rtol=0, atol=1e-12, err_msg=name)
+        assert np.abs(layer(*inputs) - whole).max() > 1e-3, name
