@@ -62,6 +62,7 @@ _PACKAGE = {
     "int": 'tc.int32, or dtype="int32"',
     "set_grad_enabled": "tc.no_grad() and tc.enable_grad()",
     "inference_mode": "tc.no_grad()",
+    "multinomial": "np.random.default_rng().choice(n, p=probabilities)",
 }
 
 
@@ -102,6 +103,8 @@ def package_attribute(name: str) -> AttributeError:
         advice = f"tc.nn.{name}"
     elif not name.startswith("_") and callable(getattr(Tensor, name, None)):
         advice = f"the method, t.{name}()"
+    elif name in _TENSOR:
+        advice = _TENSOR[name]
     else:
         advice = None
     return AttributeError(f"module 'transformer_c' has no attribute {name!r}" + (f"; use {advice}" if advice else ""), name="transformer_c")

@@ -210,6 +210,43 @@ def test_lists():
     assert isinstance(layers[0], nn.Sigmoid) and len(nn.Sequential(*layers)[:2]) == 2
 
 
+def test_what_is_assigned_anew_keeps_its_place():
+    """The order of parameters is that of an optimizer's state."""
+    m = nn.Sequential(nn.Linear(1, 2), nn.Linear(2, 3))
+    m.add_module("0", nn.Linear(4, 2))
+    setattr(m, "0", nn.Linear(5, 2))
+    m[0].weight = nn.Parameter(tc.zeros(2, 6))
+    assert [(n, tuple(p.shape)) for n, p in m.named_parameters()] == [
+        ("0.weight", (2, 6)), ("0.bias", (2,)), ("1.weight", (3, 2)), ("1.bias", (3,)),
+    ]  # fmt: skip
+    m.extra = 1
+    m.extra = nn.ReLU()
+    assert list(m._modules) == ["0", "1", "extra"] and "extra" not in m.__dict__
+
+
+def test_dicts():
+    heads = nn.ModuleDict({"mean": nn.Linear(2, 1)})
+    heads["class"] = nn.Linear(2, 3)
+    heads.update([("mean", nn.Linear(2, 4, bias=False))])
+    assert list(heads) == list(heads.keys()) == ["mean", "class"] and "class" in heads and len(heads) == 2
+    assert list(heads.state_dict()) == ["mean.weight", "class.weight", "class.bias"]
+    assert heads.mean is heads["mean"] is next(iter(heads.values())) and dict(heads.items())["class"] is heads["class"]
+    again = pickle.loads(pickle.dumps(heads))
+    again.load_state_dict(heads.state_dict())
+    assert heads.pop("mean").out_features == 4 and list(heads) == ["class"] and list(again) == ["mean", "class"]
+    for refused, name in ((KeyError, "a.b"), (KeyError, ""), (TypeError, 3)):
+        with pytest.raises(refused, match="name"):
+            heads[name] = nn.ReLU()
+    with pytest.raises(TypeError, match="'x' must be an nn.Module"):
+        heads["x"] = 3
+    with pytest.raises(KeyError):
+        heads["none"]
+    assert list(heads) == ["class"]
+    del heads["class"]
+    heads.clear()
+    assert not heads
+
+
 LAYERS = load("initial_weights")
 
 

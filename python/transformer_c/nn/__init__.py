@@ -4,6 +4,7 @@ from .. import functional
 from . import init, utils
 from .attention import MultiheadAttention
 from .cache import KeyValueCache
+from .containers import ModuleDict, ModuleList, Sequential
 from .layers import (
     GELU,
     Dropout,
@@ -15,9 +16,7 @@ from .layers import (
     LayerNorm,
     Linear,
     LogSoftmax,
-    ModuleList,
     ReLU,
-    Sequential,
     Sigmoid,
     Softmax,
     Tanh,
@@ -44,6 +43,7 @@ __all__ = [
     "LogSoftmax",
     "MSELoss",
     "Module",
+    "ModuleDict",
     "ModuleList",
     "MultiheadAttention",
     "Parameter",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -284,82 +282,6 @@ class Embedding(Module):
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
-
-
-class Sequential(Module):
-    """Modules called one after the other; given as arguments or as an OrderedDict of names."""
-
-    def __init__(self, *modules: Any) -> None:
-        super().__init__()
-        first = modules[0] if len(modules) == 1 else None
-        named = first if isinstance(first, dict) else {str(i): module for i, module in enumerate(modules)}
-        for name, module in named.items():
-            self.add_module(name, module)
-
-    def forward(self, x):
-        for module in self._modules.values():
-            x = module(x)
-        return x
-
-    def append(self, module: Module) -> Sequential:
-        """Adds a module at the end; returns self."""
-        self.add_module(str(len(self)), module)
-        return self
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self):
-        return iter(self._modules.values())
-
-    def __getitem__(self, index):
-        if isinstance(index, slice):
-            return type(self)(OrderedDict(list(self._modules.items())[index]))
-        return list(self._modules.values())[index]
-
-
-class ModuleList(Module):
-    """A list of modules that registers them."""
-
-    def __init__(self, modules: Iterable[Module] = ()) -> None:
-        super().__init__()
-        self.extend(modules)
-
-    def append(self, module: Module) -> ModuleList:
-        """Adds a module at the end; returns self."""
-        self.add_module(str(len(self)), module)
-        return self
-
-    def extend(self, modules: Iterable[Module]) -> ModuleList:
-        """Adds modules at the end; returns self."""
-        for module in modules:
-            self.append(module)
-        return self
-
-    def insert(self, index: int, module: Module) -> None:
-        """Puts a module before position `index`."""
-        items = list(self)
-        items.insert(index, module)
-        self._renumber(items)
-
-    def _renumber(self, items: list[Module]) -> None:
-        self._modules.clear()
-        self.extend(items)
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self):
-        return iter(self._modules.values())
-
-    def __getitem__(self, index):
-        items = list(self._modules.values())
-        return ModuleList(items[index]) if isinstance(index, slice) else items[index]
-
-    def __setitem__(self, index: int, module: Module) -> None:
-        items = list(self)
-        items[index] = module
-        self._renumber(items)
 
 
 class GlobalMaxPool1D(Module):

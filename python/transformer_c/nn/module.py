@@ -96,11 +96,9 @@ class Module:
             object.__setattr__(self, name, value)
             return
         if isinstance(value, Parameter):
-            self._forget(name)
-            self._parameters[name] = value
+            self._register(self._parameters, name, value)
         elif isinstance(value, Module):
-            self._forget(name)
-            self._modules[name] = value
+            self._register(self._modules, name, value)
         elif name in self._parameters:
             if value is not None:
                 raise TypeError(f"{name!r} is a parameter: assign an nn.Parameter, or None to unregister it, not {type(value).__name__}")
@@ -130,11 +128,16 @@ class Module:
     def __dir__(self):
         return [*super().__dir__(), *self._parameters, *self._buffers, *self._modules]
 
-    def _forget(self, name: str) -> bool:
-        """Removes `name` from wherever it is registered."""
+    def _register(self, registry: dict[str, Any], name: str, value: Any) -> None:
+        """Puts `value` under `name`, which keeps its place in the order when it is there already, as in PyTorch."""
+        self._forget(name, but=registry)
+        registry[name] = value
+
+    def _forget(self, name: str, but: dict[str, Any] | None = None) -> bool:
+        """Removes `name` from wherever it is registered, but for one of the registries."""
         found = False
         for registry in (self._parameters, self._buffers, self._modules):
-            if name in registry:
+            if registry is not but and name in registry:
                 del registry[name]
                 found = True
         self._transient.discard(name)
@@ -169,16 +172,16 @@ class Module:
         """Registers a parameter, or None for one that is left out."""
         if value is not None and not isinstance(value, Parameter):
             raise TypeError(f"{name!r} must be an nn.Parameter or None, not {type(value).__name__}")
-        self._forget(name)
-        self._parameters[name] = value
+        self._register(self._parameters, name, value)
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """Registers a child under `name`."""
+        """Registers a child under `name`, which has no dots; KeyError otherwise."""
         if module is not None and not isinstance(module, Module):
             hint = "; a list of modules is unpacked with *" if isinstance(module, (list, tuple)) else ""
             raise TypeError(f"{name!r} must be an nn.Module or None, not {type(module).__name__}{hint}")
-        self._forget(name)
-        self._modules[name] = module
+        if not name or "." in name:
+            raise KeyError(f"a module cannot be named {name!r}: in the keys of a state dict dots stand between names")
+        self._register(self._modules, name, module)
 
     # ---- calling ----------------------------------------------------------------------------------------------------
 

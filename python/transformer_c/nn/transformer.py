@@ -16,7 +16,8 @@ from .._tensor import full, triu
 from . import init
 from .attention import MultiheadAttention
 from .cache import KeyValueCache, one_a_layer, restored_on_error
-from .layers import GELU, Dropout, LayerNorm, Linear, ModuleList, ReLU, _as_floating
+from .containers import ModuleList
+from .layers import GELU, Dropout, LayerNorm, Linear, ReLU, _as_floating
 from .module import Module
 
 _Caches = Sequence[KeyValueCache] | None  # one a layer

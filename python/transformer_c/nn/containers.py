@@ -1,0 +1,153 @@
+"""Modules that hold modules: in a row, in a list, under names."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from typing import Any
+
+from .module import Module
+
+
+class Sequential(Module):
+    """Modules called one after the other; given as arguments or as an OrderedDict of names."""
+
+    def __init__(self, *modules: Any) -> None:
+        super().__init__()
+        first = modules[0] if len(modules) == 1 else None
+        named = first if isinstance(first, dict) else {str(i): module for i, module in enumerate(modules)}
+        for name, module in named.items():
+            self.add_module(name, module)
+
+    def forward(self, x):
+        for module in self._modules.values():
+            x = module(x)
+        return x
+
+    def append(self, module: Module) -> Sequential:
+        """Adds a module at the end; returns self."""
+        self.add_module(str(len(self)), module)
+        return self
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self):
+        return iter(self._modules.values())
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return type(self)(OrderedDict(list(self._modules.items())[index]))
+        return list(self._modules.values())[index]
+
+
+class ModuleList(Module):
+    """A list of modules that registers them."""
+
+    def __init__(self, modules: Iterable[Module] = ()) -> None:
+        super().__init__()
+        self.extend(modules)
+
+    def append(self, module: Module) -> ModuleList:
+        """Adds a module at the end; returns self."""
+        self.add_module(str(len(self)), module)
+        return self
+
+    def extend(self, modules: Iterable[Module]) -> ModuleList:
+        """Adds modules at the end; returns self."""
+        for module in modules:
+            self.append(module)
+        return self
+
+    def insert(self, index: int, module: Module) -> None:
+        """Puts a module before position `index`."""
+        items = list(self)
+        items.insert(index, module)
+        self._renumber(items)
+
+    def _renumber(self, items: list[Module]) -> None:
+        self._modules.clear()
+        self.extend(items)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self):
+        return iter(self._modules.values())
+
+    def __getitem__(self, index):
+        items = list(self._modules.values())
+        return ModuleList(items[index]) if isinstance(index, slice) else items[index]
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        items = list(self)
+        items[index] = module
+        self._renumber(items)
+
+
+class ModuleDict(Module):
+    """A dict of modules that registers them: their state-dict keys begin with their names.
+
+    Parameters
+    ----------
+    modules : mapping or iterable of (str, Module), optional
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> heads = tc.nn.ModuleDict({"mean": tc.nn.Linear(4, 1), "class": tc.nn.Linear(4, 3)})
+    >>> list(heads.state_dict())
+    ['mean.weight', 'mean.bias', 'class.weight', 'class.bias']
+    >>> heads["class"](tc.zeros(2, 4)).shape
+    (2, 3)
+    """
+
+    def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] | None = None) -> None:
+        super().__init__()
+        if modules is not None:
+            self.update(modules)
+
+    def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
+        """Adds modules; those of the same name are replaced."""
+        for name, module in dict(modules).items():
+            self[name] = module
+
+    def pop(self, name: str) -> Module:
+        """Takes a module out and returns it."""
+        return self._modules.pop(name)
+
+    def clear(self) -> None:
+        """Takes all modules out."""
+        self._modules.clear()
+
+    def keys(self) -> KeysView[str]:
+        """The names."""
+        return self._modules.keys()
+
+    def values(self) -> ValuesView[Module]:
+        """The modules."""
+        return self._modules.values()
+
+    def items(self) -> ItemsView[str, Module]:
+        """Names and modules."""
+        return self._modules.items()
+
+    def __getitem__(self, name: str) -> Module:
+        return self._modules[name]
+
+    def __setitem__(self, name: str, module: Module) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a module is a str, not {type(name).__name__}")
+        self.add_module(name, module)
+
+    def __delitem__(self, name: str) -> None:
+        del self._modules[name]
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._modules
