@@ -20,11 +20,33 @@ STAND_IN = """
 static const char *text(int error) { (void)error; return "something else"; }
 static int versions(int *driver, int *runtime) { *driver = DRIVER; *runtime = 13000; return 0; }
 static int count(int *count) { *count = DEVICES; return ERROR; }
-static int select_device(int index) { return index < DEVICES ? 0 : 101; }
+static int selected;
+static int select_device(int index) { return index < DEVICES ? (selected = index, 0) : 101; }
 static int info(size_t *unused, size_t *total) { *unused = 1000; *total = 2000; return 0; }
-static int allocate(void **out, size_t bytes) { *out = MEMORY ? malloc(bytes) : NULL; return MEMORY ? 0 : TC_CUDA_OUT_OF_MEMORY; }
-static int release(void *block) { free(block); return 0; }
-static int from_host(void *to, const void *from, size_t bytes, void *stream) { (void)stream; memcpy(to, from, bytes); return 0; }
+static struct { char *start; size_t bytes; int device; } blocks[100]; /* never given back: the addresses are told apart */
+static int taken;
+static int allocate(void **out, size_t bytes)
+{
+    if (!MEMORY || taken == 100) return TC_CUDA_OUT_OF_MEMORY;
+    blocks[taken].start = *out = malloc(bytes), blocks[taken].bytes = bytes, blocks[taken++].device = selected;
+    return 0;
+}
+static int elsewhere(const void *p) /* 700 unless it is memory of the selected device */
+{
+    for (int i = 0; i < taken; i++)
+        if ((const char *)p >= blocks[i].start && (const char *)p < blocks[i].start + blocks[i].bytes)
+            return blocks[i].device == selected ? 0 : 700;
+    return 700;
+}
+static int copy(void *to, const void *from, size_t bytes, int error) { if (!error) memcpy(to, from, bytes); return error; }
+static int to_host(void *to, const void *from, size_t bytes, void *stream) { (void)stream; return copy(to, from, bytes, elsewhere(from)); }
+static int on_device(void *to, const void *from, size_t bytes, void *stream)
+{
+    (void)stream;
+    return copy(to, from, bytes, elsewhere(to) | elsewhere(from));
+}
+static int release(void *block) { (void)block; return 0; }
+static int from_host(void *to, const void *from, size_t bytes, void *stream) { (void)stream; return copy(to, from, bytes, elsewhere(to)); }
 static int host(void **out, size_t bytes) { *out = malloc(bytes); return 0; }
 static int make(void **out) { static char made; *out = &made; return 0; }
 static int order(void *a, void *b) { (void)a, (void)b; return 0; }
@@ -32,6 +54,7 @@ static int synchronize(void *stream_or_event) { (void)stream_or_event; return 0;
 static int wait_for_all(void) { return 0; }
 static const tc_cuda_kernel_table *kernels(tc_dtype storage) { static const tc_cuda_kernel_table none; (void)storage; return &none; }
 static const tc_cuda_api api = {ABI, TC_KERNEL_COUNT, 0, text, versions, count, select_device, info, allocate, release, from_host,
+                                .copy_to_host = to_host, .copy_on_device = on_device,
                                 .allocate_host = host, .create_stream = make, .create_event = make, .record_event = order,
                                 .wait_event = order, .query_event = synchronize, .synchronize_event = synchronize,
                                 .synchronize = synchronize, .synchronize_device = wait_for_all, .kernels = kernels};
@@ -110,3 +133,11 @@ def test_memory_that_is_not_there(stand_in):
 def test_a_kernel_that_is_not_there(stand_in):
     said = error_of(stand_in(MEMORY=1), 'tc.zeros(2, device="cuda")')
     assert said == 'NotImplementedError copy of float32 has no CUDA kernel yet (device "cuda:0"); move its Tensors to the CPU with .cpu()'
+
+
+def test_a_copy_from_a_gpu_to_another(stand_in):
+    code = (
+        'import numpy as np, transformer_c as tc; x = tc.tensor(np.arange(6.0), device="cuda:0"); y = x.to("cuda:1"); z = y.to("cuda:0"); '
+        "print(x.device, y.device, z.device, y.cpu().tolist() == z.cpu().tolist() == x.cpu().tolist() == list(range(6)))"
+    )
+    assert ask(stand_in(MEMORY=1, DEVICES=2), code) == "cuda:0 cuda:1 cuda:0 True"

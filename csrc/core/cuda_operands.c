@@ -36,27 +36,15 @@ typedef struct operands {
 } operands;
 
 #define AT(args, member) (offsetof(args, member) + 1)
-#define WRITES_1(args, a)                                                                                                                  \
+#define WRITES(args, ...)                                                                                                                  \
     {                                                                                                                                      \
-        sizeof(args), { AT(args, a) }                                                                                                      \
+        .bytes = sizeof(args), .written = { __VA_ARGS__ }                                                                                  \
     }
-#define WRITES_2(args, a, b)                                                                                                               \
-    {                                                                                                                                      \
-        sizeof(args), { AT(args, a), AT(args, b) }                                                                                         \
-    }
-#define WRITES_3(args, a, b, c)                                                                                                            \
-    {                                                                                                                                      \
-        sizeof(args), { AT(args, a), AT(args, b), AT(args, c) }                                                                            \
-    }
-#define WRITES_4(args, a, b, c, d)                                                                                                         \
-    {                                                                                                                                      \
-        sizeof(args), { AT(args, a), AT(args, b), AT(args, c), AT(args, d) }                                                               \
-    }
-#define WRITES_5(args, a, b, c, d, e)                                                                                                      \
-    {                                                                                                                                      \
-        sizeof(args), { AT(args, a), AT(args, b), AT(args, c), AT(args, d), AT(args, e) }                                                  \
-    }
-
+#define WRITES_1(args, a) WRITES(args, AT(args, a))
+#define WRITES_2(args, a, b) WRITES(args, AT(args, a), AT(args, b))
+#define WRITES_3(args, a, b, c) WRITES(args, AT(args, a), AT(args, b), AT(args, c))
+#define WRITES_4(args, a, b, c, d) WRITES(args, AT(args, a), AT(args, b), AT(args, c), AT(args, d))
+#define WRITES_5(args, a, b, c, d, e) WRITES(args, AT(args, a), AT(args, b), AT(args, c), AT(args, d), AT(args, e))
 #define CHUNKS(args)                                                                                                                       \
     {                                                                                                                                      \
         .bytes = sizeof(args), .has_chunks = true                                                                                          \

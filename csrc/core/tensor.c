@@ -261,7 +261,20 @@ static tc_status copy_on_device(tc_tensor *to, const tc_tensor *from, tc_error *
                   err);
 }
 
-/* Between devices: made contiguous and cast where it is, moved, then laid out where it goes. */
+/* From a GPU to another one: by the host, which waits. A stream's order is that of its device. */
+static tc_status copy_by_host(tc_tensor *to, const tc_tensor *from, tc_error *err)
+{
+    tc_tensor *host = NULL;
+    tc_status status = TC_OK;
+    TC_TRY(tc_tensor_empty(&host, from->ndim, from->shape, from->dtype, (tc_device){TC_CPU, 0}, err));
+    TC_TRY(tc_tensor_copy(host, from, err));
+    TC_TRY(tc_tensor_copy(to, host, err));
+cleanup:
+    tc_tensor_release(host);
+    return status;
+}
+
+/* Between the host and a GPU: made contiguous and cast where it is, moved, then laid out where it goes. */
 static tc_status copy_across(tc_tensor *to, const tc_tensor *from, tc_error *err)
 {
     tc_tensor *packed = NULL, *landed = NULL;
@@ -293,7 +306,8 @@ tc_status tc_tensor_copy(tc_tensor *to, const tc_tensor *from, tc_error *err)
                        tc_shape_text(a, from->ndim, from->shape), tc_shape_text(b, to->ndim, to->shape));
     if (to->numel == 0) return TC_OK;
     const tc_device x = to->storage->device, y = from->storage->device;
-    return x.type == y.type && x.index == y.index ? copy_on_device(to, from, err) : copy_across(to, from, err);
+    if (x.type == y.type && x.index == y.index) return copy_on_device(to, from, err);
+    return x.type == y.type ? copy_by_host(to, from, err) : copy_across(to, from, err);
 }
 
 tc_status tc_tensor_as(tc_tensor **out, tc_tensor *tensor, tc_dtype dtype, tc_error *err)
