@@ -28,10 +28,6 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.unsanitized)
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "small: a case for ThreadSanitizer as well")
-
-
 @pytest.fixture(scope="session")
 def emulated_library():
     return cuda_library.EmulatedLibrary(emulation.kernel_library(emulation.FLAVOUR))
