@@ -1,6 +1,7 @@
 """The notebooks are of their sources as they are now, executed, without errors, small; the short one runs here, all of them in CI."""
 
 import base64
+import itertools
 import json
 import os
 import re
@@ -53,6 +54,8 @@ def test_outputs(source):
     code = [c for c in held(source)["cells"] if c["cell_type"] == "code"]
     outputs = [o for c in code for o in c["outputs"]]
     assert not [o for o in outputs if o["output_type"] == "error" or o.get("name") == "stderr"]
+    streams = [[o["output_type"] == "stream" for o in c["outputs"]] for c in code]
+    assert not [s for s in streams if any(x and y for x, y in itertools.pairwise(s))], "a print in pieces"
     for output in outputs:
         if "image/png" in output.get("data", {}):
             assert base64.b64decode(output["data"]["image/png"]).startswith(b"\x89PNG")
