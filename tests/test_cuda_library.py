@@ -116,6 +116,17 @@ def test_a_library_that_is_not_there(tmp_path):
     assert said.startswith("RuntimeError CUDA is not available") and "none.so" in said and "make cuda" in said
 
 
+def test_a_library_that_is_cut_short(stand_in):
+    """Wherever a copy broke off: dlopen would read beyond the end of the file and end the process."""
+    library = stand_in()
+    whole = library.read_bytes()
+    for size in (0, 10, 64, 4096, len(whole) // 2, len(whole) - 1):
+        library.write_bytes(whole[:size])
+        said = error_of(library, 'tc.zeros(1, device="cuda")')
+        assert said.startswith("RuntimeError CUDA is not available") and "make cuda" in said, (size, said)
+        assert size < 64 or "is not whole" in said
+
+
 def test_a_device_that_is_not_there(stand_in):
     library = stand_in(DEVICES=2)
     assert ask(library, "import transformer_c as tc; print(tc.cuda.is_available(), tc.cuda.device_count())") == "True 2"

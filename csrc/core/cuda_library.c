@@ -3,11 +3,13 @@
 #include "cuda.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "status.h"
 
@@ -42,11 +44,28 @@ static tc_status library_path(char path[PATH_BYTES], tc_error *err)
     return TC_OK;
 }
 
+/* Is the file cut short, by a full disk or a copy that was broken off? dlopen ends the process when it reads beyond the end.
+ * The table of sections lies at the end of a library. What else may be wrong with a file dlopen says. */
+static bool is_cut_short(const char *path)
+{
+    ElfW(Ehdr) header;
+    struct stat about;
+    FILE *file = fopen(path, "rb");
+    if (!file) return false;
+    const bool is_library = fread(&header, sizeof header, 1, file) == 1 && memcmp(header.e_ident, ELFMAG, SELFMAG) == 0;
+    const bool cut = is_library && fstat(fileno(file), &about) == 0 &&
+                     (uint64_t)about.st_size < header.e_shoff + (uint64_t)header.e_shnum * header.e_shentsize;
+    fclose(file);
+    return cut;
+}
+
 static tc_status load(const tc_cuda_api **out, tc_error *err)
 {
     char path[PATH_BYTES];
     const tc_status status = library_path(path, err);
     if (status != TC_OK) return status;
+    if (is_cut_short(path))
+        return tc_fail(err, TC_ERROR_STATE, "CUDA is not available: the file %.300s is not whole; run \"make cuda\" once more", path);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return tc_fail(err, TC_ERROR_STATE,
