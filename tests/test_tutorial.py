@@ -260,12 +260,19 @@ def test_the_best_epochs_weights_are_those_of_the_set_anomaly_task(tmp_path, mon
     """And those of the last epoch, of the Reverse task, as in the tutorial."""
     monkeypatch.setattr(uva.AnomalyPredictor, "validation_step", lambda self, *_: self.log("val_acc", 1.0 - 0.1 * self.current_epoch))
     monkeypatch.setattr(uva.ReversePredictor, "validation_step", uva.AnomalyPredictor.validation_step)
+    trainers = []
+    monkeypatch.setattr(uva, "Trainer", lambda *given, **options: trainers.append(tc.Trainer(*given, **options)) or trainers[-1])
     sizes = dict(model_dim=8, num_heads=1, num_layers=1, lr=1e-3, warmup=5)
     sets = uva.anomaly_loaders(uva_features.stand_in_features(), set_size=3)
     sequences = [tc.data.DataLoader(tc.datasets.ReverseDataset(4, 5, 32), 16) for _ in range(3)]
     options = dict(max_epochs=2, checkpoint_path=tmp_path, progress=False)
     anomaly, _ = uva.train_anomaly(sets, input_dim=512, num_classes=1, **options, **sizes)
     reverse, _ = uva.train_reverse(sequences, input_dim=4, num_classes=4, **options, **sizes)
+    assert [t.gradient_clip_val for t in trainers] == [2, 5]
+    assert (anomaly.hparams.max_iters, reverse.hparams.max_iters) == (
+        2 * len(sets[0]),
+        2 * len(sequences[0]),
+    )  # the schedule ends with the run
     for model, task, wanted, other in ((anomaly, "SetAnomalyTask", "best", "last"), (reverse, "ReverseTask", "last", "best")):
         found = {n: v.numpy() for n, v in model.state_dict().items()}
         held = {kind: type(model).load_from_checkpoint(tmp_path / task / f"{kind}.safetensors").state_dict() for kind in (wanted, other)}
