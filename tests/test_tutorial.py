@@ -240,6 +240,26 @@ def test_figures_of_the_tutorials_own_functions():
         assert len(axes) == 6 and (np.asarray(axes[2].get_images()[0].get_array()) == images[4]).all()
 
 
+def test_the_last_images_of_each_class_are_for_tests_and_none_is_used_twice():
+    images, _ = uva_features.digit_images()
+    arrays = uva_features.stand_in_features()
+    by_class = images.reshape(10, -1, 8, 8)
+    assert (arrays["test_images"].reshape(10, 30, 8, 8) == by_class[:, -30:]).all()
+    assert (arrays["train_images"].reshape(10, -1, 8, 8) == by_class[:, :-30]).all()
+    train, val, test = (loader.dataset.img_feats for loader in uva.anomaly_loaders(arrays))
+    assert (len(train), len(val), len(test)) == (1300, 140, 300)
+    assert len({row.tobytes() for part in (train, val, test) for row in part}) == 1740
+
+
+def test_the_history_of_a_report_is_whole(tmp_path):
+    (tmp_path / "Task").mkdir()
+    (tmp_path / "Task/history.csv").write_text("epoch,val_acc\n1,0.5\n2,nan\n")
+    report = Report(tmp_path, plots=False)
+    found = report.history("Task")
+    assert list(found) == ["epoch", "val_acc"] and np.array_equal(found["epoch"], [1, 2])
+    assert np.array_equal(found["val_acc"], [0.5, np.nan], equal_nan=True) and report.history("Other") == {}
+
+
 def test_split_by_class():
     train, val = uva.split_by_class(np.repeat([0, 1, 2], [20, 20, 20]))
     assert val.tolist() == [0, 1, 20, 21, 40, 41] and sorted([*train, *val]) == list(range(60))
