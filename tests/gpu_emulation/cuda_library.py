@@ -236,6 +236,15 @@ class EmulatedLibrary(CudaLibrary):
         """A launch of this kernel with more threads a block is refused, as a GPU does after __launch_bounds__(threads)."""
         self.library.emulator_limit_threads(kernel.encode(), threads)
 
+    @contextlib.contextmanager
+    def refusing(self, kernel):
+        """Launches of this kernel are refused meanwhile."""
+        self.limit_threads(kernel, 1)
+        try:
+            yield
+        finally:
+            self.limit_threads(kernel, emulation.launch_bounds()[kernel])
+
     def hide_device_memory(self):
         """From now on the process ends when the host reads or writes device memory other than by a copy."""
         self.library.emulator_hide_device_memory()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import reference
-from cuda_library import NUMBERS, TYPES, compute_dtype, fill, normal, small
+from cuda_library import NUMBERS, TYPES, CudaError, compute_dtype, fill, normal, small
 from tolerance import assert_close
 
 UNBOUNDED = 1 << 60
@@ -361,3 +361,23 @@ def test_a_nan_from_above_stays_with_what_is_seen(cuda, rng, causal):
     for gradient in (dk, dv):
         np.testing.assert_array_equal(np.isnan(gradient).any((0, 1, 3)), mask[20])
     np.testing.assert_array_equal(np.isnan(dq).any((0, 1, 3)), np.arange(70) == 20)
+
+
+@pytest.mark.parametrize("kernel", ["forward", "map", "delta", "gradient", "dbias"])
+def test_an_error_of_any_launch_is_given(cuda, rng, kernel):
+    """Not only of the last one: a launch that succeeds after one that was refused does not make up for it."""
+    term = normal(rng, (5, 7), np.float32)
+    case = make(cuda, rng, np.float32, additive=[term])
+    dvalues = np.ones((1, 2, 5, 4), np.float32)
+    if kernel not in ("forward", "map"):
+        case.forward()
+    with cuda.refusing(f"attention_{kernel}_kernel"):
+        if kernel in ("forward", "map"):
+            with pytest.raises(CudaError, match=kernel):
+                case.forward()
+        if kernel in ("delta", "gradient"):
+            with pytest.raises(CudaError, match=kernel):
+                case.backward(dvalues)
+        if kernel in ("delta", "dbias"):
+            with pytest.raises(CudaError, match=kernel):
+                case.dbias(term, dvalues)

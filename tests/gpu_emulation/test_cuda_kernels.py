@@ -114,12 +114,18 @@ def test_no_block_is_larger_than_its_launch_bounds(cuda, rng):
     bounds = emulation.launch_bounds()
     assert bounds["gemm_kernel"] == 16 * 16 and bounds["sum_partials_kernel"] == 32 * 8 and len(bounds) > 20
     out, partial = cuda.empty((1,), np.float32), cuda.array(normal(rng, (2, 1), np.float32))
-    cuda.limit_threads("sum_partials_kernel", 255)
-    try:
-        with pytest.raises(CudaError, match=r"sum_partials.cu:\d+: .*sum_partials_kernel.* blocks of 256 threads, .* allow 255"):
-            cuda.run("sum_partials", np.float32, 0, out=out, partial=partial, chunks=2, C=1)
-    finally:
-        cuda.limit_threads("sum_partials_kernel", bounds["sum_partials_kernel"])
+    said = r"sum_partials.cu:\d+: .*sum_partials_kernel.* blocks of 256 threads, .* allow 1"
+    with cuda.refusing("sum_partials_kernel"), pytest.raises(CudaError, match=said):
+        cuda.run("sum_partials", np.float32, 0, out=out, partial=partial, chunks=2, C=1)
+
+
+@pytest.mark.parametrize("kernel", ["layer_norm_input_gradient_kernel", "layer_norm_weight_gradient_kernel"])
+def test_an_error_of_any_launch_is_given(cuda, rng, kernel):
+    """The backward has two launches; so have those of test_cuda_attention.py."""
+    x = normal(rng, (2, 32), np.float32)
+    _, mean, rstd = layer_norm_forward(cuda, x, None, None)
+    with cuda.refusing(kernel), pytest.raises(CudaError, match=kernel):
+        layer_norm_backward(cuda, x, x, None, mean, rstd, rows_per_chunk=2)
 
 
 @pytest.mark.skipif(emulation.FLAVOUR == "address", reason="AddressSanitizer ends the process")

@@ -111,7 +111,7 @@ def test_elements_beyond_the_largest_grid(cuda, turns):
 
 
 def test_reductions_with_many_results(cuda, rng):
-    kept, columns, here = 2**32, 3, 4
+    kept, columns, here = 2**32 + 4, 3, 4
     x = normal(rng, (here, columns), np.float32)
     source, out = cuda.array(x), cuda.empty((here,), np.float32)
     args = fill(
