@@ -4,6 +4,7 @@ import itertools
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,11 @@ FIGURES = {
         MAPS[:1], ["a", "truly", "tedious", "and", "endless", "story"], title="words"
     ),
     "attention_maps of one head": lambda: tc.plot.attention_maps(MAPS[0][:, :1]),
+    "attention_maps of long words": lambda: tc.plot.attention_maps(
+        RNG.random((1, 3, 6, 6)), [["transformer", "attention", "<unk>", "der", "Geschwindigkeit", "a"]]
+    ),
+    "attention_maps of a strip": lambda: tc.plot.attention_maps(RNG.random((1, 2, 3, 40)), title="strip"),
+    "patches in a row": lambda: tc.plot.patches(RNG.random((100, 4)), grid=(1, 100)),
     "positional_encoding": lambda: tc.plot.positional_encoding(tc.PositionalEncoding(48, 96)),
     "positional_encoding curves": lambda: tc.plot.positional_encoding(tc.PositionalEncoding(48, 96), range(1, 5), 16),
     "learning_rate": lambda: tc.plot.learning_rate(SCHEDULE),
@@ -111,6 +117,54 @@ def test_attention_maps_of_other_forms():
 def test_layers_of_different_numbers_of_heads():
     *panels, _ = tc.plot.attention_maps([MAPS[0], MAPS[1][:, :2]]).axes
     assert [bool(p.get_images()) for p in panels] == [p.axison for p in panels] == [True] * 5 + [False]
+
+
+def test_labels_stand_apart():
+    """Long words stand upright, and a strip is drawn wider than it is."""
+    for name, axis in (
+        ("attention_maps of long words", "xaxis"),
+        ("attention_maps of long words", "yaxis"),
+        ("attention_maps of a strip", "yaxis"),
+    ):
+        figure = FIGURES[name]()
+        FigureCanvasAgg(figure).draw()
+        low, high = ("x0", "x1") if axis == "xaxis" else ("y0", "y1")
+        boxes = [t.get_window_extent() for t in getattr(figure.axes[0], axis).get_ticklabels()]
+        assert len(boxes) >= 3 and all(getattr(a, high) <= getattr(b, low) for a, b in itertools.pairwise(boxes)), name
+
+
+def test_maps_that_are_no_weights():
+    """Scores, nan and infinity: the scale is that of the finite values."""
+    scores = np.array([[[-2.0, np.inf], [np.nan, 3.0]]])
+    for given, limits in ((scores, (-2, 3)), (scores * np.nan, (0, 1)), (-np.ones((2, 2)), (-1, 1)), (np.zeros((2, 2)), (0, 1))):
+        figure = tc.plot.attention_maps(given)
+        assert image_of(figure.axes[0]).get_clim() == limits
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            FigureCanvasAgg(figure).draw()
+
+
+def test_words_of_a_batch():
+    words = [["a", "b"], ["c", "d"]]
+    for given in (words, np.array(words)):
+        figure = tc.plot.attention_maps(RNG.random((2, 1, 2, 2)), given, idx=1)
+        assert [t.get_text() for t in figure.axes[0].get_xticklabels()] == ["c", "d"]
+
+
+def test_what_is_not_finite_is_left_out():
+    """A model that has diverged says nan."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for figure in (
+            tc.plot.sequences(POINTS, None, np.full_like(POINTS[:, 2:], np.nan)),
+            tc.plot.sequences(np.zeros((2, 3, 2))),
+            tc.plot.sequences(np.zeros((2, 0, 2))),
+            tc.plot.image_sets(np.full((2, 3, 4, 4), np.nan)),
+            tc.plot.patches(np.full((4, 4), np.nan)),
+        ):
+            FigureCanvasAgg(figure).draw()
+    reach = 1.25 * np.abs(POINTS).max()
+    assert np.allclose(tc.plot.sequences(POINTS, None, np.full_like(POINTS[:, 2:], np.nan)).axes[0].get_xlim(), (-reach, reach))
 
 
 def test_attention_maps_of_a_model():
@@ -209,6 +263,11 @@ def test_patches():
         (lambda: tc.plot.attention_maps([]), ValueError, "at least one layer"),
         (lambda: tc.plot.attention_maps(MAPS, idx=5), IndexError, "5 batch elements"),
         (lambda: tc.plot.attention_maps(MAPS, list("abc")), ValueError, "input_data has 3 positions"),
+        (lambda: tc.plot.attention_maps(MAPS, idx=True), TypeError, "idx is of type bool"),
+        (lambda: tc.plot.attention_maps(MAPS, np.zeros((2, 6)), idx=4), IndexError, "input_data has 2 rows"),
+        (lambda: tc.plot.attention_maps(MAPS, [[["a"]]]), ValueError, "1 or 2 dimensions"),
+        (lambda: tc.plot.positional_encoding(np.zeros((0, 4))), ValueError, "nothing to draw"),
+        (lambda: tc.plot.learning_rate(tc.optim.LambdaLR(SCHEDULE.optimizer, lambda s: 1.0)), TypeError, "its function of the step"),
         (lambda: tc.plot.attention_maps(np.zeros(3)), ValueError, r"\(3,\)"),
         (lambda: tc.plot.positional_encoding(tc.PositionalEncoding(8, 9), [0]), ValueError, "1 to 8"),
         (lambda: tc.plot.positional_encoding(tc.PositionalEncoding(8, 9), positions=10), ValueError, "has 9"),

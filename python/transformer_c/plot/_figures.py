@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +39,15 @@ def as_array(value: Any, name: str, *ranks: int) -> np.ndarray:
     if ranks and array.ndim not in ranks:
         raise ValueError(f"{name} has shape {array.shape}; expected {' or '.join(str(r) for r in ranks)} dimensions")
     return array
+
+
+def span(arrays: Iterable[np.ndarray]) -> tuple[float, float]:
+    """The smallest and the largest finite value in some arrays; (0, 1) where there is none."""
+    finite = [array[np.isfinite(array)] for array in arrays]
+    finite = [values for values in finite if values.size]
+    if not finite:
+        return 0.0, 1.0
+    return float(min(v.min() for v in finite)), float(max(v.max() for v in finite))
 
 
 def text_colour() -> str:

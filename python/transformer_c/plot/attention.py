@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._figures import as_array, new_figure, sparse_ticks
+from ._figures import as_array, new_figure, span, sparse_ticks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,7 +22,7 @@ def attention_maps(maps: Any, input_data: Any = None, idx: int = 0, *, query_dat
     maps : list of array_like, or array_like
         Of each layer, shape (B, H, Tq, Tk), as ``get_attention_maps`` gives them; (H, Tq, Tk) or (Tq, Tk) without a batch.
     input_data : array_like, optional
-        What stands at the ticks: (B, Tk), of which row `idx` is taken, or (Tk,), or a list of Tk words. Positions by default.
+        What stands at the ticks, numbers or words: (B, Tk), of which row `idx` is taken, or (Tk,). Positions by default.
     idx : int, default 0
         Which element of the batch.
     query_data : array_like, optional
@@ -41,6 +42,7 @@ def attention_maps(maps: Any, input_data: Any = None, idx: int = 0, *, query_dat
     >>> figure.axes[0].get_title(), len(figure.axes)                          # 2 layers of 4 heads, and the scale
     ('Layer 1, Head 1', 9)
     """
+    idx = _index(idx)
     layers = [_one_map(m, f"maps[{i}]", idx) for i, m in enumerate(_as_layers(maps))]
     if len({m.shape[1:] for m in layers}) != 1:
         raise ValueError(f"the maps of the layers have different sizes: {[m.shape[1:] for m in layers]}")
@@ -54,28 +56,47 @@ def attention_maps(maps: Any, input_data: Any = None, idx: int = 0, *, query_dat
     columns = max(len(m) for m in layers)
     side = 4.2 if columns == 1 and len(layers) == 1 else 2.6
     room = (0.5 if title else 0.2) + (0.3 if columns > 1 else 0.0)  # side by side, panels leave less for what stands below them
-    figure = new_figure(columns * side + 1.0, len(layers) * side + room)
+    most = 20 if side > 4 else 12
+    is_upright = _inches(key_labels) * min(len(key_labels), most) > 0.7 * side
+    width = side + _inches(query_labels)
+    height = side + (_inches(key_labels) if is_upright else 0.0)
+    figure = new_figure(columns * width + 1.0, len(layers) * height + room)
     grid = figure.subplots(len(layers), columns, squeeze=False)
-    top = max((float(np.nanmax(m)) for m in layers if np.isfinite(m).any()), default=1.0)
+    low, high = span(layers)
+    scale = dict(vmin=min(low, 0.0), vmax=high if high > min(low, 0.0) else 1.0)
+    aspect = "equal" if max(queries, keys) <= 4 * min(queries, keys) else "auto"  # a strip has no room for its labels
     for row, layer in enumerate(layers):
         for column, ax in enumerate(grid[row]):
             if column >= len(layer):
                 ax.set_axis_off()
                 continue
-            image = ax.imshow(layer[column], origin="lower", vmin=0.0, vmax=top, cmap="cividis", interpolation="nearest")
+            image = ax.imshow(layer[column], origin="lower", aspect=aspect, cmap="cividis", interpolation="nearest", **scale)
             ax.set_title(f"Layer {row + 1}, Head {column + 1}", fontsize=10)
-            ticks_at_most = 20 if side > 4 else 12
-            _ticks(ax.set_xticks, key_labels, ticks_at_most)
-            _ticks(ax.set_yticks, query_labels, ticks_at_most)
+            _ticks(ax.set_xticks, key_labels, most)
+            _ticks(ax.set_yticks, query_labels, most)
             ax.tick_params(labelsize=8)
-            if sum(len(label.get_text()) + 1 for label in ax.get_xticklabels()) > 12 * (side - 0.2):  # words that would run into each other
-                ax.tick_params("x", labelrotation=90)
+            ax.tick_params(axis="x", labelrotation=90 if is_upright else 0)
             ax.set_xlabel("key" if row == len(layers) - 1 else "")
             ax.set_ylabel("query" if column == 0 else "")
     figure.colorbar(image, ax=grid.ravel().tolist(), label="attention weight", shrink=0.9, aspect=30)
     if title:
         figure.suptitle(title)
     return figure
+
+
+def _index(idx: Any) -> int:
+    """A number of a batch element; True is none."""
+    try:
+        if not isinstance(idx, bool):
+            return operator.index(idx)
+    except TypeError:
+        pass
+    raise TypeError(f"idx is of type {type(idx).__name__}; expected the number of a batch element")
+
+
+def _inches(labels: list[str]) -> float:
+    """Room that the longest of some tick labels takes beyond that of two digits."""
+    return 0.08 * max(0, max(map(len, labels)) - 2)
 
 
 def _as_layers(maps: Any) -> Sequence[Any]:
@@ -101,11 +122,17 @@ def _labels(data: Any, name: str, idx: int, count: int) -> list[str]:
     """What stands at each position."""
     if data is None:
         return [str(i) for i in range(count)]
-    if isinstance(data, (list, tuple)) and all(isinstance(d, str) for d in data):
-        found = list(data)
+    if isinstance(data, (list, tuple, np.ndarray)) and np.asarray(data).dtype.kind == "U":
+        array = np.asarray(data)
+        if array.ndim not in (1, 2):
+            raise ValueError(f"{name} has shape {array.shape}; expected 1 or 2 dimensions")
     else:
         array = as_array(data, name, 1, 2)
-        found = [f"{v:g}" for v in (array[idx] if array.ndim == 2 else array).tolist()]
+    if array.ndim == 2:
+        if not -len(array) <= idx < len(array):
+            raise IndexError(f"idx is {idx}, but {name} has {len(array)} rows")
+        array = array[idx]
+    found = [v if isinstance(v, str) else f"{v:g}" for v in array.tolist()]
     if len(found) != count:
         raise ValueError(f"{name} has {len(found)} positions, but the maps have {count}")
     return found

@@ -45,6 +45,8 @@ def positional_encoding(encoding: Any, dimensions: Iterable[int] | None = None, 
         table = table[0]
     if positions is not None and not 1 <= positions <= len(table):
         raise ValueError(f"positions is {positions}, but the encoding has {len(table)}")
+    if table.size == 0:
+        raise ValueError(f"encoding has shape {table.shape}: there is nothing to draw")
     table = table[:positions]
     return _encoding_picture(table) if dimensions is None else _encoding_curves(table, list(dimensions))
 
@@ -120,6 +122,10 @@ def learning_rate(schedule: Any, steps: int | None = None, title: str | None = N
         if count is None:
             raise ValueError("steps is missing: a function of the step has no end of its own")
         values, label = _evaluated(factor, int(count)), "learning rate factor"
+    elif hasattr(schedule, "optimizer"):
+        raise TypeError(
+            f"schedule is a {type(schedule).__name__}, which knows its next rate alone; pass its function of the step, or the rates of a run"
+        )
     else:
         values, label = as_array(schedule, "schedule", 1)[:steps], "learning rate"
     figure = new_figure(8, 3)

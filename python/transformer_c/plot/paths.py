@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._figures import RIGHT, WRONG, as_array, new_figure, text_colour
+from ._figures import RIGHT, WRONG, as_array, new_figure, span, text_colour
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,7 +66,7 @@ def sequences(
     columns = -(-len(walks) // rows)
     figure = new_figure(2.1 * columns + 0.4, 2.4 * rows + (0.8 if title or guesses is not None else 0.4))
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
-    reach = 1.25 * max(float(np.abs(w).max()) for w in [*walks, *(guesses or [])] if len(w))
+    reach = 1.25 * (max(map(abs, span([*walks, *(guesses or [])]))) or 1.0)  # what a model says may be nan
     for i, ax in enumerate(grid):
         if i >= len(walks):
             ax.set_axis_off()

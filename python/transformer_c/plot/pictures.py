@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ._figures import RIGHT, WRONG, as_array, new_figure, text_colour
+from ._figures import RIGHT, WRONG, as_array, new_figure, span, text_colour
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,7 +59,7 @@ def image_sets(
 
     tall = 1.0 + 0.22 * ((chances is not None) + (words is not None))
     figure = new_figure(0.95 * size + (0.7 if count > 1 else 0.1), 0.95 * tall * count + 0.45)
-    scale = dict(cmap="gray", vmin=float(np.nanmin(images)), vmax=float(np.nanmax(images)))
+    scale = _scale(images)
     grid = figure.subplots(count, size, squeeze=False)
     for row in range(count):
         for column, ax in enumerate(grid[row]):
@@ -103,6 +103,12 @@ def _frame(ax: Any, column: int, label: Any, prediction: Any) -> None:
         return
     for spine in ax.spines.values():
         spine.set(color=colour, linewidth=3)
+
+
+def _scale(images: np.ndarray) -> dict:
+    """One scale of grey for all."""
+    low, high = span([images])
+    return dict(cmap="gray", vmin=low, vmax=high)
 
 
 def _bare_image(ax: Any, image: np.ndarray, scale: dict) -> None:
@@ -164,8 +170,9 @@ def patches(
         raise ValueError(f"grid {rows} x {columns} does not fit {len(array)} patches")
     height, width = array.shape[1:3]
     side = 4.5 / max(rows * height, columns * width)
-    figure = new_figure(columns * width * side + 0.3, rows * height * side + (0.7 if title else 0.3))
-    scale = dict(cmap="gray", vmin=float(np.nanmin(array)), vmax=float(np.nanmax(array)))
+    across, down = (max(n * side, 0.15 * count) for n, count in ((columns * width, columns), (rows * height, rows)))
+    figure = new_figure(max(across, 0.5) + 0.3, max(down, 0.5) + (0.7 if title else 0.3))
+    scale = _scale(array)
     for ax, patch in zip(figure.subplots(rows, columns, squeeze=False).ravel(), array, strict=True):
         _bare_image(ax, patch, scale)
     if title:
