@@ -92,8 +92,9 @@ static tc_status take_queue(tc_cuda_queue **out, const tc_cuda_api *api, int ind
     for (int i = 0; i < order->count; i++)
         if (order->queues[i] != avoided && (!best || order->queues[i]->users < best->users)) best = order->queues[i];
     if (!best || (best->users > 0 && order->count < TC_CUDA_STREAMS)) {
+        best = NULL;
         const tc_status status = make_queue(&best, api, index, err);
-        if (status != TC_OK) return status;
+        if (!best) return status;
     }
     best->users++;
     *out = best;
