@@ -197,12 +197,14 @@ static inline bool plane_hides_all(const query_block *x, const tc_attention_plan
 {
     const real *from = plane_at(x, m, k0);
     if (m->column != 1) return false;
-    for (int i = 0; i < (m->row == 0 ? 1 : x->nq); i++)
-        for (int j = 0; j < nk; j += TC_LANES) {
+    for (int i = 0; i < (m->row == 0 ? 1 : x->nq); i++) {
+        bool any = false;
+        for (int j = 0; j < nk && !any; j += TC_LANES) {
             const int lanes = v_left(nk, j);
-            const vmask hidden = v_eq(v_load_some(from + i * m->row + j, lanes), v_set1(-INFINITE));
-            if (v_any(v_and(v_not(hidden), v_first(lanes)))) return false;
+            any = v_any(v_and(v_not(v_eq(v_load_some(from + i * m->row + j, lanes), v_set1(-INFINITE))), v_first(lanes)));
         }
+        if (any) return false;
+    }
     return true;
 }
 
