@@ -513,6 +513,20 @@ def test_a_save_copies_no_array(path):
         tracemalloc.stop()
 
 
+def test_arrays_keep_their_order(path):
+    values = {"b": np.ones(3, np.int8), "a": np.ones(2), "c.0": np.float32([1]), "A": np.ones((0, 2))}
+    checkpoint.save(values, path)
+    assert list(checkpoint.load(path)) == list(values)
+    assert {k: v.tolist() for k, v in checkpoint.load(path).items()} == {k: v.tolist() for k, v in values.items()}
+
+
+def test_a_class_and_hyper_parameters_without_names(path):
+    with pytest.raises(TypeError, match="is the class Linear; pass an instance"):
+        checkpoint.save(nn.Linear, path)
+    with pytest.raises(TypeError, match="hyper_parameters is of type list; expected a mapping"):
+        checkpoint.save({"a": np.ones(1)}, path, hyper_parameters=[1])
+
+
 def test_a_module_names_its_class(path):
     checkpoint.save(nn.Linear(2, 3), path)
     assert checkpoint.load(path).metadata["class"] == "Linear"

@@ -595,6 +595,17 @@ def test_data_that_are_refused(train, error, message):
         trainer().fit(Small(), train)
 
 
+def test_validation_data_without_a_batch():
+    nothing = tc.data.DataLoader(tc.data.TensorDataset(np.ones((1, 3)), np.ones((1, 1))), batch_size=2, drop_last=True)
+    with pytest.raises(ValueError, match="no batch to validate on: loader 1 of val is empty"):
+        trainer(1).fit(Reporting(), batches(1), [tc.data.DataLoader(nothing.dataset), nothing])
+
+
+def test_a_folder_as_bytes(tmp_path):
+    trainer(1, checkpoint_dir=os.fsencode(tmp_path)).fit(Reporting(), batches(1), batches(1))
+    assert (tmp_path / "last.safetensors").exists()
+
+
 def test_models_that_are_refused():
     with pytest.raises(TypeError, match="expected a tc.TrainingModule"):
         trainer().fit(tc.nn.Linear(1, 1), batches(1))

@@ -141,7 +141,7 @@ def _parts(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> list[byte
         safetensors.numpy.save({a.dtype.name: np.empty(0, a.dtype) for a in arrays.values()})  # what it cannot read it must not be given
     except safetensors.SafetensorError as error:
         raise ValueError(f"safetensors {safetensors.__version__} cannot store this: {error}") from error
-    header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))}
+    header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items())), **dict.fromkeys(arrays)}  # names in the order they came in
     names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))  # each array begins at a multiple of its item size
     end = 0
     for name in names:
@@ -154,6 +154,8 @@ def _parts(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> list[byte
 
 def _state_of(value: Any) -> tuple[Mapping, Any]:
     """(mapping to store, hyper-parameters or None)."""
+    if isinstance(value, type):
+        raise TypeError(f"module_or_dict is the class {value.__name__}; pass an instance: {value.__name__}(...)")
     if callable(getattr(value, "state_dict", None)):
         return value.state_dict(), getattr(value, "hparams", None)
     if isinstance(value, Mapping):
@@ -164,7 +166,11 @@ def _state_of(value: Any) -> tuple[Mapping, Any]:
 def _as_mapping(parameters: Any) -> Mapping:
     if isinstance(parameters, Mapping):
         return parameters
-    return dict(parameters.items()) if hasattr(parameters, "items") else vars(parameters)
+    if hasattr(parameters, "items"):
+        return dict(parameters.items())
+    if not hasattr(parameters, "__dict__"):
+        raise TypeError(f"hyper_parameters is of type {type(parameters).__name__}; expected a mapping")
+    return vars(parameters)
 
 
 def _to_json(data: Any) -> str:

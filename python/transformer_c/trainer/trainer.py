@@ -149,7 +149,7 @@ class Trainer:
         self.limit_train_batches = checks.limit("limit_train_batches", limit_train_batches)
         self.limit_val_batches = checks.limit("limit_val_batches", limit_val_batches)
         self.limit_test_batches = checks.limit("limit_test_batches", limit_test_batches)
-        self.checkpoint_dir = None if checkpoint_dir is None else os.fspath(checkpoint_dir)
+        self.checkpoint_dir = None if checkpoint_dir is None else os.fsdecode(checkpoint_dir)
         self.generators = tuple(generators)
         self.fast_dev_run = int(fast_dev_run)
         if self.fast_dev_run:
@@ -233,6 +233,9 @@ class Trainer:
             if unheard:
                 warnings.warn(unheard, stacklevel=3)
             self._start_anew()
+            for index, loader in enumerate(val):
+                if hasattr(loader, "dataset") and loaders.number_of_batches(loader, self.limit_val_batches) == 0:
+                    raise ValueError(f"there is no batch to validate on: loader {index} of val is empty; val=None leaves validation out")
             loop = FitLoop(self, model, train, val)
             self._prepare_files(model)
             if self.seed is not None and path is None:
