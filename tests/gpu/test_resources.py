@@ -41,3 +41,9 @@ def test_the_committed_figures_are_whole_and_without_spills():
     for target in build_cuda.TARGETS:
         assert {row["file"] for row in rows if row["target"] == target} == files
     assert not [row for row in rows if row["spill_store_bytes"] or row["spill_load_bytes"]]
+
+
+def test_the_library_was_linked_for_every_target():
+    found = json.loads((ROOT / "benchmarks" / "results" / "cuda_library.json").read_text())
+    assert [build["targets"] for build in found["builds"]] == [["sm_75", "sm_80"], build_cuda.TARGETS]
+    assert all(2**20 < build["bytes"] < 32 * 2**20 and build["processor_seconds"] > 0 for build in found["builds"])

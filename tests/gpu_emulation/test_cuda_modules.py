@@ -100,7 +100,7 @@ LAYERS = {
         {"tgt_mask": causal(T)},
     ),
 }
-NOT_LAYERS = {"Module", "ModuleList", "Parameter", "KeyValueCache"}
+NOT_LAYERS = {"Module", "ModuleDict", "ModuleList", "Parameter", "KeyValueCache"}
 
 
 def test_no_layer_is_missing():
