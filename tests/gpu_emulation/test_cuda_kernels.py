@@ -77,6 +77,23 @@ def test_add_layer_norm(cuda, rng, shape, dtype):
         assert_close(actual.numpy(), wanted, kind, k=C, name=name)
 
 
+@pytest.mark.parametrize("shifted", ["x", "y", "gamma", "dy", "dx"])
+def test_layer_norm_of_rows_that_start_anywhere(cuda, rng, shifted, dtype):
+    """Rows of a whole number of vectors, but one array starts an element later: no vector may be moved (the access flavour looks)."""
+    N, C, saved = 3, 32, compute_dtype(dtype)
+    hosts = {"x": normal(rng, (N, C), dtype), "dy": normal(rng, (N, C), dtype), "gamma": normal(rng, C, dtype)}
+    hosts |= {"y": np.zeros((N, C), dtype), "dx": np.zeros((N, C), dtype)}
+    arrays = {name: cuda.array(np.concatenate([np.zeros(int(name == shifted), dtype), host.ravel()])) for name, host in hosts.items()}
+    address = {name: array.pointer + (name == shifted) * array.dtype.itemsize for name, array in arrays.items()}
+    mean, rstd = cuda.empty((N,), saved), cuda.empty((N,), saved)
+    kept = {"x": address["x"], "gamma": address["gamma"], "mean": mean, "rstd": rstd, "C": C}
+    cuda.run("layer_norm_forward", dtype, N, y=address["y"], **kept, eps=1e-5)
+    cuda.run("layer_norm_backward", dtype, 0, dx=address["dx"], dy=address["dy"], **kept, N=N, rows_per_chunk=N)
+    y, dx = (arrays[name].numpy()[-N * C :].reshape(N, C) for name in ("y", "dx"))
+    assert_close(y, reference.layer_norm(hosts["x"], hosts["gamma"])[0], dtype, k=C, name="y")
+    assert_close(dx, reference.layer_norm_backward(hosts["dy"], hosts["x"], hosts["gamma"])[0], dtype, k=C, gradient=True, name="dx")
+
+
 def test_layer_norm_keeps_its_digits_for_a_large_mean(cuda, rng):
     x = (normal(rng, (3, 64), np.float64) + 1e4).astype(np.float32)
     y = layer_norm_forward(cuda, x, None, None)[0]
