@@ -92,6 +92,15 @@ static PyObject *next_call(PyObject *self, PyObject *unused)
     return PyLong_FromUnsignedLongLong(atomic_fetch_add(&((generator_object *)self)->calls, 1));
 }
 
+/* Only while no other number has been given since. */
+static PyObject *take_back_call(PyObject *self, PyObject *number)
+{
+    uint64_t given = PyLong_AsUnsignedLongLong(number), next = given + 1;
+    if (given == (uint64_t)-1 && PyErr_Occurred()) return NULL;
+    atomic_compare_exchange_strong(&((generator_object *)self)->calls, &next, given);
+    Py_RETURN_NONE;
+}
+
 static PyObject *get_state(PyObject *self, PyObject *unused)
 {
     (void)unused;
@@ -230,6 +239,8 @@ static PyMethodDef methods[] = {
     {"initial_seed", initial_seed, METH_NOARGS, "initial_seed($self)\n--\n\nThe seed it was given last."},
     {"seed64", draw_seed, METH_NOARGS, "seed64($self)\n--\n\nDraws a seed for another generator, in [0, 2**63)."},
     {"next_call", next_call, METH_NOARGS, "next_call($self)\n--\n\nThe number of the next dropout mask, and counts it."},
+    {"take_back_call", take_back_call, METH_O,
+     "take_back_call($self, number)\n--\n\nThe mask of this number was not used: what asked for it was refused. The next mask has it."},
     {"get_state", get_state, METH_NOARGS, "get_state($self)\n--\n\nThe whole state as bytes."},
     {"set_state", set_state, METH_O, "set_state($self, state, /)\n--\n\nGoes back to a state that get_state() gave."},
     {"uniform", uniform, METH_VARARGS, "uniform($self, shape, low, high, dtype=None, /)\n--\n\nA Tensor of U(low, high)."},

@@ -227,7 +227,12 @@ def dropout(input, p: float = 0.5, training: bool = True, *, rng=None):
     if not training or p == 0.0:
         return _floating(input)
     generator = as_generator(rng)
-    return _core.dropout(input, p, _signed(generator.initial_seed()), generator.next_call())
+    call = generator.next_call()
+    try:
+        return _core.dropout(input, p, _signed(generator.initial_seed()), call)
+    except BaseException:
+        generator.take_back_call(call)
+        raise
 
 
 def _signed(seed: int) -> int:
@@ -320,30 +325,35 @@ def scaled_dot_product_attention(
         query, key, value, bias, attn_mask = _promote(query, key, value, bias, attn_mask)
     else:
         query, key, value, bias = _promote(query, key, value, bias)
-    seed = call = None
+    seed = call = generator = None
     if real("dropout_p", dropout_p) > 0.0:
         generator = as_generator(rng)
         seed, call = generator.initial_seed(), generator.next_call()
-    results = _core.attention(
-        query,
-        key,
-        value,
-        attn_mask=attn_mask,
-        bias=bias,
-        key_lengths=key_lengths,
-        causal_offset=causal_offset,
-        is_causal=is_causal,
-        window=window,
-        scale=scale,
-        softcap=softcap,
-        enable_gqa=enable_gqa,
-        empty_rows=empty_rows,
-        dropout=dropout_p,
-        seed=seed,
-        call=call,
-        return_attention=return_attention,
-        return_logsumexp=return_logsumexp,
-    )
+    try:
+        results = _core.attention(
+            query,
+            key,
+            value,
+            attn_mask=attn_mask,
+            bias=bias,
+            key_lengths=key_lengths,
+            causal_offset=causal_offset,
+            is_causal=is_causal,
+            window=window,
+            scale=scale,
+            softcap=softcap,
+            enable_gqa=enable_gqa,
+            empty_rows=empty_rows,
+            dropout=dropout_p,
+            seed=seed,
+            call=call,
+            return_attention=return_attention,
+            return_logsumexp=return_logsumexp,
+        )
+    except BaseException:
+        if generator is not None:
+            generator.take_back_call(call)
+        raise
     wanted = (True, return_attention, return_logsumexp)
     results = tuple(r for r, w in zip(results, wanted, strict=True) if w)
     return results if len(results) > 1 else results[0]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import transformer_c as tc
 from transformer_c import _core
 
 KEEP_ALL, KEEP_NONE = 0.0, 1.0
@@ -76,3 +77,25 @@ def test_errors():
         _core.dropout(np.arange(3), 0.5, 1, 2)
     with pytest.raises(TypeError):
         _core.dropout(x, 0.5, 1.5, 2)
+
+
+def test_a_refused_call_takes_no_mask():
+    """The generator is as it was, so that the next mask is the one that it would have been."""
+    x = np.ones((1, 1, 3, 2), np.float32)
+    refused = {
+        "dtype": lambda g: tc.F.dropout(np.array(["a"]), 0.5, rng=g),
+        "mask": lambda g: tc.F.scaled_dot_product_attention(x, x, x, np.ones((7, 7), bool), dropout_p=0.5, rng=g),
+        "rate": lambda g: tc.F.scaled_dot_product_attention(x, x, x, dropout_p=1.5, rng=g),
+        "empty": lambda g: tc.F.scaled_dot_product_attention(x, x, x, key_lengths=[0], dropout_p=0.5, rng=g, empty_rows="raise"),
+        "window": lambda g: tc.F.scaled_dot_product_attention(x, x, x, window=3, dropout_p=0.5, rng=g),
+    }
+    generator = tc.Generator(3)
+    for name, call in refused.items():
+        before = generator.get_state()
+        with pytest.raises((TypeError, ValueError)):
+            call(generator)
+        assert generator.get_state() == before, name
+    first = generator.next_call()
+    generator.next_call()
+    generator.take_back_call(first)  # another thread has gone on
+    assert generator.next_call() == first + 2
