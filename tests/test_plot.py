@@ -228,6 +228,8 @@ def test_sequences():
     true, guess = shown[3].lines
     assert (POINTS[3] == np.array(true.get_data()).T).all() and guess.get_linestyle() == "--"
     assert (np.concatenate([POINTS[3, 1:2], POINTS[3, 2:] + 0.1]) == np.array(guess.get_data()).T).all()
+    numbers = [t for t in shown[3].texts if t.get_text()]
+    assert [t.get_text() for t in numbers] == list("1234") and (np.array([t.xy for t in numbers]) == POINTS[3]).all()
     assert shown[0].get_ylabel() == "$x_1$" and shown[-1].get_xlabel() == "$x_0$"
     beyond = tc.plot.sequences(POINTS[:, :2], predictions=POINTS[:, 2:], beyond=True)
     given, guess = beyond.axes[0].lines
