@@ -528,6 +528,7 @@ def test_a_process_without_standard_error(monkeypatch):
         (dict(checkpoint_every_n_steps=0), ValueError, "checkpoint_every_n_steps"),
         (dict(check_val_every_n_epoch=0), ValueError, "check_val_every_n_epoch"),
         (dict(checkpoint_dir=3), TypeError, "int"),
+        (dict(generators=[np.random.default_rng(0), 3]), TypeError, "generators\\[1\\] is of type int; expected a generator: tc.Generator"),
         (dict(accelerator="gpu"), TypeError, "Trainer\\(\\) has no option 'accelerator': device="),
         (dict(max_epoch=3), TypeError, "did you mean 'max_epochs'"),
         (dict(colour="red"), TypeError, "it has max_epochs, gradient_clip_val, monitor"),

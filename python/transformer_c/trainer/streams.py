@@ -28,6 +28,18 @@ _GLOBAL: dict[str, Any] = {
 }
 
 
+def as_streams(given: Iterable[Any]) -> tuple[Any, ...]:
+    """The generators that a user names; a TypeError for what is none."""
+    given = tuple(given)
+    for i, stream in enumerate(given):
+        if not isinstance(stream, _KINDS):
+            raise TypeError(
+                f"generators[{i}] is of type {type(stream).__name__}; expected a generator: tc.Generator, np.random.Generator, "
+                "np.random.RandomState or random.Random"
+            )
+    return given
+
+
 def find_streams(holders: Mapping[str, Any], given: Iterable[Any] = ()) -> dict[str, Any]:
     """Every stream by a name that is the same in every run of a script.
 

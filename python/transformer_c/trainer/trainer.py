@@ -23,6 +23,7 @@ from .metrics import Averages, batch_size_of
 from .names import explained
 from .progress import print_table
 from .stopping import Watch
+from .streams import as_streams
 
 
 class Trainer:
@@ -150,7 +151,7 @@ class Trainer:
         self.limit_val_batches = checks.limit("limit_val_batches", limit_val_batches)
         self.limit_test_batches = checks.limit("limit_test_batches", limit_test_batches)
         self.checkpoint_dir = None if checkpoint_dir is None else os.fsdecode(checkpoint_dir)
-        self.generators = tuple(generators)
+        self.generators = as_streams(generators)
         self.fast_dev_run = int(fast_dev_run)
         if self.fast_dev_run:
             self.max_epochs, self.checkpoint_dir, self.patience = 1, None, None
