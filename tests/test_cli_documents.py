@@ -380,6 +380,7 @@ def test_folders_of_reviews(form, tmp_path):
 def test_reviews_that_are_refused(tmp_path, capsys):
     (tmp_path / "few.csv").write_text("text,label\ngood,1\n")
     (tmp_path / "empty.csv").write_text("text,label\n" + "!,1\n?,0\n" * 10)
+    (tmp_path / "one.csv").write_text("text,label\n" + "good,1\n" * 10)
     for name in "abc":
         (tmp_path / "three" / name).mkdir(parents=True)
         (tmp_path / "three" / name / "1.txt").write_text("x")
@@ -387,6 +388,7 @@ def test_reviews_that_are_refused(tmp_path, capsys):
         ("--csv", "nowhere.csv", "nowhere.csv: No such file"),
         ("--csv", "few.csv", "has 1 reviews; expected 10 or more"),
         ("--csv", "empty.csv", "have no word"),
+        ("--csv", "one.csv", "all of its 10 reviews are good; expected some of each"),
         ("--csv", "three", "give it to --folder"),
         ("--folder", "few.csv", "no such folder"),
         ("--folder", "three", "3 classes; expected two"),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from . import convert, cuda, data, functional, nn, ops, optim, testing
 from . import functional as F
-from ._core import Generator, Tensor, cos, exp, log, sin, sqrt, tanh
+from ._core import Generator, Tensor, argmax, argsort, cos, exp, log, sin, sqrt, tanh
 from ._tensor import (
     arange,
     as_tensor,
@@ -98,6 +98,8 @@ __all__ = [
     "TransformerPredictor",
     "__version__",
     "arange",
+    "argmax",
+    "argsort",
     "as_tensor",
     "cat",
     "convert",

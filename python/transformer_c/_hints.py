@@ -62,6 +62,10 @@ _PACKAGE = {
     "int": 'tc.int32, or dtype="int32"',
     "set_grad_enabled": "tc.no_grad() and tc.enable_grad()",
     "inference_mode": "tc.no_grad()",
+    "LightningModule": "tc.TrainingModule",
+    "LightningDataModule": "a class of your own: Trainer.fit takes any object with train_dataloader()",
+    "seed_everything": "tc.manual_seed",
+    "utils": "tc.data for utils.data, tc.nn.utils for nn.utils",
     "multinomial": "np.random.default_rng().choice(n, p=probabilities)",
 }
 

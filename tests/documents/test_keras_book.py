@@ -196,6 +196,29 @@ def test_keras_weights_that_are_hostile(tmp_path, kind):
         encoder.load_keras_weights(file)
 
 
+def test_keras_weights_that_are_damaged(tmp_path):
+    """A byte changed in each of many places: the weights, or an error that names the file, and never half of them."""
+    pytest.importorskip("h5py")
+    held, kinds = WEIGHTS.read_bytes(), set()
+    encoder = keras_book.TransformerEncoder(**ENCODER)
+    before = encoder.layernorm_1.weight.numpy().copy()
+    for start in range(0, len(held), 97):
+        data = bytearray(held)
+        data[start] ^= 0xA5
+        file = tmp_path / "damaged.h5"
+        file.write_bytes(data)
+        try:
+            keras_book.TransformerEncoder(**ENCODER).load_keras_weights(file)
+        except tc.CheckpointError as error:
+            assert "damaged.h5" in str(error)
+            kinds.add("damaged" if "is damaged: " in str(error) else "other")
+            with pytest.raises(tc.CheckpointError):
+                encoder.load_keras_weights(file)
+        except OSError:
+            kinds.add("OSError")
+    assert "damaged" in kinds and (encoder.layernorm_1.weight.numpy() == before).all()
+
+
 # ---- reviews ----------------------------------------------------------------------------------------------------------------------------
 
 

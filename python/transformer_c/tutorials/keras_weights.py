@@ -42,7 +42,7 @@ def load_keras_weights(module: Any, path: str | os.PathLike) -> None:
     OSError
         When the file is not there, or is no HDF5 file.
     CheckpointError
-        When an array is missing or has another shape, or lies outside the file. The module is as it was then.
+        When an array is missing or has another shape, or lies outside the file, or the file is damaged. The module is as it was then.
     """
     try:
         import h5py
@@ -50,19 +50,26 @@ def load_keras_weights(module: Any, path: str | os.PathLike) -> None:
         raise ImportError("Keras's weights are read through h5py: pip install h5py, or transformer_c[keras]") from error
     path = os.fspath(path)
     with h5py.File(path, "r") as file:
-        names = _array_names(file, h5py)
-        whole = hasattr(module, "transformer_encoder")
-        encoder, inside = (module.transformer_encoder, "transformer_encoder.") if whole else (module, "")
-        places = {f"{_encoder_group(names, path)}{k}": f"{inside}{v}" for k, v in _ENCODER.items()} | (_MODEL if whole else {})
-        layers = dict(module.named_modules())
-        state: dict[str, np.ndarray] = {}
-        for place, name in places.items():
-            for i, (part, value) in enumerate(layers[name].named_parameters()):
-                state[f"{name}.{part}"] = _read(
-                    file, names, f"{place}/vars/{i}", *_keras_shape(name, part, value, layers[name], encoder), path
-                )
+        try:
+            state = _state(module, file, _array_names(file, h5py), path)
+        except (KeyError, RuntimeError, UnicodeError) as error:  # what h5py raises where the inside of a file makes no sense
+            raise CheckpointError(f"{path!r} is damaged: {error}") from error
     with no_grad():
         module.load_state_dict(state, strict=True)
+
+
+def _state(module: Any, file: Any, names: set[str], path: str) -> dict[str, np.ndarray]:
+    """The state dict of the module from the arrays of the file."""
+    whole = hasattr(module, "transformer_encoder")
+    encoder, inside = (module.transformer_encoder, "transformer_encoder.") if whole else (module, "")
+    places = {f"{_encoder_group(names, path)}{k}": f"{inside}{v}" for k, v in _ENCODER.items()} | (_MODEL if whole else {})
+    layers = dict(module.named_modules())
+    state = {}
+    for place, name in places.items():
+        for i, (part, value) in enumerate(layers[name].named_parameters()):
+            shapes = _keras_shape(name, part, value, layers[name], encoder)
+            state[f"{name}.{part}"] = _read(file, names, f"{place}/vars/{i}", *shapes, path)
+    return state
 
 
 def _keras_shape(name: str, part: str, value: Tensor, layer: nn.Module, encoder: Any) -> tuple[tuple[int, ...], tuple[int, ...], bool]:
@@ -86,6 +93,8 @@ def _array_names(file: Any, h5py: Any) -> set[str]:
     names: set[str] = set()
 
     def visit(name: str, item: Any) -> None:
+        if isinstance(name, bytes):  # what h5py gives for a name that is not UTF-8
+            return
         if isinstance(item, h5py.Dataset) and item.external is None and not item.is_virtual:
             names.add(name)
 

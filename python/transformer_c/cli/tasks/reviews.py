@@ -183,6 +183,8 @@ def _load(path: str, source: str | None) -> Part:
         raise CommandError(f"{path} has {labels.max() + 1} classes; expected two, such as neg and pos")
     if len(texts) < LEAST:
         raise CommandError(f"{path} has {len(texts)} reviews; expected {LEAST} or more")
+    if labels.min() == labels.max():
+        raise CommandError(f"{path}: all of its {len(texts)} reviews are {'good' if labels[0] else 'bad'}; expected some of each")
     return texts, labels
 
 
