@@ -223,6 +223,8 @@ def test_corners_that_are_refused(squares_run, tmp_path, capsys):
         (np.zeros((1, 1, 2)), "two corners"),
         (np.zeros((1, 2, 3)), "two corners"),
         (np.zeros(2), r"expected \(batch, corn"),
+        (np.array([[[0, np.nan], [0, 0]]]), "NaN, infinity .* in 1 of 4 places"),
+        (np.full((1, 2, 2), 1e300), "beyond float32 in 4 of 4 places"),
     ):
         np.save(tmp_path / "x.npy", x)
         assert predicts(checkpoint, tmp_path / "x.npy") == 1 and re.search(message, capsys.readouterr().err)

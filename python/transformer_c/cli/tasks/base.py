@@ -164,10 +164,14 @@ def read_array(path: str) -> np.ndarray:
 
 
 def floats(x: np.ndarray) -> np.ndarray:
-    """Numbers as float32."""
+    """Numbers as float32, all finite: a NaN would come out as a prediction."""
     if x.dtype.kind not in "biuf":
         raise CommandError(f"INPUT has dtype {x.dtype}; expected numbers")
-    return x.astype(np.float32)
+    with np.errstate(over="ignore"):
+        found = x.astype(np.float32)
+    if not np.isfinite(found).all():
+        raise CommandError(f"INPUT has NaN, infinity or a number beyond float32 in {(~np.isfinite(found)).sum()} of {found.size} places")
+    return found
 
 
 def array_lines(result: np.ndarray) -> Iterable[str]:
