@@ -47,6 +47,7 @@ lint: $(VENV)/.built $(VENV)/.extra-test $(VENV)/.extra-dev
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files $(C_SOURCES))
 	$(BIN)/python tools/tidy.py
 	$(BIN)/mypy
+	$(BIN)/mypy --strict tests/typed_program.py
 	$(BIN)/python tools/make_stub.py --check
 	$(BIN)/python -m mypy.stubtest transformer_c._core --mypy-config-file pyproject.toml --concise
 

@@ -10,7 +10,7 @@ import html
 import threading
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from .. import _core
 from .._core import Tensor
 from .._tensor import as_tensor, no_grad
 from .parameter import Parameter
+
+M = TypeVar("M", bound="Module")
 
 IncompatibleKeys = namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])
 
@@ -350,7 +352,7 @@ class Module:
                 own[key].copy_(value)
         return IncompatibleKeys(missing, unexpected)
 
-    def train(self, mode: bool = True):
+    def train(self: M, mode: bool = True) -> M:
         """Turns dropout on (or off) here and below; returns self."""
         if not isinstance(mode, (bool, np.bool_)):
             raise ValueError(f"mode must be a bool, got {mode!r}")
@@ -358,11 +360,11 @@ class Module:
             object.__setattr__(module, "training", bool(mode))
         return self
 
-    def eval(self):
+    def eval(self: M) -> M:
         """Turns dropout off here and below; returns self."""
         return self.train(False)
 
-    def requires_grad_(self, requires_grad: bool = True):
+    def requires_grad_(self: M, requires_grad: bool = True) -> M:
         """Freezes (False) or unfreezes every parameter; returns self."""
         for parameter in self.parameters():
             parameter.requires_grad_(requires_grad)
@@ -376,14 +378,14 @@ class Module:
             else:
                 parameter.grad = parameter.grad.detach() * 0
 
-    def apply(self, function: Callable[[Module], Any]):
+    def apply(self: M, function: Callable[[Module], Any]) -> M:
         """Calls `function` on every module below and then on this one; returns self."""
         for child in self.children():
             child.apply(function)
         function(self)
         return self
 
-    def to(self, *args: Any, dtype: Any = None, device: Any = None):
+    def to(self: M, *args: Any, dtype: Any = None, device: Any = None) -> M:
         """Moves and casts parameters and buffers in place; returns self.
 
         ``module.to("cuda")``, ``module.to(np.float64)``, ``module.to(device, dtype)``, or by keyword. Only floating
@@ -401,15 +403,15 @@ class Module:
                         _convert_in_place(value, dtype, device)
         return self
 
-    def float(self):
+    def float(self: M) -> M:
         """Casts floating parameters and buffers to float32; returns self."""
         return self.to(dtype=np.float32)
 
-    def double(self):
+    def double(self: M) -> M:
         """Casts floating parameters and buffers to float64; returns self."""
         return self.to(dtype=np.float64)
 
-    def half(self):
+    def half(self: M) -> M:
         """Casts floating parameters and buffers to float16; returns self."""
         return self.to(dtype=np.float16)
 
@@ -417,11 +419,11 @@ class Module:
         """Casts floating parameters and buffers to bfloat16; returns self."""
         return self.to(dtype="bfloat16")
 
-    def cpu(self):
+    def cpu(self: M) -> M:
         """Moves parameters and buffers to the CPU; returns self."""
         return self.to("cpu")
 
-    def cuda(self, device: int | None = None):
+    def cuda(self: M, device: int | None = None) -> M:
         """Moves parameters and buffers to a GPU; returns self."""
         return self.to("cuda" if device is None else f"cuda:{device}")
 
