@@ -378,6 +378,9 @@ def test_legacy_files_are_refused_with_the_fix():
         CheckpointError, match=r"before 1\.6: load it with PyTorch 1\.6 or newer .*torch\.save\(torch\.load\(path\), new_path\)"
     ):
         load_torch_checkpoint(FOLDER / "legacy.pt")
+    for load in (tc.load, tc.TransformerPredictor.load_from_checkpoint):
+        with pytest.raises(CheckpointError, match=r"a pickle: tc\.load_torch_checkpoint\(path\) says what to do"):
+            load(FOLDER / "legacy.pt")
 
 
 @pytest.mark.parametrize(
