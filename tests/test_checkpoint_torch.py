@@ -11,8 +11,8 @@ import sys
 import numpy as np
 import pytest
 import torch_files as t
-from golden import load as load_golden
 import transformer_c as tc
+from golden import load as load_golden
 from transformer_c import nn
 from transformer_c.checkpoint import CheckpointError, GlobalName, UnknownObject, load_torch_checkpoint
 

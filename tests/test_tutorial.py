@@ -311,3 +311,20 @@ def test_a_pretrained_file_is_used(tmp_path):
     loaded, result = uva.train_reverse(checkpoint_path=tmp_path, progress=False, max_epochs=1)
     assert all((loaded.state_dict()[n].numpy() == v.numpy()).all() for n, v in state.items())
     assert set(result) == {"test_acc", "val_acc"} and result["test_acc"] < 0.3 and not (tmp_path / "ReverseTask").exists()
+
+
+@pytest.mark.parametrize("kind", [uva.ReversePredictor, uva.AnomalyPredictor])
+def test_layouts_of_the_pretrained_files(tmp_path, kind, rng):
+    """Both of the tutorial's: Lightning's keys around the weights, the tutorial's sizes; into TransformerPredictor, too."""
+    torch = pytest.importorskip("torch")
+    parameters = dict(input_dim=10, model_dim=32, num_classes=10, num_heads=1, num_layers=1, lr=5e-4, warmup=50, max_iters=3900)
+    if kind is uva.AnomalyPredictor:
+        parameters = dict(input_dim=512, model_dim=256, num_classes=1, num_heads=4, num_layers=4, lr=5e-4, warmup=100, max_iters=70300)
+        parameters |= dict(dropout=0.1, input_dropout=0.1)
+    model = kind(**parameters).eval()
+    state = {n: torch.tensor(v.numpy()) for n, v in model.state_dict().items()}
+    held = {"epoch": 9, "global_step": 3900, "callbacks": {}, "optimizer_states": [{"state": {0: {"exp_avg": torch.zeros(2)}}}]}
+    torch.save({**held, "state_dict": state, "hyper_parameters": parameters}, tmp_path / "file.ckpt")
+    x = rng.standard_normal((2, 7, parameters["input_dim"])).astype(np.float32)
+    for loaded in (kind, tc.TransformerPredictor):
+        assert np.array_equal(loaded.load_from_checkpoint(tmp_path / "file.ckpt")(x), model(x))
