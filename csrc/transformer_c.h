@@ -388,8 +388,8 @@ typedef struct tc_attention_options {
  * lse (..., H, Tq), the log of the sum of exponentials of the scores, -infinity in empty rows: NULL when not wanted. */
 TC_CHECKED tc_status tc_attention(tc_tensor **values, tc_tensor **attention, tc_tensor **lse, tc_tensor *q, tc_tensor *k, tc_tensor *v,
                                   const tc_attention_options *options, tc_error *err);
-/* Without the tape, for tensors of one dtype, float32 or float64. attention[i][j] = exp(score[i][j] - shift[i]) / sum[i]; shift,sum (...,
- * H, Tq). */
+/* Without the tape, for tensors of one floating dtype. attention[i][j] = exp(score[i][j] - shift[i]) / sum[i]; shift,sum (..., H, Tq),
+ * in the dtype that is computed in. */
 TC_CHECKED tc_status tc_attention_forward(tc_tensor **values, tc_tensor **attention, tc_tensor **lse, tc_tensor **shift, tc_tensor **sum,
                                           tc_tensor *q, tc_tensor *k, tc_tensor *v, const tc_attention_options *options, tc_error *err);
 /* dmask is for a floating mask. Pointers to what is not wanted are NULL, and so are gradients of results that were not used; attention is

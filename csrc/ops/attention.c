@@ -142,8 +142,8 @@ cleanup:
 
 /* ---- backward ---------------------------------------------------------------------------------------------------------------- */
 
-/* Are q, k, v the three parts of one buffer, rows [q_h | k_h | v_h] or [Q | K | V]? Then `steps` are where k and v lie from the first of
- * them. */
+/* Are q, k, v the three parts of one buffer, rows [q_h | k_h | v_h] or [Q | K | V]? Then `offsets` are where each lies, in
+ * elements from the first in memory. */
 static bool is_packed(const attention_problem *x, const tc_tensor *const parts[3], int64_t offsets[3])
 {
     const tc_tensor *q = parts[0];

@@ -190,6 +190,12 @@ def test_bad_caches(rng):
         decoder(x, memory, tgt_mask=tc.nn.Transformer.generate_square_subsequent_mask(LENGTH), past_key_value=caches[0])
     with pytest.raises(TypeError, match="must be a tc.nn.KeyValueCache, not str"):
         decoder(x, memory, past_key_value=["a", "b"])
+    with pytest.raises(TypeError, match=r"a list of 2 KeyValueCache, one a layer, not bool; new_caches\(\) makes it"):
+        decoder(x, memory, past_key_value=True)
+    shared = tc.nn.KeyValueCache()
+    with pytest.raises(ValueError, match="got one cache for several layers, which would see each other's keys"):
+        decoder(x, memory, past_key_value=[shared] * 2)
+    assert len(shared) == 0
     attention = tc.nn.MultiheadAttention(WIDTH, 2, batch_first=True)
     static = tc.nn.KeyValueCache(static=True)
     attention(x, memory, memory, past_key_value=static)

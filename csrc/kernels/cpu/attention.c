@@ -56,7 +56,7 @@ static inline void scale_rows(real *values, int64_t row, int rows, int64_t colum
     }
 }
 
-/* The same when weights are dropped: of each row its own keys. */
+/* fill_empty_rows() when weights are dropped: of each row its own keys. */
 static void fill_empty_rows_dropped(const query_block *x, const real *sum, real *values, int64_t row)
 {
     const tc_attention_problem *p = x->problem;
@@ -77,7 +77,7 @@ static void fill_empty_rows_dropped(const query_block *x, const real *sum, real 
     }
 }
 
-/* Row r of `rows`, for all r with sum[r] == 0: the mean of all Tk values, whatever masks say about them. */
+/* values[i][:], for all i with sum[i] == 0: the mean of all Tk values, whatever masks say about them. */
 static void fill_empty_rows(const query_block *x, const real *sum, real *values, int64_t row)
 {
     const tc_attention_problem *p = x->problem;

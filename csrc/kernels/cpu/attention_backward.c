@@ -172,7 +172,7 @@ static void add_products(const tc_attention_backward_args *a, const query_block 
         sum_over_keys(&for_q);
 }
 
-/* The same when weights are dropped: of each of the rows its own keys. */
+/* add_uniform_rows() when weights are dropped: of each of the rows its own keys. */
 static void add_uniform_rows_dropped(const tc_attention_backward_args *a, const query_block *x, const real *sum, const key_gradients *to)
 {
     const tc_attention_problem *p = x->problem;

@@ -18,7 +18,6 @@
 #define QUERIES TC_ATTENTION_QUERIES
 #define KEYS TC_ATTENTION_KEYS
 #define TILE (KEYS * QUERIES)
-#define GROUPS (QUERIES / TC_LANES) /* vectors of a row of a tile */
 #define INFINITE ((real)INFINITY)
 #define FILL R(-9e15) /* the tutorial's score where mask is 0 */
 

@@ -300,7 +300,8 @@ class MultiheadAttention(Module):
         allowed: list[Tensor] = []
         added: list[Tensor] = []
         if attn_mask is not None:
-            mask = _check_mask("attn_mask", attn_mask, {(queries, keys): "(Tq, Tk)", (batch * heads, queries, keys): "(B H, Tq, Tk)"})
+            shapes = {(queries, keys): "(Tq, Tk)", (batch * heads, queries, keys): "(B H, Tq, Tk)"}
+            mask = _check_mask("attn_mask", attn_mask, shapes, {(batch, queries, keys): f"np.repeat(mask, {heads}, axis=0)"})
             mask = mask[None, None] if mask.ndim == 2 else mask.reshape(batch, heads, queries, keys)
             (allowed if mask.dtype == bool else added).append(mask)
         if key_padding_mask is not None:
@@ -319,8 +320,8 @@ class MultiheadAttention(Module):
         return {"attn_mask": merged, "bias": bias, "is_causal": is_causal, "causal_offset": offset if is_causal else None}
 
 
-def _check_mask(name: str, mask: Any, shapes: dict[tuple[int, ...], str]) -> Tensor:
-    """The mask as a Tensor of one of the shapes, bool or floating, or an error that says what would fit."""
+def _check_mask(name: str, mask: Any, shapes: dict[tuple[int, ...], str], remedies: dict[tuple[int, ...], str] | None = None) -> Tensor:
+    """The mask as a Tensor of one of the shapes, bool or floating, or an error: what would fit, and what to write for one in `remedies`."""
     try:
         mask = as_tensor(mask)
     except TypeError:
@@ -332,7 +333,8 @@ def _check_mask(name: str, mask: Any, shapes: dict[tuple[int, ...], str]) -> Ten
         )
     if tuple(mask.shape) not in shapes:
         expected = " or ".join(f"{text} = {shape}" for shape, text in shapes.items())
-        raise ValueError(f"{name} has shape {tuple(mask.shape)}; expected {expected}")
+        remedy = (remedies or {}).get(tuple(mask.shape))
+        raise ValueError(f"{name} has shape {tuple(mask.shape)}; expected {expected}{f'. Write {remedy}' if remedy else ''}")
     return mask
 
 

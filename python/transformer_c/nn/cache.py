@@ -192,9 +192,15 @@ def one_a_layer(caches: Sequence[KeyValueCache] | None, layers: int) -> Sequence
     """What a stack was given as `past_key_value`, checked; without it a None for each layer."""
     if caches is None:
         return [None] * layers
+    expected = f"past_key_value must be a list of {layers} KeyValueCache, one a layer"
+    if not isinstance(caches, (Sequence, KeyValueCache)):
+        raise TypeError(f"{expected}, not {type(caches).__name__}; new_caches() makes it")
     if isinstance(caches, KeyValueCache) or len(caches) != layers:
         found = "one" if isinstance(caches, KeyValueCache) else len(caches)
-        raise ValueError(f"past_key_value must be a list of {layers} KeyValueCache, one a layer, got {found}; new_caches() makes it")
+        raise ValueError(f"{expected}, got {found}; new_caches() makes it")
+    given = [id(cache) for cache in caches if cache is not None]
+    if len(set(given)) < len(given):
+        raise ValueError(f"{expected}; got one cache for several layers, which would see each other's keys; new_caches() makes the list")
     return caches
 
 
