@@ -239,7 +239,9 @@ def _parse(data: bytes) -> Checkpoint:
         tensors = dict(safetensors.deserialize(data))  # in no particular order
     except safetensors.SafetensorError as error:
         if data[:1] == b"\x80" and data[1:2] in (b"\2", b"\3", b"\4", b"\5"):
-            raise CheckpointError("it is a pickle: tc.load_torch_checkpoint(path) says what to do with one of PyTorch before 1.6") from error
+            raise CheckpointError(
+                "it is a pickle: tc.load_torch_checkpoint(path) says what to do with one of PyTorch before 1.6"
+            ) from error
         raise CheckpointError(f"it is no safetensors file, or is damaged ({error})") from error
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     metadata = header.get("__metadata__") or {}
