@@ -224,11 +224,9 @@ TC_CHECKED tc_status tc_arg_reduce(tc_tensor **out, tc_tensor *x, bool largest, 
 /* int64 indices that sort x along an axis; equal elements keep their order, NaN is larger than all others. */
 TC_CHECKED tc_status tc_argsort(tc_tensor **out, tc_tensor *x, int64_t axis, bool descending, tc_error *err);
 
-/* exp(x) / sum(exp(x)) along an axis (-ndim .. ndim-1), and its logarithm. A row with a NaN, +inf or nothing but -inf is NaN. */
-TC_CHECKED tc_status tc_softmax(tc_tensor **y, tc_tensor *x, int64_t axis, tc_error *err);
-TC_CHECKED tc_status tc_log_softmax(tc_tensor **y, tc_tensor *x, int64_t axis, tc_error *err);
-/* Without the tape; the backward takes the result y. */
-TC_CHECKED tc_status tc_softmax_forward(tc_tensor **y, tc_tensor *x, int64_t axis, bool logarithm, tc_error *err);
+/* exp(x) / sum(exp(x)) along an axis (-ndim .. ndim-1), or its logarithm. A row with a NaN, +inf or nothing but -inf is NaN. The backward
+ * takes the result. */
+TC_CHECKED tc_status tc_softmax(tc_tensor **y, tc_tensor *x, int64_t axis, bool logarithm, tc_error *err);
 TC_CHECKED tc_status tc_softmax_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor *y, int64_t axis, bool logarithm, tc_error *err);
 
 typedef enum tc_reduction { TC_REDUCTION_NONE, TC_REDUCTION_MEAN, TC_REDUCTION_SUM } tc_reduction;
@@ -267,22 +265,18 @@ TC_CHECKED tc_status tc_binary_cross_entropy_with_logits_backward(tc_tensor **di
                                                                   tc_tensor *input, tc_tensor *target, tc_tensor *weight,
                                                                   tc_tensor *positive_weight, tc_reduction reduction, tc_error *err);
 
-/* Layer normalisation over the last `normalized_ndim` axes (Ba et al. 2016, eq. 4).  x,y (..., C); gamma,beta (C) or NULL. */
-TC_CHECKED tc_status tc_layer_norm(tc_tensor **y, tc_tensor *x, int normalized_ndim, tc_tensor *gamma, tc_tensor *beta, double eps,
-                                   tc_error *err);
-/* Without the tape.  x (N,C); mean,rstd (N) in the compute dtype. */
-TC_CHECKED tc_status tc_layer_norm_forward(tc_tensor **y, tc_tensor **mean, tc_tensor **rstd, tc_tensor *x, int normalized_ndim,
-                                           tc_tensor *gamma, tc_tensor *beta, double eps, tc_error *err);
+/* Layer normalisation over the last `axes` axes (Ba et al. 2016, eq. 4), whose lengths, unless that is NULL, are `lengths`.
+ * x,y (..., C); gamma,beta (C) or NULL. mean,rstd (...), in the compute dtype, are what the backward needs; NULL: not wanted. */
+TC_CHECKED tc_status tc_layer_norm(tc_tensor **y, tc_tensor **mean, tc_tensor **rstd, tc_tensor *x, int axes, const int64_t *lengths,
+                                   tc_tensor *gamma, tc_tensor *beta, double eps, tc_error *err);
 TC_CHECKED tc_status tc_layer_norm_backward(tc_tensor **dx, tc_tensor **dgamma, tc_tensor **dbeta, tc_tensor *dy, tc_tensor *x,
                                             tc_tensor *gamma, tc_tensor *mean, tc_tensor *rstd, tc_error *err);
-
-/* The same of x + residual, which has x's shape. The gradient of the sum flows to both. */
-TC_CHECKED tc_status tc_add_layer_norm(tc_tensor **y, tc_tensor *x, tc_tensor *residual, int normalized_ndim, tc_tensor *gamma,
-                                       tc_tensor *beta, double eps, tc_error *err);
-/* Without the tape.  sum (N,C) = x + residual in the compute dtype; the backward is that of layer_norm with the sum for x. */
-TC_CHECKED tc_status tc_add_layer_norm_forward(tc_tensor **y, tc_tensor **sum, tc_tensor **mean, tc_tensor **rstd, tc_tensor *x,
-                                               tc_tensor *residual, int normalized_ndim, tc_tensor *gamma, tc_tensor *beta, double eps,
-                                               tc_error *err);
+/* The same of x + residual, which has x's shape; sum, in the compute dtype, takes the place of x in the backward. */
+TC_CHECKED tc_status tc_add_layer_norm(tc_tensor **y, tc_tensor **sum, tc_tensor **mean, tc_tensor **rstd, tc_tensor *x,
+                                       tc_tensor *residual, int axes, const int64_t *lengths, tc_tensor *gamma, tc_tensor *beta, double eps,
+                                       tc_error *err);
+TC_CHECKED tc_status tc_add_layer_norm_backward(tc_tensor **dx, tc_tensor **dresidual, tc_tensor **dgamma, tc_tensor **dbeta, tc_tensor *dy,
+                                                tc_tensor *sum, tc_tensor *gamma, tc_tensor *mean, tc_tensor *rstd, tc_error *err);
 
 /* Rows of a table.  indices (...) of integers in [0, V); weight (V,D); y (...,D). The row padding_idx (-V .. V-1), if there is one, gets
  * no gradient. TC_ERROR_INDEX for an index outside the table. */
@@ -300,8 +294,6 @@ TC_CHECKED tc_status tc_global_max_pool1d(tc_tensor **y, tc_tensor *x, tc_error 
  * seed, call and the element's place alone (kernels/philox.h): the same for any number of threads, dtype and device.  x,y of
  * any shape. */
 TC_CHECKED tc_status tc_dropout(tc_tensor **y, tc_tensor *x, double p, uint64_t seed, uint64_t call, tc_error *err);
-/* Without the tape. The backward is this on dy. */
-TC_CHECKED tc_status tc_dropout_forward(tc_tensor **y, tc_tensor *x, double p, uint64_t seed, uint64_t call, tc_error *err);
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 

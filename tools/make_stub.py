@@ -40,10 +40,12 @@ TYPES = {
     "t": "ArrayLike | Tensor",
     "T": "Sequence[ArrayLike | Tensor]",
     "i": "_int",
+    "w": "_int",
     "f": "_float",
     "b": "_bool",
     "I": "_Shape",
     "s": "str",
+    "c": "str",
     "o": "Any",
 }
 PLAIN = {  # functions that are no ops: their results
@@ -53,8 +55,12 @@ PLAIN = {  # functions that are no ops: their results
 }  # fmt: skip
 
 
-def argument(text):
-    """`name: type = default` of one word of a spec."""
+def argument(text, words):
+    """`name: type = default` of one of the words of a spec."""
+    if ":" not in text:  # another name of an argument
+        alias, name = text.split("=")
+        (meant,) = [word for word in words if word.startswith(f"{name}:")]
+        return f"{alias}: {TYPES[meant.split(':')[1][0]]} | None = None"
     match = re.fullmatch(r"(\w+):(\w)(\*?)(\??)(?:=(.*))?", text)
     name, kind, spread, optional, default = match.groups()
     if spread:
@@ -64,12 +70,12 @@ def argument(text):
         return f"{name}: {annotation}"
     if kind == "f" and default != "None":
         default = repr(float(default))
-    return f"{name}: {annotation} = {default!r}" if kind == "s" and default != "None" else f"{name}: {annotation} = {default}"
+    return f"{name}: {annotation} = {default!r}" if kind in "sc" and default != "None" else f"{name}: {annotation} = {default}"
 
 
 def op_stub(op, method=False):
     words = op.spec.split()
-    parts = ["*" if word == "|" else argument(word) for word in words]
+    parts = ["*" if word == "|" else argument(word, words) for word in words]
     if method:
         parts[0] = words[0].split(":")[0]
     return f"def {op.__name__}({', '.join(parts)}) -> Any: ..."

@@ -3,17 +3,14 @@
 
 #include <string.h>
 
+#include "../kernels/kernel_ids.h"
 #include "allocator.h"
 #include "cpu.h"
 #include "cuda.h"
 #include "status.h"
 #include "threads.h"
 
-const char *const tc_kernel_names[TC_KERNEL_COUNT] = {
-#define TC_KERNEL_ENTRY(name) #name,
-#include "../kernels/kernels.def"
-#undef TC_KERNEL_ENTRY
-};
+static tc_dtype cpu_compute_dtype(tc_dtype storage) { return storage == TC_FLOAT64 ? TC_FLOAT64 : TC_FLOAT32; }
 
 static tc_status cpu_allocate(int index, size_t bytes, void **out, tc_error *err)
 {
@@ -36,11 +33,11 @@ static tc_status cpu_copy(int index, void *to, bool to_host, const void *from, b
     return TC_OK;
 }
 
-static tc_status cpu_run(int index, tc_dtype compute, tc_kernel_id kernel, const void *args, int64_t items, double cost, size_t scratch,
+static tc_status cpu_run(int index, tc_dtype compute, const tc_kernel *kernel, const void *args, int64_t items, double cost, size_t scratch,
                          tc_error *err)
 {
     (void)index;
-    return tc_parallel_for(tc_cpu_kernels(compute)->run[kernel], args, items, cost, scratch, err);
+    return tc_parallel_for(tc_cpu_kernels(compute)->run[kernel->id], args, items, cost, scratch, err);
 }
 
 static tc_status cpu_synchronize(int index, tc_error *err)
@@ -49,7 +46,7 @@ static tc_status cpu_synchronize(int index, tc_error *err)
     return TC_OK;
 }
 
-static const tc_backend cpu_backend = {"cpu", cpu_allocate, cpu_free, cpu_copy, cpu_run, cpu_synchronize};
+static const tc_backend cpu_backend = {"cpu", cpu_compute_dtype, cpu_allocate, cpu_free, cpu_copy, cpu_run, cpu_synchronize};
 
 tc_status tc_backend_for(const tc_backend **out, tc_device device, tc_error *err)
 {
@@ -62,7 +59,7 @@ tc_status tc_backend_for(const tc_backend **out, tc_device device, tc_error *err
     return tc_cuda_device(&api, device.index, err);
 }
 
-tc_status tc_run(tc_device device, tc_dtype compute, tc_kernel_id kernel, const void *args, int64_t items, double cost, size_t scratch,
+tc_status tc_run(tc_device device, tc_dtype compute, const tc_kernel *kernel, const void *args, int64_t items, double cost, size_t scratch,
                  tc_error *err)
 {
     if (items <= 0) return TC_OK;

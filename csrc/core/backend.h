@@ -8,13 +8,16 @@
 
 typedef struct tc_backend {
     const char *name;
+    /* The dtype that kernels read and write for tensors of a floating dtype: CPUs compute halves as float32, which is cast to and from;
+     * GPUs take halves as they are. Means, sums and partial sums are float32 in either case, float64 for float64. */
+    tc_dtype (*compute_dtype)(tc_dtype storage);
     /* Memory of the device, aligned to TC_ALIGNMENT, from a cache. */
     TC_CHECKED tc_status (*allocate)(int index, size_t bytes, void **out, tc_error *err);
     void (*free)(int index, void *block, size_t bytes);
     /* Bytes between this device and the host or itself; `to_host`, `from_host` say which side is host memory. */
     TC_CHECKED tc_status (*copy)(int index, void *to, bool to_host, const void *from, bool from_host, size_t bytes, tc_error *err);
     /* Runs one kernel over its items. `cost`: elementary operations an item; `scratch`: bytes a participant needs. */
-    TC_CHECKED tc_status (*run)(int index, tc_dtype compute, tc_kernel_id kernel, const void *args, int64_t items, double cost,
+    TC_CHECKED tc_status (*run)(int index, tc_dtype compute, const tc_kernel *kernel, const void *args, int64_t items, double cost,
                                 size_t scratch, tc_error *err);
     TC_CHECKED tc_status (*synchronize)(int index, tc_error *err);
 } tc_backend;
@@ -23,7 +26,7 @@ typedef struct tc_backend {
 TC_CHECKED tc_status tc_backend_for(const tc_backend **out, tc_device device, tc_error *err);
 
 /* Runs a kernel where `device` says. */
-TC_CHECKED tc_status tc_run(tc_device device, tc_dtype compute, tc_kernel_id kernel, const void *args, int64_t items, double cost,
+TC_CHECKED tc_status tc_run(tc_device device, tc_dtype compute, const tc_kernel *kernel, const void *args, int64_t items, double cost,
                             size_t scratch, tc_error *err);
 
 #endif

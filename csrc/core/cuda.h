@@ -57,7 +57,7 @@ void tc_cuda_end(tc_cuda_work *work);
 int tc_cuda_reads(const tc_cuda_work *work, const void *memory);
 int tc_cuda_writes(const tc_cuda_work *work, const void *memory);
 /* Names what a kernel reads and writes, by its args (cuda_operands.c). */
-int tc_cuda_order_kernel(const tc_cuda_work *work, tc_kernel_id kernel, const void *args);
+int tc_cuda_order_kernel(const tc_cuda_work *work, const tc_kernel *kernel, const void *args);
 
 void tc_cuda_is_done(const tc_cuda_work *work); /* the host has waited for it */
 

@@ -18,6 +18,7 @@ typedef struct tc_op {
      * NULL where needed means zero. On failure the tape releases what was filled. */
     TC_CHECKED tc_status (*backward)(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err);
     void (*release)(void *attributes); /* when the attributes own something, or NULL */
+    size_t attribute_bytes;            /* of the plain data that a record of this op carries (ops that end with tc_finish) */
 } tc_op;
 
 typedef struct tc_edge {

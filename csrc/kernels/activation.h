@@ -2,6 +2,7 @@
 #ifndef TC_KERNELS_ACTIVATION_H
 #define TC_KERNELS_ACTIVATION_H
 
+#include "../transformer_c.h"
 #include "kernels.h"
 
 #define TC_ACTIVATION_BLOCK 4096 /* elements an item */
@@ -13,5 +14,6 @@ typedef struct tc_activation_backward_args {
     int64_t n;
     tc_activation activation;
 } tc_activation_backward_args;
+extern const tc_kernel tc_kernel_activation_backward;
 
 #endif

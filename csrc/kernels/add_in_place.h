@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "kernels.h"
+
 #define TC_ADD_BLOCK 8192 /* elements an item */
 
 /* Items are blocks of TC_ADD_BLOCK elements.  to,from (numel), contiguous, of the compute dtype. */
@@ -12,5 +14,6 @@ typedef struct tc_add_in_place_args {
     const void *from;
     int64_t numel;
 } tc_add_in_place_args;
+extern const tc_kernel tc_kernel_add_in_place;
 
 #endif

@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels.h"
+
 #define TC_ATTENTION_QUERIES 48                   /* queries in a block: a multiple of every vector width */
 #define TC_ATTENTION_KEYS 128                     /* keys in a block */
 #define TC_ATTENTION_UNBOUNDED (INT64_C(1) << 60) /* sums of a few do not overflow */
@@ -69,6 +71,7 @@ typedef struct tc_attention_forward_args {
     tc_attention_operand values; /* (B,H,Tq,Dv) */
     void *shift, *sum, *lse, *map;
 } tc_attention_forward_args;
+extern const tc_kernel tc_kernel_attention_forward;
 
 /* Items are (b * Hk + hk) * splits + split: the query blocks of a key/value head, in `splits` shares chosen from the shape.
  * map and dmap (B,H,Tq,Tk) and dlse (B,H,Tq), contiguous: gradients of the other two results, or NULL. Split 0 writes dk and
@@ -82,6 +85,8 @@ typedef struct tc_attention_backward_args {
     void *dk_partial, *dv_partial;
     int64_t splits;
 } tc_attention_backward_args;
+extern const tc_kernel tc_kernel_attention_backward;
+extern const tc_kernel tc_kernel_attention_sum_splits;
 
 /* attention_sum_splits has the same arguments; its items are rows of dk and dv in blocks:
  * (b * Hk + hk) * ceil(Tk / TC_ATTENTION_KEYS) + block. */
@@ -94,6 +99,7 @@ typedef struct tc_attention_dbias_args {
     tc_attention_plane dbias;
     int64_t batches, heads, rows; /* of the term: 1 or B, 1 or H, 1 or Tq */
 } tc_attention_dbias_args;
+extern const tc_kernel tc_kernel_attention_dbias;
 
 /* Bytes of scratch a participant needs for elements of `size` bytes: transposed queries and a tile of scores, and what the
  * problem asks for beyond; cpu/attention_block.h lays it out. */

@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "kernels.h"
+
 #define TC_COPY_DIMS 16
 #define TC_COPY_BLOCK 4096 /* elements an item */
 
@@ -18,5 +20,6 @@ typedef struct tc_copy_args {
     int64_t numel;
     int64_t shape[TC_COPY_DIMS], to_strides[TC_COPY_DIMS], from_strides[TC_COPY_DIMS];
 } tc_copy_args;
+extern const tc_kernel tc_kernel_copy;
 
 #endif

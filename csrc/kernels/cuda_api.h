@@ -7,7 +7,7 @@
 #define TC_CUDA_API_H
 
 #include "../transformer_c.h"
-#include "kernels.h"
+#include "kernel_ids.h"
 
 #ifdef __cplusplus
 extern "C" {

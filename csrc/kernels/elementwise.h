@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "kernels.h"
+
 #define TC_ELEMENT_DIMS 16
 #define TC_ELEMENT_BLOCK 8192 /* elements an item */
 #define TC_ELEMENT_INPUTS 3
@@ -38,5 +40,13 @@ typedef struct tc_elementwise_args {
     tc_operand out;
     tc_operand in[TC_ELEMENT_INPUTS];
 } tc_elementwise_args;
+extern const tc_kernel tc_kernel_binary_backward;
+extern const tc_kernel tc_kernel_binary_forward;
+extern const tc_kernel tc_kernel_integer_binary;
+extern const tc_kernel tc_kernel_integer_unary;
+extern const tc_kernel tc_kernel_integer_where;
+extern const tc_kernel tc_kernel_unary_backward;
+extern const tc_kernel tc_kernel_unary_forward;
+extern const tc_kernel tc_kernel_where_forward;
 
 #endif

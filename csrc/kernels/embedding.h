@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "kernels.h"
+
 #define TC_EMBEDDING_GROUP 16 /* indices an item */
 
 /* Items are groups of indices.  y (n) rows, weight (V) rows of row_bytes each, of any dtype; indices (n). */
@@ -13,6 +15,7 @@ typedef struct tc_embedding_forward_args {
     const int64_t *indices;
     int64_t n, row_bytes;
 } tc_embedding_forward_args;
+extern const tc_kernel tc_kernel_embedding_forward;
 
 /* One item. The places of each index, in ascending order: order[start[v]] .. order[start[v + 1] - 1] are those of v.  order (n); start
  * (V+1). */
@@ -21,6 +24,7 @@ typedef struct tc_embedding_order_args {
     const int64_t *indices;
     int64_t n, V;
 } tc_embedding_order_args;
+extern const tc_kernel tc_kernel_embedding_order;
 
 /* Items are rows of the table.  dweight (V,D) = sum of the rows of dy (n,D) that were taken from it; 0 for padding_idx. */
 typedef struct tc_embedding_backward_args {
@@ -29,6 +33,7 @@ typedef struct tc_embedding_backward_args {
     const int64_t *order, *start;
     int64_t D, padding_idx;
 } tc_embedding_backward_args;
+extern const tc_kernel tc_kernel_embedding_backward;
 
 /* Items are groups of indices.  out (n,classes) int64. */
 typedef struct tc_one_hot_args {
@@ -36,5 +41,6 @@ typedef struct tc_one_hot_args {
     const int64_t *indices;
     int64_t n, classes;
 } tc_one_hot_args;
+extern const tc_kernel tc_kernel_one_hot;
 
 #endif

@@ -8,6 +8,7 @@
 #ifndef TC_KERNELS_GEMM_H
 #define TC_KERNELS_GEMM_H
 
+#include "../transformer_c.h"
 #include "kernels.h"
 
 #define TC_GEMM_BATCH_DIMS 14 /* TC_MAX_DIMS less the matrix */
@@ -29,6 +30,7 @@ typedef struct tc_gemm_pack_args {
     int batch_dims;
     int64_t batch_shape[TC_GEMM_BATCH_DIMS], b_batch[TC_GEMM_BATCH_DIMS];
 } tc_gemm_pack_args;
+extern const tc_kernel tc_kernel_gemm_pack;
 
 typedef enum tc_gemm_b_form {
     TC_GEMM_B_PANELS, /* b was packed by gemm_pack; b_row and b_col are not used, b_batch counts elements of the panels */
@@ -56,6 +58,7 @@ typedef struct tc_gemm_args {
     bool pack_a;  /* copy blocks of A into scratch: long rows, large strides, or neither stride 1 */
     bool fetch_b; /* the panels do not fit the caches near the core: ask for them before they are needed */
 } tc_gemm_args;
+extern const tc_kernel tc_kernel_gemm;
 
 /* The longest run of k summed in one go: what of A and B is in use meanwhile fits the caches. */
 #define TC_GEMM_K_BLOCK 384

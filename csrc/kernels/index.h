@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "kernels.h"
+
 #define TC_INDEX_DIMS 16
 #define TC_INDEX_BLOCK 4096  /* elements an item of index_gather */
 #define TC_INDEX_COLUMNS 512 /* elements of a window an item of index_put and index_add */
@@ -26,5 +28,8 @@ typedef struct tc_index_args {
     int64_t numel; /* of the window */
     int64_t shape[TC_INDEX_DIMS], base_strides[TC_INDEX_DIMS], selection_strides[TC_INDEX_DIMS];
 } tc_index_args;
+extern const tc_kernel tc_kernel_index_add;
+extern const tc_kernel tc_kernel_index_gather;
+extern const tc_kernel tc_kernel_index_put;
 
 #endif

@@ -3,6 +3,7 @@
 #define TC_KERNELS_INTEGER_PRODUCT_H
 
 #include "gemm.h"
+#include "kernels.h"
 
 /* Items are rows of C of all batch elements.  C (M,N) = A (M,K) B (K,N), all of `dtype`, an integer or bool; the sizes, strides and
  * batch of `product`, nothing else of it. Sums wrap around; of bools they are "any". */
@@ -10,5 +11,6 @@ typedef struct tc_integer_product_args {
     tc_gemm_args product;
     tc_dtype dtype;
 } tc_integer_product_args;
+extern const tc_kernel tc_kernel_integer_product;
 
 #endif

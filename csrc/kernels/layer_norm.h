@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "kernels.h"
+
 /* Items are rows.  y,x (N,C); gamma,beta (C) or NULL; mean,rstd (N) are saved for the backward. With a residual (N,C), x + residual
  * is normalised, and sum (N,C) gets it; otherwise both are NULL. */
 typedef struct tc_layer_norm_forward_args {
@@ -12,6 +14,7 @@ typedef struct tc_layer_norm_forward_args {
     int64_t C;
     double eps;
 } tc_layer_norm_forward_args;
+extern const tc_kernel tc_kernel_layer_norm_forward;
 
 /* Items are chunks of `rows_per_chunk` rows.  dx,dy,x (N,C); gamma (C) or NULL; mean,rstd (N). Each chunk writes its
  * own row of dgamma_partial, dbeta_partial (chunks,C), which sum_partials adds up. dx and the partials may be NULL. */
@@ -20,5 +23,6 @@ typedef struct tc_layer_norm_backward_args {
     const void *dy, *x, *gamma, *mean, *rstd;
     int64_t N, C, rows_per_chunk;
 } tc_layer_norm_backward_args;
+extern const tc_kernel tc_kernel_layer_norm_backward;
 
 #endif

@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "kernels.h"
+
 #define TC_LOSS_BLOCK 1024 /* elements an item; a multiple of every vector width */
 
 /* Of an input x and a target t, times the weight:
@@ -19,6 +21,7 @@ typedef struct tc_loss_forward_args {
     int64_t n;
     int function;
 } tc_loss_forward_args;
+extern const tc_kernel tc_kernel_loss_forward;
 
 /* dloss is read at every `dloss_step`th element: 1, or 0 for one number. dx and dtarget may be NULL. */
 typedef struct tc_loss_backward_args {
@@ -27,5 +30,6 @@ typedef struct tc_loss_backward_args {
     int64_t n, dloss_step;
     int function;
 } tc_loss_backward_args;
+extern const tc_kernel tc_kernel_loss_backward;
 
 #endif

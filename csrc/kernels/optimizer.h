@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels.h"
+
 #define TC_OPTIMIZER_BLOCK 4096 /* elements an item; a chunk's last block may be shorter */
 #define TC_OPTIMIZER_STATES 3
 
@@ -23,6 +25,7 @@ typedef struct tc_sgd_args {
     double lr, momentum, dampening, weight_decay;
     bool nesterov, maximize, first; /* first: the momentum buffer starts as the gradient */
 } tc_sgd_args;
+extern const tc_kernel tc_kernel_sgd_step;
 
 typedef struct tc_adam_args {
     const tc_optimizer_chunk *chunks; /* state[0] exp_avg, [1] exp_avg_sq, [2] max_exp_avg_sq or NULL */
@@ -32,6 +35,7 @@ typedef struct tc_adam_args {
     bool decoupled;                  /* AdamW's weight decay */
     bool maximize;
 } tc_adam_args;
+extern const tc_kernel tc_kernel_adam_step;
 
 typedef struct tc_rmsprop_args {
     const tc_optimizer_chunk *chunks; /* state[0] square_avg, [1] momentum buffer or NULL, [2] grad_avg (centered) or NULL */
@@ -39,6 +43,7 @@ typedef struct tc_rmsprop_args {
     double lr, alpha, eps, weight_decay, momentum;
     bool eps_inside_sqrt, maximize;
 } tc_rmsprop_args;
+extern const tc_kernel tc_kernel_rmsprop_step;
 
 /* Items are blocks. Writes one double a block: the sum of |g|^power, or the largest |g| when power is 0. */
 typedef struct tc_norm_args {
@@ -47,6 +52,7 @@ typedef struct tc_norm_args {
     double *partial; /* (blocks) */
     double power;
 } tc_norm_args;
+extern const tc_kernel tc_kernel_gradient_norm;
 
 /* gradient = clamp(gradient * factor, -limit, limit); limit may be infinite. */
 typedef struct tc_scale_args {
@@ -54,5 +60,6 @@ typedef struct tc_scale_args {
     int64_t chunk_count;
     double factor, limit;
 } tc_scale_args;
+extern const tc_kernel tc_kernel_gradient_scale;
 
 #endif

@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels.h"
+
 #define TC_REDUCE_DIMS 16
 #define TC_REDUCE_TILE 256        /* columns an item of reduce_columns */
 #define TC_REDUCE_EXACT (1 << 24) /* every index below is a float */
@@ -35,6 +37,11 @@ typedef struct tc_reduce_args {
     int64_t kept_shape[TC_REDUCE_DIMS], kept_strides[TC_REDUCE_DIMS];
     int64_t reduced_shape[TC_REDUCE_DIMS], reduced_strides[TC_REDUCE_DIMS];
 } tc_reduce_args;
+extern const tc_kernel tc_kernel_integer_reduce;
+extern const tc_kernel tc_kernel_reduce_arg;
+extern const tc_kernel tc_kernel_reduce_arg_columns;
+extern const tc_kernel tc_kernel_reduce_columns;
+extern const tc_kernel tc_kernel_reduce_rows;
 
 /* The gradient of a largest or smallest element along one axis: all of it goes to the first that is equal to the result (NaN equals
  * NaN).  dx,x (outer, length, inner); dy,y (outer, inner); all contiguous, of the compute dtype.  Items are outer times tiles of
@@ -44,5 +51,6 @@ typedef struct tc_extreme_backward_args {
     const void *dy, *x, *y;
     int64_t length, inner;
 } tc_extreme_backward_args;
+extern const tc_kernel tc_kernel_extreme_backward;
 
 #endif

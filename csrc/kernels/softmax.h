@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels.h"
+
 #define TC_SOFTMAX_ROWS 64 /* neighbouring rows an item; a multiple of every vector width */
 
 /* Rows of C elements, `inner` of them side by side:  y,x (outer, C, inner); the rows are the (outer, inner).  Items are outer times
@@ -15,6 +17,7 @@ typedef struct tc_softmax_forward_args {
     int64_t outer, C, inner;
     bool logarithm;
 } tc_softmax_forward_args;
+extern const tc_kernel tc_kernel_softmax_forward;
 
 /* dx,dy,y (outer, C, inner); y is the result of the forward. Items as there. */
 typedef struct tc_softmax_backward_args {
@@ -23,6 +26,7 @@ typedef struct tc_softmax_backward_args {
     int64_t outer, C, inner;
     bool logarithm;
 } tc_softmax_backward_args;
+extern const tc_kernel tc_kernel_softmax_backward;
 
 /* Items are rows.  loss,top,log_sum (N): the largest of a row and log sum e^(x - top), kept
  * apart because their sum would lose the digits of large logits; x (N,C); target (N), each in [0, C) or ignore_index; weight (C) or NULL.
@@ -35,6 +39,7 @@ typedef struct tc_cross_entropy_forward_args {
     int64_t C, ignore_index;
     double smoothing;
 } tc_cross_entropy_forward_args;
+extern const tc_kernel tc_kernel_cross_entropy_forward;
 
 /* Items are rows.  dx (N,C); dloss (N). */
 typedef struct tc_cross_entropy_backward_args {
@@ -44,5 +49,6 @@ typedef struct tc_cross_entropy_backward_args {
     int64_t C, ignore_index;
     double smoothing;
 } tc_cross_entropy_backward_args;
+extern const tc_kernel tc_kernel_cross_entropy_backward;
 
 #endif

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels.h"
+
 /* Items are rows.  x (N,C) of the compute dtype (int64 for integer_argsort); indices (N,C) int64: the order that sorts each row, equal
  * elements as they come, NaN larger than all others. Scratch: C int64. */
 typedef struct tc_argsort_args {
@@ -13,5 +15,7 @@ typedef struct tc_argsort_args {
     int64_t C;
     bool descending;
 } tc_argsort_args;
+extern const tc_kernel tc_kernel_argsort;
+extern const tc_kernel tc_kernel_integer_argsort;
 
 #endif

@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "kernels.h"
+
 /* Items are columns in groups of TC_SUM_PARTIALS_GROUP.  out (C) = sum over chunks of partial (chunks,C), in order. */
 #define TC_SUM_PARTIALS_GROUP 64
 typedef struct tc_sum_partials_args {
@@ -11,5 +13,6 @@ typedef struct tc_sum_partials_args {
     const void *partial;
     int64_t chunks, C;
 } tc_sum_partials_args;
+extern const tc_kernel tc_kernel_sum_partials;
 
 #endif

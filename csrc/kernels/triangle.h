@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels.h"
+
 /* Items are rows of all matrices, one after the other.  y,x (..., M, N), contiguous. Kept is what lies on diagonal number `diagonal` (0 the
  * main one, positive ones above it) and above it (`upper`) or below it. */
 typedef struct tc_triangle_args {
@@ -14,5 +16,6 @@ typedef struct tc_triangle_args {
     bool upper;
     int64_t M, N, diagonal;
 } tc_triangle_args;
+extern const tc_kernel tc_kernel_triangle;
 
 #endif

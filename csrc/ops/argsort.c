@@ -34,7 +34,7 @@ tc_status tc_argsort(tc_tensor **out, tc_tensor *x, int64_t given, bool descendi
     double passes = 1.0;
     for (int64_t run = 1; run < C; run *= 2) passes += 1.0;
     if (keys->numel > 0)
-        TC_TRY(tc_run(x->storage->device, compute, floating ? TC_K_argsort : TC_K_integer_argsort, &args, keys->numel / C,
+        TC_TRY(tc_run(x->storage->device, compute, floating ? &tc_kernel_argsort : &tc_kernel_integer_argsort, &args, keys->numel / C,
                       4.0 * passes * (double)C, sizeof(int64_t) * (size_t)C, err));
     TC_TRY(exchange(&back, indices, axis, last, err));
     TC_TRY(tc_tensor_contiguous(out, back, err));

@@ -92,7 +92,7 @@ static tc_status value_gradient(tc_tensor **out, tc_node *node, tc_tensor *dy, t
     tc_status status = TC_OK;
     if (place->advanced) {
         TC_TRY(tc_tensor_empty(&selection, place->selection_ndim, place->selection_shape, dy->dtype, dy->storage->device, err));
-        TC_TRY(tc_index_run(TC_K_index_gather, selection, dy, place, tc_node_saved(node, 1), err));
+        TC_TRY(tc_index_run(&tc_kernel_index_gather, selection, dy, place, tc_node_saved(node, 1), err));
     } else {
         TC_TRY(window_of(&selection, dy, place, err));
     }
@@ -116,7 +116,7 @@ static tc_status target_gradient(tc_tensor **out, tc_node *node, const tc_tensor
     TC_TRY(tc_tensor_copy(dtarget, dy, err));
     TC_TRY(tc_tensor_zeros(&zero, 0, NULL, dy->dtype, dy->storage->device, err));
     if (a->place.advanced) {
-        TC_TRY(tc_index_run(TC_K_index_put, zero, dtarget, &a->place, tc_node_saved(node, 0), err));
+        TC_TRY(tc_index_run(&tc_kernel_index_put, zero, dtarget, &a->place, tc_node_saved(node, 0), err));
     } else {
         TC_TRY(window_of(&window, dtarget, &a->place, err));
         TC_TRY(tc_tensor_copy(window, zero, err));
@@ -291,7 +291,7 @@ static tc_status assign(tc_tensor *target, const tc_index_plan *plan, tc_tensor 
                               .attribute_bytes = sizeof w.attributes};
     TC_TRY(tc_tape_begin_write(target, &record, err));
     if (plan->advanced)
-        status = tc_index_run(TC_K_index_put, w.source, target, &w.place, w.offsets, err);
+        status = tc_index_run(&tc_kernel_index_put, w.source, target, &w.place, w.offsets, err);
     else
         status = tc_tensor_copy(w.window, w.source, err);
 cleanup:

@@ -45,11 +45,11 @@ static tc_status row_tensor(tc_tensor **out, const attention_problem *x, int64_t
 enum { INPUT_Q, INPUT_K, INPUT_V, INPUT_BIAS, INPUT_MASK, INPUTS };
 
 /* Casts what is computed with, recorded, so that gradients come back in the dtypes given. Masks that are not added stay. */
-static tc_status cast_inputs(tc_scope *scope, tc_tensor *inputs[INPUTS], tc_dtype compute, tc_mask_kind mask_kind, tc_error *err)
+static tc_status cast_inputs(tc_old_scope *scope, tc_tensor *inputs[INPUTS], tc_dtype compute, tc_mask_kind mask_kind, tc_error *err)
 {
     for (int i = 0; i < INPUTS; i++) {
         if (!inputs[i] || (i == INPUT_MASK && (mask_kind == TC_MASK_FILL || !tc_dtype_is_float(inputs[i]->dtype)))) continue;
-        const tc_status status = tc_scope_cast(scope, &inputs[i], compute, err);
+        const tc_status status = tc_old_scope_cast(scope, &inputs[i], compute, err);
         if (status != TC_OK) return status;
     }
     return TC_OK;
@@ -92,8 +92,8 @@ static tc_status forward(tc_tensor **values, tc_tensor **attention, tc_tensor **
     args.sum = sums->data;
     args.lse = log_sum ? log_sum->data : NULL;
     args.map = map ? map->data : NULL;
-    TC_TRY(tc_run(x.device, x.compute, TC_K_attention_forward, &args, p->B * p->H * blocks_of(p->Tq, TC_ATTENTION_QUERIES), block_cost(p),
-                  tc_attention_scratch(p, tc_dtype_size(x.compute), false), err));
+    TC_TRY(tc_run(x.device, x.compute, &tc_kernel_attention_forward, &args, p->B * p->H * blocks_of(p->Tq, TC_ATTENTION_QUERIES),
+                  block_cost(p), tc_attention_scratch(p, tc_dtype_size(x.compute), false), err));
     if (options->empty_rows == TC_EMPTY_ROWS_RAISE) TC_TRY(refuse_empty_rows(sums, err));
     *values = tc_tensor_retain(out);
     *shift = tc_tensor_retain(shifts);
@@ -113,7 +113,7 @@ cleanup:
 tc_status tc_attention_forward(tc_tensor **values, tc_tensor **attention, tc_tensor **lse, tc_tensor **shift, tc_tensor **sum, tc_tensor *q,
                                tc_tensor *k, tc_tensor *v, const tc_attention_options *given, tc_error *err)
 {
-    tc_scope scope = {0};
+    tc_old_scope scope = {0};
     tc_attention_options options = *given;
     tc_tensor *inputs[INPUTS] = {q, k, v, options.bias, options.mask}, *out[5] = {NULL}, *results[3] = {NULL};
     tc_status status = TC_OK;
@@ -134,7 +134,7 @@ tc_status tc_attention_forward(tc_tensor **values, tc_tensor **attention, tc_ten
     *shift = tc_tensor_retain(out[3]);
     *sum = tc_tensor_retain(out[4]);
 cleanup:
-    tc_scope_end(&scope);
+    tc_old_scope_end(&scope);
     for (int i = 0; i < 5; i++) tc_tensor_release(out[i]);
     for (int i = 0; i < 3; i++) tc_tensor_release(results[i]);
     return status;
@@ -219,10 +219,10 @@ static tc_status run_backward(attention_problem *x, tc_attention_backward_args *
     args->dk_partial = dk_partial ? dk_partial->data : NULL;
     args->dv_partial = dv_partial ? dv_partial->data : NULL;
     const double blocks = (double)(p->H / (p->Hk ? p->Hk : 1) * blocks_of(p->Tq, TC_ATTENTION_QUERIES)) / (double)args->splits;
-    TC_TRY(tc_run(x->device, x->compute, TC_K_attention_backward, args, heads * args->splits, 2.5 * blocks * block_cost(p),
+    TC_TRY(tc_run(x->device, x->compute, &tc_kernel_attention_backward, args, heads * args->splits, 2.5 * blocks * block_cost(p),
                   tc_attention_scratch(p, size, true), err));
     if (rest > 0)
-        TC_TRY(tc_run(x->device, x->compute, TC_K_attention_sum_splits, args, heads * blocks_of(p->Tk, TC_ATTENTION_KEYS),
+        TC_TRY(tc_run(x->device, x->compute, &tc_kernel_attention_sum_splits, args, heads * blocks_of(p->Tk, TC_ATTENTION_KEYS),
                       (double)(TC_ATTENTION_KEYS * (p->D + p->Dv) * rest), 0, err));
 cleanup:
     tc_tensor_release(dk_partial);
@@ -267,7 +267,7 @@ static tc_status run_dbias(tc_tensor **out, attention_problem *x, const tc_atten
     const int64_t blocks = blocks_of(p->Tq, TC_ATTENTION_QUERIES), items = a.batches * a.heads * (a.rows == 1 ? 1 : blocks);
     const double all = (double)(p->B * p->H * blocks);
     if (all > 0 && items > 0)
-        TC_TRY(tc_run(x->device, x->compute, TC_K_attention_dbias, &a, items, block_cost(p) * all / (double)items,
+        TC_TRY(tc_run(x->device, x->compute, &tc_kernel_attention_dbias, &a, items, block_cost(p) * all / (double)items,
                       tc_attention_scratch(p, tc_dtype_size(x->compute), true), err));
     TC_TRY(tc_sum_to_shape(out, dbias, term->ndim, term->shape, err));
 cleanup:
@@ -278,7 +278,7 @@ cleanup:
 /* A gradient of the lead shape, contiguous; the scope owns it. */
 static tc_status take_contiguous(attention_problem *x, const void **data, tc_tensor *gradient, tc_error *err)
 {
-    tc_status status = tc_scope_contiguous(&x->scope, &gradient, err);
+    tc_status status = tc_old_scope_contiguous(&x->scope, &gradient, err);
     if (status == TC_OK && gradient) *data = gradient->data;
     return status;
 }
@@ -316,7 +316,7 @@ static tc_status take_gradients(attention_problem *x, tc_attention_backward_args
     TC_TRY(check_saved(x, saved, dvalues, dattention, dlse, err));
     if (!dvalues) { /* the values were not used */
         TC_TRY(tc_tensor_zeros(&dvalues, saved->values->ndim, saved->values->shape, x->compute, x->device, err));
-        tc_scope_own(&x->scope, dvalues);
+        tc_old_scope_own(&x->scope, dvalues);
     }
     TC_TRY(attention_operand(x, &args->values, saved->values, x->lead, err));
     TC_TRY(attention_operand(x, &args->dvalues, dvalues, x->lead, err));
@@ -364,7 +364,7 @@ tc_status tc_attention_backward(tc_tensor **dq, tc_tensor **dk, tc_tensor **dv, 
                                 tc_tensor *dattention, tc_tensor *dlse, const tc_attention_saved *given,
                                 const tc_attention_options *given_options, tc_error *err)
 {
-    tc_scope scope = {0};
+    tc_old_scope scope = {0};
     tc_attention_saved saved = *given;
     tc_attention_options options = *given_options;
     tc_tensor *inputs[INPUTS] = {saved.q, saved.k, saved.v, options.bias, options.mask}, *found[INPUTS] = {NULL}, *results[INPUTS] = {NULL};
@@ -378,7 +378,7 @@ tc_status tc_attention_backward(tc_tensor **dq, tc_tensor **dk, tc_tensor **dv, 
     options.bias = inputs[INPUT_BIAS], options.mask = inputs[INPUT_MASK];
     for (int i = 0; i < 7; i++) {
         TC_TRY(tc_check_float(*others[i], "what the forward gave, or its gradient,", err));
-        TC_TRY(tc_scope_cast(&scope, others[i], compute, err));
+        TC_TRY(tc_old_scope_cast(&scope, others[i], compute, err));
     }
     for (int i = 0; i < INPUTS; i++) asked[i] = wanted[i] ? &found[i] : NULL;
     TC_TRY(all_gradients(asked, dvalues, dattention, dlse, &saved, &options, err));
@@ -391,7 +391,7 @@ tc_status tc_attention_backward(tc_tensor **dq, tc_tensor **dk, tc_tensor **dv, 
     for (int i = 0; i < INPUTS; i++)
         if (wanted[i]) *wanted[i] = tc_tensor_retain(results[i]);
 cleanup:
-    tc_scope_end(&scope);
+    tc_old_scope_end(&scope);
     for (int i = 0; i < INPUTS; i++) tc_tensor_release(found[i]), tc_tensor_release(results[i]);
     return status;
 }
@@ -425,7 +425,7 @@ static const tc_op attention_op = {"attention", backward, NULL};
 tc_status tc_attention(tc_tensor **values, tc_tensor **attention, tc_tensor **lse, tc_tensor *q, tc_tensor *k, tc_tensor *v,
                        const tc_attention_options *given, tc_error *err)
 {
-    tc_scope scope = {0};
+    tc_old_scope scope = {0};
     tc_attention_options options = *given;
     tc_tensor *out[3] = {NULL, NULL, NULL}, *shift = NULL, *sum = NULL, *results[3] = {NULL, NULL, NULL},
               **const wanted[3] = {values, attention, lse};
@@ -458,7 +458,7 @@ tc_status tc_attention(tc_tensor **values, tc_tensor **attention, tc_tensor **ls
     for (int i = 0; i < 3; i++)
         if (wanted[i]) *wanted[i] = tc_tensor_retain(results[i]);
 cleanup:
-    tc_scope_end(&scope);
+    tc_old_scope_end(&scope);
     for (int i = 0; i < 3; i++) tc_tensor_release(out[i]), tc_tensor_release(results[i]);
     tc_tensor_release(shift);
     tc_tensor_release(sum);

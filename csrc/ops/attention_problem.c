@@ -133,7 +133,7 @@ static tc_status write_out(attention_problem *x, tc_tensor **tensor, const int64
     tc_tensor *copy;
     tc_status status = tc_tensor_empty(&copy, x->lead_ndim + 2, shape, (*tensor)->dtype, x->device, err);
     if (status != TC_OK) return status;
-    tc_scope_own(&x->scope, copy);
+    tc_old_scope_own(&x->scope, copy);
     status = tc_tensor_copy(copy, *tensor, err);
     *tensor = copy;
     return status;
@@ -224,7 +224,7 @@ static tc_status take_mask(attention_problem *x, tc_tensor *mask, const tc_atten
         tc_tensor *bytes;
         status = tc_tensor_as(&bytes, mask, TC_BOOL, err);
         if (status != TC_OK) return status;
-        mask = tc_scope_own(&x->scope, bytes);
+        mask = tc_old_scope_own(&x->scope, bytes);
     }
     x->kernel.mask_kind = o->mask_kind == TC_MASK_FILL ? TC_ATTENTION_MASK_FILL : TC_ATTENTION_MASK_BOOLEAN;
     return attention_plane(x, &x->kernel.mask, mask, err);
@@ -251,10 +251,10 @@ static tc_status take_integers(attention_problem *x, const int64_t **out, tc_ten
     tc_tensor *column, *full;
     tc_status status = tc_tensor_alias(&column, integers, 2, (int64_t[]){batch, 1}, (int64_t[]){integers->strides[0], 0}, 0, err);
     if (status != TC_OK) return status;
-    tc_scope_own(&x->scope, column);
+    tc_old_scope_own(&x->scope, column);
     status = tc_tensor_empty(&full, 2, (int64_t[]){batch, inner}, TC_INT64, x->device, err);
     if (status != TC_OK) return status;
-    tc_scope_own(&x->scope, full);
+    tc_old_scope_own(&x->scope, full);
     *out = (const int64_t *)full->data;
     return tc_tensor_copy(full, column, err);
 }
@@ -347,4 +347,4 @@ cleanup:
     return status;
 }
 
-void attention_problem_end(attention_problem *x) { tc_scope_end(&x->scope); }
+void attention_problem_end(attention_problem *x) { tc_old_scope_end(&x->scope); }

@@ -7,7 +7,7 @@
 
 /* `scope` holds what was laid out anew. Leading axes [0, batch_axes) together are B, the one after them, if any, is H. */
 typedef struct attention_problem {
-    tc_scope scope;
+    tc_old_scope scope;
     tc_device device;
     tc_dtype compute;
     int lead_ndim, batch_axes;

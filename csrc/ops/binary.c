@@ -68,7 +68,7 @@ static tc_status gradient(tc_tensor **out, tc_node *node, int i, tc_tensor *dy, 
     bool same = dy->ndim == at->ndim[i];
     for (int k = 0; same && k < dy->ndim; k++) same = dy->shape[k] == shape[k];
     TC_TRY(tc_tensor_like_as(&slope, dy, same ? at->dtype[i] : at->compute, err));
-    TC_TRY(tc_run_elementwise(slope, 3, in, TC_K_binary_backward, 2 * (int)at->function + i, at->compute, 2 * cost, err));
+    TC_TRY(tc_run_elementwise(slope, 3, in, &tc_kernel_binary_backward, 2 * (int)at->function + i, at->compute, 2 * cost, err));
     TC_TRY(tc_sum_to(out, slope, at->ndim[i], shape, at->dtype[i], err));
 cleanup:
     tc_tensor_release(sum);
@@ -178,18 +178,18 @@ static tc_status check_meaning(tc_binary_function function, tc_dtype dtype, tc_e
 /* The smallest element of an integer tensor that has elements. */
 static tc_status smallest_integer(int64_t *out, tc_tensor *x, tc_error *err)
 {
-    tc_scope scope = {0};
+    tc_old_scope scope = {0};
     tc_tensor *smallest, *host, *wide;
     tc_status status = TC_OK;
     TC_TRY(tc_reduce(&smallest, x, TC_REDUCE_min, -1, NULL, false, err));
-    tc_scope_own(&scope, smallest);
+    tc_old_scope_own(&scope, smallest);
     TC_TRY(tc_to_device(&host, smallest, (tc_device){TC_CPU, 0}, err));
-    tc_scope_own(&scope, host);
+    tc_old_scope_own(&scope, host);
     TC_TRY(tc_tensor_as(&wide, host, TC_INT64, err));
-    tc_scope_own(&scope, wide);
+    tc_old_scope_own(&scope, wide);
     *out = *(const int64_t *)(const void *)wide->data;
 cleanup:
-    tc_scope_end(&scope);
+    tc_old_scope_end(&scope);
     return status;
 }
 
@@ -232,7 +232,8 @@ static tc_status binary(tc_tensor **out, const argument *a, const argument *b, t
     const tc_dtype compute = tc_compute_dtype(dtype);
     TC_TRY(tc_tensor_empty(&result, ndim, shape, gives_bool(function) ? TC_BOOL : dtype, either->storage->device, err));
     const argument in[2] = {*a, *b};
-    TC_TRY(tc_run_elementwise(result, 2, in, floating ? TC_K_binary_forward : TC_K_integer_binary, function, compute, cost, err));
+    TC_TRY(
+        tc_run_elementwise(result, 2, in, floating ? &tc_kernel_binary_forward : &tc_kernel_integer_binary, function, compute, cost, err));
     if (floating) TC_TRY(record_binary(result, a, b, function, compute, err));
     *out = tc_tensor_retain(result);
 cleanup:

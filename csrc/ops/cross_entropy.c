@@ -36,7 +36,7 @@ static tc_status rows_backward(tc_node *node, tc_tensor *const *grad_outputs, tc
                                                  .C = x->shape[1],
                                                  .ignore_index = a->ignore_index,
                                                  .smoothing = a->smoothing};
-    TC_TRY(tc_run(x->storage->device, x->dtype, TC_K_cross_entropy_backward, &args, x->shape[0], 10.0 * (double)args.C, 0, err));
+    TC_TRY(tc_run(x->storage->device, x->dtype, &tc_kernel_cross_entropy_backward, &args, x->shape[0], 10.0 * (double)args.C, 0, err));
     grad_inputs[0] = tc_tensor_retain(dx);
 cleanup:
     tc_tensor_release(dloss);
@@ -64,7 +64,7 @@ static tc_status rows_loss(tc_tensor **loss, tc_tensor **parts, tc_tensor *x, tc
                                                 .C = x->shape[1],
                                                 .ignore_index = a->ignore_index,
                                                 .smoothing = a->smoothing};
-    TC_TRY(tc_run(x->storage->device, x->dtype, TC_K_cross_entropy_forward, &args, x->shape[0], 10.0 * (double)args.C, 0, err));
+    TC_TRY(tc_run(x->storage->device, x->dtype, &tc_kernel_cross_entropy_forward, &args, x->shape[0], 10.0 * (double)args.C, 0, err));
     tc_tensor *const saved[] = {contiguous, target, weight, top, log_sum};
     const tc_record record = {.op = &cross_entropy_op,
                               .input_count = 1,
@@ -171,22 +171,22 @@ typedef struct class_problem {
     double total;                 /* what the mean divides by */
 } class_problem;
 
-static tc_status take_classes(class_problem *p, tc_scope *scope, tc_tensor *x, tc_tensor *target, tc_tensor *weight,
+static tc_status take_classes(class_problem *p, tc_old_scope *scope, tc_tensor *x, tc_tensor *target, tc_tensor *weight,
                               const loss_attributes *a, tc_error *err)
 {
     tc_status status = TC_OK;
     TC_TRY(tc_check_constant(weight, "weight", err));
     TC_TRY(check_target_shape(x, target, err));
     TC_TRY(tc_tensor_as(&p->classes, target, TC_INT64, err));
-    tc_scope_own(scope, p->classes);
+    tc_old_scope_own(scope, p->classes);
     TC_TRY(class_rows(&p->rows, x, err));
-    p->contiguous = tc_scope_own(scope, p->rows);
-    TC_TRY(tc_scope_contiguous(scope, &p->contiguous, err));
+    p->contiguous = tc_old_scope_own(scope, p->rows);
+    TC_TRY(tc_old_scope_contiguous(scope, &p->contiguous, err));
     tc_tensor *classes, *weights = NULL;
     TC_TRY(tc_to_device(&classes, p->classes, (tc_device){TC_CPU, 0}, err));
-    tc_scope_own(scope, classes);
+    tc_old_scope_own(scope, classes);
     if (weight) TC_TRY(tc_to_device(&weights, weight, (tc_device){TC_CPU, 0}, err));
-    tc_scope_own(scope, weights);
+    tc_old_scope_own(scope, weights);
     TC_TRY(check_classes(&p->total, classes, weights, p->rows->shape[1], a->ignore_index, err));
 cleanup:
     return status;
@@ -195,20 +195,20 @@ cleanup:
 static tc_status with_classes(tc_tensor **out, tc_tensor **parts, tc_tensor *x, tc_tensor *target, tc_tensor *weight,
                               const loss_attributes *a, tc_reduction reduction, tc_error *err)
 {
-    tc_scope scope = {0};
+    tc_old_scope scope = {0};
     class_problem p;
     tc_tensor *loss, *shaped;
     tc_status status = TC_OK;
     TC_TRY(take_classes(&p, &scope, x, target, weight, a, err));
     TC_TRY(rows_loss(&loss, parts, p.rows, p.contiguous, p.classes, weight, a, err));
-    tc_scope_own(&scope, loss);
+    tc_old_scope_own(&scope, loss);
     if (target->ndim != 1) {
         TC_TRY(tc_reshape(&shaped, loss, target->ndim, target->shape, true, err));
-        loss = tc_scope_own(&scope, shaped);
+        loss = tc_old_scope_own(&scope, shaped);
     }
     TC_TRY(tc_reduce_loss(out, loss, reduction, p.total, err));
 cleanup:
-    tc_scope_end(&scope);
+    tc_old_scope_end(&scope);
     return status;
 }
 
@@ -216,7 +216,7 @@ cleanup:
 static tc_status with_probabilities(tc_tensor **out, tc_tensor *x, tc_tensor *q, tc_tensor *weight, double smoothing,
                                     tc_reduction reduction, tc_error *err)
 {
-    tc_scope scope = {0};
+    tc_old_scope scope = {0};
     tc_tensor *t;
     const int axis = x->ndim > 1;
     const int64_t C = x->shape[axis];
@@ -225,29 +225,29 @@ static tc_status with_probabilities(tc_tensor **out, tc_tensor *x, tc_tensor *q,
     TC_TRY(tc_check_same_dtype(x, "input", q, "target", err));
     if (smoothing != 0) {
         TC_TRY(tc_binary_scalar(&t, q, tc_scalar_real(1 - smoothing), false, TC_BINARY_mul, err));
-        tc_scope_own(&scope, t);
+        tc_old_scope_own(&scope, t);
         TC_TRY(tc_binary_scalar(&q, t, tc_scalar_real(smoothing / (double)C), false, TC_BINARY_add, err));
-        tc_scope_own(&scope, q);
+        tc_old_scope_own(&scope, q);
     }
-    TC_TRY(tc_log_softmax(&t, x, axis, err));
-    tc_scope_own(&scope, t);
+    TC_TRY(tc_softmax(&t, x, axis, true, err));
+    tc_old_scope_own(&scope, t);
     TC_TRY(tc_binary(&t, t, q, TC_BINARY_mul, err));
-    tc_scope_own(&scope, t);
+    tc_old_scope_own(&scope, t);
     if (weight) {
         tc_tensor *w;
         for (int i = 0; i < x->ndim; i++) shape[i] = i == axis ? C : 1;
         TC_TRY(tc_reshape(&w, weight, x->ndim, shape, true, err));
-        tc_scope_own(&scope, w);
+        tc_old_scope_own(&scope, w);
         TC_TRY(tc_binary(&t, t, w, TC_BINARY_mul, err));
-        tc_scope_own(&scope, t);
+        tc_old_scope_own(&scope, t);
     }
     TC_TRY(tc_reduce(&t, t, TC_REDUCE_sum, 1, &axis, false, err));
-    tc_scope_own(&scope, t);
+    tc_old_scope_own(&scope, t);
     TC_TRY(tc_unary(&t, t, TC_UNARY_neg, err));
-    tc_scope_own(&scope, t);
+    tc_old_scope_own(&scope, t);
     TC_TRY(tc_reduce_loss(out, t, reduction, C ? (double)(x->numel / C) : 0.0, err));
 cleanup:
-    tc_scope_end(&scope);
+    tc_old_scope_end(&scope);
     return status;
 }
 
@@ -275,30 +275,30 @@ cleanup:
 tc_status tc_cross_entropy(tc_tensor **out, tc_tensor *x, tc_tensor *target, tc_tensor *weight, int64_t ignore_index,
                            double label_smoothing, tc_reduction reduction, tc_error *err)
 {
-    tc_scope scope = {0};
+    tc_old_scope scope = {0};
     tc_tensor *loss = NULL;
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
     tc_status status = TC_OK;
     TC_TRY(check_arguments(x, target, weight, label_smoothing, err));
     const tc_dtype result = x->dtype, compute = tc_compute_dtype(result);
-    TC_TRY(tc_scope_cast(&scope, &x, compute, err));
-    TC_TRY(tc_scope_cast(&scope, &weight, compute, err));
-    TC_TRY(tc_scope_contiguous(&scope, &weight, err));
+    TC_TRY(tc_old_scope_cast(&scope, &x, compute, err));
+    TC_TRY(tc_old_scope_cast(&scope, &weight, compute, err));
+    TC_TRY(tc_old_scope_contiguous(&scope, &weight, err));
     if (tc_dtype_is_float(target->dtype)) {
         if (!tc_tensor_same_shape(x, target))
             TC_TRY(tc_fail(err, TC_ERROR_VALUE,
                            "target is floating, class probabilities, so it must have input's shape %s; it has %s (classes are integers)",
                            tc_tensor_text(a, x), tc_tensor_text(b, target)));
-        TC_TRY(tc_scope_cast(&scope, &target, compute, err));
+        TC_TRY(tc_old_scope_cast(&scope, &target, compute, err));
         TC_TRY(with_probabilities(&loss, x, target, weight, label_smoothing, reduction, err));
     } else {
         const loss_attributes attributes = {ignore_index, label_smoothing};
         TC_TRY(with_classes(&loss, NULL, x, target, weight, &attributes, reduction, err));
     }
-    tc_scope_own(&scope, loss);
+    tc_old_scope_own(&scope, loss);
     TC_TRY(tc_cast(out, loss, result, err));
 cleanup:
-    tc_scope_end(&scope);
+    tc_old_scope_end(&scope);
     return status;
 }
 
@@ -314,25 +314,25 @@ static tc_status check_classes_only(const tc_tensor *target, tc_error *err)
 tc_status tc_cross_entropy_forward(tc_tensor **out, tc_tensor **top, tc_tensor **log_sum, tc_tensor *x, tc_tensor *target,
                                    tc_tensor *weight, int64_t ignore_index, double label_smoothing, tc_reduction reduction, tc_error *err)
 {
-    tc_scope scope = {0};
+    tc_old_scope scope = {0};
     tc_tensor *loss, *rounded, *parts[2] = {NULL, NULL};
     tc_status status = TC_OK;
     TC_TRY(check_arguments(x, target, weight, label_smoothing, err));
     TC_TRY(check_classes_only(target, err));
     const tc_dtype result = x->dtype, compute = tc_compute_dtype(result);
-    TC_TRY(tc_scope_cast(&scope, &x, compute, err));
-    TC_TRY(tc_scope_cast(&scope, &weight, compute, err));
-    TC_TRY(tc_scope_contiguous(&scope, &weight, err));
+    TC_TRY(tc_old_scope_cast(&scope, &x, compute, err));
+    TC_TRY(tc_old_scope_cast(&scope, &weight, compute, err));
+    TC_TRY(tc_old_scope_contiguous(&scope, &weight, err));
     const loss_attributes attributes = {ignore_index, label_smoothing};
     TC_TRY(with_classes(&loss, parts, x, target, weight, &attributes, reduction, err));
-    tc_scope_own(&scope, loss);
-    for (int i = 0; i < 2; i++) tc_scope_own(&scope, parts[i]);
+    tc_old_scope_own(&scope, loss);
+    for (int i = 0; i < 2; i++) tc_old_scope_own(&scope, parts[i]);
     TC_TRY(tc_tensor_as(&rounded, loss, result, err));
     *out = rounded;
     *top = tc_tensor_retain(parts[0]);
     *log_sum = tc_tensor_retain(parts[1]);
 cleanup:
-    tc_scope_end(&scope);
+    tc_old_scope_end(&scope);
     return status;
 }
 
@@ -373,7 +373,7 @@ static tc_status spread_gradient(tc_tensor **out, tc_tensor *dloss, int64_t N, d
 tc_status tc_cross_entropy_backward(tc_tensor **dx, tc_tensor *dloss, tc_tensor *x, tc_tensor *target, tc_tensor *top, tc_tensor *log_sum,
                                     tc_tensor *weight, int64_t ignore_index, double label_smoothing, tc_reduction reduction, tc_error *err)
 {
-    tc_scope scope = {0};
+    tc_old_scope scope = {0};
     class_problem p;
     tc_tensor *each, *rows, *shaped;
     const tc_tensor *given = x;
@@ -385,23 +385,23 @@ tc_status tc_cross_entropy_backward(tc_tensor **dx, tc_tensor *dloss, tc_tensor 
     TC_TRY(check_target_shape(x, target, err));
     TC_TRY(tc_check_gradient(dloss, "dloss", reduction == TC_REDUCTION_NONE ? target->ndim : 0, target->shape, x, "input", err));
     tc_tensor **operands[] = {&dloss, &x, &weight};
-    for (int i = 0; i < 3; i++) TC_TRY(tc_scope_cast(&scope, operands[i], compute, err));
-    TC_TRY(tc_scope_contiguous(&scope, &weight, err));
+    for (int i = 0; i < 3; i++) TC_TRY(tc_old_scope_cast(&scope, operands[i], compute, err));
+    TC_TRY(tc_old_scope_contiguous(&scope, &weight, err));
     TC_TRY(take_classes(&p, &scope, x, target, weight, &attributes, err));
     TC_TRY(tc_check_gradient(top, "top", 1, p.rows->shape, x, "input", err));
     TC_TRY(tc_check_gradient(log_sum, "log_sum", 1, p.rows->shape, x, "input", err));
-    TC_TRY(tc_scope_contiguous(&scope, &top, err));
-    TC_TRY(tc_scope_contiguous(&scope, &log_sum, err));
+    TC_TRY(tc_old_scope_contiguous(&scope, &top, err));
+    TC_TRY(tc_old_scope_contiguous(&scope, &log_sum, err));
     TC_TRY(spread_gradient(&each, dloss, p.rows->shape[0], p.total, reduction, err));
-    tc_scope_own(&scope, each);
+    tc_old_scope_own(&scope, each);
     tc_tensor *const saved[] = {p.contiguous, p.classes, weight, top, log_sum};
     const tc_record record = {.op = &cross_entropy_op, .input_count = 1, .saved_count = 5, .saved = saved, .attributes = &attributes};
     TC_TRY(tc_tape_apply(&record, each, (tc_tensor * *[]){&rows}, err));
-    tc_scope_own(&scope, rows);
+    tc_old_scope_own(&scope, rows);
     TC_TRY(from_rows(&shaped, rows, given, err));
-    tc_scope_own(&scope, shaped);
+    tc_old_scope_own(&scope, shaped);
     TC_TRY(tc_tensor_as(dx, shaped, result, err));
 cleanup:
-    tc_scope_end(&scope);
+    tc_old_scope_end(&scope);
     return status;
 }

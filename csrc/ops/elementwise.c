@@ -31,8 +31,8 @@ static bool is_flat(const tc_tensor *out, int inputs, const tc_element_input *in
     return true;
 }
 
-tc_status tc_run_elementwise(tc_tensor *out, int inputs, const tc_element_input *in, tc_kernel_id kernel, int function, tc_dtype compute,
-                             double cost, tc_error *err)
+tc_status tc_run_elementwise(tc_tensor *out, int inputs, const tc_element_input *in, const tc_kernel *kernel, int function,
+                             tc_dtype compute, double cost, tc_error *err)
 {
     if (out->numel == 0) return TC_OK;
     tc_elementwise_args args;

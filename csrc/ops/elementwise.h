@@ -13,7 +13,7 @@ typedef struct tc_element_input {
 } tc_element_input;
 
 /* out[i] = function(inputs[i]). `compute`: the table whose kernel is run; `cost`: elementary operations an element. */
-TC_CHECKED tc_status tc_run_elementwise(tc_tensor *out, int inputs, const tc_element_input *in, tc_kernel_id kernel, int function,
+TC_CHECKED tc_status tc_run_elementwise(tc_tensor *out, int inputs, const tc_element_input *in, const tc_kernel *kernel, int function,
                                         tc_dtype compute, double cost, tc_error *err);
 
 /* `x` summed over the axes that `shape` was repeated along to x's shape, as `dtype`; x itself (retained) when there is nothing to do. */

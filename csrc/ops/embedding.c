@@ -19,16 +19,16 @@ static tc_status check_integers(const tc_tensor *indices, const char *name, tc_e
 }
 
 /* *indices becomes contiguous int64, and *host the same in memory that can be read here; both owned by the scope. */
-static tc_status as_int64(tc_scope *scope, tc_tensor **indices, const tc_tensor **host, tc_error *err)
+static tc_status as_int64(tc_old_scope *scope, tc_tensor **indices, const tc_tensor **host, tc_error *err)
 {
-    tc_status status = tc_scope_cast(scope, indices, TC_INT64, err);
-    if (status == TC_OK) status = tc_scope_contiguous(scope, indices, err);
+    tc_status status = tc_old_scope_cast(scope, indices, TC_INT64, err);
+    if (status == TC_OK) status = tc_old_scope_contiguous(scope, indices, err);
     if (status != TC_OK) return status;
     *host = *indices;
     if (tc_tensor_on_cpu(*indices)) return TC_OK;
     tc_tensor *copy;
     status = tc_to_device(&copy, *indices, (tc_device){TC_CPU, 0}, err);
-    if (status == TC_OK) *host = tc_scope_own(scope, copy);
+    if (status == TC_OK) *host = tc_old_scope_own(scope, copy);
     return status;
 }
 
@@ -45,26 +45,26 @@ typedef struct embedding_attributes {
 /* dweight (V,D) in dy's dtype.  indices: contiguous int64, in range. */
 static tc_status table_gradient(tc_tensor **dweight, tc_tensor *dy, tc_tensor *indices, int64_t V, int64_t padding_idx, tc_error *err)
 {
-    tc_scope scope = {0};
+    tc_old_scope scope = {0};
     tc_tensor *out = NULL, *order = NULL, *start = NULL;
     tc_status status = TC_OK;
     const tc_device device = dy->storage->device;
     const tc_dtype result = dy->dtype, compute = tc_compute_dtype(result);
     const int64_t n = indices->numel, D = dy->shape[dy->ndim - 1], shape[2] = {V, D}, starts = V + 1;
-    TC_TRY(tc_scope_cast(&scope, &dy, compute, err));
-    TC_TRY(tc_scope_contiguous(&scope, &dy, err));
+    TC_TRY(tc_old_scope_cast(&scope, &dy, compute, err));
+    TC_TRY(tc_old_scope_contiguous(&scope, &dy, err));
     TC_TRY(tc_tensor_empty(&out, 2, shape, compute, device, err));
     TC_TRY(tc_tensor_empty(&order, 1, &n, TC_INT64, device, err));
     TC_TRY(tc_tensor_empty(&start, 1, &starts, TC_INT64, device, err));
     const tc_embedding_order_args sorting = {
         .order = (int64_t *)(void *)order->data, .start = (int64_t *)(void *)start->data, .indices = values_of(indices), .n = n, .V = V};
-    TC_TRY(tc_run(device, compute, TC_K_embedding_order, &sorting, 1, 3.0 * (double)(n + V), 0, err));
+    TC_TRY(tc_run(device, compute, &tc_kernel_embedding_order, &sorting, 1, 3.0 * (double)(n + V), 0, err));
     const tc_embedding_backward_args args = {
         .dweight = out->data, .dy = dy->data, .order = sorting.order, .start = sorting.start, .D = D, .padding_idx = padding_idx};
-    TC_TRY(tc_run(device, compute, TC_K_embedding_backward, &args, V, (double)D * (1.0 + (double)n / (double)(V ? V : 1)), 0, err));
+    TC_TRY(tc_run(device, compute, &tc_kernel_embedding_backward, &args, V, (double)D * (1.0 + (double)n / (double)(V ? V : 1)), 0, err));
     TC_TRY(tc_tensor_as(dweight, out, result, err));
 cleanup:
-    tc_scope_end(&scope);
+    tc_old_scope_end(&scope);
     tc_tensor_release(out);
     tc_tensor_release(order);
     tc_tensor_release(start);
@@ -112,7 +112,7 @@ static tc_status check_table(const tc_tensor *weight, bool has_padding, int64_t 
 
 tc_status tc_embedding(tc_tensor **y, tc_tensor *indices, tc_tensor *weight, bool has_padding, int64_t padding_idx, tc_error *err)
 {
-    tc_scope scope = {0};
+    tc_old_scope scope = {0};
     tc_tensor *out = NULL, *table = weight;
     const tc_tensor *host;
     int64_t shape[TC_MAX_DIMS];
@@ -127,7 +127,7 @@ tc_status tc_embedding(tc_tensor **y, tc_tensor *indices, tc_tensor *weight, boo
     const tc_tensor *shaped = indices;
     TC_TRY(as_int64(&scope, &indices, &host, err));
     TC_TRY(check_indices(host, shaped, weight->shape[0], err));
-    TC_TRY(tc_scope_contiguous(&scope, &table, err));
+    TC_TRY(tc_old_scope_contiguous(&scope, &table, err));
     memcpy(shape, indices->shape, sizeof(int64_t) * (size_t)indices->ndim);
     shape[indices->ndim] = weight->shape[1];
     const tc_device device = weight->storage->device;
@@ -137,7 +137,7 @@ tc_status tc_embedding(tc_tensor **y, tc_tensor *indices, tc_tensor *weight, boo
                                             .indices = values_of(indices),
                                             .n = indices->numel,
                                             .row_bytes = weight->shape[1] * (int64_t)tc_dtype_size(weight->dtype)};
-    TC_TRY(tc_run(device, TC_FLOAT32, TC_K_embedding_forward, &args, group_count(args.n),
+    TC_TRY(tc_run(device, TC_FLOAT32, &tc_kernel_embedding_forward, &args, group_count(args.n),
                   TC_EMBEDDING_GROUP * (8.0 + (double)args.row_bytes / 8.0), 0, err));
     const embedding_attributes at = {weight->shape[0], padding_idx};
     const tc_record record = {.op = &embedding_op,
@@ -152,7 +152,7 @@ tc_status tc_embedding(tc_tensor **y, tc_tensor *indices, tc_tensor *weight, boo
     TC_TRY(tc_tape_record(&record, err));
     *y = tc_tensor_retain(out);
 cleanup:
-    tc_scope_end(&scope);
+    tc_old_scope_end(&scope);
     tc_tensor_release(out);
     return status;
 }
@@ -160,7 +160,7 @@ cleanup:
 tc_status tc_embedding_backward(tc_tensor **dweight, tc_tensor *dy, tc_tensor *indices, int64_t V, bool has_padding, int64_t padding_idx,
                                 tc_error *err)
 {
-    tc_scope scope = {0};
+    tc_old_scope scope = {0};
     const tc_tensor *host, *shaped = indices;
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
     tc_status status = TC_OK;
@@ -175,7 +175,7 @@ tc_status tc_embedding_backward(tc_tensor **dweight, tc_tensor *dy, tc_tensor *i
     TC_TRY(check_indices(host, shaped, V, err));
     TC_TRY(table_gradient(dweight, dy, indices, V, !has_padding ? -1 : padding_idx < 0 ? padding_idx + V : padding_idx, err));
 cleanup:
-    tc_scope_end(&scope);
+    tc_old_scope_end(&scope);
     return status;
 }
 
@@ -183,7 +183,7 @@ cleanup:
 
 tc_status tc_one_hot(tc_tensor **out, tc_tensor *indices, int64_t classes, tc_error *err)
 {
-    tc_scope scope = {0};
+    tc_old_scope scope = {0};
     tc_tensor *y = NULL;
     const tc_tensor *host;
     int64_t shape[TC_MAX_DIMS], largest = -1;
@@ -213,11 +213,11 @@ tc_status tc_one_hot(tc_tensor **out, tc_tensor *indices, int64_t classes, tc_er
     TC_TRY(tc_tensor_empty(&y, indices->ndim + 1, shape, TC_INT64, device, err));
     const tc_one_hot_args args = {
         .out = (int64_t *)(void *)y->data, .indices = values_of(indices), .n = indices->numel, .classes = shape[indices->ndim]};
-    TC_TRY(tc_run(device, TC_FLOAT32, TC_K_one_hot, &args, group_count(args.n), TC_EMBEDDING_GROUP * (4.0 + (double)args.classes / 4.0), 0,
-                  err));
+    TC_TRY(tc_run(device, TC_FLOAT32, &tc_kernel_one_hot, &args, group_count(args.n),
+                  TC_EMBEDDING_GROUP * (4.0 + (double)args.classes / 4.0), 0, err));
     *out = tc_tensor_retain(y);
 cleanup:
-    tc_scope_end(&scope);
+    tc_old_scope_end(&scope);
     tc_tensor_release(y);
     return status;
 }

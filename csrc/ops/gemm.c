@@ -128,9 +128,9 @@ static tc_status add_chunks(const tc_product *p, const tc_gemm_args *g, tc_error
     const tc_sum_partials_args c = {.out = p->c, .partial = g->c, .chunks = g->k_chunks, .C = g->c_chunk};
     const tc_sum_partials_args a = {.out = p->a_sum, .partial = g->a_sum, .chunks = g->k_chunks, .C = g->M};
     const double cost = (double)g->k_chunks * TC_SUM_PARTIALS_GROUP;
-    tc_status status = tc_run(p->device, p->compute, TC_K_sum_partials, &c, ceil_div(c.C, TC_SUM_PARTIALS_GROUP), cost, 0, err);
+    tc_status status = tc_run(p->device, p->compute, &tc_kernel_sum_partials, &c, ceil_div(c.C, TC_SUM_PARTIALS_GROUP), cost, 0, err);
     if (status == TC_OK && p->a_sum)
-        status = tc_run(p->device, p->compute, TC_K_sum_partials, &a, ceil_div(a.C, TC_SUM_PARTIALS_GROUP), cost, 0, err);
+        status = tc_run(p->device, p->compute, &tc_kernel_sum_partials, &a, ceil_div(a.C, TC_SUM_PARTIALS_GROUP), cost, 0, err);
     return status;
 }
 
@@ -158,8 +158,8 @@ tc_status tc_product_run(const tc_product *p, tc_error *err)
     }
     const double work =
         (double)(g.M < g.row_block ? g.M : g.row_block) * (double)(g.N < g.col_block ? g.N : g.col_block) * (double)(g.k_chunk + 1);
-    TC_TRY(
-        tc_run(p->device, p->compute, TC_K_gemm, &g, tc_gemm_items(&g), work / FMA_PER_OPERATION, tc_gemm_scratch_bytes(&g, element), err));
+    TC_TRY(tc_run(p->device, p->compute, &tc_kernel_gemm, &g, tc_gemm_items(&g), work / FMA_PER_OPERATION,
+                  tc_gemm_scratch_bytes(&g, element), err));
     if (g.k_chunks > 1) TC_TRY(add_chunks(p, &g, err));
 cleanup:
     tc_packed_release(packed);

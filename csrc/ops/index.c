@@ -26,7 +26,7 @@ tc_status tc_index_to_device(tc_tensor **out, tc_tensor *tensor, tc_device devic
     return status;
 }
 
-tc_status tc_index_run(tc_kernel_id kernel, tc_tensor *selection, tc_tensor *base, const tc_index_place *place, tc_tensor *offsets,
+tc_status tc_index_run(const tc_kernel *kernel, tc_tensor *selection, tc_tensor *base, const tc_index_place *place, tc_tensor *offsets,
                        tc_error *err)
 {
     const size_t bytes = tc_dtype_size(base->dtype);
@@ -53,7 +53,7 @@ tc_status tc_index_run(tc_kernel_id kernel, tc_tensor *selection, tc_tensor *bas
     if (args.points == 0 || args.numel == 0) return TC_OK;
     int64_t *const strides[2] = {args.base_strides, args.selection_strides};
     args.ndim = tc_layout_merge(place->ndim, args.shape, 2, strides, false);
-    const bool by_element = kernel == TC_K_index_gather;
+    const bool by_element = kernel == &tc_kernel_index_gather;
     const int64_t items = by_element ? (args.points * args.numel + TC_INDEX_BLOCK - 1) / TC_INDEX_BLOCK
                                      : (args.numel + TC_INDEX_COLUMNS - 1) / TC_INDEX_COLUMNS;
     const double cost =
@@ -72,7 +72,7 @@ static tc_status gather_backward(tc_node *node, tc_tensor *const *grad_outputs, 
     tc_status status = TC_OK;
     TC_TRY(tc_tensor_as(&dy, grad_outputs[0], compute, err));
     TC_TRY(tc_tensor_zeros(&dx, place->base_ndim, place->base_shape, compute, dy->storage->device, err));
-    TC_TRY(tc_index_run(TC_K_index_add, dy, dx, place, tc_node_saved(node, 0), err));
+    TC_TRY(tc_index_run(&tc_kernel_index_add, dy, dx, place, tc_node_saved(node, 0), err));
     TC_TRY(tc_tensor_as(&grad_inputs[0], dx, dtype, err));
 cleanup:
     tc_tensor_release(dy);
@@ -122,7 +122,7 @@ static tc_status gather(tc_tensor **out, tc_tensor *x, const tc_index_plan *plan
     TC_TRY(tc_index_offsets(&offsets, plan, x->strides, err));
     TC_TRY(tc_index_to_device(&moved, offsets, x->storage->device, err));
     TC_TRY(tc_tensor_empty(&y, place.selection_ndim, place.selection_shape, x->dtype, x->storage->device, err));
-    TC_TRY(tc_index_run(TC_K_index_gather, y, x, &place, moved, err));
+    TC_TRY(tc_index_run(&tc_kernel_index_gather, y, x, &place, moved, err));
     TC_TRY(record_gather(y, x, plan, moved, err));
     *out = tc_tensor_retain(y);
 cleanup:

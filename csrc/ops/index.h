@@ -49,7 +49,7 @@ TC_CHECKED tc_status tc_index_last_points(tc_tensor **out, tc_tensor *offsets, t
 
 /* `kernel` over a selection and the base; `offsets` on the base's device. The selection is contiguous, or one element that stands for all.
  */
-TC_CHECKED tc_status tc_index_run(tc_kernel_id kernel, tc_tensor *selection, tc_tensor *base, const tc_index_place *place,
+TC_CHECKED tc_status tc_index_run(const tc_kernel *kernel, tc_tensor *selection, tc_tensor *base, const tc_index_place *place,
                                   tc_tensor *offsets, tc_error *err);
 
 /* A tensor as it is, or moved: *out is on `device`. Not recorded. */

@@ -4,252 +4,130 @@
  * numbers). */
 #include "../kernels/layer_norm.h"
 
-#include <inttypes.h>
-
-#include "../core/backend.h"
-#include "../core/status.h"
-#include "../core/tape.h"
+#include "op.h"
 #include "operands.h"
 
-/* Rows N and their length C: the last `normalized_ndim` axes of x make a row. */
-static tc_status row_shape(const tc_tensor *x, int normalized_ndim, int64_t *N, int64_t *C, tc_error *err)
+/* Rows N and their length C: the last `axes` axes of x make a row, whose lengths, where they are told, are those of x. */
+static tc_status row_shape(tc_scope *s, const tc_tensor *x, int axes, const int64_t *told, int64_t *N, int64_t *C)
 {
-    char text[TC_SHAPE_TEXT];
-    if (normalized_ndim < 1 || normalized_ndim > x->ndim)
-        return tc_fail(err, TC_ERROR_VALUE, "x has shape %s; %d axes cannot be normalised over, from 1 to %d can", tc_tensor_text(text, x),
-                       normalized_ndim, x->ndim);
+    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
+    bool fits = axes <= x->ndim;
+    for (int i = 0; told && fits && i < axes; i++) fits = told[i] == x->shape[x->ndim - axes + i];
+    if (told && !fits)
+        return tc_fail(s->err, TC_ERROR_VALUE, "normalized_shape is %s, but x has shape %s: its last axes must have exactly these lengths",
+                       tc_shape_text(a, axes, told), tc_tensor_text(b, x));
+    if (axes < 1 || !fits)
+        return tc_fail(s->err, TC_ERROR_VALUE, "x has shape %s; %d axes cannot be normalised over, from 1 to %d can", tc_tensor_text(b, x),
+                       axes, x->ndim);
     *N = *C = 1;
-    for (int i = 0; i < x->ndim; i++) *(i < x->ndim - normalized_ndim ? N : C) *= x->shape[i];
+    for (int i = 0; i < x->ndim; i++) *(i < x->ndim - axes ? N : C) *= x->shape[i];
     return TC_OK;
 }
 
-static tc_status check_parameter(const tc_tensor *x, int normalized_ndim, const tc_tensor *parameter, const char *name, tc_error *err)
+enum { X, GAMMA, BETA, RESIDUAL, INPUTS };                /* of the op */
+enum { NORMALISED, SAVED_GAMMA, SAVED_MEAN, SAVED_RSTD }; /* for its backward */
+
+static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
 {
-    if (!parameter) return TC_OK;
-    bool fits = parameter->ndim == normalized_ndim;
-    for (int i = 0; fits && i < normalized_ndim; i++) fits = parameter->shape[i] == x->shape[x->ndim - normalized_ndim + i];
-    if (!fits) {
-        char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT], c[TC_SHAPE_TEXT];
-        return tc_fail(err, TC_ERROR_VALUE, "%s has shape %s but x (%s) is normalised over its last axes %s; they must be equal", name,
-                       tc_tensor_text(a, parameter), tc_tensor_text(b, x),
-                       tc_shape_text(c, normalized_ndim, x->shape + x->ndim - normalized_ndim));
-    }
-    tc_status status = tc_check_same_dtype(x, "x", parameter, name, err);
-    return status == TC_OK ? tc_check_same_device(x, "x", parameter, name, err) : status;
+    return tc_add_layer_norm_backward(tc_wanted(node, grad_inputs, X), tc_wanted(node, grad_inputs, RESIDUAL),
+                                      tc_wanted(node, grad_inputs, GAMMA), tc_wanted(node, grad_inputs, BETA), grad_outputs[0],
+                                      tc_node_saved(node, NORMALISED), tc_node_saved(node, SAVED_GAMMA), tc_node_saved(node, SAVED_MEAN),
+                                      tc_node_saved(node, SAVED_RSTD), err);
 }
 
-static tc_status check_residual(const tc_tensor *x, const tc_tensor *residual, tc_error *err)
-{
-    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
-    if (!residual) return TC_OK;
-    if (!tc_tensor_same_shape(x, residual))
-        return tc_fail(err, TC_ERROR_VALUE, "residual has shape %s but x has %s; they must be equal", tc_tensor_text(a, residual),
-                       tc_tensor_text(b, x));
-    tc_status status = tc_check_same_dtype(x, "x", residual, "residual", err);
-    return status == TC_OK ? tc_check_same_device(x, "x", residual, "residual", err) : status;
-}
+static const tc_op layer_norm_op = {"layer_norm", backward}, add_layer_norm_op = {"add_layer_norm", backward};
 
-/* sum (contiguous, in the compute dtype) is made when there is a residual. */
-static tc_status normalise(tc_tensor **y, tc_tensor **sum, tc_tensor **mean, tc_tensor **rstd, tc_tensor *x, tc_tensor *residual,
-                           int normalized_ndim, tc_tensor *gamma, tc_tensor *beta, double eps, tc_error *err)
+tc_status tc_add_layer_norm(tc_tensor **y, tc_tensor **sum, tc_tensor **mean, tc_tensor **rstd, tc_tensor *x, tc_tensor *residual, int axes,
+                            const int64_t *lengths, tc_tensor *gamma, tc_tensor *beta, double eps, tc_error *err)
 {
-    tc_scope scope = {0};
-    tc_tensor *out = NULL, *total = NULL, *m = NULL, *r = NULL;
+    TC_SCOPE(s, err);
+    tc_input in[] = {
+        [X] = {"x", x}, [GAMMA] = {"weight (gamma)", gamma}, [BETA] = {"bias (beta)", beta}, [RESIDUAL] = {"residual", residual}};
+    tc_tensor *out, *total = NULL, *m, *r;
     int64_t N, C;
-    tc_status status = TC_OK;
-    TC_TRY(tc_check_float(x, "x", err));
-    TC_TRY(row_shape(x, normalized_ndim, &N, &C, err));
-    TC_TRY(check_residual(x, residual, err));
-    TC_TRY(check_parameter(x, normalized_ndim, gamma, "weight (gamma)", err));
-    TC_TRY(check_parameter(x, normalized_ndim, beta, "bias (beta)", err));
-    const tc_dtype result = x->dtype, compute = tc_compute_dtype(result);
-    tc_tensor **operands[] = {&x, &residual, &gamma, &beta};
-    for (int i = 0; i < 4; i++) {
-        TC_TRY(tc_scope_cast(&scope, operands[i], compute, err));
-        TC_TRY(tc_scope_contiguous(&scope, operands[i], err));
-    }
-    TC_TRY(tc_tensor_like(&out, x, err));
-    if (residual) TC_TRY(tc_tensor_like(&total, x, err));
-    TC_TRY(tc_tensor_empty(&m, x->ndim - normalized_ndim, x->shape, compute, x->storage->device, err));
-    TC_TRY(tc_tensor_empty(&r, x->ndim - normalized_ndim, x->shape, compute, x->storage->device, err));
+    TC_TRY(tc_begin(&s, in, INPUTS));
+    TC_TRY(row_shape(&s, x, axes, lengths, &N, &C));
+    const int lead = x->ndim - axes;
+    TC_TRY(tc_check_shape(&s, residual, "residual", "x has", x->ndim, x->shape));
+    TC_TRY(tc_check_shape(&s, gamma, "weight (gamma)", "x is normalised over its last axes", axes, x->shape + lead));
+    TC_TRY(tc_check_shape(&s, beta, "bias (beta)", "x is normalised over its last axes", axes, x->shape + lead));
+    TC_TRY(tc_prepare(&s));
+    TC_TRY(tc_make(&s, &out, x->ndim, x->shape));
+    if (residual) TC_TRY(tc_make(&s, &total, x->ndim, x->shape));
+    TC_TRY(tc_make_statistic(&s, &m, lead, x->shape));
+    TC_TRY(tc_make_statistic(&s, &r, lead, x->shape));
     const tc_layer_norm_forward_args args = {.y = out->data,
                                              .mean = m->data,
                                              .rstd = r->data,
-                                             .sum = total ? total->data : NULL,
-                                             .x = x->data,
-                                             .residual = residual ? residual->data : NULL,
-                                             .gamma = gamma ? gamma->data : NULL,
-                                             .beta = beta ? beta->data : NULL,
+                                             .sum = tc_data(total),
+                                             .x = in[X].data,
+                                             .residual = in[RESIDUAL].data,
+                                             .gamma = in[GAMMA].data,
+                                             .beta = in[BETA].data,
                                              .C = C,
                                              .eps = eps};
-    TC_TRY(tc_run(x->storage->device, compute, TC_K_layer_norm_forward, &args, N, 4.0 * (double)C, 0, err));
-    TC_TRY(tc_cast(y, out, result, err));
-    if (residual) *sum = tc_tensor_retain(total);
-    *mean = tc_tensor_retain(m);
-    *rstd = tc_tensor_retain(r);
-cleanup:
-    tc_scope_end(&scope);
-    tc_tensor_release(out);
-    tc_tensor_release(total);
-    tc_tensor_release(m);
-    tc_tensor_release(r);
-    return status;
-}
-
-tc_status tc_layer_norm_forward(tc_tensor **y, tc_tensor **mean, tc_tensor **rstd, tc_tensor *x, int normalized_ndim, tc_tensor *gamma,
-                                tc_tensor *beta, double eps, tc_error *err)
-{
-    return normalise(y, NULL, mean, rstd, x, NULL, normalized_ndim, gamma, beta, eps, err);
-}
-
-tc_status tc_add_layer_norm_forward(tc_tensor **y, tc_tensor **sum, tc_tensor **mean, tc_tensor **rstd, tc_tensor *x, tc_tensor *residual,
-                                    int normalized_ndim, tc_tensor *gamma, tc_tensor *beta, double eps, tc_error *err)
-{
-    return normalise(y, sum, mean, rstd, x, residual, normalized_ndim, gamma, beta, eps, err);
-}
-
-static tc_status check_like(const tc_tensor *tensor, const char *name, int ndim, const int64_t *shape, const tc_tensor *x, tc_error *err)
-{
-    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT], c[TC_SHAPE_TEXT];
-    tc_status status = tc_check_float(tensor, name, err);
-    if (status == TC_OK) status = tc_check_same_device(x, "x", tensor, name, err);
-    if (status != TC_OK) return status;
-    bool same = tensor->ndim == ndim;
-    for (int i = 0; same && i < ndim; i++) same = tensor->shape[i] == shape[i];
-    if (same) return TC_OK;
-    return tc_fail(err, TC_ERROR_VALUE, "%s has shape %s; with x of shape %s it must have %s", name, tc_tensor_text(a, tensor),
-                   tc_tensor_text(b, x), tc_shape_text(c, ndim, shape));
-}
-
-/* What the backward gets has the shapes of what the forward got and gave; dtypes may differ (a sum of halves is kept in float32). */
-static tc_status check_backward(const tc_tensor *dy, const tc_tensor *x, const tc_tensor *gamma, const tc_tensor *mean,
-                                const tc_tensor *rstd, int normalized_ndim, tc_error *err)
-{
-    const int lead = x->ndim - normalized_ndim;
-    tc_status status = check_like(dy, "dy", x->ndim, x->shape, x, err);
-    if (status == TC_OK && gamma) status = check_like(gamma, "gamma", normalized_ndim, x->shape + lead, x, err);
-    if (status == TC_OK) status = check_like(mean, "mean", lead, x->shape, x, err);
-    if (status == TC_OK) status = check_like(rstd, "rstd", lead, x->shape, x, err);
-    return status;
-}
-
-tc_status tc_layer_norm_backward(tc_tensor **dx, tc_tensor **dgamma, tc_tensor **dbeta, tc_tensor *dy, tc_tensor *x, tc_tensor *gamma,
-                                 tc_tensor *mean, tc_tensor *rstd, tc_error *err)
-{
-    tc_scope scope = {0};
-    tc_tensor *out = NULL, *gamma_partial = NULL, *beta_partial = NULL, *sum_gamma = NULL, *sum_beta = NULL,
-              *rounded[3] = {NULL, NULL, NULL};
-    const int normalized_ndim = x->ndim - mean->ndim;
-    int64_t N, C;
-    tc_status status = TC_OK;
-    TC_TRY(tc_check_float(x, "x", err));
-    TC_TRY(row_shape(x, normalized_ndim, &N, &C, err));
-    TC_TRY(check_backward(dy, x, gamma, mean, rstd, normalized_ndim, err));
-    const tc_dtype result = dy->dtype, compute = tc_compute_dtype(tc_dtype_promote(result, x->dtype));
-    tc_tensor **operands[] = {&dy, &x, &gamma, &mean, &rstd};
-    for (int i = 0; i < 5; i++) {
-        TC_TRY(tc_scope_cast(&scope, operands[i], compute, err));
-        TC_TRY(tc_scope_contiguous(&scope, operands[i], err));
-    }
-    const int64_t rows = tc_reduction_chunk(N), chunks = (N + rows - 1) / rows, partial_shape[2] = {chunks, C};
-    const int64_t *row = x->shape + x->ndim - normalized_ndim;
-    const tc_device device = x->storage->device;
-    if (dx) TC_TRY(tc_tensor_like(&out, x, err));
-    if (dgamma) TC_TRY(tc_tensor_empty(&gamma_partial, 2, partial_shape, compute, device, err));
-    if (dbeta) TC_TRY(tc_tensor_empty(&beta_partial, 2, partial_shape, compute, device, err));
-    if (dgamma) TC_TRY(tc_tensor_empty(&sum_gamma, normalized_ndim, row, compute, device, err));
-    if (dbeta) TC_TRY(tc_tensor_empty(&sum_beta, normalized_ndim, row, compute, device, err));
-    const tc_layer_norm_backward_args args = {.dx = out ? out->data : NULL,
-                                              .dgamma_partial = gamma_partial ? gamma_partial->data : NULL,
-                                              .dbeta_partial = beta_partial ? beta_partial->data : NULL,
-                                              .dy = dy->data,
-                                              .x = x->data,
-                                              .gamma = gamma ? gamma->data : NULL,
-                                              .mean = mean->data,
-                                              .rstd = rstd->data,
-                                              .N = N,
-                                              .C = C,
-                                              .rows_per_chunk = rows};
-    TC_TRY(tc_run(device, compute, TC_K_layer_norm_backward, &args, chunks, 8.0 * (double)(C * rows), 0, err));
-    if (dgamma) TC_TRY(tc_sum_partials(sum_gamma, gamma_partial, chunks, C, err));
-    if (dbeta) TC_TRY(tc_sum_partials(sum_beta, beta_partial, chunks, C, err));
-    tc_tensor *const found[] = {out, sum_gamma, sum_beta};
-    for (int i = 0; i < 3; i++)
-        if (found[i]) TC_TRY(tc_tensor_as(&rounded[i], found[i], result, err));
-    if (dx) *dx = tc_tensor_retain(rounded[0]);
-    if (dgamma) *dgamma = tc_tensor_retain(rounded[1]);
-    if (dbeta) *dbeta = tc_tensor_retain(rounded[2]);
-cleanup:
-    tc_scope_end(&scope);
-    tc_tensor_release(out);
-    tc_tensor_release(gamma_partial);
-    tc_tensor_release(beta_partial);
-    tc_tensor_release(sum_gamma);
-    tc_tensor_release(sum_beta);
-    for (int i = 0; i < 3; i++) tc_tensor_release(rounded[i]);
-    return status;
-}
-
-/* ---- on the tape --------------------------------------------------------------------------------------------------------- */
-
-/* Inputs: x, gamma, beta, residual. */
-static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
-{
-    tc_tensor *dsum = NULL;
-    const bool needs_x = tc_node_needs(node, 0), needs_residual = tc_node_needs(node, 3);
-    const tc_status status =
-        tc_layer_norm_backward(needs_x || needs_residual ? &dsum : NULL, tc_node_needs(node, 1) ? &grad_inputs[1] : NULL,
-                               tc_node_needs(node, 2) ? &grad_inputs[2] : NULL, grad_outputs[0], tc_node_saved(node, 0),
-                               tc_node_saved(node, 1), tc_node_saved(node, 2), tc_node_saved(node, 3), err);
-    if (status != TC_OK) return status;
-    if (needs_x) grad_inputs[0] = tc_tensor_retain(dsum);
-    if (needs_residual) grad_inputs[3] = tc_tensor_retain(dsum); /* d(x + residual) flows to both */
-    tc_tensor_release(dsum);
+    TC_TRY(tc_compute(&s, &tc_kernel_layer_norm_forward, &args, N, 4.0 * (double)C));
+    TC_TRY(tc_finish(&s, y, out,
+                     &(tc_record){.op = residual ? &add_layer_norm_op : &layer_norm_op, TC_SAVED(residual ? total : x, gamma, m, r)}));
+    tc_give(&s, sum, total);
+    tc_give(&s, mean, m);
+    tc_give(&s, rstd, r);
     return TC_OK;
 }
 
-static const tc_op layer_norm_op = {"layer_norm", backward, NULL}, add_layer_norm_op = {"add_layer_norm", backward, NULL};
-
-static tc_status recorded(tc_tensor **y, tc_tensor *x, tc_tensor *residual, int normalized_ndim, tc_tensor *gamma, tc_tensor *beta,
-                          double eps, tc_error *err)
+tc_status tc_layer_norm(tc_tensor **y, tc_tensor **mean, tc_tensor **rstd, tc_tensor *x, int axes, const int64_t *lengths, tc_tensor *gamma,
+                        tc_tensor *beta, double eps, tc_error *err)
 {
-    tc_scope scope = {0};
-    tc_tensor *out = NULL, *sum = NULL, *mean = NULL, *rstd = NULL;
-    tc_status status = TC_OK;
-    TC_TRY(tc_check_float(x, "x", err));
-    TC_TRY(tc_check_same_dtype(x, "x", residual, "residual", err));
-    TC_TRY(tc_check_same_dtype(x, "x", gamma, "weight (gamma)", err));
-    TC_TRY(tc_check_same_dtype(x, "x", beta, "bias (beta)", err));
-    const tc_dtype result = x->dtype;
-    tc_tensor **operands[] = {&x, &gamma, &beta, &residual};
-    for (int i = 0; i < 4; i++) TC_TRY(tc_scope_cast(&scope, operands[i], tc_compute_dtype(result), err));
-    TC_TRY(normalise(&out, &sum, &mean, &rstd, x, residual, normalized_ndim, gamma, beta, eps, err));
-    tc_tensor *const inputs[] = {x, gamma, beta, residual}, *const saved[] = {residual ? sum : x, gamma, mean, rstd};
-    const tc_record record = {.op = residual ? &add_layer_norm_op : &layer_norm_op,
-                              .input_count = 4,
-                              .inputs = inputs,
-                              .output_count = 1,
-                              .outputs = &out,
-                              .saved_count = 4,
-                              .saved = saved};
-    TC_TRY(tc_tape_record(&record, err));
-    TC_TRY(tc_cast(y, out, result, err));
-cleanup:
-    tc_scope_end(&scope);
-    tc_tensor_release(out);
-    tc_tensor_release(sum);
-    tc_tensor_release(mean);
-    tc_tensor_release(rstd);
-    return status;
+    return tc_add_layer_norm(y, NULL, mean, rstd, x, NULL, axes, lengths, gamma, beta, eps, err);
 }
 
-tc_status tc_layer_norm(tc_tensor **y, tc_tensor *x, int normalized_ndim, tc_tensor *gamma, tc_tensor *beta, double eps, tc_error *err)
+/* Dtypes may differ: a sum of halves is kept in float32. */
+tc_status tc_layer_norm_backward(tc_tensor **dx, tc_tensor **dgamma, tc_tensor **dbeta, tc_tensor *dy, tc_tensor *x, tc_tensor *gamma,
+                                 tc_tensor *mean, tc_tensor *rstd, tc_error *err)
 {
-    return recorded(y, x, NULL, normalized_ndim, gamma, beta, eps, err);
+    TC_SCOPE(s, err);
+    enum { DY, OF_X, OF_GAMMA, MEAN, RSTD };
+    tc_input in[] = {[DY] = {"dy", dy},
+                     [OF_X] = {"x", x},
+                     [OF_GAMMA] = {"gamma", gamma},
+                     [MEAN] = {"mean", mean, .statistic = true},
+                     [RSTD] = {"rstd", rstd, .statistic = true}};
+    tc_tensor *out = NULL, *gamma_partial = NULL, *beta_partial = NULL, *sum_gamma = NULL, *sum_beta = NULL;
+    const int lead = mean->ndim, axes = x->ndim - lead;
+    const int64_t *row = x->shape + lead;
+    int64_t N, C;
+    TC_TRY(tc_begin_backward(&s, in, 5));
+    TC_TRY(row_shape(&s, x, axes, NULL, &N, &C));
+    TC_TRY(tc_check_follows(&s, dy, "dy", x, x->ndim, x->shape));
+    TC_TRY(tc_check_follows(&s, gamma, "gamma", x, axes, row));
+    TC_TRY(tc_check_follows(&s, mean, "mean", x, lead, x->shape));
+    TC_TRY(tc_check_follows(&s, rstd, "rstd", x, lead, x->shape));
+    TC_TRY(tc_prepare(&s));
+    const int64_t rows = tc_reduction_chunk(N), chunks = (N + rows - 1) / rows, partial_shape[2] = {chunks, C};
+    if (dx) TC_TRY(tc_make(&s, &out, x->ndim, x->shape));
+    if (dgamma) TC_TRY(tc_make_statistic(&s, &gamma_partial, 2, partial_shape));
+    if (dbeta) TC_TRY(tc_make_statistic(&s, &beta_partial, 2, partial_shape));
+    const tc_layer_norm_backward_args args = {.dx = tc_data(out),
+                                              .dgamma_partial = tc_data(gamma_partial),
+                                              .dbeta_partial = tc_data(beta_partial),
+                                              .dy = in[DY].data,
+                                              .x = in[OF_X].data,
+                                              .gamma = in[OF_GAMMA].data,
+                                              .mean = in[MEAN].data,
+                                              .rstd = in[RSTD].data,
+                                              .N = N,
+                                              .C = C,
+                                              .rows_per_chunk = rows};
+    TC_TRY(tc_compute(&s, &tc_kernel_layer_norm_backward, &args, chunks, 8.0 * (double)(C * rows)));
+    if (dgamma) TC_TRY(tc_sum_rows(&s, &sum_gamma, gamma_partial, axes, row));
+    if (dbeta) TC_TRY(tc_sum_rows(&s, &sum_beta, beta_partial, axes, row));
+    return tc_give_rounded(&s, 3, (tc_result[]){{dx, out}, {dgamma, sum_gamma}, {dbeta, sum_beta}});
 }
 
-tc_status tc_add_layer_norm(tc_tensor **y, tc_tensor *x, tc_tensor *residual, int normalized_ndim, tc_tensor *gamma, tc_tensor *beta,
-                            double eps, tc_error *err)
+tc_status tc_add_layer_norm_backward(tc_tensor **dx, tc_tensor **dresidual, tc_tensor **dgamma, tc_tensor **dbeta, tc_tensor *dy,
+                                     tc_tensor *sum, tc_tensor *gamma, tc_tensor *mean, tc_tensor *rstd, tc_error *err)
 {
-    return recorded(y, x, residual, normalized_ndim, gamma, beta, eps, err);
+    TC_TRY(tc_layer_norm_backward(dx ? dx : dresidual, dgamma, dbeta, dy, sum, gamma, mean, rstd, err));
+    if (dx && dresidual) *dresidual = tc_tensor_retain(*dx); /* d(x + residual) flows to both */
+    return TC_OK;
 }

@@ -48,10 +48,10 @@ static tc_status check(const tc_tensor *x, const tc_tensor *weight, const tc_ten
 }
 
 /* x becomes a matrix whose rows have one stride; a copy only when its strides do not allow it. */
-static tc_status fold(tc_scope *scope, tc_tensor **x, int64_t *rows, int64_t *row_stride, tc_error *err)
+static tc_status fold(tc_old_scope *scope, tc_tensor **x, int64_t *rows, int64_t *row_stride, tc_error *err)
 {
     if (tc_fold_rows(*x, rows, row_stride)) return TC_OK;
-    const tc_status status = tc_scope_contiguous(scope, x, err);
+    const tc_status status = tc_old_scope_contiguous(scope, x, err);
     if (status == TC_OK) tc_fold_rows(*x, rows, row_stride);
     return status;
 }
@@ -59,7 +59,7 @@ static tc_status fold(tc_scope *scope, tc_tensor **x, int64_t *rows, int64_t *ro
 tc_status tc_linear_forward(tc_tensor **y, tc_tensor **pre, tc_tensor *x, tc_tensor *weight, tc_tensor *bias, tc_activation activation,
                             tc_tensor *residual, tc_error *err)
 {
-    tc_scope scope = {0};
+    tc_old_scope scope = {0};
     tc_tensor *out = NULL, *before = NULL;
     tc_status status = TC_OK;
     TC_TRY(check(x, weight, bias, residual, err));
@@ -67,9 +67,9 @@ tc_status tc_linear_forward(tc_tensor **y, tc_tensor **pre, tc_tensor *x, tc_ten
     /* In training a weight changes with every step: packing it for later pays when it is not trained through this call. */
     const bool keep = weight->storage->owned && !weight->storage->shared && weight->dtype == compute && !tc_tape_wants(1, &weight);
     tc_tensor **operands[] = {&x, &weight, &bias, &residual};
-    for (int i = 0; i < 4; i++) TC_TRY(tc_scope_cast(&scope, operands[i], compute, err));
-    TC_TRY(tc_scope_contiguous(&scope, &bias, err));
-    TC_TRY(tc_scope_contiguous(&scope, &residual, err));
+    for (int i = 0; i < 4; i++) TC_TRY(tc_old_scope_cast(&scope, operands[i], compute, err));
+    TC_TRY(tc_old_scope_contiguous(&scope, &bias, err));
+    TC_TRY(tc_old_scope_contiguous(&scope, &residual, err));
     tc_product p = {
         .device = x->storage->device, .compute = compute, .N = weight->shape[0], .K = weight->shape[1], .activation = activation};
     TC_TRY(fold(&scope, &x, &p.M, &p.a_row, err));
@@ -90,25 +90,25 @@ tc_status tc_linear_forward(tc_tensor **y, tc_tensor **pre, tc_tensor *x, tc_ten
     TC_TRY(tc_cast(y, out, result, err));
     if (pre) *pre = tc_tensor_retain(before);
 cleanup:
-    tc_scope_end(&scope);
+    tc_old_scope_end(&scope);
     tc_tensor_release(out);
     tc_tensor_release(before);
     return status;
 }
 
 /* dy becomes the gradient before the activation, owned by the scope. */
-static tc_status through_activation(tc_scope *scope, tc_tensor **dy, tc_tensor *pre, tc_activation activation, tc_error *err)
+static tc_status through_activation(tc_old_scope *scope, tc_tensor **dy, tc_tensor *pre, tc_activation activation, tc_error *err)
 {
     tc_tensor *out;
-    tc_status status = tc_scope_contiguous(scope, dy, err);
-    if (status == TC_OK) status = tc_scope_contiguous(scope, &pre, err);
+    tc_status status = tc_old_scope_contiguous(scope, dy, err);
+    if (status == TC_OK) status = tc_old_scope_contiguous(scope, &pre, err);
     if (status == TC_OK) status = tc_tensor_like(&out, *dy, err);
     if (status != TC_OK) return status;
     const tc_activation_backward_args args = {
         .dx = out->data, .dy = (*dy)->data, .x = pre->data, .n = out->numel, .activation = activation};
     const int64_t blocks = (out->numel + TC_ACTIVATION_BLOCK - 1) / TC_ACTIVATION_BLOCK;
-    *dy = tc_scope_own(scope, out);
-    return tc_run(out->storage->device, out->dtype, TC_K_activation_backward, &args, blocks, 8.0 * TC_ACTIVATION_BLOCK, 0, err);
+    *dy = tc_old_scope_own(scope, out);
+    return tc_run(out->storage->device, out->dtype, &tc_kernel_activation_backward, &args, blocks, 8.0 * TC_ACTIVATION_BLOCK, 0, err);
 }
 
 static tc_status check_backward(const tc_tensor *dy, const tc_tensor *x, const tc_tensor *weight, const tc_tensor *pre,
@@ -135,14 +135,14 @@ static tc_status check_backward(const tc_tensor *dy, const tc_tensor *x, const t
 tc_status tc_linear_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dy, tc_tensor *x, tc_tensor *weight,
                              tc_tensor *pre, tc_activation activation, tc_error *err)
 {
-    tc_scope scope = {0};
+    tc_old_scope scope = {0};
     tc_tensor *out_x = NULL, *out_weight = NULL, *out_bias = NULL, *rounded[3] = {NULL, NULL, NULL};
     int64_t rows, dy_row, x_row;
     tc_status status = TC_OK;
     TC_TRY(check_backward(dy, x, weight, pre, activation, err));
     const tc_dtype result = x->dtype, compute = tc_compute_dtype(result);
     tc_tensor **operands[] = {&dy, &x, &weight, &pre};
-    for (int i = 0; i < 4; i++) TC_TRY(tc_scope_cast(&scope, operands[i], compute, err));
+    for (int i = 0; i < 4; i++) TC_TRY(tc_old_scope_cast(&scope, operands[i], compute, err));
     if (activation != TC_ACTIVATION_NONE) TC_TRY(through_activation(&scope, &dy, pre, activation, err));
     TC_TRY(fold(&scope, &dy, &rows, &dy_row, err));
     TC_TRY(fold(&scope, &x, &rows, &x_row, err));
@@ -177,7 +177,7 @@ tc_status tc_linear_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **db
     if (dweight) *dweight = tc_tensor_retain(rounded[1]);
     if (dbias) *dbias = tc_tensor_retain(rounded[2]);
 cleanup:
-    tc_scope_end(&scope);
+    tc_old_scope_end(&scope);
     tc_tensor_release(out_x);
     tc_tensor_release(out_weight);
     tc_tensor_release(out_bias);
@@ -203,13 +203,13 @@ static const tc_op linear_op = {"linear", backward, NULL};
 tc_status tc_linear(tc_tensor **y, tc_tensor *x, tc_tensor *weight, tc_tensor *bias, tc_activation activation, tc_tensor *residual,
                     tc_error *err)
 {
-    tc_scope scope = {0};
+    tc_old_scope scope = {0};
     tc_tensor *out = NULL, *pre = NULL;
     tc_status status = TC_OK;
     TC_TRY(check(x, weight, bias, residual, err));
     const tc_dtype result = x->dtype, compute = tc_compute_dtype(result);
     tc_tensor **operands[] = {&x, &weight, &bias, &residual};
-    for (int i = 0; i < 4; i++) TC_TRY(tc_scope_cast(&scope, operands[i], compute, err));
+    for (int i = 0; i < 4; i++) TC_TRY(tc_old_scope_cast(&scope, operands[i], compute, err));
     tc_tensor *const inputs[] = {x, weight, bias, residual};
     const bool by_result = activation == TC_ACTIVATION_RELU && !residual; /* y > 0 where pre > 0 */
     const bool need_pre = activation != TC_ACTIVATION_NONE && !by_result && tc_tape_wants(3, inputs);
@@ -227,7 +227,7 @@ tc_status tc_linear(tc_tensor **y, tc_tensor *x, tc_tensor *weight, tc_tensor *b
     TC_TRY(tc_tape_record(&record, err));
     TC_TRY(tc_cast(y, out, result, err));
 cleanup:
-    tc_scope_end(&scope);
+    tc_old_scope_end(&scope);
     tc_tensor_release(out);
     tc_tensor_release(pre);
     return status;

@@ -45,19 +45,19 @@ static tc_status check_operands(const tc_tensor *x, const tc_tensor *target, tc_
 /* Probabilities lie in [0, 1]; NaN passes. */
 static tc_status check_probabilities(tc_tensor *x, tc_error *err)
 {
-    tc_scope scope = {0};
+    tc_old_scope scope = {0};
     tc_tensor *detached, *extreme;
     tc_status status = TC_OK;
     if (x->numel == 0) return TC_OK;
     TC_TRY(tc_tensor_detach(&detached, x, err));
-    tc_scope_own(&scope, detached);
+    tc_old_scope_own(&scope, detached);
     for (int largest = 0; largest < 2; largest++) {
         TC_TRY(tc_reduce(&extreme, detached, largest ? TC_REDUCE_max : TC_REDUCE_min, -1, NULL, false, err));
-        tc_scope_own(&scope, extreme);
-        TC_TRY(tc_scope_cast(&scope, &extreme, TC_FLOAT64, err));
+        tc_old_scope_own(&scope, extreme);
+        TC_TRY(tc_old_scope_cast(&scope, &extreme, TC_FLOAT64, err));
         if (!tc_tensor_on_cpu(extreme)) {
             TC_TRY(tc_to_device(&extreme, extreme, (tc_device){TC_CPU, 0}, err));
-            tc_scope_own(&scope, extreme);
+            tc_old_scope_own(&scope, extreme);
         }
         const double value = *(const double *)(const void *)extreme->data;
         if (value < 0 || value > 1)
@@ -66,7 +66,7 @@ static tc_status check_probabilities(tc_tensor *x, tc_error *err)
                 "input has a value of %g but must hold probabilities, from 0 to 1; binary_cross_entropy_with_logits takes logits", value));
     }
 cleanup:
-    tc_scope_end(&scope);
+    tc_old_scope_end(&scope);
     return status;
 }
 
@@ -109,7 +109,8 @@ static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tens
                                         .n = x->numel,
                                         .dloss_step = spread ? 0 : 1,
                                         .function = *function};
-    TC_TRY(tc_run(x->storage->device, x->dtype, TC_K_loss_backward, &args, block_count(args.n), costs[*function] * TC_LOSS_BLOCK, 0, err));
+    TC_TRY(tc_run(x->storage->device, x->dtype, &tc_kernel_loss_backward, &args, block_count(args.n), costs[*function] * TC_LOSS_BLOCK, 0,
+                  err));
     grad_inputs[0] = tc_tensor_retain(dx);
     grad_inputs[1] = tc_tensor_retain(dtarget);
 cleanup:
@@ -124,20 +125,20 @@ static const tc_op ops[] = {[TC_LOSS_SQUARED] = {"mse_loss", backward, NULL},
                             [TC_LOSS_LOGIT] = {"binary_cross_entropy_with_logits", backward, NULL}};
 
 /* *weight (NULL stays) becomes contiguous and of x's shape, owned by the scope. */
-static tc_status spread_weight(tc_scope *scope, tc_tensor **weight, const tc_tensor *x, tc_error *err)
+static tc_status spread_weight(tc_old_scope *scope, tc_tensor **weight, const tc_tensor *x, tc_error *err)
 {
     tc_tensor *view;
     if (!*weight) return TC_OK;
     const tc_status status = tc_broadcast_view(&view, *weight, x->ndim, x->shape, err);
     if (status != TC_OK) return status;
-    *weight = tc_scope_own(scope, view);
-    return tc_scope_contiguous(scope, weight, err);
+    *weight = tc_old_scope_own(scope, view);
+    return tc_old_scope_contiguous(scope, weight, err);
 }
 
 static tc_status element_loss(tc_tensor **out, tc_tensor *x, tc_tensor *target, tc_tensor *weight, tc_tensor *positive_weight,
                               tc_loss_function function, tc_reduction reduction, tc_error *err)
 {
-    tc_scope scope = {0};
+    tc_old_scope scope = {0};
     tc_tensor *losses = NULL, *reduced;
     tc_status status = TC_OK;
     TC_TRY(check_operands(x, target, err));
@@ -146,12 +147,12 @@ static tc_status element_loss(tc_tensor **out, tc_tensor *x, tc_tensor *target, 
     if (function == TC_LOSS_PROBABILITY) TC_TRY(check_probabilities(x, err));
     const tc_dtype result = x->dtype, compute = tc_compute_dtype(result);
     tc_tensor **operands[] = {&x, &target, &weight, &positive_weight};
-    for (int i = 0; i < 4; i++) TC_TRY(tc_scope_cast(&scope, operands[i], compute, err));
+    for (int i = 0; i < 4; i++) TC_TRY(tc_old_scope_cast(&scope, operands[i], compute, err));
     tc_tensor *const inputs[] = {x, target};
     TC_TRY(spread_weight(&scope, &weight, x, err));
     TC_TRY(spread_weight(&scope, &positive_weight, x, err));
-    TC_TRY(tc_scope_contiguous(&scope, &x, err));
-    TC_TRY(tc_scope_contiguous(&scope, &target, err));
+    TC_TRY(tc_old_scope_contiguous(&scope, &x, err));
+    TC_TRY(tc_old_scope_contiguous(&scope, &target, err));
     TC_TRY(tc_tensor_like(&losses, x, err));
     const tc_loss_forward_args args = {.loss = losses->data,
                                        .x = x->data,
@@ -160,7 +161,8 @@ static tc_status element_loss(tc_tensor **out, tc_tensor *x, tc_tensor *target, 
                                        .positive_weight = data_of(positive_weight),
                                        .n = x->numel,
                                        .function = function};
-    TC_TRY(tc_run(x->storage->device, compute, TC_K_loss_forward, &args, block_count(args.n), costs[function] * TC_LOSS_BLOCK, 0, err));
+    TC_TRY(
+        tc_run(x->storage->device, compute, &tc_kernel_loss_forward, &args, block_count(args.n), costs[function] * TC_LOSS_BLOCK, 0, err));
     tc_tensor *const saved[] = {x, target, weight, positive_weight};
     const tc_record record = {.op = &ops[function],
                               .input_count = 2,
@@ -173,10 +175,10 @@ static tc_status element_loss(tc_tensor **out, tc_tensor *x, tc_tensor *target, 
                               .attribute_bytes = sizeof function};
     TC_TRY(tc_tape_record(&record, err));
     TC_TRY(tc_reduce_loss(&reduced, losses, reduction, (double)x->numel, err));
-    tc_scope_own(&scope, reduced);
+    tc_old_scope_own(&scope, reduced);
     TC_TRY(tc_cast(out, reduced, result, err));
 cleanup:
-    tc_scope_end(&scope);
+    tc_old_scope_end(&scope);
     tc_tensor_release(losses);
     return status;
 }
@@ -204,7 +206,7 @@ static tc_status element_loss_backward(tc_tensor **dx, tc_tensor **dtarget, tc_t
                                        tc_tensor *weight, tc_tensor *positive_weight, tc_loss_function function, tc_reduction reduction,
                                        tc_error *err)
 {
-    tc_scope scope = {0};
+    tc_old_scope scope = {0};
     tc_tensor *each = NULL, *found[2] = {NULL, NULL}, *rounded[2] = {NULL, NULL};
     tc_status status = TC_OK;
     TC_TRY(check_operands(x, target, err));
@@ -213,11 +215,11 @@ static tc_status element_loss_backward(tc_tensor **dx, tc_tensor **dtarget, tc_t
     TC_TRY(tc_check_gradient(dloss, "dloss", reduction == TC_REDUCTION_NONE ? x->ndim : 0, x->shape, x, "input", err));
     const tc_dtype result = x->dtype;
     tc_tensor **operands[] = {&dloss, &x, &target, &weight, &positive_weight};
-    for (int i = 0; i < 5; i++) TC_TRY(tc_scope_cast(&scope, operands[i], tc_compute_dtype(result), err));
+    for (int i = 0; i < 5; i++) TC_TRY(tc_old_scope_cast(&scope, operands[i], tc_compute_dtype(result), err));
     TC_TRY(spread_weight(&scope, &weight, x, err));
     TC_TRY(spread_weight(&scope, &positive_weight, x, err));
-    TC_TRY(tc_scope_contiguous(&scope, &x, err));
-    TC_TRY(tc_scope_contiguous(&scope, &target, err));
+    TC_TRY(tc_old_scope_contiguous(&scope, &x, err));
+    TC_TRY(tc_old_scope_contiguous(&scope, &target, err));
     TC_TRY(gradient_of_losses(&each, dloss, x, reduction, err));
     tc_tensor *const saved[] = {x, target, weight, positive_weight};
     const tc_record record = {.op = &ops[function], .input_count = 2, .saved_count = 4, .saved = saved, .attributes = &function};
@@ -226,7 +228,7 @@ static tc_status element_loss_backward(tc_tensor **dx, tc_tensor **dtarget, tc_t
     *dx = tc_tensor_retain(rounded[0]);
     *dtarget = tc_tensor_retain(rounded[1]);
 cleanup:
-    tc_scope_end(&scope);
+    tc_old_scope_end(&scope);
     tc_tensor_release(each);
     for (int i = 0; i < 2; i++) tc_tensor_release(found[i]), tc_tensor_release(rounded[i]);
     return status;

@@ -91,7 +91,7 @@ static tc_status integer_product(const tc_product *p, tc_dtype dtype, tc_error *
         rows *= g->batch_shape[d] = p->batch_shape[d];
         g->a_batch[d] = p->a_batch[d], g->b_batch[d] = p->b_batch[d], g->c_batch[d] = p->c_batch[d];
     }
-    return tc_run(p->device, TC_FLOAT32, TC_K_integer_product, &args, rows, (double)p->N * (double)p->K, 0, err);
+    return tc_run(p->device, TC_FLOAT32, &tc_kernel_integer_product, &args, rows, (double)p->N * (double)p->K, 0, err);
 }
 
 /* Not recorded; a and b have one dtype, a compute dtype or an integer. */
@@ -225,13 +225,13 @@ static const tc_op matmul_op = {"matmul", backward, NULL};
 
 tc_status tc_matmul(tc_tensor **c, tc_tensor *a, tc_tensor *b, tc_error *err)
 {
-    tc_scope scope = {0};
+    tc_old_scope scope = {0};
     tc_tensor *out = NULL;
     tc_status status = TC_OK;
     TC_TRY(tc_check_same_device(a, "a", b, "b", err));
     const tc_dtype result = tc_dtype_promote(a->dtype, b->dtype), compute = tc_dtype_is_float(result) ? tc_compute_dtype(result) : result;
-    TC_TRY(tc_scope_cast(&scope, &a, compute, err));
-    TC_TRY(tc_scope_cast(&scope, &b, compute, err));
+    TC_TRY(tc_old_scope_cast(&scope, &a, compute, err));
+    TC_TRY(tc_old_scope_cast(&scope, &b, compute, err));
     TC_TRY(product(&out, a, b, err));
     tc_tensor *const inputs[] = {a, b};
     const tc_record record = {
@@ -239,14 +239,14 @@ tc_status tc_matmul(tc_tensor **c, tc_tensor *a, tc_tensor *b, tc_error *err)
     TC_TRY(tc_tape_record(&record, err));
     TC_TRY(tc_cast(c, out, result, err));
 cleanup:
-    tc_scope_end(&scope);
+    tc_old_scope_end(&scope);
     tc_tensor_release(out);
     return status;
 }
 
 tc_status tc_matmul_backward(tc_tensor **da, tc_tensor **db, tc_tensor *dc, tc_tensor *a, tc_tensor *b, tc_error *err)
 {
-    tc_scope scope = {0};
+    tc_old_scope scope = {0};
     problem p = {.ndim = 0};
     tc_tensor *found[2] = {NULL, NULL}, *rounded[2] = {NULL, NULL};
     tc_status status = TC_OK;
@@ -257,7 +257,7 @@ tc_status tc_matmul_backward(tc_tensor **da, tc_tensor **db, tc_tensor *dc, tc_t
     TC_TRY(tc_check_gradient(dc, "dc", p.ndim, p.shape, a, "a", err));
     const tc_dtype result = a->dtype;
     tc_tensor **operands[3] = {&dc, &a, &b};
-    for (int i = 0; i < 3; i++) TC_TRY(tc_scope_cast(&scope, operands[i], tc_compute_dtype(result), err));
+    for (int i = 0; i < 3; i++) TC_TRY(tc_old_scope_cast(&scope, operands[i], tc_compute_dtype(result), err));
     tc_tensor *const saved[2] = {a, b};
     const tc_record record = {.op = &matmul_op, .input_count = 2, .saved_count = 2, .saved = saved};
     TC_TRY(tc_tape_apply(&record, dc, (tc_tensor * *[]){&found[0], &found[1]}, err));
@@ -265,7 +265,7 @@ tc_status tc_matmul_backward(tc_tensor **da, tc_tensor **db, tc_tensor *dc, tc_t
     *da = tc_tensor_retain(rounded[0]);
     *db = tc_tensor_retain(rounded[1]);
 cleanup:
-    tc_scope_end(&scope);
+    tc_old_scope_end(&scope);
     for (int i = 0; i < 2; i++) tc_tensor_release(found[i]), tc_tensor_release(rounded[i]);
     return status;
 }

@@ -6,33 +6,33 @@
 #include "../core/tape.h"
 #include "../kernels/sum_partials.h"
 
-tc_tensor *tc_scope_own(tc_scope *scope, tc_tensor *tensor)
+tc_tensor *tc_old_scope_own(tc_old_scope *scope, tc_tensor *tensor)
 {
     if (tensor) scope->owned[scope->count++] = tensor;
     return tensor;
 }
 
-void tc_scope_end(tc_scope *scope)
+void tc_old_scope_end(tc_old_scope *scope)
 {
     for (int i = 0; i < scope->count; i++) tc_tensor_release(scope->owned[i]);
     scope->count = 0;
 }
 
-tc_status tc_scope_cast(tc_scope *scope, tc_tensor **tensor, tc_dtype dtype, tc_error *err)
+tc_status tc_old_scope_cast(tc_old_scope *scope, tc_tensor **tensor, tc_dtype dtype, tc_error *err)
 {
     if (!*tensor || (*tensor)->dtype == dtype) return TC_OK;
     tc_tensor *cast;
     tc_status status = tc_cast(&cast, *tensor, dtype, err);
-    if (status == TC_OK) *tensor = tc_scope_own(scope, cast);
+    if (status == TC_OK) *tensor = tc_old_scope_own(scope, cast);
     return status;
 }
 
-tc_status tc_scope_contiguous(tc_scope *scope, tc_tensor **tensor, tc_error *err)
+tc_status tc_old_scope_contiguous(tc_old_scope *scope, tc_tensor **tensor, tc_error *err)
 {
     if (!*tensor || (*tensor)->contiguous) return TC_OK;
     tc_tensor *copy;
     tc_status status = tc_tensor_contiguous(&copy, *tensor, err);
-    if (status == TC_OK) *tensor = tc_scope_own(scope, copy);
+    if (status == TC_OK) *tensor = tc_old_scope_own(scope, copy);
     return status;
 }
 
@@ -150,5 +150,5 @@ tc_status tc_sum_partials(tc_tensor *out, const tc_tensor *partial, int64_t chun
 {
     const tc_sum_partials_args args = {.out = out->data, .partial = partial->data, .chunks = chunks, .C = columns};
     const int64_t groups = (columns + TC_SUM_PARTIALS_GROUP - 1) / TC_SUM_PARTIALS_GROUP;
-    return tc_run(out->storage->device, out->dtype, TC_K_sum_partials, &args, groups, (double)chunks * TC_SUM_PARTIALS_GROUP, 0, err);
+    return tc_run(out->storage->device, out->dtype, &tc_kernel_sum_partials, &args, groups, (double)chunks * TC_SUM_PARTIALS_GROUP, 0, err);
 }

@@ -81,7 +81,7 @@ static tc_status begin_writes(int64_t count, tc_tensor *const *tensors, tc_error
 }
 
 /* What the three rules share: `args` begins with the chunk pointer and count, which are filled here. */
-static tc_status step(tc_kernel_id kernel, void *args, int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients,
+static tc_status step(const tc_kernel *kernel, void *args, int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients,
                       tc_tensor *const *const *states, tc_error *err)
 {
     struct {
@@ -113,7 +113,7 @@ tc_status tc_sgd_step(int64_t count, tc_tensor *const *parameters, tc_tensor *co
                         .maximize = maximize,
                         .first = first};
     tc_tensor *const *const states[TC_OPTIMIZER_STATES] = {buffers};
-    return step(TC_K_sgd_step, &args, count, parameters, gradients, states, err);
+    return step(&tc_kernel_sgd_step, &args, count, parameters, gradients, states, err);
 }
 
 tc_status tc_adam_step(int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients, tc_tensor *const *exp_avg,
@@ -130,7 +130,7 @@ tc_status tc_adam_step(int64_t count, tc_tensor *const *parameters, tc_tensor *c
                          .decoupled = decoupled,
                          .maximize = maximize};
     tc_tensor *const *const states[TC_OPTIMIZER_STATES] = {exp_avg, exp_avg_sq, max_exp_avg_sq};
-    return step(TC_K_adam_step, &args, count, parameters, gradients, states, err);
+    return step(&tc_kernel_adam_step, &args, count, parameters, gradients, states, err);
 }
 
 tc_status tc_rmsprop_step(int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients, tc_tensor *const *square_avg,
@@ -145,7 +145,7 @@ tc_status tc_rmsprop_step(int64_t count, tc_tensor *const *parameters, tc_tensor
                             .eps_inside_sqrt = eps_inside_sqrt,
                             .maximize = maximize};
     tc_tensor *const *const states[TC_OPTIMIZER_STATES] = {square_avg, buffers, grad_avg};
-    return step(TC_K_rmsprop_step, &args, count, parameters, gradients, states, err);
+    return step(&tc_kernel_rmsprop_step, &args, count, parameters, gradients, states, err);
 }
 
 /* ---- norms and clipping -------------------------------------------------------------------------------------------------- */
@@ -181,7 +181,7 @@ tc_status tc_gradient_norm(double *norm, int64_t count, tc_tensor *const *gradie
     TC_TRY(tc_tensor_empty(&partial, 1, &list.blocks, TC_FLOAT64, device, err));
     const tc_norm_args args = {
         .chunks = list.chunks, .chunk_count = list.count, .partial = (double *)(void *)partial->data, .power = isinf(power) ? 0 : power};
-    TC_TRY(tc_run(device, gradients[0]->dtype, TC_K_gradient_norm, &args, list.blocks, TC_OPTIMIZER_BLOCK, 0, err));
+    TC_TRY(tc_run(device, gradients[0]->dtype, &tc_kernel_gradient_norm, &args, list.blocks, TC_OPTIMIZER_BLOCK, 0, err));
     TC_TRY(norm_of(norm, partial, power, err));
 cleanup:
     tc_tensor_release(partial);
@@ -197,7 +197,8 @@ tc_status tc_gradient_scale(int64_t count, tc_tensor *const *gradients, double f
     TC_TRY(chunk_list_begin(&list, count, NULL, gradients, NULL, err));
     TC_TRY(begin_writes(count, gradients, err));
     const tc_scale_args args = {.chunks = list.chunks, .chunk_count = list.count, .factor = factor, .limit = limit};
-    TC_TRY(tc_run(gradients[0]->storage->device, gradients[0]->dtype, TC_K_gradient_scale, &args, list.blocks, TC_OPTIMIZER_BLOCK, 0, err));
+    TC_TRY(tc_run(gradients[0]->storage->device, gradients[0]->dtype, &tc_kernel_gradient_scale, &args, list.blocks, TC_OPTIMIZER_BLOCK, 0,
+                  err));
 cleanup:
     chunk_list_end(&list);
     return status;

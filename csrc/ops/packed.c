@@ -68,7 +68,7 @@ static tc_status pack_now(tc_packed **out, tc_gemm_pack_args pack, tc_dtype comp
     }
     *packed = (tc_packed){.references = 1, .bytes = (size_t)bytes, .panels = pack.panels};
     const double cost = (double)(pack.K * TC_GEMM_PANEL_BYTES) / (double)element;
-    const tc_status status = tc_run((tc_device){TC_CPU, 0}, compute, TC_K_gemm_pack, &pack, items, cost, 0, err);
+    const tc_status status = tc_run((tc_device){TC_CPU, 0}, compute, &tc_kernel_gemm_pack, &pack, items, cost, 0, err);
     if (status != TC_OK)
         tc_packed_release(packed);
     else

@@ -165,16 +165,16 @@ static const tc_op qkv_projection_op = {"qkv_projection", backward, NULL};
 tc_status tc_qkv_projection(tc_tensor **q, tc_tensor **k, tc_tensor **v, tc_tensor *x, tc_tensor *weight, tc_tensor *bias,
                             int64_t num_heads, tc_packing packing, tc_error *err)
 {
-    tc_scope scope = {0};
+    tc_old_scope scope = {0};
     tc_tensor *out[3] = {NULL, NULL, NULL}, **results[3] = {q, k, v}, *cast[3] = {NULL, NULL, NULL};
     tc_status status = TC_OK;
     TC_TRY(tc_check_float(x, "x", err));
     TC_TRY(tc_check_same_dtype(x, "x", weight, "weight", err));
     TC_TRY(tc_check_same_dtype(x, "x", bias, "bias", err));
     const tc_dtype result = x->dtype, compute = tc_compute_dtype(result);
-    TC_TRY(tc_scope_cast(&scope, &x, compute, err));
-    TC_TRY(tc_scope_cast(&scope, &weight, compute, err));
-    TC_TRY(tc_scope_cast(&scope, &bias, compute, err));
+    TC_TRY(tc_old_scope_cast(&scope, &x, compute, err));
+    TC_TRY(tc_old_scope_cast(&scope, &weight, compute, err));
+    TC_TRY(tc_old_scope_cast(&scope, &bias, compute, err));
     TC_TRY(tc_qkv_projection_forward(&out[0], &out[1], &out[2], x, weight, bias, num_heads, packing, err));
     const qkv_attributes attributes = {num_heads, packing};
     tc_tensor *const inputs[] = {x, weight, bias};
@@ -191,7 +191,7 @@ tc_status tc_qkv_projection(tc_tensor **q, tc_tensor **k, tc_tensor **v, tc_tens
     for (int i = 0; i < 3; i++) TC_TRY(tc_cast(&cast[i], out[i], result, err));
     for (int i = 0; i < 3; i++) *results[i] = tc_tensor_retain(cast[i]);
 cleanup:
-    tc_scope_end(&scope);
+    tc_old_scope_end(&scope);
     for (int i = 0; i < 3; i++) {
         tc_tensor_release(out[i]);
         tc_tensor_release(cast[i]);

@@ -97,10 +97,11 @@ static bool by_columns(const tc_reduce_args *args)
 static tc_status run_segments(const tc_reduce_args *args, bool columns, tc_device device, tc_dtype compute, tc_error *err)
 {
     const double segment = (double)(args->segment < args->reduced ? args->segment : args->reduced);
-    if (!columns) return tc_run(device, compute, TC_K_reduce_rows, args, args->kept * args->segments, segment + 8.0, 0, err);
+    if (!columns) return tc_run(device, compute, &tc_kernel_reduce_rows, args, args->kept * args->segments, segment + 8.0, 0, err);
     const int64_t width = args->kept_shape[args->kept_ndim - 1], tiles = (width + TC_REDUCE_TILE - 1) / TC_REDUCE_TILE;
     const double tile = (double)(width < TC_REDUCE_TILE ? width : TC_REDUCE_TILE);
-    return tc_run(device, compute, TC_K_reduce_columns, args, args->kept / width * args->segments * tiles, segment * tile + 8.0, 0, err);
+    return tc_run(device, compute, &tc_kernel_reduce_columns, args, args->kept / width * args->segments * tiles, segment * tile + 8.0, 0,
+                  err);
 }
 
 /* How many segments: from the shape alone. */
@@ -156,7 +157,7 @@ static tc_status reduce_integers(tc_tensor *out, const tc_tensor *x, const axis_
 {
     tc_reduce_args args = {.step = step, .arg = arg, .out = out->data, .out_dtype = out->dtype};
     describe(&args, x, set, arg);
-    return tc_run(x->storage->device, TC_FLOAT32, TC_K_integer_reduce, &args, out->numel, (double)args.reduced + 8.0, 0, err);
+    return tc_run(x->storage->device, TC_FLOAT32, &tc_kernel_integer_reduce, &args, out->numel, (double)args.reduced + 8.0, 0, err);
 }
 
 /* ---- on the tape --------------------------------------------------------------------------------------------------------- */
@@ -227,14 +228,14 @@ cleanup:
 static tc_status extreme_backward_first(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, tc_tensor *y, const reduce_attributes *at,
                                         tc_error *err)
 {
-    tc_scope scope = {0};
+    tc_old_scope scope = {0};
     tc_tensor *out = NULL;
     tc_status status = TC_OK;
     const tc_dtype compute = tc_compute_dtype(x->dtype);
     tc_tensor **operands[3] = {&dy, &x, &y};
     for (int i = 0; i < 3; i++) {
-        TC_TRY(tc_scope_cast(&scope, operands[i], compute, err));
-        TC_TRY(tc_scope_contiguous(&scope, operands[i], err));
+        TC_TRY(tc_old_scope_cast(&scope, operands[i], compute, err));
+        TC_TRY(tc_old_scope_contiguous(&scope, operands[i], err));
     }
     TC_TRY(tc_tensor_like(&out, x, err));
     int64_t outer = 1, inner = 1, length = 1;
@@ -246,11 +247,11 @@ static tc_status extreme_backward_first(tc_tensor **dx, tc_tensor *dy, tc_tensor
     }
     const tc_extreme_backward_args args = {.dx = out->data, .dy = dy->data, .x = x->data, .y = y->data, .length = length, .inner = inner};
     const int64_t items = outer * ((inner + TC_REDUCE_TILE - 1) / TC_REDUCE_TILE);
-    TC_TRY(tc_run(x->storage->device, compute, TC_K_extreme_backward, &args, items,
+    TC_TRY(tc_run(x->storage->device, compute, &tc_kernel_extreme_backward, &args, items,
                   2.0 * (double)length * (double)(inner < TC_REDUCE_TILE ? inner : TC_REDUCE_TILE), 0, err));
     TC_TRY(tc_tensor_as(dx, out, at->dtype, err));
 cleanup:
-    tc_scope_end(&scope);
+    tc_old_scope_end(&scope);
     tc_tensor_release(out);
     return status;
 }
@@ -464,10 +465,11 @@ static tc_status run_arg(const tc_reduce_args *args, tc_device device, tc_dtype 
 {
     if (args->kept == 0) return TC_OK;
     if (!by_columns(args) || args->reduced > TC_REDUCE_EXACT)
-        return tc_run(device, compute, TC_K_reduce_arg, args, args->kept, 2.0 * (double)args->reduced + 8.0, 0, err);
+        return tc_run(device, compute, &tc_kernel_reduce_arg, args, args->kept, 2.0 * (double)args->reduced + 8.0, 0, err);
     const int64_t width = args->kept_shape[args->kept_ndim - 1], tiles = (width + TC_REDUCE_TILE - 1) / TC_REDUCE_TILE;
     const double tile = (double)(width < TC_REDUCE_TILE ? width : TC_REDUCE_TILE);
-    return tc_run(device, compute, TC_K_reduce_arg_columns, args, args->kept / width * tiles, 2.0 * (double)args->reduced * tile, 0, err);
+    return tc_run(device, compute, &tc_kernel_reduce_arg_columns, args, args->kept / width * tiles, 2.0 * (double)args->reduced * tile, 0,
+                  err);
 }
 
 tc_status tc_arg_reduce(tc_tensor **out, tc_tensor *x, bool largest, int axis_count, const int *axes, bool keepdims, tc_error *err)

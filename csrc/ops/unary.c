@@ -47,7 +47,7 @@ tc_status tc_unary_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor *saved, tc_
     }
     const tc_element_input in[2] = {{.tensor = dy}, {.tensor = reads ? saved : NULL}};
     TC_TRY(tc_tensor_like(&out, dy, err));
-    TC_TRY(tc_run_elementwise(out, 2, in, TC_K_unary_backward, (int)function, tc_compute_dtype(dy->dtype), cost, err));
+    TC_TRY(tc_run_elementwise(out, 2, in, &tc_kernel_unary_backward, (int)function, tc_compute_dtype(dy->dtype), cost, err));
     *dx = tc_tensor_retain(out);
 cleanup:
     tc_tensor_release(out);
@@ -79,8 +79,8 @@ tc_status tc_unary(tc_tensor **y, tc_tensor *x, tc_unary_function function, tc_e
     if (!floating && !takes_integers(function)) return tc_check_float(x, rows[function].name, err);
     const tc_element_input in = {.tensor = x};
     TC_TRY(tc_tensor_like(&out, x, err));
-    TC_TRY(tc_run_elementwise(out, 1, &in, floating ? TC_K_unary_forward : TC_K_integer_unary, function, tc_compute_dtype(x->dtype), cost,
-                              err));
+    TC_TRY(tc_run_elementwise(out, 1, &in, floating ? &tc_kernel_unary_forward : &tc_kernel_integer_unary, function,
+                              tc_compute_dtype(x->dtype), cost, err));
     if (floating) {
         tc_tensor *const saved = rows[function].saved == Y ? out : x;
         const tc_record record = {.op = &ops[function],

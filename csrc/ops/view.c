@@ -142,7 +142,7 @@ tc_status tc_reshape(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *sha
     int64_t resolved[TC_MAX_DIMS], strides[TC_MAX_DIMS];
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
     tc_tensor *view;
-    tc_scope scope = {0};
+    tc_old_scope scope = {0};
     tc_status status = TC_OK;
     const shape_attributes attributes = shape_of(x);
     tc_tensor *source = x;
@@ -152,13 +152,13 @@ tc_status tc_reshape(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *sha
             TC_TRY(tc_fail(err, TC_ERROR_VALUE,
                            "the memory of this tensor of shape %s cannot be read as %s without a copy; use reshape() or contiguous() first",
                            tc_tensor_text(a, x), tc_shape_text(b, ndim, resolved)));
-        TC_TRY(tc_scope_contiguous(&scope, &source, err));
+        TC_TRY(tc_old_scope_contiguous(&scope, &source, err));
         tc_c_strides(strides, ndim, resolved);
     }
     TC_TRY(tc_tensor_alias(&view, source, ndim, resolved, strides, 0, err));
     TC_TRY(finish(out, view, x, &reshape_op, &attributes, sizeof attributes, err));
 cleanup:
-    tc_scope_end(&scope);
+    tc_old_scope_end(&scope);
     return status;
 }
 

@@ -26,7 +26,7 @@ static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tens
         const tc_element_input taken = {.tensor = dy}, zero = {.scalar = {TC_FLOAT64, 0.0, 0}};
         const tc_element_input in[3] = {{.tensor = tc_node_saved(node, 0)}, i == 0 ? taken : zero, i == 0 ? zero : taken};
         TC_TRY(tc_tensor_like(&chosen, dy, err));
-        TC_TRY(tc_run_elementwise(chosen, 3, in, TC_K_where_forward, 0, tc_compute_dtype(dy->dtype), cost, err));
+        TC_TRY(tc_run_elementwise(chosen, 3, in, &tc_kernel_where_forward, 0, tc_compute_dtype(dy->dtype), cost, err));
         TC_TRY(tc_sum_to(&grad_inputs[i], chosen, at->ndim[i], at->shapes[i], at->dtype[i], err));
         tc_tensor_release(chosen);
         chosen = NULL;
@@ -105,8 +105,8 @@ tc_status tc_where(tc_tensor **out, tc_tensor *condition, tc_tensor *a, tc_scala
     if (b) TC_TRY(tc_broadcast_shape(&ndim, shape, ndim, shape, b->ndim, b->shape, err));
     TC_TRY(tc_tensor_empty(&result, ndim, shape, dtype, condition->storage->device, err));
     const tc_element_input in[3] = {{.tensor = condition}, {.tensor = a, .scalar = a_scalar}, {.tensor = b, .scalar = b_scalar}};
-    TC_TRY(tc_run_elementwise(result, 3, in, tc_dtype_is_float(dtype) ? TC_K_where_forward : TC_K_integer_where, 0, tc_compute_dtype(dtype),
-                              cost, err));
+    TC_TRY(tc_run_elementwise(result, 3, in, tc_dtype_is_float(dtype) ? &tc_kernel_where_forward : &tc_kernel_integer_where, 0,
+                              tc_compute_dtype(dtype), cost, err));
     TC_TRY(record_where(result, condition, a, b, err));
     *out = tc_tensor_retain(result);
 cleanup:

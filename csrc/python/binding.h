@@ -8,8 +8,10 @@
  *     T  a sequence of tensors
  *     i  an int          i?  or None          f  a float          f?  or None          b  a bool
  *     I  an int or a sequence of ints         I?  or None         I*  like I, but also spread over the rest of the call: t.view(2, 3)
- *     s  a str           s?  or None          o  any object
- * A `|` before an argument makes it and the following ones keyword-only. No default means required.
+ *     w  an int, cut to 64 bits               s  a str           s?  or None          o  any object
+ *     c  one of the words that call.c lists for the argument of this name (as an int: its place)      c?  or None, the first
+ * `dim=axis` makes dim another name of the earlier argument axis. A `|` before an argument makes it and the following ones keyword-only.
+ * No default means required.
  */
 #ifndef TC_PYTHON_BINDING_H
 #define TC_PYTHON_BINDING_H
@@ -31,12 +33,18 @@
 #define TCPY_MAX_ARGS 20
 #define TCPY_MAX_INTS TC_MAX_DIMS
 #define TCPY_MAX_LISTS 8
+#define TCPY_MAX_RESULTS 8
 
 typedef struct tcpy_ints {
     int count;   /* -1: None */
     bool scalar; /* one int was given, not a sequence */
     int64_t values[TCPY_MAX_INTS];
 } tcpy_ints;
+
+typedef struct tcpy_list {
+    tc_tensor **items; /* borrowed from the call */
+    Py_ssize_t count;
+} tcpy_list;
 
 typedef struct tcpy_value {
     union {
@@ -47,10 +55,7 @@ typedef struct tcpy_value {
         const char *s; /* NULL for None */
         PyObject *o;   /* borrowed */
         tcpy_ints *ints;
-        struct {
-            tc_tensor **items; /* borrowed from the call */
-            Py_ssize_t count;
-        } list;
+        tcpy_list list;
     };
     bool given; /* false: the default */
     bool none;
@@ -71,17 +76,22 @@ typedef struct tcpy_call {
 } tcpy_call;
 
 typedef PyObject *(*tcpy_run)(tcpy_call *call);
+typedef tc_status (*tcpy_c_function)(tc_tensor **out, const tcpy_value *arguments, tc_error *err);
 
+/* A row of ops.def has `call` and `results`; what makes Python objects of its own has `run`. */
 typedef struct tcpy_op {
     const char *name;
     const char *spec;
     tcpy_run run;
     const char *doc;
     int flags;
+    tcpy_c_function call;
+    const char *results; /* their names, a blank after each */
 } tcpy_op;
 
 #define TCPY_METHOD 1      /* also a method of Tensor; the first argument is self */
 #define TCPY_METHOD_ONLY 2 /* a method of Tensor and nothing else */
+#define TCPY_UNRECORDED 4  /* runs with gradients turned off */
 
 /* Computes: runs an expression that returns tc_status, with the GIL released unless the work is small. */
 #define TCPY_COMPUTE(call, status, expression)                                                                                             \

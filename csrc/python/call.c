@@ -9,12 +9,28 @@
 
 #define KEEP_GIL_ELEMENTS 16384 /* below this a call is a few microseconds, and letting other threads in costs more */
 
+/* What an argument of kind c may be, found by the name of the argument: a word stands for its place in `words`, None for the first. */
+typedef struct word_set {
+    const char *argument, *words[5], *error;
+} word_set;
+
+static const word_set choices[] = {
+    {"activation", {"none", "relu", "gelu", "gelu_tanh"}, "activation is '%s'; expected None, 'relu', 'gelu' or 'gelu_tanh'"},
+    {"empty_rows", {"zero", "uniform", "raise"}, "empty_rows is '%s'; expected 'zero', 'uniform' or 'raise'"},
+    {"packing",
+     {"head", "qkv"},
+     "packing is '%s'; expected 'head' (q, k, v of each head together) or 'qkv' (all of q, of k, of v together)"},
+    {"reduction", {"none", "mean", "sum"}, "reduction must be 'none', 'mean' or 'sum', got '%s'"},
+};
+
 typedef struct argument {
     PyObject *name; /* interned */
-    char kind;      /* t T i f b I s o */
+    char kind;      /* t T i w f b I s c o */
     bool optional;  /* None is allowed */
     bool spread;    /* I* */
     bool required, keyword_only;
+    int alias_of;           /* another name for that argument; -1: an argument itself */
+    const word_set *choice; /* of kind c */
     tcpy_value fallback;
 } argument;
 
@@ -22,11 +38,35 @@ typedef struct tcpy_op_object {
     PyObject_HEAD vectorcallfunc vectorcall;
     const tcpy_op *op;
     PyObject *name, *doc, *signature, *spec;
-    int count, positional;
+    int count, positional, result_count;
     argument args[TCPY_MAX_ARGS];
 } tcpy_op_object;
 
 /* ---- reading a spec ------------------------------------------------------------------------------------------------ */
+
+static int find_argument(const tcpy_op_object *self, PyObject *name)
+{
+    for (int i = 0; i < self->count; i++)
+        if (self->args[i].name == name) return i;
+    for (int i = 0; i < self->count; i++)
+        if (PyUnicode_Compare(self->args[i].name, name) == 0) return i;
+    return -1;
+}
+
+/* The place of a word among the words of a choice, or -1. */
+static int place_of(const word_set *choice, const char *word, size_t length)
+{
+    for (int i = 0; choice->words[i]; i++)
+        if (strlen(choice->words[i]) == length && memcmp(choice->words[i], word, length) == 0) return i;
+    return -1;
+}
+
+static const word_set *find_choice(const char *name, size_t length)
+{
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
+        if (strlen(choices[i].argument) == length && memcmp(choices[i].argument, name, length) == 0) return &choices[i];
+    return NULL;
+}
 
 static int parse_default(argument *arg, const char *text, size_t length, char *kept)
 {
@@ -37,7 +77,8 @@ static int parse_default(argument *arg, const char *text, size_t length, char *k
         return 0;
     }
     switch (arg->kind) {
-    case 'i': arg->fallback.i = strtoll(text, NULL, 10); return 0;
+    case 'i':
+    case 'w': arg->fallback.i = strtoll(text, NULL, 10); return 0;
     case 'f': arg->fallback.f = strtod(text, NULL); return 0;
     case 'b': arg->fallback.b = strncmp(text, "True", 4) == 0; return 0;
     case 's':
@@ -45,6 +86,7 @@ static int parse_default(argument *arg, const char *text, size_t length, char *k
         kept[length] = '\0';
         arg->fallback.s = kept;
         return 0;
+    case 'c': arg->fallback.i = place_of(arg->choice, text, length); return arg->fallback.i < 0 ? -1 : 0;
     default: return -1;
     }
 }
@@ -53,6 +95,7 @@ static int parse_default(argument *arg, const char *text, size_t length, char *k
 static int parse_argument(argument *arg, const char *text, size_t length, char **kept)
 {
     const char *colon = memchr(text, ':', length), *end = text + length;
+    arg->alias_of = -1;
     if (!colon || colon + 1 >= end) return -1;
     arg->name = PyUnicode_FromStringAndSize(text, colon - text);
     if (!arg->name) return -1;
@@ -62,6 +105,7 @@ static int parse_argument(argument *arg, const char *text, size_t length, char *
     if (at < end && *at == '*') arg->spread = true, at++;
     if (at < end && *at == '?') arg->optional = true, at++;
     arg->required = true;
+    if (arg->kind == 'c' && !(arg->choice = find_choice(text, (size_t)(colon - text)))) return -1;
     if (at == end) return 0;
     if (*at != '=') return -1;
     const size_t rest = (size_t)(end - at - 1);
@@ -98,8 +142,9 @@ static PyObject *signature_text(const tcpy_op_object *self)
             part = PyUnicode_FromFormat("%s%U=%s", separator, arg->name, arg->fallback.b ? "True" : "False");
         else if (arg->kind == 'i')
             part = PyUnicode_FromFormat("%s%U=%lld", separator, arg->name, (long long)arg->fallback.i);
-        else if (arg->kind == 's')
-            part = PyUnicode_FromFormat("%s%U='%s'", separator, arg->name, arg->fallback.s);
+        else if (arg->kind == 's' || arg->kind == 'c')
+            part = PyUnicode_FromFormat("%s%U='%s'", separator, arg->name,
+                                        arg->kind == 's' ? arg->fallback.s : arg->choice->words[arg->fallback.i]);
         else {
             PyObject *number = PyFloat_FromDouble(arg->fallback.f);
             part = number ? PyUnicode_FromFormat("%s%U=%R", separator, arg->name, number) : NULL;
@@ -109,6 +154,21 @@ static PyObject *signature_text(const tcpy_op_object *self)
     }
     if (text) append(&text, PyUnicode_FromString(")"));
     return text;
+}
+
+/* "dim=axis": the argument `dim` is another name of the earlier `axis`. */
+static int parse_alias(tcpy_op_object *self, argument *arg, const char *text, size_t length)
+{
+    const char *equals = memchr(text, '=', length);
+    PyObject *of = equals ? PyUnicode_FromStringAndSize(equals + 1, text + length - equals - 1) : NULL;
+    const int found = of ? find_argument(self, of) : -1;
+    Py_XDECREF(of);
+    if (found < 0) return -1;
+    *arg = (argument){.kind = self->args[found].kind, .alias_of = found, .fallback.none = true};
+    arg->name = PyUnicode_FromStringAndSize(text, equals - text);
+    if (!arg->name) return -1;
+    PyUnicode_InternInPlace(&arg->name);
+    return 0;
 }
 
 static int parse_spec(tcpy_op_object *self, const char *spec)
@@ -122,7 +182,7 @@ static int parse_spec(tcpy_op_object *self, const char *spec)
             if (self->count == TCPY_MAX_ARGS) return -1;
             argument *arg = &self->args[self->count];
             char *kept = NULL;
-            if (parse_argument(arg, at, length, &kept) < 0) return -1;
+            if ((memchr(at, ':', length) ? parse_argument(arg, at, length, &kept) : parse_alias(self, arg, at, length)) < 0) return -1;
             arg->keyword_only = keyword_only;
             self->count++;
             if (!keyword_only) self->positional = self->count;
@@ -261,6 +321,20 @@ static int convert_float(double *out, PyObject *object, const char *name)
     return -1;
 }
 
+static int convert_choice(int64_t *out, PyObject *object, const char *name, const word_set *choice)
+{
+    if (!PyUnicode_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "%s must be a str, not %s", name, Py_TYPE(object)->tp_name);
+        return -1;
+    }
+    Py_ssize_t length;
+    const char *word = PyUnicode_AsUTF8AndSize(object, &length);
+    if (!word) return -1;
+    *out = place_of(choice, word, (size_t)length);
+    if (*out < 0) PyErr_Format(PyExc_ValueError, choice->error, word);
+    return *out < 0 ? -1 : 0;
+}
+
 static int convert(tcpy_call *call, const argument *arg, tcpy_value *value, PyObject *object)
 {
     const char *name = PyUnicode_AsUTF8(arg->name);
@@ -275,6 +349,7 @@ static int convert(tcpy_call *call, const argument *arg, tcpy_value *value, PyOb
     case 't': return convert_tensor(call, &value->t, object, name);
     case 'T': return convert_tensors(call, value, object, name);
     case 'i': return convert_int(&value->i, object, name);
+    case 'w': value->i = (int64_t)PyLong_AsUnsignedLongLongMask(object); return value->i == -1 && PyErr_Occurred() ? -1 : 0;
     case 'I': return convert_ints(call, value, object, name);
     case 'f': return convert_float(&value->f, object, name);
     case 'b': {
@@ -293,20 +368,12 @@ static int convert(tcpy_call *call, const argument *arg, tcpy_value *value, PyOb
         }
         value->s = PyUnicode_AsUTF8(object);
         return value->s ? 0 : -1;
+    case 'c': return convert_choice(&value->i, object, name, arg->choice);
     default: value->o = object; return 0;
     }
 }
 
 /* ---- binding a call ------------------------------------------------------------------------------------------------- */
-
-static int find_argument(const tcpy_op_object *self, PyObject *name)
-{
-    for (int i = 0; i < self->count; i++)
-        if (self->args[i].name == name) return i;
-    for (int i = 0; i < self->count; i++)
-        if (PyUnicode_Compare(self->args[i].name, name) == 0) return i;
-    return -1;
-}
 
 /* f(x, 2, 3) for an argument I*: the rest of the positional arguments are its items. */
 static int convert_spread(tcpy_call *call, const argument *arg, tcpy_value *value, PyObject *const *items, Py_ssize_t count)
@@ -315,6 +382,26 @@ static int convert_spread(tcpy_call *call, const argument *arg, tcpy_value *valu
     value->given = true;
     value->ints = new_ints(call);
     return convert_int_items(value->ints, items, count, PyUnicode_AsUTF8(arg->name));
+}
+
+/* The value given by another name goes to the argument meant; when both are given they must be one int or bool. */
+static int resolve_alias(const tcpy_op_object *self, tcpy_call *call, int i)
+{
+    const argument *alias = &self->args[i], *meant = &self->args[alias->alias_of];
+    const tcpy_value *by_alias = &call->v[i];
+    tcpy_value *value = &call->v[alias->alias_of];
+    if (!by_alias->given || by_alias->none) return 0;
+    if (!value->given || value->none || (meant->kind == 'i' && value->i == by_alias->i) ||
+        (meant->kind == 'b' && value->b == by_alias->b)) {
+        *value = *by_alias;
+        return 0;
+    }
+    if (meant->kind == 'i')
+        PyErr_Format(PyExc_TypeError, "%U=%lld and %U=%lld are two names of one argument", meant->name, (long long)value->i, alias->name,
+                     (long long)by_alias->i);
+    else
+        PyErr_Format(PyExc_TypeError, "%U= and %U= mean the same; pass one of them", meant->name, alias->name);
+    return -1;
 }
 
 static int bind(tcpy_op_object *self, tcpy_call *call, PyObject *const *args, Py_ssize_t count, PyObject *kwnames)
@@ -344,6 +431,8 @@ static int bind(tcpy_op_object *self, tcpy_call *call, PyObject *const *args, Py
         }
         if (convert(call, &self->args[i], &call->v[i], args[count + k]) < 0) return -1;
     }
+    for (int i = 0; i < self->count; i++)
+        if (self->args[i].alias_of >= 0 && resolve_alias(self, call, i) < 0) return -1;
     for (int i = 0; i < self->count; i++) {
         if (call->v[i].given || !self->args[i].required) continue;
         if (self->args[i].spread) { /* t.squeeze() */
@@ -355,6 +444,20 @@ static int bind(tcpy_op_object *self, tcpy_call *call, PyObject *const *args, Py
         return -1;
     }
     return 0;
+}
+
+/* An op of ops.def: computes, and makes Python objects of the results. */
+static PyObject *call_c(const tcpy_op_object *self, tcpy_call *call)
+{
+    tc_error err;
+    tc_status status;
+    tc_tensor *out[TCPY_MAX_RESULTS] = {NULL};
+    const bool unrecorded = call->any_tensor && self->op->flags & TCPY_UNRECORDED; /* ndarrays are never recorded */
+    const bool before = unrecorded && tc_set_grad_enabled(false);
+    TCPY_COMPUTE(call, status, self->op->call(out, call->v, &err));
+    if (unrecorded) tc_set_grad_enabled(before);
+    if (self->result_count == 0 && status == TC_OK) Py_RETURN_NONE;
+    return tcpy_result(call, status, &err, self->result_count, out);
 }
 
 static PyObject *op_vectorcall(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
@@ -370,7 +473,8 @@ static PyObject *op_vectorcall(PyObject *callable, PyObject *const *args, size_t
     call.ints_count = call.block_count = 0;
     tcpy_drain_releases();
     PyObject *result = NULL;
-    if (bind(self, &call, args, PyVectorcall_NARGS(nargsf), kwnames) == 0) result = self->op->run(&call);
+    if (bind(self, &call, args, PyVectorcall_NARGS(nargsf), kwnames) == 0)
+        result = self->op->call ? call_c(self, &call) : self->op->run(&call);
     for (int i = 0; i < call.owned_count; i++) tc_tensor_release(call.owned[i]);
     if (call.owned != call.owned_small) PyMem_Free(call.owned);
     for (int i = 0; i < call.block_count; i++) PyMem_Free(call.blocks[i]);
@@ -455,6 +559,7 @@ static PyObject *new_op(const tcpy_op *op)
     if (!self) return NULL;
     self->vectorcall = op_vectorcall;
     self->op = op;
+    for (const char *at = op->results; at && *at; at++) self->result_count += *at == ' ';
     self->name = PyUnicode_InternFromString(op->name);
     self->doc = PyUnicode_FromString(op->doc ? op->doc : "");
     self->spec = PyUnicode_FromString(op->spec);

@@ -63,18 +63,6 @@ static PyObject *run_join(tcpy_call *call, tc_status (*join)(tc_tensor **, int64
 static PyObject *run_cat(tcpy_call *call) { return run_join(call, tc_cat); }
 static PyObject *run_stack(tcpy_call *call) { return run_join(call, tc_stack); }
 
-static PyObject *run_triangle(tcpy_call *call, bool upper)
-{
-    tc_tensor *out = NULL;
-    tc_error err;
-    tc_status status;
-    TCPY_COMPUTE(call, status, tc_triangle(&out, call->v[0].t, upper, call->v[1].i, &err));
-    return tcpy_result1(call, status, &err, out);
-}
-
-static PyObject *run_triu(tcpy_call *call) { return run_triangle(call, true); }
-static PyObject *run_tril(tcpy_call *call) { return run_triangle(call, false); }
-
 /* A tuple, one index array an axis, also for one axis. */
 static PyObject *run_nonzero(tcpy_call *call)
 {
@@ -93,8 +81,6 @@ const tcpy_op tcpy_ops_create[] = {
     {"as_tensor", "data:t", run_as_tensor, "A Tensor over the memory of an ndarray, or over a copy where that must be.", 0},
     {"cat", "tensors:T dim:i=0", run_cat, "Joined along an axis.", 0},
     {"stack", "tensors:T dim:i=0", run_stack, "Joined along a new axis.", 0},
-    {"triu", "input:t diagonal:i=0", run_triu, "The upper triangle of matrices.", TCPY_METHOD},
-    {"tril", "input:t diagonal:i=0", run_tril, "The lower triangle of matrices.", TCPY_METHOD},
     {"nonzero", "input:t", run_nonzero, "A tuple of the indices, an array an axis, where the input is not zero.", 0},
     {NULL, NULL, NULL, NULL, 0},
 };

@@ -3,44 +3,6 @@
 
 #include <string.h>
 
-#define RUN_AXIS(name)                                                                                                                     \
-    static PyObject *run_##name(tcpy_call *call)                                                                                           \
-    {                                                                                                                                      \
-        tc_error err;                                                                                                                      \
-        tc_status status;                                                                                                                  \
-        tc_tensor *y = NULL;                                                                                                               \
-        int64_t axis;                                                                                                                      \
-        if (tcpy_axis(&axis, &call->v[1], &call->v[2]) < 0) return NULL;                                                                   \
-        TCPY_COMPUTE(call, status, tc_##name(&y, call->v[0].t, axis, &err));                                                               \
-        return tcpy_result1(call, status, &err, y);                                                                                        \
-    }
-RUN_AXIS(softmax)
-RUN_AXIS(log_softmax)
-
-static PyObject *run_forward(tcpy_call *call, bool logarithm)
-{
-    tc_error err;
-    tc_status status;
-    tc_tensor *y = NULL;
-    TCPY_COMPUTE(call, status, tc_softmax_forward(&y, call->v[0].t, call->v[1].i, logarithm, &err));
-    return tcpy_result1(call, status, &err, y);
-}
-
-static PyObject *run_softmax_forward(tcpy_call *call) { return run_forward(call, false); }
-static PyObject *run_log_softmax_forward(tcpy_call *call) { return run_forward(call, true); }
-
-static PyObject *run_backward(tcpy_call *call, bool logarithm)
-{
-    tc_error err;
-    tc_status status;
-    tc_tensor *dx = NULL;
-    TCPY_COMPUTE(call, status, tc_softmax_backward(&dx, call->v[0].t, call->v[1].t, call->v[2].i, logarithm, &err));
-    return tcpy_result1(call, status, &err, dx);
-}
-
-static PyObject *run_softmax_backward(tcpy_call *call) { return run_backward(call, false); }
-static PyObject *run_log_softmax_backward(tcpy_call *call) { return run_backward(call, true); }
-
 int tcpy_reduction(tc_reduction *out, const char *name)
 {
     static const char *const names[] = {[TC_REDUCTION_NONE] = "none", [TC_REDUCTION_MEAN] = "mean", [TC_REDUCTION_SUM] = "sum"};
@@ -89,12 +51,6 @@ static PyObject *run_cross_entropy_backward(tcpy_call *call)
 }
 
 const tcpy_op tcpy_ops_softmax[] = {
-    {"softmax", "x:t axis:i=-1 | dim:i?=None", run_softmax, "exp(x) / sum(exp(x)) along an axis.", TCPY_METHOD},
-    {"log_softmax", "x:t axis:i=-1 | dim:i?=None", run_log_softmax, "The logarithm of softmax.", TCPY_METHOD},
-    {"softmax_forward", "x:t dim:i=-1", run_softmax_forward, "softmax, not recorded.", 0},
-    {"log_softmax_forward", "x:t dim:i=-1", run_log_softmax_forward, "log_softmax, not recorded.", 0},
-    {"softmax_backward", "dy:t y:t dim:i=-1", run_softmax_backward, "dx of softmax from its result.", 0},
-    {"log_softmax_backward", "dy:t y:t dim:i=-1", run_log_softmax_backward, "dx of log_softmax from its result.", 0},
     {"cross_entropy", "input:t target:t weight:t?=None ignore_index:i=-100 reduction:s=mean label_smoothing:f=0.0", run_cross_entropy,
      "Cross-entropy between logits, classes on axis 1, and classes or class probabilities.", 0},
     {"cross_entropy_forward", "input:t target:t weight:t?=None ignore_index:i=-100 reduction:s=mean label_smoothing:f=0.0",

@@ -79,8 +79,8 @@ def _field(declarator, kind, numbers):
 
 
 TYPES, NUMBERS = _read_headers()
-KERNEL_IDS = {name: i for i, name in enumerate(re.findall(r"^TC_KERNEL_ENTRY\((\w+)\)", (KERNELS / "kernels.def").read_text(), flags=re.M))}
-CUDA_KERNELS = re.findall(r"^TC_CUDA_KERNEL\w*\((\w+)\)", (KERNELS / "cuda" / "cuda_kernels.def").read_text(), flags=re.M)
+KERNEL_IDS = {name: i for i, name in enumerate(re.findall(r"^TC_KERNEL_ENTRY\((\w+),", (KERNELS / "kernels.def").read_text(), flags=re.M))}
+CUDA_KERNELS = re.findall(r"^TC_KERNEL_ENTRY\((\w+), CUDA", (KERNELS / "kernels.def").read_text(), flags=re.M)
 
 LAUNCHER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 SCRATCH_BYTES = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p)

@@ -11,7 +11,7 @@ TC_INLINE void backward(tc_activation activation, const tc_activation_backward_a
     }
 }
 
-void TC_KERNEL(activation_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(activation_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_activation_backward_args *a = args;
     (void)scratch;

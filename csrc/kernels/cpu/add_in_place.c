@@ -2,7 +2,7 @@
 #include "../add_in_place.h"
 #include "simd.h"
 
-void TC_KERNEL(add_in_place)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(add_in_place)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_add_in_place_args *a = args;
     real *to = a->to;

@@ -4,4 +4,4 @@
 typedef real element;
 #include "merge_sort.h"
 
-void TC_KERNEL(argsort)(const void *args, int64_t begin, int64_t end, void *scratch) { argsort_rows(args, begin, end, scratch); }
+TC_DEFINE_KERNEL(argsort)(const void *args, int64_t begin, int64_t end, void *scratch) { argsort_rows(args, begin, end, scratch); }

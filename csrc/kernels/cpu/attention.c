@@ -285,7 +285,7 @@ static void forward_block(const tc_attention_forward_args *a, const query_block 
     complete_map(x, &run, map);
 }
 
-void TC_KERNEL(attention_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(attention_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_attention_forward_args *a = args;
     const tc_attention_problem *p = &a->problem;

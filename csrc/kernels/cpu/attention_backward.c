@@ -243,7 +243,7 @@ static void backward_block(const tc_attention_backward_args *a, const query_bloc
     if (p->empty_rows == TC_ATTENTION_EMPTY_UNIFORM) add_uniform_rows(a, x, to);
 }
 
-void TC_KERNEL(attention_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(attention_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_attention_backward_args *a = args;
     const tc_attention_problem *p = &a->problem;
@@ -278,7 +278,7 @@ static void add_parts(real *to, int64_t to_row, const real *parts, int64_t count
         }
 }
 
-void TC_KERNEL(attention_sum_splits)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(attention_sum_splits)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_attention_backward_args *a = args;
     const tc_attention_problem *p = &a->problem;
@@ -333,7 +333,7 @@ static void dbias_block(const tc_attention_dbias_args *a, const query_block *x)
     }
 }
 
-void TC_KERNEL(attention_dbias)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(attention_dbias)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_attention_dbias_args *a = args;
     const tc_attention_problem *p = &a->backward.problem;

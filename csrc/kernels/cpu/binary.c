@@ -73,14 +73,14 @@ static const chunk_function backward_functions[] = {
 #undef TC_BINARY
 };
 
-void TC_KERNEL(binary_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(binary_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_elementwise_args *a = args;
     (void)scratch;
     run_elementwise(a, begin, end, forward_functions[a->function]);
 }
 
-void TC_KERNEL(binary_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(binary_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_elementwise_args *a = args;
     (void)scratch;
@@ -99,7 +99,7 @@ static void choose(real *out, const real *const *in, const int *step, int64_t n)
 }
 /* NOLINTEND(clang-analyzer-core.*) */
 
-void TC_KERNEL(where_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(where_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     (void)scratch;
     run_elementwise(args, begin, end, choose);

@@ -1,6 +1,7 @@
 /* copy.c: strided copies with a cast. The work does not depend on the compute dtype, so the float64 table shares the float32
  * table's function. */
 #include "../copy.h"
+#include "../../transformer_c.h"
 #include "../kernels.h"
 #include "half.h"
 #include "simd.h"
@@ -8,7 +9,7 @@
 #if TC_PRECISION == 64
 #define COPY_F32(isa) TC_PASTE4(tc_copy, _f32_, isa, )
 void COPY_F32(TC_ISA)(const void *args, int64_t begin, int64_t end, void *scratch);
-void TC_KERNEL(copy)(const void *args, int64_t begin, int64_t end, void *scratch) { COPY_F32(TC_ISA)(args, begin, end, scratch); }
+TC_DEFINE_KERNEL(copy)(const void *args, int64_t begin, int64_t end, void *scratch) { COPY_F32(TC_ISA)(args, begin, end, scratch); }
 #else
 
 /* One run along the innermost axis: to[i * to_step] = from[i * from_step], i < n. */
@@ -91,7 +92,7 @@ static const copy_run copy_runs[TC_DTYPE_COUNT][TC_DTYPE_COUNT] = {ROW(float),  
                                                                    ROW(int64_t), ROW(int32_t), ROW(uint8_t), ROW(boolean)};
 static const int8_t element_bytes[TC_DTYPE_COUNT] = {4, 8, 2, 2, 8, 4, 1, 1};
 
-void TC_KERNEL(copy)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(copy)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_copy_args *a = args;
     (void)scratch;

@@ -14,7 +14,7 @@ TC_INLINE void prefetch_group(const char *x, const char *y)
     }
 }
 
-void TC_KERNEL(dropout_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(dropout_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_dropout_forward_args *a = args;
     const bool none = a->p == 1.0; /* no 32-bit threshold says so */

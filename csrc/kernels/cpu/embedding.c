@@ -12,7 +12,7 @@ TC_INLINE void group_range(int64_t begin, int64_t end, int64_t n, int64_t *first
     *last = end * TC_EMBEDDING_GROUP < n ? end * TC_EMBEDDING_GROUP : n;
 }
 
-void TC_KERNEL(embedding_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(embedding_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_embedding_forward_args *a = args;
     int64_t first, last;
@@ -23,7 +23,7 @@ void TC_KERNEL(embedding_forward)(const void *args, int64_t begin, int64_t end, 
 }
 
 /* A counting sort: how many of each, where each begins, then every place to the next free spot of its index. */
-void TC_KERNEL(embedding_order)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(embedding_order)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_embedding_order_args *a = args;
     (void)scratch;
@@ -41,7 +41,7 @@ void TC_KERNEL(embedding_order)(const void *args, int64_t begin, int64_t end, vo
 
 #define ROW_BLOCK 64 /* rows that are added up before they join the total: keeps the digits of a row that was taken often */
 
-void TC_KERNEL(embedding_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(embedding_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_embedding_backward_args *a = args;
     const int64_t D = a->D;
@@ -64,7 +64,7 @@ void TC_KERNEL(embedding_backward)(const void *args, int64_t begin, int64_t end,
     }
 }
 
-void TC_KERNEL(one_hot)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(one_hot)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_one_hot_args *a = args;
     int64_t first, last;

@@ -36,7 +36,7 @@ static void pack_panel(real *out, int64_t K, int cols, const real *b, int64_t b_
     }
 }
 
-void TC_KERNEL(gemm_pack)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(gemm_pack)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_gemm_pack_args *a = args;
     const int64_t panels = tc_gemm_panels(a->N, sizeof(real));
@@ -285,7 +285,7 @@ static void sum_rows(real *out, int64_t rows, int64_t K, const real *a, int64_t 
     }
 }
 
-void TC_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_gemm_args *g = args;
     const int64_t row_blocks = tc_gemm_row_blocks(g), col_blocks = tc_gemm_col_blocks(g);

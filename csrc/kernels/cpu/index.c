@@ -33,11 +33,11 @@ TC_INLINE stretch stretch_at(const tc_index_args *a, int64_t r, int64_t end)
 #define INDEX_F32(name, isa) TC_PASTE4(tc_##name, _f32_, isa, )
 void INDEX_F32(index_gather, TC_ISA)(const void *args, int64_t begin, int64_t end, void *scratch);
 void INDEX_F32(index_put, TC_ISA)(const void *args, int64_t begin, int64_t end, void *scratch);
-void TC_KERNEL(index_gather)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(index_gather)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     INDEX_F32(index_gather, TC_ISA)(args, begin, end, scratch);
 }
-void TC_KERNEL(index_put)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(index_put)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     INDEX_F32(index_put, TC_ISA)(args, begin, end, scratch);
 }
@@ -65,7 +65,7 @@ TC_INLINE void move(void *to, int64_t to_step, const void *from, int64_t from_st
     }
 }
 
-void TC_KERNEL(index_gather)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(index_gather)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     static const uint64_t zero = 0;
     const tc_index_args *a = args;
@@ -87,7 +87,7 @@ void TC_KERNEL(index_gather)(const void *args, int64_t begin, int64_t end, void 
     }
 }
 
-void TC_KERNEL(index_put)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(index_put)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_index_args *a = args;
     (void)scratch;
@@ -116,7 +116,7 @@ TC_INLINE void add_stretch(real *to, int64_t to_step, const real *from, int64_t 
     }
 }
 
-void TC_KERNEL(index_add)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(index_add)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_index_args *a = args;
     (void)scratch;

@@ -7,7 +7,7 @@
 #define INTEGER_F32(name, isa) TC_PASTE4(tc_, name, _f32_, isa)
 #define INTEGER_KERNEL(name)                                                                                                               \
     void INTEGER_F32(name, TC_ISA)(const void *args, int64_t begin, int64_t end, void *scratch);                                           \
-    void TC_KERNEL(name)(const void *args, int64_t begin, int64_t end, void *scratch)                                                      \
+    TC_DEFINE_KERNEL(name)(const void *args, int64_t begin, int64_t end, void *scratch)                                                    \
     {                                                                                                                                      \
         INTEGER_F32(name, TC_ISA)(args, begin, end, scratch);                                                                              \
     }
@@ -90,14 +90,14 @@ static const chunk_function binary_functions[TC_BINARY_COUNT] = {
 #undef TC_INTEGER_BINARY
 };
 
-void TC_KERNEL(integer_unary)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(integer_unary)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_elementwise_args *a = args;
     (void)scratch;
     run_elementwise(a, begin, end, unary_functions[a->function]);
 }
 
-void TC_KERNEL(integer_binary)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(integer_binary)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_elementwise_args *a = args;
     (void)scratch;
@@ -111,7 +111,7 @@ static void choose(int64_t *out, const int64_t *const *in, const int *step, int6
 }
 /* NOLINTEND(clang-analyzer-core.*) */
 
-void TC_KERNEL(integer_where)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(integer_where)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     (void)scratch;
     run_elementwise(args, begin, end, choose);
@@ -149,7 +149,7 @@ static best reduce_step(int step, best so_far, const int64_t *x, int64_t n, int6
     }
 }
 
-void TC_KERNEL(integer_reduce)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(integer_reduce)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_reduce_args *a = args;
     int64_t buffer[STRIDED_CHUNK];
@@ -169,5 +169,5 @@ void TC_KERNEL(integer_reduce)(const void *args, int64_t begin, int64_t end, voi
     }
 }
 
-void TC_KERNEL(integer_argsort)(const void *args, int64_t begin, int64_t end, void *scratch) { argsort_rows(args, begin, end, scratch); }
+TC_DEFINE_KERNEL(integer_argsort)(const void *args, int64_t begin, int64_t end, void *scratch) { argsort_rows(args, begin, end, scratch); }
 #endif

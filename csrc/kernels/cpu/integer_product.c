@@ -6,7 +6,7 @@
 #if TC_PRECISION == 64
 #define PRODUCT_F32(isa) TC_PASTE4(tc_integer_product, _f32_, isa, )
 void PRODUCT_F32(TC_ISA)(const void *args, int64_t begin, int64_t end, void *scratch);
-void TC_KERNEL(integer_product)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(integer_product)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     PRODUCT_F32(TC_ISA)(args, begin, end, scratch);
 }
@@ -30,7 +30,7 @@ ROW_PRODUCT(int32, uint32_t, c[n] + x * y)
 ROW_PRODUCT(uint8, uint8_t, c[n] + x * y)
 ROW_PRODUCT(bool, uint8_t, c[n] | (x && y))
 
-void TC_KERNEL(integer_product)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(integer_product)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_integer_product_args *p = args;
     const tc_gemm_args *g = &p->product;

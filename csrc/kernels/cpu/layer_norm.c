@@ -58,7 +58,7 @@ TC_INLINE real row_rstd(const real *x, int64_t C, real mean, real eps)
     return R(1.0) / real_sqrt(v_sum(squares) / (real)C + eps);
 }
 
-void TC_KERNEL(layer_norm_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(layer_norm_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_layer_norm_forward_args *a = args;
     const real *gamma = a->gamma, *beta = a->beta;
@@ -113,7 +113,7 @@ TC_INLINE void backward_row(const tc_layer_norm_backward_args *a, int64_t n, rea
     }
 }
 
-void TC_KERNEL(layer_norm_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(layer_norm_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_layer_norm_backward_args *a = args;
     (void)scratch;

@@ -83,14 +83,14 @@ TC_INLINE void backward(int function, const tc_loss_backward_args *a, int64_t be
     default: run(TC_LOSS_LOGIT, a, begin, end); break;                                                                                     \
     }
 
-void TC_KERNEL(loss_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(loss_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_loss_forward_args *a = args;
     (void)scratch;
     EACH_FUNCTION(forward)
 }
 
-void TC_KERNEL(loss_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(loss_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_loss_backward_args *a = args;
     (void)scratch;

@@ -38,7 +38,7 @@ TC_INLINE vreal rule_gradient(const real *g, vreal p, real weight_decay, bool ma
 }
 
 /* Sutskever et al. 2013 in PyTorch's form:  b = momentum b + (1 - dampening) g;  p -= lr (nesterov ? g + momentum b : b). */
-void TC_KERNEL(sgd_step)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(sgd_step)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_sgd_args *a = args;
     (void)scratch;
@@ -62,7 +62,7 @@ void TC_KERNEL(sgd_step)(const void *args, int64_t begin, int64_t end, void *scr
 }
 
 /* Kingma & Ba 2015, algorithm 1; Loshchilov & Hutter 2019, algorithm 2 (decoupled); AMSGrad: Reddi et al. 2018. */
-void TC_KERNEL(adam_step)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(adam_step)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_adam_args *a = args;
     (void)scratch;
@@ -94,7 +94,7 @@ void TC_KERNEL(adam_step)(const void *args, int64_t begin, int64_t end, void *sc
 }
 
 /* Hinton's lecture 6e in PyTorch's form; Graves 2013 (centered). eps_inside_sqrt is Keras's. */
-void TC_KERNEL(rmsprop_step)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(rmsprop_step)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_rmsprop_args *a = args;
     (void)scratch;
@@ -125,7 +125,7 @@ void TC_KERNEL(rmsprop_step)(const void *args, int64_t begin, int64_t end, void 
     }
 }
 
-void TC_KERNEL(gradient_norm)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(gradient_norm)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_norm_args *a = args;
     (void)scratch;
@@ -144,7 +144,7 @@ void TC_KERNEL(gradient_norm)(const void *args, int64_t begin, int64_t end, void
     }
 }
 
-void TC_KERNEL(gradient_scale)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(gradient_scale)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_scale_args *a = args;
     (void)scratch;

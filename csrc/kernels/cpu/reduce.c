@@ -137,7 +137,7 @@ TC_INLINE void rows(int step, const tc_reduce_args *a, int64_t begin, int64_t en
     default: call(TC_STEP_square_difference, a, begin, end); break;                                                                        \
     }
 
-void TC_KERNEL(reduce_rows)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(reduce_rows)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_reduce_args *a = args;
     (void)scratch;
@@ -209,7 +209,7 @@ TC_INLINE void columns(int step, const tc_reduce_args *a, int64_t begin, int64_t
     }
 }
 
-void TC_KERNEL(reduce_columns)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(reduce_columns)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_reduce_args *a = args;
     (void)scratch;
@@ -262,7 +262,7 @@ TC_INLINE int64_t arg_of_row(int step, const tc_reduce_args *a, const char *x, r
     return best_chunk + find_first(chunk, n, value);
 }
 
-void TC_KERNEL(reduce_arg)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(reduce_arg)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_reduce_args *a = args;
     real buffer[REDUCE_BLOCK] __attribute__((aligned(64)));
@@ -289,7 +289,7 @@ TC_INLINE void arg_row(int step, const real *row, int64_t r, int64_t n, real *be
     }
 }
 
-void TC_KERNEL(reduce_arg_columns)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(reduce_arg_columns)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_reduce_args *a = args;
     real best[TC_REDUCE_TILE + TC_LANES] = {0}, index[TC_REDUCE_TILE + TC_LANES] = {0}, buffer[TC_REDUCE_TILE + TC_LANES];
@@ -344,7 +344,7 @@ static void extreme_tile(real *dx, const real *dy, const real *x, const real *y,
     }
 }
 
-void TC_KERNEL(extreme_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(extreme_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_extreme_backward_args *a = args;
     (void)scratch;

@@ -63,9 +63,10 @@ typedef int64_t ireal;
 
 /* tc_layer_norm_forward_f32_avx512 and so on */
 #define TC_KERNEL(name) TC_PASTE4(tc_, name, TC_REAL_SUFFIX, TC_ISA)
-#define TC_KERNEL_ENTRY(name) void TC_KERNEL(name)(const void *args, int64_t begin, int64_t end, void *scratch);
-#include "../kernels.def"
-#undef TC_KERNEL_ENTRY
+/* Before the definition of a kernel, which other files see through its row of kernels.def alone. */
+#define TC_DEFINE_KERNEL(name)                                                                                                             \
+    void TC_KERNEL(name)(const void *args, int64_t begin, int64_t end, void *scratch);                                                     \
+    void TC_KERNEL(name)
 
 #if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512BW__) && defined(__AVX512VL__)
 #include "simd_avx512.h"

@@ -131,7 +131,7 @@ TC_INLINE void item_rows(int64_t item, int64_t rows, int64_t *first, int64_t *la
     *last = *first + TC_SOFTMAX_ROWS < rows ? *first + TC_SOFTMAX_ROWS : rows;
 }
 
-void TC_KERNEL(softmax_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(softmax_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_softmax_forward_args *a = args;
     const int64_t groups = (a->inner + TC_SOFTMAX_ROWS - 1) / TC_SOFTMAX_ROWS;
@@ -150,7 +150,7 @@ void TC_KERNEL(softmax_forward)(const void *args, int64_t begin, int64_t end, vo
     }
 }
 
-void TC_KERNEL(softmax_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(softmax_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_softmax_backward_args *a = args;
     const int64_t groups = (a->inner + TC_SOFTMAX_ROWS - 1) / TC_SOFTMAX_ROWS;
@@ -172,7 +172,7 @@ void TC_KERNEL(softmax_backward)(const void *args, int64_t begin, int64_t end, v
 
 /* ---- cross-entropy -------------------------------------------------------------------------------------------------------------- */
 
-void TC_KERNEL(cross_entropy_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(cross_entropy_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_cross_entropy_forward_args *a = args;
     const int64_t C = a->C;
@@ -196,7 +196,7 @@ void TC_KERNEL(cross_entropy_forward)(const void *args, int64_t begin, int64_t e
 }
 
 /* dx[c] = dloss ((1 - s) w[t] (p[c] - [c = t]) + s / C (p[c] sum(w) - w[c])),  p = e^((x - top) - log_sum). */
-void TC_KERNEL(cross_entropy_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(cross_entropy_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_cross_entropy_backward_args *a = args;
     const int64_t C = a->C;

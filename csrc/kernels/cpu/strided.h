@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "../elementwise.h"
+#include "../../transformer_c.h"
 #include "../kernels.h"
 #include "half.h"
 #include "simd.h"

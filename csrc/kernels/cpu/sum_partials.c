@@ -2,7 +2,7 @@
 #include "../sum_partials.h"
 #include "simd.h"
 
-void TC_KERNEL(sum_partials)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(sum_partials)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_sum_partials_args *a = args;
     const real *partial = a->partial;

@@ -7,7 +7,7 @@
 
 TC_INLINE int64_t within(int64_t value, int64_t high) { return value < 0 ? 0 : value > high ? high : value; }
 
-void TC_KERNEL(triangle)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(triangle)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_triangle_args *a = args;
     (void)scratch;

@@ -49,14 +49,14 @@ static const chunk_function backward_functions[] = {
 #undef TC_UNARY
 };
 
-void TC_KERNEL(unary_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(unary_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_elementwise_args *a = args;
     (void)scratch;
     run_elementwise(a, begin, end, forward_functions[a->function]);
 }
 
-void TC_KERNEL(unary_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
+TC_DEFINE_KERNEL(unary_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_elementwise_args *a = args;
     (void)scratch;

@@ -8,13 +8,14 @@
     X(name, tc::float16)                                                                                                                   \
     X(name, tc::bfloat16)
 
-#define TC_CUDA_KERNEL(name) template <class T> int tc_cuda_##name(const void *args, int64_t items, void *scratch, void *stream);
-#define TC_CUDA_KERNEL_WITH_SCRATCH(name)                                                                                                  \
-    TC_CUDA_KERNEL(name)                                                                                                                   \
+#define TC_DECLARE_CPU(name)
+#define TC_DECLARE_CUDA(name) template <class T> int tc_cuda_##name(const void *args, int64_t items, void *scratch, void *stream);
+#define TC_DECLARE_CUDA_SCRATCH(name)                                                                                                      \
+    TC_DECLARE_CUDA(name)                                                                                                                  \
     template <class T> size_t tc_cuda_##name##_scratch(const void *args);
-#include "cuda_kernels.def"
-#undef TC_CUDA_KERNEL_WITH_SCRATCH
-#undef TC_CUDA_KERNEL
+#define TC_KERNEL_ENTRY(name, gpu, args, ...) TC_DECLARE_##gpu(name)
+#include "../kernels.def"
+#undef TC_KERNEL_ENTRY
 
 #define TC_CUDA_INSTANTIATE(name, T) template int tc_cuda_##name<T>(const void *, int64_t, void *, void *);
 #define TC_CUDA_INSTANTIATE_WITH_SCRATCH(name, T)                                                                                          \

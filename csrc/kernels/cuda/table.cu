@@ -9,13 +9,14 @@ template <class T> const tc_cuda_kernel_table *kernel_table()
 {
     static const tc_cuda_kernel_table table = [] {
         tc_cuda_kernel_table filled = {};
-#define TC_CUDA_KERNEL(name) filled.run[TC_K_##name] = tc_cuda_##name<T>;
-#define TC_CUDA_KERNEL_WITH_SCRATCH(name)                                                                                                  \
-    TC_CUDA_KERNEL(name)                                                                                                                   \
+#define FILL_CPU(name) // no kernel for GPUs yet
+#define FILL_CUDA(name) filled.run[TC_K_##name] = tc_cuda_##name<T>;
+#define FILL_CUDA_SCRATCH(name)                                                                                                            \
+    FILL_CUDA(name)                                                                                                                        \
     filled.scratch_bytes[TC_K_##name] = tc_cuda_##name##_scratch<T>;
-#include "cuda_kernels.def"
-#undef TC_CUDA_KERNEL_WITH_SCRATCH
-#undef TC_CUDA_KERNEL
+#define TC_KERNEL_ENTRY(name, gpu, args, ...) FILL_##gpu(name)
+#include "../kernels.def"
+#undef TC_KERNEL_ENTRY
         return filled;
     }();
     return &table;

@@ -1,0 +1,35 @@
+/* kernels.c: the rows of kernels.def as data: `tc_kernel_layer_norm_forward` and so on. */
+#include "../kernels/kernels.def" /* the structs */
+
+#include "../kernels/kernel_ids.h"
+
+/* The kind of a member by its type. A member that is const, or no pointer, is not one that a kernel writes through: an error here. */
+#define WRITE_KIND(member)                                                                                                                 \
+    _Generic((member),                                                                                                                     \
+             void *: TC_WRITES_MEMORY,                                                                                                     \
+             int64_t *: TC_WRITES_MEMORY,                                                                                                  \
+             double *: TC_WRITES_MEMORY,                                                                                                   \
+             const tc_optimizer_chunk *: TC_WRITES_CHUNKS)
+#define WRITE(args, member)                                                                                                                \
+    {                                                                                                                                      \
+        WRITE_KIND(((args *)0)->member), offsetof(args, member)                                                                            \
+    }
+
+/* WRITE of each of up to five members. */
+#define EACH_1(args, a) WRITE(args, a)
+#define EACH_2(args, a, ...) WRITE(args, a), EACH_1(args, __VA_ARGS__)
+#define EACH_3(args, a, ...) WRITE(args, a), EACH_2(args, __VA_ARGS__)
+#define EACH_4(args, a, ...) WRITE(args, a), EACH_3(args, __VA_ARGS__)
+#define EACH_5(args, a, ...) WRITE(args, a), EACH_4(args, __VA_ARGS__)
+#define SIXTH(a, b, c, d, e, f, ...) f
+#define EACH(args, ...) SIXTH(__VA_ARGS__, EACH_5, EACH_4, EACH_3, EACH_2, EACH_1, )(args, __VA_ARGS__)
+#define COUNT(...) SIXTH(__VA_ARGS__, 5, 4, 3, 2, 1, )
+
+#define TC_KERNEL_ENTRY(kernel, gpu, args, ...)                                                                                            \
+    const tc_kernel tc_kernel_##kernel = {.name = #kernel,                                                                                 \
+                                          .id = TC_K_##kernel,                                                                             \
+                                          .args_bytes = sizeof(args),                                                                      \
+                                          .write_count = COUNT(__VA_ARGS__),                                                               \
+                                          .writes = {EACH(args, __VA_ARGS__)}};
+#include "../kernels/kernels.def"
+#undef TC_KERNEL_ENTRY

@@ -1,0 +1,18 @@
+/* kernel_ids.h: the kernels numbered, for the tables of functions. Few files include it: a new kernel compiles only those again. */
+#ifndef TC_KERNEL_IDS_H
+#define TC_KERNEL_IDS_H
+
+#include "kernels.h"
+
+typedef enum tc_kernel_id {
+#define TC_KERNEL_ENTRY(name, gpu, args, ...) TC_K_##name,
+#include "kernels.def"
+#undef TC_KERNEL_ENTRY
+    TC_KERNEL_COUNT
+} tc_kernel_id;
+
+struct tc_kernel_table {
+    tc_range_kernel run[TC_KERNEL_COUNT];
+};
+
+#endif

@@ -1,0 +1,174 @@
+/* op.c: see op.h. */
+#include "op.h"
+
+#include <string.h>
+
+#include "../core/allocator.h"
+#include "operands.h"
+
+/* ---- what is owned ------------------------------------------------------------------------------------------------------ */
+
+void tc_scope_end(tc_scope *s)
+{
+    for (int i = 0; i < s->count; i++) tc_tensor_release(s->owned[i]);
+    if (s->owned != s->few) tc_free(s->owned, sizeof *s->owned * (size_t)s->capacity);
+}
+
+static tc_status grow(tc_scope *s)
+{
+    const size_t bytes = sizeof *s->owned * (size_t)s->capacity;
+    tc_tensor **larger = tc_allocate(2 * bytes);
+    if (!larger) return tc_fail(s->err, TC_ERROR_MEMORY, "out of memory: the temporaries of an op");
+    memcpy(larger, s->owned, bytes);
+    if (s->owned != s->few) tc_free(s->owned, bytes);
+    s->owned = larger;
+    s->capacity *= 2;
+    return TC_OK;
+}
+
+tc_status tc_own(tc_scope *s, tc_tensor *tensor)
+{
+    const tc_status status = s->count == s->capacity ? grow(s) : TC_OK;
+    if (status == TC_OK)
+        s->owned[s->count++] = tensor;
+    else
+        tc_tensor_release(tensor);
+    return status;
+}
+
+tc_status tc_make(tc_scope *s, tc_tensor **out, int ndim, const int64_t *shape)
+{
+    TC_TRY(tc_tensor_empty(out, ndim, shape, s->compute, s->device, s->err));
+    return tc_own(s, *out);
+}
+
+tc_status tc_make_statistic(tc_scope *s, tc_tensor **out, int ndim, const int64_t *shape)
+{
+    TC_TRY(tc_tensor_empty(out, ndim, shape, s->statistics, s->device, s->err));
+    return tc_own(s, *out);
+}
+
+void tc_give(tc_scope *s, tc_tensor **out, tc_tensor *tensor)
+{
+    if (!out) return;
+    *out = tensor;
+    for (int i = s->count; i-- > 0;)
+        if (s->owned[i] == tensor) {
+            s->owned[i] = s->owned[--s->count];
+            return;
+        }
+    tc_tensor_retain(tensor);
+}
+
+/* *tensor, of the scope, becomes one of `dtype`. */
+static tc_status round_to(tc_scope *s, tc_tensor **tensor, tc_dtype dtype)
+{
+    if ((*tensor)->dtype == dtype) return TC_OK;
+    TC_TRY(tc_tensor_as(tensor, *tensor, dtype, s->err));
+    return tc_own(s, *tensor);
+}
+
+tc_status tc_give_rounded(tc_scope *s, int count, tc_result *results)
+{
+    for (int i = 0; i < count; i++)
+        if (results[i].out) TC_TRY(round_to(s, &results[i].tensor, s->result));
+    for (int i = 0; i < count; i++) tc_give(s, results[i].out, results[i].tensor);
+    return TC_OK;
+}
+
+/* ---- arguments ---------------------------------------------------------------------------------------------------------- */
+
+static tc_status begin(tc_scope *s, tc_input *in, int count, bool floating, bool backward)
+{
+    const tc_tensor *first = in[0].given;
+    if (count > TC_MAX_INPUTS) return tc_fail(s->err, TC_ERROR_STATE, "an op takes at most %d tensors, not %d", TC_MAX_INPUTS, count);
+    s->in = in;
+    s->in_count = count;
+    s->device = first->storage->device;
+    s->result = first->dtype;
+    const tc_backend *backend;
+    TC_TRY(tc_backend_for(&backend, s->device, s->err));
+    s->statistics = tc_compute_dtype(first->dtype);
+    s->compute = floating ? backend->compute_dtype(first->dtype) : first->dtype;
+    s->kernels = floating ? s->compute : TC_FLOAT32;
+    for (int i = 0; i < count; i++) {
+        const tc_tensor *tensor = in[i].given;
+        if (!tensor) continue;
+        if (floating) TC_TRY(tc_check_float(tensor, in[i].name, s->err));
+        if (i == 0) continue;
+        if (!backward || (tensor->dtype != s->compute && tensor->dtype != s->statistics))
+            TC_TRY(tc_check_same_dtype(first, in[0].name, tensor, in[i].name, s->err));
+        TC_TRY(tc_check_same_device(first, in[0].name, tensor, in[i].name, s->err));
+    }
+    return TC_OK;
+}
+
+tc_status tc_begin(tc_scope *s, tc_input *in, int count) { return begin(s, in, count, true, false); }
+tc_status tc_begin_backward(tc_scope *s, tc_input *in, int count) { return begin(s, in, count, true, true); }
+tc_status tc_begin_moving(tc_scope *s, tc_input *in, int count) { return begin(s, in, count, false, false); }
+
+tc_status tc_prepare(tc_scope *s)
+{
+    for (int i = 0; i < s->in_count; i++) {
+        tc_tensor *ready = s->in[i].given;
+        const tc_dtype dtype = s->in[i].statistic ? s->statistics : s->compute;
+        if (ready && !(ready->contiguous && ready->dtype == dtype)) {
+            TC_TRY(tc_tensor_as(&ready, ready, dtype, s->err));
+            TC_TRY(tc_own(s, ready));
+        }
+        s->in[i].data = ready ? ready->data : NULL;
+    }
+    return TC_OK;
+}
+
+static bool has_shape(const tc_tensor *tensor, int ndim, const int64_t *shape)
+{
+    return tensor->ndim == ndim && memcmp(tensor->shape, shape, sizeof *shape * (size_t)ndim) == 0;
+}
+
+tc_status tc_check_shape(tc_scope *s, const tc_tensor *tensor, const char *name, const char *must, int ndim, const int64_t *shape)
+{
+    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
+    if (!tensor || has_shape(tensor, ndim, shape)) return TC_OK;
+    return tc_fail(s->err, TC_ERROR_VALUE, "%s has shape %s but %s %s; they must be equal", name, tc_tensor_text(a, tensor), must,
+                   tc_shape_text(b, ndim, shape));
+}
+
+tc_status tc_check_follows(tc_scope *s, const tc_tensor *tensor, const char *name, const tc_tensor *x, int ndim, const int64_t *shape)
+{
+    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT], c[TC_SHAPE_TEXT];
+    if (!tensor || has_shape(tensor, ndim, shape)) return TC_OK;
+    return tc_fail(s->err, TC_ERROR_VALUE, "%s has shape %s; with x of shape %s it must have %s", name, tc_tensor_text(a, tensor),
+                   tc_tensor_text(b, x), tc_shape_text(c, ndim, shape));
+}
+
+/* ---- computing and finishing -------------------------------------------------------------------------------------------- */
+
+tc_status tc_compute(tc_scope *s, const tc_kernel *kernel, const void *args, int64_t items, double cost)
+{
+    return tc_run(s->device, s->kernels, kernel, args, items, cost, 0, s->err);
+}
+
+tc_status tc_sum_rows(tc_scope *s, tc_tensor **out, const tc_tensor *partial, int ndim, const int64_t *shape)
+{
+    TC_TRY(tc_make(s, out, ndim, shape));
+    return tc_sum_partials(*out, partial, partial->shape[0], partial->shape[1], s->err);
+}
+
+tc_status tc_finish(tc_scope *s, tc_tensor **out, tc_tensor *result, const tc_record *record)
+{
+    tc_tensor *inputs[TC_MAX_INPUTS];
+    for (int i = 0; i < s->in_count; i++) inputs[i] = s->in[i].given;
+    TC_TRY(round_to(s, &result, s->result));
+    if (tc_tape_wants(s->in_count, inputs)) {
+        tc_record full = *record;
+        full.inputs = inputs;
+        full.input_count = s->in_count;
+        full.outputs = &result;
+        full.output_count = 1;
+        full.attribute_bytes = record->op->attribute_bytes;
+        TC_TRY(tc_tape_record(&full, s->err));
+    }
+    tc_give(s, out, result);
+    return TC_OK;
+}

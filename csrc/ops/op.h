@@ -1,0 +1,134 @@
+/* op.h: the life of one call of an op, which reads straight down:
+ *
+ *     TC_SCOPE(s, err);                                        owns what is made on the way; leaving the function frees it
+ *     enum { X, GAMMA };
+ *     tc_input in[] = {[X] = {"x", x}, [GAMMA] = {"gamma", gamma}};
+ *     TC_TRY(tc_begin(&s, in, 2));                             floating, of one dtype, on one device
+ *     TC_TRY(tc_check_shape(&s, gamma, "gamma", ...));         whatever else must hold, before anything is allocated
+ *     TC_TRY(tc_prepare(&s));                                  in[X].data is contiguous and of s.compute from here on
+ *     TC_TRY(tc_make(&s, &y, x->ndim, x->shape));              results and temporaries, of s.compute, on s.device
+ *     TC_TRY(tc_make_statistic(&s, &mean, ...));               of s.statistics: means, sums, partial sums
+ *     TC_TRY(tc_compute(&s, &tc_kernel_foo, &args, items, cost));
+ *     return tc_finish(&s, out, y, &(tc_record){.op = &foo_op, TC_SAVED(x, gamma)});
+ *
+ * The arguments stay what the caller gave; only in[] is prepared. Nothing on the way is recorded, so that the tape has one node a call,
+ * whose inputs are those of tc_begin in their order. Until tc_finish, tc_give or tc_give_rounded nothing of the caller's has changed.
+ */
+#ifndef TC_OPS_OP_H
+#define TC_OPS_OP_H
+
+#include "../core/backend.h"
+#include "../core/status.h"
+#include "../core/tape.h"
+
+#define TC_MAX_INPUTS 8
+
+/* One tensor that an op takes. The caller fills in all but `data`. */
+typedef struct tc_input {
+    const char *name; /* for messages */
+    tc_tensor *given; /* borrowed; may be NULL, except the first of an op */
+    bool statistic;   /* what a forward saved in s->statistics: means, sums */
+    void *data;       /* after tc_prepare: of `given`, or of a copy; NULL for NULL */
+} tc_input;
+
+#ifndef TC_SCOPE_FEW
+#define TC_SCOPE_FEW 12
+#endif
+
+typedef struct tc_scope {
+    tc_error *err;
+    tc_input *in; /* the caller's array */
+    int in_count;
+    tc_device device;    /* of the inputs */
+    tc_dtype compute;    /* of what is prepared and made: what kernels here read and write for tensors of the inputs' dtype */
+    tc_dtype statistics; /* of means, sums and partial sums: float64 for float64, else float32 */
+    tc_dtype kernels;    /* which table of kernels: compute, or float32 where bytes are only moved */
+    tc_dtype result;     /* the dtype of the first input, which results get */
+    int count, capacity;
+    tc_tensor **owned; /* `few`, until there are more */
+    tc_tensor *few[TC_SCOPE_FEW];
+} tc_scope;
+
+void tc_scope_end(tc_scope *s); /* frees what is still owned */
+
+static inline void tc_scope_start(tc_scope *s, tc_error *err)
+{
+    s->err = err;
+    s->in_count = s->count = 0;
+    s->capacity = TC_SCOPE_FEW;
+    s->owned = s->few;
+}
+
+/* Declares a scope that ends when the block it stands in is left, by whatever way. */
+#define TC_SCOPE(s, error)                                                                                                                 \
+    __attribute__((cleanup(tc_scope_end))) tc_scope s;                                                                                     \
+    tc_scope_start(&s, error)
+
+/* The one macro that hides control flow: returns from the function when a call fails. */
+#undef TC_TRY
+#define TC_TRY(call)                                                                                                                       \
+    do {                                                                                                                                   \
+        const tc_status tried = (call);                                                                                                    \
+        if (tried != TC_OK) return tried;                                                                                                  \
+    } while (0)
+
+/* ---- what is owned ------------------------------------------------------------------------------------------------------ */
+
+/* Steals `tensor` (NULL passes), also on failure. */
+TC_CHECKED tc_status tc_own(tc_scope *s, tc_tensor *tensor);
+/* *out: uninitialised and contiguous, of s->compute on s->device; owned by the scope. */
+TC_CHECKED tc_status tc_make(tc_scope *s, tc_tensor **out, int ndim, const int64_t *shape);
+/* The same of s->statistics. */
+TC_CHECKED tc_status tc_make_statistic(tc_scope *s, tc_tensor **out, int ndim, const int64_t *shape);
+static inline void *tc_data(const tc_tensor *tensor) { return tensor ? tensor->data : NULL; }
+/* *out, unless out is NULL, gets the scope's reference to `tensor`, or a new one to a tensor that is not the scope's. Cannot fail. */
+void tc_give(tc_scope *s, tc_tensor **out, tc_tensor *tensor);
+
+typedef struct tc_result {
+    tc_tensor **out; /* NULL: not asked for */
+    tc_tensor *tensor;
+} tc_result;
+
+/* Gives each tensor, rounded to s->result, where it is asked for: all of them, or on failure none. */
+TC_CHECKED tc_status tc_give_rounded(tc_scope *s, int count, tc_result *results);
+
+/* ---- arguments ---------------------------------------------------------------------------------------------------------- */
+
+/* The inputs, the first of which is not NULL, are on one device and of one floating dtype. Sets device, compute and result. */
+TC_CHECKED tc_status tc_begin(tc_scope *s, tc_input *in, int count);
+/* The first is the gradient of a result; the others may be of the compute dtype as well, as saved values of halves are. */
+TC_CHECKED tc_status tc_begin_backward(tc_scope *s, tc_input *in, int count);
+/* Of one dtype, whatever it is: the kernels of the op only move elements. */
+TC_CHECKED tc_status tc_begin_moving(tc_scope *s, tc_input *in, int count);
+TC_CHECKED tc_status tc_prepare(tc_scope *s);
+
+/* "gamma has shape (3,) but x has (2, 4); they must be equal": `must` is "x has". NULL tensors pass. */
+TC_CHECKED tc_status tc_check_shape(tc_scope *s, const tc_tensor *tensor, const char *name, const char *must, int ndim,
+                                    const int64_t *shape);
+/* "rstd has shape (3,); with x of shape (2, 4) it must have (2,)": what a backward takes follows from an input of the forward. */
+TC_CHECKED tc_status tc_check_follows(tc_scope *s, const tc_tensor *tensor, const char *name, const tc_tensor *x, int ndim,
+                                      const int64_t *shape);
+
+/* ---- computing and finishing -------------------------------------------------------------------------------------------- */
+
+/* Runs a kernel on s->device in s->compute; `cost` in elementary operations an item. */
+TC_CHECKED tc_status tc_compute(tc_scope *s, const tc_kernel *kernel, const void *args, int64_t items, double cost);
+
+/* tc_make_statistic, and the sum over the rows of partial (chunks, C), a statistic, into it; `shape` has C elements. */
+TC_CHECKED tc_status tc_sum_rows(tc_scope *s, tc_tensor **out, const tc_tensor *partial, int ndim, const int64_t *shape);
+
+/* Members of a tc_record: TC_SAVED(x, gamma, NULL) */
+#define TC_SAVED(...)                                                                                                                      \
+    .saved = (tc_tensor *const[]){__VA_ARGS__}, .saved_count = (int)(sizeof((tc_tensor *const[]){__VA_ARGS__}) / sizeof(tc_tensor *))
+
+/* The end of an op with one result: rounds it to s->result, puts the op on the tape where an input asks for that, and gives it away. The
+ * record needs op, saved and attributes; inputs and outputs are known. */
+TC_CHECKED tc_status tc_finish(tc_scope *s, tc_tensor **out, tc_tensor *result, const tc_record *record);
+
+/* In a backward of the tape: where the gradient of an input goes, or NULL when nobody asks for it. */
+static inline tc_tensor **tc_wanted(const tc_node *node, tc_tensor **grad_inputs, int input)
+{
+    return tc_node_needs(node, input) ? &grad_inputs[input] : NULL;
+}
+
+#endif
