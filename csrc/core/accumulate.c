@@ -3,7 +3,8 @@
 
 #include "../kernels/add_in_place.h"
 #include "backend.h"
-#include "status.h"
+#include "copy.h"
+#include "own.h"
 
 static tc_status add_contiguous(tc_tensor *to, const tc_tensor *from, tc_error *err)
 {
@@ -15,17 +16,13 @@ static tc_status add_contiguous(tc_tensor *to, const tc_tensor *from, tc_error *
 tc_status tc_add_in_place(tc_tensor *to, tc_tensor *from, tc_error *err)
 {
     const tc_dtype compute = to->dtype == TC_FLOAT64 ? TC_FLOAT64 : TC_FLOAT32; /* half types add in float32 */
-    tc_tensor *sum = NULL, *addend = NULL;
-    tc_status status = TC_OK;
+    TC_OWNED tc_tensor *sum = NULL, *addend = NULL;
     TC_TRY(tc_tensor_as(&addend, from, compute, err));
     TC_TRY(tc_tensor_as(&sum, to, compute, err));
     TC_TRY(add_contiguous(sum, addend, err));
     if (sum != to) TC_TRY(tc_tensor_copy(to, sum, err));
     atomic_fetch_add_explicit(&to->storage->version, 1, memory_order_acq_rel);
-cleanup:
-    tc_tensor_release(sum);
-    tc_tensor_release(addend);
-    return status;
+    return TC_OK;
 }
 
 bool tc_tensor_alone(const tc_tensor *tensor)
@@ -36,15 +33,12 @@ bool tc_tensor_alone(const tc_tensor *tensor)
 
 tc_status tc_accumulate(tc_tensor **sum, tc_tensor *addend, tc_error *err)
 {
-    tc_tensor *own = NULL;
+    TC_OWNED tc_tensor *own = NULL;
     if (tc_tensor_alone(*sum)) return tc_add_in_place(*sum, addend, err);
-    tc_status status = TC_OK;
     TC_TRY(tc_tensor_like(&own, *sum, err));
     TC_TRY(tc_tensor_copy(own, *sum, err));
     TC_TRY(tc_add_in_place(own, addend, err));
     tc_tensor_release(*sum);
-    *sum = tc_tensor_retain(own);
-cleanup:
-    tc_tensor_release(own);
-    return status;
+    *sum = tc_take(&own);
+    return TC_OK;
 }

@@ -1,7 +1,27 @@
 /* layout.c: see layout.h. */
 #include "layout.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
+
+tc_status tc_normalize_axis(int *axis, int64_t given, int ndim, const char *name, tc_error *err)
+{
+    const int range = ndim ? ndim : 1;
+    if (given < -range || given >= range)
+        return tc_fail(err, TC_ERROR_INDEX, "%s %" PRId64 " is out of range for a tensor of %d axes; expected %d to %d", name, given, ndim,
+                       -range, range - 1);
+    *axis = (int)(given < 0 ? given + range : given);
+    return TC_OK;
+}
+
+void tc_c_strides(int64_t *strides, int ndim, const int64_t *shape)
+{
+    int64_t step = 1;
+    for (int i = ndim - 1; i >= 0; i--) {
+        strides[i] = step;
+        step *= shape[i] > 0 ? shape[i] : 1;
+    }
+}
 
 static void swap_axes(int64_t *shape, int operands, int64_t *const *strides, int a, int b)
 {

@@ -8,6 +8,7 @@
 #include "accumulate.h"
 #include "allocator.h"
 #include "backend.h"
+#include "copy.h"
 #include "status.h"
 
 static _Thread_local bool grad_enabled = true;

@@ -1,15 +1,14 @@
-/* tensor.c: storages, windows on them, and copying values between them. */
+/* tensor.c: storages and windows on them. */
 #include "tensor.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "../kernels/copy.h"
 #include "allocator.h"
 #include "backend.h"
 #include "layout.h"
-#include "status.h"
+#include "own.h"
 #include "tape.h"
 
 /* ---- storage -------------------------------------------------------------------------------------------------- */
@@ -71,16 +70,6 @@ static tc_status measure_shape(int ndim, const int64_t *shape, tc_dtype dtype, i
     return TC_OK;
 }
 
-static void contiguous_strides(tc_tensor *tensor)
-{
-    int64_t step = 1;
-    for (int i = tensor->ndim - 1; i >= 0; i--) {
-        tensor->strides[i] = step;
-        step *= tensor->shape[i] > 0 ? tensor->shape[i] : 1;
-    }
-    tensor->contiguous = true;
-}
-
 static bool has_contiguous_strides(const tc_tensor *tensor)
 {
     if (tensor->numel == 0) return true;
@@ -96,8 +85,7 @@ static bool has_contiguous_strides(const tc_tensor *tensor)
 static tc_status header_new(tc_tensor **out, int ndim, const int64_t *shape, tc_dtype dtype, tc_error *err)
 {
     int64_t numel = 0;
-    tc_status status = measure_shape(ndim, shape, dtype, &numel, err);
-    if (status != TC_OK) return status;
+    TC_TRY(measure_shape(ndim, shape, dtype, &numel, err));
     tc_tensor *tensor = tc_allocate(sizeof *tensor);
     if (!tensor) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: a tensor header");
     memset(tensor, 0, offsetof(tc_tensor, shape));
@@ -110,43 +98,51 @@ static tc_status header_new(tc_tensor **out, int ndim, const int64_t *shape, tc_
     return TC_OK;
 }
 
-tc_status tc_tensor_empty(tc_tensor **out, int ndim, const int64_t *shape, tc_dtype dtype, tc_device device, tc_error *err)
+/* The memory of a new tensor. */
+static tc_status storage_for(tc_storage **out, const tc_tensor *tensor, tc_device device, tc_error *err)
 {
-    tc_tensor *tensor = NULL;
-    tc_storage *storage = NULL;
     const tc_backend *backend;
-    tc_status status = TC_OK;
     TC_TRY(tc_backend_for(&backend, device, err));
-    TC_TRY(header_new(&tensor, ndim, shape, dtype, err));
-    storage = storage_new();
-    if (!storage) TC_TRY(tc_fail(err, TC_ERROR_MEMORY, "out of memory: a storage header"));
+    tc_storage *storage = storage_new();
+    if (!storage) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: a storage header");
     storage->device = device;
-    storage->bytes = (size_t)tensor->numel * tc_dtype_size(dtype);
-    status = backend->allocate(device.index, storage->bytes, &storage->data, err);
+    storage->bytes = (size_t)tensor->numel * tc_dtype_size(tensor->dtype);
+    tc_status status = backend->allocate(device.index, storage->bytes, &storage->data, err);
     if (status == TC_ERROR_MEMORY && device.type == TC_CPU) { /* a GPU's message says more */
         char text[TC_SHAPE_TEXT];
-        tc_fail(err, TC_ERROR_MEMORY, "out of memory: a tensor of shape %s and dtype %s needs %zu bytes on %s",
-                tc_shape_text(text, ndim, shape), tc_dtype_name(dtype), storage->bytes, backend->name);
+        status = tc_fail(err, TC_ERROR_MEMORY, "out of memory: a tensor of shape %s and dtype %s needs %zu bytes on %s",
+                         tc_tensor_text(text, tensor), tc_dtype_name(tensor->dtype), storage->bytes, backend->name);
     }
-    if (status != TC_OK) goto cleanup;
+    if (status != TC_OK) {
+        tc_free(storage, sizeof *storage);
+        return status;
+    }
     storage->owned = true;
-    tensor->storage = storage;
-    tensor->data = storage->data;
-    contiguous_strides(tensor);
+    *out = storage;
+    return TC_OK;
+}
+
+tc_status tc_tensor_empty(tc_tensor **out, int ndim, const int64_t *shape, tc_dtype dtype, tc_device device, tc_error *err)
+{
+    tc_tensor *tensor;
+    TC_TRY(header_new(&tensor, ndim, shape, dtype, err));
+    const tc_status status = storage_for(&tensor->storage, tensor, device, err);
+    if (status != TC_OK) {
+        tc_free(tensor, sizeof *tensor);
+        return status;
+    }
+    tensor->data = tensor->storage->data;
+    tc_c_strides(tensor->strides, ndim, shape);
+    tensor->contiguous = true;
     *out = tensor;
     return TC_OK;
-cleanup:
-    if (storage) tc_free(storage, sizeof *storage);
-    if (tensor) tc_free(tensor, sizeof *tensor);
-    return status;
 }
 
 tc_status tc_tensor_wrap(tc_tensor **out, void *data, int ndim, const int64_t *shape, const int64_t *strides, tc_dtype dtype, bool writable,
                          void (*release)(void *context), void *context, tc_error *err)
 {
     tc_tensor *tensor;
-    tc_status status = header_new(&tensor, ndim, shape, dtype, err);
-    if (status != TC_OK) return status;
+    TC_TRY(header_new(&tensor, ndim, shape, dtype, err));
     tc_storage *storage = storage_new();
     if (!storage) {
         tc_free(tensor, sizeof *tensor);
@@ -190,8 +186,7 @@ tc_status tc_tensor_alias(tc_tensor **out, tc_tensor *base, int ndim, const int6
                           tc_error *err)
 {
     tc_tensor *tensor;
-    tc_status status = header_new(&tensor, ndim, shape, base->dtype, err);
-    if (status != TC_OK) return status;
+    TC_TRY(header_new(&tensor, ndim, shape, base->dtype, err));
     atomic_fetch_add_explicit(&base->storage->references, 1, memory_order_relaxed);
     tensor->storage = base->storage;
     tensor->data = tensor->numel ? base->data + offset * (int64_t)tc_dtype_size(base->dtype) : base->data;
@@ -204,9 +199,9 @@ tc_status tc_tensor_alias(tc_tensor **out, tc_tensor *base, int ndim, const int6
 
 tc_status tc_tensor_detach(tc_tensor **out, tc_tensor *tensor, tc_error *err)
 {
-    tc_status status = tc_tensor_alias(out, tensor, tensor->ndim, tensor->shape, tensor->strides, 0, err);
-    if (status == TC_OK) (*out)->version = TC_NEVER_STALE;
-    return status;
+    TC_TRY(tc_tensor_alias(out, tensor, tensor->ndim, tensor->shape, tensor->strides, 0, err));
+    (*out)->version = TC_NEVER_STALE;
+    return TC_OK;
 }
 
 tc_status tc_tensor_like_as(tc_tensor **out, const tc_tensor *model, tc_dtype dtype, tc_error *err)
@@ -218,116 +213,6 @@ tc_status tc_tensor_like(tc_tensor **out, const tc_tensor *model, tc_error *err)
 {
     return tc_tensor_like_as(out, model, model->dtype, err);
 }
-
-tc_status tc_tensor_zeros(tc_tensor **out, int ndim, const int64_t *shape, tc_dtype dtype, tc_device device, tc_error *err)
-{
-    return tc_tensor_full(out, ndim, shape, 0.0, dtype, device, err);
-}
-
-tc_status tc_tensor_full(tc_tensor **out, int ndim, const int64_t *shape, double value, tc_dtype dtype, tc_device device, tc_error *err)
-{
-    tc_tensor *scalar = NULL, *tensor = NULL;
-    tc_status status = TC_OK;
-    TC_TRY(tc_tensor_wrap(&scalar, &value, 0, NULL, NULL, TC_FLOAT64, false, NULL, NULL, err));
-    TC_TRY(tc_tensor_empty(&tensor, ndim, shape, dtype, device, err));
-    TC_TRY(tc_tensor_copy(tensor, scalar, err));
-    *out = tc_tensor_retain(tensor);
-cleanup:
-    tc_tensor_release(scalar);
-    tc_tensor_release(tensor);
-    return status;
-}
-
-/* ---- copying ------------------------------------------------------------------------------------------------------ */
-
-/* Same device: one strided, casting kernel. The shapes are equal up to broadcasting, which has been checked. */
-static tc_status copy_on_device(tc_tensor *to, const tc_tensor *from, tc_error *err)
-{
-    if (to->contiguous && from->contiguous && to->dtype == from->dtype && to->numel == from->numel) {
-        const tc_backend *backend;
-        tc_status status = tc_backend_for(&backend, to->storage->device, err);
-        if (status != TC_OK) return status;
-        const size_t bytes = (size_t)to->numel * tc_dtype_size(to->dtype);
-        return backend->copy(to->storage->device.index, to->data, to->storage->device.type == TC_CPU, from->data,
-                             from->storage->device.type == TC_CPU, bytes, err);
-    }
-    tc_copy_args args = {.to = to->data, .from = from->data, .to_dtype = to->dtype, .from_dtype = from->dtype, .numel = to->numel};
-    memcpy(args.shape, to->shape, sizeof(int64_t) * (size_t)to->ndim);
-    memcpy(args.to_strides, to->strides, sizeof(int64_t) * (size_t)to->ndim);
-    tc_broadcast_strides(args.from_strides, from, to->ndim, to->shape);
-    int64_t *const strides[2] = {args.to_strides, args.from_strides};
-    args.ndim = tc_layout_merge(to->ndim, args.shape, 2, strides, true);
-    return tc_run(to->storage->device, TC_FLOAT32, &tc_kernel_copy, &args, (to->numel + TC_COPY_BLOCK - 1) / TC_COPY_BLOCK, TC_COPY_BLOCK,
-                  0, err);
-}
-
-/* From a GPU to another one: by the host, which waits. A stream's order is that of its device. */
-static tc_status copy_by_host(tc_tensor *to, const tc_tensor *from, tc_error *err)
-{
-    tc_tensor *host = NULL;
-    tc_status status = TC_OK;
-    TC_TRY(tc_tensor_empty(&host, from->ndim, from->shape, from->dtype, (tc_device){TC_CPU, 0}, err));
-    TC_TRY(tc_tensor_copy(host, from, err));
-    TC_TRY(tc_tensor_copy(to, host, err));
-cleanup:
-    tc_tensor_release(host);
-    return status;
-}
-
-/* Between the host and a GPU: made contiguous and cast where it is, moved, then laid out where it goes. */
-static tc_status copy_across(tc_tensor *to, const tc_tensor *from, tc_error *err)
-{
-    tc_tensor *packed = NULL, *landed = NULL;
-    const tc_backend *backend;
-    tc_status status = TC_OK;
-    TC_TRY(tc_tensor_empty(&packed, from->ndim, from->shape, to->dtype, from->storage->device, err));
-    TC_TRY(copy_on_device(packed, from, err));
-    TC_TRY(tc_tensor_empty(&landed, from->ndim, from->shape, to->dtype, to->storage->device, err));
-    const bool to_host = to->storage->device.type == TC_CPU, from_host = from->storage->device.type == TC_CPU;
-    const tc_device device = to_host ? from->storage->device : to->storage->device;
-    TC_TRY(tc_backend_for(&backend, device, err));
-    TC_TRY(
-        backend->copy(device.index, landed->data, to_host, packed->data, from_host, (size_t)from->numel * tc_dtype_size(to->dtype), err));
-    TC_TRY(copy_on_device(to, landed, err));
-cleanup:
-    tc_tensor_release(packed);
-    tc_tensor_release(landed);
-    return status;
-}
-
-tc_status tc_tensor_copy(tc_tensor *to, const tc_tensor *from, tc_error *err)
-{
-    int ndim;
-    int64_t shape[TC_MAX_DIMS];
-    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
-    tc_status status = tc_broadcast_shape(&ndim, shape, to->ndim, to->shape, from->ndim, from->shape, err);
-    if (status != TC_OK || ndim != to->ndim || memcmp(shape, to->shape, sizeof(int64_t) * (size_t)ndim) != 0)
-        return tc_fail(err, TC_ERROR_VALUE, "a value of shape %s cannot be written to shape %s: it must broadcast to it",
-                       tc_shape_text(a, from->ndim, from->shape), tc_shape_text(b, to->ndim, to->shape));
-    if (to->numel == 0) return TC_OK;
-    const tc_device x = to->storage->device, y = from->storage->device;
-    if (x.type == y.type && x.index == y.index) return copy_on_device(to, from, err);
-    return x.type == y.type ? copy_by_host(to, from, err) : copy_across(to, from, err);
-}
-
-tc_status tc_tensor_as(tc_tensor **out, tc_tensor *tensor, tc_dtype dtype, tc_error *err)
-{
-    if (tensor->contiguous && tensor->dtype == dtype) {
-        *out = tc_tensor_retain(tensor);
-        return TC_OK;
-    }
-    tc_tensor *copy;
-    tc_status status = tc_tensor_like_as(&copy, tensor, dtype, err);
-    if (status != TC_OK) return status;
-    status = tc_tensor_copy(copy, tensor, err);
-    if (status != TC_OK)
-        tc_tensor_release(copy);
-    else
-        *out = copy;
-    return status;
-}
-
-tc_status tc_tensor_contiguous(tc_tensor **out, tc_tensor *tensor, tc_error *err) { return tc_tensor_as(out, tensor, tensor->dtype, err); }
 
 /* ---- other memory ----------------------------------------------------------------------------------------------------- */
 

@@ -61,20 +61,13 @@ TC_CHECKED tc_status tc_tensor_detach(tc_tensor **out, tc_tensor *tensor, tc_err
 
 TC_CHECKED tc_status tc_tensor_like(tc_tensor **out, const tc_tensor *model, tc_error *err); /* empty, contiguous */
 TC_CHECKED tc_status tc_tensor_like_as(tc_tensor **out, const tc_tensor *model, tc_dtype dtype, tc_error *err);
-TC_CHECKED tc_status tc_tensor_zeros(tc_tensor **out, int ndim, const int64_t *shape, tc_dtype dtype, tc_device device, tc_error *err);
-
-/* Copies values, casting and broadcasting `from` to the shape of `to`; any strides; not recorded. */
-TC_CHECKED tc_status tc_tensor_copy(tc_tensor *to, const tc_tensor *from, tc_error *err);
-
-/* Steals nothing: *out is `tensor` itself (retained) when it already is contiguous and of that dtype, else a copy. Not recorded. */
-TC_CHECKED tc_status tc_tensor_as(tc_tensor **out, tc_tensor *tensor, tc_dtype dtype, tc_error *err);
-TC_CHECKED tc_status tc_tensor_contiguous(tc_tensor **out, tc_tensor *tensor, tc_error *err);
 
 /* Before an in-place write that is not recorded: refuses read-only memory and, while gradients are recorded, leaves that require a
  * gradient; then raises the version. The history of `tensor` stays what it was. (Writes that gradients flow through: tc_tape_begin_write.)
  */
 TC_CHECKED tc_status tc_tensor_begin_write(tc_tensor *tensor, tc_error *err);
 
+static inline bool tc_same_device(tc_device a, tc_device b) { return a.type == b.type && a.index == b.index; }
 bool tc_tensor_same_shape(const tc_tensor *a, const tc_tensor *b);
 bool tc_tensor_on_cpu(const tc_tensor *tensor);
 const char *tc_tensor_text(char buffer[TC_SHAPE_TEXT], const tc_tensor *tensor); /* "(2, 3)" */

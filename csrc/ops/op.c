@@ -48,6 +48,22 @@ tc_status tc_make_statistic(tc_scope *s, tc_tensor **out, int ndim, const int64_
     return tc_own(s, *out);
 }
 
+tc_status tc_make_view(tc_scope *s, tc_tensor **out, tc_tensor *base, int ndim, const int64_t *shape, const int64_t *strides,
+                       int64_t offset)
+{
+    TC_TRY(tc_tensor_alias(out, base, ndim, shape, strides, offset, s->err));
+    return tc_own(s, *out);
+}
+
+tc_status tc_make_memory(tc_scope *s, void **out, size_t bytes)
+{
+    const int64_t count = (int64_t)bytes;
+    tc_tensor *memory;
+    TC_TRY(tc_tensor_empty(&memory, 1, &count, TC_UINT8, (tc_device){TC_CPU, 0}, s->err));
+    *out = memory->data;
+    return tc_own(s, memory);
+}
+
 void tc_give(tc_scope *s, tc_tensor **out, tc_tensor *tensor)
 {
     if (!out) return;
@@ -155,20 +171,50 @@ tc_status tc_sum_rows(tc_scope *s, tc_tensor **out, const tc_tensor *partial, in
     return tc_sum_partials(*out, partial, partial->shape[0], partial->shape[1], s->err);
 }
 
-tc_status tc_finish(tc_scope *s, tc_tensor **out, tc_tensor *result, const tc_record *record)
+/* The record of an op as the tape takes it. `inputs` is room for those of tc_begin. */
+static tc_record completed(const tc_scope *s, const tc_record *record, tc_tensor *inputs[TC_MAX_INPUTS])
 {
-    tc_tensor *inputs[TC_MAX_INPUTS];
-    for (int i = 0; i < s->in_count; i++) inputs[i] = s->in[i].given;
-    TC_TRY(round_to(s, &result, s->result));
-    if (tc_tape_wants(s->in_count, inputs)) {
-        tc_record full = *record;
+    tc_record full = *record;
+    if (!full.inputs) {
+        for (int i = 0; i < s->in_count; i++) inputs[i] = s->in[i].given;
         full.inputs = inputs;
         full.input_count = s->in_count;
-        full.outputs = &result;
-        full.output_count = 1;
-        full.attribute_bytes = record->op->attribute_bytes;
+    }
+    if (!full.attribute_bytes) full.attribute_bytes = record->op->attribute_bytes;
+    return full;
+}
+
+tc_status tc_finish_all(tc_scope *s, int count, tc_result *results, const tc_record *record)
+{
+    tc_tensor *inputs[TC_MAX_INPUTS], *few[TC_MAX_OUTPUTS], **outputs = few;
+    tc_record full = completed(s, record, inputs);
+    for (int i = 0; i < count; i++)
+        if (results[i].tensor) TC_TRY(round_to(s, &results[i].tensor, s->result));
+    if (tc_tape_wants(full.input_count, full.inputs)) {
+        if (count > TC_MAX_OUTPUTS) {
+            void *memory;
+            TC_TRY(tc_make_memory(s, &memory, sizeof *outputs * (size_t)count));
+            outputs = memory;
+        }
+        for (int i = 0; i < count; i++) outputs[i] = results[i].tensor;
+        full.outputs = outputs;
+        full.output_count = count;
         TC_TRY(tc_tape_record(&full, s->err));
     }
-    tc_give(s, out, result);
+    for (int i = count; i-- > 0;) tc_give(s, results[i].out, results[i].tensor); /* the last made are found first */
     return TC_OK;
+}
+
+tc_status tc_finish(tc_scope *s, tc_tensor **out, tc_tensor *result, const tc_record *record)
+{
+    return tc_finish_all(s, 1, &(tc_result){out, result}, record);
+}
+
+tc_status tc_finish_write(tc_scope *s, const tc_record *record)
+{
+    tc_tensor *inputs[TC_MAX_INPUTS];
+    tc_record full = completed(s, record, inputs);
+    full.outputs = &s->in[0].given;
+    full.output_count = 1;
+    return tc_tape_begin_write(s->in[0].given, &full, s->err);
 }

@@ -18,7 +18,9 @@
 #define TC_OPS_OP_H
 
 #include "../core/backend.h"
-#include "../core/status.h"
+#include "../core/copy.h"
+#include "../core/layout.h"
+#include "../core/own.h"
 #include "../core/tape.h"
 
 #define TC_MAX_INPUTS 8
@@ -64,14 +66,6 @@ static inline void tc_scope_start(tc_scope *s, tc_error *err)
     __attribute__((cleanup(tc_scope_end))) tc_scope s;                                                                                     \
     tc_scope_start(&s, error)
 
-/* The one macro that hides control flow: returns from the function when a call fails. */
-#undef TC_TRY
-#define TC_TRY(call)                                                                                                                       \
-    do {                                                                                                                                   \
-        const tc_status tried = (call);                                                                                                    \
-        if (tried != TC_OK) return tried;                                                                                                  \
-    } while (0)
-
 /* ---- what is owned ------------------------------------------------------------------------------------------------------ */
 
 /* Steals `tensor` (NULL passes), also on failure. */
@@ -80,6 +74,11 @@ TC_CHECKED tc_status tc_own(tc_scope *s, tc_tensor *tensor);
 TC_CHECKED tc_status tc_make(tc_scope *s, tc_tensor **out, int ndim, const int64_t *shape);
 /* The same of s->statistics. */
 TC_CHECKED tc_status tc_make_statistic(tc_scope *s, tc_tensor **out, int ndim, const int64_t *shape);
+/* *out: the window on `base` that tc_tensor_alias makes; owned by the scope. */
+TC_CHECKED tc_status tc_make_view(tc_scope *s, tc_tensor **out, tc_tensor *base, int ndim, const int64_t *shape, const int64_t *strides,
+                                  int64_t offset);
+/* *out: memory of the host for the length of the scope, uninitialised. */
+TC_CHECKED tc_status tc_make_memory(tc_scope *s, void **out, size_t bytes);
 static inline void *tc_data(const tc_tensor *tensor) { return tensor ? tensor->data : NULL; }
 /* *out, unless out is NULL, gets the scope's reference to `tensor`, or a new one to a tensor that is not the scope's. Cannot fail. */
 void tc_give(tc_scope *s, tc_tensor **out, tc_tensor *tensor);
@@ -122,8 +121,14 @@ TC_CHECKED tc_status tc_sum_rows(tc_scope *s, tc_tensor **out, const tc_tensor *
     .saved = (tc_tensor *const[]){__VA_ARGS__}, .saved_count = (int)(sizeof((tc_tensor *const[]){__VA_ARGS__}) / sizeof(tc_tensor *))
 
 /* The end of an op with one result: rounds it to s->result, puts the op on the tape where an input asks for that, and gives it away. The
- * record needs op, saved and attributes; inputs and outputs are known. */
+ * record needs op, saved and attributes; outputs are known, and so are inputs, those of tc_begin, unless the record has others. The bytes
+ * of attributes are what the op says, unless the record has another number. */
 TC_CHECKED tc_status tc_finish(tc_scope *s, tc_tensor **out, tc_tensor *result, const tc_record *record);
+/* The same with several: the outputs of one node, by their place. All of them are given, or on failure none. */
+TC_CHECKED tc_status tc_finish_all(tc_scope *s, int count, tc_result *results, const tc_record *record);
+/* The same for an op that writes to in[0]. Refuses the write or puts it on the tape; nothing but the write itself follows, so all else that
+ * can fail comes before. */
+TC_CHECKED tc_status tc_finish_write(tc_scope *s, const tc_record *record);
 
 /* In a backward of the tape: where the gradient of an input goes, or NULL when nobody asks for it. */
 static inline tc_tensor **tc_wanted(const tc_node *node, tc_tensor **grad_inputs, int input)

@@ -12,7 +12,7 @@
 #ifndef TC_OPS_OPERANDS_H
 #define TC_OPS_OPERANDS_H
 
-#include "../core/tensor.h"
+#include "../core/copy.h"
 
 #define TC_OLD_SCOPE_MAX 24
 

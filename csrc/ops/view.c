@@ -17,16 +17,6 @@
 #include "../core/tape.h"
 #include "operands.h"
 
-tc_status tc_normalize_axis(int *axis, int64_t given, int ndim, const char *name, tc_error *err)
-{
-    const int range = ndim ? ndim : 1;
-    if (given < -range || given >= range)
-        return tc_fail(err, TC_ERROR_INDEX, "%s %" PRId64 " is out of range for a tensor of %d axes; expected %d to %d", name, given, ndim,
-                       -range, range - 1);
-    *axis = (int)(given < 0 ? given + range : given);
-    return TC_OK;
-}
-
 /* Records `view` as made of `x` by `op`, and hands it out; releases it on failure. */
 static tc_status finish(tc_tensor **out, tc_tensor *view, tc_tensor *x, const tc_op *op, const void *attributes, size_t bytes,
                         tc_error *err)
@@ -53,15 +43,6 @@ static shape_attributes shape_of(const tc_tensor *x)
     shape_attributes a = {.ndim = x->ndim};
     memcpy(a.shape, x->shape, sizeof(int64_t) * (size_t)x->ndim);
     return a;
-}
-
-void tc_c_strides(int64_t *strides, int ndim, const int64_t *shape)
-{
-    int64_t step = 1;
-    for (int i = ndim - 1; i >= 0; i--) {
-        strides[i] = step;
-        step *= shape[i] > 0 ? shape[i] : 1;
-    }
 }
 
 static tc_status reshape_backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)

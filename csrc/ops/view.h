@@ -2,10 +2,8 @@
 #ifndef TC_OPS_VIEW_H
 #define TC_OPS_VIEW_H
 
+#include "../core/layout.h"
 #include "../core/tensor.h"
-
-/* -1 and so on; TC_ERROR_INDEX naming `name`. A 0-d tensor takes 0 and -1. */
-TC_CHECKED tc_status tc_normalize_axis(int *axis, int64_t given, int ndim, const char *name, tc_error *err);
 
 /* Sums `gradient` over the axes along which `shape` was repeated by broadcasting; *out has that shape (gradient itself, retained, when
  * nothing was). */
@@ -15,8 +13,5 @@ TC_CHECKED tc_status tc_sum_to_shape(tc_tensor **out, tc_tensor *gradient, int n
  * x, is the first element. `overlaps`: an element may be seen more than once, but not twice under one index of the last axis. */
 TC_CHECKED tc_status tc_window(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shape, const int *axis, const int64_t *step,
                                const int64_t *start, bool overlaps, tc_error *err);
-
-/* Strides of a contiguous tensor. */
-void tc_c_strides(int64_t *strides, int ndim, const int64_t *shape);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "../core/tensor.h"
+#include "../core/copy.h"
 
 /* dtype and device of a call; float32 on the CPU when nothing is said. */
 static int read_options(PyObject *dtype_object, PyObject *device_object, tc_dtype *dtype, tc_device *device)

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "../core/copy.h"
 #include "../core/status.h"
 #include "../ops/operands.h"
 #include "../ops/view.h"

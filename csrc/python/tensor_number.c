@@ -1,6 +1,8 @@
 /* tensor_number.c: operators between Tensors, and one element as a Python number. */
 #include "tensor_slots.h"
 
+#include "../core/copy.h"
+
 /* ---- operators -------------------------------------------------------------------------------------------------------------- */
 
 #define BINARY(slot, function)                                                                                                             \

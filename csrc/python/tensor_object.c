@@ -2,6 +2,7 @@
  * tensor_index.c, the ties to NumPy in tensor_numpy.c; most methods are rows of the op tables, some are written in Python. */
 #include "tensor_slots.h"
 
+#include "../core/copy.h"
 #include "../core/tape.h"
 
 /* ---- making ------------------------------------------------------------------------------------------------------------ */

@@ -1,0 +1,112 @@
+/* copy.c: see copy.h. */
+#include "copy.h"
+
+#include <string.h>
+
+#include "../kernels/copy.h"
+#include "backend.h"
+#include "layout.h"
+#include "own.h"
+
+/* Same device: one strided, casting kernel. The shapes are equal up to broadcasting, which has been checked. */
+static tc_status copy_on_device(tc_tensor *to, const tc_tensor *from, tc_error *err)
+{
+    if (to->contiguous && from->contiguous && to->dtype == from->dtype && to->numel == from->numel) {
+        const tc_backend *backend;
+        TC_TRY(tc_backend_for(&backend, to->storage->device, err));
+        const size_t bytes = (size_t)to->numel * tc_dtype_size(to->dtype);
+        return backend->copy(to->storage->device.index, to->data, to->storage->device.type == TC_CPU, from->data,
+                             from->storage->device.type == TC_CPU, bytes, err);
+    }
+    tc_copy_args args = {.to = to->data, .from = from->data, .to_dtype = to->dtype, .from_dtype = from->dtype, .numel = to->numel};
+    memcpy(args.shape, to->shape, sizeof(int64_t) * (size_t)to->ndim);
+    memcpy(args.to_strides, to->strides, sizeof(int64_t) * (size_t)to->ndim);
+    tc_broadcast_strides(args.from_strides, from, to->ndim, to->shape);
+    int64_t *const strides[2] = {args.to_strides, args.from_strides};
+    args.ndim = tc_layout_merge(to->ndim, args.shape, 2, strides, true);
+    return tc_run(to->storage->device, TC_FLOAT32, &tc_kernel_copy, &args, (to->numel + TC_COPY_BLOCK - 1) / TC_COPY_BLOCK, TC_COPY_BLOCK,
+                  0, err);
+}
+
+/* From a GPU to another one: by the host, which waits. A stream's order is that of its device. */
+static tc_status copy_by_host(tc_tensor *to, const tc_tensor *from, tc_error *err)
+{
+    TC_OWNED tc_tensor *host = NULL;
+    TC_TRY(tc_tensor_empty(&host, from->ndim, from->shape, from->dtype, (tc_device){TC_CPU, 0}, err));
+    TC_TRY(tc_tensor_copy(host, from, err));
+    return tc_tensor_copy(to, host, err);
+}
+
+/* Between the host and a GPU: made contiguous and cast where it is, moved, then laid out where it goes. */
+static tc_status copy_across(tc_tensor *to, const tc_tensor *from, tc_error *err)
+{
+    TC_OWNED tc_tensor *packed = NULL, *landed = NULL;
+    const tc_backend *backend;
+    TC_TRY(tc_tensor_empty(&packed, from->ndim, from->shape, to->dtype, from->storage->device, err));
+    TC_TRY(copy_on_device(packed, from, err));
+    TC_TRY(tc_tensor_empty(&landed, from->ndim, from->shape, to->dtype, to->storage->device, err));
+    const bool to_host = to->storage->device.type == TC_CPU, from_host = from->storage->device.type == TC_CPU;
+    const tc_device device = to_host ? from->storage->device : to->storage->device;
+    TC_TRY(tc_backend_for(&backend, device, err));
+    TC_TRY(
+        backend->copy(device.index, landed->data, to_host, packed->data, from_host, (size_t)from->numel * tc_dtype_size(to->dtype), err));
+    return copy_on_device(to, landed, err);
+}
+
+tc_status tc_tensor_copy(tc_tensor *to, const tc_tensor *from, tc_error *err)
+{
+    int ndim;
+    int64_t shape[TC_MAX_DIMS];
+    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
+    tc_status status = tc_broadcast_shape(&ndim, shape, to->ndim, to->shape, from->ndim, from->shape, err);
+    if (status != TC_OK || ndim != to->ndim || memcmp(shape, to->shape, sizeof(int64_t) * (size_t)ndim) != 0)
+        return tc_fail(err, TC_ERROR_VALUE, "a value of shape %s cannot be written to shape %s: it must broadcast to it",
+                       tc_shape_text(a, from->ndim, from->shape), tc_shape_text(b, to->ndim, to->shape));
+    if (to->numel == 0) return TC_OK;
+    const tc_device x = to->storage->device, y = from->storage->device;
+    if (tc_same_device(x, y)) return copy_on_device(to, from, err);
+    return x.type == y.type ? copy_by_host(to, from, err) : copy_across(to, from, err);
+}
+
+/* *out: a contiguous copy. */
+static tc_status copied(tc_tensor **out, const tc_tensor *tensor, tc_dtype dtype, tc_device device, tc_error *err)
+{
+    TC_OWNED tc_tensor *copy = NULL;
+    TC_TRY(tc_tensor_empty(&copy, tensor->ndim, tensor->shape, dtype, device, err));
+    TC_TRY(tc_tensor_copy(copy, tensor, err));
+    *out = tc_take(&copy);
+    return TC_OK;
+}
+
+tc_status tc_tensor_as(tc_tensor **out, tc_tensor *tensor, tc_dtype dtype, tc_error *err)
+{
+    if (!tensor->contiguous || tensor->dtype != dtype) return copied(out, tensor, dtype, tensor->storage->device, err);
+    *out = tc_tensor_retain(tensor);
+    return TC_OK;
+}
+
+tc_status tc_tensor_contiguous(tc_tensor **out, tc_tensor *tensor, tc_error *err) { return tc_tensor_as(out, tensor, tensor->dtype, err); }
+
+tc_status tc_tensor_on(tc_tensor **out, tc_tensor *tensor, tc_device device, tc_error *err)
+{
+    if (!tc_same_device(tensor->storage->device, device)) return copied(out, tensor, tensor->dtype, device, err);
+    *out = tc_tensor_retain(tensor);
+    return TC_OK;
+}
+
+/* ---- filled ----------------------------------------------------------------------------------------------------------- */
+
+tc_status tc_tensor_full(tc_tensor **out, int ndim, const int64_t *shape, double value, tc_dtype dtype, tc_device device, tc_error *err)
+{
+    TC_OWNED tc_tensor *number = NULL, *tensor = NULL;
+    TC_TRY(tc_tensor_wrap(&number, &value, 0, NULL, NULL, TC_FLOAT64, false, NULL, NULL, err));
+    TC_TRY(tc_tensor_empty(&tensor, ndim, shape, dtype, device, err));
+    TC_TRY(tc_tensor_copy(tensor, number, err));
+    *out = tc_take(&tensor);
+    return TC_OK;
+}
+
+tc_status tc_tensor_zeros(tc_tensor **out, int ndim, const int64_t *shape, tc_dtype dtype, tc_device device, tc_error *err)
+{
+    return tc_tensor_full(out, ndim, shape, 0.0, dtype, device, err);
+}
