@@ -9,7 +9,7 @@
  *     i  an int          i?  or None          f  a float          f?  or None          b  a bool
  *     I  an int or a sequence of ints         I?  or None         I*  like I, but also spread over the rest of the call: t.view(2, 3)
  *     w  an int, cut to 64 bits               s  a str           s?  or None          o  any object
- *     c  one of the words that call.c lists for the argument of this name (as an int: its place)      c?  or None, the first
+ *     c  one of the words that spec.c lists for the argument of this name (as an int: its place)      c?  or None, the first
  * `dim=axis` makes dim another name of the earlier argument axis. A `|` before an argument makes it and the following ones keyword-only.
  * No default means required.
  */
@@ -92,6 +92,9 @@ typedef struct tcpy_op {
 #define TCPY_METHOD 1      /* also a method of Tensor; the first argument is self */
 #define TCPY_METHOD_ONLY 2 /* a method of Tensor and nothing else */
 #define TCPY_UNRECORDED 4  /* runs with gradients turned off */
+
+/* With so few elements a call takes a few microseconds, and letting other threads in costs more. */
+static inline bool tcpy_is_little(const tc_tensor *tensor) { return tc_tensor_numel(tensor) <= 16384; }
 
 /* Computes: runs an expression that returns tc_status, with the GIL released unless the work is small. */
 #define TCPY_COMPUTE(call, status, expression)                                                                                             \

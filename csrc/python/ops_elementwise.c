@@ -99,7 +99,7 @@ static int read_operands(operand *a, PyObject *a_object, const char *a_name, ope
     return !b->tensor && check_meets(b_object, &b->scalar, a->tensor) < 0 ? -1 : 1;
 }
 
-static bool is_little(const operand *x) { return !x->tensor || tc_tensor_numel(x->tensor) <= 16384; }
+static bool is_little(const operand *x) { return !x->tensor || tcpy_is_little(x->tensor); }
 
 static tc_status compute_binary(tc_tensor **out, const operand *a, const operand *b, tc_binary_function function, tc_error *err)
 {
@@ -139,7 +139,7 @@ PyObject *tcpy_unary(PyObject *x, tc_unary_function function)
     tc_tensor *tensor = ((tcpy_tensor *)x)->tensor, *out = NULL;
     tc_error err;
     tc_status status;
-    call.keep_gil = tc_tensor_numel(tensor) <= 16384;
+    call.keep_gil = tcpy_is_little(tensor);
     TCPY_COMPUTE(&call, status, tc_unary(&out, tensor, function, &err));
     return tcpy_result1(&call, status, &err, out);
 }

@@ -1,8 +1,6 @@
 /* tensor_index.c: t[...], t[...] = v, len(t), iter(t): from Python's index expressions to those of the core. */
 #include "tensor_slots.h"
 
-#define RELEASE_GIL_ELEMENTS 16384
-
 /* ---- reading an expression --------------------------------------------------------------------------------------------------- */
 
 typedef struct expression {
@@ -113,7 +111,7 @@ static PyObject *subscript(PyObject *self, PyObject *key)
     tc_status status;
     tcpy_drain_releases();
     if (expression_begin(&e, key) < 0) return NULL;
-    if (x->numel < RELEASE_GIL_ELEMENTS || e.owned_count == 0) {
+    if (tcpy_is_little(x) || e.owned_count == 0) {
         status = tc_index_get(&y, x, e.count, e.entries, &err);
     } else {
         Py_BEGIN_ALLOW_THREADS status = tc_index_get(&y, x, e.count, e.entries, &err);
@@ -140,7 +138,7 @@ static int assign_subscript(PyObject *self, PyObject *key, PyObject *value)
         expression_end(&e);
         return -1;
     }
-    if (x->numel < RELEASE_GIL_ELEMENTS) {
+    if (tcpy_is_little(x)) {
         status = tc_index_set(x, e.count, e.entries, v, &err);
     } else {
         Py_BEGIN_ALLOW_THREADS status = tc_index_set(x, e.count, e.entries, v, &err);

@@ -1,0 +1,193 @@
+/* arguments.c: converts the arguments of a call from Python's objects to C's values. */
+#include "call.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+#include "../core/tensor.h"
+
+int tcpy_own(tcpy_call *call, tc_tensor *tensor)
+{
+    if (call->owned_count == call->owned_capacity) {
+        const int capacity = 2 * call->owned_capacity;
+        tc_tensor **larger = PyMem_Malloc(sizeof *larger * (size_t)capacity);
+        if (!larger) {
+            tc_tensor_release(tensor);
+            PyErr_NoMemory();
+            return -1;
+        }
+        memcpy(larger, call->owned, sizeof *larger * (size_t)call->owned_count);
+        if (call->owned != call->owned_small) PyMem_Free(call->owned);
+        call->owned = larger;
+        call->owned_capacity = capacity;
+    }
+    call->owned[call->owned_count++] = tensor;
+    return 0;
+}
+
+static int convert_tensor(tcpy_call *call, tc_tensor **out, PyObject *object, const char *name)
+{
+    if (tcpy_is_tensor(object)) { /* the caller holds it */
+        *out = ((tcpy_tensor *)object)->tensor;
+        call->any_tensor = true;
+    } else {
+        bool is_tensor;
+        if (tcpy_tensor_from_object(out, object, name, &is_tensor) < 0 || tcpy_own(call, *out) < 0) return -1;
+    }
+    if (!tcpy_is_little(*out)) call->keep_gil = false;
+    return 0;
+}
+
+PyObject *tcpy_items(PyObject *object, const char *format, ...)
+{
+    PyObject *items = PySequence_Tuple(object);
+    if (items || !PyErr_ExceptionMatches(PyExc_TypeError)) return items;
+    va_list words;
+    va_start(words, format);
+    PyErr_FormatV(PyExc_TypeError, format, words);
+    va_end(words);
+    return NULL;
+}
+
+static int convert_tensors(tcpy_call *call, tcpy_value *value, PyObject *object, const char *name)
+{
+    PyObject *items = tcpy_items(object, "%s must be a sequence of tensors, not %s", name, Py_TYPE(object)->tp_name);
+    if (!items) return -1;
+    const Py_ssize_t count = PyTuple_GET_SIZE(items);
+    tc_tensor **list = PyMem_Malloc(sizeof *list * (size_t)(count ? count : 1));
+    int result = list && call->block_count < TCPY_MAX_LISTS ? 0 : -1;
+    if (list && result == 0)
+        call->blocks[call->block_count++] = list;
+    else
+        PyErr_NoMemory();
+    for (Py_ssize_t i = 0; result == 0 && i < count; i++) {
+        PyObject *item = PyTuple_GET_ITEM(items, i);
+        result = convert_tensor(call, &list[i], item, name);
+        /* `items` may have been made for us: the tensor must outlive it */
+        if (result == 0 && tcpy_is_tensor(item)) result = tcpy_own(call, tc_tensor_retain(list[i]));
+    }
+    Py_DECREF(items);
+    value->list.items = list;
+    value->list.count = count;
+    return result;
+}
+
+static int convert_int(int64_t *out, PyObject *object, const char *name)
+{
+    int overflow;
+    PyObject *index = PyNumber_Index(object);
+    if (!index) {
+        PyErr_Format(PyExc_TypeError, "%s must be an int, not %s", name, Py_TYPE(object)->tp_name);
+        return -1;
+    }
+    const long long value = PyLong_AsLongLongAndOverflow(index, &overflow);
+    if (overflow) PyErr_Format(PyExc_ValueError, "%s is %R; expected an int of at most 64 bits", name, index);
+    Py_DECREF(index);
+    if (value == -1 && PyErr_Occurred()) return -1;
+    *out = value;
+    return 0;
+}
+
+static tcpy_ints *new_ints(tcpy_call *call)
+{
+    tcpy_ints *ints = &call->ints[call->ints_count++];
+    ints->count = 0;
+    ints->scalar = false;
+    return ints;
+}
+
+static int convert_int_items(tcpy_ints *ints, PyObject *const *items, Py_ssize_t count, const char *name)
+{
+    if (count > TCPY_MAX_INTS) {
+        PyErr_Format(PyExc_ValueError, "%s has %zd entries; at most %d are supported", name, count, TCPY_MAX_INTS);
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (convert_int(&ints->values[i], items[i], name) < 0) return -1;
+    ints->count = (int)count;
+    return 0;
+}
+
+static int convert_ints(tcpy_call *call, tcpy_value *value, PyObject *object, const char *name)
+{
+    tcpy_ints *ints = value->ints = new_ints(call);
+    if (PyIndex_Check(object) && !PyArray_Check(object)) {
+        ints->scalar = true;
+        ints->count = 1;
+        return convert_int(&ints->values[0], object, name);
+    }
+    PyObject *items = tcpy_items(object, "%s must be an int or a sequence of ints, not %s", name, Py_TYPE(object)->tp_name);
+    if (!items) return -1;
+    const int result = convert_int_items(ints, PySequence_Fast_ITEMS(items), PyTuple_GET_SIZE(items), name);
+    Py_DECREF(items);
+    return result;
+}
+
+static int convert_float(double *out, PyObject *object, const char *name)
+{
+    *out = PyFloat_AsDouble(object);
+    if (*out != -1.0 || !PyErr_Occurred()) return 0;
+    if (PyErr_ExceptionMatches(PyExc_TypeError))
+        PyErr_Format(PyExc_TypeError, "%s must be a number, not %s", name, Py_TYPE(object)->tp_name);
+    return -1;
+}
+
+static int convert_choice(int64_t *out, PyObject *object, const char *name, const tcpy_choice *choice)
+{
+    if (!PyUnicode_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "%s must be a str, not %s", name, Py_TYPE(object)->tp_name);
+        return -1;
+    }
+    Py_ssize_t length;
+    const char *word = PyUnicode_AsUTF8AndSize(object, &length);
+    if (!word) return -1;
+    *out = tcpy_find_word(choice, word, (size_t)length);
+    if (*out < 0) PyErr_Format(PyExc_ValueError, choice->error, word);
+    return *out < 0 ? -1 : 0;
+}
+
+int tcpy_convert(tcpy_call *call, const tcpy_argument *arg, tcpy_value *value, PyObject *object)
+{
+    const char *name = arg->text;
+    value->given = true;
+    value->none = object == Py_None;
+    if (value->none && (arg->optional || (!arg->required && arg->fallback.none && arg->kind != 'o'))) {
+        const bool given = true;
+        *value = (tcpy_value){.given = given, .none = true};
+        return 0;
+    }
+    switch (arg->kind) {
+    case 't': return convert_tensor(call, &value->t, object, name);
+    case 'T': return convert_tensors(call, value, object, name);
+    case 'i': return convert_int(&value->i, object, name);
+    case 'w': value->i = (int64_t)PyLong_AsUnsignedLongLongMask(object); return value->i == -1 && PyErr_Occurred() ? -1 : 0;
+    case 'I': return convert_ints(call, value, object, name);
+    case 'f': return convert_float(&value->f, object, name);
+    case 'b': {
+        if (PyUnicode_Check(object)) { /* "no" and "False" are true */
+            PyErr_Format(PyExc_TypeError, "%s must be a bool, not str", name);
+            return -1;
+        }
+        const int truth = PyObject_IsTrue(object);
+        value->b = truth > 0;
+        return truth < 0 ? -1 : 0;
+    }
+    case 's':
+        if (!PyUnicode_Check(object)) {
+            PyErr_Format(PyExc_TypeError, "%s must be a str, not %s", name, Py_TYPE(object)->tp_name);
+            return -1;
+        }
+        value->s = PyUnicode_AsUTF8(object);
+        return value->s ? 0 : -1;
+    case 'c': return convert_choice(&value->i, object, name, arg->choice);
+    default: value->o = object; return 0;
+    }
+}
+
+int tcpy_convert_spread(tcpy_call *call, const tcpy_argument *arg, tcpy_value *value, PyObject *const *items, Py_ssize_t count)
+{
+    if (count == 1) return tcpy_convert(call, arg, value, items[0]);
+    value->given = true;
+    value->ints = new_ints(call);
+    return convert_int_items(value->ints, items, count, arg->text);
+}
