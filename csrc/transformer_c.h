@@ -99,6 +99,18 @@ tc_device tc_tensor_device(const tc_tensor *tensor);
 void *tc_tensor_data(const tc_tensor *tensor); /* address of element [0,...,0] */
 bool tc_tensor_is_contiguous(const tc_tensor *tensor);
 
+/* ---- precision ------------------------------------------------------------------------------------------------- */
+
+/* How much accuracy float32 products may give up for speed: a permission, which a kernel that has nothing to gain does not use. */
+typedef enum tc_float32_precision {
+    TC_FLOAT32_HIGHEST, /* full float32: the start value */
+    TC_FLOAT32_HIGH,    /* about 16 bits: TF32, or two bfloat16 parts */
+    TC_FLOAT32_MEDIUM   /* bfloat16 */
+} tc_float32_precision;
+
+void tc_set_float32_precision(tc_float32_precision precision); /* of the process; results that are under way may see either */
+tc_float32_precision tc_get_float32_precision(void);
+
 /* ---- GPUs: what a program asks of them beyond tensors with their device ------------------------------------------ */
 
 typedef struct tc_cuda_memory_stats {

@@ -53,33 +53,41 @@ static tc_status cuda_copy(int index, void *to, bool to_host, const void *from, 
 
 static tc_dtype cuda_compute_dtype(tc_dtype storage) { return storage; }
 
-static tc_status cuda_run(int index, tc_dtype compute, const tc_kernel *kernel, const void *args, int64_t items, double cost,
-                          size_t scratch, tc_error *err)
+static tc_status cuda_run(const tc_plan *plan, const void *args, tc_error *err)
 {
     const tc_cuda_api *api;
     tc_cuda_work work;
     void *memory = NULL;
     char name[TC_DEVICE_TEXT];
-    (void)cost, (void)scratch; /* of the CPU's kernels */
+    const tc_kernel *kernel = plan->kernel;
+    const int index = plan->device.index;
     tc_status status = tc_cuda_device(&api, index, err);
     if (status != TC_OK) return status;
-    const tc_cuda_kernel_table *table = api->kernels(compute);
+    const tc_cuda_kernel_table *table = api->kernels(plan->compute);
     if (!table || !table->run[kernel->id])
         return tc_fail(err, TC_ERROR_NOT_IMPLEMENTED,
                        "%s of %s has no CUDA kernel yet (device \"%s\"); move its Tensors to the CPU with .cpu()", kernel->name,
-                       tc_dtype_name(compute), tc_device_text(name, (tc_device){TC_CUDA, index}));
+                       tc_dtype_name(plan->compute), tc_device_text(name, plan->device));
     const size_t bytes = table->scratch_bytes[kernel->id] ? table->scratch_bytes[kernel->id](args) : 0;
     if (bytes) status = tc_cuda_allocate(index, bytes, &memory, err);
     if (status == TC_OK) status = tc_cuda_begin(&work, api, index, err);
     if (status == TC_OK) {
         int code = tc_cuda_order_kernel(&work, kernel, args);
         if (!code && memory) code = tc_cuda_writes(&work, memory);
-        if (!code) code = table->run[kernel->id](args, items, memory, work.stream);
+        if (!code) code = table->run[kernel->id](args, plan->items, memory, work.stream);
         tc_cuda_end(&work);
         if (code) status = tc_cuda_failed(api, index, kernel->name, code, err);
     }
     if (memory) tc_cuda_free(index, memory, bytes); /* whoever takes it comes after the kernel */
+    if (status == TC_OK && plan->variant) tc_note_plan(plan);
     return status;
 }
 
-const tc_backend tc_cuda_backend = {"cuda", cuda_compute_dtype, tc_cuda_allocate, tc_cuda_free, cuda_copy, cuda_run, tc_cuda_synchronize};
+const tc_backend tc_cuda_backend = {.name = "cuda",
+                                    .compute_dtype = cuda_compute_dtype,
+                                    .allocate = tc_cuda_allocate,
+                                    .free = tc_cuda_free,
+                                    .copy = cuda_copy,
+                                    .plan = tc_cuda_plan,
+                                    .run = cuda_run,
+                                    .synchronize = tc_cuda_synchronize};

@@ -77,6 +77,10 @@ tc_cuda_staging *tc_cuda_take_staging(const tc_cuda_api *api, int index);
 /* on_its_way: a copy from it is on a stream, and its event is recorded after that. */
 void tc_cuda_give_staging(int index, tc_cuda_staging *staging, bool on_its_way);
 
+/* ---- planning (cuda_plan.c) ---- */
+
+TC_CHECKED tc_status tc_cuda_plan(tc_plan *plan, void *args, tc_error *err);
+
 extern const tc_backend tc_cuda_backend;
 
 #endif

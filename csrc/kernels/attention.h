@@ -101,6 +101,17 @@ typedef struct tc_attention_dbias_args {
 } tc_attention_dbias_args;
 extern const tc_kernel tc_kernel_attention_dbias;
 
+static inline int64_t tc_attention_query_blocks(const tc_attention_problem *p)
+{
+    return (p->Tq + TC_ATTENTION_QUERIES - 1) / TC_ATTENTION_QUERIES;
+}
+static inline int64_t tc_attention_forward_items(const tc_attention_problem *p) { return p->B * p->H * tc_attention_query_blocks(p); }
+static inline int64_t tc_attention_backward_items(const tc_attention_backward_args *a) { return a->problem.B * a->problem.Hk * a->splits; }
+static inline int64_t tc_attention_dbias_items(const tc_attention_dbias_args *a)
+{
+    return a->batches * a->heads * (a->rows == 1 ? 1 : tc_attention_query_blocks(&a->backward.problem));
+}
+
 /* Bytes of scratch a participant needs for elements of `size` bytes: transposed queries and a tile of scores, and what the
  * problem asks for beyond; cpu/attention_block.h lays it out. */
 static inline size_t tc_attention_scratch(const tc_attention_problem *p, size_t size, bool backward)

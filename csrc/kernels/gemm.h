@@ -68,6 +68,23 @@ static inline int64_t tc_gemm_k_block(int64_t K)
     return (K + blocks - 1) / blocks;
 }
 
+/* Where C is small and k long (a weight's gradient: k are the rows of a batch), k is split into chunks of TC_GEMM_SPLIT_LEAST and more, on
+ * every device alike. */
+#define TC_GEMM_SPLIT_LEAST 256
+#define TC_GEMM_SPLIT_MOST 32 /* chunks */
+#define TC_GEMM_SPLIT_LARGEST_C 32768
+static inline void tc_gemm_split_k(tc_gemm_args *a)
+{
+    a->k_chunk = a->K;
+    a->k_chunks = 1;
+    const bool plain = !a->bias && !a->residual && !a->pre && a->activation == TC_ACTIVATION_NONE && a->batch == 1;
+    if (!plain || a->c_row != a->N || a->K < 2 * TC_GEMM_SPLIT_LEAST || a->M * a->N > TC_GEMM_SPLIT_LARGEST_C) return;
+    const int64_t chunks = a->K / TC_GEMM_SPLIT_LEAST < TC_GEMM_SPLIT_MOST ? a->K / TC_GEMM_SPLIT_LEAST : TC_GEMM_SPLIT_MOST;
+    a->k_chunk = ((a->K + chunks - 1) / chunks + 15) / 16 * 16;
+    a->k_chunks = (a->K + a->k_chunk - 1) / a->k_chunk;
+    a->c_chunk = a->M * a->N;
+}
+
 static inline int64_t tc_gemm_row_blocks(const tc_gemm_args *a) { return (a->M + a->row_block - 1) / a->row_block; }
 static inline int64_t tc_gemm_col_blocks(const tc_gemm_args *a) { return (a->N + a->col_block - 1) / a->col_block; }
 static inline int64_t tc_gemm_items(const tc_gemm_args *a)

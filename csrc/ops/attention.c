@@ -10,18 +10,7 @@
 
 #include <string.h>
 
-#define SPLIT_HEADS 16                 /* with fewer key/value heads than this, the backward of a head is split */
-#define SPLIT_BLOCKS 4                 /* least blocks of queries a share */
-#define SPLIT_BYTES (INT64_C(1) << 25) /* most memory for the shares' own dk and dv */
-
 static int64_t blocks_of(int64_t length, int64_t block) { return (length + block - 1) / block; }
-
-/* Work of one block of queries, in multiply-adds. */
-static double block_cost(const tc_attention_problem *p)
-{
-    const double queries = p->Tq < TC_ATTENTION_QUERIES ? (double)p->Tq : TC_ATTENTION_QUERIES;
-    return queries * (double)p->Tk * (double)(p->D + p->Dv + 16);
-}
 
 /* ---- forward --------------------------------------------------------------------------------------------------------------- */
 
@@ -76,6 +65,7 @@ static tc_status refuse_empty_rows(tc_tensor *sum, tc_error *err)
 static tc_status forward(tc_tensor **values, tc_tensor **attention, tc_tensor **lse, tc_tensor **shift, tc_tensor **sum, tc_tensor *q,
                          tc_tensor *k, tc_tensor *v, const tc_attention_options *options, tc_error *err)
 {
+    TC_PLAN(plan);
     attention_problem x;
     tc_tensor *out = NULL, *map = NULL, *log_sum = NULL, *shifts = NULL, *sums = NULL;
     tc_attention_forward_args args = {0};
@@ -92,8 +82,8 @@ static tc_status forward(tc_tensor **values, tc_tensor **attention, tc_tensor **
     args.sum = sums->data;
     args.lse = log_sum ? log_sum->data : NULL;
     args.map = map ? map->data : NULL;
-    TC_TRY(tc_run(x.device, x.compute, &tc_kernel_attention_forward, &args, p->B * p->H * blocks_of(p->Tq, TC_ATTENTION_QUERIES),
-                  block_cost(p), tc_attention_scratch(p, tc_dtype_size(x.compute), false), err));
+    TC_TRY(tc_plan_begin(&plan, x.device, x.compute, &tc_kernel_attention_forward, &args, NULL, err));
+    TC_TRY(tc_plan_run(&plan, &args, err));
     if (options->empty_rows == TC_EMPTY_ROWS_RAISE) TC_TRY(refuse_empty_rows(sums, err));
     *values = tc_tensor_retain(out);
     *shift = tc_tensor_retain(shifts);
@@ -194,33 +184,19 @@ static tc_status new_gradients(tc_tensor *out[3], tc_attention_operand *operands
     return status;
 }
 
-/* In how many shares to cut the query blocks of a key/value head: from the shape alone. */
-static int64_t choose_splits(const tc_attention_problem *p, size_t size)
-{
-    const int64_t heads = p->B * p->Hk, blocks = p->H / (p->Hk ? p->Hk : 1) * blocks_of(p->Tq, TC_ATTENTION_QUERIES);
-    const int64_t bytes = heads * p->Tk * (p->D + p->Dv) * (int64_t)size;
-    if (heads == 0 || heads >= SPLIT_HEADS || bytes == 0) return 1;
-    int64_t splits = blocks_of(SPLIT_HEADS, heads);
-    if (splits > blocks / SPLIT_BLOCKS) splits = blocks / SPLIT_BLOCKS;
-    if (splits > 1 + SPLIT_BYTES / bytes) splits = 1 + SPLIT_BYTES / bytes;
-    return splits > 1 ? splits : 1;
-}
-
 static tc_status run_backward(attention_problem *x, tc_attention_backward_args *args, tc_error *err)
 {
+    TC_PLAN(plan);
     const tc_attention_problem *p = &x->kernel;
-    const size_t size = tc_dtype_size(x->compute);
-    args->splits = x->device.type == TC_CPU ? choose_splits(p, size) : 1; /* a GPU's blocks are keys, as many as there are */
-    const int64_t heads = p->B * p->Hk, rest = args->splits - 1;
     tc_tensor *dk_partial = NULL, *dv_partial = NULL;
     tc_status status = TC_OK;
+    TC_TRY(tc_plan_begin(&plan, x->device, x->compute, &tc_kernel_attention_backward, args, NULL, err));
+    const int64_t heads = p->B * p->Hk, rest = plan.splits - 1;
     if (rest > 0) TC_TRY(tc_tensor_empty(&dk_partial, 3, (int64_t[]){rest, heads * p->Tk, p->D}, x->compute, x->device, err));
     if (rest > 0) TC_TRY(tc_tensor_empty(&dv_partial, 3, (int64_t[]){rest, heads * p->Tk, p->Dv}, x->compute, x->device, err));
     args->dk_partial = dk_partial ? dk_partial->data : NULL;
     args->dv_partial = dv_partial ? dv_partial->data : NULL;
-    const double blocks = (double)(p->H / (p->Hk ? p->Hk : 1) * blocks_of(p->Tq, TC_ATTENTION_QUERIES)) / (double)args->splits;
-    TC_TRY(tc_run(x->device, x->compute, &tc_kernel_attention_backward, args, heads * args->splits, 2.5 * blocks * block_cost(p),
-                  tc_attention_scratch(p, size, true), err));
+    TC_TRY(tc_plan_run(&plan, args, err));
     if (rest > 0)
         TC_TRY(tc_run(x->device, x->compute, &tc_kernel_attention_sum_splits, args, heads * blocks_of(p->Tk, TC_ATTENTION_KEYS),
                       (double)(TC_ATTENTION_KEYS * (p->D + p->Dv) * rest), 0, err));
@@ -250,6 +226,7 @@ static own_axes axes_of(const attention_problem *x, const tc_tensor *term)
 /* The gradient of an additive term, of its shape. */
 static tc_status run_dbias(tc_tensor **out, attention_problem *x, const tc_attention_backward_args *args, tc_tensor *term, tc_error *err)
 {
+    TC_PLAN(plan);
     const tc_attention_problem *p = &x->kernel;
     const own_axes own = axes_of(x, term);
     int64_t shape[TC_MAX_DIMS];
@@ -264,11 +241,8 @@ static tc_status run_dbias(tc_tensor **out, attention_problem *x, const tc_atten
     a.batches = own.batch ? p->B : 1;
     a.heads = own.head ? p->H : 1;
     a.rows = own.row ? p->Tq : 1;
-    const int64_t blocks = blocks_of(p->Tq, TC_ATTENTION_QUERIES), items = a.batches * a.heads * (a.rows == 1 ? 1 : blocks);
-    const double all = (double)(p->B * p->H * blocks);
-    if (all > 0 && items > 0)
-        TC_TRY(tc_run(x->device, x->compute, &tc_kernel_attention_dbias, &a, items, block_cost(p) * all / (double)items,
-                      tc_attention_scratch(p, tc_dtype_size(x->compute), true), err));
+    TC_TRY(tc_plan_begin(&plan, x->device, x->compute, &tc_kernel_attention_dbias, &a, NULL, err));
+    TC_TRY(tc_plan_run(&plan, &a, err));
     TC_TRY(tc_sum_to_shape(out, dbias, term->ndim, term->shape, err));
 cleanup:
     tc_tensor_release(dbias);

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "../core/backend.h"
 #include "../core/status.h"
 
 typedef struct names {
@@ -262,7 +263,10 @@ static tc_status take_integers(attention_problem *x, const int64_t **out, tc_ten
 static tc_status check_key_lengths(const attention_problem *x, tc_error *err)
 {
     const tc_attention_problem *p = &x->kernel;
-    for (int64_t b = 0; x->device.type == TC_CPU && b < p->B; b++)
+    const tc_backend *backend;
+    const tc_status status = tc_backend_for(&backend, x->device, err);
+    if (status != TC_OK || !backend->host_memory) return status;
+    for (int64_t b = 0; b < p->B; b++)
         if (p->key_lengths[b] < 0 || p->key_lengths[b] > p->Tk)
             return tc_fail(err, TC_ERROR_VALUE, "key_lengths holds %" PRId64 "; with %" PRId64 " keys they are from 0 to %" PRId64,
                            p->key_lengths[b], p->Tk, p->Tk);

@@ -1,21 +1,14 @@
-/* packed.c: see packed.h. An entry hangs on its storage and goes with it; its panels are replaced when the storage has been
- * written to. One lock guards all entries: it is held for a walk along a short list, never while anything is packed. */
-#include "packed.h"
+/* cpu_packed.c: see cpu_packed.h. An entry is attached to its storage and freed with it; its panels are replaced when the storage has been
+ * written to. One lock guards all entries: it is taken for a walk along a short list, never while anything is packed. */
+#include "cpu_packed.h"
 
 #include <pthread.h>
 #include <string.h>
 
-#include "../core/allocator.h"
-#include "../core/backend.h"
+#include "allocator.h"
+#include "backend.h"
 
 #define MAX_ENTRIES 512 /* of one storage: a flat buffer of parameters has many, a program that packs ever new windows is stopped */
-
-struct tc_packed {
-    atomic_int references;
-    unsigned version;
-    size_t bytes;
-    void *panels;
-};
 
 typedef struct entry {
     tc_attachment attachment; /* first: an entry is its attachment */
@@ -30,11 +23,10 @@ static void before_fork(void) { pthread_mutex_lock(&lock); }
 static void after_fork(void) { pthread_mutex_unlock(&lock); }
 static void install_fork_handlers(void) { pthread_atfork(before_fork, after_fork, after_fork); }
 
-const void *tc_packed_panels(const tc_packed *packed) { return packed->panels; }
-
-void tc_packed_release(tc_packed *packed)
+static void release(tc_prepared *prepared)
 {
-    if (!packed || atomic_fetch_sub_explicit(&packed->references, 1, memory_order_acq_rel) != 1) return;
+    tc_packed *packed = (tc_packed *)prepared;
+    if (atomic_fetch_sub_explicit(&packed->references, 1, memory_order_acq_rel) != 1) return;
     tc_free(packed->panels, packed->bytes);
     tc_free(packed, sizeof *packed);
 }
@@ -48,7 +40,7 @@ static tc_packed *retain(tc_packed *packed)
 static void release_entry(tc_attachment *attachment)
 {
     entry *e = (entry *)attachment;
-    tc_packed_release(e->packed);
+    release(&e->packed->prepared);
     tc_free(e, sizeof *e);
 }
 
@@ -66,11 +58,11 @@ static tc_status pack_now(tc_packed **out, tc_gemm_pack_args pack, tc_dtype comp
         return tc_fail(err, TC_ERROR_MEMORY, "out of memory while packing a matrix of %lld x %lld for a product", (long long)pack.K,
                        (long long)pack.N);
     }
-    *packed = (tc_packed){.references = 1, .bytes = (size_t)bytes, .panels = pack.panels};
+    *packed = (tc_packed){.prepared = {release}, .references = 1, .bytes = (size_t)bytes, .panels = pack.panels};
     const double cost = (double)(pack.K * TC_GEMM_PANEL_BYTES) / (double)element;
     const tc_status status = tc_run((tc_device){TC_CPU, 0}, compute, &tc_kernel_gemm_pack, &pack, items, cost, 0, err);
     if (status != TC_OK)
-        tc_packed_release(packed);
+        release(&packed->prepared);
     else
         *out = packed;
     return status;
@@ -120,7 +112,7 @@ static void keep(tc_storage *storage, const tc_gemm_pack_args *pack, tc_dtype co
         attach(storage, &e->attachment);
     }
     pthread_mutex_unlock(&lock);
-    tc_packed_release(stale);
+    if (stale) release(&stale->prepared);
 }
 
 tc_status tc_packed_acquire(tc_packed **out, const tc_gemm_pack_args *pack, tc_dtype compute, tc_storage *storage, tc_error *err)

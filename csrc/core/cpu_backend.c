@@ -1,0 +1,77 @@
+/* cpu_backend.c: the backend of CPUs. */
+#include <string.h>
+
+#include "../kernels/kernel_ids.h"
+#include "allocator.h"
+#include "backend.h"
+#include "cpu.h"
+#include "cpu_plan.h"
+#include "status.h"
+#include "threads.h"
+
+static tc_dtype compute_dtype(tc_dtype storage) { return storage == TC_FLOAT64 ? TC_FLOAT64 : TC_FLOAT32; }
+
+static tc_status allocate(int index, size_t bytes, void **out, tc_error *err)
+{
+    (void)index;
+    *out = tc_allocate(bytes);
+    if (!*out) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: %zu bytes were asked for on the CPU", bytes);
+    return TC_OK;
+}
+
+static void give_back(int index, void *block, size_t bytes)
+{
+    (void)index;
+    tc_free(block, bytes);
+}
+
+static tc_status copy(int index, void *to, bool to_host, const void *from, bool from_host, size_t bytes, tc_error *err)
+{
+    (void)index, (void)to_host, (void)from_host, (void)err;
+    memmove(to, from, bytes);
+    return TC_OK;
+}
+
+/* Of the kernels that leave a choice. */
+static void (*const planners[TC_KERNEL_COUNT])(tc_plan *plan, void *args) = {
+    [TC_K_gemm] = tc_cpu_plan_gemm,
+    [TC_K_attention_forward] = tc_cpu_plan_attention_forward,
+    [TC_K_attention_backward] = tc_cpu_plan_attention_backward,
+    [TC_K_attention_dbias] = tc_cpu_plan_attention_dbias,
+};
+
+static tc_status plan_call(tc_plan *plan, void *args, tc_error *err)
+{
+    if (!planners[plan->kernel->id])
+        return tc_fail(err, TC_ERROR_STATE, "%s leaves nothing to plan: run it with tc_run()", plan->kernel->name);
+    planners[plan->kernel->id](plan, args);
+    return TC_OK;
+}
+
+static tc_status prepare(tc_plan *plan, void *args, tc_error *err)
+{
+    return plan->kernel->id == TC_K_gemm ? tc_cpu_prepare_gemm(plan, args, err) : TC_OK;
+}
+
+static tc_status run(const tc_plan *plan, const void *args, tc_error *err)
+{
+    if (plan->variant) tc_note_plan(plan);
+    return tc_parallel_for(tc_cpu_kernels(plan->compute)->run[plan->kernel->id], args, plan->items, plan->cost, plan->scratch, err);
+}
+
+static tc_status synchronize(int index, tc_error *err)
+{
+    (void)index, (void)err;
+    return TC_OK;
+}
+
+const tc_backend tc_cpu_backend = {.name = "cpu",
+                                   .host_memory = true,
+                                   .compute_dtype = compute_dtype,
+                                   .allocate = allocate,
+                                   .free = give_back,
+                                   .copy = copy,
+                                   .plan = plan_call,
+                                   .prepare = prepare,
+                                   .run = run,
+                                   .synchronize = synchronize};

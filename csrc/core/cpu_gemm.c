@@ -1,0 +1,97 @@
+/* cpu_gemm.c: how CPUs carry out a product: what is packed, how C is cut into items, when the sum over k is split. None of it but the split
+ * changes a bit of the result. */
+#include "../kernels/gemm.h"
+#include "cpu_packed.h"
+#include "cpu_plan.h"
+
+#define FMA_PER_OPERATION 16.0 /* how many multiply-adds cost what tc_run() calls an elementary operation */
+
+/* Rows of an item: twelve tiles of AVX-512, and a multiple of the other tiles' heights (6 and 4). */
+#define ITEM_ROWS 168
+/* Items wanted at least, so that threads share them evenly; columns and multiply-adds an item has at least. */
+#define WANTED_ITEMS 8
+#define LEAST_COLUMNS 64
+#define LEAST_WORK 65536
+
+/* Bytes of B beyond which its panels are fetched ahead: what a second-level cache holds. */
+#define LARGE_B 1048576
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static int64_t least_of(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static void choose_items(tc_gemm_args *g)
+{
+    g->row_block = ITEM_ROWS;
+    g->col_block = ceil_div(g->N, LEAST_COLUMNS) * LEAST_COLUMNS;
+    const int64_t others = g->batch * g->k_chunks * tc_gemm_row_blocks(g);
+    if (others >= WANTED_ITEMS) return;
+    const int64_t rows = least_of(g->M, ITEM_ROWS);
+    const int64_t by_work = LEAST_WORK / (rows * (g->k_chunk > 0 ? g->k_chunk : 1)); /* columns that make an item worth while */
+    const int64_t columns = ceil_div(g->N, ceil_div(WANTED_ITEMS, others));
+    g->col_block = ceil_div(columns > by_work ? columns : by_work, LEAST_COLUMNS) * LEAST_COLUMNS;
+}
+
+/* Rows of B are read in place where they stay in L1 from tile to tile, or are used by two tiles at most. Panels that several items
+ * would pack are packed once, before. */
+static tc_gemm_b_form choose_b_form(const tc_gemm_args *g, bool keep, size_t element)
+{
+    const int64_t reach = g->k_chunk * (g->b_row < 0 ? -g->b_row : g->b_row) * (int64_t)element;
+    if (g->b_col == 1 && (reach <= 49152 || g->M <= 28)) return TC_GEMM_B_ROWS;
+    return keep || g->M > g->row_block ? TC_GEMM_B_PANELS : TC_GEMM_B_STRIDED;
+}
+
+/* Blocks of A are copied when neither stride is 1; when rows are long and many columns use them; and when k steps from page to
+ * page. */
+static bool choose_pack_a(const tc_gemm_args *g, size_t element)
+{
+    if (g->a_row != 1 && g->a_col != 1) return true;
+    if (g->N < 128) return false;
+    if (g->a_row == 1) return g->a_col * (int64_t)element >= 1024 && g->k_chunk >= 64;
+    return g->k_chunk >= 512 && g->N >= 512;
+}
+
+void tc_cpu_plan_gemm(tc_plan *plan, void *args)
+{
+    static const char *const variants[][2] = {[TC_GEMM_B_PANELS] = {"panels", "panels, split k"},
+                                              [TC_GEMM_B_ROWS] = {"rows", "rows, split k"},
+                                              [TC_GEMM_B_STRIDED] = {"strided", "strided, split k"}};
+    tc_gemm_args *g = args;
+    const size_t element = tc_dtype_size(plan->compute);
+    tc_gemm_split_k(g);
+    choose_items(g);
+    g->b_form = choose_b_form(g, plan->keep != NULL, element);
+    g->pack_a = choose_pack_a(g, element);
+    g->fetch_b = g->b_form == TC_GEMM_B_PANELS && g->K * g->N * (int64_t)element > LARGE_B;
+    const double work = (double)least_of(g->M, g->row_block) * (double)least_of(g->N, g->col_block) * (double)(g->k_chunk + 1);
+    plan->variant = variants[g->b_form][g->k_chunks > 1];
+    plan->splits = g->k_chunks;
+    plan->items = tc_gemm_items(g);
+    plan->cost = work / FMA_PER_OPERATION;
+    plan->scratch = tc_gemm_scratch_bytes(g, element);
+}
+
+/* Packs B, each element of its batch once, and turns the args to the panels. */
+tc_status tc_cpu_prepare_gemm(tc_plan *plan, void *args, tc_error *err)
+{
+    tc_gemm_args *g = args;
+    if (g->b_form != TC_GEMM_B_PANELS) return TC_OK;
+    tc_gemm_pack_args pack = {.b = g->b, .K = g->K, .N = g->N, .b_row = g->b_row, .b_col = g->b_col};
+    const size_t element = tc_dtype_size(plan->compute);
+    int64_t step = tc_gemm_panels(g->N, element) * g->K * tc_gemm_panel_width(element), steps[TC_GEMM_BATCH_DIMS];
+    for (int d = g->batch_dims - 1; d >= 0; d--) {
+        steps[d] = g->b_batch[d] ? step : 0;
+        if (g->b_batch[d]) step *= g->batch_shape[d];
+    }
+    for (int d = 0; d < g->batch_dims; d++) {
+        if (!g->b_batch[d]) continue;
+        pack.batch_shape[pack.batch_dims] = g->batch_shape[d];
+        pack.b_batch[pack.batch_dims++] = g->b_batch[d];
+        g->b_batch[d] = steps[d];
+    }
+    tc_packed *packed;
+    const tc_status status = tc_packed_acquire(&packed, &pack, plan->compute, pack.batch_dims ? NULL : plan->keep, err);
+    if (status != TC_OK) return status;
+    plan->prepared = &packed->prepared;
+    g->b = packed->panels;
+    return TC_OK;
+}

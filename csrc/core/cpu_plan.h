@@ -1,0 +1,14 @@
+/* cpu_plan.h: the planners of CPUs, one for each kernel that leaves a choice. Each gets the struct of its kernel. */
+#ifndef TC_CORE_CPU_PLAN_H
+#define TC_CORE_CPU_PLAN_H
+
+#include "plan.h"
+
+void tc_cpu_plan_gemm(tc_plan *plan, void *args); /* cpu_gemm.c */
+TC_CHECKED tc_status tc_cpu_prepare_gemm(tc_plan *plan, void *args, tc_error *err);
+
+void tc_cpu_plan_attention_forward(tc_plan *plan, void *args); /* cpu_attention.c */
+void tc_cpu_plan_attention_backward(tc_plan *plan, void *args);
+void tc_cpu_plan_attention_dbias(tc_plan *plan, void *args);
+
+#endif

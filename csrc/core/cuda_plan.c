@@ -1,0 +1,89 @@
+/* cuda_plan.c: the planners of GPUs, and TRANSFORMER_C_CUDA_VARIANT, which forces one of several variants. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../kernels/attention.h"
+#include "../kernels/gemm.h"
+#include "cuda.h"
+#include "status.h"
+
+#define VARIANT_VARIABLE "TRANSFORMER_C_CUDA_VARIANT"
+
+static char forced[64]; /* empty: none */
+static void read_forced(void)
+{
+    const char *named = getenv(VARIANT_VARIABLE);
+    if (named) snprintf(forced, sizeof forced, "%s", named);
+}
+
+/* ---- planners --------------------------------------------------------------------------------------------------------------- */
+
+/* B is read where it is, and a block of threads makes a tile of C: items and the packing of blocks are the CPU's. */
+static void plan_gemm(tc_plan *plan, void *args)
+{
+    tc_gemm_args *g = args;
+    tc_gemm_split_k(g);
+    g->b_form = TC_GEMM_B_STRIDED;
+    plan->splits = g->k_chunks;
+    plan->items = g->M * g->N * g->k_chunks * g->batch;
+}
+
+static void plan_attention_forward(tc_plan *plan, void *args)
+{
+    plan->items = tc_attention_forward_items(&((tc_attention_forward_args *)args)->problem);
+}
+
+/* Blocks of threads are tiles of keys, as many as there are: no shares of queries. */
+static void plan_attention_backward(tc_plan *plan, void *args)
+{
+    tc_attention_backward_args *a = args;
+    a->splits = 1;
+    plan->items = tc_attention_backward_items(a);
+}
+
+static void plan_attention_dbias(tc_plan *plan, void *args)
+{
+    const tc_attention_dbias_args *a = args;
+    plan->items = tc_attention_forward_items(&a->backward.problem) > 0 ? tc_attention_dbias_items(a) : 0;
+}
+
+/* The first variant runs unless another one is forced. */
+static const char *const plain[] = {"plain", NULL};
+static const struct {
+    void (*plan)(tc_plan *plan, void *args);
+    const char *const *variants;
+} planners[TC_KERNEL_COUNT] = {
+    [TC_K_gemm] = {plan_gemm, plain},
+    [TC_K_attention_forward] = {plan_attention_forward, plain},
+    [TC_K_attention_backward] = {plan_attention_backward, plain},
+    [TC_K_attention_dbias] = {plan_attention_dbias, plain},
+};
+
+/* ---- the choice -------------------------------------------------------------------------------------------------------------- */
+
+static tc_status choose_variant(tc_plan *plan, const char *const *variants, tc_error *err)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, read_forced);
+    plan->variant = variants[0];
+    if (!forced[0]) return TC_OK;
+    char names[256];
+    size_t used = 0;
+    for (int i = 0; variants[i]; i++) {
+        plan->variant = variants[i];
+        if (strcmp(forced, variants[i]) == 0) return TC_OK;
+        if (used < sizeof names) used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", variants[i]);
+    }
+    return tc_fail(err, TC_ERROR_VALUE, VARIANT_VARIABLE ": '%s' is no variant of %s; expected one of: %s", forced, plan->kernel->name,
+                   names);
+}
+
+tc_status tc_cuda_plan(tc_plan *plan, void *args, tc_error *err)
+{
+    const int id = plan->kernel->id;
+    if (!planners[id].plan) return tc_fail(err, TC_ERROR_STATE, "%s leaves nothing to plan: run it with tc_run()", plan->kernel->name);
+    planners[id].plan(plan, args);
+    return choose_variant(plan, planners[id].variants, err);
+}
