@@ -27,7 +27,7 @@ def test_what_comes_later_comes(name):
     assert name in dir(tc) and name in tc.__all__
 
 
-def test_the_float32_precision_is_a_permission_that_products_on_the_cpu_do_not_use():
+def test_the_float32_precision_reaches_the_plan_of_products_on_the_cpu_which_do_not_use_it():
     a = tc.randn(64, 64, rng=0)
     full = tc.matmul(a, a).numpy().copy()
     try:
@@ -35,5 +35,34 @@ def test_the_float32_precision_is_a_permission_that_products_on_the_cpu_do_not_u
             tc.set_float32_precision(precision)
             assert tc.get_float32_precision() == precision and precision in tc.config.config()["float32 products"]
             assert (tc.matmul(a, a).numpy() == full).all()
+            assert tc.config.last_plans()["gemm"]["float32_precision"] == precision
     finally:
         tc.set_float32_precision("highest")
+
+
+def _plan_of_a_product(a, b):
+    tc.matmul(a, b)
+    plan = tc.config.last_plans("cpu")["gemm"]
+    return plan["variant"], plan["splits"]
+
+
+def test_the_plan_of_a_product_says_how_its_operand_is_read():
+    x = tc.randn(200, 40, rng=0)
+    square = tc.randn(40, 40, rng=1)
+    assert _plan_of_a_product(x, square) == ("rows", 1)
+    assert _plan_of_a_product(x, square.T) == ("panels", 1)
+    assert _plan_of_a_product(square, square.T) == ("strided", 1)
+    rows = tc.randn(2048, 8, rng=2)
+    assert _plan_of_a_product(rows.T, rows) == ("rows, split k", 8)
+    with tc.no_grad():
+        tc.functional.linear(x[:50], square)  # a weight that is not trained: its panels are kept
+    assert tc.config.last_plans()["gemm"]["variant"] == "panels"
+
+
+def test_the_plan_of_attention_says_when_queries_are_shared_out():
+    for length, expected in ((40, ("tiled", 1)), (400, ("shares of queries", 2))):
+        q = tc.randn(1, 1, length, 8, rng=0).requires_grad_()
+        tc.scaled_dot_product(q, q, q)[0].sum().backward()
+        plan = tc.config.last_plans()["attention_backward"]
+        assert (plan["variant"], plan["splits"]) == expected
+    assert tc.config.last_plans()["attention_forward"]["variant"] == "tiled"

@@ -4,6 +4,7 @@
 
 #include "../core/allocator.h"
 #include "../core/cpu.h"
+#include "../core/plan.h"
 #include "../core/threads.h"
 
 tcpy_state tcpy;
@@ -53,6 +54,40 @@ static PyObject *cpu_select(PyObject *module, PyObject *name)
     if (!text) return NULL;
     if (tc_cpu_select(text, &err) != TC_OK) return tcpy_raise(&err);
     Py_RETURN_NONE;
+}
+
+/* By their places in transformer_c.config's list of words. */
+static PyObject *set_float32_precision(PyObject *module, PyObject *value)
+{
+    (void)module;
+    const long place = PyLong_AsLong(value);
+    if (place == -1 && PyErr_Occurred()) return NULL;
+    if (place < TC_FLOAT32_HIGHEST || place > TC_FLOAT32_MEDIUM)
+        return PyErr_Format(PyExc_ValueError, "there is no precision %ld; expected %d to %d", place, TC_FLOAT32_HIGHEST, TC_FLOAT32_MEDIUM);
+    tc_set_float32_precision((tc_float32_precision)place);
+    Py_RETURN_NONE;
+}
+
+static PyObject *get_float32_precision(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return PyLong_FromLong(tc_get_float32_precision());
+}
+
+static PyObject *last_plans(PyObject *module, PyObject *object)
+{
+    (void)module;
+    tc_device device;
+    tc_last_plan plans[64];
+    if (tcpy_device_from_object(&device, object) < 0) return NULL;
+    const int count = tc_last_plans(plans, 64, device.type);
+    PyObject *dict = PyDict_New();
+    for (int i = 0; dict && i < count; i++) {
+        PyObject *plan = Py_BuildValue("(sLi)", plans[i].variant, (long long)plans[i].splits, (int)plans[i].precision);
+        if (!plan || PyDict_SetItemString(dict, plans[i].kernel, plan) < 0) Py_CLEAR(dict);
+        Py_XDECREF(plan);
+    }
+    return dict;
 }
 
 static PyObject *compiler(PyObject *module, PyObject *unused)
@@ -116,6 +151,12 @@ static PyMethodDef methods[] = {
     {"cpu_isas", cpu_isas, METH_NOARGS, "cpu_isas()\n--\n\n{instruction set built in: usable on this machine}."},
     {"cpu_isa", cpu_isa, METH_NOARGS, "cpu_isa()\n--\n\nThe instruction set in use."},
     {"cpu_select", cpu_select, METH_O, "cpu_select(name, /)\n--\n\nSwitches the instruction set (for tests)."},
+    {"set_float32_precision", set_float32_precision, METH_O,
+     "set_float32_precision(place, /)\n--\n\nWhat float32 products may give up: 0 nothing, 1 and 2 more."},
+    {"get_float32_precision", get_float32_precision, METH_NOARGS, "get_float32_precision()\n--\n\nWhat was set."},
+    {"last_plans", last_plans, METH_O,
+     "last_plans(device, /)\n--\n\n{kernel: (variant, splits, float32 precision)} of what ran last on this kind of device, where it had a "
+     "choice."},
     {"compiler", compiler, METH_NOARGS, "compiler()\n--\n\nThe compiler that built the core."},
     {"memory_stats", memory_stats, METH_NOARGS,
      "memory_stats()\n--\n\nBytes in use, their peak, bytes cached, and blocks taken from the system."},

@@ -25,7 +25,6 @@ def get_num_threads() -> int:
 
 
 _PRECISIONS = ("highest", "high", "medium")
-_float32_precision = "highest"
 
 
 def set_float32_precision(precision: str) -> None:
@@ -52,13 +51,39 @@ def set_float32_precision(precision: str) -> None:
     'high'
     >>> tc.set_float32_precision("highest")
     """
-    global _float32_precision
-    _float32_precision = one_of("precision", precision, _PRECISIONS)
+    _core.set_float32_precision(_PRECISIONS.index(one_of("precision", precision, _PRECISIONS)))
 
 
 def get_float32_precision() -> str:
     """What ``set_float32_precision`` has set: "highest", "high" or "medium"."""
-    return _float32_precision
+    return _PRECISIONS[_core.get_float32_precision()]
+
+
+def last_plans(device: str = "cpu") -> dict[str, dict[str, str | int]]:
+    """How the kernels that leave a choice (the matrix product, attention) were run last, for tests and benchmarks.
+
+    Parameters
+    ----------
+    device : str
+        "cpu" or "cuda".
+
+    Returns
+    -------
+    dict
+        For each such kernel that has run in this process: ``variant``, the name of the implementation; ``splits``, how many parts
+        its sum was cut into; ``float32_precision``, what `set_float32_precision` had set when it was planned.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> _ = tc.matmul(np.ones((2, 3)), np.ones((3, 2)))
+    >>> tc.config.last_plans()["gemm"]
+    {'variant': 'rows', 'splits': 1, 'float32_precision': 'highest'}
+    """
+    return {
+        kernel: {"variant": variant, "splits": splits, "float32_precision": _PRECISIONS[precision]}
+        for kernel, (variant, splits, precision) in _core.last_plans(device).items()
+    }
 
 
 def config() -> dict[str, str]:
@@ -74,7 +99,7 @@ def config() -> dict[str, str]:
         "instruction sets built": ", ".join(f"{name}{'' if usable else ' (not usable here)'}" for name, usable in isas.items()),
         "instruction set in use": _core.cpu_isa() + (" (TRANSFORMER_C_ISA)" if os.environ.get("TRANSFORMER_C_ISA") else ""),
         "threads": f"{get_num_threads()} of {os.cpu_count()} CPUs",
-        "float32 products": f"full float32 (allowed: {_float32_precision!r})",
+        "float32 products": f"full float32 (allowed: {get_float32_precision()!r})",
         "CUDA": cuda.status(),
     }
 

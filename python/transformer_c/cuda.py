@@ -62,6 +62,15 @@ def empty_cache(device: str | None = None) -> None:
     _core.cuda_empty_cache(device)
 
 
+def last_variants() -> dict[str, str]:
+    """Which variant of each kernel ran last on a GPU, for the kernels that leave a choice; `config.last_plans` says more.
+
+    The environment variable TRANSFORMER_C_CUDA_VARIANT forces a variant: it is read once, and a name that a kernel does not have is a
+    ValueError when that kernel is to run.
+    """
+    return {kernel: variant for kernel, (variant, _, _) in _core.last_plans("cuda").items()}
+
+
 @contextlib.contextmanager
 def stream(device: str | None = None) -> Iterator[int]:
     """Work of this thread goes to another stream inside a ``with`` block.

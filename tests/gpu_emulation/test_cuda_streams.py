@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 import transformer_c as tc
-from cuda_library import KERNEL_IDS, KERNELS
+from cuda_library import KERNELS
 from transformer_c import _core
 
 LENGTH = 1000
