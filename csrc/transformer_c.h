@@ -376,7 +376,7 @@ typedef struct tc_attention_options {
     int64_t causal_offset;             /* query i stands at key i + offset */
     bool causal;                       /* keys beyond where the query stands are not seen */
     int64_t window_left, window_right; /* nor keys further from there than this; TC_UNBOUNDED */
-    double scale;                      /* NaN: 1 / sqrt(D) */
+    const double *scale;               /* NULL: 1 / sqrt(D) */
     double softcap;                    /* > 0: scores become softcap * tanh(score / softcap) */
     bool shared_heads;                 /* Hk divides H: a key/value head serves H / Hk query heads in a row */
     tc_empty_rows empty_rows;
@@ -386,18 +386,16 @@ typedef struct tc_attention_options {
 } tc_attention_options;
 
 /* Nothing masked, the usual scale. */
-#define TC_ATTENTION_DEFAULTS ((tc_attention_options){.window_left = TC_UNBOUNDED, .window_right = TC_UNBOUNDED, .scale = (double)NAN})
+#define TC_ATTENTION_DEFAULTS ((tc_attention_options){.window_left = TC_UNBOUNDED, .window_right = TC_UNBOUNDED})
 
 /* values (..., H, Tq, Dv), laid out in memory as q is; attention (..., H, Tq, Tk), made only when asked for (before dropout), and
- * lse (..., H, Tq), the log of the sum of exponentials of the scores, -infinity in empty rows: NULL when not wanted. */
-TC_CHECKED tc_status tc_attention(tc_tensor **values, tc_tensor **attention, tc_tensor **lse, tc_tensor *q, tc_tensor *k, tc_tensor *v,
-                                  const tc_attention_options *options, tc_error *err);
-/* Without the tape, for tensors of one floating dtype. attention[i][j] = exp(score[i][j] - shift[i]) / sum[i]; shift,sum (..., H, Tq),
- * in the dtype that is computed in. */
-TC_CHECKED tc_status tc_attention_forward(tc_tensor **values, tc_tensor **attention, tc_tensor **lse, tc_tensor **shift, tc_tensor **sum,
-                                          tc_tensor *q, tc_tensor *k, tc_tensor *v, const tc_attention_options *options, tc_error *err);
-/* dmask is for a floating mask. Pointers to what is not wanted are NULL, and so are gradients of results that were not used; attention is
- * needed with dattention only. */
+ * lse (..., H, Tq), the log of the sum of exponentials of the scores, -infinity in empty rows: NULL when not wanted. So may be shift,sum
+ * (..., H, Tq) for the backward, without a gradient, float64 for float64 and else float32:
+ * attention[i][j] = exp(score[i][j] - shift[i]) / sum[i]. */
+TC_CHECKED tc_status tc_attention(tc_tensor **values, tc_tensor **attention, tc_tensor **lse, tc_tensor **shift, tc_tensor **sum,
+                                  tc_tensor *q, tc_tensor *k, tc_tensor *v, const tc_attention_options *options, tc_error *err);
+/* Without the tape. dmask is for a floating mask. Pointers to what is not wanted are NULL, and so are gradients of results that were not
+ * used; attention is needed with dattention only. */
 typedef struct tc_attention_saved {
     tc_tensor *q, *k, *v, *values, *attention, *shift, *sum;
 } tc_attention_saved;

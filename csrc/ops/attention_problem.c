@@ -5,16 +5,30 @@
 #include <math.h>
 #include <string.h>
 
-#include "../core/backend.h"
-#include "../core/status.h"
+#include "operands.h"
 
 typedef struct names {
     const char *q, *k, *v, *mask;
 } names;
 
-static names names_of(const tc_attention_options *options)
+static names names_of(const tc_attention_options *o)
 {
-    return options->long_names ? (names){"query", "key", "value", "attn_mask"} : (names){"q", "k", "v", "mask"};
+    return o->long_names ? (names){"query", "key", "value", "attn_mask"} : (names){"q", "k", "v", "mask"};
+}
+
+static bool is_added(const tc_attention_options *o)
+{
+    return o->mask && o->mask_kind == TC_MASK_ATTEND && tc_dtype_is_float(o->mask->dtype);
+}
+
+void attention_inputs(tc_input *in, tc_tensor *q, tc_tensor *k, tc_tensor *v, const tc_attention_options *o)
+{
+    const names n = names_of(o);
+    in[ATTENTION_Q] = (tc_input){n.q, q, .strided = true};
+    in[ATTENTION_K] = (tc_input){n.k, k, .strided = true};
+    in[ATTENTION_V] = (tc_input){n.v, v, .strided = true};
+    in[ATTENTION_BIAS] = (tc_input){"bias", o->bias, .statistic = true, .strided = true};
+    in[ATTENTION_MASK] = (tc_input){n.mask, is_added(o) ? o->mask : NULL, .statistic = true, .strided = true};
 }
 
 /* ---- shapes ------------------------------------------------------------------------------------------------------------- */
@@ -73,11 +87,7 @@ static tc_status find_leading(attention_problem *x, const tc_tensor *q, const tc
     tc_error ignored;
     memcpy(k_lead, k->shape, sizeof k_lead);
     memcpy(v_lead, v->shape, sizeof v_lead);
-    p->Hk = 0;
-    if (o->shared_heads) {
-        const tc_status status = share_heads(x, q, k, v, n, k_lead, v_lead, err);
-        if (status != TC_OK) return status;
-    }
+    if (o->shared_heads) TC_TRY(share_heads(x, q, k, v, n, k_lead, v_lead, err));
     if (tc_broadcast_shape(&pair_ndim, pair, q->ndim - 2, q->shape, k->ndim - 2, k_lead, &ignored) != TC_OK ||
         tc_broadcast_shape(&x->lead_ndim, x->lead, pair_ndim, pair, v->ndim - 2, v_lead, &ignored) != TC_OK)
         return tc_fail(err, TC_ERROR_VALUE, "the leading axes of %s %s, %s %s and %s %s do not broadcast%s", n.q, tc_tensor_text(a, q), n.k,
@@ -91,6 +101,15 @@ static tc_status find_leading(attention_problem *x, const tc_tensor *q, const tc
     memcpy(x->key_lead, x->lead, sizeof x->lead);
     if (x->batch_axes < x->lead_ndim) x->key_lead[x->lead_ndim - 1] = p->Hk;
     return TC_OK;
+}
+
+int attention_shape(int64_t shape[TC_MAX_DIMS], const attention_problem *x, const int64_t *lead, int64_t rows, int64_t columns)
+{
+    const int n = x->lead_ndim;
+    memcpy(shape, lead, sizeof *shape * (size_t)n);
+    shape[n] = rows;
+    if (columns >= 0) shape[n + 1] = columns;
+    return columns >= 0 ? n + 2 : n + 1;
 }
 
 /* ---- strides ------------------------------------------------------------------------------------------------------------- */
@@ -114,78 +133,57 @@ static bool four_strides(const attention_problem *x, const tc_tensor *tensor, co
 {
     int64_t shape[TC_MAX_DIMS], all[TC_MAX_DIMS];
     const int n = x->lead_ndim;
-    memcpy(shape, lead, sizeof(int64_t) * (size_t)n);
-    shape[n] = size_from_end(tensor, 2);
-    shape[n + 1] = size_from_end(tensor, 1);
-    tc_broadcast_strides(all, tensor, n + 2, shape);
+    tc_broadcast_strides(all, tensor, attention_shape(shape, x, lead, size_from_end(tensor, 2), size_from_end(tensor, 1)), shape);
     strides[1] = x->batch_axes < n ? all[n - 1] : 0;
     strides[2] = shape[n] == 1 ? 0 : all[n];
     strides[3] = shape[n + 1] == 1 ? 0 : all[n + 1];
     return merge_axes(x->batch_axes, lead, all, &strides[0]);
 }
 
-/* A contiguous copy with the leading axes written out as `lead`. */
-static tc_status write_out(attention_problem *x, tc_tensor **tensor, const int64_t *lead, tc_error *err)
+/* Its four strides; before that *tensor becomes a contiguous copy, the leading axes written out as `lead`, where it has none or, with
+ * `rows`, its rows have gaps. */
+static tc_status readable(attention_problem *x, tc_tensor **tensor, const int64_t *lead, bool rows, int64_t strides[4])
 {
     int64_t shape[TC_MAX_DIMS];
-    memcpy(shape, lead, sizeof(int64_t) * (size_t)x->lead_ndim);
-    shape[x->lead_ndim] = size_from_end(*tensor, 2);
-    shape[x->lead_ndim + 1] = size_from_end(*tensor, 1);
-    tc_tensor *copy;
-    tc_status status = tc_tensor_empty(&copy, x->lead_ndim + 2, shape, (*tensor)->dtype, x->device, err);
-    if (status != TC_OK) return status;
-    tc_old_scope_own(&x->scope, copy);
-    status = tc_tensor_copy(copy, *tensor, err);
-    *tensor = copy;
-    return status;
+    const tc_tensor *given = *tensor;
+    if (four_strides(x, given, lead, strides) && (!rows || strides[3] == 1 || size_from_end(given, 1) <= 1)) return TC_OK;
+    const int ndim = attention_shape(shape, x, lead, size_from_end(given, 2), size_from_end(given, 1));
+    TC_TRY(tc_tensor_empty(tensor, ndim, shape, given->dtype, x->scope->device, x->scope->err));
+    TC_TRY(tc_own(x->scope, *tensor));
+    (void)four_strides(x, *tensor, lead, strides);
+    return tc_tensor_copy(*tensor, given, x->scope->err);
 }
 
-tc_status attention_operand(attention_problem *x, tc_attention_operand *out, tc_tensor *tensor, const int64_t *lead, tc_error *err)
+tc_status attention_operand(attention_problem *x, tc_attention_operand *out, tc_tensor *tensor, const int64_t *lead)
 {
     int64_t s[4];
-    if (!four_strides(x, tensor, lead, s) || (s[3] != 1 && size_from_end(tensor, 1) > 1)) {
-        const tc_status status = write_out(x, &tensor, lead, err);
-        if (status != TC_OK) return status;
-        (void)four_strides(x, tensor, lead, s);
-    }
+    TC_TRY(readable(x, &tensor, lead, true, s));
     *out = (tc_attention_operand){.data = tensor->data, .batch = s[0], .head = s[1], .row = s[2]};
     return TC_OK;
 }
 
-tc_status attention_plane(attention_problem *x, tc_attention_plane *out, tc_tensor *mask, tc_error *err)
+tc_status attention_plane(attention_problem *x, tc_attention_plane *out, tc_tensor *term)
 {
     int64_t s[4];
-    if (!four_strides(x, mask, x->lead, s)) {
-        const tc_status status = write_out(x, &mask, x->lead, err);
-        if (status != TC_OK) return status;
-        (void)four_strides(x, mask, x->lead, s);
-    }
-    *out = (tc_attention_plane){.data = mask->data, .batch = s[0], .head = s[1], .row = s[2], .column = s[3]};
+    TC_TRY(readable(x, &term, x->lead, false, s));
+    *out = (tc_attention_plane){.data = term->data, .batch = s[0], .head = s[1], .row = s[2], .column = s[3]};
     return TC_OK;
 }
 
-tc_status attention_result(tc_tensor **out, tc_attention_operand *operand, const attention_problem *x, const int64_t *lead, int64_t T,
-                           int64_t D, const tc_tensor *as, tc_error *err)
+tc_status attention_result(tc_tensor **out, tc_attention_operand *operand, attention_problem *x, const int64_t *lead, int64_t T, int64_t D,
+                           const tc_tensor *like)
 {
-    const int n = x->lead_ndim;
-    int64_t shape[TC_MAX_DIMS], s[4];
-    memcpy(shape, lead, sizeof(int64_t) * (size_t)n);
-    shape[n] = T;
-    shape[n + 1] = D;
-    if (n == 2 && as && as->ndim == 4 && lead[1] > 1 && as->strides[1] < as->strides[2]) {
+    int64_t shape[TC_MAX_DIMS];
+    const int ndim = attention_shape(shape, x, lead, T, D);
+    if (ndim == 4 && like->ndim == 4 && lead[1] > 1 && like->strides[1] < like->strides[2]) {
         tc_tensor *rows;
-        tc_status status = tc_tensor_empty(&rows, 4, (int64_t[]){lead[0], T, lead[1], D}, x->compute, x->device, err);
-        if (status != TC_OK) return status;
-        status = tc_tensor_alias(out, rows, 4, shape, (int64_t[]){rows->strides[0], D, rows->strides[1], 1}, 0, err);
-        tc_tensor_release(rows);
-        if (status != TC_OK) return status;
+        TC_TRY(tc_make(x->scope, &rows, 4, (int64_t[]){lead[0], T, lead[1], D}));
+        TC_TRY(tc_tensor_alias(out, rows, 4, shape, (int64_t[]){rows->strides[0], D, rows->strides[1], 1}, 0, x->scope->err));
+        TC_TRY(tc_own(x->scope, *out));
     } else {
-        const tc_status status = tc_tensor_empty(out, n + 2, shape, x->compute, x->device, err);
-        if (status != TC_OK) return status;
+        TC_TRY(tc_make(x->scope, out, ndim, shape));
     }
-    (void)four_strides(x, *out, lead, s);
-    *operand = (tc_attention_operand){.data = (*out)->data, .batch = s[0], .head = s[1], .row = s[2]};
-    return TC_OK;
+    return attention_operand(x, operand, *out, lead); /* where it is */
 }
 
 /* ---- masks ---------------------------------------------------------------------------------------------------------------- */
@@ -193,12 +191,10 @@ tc_status attention_result(tc_tensor **out, tc_attention_operand *operand, const
 /* `mask` may be broadcast to the scores, not the other way round. */
 static tc_status check_fits_scores(const attention_problem *x, const tc_tensor *mask, const char *name, tc_error *err)
 {
+    if (!mask) return TC_OK;
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
     int64_t scores[TC_MAX_DIMS];
-    const int n = x->lead_ndim + 2;
-    memcpy(scores, x->lead, sizeof(int64_t) * (size_t)x->lead_ndim);
-    scores[n - 2] = x->kernel.Tq;
-    scores[n - 1] = x->kernel.Tk;
+    const int n = attention_shape(scores, x, x->lead, x->kernel.Tq, x->kernel.Tk);
     bool fits = mask->ndim <= n;
     for (int i = 1; fits && i <= mask->ndim; i++) fits = mask->shape[mask->ndim - i] == 1 || mask->shape[mask->ndim - i] == scores[n - i];
     if (fits) return TC_OK;
@@ -209,67 +205,68 @@ static tc_status check_fits_scores(const attention_problem *x, const tc_tensor *
                    padding ? "; as key padding (batch, keys) write mask[:, None, None, :]" : "");
 }
 
-/* The mask as bytes, where it is not one to be added. */
-static tc_status take_mask(attention_problem *x, tc_tensor *mask, const tc_attention_options *o, tc_error *err)
+static tc_status check_mask(const attention_problem *x, const tc_attention_options *o, tc_error *err)
 {
     const char *name = names_of(o).mask;
-    tc_status status = check_fits_scores(x, mask, name, err);
-    if (status != TC_OK) return status;
-    if (o->mask_kind == TC_MASK_ATTEND && tc_dtype_is_float(mask->dtype)) return attention_plane(x, &x->kernel.additive[0], mask, err);
-    if (o->mask_kind == TC_MASK_ATTEND && mask->dtype != TC_BOOL)
-        return tc_fail(
-            err, TC_ERROR_TYPE,
-            "%s is %s; pass a boolean one, True where a key may be attended to (%s != 0), or a floating one to be added to the scores",
-            name, tc_dtype_name(mask->dtype), name);
-    if (mask->dtype != TC_BOOL && mask->dtype != TC_UINT8) {
-        tc_tensor *bytes;
-        status = tc_tensor_as(&bytes, mask, TC_BOOL, err);
-        if (status != TC_OK) return status;
-        mask = tc_old_scope_own(&x->scope, bytes);
-    }
-    x->kernel.mask_kind = o->mask_kind == TC_MASK_FILL ? TC_ATTENTION_MASK_FILL : TC_ATTENTION_MASK_BOOLEAN;
-    return attention_plane(x, &x->kernel.mask, mask, err);
+    TC_TRY(check_fits_scores(x, o->mask, name, err));
+    if (!o->mask || is_added(o) || o->mask_kind == TC_MASK_FILL || o->mask->dtype == TC_BOOL) return TC_OK;
+    return tc_fail(
+        err, TC_ERROR_TYPE,
+        "%s is %s; pass a boolean one, True where a key may be attended to (%s != 0), or a floating one to be added to the scores", name,
+        tc_dtype_name(o->mask->dtype), name);
 }
 
-static tc_status take_bias(attention_problem *x, tc_tensor *bias, tc_error *err)
+/* The mask as bytes. */
+static tc_status take_mask(attention_problem *x, tc_tensor *mask, tc_mask_kind kind)
 {
-    const tc_status status = check_fits_scores(x, bias, "bias", err);
-    return status == TC_OK ? attention_plane(x, &x->kernel.additive[1], bias, err) : status;
+    if (mask->dtype != TC_BOOL && mask->dtype != TC_UINT8) {
+        TC_TRY(tc_tensor_as(&mask, mask, TC_BOOL, x->scope->err));
+        TC_TRY(tc_own(x->scope, mask));
+    }
+    x->kernel.mask_kind = kind == TC_MASK_FILL ? TC_ATTENTION_MASK_FILL : TC_ATTENTION_MASK_BOOLEAN;
+    return attention_plane(x, &x->kernel.mask, mask);
 }
 
-/* Integers (B), B the first axis, one for each of the kernel's batch elements. */
-static tc_status take_integers(attention_problem *x, const int64_t **out, tc_tensor *integers, const char *name, tc_error *err)
+/* ---- integers, one for each batch element ------------------------------------------------------------------------------------ */
+
+static int64_t batch_of(const attention_problem *x) { return x->batch_axes ? x->lead[0] : 1; }
+
+static tc_status check_integers(const attention_problem *x, const tc_tensor *integers, const char *name, tc_error *err)
 {
     char a[TC_SHAPE_TEXT];
-    const int64_t batch = x->batch_axes ? x->lead[0] : 1;
+    if (!integers) return TC_OK;
     if (tc_dtype_is_float(integers->dtype) || integers->dtype == TC_BOOL)
         return tc_fail(err, TC_ERROR_TYPE, "%s is %s; integers are needed", name, tc_dtype_name(integers->dtype));
-    if (integers->ndim != 1 || integers->shape[0] != batch)
-        return tc_fail(err, TC_ERROR_VALUE, "%s has shape %s; it needs one integer for each batch element: (%" PRId64 ")", name,
-                       tc_tensor_text(a, integers), batch);
-    int64_t inner = 1;
-    for (int i = 1; i < x->batch_axes; i++) inner *= x->lead[i];
-    tc_tensor *column, *full;
-    tc_status status = tc_tensor_alias(&column, integers, 2, (int64_t[]){batch, 1}, (int64_t[]){integers->strides[0], 0}, 0, err);
-    if (status != TC_OK) return status;
-    tc_old_scope_own(&x->scope, column);
-    status = tc_tensor_empty(&full, 2, (int64_t[]){batch, inner}, TC_INT64, x->device, err);
-    if (status != TC_OK) return status;
-    tc_old_scope_own(&x->scope, full);
-    *out = (const int64_t *)full->data;
-    return tc_tensor_copy(full, column, err);
+    if (integers->ndim == 1 && integers->shape[0] == batch_of(x)) return TC_OK;
+    return tc_fail(err, TC_ERROR_VALUE, "%s has shape %s; it needs one integer for each batch element: (%" PRId64 ")", name,
+                   tc_tensor_text(a, integers), batch_of(x));
 }
 
-static tc_status check_key_lengths(const attention_problem *x, tc_error *err)
+/* Integers (B), B the first axis, for each of the kernel's batch elements. */
+static tc_status take_integers(attention_problem *x, const int64_t **out, tc_tensor *integers)
+{
+    tc_scope *s = x->scope;
+    tc_tensor *column, *full;
+    const int64_t batch = batch_of(x), inner = batch ? x->kernel.B / batch : 1;
+    TC_TRY(tc_tensor_alias(&column, integers, 2, (int64_t[]){batch, 1}, (int64_t[]){integers->strides[0], 0}, 0, s->err));
+    TC_TRY(tc_own(s, column));
+    TC_TRY(tc_tensor_empty(&full, 2, (int64_t[]){batch, inner}, TC_INT64, s->device, s->err));
+    TC_TRY(tc_own(s, full));
+    *out = (const int64_t *)full->data;
+    return tc_tensor_copy(full, column, s->err);
+}
+
+/* Where the host can read them. Elsewhere that would be a wait for the device: kernels take what is out of range as 0 or as Tk. */
+static tc_status check_key_lengths(const attention_problem *x)
 {
     const tc_attention_problem *p = &x->kernel;
     const tc_backend *backend;
-    const tc_status status = tc_backend_for(&backend, x->device, err);
-    if (status != TC_OK || !backend->host_memory) return status;
-    for (int64_t b = 0; b < p->B; b++)
+    TC_TRY(tc_backend_for(&backend, x->scope->device, x->scope->err));
+    for (int64_t b = 0; backend->host_memory && b < p->B; b++)
         if (p->key_lengths[b] < 0 || p->key_lengths[b] > p->Tk)
-            return tc_fail(err, TC_ERROR_VALUE, "key_lengths holds %" PRId64 "; with %" PRId64 " keys they are from 0 to %" PRId64,
-                           p->key_lengths[b], p->Tk, p->Tk);
+            return tc_fail(x->scope->err, TC_ERROR_VALUE,
+                           "key_lengths holds %" PRId64 "; with %" PRId64 " keys they are from 0 to %" PRId64, p->key_lengths[b], p->Tk,
+                           p->Tk);
     return TC_OK;
 }
 
@@ -277,25 +274,29 @@ static tc_status check_key_lengths(const attention_problem *x, tc_error *err)
 
 static int64_t limit(int64_t value, int64_t most) { return value > most ? most : value < -most ? -most : value; }
 
-/* Does the compute dtype hold it? Not as infinity, nor as 0 what is not. */
-static bool is_held(double value, tc_dtype compute)
+/* Is it a finite number of that dtype, and 0 only if it is 0? */
+static bool is_held(double value, tc_dtype dtype)
 {
-    const double held = compute == TC_FLOAT64 ? value : (double)(float)value;
+    const double held = dtype == TC_FLOAT64 ? value : (double)(float)value;
     return isfinite(held) && (held != 0.0) == (value != 0.0);
 }
 
 static tc_status take_options(attention_problem *x, const tc_attention_options *o, tc_error *err)
 {
     tc_attention_problem *p = &x->kernel;
+    const tc_dtype dtype = x->scope->statistics; /* of the scores */
     if (!(o->dropout >= 0.0 && o->dropout <= 1.0))
         return tc_fail(err, TC_ERROR_VALUE, "the dropout probability must be between 0 and 1, got %g", o->dropout);
     if (!(o->softcap >= 0.0 && o->softcap < INFINITY))
         return tc_fail(err, TC_ERROR_VALUE, "softcap is %g; it must be positive, or 0 for none", o->softcap);
-    if (!is_held(o->softcap, x->compute))
-        return tc_fail(err, TC_ERROR_VALUE, "softcap is %g, which %s does not hold", o->softcap, tc_dtype_name(x->compute));
-    if (!isnan(o->scale) && !isfinite(x->compute == TC_FLOAT64 ? o->scale : (double)(float)o->scale))
-        return tc_fail(err, TC_ERROR_VALUE, "scale is %g, which %s does not hold", o->scale, tc_dtype_name(x->compute));
-    p->scale = !isnan(o->scale) ? o->scale : p->D > 0 ? 1.0 / sqrt((double)p->D) : 1.0;
+    if (!is_held(o->softcap, dtype))
+        return tc_fail(err, TC_ERROR_VALUE, "softcap is %g, which %s does not hold", o->softcap, tc_dtype_name(dtype));
+    if (o->scale && !isfinite(*o->scale))
+        return tc_fail(err, TC_ERROR_VALUE, "scale is %s; it must be a finite number, or None for 1 / sqrt(head size)",
+                       isnan(*o->scale) ? "nan" : "infinite");
+    if (o->scale && dtype != TC_FLOAT64 && !isfinite((float)*o->scale))
+        return tc_fail(err, TC_ERROR_VALUE, "scale is %g, which %s does not hold", *o->scale, tc_dtype_name(dtype));
+    p->scale = o->scale ? *o->scale : p->D > 0 ? 1.0 / sqrt((double)p->D) : 1.0;
     p->softcap = o->softcap;
     p->left = limit(o->window_left, TC_ATTENTION_UNBOUNDED);
     p->right = limit(o->causal && o->window_right > 0 ? 0 : o->window_right, TC_ATTENTION_UNBOUNDED);
@@ -307,48 +308,43 @@ static tc_status take_options(attention_problem *x, const tc_attention_options *
     return TC_OK;
 }
 
-tc_status attention_check_dtypes(const tc_tensor *q, const tc_tensor *k, const tc_tensor *v, const tc_attention_options *o, tc_error *err)
+tc_status attention_check(attention_problem *x, tc_scope *scope, const tc_attention_options *o)
 {
     const names n = names_of(o);
-    const bool added = o->mask && o->mask_kind == TC_MASK_ATTEND && tc_dtype_is_float(o->mask->dtype);
-    const tc_tensor *const given[] = {q, k, v, o->bias, added ? o->mask : NULL, o->mask, o->key_lengths, o->causal_offsets};
-    const char *const called[] = {n.q, n.k, n.v, "bias", n.mask, n.mask, "key_lengths", "causal_offset"};
-    tc_status status = TC_OK;
-    for (int i = 0; status == TC_OK && i < 8; i++) {
-        if (i < 5) status = tc_check_float(given[i], called[i], err);
-        if (i < 5 && status == TC_OK) status = tc_check_same_dtype(q, n.q, given[i], called[i], err);
-        if (status == TC_OK) status = tc_check_same_device(q, n.q, given[i], called[i], err);
-    }
-    return status;
-}
-
-tc_status attention_problem_begin(attention_problem *x, tc_tensor *q, tc_tensor *k, tc_tensor *v, const tc_attention_options *o,
-                                  tc_error *err)
-{
-    tc_attention_problem *p = &x->kernel;
-    tc_status status = TC_OK;
-    x->scope.count = 0;
-    *p = (tc_attention_problem){0};
-    TC_TRY(attention_check_dtypes(q, k, v, o, err));
-    TC_TRY(check_matrices(q, k, v, names_of(o), err));
-    x->device = q->storage->device;
-    x->compute = q->dtype;
-    p->Tq = size_from_end(q, 2);
-    p->Tk = size_from_end(k, 2);
-    p->D = size_from_end(q, 1);
-    p->Dv = size_from_end(v, 1);
+    const tc_tensor *q = scope->in[ATTENTION_Q].given, *k = scope->in[ATTENTION_K].given, *v = scope->in[ATTENTION_V].given;
+    tc_error *err = scope->err;
+    x->scope = scope;
+    x->kernel = (tc_attention_problem){0};
+    TC_TRY(tc_check_same_device(q, n.q, o->mask, n.mask, err));
+    TC_TRY(tc_check_same_device(q, n.q, o->key_lengths, "key_lengths", err));
+    TC_TRY(tc_check_same_device(q, n.q, o->causal_offsets, "causal_offset", err));
+    TC_TRY(check_matrices(q, k, v, n, err));
+    x->kernel.Tq = size_from_end(q, 2);
+    x->kernel.Tk = size_from_end(k, 2);
+    x->kernel.D = size_from_end(q, 1);
+    x->kernel.Dv = size_from_end(v, 1);
     TC_TRY(find_leading(x, q, k, v, o, err));
     TC_TRY(take_options(x, o, err));
-    TC_TRY(attention_operand(x, &p->q, q, x->lead, err));
-    TC_TRY(attention_operand(x, &p->k, k, x->key_lead, err));
-    TC_TRY(attention_operand(x, &p->v, v, x->key_lead, err));
-    if (o->mask) TC_TRY(take_mask(x, o->mask, o, err));
-    if (o->bias) TC_TRY(take_bias(x, o->bias, err));
-    if (o->key_lengths) TC_TRY(take_integers(x, &p->key_lengths, o->key_lengths, "key_lengths", err));
-    if (o->key_lengths) TC_TRY(check_key_lengths(x, err));
-    if (o->causal_offsets) TC_TRY(take_integers(x, &p->offsets, o->causal_offsets, "causal_offset", err));
-cleanup:
-    return status;
+    TC_TRY(check_mask(x, o, err));
+    TC_TRY(check_fits_scores(x, o->bias, "bias", err));
+    TC_TRY(check_integers(x, o->key_lengths, "key_lengths", err));
+    return check_integers(x, o->causal_offsets, "causal_offset", err);
 }
 
-void attention_problem_end(attention_problem *x) { tc_old_scope_end(&x->scope); }
+tc_status attention_operands(attention_problem *x, const tc_attention_options *o)
+{
+    tc_attention_problem *p = &x->kernel;
+    const tc_input *in = x->scope->in;
+    TC_TRY(attention_operand(x, &p->q, in[ATTENTION_Q].tensor, x->lead));
+    TC_TRY(attention_operand(x, &p->k, in[ATTENTION_K].tensor, x->key_lead));
+    TC_TRY(attention_operand(x, &p->v, in[ATTENTION_V].tensor, x->key_lead));
+    if (is_added(o))
+        TC_TRY(attention_plane(x, &p->additive[0], in[ATTENTION_MASK].tensor));
+    else if (o->mask)
+        TC_TRY(take_mask(x, o->mask, o->mask_kind));
+    if (o->bias) TC_TRY(attention_plane(x, &p->additive[1], in[ATTENTION_BIAS].tensor));
+    if (o->key_lengths) TC_TRY(take_integers(x, &p->key_lengths, o->key_lengths));
+    if (o->key_lengths) TC_TRY(check_key_lengths(x));
+    if (o->causal_offsets) TC_TRY(take_integers(x, &p->offsets, o->causal_offsets));
+    return TC_OK;
+}

@@ -128,16 +128,17 @@ tc_status tc_prepare(tc_scope *s)
     for (int i = 0; i < s->in_count; i++) {
         tc_tensor *ready = s->in[i].given;
         const tc_dtype dtype = s->in[i].statistic ? s->statistics : s->compute;
-        if (ready && !(ready->contiguous && ready->dtype == dtype)) {
+        if (ready && !((ready->contiguous || s->in[i].strided) && ready->dtype == dtype)) {
             TC_TRY(tc_tensor_as(&ready, ready, dtype, s->err));
             TC_TRY(tc_own(s, ready));
         }
-        s->in[i].data = ready ? ready->data : NULL;
+        s->in[i].tensor = ready;
+        s->in[i].data = tc_data(ready);
     }
     return TC_OK;
 }
 
-static bool has_shape(const tc_tensor *tensor, int ndim, const int64_t *shape)
+bool tc_has_shape(const tc_tensor *tensor, int ndim, const int64_t *shape)
 {
     return tensor->ndim == ndim && memcmp(tensor->shape, shape, sizeof *shape * (size_t)ndim) == 0;
 }
@@ -145,7 +146,7 @@ static bool has_shape(const tc_tensor *tensor, int ndim, const int64_t *shape)
 tc_status tc_check_shape(tc_scope *s, const tc_tensor *tensor, const char *name, const char *must, int ndim, const int64_t *shape)
 {
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
-    if (!tensor || has_shape(tensor, ndim, shape)) return TC_OK;
+    if (!tensor || tc_has_shape(tensor, ndim, shape)) return TC_OK;
     return tc_fail(s->err, TC_ERROR_VALUE, "%s has shape %s but %s %s; they must be equal", name, tc_tensor_text(a, tensor), must,
                    tc_shape_text(b, ndim, shape));
 }
@@ -153,7 +154,7 @@ tc_status tc_check_shape(tc_scope *s, const tc_tensor *tensor, const char *name,
 tc_status tc_check_follows(tc_scope *s, const tc_tensor *tensor, const char *name, const tc_tensor *x, int ndim, const int64_t *shape)
 {
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT], c[TC_SHAPE_TEXT];
-    if (!tensor || has_shape(tensor, ndim, shape)) return TC_OK;
+    if (!tensor || tc_has_shape(tensor, ndim, shape)) return TC_OK;
     return tc_fail(s->err, TC_ERROR_VALUE, "%s has shape %s; with x of shape %s it must have %s", name, tc_tensor_text(a, tensor),
                    tc_tensor_text(b, x), tc_shape_text(c, ndim, shape));
 }

@@ -23,14 +23,16 @@
 #include "../core/own.h"
 #include "../core/tape.h"
 
-#define TC_MAX_INPUTS 8
+#define TC_MAX_INPUTS 12
 
-/* One tensor that an op takes. The caller fills in all but `data`. */
+/* One tensor that an op takes. The caller fills in all but the last two. */
 typedef struct tc_input {
-    const char *name; /* for messages */
-    tc_tensor *given; /* borrowed; may be NULL, except the first of an op */
-    bool statistic;   /* what a forward saved in s->statistics: means, sums */
-    void *data;       /* after tc_prepare: of `given`, or of a copy; NULL for NULL */
+    const char *name;  /* for messages */
+    tc_tensor *given;  /* borrowed; may be NULL, except the first of an op */
+    bool statistic;    /* what a forward saved in s->statistics: means, sums */
+    bool strided;      /* the kernel takes strides: cast where that is needed, but not laid out anew */
+    tc_tensor *tensor; /* after tc_prepare: `given`, or a copy; NULL for NULL */
+    void *data;        /* its first element */
 } tc_input;
 
 #ifndef TC_SCOPE_FEW
@@ -101,6 +103,7 @@ TC_CHECKED tc_status tc_begin_backward(tc_scope *s, tc_input *in, int count);
 TC_CHECKED tc_status tc_begin_moving(tc_scope *s, tc_input *in, int count);
 TC_CHECKED tc_status tc_prepare(tc_scope *s);
 
+bool tc_has_shape(const tc_tensor *tensor, int ndim, const int64_t *shape);
 /* "gamma has shape (3,) but x has (2, 4); they must be equal": `must` is "x has". NULL tensors pass. */
 TC_CHECKED tc_status tc_check_shape(tc_scope *s, const tc_tensor *tensor, const char *name, const char *must, int ndim,
                                     const int64_t *shape);

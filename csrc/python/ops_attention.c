@@ -45,8 +45,9 @@ static PyObject *scaled_dot_product(tcpy_call *call, int results)
     options.mask_kind = TC_MASK_FILL;
     options.empty_rows = TC_EMPTY_ROWS_UNIFORM;
     if (promote_arrays(call, 3) < 0) return NULL;
-    TCPY_COMPUTE(call, status,
-                 tc_attention(&out[0], results > 1 ? &out[1] : NULL, NULL, call->v[0].t, call->v[1].t, call->v[2].t, &options, &err));
+    TCPY_COMPUTE(
+        call, status,
+        tc_attention(&out[0], results > 1 ? &out[1] : NULL, NULL, NULL, NULL, call->v[0].t, call->v[1].t, call->v[2].t, &options, &err));
     return tcpy_result(call, status, &err, results, out);
 }
 
@@ -144,12 +145,7 @@ static int take_options(tcpy_call *call, int first, tc_attention_options *option
     options->bias = v[1].t;
     options->key_lengths = v[2].t;
     options->causal = v[4].b;
-    if (!v[6].none && !isfinite(v[6].f)) {
-        PyErr_Format(PyExc_ValueError, "scale is %s; it must be a finite number, or None for 1 / sqrt(head size)",
-                     isnan(v[6].f) ? "nan" : "infinite");
-        return -1;
-    }
-    if (!v[6].none) options->scale = v[6].f;
+    if (!v[6].none) options->scale = &v[6].f;
     options->softcap = v[7].f;
     options->shared_heads = v[8].b;
     options->dropout = v[10].f;
@@ -168,9 +164,9 @@ static PyObject *run_attention(tcpy_call *call)
     tc_tensor *out[3] = {NULL, NULL, NULL};
     if (take_options(call, 3, &options) < 0) return NULL;
     const bool map = call->v[16].b, lse = call->v[17].b;
-    TCPY_COMPUTE(
-        call, status,
-        tc_attention(&out[0], map ? &out[1] : NULL, lse ? &out[2] : NULL, call->v[0].t, call->v[1].t, call->v[2].t, &options, &err));
+    TCPY_COMPUTE(call, status,
+                 tc_attention(&out[0], map ? &out[1] : NULL, lse ? &out[2] : NULL, NULL, NULL, call->v[0].t, call->v[1].t, call->v[2].t,
+                              &options, &err));
     return tcpy_result(call, status, &err, 3, out);
 }
 
@@ -182,7 +178,7 @@ static PyObject *run_attention_forward(tcpy_call *call)
     tc_tensor *out[4] = {NULL, NULL, NULL, NULL};
     if (promote_arrays(call, 3) < 0 || take_options(call, 3, &options) < 0) return NULL;
     TCPY_COMPUTE(call, status,
-                 tc_attention_forward(&out[0], &out[1], NULL, &out[2], &out[3], call->v[0].t, call->v[1].t, call->v[2].t, &options, &err));
+                 tc_attention(&out[0], &out[1], NULL, &out[2], &out[3], call->v[0].t, call->v[1].t, call->v[2].t, &options, &err));
     return tcpy_result(call, status, &err, 4, out);
 }
 
