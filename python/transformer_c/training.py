@@ -164,7 +164,7 @@ class TrainingModule(nn.Module):
             ) from error
         self.logged[name] = number
         if self.trainer is not None:
-            self.trainer._record(name, number, prog_bar, on_step, on_epoch, batch_size)
+            self.trainer.run.record(name, number, prog_bar, on_step, on_epoch, batch_size)
 
     def log_dict(self, values: Mapping[str, Any], **options: Any) -> None:
         """``log`` for every name and value."""

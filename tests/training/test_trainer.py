@@ -10,6 +10,7 @@ import re
 import sys
 import threading
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -774,3 +775,11 @@ def test_a_generators_order_in_every_epoch(limit):
         batches = list(passed) if limit is None else list(itertools.islice(passed, limit))
         expected.append([value for _, y in batches for value in y[:, 0].tolist()])
     assert model.seen == expected and expected[0] != expected[1]
+
+
+def test_no_class_reaches_into_another():
+    """What trainer and loop share is their Run."""
+    folder = Path(tc.trainer.__file__).parent
+    for path in [*folder.glob("*.py"), folder.parent / "training.py"]:
+        found = re.findall(r"\b(?!self\b|random\b|mtrand\b)\w+\._[a-z]\w*", path.read_text())
+        assert not found, f"{path.name}: {found}"

@@ -17,7 +17,7 @@ from ..checkpoint import load
 from ..checkpoint.files import open_regular, write_atomically
 from ..random import manual_seed
 from ..trainer import Trainer
-from ..trainer.loop import BEST, HISTORY, LAST
+from ..trainer.saving import BEST, HISTORY, LAST
 from ..training import TrainingModule
 from . import tasks
 from .options import CommandError, add_threads, device, flag

@@ -3,7 +3,9 @@
 trainer      Trainer: options, fit, validate, test
 attached     a model while its trainer works with it
 checks       options and models that are refused; names: what to write for Lightning's
-loop         the epochs of one fit, and what of them a checkpoint holds
+run          where a run is and what it has logged
+loop         the epochs of one fit
+saving       the files of a run: what a checkpoint holds, going on from one
 evaluation   one pass over validation or test data
 steps        what configure_optimizers() and the steps of a module may look like
 loaders      what may be walked over, limits, batches to their device

@@ -9,19 +9,19 @@ from .loaders import Place
 
 
 class Attached:
-    """While in use the model knows its trainer and is on its device; then it is in eval mode."""
+    """While in use the model knows its trainer and is on its device, its Place; then it is in eval mode."""
 
     def __init__(self, trainer: Any, model: Any) -> None:
         checks.trainable(model)
         self._trainer, self._model = trainer, model
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Place:
         trainer, model = self._trainer, self._model
         if trainer.device is not None:
             model.to(device=trainer.device)
-        trainer._place = Place.of(model)
         self._before = model.trainer
         model.trainer = trainer
+        return Place.of(model)
 
     def __exit__(self, *unused) -> None:
         self._model.trainer = self._before

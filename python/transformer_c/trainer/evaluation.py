@@ -7,8 +7,9 @@ from typing import Any
 
 from .._tensor import no_grad
 from . import loaders, steps
-from .metrics import Averages
+from .interrupts import Interrupts
 from .progress import Bar
+from .run import Run
 
 
 class modes_kept:
@@ -26,35 +27,50 @@ class modes_kept:
             module.training = training
 
 
-def evaluate(trainer: Any, model: Any, kind: str, given: list[Any], limit: int | float | None) -> list[dict[str, float]]:
+def evaluate(
+    run: Run,
+    model: Any,
+    kind: str,
+    given: list[Any],
+    limit: int | float | None,
+    place: loaders.Place,
+    progress: bool,
+    interrupts: Interrupts,
+) -> list[dict[str, float]]:
     """Runs ``validation_step`` or ``test_step`` over each loader: a dict of means for each.
 
     Parameters
     ----------
-    trainer : Trainer
+    run : Run
         Which records what the steps log.
+    model : TrainingModule
     kind : {"validation", "test"}
     given : list of loaders
     limit : int, float or None
         Batches of each loader, or the share of them.
+    place : Place
+        Where batches are brought to.
+    progress : bool
+        Whether there is a bar.
+    interrupts : Interrupts
     """
     step = getattr(model, f"{kind}_step")
     count = steps.accepted(step, 3 if len(given) > 1 else 2)
     results = []
     with modes_kept(model), no_grad():
         for number, loader in enumerate(given):
-            trainer._averages = Averages()
             total = loaders.number_of_batches(loader, limit)
             label = {"validation": "validating", "test": "testing"}[kind]
-            with Bar(trainer.progress, label, total, leave=False) as bar, closing(loaders.batches(loader, total)) as iterator:
-                for index, batch in enumerate(iterator):
-                    trainer._begin_batch(kind, batch)
-                    step(*(trainer._place.bring(batch), index, number)[:count])
-                    bar.advance()
-                    trainer._interrupts.check()
-            trainer._begin_batch(kind, None)
-            getattr(model, f"on_{kind}_epoch_end")()
-            results.append(trainer._averages.means())
+            with run.averaging() as averages:
+                with Bar(progress, label, total, leave=False) as bar, closing(loaders.batches(loader, total)) as iterator:
+                    for index, batch in enumerate(iterator):
+                        run.begin_batch(kind, batch)
+                        step(*(place.bring(batch), index, number)[:count])
+                        bar.advance()
+                        interrupts.check()
+                run.begin_batch(kind, None)
+                getattr(model, f"on_{kind}_epoch_end")()
+            results.append(averages.means())
     return results
 
 

@@ -11,6 +11,8 @@ class Watch:
 
     Parameters
     ----------
+    monitor : str
+        The number's name.
     mode : {"min", "max"}
     patience : int or None
         Epochs in a row without an improvement after which ``exhausted`` is True; None never.
@@ -18,7 +20,8 @@ class Watch:
         What counts as an improvement for `patience`; the best epoch is the best by any margin.
     """
 
-    def __init__(self, mode: str, patience: int | None, min_delta: float) -> None:
+    def __init__(self, monitor: str, mode: str, patience: int | None, min_delta: float) -> None:
+        self.monitor, self.mode = monitor, mode
         self._sign = -1.0 if mode == "max" else 1.0
         self._patience, self._min_delta = patience, min_delta
         self.best: float | None = None

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from .._arguments import count, not_negative, one_of
-from ..checkpoint.files import open_regular, remove_leftovers, write_atomically
-from ..checkpoint.tree import encode
 from ..random import manual_seed
 from ..training import TrainingModule
 from . import checks, loaders, names
 from .attached import Attached
 from .evaluation import evaluate
 from .interrupts import Interrupts
-from .loop import BEST, LAST, FitLoop
-from .metrics import Averages, batch_size_of
+from .loop import FitLoop
 from .names import explained
 from .progress import print_table
+from .run import Run
+from .saving import path_to_resume, prepare_folder
 from .stopping import Watch
 from .streams import as_streams
 
@@ -79,6 +78,8 @@ class Trainer:
         Epochs and optimizer steps done.
     num_training_batches, estimated_stepping_batches : int
         Batches of an epoch and of all of them, which ``configure_optimizers`` may ask for; inf where the loader has no length.
+    run : Run
+        All of these, with what the loop needs besides.
     should_stop : bool
         Set it, in a hook of the model for example, and ``fit`` ends after the epoch.
 
@@ -158,23 +159,10 @@ class Trainer:
             self.limit_train_batches = self.limit_val_batches = self.limit_test_batches = count("fast_dev_run", self.fast_dev_run)
         if device is not None and not re.fullmatch(r"cpu|cuda(:(\d+|emulated))?", str(device)):
             raise ValueError(f'device must be "cpu", "cuda" or "cuda:0", got {device!r}')
-        self._place = loaders.Place()
-        self._averages = Averages()
-        self._kind, self._weight = "train", 1
-        self._is_muted = False
-        self._interrupts = Interrupts()
-        self._start_anew()
+        self.run = self._new_run()
 
-    def _start_anew(self) -> None:
-        self.history: dict[str, list] = {}
-        self.step_history: dict[str, list[tuple[int, float]]] = {}
-        self.callback_metrics: dict[str, float] = {}
-        self.best_model_path = self.last_model_path = ""
-        self.current_epoch = self.global_step = 0
-        self.num_training_batches: float = 0
-        self.should_stop = False
-        self._in_bar: dict[str, float | None] = {}
-        self._watch = Watch(self.mode, self.patience, self.min_delta)
+    def _new_run(self) -> Run:
+        return Run(Watch(self.monitor, self.mode, self.patience, self.min_delta))
 
     def __getattr__(self, name: str) -> Any:
         hint = names.ATTRIBUTES.get(name)
@@ -189,15 +177,66 @@ class Trainer:
         """Steps that ``fit`` takes in all, for schedules; inf where the loader has no length."""
         return self.max_epochs * self.num_training_batches
 
+    # ---- the run, as Lightning names it ----------------------------------------------------------------------------------------
+
+    @property
+    def history(self) -> dict[str, list]:
+        """ "epoch", "step" and every logged name, with a value for each epoch."""
+        return self.run.history
+
+    @property
+    def step_history(self) -> dict[str, list[tuple[int, float]]]:
+        """What training steps logged with ``on_step=True``: (step, value) by name."""
+        return self.run.step_history
+
+    @property
+    def callback_metrics(self) -> dict[str, float]:
+        """The newest value of every name."""
+        return self.run.metrics
+
+    @property
+    def best_model_path(self) -> str:
+        """The file with the weights of the best epoch; "" where there is none."""
+        return self.run.best_path
+
+    @property
+    def last_model_path(self) -> str:
+        """The file to go on from; "" where there is none."""
+        return self.run.last_path
+
     @property
     def best_model_score(self) -> float | None:
         """The best value of `monitor`."""
-        return self._watch.best
+        return self.run.watch.best
 
     @property
     def best_epoch(self) -> int | None:
         """The epoch of it, counted from 1."""
-        return self._watch.best_epoch
+        return self.run.watch.best_epoch
+
+    @property
+    def current_epoch(self) -> int:
+        """Epochs done."""
+        return self.run.epoch
+
+    @property
+    def global_step(self) -> int:
+        """Optimizer steps done."""
+        return self.run.step
+
+    @property
+    def num_training_batches(self) -> float:
+        """Batches of an epoch; inf where the loader has no length."""
+        return math.inf if self.run.batches is None else self.run.batches
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether ``fit`` ends after the epoch."""
+        return self.run.should_stop
+
+    @should_stop.setter
+    def should_stop(self, value: bool) -> None:
+        self.run.should_stop = value
 
     # ---- training ------------------------------------------------------------------------------------------------------------
 
@@ -225,28 +264,28 @@ class Trainer:
         """
         train, val = loaders.train_and_val(model, train, val)
         val = val if self.limit_val_batches != 0 else []
-        path = self._resume_path(resume)
-        self._check_monitor(bool(val))
-        with Attached(self, model), Interrupts() as self._interrupts:
+        path = path_to_resume(resume, self.checkpoint_dir)
+        if self.patience is not None and not val and self.monitor == "val_loss":
+            raise ValueError('patience needs a value to watch: pass validation data, or monitor="train_loss"')
+        with Attached(self, model) as place, Interrupts() as interrupts:
             if val and type(model).validation_step is TrainingModule.validation_step:
                 raise NotImplementedError(f"{type(model).__name__} has no validation_step(): define it, or pass no validation data")
             unheard = checks.uncalled_hooks(model)
             if unheard:
                 warnings.warn(unheard, stacklevel=3)
-            self._start_anew()
+            self.run = self._new_run()
             for index, loader in enumerate(val):
                 if hasattr(loader, "dataset") and loaders.number_of_batches(loader, self.limit_val_batches) == 0:
                     raise ValueError(f"there is no batch to validate on: loader {index} of val is empty; val=None leaves validation out")
-            loop = FitLoop(self, model, train, val)
-            self._prepare_files(model)
+            loop = FitLoop(self, self.run, model, train, val, place, interrupts)
+            prepare_folder(self.checkpoint_dir, model)
             if self.seed is not None and path is None:
                 manual_seed(self.seed)
             loop.prepare()
             if path is not None:
-                loop.go_on_from(path)
-                self._find_files(path)
+                loop.saves.go_on_from(path)
             model.train()
-            loop.run()
+            loop.run_epochs()
 
     @explained(names.TEST)
     def validate(self, model: TrainingModule, dataloaders: Any = None, verbose: bool = True) -> list[dict[str, float]]:
@@ -279,92 +318,8 @@ class Trainer:
         if given is model:
             raise ValueError(f"{kind} data is missing: pass dataloaders=, or give {type(model).__name__} a {attribute}()")
         given = loaders.as_loaders(given, "dataloaders")
-        with Attached(self, model):
-            self._interrupts = Interrupts()
-            results = evaluate(self, model, kind, given, limit)
+        with Attached(self, model) as place:
+            results = evaluate(self.run, model, kind, given, limit, place, self.progress, Interrupts())
         if verbose:
             print_table(results, kind)
         return results
-
-    # ---- what modules and loops report -----------------------------------------------------------------------------------------
-
-    def _begin_batch(self, kind: str, batch: Any) -> int:
-        """What is logged now is of this kind, and weighs as much as the batch is long."""
-        self._kind, self._weight = kind, batch_size_of(batch)
-        return self._weight
-
-    def _record(
-        self, name: str, value: float, prog_bar: bool, on_step: bool | None, on_epoch: bool | None, batch_size: int | None = None
-    ) -> None:
-        """What ``TrainingModule.log`` calls."""
-        if self._is_muted:
-            return
-        if name in ("epoch", "step"):
-            raise ValueError(f"{name!r} is a name of the history's own: log the value under another")
-        self.callback_metrics[name] = value
-        if on_epoch is not False:
-            self._averages.add(name, value, self._weight if batch_size is None else batch_size)
-        if self._kind == "train":
-            if on_step:
-                self.step_history.setdefault(name, []).append((self.global_step, value))
-            if prog_bar:
-                self._in_bar[name] = value
-        elif prog_bar:
-            self._in_bar.setdefault(name, None)  # shown once the epoch is validated
-
-    @contextmanager
-    def _muted(self, is_muted: bool) -> Iterator[None]:
-        """What is logged meanwhile is dropped."""
-        self._is_muted = is_muted
-        try:
-            yield
-        finally:
-            self._is_muted = False
-
-    def _judge(self, values: dict[str, float], epoch: int, validated: bool) -> bool:
-        """Whether the epoch is the best so far."""
-        if self.monitor in values:
-            return self._watch.see(values[self.monitor], epoch)
-        was_due = epoch % self.check_val_every_n_epoch == 0
-        asked_for = self.patience is not None or (self.checkpoint_dir and (validated or self.monitor != "val_loss"))
-        if was_due and asked_for:
-            raise ValueError(f"monitor is {self.monitor!r}, which nothing logs; logged: {', '.join(sorted(values)) or 'nothing'}")
-        return False
-
-    # ---- checks --------------------------------------------------------------------------------------------------------------------
-
-    def _check_monitor(self, validated: bool) -> None:
-        if self.patience is not None and not validated and self.monitor == "val_loss":
-            raise ValueError('patience needs a value to watch: pass validation data, or monitor="train_loss"')
-
-    def _prepare_files(self, model: Any) -> None:
-        """Finds out now, not after the first epoch, whether checkpoints can be written."""
-        if self.checkpoint_dir is None:
-            return
-        encode(dict(model.hparams.items()), None, what="hyper_parameters")
-        os.makedirs(self.checkpoint_dir, exist_ok=True)
-        remove_leftovers(self.checkpoint_dir)
-
-    def _resume_path(self, resume: str | os.PathLike | None) -> str | None:
-        if resume is None:
-            return None
-        if isinstance(resume, bool):
-            raise TypeError('resume is of type bool; expected "last" or the path of a checkpoint')
-        if os.fspath(resume) != "last":
-            return os.path.join(resume, LAST) if os.path.isdir(resume) else os.fspath(resume)
-        if self.checkpoint_dir is None:
-            raise ValueError('resume="last" needs a checkpoint_dir to look for it')
-        path = os.path.join(self.checkpoint_dir, LAST)
-        return path if os.path.exists(path) else None
-
-    def _find_files(self, resumed: str) -> None:
-        """After a resume: the files that earlier parts of the run have left. The best weights come along into another folder."""
-        if self.checkpoint_dir is None:
-            return
-        best, last = (os.path.join(self.checkpoint_dir, name) for name in (BEST, LAST))
-        earlier = os.path.join(os.path.dirname(resumed), BEST)
-        if self.best_epoch is not None and not os.path.exists(best) and os.path.exists(earlier):
-            with open_regular(earlier)[0] as file:
-                write_atomically(best, file.read())
-        self.best_model_path = best if self.best_epoch is not None and os.path.exists(best) else ""
-        self.last_model_path = last if os.path.exists(last) else ""

@@ -1,0 +1,139 @@
+"""Where a run is and what it has logged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .metrics import Averages, append_row, batch_size_of
+from .stopping import Watch
+
+
+@dataclass(eq=False)
+class Run:
+    """The state of a run: the trainer shows it, modules log to it, the loop moves it on, a checkpoint keeps it.
+
+    `history`, `step_history`, `metrics` (its `callback_metrics`), `best_path`, `last_path` and `should_stop` are attributes of Trainer,
+    which explains them.
+    """
+
+    watch: Watch
+    epoch: int = 0  # whole epochs that are done
+    batch: int = 0  # batches of the next one that are done
+    step: int = 0  # optimizer steps that are done
+    batches: int | None = 0  # in an epoch; None where that shows only on the way
+    should_stop: bool = False
+    history: dict[str, list] = field(default_factory=dict)
+    step_history: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    best_path: str = ""
+    last_path: str = ""
+    averages: Averages = field(default_factory=Averages)  # of what is logged now
+    losses: Averages = field(default_factory=Averages)  # of the epoch's losses, for the bar
+    in_bar: dict[str, float | None] = field(default_factory=dict)  # None: not known yet
+    kind: str = "train"  # of the batch in hand: what is logged belongs to it
+    weight: int = 1  # of the batch in hand
+    is_muted: bool = False
+
+    # ---- logging -------------------------------------------------------------------------------------------------------------
+
+    def begin_batch(self, kind: str, batch: Any) -> int:
+        """What is logged from now on is of this kind ("train", "validation", "test"), with the length of the batch as its weight."""
+        self.kind, self.weight = kind, batch_size_of(batch)
+        return self.weight
+
+    def record(
+        self, name: str, value: float, prog_bar: bool, on_step: bool | None, on_epoch: bool | None, batch_size: int | None = None
+    ) -> None:
+        """Takes in a value that a module logs."""
+        if self.is_muted:
+            return
+        if name in ("epoch", "step"):
+            raise ValueError(f"{name!r} is a name of the history's own: log the value under another")
+        self.metrics[name] = value
+        if on_epoch is not False:
+            self.averages.add(name, value, self.weight if batch_size is None else batch_size)
+        if self.kind == "train":
+            if on_step:
+                self.step_history.setdefault(name, []).append((self.step, value))
+            if prog_bar:
+                self.in_bar[name] = value
+        elif prog_bar:
+            self.in_bar.setdefault(name, None)  # shown once the epoch is validated
+
+    @contextmanager
+    def muted(self, is_muted: bool) -> Iterator[None]:
+        """Drops what is logged meanwhile."""
+        self.is_muted = is_muted
+        try:
+            yield
+        finally:
+            self.is_muted = False
+
+    @contextmanager
+    def averaging(self) -> Iterator[Averages]:
+        """Averages what is logged meanwhile on its own."""
+        before, self.averages = self.averages, Averages()
+        try:
+            yield self.averages
+        finally:
+            self.averages = before
+
+    def bar_values(self) -> dict[str, float]:
+        """What is shown behind the bar."""
+        return {**self.losses.means(), **{k: v for k, v in self.in_bar.items() if v is not None}}
+
+    # ---- epochs --------------------------------------------------------------------------------------------------------------
+
+    def begin_epoch(self) -> None:
+        """Starts the means of an epoch."""
+        self.averages, self.losses = Averages(), Averages()
+
+    def end_epoch(self, values: Mapping[str, float]) -> None:
+        """Counts the epoch and adds its values to the history."""
+        self.metrics.update(values)
+        append_row(self.history, {"epoch": self.epoch + 1, "step": self.step, **values})
+        self.epoch, self.batch = self.epoch + 1, 0
+
+    # ---- checkpoints -----------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps of the run."""
+        return {
+            "epoch": self.epoch,
+            "batch": self.batch,
+            "batches": self.batches,
+            "global_step": self.step,
+            "history": {name: np.array(values) for name, values in self.history.items()},
+            "step_history": {name: np.array(values, np.float64) for name, values in self.step_history.items()},
+            "monitor": self.watch.monitor,
+            "mode": self.watch.mode,
+            "watch": self.watch.state_dict(),
+            "averages": self.averages.state_dict() if self.batch else {},
+            "running": self.losses.state_dict() if self.batch else {},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from what ``state_dict()`` gave; raises ValueError when it is of another run."""
+        if int(state["batch"]) and state["batches"] != self.batches:
+            raise ValueError(
+                f"the checkpoint was made in the middle of an epoch of {state['batches']} batches; an epoch has {self.batches} now: "
+                "go on with the same data, batch size and limits"
+            )
+        watch = self.watch
+        if (state["monitor"], state["mode"]) != (watch.monitor, watch.mode):
+            raise ValueError(
+                f"the checkpoint's best epoch is by monitor={state['monitor']!r} and mode={state['mode']!r}, "
+                f"not {watch.monitor!r} and {watch.mode!r}"
+            )
+        self.epoch, self.batch = int(state["epoch"]), int(state["batch"])
+        self.averages.load_state_dict(state["averages"])
+        self.losses.load_state_dict(state["running"])
+        self.watch.load_state_dict(state["watch"])
+        self.step = int(state["global_step"])
+        self.history = {name: [*np.asarray(values).tolist()] for name, values in state["history"].items()}
+        self.step_history = {name: [(int(s), float(v)) for s, v in values] for name, values in state["step_history"].items()}

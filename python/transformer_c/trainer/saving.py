@@ -1,0 +1,188 @@
+"""The files of a run: what its checkpoints hold, writing them, and going on from one."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from ..checkpoint import Checkpoint, CheckpointError, load, save
+from ..checkpoint.files import open_regular, remove_leftovers, write_atomically
+from ..checkpoint.tree import encode
+from ..optim import Optimizer
+from . import streams
+from .metrics import write_csv
+from .run import Run
+
+BEST, LAST, HISTORY = "best.safetensors", "last.safetensors", "history.csv"
+
+
+def prepare_folder(folder: str | None, model: Any) -> None:
+    """Finds out now, not after the first epoch, whether checkpoints can be written."""
+    if folder is None:
+        return
+    encode(dict(model.hparams.items()), None, what="hyper_parameters")
+    os.makedirs(folder, exist_ok=True)
+    remove_leftovers(folder)
+
+
+def path_to_resume(resume: str | os.PathLike | None, folder: str | None) -> str | None:
+    """The checkpoint that fit(resume=) means; None for the beginning."""
+    if resume is None:
+        return None
+    if isinstance(resume, bool):
+        raise TypeError('resume is of type bool; expected "last" or the path of a checkpoint')
+    if os.fspath(resume) != "last":
+        return os.path.join(resume, LAST) if os.path.isdir(resume) else os.fspath(resume)
+    if folder is None:
+        raise ValueError('resume="last" needs a checkpoint_dir to look for it')
+    path = os.path.join(folder, LAST)
+    return path if os.path.exists(path) else None
+
+
+class Saves:
+    """Writes the checkpoints of a run, and takes one on.
+
+    At the beginning of an epoch the states of all random streams are kept (`at_start`). A checkpoint in the middle of an epoch holds them
+    and those of its own moment (`at_batch`).
+
+    Parameters
+    ----------
+    folder : str or None
+        None: nothing is written.
+    run : Run
+    model : TrainingModule
+    optimizer : Optimizer
+    schedulers : list of LRScheduler
+    found : mapping of str to stream
+        What ``streams.find_streams`` gave.
+    """
+
+    def __init__(
+        self, folder: str | None, run: Run, model: Any, optimizer: Optimizer, schedulers: list[Any], found: Mapping[str, Any]
+    ) -> None:
+        self._folder, self._run, self._model, self._streams = folder, run, model, found
+        self._optimizer, self._schedulers = optimizer, schedulers
+        self._resumed = Checkpoint()
+        self._at_start: dict[str, Any] = {}
+        self._at_batch: dict[str, Any] = {}  # after a resume, and at the end of an epoch, before it is validated; so is the next
+        self._weights: dict[str, Any] = {}
+
+    # ---- writing -------------------------------------------------------------------------------------------------------------
+
+    def begin_epoch(self) -> None:
+        """Keeps the streams' states; what was kept of the epoch before is dropped."""
+        self._at_start = streams.capture(self._streams) if self._folder else {}
+        self._at_batch, self._weights = {}, {}
+
+    def before_validation(self, is_validated: bool) -> None:
+        """Keeps what validation may change: after a Ctrl-C in the middle of it, it is done again from its beginning."""
+        if not self._folder:
+            return
+        self._at_batch = streams.capture(self._streams)
+        if is_validated:
+            self._weights = {name: value.detach().clone() for name, value in self._model.state_dict().items()}
+
+    def write_best(self) -> None:
+        """Writes the weights of the best epoch so far."""
+        if self._folder:
+            self._run.best_path = os.path.join(self._folder, BEST)
+            save(self._model, self._run.best_path)
+
+    def write_last(self) -> None:
+        """Writes the history, then the file that a run goes on from."""
+        if self._folder:
+            write_csv(self._run.history, os.path.join(self._folder, HISTORY))
+            self._run.last_path = os.path.join(self._folder, LAST)
+            save(self._checkpoint(), self._run.last_path, self._model.hparams)
+
+    def _checkpoint(self) -> dict[str, Any]:
+        at_batch = (self._at_batch or streams.capture(self._streams)) if self._run.batch else {}
+        held = {
+            "class": type(self._model).__name__,
+            "state_dict": self._weights or self._model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "schedulers": [s.state_dict() for s in self._schedulers],
+            "trainer": self._run.state_dict(),
+            "streams": {"at_start": self._at_start, "at_batch": at_batch},
+        }
+        self._model.on_save_checkpoint(held)
+        return held
+
+    # ---- going on ------------------------------------------------------------------------------------------------------------
+
+    def go_on_from(self, path: str) -> None:
+        """Takes on what a checkpoint holds; after an error, the model and the random streams are as they were."""
+        held = load(path)
+        if "trainer" not in held:
+            raise CheckpointError(f"{path!r} holds no run to go on with, only weights: resume from the {LAST} beside it")
+        before = streams.capture(self._streams)
+        try:
+            self._compare(held, path)
+            self._run.load_state_dict(held["trainer"])
+            self._at_start, self._at_batch = held["streams"]["at_start"], held["streams"]["at_batch"]
+            streams.restore(self._streams, self._at_batch)  # put in force when the batches are drawn; now only to see that it can be
+            streams.restore(self._streams, self._at_start)
+            self._resumed = held
+            self._load_weights()
+        except (KeyError, TypeError, AttributeError) as error:
+            streams.restore(self._streams, before)
+            raise CheckpointError(f"{path!r} is not what a trainer writes ({type(error).__name__}: {error})") from error
+        except BaseException:
+            streams.restore(self._streams, before)
+            raise
+        self._find_files(path)
+
+    def batches_drawn(self) -> None:
+        """Puts all but the streams of the training data to the checkpoint's moment, once its batches have been drawn again.
+
+        The run was at the beginning of the epoch until then; drawing them has put the data's streams where they were.
+        """
+        self._load_weights()
+        streams.restore({k: v for k, v in self._streams.items() if not k.startswith("train.")}, self._at_batch)
+        self._at_batch = {}
+
+    def _load_weights(self) -> None:
+        """Those of optimizer and schedulers first, which nobody has used yet: the model's are there when all else has been found to fit."""
+        held = self._resumed
+        self._optimizer.load_state_dict(held["optimizer"])
+        if len(held["schedulers"]) != len(self._schedulers):
+            raise ValueError(f"the checkpoint has {len(held['schedulers'])} schedulers, the model {len(self._schedulers)}")
+        for scheduler, saved in zip(self._schedulers, held["schedulers"], strict=True):
+            scheduler.load_state_dict(saved)
+        self._model.on_load_checkpoint(held)
+        self._model.load_state_dict(held["state_dict"])
+
+    def _compare(self, held: Checkpoint, path: str) -> None:
+        """Warns when the run cannot be the one that was stopped."""
+        now = dict(self._model.hparams.items())
+        changed = sorted(k for k in {*now, *held.hyper_parameters} if not _same(now.get(k), held.hyper_parameters.get(k)))
+        if changed:
+            shown = ", ".join(f"{k} {held.hyper_parameters.get(k)!r} -> {now.get(k)!r}" for k in changed)
+            warnings.warn(
+                f"hyper-parameters differ from those in {path!r}: {shown}; optimizer and schedules go on with the file's", stacklevel=5
+            )
+        missing = sorted(set(held["streams"]["at_start"]) ^ set(self._streams))
+        if missing:
+            warnings.warn(
+                f"{path!r} and this run do not have the same random streams ({', '.join(missing)}): it may take another course",
+                stacklevel=5,
+            )
+
+    def _find_files(self, resumed: str) -> None:
+        """Names the files that earlier parts of the run have left. The best weights come along into another folder."""
+        if self._folder is None:
+            return
+        run = self._run
+        best, last = (os.path.join(self._folder, name) for name in (BEST, LAST))
+        earlier = os.path.join(os.path.dirname(resumed), BEST)
+        if run.watch.best_epoch is not None and not os.path.exists(best) and os.path.exists(earlier):
+            with open_regular(earlier)[0] as file:
+                write_atomically(best, file.read())
+        run.best_path = best if run.watch.best_epoch is not None and os.path.exists(best) else ""
+        run.last_path = last if os.path.exists(last) else ""
+
+
+def _same(a: Any, b: Any) -> bool:
+    return bool(a == b) or (a != a and b != b)
