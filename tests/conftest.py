@@ -1,4 +1,4 @@
-"""What all tests share. Beside it: `reference.py` (what is right, in float64) and `tolerance.py` (how close is close).
+"""What all tests share. Beside it: `tolerance.py` (how close is close).
 
 Fixtures
   isa      the name of a CPU instruction set, in use while the test runs: one run for each that this machine can use

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-import reference as R
 from golden import load
 from tolerance import assert_close
+from transformer_c.testing import reference as R
 
 MODULES = load("modules")
 FUNCTIONS = load("functions")

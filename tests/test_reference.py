@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 import pytest
-import reference as R
 from tolerance import assert_close, tolerance
+from transformer_c.testing import reference as R
 
 
 def check(f, backward, arrays, dy_shape, rng):

@@ -1,4 +1,4 @@
-"""How close is close: the project's tolerances in one place (DESIGN.md, "Numbers that tests hold")."""
+"""How close is close: the project's tolerances, in one place."""
 
 import math
 

@@ -13,7 +13,7 @@ import warnings
 
 import numpy as np
 import pytest
-import reference
+from transformer_c.testing import reference
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CSRC = ROOT / "csrc"

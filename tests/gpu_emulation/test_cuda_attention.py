@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-import reference
 from cuda_library import NUMBERS, TYPES, CudaError, compute_dtype, fill, normal, small
 from tolerance import assert_close
+from transformer_c.testing import reference
 
 UNBOUNDED = 1 << 60
 

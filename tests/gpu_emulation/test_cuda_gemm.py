@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-import reference
 from cuda_library import NUMBERS, CudaError, compute_dtype, fill, normal, small
 from tolerance import assert_close
+from transformer_c.testing import reference
 
 ACTIVATIONS = {None: 0, "relu": 1, "gelu": 2, "gelu_tanh": 3}
 FUNCTIONS = {

@@ -7,9 +7,9 @@ import cuda_library
 import emulation
 import numpy as np
 import pytest
-import reference
 from cuda_library import CudaError, compute_dtype, normal, small
 from tolerance import assert_close
+from transformer_c.testing import reference
 
 # ---- layer norm ----
 

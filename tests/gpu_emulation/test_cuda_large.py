@@ -5,10 +5,10 @@ there. An index that is cut to 32 bits anywhere on its way leads out of bounds.
 import cuda_library
 import numpy as np
 import pytest
-import reference
 from cuda_library import NUMBERS, CudaError, compute_dtype, far, fill, normal
 from test_cuda_attention import Attention, make, operand
 from tolerance import assert_close
+from transformer_c.testing import reference
 
 
 def test_product_of_many_rows(cuda, rng, dtype):

@@ -1,4 +1,4 @@
-"""Tensors and ops on device="cuda:emulated": the same cases as on the CPU, against tests/reference.py. tests/gpu runs all of it on a GPU."""
+"""Tensors and ops on device="cuda:emulated": the same cases as on the CPU, against transformer_c.testing.reference. tests/gpu runs all of it on a GPU."""
 
 import copy
 import os
@@ -8,12 +8,12 @@ import threading
 import ml_dtypes
 import numpy as np
 import pytest
-import reference as R
 import transformer_c as tc
 from cuda_library import CUDA_KERNELS, KERNEL_IDS
 from device_cases import ALL_DTYPES, FLOATS, array, beside_the_cpu, check_gradients, host, leaves
 from tolerance import assert_close
 from transformer_c import _core
+from transformer_c.testing import reference as R
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 

@@ -5,10 +5,10 @@ import pickle
 
 import numpy as np
 import pytest
-import reference as R
 import transformer_c as tc
 from golden import load
 from tolerance import ROUNDING, assert_close
+from transformer_c.testing import reference as R
 
 CASES = load("layers")
 FLOAT32 = 2e-5  # how close float32 results are to PyTorch's

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-import reference as R
 import transformer_c as tc
 from golden import load
 from tolerance import assert_close
 from transformer_c import _core
+from transformer_c.testing import reference as R
 
 # rows and features: nothing, one, primes, around the widths, several chunks of rows
 SHAPES = [(0, 4), (1, 1), (3, 2), (5, 7), (2, 15), (7, 16), (4, 17), (67, 31), (130, 33), (3, 257), (2, 1031)]

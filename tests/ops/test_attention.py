@@ -4,10 +4,10 @@ import re
 
 import numpy as np
 import pytest
-import reference
 from tolerance import assert_close
 from transformer_c import _core, testing
 from transformer_c.functional import scaled_dot_product_attention
+from transformer_c.testing import reference
 
 # B, H, Hk, Tq, Tk, d, dv: lengths around vectors and blocks of 48 queries and 128 keys, head sizes of every kind of remainder.
 SHAPES = [

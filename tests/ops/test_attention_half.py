@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-import reference
 from tolerance import assert_close
 from transformer_c import _core
 from transformer_c.functional import scaled_dot_product_attention
+from transformer_c.testing import reference
 
 SHAPES = [(1, 1, 3, 3, 2, 2), (2, 2, 17, 33, 31, 8), (1, 2, 130, 70, 64, 80), (2, 1, 49, 129, 16, 16)]  # B, H, Tq, Tk, d, dv
 

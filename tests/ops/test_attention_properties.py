@@ -4,13 +4,13 @@ The examples are the same in every run (derandomize); `--seed` has no say here.
 """
 
 import numpy as np
-import reference
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tolerance import assert_close
 from transformer_c import _core
 from transformer_c.functional import scaled_dot_product_attention
 from transformer_c.random import as_generator
+from transformer_c.testing import reference
 
 try:
     from ml_dtypes import bfloat16

@@ -1,6 +1,6 @@
 """Attention with all its arguments at once, drawn at random, against its definition written out element by element, and PyTorch.
 
-The definition below shares nothing with `reference.py`. It adds up p v over the keys that a query may attend to, and over no others, so a
+The definition below shares nothing with `transformer_c.testing.reference`. It adds up p v over the keys that a query may attend to, and over no others, so a
 NaN reaches exactly the results that it says. A failure names the seed of the case; `--seed N` begins the sweep elsewhere.
 """
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-import reference
 from tolerance import assert_close
 from transformer_c import Tensor, _core
+from transformer_c.testing import reference
 
 VALUES = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power, "maximum": np.maximum, "minimum": np.minimum,
           "floor_divide": np.floor_divide, "remainder": np.remainder}  # fmt: skip

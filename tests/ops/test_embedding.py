@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-import reference as R
 import transformer_c as tc
 from golden import load
 from tolerance import assert_close
 from transformer_c import _core
+from transformer_c.testing import reference as R
 
 # indices, rows of the table, features: nothing, one, primes, around the widths, many of each
 SIZES = [((0,), 3, 2), ((4,), 3, 0), ((1,), 1, 1), ((5, 7), 11, 13), ((), 4, 3), ((2, 3, 4), 5, 15), ((17,), 6, 17), ((3000,), 7, 33)]

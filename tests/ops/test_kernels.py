@@ -5,10 +5,10 @@ import itertools
 
 import numpy as np
 import pytest
-import reference
 import transformer_c as tc
 from tolerance import assert_close
 from transformer_c import _core
+from transformer_c.testing import reference
 
 FLOATS = ["float32", "float64"]
 WIDTHS = [1, 3, 8, 16, 17, 33, 70]

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-import reference as R
 import transformer_c as tc
 from tolerance import assert_close
 from transformer_c import _core
+from transformer_c.testing import reference as R
 
 ACTIVATIONS = [None, "relu", "gelu", "gelu_tanh"]
 # M, K, N: nothing, one, primes, vector and tile heights +-1

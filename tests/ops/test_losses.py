@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-import reference as R
 import transformer_c as tc
 from golden import load
 from tolerance import assert_close
 from transformer_c import _core
+from transformer_c.testing import reference as R
 
 REDUCTIONS = ["mean", "sum", "none"]
 reductions = pytest.mark.parametrize("reduction", REDUCTIONS)

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-import reference as R
 import transformer_c as tc
 from tolerance import assert_close
 from transformer_c import _core
+from transformer_c.testing import reference as R
 
 SHAPES = [  # of a and b
     ((1, 1), (1, 1)), ((2, 3), (3, 4)), ((0, 3), (3, 2)), ((2, 0), (0, 3)), ((2, 3), (3, 0)),

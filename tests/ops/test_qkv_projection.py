@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-import reference as R
 import transformer_c as tc
 from tolerance import assert_close
 from transformer_c import _core
+from transformer_c.testing import reference as R
 
 PACKINGS = {"head": "per_head", "qkv": "stacked"}  # ours: the reference's
 CASES = [  # leading axes and T, C, H, D

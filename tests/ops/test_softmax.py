@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-import reference as R
 import transformer_c as tc
 from golden import load
 from tolerance import assert_close
 from transformer_c import _core
+from transformer_c.testing import reference as R
 
 FORWARD = {"softmax": (_core.softmax_forward, R.softmax), "log_softmax": (_core.log_softmax_forward, R.log_softmax)}
 BACKWARD = {

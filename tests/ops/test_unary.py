@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
-import reference
 from tolerance import assert_close
 from transformer_c import Tensor, _core
+from transformer_c.testing import reference
 
 ONE = np.float64(1)
 # value, derivative, where it is defined

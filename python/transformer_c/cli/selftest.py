@@ -13,7 +13,7 @@ from .. import _core, functional, ops, optim
 from ..config import get_num_threads, set_num_threads
 from ..encoder import EncoderBlock
 from ..random import manual_seed
-from ..testing import gradcheck
+from ..testing import gradcheck, reference
 from ..training import TransformerPredictor
 from .options import add_threads
 
@@ -28,7 +28,7 @@ def add(commands) -> None:
     parser = commands.add_parser(
         "selftest",
         help="checks this build on this machine, in seconds",
-        description="Holds the kernels of every instruction set that this machine can use against float64 NumPy, differentiates an encoder "
+        description="Compares the kernels of every instruction set that this machine can use with float64 NumPy, differentiates an encoder "
         "block numerically, trains a small model, and compares its bits for several numbers of threads. Exit status 1 if anything is wrong.",
     )
     add_threads(parser)
@@ -64,7 +64,7 @@ def checks() -> Iterator[tuple[str, str]]:
     for dtype in (np.float32, np.float64):
         rng = np.random.default_rng(0)
         for kernel in KERNELS:
-            yield f"{kernel.__name__} {dtype.__name__}", _problem(partial(_held, kernel, rng, dtype))
+            yield f"{kernel.__name__} {dtype.__name__}", _problem(partial(_run_kernel, kernel, rng, dtype))
     yield "gradients", _problem(_gradients)
     yield "training", _problem(_training)
 
@@ -77,8 +77,7 @@ def _problem(check: Callable[[], str]) -> str:
         return f"{type(error).__name__}: {error}"
 
 
-def _held(kernel: Callable, rng: np.random.Generator, dtype: type) -> str:
-    """Runs a kernel and compares."""
+def _run_kernel(kernel: Callable, rng: np.random.Generator, dtype: type) -> str:
     return _compare(kernel(rng, dtype), dtype)
 
 
@@ -97,90 +96,75 @@ def _compare(pairs: list[tuple[np.ndarray, np.ndarray]], dtype: type) -> str:
 # ---- kernels: pairs of what ours gives and what float64 NumPy gives; sizes with tails for every vector width -----------------------------
 
 
-def _normal(rng: np.random.Generator, dtype: type, *shape: int) -> tuple[np.ndarray, np.ndarray]:
-    """Random values in `dtype`, and the same values in float64."""
-    x: np.ndarray = rng.normal(size=shape).astype(dtype)
-    return x, x.astype(np.float64)
-
-
-def _softmax(x: np.ndarray) -> np.ndarray:
-    e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
+def _normal(rng: np.random.Generator, dtype: type, *shapes: tuple[int, ...]) -> list[np.ndarray]:
+    return [rng.normal(size=shape).astype(dtype) for shape in shapes]
 
 
 def linear(rng, dtype):
     """Forward, also with a ReLU, and the three gradients."""
-    (x, x64), (w, w64), (b, b64), (dy, dy64) = (_normal(rng, dtype, *s) for s in ((37, 29), (43, 29), (43,), (37, 43)))
-    y64 = x64 @ w64.T + b64
-    dx, dw, db = ops.linear_backward(dy, x, w)[:3]
-    y, rectified = ops.linear_forward(x, w, b)[0], ops.linear_forward(x, w, b, activation="relu")[0]
-    return [(y, y64), (rectified, np.maximum(y64, 0)), (dx, dy64 @ w64), (dw, dy64.T @ x64), (db, dy64.sum(0))]
+    x, w, b, dy = _normal(rng, dtype, (37, 29), (43, 29), (43,), (37, 43))
+    pairs = [(ops.linear_forward(x, w, b, activation=a)[0], reference.linear(x, w, b, activation=a)) for a in (None, "relu")]
+    return [*pairs, *zip(ops.linear_backward(dy, x, w)[:3], reference.linear_backward(dy, x, w, b)[:3], strict=True)]
 
 
 def layer_norm(rng, dtype):
-    """Forward and gradients of x and gamma."""
-    (x, x64), (g, g64), (b, b64), (dy, dy64) = (_normal(rng, dtype, *s) for s in ((19, 45), (45,), (45,), (19, 45)))
-    rstd64 = 1 / np.sqrt(x64.var(-1, keepdims=True) + 1e-5)
-    n64 = (x64 - x64.mean(-1, keepdims=True)) * rstd64
-    y, mean, rstd = ops.layer_norm_forward(x, g, b, 1e-5)
-    dx, dg, db = ops.layer_norm_backward(dy, x, g, mean, rstd)
-    dn = dy64 * g64
-    dx64 = rstd64 * (dn - dn.mean(-1, keepdims=True) - n64 * (dn * n64).mean(-1, keepdims=True))
-    return [(y, n64 * g64 + b64), (dx, dx64), (dg, (dy64 * n64).sum(0)), (db, dy64.sum(0))]
+    """Forward and gradients."""
+    x, gamma, beta, dy = _normal(rng, dtype, (19, 45), (45,), (45,), (19, 45))
+    y, mean, rstd = ops.layer_norm_forward(x, gamma, beta, 1e-5)
+    gradients = reference.layer_norm_backward(dy, x, gamma, beta, 1e-5)
+    return [
+        (y, reference.layer_norm(x, gamma, beta, 1e-5)[0]),
+        *zip(ops.layer_norm_backward(dy, x, gamma, mean, rstd), gradients, strict=True),
+    ]
 
 
 def softmax(rng, dtype):
     """With large logits among the small."""
-    x, x64 = _normal(rng, dtype, 11, 35)
+    (x,) = _normal(rng, dtype, (11, 35))
     x[0] *= 1000
-    x64[0] = x[0]
-    return [(functional.softmax(x, axis=-1), _softmax(x64)), (functional.log_softmax(x, axis=-1), x64 - _log_sum_exp(x64))]
-
-
-def _log_sum_exp(x: np.ndarray) -> np.ndarray:
-    top = x.max(-1, keepdims=True)
-    return top + np.log(np.exp(x - top).sum(-1, keepdims=True))
+    return [(functional.softmax(x, axis=-1), reference.softmax(x)), (functional.log_softmax(x, axis=-1), reference.log_softmax(x))]
 
 
 def attention(rng, dtype):
     """Values and map, causal, with a mask."""
-    (q, q64), (k, k64), (v, v64) = (_normal(rng, dtype, 2, 3, t, 13) for t in (21, 21, 21))
+    q, k, v = _normal(rng, dtype, *[(2, 3, 21, 13)] * 3)
     allowed = np.tril(rng.random((21, 21)) < 0.8) | np.eye(21, dtype=bool)
-    map64 = _softmax(np.where(allowed, q64 @ k64.swapaxes(-1, -2) / np.sqrt(13), -np.inf))
-    values, attention = functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed, is_causal=True, return_attention=True)
-    return [(values, map64 @ v64), (attention, map64), (functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed), map64 @ v64)]
+    found = functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed, is_causal=True, return_attention=True)
+    expected = reference.attention(q, k, v, attn_mask=allowed, is_causal=True)[:2]
+    alone = functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
+    return [*zip(found, expected, strict=True), (alone, expected[0])]
 
 
 def matmul(rng, dtype):
     """A batch of products."""
-    (a, a64), (b, b64) = _normal(rng, dtype, 3, 17, 31), _normal(rng, dtype, 3, 31, 23)
-    return [(_core.matmul(a, b), a64 @ b64)]
+    a, b = _normal(rng, dtype, (3, 17, 31), (3, 31, 23))
+    return [(_core.matmul(a, b), reference.matmul(a, b))]
 
 
 def activations(rng, dtype):
     """ReLU, tanh, sigmoid, GELU by tanh."""
-    x, x64 = _normal(rng, dtype, 7, 33)
-    gelu64 = 0.5 * x64 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x64 + 0.044715 * x64**3)))
-    return [
-        (functional.relu(x), np.maximum(x64, 0)),
-        (functional.tanh(x), np.tanh(x64)),
-        (functional.sigmoid(x), 1 / (1 + np.exp(-x64))),
-        (functional.gelu(x, approximate="tanh"), gelu64),
-    ]
+    (x,) = _normal(rng, dtype, (7, 33))
+    pairs = [(getattr(functional, name)(x), getattr(reference, name)(x)) for name in ("relu", "tanh", "sigmoid")]
+    return [*pairs, (functional.gelu(x, approximate="tanh"), reference.gelu(x, approximate="tanh"))]
 
 
 def cross_entropy(rng, dtype):
     """The mean over rows."""
-    x, x64 = _normal(rng, dtype, 23, 10)
+    (x,) = _normal(rng, dtype, (23, 10))
     labels = rng.integers(10, size=23)
-    loss64 = np.mean(_log_sum_exp(x64)[:, 0] - x64[np.arange(23), labels])
-    return [(functional.cross_entropy(x, labels), loss64)]
+    return [(functional.cross_entropy(x, labels), np.asarray(reference.cross_entropy(x, labels)))]
 
 
 def reductions(rng, dtype):
-    """Sums and means over each axis."""
-    x, x64 = _normal(rng, dtype, 9, 41)
-    return [(_core.sum(x, 0), x64.sum(0)), (_core.sum(x, 1), x64.sum(1)), (_core.mean(x, 1), x64.mean(1)), (_core.max(x, 1), x64.max(1))]
+    """Sums, means and maxima over an axis."""
+    (x,) = _normal(rng, dtype, (9, 41))
+    wide = reference.f64(x)
+    return [
+        (_core.sum(x, 0), wide.sum(0)),
+        (_core.sum(x, 1), wide.sum(1)),
+        (_core.mean(x, 1), wide.mean(1)),
+        (_core.max(x, 1), wide.max(1)),
+    ]
 
 
 KERNELS = (linear, layer_norm, softmax, attention, matmul, activations, cross_entropy, reductions)

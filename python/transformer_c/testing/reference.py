@@ -1,15 +1,14 @@
-"""What every op of transformer_c is held against: float64 NumPy, written to be read, sharing no code with the library.
+"""Every op of transformer_c in float64 NumPy, written to be read, sharing no code with the library: what its tests compare with.
 
 Conventions
-  - Arrays in, float64 arrays out; arguments of any dtype are widened first, so that a float32 kernel is held against the exact
+  - Arrays in, float64 arrays out; arguments of any dtype are widened first, so that a float32 kernel is compared with the exact
     result of its own float32 inputs.
   - `f` is the forward, `f_backward(dy, ...)` takes the gradient of the output and then the forward's arguments, and returns one
     gradient an array argument, in their order (None for an argument that was None).
   - Names and options are those of the public functions: B batch, T sequence (Tq, Tk), C embedding, H heads, D head size.
   - Dropout is given as the array that is multiplied: 0 where dropped, 1 / (1 - p) elsewhere.
 
-`numerical_gradient` differentiates anything that has no analytic backward here, and holds those that have
-(`test_reference.py`).
+`numerical_gradient` differentiates anything that has no analytic backward here, and tests those that have one.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Holding gradients against numbers."""
+"""Gradients against central differences."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ._core import Tensor
-from ._tensor import no_grad, tensor
+from .._core import Tensor
+from .._tensor import no_grad, tensor
 
 
 class GradcheckError(RuntimeError):
