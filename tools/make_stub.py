@@ -41,6 +41,8 @@ TYPES = {
     "T": "Sequence[ArrayLike | Tensor]",
     "i": "_int",
     "w": "_int",
+    "n": "_int | ArrayLike | Tensor",
+    "p": "tuple[_int | None, _int | None]",
     "f": "_float",
     "b": "_bool",
     "I": "_Shape",
@@ -61,7 +63,7 @@ def argument(text, words):
         alias, name = text.split("=")
         (meant,) = [word for word in words if word.startswith(f"{name}:")]
         return f"{alias}: {TYPES[meant.split(':')[1][0]]} | None = None"
-    match = re.fullmatch(r"(\w+):(\w)(\*?)(\??)(?:=(.*))?", text)
+    match = re.fullmatch(r"(\w+):(\w)\+?(\*?)(\??)(?:=(.*))?", text)
     name, kind, spread, optional, default = match.groups()
     if spread:
         return f"*{name}: Any"

@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "../core/tensor.h"
+#include "../core/copy.h"
 
 int tcpy_own(tcpy_call *call, tc_tensor *tensor)
 {
@@ -88,6 +88,46 @@ static int convert_int(int64_t *out, PyObject *object, const char *name)
     return 0;
 }
 
+/* An int; one beyond 64 bits is as good as the last of them. */
+static int convert_saturated(int64_t *out, PyObject *object)
+{
+    int overflow;
+    PyObject *index = PyNumber_Index(object);
+    if (!index) return -1;
+    *out = PyLong_AsLongLongAndOverflow(index, &overflow);
+    Py_DECREF(index);
+    if (overflow) *out = overflow < 0 ? INT64_MIN : INT64_MAX;
+    return !overflow && *out == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+static int convert_integers(tcpy_call *call, tcpy_integers *out, PyObject *object, const char *name)
+{
+    out->tensor = NULL;
+    if (PyIndex_Check(object) && !PyArray_Check(object) && !tcpy_is_tensor(object)) return convert_saturated(&out->number, object);
+    bool is_tensor;
+    tc_tensor *tensor;
+    if (tcpy_tensor_from_object(&tensor, object, name, &is_tensor) < 0 || tcpy_own(call, tensor) < 0) return -1;
+    if (tensor->ndim == 0 && !tc_dtype_is_float(tensor->dtype) && tensor->dtype != TC_BOOL) return convert_saturated(&out->number, object);
+    out->tensor = tensor;
+    return 0;
+}
+
+/* One side of a pair. */
+static int convert_count(int64_t *out, PyObject *object, const char *name)
+{
+    *out = INT64_MAX;
+    if (object == Py_None) return 0;
+    if (!PyIndex_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "%s holds a %s; both sides are counts, integers, or None for no bound", name,
+                     Py_TYPE(object)->tp_name);
+        return -1;
+    }
+    if (convert_saturated(out, object) < 0) return -1;
+    if (*out >= 0) return 0;
+    PyErr_Format(PyExc_ValueError, "%s holds %lld; both sides are counts, at least 0, or None for no bound", name, (long long)*out);
+    return -1;
+}
+
 static tcpy_ints *new_ints(tcpy_call *call)
 {
     tcpy_ints *ints = &call->ints[call->ints_count++];
@@ -123,6 +163,21 @@ static int convert_ints(tcpy_call *call, tcpy_value *value, PyObject *object, co
     return result;
 }
 
+static int convert_pair(tcpy_call *call, tcpy_value *value, PyObject *object, const char *name)
+{
+    PyObject *sides = tcpy_items(object, "%s must be a pair (left, right), each a count or None for no bound", name);
+    if (!sides) return -1;
+    int result = -1;
+    tcpy_ints *ints = value->ints = new_ints(call);
+    ints->count = 2;
+    if (PyTuple_GET_SIZE(sides) != 2)
+        PyErr_Format(PyExc_ValueError, "%s has %zd entries; expected (left, right)", name, PyTuple_GET_SIZE(sides));
+    else if (convert_count(&ints->values[0], PyTuple_GET_ITEM(sides, 0), name) == 0)
+        result = convert_count(&ints->values[1], PyTuple_GET_ITEM(sides, 1), name);
+    Py_DECREF(sides);
+    return result;
+}
+
 static int convert_float(double *out, PyObject *object, const char *name)
 {
     *out = PyFloat_AsDouble(object);
@@ -152,14 +207,15 @@ int tcpy_convert(tcpy_call *call, const tcpy_argument *arg, tcpy_value *value, P
     value->given = true;
     value->none = object == Py_None;
     if (value->none && (arg->optional || (!arg->required && arg->fallback.none && arg->kind != 'o'))) {
-        const bool given = true;
-        *value = (tcpy_value){.given = given, .none = true};
+        *value = (tcpy_value){.integers = {NULL, 0}, .given = true, .none = true};
         return 0;
     }
     switch (arg->kind) {
     case 't': return convert_tensor(call, &value->t, object, name);
     case 'T': return convert_tensors(call, value, object, name);
     case 'i': return convert_int(&value->i, object, name);
+    case 'n': return convert_integers(call, &value->integers, object, name);
+    case 'p': return convert_pair(call, value, object, name);
     case 'w': value->i = (int64_t)PyLong_AsUnsignedLongLongMask(object); return value->i == -1 && PyErr_Occurred() ? -1 : 0;
     case 'I': return convert_ints(call, value, object, name);
     case 'f': return convert_float(&value->f, object, name);
@@ -190,4 +246,25 @@ int tcpy_convert_spread(tcpy_call *call, const tcpy_argument *arg, tcpy_value *v
     value->given = true;
     value->ints = new_ints(call);
     return convert_int_items(value->ints, items, count, arg->text);
+}
+
+int tcpy_promote(tcpy_call *call, const tcpy_op_object *self)
+{
+    tc_dtype common = TC_BOOL; /* promotes to any other */
+    if (call->any_tensor) return 0;
+    for (int i = 0; i < self->count; i++) {
+        if (!self->args[i].promoted) continue;
+        const tc_dtype dtype = call->v[i].t->dtype;
+        if (!tc_dtype_is_float(dtype)) return 0;
+        common = tc_dtype_promote(common, dtype);
+    }
+    for (int i = 0; i < self->count; i++) {
+        tc_error err;
+        tc_tensor *cast;
+        if (!self->args[i].promoted || call->v[i].t->dtype == common) continue;
+        if (tc_tensor_as(&cast, call->v[i].t, common, &err) != TC_OK) return tcpy_raise(&err), -1;
+        if (tcpy_own(call, cast) < 0) return -1;
+        call->v[i].t = cast;
+    }
+    return 0;
 }

@@ -5,10 +5,12 @@
  * The spec names the arguments, their kinds and defaults; call.c binds a call to it and hands `run` a tcpy_call with
  * everything converted. Kinds:
  *     t  a tensor: a Tensor, an ndarray, or whatever np.asarray takes     t?  or None
+ *     t+ likewise; ndarrays of several floating dtypes become the promoted one
  *     T  a sequence of tensors
  *     i  an int          i?  or None          f  a float          f?  or None          b  a bool
  *     I  an int or a sequence of ints         I?  or None         I*  like I, but also spread over the rest of the call: t.view(2, 3)
  *     w  an int, cut to 64 bits               s  a str           s?  or None          o  any object
+ *     n  an int, or integers in a tensor      p  a pair of counts, None in it for no bound
  *     c  one of the words that spec.c lists for the argument of this name (as an int: its place)      c?  or None, the first
  * `dim=axis` makes dim another name of the earlier argument axis. A `|` before an argument makes it and the following ones keyword-only.
  * No default means required.
@@ -41,6 +43,11 @@ typedef struct tcpy_ints {
     int64_t values[TCPY_MAX_INTS];
 } tcpy_ints;
 
+typedef struct tcpy_integers {
+    tc_tensor *tensor; /* borrowed from the call; NULL: the number */
+    int64_t number;
+} tcpy_integers;
+
 typedef struct tcpy_list {
     tc_tensor **items; /* borrowed from the call */
     Py_ssize_t count;
@@ -55,6 +62,7 @@ typedef struct tcpy_value {
         const char *s; /* NULL for None */
         PyObject *o;   /* borrowed */
         tcpy_ints *ints;
+        tcpy_integers integers;
         tcpy_list list;
     };
     bool given; /* false: the default */

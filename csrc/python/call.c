@@ -64,7 +64,7 @@ static int bind(tcpy_op_object *self, tcpy_call *call, PyObject *const *args, Py
                      self->signature);
         return -1;
     }
-    return 0;
+    return self->promotes ? tcpy_promote(call, self) : 0;
 }
 
 /* An op of ops.def: computes, and makes Python objects of the results. */

@@ -10,6 +10,7 @@
 #define RESULT(name) tc_tensor **const name = result_at++;
 #define TENSOR(name, ...) tc_tensor *const name = (argument_at++)->t;
 #define TENSOR_OR_NONE(name, ...) tc_tensor *const name = (argument_at++)->t;
+#define PROMOTED(name) tc_tensor *const name = (argument_at++)->t;
 #define TENSORS(name, ...) const tcpy_list *const name = &(argument_at++)->list;
 #define TENSORS_OR_NONE(name, ...)                                                                                                         \
     const tcpy_list *const name = OR_NULL(argument_at, list);                                                                              \
@@ -18,6 +19,8 @@
 #define INT_OR_NONE(name, ...)                                                                                                             \
     const int64_t *const name = OR_NULL(argument_at, i);                                                                                   \
     argument_at++;
+#define INT_OR_TENSOR(name, ...) const tcpy_integers *const name = &(argument_at++)->integers;
+#define PAIR(name, ...) const tcpy_ints *const name = (argument_at++)->ints;
 #define INTS(name, ...) const tcpy_ints *const name = (argument_at++)->ints;
 #define INTS_OR_NONE(name, ...) const tcpy_ints *const name = (argument_at++)->ints;
 #define SPREAD(name) const tcpy_ints *const name = (argument_at++)->ints;
@@ -45,10 +48,13 @@
 #undef RESULT
 #undef TENSOR
 #undef TENSOR_OR_NONE
+#undef PROMOTED
 #undef TENSORS
 #undef TENSORS_OR_NONE
 #undef INT
 #undef INT_OR_NONE
+#undef INT_OR_TENSOR
+#undef PAIR
 #undef INTS
 #undef INTS_OR_NONE
 #undef SPREAD
@@ -69,10 +75,13 @@
 #define RESULT(name) #name " "
 #define TENSOR(name, ...) ARGUMENT(#name, "t", __VA_ARGS__)
 #define TENSOR_OR_NONE(name, ...) ARGUMENT(#name, "t?", __VA_ARGS__)
+#define PROMOTED(name) ARGUMENT(#name, "t+")
 #define TENSORS(name, ...) ARGUMENT(#name, "T", __VA_ARGS__)
 #define TENSORS_OR_NONE(name, ...) ARGUMENT(#name, "T?", __VA_ARGS__)
 #define INT(name, ...) ARGUMENT(#name, "i", __VA_ARGS__)
 #define INT_OR_NONE(name, ...) ARGUMENT(#name, "i?", __VA_ARGS__)
+#define INT_OR_TENSOR(name, ...) ARGUMENT(#name, "n", __VA_ARGS__)
+#define PAIR(name, ...) ARGUMENT(#name, "p", __VA_ARGS__)
 #define INTS(name, ...) ARGUMENT(#name, "I", __VA_ARGS__)
 #define INTS_OR_NONE(name, ...) ARGUMENT(#name, "I?", __VA_ARGS__)
 #define SPREAD(name) ARGUMENT(#name, "I*")

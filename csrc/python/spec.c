@@ -77,6 +77,7 @@ static int parse_argument(tcpy_argument *arg, const char *text, size_t length, c
     const char *at = colon + 1;
     arg->kind = *at++;
     if (at < end && *at == '*') arg->spread = true, at++;
+    if (at < end && *at == '+') arg->promoted = true, at++;
     if (at < end && *at == '?') arg->optional = true, at++;
     arg->required = true;
     if (arg->kind == 'c' && !(arg->choice = find_choice(text, (size_t)(colon - text)))) return -1;
@@ -121,6 +122,7 @@ int tcpy_read_spec(tcpy_op_object *self, const char *spec)
             char *kept = NULL;
             if ((memchr(at, ':', length) ? parse_argument(arg, at, length, &kept) : parse_alias(self, arg, at, length)) < 0) return -1;
             arg->keyword_only = keyword_only;
+            self->promotes |= arg->promoted;
             self->count++;
             if (!keyword_only) self->positional = self->count;
         }
