@@ -2,6 +2,7 @@
  * processors. Built with and without TC_HAVE_AVX2 and TC_HAVE_AVX512. */
 #include "core/cpu.h"
 #include "core/cpu_count.h"
+#include "kernels/kernel_ids.h"
 
 #include <sys/stat.h>
 
