@@ -15,6 +15,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(shell find csrc -name '*.[ch]' -o -name '*.def')
 PYTEST_ARGS ?= -q
+# One process a core; tests marked `alone` pause the others. PYTEST_ARGS="-q -n 0" runs one process.
+PARALLEL := -n auto --dist worksteal
 BENCH_ARGS ?= --quick --require reverse_step@1=2.5
 NOTEBOOKS_ARGS ?=
 
@@ -25,7 +27,7 @@ tutorial: $(VENV)/.built $(VENV)/.extra-tutorial
 	$(BIN)/python -m transformer_c tutorial
 
 test: $(VENV)/.built $(VENV)/.extra-test
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS)
 
 bench: $(VENV)/.built
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
@@ -63,10 +65,10 @@ UNSANITIZED := $(addprefix --ignore=tests/,gpu_emulation test_c_core.py test_che
 sanitize: $(VENV)/.built $(VENV)/.extra-test
 	rm -rf $(SANITIZED)/transformer_c && mkdir -p $(SANITIZED)
 	cp -r python/transformer_c $(SANITIZED)/ && rm -f $(SANITIZED)/transformer_c/_core.*.so
-	TRANSFORMER_C_SANITIZE=address,undefined $(BIN)/python setup.py -q build_ext --build-lib $(SANITIZED)
+	TRANSFORMER_C_SANITIZE=address,undefined $(BIN)/python setup.py build_ext --build-lib $(SANITIZED)
 	LD_PRELOAD="$$($${CC:-gcc} -print-file-name=libasan.so) $$($${CC:-gcc} -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	PYTHONMALLOC=malloc PYTHONPATH=$(SANITIZED) $(BIN)/python -m pytest $(PYTEST_ARGS) -m 'not unsanitized' $(UNSANITIZED) $(SANITIZE_ARGS)
+	PYTHONMALLOC=malloc PYTHONPATH=$(SANITIZED) $(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS) -m 'not unsanitized' $(UNSANITIZED) $(SANITIZE_ARGS)
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 10), "Python 3.10 or newer is needed, this is " + sys.version'
@@ -76,10 +78,11 @@ $(VENV)/.tools: $(VENV)/bin/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check 'setuptools>=77' 'numpy>=2.0'
 	@touch $@
 
-# An editable install: Python changes need no new build, C changes rebuild what they touch.
+# An editable install: Python changes need no new build, C changes rebuild what they touch. pip hides what a build says, so the objects
+# are compiled before it and it only links them.
 $(VENV)/.built: $(VENV)/.tools $(SOURCES)
+	$(BIN)/python setup.py build_ext --inplace
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -e .
-	$(BIN)/python setup.py -q build_ext --inplace
 	@touch $@
 
 $(VENV)/.extra-%: $(VENV)/.built pyproject.toml

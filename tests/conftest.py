@@ -7,12 +7,16 @@ Fixtures
 Marks
   gpu      needs a usable CUDA device: skipped without one
   slow     takes more than a few seconds: skipped unless `--slow` is given
+  alone    measures time: with `-n`, the other processes wait while it runs
 """
 
+import contextlib
+import fcntl
 import os
 import pathlib
 import signal
 import sys
+import tempfile
 import zlib
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the reference's products: two thread pools on the same cores slow each other
@@ -43,6 +47,37 @@ def pytest_collection_modifyitems(config, items):
             for item in items:
                 if item.get_closest_marker("gpu"):
                     item.add_marker(pytest.mark.skip(reason="no usable CUDA device"))
+
+
+FOLDER = pytest.StashKey[tempfile.TemporaryDirectory]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    """Gives every process of pytest-xdist the folder of the locks."""
+    folder = node.config.stash.setdefault(FOLDER, tempfile.TemporaryDirectory())
+    node.workerinput["locks"] = folder.name
+
+
+@contextlib.contextmanager
+def locked(path, kind):
+    """The file locked, fcntl.LOCK_SH or LOCK_EX."""
+    with open(path, "w") as file:
+        fcntl.flock(file, kind)
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Where several processes share the tests, a test marked `alone` waits until the others pause."""
+    if not hasattr(item.config, "workerinput"):
+        return (yield)
+    folder = pathlib.Path(item.config.workerinput["locks"])
+    alone = item.get_closest_marker("alone")
+    with contextlib.ExitStack() as stack:
+        with locked(folder / "gate", fcntl.LOCK_EX):  # who waits for the others closes the gate, so that no test starts meanwhile
+            stack.enter_context(locked(folder / "running", fcntl.LOCK_EX if alone else fcntl.LOCK_SH))
+        return (yield)
 
 
 def pytest_generate_tests(metafunc):

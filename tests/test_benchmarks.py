@@ -64,6 +64,7 @@ def make_row(**values):
 # ---- measuring -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="cores are pinned on Linux only")
 def test_contenders_take_turns_in_processes_of_their_own(family):
     workloads, log = family
@@ -86,6 +87,7 @@ def test_contenders_take_turns_in_processes_of_their_own(family):
     assert cores == {f"{harness.choose_cores(1)[0]}] 1 1"}  # one core, and every library told so
 
 
+@pytest.mark.alone
 def test_ours_alone_without_pytorch(family):
     workloads, log = family
     row = harness.measure("dummy_family", workloads["naps"], 1, None, EFFORT, contenders=("ours",))
@@ -136,6 +138,7 @@ def test_geometric_mean():
     assert harness.geometric_mean([]) is None
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler")
 def test_peaks_of_this_machine():
     peaks = harness.measure_peaks(1)

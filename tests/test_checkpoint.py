@@ -216,7 +216,9 @@ def test_hyper_parameters_survive_another_round(path):
     assert checkpoint.load(path).hyper_parameters == {"lr": 1.0}
 
 
-@pytest.mark.parametrize("value", [print, object(), {1, 2}, b"x", 1j, np.ones(2), {"a": {(1, 2): 3}}], ids=repr)
+@pytest.mark.parametrize(
+    "value", [print, object(), {1, 2}, b"x", 1j, np.ones(2), {"a": {(1, 2): 3}}], ids=lambda value: type(value).__name__
+)
 def test_hyper_parameters_that_do_not_fit(path, value):
     with pytest.raises(TypeError, match=r"hyper_parameters has at 'odd.*' a (value|key) of type"):
         checkpoint.save(Module({"lr": 1.0, "odd": value}), path)

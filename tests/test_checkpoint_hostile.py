@@ -19,7 +19,7 @@ import torch_files as t
 from transformer_c.checkpoint import CheckpointError, load_torch_checkpoint
 
 STATE_DICT = pathlib.Path(__file__).parent / "golden" / "checkpoints" / "state_dict.pt"
-SECONDS = 5  # for a file of at most a few megabytes; on an idle machine each takes a fraction of one
+SECONDS = 5  # of the processor, for a file of at most a few megabytes; each takes a fraction of one
 
 
 @pytest.fixture
@@ -29,10 +29,10 @@ def refuses(tmp_path):
     def refuses(data, message):
         path = tmp_path / "file.pt"
         path.write_bytes(data)
-        start = time.perf_counter()
+        start = time.process_time()
         with pytest.raises(CheckpointError, match=message) as caught:
             load_torch_checkpoint(path)
-        assert time.perf_counter() - start < SECONDS
+        assert time.process_time() - start < SECONDS
         assert str(path) in str(caught.value) and len(str(caught.value)) < 1000
 
     return refuses
@@ -483,7 +483,7 @@ def test_memory_is_bounded(tmp_path, case):
     path = tmp_path / "x.pt"
     path.write_bytes(t.checkpoint(parts))
     tracemalloc.start()
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         with pytest.raises(CheckpointError, match="exhaust memory"):
             load_torch_checkpoint(path)
@@ -491,7 +491,7 @@ def test_memory_is_bounded(tmp_path, case):
     finally:
         tracemalloc.stop()
     assert peak < (16 << 20) + 48 * len(parts), f"{peak >> 20} MiB for a pickle of {len(parts) >> 10} KiB"
-    assert time.perf_counter() - start < 10 * SECONDS  # tracemalloc makes it several times slower
+    assert time.process_time() - start < 10 * SECONDS  # tracemalloc makes it several times slower
 
 
 def test_memory_of_the_densest_file_that_loads(tmp_path):
@@ -694,7 +694,7 @@ def test_damaged_files(tmp_path, rng):
     loaded = 0
     for _ in range(2500):
         t.overwrite(path, damage(data, rng))
-        start = time.perf_counter()
+        start = time.process_time()
         try:
             found = load_torch_checkpoint(path)
         except CheckpointError:
@@ -702,7 +702,7 @@ def test_damaged_files(tmp_path, rng):
         else:
             loaded += 1
             assert list(found) == list(expected) and all(np.array_equal(found[key], expected[key]) for key in expected)
-        assert time.perf_counter() - start < SECONDS
+        assert time.process_time() - start < SECONDS
     assert 0 < loaded < 2400
 
 
@@ -715,7 +715,7 @@ def test_damaged_pickles(tmp_path, rng, name):
     loaded = 0
     for _ in range(500):
         t.overwrite(path, t.archive({**records, "data.pkl": damage(records["data.pkl"], rng)}))
-        start = time.perf_counter()
+        start = time.process_time()
         try:
             value = load_torch_checkpoint(path)
         except CheckpointError:
@@ -723,7 +723,7 @@ def test_damaged_pickles(tmp_path, rng, name):
         else:
             loaded += 1
             repr(value)
-        assert time.perf_counter() - start < SECONDS
+        assert time.process_time() - start < SECONDS
     assert 0 < loaded < 500
 
 

@@ -10,6 +10,7 @@ What was compiled is kept in build/gpu_emulation/ under the hash of all that wen
 """
 
 import concurrent.futures
+import fcntl
 import hashlib
 import os
 import pathlib
@@ -89,12 +90,15 @@ def _run(command):
 
 
 def _publish(make, target):
-    """make(path) writes the file, which then takes its name in one step: another test run may be doing the same."""
+    """make(path) writes the file, which then takes its name in one step. A second process that wants it waits for the first."""
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f"{target.stem}.{os.getpid()}{target.suffix}")
-        make(temporary)
-        temporary.replace(target)
+        with open(target.parent / f"{target.stem.rpartition('-')[0]}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not target.exists():
+                temporary = target.with_name(f"{target.stem}.{os.getpid()}{target.suffix}")
+                make(temporary)
+                temporary.replace(target)
     return target
 
 

@@ -36,7 +36,7 @@ def each(value):
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize(("source", "target"), itertools.product(ORDERS, ORDERS))
+@pytest.mark.parametrize(("source", "target"), [*itertools.product(ORDERS, ORDERS)])
 def test_every_pair(source, target, bias):
     given, expected = names(bias)[source], names(bias)[target]
     found = tc.convert.packing(given, source, target, HEADS)
@@ -47,7 +47,7 @@ def test_every_pair(source, target, bias):
         assert not any(np.shares_memory(a, x) for x in each(given))
 
 
-@pytest.mark.parametrize(("source", "target"), itertools.product(ORDERS, ORDERS))
+@pytest.mark.parametrize(("source", "target"), [*itertools.product(ORDERS, ORDERS)])
 def test_tensors_are_recorded(source, target):
     given = tuple(tc.tensor(x, requires_grad=True) for x in each(names(False)[source]))
     found = tc.convert.packing(given if len(given) > 1 else given[0], source, target, HEADS)

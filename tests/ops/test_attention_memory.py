@@ -79,6 +79,7 @@ LESS_WORK = {  # a half or a quarter of the scores, by every way to say so
 }
 
 
+@pytest.mark.alone
 @pytest.mark.unsanitized
 @pytest.mark.parametrize("train", [False, True], ids=["forward", "forward and backward"])
 @pytest.mark.parametrize("way", LESS_WORK)

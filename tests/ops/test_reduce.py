@@ -218,6 +218,7 @@ def test_against_torch(name, axis, rng):
     np.testing.assert_allclose(gradient(x, name, dy, axis=axis), t.grad.numpy(), rtol=1e-11, atol=1e-14)
 
 
+@pytest.mark.alone
 @pytest.mark.unsanitized
 @pytest.mark.parametrize("name", ["sum", "max"])
 @pytest.mark.parametrize("shape", [(1, 512, 512), (512, 1, 512), (512, 512, 1)], ids=str)

@@ -1,0 +1,57 @@
+"""Several processes share the tests: one marked `alone` runs while no other does."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("xdist")
+
+TESTS = """
+import os, pathlib, time
+import pytest
+
+def note(word, seconds):
+    with open(os.environ["NOTES"], "a") as file:
+        file.write(word + " begins\\n")
+    time.sleep(seconds)
+    with open(os.environ["NOTES"], "a") as file:
+        file.write(word + " ends\\n")
+
+@pytest.mark.parametrize("i", range(12))
+def test_shared(i):
+    note(f"{i}", 0.02)
+
+@pytest.mark.alone
+@pytest.mark.parametrize("i", range(4))
+def test_alone(i):
+    note("alone", 0.02)
+
+@pytest.mark.parametrize("i", range(12))
+def test_shared_later(i):
+    note(f"{i} later", 0.02)
+"""
+
+
+def overlaps(notes):
+    """(whether two tests ran at the same time, whether anything ran with one that is alone)."""
+    running, together, disturbed = set(), False, False
+    for line in notes:
+        name, _, what = line.rpartition(" ")
+        (running.add if what == "begins" else running.discard)(name)
+        together |= len(running) > 1
+        disturbed |= len(running) > 1 and "alone" in running
+    return together, disturbed
+
+
+def test_a_test_marked_alone_runs_alone(tmp_path, monkeypatch):
+    folder = Path(__file__).parent
+    (tmp_path / "conftest.py").write_text((folder / "conftest.py").read_text())
+    (tmp_path / "test_it.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = alone\n")
+    monkeypatch.setenv("NOTES", str(tmp_path / "notes"))
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert "28 passed" in done.stdout, done.stdout + done.stderr
+    assert overlaps((tmp_path / "notes").read_text().splitlines()) == (True, False)
