@@ -51,7 +51,7 @@ lint: $(VENV)/.built $(VENV)/.extra-test $(VENV)/.extra-dev
 	$(BIN)/mypy
 	$(BIN)/mypy --strict tests/typed_program.py
 	$(BIN)/python tools/make_stub.py --check
-	$(BIN)/python -m mypy.stubtest transformer_c._core --mypy-config-file pyproject.toml --concise
+	$(BIN)/python -m mypy.stubtest transformer_c._core transformer_c.ops --mypy-config-file pyproject.toml --concise
 
 format: $(VENV)/.extra-dev
 	$(BIN)/ruff check --fix-only .

@@ -71,6 +71,11 @@ def test_every_target_of_make_is_described_and_phony():
     assert targets == set(re.search(r"^\.PHONY: (.*)$", text, re.M)[1].split()) == set(re.findall(r"^# make ([\w-]+) ", text, re.M))
 
 
+def test_the_stubs_are_what_the_extension_says():
+    done = subprocess.run([sys.executable, ROOT / "tools/make_stub.py", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_environment_variables_are_in_the_table():
     table = (ROOT / "docs/how-it-works.md").read_text()
     used = set()

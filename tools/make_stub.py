@@ -1,7 +1,7 @@
-"""Writes python/transformer_c/_core.pyi from the extension itself, so that the stub cannot drift from it.
+"""Writes python/transformer_c/_core.pyi and ops.pyi from the extension itself, so that the stubs cannot drift from it.
 
-python tools/make_stub.py            writes the file
-python tools/make_stub.py --check    exit status 1 when the file is not what would be written
+python tools/make_stub.py            writes the files
+python tools/make_stub.py --check    exit status 1 when one of them is not what would be written
 """
 
 import inspect
@@ -9,10 +9,10 @@ import re
 import sys
 from pathlib import Path
 
-from transformer_c import _core
+from transformer_c import _core, ops
 
-TARGET = Path(__file__).parents[1] / "python/transformer_c/_core.pyi"
-HEAD = '''"""The C core. Written by tools/make_stub.py from the extension itself."""
+PACKAGE = Path(__file__).parents[1] / "python/transformer_c"
+CORE_HEAD = '''"""The C core. Written by tools/make_stub.py from the extension itself."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, final
@@ -27,12 +27,28 @@ _float = float
 _Shape = int | Sequence[int]
 
 '''
+OPS_HEAD = '''"""The kernels without a tape. Written by tools/make_stub.py from the extension itself."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from ._core import Tensor
+
+_bool = bool
+_int = int
+_float = float
+_Shape = int | Sequence[int]
+
+'''
 OP = """@final
 class op:
     __name__: str
     __qualname__: str
     __doc__: str
     spec: str
+    results: tuple[str, ...] | None
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     def __get__(self, instance: Any, owner: Any = None, /) -> Any: ...
     def __reduce__(self) -> Any: ..."""
@@ -75,12 +91,19 @@ def argument(text, words):
     return f"{name}: {annotation} = {default!r}" if kind in "sc" and default != "None" else f"{name}: {annotation} = {default}"
 
 
-def op_stub(op, method=False):
+def result_type(op):
+    """Of what an op gives: its row names the results."""
+    if op.results is None or len(op.results) == 1:
+        return "Any"
+    return f"tuple[{', '.join(['Any'] * len(op.results))}]" if op.results else "None"
+
+
+def op_stub(op, name=None, method=False):
     words = op.spec.split()
     parts = ["*" if word == "|" else argument(word, words) for word in words]
     if method:
         parts[0] = words[0].split(":")[0]
-    return f"def {op.__name__}({', '.join(parts)}) -> Any: ..."
+    return f"def {name or op.__name__}({', '.join(parts)}) -> {result_type(op)}: ..."
 
 
 def signature_of(function):
@@ -141,7 +164,7 @@ def class_stub(cls):
         if name in INHERITED or name in ("__doc__", "__module__", "__weakref__", "__new__"):
             continue
         if isinstance(value, _core.op):
-            lines.append("    " + op_stub(value, method=True).replace(f"def {value.__name__}(", f"def {name}(", 1))
+            lines.append("    " + op_stub(value, name, method=True))
         elif inspect.isgetsetdescriptor(value):
             lines += ["    @property", f"    def {name}(self) -> Any: ..."]
             if name in ("requires_grad", "grad", "data"):
@@ -157,7 +180,7 @@ def class_stub(cls):
     return "\n".join(lines)
 
 
-def stub():
+def core_stub():
     parts = [OP]
     for name in ("Tensor", "Generator"):
         parts.append(class_stub(getattr(_core, name)))
@@ -168,15 +191,30 @@ def stub():
         elif inspect.isbuiltin(value):
             functions.append(callable_stub(name, value, PLAIN[name]))
     parts.append("\n".join(functions))
-    return HEAD + "\n\n".join(parts) + "\n"
+    return CORE_HEAD + "\n\n".join(parts) + "\n"
+
+
+def ops_stub():
+    functions = []
+    for name in ops.__all__:
+        function = getattr(ops, name)
+        stub = op_stub(function, name) if isinstance(function, _core.op) else callable_stub(name, function)
+        functions.append(f'{stub.removesuffix(" ...")}\n    """{function.__doc__}"""')
+    names = "".join(f'    "{name}",\n' for name in ops.__all__)
+    return f"{OPS_HEAD}__all__ = [\n{names}]\n\n" + "\n\n".join(functions) + "\n"
+
+
+def main(arguments):
+    stale = []
+    for path, text in ((PACKAGE / "_core.pyi", core_stub()), (PACKAGE / "ops.pyi", ops_stub())):
+        if not path.exists() or path.read_text() != text:
+            stale.append(path.name)
+            if "--check" not in arguments:
+                path.write_text(text)
+    if stale and "--check" in arguments:
+        return f"{' and '.join(stale)} in python/transformer_c: not what the extension says; run python tools/make_stub.py"
+    return 0
 
 
 if __name__ == "__main__":
-    text = stub()
-    if "--check" in sys.argv:
-        sys.exit(
-            0
-            if TARGET.exists() and TARGET.read_text() == text
-            else "python/transformer_c/_core.pyi is stale: run python tools/make_stub.py"
-        )
-    TARGET.write_text(text)
+    sys.exit(main(sys.argv[1:]))

@@ -23,8 +23,6 @@ Functions that save nothing but their arguments or their result:
 ([[11.0]], [[3.0, 4.0]], [[1.0], [2.0]])
 """
 
-from typing import Any
-
 from . import _core
 
 # A function with a backward is here under two names: its own `_forward`, where it has one, is what saves values for the backward.
@@ -48,7 +46,3 @@ _public |= {"global_max_pool1d_backward": global_max_pool1d_backward, "global_ma
 _public |= {"masked_fill_backward": masked_fill_backward, "masked_fill_forward": _core.masked_fill}
 globals().update(_public)
 __all__ = sorted(_public)
-
-
-def __getattr__(name: str) -> Any:  # for type checkers: names come from the extension
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,416 @@
+"""The kernels without a tape. Written by tools/make_stub.py from the extension itself."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from ._core import Tensor
+
+_bool = bool
+_int = int
+_float = float
+_Shape = int | Sequence[int]
+
+__all__ = [
+    "abs_backward",
+    "abs_forward",
+    "add_backward",
+    "add_forward",
+    "add_layer_norm_backward",
+    "add_layer_norm_forward",
+    "attention_backward",
+    "attention_forward",
+    "binary_cross_entropy_backward",
+    "binary_cross_entropy_forward",
+    "binary_cross_entropy_with_logits_backward",
+    "binary_cross_entropy_with_logits_forward",
+    "cos_backward",
+    "cos_forward",
+    "cross_entropy_backward",
+    "cross_entropy_forward",
+    "div_backward",
+    "div_forward",
+    "dropout_backward",
+    "dropout_forward",
+    "embedding_backward",
+    "embedding_forward",
+    "erf_backward",
+    "erf_forward",
+    "exp_backward",
+    "exp_forward",
+    "gelu_backward",
+    "gelu_forward",
+    "gelu_tanh_backward",
+    "gelu_tanh_forward",
+    "global_max_pool1d_backward",
+    "global_max_pool1d_forward",
+    "layer_norm_backward",
+    "layer_norm_forward",
+    "linear_backward",
+    "linear_forward",
+    "log1p_backward",
+    "log1p_forward",
+    "log_backward",
+    "log_forward",
+    "log_softmax_backward",
+    "log_softmax_forward",
+    "masked_fill_backward",
+    "masked_fill_forward",
+    "matmul_backward",
+    "matmul_forward",
+    "max_backward",
+    "max_forward",
+    "maximum_backward",
+    "maximum_forward",
+    "mean_backward",
+    "mean_forward",
+    "min_backward",
+    "min_forward",
+    "minimum_backward",
+    "minimum_forward",
+    "mse_loss_backward",
+    "mse_loss_forward",
+    "mul_backward",
+    "mul_forward",
+    "neg_backward",
+    "neg_forward",
+    "pow_backward",
+    "pow_forward",
+    "qkv_projection_backward",
+    "qkv_projection_forward",
+    "reciprocal_backward",
+    "reciprocal_forward",
+    "relu_backward",
+    "relu_forward",
+    "remainder_backward",
+    "remainder_forward",
+    "rsqrt_backward",
+    "rsqrt_forward",
+    "sigmoid_backward",
+    "sigmoid_forward",
+    "sign_backward",
+    "sign_forward",
+    "sin_backward",
+    "sin_forward",
+    "softmax_backward",
+    "softmax_forward",
+    "sqrt_backward",
+    "sqrt_forward",
+    "square_backward",
+    "square_forward",
+    "sub_backward",
+    "sub_forward",
+    "sum_backward",
+    "sum_forward",
+    "tanh_backward",
+    "tanh_forward",
+    "tril_backward",
+    "tril_forward",
+    "triu_backward",
+    "triu_forward",
+    "var_backward",
+    "var_forward",
+    "where_backward",
+    "where_forward",
+]
+
+def abs_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
+    """dx of abs, from dy and what its forward leaves."""
+
+def abs_forward(x: ArrayLike | Tensor) -> Any:
+    """abs of x, element by element."""
+
+def add_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
+    """da and db of add."""
+
+def add_forward(a: Any, b: Any) -> Any:
+    """add of a and b, element by element; they broadcast."""
+
+def add_layer_norm_backward(dy: ArrayLike | Tensor, sum: ArrayLike | Tensor, gamma: ArrayLike | Tensor | None, mean: ArrayLike | Tensor, rstd: ArrayLike | Tensor) -> tuple[Any, Any, Any, Any]:
+    """dx, dresidual (the same), dgamma, dbeta of layer normalisation of the sum."""
+
+def add_layer_norm_forward(x: ArrayLike | Tensor, residual: ArrayLike | Tensor, gamma: ArrayLike | Tensor | None = None, beta: ArrayLike | Tensor | None = None, eps: _float = 1e-05) -> tuple[Any, Any, Any, Any]:
+    """y, sum, mean, rstd of layer normalisation of x + residual over the last axis."""
+
+def attention_backward(dvalues: ArrayLike | Tensor, q: ArrayLike | Tensor, k: ArrayLike | Tensor, v: ArrayLike | Tensor, values: ArrayLike | Tensor, shift: ArrayLike | Tensor, sum: ArrayLike | Tensor, *, attn_mask: ArrayLike | Tensor | None = None, bias: ArrayLike | Tensor | None = None, key_lengths: ArrayLike | Tensor | None = None, causal_offset: Any = None, is_causal: _bool = False, window: Any = None, scale: _float | None = None, softcap: _float = 0.0, enable_gqa: _bool = False, empty_rows: str = 'zero', dropout: _float = 0.0, seed: Any = None, call: Any = None) -> Any:
+    """dq, dk, dv, and dbias or None."""
+
+def attention_forward(q: ArrayLike | Tensor, k: ArrayLike | Tensor, v: ArrayLike | Tensor, *, attn_mask: ArrayLike | Tensor | None = None, bias: ArrayLike | Tensor | None = None, key_lengths: ArrayLike | Tensor | None = None, causal_offset: Any = None, is_causal: _bool = False, window: Any = None, scale: _float | None = None, softcap: _float = 0.0, enable_gqa: _bool = False, empty_rows: str = 'zero', dropout: _float = 0.0, seed: Any = None, call: Any = None) -> Any:
+    """values, attention, shift, sum, where attention[i, j] = exp(score[i, j] - shift[i]) / sum[i]."""
+
+def binary_cross_entropy_backward(dloss: ArrayLike | Tensor, input: ArrayLike | Tensor, target: ArrayLike | Tensor, weight: ArrayLike | Tensor | None = None, reduction: str = 'mean') -> Any:
+    """dinput and dtarget of binary_cross_entropy."""
+
+def binary_cross_entropy_forward(input: ArrayLike | Tensor, target: ArrayLike | Tensor, weight: ArrayLike | Tensor | None = None, reduction: str = 'mean') -> Any:
+    """Binary cross-entropy of probabilities, logarithms cut off at -100."""
+
+def binary_cross_entropy_with_logits_backward(dloss: ArrayLike | Tensor, input: ArrayLike | Tensor, target: ArrayLike | Tensor, weight: ArrayLike | Tensor | None = None, pos_weight: ArrayLike | Tensor | None = None, reduction: str = 'mean') -> Any:
+    """dinput and dtarget of binary_cross_entropy_with_logits."""
+
+def binary_cross_entropy_with_logits_forward(input: ArrayLike | Tensor, target: ArrayLike | Tensor, weight: ArrayLike | Tensor | None = None, pos_weight: ArrayLike | Tensor | None = None, reduction: str = 'mean') -> Any:
+    """Binary cross-entropy of logits, without overflow."""
+
+def cos_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
+    """dx of cos, from dy and what its forward leaves."""
+
+def cos_forward(x: ArrayLike | Tensor) -> Any:
+    """cos of x, element by element."""
+
+def cross_entropy_backward(dloss: ArrayLike | Tensor, input: ArrayLike | Tensor, target: ArrayLike | Tensor, top: ArrayLike | Tensor, log_sum: ArrayLike | Tensor, weight: ArrayLike | Tensor | None = None, ignore_index: _int = -100, reduction: str = 'mean', label_smoothing: _float = 0.0) -> Any:
+    """dinput of cross_entropy."""
+
+def cross_entropy_forward(input: ArrayLike | Tensor, target: ArrayLike | Tensor, weight: ArrayLike | Tensor | None = None, ignore_index: _int = -100, reduction: str = 'mean', label_smoothing: _float = 0.0) -> Any:
+    """loss, and of each row the largest logit and log sum e^(x - largest); target holds classes."""
+
+def div_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
+    """da and db of div."""
+
+def div_forward(a: Any, b: Any) -> Any:
+    """div of a and b, element by element; they broadcast."""
+
+def dropout_backward(dy: ArrayLike | Tensor, p: _float, seed: _int, call: _int) -> Any:
+    """dx of dropout: the same elements of dy."""
+
+def dropout_forward(x: ArrayLike | Tensor, p: _float, seed: _int, call: _int) -> Any:
+    """dropout, not recorded."""
+
+def embedding_backward(dy: ArrayLike | Tensor, indices: ArrayLike | Tensor, num_embeddings: _int, padding_idx: _int | None = None) -> Any:
+    """dweight of embedding."""
+
+def embedding_forward(indices: ArrayLike | Tensor, weight: ArrayLike | Tensor, padding_idx: _int | None = None) -> Any:
+    """Rows of a table; the row padding_idx gets no gradient."""
+
+def erf_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
+    """dx of erf, from dy and what its forward leaves."""
+
+def erf_forward(x: ArrayLike | Tensor) -> Any:
+    """erf of x, element by element."""
+
+def exp_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
+    """dx of exp, from dy and what its forward leaves."""
+
+def exp_forward(x: ArrayLike | Tensor) -> Any:
+    """exp of x, element by element."""
+
+def gelu_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
+    """dx of gelu, from dy and what its forward leaves."""
+
+def gelu_forward(x: ArrayLike | Tensor) -> Any:
+    """gelu of x, element by element."""
+
+def gelu_tanh_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
+    """dx of gelu_tanh, from dy and what its forward leaves."""
+
+def gelu_tanh_forward(x: ArrayLike | Tensor) -> Any:
+    """gelu_tanh of x, element by element."""
+
+def global_max_pool1d_backward(dy: Any, x: Any, y: Any) -> Any:
+    """dx of global_max_pool1d from its result y (B, C): the first of equal maxima over the sequence gets dy."""
+
+def global_max_pool1d_forward(x: ArrayLike | Tensor) -> Any:
+    """The largest over T of x (B, T, C); the first of equal maxima gets the gradient."""
+
+def layer_norm_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, gamma: ArrayLike | Tensor | None, mean: ArrayLike | Tensor, rstd: ArrayLike | Tensor) -> tuple[Any, Any, Any]:
+    """dx, dgamma, dbeta of layer normalisation over the last axis."""
+
+def layer_norm_forward(x: ArrayLike | Tensor, gamma: ArrayLike | Tensor | None = None, beta: ArrayLike | Tensor | None = None, eps: _float = 1e-05) -> tuple[Any, Any, Any]:
+    """y, mean, rstd of layer normalisation over the last axis."""
+
+def linear_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, weight: ArrayLike | Tensor, pre: ArrayLike | Tensor | None = None, activation: str | None = None) -> Any:
+    """dx, dweight, dbias of linear; that of its residual is dy."""
+
+def linear_forward(x: ArrayLike | Tensor, weight: ArrayLike | Tensor, bias: ArrayLike | Tensor | None = None, activation: str | None = None, residual: ArrayLike | Tensor | None = None) -> Any:
+    """y, and what the activation was applied to (None without one)."""
+
+def log1p_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
+    """dx of log1p, from dy and what its forward leaves."""
+
+def log1p_forward(x: ArrayLike | Tensor) -> Any:
+    """log1p of x, element by element."""
+
+def log_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
+    """dx of log, from dy and what its forward leaves."""
+
+def log_forward(x: ArrayLike | Tensor) -> Any:
+    """log of x, element by element."""
+
+def log_softmax_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor, dim: _int = -1) -> Any:
+    """dx of log_softmax from its result."""
+
+def log_softmax_forward(x: ArrayLike | Tensor, dim: _int = -1) -> Any:
+    """log_softmax, not recorded."""
+
+def masked_fill_backward(dy: Any, mask: Any) -> Any:
+    """dx of masked_fill: dy, 0 where the mask is set."""
+
+def masked_fill_forward(x: ArrayLike | Tensor, mask: ArrayLike | Tensor, value: Any) -> Any:
+    """x with `value` where the bool mask is set."""
+
+def matmul_backward(dc: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
+    """da and db of matmul."""
+
+def matmul_forward(a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
+    """The matrix product with NumPy's broadcasting."""
+
+def max_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, y: ArrayLike | Tensor, axis: _Shape | None = None, *, dim: _Shape | None = None) -> Any:
+    """dx of max from its result y; ties as max says."""
+
+def max_forward(x: ArrayLike | Tensor, axis: _Shape | None = None, keepdims: _bool = False, *, dim: _Shape | None = None, keepdim: _bool = False) -> Any:
+    """Largest value over the axes (all when None), NaN when there is one. Over one axis the first of equal maxima gets the gradient, over several they share it."""
+
+def maximum_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
+    """da and db of maximum."""
+
+def maximum_forward(a: Any, b: Any) -> Any:
+    """maximum of a and b, element by element; they broadcast."""
+
+def mean_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, axis: _Shape | None = None, *, dim: _Shape | None = None) -> Any:
+    """dx of mean; x gives the shape."""
+
+def mean_forward(x: ArrayLike | Tensor, axis: _Shape | None = None, keepdims: _bool = False, *, dim: _Shape | None = None, keepdim: _bool = False) -> Any:
+    """Mean over the axes (all when None)."""
+
+def min_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, y: ArrayLike | Tensor, axis: _Shape | None = None, *, dim: _Shape | None = None) -> Any:
+    """dx of min from its result y; ties as max says."""
+
+def min_forward(x: ArrayLike | Tensor, axis: _Shape | None = None, keepdims: _bool = False, *, dim: _Shape | None = None, keepdim: _bool = False) -> Any:
+    """Smallest value over the axes (all when None); see max."""
+
+def minimum_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
+    """da and db of minimum."""
+
+def minimum_forward(a: Any, b: Any) -> Any:
+    """minimum of a and b, element by element; they broadcast."""
+
+def mse_loss_backward(dloss: ArrayLike | Tensor, input: ArrayLike | Tensor, target: ArrayLike | Tensor, reduction: str = 'mean') -> Any:
+    """dinput and dtarget of mse_loss."""
+
+def mse_loss_forward(input: ArrayLike | Tensor, target: ArrayLike | Tensor, reduction: str = 'mean') -> Any:
+    """Squared differences: their mean, their sum, or each."""
+
+def mul_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
+    """da and db of mul."""
+
+def mul_forward(a: Any, b: Any) -> Any:
+    """mul of a and b, element by element; they broadcast."""
+
+def neg_backward(dy: ArrayLike | Tensor) -> Any:
+    """dx of neg, from dy and what its forward leaves."""
+
+def neg_forward(x: ArrayLike | Tensor) -> Any:
+    """neg of x, element by element."""
+
+def pow_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
+    """da and db of pow."""
+
+def pow_forward(a: Any, b: Any) -> Any:
+    """pow of a and b, element by element; they broadcast."""
+
+def qkv_projection_backward(dq: ArrayLike | Tensor | None, dk: ArrayLike | Tensor | None, dv: ArrayLike | Tensor | None, x: ArrayLike | Tensor, weight: ArrayLike | Tensor, num_heads: _int = 1, packing: str = 'head') -> Any:
+    """dx, dweight, dbias of qkv_projection."""
+
+def qkv_projection_forward(x: ArrayLike | Tensor, weight: ArrayLike | Tensor, bias: ArrayLike | Tensor | None = None, num_heads: _int = 1, packing: str = 'head') -> Any:
+    """q, k, v (..., H, T, D) of x (..., T, C)."""
+
+def reciprocal_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
+    """dx of reciprocal, from dy and what its forward leaves."""
+
+def reciprocal_forward(x: ArrayLike | Tensor) -> Any:
+    """reciprocal of x, element by element."""
+
+def relu_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
+    """dx of relu, from dy and what its forward leaves."""
+
+def relu_forward(x: ArrayLike | Tensor) -> Any:
+    """relu of x, element by element."""
+
+def remainder_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
+    """da and db of remainder."""
+
+def remainder_forward(a: Any, b: Any) -> Any:
+    """remainder of a and b, element by element; they broadcast."""
+
+def rsqrt_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
+    """dx of rsqrt, from dy and what its forward leaves."""
+
+def rsqrt_forward(x: ArrayLike | Tensor) -> Any:
+    """rsqrt of x, element by element."""
+
+def sigmoid_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
+    """dx of sigmoid, from dy and what its forward leaves."""
+
+def sigmoid_forward(x: ArrayLike | Tensor) -> Any:
+    """sigmoid of x, element by element."""
+
+def sign_backward(dy: ArrayLike | Tensor) -> Any:
+    """dx of sign, from dy and what its forward leaves."""
+
+def sign_forward(x: ArrayLike | Tensor) -> Any:
+    """sign of x, element by element."""
+
+def sin_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
+    """dx of sin, from dy and what its forward leaves."""
+
+def sin_forward(x: ArrayLike | Tensor) -> Any:
+    """sin of x, element by element."""
+
+def softmax_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor, dim: _int = -1) -> Any:
+    """dx of softmax from its result."""
+
+def softmax_forward(x: ArrayLike | Tensor, dim: _int = -1) -> Any:
+    """softmax, not recorded."""
+
+def sqrt_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
+    """dx of sqrt, from dy and what its forward leaves."""
+
+def sqrt_forward(x: ArrayLike | Tensor) -> Any:
+    """sqrt of x, element by element."""
+
+def square_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
+    """dx of square, from dy and what its forward leaves."""
+
+def square_forward(x: ArrayLike | Tensor) -> Any:
+    """square of x, element by element."""
+
+def sub_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
+    """da and db of sub."""
+
+def sub_forward(a: Any, b: Any) -> Any:
+    """sub of a and b, element by element; they broadcast."""
+
+def sum_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, axis: _Shape | None = None, *, dim: _Shape | None = None) -> Any:
+    """dx of sum: dy, spread over the axes; x gives the shape."""
+
+def sum_forward(x: ArrayLike | Tensor, axis: _Shape | None = None, keepdims: _bool = False, *, dim: _Shape | None = None, keepdim: _bool = False) -> Any:
+    """Sum over the axes (all when None); integers and bools to int64."""
+
+def tanh_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
+    """dx of tanh, from dy and what its forward leaves."""
+
+def tanh_forward(x: ArrayLike | Tensor) -> Any:
+    """tanh of x, element by element."""
+
+def tril_backward(dy: ArrayLike | Tensor, diagonal: _int = 0) -> Any:
+    """dx of tril: the same triangle of dy."""
+
+def tril_forward(input: ArrayLike | Tensor, diagonal: _int = 0) -> Any:
+    """The lower triangle of matrices."""
+
+def triu_backward(dy: ArrayLike | Tensor, diagonal: _int = 0) -> Any:
+    """dx of triu: the same triangle of dy."""
+
+def triu_forward(input: ArrayLike | Tensor, diagonal: _int = 0) -> Any:
+    """The upper triangle of matrices."""
+
+def var_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, axis: _Shape | None = None, *, dim: _Shape | None = None, correction: _float = 1.0) -> Any:
+    """dx of var."""
+
+def var_forward(x: ArrayLike | Tensor, axis: _Shape | None = None, keepdims: _bool = False, *, dim: _Shape | None = None, keepdim: _bool = False, correction: _float = 1.0, unbiased: _bool | None = None) -> Any:
+    """Mean squared difference from the mean, over count - correction; unbiased=False: correction 0."""
+
+def where_backward(dy: ArrayLike | Tensor, condition: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
+    """da and db of where, in the shapes of a and b."""
+
+def where_forward(condition: ArrayLike | Tensor, a: Any, b: Any) -> Any:
+    """a where the condition is set, b elsewhere; the three broadcast."""
