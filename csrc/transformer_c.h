@@ -20,6 +20,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/function_ids.h"
+#include "kernels/types.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -51,8 +54,6 @@ typedef struct tc_error {
 } tc_error;
 
 /* ---- dtypes and devices -------------------------------------------------------------------------------------- */
-
-typedef enum tc_dtype { TC_FLOAT32, TC_FLOAT64, TC_FLOAT16, TC_BFLOAT16, TC_INT64, TC_INT32, TC_UINT8, TC_BOOL, TC_DTYPE_COUNT } tc_dtype;
 
 typedef enum tc_device_type { TC_CPU, TC_CUDA, TC_DEVICE_TYPE_COUNT } tc_device_type;
 
@@ -150,25 +151,6 @@ bool tc_set_grad_enabled(bool enabled); /* returns what it was */
 TC_CHECKED tc_status tc_backward(tc_tensor *root, tc_tensor *gradient, bool retain_graph, tc_error *err);
 
 /* ---- ops: each records one tape node when an input requires a gradient ------------------------------------------ */
-
-/* The functions of one and of two arguments, a row each in kernels/unary.def and kernels/binary.def. */
-typedef enum tc_unary_function {
-#define TC_UNARY(name, saved, value, gradient) TC_UNARY_##name,
-#include "kernels/unary.def"
-#undef TC_UNARY
-    TC_UNARY_COUNT
-} tc_unary_function;
-
-typedef enum tc_binary_function {
-#define TC_BINARY(name, needs_a, needs_b, value, gradient_a, gradient_b) TC_BINARY_##name,
-#define TC_BINARY_FLAT(name, value) TC_BINARY_##name,
-#define TC_BINARY_BITS(name) TC_BINARY_##name,
-#include "kernels/binary.def"
-#undef TC_BINARY
-#undef TC_BINARY_FLAT
-#undef TC_BINARY_BITS
-    TC_BINARY_COUNT
-} tc_binary_function;
 
 /* A number of the host language. As an operand it never changes a dtype within its kind: float32 + 2.5 is float32, int64 + 2.5 is
  * float32, bool + 2 is int64. */
@@ -308,13 +290,6 @@ TC_CHECKED tc_status tc_global_max_pool1d(tc_tensor **y, tc_tensor *x, tc_error 
 TC_CHECKED tc_status tc_dropout(tc_tensor **y, tc_tensor *x, double p, uint64_t seed, uint64_t call, tc_error *err);
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
-
-typedef enum tc_activation {
-    TC_ACTIVATION_NONE,
-    TC_ACTIVATION_RELU,
-    TC_ACTIVATION_GELU,     /* x Phi(x), exact (Hendrycks and Gimpel 2016) */
-    TC_ACTIVATION_GELU_TANH /* their approximation by tanh */
-} tc_activation;
 
 /* y = activation(x weight^T + bias) + residual.  x (..., K); weight (N, K); bias (N) or NULL; y,residual (..., N) or NULL. */
 TC_CHECKED tc_status tc_linear(tc_tensor **y, tc_tensor *x, tc_tensor *weight, tc_tensor *bias, tc_activation activation,

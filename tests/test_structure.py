@@ -104,3 +104,30 @@ def test_no_unfinished_marks(name):
 def test_inline_ptx_stands_in_one_file():
     found = [p.name for p in SOURCES if p.suffix in (".cu", ".cuh") and re.search(r"\basm\b", p.read_text())]
     assert found == ["device.cuh"]
+
+
+def included(path):
+    """A source and all that it includes, directly or not, of csrc."""
+    found, left = {path}, [path]
+    while left:
+        at = left.pop()
+        below = {(at.parent / name[1:-1]).resolve() for name in includes(at) if name[0] == '"' and name != '"emulator.h"'}
+        left += below - found
+        found |= below
+    return found
+
+
+@pytest.mark.parametrize(
+    ("table", "most"),
+    [
+        ("kernels/kernels.def", 20),  # a new kernel
+        ("ops/ops.def", 5),  # a new op
+        ("kernels/unary.def", 100),  # a new function: its number is part of transformer_c.h, but most kernels need nothing of that
+        ("kernels/binary.def", 100),
+    ],
+)
+def test_a_new_row_compiles_few_objects_again(table, most):
+    """Each kernel is three instruction sets times two precisions: six objects."""
+    objects = [p for p in SOURCES if p.suffix == ".c" for _ in range(6 if layer(p) == "kernels/cpu" else 1)]
+    rebuilt = [p.name for p in objects if CSRC / table in included(p)]
+    assert 0 < len(rebuilt) <= most, f"{len(rebuilt)} of {len(objects)} objects: {sorted(set(rebuilt))}"

@@ -2,8 +2,8 @@
 #ifndef TC_KERNELS_ACTIVATION_H
 #define TC_KERNELS_ACTIVATION_H
 
-#include "../transformer_c.h"
 #include "kernels.h"
+#include "types.h"
 
 #define TC_ACTIVATION_BLOCK 4096 /* elements an item */
 

@@ -6,8 +6,8 @@
 #ifndef TC_CUDA_API_H
 #define TC_CUDA_API_H
 
-#include "../transformer_c.h"
 #include "kernel_ids.h"
+#include "types.h"
 
 #ifdef __cplusplus
 extern "C" {

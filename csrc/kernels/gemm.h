@@ -8,8 +8,10 @@
 #ifndef TC_KERNELS_GEMM_H
 #define TC_KERNELS_GEMM_H
 
-#include "../transformer_c.h"
+#include <stdbool.h>
+
 #include "kernels.h"
+#include "types.h"
 
 #define TC_GEMM_BATCH_DIMS 14 /* TC_MAX_DIMS less the matrix */
 

@@ -1,4 +1,5 @@
 /* binary.c: functions of two arguments and their gradients, a row of binary.def each, and the choice between two. */
+#include "../function_ids.h"
 #include "simd.h"
 
 typedef real element;

@@ -1,8 +1,8 @@
 /* copy.c: strided copies with a cast. The work does not depend on the compute dtype, so the float64 table shares the float32
  * table's function. */
 #include "../copy.h"
-#include "../../transformer_c.h"
 #include "../kernels.h"
+#include "../types.h"
 #include "half.h"
 #include "simd.h"
 

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "../elementwise.h"
-#include "../../transformer_c.h"
 #include "../kernels.h"
+#include "../types.h"
 #include "half.h"
 #include "simd.h"
 

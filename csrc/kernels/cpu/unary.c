@@ -1,4 +1,5 @@
 /* unary.c: functions of one argument and their gradients, a row of unary.def each. */
+#include "../function_ids.h"
 #include "simd.h"
 
 typedef real element;

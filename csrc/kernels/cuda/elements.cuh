@@ -1,6 +1,6 @@
 // elements.cuh: what the kernels over single elements share: their launch, number formats read and written by dtype.
 #pragma once
-#include "../../transformer_c.h"
+#include "../types.h"
 #include "device.cuh"
 
 namespace tc

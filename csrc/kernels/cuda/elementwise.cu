@@ -1,6 +1,7 @@
 // elementwise.cu: functions of one, two and three operands, of any strides and dtypes; activations and dropout.
 #include "../activation.h"
 #include "../dropout.h"
+#include "../function_ids.h"
 #include "elementwise.cuh"
 #include "functions.cuh"
 #include "launchers.h"

@@ -1,4 +1,5 @@
 // integer.cu: exact arithmetic on integers and bools, in int64 that wraps around: the rows of integer.def, reductions, products.
+#include "../function_ids.h"
 #include "../integer_product.h"
 #include "elementwise.cuh"
 #include "launchers.h"

@@ -1,0 +1,14 @@
+/* types.h: the enumerators that kernels share with transformer_c.h, which includes them from here: kernels need nothing else of it. */
+#ifndef TC_KERNELS_TYPES_H
+#define TC_KERNELS_TYPES_H
+
+typedef enum tc_dtype { TC_FLOAT32, TC_FLOAT64, TC_FLOAT16, TC_BFLOAT16, TC_INT64, TC_INT32, TC_UINT8, TC_BOOL, TC_DTYPE_COUNT } tc_dtype;
+
+typedef enum tc_activation {
+    TC_ACTIVATION_NONE,
+    TC_ACTIVATION_RELU,
+    TC_ACTIVATION_GELU,     /* x Phi(x), exact (Hendrycks and Gimpel 2016) */
+    TC_ACTIVATION_GELU_TANH /* their approximation by tanh */
+} tc_activation;
+
+#endif
