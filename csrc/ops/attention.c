@@ -20,7 +20,17 @@ static tc_status refuse_empty_rows(tc_scope *s, tc_tensor *sum)
     return TC_OK;
 }
 
-enum { SAVED_VALUES = ATTENTION_INPUTS, SAVED_ATTENTION, SAVED_SHIFT, SAVED_SUM, SAVED_LENGTHS, SAVED_OFFSETS };
+/* Where the options' tensors are. */
+#define OPTION_TENSORS 4
+static void find_tensors(tc_tensor **found[OPTION_TENSORS], tc_attention_options *o)
+{
+    found[0] = &o->mask;
+    found[1] = &o->bias;
+    found[2] = &o->key_lengths;
+    found[3] = &o->causal_offsets;
+}
+
+enum { SAVED_Q, SAVED_K, SAVED_V, SAVED_VALUES, SAVED_ATTENTION, SAVED_SHIFT, SAVED_SUM, SAVED_OPTIONS };
 
 typedef struct attention_attributes {
     tc_attention_options options; /* its tensors are saved, and its scale is the next member */
@@ -31,14 +41,13 @@ static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tens
 {
     const attention_attributes *a = node->attributes;
     tc_attention_options options = a->options;
+    tc_tensor **tensors[OPTION_TENSORS];
+    find_tensors(tensors, &options);
+    for (int i = 0; i < OPTION_TENSORS; i++) *tensors[i] = tc_node_saved(node, SAVED_OPTIONS + i);
     options.scale = &a->scale;
-    options.bias = tc_node_saved(node, ATTENTION_BIAS);
-    options.mask = tc_node_saved(node, ATTENTION_MASK);
-    options.key_lengths = tc_node_saved(node, SAVED_LENGTHS);
-    options.causal_offsets = tc_node_saved(node, SAVED_OFFSETS);
-    const tc_attention_saved saved = {.q = tc_node_saved(node, ATTENTION_Q),
-                                      .k = tc_node_saved(node, ATTENTION_K),
-                                      .v = tc_node_saved(node, ATTENTION_V),
+    const tc_attention_saved saved = {.q = tc_node_saved(node, SAVED_Q),
+                                      .k = tc_node_saved(node, SAVED_K),
+                                      .v = tc_node_saved(node, SAVED_V),
                                       .values = tc_node_saved(node, SAVED_VALUES),
                                       .attention = tc_node_saved(node, SAVED_ATTENTION),
                                       .shift = tc_node_saved(node, SAVED_SHIFT),
@@ -82,13 +91,12 @@ tc_status tc_attention(tc_tensor **values, tc_tensor **attention, tc_tensor **ls
     TC_TRY(tc_plan_run(&plan, &args, err));
     if (options->empty_rows == TC_EMPTY_ROWS_RAISE) TC_TRY(refuse_empty_rows(&s, sums));
     attention_attributes a = {*options, p->scale};
-    a.options.scale = NULL;
-    a.options.bias = a.options.mask = a.options.key_lengths = a.options.causal_offsets = NULL;
-    TC_TRY(tc_finish_all(
-        &s, 3, (tc_result[]){{values, out}, {attention, map}, {lse, log_sum}},
-        &(tc_record){.op = &attention_op,
-                     TC_SAVED(q, k, v, options->bias, options->mask, out, map, shifts, sums, options->key_lengths, options->causal_offsets),
-                     .attributes = &a}));
+    tc_tensor *saved[SAVED_OPTIONS + OPTION_TENSORS] = {q, k, v, out, map, shifts, sums}, **tensors[OPTION_TENSORS];
+    find_tensors(tensors, &a.options);
+    for (int i = 0; i < OPTION_TENSORS; i++) saved[SAVED_OPTIONS + i] = *tensors[i];
+    TC_TRY(
+        tc_finish_all(&s, 3, (tc_result[]){{values, out}, {attention, map}, {lse, log_sum}},
+                      &(tc_record){.op = &attention_op, .saved = saved, .saved_count = SAVED_OPTIONS + OPTION_TENSORS, .attributes = &a}));
     tc_give(&s, shift, shifts);
     tc_give(&s, sum, sums);
     return TC_OK;
