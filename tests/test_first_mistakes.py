@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import transformer_c as tc
+from transformer_c import _hints, _tensor_numpy
 
 
 def _attend(attn_mask):
@@ -95,3 +96,9 @@ def test_softmax_of_a_tensor_by_method_and_by_layer():
     for y in (x.log_softmax(1), tc.nn.LogSoftmax(1)(x)):
         np.testing.assert_allclose(y.detach().numpy(), np.log(expected), rtol=1e-15)
     assert x.softmax(1).requires_grad and repr(tc.nn.Softmax(dim=1)) == "Softmax(dim=1)"
+
+
+def test_no_hint_is_of_a_name_that_is_there():
+    assert [name for name in (*_hints._TENSOR, *_hints._IN_PLACE) if hasattr(tc.Tensor, name)] == []
+    assert [name for name in _hints._PACKAGE if hasattr(tc, name)] == []
+    assert [name for name in _tensor_numpy._OURS if hasattr(tc.Tensor, name)] == []

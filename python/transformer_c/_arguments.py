@@ -1,4 +1,4 @@
-"""Checks of constructor arguments: the first mistake is named where it is made, not where it is felt."""
+"""Checks of arguments: the first mistake is named where it is made, not where it is felt."""
 
 from __future__ import annotations
 
@@ -42,3 +42,11 @@ def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
     if value not in known:
         raise ValueError(f"{name} must be {' or '.join(map(repr, known))}, got {value!r}")
     return value
+
+
+def one_axis(axis: int | None, dim: int | None, default: int) -> int:
+    """The axis given by either name."""
+    if axis is not None and dim is not None and axis != dim:
+        raise TypeError(f"axis={axis} and dim={dim} are two names of one argument")
+    given = dim if axis is None else axis
+    return default if given is None else given

@@ -22,18 +22,9 @@ _TENSOR = {
     "scatter_": "item assignment, as in NumPy: t[rows, columns] = values",
     "index_select": "indexing, as in NumPy: t[:, columns]",
     "masked_fill_": "t[mask] = value",
-    "zero_": "t.fill_(0)",
     "mm": "t @ u",
     "bmm": "t @ u",
     "dot": "t @ u",
-    "add": "t + u",
-    "sub": "t - u",
-    "mul": "t * u",
-    "div": "t / u",
-    "eq": "t == u",
-    "ne": "t != u",
-    "lt": "t < u",
-    "gt": "t > u",
     "concatenate": "tc.cat",
 }
 _IN_PLACE = {"add_": "+", "sub_": "-", "mul_": "*", "div_": "/"}

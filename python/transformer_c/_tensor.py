@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from . import _core
+from ._arguments import one_axis
 from ._core import Tensor
 
 # ---- from data ------------------------------------------------------------------------------------------------------------------
@@ -312,14 +313,6 @@ def arange(
 # ---- putting together -----------------------------------------------------------------------------------------------------------
 
 
-def _one_axis(axis: int | None, dim: int | None, default: int) -> int:
-    """NumPy's name of the argument, or PyTorch's."""
-    if axis is not None and dim is not None and axis != dim:
-        raise TypeError(f"axis={axis} and dim={dim} are two names of one argument")
-    given = dim if axis is None else axis
-    return default if given is None else given
-
-
 def cat(tensors: Sequence[Any], dim: int | None = None, *, axis: int | None = None):
     """Arrays joined along an axis.
 
@@ -347,7 +340,7 @@ def cat(tensors: Sequence[Any], dim: int | None = None, *, axis: int | None = No
     >>> tc.cat([np.zeros((1, 2)), np.ones((2, 2))]).shape
     (3, 2)
     """
-    return _core.cat(tensors, _one_axis(axis, dim, 0))
+    return _core.cat(tensors, one_axis(axis, dim, 0))
 
 
 def stack(tensors: Sequence[Any], dim: int | None = None, *, axis: int | None = None):
@@ -359,7 +352,7 @@ def stack(tensors: Sequence[Any], dim: int | None = None, *, axis: int | None = 
     >>> tc.stack([np.zeros(3), np.ones(3)], dim=1).shape
     (3, 2)
     """
-    return _core.stack(tensors, _one_axis(axis, dim, 0))
+    return _core.stack(tensors, one_axis(axis, dim, 0))
 
 
 def matmul(input, other):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from . import _core
-from ._arguments import real
+from ._arguments import one_axis, real
 from ._core import Tensor
 from .random import as_generator
 
@@ -143,14 +143,6 @@ def sigmoid(input):
     return _core.sigmoid(input)
 
 
-def _axis(axis: int | None, dim: int | None, default: int = -1) -> int:
-    """NumPy's name of the argument, or PyTorch's."""
-    if axis is not None and dim is not None and axis != dim:
-        raise TypeError(f"axis={axis} and dim={dim} are two names of one argument")
-    given = axis if axis is not None else dim
-    return default if given is None else given
-
-
 def softmax(input, axis: int | None = None, *, dim: int | None = None):
     """exp(x) / sum(exp(x)) along an axis, without overflow.
 
@@ -166,12 +158,12 @@ def softmax(input, axis: int | None = None, *, dim: int | None = None):
     >>> tc.functional.softmax(np.array([0.0, 0.0]), axis=-1)
     array([0.5, 0.5])
     """
-    return _core.softmax(input, _axis(axis, dim))
+    return _core.softmax(input, one_axis(axis, dim, -1))
 
 
 def log_softmax(input, axis: int | None = None, *, dim: int | None = None):
     """The logarithm of softmax. Parameters as for ``softmax``."""
-    return _core.log_softmax(input, _axis(axis, dim))
+    return _core.log_softmax(input, one_axis(axis, dim, -1))
 
 
 # ---- normalisation and dropout ----------------------------------------------------------------------------------------------------
