@@ -1,4 +1,4 @@
-/* binary.c: functions of two arguments: the rows of kernels/binary.def, and the choice between two.
+/* binary.c: functions of two arguments, the rows of kernels/binary.def.
  *
  * Saved for the backward: a and b as far as the rows say that a wanted gradient reads them. */
 #include <inttypes.h>
