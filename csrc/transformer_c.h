@@ -202,18 +202,18 @@ typedef enum tc_reduce_function {
     TC_REDUCE_COUNT
 } tc_reduce_function;
 
-TC_CHECKED tc_status tc_reduce(tc_tensor **out, tc_tensor *x, tc_reduce_function function, int axis_count, const int *axes, bool keepdims,
-                               tc_error *err);
+TC_CHECKED tc_status tc_reduce(tc_tensor **out, tc_tensor *x, tc_reduce_function function, int axis_count, const int64_t *axes,
+                               bool keepdims, tc_error *err);
 /* Sum of the squared differences from the mean, over count - correction. */
-TC_CHECKED tc_status tc_var(tc_tensor **out, tc_tensor *x, double correction, int axis_count, const int *axes, bool keepdims,
+TC_CHECKED tc_status tc_var(tc_tensor **out, tc_tensor *x, double correction, int axis_count, const int64_t *axes, bool keepdims,
                             tc_error *err);
 /* Without the tape.  dy: the result's shape, reduced axes kept or not; y: the result, for max and min (NULL otherwise). */
 TC_CHECKED tc_status tc_reduce_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, tc_tensor *y, tc_reduce_function function,
-                                        int axis_count, const int *axes, tc_error *err);
-TC_CHECKED tc_status tc_var_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, double correction, int axis_count, const int *axes,
+                                        int axis_count, const int64_t *axes, tc_error *err);
+TC_CHECKED tc_status tc_var_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, double correction, int axis_count, const int64_t *axes,
                                      tc_error *err);
 /* int64 indices of the first largest (smallest) element, NaN first of all, along an axis; of the flattened tensor when axis_count is -1. */
-TC_CHECKED tc_status tc_arg_reduce(tc_tensor **out, tc_tensor *x, bool largest, int axis_count, const int *axes, bool keepdims,
+TC_CHECKED tc_status tc_arg_reduce(tc_tensor **out, tc_tensor *x, bool largest, int axis_count, const int64_t *axes, bool keepdims,
                                    tc_error *err);
 /* int64 indices that sort x along an axis; equal elements keep their order, NaN is larger than all others. */
 TC_CHECKED tc_status tc_argsort(tc_tensor **out, tc_tensor *x, int64_t axis, bool descending, tc_error *err);

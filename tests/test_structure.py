@@ -49,6 +49,45 @@ def test_includes(path):
         assert other == own or other in ALLOWED[own], f"{own} may not include {other} ({include})"
 
 
+def calls_between(folder):
+    """Which file of a folder calls functions that another one defines: {file: {file, ...}}."""
+    words = {p.stem: re.sub(r"/\*.*?\*/|\"(?:\\\\.|[^\"\\\\])*\"", "", p.read_text(), flags=re.S) for p in sorted(folder.glob("*.c"))}
+    definition = re.compile(r"^(?!static\b|typedef\b|extern\b)[a-z]\w*[\w *]*?\b(\w+)\([^;{]*\)\s*\{", re.M)
+    owner = {function: stem for stem, text in words.items() for function in definition.findall(text)}
+    used = {stem: {owner[word] for word in re.findall(r"\b\w+\b", text) if word in owner} for stem, text in words.items()}
+    return {stem: others - {stem} for stem, others in used.items()}
+
+
+def cycle_in(graph):
+    """A list of nodes, each of which leads to the next and the last to the first; empty when there is none."""
+    done, path = set(), []
+
+    def visit(node):
+        if node in path:
+            return path[path.index(node) :]
+        if node in done:
+            return []
+        path.append(node)
+        for other in sorted(graph[node]):
+            if found := visit(other):
+                return found
+        done.add(path.pop())
+        return []
+
+    for node in sorted(graph):
+        if found := visit(node):
+            return found
+    return []
+
+
+def test_ops_call_one_another_in_one_direction():
+    """What several ops need is below them, in csrc/core."""
+    assert cycle_in({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c"]
+    graph = calls_between(CSRC / "ops")
+    assert "op" in graph["softmax"] and "binary" in graph["reduce"], "the graph is not read from the sources"
+    assert not cycle_in(graph), f"a circle of calls: {' -> '.join(cycle_in(graph))}"
+
+
 def test_kernels_do_arithmetic_only():
     forbidden = re.compile(r"\b(malloc|calloc|realloc|free|tc_allocate|tc_free|pthread_\w+|printf|fprintf|abort|exit|assert)\s*\(")
     for path in SOURCES:

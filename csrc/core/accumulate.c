@@ -4,6 +4,7 @@
 #include "../kernels/add_in_place.h"
 #include "backend.h"
 #include "copy.h"
+#include "dtype.h"
 #include "own.h"
 
 static tc_status add_contiguous(tc_tensor *to, const tc_tensor *from, tc_error *err)
@@ -15,7 +16,7 @@ static tc_status add_contiguous(tc_tensor *to, const tc_tensor *from, tc_error *
 
 tc_status tc_add_in_place(tc_tensor *to, tc_tensor *from, tc_error *err)
 {
-    const tc_dtype compute = to->dtype == TC_FLOAT64 ? TC_FLOAT64 : TC_FLOAT32; /* half types add in float32 */
+    const tc_dtype compute = tc_compute_dtype(to->dtype);
     TC_OWNED tc_tensor *sum = NULL, *addend = NULL;
     TC_TRY(tc_tensor_as(&addend, from, compute, err));
     TC_TRY(tc_tensor_as(&sum, to, compute, err));

@@ -5,6 +5,7 @@
 
 #include "../kernels/copy.h"
 #include "backend.h"
+#include "broadcast.h"
 #include "layout.h"
 #include "own.h"
 

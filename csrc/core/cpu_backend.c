@@ -6,10 +6,9 @@
 #include "backend.h"
 #include "cpu.h"
 #include "cpu_plan.h"
+#include "dtype.h"
 #include "status.h"
 #include "threads.h"
-
-static tc_dtype compute_dtype(tc_dtype storage) { return storage == TC_FLOAT64 ? TC_FLOAT64 : TC_FLOAT32; }
 
 static tc_status allocate(int index, size_t bytes, void **out, tc_error *err)
 {
@@ -67,7 +66,7 @@ static tc_status synchronize(int index, tc_error *err)
 
 const tc_backend tc_cpu_backend = {.name = "cpu",
                                    .host_memory = true,
-                                   .compute_dtype = compute_dtype,
+                                   .compute_dtype = tc_compute_dtype,
                                    .allocate = allocate,
                                    .free = give_back,
                                    .copy = copy,

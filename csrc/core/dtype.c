@@ -1,5 +1,5 @@
 /* dtype.c: names, sizes and promotion of element types; names of devices. */
-#include "../transformer_c.h"
+#include "dtype.h"
 
 #include <stdio.h>
 
@@ -25,6 +25,39 @@ tc_dtype tc_dtype_promote(tc_dtype a, tc_dtype b)
     /* The two half-width floats hold neither the other's range nor its digits: the pair meets in float32. */
     if ((a == TC_FLOAT16 && b == TC_BFLOAT16) || (a == TC_BFLOAT16 && b == TC_FLOAT16)) return TC_FLOAT32;
     return dtypes[a].rank >= dtypes[b].rank ? a : b;
+}
+
+tc_dtype_kind tc_dtype_kind_of(tc_dtype dtype)
+{
+    return dtypes[dtype].is_float ? TC_KIND_FLOAT : dtype == TC_BOOL ? TC_KIND_BOOL : TC_KIND_INTEGER;
+}
+
+tc_dtype tc_compute_dtype(tc_dtype dtype) { return dtype == TC_FLOAT64 ? TC_FLOAT64 : TC_FLOAT32; }
+
+tc_dtype tc_result_dtype(const tc_tensor *a, tc_scalar a_scalar, const tc_tensor *b, tc_scalar b_scalar)
+{
+    const tc_tensor *tensors[2] = {a, b};
+    const tc_scalar scalars[2] = {a_scalar, b_scalar};
+    /* Three levels: tensors with axes, tensors without, numbers. A lower one counts when it is of a higher kind than all above. */
+    int result = -1;
+    for (int level = 0; level < 3; level++) {
+        int found = -1;
+        for (int i = 0; i < 2; i++) {
+            if ((tensors[i] ? tensors[i]->ndim == 0 : 2) != level) continue;
+            tc_dtype dtype;
+            if (tensors[i])
+                dtype = tensors[i]->dtype;
+            else
+                dtype = scalars[i].kind == TC_FLOAT64 ? TC_FLOAT32 : scalars[i].kind;
+            found = found < 0 ? (int)dtype : (int)tc_dtype_promote((tc_dtype)found, dtype);
+        }
+        if (found < 0) continue;
+        if (result < 0)
+            result = found;
+        else if (tc_dtype_kind_of((tc_dtype)found) > tc_dtype_kind_of((tc_dtype)result))
+            result = (int)tc_dtype_promote((tc_dtype)result, (tc_dtype)found);
+    }
+    return (tc_dtype)result;
 }
 
 const char *tc_device_text(char buffer[TC_DEVICE_TEXT], tc_device device)

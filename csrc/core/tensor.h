@@ -72,12 +72,6 @@ bool tc_tensor_same_shape(const tc_tensor *a, const tc_tensor *b);
 bool tc_tensor_on_cpu(const tc_tensor *tensor);
 const char *tc_tensor_text(char buffer[TC_SHAPE_TEXT], const tc_tensor *tensor); /* "(2, 3)" */
 
-/* NumPy's broadcasting. TC_ERROR_VALUE naming both shapes when they do not fit. */
-TC_CHECKED tc_status tc_broadcast_shape(int *ndim, int64_t shape[TC_MAX_DIMS], int a_ndim, const int64_t *a, int b_ndim, const int64_t *b,
-                                        tc_error *err);
-/* Strides with which `tensor` is read as the larger `shape`: 0 on axes it is repeated along. The shapes fit. */
-void tc_broadcast_strides(int64_t strides[TC_MAX_DIMS], const tc_tensor *tensor, int ndim, const int64_t *shape);
-
 /* a * b, or false when the result does not fit in 62 bits. */
 bool tc_multiply_sizes(int64_t a, int64_t b, int64_t *product);
 

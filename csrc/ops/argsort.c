@@ -1,9 +1,9 @@
 /* argsort.c: the order that sorts a tensor along an axis. No gradient. */
 #include "../core/backend.h"
+#include "../core/layout.h"
 #include "../core/status.h"
 #include "../kernels/sort.h"
 #include "operands.h"
-#include "view.h"
 
 /* A view of x with two axes exchanged. */
 static tc_status exchange(tc_tensor **out, tc_tensor *x, int a, int b, tc_error *err)

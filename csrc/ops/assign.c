@@ -5,11 +5,12 @@
 #include <string.h>
 
 #include "../core/backend.h"
+#include "../core/layout.h"
+#include "../core/reduction.h"
 #include "../core/status.h"
 #include "../core/tape.h"
 #include "index.h"
 #include "operands.h"
-#include "view.h"
 
 /* ---- clone, contiguous, to another device --------------------------------------------------------------------------------- */
 

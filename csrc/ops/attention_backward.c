@@ -1,8 +1,8 @@
 /* attention_backward.c: the gradients of attention; the weights are computed again, block by block, from what the forward saved. */
 #include <string.h>
 
+#include "../core/reduction.h"
 #include "attention_problem.h"
-#include "view.h"
 
 enum { VALUES = ATTENTION_INPUTS, DVALUES, SHIFT, SUM, MAP, DMAP, DLSE, INPUTS }; /* beside those of the op */
 

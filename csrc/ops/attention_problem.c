@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "../core/broadcast.h"
 #include "operands.h"
 
 typedef struct names {

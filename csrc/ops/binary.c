@@ -5,9 +5,12 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "../core/broadcast.h"
+#include "../core/elementwise.h"
+#include "../core/reduction.h"
 #include "../core/status.h"
 #include "../core/tape.h"
-#include "elementwise.h"
+#include "operands.h"
 
 enum { NONE, A, B, BOTH };
 
@@ -178,18 +181,17 @@ static tc_status check_meaning(tc_binary_function function, tc_dtype dtype, tc_e
 /* The smallest element of an integer tensor that has elements. */
 static tc_status smallest_integer(int64_t *out, tc_tensor *x, tc_error *err)
 {
-    tc_old_scope scope = {0};
-    tc_tensor *smallest, *host, *wide;
+    tc_tensor *smallest = NULL, *number = NULL;
+    tc_axis_set set;
     tc_status status = TC_OK;
-    TC_TRY(tc_reduce(&smallest, x, TC_REDUCE_min, -1, NULL, false, err));
-    tc_old_scope_own(&scope, smallest);
-    TC_TRY(tc_to_device(&host, smallest, (tc_device){TC_CPU, 0}, err));
-    tc_old_scope_own(&scope, host);
-    TC_TRY(tc_tensor_as(&wide, host, TC_INT64, err));
-    tc_old_scope_own(&scope, wide);
-    *out = *(const int64_t *)(const void *)wide->data;
+    TC_TRY(tc_read_axes(&set, x, -1, NULL, err));
+    TC_TRY(tc_tensor_empty(&smallest, 0, NULL, TC_INT64, x->storage->device, err));
+    TC_TRY(tc_run_reduction(smallest, x, &set, TC_STEP_min, NULL, 1.0, err));
+    TC_TRY(tc_tensor_wrap(&number, out, 0, NULL, NULL, TC_INT64, true, NULL, NULL, err));
+    TC_TRY(tc_tensor_copy(number, smallest, err));
 cleanup:
-    tc_old_scope_end(&scope);
+    tc_tensor_release(smallest);
+    tc_tensor_release(number);
     return status;
 }
 

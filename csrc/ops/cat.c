@@ -3,10 +3,10 @@
 #include <string.h>
 
 #include "../core/allocator.h"
+#include "../core/layout.h"
 #include "../core/status.h"
 #include "../core/tape.h"
 #include "operands.h"
-#include "view.h"
 
 typedef struct cat_attributes {
     int axis;

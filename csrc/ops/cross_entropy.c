@@ -218,7 +218,7 @@ static tc_status with_probabilities(tc_tensor **out, tc_tensor *x, tc_tensor *q,
 {
     tc_old_scope scope = {0};
     tc_tensor *t;
-    const int axis = x->ndim > 1;
+    const int64_t axis = x->ndim > 1;
     const int64_t C = x->shape[axis];
     int64_t shape[TC_MAX_DIMS];
     tc_status status = TC_OK;

@@ -226,7 +226,7 @@ cleanup:
 
 tc_status tc_global_max_pool1d(tc_tensor **y, tc_tensor *x, tc_error *err)
 {
-    static const int sequence = 1;
+    static const int64_t sequence = 1;
     char text[TC_SHAPE_TEXT];
     const tc_status status = tc_check_float(x, "x", err);
     if (status != TC_OK) return status;

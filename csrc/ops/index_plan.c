@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../core/allocator.h"
+#include "../core/broadcast.h"
 #include "../core/copy.h"
 #include "../core/status.h"
 #include "index.h"

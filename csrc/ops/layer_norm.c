@@ -4,8 +4,8 @@
  * numbers). */
 #include "../kernels/layer_norm.h"
 
+#include "../core/reduction.h"
 #include "op.h"
-#include "operands.h"
 
 /* Rows N and their length C: the last `axes` axes of x make a row, whose lengths, where they are told, are those of x. */
 static tc_status row_shape(tc_scope *s, const tc_tensor *x, int axes, const int64_t *told, int64_t *N, int64_t *C)

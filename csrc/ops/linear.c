@@ -6,12 +6,12 @@
 #include <string.h>
 
 #include "../core/backend.h"
+#include "../core/reduction.h"
 #include "../core/status.h"
 #include "../core/tape.h"
 #include "../kernels/activation.h"
 #include "gemm.h"
 #include "operands.h"
-#include "view.h"
 
 static tc_status check(const tc_tensor *x, const tc_tensor *weight, const tc_tensor *bias, const tc_tensor *residual, tc_error *err)
 {

@@ -4,9 +4,9 @@
 #include "../kernels/loss.h"
 
 #include "../core/backend.h"
+#include "../core/broadcast.h"
 #include "../core/status.h"
 #include "../core/tape.h"
-#include "elementwise.h"
 #include "operands.h"
 
 /* ---- checks ---------------------------------------------------------------------------------------------------------------- */

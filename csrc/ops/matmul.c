@@ -5,12 +5,12 @@
 #include <string.h>
 
 #include "../core/backend.h"
+#include "../core/reduction.h"
 #include "../core/status.h"
 #include "../core/tape.h"
 #include "../kernels/integer_product.h"
 #include "gemm.h"
 #include "operands.h"
-#include "view.h"
 
 /* The operands as batches of matrices: an axis of length 1 put in for vectors, leading axes broadcast. */
 typedef struct problem {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../core/allocator.h"
+#include "../core/reduction.h"
 #include "operands.h"
 
 /* ---- what is owned ------------------------------------------------------------------------------------------------------ */

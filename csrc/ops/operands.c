@@ -1,10 +1,8 @@
 /* operands.c: see operands.h. The cast is an op of its own. */
 #include "operands.h"
 
-#include "../core/backend.h"
 #include "../core/status.h"
 #include "../core/tape.h"
-#include "../kernels/sum_partials.h"
 
 tc_tensor *tc_old_scope_own(tc_old_scope *scope, tc_tensor *tensor)
 {
@@ -35,8 +33,6 @@ tc_status tc_old_scope_contiguous(tc_old_scope *scope, tc_tensor **tensor, tc_er
     if (status == TC_OK) *tensor = tc_old_scope_own(scope, copy);
     return status;
 }
-
-tc_dtype tc_compute_dtype(tc_dtype dtype) { return dtype == TC_FLOAT64 ? TC_FLOAT64 : TC_FLOAT32; }
 
 tc_status tc_check_float(const tc_tensor *tensor, const char *name, tc_error *err)
 {
@@ -135,20 +131,4 @@ tc_status tc_cast(tc_tensor **out, tc_tensor *x, tc_dtype dtype, tc_error *err)
     else
         *out = y;
     return status;
-}
-
-/* ---- reductions over rows ------------------------------------------------------------------------------------------------ */
-
-int64_t tc_reduction_chunk(int64_t rows)
-{
-    const int64_t least = 64, most_chunks = 64;
-    const int64_t chunk = (rows + most_chunks - 1) / most_chunks;
-    return chunk > least ? chunk : least;
-}
-
-tc_status tc_sum_partials(tc_tensor *out, const tc_tensor *partial, int64_t chunks, int64_t columns, tc_error *err)
-{
-    const tc_sum_partials_args args = {.out = out->data, .partial = partial->data, .chunks = chunks, .C = columns};
-    const int64_t groups = (columns + TC_SUM_PARTIALS_GROUP - 1) / TC_SUM_PARTIALS_GROUP;
-    return tc_run(out->storage->device, out->dtype, &tc_kernel_sum_partials, &args, groups, (double)chunks * TC_SUM_PARTIALS_GROUP, 0, err);
 }

@@ -13,6 +13,7 @@
 #define TC_OPS_OPERANDS_H
 
 #include "../core/copy.h"
+#include "../core/dtype.h"
 
 #define TC_OLD_SCOPE_MAX 24
 
@@ -26,9 +27,6 @@ TC_CHECKED tc_status tc_old_scope_cast(tc_old_scope *scope, tc_tensor **tensor, 
 TC_CHECKED tc_status tc_old_scope_contiguous(tc_old_scope *scope, tc_tensor **tensor, tc_error *err);
 tc_tensor *tc_old_scope_own(tc_old_scope *scope, tc_tensor *tensor); /* steals; returns it */
 void tc_old_scope_end(tc_old_scope *scope);
-
-/* The dtype arithmetic is done in: float64 for float64, float32 for the other floating dtypes. */
-tc_dtype tc_compute_dtype(tc_dtype dtype);
 
 /* Errors that name the argument. NULL tensors pass. */
 TC_CHECKED tc_status tc_check_float(const tc_tensor *tensor, const char *name, tc_error *err);
@@ -47,11 +45,5 @@ TC_CHECKED tc_status tc_make_own(tc_tensor **tensor, const tc_tensor *source, tc
 
 /* x as `dtype`, recorded; *out is x itself (retained) when it has that dtype already. */
 TC_CHECKED tc_status tc_cast(tc_tensor **out, tc_tensor *x, tc_dtype dtype, tc_error *err);
-
-/* Rows per chunk for a reduction over `rows`, fixed by the shape alone so that results do not depend on threads. */
-int64_t tc_reduction_chunk(int64_t rows);
-
-/* out (C) of `compute` dtype = sum over the rows of partial (chunks, C). */
-TC_CHECKED tc_status tc_sum_partials(tc_tensor *out, const tc_tensor *partial, int64_t chunks, int64_t columns, tc_error *err);
 
 #endif

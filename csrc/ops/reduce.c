@@ -5,160 +5,11 @@
 #include <string.h>
 
 #include "../core/backend.h"
-#include "../core/layout.h"
+#include "../core/broadcast.h"
+#include "../core/reduction.h"
 #include "../core/status.h"
 #include "../core/tape.h"
-#include "../kernels/reduce.h"
-#include "elementwise.h"
-#include "view.h"
-
-/* ---- axes --------------------------------------------------------------------------------------------------------------- */
-
-typedef struct axis_set {
-    bool reduced[TC_MAX_DIMS];
-    int count;
-    bool all;
-} axis_set;
-
-static tc_status read_axes(axis_set *set, const tc_tensor *x, int count, const int *axes, tc_error *err)
-{
-    memset(set, 0, sizeof *set);
-    set->all = count < 0;
-    for (int i = 0; set->all && i < x->ndim; i++) set->reduced[i] = true;
-    for (int i = 0; i < count; i++) {
-        int axis;
-        const tc_status status = tc_normalize_axis(&axis, axes[i], x->ndim, "axis", err);
-        if (status != TC_OK) return status;
-        if (x->ndim == 0) continue; /* a single element can be reduced along its 0 axes */
-        if (set->reduced[axis]) return tc_fail(err, TC_ERROR_VALUE, "axis %d is given twice", axes[i]);
-        set->reduced[axis] = true;
-    }
-    for (int i = 0; i < x->ndim; i++) set->count += set->reduced[i];
-    return TC_OK;
-}
-
-/* The shape of the result; *ndim axes. */
-static void kept_shape(const axis_set *set, const tc_tensor *x, bool keepdims, int *ndim, int64_t shape[TC_MAX_DIMS])
-{
-    *ndim = 0;
-    for (int i = 0; i < x->ndim; i++) {
-        if (!set->reduced[i])
-            shape[(*ndim)++] = x->shape[i];
-        else if (keepdims)
-            shape[(*ndim)++] = 1;
-    }
-}
-
-static int64_t reduced_count(const axis_set *set, const tc_tensor *x)
-{
-    int64_t count = 1;
-    for (int i = 0; i < x->ndim; i++)
-        if (set->reduced[i]) count *= x->shape[i];
-    return count;
-}
-
-/* ---- running ------------------------------------------------------------------------------------------------------------ */
-
-/* Splits the axes of x into the two groups of the kernel, as few axes as can be. `ordered`: the reduced axes keep their order. */
-static void describe(tc_reduce_args *args, const tc_tensor *x, const axis_set *set, bool ordered)
-{
-    args->x = x->data;
-    args->x_dtype = x->dtype;
-    args->kept_ndim = args->reduced_ndim = 0;
-    args->kept = args->reduced = 1;
-    for (int i = 0; i < x->ndim; i++) {
-        int *ndim = set->reduced[i] ? &args->reduced_ndim : &args->kept_ndim;
-        (set->reduced[i] ? args->reduced_shape : args->kept_shape)[*ndim] = x->shape[i];
-        (set->reduced[i] ? args->reduced_strides : args->kept_strides)[(*ndim)++] = x->strides[i];
-        *(set->reduced[i] ? &args->reduced : &args->kept) *= x->shape[i];
-    }
-    if (args->reduced == 0) { /* nothing to walk over, which is what the kernels take one axis without elements for */
-        args->reduced_ndim = 1;
-        args->reduced_shape[0] = args->reduced_strides[0] = 0;
-    }
-    int64_t *const kept[1] = {args->kept_strides}, *const reduced[1] = {args->reduced_strides};
-    args->kept_ndim = tc_layout_merge(args->kept_ndim, args->kept_shape, 1, kept, false);
-    args->reduced_ndim = tc_layout_merge(args->reduced_ndim, args->reduced_shape, 1, reduced, !ordered);
-}
-
-#define FEW_RESULTS 64    /* below this many results (or tiles of them), long reductions are cut into segments */
-#define ROW_SEGMENT 16384 /* elements of a segment */
-
-static int64_t magnitude(int64_t stride) { return stride < 0 ? -stride : stride; }
-
-/* Neighbouring results lie closer in memory than neighbouring elements of one: walk along the results. */
-static bool by_columns(const tc_reduce_args *args)
-{
-    if (args->kept_ndim == 0 || args->reduced_ndim == 0) return args->kept_ndim > 0; /* no axis goes but those of length 1: a copy */
-    return magnitude(args->kept_strides[args->kept_ndim - 1]) < magnitude(args->reduced_strides[args->reduced_ndim - 1]);
-}
-
-/* Runs the kernel that `args` is described for; writes (kept, segments), or (outer, segments, columns). */
-static tc_status run_segments(const tc_reduce_args *args, bool columns, tc_device device, tc_dtype compute, tc_error *err)
-{
-    const double segment = (double)(args->segment < args->reduced ? args->segment : args->reduced);
-    if (!columns) return tc_run(device, compute, &tc_kernel_reduce_rows, args, args->kept * args->segments, segment + 8.0, 0, err);
-    const int64_t width = args->kept_shape[args->kept_ndim - 1], tiles = (width + TC_REDUCE_TILE - 1) / TC_REDUCE_TILE;
-    const double tile = (double)(width < TC_REDUCE_TILE ? width : TC_REDUCE_TILE);
-    return tc_run(device, compute, &tc_kernel_reduce_columns, args, args->kept / width * args->segments * tiles, segment * tile + 8.0, 0,
-                  err);
-}
-
-/* How many segments: from the shape alone. */
-static void choose_segments(tc_reduce_args *args, bool columns)
-{
-    args->segment = args->reduced;
-    args->segments = 1;
-    int64_t results = args->kept;
-    if (columns) {
-        const int64_t width = args->kept_shape[args->kept_ndim - 1];
-        results = args->kept / width * ((width + TC_REDUCE_TILE - 1) / TC_REDUCE_TILE);
-    }
-    const int64_t length = columns ? tc_reduction_chunk(args->reduced) : ROW_SEGMENT;
-    if (results >= FEW_RESULTS || args->reduced <= 2 * length) return;
-    args->segment = length;
-    args->segments = (args->reduced + length - 1) / length;
-}
-
-/* out (contiguous, shape of the kept axes) = reduction of x by `step`, divided by `divisor`. */
-static tc_status reduce_floats(tc_tensor *out, const tc_tensor *x, const axis_set *set, tc_reduce_step step, const tc_tensor *center,
-                               double divisor, tc_error *err)
-{
-    tc_reduce_args args = {
-        .step = step, .out = out->data, .out_dtype = out->dtype, .center = center ? center->data : NULL, .divisor = divisor};
-    tc_tensor *partial = NULL;
-    tc_status status = TC_OK;
-    const tc_dtype compute = tc_compute_dtype(x->dtype);
-    if (out->numel == 0) return TC_OK;
-    describe(&args, x, set, false);
-    const bool columns = by_columns(&args);
-    choose_segments(&args, columns);
-    if (args.segments == 1) return run_segments(&args, columns, x->storage->device, compute, err);
-    const int64_t width = columns ? args.kept_shape[args.kept_ndim - 1] : 1, outer = args.kept / width;
-    const int64_t shape[3] = {outer, args.segments, width};
-    TC_TRY(tc_tensor_empty(&partial, 3, shape, compute, x->storage->device, err));
-    args.out = partial->data;
-    args.out_dtype = compute;
-    args.divisor = 1.0;
-    TC_TRY(run_segments(&args, columns, x->storage->device, compute, err));
-    const axis_set middle = {.reduced = {false, true, false}, .count = 1};
-    tc_reduce_args second = {
-        .step = step == TC_STEP_square_difference ? TC_STEP_sum : step, .out = out->data, .out_dtype = out->dtype, .divisor = divisor};
-    describe(&second, partial, &middle, false);
-    second.segment = second.reduced;
-    second.segments = 1;
-    TC_TRY(run_segments(&second, by_columns(&second), x->storage->device, compute, err));
-cleanup:
-    tc_tensor_release(partial);
-    return status;
-}
-
-static tc_status reduce_integers(tc_tensor *out, const tc_tensor *x, const axis_set *set, tc_reduce_step step, bool arg, tc_error *err)
-{
-    tc_reduce_args args = {.step = step, .arg = arg, .out = out->data, .out_dtype = out->dtype};
-    describe(&args, x, set, arg);
-    return tc_run(x->storage->device, TC_FLOAT32, &tc_kernel_integer_reduce, &args, out->numel, (double)args.reduced + 8.0, 0, err);
-}
+#include "operands.h"
 
 /* ---- on the tape --------------------------------------------------------------------------------------------------------- */
 
@@ -166,7 +17,7 @@ typedef struct reduce_attributes {
     tc_reduce_function function;
     tc_dtype dtype; /* of x */
     double count;   /* what mean and var divide by */
-    axis_set set;
+    tc_axis_set set;
     int ndim;
     int64_t shape[TC_MAX_DIMS]; /* of x */
 } reduce_attributes;
@@ -262,7 +113,8 @@ static tc_status extreme_backward_shared(tc_tensor **dx, tc_tensor *dy, tc_tenso
 {
     tc_tensor *hit = NULL, *count = NULL, *share = NULL, *axes_dy = NULL, *axes_y = NULL, *nan_x = NULL, *nan_y = NULL, *both = NULL,
               *either = NULL;
-    int axes[TC_MAX_DIMS], n = 0;
+    int64_t axes[TC_MAX_DIMS];
+    int n = 0;
     tc_status status = TC_OK;
     for (int i = 0; i < at->ndim; i++)
         if (at->set.reduced[i]) axes[n++] = i;
@@ -305,7 +157,7 @@ static const tc_op ops[TC_REDUCE_COUNT] = {
 };
 static const tc_op var_op = {"var", var_backward, NULL};
 
-static tc_status record(tc_tensor *out, tc_tensor *x, const tc_op *op, tc_reduce_function function, const axis_set *set, double count,
+static tc_status record(tc_tensor *out, tc_tensor *x, const tc_op *op, tc_reduce_function function, const tc_axis_set *set, double count,
                         tc_tensor *mean, tc_error *err)
 {
     if (!op->backward || !tc_tape_wants(1, &x)) return TC_OK;
@@ -340,33 +192,30 @@ static tc_dtype result_dtype(tc_reduce_function function, tc_dtype dtype)
 }
 
 /* An empty sum is 0, an empty mean NaN; an empty maximum does not exist. */
-static tc_status check_not_empty(const tc_tensor *x, const axis_set *set, const char *name, tc_error *err)
+static tc_status check_not_empty(const tc_tensor *x, const tc_axis_set *set, const char *name, tc_error *err)
 {
     char text[TC_SHAPE_TEXT];
-    if (reduced_count(set, x) > 0) return TC_OK;
+    if (tc_reduced_count(set, x) > 0) return TC_OK;
     return tc_fail(err, TC_ERROR_VALUE, "%s over no elements does not exist: x has shape %s", name, tc_tensor_text(text, x));
 }
 
-tc_status tc_reduce(tc_tensor **out, tc_tensor *x, tc_reduce_function function, int axis_count, const int *axes, bool keepdims,
+tc_status tc_reduce(tc_tensor **out, tc_tensor *x, tc_reduce_function function, int axis_count, const int64_t *axes, bool keepdims,
                     tc_error *err)
 {
     tc_tensor *result = NULL, *rounded = NULL;
-    axis_set set;
+    tc_axis_set set;
     int ndim;
     int64_t shape[TC_MAX_DIMS];
     tc_status status = TC_OK;
     const bool floating = tc_dtype_is_float(x->dtype);
     const tc_dtype dtype = result_dtype(function, x->dtype), compute = floating && dtype != TC_BOOL ? tc_compute_dtype(dtype) : dtype;
     if (function == TC_REDUCE_mean) TC_TRY(tc_check_float(x, "the argument of mean", err));
-    TC_TRY(read_axes(&set, x, axis_count, axes, err));
+    TC_TRY(tc_read_axes(&set, x, axis_count, axes, err));
     if (function == TC_REDUCE_max || function == TC_REDUCE_min) TC_TRY(check_not_empty(x, &set, names[function], err));
-    kept_shape(&set, x, keepdims, &ndim, shape);
-    const double count = (double)reduced_count(&set, x);
+    tc_reduced_shape(&set, x, keepdims, &ndim, shape);
+    const double count = (double)tc_reduced_count(&set, x);
     TC_TRY(tc_tensor_empty(&result, ndim, shape, compute, x->storage->device, err));
-    if (floating)
-        TC_TRY(reduce_floats(result, x, &set, steps[function], NULL, function == TC_REDUCE_mean ? count : 1.0, err));
-    else
-        TC_TRY(reduce_integers(result, x, &set, steps[function], false, err));
+    TC_TRY(tc_run_reduction(result, x, &set, steps[function], NULL, function == TC_REDUCE_mean ? count : 1.0, err));
     TC_TRY(tc_tensor_as(&rounded, result, dtype, err));
     if (floating) TC_TRY(record(rounded, x, &ops[function], function, &set, count, NULL, err));
     *out = tc_tensor_retain(rounded);
@@ -376,23 +225,23 @@ cleanup:
     return status;
 }
 
-tc_status tc_var(tc_tensor **out, tc_tensor *x, double correction, int axis_count, const int *axes, bool keepdims, tc_error *err)
+tc_status tc_var(tc_tensor **out, tc_tensor *x, double correction, int axis_count, const int64_t *axes, bool keepdims, tc_error *err)
 {
     tc_tensor *result = NULL, *rounded = NULL, *mean = NULL;
-    axis_set set;
+    tc_axis_set set;
     int ndim;
     int64_t shape[TC_MAX_DIMS], mean_shape[TC_MAX_DIMS];
     tc_status status = TC_OK;
     const tc_dtype compute = tc_compute_dtype(x->dtype);
     TC_TRY(tc_check_float(x, "the argument of var", err));
-    TC_TRY(read_axes(&set, x, axis_count, axes, err));
-    const double count = (double)reduced_count(&set, x), freedom = count > correction ? count - correction : 0.0;
-    kept_shape(&set, x, true, &ndim, mean_shape);
+    TC_TRY(tc_read_axes(&set, x, axis_count, axes, err));
+    const double count = (double)tc_reduced_count(&set, x), freedom = count > correction ? count - correction : 0.0;
+    tc_reduced_shape(&set, x, true, &ndim, mean_shape);
     TC_TRY(tc_tensor_empty(&mean, ndim, mean_shape, compute, x->storage->device, err));
-    TC_TRY(reduce_floats(mean, x, &set, TC_STEP_sum, NULL, count, err));
-    kept_shape(&set, x, keepdims, &ndim, shape);
+    TC_TRY(tc_run_reduction(mean, x, &set, TC_STEP_sum, NULL, count, err));
+    tc_reduced_shape(&set, x, keepdims, &ndim, shape);
     TC_TRY(tc_tensor_empty(&result, ndim, shape, compute, x->storage->device, err));
-    TC_TRY(reduce_floats(result, x, &set, TC_STEP_square_difference, mean, freedom, err));
+    TC_TRY(tc_run_reduction(result, x, &set, TC_STEP_square_difference, mean, freedom, err));
     TC_TRY(tc_tensor_as(&rounded, result, x->dtype, err));
     TC_TRY(record(rounded, x, &var_op, TC_REDUCE_sum, &set, freedom, mean, err));
     *out = tc_tensor_retain(rounded);
@@ -404,28 +253,28 @@ cleanup:
 }
 
 /* dy has the shape of the result, with or without the reduced axes. */
-static tc_status check_reduced(const tc_tensor *dy, const tc_tensor *x, const axis_set *set, tc_error *err)
+static tc_status check_reduced(const tc_tensor *dy, const tc_tensor *x, const tc_axis_set *set, tc_error *err)
 {
     int ndim;
     int64_t shape[TC_MAX_DIMS];
-    kept_shape(set, x, dy->ndim == x->ndim, &ndim, shape);
+    tc_reduced_shape(set, x, dy->ndim == x->ndim, &ndim, shape);
     return tc_check_gradient(dy, "dy", ndim, shape, x, "x", err);
 }
 
 tc_status tc_reduce_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, tc_tensor *y, tc_reduce_function function, int axis_count,
-                             const int *axes, tc_error *err)
+                             const int64_t *axes, tc_error *err)
 {
     reduce_attributes at = {.function = function, .ndim = x->ndim, .dtype = x->dtype};
     tc_tensor *found = NULL;
     tc_status status = TC_OK;
     if (!ops[function].backward) TC_TRY(tc_fail(err, TC_ERROR_VALUE, "%s has no gradient: its values are not continuous", names[function]));
     TC_TRY(tc_check_float(x, "x", err));
-    TC_TRY(read_axes(&at.set, x, axis_count, axes, err));
+    TC_TRY(tc_read_axes(&at.set, x, axis_count, axes, err));
     TC_TRY(check_reduced(dy, x, &at.set, err));
     if (!y && (function == TC_REDUCE_max || function == TC_REDUCE_min))
         TC_TRY(tc_fail(err, TC_ERROR_VALUE, "y, the result of %s, is needed for its gradient", names[function]));
     if (y) TC_TRY(tc_check_gradient(y, "y", dy->ndim, dy->shape, x, "x", err));
-    at.count = (double)reduced_count(&at.set, x);
+    at.count = (double)tc_reduced_count(&at.set, x);
     memcpy(at.shape, x->shape, sizeof(int64_t) * (size_t)x->ndim);
     tc_tensor *const saved[2] = {x, y};
     const tc_record record_of = {.op = &ops[function], .input_count = 1, .saved_count = 2, .saved = saved, .attributes = &at};
@@ -437,7 +286,8 @@ cleanup:
     return status;
 }
 
-tc_status tc_var_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, double correction, int axis_count, const int *axes, tc_error *err)
+tc_status tc_var_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, double correction, int axis_count, const int64_t *axes,
+                          tc_error *err)
 {
     reduce_attributes at = {.function = TC_REDUCE_sum, .ndim = x->ndim, .dtype = x->dtype};
     tc_tensor *mean = NULL;
@@ -445,14 +295,14 @@ tc_status tc_var_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, double co
     int64_t shape[TC_MAX_DIMS];
     tc_status status = TC_OK;
     TC_TRY(tc_check_float(x, "x", err));
-    TC_TRY(read_axes(&at.set, x, axis_count, axes, err));
+    TC_TRY(tc_read_axes(&at.set, x, axis_count, axes, err));
     TC_TRY(check_reduced(dy, x, &at.set, err));
-    const double count = (double)reduced_count(&at.set, x);
+    const double count = (double)tc_reduced_count(&at.set, x);
     at.count = count > correction ? count - correction : 0.0;
     memcpy(at.shape, x->shape, sizeof(int64_t) * (size_t)x->ndim);
-    kept_shape(&at.set, x, true, &ndim, shape);
+    tc_reduced_shape(&at.set, x, true, &ndim, shape);
     TC_TRY(tc_tensor_empty(&mean, ndim, shape, tc_compute_dtype(x->dtype), x->storage->device, err));
-    TC_TRY(reduce_floats(mean, x, &at.set, TC_STEP_sum, NULL, count, err));
+    TC_TRY(tc_run_reduction(mean, x, &at.set, TC_STEP_sum, NULL, count, err));
     tc_tensor *const saved[2] = {x, mean};
     const tc_record record_of = {.op = &var_op, .input_count = 1, .saved_count = 2, .saved = saved, .attributes = &at};
     TC_TRY(tc_tape_apply(&record_of, dy, (tc_tensor * *[]){dx}, err));
@@ -461,61 +311,21 @@ cleanup:
     return status;
 }
 
-static tc_status run_arg(const tc_reduce_args *args, tc_device device, tc_dtype compute, tc_error *err)
-{
-    if (args->kept == 0) return TC_OK;
-    if (!by_columns(args) || args->reduced > TC_REDUCE_EXACT)
-        return tc_run(device, compute, &tc_kernel_reduce_arg, args, args->kept, 2.0 * (double)args->reduced + 8.0, 0, err);
-    const int64_t width = args->kept_shape[args->kept_ndim - 1], tiles = (width + TC_REDUCE_TILE - 1) / TC_REDUCE_TILE;
-    const double tile = (double)(width < TC_REDUCE_TILE ? width : TC_REDUCE_TILE);
-    return tc_run(device, compute, &tc_kernel_reduce_arg_columns, args, args->kept / width * tiles, 2.0 * (double)args->reduced * tile, 0,
-                  err);
-}
-
-tc_status tc_arg_reduce(tc_tensor **out, tc_tensor *x, bool largest, int axis_count, const int *axes, bool keepdims, tc_error *err)
+tc_status tc_arg_reduce(tc_tensor **out, tc_tensor *x, bool largest, int axis_count, const int64_t *axes, bool keepdims, tc_error *err)
 {
     tc_tensor *result = NULL;
-    axis_set set;
+    tc_axis_set set;
     int ndim;
     int64_t shape[TC_MAX_DIMS];
     tc_status status = TC_OK;
     const tc_reduce_step step = largest ? TC_STEP_max : TC_STEP_min;
-    TC_TRY(read_axes(&set, x, axis_count, axes, err));
+    TC_TRY(tc_read_axes(&set, x, axis_count, axes, err));
     TC_TRY(check_not_empty(x, &set, largest ? "argmax" : "argmin", err));
-    kept_shape(&set, x, keepdims, &ndim, shape);
+    tc_reduced_shape(&set, x, keepdims, &ndim, shape);
     TC_TRY(tc_tensor_empty(&result, ndim, shape, TC_INT64, x->storage->device, err));
-    if (tc_dtype_is_float(x->dtype)) {
-        tc_reduce_args args = {.step = step, .arg = true, .out = result->data, .out_dtype = TC_INT64, .divisor = 1.0};
-        describe(&args, x, &set, true);
-        TC_TRY(run_arg(&args, x->storage->device, tc_compute_dtype(x->dtype), err));
-    } else {
-        TC_TRY(reduce_integers(result, x, &set, step, true, err));
-    }
+    TC_TRY(tc_run_arg_reduction(result, x, &set, step, err));
     *out = tc_tensor_retain(result);
 cleanup:
     tc_tensor_release(result);
-    return status;
-}
-
-/* ---- the other half of broadcasting ---------------------------------------------------------------------------------------- */
-
-tc_status tc_sum_to_shape(tc_tensor **out, tc_tensor *gradient, int ndim, const int64_t *shape, tc_error *err)
-{
-    int axes[TC_MAX_DIMS], count = 0;
-    const int lead = gradient->ndim - ndim;
-    for (int i = 0; i < gradient->ndim; i++)
-        if (gradient->shape[i] != 1 && (i < lead || shape[i - lead] == 1)) axes[count++] = i;
-    tc_tensor *sum;
-    tc_status status = TC_OK;
-    if (count > 0)
-        status = tc_reduce(&sum, gradient, TC_REDUCE_sum, count, axes, true, err);
-    else
-        sum = tc_tensor_retain(gradient);
-    if (status != TC_OK || lead == 0) {
-        if (status == TC_OK) *out = sum;
-        return status;
-    }
-    status = tc_tensor_alias(out, sum, ndim, shape, sum->strides + lead, 0, err); /* the leading axes have length 1 now */
-    tc_tensor_release(sum);
     return status;
 }

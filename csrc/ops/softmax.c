@@ -3,8 +3,8 @@
  * Saved for the backward: y. */
 #include "../kernels/softmax.h"
 
+#include "../core/layout.h"
 #include "op.h"
-#include "view.h"
 
 /* x (outer, C, inner) with C the length of `axis`. */
 static void split_shape(const tc_tensor *x, int axis, int64_t *outer, int64_t *C, int64_t *inner)

@@ -1,9 +1,10 @@
 /* unary.c: functions of one argument: the rows of kernels/unary.def.
  *
  * Saved for the backward: x, or y, or nothing, as the row says. */
+#include "../core/elementwise.h"
 #include "../core/status.h"
 #include "../core/tape.h"
-#include "elementwise.h"
+#include "operands.h"
 
 enum { NOTHING, X, Y };
 

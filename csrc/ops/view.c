@@ -13,6 +13,9 @@
 
 #include "../core/accumulate.h"
 #include "../core/allocator.h"
+#include "../core/broadcast.h"
+#include "../core/layout.h"
+#include "../core/reduction.h"
 #include "../core/status.h"
 #include "../core/tape.h"
 #include "operands.h"

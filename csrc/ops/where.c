@@ -3,9 +3,12 @@
  * Saved for the backward: the condition. */
 #include <string.h>
 
+#include "../core/broadcast.h"
+#include "../core/elementwise.h"
+#include "../core/reduction.h"
 #include "../core/status.h"
 #include "../core/tape.h"
-#include "elementwise.h"
+#include "operands.h"
 
 typedef struct where_attributes {
     tc_dtype dtype[2];

@@ -184,7 +184,7 @@ PyObject *tcpy_binary(PyObject *a, PyObject *b, tc_binary_function function, boo
 /* function(x) of a Tensor. */
 PyObject *tcpy_unary(PyObject *x, tc_unary_function function);
 /* Axes as Python gives them, axis= or dim=, to C: the count, -1 for None, or -2 with an exception set. */
-int tcpy_axes(int axes[TC_MAX_DIMS], const tcpy_value *axis, const tcpy_value *dim);
+int tcpy_axes(int64_t axes[TC_MAX_DIMS], const tcpy_value *axis, const tcpy_value *dim);
 /* One axis, given by either name; 0, or -1 with an exception set when both are given and differ. */
 int tcpy_axis(int64_t *out, const tcpy_value *axis, const tcpy_value *dim);
 

@@ -1,7 +1,7 @@
 /* ops_reduce.c: reductions, as Python sees them: axis= and keepdims= as in NumPy, dim= and keepdim= as in PyTorch. */
 #include "binding.h"
 
-int tcpy_axes(int axes[TC_MAX_DIMS], const tcpy_value *axis, const tcpy_value *dim)
+int tcpy_axes(int64_t axes[TC_MAX_DIMS], const tcpy_value *axis, const tcpy_value *dim)
 {
     if (axis->given && !axis->none && dim->given && !dim->none) {
         PyErr_SetString(PyExc_TypeError, "axis= and dim= mean the same; pass one of them");
@@ -9,10 +9,7 @@ int tcpy_axes(int axes[TC_MAX_DIMS], const tcpy_value *axis, const tcpy_value *d
     }
     const tcpy_value *value = dim->given && !dim->none ? dim : axis;
     if (!value->given || value->none) return -1;
-    for (int i = 0; i < value->ints->count; i++) {
-        const int64_t a = value->ints->values[i];
-        axes[i] = a < -1000 ? -1000 : a > 1000 ? 1000 : (int)a; /* out of range either way */
-    }
+    for (int i = 0; i < value->ints->count; i++) axes[i] = value->ints->values[i];
     return value->ints->count;
 }
 
@@ -30,7 +27,7 @@ int tcpy_axis(int64_t *out, const tcpy_value *axis, const tcpy_value *dim)
 /* Arguments 1 to 4 of the reductions: axis, keepdims, dim, keepdim. */
 static PyObject *run_reduce(tcpy_call *call, tc_reduce_function function)
 {
-    int axes[TC_MAX_DIMS];
+    int64_t axes[TC_MAX_DIMS];
     tc_error err;
     tc_status status;
     tc_tensor *y = NULL, *x = call->v[0].t;
@@ -50,7 +47,7 @@ static PyObject *run_all(tcpy_call *call) { return run_reduce(call, TC_REDUCE_al
 
 static PyObject *run_arg(tcpy_call *call, bool largest)
 {
-    int axes[TC_MAX_DIMS];
+    int64_t axes[TC_MAX_DIMS];
     tc_error err;
     tc_status status;
     tc_tensor *y = NULL, *x = call->v[0].t;
@@ -69,7 +66,7 @@ static PyObject *run_argmin(tcpy_call *call) { return run_arg(call, false); }
 
 static PyObject *run_var(tcpy_call *call)
 {
-    int axes[TC_MAX_DIMS];
+    int64_t axes[TC_MAX_DIMS];
     tc_error err;
     tc_status status;
     tc_tensor *y = NULL, *x = call->v[0].t;
@@ -84,7 +81,7 @@ static PyObject *run_var(tcpy_call *call)
 /* dy, x, axis, dim for sum and mean; max and min have y after x. */
 static PyObject *run_reduce_backward(tcpy_call *call, tc_reduce_function function, bool has_y)
 {
-    int axes[TC_MAX_DIMS];
+    int64_t axes[TC_MAX_DIMS];
     tc_error err;
     tc_status status;
     tc_tensor *dx = NULL, *y = has_y ? call->v[2].t : NULL;
@@ -101,7 +98,7 @@ static PyObject *run_min_backward(tcpy_call *call) { return run_reduce_backward(
 
 static PyObject *run_var_backward(tcpy_call *call)
 {
-    int axes[TC_MAX_DIMS];
+    int64_t axes[TC_MAX_DIMS];
     tc_error err;
     tc_status status;
     tc_tensor *dx = NULL;

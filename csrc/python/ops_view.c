@@ -5,6 +5,7 @@
 
 #include "../core/copy.h"
 #include "../core/status.h"
+#include "../core/layout.h"
 #include "../ops/operands.h"
 #include "../ops/view.h"
 

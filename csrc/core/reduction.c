@@ -1,0 +1,236 @@
+/* reduction.c: see reduction.h. */
+#include "reduction.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "../kernels/sum_partials.h"
+#include "backend.h"
+#include "copy.h"
+#include "dtype.h"
+#include "layout.h"
+#include "own.h"
+
+/* ---- axes --------------------------------------------------------------------------------------------------------------- */
+
+tc_status tc_read_axes(tc_axis_set *set, const tc_tensor *x, int count, const int64_t *axes, tc_error *err)
+{
+    memset(set, 0, sizeof *set);
+    set->all = count < 0;
+    for (int i = 0; set->all && i < x->ndim; i++) set->reduced[i] = true;
+    for (int i = 0; i < count; i++) {
+        int axis;
+        TC_TRY(tc_normalize_axis(&axis, axes[i], x->ndim, "axis", err));
+        if (x->ndim == 0) continue; /* a single element can be reduced along its 0 axes */
+        if (set->reduced[axis]) return tc_fail(err, TC_ERROR_VALUE, "axis %" PRId64 " is given twice", axes[i]);
+        set->reduced[axis] = true;
+    }
+    for (int i = 0; i < x->ndim; i++) set->count += set->reduced[i];
+    return TC_OK;
+}
+
+void tc_reduced_shape(const tc_axis_set *set, const tc_tensor *x, bool keepdims, int *ndim, int64_t shape[TC_MAX_DIMS])
+{
+    *ndim = 0;
+    for (int i = 0; i < x->ndim; i++) {
+        if (!set->reduced[i])
+            shape[(*ndim)++] = x->shape[i];
+        else if (keepdims)
+            shape[(*ndim)++] = 1;
+    }
+}
+
+int64_t tc_reduced_count(const tc_axis_set *set, const tc_tensor *x)
+{
+    int64_t count = 1;
+    for (int i = 0; i < x->ndim; i++)
+        if (set->reduced[i]) count *= x->shape[i];
+    return count;
+}
+
+/* ---- running ------------------------------------------------------------------------------------------------------------ */
+
+/* Splits the axes of x into the two groups of the kernel, as few axes as can be. `ordered`: the reduced axes keep their order. */
+static void describe(tc_reduce_args *args, const tc_tensor *x, const tc_axis_set *set, bool ordered)
+{
+    args->x = x->data;
+    args->x_dtype = x->dtype;
+    args->kept_ndim = args->reduced_ndim = 0;
+    args->kept = args->reduced = 1;
+    for (int i = 0; i < x->ndim; i++) {
+        int *ndim = set->reduced[i] ? &args->reduced_ndim : &args->kept_ndim;
+        (set->reduced[i] ? args->reduced_shape : args->kept_shape)[*ndim] = x->shape[i];
+        (set->reduced[i] ? args->reduced_strides : args->kept_strides)[(*ndim)++] = x->strides[i];
+        *(set->reduced[i] ? &args->reduced : &args->kept) *= x->shape[i];
+    }
+    if (args->reduced == 0) { /* nothing to walk over, which is what the kernels take one axis without elements for */
+        args->reduced_ndim = 1;
+        args->reduced_shape[0] = args->reduced_strides[0] = 0;
+    }
+    int64_t *const kept[1] = {args->kept_strides}, *const reduced[1] = {args->reduced_strides};
+    args->kept_ndim = tc_layout_merge(args->kept_ndim, args->kept_shape, 1, kept, false);
+    args->reduced_ndim = tc_layout_merge(args->reduced_ndim, args->reduced_shape, 1, reduced, !ordered);
+}
+
+#define FEW_RESULTS 64    /* below this many results (or tiles of them), long reductions are cut into segments */
+#define ROW_SEGMENT 16384 /* elements of a segment */
+
+static int64_t magnitude(int64_t stride) { return stride < 0 ? -stride : stride; }
+
+/* Neighbouring results lie closer in memory than neighbouring elements of one: walk along the results. */
+static bool by_columns(const tc_reduce_args *args)
+{
+    if (args->kept_ndim == 0 || args->reduced_ndim == 0) return args->kept_ndim > 0; /* no axis goes but those of length 1: a copy */
+    return magnitude(args->kept_strides[args->kept_ndim - 1]) < magnitude(args->reduced_strides[args->reduced_ndim - 1]);
+}
+
+/* Runs the kernel that `args` is described for; writes (kept, segments), or (outer, segments, columns). */
+static tc_status run_segments(const tc_reduce_args *args, bool columns, tc_device device, tc_dtype compute, tc_error *err)
+{
+    const double segment = (double)(args->segment < args->reduced ? args->segment : args->reduced);
+    if (!columns) return tc_run(device, compute, &tc_kernel_reduce_rows, args, args->kept * args->segments, segment + 8.0, 0, err);
+    const int64_t width = args->kept_shape[args->kept_ndim - 1], tiles = (width + TC_REDUCE_TILE - 1) / TC_REDUCE_TILE;
+    const double tile = (double)(width < TC_REDUCE_TILE ? width : TC_REDUCE_TILE);
+    return tc_run(device, compute, &tc_kernel_reduce_columns, args, args->kept / width * args->segments * tiles, segment * tile + 8.0, 0,
+                  err);
+}
+
+/* How many segments: from the shape alone. */
+static void choose_segments(tc_reduce_args *args, bool columns)
+{
+    args->segment = args->reduced;
+    args->segments = 1;
+    int64_t results = args->kept;
+    if (columns) {
+        const int64_t width = args->kept_shape[args->kept_ndim - 1];
+        results = args->kept / width * ((width + TC_REDUCE_TILE - 1) / TC_REDUCE_TILE);
+    }
+    const int64_t length = columns ? tc_reduction_chunk(args->reduced) : ROW_SEGMENT;
+    if (results >= FEW_RESULTS || args->reduced <= 2 * length) return;
+    args->segment = length;
+    args->segments = (args->reduced + length - 1) / length;
+}
+
+/* The segments into `partial` (outer, segments, width), and that, reduced along its middle, into out. */
+static tc_status reduce_twice(tc_tensor *out, tc_tensor *partial, tc_reduce_args *args, bool columns, tc_error *err)
+{
+    static const tc_axis_set middle = {.reduced = {false, true, false}, .count = 1};
+    const tc_device device = partial->storage->device;
+    tc_reduce_args second = {.step = args->step == TC_STEP_square_difference ? TC_STEP_sum : args->step,
+                             .out = out->data,
+                             .out_dtype = out->dtype,
+                             .divisor = args->divisor};
+    args->out = partial->data;
+    args->out_dtype = partial->dtype;
+    args->divisor = 1.0;
+    TC_TRY(run_segments(args, columns, device, partial->dtype, err));
+    describe(&second, partial, &middle, false);
+    second.segment = second.reduced;
+    second.segments = 1;
+    return run_segments(&second, by_columns(&second), device, partial->dtype, err);
+}
+
+static tc_status reduce_floats(tc_tensor *out, const tc_tensor *x, const tc_axis_set *set, tc_reduce_step step, const tc_tensor *center,
+                               double divisor, tc_error *err)
+{
+    tc_reduce_args args = {
+        .step = step, .out = out->data, .out_dtype = out->dtype, .center = center ? center->data : NULL, .divisor = divisor};
+    const tc_dtype compute = tc_compute_dtype(x->dtype);
+    const tc_device device = x->storage->device;
+    if (out->numel == 0) return TC_OK;
+    describe(&args, x, set, false);
+    const bool columns = by_columns(&args);
+    choose_segments(&args, columns);
+    if (args.segments == 1) return run_segments(&args, columns, device, compute, err);
+    const int64_t width = columns ? args.kept_shape[args.kept_ndim - 1] : 1, shape[3] = {args.kept / width, args.segments, width};
+    TC_OWNED tc_tensor *partial = NULL;
+    TC_TRY(tc_tensor_empty(&partial, 3, shape, compute, device, err));
+    return reduce_twice(out, partial, &args, columns, err);
+}
+
+static tc_status reduce_integers(tc_tensor *out, const tc_tensor *x, const tc_axis_set *set, tc_reduce_step step, bool arg, tc_error *err)
+{
+    tc_reduce_args args = {.step = step, .arg = arg, .out = out->data, .out_dtype = out->dtype};
+    describe(&args, x, set, arg);
+    return tc_run(x->storage->device, TC_FLOAT32, &tc_kernel_integer_reduce, &args, out->numel, (double)args.reduced + 8.0, 0, err);
+}
+
+tc_status tc_run_reduction(tc_tensor *out, const tc_tensor *x, const tc_axis_set *set, tc_reduce_step step, const tc_tensor *center,
+                           double divisor, tc_error *err)
+{
+    return tc_dtype_is_float(x->dtype) ? reduce_floats(out, x, set, step, center, divisor, err)
+                                       : reduce_integers(out, x, set, step, false, err);
+}
+
+tc_status tc_run_arg_reduction(tc_tensor *out, const tc_tensor *x, const tc_axis_set *set, tc_reduce_step step, tc_error *err)
+{
+    if (!tc_dtype_is_float(x->dtype)) return reduce_integers(out, x, set, step, true, err);
+    tc_reduce_args args = {.step = step, .arg = true, .out = out->data, .out_dtype = TC_INT64, .divisor = 1.0};
+    const tc_device device = x->storage->device;
+    const tc_dtype compute = tc_compute_dtype(x->dtype);
+    describe(&args, x, set, true);
+    if (args.kept == 0) return TC_OK;
+    const double reduced = (double)args.reduced;
+    if (!by_columns(&args) || args.reduced > TC_REDUCE_EXACT)
+        return tc_run(device, compute, &tc_kernel_reduce_arg, &args, args.kept, 2.0 * reduced + 8.0, 0, err);
+    const int64_t width = args.kept_shape[args.kept_ndim - 1], tiles = (width + TC_REDUCE_TILE - 1) / TC_REDUCE_TILE;
+    const double tile = (double)(width < TC_REDUCE_TILE ? width : TC_REDUCE_TILE);
+    return tc_run(device, compute, &tc_kernel_reduce_arg_columns, &args, args.kept / width * tiles, 2.0 * reduced * tile, 0, err);
+}
+
+/* ---- the way back over broadcasting --------------------------------------------------------------------------------------- */
+
+/* x summed over the set's axes, which stay with length 1. */
+static tc_status sum_keeping_axes(tc_tensor **out, tc_tensor *x, const tc_axis_set *set, tc_error *err)
+{
+    int ndim;
+    int64_t shape[TC_MAX_DIMS];
+    TC_OWNED tc_tensor *sum = NULL;
+    tc_reduced_shape(set, x, true, &ndim, shape);
+    TC_TRY(tc_tensor_empty(&sum, ndim, shape, tc_compute_dtype(x->dtype), x->storage->device, err));
+    TC_TRY(reduce_floats(sum, x, set, TC_STEP_sum, NULL, 1.0, err));
+    return tc_tensor_as(out, sum, x->dtype, err);
+}
+
+tc_status tc_sum_to_shape(tc_tensor **out, tc_tensor *gradient, int ndim, const int64_t *shape, tc_error *err)
+{
+    tc_axis_set set = {.count = 0};
+    TC_OWNED tc_tensor *sum = NULL;
+    const int lead = gradient->ndim - ndim;
+    for (int i = 0; i < gradient->ndim; i++) {
+        set.reduced[i] = gradient->shape[i] != 1 && (i < lead || shape[i - lead] == 1);
+        set.count += set.reduced[i];
+    }
+    if (set.count > 0)
+        TC_TRY(sum_keeping_axes(&sum, gradient, &set, err));
+    else
+        sum = tc_tensor_retain(gradient);
+    if (lead) return tc_tensor_alias(out, sum, ndim, shape, sum->strides + lead, 0, err); /* the leading axes have length 1 now */
+    *out = tc_take(&sum);
+    return TC_OK;
+}
+
+tc_status tc_sum_to(tc_tensor **out, tc_tensor *gradient, int ndim, const int64_t *shape, tc_dtype dtype, tc_error *err)
+{
+    TC_OWNED tc_tensor *sum = NULL;
+    TC_TRY(tc_sum_to_shape(&sum, gradient, ndim, shape, err));
+    if (sum->dtype != dtype) return tc_tensor_as(out, sum, dtype, err);
+    *out = tc_take(&sum);
+    return TC_OK;
+}
+
+/* ---- reductions over rows ------------------------------------------------------------------------------------------------ */
+
+int64_t tc_reduction_chunk(int64_t rows)
+{
+    const int64_t least = 64, most_chunks = 64;
+    const int64_t chunk = (rows + most_chunks - 1) / most_chunks;
+    return chunk > least ? chunk : least;
+}
+
+tc_status tc_sum_partials(tc_tensor *out, const tc_tensor *partial, int64_t chunks, int64_t columns, tc_error *err)
+{
+    const tc_sum_partials_args args = {.out = out->data, .partial = partial->data, .chunks = chunks, .C = columns};
+    const int64_t groups = (columns + TC_SUM_PARTIALS_GROUP - 1) / TC_SUM_PARTIALS_GROUP;
+    return tc_run(out->storage->device, out->dtype, &tc_kernel_sum_partials, &args, groups, (double)chunks * TC_SUM_PARTIALS_GROUP, 0, err);
+}
