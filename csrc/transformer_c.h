@@ -77,6 +77,11 @@ tc_dtype tc_dtype_promote(tc_dtype a, tc_dtype b); /* PyTorch's table: int64 + f
 
 typedef struct tc_tensor tc_tensor;
 
+typedef struct tc_tensors { /* a list of them, borrowed */
+    tc_tensor *const *items;
+    int64_t count;
+} tc_tensors;
+
 /* A new tensor of uninitialised memory, contiguous in C order. */
 TC_CHECKED tc_status tc_tensor_empty(tc_tensor **out, int ndim, const int64_t *shape, tc_dtype dtype, tc_device device, tc_error *err);
 TC_CHECKED tc_status tc_tensor_full(tc_tensor **out, int ndim, const int64_t *shape, double value, tc_dtype dtype, tc_device device,
@@ -226,19 +231,14 @@ TC_CHECKED tc_status tc_softmax_backward(tc_tensor **dx, tc_tensor *dy, tc_tenso
 typedef enum tc_reduction { TC_REDUCTION_NONE, TC_REDUCTION_MEAN, TC_REDUCTION_SUM } tc_reduction;
 
 /* Cross-entropy.  input (C), (N,C) or (N,C,d1,...); target: classes (integers), input's shape without the class axis, or probabilities
- * (floating), input's shape; weight (C) or NULL. The mean is weighted. */
-TC_CHECKED tc_status tc_cross_entropy(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_tensor *weight, int64_t ignore_index,
-                                      double label_smoothing, tc_reduction reduction, tc_error *err);
-/* Without the tape, with classes.  top,log_sum (rows): the largest logit and log sum e^(x - top), saved for the backward; rows are N d1 ...
- */
-TC_CHECKED tc_status tc_cross_entropy_forward(tc_tensor **loss, tc_tensor **top, tc_tensor **log_sum, tc_tensor *input, tc_tensor *target,
-                                              tc_tensor *weight, int64_t ignore_index, double label_smoothing, tc_reduction reduction,
-                                              tc_error *err);
+ * (floating), input's shape; weight (C) or NULL. The mean is weighted. top,log_sum (rows), with classes: the largest logit and
+ * log sum e^(x - top), which the backward needs; NULL: not wanted. Rows are N d1 ... */
+TC_CHECKED tc_status tc_cross_entropy(tc_tensor **loss, tc_tensor **top, tc_tensor **log_sum, tc_tensor *input, tc_tensor *target,
+                                      tc_tensor *weight, int64_t ignore_index, double label_smoothing, tc_reduction reduction,
+                                      tc_error *err);
 TC_CHECKED tc_status tc_cross_entropy_backward(tc_tensor **dinput, tc_tensor *dloss, tc_tensor *input, tc_tensor *target, tc_tensor *top,
                                                tc_tensor *log_sum, tc_tensor *weight, int64_t ignore_index, double label_smoothing,
                                                tc_reduction reduction, tc_error *err);
-/* `loss` as it is, its sum, or its sum divided by `total`; recorded. */
-TC_CHECKED tc_status tc_reduce_loss(tc_tensor **out, tc_tensor *loss, tc_reduction reduction, double total, tc_error *err);
 
 /* Losses taken element by element.  input,target of one shape; weights broadcast to it and are constant; loss () or, not reduced, of
  * that shape. */
@@ -250,7 +250,7 @@ TC_CHECKED tc_status tc_binary_cross_entropy(tc_tensor **loss, tc_tensor *input,
 TC_CHECKED tc_status tc_binary_cross_entropy_with_logits(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_tensor *weight,
                                                          tc_tensor *positive_weight, tc_reduction reduction, tc_error *err);
 
-/* Without the tape: gradients of the input and of the target. */
+/* Gradients of the input and of the target; NULL: not wanted. */
 TC_CHECKED tc_status tc_mse_loss_backward(tc_tensor **dinput, tc_tensor **dtarget, tc_tensor *dloss, tc_tensor *input, tc_tensor *target,
                                           tc_reduction reduction, tc_error *err);
 TC_CHECKED tc_status tc_binary_cross_entropy_backward(tc_tensor **dinput, tc_tensor **dtarget, tc_tensor *dloss, tc_tensor *input,
@@ -272,13 +272,12 @@ TC_CHECKED tc_status tc_add_layer_norm(tc_tensor **y, tc_tensor **sum, tc_tensor
 TC_CHECKED tc_status tc_add_layer_norm_backward(tc_tensor **dx, tc_tensor **dresidual, tc_tensor **dgamma, tc_tensor **dbeta, tc_tensor *dy,
                                                 tc_tensor *sum, tc_tensor *gamma, tc_tensor *mean, tc_tensor *rstd, tc_error *err);
 
-/* Rows of a table.  indices (...) of integers in [0, V); weight (V,D); y (...,D). The row padding_idx (-V .. V-1), if there is one, gets
- * no gradient. TC_ERROR_INDEX for an index outside the table. */
-TC_CHECKED tc_status tc_embedding(tc_tensor **y, tc_tensor *indices, tc_tensor *weight, bool has_padding, int64_t padding_idx,
-                                  tc_error *err);
-/* Without the tape.  dy (...,D); dweight (V,D): the rows of an index are added in their order. */
-TC_CHECKED tc_status tc_embedding_backward(tc_tensor **dweight, tc_tensor *dy, tc_tensor *indices, int64_t V, bool has_padding,
-                                           int64_t padding_idx, tc_error *err);
+/* Rows of a table.  indices (...) of integers in [0, V); weight (V,D); y (...,D). The row *padding_idx (-V .. V-1) gets no gradient;
+ * NULL: there is none. TC_ERROR_INDEX for an index outside the table. */
+TC_CHECKED tc_status tc_embedding(tc_tensor **y, tc_tensor *indices, tc_tensor *weight, const int64_t *padding_idx, tc_error *err);
+/* dy (...,D); dweight (V,D): the rows of an index are added in their order. */
+TC_CHECKED tc_status tc_embedding_backward(tc_tensor **dweight, tc_tensor *dy, tc_tensor *indices, int64_t V, const int64_t *padding_idx,
+                                           tc_error *err);
 /* out (..., classes) int64: zeros with a one at each index; classes -1: one more than the largest. */
 TC_CHECKED tc_status tc_one_hot(tc_tensor **out, tc_tensor *indices, int64_t classes, tc_error *err);
 /* The largest over the sequence.  x (B,T,C), y (B,C). The first of equal maxima gets the gradient. */
@@ -469,22 +468,22 @@ TC_CHECKED tc_status tc_replace(tc_tensor *target, tc_tensor *result, tc_error *
 
 /* ---- optimizers ---------------------------------------------------------------------------------------------------- */
 
-/* One step over `count` parameters, in place. All tensors of a call are contiguous, float32 or float64, of one dtype, on one device.
- * Update rules, names and defaults are those of torch.optim; lists that a rule does not use are NULL. */
-TC_CHECKED tc_status tc_sgd_step(int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients, tc_tensor *const *buffers,
-                                 double lr, double momentum, double dampening, double weight_decay, bool nesterov, bool maximize,
-                                 bool first, tc_error *err);
-TC_CHECKED tc_status tc_adam_step(int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients, tc_tensor *const *exp_avg,
-                                  tc_tensor *const *exp_avg_sq, tc_tensor *const *max_exp_avg_sq, int64_t t, double lr, double beta1,
+/* One step over all parameters, in place. All tensors of a call are contiguous, float32 or float64, of one dtype, on one device, and its
+ * lists of one length. Update rules, names and defaults are those of torch.optim; lists that a rule does not use are NULL. */
+TC_CHECKED tc_status tc_sgd_step(const tc_tensors *parameters, const tc_tensors *gradients, const tc_tensors *buffers, double lr,
+                                 double momentum, double dampening, double weight_decay, bool nesterov, bool maximize, bool first,
+                                 tc_error *err);
+TC_CHECKED tc_status tc_adam_step(const tc_tensors *parameters, const tc_tensors *gradients, const tc_tensors *exp_avg,
+                                  const tc_tensors *exp_avg_sq, const tc_tensors *max_exp_avg_sq, int64_t t, double lr, double beta1,
                                   double beta2, double eps, double weight_decay, bool decoupled, bool maximize, tc_error *err);
-TC_CHECKED tc_status tc_rmsprop_step(int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients, tc_tensor *const *square_avg,
-                                     tc_tensor *const *buffers, tc_tensor *const *grad_avg, double lr, double alpha, double eps,
+TC_CHECKED tc_status tc_rmsprop_step(const tc_tensors *parameters, const tc_tensors *gradients, const tc_tensors *square_avg,
+                                     const tc_tensors *buffers, const tc_tensors *grad_avg, double lr, double alpha, double eps,
                                      double weight_decay, double momentum, bool eps_inside_sqrt, bool maximize, tc_error *err);
 
 /* The p-norm of all gradients together (infinity: the largest absolute value), summed in double. */
-TC_CHECKED tc_status tc_gradient_norm(double *norm, int64_t count, tc_tensor *const *gradients, double power, tc_error *err);
+TC_CHECKED tc_status tc_gradient_norm(double *norm, const tc_tensors *gradients, double power, tc_error *err);
 /* gradient = clamp(gradient * factor, -limit, limit), in place. */
-TC_CHECKED tc_status tc_gradient_scale(int64_t count, tc_tensor *const *gradients, double factor, double limit, tc_error *err);
+TC_CHECKED tc_status tc_gradient_scale(const tc_tensors *gradients, double factor, double limit, tc_error *err);
 
 /* Where the next backward is to put the gradient of a leaf: a window on a buffer that an optimizer owns. NULL: memory of its own. */
 TC_CHECKED tc_status tc_tensor_set_grad_slot(tc_tensor *tensor, tc_tensor *slot, tc_error *err);

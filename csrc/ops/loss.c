@@ -1,254 +1,198 @@
 /* loss.c: losses that are taken element by element: squared differences, and binary cross-entropy of probabilities and of logits.
  *
  * Saved for the backward: input, target and the weights. */
-#include "../kernels/loss.h"
+#include "loss.h"
 
-#include "../core/backend.h"
-#include "../core/broadcast.h"
-#include "../core/status.h"
-#include "../core/tape.h"
+#include "../kernels/loss.h"
 #include "operands.h"
 
-/* ---- checks ---------------------------------------------------------------------------------------------------------------- */
+/* ---- from losses to a loss, and back ------------------------------------------------------------------------------------- */
 
-/* A weight: of the input's dtype, broadcasting to its shape, and constant. */
-static tc_status check_weight(const tc_tensor *x, const tc_tensor *weight, const char *name, tc_error *err)
+tc_status tc_reduce_losses(tc_scope *s, tc_tensor **out, tc_tensor *losses, tc_reduction reduction, double total)
 {
-    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
-    int64_t shape[TC_MAX_DIMS];
-    int ndim;
-    if (!weight) return TC_OK;
-    tc_status status = tc_check_same_dtype(x, "input", weight, name, err);
-    if (status == TC_OK) status = tc_check_same_device(x, "input", weight, name, err);
-    if (status == TC_OK) status = tc_broadcast_shape(&ndim, shape, x->ndim, x->shape, weight->ndim, weight->shape, err);
-    if (status != TC_OK) return status;
-    bool fits = ndim == x->ndim;
-    for (int i = 0; fits && i < ndim; i++) fits = shape[i] == x->shape[i];
-    if (!fits)
-        return tc_fail(err, TC_ERROR_VALUE, "%s has shape %s, which does not broadcast to that of input, %s", name,
-                       tc_tensor_text(a, weight), tc_tensor_text(b, x));
-    return tc_check_constant(weight, name, err);
+    *out = losses;
+    if (reduction == TC_REDUCTION_NONE) return TC_OK;
+    TC_TRY(tc_reduce(out, losses, TC_REDUCE_sum, -1, NULL, false, s->err));
+    TC_TRY(tc_own(s, *out));
+    if (reduction == TC_REDUCTION_SUM) return TC_OK;
+    TC_TRY(tc_binary_scalar(out, *out, tc_scalar_real(total), false, TC_BINARY_div, s->err));
+    return tc_own(s, *out);
 }
-
-static tc_status check_operands(const tc_tensor *x, const tc_tensor *target, tc_error *err)
-{
-    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
-    tc_status status = tc_check_float(x, "input", err);
-    if (status == TC_OK) status = tc_check_float(target, "target", err);
-    if (status == TC_OK) status = tc_check_same_dtype(x, "input", target, "target", err);
-    if (status == TC_OK) status = tc_check_same_device(x, "input", target, "target", err);
-    if (status != TC_OK || tc_tensor_same_shape(x, target)) return status;
-    return tc_fail(err, TC_ERROR_VALUE, "input has shape %s but target has %s; they must be equal", tc_tensor_text(a, x),
-                   tc_tensor_text(b, target));
-}
-
-/* Probabilities lie in [0, 1]; NaN passes. */
-static tc_status check_probabilities(tc_tensor *x, tc_error *err)
-{
-    tc_old_scope scope = {0};
-    tc_tensor *detached, *extreme;
-    tc_status status = TC_OK;
-    if (x->numel == 0) return TC_OK;
-    TC_TRY(tc_tensor_detach(&detached, x, err));
-    tc_old_scope_own(&scope, detached);
-    for (int largest = 0; largest < 2; largest++) {
-        TC_TRY(tc_reduce(&extreme, detached, largest ? TC_REDUCE_max : TC_REDUCE_min, -1, NULL, false, err));
-        tc_old_scope_own(&scope, extreme);
-        TC_TRY(tc_old_scope_cast(&scope, &extreme, TC_FLOAT64, err));
-        if (!tc_tensor_on_cpu(extreme)) {
-            TC_TRY(tc_to_device(&extreme, extreme, (tc_device){TC_CPU, 0}, err));
-            tc_old_scope_own(&scope, extreme);
-        }
-        const double value = *(const double *)(const void *)extreme->data;
-        if (value < 0 || value > 1)
-            TC_TRY(tc_fail(
-                err, TC_ERROR_VALUE,
-                "input has a value of %g but must hold probabilities, from 0 to 1; binary_cross_entropy_with_logits takes logits", value));
-    }
-cleanup:
-    tc_old_scope_end(&scope);
-    return status;
-}
-
-/* ---- on the tape ------------------------------------------------------------------------------------------------------------- */
-
-static int64_t block_count(int64_t n) { return (n + TC_LOSS_BLOCK - 1) / TC_LOSS_BLOCK; }
-
-static const double costs[] = {[TC_LOSS_SQUARED] = 2.0, [TC_LOSS_PROBABILITY] = 16.0, [TC_LOSS_LOGIT] = 16.0}; /* an element */
-
-static const void *data_of(const tc_tensor *tensor) { return tensor ? tensor->data : NULL; }
 
 /* One number seen at every place, as the gradient of a sum or mean is. */
 static bool is_one_number(const tc_tensor *tensor)
 {
     for (int i = 0; i < tensor->ndim; i++)
         if (tensor->shape[i] != 1 && tensor->strides[i] != 0) return false;
-    return true;
+    return tensor->numel > 0;
 }
 
-/* saved: input, target, weight or NULL, positive weight or NULL, contiguous and of one shape */
-static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
+tc_status tc_spread_gradient(tc_scope *s, tc_tensor **dloss, tc_reduction reduction, double total)
 {
-    const tc_loss_function *function = node->attributes;
-    tc_tensor *x = tc_node_saved(node, 0), *dloss = NULL, *dx = NULL, *dtarget = NULL;
-    tc_status status = TC_OK;
-    const bool spread = is_one_number(grad_outputs[0]);
-    if (spread)
-        dloss = tc_tensor_retain(grad_outputs[0]);
-    else
-        TC_TRY(tc_tensor_contiguous(&dloss, grad_outputs[0], err));
-    if (tc_node_needs(node, 0)) TC_TRY(tc_tensor_like(&dx, x, err));
-    if (tc_node_needs(node, 1)) TC_TRY(tc_tensor_like(&dtarget, x, err));
-    const tc_loss_backward_args args = {.dx = dx ? dx->data : NULL,
-                                        .dtarget = dtarget ? dtarget->data : NULL,
-                                        .dloss = dloss->data,
-                                        .x = x->data,
-                                        .target = tc_node_saved(node, 1)->data,
-                                        .weight = data_of(tc_node_saved(node, 2)),
-                                        .positive_weight = data_of(tc_node_saved(node, 3)),
-                                        .n = x->numel,
-                                        .dloss_step = spread ? 0 : 1,
-                                        .function = *function};
-    TC_TRY(tc_run(x->storage->device, x->dtype, &tc_kernel_loss_backward, &args, block_count(args.n), costs[*function] * TC_LOSS_BLOCK, 0,
-                  err));
-    grad_inputs[0] = tc_tensor_retain(dx);
-    grad_inputs[1] = tc_tensor_retain(dtarget);
-cleanup:
-    tc_tensor_release(dloss);
-    tc_tensor_release(dx);
-    tc_tensor_release(dtarget);
-    return status;
+    if (is_one_number(*dloss)) TC_TRY(tc_make_view(s, dloss, *dloss, 0, NULL, NULL, 0));
+    if (reduction != TC_REDUCTION_MEAN) return TC_OK;
+    TC_TRY(tc_tensor_as(dloss, *dloss, s->statistics, s->err));
+    TC_TRY(tc_own(s, *dloss));
+    TC_TRY(tc_binary_scalar(dloss, *dloss, tc_scalar_real(total), false, TC_BINARY_div, s->err));
+    return tc_own(s, *dloss);
 }
 
-static const tc_op ops[] = {[TC_LOSS_SQUARED] = {"mse_loss", backward, NULL},
-                            [TC_LOSS_PROBABILITY] = {"binary_cross_entropy", backward, NULL},
-                            [TC_LOSS_LOGIT] = {"binary_cross_entropy_with_logits", backward, NULL}};
+/* ---- checks ---------------------------------------------------------------------------------------------------------------- */
 
-/* *weight (NULL stays) becomes contiguous and of x's shape, owned by the scope. */
-static tc_status spread_weight(tc_old_scope *scope, tc_tensor **weight, const tc_tensor *x, tc_error *err)
+/* A weight broadcasts to the input's shape and is constant. */
+static tc_status check_weight(tc_scope *s, const tc_tensor *x, const tc_tensor *weight, const char *name)
 {
-    tc_tensor *view;
-    if (!*weight) return TC_OK;
-    const tc_status status = tc_broadcast_view(&view, *weight, x->ndim, x->shape, err);
-    if (status != TC_OK) return status;
-    *weight = tc_old_scope_own(scope, view);
-    return tc_old_scope_contiguous(scope, weight, err);
+    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
+    int64_t shape[TC_MAX_DIMS];
+    int ndim;
+    if (!weight) return TC_OK;
+    TC_TRY(tc_broadcast_shape(&ndim, shape, x->ndim, x->shape, weight->ndim, weight->shape, s->err));
+    bool fits = ndim == x->ndim;
+    for (int i = 0; fits && i < ndim; i++) fits = shape[i] == x->shape[i];
+    if (!fits)
+        return tc_fail(s->err, TC_ERROR_VALUE, "%s has shape %s, which does not broadcast to that of input, %s", name,
+                       tc_tensor_text(a, weight), tc_tensor_text(b, x));
+    return tc_check_constant(weight, name, s->err);
 }
 
-static tc_status element_loss(tc_tensor **out, tc_tensor *x, tc_tensor *target, tc_tensor *weight, tc_tensor *positive_weight,
-                              tc_loss_function function, tc_reduction reduction, tc_error *err)
+static tc_status check_shapes(tc_scope *s, const tc_tensor *x, const tc_tensor *target, const tc_tensor *weight,
+                              const tc_tensor *positive_weight)
 {
-    tc_old_scope scope = {0};
-    tc_tensor *losses = NULL, *reduced;
-    tc_status status = TC_OK;
-    TC_TRY(check_operands(x, target, err));
-    TC_TRY(check_weight(x, weight, "weight", err));
-    TC_TRY(check_weight(x, positive_weight, "pos_weight", err));
-    if (function == TC_LOSS_PROBABILITY) TC_TRY(check_probabilities(x, err));
-    const tc_dtype result = x->dtype, compute = tc_compute_dtype(result);
-    tc_tensor **operands[] = {&x, &target, &weight, &positive_weight};
-    for (int i = 0; i < 4; i++) TC_TRY(tc_old_scope_cast(&scope, operands[i], compute, err));
-    tc_tensor *const inputs[] = {x, target};
-    TC_TRY(spread_weight(&scope, &weight, x, err));
-    TC_TRY(spread_weight(&scope, &positive_weight, x, err));
-    TC_TRY(tc_old_scope_contiguous(&scope, &x, err));
-    TC_TRY(tc_old_scope_contiguous(&scope, &target, err));
-    TC_TRY(tc_tensor_like(&losses, x, err));
-    const tc_loss_forward_args args = {.loss = losses->data,
-                                       .x = x->data,
-                                       .target = target->data,
-                                       .weight = data_of(weight),
-                                       .positive_weight = data_of(positive_weight),
-                                       .n = x->numel,
-                                       .function = function};
-    TC_TRY(
-        tc_run(x->storage->device, compute, &tc_kernel_loss_forward, &args, block_count(args.n), costs[function] * TC_LOSS_BLOCK, 0, err));
-    tc_tensor *const saved[] = {x, target, weight, positive_weight};
-    const tc_record record = {.op = &ops[function],
-                              .input_count = 2,
-                              .inputs = inputs,
-                              .output_count = 1,
-                              .outputs = &losses,
-                              .saved_count = 4,
-                              .saved = saved,
-                              .attributes = &function,
-                              .attribute_bytes = sizeof function};
-    TC_TRY(tc_tape_record(&record, err));
-    TC_TRY(tc_reduce_loss(&reduced, losses, reduction, (double)x->numel, err));
-    tc_old_scope_own(&scope, reduced);
-    TC_TRY(tc_cast(out, reduced, result, err));
-cleanup:
-    tc_old_scope_end(&scope);
-    tc_tensor_release(losses);
-    return status;
+    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
+    if (!tc_tensor_same_shape(x, target))
+        return tc_fail(s->err, TC_ERROR_VALUE, "input has shape %s but target has %s; they must be equal", tc_tensor_text(a, x),
+                       tc_tensor_text(b, target));
+    TC_TRY(check_weight(s, x, weight, "weight"));
+    return check_weight(s, x, positive_weight, "pos_weight");
 }
 
-/* The gradient of each loss from that of the result. */
-static tc_status gradient_of_losses(tc_tensor **out, tc_tensor *dloss, const tc_tensor *x, tc_reduction reduction, tc_error *err)
+/* Probabilities are in [0, 1]; NaN passes. */
+static tc_status check_probabilities(tc_tensor *x, tc_error *err)
 {
-    tc_tensor *one;
-    tc_status status = TC_OK;
-    if (reduction == TC_REDUCTION_NONE) {
-        *out = tc_tensor_retain(dloss);
-        return TC_OK;
+    TC_SCOPE(s, err);
+    tc_tensor *detached, *extreme;
+    if (x->numel == 0) return TC_OK;
+    TC_TRY(tc_tensor_detach(&detached, x, err));
+    TC_TRY(tc_own(&s, detached));
+    for (int largest = 0; largest < 2; largest++) {
+        TC_TRY(tc_reduce(&extreme, detached, largest ? TC_REDUCE_max : TC_REDUCE_min, -1, NULL, false, err));
+        TC_TRY(tc_own(&s, extreme));
+        TC_TRY(tc_tensor_as(&extreme, extreme, TC_FLOAT64, err));
+        TC_TRY(tc_own(&s, extreme));
+        TC_TRY(tc_tensor_on(&extreme, extreme, (tc_device){TC_CPU, 0}, err));
+        TC_TRY(tc_own(&s, extreme));
+        const double value = *(const double *)tc_data(extreme);
+        if (value < 0 || value > 1)
+            return tc_fail(
+                err, TC_ERROR_VALUE,
+                "input has a value of %g but must hold probabilities, from 0 to 1; binary_cross_entropy_with_logits takes logits", value);
     }
-    if (reduction == TC_REDUCTION_MEAN)
-        status = tc_binary_scalar(&one, dloss, tc_scalar_real((double)x->numel), false, TC_BINARY_div, err);
-    else
-        one = tc_tensor_retain(dloss);
-    if (status != TC_OK) return status;
-    status = tc_broadcast_view(out, one, x->ndim, x->shape, err);
-    tc_tensor_release(one);
-    return status;
+    return TC_OK;
 }
+
+/* ---- forward and backward of all three ------------------------------------------------------------------------------------- */
+
+static int64_t block_count(int64_t n) { return (n + TC_LOSS_BLOCK - 1) / TC_LOSS_BLOCK; }
+
+static const double costs[] = {[TC_LOSS_SQUARED] = 2.0, [TC_LOSS_PROBABILITY] = 16.0, [TC_LOSS_LOGIT] = 16.0}; /* per element */
+
+/* *weight (NULL stays) as it is seen at every element of x. */
+static tc_status spread_weight(tc_scope *s, tc_tensor **weight, const tc_tensor *x)
+{
+    int64_t strides[TC_MAX_DIMS];
+    if (!*weight || tc_tensor_same_shape(*weight, x)) return TC_OK;
+    tc_broadcast_strides(strides, *weight, x->ndim, x->shape);
+    return tc_make_view(s, weight, *weight, x->ndim, x->shape, strides, 0);
+}
+
+typedef struct loss_attributes {
+    tc_loss_function function;
+    tc_reduction reduction;
+} loss_attributes;
+
+enum { X, TARGET, WEIGHT, POSITIVE_WEIGHT, INPUTS }; /* of the op, which saves them as they are given */
 
 static tc_status element_loss_backward(tc_tensor **dx, tc_tensor **dtarget, tc_tensor *dloss, tc_tensor *x, tc_tensor *target,
                                        tc_tensor *weight, tc_tensor *positive_weight, tc_loss_function function, tc_reduction reduction,
                                        tc_error *err)
 {
-    tc_old_scope scope = {0};
-    tc_tensor *each = NULL, *found[2] = {NULL, NULL}, *rounded[2] = {NULL, NULL};
-    tc_status status = TC_OK;
-    TC_TRY(check_operands(x, target, err));
-    TC_TRY(check_weight(x, weight, "weight", err));
-    TC_TRY(check_weight(x, positive_weight, "pos_weight", err));
-    TC_TRY(tc_check_gradient(dloss, "dloss", reduction == TC_REDUCTION_NONE ? x->ndim : 0, x->shape, x, "input", err));
-    const tc_dtype result = x->dtype;
-    tc_tensor **operands[] = {&dloss, &x, &target, &weight, &positive_weight};
-    for (int i = 0; i < 5; i++) TC_TRY(tc_old_scope_cast(&scope, operands[i], tc_compute_dtype(result), err));
-    TC_TRY(spread_weight(&scope, &weight, x, err));
-    TC_TRY(spread_weight(&scope, &positive_weight, x, err));
-    TC_TRY(tc_old_scope_contiguous(&scope, &x, err));
-    TC_TRY(tc_old_scope_contiguous(&scope, &target, err));
-    TC_TRY(gradient_of_losses(&each, dloss, x, reduction, err));
-    tc_tensor *const saved[] = {x, target, weight, positive_weight};
-    const tc_record record = {.op = &ops[function], .input_count = 2, .saved_count = 4, .saved = saved, .attributes = &function};
-    TC_TRY(tc_tape_apply(&record, each, (tc_tensor * *[]){&found[0], &found[1]}, err));
-    for (int i = 0; i < 2; i++) TC_TRY(tc_tensor_as(&rounded[i], found[i], result, err));
-    *dx = tc_tensor_retain(rounded[0]);
-    *dtarget = tc_tensor_retain(rounded[1]);
-cleanup:
-    tc_old_scope_end(&scope);
-    tc_tensor_release(each);
-    for (int i = 0; i < 2; i++) tc_tensor_release(found[i]), tc_tensor_release(rounded[i]);
-    return status;
+    TC_SCOPE(s, err);
+    enum { DLOSS, OF_X, OF_TARGET, OF_WEIGHT, OF_POSITIVE_WEIGHT };
+    tc_input in[] = {[DLOSS] = {"dloss", dloss, .statistic = true},
+                     [OF_X] = {"input", x},
+                     [OF_TARGET] = {"target", target},
+                     [OF_WEIGHT] = {"weight", weight},
+                     [OF_POSITIVE_WEIGHT] = {"pos_weight", positive_weight}};
+    tc_tensor *out = NULL, *target_out = NULL;
+    TC_TRY(tc_begin_backward(&s, in, 5));
+    TC_TRY(check_shapes(&s, x, target, weight, positive_weight));
+    TC_TRY(tc_check_shape(&s, dloss, "dloss", "the result has", reduction == TC_REDUCTION_NONE ? x->ndim : 0, x->shape));
+    TC_TRY(tc_spread_gradient(&s, &in[DLOSS].given, reduction, (double)x->numel));
+    TC_TRY(spread_weight(&s, &in[OF_WEIGHT].given, x));
+    TC_TRY(spread_weight(&s, &in[OF_POSITIVE_WEIGHT].given, x));
+    TC_TRY(tc_prepare(&s));
+    if (dx) TC_TRY(tc_make(&s, &out, x->ndim, x->shape));
+    if (dtarget) TC_TRY(tc_make(&s, &target_out, x->ndim, x->shape));
+    const tc_loss_backward_args args = {.dx = tc_data(out),
+                                        .dtarget = tc_data(target_out),
+                                        .dloss = in[DLOSS].data,
+                                        .x = in[OF_X].data,
+                                        .target = in[OF_TARGET].data,
+                                        .weight = in[OF_WEIGHT].data,
+                                        .positive_weight = in[OF_POSITIVE_WEIGHT].data,
+                                        .n = x->numel,
+                                        .dloss_step = in[DLOSS].given->ndim > 0, /* 0: one number for all */
+                                        .function = function};
+    TC_TRY(tc_compute(&s, &tc_kernel_loss_backward, &args, block_count(args.n), costs[function] * TC_LOSS_BLOCK));
+    return tc_give_rounded(&s, 2, (tc_result[]){{dx, out}, {dtarget, target_out}});
 }
+
+static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
+{
+    const loss_attributes *a = node->attributes;
+    return element_loss_backward(tc_wanted(node, grad_inputs, X), tc_wanted(node, grad_inputs, TARGET), grad_outputs[0],
+                                 tc_node_saved(node, X), tc_node_saved(node, TARGET), tc_node_saved(node, WEIGHT),
+                                 tc_node_saved(node, POSITIVE_WEIGHT), a->function, a->reduction, err);
+}
+
+static const tc_op ops[] = {[TC_LOSS_SQUARED] = {"mse_loss", backward, .attribute_bytes = sizeof(loss_attributes)},
+                            [TC_LOSS_PROBABILITY] = {"binary_cross_entropy", backward, .attribute_bytes = sizeof(loss_attributes)},
+                            [TC_LOSS_LOGIT] = {"binary_cross_entropy_with_logits", backward, .attribute_bytes = sizeof(loss_attributes)}};
+
+static tc_status element_loss(tc_tensor **loss, tc_tensor *x, tc_tensor *target, tc_tensor *weight, tc_tensor *positive_weight,
+                              tc_loss_function function, tc_reduction reduction, tc_error *err)
+{
+    TC_SCOPE(s, err);
+    tc_input in[] = {[X] = {"input", x},
+                     [TARGET] = {"target", target},
+                     [WEIGHT] = {"weight", weight},
+                     [POSITIVE_WEIGHT] = {"pos_weight", positive_weight}};
+    tc_tensor *losses, *reduced;
+    TC_TRY(tc_begin(&s, in, INPUTS));
+    TC_TRY(check_shapes(&s, x, target, weight, positive_weight));
+    if (function == TC_LOSS_PROBABILITY) TC_TRY(check_probabilities(x, err));
+    TC_TRY(spread_weight(&s, &in[WEIGHT].given, x));
+    TC_TRY(spread_weight(&s, &in[POSITIVE_WEIGHT].given, x));
+    TC_TRY(tc_prepare(&s));
+    TC_TRY(tc_make_statistic(&s, &losses, x->ndim, x->shape));
+    const tc_loss_forward_args args = {.loss = losses->data,
+                                       .x = in[X].data,
+                                       .target = in[TARGET].data,
+                                       .weight = in[WEIGHT].data,
+                                       .positive_weight = in[POSITIVE_WEIGHT].data,
+                                       .n = x->numel,
+                                       .function = function};
+    TC_TRY(tc_compute(&s, &tc_kernel_loss_forward, &args, block_count(args.n), costs[function] * TC_LOSS_BLOCK));
+    TC_TRY(tc_reduce_losses(&s, &reduced, losses, reduction, (double)x->numel));
+    const loss_attributes a = {function, reduction};
+    return tc_finish(&s, loss, reduced, &(tc_record){.op = &ops[function], TC_SAVED(x, target, weight, positive_weight), .attributes = &a});
+}
+
+/* ---- each of them ------------------------------------------------------------------------------------------------------------ */
 
 tc_status tc_mse_loss(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_reduction reduction, tc_error *err)
 {
     return element_loss(loss, input, target, NULL, NULL, TC_LOSS_SQUARED, reduction, err);
-}
-
-tc_status tc_binary_cross_entropy(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_tensor *weight, tc_reduction reduction,
-                                  tc_error *err)
-{
-    return element_loss(loss, input, target, weight, NULL, TC_LOSS_PROBABILITY, reduction, err);
-}
-
-tc_status tc_binary_cross_entropy_with_logits(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_tensor *weight,
-                                              tc_tensor *positive_weight, tc_reduction reduction, tc_error *err)
-{
-    return element_loss(loss, input, target, weight, positive_weight, TC_LOSS_LOGIT, reduction, err);
 }
 
 tc_status tc_mse_loss_backward(tc_tensor **dinput, tc_tensor **dtarget, tc_tensor *dloss, tc_tensor *input, tc_tensor *target,
@@ -257,10 +201,22 @@ tc_status tc_mse_loss_backward(tc_tensor **dinput, tc_tensor **dtarget, tc_tenso
     return element_loss_backward(dinput, dtarget, dloss, input, target, NULL, NULL, TC_LOSS_SQUARED, reduction, err);
 }
 
+tc_status tc_binary_cross_entropy(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_tensor *weight, tc_reduction reduction,
+                                  tc_error *err)
+{
+    return element_loss(loss, input, target, weight, NULL, TC_LOSS_PROBABILITY, reduction, err);
+}
+
 tc_status tc_binary_cross_entropy_backward(tc_tensor **dinput, tc_tensor **dtarget, tc_tensor *dloss, tc_tensor *input, tc_tensor *target,
                                            tc_tensor *weight, tc_reduction reduction, tc_error *err)
 {
     return element_loss_backward(dinput, dtarget, dloss, input, target, weight, NULL, TC_LOSS_PROBABILITY, reduction, err);
+}
+
+tc_status tc_binary_cross_entropy_with_logits(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_tensor *weight,
+                                              tc_tensor *positive_weight, tc_reduction reduction, tc_error *err)
+{
+    return element_loss(loss, input, target, weight, positive_weight, TC_LOSS_LOGIT, reduction, err);
 }
 
 tc_status tc_binary_cross_entropy_with_logits_backward(tc_tensor **dinput, tc_tensor **dtarget, tc_tensor *dloss, tc_tensor *input,

@@ -37,16 +37,17 @@ tc_status tc_own(tc_scope *s, tc_tensor *tensor)
     return status;
 }
 
-tc_status tc_make(tc_scope *s, tc_tensor **out, int ndim, const int64_t *shape)
+tc_status tc_make_as(tc_scope *s, tc_tensor **out, int ndim, const int64_t *shape, tc_dtype dtype)
 {
-    TC_TRY(tc_tensor_empty(out, ndim, shape, s->compute, s->device, s->err));
+    TC_TRY(tc_tensor_empty(out, ndim, shape, dtype, s->device, s->err));
     return tc_own(s, *out);
 }
 
+tc_status tc_make(tc_scope *s, tc_tensor **out, int ndim, const int64_t *shape) { return tc_make_as(s, out, ndim, shape, s->compute); }
+
 tc_status tc_make_statistic(tc_scope *s, tc_tensor **out, int ndim, const int64_t *shape)
 {
-    TC_TRY(tc_tensor_empty(out, ndim, shape, s->statistics, s->device, s->err));
-    return tc_own(s, *out);
+    return tc_make_as(s, out, ndim, shape, s->statistics);
 }
 
 tc_status tc_make_view(tc_scope *s, tc_tensor **out, tc_tensor *base, int ndim, const int64_t *shape, const int64_t *strides,
@@ -54,6 +55,20 @@ tc_status tc_make_view(tc_scope *s, tc_tensor **out, tc_tensor *base, int ndim, 
 {
     TC_TRY(tc_tensor_alias(out, base, ndim, shape, strides, offset, s->err));
     return tc_own(s, *out);
+}
+
+tc_status tc_move_axis(tc_scope *s, tc_tensor **out, tc_tensor *x, int from, int to)
+{
+    int64_t shape[TC_MAX_DIMS], strides[TC_MAX_DIMS];
+    *out = x;
+    if (from == to) return TC_OK;
+    for (int i = 0, next = 0; i < x->ndim; i++) {
+        if (next == from) next++;
+        const int axis = i == to ? from : next++;
+        shape[i] = x->shape[axis];
+        strides[i] = x->strides[axis];
+    }
+    return tc_make_view(s, out, x, x->ndim, shape, strides, 0);
 }
 
 tc_status tc_make_memory(tc_scope *s, void **out, size_t bytes)

@@ -74,11 +74,14 @@ static inline void tc_scope_start(tc_scope *s, tc_error *err)
 TC_CHECKED tc_status tc_own(tc_scope *s, tc_tensor *tensor);
 /* *out: uninitialised and contiguous, of s->compute on s->device; owned by the scope. */
 TC_CHECKED tc_status tc_make(tc_scope *s, tc_tensor **out, int ndim, const int64_t *shape);
-/* The same of s->statistics. */
+/* The same of s->statistics, and of any dtype. */
 TC_CHECKED tc_status tc_make_statistic(tc_scope *s, tc_tensor **out, int ndim, const int64_t *shape);
+TC_CHECKED tc_status tc_make_as(tc_scope *s, tc_tensor **out, int ndim, const int64_t *shape, tc_dtype dtype);
 /* *out: the window on `base` that tc_tensor_alias makes; owned by the scope. */
 TC_CHECKED tc_status tc_make_view(tc_scope *s, tc_tensor **out, tc_tensor *base, int ndim, const int64_t *shape, const int64_t *strides,
                                   int64_t offset);
+/* *out: x with its axis `from` as axis `to`, the others in their order: a window on it, or x itself where nothing moves. */
+TC_CHECKED tc_status tc_move_axis(tc_scope *s, tc_tensor **out, tc_tensor *x, int from, int to);
 /* *out: memory of the host for the length of the scope, uninitialised. */
 TC_CHECKED tc_status tc_make_memory(tc_scope *s, void **out, size_t bytes);
 static inline void *tc_data(const tc_tensor *tensor) { return tensor ? tensor->data : NULL; }

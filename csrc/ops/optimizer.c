@@ -8,9 +8,7 @@
 #include <string.h>
 
 #include "../core/allocator.h"
-#include "../core/backend.h"
-#include "../core/status.h"
-#include "../core/tensor.h"
+#include "op.h"
 
 /* The chunk list of a call; `blocks` in all. */
 typedef struct chunk_list {
@@ -21,7 +19,15 @@ typedef struct chunk_list {
 static void chunk_list_end(chunk_list *list)
 {
     if (list->chunks) tc_free(list->chunks, sizeof *list->chunks * (size_t)list->capacity);
-    list->chunks = NULL;
+}
+
+#define CHUNK_LIST(name) __attribute__((cleanup(chunk_list_end))) chunk_list name = {0} /* freed when its block is left */
+
+static tc_status check_count(const tc_tensors *list, const char *name, const tc_tensors *parameters, tc_error *err)
+{
+    if (list->count == parameters->count) return TC_OK;
+    return tc_fail(err, TC_ERROR_VALUE, "%s and parameters are lists of different lengths, %lld and %lld; each parameter has one of them",
+                   name, (long long)list->count, (long long)parameters->count);
 }
 
 static tc_status check_tensor(const tc_tensor *tensor, const tc_tensor *first, const tc_tensor *parameter, const char *name, int64_t i,
@@ -35,33 +41,28 @@ static tc_status check_tensor(const tc_tensor *tensor, const tc_tensor *first, c
         return tc_fail(err, TC_ERROR_TYPE, "%s %lld is %s but the step computes in %s", name, (long long)i, tc_dtype_name(tensor->dtype),
                        tc_dtype_name(first->dtype));
     if (!tensor->contiguous) return tc_fail(err, TC_ERROR_VALUE, "%s %lld is not contiguous", name, (long long)i);
-    const tc_device x = tensor->storage->device, y = first->storage->device;
-    if (x.type != y.type || x.index != y.index)
+    if (!tc_same_device(tensor->storage->device, first->storage->device))
         return tc_fail(err, TC_ERROR_STATE, "%s %lld is on another device than the first parameter", name, (long long)i);
     return TC_OK;
 }
 
-/* `states` has state_count lists of `count` tensors, one after the other; a NULL list entry is allowed where the rule allows it. */
-static tc_status chunk_list_begin(chunk_list *list, int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients,
-                                  tc_tensor *const *const *states, tc_error *err)
+/* `states`: a list for each state of the rule, NULL where it has none. Without a step, for the gradients alone, they are `parameters`. */
+static tc_status fill_chunks(chunk_list *list, const tc_tensors *parameters, const tc_tensors *gradients, const tc_tensors *const *states,
+                             tc_error *err)
 {
-    list->capacity = count ? count : 1;
+    list->capacity = parameters->count;
     list->chunks = tc_allocate(sizeof *list->chunks * (size_t)list->capacity);
-    if (!list->chunks) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: the list of %lld parameters", (long long)count);
-    for (int64_t i = 0; i < count; i++) {
-        tc_tensor *parameter = parameters ? parameters[i] : gradients[i];
+    if (!list->chunks) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: the list of %lld parameters", (long long)parameters->count);
+    for (int64_t i = 0; i < parameters->count; i++) {
+        const tc_tensor *parameter = parameters->items[i], *gradient = gradients->items[i], *first = parameters->items[0];
         tc_optimizer_chunk chunk = {
-            .parameter = parameter->data, .gradient = gradients[i]->data, .n = parameter->numel, .first_block = list->blocks};
-        tc_status status = check_tensor(parameter, parameters ? parameters[0] : gradients[0], parameter, "parameter", i, err);
-        if (status == TC_OK) status = check_tensor(gradients[i], parameters ? parameters[0] : gradients[0], parameter, "gradient", i, err);
-        for (int s = 0; states && s < TC_OPTIMIZER_STATES && status == TC_OK; s++) {
-            if (!states[s]) continue;
-            status = check_tensor(states[s][i], parameters[0], parameter, "state", i, err);
-            chunk.state[s] = states[s][i]->data;
-        }
-        if (status != TC_OK) {
-            chunk_list_end(list);
-            return status;
+            .parameter = parameter->data, .gradient = gradient->data, .n = parameter->numel, .first_block = list->blocks};
+        TC_TRY(check_tensor(parameter, first, parameter, "parameter", i, err));
+        TC_TRY(check_tensor(gradient, first, parameter, "gradient", i, err));
+        for (int k = 0; states && k < TC_OPTIMIZER_STATES; k++) {
+            if (!states[k]) continue;
+            TC_TRY(check_tensor(states[k]->items[i], first, parameter, "state", i, err));
+            chunk.state[k] = states[k]->items[i]->data;
         }
         if (chunk.n == 0) continue;
         list->chunks[list->count++] = chunk;
@@ -70,40 +71,44 @@ static tc_status chunk_list_begin(chunk_list *list, int64_t count, tc_tensor *co
     return TC_OK;
 }
 
-/* Raises the versions: packed weights and saved values of these parameters are stale from here on. */
-static tc_status begin_writes(int64_t count, tc_tensor *const *tensors, tc_error *err)
+/* Raises the versions: packed weights and saved values of these tensors are stale from here on. */
+static tc_status begin_writes(const tc_tensors *tensors, tc_error *err)
 {
     const bool before = tc_set_grad_enabled(false);
     tc_status status = TC_OK;
-    for (int64_t i = 0; i < count && status == TC_OK; i++) status = tc_tensor_begin_write(tensors[i], err);
+    for (int64_t i = 0; i < tensors->count && status == TC_OK; i++) status = tc_tensor_begin_write(tensors->items[i], err);
     tc_set_grad_enabled(before);
     return status;
 }
 
+static tc_status run(const tc_kernel *kernel, const void *args, const tc_tensor *first, int64_t blocks, double cost, tc_error *err)
+{
+    return tc_run(first->storage->device, first->dtype, kernel, args, blocks, cost * TC_OPTIMIZER_BLOCK, 0, err);
+}
+
 /* What the three rules share: `args` begins with the chunk pointer and count, which are filled here. */
-static tc_status step(const tc_kernel *kernel, void *args, int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients,
-                      tc_tensor *const *const *states, tc_error *err)
+static tc_status step(const tc_kernel *kernel, void *args, const tc_tensors *parameters, const tc_tensors *gradients,
+                      const tc_tensors *const *states, tc_error *err)
 {
     struct {
         const tc_optimizer_chunk *chunks;
         int64_t chunk_count;
     } head;
-    chunk_list list = {0};
-    if (count == 0) return TC_OK;
-    tc_status status = TC_OK;
-    TC_TRY(chunk_list_begin(&list, count, parameters, gradients, states, err));
-    TC_TRY(begin_writes(count, parameters, err));
+    CHUNK_LIST(list);
+    TC_TRY(check_count(gradients, "gradients", parameters, err));
+    for (int k = 0; k < TC_OPTIMIZER_STATES; k++)
+        if (states[k]) TC_TRY(check_count(states[k], "states", parameters, err));
+    if (parameters->count == 0) return TC_OK;
+    TC_TRY(fill_chunks(&list, parameters, gradients, states, err));
+    TC_TRY(begin_writes(parameters, err));
     head.chunks = list.chunks;
     head.chunk_count = list.count;
     memcpy(args, &head, sizeof head);
-    TC_TRY(tc_run(parameters[0]->storage->device, parameters[0]->dtype, kernel, args, list.blocks, 6.0 * TC_OPTIMIZER_BLOCK, 0, err));
-cleanup:
-    chunk_list_end(&list);
-    return status;
+    return run(kernel, args, parameters->items[0], list.blocks, 6.0, err);
 }
 
-tc_status tc_sgd_step(int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients, tc_tensor *const *buffers, double lr,
-                      double momentum, double dampening, double weight_decay, bool nesterov, bool maximize, bool first, tc_error *err)
+tc_status tc_sgd_step(const tc_tensors *parameters, const tc_tensors *gradients, const tc_tensors *buffers, double lr, double momentum,
+                      double dampening, double weight_decay, bool nesterov, bool maximize, bool first, tc_error *err)
 {
     tc_sgd_args args = {.lr = lr,
                         .momentum = momentum,
@@ -112,13 +117,12 @@ tc_status tc_sgd_step(int64_t count, tc_tensor *const *parameters, tc_tensor *co
                         .nesterov = nesterov,
                         .maximize = maximize,
                         .first = first};
-    tc_tensor *const *const states[TC_OPTIMIZER_STATES] = {buffers};
-    return step(&tc_kernel_sgd_step, &args, count, parameters, gradients, states, err);
+    return step(&tc_kernel_sgd_step, &args, parameters, gradients, (const tc_tensors *[TC_OPTIMIZER_STATES]){buffers}, err);
 }
 
-tc_status tc_adam_step(int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients, tc_tensor *const *exp_avg,
-                       tc_tensor *const *exp_avg_sq, tc_tensor *const *max_exp_avg_sq, int64_t t, double lr, double beta1, double beta2,
-                       double eps, double weight_decay, bool decoupled, bool maximize, tc_error *err)
+tc_status tc_adam_step(const tc_tensors *parameters, const tc_tensors *gradients, const tc_tensors *exp_avg, const tc_tensors *exp_avg_sq,
+                       const tc_tensors *max_exp_avg_sq, int64_t t, double lr, double beta1, double beta2, double eps, double weight_decay,
+                       bool decoupled, bool maximize, tc_error *err)
 {
     tc_adam_args args = {.lr = lr,
                          .beta1 = beta1,
@@ -129,12 +133,12 @@ tc_status tc_adam_step(int64_t count, tc_tensor *const *parameters, tc_tensor *c
                          .correction2 = 1 - pow(beta2, (double)t),
                          .decoupled = decoupled,
                          .maximize = maximize};
-    tc_tensor *const *const states[TC_OPTIMIZER_STATES] = {exp_avg, exp_avg_sq, max_exp_avg_sq};
-    return step(&tc_kernel_adam_step, &args, count, parameters, gradients, states, err);
+    return step(&tc_kernel_adam_step, &args, parameters, gradients,
+                (const tc_tensors *[TC_OPTIMIZER_STATES]){exp_avg, exp_avg_sq, max_exp_avg_sq}, err);
 }
 
-tc_status tc_rmsprop_step(int64_t count, tc_tensor *const *parameters, tc_tensor *const *gradients, tc_tensor *const *square_avg,
-                          tc_tensor *const *buffers, tc_tensor *const *grad_avg, double lr, double alpha, double eps, double weight_decay,
+tc_status tc_rmsprop_step(const tc_tensors *parameters, const tc_tensors *gradients, const tc_tensors *square_avg,
+                          const tc_tensors *buffers, const tc_tensors *grad_avg, double lr, double alpha, double eps, double weight_decay,
                           double momentum, bool eps_inside_sqrt, bool maximize, tc_error *err)
 {
     tc_rmsprop_args args = {.lr = lr,
@@ -144,8 +148,8 @@ tc_status tc_rmsprop_step(int64_t count, tc_tensor *const *parameters, tc_tensor
                             .momentum = momentum,
                             .eps_inside_sqrt = eps_inside_sqrt,
                             .maximize = maximize};
-    tc_tensor *const *const states[TC_OPTIMIZER_STATES] = {square_avg, buffers, grad_avg};
-    return step(&tc_kernel_rmsprop_step, &args, count, parameters, gradients, states, err);
+    return step(&tc_kernel_rmsprop_step, &args, parameters, gradients,
+                (const tc_tensors *[TC_OPTIMIZER_STATES]){square_avg, buffers, grad_avg}, err);
 }
 
 /* ---- norms and clipping -------------------------------------------------------------------------------------------------- */
@@ -153,53 +157,37 @@ tc_status tc_rmsprop_step(int64_t count, tc_tensor *const *parameters, tc_tensor
 /* The norm of all gradients from the sums (or the largest elements) of the blocks, in their order. */
 static tc_status norm_of(double *norm, tc_tensor *partial, double power, tc_error *err)
 {
-    tc_tensor *host;
-    if (tc_tensor_on_cpu(partial)) {
-        host = tc_tensor_retain(partial);
-    } else {
-        const tc_status status = tc_to_device(&host, partial, (tc_device){TC_CPU, 0}, err);
-        if (status != TC_OK) return status;
-    }
-    const double *sums = (const double *)(const void *)host->data;
+    TC_OWNED tc_tensor *host = NULL;
+    TC_TRY(tc_tensor_on(&host, partial, (tc_device){TC_CPU, 0}, err));
+    const double *sums = tc_data(host);
     const bool largest = isinf(power);
     double total = 0;
     for (int64_t i = 0; i < host->numel; i++) total = !largest ? total + sums[i] : sums[i] > total || sums[i] != sums[i] ? sums[i] : total;
     *norm = largest ? total : power == 2 ? sqrt(total) : pow(total, 1 / power);
-    tc_tensor_release(host);
     return TC_OK;
 }
 
-tc_status tc_gradient_norm(double *norm, int64_t count, tc_tensor *const *gradients, double power, tc_error *err)
+tc_status tc_gradient_norm(double *norm, const tc_tensors *gradients, double power, tc_error *err)
 {
-    chunk_list list = {0};
-    tc_tensor *partial = NULL;
-    tc_status status = TC_OK;
+    CHUNK_LIST(list);
+    TC_OWNED tc_tensor *partial = NULL;
     *norm = 0;
-    if (count == 0) return TC_OK;
-    const tc_device device = gradients[0]->storage->device;
-    TC_TRY(chunk_list_begin(&list, count, NULL, gradients, NULL, err));
-    TC_TRY(tc_tensor_empty(&partial, 1, &list.blocks, TC_FLOAT64, device, err));
+    if (gradients->count == 0) return TC_OK;
+    const tc_tensor *first = gradients->items[0];
+    TC_TRY(fill_chunks(&list, gradients, gradients, NULL, err));
+    TC_TRY(tc_tensor_empty(&partial, 1, &list.blocks, TC_FLOAT64, first->storage->device, err));
     const tc_norm_args args = {
-        .chunks = list.chunks, .chunk_count = list.count, .partial = (double *)(void *)partial->data, .power = isinf(power) ? 0 : power};
-    TC_TRY(tc_run(device, gradients[0]->dtype, &tc_kernel_gradient_norm, &args, list.blocks, TC_OPTIMIZER_BLOCK, 0, err));
-    TC_TRY(norm_of(norm, partial, power, err));
-cleanup:
-    tc_tensor_release(partial);
-    chunk_list_end(&list);
-    return status;
+        .chunks = list.chunks, .chunk_count = list.count, .partial = tc_data(partial), .power = isinf(power) ? 0 : power};
+    TC_TRY(run(&tc_kernel_gradient_norm, &args, first, list.blocks, 1.0, err));
+    return norm_of(norm, partial, power, err);
 }
 
-tc_status tc_gradient_scale(int64_t count, tc_tensor *const *gradients, double factor, double limit, tc_error *err)
+tc_status tc_gradient_scale(const tc_tensors *gradients, double factor, double limit, tc_error *err)
 {
-    chunk_list list = {0};
-    tc_status status = TC_OK;
-    if (count == 0) return TC_OK;
-    TC_TRY(chunk_list_begin(&list, count, NULL, gradients, NULL, err));
-    TC_TRY(begin_writes(count, gradients, err));
+    CHUNK_LIST(list);
+    if (gradients->count == 0) return TC_OK;
+    TC_TRY(fill_chunks(&list, gradients, gradients, NULL, err));
+    TC_TRY(begin_writes(gradients, err));
     const tc_scale_args args = {.chunks = list.chunks, .chunk_count = list.count, .factor = factor, .limit = limit};
-    TC_TRY(tc_run(gradients[0]->storage->device, gradients[0]->dtype, &tc_kernel_gradient_scale, &args, list.blocks, TC_OPTIMIZER_BLOCK, 0,
-                  err));
-cleanup:
-    chunk_list_end(&list);
-    return status;
+    return run(&tc_kernel_gradient_scale, &args, gradients->items[0], list.blocks, 1.0, err);
 }

@@ -48,11 +48,6 @@ typedef struct tcpy_integers {
     int64_t number;
 } tcpy_integers;
 
-typedef struct tcpy_list {
-    tc_tensor **items; /* borrowed from the call */
-    Py_ssize_t count;
-} tcpy_list;
-
 typedef struct tcpy_value {
     union {
         tc_tensor *t; /* borrowed from the call; NULL for None */
@@ -63,7 +58,7 @@ typedef struct tcpy_value {
         PyObject *o;   /* borrowed */
         tcpy_ints *ints;
         tcpy_integers integers;
-        tcpy_list list;
+        tc_tensors list; /* borrowed from the call */
     };
     bool given; /* false: the default */
     bool none;
@@ -185,10 +180,6 @@ PyObject *tcpy_binary(PyObject *a, PyObject *b, tc_binary_function function, boo
 PyObject *tcpy_unary(PyObject *x, tc_unary_function function);
 /* Axes as Python gives them, axis= or dim=, to C: the count, -1 for None, or -2 with an exception set. */
 int tcpy_axes(int64_t axes[TC_MAX_DIMS], const tcpy_value *axis, const tcpy_value *dim);
-/* One axis, given by either name; 0, or -1 with an exception set when both are given and differ. */
-int tcpy_axis(int64_t *out, const tcpy_value *axis, const tcpy_value *dim);
-
-int tcpy_reduction(tc_reduction *out, const char *name); /* "none", "mean", "sum"; -1 with an exception set otherwise */
 
 /* ---- op tables (ops_*.c), each ended by {NULL} ------------------------------------------------------------------------------ */
 

@@ -13,17 +13,6 @@ int tcpy_axes(int64_t axes[TC_MAX_DIMS], const tcpy_value *axis, const tcpy_valu
     return value->ints->count;
 }
 
-int tcpy_axis(int64_t *out, const tcpy_value *axis, const tcpy_value *dim)
-{
-    const bool by_dim = dim->given && !dim->none;
-    if (axis->given && by_dim && axis->i != dim->i) {
-        PyErr_Format(PyExc_TypeError, "axis=%lld and dim=%lld are two names of one argument", (long long)axis->i, (long long)dim->i);
-        return -1;
-    }
-    *out = by_dim ? dim->i : axis->i;
-    return 0;
-}
-
 /* Arguments 1 to 4 of the reductions: axis, keepdims, dim, keepdim. */
 static PyObject *run_reduce(tcpy_call *call, tc_reduce_function function)
 {
@@ -108,18 +97,6 @@ static PyObject *run_var_backward(tcpy_call *call)
     return tcpy_result1(call, status, &err, dx);
 }
 
-static PyObject *run_argsort(tcpy_call *call)
-{
-    tc_error err;
-    tc_status status;
-    tc_tensor *y = NULL, *x = call->v[0].t;
-    int64_t axis;
-    if (tcpy_axis(&axis, &call->v[1], &call->v[3]) < 0) return NULL;
-    const bool descending = call->v[2].b;
-    TCPY_COMPUTE(call, status, tc_argsort(&y, x, axis, descending, &err));
-    return tcpy_result1(call, status, &err, y);
-}
-
 #define REDUCE_SPEC "x:t axis:I?=None keepdims:b=False | dim:I?=None keepdim:b=False"
 
 const tcpy_op tcpy_ops_reduce[] = {
@@ -135,8 +112,6 @@ const tcpy_op tcpy_ops_reduce[] = {
     {"argmax", REDUCE_SPEC, run_argmax,
      "Index of the first largest element along the axis, of the flattened tensor when None; a NaN counts as the largest.", TCPY_METHOD},
     {"argmin", REDUCE_SPEC, run_argmin, "Index of the first smallest element along the axis; see argmax.", TCPY_METHOD},
-    {"argsort", "x:t axis:i=-1 descending:b=False | dim:i?=None stable:b=True", run_argsort,
-     "Indices that sort x along the axis; equal elements always keep their order, NaN is larger than all others.", TCPY_METHOD},
     {"var", REDUCE_SPEC " correction:f=1 unbiased:b?=None", run_var,
      "Mean squared difference from the mean, over count - correction; unbiased=False: correction 0.", TCPY_METHOD},
     {"sum_backward", "dy:t x:t axis:I?=None | dim:I?=None", run_sum_backward, "dx of sum: dy, spread over the axes; x gives the shape.", 0},

@@ -11,9 +11,9 @@
 #define TENSOR(name, ...) tc_tensor *const name = (argument_at++)->t;
 #define TENSOR_OR_NONE(name, ...) tc_tensor *const name = (argument_at++)->t;
 #define PROMOTED(name) tc_tensor *const name = (argument_at++)->t;
-#define TENSORS(name, ...) const tcpy_list *const name = &(argument_at++)->list;
+#define TENSORS(name, ...) const tc_tensors *const name = &(argument_at++)->list;
 #define TENSORS_OR_NONE(name, ...)                                                                                                         \
-    const tcpy_list *const name = OR_NULL(argument_at, list);                                                                              \
+    const tc_tensors *const name = OR_NULL(argument_at, list);                                                                             \
     argument_at++;
 #define INT(name, ...) const int64_t name = (argument_at++)->i;
 #define INT_OR_NONE(name, ...)                                                                                                             \

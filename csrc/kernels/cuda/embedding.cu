@@ -92,19 +92,20 @@ int order_places(const tc_embedding_order_args &a, void *stream)
 
 constexpr int row_block = 64; // rows that are added up before they join the total: keeps the digits of a row that was taken often
 
-template <class Real>
+template <class T>
 __global__ void __launch_bounds__(element_threads) backward_kernel(const __grid_constant__ tc_embedding_backward_args a, int64_t V)
 {
+    using Real = compute<T>;
     for_own_elements(V * a.D, [&](int64_t i) {
         const int64_t v = i / a.D, column = i % a.D, last = v == a.padding_idx ? a.start[v] : a.start[v + 1];
         Real total = 0;
         for (int64_t block = a.start[v]; block < last; block += row_block) {
             const int64_t until = block + row_block < last ? block + row_block : last;
             Real sum = 0;
-            for (int64_t r = block; r < until; r++) sum += static_cast<const Real *>(a.dy)[a.order[r] * a.D + column];
+            for (int64_t r = block; r < until; r++) sum += widen(static_cast<const T *>(a.dy)[a.order[r] * a.D + column]);
             total += sum;
         }
-        static_cast<Real *>(a.dweight)[i] = total;
+        narrow(static_cast<T *>(a.dweight)[i], total);
     });
 }
 
@@ -134,7 +135,7 @@ template <class T> int tc_cuda_embedding_order(const void *args, int64_t, void *
 template <class T> int tc_cuda_embedding_backward(const void *args, int64_t rows, void *, void *stream)
 {
     const auto &a = *static_cast<const tc_embedding_backward_args *>(args);
-    return rows * a.D != 0 ? launch<backward_kernel<compute<T>>>(element_launch(rows * a.D, stream), a, rows) : 0;
+    return rows * a.D != 0 ? launch<backward_kernel<T>>(element_launch(rows * a.D, stream), a, rows) : 0;
 }
 template <class T> int tc_cuda_one_hot(const void *args, int64_t, void *, void *stream)
 {

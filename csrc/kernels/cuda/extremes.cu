@@ -65,7 +65,8 @@ __global__ void __launch_bounds__(element_threads) argsort_kernel(const __grid_c
         const X *x = static_cast<const X *>(a.x) + row;
         int64_t place = 0;
         for (int64_t k = 0; k < a.C; k++)
-            place += stands_before(x[k], x[own], a.descending) || (k < own && !stands_before(x[own], x[k], a.descending));
+            place += stands_before(element(x[k]), element(x[own]), a.descending) ||
+                     (k < own && !stands_before(element(x[own]), element(x[k]), a.descending));
         a.indices[row + place] = own;
     });
 }
@@ -94,7 +95,7 @@ template <class T> int tc_cuda_extreme_backward(const void *args, int64_t items,
 }
 template <class T> int tc_cuda_argsort(const void *args, int64_t rows, void *, void *stream)
 {
-    return argsort<compute<T>>(args, rows, stream);
+    return argsort<T>(args, rows, stream);
 }
 template <class T> int tc_cuda_integer_argsort(const void *args, int64_t rows, void *, void *stream)
 {

@@ -48,69 +48,72 @@ template <class Real> __device__ __forceinline__ Real slope_of_target(int functi
     }
 }
 
-template <class Real> __device__ __forceinline__ Real one_or(const void *array, int64_t i)
+// Elements are T; losses and their gradients, which are summed, and weights of classes are Real.
+template <class T> __device__ __forceinline__ compute<T> at(const void *array, int64_t i) { return widen(static_cast<const T *>(array)[i]); }
+template <class T> __device__ __forceinline__ compute<T> one_or(const void *array, int64_t i)
 {
-    return array ? static_cast<const Real *>(array)[i] : Real(1);
+    return array ? at<T>(array, i) : compute<T>(1);
 }
 
-template <class Real> __global__ void __launch_bounds__(element_threads) loss_kernel(const __grid_constant__ tc_loss_forward_args a)
+template <class T> __global__ void __launch_bounds__(element_threads) loss_kernel(const __grid_constant__ tc_loss_forward_args a)
 {
     for_own_elements(a.n, [&](int64_t i) {
-        const Real x = static_cast<const Real *>(a.x)[i], t = static_cast<const Real *>(a.target)[i];
-        static_cast<Real *>(a.loss)[i] = loss_of(a.function, x, t, one_or<Real>(a.positive_weight, i)) * one_or<Real>(a.weight, i);
+        static_cast<compute<T> *>(a.loss)[i] =
+            loss_of(a.function, at<T>(a.x, i), at<T>(a.target, i), one_or<T>(a.positive_weight, i)) * one_or<T>(a.weight, i);
     });
 }
 
-template <class Real>
-__global__ void __launch_bounds__(element_threads) loss_backward_kernel(const __grid_constant__ tc_loss_backward_args a)
+template <class T> __global__ void __launch_bounds__(element_threads) loss_backward_kernel(const __grid_constant__ tc_loss_backward_args a)
 {
+    using Real = compute<T>;
     for_own_elements(a.n, [&](int64_t i) {
-        const Real x = static_cast<const Real *>(a.x)[i], t = static_cast<const Real *>(a.target)[i];
-        const Real p = one_or<Real>(a.positive_weight, i);
-        const Real d = static_cast<const Real *>(a.dloss)[i * a.dloss_step] * one_or<Real>(a.weight, i);
-        if (a.dx) static_cast<Real *>(a.dx)[i] = d * slope_of_input(a.function, x, t, p);
-        if (a.dtarget) static_cast<Real *>(a.dtarget)[i] = d * slope_of_target(a.function, x, t, p);
+        const Real x = at<T>(a.x, i), t = at<T>(a.target, i), p = one_or<T>(a.positive_weight, i);
+        const Real d = static_cast<const Real *>(a.dloss)[i * a.dloss_step] * one_or<T>(a.weight, i);
+        if (a.dx) narrow(static_cast<T *>(a.dx)[i], d * slope_of_input(a.function, x, t, p));
+        if (a.dtarget) narrow(static_cast<T *>(a.dtarget)[i], d * slope_of_target(a.function, x, t, p));
     });
 }
 
 // ---- cross-entropy: the formulas are in ../softmax.h ----
 
-template <class Real>
+template <class T>
 __global__ void __launch_bounds__(warp_lanes *warps_a_block)
     cross_entropy_kernel(const __grid_constant__ tc_cross_entropy_forward_args a, int64_t N)
 {
+    using Real = compute<T>;
     const int64_t n = own_result();
     if (n >= N) return;
-    const Real *x = static_cast<const Real *>(a.x) + n * a.C;
+    const T *x = static_cast<const T *>(a.x) + n * a.C;
     const int64_t t = a.target[n];
     const Real smoothing = static_cast<Real>(a.smoothing), top = warp_top(x, a.C, 1), log_sum = real_log(warp_exp_sum(x, a.C, 1, top));
     Real spread = 0;
     if (smoothing != 0)
-        for (int64_t c = threadIdx.x; c < a.C; c += warp_lanes) spread += one_or<Real>(a.weight, c) * ((top - x[c]) + log_sum);
+        for (int64_t c = threadIdx.x; c < a.C; c += warp_lanes) spread += one_or<Real>(a.weight, c) * ((top - widen(x[c])) + log_sum);
     spread = warp_sum(spread);
     if (threadIdx.x != 0) return;
     static_cast<Real *>(a.top)[n] = top;
     static_cast<Real *>(a.log_sum)[n] = log_sum;
     Real loss = 0;
     if (t != a.ignore_index) {
-        loss = (1 - smoothing) * one_or<Real>(a.weight, t) * ((top - x[t]) + log_sum);
+        loss = (1 - smoothing) * one_or<Real>(a.weight, t) * ((top - widen(x[t])) + log_sum);
         if (smoothing != 0) loss += smoothing / static_cast<Real>(a.C) * spread;
     }
     static_cast<Real *>(a.loss)[n] = loss;
 }
 
 // dx[c] = dloss ((1 - s) w[t] (p[c] - [c = t]) + s / C (p[c] sum(w) - w[c])),  p = e^((x - top) - log_sum).
-template <class Real>
+template <class T>
 __global__ void __launch_bounds__(warp_lanes *warps_a_block)
     cross_entropy_backward_kernel(const __grid_constant__ tc_cross_entropy_backward_args a, int64_t N)
 {
+    using Real = compute<T>;
     const int64_t n = own_result();
     if (n >= N) return;
-    const Real *x = static_cast<const Real *>(a.x) + n * a.C;
-    Real *dx = static_cast<Real *>(a.dx) + n * a.C;
+    const T *x = static_cast<const T *>(a.x) + n * a.C;
+    T *dx = static_cast<T *>(a.dx) + n * a.C;
     const int64_t t = a.target[n];
     if (t == a.ignore_index) {
-        for (int64_t c = threadIdx.x; c < a.C; c += warp_lanes) dx[c] = 0;
+        for (int64_t c = threadIdx.x; c < a.C; c += warp_lanes) narrow(dx[c], Real(0));
         return;
     }
     Real weights = 0;
@@ -120,8 +123,8 @@ __global__ void __launch_bounds__(warp_lanes *warps_a_block)
     const Real at_target = dloss * (1 - smoothing) * one_or<Real>(a.weight, t), even = dloss * smoothing / static_cast<Real>(a.C);
     const Real top = static_cast<const Real *>(a.top)[n], log_sum = static_cast<const Real *>(a.log_sum)[n];
     for (int64_t c = threadIdx.x; c < a.C; c += warp_lanes) {
-        const Real p = real_exp((x[c] - top) - log_sum);
-        dx[c] = p * (at_target + even * weights) - even * one_or<Real>(a.weight, c) - (c == t ? at_target : Real(0));
+        const Real p = real_exp((widen(x[c]) - top) - log_sum);
+        narrow(dx[c], p * (at_target + even * weights) - even * one_or<Real>(a.weight, c) - (c == t ? at_target : Real(0)));
     }
 }
 
@@ -130,22 +133,22 @@ __global__ void __launch_bounds__(warp_lanes *warps_a_block)
 template <class T> int tc_cuda_loss_forward(const void *args, int64_t, void *, void *stream)
 {
     const auto &a = *static_cast<const tc_loss_forward_args *>(args);
-    return a.n ? launch<loss_kernel<compute<T>>>(element_launch(a.n, stream), a) : 0;
+    return a.n ? launch<loss_kernel<T>>(element_launch(a.n, stream), a) : 0;
 }
 template <class T> int tc_cuda_loss_backward(const void *args, int64_t, void *, void *stream)
 {
     const auto &a = *static_cast<const tc_loss_backward_args *>(args);
-    return a.n ? launch<loss_backward_kernel<compute<T>>>(element_launch(a.n, stream), a) : 0;
+    return a.n ? launch<loss_backward_kernel<T>>(element_launch(a.n, stream), a) : 0;
 }
 template <class T> int tc_cuda_cross_entropy_forward(const void *args, int64_t N, void *, void *stream)
 {
-    return N ? launch<cross_entropy_kernel<compute<T>>>(warp_launch(N, stream), *static_cast<const tc_cross_entropy_forward_args *>(args),
+    return N ? launch<cross_entropy_kernel<T>>(warp_launch(N, stream), *static_cast<const tc_cross_entropy_forward_args *>(args),
                                                         N)
              : 0;
 }
 template <class T> int tc_cuda_cross_entropy_backward(const void *args, int64_t N, void *, void *stream)
 {
-    return N ? launch<cross_entropy_backward_kernel<compute<T>>>(warp_launch(N, stream),
+    return N ? launch<cross_entropy_backward_kernel<T>>(warp_launch(N, stream),
                                                                  *static_cast<const tc_cross_entropy_backward_args *>(args), N)
              : 0;
 }

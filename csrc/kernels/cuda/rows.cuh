@@ -75,16 +75,16 @@ template <class X> __device__ __forceinline__ Found<X> warp_first_extreme(int st
 }
 
 // Of C elements that lie `step` apart: the largest, and the sum of e^(x - top).
-template <class Real> __device__ __forceinline__ Real warp_exp_sum(const Real *x, int64_t C, int64_t step, Real top)
+template <class T> __device__ __forceinline__ compute<T> warp_exp_sum(const T *x, int64_t C, int64_t step, compute<T> top)
 {
-    Real sum = 0;
-    for (int64_t c = threadIdx.x; c < C; c += warp_lanes) sum += real_exp(x[c * step] - top);
+    compute<T> sum = 0;
+    for (int64_t c = threadIdx.x; c < C; c += warp_lanes) sum += real_exp(widen(x[c * step]) - top);
     return warp_sum(sum);
 }
-template <class Real> __device__ __forceinline__ Real warp_top(const Real *x, int64_t C, int64_t step)
+template <class T> __device__ __forceinline__ compute<T> warp_top(const T *x, int64_t C, int64_t step)
 {
-    Real top = identity<Real>(TC_STEP_max);
-    for (int64_t c = threadIdx.x; c < C; c += warp_lanes) top = v_maximum(top, x[c * step]);
+    compute<T> top = identity<compute<T>>(TC_STEP_max);
+    for (int64_t c = threadIdx.x; c < C; c += warp_lanes) top = v_maximum(top, widen(x[c * step]));
     return warp_combine(TC_STEP_max, top);
 }
 
