@@ -47,11 +47,15 @@ def check_gradients(tensors, expected, dtype):
             assert_close(host(tensor.grad), wanted, dtype, gradient=True, scale=1 + np.abs(wanted).max(initial=0), name=f"gradient {i}")
 
 
+# What two devices may differ by: in half precision the last digit, in which both round what they computed in float32.
+APART = {"float32": 2e-5, "float16": 2**-10, "bfloat16": 2**-7}
+
+
 def beside_the_cpu(function, gpu, rng, *arrays, dtype=None):
     """Values and gradients of the same call on both devices; the CPU's are held against the reference elsewhere."""
     results = []
     for place in ("cpu", gpu):
-        inputs = [tc.tensor(a, device=place, requires_grad=a.dtype.kind == "f") for a in arrays]
+        inputs = [tc.tensor(a, device=place, requires_grad=a.dtype.name in FLOATS) for a in arrays]
         y = function(*inputs)
         assert y.device == place
         if y.requires_grad:
@@ -61,6 +65,5 @@ def beside_the_cpu(function, gpu, rng, *arrays, dtype=None):
     assert len(results[0]) == len(results[1])
     for on_cpu, on_gpu in zip(*results, strict=True):
         assert on_cpu.dtype == on_gpu.dtype and on_cpu.shape == on_gpu.shape
-        np.testing.assert_allclose(
-            on_gpu.astype(np.float64), on_cpu.astype(np.float64), rtol=2e-5 if on_cpu.dtype == np.float32 else 1e-11, atol=1e-6
-        )
+        apart = APART.get(on_cpu.dtype.name, 1e-11)
+        np.testing.assert_allclose(on_gpu.astype(np.float64), on_cpu.astype(np.float64), rtol=apart, atol=1e-6)

@@ -1,11 +1,12 @@
 """What training takes, on device="cuda:emulated": embedding, losses, indexing, integers, optimizers, and the steps of a whole model, each
 beside the CPU, which other tests hold against the reference."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 import transformer_c as tc
 from cuda_library import small
-from device_cases import array, beside_the_cpu, host
+from device_cases import FLOATS, array, beside_the_cpu, host
 from transformer_c import functional as F
 from transformer_c.tutorials import godoy, keras_book, sensio, uva
 
@@ -26,7 +27,8 @@ def integers(rng, shape, dtype, low=-9):
 @pytest.mark.parametrize("count", [0, 5, 333])
 def test_embedding(emulated_gpu, table, count, rng):
     weight, indices = array(rng, table, "float32"), rng.integers(0, table[0], count)
-    beside_the_cpu(lambda i, w: F.embedding(i, w), emulated_gpu, rng, indices, weight)
+    for dtype in ("float32", "float16", "bfloat16"):
+        beside_the_cpu(lambda i, w: F.embedding(i, w), emulated_gpu, rng, indices, array(rng, table, dtype))
     beside_the_cpu(lambda i, w: F.embedding(i, w, padding_idx=-1), emulated_gpu, rng, indices.astype(np.int32), weight.astype(np.float64))
 
 
@@ -54,11 +56,11 @@ def test_one_hot(emulated_gpu, rng):
 # ---- losses ------------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("classes", [1, 10, 75])
 def test_cross_entropy(emulated_gpu, classes, dtype, rng):
     x, target, weight = array(rng, (9, classes), dtype), rng.integers(0, classes, 9), array(rng, classes, dtype)
-    x[0] += 1e4  # digits that a sum of maximum and logarithm would lose
+    x[0] += x.dtype.type(1e4)  # digits that a sum of maximum and logarithm would lose
     target[1] = -100
     for options in ({}, {"label_smoothing": 0.1}, {"reduction": "none"}, {"reduction": "sum", "ignore_index": 0}):
         beside_the_cpu(lambda a, t, o=options: F.cross_entropy(a, t, **o), emulated_gpu, rng, x, np.where(target == -100, 0, target))
@@ -67,10 +69,11 @@ def test_cross_entropy(emulated_gpu, classes, dtype, rng):
     beside_the_cpu(lambda a, t: F.cross_entropy(a, t, weight=w[a.device], label_smoothing=0.2), emulated_gpu, rng, x, target)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
 def test_elementwise_losses(emulated_gpu, reduction, dtype, rng):
-    logits, target, weight = (rng.standard_normal((5, 31)).astype(dtype) * s for s in (30, 1, 1))
+    dtype = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    logits, target, weight = ((s * rng.standard_normal((5, 31))).astype(dtype) for s in (30, 1, 1))
     probabilities, zero_one = rng.random((5, 31)).astype(dtype), (target > 0).astype(dtype)
     probabilities[0, :2], logits[0, :2] = [0, 1], [-200, 200]
     w = {place: tc.tensor(np.abs(weight), device=place) for place in ("cpu", emulated_gpu)}
@@ -111,6 +114,21 @@ def test_writing(emulated_gpu, dtype, rng):
         return t
 
     beside_the_cpu(write, emulated_gpu, rng, array(rng, (6, 4), dtype), rows, value)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_sorting_halves(emulated_gpu, dtype, rng):
+    x = array(rng, (3, 2, 70), dtype)
+    x[0, 1, ::9] = np.nan
+    for descending in (False, True):
+        beside_the_cpu(lambda t, d=descending: t.permute(0, 2, 1).argsort(1, d), emulated_gpu, rng, x)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_softmax(emulated_gpu, name, dtype, rng):
+    for shape, axis in [((4, 37), -1), ((3, 70, 5), 1)]:
+        beside_the_cpu(lambda t, a=axis: getattr(t, name)(a), emulated_gpu, rng, array(rng, shape, dtype))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", *INTEGERS])

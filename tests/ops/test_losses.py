@@ -285,6 +285,21 @@ def test_weights_of_classes_get_a_gradient_or_an_error(reduction, rng):
     assert tc.testing.gradcheck(lambda w: _core.cross_entropy(logits, probabilities, w, reduction=reduction), weight)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@reductions
+@pytest.mark.parametrize("loss", ["cross_entropy", "mse_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits"])
+def test_a_loss_is_one_node_that_keeps_its_input(loss, reduction, dtype, rng):
+    """Casts and the reduction are part of the op, and it saves the input itself: to write there is an error, in half precision too."""
+    x = tc.tensor(rng.random((4, 3, 2)).astype(half(dtype)), requires_grad=True)
+    target = rng.integers(3, size=(4, 2)) if loss == "cross_entropy" else rng.random((4, 3, 2)).astype(half(dtype))
+    y = getattr(_core, loss)(x, target, reduction=reduction)
+    assert y.grad_fn == loss
+    with tc.no_grad():
+        x += 1
+    with pytest.raises(RuntimeError, match=f"the backward of {loss} needs was written in place"):
+        y.sum().backward()
+
+
 # ---- golden -----------------------------------------------------------------------------------------------------------------
 
 CASES = load("losses")

@@ -93,10 +93,7 @@ template <class T> int tc_cuda_extreme_backward(const void *args, int64_t items,
     const int64_t results = a.inner ? items / divide_up(a.inner, TC_REDUCE_TILE) * a.inner : 0;
     return results ? launch<extreme_backward_kernel<compute<T>>>(element_launch(results, stream), a, results) : 0;
 }
-template <class T> int tc_cuda_argsort(const void *args, int64_t rows, void *, void *stream)
-{
-    return argsort<T>(args, rows, stream);
-}
+template <class T> int tc_cuda_argsort(const void *args, int64_t rows, void *, void *stream) { return argsort<T>(args, rows, stream); }
 template <class T> int tc_cuda_integer_argsort(const void *args, int64_t rows, void *, void *stream)
 {
     return argsort<int64_t>(args, rows, stream);

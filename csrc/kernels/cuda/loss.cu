@@ -49,7 +49,10 @@ template <class Real> __device__ __forceinline__ Real slope_of_target(int functi
 }
 
 // Elements are T; losses and their gradients, which are summed, and weights of classes are Real.
-template <class T> __device__ __forceinline__ compute<T> at(const void *array, int64_t i) { return widen(static_cast<const T *>(array)[i]); }
+template <class T> __device__ __forceinline__ compute<T> at(const void *array, int64_t i)
+{
+    return widen(static_cast<const T *>(array)[i]);
+}
 template <class T> __device__ __forceinline__ compute<T> one_or(const void *array, int64_t i)
 {
     return array ? at<T>(array, i) : compute<T>(1);
@@ -142,14 +145,12 @@ template <class T> int tc_cuda_loss_backward(const void *args, int64_t, void *, 
 }
 template <class T> int tc_cuda_cross_entropy_forward(const void *args, int64_t N, void *, void *stream)
 {
-    return N ? launch<cross_entropy_kernel<T>>(warp_launch(N, stream), *static_cast<const tc_cross_entropy_forward_args *>(args),
-                                                        N)
-             : 0;
+    return N ? launch<cross_entropy_kernel<T>>(warp_launch(N, stream), *static_cast<const tc_cross_entropy_forward_args *>(args), N) : 0;
 }
 template <class T> int tc_cuda_cross_entropy_backward(const void *args, int64_t N, void *, void *stream)
 {
-    return N ? launch<cross_entropy_backward_kernel<T>>(warp_launch(N, stream),
-                                                                 *static_cast<const tc_cross_entropy_backward_args *>(args), N)
+    return N ? launch<cross_entropy_backward_kernel<T>>(warp_launch(N, stream), *static_cast<const tc_cross_entropy_backward_args *>(args),
+                                                        N)
              : 0;
 }
 TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, loss_forward)

@@ -49,36 +49,43 @@ template <class T> int reduce(const tc_reduce_args &a, int64_t columns, void *st
 
 // ---- softmax: rows of C elements, `inner` apart.  y,x (outer, C, inner) ----
 
-template <class Real>
+template <class T>
 __global__ void __launch_bounds__(warp_lanes *warps_a_block) softmax_kernel(const __grid_constant__ tc_softmax_forward_args a)
 {
+    using Real = compute<T>;
     const int64_t row = own_result();
     if (row >= a.outer * a.inner) return;
     const int64_t start = row / a.inner * a.C * a.inner + row % a.inner;
-    const Real *x = static_cast<const Real *>(a.x) + start;
-    Real *y = static_cast<Real *>(a.y) + start;
+    const T *x = static_cast<const T *>(a.x) + start;
+    T *y = static_cast<T *>(a.y) + start;
     const Real top = warp_top(x, a.C, a.inner), sum = warp_exp_sum(x, a.C, a.inner, top);
     const Real scale = 1 / sum, log_sum = real_log(sum);
     for (int64_t c = threadIdx.x; c < a.C; c += warp_lanes) {
-        const Real shifted = x[c * a.inner] - top; // first the difference: top + log(sum) would lose its digits
-        y[c * a.inner] = a.logarithm ? shifted - log_sum : real_exp(shifted) * scale;
+        const Real shifted = widen(x[c * a.inner]) - top; // first the difference: top + log(sum) would lose its digits
+        narrow(y[c * a.inner], a.logarithm ? shifted - log_sum : real_exp(shifted) * scale);
     }
 }
 
 // softmax: dx = y (dy - sum dy y);  log softmax: dx = dy - e^y sum dy.
-template <class Real>
+template <class T>
 __global__ void __launch_bounds__(warp_lanes *warps_a_block) softmax_backward_kernel(const __grid_constant__ tc_softmax_backward_args a)
 {
+    using Real = compute<T>;
     const int64_t row = own_result();
     if (row >= a.outer * a.inner) return;
     const int64_t start = row / a.inner * a.C * a.inner + row % a.inner;
-    const Real *dy = static_cast<const Real *>(a.dy) + start, *y = static_cast<const Real *>(a.y) + start;
-    Real *dx = static_cast<Real *>(a.dx) + start, sum = 0;
-    for (int64_t c = threadIdx.x; c < a.C; c += warp_lanes) sum += a.logarithm ? dy[c * a.inner] : dy[c * a.inner] * y[c * a.inner];
+    const T *dy = static_cast<const T *>(a.dy) + start, *y = static_cast<const T *>(a.y) + start;
+    T *dx = static_cast<T *>(a.dx) + start;
+    Real sum = 0;
+    for (int64_t c = threadIdx.x; c < a.C; c += warp_lanes) {
+        const int64_t i = c * a.inner;
+        sum += a.logarithm ? widen(dy[i]) : widen(dy[i]) * widen(y[i]);
+    }
     sum = warp_sum(sum);
     for (int64_t c = threadIdx.x; c < a.C; c += warp_lanes) {
         const int64_t i = c * a.inner;
-        dx[i] = a.logarithm ? dy[i] - real_exp(y[i]) * sum : y[i] * (dy[i] - sum);
+        const Real dy_i = widen(dy[i]), y_i = widen(y[i]);
+        narrow(dx[i], a.logarithm ? dy_i - real_exp(y_i) * sum : y_i * (dy_i - sum));
     }
 }
 
@@ -96,12 +103,12 @@ template <class T> int tc_cuda_reduce_columns(const void *args, int64_t, void *,
 template <class T> int tc_cuda_softmax_forward(const void *args, int64_t, void *, void *stream)
 {
     const auto &a = *static_cast<const tc_softmax_forward_args *>(args);
-    return a.outer * a.inner * a.C != 0 ? launch<softmax_kernel<compute<T>>>(warp_launch(a.outer * a.inner, stream), a) : 0;
+    return a.outer * a.inner * a.C != 0 ? launch<softmax_kernel<T>>(warp_launch(a.outer * a.inner, stream), a) : 0;
 }
 template <class T> int tc_cuda_softmax_backward(const void *args, int64_t, void *, void *stream)
 {
     const auto &a = *static_cast<const tc_softmax_backward_args *>(args);
-    return a.outer * a.inner * a.C != 0 ? launch<softmax_backward_kernel<compute<T>>>(warp_launch(a.outer * a.inner, stream), a) : 0;
+    return a.outer * a.inner * a.C != 0 ? launch<softmax_backward_kernel<T>>(warp_launch(a.outer * a.inner, stream), a) : 0;
 }
 TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, reduce_rows)
 TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, reduce_columns)
