@@ -3,6 +3,7 @@
  * Saved for the backward: input, target and the weights. */
 #include "loss.h"
 
+#include "../core/broadcast.h"
 #include "../kernels/loss.h"
 #include "operands.h"
 
