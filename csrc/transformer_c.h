@@ -283,6 +283,17 @@ TC_CHECKED tc_status tc_one_hot(tc_tensor **out, tc_tensor *indices, int64_t cla
 /* The largest over the sequence.  x (B,T,C), y (B,C). The first of equal maxima gets the gradient. */
 TC_CHECKED tc_status tc_global_max_pool1d(tc_tensor **y, tc_tensor *x, tc_error *err);
 
+typedef enum tc_pairing {
+    TC_PAIRING_HALF,       /* (x[j], x[j + D/2]) */
+    TC_PAIRING_INTERLEAVED /* (x[2 j], x[2 j + 1]) */
+} tc_pairing;
+
+/* Rotary position embedding (Su et al. 2021, eq. 34).  x,y (..., T, D), D even: pair j of a row at position p is turned by the angle
+ * p base^(-2 j / D), the other way round when `inverse`. positions: numbers, broadcast to (..., T); NULL: 0, 1, ... along T. The gradient
+ * is the inverse of dy. */
+TC_CHECKED tc_status tc_rotary(tc_tensor **y, tc_tensor *x, tc_tensor *positions, double base, tc_pairing pairing, bool inverse,
+                               tc_error *err);
+
 /* Dropout: y = x / (1 - p) where an element is kept, 0 elsewhere even if x is NaN there, 0 <= p <= 1. What is kept follows from
  * seed, call and the element's place alone (kernels/philox.h): the same for any number of threads, dtype and device.  x,y of
  * any shape. */

@@ -89,6 +89,7 @@ CASES = {
     "`where` of condition (n), a (n), b (n)": [(lambda a, b, condition: _core.where(condition, a, b), X * 2, {"condition": boolean(n)})],
     "`masked_fill` of x (n), mask (n)": [(lambda x, mask: x.masked_fill(mask, 0.0), X, {"mask": boolean(n)})],
     "`triangle` of x (n)": [(lambda x: x.triu(), ROWS), (lambda x: x.tril(), ROWS)],
+    "`rotary` of x (N, C)": [(lambda x: _core.rotary(x), ROWS), (lambda x: _core.rotary(x, pairing="interleaved"), ROWS)],
     "`dropout` of x (n)": [(lambda x: _core.dropout(x, 0.5, 1, 2), X)],
     "`sum`, `mean` of x (N, C) over C": [(lambda x: x.sum(-1), ROWS), (lambda x: x.mean(-1), ROWS)],
     "`max`, `min` of x (N, C) over C": [(lambda x: x.max(-1), ROWS), (lambda x: x.min(-1), ROWS)],

@@ -9,6 +9,9 @@ static const tcpy_choice choices[] = {
     {"packing",
      {"head", "qkv"},
      "packing is '%s'; expected 'head' (q, k, v of each head together) or 'qkv' (all of q, of k, of v together)"},
+    {"pairing",
+     {"half", "interleaved"},
+     "pairing is '%s'; expected 'half' (x[j] with x[j + D/2]) or 'interleaved' (x[2 j] with x[2 j + 1])"},
     {"reduction", {"none", "mean", "sum"}, "reduction must be 'none', 'mean' or 'sum', got '%s'"},
 };
 

@@ -196,6 +196,43 @@ def add_layer_norm(input, residual, normalized_shape, weight=None, bias=None, ep
     return _core.add_layer_norm(input, residual, normalized_shape, weight, bias, eps)
 
 
+def rotary(x, positions=None, *, base: float = 10000.0, pairing: str = "half"):
+    """Rotary position embedding (Su et al. 2021, eq. 34): turns pairs of features by angles that grow with the position.
+
+    The product of a query and a key that are both turned depends on their distance, not on where they are.
+
+    Parameters
+    ----------
+    x : array_like, shape (..., T, D)
+        Queries or keys; D is even.
+    positions : array_like, optional
+        Numbers that broadcast to (..., T), the shape of `x` without its last axis; 0, 1, ... T - 1 by default. Positions (B, T) of heads
+        (B, H, T, D) are written ``positions[:, None, :]``. They get no gradient.
+    base : float, default 10000.0
+        Pair j of a row at position p is turned by the angle ``p * base ** (-2 * j / D)``, computed in double precision.
+    pairing : {"half", "interleaved"}
+        Which features are a pair: ``x[j]`` and ``x[j + D // 2]`` (GPT-NeoX, Llama), or ``x[2 * j]`` and ``x[2 * j + 1]`` (the paper, GPT-J).
+
+    Returns
+    -------
+    Tensor or ndarray, shape (..., T, D)
+
+    Raises
+    ------
+    ValueError
+        When D is odd, `positions` does not broadcast, or `base` is not positive.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> x = np.array([[1.0, 0.0], [1.0, 0.0]])
+    >>> tc.functional.rotary(x).round(4)
+    array([[1.    , 0.    ],
+           [0.5403, 0.8415]])
+    """
+    return _core.rotary(x, positions, base=base, pairing=pairing)
+
+
 def dropout(input, p: float = 0.5, training: bool = True, *, rng=None):
     """Sets elements to 0 with probability `p` and scales the others by 1 / (1 - p).
 

@@ -294,6 +294,18 @@ def test_dropout_is_the_same_on_every_device(emulated_gpu, rng):
         beside_the_cpu(lambda t, p=p: _core.dropout(t, p, 5, 6), emulated_gpu, rng, x)
 
 
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_rotary(device, pairing, dtype, rng):
+    for shape, positions in [((3, 7, 34), None), ((2, 3, 5, 6), np.arange(10).reshape(2, 1, 5) * 1001), ((1, 0, 4), None)]:
+        x, dy = array(rng, shape, dtype), array(rng, shape, dtype)
+        (tensor,) = leaves(device, x)
+        y = tc.functional.rotary(tensor, None if positions is None else tc.tensor(positions, device=device), pairing=pairing)
+        assert_close(host(y), R.rotary(x, positions, pairing=pairing), dtype)
+        y.backward(tc.tensor(dy, device=device))
+        check_gradients([tensor], [R.rotary(dy, positions, pairing=pairing, inverse=True)], dtype)
+
+
 # ---- attention --------------------------------------------------------------------------------------------------------------------
 
 ATTENTION = {

@@ -125,6 +125,17 @@ def dropout_backward(dy, multiplier):
     return f64(dy) * f64(multiplier)
 
 
+def rotary(x, positions=None, base=10000.0, pairing="half", inverse=False):
+    x = f64(x)
+    D = x.shape[-1]
+    positions = np.arange(x.shape[-2]) if positions is None else f64(positions)
+    angles = np.broadcast_to(positions, x.shape[:-1])[..., None] * base ** (-2 * np.arange(D // 2) / D)
+    pairs = x[..., 0::2] + 1j * x[..., 1::2] if pairing == "interleaved" else x[..., : D // 2] + 1j * x[..., D // 2 :]
+    turned = pairs * np.exp(-1j * angles if inverse else 1j * angles)
+    parts = (turned.real, turned.imag)
+    return np.stack(parts, -1).reshape(x.shape) if pairing == "interleaved" else np.concatenate(parts, -1)
+
+
 # ---- products ------------------------------------------------------------------------------------------------------
 
 
