@@ -309,10 +309,10 @@ CASES = {
         attention(softcap=1.5, scale=0.4),
         attention(2, is_causal=True, window=(1, None), causal_offset=1, dropout=0.3),
     ],
-    "rotary": lambda d: [
-        *values(lambda x: _core.rotary(x, base=7.0), d.normal(2, 3, 4)),
-        *values(lambda x: _core.rotary(x, np.array([5, 0, -2]), pairing="interleaved"), d.normal(2, 3, 4)),
-    ],
+    "rotary": lambda d: values(lambda x: _core.rotary(x, base=7.0), d.normal(*d.shape(2), 2 * d.length())),
+    "rotary interleaved": lambda d: values(
+        lambda x: _core.rotary(x, np.arange(x.shape[-2])[::-1], pairing="interleaved"), d.normal(*d.shape(2), 2 * d.length())
+    ),
     "dropout": lambda d: values(lambda x: _core.dropout(x, 0.4, 3, 5), d.normal(*d.shape(2))),
     "embedding": embedding,
     "global_max_pool1d": lambda d: values(_core.global_max_pool1d, d.apart(*d.shape(3))),
