@@ -85,6 +85,8 @@ __all__ = [
     "relu_forward",
     "remainder_backward",
     "remainder_forward",
+    "rotary_backward",
+    "rotary_forward",
     "rsqrt_backward",
     "rsqrt_forward",
     "sigmoid_backward",
@@ -330,6 +332,12 @@ def remainder_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLi
 
 def remainder_forward(a: Any, b: Any) -> Any:
     """remainder of a and b, element by element; they broadcast."""
+
+def rotary_backward(dy: ArrayLike | Tensor, positions: ArrayLike | Tensor | None = None, *, base: _float = 10000.0, pairing: str = 'half') -> Any:
+    """dx of rotary: dy, turned back."""
+
+def rotary_forward(x: ArrayLike | Tensor, positions: ArrayLike | Tensor | None = None, *, base: _float = 10000.0, pairing: str = 'half') -> Any:
+    """Pairs of the last axis turned by angles that grow with the position."""
 
 def rsqrt_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
     """dx of rsqrt, from dy and what its forward leaves."""

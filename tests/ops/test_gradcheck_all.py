@@ -276,6 +276,13 @@ def custom(d):
     return values(cube, d.normal(*d.shape(2)))
 
 
+def rotary(pairing, positions):
+    def f(x):
+        return _core.rotary(x, positions(x.shape[-2]), base=7.0, pairing=pairing)
+
+    return lambda d: values(f, d.normal(*d.shape(2), 2 * d.length()))
+
+
 def indexed(f):
     return lambda d: values(f, d.normal(*d.shape(3)))
 
@@ -309,10 +316,7 @@ CASES = {
         attention(softcap=1.5, scale=0.4),
         attention(2, is_causal=True, window=(1, None), causal_offset=1, dropout=0.3),
     ],
-    "rotary": lambda d: values(lambda x: _core.rotary(x, base=7.0), d.normal(*d.shape(2), 2 * d.length())),
-    "rotary interleaved": lambda d: values(
-        lambda x: _core.rotary(x, np.arange(x.shape[-2])[::-1], pairing="interleaved"), d.normal(*d.shape(2), 2 * d.length())
-    ),
+    "rotary": [rotary("half", lambda T: None), rotary("interleaved", lambda T: np.arange(T)[::-1])],
     "dropout": lambda d: values(lambda x: _core.dropout(x, 0.4, 3, 5), d.normal(*d.shape(2))),
     "embedding": embedding,
     "global_max_pool1d": lambda d: values(_core.global_max_pool1d, d.apart(*d.shape(3))),

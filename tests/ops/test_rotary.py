@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-import reference as R
 import transformer_c as tc
 from tolerance import assert_close
 from transformer_c import _core
+from transformer_c.testing import reference as R
 
 PAIRINGS = ["half", "interleaved"]
 SHAPES = [(1, 2), (3, 4), (5, 6), (2, 3, 7, 34), (4, 0, 8), (0, 3, 2), (3, 0), (2, 130, 64)]
@@ -63,7 +63,11 @@ def test_not_finite():
     [
         (lambda x: tc.functional.rotary(x[:, :3]), ValueError, r"x has shape \(4, 3\); expected \(..., T, D\) with an even D"),
         (lambda x: tc.functional.rotary(x[0]), ValueError, r"x has shape \(6,\)"),
-        (lambda x: tc.functional.rotary(x, np.arange(3)), ValueError, r"positions has shape \(3,\), which does not broadcast to the rows \(4,\)"),
+        (
+            lambda x: tc.functional.rotary(x, np.arange(3)),
+            ValueError,
+            r"positions has shape \(3,\), which does not broadcast to the rows \(4,\)",
+        ),
         (lambda x: tc.functional.rotary(x, np.ones(4, bool)), TypeError, "positions is bool"),
         (lambda x: tc.functional.rotary(x, tc.ones(4, requires_grad=True)), NotImplementedError, "positions requires a gradient"),
         (lambda x: tc.functional.rotary(x, base=0), ValueError, "base is 0"),
