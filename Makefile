@@ -3,6 +3,7 @@
 # make bench      times the workloads beside PyTorch, where PyTorch is installed
 # make notebooks  executes the notebooks and writes them with their outputs; NOTEBOOKS_ARGS=--fast only tries them
 # make lint       formatters, linters and type checks, as in CI
+# make library    builds build/libtransformer_c.a, for programs in C (csrc/transformer_c.h)
 # make cuda       builds the CUDA library with nvcc, where it is found
 # make gpu-test   all that needs a GPU: instructions, tests, sanitizers, a benchmark beside PyTorch; says what was not run
 # make sanitize   builds with AddressSanitizer and UBSan and runs the tests
@@ -20,7 +21,7 @@ PARALLEL := -n auto --dist worksteal
 BENCH_ARGS ?= --quick --require reverse_step@1=2.5
 NOTEBOOKS_ARGS ?=
 
-.PHONY: tutorial test bench notebooks lint cuda gpu-test format sanitize clean
+.PHONY: tutorial test bench notebooks lint library cuda gpu-test format sanitize clean
 .DELETE_ON_ERROR:
 
 tutorial: $(VENV)/.built $(VENV)/.extra-tutorial
@@ -35,13 +36,16 @@ bench: $(VENV)/.built
 notebooks: $(VENV)/.built $(VENV)/.extra-notebooks
 	$(BIN)/python tools/notebooks.py $(NOTEBOOKS_ARGS)
 
+library: $(VENV)/.tools
+	$(BIN)/python setup.py build_library
+
 cuda: $(VENV)/.built
 	$(BIN)/python tools/build_cuda.py
 
 gpu-test: $(VENV)/.built $(VENV)/.extra-test
 	$(BIN)/python tools/gpu_test.py
 
-C_SOURCES := 'csrc/*.[ch]' 'csrc/*.cu' 'csrc/*.cuh' 'tests/*.[ch]' 'tests/*.cu' 'tests/*.cpp' 'benchmarks/*.c'
+C_SOURCES := 'csrc/*.[ch]' 'csrc/*.cu' 'csrc/*.cuh' 'tests/*.[ch]' 'tests/*.cu' 'tests/*.cpp' 'benchmarks/*.c' 'docs/*.c'
 
 lint: $(VENV)/.built $(VENV)/.extra-test $(VENV)/.extra-dev
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""Builds the extension module transformer_c._core.
+"""Builds the extension module transformer_c._core; "setup.py build_library" builds the library for C, build/libtransformer_c.a.
 
 Everything that does not need Python is in pyproject.toml. Here: each CPU kernel is compiled once per instruction set and
 precision, all objects are compiled in parallel, and only what changed is compiled again. The build says what it compiles;
@@ -101,54 +101,61 @@ class Progress:
 class BuildCore(build_ext):
     """Compiles the objects of one extension in parallel and links them."""
 
-    def build_extension(self, ext):
+    def set_up(self):
+        """Compiler, flags, and the folder of the objects."""
         self.compiler_command = self.compiler.compiler_so[:1] if not os.environ.get("CC") else os.environ["CC"].split()
         self.check_compiler()
-        sanitize = os.environ.get("TRANSFORMER_C_SANITIZE", "")
+        self.sanitize = sanitize = os.environ.get("TRANSFORMER_C_SANITIZE", "")
         strict = os.environ.get("TRANSFORMER_C_WERROR") == "1"
         # One place whatever asks for the build (pip's own lies in a temporary folder), so that only what changed is compiled again.
         kind = "-".join([Path(self.compiler_command[-1]).name, *sanitize.split(","), *(["strict"] if strict else [])]).strip("-")
-        objects = Path(os.environ.get("TRANSFORMER_C_OBJECTS") or ROOT / "build" / "objects") / kind
+        self.objects = Path(os.environ.get("TRANSFORMER_C_OBJECTS") or ROOT / "build" / "objects") / kind
+        self.objects.mkdir(parents=True, exist_ok=True)
+        self.workers = int(os.environ.get("TRANSFORMER_C_JOBS", 0)) or os.cpu_count() or 1
         flags = [*C_FLAGS, *(["-Werror"] if strict else [])]
-        optimise = ["-O3"]
         if sanitize:
             flags += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-g"]
-            optimise = ["-O1"]
-        isas = {name: extra for name, extra in ISAS.items() if self.accepts(extra)}
-        flags += [f"-DTC_HAVE_{name.upper()}" for name in isas if name != "baseline"]
-        plain = [*flags, *(optimise if sanitize else ["-O2"])]
+        self.isas = {name: extra for name, extra in ISAS.items() if self.accepts(extra)}
+        flags += [f"-DTC_HAVE_{name.upper()}" for name in self.isas if name != "baseline"]
+        self.plain = [*flags, "-O1" if sanitize else "-O2"]
+        self.kernels = [*flags, "-O1" if sanitize else "-O3"]
 
+    def library_jobs(self):
+        """(source, object, flags, what it is called) of all that needs no Python."""
         jobs = [
-            (path, objects / f"{path.parent.name}-{path.stem}.o", plain, path.name)
+            (path, self.objects / f"{path.parent.name}-{path.stem}.o", self.plain, path.name)
             for folder in ("core", "ops")
             for path in sources(folder)
         ]
         jobs += [
             (
                 path,
-                objects / f"{path.stem}-{precision}-{isa}.o",
-                [*flags, *optimise, *extra, f"-DTC_ISA={isa}", f"-DTC_PRECISION={precision}"],
+                self.objects / f"{path.stem}-{precision}-{isa}.o",
+                [*self.kernels, *extra, f"-DTC_ISA={isa}", f"-DTC_PRECISION={precision}"],
                 f"{path.name} {isa} float{precision}",
             )
             for path in sources("kernels/cpu")
-            for isa, extra in isas.items()
+            for isa, extra in self.isas.items()
             for precision in (32, 64)
         ]
+        return jobs
+
+    def build_extension(self, ext):
+        self.set_up()
+        jobs = self.library_jobs()
         version = f"cp{sys.version_info[0]}{sys.version_info[1]}"
-        binding = [*plain, *(f"-I{p}" for p in self.python_includes())]
-        jobs += [(path, objects / f"{version}-{path.stem}.o", binding, path.name) for path in sources("python")]
-        objects.mkdir(parents=True, exist_ok=True)
-        workers = int(os.environ.get("TRANSFORMER_C_JOBS", 0)) or os.cpu_count() or 1
-        self.compile_all(jobs, workers)
+        binding = [*self.plain, *(f"-I{p}" for p in self.python_includes())]
+        jobs += [(path, self.objects / f"{version}-{path.stem}.o", binding, path.name) for path in sources("python")]
+        self.compile_all(jobs, self.workers)
 
         target = Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
         link = [*self.compiler_command, "-shared", "-pthread", "-o", str(target)]
         link += [str(job[1]) for job in jobs]
-        link += [f"-fsanitize={sanitize}"] if sanitize else ["-s"]
+        link += [f"-fsanitize={self.sanitize}"] if self.sanitize else ["-s"]
         self.call([*link, "-lm", "-ldl"])
         if os.environ.get("TRANSFORMER_C_CUDA") == "1":
-            command = [sys.executable, str(ROOT / "tools" / "build_cuda.py"), "--output", str(target.parent), "--jobs", str(workers)]
+            command = [sys.executable, str(ROOT / "tools" / "build_cuda.py"), "--output", str(target.parent), "--jobs", str(self.workers)]
             if subprocess.run(command).returncode:
                 raise SystemExit("the CUDA library could not be built; TRANSFORMER_C_CUDA=0 leaves it out")
 
@@ -253,4 +260,21 @@ class BuildCore(build_ext):
         return done.returncode == 0
 
 
-setup(ext_modules=[Extension("transformer_c._core", sources=[])], cmdclass={"build_ext": BuildCore})
+class BuildLibrary(BuildCore):
+    """Compiles what needs no Python, and puts it into an archive that a C program links."""
+
+    description = "build build/libtransformer_c.a for programs in C"
+
+    def build_extension(self, ext):
+        self.set_up()
+        jobs = self.library_jobs()
+        self.compile_all(jobs, self.workers)
+        target = ROOT / "build" / "libtransformer_c.a"
+        target.unlink(missing_ok=True)  # ar would keep members that are gone
+        self.call(["ar", "rcs", str(target), *(str(job[1]) for job in jobs)])
+
+
+setup(
+    ext_modules=[Extension("transformer_c._core", sources=[])],
+    cmdclass={"build_ext": BuildCore, "build_library": BuildLibrary},
+)

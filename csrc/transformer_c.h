@@ -53,6 +53,17 @@ typedef struct tc_error {
     char message[504];
 } tc_error;
 
+/* ---- the process ------------------------------------------------------------------------------------------------ */
+
+/* Chooses the instruction set and the number of threads: by TRANSFORMER_C_ISA and TRANSFORMER_C_NUM_THREADS, otherwise the best that this
+ * machine has. Called once, before anything else; an error when a variable names what cannot be used. */
+TC_CHECKED tc_status tc_initialize(tc_error *err);
+
+/* The caller counts as one. It falls when the system refuses to start as many threads as were set; 1 before there is a count. */
+int tc_get_num_threads(void);
+/* 1 .. 1024; at any time, from any thread: work that is under way goes on with the threads it has. */
+TC_CHECKED tc_status tc_set_num_threads(int count, tc_error *err);
+
 /* ---- dtypes and devices -------------------------------------------------------------------------------------- */
 
 typedef enum tc_device_type { TC_CPU, TC_CUDA, TC_DEVICE_TYPE_COUNT } tc_device_type;

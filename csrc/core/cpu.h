@@ -6,7 +6,7 @@
 #include "../transformer_c.h"
 
 /* Detects the CPU (CPUID and the OS's consent by XGETBV) and chooses the best built instruction set, or the one named by
- * TRANSFORMER_C_ISA; a name that is unknown, not built, or unusable here is an error. Called once, at import. */
+ * TRANSFORMER_C_ISA; a name that is unknown, not built, or unusable here is an error. Called once, by tc_initialize(). */
 TC_CHECKED tc_status tc_cpu_initialize(tc_error *err);
 const char *tc_cpu_isa(void);                                       /* the one in use: "baseline", "avx2", "avx512" */
 int tc_cpu_isas(const char **names, bool *usable, int max);         /* those built into the library; returns how many */

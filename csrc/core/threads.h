@@ -10,14 +10,9 @@
 #define TC_MAX_THREADS 1024
 
 /* Reads TRANSFORMER_C_NUM_THREADS (default: the CPUs this process may use); a value that is no number from 1 to
- * TC_MAX_THREADS is an error. Called at import; the first tc_parallel_for() does it where nobody has. A count that was
+ * TC_MAX_THREADS is an error. Called by tc_initialize(); the first tc_parallel_for() does it where nobody has. A count that was
  * set before stays. */
 TC_CHECKED tc_status tc_threads_initialize(tc_error *err);
-
-/* The caller counts as one. It falls when the system refuses to start as many threads as were set; 1 before there is a count. */
-int tc_get_num_threads(void);
-/* 1 .. TC_MAX_THREADS; at any time, from any thread: work that is under way goes on with the threads it has. */
-TC_CHECKED tc_status tc_set_num_threads(int count, tc_error *err);
 
 /* Runs kernel(args, begin, end, scratch) over disjoint ranges that cover [0, items). `cost` is the work of one item
  * in elementary operations (a multiply-add on one element); when items * cost is small the caller does all of it. Each

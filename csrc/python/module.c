@@ -182,7 +182,7 @@ static int module_exec(PyObject *module)
     }
     owner = PyInterpreterState_Get();
     if (PyArray_ImportNumPyAPI() < 0) return -1;
-    if (tc_cpu_initialize(&err) != TC_OK || tc_threads_initialize(&err) != TC_OK) {
+    if (tc_initialize(&err) != TC_OK) {
         tcpy_raise(&err);
         return -1;
     }
