@@ -47,7 +47,8 @@ int main(void)
     check(tc_backward(loss, NULL, false, &err));
 
     double norm;
-    check(tc_gradient_norm(&norm, 2, (tc_tensor *[]){tc_tensor_grad(gamma), tc_tensor_grad(weight)}, 2.0, &err));
+    tc_tensor *gradients[] = {tc_tensor_grad(gamma), tc_tensor_grad(weight)};
+    check(tc_gradient_norm(&norm, &(tc_tensors){gradients, 2}, 2.0, &err));
     printf("loss %.7g, norm of the gradients %.7g\n", *(float *)tc_tensor_data(loss), norm);
 
     tc_tensor *all[] = {x, target, gamma, weight, normed, q, values, loss};

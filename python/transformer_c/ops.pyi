@@ -141,13 +141,13 @@ def attention_backward(dvalues: ArrayLike | Tensor, q: ArrayLike | Tensor, k: Ar
 def attention_forward(q: ArrayLike | Tensor, k: ArrayLike | Tensor, v: ArrayLike | Tensor, *, attn_mask: ArrayLike | Tensor | None = None, bias: ArrayLike | Tensor | None = None, key_lengths: ArrayLike | Tensor | None = None, causal_offset: _int | ArrayLike | Tensor | None = None, is_causal: _bool = False, window: tuple[_int | None, _int | None] | None = None, scale: _float | None = None, softcap: _float = 0.0, enable_gqa: _bool = False, empty_rows: str = 'zero', dropout: _float = 0.0, seed: _int | None = None, call: _int | None = None) -> tuple[Any, Any, Any, Any]:
     """values, attention, shift, sum, where attention[i, j] = exp(score[i, j] - shift[i]) / sum[i]."""
 
-def binary_cross_entropy_backward(dloss: ArrayLike | Tensor, input: ArrayLike | Tensor, target: ArrayLike | Tensor, weight: ArrayLike | Tensor | None = None, reduction: str = 'mean') -> Any:
+def binary_cross_entropy_backward(dloss: ArrayLike | Tensor, input: ArrayLike | Tensor, target: ArrayLike | Tensor, weight: ArrayLike | Tensor | None = None, reduction: str = 'mean') -> tuple[Any, Any]:
     """dinput and dtarget of binary_cross_entropy."""
 
 def binary_cross_entropy_forward(input: ArrayLike | Tensor, target: ArrayLike | Tensor, weight: ArrayLike | Tensor | None = None, reduction: str = 'mean') -> Any:
     """Binary cross-entropy of probabilities, logarithms cut off at -100."""
 
-def binary_cross_entropy_with_logits_backward(dloss: ArrayLike | Tensor, input: ArrayLike | Tensor, target: ArrayLike | Tensor, weight: ArrayLike | Tensor | None = None, pos_weight: ArrayLike | Tensor | None = None, reduction: str = 'mean') -> Any:
+def binary_cross_entropy_with_logits_backward(dloss: ArrayLike | Tensor, input: ArrayLike | Tensor, target: ArrayLike | Tensor, weight: ArrayLike | Tensor | None = None, pos_weight: ArrayLike | Tensor | None = None, reduction: str = 'mean') -> tuple[Any, Any]:
     """dinput and dtarget of binary_cross_entropy_with_logits."""
 
 def binary_cross_entropy_with_logits_forward(input: ArrayLike | Tensor, target: ArrayLike | Tensor, weight: ArrayLike | Tensor | None = None, pos_weight: ArrayLike | Tensor | None = None, reduction: str = 'mean') -> Any:
@@ -162,7 +162,7 @@ def cos_forward(x: ArrayLike | Tensor) -> Any:
 def cross_entropy_backward(dloss: ArrayLike | Tensor, input: ArrayLike | Tensor, target: ArrayLike | Tensor, top: ArrayLike | Tensor, log_sum: ArrayLike | Tensor, weight: ArrayLike | Tensor | None = None, ignore_index: _int = -100, reduction: str = 'mean', label_smoothing: _float = 0.0) -> Any:
     """dinput of cross_entropy."""
 
-def cross_entropy_forward(input: ArrayLike | Tensor, target: ArrayLike | Tensor, weight: ArrayLike | Tensor | None = None, ignore_index: _int = -100, reduction: str = 'mean', label_smoothing: _float = 0.0) -> Any:
+def cross_entropy_forward(input: ArrayLike | Tensor, target: ArrayLike | Tensor, weight: ArrayLike | Tensor | None = None, ignore_index: _int = -100, reduction: str = 'mean', label_smoothing: _float = 0.0) -> tuple[Any, Any, Any]:
     """loss, and of each row the largest logit and log sum e^(x - largest); target holds classes."""
 
 def div_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
@@ -285,7 +285,7 @@ def minimum_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike
 def minimum_forward(a: Any, b: Any) -> Any:
     """minimum of a and b, element by element; they broadcast."""
 
-def mse_loss_backward(dloss: ArrayLike | Tensor, input: ArrayLike | Tensor, target: ArrayLike | Tensor, reduction: str = 'mean') -> Any:
+def mse_loss_backward(dloss: ArrayLike | Tensor, input: ArrayLike | Tensor, target: ArrayLike | Tensor, reduction: str = 'mean') -> tuple[Any, Any]:
     """dinput and dtarget of mse_loss."""
 
 def mse_loss_forward(input: ArrayLike | Tensor, target: ArrayLike | Tensor, reduction: str = 'mean') -> Any:
