@@ -2,7 +2,8 @@
 
     python benchmarks/cuda_resources.py [--targets sm_80,sm_90] [--jobs N] [--output benchmarks/results/kernels.json]
 
-Exit status 1 when a kernel spills registers to memory, 77 without nvcc. No GPU is needed: the figures are ptxas's.
+Exit status 1 when a kernel spills registers to memory, 77 without nvcc. No GPU is needed: the figures are ptxas's, of the objects
+that tools/build_cuda.py links, so that neither compiles what the other has compiled.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,13 +44,9 @@ def read_report(report: str) -> list[dict]:
     return rows
 
 
-def measure(nvcc: str, source: Path, target: str) -> list[dict]:
-    with tempfile.TemporaryDirectory() as folder:
-        command = [nvcc, *build_cuda.FLAGS, "-Xptxas", "-v", f"-arch={target}", "-cubin", "-o", f"{folder}/kernel.cubin", str(source)]
-        done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"nvcc failed on {source.name} for {target}:\n{done.stdout}{done.stderr}")
-    return [{"file": source.name, **row} for row in read_report(done.stdout + done.stderr)]
+def measure(nvcc: str, source: Path, targets: list[str], headers: bytes) -> list[dict]:
+    compiled = build_cuda.compile_object(nvcc, source, targets, headers)
+    return [{"file": source.name, **row} for row in read_report(build_cuda.report_of(compiled).read_text())]
 
 
 def demangle(rows: list[dict]) -> None:
@@ -77,9 +73,10 @@ def main() -> int:
         return 77
     version = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[-2]
     targets = options.targets.split(",")
-    jobs = [(source, target) for target in targets for source in build_cuda.sources()]
+    headers = build_cuda.headers_digest()
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        rows = [row for found in pool.map(lambda job: measure(nvcc, *job), jobs) for row in found]
+        measured = pool.map(lambda source: measure(nvcc, source, targets, headers), build_cuda.sources())
+        rows = sorted((row for found in measured for row in found), key=lambda row: targets.index(row["target"]))
     demangle(rows)
     spilled = [row for row in rows if row["spill_store_bytes"] or row["spill_load_bytes"]]
     if options.output:

@@ -23,7 +23,17 @@ OBJECTS = ROOT / "build" / "cuda"
 LIBRARY = "libtransformer_c_cuda.so"
 # Machine code for these GPUs (docs/gpu.md says which they are), and PTX of the last for those to come.
 TARGETS = ["sm_75", "sm_80", "sm_90", "sm_90a", "sm_100", "sm_120"]
-FLAGS = ["-std=c++17", "-O3", "--expt-relaxed-constexpr", "-Xcompiler", "-fPIC,-fvisibility=hidden", "-Xfatbin", "-compress-all"]
+FLAGS = [
+    "-std=c++17",
+    "-O3",
+    "--expt-relaxed-constexpr",
+    "-Xcompiler",
+    "-fPIC,-fvisibility=hidden",
+    "-Xfatbin",
+    "-compress-all",
+    "-Xptxas",
+    "-v",
+]
 
 
 def find_nvcc() -> str | None:
@@ -40,7 +50,7 @@ def code_flags(targets: list[str]) -> list[str]:
     return flags + [f"-gencode=arch=compute_{name[3:]},code=compute_{name[3:]}" for name in forward]
 
 
-def _headers_digest() -> bytes:
+def headers_digest() -> bytes:
     digest = hashlib.sha256()
     folders = (KERNELS.parent, KERNELS, KERNELS / "cuda")
     for path in sorted(p for f in folders for p in f.iterdir() if p.suffix in (".h", ".cuh", ".def")):
@@ -58,8 +68,14 @@ def compile_object(nvcc: str, source: Path, targets: list[str], headers: bytes) 
         done = subprocess.run([*command, "-o", str(temporary)], capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(f"nvcc failed on {source.name}:\n{done.stdout}{done.stderr}")
+        report_of(target).write_text(done.stdout + done.stderr)
         temporary.replace(target)
     return target
+
+
+def report_of(compiled: Path) -> Path:
+    """What ptxas said of an object's kernels: registers, memory, spills."""
+    return compiled.with_suffix(".txt")
 
 
 def build(output: Path, targets: list[str], jobs: int) -> Path | None:
@@ -72,7 +88,7 @@ def build(output: Path, targets: list[str], jobs: int) -> Path | None:
         return None
     if nvcc is None:
         raise SystemExit("TRANSFORMER_C_CUDA=1 but nvcc is not found; install the CUDA toolkit 13 or name its compiler in NVCC")
-    headers = _headers_digest()
+    headers = headers_digest()
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         objects = list(pool.map(lambda source: compile_object(nvcc, source, targets, headers), sources()))
     output.mkdir(parents=True, exist_ok=True)
