@@ -114,7 +114,7 @@ class BuildCore(build_ext):
         self.workers = int(os.environ.get("TRANSFORMER_C_JOBS", 0)) or os.cpu_count() or 1
         flags = [*C_FLAGS, *(["-Werror"] if strict else [])]
         if sanitize:
-            flags += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-g"]
+            flags += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-g", "-DTC_ASSERTIONS"]
         self.isas = {name: extra for name, extra in ISAS.items() if self.accepts(extra)}
         flags += [f"-DTC_HAVE_{name.upper()}" for name in self.isas if name != "baseline"]
         self.plain = [*flags, "-O1" if sanitize else "-O2"]

@@ -16,6 +16,15 @@ tc_status tc_fail(tc_error *err, tc_status status, const char *format, ...) TC_P
 #define TC_SHAPE_TEXT 128
 const char *tc_shape_text(char buffer[TC_SHAPE_TEXT], int ndim, const int64_t *shape);
 
+/* What is true whatever a caller does, unless the library itself is wrong: tested in builds with sanitizers, which define TC_ASSERTIONS.
+ * Elsewhere the condition is compiled but never evaluated, so it must not have side effects. Arguments are checked with tc_fail(). */
+#ifdef TC_ASSERTIONS
+#include <assert.h>
+#define TC_ASSERT(condition) assert(condition)
+#else
+#define TC_ASSERT(condition) ((void)sizeof(!(condition)))
+#endif
+
 /* The one macro that hides control flow: leave through `cleanup:` when a call fails. The function has a local
  * `tc_status status = TC_OK;` and one label `cleanup:` that frees what is its own and returns `status`. */
 #define TC_TRY(call)                                                                                                                       \

@@ -15,7 +15,7 @@
 
 static void storage_release(tc_storage *storage)
 {
-    if (atomic_fetch_sub_explicit(&storage->references, 1, memory_order_acq_rel) != 1) return;
+    if (!tc_drop_reference(&storage->references)) return;
     for (tc_attachment *a = atomic_load(&storage->attachments), *next; a; a = next) {
         next = a->next;
         a->release(a);
@@ -165,13 +165,13 @@ tc_status tc_tensor_wrap(tc_tensor **out, void *data, int ndim, const int64_t *s
 
 tc_tensor *tc_tensor_retain(tc_tensor *tensor)
 {
-    if (tensor) atomic_fetch_add_explicit(&tensor->references, 1, memory_order_relaxed);
+    if (tensor) tc_add_reference(&tensor->references);
     return tensor;
 }
 
 void tc_tensor_release(tc_tensor *tensor)
 {
-    while (tensor && atomic_fetch_sub_explicit(&tensor->references, 1, memory_order_acq_rel) == 1) {
+    while (tensor && tc_drop_reference(&tensor->references)) {
         tc_node *node = tensor->node;
         tc_tensor *grad = tensor->grad; /* next: assigned gradients may have gradients of their own, to any depth */
         tc_tensor_release(tensor->grad_slot);
@@ -187,7 +187,7 @@ tc_status tc_tensor_alias(tc_tensor **out, tc_tensor *base, int ndim, const int6
 {
     tc_tensor *tensor;
     TC_TRY(header_new(&tensor, ndim, shape, base->dtype, err));
-    atomic_fetch_add_explicit(&base->storage->references, 1, memory_order_relaxed);
+    tc_add_reference(&base->storage->references);
     tensor->storage = base->storage;
     tensor->data = tensor->numel ? base->data + offset * (int64_t)tc_dtype_size(base->dtype) : base->data;
     tensor->version = atomic_load_explicit(&base->storage->version, memory_order_acquire);

@@ -12,6 +12,20 @@
 
 typedef struct tc_node tc_node; /* tape.h */
 
+/* Counts of references, from any thread. Dropping one: was it the last? */
+static inline void tc_add_reference(atomic_int *references)
+{
+    const int before = atomic_fetch_add_explicit(references, 1, memory_order_relaxed);
+    TC_ASSERT(before > 0);
+    (void)before;
+}
+static inline bool tc_drop_reference(atomic_int *references)
+{
+    const int before = atomic_fetch_sub_explicit(references, 1, memory_order_acq_rel);
+    TC_ASSERT(before > 0);
+    return before == 1;
+}
+
 /* Something derived from a storage's contents and kept with it, such as packed weights. Freed with the storage. */
 typedef struct tc_attachment {
     struct tc_attachment *next;

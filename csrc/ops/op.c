@@ -11,6 +11,7 @@
 
 void tc_scope_end(tc_scope *s)
 {
+    TC_ASSERT(s->count >= 0 && s->count <= s->capacity);
     for (int i = 0; i < s->count; i++) tc_tensor_release(s->owned[i]);
     if (s->owned != s->few) tc_free(s->owned, sizeof *s->owned * (size_t)s->capacity);
 }
@@ -184,6 +185,7 @@ tc_status tc_compute(tc_scope *s, const tc_kernel *kernel, const void *args, int
 
 tc_status tc_sum_rows(tc_scope *s, tc_tensor **out, const tc_tensor *partial, int ndim, const int64_t *shape)
 {
+    TC_ASSERT(partial->ndim == 2 && partial->contiguous);
     TC_TRY(tc_make(s, out, ndim, shape));
     return tc_sum_partials(*out, partial, partial->shape[0], partial->shape[1], s->err);
 }

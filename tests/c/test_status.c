@@ -3,6 +3,8 @@
 
 #include "check.h"
 
+#include <signal.h>
+
 static void messages(void)
 {
     tc_error err = {TC_OK, "before"};
@@ -87,9 +89,32 @@ static void dtypes(void)
     }
 }
 
+/* Ends the program where it is false in builds with assertions; elsewhere it is not even evaluated. */
+static void invariants(void)
+{
+    int evaluated = 0;
+    TC_ASSERT(++evaluated > 0);
+#ifdef TC_ASSERTIONS
+    CHECK_EQUAL(evaluated, 1);
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        fclose(stderr);
+        TC_ASSERT(evaluated == 2);
+        _exit(0);
+    }
+    int status = 0;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+#else
+    CHECK_EQUAL(evaluated, 0);
+    TC_ASSERT(evaluated == 2);
+#endif
+}
+
 int main(void)
 {
     messages();
+    invariants();
     long_messages();
     shapes();
     dtypes();

@@ -1,0 +1,301 @@
+/* tape_walk.c: the way back over the nodes, and the gradients of leaves. */
+#include <pthread.h>
+#include <string.h>
+
+#include "accumulate.h"
+#include "allocator.h"
+#include "copy.h"
+#include "own.h"
+#include "tape_node.h"
+
+/* Leaves met on the way, with the gradient gathered for each: committed only when the whole walk has succeeded. */
+typedef struct leaf_entry {
+    tc_tensor *leaf; /* retained */
+    tc_tensor *gradient;
+} leaf_entry;
+
+typedef struct walk {
+    tc_node **heap; /* nodes waiting, the highest sequence on top */
+    int64_t heap_count, heap_capacity;
+    leaf_entry *leaves; /* open addressing by address; order of commit does not matter */
+    int64_t leaf_count, leaf_capacity;
+    bool retain_graph;
+} walk;
+
+static tc_status grow(void **block, int64_t *capacity, int64_t wanted, size_t element, tc_error *err)
+{
+    void *larger = tc_allocate((size_t)wanted * element);
+    if (!larger) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: the backward's bookkeeping");
+    memset(larger, 0, (size_t)wanted * element);
+    if (*block) {
+        memcpy(larger, *block, (size_t)*capacity * element);
+        tc_free(*block, (size_t)*capacity * element);
+    }
+    *block = larger;
+    *capacity = wanted;
+    return TC_OK;
+}
+
+static tc_status heap_push(walk *w, tc_node *node, tc_error *err)
+{
+    if (w->heap_count == w->heap_capacity) {
+        void *block = w->heap;
+        TC_TRY(grow(&block, &w->heap_capacity, w->heap_capacity ? 2 * w->heap_capacity : 64, sizeof *w->heap, err));
+        w->heap = block;
+    }
+    int64_t i = w->heap_count++;
+    for (; i > 0 && w->heap[(i - 1) / 2]->sequence < node->sequence; i = (i - 1) / 2) w->heap[i] = w->heap[(i - 1) / 2];
+    w->heap[i] = node;
+    return TC_OK;
+}
+
+static tc_node *heap_pop(walk *w)
+{
+    TC_ASSERT(w->heap_count > 0);
+    tc_node *top = w->heap[0], *last = w->heap[--w->heap_count];
+    int64_t i = 0;
+    for (int64_t child; (child = 2 * i + 1) < w->heap_count; i = child) {
+        if (child + 1 < w->heap_count && w->heap[child + 1]->sequence > w->heap[child]->sequence) child++;
+        if (w->heap[child]->sequence < last->sequence) break;
+        w->heap[i] = w->heap[child];
+    }
+    w->heap[i] = last;
+    return top;
+}
+
+/* Adds `gradient` (stolen) to *sum. The first one is kept as it is. */
+static tc_status accumulate(tc_tensor **sum, tc_tensor *gradient, tc_error *err)
+{
+    if (!*sum) {
+        *sum = gradient;
+        return TC_OK;
+    }
+    tc_status status = tc_accumulate(sum, gradient, err);
+    tc_tensor_release(gradient);
+    return status;
+}
+
+static leaf_entry *find_leaf(const walk *w, const tc_tensor *leaf)
+{
+    const uint64_t mask = (uint64_t)w->leaf_capacity - 1;
+    for (uint64_t i = ((uintptr_t)leaf / 64 * 0x9E3779B97F4A7C15u) >> 20;; i++)
+        if (!w->leaves[i & mask].leaf || w->leaves[i & mask].leaf == leaf) return &w->leaves[i & mask];
+}
+
+static tc_status leaf_for(walk *w, tc_tensor *leaf, leaf_entry **entry, tc_error *err)
+{
+    if (2 * (w->leaf_count + 1) > w->leaf_capacity) {
+        walk larger = {0};
+        void *block = NULL;
+        TC_TRY(grow(&block, &larger.leaf_capacity, w->leaf_capacity ? 2 * w->leaf_capacity : 64, sizeof(leaf_entry), err));
+        larger.leaves = block;
+        for (int64_t i = 0; i < w->leaf_capacity; i++)
+            if (w->leaves[i].leaf) *find_leaf(&larger, w->leaves[i].leaf) = w->leaves[i];
+        if (w->leaves) tc_free(w->leaves, (size_t)w->leaf_capacity * sizeof(leaf_entry));
+        w->leaves = larger.leaves;
+        w->leaf_capacity = larger.leaf_capacity;
+    }
+    *entry = find_leaf(w, leaf);
+    if (!(*entry)->leaf) {
+        (*entry)->leaf = tc_tensor_retain(leaf);
+        w->leaf_count++;
+    }
+    return TC_OK;
+}
+
+/* Makes room for the gradients of a node's outputs and queues it. */
+static tc_status enter_node(walk *w, tc_node *node, tc_error *err)
+{
+    void *walker = NULL;
+    if (!atomic_compare_exchange_strong(&node->walker, &walker, w)) {
+        if (walker == w) return TC_OK;
+        return tc_fail(err, TC_ERROR_STATE, "another thread is running backward through this graph; run one after the other");
+    }
+    const size_t bytes = sizeof(tc_tensor *) * (size_t)node->output_count;
+    node->gradients = tc_allocate(bytes);
+    if (node->gradients) memset(node->gradients, 0, bytes);
+    tc_status status =
+        node->gradients ? heap_push(w, node, err) : tc_fail(err, TC_ERROR_MEMORY, "out of memory: the backward of %s", node->op->name);
+    if (status != TC_OK) {
+        if (node->gradients) tc_free(node->gradients, bytes);
+        node->gradients = NULL;
+        atomic_store(&node->walker, NULL);
+        return status;
+    }
+    tc_node_retain(node);
+    return TC_OK;
+}
+
+static void leave_node(tc_node *node)
+{
+    TC_ASSERT(node->walker && node->gradients);
+    for (int i = 0; i < node->output_count; i++) tc_tensor_release(node->gradients[i]);
+    tc_free(node->gradients, sizeof(tc_tensor *) * (size_t)node->output_count);
+    node->gradients = NULL;
+    atomic_store(&node->walker, NULL);
+    tc_node_release(node);
+}
+
+/* Sends `gradient` (stolen) where the edge points. */
+static tc_status follow_edge(walk *w, const tc_edge *edge, tc_tensor *gradient, tc_error *err)
+{
+    tc_status status;
+    tc_tensor **sum = NULL;
+    TC_ASSERT(!edge->leaf != !edge->node);
+    if (edge->leaf) {
+        leaf_entry *entry = NULL;
+        status = leaf_for(w, edge->leaf, &entry, err);
+        if (status == TC_OK) sum = &entry->gradient;
+    } else {
+        TC_ASSERT(edge->output < edge->node->output_count);
+        status = enter_node(w, edge->node, err);
+        if (status == TC_OK) sum = &edge->node->gradients[edge->output];
+    }
+    if (status != TC_OK) {
+        tc_tensor_release(gradient);
+        return status;
+    }
+    return accumulate(sum, gradient, err);
+}
+
+static tc_status check_saved(const tc_node *node, tc_error *err)
+{
+    if (node->freed)
+        return tc_fail(err, TC_ERROR_STATE,
+                       "backward a second time through %s, whose saved values were freed by the first; pass retain_graph=True to the first "
+                       "backward, or "
+                       "compute the forward again",
+                       node->op->name);
+    for (int i = 0; i < node->saved_count; i++) {
+        const tc_saved *saved = &node->saved[i];
+        if (saved->tensor && saved->version != tc_current_version(saved->tensor))
+            return tc_fail(err, TC_ERROR_STATE,
+                           "a tensor that the backward of %s needs was written in place after it was saved; write to a clone() instead",
+                           node->op->name);
+    }
+    return TC_OK;
+}
+
+#define TC_STACK_EDGES 16
+
+static tc_status visit(walk *w, tc_node *node, tc_error *err)
+{
+    tc_tensor *stack[TC_STACK_EDGES] = {0}, **inputs = stack;
+    const size_t bytes = sizeof(tc_tensor *) * (size_t)node->input_count;
+    TC_TRY(check_saved(node, err));
+    if (node->input_count > TC_STACK_EDGES) {
+        inputs = tc_allocate(bytes);
+        if (!inputs) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: the backward of %s", node->op->name);
+        memset(inputs, 0, bytes);
+    }
+    tc_status status = node->op->backward(node, node->gradients, inputs, err);
+    for (int i = 0; i < node->input_count; i++) {
+        if (!inputs[i]) continue;
+        if (status == TC_OK && tc_node_needs(node, i))
+            status = follow_edge(w, &node->edges[i], inputs[i], err);
+        else
+            tc_tensor_release(inputs[i]);
+    }
+    if (inputs != stack) tc_free(inputs, bytes);
+    if (status == TC_OK && !w->retain_graph) tc_node_free_saved(node);
+    return status;
+}
+
+/* Everything that can fail first: what each leaf's grad will be. */
+static tc_status prepare_leaf(leaf_entry *entry, tc_error *err)
+{
+    tc_tensor *leaf = entry->leaf, *result = NULL;
+    tc_status status = TC_OK;
+    if (!entry->gradient) return TC_OK;
+    if (leaf->grad) { /* will be added to; what the addition reads must be ready */
+        status = tc_tensor_as(&result, entry->gradient, leaf->dtype, err);
+    } else if (leaf->grad_slot && entry->gradient->data != leaf->grad_slot->data) {
+        status = tc_tensor_copy(leaf->grad_slot, entry->gradient, err);
+        result = tc_tensor_retain(leaf->grad_slot);
+    } else if (!leaf->grad_slot && !tc_tensor_alone(entry->gradient)) { /* another leaf's as well, or the caller's: the grad is its own */
+        status = tc_tensor_like(&result, entry->gradient, err);
+        if (status == TC_OK) status = tc_tensor_copy(result, entry->gradient, err);
+    } else {
+        return TC_OK;
+    }
+    if (status != TC_OK) {
+        tc_tensor_release(result);
+        return status;
+    }
+    tc_tensor_release(entry->gradient);
+    entry->gradient = result;
+    return TC_OK;
+}
+
+static pthread_mutex_t commit_lock = PTHREAD_MUTEX_INITIALIZER; /* leaves may be shared by graphs on several threads */
+
+static tc_status commit(walk *w, tc_error *err)
+{
+    tc_status status = TC_OK;
+    pthread_mutex_lock(&commit_lock);
+    for (int64_t i = 0; i < w->leaf_capacity && status == TC_OK; i++)
+        if (w->leaves[i].leaf) status = prepare_leaf(&w->leaves[i], err);
+    for (int64_t i = 0; i < w->leaf_capacity && status == TC_OK; i++) {
+        leaf_entry *entry = &w->leaves[i];
+        if (!entry->leaf || !entry->gradient) continue;
+        if (entry->leaf->grad) {
+            status = tc_add_in_place(entry->leaf->grad, entry->gradient, err); /* so that who holds the grad sees the sum */
+        } else {
+            entry->leaf->grad = entry->gradient;
+            entry->gradient = NULL;
+        }
+    }
+    pthread_mutex_unlock(&commit_lock);
+    return status;
+}
+
+/* The gradient the walk starts with: `gradient` checked, or one. */
+static tc_status seed_gradient(tc_tensor **out, tc_tensor *root, tc_tensor *gradient, tc_error *err)
+{
+    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
+    if (!gradient) {
+        if (root->numel != 1)
+            return tc_fail(
+                err, TC_ERROR_STATE,
+                "backward() starts from a tensor of one element; this one has shape %s: reduce it (.sum(), .mean()) or pass gradient=",
+                tc_tensor_text(a, root));
+        return tc_tensor_full(out, root->ndim, root->shape, 1.0, root->dtype, root->storage->device, err);
+    }
+    if (!tc_tensor_same_shape(root, gradient))
+        return tc_fail(err, TC_ERROR_VALUE, "gradient has shape %s but the tensor has %s; they must be equal", tc_tensor_text(a, gradient),
+                       tc_tensor_text(b, root));
+    return tc_tensor_as(out, gradient, root->dtype, err);
+}
+
+tc_status tc_backward(tc_tensor *root, tc_tensor *gradient, bool retain_graph, tc_error *err)
+{
+    walk w = {.retain_graph = retain_graph};
+    tc_tensor *seed = NULL;
+    if (!tc_tensor_requires_grad(root))
+        return tc_fail(err, TC_ERROR_STATE,
+                       "this tensor recorded nothing to go back through: none of its inputs requires a gradient, or it was computed under "
+                       "no_grad() or detached");
+    TC_TRY(seed_gradient(&seed, root, gradient, err));
+    const bool before = tc_set_grad_enabled(false);
+    const tc_edge start = {.node = root->node, .leaf = root->node ? NULL : root, .output = root->output};
+    tc_status status = tc_check_history(root, "backward", err);
+    if (status == TC_OK)
+        status = follow_edge(&w, &start, seed, err);
+    else
+        tc_tensor_release(seed);
+    while (status == TC_OK && w.heap_count > 0) {
+        tc_node *node = heap_pop(&w);
+        status = visit(&w, node, err);
+        leave_node(node);
+    }
+    if (status == TC_OK) status = commit(&w, err);
+    while (w.heap_count > 0) leave_node(heap_pop(&w));
+    for (int64_t i = 0; i < w.leaf_capacity; i++) {
+        tc_tensor_release(w.leaves[i].leaf);
+        tc_tensor_release(w.leaves[i].gradient);
+    }
+    if (w.heap) tc_free(w.heap, (size_t)w.heap_capacity * sizeof *w.heap);
+    if (w.leaves) tc_free(w.leaves, (size_t)w.leaf_capacity * sizeof *w.leaves);
+    tc_set_grad_enabled(before);
+    return status;
+}

@@ -1,0 +1,72 @@
+/* tape_write.c: what writes in place may do, and what becomes of the history of a tensor that is written to. */
+#include "own.h"
+#include "tape_node.h"
+
+/* A leaf's values are what the user set them to: the tape has no place for a write to it. */
+static bool shares_leaf(const tc_tensor *tensor)
+{
+    if (!tensor->node) return tensor->requires_grad;
+    for (const tc_node *node = tensor->node; node && node->is_view; node = node->edges[0].node)
+        if (node->edges[0].leaf) return true;
+    return false;
+}
+
+static tc_status check_write(const tc_tensor *tensor, tc_error *err)
+{
+    for (int i = 0; i < tensor->ndim; i++)
+        if (tensor->strides[i] == 0 && tensor->shape[i] > 1 && tensor->numel > 1)
+            return tc_fail(err, TC_ERROR_VALUE,
+                           "this tensor repeats its elements along axis %d (expand), so that a write to one would be seen in others; write "
+                           "to a clone()",
+                           i);
+    if (!tensor->storage->writable)
+        return tc_fail(err, TC_ERROR_VALUE, "this tensor shares read-only memory and cannot be written in place; write to a clone()");
+    if (tc_grad_enabled() && shares_leaf(tensor))
+        return tc_fail(
+            err, TC_ERROR_STATE,
+            "a leaf tensor that requires a gradient, or a view of one, cannot be written in place; use tensor.data, or with tc.no_grad():");
+    return TC_OK;
+}
+
+/* Gives the write to `tensor` a version. The tensor it is written through stays up to date, others that share the memory do not. */
+static void raise_version(tc_tensor *tensor)
+{
+    const unsigned before = atomic_fetch_add_explicit(&tensor->storage->version, 1, memory_order_acq_rel);
+    if (tensor->node && tensor->version == before) tensor->version = before + 1;
+}
+
+static void replace_history(tc_tensor *target, tc_node *node, int output)
+{
+    tc_node *before = target->node;
+    tc_set_history(target, node, output);
+    atomic_store_explicit(&target->storage->traced, target->version, memory_order_release);
+    if (before) tc_node_release(before);
+}
+
+tc_status tc_tensor_begin_write(tc_tensor *tensor, tc_error *err)
+{
+    TC_TRY(check_write(tensor, err));
+    raise_version(tensor);
+    return TC_OK;
+}
+
+tc_status tc_tape_begin_write(tc_tensor *target, const tc_record *record, tc_error *err)
+{
+    tc_node *node = NULL;
+    TC_TRY(check_write(target, err));
+    if (tc_tape_wants(record->input_count, record->inputs)) TC_TRY(tc_node_make(&node, record, err));
+    raise_version(target);
+    if (node) {
+        replace_history(target, node, 0);
+        tc_node_release(node);
+    }
+    return TC_OK;
+}
+
+tc_status tc_tape_begin_replace(tc_tensor *target, const tc_tensor *result, tc_error *err)
+{
+    TC_TRY(check_write(target, err));
+    raise_version(target);
+    if (result->node) replace_history(target, result->node, result->output);
+    return TC_OK;
+}
