@@ -54,7 +54,7 @@ typedef struct tc_attention_problem {
     int64_t left, right;        /* at least -TC_ATTENTION_UNBOUNDED, at most TC_ATTENTION_UNBOUNDED: no bound */
     int64_t offset;             /* when offsets is NULL; within TC_ATTENTION_FAR */
     const int64_t *offsets;     /* (B) or NULL; those beyond TC_ATTENTION_FAR count as that */
-    const int64_t *key_lengths; /* (B) or NULL */
+    const int64_t *key_lengths; /* (B) or NULL; below 0 counts as 0, beyond Tk as Tk */
     tc_attention_empty_rows empty_rows;
     /* On the way to the values a weight is dropped with this probability and scaled by 1 / (1 - dropout) otherwise. Which follows
      * from philox.h with element ((b * H + h) * Tq + i) * ceil64(Tk) + j, rows being filled up to multiples of 64. */

@@ -322,32 +322,69 @@ ATTENTION = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def normal(rng, dtype, *shape):
+    return rng.standard_normal(shape).astype(np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("case", ATTENTION)
 def test_attention(device, case, dtype, rng):
+    """Values, map and log-sum-exp, and the gradients through all three. Halves stay halves, and their sums are float32."""
     B, H, Tq, Tk, D, Dv = 2, 4, 5, 7, 8, 6
     options = dict(ATTENTION[case])
     for name, value in options.items():
         if value == "boolean":
             options[name] = rng.random((B, 1, Tq, Tk)) < 0.6
         if value == "float":
-            options[name] = rng.standard_normal((H, Tq, Tk)).astype(dtype)
-    q, k, v = (rng.standard_normal(s).astype(dtype) for s in ((B, H, Tq, D), (B, H // 2, Tk, D), (B, H // 2, Tk, Dv)))
-    dvalues, dmap = (rng.standard_normal(s).astype(dtype) for s in ((B, H, Tq, Dv), (B, H, Tq, Tk)))
+            options[name] = normal(rng, dtype, H, Tq, Tk)
+    q, k, v = (normal(rng, dtype, *s) for s in ((B, H, Tq, D), (B, H // 2, Tk, D), (B, H // 2, Tk, Dv)))
+    dvalues, dmap, dlse = (normal(rng, dtype, *s) for s in ((B, H, Tq, Dv), (B, H, Tq, Tk), (B, H, Tq)))
     tensors = leaves(device, q, k, v)
     arrays = {name: tc.tensor(x, device=device) if isinstance(x, np.ndarray) else x for name, x in options.items()}
     if isinstance(options.get("key_lengths"), list):
         arrays["key_lengths"] = tc.tensor(np.array(options["key_lengths"]), device=device)
-    wants_bias = "bias" in options
-    if wants_bias:
-        arrays["bias"].requires_grad_()
-    values, attention = tc.functional.scaled_dot_product_attention(*tensors, enable_gqa=True, return_attention=True, **arrays)
-    expected = R.attention(q, k, v, enable_gqa=True, **options)
-    assert_close(host(values), expected[0], dtype, 16, scale=3)
-    assert_close(host(attention), expected[1], dtype, 16, scale=1)
-    ((values * tc.tensor(dvalues, device=device)).sum() + (attention * tc.tensor(dmap, device=device)).sum()).backward()
-    wanted = R.attention_backward(dvalues, q, k, v, enable_gqa=True, dattention=dmap, **options)
-    check_gradients([*tensors, *([arrays["bias"]] if wants_bias else [])], wanted[: 4 if wants_bias else 3], dtype)
+    added = [arrays[name].requires_grad_() for name in ("bias", "attn_mask") if name in options and options[name].dtype != bool]
+    results = tc.functional.scaled_dot_product_attention(*tensors, enable_gqa=True, return_attention=True, return_logsumexp=True, **arrays)
+    wide = {name: x.astype(np.float64) if getattr(x, "dtype", None) == q.dtype else x for name, x in options.items()}
+    if case == "additive":
+        wide["bias"] = wide.pop("attn_mask")  # the same, and the reference gives its gradient
+    wide |= {"q": q.astype(np.float64), "k": k.astype(np.float64), "v": v.astype(np.float64), "enable_gqa": True}
+    expected = R.attention(**wide)
+    for name, found, wanted, scale in zip(("values", "map", "lse"), results, expected, (3, 1, 8), strict=True):
+        assert_close(host(found), wanted, dtype, 16, scale=scale, name=name)
+    dlse[np.isneginf(expected[2])] = 0
+    upstream = dvalues, dmap, dlse
+    sum((y * tc.tensor(dy, device=device)).sum() for y, dy in zip(results, upstream, strict=True)).backward()
+    gradients = [x.astype(np.float64) for x in upstream]
+    wanted = R.attention_backward(gradients[0], dattention=gradients[1], dlse=gradients[2], **wide)
+    check_gradients([*tensors, *added], wanted[: 3 + len(added)], dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_dropout_of_attention_is_that_of_the_cpu(emulated_gpu, dtype, rng):
+    arrays = [normal(rng, dtype, 2, 2, 6, 8) for _ in range(4)]
+    found = []
+    for place in ("cpu", emulated_gpu):
+        tensors = leaves(place, *arrays[:3])
+        values = _core.attention(*tensors, dropout=0.4, seed=42, call=3)[0]
+        values.backward(tc.tensor(arrays[3], device=place))
+        found.append([host(values), *(host(t.grad) for t in tensors)])
+    for on_cpu, on_gpu in zip(*found, strict=True):
+        assert_close(on_gpu, on_cpu, dtype, 16, scale=2 * (1 + np.abs(on_cpu).max()))
+
+
+def test_key_lengths_out_of_range(emulated_gpu, rng):
+    """On a GPU they are not looked at, for that would be a wait: as on CPUs, nothing beyond the keys is read."""
+    q, k, v, dvalues = (array(rng, (2, 2, 5, 4), "float32") for _ in range(4))
+    found = []
+    for lengths in ([0, 5], [-(2**40), 2**40]):
+        tensors = leaves(emulated_gpu, q, k, v)
+        values = _core.attention(*tensors, key_lengths=tc.tensor(np.array(lengths), device=emulated_gpu))[0]
+        values.backward(tc.tensor(dvalues, device=emulated_gpu))
+        found.append([host(values), *(host(t.grad) for t in tensors)])
+    for nearest, out_of_range in zip(*found, strict=True):
+        np.testing.assert_array_equal(out_of_range, nearest)
+    assert not found[0][0][0].any() and np.isfinite(found[1][3]).all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

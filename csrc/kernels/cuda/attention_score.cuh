@@ -40,7 +40,7 @@ template <class T> struct Head {
         first_row = static_cast<uint64_t>((b * p.H + h) * p.Tq);
         offset = p.offsets ? p.offsets[b] : p.offset;
         offset = offset > TC_ATTENTION_FAR ? TC_ATTENTION_FAR : offset < -TC_ATTENTION_FAR ? -TC_ATTENTION_FAR : offset;
-        keys = p.key_lengths && p.key_lengths[b] < p.Tk ? p.key_lengths[b] : p.Tk;
+        keys = p.key_lengths ? clamp(p.key_lengths[b], p.Tk) : p.Tk;
     }
 
     // Keys [first_key, end_key) hold all that queries [i, i + count) may see; queries likewise for keys.
