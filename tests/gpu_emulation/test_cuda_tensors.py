@@ -345,7 +345,7 @@ def test_attention(device, case, dtype, rng):
         arrays["key_lengths"] = tc.tensor(np.array(options["key_lengths"]), device=device)
     added = [arrays[name].requires_grad_() for name in ("bias", "attn_mask") if name in options and options[name].dtype != bool]
     results = tc.functional.scaled_dot_product_attention(*tensors, enable_gqa=True, return_attention=True, return_logsumexp=True, **arrays)
-    wide = {name: x.astype(np.float64) if getattr(x, "dtype", None) == q.dtype else x for name, x in options.items()}
+    wide = {name: x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype != bool else x for name, x in options.items()}
     if case == "additive":
         wide["bias"] = wide.pop("attn_mask")  # the same, and the reference gives its gradient
     wide |= {"q": q.astype(np.float64), "k": k.astype(np.float64), "v": v.astype(np.float64), "enable_gqa": True}

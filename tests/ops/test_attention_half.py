@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import transformer_c as tc
 from tolerance import assert_close
 from transformer_c import _core
 from transformer_c.functional import scaled_dot_product_attention
@@ -78,3 +79,17 @@ def test_every_option_in_half_precision(name, rng):
     expected = reference.attention(*wide[:4], bias=wide[4], **kw)
     for what, a, e in zip(("values", "attention", "lse"), results, expected, strict=True):
         assert_close(a, e, name, name=what)
+
+
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
+def test_inputs_are_kept_as_they_are_given(name, rng):
+    """A call is one node of the tape, and a write to what it keeps is seen, in halves as in float32."""
+    dtype = np.dtype(name) if name == "float32" else dtype_of(name)
+    q = tc.tensor(rng.standard_normal((1, 2, 3, 4)).astype(dtype), requires_grad=True)
+    values = _core.attention(q, q, q)[0]
+    assert values.grad_fn == "attention"
+    values.sum().backward(retain_graph=True)
+    with tc.no_grad():
+        q[0] = 1
+    with pytest.raises(RuntimeError, match="attention.*written"):
+        values.sum().backward()
