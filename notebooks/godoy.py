@@ -14,17 +14,17 @@
 # %% [markdown]
 # # Encoder and decoder: the other half of a square
 #
-# A companion to the chapter *Transform and Roll Out* of Daniel Voigt Godoy's *Deep Learning with PyTorch Step-by-Step*, with `transformer_c` in the place of
-# PyTorch. Two corners of a square are given, a Transformer says where the other two are.
+# A companion to the chapter *Transform and Roll Out* of Daniel Voigt Godoy's *Deep Learning with PyTorch Step-by-Step*, with `transformer_c` instead of
+# PyTorch. Given two corners of a square, a Transformer predicts the other two.
 #
 # Tags such as [D1] are the rows of `docs/documents.md`, one for each cell of the chapter. Numbers that the chapter's code determines are asserted here. Those
-# that it printed from a GPU's random numbers are set beside what a CPU's give.
+# that it printed from a GPU's random numbers are compared with those of a CPU.
 
 # %% [markdown]
 # ## [D-ext] Setup
 #
-# The chapter leans on helper files and on classes of the chapters before it: positions, a training loop, two plot functions. `transformer_c.tutorials.godoy` has
-# them all. `TRANSFORMER_C_FAST=1` in the environment trains fewer seeds; the assertions hold then, too.
+# The chapter relies on helper files and on classes of earlier chapters: positions, a training loop, two plot functions. `transformer_c.tutorials.godoy` has
+# them all. `TRANSFORMER_C_FAST=1` in the environment trains fewer seeds; the assertions are checked then, too.
 
 # %%
 import os
@@ -63,8 +63,8 @@ def largest_difference(a, b):
 
 
 # %% [markdown]
-# Of positions there are two kinds in this library. `tc.PositionalEncoding(d_model, max_len)` adds sines and cosines; this chapter's takes its arguments the other way
-# round, multiplies its input by $\sqrt{d}$ first, and keeps its table in the state dict.
+# This library has two kinds of positions. `tc.PositionalEncoding(d_model, max_len)` adds sines and cosines; the chapter's class takes its arguments in the
+# opposite order, multiplies its input by $\sqrt{d}$ first, and keeps its table in the state dict.
 
 # %%
 tc.manual_seed(0)
@@ -76,13 +76,13 @@ tc.plot.positional_encoding(positions, dimensions=range(1, 7), positions=16)
 # %% [markdown]
 # ## [D1] Narrow attention
 #
-# Each of $h$ heads looks at $d/h$ of the features that the projections give: narrow, because the work is shared out. Keys and values are made in one step and used in
-# another: `init_keys` projects and keeps them, a call brings the queries. A decoder profits from that: the states of the encoder are projected once and asked often.
+# Each of $h$ heads attends to $d/h$ of the projected features: narrow, because the heads share the features. Keys and values are made in one step and used in
+# another: `init_keys` projects and keeps them, a call passes the queries. This helps a decoder: the states of the encoder are projected once and used often.
 #
 # $$\text{alphas} = \text{softmax}\left(\frac{Q K^T}{\sqrt{d_k}}\right), \qquad \text{context} = \text{dropout}(\text{alphas}) \cdot V$$
 #
 # Three things differ from the attention of the other documents. Where the mask is 0 the score is $-10^9$; the kept `alphas` are those *after* dropout, so that in
-# train mode their rows do not add up to 1; and no one checks that the heads divide the features.
+# train mode their rows do not add up to 1; and nothing checks that the number of heads divides the number of features.
 
 # %%
 mha = MultiHeadedAttention(n_heads=3, d_model=6, dropout=0.5)
@@ -93,7 +93,7 @@ print("row sums of alphas in train mode:", sums[0, 0].round(3))
 assert mha.alphas.shape == (2, 3, 5, 5) and np.abs(sums - 1).max() > 0.1
 
 # %% [markdown]
-# In eval mode, by hand: project, cut into heads, weigh, put the heads side by side, project again.
+# In eval mode, written out: project, split into heads, weigh, concatenate the heads, project again.
 
 # %%
 mha.eval()
@@ -117,7 +117,7 @@ assert np.abs(mha.alphas.numpy().sum(-1) - 1).max() < 1e-6 and not np.triu(mha.a
 tc.plot.attention_maps(mha.alphas, idx=0, title="Three narrow heads, untrained; later steps are masked")
 
 # %% [markdown]
-# [D2] The chapter's own trial: sixteen sequences of two points with four features.
+# [D2] The chapter's own example: sixteen sequences of two points with four features.
 
 # %%
 dummy_points = tc.randn(16, 2, 4)  # N, L, F
@@ -128,14 +128,14 @@ print(out.shape)
 assert out.shape == (16, 2, 4)
 
 # %% [markdown]
-# ## Sub-layers and their wrappings
+# ## Sub-layers and how they are wrapped
 #
-# A layer is a stack of sub-layers: attention, then a small network. Each one is wrapped in a residual connection with dropout and layer normalisation, and there are
-# two orders to do so in.
+# A layer is a stack of sub-layers: attention, then a small network. Each one is wrapped in a residual connection with dropout and layer normalisation, in
+# one of two orders.
 #
 # $$\text{norm-last:}\quad y = \text{norm}(x + \text{dropout}(f(x))) \qquad\qquad \text{norm-first:}\quad y = x + \text{dropout}(f(\text{norm}(x)))$$
 #
-# Norm-last is the original paper's. In norm-first nothing stands in the way of the residual path, so gradients reach the lowest layer unchanged; in return, the sums
+# Norm-last is the original paper's. In norm-first nothing interrupts the residual path, so gradients reach the lowest layer unchanged; in return, the sums
 # grow with every layer, and one more norm is needed at the very end. This chapter's layers are norm-first.
 #
 # ## [D3] Encoder layer
@@ -153,8 +153,8 @@ assert [type(m).__name__ for m in layer.ffn] == ["Linear", "ReLU", "Dropout", "L
 # %% [markdown]
 # ## [D4] Encoder
 #
-# Positions, copies of the layer, the last norm. The layer that is handed in is a pattern only: each copy has weights of its own, which start out equal. (That is why
-# the chapter draws all matrices anew before it trains.)
+# Positions, copies of the layer, the last norm. The layer that is passed in is only a pattern: each copy has its own weights, which start out equal. (That is why
+# the chapter draws all matrices again before it trains.)
 
 # %%
 encoder = EncoderTransf(layer, n_layers=2)
@@ -167,8 +167,8 @@ with tc.no_grad():
     assert largest_difference(encoder(x), encoder.norm(y)) == 0
 
 # %% [markdown]
-# [D5] PyTorch's own pair of classes is there as well, `nn.TransformerEncoderLayer` and `nn.TransformerEncoder`. The chapter hands the *class* `nn.LayerNorm` over
-# where a module is meant. That can be made, and shows only when it is called: PyTorch then complains of an argument of `LayerNorm`, here the message says what is wrong.
+# [D5] PyTorch's own pair of classes exists as well, `nn.TransformerEncoderLayer` and `nn.TransformerEncoder`. The chapter passes the *class* `nn.LayerNorm`
+# where a module is expected. The mistake shows only when the encoder is called: PyTorch then complains of an argument of `LayerNorm`, here the message says what is wrong.
 
 # %%
 enclayer = nn.TransformerEncoderLayer(d_model=6, nhead=3, dim_feedforward=20)
@@ -185,7 +185,7 @@ assert nn.TransformerEncoder(enclayer, num_layers=1, norm=nn.LayerNorm(6))(tc.ra
 # ## [D6] Decoder layer
 #
 # Three sub-layers. Masked self-attention over what has been written so far; cross-attention, whose queries come from the decoder and whose keys and values come from
-# the encoder; the network. `init_keys` of the layer feeds cross-attention alone, for self-attention gets its keys anew in every call.
+# the encoder; the network. `init_keys` of the layer feeds cross-attention alone, because self-attention gets new keys in every call.
 
 # %%
 layer = DecoderLayer(n_heads=3, d_model=6, ff_units=10, dropout=0.0)
@@ -205,7 +205,7 @@ assert layer.cross_attn_heads.alphas.shape == (2, 3, 2, 4)
 # %% [markdown]
 # ## [D7] [D8] Decoder
 #
-# As the encoder, and with the same slip in the PyTorch pair.
+# Like the encoder, with the same mistake in the PyTorch pair.
 
 # %%
 decoder = DecoderTransf(DecoderLayer(n_heads=3, d_model=6, ff_units=10), n_layers=2)
@@ -224,7 +224,7 @@ else:
 # ## [D9] Train mode teaches, eval mode predicts
 #
 # The decoder turns points 2 and 3 into points 3 and 4: its input is the target, one step late. In train mode that input is the truth, whatever the model would have
-# said (*teacher forcing*), all steps are computed at once, and a triangular mask keeps each from seeing those behind it. In eval mode there is no truth: the decoder
+# predicted (*teacher forcing*), all steps are computed at once, and a triangular mask hides later points from each step. In eval mode there is no truth: the decoder
 # starts with the last given point and is called again with every point that it has added.
 
 # %%
@@ -257,7 +257,7 @@ assert largest_difference(alone[:, 0], step_1[:, 0]) < 1e-6 and largest_differen
 # ## [D11] Data
 #
 # A square has its corners near $(\pm 1, \pm 1)$, moved by noise of 0.1, and is walked from any corner in either direction. The numbers are NumPy's for these seeds, to
-# the last bit. One slip is kept, since the chapter's curves depend on it: `full_test` is made of `points`, the training points, rather than of `test_points`. What is
+# the last bit. One mistake is kept, because the chapter's curves depend on it: `full_test` is made of `points`, the training points, rather than of `test_points`. What is
 # called validation below is therefore the training data, seen without dropout.
 
 # %%
@@ -287,7 +287,7 @@ assert full_train.shape == (128, 4, 2) and len(train_loader) == len(test_loader)
 assert largest_difference(full_test, full_train) == 0
 
 # %% [markdown]
-# [D12] The first five squares, corners numbered as they are visited. Points 1 and 2 are given; where 3 and 4 lie depends on the direction, which those two betray.
+# [D12] The first five squares, corners numbered as they are visited. Points 1 and 2 are given; the places of 3 and 4 depend on the direction, which follows from the first two.
 
 # %%
 plot_data(points, directions, n_rows=1)
@@ -327,7 +327,7 @@ sbs_seq_transf.plot_losses()
 # ## [D14] Why validation looks better
 #
 # One batch, the same weights, both modes. The chapter prints 0.0456 and 0.0101, from a GPU's random numbers, and speaks of three times as much. A CPU draws other
-# dropout masks and other weights, so here it is another pair with the same relation. Dropout is in the way of train mode alone, and that is all there is to it.
+# dropout masks and other weights, so here the pair differs but the relation is the same. Only train mode uses dropout; that is the whole reason.
 
 # %%
 tc.manual_seed(11)
@@ -340,8 +340,8 @@ print(f"train mode {train_loss:.4f}   eval mode {eval_loss:.4f}   ratio {train_l
 assert train_loss > 1.5 * eval_loss and eval_loss < 0.03
 
 # %% [markdown]
-# *Your turn*, says the chapter: without dropout the curves meet, and lie lower. Then nothing is random but the weights and the order of the batches, and both are
-# PyTorch's for the seed 42. So are the losses: the numbers below were computed with PyTorch on a CPU.
+# *Your turn*, says the chapter: without dropout the curves meet, and they are lower. Then only the weights and the order of the batches are random, and both are
+# PyTorch's for seed 42. So are the losses: the numbers below were computed with PyTorch on a CPU.
 
 # %%
 tc.manual_seed(42)
@@ -360,14 +360,14 @@ sbs_plain.plot_losses()
 # %% [markdown]
 # ## [D15] Predictions
 #
-# The model is given the first two corners and nothing else; what it says is dashed, the truth drawn through. The directions above the panels are those of
+# The model gets only the first two corners; its predictions are dashed, the true sides solid. The directions above the panels are those of
 # `test_points`, as in the chapter, while the squares are the training ones: the two need not agree.
 
 # %%
 sequence_pred(sbs_seq_transf, full_test, test_directions)
 
 # %% [markdown]
-# The noise of the corners has a standard deviation of 0.1, and no one can foresee it: the best possible mean squared error on new squares is $0.1^2 = 0.01$.
+# The noise of the corners has a standard deviation of 0.1, and cannot be predicted: the best possible mean squared error on new squares is $0.1^2 = 0.01$.
 
 # %%
 ideal = np.stack([np.roll(corners, -b, axis=0)[:: 2 * d - 1] for b, d in zip(bases, directions, strict=True)])
@@ -382,8 +382,8 @@ print(f"{100 * (nearest == true).mean():.1f} % of the corners are nearest to the
 assert (nearest == true).mean() > 0.98
 
 # %% [markdown]
-# Where does it look? Cross-attention of the last decoder layer, in eval mode, for the first square: the queries are the steps of the decoder, the keys the two points
-# that are given.
+# What does it attend to? Cross-attention of the last decoder layer, in eval mode, for the first square: the queries are the steps of the decoder, the keys the two given
+# points.
 
 # %%
 model_transf.eval()
@@ -395,9 +395,9 @@ tc.plot.attention_maps(alphas, ["point 1", "point 2"], query_data=["step 1", "st
 # %% [markdown]
 # ## [D16] PyTorch's Transformer
 #
-# `nn.Transformer` has encoder, decoder and final norms; positions, projections and masks are left to the user, and `TransformerModel` brings them. The differences:
+# `nn.Transformer` has encoder, decoder and final norms; positions, projections and masks are left to the user, and `TransformerModel` provides them. The differences:
 # sequences come first and batches second, hence the permutations; layers are norm-last; a boolean source mask means *ignore* where it is True; the target mask is added
-# to the scores, 0 or $-\infty$. The chapter never passes `memory_key_padding_mask`: what the source mask hides from the encoder, the decoder still sees.
+# to the scores, 0 or $-\infty$. The chapter never passes `memory_key_padding_mask`: the decoder still sees what the source mask hides from the encoder.
 
 # %%
 tc.manual_seed(42)
@@ -438,7 +438,7 @@ sequence_pred(sbs_seq_transformer, full_test, test_directions)
 # %% [markdown]
 # ## How good, in general
 #
-# One seed says little. Mean squared error over all points in eval mode after 50 epochs, seeds 42 to 49 (the first two in fast mode). PyTorch run the same way gives
+# One seed is not enough. Mean squared error over all points in eval mode after 50 epochs, seeds 42 to 49 (the first two in fast mode). PyTorch run the same way gives
 # 0.0138 to 0.0295 with its own layers, median 0.018.
 
 # %%

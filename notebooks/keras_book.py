@@ -22,7 +22,7 @@
 # %% [markdown]
 # ## Setup
 #
-# `TRANSFORMER_C_FAST=1` in the environment makes the training short; all assertions hold then, too.
+# `TRANSFORMER_C_FAST=1` in the environment makes the training short; all assertions are checked then, too.
 
 # %%
 import os
@@ -50,9 +50,9 @@ def parameters(module):
 # %% [markdown]
 # ## Why words should talk to each other
 #
-# A recurrent network reads a sentence word by word and hands a state on; a word far back has faded, and no step can start before the one in front of it is done.
-# Self-attention lets every word look at every other directly, at any distance, all at once. A stack of such layers is wired like a dense network, except that
-# its nodes are vectors and its weights are computed anew for every sentence.
+# A recurrent network reads a sentence word by word and hands a state on; a distant word has faded, and no step can start before the previous one has finished.
+# Self-attention lets every word attend to every other directly, at any distance, all at once. A stack of such layers is connected like a dense network, except that
+# its nodes are vectors and its weights are computed again for every sentence.
 #
 # ## [C1] Self-attention without parameters
 #
@@ -61,7 +61,7 @@ def parameters(module):
 #
 # $$Z = \text{softmax}\left(X X^T\right) X$$
 #
-# Nothing is scaled here, and nothing can be learnt. Four words as vectors: *film* and *movie* point nearly the same way, and so they look at each other.
+# Nothing is scaled here, and nothing can be learnt. Four words as vectors: *film* and *movie* point in nearly the same direction, so they attend to each other.
 
 # %%
 words = ["the", "film", "a", "movie"]
@@ -75,7 +75,7 @@ tc.plot.attention_maps(weights, words, title="softmax(X Xᵀ)")
 # %% [markdown]
 # ## [C2] Queries, keys, values
 #
-# Three matrices give the layer something to learn. $W^Q$ makes of each word what it looks for, $W^K$ what it can be found by, $W^V$ what it gives. The division by
+# Three matrices give the layer something to learn. $W^Q$ turns each word into what it looks for, $W^K$ into what it matches, $W^V$ into what it contributes. The division by
 # $\sqrt{d}$ keeps the scores of wide vectors from growing, and the softmax from putting everything on one word.
 #
 # $$Q = X W^Q, \quad K = X W^K, \quad V = X W^V, \qquad Z = \text{softmax}\left(\frac{Q K^T}{\sqrt d}\right) V$$
@@ -94,7 +94,7 @@ for i in range(len(X)):
 # %% [markdown]
 # ## [C3] Several heads
 #
-# One set of weights follows one kind of relation; $H$ heads follow several. Their results stand side by side and are mixed by $W^O$. How wide is a head?
+# One set of weights follows one kind of relation; $H$ heads follow several. Their results are concatenated and mixed by $W^O$. How wide is a head?
 #
 # - $d / H$ in the original paper: the number of parameters does not depend on $H$;
 # - $d$ in Keras, when `key_dim` is the width of the embedding, as in this chapter: with every head there is more to learn.
@@ -121,7 +121,7 @@ tc.plot.attention_maps(heads, [f"X{i + 1}" for i in range(N)], title="Two heads 
 # %% [markdown]
 # ## [C4] Layer normalisation
 #
-# Batch normalisation compares one feature over a batch; this one compares the features of a single vector, and so does not mind which other words or texts are there.
+# Batch normalisation compares one feature over a batch; this one compares the features of a single vector, and so does not depend on other words or texts.
 # Keras adds $\epsilon = 0.001$ to the variance, a hundred times PyTorch's.
 #
 # $$\mu = \frac{1}{d} \sum_m a_m, \qquad \sigma^2 = \frac{1}{d} \sum_m (a_m - \mu)^2, \qquad c_m = \gamma \frac{a_m - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta$$
@@ -141,7 +141,7 @@ assert np.abs(norm(X) - layer_norm(X, gamma=1, beta=0)).max() < 1e-12
 # %% [markdown]
 # ## [C5] The dense network
 #
-# Attention is a weighted sum; bends come from the network behind it. It sees each word on its own, with the same weights for all, and in the paper it widens them
+# Attention is a weighted sum; the network after it adds the non-linearity. It sees each word on its own, with the same weights for all, and in the paper it widens them
 # from $d$ to $4d$ and back.
 #
 # $$R = \text{ReLU}(Z W_1 + b_1) W_2 + b_2$$
@@ -173,11 +173,11 @@ print(encoder)
 # %% [markdown]
 # ## [C7] Reviews
 #
-# The chapter reads IMDB from folders `train`, `val` and `test`, each with `neg` and `pos`, in batches of 32. That is 50,000 reviews to be downloaded, which a notebook
-# cannot count on. If you have them, or a CSV file with columns for text and label, put its path into `REVIEWS`.
+# The chapter reads IMDB from folders `train`, `val` and `test`, each with `neg` and `pos`, in batches of 32. That means downloading 50,000 reviews, which a notebook
+# cannot rely on. If you have them, or a CSV file with columns for text and label, put its path into `REVIEWS`.
 #
 # **Otherwise the next cell makes a small data set up**: 384 reviews of stock phrases, of which those that praise and those that pan use different adjectives. It shows
-# how everything works and is far too easy to say how well; accuracies below are not IMDB's.
+# how everything works, but is far too easy to measure quality; the accuracies below are not IMDB's.
 
 # %%
 REVIEWS = ""  # such as "movie_reviews.csv"
@@ -242,7 +242,7 @@ print(parts["train"][0][0])
 # %% [markdown]
 # ## [C8] Words as numbers
 #
-# `TextVectorization` makes letters small, drops punctuation, cuts at spaces and counts. A word's number is its rank: 0 pads, 1 is any word that is not among the
+# `TextVectorization` converts to lower case, removes punctuation, splits at spaces and counts. A word's number is its rank: 0 pads, 1 is any word that is not among the
 # 20,000 most frequent, 2 is the most frequent. The chapter's prose limits reviews to 600 characters; its code does so to 600 *words*.
 
 # %%
@@ -271,9 +271,9 @@ assert inputs.shape == (32, 600) and targets.shape == (32,) and int(inputs.max()
 # %% [markdown]
 # ## [C9] The encoder of the chapter
 #
-# `TransformerEncoder(embed_dim, dense_dim, num_heads)`. With `key_dim=embed_dim` each of the two heads is 32 wide and their results together 64. A mask, where there is
-# one, has a 1 for each word that may be looked at and is the same for all queries: `mask[:, None, :]`. Then padding changes nothing: what comes out for the words is
-# what comes out for the words alone.
+# `TransformerEncoder(embed_dim, dense_dim, num_heads)`. With `key_dim=embed_dim` each of the two heads is 32 wide and their results together 64. A mask, if given,
+# has a 1 for each word that may be attended to and is the same for all queries: `mask[:, None, :]`. Then padding changes nothing: the outputs for the words are the
+# same as without padding.
 
 # %%
 embed_dim, num_heads, dense_dim, vocab_size = 32, 2, 32, 20000
@@ -288,8 +288,8 @@ print("padding changes the words by", np.abs(unmasked[:, :12] - alone).max().rou
 assert np.abs(masked[:, :12] - alone).max() < 1e-5 and np.abs(unmasked[:, :12] - alone).max() > 1e-2
 
 # %% [markdown]
-# In the chapter's model no mask ever reaches the encoder, since its embedding does not say which words are padding, and there are no positions either: it sees a review
-# as a bag of words, most of them padding. Both are kept.
+# In the chapter's model no mask ever reaches the encoder, because its embedding does not say which words are padding, and it has no positions either: it treats a review
+# as a bag of words, most of them padding. We keep both.
 
 # %%
 order = rng.permutation(20)
@@ -298,7 +298,7 @@ assert np.abs(encoder(x[:, order]) - unmasked[:, order]).max() < 1e-5
 # %% [markdown]
 # ## [C10] The model
 #
-# An embedding for 20,000 words, the encoder, of each feature the largest value over all words, dropout, and one probability. Its summary is Keras's to the last
+# An embedding for 20,000 words, the encoder, the largest value of each feature over all words, dropout, and one probability. Its summary matches Keras's to the last
 # parameter; the rows of the chapter's spreadsheet follow below.
 
 # %%
@@ -355,7 +355,7 @@ assert trainer.history["loss"][-1] < trainer.history["loss"][0]
 # %% [markdown]
 # ## Judging a sentence
 #
-# The length of a Transformer is that of its input, so a sentence can be judged without its padding.
+# A Transformer accepts inputs of any length, so a sentence can be judged without padding.
 
 # %%
 model.eval()
@@ -368,7 +368,7 @@ assert chances[0] > 0.5 > chances[1]
 
 # %% [markdown]
 # Does it need attention for that? The vectors of the embedding are short, so that all scores are near 0 at the start and all weights near $1/N$. On the stock phrases they
-# stay there: one adjective gives a review away, and the largest value over all words finds it without any help.
+# stay there: one adjective decides a review, and the largest value over all words finds it without help.
 
 # %%
 with tc.no_grad():

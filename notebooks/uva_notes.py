@@ -14,14 +14,14 @@
 # %% [markdown]
 # # Notes on attention, checked
 #
-# A learner's notes of the UvA tutorial stop half-way through the encoder block. This notebook runs them with `transformer_c`: the one output they have comes out to
-# all printed digits, the layers that they leave unexecuted are executed, and the one that they leave unfinished is finished. The numbers in square brackets are the cells of the
+# A learner's notes of the UvA tutorial stop half-way through the encoder block. This notebook runs them with `transformer_c`: their one output is reproduced to
+# all printed digits, the layers that they do not run are run, and the layer that they leave unfinished is finished. The numbers in square brackets are the cells of the
 # notes.
 
 # %% [markdown]
 # ## [1] [4] Setup
 #
-# Seed and device. The notes run on a CPU, as this does. They download the tutorial's two checkpoints and never use them, so nothing is downloaded here;
+# Seed and device. The notes run on a CPU, and so does this notebook. They download the tutorial's two checkpoints and never use them, so nothing is downloaded here;
 # `tc.load_torch_checkpoint(path)` reads such files.
 
 # %%
@@ -34,13 +34,13 @@ print("Device:", tc.zeros(1).device)
 # %% [markdown]
 # ## What attention is
 #
-# Four parts: a **query** says what is looked for, each element's **key** says what it offers, a **score function** says how well the two fit, and the element's **value** is
-# what goes into the average. The weights are a softmax over the scores. In *self*-attention all three come from the same sequence.
+# Four parts: a **query** says what to look for, each element's **key** says what it offers, a **score function** says how well the two match, and the element's **value**
+# is averaged. The weights are a softmax over the scores. In *self*-attention all three come from the same sequence.
 
 # %% [markdown]
 # ## [6] Scaled dot product
 #
-# The score is a dot product over $\sqrt{d_k}$. A sum of $d_k$ products of numbers with variance 1 has variance $d_k$; the root brings that back to 1. Seen:
+# The score is a dot product over $\sqrt{d_k}$. A sum of $d_k$ products of numbers with variance 1 has variance $d_k$; the root brings that back to 1. A check:
 
 # %%
 for d_k in (4, 64, 1024):
@@ -49,7 +49,7 @@ for d_k in (4, 64, 1024):
     assert 0.8 < (scores / d_k**0.5).var() < 1.2
 
 # %% [markdown]
-# The mask is 0 where a query may not look; there the score becomes $-9 \cdot 10^{15}$ and the weight 0. Its shape need only broadcast to that of the scores.
+# The mask is 0 where a query may not attend; there the score becomes $-9 \cdot 10^{15}$ and the weight 0. Its shape need only broadcast to that of the scores.
 
 # %%
 q = k = v = tc.randn(2, 5, 4)
@@ -60,7 +60,7 @@ assert (np.triu(attention.numpy(), 1) == 0).all() and np.abs(attention.numpy().s
 # %% [markdown]
 # ## [9] The example of the notes
 #
-# Uniform numbers this time. The cell had been run once before: what is printed are draws 19 to 36 of the seed 42.
+# Uniform numbers this time. The cell had been run once before, so it prints draws 19 to 36 of seed 42.
 
 # %%
 seq_len, d_k = 3, 2
@@ -86,7 +86,7 @@ for name, digits in printed.items():
 # %% [markdown]
 # ## Multi-head attention
 #
-# The notes define the layer and do not run it. One matrix holds the projections of all heads, for speed; weights are drawn by Xavier's rule, biases are 0.
+# The notes define the layer and do not run it. One matrix contains the projections of all heads, for speed; weights are drawn by Xavier's rule, biases are 0.
 
 # %%
 layer = tc.MultiheadAttention(input_dim=12, embed_dim=12, num_heads=3)
@@ -99,14 +99,14 @@ assert weight.shape == (36, 12) and 0.9 * bound < np.abs(weight).max() <= bound 
 assert attention.shape == (2, 3, 5, 5)
 
 # %% [markdown]
-# The input is seen as a set: permuting it permutes the output, and nothing else.
+# The layer treats its input as a set: permuting it only permutes the output.
 
 # %%
 order = [4, 0, 3, 1, 2]
 assert np.abs(layer(x[:, order]).detach().numpy() - output.detach().numpy()[:, order]).max() < 1e-5
 
 # %% [markdown]
-# Each head looks elsewhere, even before any training.
+# Each head attends to different places, even before any training.
 
 # %%
 tc.plot.attention_maps(attention, idx=0, title="An untrained layer")
@@ -114,7 +114,7 @@ tc.plot.attention_maps(attention, idx=0, title="An untrained layer")
 # %% [markdown]
 # ## Encoder block
 #
-# Here the notes end, in the middle of `__init__` and with a typing error: there is no `nn.ReLu`, neither in PyTorch nor here.
+# Here the notes end, in the middle of `__init__` and with a typing error: `nn.ReLu` does not exist, neither in PyTorch nor here.
 
 # %%
 try:

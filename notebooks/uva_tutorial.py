@@ -16,14 +16,14 @@
 #
 # This notebook walks through Phillip Lippe's tutorial *Transformers and Multi-Head Attention* (University of Amsterdam, Deep Learning course) with
 # `transformer_c`. The numbers in square brackets are the cells of the original. Everything runs on a CPU in a few minutes; where the original
-# prints a number that does not depend on its hardware or its image data, an `assert` holds ours against it.
+# prints a number that does not depend on its hardware or its image data, an `assert` compares ours with it.
 #
-# Two tasks are trained: turning a sequence of digits around, and finding the one image in a set that is of another kind than the rest.
+# Two tasks are trained: reversing a sequence of digits, and finding the one image in a set that differs from the rest.
 
 # %% [markdown]
 # ## [2] Setup
 #
-# One import instead of four. `TRANSFORMER_C_FAST=1` in the environment makes the trainings short; all assertions hold then, too.
+# One import instead of four. `TRANSFORMER_C_FAST=1` in the environment makes the trainings short; all assertions are checked then, too.
 
 # %%
 import os
@@ -50,12 +50,12 @@ CHECKPOINTS = tempfile.mkdtemp()
 # %% [markdown]
 # ## [4] Scaled dot product attention
 #
-# A query asks, keys answer how well they fit, and each query gets the average of the values, weighted by a softmax over the fits:
+# Each query is compared with all keys, and gets the average of the values, weighted by a softmax over the scores:
 #
 # $$\text{attention} = \text{softmax}\left(\frac{Q K^T}{\sqrt{d_k}}\right), \qquad \text{values} = \text{attention} \cdot V$$
 #
 # The division keeps the variance of the scores at 1 whatever the head size $d_k$ is; without it the softmax would soon pick a single key, and its gradient
-# would vanish. Where a mask is 0 the score becomes $-9 \cdot 10^{15}$. By hand that is four lines; the library's function does the same in one pass.
+# would vanish. Where a mask is 0 the score becomes $-9 \cdot 10^{15}$. Written out that is four lines; the library's function does the same in one pass.
 
 
 # %%
@@ -73,7 +73,7 @@ for ours, hand in zip(tc.scaled_dot_product(x, x, x, mask), by_hand(x, x, x, mas
     assert np.abs(np.asarray(ours) - np.asarray(hand)).max() < 1e-5
 
 # %% [markdown]
-# A query that may look at no key at all gets the same small score everywhere, and so looks at all keys alike: a uniform row, not NaN.
+# A query that may not attend to any key gets the same small score everywhere, and so attends to all keys equally: a uniform row, not NaN.
 
 # %%
 _, attention = tc.scaled_dot_product(x, x, x, tc.zeros(7, 7))
@@ -82,7 +82,7 @@ assert np.abs(np.asarray(attention) - 1 / 7).max() < 1e-6
 # %% [markdown]
 # ## [5] A first example
 #
-# The random numbers are those of PyTorch's CPU generator, so that the seed 42 gives the digits that the original prints.
+# The random numbers are those of PyTorch's CPU generator, so seed 42 gives the digits that the original prints.
 
 # %%
 seq_len, d_k = 3, 2
@@ -107,10 +107,10 @@ for name, digits in printed.items():
 # %% [markdown]
 # ## [6] Multi-head attention
 #
-# One weighted average can follow one aspect of a sequence. Several heads, each with queries, keys and values of its own, follow several; an output layer
-# mixes what they found. One linear layer computes all projections at once. Its output holds, head after head, `[q | k | v]` of that head.
+# One weighted average can follow one aspect of a sequence. Several heads, each with its own queries, keys and values, follow several; an output layer
+# combines their results. One linear layer computes all projections at once. Its output contains `[q | k | v]` of each head, head after head.
 #
-# Without positions, attention does not see an order: permute the inputs, and the outputs are permuted alike. Below this shows as equal numbers.
+# Without positions, attention does not see an order: permute the inputs, and the outputs are permuted the same way. The numbers below show it.
 
 # %%
 attention_layer = tc.MultiheadAttention(input_dim=16, embed_dim=16, num_heads=4)
@@ -138,8 +138,8 @@ except ValueError as error:
 # %% [markdown]
 # ## [7] Encoder block
 #
-# Attention, then a small network for each position on its own. Around both: a residual connection, through which gradients reach the lower layers and inputs
-# are kept in mind, and layer normalisation, which does not depend on the batch.
+# Attention, then a small network for each position on its own. Around both: a residual connection, through which gradients reach the lower layers and the
+# inputs are preserved, and layer normalisation, which does not depend on the batch.
 
 # %%
 block = tc.EncoderBlock(input_dim=16, num_heads=4, dim_feedforward=32, dropout=0.1)
@@ -150,7 +150,7 @@ assert list(block.state_dict())[:2] == ["self_attn.qkv_proj.weight", "self_attn.
 # ## [8] Encoder
 #
 # Blocks on top of each other. `get_attention_maps` gives the map of every layer. One quirk of the original is kept by default: while it collects maps,
-# layers hand on what they compute *without* the mask. `propagate_mask=True` does it with the mask.
+# layers pass on their results computed *without* the mask. `propagate_mask=True` uses the mask.
 
 # %%
 encoder = tc.TransformerEncoder(num_layers=3, input_dim=16, num_heads=4, dim_feedforward=32)
@@ -164,7 +164,7 @@ assert (quirk[0] == right[0]).all() and np.abs(quirk[-1] - right[-1]).max() > 1e
 # %% [markdown]
 # ## [9] Positions
 #
-# So that order can matter, each position adds its own pattern to the features: sines in the even, cosines in the odd dimensions, with wavelengths from
+# To make order matter, each position adds its own pattern to the features: sines in the even, cosines in the odd dimensions, with wavelengths from
 # $2 \pi$ to $10000 \cdot 2 \pi$.
 #
 # $$PE_{pos, 2i} = \sin\left(pos / 10000^{2i / d}\right), \qquad PE_{pos, 2i + 1} = \cos\left(pos / 10000^{2i / d}\right)$$
@@ -182,7 +182,7 @@ assert np.abs(encoding.pe.numpy()[0] - exact).max() < 1e-5
 tc.plot.positional_encoding(encoding)
 
 # %% [markdown]
-# [11] The first four features one by one. 1 and 2 differ in their start only; 3 and 4 have a longer wave.
+# [11] The first four features one by one. 1 and 2 differ only in phase; 3 and 4 have a longer wavelength.
 
 # %%
 tc.plot.positional_encoding(encoding, dimensions=[1, 2, 3, 4], positions=16)
@@ -204,7 +204,7 @@ tc.plot.learning_rate(schedule)
 # ## [14] A model that trains itself
 #
 # `tc.TransformerPredictor` puts an input layer, positions, encoder and an output network together, keeps its hyper-parameters, and makes Adam with the schedule
-# above, stepped every batch. What a batch means is left to subclasses.
+# above, stepped every batch. Subclasses decide what a batch means.
 
 # %%
 predictor = tc.TransformerPredictor(
@@ -217,8 +217,8 @@ assert count == 10_346
 # %% [markdown]
 # ## [15] [16] The Reverse task
 #
-# Sequences of 16 digits; the label is the sequence turned around. Every position has to find the one opposite to it, which takes long-range attention and
-# nothing else. Data are drawn where the generator stood after cell 5, as in the original.
+# Sequences of 16 digits; the label is the reversed sequence. Every position has to find the one opposite to it, which takes long-range attention and
+# nothing else. The data are drawn with the generator as cell 5 left it, as in the original.
 
 # %%
 tc.manual_seed(42)
@@ -242,7 +242,7 @@ assert inputs.tolist() == [9, 6, 2, 0, 6, 2, 7, 9, 7, 3, 3, 4, 3, 7, 0, 9] and l
 # %% [markdown]
 # ## [18] What a batch means
 #
-# Digits become one-hot vectors, predictions are judged by cross-entropy at every position. This is the original's class with other imports.
+# Digits become one-hot vectors; the loss is the cross-entropy at every position. This is the original's class with other imports.
 
 
 # %%
@@ -313,8 +313,8 @@ print(attention_maps[0].shape)
 assert attention_maps[0].shape == (128, 1, 16, 16)
 
 # %% [markdown]
-# [24] [25] Every query looks at the key opposite to it. Its neighbours get some attention as well, because neighbouring positions have similar encodings, and
-# the task can be solved all the same.
+# [24] [25] Every query attends to the key opposite to it. Its neighbours get some attention too, because neighbouring positions have similar encodings; this
+# does not hurt the task.
 
 # %%
 weights = attention_maps[0].numpy()[:, 0]
@@ -324,11 +324,11 @@ tc.plot.attention_maps(attention_maps, data_input, idx=0)
 # %% [markdown]
 # ## [26] [27] [28] [29] Set Anomaly: the data
 #
-# Nine images of one class and one of another; which one is it? A set has no order, so there are no positional encodings here, and the answer must not depend on
-# how the set is arranged.
+# Nine images of one class and one of another: which one is it? A set has no order, so there are no positional encodings here, and the answer must not depend on
+# the order of the set.
 #
-# The original computes features of CIFAR100 with a ResNet34 trained on ImageNet: files that cannot be assumed here. In their place stand scikit-learn's 8 x 8
-# digits, sent through one layer of random weights with a ReLU: also 512 features, also never trained. If you have features of your own, put them into the dictionary
+# The original computes features of CIFAR100 with a ResNet34 trained on ImageNet: files that this notebook cannot rely on. It uses scikit-learn's 8 x 8
+# digits instead, passed through one layer of random weights with a ReLU: also 512 features, also never trained. If you have your own features, put them into the dictionary
 # below.
 
 # %%
@@ -340,7 +340,7 @@ assert arrays["train_features"].shape[1] == arrays["test_features"].shape[1] == 
 # %% [markdown]
 # ## [30] A validation set with all classes
 #
-# A tenth of each class. Sorting by label puts each class into a row of its own.
+# A tenth of each class. Sorting by label puts each class into its own row.
 
 # %%
 labels = arrays["train_labels"]
@@ -352,7 +352,7 @@ assert (np.bincount(labels[val_indices]) == tenth).all()
 # %% [markdown]
 # ## [31] [32] Sets
 #
-# Each image is the anomaly once in an epoch. Training sets are drawn anew every time; those to validate and test are drawn once, from a fixed seed. A sample is the
+# Each image is the anomaly once per epoch. Training sets are drawn again every time; validation and test sets are drawn once, from a fixed seed. A sample is the
 # features of a set, the numbers of its images, and the place of the anomaly: for simplicity always the last.
 
 # %%
@@ -384,7 +384,7 @@ tc.plot.image_sets(test_images[sets["test"].test_sets[[0, 100, 200, 299]]], labe
 # %% [markdown]
 # ## [34] One logit for each image
 #
-# The softmax goes over the images of a set rather than over classes. Swap two images, and their probabilities are swapped with them.
+# The softmax runs over the images of a set rather than over classes. Swap two images, and their probabilities are swapped with them.
 
 
 # %%
@@ -463,9 +463,9 @@ print("Preds\n", preds[0, permut])
 print("Permuted preds\n", perm_preds[0])
 
 # %% [markdown]
-# ## [39] [40] What the model looks at
+# ## [39] [40] What the model attends to
 #
-# Maps of four layers with four heads each. In some heads every image looks at the odd one out; the predicted image carries its probability in the row of pictures.
+# Maps of four layers with four heads each. In some heads every image attends to the odd one out; the row of pictures shows the probability of the predicted image.
 
 # %%
 attention_maps = anomaly_model.get_attention_maps(inp_data, add_positional_encoding=False)
@@ -481,7 +481,7 @@ tc.plot.attention_maps(attention_maps, idx=0)
 # %% [markdown]
 # ## [41] [42] A mistake
 #
-# The anomaly is always the last image; where the model says another one, it is wrong. The last mistake of the batch (or, had it made none, the set it was least sure
+# The anomaly is always the last image; where the model picks another one, it is wrong. The last mistake of the batch (or, if there is none, the set it was least sure
 # of):
 
 # %%
@@ -500,5 +500,5 @@ tc.plot.attention_maps(attention_maps, idx=shown)
 # %% [markdown]
 # ## In short
 #
-# Attention is a weighted average whose weights come from the data. By itself it knows no order, which is what a set needs; sequences get positions added. A
-# learning rate that warms up, clipped gradients and layer normalisation make it train. All of it as one command: `python -m transformer_c tutorial`.
+# Attention is a weighted average whose weights come from the data. By itself it knows no order, which suits a set; sequences need positions. A
+# learning rate that warms up, clipped gradients and layer normalisation make it train. One command runs all of this: `python -m transformer_c tutorial`.
