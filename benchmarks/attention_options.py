@@ -1,4 +1,4 @@
-"""What each argument of scaled_dot_product_attention costs: the time of a call as a share of the plain call's, in turns on one thread.
+"""The cost of each argument of scaled_dot_product_attention: the time of a call as a share of the plain call's, in turns on one thread.
 
 python -m benchmarks.attention_options [--length 2048] [--turns 15]
 """

@@ -1,4 +1,4 @@
-"""What the workloads share: data, the two libraries' no-gradient modes, and counts of FLOP and bytes."""
+"""Shared by the workloads: data, the two libraries' no-gradient modes, and counts of FLOP and bytes."""
 
 import numpy as np
 
@@ -9,9 +9,9 @@ def normal(seed, *shape):
 
 
 def enter(context):
-    """Enters a context for the rest of the process, which times nothing else: its own cost is not the workload's."""
+    """Enters a context for the rest of the process: entering it is not timed, and nothing else runs in this process."""
     context.__enter__()
-    _entered.append(context)  # some leave when they are collected
+    _entered.append(context)  # some exit when they are garbage-collected
 
 
 _entered = []

@@ -1,4 +1,4 @@
-"""Compiles every CUDA kernel for every target and writes what each needs: registers, shared memory, stack and spills.
+"""Compiles every CUDA kernel for every target and writes the registers, shared memory, stack and spills of each.
 
     python benchmarks/cuda_resources.py [--targets sm_80,sm_90] [--jobs N] [--output benchmarks/results/kernels.json]
 
@@ -28,7 +28,7 @@ SHARED = re.compile(r"(\d+) bytes smem")
 
 
 def read_report(report: str) -> list[dict]:
-    """A row a kernel of what ptxas -v prints."""
+    """One row per kernel, read from the output of ptxas -v."""
     rows: list[dict] = []
     for line in report.splitlines():
         if found := ENTRY.search(line):
@@ -50,7 +50,7 @@ def measure(nvcc: str, source: Path, targets: list[str], headers: bytes) -> list
 
 
 def demangle(rows: list[dict]) -> None:
-    """Names as C++ writes them, without their arguments, where c++filt is at hand."""
+    """Names as C++ writes them, without their arguments, if c++filt is installed."""
     names = sorted({row["kernel"] for row in rows})
     try:
         done = subprocess.run(["c++filt", "-p"], input="\n".join(names), capture_output=True, text=True, check=True)
@@ -82,7 +82,7 @@ def main() -> int:
     if options.output:
         result = {"compiler": version, "flags": build_cuda.FLAGS, "targets": targets, "kernels": rows}
         lines = json.dumps(result, indent=1)
-        lines = re.sub(r"\n {3}(?=\S)|\n {2}(?=})", " ", lines)  # a kernel a line
+        lines = re.sub(r"\n {3}(?=\S)|\n {2}(?=})", " ", lines)  # one kernel per line
         options.output.write_text(lines + "\n")
     print(f"{len(rows)} kernels for {', '.join(targets)}: at most {max(row['registers'] for row in rows)} registers, {len(spilled)} spill")
     for row in spilled:

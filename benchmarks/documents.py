@@ -63,7 +63,7 @@ def digits(options: argparse.Namespace) -> None:
 
 
 def anomaly(options: argparse.Namespace) -> None:
-    """Test accuracy of the tutorial's Set Anomaly model on the stand-in features; no image is in two of training, validation and test."""
+    """Test accuracy of the tutorial's Set Anomaly model on the stand-in features; training, validation and test share no image."""
 
     def train(seed: int) -> float:
         tc.manual_seed(seed)

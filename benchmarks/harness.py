@@ -30,7 +30,7 @@ class BenchmarkError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """name: of the row; ours, torch: the two sides; flops, bytes: of one call, at the least (0: no bound is claimed).
+    """name: of the row; ours, torch: the two sides; flops, bytes: the least that one call needs (0: no bound).
 
     bytes counts what must be read and written when every array moves once. heavy: left out by --quick.
     """
@@ -49,7 +49,7 @@ class Workload:
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """How long to measure: turns a contender, seconds a turn, seconds of warm-up."""
+    """How long to measure: turns per contender, seconds per turn, seconds of warm-up."""
 
     turns: int = 7
     turn_seconds: float = 0.2
@@ -67,7 +67,7 @@ QUICK = Effort(turns=3, turn_seconds=0.05, warm_seconds=0.1)
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the result; times in microseconds. What was not measured is None."""
+    """One line of the result; times in microseconds. None: not measured."""
 
     workload: str
     threads: int
@@ -97,7 +97,7 @@ def choose_cores(threads):
 
 
 def environment(threads):
-    """What a contender's process sees: one setting for every library's threads, and where to find our packages."""
+    """The environment of a contender's process: one setting for every library's threads, and where to find our packages."""
     count = str(threads)
     path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
@@ -113,7 +113,7 @@ def environment(threads):
 
 
 class Contender:
-    """One side of a workload in a process of its own, idle until told to run. Use as a context manager."""
+    """One side of a workload in its own process, idle until told to run. Use as a context manager."""
 
     def __init__(self, module, workload, name, cores):
         self.name, self.workload = name, workload
@@ -151,7 +151,7 @@ class Contender:
         return json.loads(answer)
 
     def warm_up(self, variant, seconds):
-        """Prepares the variant on first use and runs it for a while; gives seconds a call."""
+        """Prepares the variant on first use and runs it for a while; returns seconds per call."""
         return self._ask(do="warm", variant=variant, seconds=seconds)
 
     def run(self, variant, calls):
@@ -162,7 +162,7 @@ class Contender:
 def measure(module, workload, threads, peaks=None, effort=Effort(), contenders=("torch", "ours")):
     """Runs one workload of a family (the name of its module) and gives its Row; contenders without "torch": ours alone."""
     cores = choose_cores(threads)
-    medians = {}  # (contender, variant) -> one time a turn
+    medians = {}  # (contender, variant) -> one time per turn
     with contextlib.ExitStack() as stack:
         sides = [stack.enter_context(Contender(module, workload, name, cores)) for name in contenders]
         plan = []
@@ -205,7 +205,7 @@ def geometric_mean(ratios):
     return math.exp(statistics.fmean(map(math.log, ratios))) if ratios else None
 
 
-# ---- what the machine can do ---------------------------------------------------------------------------------------
+# ---- the machine's peaks --------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,14 +213,14 @@ class Peaks:
     """Measured on the cores that the workloads use: float32 FLOP/s, and bytes/s of a copy by working set in bytes."""
 
     flops: float
-    copy: tuple  # ((working set, bytes a second), ...), ascending
+    copy: tuple  # ((working set, bytes per second), ...), ascending
 
     def bandwidth(self, moved):
-        """Of a copy whose working set is the smallest measured one that holds so many bytes."""
+        """The rate of a copy whose working set is the smallest measured one of at least so many bytes."""
         return next((rate for size, rate in self.copy if moved <= size), self.copy[-1][1])
 
     def bound(self, workload):
-        """The least time of a call in seconds, and what sets it: "FLOP" or "bytes"; (None, None) where none is claimed."""
+        """The least time of a call in seconds, and what sets it: "FLOP" or "bytes"; (None, None) without a bound."""
         arithmetic, traffic = workload.flops / self.flops, workload.bytes / self.bandwidth(workload.bytes)
         if not arithmetic and not traffic:
             return None, None
@@ -228,7 +228,7 @@ class Peaks:
 
 
 def measure_peaks(threads):
-    """Compiles peaks.c for this very machine (nothing else is built so) and runs it on the cores of the workloads."""
+    """Compiles peaks.c for this machine only (nothing else is built this way) and runs it on the cores of the workloads."""
     compiler = os.environ.get("CC", "").split() or [shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")]
     if compiler[0] is None:
         raise BenchmarkError("no C compiler found: the peaks of this machine cannot be measured")

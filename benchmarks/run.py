@@ -13,7 +13,7 @@ import platform
 import subprocess
 import sys
 
-if not __package__:  # run as a file: the folder above holds the package
+if not __package__:  # run as a file: the package is in the folder above
     sys.path[0] = str(pathlib.Path(__file__).resolve().parents[1])
 
 from benchmarks import harness
@@ -62,7 +62,9 @@ def parse_threads(text):
 
 
 def parse_arguments(argv):
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Times transformer_c beside PyTorch on this machine.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Compares the speed of transformer_c with PyTorch's on this machine."
+    )
     parser.add_argument("--only", action="append", default=[], metavar="PATTERN", help="workloads or families by name; may be repeated")
     parser.add_argument("--threads", type=parse_threads, default=[1], metavar="N[,N]", help="numbers of threads, one after the other (1)")
     parser.add_argument("--quick", action="store_true", help="fewer turns, and no heavy workloads but those that --only names in full")
@@ -96,7 +98,7 @@ def cpu_model():
 
 
 def versions():
-    """Of Python, NumPy and the contenders; None for what is not there. Asked in a process of its own: this one imports neither."""
+    """Versions of Python, NumPy and the contenders; None for one that is missing. Read in another process: this one imports neither."""
     found = {"python": platform.python_version()}
     for name in ("numpy", "torch", "transformer_c"):
         command = [sys.executable, "-c", f"import {name}; print({name}.__version__)"]

@@ -1,4 +1,4 @@
-"""The tutorial's first example: a scaled dot product of (3, 2). Nothing but the cost of a call."""
+"""The tutorial's first example: a scaled dot product of (3, 2). It measures the cost of a call."""
 
 from .common import enter, normal
 from .harness import Workload

@@ -1,4 +1,4 @@
-"""tc.nn's layers of PyTorch's names beside torch.nn's own: forward with backward, dropout 0.1; and one decoded position with kept keys.
+"""tc.nn's layers with PyTorch's names, compared with torch.nn's: forward with backward, dropout 0.1; and one decoded position with cached keys.
 
 Both sides run the same script: the class is looked up in `tc.nn` or `torch.nn`. PyTorch has no cache: its side of the decoding is the same steps
 by hand, projection, the kept keys and values with the new ones behind them, by `torch.cat` or written into a buffer that has room, and
@@ -54,7 +54,7 @@ def _layer_workload(kind, name, batch_first=True, heavy=False):
 
 
 def _decode_workload(batch, past, size, heads):
-    """One more position after `past`; the cache is taken back to `past` after every call."""
+    """One more position after `past`; the cache is truncated to `past` after every call."""
 
     def ours():
         import transformer_c as tc

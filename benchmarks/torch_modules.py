@@ -1,4 +1,4 @@
-"""The tutorial's Transformer in eager PyTorch: what the benchmarks time ours against and what the golden values come from.
+"""The tutorial's Transformer in eager PyTorch: the benchmarks compare with it, and the golden values come from it.
 
 State-dict keys and the order in which layers are made (so, from one seed, the initial weights) are the tutorial's. Masks of
 two and three dimensions are expanded to four, as `transformer_c.expand_mask` does.
@@ -77,7 +77,7 @@ class TransformerEncoder(nn.Module):
 
     @torch.no_grad()
     def get_attention_maps(self, x, mask=None, *, propagate_mask=False):
-        """One map a layer. Between layers the tutorial leaves the mask out; `propagate_mask` applies it."""
+        """One map per layer. Between layers the tutorial omits the mask; `propagate_mask` applies it."""
         maps = []
         for layer in self.layers:
             maps.append(layer.self_attn(x, mask=mask, return_attention=True)[1])
@@ -126,7 +126,7 @@ class TransformerPredictor(nn.Module):
 
 
 class CosineWarmupScheduler(torch.optim.lr_scheduler.LRScheduler):
-    """Linear to the base rate within `warmup` steps, under half a cosine that ends at `max_iters`."""
+    """Linear up to the base rate over `warmup` steps, times half a cosine that ends at `max_iters`."""
 
     def __init__(self, optimizer, warmup, max_iters):
         self.warmup, self.max_iters = warmup, max_iters
@@ -141,7 +141,7 @@ class CosineWarmupScheduler(torch.optim.lr_scheduler.LRScheduler):
 
 
 class ReverseDataset(torch.utils.data.Dataset):
-    """`size` random sequences of categories; the label of each is the sequence backwards."""
+    """`size` random sequences of categories; the label of each is the reversed sequence."""
 
     def __init__(self, num_categories, seq_len, size):
         self.num_categories = num_categories

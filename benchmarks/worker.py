@@ -18,7 +18,7 @@ import time
 def time_calls(call, calls):
     clock, times = time.perf_counter_ns, [0] * calls
     gc.collect()
-    call()  # the other contender has had the caches since
+    call()  # the other contender has used the caches since
     gc.disable()
     try:
         for i in range(calls):
@@ -45,7 +45,7 @@ def main(module, workload, contender, cores):
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {int(core) for core in cores.split(",")})  # before any library starts a thread
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a library prints must not look like an answer
+    os.dup2(2, 1)  # a library's output must not look like an answer
     family = importlib.import_module(module)
     sides = next(w for w in family.WORKLOADS if w.name == workload).variants(contender)
     calls = {}
