@@ -1,13 +1,13 @@
-# make tutorial   sets up .venv, builds, and runs the UvA tutorial with its numbers beside ours
+# make tutorial   sets up .venv, builds, and runs the UvA tutorial and compares its numbers with ours
 # make test       sets up .venv, builds, and runs all tests
-# make bench      times the workloads beside PyTorch, where PyTorch is installed
-# make notebooks  executes the notebooks and writes them with their outputs; NOTEBOOKS_ARGS=--fast only tries them
+# make bench      compares the speed of the workloads with PyTorch's, where PyTorch is installed
+# make notebooks  executes the notebooks and writes them with their outputs; NOTEBOOKS_ARGS=--fast only checks them
 # make lint       formatters, linters and type checks, as in CI
 # make library    builds build/libtransformer_c.a, for programs in C (csrc/transformer_c.h)
 # make cuda       builds the CUDA library with nvcc, where it is found
-# make gpu-test   all that needs a GPU: instructions, tests, sanitizers, a benchmark beside PyTorch; says what was not run
+# make gpu-test   runs everything that needs a GPU: instructions, tests, sanitizers, a benchmark against PyTorch; says what was not run
 # make sanitize   builds with AddressSanitizer and UBSan and runs the tests
-# make format     writes Python and C files as `make lint` wants them
+# make format     formats Python and C files for `make lint`
 # make clean      removes .venv and what was built
 # PYTHON=python3.12 picks the interpreter for a new .venv.
 
@@ -16,7 +16,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(shell find csrc -name '*.[ch]' -o -name '*.def')
 PYTEST_ARGS ?= -q
-# One process a core; tests marked `alone` pause the others. PYTEST_ARGS="-q -n 0" runs one process.
+# One process per core; tests marked `alone` pause the others. PYTEST_ARGS="-q -n 0" runs one process.
 PARALLEL := -n auto --dist worksteal
 BENCH_ARGS ?= --quick --require reverse_step@1=2.5
 NOTEBOOKS_ARGS ?=
@@ -62,9 +62,9 @@ format: $(VENV)/.extra-dev
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $$(git ls-files $(C_SOURCES))
 
-# The extension of this build, and a copy of the Python files, lie apart in build/sanitize.
+# The extension of this build and a copy of the Python files are in build/sanitize.
 SANITIZED := build/sanitize
-# Tests of the Python around the core, or that bring sanitizers of their own.
+# Tests of the Python around the core, or tests that use their own sanitizers.
 UNSANITIZED := $(addprefix --ignore=tests/,gpu_emulation test_c_core.py test_checkpoint_hostile.py test_benchmarks.py test_golden.py test_plot.py test_tutorial.py test_notebooks.py test_readme.py)
 sanitize: $(VENV)/.built $(VENV)/.extra-test
 	rm -rf $(SANITIZED)/transformer_c && mkdir -p $(SANITIZED)

@@ -107,7 +107,7 @@ class BuildCore(build_ext):
         self.check_compiler()
         self.sanitize = sanitize = os.environ.get("TRANSFORMER_C_SANITIZE", "")
         strict = os.environ.get("TRANSFORMER_C_WERROR") == "1"
-        # One place whatever asks for the build (pip's own lies in a temporary folder), so that only what changed is compiled again.
+        # One folder for every kind of build (pip builds in a temporary folder), so that only changed files are compiled again.
         kind = "-".join([Path(self.compiler_command[-1]).name, *sanitize.split(","), *(["strict"] if strict else [])]).strip("-")
         self.objects = Path(os.environ.get("TRANSFORMER_C_OBJECTS") or ROOT / "build" / "objects") / kind
         self.objects.mkdir(parents=True, exist_ok=True)
@@ -213,7 +213,7 @@ class BuildCore(build_ext):
     def compile(self, source, target, flags):
         command = self.command(source, target, flags)
         stamp = target.with_suffix(".cmd")
-        stamp.unlink(missing_ok=True)  # an object that is half written has none
+        stamp.unlink(missing_ok=True)  # a half-written object has none
         self.call(command)
         stamp.write_text(" ".join(command))
 

@@ -1,4 +1,4 @@
-"""Builds libtransformer_c_cuda.so beside the extension module, with nvcc.
+"""Builds libtransformer_c_cuda.so next to the extension module, with nvcc.
 
     python tools/build_cuda.py [--output DIRECTORY] [--targets sm_80,sm_90] [--jobs N]
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 KERNELS = ROOT / "csrc" / "kernels"
 OBJECTS = ROOT / "build" / "cuda"
 LIBRARY = "libtransformer_c_cuda.so"
-# Machine code for these GPUs (docs/gpu.md says which they are), and PTX of the last for those to come.
+# Machine code for these GPUs (docs/gpu.md says which they are), and PTX of the last for later ones.
 TARGETS = ["sm_75", "sm_80", "sm_90", "sm_90a", "sm_100", "sm_120"]
 FLAGS = [
     "-std=c++17",
@@ -74,12 +74,12 @@ def compile_object(nvcc: str, source: Path, targets: list[str], headers: bytes) 
 
 
 def report_of(compiled: Path) -> Path:
-    """What ptxas said of an object's kernels: registers, memory, spills."""
+    """The file with ptxas's report on an object's kernels: registers, memory, spills."""
     return compiled.with_suffix(".txt")
 
 
 def build(output: Path, targets: list[str], jobs: int) -> Path | None:
-    """The library's path, or None where there is no nvcc and none was required."""
+    """The library's path, or None if nvcc is neither found nor required."""
     wanted, nvcc = os.environ.get("TRANSFORMER_C_CUDA", "auto"), find_nvcc()
     if wanted not in ("auto", "0", "1"):
         raise SystemExit(f"TRANSFORMER_C_CUDA is {wanted!r}; expected auto, 0 or 1")

@@ -1,11 +1,11 @@
-"""Everything that needs a GPU, for a machine that has one: make gpu-test
+"""Runs everything that needs a GPU: make gpu-test
 
 Parts, each of which reports done, failed, or not run and why:
   build         the CUDA library for this machine's GPU
   instructions  every instruction wrapper of device.cuh on the hardware against the emulation
   tests         pytest -m gpu
   memcheck, racecheck   the same tests, fewer, under compute-sanitizer
-  benchmark     forward and backward beside PyTorch in the same run
+  benchmark     forward and backward against PyTorch in the same run
 
 Writes benchmarks/results/<date>-gpu.json when a GPU was there. Exit status: 0 when nothing failed and something was done, 1 when
 a part failed, 77 when nothing was run.
@@ -130,7 +130,7 @@ def _median_ms(step, synchronize, repeats: int = 20) -> float:
 
 
 def benchmark_rows() -> list[dict]:
-    """Milliseconds of a forward and backward, ours and PyTorch's, taken in turns."""
+    """Milliseconds of a forward and backward, ours and PyTorch's, measured in turns."""
     import numpy as np
     import torch
     import transformer_c as tc
@@ -206,7 +206,7 @@ def versions() -> dict[str, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--benchmark-only", action="store_true", help="print the rows of the benchmark as JSON")
-    parser.add_argument("--output", type=Path, help="where the JSON goes")
+    parser.add_argument("--output", type=Path, help="where to write the JSON")
     options = parser.parse_args()
     if options.benchmark_only:
         print(json.dumps(benchmark_rows()))

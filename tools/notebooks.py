@@ -1,7 +1,7 @@
 """The notebooks: executed from their paired .py sources, outputs and pictures included.
 
 python tools/notebooks.py            execute all in full and write notebooks/*.ipynb
-python tools/notebooks.py --fast     execute all with short trainings and write nothing: do their assertions hold?
+python tools/notebooks.py --fast     execute all with short trainings and write nothing: checks their assertions
 python tools/notebooks.py --check    do the cells of every .ipynb agree with its source?
 Names of notebooks, such as uva_notes, choose some of them.
 """
@@ -61,7 +61,7 @@ def execute(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 
 def merged(outputs: list) -> list:
-    """The pieces that a print comes in, which differ from run to run, as one."""
+    """The outputs, with a print that arrived in pieces joined: the pieces differ from run to run."""
     found: list = []
     for output in outputs:
         if found and output.output_type == found[-1].output_type == "stream" and output.name == found[-1].name:
@@ -72,7 +72,7 @@ def merged(outputs: list) -> list:
 
 
 def smaller(picture: str) -> str:
-    """A PNG in base64 with 256 colours instead of 16 million: a third of the size, and no eye sees it."""
+    """A PNG in base64 with 256 colours instead of 16 million: a third of the size, without a visible difference."""
     packed = io.BytesIO()
     Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE).save(
         packed, format="png", optimize=True

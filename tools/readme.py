@@ -1,8 +1,8 @@
 """The README's tables: docs/results/tutorial.json, the newest file of benchmarks/results, and the command line's tasks.
 
 python tools/readme.py                   rewrites the tables
-python tools/readme.py tutorial_output   takes numbers and picture of a run of `python -m transformer_c tutorial` first
-python tools/readme.py --check           exit status 1 when the README does not have them as they are
+python tools/readme.py tutorial_output   first copies numbers and picture of a run of `python -m transformer_c tutorial`
+python tools/readme.py --check           exit status 1 when the README's tables are out of date
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ WORKLOADS = {
 
 
 def tutorial_table() -> str:
-    """Cells with a number of the tutorial's, beside ours."""
-    held = json.loads(TUTORIAL.read_text())
-    rows = [r for r in held["rows"] if r["cell"] in CELLS and r["verdict"]]
+    """Cells in which the tutorial has a number, and ours."""
+    result = json.loads(TUTORIAL.read_text())
+    rows = [r for r in result["rows"] if r["cell"] in CELLS and r["verdict"]]
     lines = ["| cell | | tutorial | transformer_c | |", "|---:|---|---|---|---|"]
     lines += [f"| {r['cell']} | {r['what']} | {r['tutorial']} | {r['ours']} | {r['verdict']} |" for r in rows]
     lines += [
         "",
-        f"Written by `python -m transformer_c tutorial` with seed {held['seed']}: {held['epochs']} and {held['anomaly_epochs']} epochs, {held['seconds']:.0f} s with "
-        f"{held['threads']} threads of an {held['cpu']}. *other images*: CIFAR100 there, scikit-learn's digits here. In cells 12, 20 and 36 the tutorial prints no number; those are what its code gives.",
+        f"Written by `python -m transformer_c tutorial` with seed {result['seed']}: {result['epochs']} and {result['anomaly_epochs']} epochs, {result['seconds']:.0f} s with "
+        f"{result['threads']} threads of an {result['cpu']}. *other images*: CIFAR100 there, scikit-learn's digits here. In cells 12, 20 and 36 the tutorial prints no number; those are what its code gives.",
     ]
     return "\n".join(lines)
 
 
 def benchmark_table() -> str:
     """How many times as fast as PyTorch."""
-    path, held = newest_benchmark()
-    threads = sorted({r["threads"] for r in held["rows"]})
-    ratios = {(r["workload"], r["threads"]): r["ratio"] for r in held["rows"] if r["ratio"] is not None}
+    path, result = newest_benchmark()
+    threads = sorted({r["threads"] for r in result["rows"]})
+    ratios = {(r["workload"], r["threads"]): r["ratio"] for r in result["rows"] if r["ratio"] is not None}
     names = [n for n in WORKLOADS if any((n, t) in ratios for t in threads)]
     lines = ["| times as fast as PyTorch | " + " | ".join(f"{t} thread{'s' if t > 1 else ''}" for t in threads) + " |"]
     lines += ["|---|" + "---:|" * len(threads)]
@@ -62,7 +62,7 @@ def benchmark_table() -> str:
         lines += [f"| {WORKLOADS[name]} (`{name}`) | {' | '.join(found)} |"]
     lines += [
         "",
-        f"{held['cpu']}, {held['cores']} cores; PyTorch {held['versions']['torch']}, the fastest of its ways; {held['date'][:10]}. All figures: "
+        f"{result['cpu']}, {result['cores']} cores; PyTorch {result['versions']['torch']}, its fastest variant; {result['date'][:10]}. All figures: "
         f"[{path.name}](benchmarks/results/{path.name}); `make bench` measures them on another machine.",
     ]
     return "\n".join(lines)
@@ -78,9 +78,9 @@ def tasks_table() -> str:
 
 
 def newest_benchmark() -> tuple[Path, dict]:
-    """The newest CPU figures that have PyTorch beside them and the Reverse task among them."""
-    held = {path: json.loads(path.read_text()) for path in (ROOT / "benchmarks/results").glob("*-cpu-*.json")}
-    fit = {p: h for p, h in held.items() if any(r["workload"] == "reverse_step" and r["ratio"] for r in h["rows"])}
+    """The newest CPU figures that include PyTorch and the Reverse task."""
+    results = {path: json.loads(path.read_text()) for path in (ROOT / "benchmarks/results").glob("*-cpu-*.json")}
+    fit = {p: h for p, h in results.items() if any(r["workload"] == "reverse_step" and r["ratio"] for r in h["rows"])}
     path = max(fit, key=lambda p: (fit[p]["date"], p.name))
     return path, fit[path]
 
