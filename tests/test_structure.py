@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import op_lists
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -105,18 +106,9 @@ def test_library_never_exits_or_prints():
             assert not found, f"{path.relative_to(CSRC)} calls {found.group(1)}"
 
 
-def test_every_kernel_is_in_the_list():
-    listed = set(re.findall(r"^TC_KERNEL_ENTRY\((\w+),", (CSRC / "kernels/kernels.def").read_text(), re.M))
-    text = "\n".join(p.read_text() for p in SOURCES if layer(p) == "kernels/cpu" and p.suffix == ".c")
-    missing = [k for k in listed if f"TC_DEFINE_KERNEL({k})" not in text]
-    assert not missing, f"no file defines {missing}"
-
-
-def test_every_kernel_is_used_by_an_op():
-    text = "\n".join(p.read_text() for p in SOURCES if layer(p) in ("core", "ops"))
-    listed = re.findall(r"^TC_KERNEL_ENTRY\((\w+),", (CSRC / "kernels/kernels.def").read_text(), re.M)
-    unused = [k for k in listed if f"tc_kernel_{k}" not in text]
-    assert not unused, f"no op runs {unused}"
+@pytest.mark.parametrize("check", op_lists.CHECKS, ids=lambda check: check.__name__)
+def test_nothing_of_an_op_is_missing(check):
+    assert check(ROOT) == []
 
 
 def test_every_op_table_is_listed():

@@ -1,0 +1,187 @@
+"""What an op needs, and where: each check reads a tree of sources as text and says what is missing.
+
+`test_structure.py` reads this repository, `test_adding_an_op.py` copies of it with one step taken away.
+"""
+
+import ast
+import re
+from collections import Counter
+
+# What needs no function of the reference: NumPy has it, or it is another one with the opposite sign.
+NOT_IN_THE_REFERENCE = {"triu", "triu_backward", "tril", "tril_backward", "rotary_backward"}
+# Its mask is not NumPy's: tests/core/test_random.py draws it once more.
+TESTED_ELSEWHERE = {"dropout"}
+# Ops of the first release that the changelog does not name one by one.
+TOGETHER = {
+    **dict.fromkeys(("mse_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits"), "other losses"),
+    **dict.fromkeys(("triu", "tril"), "ops of numpy"),
+    "add_layer_norm": "add + layer norm",
+    "log_softmax": "softmax",
+}
+
+
+def text(root, *patterns):
+    return "\n".join(path.read_text() for pattern in patterns for path in sorted(root.glob(pattern)))
+
+
+def kernel_rows(root):
+    """{kernel: (where it runs, its args struct)}"""
+    rows = re.findall(r"^TC_KERNEL_ENTRY\((\w+), (\w+), (\w+)", text(root, "csrc/kernels/kernels.def"), re.M)
+    return {name: (where, args) for name, where, args in rows}
+
+
+def op_rows(root):
+    """{op: its row}"""
+    return dict(re.findall(r"^OP\((\w+),(.*?)(?=^OP\(|^/\*|^#|\Z)", text(root, "csrc/ops/ops.def"), re.M | re.S))
+
+
+def with_backward(root):
+    return [name for name in op_rows(root) if f"{name}_backward" in op_rows(root)]
+
+
+def recorded(root):
+    """The names of the ops that write to the tape."""
+    found = re.findall(r"static const tc_op [^;]*;", text(root, "csrc/ops/*.c", "csrc/python/*.c"))
+    return sorted({name for definition in found for name in re.findall(r'\{"([^"]+)"', definition)})
+
+
+def declared(root):
+    """The functions of transformer_c.h."""
+    return re.findall(r"^(?:TC_CHECKED )?(?!static\b)[a-z][\w *]*?\b(tc_\w+)\(", text(root, "csrc/transformer_c.h"), re.M)
+
+
+def defined(root, *patterns):
+    return set(re.findall(r"^[a-z][\w *]*?\b(tc_\w+)\([^;{]*\)\s*\{", text(root, *patterns), re.M))
+
+
+# ---- checks: each gives what is missing ----------------------------------------------------------------------------------------
+
+
+def kernels_without_a_row(root):
+    found = re.findall(r"TC_DEFINE_KERNEL\((\w+)\)", text(root, "csrc/kernels/cpu/*.c"))
+    return [f"csrc/kernels/kernels.def has no row of {name}" for name in found if name not in {"name", *kernel_rows(root)}]
+
+
+def rows_without_a_kernel(root):
+    found = text(root, "csrc/kernels/cpu/*.c")
+    return [f"no file of csrc/kernels/cpu defines {name}" for name in kernel_rows(root) if f"TC_DEFINE_KERNEL({name})" not in found]
+
+
+def rows_without_args(root):
+    found = text(root, "csrc/kernels/*.h")
+    return [
+        f"no header of csrc/kernels has the struct {args}" for _, args in kernel_rows(root).values() if not re.search(rf"\b{args};", found)
+    ]
+
+
+def kernels_that_nobody_runs(root):
+    found = set(re.findall(r"\btc_kernel_(\w+)", text(root, "csrc/core/*.c", "csrc/ops/*.c")))
+    return [f"no op runs the kernel {name}" for name in kernel_rows(root) if name not in found]
+
+
+def rows_that_deny_a_gpu_kernel(root):
+    found = re.findall(r"TC_CUDA_INSTANTIATE, (\w+)", text(root, "csrc/kernels/cuda/*.cu"))
+    return [f"kernels.def says that {name} has no CUDA kernel" for name in found if kernel_rows(root).get(name, ("CUDA",))[0] == "CPU"]
+
+
+def rows_without_a_gpu_kernel(root):
+    found = text(root, "csrc/kernels/cuda/*.cu")
+    return [
+        f"no file of csrc/kernels/cuda has {name}"
+        for name, row in kernel_rows(root).items()
+        if row[0] != "CPU" and not re.search(rf"\b(tc_cuda_)?{name}\b", found)
+    ]
+
+
+def ops_without_a_case_on_gpus(root):
+    found = text(root, "tests/gpu_emulation/test_cuda_*.py")
+    return [f"no case of tests/gpu_emulation runs {name}" for name in with_backward(root) if not re.search(rf"\b{name}", found)]
+
+
+def calls_without_a_prototype(root):
+    known = set(declared(root))
+    return [
+        f"transformer_c.h does not declare {call}, which the row of {name} calls"
+        for name, row in op_rows(root).items()
+        for call in re.findall(r"\b(tc_\w+)\(", row)
+        if call not in known
+    ]
+
+
+def prototypes_without_a_definition(root):
+    found = defined(root, "csrc/core/*.c", "csrc/ops/*.c")
+    return [f"nothing in csrc defines {name}" for name in declared(root) if name not in found]
+
+
+def ops_without_a_row(root):
+    used = Counter(re.findall(r"\btc_\w+", text(root, "csrc/ops/ops.def", "csrc/python/*.[ch]", "csrc/core/*.c", "csrc/ops/*.c")))
+    own = defined(root, "csrc/ops/*.c")  # one of the places where it is used
+    return [f"csrc/ops/ops.def has no row that calls {name}" for name in declared(root) if name in own and used[name] < 2]
+
+
+def ops_without_a_reference(root):
+    found = text(root, "python/transformer_c/testing/reference.py")
+    return [
+        f"transformer_c.testing.reference does not have {function}"
+        for name in with_backward(root)
+        for function in (name, f"{name}_backward")
+        if function not in NOT_IN_THE_REFERENCE and f"def {function}(" not in found
+    ]
+
+
+def ops_without_cases(root):
+    found = text(root, "tests/ops/*.py", "tests/core/*.py")
+    return [
+        f"no test of tests/ops compares {name} with the reference"
+        for name in with_backward(root)
+        if name not in NOT_IN_THE_REFERENCE | TESTED_ELSEWHERE and not re.search(rf"\b(R|reference)\.{name}(_backward)?\b", found)
+    ]
+
+
+def ops_without_a_gradcheck(root):
+    found = text(root, "tests/ops/test_gradcheck_all.py")
+    return [f"test_gradcheck_all.py has no case of {name}" for name in with_backward(root) if not re.search(rf"\b{name}\b", found)]
+
+
+def ops_without_a_row_of_memory(root):
+    rows = re.findall(r"^\| (.*?) \|", text(root, "docs/memory.md"), re.M)
+    named = {name for row in rows for name in re.findall(r"`([a-z_0-9]+(?: assignment)?)", row)}
+    return [f"docs/memory.md does not say what {name} keeps" for name in recorded(root) if name not in named | {"custom_op"}]
+
+
+def ops_without_a_public_function(root):
+    """In functional.py, in _tensor.py, or as a method of Tensor; with a docstring."""
+    documented = {
+        node.name
+        for name in ("functional", "_tensor")
+        for node in ast.parse(text(root, f"python/transformer_c/{name}.py")).body
+        if isinstance(node, ast.FunctionDef) and ast.get_docstring(node)
+    }
+    rows = op_rows(root)
+    return [
+        f"functional.py has no documented {name}"
+        for name in with_backward(root)
+        if name not in documented | {"attention"} and not re.search(r"\bMETHOD\b", rows[name])
+    ]
+
+
+def ops_without_a_stub(root):
+    core, ops = text(root, "python/transformer_c/_core.pyi"), text(root, "python/transformer_c/ops.pyi")
+    missing = [f"_core.pyi does not have {name}; run tools/make_stub.py" for name in op_rows(root) if f"def {name}(" not in core]
+    return missing + [
+        f"ops.pyi does not have {name}; run tools/make_stub.py"
+        for name in op_rows(root)
+        if name.endswith("_backward") and f"def {name}(" not in ops
+    ]
+
+
+def ops_without_a_line_in_the_changelog(root):
+    found = re.sub(r"[\s_-]+", " ", text(root, "CHANGELOG.md").lower())
+    return [f"CHANGELOG.md does not name {name}" for name in with_backward(root) if TOGETHER.get(name, name.replace("_", " ")) not in found]
+
+
+CHECKS = [
+    check
+    for name, check in list(globals().items())
+    if re.match(r"(kernels|rows|ops|calls|prototypes)_(without|that)_", name) and callable(check)
+]

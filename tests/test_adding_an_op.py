@@ -1,0 +1,88 @@
+"""Each step of docs/adding-an-op.md is taken away in turn, on a copy of the sources: a check of test_structure.py names what is missing."""
+
+import os
+import re
+from pathlib import Path
+
+import op_lists
+import pytest
+
+ROOT = Path(__file__).parents[1]
+COPIED = ("csrc/**/*", "python/transformer_c/*.py*", "python/transformer_c/testing/*.py", "tests/**/*.py", "docs/*.md", "CHANGELOG.md")
+# An op that is one file in each layer, and where its cases are.
+OPS = {"layer_norm": "tests/ops/*.py"}
+
+# (the file as docs/adding-an-op.md names it, what is taken out of it, or None for the whole file, the check, what it says)
+STEPS = [
+    ("python/transformer_c/testing/reference.py", r"def <op>\(", op_lists.ops_without_a_reference, "reference does not have <op>"),
+    ("python/transformer_c/testing/reference.py", r"def <op>_backward\(", op_lists.ops_without_a_reference, "does not have <op>_backward"),
+    ("tests/ops/test_<op>.py", r"\.<op>", op_lists.ops_without_cases, "compares <op> with the reference"),
+    ("csrc/kernels/<op>.h", r"\} tc_<op>_forward_args;", op_lists.rows_without_args, "the struct tc_<op>_forward_args"),
+    ("csrc/kernels/cpu/<op>.c", None, op_lists.rows_without_a_kernel, "kernels/cpu defines <op>_forward"),
+    (
+        "csrc/kernels/kernels.def",
+        r"^TC_KERNEL_ENTRY\(<op>_forward,.*\n",
+        op_lists.kernels_without_a_row,
+        "kernels.def has no row of <op>_forward",
+    ),
+    ("csrc/ops/<op>.c", None, op_lists.prototypes_without_a_definition, "nothing in csrc defines tc_<op>"),
+    ("csrc/ops/<op>.c", None, op_lists.kernels_that_nobody_runs, "no op runs the kernel <op>_backward"),
+    ("csrc/transformer_c.h", r"^TC_CHECKED tc_status tc_<op>\(", op_lists.calls_without_a_prototype, "does not declare tc_<op>"),
+    ("csrc/ops/ops.def", r"^OP\(<op>(_\w+)?,(.|\n)*?(?=^OP\(|^/\*)", op_lists.ops_without_a_row, "no row that calls tc_<op>"),
+    ("python/transformer_c/functional.py", r"(?<=^def )<op>(?=\()", op_lists.ops_without_a_public_function, "no documented <op>"),
+    ("python/transformer_c/_core.pyi", r"def <op>\(", op_lists.ops_without_a_stub, "_core.pyi does not have <op>;"),
+    ("python/transformer_c/ops.pyi", r"def <op>_backward\(", op_lists.ops_without_a_stub, "ops.pyi does not have <op>_backward"),
+    ("tests/ops/test_gradcheck_all.py", r"\b<op>\b", op_lists.ops_without_a_gradcheck, "no case of <op>"),
+    ("docs/memory.md", r"^\| `<op>`.*\n", op_lists.ops_without_a_row_of_memory, "does not say what <op> keeps"),
+    ("CHANGELOG.md", r"(?i)\b<words>\b", op_lists.ops_without_a_line_in_the_changelog, "CHANGELOG.md does not name <op>"),
+    ("csrc/kernels/cuda/<op>.cu", None, op_lists.rows_without_a_gpu_kernel, "csrc/kernels/cuda has <op>_forward"),
+    (
+        "csrc/kernels/kernels.def",
+        r"(?<=<op>_forward, )CUDA\w*",
+        op_lists.rows_that_deny_a_gpu_kernel,
+        "says that <op>_forward has no CUDA kernel",
+    ),
+    ("tests/gpu_emulation/test_cuda_*.py", r"\b<op>", op_lists.ops_without_a_case_on_gpus, "tests/gpu_emulation runs <op>"),
+]
+# No check of the text: what is timed is a choice, and test_memory_table.py measures every row of docs/memory.md.
+APART = {"benchmarks/<family>.py", "tests/test_memory_table.py", "tools/make_stub.py"}
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """The sources, as links."""
+    for pattern in COPIED:
+        for path in ROOT.glob(pattern):
+            target = tmp_path / path.relative_to(ROOT)
+            if path.is_file() and not target.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.symlink(path, target)
+    return tmp_path
+
+
+def take_away(path, pattern):
+    before = path.read_text()
+    path.unlink()
+    if pattern is not None:
+        after = re.sub(pattern, "CPU" if "CUDA" in pattern else "gone", before, flags=re.M)
+        path.write_text(after)
+        return after != before
+    return True
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("step", range(len(STEPS)), ids=lambda i: f"{STEPS[i][0]}-{STEPS[i][2].__name__}")
+def test_a_missing_step_is_named(copy, op, step):
+    file, pattern, check, said = STEPS[step]
+    name = OPS[op] if file == "tests/ops/test_<op>.py" else file.replace("<op>", op)
+    pattern = pattern and pattern.replace("<op>", op).replace("<words>", op.replace("_", "[ _]"))
+    assert any([take_away(path, pattern) for path in copy.glob(name)]), f"{name} has no {pattern}"
+    expected = said.replace("<op>", op)
+    assert any(expected in line for line in check(copy)), check(copy)
+
+
+def test_every_step_of_the_page_is_taken_away():
+    page = (ROOT / "docs/adding-an-op.md").read_text()
+    rows = re.findall(r"^\| \d+ \| (.*?) \|", page, re.M)
+    named = {path for row in rows for path in re.findall(r"`([\w/<>.*]+)`", row)}
+    assert len(rows) > 8 and named - {step[0] for step in STEPS} - APART == set()
