@@ -312,12 +312,10 @@ TC_CHECKED tc_status tc_dropout(tc_tensor **y, tc_tensor *x, double p, uint64_t 
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
-/* y = activation(x weight^T + bias) + residual.  x (..., K); weight (N, K); bias (N) or NULL; y,residual (..., N) or NULL. */
-TC_CHECKED tc_status tc_linear(tc_tensor **y, tc_tensor *x, tc_tensor *weight, tc_tensor *bias, tc_activation activation,
+/* y = activation(x weight^T + bias) + residual.  x (..., K); weight (N, K); bias (N) or NULL; y,residual (..., N) or NULL.
+ * pre (..., N): x weight^T + bias, for the backward of an activation, NULL without one; not computed when `pre` is NULL. */
+TC_CHECKED tc_status tc_linear(tc_tensor **y, tc_tensor **pre, tc_tensor *x, tc_tensor *weight, tc_tensor *bias, tc_activation activation,
                                tc_tensor *residual, tc_error *err);
-/* Without the tape.  pre (..., N): x weight^T + bias, for the backward of an activation; not computed when `pre` is NULL. */
-TC_CHECKED tc_status tc_linear_forward(tc_tensor **y, tc_tensor **pre, tc_tensor *x, tc_tensor *weight, tc_tensor *bias,
-                                       tc_activation activation, tc_tensor *residual, tc_error *err);
 /* What is NULL is not computed. `pre` may be NULL without an activation, and y itself for ReLU without a residual. The gradient of
  * the residual is dy. */
 TC_CHECKED tc_status tc_linear_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dy, tc_tensor *x,
@@ -334,8 +332,6 @@ typedef enum tc_packing {
 TC_CHECKED tc_status tc_qkv_projection(tc_tensor **q, tc_tensor **k, tc_tensor **v, tc_tensor *x, tc_tensor *weight, tc_tensor *bias,
                                        int64_t num_heads, tc_packing packing, tc_error *err);
 /* Without the tape.  dq,dk,dv (..., H, T, D), NULL: zero. Read in place when they are windows on one tensor as q, k, v are. */
-TC_CHECKED tc_status tc_qkv_projection_forward(tc_tensor **q, tc_tensor **k, tc_tensor **v, tc_tensor *x, tc_tensor *weight,
-                                               tc_tensor *bias, int64_t num_heads, tc_packing packing, tc_error *err);
 TC_CHECKED tc_status tc_qkv_projection_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dq, tc_tensor *dk,
                                                 tc_tensor *dv, tc_tensor *x, tc_tensor *weight, int64_t num_heads, tc_packing packing,
                                                 tc_error *err);
@@ -343,7 +339,7 @@ TC_CHECKED tc_status tc_qkv_projection_backward(tc_tensor **dx, tc_tensor **dwei
 /* a @ b as NumPy has it: one axis is a row (of a) or a column (of b) and goes from the result, leading axes broadcast. The result has the
  * promoted dtype; integers wrap around, bools give "any pair of trues". */
 TC_CHECKED tc_status tc_matmul(tc_tensor **c, tc_tensor *a, tc_tensor *b, tc_error *err);
-/* Without the tape.  dc of the product's shape. */
+/* Without the tape.  dc of the product's shape and dtype; da and db have those of a and b, and are not computed where NULL. */
 TC_CHECKED tc_status tc_matmul_backward(tc_tensor **da, tc_tensor **db, tc_tensor *dc, tc_tensor *a, tc_tensor *b, tc_error *err);
 
 /* ---- attention ------------------------------------------------------------------------------------------------------- */

@@ -1,31 +1,19 @@
-/* gemm.h: the matrix product as ops use it: sizes, addresses and strides in, packing and splitting decided here. */
+/* gemm.h: the matrix product as ops use it. The struct of the kernel says what is multiplied; how is the backend's choice. */
 #ifndef TC_OPS_GEMM_H
 #define TC_OPS_GEMM_H
 
-#include "../core/tensor.h"
 #include "../kernels/gemm.h"
+#include "op.h"
 
 /* C (M,N) = activation(A (M,K) B (K,N) + bias (N)) + residual (M,N), for every element of a batch.
  *
- * Strides in elements, of any size and sign; columns of C, pre and residual lie side by side. Fields left 0 are not used:
- * there is no epilogue then, and no batch. An epilogue and a batch do not go together. C overlaps none of the operands. */
-typedef struct tc_product {
-    tc_device device;
-    tc_dtype compute;
-    int64_t M, N, K;
-    const void *a, *b, *bias, *residual;
-    void *c, *pre; /* pre (M,N): what the activation is applied to */
-    void *a_sum;   /* (M): the sums of the rows of A; written when N > 0 */
-    int64_t a_row, a_col, b_row, b_col, c_row, residual_row, pre_row;
-    tc_activation activation;
-    int batch_dims;
-    int64_t batch_shape[TC_GEMM_BATCH_DIMS], a_batch[TC_GEMM_BATCH_DIMS], b_batch[TC_GEMM_BATCH_DIMS], c_batch[TC_GEMM_BATCH_DIMS];
-    tc_storage *b_storage; /* where the packed form of B may be kept from call to call; NULL: nowhere */
-} tc_product;
+ * Operands, c and pre are of s->compute, a_sum (M), the sums of the rows of A, of s->statistics; it is written when N > 0. Strides are of
+ * any size and sign. Members left 0 are not used: there is no epilogue then, and no batch. An epilogue and a batch do not go together. C
+ * overlaps none of the operands. `keep`: the storage of B when its prepared form may be kept for later calls, otherwise NULL. */
+TC_CHECKED tc_status tc_product(tc_scope *s, tc_gemm_args *product, tc_storage *keep);
 
-TC_CHECKED tc_status tc_product_run(const tc_product *product, tc_error *err);
-
-/* The last axis of x as columns and all others as rows of one matrix, when its strides allow that. */
-bool tc_fold_rows(const tc_tensor *x, int64_t *rows, int64_t *row_stride);
+/* The last axis of *x as columns and all others as rows of one matrix. Where the strides of *x do not allow that, it becomes a copy of the
+ * scope's. */
+TC_CHECKED tc_status tc_fold_rows(tc_scope *s, tc_tensor **x, int64_t *rows, int64_t *row_stride);
 
 #endif

@@ -4,17 +4,16 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "../core/backend.h"
 #include "../core/reduction.h"
-#include "../core/status.h"
-#include "../core/tape.h"
 #include "../kernels/integer_product.h"
 #include "gemm.h"
 #include "operands.h"
 
+enum { A, B, INPUTS }; /* of the op; both are saved */
+
 /* The operands as batches of matrices: an axis of length 1 put in for vectors, leading axes broadcast. */
 typedef struct problem {
-    tc_product product;
+    tc_gemm_args product;
     int ndim; /* of the result */
     int64_t shape[TC_MAX_DIMS];
 } problem;
@@ -47,15 +46,13 @@ static tc_status understand(problem *p, const tc_tensor *a, const tc_tensor *b, 
                        "matmul needs at least one axis in each operand, got a %s and b %s: multiply by a number with *",
                        tc_tensor_text(x, a), tc_tensor_text(y, b));
     const int a_col = a->ndim - 1, b_row = b->ndim > 1 ? b->ndim - 2 : 0;
-    tc_product *q = &p->product;
+    tc_gemm_args *q = &p->product;
     q->K = a->shape[a_col];
     if (b->shape[b_row] != q->K)
         return tc_fail(err, TC_ERROR_VALUE, "a has %" PRId64 " columns but b has %" PRId64 " rows; they must be equal (a %s, b %s)", q->K,
                        b->shape[b_row], tc_tensor_text(x, a), tc_tensor_text(y, b));
-    const tc_status status = broadcast_batch(p, a, b, err);
-    if (status != TC_OK) return status;
+    TC_TRY(broadcast_batch(p, a, b, err));
     q->M = q->N = 1;
-    q->device = a->storage->device;
     q->a = a->data, q->a_col = a->strides[a_col];
     q->b = b->data, q->b_row = b->strides[b_row];
     if (a->ndim > 1) q->M = p->shape[p->ndim++] = a->shape[a_col - 1], q->a_row = a->strides[a_col - 1];
@@ -67,7 +64,7 @@ static tc_status understand(problem *p, const tc_tensor *a, const tc_tensor *b, 
 }
 
 /* A batch that shares one b is one tall product, when a's axes step as one. */
-static void fold_batch(tc_product *p)
+static void fold_batch(tc_gemm_args *p)
 {
     while (p->batch_dims > 0) {
         const int d = p->batch_dims - 1;
@@ -80,36 +77,23 @@ static void fold_batch(tc_product *p)
     }
 }
 
-static tc_status integer_product(const tc_product *p, tc_dtype dtype, tc_error *err)
+static tc_status integer_product(tc_scope *s, const tc_gemm_args *p)
 {
-    tc_integer_product_args args = {.dtype = dtype};
-    tc_gemm_args *g = &args.product;
-    *g = (tc_gemm_args){.c = p->c, .a = p->a, .b = p->b, .M = p->M, .N = p->N, .K = p->K, .batch_dims = p->batch_dims};
-    g->a_row = p->a_row, g->a_col = p->a_col, g->b_row = p->b_row, g->b_col = p->b_col, g->c_row = p->c_row;
+    const tc_integer_product_args args = {.product = *p, .dtype = s->compute};
     int64_t rows = p->M;
-    for (int d = 0; d < p->batch_dims; d++) {
-        rows *= g->batch_shape[d] = p->batch_shape[d];
-        g->a_batch[d] = p->a_batch[d], g->b_batch[d] = p->b_batch[d], g->c_batch[d] = p->c_batch[d];
-    }
-    return tc_run(p->device, TC_FLOAT32, &tc_kernel_integer_product, &args, rows, (double)p->N * (double)p->K, 0, err);
+    for (int d = 0; d < p->batch_dims; d++) rows *= p->batch_shape[d];
+    return tc_compute(s, &tc_kernel_integer_product, &args, rows, (double)p->N * (double)p->K);
 }
 
-/* Not recorded; a and b have one dtype, a compute dtype or an integer. */
-static tc_status product(tc_tensor **out, tc_tensor *a, tc_tensor *b, tc_error *err)
+/* *c = a b; all are of s->compute. */
+static tc_status product(tc_scope *s, tc_tensor **c, const tc_tensor *a, const tc_tensor *b)
 {
     problem p = {.ndim = 0};
-    tc_tensor *c = NULL;
-    tc_status status = TC_OK;
-    TC_TRY(understand(&p, a, b, err));
-    TC_TRY(tc_tensor_empty(&c, p.ndim, p.shape, a->dtype, p.product.device, err));
-    p.product.c = c->data;
-    p.product.compute = a->dtype;
+    TC_TRY(understand(&p, a, b, s->err));
+    TC_TRY(tc_make(s, c, p.ndim, p.shape));
+    p.product.c = (*c)->data;
     fold_batch(&p.product);
-    TC_TRY(tc_dtype_is_float(a->dtype) ? tc_product_run(&p.product, err) : integer_product(&p.product, a->dtype, err));
-    *out = tc_tensor_retain(c);
-cleanup:
-    tc_tensor_release(c);
-    return status;
+    return tc_dtype_is_float(s->compute) ? tc_product(s, &p.product, NULL) : integer_product(s, &p.product);
 }
 
 /* ---- backward ---------------------------------------------------------------------------------------------------------------
@@ -118,7 +102,7 @@ cleanup:
  * given the axis they lack. */
 
 /* x as a matrix: a vector becomes its only row (of a) or column (of b); `swap` transposes. */
-static tc_status as_matrix(tc_tensor **out, tc_tensor *x, bool column, bool swap, tc_error *err)
+static tc_status as_matrix(tc_scope *s, tc_tensor **out, tc_tensor *x, bool column, bool swap)
 {
     int64_t shape[TC_MAX_DIMS], strides[TC_MAX_DIMS];
     int n = x->ndim;
@@ -134,11 +118,11 @@ static tc_status as_matrix(tc_tensor **out, tc_tensor *x, bool column, bool swap
         shape[n - 1] = shape[n - 2], strides[n - 1] = strides[n - 2];
         shape[n - 2] = length, strides[n - 2] = stride;
     }
-    return tc_tensor_alias(out, x, n, shape, strides, 0, err);
+    return tc_make_view(s, out, x, n, shape, strides, 0);
 }
 
 /* dc (..., M, N) where the result lacks the axes of vectors. */
-static tc_status gradient_matrix(tc_tensor **out, tc_tensor *dc, bool a_vector, bool b_vector, tc_error *err)
+static tc_status gradient_matrix(tc_scope *s, tc_tensor **out, tc_tensor *dc, bool a_vector, bool b_vector)
 {
     int64_t shape[TC_MAX_DIMS], strides[TC_MAX_DIMS];
     int n = 0;
@@ -146,126 +130,97 @@ static tc_status gradient_matrix(tc_tensor **out, tc_tensor *dc, bool a_vector, 
     for (; n < lead; n++) shape[n] = dc->shape[n], strides[n] = dc->strides[n];
     shape[n] = a_vector ? 1 : dc->shape[lead], strides[n++] = a_vector ? 0 : dc->strides[lead];
     shape[n] = b_vector ? 1 : dc->shape[dc->ndim - 1], strides[n++] = b_vector ? 0 : dc->strides[dc->ndim - 1];
-    return tc_tensor_alias(out, dc, n, shape, strides, 0, err);
+    return tc_make_view(s, out, dc, n, shape, strides, 0);
 }
 
 /* x (batch, M, K) as one matrix (batch M, K), where its strides allow it; else a copy. */
-static tc_status as_rows(tc_tensor **out, tc_tensor *x, tc_error *err)
+static tc_status as_rows(tc_scope *s, tc_tensor **out, tc_tensor *x)
 {
     int64_t rows, stride;
-    tc_tensor *base = NULL;
-    tc_status status = TC_OK;
-    if (tc_fold_rows(x, &rows, &stride))
-        base = tc_tensor_retain(x);
-    else
-        TC_TRY(tc_tensor_contiguous(&base, x, err));
-    tc_fold_rows(base, &rows, &stride);
-    TC_TRY(
-        tc_tensor_alias(out, base, 2, (int64_t[]){rows, x->shape[x->ndim - 1]}, (int64_t[]){stride, base->strides[x->ndim - 1]}, 0, err));
-cleanup:
-    tc_tensor_release(base);
-    return status;
+    TC_TRY(tc_fold_rows(s, &x, &rows, &stride));
+    return tc_make_view(s, out, x, 2, (int64_t[]){rows, x->shape[x->ndim - 1]}, (int64_t[]){stride, x->strides[x->ndim - 1]}, 0);
 }
 
-static tc_status gradient_a(tc_tensor **out, tc_tensor *dc, tc_tensor *b, const tc_tensor *a, tc_error *err)
+/* *out = `full`, summed to the shape of `like` and rounded to its dtype. */
+static tc_status reduce_to(tc_scope *s, tc_tensor **out, tc_tensor *full, const tc_tensor *like)
 {
-    tc_tensor *b_transposed = NULL, *full = NULL;
-    tc_status status = TC_OK;
-    TC_TRY(as_matrix(&b_transposed, b, true, true, err));
-    TC_TRY(product(&full, dc, b_transposed, err));
-    TC_TRY(tc_sum_to_shape(out, full, a->ndim, a->shape, err));
-cleanup:
-    tc_tensor_release(b_transposed);
-    tc_tensor_release(full);
-    return status;
+    TC_TRY(tc_sum_to(out, full, like->ndim, like->shape, like->dtype, s->err));
+    return tc_own(s, *out);
 }
 
-static tc_status gradient_b(tc_tensor **out, tc_tensor *dc, tc_tensor *a, const tc_tensor *b, tc_error *err)
+static tc_status gradient_a(tc_scope *s, tc_tensor **full, tc_tensor *dc, tc_tensor *b)
 {
-    tc_tensor *a_transposed = NULL, *full = NULL, *dc_rows = NULL, *a_rows = NULL, *a_matrix = NULL;
-    tc_status status = TC_OK;
+    tc_tensor *b_transposed;
+    TC_TRY(as_matrix(s, &b_transposed, b, true, true));
+    return product(s, full, dc, b_transposed);
+}
+
+static tc_status gradient_b(tc_scope *s, tc_tensor **full, tc_tensor *dc, tc_tensor *a, const tc_tensor *b)
+{
+    tc_tensor *a_transposed;
     if (b->ndim == 2 && a->ndim > 2) { /* one b for the whole batch: its rows and the batch are summed over in one product */
-        TC_TRY(as_rows(&a_rows, a, err));
-        TC_TRY(as_rows(&dc_rows, dc, err));
-        TC_TRY(as_matrix(&a_transposed, a_rows, false, true, err));
-        TC_TRY(product(out, a_transposed, dc_rows, err));
-    } else {
-        TC_TRY(as_matrix(&a_matrix, a, false, true, err));
-        TC_TRY(product(&full, a_matrix, dc, err));
-        if (b->ndim == 1) { /* (..., K, 1): the axis put in goes again */
-            tc_tensor *vector;
-            TC_TRY(tc_tensor_alias(&vector, full, full->ndim - 1, full->shape, full->strides, 0, err));
-            tc_tensor_release(full);
-            full = vector;
-        }
-        TC_TRY(tc_sum_to_shape(out, full, b->ndim, b->shape, err));
+        TC_TRY(as_rows(s, &a, a));
+        TC_TRY(as_rows(s, &dc, dc));
     }
-cleanup:
-    tc_tensor_release(a_transposed);
-    tc_tensor_release(a_rows);
-    tc_tensor_release(dc_rows);
-    tc_tensor_release(a_matrix);
-    tc_tensor_release(full);
-    return status;
+    TC_TRY(as_matrix(s, &a_transposed, a, false, true));
+    TC_TRY(product(s, full, a_transposed, dc));
+    if (b->ndim > 1) return TC_OK;
+    return tc_make_view(s, full, *full, (*full)->ndim - 1, (*full)->shape, (*full)->strides, 0); /* (..., K, 1): without the last axis */
 }
 
-static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
+static tc_status check_gradient(const tc_tensor *dc, const problem *p, const tc_tensor *a, const tc_tensor *b, tc_error *err)
 {
-    tc_tensor *a = tc_node_saved(node, 0), *b = tc_node_saved(node, 1), *dc = NULL;
-    tc_status status = TC_OK;
-    TC_TRY(gradient_matrix(&dc, grad_outputs[0], a->ndim == 1, b->ndim == 1, err));
-    if (tc_node_needs(node, 0)) TC_TRY(gradient_a(&grad_inputs[0], dc, b, a, err));
-    if (tc_node_needs(node, 1)) TC_TRY(gradient_b(&grad_inputs[1], dc, a, b, err));
-cleanup:
-    tc_tensor_release(dc);
-    return status;
-}
-
-static const tc_op matmul_op = {"matmul", backward, NULL};
-
-tc_status tc_matmul(tc_tensor **c, tc_tensor *a, tc_tensor *b, tc_error *err)
-{
-    tc_old_scope scope = {0};
-    tc_tensor *out = NULL;
-    tc_status status = TC_OK;
-    TC_TRY(tc_check_same_device(a, "a", b, "b", err));
-    const tc_dtype result = tc_dtype_promote(a->dtype, b->dtype), compute = tc_dtype_is_float(result) ? tc_compute_dtype(result) : result;
-    TC_TRY(tc_old_scope_cast(&scope, &a, compute, err));
-    TC_TRY(tc_old_scope_cast(&scope, &b, compute, err));
-    TC_TRY(product(&out, a, b, err));
-    tc_tensor *const inputs[] = {a, b};
-    const tc_record record = {
-        .op = &matmul_op, .input_count = 2, .inputs = inputs, .output_count = 1, .outputs = &out, .saved_count = 2, .saved = inputs};
-    TC_TRY(tc_tape_record(&record, err));
-    TC_TRY(tc_cast(c, out, result, err));
-cleanup:
-    tc_old_scope_end(&scope);
-    tc_tensor_release(out);
-    return status;
+    char x[TC_SHAPE_TEXT], y[TC_SHAPE_TEXT];
+    const tc_dtype dtype = tc_dtype_promote(a->dtype, b->dtype);
+    TC_TRY(tc_check_float(dc, "dc", err));
+    if (dc->dtype != dtype)
+        return tc_fail(err, TC_ERROR_TYPE, "dc is %s but the product of a (%s) and b (%s) is %s; convert dc with .to()",
+                       tc_dtype_name(dc->dtype), tc_dtype_name(a->dtype), tc_dtype_name(b->dtype), tc_dtype_name(dtype));
+    if (tc_has_shape(dc, p->ndim, p->shape)) return TC_OK;
+    return tc_fail(err, TC_ERROR_VALUE, "dc has shape %s but the result has %s; they must be equal", tc_tensor_text(x, dc),
+                   tc_shape_text(y, p->ndim, p->shape));
 }
 
 tc_status tc_matmul_backward(tc_tensor **da, tc_tensor **db, tc_tensor *dc, tc_tensor *a, tc_tensor *b, tc_error *err)
 {
-    tc_old_scope scope = {0};
+    TC_SCOPE(s, err);
+    enum { DC = INPUTS };
+    tc_input in[] = {[A] = {"a", a, .strided = true}, [B] = {"b", b, .strided = true}, [DC] = {"dc", dc, .strided = true}};
     problem p = {.ndim = 0};
-    tc_tensor *found[2] = {NULL, NULL}, *rounded[2] = {NULL, NULL};
-    tc_status status = TC_OK;
-    TC_TRY(tc_check_float(a, "a", err));
-    TC_TRY(tc_check_same_dtype(a, "a", b, "b", err));
-    TC_TRY(tc_check_same_device(a, "a", b, "b", err));
+    tc_tensor *gradient, *full, *for_a = NULL, *for_b = NULL;
+    TC_TRY(tc_begin_promoting(&s, in, 3));
+    if (da) TC_TRY(tc_check_float(a, "a", err));
+    if (db) TC_TRY(tc_check_float(b, "b", err));
     TC_TRY(understand(&p, a, b, err));
-    TC_TRY(tc_check_gradient(dc, "dc", p.ndim, p.shape, a, "a", err));
-    const tc_dtype result = a->dtype;
-    tc_tensor **operands[3] = {&dc, &a, &b};
-    for (int i = 0; i < 3; i++) TC_TRY(tc_old_scope_cast(&scope, operands[i], tc_compute_dtype(result), err));
-    tc_tensor *const saved[2] = {a, b};
-    const tc_record record = {.op = &matmul_op, .input_count = 2, .saved_count = 2, .saved = saved};
-    TC_TRY(tc_tape_apply(&record, dc, (tc_tensor * *[]){&found[0], &found[1]}, err));
-    for (int i = 0; i < 2; i++) TC_TRY(tc_tensor_as(&rounded[i], found[i], result, err));
-    *da = tc_tensor_retain(rounded[0]);
-    *db = tc_tensor_retain(rounded[1]);
-cleanup:
-    tc_old_scope_end(&scope);
-    for (int i = 0; i < 2; i++) tc_tensor_release(found[i]), tc_tensor_release(rounded[i]);
-    return status;
+    TC_TRY(check_gradient(dc, &p, a, b, err));
+    TC_TRY(tc_prepare(&s));
+    TC_TRY(gradient_matrix(&s, &gradient, in[DC].tensor, a->ndim == 1, b->ndim == 1));
+    if (da) TC_TRY(gradient_a(&s, &full, gradient, in[B].tensor));
+    if (da) TC_TRY(reduce_to(&s, &for_a, full, a));
+    if (db) TC_TRY(gradient_b(&s, &full, gradient, in[A].tensor, b));
+    if (db) TC_TRY(reduce_to(&s, &for_b, full, b));
+    tc_give(&s, da, for_a);
+    tc_give(&s, db, for_b);
+    return TC_OK;
+}
+
+/* ---- on the tape ------------------------------------------------------------------------------------------------------------ */
+
+static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
+{
+    return tc_matmul_backward(tc_wanted(node, grad_inputs, A), tc_wanted(node, grad_inputs, B), grad_outputs[0], tc_node_saved(node, A),
+                              tc_node_saved(node, B), err);
+}
+
+static const tc_op matmul_op = {"matmul", backward};
+
+tc_status tc_matmul(tc_tensor **c, tc_tensor *a, tc_tensor *b, tc_error *err)
+{
+    TC_SCOPE(s, err);
+    tc_input in[] = {[A] = {"a", a, .strided = true}, [B] = {"b", b, .strided = true}};
+    tc_tensor *out;
+    TC_TRY(tc_begin_promoting(&s, in, INPUTS));
+    TC_TRY(tc_prepare(&s));
+    TC_TRY(product(&s, &out, in[A].tensor, in[B].tensor));
+    return tc_finish(&s, c, out, &(tc_record){.op = &matmul_op, TC_SAVED(a, b)});
 }

@@ -111,19 +111,26 @@ tc_status tc_give_rounded(tc_scope *s, int count, tc_result *results)
 
 /* ---- arguments ---------------------------------------------------------------------------------------------------------- */
 
-static tc_status begin(tc_scope *s, tc_input *in, int count, bool floating, bool backward)
+/* Results are of `dtype`; `floating`: computed as the backend does that, otherwise as it is. */
+static tc_status start(tc_scope *s, tc_input *in, int count, tc_dtype dtype, bool floating)
 {
-    const tc_tensor *first = in[0].given;
     if (count > TC_MAX_INPUTS) return tc_fail(s->err, TC_ERROR_STATE, "an op takes at most %d tensors, not %d", TC_MAX_INPUTS, count);
     s->in = in;
     s->in_count = count;
-    s->device = first->storage->device;
-    s->result = first->dtype;
+    s->device = in[0].given->storage->device;
+    s->result = dtype;
     const tc_backend *backend;
     TC_TRY(tc_backend_for(&backend, s->device, s->err));
-    s->statistics = tc_compute_dtype(first->dtype);
-    s->compute = floating ? backend->compute_dtype(first->dtype) : first->dtype;
+    s->statistics = tc_compute_dtype(dtype);
+    s->compute = floating ? backend->compute_dtype(dtype) : dtype;
     s->kernels = floating ? s->compute : TC_FLOAT32;
+    return TC_OK;
+}
+
+static tc_status begin(tc_scope *s, tc_input *in, int count, bool floating, bool backward)
+{
+    const tc_tensor *first = in[0].given;
+    TC_TRY(start(s, in, count, first->dtype, floating));
     for (int i = 0; i < count; i++) {
         const tc_tensor *tensor = in[i].given;
         if (!tensor) continue;
@@ -139,6 +146,16 @@ static tc_status begin(tc_scope *s, tc_input *in, int count, bool floating, bool
 tc_status tc_begin(tc_scope *s, tc_input *in, int count) { return begin(s, in, count, true, false); }
 tc_status tc_begin_backward(tc_scope *s, tc_input *in, int count) { return begin(s, in, count, true, true); }
 tc_status tc_begin_moving(tc_scope *s, tc_input *in, int count) { return begin(s, in, count, false, false); }
+
+tc_status tc_begin_promoting(tc_scope *s, tc_input *in, int count)
+{
+    tc_dtype dtype = in[0].given->dtype;
+    for (int i = 1; i < count; i++)
+        if (in[i].given) dtype = tc_dtype_promote(dtype, in[i].given->dtype);
+    TC_TRY(start(s, in, count, dtype, tc_dtype_is_float(dtype)));
+    for (int i = 1; i < count; i++) TC_TRY(tc_check_same_device(in[0].given, in[0].name, in[i].given, in[i].name, s->err));
+    return TC_OK;
+}
 
 tc_status tc_prepare(tc_scope *s)
 {

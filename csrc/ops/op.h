@@ -104,6 +104,8 @@ TC_CHECKED tc_status tc_begin(tc_scope *s, tc_input *in, int count);
 TC_CHECKED tc_status tc_begin_backward(tc_scope *s, tc_input *in, int count);
 /* Of one dtype, whatever it is: the kernels of the op only move elements. */
 TC_CHECKED tc_status tc_begin_moving(tc_scope *s, tc_input *in, int count);
+/* Of any dtypes, integers as well: computed in what they promote to, which is the result's. */
+TC_CHECKED tc_status tc_begin_promoting(tc_scope *s, tc_input *in, int count);
 TC_CHECKED tc_status tc_prepare(tc_scope *s);
 
 bool tc_has_shape(const tc_tensor *tensor, int ndim, const int64_t *shape);

@@ -5,9 +5,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "../core/status.h"
-#include "../core/tape.h"
+#include "linear.h"
 #include "operands.h"
+
+enum { X, WEIGHT, BIAS, INPUTS };
 
 typedef struct heads {
     int64_t H, D;
@@ -34,8 +35,8 @@ static tc_status find_heads(heads *h, const tc_tensor *x, const tc_tensor *weigh
     return TC_OK;
 }
 
-/* The window (..., H, T, D) of one part (0 q, 1 k, 2 v) on joint (..., T, 3E). */
-static tc_status window(tc_tensor **out, tc_tensor *joint, const heads *h, int part, tc_error *err)
+/* The three windows (..., H, T, D) on joint (..., T, 3E): q, k, v. */
+static tc_status three_windows(tc_scope *s, tc_tensor *windows[3], tc_tensor *joint, const heads *h)
 {
     int64_t shape[TC_MAX_DIMS], strides[TC_MAX_DIMS];
     const int n = joint->ndim;
@@ -44,39 +45,14 @@ static tc_status window(tc_tensor **out, tc_tensor *joint, const heads *h, int p
     shape[n - 2] = h->H, strides[n - 2] = h->head;
     shape[n - 1] = joint->shape[n - 2], strides[n - 1] = joint->strides[n - 2];
     shape[n] = h->D, strides[n] = 1;
-    return tc_tensor_alias(out, joint, n + 1, shape, strides, part * h->part, err);
-}
-
-static tc_status three_windows(tc_tensor *windows[3], tc_tensor *joint, const heads *h, tc_error *err)
-{
-    tc_status status = TC_OK;
-    for (int i = 0; i < 3 && status == TC_OK; i++) status = window(&windows[i], joint, h, i, err);
-    for (int i = 0; i < 3 && status != TC_OK; i++) {
-        tc_tensor_release(windows[i]);
-        windows[i] = NULL;
-    }
-    return status;
-}
-
-tc_status tc_qkv_projection_forward(tc_tensor **q, tc_tensor **k, tc_tensor **v, tc_tensor *x, tc_tensor *weight, tc_tensor *bias,
-                                    int64_t num_heads, tc_packing packing, tc_error *err)
-{
-    heads h;
-    tc_tensor *joint = NULL, *windows[3] = {NULL, NULL, NULL};
-    tc_status status = TC_OK;
-    TC_TRY(find_heads(&h, x, weight, num_heads, packing, err));
-    TC_TRY(tc_linear_forward(&joint, NULL, x, weight, bias, TC_ACTIVATION_NONE, NULL, err));
-    TC_TRY(three_windows(windows, joint, &h, err));
-    *q = windows[0], *k = windows[1], *v = windows[2];
-cleanup:
-    tc_tensor_release(joint);
-    return status;
+    for (int part = 0; part < 3; part++) TC_TRY(tc_make_view(s, &windows[part], joint, n + 1, shape, strides, part * h->part));
+    return TC_OK;
 }
 
 /* ---- the gradient of the joint result ------------------------------------------------------------------------------------ */
 
 /* Are the gradients the three windows on one (..., T, 3E) tensor? Then *joint is that tensor, else it stays NULL. */
-static tc_status joint_of_windows(tc_tensor **joint, tc_tensor *const d[3], const heads *h, int ndim, const int64_t *shape, tc_error *err)
+static tc_status joint_of_windows(tc_scope *s, tc_tensor **joint, tc_tensor *const d[3], const heads *h, int ndim, const int64_t *shape)
 {
     if (!d[0] || !d[1] || !d[2]) return TC_OK;
     const int64_t element = (int64_t)tc_dtype_size(d[0]->dtype);
@@ -90,25 +66,21 @@ static tc_status joint_of_windows(tc_tensor **joint, tc_tensor *const d[3], cons
         for (int i = 0; i <= ndim; i++)
             if (d[part]->shape[i] > 1 && d[part]->strides[i] != expected[i]) return TC_OK;
     }
-    return tc_tensor_alias(joint, d[0], ndim, shape, strides, 0, err);
+    return tc_make_view(s, joint, d[0], ndim, shape, strides, 0);
 }
 
 /* The same gathered: three copies. */
-static tc_status joint_by_copy(tc_tensor **joint, tc_tensor *const d[3], const heads *h, int ndim, const int64_t *shape, const tc_tensor *x,
-                               tc_error *err)
+static tc_status joint_by_copy(tc_scope *s, tc_tensor **joint, tc_tensor *const d[3], const heads *h, int ndim, const int64_t *shape,
+                               const tc_tensor *x)
 {
-    tc_tensor *out = NULL, *windows[3] = {NULL, NULL, NULL};
-    tc_status status = TC_OK;
+    tc_tensor *windows[3];
     const bool all = d[0] && d[1] && d[2];
-    TC_TRY((all ? tc_tensor_empty : tc_tensor_zeros)(&out, ndim, shape, x->dtype, x->storage->device, err));
-    TC_TRY(three_windows(windows, out, h, err));
+    TC_TRY((all ? tc_tensor_empty : tc_tensor_zeros)(joint, ndim, shape, x->dtype, x->storage->device, s->err));
+    TC_TRY(tc_own(s, *joint));
+    TC_TRY(three_windows(s, windows, *joint, h));
     for (int i = 0; i < 3; i++)
-        if (d[i]) TC_TRY(tc_tensor_copy(windows[i], d[i], err));
-    *joint = tc_tensor_retain(out);
-cleanup:
-    tc_tensor_release(out);
-    for (int i = 0; i < 3; i++) tc_tensor_release(windows[i]);
-    return status;
+        if (d[i]) TC_TRY(tc_tensor_copy(windows[i], d[i], s->err));
+    return TC_OK;
 }
 
 static tc_status check_gradient(const tc_tensor *d, const char *name, const heads *h, const tc_tensor *x, tc_error *err)
@@ -119,8 +91,7 @@ static tc_status check_gradient(const tc_tensor *d, const char *name, const head
     if (!d) return TC_OK;
     memcpy(shape, x->shape, sizeof shape);
     shape[n - 2] = h->H, shape[n - 1] = x->shape[n - 2], shape[n] = h->D;
-    if (d->ndim == n + 1 && memcmp(d->shape, shape, sizeof(int64_t) * (size_t)(n + 1)) == 0)
-        return tc_check_same_dtype(x, "x", d, name, err);
+    if (tc_has_shape(d, n + 1, shape)) return tc_check_same_dtype(x, "x", d, name, err);
     return tc_fail(err, TC_ERROR_VALUE, "%s has shape %s; expected %s, (..., heads, T, head size)", name, tc_tensor_text(a, d),
                    tc_shape_text(b, n + 1, shape));
 }
@@ -128,21 +99,18 @@ static tc_status check_gradient(const tc_tensor *d, const char *name, const head
 tc_status tc_qkv_projection_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dq, tc_tensor *dk, tc_tensor *dv,
                                      tc_tensor *x, tc_tensor *weight, int64_t num_heads, tc_packing packing, tc_error *err)
 {
+    TC_SCOPE(s, err);
     heads h;
     int64_t shape[TC_MAX_DIMS];
     tc_tensor *joint = NULL, *const d[3] = {dq, dk, dv};
     static const char *const names[3] = {"dq", "dk", "dv"};
-    tc_status status = TC_OK;
     TC_TRY(find_heads(&h, x, weight, num_heads, packing, err));
     for (int i = 0; i < 3; i++) TC_TRY(check_gradient(d[i], names[i], &h, x, err));
     memcpy(shape, x->shape, sizeof shape);
     shape[x->ndim - 1] = weight->shape[0];
-    TC_TRY(joint_of_windows(&joint, d, &h, x->ndim, shape, err));
-    if (!joint) TC_TRY(joint_by_copy(&joint, d, &h, x->ndim, shape, x, err));
-    TC_TRY(tc_linear_backward(dx, dweight, dbias, joint, x, weight, NULL, TC_ACTIVATION_NONE, err));
-cleanup:
-    tc_tensor_release(joint);
-    return status;
+    TC_TRY(joint_of_windows(&s, &joint, d, &h, x->ndim, shape));
+    if (!joint) TC_TRY(joint_by_copy(&s, &joint, d, &h, x->ndim, shape, x));
+    return tc_linear_backward(dx, dweight, dbias, joint, x, weight, NULL, TC_ACTIVATION_NONE, err);
 }
 
 /* ---- on the tape --------------------------------------------------------------------------------------------------------- */
@@ -155,46 +123,30 @@ typedef struct qkv_attributes {
 static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
 {
     const qkv_attributes *a = node->attributes;
-    return tc_qkv_projection_backward(tc_node_needs(node, 0) ? &grad_inputs[0] : NULL, tc_node_needs(node, 1) ? &grad_inputs[1] : NULL,
-                                      tc_node_needs(node, 2) ? &grad_inputs[2] : NULL, grad_outputs[0], grad_outputs[1], grad_outputs[2],
-                                      tc_node_saved(node, 0), tc_node_saved(node, 1), a->num_heads, a->packing, err);
+    return tc_qkv_projection_backward(tc_wanted(node, grad_inputs, X), tc_wanted(node, grad_inputs, WEIGHT),
+                                      tc_wanted(node, grad_inputs, BIAS), grad_outputs[0], grad_outputs[1], grad_outputs[2],
+                                      tc_node_saved(node, X), tc_node_saved(node, WEIGHT), a->num_heads, a->packing, err);
 }
 
-static const tc_op qkv_projection_op = {"qkv_projection", backward, NULL};
+static const tc_op qkv_projection_op = {"qkv_projection", backward, NULL, sizeof(qkv_attributes)};
 
 tc_status tc_qkv_projection(tc_tensor **q, tc_tensor **k, tc_tensor **v, tc_tensor *x, tc_tensor *weight, tc_tensor *bias,
                             int64_t num_heads, tc_packing packing, tc_error *err)
 {
-    tc_old_scope scope = {0};
-    tc_tensor *out[3] = {NULL, NULL, NULL}, **results[3] = {q, k, v}, *cast[3] = {NULL, NULL, NULL};
-    tc_status status = TC_OK;
-    TC_TRY(tc_check_float(x, "x", err));
-    TC_TRY(tc_check_same_dtype(x, "x", weight, "weight", err));
-    TC_TRY(tc_check_same_dtype(x, "x", bias, "bias", err));
-    const tc_dtype result = x->dtype, compute = tc_compute_dtype(result);
-    TC_TRY(tc_old_scope_cast(&scope, &x, compute, err));
-    TC_TRY(tc_old_scope_cast(&scope, &weight, compute, err));
-    TC_TRY(tc_old_scope_cast(&scope, &bias, compute, err));
-    TC_TRY(tc_qkv_projection_forward(&out[0], &out[1], &out[2], x, weight, bias, num_heads, packing, err));
-    const qkv_attributes attributes = {num_heads, packing};
-    tc_tensor *const inputs[] = {x, weight, bias};
-    const tc_record record = {.op = &qkv_projection_op,
-                              .input_count = 3,
-                              .inputs = inputs,
-                              .output_count = 3,
-                              .outputs = out,
-                              .saved_count = 2,
-                              .saved = inputs,
-                              .attributes = &attributes,
-                              .attribute_bytes = sizeof attributes};
-    TC_TRY(tc_tape_record(&record, err));
-    for (int i = 0; i < 3; i++) TC_TRY(tc_cast(&cast[i], out[i], result, err));
-    for (int i = 0; i < 3; i++) *results[i] = tc_tensor_retain(cast[i]);
-cleanup:
-    tc_old_scope_end(&scope);
-    for (int i = 0; i < 3; i++) {
-        tc_tensor_release(out[i]);
-        tc_tensor_release(cast[i]);
-    }
-    return status;
+    TC_SCOPE(s, err);
+    heads h;
+    tc_input in[] = {[X] = {"x", x, .strided = true}, [WEIGHT] = {"weight", weight, .strided = true}, [BIAS] = {"bias", bias}};
+    tc_tensor *joint, *windows[3];
+    TC_TRY(tc_begin(&s, in, INPUTS));
+    TC_TRY(find_heads(&h, x, weight, num_heads, packing, err));
+    TC_TRY(tc_linear_check(&s, x, weight, bias, NULL));
+    TC_TRY(tc_prepare(&s));
+    TC_TRY(tc_linear_compute(&s, &joint, NULL, TC_ACTIVATION_NONE));
+    TC_TRY(tc_tensor_as(&joint, joint, s.result, err)); /* before the windows, which stay windows on one tensor */
+    TC_TRY(tc_own(&s, joint));
+    TC_TRY(three_windows(&s, windows, joint, &h));
+    return tc_finish_all(&s, 3, (tc_result[]){{q, windows[0]}, {k, windows[1]}, {v, windows[2]}},
+                         &(tc_record){.op = &qkv_projection_op,
+                                      TC_SAVED(x, weight),
+                                      .attributes = &(qkv_attributes){.num_heads = num_heads, .packing = packing}});
 }

@@ -219,10 +219,10 @@ def layer_norm_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, gamma: Ar
 def layer_norm_forward(x: ArrayLike | Tensor, gamma: ArrayLike | Tensor | None = None, beta: ArrayLike | Tensor | None = None, eps: _float = 1e-05) -> tuple[Any, Any, Any]:
     """y, mean, rstd of layer normalisation over the last axis."""
 
-def linear_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, weight: ArrayLike | Tensor, pre: ArrayLike | Tensor | None = None, activation: str | None = None) -> Any:
+def linear_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, weight: ArrayLike | Tensor, pre: ArrayLike | Tensor | None = None, activation: str | None = None) -> tuple[Any, Any, Any]:
     """dx, dweight, dbias of linear; that of its residual is dy."""
 
-def linear_forward(x: ArrayLike | Tensor, weight: ArrayLike | Tensor, bias: ArrayLike | Tensor | None = None, activation: str | None = None, residual: ArrayLike | Tensor | None = None) -> Any:
+def linear_forward(x: ArrayLike | Tensor, weight: ArrayLike | Tensor, bias: ArrayLike | Tensor | None = None, activation: str | None = None, residual: ArrayLike | Tensor | None = None) -> tuple[Any, Any]:
     """y, and what the activation was applied to (None without one)."""
 
 def log1p_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
@@ -249,7 +249,7 @@ def masked_fill_backward(dy: Any, mask: Any) -> Any:
 def masked_fill_forward(x: ArrayLike | Tensor, mask: ArrayLike | Tensor, value: Any) -> Any:
     """x with `value` where the bool mask is set."""
 
-def matmul_backward(dc: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
+def matmul_backward(dc: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> tuple[Any, Any]:
     """da and db of matmul."""
 
 def matmul_forward(a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
@@ -309,10 +309,10 @@ def pow_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | T
 def pow_forward(a: Any, b: Any) -> Any:
     """pow of a and b, element by element; they broadcast."""
 
-def qkv_projection_backward(dq: ArrayLike | Tensor | None, dk: ArrayLike | Tensor | None, dv: ArrayLike | Tensor | None, x: ArrayLike | Tensor, weight: ArrayLike | Tensor, num_heads: _int = 1, packing: str = 'head') -> Any:
+def qkv_projection_backward(dq: ArrayLike | Tensor | None, dk: ArrayLike | Tensor | None, dv: ArrayLike | Tensor | None, x: ArrayLike | Tensor, weight: ArrayLike | Tensor, num_heads: _int = 1, packing: str = 'head') -> tuple[Any, Any, Any]:
     """dx, dweight, dbias of qkv_projection."""
 
-def qkv_projection_forward(x: ArrayLike | Tensor, weight: ArrayLike | Tensor, bias: ArrayLike | Tensor | None = None, num_heads: _int = 1, packing: str = 'head') -> Any:
+def qkv_projection_forward(x: ArrayLike | Tensor, weight: ArrayLike | Tensor, bias: ArrayLike | Tensor | None = None, num_heads: _int = 1, packing: str = 'head') -> tuple[Any, Any, Any]:
     """q, k, v (..., H, T, D) of x (..., T, C)."""
 
 def reciprocal_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:

@@ -216,6 +216,46 @@ def test_qkv_projection(device, packing, dtype, rng):
     check_gradients(tensors, R.qkv_projection_backward(*upstream, x, weight, bias, 2, packing[1]), dtype)
 
 
+PRODUCTS = [((5,), (5, 3)), ((4, 5), (5,)), ((2, 1, 4, 5), (3, 5, 6)), ((3, 4, 5), (5, 6)), ((20, 600), (600, 10))]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shapes", PRODUCTS, ids=str)
+def test_matmul(device, shapes, dtype, rng):
+    """The last one is split along k: its partial sums are wider than halves."""
+    a, b = (array(rng, s, dtype) / 8 for s in shapes)
+    tensors = leaves(device, a, b)
+    c = tc.matmul(*tensors)
+    assert_close(host(c), R.matmul(a, b), dtype, a.shape[-1], scale=np.abs(R.f64(a)).max() * np.abs(R.f64(b)).max())
+    dc = array(rng, c.shape, dtype) / 8
+    c.backward(tc.tensor(dc, device=device))
+    check_gradients(tensors, R.matmul_backward(dc, a, b), dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_gradients_of_a_long_batch_are_split(device, dtype, rng):
+    """Rows of x beyond two parts of the sum: the gradients of weight and bias are sums of partial results."""
+    x, weight, bias, dy = (array(rng, s, dtype) / 8 for s in ((600, 6), (5, 6), 5, (600, 5)))
+    tensors = leaves(device, x, weight, bias)
+    _core.linear(*tensors, "gelu").backward(tc.tensor(dy, device=device))
+    check_gradients(tensors, R.linear_backward(dy, x, weight, bias, "gelu"), dtype)
+    (alone,) = leaves(device, bias)
+    _core.linear(tc.tensor(x, device=device), tc.tensor(weight, device=device), alone).backward(tc.tensor(dy, device=device))
+    check_gradients([alone], [R.f64(dy).sum(0)], dtype)
+
+
+def test_dtypes_of_a_product_promote(device, rng):
+    a, b = array(rng, (3, 4), "float16"), array(rng, (4, 5), "float32")
+    tensors = leaves(device, a, b)
+    c = tc.matmul(*tensors)
+    assert c.dtype == np.float32
+    c.sum().backward()
+    assert [t.grad.dtype for t in tensors] == [np.float16, np.float32]
+    assert_close(host(c), R.matmul(a, b), "float32", 4, scale=8)
+    beside = array(rng, (3, 4), "int32"), array(rng, (4, 5), "int64")
+    np.testing.assert_array_equal(host(tc.matmul(*(tc.tensor(x, device=device) for x in beside))), beside[0] @ beside[1])
+
+
 UNARY = [
     "neg",
     "abs",
