@@ -216,7 +216,7 @@ def test_qkv_projection(device, packing, dtype, rng):
     check_gradients(tensors, R.qkv_projection_backward(*upstream, x, weight, bias, 2, packing[1]), dtype)
 
 
-PRODUCTS = [((5,), (5, 3)), ((4, 5), (5,)), ((2, 1, 4, 5), (3, 5, 6)), ((3, 4, 5), (5, 6)), ((20, 600), (600, 10))]
+PRODUCTS = [((4, 5), (5, 3)), ((2, 1, 4, 5), (3, 5, 6)), ((3, 4, 5), (5, 6)), ((20, 600), (600, 10))]
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -226,7 +226,7 @@ def test_matmul(device, shapes, dtype, rng):
     a, b = (array(rng, s, dtype) / 8 for s in shapes)
     tensors = leaves(device, a, b)
     c = tc.matmul(*tensors)
-    assert_close(host(c), R.matmul(a, b), dtype, a.shape[-1], scale=np.abs(R.f64(a)).max() * np.abs(R.f64(b)).max())
+    assert_close(host(c), R.matmul(a, b), dtype, a.shape[-1], scale=R.matmul(a, b).max())
     dc = array(rng, c.shape, dtype) / 8
     c.backward(tc.tensor(dc, device=device))
     check_gradients(tensors, R.matmul_backward(dc, a, b), dtype)
@@ -238,7 +238,7 @@ def test_gradients_of_a_long_batch_are_split(device, dtype, rng):
     x, weight, bias, dy = (array(rng, s, dtype) / 8 for s in ((600, 6), (5, 6), 5, (600, 5)))
     tensors = leaves(device, x, weight, bias)
     _core.linear(*tensors, "gelu").backward(tc.tensor(dy, device=device))
-    check_gradients(tensors, R.linear_backward(dy, x, weight, bias, "gelu"), dtype)
+    check_gradients(tensors, R.linear_backward(dy, x, weight, bias, "gelu")[:3], dtype)
     (alone,) = leaves(device, bias)
     _core.linear(tc.tensor(x, device=device), tc.tensor(weight, device=device), alone).backward(tc.tensor(dy, device=device))
     check_gradients([alone], [R.f64(dy).sum(0)], dtype)
@@ -328,8 +328,9 @@ def test_softmax(device, axis, logarithm, rng):
     check_gradients([tensor], [backward(dy, x, axis)], "float32")
 
 
-def test_dropout_is_the_same_on_every_device(emulated_gpu, rng):
-    x = array(rng, (7, 33), "float32")
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_dropout_is_the_same_on_every_device(emulated_gpu, dtype, rng):
+    x = array(rng, (7, 33), dtype)
     for p in (0.0, 0.3, 1.0):
         beside_the_cpu(lambda t, p=p: _core.dropout(t, p, 5, 6), emulated_gpu, rng, x)
 

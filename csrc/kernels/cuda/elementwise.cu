@@ -89,27 +89,29 @@ template <class Real> struct BinaryBackward {
 };
 // clang-format on
 
-template <class Real>
+template <class T>
 __global__ void __launch_bounds__(element_threads) activation_backward_kernel(const __grid_constant__ tc_activation_backward_args a)
 {
+    using Real = compute<T>;
     for_own_elements(a.n, [&](int64_t i) {
-        const Real x = static_cast<const Real *>(a.x)[i], dy = static_cast<const Real *>(a.dy)[i];
+        const Real x = widen(static_cast<const T *>(a.x)[i]), dy = widen(static_cast<const T *>(a.dy)[i]);
         Real slope = 1;
         if (a.activation == TC_ACTIVATION_RELU) slope = x > 0 ? Real(1) : Real(0);
         if (a.activation == TC_ACTIVATION_GELU) slope = v_gelu_derivative(x);
         if (a.activation == TC_ACTIVATION_GELU_TANH) slope = v_gelu_tanh_derivative(x);
-        static_cast<Real *>(a.dx)[i] = dy * slope;
+        narrow(static_cast<T *>(a.dx)[i], dy * slope);
     });
 }
 
-template <class Real> __global__ void __launch_bounds__(element_threads) dropout_kernel(const __grid_constant__ tc_dropout_forward_args a)
+template <class T> __global__ void __launch_bounds__(element_threads) dropout_kernel(const __grid_constant__ tc_dropout_forward_args a)
 {
+    using Real = compute<T>;
     const bool none = a.p == 1.0; // no 32-bit threshold says so
     const Real scale = none ? Real(0) : static_cast<Real>(1.0 / (1.0 - a.p));
     const uint32_t threshold = keep_threshold(a.p);
     for_own_elements(a.n, [&](int64_t i) {
         const bool keep = !none && philox_word(a.seed, a.call, static_cast<uint64_t>(i)) >= threshold;
-        static_cast<Real *>(a.y)[i] = keep ? static_cast<const Real *>(a.x)[i] * scale : Real(0);
+        narrow(static_cast<T *>(a.y)[i], keep ? widen(static_cast<const T *>(a.x)[i]) * scale : Real(0));
     });
 }
 
@@ -130,12 +132,12 @@ TC_ELEMENTWISE(where_forward, Where)
 template <class T> int tc_cuda_activation_backward(const void *args, int64_t, void *, void *stream)
 {
     const auto &a = *static_cast<const tc_activation_backward_args *>(args);
-    return a.n ? launch<activation_backward_kernel<compute<T>>>(element_launch(a.n, stream), a) : 0;
+    return a.n ? launch<activation_backward_kernel<T>>(element_launch(a.n, stream), a) : 0;
 }
 template <class T> int tc_cuda_dropout_forward(const void *args, int64_t, void *, void *stream)
 {
     const auto &a = *static_cast<const tc_dropout_forward_args *>(args);
-    return a.n ? launch<dropout_kernel<compute<T>>>(element_launch(a.n, stream), a) : 0;
+    return a.n ? launch<dropout_kernel<T>>(element_launch(a.n, stream), a) : 0;
 }
 TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, activation_backward)
 TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, dropout_forward)
