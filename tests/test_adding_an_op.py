@@ -32,7 +32,7 @@ STEPS = [
     ("python/transformer_c/functional.py", r"(?<=^def )<op>(?=\()", op_lists.ops_without_a_public_function, "no documented <op>"),
     ("python/transformer_c/_core.pyi", r"def <op>\(", op_lists.ops_without_a_stub, "_core.pyi does not have <op>;"),
     ("python/transformer_c/ops.pyi", r"def <op>_backward\(", op_lists.ops_without_a_stub, "ops.pyi does not have <op>_backward"),
-    ("tests/ops/test_gradcheck_all.py", r"\b<op>\b", op_lists.ops_without_a_gradcheck, "no case of <op>"),
+    ("tests/ops/test_gradcheck_all.py", r"\b<op>\b", op_lists.ops_without_a_gradcheck, "no GRADCHECK, has <op>"),
     ("docs/memory.md", r"^\| `<op>`.*\n", op_lists.ops_without_a_row_of_memory, "does not say what <op> keeps"),
     ("CHANGELOG.md", r"(?i)\b<words>\b", op_lists.ops_without_a_line_in_the_changelog, "CHANGELOG.md does not name <op>"),
     ("csrc/kernels/cuda/<op>.cu", None, op_lists.rows_without_a_gpu_kernel, "csrc/kernels/cuda has <op>_forward"),
@@ -42,7 +42,7 @@ STEPS = [
         op_lists.rows_that_deny_a_gpu_kernel,
         "says that <op>_forward has no CUDA kernel",
     ),
-    ("tests/gpu_emulation/test_cuda_*.py", r"\b<op>", op_lists.ops_without_a_case_on_gpus, "tests/gpu_emulation runs <op>"),
+    ("tests/gpu_emulation/test_cuda_*.py", r"\b<op>", op_lists.ops_without_a_case_on_gpus, "no ON_DEVICES, has <op>"),
 ]
 # No check of the text: what is timed is a choice, and test_memory_table.py measures every row of docs/memory.md.
 APART = {"benchmarks/<family>.py", "tests/test_memory_table.py", "tools/make_stub.py"}
