@@ -38,7 +38,7 @@ def expected():
     x, target = wave((2, 5, 8), 0.7), wave((2, 5, 8), 0.3)
     gamma, weight = (tc.tensor(wave(shape, step), requires_grad=True) for shape, step in (((8,), 1.1), ((8, 8), 0.9)))
     normed = tc.functional.layer_norm(tc.tensor(x), (8,), gamma)
-    values = tc.functional.scaled_dot_product_attention(normed @ weight, normed, normed, is_causal=True)
+    values = tc.functional.scaled_dot_product_attention(tc.functional.linear(normed, weight), normed, normed, is_causal=True)
     loss = tc.functional.mse_loss(values, target)
     loss.backward()
     return loss.item(), float(np.sqrt(sum(np.sum(np.square(p.grad.numpy(), dtype=np.float64)) for p in (gamma, weight))))
