@@ -9,14 +9,16 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 COPIED = ("csrc/**/*", "python/transformer_c/*.py*", "python/transformer_c/testing/*.py", "tests/**/*.py", "docs/*.md", "CHANGELOG.md")
-# An op that is one file in each layer, and where its cases are.
-OPS = {"layer_norm": "tests/ops/*.py"}
+# Ops that are one file in each layer.
+OPS = ("layer_norm",)
+# Cases may be in the op's own file or in those that go over all ops.
+CASES = ("tests/ops/*.py", "tests/gpu_emulation/test_cuda_*.py", "tests/test_memory_table.py")
 
 # (the file as docs/adding-an-op.md names it, what is taken out of it, or None for the whole file, the check, what it says)
 STEPS = [
     ("python/transformer_c/testing/reference.py", r"def <op>\(", op_lists.ops_without_a_reference, "reference does not have <op>"),
     ("python/transformer_c/testing/reference.py", r"def <op>_backward\(", op_lists.ops_without_a_reference, "does not have <op>_backward"),
-    ("tests/ops/test_<op>.py", r"\.<op>", op_lists.ops_without_cases, "compares <op> with the reference"),
+    ("tests/ops/test_<op>.py", r"\b<op>", op_lists.ops_without_cases, "compares <op> with the reference"),
     ("csrc/kernels/<op>.h", r"\} tc_<op>_forward_args;", op_lists.rows_without_args, "the struct tc_<op>_forward_args"),
     ("csrc/kernels/cpu/<op>.c", None, op_lists.rows_without_a_kernel, "kernels/cpu defines <op>_forward"),
     (
@@ -32,7 +34,8 @@ STEPS = [
     ("python/transformer_c/functional.py", r"(?<=^def )<op>(?=\()", op_lists.ops_without_a_public_function, "no documented <op>"),
     ("python/transformer_c/_core.pyi", r"def <op>\(", op_lists.ops_without_a_stub, "_core.pyi does not have <op>;"),
     ("python/transformer_c/ops.pyi", r"def <op>_backward\(", op_lists.ops_without_a_stub, "ops.pyi does not have <op>_backward"),
-    ("tests/ops/test_gradcheck_all.py", r"\b<op>\b", op_lists.ops_without_a_gradcheck, "no GRADCHECK, has <op>"),
+    ("tests/ops/test_<op>.py", r"\b<op>\b", op_lists.ops_without_a_gradcheck, "no GRADCHECK, has <op>"),
+    ("tests/ops/test_<op>.py", r"\b<op>", op_lists.ops_without_a_measured_memory, "no SAVED, has <op>"),
     ("docs/memory.md", r"^\| `<op>`.*\n", op_lists.ops_without_a_row_of_memory, "does not say what <op> keeps"),
     ("CHANGELOG.md", r"(?i)\b<words>\b", op_lists.ops_without_a_line_in_the_changelog, "CHANGELOG.md does not name <op>"),
     ("csrc/kernels/cuda/<op>.cu", None, op_lists.rows_without_a_gpu_kernel, "csrc/kernels/cuda has <op>_forward"),
@@ -42,10 +45,10 @@ STEPS = [
         op_lists.rows_that_deny_a_gpu_kernel,
         "says that <op>_forward has no CUDA kernel",
     ),
-    ("tests/gpu_emulation/test_cuda_*.py", r"\b<op>", op_lists.ops_without_a_case_on_gpus, "no ON_DEVICES, has <op>"),
+    ("tests/ops/test_<op>.py", r"\b<op>", op_lists.ops_without_a_case_on_gpus, "no ON_DEVICES, has <op>"),
 ]
-# No check of the text: what is timed is a choice, and test_memory_table.py measures every row of docs/memory.md.
-APART = {"benchmarks/<family>.py", "tests/test_memory_table.py", "tools/make_stub.py"}
+# No check of the text: what is timed is a choice.
+APART = {"benchmarks/<family>.py", "tests/ops/test_gradcheck_all.py", "tests/test_memory_table.py", "tools/make_stub.py"}
 
 
 @pytest.fixture
@@ -74,9 +77,9 @@ def take_away(path, pattern):
 @pytest.mark.parametrize("step", range(len(STEPS)), ids=lambda i: f"{STEPS[i][0]}-{STEPS[i][2].__name__}")
 def test_a_missing_step_is_named(copy, op, step):
     file, pattern, check, said = STEPS[step]
-    name = OPS[op] if file == "tests/ops/test_<op>.py" else file.replace("<op>", op)
+    places = CASES if file == "tests/ops/test_<op>.py" else (file.replace("<op>", op),)
     pattern = pattern and pattern.replace("<op>", op).replace("<words>", op.replace("_", "[ _]"))
-    assert any([take_away(path, pattern) for path in copy.glob(name)]), f"{name} has no {pattern}"
+    assert any([take_away(path, pattern) for place in places for path in copy.glob(place)]), f"{places} have no {pattern}"
     expected = said.replace("<op>", op)
     assert any(expected in line for line in check(copy)), check(copy)
 
