@@ -11,8 +11,8 @@ static tc_status add_contiguous(tc_tensor *to, const tc_tensor *from, tc_error *
 {
     TC_ASSERT(to->contiguous && from->contiguous && to->numel == from->numel && to->dtype == from->dtype);
     const tc_add_in_place_args args = {.to = to->data, .from = from->data, .numel = to->numel};
-    return tc_run(to->storage->device, to->dtype, &tc_kernel_add_in_place, &args, (to->numel + TC_ADD_BLOCK - 1) / TC_ADD_BLOCK,
-                  TC_ADD_BLOCK, 0, err);
+    return tc_run(to->storage->device, to->dtype, &tc_kernel_add_in_place, &args, tc_divide_up(to->numel, TC_ADD_BLOCK), TC_ADD_BLOCK, 0,
+                  err);
 }
 
 tc_status tc_add_in_place(tc_tensor *to, tc_tensor *from, tc_error *err)

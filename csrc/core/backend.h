@@ -3,6 +3,7 @@
 #ifndef TC_CORE_BACKEND_H
 #define TC_CORE_BACKEND_H
 
+#include "../kernels/divide_up.h"
 #include "../kernels/kernels.h"
 #include "../transformer_c.h"
 #include "plan.h"

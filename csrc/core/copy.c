@@ -25,8 +25,7 @@ static tc_status copy_on_device(tc_tensor *to, const tc_tensor *from, tc_error *
     tc_broadcast_strides(args.from_strides, from, to->ndim, to->shape);
     int64_t *const strides[2] = {args.to_strides, args.from_strides};
     args.ndim = tc_layout_merge(to->ndim, args.shape, 2, strides, true);
-    return tc_run(to->storage->device, TC_FLOAT32, &tc_kernel_copy, &args, (to->numel + TC_COPY_BLOCK - 1) / TC_COPY_BLOCK, TC_COPY_BLOCK,
-                  0, err);
+    return tc_run(to->storage->device, TC_FLOAT32, &tc_kernel_copy, &args, tc_divide_up(to->numel, TC_COPY_BLOCK), TC_COPY_BLOCK, 0, err);
 }
 
 /* From a GPU to another one: by the host, which waits. A stream's order is that of its device. */

@@ -29,7 +29,7 @@ static int64_t choose_splits(const tc_attention_problem *p, size_t size)
 {
     const int64_t heads = p->B * p->Hk, bytes = heads * p->Tk * (p->D + p->Dv) * (int64_t)size;
     if (heads == 0 || heads >= SPLIT_HEADS || bytes == 0) return 1;
-    int64_t splits = (SPLIT_HEADS + heads - 1) / heads;
+    int64_t splits = tc_divide_up(SPLIT_HEADS, heads);
     if (splits > blocks_per_key_head(p) / SPLIT_BLOCKS) splits = blocks_per_key_head(p) / SPLIT_BLOCKS;
     if (splits > 1 + SPLIT_BYTES / bytes) splits = 1 + SPLIT_BYTES / bytes;
     return splits > 1 ? splits : 1;

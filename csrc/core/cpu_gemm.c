@@ -16,19 +16,18 @@
 /* Bytes of B beyond which its panels are fetched ahead: what a second-level cache holds. */
 #define LARGE_B 1048576
 
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static int64_t least_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static void choose_items(tc_gemm_args *g)
 {
     g->row_block = ITEM_ROWS;
-    g->col_block = ceil_div(g->N, LEAST_COLUMNS) * LEAST_COLUMNS;
+    g->col_block = tc_divide_up(g->N, LEAST_COLUMNS) * LEAST_COLUMNS;
     const int64_t others = g->batch * g->k_chunks * tc_gemm_row_blocks(g);
     if (others >= WANTED_ITEMS) return;
     const int64_t rows = least_of(g->M, ITEM_ROWS);
     const int64_t by_work = LEAST_WORK / (rows * (g->k_chunk > 0 ? g->k_chunk : 1)); /* columns that make an item worth while */
-    const int64_t columns = ceil_div(g->N, ceil_div(WANTED_ITEMS, others));
-    g->col_block = ceil_div(columns > by_work ? columns : by_work, LEAST_COLUMNS) * LEAST_COLUMNS;
+    const int64_t columns = tc_divide_up(g->N, tc_divide_up(WANTED_ITEMS, others));
+    g->col_block = tc_divide_up(columns > by_work ? columns : by_work, LEAST_COLUMNS) * LEAST_COLUMNS;
 }
 
 /* Rows of B are read in place where they stay in L1 from tile to tile, or are used by two tiles at most. Panels that several items

@@ -59,7 +59,7 @@ tc_status tc_run_elementwise(tc_tensor *out, int inputs, const tc_element_input 
         }
         args.ndim = tc_layout_merge(out->ndim, args.shape, inputs + 1, strides, true);
     }
-    const int64_t items = (out->numel + TC_ELEMENT_BLOCK - 1) / TC_ELEMENT_BLOCK;
+    const int64_t items = tc_divide_up(out->numel, TC_ELEMENT_BLOCK);
     const int64_t item = out->numel < TC_ELEMENT_BLOCK ? out->numel : TC_ELEMENT_BLOCK;
     return tc_run(out->storage->device, compute, kernel, &args, items, cost * (double)item, 0, err);
 }

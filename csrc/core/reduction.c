@@ -89,7 +89,7 @@ static tc_status run_segments(const tc_reduce_args *args, bool columns, tc_devic
 {
     const double segment = (double)(args->segment < args->reduced ? args->segment : args->reduced);
     if (!columns) return tc_run(device, compute, &tc_kernel_reduce_rows, args, args->kept * args->segments, segment + 8.0, 0, err);
-    const int64_t width = args->kept_shape[args->kept_ndim - 1], tiles = (width + TC_REDUCE_TILE - 1) / TC_REDUCE_TILE;
+    const int64_t width = args->kept_shape[args->kept_ndim - 1], tiles = tc_divide_up(width, TC_REDUCE_TILE);
     const double tile = (double)(width < TC_REDUCE_TILE ? width : TC_REDUCE_TILE);
     return tc_run(device, compute, &tc_kernel_reduce_columns, args, args->kept / width * args->segments * tiles, segment * tile + 8.0, 0,
                   err);
@@ -103,12 +103,12 @@ static void choose_segments(tc_reduce_args *args, bool columns)
     int64_t results = args->kept;
     if (columns) {
         const int64_t width = args->kept_shape[args->kept_ndim - 1];
-        results = args->kept / width * ((width + TC_REDUCE_TILE - 1) / TC_REDUCE_TILE);
+        results = args->kept / width * tc_divide_up(width, TC_REDUCE_TILE);
     }
     const int64_t length = columns ? tc_reduction_chunk(args->reduced) : ROW_SEGMENT;
     if (results >= FEW_RESULTS || args->reduced <= 2 * length) return;
     args->segment = length;
-    args->segments = (args->reduced + length - 1) / length;
+    args->segments = tc_divide_up(args->reduced, length);
 }
 
 /* The segments into `partial` (outer, segments, width), and that, reduced along its middle, into out. */
@@ -173,7 +173,7 @@ tc_status tc_run_arg_reduction(tc_tensor *out, const tc_tensor *x, const tc_axis
     const double reduced = (double)args.reduced;
     if (!by_columns(&args) || args.reduced > TC_REDUCE_EXACT)
         return tc_run(device, compute, &tc_kernel_reduce_arg, &args, args.kept, 2.0 * reduced + 8.0, 0, err);
-    const int64_t width = args.kept_shape[args.kept_ndim - 1], tiles = (width + TC_REDUCE_TILE - 1) / TC_REDUCE_TILE;
+    const int64_t width = args.kept_shape[args.kept_ndim - 1], tiles = tc_divide_up(width, TC_REDUCE_TILE);
     const double tile = (double)(width < TC_REDUCE_TILE ? width : TC_REDUCE_TILE);
     return tc_run(device, compute, &tc_kernel_reduce_arg_columns, &args, args.kept / width * tiles, 2.0 * reduced * tile, 0, err);
 }
@@ -224,13 +224,13 @@ tc_status tc_sum_to(tc_tensor **out, tc_tensor *gradient, int ndim, const int64_
 int64_t tc_reduction_chunk(int64_t rows)
 {
     const int64_t least = 64, most_chunks = 64;
-    const int64_t chunk = (rows + most_chunks - 1) / most_chunks;
+    const int64_t chunk = tc_divide_up(rows, most_chunks);
     return chunk > least ? chunk : least;
 }
 
 tc_status tc_sum_partials(tc_tensor *out, const tc_tensor *partial, int64_t chunks, int64_t columns, tc_error *err)
 {
     const tc_sum_partials_args args = {.out = out->data, .partial = partial->data, .chunks = chunks, .C = columns};
-    const int64_t groups = (columns + TC_SUM_PARTIALS_GROUP - 1) / TC_SUM_PARTIALS_GROUP;
+    const int64_t groups = tc_divide_up(columns, TC_SUM_PARTIALS_GROUP);
     return tc_run(out->storage->device, out->dtype, &tc_kernel_sum_partials, &args, groups, (double)chunks * TC_SUM_PARTIALS_GROUP, 0, err);
 }

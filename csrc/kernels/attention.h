@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "divide_up.h"
 #include "kernels.h"
 
 #define TC_ATTENTION_QUERIES 48                   /* queries in a block: a multiple of every vector width */
@@ -103,7 +104,7 @@ extern const tc_kernel tc_kernel_attention_dbias;
 
 static inline int64_t tc_attention_query_blocks(const tc_attention_problem *p)
 {
-    return (p->Tq + TC_ATTENTION_QUERIES - 1) / TC_ATTENTION_QUERIES;
+    return tc_divide_up(p->Tq, TC_ATTENTION_QUERIES);
 }
 static inline int64_t tc_attention_forward_items(const tc_attention_problem *p) { return p->B * p->H * tc_attention_query_blocks(p); }
 static inline int64_t tc_attention_backward_items(const tc_attention_backward_args *a) { return a->problem.B * a->problem.Hk * a->splits; }

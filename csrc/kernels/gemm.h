@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 
+#include "divide_up.h"
 #include "kernels.h"
 #include "types.h"
 
@@ -66,8 +67,8 @@ extern const tc_kernel tc_kernel_gemm;
 #define TC_GEMM_K_BLOCK 384
 static inline int64_t tc_gemm_k_block(int64_t K)
 {
-    const int64_t blocks = K <= TC_GEMM_K_BLOCK ? 1 : (K + TC_GEMM_K_BLOCK - 1) / TC_GEMM_K_BLOCK;
-    return (K + blocks - 1) / blocks;
+    const int64_t blocks = K <= TC_GEMM_K_BLOCK ? 1 : tc_divide_up(K, TC_GEMM_K_BLOCK);
+    return tc_divide_up(K, blocks);
 }
 
 /* Where C is small and k long (a weight's gradient: k are the rows of a batch), k is split into chunks of TC_GEMM_SPLIT_LEAST and more, on
@@ -82,13 +83,13 @@ static inline void tc_gemm_split_k(tc_gemm_args *a)
     const bool plain = !a->bias && !a->residual && !a->pre && a->activation == TC_ACTIVATION_NONE && a->batch == 1;
     if (!plain || a->c_row != a->N || a->K < 2 * TC_GEMM_SPLIT_LEAST || a->M * a->N > TC_GEMM_SPLIT_LARGEST_C) return;
     const int64_t chunks = a->K / TC_GEMM_SPLIT_LEAST < TC_GEMM_SPLIT_MOST ? a->K / TC_GEMM_SPLIT_LEAST : TC_GEMM_SPLIT_MOST;
-    a->k_chunk = ((a->K + chunks - 1) / chunks + 15) / 16 * 16;
-    a->k_chunks = (a->K + a->k_chunk - 1) / a->k_chunk;
+    a->k_chunk = tc_divide_up(tc_divide_up(a->K, chunks), 16) * 16;
+    a->k_chunks = tc_divide_up(a->K, a->k_chunk);
     a->c_chunk = a->M * a->N;
 }
 
-static inline int64_t tc_gemm_row_blocks(const tc_gemm_args *a) { return (a->M + a->row_block - 1) / a->row_block; }
-static inline int64_t tc_gemm_col_blocks(const tc_gemm_args *a) { return (a->N + a->col_block - 1) / a->col_block; }
+static inline int64_t tc_gemm_row_blocks(const tc_gemm_args *a) { return tc_divide_up(a->M, a->row_block); }
+static inline int64_t tc_gemm_col_blocks(const tc_gemm_args *a) { return tc_divide_up(a->N, a->col_block); }
 static inline int64_t tc_gemm_items(const tc_gemm_args *a)
 {
     return tc_gemm_row_blocks(a) * tc_gemm_col_blocks(a) * a->k_chunks * a->batch;

@@ -28,7 +28,7 @@ tc_status tc_dropout(tc_tensor **y, tc_tensor *x, double p, uint64_t seed, uint6
     TC_TRY(tc_prepare(&s));
     TC_TRY(tc_make(&s, &out, x->ndim, x->shape));
     const tc_dropout_forward_args args = {.y = out->data, .x = in[0].data, .n = x->numel, .p = p, .seed = seed, .call = call};
-    const int64_t groups = (x->numel + TC_PHILOX_GROUP - 1) / TC_PHILOX_GROUP;
+    const int64_t groups = tc_divide_up(x->numel, TC_PHILOX_GROUP);
     TC_TRY(tc_compute(&s, &tc_kernel_dropout_forward, &args, groups, 8.0 * TC_PHILOX_GROUP));
     const dropout_attributes a = {.p = p, .seed = seed, .call = call};
     return tc_finish(&s, y, out, &(tc_record){.op = &dropout_op, .attributes = &a});

@@ -49,7 +49,7 @@ static tc_status as_rows(tc_scope *s, tc_tensor **places, tc_tensor *indices, in
     return TC_OK;
 }
 
-static int64_t group_count(int64_t n) { return (n + TC_EMBEDDING_GROUP - 1) / TC_EMBEDDING_GROUP; }
+static int64_t group_count(int64_t n) { return tc_divide_up(n, TC_EMBEDDING_GROUP); }
 
 /* ---- embedding ----------------------------------------------------------------------------------------------------------- */
 

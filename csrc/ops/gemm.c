@@ -31,7 +31,7 @@ tc_status tc_fold_rows(tc_scope *s, tc_tensor **x, int64_t *rows, int64_t *row_s
 static tc_status add_parts(tc_scope *s, tc_dtype dtype, void *out, const void *parts, int64_t splits, int64_t columns)
 {
     const tc_sum_partials_args args = {.out = out, .partial = parts, .chunks = splits, .C = columns};
-    const int64_t items = (columns + TC_SUM_PARTIALS_GROUP - 1) / TC_SUM_PARTIALS_GROUP;
+    const int64_t items = tc_divide_up(columns, TC_SUM_PARTIALS_GROUP);
     return tc_run(s->device, dtype, &tc_kernel_sum_partials, &args, items, (double)splits * TC_SUM_PARTIALS_GROUP, 0, s->err);
 }
 

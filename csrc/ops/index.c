@@ -54,11 +54,10 @@ tc_status tc_index_run(const tc_kernel *kernel, tc_tensor *selection, tc_tensor 
     int64_t *const strides[2] = {args.base_strides, args.selection_strides};
     args.ndim = tc_layout_merge(place->ndim, args.shape, 2, strides, false);
     const bool by_element = kernel == &tc_kernel_index_gather;
-    const int64_t items = by_element ? (args.points * args.numel + TC_INDEX_BLOCK - 1) / TC_INDEX_BLOCK
-                                     : (args.numel + TC_INDEX_COLUMNS - 1) / TC_INDEX_COLUMNS;
+    const int64_t items = by_element ? tc_divide_up(args.points * args.numel, TC_INDEX_BLOCK) : tc_divide_up(args.numel, TC_INDEX_COLUMNS);
     const double cost =
         by_element ? TC_INDEX_BLOCK : (double)args.points * (args.numel < TC_INDEX_COLUMNS ? (double)args.numel : TC_INDEX_COLUMNS);
-    const tc_dtype compute = base->dtype == TC_FLOAT64 ? TC_FLOAT64 : TC_FLOAT32;
+    const tc_dtype compute = tc_compute_dtype(base->dtype);
     return tc_run(base->storage->device, compute, kernel, &args, items, cost, 0, err);
 }
 

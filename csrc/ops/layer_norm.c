@@ -103,7 +103,7 @@ tc_status tc_layer_norm_backward(tc_tensor **dx, tc_tensor **dgamma, tc_tensor *
     TC_TRY(tc_check_follows(&s, mean, "mean", x, lead, x->shape));
     TC_TRY(tc_check_follows(&s, rstd, "rstd", x, lead, x->shape));
     TC_TRY(tc_prepare(&s));
-    const int64_t rows = tc_reduction_chunk(N), chunks = (N + rows - 1) / rows, partial_shape[2] = {chunks, C};
+    const int64_t rows = tc_reduction_chunk(N), chunks = tc_divide_up(N, rows), partial_shape[2] = {chunks, C};
     if (dx) TC_TRY(tc_make(&s, &out, x->ndim, x->shape));
     if (dgamma) TC_TRY(tc_make_statistic(&s, &gamma_partial, 2, partial_shape));
     if (dbeta) TC_TRY(tc_make_statistic(&s, &beta_partial, 2, partial_shape));

@@ -121,7 +121,7 @@ static tc_status through_activation(tc_scope *s, tc_tensor **p, const tc_tensor 
 {
     TC_TRY(tc_make(s, p, dy->ndim, dy->shape));
     const tc_activation_backward_args args = {.dx = (*p)->data, .dy = dy->data, .x = pre, .n = dy->numel, .activation = activation};
-    const int64_t blocks = (dy->numel + TC_ACTIVATION_BLOCK - 1) / TC_ACTIVATION_BLOCK;
+    const int64_t blocks = tc_divide_up(dy->numel, TC_ACTIVATION_BLOCK);
     return tc_compute(s, &tc_kernel_activation_backward, &args, blocks, 8.0 * TC_ACTIVATION_BLOCK);
 }
 

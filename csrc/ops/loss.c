@@ -93,7 +93,7 @@ static tc_status check_probabilities(tc_tensor *x, tc_error *err)
 
 /* ---- forward and backward of all three ------------------------------------------------------------------------------------- */
 
-static int64_t block_count(int64_t n) { return (n + TC_LOSS_BLOCK - 1) / TC_LOSS_BLOCK; }
+static int64_t block_count(int64_t n) { return tc_divide_up(n, TC_LOSS_BLOCK); }
 
 static const double costs[] = {[TC_LOSS_SQUARED] = 2.0, [TC_LOSS_PROBABILITY] = 16.0, [TC_LOSS_LOGIT] = 16.0}; /* per element */
 

@@ -66,7 +66,7 @@ static tc_status fill_chunks(chunk_list *list, const tc_tensors *parameters, con
         }
         if (chunk.n == 0) continue;
         list->chunks[list->count++] = chunk;
-        list->blocks += (chunk.n + TC_OPTIMIZER_BLOCK - 1) / TC_OPTIMIZER_BLOCK;
+        list->blocks += tc_divide_up(chunk.n, TC_OPTIMIZER_BLOCK);
     }
     return TC_OK;
 }

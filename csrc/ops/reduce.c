@@ -97,7 +97,7 @@ static tc_status extreme_backward_first(tc_tensor **dx, tc_tensor *dy, tc_tensor
             *(seen ? &inner : &outer) *= at->shape[i];
     }
     const tc_extreme_backward_args args = {.dx = out->data, .dy = dy->data, .x = x->data, .y = y->data, .length = length, .inner = inner};
-    const int64_t items = outer * ((inner + TC_REDUCE_TILE - 1) / TC_REDUCE_TILE);
+    const int64_t items = outer * tc_divide_up(inner, TC_REDUCE_TILE);
     TC_TRY(tc_run(x->storage->device, compute, &tc_kernel_extreme_backward, &args, items,
                   2.0 * (double)length * (double)(inner < TC_REDUCE_TILE ? inner : TC_REDUCE_TILE), 0, err));
     TC_TRY(tc_tensor_as(dx, out, at->dtype, err));

@@ -17,7 +17,7 @@ static void split_shape(const tc_tensor *x, int axis, int64_t *outer, int64_t *C
 
 static int64_t group_count(int64_t outer, int64_t inner)
 {
-    const int64_t rows = inner == 1 ? outer : inner, groups = (rows + TC_SOFTMAX_ROWS - 1) / TC_SOFTMAX_ROWS;
+    const int64_t rows = inner == 1 ? outer : inner, groups = tc_divide_up(rows, TC_SOFTMAX_ROWS);
     return inner == 1 ? groups : outer * groups;
 }
 
