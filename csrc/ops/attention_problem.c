@@ -141,8 +141,8 @@ static bool four_strides(const attention_problem *x, const tc_tensor *tensor, co
     return merge_axes(x->batch_axes, lead, all, &strides[0]);
 }
 
-/* Its four strides; before that *tensor becomes a contiguous copy, the leading axes written out as `lead`, where it has none or, with
- * `rows`, its rows have gaps. */
+/* The four strides of *tensor. It is replaced by a contiguous copy, with all leading axes in full, when no such strides exist, or when
+ * `rows` asks for rows without gaps and these have some. */
 static tc_status readable(attention_problem *x, tc_tensor **tensor, const int64_t *lead, bool rows, int64_t strides[4])
 {
     int64_t shape[TC_MAX_DIMS];
@@ -257,7 +257,7 @@ static tc_status take_integers(attention_problem *x, const int64_t **out, tc_ten
     return tc_tensor_copy(full, column, s->err);
 }
 
-/* Where the host can read them. Elsewhere that would be a wait for the device: kernels take what is out of range as 0 or as Tk. */
+/* Only where the host can read them: elsewhere the check would wait for the device, and kernels take a length out of range as 0 or Tk. */
 static tc_status check_key_lengths(const attention_problem *x)
 {
     const tc_attention_problem *p = &x->kernel;
