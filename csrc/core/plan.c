@@ -45,31 +45,34 @@ void tc_plan_end(tc_plan *plan)
 /* ---- what ran last -------------------------------------------------------------------------------------------------------- */
 
 /* Several threads may note a plan at once: one of them is the last, and no one cares which, member by member. */
-static struct {
+typedef struct note {
     const tc_kernel *_Atomic kernel;
     const char *_Atomic variant;
     _Atomic int64_t splits;
     _Atomic int precision;
-} noted[TC_DEVICE_TYPE_COUNT][TC_KERNEL_COUNT];
-
-#define STORE(member, value) atomic_store_explicit(&noted[plan->device.type][plan->kernel->id].member, value, memory_order_relaxed)
-#define LOAD(member) atomic_load_explicit(&noted[type][id].member, memory_order_relaxed)
+} note;
+static note notes[TC_DEVICE_TYPE_COUNT][TC_KERNEL_COUNT];
 
 void tc_note_plan(const tc_plan *plan)
 {
-    STORE(variant, plan->variant);
-    STORE(splits, plan->splits);
-    STORE(precision, (int)plan->precision);
-    STORE(kernel, plan->kernel);
+    note *n = &notes[plan->device.type][plan->kernel->id];
+    atomic_store_explicit(&n->variant, plan->variant, memory_order_relaxed);
+    atomic_store_explicit(&n->splits, plan->splits, memory_order_relaxed);
+    atomic_store_explicit(&n->precision, (int)plan->precision, memory_order_relaxed);
+    atomic_store_explicit(&n->kernel, plan->kernel, memory_order_release);
 }
 
 int tc_last_plans(tc_last_plan *out, int max, tc_device_type type)
 {
     int count = 0;
     for (int id = 0; id < TC_KERNEL_COUNT && count < max; id++) {
-        const tc_kernel *kernel = LOAD(kernel);
+        note *n = &notes[type][id];
+        const tc_kernel *kernel = atomic_load_explicit(&n->kernel, memory_order_acquire);
         if (!kernel) continue;
-        out[count++] = (tc_last_plan){kernel->name, LOAD(variant), LOAD(splits), (tc_float32_precision)LOAD(precision)};
+        out[count++] = (tc_last_plan){.kernel = kernel->name,
+                                      .variant = atomic_load_explicit(&n->variant, memory_order_relaxed),
+                                      .splits = atomic_load_explicit(&n->splits, memory_order_relaxed),
+                                      .precision = (tc_float32_precision)atomic_load_explicit(&n->precision, memory_order_relaxed)};
     }
     return count;
 }
