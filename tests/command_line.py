@@ -27,6 +27,6 @@ def command(*arguments, cwd, status=0, given=None):
 
 
 def contents(folder):
-    """What two equal runs have in common, byte for byte. (In last.safetensors also NumPy's and Python's streams, which nobody seeded.)"""
+    """The files that two equal runs share, byte for byte. (last.safetensors also contains NumPy's and Python's streams, which are not seeded.)"""
     files = {name: (folder / name).read_bytes() for name in ("best.safetensors", "history.csv", "options.json")}
     return files, {k: v.tobytes() for k, v in tc.load(folder / "last.safetensors")["state_dict"].items()}

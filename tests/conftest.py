@@ -1,4 +1,4 @@
-"""What all tests share. Beside it: `tolerance.py` (how close is close).
+"""Shared by all tests. The tolerances are in `tolerance.py`.
 
 Fixtures
   isa      the name of a CPU instruction set, in use while the test runs: one run for each that this machine can use

@@ -1,4 +1,4 @@
-"""What an installed package must do, with nothing but its own requirements: python tests/smoke.py"""
+"""Checks an installed package that has only its own requirements: python tests/smoke.py"""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The benchmark harness, with contenders whose speed is known; the workloads themselves run with `--slow`."""
+"""The benchmark harness, with contenders of known speed; the workloads themselves run with `--slow`."""
 
 import dataclasses
 import importlib.util

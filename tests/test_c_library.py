@@ -1,4 +1,4 @@
-"""The library without Python: a C program includes transformer_c.h alone, links the archive, and computes what Python computes."""
+"""The library without Python: a C program includes transformer_c.h alone, links the archive, and computes the same as Python."""
 
 import os
 import re

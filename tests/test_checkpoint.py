@@ -1,4 +1,4 @@
-"""tc.save and tc.load: what comes back is what was saved, and a failed save changes nothing."""
+"""tc.save and tc.load: loading gives what was saved, and a failed save changes nothing."""
 
 import errno
 import json

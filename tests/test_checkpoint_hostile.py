@@ -1,4 +1,4 @@
-"""tc.load_torch_checkpoint on files made to harm: refused with a reason, nothing run, no memory or time beyond the file's size."""
+"""tc.load_torch_checkpoint on hostile files: refused with a reason, without running anything or using more memory or time than the file's size justifies."""
 
 import gc
 import io
@@ -405,7 +405,7 @@ def test_a_hundred_levels_are_read(tmp_path):
 
 
 def test_sharing_that_multiplies(refuses):
-    """50 lists, each with the one before it twice: 2^50 values for whoever prints them."""
+    """50 lists, each with the one before it twice: 2^50 values when printed."""
     parts = b"](NNeq\0" + b"".join(b"](" + b"h" + bytes([i]) + b"h" + bytes([i]) + b"eq" + bytes([i + 1]) for i in range(50))
     count = parts.count(b"](")
     refuses(t.checkpoint(b"(" + parts + b"t"), "over and over")
@@ -613,7 +613,7 @@ def test_fields_of_the_archive(refuses, case, data):
 
 
 def test_overlapping_records(refuses, tmp_path):
-    """A record inside another: the inner header stands in the outer's data, each consistent in itself."""
+    """A record inside another: the inner header is in the outer's data, and each is consistent."""
     inner = t.archive({"data/1": t.SIX})
     inner = inner[: inner.index(b"PK\1\2")]
     records = {**GOOD, "data/2": inner}
@@ -686,7 +686,7 @@ def damage(data, rng):
 
 
 def test_damaged_files(tmp_path, rng):
-    """A record's checksum protects it: what loads at all is what was saved."""
+    """A record's checksum protects it: if it loads, it is what was saved."""
     data = STATE_DICT.read_bytes()
     path = tmp_path / "x.pt"
     t.overwrite(path, data)

@@ -1,4 +1,4 @@
-"""tc.load_torch_checkpoint on what PyTorch and Lightning write: kept files, files made by hand, and live ones."""
+"""tc.load_torch_checkpoint on files of PyTorch and Lightning: committed ones, ones written byte by byte, and new ones."""
 
 import argparse
 import copy

@@ -1,4 +1,4 @@
-"""The command line, as processes: what it prints, where, and its exit status; and that the documentation says what --help says."""
+"""The command line, as processes: what it prints and where, its exit status, and that the documentation agrees with --help."""
 
 import json
 import os

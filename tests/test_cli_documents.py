@@ -1,4 +1,4 @@
-"""train and predict for squares, digits and reviews, as processes: short trainings, the same bits after a stop, and what is refused."""
+"""train and predict for squares, digits and reviews, as processes: short trainings, the same bits after a stop, and refusals."""
 
 import gzip
 import json
@@ -131,9 +131,9 @@ def test_ctrl_c_and_resume_to_the_same_bits(task, mnist, reviews_csv, tmp_path):
     assert process.returncode == 130 and "Traceback" not in err
     assert f"python -m transformer_c train {task} --resume --output stopped" in err
     steps = int(re.search(r"stopped after (\d+) steps", err)[1])
-    held = tc.load(last)
-    assert steps == held["trainer"]["global_step"] < tc.load(tmp_path / "whole/last.safetensors")["trainer"]["global_step"]
-    assert held.hyper_parameters["lr"] == 0.01
+    saved = tc.load(last)
+    assert steps == saved["trainer"]["global_step"] < tc.load(tmp_path / "whole/last.safetensors")["trainer"]["global_step"]
+    assert saved.hyper_parameters["lr"] == 0.01
     out, err = command("train", task, "--resume", "--output", "stopped", "--no-progress", "--threads", "2", cwd=tmp_path)
     assert "going on from the last checkpoint" in out and err == ""
     assert contents(tmp_path / "stopped") == contents(tmp_path / "whole")
@@ -244,8 +244,8 @@ def test_digits_of_mnists_files(digits_run, mnist):
     folder, out = digits_run
     assert "12 epochs of 6 batches" in out and "test accuracy" not in out
     assert score(out, "validation accuracy") > 60
-    held = tc.load(folder / "best.safetensors").hyper_parameters
-    assert held == {"n_input": 196, "n_embd": 8, "seq_len": 4, "n_heads": 2, "n_layers": 1, "over": "patches", "lr": 0.01}
+    saved = tc.load(folder / "best.safetensors").hyper_parameters
+    assert saved == {"n_input": 196, "n_embd": 8, "seq_len": 4, "n_heads": 2, "n_layers": 1, "over": "patches", "lr": 0.01}
 
 
 def test_classes_are_predicted(digits_run, mnist, tmp_path):
@@ -409,7 +409,7 @@ def test_texts_that_are_refused(reviews_run, tmp_path, capsys):
         predicts(checkpoint, "text", "--file", tmp_path / "empty.txt")
 
 
-# ---- files that ask for more than they hold ----------------------------------------------------------------------------------------
+# ---- files that ask for more than they contain -------------------------------------------------------------------------------------
 
 
 def hostile(path, model, changes):

@@ -1,4 +1,4 @@
-"""What is said when the CUDA library, the driver or the device is not there: stand-ins for the library, each in a process of its own."""
+"""Messages when the CUDA library, the driver or the device is missing: stand-ins for the library, each in its own process."""
 
 import os
 import pathlib
@@ -65,7 +65,7 @@ const tc_cuda_api *tc_cuda_get_api(void) { return &api; }
 @pytest.fixture
 def stand_in(tmp_path):
     if not shutil.which(COMPILER[-1]):
-        pytest.skip(f"{COMPILER[-1]} is not at hand")
+        pytest.skip(f"{COMPILER[-1]} is not installed")
 
     def make(**answers):
         answers = {"DRIVER": 13000, "DEVICES": 1, "ERROR": 0, "ABI": "TC_CUDA_ABI_VERSION", "MEMORY": 0, **answers}

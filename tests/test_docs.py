@@ -1,4 +1,4 @@
-"""Documentation that cannot drift: examples run, the README's code runs, the command line is what the docs say."""
+"""Keeps the documentation correct: its examples run, the README's code runs, the command line matches the docs."""
 
 import doctest
 import importlib

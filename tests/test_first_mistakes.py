@@ -1,4 +1,4 @@
-"""What a person types first and gets wrong: each error says what came, and what to write instead."""
+"""Common first mistakes: each error says what was passed, and what to write instead."""
 
 import numpy as np
 import pytest

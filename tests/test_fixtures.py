@@ -1,4 +1,4 @@
-"""The fixtures do what they say, and leave no trace: tests that change the whole process must not reach the next test."""
+"""The fixtures do what they say and restore everything: a test that changes the process must not affect the next test."""
 
 from transformer_c import _core
 

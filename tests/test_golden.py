@@ -1,4 +1,4 @@
-"""Holds the float64 reference and the golden values against each other; with PyTorch installed, that they are what it gives."""
+"""Compares the float64 reference with the golden values, and both with PyTorch where it is installed."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""docs/memory.md: what the tape keeps, in bytes, is what the allocator counts."""
+"""docs/memory.md: the bytes that the tape keeps are those that the allocator counts."""
 
 import re
 from pathlib import Path
@@ -28,8 +28,8 @@ def shape(text):
     return tuple(eval(part, {}, SIZES) for part in text.replace("x", "*").split(","))
 
 
-def held(f, shapes, dtype=np.float32, **constants):
-    """Bytes in use because of f(*inputs, **constants) and its graph, when nobody else holds inputs and results."""
+def kept_bytes(f, shapes, dtype=np.float32, **constants):
+    """Bytes in use because of f(*inputs, **constants) and its graph, when nobody else refers to inputs and results."""
     rng = np.random.default_rng(0)
     leaves = [tc.tensor(rng.uniform(0.5, 1.0, shape(s)).astype(dtype), requires_grad=True) for s in shapes]
     before = _core.memory_stats()["in_use"]
@@ -159,9 +159,9 @@ CASES = {
 def test_bytes_held_are_those_of_the_table(row, case):
     f, shapes, constants = (*case, {})[:3]
     for _ in range(2):  # the first call may keep blocks of its own (threads)
-        measured = held(f, shapes, **constants)
+        measured = kept_bytes(f, shapes, **constants)
     expected = eval(TABLE[row], {"__builtins__": {}}, {**SIZES, "s": 4})
-    assert abs(measured - expected) <= SLACK, f"{measured} bytes held, {expected} in the table"
+    assert abs(measured - expected) <= SLACK, f"{measured} bytes kept, {expected} in the table"
 
 
 @pytest.mark.unsanitized
@@ -176,15 +176,15 @@ def test_elements_of_float64_have_eight_bytes_and_halves_are_kept_as_they_are_gi
     for row, of_halves in halves.items():
         f, shapes = CASES[row][0]
         for dtype, expected in ((np.float64, TABLE[row]), (np.float16, of_halves)):
-            assert abs(held(f, shapes, dtype) - eval(expected, {}, {**SIZES, "s": 8})) <= SLACK, (row, dtype)
+            assert abs(kept_bytes(f, shapes, dtype) - eval(expected, {}, {**SIZES, "s": 8})) <= SLACK, (row, dtype)
     f, shapes = CASES["`mul`, `div`, `pow`, `maximum`, `minimum`, `remainder` of a (n) and b (n)"][0]
-    assert abs(held(f, shapes, np.float16) - 2 * 2 * n) <= SLACK
+    assert abs(kept_bytes(f, shapes, np.float16) - 2 * 2 * n) <= SLACK
 
 
 @pytest.mark.unsanitized
 def test_a_constant_needs_no_copy_of_the_other():
     """x * mask keeps the mask; x is gone."""
-    assert abs(held(lambda x, mask: x * mask, X, mask=lambda rng: np.ones(n, np.float32)) - 4 * n) <= SLACK
+    assert abs(kept_bytes(lambda x, mask: x * mask, X, mask=lambda rng: np.ones(n, np.float32)) - 4 * n) <= SLACK
 
 
 @pytest.mark.unsanitized

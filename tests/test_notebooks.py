@@ -1,4 +1,4 @@
-"""The notebooks are of their sources as they are now, executed, without errors, small; the short one runs here, all of them in CI."""
+"""The notebooks match their sources, are executed, have no errors and are small; the short one runs here, all of them in CI."""
 
 import base64
 import itertools
@@ -37,7 +37,7 @@ def rows_of(letter):
         yield from range(numbers[0], numbers[-1] + 1) if " to " in name else numbers
 
 
-def held(source):
+def notebook(source):
     return json.loads(source.with_suffix(".ipynb").read_text())
 
 
@@ -51,7 +51,7 @@ def test_outputs(source):
     path = source.with_suffix(".ipynb")
     text = path.read_text()
     assert path.stat().st_size < 500_000
-    code = [c for c in held(source)["cells"] if c["cell_type"] == "code"]
+    code = [c for c in notebook(source)["cells"] if c["cell_type"] == "code"]
     outputs = [o for c in code for o in c["outputs"]]
     assert not [o for o in outputs if o["output_type"] == "error" or o.get("name") == "stderr"]
     streams = [[o["output_type"] == "stream" for o in c["outputs"]] for c in code]
@@ -66,19 +66,19 @@ def test_outputs(source):
 @pytest.mark.parametrize("letter", DOCUMENTS)
 def test_every_row_of_a_document_is_in_its_notebook(letter):
     """In brackets: the number of the cell in A and B, which have numbers, the row's name in the others."""
-    cells = held(ROOT / f"notebooks/{DOCUMENTS[letter]}.py")["cells"]
+    cells = notebook(ROOT / f"notebooks/{DOCUMENTS[letter]}.py")["cells"]
     text = "".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
     rows = list(rows_of(letter))
     assert rows and not [r for r in rows if f"[{r if letter in 'AB' else letter + str(r)}]" not in text]
 
 
 def printed(name):
-    code = [c for c in held(ROOT / f"notebooks/{name}.py")["cells"] if c["cell_type"] == "code"]
+    code = [c for c in notebook(ROOT / f"notebooks/{name}.py")["cells"] if c["cell_type"] == "code"]
     return "".join(line for c in code for o in c["outputs"] if o["output_type"] == "stream" for line in o["text"])
 
 
 def pictures(name):
-    outputs = [o for c in held(ROOT / f"notebooks/{name}.py")["cells"] for o in c.get("outputs", ())]
+    outputs = [o for c in notebook(ROOT / f"notebooks/{name}.py")["cells"] for o in c.get("outputs", ())]
     return sum("image/png" in o.get("data", {}) for o in outputs)
 
 

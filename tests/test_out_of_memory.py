@@ -1,4 +1,4 @@
-"""Memory that runs out at the first allocation of a call, then at the second, and so on until the call succeeds: each time a MemoryError,
+"""Memory runs out at the first allocation of a call, then at the second, and so on until the call succeeds: each time a MemoryError,
 every object as it was, nothing leaked. Sweeps over single ops, forward and backward, and over a training step."""
 
 import copy

@@ -1,4 +1,4 @@
-"""The package as such: a quick import, and settings that hold for all of it."""
+"""The package as a whole: a quick import, and global settings."""
 
 import subprocess
 import sys

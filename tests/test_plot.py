@@ -1,4 +1,4 @@
-"""Every figure: its axes, labels, units, ticks and scales; refusals; no display, no pyplot, no matplotlib until it is called."""
+"""Every figure: its axes, labels, units, ticks and scales; refusals; no display, no pyplot, and matplotlib is imported only when it is needed."""
 
 import itertools
 import re
@@ -120,7 +120,7 @@ def test_layers_of_different_numbers_of_heads():
 
 
 def test_labels_stand_apart():
-    """Long words stand upright, and a strip is drawn wider than it is."""
+    """Long words are vertical, and a strip is drawn wider than it is."""
     for name, axis in (
         ("attention_maps of long words", "xaxis"),
         ("attention_maps of long words", "yaxis"),

@@ -1,4 +1,4 @@
-"""The README's numbers are those of the files they were measured into, and what is determined in them is what a run gives now."""
+"""The README's numbers are those of the measured files, and those that are determined are the same in a new run."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Holds the oracle itself: analytic backwards against central differences, forwards against known values."""
+"""Tests the reference itself: analytic backwards against central differences, forwards against known values."""
 
 import itertools
 import math

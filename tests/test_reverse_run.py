@@ -1,4 +1,4 @@
-"""The tutorial's Reverse run from seed 42 is PyTorch's: draws, weights, shuffles, the first 100 losses; and what a run must keep."""
+"""The tutorial's Reverse run from seed 42 is PyTorch's: draws, weights, shuffles, the first 100 losses; and what a run must guarantee."""
 
 import gc
 import resource

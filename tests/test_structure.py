@@ -1,4 +1,4 @@
-"""Who may use whom, read from the includes; and lists that belong together agree."""
+"""Which layer may include which; and lists that belong together agree."""
 
 import re
 from pathlib import Path

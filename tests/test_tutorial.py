@@ -1,4 +1,4 @@
-"""python -m transformer_c tutorial, with a short training: what it prints, writes, compares and asks for; the stand-in features."""
+"""python -m transformer_c tutorial, with a short training: what it prints, writes, compares and requires; the stand-in features."""
 
 import json
 import os
@@ -40,8 +40,8 @@ def short_run(tmp_path_factory):
 
 
 def test_every_cell_with_a_result_has_a_row(short_run):
-    text, held, _ = short_run
-    rows = held["rows"]
+    text, results, _ = short_run
+    rows = results["rows"]
     assert {r["cell"] for r in rows} >= {4, 5, 6, 7, 8, 9, 12, 16, 17, 20, 21, 23, 25, 29, 30, 31, 32, 36, 37, 38, 39, 40, 41}
     assert not [r for r in rows if r["verdict"] == DIFFERS] and sum(r["verdict"] == "same" for r in rows) == 20
     lines = text.split("transformer_c\n----")[1].splitlines()
@@ -57,7 +57,7 @@ def test_the_numbers_are_the_tutorials(short_run):
 
 
 def test_pictures_and_checkpoints_are_written(short_run):
-    _, held, output = short_run
+    _, results, output = short_run
     cells = ("10_positional_encoding", "11_encoding_curves", "13_learning_rate", "20_reverse_history", "25_reverse_attention")
     cells += (
         "33_anomaly_sets",
@@ -67,10 +67,10 @@ def test_pictures_and_checkpoints_are_written(short_run):
         "42_anomaly_mistake",
         "42_mistake_attention",
     )
-    assert held["pictures"] == [f"cell_{cell}.png" for cell in cells]
-    for name in held["pictures"]:
+    assert results["pictures"] == [f"cell_{cell}.png" for cell in cells]
+    for name in results["pictures"]:
         assert (output / name).read_bytes().startswith(b"\x89PNG"), name
-    assert sorted(p.name for p in output.glob("*.png")) == sorted(held["pictures"])
+    assert sorted(p.name for p in output.glob("*.png")) == sorted(results["pictures"])
     for task, kind in (("ReverseTask", uva.ReversePredictor), ("SetAnomalyTask", uva.AnomalyPredictor)):
         assert {p.name for p in (output / task).iterdir()} == {"best.safetensors", "last.safetensors", "history.csv"}
         assert isinstance(kind.load_from_checkpoint(output / task / "best.safetensors"), kind)
@@ -112,8 +112,8 @@ def test_rows_of_a_report(tmp_path, capsys):
     report.picture("nothing", lambda: pytest.fail("no pictures were wanted"))
     assert [r.what for r in report.differing] == ["unlike"]
     report.finish(0.1, {"seed": 1})
-    held = json.loads((tmp_path / "new/results.json").read_text())
-    assert held["seed"] == 1 and held["rows"][1]["verdict"] == DIFFERS and held["pictures"] == []
+    results = json.loads((tmp_path / "new/results.json").read_text())
+    assert results["seed"] == 1 and results["rows"][1]["verdict"] == DIFFERS and results["pictures"] == []
 
 
 def test_the_weight_on_the_mirrored_position(tmp_path):
@@ -295,9 +295,9 @@ def test_the_best_epochs_weights_are_those_of_the_set_anomaly_task(tmp_path, mon
     )  # the schedule ends with the run
     for model, task, wanted, other in ((anomaly, "SetAnomalyTask", "best", "last"), (reverse, "ReverseTask", "last", "best")):
         found = {n: v.numpy() for n, v in model.state_dict().items()}
-        held = {kind: type(model).load_from_checkpoint(tmp_path / task / f"{kind}.safetensors").state_dict() for kind in (wanted, other)}
-        assert all((found[n] == v.numpy()).all() for n, v in held[wanted].items())
-        assert any((found[n] != v.numpy()).any() for n, v in held[other].items())
+        states = {kind: type(model).load_from_checkpoint(tmp_path / task / f"{kind}.safetensors").state_dict() for kind in (wanted, other)}
+        assert all((found[n] == v.numpy()).all() for n, v in states[wanted].items())
+        assert any((found[n] != v.numpy()).any() for n, v in states[other].items())
 
 
 def test_a_pretrained_file_is_used(tmp_path):
@@ -323,8 +323,8 @@ def test_layouts_of_the_pretrained_files(tmp_path, kind, rng):
         parameters |= dict(dropout=0.1, input_dropout=0.1)
     model = kind(**parameters).eval()
     state = {n: torch.tensor(v.numpy()) for n, v in model.state_dict().items()}
-    held = {"epoch": 9, "global_step": 3900, "callbacks": {}, "optimizer_states": [{"state": {0: {"exp_avg": torch.zeros(2)}}}]}
-    torch.save({**held, "state_dict": state, "hyper_parameters": parameters}, tmp_path / "file.ckpt")
+    rest = {"epoch": 9, "global_step": 3900, "callbacks": {}, "optimizer_states": [{"state": {0: {"exp_avg": torch.zeros(2)}}}]}
+    torch.save({**rest, "state_dict": state, "hyper_parameters": parameters}, tmp_path / "file.ckpt")
     x = rng.standard_normal((2, 7, parameters["input_dim"])).astype(np.float32)
     for loaded in (kind, tc.TransformerPredictor):
         assert np.array_equal(loaded.load_from_checkpoint(tmp_path / "file.ckpt")(x), model(x))

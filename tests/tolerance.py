@@ -1,4 +1,4 @@
-"""How close is close: the project's tolerances, in one place."""
+"""The project's tolerances, in one place."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""A program as users write them: `make lint` type-checks it with mypy --strict, where an untyped name of ours would be an error."""
+"""A typical user's program: `make lint` checks it with mypy --strict, where an untyped name of ours would be an error."""
 
 import numpy as np
 import transformer_c as tc

@@ -1,4 +1,4 @@
-/* check.h: what the C test programs share. CHECK counts what does not hold and goes on; main() returns
+/* check.h: shared by the C test programs. CHECK counts failures and continues; main() returns
  * check_finish(), which is non-zero when anything did not. */
 #ifndef TC_TESTS_CHECK_H
 #define TC_TESTS_CHECK_H

@@ -171,7 +171,7 @@ static void the_cache_is_emptied(void)
     CHECK_EQUAL(system_calls(), calls + 1);
 }
 
-/* Ever new sizes: what is held stays within the high-water mark and the slack. A size that comes again and again stays. */
+/* Ever new sizes: the cache stays within the high-water mark and the slack. A size that is requested often stays. */
 static void the_cache_is_bounded(void)
 {
     tc_allocator_empty_cache();
@@ -195,7 +195,7 @@ static void the_cache_is_bounded(void)
 }
 
 #if !THREAD_SANITIZED /* which needs the address space itself */
-/* When the system has no more, what is cached is given back and the allocation goes on. */
+/* When the system has no more memory, the cache is freed and the allocation continues. */
 static void gives_up_the_cache_when_memory_is_out(void)
 {
     enum { BLOCKS = 6 };

@@ -317,7 +317,7 @@ static void forks(void)
     check_once_each(&j, LARGE_COST);
     CHECK_IN_CHILD(use_pool);
     CHECK_IN_CHILD(fork_again);
-    check_once_each(&j, LARGE_COST); /* the parent's pool goes on */
+    check_once_each(&j, LARGE_COST); /* the parent's pool still works */
 
     pthread_t callers[CALLERS];                /* forked while other threads are inside a job, at any point of it */
     callers_have_scratch = !ADDRESS_SANITIZED; /* its own allocator may leave a lock taken in the child */

@@ -1,4 +1,4 @@
-"""csrc/core/random.c and the dropout kernel by themselves, compiled for the test: no extension needed."""
+"""csrc/core/random.c and the dropout kernel alone, compiled for the test without the extension."""
 
 import ctypes
 import json
@@ -330,10 +330,10 @@ def test_fork_during_a_call(make):
     try:
         for _ in range(20):
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads: the case under test
+                warnings.simplefilter("ignore", DeprecationWarning)  # about a fork in a process with threads: the case under test
                 child = os.fork()
             if child == 0:
-                signal.alarm(20)  # a child that finds the lock held would wait for ever
+                signal.alarm(20)  # a child that finds the lock taken would wait for ever
                 generator.next32()
                 os._exit(0)
             assert os.waitpid(child, 0)[1] == 0
@@ -349,7 +349,7 @@ LOW = np.uint64(0xFFFFFFFF)
 
 
 def philox4x32(counter, key, rounds=7):
-    """Salmon et al. 2011, section 3.3, on arrays of 32-bit words held as uint64."""
+    """Salmon et al. 2011, section 3.3, on arrays of 32-bit words stored as uint64."""
     c = [np.asarray(x, np.uint64) for x in counter]
     for i in range(rounds):
         k0, k1 = np.uint64((key[0] + i * W0) & 0xFFFFFFFF), np.uint64((key[1] + i * W1) & 0xFFFFFFFF)
@@ -480,7 +480,7 @@ def test_dropped_nan_and_infinity_become_zero(dropout):
 
 
 def test_p_of_zero_and_one_at_the_ends_of_the_words(dropout):
-    """Elements whose word is 0 or 2^32 - 1 would be the exceptions; a million elements hold words near both."""
+    """Elements whose word is 0 or 2^32 - 1 would be the exceptions; a million elements include words near both."""
     n = 1 << 20
     x = np.ones(n, dropout.dtype)
     np.testing.assert_array_equal(dropout(np.empty_like(x), x, 0.0, 5, 6), x)

@@ -1,4 +1,4 @@
-"""Readers of the real data sets' files, on small files made here; and what they say to missing, damaged and hostile ones."""
+"""Readers of the real data sets' files, on small files made here; and their errors for missing, damaged and hostile files."""
 
 import gzip
 import os
@@ -327,7 +327,7 @@ def test_features_cut_anywhere(tmp_path):
 
 
 def test_features_damaged_anywhere(tmp_path, rng):
-    """A changed byte is an error of ours or, in a name or a time that nobody reads, nothing."""
+    """A changed byte raises one of our errors or, in an unread name or time, has no effect."""
     np.savez(tmp_path / "f.npz", **features())
     data = bytearray((tmp_path / "f.npz").read_bytes())
     for place in rng.choice(len(data), 300, replace=False):

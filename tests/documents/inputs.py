@@ -1,4 +1,4 @@
-"""What the documents' models are run on in tests and golden values: NumPy's legacy generators give the same numbers everywhere."""
+"""Inputs of the documents' models in tests and golden values: NumPy's legacy generators give the same numbers everywhere."""
 
 import numpy as np
 

@@ -214,7 +214,7 @@ def test_loss_curve_is_pytorchs(case, dtype, tag, atol):
 
 
 def test_dropout_makes_the_training_loss_larger():
-    """The document's note: the same batch, train mode beside eval mode."""
+    """The document's note: the same batch in train mode and in eval mode."""
     tc.manual_seed(42)
     sbs, points = run(godoy.own_model(), 30)
     x, y = points[:64], points[:64, 2:]

@@ -182,15 +182,15 @@ def test_keras_weights_that_are_hostile(tmp_path, kind):
     h5py = pytest.importorskip("h5py")
     place, file = "layers/transformer_encoder/layernorm_2/vars/1", tmp_path / "changed.weights.h5"
     file.write_bytes(WEIGHTS.read_bytes())
-    with h5py.File(file, "r+") as held:
-        del held[place]
+    with h5py.File(file, "r+") as h5:
+        del h5[place]
         if kind == "integers":
-            held[place] = np.zeros(4, np.int64)
+            h5[place] = np.zeros(4, np.int64)
         elif kind == "link":
-            held[place] = h5py.ExternalLink(str(WEIGHTS), place)
+            h5[place] = h5py.ExternalLink(str(WEIGHTS), place)
         elif kind == "external":
             (tmp_path / "secret").write_bytes(bytes(16))
-            held.create_dataset(place, (4,), np.float32, external=[(str(tmp_path / "secret"), 0, 16)])
+            h5.create_dataset(place, (4,), np.float32, external=[(str(tmp_path / "secret"), 0, 16)])
     encoder = keras_book.TransformerEncoder(**ENCODER)
     with pytest.raises(tc.CheckpointError, match=f"{place}.*expected floats" if kind == "integers" else f"no array {place}"):
         encoder.load_keras_weights(file)
@@ -199,11 +199,11 @@ def test_keras_weights_that_are_hostile(tmp_path, kind):
 def test_keras_weights_that_are_damaged(tmp_path):
     """A byte changed in each of many places: the weights, or an error that names the file, and never half of them."""
     pytest.importorskip("h5py")
-    held, kinds = WEIGHTS.read_bytes(), set()
+    whole, kinds = WEIGHTS.read_bytes(), set()
     encoder = keras_book.TransformerEncoder(**ENCODER)
     before = encoder.layernorm_1.weight.numpy().copy()
-    for start in range(0, len(held), 97):
-        data = bytearray(held)
+    for start in range(0, len(whole), 97):
+        data = bytearray(whole)
         data[start] ^= 0xA5
         file = tmp_path / "damaged.h5"
         file.write_bytes(data)
@@ -236,7 +236,7 @@ def make_reviews(folder, rng, count):
 def test_reviews_are_learned(tmp_path, rng):
     """The chapter's way from files to a trained model, on reviews made here."""
     tc.manual_seed(3)
-    train, held = make_reviews(tmp_path / "train", rng, 128), make_reviews(tmp_path / "test", rng, 32)
+    train, tested = make_reviews(tmp_path / "train", rng, 128), make_reviews(tmp_path / "test", rng, 32)
     vectorization = keras_book.TextVectorization(max_tokens=200, output_mode="int", output_sequence_length=20)
     vectorization.adapt(train[0])
     loader = keras_book.review_loader(*train, vectorization, batch_size=32, shuffle=True)
@@ -249,9 +249,9 @@ def test_reviews_are_learned(tmp_path, rng):
             optimizer.zero_grad()
             model.training_step(batch, i).backward()
             optimizer.step()
-    predicted = model.eval().predict(vectorization(held[0]))[:, 0] > 0.5
-    assert (predicted == held[1]).mean() > 0.9
-    model.validation_step(next(iter(keras_book.review_loader(*held, vectorization, batch_size=64))), 0)
+    predicted = model.eval().predict(vectorization(tested[0]))[:, 0] > 0.5
+    assert (predicted == tested[1]).mean() > 0.9
+    model.validation_step(next(iter(keras_book.review_loader(*tested, vectorization, batch_size=64))), 0)
     assert model.logged["val_accuracy"] > 0.9 and model.logged["val_loss"] < 0.5
 
 

@@ -1,4 +1,4 @@
-"""docs/documents.md has every row of the documents, and the tests that it names are there."""
+"""docs/documents.md has every row of the documents, and the tests that it names exist."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Golden values, written by make_golden.py with PyTorch; README.md says what they are. Reading them needs NumPy alone."""
+"""Golden values, written by make_golden.py with PyTorch; README.md describes them. Reading them needs only NumPy."""
 
 import json
 import pathlib

@@ -1,9 +1,9 @@
-"""Writes the files in checkpoints/ and checkpoints.npz, what they hold: files of PyTorch for the tests of the reader.
+"""Writes the files in checkpoints/, and their contents to checkpoints.npz: files of PyTorch for the tests of the reader.
 
     python tests/golden/make_checkpoints.py [FOLDER]
 
 The same PyTorch writes the same bytes. Lightning is not needed: its checkpoint is a dict of a known layout, in which objects of
-its own classes occur; classes of the same names stand in for them.
+its own classes occur; classes of the same names replace them.
 """
 
 import argparse
@@ -78,7 +78,7 @@ def views():
 
 
 def training():
-    """What a loop of one's own keeps: a module, its optimizer after two steps, a schedule, numbers of NumPy."""
+    """What a hand-written loop saves: a module, its optimizer after two steps, a schedule, numbers of NumPy."""
     model = network()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[2, 5])

@@ -1,4 +1,4 @@
-"""Writes documents.npz: what PyTorch gives for the documents' models, by tests/documents/torch_twins.py.
+"""Writes documents.npz: PyTorch's results for the documents' models, by tests/documents/torch_twins.py.
 
 python tests/golden/make_documents.py [FOLDER]
 """

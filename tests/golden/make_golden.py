@@ -1,8 +1,8 @@
-"""Writes the golden values beside this file: what PyTorch 2.13 on a CPU gives, for machines that have no PyTorch.
+"""Writes the golden values next to this file: results of PyTorch 2.13 on a CPU, for machines without PyTorch.
 
     python tests/golden/make_golden.py [FOLDER]
 
-The same PyTorch on the same kind of machine writes the same bytes. README.md says what each file holds and how close a result
+The same PyTorch on the same kind of machine writes the same bytes. README.md says what each file contains and how close a result
 must come; `load` in __init__.py reads them.
 """
 

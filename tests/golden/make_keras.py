@@ -1,4 +1,4 @@
-"""Writes small.weights.h5 and keras.npz: what Keras 3 (on PyTorch) saves and gives for the book chapter's model, made small.
+"""Writes small.weights.h5 and keras.npz: a file and results of Keras 3 (on PyTorch) for a small version of the book chapter's model.
 
 KERAS_BACKEND=torch python tests/golden/make_keras.py [FOLDER]
 """

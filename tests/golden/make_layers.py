@@ -1,4 +1,4 @@
-"""Writes layers.npz: what torch.nn's attention and Transformer layers give in float64, from weights that are drawn in float32.
+"""Writes layers.npz: results of torch.nn's attention and Transformer layers in float64, from weights drawn in float32.
 
 python tests/golden/make_layers.py [FOLDER]
 """

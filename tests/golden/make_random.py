@@ -1,8 +1,8 @@
-"""Writes random_mt19937.npz: what PyTorch's CPU generator gives for sequences of calls, for machines that have no PyTorch.
+"""Writes random_mt19937.npz: results of PyTorch's CPU generator for sequences of calls, for machines without PyTorch.
 
     python tests/golden/make_random.py [FOLDER]
 
-"programs" (JSON) holds {program: [seed, [[call, arguments ...], ...]]}; result i of a program is the array "program/i". PyTorch
+"programs" (JSON) is {program: [seed, [[call, arguments ...], ...]]}; result i of a program is the array "program/i". PyTorch
 must run its AVX2 or AVX-512 kernels: without them it rounds uniforms and normals differently.
 """
 

@@ -1,4 +1,4 @@
-"""The instructions of instructions.cu with operands for each, and how close two machines must agree on them."""
+"""The instructions of instructions.cu with operands for each, and how closely two machines must agree on them."""
 
 import ctypes
 
@@ -52,7 +52,7 @@ def differences(name, one, other):
         good = np.abs(a - b) <= limit + 2.0**-126
     else:
         good = one == other
-    if name in ("float_to_tf32", "float16", "bfloat16"):  # which NaN comes out is left open; of tf32 the first 19 bits count
+    if name in ("float_to_tf32", "float16", "bfloat16"):  # any NaN is allowed; of tf32 the first 19 bits count
         good |= ((one & 0x7FFFE000) > 0x7F800000) & ((other & 0x7FFFE000) > 0x7F800000)
     if good.all():
         return ""

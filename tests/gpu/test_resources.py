@@ -1,4 +1,4 @@
-"""The committed figures of ptxas: every kernel file, every target, no spill; and how they are read from what it prints."""
+"""The committed figures of ptxas: every kernel file, every target, no spill; and reading its output."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""The emulated GPU, alone and behind device="cuda:emulated", with the kernels on it, and the dtypes and schedules to run them with."""
+"""The emulated GPU, alone and as device="cuda:emulated", and the dtypes and schedules for its kernels."""
 
 import os
 import pathlib
@@ -44,7 +44,7 @@ def cuda(emulated_library, request):
 
 @pytest.fixture(scope="session")
 def emulated_gpu(emulated_library):
-    """The name of the device that stands on the emulated library; its memory faults when the host touches it."""
+    """The name of the device of the emulated library; its memory faults when the host accesses it."""
     before = os.environ.get("TRANSFORMER_C_CUDA_LIBRARY")
     os.environ["TRANSFORMER_C_CUDA_LIBRARY"] = emulated_library.library._name
     try:

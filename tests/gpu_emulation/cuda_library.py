@@ -1,4 +1,4 @@
-"""libtransformer_c_cuda.so, or its emulated twin, through its C interface (csrc/kernels/cuda_api.h) by ctypes.
+"""libtransformer_c_cuda.so, or its emulated counterpart, through its C interface (csrc/kernels/cuda_api.h) by ctypes.
 
     cuda = CudaLibrary(path)
     y = cuda.empty((N, C), np.float32)
@@ -186,17 +186,17 @@ class CudaLibrary:
         self.check(self.api.synchronize(None))
 
     def run(self, kernel, dtype, items, struct=None, **values):
-        """Runs a kernel on its args struct made from `values`; device arrays and None stand for pointers."""
+        """Runs a kernel on its args struct made from `values`; device arrays and None become pointers."""
         self.launch(kernel, dtype, items, fill(struct or f"tc_{kernel}_args", **values))
 
 
 def far(array, elements):
-    """The address of an array of which `array` is the end and `elements` lie before it. Memory there is not: nothing may touch it."""
+    """The address of an array that ends with `array` and has `elements` before it. That memory is not allocated: nothing may access it."""
     return (array.pointer - elements * array.dtype.itemsize) % 2**64
 
 
 def fill(struct, **values):
-    """A struct of the C headers; what is not named is zero."""
+    """A struct of the C headers; members that are not named are zero."""
     args = TYPES[struct]()
     known = {name for name, _ in args._fields_}
     assert set(values) <= known, f"{struct} has no {sorted(set(values) - known)}"

@@ -1,4 +1,4 @@
-"""What the tests with device="cuda:emulated" share: the fixture `device`, Tensors made of arrays, results held against the CPU's."""
+"""Shared by the tests with device="cuda:emulated": the fixture `device`, Tensors made from arrays, and comparison with the CPU."""
 
 import gc
 
@@ -52,7 +52,7 @@ APART = {"float32": 2e-5, "float16": 2**-10, "bfloat16": 2**-7}
 
 
 def beside_the_cpu(function, gpu, rng, *arrays, dtype=None):
-    """Values and gradients of the same call on both devices; the CPU's are held against the reference elsewhere."""
+    """Values and gradients of the same call on both devices; other tests compare the CPU's with the reference."""
     results = []
     for place in ("cpu", gpu):
         inputs = [tc.tensor(a, device=place, requires_grad=a.dtype.name in FLOATS) for a in arrays]

@@ -38,7 +38,7 @@ FLAVOURS = {  # flags for the .cu files, for the emulator, for linking
 
 FLAVOUR = os.environ.get(
     "EMULATION_FLAVOUR", "plain"
-)  # the one that the `cuda` fixture compiles: sanitizer tests start pytest anew with another
+)  # the one that the `cuda` fixture compiles: sanitizer tests start pytest again with another
 
 
 def _constant(expression, texts):
@@ -149,7 +149,7 @@ def preload(flavour):
 
 
 def without_address_randomisation():
-    """A command prefix: ThreadSanitizer wants its shadow memory at fixed places. Empty where it is not to be had."""
+    """A command prefix: ThreadSanitizer needs its shadow memory at fixed addresses. Empty if it is not available."""
     setarch = shutil.which("setarch")
     if setarch and subprocess.run([setarch, "-R", "true"], capture_output=True).returncode == 0:
         return [setarch, "-R"]

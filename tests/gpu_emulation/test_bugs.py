@@ -1,4 +1,4 @@
-"""The emulated GPU is only worth having if it finds bugs: each file of bugs/ has one, and its mended twin."""
+"""The emulated GPU is only useful if it finds bugs: each file of bugs/ has one, and a corrected version."""
 
 import pathlib
 import re

@@ -209,7 +209,7 @@ def test_boolean_mask(cuda, rng, shape):
 
 
 def test_tutorial_mask(cuda, rng, dtype):
-    """Scores of -9e15: a row with every key masked attends to all of them alike."""
+    """Scores of -9e15: a row with every key masked attends to all of them equally."""
     mask = rng.random((2, 1, 6, 5)) < 0.6
     mask[0, :, 2] = False
     case = make(cuda, rng, dtype, B=2, Tq=6, Tk=5, mask=mask, fill_mask=True)
@@ -365,7 +365,7 @@ def test_a_nan_from_above_stays_with_what_is_seen(cuda, rng, causal):
 
 @pytest.mark.parametrize("kernel", ["forward", "map", "delta", "gradient", "dbias"])
 def test_an_error_of_any_launch_is_given(cuda, rng, kernel):
-    """Not only of the last one: a launch that succeeds after one that was refused does not make up for it."""
+    """Not only of the last one: a launch that succeeds after one that was refused does not hide it."""
     term = normal(rng, (5, 7), np.float32)
     case = make(cuda, rng, np.float32, additive=[term])
     dvalues = np.ones((1, 2, 5, 4), np.float32)

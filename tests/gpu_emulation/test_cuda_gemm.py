@@ -18,7 +18,7 @@ FUNCTIONS = {
 def product(
     cuda, a, b, *, a_transposed=False, b_transposed=False, bias=None, residual=None, activation=None, pre=False, k_chunks=1, a_sum=False
 ):
-    """c, pre, a_sum of matrices that lie in memory as they are or transposed."""
+    """c, pre, a_sum of matrices stored directly or transposed."""
     dtype, saved = a.dtype, compute_dtype(a.dtype)
     (M, K), N = a.shape, b.shape[1]
     k_chunk = -(-K // k_chunks)
@@ -82,7 +82,7 @@ def test_epilogue(cuda, rng, activation, dtype):
 
 
 def test_rows_of_their_own_length(cuda, rng, dtype):
-    """c, pre and the residual are windows on wider arrays, each of another width; what lies beside them is left alone."""
+    """c, pre and the residual are windows on wider arrays, each of another width; the elements outside them do not change."""
     M, N, K = 34, 5, 3
     a, b, residual = normal(rng, (M, K), dtype), normal(rng, (K, N), dtype), normal(rng, (M, N + 3), dtype)
     c, pre = cuda.empty((M, N + 1), dtype), cuda.empty((M, N + 2), dtype)

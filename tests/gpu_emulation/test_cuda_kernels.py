@@ -36,7 +36,7 @@ def layer_norm_backward(cuda, dy, x, gamma, mean, rstd, rows_per_chunk):
     return dx.numpy(), sums[0].numpy(), sums[1].numpy()
 
 
-# rows and columns: nothing, one element, odd, vectors, around a warp a row and a block a row
+# rows and columns: nothing, one element, odd, vectors, around one warp per row and one block per row
 LAYER_NORM_SHAPES = [(0, 4), (1, 1), small((5, 3)), (9, 32), (2, 257), (3, 1024), small((2, 1032)), (2, 1031)]
 
 
@@ -72,7 +72,7 @@ def test_add_layer_norm(cuda, rng, shape, dtype):
     y, total, mean, rstd = cuda.empty(shape, dtype), cuda.empty(shape, dtype), cuda.empty((N,), saved), cuda.empty((N,), saved)
     cuda.run("layer_norm_forward", dtype, N, y=y, sum=total, mean=mean, rstd=rstd, **inputs, C=C, eps=1e-5)
     assert_close(total.numpy(), x.astype(float) + residual.astype(float), dtype, name="sum")
-    expected = reference.layer_norm(total.numpy(), gamma, beta)  # what was rounded for the backward is what is normalised
+    expected = reference.layer_norm(total.numpy(), gamma, beta)  # the sum as rounded for the backward is normalised
     for name, actual, wanted, kind in zip(["y", "mean", "rstd"], [y, mean, rstd], expected, [dtype, saved, saved], strict=True):
         assert_close(actual.numpy(), wanted, kind, k=C, name=name)
 

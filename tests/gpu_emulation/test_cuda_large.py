@@ -1,4 +1,4 @@
-"""Arrays of more than 2^31 elements and grids near their limit: the last block alone is run, on the last rows of arrays that are not
+"""Arrays of more than 2^31 elements and grids near their limit: only the last block runs, on the last rows of arrays that are not
 there. An index that is cut to 32 bits anywhere on its way leads out of bounds.
 """
 
@@ -32,7 +32,7 @@ def test_product_of_many_rows(cuda, rng, dtype):
 
 @pytest.mark.parametrize("C", [16, 1031])
 def test_layer_norm_of_many_rows(cuda, rng, C, dtype):
-    here = 8 if C <= 1024 else 1  # a warp a row, or a block
+    here = 8 if C <= 1024 else 1  # one warp per row, or one block
     N, saved = here * (2**31 - 1), compute_dtype(dtype)
     before = N - here
     x, dy, gamma = normal(rng, (here, C), dtype), normal(rng, (here, C), dtype), normal(rng, C, dtype)
@@ -86,7 +86,7 @@ def test_attention_of_many_sequences(cuda, rng, dtype):
     got = values.numpy(), map_.numpy(), dq.numpy(), dk.numpy(), dv.numpy(), kept["lse"].numpy().reshape(1, H, Tq)
     for name, one, other in zip(("values", "map", "dq", "dk", "dv", "lse"), got, wanted, strict=True):
         assert np.array_equal(one[:, -1], other[:, -1]), name
-        assert name == "values" or np.isnan(one[:, 0].astype(float)).all(), name  # nobody was there
+        assert name == "values" or np.isnan(one[:, 0].astype(float)).all(), name  # not written
 
 
 def copy_args(cuda, to, start, shape, to_strides, from_strides):

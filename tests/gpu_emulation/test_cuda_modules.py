@@ -1,4 +1,4 @@
-"""Every layer of tc.nn on device="cuda:emulated" beside the CPU, and handing memory to other libraries."""
+"""Every layer of tc.nn on device="cuda:emulated" compared with the CPU, and passing memory to other libraries."""
 
 import ctypes
 
@@ -172,7 +172,7 @@ def test_dlpack_gives_memory_in_order(emulated_gpu, consumer):
     x = tc.full((4,), 2.0, device=emulated_gpu) * 3
     assert x.__dlpack_device__() == (2, -1)
     x.__dlpack__(stream=-1, max_version=(1, 0))
-    assert (consumer.read(x.data_ptr(), 4) != 6).all()  # nobody waited: the emulated stream has not come to it
+    assert (consumer.read(x.data_ptr(), 4) != 6).all()  # nobody waited: the emulated stream has not run it
     x = tc.full((4,), 2.0, device=emulated_gpu) * 3
     x.__dlpack__(stream=consumer.stream, max_version=(1, 0))
     assert (consumer.read(x.data_ptr(), 4) == 6).all()
@@ -187,7 +187,7 @@ def test_dlpack_copies(emulated_gpu, consumer):
     capsule = x.__dlpack__(stream=consumer.stream, copy=True, dl_device=(2, -1))
     x.fill_(5.0)
     assert "dltensor" in repr(capsule)
-    del capsule  # nobody took it: the copy goes
+    del capsule  # nobody took it: the copy is freed
 
 
 def test_dlpack_says_what_it_cannot_do(emulated_gpu):

@@ -1,4 +1,4 @@
-"""A stream for each thread, and the order between them. The emulated streams do their work as late as they may, at random moments, or
+"""One stream per thread, and the order between them. The emulated streams run their work as late as possible, at random moments, or
 at once; where a wait is missing, a result is wrong. Each case is also run with the waits taken out, which must be noticed."""
 
 import contextlib
@@ -31,7 +31,7 @@ def without_waits(emulated_library):
         emulated_library.ignore_events(1)
         try:
             return case()
-        except RuntimeError as error:  # the access check sees a read of what nobody wrote
+        except RuntimeError as error:  # the access check sees a read of uninitialised memory
             return str(error), None
         finally:
             emulated_library.ignore_events(0)
@@ -251,7 +251,7 @@ def test_a_stream_is_used_again_by_the_next_thread(emulated_gpu):
     for _ in range(100):
         with Worker() as other:
             addresses.add(other.do(address))
-    assert len(addresses) < 50  # a thread gives its stream back a moment after it was joined
+    assert len(addresses) < 50  # a thread returns its stream shortly after it was joined
     workers = [Worker() for _ in range(100)]
     for worker in workers:
         worker.__enter__()

@@ -1,5 +1,5 @@
-"""What training takes, on device="cuda:emulated": embedding, losses, indexing, integers, optimizers, and the steps of a whole model, each
-beside the CPU, which other tests hold against the reference."""
+"""Everything that training needs, on device="cuda:emulated": embedding, losses, indexing, integers, optimizers, and the steps of a whole model, each
+compared with the CPU, which other tests compare with the reference."""
 
 import ml_dtypes
 import numpy as np

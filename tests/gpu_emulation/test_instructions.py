@@ -1,4 +1,4 @@
-"""The operands of tests/gpu/instructions.py through the emulation alone: the golden test of a GPU starts from what passes here."""
+"""The operands of tests/gpu/instructions.py through the emulation alone: a GPU is then compared with it."""
 
 import pathlib
 import sys

@@ -1,4 +1,4 @@
-"""The kernel tests once more, with the kernels compiled in the other flavours of emulation.py."""
+"""The kernel tests again, with the kernels compiled in the other flavours of emulation.py."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""convert.packing: between the orders in which libraries keep the projections to queries, keys and values."""
+"""convert.packing: converts between the orders in which libraries store the projections to queries, keys and values."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Decoding with kept keys and values: one step at a time, or in pieces, is the whole sequence at once."""
+"""Decoding with cached keys and values: one step at a time, or in pieces, gives the same as the whole sequence."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""nn.MultiheadAttention and the layers and stacks on it, with arguments drawn at random, beside PyTorch's in float64.
+"""nn.MultiheadAttention and the layers and stacks on it, with random arguments, compared with PyTorch's in float64.
 
 Ours runs in float32 or float64 with the same weights. A failure names the seed of the case; `--seed N` begins the sweep elsewhere.
 """
@@ -77,7 +77,7 @@ class Pair:
         self.inputs = list(zip(ours.values(), theirs.values(), strict=True))
         return [ours[id(x)] for x in arrays], kw[0], [theirs[id(x)] for x in arrays], kw[1]
 
-    def held(self, name, a, b, limits):
+    def check_limits(self, name, a, b, limits):
         a, b = np.asarray(a.detach()), b.detach().numpy()
         assert a.shape == b.shape, f"{name}: shape {a.shape}, PyTorch's {b.shape}"
         assert a.dtype == self.dtype, f"{name}: {a.dtype}"
@@ -90,7 +90,7 @@ class Pair:
         assert [a is None for a in found] == [b is None for b in expected]
         ours = theirs = 0
         for n, (a, b) in enumerate(results):
-            self.held(f"result {n}", a, b, FORWARD)
+            self.check_limits(f"result {n}", a, b, FORWARD)
             weight = rng.standard_normal(b.shape)
             ours, theirs = ours + (a * tc.tensor(weight.astype(self.dtype))).sum(), theirs + (b * self.torch.tensor(weight)).sum()
         ours.backward(), theirs.backward()
@@ -99,7 +99,7 @@ class Pair:
         for name, a, b in gradients:
             assert (a.grad is None) == (b.grad is None), f"{name}: one has no gradient"
             if b.grad is not None:
-                self.held(f"gradient of {name}", a.grad, b.grad, GRADIENT)
+                self.check_limits(f"gradient of {name}", a.grad, b.grad, GRADIENT)
 
 
 def sequences(rng, batch_first, batched, batch, length, width):

@@ -1,4 +1,4 @@
-"""tc.nn's attention and Transformer layers: golden values of torch.nn's, masks, errors. Beside PyTorch in float64: test_transformer.py."""
+"""tc.nn's attention and Transformer layers: golden values of torch.nn's, masks, errors. Comparison with PyTorch in float64: test_transformer.py."""
 
 import copy
 import pickle
@@ -280,7 +280,7 @@ def test_a_causal_mask_is_recognised(kind, rng):
         np.testing.assert_allclose(y, z, rtol=0, atol=1e-6)
     seen.clear()
     other = np.where(mask, mask, 0.5) if kind is float else mask | np.eye(5, k=-1, dtype=bool)
-    encoder(x, other, is_causal=True)  # not the flag's mask: both hold
+    encoder(x, other, is_causal=True)  # not the flag's mask: both apply
     assert [(given is None, causal) for given, causal in seen] == [(False, True)] * 2
 
 
@@ -457,7 +457,7 @@ def test_parts_may_be_replaced(part, training, rng):
 
 @pytest.mark.parametrize("kind", ["MultiheadAttention", "TransformerEncoderLayer", "TransformerDecoderLayer"])
 def test_attention_drops_weights_in_train_mode(kind, rng):
-    """With weights and biases that make the output the mean of what is kept: 0 or 1 / (1 - p) of each of 40 equal weights."""
+    """With weights and biases that make the output the mean of the kept weights: 0 or 1 / (1 - p) of each of 40 equal weights."""
     p, length = 0.3, 40
     x = tc.tensor(np.eye(length, dtype=np.float32)[None])
     if kind == "MultiheadAttention":

@@ -1,4 +1,4 @@
-"""nn.MultiheadAttention, the layers and nn.Transformer beside PyTorch in float64. Golden values, masks and errors: test_torch_layers.py."""
+"""nn.MultiheadAttention, the layers and nn.Transformer compared with PyTorch in float64. Golden values, masks and errors: test_torch_layers.py."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Attention: the tutorial's function and the general one, forward and backward, held against the float64 reference."""
+"""Attention: the tutorial's function and the general one, forward and backward, against the float64 reference."""
 
 import re
 
@@ -220,7 +220,7 @@ def test_gradient_of_a_floating_mask(isa, dtype, rng):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_what_is_masked_is_never_read(isa, dtype, rng):
-    """NaN and infinity where nobody may look: in keys and values beyond the lengths, behind masks, above the diagonal."""
+    """NaN and infinity where no query may attend: in keys and values beyond the lengths, behind masks, above the diagonal."""
     q, k, v = operands(rng, (2, 2, 2, 150, 150, 20, 24), dtype)
     clean = {"key_lengths": [100, 33]}, {"attn_mask": rng.random((150, 150)) < 0.5}, {"is_causal": True}
     for n, kw in enumerate(clean):
@@ -614,7 +614,7 @@ def test_a_nan_above_an_empty_row_or_a_hidden_weight_reaches_nothing(isa, length
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size", [(1, 5), (7, 3), (16, 16), (33, 40), (64, 64)], ids=str)
 def test_one_query_has_the_bits_that_it_has_among_others(isa, size, dtype, rng):
-    """A query by itself, as in decoding, goes another way through the kernel; so does one whose map is asked for."""
+    """A single query, as in decoding, takes another path through the kernel; so does one whose map is requested."""
     d, dv = size
     for keys in (1, 15, 16, 17, 128, 129, 300):
         q, k, v = (rng.standard_normal(s).astype(dtype) for s in ((2, 3, 6, d), (2, 3, keys, d), (2, 3, keys, dv)))
@@ -639,7 +639,7 @@ def test_one_query_has_the_bits_that_it_has_among_others(isa, size, dtype, rng):
         np.testing.assert_array_equal(scaled_dot_product_attention(q[:, :, :1], *poison, **window), clean)
 
 
-# ---- numbers that the dtype does not hold --------------------------------------------------------------------------------------------
+# ---- numbers that the dtype cannot represent -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -57,7 +57,7 @@ def test_at_most_twice_the_naive_error(isa, shape, causal, name, rng):
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 def test_scores_beyond_the_dtype(name, rng):
-    """Sums are kept in float32: scores of 1e5, which float16 does not hold, give finite and right results."""
+    """Sums are kept in float32: scores of 1e5, which float16 cannot represent, give finite and right results."""
     dtype = dtype_of(name)
     q, k = (np.full((1, 1, 4, 64), x).astype(dtype) for x in (40.0, 40.0))
     k[0, 0, 2] = 41.0

@@ -1,4 +1,4 @@
-"""What attention costs in memory and time: nothing of the size of the map, and nothing for tiles that are masked."""
+"""Memory and time of attention: nothing of the size of the map, and nothing for masked tiles."""
 
 import statistics
 import subprocess

@@ -1,4 +1,4 @@
-"""Attention over random problems: every argument with every other, against the float64 reference; and what must be equal is equal.
+"""Attention over random problems: every argument with every other, against the float64 reference; and equal calls give equal results.
 
 The examples are the same in every run (derandomize); `--seed` has no say here.
 """

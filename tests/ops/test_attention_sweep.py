@@ -1,4 +1,4 @@
-"""Attention with all its arguments at once, drawn at random, against its definition written out element by element, and PyTorch.
+"""Attention with all its arguments at once, chosen at random, against its definition written out element by element, and PyTorch.
 
 The definition below shares nothing with `transformer_c.testing.reference`. It adds up p v over the keys that a query may attend to, and over no others, so a
 NaN reaches exactly the results that it says. A failure names the seed of the case; `--seed N` begins the sweep elsewhere.
@@ -183,10 +183,10 @@ def poison(rng, q, k, v, o):
     return bad(q, empty), bad(k, unseen), v if uniform else bad(v, unseen)
 
 
-# ---- held ---------------------------------------------------------------------------------------------------------------------------------
+# ---- limits -------------------------------------------------------------------------------------------------------------------------------
 
 
-def held(name, found, expected, dtype, scale=None, factor=1.0):
+def check_limits(name, found, expected, dtype, scale=None, factor=1.0):
     """|found - expected| within the dtype's tolerance of the magnitude; NaN and infinity where expected, and nowhere else."""
     found = np.asarray(found).astype(np.float64)
     assert found.shape == expected.shape, f"{name}: shape {found.shape}, expected {expected.shape}"
@@ -237,7 +237,7 @@ def check(seed, dtype):
     np.testing.assert_array_equal(results[0].detach().numpy(), plain)  # the layout, the map and the tape change nothing
     names = ["values", "attention", "lse"]
     for name, found, expected in zip(names, results, want, strict=False):
-        held(name, found.detach(), expected, dtype)
+        check_limits(name, found.detach(), expected, dtype)
     # an empty row's lse is -inf: the sum with `upstream` is made of the others
     losses = [
         tc.where(tc.tensor(np.isfinite(w)), r, 0.0) * tc.tensor(u.astype(dtype)) for r, u, w in zip(results, upstream, want, strict=False)
@@ -246,10 +246,10 @@ def check(seed, dtype):
     gradients = [want[3] + want[4] + want[5]] if same else want[3:6]
     steep = max(1.0, abs(o["scale"] or 1.0))
     for name, t, expected in zip(("dq", "dk", "dv"), tensors, gradients, strict=False):
-        held(name, t.grad.numpy(), expected, dtype, factor=2 * steep)
+        check_limits(name, t.grad.numpy(), expected, dtype, factor=2 * steep)
     for name, t in terms.items():  # long sums whose terms may cancel
         size = summed_to(np.abs(want[6]) + want[1], t.shape)
-        held(f"d{name}", t.grad.numpy(), summed_to(want[6], t.shape), dtype, np.maximum(1, size), factor=2 * steep)
+        check_limits(f"d{name}", t.grad.numpy(), summed_to(want[6], t.shape), dtype, np.maximum(1, size), factor=2 * steep)
     if empty.any():
         with pytest.raises(ValueError, match="may attend to no key"):
             attend(q, k, v, enable_gqa=True, **{**o, "empty_rows": "raise"})
@@ -268,7 +268,7 @@ def beside_pytorch(torch, q, k, v, o):
     expected = torch.nn.functional.scaled_dot_product_attention(*tensors, scale=o["scale"], enable_gqa=True).numpy()
     some = allowed.any(-1, keepdims=True)
     found = attend(q, k, v, enable_gqa=True, **o)
-    held("values", np.where(some, found, 0), np.where(some, expected, 0), np.dtype("float64"))
+    check_limits("values", np.where(some, found, 0), np.where(some, expected, 0), np.dtype("float64"))
 
 
 def sweep(first, cases):

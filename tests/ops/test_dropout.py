@@ -1,4 +1,4 @@
-"""Dropout as an op: what is kept follows from seed, call and place, whatever the instruction set, threads, dtype and layout."""
+"""Dropout as an op: the kept elements follow from seed, call and place, whatever the instruction set, threads, dtype and layout."""
 
 import numpy as np
 import pytest

@@ -246,7 +246,7 @@ def view(f, ndim=3):
 
 
 def cast(f):
-    """Numbers that every dtype holds, a step that they hold as well."""
+    """Numbers that every dtype can represent, and a step that it can represent as well."""
     return lambda d: values(lambda x: f(x).double(), d.rng.integers(-8, 9, d.shape(2)) / 4.0, eps=0.5)
 
 

@@ -1,4 +1,4 @@
-"""Kernels that only another op's backward, an indexing expression or a large size brings into play, on every instruction set: with one of
+"""Kernels that only another op's backward, an indexing expression or a large size uses, on every instruction set: with one of
 them gone wrong, a test fails here that names it."""
 
 import itertools

@@ -70,7 +70,7 @@ def test_same_bits_for_any_number_of_threads(isa, threads, shape, dtype, rng):
 
 
 def test_an_element_does_not_depend_on_its_neighbours(isa, rng):
-    """The same bits wherever a row falls among tiles, items and forms of packing."""
+    """The same bits wherever a row is among tiles, items and forms of packing."""
     x, weight, bias, _ = operands(rng, 700, 130, 90, "float32")
     whole = _core.linear(x, weight, bias)
     for first, last in ((0, 1), (0, 13), (5, 29), (100, 269), (699, 700)):

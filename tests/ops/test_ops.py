@@ -1,4 +1,4 @@
-"""tc.ops: every op without the tape, forward and backward apart, is what the tape computes."""
+"""tc.ops: every op without the tape, forward and backward separately, gives the same as the tape."""
 
 import re
 from pathlib import Path
@@ -255,7 +255,7 @@ def test_errors(call, error, message):
 
 
 def good_arguments():
-    """{op: arguments of its backward}, for shapes (2, 3, 4) where that goes."""
+    """{op: arguments of its backward}, for shapes (2, 3, 4) where that is possible."""
     rng = np.random.default_rng(3)
     a = lambda *shape: rng.random(shape)
     x, flat, one = a(2, 3, 4), a(2, 3), np.float64(1)

@@ -1,4 +1,4 @@
-"""qkv_projection: one product, three windows on it."""
+"""qkv_projection: one product, three views of it."""
 
 import numpy as np
 import pytest

@@ -73,7 +73,7 @@ def test_values_and_gradients(isa, name, dtype, rng):
         )
         dy = np.asarray(rng.standard_normal(shape)).astype(x.dtype)
         expected = dy.astype(np.float64) * derivative(x64).reshape(shape)
-        if half:  # what is saved may be the rounded result
+        if half:  # the saved value may be the rounded result
             np.testing.assert_allclose(
                 gradient(x, name, dy).astype(np.float64), expected, atol=0.1 * max(1, np.abs(expected).max(initial=0))
             )

@@ -1,4 +1,4 @@
-"""DLPack in both directions: memory shared, kept alive, and given back once."""
+"""DLPack in both directions: memory is shared, kept alive, and freed once."""
 
 import gc
 import weakref

@@ -1,4 +1,4 @@
-"""Arguments made to break things: lengths near 2**63, sequences that change while they are read, arrays of more elements than memory has."""
+"""Hostile arguments: lengths near 2**63, sequences that change while they are read, arrays larger than memory."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What is freed, when; who keeps whom; threads."""
+"""When memory is freed, what keeps it alive, and threads."""
 
 import gc
 import threading

@@ -1,4 +1,4 @@
-"""A Tensor among Python's own functions: numbers, sequences, copies, pickles."""
+"""A Tensor with Python's own functions: numbers, sequences, copies, pickles."""
 
 import copy
 import gc

@@ -1,4 +1,4 @@
-"""Tensors print as PyTorch prints them. The texts stand here; where PyTorch is installed it is asked as well."""
+"""Tensors print as PyTorch prints them. The texts are here; where PyTorch is installed, they are compared with it as well."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Writing in place: what the tape makes of it, and what it refuses."""
+"""Writing in place: how the tape records it, and what it refuses."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A run that is stopped, at any moment and in any way, and goes on, ends with the bits of one that was not stopped."""
+"""A run that is stopped at any moment, in any way, and resumed, ends with the bits of one that was not stopped."""
 
 import _thread
 import errno
@@ -88,7 +88,7 @@ def test_after_ctrl_c_nothing_is_lost(tmp_path, whole, at, kind):
 
 @pytest.mark.parametrize("epoch", [1, EPOCHS])
 def test_ctrl_c_after_the_last_batch(tmp_path, whole, epoch):
-    """In the last epoch, too: whoever pressed it is told, and the run is complete."""
+    """In the last epoch, too: the user is told, and the run is complete."""
 
     class Late(Small):
         def on_train_epoch_end(self):
@@ -113,7 +113,7 @@ def test_a_second_ctrl_c_does_not_wait(tmp_path, whole):
 
 
 def test_a_full_disk(tmp_path, whole, monkeypatch):
-    """The error is raised; what was written before is there whole, and the run goes on from it."""
+    """The error is raised; the previous checkpoint is complete, and the run resumes from it."""
     fsync, calls = os.fsync, []
 
     def full(descriptor):
@@ -160,7 +160,7 @@ def test_interrupted_again_and_again(tmp_path, whole):
 
 @pytest.mark.parametrize("prefetch", [0, 3])
 def test_checkpoints_within_an_epoch(tmp_path, prefetch):
-    """With prefetch a thread draws samples ahead: only their dataset's own generator may be drawn from, so here nothing global is."""
+    """With prefetch a thread draws samples ahead: only their dataset's own generator may be drawn from, so nothing global is drawn from here."""
     with pytest.raises(Stopped):
         quiet_run(tmp_path, prefetch, stopping(12, fail), checkpoint_every_n_steps=4)
     assert tc.load(tmp_path / "last.safetensors")["trainer"]["batch"] == 2
@@ -304,7 +304,7 @@ def test_generators_of_parts_of_the_model(tmp_path, depth):
 
 
 def test_generators_of_transforms():
-    """In a list of a dataset of which a subset's subset is loaded; long lists hold samples and are passed over, like modules and functions."""
+    """In a list of a dataset of which a subset's subset is loaded; long lists contain samples and are skipped, like modules and functions."""
 
     class Anything:
         def __init__(self, **attributes):
@@ -459,7 +459,7 @@ def test_what_killed_writers_leave_is_cleared_away(tmp_path):
     assert [(tmp_path / name).exists() for name in names] == [False, True, True]
 
 
-# ---- what is refused ---------------------------------------------------------------------------------------------------------------
+# ---- refusals ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_no_checkpoint(tmp_path):
@@ -547,9 +547,9 @@ def refused(folder, path, error, model_class=Small, message=None):
 def test_damaged_state_changes_nothing(tmp_path, name):
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, model_class=stopping(8, lambda: signal.raise_signal(signal.SIGINT)))
-    held = tc.load(tmp_path / "last.safetensors")
-    DAMAGES[name](held)
-    tc.save(held, tmp_path / "bad.safetensors")
+    saved = tc.load(tmp_path / "last.safetensors")
+    DAMAGES[name](saved)
+    tc.save(saved, tmp_path / "bad.safetensors")
     refused(tmp_path, tmp_path / "bad.safetensors", tc.CheckpointError)
 
 
@@ -566,9 +566,9 @@ def test_another_model_is_refused(tmp_path):
 def test_another_name_of_a_weight_is_refused(tmp_path):
     """Which only the model finds out, last of all."""
     run(tmp_path, epochs=1)
-    held = tc.load(tmp_path / "last.safetensors")
-    held["state_dict"]["net.1.w"] = held["state_dict"].pop("net.1.weight")
-    tc.save(held, tmp_path / "bad.safetensors")
+    saved = tc.load(tmp_path / "last.safetensors")
+    saved["state_dict"]["net.1.w"] = saved["state_dict"].pop("net.1.weight")
+    tc.save(saved, tmp_path / "bad.safetensors")
     refused(tmp_path, tmp_path / "bad.safetensors", (ValueError, RuntimeError), Small, "net.1.w")
 
 

@@ -1,4 +1,4 @@
-"""tc.Trainer: what it calls and when, means, history, files, stopping, other people's forms, bad input."""
+"""tc.Trainer: what it calls and when, means, history, files, stopping, Lightning's forms, bad input."""
 
 import copy
 import csv
@@ -46,7 +46,7 @@ class Reporting(Small):
     test_step = validation_step
 
 
-# ---- what is called, and the means of what is logged ---------------------------------------------------------------------------
+# ---- calls, and means of logged values -----------------------------------------------------------------------------------------
 
 
 def test_order_modes_and_gradients():
@@ -197,7 +197,7 @@ def test_forms_that_are_refused(form, error, message):
 
 
 def test_the_tutorials_override_steps_its_schedule():
-    """Iteration by iteration, as a loop of one's own would: the same bits."""
+    """Iteration by iteration, as a hand-written loop would: the same bits."""
 
     def model_and_data():
         tc.manual_seed(1)
