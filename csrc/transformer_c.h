@@ -185,6 +185,12 @@ static inline tc_scalar tc_scalar_real(double value) { return tc_make_scalar(TC_
 static inline tc_scalar tc_scalar_integer(int64_t value) { return tc_make_scalar(TC_INT64, (double)value, value); }
 static inline tc_scalar tc_scalar_bool(bool value) { return tc_make_scalar(TC_BOOL, value, value); }
 
+/* An argument that is a tensor or, where that is NULL, a number. */
+typedef struct tc_argument {
+    tc_tensor *tensor;
+    tc_scalar scalar;
+} tc_argument;
+
 /* y = function(x), of x's dtype. Integers and bools have what integer.def lists; the others are an error for them. */
 TC_CHECKED tc_status tc_unary(tc_tensor **y, tc_tensor *x, tc_unary_function function, tc_error *err);
 /* Without the tape.  saved: what the row of unary.def names, x or y; not read, and may be NULL, where it names neither. */
@@ -195,12 +201,14 @@ TC_CHECKED tc_status tc_binary(tc_tensor **out, tc_tensor *a, tc_tensor *b, tc_b
 /* The same with a number for b, or for a when `scalar_first`. */
 TC_CHECKED tc_status tc_binary_scalar(tc_tensor **out, tc_tensor *a, tc_scalar b, bool scalar_first, tc_binary_function function,
                                       tc_error *err);
+/* The same with either, or both, a number. */
+TC_CHECKED tc_status tc_binary_arguments(tc_tensor **out, const tc_argument *a, const tc_argument *b, tc_binary_function function,
+                                         tc_error *err);
 /* Without the tape.  a,b of one floating dtype, dy of their broadcast shape; of functions that have a gradient. */
 TC_CHECKED tc_status tc_binary_backward(tc_tensor **da, tc_tensor **db, tc_tensor *dy, tc_tensor *a, tc_tensor *b,
                                         tc_binary_function function, tc_error *err);
-/* out = condition ? a : b, broadcast; NULL for a or b: the scalar. The dtype as for tc_binary. */
-TC_CHECKED tc_status tc_where(tc_tensor **out, tc_tensor *condition, tc_tensor *a, tc_scalar a_scalar, tc_tensor *b, tc_scalar b_scalar,
-                              tc_error *err);
+/* out = condition ? a : b, broadcast. The dtype as for tc_binary. */
+TC_CHECKED tc_status tc_where(tc_tensor **out, tc_tensor *condition, const tc_argument *a, const tc_argument *b, tc_error *err);
 TC_CHECKED tc_status tc_where_backward(tc_tensor **da, tc_tensor **db, tc_tensor *dy, tc_tensor *condition, tc_tensor *a, tc_tensor *b,
                                        tc_error *err);
 /* x with `value` where the mask (bool, broadcast to x) is set; of x's dtype. */

@@ -58,6 +58,8 @@ TYPES = {
     "i": "_int",
     "w": "_int",
     "n": "_int | ArrayLike | Tensor",
+    "a": "_int | _float | ArrayLike | Tensor",
+    "v": "_int | _float",
     "p": "tuple[_int | None, _int | None]",
     "f": "_float",
     "b": "_bool",

@@ -34,21 +34,18 @@ tc_dtype_kind tc_dtype_kind_of(tc_dtype dtype)
 
 tc_dtype tc_compute_dtype(tc_dtype dtype) { return dtype == TC_FLOAT64 ? TC_FLOAT64 : TC_FLOAT32; }
 
-tc_dtype tc_result_dtype(const tc_tensor *a, tc_scalar a_scalar, const tc_tensor *b, tc_scalar b_scalar)
+tc_dtype tc_result_dtype(const tc_argument *a, const tc_argument *b)
 {
-    const tc_tensor *tensors[2] = {a, b};
-    const tc_scalar scalars[2] = {a_scalar, b_scalar};
+    const tc_argument *arguments[2] = {a, b};
     /* Three levels: tensors with axes, tensors without, numbers. A lower one counts when it is of a higher kind than all above. */
     int result = -1;
     for (int level = 0; level < 3; level++) {
         int found = -1;
         for (int i = 0; i < 2; i++) {
-            if ((tensors[i] ? tensors[i]->ndim == 0 : 2) != level) continue;
-            tc_dtype dtype;
-            if (tensors[i])
-                dtype = tensors[i]->dtype;
-            else
-                dtype = scalars[i].kind == TC_FLOAT64 ? TC_FLOAT32 : scalars[i].kind;
+            const tc_tensor *tensor = arguments[i]->tensor;
+            if ((tensor ? tensor->ndim == 0 : 2) != level) continue;
+            const tc_dtype kind = arguments[i]->scalar.kind;
+            const tc_dtype dtype = tensor ? tensor->dtype : kind == TC_FLOAT64 ? TC_FLOAT32 : kind;
             found = found < 0 ? (int)dtype : (int)tc_dtype_promote((tc_dtype)found, dtype);
         }
         if (found < 0) continue;

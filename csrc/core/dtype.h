@@ -10,7 +10,7 @@ tc_dtype_kind tc_dtype_kind_of(tc_dtype dtype);
 /* The dtype of arithmetic on CPUs, and of sums and statistics everywhere: float64 for float64, float32 for the other floating dtypes. */
 tc_dtype tc_compute_dtype(tc_dtype dtype);
 
-/* The dtype of a result of two operands, either of them a number where the tensor is NULL (PyTorch's rules; transformer_c.h). */
-tc_dtype tc_result_dtype(const tc_tensor *a, tc_scalar a_scalar, const tc_tensor *b, tc_scalar b_scalar);
+/* The dtype of a result of two operands (PyTorch's rules; transformer_c.h). */
+tc_dtype tc_result_dtype(const tc_argument *a, const tc_argument *b);
 
 #endif

@@ -7,7 +7,7 @@
 #include "broadcast.h"
 #include "layout.h"
 
-static void set_operand(tc_operand *operand, const tc_element_input *input, int ndim, const int64_t *shape)
+static void set_operand(tc_operand *operand, const tc_argument *input, int ndim, const int64_t *shape)
 {
     const tc_tensor *tensor = input->tensor;
     if (tensor) {
@@ -23,7 +23,7 @@ static void set_operand(tc_operand *operand, const tc_element_input *input, int 
 }
 
 /* Every operand is the result's elements in the same order, or one number: a single axis. */
-static bool is_flat(const tc_tensor *out, int inputs, const tc_element_input *in)
+static bool is_flat(const tc_tensor *out, int inputs, const tc_argument *in)
 {
     if (!out->contiguous) return false;
     for (int k = 0; k < inputs; k++)
@@ -31,15 +31,15 @@ static bool is_flat(const tc_tensor *out, int inputs, const tc_element_input *in
     return true;
 }
 
-tc_status tc_run_elementwise(tc_tensor *out, int inputs, const tc_element_input *in, const tc_kernel *kernel, int function,
-                             tc_dtype compute, double cost, tc_error *err)
+tc_status tc_run_elementwise(tc_tensor *out, int inputs, const tc_argument *in, const tc_kernel *kernel, int function, tc_dtype compute,
+                             double cost, tc_error *err)
 {
     if (out->numel == 0) return TC_OK;
     tc_elementwise_args args;
     args.function = function;
     args.inputs = inputs;
     args.numel = out->numel;
-    const tc_element_input result = {.tensor = out};
+    const tc_argument result = {.tensor = out};
     if (is_flat(out, inputs, in)) {
         args.ndim = 1;
         args.shape[0] = out->numel;

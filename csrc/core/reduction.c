@@ -187,9 +187,10 @@ static tc_status sum_keeping_axes(tc_tensor **out, tc_tensor *x, const tc_axis_s
     int64_t shape[TC_MAX_DIMS];
     TC_OWNED tc_tensor *sum = NULL;
     tc_reduced_shape(set, x, true, &ndim, shape);
-    TC_TRY(tc_tensor_empty(&sum, ndim, shape, tc_compute_dtype(x->dtype), x->storage->device, err));
+    TC_TRY(tc_tensor_empty(&sum, ndim, shape, x->dtype, x->storage->device, err));
     TC_TRY(reduce_floats(sum, x, set, TC_STEP_sum, NULL, 1.0, err));
-    return tc_tensor_as(out, sum, x->dtype, err);
+    *out = tc_take(&sum);
+    return TC_OK;
 }
 
 tc_status tc_sum_to_shape(tc_tensor **out, tc_tensor *gradient, int ndim, const int64_t *shape, tc_error *err)

@@ -19,8 +19,8 @@ void tc_reduced_shape(const tc_axis_set *set, const tc_tensor *x, bool keepdims,
 /* How many elements make one of the result. */
 int64_t tc_reduced_count(const tc_axis_set *set, const tc_tensor *x);
 
-/* out = the reduction of x by `step`, divided by `divisor`. out is contiguous, with as many elements as the kept axes of x: of the compute
- * dtype of x, or bool for any and all; for integers and bools of any such dtype, and `divisor` is not read. center: for squared
+/* out = the reduction of x by `step`, divided by `divisor`. out is contiguous, with as many elements as the kept axes of x: of x's dtype or
+ * its compute dtype, or bool for any and all; for integers and bools of any such dtype, and `divisor` is not read. center: for squared
  * differences, of out's size in the compute dtype; otherwise NULL. */
 TC_CHECKED tc_status tc_run_reduction(tc_tensor *out, const tc_tensor *x, const tc_axis_set *set, tc_reduce_step step,
                                       const tc_tensor *center, double divisor, tc_error *err);

@@ -17,7 +17,8 @@
 typedef enum tc_reduce_step { TC_STEP_sum, TC_STEP_max, TC_STEP_min, TC_STEP_any, TC_STEP_all, TC_STEP_square_difference } tc_reduce_step;
 
 /* The shapes have been simplified (tc_layout_merge); strides of x in elements; `kept` and `reduced` are the products. x is read as x_dtype,
- * out written as out_dtype: the compute dtype, or bool for any and all. center (kept) of the compute dtype, for square_difference.
+ * out written as out_dtype: the compute dtype, the half dtype of x, or bool for any and all. center (kept) of the compute dtype, for
+ * square_difference.
  *
  * reduce_rows       items are results times segments:   out (kept, segments), each divided by `divisor`
  * reduce_columns    items are outer times segments times tiles of the last kept axis:   out (outer, segments, columns)
@@ -44,8 +45,8 @@ extern const tc_kernel tc_kernel_reduce_columns;
 extern const tc_kernel tc_kernel_reduce_rows;
 
 /* The gradient of a largest or smallest element along one axis: all of it goes to the first that is equal to the result (NaN equals
- * NaN).  dx,x (outer, length, inner); dy,y (outer, inner); all contiguous, of the compute dtype.  Items are outer times tiles of
- * TC_REDUCE_TILE of inner. */
+ * NaN).  dx,x (outer, length, inner); dy,y (outer, inner); all contiguous, of the dtype that the backend computes in.  Items are outer
+ * times tiles of TC_REDUCE_TILE of inner. */
 typedef struct tc_extreme_backward_args {
     void *dx;
     const void *dy, *x, *y;

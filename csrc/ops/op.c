@@ -157,6 +157,20 @@ tc_status tc_begin_promoting(tc_scope *s, tc_input *in, int count)
     return TC_OK;
 }
 
+tc_status tc_begin_elements(tc_scope *s, tc_input *in, int count, tc_dtype dtype, tc_dtype result)
+{
+    const tc_input *first = in;
+    while (!first->given) first++;
+    s->in = in;
+    s->in_count = count;
+    s->device = first->given->storage->device;
+    s->compute = s->result = result;
+    s->kernels = s->statistics = tc_compute_dtype(dtype);
+    for (const tc_input *other = first + 1; other < in + count; other++)
+        TC_TRY(tc_check_same_device(first->given, first->name, other->given, other->name, s->err));
+    return TC_OK;
+}
+
 tc_status tc_prepare(tc_scope *s)
 {
     for (int i = 0; i < s->in_count; i++) {

@@ -106,6 +106,9 @@ TC_CHECKED tc_status tc_begin_backward(tc_scope *s, tc_input *in, int count);
 TC_CHECKED tc_status tc_begin_moving(tc_scope *s, tc_input *in, int count);
 /* Of any dtypes, integers as well: computed in what they promote to, which is the result's. */
 TC_CHECKED tc_status tc_begin_promoting(tc_scope *s, tc_input *in, int count);
+/* Of any dtypes: element-wise kernels convert what they read and write. They compute in the table for `dtype`; results are of `result`. The
+ * first may be NULL where another is not. Nothing is prepared. */
+TC_CHECKED tc_status tc_begin_elements(tc_scope *s, tc_input *in, int count, tc_dtype dtype, tc_dtype result);
 TC_CHECKED tc_status tc_prepare(tc_scope *s);
 
 bool tc_has_shape(const tc_tensor *tensor, int ndim, const int64_t *shape);

@@ -1,28 +1,25 @@
 /* reduce.c: reductions over any axes.
  *
- * Saved for the backward: nothing for sum and mean; x for var; x and y for max and min. */
-#include <math.h>
+ * Saved for the backward: nothing for sum and mean; x and the mean for var; x and y for max and min. */
 #include <string.h>
 
-#include "../core/backend.h"
 #include "../core/broadcast.h"
+#include "../core/copy.h"
 #include "../core/reduction.h"
-#include "../core/status.h"
-#include "../core/tape.h"
+#include "op.h"
 #include "operands.h"
 
-/* ---- on the tape --------------------------------------------------------------------------------------------------------- */
+/* ---- backward ----------------------------------------------------------------------------------------------------------- */
 
 typedef struct reduce_attributes {
-    tc_reduce_function function;
-    tc_dtype dtype; /* of x */
-    double count;   /* what mean and var divide by */
+    tc_status (*gradient)(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, tc_tensor *y, const struct reduce_attributes *at, tc_error *err);
+    double divisor; /* of mean and var */
     tc_axis_set set;
     int ndim;
     int64_t shape[TC_MAX_DIMS]; /* of x */
 } reduce_attributes;
 
-/* A view of the result's size (contiguous) with axes of length 1 where x was reduced. */
+/* A view of the result's size with axes of length 1 where x was reduced. */
 static tc_status with_kept_axes(tc_tensor **out, tc_tensor *y, const reduce_attributes *at, tc_error *err)
 {
     int64_t shape[TC_MAX_DIMS], strides[TC_MAX_DIMS];
@@ -36,59 +33,41 @@ static tc_status with_kept_axes(tc_tensor **out, tc_tensor *y, const reduce_attr
     return tc_tensor_alias(out, y, at->ndim, shape, strides, 0, err);
 }
 
-static tc_status sum_backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
+/* dx = dy, repeated along the reduced axes. */
+static tc_status sum_gradient(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, tc_tensor *y, const reduce_attributes *at, tc_error *err)
 {
-    const reduce_attributes *at = node->attributes;
-    tc_tensor *dy = tc_tensor_retain(grad_outputs[0]), *shared = NULL;
-    tc_status status = TC_OK;
-    if (at->function == TC_REDUCE_mean) {
-        TC_TRY(tc_binary_scalar(&shared, dy, tc_scalar_real(at->count), false, TC_BINARY_div, err));
-        tc_tensor_release(dy);
-        dy = shared;
-        shared = NULL;
-    }
-    TC_TRY(with_kept_axes(&shared, dy, at, err));
-    TC_TRY(tc_broadcast_view(&grad_inputs[0], shared, at->ndim, at->shape, err));
-cleanup:
-    tc_tensor_release(dy);
-    tc_tensor_release(shared);
-    return status;
+    TC_OWNED tc_tensor *kept = NULL;
+    (void)x, (void)y;
+    TC_TRY(with_kept_axes(&kept, dy, at, err));
+    return tc_broadcast_view(dx, kept, at->ndim, at->shape, err);
 }
 
-/* dx = dy 2 (x - mean) / count; the gradient through the mean is zero. */
-static tc_status var_backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
+static tc_status mean_gradient(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, tc_tensor *y, const reduce_attributes *at, tc_error *err)
 {
-    const reduce_attributes *at = node->attributes;
-    tc_tensor *mean = tc_node_saved(node, 1), *dy = NULL, *scaled = NULL, *difference = NULL;
-    tc_status status = TC_OK;
-    TC_TRY(with_kept_axes(&dy, grad_outputs[0], at, err));
-    TC_TRY(tc_binary_scalar(&scaled, dy, tc_scalar_real(2.0 / at->count), false, TC_BINARY_mul, err));
-    TC_TRY(tc_binary(&difference, tc_node_saved(node, 0), mean, TC_BINARY_sub, err));
-    tc_tensor_release(dy);
-    dy = NULL;
-    TC_TRY(tc_binary(&dy, difference, scaled, TC_BINARY_mul, err));
-    TC_TRY(tc_tensor_as(&grad_inputs[0], dy, at->dtype, err));
-cleanup:
-    tc_tensor_release(dy);
-    tc_tensor_release(scaled);
-    tc_tensor_release(difference);
-    return status;
+    TC_OWNED tc_tensor *share = NULL;
+    TC_TRY(tc_binary_scalar(&share, dy, tc_scalar_real(at->divisor), false, TC_BINARY_div, err));
+    return sum_gradient(dx, share, x, y, at, err);
 }
 
-/* Over one axis: the first extreme element gets the gradient. */
-static tc_status extreme_backward_first(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, tc_tensor *y, const reduce_attributes *at,
+/* dx = dy 2 (x - mean) / divisor; the gradient through the mean is zero. */
+static tc_status var_gradient(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, tc_tensor *mean, const reduce_attributes *at, tc_error *err)
+{
+    TC_OWNED tc_tensor *kept = NULL, *scaled = NULL, *difference = NULL, *product = NULL;
+    TC_TRY(with_kept_axes(&kept, dy, at, err));
+    TC_TRY(tc_binary_scalar(&scaled, kept, tc_scalar_real(2.0 / at->divisor), false, TC_BINARY_mul, err));
+    TC_TRY(tc_binary(&difference, x, mean, TC_BINARY_sub, err));
+    TC_TRY(tc_binary(&product, difference, scaled, TC_BINARY_mul, err));
+    return tc_tensor_as(dx, product, x->dtype, err);
+}
+
+/* Over one axis: the first extreme element gets the gradient.  x (outer, length, inner); dy,y (outer, inner). */
+static tc_status first_extreme_gradient(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, tc_tensor *y, const reduce_attributes *at,
                                         tc_error *err)
 {
-    tc_old_scope scope = {0};
-    tc_tensor *out = NULL;
-    tc_status status = TC_OK;
-    const tc_dtype compute = tc_compute_dtype(x->dtype);
-    tc_tensor **operands[3] = {&dy, &x, &y};
-    for (int i = 0; i < 3; i++) {
-        TC_TRY(tc_old_scope_cast(&scope, operands[i], compute, err));
-        TC_TRY(tc_old_scope_contiguous(&scope, operands[i], err));
-    }
-    TC_TRY(tc_tensor_like(&out, x, err));
+    TC_SCOPE(s, err);
+    enum { DY, X, Y, INPUTS };
+    tc_input in[] = {[DY] = {"dy", dy}, [X] = {"x", x}, [Y] = {"y", y}};
+    tc_tensor *out;
     int64_t outer = 1, inner = 1, length = 1;
     for (int i = 0, seen = 0; i < at->ndim; i++) {
         if (at->set.reduced[i])
@@ -96,89 +75,71 @@ static tc_status extreme_backward_first(tc_tensor **dx, tc_tensor *dy, tc_tensor
         else
             *(seen ? &inner : &outer) *= at->shape[i];
     }
-    const tc_extreme_backward_args args = {.dx = out->data, .dy = dy->data, .x = x->data, .y = y->data, .length = length, .inner = inner};
-    const int64_t items = outer * tc_divide_up(inner, TC_REDUCE_TILE);
-    TC_TRY(tc_run(x->storage->device, compute, &tc_kernel_extreme_backward, &args, items,
-                  2.0 * (double)length * (double)(inner < TC_REDUCE_TILE ? inner : TC_REDUCE_TILE), 0, err));
-    TC_TRY(tc_tensor_as(dx, out, at->dtype, err));
-cleanup:
-    tc_old_scope_end(&scope);
-    tc_tensor_release(out);
-    return status;
+    TC_TRY(tc_begin_backward(&s, in, INPUTS));
+    TC_TRY(tc_prepare(&s));
+    TC_TRY(tc_make(&s, &out, x->ndim, x->shape));
+    const tc_extreme_backward_args args = {
+        .dx = out->data, .dy = in[DY].data, .x = in[X].data, .y = in[Y].data, .length = length, .inner = inner};
+    TC_TRY(tc_compute(&s, &tc_kernel_extreme_backward, &args, outer * tc_divide_up(inner, TC_REDUCE_TILE),
+                      2.0 * (double)length * (double)(inner < TC_REDUCE_TILE ? inner : TC_REDUCE_TILE)));
+    return tc_give_rounded(&s, 1, &(tc_result){dx, out});
 }
 
 /* Over several axes: all extreme elements share it, as in PyTorch. */
-static tc_status extreme_backward_shared(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, tc_tensor *y, const reduce_attributes *at,
+static tc_status shared_extreme_gradient(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, tc_tensor *y, const reduce_attributes *at,
                                          tc_error *err)
 {
-    tc_tensor *hit = NULL, *count = NULL, *share = NULL, *axes_dy = NULL, *axes_y = NULL, *nan_x = NULL, *nan_y = NULL, *both = NULL,
-              *either = NULL;
+    TC_OWNED tc_tensor *kept_dy = NULL, *kept_y = NULL, *hit = NULL, *nan_x = NULL, *nan_y = NULL, *both = NULL, *either = NULL,
+                       *count = NULL, *share = NULL;
     int64_t axes[TC_MAX_DIMS];
     int n = 0;
-    tc_status status = TC_OK;
     for (int i = 0; i < at->ndim; i++)
         if (at->set.reduced[i]) axes[n++] = i;
-    TC_TRY(with_kept_axes(&axes_dy, dy, at, err));
-    TC_TRY(with_kept_axes(&axes_y, y, at, err));
-    TC_TRY(tc_binary(&hit, x, axes_y, TC_BINARY_eq, err));
+    TC_TRY(with_kept_axes(&kept_dy, dy, at, err));
+    TC_TRY(with_kept_axes(&kept_y, y, at, err));
+    TC_TRY(tc_binary(&hit, x, kept_y, TC_BINARY_eq, err));
     TC_TRY(tc_binary(&nan_x, x, x, TC_BINARY_ne, err));
-    TC_TRY(tc_binary(&nan_y, axes_y, axes_y, TC_BINARY_ne, err));
+    TC_TRY(tc_binary(&nan_y, kept_y, kept_y, TC_BINARY_ne, err));
     TC_TRY(tc_binary(&both, nan_x, nan_y, TC_BINARY_logical_and, err));
     TC_TRY(tc_binary(&either, hit, both, TC_BINARY_logical_or, err));
     TC_TRY(tc_reduce(&count, either, TC_REDUCE_sum, n, axes, true, err));
-    TC_TRY(tc_binary(&share, axes_dy, count, TC_BINARY_div, err));
-    TC_TRY(tc_where(dx, either, share, tc_scalar_real(0.0), NULL, tc_scalar_real(0.0), err));
-cleanup:
-    tc_tensor_release(hit);
-    tc_tensor_release(count);
-    tc_tensor_release(share);
-    tc_tensor_release(axes_dy);
-    tc_tensor_release(axes_y);
-    tc_tensor_release(nan_x);
-    tc_tensor_release(nan_y);
-    tc_tensor_release(both);
-    tc_tensor_release(either);
-    return status;
+    TC_TRY(tc_binary(&share, kept_dy, count, TC_BINARY_div, err));
+    return tc_where(dx, either, &(tc_argument){.tensor = share}, &(tc_argument){.scalar = tc_scalar_real(0.0)}, err);
 }
 
-static tc_status extreme_backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
+static tc_status extreme_gradient(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, tc_tensor *y, const reduce_attributes *at, tc_error *err)
+{
+    const bool one_axis = !at->set.all && at->set.count == 1;
+    return (one_axis ? first_extreme_gradient : shared_extreme_gradient)(dx, dy, x, y, at, err);
+}
+
+static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
 {
     const reduce_attributes *at = node->attributes;
-    const bool one_axis = !at->set.all && at->set.count == 1;
-    return (one_axis ? extreme_backward_first : extreme_backward_shared)(&grad_inputs[0], grad_outputs[0], tc_node_saved(node, 0),
-                                                                         tc_node_saved(node, 1), at, err);
+    tc_tensor *x = node->saved_count ? tc_node_saved(node, 0) : NULL, *y = node->saved_count ? tc_node_saved(node, 1) : NULL;
+    return at->gradient(&grad_inputs[0], grad_outputs[0], x, y, at, err);
 }
 
 static const tc_op ops[TC_REDUCE_COUNT] = {
-    [TC_REDUCE_sum] = {"sum", sum_backward, NULL},
-    [TC_REDUCE_mean] = {"mean", sum_backward, NULL},
-    [TC_REDUCE_max] = {"max", extreme_backward, NULL},
-    [TC_REDUCE_min] = {"min", extreme_backward, NULL},
+    [TC_REDUCE_sum] = {"sum", backward, .attribute_bytes = sizeof(reduce_attributes)},
+    [TC_REDUCE_mean] = {"mean", backward, .attribute_bytes = sizeof(reduce_attributes)},
+    [TC_REDUCE_max] = {"max", backward, .attribute_bytes = sizeof(reduce_attributes)},
+    [TC_REDUCE_min] = {"min", backward, .attribute_bytes = sizeof(reduce_attributes)},
 };
-static const tc_op var_op = {"var", var_backward, NULL};
+static const tc_op var_op = {"var", backward, .attribute_bytes = sizeof(reduce_attributes)};
 
-static tc_status record(tc_tensor *out, tc_tensor *x, const tc_op *op, tc_reduce_function function, const tc_axis_set *set, double count,
-                        tc_tensor *mean, tc_error *err)
+static bool is_extreme(tc_reduce_function function) { return function == TC_REDUCE_max || function == TC_REDUCE_min; }
+
+static reduce_attributes describe(const tc_tensor *x, const tc_axis_set *set, tc_reduce_function function)
 {
-    if (!op->backward || !tc_tape_wants(1, &x)) return TC_OK;
-    reduce_attributes at = {.function = function, .dtype = x->dtype, .count = count, .set = *set, .ndim = x->ndim};
+    reduce_attributes at = {.set = *set, .ndim = x->ndim, .divisor = (double)tc_reduced_count(set, x)};
+    at.gradient = is_extreme(function) ? extreme_gradient : function == TC_REDUCE_mean ? mean_gradient : sum_gradient;
     memcpy(at.shape, x->shape, sizeof(int64_t) * (size_t)x->ndim);
-    tc_tensor *const saved[2] = {x, mean ? mean : out};
-    const tc_record entry = {.op = op,
-                             .input_count = 1,
-                             .inputs = &x,
-                             .output_count = 1,
-                             .outputs = &out,
-                             .saved_count = op->backward == sum_backward ? 0 : 2,
-                             .saved = saved,
-                             .attributes = &at,
-                             .attribute_bytes = sizeof at};
-    return tc_tape_record(&entry, err);
+    return at;
 }
 
-/* ---- the functions -------------------------------------------------------------------------------------------------------- */
+/* ---- forward ------------------------------------------------------------------------------------------------------------ */
 
-static const char *const names[TC_REDUCE_COUNT] = {"sum", "mean", "max", "min", "any", "all"};
 static const tc_reduce_step steps[TC_REDUCE_COUNT] = {TC_STEP_sum, TC_STEP_sum, TC_STEP_max, TC_STEP_min, TC_STEP_any, TC_STEP_all};
 
 static tc_dtype result_dtype(tc_reduce_function function, tc_dtype dtype)
@@ -202,55 +163,86 @@ static tc_status check_not_empty(const tc_tensor *x, const tc_axis_set *set, con
 tc_status tc_reduce(tc_tensor **out, tc_tensor *x, tc_reduce_function function, int axis_count, const int64_t *axes, bool keepdims,
                     tc_error *err)
 {
-    tc_tensor *result = NULL, *rounded = NULL;
+    TC_SCOPE(s, err);
+    tc_input in[] = {{"x", x}};
+    tc_tensor *result;
     tc_axis_set set;
     int ndim;
     int64_t shape[TC_MAX_DIMS];
-    tc_status status = TC_OK;
-    const bool floating = tc_dtype_is_float(x->dtype);
-    const tc_dtype dtype = result_dtype(function, x->dtype), compute = floating && dtype != TC_BOOL ? tc_compute_dtype(dtype) : dtype;
     if (function == TC_REDUCE_mean) TC_TRY(tc_check_float(x, "the argument of mean", err));
     TC_TRY(tc_read_axes(&set, x, axis_count, axes, err));
-    if (function == TC_REDUCE_max || function == TC_REDUCE_min) TC_TRY(check_not_empty(x, &set, names[function], err));
+    if (is_extreme(function)) TC_TRY(check_not_empty(x, &set, ops[function].name, err));
+    TC_TRY(tc_begin_elements(&s, in, 1, x->dtype, result_dtype(function, x->dtype)));
     tc_reduced_shape(&set, x, keepdims, &ndim, shape);
-    const double count = (double)tc_reduced_count(&set, x);
-    TC_TRY(tc_tensor_empty(&result, ndim, shape, compute, x->storage->device, err));
-    TC_TRY(tc_run_reduction(result, x, &set, steps[function], NULL, function == TC_REDUCE_mean ? count : 1.0, err));
-    TC_TRY(tc_tensor_as(&rounded, result, dtype, err));
-    if (floating) TC_TRY(record(rounded, x, &ops[function], function, &set, count, NULL, err));
-    *out = tc_tensor_retain(rounded);
-cleanup:
-    tc_tensor_release(result);
-    tc_tensor_release(rounded);
-    return status;
+    TC_TRY(tc_make(&s, &result, ndim, shape));
+    const double divisor = function == TC_REDUCE_mean ? (double)tc_reduced_count(&set, x) : 1.0;
+    TC_TRY(tc_run_reduction(result, x, &set, steps[function], NULL, divisor, err));
+    if (!ops[function].backward || !tc_dtype_is_float(x->dtype) || !tc_tape_wants(1, &x)) {
+        tc_give(&s, out, result);
+        return TC_OK;
+    }
+    const reduce_attributes at = describe(x, &set, function);
+    tc_tensor *const saved[2] = {x, result};
+    return tc_finish(&s, out, result,
+                     &(tc_record){.op = &ops[function], .saved = saved, .saved_count = is_extreme(function) ? 2 : 0, .attributes = &at});
+}
+
+/* *mean, a statistic with the reduced axes kept; owned by the scope. */
+static tc_status make_mean(tc_scope *s, tc_tensor **mean, const tc_tensor *x, const tc_axis_set *set)
+{
+    int ndim;
+    int64_t shape[TC_MAX_DIMS];
+    tc_reduced_shape(set, x, true, &ndim, shape);
+    TC_TRY(tc_make_statistic(s, mean, ndim, shape));
+    return tc_run_reduction(*mean, x, set, TC_STEP_sum, NULL, (double)tc_reduced_count(set, x), s->err);
+}
+
+static reduce_attributes describe_var(const tc_tensor *x, const tc_axis_set *set, double correction)
+{
+    reduce_attributes at = describe(x, set, TC_REDUCE_mean);
+    at.gradient = var_gradient;
+    at.divisor = at.divisor > correction ? at.divisor - correction : 0.0;
+    return at;
 }
 
 tc_status tc_var(tc_tensor **out, tc_tensor *x, double correction, int axis_count, const int64_t *axes, bool keepdims, tc_error *err)
 {
-    tc_tensor *result = NULL, *rounded = NULL, *mean = NULL;
+    TC_SCOPE(s, err);
+    tc_input in[] = {{"x", x}};
+    tc_tensor *result, *mean;
     tc_axis_set set;
     int ndim;
-    int64_t shape[TC_MAX_DIMS], mean_shape[TC_MAX_DIMS];
-    tc_status status = TC_OK;
-    const tc_dtype compute = tc_compute_dtype(x->dtype);
+    int64_t shape[TC_MAX_DIMS];
     TC_TRY(tc_check_float(x, "the argument of var", err));
     TC_TRY(tc_read_axes(&set, x, axis_count, axes, err));
-    const double count = (double)tc_reduced_count(&set, x), freedom = count > correction ? count - correction : 0.0;
-    tc_reduced_shape(&set, x, true, &ndim, mean_shape);
-    TC_TRY(tc_tensor_empty(&mean, ndim, mean_shape, compute, x->storage->device, err));
-    TC_TRY(tc_run_reduction(mean, x, &set, TC_STEP_sum, NULL, count, err));
+    TC_TRY(tc_begin_elements(&s, in, 1, x->dtype, x->dtype));
+    TC_TRY(make_mean(&s, &mean, x, &set));
     tc_reduced_shape(&set, x, keepdims, &ndim, shape);
-    TC_TRY(tc_tensor_empty(&result, ndim, shape, compute, x->storage->device, err));
-    TC_TRY(tc_run_reduction(result, x, &set, TC_STEP_square_difference, mean, freedom, err));
-    TC_TRY(tc_tensor_as(&rounded, result, x->dtype, err));
-    TC_TRY(record(rounded, x, &var_op, TC_REDUCE_sum, &set, freedom, mean, err));
-    *out = tc_tensor_retain(rounded);
-cleanup:
-    tc_tensor_release(mean);
-    tc_tensor_release(result);
-    tc_tensor_release(rounded);
-    return status;
+    TC_TRY(tc_make(&s, &result, ndim, shape));
+    const reduce_attributes at = describe_var(x, &set, correction);
+    TC_TRY(tc_run_reduction(result, x, &set, TC_STEP_square_difference, mean, at.divisor, err));
+    return tc_finish(&s, out, result, &(tc_record){.op = &var_op, TC_SAVED(x, mean), .attributes = &at});
 }
+
+tc_status tc_arg_reduce(tc_tensor **out, tc_tensor *x, bool largest, int axis_count, const int64_t *axes, bool keepdims, tc_error *err)
+{
+    const char *name = largest ? "argmax" : "argmin";
+    tc_axis_set set;
+    int ndim;
+    int64_t shape[TC_MAX_DIMS];
+    TC_OWNED tc_tensor *result = NULL;
+    if (axis_count >= 0 && axis_count != 1)
+        return tc_fail(err, TC_ERROR_VALUE, "%s works along one axis, or over all of them with axis=None; %d were given", name, axis_count);
+    TC_TRY(tc_read_axes(&set, x, axis_count, axes, err));
+    TC_TRY(check_not_empty(x, &set, name, err));
+    tc_reduced_shape(&set, x, keepdims, &ndim, shape);
+    TC_TRY(tc_tensor_empty(&result, ndim, shape, TC_INT64, x->storage->device, err));
+    TC_TRY(tc_run_arg_reduction(result, x, &set, largest ? TC_STEP_max : TC_STEP_min, err));
+    *out = tc_take(&result);
+    return TC_OK;
+}
+
+/* ---- gradients without the tape ------------------------------------------------------------------------------------------- */
 
 /* dy has the shape of the result, with or without the reduced axes. */
 static tc_status check_reduced(const tc_tensor *dy, const tc_tensor *x, const tc_axis_set *set, tc_error *err)
@@ -264,68 +256,35 @@ static tc_status check_reduced(const tc_tensor *dy, const tc_tensor *x, const tc
 tc_status tc_reduce_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, tc_tensor *y, tc_reduce_function function, int axis_count,
                              const int64_t *axes, tc_error *err)
 {
-    reduce_attributes at = {.function = function, .ndim = x->ndim, .dtype = x->dtype};
-    tc_tensor *found = NULL;
-    tc_status status = TC_OK;
-    if (!ops[function].backward) TC_TRY(tc_fail(err, TC_ERROR_VALUE, "%s has no gradient: its values are not continuous", names[function]));
+    TC_OWNED tc_tensor *found = NULL;
+    tc_axis_set set;
+    if (!ops[function].backward)
+        return tc_fail(err, TC_ERROR_VALUE, "%s has no gradient: its values are not continuous", function == TC_REDUCE_any ? "any" : "all");
     TC_TRY(tc_check_float(x, "x", err));
-    TC_TRY(tc_read_axes(&at.set, x, axis_count, axes, err));
-    TC_TRY(check_reduced(dy, x, &at.set, err));
-    if (!y && (function == TC_REDUCE_max || function == TC_REDUCE_min))
-        TC_TRY(tc_fail(err, TC_ERROR_VALUE, "y, the result of %s, is needed for its gradient", names[function]));
+    TC_TRY(tc_read_axes(&set, x, axis_count, axes, err));
+    TC_TRY(check_reduced(dy, x, &set, err));
+    if (!y && is_extreme(function))
+        return tc_fail(err, TC_ERROR_VALUE, "y, the result of %s, is needed for its gradient", ops[function].name);
     if (y) TC_TRY(tc_check_gradient(y, "y", dy->ndim, dy->shape, x, "x", err));
-    at.count = (double)tc_reduced_count(&at.set, x);
-    memcpy(at.shape, x->shape, sizeof(int64_t) * (size_t)x->ndim);
-    tc_tensor *const saved[2] = {x, y};
-    const tc_record record_of = {.op = &ops[function], .input_count = 1, .saved_count = 2, .saved = saved, .attributes = &at};
-    TC_TRY(tc_tape_apply(&record_of, dy, (tc_tensor * *[]){&found}, err));
+    const reduce_attributes at = describe(x, &set, function);
+    TC_TRY(at.gradient(&found, dy, x, y, &at, err));
     TC_TRY(tc_make_own(&found, dy, err));
-    *dx = tc_tensor_retain(found);
-cleanup:
-    tc_tensor_release(found);
-    return status;
+    *dx = tc_take(&found);
+    return TC_OK;
 }
 
 tc_status tc_var_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, double correction, int axis_count, const int64_t *axes,
                           tc_error *err)
 {
-    reduce_attributes at = {.function = TC_REDUCE_sum, .ndim = x->ndim, .dtype = x->dtype};
-    tc_tensor *mean = NULL;
-    int ndim;
-    int64_t shape[TC_MAX_DIMS];
-    tc_status status = TC_OK;
-    TC_TRY(tc_check_float(x, "x", err));
-    TC_TRY(tc_read_axes(&at.set, x, axis_count, axes, err));
-    TC_TRY(check_reduced(dy, x, &at.set, err));
-    const double count = (double)tc_reduced_count(&at.set, x);
-    at.count = count > correction ? count - correction : 0.0;
-    memcpy(at.shape, x->shape, sizeof(int64_t) * (size_t)x->ndim);
-    tc_reduced_shape(&at.set, x, true, &ndim, shape);
-    TC_TRY(tc_tensor_empty(&mean, ndim, shape, tc_compute_dtype(x->dtype), x->storage->device, err));
-    TC_TRY(tc_run_reduction(mean, x, &at.set, TC_STEP_sum, NULL, count, err));
-    tc_tensor *const saved[2] = {x, mean};
-    const tc_record record_of = {.op = &var_op, .input_count = 1, .saved_count = 2, .saved = saved, .attributes = &at};
-    TC_TRY(tc_tape_apply(&record_of, dy, (tc_tensor * *[]){dx}, err));
-cleanup:
-    tc_tensor_release(mean);
-    return status;
-}
-
-tc_status tc_arg_reduce(tc_tensor **out, tc_tensor *x, bool largest, int axis_count, const int64_t *axes, bool keepdims, tc_error *err)
-{
-    tc_tensor *result = NULL;
+    TC_SCOPE(s, err);
+    tc_input in[] = {{"dy", dy}, {"x", x}};
+    tc_tensor *mean;
     tc_axis_set set;
-    int ndim;
-    int64_t shape[TC_MAX_DIMS];
-    tc_status status = TC_OK;
-    const tc_reduce_step step = largest ? TC_STEP_max : TC_STEP_min;
+    TC_TRY(tc_check_float(x, "x", err));
     TC_TRY(tc_read_axes(&set, x, axis_count, axes, err));
-    TC_TRY(check_not_empty(x, &set, largest ? "argmax" : "argmin", err));
-    tc_reduced_shape(&set, x, keepdims, &ndim, shape);
-    TC_TRY(tc_tensor_empty(&result, ndim, shape, TC_INT64, x->storage->device, err));
-    TC_TRY(tc_run_arg_reduction(result, x, &set, step, err));
-    *out = tc_tensor_retain(result);
-cleanup:
-    tc_tensor_release(result);
-    return status;
+    TC_TRY(check_reduced(dy, x, &set, err));
+    TC_TRY(tc_begin(&s, in, 2));
+    TC_TRY(make_mean(&s, &mean, x, &set));
+    const reduce_attributes at = describe_var(x, &set, correction);
+    return var_gradient(dx, dy, x, mean, &at, err);
 }

@@ -6,8 +6,7 @@
 #include "../core/broadcast.h"
 #include "../core/elementwise.h"
 #include "../core/reduction.h"
-#include "../core/status.h"
-#include "../core/tape.h"
+#include "op.h"
 #include "operands.h"
 
 typedef struct where_attributes {
@@ -16,35 +15,9 @@ typedef struct where_attributes {
     int64_t shapes[2][TC_MAX_DIMS];
 } where_attributes;
 
-static const double cost = 2.0;
-
-/* da is dy where the condition is set and 0 elsewhere; db the other way round. */
-static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
+static where_attributes describe(const tc_tensor *a, const tc_tensor *b)
 {
-    const where_attributes *at = node->attributes;
-    tc_tensor *dy = grad_outputs[0], *chosen = NULL;
-    tc_status status = TC_OK;
-    for (int i = 0; i < 2; i++) {
-        if (!tc_node_needs(node, i)) continue;
-        const tc_element_input taken = {.tensor = dy}, zero = {.scalar = {TC_FLOAT64, 0.0, 0}};
-        const tc_element_input in[3] = {{.tensor = tc_node_saved(node, 0)}, i == 0 ? taken : zero, i == 0 ? zero : taken};
-        TC_TRY(tc_tensor_like(&chosen, dy, err));
-        TC_TRY(tc_run_elementwise(chosen, 3, in, &tc_kernel_where_forward, 0, tc_compute_dtype(dy->dtype), cost, err));
-        TC_TRY(tc_sum_to(&grad_inputs[i], chosen, at->ndim[i], at->shapes[i], at->dtype[i], err));
-        tc_tensor_release(chosen);
-        chosen = NULL;
-    }
-cleanup:
-    tc_tensor_release(chosen);
-    return status;
-}
-
-static const tc_op where_op = {"where", backward, NULL};
-
-static tc_status record_where(tc_tensor *out, tc_tensor *condition, tc_tensor *a, tc_tensor *b, tc_error *err)
-{
-    tc_tensor *const inputs[2] = {a, b};
-    if (!tc_dtype_is_float(out->dtype) || !tc_tape_wants(2, inputs)) return TC_OK;
+    const tc_tensor *const inputs[2] = {a, b};
     where_attributes at;
     for (int i = 0; i < 2; i++) {
         if (!inputs[i]) continue;
@@ -52,69 +25,95 @@ static tc_status record_where(tc_tensor *out, tc_tensor *condition, tc_tensor *a
         at.ndim[i] = inputs[i]->ndim;
         memcpy(at.shapes[i], inputs[i]->shape, sizeof(int64_t) * (size_t)inputs[i]->ndim);
     }
-    const tc_record record = {.op = &where_op,
-                              .input_count = 2,
-                              .inputs = inputs,
-                              .output_count = 1,
-                              .outputs = &out,
-                              .saved_count = 1,
-                              .saved = &condition,
-                              .attributes = &at,
-                              .attribute_bytes = sizeof at};
-    return tc_tape_record(&record, err);
+    return at;
+}
+
+static const double cost = 2.0;
+
+enum { CONDITION, OF_A, OF_B, INPUTS };
+
+/* *out, unless out is NULL: da (i = 0) is dy where the condition is set and 0 elsewhere; db (i = 1) the other way round. */
+static tc_status gradient(tc_tensor **out, const where_attributes *at, int i, tc_tensor *dy, tc_tensor *condition, tc_error *err)
+{
+    const tc_argument taken = {.tensor = dy}, zero = {.scalar = tc_scalar_real(0.0)};
+    const tc_argument in[3] = {{.tensor = condition}, i == 0 ? taken : zero, i == 0 ? zero : taken};
+    TC_OWNED tc_tensor *chosen = NULL;
+    if (!out) return TC_OK;
+    TC_TRY(tc_tensor_like(&chosen, dy, err));
+    TC_TRY(tc_run_elementwise(chosen, 3, in, &tc_kernel_where_forward, 0, tc_compute_dtype(dy->dtype), cost, err));
+    return tc_sum_to(out, chosen, at->ndim[i], at->shapes[i], at->dtype[i], err);
+}
+
+static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
+{
+    tc_tensor *const condition = tc_node_saved(node, 0);
+    for (int i = 0; i < 2; i++)
+        TC_TRY(gradient(tc_wanted(node, grad_inputs, OF_A + i), node->attributes, i, grad_outputs[0], condition, err));
+    return TC_OK;
+}
+
+static const tc_op where_op = {"where", backward, .attribute_bytes = sizeof(where_attributes)};
+
+/* The shape that the condition and a and b, as far as they are tensors, broadcast to. */
+static tc_status result_shape(int *ndim, int64_t shape[TC_MAX_DIMS], const tc_tensor *condition, const tc_tensor *a, const tc_tensor *b,
+                              tc_error *err)
+{
+    *ndim = condition->ndim;
+    memcpy(shape, condition->shape, sizeof(int64_t) * (size_t)*ndim);
+    if (a) TC_TRY(tc_broadcast_shape(ndim, shape, *ndim, shape, a->ndim, a->shape, err));
+    if (b) TC_TRY(tc_broadcast_shape(ndim, shape, *ndim, shape, b->ndim, b->shape, err));
+    return TC_OK;
+}
+
+static tc_status check_condition(const tc_tensor *condition, tc_error *err)
+{
+    if (!tc_dtype_is_float(condition->dtype)) return TC_OK;
+    return tc_fail(err, TC_ERROR_TYPE, "condition is %s; where needs a bool condition: compare first, as in x > 0",
+                   tc_dtype_name(condition->dtype));
+}
+
+tc_status tc_where(tc_tensor **out, tc_tensor *condition, const tc_argument *a, const tc_argument *b, tc_error *err)
+{
+    TC_SCOPE(s, err);
+    tc_input in[INPUTS] = {
+        [CONDITION] = {"condition", condition}, [OF_A] = {"the second argument", a->tensor}, [OF_B] = {"the third argument", b->tensor}};
+    tc_tensor *result;
+    int ndim;
+    int64_t shape[TC_MAX_DIMS];
+    const tc_dtype dtype = tc_result_dtype(a, b);
+    const bool floating = tc_dtype_is_float(dtype);
+    TC_TRY(check_condition(condition, err));
+    TC_TRY(tc_begin_elements(&s, in, INPUTS, dtype, dtype));
+    TC_TRY(result_shape(&ndim, shape, condition, a->tensor, b->tensor, err));
+    TC_TRY(tc_make(&s, &result, ndim, shape));
+    TC_TRY(tc_run_elementwise(result, 3, (tc_argument[]){{.tensor = condition}, *a, *b},
+                              floating ? &tc_kernel_where_forward : &tc_kernel_integer_where, 0, s.kernels, cost, err));
+    if (!floating) {
+        tc_give(&s, out, result);
+        return TC_OK;
+    }
+    const where_attributes at = describe(a->tensor, b->tensor);
+    return tc_finish(&s, out, result, &(tc_record){.op = &where_op, TC_SAVED(condition), .attributes = &at});
 }
 
 tc_status tc_where_backward(tc_tensor **da, tc_tensor **db, tc_tensor *dy, tc_tensor *condition, tc_tensor *a, tc_tensor *b, tc_error *err)
 {
-    tc_tensor *const inputs[2] = {a, b};
+    TC_OWNED tc_tensor *of_a = NULL, *of_b = NULL;
     int ndim;
     int64_t shape[TC_MAX_DIMS];
-    where_attributes at;
-    tc_status status = TC_OK;
-    if (tc_dtype_is_float(condition->dtype))
-        TC_TRY(tc_fail(err, TC_ERROR_TYPE, "condition is %s; where needs a bool condition", tc_dtype_name(condition->dtype)));
+    TC_TRY(check_condition(condition, err));
     TC_TRY(tc_check_float(a, "a", err));
     TC_TRY(tc_check_same_dtype(a, "a", b, "b", err));
     TC_TRY(tc_check_same_device(a, "a", b, "b", err));
     TC_TRY(tc_check_same_device(a, "a", condition, "condition", err));
-    TC_TRY(tc_broadcast_shape(&ndim, shape, a->ndim, a->shape, b->ndim, b->shape, err));
-    TC_TRY(tc_broadcast_shape(&ndim, shape, ndim, shape, condition->ndim, condition->shape, err));
+    TC_TRY(result_shape(&ndim, shape, condition, a, b, err));
     TC_TRY(tc_check_gradient(dy, "dy", ndim, shape, a, "a", err));
-    for (int i = 0; i < 2; i++) {
-        at.dtype[i] = inputs[i]->dtype;
-        at.ndim[i] = inputs[i]->ndim;
-        memcpy(at.shapes[i], inputs[i]->shape, sizeof(int64_t) * (size_t)inputs[i]->ndim);
-    }
-    const tc_record record = {.op = &where_op, .input_count = 2, .saved_count = 1, .saved = &condition, .attributes = &at};
-    TC_TRY(tc_tape_apply(&record, dy, (tc_tensor * *[]){da, db}, err));
-cleanup:
-    return status;
-}
-
-tc_status tc_where(tc_tensor **out, tc_tensor *condition, tc_tensor *a, tc_scalar a_scalar, tc_tensor *b, tc_scalar b_scalar, tc_error *err)
-{
-    tc_tensor *result = NULL;
-    int ndim = condition->ndim;
-    int64_t shape[TC_MAX_DIMS];
-    tc_status status = TC_OK;
-    const tc_dtype dtype = tc_result_dtype(a, a_scalar, b, b_scalar);
-    if (tc_dtype_is_float(condition->dtype))
-        return tc_fail(err, TC_ERROR_TYPE, "condition is %s; where needs a bool condition: compare first, as in x > 0",
-                       tc_dtype_name(condition->dtype));
-    TC_TRY(tc_check_same_device(condition, "condition", a, "the second argument", err));
-    TC_TRY(tc_check_same_device(condition, "condition", b, "the third argument", err));
-    memcpy(shape, condition->shape, sizeof(int64_t) * (size_t)ndim);
-    if (a) TC_TRY(tc_broadcast_shape(&ndim, shape, ndim, shape, a->ndim, a->shape, err));
-    if (b) TC_TRY(tc_broadcast_shape(&ndim, shape, ndim, shape, b->ndim, b->shape, err));
-    TC_TRY(tc_tensor_empty(&result, ndim, shape, dtype, condition->storage->device, err));
-    const tc_element_input in[3] = {{.tensor = condition}, {.tensor = a, .scalar = a_scalar}, {.tensor = b, .scalar = b_scalar}};
-    TC_TRY(tc_run_elementwise(result, 3, in, tc_dtype_is_float(dtype) ? &tc_kernel_where_forward : &tc_kernel_integer_where, 0,
-                              tc_compute_dtype(dtype), cost, err));
-    TC_TRY(record_where(result, condition, a, b, err));
-    *out = tc_tensor_retain(result);
-cleanup:
-    tc_tensor_release(result);
-    return status;
+    const where_attributes at = describe(a, b);
+    TC_TRY(gradient(da ? &of_a : NULL, &at, 0, dy, condition, err));
+    TC_TRY(gradient(db ? &of_b : NULL, &at, 1, dy, condition, err));
+    if (da) *da = tc_take(&of_a);
+    if (db) *db = tc_take(&of_b);
+    return TC_OK;
 }
 
 tc_status tc_masked_fill(tc_tensor **out, tc_tensor *x, tc_tensor *mask, tc_scalar value, tc_error *err)
@@ -126,8 +125,7 @@ tc_status tc_masked_fill(tc_tensor **out, tc_tensor *x, tc_tensor *mask, tc_scal
         return tc_fail(err, TC_ERROR_TYPE,
                        "mask is %s; masked_fill needs a bool mask, True where the value goes: mask == 0, or mask.bool()",
                        tc_dtype_name(mask->dtype));
-    tc_status status = tc_broadcast_shape(&ndim, shape, x->ndim, x->shape, mask->ndim, mask->shape, err);
-    if (status != TC_OK) return status;
+    TC_TRY(tc_broadcast_shape(&ndim, shape, x->ndim, x->shape, mask->ndim, mask->shape, err));
     if (ndim != x->ndim || memcmp(shape, x->shape, sizeof(int64_t) * (size_t)ndim) != 0)
         return tc_fail(err, TC_ERROR_VALUE, "mask has shape %s, which does not broadcast to the shape of x, %s", tc_tensor_text(a, mask),
                        tc_tensor_text(b, x));
@@ -135,5 +133,5 @@ tc_status tc_masked_fill(tc_tensor **out, tc_tensor *x, tc_tensor *mask, tc_scal
         return tc_fail(err, TC_ERROR_TYPE, "value %g cannot be written to a tensor of %s; convert the tensor with .float()", value.real,
                        tc_dtype_name(x->dtype));
     if (x->dtype == TC_BOOL) value = tc_scalar_bool(value.integer != 0);
-    return tc_where(out, mask, NULL, value, x, (tc_scalar){TC_BOOL, 0.0, 0}, err);
+    return tc_where(out, mask, &(tc_argument){.scalar = value}, &(tc_argument){.tensor = x}, err);
 }

@@ -178,6 +178,30 @@ static int convert_pair(tcpy_call *call, tcpy_value *value, PyObject *object, co
     return result;
 }
 
+static int convert_operand(tcpy_call *call, const tcpy_argument *arg, tcpy_value *value, PyObject *object)
+{
+    tcpy_operand *out = &call->operands[call->operand_count++];
+    tc_tensor *owned = NULL;
+    const bool number = arg->kind == 'v';
+    const int read = number ? tcpy_read_number(out, object) : tcpy_read_operand(out, &owned, object, arg->text, &call->any_tensor);
+    if (read == 0)
+        PyErr_Format(PyExc_TypeError, number ? "%s must be a number, not %s" : "expected Tensors, arrays or numbers, but %s is %s",
+                     arg->text, Py_TYPE(object)->tp_name);
+    if (read != 1 || (owned && tcpy_own(call, owned) < 0)) return -1;
+    if (out->value.tensor && !tcpy_is_little(out->value.tensor)) call->keep_gil = false;
+    value->operand = out;
+    return 0;
+}
+
+int tcpy_check_operands(const tcpy_call *call)
+{
+    for (int i = 0; i < call->operand_count; i++) {
+        const tc_tensor *met = call->operand_count == 2 ? call->operands[1 - i].value.tensor : call->v[0].t;
+        if (tcpy_check_meets(&call->operands[i], met) < 0) return -1;
+    }
+    return 0;
+}
+
 static int convert_float(double *out, PyObject *object, const char *name)
 {
     *out = PyFloat_AsDouble(object);
@@ -215,6 +239,8 @@ int tcpy_convert(tcpy_call *call, const tcpy_argument *arg, tcpy_value *value, P
     case 'T': return convert_tensors(call, value, object, name);
     case 'i': return convert_int(&value->i, object, name);
     case 'n': return convert_integers(call, &value->integers, object, name);
+    case 'a':
+    case 'v': return convert_operand(call, arg, value, object);
     case 'p': return convert_pair(call, value, object, name);
     case 'w': value->i = (int64_t)PyLong_AsUnsignedLongLongMask(object); return value->i == -1 && PyErr_Occurred() ? -1 : 0;
     case 'I': return convert_ints(call, value, object, name);

@@ -11,6 +11,7 @@
  *     I  an int or a sequence of ints         I?  or None         I*  like I, but also spread over the rest of the call: t.view(2, 3)
  *     w  an int, cut to 64 bits               s  a str           s?  or None          o  any object
  *     n  an int, or integers in a tensor      p  a pair of counts, None in it for no bound
+ *     a  an operand: a tensor or a number     v  a number
  *     c  one of the words that spec.c lists for the argument of this name (as an int: its place)      c?  or None, the first
  * `dim=axis` makes dim another name of the earlier argument axis. A `|` before an argument makes it and the following ones keyword-only.
  * No default means required.
@@ -38,7 +39,7 @@
 #define TCPY_MAX_RESULTS 8
 
 typedef struct tcpy_ints {
-    int count;   /* -1: None */
+    int count;   /* -1: all axes */
     bool scalar; /* one int was given, not a sequence */
     int64_t values[TCPY_MAX_INTS];
 } tcpy_ints;
@@ -47,6 +48,11 @@ typedef struct tcpy_integers {
     tc_tensor *tensor; /* borrowed from the call; NULL: the number */
     int64_t number;
 } tcpy_integers;
+
+typedef struct tcpy_operand {
+    tc_argument value; /* its tensor is borrowed from the call */
+    PyObject *beyond;  /* borrowed: an int of more than 64 bits, which only floats can meet; or NULL */
+} tcpy_operand;
 
 typedef struct tcpy_value {
     union {
@@ -58,6 +64,7 @@ typedef struct tcpy_value {
         PyObject *o;   /* borrowed */
         tcpy_ints *ints;
         tcpy_integers integers;
+        const tcpy_operand *operand;
         tc_tensors list; /* borrowed from the call */
     };
     bool given; /* false: the default */
@@ -74,6 +81,8 @@ typedef struct tcpy_call {
     tc_tensor **owned, *owned_small[TCPY_MAX_ARGS];
     int ints_count;
     tcpy_ints ints[4];
+    int operand_count;
+    tcpy_operand operands[2];
     void *blocks[TCPY_MAX_LISTS]; /* PyMem blocks of tensor lists */
     int block_count;
 } tcpy_call;
@@ -169,17 +178,20 @@ static inline PyObject *tcpy_result1(tcpy_call *call, tc_status status, const tc
     return tcpy_result(call, status, err, 1, &tensor);
 }
 
-/* ---- arithmetic (ops_elementwise.c), for the operators of Tensor ------------------------------------------------------------ */
+/* ---- operands of arithmetic (operands.c) ------------------------------------------------------------------------------------ */
 
 /* A Python or NumPy number or bool: 1, and *out is it. 0 for any other object; -1 with an exception for a number out of range. */
 int tcpy_scalar_from_object(tc_scalar *out, PyObject *object);
-/* function(a, b) of Tensors, numbers and whatever np.asarray takes: a Tensor when one is among them, else an ndarray. As the slot of an
- * operator it gives NotImplemented for objects that are no arrays. */
-PyObject *tcpy_binary(PyObject *a, PyObject *b, tc_binary_function function, bool is_operator);
-/* function(x) of a Tensor. */
-PyObject *tcpy_unary(PyObject *x, tc_unary_function function);
-/* Axes as Python gives them, axis= or dim=, to C: the count, -1 for None, or -2 with an exception set. */
-int tcpy_axes(int64_t axes[TC_MAX_DIMS], const tcpy_value *axis, const tcpy_value *dim);
+int tcpy_read_number(tcpy_operand *out, PyObject *object); /* likewise */
+/* A Tensor, a number, or an array: 1. 0 when the object is none of them; -1 with an exception set. *owned: the tensor of an array, a new
+ * reference; otherwise NULL. */
+int tcpy_read_operand(tcpy_operand *out, tc_tensor **owned, PyObject *object, const char *name, bool *any_tensor);
+/* May the operand meet a tensor (or, NULL, a number)? 0, or -1 with an exception set. */
+int tcpy_check_meets(const tcpy_operand *operand, const tc_tensor *tensor);
+
+/* function(a, b) of Tensors, numbers and whatever np.asarray takes: a Tensor when one is among them, else an ndarray. NotImplemented for
+ * objects that are no arrays. */
+PyObject *tcpy_binary(PyObject *a, PyObject *b, tc_binary_function function);
 
 /* ---- op tables (ops_*.c), each ended by {NULL} ------------------------------------------------------------------------------ */
 

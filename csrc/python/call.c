@@ -5,18 +5,18 @@
 
 /* ---- binding a call ------------------------------------------------------------------------------------------------- */
 
-/* The value given by another name goes to the argument meant; when both are given they must be one int or bool. */
+/* The value given by another name goes to the argument meant. When both are given they must be the same int; a bool is set by either. */
 static int resolve_alias(const tcpy_op_object *self, tcpy_call *call, int i)
 {
     const tcpy_argument *alias = &self->args[i], *meant = &self->args[alias->alias_of];
     const tcpy_value *by_alias = &call->v[i];
     tcpy_value *value = &call->v[alias->alias_of];
     if (!by_alias->given || by_alias->none) return 0;
-    if (!value->given || value->none || (meant->kind == 'i' && value->i == by_alias->i) ||
-        (meant->kind == 'b' && value->b == by_alias->b)) {
+    if (!value->given || value->none || (meant->kind == 'i' && value->i == by_alias->i) || (meant->kind == 'b' && !value->b)) {
         *value = *by_alias;
         return 0;
     }
+    if (meant->kind == 'b') return 0;
     if (meant->kind == 'i')
         PyErr_Format(PyExc_TypeError, "%U=%lld and %U=%lld are two names of one argument", meant->name, (long long)value->i, alias->name,
                      (long long)by_alias->i);
@@ -64,6 +64,7 @@ static int bind(tcpy_op_object *self, tcpy_call *call, PyObject *const *args, Py
                      self->signature);
         return -1;
     }
+    if (call->operand_count && tcpy_check_operands(call) < 0) return -1;
     return self->promotes ? tcpy_promote(call, self) : 0;
 }
 
@@ -92,7 +93,7 @@ static PyObject *op_vectorcall(PyObject *callable, PyObject *const *args, size_t
     call.owned = call.owned_small;
     call.owned_count = 0;
     call.owned_capacity = TCPY_MAX_ARGS;
-    call.ints_count = call.block_count = 0;
+    call.ints_count = call.operand_count = call.block_count = 0;
     tcpy_drain_releases();
     PyObject *result = NULL;
     if (bind(self, &call, args, PyVectorcall_NARGS(nargsf), kwnames) == 0)

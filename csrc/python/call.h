@@ -12,7 +12,7 @@ typedef struct tcpy_choice {
 typedef struct tcpy_argument {
     PyObject *name;   /* interned */
     const char *text; /* the same, owned by `name` */
-    char kind;        /* t T i n p w f b I s c o */
+    char kind;        /* t T i n a v p w f b I s c o */
     bool optional;    /* None is allowed */
     bool spread;      /* I* */
     bool promoted;    /* t+ */
@@ -47,6 +47,8 @@ int tcpy_find_word(const tcpy_choice *choice, const char *word, size_t length);
 
 /* One object to what the argument's kind says. What it makes belongs to the call. 0, or -1 with an exception set. */
 int tcpy_convert(tcpy_call *call, const tcpy_argument *arg, tcpy_value *value, PyObject *object);
+/* May the operands meet, and an only one the first argument? 0, or -1 with an exception set. */
+int tcpy_check_operands(const tcpy_call *call);
 /* Of the arguments t+: ndarrays of several floating dtypes become the promoted one. Tensors are left to the op, which names both. */
 int tcpy_promote(tcpy_call *call, const tcpy_op_object *self);
 /* f(x, 2, 3) for an argument I*: the rest of the positional arguments are its items, or none in f(x). */

@@ -6,6 +6,8 @@
 /* Where an argument that may be None has no value of its own for that, its variable is a pointer, NULL for None. */
 #define OR_NULL(value, member) ((value)->none ? NULL : &(value)->member)
 
+static const tcpy_ints all_axes = {.count = -1};
+
 /* Each result and argument is a local variable of its name. */
 #define RESULT(name) tc_tensor **const name = result_at++;
 #define TENSOR(name, ...) tc_tensor *const name = (argument_at++)->t;
@@ -20,9 +22,14 @@
     const int64_t *const name = OR_NULL(argument_at, i);                                                                                   \
     argument_at++;
 #define INT_OR_TENSOR(name, ...) const tcpy_integers *const name = &(argument_at++)->integers;
+#define OPERAND(name) const tc_argument *const name = &(argument_at++)->operand->value;
+#define NUMBER(name) const tc_scalar name = (argument_at++)->operand->value.scalar;
 #define PAIR(name, ...) const tcpy_ints *const name = (argument_at++)->ints;
 #define INTS(name, ...) const tcpy_ints *const name = (argument_at++)->ints;
 #define INTS_OR_NONE(name, ...) const tcpy_ints *const name = (argument_at++)->ints;
+#define AXES(name, ...)                                                                                                                    \
+    const tcpy_ints *const name = argument_at->none ? &all_axes : argument_at->ints;                                                       \
+    argument_at++;
 #define SPREAD(name) const tcpy_ints *const name = (argument_at++)->ints;
 #define REAL(name, ...) const double name = (argument_at++)->f;
 #define REAL_OR_NONE(name, ...)                                                                                                            \
@@ -54,9 +61,12 @@
 #undef INT
 #undef INT_OR_NONE
 #undef INT_OR_TENSOR
+#undef OPERAND
+#undef NUMBER
 #undef PAIR
 #undef INTS
 #undef INTS_OR_NONE
+#undef AXES
 #undef SPREAD
 #undef REAL
 #undef REAL_OR_NONE
@@ -81,9 +91,12 @@
 #define INT(name, ...) ARGUMENT(#name, "i", __VA_ARGS__)
 #define INT_OR_NONE(name, ...) ARGUMENT(#name, "i?", __VA_ARGS__)
 #define INT_OR_TENSOR(name, ...) ARGUMENT(#name, "n", __VA_ARGS__)
+#define OPERAND(name) ARGUMENT(#name, "a")
+#define NUMBER(name) ARGUMENT(#name, "v")
 #define PAIR(name, ...) ARGUMENT(#name, "p", __VA_ARGS__)
 #define INTS(name, ...) ARGUMENT(#name, "I", __VA_ARGS__)
 #define INTS_OR_NONE(name, ...) ARGUMENT(#name, "I?", __VA_ARGS__)
+#define AXES(name, ...) ARGUMENT(#name, "I?", __VA_ARGS__)
 #define SPREAD(name) ARGUMENT(#name, "I*")
 #define REAL(name, ...) ARGUMENT(#name, "f", __VA_ARGS__)
 #define REAL_OR_NONE(name, ...) ARGUMENT(#name, "f?", __VA_ARGS__)

@@ -182,10 +182,15 @@ static PyObject *iter(PyObject *self)
 
 static int contains(PyObject *self, PyObject *value)
 {
-    PyObject *equal = tcpy_binary(self, value, TC_BINARY_eq, false);
+    PyObject *equal = tcpy_binary(self, value, TC_BINARY_eq);
     tc_tensor *any = NULL;
     tc_error err;
     if (!equal) return -1;
+    if (equal == Py_NotImplemented) {
+        Py_DECREF(equal);
+        PyErr_Format(PyExc_TypeError, "a Tensor holds numbers, not %s", Py_TYPE(value)->tp_name);
+        return -1;
+    }
     const tc_status status = tc_reduce(&any, tcpy_tensor_of(equal), TC_REDUCE_any, -1, NULL, false, &err);
     Py_DECREF(equal);
     if (status != TC_OK) {

@@ -5,8 +5,44 @@
 
 /* ---- operators -------------------------------------------------------------------------------------------------------------- */
 
+static bool is_little(const tcpy_operand *x) { return !x->value.tensor || tcpy_is_little(x->value.tensor); }
+
+PyObject *tcpy_binary(PyObject *a_object, PyObject *b_object, tc_binary_function function)
+{
+    tcpy_call call; /* what tcpy_result and TCPY_COMPUTE read of it */
+    tcpy_operand a, b;
+    tc_tensor *out = NULL, *owned_a = NULL, *owned_b = NULL;
+    tc_error err;
+    tc_status status;
+    PyObject *result = NULL;
+    call.any_tensor = false;
+    int read = tcpy_read_operand(&a, &owned_a, a_object, "the first argument", &call.any_tensor);
+    if (read == 1) read = tcpy_read_operand(&b, &owned_b, b_object, "the second argument", &call.any_tensor);
+    if (read == 0) result = Py_NewRef(Py_NotImplemented);
+    if (read == 1 && tcpy_check_meets(&a, b.value.tensor) == 0 && tcpy_check_meets(&b, a.value.tensor) == 0) {
+        call.keep_gil = is_little(&a) && is_little(&b);
+        TCPY_COMPUTE(&call, status, tc_binary_arguments(&out, &a.value, &b.value, function, &err));
+        result = tcpy_result1(&call, status, &err, out);
+    }
+    tc_tensor_release(owned_a);
+    tc_tensor_release(owned_b);
+    return result;
+}
+
+static PyObject *unary(PyObject *x, tc_unary_function function)
+{
+    tcpy_call call;
+    tc_tensor *tensor = tcpy_tensor_of(x), *out = NULL;
+    tc_error err;
+    tc_status status;
+    call.any_tensor = true;
+    call.keep_gil = tcpy_is_little(tensor);
+    TCPY_COMPUTE(&call, status, tc_unary(&out, tensor, function, &err));
+    return tcpy_result1(&call, status, &err, out);
+}
+
 #define BINARY(slot, function)                                                                                                             \
-    static PyObject *slot(PyObject *a, PyObject *b) { return tcpy_binary(a, b, TC_BINARY_##function, true); }
+    static PyObject *slot(PyObject *a, PyObject *b) { return tcpy_binary(a, b, TC_BINARY_##function); }
 BINARY(tensor_add, add)
 BINARY(tensor_subtract, sub)
 BINARY(tensor_multiply, mul)
@@ -20,7 +56,7 @@ BINARY(tensor_xor, bitwise_xor)
 static PyObject *power(PyObject *a, PyObject *b, PyObject *modulus)
 {
     if (modulus != Py_None) Py_RETURN_NOTIMPLEMENTED;
-    return tcpy_binary(a, b, TC_BINARY_pow, true);
+    return tcpy_binary(a, b, TC_BINARY_pow);
 }
 
 static PyObject *divmod(PyObject *a, PyObject *b)
@@ -58,15 +94,15 @@ static PyObject *matrix_product(PyObject *a, PyObject *b)
     return status == TC_OK ? tcpy_wrap(y) : tcpy_raise(&err);
 }
 
-static PyObject *negative(PyObject *self) { return tcpy_unary(self, TC_UNARY_neg); }
-static PyObject *absolute(PyObject *self) { return tcpy_unary(self, TC_UNARY_abs); }
+static PyObject *negative(PyObject *self) { return unary(self, TC_UNARY_neg); }
+static PyObject *absolute(PyObject *self) { return unary(self, TC_UNARY_abs); }
 static PyObject *positive(PyObject *self) { return Py_NewRef(self); }
 
 /* ~t: not, for bools; the other bits, for integers. */
 static PyObject *invert(PyObject *self)
 {
     PyObject *all = tcpy_tensor_of(self)->dtype == TC_BOOL ? Py_NewRef(Py_True) : PyLong_FromLong(-1);
-    PyObject *result = all ? tcpy_binary(self, all, TC_BINARY_bitwise_xor, false) : NULL;
+    PyObject *result = all ? tcpy_binary(self, all, TC_BINARY_bitwise_xor) : NULL;
     Py_XDECREF(all);
     return result;
 }
@@ -75,7 +111,7 @@ PyObject *tcpy_tensor_compare(PyObject *a, PyObject *b, int operation)
 {
     static const tc_binary_function functions[] = {[Py_LT] = TC_BINARY_lt, [Py_LE] = TC_BINARY_le, [Py_EQ] = TC_BINARY_eq,
                                                    [Py_NE] = TC_BINARY_ne, [Py_GT] = TC_BINARY_gt, [Py_GE] = TC_BINARY_ge};
-    return tcpy_binary(a, b, functions[operation], true);
+    return tcpy_binary(a, b, functions[operation]);
 }
 
 /* ---- in place: t += x is t.copy_(t + x) with the history of t + x ------------------------------------------------------------- */

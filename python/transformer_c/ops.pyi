@@ -123,10 +123,10 @@ def abs_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
 def abs_forward(x: ArrayLike | Tensor) -> Any:
     """abs of x, element by element."""
 
-def add_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
+def add_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> tuple[Any, Any]:
     """da and db of add."""
 
-def add_forward(a: Any, b: Any) -> Any:
+def add_forward(a: _int | _float | ArrayLike | Tensor, b: _int | _float | ArrayLike | Tensor) -> Any:
     """add of a and b, element by element; they broadcast."""
 
 def add_layer_norm_backward(dy: ArrayLike | Tensor, sum: ArrayLike | Tensor, gamma: ArrayLike | Tensor | None, mean: ArrayLike | Tensor, rstd: ArrayLike | Tensor) -> tuple[Any, Any, Any, Any]:
@@ -165,10 +165,10 @@ def cross_entropy_backward(dloss: ArrayLike | Tensor, input: ArrayLike | Tensor,
 def cross_entropy_forward(input: ArrayLike | Tensor, target: ArrayLike | Tensor, weight: ArrayLike | Tensor | None = None, ignore_index: _int = -100, reduction: str = 'mean', label_smoothing: _float = 0.0) -> tuple[Any, Any, Any]:
     """loss, and of each row the largest logit and log sum e^(x - largest); target holds classes."""
 
-def div_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
+def div_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> tuple[Any, Any]:
     """da and db of div."""
 
-def div_forward(a: Any, b: Any) -> Any:
+def div_forward(a: _int | _float | ArrayLike | Tensor, b: _int | _float | ArrayLike | Tensor) -> Any:
     """div of a and b, element by element; they broadcast."""
 
 def dropout_backward(dy: ArrayLike | Tensor, p: _float, seed: _int, call: _int) -> Any:
@@ -246,7 +246,7 @@ def log_softmax_forward(x: ArrayLike | Tensor, dim: _int = -1) -> Any:
 def masked_fill_backward(dy: Any, mask: Any) -> Any:
     """dx of masked_fill: dy, 0 where the mask is set."""
 
-def masked_fill_forward(x: ArrayLike | Tensor, mask: ArrayLike | Tensor, value: Any) -> Any:
+def masked_fill_forward(x: ArrayLike | Tensor, mask: ArrayLike | Tensor, value: _int | _float) -> Any:
     """x with `value` where the bool mask is set."""
 
 def matmul_backward(dc: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> tuple[Any, Any]:
@@ -258,31 +258,31 @@ def matmul_forward(a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
 def max_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, y: ArrayLike | Tensor, axis: _Shape | None = None, *, dim: _Shape | None = None) -> Any:
     """dx of max from its result y; ties as max says."""
 
-def max_forward(x: ArrayLike | Tensor, axis: _Shape | None = None, keepdims: _bool = False, *, dim: _Shape | None = None, keepdim: _bool = False) -> Any:
+def max_forward(x: ArrayLike | Tensor, axis: _Shape | None = None, keepdims: _bool = False, *, dim: _Shape | None = None, keepdim: _bool | None = None) -> Any:
     """Largest value over the axes (all when None), NaN when there is one. Over one axis the first of equal maxima gets the gradient, over several they share it."""
 
-def maximum_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
+def maximum_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> tuple[Any, Any]:
     """da and db of maximum."""
 
-def maximum_forward(a: Any, b: Any) -> Any:
+def maximum_forward(a: _int | _float | ArrayLike | Tensor, b: _int | _float | ArrayLike | Tensor) -> Any:
     """maximum of a and b, element by element; they broadcast."""
 
 def mean_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, axis: _Shape | None = None, *, dim: _Shape | None = None) -> Any:
     """dx of mean; x gives the shape."""
 
-def mean_forward(x: ArrayLike | Tensor, axis: _Shape | None = None, keepdims: _bool = False, *, dim: _Shape | None = None, keepdim: _bool = False) -> Any:
+def mean_forward(x: ArrayLike | Tensor, axis: _Shape | None = None, keepdims: _bool = False, *, dim: _Shape | None = None, keepdim: _bool | None = None) -> Any:
     """Mean over the axes (all when None)."""
 
 def min_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, y: ArrayLike | Tensor, axis: _Shape | None = None, *, dim: _Shape | None = None) -> Any:
     """dx of min from its result y; ties as max says."""
 
-def min_forward(x: ArrayLike | Tensor, axis: _Shape | None = None, keepdims: _bool = False, *, dim: _Shape | None = None, keepdim: _bool = False) -> Any:
+def min_forward(x: ArrayLike | Tensor, axis: _Shape | None = None, keepdims: _bool = False, *, dim: _Shape | None = None, keepdim: _bool | None = None) -> Any:
     """Smallest value over the axes (all when None); see max."""
 
-def minimum_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
+def minimum_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> tuple[Any, Any]:
     """da and db of minimum."""
 
-def minimum_forward(a: Any, b: Any) -> Any:
+def minimum_forward(a: _int | _float | ArrayLike | Tensor, b: _int | _float | ArrayLike | Tensor) -> Any:
     """minimum of a and b, element by element; they broadcast."""
 
 def mse_loss_backward(dloss: ArrayLike | Tensor, input: ArrayLike | Tensor, target: ArrayLike | Tensor, reduction: str = 'mean') -> tuple[Any, Any]:
@@ -291,10 +291,10 @@ def mse_loss_backward(dloss: ArrayLike | Tensor, input: ArrayLike | Tensor, targ
 def mse_loss_forward(input: ArrayLike | Tensor, target: ArrayLike | Tensor, reduction: str = 'mean') -> Any:
     """Squared differences: their mean, their sum, or each."""
 
-def mul_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
+def mul_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> tuple[Any, Any]:
     """da and db of mul."""
 
-def mul_forward(a: Any, b: Any) -> Any:
+def mul_forward(a: _int | _float | ArrayLike | Tensor, b: _int | _float | ArrayLike | Tensor) -> Any:
     """mul of a and b, element by element; they broadcast."""
 
 def neg_backward(dy: ArrayLike | Tensor) -> Any:
@@ -303,10 +303,10 @@ def neg_backward(dy: ArrayLike | Tensor) -> Any:
 def neg_forward(x: ArrayLike | Tensor) -> Any:
     """neg of x, element by element."""
 
-def pow_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
+def pow_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> tuple[Any, Any]:
     """da and db of pow."""
 
-def pow_forward(a: Any, b: Any) -> Any:
+def pow_forward(a: _int | _float | ArrayLike | Tensor, b: _int | _float | ArrayLike | Tensor) -> Any:
     """pow of a and b, element by element; they broadcast."""
 
 def qkv_projection_backward(dq: ArrayLike | Tensor | None, dk: ArrayLike | Tensor | None, dv: ArrayLike | Tensor | None, x: ArrayLike | Tensor, weight: ArrayLike | Tensor, num_heads: _int = 1, packing: str = 'head') -> tuple[Any, Any, Any]:
@@ -327,10 +327,10 @@ def relu_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
 def relu_forward(x: ArrayLike | Tensor) -> Any:
     """relu of x, element by element."""
 
-def remainder_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
+def remainder_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> tuple[Any, Any]:
     """da and db of remainder."""
 
-def remainder_forward(a: Any, b: Any) -> Any:
+def remainder_forward(a: _int | _float | ArrayLike | Tensor, b: _int | _float | ArrayLike | Tensor) -> Any:
     """remainder of a and b, element by element; they broadcast."""
 
 def rotary_backward(dy: ArrayLike | Tensor, positions: ArrayLike | Tensor | None = None, *, base: _float = 10000.0, pairing: str = 'half') -> Any:
@@ -381,16 +381,16 @@ def square_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
 def square_forward(x: ArrayLike | Tensor) -> Any:
     """square of x, element by element."""
 
-def sub_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
+def sub_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> tuple[Any, Any]:
     """da and db of sub."""
 
-def sub_forward(a: Any, b: Any) -> Any:
+def sub_forward(a: _int | _float | ArrayLike | Tensor, b: _int | _float | ArrayLike | Tensor) -> Any:
     """sub of a and b, element by element; they broadcast."""
 
 def sum_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, axis: _Shape | None = None, *, dim: _Shape | None = None) -> Any:
     """dx of sum: dy, spread over the axes; x gives the shape."""
 
-def sum_forward(x: ArrayLike | Tensor, axis: _Shape | None = None, keepdims: _bool = False, *, dim: _Shape | None = None, keepdim: _bool = False) -> Any:
+def sum_forward(x: ArrayLike | Tensor, axis: _Shape | None = None, keepdims: _bool = False, *, dim: _Shape | None = None, keepdim: _bool | None = None) -> Any:
     """Sum over the axes (all when None); integers and bools to int64."""
 
 def tanh_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
@@ -414,11 +414,11 @@ def triu_forward(input: ArrayLike | Tensor, diagonal: _int = 0) -> Any:
 def var_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, axis: _Shape | None = None, *, dim: _Shape | None = None, correction: _float = 1.0) -> Any:
     """dx of var."""
 
-def var_forward(x: ArrayLike | Tensor, axis: _Shape | None = None, keepdims: _bool = False, *, dim: _Shape | None = None, keepdim: _bool = False, correction: _float = 1.0, unbiased: _bool | None = None) -> Any:
+def var_forward(x: ArrayLike | Tensor, axis: _Shape | None = None, keepdims: _bool = False, *, dim: _Shape | None = None, keepdim: _bool | None = None, correction: _float = 1.0, unbiased: _bool | None = None) -> Any:
     """Mean squared difference from the mean, over count - correction; unbiased=False: correction 0."""
 
-def where_backward(dy: ArrayLike | Tensor, condition: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
+def where_backward(dy: ArrayLike | Tensor, condition: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> tuple[Any, Any]:
     """da and db of where, in the shapes of a and b."""
 
-def where_forward(condition: ArrayLike | Tensor, a: Any, b: Any) -> Any:
+def where_forward(condition: ArrayLike | Tensor, a: _int | _float | ArrayLike | Tensor, b: _int | _float | ArrayLike | Tensor) -> Any:
     """a where the condition is set, b elsewhere; the three broadcast."""

@@ -51,10 +51,15 @@ TC_INLINE real combine_lanes(int step, vreal x)
 
 TC_INLINE void store_result(const tc_reduce_args *a, int64_t at, real x)
 {
-    if (a->out_dtype == TC_BOOL)
-        ((uint8_t *)a->out)[at] = x != 0;
+    const real result = x / (real)a->divisor;
+    if (a->out_dtype == ELEMENT_DTYPE)
+        ((real *)a->out)[at] = result;
+    else if (a->out_dtype == TC_BOOL)
+        ((boolean *)a->out)[at] = x != 0;
+    else if (a->out_dtype == TC_FLOAT16)
+        ((float16 *)a->out)[at] = tc_to_float16((float)result);
     else
-        ((real *)a->out)[at] = x / (real)a->divisor;
+        ((bfloat16 *)a->out)[at] = tc_to_bfloat16((float)result);
 }
 
 /* ---- one result at a time ------------------------------------------------------------------------------------------- */

@@ -31,19 +31,21 @@ template <class Real> int arg_reduce(const tc_reduce_args &a, void *stream)
 }
 
 // A thread a result: of the elements equal to it (NaN equals NaN) the first gets its gradient.
-template <class Real>
+template <class T>
 __global__ void __launch_bounds__(element_threads)
     extreme_backward_kernel(const __grid_constant__ tc_extreme_backward_args a, int64_t results)
 {
     for_own_elements(results, [&](int64_t i) {
         const int64_t start = i / a.inner * a.length * a.inner + i % a.inner;
-        const Real *x = static_cast<const Real *>(a.x) + start, y = static_cast<const Real *>(a.y)[i];
-        Real *dx = static_cast<Real *>(a.dx) + start;
+        const T *x = static_cast<const T *>(a.x) + start, dy = static_cast<const T *>(a.dy)[i];
+        const auto y = element(static_cast<const T *>(a.y)[i]);
+        T *dx = static_cast<T *>(a.dx) + start, zero;
+        convert(zero, 0.0f);
         bool given = false;
         for (int64_t k = 0; k < a.length; k++) {
-            const Real value = x[k * a.inner];
+            const auto value = element(x[k * a.inner]);
             const bool is_it = !given && (value == y || (value != value && y != y));
-            dx[k * a.inner] = is_it ? static_cast<const Real *>(a.dy)[i] : Real(0);
+            dx[k * a.inner] = is_it ? dy : zero;
             given = given || is_it;
         }
     });
@@ -91,7 +93,7 @@ template <class T> int tc_cuda_extreme_backward(const void *args, int64_t items,
 {
     const auto &a = *static_cast<const tc_extreme_backward_args *>(args);
     const int64_t results = a.inner ? items / divide_up(a.inner, TC_REDUCE_TILE) * a.inner : 0;
-    return results ? launch<extreme_backward_kernel<compute<T>>>(element_launch(results, stream), a, results) : 0;
+    return results ? launch<extreme_backward_kernel<T>>(element_launch(results, stream), a, results) : 0;
 }
 template <class T> int tc_cuda_argsort(const void *args, int64_t rows, void *, void *stream) { return argsort<T>(args, rows, stream); }
 template <class T> int tc_cuda_integer_argsort(const void *args, int64_t rows, void *, void *stream)

@@ -33,10 +33,13 @@ __global__ void __launch_bounds__(warp_lanes *warps_a_block) reduce_kernel(const
     }
     sum = warp_combine(a.step, sum);
     if (threadIdx.x != 0) return;
-    if (a.out_dtype == TC_BOOL)
-        static_cast<uint8_t *>(a.out)[item] = sum != 0;
-    else
-        static_cast<Real *>(a.out)[item] = sum / static_cast<Real>(a.divisor);
+    const Real result = sum / static_cast<Real>(a.divisor);
+    switch (a.out_dtype) {
+    case TC_BOOL: static_cast<uint8_t *>(a.out)[item] = sum != 0; break;
+    case TC_FLOAT16: convert(static_cast<float16 *>(a.out)[item], result); break;
+    case TC_BFLOAT16: convert(static_cast<bfloat16 *>(a.out)[item], result); break;
+    default: static_cast<Real *>(a.out)[item] = result;
+    }
 }
 
 template <class T> int reduce(const tc_reduce_args &a, int64_t columns, void *stream)
