@@ -53,7 +53,7 @@ static int order(void *a, void *b) { (void)a, (void)b; return 0; }
 static int synchronize(void *stream_or_event) { (void)stream_or_event; return 0; }
 static int wait_for_all(void) { return 0; }
 static const tc_cuda_kernel_table *kernels(tc_dtype storage) { static const tc_cuda_kernel_table none; (void)storage; return &none; }
-static const tc_cuda_api api = {ABI, TC_KERNEL_COUNT, 0, text, versions, count, select_device, info, allocate, release, from_host,
+static const tc_cuda_api api = {ABI, 0, ROWS, text, versions, count, select_device, info, allocate, release, from_host,
                                 .copy_to_host = to_host, .copy_on_device = on_device,
                                 .allocate_host = host, .create_stream = make, .create_event = make, .record_event = order,
                                 .wait_event = order, .query_event = synchronize, .synchronize_event = synchronize,
@@ -68,7 +68,7 @@ def stand_in(tmp_path):
         pytest.skip(f"{COMPILER[-1]} is not installed")
 
     def make(**answers):
-        answers = {"DRIVER": 13000, "DEVICES": 1, "ERROR": 0, "ABI": "TC_CUDA_ABI_VERSION", "MEMORY": 0, **answers}
+        answers = {"DRIVER": 13000, "DEVICES": 1, "ERROR": 0, "ABI": "TC_CUDA_ABI_VERSION", "ROWS": "tc_kernel_rows", "MEMORY": 0, **answers}
         source, library = tmp_path / "stand_in.c", tmp_path / "stand_in.so"
         source.write_text(STAND_IN)
         flags = [f"-D{name}={value}" for name, value in answers.items()]
@@ -100,8 +100,9 @@ def error_of(library, call):
         ({"DEVICES": 0}, "the driver sees no GPU"),
         ({"ERROR": 999}, "something else"),
         ({"ABI": 1}, 'was built from other sources than this; run "make cuda"'),
+        ({"ROWS": '"of another kernels.def"'}, 'was built from other sources than this; run "make cuda"'),
     ],
-    ids=["no driver", "old driver", "no GPU", "none of them", "another error", "another build"],
+    ids=["no driver", "old driver", "no GPU", "none of them", "another error", "another build", "other kernels"],
 )
 def test_what_is_missing_is_named(stand_in, answers, words):
     library = stand_in(**answers)

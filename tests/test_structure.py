@@ -1,6 +1,9 @@
 """Which layer may include which; and lists that belong together agree."""
 
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import op_lists
@@ -109,6 +112,24 @@ def test_library_never_exits_or_prints():
 @pytest.mark.parametrize("check", op_lists.CHECKS, ids=lambda check: check.__name__)
 def test_nothing_of_an_op_is_missing(check):
     assert check(ROOT) == []
+
+
+def test_a_kernel_without_a_row_cannot_be_launched(tmp_path):
+    """An op names tc_kernel_<name>, which its row alone defines; the tables of functions are made of the rows as well."""
+    compiler = os.environ.get("CC", "gcc").split()
+    if not shutil.which(compiler[0]):
+        pytest.skip(f"{compiler[0]} is not at hand")
+    shutil.copytree(CSRC, tmp_path / "csrc")
+    rows = tmp_path / "csrc/kernels/kernels.def"
+    link = [*compiler, "-std=gnu11", "-shared", "-fPIC", "-Wl,-z,defs", "core/kernels.c", "ops/triangle.c", "-o", tmp_path / "out.so"]
+
+    def undefined():
+        said = subprocess.run(link, cwd=tmp_path / "csrc", capture_output=True, text=True).stderr
+        return set(re.findall(r"undefined (?:reference to|symbol:) [`']?(\w+)", said))
+
+    assert "tc_make" in undefined() and "tc_kernel_triangle" not in undefined()  # the rest of the core is not linked here
+    rows.write_text(re.sub(r"^TC_KERNEL_ENTRY\(triangle,.*\n", "", rows.read_text(), flags=re.M))
+    assert "tc_kernel_triangle" in undefined()
 
 
 def test_every_op_table_is_listed():

@@ -77,7 +77,7 @@ static tc_status load(const tc_cuda_api **out, tc_error *err)
         const tc_cuda_api *(*function)(void);
     } get = {dlsym(library, "tc_cuda_get_api")};
     const tc_cuda_api *api = get.object ? get.function() : NULL;
-    if (!api || api->abi_version != TC_CUDA_ABI_VERSION || api->kernel_count != TC_KERNEL_COUNT) {
+    if (!api || api->abi_version != TC_CUDA_ABI_VERSION || strcmp(api->rows, tc_kernel_rows) != 0) {
         dlclose(library);
         return tc_fail(err, TC_ERROR_STATE, "CUDA is not available: %.300s was built from other sources than this; run \"make cuda\"",
                        path);

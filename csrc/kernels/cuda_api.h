@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-#define TC_CUDA_ABI_VERSION 3
+#define TC_CUDA_ABI_VERSION 4
 
 /* The error numbers that the core tells apart; others it only passes to error_text(). */
 #define TC_CUDA_OUT_OF_MEMORY 2
@@ -37,8 +37,8 @@ typedef struct tc_cuda_kernel_table {
  * What concerns a device concerns the one that the calling thread selected last. All functions may be called by several threads at once. */
 typedef struct tc_cuda_api {
     int abi_version;  /* TC_CUDA_ABI_VERSION; anything else was built from other sources */
-    int kernel_count; /* TC_KERNEL_COUNT, likewise */
     int emulated;     /* not a GPU but the emulation of the tests */
+    const char *rows; /* tc_kernel_rows: others, likewise */
     const char *(*error_text)(int error);
     int (*versions)(int *driver, int *runtime); /* 1000 * major + 10 * minor; driver 0: there is none */
     int (*device_count)(int *count);

@@ -11,6 +11,13 @@ typedef enum tc_kernel_id {
     TC_KERNEL_COUNT
 } tc_kernel_id;
 
+/* The rows as text. A CUDA library with others was built from other sources than the core. */
+static const char tc_kernel_rows[] =
+#define TC_KERNEL_ENTRY(...) #__VA_ARGS__ "\n"
+#include "kernels.def"
+    ;
+#undef TC_KERNEL_ENTRY
+
 struct tc_kernel_table {
     tc_range_kernel run[TC_KERNEL_COUNT];
 };

@@ -6,11 +6,13 @@
 //   - races: two accesses to the same byte, one of them a write, by two threads that nothing ordered: no __syncthreads, no
 //     __syncwarp of both; between blocks of one launch nothing ever does;
 //   - reads of shared or global memory that nobody has written;
-//   - addresses outside every array, in another thread's stack, or in the host's memory; misaligned ones.
+//   - addresses outside every array, in another thread's stack, or in the host's memory; misaligned ones;
+//   - global memory that the kernel's row of kernels.def does not let it touch (kernel_rows.h).
 // A byte remembers its last write and its last two readers, so a write after three unordered reads may go unseen when the
 // racing one was the oldest: the schedules run the same code in other orders.
 #if defined(EMULATOR_ACCESS_CHECK)
 #include "access_check.h"
+#include "kernel_rows.h"
 #include "memory.h"
 #include <algorithm>
 #include <cstdio>
@@ -133,6 +135,7 @@ void check(const void *pointer, size_t bytes, bool write, bool aligned, const vo
     if (!inside_one_array(region, pointer, bytes))
         fail(resolve(instruction), "out of bounds: %s of %zu bytes at %p is not inside one %s array", operation, bytes, pointer,
              region == Region::shared ? "shared" : "global");
+    if (region == Region::global && !row_allows(pointer, write)) fail_row(resolve(instruction), pointer, bytes, write);
     const unsigned char *p = static_cast<const unsigned char *>(pointer);
     const Site later = {nullptr, 0}; // looked up only when there is something to report
     for (size_t i = 0; i < bytes; i++) {
@@ -161,6 +164,7 @@ void record_host_write(const void *pointer, size_t bytes)
 
 void record_access(const void *pointer, size_t bytes, bool write, const char *operation, Site site)
 {
+    if (bytes && region_of(pointer) == Region::global && !row_allows(pointer, write)) fail_row(site, pointer, bytes, write);
     for (size_t i = 0; i < bytes; i++) check_byte(static_cast<const unsigned char *>(pointer) + i, write, operation, site);
 }
 

@@ -1,5 +1,6 @@
 // block.cpp: runs the threads of a block by a schedule, and names what is wrong when they cannot go on.
 #include "block.h"
+#include "kernel_rows.h"
 #include "launch_bounds.h"
 #include "memory.h"
 #include "streams.h"
@@ -394,12 +395,13 @@ static std::string kernel_name(const char *pretty)
     return std::string(name, end);
 }
 
-static int run_grid(const std::string &kernel, const LaunchShape &shape, void (*body)(void *), void *closure)
+static int run_grid(const std::string &kernel, const LaunchShape &shape, void (*body)(void *), void *closure, const Touches *touches)
 {
     const DeviceMemoryAccess access;
     block.kernel = kernel.c_str();
     block.body = body;
     block.closure = closure;
+    block.touches = last_block_only ? nullptr : touches; // of arrays that are not there
     block.dynamic_bytes = shape.dynamic_shared;
     block.grid = shape.grid;
     block.dim = shape.block;
@@ -443,7 +445,8 @@ int launch(const char *pretty_name, const LaunchShape &shape, const Closure &clo
     }
     const std::shared_ptr<void> kept(closure.copy(self), closure.remove);
     const auto call = closure.call;
-    return put_on_stream(static_cast<emulated_stream *>(stream), [=] { return run_grid(kernel, shape, call, kept.get()); });
+    const auto touches = current_touches();
+    return put_on_stream(static_cast<emulated_stream *>(stream), [=] { return run_grid(kernel, shape, call, kept.get(), touches.get()); });
 }
 
 } // namespace emulator

@@ -52,6 +52,7 @@ struct AsyncCopy {
 };
 
 struct Warp;
+struct Touches;
 
 struct Thread {
     Fiber fiber;
@@ -88,6 +89,7 @@ struct Block {
     void (*body)(void *) = nullptr;
     void *closure = nullptr;
     size_t dynamic_bytes = 0;
+    const Touches *touches = nullptr; // kernel_rows.h; null: whatever it likes
 };
 
 extern Block block;     // the one that runs

@@ -7,7 +7,7 @@ import cuda_library
 import emulation
 import pytest
 from device_cases import device, nothing_is_left  # noqa: F401 (fixtures)
-from transformer_c import _core
+from transformer_c import _core, cuda
 
 HERE = pathlib.Path(__file__).parent
 SCHEDULES = [("round_robin", 0), ("greedy", 1), ("random", 2)]
@@ -30,7 +30,10 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def emulated_library():
-    return cuda_library.EmulatedLibrary(emulation.kernel_library(emulation.FLAVOUR))
+    library = cuda_library.EmulatedLibrary(emulation.kernel_library(emulation.FLAVOUR))
+    yield library
+    if os.environ.get("EMULATION_NEVER_WRITTEN"):  # of test_sanitizers.py
+        pathlib.Path(os.environ["EMULATION_NEVER_WRITTEN"]).write_text(library.never_written())
 
 
 @pytest.fixture
@@ -49,8 +52,10 @@ def emulated_gpu(emulated_library):
     os.environ["TRANSFORMER_C_CUDA_LIBRARY"] = emulated_library.library._name
     try:
         _core.empty(0, device="cuda:emulated")
-    except RuntimeError as error:  # a process opens one CUDA library, and this one has opened a real one
-        pytest.skip(str(error))
+    except RuntimeError as error:
+        if cuda.is_available():  # a process opens one CUDA library, and this one has opened that of a GPU
+            pytest.skip(str(error))
+        pytest.fail(f"{error}\nIs the extension older than csrc (python setup.py build_ext --inplace), or was another library opened before?")
     finally:
         if before is None:
             del os.environ["TRANSFORMER_C_CUDA_LIBRARY"]

@@ -97,8 +97,8 @@ NUMBER, ADDRESS = ctypes.POINTER(INT), ctypes.POINTER(POINTER)
 class Api(ctypes.Structure):  # tc_cuda_api
     _fields_ = [
         ("abi_version", INT),
-        ("kernel_count", INT),
         ("emulated", INT),
+        ("rows", ctypes.c_char_p),
         ("error_text", ctypes.CFUNCTYPE(ctypes.c_char_p, INT)),
         ("versions", ctypes.CFUNCTYPE(INT, NUMBER, NUMBER)),
         ("device_count", ctypes.CFUNCTYPE(INT, NUMBER)),
@@ -155,7 +155,7 @@ class CudaLibrary:
         self.library = ctypes.CDLL(str(path))
         self.library.tc_cuda_get_api.restype = ctypes.POINTER(Api)
         self.api = self.library.tc_cuda_get_api().contents
-        assert self.api.abi_version == 3 and self.api.kernel_count == len(KERNEL_IDS)
+        assert self.api.abi_version == 4 and self.api.rows.count(b"\n") == len(KERNEL_IDS)
 
     def check(self, error):
         if error:
@@ -212,6 +212,7 @@ class EmulatedLibrary(CudaLibrary):
     def __init__(self, path):
         super().__init__(path)
         self.library.emulator_report.restype = ctypes.c_char_p
+        self.library.emulator_never_written.restype = ctypes.c_char_p
         self.library.emulator_set_schedule.argtypes = [ctypes.c_int, ctypes.c_uint64]
         self.library.emulator_set_streams.argtypes = [ctypes.c_int, ctypes.c_uint64]
         for kernel, threads in emulation.launch_bounds().items():
@@ -231,6 +232,10 @@ class EmulatedLibrary(CudaLibrary):
             yield
         finally:
             self.library.emulator_run_last_block_only(0)
+
+    def never_written(self):
+        """The members listed in kernels.def that no launch has stored through so far, one a line; known in the flavour "access"."""
+        return self.library.emulator_never_written().decode()
 
     def limit_threads(self, kernel, threads):
         """A launch of this kernel with more threads a block is refused, as a GPU does after __launch_bounds__(threads)."""

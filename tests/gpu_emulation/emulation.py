@@ -21,6 +21,7 @@ import subprocess
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 KERNELS = ROOT / "csrc" / "kernels"
+ROWS = ROOT / "csrc" / "core" / "kernels.c"  # of kernels.def, as the core has them
 CACHE = ROOT / "build" / "gpu_emulation"
 
 COMMON = ["-std=c++17", "-fPIC", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-Wno-unknown-pragmas", f"-I{HERE}", f"-I{KERNELS / 'cuda'}"]
@@ -103,17 +104,21 @@ def _publish(make, target):
 
 
 def compile_object(source, flavour):
-    """The object file of one .cu or .cpp file."""
+    """The object file of one .cu, .cpp or .c file."""
     kernel_flags, emulator_flags, _ = FLAVOURS[flavour]
-    flags = [*COMMON, *(emulator_flags if source.suffix == ".cpp" else kernel_flags)]
+    flags = [*COMMON, *(kernel_flags if source.suffix == ".cu" else emulator_flags)]
+    language = "c++"
+    if source.suffix == ".c":
+        flags[0], language = "-std=gnu11", "c"
     key = _digest([source, *_headers()], compiler(), flags)
     target = CACHE / flavour / f"{source.stem}-{key}.o"
-    return _publish(lambda path: _run([*compiler(), *flags, "-x", "c++", "-c", source, "-o", path]), target)
+    return _publish(lambda path: _run([*compiler(), *flags, "-x", language, "-c", source, "-o", path]), target)
 
 
 def _objects(sources, flavour):
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        return list(pool.map(lambda source: compile_object(source, flavour), [*sources, *sorted(HERE.glob("*.cpp"))]))
+        own = [*sorted(HERE.glob("*.cpp")), ROWS]
+        return list(pool.map(lambda source: compile_object(source, flavour), [*sources, *own]))
 
 
 def _link(sources, flavour, suffix, flags):

@@ -6,11 +6,13 @@
 //     memory        shared and global memory        access_check  races, bounds, uninitialised reads
 //     collectives   shuffles and votes              async_copy    cp.async
 //     tensor_core   ldmatrix, mma.sync              numerics      number formats, approximations
+//     kernel_rows   the rows of kernels.def
 // Instructions of sm_90a (mbarrier, TMA, wgmma) get a file of their own beside tensor_core, see docs/gpu.md.
 #pragma once
 #include "async_copy.h"
 #include "block.h"
 #include "collectives.h"
+#include "kernel_rows.h"
 #include "memory.h"
 #include "numerics.h"
 #include "tensor_core.h"
@@ -128,6 +130,8 @@ template <auto kernel, class... Args> int launch(const Launch &shape, const Args
 return emulator::launch(emulator::pretty_name<kernel>(), {shape.grid, shape.block, shape.shared_bytes}, closure, &body, shape.stream,
                         shape.site);
 }
+
+template <int id, auto run> constexpr auto launcher = &emulator::launch_by_row<id, run>;
 
 // ---- number formats ----
 

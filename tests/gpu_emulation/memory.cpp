@@ -253,6 +253,14 @@ Region region_of(const void *pointer)
     const char *p = static_cast<const char *>(pointer), *bottom = static_cast<const char *>(current->fiber.stack_bottom());
     return p >= bottom && p < bottom + current->fiber.stack_size() ? Region::own_stack : Region::other;
 }
+bool device_block(const void *pointer, const unsigned char **start, const unsigned char **end)
+{
+    const Array *array = global_arena.find(pointer);
+    if (!array || !array->name || !within(*array, pointer, 1)) return false;
+    *start = array->start;
+    *end = array->start + array->bytes;
+    return true;
+}
 
 bool inside_one_array(Region region, const void *pointer, size_t bytes)
 {

@@ -32,6 +32,8 @@ bool device_free(void *pointer);     // false: not one of ours
 bool check_device_memory(std::string &report);
 void mark_written(const void *pointer, size_t bytes); // by a copy from the host or a fill
 bool device_range(const void *pointer, size_t bytes); // all of it inside one allocation
+// The allocation that the address is in; false: none.
+bool device_block(const void *pointer, const unsigned char **start, const unsigned char **end);
 size_t device_bytes_in_use();
 size_t device_bytes_unused();
 size_t device_bytes_total();

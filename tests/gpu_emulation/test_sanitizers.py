@@ -12,8 +12,8 @@ import pytest
 HERE = pathlib.Path(__file__).parent
 
 
-def run_kernel_tests(flavour, *options):
-    environment = {**os.environ, **emulation.preload(flavour), "EMULATION_FLAVOUR": flavour}
+def run_kernel_tests(flavour, *options, **environment):
+    environment = {**os.environ, **emulation.preload(flavour), "EMULATION_FLAVOUR": flavour, **environment}
     command = [
         sys.executable,
         "-m",
@@ -39,9 +39,13 @@ def test_no_access_is_out_of_bounds_or_misaligned():
     run_kernel_tests("address", "-m", "not whole")
 
 
-def test_no_race_and_no_uninitialised_read():
-    """Every load and store of every case but whole trainings, looked up by access_check.cpp."""
-    run_kernel_tests("access", "-m", "not whole")
+def test_accesses_are_ordered_and_as_in_kernels_def(tmp_path):
+    """Every load and store of every case but whole trainings, looked up by access_check.cpp: no race, no uninitialised read, nothing
+    outside the kernel's row; and some case stores through each member of each row."""
+    never_written = tmp_path / "never_written"
+    run_kernel_tests("access", "-m", "not whole", EMULATION_NEVER_WRITTEN=str(never_written))
+    # the row of gradient_norm lists the chunks for their order alone: it reads the gradients
+    assert never_written.read_text().split() == ["gradient_norm.chunks"]
 
 
 def test_thread_sanitizer_sees_no_race():

@@ -51,6 +51,9 @@ template <auto kernel, class... Args> int launch(const Launch &shape, const Args
     return cudaGetLastError();
 }
 
+// What the table has for the kernel `id`. Its twin remembers meanwhile which kernel's launches these are.
+template <int id, auto run> constexpr auto launcher = run;
+
 // ---- number formats ----
 
 struct float16 {

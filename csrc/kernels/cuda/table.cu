@@ -10,7 +10,7 @@ template <class T> const tc_cuda_kernel_table *kernel_table()
     static const tc_cuda_kernel_table table = [] {
         tc_cuda_kernel_table filled = {};
 #define FILL_CPU(name) // no kernel for GPUs yet
-#define FILL_CUDA(name) filled.run[TC_K_##name] = tc_cuda_##name<T>;
+#define FILL_CUDA(name) filled.run[TC_K_##name] = tc::launcher<TC_K_##name, tc_cuda_##name<T>>;
 #define FILL_CUDA_SCRATCH(name)                                                                                                            \
     FILL_CUDA(name)                                                                                                                        \
     filled.scratch_bytes[TC_K_##name] = tc_cuda_##name##_scratch<T>;
@@ -75,9 +75,9 @@ constexpr int emulated = 0;
 constexpr int emulated = 1;
 #endif
 
-const tc_cuda_api api = {TC_CUDA_ABI_VERSION, TC_KERNEL_COUNT, emulated,     error_text,     versions,     device_count,      select_device,
-                         memory_info,         allocate,        release,      copy_from_host, copy_to_host, copy_on_device,    allocate_host,
-                         create_stream,       create_event,    record_event, wait_event,     query_event,  synchronize_event, synchronize,
+const tc_cuda_api api = {TC_CUDA_ABI_VERSION, emulated,     tc_kernel_rows, error_text,     versions,     device_count,      select_device,
+                         memory_info,         allocate,     release,        copy_from_host, copy_to_host, copy_on_device,    allocate_host,
+                         create_stream,       create_event, record_event,   wait_event,     query_event,  synchronize_event, synchronize,
                          synchronize_device,  kernels};
 
 } // namespace
