@@ -1,6 +1,6 @@
 /* loss.c: element-wise losses and their gradients. */
 #include "../loss.h"
-#include "simd.h"
+#include "rows.h"
 #include "simd_math.h"
 
 TC_INLINE vreal one(void) { return v_set1(R(1.0)); }
@@ -40,19 +40,11 @@ TC_INLINE vreal slope_of_target(int function, vreal x, vreal t, vreal p)
     }
 }
 
-/* The elements [*first, *last) of the items [begin, end). */
-TC_INLINE void block_range(int64_t begin, int64_t end, int64_t n, int64_t *first, int64_t *last)
-{
-    *first = begin * TC_LOSS_BLOCK;
-    *last = end * TC_LOSS_BLOCK < n ? end * TC_LOSS_BLOCK : n;
-}
-
 TC_INLINE void forward(int function, const tc_loss_forward_args *a, int64_t begin, int64_t end)
 {
-    int64_t first, last;
-    block_range(begin, end, a->n, &first, &last);
-    for (int64_t i = first; i < last; i += TC_LANES) {
-        const int lanes = v_left(last, i);
+    const item_range range = range_of_items(begin, end, TC_LOSS_BLOCK, a->n);
+    for (int64_t i = range.first; i < range.last; i += TC_LANES) {
+        const int lanes = v_left(range.last, i);
         const vreal x = v_load_some((const real *)a->x + i, lanes), t = v_load_some((const real *)a->target + i, lanes);
         vreal loss = loss_of(function, x, t, load_or_one(a->positive_weight, i, lanes));
         if (a->weight) loss = loss * v_load_some((const real *)a->weight + i, lanes);
@@ -62,11 +54,10 @@ TC_INLINE void forward(int function, const tc_loss_forward_args *a, int64_t begi
 
 TC_INLINE void backward(int function, const tc_loss_backward_args *a, int64_t begin, int64_t end)
 {
-    int64_t first, last;
-    block_range(begin, end, a->n, &first, &last);
+    const item_range range = range_of_items(begin, end, TC_LOSS_BLOCK, a->n);
     const real *dloss = a->dloss;
-    for (int64_t i = first; i < last; i += TC_LANES) {
-        const int lanes = v_left(last, i);
+    for (int64_t i = range.first; i < range.last; i += TC_LANES) {
+        const int lanes = v_left(range.last, i);
         const vreal x = v_load_some((const real *)a->x + i, lanes), t = v_load_some((const real *)a->target + i, lanes);
         const vreal p = load_or_one(a->positive_weight, i, lanes);
         vreal d = a->dloss_step ? v_load_some(dloss + i, lanes) : v_set1(dloss[0]);

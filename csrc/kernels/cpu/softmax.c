@@ -23,29 +23,22 @@ static void forward_row(real *y, const real *x, int64_t C, bool logarithm)
     }
 }
 
+typedef struct gradient_row {
+    const real *dy, *y;
+    bool logarithm;
+} gradient_row;
+
+TC_INLINE vreal add_gradient(vreal sum, const void *row, int64_t i, int lanes)
+{
+    const gradient_row *r = row;
+    const vreal d = v_load_some(r->dy + i, lanes);
+    return r->logarithm ? sum + d : v_fma(d, v_load_some(r->y + i, lanes), sum);
+}
+
 /* softmax: dx = y (dy - sum dy y);  log softmax: dx = dy - e^y sum dy. */
 static void backward_row(real *dx, const real *dy, const real *y, int64_t C, bool logarithm)
 {
-    vreal total = v_zero();
-    for (int64_t first = 0; first < C; first += ROW_BLOCK) {
-        const int64_t last = first + ROW_BLOCK < C ? first + ROW_BLOCK : C;
-        vreal sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()};
-        int64_t i = first;
-        for (; i + 4 * TC_LANES <= last; i += 4 * TC_LANES) {
-            TC_UNROLL
-            for (int k = 0; k < 4; k++) {
-                const vreal d = v_load(dy + i + k * TC_LANES);
-                sum[k] = logarithm ? sum[k] + d : v_fma(d, v_load(y + i + k * TC_LANES), sum[k]);
-            }
-        }
-        for (; i < last; i += TC_LANES) {
-            const int lanes = v_left(last, i);
-            const vreal d = v_load_some(dy + i, lanes);
-            sum[0] = logarithm ? sum[0] + d : v_fma(d, v_load_some(y + i, lanes), sum[0]);
-        }
-        total = total + ((sum[0] + sum[1]) + (sum[2] + sum[3]));
-    }
-    const vreal s = v_set1(v_sum(total));
+    const vreal s = v_set1(row_sum_in_blocks(add_gradient, &(gradient_row){dy, y, logarithm}, C));
     for (int64_t i = 0; i < C; i += TC_LANES) {
         const int lanes = v_left(C, i);
         const vreal d = v_load_some(dy + i, lanes), v = v_load_some(y + i, lanes);
@@ -124,29 +117,21 @@ static void backward_rows(const tc_softmax_backward_args *a, int64_t first, int6
     }
 }
 
-/* The rows [*first, *last) of item `item`, out of `rows`. */
-TC_INLINE void item_rows(int64_t item, int64_t rows, int64_t *first, int64_t *last)
-{
-    *first = item * TC_SOFTMAX_ROWS;
-    *last = *first + TC_SOFTMAX_ROWS < rows ? *first + TC_SOFTMAX_ROWS : rows;
-}
-
 TC_DEFINE_KERNEL(softmax_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_softmax_forward_args *a = args;
     const int64_t groups = (a->inner + TC_SOFTMAX_ROWS - 1) / TC_SOFTMAX_ROWS;
-    int64_t first, last;
     (void)scratch;
     for (int64_t item = begin; item < end; item++) {
         if (a->inner == 1) {
-            item_rows(item, a->outer, &first, &last);
-            forward_rows(a, first, last);
+            const item_range rows = range_of_items(item, item + 1, TC_SOFTMAX_ROWS, a->outer);
+            forward_rows(a, rows.first, rows.last);
             continue;
         }
         const int64_t at = item / groups * a->C * a->inner;
-        item_rows(item % groups, a->inner, &first, &last);
-        for (int64_t i = first; i < last; i += TC_LANES)
-            forward_columns((real *)a->y + at + i, (const real *)a->x + at + i, a->C, a->inner, v_left(last, i), a->logarithm);
+        const item_range side = range_of_items(item % groups, item % groups + 1, TC_SOFTMAX_ROWS, a->inner);
+        for (int64_t i = side.first; i < side.last; i += TC_LANES)
+            forward_columns((real *)a->y + at + i, (const real *)a->x + at + i, a->C, a->inner, v_left(side.last, i), a->logarithm);
     }
 }
 
@@ -154,19 +139,18 @@ TC_DEFINE_KERNEL(softmax_backward)(const void *args, int64_t begin, int64_t end,
 {
     const tc_softmax_backward_args *a = args;
     const int64_t groups = (a->inner + TC_SOFTMAX_ROWS - 1) / TC_SOFTMAX_ROWS;
-    int64_t first, last;
     (void)scratch;
     for (int64_t item = begin; item < end; item++) {
         if (a->inner == 1) {
-            item_rows(item, a->outer, &first, &last);
-            backward_rows(a, first, last);
+            const item_range rows = range_of_items(item, item + 1, TC_SOFTMAX_ROWS, a->outer);
+            backward_rows(a, rows.first, rows.last);
             continue;
         }
         const int64_t at = item / groups * a->C * a->inner;
-        item_rows(item % groups, a->inner, &first, &last);
-        for (int64_t i = first; i < last; i += TC_LANES)
+        const item_range side = range_of_items(item % groups, item % groups + 1, TC_SOFTMAX_ROWS, a->inner);
+        for (int64_t i = side.first; i < side.last; i += TC_LANES)
             backward_columns((real *)a->dx + at + i, (const real *)a->dy + at + i, (const real *)a->y + at + i, a->C, a->inner,
-                             v_left(last, i), a->logarithm);
+                             v_left(side.last, i), a->logarithm);
     }
 }
 

@@ -6,11 +6,10 @@
 #ifndef TC_KERNELS_CPU_SOFTMAX_ROWS_H
 #define TC_KERNELS_CPU_SOFTMAX_ROWS_H
 
-#include "simd.h"
+#include "rows.h"
 #include "simd_math.h"
 
-#define ROW_BLOCK (16 * 4 * TC_LANES) /* elements of a row that are added up before they join the total */
-#define COLUMN_BLOCK 64               /* the same for rows side by side */
+#define COLUMN_BLOCK 64 /* elements of rows side by side that are added up before they join the total */
 
 /* Up to this length rows are put side by side: one vector along them would be mostly empty, and its lanes cost as much to add up. */
 #define SHORT_ROW 32
@@ -34,32 +33,24 @@ TC_INLINE real row_top(const real *x, int64_t C)
     return v_hmax(v_max(v_max(a, b), v_max(c, d)));
 }
 
+typedef struct exp_row {
+    real *y;
+    const real *x;
+    vreal top;
+} exp_row;
+
+TC_INLINE vreal add_exp(vreal sum, const void *row, int64_t i, int lanes)
+{
+    const exp_row *r = row;
+    const vreal e = v_exp(v_load_some(r->x + i, lanes) - r->top);
+    if (r->y) v_store_some(r->y + i, e, lanes);
+    return sum + (lanes == TC_LANES ? e : v_select(v_first(lanes), e, v_zero()));
+}
+
 /* Sum of e^(x - top). y, if not NULL, gets the terms. */
 TC_INLINE real row_exp_sum(real *y, const real *x, int64_t C, real top)
 {
-    const vreal t = v_set1(top);
-    vreal total = v_zero();
-    for (int64_t first = 0; first < C; first += ROW_BLOCK) {
-        const int64_t last = first + ROW_BLOCK < C ? first + ROW_BLOCK : C;
-        vreal sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()};
-        int64_t i = first;
-        for (; i + 4 * TC_LANES <= last; i += 4 * TC_LANES) {
-            TC_UNROLL
-            for (int k = 0; k < 4; k++) {
-                const vreal e = v_exp(v_load(x + i + k * TC_LANES) - t);
-                if (y) v_store(y + i + k * TC_LANES, e);
-                sum[k] = sum[k] + e;
-            }
-        }
-        for (; i < last; i += TC_LANES) {
-            const int lanes = v_left(last, i);
-            const vreal e = v_exp(v_load_some(x + i, lanes) - t);
-            if (y) v_store_some(y + i, e, lanes);
-            sum[0] = sum[0] + (lanes == TC_LANES ? e : v_select(v_first(lanes), e, v_zero()));
-        }
-        total = total + ((sum[0] + sum[1]) + (sum[2] + sum[3]));
-    }
-    return v_sum(total);
+    return row_sum_in_blocks(add_exp, &(exp_row){y, x, v_set1(top)}, C);
 }
 
 /* The first `lanes` columns. */

@@ -1,0 +1,49 @@
+/* norm_backward.h: the gradients of y = xhat * gamma + beta with xhat = (x - mean) * rstd over rows, or, not centred, xhat = x * rstd.
+ *
+ * With g = dy * gamma:  dx = rstd * (g - mean(g) - xhat * mean(g * xhat)), without mean(g) where x was not centred;
+ * dgamma = sum dy * xhat,  dbeta = sum dy. */
+#ifndef TC_KERNELS_CPU_NORM_BACKWARD_H
+#define TC_KERNELS_CPU_NORM_BACKWARD_H
+
+#include "../layer_norm.h"
+#include "rows.h"
+
+TC_INLINE void norm_backward_row(const tc_layer_norm_backward_args *a, int64_t n, real *dgamma, real *dbeta, bool centred)
+{
+    const int64_t C = a->C;
+    const real *x = (const real *)a->x + n * C, *dy = (const real *)a->dy + n * C, *gamma = a->gamma;
+    const vreal mean = v_set1(centred ? ((const real *)a->mean)[n] : R(0.0)), rstd = v_set1(((const real *)a->rstd)[n]);
+    vreal sum_g = v_zero(), sum_gx = v_zero();
+    for (int64_t i = 0; i < C; i += TC_LANES) {
+        const int lanes = v_left(C, i);
+        const vreal d = v_load_some(dy + i, lanes), v = v_load_some(x + i, lanes);
+        const vreal xhat = (centred ? v - mean : v) * rstd;
+        const vreal g = v_times_some(d, gamma, i, lanes); /* 0 beyond the row's end, so the sums are right */
+        if (centred) sum_g = sum_g + g;
+        sum_gx = v_fma(g, xhat, sum_gx);
+        if (dgamma) v_store_some(dgamma + i, v_fma(d, xhat, v_load_some(dgamma + i, lanes)), lanes);
+        if (dbeta) v_store_some(dbeta + i, d + v_load_some(dbeta + i, lanes), lanes);
+    }
+    if (!a->dx) return;
+    real *dx = (real *)a->dx + n * C;
+    const vreal mean_g = v_set1(centred ? v_sum(sum_g) / (real)C : R(0.0)), mean_gx = v_set1(v_sum(sum_gx) / (real)C);
+    for (int64_t i = 0; i < C; i += TC_LANES) {
+        const int lanes = v_left(C, i);
+        const vreal d = v_load_some(dy + i, lanes), v = v_load_some(x + i, lanes);
+        const vreal xhat = (centred ? v - mean : v) * rstd;
+        const vreal g = v_times_some(d, gamma, i, lanes);
+        v_store_some(dx + i, rstd * ((centred ? g - mean_g : g) - xhat * mean_gx), lanes);
+    }
+}
+
+/* Chunks [begin, end). */
+TC_INLINE void norm_backward(const tc_layer_norm_backward_args *a, int64_t begin, int64_t end, bool centred)
+{
+    for (int64_t chunk = begin; chunk < end; chunk++) {
+        real *dgamma = column_sums(a->dgamma_partial, chunk, a->C), *dbeta = column_sums(a->dbeta_partial, chunk, a->C);
+        const item_range rows = range_of_items(chunk, chunk + 1, a->rows_per_chunk, a->N);
+        for (int64_t n = rows.first; n < rows.last; n++) norm_backward_row(a, n, dgamma, dbeta, centred);
+    }
+}
+
+#endif

@@ -1,0 +1,73 @@
+/* rows.h: what kernels over rows share: the range of an item, sums along a row, sums of columns over the rows of a chunk.
+ *
+ * A sum along a row takes a function that adds `lanes` elements from i on to a vector of partial sums; lanes beyond them get nothing. It is
+ * a constant of the caller and inlined, and so is what `row` points to. Long rows are added in several independent chains, so that one
+ * addition need not wait for the one before. Which of the two sums a kernel takes is part of its bits. */
+#ifndef TC_KERNELS_CPU_ROWS_H
+#define TC_KERNELS_CPU_ROWS_H
+
+#include "simd.h"
+
+#define ROW_CHAINS 4
+#define ROW_STRIDE (ROW_CHAINS * TC_LANES)
+#define ROW_BLOCK (16 * ROW_STRIDE) /* elements of a row that are added up before they join the total of row_sum_in_blocks */
+
+typedef vreal (*row_term)(vreal sum, const void *row, int64_t i, int lanes);
+
+TC_INLINE vreal row_join(const vreal chain[ROW_CHAINS]) { return (chain[0] + chain[1]) + (chain[2] + chain[3]); }
+
+/* The sum over i < C: what is left of whole strides is added to the joined chains. */
+TC_INLINE real row_sum(row_term add, const void *row, int64_t C)
+{
+    vreal sum = v_zero();
+    int64_t i = 0;
+    if (C >= ROW_STRIDE) {
+        vreal chain[ROW_CHAINS] = {v_zero(), v_zero(), v_zero(), v_zero()};
+        for (; i + ROW_STRIDE <= C; i += ROW_STRIDE)
+            for (int k = 0; k < ROW_CHAINS; k++) chain[k] = add(chain[k], row, i + k * TC_LANES, TC_LANES);
+        sum = row_join(chain);
+    }
+    for (; i < C; i += TC_LANES) sum = add(sum, row, i, v_left(C, i));
+    return v_sum(sum);
+}
+
+/* The same in blocks, which keeps the digits of very long rows. */
+TC_INLINE real row_sum_in_blocks(row_term add, const void *row, int64_t C)
+{
+    vreal total = v_zero();
+    for (int64_t first = 0; first < C; first += ROW_BLOCK) {
+        const int64_t last = first + ROW_BLOCK < C ? first + ROW_BLOCK : C;
+        vreal chain[ROW_CHAINS] = {v_zero(), v_zero(), v_zero(), v_zero()};
+        int64_t i = first;
+        for (; i + ROW_STRIDE <= last; i += ROW_STRIDE) {
+            TC_UNROLL
+            for (int k = 0; k < ROW_CHAINS; k++) chain[k] = add(chain[k], row, i + k * TC_LANES, TC_LANES);
+        }
+        for (; i < last; i += TC_LANES) chain[0] = add(chain[0], row, i, v_left(last, i));
+        total = total + row_join(chain);
+    }
+    return v_sum(total);
+}
+
+/* v * gamma, or v where there is no gamma; v + beta likewise. */
+TC_INLINE vreal v_times_some(vreal v, const real *gamma, int64_t i, int lanes) { return gamma ? v * v_load_some(gamma + i, lanes) : v; }
+TC_INLINE vreal v_plus_some(vreal v, const real *beta, int64_t i, int lanes) { return beta ? v + v_load_some(beta + i, lanes) : v; }
+
+/* The rows, or elements, of items [begin, end) that have `size` each, of n in all. */
+typedef struct item_range {
+    int64_t first, last;
+} item_range;
+TC_INLINE item_range range_of_items(int64_t begin, int64_t end, int64_t size, int64_t n)
+{
+    return (item_range){begin * size, end * size < n ? end * size : n};
+}
+
+/* Where the sums of C columns over the rows of a chunk are made, set to 0; NULL where nobody asks for them.  partial (chunks,C) */
+TC_INLINE real *column_sums(void *partial, int64_t chunk, int64_t C)
+{
+    real *sums = partial ? (real *)partial + chunk * C : NULL;
+    for (int64_t i = 0; sums && i < C; i++) sums[i] = R(0.0);
+    return sums;
+}
+
+#endif
