@@ -136,7 +136,7 @@ def test_no_block_is_larger_than_its_launch_bounds(cuda, rng):
         cuda.run("sum_partials", np.float32, 0, out=out, partial=partial, chunks=2, C=1)
 
 
-@pytest.mark.parametrize("kernel", ["layer_norm_input_gradient_kernel", "layer_norm_weight_gradient_kernel"])
+@pytest.mark.parametrize("kernel", ["norm_input_gradient_kernel", "norm_weight_gradient_kernel"])
 def test_an_error_of_any_launch_is_given(cuda, rng, kernel):
     """The backward has two launches; so have those of test_cuda_attention.py."""
     x = normal(rng, (2, 32), np.float32)

@@ -12,7 +12,7 @@ using namespace tc;
 template <class Real, class X>
 __global__ void __launch_bounds__(warp_lanes *warps_a_block) arg_kernel(const __grid_constant__ tc_reduce_args a)
 {
-    const int64_t kept = own_result();
+    const int64_t kept = own_row();
     if (kept >= a.kept) return;
     const X *x = static_cast<const X *>(a.x) + offset_of(kept, a.kept_ndim, a.kept_shape, a.kept_strides);
     Found<Real> best = {0, -1};

@@ -91,7 +91,7 @@ __device__ __forceinline__ int64_t combine_integers(int step, int64_t a, int64_t
 template <class X>
 __global__ void __launch_bounds__(warp_lanes *warps_a_block) integer_reduce_kernel(const __grid_constant__ tc_reduce_args a)
 {
-    const int64_t kept = own_result();
+    const int64_t kept = own_row();
     if (kept >= a.kept) return;
     const X *x = static_cast<const X *>(a.x) + offset_of(kept, a.kept_ndim, a.kept_shape, a.kept_strides);
     const bool extreme = a.step == TC_STEP_max || a.step == TC_STEP_min, truth = a.step == TC_STEP_any || a.step == TC_STEP_all;

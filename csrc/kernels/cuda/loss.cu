@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(warp_lanes *warps_a_block)
     cross_entropy_kernel(const __grid_constant__ tc_cross_entropy_forward_args a, int64_t N)
 {
     using Real = compute<T>;
-    const int64_t n = own_result();
+    const int64_t n = own_row();
     if (n >= N) return;
     const T *x = static_cast<const T *>(a.x) + n * a.C;
     const int64_t t = a.target[n];
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(warp_lanes *warps_a_block)
     cross_entropy_backward_kernel(const __grid_constant__ tc_cross_entropy_backward_args a, int64_t N)
 {
     using Real = compute<T>;
-    const int64_t n = own_result();
+    const int64_t n = own_row();
     if (n >= N) return;
     const T *x = static_cast<const T *>(a.x) + n * a.C;
     T *dx = static_cast<T *>(a.dx) + n * a.C;

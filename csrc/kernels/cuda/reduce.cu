@@ -20,7 +20,7 @@ template <class Real> __device__ __forceinline__ Real prepare(int step, Real x, 
 template <class Real, class X>
 __global__ void __launch_bounds__(warp_lanes *warps_a_block) reduce_kernel(const __grid_constant__ tc_reduce_args a, int64_t columns)
 {
-    const int64_t item = own_result();
+    const int64_t item = own_row();
     if (item >= a.kept * a.segments) return;
     const int64_t column = item % columns, segment = item / columns % a.segments, kept = item / columns / a.segments * columns + column;
     const int64_t first = segment * a.segment, last = first + a.segment < a.reduced ? first + a.segment : a.reduced;
@@ -56,7 +56,7 @@ template <class T>
 __global__ void __launch_bounds__(warp_lanes *warps_a_block) softmax_kernel(const __grid_constant__ tc_softmax_forward_args a)
 {
     using Real = compute<T>;
-    const int64_t row = own_result();
+    const int64_t row = own_row();
     if (row >= a.outer * a.inner) return;
     const int64_t start = row / a.inner * a.C * a.inner + row % a.inner;
     const T *x = static_cast<const T *>(a.x) + start;
@@ -74,7 +74,7 @@ template <class T>
 __global__ void __launch_bounds__(warp_lanes *warps_a_block) softmax_backward_kernel(const __grid_constant__ tc_softmax_backward_args a)
 {
     using Real = compute<T>;
-    const int64_t row = own_result();
+    const int64_t row = own_row();
     if (row >= a.outer * a.inner) return;
     const int64_t start = row / a.inner * a.C * a.inner + row % a.inner;
     const T *dy = static_cast<const T *>(a.dy) + start, *y = static_cast<const T *>(a.y) + start;

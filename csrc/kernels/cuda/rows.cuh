@@ -3,6 +3,7 @@
 #include "../reduce.h"
 #include "elements.cuh"
 #include "functions.cuh"
+#include "vector_rows.cuh"
 
 namespace tc
 {
@@ -48,7 +49,6 @@ inline Launch warp_launch(int64_t results, void *stream)
 {
     return Launch(blocks(divide_up(results, warps_a_block)), dim3(warp_lanes, warps_a_block), 0, stream);
 }
-__device__ __forceinline__ int64_t own_result() { return static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y; }
 
 // An element and where it is; at < 0: none yet.
 template <class X> struct Found {
