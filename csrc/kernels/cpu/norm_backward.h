@@ -40,7 +40,9 @@ TC_INLINE void norm_backward_row(const tc_layer_norm_backward_args *a, int64_t n
 TC_INLINE void norm_backward(const tc_layer_norm_backward_args *a, int64_t begin, int64_t end, bool centred)
 {
     for (int64_t chunk = begin; chunk < end; chunk++) {
-        real *dgamma = column_sums(a->dgamma_partial, chunk, a->C), *dbeta = column_sums(a->dbeta_partial, chunk, a->C);
+        real *dgamma = row_or_null(a->dgamma_partial, chunk, a->C), *dbeta = row_or_null(a->dbeta_partial, chunk, a->C);
+        clear_row(dgamma, a->C);
+        clear_row(dbeta, a->C);
         const item_range rows = range_of_items(chunk, chunk + 1, a->rows_per_chunk, a->N);
         for (int64_t n = rows.first; n < rows.last; n++) norm_backward_row(a, n, dgamma, dbeta, centred);
     }

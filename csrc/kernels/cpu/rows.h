@@ -62,12 +62,11 @@ TC_INLINE item_range range_of_items(int64_t begin, int64_t end, int64_t size, in
     return (item_range){begin * size, end * size < n ? end * size : n};
 }
 
-/* Where the sums of C columns over the rows of a chunk are made, set to 0; NULL where nobody asks for them.  partial (chunks,C) */
-TC_INLINE real *column_sums(void *partial, int64_t chunk, int64_t C)
+/* Row n of rows of C elements, where there are any; and its start as a row of sums. */
+TC_INLINE real *row_or_null(void *rows, int64_t n, int64_t C) { return rows ? (real *)rows + n * C : NULL; }
+TC_INLINE void clear_row(real *row, int64_t C)
 {
-    real *sums = partial ? (real *)partial + chunk * C : NULL;
-    for (int64_t i = 0; sums && i < C; i++) sums[i] = R(0.0);
-    return sums;
+    for (int64_t i = 0; row && i < C; i++) row[i] = R(0.0);
 }
 
 #endif
