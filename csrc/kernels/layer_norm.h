@@ -17,7 +17,8 @@ typedef struct tc_layer_norm_forward_args {
 extern const tc_kernel tc_kernel_layer_norm_forward;
 
 /* Items are chunks of `rows_per_chunk` rows.  dx,dy,x (N,C); gamma (C) or NULL; mean,rstd (N). Each chunk writes its
- * own row of dgamma_partial, dbeta_partial (chunks,C), which sum_partials adds up. dx and the partials may be NULL. */
+ * own row of dgamma_partial, dbeta_partial (chunks,C), which sum_partials adds up. dx and the partials may be NULL. Norms that do not
+ * centre their rows have no mean and no dbeta_partial. */
 typedef struct tc_layer_norm_backward_args {
     void *dx, *dgamma_partial, *dbeta_partial;
     const void *dy, *x, *gamma, *mean, *rstd;
