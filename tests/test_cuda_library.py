@@ -68,7 +68,15 @@ def stand_in(tmp_path):
         pytest.skip(f"{COMPILER[-1]} is not installed")
 
     def make(**answers):
-        answers = {"DRIVER": 13000, "DEVICES": 1, "ERROR": 0, "ABI": "TC_CUDA_ABI_VERSION", "ROWS": "tc_kernel_rows", "MEMORY": 0, **answers}
+        answers = {
+            "DRIVER": 13000,
+            "DEVICES": 1,
+            "ERROR": 0,
+            "ABI": "TC_CUDA_ABI_VERSION",
+            "ROWS": "tc_kernel_rows",
+            "MEMORY": 0,
+            **answers,
+        }
         source, library = tmp_path / "stand_in.c", tmp_path / "stand_in.so"
         source.write_text(STAND_IN)
         flags = [f"-D{name}={value}" for name, value in answers.items()]

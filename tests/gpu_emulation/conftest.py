@@ -6,8 +6,9 @@ import pathlib
 import cuda_library
 import emulation
 import pytest
+import transformer_c as tc
 from device_cases import device, nothing_is_left  # noqa: F401 (fixtures)
-from transformer_c import _core, cuda
+from transformer_c import _core
 
 HERE = pathlib.Path(__file__).parent
 SCHEDULES = [("round_robin", 0), ("greedy", 1), ("random", 2)]
@@ -53,9 +54,11 @@ def emulated_gpu(emulated_library):
     try:
         _core.empty(0, device="cuda:emulated")
     except RuntimeError as error:
-        if cuda.is_available():  # a process opens one CUDA library, and this one has opened that of a GPU
+        if tc.cuda.is_available():  # a process opens one CUDA library, and this one has opened that of a GPU
             pytest.skip(str(error))
-        pytest.fail(f"{error}\nIs the extension older than csrc (python setup.py build_ext --inplace), or was another library opened before?")
+        pytest.fail(
+            f"{error}\nIs the extension older than csrc (python setup.py build_ext --inplace), or was another library opened before?"
+        )
     finally:
         if before is None:
             del os.environ["TRANSFORMER_C_CUDA_LIBRARY"]
