@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import transformer_c as tc
+from op_cases import of_all_ops
 from transformer_c import _core
 
 ROOT = Path(__file__).parents[1]
@@ -149,6 +150,7 @@ CASES = {
         (lambda x: x.half(), X),
     ],
     "`item assignment` y[:] = x": [(assigned, ROWS)],
+    **of_all_ops("SAVED"),
 }
 
 

@@ -131,7 +131,7 @@ def test_no_block_is_larger_than_its_launch_bounds(cuda, rng):
     bounds = emulation.launch_bounds()
     assert bounds["gemm_kernel"] == 16 * 16 and bounds["sum_partials_kernel"] == 32 * 8 and len(bounds) > 20
     out, partial = cuda.empty((1,), np.float32), cuda.array(normal(rng, (2, 1), np.float32))
-    said = r"sum_partials.cu:\d+: .*sum_partials_kernel.* blocks of 256 threads, .* allow 1"
+    said = r"vector_rows.cuh:\d+: .*sum_partials_kernel.* blocks of 256 threads, .* allow 1"
     with cuda.refusing("sum_partials_kernel"), pytest.raises(CudaError, match=said):
         cuda.run("sum_partials", np.float32, 0, out=out, partial=partial, chunks=2, C=1)
 

@@ -11,6 +11,7 @@ import pytest
 import transformer_c as tc
 from cuda_library import CUDA_KERNELS, KERNEL_IDS
 from device_cases import ALL_DTYPES, FLOATS, array, beside_the_cpu, check_gradients, host, leaves
+from op_cases import of_all_ops
 from tolerance import assert_close
 from transformer_c import _core
 from transformer_c.testing import reference as R
@@ -165,6 +166,24 @@ def test_after_a_fork(emulated_gpu):
 
 
 # ---- ops --------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(
+    "case, shapes", [pytest.param(case, shapes, id=f"{op}-{shapes}") for op, case in of_all_ops("ON_DEVICES").items() for shapes in case[3]]
+)
+def test_op(device, case, shapes, dtype, rng):
+    """Values and gradients of what the ops' own files give, against the reference."""
+    function, forward, backward, _ = case
+    arrays = [array(rng, shape, dtype) for shape in shapes]
+    tensors = leaves(device, *arrays)
+    y = function(*tensors)
+    assert y.device == device and y.dtype == tensors[0].dtype
+    terms = shapes[0][-1]
+    assert_close(host(y), forward(*arrays), dtype, terms, name="y")
+    dy = array(rng, y.shape, dtype)
+    y.backward(tc.tensor(dy, device=device))
+    check_gradients(tensors, backward(dy, *arrays), dtype)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

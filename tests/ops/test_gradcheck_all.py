@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import transformer_c as tc
+from op_cases import of_all_ops
 from transformer_c import Tensor, _core
 from transformer_c.testing import gradcheck
 
@@ -365,6 +366,7 @@ CASES = {
         indexed(lambda x: x[None, ..., 0]),
     ],
 }
+CASES |= {op: [lambda d, case=case: values(*case(d)) for case in cases] for op, cases in of_all_ops("GRADCHECK").items()}
 WITHOUT_GRADIENT = {
     "their values jump": "floor_divide eq ne lt le gt ge logical_and logical_or logical_xor any all argmax argmin argsort nonzero one_hot",
     "integers and bools": "bitwise_and bitwise_or bitwise_xor long int bool",

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import transformer_c as tc
+from op_cases import of_all_ops
 from tolerance import assert_close
 from transformer_c import _core, ops
 
@@ -265,6 +266,7 @@ def good_arguments():
     arguments |= {name: [x] for name in set(rows("unary")) - set(arguments)}
     arguments |= {name: [x, x, x] for name in rows("binary")}
     arguments |= {name: [flat, x, -1] for name in ("sum", "mean", "var")} | {name: [flat, x, flat, -1] for name in ("max", "min")}
+    arguments |= {name: case(rng) for name, case in of_all_ops("BACKWARD_ARGUMENTS").items()}
     return arguments | {
         "add_layer_norm": [x, added[1], a(4), *added[2:]],
         "attention": [x, x, x, x, heads[0], *heads[2:]],
