@@ -15,6 +15,23 @@ from . import init
 from .module import Module
 from .parameter import Parameter
 
+__all__ = [
+    "GELU",
+    "Dropout",
+    "Embedding",
+    "Flatten",
+    "GlobalAveragePool1D",
+    "GlobalMaxPool1D",
+    "Identity",
+    "LayerNorm",
+    "Linear",
+    "LogSoftmax",
+    "ReLU",
+    "Sigmoid",
+    "Softmax",
+    "Tanh",
+]
+
 
 def _as_floating(x: Tensor, weight: Tensor, layer: str) -> Tensor:
     """Integers are cast to the layer's dtype; another floating dtype is an error that names both."""
@@ -75,7 +92,38 @@ class Linear(Module):
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
-class LayerNorm(Module):
+class _Norm(Module):
+    """What layers have that normalise the last axes, and may scale them by a weight."""
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device=None,
+        dtype=None,
+    ) -> None:
+        super().__init__()
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, (int, np.integer)) else tuple(normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        weight = Parameter(ones(*self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine else None
+        self.register_parameter("weight", weight)
+
+    def reset_parameters(self) -> None:
+        """Sets the weight to 1, and the bias, where there is one, to 0."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if getattr(self, "bias", None) is not None:
+            init.zeros_(self.bias)
+
+    def _floating(self, x: Tensor) -> Tensor:
+        return x if self.weight is None else _as_floating(x, self.weight, type(self).__name__)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class LayerNorm(_Norm):
     """Normalises the last axes to mean 0 and variance 1, then scales and shifts (Ba et al. 2016).
 
     Parameters
@@ -97,30 +145,13 @@ class LayerNorm(Module):
         device=None,
         dtype=None,
     ) -> None:
-        super().__init__()
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, (int, np.integer)) else tuple(normalized_shape)
-        self.eps, self.elementwise_affine = eps, elementwise_affine
+        super().__init__(normalized_shape, eps, elementwise_affine, device, dtype)
         has_bias = elementwise_affine and bias
-        self.register_parameter(
-            "weight", Parameter(ones(*self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine else None
-        )
         self.register_parameter("bias", Parameter(zeros(*self.normalized_shape, dtype=dtype, device=device)) if has_bias else None)
-
-    def reset_parameters(self) -> None:
-        """Sets the weight to 1 and the bias to 0."""
-        if self.weight is not None:
-            init.ones_(self.weight)
-        if self.bias is not None:
-            init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """x (..., *normalized_shape) to the same shape."""
-        if self.weight is not None:
-            x = _as_floating(x, self.weight, "LayerNorm")
-        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
-
-    def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        return F.layer_norm(self._floating(x), self.normalized_shape, self.weight, self.bias, self.eps)
 
 
 class Dropout(Module):
