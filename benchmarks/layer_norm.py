@@ -55,3 +55,4 @@ def _workload(name, rows, size, train=False):
 
 
 WORKLOADS = [_workload("layer_norm", rows, size, train) for rows, size in [(2048, 32), (4096, 768)] for train in (False, True)]
+WORKLOADS += [_workload("rms_norm", 4096, 768, train) for train in (False, True)]

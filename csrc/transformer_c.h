@@ -291,6 +291,13 @@ TC_CHECKED tc_status tc_add_layer_norm(tc_tensor **y, tc_tensor **sum, tc_tensor
 TC_CHECKED tc_status tc_add_layer_norm_backward(tc_tensor **dx, tc_tensor **dresidual, tc_tensor **dgamma, tc_tensor **dbeta, tc_tensor *dy,
                                                 tc_tensor *sum, tc_tensor *gamma, tc_tensor *mean, tc_tensor *rstd, tc_error *err);
 
+/* Division by the root mean square over the last `axes` axes (Zhang and Sennrich 2019, eq. 4); lengths, y, x, gamma as above. eps NULL: the
+ * machine epsilon of the compute dtype. rstd (...), 1 / root mean square, is what the backward needs; NULL: not wanted. */
+TC_CHECKED tc_status tc_rms_norm(tc_tensor **y, tc_tensor **rstd, tc_tensor *x, int axes, const int64_t *lengths, tc_tensor *gamma,
+                                 const double *eps, tc_error *err);
+TC_CHECKED tc_status tc_rms_norm_backward(tc_tensor **dx, tc_tensor **dgamma, tc_tensor *dy, tc_tensor *x, tc_tensor *gamma,
+                                          tc_tensor *rstd, tc_error *err);
+
 /* Rows of a table.  indices (...) of integers in [0, V); weight (V,D); y (...,D). The row *padding_idx (-V .. V-1) gets no gradient;
  * NULL: there is none. TC_ERROR_INDEX for an index outside the table. */
 TC_CHECKED tc_status tc_embedding(tc_tensor **y, tc_tensor *indices, tc_tensor *weight, const int64_t *padding_idx, tc_error *err);

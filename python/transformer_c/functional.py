@@ -233,6 +233,27 @@ def rotary(x, positions=None, *, base: float = 10000.0, pairing: str = "half"):
     return _core.rotary(x, positions, base=base, pairing=pairing)
 
 
+def rms_norm(input, normalized_shape, weight=None, eps: float | None = None):
+    """Divides the last axes by their root mean square, then scales (Zhang and Sennrich 2019).
+
+    Parameters
+    ----------
+    input : array_like, shape (..., *normalized_shape)
+    normalized_shape : int or sequence of int
+    weight : array_like, shape normalized_shape, optional
+    eps : float, optional
+        Added to the mean square. By default the machine epsilon of float64, or of float32 for float32 and halves.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.rms_norm(np.array([[1.0, 7.0]]), 2, eps=0.0)
+    array([[0.2, 1.4]])
+    """
+    input, weight = _promote(input, weight)
+    return _core.rms_norm(input, normalized_shape, weight, eps)
+
+
 def dropout(input, p: float = 0.5, training: bool = True, *, rng=None):
     """Sets elements to 0 with probability `p` and scales the others by 1 / (1 - p).
 

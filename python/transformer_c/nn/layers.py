@@ -26,6 +26,7 @@ __all__ = [
     "LayerNorm",
     "Linear",
     "LogSoftmax",
+    "RMSNorm",
     "ReLU",
     "Sigmoid",
     "Softmax",
@@ -152,6 +153,24 @@ class LayerNorm(_Norm):
     def forward(self, x: Tensor) -> Tensor:
         """x (..., *normalized_shape) to the same shape."""
         return F.layer_norm(self._floating(x), self.normalized_shape, self.weight, self.bias, self.eps)
+
+
+class RMSNorm(_Norm):
+    """Divides the last axes by their root mean square, then scales (Zhang and Sennrich 2019).
+
+    Parameters
+    ----------
+    normalized_shape : int or sequence of int
+        The lengths of the last axes, which are normalised together.
+    eps : float, optional
+        Added to the mean square. By default the machine epsilon of float64, or of float32 for float32 and halves.
+    elementwise_affine : bool, default True
+        Whether there is a weight of that shape.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (..., *normalized_shape) to the same shape."""
+        return F.rms_norm(self._floating(x), self.normalized_shape, self.weight, self.eps)
 
 
 class Dropout(Module):

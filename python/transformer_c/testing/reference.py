@@ -429,6 +429,22 @@ def add_layer_norm_backward(dy, x, residual, gamma=None, beta=None, eps=1e-5, mu
     return dtotal * (1 if multiplier is None else f64(multiplier)), dtotal, dgamma, dbeta
 
 
+def rms_norm(x, gamma=None, eps=0.0, normalized_ndim=1):
+    """y, rstd over the last axes (Zhang and Sennrich 2019)."""
+    x = f64(x)
+    axes = tuple(range(x.ndim - normalized_ndim, x.ndim))
+    rstd = 1 / np.sqrt((x**2).mean(axis=axes, keepdims=True) + eps)
+    return x * rstd * (1 if gamma is None else f64(gamma)), rstd.squeeze(axes)
+
+
+def rms_norm_backward(dy, x, gamma=None, eps=0.0):
+    """dx, dgamma over the last axis."""
+    dy, rstd = f64(dy), rms_norm(x, None, eps)[1][..., None]
+    xhat, g = f64(x) * rstd, dy * (1 if gamma is None else f64(gamma))
+    dx = rstd * (g - xhat * (g * xhat).mean(-1, keepdims=True))
+    return dx, None if gamma is None else (dy * xhat).sum(tuple(range(dy.ndim - 1)))
+
+
 # ---- losses --------------------------------------------------------------------------------------------------------
 
 
