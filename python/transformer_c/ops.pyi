@@ -85,6 +85,8 @@ __all__ = [
     "relu_forward",
     "remainder_backward",
     "remainder_forward",
+    "rms_norm_backward",
+    "rms_norm_forward",
     "rotary_backward",
     "rotary_forward",
     "rsqrt_backward",
@@ -332,6 +334,12 @@ def remainder_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLi
 
 def remainder_forward(a: _int | _float | ArrayLike | Tensor, b: _int | _float | ArrayLike | Tensor) -> Any:
     """remainder of a and b, element by element; they broadcast."""
+
+def rms_norm_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, gamma: ArrayLike | Tensor | None, rstd: ArrayLike | Tensor) -> tuple[Any, Any]:
+    """dx, dgamma of RMS normalisation over the last axis."""
+
+def rms_norm_forward(x: ArrayLike | Tensor, gamma: ArrayLike | Tensor | None = None, eps: _float | None = None) -> tuple[Any, Any]:
+    """y, rstd of RMS normalisation over the last axis."""
 
 def rotary_backward(dy: ArrayLike | Tensor, positions: ArrayLike | Tensor | None = None, *, base: _float = 10000.0, pairing: str = 'half') -> Any:
     """dx of rotary: dy, turned back."""
