@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import transformer_c as tc
 from device_cases import array, host, leaves, nothing_is_left  # noqa: F401
+from op_cases import of_all_ops
 from tolerance import assert_close
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
@@ -100,6 +101,7 @@ LAYERS = {
         {"tgt_mask": causal(T)},
     ),
 }
+LAYERS |= {name: (lambda make=make: make(E), lambda rng: [sequence(rng)], {}) for name, make in of_all_ops("LAYERS").items()}
 NOT_LAYERS = {"Module", "ModuleDict", "ModuleList", "Parameter", "KeyValueCache"}
 
 
