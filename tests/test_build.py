@@ -1,0 +1,66 @@
+"""What a build says while it compiles. The compilation itself is tested by every build; setup.py cannot be imported."""
+
+import ast
+import io
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+class Clock:
+    now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def build():
+    """Makes a build's Progress that writes to `stream`; and the clock that it reads."""
+    tree = ast.parse((Path(__file__).parents[1] / "setup.py").read_text())
+    tree.body = [node for node in tree.body if getattr(node, "name", "") == "Progress"]
+    clock = Clock()
+
+    def make(stream, total, shown=1):
+        names = {"sys": SimpleNamespace(stdout=stream), "time": clock, "print": lambda *a, **k: print(*a, file=stream, **k)}
+        exec(compile("import threading", "setup.py", "exec"), names)
+        exec(compile(tree, "setup.py", "exec"), names)
+        return names["Progress"](total, shown)
+
+    return make, clock
+
+
+def test_in_a_pipe_a_line_every_ten_percent_or_ten_seconds(build):
+    make, clock = build
+    stream = io.StringIO()
+    progress = make(stream, 200)
+    for i in range(1, 201):
+        clock.now += 11 if i == 25 else 0.01
+        progress.done(f"file{i}.c")
+    progress.end()
+    lines = stream.getvalue().splitlines()
+    assert lines[:4] == ["20 of 200, file20.c", "25 of 200, file25.c", "45 of 200, file45.c", "65 of 200, file65.c"]
+    assert len(lines) == 10 and "\r" not in stream.getvalue()
+
+
+def test_on_a_terminal_one_line_that_changes(build):
+    stream = Terminal()
+    progress = build[0](stream, 3)
+    for name in ("a.c", "b.c", "c.c"):
+        progress.done(name)
+    progress.end()
+    assert stream.getvalue().replace("\033[K", "").split("\r") == ["", "1 of 3, a.c", "2 of 3, b.c", "3 of 3, c.c", ""]
+
+
+def test_a_quiet_build_says_nothing(build):
+    stream = io.StringIO()
+    progress = build[0](stream, 2, shown=0)
+    progress.done("a.c")
+    progress.say("built")
+    assert stream.getvalue() == ""
