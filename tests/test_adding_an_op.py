@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 COPIED = ("csrc/**/*", "python/transformer_c/*.py*", "python/transformer_c/testing/*.py", "tests/**/*.py", "docs/*.md", "CHANGELOG.md")
 # Ops that are one file in each layer.
-OPS = ("layer_norm",)
+OPS = ("layer_norm", "rms_norm")
 # Cases may be in the op's own file or in those that go over all ops.
 CASES = ("tests/ops/*.py", "tests/gpu_emulation/test_cuda_*.py", "tests/test_memory_table.py")
 
@@ -48,7 +48,7 @@ STEPS = [
     ("tests/ops/test_<op>.py", r"\b<op>", op_lists.ops_without_a_case_on_gpus, "no ON_DEVICES, has <op>"),
 ]
 # No check of the text: what is timed is a choice.
-APART = {"benchmarks/<family>.py", "tests/ops/test_gradcheck_all.py", "tests/test_memory_table.py", "tools/make_stub.py"}
+APART = {"benchmarks/<family>.py"}
 
 
 @pytest.fixture
