@@ -155,6 +155,8 @@ TC_CHECKED tc_status tc_cuda_hand_over(const tc_tensor *tensor, void *stream, tc
 
 bool tc_tensor_requires_grad(const tc_tensor *tensor); /* a leaf that was asked to, or a result that was recorded */
 bool tc_tensor_is_leaf(const tc_tensor *tensor);
+/* *out: the same memory, with no place on the tape. */
+TC_CHECKED tc_status tc_tensor_detach(tc_tensor **out, tc_tensor *tensor, tc_error *err);
 TC_CHECKED tc_status tc_tensor_set_requires_grad(tc_tensor *tensor, bool requires_grad, tc_error *err);
 tc_tensor *tc_tensor_grad(const tc_tensor *tensor); /* borrowed; NULL when there is none */
 TC_CHECKED tc_status tc_tensor_set_grad(tc_tensor *tensor, tc_tensor *grad /* or NULL */, tc_error *err);
@@ -448,12 +450,13 @@ TC_CHECKED tc_status tc_reshape(tc_tensor **out, tc_tensor *x, int ndim, const i
 TC_CHECKED tc_status tc_squeeze(tc_tensor **out, tc_tensor *x, int count, const int64_t *axes,
                                 tc_error *err); /* count 0: every axis of length 1 */
 TC_CHECKED tc_status tc_unsqueeze(tc_tensor **out, tc_tensor *x, int64_t axis, tc_error *err);
+TC_CHECKED tc_status tc_flatten(tc_tensor **out, tc_tensor *x, int64_t start, int64_t end, tc_error *err); /* axes start to end as one */
 TC_CHECKED tc_status tc_permute(tc_tensor **out, tc_tensor *x, int count, const int64_t *axes, tc_error *err);
 TC_CHECKED tc_status tc_transpose(tc_tensor **out, tc_tensor *x, int64_t first, int64_t second, tc_error *err);
 TC_CHECKED tc_status tc_expand(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shape, tc_error *err); /* -1 keeps a length */
 TC_CHECKED tc_status tc_flip(tc_tensor **out, tc_tensor *x, int count, const int64_t *axes, tc_error *err);
-/* Elements start, start + step, ... (`length` of them, all in range) along `axis`. */
-TC_CHECKED tc_status tc_slice(tc_tensor **out, tc_tensor *x, int axis, int64_t start, int64_t step, int64_t length, tc_error *err);
+/* `length` elements from `start` along an axis. */
+TC_CHECKED tc_status tc_narrow(tc_tensor **out, tc_tensor *x, int64_t axis, int64_t start, int64_t length, tc_error *err);
 /* `count` slices along `axis` one after the other, of the given lengths, which add up to the axis; written to out[0 .. count-1]. `drop`:
  * the lengths are 1 and the axis is left out. */
 TC_CHECKED tc_status tc_split(tc_tensor **out, tc_tensor *x, int axis, int64_t count, const int64_t *lengths, bool drop, tc_error *err);
@@ -486,6 +489,9 @@ TC_CHECKED tc_status tc_nonzero(tc_tensor **out, tc_tensor *x, tc_error *err);
 
 TC_CHECKED tc_status tc_clone(tc_tensor **out, tc_tensor *x, tc_error *err);      /* a recorded copy */
 TC_CHECKED tc_status tc_contiguous(tc_tensor **out, tc_tensor *x, tc_error *err); /* x itself when it is contiguous */
+/* In another dtype, on another device, or both: x itself when it is so already. Between floating dtypes gradients flow. */
+TC_CHECKED tc_status tc_to(tc_tensor **out, tc_tensor *x, tc_dtype dtype, tc_device device, tc_error *err);
+TC_CHECKED tc_status tc_cast(tc_tensor **out, tc_tensor *x, tc_dtype dtype, tc_error *err);
 TC_CHECKED tc_status tc_to_device(tc_tensor **out, tc_tensor *x, tc_device device, tc_error *err);
 /* Joined along `axis`, which is new for stack; in the promoted dtype. */
 TC_CHECKED tc_status tc_cat(tc_tensor **out, int64_t count, tc_tensor *const *tensors, int64_t axis, tc_error *err);
@@ -495,6 +501,8 @@ TC_CHECKED tc_status tc_triangle(tc_tensor **out, tc_tensor *x, bool upper, int6
 
 /* target[...] = value, broadcast and cast; as tc_index_set. */
 TC_CHECKED tc_status tc_assign(tc_tensor *target, tc_tensor *value, tc_error *err);
+TC_CHECKED tc_status tc_fill(tc_tensor *target, tc_tensor *value, tc_error *err); /* the value has one element, and any shape */
+TC_CHECKED tc_status tc_zero(tc_tensor *target, tc_error *err);
 /* target op= something: `result`, of target's shape, is what target becomes, values and history. A dtype of another kind (float into int)
  * is refused. */
 TC_CHECKED tc_status tc_replace(tc_tensor *target, tc_tensor *result, tc_error *err);

@@ -71,7 +71,6 @@ struct tc_tensor {
 /* A window on the storage of `base`, with no place on the tape. `offset` in elements from base's first. */
 TC_CHECKED tc_status tc_tensor_alias(tc_tensor **out, tc_tensor *base, int ndim, const int64_t *shape, const int64_t *strides,
                                      int64_t offset, tc_error *err);
-TC_CHECKED tc_status tc_tensor_detach(tc_tensor **out, tc_tensor *tensor, tc_error *err); /* same window, no tape */
 
 TC_CHECKED tc_status tc_tensor_like(tc_tensor **out, const tc_tensor *model, tc_error *err); /* empty, contiguous */
 TC_CHECKED tc_status tc_tensor_like_as(tc_tensor **out, const tc_tensor *model, tc_dtype dtype, tc_error *err);

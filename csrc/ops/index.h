@@ -1,4 +1,4 @@
-/* index.h: NumPy's index expressions, worked out for one tensor.
+/* index.h: NumPy's index expressions, worked out for one tensor. Nothing here is recorded.
  *
  * An index selects a window (the axes that slices keep) at a list of points (what integer and boolean arrays point to); a basic index is
  * one window at one place. A plan says so in terms of axes, a place in terms of strides: for the tensor as it lies in memory, and for a
@@ -7,9 +7,8 @@
 #ifndef TC_OPS_INDEX_H
 #define TC_OPS_INDEX_H
 
-#include "../core/tensor.h"
 #include "../kernels/index.h"
-#include "../kernels/kernels.h"
+#include "op.h"
 
 typedef struct tc_index_plan {
     int base_ndim;
@@ -23,11 +22,11 @@ typedef struct tc_index_plan {
     int points_ndim;
     int64_t points_shape[TC_MAX_DIMS], points;
     int pointers, pointer_axis[TC_MAX_DIMS];
-    tc_tensor *pointer[TC_MAX_DIMS]; /* owned: int64 on the CPU, contiguous, of points_shape, in range */
+    tc_tensor *pointer[TC_MAX_DIMS]; /* of the scope: int64 on the CPU, contiguous, of points_shape, in range */
 } tc_index_plan;
 
-TC_CHECKED tc_status tc_index_plan_make(tc_index_plan *plan, const tc_tensor *base, int count, const tc_index *indices, tc_error *err);
-void tc_index_plan_end(tc_index_plan *plan);
+/* What these make is the scope's. */
+TC_CHECKED tc_status tc_index_plan_make(tc_scope *s, tc_index_plan *plan, const tc_tensor *base, int count, const tc_index *indices);
 
 typedef struct tc_index_place {
     int ndim, before;
@@ -43,16 +42,13 @@ typedef struct tc_index_place {
 /* `strides` of the base. Fails only when the selection has too many axes. */
 TC_CHECKED tc_status tc_index_place_at(tc_index_place *place, const tc_index_plan *plan, const int64_t *strides, tc_error *err);
 /* Where the points are: (points) int64, in elements of the base, on the CPU. */
-TC_CHECKED tc_status tc_index_offsets(tc_tensor **out, const tc_index_plan *plan, const int64_t *strides, tc_error *err);
-/* The same with TC_INDEX_NOWHERE for points that a later one coincides with; *out is `offsets` itself (retained) when there are none. */
-TC_CHECKED tc_status tc_index_last_points(tc_tensor **out, tc_tensor *offsets, tc_error *err);
+TC_CHECKED tc_status tc_index_offsets(tc_scope *s, tc_tensor **out, const tc_index_plan *plan, const int64_t *strides);
+/* The same with TC_INDEX_NOWHERE for points that a later one coincides with; *out is `offsets` itself when there are none. */
+TC_CHECKED tc_status tc_index_last_points(tc_scope *s, tc_tensor **out, tc_tensor *offsets);
 
 /* `kernel` over a selection and the base; `offsets` on the base's device. The selection is contiguous, or one element that stands for all.
  */
 TC_CHECKED tc_status tc_index_run(const tc_kernel *kernel, tc_tensor *selection, tc_tensor *base, const tc_index_place *place,
-                                  tc_tensor *offsets, tc_error *err);
-
-/* A tensor as it is, or moved: *out is on `device`. Not recorded. */
-TC_CHECKED tc_status tc_index_to_device(tc_tensor **out, tc_tensor *tensor, tc_device device, tc_error *err);
+                                  const tc_tensor *offsets, tc_error *err);
 
 #endif

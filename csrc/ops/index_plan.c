@@ -3,58 +3,50 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../core/allocator.h"
+#include "../core/backend.h"
 #include "../core/broadcast.h"
-#include "../core/copy.h"
-#include "../core/status.h"
+#include "../core/dtype.h"
+#include "../core/layout.h"
 #include "index.h"
+
+static const tc_device host = {TC_CPU, 0};
 
 /* ---- pointers: integer arrays as they are used ----------------------------------------------------------------------------- */
 
+static tc_status make_on_host(tc_scope *s, tc_tensor **out, int ndim, const int64_t *shape, tc_dtype dtype)
+{
+    TC_TRY(tc_tensor_empty(out, ndim, shape, dtype, host, s->err));
+    return tc_own(s, *out);
+}
+
 /* A copy of an index array as int64 on the CPU, in range, negative entries counted from the end. Our own memory: what was checked stays so.
  */
-static tc_status integer_pointer(tc_tensor **out, const tc_tensor *given, int axis, int64_t length, tc_error *err)
+static tc_status integer_pointer(tc_scope *s, tc_tensor **out, const tc_tensor *given, int axis, int64_t length)
 {
-    tc_tensor *pointer = NULL;
-    tc_status status = TC_OK;
-    TC_TRY(tc_tensor_empty(&pointer, given->ndim, given->shape, TC_INT64, (tc_device){TC_CPU, 0}, err));
-    TC_TRY(tc_tensor_copy(pointer, given, err));
-    int64_t *index = (int64_t *)(void *)pointer->data;
-    for (int64_t i = 0; i < pointer->numel; i++) {
+    TC_TRY(make_on_host(s, out, given->ndim, given->shape, TC_INT64));
+    TC_TRY(tc_tensor_copy(*out, given, s->err));
+    int64_t *index = (int64_t *)(void *)(*out)->data;
+    for (int64_t i = 0; i < (*out)->numel; i++) {
         const int64_t wanted = index[i];
         if (wanted < 0) index[i] += length;
         if (index[i] < 0 || index[i] >= length)
-            TC_TRY(tc_fail(err, TC_ERROR_INDEX, "index %" PRId64 " is out of range for axis %d of length %" PRId64, wanted, axis, length));
+            return tc_fail(s->err, TC_ERROR_INDEX, "index %" PRId64 " is out of range for axis %d of length %" PRId64, wanted, axis,
+                           length);
     }
-    *out = pointer;
     return TC_OK;
-cleanup:
-    tc_tensor_release(pointer);
-    return status;
 }
 
-/* A mask that is true where `given` is not zero: contiguous, on the CPU. */
-static tc_status as_mask(tc_tensor **out, const tc_tensor *given, tc_error *err)
+/* The places where `given` is not zero, an index array for each of its axes, in C order. */
+static tc_status mask_pointers(tc_scope *s, tc_tensor **out, int64_t *count, const tc_tensor *given)
 {
-    tc_status status = tc_tensor_empty(out, given->ndim, given->shape, TC_BOOL, (tc_device){TC_CPU, 0}, err);
-    if (status != TC_OK) return status;
-    status = tc_tensor_copy(*out, given, err);
-    if (status != TC_OK) tc_tensor_release(*out);
-    return status;
-}
-
-/* The places where a mask (contiguous, on the CPU) is true, an index array for each of its axes, in C order. */
-static tc_status mask_pointers(tc_tensor **out, int64_t *count, const tc_tensor *mask, tc_error *err)
-{
+    tc_tensor *mask;
+    TC_TRY(make_on_host(s, &mask, given->ndim, given->shape, TC_BOOL));
+    TC_TRY(tc_tensor_copy(mask, given, s->err));
     const uint8_t *truth = (const uint8_t *)mask->data;
     int64_t n = 0, at[TC_MAX_DIMS] = {0}, *index[TC_MAX_DIMS];
     for (int64_t i = 0; i < mask->numel; i++) n += truth[i];
     for (int axis = 0; axis < mask->ndim; axis++) {
-        tc_status status = tc_tensor_empty(&out[axis], 1, &n, TC_INT64, (tc_device){TC_CPU, 0}, err);
-        if (status != TC_OK) {
-            while (axis-- > 0) tc_tensor_release(out[axis]);
-            return status;
-        }
+        TC_TRY(make_on_host(s, &out[axis], 1, &n, TC_INT64));
         index[axis] = (int64_t *)(void *)out[axis]->data;
     }
     for (int64_t i = 0, found = 0; found < n && mask->ndim; i++) {
@@ -70,13 +62,12 @@ static tc_status mask_pointers(tc_tensor **out, int64_t *count, const tc_tensor 
 
 tc_status tc_nonzero(tc_tensor **out, tc_tensor *x, tc_error *err)
 {
-    tc_tensor *mask = NULL;
+    TC_SCOPE(s, err);
+    tc_tensor *pointers[TC_MAX_DIMS];
     int64_t count;
-    tc_status status = as_mask(&mask, x, err);
-    if (status != TC_OK) return status;
-    status = mask_pointers(out, &count, mask, err);
-    tc_tensor_release(mask);
-    return status;
+    TC_TRY(mask_pointers(&s, pointers, &count, x));
+    for (int i = 0; i < x->ndim; i++) tc_give(&s, &out[i], pointers[i]);
+    return TC_OK;
 }
 
 /* ---- walking the expression -------------------------------------------------------------------------------------------------- */
@@ -99,15 +90,16 @@ static int consumed(const tc_index *index)
 
 /* `axis` is the base's next one. */
 typedef struct walk {
+    tc_scope *s;
     tc_index_plan *plan;
     int axis;
     enum { NOT_YET, AMONG, AFTER } arrays; /* arrays with something between them put the points first */
 } walk;
 
-static tc_status keep(walk *w, int axis, int64_t length, int64_t step, tc_error *err)
+static tc_status keep(walk *w, int axis, int64_t length, int64_t step)
 {
     tc_index_plan *plan = w->plan;
-    if (plan->kept == TC_MAX_DIMS) return tc_fail(err, TC_ERROR_INDEX, "the selection has more than %d axes", TC_MAX_DIMS);
+    if (plan->kept == TC_MAX_DIMS) return tc_fail(w->s->err, TC_ERROR_INDEX, "the selection has more than %d axes", TC_MAX_DIMS);
     plan->kept_axis[plan->kept] = axis;
     plan->kept_shape[plan->kept] = length;
     plan->kept_step[plan->kept++] = step;
@@ -116,11 +108,11 @@ static tc_status keep(walk *w, int axis, int64_t length, int64_t step, tc_error 
 }
 
 /* Python's rules: start and stop are as written (INT64_MAX and INT64_MIN where left out), counted from the end when negative, clipped. */
-static tc_status take_slice(walk *w, const tc_index *index, tc_error *err)
+static tc_status take_slice(walk *w, const tc_index *index)
 {
     const int64_t length = w->plan->base_shape[w->axis], step = index->step;
     const int64_t low = step < 0 ? -1 : 0, high = step < 0 ? length - 1 : length;
-    if (step == 0) return tc_fail(err, TC_ERROR_VALUE, "a slice cannot have a step of 0");
+    if (step == 0) return tc_fail(w->s->err, TC_ERROR_VALUE, "a slice cannot have a step of 0");
     int64_t ends[2] = {index->start, index->stop};
     for (int i = 0; i < 2; i++) {
         if (ends[i] < 0) ends[i] += length;
@@ -131,7 +123,7 @@ static tc_status take_slice(walk *w, const tc_index *index, tc_error *err)
     const int64_t way = step < 0 ? ends[0] - ends[1] : ends[1] - ends[0];
     const int64_t count = way > 0 ? (int64_t)(((uint64_t)way - 1) / stride) + 1 : 0;
     w->plan->start[w->axis] = count ? ends[0] : 0;
-    return keep(w, w->axis++, count, count > 1 ? step : 1, err);
+    return keep(w, w->axis++, count, count > 1 ? step : 1);
 }
 
 static void join_arrays(walk *w)
@@ -141,18 +133,18 @@ static void join_arrays(walk *w)
     w->arrays = w->arrays == AFTER ? AFTER : AMONG;
 }
 
-static tc_status take_integer(walk *w, int64_t wanted, tc_error *err)
+static tc_status take_integer(walk *w, int64_t wanted)
 {
     const int axis = w->axis++;
     const int64_t length = w->plan->base_shape[axis], index = wanted < 0 ? wanted + length : wanted;
     if (index < 0 || index >= length)
-        return tc_fail(err, TC_ERROR_INDEX, "index %" PRId64 " is out of range for axis %d of length %" PRId64, wanted, axis, length);
+        return tc_fail(w->s->err, TC_ERROR_INDEX, "index %" PRId64 " is out of range for axis %d of length %" PRId64, wanted, axis, length);
     w->plan->start[axis] = index;
     if (w->plan->advanced) join_arrays(w);
     return TC_OK;
 }
 
-static tc_status broadcast_points(walk *w, int ndim, const int64_t *shape, tc_error *err)
+static tc_status broadcast_points(walk *w, int ndim, const int64_t *shape)
 {
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
     tc_error ignored;
@@ -160,88 +152,70 @@ static tc_status broadcast_points(walk *w, int ndim, const int64_t *shape, tc_er
     int64_t joint[TC_MAX_DIMS];
     int joint_ndim;
     if (tc_broadcast_shape(&joint_ndim, joint, plan->points_ndim, plan->points_shape, ndim, shape, &ignored) != TC_OK)
-        return tc_fail(err, TC_ERROR_INDEX, "index arrays of shapes %s and %s do not broadcast together",
+        return tc_fail(w->s->err, TC_ERROR_INDEX, "index arrays of shapes %s and %s do not broadcast together",
                        tc_shape_text(a, plan->points_ndim, plan->points_shape), tc_shape_text(b, ndim, shape));
     plan->points_ndim = joint_ndim;
     memcpy(plan->points_shape, joint, sizeof(int64_t) * (size_t)joint_ndim);
     return TC_OK;
 }
 
-static tc_status take_mask(walk *w, const tc_tensor *given, tc_error *err)
+static tc_status take_mask(walk *w, const tc_tensor *given)
 {
     tc_index_plan *plan = w->plan;
-    tc_tensor *mask = NULL;
     int64_t count = 0;
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
-    tc_status status = TC_OK;
     for (int i = 0; i < given->ndim; i++)
         if (given->shape[i] != plan->base_shape[w->axis + i])
-            return tc_fail(err, TC_ERROR_INDEX,
+            return tc_fail(w->s->err, TC_ERROR_INDEX,
                            "a boolean index of shape %s has length %" PRId64 " where axis %d of the tensor %s has length %" PRId64,
                            tc_shape_text(a, given->ndim, given->shape), given->shape[i], w->axis + i,
                            tc_shape_text(b, plan->base_ndim, plan->base_shape), plan->base_shape[w->axis + i]);
     join_arrays(w);
-    TC_TRY(as_mask(&mask, given, err));
-    TC_TRY(mask_pointers(plan->pointer + plan->pointers, &count, mask, err));
+    TC_TRY(mask_pointers(w->s, plan->pointer + plan->pointers, &count, given));
     for (int i = 0; i < given->ndim; i++) plan->pointer_axis[plan->pointers++] = w->axis++;
-    TC_TRY(broadcast_points(w, 1, &count, err));
-cleanup:
-    tc_tensor_release(mask);
-    return status;
+    return broadcast_points(w, 1, &count);
 }
 
-static tc_status take_array(walk *w, const tc_tensor *given, tc_error *err)
+static tc_status take_array(walk *w, const tc_tensor *given)
 {
     tc_index_plan *plan = w->plan;
-    if (given->dtype == TC_BOOL) return take_mask(w, given, err);
-    if (given->ndim == 0) { /* a number in a tensor */
-        tc_tensor *number;
-        tc_status status = integer_pointer(&number, given, w->axis, plan->base_shape[w->axis], err);
-        if (status != TC_OK) return status;
-        const int64_t index = *(int64_t *)(void *)number->data;
-        tc_tensor_release(number);
-        return take_integer(w, index, err);
-    }
-    join_arrays(w);
-    tc_status status = integer_pointer(&plan->pointer[plan->pointers], given, w->axis, plan->base_shape[w->axis], err);
-    if (status != TC_OK) return status;
+    tc_tensor *pointer;
+    if (given->dtype == TC_BOOL) return take_mask(w, given);
+    if (given->ndim > 0) join_arrays(w);
+    TC_TRY(integer_pointer(w->s, &pointer, given, w->axis, plan->base_shape[w->axis]));
+    if (given->ndim == 0) return take_integer(w, *(int64_t *)(void *)pointer->data); /* a number in a tensor */
+    plan->pointer[plan->pointers] = pointer;
     plan->pointer_axis[plan->pointers++] = w->axis++;
-    return broadcast_points(w, given->ndim, given->shape, err);
+    return broadcast_points(w, given->ndim, given->shape);
 }
 
-static tc_status take(walk *w, const tc_index *index, int hidden, tc_error *err)
+static tc_status take(walk *w, const tc_index *index, int hidden)
 {
-    tc_status status = TC_OK;
     switch (index->kind) {
-    case TC_INDEX_INTEGER: return take_integer(w, index->start, err);
-    case TC_INDEX_SLICE: return take_slice(w, index, err);
-    case TC_INDEX_NEW_AXIS: return keep(w, -1, 1, 0, err);
-    case TC_INDEX_TENSOR: return take_array(w, index->tensor, err);
+    case TC_INDEX_INTEGER: return take_integer(w, index->start);
+    case TC_INDEX_SLICE: return take_slice(w, index);
+    case TC_INDEX_NEW_AXIS: return keep(w, -1, 1, 0);
+    case TC_INDEX_TENSOR: return take_array(w, index->tensor);
     case TC_INDEX_ELLIPSIS:
         if (w->arrays == AMONG) w->arrays = AFTER;
-        for (int i = 0; i < hidden && status == TC_OK; i++, w->axis++) status = keep(w, w->axis, w->plan->base_shape[w->axis], 1, err);
-        return status;
+        for (int i = 0; i < hidden; i++, w->axis++) TC_TRY(keep(w, w->axis, w->plan->base_shape[w->axis], 1));
     }
-    return status;
+    return TC_OK;
 }
 
 /* Every pointer in the shape of the points. */
-static tc_status spread_pointers(tc_index_plan *plan, tc_error *err)
+static tc_status spread_pointers(tc_scope *s, tc_index_plan *plan)
 {
     plan->points = 1;
     for (int i = 0; i < plan->points_ndim; i++)
         if (!tc_multiply_sizes(plan->points, plan->points_shape[i], &plan->points))
-            return tc_fail(err, TC_ERROR_VALUE, "the index arrays select too many elements");
+            return tc_fail(s->err, TC_ERROR_VALUE, "the index arrays select too many elements");
     for (int i = 0; i < plan->pointers; i++) {
-        tc_tensor *pointer = plan->pointer[i], *spread;
+        const tc_tensor *pointer = plan->pointer[i];
         if (pointer->ndim == plan->points_ndim && memcmp(pointer->shape, plan->points_shape, sizeof(int64_t) * (size_t)pointer->ndim) == 0)
             continue;
-        tc_status status = tc_tensor_empty(&spread, plan->points_ndim, plan->points_shape, TC_INT64, (tc_device){TC_CPU, 0}, err);
-        if (status != TC_OK) return status;
-        plan->pointer[i] = spread;
-        status = tc_tensor_copy(spread, pointer, err);
-        tc_tensor_release(pointer);
-        if (status != TC_OK) return status;
+        TC_TRY(make_on_host(s, &plan->pointer[i], plan->points_ndim, plan->points_shape, TC_INT64));
+        TC_TRY(tc_tensor_copy(plan->pointer[i], pointer, s->err));
     }
     return TC_OK;
 }
@@ -268,31 +242,20 @@ static tc_status check_entries(const tc_tensor *base, int count, const tc_index 
     return TC_OK;
 }
 
-tc_status tc_index_plan_make(tc_index_plan *plan, const tc_tensor *base, int count, const tc_index *indices, tc_error *err)
+tc_status tc_index_plan_make(tc_scope *s, tc_index_plan *plan, const tc_tensor *base, int count, const tc_index *indices)
 {
     static const tc_index rest = {.kind = TC_INDEX_ELLIPSIS};
     int used = 0;
     bool ellipsis = false, advanced = false;
-    tc_status status = TC_OK;
     memset(plan, 0, sizeof *plan);
     plan->base_ndim = base->ndim;
     memcpy(plan->base_shape, base->shape, sizeof(int64_t) * (size_t)base->ndim);
-    walk w = {.plan = plan, .arrays = NOT_YET};
-    TC_TRY(check_entries(base, count, indices, &used, &ellipsis, &advanced, err));
+    walk w = {.s = s, .plan = plan, .arrays = NOT_YET};
+    TC_TRY(check_entries(base, count, indices, &used, &ellipsis, &advanced, s->err));
     plan->advanced = advanced;
-    for (int i = 0; i < count; i++) TC_TRY(take(&w, &indices[i], base->ndim - used, err));
-    if (!ellipsis) TC_TRY(take(&w, &rest, base->ndim - used, err));
-    TC_TRY(spread_pointers(plan, err));
-    return TC_OK;
-cleanup:
-    tc_index_plan_end(plan);
-    return status;
-}
-
-void tc_index_plan_end(tc_index_plan *plan)
-{
-    for (int i = 0; i < plan->pointers; i++) tc_tensor_release(plan->pointer[i]);
-    plan->pointers = 0;
+    for (int i = 0; i < count; i++) TC_TRY(take(&w, &indices[i], base->ndim - used));
+    if (!ellipsis) TC_TRY(take(&w, &rest, base->ndim - used));
+    return spread_pointers(s, plan);
 }
 
 /* ---- in terms of strides ---------------------------------------------------------------------------------------------------------- */
@@ -322,10 +285,9 @@ tc_status tc_index_place_at(tc_index_place *place, const tc_index_plan *plan, co
     return TC_OK;
 }
 
-tc_status tc_index_offsets(tc_tensor **out, const tc_index_plan *plan, const int64_t *strides, tc_error *err)
+tc_status tc_index_offsets(tc_scope *s, tc_tensor **out, const tc_index_plan *plan, const int64_t *strides)
 {
-    tc_status status = tc_tensor_empty(out, 1, &plan->points, TC_INT64, (tc_device){TC_CPU, 0}, err);
-    if (status != TC_OK) return status;
+    TC_TRY(make_on_host(s, out, 1, &plan->points, TC_INT64));
     int64_t *offset = (int64_t *)(void *)(*out)->data;
     for (int64_t p = 0; p < plan->points; p++) offset[p] = 0;
     for (int i = 0; i < plan->pointers; i++) {
@@ -346,32 +308,59 @@ static int by_offset_and_number(const void *a_, const void *b_)
     return a->number < b->number ? -1 : a->number > b->number;
 }
 
-tc_status tc_index_last_points(tc_tensor **out, tc_tensor *offsets, tc_error *err)
+tc_status tc_index_last_points(tc_scope *s, tc_tensor **out, tc_tensor *offsets)
 {
-    if (!tc_tensor_on_cpu(offsets))
-        return tc_fail(err, TC_ERROR_NOT_IMPLEMENTED, "writing to the places that a Tensor names is not there on GPUs yet; use .cpu()");
-    const int64_t n = offsets->numel;
-    const size_t bytes = sizeof(point) * (size_t)(n ? n : 1);
-    point *points = tc_allocate(bytes);
-    if (!points) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: looking for repeated indices");
-    const int64_t *offset = (const int64_t *)(void *)offsets->data;
-    tc_tensor *marked = NULL;
+    const int64_t n = offsets->numel, *offset = (const int64_t *)(void *)offsets->data;
+    void *memory;
     bool repeated = false;
-    tc_status status = TC_OK;
+    TC_TRY(tc_make_memory(s, &memory, sizeof(point) * (size_t)n));
+    point *points = memory;
     for (int64_t p = 0; p < n; p++) points[p] = (point){offset[p], p};
     qsort(points, (size_t)n, sizeof *points, by_offset_and_number);
     for (int64_t i = 0; i + 1 < n && !repeated; i++) repeated = points[i].offset == points[i + 1].offset;
-    if (repeated) {
-        TC_TRY(tc_tensor_like(&marked, offsets, err));
-        int64_t *mark = (int64_t *)(void *)marked->data;
-        for (int64_t i = 0; i < n; i++) {
-            const bool last = i + 1 == n || points[i].offset != points[i + 1].offset;
-            mark[points[i].number] = last ? points[i].offset : TC_INDEX_NOWHERE;
-        }
+    *out = offsets;
+    if (!repeated) return TC_OK;
+    TC_TRY(make_on_host(s, out, 1, &n, TC_INT64));
+    int64_t *mark = (int64_t *)(void *)(*out)->data;
+    for (int64_t i = 0; i < n; i++) {
+        const bool last = i + 1 == n || points[i].offset != points[i + 1].offset;
+        mark[points[i].number] = last ? points[i].offset : TC_INDEX_NOWHERE;
     }
-    *out = tc_tensor_retain(marked ? marked : offsets);
-cleanup:
-    tc_tensor_release(marked);
-    tc_free(points, bytes);
-    return status;
+    return TC_OK;
+}
+
+/* ---- running a kernel ----------------------------------------------------------------------------------------------------- */
+
+tc_status tc_index_run(const tc_kernel *kernel, tc_tensor *selection, tc_tensor *base, const tc_index_place *place,
+                       const tc_tensor *offsets, tc_error *err)
+{
+    const size_t bytes = tc_dtype_size(base->dtype);
+    tc_index_args args = {.selection = selection->data,
+                          .base = base->data + place->offset * (int64_t)bytes,
+                          .offsets = (const int64_t *)(void *)offsets->data,
+                          .element_bytes = (int)bytes,
+                          .points = place->points,
+                          .numel = 1};
+    const bool one = selection->ndim == 0 && place->selection_ndim > 0; /* stands for all */
+    int64_t step = 1;
+    for (int i = place->ndim; i >= 0; i--) {
+        if (i == place->before) {
+            args.point_stride = one ? 0 : step;
+            step *= place->points;
+        }
+        if (i == 0) break;
+        args.shape[i - 1] = place->shape[i - 1];
+        args.base_strides[i - 1] = place->strides[i - 1];
+        args.selection_strides[i - 1] = one ? 0 : step;
+        step *= place->shape[i - 1];
+        args.numel *= place->shape[i - 1];
+    }
+    if (args.points == 0 || args.numel == 0) return TC_OK;
+    int64_t *const strides[2] = {args.base_strides, args.selection_strides};
+    args.ndim = tc_layout_merge(place->ndim, args.shape, 2, strides, false);
+    const bool by_element = kernel == &tc_kernel_index_gather;
+    const int64_t items = by_element ? tc_divide_up(args.points * args.numel, TC_INDEX_BLOCK) : tc_divide_up(args.numel, TC_INDEX_COLUMNS);
+    const double cost =
+        by_element ? TC_INDEX_BLOCK : (double)args.points * (args.numel < TC_INDEX_COLUMNS ? (double)args.numel : TC_INDEX_COLUMNS);
+    return tc_run(base->storage->device, tc_compute_dtype(base->dtype), kernel, &args, items, cost, 0, err);
 }

@@ -4,12 +4,12 @@
 #include <string.h>
 
 #include "../core/allocator.h"
+#include "../core/dtype.h"
 #include "../core/reduction.h"
-#include "operands.h"
 
 /* ---- what is owned ------------------------------------------------------------------------------------------------------ */
 
-void tc_scope_end(tc_scope *s)
+void tc_scope_free(tc_scope *s)
 {
     TC_ASSERT(s->count >= 0 && s->count <= s->capacity);
     for (int i = 0; i < s->count; i++) tc_tensor_release(s->owned[i]);
@@ -111,49 +111,65 @@ tc_status tc_give_rounded(tc_scope *s, int count, tc_result *results)
 
 /* ---- arguments ---------------------------------------------------------------------------------------------------------- */
 
-/* Results are of `dtype`; `floating`: computed as the backend does that, otherwise as it is. */
-static tc_status start(tc_scope *s, tc_input *in, int count, tc_dtype dtype, bool floating)
+/* As it is for kernels that only move elements. */
+static tc_status start(tc_scope *s, tc_input *in, int count, tc_dtype dtype)
 {
     if (count > TC_MAX_INPUTS) return tc_fail(s->err, TC_ERROR_STATE, "an op takes at most %d tensors, not %d", TC_MAX_INPUTS, count);
     s->in = in;
     s->in_count = count;
     s->device = in[0].given->storage->device;
-    s->result = dtype;
-    const tc_backend *backend;
-    TC_TRY(tc_backend_for(&backend, s->device, s->err));
+    s->result = s->compute = dtype;
     s->statistics = tc_compute_dtype(dtype);
-    s->compute = floating ? backend->compute_dtype(dtype) : dtype;
-    s->kernels = floating ? s->compute : TC_FLOAT32;
+    s->kernels = TC_FLOAT32;
     return TC_OK;
 }
 
-static tc_status begin(tc_scope *s, tc_input *in, int count, bool floating, bool backward)
+/* Halves are computed as the backend does that. */
+static tc_status compute_floating(tc_scope *s)
 {
-    const tc_tensor *first = in[0].given;
-    TC_TRY(start(s, in, count, first->dtype, floating));
+    const tc_backend *backend;
+    TC_TRY(tc_backend_for(&backend, s->device, s->err));
+    s->compute = s->kernels = backend->compute_dtype(s->result);
+    return TC_OK;
+}
+
+static tc_status check_like_first(const tc_scope *s, const tc_input *in, bool any_dtype)
+{
+    const tc_input *first = &s->in[0];
+    if (!any_dtype) TC_TRY(tc_check_same_dtype(first->given, first->name, in->given, in->name, s->err));
+    return tc_check_same_device(first->given, first->name, in->given, in->name, s->err);
+}
+
+static tc_status begin(tc_scope *s, tc_input *in, int count, bool backward)
+{
+    TC_TRY(start(s, in, count, in[0].given->dtype));
+    TC_TRY(compute_floating(s));
     for (int i = 0; i < count; i++) {
         const tc_tensor *tensor = in[i].given;
-        if (!tensor) continue;
-        if (floating) TC_TRY(tc_check_float(tensor, in[i].name, s->err));
-        if (i == 0) continue;
-        if (!backward || (tensor->dtype != s->compute && tensor->dtype != s->statistics))
-            TC_TRY(tc_check_same_dtype(first, in[0].name, tensor, in[i].name, s->err));
-        TC_TRY(tc_check_same_device(first, in[0].name, tensor, in[i].name, s->err));
+        TC_TRY(tc_check_float(tensor, in[i].name, s->err));
+        if (tensor && i) TC_TRY(check_like_first(s, &in[i], backward && (tensor->dtype == s->compute || tensor->dtype == s->statistics)));
     }
     return TC_OK;
 }
 
-tc_status tc_begin(tc_scope *s, tc_input *in, int count) { return begin(s, in, count, true, false); }
-tc_status tc_begin_backward(tc_scope *s, tc_input *in, int count) { return begin(s, in, count, true, true); }
-tc_status tc_begin_moving(tc_scope *s, tc_input *in, int count) { return begin(s, in, count, false, false); }
+tc_status tc_begin(tc_scope *s, tc_input *in, int count) { return begin(s, in, count, false); }
+tc_status tc_begin_backward(tc_scope *s, tc_input *in, int count) { return begin(s, in, count, true); }
+
+tc_status tc_begin_moving(tc_scope *s, tc_input *in, int count)
+{
+    TC_TRY(start(s, in, count, in[0].given->dtype));
+    for (int i = 1; i < count; i++) TC_TRY(check_like_first(s, &in[i], false));
+    return TC_OK;
+}
 
 tc_status tc_begin_promoting(tc_scope *s, tc_input *in, int count)
 {
     tc_dtype dtype = in[0].given->dtype;
     for (int i = 1; i < count; i++)
         if (in[i].given) dtype = tc_dtype_promote(dtype, in[i].given->dtype);
-    TC_TRY(start(s, in, count, dtype, tc_dtype_is_float(dtype)));
-    for (int i = 1; i < count; i++) TC_TRY(tc_check_same_device(in[0].given, in[0].name, in[i].given, in[i].name, s->err));
+    TC_TRY(start(s, in, count, dtype));
+    if (tc_dtype_is_float(dtype)) TC_TRY(compute_floating(s));
+    for (int i = 1; i < count; i++) TC_TRY(check_like_first(s, &in[i], true));
     return TC_OK;
 }
 
@@ -221,26 +237,27 @@ tc_status tc_sum_rows(tc_scope *s, tc_tensor **out, const tc_tensor *partial, in
     return tc_sum_partials(*out, partial, partial->shape[0], partial->shape[1], s->err);
 }
 
-/* The record of an op as the tape takes it. `inputs` is room for those of tc_begin. */
-static tc_record completed(const tc_scope *s, const tc_record *record, tc_tensor *inputs[TC_MAX_INPUTS])
+/* The record of an op as the tape takes it, or false when the op is not put on the tape. `inputs` is room for those of tc_begin. */
+static bool completed(tc_record *full, const tc_scope *s, const tc_record *record, tc_tensor *inputs[TC_MAX_INPUTS])
 {
-    tc_record full = *record;
-    if (!full.inputs) {
-        for (int i = 0; i < s->in_count; i++) inputs[i] = s->in[i].given;
-        full.inputs = inputs;
-        full.input_count = s->in_count;
-    }
-    if (!full.attribute_bytes) full.attribute_bytes = record->op->attribute_bytes;
-    return full;
+    for (int i = 0; !record->inputs && i < s->in_count; i++) inputs[i] = s->in[i].given;
+    tc_tensor *const *all = record->inputs ? record->inputs : inputs;
+    const int count = record->inputs ? record->input_count : s->in_count;
+    if (!tc_tape_wants(count, all)) return false;
+    *full = *record;
+    full->inputs = all;
+    full->input_count = count;
+    if (!full->attribute_bytes) full->attribute_bytes = record->op->attribute_bytes;
+    return true;
 }
 
 tc_status tc_finish_all(tc_scope *s, int count, tc_result *results, const tc_record *record)
 {
     tc_tensor *inputs[TC_MAX_INPUTS], *few[TC_MAX_OUTPUTS], **outputs = few;
-    tc_record full = completed(s, record, inputs);
+    tc_record full;
     for (int i = 0; i < count; i++)
         if (results[i].tensor) TC_TRY(round_to(s, &results[i].tensor, s->result));
-    if (tc_tape_wants(full.input_count, full.inputs)) {
+    if (completed(&full, s, record, inputs)) {
         if (count > TC_MAX_OUTPUTS) {
             void *memory;
             TC_TRY(tc_make_memory(s, &memory, sizeof *outputs * (size_t)count));
@@ -260,10 +277,31 @@ tc_status tc_finish(tc_scope *s, tc_tensor **out, tc_tensor *result, const tc_re
     return tc_finish_all(s, 1, &(tc_result){out, result}, record);
 }
 
+tc_status tc_finish_alone(tc_tensor **out, tc_tensor *result, tc_tensor *x, const tc_op *op, const void *attributes, tc_error *err)
+{
+    if (tc_tape_wants(1, &x)) {
+        const tc_record record = {.op = op,
+                                  .input_count = 1,
+                                  .inputs = &x,
+                                  .output_count = 1,
+                                  .outputs = &result,
+                                  .attributes = attributes,
+                                  .attribute_bytes = op->attribute_bytes};
+        const tc_status status = tc_tape_record(&record, err);
+        if (status != TC_OK) {
+            tc_tensor_release(result);
+            return status;
+        }
+    }
+    *out = result;
+    return TC_OK;
+}
+
 tc_status tc_finish_write(tc_scope *s, const tc_record *record)
 {
     tc_tensor *inputs[TC_MAX_INPUTS];
-    tc_record full = completed(s, record, inputs);
+    tc_record full;
+    if (!completed(&full, s, record, inputs)) return tc_tensor_begin_write(s->in[0].given, s->err);
     full.outputs = &s->in[0].given;
     full.output_count = 1;
     return tc_tape_begin_write(s->in[0].given, &full, s->err);

@@ -22,6 +22,7 @@
 #include "../core/layout.h"
 #include "../core/own.h"
 #include "../core/tape.h"
+#include "check.h"
 
 #define TC_MAX_INPUTS 12
 
@@ -53,7 +54,11 @@ typedef struct tc_scope {
     tc_tensor *few[TC_SCOPE_FEW];
 } tc_scope;
 
-void tc_scope_end(tc_scope *s); /* frees what is still owned */
+void tc_scope_free(tc_scope *s); /* what is still owned */
+static inline void tc_scope_end(tc_scope *s)
+{
+    if (s->count || s->owned != s->few) tc_scope_free(s);
+}
 
 static inline void tc_scope_start(tc_scope *s, tc_error *err)
 {
@@ -137,6 +142,10 @@ TC_CHECKED tc_status tc_sum_rows(tc_scope *s, tc_tensor **out, const tc_tensor *
 TC_CHECKED tc_status tc_finish(tc_scope *s, tc_tensor **out, tc_tensor *result, const tc_record *record);
 /* The same with several: the outputs of one node, by their place. All of them are given, or on failure none. */
 TC_CHECKED tc_status tc_finish_all(tc_scope *s, int count, tc_result *results, const tc_record *record);
+/* The end of an op that moves what one input has and needs no scope, such as a view: its only temporary is the result (stolen, also on
+ * failure). */
+TC_CHECKED tc_status tc_finish_alone(tc_tensor **out, tc_tensor *result, tc_tensor *x, const tc_op *op, const void *attributes,
+                                     tc_error *err);
 /* The same for an op that writes to in[0]. Refuses the write or puts it on the tape; nothing but the write itself follows, so all else that
  * can fail comes before. */
 TC_CHECKED tc_status tc_finish_write(tc_scope *s, const tc_record *record);

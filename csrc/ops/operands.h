@@ -14,6 +14,7 @@
 
 #include "../core/copy.h"
 #include "../core/dtype.h"
+#include "check.h"
 
 #define TC_OLD_SCOPE_MAX 24
 
@@ -28,22 +29,7 @@ TC_CHECKED tc_status tc_old_scope_contiguous(tc_old_scope *scope, tc_tensor **te
 tc_tensor *tc_old_scope_own(tc_old_scope *scope, tc_tensor *tensor); /* steals; returns it */
 void tc_old_scope_end(tc_old_scope *scope);
 
-/* Errors that name the argument. NULL tensors pass. */
-TC_CHECKED tc_status tc_check_float(const tc_tensor *tensor, const char *name, tc_error *err);
-TC_CHECKED tc_status tc_check_same_dtype(const tc_tensor *a, const char *a_name, const tc_tensor *b, const char *b_name, tc_error *err);
-TC_CHECKED tc_status tc_check_same_device(const tc_tensor *a, const char *a_name, const tc_tensor *b, const char *b_name, tc_error *err);
-
-/* An argument that this op gives no gradient to requires none, while gradients are recorded. */
-TC_CHECKED tc_status tc_check_constant(const tc_tensor *tensor, const char *name, tc_error *err);
-
-/* The gradient of a result has its shape, and the dtype and device of `like`. */
-TC_CHECKED tc_status tc_check_gradient(const tc_tensor *gradient, const char *name, int ndim, const int64_t *shape, const tc_tensor *like,
-                                       const char *like_name, tc_error *err);
-
 /* *tensor (owned) becomes contiguous memory of its own where it is not, or is a view of `source`. */
 TC_CHECKED tc_status tc_make_own(tc_tensor **tensor, const tc_tensor *source, tc_error *err);
-
-/* x as `dtype`, recorded; *out is x itself (retained) when it has that dtype already. */
-TC_CHECKED tc_status tc_cast(tc_tensor **out, tc_tensor *x, tc_dtype dtype, tc_error *err);
 
 #endif

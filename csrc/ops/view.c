@@ -12,27 +12,9 @@
 #include <string.h>
 
 #include "../core/accumulate.h"
-#include "../core/allocator.h"
 #include "../core/broadcast.h"
-#include "../core/layout.h"
 #include "../core/reduction.h"
-#include "../core/status.h"
-#include "../core/tape.h"
-#include "operands.h"
-
-/* Records `view` as made of `x` by `op`, and hands it out; releases it on failure. */
-static tc_status finish(tc_tensor **out, tc_tensor *view, tc_tensor *x, const tc_op *op, const void *attributes, size_t bytes,
-                        tc_error *err)
-{
-    const tc_record record = {
-        .op = op, .input_count = 1, .inputs = &x, .output_count = 1, .outputs = &view, .attributes = attributes, .attribute_bytes = bytes};
-    tc_status status = tc_tape_record(&record, err);
-    if (status != TC_OK)
-        tc_tensor_release(view);
-    else
-        *out = view;
-    return status;
-}
+#include "op.h"
 
 /* ---- reshape ------------------------------------------------------------------------------------------------------------ */
 
@@ -52,16 +34,13 @@ static tc_status reshape_backward(tc_node *node, tc_tensor *const *grad_outputs,
 {
     const shape_attributes *a = node->attributes;
     int64_t strides[TC_MAX_DIMS];
-    tc_tensor *dy;
-    tc_status status = tc_tensor_contiguous(&dy, grad_outputs[0], err);
-    if (status != TC_OK) return status;
+    TC_OWNED tc_tensor *dy = NULL;
+    TC_TRY(tc_tensor_contiguous(&dy, grad_outputs[0], err));
     tc_c_strides(strides, a->ndim, a->shape);
-    status = tc_tensor_alias(&grad_inputs[0], dy, a->ndim, a->shape, strides, 0, err);
-    tc_tensor_release(dy);
-    return status;
+    return tc_tensor_alias(&grad_inputs[0], dy, a->ndim, a->shape, strides, 0, err);
 }
 
-static const tc_op reshape_op = {"reshape", reshape_backward, NULL};
+static const tc_op reshape_op = {"reshape", reshape_backward, .attribute_bytes = sizeof(shape_attributes)};
 
 /* Strides under which the memory of x reads as `shape`, or false when it would have to be copied. Walks groups of axes of equal size from
  * the last one: inside a group x must step as one axis. */
@@ -125,25 +104,20 @@ tc_status tc_reshape(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *sha
 {
     int64_t resolved[TC_MAX_DIMS], strides[TC_MAX_DIMS];
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
+    TC_OWNED tc_tensor *copy = NULL;
     tc_tensor *view;
-    tc_old_scope scope = {0};
-    tc_status status = TC_OK;
-    const shape_attributes attributes = shape_of(x);
-    tc_tensor *source = x;
     TC_TRY(resolve_shape(resolved, x, ndim, shape, err));
     if (!view_strides(strides, x, ndim, resolved)) {
         if (!may_copy)
-            TC_TRY(tc_fail(err, TC_ERROR_VALUE,
+            return tc_fail(err, TC_ERROR_VALUE,
                            "the memory of this tensor of shape %s cannot be read as %s without a copy; use reshape() or contiguous() first",
-                           tc_tensor_text(a, x), tc_shape_text(b, ndim, resolved)));
-        TC_TRY(tc_old_scope_contiguous(&scope, &source, err));
+                           tc_tensor_text(a, x), tc_shape_text(b, ndim, resolved));
+        TC_TRY(tc_tensor_contiguous(&copy, x, err));
         tc_c_strides(strides, ndim, resolved);
     }
-    TC_TRY(tc_tensor_alias(&view, source, ndim, resolved, strides, 0, err));
-    TC_TRY(finish(out, view, x, &reshape_op, &attributes, sizeof attributes, err));
-cleanup:
-    tc_old_scope_end(&scope);
-    return status;
+    TC_TRY(tc_tensor_alias(&view, copy ? copy : x, ndim, resolved, strides, 0, err));
+    const shape_attributes attributes = shape_of(x);
+    return tc_finish_alone(out, view, x, &reshape_op, &attributes, err);
 }
 
 tc_status tc_squeeze(tc_tensor **out, tc_tensor *x, int count, const int64_t *axes, tc_error *err)
@@ -152,9 +126,8 @@ tc_status tc_squeeze(tc_tensor **out, tc_tensor *x, int count, const int64_t *ax
     int64_t shape[TC_MAX_DIMS];
     int kept = 0;
     for (int i = 0; i < count; i++) {
-        int axis = 0;
-        tc_status status = tc_normalize_axis(&axis, axes[i], x->ndim, "dim", err);
-        if (status != TC_OK) return status;
+        int axis;
+        TC_TRY(tc_normalize_axis(&axis, axes[i], x->ndim, "dim", err));
         if (axis < x->ndim) drop[axis] = true;
     }
     for (int i = 0; i < x->ndim; i++)
@@ -167,10 +140,24 @@ tc_status tc_unsqueeze(tc_tensor **out, tc_tensor *x, int64_t given, tc_error *e
     int64_t shape[TC_MAX_DIMS + 1];
     int axis;
     if (x->ndim == TC_MAX_DIMS) return tc_fail(err, TC_ERROR_VALUE, "a tensor has at most %d axes", TC_MAX_DIMS);
-    tc_status status = tc_normalize_axis(&axis, given, x->ndim + 1, "dim", err);
-    if (status != TC_OK) return status;
+    TC_TRY(tc_normalize_axis(&axis, given, x->ndim + 1, "dim", err));
     for (int i = 0; i <= x->ndim; i++) shape[i] = i == axis ? 1 : x->shape[i - (i > axis)];
     return tc_reshape(out, x, x->ndim + 1, shape, false, err);
+}
+
+tc_status tc_flatten(tc_tensor **out, tc_tensor *x, int64_t start, int64_t end, tc_error *err)
+{
+    int64_t shape[TC_MAX_DIMS + 1];
+    int first, last, ndim = 0;
+    TC_TRY(tc_normalize_axis(&first, start, x->ndim, "start_dim", err));
+    TC_TRY(tc_normalize_axis(&last, end, x->ndim, "end_dim", err));
+    if (first > last) return tc_fail(err, TC_ERROR_VALUE, "start_dim %d comes after end_dim %d", first, last);
+    for (int i = 0; i < first; i++) shape[ndim++] = x->shape[i];
+    shape[ndim] = 1;
+    for (int i = first; i <= last && i < x->ndim; i++) shape[ndim] *= x->shape[i];
+    ndim++;
+    for (int i = last + 1; i < x->ndim; i++) shape[ndim++] = x->shape[i];
+    return tc_reshape(out, x, ndim, shape, true, err);
 }
 
 /* ---- permute ------------------------------------------------------------------------------------------------------------- */
@@ -179,29 +166,24 @@ typedef struct permute_attributes {
     int axes[TC_MAX_DIMS];
 } permute_attributes;
 
-static tc_status permuted(tc_tensor **out, tc_tensor *x, const int *axes, tc_error *err)
-{
-    int64_t shape[TC_MAX_DIMS], strides[TC_MAX_DIMS];
-    for (int i = 0; i < x->ndim; i++) {
-        shape[i] = x->shape[axes[i]];
-        strides[i] = x->strides[axes[i]];
-    }
-    return tc_tensor_alias(out, x, x->ndim, shape, strides, 0, err);
-}
-
 static tc_status permute_backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
 {
     const permute_attributes *a = node->attributes;
-    int inverse[TC_MAX_DIMS];
-    for (int i = 0; i < grad_outputs[0]->ndim; i++) inverse[a->axes[i]] = i;
-    return permuted(&grad_inputs[0], grad_outputs[0], inverse, err);
+    const tc_tensor *dy = grad_outputs[0];
+    int64_t shape[TC_MAX_DIMS], strides[TC_MAX_DIMS];
+    for (int i = 0; i < dy->ndim; i++) {
+        shape[a->axes[i]] = dy->shape[i];
+        strides[a->axes[i]] = dy->strides[i];
+    }
+    return tc_tensor_alias(&grad_inputs[0], grad_outputs[0], dy->ndim, shape, strides, 0, err);
 }
 
-static const tc_op permute_op = {"permute", permute_backward, NULL};
+static const tc_op permute_op = {"permute", permute_backward, .attribute_bytes = sizeof(permute_attributes)};
 
 tc_status tc_permute(tc_tensor **out, tc_tensor *x, int count, const int64_t *axes, tc_error *err)
 {
     permute_attributes a;
+    int64_t shape[TC_MAX_DIMS], strides[TC_MAX_DIMS];
     bool seen[TC_MAX_DIMS] = {false};
     tc_tensor *view;
     char text[TC_SHAPE_TEXT];
@@ -209,23 +191,25 @@ tc_status tc_permute(tc_tensor **out, tc_tensor *x, int count, const int64_t *ax
         return tc_fail(err, TC_ERROR_VALUE, "%d axes were given for a tensor of %d axes; each must be named once: %s", count, x->ndim,
                        tc_shape_text(text, count, axes));
     for (int i = 0; i < count; i++) {
-        tc_status status = tc_normalize_axis(&a.axes[i], axes[i], x->ndim, "axis", err);
-        if (status != TC_OK) return status;
-        if (seen[a.axes[i]])
+        int axis;
+        TC_TRY(tc_normalize_axis(&axis, axes[i], x->ndim, "axis", err));
+        if (seen[axis])
             return tc_fail(err, TC_ERROR_VALUE, "axis %" PRId64 " is named twice in %s", axes[i], tc_shape_text(text, count, axes));
-        seen[a.axes[i]] = true;
+        seen[axis] = true;
+        a.axes[i] = axis;
+        shape[i] = x->shape[axis];
+        strides[i] = x->strides[axis];
     }
-    tc_status status = permuted(&view, x, a.axes, err);
-    return status == TC_OK ? finish(out, view, x, &permute_op, &a, sizeof a, err) : status;
+    TC_TRY(tc_tensor_alias(&view, x, x->ndim, shape, strides, 0, err));
+    return tc_finish_alone(out, view, x, &permute_op, &a, err);
 }
 
 tc_status tc_transpose(tc_tensor **out, tc_tensor *x, int64_t first, int64_t second, tc_error *err)
 {
     int64_t axes[TC_MAX_DIMS];
     int a, b;
-    tc_status status = tc_normalize_axis(&a, first, x->ndim, "axis", err);
-    if (status == TC_OK) status = tc_normalize_axis(&b, second, x->ndim, "axis", err);
-    if (status != TC_OK) return status;
+    TC_TRY(tc_normalize_axis(&a, first, x->ndim, "axis", err));
+    TC_TRY(tc_normalize_axis(&b, second, x->ndim, "axis", err));
     for (int i = 0; i < x->ndim; i++) axes[i] = i == a ? b : i == b ? a : i;
     return tc_permute(out, x, x->ndim, axes, err);
 }
@@ -238,7 +222,7 @@ static tc_status expand_backward(tc_node *node, tc_tensor *const *grad_outputs, 
     return tc_sum_to_shape(&grad_inputs[0], grad_outputs[0], a->ndim, a->shape, err);
 }
 
-static const tc_op expand_op = {"expand", expand_backward, NULL};
+static const tc_op expand_op = {"expand", expand_backward, .attribute_bytes = sizeof(shape_attributes)};
 
 tc_status tc_expand(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shape, tc_error *err)
 {
@@ -256,9 +240,9 @@ tc_status tc_expand(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shap
                        "a tensor of shape %s cannot be expanded to %s: axes of length 1 can grow, and new ones come first",
                        tc_tensor_text(a, x), tc_shape_text(b, ndim < TC_MAX_DIMS ? ndim : TC_MAX_DIMS, shape));
     tc_broadcast_strides(strides, x, ndim, full);
+    TC_TRY(tc_tensor_alias(&view, x, ndim, full, strides, 0, err));
     const shape_attributes attributes = shape_of(x);
-    tc_status status = tc_tensor_alias(&view, x, ndim, full, strides, 0, err);
-    return status == TC_OK ? finish(out, view, x, &expand_op, &attributes, sizeof attributes, err) : status;
+    return tc_finish_alone(out, view, x, &expand_op, &attributes, err);
 }
 
 /* ---- windows: slices, flips, unfold ------------------------------------------------------------------------------------------- */
@@ -275,22 +259,17 @@ typedef struct window_attributes {
 static tc_status add_layer(tc_tensor *dx, const window_attributes *a, tc_tensor *dy, int64_t i, tc_error *err)
 {
     const int last = a->ndim - 1;
-    tc_tensor *to = NULL, *from = NULL;
-    tc_status status = TC_OK;
+    TC_OWNED tc_tensor *to = NULL, *from = NULL;
     TC_TRY(tc_tensor_alias(&to, dx, last, a->shape, a->strides, a->offset + i * a->strides[last], err));
     TC_TRY(tc_tensor_alias(&from, dy, last, a->shape, dy->strides, i * dy->strides[last], err));
-    TC_TRY(tc_add_in_place(to, from, err));
-cleanup:
-    tc_tensor_release(to);
-    tc_tensor_release(from);
-    return status;
+    return tc_add_in_place(to, from, err);
 }
 
 static tc_status window_backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
 {
     const window_attributes *a = node->attributes;
-    tc_tensor *dy = grad_outputs[0], *dx = NULL, *window = NULL;
-    tc_status status = TC_OK;
+    TC_OWNED tc_tensor *dx = NULL, *window = NULL;
+    tc_tensor *dy = grad_outputs[0];
     TC_TRY(tc_tensor_zeros(&dx, a->input.ndim, a->input.shape, dy->dtype, dy->storage->device, err));
     if (a->overlaps) {
         for (int64_t i = 0; i < a->shape[a->ndim - 1]; i++) TC_TRY(add_layer(dx, a, dy, i, err));
@@ -298,14 +277,11 @@ static tc_status window_backward(tc_node *node, tc_tensor *const *grad_outputs, 
         TC_TRY(tc_tensor_alias(&window, dx, a->ndim, a->shape, a->strides, a->offset, err));
         TC_TRY(tc_tensor_copy(window, dy, err));
     }
-    grad_inputs[0] = tc_tensor_retain(dx);
-cleanup:
-    tc_tensor_release(window);
-    tc_tensor_release(dx);
-    return status;
+    grad_inputs[0] = tc_take(&dx);
+    return TC_OK;
 }
 
-static const tc_op window_op = {"slice", window_backward, NULL};
+static const tc_op window_op = {"slice", window_backward, .attribute_bytes = sizeof(window_attributes)};
 
 tc_status tc_window(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shape, const int *axis, const int64_t *step,
                     const int64_t *start, bool overlaps, tc_error *err)
@@ -324,17 +300,22 @@ tc_status tc_window(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shap
         strides[i] = axis[i] < 0 ? 0 : step[i] * x->strides[axis[i]];
         a.strides[i] = axis[i] < 0 ? 0 : step[i] * plain[axis[i]];
     }
-    tc_status status = tc_tensor_alias(&view, x, ndim, shape, strides, offset, err);
-    return status == TC_OK ? finish(out, view, x, &window_op, &a, sizeof a, err) : status;
+    TC_TRY(tc_tensor_alias(&view, x, ndim, shape, strides, offset, err));
+    return tc_finish_alone(out, view, x, &window_op, &a, err);
 }
 
-tc_status tc_slice(tc_tensor **out, tc_tensor *x, int axis, int64_t start, int64_t step, int64_t length, tc_error *err)
+tc_status tc_narrow(tc_tensor **out, tc_tensor *x, int64_t given, int64_t first, int64_t length, tc_error *err)
 {
-    int axes[TC_MAX_DIMS];
+    int axis, axes[TC_MAX_DIMS];
     int64_t shape[TC_MAX_DIMS], steps[TC_MAX_DIMS], starts[TC_MAX_DIMS] = {0};
+    if (x->ndim == 0) return tc_fail(err, TC_ERROR_VALUE, "narrow needs a tensor of at least one axis");
+    TC_TRY(tc_normalize_axis(&axis, given, x->ndim, "dim", err));
+    const int64_t whole = x->shape[axis], start = first < 0 ? first + whole : first;
+    if (start < 0 || length < 0 || start > whole || length > whole - start)
+        return tc_fail(err, TC_ERROR_INDEX, "narrow from %" PRId64 " by %" PRId64 " is outside an axis of length %" PRId64, start, length,
+                       whole);
     for (int i = 0; i < x->ndim; i++) axes[i] = i, steps[i] = 1, shape[i] = x->shape[i];
     starts[axis] = length ? start : 0;
-    steps[axis] = step;
     shape[axis] = length;
     return tc_window(out, x, x->ndim, shape, axes, steps, starts, false, err);
 }
@@ -346,8 +327,7 @@ tc_status tc_flip(tc_tensor **out, tc_tensor *x, int count, const int64_t *given
     for (int i = 0; i < x->ndim; i++) axes[i] = i, steps[i] = 1;
     for (int i = 0; i < count; i++) {
         int axis;
-        tc_status status = tc_normalize_axis(&axis, given[i], x->ndim, "dim", err);
-        if (status != TC_OK) return status;
+        TC_TRY(tc_normalize_axis(&axis, given[i], x->ndim, "dim", err));
         if (axis >= x->ndim) continue;
         if (steps[axis] < 0) return tc_fail(err, TC_ERROR_VALUE, "dim %" PRId64 " is named twice", given[i]);
         steps[axis] = -1;
@@ -360,8 +340,7 @@ tc_status tc_unfold(tc_tensor **out, tc_tensor *x, int64_t given, int64_t size, 
 {
     int axis, axes[TC_MAX_DIMS + 1];
     int64_t shape[TC_MAX_DIMS + 1], steps[TC_MAX_DIMS + 1], starts[TC_MAX_DIMS] = {0};
-    tc_status status = tc_normalize_axis(&axis, given, x->ndim, "dimension", err);
-    if (status != TC_OK) return status;
+    TC_TRY(tc_normalize_axis(&axis, given, x->ndim, "dimension", err));
     if (x->ndim == 0 || size < 0 || size > x->shape[axis] || step < 1)
         return tc_fail(err, TC_ERROR_VALUE,
                        "unfold of windows of %" PRId64 " every %" PRId64 " along an axis of length %" PRId64
@@ -385,16 +364,23 @@ typedef struct split_attributes {
     int64_t lengths[];
 } split_attributes;
 
-static tc_status piece_of(tc_tensor **out, tc_tensor *x, int axis, bool drop, int64_t start, int64_t length, tc_error *err)
+/* The window of a piece on x. */
+typedef struct piece {
+    int ndim;
+    int64_t shape[TC_MAX_DIMS], strides[TC_MAX_DIMS], offset;
+} piece;
+
+static piece piece_of(const tc_tensor *x, int axis, bool drop, int64_t start, int64_t length)
 {
-    int64_t shape[TC_MAX_DIMS], strides[TC_MAX_DIMS];
-    int ndim = 0;
+    piece p;
+    p.ndim = 0;
+    p.offset = start * x->strides[axis];
     for (int i = 0; i < x->ndim; i++) {
         if (drop && i == axis) continue;
-        shape[ndim] = i == axis ? length : x->shape[i];
-        strides[ndim++] = x->strides[i];
+        p.shape[p.ndim] = i == axis ? length : x->shape[i];
+        p.strides[p.ndim++] = x->strides[i];
     }
-    return tc_tensor_alias(out, x, ndim, shape, strides, start * x->strides[axis], err);
+    return p;
 }
 
 /* Every piece of dx is written once: with its gradient, or with zeros. */
@@ -402,63 +388,54 @@ static tc_status split_backward(tc_node *node, tc_tensor *const *grad_outputs, t
 {
     const split_attributes *a = node->attributes;
     const tc_tensor *model = NULL;
-    tc_tensor *dx = NULL, *zero = NULL;
-    tc_status status = TC_OK;
+    TC_OWNED tc_tensor *dx = NULL, *zero = NULL;
     int64_t start = 0;
     for (int i = 0; i < node->output_count && !model; i++) model = grad_outputs[i];
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): backward is only called when a gradient has come */
     TC_TRY(tc_tensor_empty(&dx, a->input.ndim, a->input.shape, model->dtype, model->storage->device, err));
     TC_TRY(tc_tensor_zeros(&zero, 0, NULL, model->dtype, model->storage->device, err));
-    for (int i = 0; i < node->output_count; i++) {
-        tc_tensor *piece;
-        TC_TRY(piece_of(&piece, dx, a->axis, a->drop, start, a->lengths[i], err));
-        status = tc_tensor_copy(piece, grad_outputs[i] ? grad_outputs[i] : zero, err);
-        tc_tensor_release(piece);
-        if (status != TC_OK) goto cleanup;
-        start += a->lengths[i];
+    for (int i = 0; i < node->output_count; start += a->lengths[i++]) {
+        const piece p = piece_of(dx, a->axis, a->drop, start, a->lengths[i]);
+        TC_OWNED tc_tensor *part = NULL;
+        TC_TRY(tc_tensor_alias(&part, dx, p.ndim, p.shape, p.strides, p.offset, err));
+        TC_TRY(tc_tensor_copy(part, grad_outputs[i] ? grad_outputs[i] : zero, err));
     }
-    grad_inputs[0] = tc_tensor_retain(dx);
-cleanup:
-    tc_tensor_release(dx);
-    tc_tensor_release(zero);
-    return status;
+    grad_inputs[0] = tc_take(&dx);
+    return TC_OK;
 }
 
-static const tc_op split_op = {"split", split_backward, NULL};
+static const tc_op split_op = {"split", split_backward};
 
-static tc_status record_split(tc_tensor *const *pieces, tc_tensor *x, int axis, int64_t count, const int64_t *lengths, bool drop,
-                              tc_error *err)
-{
-    const size_t bytes = sizeof(split_attributes) + sizeof(int64_t) * (size_t)count;
-    split_attributes *a = tc_allocate(bytes);
-    if (!a) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: recording a split into %" PRId64 " pieces", count);
-    a->input = shape_of(x);
-    a->axis = axis;
-    a->drop = drop;
-    memcpy(a->lengths, lengths, sizeof(int64_t) * (size_t)count);
-    const tc_record record = {.op = &split_op,
-                              .input_count = 1,
-                              .inputs = &x,
-                              .output_count = (int)count,
-                              .outputs = pieces,
-                              .attributes = a,
-                              .attribute_bytes = bytes};
-    tc_status status = tc_tape_record(&record, err);
-    tc_free(a, bytes);
-    return status;
-}
+#define FEW 8
 
 tc_status tc_split(tc_tensor **out, tc_tensor *x, int axis, int64_t count, const int64_t *lengths, bool drop, tc_error *err)
 {
-    int64_t made = 0, start = 0;
-    tc_status status = TC_OK;
+    TC_SCOPE(s, err);
+    tc_input in[] = {{"x", x}};
+    struct {
+        split_attributes attributes;
+        int64_t lengths[FEW];
+    } few;
+    tc_result few_results[FEW], *results = few_results;
+    split_attributes *a = &few.attributes;
+    const size_t bytes = sizeof *a + sizeof *lengths * (size_t)count;
     if (count > INT_MAX) return tc_fail(err, TC_ERROR_VALUE, "%" PRId64 " pieces are too many", count);
-    for (; made < count; start += lengths[made++]) TC_TRY(piece_of(&out[made], x, axis, drop, start, lengths[made], err));
-    if (count) TC_TRY(record_split(out, x, axis, count, lengths, drop, err));
-cleanup:
-    while (status != TC_OK && made > 0) {
-        tc_tensor_release(out[--made]);
-        out[made] = NULL; /* the caller may release what it finds */
+    if (count == 0) return TC_OK;
+    TC_TRY(tc_begin_moving(&s, in, 1));
+    if (count > FEW) {
+        void *memory;
+        TC_TRY(tc_make_memory(&s, &memory, sizeof *results * (size_t)count + bytes));
+        results = memory;
+        a = (split_attributes *)(void *)(results + count);
     }
-    return status;
+    a->input = shape_of(x);
+    a->axis = axis;
+    a->drop = drop;
+    memcpy(a->lengths, lengths, sizeof *lengths * (size_t)count);
+    for (int64_t i = 0, start = 0; i < count; start += lengths[i++]) {
+        const piece p = piece_of(x, axis, drop, start, lengths[i]);
+        results[i].out = &out[i];
+        TC_TRY(tc_make_view(&s, &results[i].tensor, x, p.ndim, p.shape, p.strides, p.offset));
+    }
+    return tc_finish_all(&s, (int)count, results, &(tc_record){.op = &split_op, .attributes = a, .attribute_bytes = bytes});
 }

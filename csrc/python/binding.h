@@ -104,6 +104,8 @@ typedef struct tcpy_op {
 #define TCPY_METHOD 1      /* also a method of Tensor; the first argument is self */
 #define TCPY_METHOD_ONLY 2 /* a method of Tensor and nothing else */
 #define TCPY_UNRECORDED 4  /* runs with gradients turned off */
+#define TCPY_KEEP_GIL 8    /* little work, however many elements there are */
+#define TCPY_RETURNS_SELF 16
 
 /* With so few elements a call takes a few microseconds, and letting other threads in costs more. */
 static inline bool tcpy_is_little(const tc_tensor *tensor) { return tc_tensor_numel(tensor) <= 16384; }

@@ -76,9 +76,11 @@ static PyObject *call_c(const tcpy_op_object *self, tcpy_call *call)
     tc_tensor *out[TCPY_MAX_RESULTS] = {NULL};
     const bool unrecorded = call->any_tensor && self->op->flags & TCPY_UNRECORDED; /* ndarrays are never recorded */
     const bool before = unrecorded && tc_set_grad_enabled(false);
+    if (self->op->flags & TCPY_KEEP_GIL) call->keep_gil = true;
     TCPY_COMPUTE(call, status, self->op->call(out, call->v, &err));
     if (unrecorded) tc_set_grad_enabled(before);
-    const int count = (int)PyTuple_GET_SIZE(self->results);
+    const int count = self->results ? (int)PyTuple_GET_SIZE(self->results) : 0;
+    if (!self->results && status == TC_OK) return tcpy_wrap(tc_tensor_retain(call->v[0].t));
     if (count == 0 && status == TC_OK) Py_RETURN_NONE;
     return tcpy_result(call, status, &err, count, out);
 }
@@ -147,7 +149,8 @@ static PyMemberDef op_members[] = {
     {"__qualname__", T_OBJECT_EX, offsetof(tcpy_op_object, name), READONLY, NULL},
     {"__doc__", T_OBJECT_EX, offsetof(tcpy_op_object, doc), READONLY, NULL},
     {"spec", T_OBJECT_EX, offsetof(tcpy_op_object, spec), READONLY, "Names, kinds and defaults of the arguments, as binding.h explains."},
-    {"results", T_OBJECT, offsetof(tcpy_op_object, results), READONLY, "The names of the results; None where they vary."},
+    {"results", T_OBJECT, offsetof(tcpy_op_object, results), READONLY,
+     "The names of the results; None where they vary or are the first argument."},
     {"__text_signature__", T_OBJECT_EX, offsetof(tcpy_op_object, signature), READONLY, NULL},
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(tcpy_op_object, vectorcall), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
@@ -197,8 +200,9 @@ static PyObject *new_op(const tcpy_op *op)
     self->name = PyUnicode_InternFromString(op->name);
     self->doc = PyUnicode_FromString(op->doc ? op->doc : "");
     self->spec = PyUnicode_FromString(op->spec);
-    if (op->results) self->results = split_words(op->results);
-    if (!self->name || !self->doc || !self->spec || (op->results && !self->results) || tcpy_read_spec(self, op->spec) < 0 ||
+    const bool has_results = op->results && !(op->flags & TCPY_RETURNS_SELF);
+    if (has_results) self->results = split_words(op->results);
+    if (!self->name || !self->doc || !self->spec || (has_results && !self->results) || tcpy_read_spec(self, op->spec) < 0 ||
         !(self->signature = tcpy_signature(self))) {
         if (!PyErr_Occurred()) PyErr_Format(PyExc_SystemError, "the spec of op %s cannot be read: %s", op->name, op->spec);
         Py_DECREF(self);

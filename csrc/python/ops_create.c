@@ -1,4 +1,4 @@
-/* ops_create.c: new tensors, and tensors put together. */
+/* ops_create.c: new tensors. */
 #include "binding.h"
 
 #include <string.h>
@@ -49,20 +49,6 @@ static PyObject *run_as_tensor(tcpy_call *call)
     return tcpy_wrap(tc_tensor_retain(call->v[0].t));
 }
 
-/* ---- from others ----------------------------------------------------------------------------------------------------------- */
-
-static PyObject *run_join(tcpy_call *call, tc_status (*join)(tc_tensor **, int64_t, tc_tensor *const *, int64_t, tc_error *))
-{
-    tc_tensor *out = NULL;
-    tc_error err;
-    tc_status status;
-    TCPY_COMPUTE(call, status, join(&out, call->v[0].list.count, call->v[0].list.items, call->v[1].i, &err));
-    return tcpy_result1(call, status, &err, out);
-}
-
-static PyObject *run_cat(tcpy_call *call) { return run_join(call, tc_cat); }
-static PyObject *run_stack(tcpy_call *call) { return run_join(call, tc_stack); }
-
 /* A tuple, one index array an axis, also for one axis. */
 static PyObject *run_nonzero(tcpy_call *call)
 {
@@ -79,8 +65,6 @@ const tcpy_op tcpy_ops_create[] = {
     {"empty", "shape:I dtype:o=None device:o=None", run_empty, "A tensor of uninitialised memory.", 0},
     {"full", "shape:I value:t dtype:o=None device:o=None", run_full, "A tensor that has one value everywhere.", 0},
     {"as_tensor", "data:t", run_as_tensor, "A Tensor over the memory of an ndarray, or over a copy where that must be.", 0},
-    {"cat", "tensors:T dim:i=0", run_cat, "Joined along an axis.", 0},
-    {"stack", "tensors:T dim:i=0", run_stack, "Joined along a new axis.", 0},
     {"nonzero", "input:t", run_nonzero, "A tuple of the indices, an array an axis, where the input is not zero.", 0},
     {NULL, NULL, NULL, NULL, 0},
 };

@@ -1,55 +1,12 @@
-/* ops_view.c: views, casts, copies and what a Tensor tells about itself, as Python sees them. */
+/* ops_view.c: what makes Python objects of its own of a Tensor: tuples of views, what a Tensor tells about itself, conversions. */
 #include "tensor_slots.h"
 
 #include <string.h>
 
 #include "../core/copy.h"
-#include "../core/status.h"
 #include "../core/layout.h"
-#include "../ops/operands.h"
-#include "../ops/view.h"
 
-#define RUN_VIEW(name, expression)                                                                                                         \
-    static PyObject *run_##name(tcpy_call *call)                                                                                           \
-    {                                                                                                                                      \
-        const tcpy_value *v = call->v;                                                                                                     \
-        tc_tensor *x = v[0].t, *y = NULL;                                                                                                  \
-        tc_error err;                                                                                                                      \
-        const tc_status status = (expression);                                                                                             \
-        return tcpy_result1(call, status, &err, y);                                                                                        \
-    }
-
-/* ---- views -------------------------------------------------------------------------------------------------------------- */
-
-RUN_VIEW(reshape, tc_reshape(&y, x, v[1].ints->count, v[1].ints->values, true, &err))
-RUN_VIEW(view, tc_reshape(&y, x, v[1].ints->count, v[1].ints->values, false, &err))
-RUN_VIEW(squeeze, tc_squeeze(&y, x, v[1].ints->count, v[1].ints->values, &err))
-RUN_VIEW(unsqueeze, tc_unsqueeze(&y, x, v[1].i, &err))
-RUN_VIEW(permute, tc_permute(&y, x, v[1].ints->count, v[1].ints->values, &err))
-RUN_VIEW(transpose, tc_transpose(&y, x, v[1].i, v[2].i, &err))
-RUN_VIEW(expand, tc_expand(&y, x, v[1].ints->count, v[1].ints->values, &err))
-RUN_VIEW(flip, tc_flip(&y, x, v[1].ints->count, v[1].ints->values, &err))
-RUN_VIEW(unfold, tc_unfold(&y, x, v[1].i, v[2].i, v[3].i, &err))
-
-static PyObject *run_flatten(tcpy_call *call)
-{
-    tc_tensor *x = call->v[0].t, *y = NULL;
-    int64_t shape[TC_MAX_DIMS + 1];
-    int first, last, ndim = 0;
-    tc_error err;
-    tc_status status = tc_normalize_axis(&first, call->v[1].i, x->ndim, "start_dim", &err);
-    if (status == TC_OK) status = tc_normalize_axis(&last, call->v[2].i, x->ndim, "end_dim", &err);
-    if (status == TC_OK && first > last) status = tc_fail(&err, TC_ERROR_VALUE, "start_dim %d comes after end_dim %d", first, last);
-    if (status == TC_OK) {
-        for (int i = 0; i < first; i++) shape[ndim++] = x->shape[i];
-        shape[ndim] = 1;
-        for (int i = first; i <= last && i < x->ndim; i++) shape[ndim] *= x->shape[i];
-        ndim++;
-        for (int i = last + 1; i < x->ndim; i++) shape[ndim++] = x->shape[i];
-        status = tc_reshape(&y, x, ndim, shape, true, &err);
-    }
-    return tcpy_result1(call, status, &err, y);
-}
+/* ---- tuples of views ------------------------------------------------------------------------------------------------------ */
 
 /* A tuple of slices of the given lengths along an axis; without the axis when `drop`. */
 static PyObject *pieces(tcpy_call *call, int axis, Py_ssize_t count, const int64_t *lengths, bool drop)
@@ -174,62 +131,12 @@ static PyObject *run_unbind(tcpy_call *call)
     return result;
 }
 
-static PyObject *run_narrow(tcpy_call *call)
-{
-    const int axis = split_axis(call, call->v[1].i);
-    if (axis < 0) return NULL;
-    tc_tensor *x = call->v[0].t, *y = NULL;
-    tc_error err;
-    const int64_t start = call->v[2].i < 0 ? call->v[2].i + x->shape[axis] : call->v[2].i, length = call->v[3].i;
-    if (start < 0 || length < 0 || start > x->shape[axis] || length > x->shape[axis] - start)
-        return PyErr_Format(PyExc_IndexError, "narrow from %lld by %lld is outside an axis of length %lld", (long long)start,
-                            (long long)length, (long long)x->shape[axis]);
-    const tc_status status = tc_slice(&y, x, axis, start, 1, length, &err);
-    return tcpy_result1(call, status, &err, y);
-}
-
-/* ---- copies and casts ------------------------------------------------------------------------------------------------------- */
-
-RUN_VIEW(contiguous, tc_contiguous(&y, x, &err))
-RUN_VIEW(clone, tc_clone(&y, x, &err))
-RUN_VIEW(detach, tc_tensor_detach(&y, x, &err))
-RUN_VIEW(float, tc_cast(&y, x, TC_FLOAT32, &err))
-RUN_VIEW(double, tc_cast(&y, x, TC_FLOAT64, &err))
-RUN_VIEW(half, tc_cast(&y, x, TC_FLOAT16, &err))
-RUN_VIEW(bfloat16, tc_cast(&y, x, TC_BFLOAT16, &err))
-RUN_VIEW(long, tc_cast(&y, x, TC_INT64, &err))
-RUN_VIEW(int, tc_cast(&y, x, TC_INT32, &err))
-RUN_VIEW(bool, tc_cast(&y, x, TC_BOOL, &err))
-RUN_VIEW(cpu, tc_to_device(&y, x, (tc_device){TC_CPU, 0}, &err))
-
-static PyObject *run_cuda(tcpy_call *call)
-{
-    tc_tensor *y = NULL;
-    tc_error err;
-    const tc_status status = tc_to_device(&y, call->v[0].t, (tc_device){TC_CUDA, call->v[1].none ? 0 : (int)call->v[1].i}, &err);
-    return tcpy_result1(call, status, &err, y);
-}
-
-static PyObject *to_both(tcpy_call *call, tc_dtype dtype, tc_device device)
-{
-    tc_tensor *cast = NULL, *moved = NULL;
-    tc_error err;
-    tc_status status = tc_cast(&cast, call->v[0].t, dtype, &err);
-    if (status == TC_OK) status = tc_to_device(&moved, cast, device, &err);
-    tc_tensor_release(cast);
-    return tcpy_result1(call, status, &err, moved);
-}
-
-static PyObject *run_type_as(tcpy_call *call)
-{
-    const tc_tensor *other = call->v[1].t;
-    return to_both(call, other->dtype, other->storage->device); /* PyTorch's types name a device, too */
-}
+/* ---- another dtype or device ------------------------------------------------------------------------------------------------ */
 
 /* to(dtype), to(device), to(device, dtype), to(other), and by keyword. */
 static PyObject *run_to(tcpy_call *call)
 {
-    const tc_tensor *x = call->v[0].t;
+    tc_tensor *x = call->v[0].t, *y = NULL;
     tc_dtype dtype = x->dtype;
     tc_device device = x->storage->device;
     for (int i = 1; i < 5; i++) {
@@ -250,42 +157,10 @@ static PyObject *run_to(tcpy_call *call)
             return NULL;
         }
     }
-    return to_both(call, dtype, device);
-}
-
-/* ---- in place -------------------------------------------------------------------------------------------------------------- */
-
-static PyObject *self_after(tcpy_call *call, tc_status status, const tc_error *err)
-{
-    if (status != TC_OK) return tcpy_raise(err);
-    return tcpy_wrap(tc_tensor_retain(call->v[0].t));
-}
-
-static PyObject *run_copy_(tcpy_call *call)
-{
     tc_error err;
-    const tc_status status = tc_assign(call->v[0].t, call->v[1].t, &err);
-    return self_after(call, status, &err);
-}
-
-static PyObject *run_fill_(tcpy_call *call)
-{
-    tc_error err;
-    tc_tensor *value = call->v[1].t;
-    char text[TC_SHAPE_TEXT];
-    if (value->numel != 1) return PyErr_Format(PyExc_ValueError, "fill_ takes one number; value has shape %s", tc_tensor_text(text, value));
-    const tc_status status = tc_assign(call->v[0].t, value, &err);
-    return self_after(call, status, &err);
-}
-
-static PyObject *run_zero_(tcpy_call *call)
-{
-    tc_error err;
-    tc_tensor *zero = NULL;
-    tc_status status = tc_tensor_full(&zero, 0, NULL, 0.0, TC_FLOAT32, (tc_device){TC_CPU, 0}, &err);
-    if (status == TC_OK) status = tc_assign(call->v[0].t, zero, &err);
-    tc_tensor_release(zero);
-    return self_after(call, status, &err);
+    tc_status status;
+    TCPY_COMPUTE(call, status, tc_to(&y, x, dtype, device, &err));
+    return tcpy_result1(call, status, &err, y);
 }
 
 /* ---- what a Tensor tells about itself ------------------------------------------------------------------------------------------ */
@@ -332,13 +207,6 @@ static PyObject *run_tolist(tcpy_call *call)
     return list;
 }
 
-static PyObject *run_requires_grad_(tcpy_call *call)
-{
-    tc_error err;
-    const tc_status status = tc_tensor_set_requires_grad(call->v[0].t, call->v[1].b, &err);
-    return self_after(call, status, &err);
-}
-
 static PyObject *run_backward(tcpy_call *call)
 {
     tc_error err;
@@ -356,40 +224,11 @@ static PyObject *run_backward(tcpy_call *call)
     }
 
 const tcpy_op tcpy_ops_view[] = {
-    METHOD(reshape, "self:t shape:I*",
-           "The same elements under another shape; one length may be -1. A copy where the memory cannot be read so."),
-    METHOD(view, "self:t shape:I*", "Like reshape, but never a copy: an error where one would be needed."),
-    METHOD(squeeze, "self:t dim:I*", "Without the named axes of length 1, or without all of them."),
-    METHOD(unsqueeze, "self:t dim:i", "With a new axis of length 1 before axis `dim`."),
-    METHOD(permute, "self:t dims:I*", "The axes in another order."),
-    METHOD(transpose, "self:t dim0:i dim1:i", "Two axes exchanged."),
-    {"swapaxes", "self:t axis1:i axis2:i", run_transpose, "Two axes exchanged.", TCPY_METHOD_ONLY},
-    METHOD(expand, "self:t size:I*", "Axes of length 1 repeated without a copy; -1 keeps a length."),
-    METHOD(flip, "self:t dims:I*", "The named axes in reverse order."),
-    METHOD(unfold, "self:t dimension:i size:i step:i", "Windows of `size` every `step` along an axis; a new last axis runs over a window."),
-    METHOD(flatten, "self:t start_dim:i=0 end_dim:i=-1", "Axes joined into one."),
     METHOD(chunk, "self:t chunks:i dim:i=0", "A tuple of at most `chunks` equal slices."),
     METHOD(split, "self:t split_size:o dim:i=0", "A tuple of slices of a size, or of the sizes given."),
     METHOD(unbind, "self:t dim:i=0", "A tuple of the slices along an axis, without that axis."),
-    METHOD(narrow, "self:t dim:i start:i length:i", "A slice of one axis."),
-    METHOD(contiguous, "self:t", "Itself when its memory is in C order without gaps, otherwise a copy that is."),
     METHOD(is_contiguous, "self:t", "Whether the memory is in C order without gaps."),
-    METHOD(clone, "self:t", "A recorded copy."),
-    METHOD(detach, "self:t", "The same memory with no history."),
-    METHOD(float, "self:t", "As float32."),
-    METHOD(double, "self:t", "As float64."),
-    METHOD(half, "self:t", "As float16."),
-    METHOD(bfloat16, "self:t", "As bfloat16."),
-    METHOD(long, "self:t", "As int64."),
-    METHOD(int, "self:t", "As int32."),
-    METHOD(bool, "self:t", "As bool: True where not zero."),
-    METHOD(type_as, "self:t other:t", "In the dtype and on the device of another Tensor, as in PyTorch."),
-    METHOD(cpu, "self:t", "On the CPU."),
-    METHOD(cuda, "self:t device:i?=None", "On a GPU."),
     METHOD(to, "self:t target:o=None dtype_or_none:o=None | dtype:o=None device:o=None", "In another dtype, on another device, or both."),
-    METHOD(copy_, "self:t src:t", "Overwritten with other values, broadcast and cast."),
-    METHOD(zero_, "self:t", "Overwritten with zeros."),
-    METHOD(fill_, "self:t value:t", "Overwritten with one value."),
     METHOD(size, "self:t dim:i?=None", "The shape as a tuple, or one length."),
     METHOD(dim, "self:t", "How many axes."),
     METHOD(numel, "self:t", "How many elements."),
@@ -399,7 +238,6 @@ const tcpy_op tcpy_ops_view[] = {
     METHOD(numpy, "self:t", "A detached, read-only ndarray over the same memory."),
     METHOD(item, "self:t", "The one element as a Python number."),
     METHOD(tolist, "self:t", "Nested lists of Python numbers."),
-    METHOD(requires_grad_, "self:t requires_grad:b=True", "Sets requires_grad; returns itself."),
     METHOD(backward, "self:t gradient:t?=None retain_graph:b=False", "Brings gradients to the leaves this Tensor was computed from."),
     {NULL, NULL, NULL, NULL, 0},
 };

@@ -1,0 +1,19 @@
+/* check.h: what ops ask of their tensors, one message each. */
+#ifndef TC_OPS_CHECK_H
+#define TC_OPS_CHECK_H
+
+#include "../core/tensor.h"
+
+/* Errors that name the argument. NULL tensors pass. */
+TC_CHECKED tc_status tc_check_float(const tc_tensor *tensor, const char *name, tc_error *err);
+TC_CHECKED tc_status tc_check_same_dtype(const tc_tensor *a, const char *a_name, const tc_tensor *b, const char *b_name, tc_error *err);
+TC_CHECKED tc_status tc_check_same_device(const tc_tensor *a, const char *a_name, const tc_tensor *b, const char *b_name, tc_error *err);
+
+/* An argument that this op gives no gradient to requires none, while gradients are recorded. */
+TC_CHECKED tc_status tc_check_constant(const tc_tensor *tensor, const char *name, tc_error *err);
+
+/* The gradient of a result has its shape, and the dtype and device of `like`. */
+TC_CHECKED tc_status tc_check_gradient(const tc_tensor *gradient, const char *name, int ndim, const int64_t *shape, const tc_tensor *like,
+                                       const char *like_name, tc_error *err);
+
+#endif
