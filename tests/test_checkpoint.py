@@ -394,7 +394,7 @@ def test_a_failed_save_leaves_the_old_file(path, monkeypatch, call, error):
 
 
 def save_new_in_a_process(path, before):
-    """Runs `before` and then saves NEW in a process of its own."""
+    """Runs `before` and then saves NEW in another process."""
     code = f"import os, resource, signal, sys, numpy as np\nfrom transformer_c import checkpoint\n{before}\n"
     code += "checkpoint.save({'x': np.ones(2000)}, sys.argv[1])"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -402,7 +402,7 @@ def save_new_in_a_process(path, before):
 
 
 def test_a_disk_that_fills_up_leaves_the_old_file(path):
-    """No file of the process may have more than 4 KiB: a write ends in the middle, as on a full disk."""
+    """The process may not write files over 4 KiB: a write ends in the middle, as on a full disk."""
     checkpoint.save(OLD, path)
     done = save_new_in_a_process(
         path, "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))"
@@ -419,7 +419,7 @@ def test_a_killed_save_leaves_the_old_file(path):
 
 
 def test_order_of_a_save(path, monkeypatch):
-    """Data synced, then the name given, then the folder synced."""
+    """The data are synced, then the file is renamed, then the folder is synced."""
     steps = []
     fsync, replace = os.fsync, os.replace
 

@@ -90,7 +90,7 @@ def test_the_seed_decides(reverse_run, tmp_path):
 
 
 def test_ctrl_c_and_resume(tmp_path):
-    """130, a line that says how to go on, and the same bits in the end."""
+    """Exit status 130, a line that says how to resume, and the same bits at the end."""
     many = ["train", "reverse", *TINY, "--epochs", "60"]
     command(*many, "--output", "whole", cwd=tmp_path)
     process = started(*many, "--output", "with a space", cwd=tmp_path)
@@ -169,7 +169,7 @@ def test_train_anomaly(features, tmp_path):
 
 
 def test_anomaly_without_a_file(tmp_path, capsys):
-    """On the stand-in features."""
+    """Uses the stand-in features."""
     pytest.importorskip("sklearn")
     assert cli.main(["train", "anomaly", "--epochs", "1", "--output", str(tmp_path), *SMALL_SETS]) == 0
     assert "test accuracy" in capsys.readouterr().out
@@ -439,7 +439,7 @@ def test_a_device_that_is_not_there(tmp_path, capsys):
 
 
 def options_of(parser):
-    """Every long option of a parser and of those below it."""
+    """Every long option of a parser and its subparsers."""
     found = {o for action in parser._actions for o in action.option_strings if o.startswith("--")}
     for action in parser._actions:
         for below in (action.choices or {}).values() if hasattr(action, "_parser_class") else ():
@@ -456,7 +456,7 @@ def test_the_documentation_has_every_option_and_no_other():
 
 
 def test_the_documentation_has_every_default():
-    """The table's cells are what --help says."""
+    """The table's cells agree with --help."""
     text = (ROOT / "docs/training.md").read_text()
     rows = dict(re.findall(r"^\| `(--[a-z-]+)`[^|]*\|([^\n]*)\|$", text, re.M))
     for column, task in enumerate(TASKS.values()):

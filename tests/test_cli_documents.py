@@ -57,7 +57,7 @@ def reviews_csv(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def mnist(tmp_path_factory):
-    """A folder of MNIST's four files: images with one bright row, by which their class is told."""
+    """A folder of MNIST's four files: images with one bright row, which determines their class."""
     folder = tmp_path_factory.mktemp("mnist")
     rng = np.random.default_rng(0)
     for part, count in (("train", 96), ("t10k", 32)):
@@ -72,7 +72,7 @@ def mnist(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def squares_run(tmp_path_factory):
-    """A folder in which `train sequences` has run, and what it said."""
+    """A folder in which `train sequences` has run, and its output."""
     folder = tmp_path_factory.mktemp("squares")
     out, err = command("train", *SQUARES, cwd=folder)
     assert err == ""
@@ -118,7 +118,7 @@ def arguments_of(task, mnist, reviews_csv):
 
 @pytest.mark.parametrize("task", ["sequences", "digits", "reviews"])
 def test_ctrl_c_and_resume_to_the_same_bits(task, mnist, reviews_csv, tmp_path):
-    """Stopped when the first checkpoint is there: 130, a line that says how to go on, and in the end what one run gives."""
+    """Stopped when the first checkpoint exists: exit status 130, a line that says how to resume, and the result of an uninterrupted run."""
     many = ["train", *arguments_of(task, mnist, reviews_csv), "--epochs", "60", "--clip", "1"]
     command(*many, "--output", "whole", cwd=tmp_path)
     process = started(*many, "--output", "stopped", cwd=tmp_path)
@@ -167,7 +167,7 @@ def test_help_has_every_option_and_its_default(task, capsys):
 
 
 def test_a_model_without_its_options_on_resume(tmp_path, capsys):
-    """What does not belong to --model is not in the way of going on."""
+    """Options that do not belong to --model do not prevent resuming."""
     pytest.importorskip("sklearn")
     folder = ["--output", str(tmp_path)]
     assert cli.main(["train", *DIGITS, "--model", "mlp", "--n-hidden", "4", "--epochs", "1", *folder]) == 0
@@ -183,7 +183,7 @@ def test_a_model_without_its_options_on_resume(tmp_path, capsys):
 
 
 def test_squares_are_the_documents_training(tmp_path):
-    """Number for number what the document's own loop gives from the same seed."""
+    """The same numbers as the document's own loop from the same seed."""
     command("train", "sequences", "--epochs", "4", "--no-progress", "--seed", "42", cwd=tmp_path)
     tc.manual_seed(42)
     model = godoy.own_model()
@@ -329,7 +329,7 @@ def test_reviews(reviews_run):
 
 
 def test_sentiments_are_predicted(reviews_run, tmp_path):
-    """From arguments, a file and the standard input, in another folder than the training's."""
+    """From arguments, a file and the standard input, in a folder other than the training's."""
     checkpoint = tmp_path / "moved.safetensors"
     checkpoint.write_bytes((reviews_run[0] / "best.safetensors").read_bytes())
     texts = ["A GREAT film, and a lovely cast!", "dull plot; boring and awful"]
@@ -346,7 +346,7 @@ def test_sentiments_are_predicted(reviews_run, tmp_path):
 
 
 def test_other_reviews_on_resume(reviews_csv, tmp_path, capsys):
-    """Other words would have the numbers of the old ones: refused, and nothing of the run is changed."""
+    """Other words would have the numbers of the old ones: refused, and the run is unchanged."""
     text = reviews_csv.read_text()
     (tmp_path / "r.csv").write_text(text)
     options = ["--output", str(tmp_path / "run")]

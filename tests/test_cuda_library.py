@@ -87,7 +87,7 @@ def stand_in(tmp_path):
 
 
 def ask(library, code):
-    """What `code` prints in a process whose CUDA library is this one."""
+    """The output of `code` in a process with this CUDA library."""
     environment = {**os.environ, "TRANSFORMER_C_CUDA_LIBRARY": str(library), "PYTHONPATH": str(pathlib.Path(tc.__file__).parents[1])}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -126,7 +126,7 @@ def test_a_library_that_is_not_there(tmp_path):
 
 
 def test_a_library_that_is_cut_short(stand_in):
-    """Wherever a copy broke off: dlopen would read beyond the end of the file and end the process."""
+    """A copy that stopped at any point: dlopen would read beyond the end of the file and end the process."""
     library = stand_in()
     whole = library.read_bytes()
     for size in (0, 10, 64, 4096, len(whole) // 2, len(whole) - 1):

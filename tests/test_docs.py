@@ -65,7 +65,7 @@ def test_paths_the_docs_name_exist():
 
 
 def test_every_target_of_make_is_described_and_phony():
-    """A file of a target's name must not keep it from running."""
+    """A file with a target's name must not prevent it from running."""
     text = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z][\w-]*):(?!=)", text, re.M))
     assert targets == set(re.search(r"^\.PHONY: (.*)$", text, re.M)[1].split()) == set(re.findall(r"^# make ([\w-]+) ", text, re.M))

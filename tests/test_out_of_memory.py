@@ -78,7 +78,7 @@ CALLS = {
 
 @pytest.fixture(autouse=True)
 def quick_collections():
-    """What other tests have left is not looked through at every failure."""
+    """Objects of other tests are not searched at every failure."""
     gc.collect()
     gc.freeze()
     yield

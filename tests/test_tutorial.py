@@ -168,7 +168,7 @@ def test_the_second_task_does_not_depend_on_what_the_first_drew(tmp_path, monkey
 
 
 def without(*names):
-    """Standard error and exit status of the command where packages are missing."""
+    """Standard error and exit status of the command when packages are missing."""
     code = f"import sys; sys.modules.update(dict.fromkeys({names!r}))\nfrom transformer_c.cli import main\nsys.exit(main({SHORT[:1]!r}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=ENVIRONMENT)
     assert done.stdout == "" and "Traceback" not in done.stderr
@@ -183,7 +183,7 @@ def test_what_is_missing_is_asked_for_before_anything_is_trained():
 
 
 def test_without_plots_matplotlib_is_not_touched(tmp_path):
-    """With a seed of another kind than the tutorial's, too."""
+    """Also with a seed other than the tutorial's."""
     code = f"import sys; sys.modules['matplotlib'] = None\nfrom transformer_c.cli import main\nsys.exit(main({[*SHORT, '--no-plots', '--seed', '-3']!r}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, cwd=tmp_path, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr

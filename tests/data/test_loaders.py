@@ -152,7 +152,7 @@ def test_square_sequences():
 
 @pytest.mark.parametrize("size, batch_size, drop_last", [(12, 4, False), (10, 4, False), (10, 4, True)])
 def test_shuffles_from_a_generator_of_the_loaders_own(size, batch_size, drop_last):
-    """PyTorch's sampler draws one order more at the end of each epoch: only then the second epoch is the same."""
+    """PyTorch's sampler draws one more order at the end of each epoch: only then is the second epoch the same."""
     torch = pytest.importorskip("torch")
     torch_generator = torch.Generator().manual_seed(5)
     options = dict(batch_size=batch_size, shuffle=True, drop_last=drop_last)

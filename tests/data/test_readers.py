@@ -129,7 +129,7 @@ def cifar_part(rng, count):
 
 
 def python_2_pickle(part):
-    """What Python 2's pickle writes, as the real files are: its strings, NumPy's old names, a memo."""
+    """The output of Python 2's pickle, as in the real files: its strings, NumPy's old names, a memo."""
     out = [b"\x80\x02}q\x00("]
     text = lambda s: b"U" + bytes([len(s)]) + s.encode()
     for i, (key, value) in enumerate(part.items()):
@@ -272,7 +272,7 @@ def test_torch_files_may_still_not_have_strings_of_python_2():
 
 
 def features(**changes):
-    """Arrays as the file of features has them; None leaves one out."""
+    """Arrays as in the file of features; None omits one."""
     labels = np.repeat([0, 1], 8)
     good = {"train_features": np.ones((16, 3)), "train_labels": labels, "test_features": np.zeros((16, 3)), "test_labels": labels}
     return {name: value for name, value in {**good, **changes}.items() if value is not None}
@@ -280,7 +280,7 @@ def features(**changes):
 
 @pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
 def test_features(tmp_path, write):
-    """Any numbers, byte order and memory order; other arrays in the file are not even looked at."""
+    """Any numbers, byte order and memory order; other arrays in the file are not read."""
     x = np.arange(48.0).reshape(16, 3)
     held = features(
         train_features=np.asfortranarray(x.astype(">f8")), train_labels=np.arange(16.0), test_labels=np.arange(16, dtype=np.uint8)
@@ -346,7 +346,7 @@ def npy(shape):
 
 
 def test_features_that_claim_more_than_they_hold(tmp_path):
-    """A file of a kilobyte asks for no memory but its own."""
+    """A file of a kilobyte needs no more memory than its size."""
     for shape, message in (("(10**9, 10**9)", "no .npz"), ("(1000000000, 1000000000)", "8000000000000000000 bytes; 8 are there")):
         with zipfile.ZipFile(tmp_path / "f.npz", "w") as archive:
             for name in features():

@@ -32,7 +32,7 @@ def numbers(count, shape):
 
 
 def fake_class(module, name, base=object):
-    """A class that a pickle will name as if it were of another package."""
+    """A class that a pickle names as if it belonged to another package."""
     parts = module.split(".")
     for i in range(1, len(parts) + 1):
         sys.modules.setdefault(".".join(parts[:i]), types.ModuleType(".".join(parts[:i])))

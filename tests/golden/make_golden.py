@@ -38,7 +38,7 @@ class Cases:
 
 
 def draw(seed, *shapes):
-    """float32 normals, one tensor a shape."""
+    """float32 normals, one tensor per shape."""
     generator = torch.Generator().manual_seed(seed)
     return [torch.randn(shape, generator=generator) for shape in shapes]
 

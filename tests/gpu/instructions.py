@@ -33,7 +33,7 @@ def operands(name, seed=0):
 
 
 def run(library, name, seed=0):
-    """What a compiled instructions.cu gives, words (32, 12); words an instruction does not write stay 0."""
+    """The results of a compiled instructions.cu, words (32, 12); words an instruction does not write stay 0."""
     function = ctypes.CDLL(str(library)).run_instruction
     function.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
     inputs, outputs = np.ascontiguousarray(operands(name, seed)), np.zeros((LANES, WORDS), np.uint32)
@@ -44,7 +44,7 @@ def run(library, name, seed=0):
 
 
 def differences(name, one, other):
-    """What is not as it should be between the results of two machines: "" when they agree."""
+    """The differences between the results of two machines; "" when they agree."""
     if name == "exp2_approximate" or name.startswith("mma"):
         a, b = one.view(np.float32).astype(np.float64), other.view(np.float32).astype(np.float64)
         # ex2.approx: 2 units in the last place each; mma: 16 products in any order, at least 2^-22 of the largest

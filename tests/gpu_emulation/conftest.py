@@ -23,7 +23,7 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_modifyitems(items):
-    """`make sanitize` leaves these out: they bring their own sanitizers, and two in one process do not agree."""
+    """`make sanitize` leaves these out: they use their own sanitizers, and two in one process conflict."""
     for item in items:
         if item.path.parent == HERE:
             item.add_marker(pytest.mark.unsanitized)

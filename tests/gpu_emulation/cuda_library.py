@@ -34,7 +34,7 @@ SCALARS = {
 
 
 def compute_dtype(dtype):
-    """What the kernels compute in and save statistics in."""
+    """The dtype in which the kernels compute and save statistics."""
     return np.dtype(np.float64 if np.dtype(dtype) == np.float64 else np.float32)
 
 
@@ -226,7 +226,7 @@ class EmulatedLibrary(CudaLibrary):
 
     @contextlib.contextmanager
     def last_block_only(self):
-        """Of each grid the last block alone is run: elements beyond 2^31 in moments (see far())."""
+        """Only the last block of each grid runs: elements beyond 2^31 in moments (see far())."""
         self.library.emulator_run_last_block_only(1)
         try:
             yield
@@ -234,11 +234,11 @@ class EmulatedLibrary(CudaLibrary):
             self.library.emulator_run_last_block_only(0)
 
     def never_written(self):
-        """The members listed in kernels.def that no launch has stored through so far, one a line; known in the flavour "access"."""
+        """The members listed in kernels.def that no launch has stored through so far, one per line; known in the flavour "access"."""
         return self.library.emulator_never_written().decode()
 
     def limit_threads(self, kernel, threads):
-        """A launch of this kernel with more threads a block is refused, as a GPU does after __launch_bounds__(threads)."""
+        """A launch of this kernel with more threads per block is refused, as a GPU does after __launch_bounds__(threads)."""
         self.library.emulator_limit_threads(kernel.encode(), threads)
 
     @contextlib.contextmanager

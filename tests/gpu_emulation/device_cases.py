@@ -19,7 +19,7 @@ def device(request):
 
 @pytest.fixture
 def nothing_is_left(emulated_gpu):
-    """The case gives its device memory back."""
+    """The case frees its device memory."""
     before = tc.cuda.memory_stats(emulated_gpu)["in_use"]
     yield
     gc.collect()  # a module and its trainer know each other

@@ -10,7 +10,7 @@ UNBOUNDED = 1 << 60
 
 
 def operand(array, heads_first=True):
-    """(B,H,T,D) in C order, or a window on (B,T,H,D)."""
+    """(B,H,T,D) in C order, or a view of (B,T,H,D)."""
     x = TYPES["tc_attention_operand"](data=array.pointer)
     steps = array.strides()
     x.batch, x.head, x.row = steps[:3] if heads_first else (steps[0], steps[2], steps[1])
@@ -33,7 +33,7 @@ def plane(array, shape):
 
 
 class Attention:
-    """One case: builds the problem, runs the kernels, and knows what the reference makes of it."""
+    """One case: builds the problem, runs the kernels, and has the reference's results."""
 
     def __init__(self, cuda, q, k, v, mask=None, additive=(), *, fill_mask=False, causal=False, window=None, offset=0, key_lengths=None,
                  softcap=0.0, empty_rows="zero", dropout=0.0):  # fmt: skip

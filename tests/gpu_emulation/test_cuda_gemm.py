@@ -82,7 +82,7 @@ def test_epilogue(cuda, rng, activation, dtype):
 
 
 def test_rows_of_their_own_length(cuda, rng, dtype):
-    """c, pre and the residual are windows on wider arrays, each of another width; the elements outside them do not change."""
+    """c, pre and the residual are views of wider arrays, each of another width; the elements outside them do not change."""
     M, N, K = 34, 5, 3
     a, b, residual = normal(rng, (M, K), dtype), normal(rng, (K, N), dtype), normal(rng, (M, N + 3), dtype)
     c, pre = cuda.empty((M, N + 1), dtype), cuda.empty((M, N + 2), dtype)
@@ -137,7 +137,7 @@ def test_packed_panels_are_refused(cuda):
 
 @pytest.mark.parametrize("packing", ["per_head", "stacked"])
 def test_qkv_projection(cuda, rng, packing, dtype):
-    """One product with the bias in its epilogue writes every head: q, k and v are windows on the result."""
+    """One product with the bias in its epilogue writes every head: q, k and v are views of the result."""
     B, T, C, H, D = 2, 7, 12, 3, 5
     x, weight, bias = normal(rng, (B, T, C), dtype), normal(rng, (3 * H * D, C), dtype), normal(rng, 3 * H * D, dtype)
     joint = product(cuda, x.reshape(B * T, C), weight.T, b_transposed=True, bias=bias)[0]

@@ -127,7 +127,7 @@ def test_every_listed_kernel_is_there_for_every_dtype(cuda):
 
 
 def test_no_block_is_larger_than_its_launch_bounds(cuda, rng):
-    """g++ does not read __launch_bounds__, the emulator is told of them: a GPU refuses a block with more threads."""
+    """g++ ignores __launch_bounds__, so the tests pass them to the emulator: a GPU refuses a block with more threads."""
     bounds = emulation.launch_bounds()
     assert bounds["gemm_kernel"] == 16 * 16 and bounds["sum_partials_kernel"] == 32 * 8 and len(bounds) > 20
     out, partial = cuda.empty((1,), np.float32), cuda.array(normal(rng, (2, 1), np.float32))
@@ -147,7 +147,7 @@ def test_an_error_of_any_launch_is_given(cuda, rng, kernel):
 
 @pytest.mark.skipif(emulation.FLAVOUR == "address", reason="AddressSanitizer ends the process")
 def test_the_emulator_notices_a_wrong_size(cuda, rng):
-    """The tests' own check: a kernel that is told of more rows than there are must not pass."""
+    """Tests the check itself: a kernel that gets too many rows must not pass."""
     x = cuda.array(normal(rng, (2, 32), np.float32))
     y, mean, rstd = cuda.empty((2, 32), np.float32), cuda.empty((2,), np.float32), cuda.empty((2,), np.float32)
     with pytest.raises(CudaError, match="out of bounds"):

@@ -49,7 +49,7 @@ def test_layer_norm_of_many_rows(cuda, rng, C, dtype):
 
 
 def at_the_end(args, names, batches, dtype):
-    """The operands of these names, which are those of the last batch element, become those of all."""
+    """The operands of these names, made for the last batch element, become those of all."""
     for name in names:
         one = getattr(args, name)
         one.data = (one.data - (batches - 1) * one.batch * np.dtype(dtype).itemsize) % 2**64
@@ -126,7 +126,7 @@ def test_reductions_with_many_results(cuda, rng):
 
 
 def test_a_grid_that_no_launch_can_have_is_refused(cuda, rng):
-    """2^32 + 1 blocks: cut to 32 bits that would be one."""
+    """2^32 + 1 blocks: truncated to 32 bits that would be one."""
     partial, out = cuda.array(normal(rng, (1, 32), np.float32)), cuda.empty((32,), np.float32)
     with pytest.raises(CudaError, match=r"invalid launch .*sum_partials_kernel"):
         cuda.run("sum_partials", np.float32, 0, out=out, partial=partial, chunks=1, C=32 * (2**32 + 1))

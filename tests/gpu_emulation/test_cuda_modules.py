@@ -153,7 +153,7 @@ def test_decoding_with_a_cache(emulated_gpu, static, rng):
 
 @pytest.fixture
 def consumer(emulated_library):
-    """Another library with a stream of its own: reads floats at an address on it."""
+    """Another library with its own stream, on which it reads floats at an address."""
 
     class Consumer:
         def __init__(self):

@@ -23,7 +23,7 @@ def order(request, emulated_library):
 
 @pytest.fixture
 def without_waits(emulated_library):
-    """Calls with the waits for events taken out: a planted bug."""
+    """Calls without the waits for events: a deliberate bug."""
 
     def run(case):
         emulated_library.set_streams("late")
@@ -48,7 +48,7 @@ def fresh(emulated_gpu):
 
 
 class Worker(threading.Thread):
-    """A thread that does what it is told, one thing after the other, and lives on in between."""
+    """A thread that runs given functions one after the other and stays alive in between."""
 
     def __enter__(self):
         self.asked, self.answered = threading.Semaphore(0), threading.Semaphore(0)

@@ -90,7 +90,7 @@ def test_cuda_array_interface(emulated_gpu):
 
 
 def test_every_kernel_is_there():
-    """But for those that the CPU alone asks for: its packing, and the sums of heads that it cuts."""
+    """Except those that only the CPU uses: its packing, and the sums of split heads."""
     assert set(KERNEL_IDS) - set(CUDA_KERNELS) == {"gemm_pack", "attention_sum_splits"}
 
 
@@ -173,7 +173,7 @@ def test_after_a_fork(emulated_gpu):
     "case, shapes", [pytest.param(case, shapes, id=f"{op}-{shapes}") for op, case in of_all_ops("ON_DEVICES").items() for shapes in case[3]]
 )
 def test_op(device, case, shapes, dtype, rng):
-    """Values and gradients of what the ops' own files give, against the reference."""
+    """Values and gradients of the cases in the ops' own test files, against the reference."""
     function, forward, backward, _ = case
     arrays = [array(rng, shape, dtype) for shape in shapes]
     tensors = leaves(device, *arrays)
@@ -434,7 +434,7 @@ def test_dropout_of_attention_is_that_of_the_cpu(emulated_gpu, dtype, rng):
 
 
 def test_key_lengths_out_of_range(emulated_gpu, rng):
-    """On a GPU they are not looked at, for that would be a wait: as on CPUs, nothing beyond the keys is read."""
+    """On a GPU they are not checked, because that would mean waiting; as on CPUs, nothing beyond the keys is read."""
     q, k, v, dvalues = (array(rng, (2, 2, 5, 4), "float32") for _ in range(4))
     found = []
     for lengths in ([0, 5], [-(2**40), 2**40]):

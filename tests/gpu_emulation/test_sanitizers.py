@@ -35,7 +35,7 @@ def run_kernel_tests(flavour, *options, **environment):
 
 
 def test_no_access_is_out_of_bounds_or_misaligned():
-    """AddressSanitizer and UndefinedBehaviorSanitizer over every case but whole trainings."""
+    """AddressSanitizer and UndefinedBehaviorSanitizer over every case except whole trainings."""
     run_kernel_tests("address", "-m", "not whole")
 
 

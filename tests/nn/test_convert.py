@@ -11,7 +11,7 @@ ORDERS = ["head", "qkv", "separate", "keras"]
 
 
 def names(bias):
-    """An array for each order whose every element says what it is: part, head, row in the head (and feature)."""
+    """An array for each order, in which every element encodes its part, head, row in the head (and feature)."""
     part, head, row, feature = np.meshgrid(range(3), range(HEADS), range(SIZE), range(1 if bias else FEATURES), indexing="ij")
     label = part * 1000.0 + head * 100 + row * 10 + feature  # (3, H, D, C)
     if bias:

@@ -244,7 +244,7 @@ def test_a_shallow_copy_goes_its_own_way(rng):
 
 
 def test_arrays_after_a_recorded_call_leave_the_graph_alone(rng):
-    """A recorded call's keys are windows on its projection: later positions are written elsewhere."""
+    """A recorded call's keys are views of its projection: later positions are written elsewhere."""
     module = tc.nn.MultiheadAttention(WIDTH, 2, batch_first=True)
     x = rng.standard_normal((BATCH, LENGTH, WIDTH)).astype(np.float32)
     gradients = []
@@ -293,7 +293,7 @@ def test_repr_and_attributes(rng):
 @pytest.mark.parametrize("pieces", [[1, 1, 1, 1, 1], [3, 2], [2, 1, 2]], ids=str)
 @pytest.mark.parametrize("recorded", [True, False])
 def test_a_causal_memory_goes_on_with_the_targets(pieces, recorded, rng):
-    """Position i sees the memory up to i, whichever call it comes in; after a truncation as well."""
+    """Position i sees the memory up to i, in whichever call; after a truncation as well."""
     decoder = tc.nn.TransformerDecoder(tc.nn.TransformerDecoderLayer(8, 2, 12, batch_first=True, dtype=np.float64), 2).eval()
     memory, x = rng.standard_normal((2, 6, 8)), rng.standard_normal((2, 5, 8))
     whole = decoder(x, memory, tgt_is_causal=True, memory_is_causal=True)

@@ -489,7 +489,7 @@ class Nothing(tc.nn.Module):
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("kind", ["TransformerEncoderLayer", "TransformerDecoderLayer"])
 def test_every_dropout_is_in_its_place(kind, norm_first, rng):
-    """One that drops everything does what zero weights before it do."""
+    """Dropping everything gives the same as zero weights before it."""
     make = lambda: getattr(tc.nn, kind)(8, 2, 12, 0.0, batch_first=True, norm_first=norm_first, dtype=np.float64)
     first = make()
     for parameter in first.parameters():

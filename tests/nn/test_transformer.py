@@ -33,7 +33,7 @@ def torch():
 
 
 def pair(torch, name, *args, **options):
-    """Our module and PyTorch's in float64, drawn from one seed: the same weights, then PyTorch's of other values, biases included."""
+    """Our module and PyTorch's in float64, from one seed: the same weights, then PyTorch's with other values, biases included."""
     torch.manual_seed(7), tc.manual_seed(7)
     theirs, ours = getattr(torch.nn, name)(*args, **options), getattr(tc.nn, name)(*args, **options)
     assert list(ours.state_dict()) == list(theirs.state_dict())

@@ -253,7 +253,7 @@ def test_unmasked_nan_reaches_the_rows_that_see_it(isa, rng):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_large_scores(isa, dtype, rng):
-    """Scores of 1e4: the weights come back in the backward as they were."""
+    """Scores of 1e4: the backward recomputes the same weights."""
     q, k, v = operands(rng, (1, 2, 2, 60, 140, 16, 8), dtype)
     q *= 1e2
     k *= 1e2
@@ -340,7 +340,7 @@ def test_same_bits_for_any_number_of_threads(isa, threads, shape):
 
 @pytest.mark.parametrize("packing", ["head", "qkv"])
 def test_windows_on_one_projection(isa, packing, rng):
-    """q, k, v read where the projection left them, and the gradients written the same way."""
+    """q, k, v are read directly from the projection, and the gradients are written in the same layout."""
     x, weight = leaves(rng.standard_normal((2, 20, 12)), rng.standard_normal((3 * 16, 12)))
     q, k, v = _core.qkv_projection(x, weight, None, 4, packing)
     values = _core.scaled_dot_product_values(q, k, v)
@@ -441,7 +441,7 @@ def test_an_offset_is_any_integer(rng):
 
 
 def test_gradient_of_an_expanded_bias(isa, rng):
-    """Its strides are 0 along axes that its gradient has in full."""
+    """Its strides are 0 along axes where its gradient is not broadcast."""
     q, k, v = operands(rng, (2, 2, 2, 50, 33, 8, 8), "float64")
     dvalues = rng.standard_normal((2, 2, 50, 8))
     for narrow, shape in [((1, 33), (50, 33)), ((2, 1, 1, 1), (2, 2, 50, 33)), ((50, 1), (2, 1, 50, 33))]:
@@ -535,7 +535,7 @@ def test_errors(call, error, message):
 
 @pytest.mark.parametrize("where", ["number", "batch"])
 def test_bounds_far_from_the_sequence(isa, where, rng):
-    """Sides of a window and offsets beyond any sequence are the numbers they are: one may take the other back."""
+    """Sides of a window and offsets beyond any sequence keep their values: one may cancel the other."""
     q, k, v = operands(rng, (2, 1, 1, 5, 7, 4, 4), "float64")
     far = 10**15
     for window, offset in [
@@ -561,7 +561,7 @@ def test_bounds_far_from_the_sequence(isa, where, rng):
 
 @pytest.mark.parametrize("length", [1024, 100_000])
 def test_long_sums_keep_their_digits(isa, length):
-    """Equal weights below 1: in one long float32 sum every rounding would go the same way, 4e-4 of it at 65,536 keys."""
+    """Equal weights below 1: in one long float32 sum every rounding would have the same sign, 4e-4 of it at 65,536 keys."""
     q, k = np.ones((1, 1, 1, 1), np.float32), np.full((1, 1, length, 1), -1, np.float32)
     k[0, 0, 0] = 0
     v = np.linspace(0, 1, length, dtype=np.float32)[None, None, :, None]

@@ -16,7 +16,7 @@ def dtype_of(name):
 
 
 def naive(q, k, v, dvalues, allowed, dtype):
-    """values, dq, dk, dv as one writes them down, each result stored in `dtype` (products summed in float32)."""
+    """values, dq, dk, dv by the plain formulas, each result stored in `dtype` (products summed in float32)."""
 
     def stored(x):
         return np.asarray(x, np.float32).astype(dtype).astype(np.float32)

@@ -52,7 +52,7 @@ def test_peak_memory(length, mode, kind, limit):
 
 @pytest.mark.unsanitized
 def test_the_map_is_what_costs():
-    """Asked for, it is there: the measure above would see it."""
+    """When it is requested, it is allocated: the measurement above would see it."""
     x = np.zeros((1, 8, 1024, 64), np.float32)
     _core.memory_reset_peak()
     held = _core.memory_stats()["in_use"]
@@ -61,7 +61,7 @@ def test_the_map_is_what_costs():
 
 
 def seconds(f):
-    """Of this thread's own time: what others do meanwhile does not count."""
+    """This thread's processor time: other threads do not count."""
     start = time.thread_time()
     f()
     return time.thread_time() - start

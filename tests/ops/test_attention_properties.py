@@ -42,7 +42,7 @@ class Problem:
 
 
 def laid_out(x, layout):
-    """The values of x (B, H, T, D) in memory of another order."""
+    """The values of x (B, H, T, D) in another memory layout."""
     if layout == "heads inside":
         return np.ascontiguousarray(x.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
     if layout == "backwards":
@@ -392,7 +392,7 @@ def poisoned(x, where, rng):
 @fuzz(300)
 @given(problems(layouts=False, empty=False))
 def test_nobody_reads_what_nobody_may_see(case):
-    """NaN and infinity in keys, values and queries that take part in nothing: results and gradients are as without, dk and dv 0."""
+    """NaN and infinity in unused keys, values and queries: results and gradients are the same as without, dk and dv are 0."""
     p, rng = case
     allowed = allowed_of(p)
     unseen = ~per_key_head(allowed.any(2), p)

@@ -96,7 +96,7 @@ def pick(rng, values):
 
 
 def laid_out(rng, x):
-    """The values of x in memory of another kind."""
+    """The values of x in another memory layout."""
     kind = rng.integers(8)
     if kind == 0:
         order = rng.permutation(x.ndim)
@@ -256,7 +256,7 @@ def check(seed, dtype):
 
 
 def beside_pytorch(torch, q, k, v, o):
-    """One floating mask says to PyTorch what all masks say here; it has no soft cap, and other dropout."""
+    """One floating mask for PyTorch replaces all masks here; PyTorch has no soft cap and different dropout."""
     if o["softcap"] or o["dropout_p"] or 0 in q.shape or 0 in k.shape:
         return
     allowed = allowed_keys((*q.shape[:3], k.shape[2]), o)

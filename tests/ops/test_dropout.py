@@ -80,7 +80,7 @@ def test_errors():
 
 
 def test_a_refused_call_takes_no_mask():
-    """The generator is as it was, so that the next mask is the one that it would have been."""
+    """The generator is unchanged, so the next mask is the same as without the call."""
     x = np.ones((1, 1, 3, 2), np.float32)
     refused = {
         "dtype": lambda g: tc.F.dropout(np.array(["a"]), 0.5, rng=g),

@@ -40,7 +40,7 @@ class Draw:
         return self.rng.standard_normal(shape)
 
     def apart(self, *shape, low=-2.0, high=2.0):
-        """No two closer than a step, and none close to 0: differences do not go over a kink or change an order."""
+        """No two closer than a step, and none close to 0: a difference does not cross a kink or change an order."""
         n = int(np.prod(shape))
         steps = np.linspace(low, high, n + 1)[:n] + (high - low) / (n + 1) * self.rng.uniform(0.3, 0.7)
         return self.rng.permutation(np.where(np.abs(steps) < 1e-3, 2e-3, steps)).reshape(shape)
@@ -252,7 +252,7 @@ def cast(f):
 
 
 def write(f):
-    """Into a copy, whose old values are gone where it was written to."""
+    """Writes into a copy, whose old values are overwritten there."""
 
     def case(d):
         m, n = d.shape(2)

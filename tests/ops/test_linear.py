@@ -20,7 +20,7 @@ def operands(rng, M, K, N, dtype):
 
 
 def magnitude(x, weight, bias, residual=None):
-    """|x| |weight|^T + |bias| + |residual|: what a rounding error of the product is a share of."""
+    """|x| |weight|^T + |bias| + |residual|: the magnitude to which a rounding error of the product is relative."""
     total = np.abs(R.f64(x)) @ np.abs(R.f64(weight)).T + np.abs(R.f64(bias)) + 1e-30
     return total if residual is None else total + np.abs(R.f64(residual))
 
@@ -311,7 +311,7 @@ def test_out_of_memory_is_an_error_and_leaves_no_trace(rng):
 
 @pytest.mark.parametrize("rows", [19200, 18000, 9999])
 def test_weight_gradient_of_many_rows(rows):
-    """The rows are summed in chunks, of which the last is shorter: its blocks must not be longer than the scratch that the others need."""
+    """The rows are summed in chunks, the last of them shorter: its blocks must not exceed the scratch that the others need."""
     layer = tc.nn.Linear(32, 64)
     x = np.random.default_rng(1).standard_normal((rows, 32)).astype(np.float32)
     layer(tc.tensor(x)).sum().backward()  # an expanded gradient, so that its blocks are copied

@@ -18,7 +18,7 @@ def half(dtype):
 
 
 def recorded(f, dy, *arrays):
-    """The loss of Tensors that all want a gradient, and the gradients."""
+    """The loss of Tensors that all require a gradient, and the gradients."""
     tensors = [tc.tensor(a, requires_grad=True) for a in arrays]
     loss = f(*tensors)
     loss.backward(None if dy is None else tc.tensor(dy))

@@ -76,7 +76,7 @@ def test_strides_are_read_in_place(isa, rng):
 
 
 def test_a_transposed_view_is_not_copied(rng):
-    """The scores of attention, q k^T: the memory in use at the peak is that of the result and no more than scratch."""
+    """The scores of attention, q k^T: peak memory is that of the result plus scratch."""
     q, k = (tc.tensor(rng.standard_normal((64, 64, 32))) for _ in range(2))
     transposed = k.transpose(-1, -2)
     _core.memory_reset_peak()

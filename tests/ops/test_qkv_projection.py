@@ -39,7 +39,7 @@ def test_forward_and_backward(isa, case, dtype, packing, rng):
 
 @pytest.mark.parametrize("packing", PACKINGS)
 def test_gradients_in_place_and_gathered_give_the_same(packing, rng):
-    """Three windows on one tensor, as the forward lays them out, are read as they are; anything else is gathered first."""
+    """Three views of one tensor, in the forward's layout, are read directly; anything else is gathered first."""
     x, weight, bias = operands(rng, (3, 5), 6, 2, 4, "float64")
     windows = _core.qkv_projection_forward(x, weight, bias, num_heads=2, packing=packing)  # used as gradients
     assert all(w.base is not None for w in windows)

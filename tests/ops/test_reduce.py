@@ -111,7 +111,7 @@ def test_strides(isa, rng):
 
 
 def test_long_sums_keep_their_digits(isa, rng):
-    """Pairwise: the error of a million terms stays that of a few."""
+    """Pairwise summation: the error of a million terms is that of a few."""
     x = (1 + rng.random((1_000_000, 2))).astype(np.float32)
     for values, axis in ((x, 0), (np.ascontiguousarray(x.T), 1), (x, None)):
         expected = values.astype(np.float64).sum(axis)
@@ -223,7 +223,7 @@ def test_against_torch(name, axis, rng):
 @pytest.mark.parametrize("name", ["sum", "max"])
 @pytest.mark.parametrize("shape", [(1, 512, 512), (512, 1, 512), (512, 512, 1)], ids=str)
 def test_an_axis_of_length_one_costs_little(name, shape):
-    """About a copy: each result by itself took 200 times as long as the sum over a real axis."""
+    """It costs about a copy; computing each result separately took 200 times as long as the sum over a real axis."""
     x = np.ones(shape, np.float32)
     reduce, one = getattr(_core, name), shape.index(1)
 

@@ -92,7 +92,7 @@ def test_half_precision(isa, function, dtype, rng):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("length", [7, 100])
 def test_large_logits(isa, function, dtype, length, rng):
-    """The size of the logits costs no digits: what counts is how far they are from the largest."""
+    """Large logits cost no accuracy: only their distance from the largest matters."""
     x = (1e4 + 3 * rng.standard_normal((5, length))).astype(dtype)
     dy = rng.standard_normal(x.shape).astype(dtype)
     for sign in (1, -1):
