@@ -76,21 +76,20 @@ T, n = SIZES["T"], SIZES["n"]
 # first cell of a row: cases (f, shapes of the inputs, constants)
 CASES = {
     "`neg`, `sign` of x (n)": each(["neg", "sign"], X),
-    "`abs`, `square`, `log`, `log1p`, `sin`, `cos`, `erf`, `gelu`, `gelu_tanh` of x (n)": each(
-        ["abs", "square", "log", "log1p", "sin", "cos", "erf", "gelu", "gelu_tanh"], X
+    "`abs`, `square`, `log`, `log1p`, `sin`, `cos`, `erf`, `gelu`, `gelu_tanh`, `silu` of x (n)": each(
+        ["abs", "square", "log", "log1p", "sin", "cos", "erf", "gelu", "gelu_tanh", "silu"], X
     ),
     "`reciprocal`, `sqrt`, `rsqrt`, `exp`, `tanh`, `sigmoid`, `relu` of x (n)": each(
         ["reciprocal", "sqrt", "rsqrt", "exp", "tanh", "sigmoid", "relu"], X
     ),
     "`add`, `sub` of a (n) and b (n)": each(["add", "sub"], X * 2),
-    "`mul`, `div`, `pow`, `maximum`, `minimum`, `remainder` of a (n) and b (n)": each(
-        ["mul", "div", "pow", "maximum", "minimum", "remainder"], X * 2
+    "`mul`, `div`, `pow`, `maximum`, `minimum`, `remainder`, `swiglu`, `geglu` of a (n) and b (n)": each(
+        ["mul", "div", "pow", "maximum", "minimum", "remainder", "swiglu", "geglu"], X * 2
     ),
     "`mul` of a (n) and a number": [(lambda x: x * 3.0, X)],
     "`where` of condition (n), a (n), b (n)": [(lambda a, b, condition: _core.where(condition, a, b), X * 2, {"condition": boolean(n)})],
     "`masked_fill` of x (n), mask (n)": [(lambda x, mask: x.masked_fill(mask, 0.0), X, {"mask": boolean(n)})],
     "`triangle` of x (n)": [(lambda x: x.triu(), ROWS), (lambda x: x.tril(), ROWS)],
-    "`rotary` of x (N, C)": [(lambda x: _core.rotary(x), ROWS), (lambda x: _core.rotary(x, pairing="interleaved"), ROWS)],
     "`dropout` of x (n)": [(lambda x: _core.dropout(x, 0.5, 1, 2), X)],
     "`sum`, `mean` of x (N, C) over C": [(lambda x: x.sum(-1), ROWS), (lambda x: x.mean(-1), ROWS)],
     "`max`, `min` of x (N, C) over C": [(lambda x: x.max(-1), ROWS), (lambda x: x.min(-1), ROWS)],
@@ -179,7 +178,7 @@ def test_elements_of_float64_have_eight_bytes_and_halves_are_kept_as_they_are_gi
         f, shapes = CASES[row][0]
         for dtype, expected in ((np.float64, TABLE[row]), (np.float16, of_halves)):
             assert abs(kept_bytes(f, shapes, dtype) - eval(expected, {}, {**SIZES, "s": 8})) <= SLACK, (row, dtype)
-    f, shapes = CASES["`mul`, `div`, `pow`, `maximum`, `minimum`, `remainder` of a (n) and b (n)"][0]
+    f, shapes = CASES["`mul`, `div`, `pow`, `maximum`, `minimum`, `remainder`, `swiglu`, `geglu` of a (n) and b (n)"][0]
     assert abs(kept_bytes(f, shapes, np.float16) - 2 * 2 * n) <= SLACK
 
 

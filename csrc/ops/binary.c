@@ -133,10 +133,21 @@ tc_status tc_binary_backward(tc_tensor **da, tc_tensor **db, tc_tensor *dy, tc_t
 static bool gives_bool(tc_binary_function function) { return function >= TC_BINARY_eq && function <= TC_BINARY_logical_xor; }
 static bool is_bitwise(tc_binary_function function) { return function >= TC_BINARY_bitwise_and; }
 
+/* Functions of integers and bools. */
+static const bool on_integers[TC_BINARY_COUNT] = {
+#define TC_INTEGER_UNARY(name, value)
+#define TC_INTEGER_BINARY(name, value) [TC_BINARY_##name] = true,
+#include "../kernels/integer.def"
+#undef TC_INTEGER_UNARY
+#undef TC_INTEGER_BINARY
+};
+
 /* Refuses what has no meaning; `dtype` is the promoted dtype. */
 static tc_status check_meaning(tc_binary_function function, tc_dtype dtype, tc_error *err)
 {
     const char *name = rows[function].name;
+    if (!tc_dtype_is_float(dtype) && !on_integers[function] && function != TC_BINARY_div) /* a quotient of integers is a float32 */
+        return tc_fail(err, TC_ERROR_TYPE, "%s of %s has no meaning; convert it with .float() or np.float32", name, tc_dtype_name(dtype));
     if (is_bitwise(function) && tc_dtype_is_float(dtype))
         return tc_fail(err, TC_ERROR_TYPE,
                        "%s is for integers and bools, got %s; compare first, or use logical_and, logical_or, logical_xor", name,

@@ -133,6 +133,52 @@ def gelu(input, approximate: str = "none"):
     return _core.gelu(input) if approximate == "none" else _core.gelu_tanh(input)
 
 
+def silu(input):
+    """x sigmoid(x), also called swish (Hendrycks & Gimpel 2016; Ramachandran et al. 2017).
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.silu(np.array([0.0, 1.0])).round(4)
+    array([0.    , 0.7311])
+    """
+    return _core.silu(input)
+
+
+def swiglu(gate, up):
+    """silu(gate) * up: a gated linear unit (Shazeer 2020, eq. 5) without its products, in one pass.
+
+    Parameters
+    ----------
+    gate, up : array_like
+        They broadcast. In a network: two products of the same input, ``linear(x, w_gate)`` and ``linear(x, w_up)``.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.swiglu(np.array([0.0, 1.0]), np.array([5.0, 10.0])).round(4)
+    array([0.    , 7.3106])
+    """
+    return _core.swiglu(gate, up)
+
+
+def geglu(gate, up):
+    """gelu(gate) * up: a gated linear unit (Shazeer 2020, eq. 5) without its products, in one pass; see ``swiglu``.
+
+    Parameters
+    ----------
+    gate, up : array_like
+        They broadcast.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.geglu(np.array([0.0, 1.0]), np.array([5.0, 10.0])).round(4)
+    array([0.    , 8.4134])
+    """
+    return _core.geglu(gate, up)
+
+
 def tanh(input):
     """The hyperbolic tangent, element by element."""
     return _core.tanh(input)

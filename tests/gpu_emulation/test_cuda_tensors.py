@@ -3,13 +3,14 @@
 import copy
 import os
 import pickle
+import re
 import threading
 
 import ml_dtypes
 import numpy as np
 import pytest
 import transformer_c as tc
-from cuda_library import CUDA_KERNELS, KERNEL_IDS
+from cuda_library import CUDA_KERNELS, KERNEL_IDS, KERNELS
 from device_cases import ALL_DTYPES, FLOATS, array, beside_the_cpu, check_gradients, host, leaves
 from op_cases import of_all_ops
 from tolerance import assert_close
@@ -275,30 +276,13 @@ def test_dtypes_of_a_product_promote(device, rng):
     np.testing.assert_array_equal(host(tc.matmul(*(tc.tensor(x, device=device) for x in beside))), beside[0] @ beside[1])
 
 
-UNARY = [
-    "neg",
-    "abs",
-    "sign",
-    "square",
-    "reciprocal",
-    "sqrt",
-    "rsqrt",
-    "exp",
-    "log",
-    "log1p",
-    "sin",
-    "cos",
-    "tanh",
-    "sigmoid",
-    "erf",
-    "relu",
-]
-BINARY = ["add", "sub", "mul", "div", "pow", "maximum", "minimum", "remainder"]
-FLAT = ["floor_divide", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor"]
+def rows(table, kind):
+    """The names of the rows of one kind in unary.def or binary.def."""
+    return re.findall(rf"^{kind}\((\w+),", (KERNELS / f"{table}.def").read_text(), re.M)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", [*UNARY, "gelu", "gelu_tanh"])
+@pytest.mark.parametrize("name", rows("unary", "TC_UNARY"))
 def test_functions_of_one_argument(emulated_gpu, name, dtype, rng):
     x = array(rng, (3, 50), dtype) + np.asarray(0.1, dtype)
     if name not in ("sqrt", "rsqrt", "log", "log1p"):
@@ -312,7 +296,7 @@ def test_functions_of_one_argument(emulated_gpu, name, dtype, rng):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", [*BINARY, *FLAT])
+@pytest.mark.parametrize("name", rows("binary", "TC_BINARY(?:_FLAT)?"))
 def test_functions_of_two_arguments(emulated_gpu, name, dtype, rng):
     a, b = array(rng, (4, 1, 9), dtype) + 1, array(rng, (3, 9), dtype) + 1
     a[:2], a[0, 0, :3] = -a[:2] if name != "pow" else a[:2], b[0, :3]

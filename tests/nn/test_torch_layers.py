@@ -337,7 +337,7 @@ def test_layers_of_a_stack_are_copies():
     assert copy.deepcopy(decoder).layers[0].activation is layer.activation
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu", tc.nn.ReLU(), tc.nn.GELU("tanh"), tc.tanh])
+@pytest.mark.parametrize("activation", ["relu", "gelu", tc.nn.ReLU(), tc.nn.GELU("tanh"), tc.nn.SiLU(), tc.tanh])
 def test_fused_activations_are_the_activations(activation, rng):
     layer = tc.nn.TransformerEncoderLayer(8, 2, 12, activation=activation, dropout=0.0, dtype=np.float64)
     x = tc.tensor(rng.standard_normal((5, 8)))

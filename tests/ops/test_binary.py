@@ -7,7 +7,7 @@ from transformer_c import Tensor, _core
 from transformer_c.testing import reference
 
 VALUES = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power, "maximum": np.maximum, "minimum": np.minimum,
-          "floor_divide": np.floor_divide, "remainder": np.remainder}  # fmt: skip
+          "floor_divide": np.floor_divide, "remainder": np.remainder, "swiglu": reference.swiglu, "geglu": reference.geglu}  # fmt: skip
 TRUTHS = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
           "logical_and": np.logical_and, "logical_or": np.logical_or, "logical_xor": np.logical_xor}  # fmt: skip
 BITS = {"bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor}
@@ -18,6 +18,8 @@ GRADIENTS = {
     "div": lambda a, b: (1 / b + 0 * a, -a / b**2),
     "pow": lambda a, b: (b * a ** (b - 1), a**b * np.log(a)),
     "remainder": lambda a, b: (1 + 0 * a * b, -np.floor(a / b)),
+    "swiglu": lambda a, b: reference.swiglu_backward(np.ones(()), a, b),
+    "geglu": lambda a, b: reference.geglu_backward(np.ones(()), a, b),
     "maximum": lambda a, b: ((a > b) + 0.5 * (a == b), (b > a) + 0.5 * (a == b)),
     "minimum": lambda a, b: ((a < b) + 0.5 * (a == b), (b < a) + 0.5 * (a == b)),
 }
@@ -71,6 +73,14 @@ def test_gradients_go_back_over_broadcast_axes(isa, name, dtype, rng):
             terms = dy.astype(np.float64) * slope
             scale = max(reference.sum_to(np.abs(terms), x.shape).max(initial=0), 1e-6)
             assert_close(np.asarray(x.grad), reference.sum_to(terms, x.shape), dtype, gradient=True, scale=scale, name=label)
+
+
+@pytest.mark.parametrize("name", ["swiglu", "geglu"])
+def test_gates_are_no_integers(name):
+    for dtype in (np.int64, np.int32, np.uint8, bool):
+        with pytest.raises(TypeError, match=rf"{name} of \w+ has no meaning; convert it with \.float\(\)"):
+            getattr(_core, name)(np.ones(3, dtype), np.ones(3, dtype))
+    assert getattr(_core, name)(np.ones(3, np.int64), np.ones(3, np.float32)).dtype == np.float32
 
 
 def test_gradient_of_one_argument_alone():

@@ -277,23 +277,16 @@ def custom(d):
     return values(cube, d.normal(*d.shape(2)))
 
 
-def rotary(pairing, positions):
-    def f(x):
-        return _core.rotary(x, positions(x.shape[-2]), base=7.0, pairing=pairing)
-
-    return lambda d: values(f, d.normal(*d.shape(2), 2 * d.length()))
-
-
 def indexed(f):
     return lambda d: values(f, d.normal(*d.shape(3)))
 
 
 # op: a function of a Draw that gives f, its inputs, and options of gradcheck; or several
 CASES = {
-    **{n: unary(n, anywhere) for n in ("neg", "square", "exp", "sin", "cos", "tanh", "sigmoid", "erf", "gelu", "gelu_tanh")},
+    **{n: unary(n, anywhere) for n in ("neg", "square", "exp", "sin", "cos", "tanh", "sigmoid", "erf", "gelu", "gelu_tanh", "silu")},
     **{n: unary(n, apart) for n in ("abs", "sign", "relu")},
     **{n: unary(n, positive) for n in ("reciprocal", "sqrt", "rsqrt", "log", "log1p")},
-    **{n: binary(n, anywhere) for n in ("add", "sub", "mul")},
+    **{n: binary(n, anywhere) for n in ("add", "sub", "mul", "swiglu", "geglu")},
     "div": [binary("div", positive), number_first],
     "pow": base_and_exponent,
     "maximum": extreme("maximum"),
@@ -317,7 +310,6 @@ CASES = {
         attention(softcap=1.5, scale=0.4),
         attention(2, is_causal=True, window=(1, None), causal_offset=1, dropout=0.3),
     ],
-    "rotary": [rotary("half", lambda T: None), rotary("interleaved", lambda T: np.arange(T)[::-1])],
     "dropout": lambda d: values(lambda x: _core.dropout(x, 0.4, 3, 5), d.normal(*d.shape(2))),
     "embedding": embedding,
     "global_max_pool1d": lambda d: values(_core.global_max_pool1d, d.apart(*d.shape(3))),

@@ -283,7 +283,6 @@ def good_arguments():
         "matmul": [a(2, 3, 5), x, a(4, 5)],
         "mse_loss": [one, x, x],
         "qkv_projection": [*(a(2, 2, 3, 2) for _ in range(3)), x, a(12, 4), 2],
-        "rotary": [x, np.arange(3)],
         "softmax": [x, x],
         "tril": [x],
         "triu": [x],

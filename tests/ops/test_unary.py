@@ -29,6 +29,7 @@ FUNCTIONS = {
     "relu": (reference.relu, lambda x: 1.0 * (x > 0), (-5, 5)),
     "gelu": (reference.gelu, lambda x: reference.gelu_backward(np.ones_like(x), x), (-6, 6)),
     "gelu_tanh": (lambda x: reference.gelu(x, "tanh"), lambda x: reference.gelu_backward(np.ones_like(x), x, "tanh"), (-6, 6)),
+    "silu": (reference.silu, lambda x: reference.silu_backward(np.ones_like(x), x), (-9, 9)),
 }
 DTYPES = ["float32", "float64", "float16", "bfloat16"]
 

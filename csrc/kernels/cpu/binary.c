@@ -3,7 +3,7 @@
 #include "simd.h"
 
 typedef real element;
-#include "simd_math.h"
+#include "activation.h"
 #include "run_elementwise.h"
 
 TC_INLINE vreal lanes_of(const real *p, int step, int64_t i, int lanes) { return step ? v_load_some(p + i, lanes) : v_set1(p[0]); }

@@ -28,6 +28,7 @@ __all__ = [
     "LogSoftmax",
     "RMSNorm",
     "ReLU",
+    "SiLU",
     "Sigmoid",
     "Softmax",
     "Tanh",
@@ -196,18 +197,29 @@ class Dropout(Module):
         return f"p={self.p}, inplace={self.inplace}"
 
 
-class ReLU(Module):
-    """max(x, 0). `inplace` is accepted for PyTorch's sake."""
+class _MaybeInPlace(Module):
+    """A function whose `inplace` is accepted for PyTorch's sake; the result is always a new tensor."""
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()
         self.inplace = inplace
 
+    def extra_repr(self) -> str:
+        return "inplace=True" if self.inplace else ""
+
+
+class ReLU(_MaybeInPlace):
+    """max(x, 0). `inplace` is accepted for PyTorch's sake."""
+
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(x)
 
-    def extra_repr(self) -> str:
-        return "inplace=True" if self.inplace else ""
+
+class SiLU(_MaybeInPlace):
+    """x sigmoid(x), also called swish (Hendrycks & Gimpel 2016; Ramachandran et al. 2017). `inplace` is accepted for PyTorch's sake."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.silu(x)
 
 
 class GELU(Module):

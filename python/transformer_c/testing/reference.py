@@ -107,6 +107,30 @@ def gelu_backward(dy, x, approximate="none"):
     return f64(dy) * (0.5 * (1 + erf(x / math.sqrt(2))) + x * density)
 
 
+def silu(x):
+    return f64(x) * sigmoid(x)
+
+
+def silu_backward(dy, x):
+    return f64(dy) * sigmoid(x) * (1 + f64(x) * (1 - sigmoid(x)))
+
+
+def swiglu(gate, up):
+    return silu(gate) * f64(up)
+
+
+def swiglu_backward(dy, gate, up):
+    return silu_backward(dy, gate) * f64(up), f64(dy) * silu(gate) + 0 * f64(up)
+
+
+def geglu(gate, up):
+    return gelu(gate) * f64(up)
+
+
+def geglu_backward(dy, gate, up):
+    return gelu_backward(dy, gate) * f64(up), f64(dy) * gelu(gate) + 0 * f64(up)
+
+
 ACTIVATIONS = {
     None: (f64, lambda dy, x: f64(dy)),
     "relu": (relu, relu_backward),
