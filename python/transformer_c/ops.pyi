@@ -39,6 +39,8 @@ __all__ = [
     "erf_forward",
     "exp_backward",
     "exp_forward",
+    "geglu_backward",
+    "geglu_forward",
     "gelu_backward",
     "gelu_forward",
     "gelu_tanh_backward",
@@ -95,6 +97,8 @@ __all__ = [
     "sigmoid_forward",
     "sign_backward",
     "sign_forward",
+    "silu_backward",
+    "silu_forward",
     "sin_backward",
     "sin_forward",
     "softmax_backward",
@@ -107,6 +111,8 @@ __all__ = [
     "sub_forward",
     "sum_backward",
     "sum_forward",
+    "swiglu_backward",
+    "swiglu_forward",
     "tanh_backward",
     "tanh_forward",
     "tril_backward",
@@ -196,6 +202,12 @@ def exp_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
 
 def exp_forward(x: ArrayLike | Tensor) -> Any:
     """exp of x, element by element."""
+
+def geglu_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
+    """da and db of geglu."""
+
+def geglu_forward(a: Any, b: Any) -> Any:
+    """geglu of a and b, element by element; they broadcast."""
 
 def gelu_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
     """dx of gelu, from dy and what its forward leaves."""
@@ -365,6 +377,12 @@ def sign_backward(dy: ArrayLike | Tensor) -> Any:
 def sign_forward(x: ArrayLike | Tensor) -> Any:
     """sign of x, element by element."""
 
+def silu_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
+    """dx of silu, from dy and what its forward leaves."""
+
+def silu_forward(x: ArrayLike | Tensor) -> Any:
+    """silu of x, element by element."""
+
 def sin_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
     """dx of sin, from dy and what its forward leaves."""
 
@@ -400,6 +418,12 @@ def sum_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, axis: _Shape | N
 
 def sum_forward(x: ArrayLike | Tensor, axis: _Shape | None = None, keepdims: _bool = False, *, dim: _Shape | None = None, keepdim: _bool | None = None) -> Any:
     """Sum over the axes (all when None); integers and bools to int64."""
+
+def swiglu_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
+    """da and db of swiglu."""
+
+def swiglu_forward(a: Any, b: Any) -> Any:
+    """swiglu of a and b, element by element; they broadcast."""
 
 def tanh_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
     """dx of tanh, from dy and what its forward leaves."""

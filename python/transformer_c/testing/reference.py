@@ -86,7 +86,7 @@ def tanh_backward(dy, x):
 
 
 def erf(x):
-    return _erf(f64(x)).astype(np.float64)
+    return np.asarray(_erf(f64(x)), np.float64)
 
 
 def gelu(x, approximate="none"):
