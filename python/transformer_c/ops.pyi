@@ -203,10 +203,10 @@ def exp_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
 def exp_forward(x: ArrayLike | Tensor) -> Any:
     """exp of x, element by element."""
 
-def geglu_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
+def geglu_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> tuple[Any, Any]:
     """da and db of geglu."""
 
-def geglu_forward(a: Any, b: Any) -> Any:
+def geglu_forward(a: _int | _float | ArrayLike | Tensor, b: _int | _float | ArrayLike | Tensor) -> Any:
     """geglu of a and b, element by element; they broadcast."""
 
 def gelu_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
@@ -419,10 +419,10 @@ def sum_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, axis: _Shape | N
 def sum_forward(x: ArrayLike | Tensor, axis: _Shape | None = None, keepdims: _bool = False, *, dim: _Shape | None = None, keepdim: _bool | None = None) -> Any:
     """Sum over the axes (all when None); integers and bools to int64."""
 
-def swiglu_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> Any:
+def swiglu_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> tuple[Any, Any]:
     """da and db of swiglu."""
 
-def swiglu_forward(a: Any, b: Any) -> Any:
+def swiglu_forward(a: _int | _float | ArrayLike | Tensor, b: _int | _float | ArrayLike | Tensor) -> Any:
     """swiglu of a and b, element by element; they broadcast."""
 
 def tanh_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:

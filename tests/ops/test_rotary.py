@@ -1,4 +1,4 @@
-"""Rotary position embedding against its definition by complex numbers, for every instruction set, dtype and layout."""
+"""Rotary position embedding against its definition by complex numbers, on every instruction set; cases for the tests of all ops (op_cases.py)."""
 
 import numpy as np
 import pytest
@@ -8,6 +8,15 @@ from transformer_c import _core
 from transformer_c.testing import reference as R
 
 PAIRINGS = ["half", "interleaved"]
+
+GRADCHECK = {
+    "rotary": [
+        lambda d: (lambda x: _core.rotary(x, base=7.0), d.normal(*d.shape(2), 2 * d.length())),
+        lambda d: (lambda x: _core.rotary(x, np.arange(x.shape[-2])[::-1], pairing="interleaved"), d.normal(*d.shape(2), 2 * d.length())),
+    ]
+}
+BACKWARD_ARGUMENTS = {"rotary": lambda rng: [rng.random((2, 3, 4)), np.arange(3)]}
+SAVED = {"`rotary` of x (N, C)": [(lambda x, p=p: _core.rotary(x, pairing=p), ["N,C"]) for p in PAIRINGS]}
 SHAPES = [(1, 2), (3, 4), (5, 6), (2, 3, 7, 34), (4, 0, 8), (0, 3, 2), (3, 0), (2, 130, 64)]
 
 
