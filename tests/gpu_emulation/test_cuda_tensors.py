@@ -213,6 +213,19 @@ def test_add_layer_norm(device, dtype, rng):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
+def test_what_add_layer_norm_saves(device, dtype, rng):
+    """The sum, of which y is the norm; mean and rstd are float32 for halves."""
+    x, residual = (array(rng, (4, 5, 24), dtype) for _ in range(2))
+    y, total, mean, rstd = _core.add_layer_norm_forward(*(tc.tensor(a, device=device) for a in (x, residual)))
+    statistic = "float64" if dtype == "float64" else "float32"
+    kept = statistic if device == "cpu" else dtype  # CPUs compute halves in float32
+    assert_close(host(total), R.f64(x) + R.f64(residual), kept, name="sum")
+    expected = R.layer_norm(host(total))
+    for name, got, wanted, kind in zip(("y", "mean", "rstd"), (y, mean, rstd), expected, (dtype, statistic, statistic), strict=True):
+        assert_close(host(got), wanted, kind, 24, name=name)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("activation", [None, "relu", "gelu", "gelu_tanh"])
 def test_linear(device, activation, dtype, rng):
     x, weight, bias, residual, dy = (array(rng, s, dtype) / 8 for s in ((3, 7, 20), (33, 20), 33, (3, 7, 33), (3, 7, 33)))
@@ -329,6 +342,26 @@ def test_softmax(device, axis, logarithm, rng):
     assert_close(host(y), forward(x, axis), "float32", 40)
     y.backward(tc.tensor(dy, device=device))
     check_gradients([tensor], [backward(dy, x, axis)], "float32")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("axis", [0, -1])
+@pytest.mark.parametrize("logarithm", [False, True])
+def test_softmax_of_other_dtypes(device, axis, logarithm, dtype, rng):
+    """The result is what the backward reads: a gradient of halves may be off by twice what a rounded result costs a float64 backward."""
+    x, dy = array(rng, (3, 40, 5), dtype), array(rng, (3, 40, 5), dtype)
+    (tensor,) = leaves(device, x)
+    y = (tc.functional.log_softmax if logarithm else tc.functional.softmax)(tensor, axis)
+    forward, backward = (R.log_softmax, R.log_softmax_backward) if logarithm else (R.softmax, R.softmax_backward)
+    assert_close(host(y), forward(x, axis), dtype, 40)
+    y.backward(tc.tensor(dy, device=device))
+    if dtype == "float64":
+        check_gradients([tensor], [backward(dy, x, axis)], dtype)
+        return
+    rounded, d = R.f64(forward(x, axis).astype(x.dtype)), R.f64(dy)
+    total = (d if logarithm else d * rounded).sum(axis, keepdims=True)
+    naive = d - np.exp(rounded) * total if logarithm else rounded * (d - total)
+    assert_close(host(tensor.grad), backward(dy, x, axis), dtype, naive=naive.astype(x.dtype), name="dx")
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

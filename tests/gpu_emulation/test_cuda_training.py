@@ -146,7 +146,7 @@ def test_extremes(emulated_gpu, dtype, rng):
         beside_the_cpu(lambda t, d=descending: t.permute(0, 2, 1).argsort(descending=d), emulated_gpu, rng, x)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint8"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "uint8"])
 def test_triangles(emulated_gpu, dtype, rng):
     for diagonal in (-2, 0, 1, 9):
         beside_the_cpu(lambda t, d=diagonal: tc.triu(t, d), emulated_gpu, rng, array(rng, (2, 4, 5), dtype))
