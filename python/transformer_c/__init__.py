@@ -1,6 +1,6 @@
 """transformer_c: Transformers on NumPy arrays.
 
-A C core with an eager tape computes; the classes are those of the UvA tutorial, the names and conventions PyTorch's.
+A C core with an eager tape does the computing. The classes are those of the UvA tutorial; names and conventions are PyTorch's.
 
 Examples
 --------
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from .checkpoint import CheckpointError, load, load_torch_checkpoint, save
     from .trainer import Trainer
 
-# What comes with its first use, so that `import transformer_c` stays quick: the module that has the name; "" for a module itself.
+# Names that are imported on first use, so that `import transformer_c` stays quick: the module that has the name; "" for a module itself.
 _LATER = {
     "CheckpointError": "checkpoint",
     "Trainer": "trainer",
@@ -69,7 +69,7 @@ _LATER = {
 
 
 def __getattr__(name: str):
-    """Loads what comes with its first use; for names that are not here, an error that says what ours is called."""
+    """Imports a name on its first use; for a name that does not exist, raises an error that says what to use here instead."""
     if name not in _LATER:
         from ._hints import package_attribute
 

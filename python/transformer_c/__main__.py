@@ -1,4 +1,4 @@
-"""python -m transformer_c COMMAND: see cli."""
+"""Runs ``python -m transformer_c COMMAND``; see cli."""
 
 import sys
 

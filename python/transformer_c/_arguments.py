@@ -1,4 +1,4 @@
-"""Checks of arguments: the first mistake is named where it is made, not where it is felt."""
+"""Checks of arguments: a mistake is reported where it is made, not later, where it causes trouble."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def count(name: str, value: Any, least: int = 1) -> int:
 
 
 def real(name: str, value: Any) -> float:
-    """`value`, which has to be a real number (a one-element Tensor is one)."""
+    """`value`, which must be a real number (a one-element Tensor counts as one)."""
     try:
         float(value)
     except (TypeError, ValueError):
@@ -31,21 +31,21 @@ def real(name: str, value: Any) -> float:
 
 
 def not_negative(name: str, value: Any) -> float:
-    """`value`, which has to be a real number from 0; NaN is none."""
+    """`value`, which must be a real number of at least 0; NaN is not allowed."""
     if not real(name, value) >= 0:
         raise ValueError(f"{name} must not be negative, got {value}")
     return value
 
 
 def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
-    """`value`, which has to be one of a few words."""
+    """`value`, which must be one of the words in `known`."""
     if value not in known:
         raise ValueError(f"{name} must be {' or '.join(map(repr, known))}, got {value!r}")
     return value
 
 
 def one_axis(axis: int | None, dim: int | None, default: int) -> int:
-    """The axis given by either name."""
+    """The axis, given under either name."""
     if axis is not None and dim is not None and axis != dim:
         raise TypeError(f"axis={axis} and dim={dim} are two names of one argument")
     given = dim if axis is None else axis

@@ -1,4 +1,4 @@
-"""What to write here instead of a name that PyTorch or NumPy has: the ends of AttributeErrors."""
+"""Advice for AttributeErrors: the replacement for a name that PyTorch or NumPy has and this library does not."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _is_function(name: str) -> bool:
 
 
 def tensor_attribute(tensor: Any, name: str) -> None:
-    """Raises the AttributeError of a Tensor, with what to write instead where that is known."""
+    """Raises the AttributeError of a Tensor, with advice on what to write instead if there is any."""
     if name in _IN_PLACE:
         sign = _IN_PLACE[name]
         advice = f"t {sign}= u (a parameter: inside tc.no_grad())"

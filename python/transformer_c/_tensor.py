@@ -18,7 +18,7 @@ from ._core import Tensor
 
 
 def _holds_tensor(data: Any) -> bool:
-    """Is there a Tensor in these nested lists or tuples?"""
+    """Whether these nested lists or tuples contain a Tensor."""
     return isinstance(data, (list, tuple)) and any(isinstance(d, Tensor) or _holds_tensor(d) for d in data)
 
 
@@ -33,23 +33,23 @@ def tensor(data: Any, dtype: Any = None, device: str | None = None, requires_gra
     Parameters
     ----------
     data : array_like
-        Numbers, nested lists of them (of Tensors, too), an ndarray or a Tensor.
+        Numbers, nested lists of numbers or Tensors, an ndarray or a Tensor.
     dtype : dtype, optional
         Arrays and Tensors keep theirs; Python floats become float32, ints int64, bools bool.
     device : str, default "cpu"
         "cpu", "cuda" or "cuda:<ordinal>".
     requires_grad : bool
-        Whether ``backward()`` is to bring a gradient here; floating dtypes only.
+        Whether ``backward()`` computes a gradient for this Tensor; floating dtypes only.
 
     Returns
     -------
     Tensor
-        A leaf: the history of a Tensor in `data` stays behind (``clone()`` keeps it).
+        A leaf: the history of a Tensor in `data` is dropped (``clone()`` keeps it).
 
     Raises
     ------
     TypeError
-        For a dtype there is none of here, or `requires_grad` with integers.
+        For an unsupported dtype, or `requires_grad` with integers.
     RuntimeError
         When the device is not available; the message says why.
 
@@ -72,11 +72,11 @@ def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> Tensor
     Parameters
     ----------
     data : array_like
-        A Tensor is returned as it is. The Tensor of an ndarray shares its memory: writes to one are seen in the other (a
-        read-only array makes a read-only Tensor). Other byte orders, odd strides and dtypes that are not ours are copied.
+        A Tensor is returned as it is. A Tensor made from an ndarray shares its memory: writes to one are seen in the other (a
+        read-only array gives a read-only Tensor). Arrays with other byte orders, odd strides or unsupported dtypes are copied.
     dtype : dtype, optional
     device : str, optional
-        Where one of these asks for something else than `data` has, the result is a copy (recorded, for a Tensor).
+        If either differs from that of `data`, the result is a copy (recorded, for a Tensor).
 
     Returns
     -------
@@ -108,11 +108,11 @@ def from_dlpack(x: Any, device: str | None = None, copy: bool | None = None) -> 
     Parameters
     ----------
     x : object
-        With ``__dlpack__`` and ``__dlpack_device__`` (an ndarray, a PyTorch tensor, ...) on the CPU, or a DLPack capsule.
+        An object on the CPU with ``__dlpack__`` and ``__dlpack_device__`` (an ndarray, a PyTorch tensor, ...), or a DLPack capsule.
     device : str, optional
         Moves the result there.
     copy : bool, optional
-        True: never share memory. False: an error where it cannot be shared. None: a copy where that must be.
+        True: never share memory. False: raise an error if memory cannot be shared. None: copy only if necessary.
 
     Returns
     -------
@@ -122,7 +122,7 @@ def from_dlpack(x: Any, device: str | None = None, copy: bool | None = None) -> 
     Raises
     ------
     TypeError
-        When `x` has no ``__dlpack__``, or a dtype there is none of here.
+        When `x` has no ``__dlpack__``, or an unsupported dtype.
     BufferError
         When the memory is not the CPU's, or the producer refuses.
 
@@ -145,7 +145,7 @@ def from_dlpack(x: Any, device: str | None = None, copy: bool | None = None) -> 
 
 
 def _capsule(x: Any, copy: bool | None) -> Any:
-    """What ``x.__dlpack__`` gives, asked in the way of DLPack 1 first. True is left to us: not every producer can copy."""
+    """The result of ``x.__dlpack__``, called first in the way of DLPack 1. `copy` = True is done here: not every producer can copy."""
     options = {"copy": False} if copy is False else {}
     try:
         return x.__dlpack__(max_version=(1, 0), **options)
@@ -153,7 +153,7 @@ def _capsule(x: Any, copy: bool | None) -> Any:
         return x.__dlpack__()
 
 
-# ---- constant and counting ------------------------------------------------------------------------------------------------------
+# ---- constants and ranges -------------------------------------------------------------------------------------------------------
 
 
 def _shape(size: tuple) -> tuple[int, ...]:
@@ -195,7 +195,7 @@ def empty(*size, dtype: Any = None, device: str | None = None, requires_grad: bo
 
 
 def full(size: int | Sequence[int], fill_value: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
-    """A Tensor with `fill_value` everywhere. Its dtype follows from the value: float32, int64 or bool.
+    """A Tensor with `fill_value` everywhere. The value decides the dtype: float32, int64 or bool.
 
     Examples
     --------
@@ -237,24 +237,24 @@ def ones(*size, dtype: Any = None, device: str | None = None, requires_grad: boo
 
 
 def _like(x: Any, dtype: Any, device: str | None) -> tuple[Any, Any, Any]:
-    """Shape, dtype and device, without reading elements: they may lie on a GPU."""
+    """Shape, dtype and device, without reading elements, which may be on a GPU."""
     x = as_tensor(x)
     return x.shape, x.dtype if dtype is None else dtype, x.device if device is None else device
 
 
 def empty_like(input: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
-    """Uninitialised memory with the shape of `input`, and its dtype and device unless others are named."""
+    """A Tensor of uninitialised memory with the shape of `input`, and its dtype and device unless others are given."""
     return _finish(_core.empty(*_like(input, dtype, device)), requires_grad)
 
 
 def full_like(input: Any, fill_value: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
-    """`fill_value` everywhere, with the shape of `input`, and its dtype and device unless others are named."""
+    """A Tensor filled with `fill_value`, with the shape of `input`, and its dtype and device unless others are given."""
     shape, dtype, device = _like(input, dtype, device)
     return _finish(_core.full(shape, fill_value, dtype, device), requires_grad)
 
 
 def zeros_like(input: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
-    """Zeros with the shape of `input`, and its dtype and device unless others are named.
+    """Zeros with the shape of `input`, and its dtype and device unless others are given.
 
     Examples
     --------
@@ -266,7 +266,7 @@ def zeros_like(input: Any, dtype: Any = None, device: str | None = None, require
 
 
 def ones_like(input: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
-    """Ones with the shape of `input`, and its dtype and device unless others are named."""
+    """Ones with the shape of `input`, and its dtype and device unless others are given."""
     return full_like(input, True, dtype, device, requires_grad)
 
 
@@ -278,7 +278,7 @@ def arange(
     Parameters
     ----------
     start, end, step : int or float
-        `end` is left out. The result is int64 when all are ints, otherwise float32, unless `dtype` says more.
+        `end` is excluded. The result is int64 when all are ints, otherwise float32, unless `dtype` is given.
     dtype : dtype, optional
     device : str, default "cpu"
     requires_grad : bool
@@ -310,16 +310,16 @@ def arange(
     return Tensor(values, dtype, device, requires_grad)
 
 
-# ---- putting together -----------------------------------------------------------------------------------------------------------
+# ---- joining, products, picking ---------------------------------------------------------------------------------------------------------
 
 
 def cat(tensors: Sequence[Any], dim: int | None = None, *, axis: int | None = None):
-    """Arrays joined along an axis.
+    """Joins arrays along an axis.
 
     Parameters
     ----------
     tensors : sequence of array_like
-        Equal shapes but for axis `dim`; the result has their promoted dtype.
+        Arrays of equal shape except along axis `dim`; the result has their promoted dtype.
     dim, axis : int, default 0
         Two names of one argument.
 
@@ -330,9 +330,9 @@ def cat(tensors: Sequence[Any], dim: int | None = None, *, axis: int | None = No
     Raises
     ------
     ValueError
-        For no arrays, or shapes that do not fit.
+        When there are no arrays, or their shapes do not match.
     IndexError
-        For an axis that is not there.
+        When the axis does not exist.
 
     Examples
     --------
@@ -344,7 +344,7 @@ def cat(tensors: Sequence[Any], dim: int | None = None, *, axis: int | None = No
 
 
 def stack(tensors: Sequence[Any], dim: int | None = None, *, axis: int | None = None):
-    """Arrays of one shape put along a new axis. Parameters as for ``cat``.
+    """Joins arrays of one shape along a new axis. Parameters as for ``cat``.
 
     Examples
     --------
@@ -356,7 +356,7 @@ def stack(tensors: Sequence[Any], dim: int | None = None, *, axis: int | None = 
 
 
 def matmul(input, other):
-    """The matrix product, NumPy's rules: leading axes broadcast, 1-D arguments are a row or a column.
+    """The matrix product by NumPy's rules: leading axes broadcast, 1-D arguments are a row or a column.
 
     Parameters
     ----------
@@ -382,7 +382,7 @@ def matmul(input, other):
 
 
 def where(condition, input=None, other=None):
-    """`input` where `condition` holds, `other` elsewhere; with the condition alone, the indices where it holds.
+    """`input` where `condition` is true, `other` elsewhere; with the condition alone, the indices where it is true.
 
     Parameters
     ----------
@@ -392,7 +392,7 @@ def where(condition, input=None, other=None):
 
     Returns
     -------
-    Tensor or ndarray, or a tuple of int64 index arrays, one an axis of `condition`
+    Tensor or ndarray, or a tuple of int64 index arrays, one per axis of `condition`
 
     Examples
     --------
@@ -410,7 +410,7 @@ def where(condition, input=None, other=None):
 
 
 def triu(input, diagonal: int = 0):
-    """The upper triangle of the last two axes; zero below diagonal number `diagonal` (0 the main one, positive above it).
+    """The upper triangle of the last two axes; zero below diagonal number `diagonal` (0 is the main diagonal; positive ones are above it).
 
     Parameters
     ----------
@@ -437,7 +437,7 @@ def triu(input, diagonal: int = 0):
 
 
 def tril(input, diagonal: int = 0):
-    """The lower triangle of the last two axes; zero above diagonal number `diagonal`. As ``triu``.
+    """The lower triangle of the last two axes; zero above diagonal number `diagonal`. Parameters as for ``triu``.
 
     Examples
     --------
@@ -465,7 +465,7 @@ class _Recording:
         return self
 
     def __init__(self, function: None = None) -> None:
-        self._before: list[bool] = []  # a stack: one object may be entered again
+        self._before: list[bool] = []  # a stack: one object may be entered more than once
 
     def __enter__(self) -> None:
         self._before.append(_core.set_grad_enabled(self._enabled))
@@ -486,7 +486,7 @@ class _Recording:
         return wrapped
 
     def _wrap_generator(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Set while the generator runs, and only then: what goes on between its steps is its caller's."""
+        """Sets the state only while the generator runs; between its steps the caller's state applies."""
         kind = type(self)
 
         @functools.wraps(function)
@@ -529,18 +529,18 @@ class no_grad(_Recording):
 
 
 class enable_grad(_Recording):
-    """Turns recording on in this thread, inside a ``no_grad()``. Used like ``no_grad``."""
+    """Turns recording on in this thread, for use inside a ``no_grad()``. Used like ``no_grad``."""
 
     _enabled = True
 
 
 def is_grad_enabled() -> bool:
-    """Whether this thread records what is computed with Tensors that require a gradient."""
+    """Whether this thread records computations with Tensors that require a gradient."""
     return _core.grad_enabled()
 
 
 def flip(input, dims: int | Sequence[int]):
-    """`input` with the named axes in reverse order.
+    """Reverses the order of the elements along the given axes.
 
     Parameters
     ----------

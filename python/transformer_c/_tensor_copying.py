@@ -11,7 +11,7 @@ from ._core import Tensor
 
 
 def _attributes(x: Tensor) -> dict[str, Any] | None:
-    """What a subclass keeps in its instances."""
+    """The attributes that a subclass stores in its instances."""
     return dict(x.__dict__) if getattr(x, "__dict__", None) else None
 
 
@@ -22,19 +22,19 @@ def _restore(x: Tensor, attributes: dict[str, Any] | None) -> Tensor:
 
 
 def copy(x: Tensor) -> Tensor:
-    """``copy.copy(x)``: another object over the same memory. A result keeps its history."""
+    """``copy.copy(x)``: another object that shares the memory. A result keeps its history."""
     if not x.is_leaf:
         return x.view(x.shape)
     return _restore(type(x)._over(x, x.requires_grad), _attributes(x))
 
 
 def deepcopy(x: Tensor, memo: dict[int, Any]) -> Tensor:
-    """``copy.deepcopy(x)``: a leaf with its own memory, its gradient copied as well.
+    """``copy.deepcopy(x)``: a leaf with its own memory; its gradient is copied as well.
 
     Raises
     ------
     RuntimeError
-        For a result that was recorded: its history cannot be copied.
+        For a recorded result, because its history cannot be copied.
     """
     if not x.is_leaf:
         raise RuntimeError("only leaf Tensors can be deep-copied; this one is a result that was recorded: use detach() or clone() first")
@@ -48,12 +48,12 @@ def deepcopy(x: Tensor, memo: dict[int, Any]) -> Tensor:
 def rebuild(
     cls: type[Tensor], values: np.ndarray, dtype: str, device: str, requires_grad: bool, attributes: dict[str, Any] | None
 ) -> Tensor:
-    """What pickled Tensors call."""
+    """Called when a pickled Tensor is loaded."""
     return _restore(cls._over(Tensor(values, dtype, device), requires_grad), attributes)
 
 
 def reduce(x: Tensor, protocol: int) -> tuple[Any, ...]:
     """For pickle: a leaf of the same class, with values, device and ``requires_grad``; no gradient, no history."""
     host = x.detach().cpu()
-    values = np.asarray(host.float() if x._dtype_name == "bfloat16" else host)  # NumPy has no bfloat16; float32 holds it exactly
+    values = np.asarray(host.float() if x._dtype_name == "bfloat16" else host)  # NumPy has no bfloat16; float32 represents it exactly
     return rebuild, (type(x), values, x._dtype_name, x.device, x.requires_grad, _attributes(x))

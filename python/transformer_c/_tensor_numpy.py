@@ -1,6 +1,6 @@
-"""What happens when NumPy's functions meet a Tensor: operators work, the rest says which function of ours to use.
+"""NumPy's functions called with a Tensor: operators work, all others raise an error that names the function to use instead.
 
-NumPy would read a Tensor as a plain array and give one back, and its history would be lost without a word.
+Otherwise NumPy would read a Tensor as a plain array and return one, and its history would be lost silently.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from ._core import Tensor
 
-# NumPy's operators on ndarrays are these ufuncs: the operator of Tensor, and its reflection.
+# NumPy's operators on ndarrays are these ufuncs. Each maps to the operator of Tensor and its reflection.
 _OPERATORS: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {
     np.add: (Tensor.__add__, Tensor.__radd__),
     np.subtract: (Tensor.__sub__, Tensor.__rsub__),
@@ -34,11 +34,11 @@ _OPERATORS: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {
     np.greater_equal: (Tensor.__ge__, Tensor.__le__),
 }
 
-# Functions that ask about an array and compute nothing.
+# Functions that query an array and compute nothing.
 _OF_MEMORY = {np.may_share_memory, np.shares_memory}
 _QUESTIONS = {np.shape, np.ndim, np.size, np.result_type, np.can_cast, np.iscomplexobj, np.isrealobj, *_OF_MEMORY}
 
-# NumPy's name of a function, where ours is another.
+# Functions that have another name in NumPy.
 _OURS = {
     "absolute": "t.abs()",
     "concatenate": "tc.cat",
@@ -68,7 +68,7 @@ _OURS = {
 
 
 def _ours(name: str) -> str | None:
-    """How a NumPy function is called here."""
+    """The name of a NumPy function here, if it exists."""
     import transformer_c as tc
 
     if name in _OURS:
@@ -100,7 +100,7 @@ def array_ufunc(x: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **options
 
 
 def array_function(x: Tensor, function: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
-    """NumPy's ``__array_function__``: a TypeError, but for functions that only ask."""
+    """NumPy's ``__array_function__``: a TypeError, except for functions that only query."""
     if function in _QUESTIONS:
         plain = partial(_plain, needs_memory=function in _OF_MEMORY)
         return function(*map(plain, args), **{k: plain(v) for k, v in kwargs.items()})
@@ -108,7 +108,7 @@ def array_function(x: Tensor, function: Callable[..., Any], types: Any, args: An
 
 
 def _plain(x: Any, needs_memory: bool) -> Any:
-    """A Tensor's array, or of a Tensor on a GPU one of the same shape and dtype, which is all that is asked about."""
+    """A Tensor's array; for a Tensor on a GPU, an array of the same shape and dtype, which is all that a query needs."""
     if not isinstance(x, Tensor):
         return x
     return np.asarray(x.detach()) if needs_memory or x.device == "cpu" else np.broadcast_to(np.empty((), x.dtype), x.shape)

@@ -1,4 +1,4 @@
-"""How Tensors print: the way PyTorch prints them, four digits after the point."""
+"""Printing of Tensors, in PyTorch's format: four digits after the decimal point."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ._core import Tensor
 DIGITS = 4
 LINE_WIDTH = 80
 SUMMARIZED_ABOVE = 1000  # elements
-EDGE = 3  # items shown at each end of an axis that is cut short
-PLAIN_DTYPES = ("float32", "int64", "bool")  # what literals make: left out; without elements, the first
+EDGE = 3  # items shown at each end of a summarized axis
+PLAIN_DTYPES = ("float32", "int64", "bool")  # the dtypes of literals, which are not printed; for an empty Tensor only the first
 
 
 class _Number:
-    """Formats elements to one width: whole floats as "2.", others with DIGITS digits, a wide range with exponents."""
+    """Formats elements to one width: whole floats as "2.", others with DIGITS digits, or with exponents if the range is wide."""
 
     def __init__(self, values: np.ndarray) -> None:
         self.floating = values.dtype.kind == "f"
@@ -44,7 +44,7 @@ class _Number:
 
 
 def _shown(length: int, cut: bool) -> list[int | None]:
-    """The indices of an axis that are printed; None is the gap."""
+    """The indices along an axis that are printed; None is the gap."""
     if not cut or length <= 2 * EDGE:
         return list(range(length))
     return [*range(EDGE), None, *range(length - EDGE, length)]
@@ -75,7 +75,7 @@ def _array(values: np.ndarray, indent: int, cut: bool, number: _Number) -> str:
 
 
 def _with_notes(text: str, notes: list[str], indent: int) -> str:
-    """`text` followed by the notes, on a new line where the last one is full."""
+    """`text` followed by the notes, which start a new line when the last one is full."""
     used = len(text) - text.rfind("\n") - 1 + 2  # room for the bracket
     for note in notes:
         if used + len(note) + 2 > LINE_WIDTH:
@@ -88,13 +88,13 @@ def _with_notes(text: str, notes: list[str], indent: int) -> str:
 
 
 def _host_values(x: Tensor) -> tuple[np.ndarray, str]:
-    """The elements as NumPy prints them, and the name of the dtype; bfloat16 widened, so that no other package is needed."""
+    """The elements as NumPy prints them, and the name of the dtype. bfloat16 is widened, so that no other package is needed."""
     x = x.detach().cpu()
     return np.asarray(x.float() if x._dtype_name == "bfloat16" else x), x._dtype_name
 
 
 def tensor_repr(x: Tensor) -> str:
-    """``repr(x)``: values, shape where the values do not show it, dtype, device, whether it records."""
+    """``repr(x)``: values, dtype, device, whether it records, and the shape when the values do not show it."""
     prefix = "tensor("
     values, dtype = _host_values(x)
     notes = []
@@ -118,7 +118,7 @@ def tensor_repr(x: Tensor) -> str:
 
 
 def format_tensor(x: Tensor, spec: str) -> str:
-    """``format(x, spec)``: a Tensor without axes, or of one element with a spec, like the number in it."""
+    """``format(x, spec)``: a Tensor without axes, or one with a single element and a spec, is formatted like its number."""
     if x.ndim == 0 or (spec and x.numel() == 1):
         return format(x.item(), spec)
     if spec:

@@ -1,4 +1,4 @@
-"""What this build is and what it uses."""
+"""Facts about this build, and settings of threads and precision."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ._arguments import one_of
 
 
 def set_num_threads(count: int) -> None:
-    """Sets how many threads computations use, 1 to 1024. Results do not depend on it.
+    """Sets the number of threads that computations use, from 1 to 1024. Results do not depend on it.
 
-    The start value is TRANSFORMER_C_NUM_THREADS, or the CPUs this process may use.
+    The initial value is TRANSFORMER_C_NUM_THREADS, or else the number of CPUs this process may use.
     """
     _core.set_num_threads(count)
 
 
 def get_num_threads() -> int:
-    """How many threads computations use."""
+    """The number of threads that computations use."""
     return _core.get_num_threads()
 
 
@@ -28,15 +28,15 @@ _PRECISIONS = ("highest", "high", "medium")
 
 
 def set_float32_precision(precision: str) -> None:
-    """Says how much accuracy float32 products may give up for speed, like ``torch.set_float32_matmul_precision``.
+    """Sets how much accuracy float32 products may give up for speed, like ``torch.set_float32_matmul_precision``.
 
-    It is a permission, and a kernel that has nothing to gain does not use it. The products on the CPU are such kernels: they are full
-    float32 whatever is set, there being no kernel yet that gains by less.
+    This is a permission; a kernel that gains nothing does not use it. Products on the CPU always compute in full float32, because no CPU
+    kernel is yet faster with less.
 
     Parameters
     ----------
     precision : {"highest", "high", "medium"}
-        Full float32 (where we start); about 16 bits (TF32, or two bfloat16 parts); bfloat16.
+        Full float32 (the initial setting); about 16 bits (TF32, or two bfloat16 parts); bfloat16.
 
     Raises
     ------
@@ -55,12 +55,12 @@ def set_float32_precision(precision: str) -> None:
 
 
 def get_float32_precision() -> str:
-    """What ``set_float32_precision`` has set: "highest", "high" or "medium"."""
+    """The setting of ``set_float32_precision``: "highest", "high" or "medium"."""
     return _PRECISIONS[_core.get_float32_precision()]
 
 
 def last_plans(device: str = "cpu") -> dict[str, dict[str, str | int]]:
-    """How the kernels that leave a choice (the matrix product, attention) were run last, for tests and benchmarks.
+    """How each kernel with several variants (the matrix product, attention) last ran, for tests and benchmarks.
 
     Parameters
     ----------
@@ -70,8 +70,8 @@ def last_plans(device: str = "cpu") -> dict[str, dict[str, str | int]]:
     Returns
     -------
     dict
-        For each such kernel that has run in this process: ``variant``, the name of the implementation; ``splits``, how many parts
-        its sum was cut into; ``float32_precision``, what `set_float32_precision` had set when it was planned.
+        For each such kernel that has run in this process: ``variant``, the name of the implementation; ``splits``, the number of parts
+        its sum was divided into; ``float32_precision``, the setting of `set_float32_precision` when it was planned.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def last_plans(device: str = "cpu") -> dict[str, dict[str, str | int]]:
 
 
 def config() -> dict[str, str]:
-    """What ``show_config`` prints, as a dict."""
+    """The facts that ``show_config`` prints, as a dict."""
     from . import __version__, cuda
 
     isas = _core.cpu_isas()
@@ -105,7 +105,7 @@ def config() -> dict[str, str]:
 
 
 def show_config() -> None:
-    """Prints version, compiler, instruction sets built and in use, threads, and the state of CUDA and why."""
+    """Prints version, compiler, instruction sets built and in use, threads, and whether CUDA is available, with the reason if not."""
     width = max(map(len, config())) + 2
     for name, value in config().items():
         print(f"{name + ':':{width}}{value}")

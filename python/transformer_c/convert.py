@@ -1,4 +1,4 @@
-"""Weights from one library's order to another's."""
+"""Converts weights from one library's layout to another's."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _SHAPES = {
 
 
 def packing(weights, source: str, target: str, num_heads: int):
-    """Weights or biases of the projections to queries, keys and values, in another order.
+    """Converts the weights or biases of the query, key and value projections to another layout.
 
-    H heads of size D = E / H read C features. The orders:
+    H heads of size D = E / H read C features. The layouts:
 
     ================================== ========================================== ====================================
     name                               arrays                                     used by
@@ -42,12 +42,12 @@ def packing(weights, source: str, target: str, num_heads: int):
     "keras"                            three (C, H, D)                            Keras, Flax
     ================================== ========================================== ====================================
 
-    Biases are alike, without C.
+    Biases have the same layouts, without C.
 
     Parameters
     ----------
     weights : array_like, tuple of three, or mapping of names to these
-        What `source` says; a mapping (a state dict of weight and bias) is converted value by value.
+        Arrays in the layout `source`; a mapping (a state dict of weight and bias) is converted value by value.
     source, target : str
     num_heads : int
         H.
@@ -55,24 +55,24 @@ def packing(weights, source: str, target: str, num_heads: int):
     Returns
     -------
     ndarray, Tensor, tuple of three, or dict
-        What `target` says: Tensors of Tensors, recorded; otherwise ndarrays. Never the memory of `weights`.
+        Arrays in the layout `target`: Tensors (recorded) if `weights` are Tensors, otherwise ndarrays. They never share memory with `weights`.
 
     Raises
     ------
     ValueError
-        When a name is unknown, when shapes do not fit `source` and `num_heads`, and when queries, keys and values read different
-        numbers of features, which only "separate" and "keras" can hold.
+        When a name is unknown, when shapes do not match `source` and `num_heads`, or when queries, keys and values read different
+        numbers of features and `target` is neither "separate" nor "keras".
 
     Examples
     --------
-    The rows of two heads of size 1, by what they make:
+    The rows of two heads of size 1, named by what they produce:
 
     >>> import numpy as np, transformer_c as tc
     >>> rows = np.array(["q0", "k0", "v0", "q1", "k1", "v1"])
     >>> tc.convert.packing(rows, "head", "qkv", num_heads=2).tolist()
     ['q0', 'q1', 'k0', 'k1', 'v0', 'v1']
 
-    The tutorial's attention as PyTorch's:
+    From the tutorial's attention to PyTorch's:
 
     >>> ours = tc.MultiheadAttention(input_dim=8, embed_dim=8, num_heads=2)
     >>> other = tc.nn.MultiheadAttention(embed_dim=8, num_heads=2, batch_first=True)
@@ -97,7 +97,7 @@ def _order(argument: str, name: Any) -> str:
 
 
 def _array(value: Any) -> Any:
-    """A Tensor or an ndarray; of what another library holds, its values."""
+    """A Tensor or an ndarray; another library's array becomes an ndarray."""
     if isinstance(value, Tensor):
         return value
     found = np.asarray(value.detach() if hasattr(value, "detach") else value)
@@ -111,7 +111,7 @@ def _own(x: Any) -> Any:
 
 
 def _take_apart(weights: Any, source: str, heads: int) -> list:
-    """Queries', keys' and values' (E, C), or (E,)."""
+    """The weights (E, C) or biases (E,) of queries, keys and values."""
     wanted = source in ("separate", "keras")
     several = isinstance(weights, (tuple, list)) and len(weights) == 3 and (wanted or any(hasattr(w, "shape") for w in weights))
     if several != wanted:

@@ -1,4 +1,4 @@
-"""GPUs: whether there is one that can be used and why not, its memory, its streams."""
+"""GPUs: whether one is available, and if not, why; memory and streams."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from . import _core
 
 
 def _why_not() -> str | None:
-    """None when there is a GPU that can be used, otherwise the reason."""
+    """None when a GPU can be used, otherwise the reason why not."""
     try:
         _core.cuda_device_count()
     except RuntimeError as error:
@@ -30,58 +30,58 @@ def is_available() -> bool:
 
 
 def device_count() -> int:
-    """How many GPUs can be used; 0 where CUDA is not available."""
+    """The number of GPUs that can be used; 0 if CUDA is not available."""
     return 0 if _why_not() is not None else _core.cuda_device_count()
 
 
 def synchronize(device: str | None = None) -> None:
-    """Waits until a GPU ("cuda:0" unless another is named) has done all that was asked of it.
+    """Waits until a GPU ("cuda:0" unless another is given) has finished all its work.
 
     Raises
     ------
     RuntimeError
-        When the GPU cannot be used, with the reason; or when something failed on it.
+        When the GPU cannot be used (the message says why), or when work on it failed.
     """
     _core.cuda_synchronize(device)
 
 
 def memory_stats(device: str | None = None) -> dict[str, int]:
-    """Bytes of a GPU's memory.
+    """Figures on a GPU's memory, in bytes.
 
     Returns
     -------
     dict
-        ``in_use`` by Tensors, ``peak_in_use``, ``cached`` for the next Tensors (`empty_cache` gives it back), ``free`` and ``total``
-        of the device, and ``device_calls``: how often memory was asked of the driver.
+        ``in_use`` by Tensors, ``peak_in_use``, ``cached`` for later Tensors (`empty_cache` returns it), ``free`` and ``total``
+        of the device, and ``device_calls``, the number of times memory was requested from the driver.
     """
     return _core.cuda_memory_stats(device)
 
 
 def empty_cache(device: str | None = None) -> None:
-    """Gives the memory that is kept for the next Tensors back to the driver."""
+    """Returns memory that is cached for later Tensors to the driver."""
     _core.cuda_empty_cache(device)
 
 
 def last_variants() -> dict[str, str]:
-    """Which variant of each kernel ran last on a GPU, for the kernels that leave a choice; `config.last_plans` says more.
+    """The variant that last ran on a GPU, for each kernel with several variants; `config.last_plans` gives more detail.
 
-    The environment variable TRANSFORMER_C_CUDA_VARIANT forces a variant: it is read once, and a name that a kernel does not have is a
-    ValueError when that kernel is to run.
+    The environment variable TRANSFORMER_C_CUDA_VARIANT forces a variant. It is read once; a kernel that has no variant of that name raises
+    a ValueError when it is called.
     """
     return {kernel: variant for kernel, (variant, _, _) in _core.last_plans("cuda").items()}
 
 
 @contextlib.contextmanager
 def stream(device: str | None = None) -> Iterator[int]:
-    """Work of this thread goes to another stream inside a ``with`` block.
+    """Sends this thread's work to another stream inside a ``with`` block.
 
-    Every thread has a stream of its own; this gives it one more, so that one thread can have work side by side. Work on the same
-    memory is kept in order, whichever streams it is on: a Tensor may be used anywhere.
+    Every thread has a stream of its own; this gives it one more, so that work of one thread can run concurrently. Work on the same
+    memory is kept in order across streams, so a Tensor may be used on any of them.
 
     Yields
     ------
     int
-        The address of the stream (a ``cudaStream_t``). It is used again after the block.
+        The address of the stream (a ``cudaStream_t``). The stream is reused after the block.
     """
     new = _core.cuda_new_stream(device)
     try:
@@ -95,5 +95,5 @@ def stream(device: str | None = None) -> Iterator[int]:
 
 
 def graph(*args: Any, **kwargs: Any) -> NoReturn:
-    """Recording work once to start it many times is not implemented."""
+    """Not implemented: recording work once and launching it many times."""
     raise NotImplementedError("tc.cuda.graph: captured graphs are not implemented; call the module as usual")

@@ -13,20 +13,20 @@ from ._core import Tensor
 
 
 def custom_op(forward: Callable[..., Any], backward: Callable[..., Any]) -> Callable[..., Any]:
-    """A recorded op out of two functions on ndarrays, for what the library has not got. CPU only.
+    """Makes a recorded op from two functions on ndarrays, for operations that the library lacks. CPU only.
 
     Parameters
     ----------
     forward : callable
-        ``forward(*inputs, **options)`` gets ndarrays and gives an ndarray, or a tuple of them.
+        ``forward(*inputs, **options)`` takes ndarrays and returns an ndarray or a tuple of them.
     backward : callable
-        ``backward(*gradients, *inputs, **options)`` gets the gradient of each result (None where nothing flowed back) and then
-        what forward got; it gives the gradient of each input, one ndarray or a tuple, None for inputs without.
+        ``backward(*gradients, *inputs, **options)`` takes the gradient of each result (None if no gradient reached it), then the
+        arguments of forward. It returns the gradient of each input, as one ndarray or a tuple, with None for inputs without a gradient.
 
     Returns
     -------
     callable
-        Takes Tensors or ndarrays (keywords are passed on as they are); gives Tensors when an argument is one.
+        Takes Tensors or ndarrays (keyword arguments are passed on unchanged); returns Tensors if any argument is a Tensor.
 
     Examples
     --------

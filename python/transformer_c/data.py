@@ -1,4 +1,4 @@
-"""Datasets and loaders, with PyTorch's names and, from the same seed, its shuffles."""
+"""Datasets and loaders, with PyTorch's names and, given the same seed, PyTorch's shuffles."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from .random import as_generator, randperm
 class Dataset:
     """Samples by index: subclasses define ``__getitem__`` and ``__len__``.
 
-    A subclass may also define ``__getitems__(indices)``, which gives a whole batch at once, already collated: the loader
-    uses it instead of one call per sample.
+    A subclass may also define ``__getitems__(indices)``, which returns a whole batch, already collated; the loader calls it
+    instead of ``__getitem__`` once per sample.
     """
 
     def __getitem__(self, index: int) -> Any:
@@ -32,7 +32,7 @@ class Dataset:
 
 
 class TensorDataset(Dataset):
-    """Samples are rows of the given Tensors or ndarrays, taken together.
+    """Tensors or ndarrays of equal length; sample i is the tuple of their rows i.
 
     Examples
     --------
@@ -64,7 +64,7 @@ class TensorDataset(Dataset):
 
 
 class Subset(Dataset):
-    """Some samples of a dataset, by their indices."""
+    """The samples of a dataset at the given indices."""
 
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
         self.dataset, self.indices = dataset, indices
@@ -142,20 +142,20 @@ class DataLoader:
     Parameters
     ----------
     dataset : Dataset
-        Anything with ``__getitem__`` and ``__len__``.
+        Any object with ``__getitem__`` and ``__len__``.
     batch_size : int, default 1
     shuffle : bool
-        A new order every epoch; from the same seed, PyTorch's.
+        A new order every epoch; given the same seed, it is PyTorch's.
     drop_last : bool
-        Leave out a last batch that is not full.
+        Drop the last batch if it is not full.
     rng : int, np.random.Generator, tc.Generator or None
-        Where the shuffles come from; None is the default generator. `generator` is PyTorch's name for it.
+        The source of the shuffles; None is the default generator. `generator` is PyTorch's name for it.
     prefetch : int, default 0
-        How many batches a thread prepares ahead.
+        The number of batches that a thread prepares ahead.
     collate_fn : callable, optional
-        Makes a batch of a list of samples.
+        Makes a batch from a list of samples.
     num_workers, pin_memory, persistent_workers
-        Accepted for PyTorch's sake; without effect.
+        Accepted for compatibility with PyTorch; ignored.
 
     Examples
     --------
@@ -224,7 +224,7 @@ class DataLoader:
         return batches if self.generator is None or not self.shuffle else self._use_up(batches)
 
     def _use_up(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """PyTorch's sampler ends an epoch by drawing another order, of which it takes nothing: seen where the generator lives on."""
+        """Ends an epoch as PyTorch's sampler does: by drawing one more order, which is not used but advances the generator."""
         yield from batches
         randperm(len(self.dataset), rng=self.generator)
 

@@ -1,4 +1,4 @@
-"""The dtypes by PyTorch's names; each is a np.dtype, and wherever a dtype is asked for, a name in a str does as well."""
+"""The dtypes, under PyTorch's names. Each is a np.dtype; a dtype argument may also be given as a str."""
 
 import numpy as np
 

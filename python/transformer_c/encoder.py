@@ -18,7 +18,7 @@ from .nn.transformer import add_norm
 
 
 def expand_mask(mask):
-    """A mask of 2, 3 or 4 axes with 4: (Tq, Tk) -> (1, 1, Tq, Tk), (B, Tq, Tk) -> (B, 1, Tq, Tk).
+    """Expands a mask of 2, 3 or 4 axes to 4: (Tq, Tk) -> (1, 1, Tq, Tk), (B, Tq, Tk) -> (B, 1, Tq, Tk).
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def expand_mask(mask):
     Raises
     ------
     ValueError
-        When the mask has another number of axes.
+        When the mask has fewer than 2 or more than 4 axes.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def expand_mask(mask):
 
 
 def _check_mask(mask, batch: int, heads: int, queries: int, keys: int):
-    """A module's mask as a 4-D Tensor or ndarray that broadcasts to (B, H, Tq, Tk), or an error that says what would fit."""
+    """A module's mask as a 4-D Tensor or ndarray that broadcasts to (B, H, Tq, Tk); the error for any other mask says which shapes fit."""
     if mask is None:
         return None
     if not isinstance(mask, (Tensor, np.ndarray)):
@@ -76,8 +76,8 @@ def _check_mask(mask, batch: int, heads: int, queries: int, keys: int):
 class MultiheadAttention(nn.Module):
     """Multi-head self-attention with one projection for queries, keys and values (Vaswani et al. 2017, section 3.2.2).
 
-    The 3E outputs of ``qkv_proj`` hold, head by head, [q_h | k_h | v_h]; PyTorch's own layer packs [Q | K | V]
-    (``tc.nn.MultiheadAttention``; ``tc.convert.packing`` goes between them).
+    The 3E outputs of ``qkv_proj`` are ordered head by head, [q_h | k_h | v_h]. PyTorch's own layer packs [Q | K | V]
+    (``tc.nn.MultiheadAttention``); ``tc.convert.packing`` converts between the two.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class MultiheadAttention(nn.Module):
             nn.init.zeros_(projection.bias)
 
     def forward(self, x, mask=None, return_attention: bool = False, *, past_key_value: KeyValueCache | None = None):
-        """x (B, T, input_dim) to (B, T, E), and the maps (B, H, T, T) when asked for.
+        """Maps x (B, T, input_dim) to (B, T, E), and also returns the attention (B, H, T, T) on request.
 
         Parameters
         ----------
@@ -131,7 +131,7 @@ class MultiheadAttention(nn.Module):
         return_attention : bool
             Also return the attention of each head.
         past_key_value : KeyValueCache, optional
-            Keys and values of earlier calls, to which this call's are added; they count as keys in `mask`, before those of `x`.
+            Keys and values of earlier calls; this call's are appended to them. In `mask` the earlier keys come before those of `x`.
         """
         if x.ndim != 3:
             raise ValueError(f"x has shape {tuple(x.shape)}; expected (batch, sequence, input_dim)")
@@ -159,7 +159,7 @@ _ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
 
 
 class EncoderBlock(nn.Module):
-    """One block of a Transformer encoder: attention, then a two-layer network, each with a residual and layer norm.
+    """One block of a Transformer encoder: attention, then a two-layer network, each with a residual connection and layer norm.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ class EncoderBlock(nn.Module):
         Width of the hidden layer.
     dropout : float, default 0
     norm_first : bool, default False
-        Normalise before attention and network (Xiong et al. 2020) instead of after the residuals.
+        Normalise before attention and network (Xiong et al. 2020) instead of after the residual connections.
     activation : {"relu", "gelu"}
     layer_norm_eps : float, default 1e-5
 
@@ -208,7 +208,7 @@ class EncoderBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x, mask=None, *, past_key_value: KeyValueCache | None = None):
-        """x (B, T, input_dim) to the same shape; `mask` and `past_key_value` as for MultiheadAttention."""
+        """Maps x (B, T, input_dim) to the same shape; `mask` and `past_key_value` as for MultiheadAttention."""
         past = {} if past_key_value is None else {"past_key_value": past_key_value}
         with restored_on_error([past_key_value]):
             if self.norm_first:
@@ -225,7 +225,7 @@ class TransformerEncoder(nn.Module):
     ----------
     num_layers : int
     **block_args
-        What each EncoderBlock is made with.
+        Arguments of each EncoderBlock.
 
     Attributes
     ----------
@@ -244,7 +244,7 @@ class TransformerEncoder(nn.Module):
         self.layers = nn.ModuleList([EncoderBlock(**block_args) for _ in range(count("num_layers", num_layers, 0))])
 
     def forward(self, x, mask=None, *, past_key_value: Sequence[KeyValueCache] | None = None):
-        """x (B, T, input_dim) to the same shape; `mask` as for MultiheadAttention, `past_key_value` one cache a layer (``new_caches``)."""
+        """Maps x (B, T, input_dim) to the same shape; `mask` as for MultiheadAttention, `past_key_value` one cache per layer."""
         caches = one_a_layer(past_key_value, len(self.layers))
         with restored_on_error(caches):
             for layer, cache in zip(self.layers, caches, strict=True):
@@ -252,7 +252,7 @@ class TransformerEncoder(nn.Module):
             return x
 
     def new_caches(self, max_length: int | None = None) -> list[KeyValueCache]:
-        """Empty caches, one a layer, for ``past_key_value=``; `max_length` makes room for that many positions at once."""
+        """Empty caches for ``past_key_value=``, one per layer; `max_length` allocates that many positions at once."""
         return [KeyValueCache(max_length) for _ in self.layers]
 
     def get_attention_maps(self, x, mask=None, *, propagate_mask: bool = False) -> list:
@@ -263,8 +263,8 @@ class TransformerEncoder(nn.Module):
         x : Tensor or ndarray, shape (B, T, input_dim)
         mask : array_like, optional
         propagate_mask : bool, default False
-            The tutorial masks the maps it returns but runs each layer without the mask to reach the next; False repeats that.
-            True passes the mask to the layers as well, so the maps are those of ``forward(x, mask)``.
+            False does what the tutorial does: it masks the maps it returns but runs the layers without the mask.
+            True passes the mask to the layers as well, so that the maps are those of ``forward(x, mask)``.
 
         Returns
         -------
@@ -294,7 +294,7 @@ class PositionalEncoding(nn.Module):
     Attributes
     ----------
     pe : Tensor, shape (1, max_len, d_model)
-        A buffer that the state dict leaves out.
+        A buffer that is not part of the state dict.
 
     Examples
     --------
@@ -306,7 +306,7 @@ class PositionalEncoding(nn.Module):
     def __init__(self, d_model: int, max_len: int = 5000) -> None:
         super().__init__()
         d_model, max_len = count("d_model", d_model), count("max_len", max_len)
-        # The angles are rounded to float32, as PyTorch rounds them; the functions of them are exact to the last bit of the result.
+        # The angles are rounded to float32, as in PyTorch; their sines and cosines are exact to the last bit.
         exponent = np.arange(0, d_model, 2, dtype=np.float32) * np.float32(-math.log(10000.0) / d_model)
         frequency = np.exp(exponent.astype(np.float64)).astype(np.float32)
         angle = (np.arange(max_len, dtype=np.float32)[:, None] * frequency).astype(np.float64)
@@ -316,7 +316,7 @@ class PositionalEncoding(nn.Module):
         self.register_buffer("pe", as_tensor(pe), persistent=False)
 
     def forward(self, x):
-        """x (B, T, d_model) plus the encoding of the first T positions."""
+        """Returns x (B, T, d_model) plus the encoding of the first T positions."""
         _, max_len, d_model = self.pe.shape
         if x.ndim < 2 or x.shape[-1] != d_model or x.shape[-2] > max_len:
             raise ValueError(

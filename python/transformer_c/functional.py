@@ -1,6 +1,6 @@
-"""Functions without state. Tensors in, Tensors out; ndarrays in, ndarrays out, nothing recorded.
+"""Functions without state. Tensors give Tensors; ndarrays give ndarrays, and nothing is recorded.
 
-Names, arguments and numbers follow torch.nn.functional. Arguments of several floating dtypes compute in the promoted one.
+Names, arguments and results follow torch.nn.functional. Arguments of different floating dtypes are promoted to a common one.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from .random import as_generator
 
 
 def _floating(x: Any) -> Any:
-    """`x` itself when it is a Tensor or ndarray, otherwise what np.asarray makes of it."""
+    """`x` itself if it is a Tensor or ndarray, otherwise ``np.asarray(x)``."""
     return x if isinstance(x, (Tensor, np.ndarray)) else np.asarray(x)
 
 
 def _is_floating(dtype: np.dtype) -> bool:
-    return dtype.kind == "f" or dtype.name == "bfloat16"  # which ml_dtypes gives kind "V"
+    return dtype.kind == "f" or dtype.name == "bfloat16"  # ml_dtypes gives it kind "V"
 
 
 def _common(dtypes: set[np.dtype]) -> np.dtype:
-    """The promoted dtype. float16 and bfloat16 hold neither the other's range nor its digits: they meet in float32."""
+    """The promoted dtype. float16 and bfloat16 promote to float32: neither has both the range and the precision of the other."""
     halves = {d.name for d in dtypes} >= {"float16", "bfloat16"}
     others = [d for d in dtypes if d.itemsize > 2]
     return np.result_type(np.float32, *others) if halves else np.result_type(*dtypes)
 
 
 def _promote(*arrays: Any) -> tuple[Any, ...]:
-    """ndarrays in the promoted floating dtype of all arguments; Tensors as they are. None passes."""
+    """ndarrays in the promoted floating dtype of all arguments; Tensors and None are returned unchanged."""
     given = [a if a is None else _floating(a) for a in arrays]
     dtypes = {a.dtype for a in given if a is not None}
     if len(dtypes) < 2 or not all(map(_is_floating, dtypes)):
         return tuple(given)
     tensors = {a.dtype for a in given if isinstance(a, Tensor)}
     if len(tensors) > 1:
-        return tuple(given)  # the op names both
+        return tuple(given)  # the op's error names both dtypes
     common = tensors.pop() if tensors else _common(dtypes)
     return tuple(a if a is None or isinstance(a, Tensor) else a.astype(common, copy=False) for a in given)
 
@@ -70,7 +70,7 @@ def linear(input, weight, bias=None):
 
 
 def qkv_projection(input, weight, bias=None, num_heads: int = 1, packing: str = "head"):
-    """Queries, keys and values of all heads by one product.
+    """Queries, keys and values of all heads, computed by one product.
 
     Parameters
     ----------
@@ -80,8 +80,8 @@ def qkv_projection(input, weight, bias=None, num_heads: int = 1, packing: str = 
     num_heads : int
         H; divides E.
     packing : {"head", "qkv"}
-        How the 3E outputs are ordered: head by head [q_h | k_h | v_h], as the tutorial has them, or [Q | K | V], as
-        torch.nn.MultiheadAttention has them.
+        The order of the 3E outputs: head by head [q_h | k_h | v_h], as in the tutorial, or [Q | K | V], as in
+        torch.nn.MultiheadAttention.
 
     Returns
     -------
@@ -102,7 +102,7 @@ def qkv_projection(input, weight, bias=None, num_heads: int = 1, packing: str = 
 
 
 def relu(input):
-    """max(x, 0), element by element.
+    """max(x, 0), elementwise.
 
     Examples
     --------
@@ -114,7 +114,7 @@ def relu(input):
 
 
 def gelu(input, approximate: str = "none"):
-    """x Phi(x), Phi the normal distribution function (Hendrycks & Gimpel 2016).
+    """x Phi(x), where Phi is the cumulative distribution function of the standard normal distribution (Hendrycks & Gimpel 2016).
 
     Parameters
     ----------
@@ -180,12 +180,12 @@ def geglu(gate, up):
 
 
 def tanh(input):
-    """The hyperbolic tangent, element by element."""
+    """The hyperbolic tangent, elementwise."""
     return _core.tanh(input)
 
 
 def sigmoid(input):
-    """1 / (1 + exp(-x)), element by element."""
+    """1 / (1 + exp(-x)), elementwise."""
     return _core.sigmoid(input)
 
 
@@ -243,21 +243,21 @@ def add_layer_norm(input, residual, normalized_shape, weight=None, bias=None, ep
 
 
 def rotary(x, positions=None, *, base: float = 10000.0, pairing: str = "half"):
-    """Rotary position embedding (Su et al. 2021, eq. 34): turns pairs of features by angles that grow with the position.
+    """Rotary position embedding (Su et al. 2021, eq. 34): rotates pairs of features by angles that grow with the position.
 
-    The product of a query and a key that are both turned depends on their distance, not on where they are.
+    The product of a rotated query and a rotated key depends on the distance between them, not on their positions.
 
     Parameters
     ----------
     x : array_like, shape (..., T, D)
         Queries or keys; D is even.
     positions : array_like, optional
-        Numbers that broadcast to (..., T), the shape of `x` without its last axis; 0, 1, ... T - 1 by default. Positions (B, T) of heads
-        (B, H, T, D) are written ``positions[:, None, :]``. They get no gradient.
+        Numbers that broadcast to (..., T), the shape of `x` without its last axis; 0, 1, ..., T - 1 by default. For positions (B, T) and
+        heads (B, H, T, D), pass ``positions[:, None, :]``. They get no gradient.
     base : float, default 10000.0
-        Pair j of a row at position p is turned by the angle ``p * base ** (-2 * j / D)``, computed in double precision.
+        Pair j of a row at position p is rotated by the angle ``p * base ** (-2 * j / D)``, computed in double precision.
     pairing : {"half", "interleaved"}
-        Which features are a pair: ``x[j]`` and ``x[j + D // 2]`` (GPT-NeoX, Llama), or ``x[2 * j]`` and ``x[2 * j + 1]`` (the paper, GPT-J).
+        Which features form a pair: ``x[j]`` and ``x[j + D // 2]`` (GPT-NeoX, Llama), or ``x[2 * j]`` and ``x[2 * j + 1]`` (the paper, GPT-J).
 
     Returns
     -------
@@ -308,9 +308,9 @@ def dropout(input, p: float = 0.5, training: bool = True, *, rng=None):
     input : array_like
     p : float, default 0.5
     training : bool, default True
-        False gives the input back.
+        False returns the input.
     rng : int, np.random.Generator, tc.Generator or None
-        What the mask is keyed by: the generator's seed and how many masks it has given. None is the default generator.
+        The mask depends on the generator's seed and on how many masks it has given so far. None is the default generator.
 
     Examples
     --------
@@ -332,7 +332,7 @@ def dropout(input, p: float = 0.5, training: bool = True, *, rng=None):
 
 
 def _signed(seed: int) -> int:
-    """The same 64 bits as a signed number, which the core takes."""
+    """The same 64 bits as a signed number, which the core expects."""
     return seed - (1 << 64) if seed >= 1 << 63 else seed
 
 
@@ -361,46 +361,46 @@ def scaled_dot_product_attention(
 ):
     """softmax(query key^T * scale) value (Vaswani et al. 2017, eq. 1), without a (Tq, Tk) map in memory unless it is returned.
 
-    Masks combine: a key is attended to when all of them allow it. What may not be attended to is never read into the result, so
-    NaN and infinity there are harmless.
+    Masks combine: a query attends to a key when all of them allow it. Masked keys and values never reach the result, so NaN and
+    infinity there do no harm.
 
     Parameters
     ----------
     query : array_like, shape (..., H, Tq, d)
     key : array_like, shape (..., H, Tk, d)
     value : array_like, shape (..., H, Tk, dv)
-        Leading axes broadcast; the first is the batch B. With three axes there is no H.
+        Leading axes broadcast; the first is the batch B. Arrays with three axes have no H.
     attn_mask : array_like, optional
-        Broadcasts to (..., H, Tq, Tk). Boolean: True = attend. Floating: added to the scores, -inf = may not attend.
+        Broadcasts to (..., H, Tq, Tk). Boolean: True = attend. Floating: added to the scores, -inf = must not attend.
     dropout_p : float, default 0.0
-        Probability with which an attention weight is dropped on its way to the values.
+        Probability with which an attention weight is dropped before the product with the values.
     is_causal : bool, default False
         Query i sees keys j <= i + causal_offset.
     scale : float, optional
         Default 1 / sqrt(d).
     enable_gqa : bool, default False
-        Key and value have fewer heads; each serves a group of query heads in a row.
+        Key and value have fewer heads; each is shared by a group of consecutive query heads.
     bias : array_like, optional
         Added to the scores like a floating mask.
     key_lengths : array_like of int, shape (B,), optional
-        How many keys of each batch element are valid.
+        The number of valid keys of each batch element.
     window : (left, right), optional
         Query i sees keys from i + causal_offset - left to i + causal_offset + right; None = no bound.
     softcap : float, default 0.0
-        Positive: scores become softcap * tanh(score / softcap), after the scale, before masks and biases.
+        If positive, scores become softcap * tanh(score / softcap), after scaling and before masks and biases.
     causal_offset : int or array_like of int, shape (B,), optional
-        Default 0; Tk - Tq when the queries are the last of the positions (a key/value cache).
+        Default 0; use Tk - Tq when the queries are the last positions (with a key/value cache).
     return_attention, return_logsumexp : bool, default False
         Also return the attention (..., H, Tq, Tk), before dropout, and the log-sum-exp of the scores (..., H, Tq).
     empty_rows : {"zero", "uniform", "raise"}
-        What a query that may attend to nothing gets: values of 0, the mean of all values, or a ValueError.
+        The result of a query whose keys are all masked: zeros, the mean of all values, or a ValueError.
     rng : int, np.random.Generator, tc.Generator or None
-        What dropout is keyed by, as in ``dropout``.
+        The generator for dropout, as in ``dropout``.
 
     Returns
     -------
     values : Tensor or ndarray, shape (..., H, Tq, dv)
-        Or a tuple with the attention and the log-sum-exp, as asked for.
+        Or a tuple with the attention and the log-sum-exp, if requested.
 
     Raises
     ------
@@ -455,7 +455,7 @@ def scaled_dot_product_attention(
     return results if len(results) > 1 else results[0]
 
 
-# ---- picking ------------------------------------------------------------------------------------------------------------------------
+# ---- look-up ------------------------------------------------------------------------------------------------------------------------
 
 
 def embedding(input, weight, padding_idx: int | None = None):
@@ -488,13 +488,13 @@ def embedding(input, weight, padding_idx: int | None = None):
 
 
 def one_hot(input, num_classes: int = -1):
-    """Integers as rows of zeros with a one, int64.
+    """One-hot vectors of integers: rows of zeros with a single 1, int64.
 
     Parameters
     ----------
     input : array_like of int, shape (...)
     num_classes : int, default -1
-        -1: one more than the largest.
+        -1: one more than the largest integer.
 
     Returns
     -------
@@ -511,7 +511,7 @@ def one_hot(input, num_classes: int = -1):
 
 
 def global_max_pool1d(input):
-    """The largest value over the sequence: (B, T, C) to (B, C)."""
+    """The maximum over the sequence: (B, T, C) to (B, C)."""
     return _core.global_max_pool1d(input)
 
 
@@ -526,15 +526,15 @@ def cross_entropy(input, target, weight=None, ignore_index: int = -100, reductio
     input : array_like, shape (C,), (N, C) or (N, C, d1, ...)
         Logits, classes on axis 1.
     target : array_like
-        Classes, integers of shape (), (N,) or (N, d1, ...), or probabilities of the shape of `input`.
+        Class indices, integers of shape (), (N,) or (N, d1, ...), or probabilities of the shape of `input`.
     weight : array_like, shape (C,), optional
         Factor of each class.
     ignore_index : int, default -100
-        Target that does not count.
+        Class index that is ignored in targets.
     reduction : {"mean", "sum", "none"}
         The mean is weighted by `weight`.
     label_smoothing : float, default 0
-        Share of the target that is spread over all classes.
+        Fraction of the target that is spread over all classes.
 
     Examples
     --------
@@ -547,13 +547,13 @@ def cross_entropy(input, target, weight=None, ignore_index: int = -100, reductio
 
 
 def mse_loss(input, target, reduction: str = "mean"):
-    """Squared differences; their mean, their sum, or each ("none")."""
+    """The mean of the squared differences, their sum, or the squared differences themselves ("none")."""
     input, target = _promote(input, target)
     return _core.mse_loss(input, target, reduction)
 
 
 def binary_cross_entropy(input, target, weight=None, reduction: str = "mean"):
-    """-(t log p + (1 - t) log(1 - p)) of probabilities p, logarithms bounded below by -100.
+    """-(t log p + (1 - t) log(1 - p)) for probabilities p and targets t; logarithms are bounded below by -100.
 
     Parameters
     ----------

@@ -1,7 +1,8 @@
-"""The kernels without a tape: forward and backward apart, NumPy in and out.
+"""The kernels without a tape: separate forward and backward functions that take and return NumPy arrays.
 
-For learners who want to see what a backward needs, and for tests. ``<op>_forward`` gives the result and, after it, what is saved
-beside the arguments; ``<op>_backward`` takes the gradient of the result and what was saved, and gives the gradients of the inputs.
+For learners who want to see what a backward needs, and for tests. ``<op>_forward`` returns the result, followed by the values that
+are saved in addition to the arguments; ``<op>_backward`` takes the gradient of the result and the saved values, and returns the
+gradients of the inputs.
 ``help`` of each shows its arguments.
 
 Views (reshape, transpose, slices) and joins (cat, stack) compute nothing: their gradients are views and joins.
@@ -25,7 +26,7 @@ Functions that save nothing but their arguments or their result:
 
 from . import _core
 
-# A function with a backward is here under two names: its own `_forward`, where it has one, is what saves values for the backward.
+# A function with a backward is here under two names: its `_forward`, if it has one, saves values for the backward.
 _ops = {name: op for name, op in vars(_core).items() if isinstance(op, _core.op)}
 _functions = [name.removesuffix("_backward") for name in _ops if name.endswith("_backward")]
 _public = {f"{name}_backward": _ops[f"{name}_backward"] for name in _functions}
@@ -33,7 +34,7 @@ _public |= {f"{name}_forward": _ops.get(f"{name}_forward", _ops.get(name)) for n
 
 
 def global_max_pool1d_backward(dy, x, y):
-    """dx of global_max_pool1d from its result y (B, C): the first of equal maxima over the sequence gets dy."""
+    """dx of global_max_pool1d from its result y (B, C): of several equal maxima over the sequence, the first gets dy."""
     return _core.max_backward(dy, x, y, 1)
 
 

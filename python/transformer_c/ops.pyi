@@ -222,7 +222,7 @@ def gelu_tanh_forward(x: ArrayLike | Tensor) -> Any:
     """gelu_tanh of x, element by element."""
 
 def global_max_pool1d_backward(dy: Any, x: Any, y: Any) -> Any:
-    """dx of global_max_pool1d from its result y (B, C): the first of equal maxima over the sequence gets dy."""
+    """dx of global_max_pool1d from its result y (B, C): of several equal maxima over the sequence, the first gets dy."""
 
 def global_max_pool1d_forward(x: ArrayLike | Tensor) -> Any:
     """The largest over T of x (B, T, C); the first of equal maxima gets the gradient."""

@@ -1,6 +1,6 @@
-"""Random numbers: the default generator and what draws from it.
+"""Random numbers: the default generator and the functions that draw from it.
 
-The generator is MT19937 used the way PyTorch's CPU generator uses it, so that a seed gives the numbers it gives there.
+The generator is MT19937, used as PyTorch's CPU generator uses it, so that a seed gives the same numbers as in PyTorch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def manual_seed(seed: int) -> Generator:
 
 
 def as_generator(rng: int | np.integer | np.random.Generator | Generator | None) -> Generator:
-    """What an `rng` argument means: None is the default generator, an int seeds a new one, a NumPy generator gives the seed."""
+    """The generator for an `rng` argument: None is the default generator, an int seeds a new one, a NumPy generator draws the seed."""
     if rng is None:
         return default_generator
     if isinstance(rng, Generator):
@@ -54,7 +54,7 @@ def _shape(sizes: tuple) -> tuple[int, ...]:
 
 
 def _drawn(draw: str, shape, a: float, b: float, dtype, rng) -> Tensor:
-    """Draws in float32 or float64; half types are rounded from float32."""
+    """Draws in float32 or float64; half types are drawn in float32 and rounded."""
     generator = as_generator(rng)
     name = None if dtype is None else str(np.dtype(dtype)) if not isinstance(dtype, str) else dtype
     if name in ("float16", "bfloat16"):

@@ -1,4 +1,4 @@
-"""Modules that know how to train themselves, as the tutorial takes them from Lightning."""
+"""Modules that define their own training, like Lightning's modules in the tutorial."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .encoder import PositionalEncoding, TransformerEncoder
 
 
 class Hyperparameters(SimpleNamespace):
-    """The arguments a module was made with, as attributes and by key."""
+    """The arguments of a module's ``__init__``, available as attributes and by key."""
 
     def __getitem__(self, name: str) -> Any:
         return getattr(self, name)
@@ -35,9 +35,9 @@ class Hyperparameters(SimpleNamespace):
 
 
 class TrainingModule(nn.Module):
-    """A module with training, validation and test steps, an optimizer and hyper-parameters of its own.
+    """A module that defines its training, validation and test steps, its optimizer and its hyper-parameters.
 
-    Subclasses define ``forward``, ``configure_optimizers`` and the steps. A plain loop over batches can use it:
+    Subclasses define ``forward``, ``configure_optimizers`` and the steps. A trainer calls them, or a plain loop over batches.
 
     Examples
     --------
@@ -70,14 +70,14 @@ class TrainingModule(nn.Module):
         self.trainer: Any = None
 
     def save_hyperparameters(self, *names: str, ignore: str | tuple[str, ...] = ()) -> None:
-        """Keeps the arguments of the subclass's ``__init__``, from which it is called, in ``hparams``.
+        """Saves the arguments of the subclass's ``__init__`` in ``hparams``; to be called from there.
 
         Parameters
         ----------
         *names : str
-            Only these; without any, all.
+            Save only these; if none are given, save all.
         ignore : str or sequence of str
-            Not these.
+            Do not save these.
         """
         left_out = {ignore} if isinstance(ignore, str) else set(ignore)
         found: dict[str, Any] = {}
@@ -100,18 +100,18 @@ class TrainingModule(nn.Module):
 
     @classmethod
     def load_from_checkpoint(cls, path, strict: bool = True, **hyper_parameters: Any):
-        """A module made from what a file holds: its hyper-parameters, then its weights; in eval mode.
+        """Makes a module with the hyper-parameters in a file and loads the weights from it; the module is in eval mode.
 
         Parameters
         ----------
         path : path-like
-            What ``tc.save`` or a ``Trainer`` wrote, or a Lightning checkpoint.
+            A file written by ``tc.save`` or a ``Trainer``, or a Lightning checkpoint.
         strict : bool
             As for ``load_state_dict``.
         **hyper_parameters
-            Used in place of the file's.
+            Replace those in the file.
         """
-        import zipfile  # here: most programs never come by
+        import zipfile  # imported here because most programs never need it
 
         from .checkpoint import load, load_torch_checkpoint
 
@@ -139,22 +139,22 @@ class TrainingModule(nn.Module):
         logger: bool = True,
         sync_dist: bool = False,
     ) -> None:
-        """Reports a number under `name`; ``logged`` holds the last one, and a trainer averages it over the epoch.
+        """Reports a number under `name`. ``logged`` keeps the latest value; a trainer averages the values over the epoch.
 
         Parameters
         ----------
         name : str
         value : number or Tensor of one element
         prog_bar : bool
-            Show it behind the progress bar.
+            Show the value after the progress bar.
         on_step : bool, optional
-            True keeps every value of a training step in the trainer's ``step_history`` as well.
+            True also keeps the value of every training step in the trainer's ``step_history``.
         on_epoch : bool, optional
-            False leaves it out of the mean over the epoch, and so out of the history.
+            False excludes the value from the mean over the epoch, and so from the history.
         batch_size : int, optional
             The value's weight in the mean; the length of the batch's first array by default.
         logger, sync_dist
-            Accepted for Lightning's sake; without effect.
+            Accepted for compatibility with Lightning; ignored.
         """
         try:
             number = float(value)
@@ -167,29 +167,29 @@ class TrainingModule(nn.Module):
             self.trainer.run.record(name, number, prog_bar, on_step, on_epoch, batch_size)
 
     def log_dict(self, values: Mapping[str, Any], **options: Any) -> None:
-        """``log`` for every name and value."""
+        """Calls ``log`` for every name and value."""
         for name, value in values.items():
             self.log(name, value, **options)
 
     @property
     def current_epoch(self) -> int:
-        """Whole epochs that the trainer has done; 0 without one."""
+        """The number of epochs that the trainer has completed; 0 without a trainer."""
         return 0 if self.trainer is None else self.trainer.current_epoch
 
     @property
     def global_step(self) -> int:
-        """Steps that the trainer has done; 0 without one."""
+        """The number of steps that the trainer has taken; 0 without a trainer."""
         return 0 if self.trainer is None else self.trainer.global_step
 
     def configure_optimizers(self):
-        """The optimizer; subclasses define it."""
+        """Returns the optimizer; subclasses define it."""
         raise NotImplementedError(f"{type(self).__name__} has no configure_optimizers(): define it in the class")
 
     def optimizer_step(self, optimizer=None, *args: Any, **kwargs: Any) -> None:
-        """Takes one step; called for each batch. Subclasses extend it to step a schedule per iteration.
+        """Takes one optimizer step; called for each batch. Subclasses extend it to step a schedule per iteration.
 
-        `optimizer` is the optimizer, or Lightning's arguments (epoch, batch_idx, optimizer, closure), as a trainer calls it: the closure
-        computes loss and gradients.
+        The argument is the optimizer, or, when a trainer calls it, Lightning's arguments (epoch, batch_idx, optimizer, closure); the
+        closure computes loss and gradients.
         """
         given = (optimizer, *args, *kwargs.values())
         closure = next((value for value in given if callable(value)), None)
@@ -200,10 +200,10 @@ class TrainingModule(nn.Module):
         raise TypeError("optimizer_step() needs the optimizer among its arguments")
 
     def on_train_epoch_start(self) -> None:
-        """Called by a trainer before the first batch of an epoch, and again when it goes on in the middle of one; subclasses define it."""
+        """Called by a trainer before the first batch of an epoch, and again when a run resumes within one; subclasses define it."""
 
     def on_train_epoch_end(self) -> None:
-        """Called by a trainer when an epoch is trained and validated; what is logged here counts for the epoch."""
+        """Called by a trainer at the end of an epoch, after validation; values logged here count for that epoch."""
 
     def on_validation_epoch_end(self) -> None:
         """Called by a trainer after the last validation batch."""
@@ -212,27 +212,27 @@ class TrainingModule(nn.Module):
         """Called by a trainer after the last test batch."""
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Called before a trainer writes `checkpoint`: put there, under a name of your own, what a run needs beside the weights."""
+        """Called before a trainer writes `checkpoint`: add anything else that the run needs, under a name of your own."""
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Called before a trainer's checkpoint is loaded, and once more when a run goes on in the middle of an epoch: take from it what
-        ``on_save_checkpoint`` put there."""
+        """Called before a trainer's checkpoint is loaded, and once more when a run resumes in the middle of an epoch: read from it what
+        ``on_save_checkpoint`` added."""
 
     def training_step(self, batch, batch_idx):
-        """The loss of a batch; subclasses define it."""
+        """Returns the loss of a batch; subclasses define it."""
         raise NotImplementedError(f"{type(self).__name__} has no training_step(): define it in the class")
 
     def validation_step(self, batch, batch_idx):
-        """Logs what is to be known of a validation batch; subclasses define it."""
+        """Logs the metrics of a validation batch; subclasses define it."""
         raise NotImplementedError(f"{type(self).__name__} has no validation_step(): define it in the class")
 
     def test_step(self, batch, batch_idx):
-        """Logs what is to be known of a test batch; subclasses define it."""
+        """Logs the metrics of a test batch; subclasses define it."""
         raise NotImplementedError(f"{type(self).__name__} has no test_step(): define it in the class")
 
 
 class TransformerPredictor(TrainingModule):
-    """The tutorial's model: input layer, positional encoding, encoder, output network; a prediction for each element.
+    """The tutorial's model: input layer, positional encoding, encoder and output network. It makes a prediction for each element.
 
     Parameters
     ----------
@@ -241,11 +241,11 @@ class TransformerPredictor(TrainingModule):
     model_dim : int
         Features inside the Transformer.
     num_classes : int
-        Predictions for each element of the sequence.
+        Outputs per element of the sequence.
     num_heads, num_layers : int
     lr : float
     warmup, max_iters : int
-        Of the learning-rate schedule; see CosineWarmupScheduler.
+        Parameters of the learning-rate schedule; see CosineWarmupScheduler.
     dropout, input_dropout : float, default 0
 
     Examples
@@ -295,7 +295,7 @@ class TransformerPredictor(TrainingModule):
         )
 
     def forward(self, x, mask=None, add_positional_encoding: bool = True):
-        """x (B, T, input_dim) to (B, T, num_classes).
+        """Maps x (B, T, input_dim) to (B, T, num_classes).
 
         Parameters
         ----------
@@ -317,7 +317,7 @@ class TransformerPredictor(TrainingModule):
         return self.transformer.get_attention_maps(self._embed(x, add_positional_encoding), mask=mask)
 
     def configure_optimizers(self):
-        """Adam; the schedule is kept in ``lr_scheduler`` and stepped per iteration."""
+        """Returns Adam. The schedule is kept in ``lr_scheduler`` and stepped once per iteration."""
         optimizer = _optim.Adam(self.parameters(), lr=self.hparams.lr)
         self.lr_scheduler = _optim.CosineWarmupScheduler(optimizer, warmup=self.hparams.warmup, max_iters=self.hparams.max_iters)
         return optimizer
