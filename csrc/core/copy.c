@@ -94,6 +94,16 @@ tc_status tc_tensor_on(tc_tensor **out, tc_tensor *tensor, tc_device device, tc_
     return TC_OK;
 }
 
+tc_status tc_make_own(tc_tensor **tensor, const tc_tensor *source, tc_error *err)
+{
+    tc_tensor *copy;
+    if ((*tensor)->contiguous && (*tensor)->storage != source->storage) return TC_OK;
+    TC_TRY(copied(&copy, *tensor, (*tensor)->dtype, (*tensor)->storage->device, err));
+    tc_tensor_release(*tensor);
+    *tensor = copy;
+    return TC_OK;
+}
+
 /* ---- filled ----------------------------------------------------------------------------------------------------------- */
 
 tc_status tc_tensor_full(tc_tensor **out, int ndim, const int64_t *shape, double value, tc_dtype dtype, tc_device device, tc_error *err)

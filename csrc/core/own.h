@@ -1,4 +1,4 @@
-/* own.h: leaving a function on an error, with what it made on the way released by itself. */
+/* own.h: tensors that a function makes on the way, released by themselves when it is left. */
 #ifndef TC_CORE_OWN_H
 #define TC_CORE_OWN_H
 
@@ -16,13 +16,5 @@ static inline tc_tensor *tc_take(tc_tensor **local)
     *local = NULL;
     return tensor;
 }
-
-/* The one macro that hides control flow: returns from the function when a call fails. */
-#undef TC_TRY
-#define TC_TRY(call)                                                                                                                       \
-    do {                                                                                                                                   \
-        const tc_status tried = (call);                                                                                                    \
-        if (tried != TC_OK) return tried;                                                                                                  \
-    } while (0)
 
 #endif

@@ -25,12 +25,12 @@ const char *tc_shape_text(char buffer[TC_SHAPE_TEXT], int ndim, const int64_t *s
 #define TC_ASSERT(condition) ((void)sizeof(!(condition)))
 #endif
 
-/* The one macro that hides control flow: leave through `cleanup:` when a call fails. The function has a local
- * `tc_status status = TC_OK;` and one label `cleanup:` that frees what is its own and returns `status`. */
+/* The one macro that hides control flow: returns from the function when a call fails. What the function made is released by its scope
+ * (ops/op.h) or by TC_OWNED (own.h). */
 #define TC_TRY(call)                                                                                                                       \
     do {                                                                                                                                   \
-        status = (call);                                                                                                                   \
-        if (status != TC_OK) goto cleanup;                                                                                                 \
+        const tc_status tried = (call);                                                                                                    \
+        if (tried != TC_OK) return tried;                                                                                                  \
     } while (0)
 
 #endif

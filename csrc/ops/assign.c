@@ -4,7 +4,6 @@
  * gradient of what was written. Writing through a view of a recorded tensor is refused when the tensor is used again (tape.h). */
 #include <string.h>
 
-#include "../core/dtype.h"
 #include "../core/reduction.h"
 #include "index.h"
 

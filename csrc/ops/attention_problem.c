@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "../core/broadcast.h"
-#include "operands.h"
 
 typedef struct names {
     const char *q, *k, *v, *mask;

@@ -10,7 +10,6 @@
 #include "../core/elementwise.h"
 #include "../core/reduction.h"
 #include "op.h"
-#include "operands.h"
 
 enum { NONE, A, B, BOTH };
 

@@ -3,7 +3,6 @@
  * Saved for the backward of a gather: where its points are on a contiguous tensor (8 bytes each). */
 #include "index.h"
 
-#include "../core/dtype.h"
 #include "view.h"
 
 /* The gradient of a gather is added where it came from. */

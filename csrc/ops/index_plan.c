@@ -5,8 +5,6 @@
 
 #include "../core/backend.h"
 #include "../core/broadcast.h"
-#include "../core/dtype.h"
-#include "../core/layout.h"
 #include "index.h"
 
 static const tc_device host = {TC_CPU, 0};

@@ -10,7 +10,6 @@
 #include "../core/reduction.h"
 #include "../kernels/activation.h"
 #include "gemm.h"
-#include "operands.h"
 
 enum { X, WEIGHT, BIAS, RESIDUAL, INPUTS };  /* of the op */
 enum { SAVED_X, SAVED_WEIGHT, SAVED_VALUE }; /* for its backward */

@@ -5,7 +5,6 @@
 
 #include "../core/broadcast.h"
 #include "../kernels/loss.h"
-#include "operands.h"
 
 /* ---- from losses to a loss, and back ------------------------------------------------------------------------------------- */
 

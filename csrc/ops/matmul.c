@@ -7,7 +7,7 @@
 #include "../core/reduction.h"
 #include "../kernels/integer_product.h"
 #include "gemm.h"
-#include "operands.h"
+#include "op.h"
 
 enum { A, B, INPUTS }; /* of the op; both are saved */
 

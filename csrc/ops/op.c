@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "../core/allocator.h"
-#include "../core/dtype.h"
 #include "../core/reduction.h"
 
 /* ---- what is owned ------------------------------------------------------------------------------------------------------ */

@@ -19,6 +19,7 @@
 
 #include "../core/backend.h"
 #include "../core/copy.h"
+#include "../core/dtype.h"
 #include "../core/layout.h"
 #include "../core/own.h"
 #include "../core/tape.h"

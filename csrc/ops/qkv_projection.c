@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "linear.h"
-#include "operands.h"
 
 enum { X, WEIGHT, BIAS, INPUTS };
 

@@ -7,7 +7,6 @@
 #include "../core/copy.h"
 #include "../core/reduction.h"
 #include "op.h"
-#include "operands.h"
 
 /* ---- backward ----------------------------------------------------------------------------------------------------------- */
 

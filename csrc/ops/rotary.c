@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "op.h"
-#include "operands.h"
 
 typedef struct rotary_attributes {
     double base;

@@ -3,7 +3,6 @@
  * Saved for the backward: x, or y, or nothing, as the row says. */
 #include "../core/elementwise.h"
 #include "op.h"
-#include "operands.h"
 
 enum { NOTHING, X, Y };
 

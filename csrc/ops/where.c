@@ -7,7 +7,6 @@
 #include "../core/elementwise.h"
 #include "../core/reduction.h"
 #include "op.h"
-#include "operands.h"
 
 typedef struct where_attributes {
     tc_dtype dtype[2];

@@ -152,6 +152,18 @@ def test_cat_of_other_dtypes_and_shapes():
         tc.cat([np.float64(1), np.float64(2)])
 
 
+def test_gradients_of_joined_dtypes_are_of_each_input():
+    """The casts are part of the one node: each gradient comes back in its input's dtype."""
+    half, single = tc.ones(2, 3, dtype="float16").requires_grad_(), tc.ones(1, 3).requires_grad_()
+    whole = tc.ones(1, 3, dtype="int64")
+    joined = tc.cat([half, single, whole])
+    assert joined.dtype == np.float32 and joined.grad_fn == "cat"
+    (joined * tc.arange(12, dtype="float32").reshape(4, 3)).sum().backward()
+    assert half.grad.dtype == np.float16 and single.grad.dtype == np.float32
+    np.testing.assert_array_equal(half.grad.numpy(), [[0, 1, 2], [3, 4, 5]])
+    np.testing.assert_array_equal(single.grad.numpy(), [[6, 7, 8]])
+
+
 @pytest.mark.parametrize("shape", [(4, 4), (3, 5), (5, 3), (2, 3, 4), (0, 3), (3, 0)])
 @pytest.mark.parametrize("diagonal", [0, 1, -2, 100, -100])
 def test_triangles(rng, shape, diagonal):
