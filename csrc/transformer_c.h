@@ -5,11 +5,11 @@
  *
  * Conventions
  *   - A function that can fail returns tc_status and takes a caller-owned tc_error as its last argument; on failure it
- *     has written a message there and has changed nothing else.
+ *     writes a message there and changes nothing else.
  *   - Functions that make tensors write them to `tc_tensor **out` arguments, which come first; the caller owns one
- *     reference and drops it with tc_tensor_release().
+ *     reference and releases it with tc_tensor_release().
  *   - Arguments are borrowed unless the comment says "steals".
- *   - Shapes stand as comments: B batch, T sequence (Tq, Tk), C or E embedding, H heads, D head size, N rows.
+ *   - Shapes are given in comments: B batch, T sequence (Tq, Tk), C or E embedding, H heads, D head size, N rows.
  *   - Sizes and offsets are int64_t, counted in elements, never bytes, unless named so.
  */
 #ifndef TRANSFORMER_C_H
@@ -44,8 +44,8 @@ typedef enum tc_status {
     TC_ERROR_INDEX,           /* an index is out of range                -> IndexError          */
     TC_ERROR_STATE,           /* freed graph, missing device             -> RuntimeError        */
     TC_ERROR_MEMORY,          /* an allocation failed                    -> MemoryError         */
-    TC_ERROR_NOT_IMPLEMENTED, /* named, and not there yet                -> NotImplementedError */
-    TC_ERROR_CALLBACK         /* a host-language callback failed; the host holds its own exception */
+    TC_ERROR_NOT_IMPLEMENTED, /* planned, but not implemented yet       -> NotImplementedError */
+    TC_ERROR_CALLBACK         /* a host-language callback failed; the host keeps its own exception */
 } tc_status;
 
 typedef struct tc_error {
@@ -55,13 +55,13 @@ typedef struct tc_error {
 
 /* ---- the process ------------------------------------------------------------------------------------------------ */
 
-/* Chooses the instruction set and the number of threads: by TRANSFORMER_C_ISA and TRANSFORMER_C_NUM_THREADS, otherwise the best that this
- * machine has. Called once, before anything else; an error when a variable names what cannot be used. */
+/* Chooses the instruction set and the number of threads: from TRANSFORMER_C_ISA and TRANSFORMER_C_NUM_THREADS, otherwise the best for this
+ * machine. Called once, before anything else; an error if a variable has a value that cannot be used. */
 TC_CHECKED tc_status tc_initialize(tc_error *err);
 
-/* The caller counts as one. It falls when the system refuses to start as many threads as were set; 1 before there is a count. */
+/* Threads that compute, the caller included: fewer than were set if the system refuses to start that many; 1 before a number is set. */
 int tc_get_num_threads(void);
-/* 1 .. 1024; at any time, from any thread: work that is under way goes on with the threads it has. */
+/* 1 .. 1024. May be called at any time, from any thread; work in progress keeps its threads. */
 TC_CHECKED tc_status tc_set_num_threads(int count, tc_error *err);
 
 /* ---- dtypes and devices -------------------------------------------------------------------------------------- */
@@ -73,7 +73,7 @@ typedef struct tc_device {
     int index; /* ordinal of the GPU; 0 on the CPU */
 } tc_device;
 
-#define TC_EMULATED_GPU (-1) /* the index of "cuda:emulated", which tests have */
+#define TC_EMULATED_GPU (-1) /* the index of "cuda:emulated", which exists in tests only */
 #define TC_DEVICE_TEXT 24
 const char *tc_device_text(char buffer[TC_DEVICE_TEXT], tc_device device); /* "cpu", "cuda:0", "cuda:emulated"; returns `buffer` */
 
@@ -88,7 +88,7 @@ tc_dtype tc_dtype_promote(tc_dtype a, tc_dtype b); /* PyTorch's table: int64 + f
 
 typedef struct tc_tensor tc_tensor;
 
-typedef struct tc_tensors { /* a list of them, borrowed */
+typedef struct tc_tensors { /* a borrowed list of tensors */
     tc_tensor *const *items;
     int64_t count;
 } tc_tensors;
@@ -98,9 +98,9 @@ TC_CHECKED tc_status tc_tensor_empty(tc_tensor **out, int ndim, const int64_t *s
 TC_CHECKED tc_status tc_tensor_full(tc_tensor **out, int ndim, const int64_t *shape, double value, tc_dtype dtype, tc_device device,
                                     tc_error *err);
 
-/* A tensor over memory somebody else owns. `strides` in elements, may be zero or negative, `data` is element [0,...,0].
- * `release(context)` is called exactly once, when the last tensor over the memory goes, on any thread. `writable` false
- * makes every in-place write an error. On failure `release` is not called. */
+/* A tensor over memory that somebody else owns. `strides` are in elements and may be zero or negative; `data` points to element [0,...,0].
+ * `release(context)` is called exactly once, on any thread, when the last tensor over the memory is freed. `writable` false makes every
+ * in-place write an error. On failure `release` is not called. */
 TC_CHECKED tc_status tc_tensor_wrap(tc_tensor **out, void *data, int ndim, const int64_t *shape, const int64_t *strides, tc_dtype dtype,
                                     bool writable, void (*release)(void *context), void *context, tc_error *err);
 
@@ -118,64 +118,64 @@ bool tc_tensor_is_contiguous(const tc_tensor *tensor);
 
 /* ---- precision ------------------------------------------------------------------------------------------------- */
 
-/* How much accuracy float32 products may give up for speed: a permission, which a kernel that has nothing to gain does not use. */
+/* How much accuracy float32 products may give up for speed. It is a permission: a kernel that gains nothing by it does not use it. */
 typedef enum tc_float32_precision {
-    TC_FLOAT32_HIGHEST, /* full float32: the start value */
+    TC_FLOAT32_HIGHEST, /* full float32, the default */
     TC_FLOAT32_HIGH,    /* about 16 bits: TF32, or two bfloat16 parts */
     TC_FLOAT32_MEDIUM   /* bfloat16 */
 } tc_float32_precision;
 
-void tc_set_float32_precision(tc_float32_precision precision); /* of the process; results that are under way may see either */
+void tc_set_float32_precision(tc_float32_precision precision); /* for the whole process; products in progress may use either setting */
 tc_float32_precision tc_get_float32_precision(void);
 
-/* ---- GPUs: what a program asks of them beyond tensors with their device ------------------------------------------ */
+/* ---- GPUs: devices, memory and streams --------------------------------------------------------------------------- */
 
 typedef struct tc_cuda_memory_stats {
-    size_t in_use, peak_in_use, cached; /* bytes of whole blocks: of tensors, the most there were, and kept for the next */
-    size_t unused, total;               /* of the device, as its driver says */
-    uint64_t device_calls;              /* blocks taken from the driver so far */
+    size_t in_use, peak_in_use, cached; /* bytes of whole blocks: used by tensors, the peak of that, kept for later tensors */
+    size_t unused, total;               /* of the device, as reported by its driver */
+    uint64_t device_calls;              /* blocks allocated from the driver so far */
 } tc_cuda_memory_stats;
 
-/* All of these: TC_ERROR_STATE with the reason when the GPU cannot be used. */
+/* All of these fail with TC_ERROR_STATE and the reason when the GPU cannot be used. */
 TC_CHECKED tc_status tc_cuda_device_count(int *count, tc_error *err);
-TC_CHECKED tc_status tc_cuda_synchronize(int index, tc_error *err); /* waits for all work of the device */
+TC_CHECKED tc_status tc_cuda_synchronize(int index, tc_error *err); /* waits for all work on the device */
 TC_CHECKED tc_status tc_cuda_memory_statistics(tc_cuda_memory_stats *out, int index, tc_error *err);
-TC_CHECKED tc_status tc_cuda_empty_cache(int index, tc_error *err); /* gives the memory that is kept back to the driver */
-/* Every thread has a stream of its own on each device; what threads do to the same memory is kept in order for them. Another stream can
- * be chosen for a thread's work: new_stream gives one (nobody else's while fewer than 64 are in use), end_stream gives it back, when no
- * thread has it chosen. */
+TC_CHECKED tc_status tc_cuda_empty_cache(int index, tc_error *err); /* returns cached memory to the driver */
+/* Every thread has its own stream on each device; the work of several threads on the same memory is kept in order. A thread can choose
+ * another stream: new_stream gives one (shared with nobody while fewer than 64 are in use), end_stream gives it back once no thread uses
+ * it. */
 TC_CHECKED tc_status tc_cuda_new_stream(void **stream, int index, tc_error *err);
-/* NULL: the thread's own. *before, unless before is NULL: what was chosen until now. */
+/* stream NULL: the thread's own. *before receives the stream chosen until now; before may be NULL. */
 TC_CHECKED tc_status tc_cuda_set_stream(void **before, void *stream, tc_error *err);
 void tc_cuda_end_stream(void *stream);
-/* Work that others put on their stream from now on comes after all that was done to the tensor, which is on a GPU. */
+/* Work that is put on `stream`, which may be another library's, from now on runs after all work so far on the tensor, which is on a GPU. */
 TC_CHECKED tc_status tc_cuda_hand_over(const tc_tensor *tensor, void *stream, tc_error *err);
 
 /* ---- the tape ------------------------------------------------------------------------------------------------ */
 
-bool tc_tensor_requires_grad(const tc_tensor *tensor); /* a leaf that was asked to, or a result that was recorded */
+bool tc_tensor_requires_grad(const tc_tensor *tensor); /* a leaf for which it was set, or a recorded result */
 bool tc_tensor_is_leaf(const tc_tensor *tensor);
-/* *out: the same memory, with no place on the tape. */
+/* *out: the same memory, without a history. */
 TC_CHECKED tc_status tc_tensor_detach(tc_tensor **out, tc_tensor *tensor, tc_error *err);
 TC_CHECKED tc_status tc_tensor_set_requires_grad(tc_tensor *tensor, bool requires_grad, tc_error *err);
 tc_tensor *tc_tensor_grad(const tc_tensor *tensor); /* borrowed; NULL when there is none */
 TC_CHECKED tc_status tc_tensor_set_grad(tc_tensor *tensor, tc_tensor *grad /* or NULL */, tc_error *err);
 
 bool tc_grad_enabled(void);             /* of this thread */
-bool tc_set_grad_enabled(bool enabled); /* returns what it was */
+bool tc_set_grad_enabled(bool enabled); /* returns the old value */
 
-/* Gradients of every leaf below `root`, added to their grad. `gradient` (shape of root) may be NULL when root has one
- * element. Saved values are freed on the way unless `retain_graph`. On failure no grad has changed. */
+/* Adds the gradient of `root` with respect to each leaf that it depends on to the grad of that leaf. `gradient` (shape of root) may be NULL
+ * when root has one element. Saved values are freed as they are used, unless `retain_graph`. On failure no grad has changed. */
 TC_CHECKED tc_status tc_backward(tc_tensor *root, tc_tensor *gradient, bool retain_graph, tc_error *err);
 
 /* ---- ops: each records one tape node when an input requires a gradient ------------------------------------------ */
 
-/* A number of the host language. As an operand it never changes a dtype within its kind: float32 + 2.5 is float32, int64 + 2.5 is
+/* A number of the host language. As an operand it changes a dtype only when its kind is higher: float32 + 2.5 is float32, int64 + 2.5 is
  * float32, bool + 2 is int64. */
 typedef struct tc_scalar {
     tc_dtype kind;   /* TC_BOOL, TC_INT64 or TC_FLOAT64 */
-    double real;     /* the value, of any kind */
-    int64_t integer; /* of the first two */
+    double real;     /* the value, for every kind */
+    int64_t integer; /* the value, for the first two */
 } tc_scalar;
 
 static inline tc_scalar tc_make_scalar(tc_dtype kind, double value, int64_t integer)
@@ -193,35 +193,35 @@ typedef struct tc_argument {
     tc_scalar scalar;
 } tc_argument;
 
-/* y = function(x), of x's dtype. Integers and bools have what integer.def lists; the others are an error for them. */
+/* y = function(x), in x's dtype. For integers and bools only the functions in integer.def are allowed. */
 TC_CHECKED tc_status tc_unary(tc_tensor **y, tc_tensor *x, tc_unary_function function, tc_error *err);
-/* Without the tape.  saved: what the row of unary.def names, x or y; not read, and may be NULL, where it names neither. */
+/* Not recorded.  saved: x or y, as the row of unary.def says; not read, and may be NULL, where the row names neither. */
 TC_CHECKED tc_status tc_unary_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor *saved, tc_unary_function function, tc_error *err);
-/* out = function(a, b) with NumPy's broadcasting and PyTorch's dtypes: the promoted one, where a tensor without axes counts only for its
- * kind; integers divide to float32; comparisons and logical functions give bool. */
+/* out = function(a, b) with NumPy's broadcasting and PyTorch's dtypes: the promoted dtype, in which a tensor without axes counts only if
+ * its kind is higher; division of integers gives float32; comparisons and logical functions give bool. */
 TC_CHECKED tc_status tc_binary(tc_tensor **out, tc_tensor *a, tc_tensor *b, tc_binary_function function, tc_error *err);
 /* The same with a number for b, or for a when `scalar_first`. */
 TC_CHECKED tc_status tc_binary_scalar(tc_tensor **out, tc_tensor *a, tc_scalar b, bool scalar_first, tc_binary_function function,
                                       tc_error *err);
-/* The same with either, or both, a number. */
+/* The same; a, b or both may be numbers. */
 TC_CHECKED tc_status tc_binary_arguments(tc_tensor **out, const tc_argument *a, const tc_argument *b, tc_binary_function function,
                                          tc_error *err);
-/* Without the tape.  a,b of one floating dtype, dy of their broadcast shape; of functions that have a gradient. */
+/* Not recorded.  a,b have one floating dtype, dy their broadcast shape. Only for functions that have a gradient. */
 TC_CHECKED tc_status tc_binary_backward(tc_tensor **da, tc_tensor **db, tc_tensor *dy, tc_tensor *a, tc_tensor *b,
                                         tc_binary_function function, tc_error *err);
-/* out = condition ? a : b, broadcast. The dtype as for tc_binary. */
+/* out = condition ? a : b, broadcast. The dtype is chosen as in tc_binary. */
 TC_CHECKED tc_status tc_where(tc_tensor **out, tc_tensor *condition, const tc_argument *a, const tc_argument *b, tc_error *err);
 TC_CHECKED tc_status tc_where_backward(tc_tensor **da, tc_tensor **db, tc_tensor *dy, tc_tensor *condition, tc_tensor *a, tc_tensor *b,
                                        tc_error *err);
-/* x with `value` where the mask (bool, broadcast to x) is set; of x's dtype. */
+/* x with `value` where the mask (bool, broadcast to x) is true; in x's dtype. */
 TC_CHECKED tc_status tc_masked_fill(tc_tensor **out, tc_tensor *x, tc_tensor *mask, tc_scalar value, tc_error *err);
 
-/* Reductions over `axes` (each -ndim .. ndim-1, none twice; axis_count -1: all axes). The reduced axes are left out, or kept with length 1.
- */
+/* Reductions over `axes` (each -ndim .. ndim-1, none twice; axis_count -1: all axes). The reduced axes are removed, or are kept with length
+ * 1. */
 typedef enum tc_reduce_function {
     TC_REDUCE_sum,  /* integers and bools: int64 */
-    TC_REDUCE_mean, /* floating dtypes alone, as var */
-    TC_REDUCE_max,  /* NaN when there is one */
+    TC_REDUCE_mean, /* floating dtypes only, like var */
+    TC_REDUCE_max,  /* NaN if any element is NaN */
     TC_REDUCE_min,
     TC_REDUCE_any, /* bool */
     TC_REDUCE_all,
@@ -233,27 +233,28 @@ TC_CHECKED tc_status tc_reduce(tc_tensor **out, tc_tensor *x, tc_reduce_function
 /* Sum of the squared differences from the mean, over count - correction. */
 TC_CHECKED tc_status tc_var(tc_tensor **out, tc_tensor *x, double correction, int axis_count, const int64_t *axes, bool keepdims,
                             tc_error *err);
-/* Without the tape.  dy: the result's shape, reduced axes kept or not; y: the result, for max and min (NULL otherwise). */
+/* Not recorded.  dy: the result's shape, reduced axes kept or not; y: the result, for max and min (NULL otherwise). */
 TC_CHECKED tc_status tc_reduce_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, tc_tensor *y, tc_reduce_function function,
                                         int axis_count, const int64_t *axes, tc_error *err);
 TC_CHECKED tc_status tc_var_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, double correction, int axis_count, const int64_t *axes,
                                      tc_error *err);
-/* int64 indices of the first largest (smallest) element, NaN first of all, along an axis; of the flattened tensor when axis_count is -1. */
+/* int64 indices of the first largest (smallest) element along an axis, or in the flattened tensor when axis_count is -1. A NaN wins over
+ * every number. */
 TC_CHECKED tc_status tc_arg_reduce(tc_tensor **out, tc_tensor *x, bool largest, int axis_count, const int64_t *axes, bool keepdims,
                                    tc_error *err);
 /* int64 indices that sort x along an axis; equal elements keep their order, NaN is larger than all others. */
 TC_CHECKED tc_status tc_argsort(tc_tensor **out, tc_tensor *x, int64_t axis, bool descending, tc_error *err);
 
-/* exp(x) / sum(exp(x)) along an axis (-ndim .. ndim-1), or its logarithm. A row with a NaN, +inf or nothing but -inf is NaN. The backward
- * takes the result. */
+/* exp(x) / sum(exp(x)) along an axis (-ndim .. ndim-1), or its logarithm. A row that contains NaN or +inf, or only -inf, becomes NaN. The
+ * backward takes the result. */
 TC_CHECKED tc_status tc_softmax(tc_tensor **y, tc_tensor *x, int64_t axis, bool logarithm, tc_error *err);
 TC_CHECKED tc_status tc_softmax_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor *y, int64_t axis, bool logarithm, tc_error *err);
 
 typedef enum tc_reduction { TC_REDUCTION_NONE, TC_REDUCTION_MEAN, TC_REDUCTION_SUM } tc_reduction;
 
 /* Cross-entropy.  input (C), (N,C) or (N,C,d1,...); target: classes (integers), input's shape without the class axis, or probabilities
- * (floating), input's shape; weight (C) or NULL. The mean is weighted. top,log_sum (rows), with classes: the largest logit and
- * log sum e^(x - top), which the backward needs; NULL: not wanted. Rows are N d1 ... */
+ * (floating), input's shape; weight (C) or NULL. The mean is weighted. With classes, top,log_sum (one element per row, N d1 ... rows) are
+ * the largest logit and log sum e^(x - top), which the backward needs; NULL: not wanted. */
 TC_CHECKED tc_status tc_cross_entropy(tc_tensor **loss, tc_tensor **top, tc_tensor **log_sum, tc_tensor *input, tc_tensor *target,
                                       tc_tensor *weight, int64_t ignore_index, double label_smoothing, tc_reduction reduction,
                                       tc_error *err);
@@ -261,17 +262,17 @@ TC_CHECKED tc_status tc_cross_entropy_backward(tc_tensor **dinput, tc_tensor *dl
                                                tc_tensor *log_sum, tc_tensor *weight, int64_t ignore_index, double label_smoothing,
                                                tc_reduction reduction, tc_error *err);
 
-/* Losses taken element by element.  input,target of one shape; weights broadcast to it and are constant; loss () or, not reduced, of
- * that shape. */
+/* Element-wise losses.  input,target have one shape; weights broadcast to it and are constants; loss () or, without reduction, of that
+ * shape. */
 TC_CHECKED tc_status tc_mse_loss(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_reduction reduction, tc_error *err);
-/* input: probabilities from 0 to 1, whose logarithms are cut off at -100. */
+/* input: probabilities from 0 to 1, whose logarithms are clamped at -100. */
 TC_CHECKED tc_status tc_binary_cross_entropy(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_tensor *weight,
                                              tc_reduction reduction, tc_error *err);
 /* positive_weight multiplies the loss of the positive class. */
 TC_CHECKED tc_status tc_binary_cross_entropy_with_logits(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_tensor *weight,
                                                          tc_tensor *positive_weight, tc_reduction reduction, tc_error *err);
 
-/* Gradients of the input and of the target; NULL: not wanted. */
+/* Gradients of the input and of the target. NULL: not wanted. */
 TC_CHECKED tc_status tc_mse_loss_backward(tc_tensor **dinput, tc_tensor **dtarget, tc_tensor *dloss, tc_tensor *input, tc_tensor *target,
                                           tc_reduction reduction, tc_error *err);
 TC_CHECKED tc_status tc_binary_cross_entropy_backward(tc_tensor **dinput, tc_tensor **dtarget, tc_tensor *dloss, tc_tensor *input,
@@ -280,13 +281,13 @@ TC_CHECKED tc_status tc_binary_cross_entropy_with_logits_backward(tc_tensor **di
                                                                   tc_tensor *input, tc_tensor *target, tc_tensor *weight,
                                                                   tc_tensor *positive_weight, tc_reduction reduction, tc_error *err);
 
-/* Layer normalisation over the last `axes` axes (Ba et al. 2016, eq. 4), whose lengths, unless that is NULL, are `lengths`.
- * x,y (..., C); gamma,beta (C) or NULL. mean,rstd (...), in the compute dtype, are what the backward needs; NULL: not wanted. */
+/* Layer normalisation over the last `axes` axes (Ba et al. 2016, eq. 4). `lengths`: the lengths that these axes must have, or NULL. x,y
+ * (..., C); gamma,beta (C) or NULL. The backward needs mean,rstd (...), in the compute dtype; NULL: not wanted. */
 TC_CHECKED tc_status tc_layer_norm(tc_tensor **y, tc_tensor **mean, tc_tensor **rstd, tc_tensor *x, int axes, const int64_t *lengths,
                                    tc_tensor *gamma, tc_tensor *beta, double eps, tc_error *err);
 TC_CHECKED tc_status tc_layer_norm_backward(tc_tensor **dx, tc_tensor **dgamma, tc_tensor **dbeta, tc_tensor *dy, tc_tensor *x,
                                             tc_tensor *gamma, tc_tensor *mean, tc_tensor *rstd, tc_error *err);
-/* The same of x + residual, which has x's shape; sum, in the compute dtype, takes the place of x in the backward. */
+/* The same for x + residual, which have one shape. The backward takes their sum, in the compute dtype, instead of x. */
 TC_CHECKED tc_status tc_add_layer_norm(tc_tensor **y, tc_tensor **sum, tc_tensor **mean, tc_tensor **rstd, tc_tensor *x,
                                        tc_tensor *residual, int axes, const int64_t *lengths, tc_tensor *gamma, tc_tensor *beta, double eps,
                                        tc_error *err);
@@ -294,21 +295,21 @@ TC_CHECKED tc_status tc_add_layer_norm_backward(tc_tensor **dx, tc_tensor **dres
                                                 tc_tensor *sum, tc_tensor *gamma, tc_tensor *mean, tc_tensor *rstd, tc_error *err);
 
 /* Division by the root mean square over the last `axes` axes (Zhang and Sennrich 2019, eq. 4); lengths, y, x, gamma as above. eps NULL: the
- * machine epsilon of the compute dtype. rstd (...), 1 / root mean square, is what the backward needs; NULL: not wanted. */
+ * machine epsilon of the compute dtype. The backward needs rstd (...), 1 / root mean square; NULL: not wanted. */
 TC_CHECKED tc_status tc_rms_norm(tc_tensor **y, tc_tensor **rstd, tc_tensor *x, int axes, const int64_t *lengths, tc_tensor *gamma,
                                  const double *eps, tc_error *err);
 TC_CHECKED tc_status tc_rms_norm_backward(tc_tensor **dx, tc_tensor **dgamma, tc_tensor *dy, tc_tensor *x, tc_tensor *gamma,
                                           tc_tensor *rstd, tc_error *err);
 
-/* Rows of a table.  indices (...) of integers in [0, V); weight (V,D); y (...,D). The row *padding_idx (-V .. V-1) gets no gradient;
- * NULL: there is none. TC_ERROR_INDEX for an index outside the table. */
+/* Rows of a table.  indices (...) of integers in [0, V); weight (V,D); y (...,D). The row *padding_idx (-V .. V-1) gets no gradient; NULL:
+ * no such row. TC_ERROR_INDEX for an index outside the table. */
 TC_CHECKED tc_status tc_embedding(tc_tensor **y, tc_tensor *indices, tc_tensor *weight, const int64_t *padding_idx, tc_error *err);
-/* dy (...,D); dweight (V,D): the rows of an index are added in their order. */
+/* dy (...,D); dweight (V,D): rows with the same index are added in order. */
 TC_CHECKED tc_status tc_embedding_backward(tc_tensor **dweight, tc_tensor *dy, tc_tensor *indices, int64_t V, const int64_t *padding_idx,
                                            tc_error *err);
-/* out (..., classes) int64: zeros with a one at each index; classes -1: one more than the largest. */
+/* out (..., classes) int64: zeros with a one at each index; classes -1: the largest index plus one. */
 TC_CHECKED tc_status tc_one_hot(tc_tensor **out, tc_tensor *indices, int64_t classes, tc_error *err);
-/* The largest over the sequence.  x (B,T,C), y (B,C). The first of equal maxima gets the gradient. */
+/* The maximum over the sequence.  x (B,T,C), y (B,C). The first of equal maxima gets the gradient. */
 TC_CHECKED tc_status tc_global_max_pool1d(tc_tensor **y, tc_tensor *x, tc_error *err);
 
 typedef enum tc_pairing {
@@ -316,47 +317,46 @@ typedef enum tc_pairing {
     TC_PAIRING_INTERLEAVED /* (x[2 j], x[2 j + 1]) */
 } tc_pairing;
 
-/* Rotary position embedding (Su et al. 2021, eq. 34).  x,y (..., T, D), D even: pair j of a row at position p is turned by the angle
- * p base^(-2 j / D), the other way round when `inverse`. positions: numbers, broadcast to (..., T); NULL: 0, 1, ... along T. The gradient
- * is the inverse of dy. */
+/* Rotary position embedding (Su et al. 2021, eq. 34).  x,y (..., T, D), D even: pair j of a row at position p is rotated by the angle p
+ * base^(-2 j / D), in the other direction when `inverse`. positions: numbers, broadcast to (..., T); NULL: 0, 1, ... along T. The gradient
+ * is the inverse rotation of dy. */
 TC_CHECKED tc_status tc_rotary(tc_tensor **y, tc_tensor *x, tc_tensor *positions, double base, tc_pairing pairing, bool inverse,
                                tc_error *err);
 
-/* Dropout: y = x / (1 - p) where an element is kept, 0 elsewhere even if x is NaN there, 0 <= p <= 1. What is kept follows from
- * seed, call and the element's place alone (kernels/philox.h): the same for any number of threads, dtype and device.  x,y of
- * any shape. */
+/* Dropout: y = x / (1 - p) where an element is kept, 0 elsewhere even if x is NaN there, 0 <= p <= 1. Which elements are kept depends only
+ * on seed, call and the element's index (kernels/philox.h), not on the number of threads, the dtype or the device.  x,y of any shape. */
 TC_CHECKED tc_status tc_dropout(tc_tensor **y, tc_tensor *x, double p, uint64_t seed, uint64_t call, tc_error *err);
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
-/* y = activation(x weight^T + bias) + residual.  x (..., K); weight (N, K); bias (N) or NULL; y,residual (..., N) or NULL.
- * pre (..., N): x weight^T + bias, for the backward of an activation, NULL without one; not computed when `pre` is NULL. */
+/* y = activation(x weight^T + bias) + residual.  x (..., K); weight (N, K); bias (N) or NULL; y (..., N); residual (..., N) or NULL. *pre
+ * (..., N) is x weight^T + bias, for the backward of an activation; NULL without one. `pre` may be NULL when it is not wanted. */
 TC_CHECKED tc_status tc_linear(tc_tensor **y, tc_tensor **pre, tc_tensor *x, tc_tensor *weight, tc_tensor *bias, tc_activation activation,
                                tc_tensor *residual, tc_error *err);
-/* What is NULL is not computed. `pre` may be NULL without an activation, and y itself for ReLU without a residual. The gradient of
- * the residual is dy. */
+/* Gradients whose pointer is NULL are not computed. `pre` may be NULL without an activation, and may be y for ReLU without a residual. The
+ * gradient of the residual is dy. */
 TC_CHECKED tc_status tc_linear_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dy, tc_tensor *x,
                                         tc_tensor *weight, tc_tensor *pre, tc_activation activation, tc_error *err);
 
 /* How the 3E outputs of a joint projection are ordered. */
 typedef enum tc_packing {
     TC_PACKING_HEAD, /* [q_h | k_h | v_h] for each head */
-    TC_PACKING_QKV   /* [Q | K | V], the heads inside (torch.nn.MultiheadAttention) */
+    TC_PACKING_QKV   /* [Q | K | V], the heads within each (torch.nn.MultiheadAttention) */
 } tc_packing;
 
-/* Queries, keys and values by one product.  x (..., T, C); weight (3E, C); bias (3E) or NULL; q,k,v (..., H, T, D), H D = E: windows
- * on one (..., T, 3E) tensor. */
+/* Queries, keys and values from one product.  x (..., T, C); weight (3E, C); bias (3E) or NULL; q,k,v (..., H, T, D), H D = E, are views of
+ * one (..., T, 3E) tensor. */
 TC_CHECKED tc_status tc_qkv_projection(tc_tensor **q, tc_tensor **k, tc_tensor **v, tc_tensor *x, tc_tensor *weight, tc_tensor *bias,
                                        int64_t num_heads, tc_packing packing, tc_error *err);
-/* Without the tape.  dq,dk,dv (..., H, T, D), NULL: zero. Read in place when they are windows on one tensor as q, k, v are. */
+/* Not recorded.  dq,dk,dv (..., H, T, D); NULL: zero. They are read in place when they are views of one tensor as q, k and v are. */
 TC_CHECKED tc_status tc_qkv_projection_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dq, tc_tensor *dk,
                                                 tc_tensor *dv, tc_tensor *x, tc_tensor *weight, int64_t num_heads, tc_packing packing,
                                                 tc_error *err);
 
-/* a @ b as NumPy has it: one axis is a row (of a) or a column (of b) and goes from the result, leading axes broadcast. The result has the
- * promoted dtype; integers wrap around, bools give "any pair of trues". */
+/* a @ b by NumPy's rules: an operand with one axis is a row (a) or a column (b), and that axis is removed from the result; leading axes
+ * broadcast. The result has the promoted dtype. Integers wrap around; for bools a sum is true when any of its products is. */
 TC_CHECKED tc_status tc_matmul(tc_tensor **c, tc_tensor *a, tc_tensor *b, tc_error *err);
-/* Without the tape.  dc of the product's shape and dtype; da and db have those of a and b, and are not computed where NULL. */
+/* Not recorded.  dc has the product's shape and dtype; da and db have those of a and b. A NULL pointer: not computed. */
 TC_CHECKED tc_status tc_matmul_backward(tc_tensor **da, tc_tensor **db, tc_tensor *dc, tc_tensor *a, tc_tensor *b, tc_error *err);
 
 /* ---- attention ------------------------------------------------------------------------------------------------------- */
@@ -365,13 +365,13 @@ TC_CHECKED tc_status tc_matmul_backward(tc_tensor **da, tc_tensor **db, tc_tenso
  * q (..., H, Tq, D), k (..., Hk, Tk, D), v (..., Hk, Tk, Dv); leading axes broadcast. With 3 axes H is 1; the first axis is the batch B. */
 
 typedef enum tc_mask_kind {
-    TC_MASK_ATTEND, /* a boolean mask: false may not be attended to, whatever stands there. A floating one is added to the scores. */
-    TC_MASK_FILL    /* any dtype: where it is 0 the score becomes -9e15, so that a row with every key masked attends uniformly */
+    TC_MASK_ATTEND, /* a boolean mask: keys where it is false are ignored, whatever they contain. A floating mask is added to the scores. */
+    TC_MASK_FILL    /* any dtype: where the mask is 0 the score becomes -9e15, so that a row with all keys masked attends uniformly */
 } tc_mask_kind;
 
-typedef enum tc_empty_rows {                        /* what a row that may attend to nothing gets */
+typedef enum tc_empty_rows {                        /* the result of a row that may attend to no key */
                              TC_EMPTY_ROWS_ZERO,    /* values, attention and gradients 0 */
-                             TC_EMPTY_ROWS_UNIFORM, /* all Tk keys alike */
+                             TC_EMPTY_ROWS_UNIFORM, /* equal weights for all Tk keys */
                              TC_EMPTY_ROWS_RAISE    /* TC_ERROR_VALUE */
 } tc_empty_rows;
 
@@ -380,31 +380,30 @@ typedef enum tc_empty_rows {                        /* what a row that may atten
 typedef struct tc_attention_options {
     tc_tensor *mask, *bias; /* broadcast to (..., H, Tq, Tk), or NULL. bias: floating, added to the scores */
     tc_mask_kind mask_kind;
-    tc_tensor *key_lengths;            /* integers (B), or NULL: keys of each batch element that are valid */
-    tc_tensor *causal_offsets;         /* integers (B), or NULL: causal_offset holds for all */
-    int64_t causal_offset;             /* query i stands at key i + offset */
-    bool causal;                       /* keys beyond where the query stands are not seen */
-    int64_t window_left, window_right; /* nor keys further from there than this; TC_UNBOUNDED */
+    tc_tensor *key_lengths;            /* integers (B): number of valid keys per batch element; NULL: all */
+    tc_tensor *causal_offsets;         /* integers (B), or NULL: causal_offset applies to all */
+    int64_t causal_offset;             /* query i has the position of key i + offset */
+    bool causal;                       /* keys after the query's position are masked */
+    int64_t window_left, window_right; /* so are keys further from it than this; TC_UNBOUNDED: none */
     const double *scale;               /* NULL: 1 / sqrt(D) */
     double softcap;                    /* > 0: scores become softcap * tanh(score / softcap) */
-    bool shared_heads;                 /* Hk divides H: a key/value head serves H / Hk query heads in a row */
+    bool shared_heads;                 /* Hk divides H: a key/value head serves H / Hk consecutive query heads */
     tc_empty_rows empty_rows;
-    double dropout; /* of weights on their way to the values; which follows from seed, call and place (kernels/attention.h) */
+    double dropout; /* probability that a weight is dropped; which ones depends on seed, call and place (kernels/attention.h) */
     uint64_t seed, call;
     bool long_names; /* messages say query, key, value, attn_mask instead of q, k, v, mask */
 } tc_attention_options;
 
-/* Nothing masked, the usual scale. */
+/* No mask, the usual scale. */
 #define TC_ATTENTION_DEFAULTS ((tc_attention_options){.window_left = TC_UNBOUNDED, .window_right = TC_UNBOUNDED})
 
-/* values (..., H, Tq, Dv), laid out in memory as q is; attention (..., H, Tq, Tk), made only when asked for (before dropout), and
- * lse (..., H, Tq), the log of the sum of exponentials of the scores, -infinity in empty rows: NULL when not wanted. So may be shift,sum
- * (..., H, Tq) for the backward, without a gradient, float64 for float64 and else float32:
- * attention[i][j] = exp(score[i][j] - shift[i]) / sum[i]. */
+/* values (..., H, Tq, Dv), with the memory layout of q. The other pointers are NULL when not wanted: attention (..., H, Tq, Tk), before
+ * dropout; lse (..., H, Tq), the log of the sum of exponentials of the scores, -infinity in empty rows; shift,sum (..., H, Tq), for the
+ * backward, without a gradient, float64 for float64 and otherwise float32, with attention[i][j] = exp(score[i][j] - shift[i]) / sum[i]. */
 TC_CHECKED tc_status tc_attention(tc_tensor **values, tc_tensor **attention, tc_tensor **lse, tc_tensor **shift, tc_tensor **sum,
                                   tc_tensor *q, tc_tensor *k, tc_tensor *v, const tc_attention_options *options, tc_error *err);
-/* Without the tape. dmask is for a floating mask. Pointers to what is not wanted are NULL, and so are gradients of results that were not
- * used; attention is needed with dattention only. */
+/* Not recorded. dmask is the gradient of a floating mask. Pointers to results that are not wanted are NULL, and so are gradients of results
+ * that were not used; `attention` is needed only with dattention. */
 typedef struct tc_attention_saved {
     tc_tensor *q, *k, *v, *values, *attention, *shift, *sum;
 } tc_attention_saved;
@@ -414,26 +413,26 @@ TC_CHECKED tc_status tc_attention_backward(tc_tensor **dq, tc_tensor **dk, tc_te
 
 /* ---- random numbers ---------------------------------------------------------------------------------------------- */
 
-/* MT19937 used as PyTorch's CPU generator uses it: a seed gives the numbers it gives there (core/random.h has the
- * recipes and what is exact to the bit). Safe to call from several threads at once: each call is one unbroken piece of
- * the sequence. None of these can fail, except that the two that make a generator return NULL when memory is out. */
+/* MT19937 as in PyTorch's CPU generator: a seed gives the same numbers (core/random.h has the recipes and says which results are exact to
+ * the bit). Several threads may use a generator at once: each call takes an unbroken piece of the sequence. The two functions that make a
+ * generator return NULL when memory runs out; the others that draw numbers cannot fail. */
 typedef struct tc_generator tc_generator;
 
 tc_generator *tc_generator_new(uint64_t seed);
 tc_generator *tc_generator_copy(tc_generator *generator);
 void tc_generator_free(tc_generator *generator); /* NULL is allowed */
 void tc_generator_seed(tc_generator *generator, uint64_t seed);
-uint64_t tc_generator_initial_seed(tc_generator *generator); /* what it was seeded with last */
+uint64_t tc_generator_initial_seed(tc_generator *generator); /* the last seed it was given */
 
-/* The whole state, for exact resume and pickling: little-endian, the layout of torch.get_rng_state(). tc_generator_set_state
- * returns false, having changed nothing, when the bytes are not such a state. */
+/* The whole state, for exact resume and pickling: little-endian, the layout of torch.get_rng_state(). tc_generator_set_state returns false,
+ * and changes nothing, when the bytes are not a valid state. */
 #define TC_GENERATOR_STATE_BYTES 5056
 void tc_generator_get_state(tc_generator *generator, uint8_t state[TC_GENERATOR_STATE_BYTES]);
 bool tc_generator_set_state(tc_generator *generator, const uint8_t state[TC_GENERATOR_STATE_BYTES]);
 
 uint32_t tc_generator_next32(tc_generator *generator);
 uint64_t tc_generator_next64(tc_generator *generator);
-int64_t tc_generator_seed64(tc_generator *generator); /* in [0, 2^63): a seed for another generator, one loader's or worker's */
+int64_t tc_generator_seed64(tc_generator *generator); /* in [0, 2^63): a seed for another generator, such as a loader's or a worker's */
 
 /* Fill values[0 .. n-1].  uniform: [low, high), low <= high finite.  normal: std >= 0.  integers: [low, high), low < high. */
 void tc_generator_uniform_f32(tc_generator *generator, float *values, int64_t n, double low, double high);
@@ -445,72 +444,72 @@ void tc_generator_permutation(tc_generator *generator, int64_t *values, int64_t 
 
 /* ---- views: the result shares the memory of x ------------------------------------------------------------------------ */
 
-/* One entry of `shape` may be -1. Without `may_copy` an error where the memory cannot be read so; with it a copy. */
+/* One entry of `shape` may be -1. Where no view of the memory has that shape, the result is a copy with `may_copy` and an error without. */
 TC_CHECKED tc_status tc_reshape(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shape, bool may_copy, tc_error *err);
 TC_CHECKED tc_status tc_squeeze(tc_tensor **out, tc_tensor *x, int count, const int64_t *axes,
                                 tc_error *err); /* count 0: every axis of length 1 */
 TC_CHECKED tc_status tc_unsqueeze(tc_tensor **out, tc_tensor *x, int64_t axis, tc_error *err);
-TC_CHECKED tc_status tc_flatten(tc_tensor **out, tc_tensor *x, int64_t start, int64_t end, tc_error *err); /* axes start to end as one */
+TC_CHECKED tc_status tc_flatten(tc_tensor **out, tc_tensor *x, int64_t start, int64_t end, tc_error *err); /* axes start .. end become
+                                                                                                            * one */
 TC_CHECKED tc_status tc_permute(tc_tensor **out, tc_tensor *x, int count, const int64_t *axes, tc_error *err);
 TC_CHECKED tc_status tc_transpose(tc_tensor **out, tc_tensor *x, int64_t first, int64_t second, tc_error *err);
-TC_CHECKED tc_status tc_expand(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shape, tc_error *err); /* -1 keeps a length */
+TC_CHECKED tc_status tc_expand(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shape, tc_error *err); /* -1 keeps the length */
 TC_CHECKED tc_status tc_flip(tc_tensor **out, tc_tensor *x, int count, const int64_t *axes, tc_error *err);
 /* `length` elements from `start` along an axis. */
 TC_CHECKED tc_status tc_narrow(tc_tensor **out, tc_tensor *x, int64_t axis, int64_t start, int64_t length, tc_error *err);
 /* `count` slices along `axis` one after the other, of the given lengths, which add up to the axis; written to out[0 .. count-1]. `drop`:
- * the lengths are 1 and the axis is left out. */
+ * the lengths are 1 and the axis is removed. */
 TC_CHECKED tc_status tc_split(tc_tensor **out, tc_tensor *x, int axis, int64_t count, const int64_t *lengths, bool drop, tc_error *err);
-/* Windows of `size` every `step` along an axis; a new last axis runs over a window. */
+/* Windows of `size` elements, one every `step` elements, along an axis; a new last axis runs over each window. */
 TC_CHECKED tc_status tc_unfold(tc_tensor **out, tc_tensor *x, int64_t axis, int64_t size, int64_t step, tc_error *err);
 
 /* ---- indexing: NumPy's rules ------------------------------------------------------------------------------------------- */
 
 typedef enum tc_index_kind { TC_INDEX_INTEGER, TC_INDEX_SLICE, TC_INDEX_NEW_AXIS, TC_INDEX_ELLIPSIS, TC_INDEX_TENSOR } tc_index_kind;
 
-/* One entry of x[..., ...]. An integer is `start`. A slice has start, stop and step as written: negative ones count from the end; where
- * left out, step is 1, start and stop are INT64_MAX or INT64_MIN, whichever lies beyond the end they stand for (0 for the start of a
- * forward slice). A tensor has integers (a list of places) or bools (a mask over as many axes as it has). */
+/* One entry of x[..., ...]. An integer is `start`. A slice has start, stop and step as written: negative positions count from the end.
+ * Where left out, step is 1, and start and stop are INT64_MAX or INT64_MIN, whichever is beyond the end they stand for (0 for the start of
+ * a forward slice). A tensor contains integers (positions) or bools (a mask over as many axes as it has). */
 typedef struct tc_index {
     tc_index_kind kind;
     int64_t start, stop, step;
     tc_tensor *tensor;
 } tc_index;
 
-/* x[indices]: a view of x for integers and slices, otherwise a copy. Where places repeat, their gradients add up, always in the same order.
- */
+/* x[indices]: a view of x for integers and slices, otherwise a copy. Gradients of repeated positions add up, always in the same order. */
 TC_CHECKED tc_status tc_index_get(tc_tensor **out, tc_tensor *x, int count, const tc_index *indices, tc_error *err);
-/* x[indices] = value, broadcast and cast; recorded. Where places repeat, the last value stays. Leaves that require a gradient are refused
- * while gradients are recorded. */
+/* x[indices] = value, broadcast and cast; recorded. At repeated positions the last value stays. An error for leaves that require a
+ * gradient, while gradients are recorded. */
 TC_CHECKED tc_status tc_index_set(tc_tensor *x, int count, const tc_index *indices, tc_tensor *value, tc_error *err);
-/* Where x is not zero: an int64 tensor of indices for each axis of x, written to out[0] ... out[ndim - 1]. */
+/* Indices of the elements of x that are not zero: an int64 tensor for each axis of x, written to out[0] ... out[ndim - 1]. */
 TC_CHECKED tc_status tc_nonzero(tc_tensor **out, tc_tensor *x, tc_error *err);
 
 /* ---- copies and writes ------------------------------------------------------------------------------------------------- */
 
 TC_CHECKED tc_status tc_clone(tc_tensor **out, tc_tensor *x, tc_error *err);      /* a recorded copy */
 TC_CHECKED tc_status tc_contiguous(tc_tensor **out, tc_tensor *x, tc_error *err); /* x itself when it is contiguous */
-/* In another dtype, on another device, or both: x itself when it is so already. Between floating dtypes gradients flow. */
+/* x in another dtype, on another device, or both; x itself when it already is. Gradients pass between floating dtypes. */
 TC_CHECKED tc_status tc_to(tc_tensor **out, tc_tensor *x, tc_dtype dtype, tc_device device, tc_error *err);
 TC_CHECKED tc_status tc_cast(tc_tensor **out, tc_tensor *x, tc_dtype dtype, tc_error *err);
 TC_CHECKED tc_status tc_to_device(tc_tensor **out, tc_tensor *x, tc_device device, tc_error *err);
-/* Joined along `axis`, which is new for stack; in the promoted dtype. */
+/* The tensors joined along `axis`, which is a new axis for stack, in the promoted dtype. */
 TC_CHECKED tc_status tc_cat(tc_tensor **out, int64_t count, tc_tensor *const *tensors, int64_t axis, tc_error *err);
 TC_CHECKED tc_status tc_stack(tc_tensor **out, int64_t count, tc_tensor *const *tensors, int64_t axis, tc_error *err);
 /* Matrices (the last two axes) with zeros below diagonal number `diagonal` (`upper`), or above it. */
 TC_CHECKED tc_status tc_triangle(tc_tensor **out, tc_tensor *x, bool upper, int64_t diagonal, tc_error *err);
 
-/* target[...] = value, broadcast and cast; as tc_index_set. */
+/* target[...] = value, broadcast and cast, like tc_index_set. */
 TC_CHECKED tc_status tc_assign(tc_tensor *target, tc_tensor *value, tc_error *err);
-TC_CHECKED tc_status tc_fill(tc_tensor *target, tc_tensor *value, tc_error *err); /* the value has one element, and any shape */
+TC_CHECKED tc_status tc_fill(tc_tensor *target, tc_tensor *value, tc_error *err); /* value: one element, any shape */
 TC_CHECKED tc_status tc_zero(tc_tensor *target, tc_error *err);
-/* target op= something: `result`, of target's shape, is what target becomes, values and history. A dtype of another kind (float into int)
- * is refused. */
+/* For target op= something: target takes the values and the history of `result`, which has its shape. A result of a higher kind (float into
+ * int) is an error. */
 TC_CHECKED tc_status tc_replace(tc_tensor *target, tc_tensor *result, tc_error *err);
 
 /* ---- optimizers ---------------------------------------------------------------------------------------------------- */
 
-/* One step over all parameters, in place. All tensors of a call are contiguous, float32 or float64, of one dtype, on one device, and its
- * lists of one length. Update rules, names and defaults are those of torch.optim; lists that a rule does not use are NULL. */
+/* One step over all parameters, in place. All tensors of one call are contiguous, of one dtype (float32 or float64) and on one device; all
+ * lists have one length. Update rules, names and defaults are those of torch.optim; lists that a rule does not use are NULL. */
 TC_CHECKED tc_status tc_sgd_step(const tc_tensors *parameters, const tc_tensors *gradients, const tc_tensors *buffers, double lr,
                                  double momentum, double dampening, double weight_decay, bool nesterov, bool maximize, bool first,
                                  tc_error *err);
@@ -521,16 +520,16 @@ TC_CHECKED tc_status tc_rmsprop_step(const tc_tensors *parameters, const tc_tens
                                      const tc_tensors *buffers, const tc_tensors *grad_avg, double lr, double alpha, double eps,
                                      double weight_decay, double momentum, bool eps_inside_sqrt, bool maximize, tc_error *err);
 
-/* The p-norm of all gradients together (infinity: the largest absolute value), summed in double. */
+/* The p-norm of all gradients together (infinity: the largest absolute value), summed in float64. */
 TC_CHECKED tc_status tc_gradient_norm(double *norm, const tc_tensors *gradients, double power, tc_error *err);
 /* gradient = clamp(gradient * factor, -limit, limit), in place. */
 TC_CHECKED tc_status tc_gradient_scale(const tc_tensors *gradients, double factor, double limit, tc_error *err);
 
-/* Where the next backward is to put the gradient of a leaf: a window on a buffer that an optimizer owns. NULL: memory of its own. */
+/* Where the next backward writes the gradient of a leaf: a view of a buffer that an optimizer owns. NULL: new memory. */
 TC_CHECKED tc_status tc_tensor_set_grad_slot(tc_tensor *tensor, tc_tensor *slot, tc_error *err);
 
-/* The leaf `tensor` takes on the memory, dtype and device of `source` (shapes equal); its gradient goes when the dtype or device changes.
- */
+/* The leaf `tensor` takes on the memory, dtype and device of `source` (shapes equal); its gradient is freed when the dtype or device
+ * changes. */
 TC_CHECKED tc_status tc_tensor_set_data(tc_tensor *tensor, tc_tensor *source, tc_error *err);
 
 #ifdef __cplusplus

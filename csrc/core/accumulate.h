@@ -4,10 +4,10 @@
 
 #include "tensor.h"
 
-/* to += from, same shape, dtype and device; any strides. Raises to's version. */
+/* to += from, of the same shape, dtype and device, with any strides. Raises the version of `to`. */
 TC_CHECKED tc_status tc_add_in_place(tc_tensor *to, tc_tensor *from, tc_error *err);
 
-/* Is this reference the only one to the tensor, and the tensor, in C order without gaps, the only one on memory of the library's? */
+/* Is this the only reference to the tensor, and the tensor contiguous and the only one on its memory, which the library allocated? */
 bool tc_tensor_alone(const tc_tensor *tensor);
 
 /* *sum = *sum + addend. Done in place when nobody else can see the memory of *sum, otherwise *sum becomes a new tensor (the old reference

@@ -1,13 +1,13 @@
 /* allocator.c: a caching allocator of two levels.
  *
- * Sizes are rounded up to classes, four a power of two (at most a quarter is lost), and a free block carries the link to
- * the next one in its own first bytes. Small blocks come from lists of the calling thread, which need no lock; those
- * exchange blocks with the shared lists in batches. Large blocks go to the shared lists directly: next to what is done
- * with them, a lock is nothing, but the page faults of fresh memory are a lot.
+ * Sizes are rounded up to classes, four per power of two (at most a quarter is lost), and a free block stores the link to
+ * the next one in its own first bytes. Small blocks come from lists of the calling thread, which need no lock and
+ * exchange blocks with the shared lists in batches. Large blocks use the shared lists directly: compared with the work
+ * done on them, a lock costs nothing, but the page faults of fresh memory cost a lot.
  *
- * Bounds: a thread's list of a class holds THREAD_LIST_BYTES at most, and everything held (in use or cached) is at most
- * CACHE_SLACK above what was in use at the high-water mark. So a loop of equal steps takes nothing from the system after
- * its first, and one of ever new sizes gives back the blocks whose class has not been asked for longest. */
+ * Bounds: a thread's list of a class has at most THREAD_LIST_BYTES, and all memory (in use or cached) is at most
+ * CACHE_SLACK above the peak of the memory in use. So a loop of equal steps takes nothing from the system after its
+ * first step, and a loop whose sizes keep changing frees the blocks whose class has been unused for longest. */
 #include "allocator.h"
 
 #include <pthread.h>
@@ -74,17 +74,17 @@ void tc_allocator_reset_peak(void) { atomic_store(&peak_in_use, atomic_load(&in_
 
 #else
 
-#define LARGEST_BLOCK ((size_t)PTRDIFF_MAX / 2) /* rounded up to its class it still fits a ptrdiff_t */
+#define LARGEST_BLOCK ((size_t)PTRDIFF_MAX / 2) /* rounded up to its class, it still fits in a ptrdiff_t */
 #define CACHE_SLACK ((size_t)256 << 20)
 #define THREAD_LIST_BYTES ((size_t)64 << 10)
 #define THREAD_LIST_BLOCKS 64
-#define UNREPORTED_BYTES ((ptrdiff_t)64 << 10) /* a thread tells the shared count when its own has moved by this much */
+#define UNREPORTED_BYTES ((ptrdiff_t)64 << 10) /* a thread updates the shared count when its own has changed by this much */
 
 /* ---- size classes: 64 128 192 256, 320 384 448 512, 640 768 896 1024, ... ---------------------------------------------- */
 
 enum {
     CLASSES = (62 - 8) * 4 + 4,
-    SMALL_CLASSES = (15 - 8) * 4 + 4, /* up to 32 KiB: those that go through the lists of the thread */
+    SMALL_CLASSES = (15 - 8) * 4 + 4, /* up to 32 KiB: classes that use the lists of the thread */
 };
 
 static int size_class(size_t bytes)
@@ -132,8 +132,8 @@ static void *pop(free_list *list)
 
 typedef struct thread_cache {
     free_list lists[SMALL_CLASSES];
-    /* Written by the thread alone, read by whoever asks for statistics. */
-    _Atomic ptrdiff_t unreported_in_use; /* bytes; below zero when it frees what others allocated */
+    /* Written by the thread alone, read for statistics. */
+    _Atomic ptrdiff_t unreported_in_use; /* bytes; negative when it frees blocks that others allocated */
     _Atomic size_t cached;
     struct thread_cache *previous, *next; /* of all threads' caches; under the lock */
 } thread_cache;
@@ -143,9 +143,9 @@ static struct {
     free_list lists[CLASSES];
     uint64_t last_asked[CLASSES]; /* the value of `clock` when the class was last asked for */
     uint64_t clock;
-    ptrdiff_t in_use; /* less what the threads have not reported */
+    ptrdiff_t in_use; /* without what the threads have not reported yet */
     ptrdiff_t peak_in_use;
-    ptrdiff_t high_water; /* the peak that bounds the cache: tc_allocator_reset_peak() leaves it */
+    ptrdiff_t high_water; /* the peak that bounds the cache; tc_allocator_reset_peak() does not change it */
     size_t cached;
     uint64_t system_calls;
     thread_cache *caches;
@@ -163,7 +163,7 @@ static void drop_one(int class)
     free(pop(&shared.lists[class]));
 }
 
-/* Drops cached blocks, those of the class not asked for longest first, until a block of `bytes` may come. */
+/* Frees cached blocks, starting with the class that has been unused for longest, until a block of `bytes` is allowed. */
 static void make_room(size_t bytes)
 {
     const ptrdiff_t in_use = shared.in_use + (ptrdiff_t)bytes;
@@ -184,7 +184,7 @@ static void drop_all(void)
     }
 }
 
-/* Fresh memory for a block of the class; when the system has none left, once more without the cache. The lock is held. */
+/* Fresh memory for a block of the class; when the system has none left, frees the cache and tries again. The lock is held. */
 static void *fresh_block(int class)
 {
     const size_t bytes = class_bytes(class);
@@ -217,9 +217,9 @@ static void shared_put(int class, void *block)
 /* ---- a thread's own lists ------------------------------------------------------------------------------------------------ */
 
 static _Thread_local thread_cache *own_cache;
-static _Thread_local bool thread_is_ending; /* its lists are gone: blocks that come and go now take the shared way */
+static _Thread_local bool thread_is_ending; /* its lists are freed: from now on its blocks use the shared lists */
 
-static pthread_key_t cache_key; /* its destructor drains the cache of a thread that ends */
+static pthread_key_t cache_key; /* its destructor empties the cache of a thread that ends */
 static bool cache_key_exists;
 
 static void add_to(_Atomic size_t *counter, size_t bytes)
@@ -228,7 +228,7 @@ static void add_to(_Atomic size_t *counter, size_t bytes)
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + bytes, memory_order_relaxed);
 }
 
-/* Hands blocks of a list to the shared one until `keep` are left. The lock is held. */
+/* Moves blocks of a list to the shared one until `keep` are left. The lock is held. */
 static void give_blocks(thread_cache *cache, int class, size_t keep)
 {
     free_list *list = &cache->lists[class];
@@ -268,14 +268,14 @@ static void end_thread(void *argument)
     free(cache);
 }
 
-/* ---- a fork: the child must not find the lock held by a thread it has not got ---------------------------------------------- */
+/* ---- a fork: the child must not find the lock held by a thread it does not have ---------------------------------------------- */
 
 static void lock_before_fork(void) { pthread_mutex_lock(&shared.lock); }
 
 static void unlock_in_parent(void) { pthread_mutex_unlock(&shared.lock); }
 
-/* The other threads are no more. What they had in use stays so (a tensor may be shared with this thread); the blocks on
- * their lists, of which there are few, are given up, because a list may have been copied half-way through a change. */
+/* The other threads do not exist here. Their blocks in use stay in use (a tensor may be shared with this thread); the few blocks on their
+ * lists are leaked, because a list may have been copied half-way through a change. */
 static void unlock_in_child(void)
 {
     thread_cache *next = NULL;
@@ -296,7 +296,7 @@ static void initialize(void)
     cache_key_exists = pthread_key_create(&cache_key, end_thread) == 0;
 }
 
-/* The calling thread's cache, made on first use; NULL when there is none to be had, and the shared lists must do. */
+/* The calling thread's cache, made on first use; NULL when it cannot be made; then the shared lists are used. */
 static thread_cache *make_cache(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -329,7 +329,7 @@ static size_t list_limit(int class)
     return blocks < THREAD_LIST_BLOCKS ? blocks : THREAD_LIST_BLOCKS;
 }
 
-/* Counts `bytes` (below zero for a free) as in use by the calling thread. */
+/* Counts `bytes` (negative for a free) as in use by the calling thread. */
 static void count_in_use(thread_cache *cache, ptrdiff_t bytes)
 {
     const ptrdiff_t unreported = atomic_load_explicit(&cache->unreported_in_use, memory_order_relaxed) + bytes;
@@ -340,7 +340,7 @@ static void count_in_use(thread_cache *cache, ptrdiff_t bytes)
     pthread_mutex_unlock(&shared.lock);
 }
 
-/* Fills an empty list with half of what it may hold from the shared one, or with a single fresh block. */
+/* Fills an empty list to half its limit from the shared one, or with a single fresh block. */
 static void refill(thread_cache *cache, int class)
 {
     const size_t wanted = (list_limit(class) + 1) / 2;

@@ -1,6 +1,6 @@
-/* allocator.h: memory for tensors. Blocks that come back are kept on free lists by size class and handed out again,
- * because a training step asks for the same sizes thousands of times. Thread-safe. Under AddressSanitizer (or with
- * TC_NO_CACHE) every block goes straight to the system, so that a use after free is seen. */
+/* allocator.h: memory for tensors. Freed blocks are kept on free lists by size class and used again, because a training step asks for the
+ * same sizes thousands of times. Thread-safe. Under AddressSanitizer (or with TC_NO_CACHE) every block is returned to the system at once,
+ * so that a use after free is seen. */
 #ifndef TC_CORE_ALLOCATOR_H
 #define TC_CORE_ALLOCATOR_H
 
@@ -20,13 +20,13 @@
 
 #define TC_ALIGNMENT 64 /* bytes: a cache line and the widest vector */
 
-void *tc_allocate(size_t bytes); /* aligned to TC_ALIGNMENT, uninitialised; NULL when memory is out; 0 bytes gives a valid pointer */
-void tc_free(void *block, size_t bytes); /* the size it was asked with */
-/* Gives every cached block back to the system, but for the few small ones on the lists of other threads. */
+void *tc_allocate(size_t bytes); /* aligned to TC_ALIGNMENT, uninitialised; NULL when memory runs out; 0 bytes gives a valid pointer */
+void tc_free(void *block, size_t bytes); /* the size that was asked for */
+/* Returns every cached block to the system, except the few small ones on the lists of other threads. */
 void tc_allocator_empty_cache(void);
 
 typedef struct tc_allocator_stats {
-    size_t in_use, peak_in_use, cached; /* bytes of whole blocks; the peak may miss 64 KiB a thread */
+    size_t in_use, peak_in_use, cached; /* bytes of whole blocks; the peak may miss 64 KiB per thread */
     uint64_t system_calls;              /* blocks taken from the system so far */
 } tc_allocator_stats;
 tc_allocator_stats tc_allocator_statistics(void);

@@ -7,7 +7,7 @@ tc_status tc_broadcast_shape(int *ndim, int64_t shape[TC_MAX_DIMS], int a_ndim, 
                              tc_error *err)
 {
     const int n = a_ndim > b_ndim ? a_ndim : b_ndim;
-    for (int i = 0; i < n; i++) { /* from the last axis */
+    for (int i = 0; i < n; i++) { /* from the last axis on */
         const int64_t x = i < a_ndim ? a[a_ndim - 1 - i] : 1, y = i < b_ndim ? b[b_ndim - 1 - i] : 1;
         if (x != y && x != 1 && y != 1) {
             char p[TC_SHAPE_TEXT], q[TC_SHAPE_TEXT];

@@ -28,7 +28,7 @@ static tc_status copy_on_device(tc_tensor *to, const tc_tensor *from, tc_error *
     return tc_run(to->storage->device, TC_FLOAT32, &tc_kernel_copy, &args, tc_divide_up(to->numel, TC_COPY_BLOCK), TC_COPY_BLOCK, 0, err);
 }
 
-/* From a GPU to another one: by the host, which waits. A stream's order is that of its device. */
+/* From one GPU to another: through the host, which waits, because streams are ordered within one device only. */
 static tc_status copy_by_host(tc_tensor *to, const tc_tensor *from, tc_error *err)
 {
     TC_OWNED tc_tensor *host = NULL;
@@ -37,7 +37,7 @@ static tc_status copy_by_host(tc_tensor *to, const tc_tensor *from, tc_error *er
     return tc_tensor_copy(to, host, err);
 }
 
-/* Between the host and a GPU: made contiguous and cast where it is, moved, then laid out where it goes. */
+/* Between the host and a GPU: made contiguous and cast on the source, moved, then given the strides of the target. */
 static tc_status copy_across(tc_tensor *to, const tc_tensor *from, tc_error *err)
 {
     TC_OWNED tc_tensor *packed = NULL, *landed = NULL;

@@ -1,4 +1,5 @@
-/* copy.h: values copied from tensor to tensor, of any strides, dtypes and devices. Nothing here is recorded; ops/copy.c is. */
+/* copy.h: copies between tensors of any strides, dtypes and devices. Nothing here is recorded; the ops tc_clone(), tc_assign() and their
+ * like are. */
 #ifndef TC_CORE_COPY_H
 #define TC_CORE_COPY_H
 
@@ -7,7 +8,7 @@
 /* to = from, cast, and broadcast to the shape of `to`. */
 TC_CHECKED tc_status tc_tensor_copy(tc_tensor *to, const tc_tensor *from, tc_error *err);
 
-/* These give `tensor` itself (retained) when it already is what is asked for, otherwise a copy: contiguous and of `dtype`, contiguous, on
+/* These give `tensor` itself (retained) when it already has what is asked for, otherwise a copy: contiguous and of `dtype`, contiguous, on
  * `device`. */
 TC_CHECKED tc_status tc_tensor_as(tc_tensor **out, tc_tensor *tensor, tc_dtype dtype, tc_error *err);
 TC_CHECKED tc_status tc_tensor_contiguous(tc_tensor **out, tc_tensor *tensor, tc_error *err);

@@ -2,8 +2,8 @@
  * since it runs on every processor.
  *
  * An instruction set is usable when the processor has every extension its kernels are compiled with (-mavx2 -mfma
- * -mf16c; -mavx512f -mavx512dq -mavx512bw -mavx512vl besides) and the operating system saves its registers when it
- * switches threads, which XGETBV tells (Intel SDM volume 1, 14.3 and 15.2). */
+ * -mf16c; also -mavx512f -mavx512dq -mavx512bw -mavx512vl) and the operating system saves its registers when it
+ * switches threads, which XGETBV reports (Intel SDM volume 1, 14.3 and 15.2). */
 #include "cpu.h"
 
 #include <stdatomic.h>
@@ -107,7 +107,7 @@ static void usable_names(char *text, size_t size)
     }
 }
 
-/* `asked_by` opens the message: where the name came from. */
+/* `asked_by` starts the message: where the name came from. */
 static tc_status select_isa(const char *name, const char *asked_by, tc_error *err)
 {
     const char *why = "is not the name of an instruction set";

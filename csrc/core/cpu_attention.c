@@ -1,10 +1,10 @@
-/* cpu_attention.c: how CPUs carry out attention: the shares of the backward, scratch and cost. */
+/* cpu_attention.c: the CPU's plan of attention: shares of the backward, scratch and cost. */
 #include "../kernels/attention.h"
 #include "cpu_plan.h"
 
 #define SPLIT_HEADS 16                 /* with fewer key/value heads than this, the backward of a head is split */
-#define SPLIT_BLOCKS 4                 /* least blocks of queries per share */
-#define SPLIT_BYTES (INT64_C(1) << 25) /* most memory for the shares' own dk and dv */
+#define SPLIT_BLOCKS 4                 /* minimum of blocks of queries per share */
+#define SPLIT_BYTES (INT64_C(1) << 25) /* limit of the memory for the shares' own dk and dv */
 
 /* Blocks of queries that one key/value head serves. */
 static int64_t blocks_per_key_head(const tc_attention_problem *p) { return p->H / (p->Hk ? p->Hk : 1) * tc_attention_query_blocks(p); }

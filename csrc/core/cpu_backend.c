@@ -31,7 +31,7 @@ static tc_status copy(int index, void *to, bool to_host, const void *from, bool 
     return TC_OK;
 }
 
-/* Of the kernels that leave a choice. */
+/* For the kernels that need a plan. */
 static void (*const planners[TC_KERNEL_COUNT])(tc_plan *plan, void *args) = {
     [TC_K_gemm] = tc_cpu_plan_gemm,
     [TC_K_attention_forward] = tc_cpu_plan_attention_forward,

@@ -50,7 +50,7 @@ static bool read_line(char *line, int size, const char *directory, const char *n
     return read;
 }
 
-/* What one directory of the hierarchy grants; 0 for no limit. */
+/* The limit in one directory of the hierarchy; 0: none. */
 static int directory_quota(const char *directory)
 {
     char line[64];
@@ -68,8 +68,8 @@ static int directory_quota(const char *directory)
 
 static int tighter(int a, int b) { return a == 0 ? b : b == 0 ? a : a < b ? a : b; }
 
-/* The limit of a group is the tightest on its way up to the root. Inside a container the path may be the host's and not
- * exist here, but the root of the mount is then the container's own group. `path` is used up. */
+/* The limit of a group is the smallest on the path up to the root. Inside a container the path may be the host's and not exist, but then
+ * the root of the mount is the container's own group. `path` is overwritten. */
 static int group_quota(const char *mount, const char *controller, char *path)
 {
     int limit = 0;

@@ -6,8 +6,8 @@
  * less time than that. At least 1. */
 int tc_cpu_count(void);
 
-/* The tightest limit in the control groups listed in the file `membership` (/proc/self/cgroup), below `mount`
- * (/sys/fs/cgroup), rounded up to whole processors; 0 when there is none. */
+/* The smallest limit in the control groups listed in the file `membership` (/proc/self/cgroup), below `mount` (/sys/fs/cgroup), rounded up
+ * to whole processors; 0 when there is none. */
 int tc_cpu_quota(const char *membership, const char *mount);
 
 #endif

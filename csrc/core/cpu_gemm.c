@@ -1,19 +1,19 @@
-/* cpu_gemm.c: how CPUs carry out a product: what is packed, how C is cut into items, when the sum over k is split. None of it but the split
- * changes a bit of the result. */
+/* cpu_gemm.c: the CPU's plan of a product: what is packed, how C is cut into items, when the sum over k is split. Only the split changes
+ * bits of the result. */
 #include "../kernels/gemm.h"
 #include "cpu_packed.h"
 #include "cpu_plan.h"
 
-#define FMA_PER_OPERATION 16.0 /* how many multiply-adds cost what tc_run() calls an elementary operation */
+#define FMA_PER_OPERATION 16.0 /* multiply-adds that cost as much as one elementary operation of tc_run() */
 
-/* Rows of an item: twelve tiles of AVX-512, and a multiple of the other tiles' heights (6 and 4). */
+/* Rows per item: twelve tiles of AVX-512, and a multiple of the other tiles' heights (6 and 4). */
 #define ITEM_ROWS 168
-/* Items wanted at least, so that threads share them evenly; columns and multiply-adds an item has at least. */
+/* At least this many items are wanted, so that threads share them evenly; an item has at least so many columns and multiply-adds. */
 #define WANTED_ITEMS 8
 #define LEAST_COLUMNS 64
 #define LEAST_WORK 65536
 
-/* Bytes of B beyond which its panels are fetched ahead: what a second-level cache holds. */
+/* Bytes of B, the size of a second-level cache, beyond which its panels are prefetched. */
 #define LARGE_B 1048576
 
 static int64_t least_of(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -25,13 +25,13 @@ static void choose_items(tc_gemm_args *g)
     const int64_t others = g->batch * g->k_chunks * tc_gemm_row_blocks(g);
     if (others >= WANTED_ITEMS) return;
     const int64_t rows = least_of(g->M, ITEM_ROWS);
-    const int64_t by_work = LEAST_WORK / (rows * (g->k_chunk > 0 ? g->k_chunk : 1)); /* columns that make an item worth while */
+    const int64_t by_work = LEAST_WORK / (rows * (g->k_chunk > 0 ? g->k_chunk : 1)); /* columns that make an item worthwhile */
     const int64_t columns = tc_divide_up(g->N, tc_divide_up(WANTED_ITEMS, others));
     g->col_block = tc_divide_up(columns > by_work ? columns : by_work, LEAST_COLUMNS) * LEAST_COLUMNS;
 }
 
-/* Rows of B are read in place where they stay in L1 from tile to tile, or are used by two tiles at most. Panels that several items
- * would pack are packed once, before. */
+/* Rows of B are read in place where they stay in L1 from tile to tile, or are used by at most two tiles. Panels that several items would
+ * pack are packed once, in advance. */
 static tc_gemm_b_form choose_b_form(const tc_gemm_args *g, bool keep, size_t element)
 {
     const int64_t reach = g->k_chunk * (g->b_row < 0 ? -g->b_row : g->b_row) * (int64_t)element;
@@ -69,7 +69,7 @@ void tc_cpu_plan_gemm(tc_plan *plan, void *args)
     plan->scratch = tc_gemm_scratch_bytes(g, element);
 }
 
-/* Packs B, each element of its batch once, and turns the args to the panels. */
+/* Packs B, each matrix of its batch once, and points the args to the panels. */
 tc_status tc_cpu_prepare_gemm(tc_plan *plan, void *args, tc_error *err)
 {
     tc_gemm_args *g = args;

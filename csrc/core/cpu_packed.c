@@ -1,5 +1,5 @@
 /* cpu_packed.c: see cpu_packed.h. An entry is attached to its storage and freed with it; its panels are replaced when the storage has been
- * written to. One lock guards all entries: it is taken for a walk along a short list, never while anything is packed. */
+ * written to. One lock guards all entries: it is locked while a short list is searched, never while a matrix is packed. */
 #include "cpu_packed.h"
 
 #include <pthread.h>
@@ -8,7 +8,9 @@
 #include "allocator.h"
 #include "backend.h"
 
-#define MAX_ENTRIES 512 /* of one storage: a flat buffer of parameters has many, a program that packs ever new windows is stopped */
+#define MAX_ENTRIES                                                                                                                        \
+    512 /* of one storage: a flat buffer of parameters has many; the limit stops a program that always packs new windows                   \
+         */
 
 typedef struct entry {
     tc_attachment attachment; /* first: an entry is its attachment */
@@ -90,7 +92,7 @@ static void attach(tc_storage *storage, tc_attachment *attachment)
     }
 }
 
-/* Keeps `packed` with the storage. That there is no memory for it is no error: it is packed again next time. */
+/* Keeps `packed` with the storage. Running out of memory is no error: the matrix is packed again next time. */
 static void keep(tc_storage *storage, const tc_gemm_pack_args *pack, tc_dtype compute, tc_packed *packed)
 {
     int count;

@@ -13,8 +13,8 @@ typedef struct tc_packed {
     void *panels;
 } tc_packed;
 
-/* Packs B as `pack` says (its `panels` field is filled in). With a storage, what was packed from the same place of it before is used again
- * as long as the storage's version is the same. Any number of threads may ask at once. */
+/* Packs B as `pack` says (its `panels` field is filled in). With a storage, panels packed earlier from the same place are used again as
+ * long as the storage's version is the same. Any number of threads may call at once. */
 TC_CHECKED tc_status tc_packed_acquire(tc_packed **out, const tc_gemm_pack_args *pack, tc_dtype compute, tc_storage *storage,
                                        tc_error *err);
 

@@ -1,4 +1,4 @@
-/* cpu_plan.h: the planners of CPUs, one for each kernel that leaves a choice. Each gets the struct of its kernel. */
+/* cpu_plan.h: the planners of CPUs, one for each kernel that needs a plan. Each takes the args of its kernel. */
 #ifndef TC_CORE_CPU_PLAN_H
 #define TC_CORE_CPU_PLAN_H
 

@@ -5,8 +5,8 @@
 
 #include "status.h"
 
-/* The device is selected. A copy to the host is over when this returns. One from the host has read the host's memory, which may then change
- * or go; with `staging` the GPU may still have to come to it, else it is over as well. */
+/* The device is selected. A copy to the host is complete when this returns. A copy from the host has read the host's memory, which may then
+ * be changed or freed; with `staging` the GPU may not have started it yet, otherwise it is complete as well. */
 static int copy_with_host(const tc_cuda_api *api, tc_cuda_work *work, void *to, bool to_host, const void *from, size_t bytes,
                           tc_cuda_staging *staging)
 {
@@ -78,7 +78,7 @@ static tc_status cuda_run(const tc_plan *plan, const void *args, tc_error *err)
         tc_cuda_end(&work);
         if (code) status = tc_cuda_failed(api, index, kernel->name, code, err);
     }
-    if (memory) tc_cuda_free(index, memory, bytes); /* whoever takes it comes after the kernel */
+    if (memory) tc_cuda_free(index, memory, bytes); /* work of its next owner is ordered after the kernel */
     if (status == TC_OK && plan->variant) tc_note_plan(plan);
     return status;
 }

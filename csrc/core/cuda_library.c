@@ -38,14 +38,15 @@ static tc_status library_path(char path[PATH_BYTES], tc_error *err)
         return TC_OK;
     }
     if (!dladdr((const void *)&opening, &self) || !self.dli_fname)
-        return tc_fail(err, TC_ERROR_STATE, "where transformer_c lies cannot be found out; name its CUDA library in " LIBRARY_VARIABLE);
+        return tc_fail(err, TC_ERROR_STATE,
+                       "the directory of transformer_c cannot be determined; name its CUDA library in " LIBRARY_VARIABLE);
     const char *slash = strrchr(self.dli_fname, '/');
     snprintf(path, PATH_BYTES, "%.*s" LIBRARY_NAME, slash ? (int)(slash - self.dli_fname) + 1 : 0, self.dli_fname);
     return TC_OK;
 }
 
-/* Is the file cut short, by a full disk or a copy that was broken off? dlopen ends the process when it reads beyond the end.
- * The table of sections lies at the end of a library. What else may be wrong with a file dlopen says. */
+/* Is the file truncated, by a full disk or an interrupted copy? dlopen crashes the process when it reads past the end. The section table is
+ * at the end of a library. dlopen reports everything else that may be wrong with a file. */
 static bool is_cut_short(const char *path)
 {
     ElfW(Ehdr) header;
@@ -65,7 +66,7 @@ static tc_status load(const tc_cuda_api **out, tc_error *err)
     const tc_status status = library_path(path, err);
     if (status != TC_OK) return status;
     if (is_cut_short(path))
-        return tc_fail(err, TC_ERROR_STATE, "CUDA is not available: the file %.300s is not whole; run \"make cuda\" once more", path);
+        return tc_fail(err, TC_ERROR_STATE, "CUDA is not available: the file %.300s is incomplete; run \"make cuda\" once more", path);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return tc_fail(err, TC_ERROR_STATE,
@@ -134,7 +135,7 @@ static tc_status check_device(const tc_cuda_api *api, int index, tc_error *err)
                        index);
     if (!api->emulated && index == TC_EMULATED_GPU)
         return tc_fail(err, TC_ERROR_STATE,
-                       "device \"cuda:emulated\" is there in tests only, when " LIBRARY_VARIABLE " names the library of the emulation");
+                       "device \"cuda:emulated\" exists in tests only, when " LIBRARY_VARIABLE " names the library of the emulation");
     if (index >= device_count)
         return tc_fail(err, TC_ERROR_STATE, "device \"cuda:%d\" does not exist: there %s %d GPU%s, cuda:0 to cuda:%d", index,
                        device_count == 1 ? "is" : "are", device_count, device_count == 1 ? "" : "s", device_count - 1);
@@ -151,7 +152,7 @@ tc_status tc_cuda_device(const tc_cuda_api **out, int index, tc_error *err)
     if (status != TC_OK) return status;
     const tc_status checked = check_device(*out, index, err);
     if (checked != TC_OK) return checked;
-    const int code = (*out)->select_device(tc_cuda_slot(index)); /* each time: others in the process select devices too */
+    const int code = (*out)->select_device(tc_cuda_slot(index)); /* each time: other libraries in the process select devices too */
     return code ? tc_cuda_failed(*out, index, "selecting the device", code, err) : TC_OK;
 }
 

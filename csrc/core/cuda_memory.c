@@ -1,8 +1,8 @@
-/* cuda_memory.c: memory of GPUs, kept when it comes back, because cudaMalloc and cudaFree wait for all that is running.
+/* cuda_memory.c: memory of GPUs, cached when it is freed, because cudaMalloc and cudaFree wait for all running work.
  *
- * Blocks have the sizes of a few classes; a free one lies on the list of its device and class. A block keeps the history of what streams
- * did to it, and the first work that writes to it after it was taken again waits as any other would (cuda_stream.c); so it may be
- * taken at once, by any thread. Those that need no wait are taken first. */
+ * Blocks have the sizes of a few classes; a free block is on the list of its device and class. A block keeps the history of what streams
+ * did to it, and the first work that writes to it after it was taken again waits like any other (cuda_stream.c); so it may be
+ * taken at once, by any thread. Blocks that need no wait are taken first. */
 #include "cuda.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #define SMALLEST 512 /* bytes */
 #define CLASSES 144  /* four to a power of two, from SMALLEST on */
 #define LARGEST (SIZE_MAX / 4)
-#define LOOKED_AT 8 /* free blocks, for one that needs no wait */
+#define LOOKED_AT 8 /* free blocks searched for one that needs no wait */
 
 typedef struct block {
     char *memory;
@@ -24,7 +24,7 @@ typedef struct block {
 } block;
 
 typedef struct device_memory {
-    block **blocks; /* all there are, by address */
+    block **blocks; /* all blocks, by address */
     size_t count, capacity;
     block *free[CLASSES];
     tc_cuda_memory_stats stats;
@@ -133,7 +133,7 @@ static void *take_cached(int index, int found, size_t bytes)
     return address;
 }
 
-/* The lock is held meanwhile: nobody takes what is given back. */
+/* The lock is held, so that nobody takes a block that is being given back. */
 static int empty_cache(const tc_cuda_api *api, int index)
 {
     device_memory *memory = &memories[tc_cuda_slot(index)];

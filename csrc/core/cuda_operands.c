@@ -1,7 +1,7 @@
 /* cuda_operands.c: which memory a kernel reads and writes, found in its args.
  *
- * A struct of arguments is read word by word: a word that is an address in one of our blocks is memory of the kernel. A number that looks
- * like one costs a needless wait and no more. The kernel's row says which words it writes through; all others it reads. */
+ * A struct of arguments is read word by word: a word that is an address in one of our blocks is an operand. A number that happens to look
+ * like an address costs only a needless wait. The kernel's row in kernels.def says which words it writes through; it reads all others. */
 #include <stddef.h>
 #include <string.h>
 

@@ -20,7 +20,7 @@ static void read_forced(void)
 
 /* ---- planners --------------------------------------------------------------------------------------------------------------- */
 
-/* B is read where it is, and a block of threads makes a tile of C: items and the packing of blocks are the CPU's. */
+/* B is read in place, and a block of threads computes a tile of C; items and packed blocks exist only on the CPU. */
 static void plan_gemm(tc_plan *plan, void *args)
 {
     tc_gemm_args *g = args;
@@ -35,7 +35,7 @@ static void plan_attention_forward(tc_plan *plan, void *args)
     plan->items = tc_attention_forward_items(&((tc_attention_forward_args *)args)->problem);
 }
 
-/* Blocks of threads are tiles of keys, as many as there are: no shares of queries. */
+/* One block of threads per tile of keys; queries are not split into shares. */
 static void plan_attention_backward(tc_plan *plan, void *args)
 {
     tc_attention_backward_args *a = args;

@@ -1,5 +1,5 @@
-/* cuda_staging.c: a few page-locked buffers a device. A small copy from the host goes through one of them, so that the host need not wait
- * until the GPU has come to it: what it copied from may change at once. */
+/* cuda_staging.c: a few page-locked buffers per device. A small copy from the host goes through one of them, so that the host does not wait
+ * for the GPU: the memory it copied from may change at once. */
 #include "cuda.h"
 
 #include <pthread.h>
@@ -12,14 +12,14 @@ typedef struct staging_pool {
 
 static staging_pool pools[TC_CUDA_DEVICES] = {[0 ... TC_CUDA_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
-/* In order of preference: one that is free, one whose copy is over, a new one, the one that left first. The lock is held. */
+/* In order of preference: a free buffer, one whose copy is complete, a new one, the one whose copy was started first. The lock is held. */
 static tc_cuda_staging *choose(staging_pool *pool, const tc_cuda_api *api)
 {
     tc_cuda_staging *unused = NULL, *first = NULL;
     for (int i = 0; i < TC_CUDA_STAGING_BUFFERS; i++) {
         tc_cuda_staging *staging = &pool->buffers[i];
         if (staging->state == TC_STAGING_ON_ITS_WAY && api->query_event(staging->event) != TC_CUDA_NOT_READY)
-            staging->state = TC_STAGING_FREE; /* of an error there is word at the next wait */
+            staging->state = TC_STAGING_FREE; /* an error is reported at the next wait */
         if (staging->state == TC_STAGING_FREE && staging->memory) return staging;
         if (staging->state == TC_STAGING_FREE && !unused) unused = staging;
         if (staging->state == TC_STAGING_ON_ITS_WAY && (!first || staging->turn < first->turn)) first = staging;

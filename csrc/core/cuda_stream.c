@@ -1,15 +1,15 @@
 /* cuda_stream.c: a stream for each thread, and the order between them.
  *
- * A thread gets a stream on a device with its first work there and gives it back when it ends, for the next thread; streams are never
- * destroyed, so at the end of the process there is nothing to do in a driver that may be gone. With more threads than streams, threads
+ * A thread gets a stream on a device with its first work there and returns it when the thread ends, for the next thread; streams are never
+ * destroyed, so nothing has to be done at the end of the process, when the driver may be unloaded. With more threads than streams, threads
  * share.
  *
  * The rule: work that reads memory comes after the work that last wrote it; work that writes memory comes after the work that last wrote
- * it and all that read it since. It holds for whole blocks of the memory cache (cuda_memory.c keeps their history, also while they are
- * free, so a block that changes hands needs no wait of its own), and whichever thread the tensor, its view or its block came from. Where
- * the other work is on another stream, an event is recorded there and waited for here, on the GPU; the host does not wait.
+ * it and all work that read it since. It applies to whole blocks of the memory cache (cuda_memory.c keeps their history, also while they
+ * are free, so a block that another thread takes needs no extra wait), whichever thread made the tensor, its view or its block. Where the
+ * other work is on another stream, an event is recorded there and this stream waits for it on the GPU; the host does not wait.
  *
- * What a stream already comes after is known by counts of work, so the same thing is waited for once. */
+ * Counts of work say what a stream already runs after, so that it waits only once for the same work. */
 #include "cuda.h"
 
 #include <pthread.h>
@@ -20,10 +20,10 @@
 
 typedef struct tc_cuda_queue {
     void *stream, *event;
-    uint64_t put;                    /* works put on it */
-    uint64_t done;                   /* of which the host has waited for the end of so many */
-    uint64_t after[TC_CUDA_STREAMS]; /* its next work comes after so many of each other one */
-    int number, users;               /* threads and contexts that have it */
+    uint64_t put;                    /* pieces of work put on it */
+    uint64_t done;                   /* how many of them the host has waited for */
+    uint64_t after[TC_CUDA_STREAMS]; /* its next work runs after this many pieces of work of each other stream */
+    int number, users;               /* users: threads and contexts that have it */
 } tc_cuda_queue;
 
 typedef struct device_order {
@@ -53,7 +53,7 @@ void tc_cuda_unlock(int index) { pthread_mutex_unlock(&orders[tc_cuda_slot(index
 static void give_back_all(void *memory)
 {
     thread_streams *streams = memory;
-    if (tc_cuda_forked()) return; /* the locks may be held by threads that are not here */
+    if (tc_cuda_forked()) return; /* the locks may be held by threads that do not exist in this process */
     for (int slot = 0; slot < TC_CUDA_DEVICES; slot++) {
         if (!streams->own[slot]) continue;
         pthread_mutex_lock(&orders[slot].lock);
@@ -74,7 +74,7 @@ static tc_status make_queue(tc_cuda_queue **out, const tc_cuda_api *api, int ind
     memset(queue, 0, sizeof *queue);
     int code = api->create_stream(&queue->stream);
     if (!code) code = api->create_event(&queue->event);
-    if (code) { /* a stream without an event is left to the driver: nothing is on it */
+    if (code) { /* a stream without an event is never used */
         tc_free(queue, sizeof *queue);
         return tc_cuda_failed(api, index, "making a stream", code, err);
     }
@@ -84,7 +84,7 @@ static tc_status make_queue(tc_cuda_queue **out, const tc_cuda_api *api, int ind
     return TC_OK;
 }
 
-/* One that nobody has, a new one, or that which the fewest have and which is not `avoided`. The lock is held. */
+/* An unused stream, a new one, or the one with the fewest users that is not `avoided`. The lock is held. */
 static tc_status take_queue(tc_cuda_queue **out, const tc_cuda_api *api, int index, const tc_cuda_queue *avoided, tc_error *err)
 {
     device_order *order = &orders[tc_cuda_slot(index)];
@@ -168,7 +168,7 @@ void tc_cuda_end_stream(void *stream)
 
 /* ---- the order ---------------------------------------------------------------------------------------------------------------------- */
 
-/* The next work of `queue` comes after work number `count` of stream `number`, and so after all before it. */
+/* Orders the next work of `queue` after work number `count` of stream `number`, and so after all work before that. */
 static int come_after(const tc_cuda_work *work, int number, uint64_t count)
 {
     const device_order *order = &orders[tc_cuda_slot(work->index)];
@@ -179,9 +179,9 @@ static int come_after(const tc_cuda_work *work, int number, uint64_t count)
     int code = work->api->record_event(other->event, other->stream);
     if (!code) code = work->api->wait_event(queue->stream, other->event);
     if (code) return code;
-    for (int i = 0; i < order->count; i++) /* also after what that one comes after */
+    for (int i = 0; i < order->count; i++) /* and after all that stream waited for */
         if (other->after[i] > queue->after[i]) queue->after[i] = other->after[i];
-    queue->after[number] = other->put; /* the event is of now */
+    queue->after[number] = other->put; /* the event was recorded just now */
     return 0;
 }
 
@@ -196,7 +196,7 @@ tc_status tc_cuda_begin(tc_cuda_work *work, const tc_cuda_api *api, int index, t
     return status;
 }
 
-/* Counted only now: come_after() must not take work that is not on its stream yet for work that an event stands for. */
+/* Counted only here: an event recorded by come_after() must not seem to cover work that is not on its stream yet. */
 void tc_cuda_end(tc_cuda_work *work)
 {
     work->queue->put = work->number;
@@ -271,7 +271,7 @@ tc_status tc_cuda_hand_over(const tc_tensor *tensor, void *stream, tc_error *err
     const device_order *order = &orders[tc_cuda_slot(device.index)];
     int code = 0;
     tc_cuda_lock(device.index);
-    for (int i = 0; i < order->count && !code; i++) { /* all: the other side may write what they read */
+    for (int i = 0; i < order->count && !code; i++) { /* all of them: the receiver may write to memory that they read */
         code = api->record_event(order->queues[i]->event, order->queues[i]->stream);
         if (!code) code = api->wait_event(stream, order->queues[i]->event);
     }

@@ -22,7 +22,7 @@ bool tc_dtype_is_float(tc_dtype dtype) { return dtypes[dtype].is_float; }
 
 tc_dtype tc_dtype_promote(tc_dtype a, tc_dtype b)
 {
-    /* The two half-width floats hold neither the other's range nor its digits: the pair meets in float32. */
+    /* Neither half has both the range and the precision of the other: the two promote to float32. */
     if ((a == TC_FLOAT16 && b == TC_BFLOAT16) || (a == TC_BFLOAT16 && b == TC_FLOAT16)) return TC_FLOAT32;
     return dtypes[a].rank >= dtypes[b].rank ? a : b;
 }
@@ -37,7 +37,8 @@ tc_dtype tc_compute_dtype(tc_dtype dtype) { return dtype == TC_FLOAT64 ? TC_FLOA
 tc_dtype tc_result_dtype(const tc_argument *a, const tc_argument *b)
 {
     const tc_argument *arguments[2] = {a, b};
-    /* Three levels: tensors with axes, tensors without, numbers. A lower one counts when it is of a higher kind than all above. */
+    /* Three levels: tensors with axes, tensors without, numbers. A lower level counts only when its kind is higher than those of all levels
+     * above. */
     int result = -1;
     for (int level = 0; level < 3; level++) {
         int found = -1;

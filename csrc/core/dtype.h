@@ -1,4 +1,4 @@
-/* dtype.h: which dtype is computed in, and which one a result has. */
+/* dtype.h: the dtypes of computations and of results. */
 #ifndef TC_CORE_DTYPE_H
 #define TC_CORE_DTYPE_H
 

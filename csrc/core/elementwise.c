@@ -22,7 +22,7 @@ static void set_operand(tc_operand *operand, const tc_argument *input, int ndim,
     }
 }
 
-/* Every operand is the result's elements in the same order, or one number: a single axis. */
+/* Can all operands be walked along a single axis? Each has the result's elements in the same order, or is one number. */
 static bool is_flat(const tc_tensor *out, int inputs, const tc_argument *in)
 {
     if (!out->contiguous) return false;

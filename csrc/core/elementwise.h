@@ -1,12 +1,12 @@
-/* elementwise.h: running an element-wise kernel over tensors of any strides and dtypes. */
+/* elementwise.h: runs an element-wise kernel over tensors of any strides and dtypes. */
 #ifndef TC_CORE_ELEMENTWISE_H
 #define TC_CORE_ELEMENTWISE_H
 
 #include "../kernels/elementwise.h"
 #include "tensor.h"
 
-/* out[i] = function(in[0][i], ...), tensors that broadcast to out, and numbers. `compute`: the table whose kernel is run; `cost`:
- * elementary operations an element. */
+/* out[i] = function(in[0][i], ...), tensors that broadcast to out, and numbers. `compute`: the dtype of the table whose kernel runs;
+ * `cost`: elementary operations per element. */
 TC_CHECKED tc_status tc_run_elementwise(tc_tensor *out, int inputs, const tc_argument *in, const tc_kernel *kernel, int function,
                                         tc_dtype compute, double cost, tc_error *err);
 

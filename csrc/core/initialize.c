@@ -1,4 +1,4 @@
-/* initialize.c: what a process does before its first call. */
+/* initialize.c: what a process must do before its first call. */
 #include "../transformer_c.h"
 #include "cpu.h"
 #include "threads.h"

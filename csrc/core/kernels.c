@@ -3,7 +3,7 @@
 
 #include "../kernels/kernel_ids.h"
 
-/* The kind of a member by its type. A member that is const, or no pointer, is not one that a kernel writes through: an error here. */
+/* The kind of a member, from its type. A kernel cannot write through a member that is const or no pointer: that is a compile error here. */
 #define WRITE_KIND(member)                                                                                                                 \
     _Generic((member),                                                                                                                     \
              void *: TC_WRITES_MEMORY,                                                                                                     \

@@ -1,4 +1,4 @@
-/* own.h: tensors that a function makes on the way, released by themselves when it is left. */
+/* own.h: the tensors that a function makes for itself, released when it is left. */
 #ifndef TC_CORE_OWN_H
 #define TC_CORE_OWN_H
 
@@ -6,10 +6,10 @@
 
 static inline void tc_release_local(tc_tensor **tensor) { tc_tensor_release(*tensor); }
 
-/* A local reference that is released when its block is left, by whatever way:  TC_OWNED tc_tensor *copy = NULL; */
+/* A local reference that is released when its block is left, in any way:  TC_OWNED tc_tensor *copy = NULL; */
 #define TC_OWNED __attribute__((cleanup(tc_release_local)))
 
-/* The reference is the caller's from here on. */
+/* Gives the reference to the caller. */
 static inline tc_tensor *tc_take(tc_tensor **local)
 {
     tc_tensor *tensor = *local;

@@ -44,7 +44,7 @@ void tc_plan_end(tc_plan *plan)
 
 /* ---- what ran last -------------------------------------------------------------------------------------------------------- */
 
-/* Several threads may note a plan at once: one of them is the last, and no one cares which, member by member. */
+/* Several threads may note a plan at once: for each member any of them may be the last, which does not matter. */
 typedef struct note {
     const tc_kernel *_Atomic kernel;
     const char *_Atomic variant;

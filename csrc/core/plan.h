@@ -1,11 +1,11 @@
-/* plan.h: how a backend carries out one call of a kernel that leaves it a choice (the product, attention).
+/* plan.h: how a backend computes one call of a kernel that can be computed in several ways (the product, attention).
  *
  *     TC_PLAN(plan);                                                        freed when the block is left
  *     TC_TRY(tc_plan_begin(&plan, device, compute, &tc_kernel_foo, &args, NULL, err));
  *     ... memory for plan.splits partial results, whose addresses go into args ...
  *     TC_TRY(tc_plan_run(&plan, &args, err));
  *
- * A plan follows from shapes, strides and dtype alone, so that results do not depend on threads.
+ * A plan depends only on shapes, strides and dtype, so that results do not depend on threads.
  */
 #ifndef TC_CORE_PLAN_H
 #define TC_CORE_PLAN_H
@@ -20,13 +20,13 @@ typedef struct tc_prepared {
 } tc_prepared;
 
 typedef struct tc_plan {
-    /* Known to the planner. */
+    /* Input of the planner. */
     tc_device device;
     tc_dtype compute; /* of the kernel */
     const tc_kernel *kernel;
-    tc_storage *keep;               /* of the weight whose prepared form may be kept for later calls; NULL: of none */
+    tc_storage *keep;               /* of the weight whose prepared form may be kept for later calls; NULL: none */
     tc_float32_precision precision; /* what float32 products may give up; ignored by kernels that gain nothing by it */
-    /* Chosen by it, with what the args say of it. */
+    /* Its output, together with members of the args. */
     const char *variant; /* static: the name of the implementation that runs */
     int64_t splits;      /* how many partial results the op adds up; 1: the kernel's result is whole */
     int64_t items;
@@ -37,8 +37,8 @@ typedef struct tc_plan {
 
 #define TC_PLAN(plan) __attribute__((cleanup(tc_plan_end))) tc_plan plan = {.prepared = NULL}
 
-/* Asks the backend of `device`: fills in the plan and those members of the args that say how, not what, is computed, and prepares the
- * operand that the plan wants prepared. Kernels without a planner are an error. */
+/* Asks the backend of `device`: fills in the plan and those members of the args that say how to compute the result, and prepares an operand
+ * if the plan asks for it. An error for kernels without a planner. */
 TC_CHECKED tc_status tc_plan_begin(tc_plan *plan, tc_device device, tc_dtype compute, const tc_kernel *kernel, void *args, tc_storage *keep,
                                    tc_error *err);
 TC_CHECKED tc_status tc_plan_run(const tc_plan *plan, const void *args, tc_error *err);
@@ -52,8 +52,8 @@ typedef struct tc_last_plan {
     tc_float32_precision precision;
 } tc_last_plan;
 
-void tc_note_plan(const tc_plan *plan); /* by backends, when it has run */
-/* Of each kernel that has run on a device of this kind, and had a variant; returns how many. */
+void tc_note_plan(const tc_plan *plan); /* called by backends after the kernel */
+/* For each kernel that has run on a device of this kind with a variant, its last plan; returns their number. */
 int tc_last_plans(tc_last_plan *out, int max, tc_device_type type);
 
 #endif

@@ -1,4 +1,4 @@
-/* random.c: the generators of random.h, which states the recipes. */
+/* random.c: the generators of random.h, which gives the recipes. */
 #include "random.h"
 #include "../kernels/philox.h"
 
@@ -101,7 +101,7 @@ static void install_fork_handlers(void) { fork_handlers_error = pthread_atfork(b
 tc_generator *tc_generator_new(uint64_t seed)
 {
     pthread_once(&fork_handlers_once, install_fork_handlers);
-    if (fork_handlers_error) return NULL; /* pthread_atfork fails for want of memory alone */
+    if (fork_handlers_error) return NULL; /* pthread_atfork fails only when memory runs out */
     tc_generator *generator = malloc(sizeof *generator);
     if (!generator) return NULL;
     if (pthread_mutex_init(&generator->lock, NULL)) {
@@ -144,7 +144,7 @@ tc_generator *tc_generator_copy(tc_generator *generator)
 {
     tc_generator *copy = tc_generator_new(0);
     if (!copy) return NULL;
-    copy->stream = *take(generator); /* nobody else knows the copy yet */
+    copy->stream = *take(generator); /* nobody else has the copy yet */
     give_back(generator);
     return copy;
 }
@@ -271,7 +271,7 @@ void tc_generator_uniform_f64(tc_generator *generator, double *values, int64_t n
 
 /* ---- normal ----------------------------------------------------------------------------------------------------- */
 
-#define BLOCK 16 /* fills of at least so many values go by whole blocks */
+#define BLOCK 16 /* fills of at least this many values use whole blocks */
 
 /* One standard normal by Box-Muller in double; every second call returns the sine kept by the one before. */
 static double mt_normal(mt_stream *s)
@@ -361,8 +361,8 @@ TC_INLINE void box_muller_f32(float *x, int64_t n, float mean, float std)
         }
 }
 
-/* The same operations with and without instructions for a fused multiply and add, which the C library's fmaf does without
- * them, so the same bits. */
+/* The same operations, and so the same bits, with and without fused multiply-add instructions: without them the C library's fmaf computes
+ * the same. */
 #if defined(__x86_64__)
 __attribute__((target("avx2,fma"))) static void box_muller_f32_fma(float *x, int64_t n, float mean, float std)
 {
@@ -429,7 +429,7 @@ void tc_generator_normal_f64(tc_generator *generator, double *values, int64_t n,
 
 void tc_generator_integers(tc_generator *generator, int64_t *values, int64_t n, int64_t low, int64_t high)
 {
-    const uint64_t range = (uint64_t)high - (uint64_t)low, base = (uint64_t)low; /* unsigned: the difference may pass 2^63 */
+    const uint64_t range = (uint64_t)high - (uint64_t)low, base = (uint64_t)low; /* unsigned: the difference may exceed 2^63 */
     mt_stream *s = take(generator);
     if (range < UINT64_C(1) << 28)
         for (int64_t i = 0; i < n; i++) values[i] = (int64_t)(base + mt_next32(s) % (uint32_t)range);

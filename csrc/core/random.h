@@ -1,8 +1,8 @@
-/* random.h: where random numbers come from. There are two sources, for two needs.
+/* random.h: the two sources of random numbers.
  *
  * 1. tc_generator (declared in transformer_c.h) draws in sequence: initial weights, shuffles, data. It is MT19937
- *    (Matsumoto and Nishimura 1998) used the way PyTorch's CPU generator uses it, so that a seed gives the numbers it
- *    gives there. With r the next 32-bit word and r64 = (first word << 32) | second word:
+ *    (Matsumoto and Nishimura 1998) used the way PyTorch's CPU generator uses it, so that a seed gives the same
+ *    numbers. With r the next 32-bit word and r64 = (first word << 32) | second word:
  *
  *      uniform float32   x = (r mod 2^24) 2^-24;     fma(x, high - low, low); a result equal to high becomes low
  *      uniform float64   x = (r64 mod 2^53) 2^-53;   likewise in double
@@ -15,7 +15,7 @@
  *      integers          low + (r mod range) for ranges below 2^28, low + (r64 mod range) from there on
  *      permutation       i from 0 to n - 2: swap i and i + (r mod (n - i)); from 2^32 / 20 elements on, the inside-out
  *                        shuffle with r64 mod (i + 1)
- *      seed64            r64 mod 2^63: what a shuffling loader draws
+ *      seed64            r64 mod 2^63: drawn by a shuffling loader
  *
  *    What is exact. Words, uniforms, integers and permutations are the same bits on every machine. So are float32 normals
  *    of n >= 16: log, sin and cos are the polynomials of Cephes (Moshier), fused and ordered as in PyTorch's AVX2 and
@@ -24,12 +24,12 @@
  *    log, log1p, sin and cos: PyTorch's bits on top of the same C library, within a unit or two in the last place elsewhere.
  *
  *    Threads. Every function holds the generator's own lock for the whole call, so calls from several threads each get
- *    an unbroken piece of the sequence; which piece comes first is the callers' business. fork() waits for calls in
+ *    an unbroken piece of the sequence; which piece comes first is up to the callers. fork() waits for calls in
  *    progress, so the child finds every generator unlocked and whole.
  *
  * 2. tc_philox() below is a pure function: no state, so a mask does not depend on the number of threads or the device, and
  *    a backward computes it again instead of keeping it. kernels/philox.h says what it computes and how elements are
- *    numbered; the kernels have it in vectors, and this one in plain C is what they are held against.
+ *    numbered; the kernels have it in vectors and are tested against this one, in plain C.
  */
 #ifndef TC_CORE_RANDOM_H
 #define TC_CORE_RANDOM_H

@@ -50,7 +50,7 @@ int64_t tc_reduced_count(const tc_axis_set *set, const tc_tensor *x)
 
 /* ---- running ------------------------------------------------------------------------------------------------------------ */
 
-/* Splits the axes of x into the two groups of the kernel, as few axes as can be. `ordered`: the reduced axes keep their order. */
+/* Splits the axes of x into the two groups of the kernel, with as few axes as possible. `ordered`: the reduced axes keep their order. */
 static void describe(tc_reduce_args *args, const tc_tensor *x, const tc_axis_set *set, bool ordered)
 {
     args->x = x->data;
@@ -63,7 +63,7 @@ static void describe(tc_reduce_args *args, const tc_tensor *x, const tc_axis_set
         (set->reduced[i] ? args->reduced_strides : args->kept_strides)[(*ndim)++] = x->strides[i];
         *(set->reduced[i] ? &args->reduced : &args->kept) *= x->shape[i];
     }
-    if (args->reduced == 0) { /* nothing to walk over, which is what the kernels take one axis without elements for */
+    if (args->reduced == 0) { /* nothing to walk over: kernels expect one axis without elements */
         args->reduced_ndim = 1;
         args->reduced_shape[0] = args->reduced_strides[0] = 0;
     }
@@ -72,19 +72,19 @@ static void describe(tc_reduce_args *args, const tc_tensor *x, const tc_axis_set
     args->reduced_ndim = tc_layout_merge(args->reduced_ndim, args->reduced_shape, 1, reduced, !ordered);
 }
 
-#define FEW_RESULTS 64    /* below this many results (or tiles of them), long reductions are cut into segments */
+#define FEW_RESULTS 64    /* with fewer results (or tiles of them), long reductions are cut into segments */
 #define ROW_SEGMENT 16384 /* elements of a segment */
 
 static int64_t magnitude(int64_t stride) { return stride < 0 ? -stride : stride; }
 
-/* Neighbouring results lie closer in memory than neighbouring elements of one: walk along the results. */
+/* Neighbouring results are closer in memory than neighbouring elements of one result: walk along the results. */
 static bool by_columns(const tc_reduce_args *args)
 {
-    if (args->kept_ndim == 0 || args->reduced_ndim == 0) return args->kept_ndim > 0; /* no axis goes but those of length 1: a copy */
+    if (args->kept_ndim == 0 || args->reduced_ndim == 0) return args->kept_ndim > 0; /* only axes of length 1 are reduced: a copy */
     return magnitude(args->kept_strides[args->kept_ndim - 1]) < magnitude(args->reduced_strides[args->reduced_ndim - 1]);
 }
 
-/* Runs the kernel that `args` is described for; writes (kept, segments), or (outer, segments, columns). */
+/* Runs the kernel on `args`; writes (kept, segments), or (outer, segments, columns). */
 static tc_status run_segments(const tc_reduce_args *args, bool columns, tc_device device, tc_dtype compute, tc_error *err)
 {
     const double segment = (double)(args->segment < args->reduced ? args->segment : args->reduced);
@@ -95,7 +95,7 @@ static tc_status run_segments(const tc_reduce_args *args, bool columns, tc_devic
                   err);
 }
 
-/* How many segments: from the shape alone. */
+/* The number of segments depends on the shape alone. */
 static void choose_segments(tc_reduce_args *args, bool columns)
 {
     args->segment = args->reduced;
@@ -111,7 +111,7 @@ static void choose_segments(tc_reduce_args *args, bool columns)
     args->segments = tc_divide_up(args->reduced, length);
 }
 
-/* The segments into `partial` (outer, segments, width), and that, reduced along its middle, into out. */
+/* Reduces the segments into `partial` (outer, segments, width), and that, along its middle axis, into out. */
 static tc_status reduce_twice(tc_tensor *out, tc_tensor *partial, tc_reduce_args *args, bool columns, tc_error *err)
 {
     static const tc_axis_set middle = {.reduced = {false, true, false}, .count = 1};
@@ -178,9 +178,9 @@ tc_status tc_run_arg_reduction(tc_tensor *out, const tc_tensor *x, const tc_axis
     return tc_run(device, compute, &tc_kernel_reduce_arg_columns, &args, args.kept / width * tiles, 2.0 * reduced * tile, 0, err);
 }
 
-/* ---- the way back over broadcasting --------------------------------------------------------------------------------------- */
+/* ---- the inverse of broadcasting ------------------------------------------------------------------------------------------- */
 
-/* x summed over the set's axes, which stay with length 1. */
+/* x summed over the set's axes, which are kept with length 1. */
 static tc_status sum_keeping_axes(tc_tensor **out, tc_tensor *x, const tc_axis_set *set, tc_error *err)
 {
     int ndim;

@@ -17,7 +17,7 @@ static size_t utf8_cut(const char *text, size_t length)
 tc_status(tc_fail)(tc_error *err, tc_status status, const char *format, ...)
 {
     if (!err) return status;
-    /* Formatted on the stack first: an argument may be the message that stands in `err`. */
+    /* Formatted on the stack first: an argument may be the message in `err`. */
     char message[sizeof err->message];
     va_list arguments;
     va_start(arguments, format);

@@ -6,9 +6,9 @@
 
 /* Writes the message (printf style) into `err` and returns `status`, so that a check reads
  *     if (bad) return tc_fail(err, TC_ERROR_VALUE, "q has head size %" PRId64 " ...", ...);
- * A message has what came, what was expected, and the fix. */
+ * A message says what was given, what was expected, and the fix. */
 tc_status tc_fail(tc_error *err, tc_status status, const char *format, ...) TC_PRINTF(3, 4);
-#ifdef __clang_analyzer__ /* reads one file at a time, and would take a failure for a success */
+#ifdef __clang_analyzer__ /* reads one file at a time, and would mistake a failure for a success */
 #define tc_fail(err, status, ...) ((void)tc_fail(err, status, __VA_ARGS__), (status))
 #endif
 
@@ -16,8 +16,9 @@ tc_status tc_fail(tc_error *err, tc_status status, const char *format, ...) TC_P
 #define TC_SHAPE_TEXT 128
 const char *tc_shape_text(char buffer[TC_SHAPE_TEXT], int ndim, const int64_t *shape);
 
-/* What is true whatever a caller does, unless the library itself is wrong: tested in builds with sanitizers, which define TC_ASSERTIONS.
- * Elsewhere the condition is compiled but never evaluated, so it must not have side effects. Arguments are checked with tc_fail(). */
+/* A condition that is true whatever a caller does, unless the library itself is wrong: tested in builds with sanitizers, which define
+ * TC_ASSERTIONS. Elsewhere the condition is compiled but never evaluated, so it must not have side effects. Arguments are checked with
+ * tc_fail(). */
 #ifdef TC_ASSERTIONS
 #include <assert.h>
 #define TC_ASSERT(condition) assert(condition)
@@ -25,8 +26,8 @@ const char *tc_shape_text(char buffer[TC_SHAPE_TEXT], int ndim, const int64_t *s
 #define TC_ASSERT(condition) ((void)sizeof(!(condition)))
 #endif
 
-/* The one macro that hides control flow: returns from the function when a call fails. What the function made is released by its scope
- * (ops/op.h) or by TC_OWNED (own.h). */
+/* The one macro that hides control flow: returns from the function when a call fails. Its scope (ops/op.h) or TC_OWNED (own.h) releases the
+ * tensors that the function has made. */
 #define TC_TRY(call)                                                                                                                       \
     do {                                                                                                                                   \
         const tc_status tried = (call);                                                                                                    \

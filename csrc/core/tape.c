@@ -1,4 +1,4 @@
-/* tape.c: nodes, and recording ops as such. Writes in place are in tape_write.c, the way back is in tape_walk.c. */
+/* tape.c: makes nodes and records ops. In-place writes are in tape_write.c, the backward is in tape_walk.c. */
 #include <string.h>
 
 #include "allocator.h"
@@ -43,7 +43,7 @@ tc_status tc_tensor_set_grad(tc_tensor *tensor, tc_tensor *grad, tc_error *err)
                        tc_dtype_name(tensor->dtype));
     if (grad == tensor) return tc_fail(err, TC_ERROR_VALUE, "a tensor cannot be its own gradient: assign a clone() of it");
     tc_tensor *kept = grad;
-    if (grad && (grad->node || grad->requires_grad || grad->grad)) { /* with what it leads to, it could lead back here: never freed */
+    if (grad && (grad->node || grad->requires_grad || grad->grad)) { /* its history could lead back here, and then neither would be freed */
         TC_TRY(tc_tensor_detach(&kept, grad, err));
     } else {
         tc_tensor_retain(kept);
@@ -118,7 +118,7 @@ static tc_node *node_new(const tc_record *record)
     return node;
 }
 
-/* Without a history, though a recorded write through another tensor has put values here that have one. */
+/* True without a history, when a recorded write through another tensor has put values with a history into this memory. */
 static bool lacks_history(const tc_tensor *input)
 {
     return !input->node && input->version < atomic_load_explicit(&input->storage->traced, memory_order_acquire);
@@ -130,7 +130,7 @@ tc_status tc_tape_apply(const tc_record *record, tc_tensor *gradient, tc_tensor 
     tc_saved saved[TC_MAX_APPLIED] = {{NULL, 0}};
     tc_tensor *found[TC_MAX_APPLIED] = {NULL};
     TC_ASSERT(record->input_count <= TC_MAX_APPLIED && record->saved_count <= TC_MAX_APPLIED);
-    for (int i = 0; i < record->input_count; i++) edges[i].leaf = gradients[i] ? gradient : NULL; /* only looked at, never followed */
+    for (int i = 0; i < record->input_count; i++) edges[i].leaf = gradients[i] ? gradient : NULL; /* only tested, never followed */
     for (int i = 0; i < record->saved_count; i++) saved[i].tensor = record->saved[i];
     union {
         const void *given;

@@ -1,7 +1,7 @@
-/* tape.h: how an op puts itself on the tape, and how the tape calls it back.
+/* tape.h: how an op is recorded on the tape, and how the tape calls its backward.
  *
- * A node is one op that was run: edges to where its inputs came from, values saved for the backward, attributes (plain
- * data, copied). The tensors an op made own the node; the node owns detached aliases of what it saved and references to
+ * A node is one op that was computed: edges to where its inputs came from, values saved for the backward, attributes (plain
+ * data, copied). The results of an op own the node; the node owns detached aliases of what it saved and references to
  * its inputs' nodes or leaves, so there are no cycles and a forward without a backward frees itself. Nodes are freed
  * with a loop, not by recursion.
  */
@@ -10,12 +10,12 @@
 
 #include "tensor.h"
 
-/* One static instance an op. */
+/* One static instance per op. */
 typedef struct tc_op {
     const char *name; /* for messages and grad_fn */
-    /* Gradients of the inputs from those of the outputs. grad_outputs[i] is NULL where nothing flowed (zero). Fills
-     * grad_inputs[i] (new references, shape and dtype of the input) for every i with tc_node_needs(node, i); others stay NULL.
-     * NULL where needed means zero. On failure the tape releases what was filled. */
+    /* Gradients of the inputs from those of the outputs. grad_outputs[i] is NULL where no gradient arrived (zero). Fills grad_inputs[i]
+     * (new references, shape and dtype of the input) for every i with tc_node_needs(node, i); others stay NULL. NULL where needed means
+     * zero. On failure the tape releases the gradients already filled in. */
     TC_CHECKED tc_status (*backward)(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err);
     void (*release)(void *attributes); /* when the attributes own something, or NULL */
     size_t attribute_bytes;            /* of the plain data that a record of this op carries (ops that end with tc_finish) */
@@ -23,7 +23,7 @@ typedef struct tc_op {
 
 typedef struct tc_edge {
     tc_node *node;   /* what computed the input, owned, or NULL */
-    tc_tensor *leaf; /* the input itself when it is a leaf that wants a gradient, owned, or NULL */
+    tc_tensor *leaf; /* the input itself when it is a leaf that requires a gradient, owned, or NULL */
     int output;      /* of `node` */
 } tc_edge;
 
@@ -37,10 +37,10 @@ struct tc_node {
     const tc_op *op;
     uint64_t sequence; /* inputs have lower ones */
     int input_count, output_count, saved_count;
-    bool freed;            /* saved values are gone */
+    bool freed;            /* saved values have been freed */
     bool is_view;          /* the outputs share the memory of input 0 */
-    void *_Atomic walker;  /* the backward that is passing through, or NULL */
-    tc_tensor **gradients; /* of the outputs, while a backward passes through; output_count of them */
+    void *_Atomic walker;  /* the backward in progress, or NULL */
+    tc_tensor **gradients; /* of the outputs, during a backward; output_count of them */
     tc_node *next_free;
     size_t bytes;
     tc_edge *edges;
@@ -50,7 +50,7 @@ struct tc_node {
 
 #define TC_MAX_OUTPUTS 8
 
-/* What an op hands over. Saved tensors may be inputs or outputs (any reference, also NULL entries). */
+/* What an op records. Saved tensors may be inputs or outputs; entries may be NULL. */
 typedef struct tc_record {
     const tc_op *op;
     int input_count, output_count, saved_count;
@@ -63,16 +63,16 @@ typedef struct tc_record {
 
 /* Puts the op on the tape when gradients are enabled and an input requires one; otherwise does nothing. */
 TC_CHECKED tc_status tc_tape_record(const tc_record *record, tc_error *err);
-bool tc_tape_wants(int count, tc_tensor *const *inputs); /* would it be recorded (or be an error to)? */
+bool tc_tape_wants(int count, tc_tensor *const *inputs); /* would recording these inputs make a node, or an error? */
 
 /* Inside a backward: */
 static inline bool tc_node_needs(const tc_node *node, int input) { return node->edges[input].node || node->edges[input].leaf; }
 static inline tc_tensor *tc_node_saved(const tc_node *node, int i) { return node->saved[i].tensor; } /* borrowed */
 
-#define TC_MAX_APPLIED 8 /* inputs and saved tensors of an op that is called back without the tape */
+#define TC_MAX_APPLIED 8 /* inputs and saved tensors of an op whose backward is called without the tape */
 
 /* An op's backward without the tape: *gradients[i] for every i where gradients[i] is not NULL, from the gradient of its only output.
- * `record` is what it would be recorded with; its outputs are not read. */
+ * `record` is the record of the op; its outputs are not read. */
 TC_CHECKED tc_status tc_tape_apply(const tc_record *record, tc_tensor *gradient, tc_tensor **const *gradients, tc_error *err);
 
 tc_node *tc_node_retain(tc_node *node);
@@ -80,7 +80,7 @@ void tc_node_release(tc_node *node);
 
 /* Before an in-place write to `target`. `record` describes the write as an op: input 0 is the target as it was, the only output is target.
  * Refuses read-only memory and, while gradients are recorded, leaves that require a gradient and views of them; then raises the version and
- * makes the write the history of target. On failure nothing has changed; so whatever else can fail comes before. */
+ * makes the write the history of target. On failure nothing has changed; so do everything else that can fail before. */
 TC_CHECKED tc_status tc_tape_begin_write(tc_tensor *target, const tc_record *record, tc_error *err);
 
 /* Before the values of `result` (same shape, dtype and device, nobody else's) are copied over those of `target`: target takes on the

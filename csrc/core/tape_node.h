@@ -1,5 +1,5 @@
-/* tape_node.h: what the three files of the tape share: tape.c makes nodes, tape_write.c gives them to what is written in place, tape_walk.c
- * goes back over them. */
+/* tape_node.h: shared by the three files of the tape: tape.c makes nodes, tape_write.c gives them to tensors that are written in place,
+ * tape_walk.c runs the backward over them. */
 #ifndef TC_CORE_TAPE_NODE_H
 #define TC_CORE_TAPE_NODE_H
 
@@ -12,13 +12,13 @@ static inline unsigned tc_current_version(const tc_tensor *tensor)
 
 /* A new node of a recorded op, with one reference; on failure the attributes stay the caller's. */
 TC_CHECKED tc_status tc_node_make(tc_node **out, const tc_record *record, tc_error *err);
-void tc_node_free_saved(tc_node *node); /* the values it saved; a second backward through it is an error from here on */
+void tc_node_free_saved(tc_node *node); /* frees the values it saved; a second backward through it is an error from then on */
 
-/* `tensor` was made, as it now is, by `node`, as that output. What made it before is not released. */
+/* The values of `tensor` are this output of `node`. The node it had before is not released. */
 void tc_set_history(tc_tensor *tensor, tc_node *node, int output);
 
-/* Does the history of `input` say how its values came about? A result is out of date when its memory was written through another tensor: a
- * view of it, or what it is a view of. `op`: for the message. */
+/* Does the history of `input` match its values? A result is out of date when its memory was written through another tensor: a view of it,
+ * or its base. `op`: for the message. */
 TC_CHECKED tc_status tc_check_history(const tc_tensor *input, const char *op, tc_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* tape_walk.c: the way back over the nodes, and the gradients of leaves. */
+/* tape_walk.c: the backward over the nodes, and the gradients of leaves. */
 #include <pthread.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "own.h"
 #include "tape_node.h"
 
-/* Leaves met on the way, with the gradient gathered for each: committed only when the whole walk has succeeded. */
+/* The leaves reached, with the gradient accumulated for each: committed only when the whole walk has succeeded. */
 typedef struct leaf_entry {
     tc_tensor *leaf; /* retained */
     tc_tensor *gradient;
@@ -201,18 +201,19 @@ static tc_status visit(walk *w, tc_node *node, tc_error *err)
     return status;
 }
 
-/* Everything that can fail first: what each leaf's grad will be. */
+/* Everything that can fail is done first: computes the future grad of each leaf. */
 static tc_status prepare_leaf(leaf_entry *entry, tc_error *err)
 {
     tc_tensor *leaf = entry->leaf, *result = NULL;
     tc_status status = TC_OK;
     if (!entry->gradient) return TC_OK;
-    if (leaf->grad) { /* will be added to; what the addition reads must be ready */
+    if (leaf->grad) { /* the gradient will be added to it; the operands of the addition must be ready */
         status = tc_tensor_as(&result, entry->gradient, leaf->dtype, err);
     } else if (leaf->grad_slot && entry->gradient->data != leaf->grad_slot->data) {
         status = tc_tensor_copy(leaf->grad_slot, entry->gradient, err);
         result = tc_tensor_retain(leaf->grad_slot);
-    } else if (!leaf->grad_slot && !tc_tensor_alone(entry->gradient)) { /* another leaf's as well, or the caller's: the grad is its own */
+    } else if (!leaf->grad_slot && !tc_tensor_alone(entry->gradient)) { /* shared with another leaf or the caller: the grad needs its own
+                                                                         * memory */
         status = tc_tensor_like(&result, entry->gradient, err);
         if (status == TC_OK) status = tc_tensor_copy(result, entry->gradient, err);
     } else {
@@ -239,7 +240,7 @@ static tc_status commit(walk *w, tc_error *err)
         leaf_entry *entry = &w->leaves[i];
         if (!entry->leaf || !entry->gradient) continue;
         if (entry->leaf->grad) {
-            status = tc_add_in_place(entry->leaf->grad, entry->gradient, err); /* so that who holds the grad sees the sum */
+            status = tc_add_in_place(entry->leaf->grad, entry->gradient, err); /* so that everyone who has the grad sees the sum */
         } else {
             entry->leaf->grad = entry->gradient;
             entry->gradient = NULL;

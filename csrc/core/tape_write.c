@@ -1,8 +1,8 @@
-/* tape_write.c: what writes in place may do, and what becomes of the history of a tensor that is written to. */
+/* tape_write.c: checks of in-place writes, and the history of a tensor that is written to. */
 #include "own.h"
 #include "tape_node.h"
 
-/* A leaf's values are what the user set them to: the tape has no place for a write to it. */
+/* A leaf's values are what the user set them to: the tape cannot represent a write to it. */
 static bool shares_leaf(const tc_tensor *tensor)
 {
     if (!tensor->node) return tensor->requires_grad;
@@ -28,7 +28,7 @@ static tc_status check_write(const tc_tensor *tensor, tc_error *err)
     return TC_OK;
 }
 
-/* Gives the write to `tensor` a version. The tensor it is written through stays up to date, others that share the memory do not. */
+/* Gives the write to `tensor` a new version. `tensor` stays up to date; others that share the memory do not. */
 static void raise_version(tc_tensor *tensor)
 {
     const unsigned before = atomic_fetch_add_explicit(&tensor->storage->version, 1, memory_order_acq_rel);

@@ -1,4 +1,4 @@
-/* tensor.c: storages and windows on them. */
+/* tensor.c: storages and views of them. */
 #include "tensor.h"
 
 #include <inttypes.h>
@@ -173,7 +173,7 @@ void tc_tensor_release(tc_tensor *tensor)
 {
     while (tensor && tc_drop_reference(&tensor->references)) {
         tc_node *node = tensor->node;
-        tc_tensor *grad = tensor->grad; /* next: assigned gradients may have gradients of their own, to any depth */
+        tc_tensor *grad = tensor->grad; /* next: assigned gradients may themselves have gradients, to any depth */
         tc_tensor_release(tensor->grad_slot);
         storage_release(tensor->storage);
         tc_free(tensor, sizeof *tensor);

@@ -1,6 +1,6 @@
 /* tensor.h: what a tensor is, for code inside the library.
  *
- * A tc_storage is reference-counted memory on a device; a tc_tensor is a typed, strided window on it plus its place on
+ * A tc_storage is reference-counted memory on a device; a tc_tensor is a typed, strided view of it plus its place on
  * the tape. Both counts are atomic, so tensors may be released on any thread. A tensor's shape never changes.
  */
 #ifndef TC_CORE_TENSOR_H
@@ -12,7 +12,7 @@
 
 typedef struct tc_node tc_node; /* tape.h */
 
-/* Counts of references, from any thread. Dropping one: was it the last? */
+/* Counts of references, from any thread. Releasing one tells whether it was the last. */
 static inline void tc_add_reference(atomic_int *references)
 {
     const int before = atomic_fetch_add_explicit(references, 1, memory_order_relaxed);
@@ -37,11 +37,11 @@ typedef struct tc_storage {
     tc_device device;
     void *data;
     size_t bytes;
-    atomic_uint version; /* goes up with every in-place write */
+    atomic_uint version; /* raised by every in-place write */
     atomic_uint traced;  /* the version that the last recorded in-place write made, 0 before the first */
     bool owned;          /* from the backend's allocator; otherwise release(context) gives it back */
     bool writable;       /* false: over read-only memory, in-place writes are refused */
-    atomic_bool shared;  /* somebody outside may write here unseen: keep nothing derived from the contents */
+    atomic_bool shared;  /* code outside the library may write here unnoticed: keep nothing derived from the contents */
     void (*release)(void *context);
     void *context;
     tc_attachment *_Atomic attachments;
@@ -56,7 +56,7 @@ struct tc_tensor {
     tc_dtype dtype;
     int ndim;
     int64_t numel;
-    bool requires_grad;   /* a leaf that was asked to; results are known by their node */
+    bool requires_grad;   /* a leaf for which it was set; results are recognised by their node */
     bool contiguous;      /* C order without gaps */
     int output;           /* which output of `node` this is */
     unsigned version;     /* of the storage when this tensor was made, or got its node; TC_NEVER_STALE when it is detached on purpose */
@@ -68,7 +68,7 @@ struct tc_tensor {
     int64_t strides[TC_MAX_DIMS]; /* in elements */
 };
 
-/* A window on the storage of `base`, with no place on the tape. `offset` in elements from base's first. */
+/* A view of the storage of `base`, not on the tape. `offset` in elements from base's first. */
 TC_CHECKED tc_status tc_tensor_alias(tc_tensor **out, tc_tensor *base, int ndim, const int64_t *shape, const int64_t *strides,
                                      int64_t offset, tc_error *err);
 

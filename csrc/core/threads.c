@@ -1,12 +1,12 @@
 /* threads.c: the persistent pool.
  *
  * A job has a number of participants: the calling thread, which is participant 0, and workers 1, 2, ... The items are
- * divided into one contiguous part a participant, so that the same rows tend to stay in the same core's cache from op to
- * op. A participant takes its part in a few chunks, and when it is through, takes chunks of the others'. So nobody is
- * waited for who has not begun: a worker that sleeps, or whose core is busy with another process, costs the caller
- * nothing but its help.
+ * divided into one contiguous part per participant, so that the same rows tend to stay in the same core's cache from op
+ * to op. A participant takes its part in a few chunks, and when it is done, takes chunks of the others' parts. So nobody
+ * waits for a worker that has not begun: one that sleeps, or whose core is busy with another process, costs the caller
+ * only its help.
  *
- * `gate` is the one word through which workers come into a job:
+ * `gate` is the one word through which workers join a job:
  *
  *     bits 0..10   workers that have joined
  *     bits 11..21  participants of the job; 0 while the gate is shut
@@ -16,10 +16,10 @@
  * participant. When no chunk is left the owner shuts the gate, which tells it how many have joined, and waits until as
  * many have finished. Only then may the job be overwritten.
  *
- * Workers wait for a job by looking at the gate for a short while, then on a condition variable of their own.
- * Wake-ups go down a binary tree (participant p wakes 2p+1 and 2p+2), so that the caller pays for two at most. A sleeper
+ * Workers wait for a job by polling the gate for a short while, then on a condition variable of their own.
+ * Wake-ups go down a binary tree (participant p wakes 2p+1 and 2p+2), so that the caller wakes at most two. A sleeper
  * announces itself and then looks at the gate once more, the waker opens the gate and then looks for sleepers, all
- * sequentially consistent: one of the two sees the other. */
+ * sequentially consistent: at least one of the two sees the other. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* pthread_setname_np */
 #endif
@@ -38,25 +38,24 @@
 #include "cpu_count.h"
 #include "status.h"
 
-/* Elementary operations that are worth another participant: about 5 us of vector arithmetic, twice what it costs to hand
- * a job over. */
+/* Elementary operations that are worth another participant: about 5 us of vector arithmetic, twice the cost of handing over a job. */
 #define COST_PER_PARTICIPANT 32768.0
-/* Chunks a participant's part is cut into when it is large: a core that is lost to another process for the whole job
- * then holds up the others by an eighth of a part at most. */
+/* Chunks per participant when its part is large: a core that is lost to another process for the whole job then delays the others by at most
+ * an eighth of a part. */
 #define CHUNKS_PER_PART 8
-/* To wake a sleeper costs a few microseconds, on virtual machines more than ten, and it comes too late for a small job.
- * So sleepers are woken for a large job, or once the small ones have added up to this many participants' worth. */
+/* Waking a sleeper costs a few microseconds, on virtual machines more than ten, and comes too late for a small job. So sleepers are woken
+ * for a large job, or once the small ones have added up to this many participants' worth. */
 #define WORTH_WAKING 16.0
-/* How long a thread looks for what it waits for before it sleeps. It pauses the processor first, then it yields at every
- * look, so that any other thread that can run gets the core. The whole bridges what a host language does between two
- * ops: without it most jobs of a training step would begin with a wake-up. */
+/* How long a thread polls before it sleeps. It first pauses the processor, then yields at every poll, so that any other thread that can run
+ * gets the core. Together they cover the time that a host language needs between two ops: without polling most jobs of a training step
+ * would begin with a wake-up. */
 #define PAUSE_NANOSECONDS 50000
 #define SPIN_NANOSECONDS 200000
 #define PAUSES_PER_LOOK_AT_CLOCK 16
-/* The kernel sometimes leaves a worker waiting on the very core that the caller keeps busy, for seconds, with other cores idle: after
- * this many jobs in a row that were over before the worker came, it is sent to the other cores. */
+/* The operating system sometimes leaves a worker waiting for seconds on the core that the caller keeps busy, with other cores idle: after
+ * this many consecutive jobs that ended before the worker joined, it is moved to the other cores. */
 #define MISSES_BEFORE_MOVING 4
-/* Scratch areas lie this far apart at least: the processor fetches cache lines in pairs. */
+/* Scratch areas are at least this far apart: the processor fetches cache lines in pairs. */
 #define SCRATCH_ALIGNMENT 128
 
 #define GATE_JOINED_BITS 11
@@ -67,13 +66,13 @@ typedef struct participant {
     /* Its part of the items: [next, end) is not taken yet. */
     _Alignas(SCRATCH_ALIGNMENT) _Atomic int64_t next;
     int64_t end;
-    /* Of workers only. */
+    /* For workers only. */
     _Alignas(SCRATCH_ALIGNMENT) atomic_bool asleep;
     atomic_bool called; /* asleep, and told to wake up */
     atomic_bool stop;
     _Atomic uint64_t joined_job;
-    int misses; /* the owner's: jobs in a row that it could have joined, and did not */
-    int avoids; /* the owner's: the CPU that it may not run on; -1 for none */
+    int misses; /* for the owner: consecutive jobs that it could have joined and did not */
+    int avoids; /* for the owner: the CPU that it may not run on; -1: none */
     pthread_t thread;
     pthread_mutex_t mutex; /* with `wake`: for `asleep` */
     pthread_cond_t wake;
@@ -81,26 +80,26 @@ typedef struct participant {
 
 static participant participants[TC_MAX_THREADS];
 
-static atomic_int thread_count; /* what tc_set_num_threads() asked for; 0 before there is a count */
+static atomic_int thread_count; /* the number set by tc_set_num_threads(); 0 before one is set */
 
 static struct {
-    atomic_bool owned; /* by the thread whose job is under way, or who changes the workers; all else is the owner's */
+    atomic_bool owned; /* by the thread whose job is running, or which changes the workers; all other members belong to the owner */
     int workers;       /* participants[1 .. workers] have a thread */
     atomic_bool spin;  /* false when there are more threads than CPUs */
 
-    double worth_asleep; /* participants' worth of work since sleepers were last woken */
+    double worth_asleep; /* work, in participants, since sleepers were last woken */
 
     /* The job: written before the gate opens, read by those who joined. */
     tc_range_kernel kernel;
     const void *args;
     int64_t chunk; /* items taken at a time */
     int count;     /* participants */
-    bool wakes;    /* workers that sleep */
+    bool wakes;    /* whether it wakes sleeping workers */
     char *scratch; /* participant p's at scratch + p * scratch_stride */
     size_t scratch_stride;
 
     _Alignas(SCRATCH_ALIGNMENT) _Atomic uint64_t gate;
-    _Alignas(SCRATCH_ALIGNMENT) atomic_int finished; /* workers through with the job */
+    _Alignas(SCRATCH_ALIGNMENT) atomic_int finished; /* workers that are done with the job */
     atomic_bool owner_asleep;
     pthread_mutex_t mutex; /* with `done`: for `owner_asleep` */
     pthread_cond_t done;
@@ -167,7 +166,7 @@ static void take_part(int self)
     inside_kernel = true;
     for (int i = 0; i < pool.count; i++) {
         participant *part = &participants[(self + i) % pool.count];
-        /* Looked at before it is added to: most parts of others are used up by the time one gets there. */
+        /* Read before it is added to: most parts of others are used up by then. */
         while (atomic_load_explicit(&part->next, memory_order_relaxed) < part->end) {
             const int64_t begin = atomic_fetch_add_explicit(&part->next, pool.chunk, memory_order_relaxed);
             if (begin >= part->end) break;
@@ -185,7 +184,7 @@ static bool gate_is_open(uint64_t gate, int self, uint64_t last_job)
     return self < gate_participants(gate) && gate >> GATE_JOB_SHIFT != last_job;
 }
 
-/* Sleeps until the gate opens or the worker is to stop. */
+/* Sleeps until the gate opens or the worker has to stop. */
 static void worker_sleep(participant *me, int self, uint64_t last_job)
 {
     pthread_mutex_lock(&me->mutex);
@@ -287,8 +286,8 @@ static int resize_pool(int count)
 
 /* ---- a fork ------------------------------------------------------------------------------------------------------------ */
 
-/* The child has the thread that forked and none of the workers; whatever job another thread had under way is not its
- * own. The pool starts empty, its locks anew (they may have been held by threads that are no more). */
+/* The child has the thread that forked and none of the workers; a job that another thread was running is not its own. The pool starts empty
+ * with new locks (the old ones may be held by threads that do not exist here). */
 static void reset_in_child(void)
 {
     pool.workers = 0;
@@ -364,7 +363,7 @@ tc_status tc_set_num_threads(int count, tc_error *err)
     if (status == TC_OK) status = prepare_for_fork(err);
     if (status != TC_OK) return status;
     atomic_store(&thread_count, count);
-    /* Workers that are too many go now, or with the next job when the pool is busy. */
+    /* Surplus workers end now, or with the next job when the pool is busy. */
     if (own_pool()) {
         if (pool.workers >= count) resize_pool(count);
         disown_pool();
@@ -390,7 +389,7 @@ static tc_status run_alone(tc_range_kernel kernel, const void *args, int64_t ite
     return TC_OK;
 }
 
-/* Cuts [0, items) into one part a participant, and parts into chunks. */
+/* Cuts [0, items) into one part per participant, and parts into chunks. */
 static void cut_items(int64_t items, int count, double worth)
 {
     const int64_t length = items / count, longer = items % count; /* the first `longer` parts have one item more */
@@ -419,11 +418,11 @@ static void wait_for_workers(int joined)
     }
 }
 
-/* Lets a worker run on the caller's CPUs but the one that the caller is on. */
+/* Lets a worker run on all of the caller's CPUs except the one that the caller is on. */
 static void move_away(participant *worker)
 {
 #ifdef __linux__
-    cpu_set_t allowed; /* 1,024 CPUs; with more the call fails, and the worker stays where it is */
+    cpu_set_t allowed; /* for 1,024 CPUs; with more the call fails, and the worker is not moved */
     const int here = sched_getcpu();
     if (here < 0 || here >= CPU_SETSIZE || here == worker->avoids) return;
     if (pthread_getaffinity_np(pthread_self(), sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < 2) return;
@@ -434,7 +433,7 @@ static void move_away(participant *worker)
 #endif
 }
 
-/* After a job: counts who could have joined it and did not. */
+/* After a job: counts the workers that could have joined it and did not. */
 static void count_misses(uint64_t job)
 {
     for (int i = 1; i < pool.count; i++) {
@@ -463,8 +462,8 @@ static void run_job(void)
     if (joined < pool.count - 1) count_misses(job);
 }
 
-/* Scratch for `count` participants in one block, `pool.scratch_stride` bytes each; returns the size of the block, which
- * is 0 when there is no memory. */
+/* Scratch for `count` participants in one block, `pool.scratch_stride` bytes each; returns the size of the block, 0 when memory runs
+ * out. */
 static size_t allocate_scratch(size_t scratch_bytes, int count)
 {
     size_t stride, bytes;

@@ -1,6 +1,6 @@
-/* threads.h: the persistent pool. Workers sleep on a condition variable after a short spin. A fork leaves the child
- * without workers; its pool starts afresh on first use. Several threads may call at once: one gets the pool, the others
- * do their work alone, with the same result, because a result never depends on how a range was cut. */
+/* threads.h: the persistent pool. Workers sleep on a condition variable after a short spin. A fork leaves the child without workers; its
+ * pool starts afresh on first use. Several threads may call at once: one gets the pool, the others compute on their own thread, with the
+ * same result, because a result never depends on how a range was cut. */
 #ifndef TC_CORE_THREADS_H
 #define TC_CORE_THREADS_H
 
@@ -9,9 +9,8 @@
 
 #define TC_MAX_THREADS 1024
 
-/* Reads TRANSFORMER_C_NUM_THREADS (default: the CPUs this process may use); a value that is no number from 1 to
- * TC_MAX_THREADS is an error. Called by tc_initialize(); the first tc_parallel_for() does it where nobody has. A count that was
- * set before stays. */
+/* Reads TRANSFORMER_C_NUM_THREADS (default: the CPUs this process may use); a value that is not a number from 1 to TC_MAX_THREADS is an
+ * error. Called by tc_initialize(), or else by the first tc_parallel_for(). A number that was set before stays. */
 TC_CHECKED tc_status tc_threads_initialize(tc_error *err);
 
 /* Runs kernel(args, begin, end, scratch) over disjoint ranges that cover [0, items). `cost` is the work of one item
