@@ -412,9 +412,9 @@ tc_status tc_split(tc_tensor **out, tc_tensor *x, int axis, int64_t count, const
 {
     TC_SCOPE(s, err);
     tc_input in[] = {{"x", x}};
-    struct {
+    union {
         split_attributes attributes;
-        int64_t lengths[FEW];
+        char room[sizeof(split_attributes) + FEW * sizeof(int64_t)];
     } few;
     tc_result few_results[FEW], *results = few_results;
     split_attributes *a = &few.attributes;
