@@ -60,7 +60,7 @@ def _check_mask(mask, batch: int, heads: int, queries: int, keys: int):
         raise TypeError(f"mask must be an array of bool or numbers, nonzero = attend, not {mask!r:.60}")
     if values.dtype.kind in "fV" and not np.isin(values, (0, 1)).all():
         raise ValueError(
-            "a floating mask here holds only 0 (masked) and 1 (attend); this one has other values, so an additive mask was probably "
+            "a floating mask here contains only 0 (masked) and 1 (attend); this one has other values, so an additive mask was probably "
             "meant: pass it as bias= of functional.scaled_dot_product_attention"
         )
     full = (batch, heads, queries, keys)

@@ -116,14 +116,14 @@ class TrainingModule(nn.Module):
         from .checkpoint import load, load_torch_checkpoint
 
         if zipfile.is_zipfile(path):
-            held = load_torch_checkpoint(path)
-            state, found = held.get("state_dict", held), held.get("hyper_parameters", {})
+            loaded = load_torch_checkpoint(path)
+            state, found = loaded.get("state_dict", loaded), loaded.get("hyper_parameters", {})
         else:
-            held = load(path)
-            state, found = held.get("state_dict", held), held.hyper_parameters
+            loaded = load(path)
+            state, found = loaded.get("state_dict", loaded), loaded.hyper_parameters
         module = cls(**{**dict(found or {}), **hyper_parameters})
-        if state is not held:
-            module.on_load_checkpoint(held)
+        if state is not loaded:
+            module.on_load_checkpoint(loaded)
         module.load_state_dict(state, strict=strict)
         return module.eval()
 

@@ -79,7 +79,7 @@ BAD_IDX = {
     "labels for images": (idx(np.zeros(5, np.uint8)), "1 axes"),
     "cut in the header": (IMAGES[:9], "cut off in its header"),
     "cut in the data": (IMAGES[:-1], "cut off: 3919 of 3920"),
-    "longer": (IMAGES + b"x", "goes on after"),
+    "longer": (IMAGES + b"x", "more than the 3920 bytes"),
     "huge claim": (HUGE, "at most 1024 MiB"),
     "other count": (idx(np.zeros((4, 28, 28), np.uint8)), "4 images but 5 labels"),
 }
@@ -347,7 +347,7 @@ def npy(shape):
 
 def test_features_that_claim_more_than_they_hold(tmp_path):
     """A file of a kilobyte needs no more memory than its size."""
-    for shape, message in (("(10**9, 10**9)", "no .npz"), ("(1000000000, 1000000000)", "8000000000000000000 bytes; 8 are there")):
+    for shape, message in (("(10**9, 10**9)", "no .npz"), ("(1000000000, 1000000000)", "8000000000000000000 bytes; the file has 8")):
         with zipfile.ZipFile(tmp_path / "f.npz", "w") as archive:
             for name in features():
                 archive.writestr(f"{name}.npy", npy(shape))

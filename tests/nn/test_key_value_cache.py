@@ -110,7 +110,7 @@ def test_truncate_and_go_another_way(rng):
     for cache in caches:
         cache.truncate(0)
     np.testing.assert_array_equal(np.concatenate(steps_of(decoder, x, memory, caches)), np.concatenate(first))
-    with pytest.raises(ValueError, match="holds 7 positions; it cannot be truncated to 8"):
+    with pytest.raises(ValueError, match="has 7 positions; it cannot be truncated to 8"):
         caches[0].truncate(8)
 
 
@@ -181,16 +181,16 @@ def test_bad_caches(rng):
     caches = decoder.new_caches()
     steps_of(decoder, x[:, :2], memory, caches)
     with pytest.raises(
-        ValueError, match=r"past_key_value holds a key \(B, H, T, D\) = \(3, 2, 2, 4\) of float32, this call has \(2, 2, 1, 4\)"
+        ValueError, match=r"past_key_value has a key \(B, H, T, D\) = \(3, 2, 2, 4\) of float32, this call has \(2, 2, 1, 4\)"
     ):
         decoder(x[:2, 2:3], memory[:2], past_key_value=caches)
-    with pytest.raises(ValueError, match=r"a list of 2 KeyValueCache, one a layer, got 1; new_caches\(\) makes it"):
+    with pytest.raises(ValueError, match=r"a list of 2 KeyValueCache, one per layer, got 1; new_caches\(\) makes it"):
         decoder(x, memory, past_key_value=caches[:1])
-    with pytest.raises(ValueError, match="a list of 2 KeyValueCache, one a layer, got one"):
+    with pytest.raises(ValueError, match="a list of 2 KeyValueCache, one per layer, got one"):
         decoder(x, memory, tgt_mask=tc.nn.Transformer.generate_square_subsequent_mask(LENGTH), past_key_value=caches[0])
     with pytest.raises(TypeError, match="must be a tc.nn.KeyValueCache, not str"):
         decoder(x, memory, past_key_value=["a", "b"])
-    with pytest.raises(TypeError, match=r"a list of 2 KeyValueCache, one a layer, not bool; new_caches\(\) makes it"):
+    with pytest.raises(TypeError, match=r"a list of 2 KeyValueCache, one per layer, not bool; new_caches\(\) makes it"):
         decoder(x, memory, past_key_value=True)
     shared = tc.nn.KeyValueCache()
     with pytest.raises(ValueError, match="got one cache for several layers, which would see each other's keys"):

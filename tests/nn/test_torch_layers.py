@@ -423,7 +423,7 @@ def test_bad_calls_of_the_transformer():
     model = tc.nn.Transformer(8, 2, 1, 1, 12, batch_first=True)
     with pytest.raises(ValueError, match="d_model=8 features; got src .2, 5, 8., tgt .2, 4, 7"):
         model(Z((2, 5, 8)), Z((2, 4, 7)))
-    with pytest.raises(ValueError, match="as many batch elements, on axis 0"):
+    with pytest.raises(ValueError, match="the same number of batch elements on axis 0"):
         model(Z((2, 5, 8)), Z((3, 4, 8)))
     with pytest.raises(ValueError, match="both have 3 axes"):
         model(Z((2, 5, 8)), Z((4, 8)))

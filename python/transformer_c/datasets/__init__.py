@@ -1,4 +1,4 @@
-"""The data of the documents: made here, taken from scikit-learn, or read from the files that a user has. Nothing is downloaded.
+"""The tutorials' data: generated here, taken from scikit-learn, or read from the user's files. Nothing is downloaded.
 
 tasks               the UvA tutorial's two tasks
 squares             corners of squares

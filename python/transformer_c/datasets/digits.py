@@ -12,7 +12,7 @@ def cut_patches(images, patch_size: tuple[int, int] = (7, 7)) -> np.ndarray:
     ----------
     images : array_like, shape (N, height, width)
     patch_size : (int, int), default (7, 7)
-        Height and width of a patch; a rest at the right and at the bottom is left out.
+        Height and width of a patch; pixels left over at the right and at the bottom are dropped.
 
     Returns
     -------
@@ -27,43 +27,43 @@ def cut_patches(images, patch_size: tuple[int, int] = (7, 7)) -> np.ndarray:
     images = np.asarray(images)
     high, wide = patch_size
     if images.ndim != 3 or not (0 < high <= images.shape[1] and 0 < wide <= images.shape[2]):
-        raise ValueError(f"images have shape {images.shape}; expected (N, height, width), with a place for a patch of {high} x {wide}")
+        raise ValueError(f"images have shape {images.shape}; expected (N, height, width), with room for a patch of {high} x {wide}")
     rows, columns = images.shape[1] // high, images.shape[2] // wide
     grid = images[:, : rows * high, : columns * wide].reshape(len(images), rows, high, columns, wide)
     return np.ascontiguousarray(grid.swapaxes(2, 3)).reshape(len(images), rows * columns, high * wide)
 
 
 def _stretch(size: int, side: int) -> np.ndarray:
-    """(side, size) weights: the value at each of `side` pixels that cover `size` pixels, between the two nearest centres."""
+    """Weights (side, size) that interpolate `size` pixels to `side` pixels, each between the two nearest centres."""
     place = np.clip((np.arange(side) + 0.5) * size / side - 0.5, 0, size - 1)
     return np.maximum(0, 1 - np.abs(place[:, None] - np.arange(size)))
 
 
 def _load_digits(side: int) -> tuple[np.ndarray, np.ndarray]:
-    """The 1797 images (N, side, side) between 0 and 1, and their classes."""
+    """The 1797 images (N, side, side) with values between 0 and 1, and their classes."""
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
         raise ImportError("the digits come with scikit-learn: pip install scikit-learn, or transformer_c[tutorial]") from error
-    held = load_digits()
+    loaded = load_digits()
     weights = _stretch(8, side)
-    return (weights @ (held.images / 16.0) @ weights.T).astype(np.float32), held.target.astype(np.int64)
+    return (weights @ (loaded.images / 16.0) @ weights.T).astype(np.float32), loaded.target.astype(np.int64)
 
 
 def digits(side: int = 28, seed: int = 0) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Scikit-learn's 1797 digits, a stand-in for MNIST: 8 x 8 images stretched, 1437 to train with and 360 to validate.
+    """Scikit-learn's 1797 digits, a stand-in for MNIST: enlarged 8 x 8 images, 1437 for training and 360 for validation.
 
     Parameters
     ----------
     side : int, default 28
-        Pixels; the images are interpolated between their pixels.
+        Height and width in pixels; the images are interpolated to this size.
     seed : int, default 0
-        Of the order that is split.
+        Seed of the random order in which the digits are split.
 
     Returns
     -------
     (images, classes), (images, classes)
-        images (N, side, side), float32 between 0 and 1; classes (N,), int64. As ``load_mnist`` gives the real ones.
+        images (N, side, side), float32 between 0 and 1; classes (N,), int64; in the same form as those of ``load_mnist``.
     """
     images, classes = _load_digits(side)
     order = np.random.RandomState(seed).permutation(len(images))
@@ -78,7 +78,7 @@ def digit_patches(patch_size: tuple[int, int] = (7, 7), side: int = 28) -> tuple
     ----------
     patch_size : (int, int), default (7, 7)
     side : int, default 28
-        Pixels of the stretched images; 8 leaves them as they are.
+        Height and width of the images in pixels; 8 leaves them unchanged.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Features of images with their classes: four arrays in an .npz file, of which nothing is executed."""
+"""Features of images with their classes: four arrays in an .npz file, read without executing anything in it."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ import numpy as np
 from ..checkpoint.errors import CheckpointError
 from ..checkpoint.files import open_regular
 
-MAX_BYTES = 1 << 34  # of the four arrays; CIFAR-100's 60,000 images have 123 MB in 512 float32 features each
+MAX_BYTES = 1 << 34  # for the four arrays; 512 float32 features for each of CIFAR-100's 60,000 images take 123 MB
 _PARTS = ("train", "test")
-# What zipfile and NumPy raise besides BadZipFile, from whatever a damaged field makes them try.
+# Errors other than BadZipFile that zipfile and NumPy raise on damaged fields.
 _DAMAGE = (ValueError, TypeError, SyntaxError, EOFError, RuntimeError, NotImplementedError, OverflowError, zlib.error)
 ARRAYS = tuple(f"{part}_{kind}" for part in _PARTS for kind in ("features", "labels"))
 
 
 def load_features(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """Features of images, such as a pre-trained network gives them, and their classes.
+    """Features of images, such as those from a pre-trained network, and their classes.
 
     Parameters
     ----------
     path : path-like
-        What ``np.savez(path, train_features=..., train_labels=..., test_features=..., test_labels=...)`` wrote: features (N, F), finite
-        numbers; labels (N,), whole numbers. Other arrays in the file are left alone.
+        A file written by ``np.savez(path, train_features=..., train_labels=..., test_features=..., test_labels=...)``: features (N, F),
+        finite numbers; labels (N,), whole numbers. Other arrays in the file are ignored.
 
     Returns
     -------
     dict of str to ndarray
-        The four arrays by these names: features float32, labels int64. ``tutorials.uva.anomaly_loaders`` takes them.
+        The four arrays under these names: features float32, labels int64. ``tutorials.uva.anomaly_loaders`` takes them.
 
     Raises
     ------
     OSError
         FileNotFoundError, IsADirectoryError, PermissionError, ...
     CheckpointError
-        When the file is no .npz file, is cut off, or an array is missing or is not as described.
+        When the file is not an .npz file or is truncated, or an array is missing or not as described.
 
     Examples
     --------
@@ -58,16 +58,18 @@ def load_features(path: str | os.PathLike) -> dict[str, np.ndarray]:
     with file:
         try:
             with zipfile.ZipFile(file) as archive:
-                held = _members(archive, path)
+                members = _members(archive, path)
         except (zipfile.BadZipFile, OSError, *_DAMAGE) as error:
             if isinstance(error, CheckpointError) or (isinstance(error, OSError) and error.errno != errno.EINVAL):
-                raise  # EINVAL: a damaged offset, to which nothing can be moved
+                raise  # EINVAL means a damaged offset, to which seeking is impossible
             raise CheckpointError(f"{path!r} is no .npz file, or is cut off or damaged ({error}); np.savez writes one") from error
-    arrays = {f"{part}_features": _features(held, part, path) for part in _PARTS}
-    arrays |= {f"{part}_labels": _labels(held, part, path) for part in _PARTS}
+    arrays = {f"{part}_features": _features(members, part, path) for part in _PARTS}
+    arrays |= {f"{part}_labels": _labels(members, part, path) for part in _PARTS}
     widths = [arrays[f"{part}_features"].shape[1] for part in _PARTS]
     if widths[0] != widths[1]:
-        raise CheckpointError(f"train_features and test_features in {path!r} have {widths[0]} and {widths[1]} columns; expected as many")
+        raise CheckpointError(
+            f"train_features and test_features in {path!r} have {widths[0]} and {widths[1]} columns; expected the same number"
+        )
     return arrays
 
 
@@ -90,7 +92,7 @@ def _members(archive: zipfile.ZipFile, path: str) -> dict[str, np.ndarray]:
 
 
 def _array(data: bytes) -> np.ndarray:
-    """The array in a .npy file. Its header is held against the bytes that are there before any memory is asked for."""
+    """The array in a .npy file. Its header is checked against the number of bytes in the file before memory is allocated."""
     file = io.BytesIO(data)
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0)):
@@ -101,24 +103,24 @@ def _array(data: bytes) -> np.ndarray:
         raise TypeError(f"it has dtype {dtype}; expected numbers")
     size = math.prod(shape) * dtype.itemsize
     if len(data) - file.tell() != size:
-        raise ValueError(f"shape {shape} and dtype {dtype} are {size} bytes; {len(data) - file.tell()} are there")
+        raise ValueError(f"shape {shape} and dtype {dtype} are {size} bytes; the file has {len(data) - file.tell()}")
     return np.frombuffer(data, dtype, offset=file.tell()).reshape(shape, order="F" if fortran else "C")
 
 
-def _features(held: dict[str, np.ndarray], part: str, path: str) -> np.ndarray:
+def _features(members: dict[str, np.ndarray], part: str, path: str) -> np.ndarray:
     name = f"{part}_features"
     with np.errstate(over="ignore"):
-        x = np.ascontiguousarray(held[name], np.float32)
+        x = np.ascontiguousarray(members[name], np.float32)
     if x.ndim != 2 or not np.isfinite(x).all():
         values = "" if np.isfinite(x).all() else " and values that are not finite in float32"
-        raise CheckpointError(f"{name} in {path!r} has shape {held[name].shape}{values}; expected finite numbers (N, F)")
+        raise CheckpointError(f"{name} in {path!r} has shape {members[name].shape}{values}; expected finite numbers (N, F)")
     return x
 
 
-def _labels(held: dict[str, np.ndarray], part: str, path: str) -> np.ndarray:
-    name, y, count = f"{part}_labels", held[f"{part}_labels"], len(held[f"{part}_features"])
+def _labels(members: dict[str, np.ndarray], part: str, path: str) -> np.ndarray:
+    name, y, count = f"{part}_labels", members[f"{part}_labels"], len(members[f"{part}_features"])
     if y.ndim != 1 or (y.dtype.kind == "f" and not (np.isfinite(y).all() and (y == np.floor(y)).all())):
         raise CheckpointError(f"{name} in {path!r} has shape {y.shape} and dtype {y.dtype}; expected whole numbers (N,)")
     if len(y) != count:
-        raise CheckpointError(f"{path!r} has {count} {part} features and {len(y)} {part} labels; they must be as many")
+        raise CheckpointError(f"{path!r} has {count} {part} features and {len(y)} {part} labels; expected the same number")
     return y.astype(np.int64)

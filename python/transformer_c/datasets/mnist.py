@@ -1,4 +1,4 @@
-"""MNIST's files: the idx format (LeCun), plain or compressed by gzip."""
+"""Reads MNIST's files: the idx format (LeCun), uncompressed or compressed by gzip."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ import numpy as np
 from ..checkpoint.errors import CheckpointError
 from ..checkpoint.files import open_regular
 
-MAX_BYTES = 1 << 30  # of a file, once decompressed; MNIST's largest has 47 MB, EMNIST's 547
+MAX_BYTES = 1 << 30  # per file after decompression; MNIST's largest has 47 MB, EMNIST's 547 MB
 _PARTS = ("train", "t10k")
 
 
 def load_mnist(path: str | os.PathLike) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """The images and classes of MNIST, or of a data set with files like its own (Fashion-MNIST, KMNIST).
+    """The images and classes of MNIST, or of a data set with files in the same format (Fashion-MNIST, KMNIST).
 
     Parameters
     ----------
     path : path-like
         The folder of ``train-images-idx3-ubyte``, ``train-labels-idx1-ubyte``, ``t10k-images-idx3-ubyte`` and
-        ``t10k-labels-idx1-ubyte``, each as it is or with ".gz" at its end.
+        ``t10k-labels-idx1-ubyte``, each uncompressed or with the ending ".gz".
 
     Returns
     -------
     (images, classes), (images, classes)
-        To train and to test with: images (N, height, width), uint8; classes (N,), int64.
+        The training and the test data: images (N, height, width), uint8; classes (N,), int64.
 
     Raises
     ------
     OSError
-        FileNotFoundError when a file is not there, PermissionError, ...
+        FileNotFoundError when a file is missing, PermissionError, ...
     CheckpointError
-        When a file is not in the idx format, is cut off, has bytes left over, or does not go with the other.
+        When a file is not in the idx format, is truncated, has extra bytes, or does not match the other file.
     """
     folder = os.fspath(path)
     if not os.path.isdir(folder):
@@ -87,12 +87,12 @@ def read_idx(path: str | os.PathLike, axes: int) -> np.ndarray:
 
 
 def _read_bytes(file, shape: tuple[int, ...]) -> np.ndarray:
-    """Exactly as many bytes as the shape says, in pieces: memory grows with what is there, not with what is claimed."""
+    """Reads the number of bytes that the shape requires, in pieces: memory use depends on the file's real size, not on its header."""
     size = 1
     for length in shape:
         size *= length
     if size > MAX_BYTES:
-        raise CheckpointError(f"it claims to hold {' x '.join(map(str, shape))} bytes; at most {MAX_BYTES >> 20} MiB are read")
+        raise CheckpointError(f"its header claims {' x '.join(map(str, shape))} bytes; at most {MAX_BYTES >> 20} MiB are read")
     pieces, left = [], size
     while left:
         piece = file.read(min(left, 1 << 22))
@@ -101,5 +101,5 @@ def _read_bytes(file, shape: tuple[int, ...]) -> np.ndarray:
         pieces.append(piece)
         left -= len(piece)
     if file.read(1):
-        raise CheckpointError(f"it goes on after the {size} bytes that its header announces")
+        raise CheckpointError(f"it has more than the {size} bytes that its header announces")
     return np.frombuffer(b"".join(pieces), np.uint8).reshape(shape).copy()

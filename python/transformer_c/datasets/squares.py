@@ -1,4 +1,4 @@
-"""Corners of squares, as in the chapter on encoders and decoders."""
+"""Corners of squares, as in Godoy's chapter on encoders and decoders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def square_sequences(n: int = 128, variable_len: bool = False, seed: int = 13) -
     Parameters
     ----------
     n : int, default 128
-        Sequences.
+        Number of sequences.
     variable_len : bool
         Lengths from 2 to 4 instead of 4.
     seed : int, default 13

@@ -13,7 +13,7 @@ from ..random import as_generator, randint
 
 
 class ReverseDataset(Dataset):
-    """Random sequences of categories, with their reversal as labels: the tutorial's sequence-to-sequence task.
+    """Random sequences of categories, with the reversed sequences as labels: the tutorial's sequence-to-sequence task.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class ReverseDataset(Dataset):
 
 
 class SetAnomalyDataset(Dataset):
-    """Sets of images of one class, with one of another class at the end: the tutorial's second task.
+    """Sets of images of one class, with one image of another class at the end: the tutorial's second task.
 
     Parameters
     ----------
@@ -61,15 +61,15 @@ class SetAnomalyDataset(Dataset):
     labels : array_like, shape (N,)
         Their classes.
     set_size : int, default 10
-        Images in a set, the anomaly included.
+        Number of images in a set, including the anomaly.
     train : bool, default True
-        Draw a new set on every access; False draws the sets once, from the same seed every time.
+        Draw a new set on every access; False draws the sets once, always from the same seed.
     rng : int, np.random.Generator, tc.Generator or None
-        Where the sets come from. With `train` False, None means the seed 42.
+        The source of the sets. With `train` False, None means the seed 42.
 
     Notes
     -----
-    A sample is (features (set_size, F), indices (set_size,), label), the label always set_size - 1.
+    A sample is (features (set_size, F), indices (set_size,), label); the label is always set_size - 1.
     """
 
     def __init__(self, img_feats, labels, set_size: int = 10, train: bool = True, rng=None) -> None:

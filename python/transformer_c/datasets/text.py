@@ -20,22 +20,22 @@ _STANDARDIZE = {
 
 
 class TextVectorization:
-    """Words as integers, most frequent first: 0 is padding, 1 a word that is not in the vocabulary.
+    """Maps words to integers, the most frequent word first: 0 is padding, 1 a word that is not in the vocabulary.
 
     Parameters
     ----------
     max_tokens : int, optional
-        The size of the vocabulary, padding and unknown word included; None keeps every word.
+        The size of the vocabulary, including padding and the unknown word; None keeps every word.
     standardize : {"lower_and_strip_punctuation", "lower", "strip_punctuation"}, callable or None
-        What is done to a text before it is cut at white space. As in Keras, only the letters A to Z are made small, the punctuation is ASCII's
-        and is taken out without leaving a space; so "well-made" becomes "wellmade".
+        Applied to a text before it is split at white space. As in Keras, only the letters A to Z are lowercased, and ASCII punctuation
+        is removed without leaving a space, so that "well-made" becomes "wellmade".
     output_mode : {"int"}
     output_sequence_length : int, optional
-        The length of every sequence: longer ones are cut, shorter ones padded. None: of the longest.
+        The length of every sequence: longer ones are truncated, shorter ones padded. None: the length of the longest.
 
     Notes
     -----
-    Words that are as frequent as each other stand in the reverse of alphabetical order, as in Keras.
+    Words of equal frequency are in reverse alphabetical order, as in Keras.
 
     Examples
     --------
@@ -87,25 +87,25 @@ class TextVectorization:
         self._words, self._index = words, {word: i + 2 for i, word in enumerate(words)}
 
     def set_vocabulary(self, words: Sequence[str]) -> None:
-        """Takes these words, with or without the first two ("" and "[UNK]")."""
+        """Sets the vocabulary to these words, with or without the first two ("" and "[UNK]")."""
         words = list(words)
         words = words[2:] if words[:2] == ["", "[UNK]"] else words
         if len(set(words)) != len(words):
-            raise ValueError("the vocabulary has a word twice")
+            raise ValueError("the vocabulary contains a word twice")
         if self.max_tokens is not None and len(words) + 2 > self.max_tokens:
             raise ValueError(f"the vocabulary has {len(words)} words; max_tokens={self.max_tokens} leaves room for {self.max_tokens - 2}")
         self._set([word.encode("utf-8", "surrogatepass") for word in words])
 
     def get_vocabulary(self) -> list[str]:
-        """The words by their integers: "", "[UNK]", then the most frequent first."""
+        """The words in the order of their integers: "", "[UNK]", then the most frequent first."""
         return ["", "[UNK]", *(word.decode("utf-8", "surrogatepass") for word in self._words)]
 
     def vocabulary_size(self) -> int:
-        """Words of the vocabulary, padding and unknown word included."""
+        """The number of words in the vocabulary, including padding and the unknown word."""
         return len(self._words) + 2
 
     def __call__(self, texts: str | Sequence[str]) -> np.ndarray:
-        """Texts to integers (N, length), int64; one text to (length,)."""
+        """Maps texts to integers (N, length), int64; one text to (length,)."""
         if not self._words:
             raise RuntimeError("the vocabulary is empty: call adapt(texts) or set_vocabulary(words) first")
         if isinstance(texts, str):

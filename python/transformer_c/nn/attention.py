@@ -1,4 +1,4 @@
-"""Multi-head attention with torch.nn.MultiheadAttention's parameters, masks and numbers."""
+"""Multi-head attention with torch.nn.MultiheadAttention's parameters, masks and results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .parameter import Parameter
 
 
 def join_heads(values: Tensor, batch_first: bool = True) -> Tensor:
-    """(B, H, T, D) to (B, T, H D), or to (T, B, H D)."""
+    """Reshapes (B, H, T, D) to (B, T, H D), or to (T, B, H D)."""
     batch, heads, length, width = values.shape
     if batch_first:
         return values.permute(0, 2, 1, 3).reshape(batch, length, heads * width)
@@ -30,9 +30,9 @@ def join_heads(values: Tensor, batch_first: bool = True) -> Tensor:
 class MultiheadAttention(Module):
     """Multi-head attention (Vaswani et al. 2017, section 3.2.2), a stand-in for ``torch.nn.MultiheadAttention``.
 
-    The same signature, state-dict keys, initial weights from the same seed, mask conventions and numbers; the differences are in the
-    notes. The tutorial's class, which packs its projections head by head, is ``tc.MultiheadAttention``; ``tc.convert.packing`` goes
-    between the two.
+    Signature, state-dict keys, initial weights (given the same seed), mask conventions and results are the same; the notes list the
+    differences. The tutorial's class, which packs its projections head by head, is ``tc.MultiheadAttention``; ``tc.convert.packing``
+    converts between the two.
 
     Parameters
     ----------
@@ -58,8 +58,8 @@ class MultiheadAttention(Module):
     Attributes
     ----------
     in_proj_weight : Parameter, shape (3 E, E), or None
-        Rows [Q | K | V]. With another `kdim` or `vdim` there are instead q_proj_weight (E, E), k_proj_weight (E, kdim) and
-        v_proj_weight (E, vdim).
+        Rows [Q | K | V]. If `kdim` or `vdim` differs from E, there are q_proj_weight (E, E), k_proj_weight (E, kdim) and
+        v_proj_weight (E, vdim) instead.
     in_proj_bias : Parameter, shape (3 E,), or None
     out_proj : Linear
     bias_k, bias_v : Parameter, shape (1, 1, E), or None
@@ -67,12 +67,12 @@ class MultiheadAttention(Module):
     Raises
     ------
     ValueError
-        When `num_heads` does not divide `embed_dim`, and in calls for shapes that do not fit.
+        When `num_heads` does not divide `embed_dim`, or when the shapes in a call do not match.
 
     Notes
     -----
-    A query that may attend to nothing gets weights of 0 and values of 0, so its output is ``out_proj.bias``: never NaN, in train and
-    eval mode alike. ``is_causal`` is a mask of its own, not a hint: alone it is enough, and with an `attn_mask` both hold.
+    A query whose keys are all masked gets weights of 0 and values of 0, so its output is ``out_proj.bias``, never NaN, in train and
+    eval mode alike. ``is_causal`` is a mask of its own, not a hint: it works without an `attn_mask`, and with one, both apply.
     Bool and floating masks may be mixed. The weights are returned before dropout.
 
     Examples
@@ -117,7 +117,7 @@ class MultiheadAttention(Module):
         def parameter(*shape: int, given: bool = True) -> Parameter | None:
             return Parameter(empty(*shape, device=device, dtype=dtype)) if given else None
 
-        # In the order of PyTorch, which is that of the state dict and of the random numbers.
+        # In PyTorch's order, which determines the order of the state dict and of the random numbers.
         for name, width in (("q", embed_dim), ("k", self.kdim), ("v", self.vdim)):
             self.register_parameter(f"{name}_proj_weight", parameter(embed_dim, width, given=not packed))
         self.register_parameter("in_proj_weight", parameter(3 * embed_dim, embed_dim, given=packed))
@@ -156,35 +156,35 @@ class MultiheadAttention(Module):
 
         Parameters
         ----------
-        query : Tensor or ndarray, shape (Tq, B, E); with `batch_first` (B, Tq, E); of one sequence (Tq, E)
-        key : Tensor or ndarray, shape (Tk, B, kdim); with `batch_first` (B, Tk, kdim); of one sequence (Tk, kdim)
+        query : Tensor or ndarray, shape (Tq, B, E); with `batch_first` (B, Tq, E); for one sequence (Tq, E)
+        key : Tensor or ndarray, shape (Tk, B, kdim); with `batch_first` (B, Tk, kdim); for one sequence (Tk, kdim)
         value : Tensor or ndarray, like `key` with vdim
-            One and the same array for all three, or for key and value, saves products.
-        key_padding_mask : array_like, shape (B, Tk), of one sequence (Tk,), optional
+            Passing the same array for all three, or for key and value, saves products.
+        key_padding_mask : array_like, shape (B, Tk), for one sequence (Tk,), optional
             Bool: True = ignore the key. Floating: added to the scores.
         need_weights : bool, default True
-            Return the weights; without them the (Tq, Tk) map is never in memory.
+            Return the weights. If False, the (Tq, Tk) map is never in memory.
         attn_mask : array_like, shape (Tq, Tk) or (B H, Tq, Tk), optional
-            Bool: True = may not attend. Floating: added to the scores.
+            Bool: True = must not attend. Floating: added to the scores.
         average_attn_weights : bool, default True
-            The mean over the heads; False: the weights of each head.
+            Average the weights over the heads; False: return the weights of each head.
         is_causal : bool, default False
-            Query i sees no keys after it (with a cache: after its place behind the cached positions).
+            Query i sees no later keys; with a cache, query i comes after the cached positions.
         past_key_value : KeyValueCache, optional
-            Keys and values of earlier calls, to which this call's are added; Tk then counts all of them in both masks.
+            Keys and values of earlier calls; this call's are appended to them. In both masks, Tk then counts all keys.
         causal_offset : int, optional
-            Where the first query stands among the keys, for `is_causal`; default the positions cached before, 0 with a static cache.
+            The position of the first query among the keys, for `is_causal`; default the number of cached positions, 0 with a static cache.
 
         Returns
         -------
         output : shape of `query`
-        weights : shape (B, Tq, Tk), (B, H, Tq, Tk) per head; without B for one sequence; None without `need_weights`
+        weights : shape (B, Tq, Tk), or (B, H, Tq, Tk) per head; without B for one sequence; None without `need_weights`
             Tk includes the keys of `add_bias_kv` and `add_zero_attn`.
         """
         batched = self._check_sequences(query, key, value)
         batch_first = self.batch_first or not batched
         if not batched:
-            shared = {id(x): x.unsqueeze(0) for x in (query, key, value)}  # one array stays one
+            shared = {id(x): x.unsqueeze(0) for x in (query, key, value)}  # one array given twice stays one array
             query, key, value = shared[id(query)], shared[id(key)], shared[id(value)]
             if key_padding_mask is not None and as_tensor(key_padding_mask).ndim == 1:
                 key_padding_mask = as_tensor(key_padding_mask)[None]
@@ -204,7 +204,7 @@ class MultiheadAttention(Module):
         return output.squeeze(0), None if weights is None else weights.squeeze(0)
 
     def _check_sequences(self, query: Tensor, key: Tensor, value: Tensor) -> bool:
-        """Are there batches? An error for shapes that do not fit each other or the layer."""
+        """Whether the arguments have a batch axis; raises for shapes that do not match each other or the layer."""
         for name, x in (("query", query), ("key", key), ("value", value)):
             if not isinstance(x, Tensor):
                 raise TypeError(f"{name} must be a Tensor or an array of numbers, not {type(x).__name__}")
@@ -241,7 +241,7 @@ class MultiheadAttention(Module):
         return (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)[part], bias
 
     def _split_heads(self, x: Tensor, batch_first: bool) -> Tensor:
-        """(B, T, E) or (T, B, E) to (B, H, T, D), nothing moved."""
+        """A view of (B, T, E) or (T, B, E) as (B, H, T, D)."""
         x = x.reshape(*x.shape[:2], self.num_heads, self.head_dim)
         return x.permute(0, 2, 1, 3) if batch_first else x.permute(1, 2, 0, 3)
 
@@ -252,7 +252,7 @@ class MultiheadAttention(Module):
     def _project_with_past(
         self, query: Tensor, key: Tensor, value: Tensor, batch_first: bool, past: KeyValueCache | None
     ) -> tuple[Tensor, Tensor, Tensor, int]:
-        """q, k and v of this call and the kept ones, and how many positions come before the queries."""
+        """q of this call, k and v of this and earlier calls, and the number of positions before the queries."""
         if past is None:
             return *self._project(query, key, value, batch_first), 0
         offset, k, v = len(past), past.key, past.value
@@ -261,11 +261,11 @@ class MultiheadAttention(Module):
             return q, *past.append(k, v), offset
         q = self._project_one(query, 0, batch_first)
         if k.shape[0] != q.shape[0]:
-            raise ValueError(f"past_key_value holds the keys of another batch: {past!r}, query (B, H, T, D) = {q.shape}")
+            raise ValueError(f"past_key_value has the keys of another batch: {past!r}, query (B, H, T, D) = {q.shape}")
         return q, k, v, 0
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor, batch_first: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, each (B, H, T, D): windows on as few products as the arguments allow."""
+        """Queries, keys and values, each (B, H, T, D), as views of the results of as few products as possible."""
         weight, bias = self.in_proj_weight, self.in_proj_bias
         if weight is None or key is not value:
             q, k, v = (self._project_one(x, part, batch_first) for part, x in enumerate((query, key, value)))
@@ -282,7 +282,7 @@ class MultiheadAttention(Module):
         return q, k, v
 
     def _with_added_keys(self, x: Tensor, row: Tensor | None) -> Tensor:
-        """x (B, H, Tk, D) with the learnt `row` (1, 1, E) and the zeros behind it, if the layer has them."""
+        """x (B, H, Tk, D) followed by the learnt `row` (1, 1, E) and the zeros, if the layer has them."""
         batch, heads, _, width = x.shape
         parts = [x]
         if row is not None:
@@ -309,7 +309,7 @@ class MultiheadAttention(Module):
             (allowed if mask.dtype == bool else added).append(mask)
         allowed, added = [~mask for mask in allowed], [mask.to(q.dtype) for mask in added]
         extra = (self.bias_k is not None) + self.add_zero_attn
-        if extra and is_causal:  # the added keys are seen by every query, though they come last
+        if extra and is_causal:  # every query sees the added keys, though they come last
             allowed.append(as_tensor(np.tri(queries, keys, offset, dtype=bool)[None, None]).to(q.device))
             is_causal = False
         if extra:
@@ -321,7 +321,7 @@ class MultiheadAttention(Module):
 
 
 def _check_mask(name: str, mask: Any, shapes: dict[tuple[int, ...], str], remedies: dict[tuple[int, ...], str] | None = None) -> Tensor:
-    """The mask as a Tensor of one of the shapes, bool or floating, or an error: what would fit, and what to write for one in `remedies`."""
+    """The mask as a Tensor of one of `shapes`, bool or floating; the error for any other lists them, with advice for a shape in `remedies`."""
     try:
         mask = as_tensor(mask)
     except TypeError:

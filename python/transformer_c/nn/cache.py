@@ -1,4 +1,4 @@
-"""The keys and values that attention has already projected, kept from one step of decoding to the next."""
+"""The keys and values that attention has already projected, kept from one decoding step to the next."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .._tensor import as_tensor, cat, empty, is_grad_enabled
 
 
 class _State(NamedTuple):
-    """What a cache holds: (B, H, capacity, D) each, of which the first `length` positions are valid."""
+    """The contents of a cache: keys and values, each (B, H, capacity, D), of which the first `length` positions are valid."""
 
     key: Tensor | None = None
     value: Tensor | None = None
     length: int = 0
-    owned: bool = False  # nobody else uses this memory, so that new positions may be written into it
+    owned: bool = False  # no other cache uses this memory, so new positions may be written into it
 
     @property
     def keys(self) -> Tensor:
@@ -31,27 +31,27 @@ class _State(NamedTuple):
 
 
 class KeyValueCache:
-    """Keys and values of the positions that one attention layer has seen.
+    """The keys and values of all positions that one attention layer has seen.
 
-    Given to a layer as ``past_key_value=``, it makes the keys of this call follow those of the calls before: one position at a time
-    gives what the whole sequence at once gives. Without recording, new positions are written behind the old ones, into memory that is
-    doubled when it is full; while gradients are recorded (outside ``tc.no_grad()``, with Tensors) every call makes new arrays, so that all
-    of it can be differentiated. ``copy.copy`` gives a cache that goes its own way from here.
+    Passed to a layer as ``past_key_value=``, it puts the keys of earlier calls before those of this call: decoding one position at a
+    time gives the same result as the whole sequence at once. Without recording, new positions are written after the old ones, into
+    memory that doubles when it is full. While gradients are recorded (outside ``tc.no_grad()``, with Tensors), every call makes new
+    arrays, so that all of them can be differentiated. ``copy.copy`` gives an independent cache of the same positions.
 
     Parameters
     ----------
     max_length : int, optional
-        Positions to make room for at once, so that memory never grows; going beyond them is a ValueError.
+        Number of positions to allocate at once, so that memory never grows; more positions are a ValueError.
     static : bool, default False
-        Keys and values are kept from the first call and used again in all later ones, whose `key` and `value` are not looked at:
-        for attention to an encoder's output, which does not change from step to step.
+        Keep the keys and values of the first call and reuse them in all later calls, which ignore `key` and `value`. This is for
+        attention to an encoder's output, which is the same at every step.
 
     Attributes
     ----------
     key, value : Tensor, shape (B, H, length, D), or None
-        What was kept, without a copy.
+        The cached keys and values, without a copy.
     cross : KeyValueCache
-        Of a decoder layer: the static cache of its attention to the encoder's output.
+        For a decoder layer: the static cache of its attention to the encoder's output.
 
     Examples
     --------
@@ -95,14 +95,14 @@ class KeyValueCache:
         return self._cross
 
     def truncate(self, length: int) -> None:
-        """Forgets all positions from `length` on: for trying another continuation."""
+        """Drops all positions from `length` on, for trying another continuation."""
         length = count("length", length, 0)
         if length > len(self):
-            raise ValueError(f"the cache holds {len(self)} positions; it cannot be truncated to {length}")
+            raise ValueError(f"the cache has {len(self)} positions; it cannot be truncated to {length}")
         self._state = self._state._replace(length=length) if length else _State()
 
     def reorder(self, index: Any) -> None:
-        """Keeps the batch elements `index`, a sequence of integers, in that order: for beam search."""
+        """Keeps the batch elements `index`, a sequence of integers, in that order, for beam search."""
         chosen = as_tensor(index)
         if chosen.dtype.kind not in "iu" or chosen.ndim != 1:
             raise TypeError(f"index must be a sequence of integers, got {chosen.dtype.name} of shape {chosen.shape}")
@@ -114,7 +114,7 @@ class KeyValueCache:
                 self._cross.reorder(chosen)
 
     def __copy__(self) -> KeyValueCache:
-        """Another cache of the same positions; the two go on without touching each other."""
+        """An independent cache of the same positions."""
         self._state = self._state._replace(owned=False)
         other = KeyValueCache(self.max_length, static=self.static)
         other._state = self._state
@@ -126,7 +126,7 @@ class KeyValueCache:
         return f"KeyValueCache(length={len(self)}{shape}{', static=True' if self.static else ''})"
 
     def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Adds key and value (B, H, T, D) behind those that are there, and gives all of them: what the layers call."""
+        """Appends key and value (B, H, T, D) to the cached ones and returns all of them; called by the layers."""
         if key.ndim != 4 or value.ndim != 4 or key.shape[:3] != value.shape[:3]:
             raise ValueError(f"key and value must be (B, H, T, D) with the same B, H and T; got {key.shape} and {value.shape}")
         old, total = self._state, len(self) + key.shape[2]
@@ -136,7 +136,7 @@ class KeyValueCache:
             for name, have, new in (("key", old.key, key), ("value", old.value, value)):
                 if (*have.shape[:2], have.shape[3]) != (*new.shape[:2], new.shape[3]) or have.dtype != new.dtype:
                     raise ValueError(
-                        f"past_key_value holds a {name} (B, H, T, D) = {(*have.shape[:2], len(self), have.shape[3])} of "
+                        f"past_key_value has a {name} (B, H, T, D) = {(*have.shape[:2], len(self), have.shape[3])} of "
                         f"{have.dtype.name}, this call has {new.shape} of {new.dtype.name}; a cache belongs to one layer and one batch"
                     )
         if is_grad_enabled():
@@ -148,7 +148,7 @@ class KeyValueCache:
         return self._state.keys, self._state.values
 
     def _written(self, buffer: Tensor | None, new: Tensor, total: int) -> Tensor:
-        """`buffer`, or one twice as long that begins like it, with `new` behind the valid positions."""
+        """`buffer`, or a copy of it twice as long, with `new` written after the valid positions."""
         length = len(self)
         if buffer is None or buffer.shape[2] < total or not self._state.owned:
             batch, heads, _, width = new.shape
@@ -180,7 +180,7 @@ def _restored_on_error(caches: list[KeyValueCache]) -> Iterator[None]:
 
 
 def restored_on_error(caches: Iterable[KeyValueCache | None]) -> AbstractContextManager:
-    """Leaves the caches as they were when the block raises: a call that is refused in a later layer has not happened in the first."""
+    """Restores the caches if the block raises, so that a call that fails in a later layer leaves no trace in the first."""
     given = [cache for cache in caches if cache is not None]
     for cache in given:
         if not isinstance(cache, KeyValueCache):
@@ -189,10 +189,10 @@ def restored_on_error(caches: Iterable[KeyValueCache | None]) -> AbstractContext
 
 
 def one_a_layer(caches: Sequence[KeyValueCache] | None, layers: int) -> Sequence[KeyValueCache | None]:
-    """What a stack was given as `past_key_value`, checked; without it a None for each layer."""
+    """The `past_key_value` argument of a stack, checked; a None per layer if it is None."""
     if caches is None:
         return [None] * layers
-    expected = f"past_key_value must be a list of {layers} KeyValueCache, one a layer"
+    expected = f"past_key_value must be a list of {layers} KeyValueCache, one per layer"
     if not isinstance(caches, (Sequence, KeyValueCache)):
         raise TypeError(f"{expected}, not {type(caches).__name__}; new_caches() makes it")
     if isinstance(caches, KeyValueCache) or len(caches) != layers:

@@ -1,4 +1,4 @@
-"""Modules that hold modules: in a row, in a list, under names."""
+"""Modules that contain modules: in sequence, in a list, or under names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .module import Module
 
 
 class Sequential(Module):
-    """Modules called one after the other; given as arguments or as an OrderedDict of names."""
+    """Calls modules one after the other; they are given as arguments or as an OrderedDict of names."""
 
     def __init__(self, *modules: Any) -> None:
         super().__init__()
@@ -113,11 +113,11 @@ class ModuleDict(Module):
             self[name] = module
 
     def pop(self, name: str) -> Module:
-        """Takes a module out and returns it."""
+        """Removes a module and returns it."""
         return self._modules.pop(name)
 
     def clear(self) -> None:
-        """Takes all modules out."""
+        """Removes all modules."""
         self._modules.clear()
 
     def keys(self) -> KeysView[str]:

@@ -1,4 +1,4 @@
-"""Initial values of parameters, in place, drawn as PyTorch draws them from the same seed."""
+"""Fills parameters with initial values in place; given the same seed, the values are PyTorch's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layers: parameters around one function each."""
+"""The layers: each wraps one function and its parameters."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Linear(Module):
     Attributes
     ----------
     weight : Parameter, shape (out_features, in_features)
-        Initially U(-1/sqrt(in_features), 1/sqrt(in_features)), as PyTorch draws it.
+        Initially U(-1/sqrt(in_features), 1/sqrt(in_features)), drawn as in PyTorch.
     bias : Parameter, shape (out_features,), or None
 
     Examples
@@ -87,7 +87,7 @@ class Linear(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (..., in_features) to (..., out_features)."""
+        """Maps x (..., in_features) to (..., out_features)."""
         return F.linear(_as_floating(x, self.weight, "Linear"), self.weight, self.bias)
 
     def extra_repr(self) -> str:
@@ -135,7 +135,7 @@ class LayerNorm(_Norm):
     eps : float, default 1e-5
         Added to the variance.
     elementwise_affine, bias : bool, default True
-        Whether there are a weight and a bias of that shape.
+        Whether to have a weight and a bias of that shape.
     """
 
     def __init__(
@@ -175,13 +175,13 @@ class RMSNorm(_Norm):
 
 
 class Dropout(Module):
-    """In train mode sets elements to 0 with probability `p` and scales the others by 1 / (1 - p); in eval mode does nothing.
+    """In train mode, sets elements to 0 with probability `p` and scales the others by 1 / (1 - p); in eval mode, does nothing.
 
     Parameters
     ----------
     p : float, default 0.5
     inplace : bool
-        Accepted for PyTorch's sake; the result is always a new Tensor.
+        Accepted for compatibility with PyTorch; the result is always a new Tensor.
     """
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
@@ -209,7 +209,7 @@ class _MaybeInPlace(Module):
 
 
 class ReLU(_MaybeInPlace):
-    """max(x, 0). `inplace` is accepted for PyTorch's sake."""
+    """max(x, 0). `inplace` is accepted for compatibility with PyTorch and ignored."""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(x)
@@ -223,7 +223,7 @@ class SiLU(_MaybeInPlace):
 
 
 class GELU(Module):
-    """x Phi(x), Phi the normal distribution function (Hendrycks & Gimpel 2016).
+    """x Phi(x), where Phi is the cumulative distribution function of the standard normal distribution (Hendrycks & Gimpel 2016).
 
     Parameters
     ----------
@@ -259,7 +259,7 @@ class Sigmoid(Module):
 
 
 class Softmax(Module):
-    """exp(x) / sum(exp(x)) along the axis `dim`; the last one when it is left out."""
+    """exp(x) / sum(exp(x)) along the axis `dim`, by default the last one."""
 
     def __init__(self, dim: int | None = None) -> None:
         super().__init__()
@@ -273,14 +273,14 @@ class Softmax(Module):
 
 
 class LogSoftmax(Softmax):
-    """The logarithm of softmax along the axis `dim`; the last one when it is left out."""
+    """The logarithm of softmax along the axis `dim`, by default the last one."""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.log_softmax(x, dim=self.dim)
 
 
 class Identity(Module):
-    """Gives back its input; takes any arguments and ignores them."""
+    """Returns its input; accepts and ignores any arguments."""
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__()
@@ -305,7 +305,7 @@ class Flatten(Module):
 
 
 class Embedding(Module):
-    """Rows of a table, picked by integers.
+    """Rows of a table, selected by integers.
 
     Parameters
     ----------
@@ -338,7 +338,7 @@ class Embedding(Module):
                 self.weight[self.padding_idx] = 0.0
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (...) of integers to (..., embedding_dim)."""
+        """Maps integers x (...) to (..., embedding_dim)."""
         return F.embedding(x, self.weight, padding_idx=self.padding_idx)
 
     def extra_repr(self) -> str:
@@ -347,7 +347,7 @@ class Embedding(Module):
 
 
 class GlobalMaxPool1D(Module):
-    """The largest value over the sequence: x (B, T, C) to (B, C)."""
+    """The maximum over the sequence: x (B, T, C) to (B, C)."""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.global_max_pool1d(x)

@@ -30,7 +30,7 @@ class CrossEntropyLoss(_Loss):
     weight : array_like, shape (C,), optional
         Factor of each class.
     ignore_index : int, default -100
-        Target that does not count.
+        Class index that is ignored in targets.
     reduction : {"mean", "sum", "none"}
     label_smoothing : float, default 0
     """

@@ -1,7 +1,7 @@
-"""The base class of everything with parameters.
+"""The base class of all layers and models.
 
-A module is a tree: assigning a Parameter, a buffer or another module to an attribute registers it under that name, and
-the names joined by dots are the keys of the state dict, the same keys PyTorch's modules have.
+A module is a tree. Assigning a Parameter, a buffer or another module to an attribute registers it under that name; the
+names, joined by dots, are the keys of the state dict, which are the same as in PyTorch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ M = TypeVar("M", bound="Module")
 
 IncompatibleKeys = namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])
 
-_active = threading.local()  # .depth: how many module calls this thread is inside of
+_active = threading.local()  # .depth: the number of nested module calls in this thread
 
 _CONTAINERS = (tuple, list, dict)
 
@@ -40,7 +40,7 @@ def _map_nested(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _holds(kind: type, value: Any) -> bool:
-    """Is there an instance of `kind` among the leaves of `value`?"""
+    """Whether there is an instance of `kind` among the leaves of `value`."""
     if isinstance(value, kind):
         return True
     if isinstance(value, (tuple, list)):
@@ -49,7 +49,7 @@ def _holds(kind: type, value: Any) -> bool:
 
 
 def _is_numbers(value: Any) -> bool:
-    """A list, or nested lists, of Python numbers: what np.asarray makes an array of."""
+    """Whether `value` is a list, or nested lists, of Python numbers, which np.asarray makes an array."""
     return isinstance(value, list) and bool(value) and all(isinstance(v, (int, float)) or _is_numbers(v) for v in value)
 
 
@@ -61,8 +61,8 @@ class Module:
     """Base class for all layers and models; subclass it and write ``forward``.
 
     Attributes that are Parameters, modules or registered buffers are found by ``parameters()``, ``state_dict()``,
-    ``to()`` and so on. Calling a module calls ``forward``. Called with ndarrays, it hands Tensors to ``forward``, records
-    nothing, and returns ndarrays; called with a Tensor among its arguments, it returns Tensors.
+    ``to()`` and so on. Calling a module calls ``forward``. Called with ndarrays, a module passes Tensors to ``forward``, records
+    nothing and returns ndarrays; called with a Tensor among its arguments, it returns Tensors.
 
     Examples
     --------
@@ -85,7 +85,7 @@ class Module:
         object.__setattr__(self, "training", True)
         object.__setattr__(self, "_parameters", {})
         object.__setattr__(self, "_buffers", {})
-        object.__setattr__(self, "_transient", set())  # names of buffers that the state dict leaves out
+        object.__setattr__(self, "_transient", set())  # names of buffers that are not in the state dict
         object.__setattr__(self, "_modules", {})
 
     # ---- attributes -------------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class Module:
         else:
             object.__setattr__(self, name, value)
 
-    def __getattr__(self, name: str) -> Any:  # only reached when normal look-up has failed
+    def __getattr__(self, name: str) -> Any:  # only reached when normal lookup has failed
         for registry in ("_parameters", "_buffers", "_modules"):
             found = self.__dict__.get(registry)
             if found is not None and name in found:
@@ -131,12 +131,12 @@ class Module:
         return [*super().__dir__(), *self._parameters, *self._buffers, *self._modules]
 
     def _register(self, registry: dict[str, Any], name: str, value: Any) -> None:
-        """Puts `value` under `name`, which keeps its place in the order when it is there already, as in PyTorch."""
+        """Registers `value` under `name`; a name that is already registered keeps its place in the order, as in PyTorch."""
         self._forget(name, but=registry)
         registry[name] = value
 
     def _forget(self, name: str, but: dict[str, Any] | None = None) -> bool:
-        """Removes `name` from wherever it is registered, but for one of the registries."""
+        """Removes `name` from all registries except `but`."""
         found = False
         for registry in (self._parameters, self._buffers, self._modules):
             if registry is not but and name in registry:
@@ -147,14 +147,14 @@ class Module:
         return found
 
     def register_buffer(self, name: str, value: Tensor | None, persistent: bool = True) -> None:
-        """Registers a Tensor that belongs to the module's state but is not trained.
+        """Registers a Tensor that is part of the module's state but is not trained.
 
         Parameters
         ----------
         name : str
         value : Tensor or None
         persistent : bool
-            Whether the state dict holds it.
+            Whether the state dict contains it.
         """
         if "_buffers" not in self.__dict__:
             raise AttributeError("call super().__init__() before register_buffer()")
@@ -171,7 +171,7 @@ class Module:
             self._transient.add(name)
 
     def register_parameter(self, name: str, value: Parameter | None) -> None:
-        """Registers a parameter, or None for one that is left out."""
+        """Registers a parameter, or None in place of an omitted one."""
         if value is not None and not isinstance(value, Parameter):
             raise TypeError(f"{name!r} must be an nn.Parameter or None, not {type(value).__name__}")
         self._register(self._parameters, name, value)
@@ -182,13 +182,13 @@ class Module:
             hint = "; a list of modules is unpacked with *" if isinstance(module, (list, tuple)) else ""
             raise TypeError(f"{name!r} must be an nn.Module or None, not {type(module).__name__}{hint}")
         if not name or "." in name:
-            raise KeyError(f"a module cannot be named {name!r}: in the keys of a state dict dots stand between names")
+            raise KeyError(f"a module cannot be named {name!r}: dots separate names in the keys of a state dict")
         self._register(self._modules, name, module)
 
     # ---- calling ----------------------------------------------------------------------------------------------------
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes; subclasses override it."""
+        """Computes the module's result; subclasses override it."""
         raise NotImplementedError(f"{type(self).__name__} has no forward(): define it in the class")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -204,7 +204,7 @@ class Module:
             return self._call_nested(depth, args, kwargs)
         outermost_arrays = depth == 0 and not (_holds(Tensor, args) or _holds(Tensor, kwargs))
         dtype, device = self._dtype_and_device()
-        taken: dict[int, Any] = {}  # one array given twice stays one Tensor: attention of x to x saves products by that
+        taken: dict[int, Any] = {}  # an array given twice becomes one Tensor, which lets self-attention save products
 
         def convert(value: Any) -> Any:
             if id(value) not in taken:
@@ -225,7 +225,7 @@ class Module:
             _active.depth = depth
 
     def _dtype_and_device(self):
-        """Of the first floating parameter or buffer; (None, "cpu") without one."""
+        """The dtype and device of the first floating parameter or buffer; (None, "cpu") without one."""
         for value in (*self.parameters(), *self.buffers()):
             if value.dtype.kind in "fV":
                 return value.dtype, value.device
@@ -233,9 +233,9 @@ class Module:
 
     @staticmethod
     def _accept_array(value: Any, dtype: Any, device: str) -> Any:
-        """An ndarray as a Tensor in the module's floating dtype, on its device; anything else as it is."""
+        """An ndarray as a Tensor in the module's floating dtype, on its device; anything else is returned unchanged."""
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "biufV":
-            return value  # a forward may take arrays of anything; numbers become Tensors
+            return value  # only arrays of numbers become Tensors; a forward may take others
         result = as_tensor(value)
         if dtype is not None and value.dtype != dtype and (value.dtype.kind == "f" or value.dtype.name == "bfloat16"):
             result = result.to(dtype)
@@ -244,7 +244,7 @@ class Module:
     # ---- walking the tree ---------------------------------------------------------------------------------------------
 
     def named_modules(self, memo: set | None = None, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """(name, module) for this module ("") and all below it, each module once."""
+        """(name, module) for this module (named "") and all modules below it, each once."""
         memo = set() if memo is None else memo
         if id(self) in memo:
             return
@@ -275,7 +275,7 @@ class Module:
                     yield (f"{prefix}.{name}" if prefix else name), value
 
     def named_parameters(self, recurse: bool = True) -> Iterator[tuple[str, Parameter]]:
-        """(name, parameter), each parameter once however often it is shared."""
+        """(name, parameter), each parameter once, even if it is shared."""
         return self._named("_parameters", recurse)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
@@ -317,7 +317,7 @@ class Module:
         state_dict : mapping of str to array_like
             Tensors, ndarrays, or anything ``np.asarray`` takes (PyTorch's tensors too).
         strict : bool
-            Whether keys that are missing or unexpected are an error.
+            Whether missing or unexpected keys are an error.
 
         Returns
         -------
@@ -329,7 +329,7 @@ class Module:
         RuntimeError
             With `strict`, when keys are missing or unexpected.
         ValueError
-            When a shape differs; nothing has been loaded then.
+            When a shape differs; nothing is loaded in that case.
         """
         if not isinstance(state_dict, Mapping):
             raise TypeError(
@@ -353,7 +353,7 @@ class Module:
         return IncompatibleKeys(missing, unexpected)
 
     def train(self: M, mode: bool = True) -> M:
-        """Turns dropout on (or off) here and below; returns self."""
+        """Turns dropout on (or off) in this module and all below it; returns self."""
         if not isinstance(mode, (bool, np.bool_)):
             raise ValueError(f"mode must be a bool, got {mode!r}")
         for module in self.modules():
@@ -361,7 +361,7 @@ class Module:
         return self
 
     def eval(self: M) -> M:
-        """Turns dropout off here and below; returns self."""
+        """Turns dropout off in this module and all below it; returns self."""
         return self.train(False)
 
     def requires_grad_(self: M, requires_grad: bool = True) -> M:
@@ -371,7 +371,7 @@ class Module:
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drops every gradient: ``.grad`` is None until the next backward. With `set_to_none` False they become zeros."""
+        """Drops every gradient: ``.grad`` is None until the next backward. With `set_to_none` False, gradients become zeros."""
         for parameter in self.parameters():
             if set_to_none or parameter.grad is None:
                 parameter.grad = None
@@ -379,7 +379,7 @@ class Module:
                 parameter.grad = parameter.grad.detach() * 0
 
     def apply(self: M, function: Callable[[Module], Any]) -> M:
-        """Calls `function` on every module below and then on this one; returns self."""
+        """Calls `function` on every module below this one and then on this one; returns self."""
         for child in self.children():
             child.apply(function)
         function(self)
@@ -436,7 +436,7 @@ class Module:
         self.__dict__.update(state)
 
     def extra_repr(self) -> str:
-        """What ``repr`` shows between the parentheses; layers override it."""
+        """The text that ``repr`` shows between the parentheses; layers override it."""
         return ""
 
     def __repr__(self) -> str:
@@ -463,12 +463,12 @@ class Module:
 
 
 def _detached(value: Any) -> Any:
-    """A foreign tensor that wants a gradient refuses np.asarray; its detach() does not."""
+    """`value` detached if it can be: np.asarray refuses another library's tensor that requires a gradient."""
     return value.detach() if hasattr(value, "detach") and not isinstance(value, Tensor) else value
 
 
 def _convert_in_place(value: Tensor, dtype: Any, device: Any) -> None:
-    """Casts (floating values only) and moves what `value` holds, keeping the object."""
+    """Casts (floating values only) and moves the contents of `value`, keeping the object."""
     changed = value.detach()
     if dtype is not None and value.dtype.kind in "fV":
         changed = changed.to(dtype)

@@ -6,7 +6,7 @@ from .._core import Tensor
 
 
 class Parameter(Tensor):
-    """A Tensor that registers itself when it is assigned to a module, and that requires a gradient.
+    """A Tensor that requires a gradient and is registered when it is assigned to an attribute of a module.
 
     Parameters
     ----------

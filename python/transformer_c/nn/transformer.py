@@ -1,4 +1,4 @@
-"""Encoder and decoder layers and their stacks, with torch.nn's signatures, state-dict keys and numbers."""
+"""Encoder and decoder layers and their stacks, with torch.nn's signatures, state-dict keys and results."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .containers import ModuleList
 from .layers import GELU, Dropout, LayerNorm, Linear, ReLU, _as_floating
 from .module import Module
 
-_Caches = Sequence[KeyValueCache] | None  # one a layer
+_Caches = Sequence[KeyValueCache] | None  # one per layer
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 
 
 def add_norm(norm: Module, x: Tensor, update: Tensor) -> Tensor:
-    """norm(x + update), of a LayerNorm in one pass over memory."""
-    if x.dtype != update.dtype:  # integers into the first block
+    """norm(x + update); for a LayerNorm, in one pass over memory."""
+    if x.dtype != update.dtype:  # the first block may get integers
         x = x.to(update.dtype)
     if type(norm) is not LayerNorm:
         return norm(x + update)
@@ -34,7 +34,7 @@ def add_norm(norm: Module, x: Tensor, update: Tensor) -> Tensor:
 
 
 def _fused(activation: Any) -> str | None:
-    """The name under which a product applies the activation to its result, if it can."""
+    """The name of the activation for a product that applies it to its result; None if the product cannot."""
     if activation is F.relu or type(activation) is ReLU:
         return "relu"
     if activation is F.gelu:
@@ -45,7 +45,7 @@ def _fused(activation: Any) -> str | None:
 
 
 class _Layer(Module):
-    """What encoder and decoder layers share: attentions, a network of two layers, and a norm and a dropout around each of them."""
+    """The common part of encoder and decoder layers: attentions, a network of two layers, and a norm and dropout for each of them."""
 
     _attentions: tuple[str, ...] = ("self_attn",)
 
@@ -85,7 +85,7 @@ class _Layer(Module):
         self.activation = activation
 
     def _accept(self, x: Tensor) -> Tensor:
-        """x in the layer's dtype; any of its parts may have been replaced by a module of another kind."""
+        """x in the layer's dtype. Any part of the layer may have been replaced by a module of another kind."""
         return _as_floating(x, next(self.parameters(), x), type(self).__name__)
 
     def _residual(self, i: int, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
@@ -107,7 +107,7 @@ class _Layer(Module):
 class TransformerEncoderLayer(_Layer):
     """Self-attention, then a network of two layers, a stand-in for ``torch.nn.TransformerEncoderLayer``.
 
-    Train and eval mode take the same path: padded positions are computed like all others, and a query that may attend to nothing gets
+    Train and eval mode compute the same way: padded positions are computed like all others, and a query whose keys are all masked gets
     values of 0 from attention, never NaN.
 
     Parameters
@@ -124,7 +124,7 @@ class TransformerEncoderLayer(_Layer):
     batch_first : bool, default False
         Sequences are (B, T, E) instead of (T, B, E).
     norm_first : bool, default False
-        Normalise before attention and network instead of after the residuals.
+        Normalise before attention and network instead of after the residual connections.
     bias : bool, default True
         Whether linear layers and norms have biases.
     device, dtype : optional
@@ -147,12 +147,12 @@ class TransformerEncoderLayer(_Layer):
         *,
         past_key_value: KeyValueCache | None = None,
     ) -> Tensor:
-        """src (T, B, E), (B, T, E) with `batch_first`, or (T, E), to the same shape.
+        """Maps src (T, B, E), (B, T, E) with `batch_first`, or (T, E), to the same shape.
 
         Parameters
         ----------
         src_mask, src_key_padding_mask, is_causal, past_key_value
-            As `attn_mask`, `key_padding_mask`, ... of MultiheadAttention.
+            As `attn_mask`, `key_padding_mask`, `is_causal` and `past_key_value` of MultiheadAttention.
         """
         x = self._accept(src)
 
@@ -197,7 +197,7 @@ class TransformerDecoderLayer(_Layer):
         *,
         past_key_value: KeyValueCache | None = None,
     ) -> Tensor:
-        """tgt (Tt, B, E), (B, Tt, E) with `batch_first`, or (Tt, E), and memory alike with Ts, to the shape of tgt.
+        """Maps tgt (Tt, B, E), (B, Tt, E) with `batch_first`, or (Tt, E), and memory (the same with Ts for Tt) to the shape of tgt.
 
         Parameters
         ----------
@@ -206,11 +206,11 @@ class TransformerDecoderLayer(_Layer):
         memory_mask, memory_key_padding_mask, memory_is_causal
             The same for the attention to `memory`.
         past_key_value : KeyValueCache, optional
-            Of the positions before `tgt`. Its ``cross`` keeps the projections of the first call's `memory`.
+            The cache of the positions before `tgt`. Its ``cross`` keeps the projections of the first call's `memory`.
         """
         x = self._accept(tgt)
         cross = None if past_key_value is None else past_key_value.cross
-        # With a cache the targets go on from where it ends, on the memory's diagonal as well.
+        # With a cache, the targets continue at its end; this shifts the diagonal of the memory mask as well.
         place = {"causal_offset": len(past_key_value)} if past_key_value is not None and memory_is_causal else {}
 
         def attend(x: Tensor) -> Tensor:
@@ -231,29 +231,29 @@ class TransformerDecoderLayer(_Layer):
 
 
 def _copies(layer: Module, num_layers: int) -> ModuleList:
-    """Deep copies, so all layers begin with the same weights, as in PyTorch."""
+    """Deep copies, so that all layers start with the same weights, as in PyTorch."""
     if not isinstance(layer, Module):
         raise TypeError(f"the layer must be a module, not {type(layer).__name__}: an instance, which is copied num_layers times")
     return ModuleList([copy.deepcopy(layer) for _ in range(count("num_layers", num_layers, 0))])
 
 
 def _is_causal(mask: Tensor) -> bool:
-    """Is it the mask of ``Transformer.generate_square_subsequent_mask``, or its bool form?"""
+    """Whether it is the mask of ``Transformer.generate_square_subsequent_mask``, or its bool form."""
     values = mask.cpu().numpy()
     future = np.triu(np.ones(values.shape, bool), 1)
     return np.array_equal(values, future if values.dtype == bool else np.where(future, -np.inf, 0.0))
 
 
 class _Stack(Module):
-    """Layers one after the other, and a norm behind them."""
+    """Layers one after the other, followed by an optional norm."""
 
     def _causal(self, x: Tensor, mask: Tensor | None, is_causal: bool | None, caches: _Caches) -> tuple[Tensor | None, bool]:
-        """Mask and flag. Unless the caller said that it is none, a causal mask is replaced by the flag, which skips half the work."""
+        """Mask and flag. Unless `is_causal` is False, a causal mask is replaced by the flag, which skips half the work."""
         attention = getattr(self.layers[0], "self_attn", None) if len(self.layers) else None
         if mask is not None and is_causal is not False and isinstance(attention, MultiheadAttention) and not mask.requires_grad:
             length = x.shape[1 if x.ndim == 3 and attention.batch_first else 0]
             past = isinstance(caches, Sequence) and any(map(len, caches))
-            if mask.shape == (length, length) and not past and _is_causal(mask):  # of another shape it is the layer's to refuse
+            if mask.shape == (length, length) and not past and _is_causal(mask):  # the layer refuses a mask of another shape
                 return None, True
         return mask, bool(is_causal)
 
@@ -262,12 +262,12 @@ class _Stack(Module):
         with restored_on_error(each):
             for layer, cache in zip(self.layers, each, strict=True):
                 x = layer(x, *args, **masks) if cache is None else layer(x, *args, **masks, past_key_value=cache)
-            if isinstance(self.norm, type):  # the documents pass the class
+            if isinstance(self.norm, type):  # some tutorials pass the class
                 raise TypeError(f"norm is the class {self.norm.__name__}; expected a module such as nn.{self.norm.__name__}(d_model)")
             return x if self.norm is None else self.norm(x)
 
     def new_caches(self, max_length: int | None = None) -> list[KeyValueCache]:
-        """Empty caches, one a layer, for ``past_key_value=``; `max_length` makes room for that many positions at once."""
+        """Empty caches for ``past_key_value=``, one per layer; `max_length` allocates that many positions at once."""
         return [KeyValueCache(max_length) for _ in self.layers]
 
 
@@ -282,7 +282,8 @@ class TransformerEncoder(_Stack):
     norm : Module, optional
         Applied to the last layer's output.
     enable_nested_tensor, mask_check : bool
-        Accepted for PyTorch's sake. Here eval mode does what train mode does: PyTorch's gives 0 at padded positions then.
+        Accepted for compatibility with PyTorch and ignored: eval mode computes the same as train mode. In eval mode, PyTorch gives 0 at
+        padded positions.
 
     Attributes
     ----------
@@ -320,7 +321,7 @@ class TransformerEncoder(_Stack):
         *,
         past_key_value: _Caches = None,
     ) -> Tensor:
-        """src through all layers; masks as for TransformerEncoderLayer, `past_key_value` one cache a layer (``new_caches``)."""
+        """Passes src through all layers; masks as for TransformerEncoderLayer, `past_key_value` one cache per layer (``new_caches``)."""
         mask, causal = self._causal(src, mask, is_causal, past_key_value)
         return self._run(src, past_key_value, src_mask=mask, src_key_padding_mask=src_key_padding_mask, is_causal=causal)
 
@@ -342,7 +343,7 @@ class TransformerDecoder(_Stack):
 
     Examples
     --------
-    One position at a time, each layer's keys and values kept:
+    Decoding one position at a time, with each layer's keys and values cached:
 
     >>> import numpy as np, transformer_c as tc
     >>> layer = tc.nn.TransformerDecoderLayer(d_model=8, nhead=2, dim_feedforward=16, batch_first=True)
@@ -374,7 +375,7 @@ class TransformerDecoder(_Stack):
         *,
         past_key_value: _Caches = None,
     ) -> Tensor:
-        """tgt through all layers; masks as for TransformerDecoderLayer, `past_key_value` one cache a layer (``new_caches``)."""
+        """Passes tgt through all layers; masks as for TransformerDecoderLayer, `past_key_value` one cache per layer (``new_caches``)."""
         tgt_mask, causal = self._causal(tgt, tgt_mask, tgt_is_causal, past_key_value)
         return self._run(
             tgt,
@@ -400,7 +401,7 @@ class Transformer(Module):
     dim_feedforward, dropout, activation
         As for TransformerEncoderLayer.
     custom_encoder, custom_decoder : Module, optional
-        Used instead of the stacks that are made otherwise.
+        Used instead of the default stacks.
     layer_norm_eps, batch_first, norm_first, bias, device, dtype
         As for TransformerEncoderLayer.
 
@@ -469,16 +470,16 @@ class Transformer(Module):
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        """src (Ts, B, E) and tgt (Tt, B, E), or with `batch_first` (B, Ts, E) and (B, Tt, E), to the shape of tgt.
+        """Maps src (Ts, B, E) and tgt (Tt, B, E), or with `batch_first` (B, Ts, E) and (B, Tt, E), to the shape of tgt.
 
         Parameters
         ----------
         src_mask, tgt_mask, memory_mask : array_like, shape (Tq, Tk) or (B H, Tq, Tk), optional
-            Bool: True = may not attend. Floating: added to the scores.
+            Bool: True = must not attend. Floating: added to the scores.
         src_key_padding_mask, tgt_key_padding_mask, memory_key_padding_mask : array_like, shape (B, Tk), optional
             Bool: True = ignore the key. Floating: added to the scores.
         src_is_causal, tgt_is_causal : bool, optional
-            None: a causal mask is recognised, which saves its work.
+            None: a causal mask is recognised, which saves half the work.
         memory_is_causal : bool, default False
         """
         shapes = f"src {tuple(src.shape)}, tgt {tuple(tgt.shape)}"
@@ -486,7 +487,7 @@ class Transformer(Module):
         if src.ndim != tgt.ndim or src.ndim not in (2, 3):
             raise ValueError(f"src and tgt must both have 3 axes, or both 2 for one sequence; got {shapes}")
         if src.ndim == 3 and src.shape[batch_axis] != tgt.shape[batch_axis]:
-            raise ValueError(f"src and tgt must have as many batch elements, on axis {batch_axis}; got {shapes}")
+            raise ValueError(f"src and tgt must have the same number of batch elements on axis {batch_axis}; got {shapes}")
         if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
             raise ValueError(f"src and tgt must have d_model={self.d_model} features; got {shapes}")
         memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal)

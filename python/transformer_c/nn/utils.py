@@ -1,4 +1,4 @@
-"""Keeping gradients in bounds."""
+"""Gradient clipping."""
 
 from ..optim import clip_grad_norm_, clip_grad_value_
 

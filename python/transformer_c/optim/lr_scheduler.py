@@ -10,20 +10,20 @@ from .optimizer import Optimizer
 
 
 class LRScheduler:
-    """Base class: sets the learning rate of each parameter group from ``get_lr()``, once when made and at every ``step()``.
+    """Base class: sets the learning rate of each parameter group from ``get_lr()``, when it is created and at every ``step()``.
 
     Parameters
     ----------
     optimizer : Optimizer
     last_epoch : int, default -1
-        The step to go on from.
+        The step to continue from.
 
     Attributes
     ----------
     base_lrs : list of float
         The learning rates of the groups before any schedule.
     last_epoch : int
-        How many steps were taken.
+        The number of steps taken.
     """
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
@@ -41,11 +41,11 @@ class LRScheduler:
         raise NotImplementedError(f"{type(self).__name__} has no get_lr(): define it in the class")
 
     def get_last_lr(self) -> list[float]:
-        """The learning rates in force."""
+        """The current learning rates."""
         return self._last_lr
 
     def step(self) -> None:
-        """Goes one step on."""
+        """Advances by one step."""
         self.last_epoch += 1
         self._last_lr = [float(lr) for lr in self.get_lr()]
         for group, lr in zip(self.optimizer.param_groups, self._last_lr, strict=True):
@@ -56,7 +56,7 @@ class LRScheduler:
         return {k: v for k, v in self.__dict__.items() if k != "optimizer" and not callable(v) and k != "lr_lambdas"}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes on what ``state_dict()`` gave and puts its learning rates in force."""
+        """Restores a state from ``state_dict()`` and sets its learning rates."""
         self.__dict__.update(state_dict)
         for group, lr in zip(self.optimizer.param_groups, self._last_lr, strict=True):
             group["lr"] = lr
@@ -69,7 +69,7 @@ class LambdaLR(LRScheduler):
     ----------
     optimizer : Optimizer
     lr_lambda : callable or sequence of callables
-        Step to factor; one for all groups or one each.
+        Maps a step to a factor; one function for all groups, or one per group.
     """
 
     def __init__(
@@ -126,4 +126,4 @@ class CosineWarmupScheduler(LRScheduler):
         return factor * epoch / self.warmup if epoch <= self.warmup else factor
 
 
-_LRScheduler = LRScheduler  # PyTorch's older name, which the tutorial subclasses
+_LRScheduler = LRScheduler  # PyTorch's older name, used by the tutorial

@@ -1,7 +1,7 @@
 """Optimizers with the update rules, defaults and param_groups of torch.optim.
 
-A step is one pass of a C kernel over all parameters that have a gradient. The optimizer owns one contiguous buffer of
-gradients per dtype and device, into which backward() writes; ``flat_gradients()`` shows them.
+A step is one pass of a C kernel over all parameters that have a gradient. The optimizer owns one contiguous gradient
+buffer per dtype and device, into which backward() writes; ``flat_gradients()`` returns the buffers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .._arguments import not_negative, real
 from .._core import Tensor
 from .._tensor import enable_grad, no_grad, zeros, zeros_like
 
-# Compared as objects: the name of a dtype is made anew each time it is asked for, which would cost more than a small step.
+# Compared as objects: the name of a dtype is built anew on every access, which would cost more than a small step.
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
@@ -28,12 +28,12 @@ class Optimizer:
     Parameters
     ----------
     params : iterable of Parameter, or of dicts
-        A dict has "params" and options that hold for those alone.
+        A dict has "params" and options that apply to these parameters only.
     defaults : dict
-        Options of the groups that do not name them.
+        Options for groups that do not set them.
     """
 
-    # Names of the state Tensors a subclass keeps, in the order of its kernel.
+    # Names of a subclass's state Tensors, in the order of its kernel's arguments.
     _state_names: tuple[str, ...] = ()
 
     def __init__(self, params: Iterable, defaults: dict[str, Any]) -> None:
@@ -64,7 +64,7 @@ class Optimizer:
         Raises
         ------
         ValueError
-            When a parameter is in a group already, or an option is missing or out of range.
+            When a parameter is already in a group, or an option is missing or out of range.
         """
         params = [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])
         known = {id(p) for g in self.param_groups for p in g["params"]}
@@ -94,7 +94,7 @@ class Optimizer:
         return (p for group in self.param_groups for p in group["params"])
 
     def _lay_out_gradients(self) -> None:
-        """One buffer per dtype and device; each parameter gets its part. Gradients that exist move there."""
+        """Makes one buffer per dtype and device; each parameter gets a part of it, and existing gradients move there."""
         kinds: dict[tuple[str, str], list[Tensor]] = {}
         for p in self._parameters():
             kinds.setdefault((p.dtype.name, p.device), []).append(p)
@@ -116,8 +116,8 @@ class Optimizer:
     def flat_gradients(self) -> list[Tensor]:
         """The gradient buffers, one per dtype and device, in the order of the parameters.
 
-        Parameters without a gradient have zeros there. What is written to a buffer is what the next step reads, so an
-        all-reduce of each is all that data parallel training needs.
+        Parameters without a gradient have zeros there. The next step reads these buffers, so data parallel training needs
+        only an all-reduce of each.
         """
         with no_grad():
             for p in self._parameters():
@@ -133,7 +133,7 @@ class Optimizer:
         return list(self._buffers.values())
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drops every gradient: ``.grad`` is None until the next backward. With `set_to_none` False they become zeros."""
+        """Drops every gradient: ``.grad`` is None until the next backward. With `set_to_none` False, gradients become zeros."""
         for p in self._parameters():
             if set_to_none:
                 p.grad = None
@@ -144,12 +144,12 @@ class Optimizer:
     # ---- stepping ----------------------------------------------------------------------------------------------------------
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One update of every parameter that has a gradient.
+        """Updates every parameter that has a gradient once.
 
         Parameters
         ----------
         closure : callable, optional
-            Computes the loss (and its gradients) first.
+            Called first; computes the loss and its gradients.
 
         Returns
         -------
@@ -166,7 +166,7 @@ class Optimizer:
         return loss
 
     def _batches(self, group: dict[str, Any]) -> Iterable[list[Tensor]]:
-        """Parameters with a gradient, those of one dtype, device and age together: a kernel call each."""
+        """Parameters with a gradient, grouped by dtype, device and number of steps: one kernel call per group."""
         batches: dict[tuple, list[Tensor]] = {}
         for p in group["params"]:
             if p.grad is not None:
@@ -184,17 +184,17 @@ class Optimizer:
             if not v.is_contiguous():
                 _core.set_data(v, v.detach().contiguous())
         self._step_group(group, values, gradients, {name: [s[name] for s in states] for name in names}, states[0]["step"] + 1)
-        for state in states:  # after what can fail
+        for state in states:  # only after everything that can fail
             state["step"] += 1
         for i in halves:
             params[i].copy_(values[i])
 
     def _states_of(self, group: dict[str, Any]) -> tuple[str, ...]:
-        """The state Tensors that the group's options ask for."""
+        """The names of the state Tensors that the group's options require."""
         return self._state_names
 
     def _state_of(self, p: Tensor, names: tuple[str, ...]) -> dict[str, Any]:
-        """The state of a parameter, made on its first step. float16 and bfloat16 parameters get a float32 master copy."""
+        """The state of a parameter, created at its first step. float16 and bfloat16 parameters get a float32 master copy."""
         state = self.state.get(p)
         if state is None:
             state = self.state[p] = {"step": 0}
@@ -211,7 +211,7 @@ class Optimizer:
     # ---- saving --------------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """State and groups, with parameters numbered, in the form of torch.optim's."""
+        """State and groups in torch.optim's format, with parameters given by number."""
         numbers = {id(p): i for i, p in enumerate(self._parameters())}
         groups = [
             {**{k: v for k, v in g.items() if k != "params"}, "params": [numbers[id(p)] for p in g["params"]]} for g in self.param_groups
@@ -219,12 +219,12 @@ class Optimizer:
         return {"state": OrderedDict((numbers[id(p)], dict(s)) for p, s in self.state.items()), "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes on what ``state_dict()`` gave (of ours or of torch.optim); values are copied.
+        """Restores a state from ``state_dict()``, of this library or of torch.optim; values are copied.
 
         Raises
         ------
         ValueError
-            When the number of groups or parameters, or a shape, differs. Nothing has been loaded then.
+            When the number of groups or parameters, or a shape, differs. Nothing is loaded in that case.
         """
         groups = state_dict["param_groups"]
         if [len(g["params"]) for g in groups] != [len(g["params"]) for g in self.param_groups]:
@@ -249,7 +249,7 @@ class Optimizer:
 
 
 def _loaded(p: Tensor, name: str, value: Any) -> Any:
-    """A saved state value for parameter `p`: a count as int, Tensors copied to where their parameter is."""
+    """A saved state value for parameter `p`: a count as int, a Tensor copied to the device of its parameter."""
     if name == "step":
         return int(value)
     if value is None or isinstance(value, (int, float, bool)):
@@ -363,7 +363,7 @@ class RMSprop(Optimizer):
     weight_decay, momentum : float, default 0
     centered, maximize : bool
     eps_inside_sqrt : bool, default False
-        True divides by sqrt(v + eps), as Keras does, False by sqrt(v) + eps.
+        True divides by sqrt(v + eps), as Keras does; False divides by sqrt(v) + eps.
     """
 
     def __init__(self, params, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0, momentum: float = 0.0,
@@ -388,14 +388,14 @@ class RMSprop(Optimizer):
 
 
 def _ready(gradient: Tensor, dtype: np.dtype) -> Tensor:
-    """`gradient` as the kernels take it: contiguous, of the dtype they compute in."""
+    """`gradient` in the form that the kernels take: contiguous, in the dtype of the computation."""
     if gradient.dtype == dtype and gradient.is_contiguous():
         return gradient
     return gradient.to(dtype).contiguous()
 
 
 def _gradients(parameters) -> list[list[Tensor]]:
-    """The gradients, those of one dtype and device together."""
+    """The gradients, grouped by dtype and device."""
     if hasattr(parameters, "parameters"):
         raise TypeError("expected an iterable of parameters, not a module; pass its .parameters()")
     kinds: dict[tuple[np.dtype, str], list[Tensor]] = {}
@@ -406,7 +406,7 @@ def _gradients(parameters) -> list[list[Tensor]]:
 
 
 def _scale(gradients: list[Tensor], factor: float, limit: float) -> None:
-    """In place; what the kernel cannot take (half types, strided gradients) goes through a copy."""
+    """Scales in place; gradients that the kernel cannot take (half types, strided ones) are scaled through a copy."""
     ready = [_ready(g, _wide(g)) for g in gradients]
     _core.gradient_scale(ready, factor, limit)
     for gradient, scaled in zip(gradients, ready, strict=True):
@@ -457,7 +457,7 @@ def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_i
 
 
 def _wide(gradient: Tensor) -> np.dtype:
-    """The dtype a gradient's norm is computed in."""
+    """The dtype in which a gradient's norm is computed."""
     return _FLOAT64 if gradient.dtype == _FLOAT64 else _FLOAT32
 
 
