@@ -124,35 +124,6 @@ static bool lacks_history(const tc_tensor *input)
     return !input->node && input->version < atomic_load_explicit(&input->storage->traced, memory_order_acquire);
 }
 
-tc_status tc_tape_apply(const tc_record *record, tc_tensor *gradient, tc_tensor **const *gradients, tc_error *err)
-{
-    tc_edge edges[TC_MAX_APPLIED] = {{NULL, NULL, 0}};
-    tc_saved saved[TC_MAX_APPLIED] = {{NULL, 0}};
-    tc_tensor *found[TC_MAX_APPLIED] = {NULL};
-    TC_ASSERT(record->input_count <= TC_MAX_APPLIED && record->saved_count <= TC_MAX_APPLIED);
-    for (int i = 0; i < record->input_count; i++) edges[i].leaf = gradients[i] ? gradient : NULL; /* only tested, never followed */
-    for (int i = 0; i < record->saved_count; i++) saved[i].tensor = record->saved[i];
-    union {
-        const void *given;
-        void *seen;
-    } attributes = {record->attributes}; /* a backward does not write there */
-    tc_node node = {.op = record->op,
-                    .input_count = record->input_count,
-                    .output_count = 1,
-                    .saved_count = record->saved_count,
-                    .edges = edges,
-                    .saved = saved,
-                    .attributes = attributes.seen};
-    const tc_status status = record->op->backward(&node, &gradient, found, err);
-    for (int i = 0; i < record->input_count; i++) {
-        if (status == TC_OK && gradients[i])
-            *gradients[i] = found[i];
-        else
-            tc_tensor_release(found[i]);
-    }
-    return status;
-}
-
 bool tc_tape_wants(int count, tc_tensor *const *inputs)
 {
     if (!grad_enabled) return false;

@@ -69,12 +69,6 @@ bool tc_tape_wants(int count, tc_tensor *const *inputs); /* would recording thes
 static inline bool tc_node_needs(const tc_node *node, int input) { return node->edges[input].node || node->edges[input].leaf; }
 static inline tc_tensor *tc_node_saved(const tc_node *node, int i) { return node->saved[i].tensor; } /* borrowed */
 
-#define TC_MAX_APPLIED 8 /* inputs and saved tensors of an op whose backward is called without the tape */
-
-/* An op's backward without the tape: *gradients[i] for every i where gradients[i] is not NULL, from the gradient of its only output.
- * `record` is the record of the op; its outputs are not read. */
-TC_CHECKED tc_status tc_tape_apply(const tc_record *record, tc_tensor *gradient, tc_tensor **const *gradients, tc_error *err);
-
 tc_node *tc_node_retain(tc_node *node);
 void tc_node_release(tc_node *node);
 
