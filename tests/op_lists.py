@@ -56,10 +56,20 @@ def with_backward(root):
     return [name for name in op_rows(root) if f"{name}_backward" in op_rows(root)]
 
 
+def functions(root, kind):
+    """The functions of elements with a gradient: the rows of unary.def or binary.def."""
+    return re.findall(rf"^TC_{kind.upper()}\((\w+),", text(root, f"csrc/kernels/{kind}.def"), re.M)
+
+
+def differentiable(root):
+    return [*with_backward(root), *functions(root, "unary"), *functions(root, "binary")]
+
+
 def recorded(root):
     """The names of the ops that write to the tape."""
     found = re.findall(r"static const tc_op [^;]*;", text(root, "csrc/ops/*.c", "csrc/python/*.c"))
-    return sorted({name for definition in found for name in re.findall(r'\{"([^"]+)"', definition)})
+    names = {name for definition in found for name in re.findall(r'\{"([^"]+)"', definition)}
+    return sorted(names.union(functions(root, "unary"), functions(root, "binary")))
 
 
 def declared(root):
@@ -164,11 +174,20 @@ def ops_without_cases(root):
     ]
 
 
+def rows_of_functions_without_cases(root):
+    return [
+        f"tests/ops/test_{kind}.py has no row of {table} for {name}"
+        for kind, table in (("unary", "FUNCTIONS"), ("binary", "GRADIENTS"))
+        for name in functions(root, kind)
+        if not re.search(rf'^    "{name}":', text(root, f"tests/ops/test_{kind}.py"), re.M)
+    ]
+
+
 def ops_without_a_gradcheck(root):
     found = text(root, "tests/ops/test_gradcheck_all.py") + cases(root, "GRADCHECK")
     return [
         f"no case of test_gradcheck_all.py, and no GRADCHECK, has {name}"
-        for name in with_backward(root)
+        for name in differentiable(root)
         if not re.search(rf"\b{name}\b", found)
     ]
 
@@ -182,7 +201,7 @@ def ops_without_a_row_of_memory(root):
 def ops_without_a_measured_memory(root):
     found = text(root, "tests/test_memory_table.py") + cases(root, "SAVED")
     return [
-        f"no case of test_memory_table.py, and no SAVED, has {name}" for name in with_backward(root) if not re.search(rf"\b{name}", found)
+        f"no case of test_memory_table.py, and no SAVED, has {name}" for name in differentiable(root) if not re.search(rf"\b{name}", found)
     ]
 
 

@@ -47,6 +47,14 @@ STEPS = [
     ),
     ("tests/ops/test_<op>.py", r"\b<op>", op_lists.ops_without_a_case_on_gpus, "no ON_DEVICES, has <op>"),
 ]
+# A function of elements is a row of unary.def or binary.def; these steps remain.
+FUNCTIONS = {"unary": "silu", "binary": "swiglu"}
+STEPS_OF_FUNCTIONS = [
+    ("tests/ops/test_<kind>.py", r'^    "<op>":.*\n', op_lists.rows_of_functions_without_cases, "test_<kind>.py has no row of"),
+    ("tests/ops/test_gradcheck_all.py", r'"<op>"', op_lists.ops_without_a_gradcheck, "no GRADCHECK, has <op>"),
+    ("docs/memory.md", r"`<op>`", op_lists.ops_without_a_row_of_memory, "does not say what <op> keeps"),
+    ("tests/test_memory_table.py", r"\b<op>\b", op_lists.ops_without_a_measured_memory, "no SAVED, has <op>"),
+]
 # No check of the text: what is timed is a choice.
 APART = {"benchmarks/<family>.py"}
 
@@ -82,6 +90,16 @@ def test_a_missing_step_is_named(copy, op, step):
     assert any([take_away(path, pattern) for place in places for path in copy.glob(place)]), f"{places} have no {pattern}"
     expected = said.replace("<op>", op)
     assert any(expected in line for line in check(copy)), check(copy)
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+@pytest.mark.parametrize("step", STEPS_OF_FUNCTIONS, ids=lambda step: step[0])
+def test_a_missing_step_of_a_function_is_named(copy, kind, step):
+    file, pattern, check, said = (
+        part.replace("<kind>", kind).replace("<op>", FUNCTIONS[kind]) if isinstance(part, str) else part for part in step
+    )
+    assert take_away(copy / file, pattern), f"{file} has no {pattern}"
+    assert any(said in line and FUNCTIONS[kind] in line for line in check(copy)), check(copy)
 
 
 def test_every_step_of_the_page_is_taken_away():

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import op_lists
 import pytest
 import transformer_c as tc
 from op_cases import of_all_ops
@@ -206,8 +207,4 @@ def test_an_encoder_block(dropout):
 def test_every_row_is_measured_and_every_op_has_a_row():
     assert set(TABLE) == set(CASES)
     named = {name for row in TABLE for name in re.findall(r"`([a-z_0-9]+(?: assignment)?)", row)}
-    text = "\n".join(p.read_text() for folder in ("ops", "python") for p in (ROOT / "csrc" / folder).glob("*.c"))
-    recorded = {name for d in re.findall(r"static const tc_op [^;]*;", text) for name in re.findall(r'\{"([^"]+)"', d)}
-    for kind in ("unary", "binary"):
-        recorded |= set(re.findall(rf"^TC_{kind.upper()}\((\w+),", (ROOT / f"csrc/kernels/{kind}.def").read_text(), re.M))
-    assert recorded - named == {"custom_op"}
+    assert set(op_lists.recorded(ROOT)) - named == {"custom_op"}

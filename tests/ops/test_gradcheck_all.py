@@ -4,18 +4,17 @@ The tables of the extension are read: an op that has neither a case nor a reason
 that no case records fails `test_every_recorded_op_was_seen`. `--seed N` repeats a run of the random shapes.
 """
 
-import re
 import secrets
 from pathlib import Path
 
 import numpy as np
+import op_lists
 import pytest
 import transformer_c as tc
 from op_cases import of_all_ops
 from transformer_c import Tensor, _core
 from transformer_c.testing import gradcheck
 
-CSRC = Path(__file__).parents[2] / "csrc"
 OP = type(_core.relu)
 OPS = {n: v for n, v in vars(_core).items() if isinstance(v, OP)}
 METHODS = {n: v for n, v in vars(Tensor).items() if isinstance(v, OP)}
@@ -412,12 +411,7 @@ def test_every_op_has_a_case():
 
 def test_every_recorded_op_was_seen():
     """The names of all tc_op in the sources."""
-    text = "\n".join(p.read_text() for folder in ("ops", "python") for p in (CSRC / folder).glob("*.c"))
-    names = set()
-    for definition in re.findall(r"static const tc_op [^;]*;", text):
-        names |= set(re.findall(r'\{"([^"]+)"', definition))
-    for table in ("unary", "binary"):
-        names |= set(re.findall(rf"^TC_{table.upper()}\((\w+),", (CSRC / f"kernels/{table}.def").read_text(), re.M))
+    names = set(op_lists.recorded(Path(__file__).parents[2]))
     assert len(names) > 50
     seen = set()
     for case in ALL.values():

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import op_lists
 import pytest
 import transformer_c as tc
 from op_cases import of_all_ops
@@ -11,10 +12,6 @@ from tolerance import assert_close
 from transformer_c import _core, ops
 
 CSRC = Path(__file__).parents[2] / "csrc"
-
-
-def rows(table):
-    return re.findall(rf"^TC_{table.upper()}\((\w+),", (CSRC / f"kernels/{table}.def").read_text(), re.M)
 
 
 def what_unary_saves():
@@ -45,7 +42,7 @@ DTYPES = ["float32", "float64", "float16"]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", rows("unary"))
+@pytest.mark.parametrize("name", op_lists.functions(CSRC.parent, "unary"))
 def test_functions_of_one_argument(name, dtype, rng):
     x = rng.uniform(0.5, 2.0, (3, 5)).astype(dtype)
     saved = what_unary_saves()[name]
@@ -55,7 +52,7 @@ def test_functions_of_one_argument(name, dtype, rng):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", rows("binary"))
+@pytest.mark.parametrize("name", op_lists.functions(CSRC.parent, "binary"))
 def test_functions_of_two_arguments(name, dtype, rng):
     for shapes in [((3, 5), (3, 5)), ((3, 1), (5,)), ((), (4,))]:
         a, b = (rng.uniform(0.5, 2.0, s).astype(dtype) for s in shapes)
@@ -179,9 +176,7 @@ NAMES = {"triangle": "triu"}
 
 
 def test_every_recorded_op_is_here_in_both_directions():
-    text = "\n".join(p.read_text() for folder in ("ops", "python") for p in (CSRC / folder).glob("*.c"))
-    recorded = {n for d in re.findall(r"static const tc_op [^;]*;", text) for n in re.findall(r'\{"([^"]+)"', d)}
-    recorded |= {*rows("unary"), *rows("binary")}
+    recorded = set(op_lists.recorded(CSRC.parent))
     assert recorded >= MOVES
     for name in recorded - MOVES:
         for direction in ("forward", "backward"):
@@ -263,8 +258,8 @@ def good_arguments():
     heads, normalized, added = ops.attention_forward(x, x, x), ops.layer_norm_forward(x, a(4), a(4)), ops.add_layer_norm_forward(x, x)
     _, top, log_sum = ops.cross_entropy_forward(flat, CLASSES)
     arguments = {name: [x, x] for name in rows_of_unary_that_save()}
-    arguments |= {name: [x] for name in set(rows("unary")) - set(arguments)}
-    arguments |= {name: [x, x, x] for name in rows("binary")}
+    arguments |= {name: [x] for name in set(op_lists.functions(CSRC.parent, "unary")) - set(arguments)}
+    arguments |= {name: [x, x, x] for name in op_lists.functions(CSRC.parent, "binary")}
     arguments |= {name: [flat, x, -1] for name in ("sum", "mean", "var")} | {name: [flat, x, flat, -1] for name in ("max", "min")}
     arguments |= {name: case(rng) for name, case in of_all_ops("BACKWARD_ARGUMENTS").items()}
     return arguments | {
