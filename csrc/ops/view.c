@@ -370,17 +370,15 @@ typedef struct piece {
     int64_t shape[TC_MAX_DIMS], strides[TC_MAX_DIMS], offset;
 } piece;
 
-static piece piece_of(const tc_tensor *x, int axis, bool drop, int64_t start, int64_t length)
+static void find_piece(piece *p, const tc_tensor *x, int axis, bool drop, int64_t start, int64_t length)
 {
-    piece p;
-    p.ndim = 0;
-    p.offset = start * x->strides[axis];
+    p->ndim = 0;
+    p->offset = start * x->strides[axis];
     for (int i = 0; i < x->ndim; i++) {
         if (drop && i == axis) continue;
-        p.shape[p.ndim] = i == axis ? length : x->shape[i];
-        p.strides[p.ndim++] = x->strides[i];
+        p->shape[p->ndim] = i == axis ? length : x->shape[i];
+        p->strides[p->ndim++] = x->strides[i];
     }
-    return p;
 }
 
 /* Every piece of dx is written once: with its gradient, or with zeros. */
@@ -395,7 +393,8 @@ static tc_status split_backward(tc_node *node, tc_tensor *const *grad_outputs, t
     TC_TRY(tc_tensor_empty(&dx, a->input.ndim, a->input.shape, model->dtype, model->storage->device, err));
     TC_TRY(tc_tensor_zeros(&zero, 0, NULL, model->dtype, model->storage->device, err));
     for (int i = 0; i < node->output_count; start += a->lengths[i++]) {
-        const piece p = piece_of(dx, a->axis, a->drop, start, a->lengths[i]);
+        piece p;
+        find_piece(&p, dx, a->axis, a->drop, start, a->lengths[i]);
         TC_OWNED tc_tensor *part = NULL;
         TC_TRY(tc_tensor_alias(&part, dx, p.ndim, p.shape, p.strides, p.offset, err));
         TC_TRY(tc_tensor_copy(part, grad_outputs[i] ? grad_outputs[i] : zero, err));
@@ -428,12 +427,15 @@ tc_status tc_split(tc_tensor **out, tc_tensor *x, int axis, int64_t count, const
         results = memory;
         a = (split_attributes *)(void *)(results + count);
     }
-    a->input = shape_of(x);
-    a->axis = axis;
-    a->drop = drop;
-    memcpy(a->lengths, lengths, sizeof *lengths * (size_t)count);
+    if (tc_tape_wants(1, &x)) {
+        a->input = shape_of(x);
+        a->axis = axis;
+        a->drop = drop;
+        memcpy(a->lengths, lengths, sizeof *lengths * (size_t)count);
+    }
     for (int64_t i = 0, start = 0; i < count; start += lengths[i++]) {
-        const piece p = piece_of(x, axis, drop, start, lengths[i]);
+        piece p;
+        find_piece(&p, x, axis, drop, start, lengths[i]);
         results[i].out = &out[i];
         TC_TRY(tc_make_view(&s, &results[i].tensor, x, p.ndim, p.shape, p.strides, p.offset));
     }
