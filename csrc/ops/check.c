@@ -30,7 +30,7 @@ tc_status tc_check_same_device(const tc_tensor *a, const char *a_name, const tc_
 tc_status tc_check_constant(const tc_tensor *tensor, const char *name, tc_error *err)
 {
     if (!tensor || !tc_grad_enabled() || !tc_tensor_requires_grad(tensor)) return TC_OK;
-    return tc_fail(err, TC_ERROR_NOT_IMPLEMENTED, "%s requires a gradient, which this loss does not give; pass %s.detach()", name, name);
+    return tc_fail(err, TC_ERROR_NOT_IMPLEMENTED, "%s requires a gradient, which this op does not give; pass %s.detach()", name, name);
 }
 
 tc_status tc_check_gradient(const tc_tensor *gradient, const char *name, int ndim, const int64_t *shape, const tc_tensor *like,

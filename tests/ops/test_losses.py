@@ -277,7 +277,7 @@ def test_weights_of_classes_get_a_gradient_or_an_error(reduction, rng):
     """As in PyTorch: with classes the weight is a constant, with probabilities it is an input like the others."""
     logits, weight = tc.tensor(rng.standard_normal((4, 3))), tc.tensor(rng.random(3), requires_grad=True)
     classes, probabilities = tc.tensor([0, 2, 1, 1]), tc.tensor(rng.random((4, 3)))
-    with pytest.raises(NotImplementedError, match=r"weight requires a gradient, which this loss does not give; pass weight.detach\(\)"):
+    with pytest.raises(NotImplementedError, match=r"weight requires a gradient, which this op does not give; pass weight.detach\(\)"):
         _core.cross_entropy(logits, classes, weight, reduction=reduction)
     with tc.no_grad():
         _core.cross_entropy(logits, classes, weight, reduction=reduction)
