@@ -61,25 +61,21 @@ static tc_status make_table(tc_scope *s, tc_tensor **cosine, tc_tensor **sine, t
     return tc_run(s->device, s->statistics, &tc_kernel_rotary_table, &args, n, 4.0 * (double)D, (size_t)(D / 2) * sizeof(double), s->err);
 }
 
-tc_status tc_rotary(tc_tensor **y, tc_tensor *x, tc_tensor *positions, double base, tc_pairing pairing, bool inverse, tc_error *err)
+/* out = x, turned; x is prepared and not empty. */
+static tc_status turn(tc_scope *s, tc_tensor *out, const tc_input *in, tc_tensor *positions, const rotary_attributes *how)
 {
-    TC_SCOPE(s, err);
-    tc_input in[] = {{"x", x}};
-    tc_tensor *out, *cosine, *sine;
-    TC_TRY(tc_begin(&s, in, 1));
-    TC_TRY(check(&s, x, positions, base));
-    TC_TRY(tc_prepare(&s));
-    TC_TRY(tc_make(&s, &out, x->ndim, x->shape));
+    const tc_tensor *x = in->given;
     const int64_t D = x->shape[x->ndim - 1], T = x->shape[x->ndim - 2];
-    TC_TRY(make_table(&s, &cosine, &sine, positions, positions ? positions->numel : T, D, base));
+    tc_tensor *cosine, *sine;
+    TC_TRY(make_table(s, &cosine, &sine, positions, positions ? positions->numel : T, D, how->base));
     tc_rotary_args args = {.y = out->data,
-                           .x = in[0].data,
+                           .x = in->data,
                            .cosine = cosine->data,
                            .sine = sine->data,
                            .D = D,
                            .ndim = x->ndim - 1,
-                           .interleaved = pairing == TC_PAIRING_INTERLEAVED,
-                           .inverse = inverse};
+                           .interleaved = how->pairing == TC_PAIRING_INTERLEAVED,
+                           .inverse = how->inverse};
     memcpy(args.shape, x->shape, sizeof *x->shape * (size_t)args.ndim);
     int64_t stride = 1; /* rows of the table from one position to the next along an axis of positions */
     const int ndim = positions ? positions->ndim : 1;
@@ -88,7 +84,19 @@ tc_status tc_rotary(tc_tensor **y, tc_tensor *x, tc_tensor *positions, double ba
         args.strides[args.ndim - i] = length == 1 ? 0 : stride;
         stride *= length;
     }
-    if (x->numel) TC_TRY(tc_compute(&s, &tc_kernel_rotary, &args, x->numel / D, 3.0 * (double)D));
-    const rotary_attributes a = {base, pairing, inverse};
-    return tc_finish(&s, y, out, &(tc_record){.op = &rotary_op, TC_SAVED(positions), .attributes = &a});
+    return tc_compute(s, &tc_kernel_rotary, &args, x->numel / D, 3.0 * (double)D);
+}
+
+tc_status tc_rotary(tc_tensor **y, tc_tensor *x, tc_tensor *positions, double base, tc_pairing pairing, bool inverse, tc_error *err)
+{
+    TC_SCOPE(s, err);
+    tc_input in[] = {{"x", x}};
+    tc_tensor *out;
+    const rotary_attributes how = {base, pairing, inverse};
+    TC_TRY(tc_begin(&s, in, 1));
+    TC_TRY(check(&s, x, positions, base));
+    TC_TRY(tc_prepare(&s));
+    TC_TRY(tc_make(&s, &out, x->ndim, x->shape));
+    if (x->numel) TC_TRY(turn(&s, out, in, positions, &how)); /* no table for an empty x with many positions */
+    return tc_finish(&s, y, out, &(tc_record){.op = &rotary_op, TC_SAVED(positions), .attributes = &how});
 }

@@ -61,6 +61,12 @@ def test_strides_threads_and_gradients(isa, threads, rng):
     assert_close(x.grad.numpy(), R.rotary(base, positions, inverse=True), np.float32)
 
 
+def test_empty_with_more_positions_than_memory():
+    x = tc.zeros(0, 2**40, 4, requires_grad=True)
+    y = tc.functional.rotary(x)
+    assert y.shape == x.shape and y.requires_grad
+
+
 def test_not_finite():
     x = np.array([[np.nan, 1.0], [np.inf, 1.0], [1.0, 1.0]], np.float32)
     y = tc.functional.rotary(x, np.array([0, 1, np.nan]))
@@ -78,7 +84,11 @@ def test_not_finite():
             r"positions has shape \(3,\), which does not broadcast to the rows \(4,\)",
         ),
         (lambda x: tc.functional.rotary(x, np.ones(4, bool)), TypeError, "positions is bool"),
-        (lambda x: tc.functional.rotary(x, tc.ones(4, requires_grad=True)), NotImplementedError, "positions requires a gradient"),
+        (
+            lambda x: tc.functional.rotary(x, tc.ones(4, requires_grad=True)),
+            NotImplementedError,
+            "positions requires a gradient, which this op",
+        ),
         (lambda x: tc.functional.rotary(x, base=0), ValueError, "base is 0"),
         (lambda x: tc.functional.rotary(x, base=np.inf), ValueError, "base is inf"),
         (lambda x: tc.functional.rotary(x, pairing="even"), ValueError, "pairing is 'even'; expected 'half'"),
