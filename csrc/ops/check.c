@@ -1,8 +1,6 @@
 /* check.c: see check.h. */
 #include "check.h"
 
-#include "../core/own.h"
-
 tc_status tc_check_float(const tc_tensor *tensor, const char *name, tc_error *err)
 {
     if (!tensor || tc_dtype_is_float(tensor->dtype)) return TC_OK;

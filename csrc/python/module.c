@@ -5,7 +5,6 @@
 #include "../core/allocator.h"
 #include "../core/cpu.h"
 #include "../core/plan.h"
-#include "../core/threads.h"
 
 tcpy_state tcpy;
 
