@@ -130,7 +130,7 @@ TC_CHECKED tc_status tc_check_follows(tc_scope *s, const tc_tensor *tensor, cons
 /* Runs a kernel on s->device in s->compute; `cost` in elementary operations an item. */
 TC_CHECKED tc_status tc_compute(tc_scope *s, const tc_kernel *kernel, const void *args, int64_t items, double cost);
 
-/* tc_make_statistic, and the sum over the rows of partial (chunks, C), a statistic, into it; `shape` has C elements. */
+/* tc_make, and the sum over the rows of partial (chunks, C), a statistic, into it; `shape` has C elements. */
 TC_CHECKED tc_status tc_sum_rows(tc_scope *s, tc_tensor **out, const tc_tensor *partial, int ndim, const int64_t *shape);
 
 /* Members of a tc_record: TC_SAVED(x, gamma, NULL) */

@@ -111,3 +111,13 @@ def test_argsort(rng, isa, dtype):
         x = rng.permuted(np.tile(np.arange(width, dtype=dtype) // 2, (4, 1)), axis=1)
         np.testing.assert_array_equal(_core.argsort(x), np.argsort(x, kind="stable"))
         np.testing.assert_array_equal(_core.argsort(x, 0), np.argsort(x, 0, kind="stable"))
+
+
+def test_every_float16_is_cast_as_numpy_casts_it(isa, rng):
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    floats = rng.integers(0, 1 << 32, 100_003, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    between = np.concatenate([halves[1:].astype(np.float32) / 2 + halves[:-1].astype(np.float32) / 2, floats])  # ties, and anything
+    with np.errstate(all="ignore"):
+        for x, dtype in ((halves, np.float32), (between, np.float16)):
+            for given in (x, x[1:], x[::-3]):
+                np.testing.assert_array_equal(tc.tensor(given).to(dtype=dtype).numpy(), given.astype(dtype))
