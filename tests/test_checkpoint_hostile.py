@@ -228,7 +228,7 @@ BROKEN = {
     "an open mark": (b"\x80\x02(N.", "goes on after its value"),
     "an empty stack": (b"\x80\x02.", "more from its stack"),
     "below a mark": (b"\x80\x02N(a.", "more from its stack"),
-    "no mark": (b"\x80\x02Nt.", "misses a mark"),
+    "no mark": (b"\x80\x02Nt.", "lacks a mark"),
     "a memo entry that is not there": (b"\x80\x02h\0.", "has not made"),
     "a memo with a gap": (b"\x80\x02Nr\xff\xff\xff\x7f.", "gaps in its memo"),
     "an integer of a gigabyte": (b"\x80\x02\x8b\0\0\0\x40" + bytes(100), "integer of 1073741824 bytes"),

@@ -279,7 +279,7 @@ def test_patches():
         (lambda: tc.plot.sequences(np.zeros((2, 4, 3))), ValueError, r"expected \(L, 2\)"),
         (lambda: tc.plot.sequences(POINTS, DIRECTIONS[:3]), ValueError, "3 entries for 7"),
         (lambda: tc.plot.image_sets(IMAGES, [10, 0, 0]), ValueError, "0 to 9"),
-        (lambda: tc.plot.image_sets(IMAGES, [9]), ValueError, "one a set"),
+        (lambda: tc.plot.image_sets(IMAGES, [9]), ValueError, "one per set"),
         (lambda: tc.plot.patches(np.zeros((3, 49))), ValueError, "grid="),
         (lambda: tc.plot.patches(np.zeros((4, 7))), ValueError, "patch_size="),
     ],

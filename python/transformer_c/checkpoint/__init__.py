@@ -1,11 +1,11 @@
-"""Files of weights: safetensors read and written, PyTorch's and Lightning's checkpoints read.
+"""Files of weights: reads and writes safetensors, reads PyTorch's and Lightning's checkpoints.
 
 errors, files       the error; opening a file that may be anything, writing one atomically
 safetensors_file    save, load; tree: nested data around the arrays
-torch_file          load_torch_checkpoint: what the archive and its pickle mean
+torch_file          load_torch_checkpoint: interprets the archive and its pickle
 zip_records         the archive
-pickle_machine      the pickle: opcodes that make data; known_calls: what may be called
-placeholders        what stands for classes and objects that are not known
+pickle_machine      the pickle: opcodes that make data; known_calls: the functions that may be called
+placeholders        placeholders for unknown classes and objects
 """
 
 from .errors import CheckpointError

@@ -1,4 +1,4 @@
-"""Dtypes that NumPy has not got, from the package ml_dtypes where it is installed."""
+"""Dtypes that NumPy lacks, from the package ml_dtypes if it is installed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .errors import CheckpointError
 
 
 def ml_dtype(name: str) -> np.dtype:
-    """A dtype of ml_dtypes by its name; CheckpointError where the package, or this dtype in it, is not there."""
+    """A dtype of ml_dtypes by its name; CheckpointError if the package, or this dtype in it, is missing."""
     try:
         import ml_dtypes
 
@@ -18,7 +18,7 @@ def ml_dtype(name: str) -> np.dtype:
 
 
 def from_bfloat16_bits(bits: np.ndarray) -> np.ndarray:
-    """uint16 bit patterns as ml_dtypes.bfloat16, sharing memory; where that is not installed as float32, the same values."""
+    """uint16 bit patterns as ml_dtypes.bfloat16, sharing memory; if that is not installed, the same values as float32."""
     try:
         return bits.view(ml_dtype("bfloat16"))
     except CheckpointError:

@@ -2,4 +2,4 @@
 
 
 class CheckpointError(ValueError):
-    """A file is no checkpoint, is damaged, or asks for something that is refused; the message says which and why."""
+    """A file is not a checkpoint, is damaged, or asks for something that is refused; the message says which and why."""

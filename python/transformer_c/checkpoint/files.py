@@ -1,4 +1,4 @@
-"""Opening a file that may be anything, and writing one that must never be half there."""
+"""Opens files of any kind safely, and writes files so that they are never incomplete."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PREFIX, _SUFFIX = ".transformer_c-", ".tmp"  # of temporary files
 def open_regular(path: str | os.PathLike) -> tuple[FileIO, int]:
     """Opens a file for reading: (unbuffered file, size in bytes).
 
-    Only regular files: a pipe or a device could keep its reader waiting for ever.
+    Only regular files are opened: a pipe or a device could keep its reader waiting for ever.
 
     Raises
     ------
@@ -51,16 +51,16 @@ def read_exactly(file: FileIO, offset: int, buffer) -> None:
     while done < len(view):
         count = file.readinto(view[done:])
         if not count:
-            raise CheckpointError("the file became shorter while it was read")
+            raise CheckpointError("the file became shorter while it was being read")
         done += count
 
 
 def write_atomically(path: str | os.PathLike, *parts: Any) -> None:
-    """Writes a file so that, whatever happens, `path` holds either all that it held before or all of `parts`: bytes, or arrays of them.
+    """Writes a file so that, whatever happens, `path` contains either its old contents or all of `parts`: bytes, or arrays of them.
 
-    The bytes go to a temporary file in the same folder (".transformer_c-....tmp"), are synced to the disk, and take the
-    name in one step; then the folder is synced. A symbolic link stays a link: the file that it points to is replaced. A
-    process killed in between may leave the temporary file behind.
+    The bytes are written to a temporary file in the same folder (".transformer_c-....tmp") and synced to disk. The file is
+    renamed in one step, then the folder is synced. A symbolic link stays a link: the file that it points to is replaced. A
+    process that is killed meanwhile may leave the temporary file behind.
     """
     path = os.path.realpath(os.fsdecode(path))
     if os.path.isdir(path):
@@ -70,7 +70,7 @@ def write_atomically(path: str | os.PathLike, *parts: Any) -> None:
     try:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb") as file:
             with contextlib.suppress(FileNotFoundError):
-                os.fchmod(file.fileno(), stat.S_IMODE(os.stat(path).st_mode))  # what is replaced keeps its permissions
+                os.fchmod(file.fileno(), stat.S_IMODE(os.stat(path).st_mode))  # keeps the permissions of the replaced file
             for part in parts:
                 file.write(part)
             file.flush()
@@ -78,7 +78,7 @@ def write_atomically(path: str | os.PathLike, *parts: Any) -> None:
         os.replace(temporary, path)
     except FileNotFoundError as error:
         raise FileNotFoundError(errno.ENOENT, "the folder to write to does not exist; make it first", folder) from error
-    except BaseException:  # also Ctrl-C: no temporary file stays behind
+    except BaseException:  # also Ctrl-C: no temporary file is left behind
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
@@ -86,9 +86,9 @@ def write_atomically(path: str | os.PathLike, *parts: Any) -> None:
 
 
 def remove_leftovers(folder: str | os.PathLike) -> None:
-    """Deletes the temporary files that killed processes have left in a folder: those of an hour ago and older, for none is written that long."""
+    """Deletes temporary files that killed processes left in a folder: those at least an hour old, as no write takes that long."""
     for path in glob.iglob(os.path.join(glob.escape(os.fsdecode(folder)), f"{_PREFIX}*{_SUFFIX}")):
-        with contextlib.suppress(OSError):  # gone already, or another user's
+        with contextlib.suppress(OSError):  # already deleted, or another user's
             if time.time() - os.lstat(path).st_mtime > 3600:
                 os.unlink(path)
 

@@ -1,6 +1,6 @@
-"""What a pickle may call, by name, and what that makes: plain data and NumPy values. Nothing is looked up or imported.
+"""The functions that a pickle may call, by name; they make plain data and NumPy values. Nothing is looked up or imported.
 
-Each entry of CALLS gets the machine, to which it pays for what it makes, and the arguments as the file has them, which may be
+Each entry of CALLS takes the machine, whose budget it charges for its result, and the arguments from the file, which may be
 anything.
 """
 
@@ -18,12 +18,12 @@ from .errors import CheckpointError
 from .pickle_machine import PickleMachine
 from .placeholders import GlobalName, UnknownObject
 
-# NumPy's codes of the dtypes whose every value is harmless: no objects, no text, no dates.
+# NumPy's codes of the dtypes all of whose values are harmless: no objects, no text, no dates.
 _NUMPY_CODES = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
 
 
 def expect(arguments: tuple, what: str, *kinds: type | tuple[type, ...]) -> tuple:
-    """The arguments, if they are of these types; otherwise CheckpointError. bool is not taken for an int."""
+    """The arguments, if they have these types; otherwise CheckpointError. A bool does not count as an int."""
 
     def is_of(argument: Any, kind: type | tuple[type, ...]) -> bool:
         return type(argument) is int if kind is int else isinstance(argument, kind)
@@ -34,7 +34,7 @@ def expect(arguments: tuple, what: str, *kinds: type | tuple[type, ...]) -> tupl
 
 
 def sizes(value: Any, what: str) -> tuple[int, ...]:
-    """A tuple of at most 32 sizes, such as a shape, the product of those that are not 0 below 2^59; otherwise CheckpointError."""
+    """A tuple of at most 32 sizes, such as a shape, whose nonzero sizes have a product below 2^59; otherwise CheckpointError."""
     fits = isinstance(value, (tuple, list)) and len(value) <= 32 and all(type(n) is int and 0 <= n < 2**59 for n in value)
     if not fits or math.prod(max(n, 1) for n in value) >= 2**59:
         raise CheckpointError(f"the pickle has a {what} that is no tuple of at most 32 sizes, or is too large")
@@ -48,7 +48,7 @@ def _empty_dict(kind: type) -> Callable:
     def call(machine: PickleMachine, arguments: tuple) -> dict:
         if len(arguments) > 1 or (arguments and kind is OrderedDict):
             raise CheckpointError(f"the pickle makes a {kind.__name__} with {len(arguments)} arguments")
-        machine.spend(400)  # a defaultdict's argument, the maker of missing values, is left out
+        machine.spend(400)  # a defaultdict's argument, its factory, is ignored
         return kind()
 
     return call
@@ -69,7 +69,7 @@ def _set(kind: type) -> Callable:
 
 
 def _bytes(kind: type) -> Callable:
-    """() or, by protocol 2, (text, "latin-1"), and bytearray(bytes)."""
+    """Arguments: () or, in protocol 2, (text, "latin-1"); for a bytearray also (bytes)."""
 
     def call(machine: PickleMachine, arguments: tuple) -> Any:
         if not arguments:
@@ -84,7 +84,7 @@ def _bytes(kind: type) -> Callable:
 
 
 def _encode(machine: PickleMachine, arguments: tuple) -> bytes:
-    """_codecs.encode: how protocol 2 writes bytes."""
+    """_codecs.encode, by which protocol 2 writes bytes."""
     text, encoding = expect(arguments, "_codecs.encode", str, str)
     machine.spend(len(text))
     try:
@@ -118,7 +118,7 @@ def _path(kind: type) -> Callable:
 
 
 def _dtype(machine: PickleMachine, arguments: tuple) -> UnknownObject:
-    """Stays an object whose state, the byte order, comes later; _resolve_dtype reads it."""
+    """An object whose state, the byte order, comes later; _resolve_dtype reads it."""
     machine.spend(400)
     return UnknownObject("numpy.dtype", arguments)
 
@@ -127,7 +127,7 @@ def _resolve_dtype(value: Any) -> np.dtype:
     if isinstance(value, UnknownObject) and value.name == "numpy.dtype":
         code = value.arguments[0] if value.arguments else None
         order = value.state[1] if isinstance(value.state, tuple) and len(value.state) > 1 else "|"
-        code, order = (v.decode("latin-1") if isinstance(v, bytes) else v for v in (code, order))  # of Python 2
+        code, order = (v.decode("latin-1") if isinstance(v, bytes) else v for v in (code, order))  # bytes are from Python 2
         if isinstance(code, str) and code in _NUMPY_CODES and order in ("<", ">", "|", "="):
             return np.dtype(code).newbyteorder(order)
     raise CheckpointError(f"the pickle has a NumPy dtype other than {' '.join(_NUMPY_CODES)}")
@@ -149,7 +149,7 @@ def _scalar(machine: PickleMachine, arguments: tuple) -> Any:
 
 
 def _new_array(machine: PickleMachine, arguments: tuple) -> np.ndarray:
-    """An array whose shape, dtype and contents come with its state."""
+    """An array whose shape, dtype and contents are set by its state."""
     kind, _, _ = expect(arguments, "numpy's _reconstruct", GlobalName, tuple, bytes)
     if kind.name != "numpy.ndarray":
         raise CheckpointError(f"the pickle makes a {kind.name!r}, a kind of NumPy array that is not read")
@@ -171,7 +171,7 @@ def _fill_array(machine: PickleMachine, array: np.ndarray, state: Any) -> None:
 
 
 def _from_buffer(machine: PickleMachine, arguments: tuple) -> np.ndarray:
-    """numpy._core.numeric._frombuffer: how protocol 5 writes arrays."""
+    """numpy._core.numeric._frombuffer, by which protocol 5 writes arrays."""
     data, dtype, shape, order = expect(arguments, "numpy's _frombuffer", (bytes, bytearray), UnknownObject, tuple, str)
     shape = sizes(shape, "shape")
     machine.spend(400 + len(data))

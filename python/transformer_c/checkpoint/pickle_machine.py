@@ -1,9 +1,9 @@
-"""Runs the opcodes of a pickle that make data, and no others.
+"""Runs only the opcodes of a pickle that make data.
 
-Python's own unpickler with `find_class` overridden would do less work here, but then still call what it is given, set any
-attribute of any object, let 6 bytes allocate a memo of gigabytes, and hash keys that take for ever. This machine has only
-opcodes that a pickle of data needs. A global is its name and nothing more: `calls` says, by name, what a call of it makes.
-Everything made is charged to a budget in proportion to the pickle's length, which bounds memory and time.
+Python's own unpickler with `find_class` overridden would be less work, but it would still call what it is given, set any
+attribute of any object, let 6 bytes allocate a memo of gigabytes, and hash keys that take for ever. This machine has only the
+opcodes that a pickle of data needs. A global is only a name; `calls` maps the names that may be called to functions.
+Everything made is charged to a budget proportional to the pickle's length, which bounds memory and time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_INTEGER_BYTES = 64  # the state of a random generator has integers of 16
 MAX_KEY_LENGTH = 4096  # characters; equal keys are compared in full, again and again
 MAX_NAME_LENGTH = 512
 
-# What something made costs, in bytes or a little more; of containers, also what it takes to check the value at the end.
+# Costs of the objects made, in bytes or a little more; for containers, including the check of the value at the end.
 _SLOT = 16
 _MARK = 64
 _CONTAINER = 200
@@ -32,7 +32,7 @@ _SET = 350
 _ENTRY = 100
 _OBJECT = 400
 
-_RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg"}  # by protocol 2, to what Python 2 had
+_RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg"}  # protocol 2 uses Python 2's names
 _RECORDS = ("argparse.Namespace", "types.SimpleNamespace")
 
 
@@ -44,7 +44,7 @@ class PickleMachine:
     data : bytes
         The pickle.
     calls : mapping of str to callable
-        What may be called: (machine, arguments) -> result, by the name of the global.
+        The functions that may be called, (machine, arguments) -> result, by the name of the global.
     persistent : callable
         Makes the value of a persistent id.
     python2 : bool, default False
@@ -52,7 +52,7 @@ class PickleMachine:
 
     Notes
     -----
-    ``run`` gives the value or raises CheckpointError.
+    ``run`` returns the value or raises CheckpointError.
     """
 
     def __init__(self, data: bytes, calls: Mapping[str, Callable], persistent: Callable[[Any], Any], python2: bool = False) -> None:
@@ -65,7 +65,9 @@ class PickleMachine:
         self._below: list[list[Any]] = []  # the stacks under each open mark
         self._memo: list[Any] = []
         self._budget = (16 << 20) + 32 * len(data)
-        self.unfinished: dict[int, tuple[np.ndarray, Callable]] = {}  # NumPy arrays without contents yet and what fills them, by id
+        self.unfinished: dict[
+            int, tuple[np.ndarray, Callable]
+        ] = {}  # by id, the NumPy arrays without contents so far and the functions that fill them
 
     def run(self) -> Any:
         """The value of the pickle."""
@@ -121,12 +123,12 @@ class PickleMachine:
 
     def _pop(self) -> Any:
         if not self._stack:
-            raise CheckpointError("the pickle takes more from its stack than is there")
+            raise CheckpointError("the pickle takes more from its stack than it contains")
         return self._stack.pop()
 
     def _top(self) -> Any:
         if not self._stack:
-            raise CheckpointError("the pickle takes more from its stack than is there")
+            raise CheckpointError("the pickle takes more from its stack than it contains")
         return self._stack[-1]
 
     def _mark(self) -> None:
@@ -136,7 +138,7 @@ class PickleMachine:
 
     def _pop_to_mark(self) -> list[Any]:
         if not self._below:
-            raise CheckpointError("the pickle misses a mark")
+            raise CheckpointError("the pickle lacks a mark")
         items, self._stack = self._stack, self._below.pop()
         return items
 
@@ -217,7 +219,7 @@ class PickleMachine:
         self._push(frozenset(self.checked_elements(self._pop_to_mark())))
 
     def checked_elements(self, items: Any) -> Any:
-        """The elements of a set to be, each fit to be one, and paid for."""
+        """The elements of a set, each checked and charged to the budget."""
         self.spend(_SET + _ENTRY * len(items))
         for item in items:
             check_key(item)
@@ -241,7 +243,7 @@ class PickleMachine:
         self._push(self.call(function, arguments))
 
     def call(self, function: Any, arguments: tuple) -> Any:
-        """What a call of a global makes; refused unless `calls` has it."""
+        """The result of calling a global; refused unless it is in `calls`."""
         if type(function) is not GlobalName:
             raise CheckpointError(f"the pickle calls a {_kind(function)}")
         known = self._calls.get(function.name)
@@ -273,7 +275,7 @@ class PickleMachine:
                 target.update(state)
             else:
                 target.state = state
-        elif type(target) is not OrderedDict:  # of which it is the _metadata of a state dict, which counts versions of PyTorch's classes
+        elif type(target) is not OrderedDict:  # the state of an OrderedDict is a state dict's _metadata: versions of PyTorch's classes
             raise CheckpointError(f"the pickle sets the state of a {_kind(target)}")
 
     def _persistent_id(self) -> None:
@@ -287,7 +289,7 @@ class PickleMachine:
 
 
 def check_key(key: Any) -> None:
-    """Refuses keys and elements whose hashes could be made to collide, or that take long to compare."""
+    """Refuses keys and elements whose hashes could be made to collide, or that are slow to compare."""
     if isinstance(key, (str, bytes)):
         if len(key) > MAX_KEY_LENGTH:
             raise CheckpointError(f"the pickle has a key of {len(key)} characters; at most {MAX_KEY_LENGTH} are read")

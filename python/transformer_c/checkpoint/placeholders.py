@@ -1,4 +1,4 @@
-"""What stands in a loaded file for classes, functions and objects that only their own libraries could make."""
+"""Placeholders in a loaded file for classes, functions and objects that only their own libraries could make."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class GlobalName:
 
 
 class UnknownObject(dict):
-    """The contents of an object of a class that is not known here; no code of the class has run.
+    """The contents of an object of an unknown class; no code of the class has run.
 
     As a dict it has the entries of an object whose class derives from dict (Lightning's ``AttributeDict``), and the
     attributes of an ``argparse.Namespace`` or ``types.SimpleNamespace``.
@@ -48,11 +48,11 @@ class UnknownObject(dict):
     name : str
         The class: module and name joined by a dot.
     arguments : tuple
-        What it was made with.
+        The arguments with which the object was made.
     state : object
         Its attributes, mostly a dict; None when the file has none.
     elements : list
-        Of an object whose class derives from list.
+        The elements of an object whose class derives from list.
 
     Examples
     --------

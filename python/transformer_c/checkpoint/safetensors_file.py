@@ -1,9 +1,9 @@
 """tc.save and tc.load: safetensors files.
 
-A file is the arrays of a state dict by name, and metadata: strings by name. What we write has in its metadata
+A file contains the arrays of a state dict by name, and metadata: strings by name. The metadata that this module writes are
 "transformer_c" (the version of this layout), "class" (the name of the saved module's class: a hint for people and for
-``python -m transformer_c predict``, nothing is looked up by it), "hyper_parameters" (JSON; see tree.py), and, where the saved
-mapping was not simply arrays by name, "tree": the JSON of the whole, in which the arrays are referred to by name.
+``python -m transformer_c predict``; nothing is looked up by it), "hyper_parameters" (JSON; see tree.py), and, if the saved
+mapping is not simply arrays by name, "tree": the JSON of the whole, which refers to the arrays by name.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _STORED |= {code: name for name, code in _ML_DTYPES.items()} | {"bfloat16": "BF1
 
 
 class Checkpoint(dict):
-    """What ``tc.load`` read: a dict, with what else the file says.
+    """The result of ``tc.load``: a dict of the file's contents, with its hyper-parameters and metadata.
 
     Attributes
     ----------
     hyper_parameters : dict
-        Of the saved module; empty when the file has none.
+        The saved module's hyper-parameters; empty when the file has none.
     metadata : dict of str to str
-        All of the file's metadata, as it stands there.
+        All of the file's metadata, unchanged.
     """
 
     hyper_parameters: dict[str, Any]
@@ -76,7 +76,7 @@ class Checkpoint(dict):
 def save(module_or_dict: Any, path: str | os.PathLike, hyper_parameters: Mapping | None = None) -> None:
     """Writes a module's state, or a dict, to a safetensors file.
 
-    The file appears whole or not at all: a save that fails leaves what was there before.
+    The file is written completely or not at all: a save that fails leaves the old file in place.
 
     Parameters
     ----------
@@ -86,12 +86,12 @@ def save(module_or_dict: Any, path: str | os.PathLike, hyper_parameters: Mapping
         lists, tuples and mappings around them are kept in the metadata.
     path : str or path-like
     hyper_parameters : mapping, optional
-        Kept in the metadata, as JSON; the module's ``hparams`` by default. Numbers, strings, None, lists, tuples, mappings.
+        Stored in the metadata as JSON; the module's ``hparams`` by default. Numbers, strings, None, lists, tuples, mappings.
 
     Raises
     ------
     TypeError
-        When there is something in it that the format cannot hold; the message names it.
+        When it contains something that the format cannot store; the message names it.
     OSError
         When the file cannot be written.
 
@@ -101,8 +101,8 @@ def save(module_or_dict: Any, path: str | os.PathLike, hyper_parameters: Mapping
 
     Notes
     -----
-    Tensors that share memory are stored once for each name. Files written from bfloat16 need no ``ml_dtypes`` to be read:
-    without it, ``load`` gives the same values as float32.
+    Tensors that share memory are stored once for each name. Reading a file with bfloat16 does not need ``ml_dtypes``:
+    without it, ``load`` returns the same values as float32.
 
     Examples
     --------
@@ -132,13 +132,13 @@ def save(module_or_dict: Any, path: str | os.PathLike, hyper_parameters: Mapping
 
 
 def _parts(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> list[bytes | np.ndarray]:
-    """What a file consists of: the header's length, the header, then the arrays where they lie in memory.
+    """The parts of a file: the header's length, the header, then the arrays, which are not copied.
 
-    Written here, not by safetensors, which copies all arrays first and brings metadata in an order of its own every time: equal content
-    should be equal bytes.
+    The safetensors package is not used for this: it copies all arrays first, and its order of the metadata varies, whereas equal content
+    should give equal bytes.
     """
     try:
-        safetensors.numpy.save({a.dtype.name: np.empty(0, a.dtype) for a in arrays.values()})  # what it cannot read it must not be given
+        safetensors.numpy.save({a.dtype.name: np.empty(0, a.dtype) for a in arrays.values()})  # raises for dtypes that it could not read
     except safetensors.SafetensorError as error:
         raise ValueError(f"safetensors {safetensors.__version__} cannot store this: {error}") from error
     header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items())), **dict.fromkeys(arrays)}  # names in the order they came in
@@ -188,7 +188,7 @@ def _storable(name: str, value: Any) -> np.ndarray:
 
 
 def load(path: str | os.PathLike) -> Checkpoint:
-    """Reads a safetensors file, whichever program wrote it.
+    """Reads a safetensors file, written by any program.
 
     Parameters
     ----------
@@ -197,15 +197,15 @@ def load(path: str | os.PathLike) -> Checkpoint:
     Returns
     -------
     Checkpoint
-        A dict of ndarrays by name, or the nested mapping that was given to ``save``; its ``hyper_parameters`` are a dict,
-        its ``metadata`` all that the file has. For a module: ``module.load_state_dict(tc.load(path))``.
+        A dict of ndarrays by name, or the nested mapping that was given to ``save``, with the attributes ``hyper_parameters``, a
+        dict, and ``metadata``, all of the file's metadata. For a module: ``module.load_state_dict(tc.load(path))``.
 
     Raises
     ------
     OSError
         When the file cannot be opened: FileNotFoundError, IsADirectoryError.
     CheckpointError
-        When it is no safetensors file, or is damaged.
+        When it is not a safetensors file, or is damaged.
 
     See Also
     --------
@@ -213,8 +213,8 @@ def load(path: str | os.PathLike) -> Checkpoint:
 
     Notes
     -----
-    bfloat16 and the 8-bit floats come as the dtypes of the package ``ml_dtypes``. Where that is not installed, bfloat16
-    comes as float32, the same values exactly, and 8-bit floats are an error. Takes memory for the file twice over.
+    bfloat16 and the 8-bit floats are returned as the dtypes of the package ``ml_dtypes``. If it is not installed, bfloat16 is
+    returned as float32 with exactly the same values, and 8-bit floats are an error. Needs twice the file's size in memory.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""tc.load_torch_checkpoint: files of torch.save, and with them Lightning's .ckpt, read without PyTorch.
+"""tc.load_torch_checkpoint: reads files of torch.save, including Lightning's .ckpt, without PyTorch.
 
 Such a file is a zip archive: "data.pkl", a pickle in which a tensor is a call of torch._utils._rebuild_tensor_v2 with a
-reference to a storage, and "data/KEY", the bytes of each storage. "byteorder" says which byte order those have.
+reference to a storage, and "data/KEY", the bytes of each storage. "byteorder" is the byte order of those.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .placeholders import GlobalName, UnknownObject
 from .tree import MAX_DEPTH
 from .zip_records import ZipRecords
 
-# NumPy's dtype for each of PyTorch's, and the storage class of it where there is one.
+# NumPy's dtype for each of PyTorch's, and its storage class if there is one.
 _STORAGES = {
     "Double": "float64",
     "Float": "float32",
@@ -44,14 +44,14 @@ _DTYPES = {f"torch.{name}": name for name in (*_STORAGES.values(), *_WITHOUT_STO
 _STORAGE_DTYPES = {f"torch.{name}Storage": dtype for name, dtype in _STORAGES.items()}
 _STORAGE_DTYPES |= {"torch.storage.UntypedStorage": "uint8", "torch.UntypedStorage": "uint8"}
 
-MAX_EXPANDED = 1 << 28  # bytes that all tensors with strides of 0 may take when they are copied; here they take none
+MAX_EXPANDED = 1 << 28  # bytes that all tensors with strides of 0 may take once they are copied; uncopied they take none
 
 _LEGACY_MAGIC = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
 _RESAVE = "load it with PyTorch 1.6 or newer and write it again: torch.save(torch.load(path), new_path)"
 
 
 def load_torch_checkpoint(path: str | os.PathLike) -> Any:
-    """Reads a file of ``torch.save`` or a Lightning ``.ckpt``, without PyTorch and without running anything that is in it.
+    """Reads a file of ``torch.save`` or a Lightning ``.ckpt``, without PyTorch and without running any code from it.
 
     Parameters
     ----------
@@ -61,15 +61,15 @@ def load_torch_checkpoint(path: str | os.PathLike) -> Any:
     Returns
     -------
     object
-        What was saved, mostly a dict: ``state_dict``, ``hyper_parameters``, ``epoch``, ... of a Lightning checkpoint, or
-        the state dict itself. Tensors come as writable ndarrays; where they shared memory, the ndarrays do.
+        The saved object, usually a dict: ``state_dict``, ``hyper_parameters``, ``epoch``, ... for a Lightning checkpoint, or
+        the state dict itself. Tensors become writable ndarrays; if they shared memory, so do the ndarrays.
 
     Raises
     ------
     OSError
         When the file cannot be opened: FileNotFoundError, IsADirectoryError.
     CheckpointError
-        When it is of another format, damaged, or asks for something that is refused; the message says what.
+        When it has another format, is damaged, or asks for something that is refused; the message says what.
 
     See Also
     --------
@@ -78,14 +78,14 @@ def load_torch_checkpoint(path: str | os.PathLike) -> Any:
     Notes
     -----
     A pickle may name any function and have it called. Here names stay names: a class or function that the file refers to
-    is a ``GlobalName``, an object of a class that is not known an ``UnknownObject`` with its data. What the file wants to
-    have *called* must be one of the few functions that make tensors and plain data, of which this module has its own
-    versions; anything else is refused, and so is an unknown object among the weights (in ``state_dict``). Nothing
-    in a file makes memory or time grow beyond a small multiple of its size.
+    becomes a ``GlobalName``, and an object of an unknown class an ``UnknownObject`` with its data. The file may *call* only
+    the few functions that make tensors and plain data, of which this module has its own versions; any other call is
+    refused, and so is an unknown object among the weights (in ``state_dict``). No file can make memory or time grow
+    beyond a small multiple of its size.
 
-    bfloat16 and the 8-bit floats come as the dtypes of the package ``ml_dtypes``. Where that is not installed, bfloat16
-    comes as float32, the same values exactly, and 8-bit floats are an error. A ``torch.device`` comes as a str, a
-    ``torch.Size`` as a tuple, a path as a pure path.
+    bfloat16 and the 8-bit floats are returned as the dtypes of the package ``ml_dtypes``. If it is not installed, bfloat16 is
+    returned as float32 with exactly the same values, and 8-bit floats are an error. A ``torch.device`` becomes a str, a
+    ``torch.Size`` a tuple, and a path a pure path.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def load_torch_checkpoint(path: str | os.PathLike) -> Any:
     Traceback (most recent call last):
     FileNotFoundError: [Errno 2] No such file or directory: 'nowhere.ckpt'
 
-    A checkpoint of the tutorial, into its model::
+    Loading a checkpoint of the tutorial into its model::
 
         model = tc.TransformerPredictor(...)
         model.load_state_dict(tc.load_torch_checkpoint("ReverseTask.ckpt")["state_dict"])
@@ -112,7 +112,7 @@ def load_torch_checkpoint(path: str | os.PathLike) -> Any:
 
 
 def _check_format(start: bytes) -> None:
-    """Names what the file is where it is no zip archive."""
+    """Raises for a file that is not a zip archive; the message says what it is."""
     if start[:2] == b"PK":
         return
     if start.startswith(_LEGACY_MAGIC) or start[257:262] == b"ustar" or start[:7] == b"pickle\0":
@@ -130,12 +130,12 @@ class Storage:
     def __init__(self, data: np.ndarray, dtype: str) -> None:
         self.data = data
         self.dtype = dtype
-        self.swapped = 0  # bytes in the numbers that were brought into this machine's byte order; 0: not yet
-        self.arrays: dict[str, np.ndarray] = {}  # the whole storage in each dtype that it was asked for
+        self.swapped = 0  # item size with which the data were converted to this machine's byte order; 0: not converted
+        self.arrays: dict[str, np.ndarray] = {}  # the whole storage in each dtype requested so far
 
 
 class TorchArchive:
-    """A file of torch.save: the storages in it, and the tensors made of them."""
+    """A file of torch.save: its storages, and the tensors made from them."""
 
     def __init__(self, records: ZipRecords) -> None:
         if "data.pkl" not in records:
@@ -162,7 +162,7 @@ class TorchArchive:
         }
 
         def rebuild_subclass(machine: PickleMachine, arguments: tuple) -> np.ndarray:
-            """(function, class, arguments, attributes): the class and the attributes are left out."""
+            """(function, class, arguments, attributes): the class and the attributes are ignored."""
             function, _, inner, _ = expect(arguments, "torch._tensor._rebuild_from_type_v2", GlobalName, object, tuple, object)
             if function.name not in rebuild:
                 raise CheckpointError(f"the pickle makes a tensor by {function.name!r}, which is not known")
@@ -196,13 +196,13 @@ class TorchArchive:
         return storage
 
     def _rebuild_tensor(self, machine: PickleMachine, arguments: tuple) -> np.ndarray:
-        """(storage, offset, size, stride, requires_grad, hooks, metadata), the last three or one not in every version."""
+        """(storage, offset, size, stride, requires_grad, hooks, metadata); some versions lack the last three, or the last."""
         storage, offset, size, stride = expect(arguments[:4], "torch._utils._rebuild_tensor_v2", Storage, int, (tuple, list), (tuple, list))
         _refuse_metadata(arguments[6:])
         return self._tensor(machine, storage, offset, size, stride, storage.dtype)
 
     def _rebuild_tensor_v3(self, machine: PickleMachine, arguments: tuple) -> np.ndarray:
-        """As above with a dtype after the hooks, for those that have no storage class."""
+        """As above with a dtype after the hooks, for dtypes that have no storage class."""
         storage, offset, size, stride = expect(arguments[:4], "torch._utils._rebuild_tensor_v3", Storage, int, (tuple, list), (tuple, list))
         dtype = arguments[6] if len(arguments) > 6 else None
         if not isinstance(dtype, GlobalName) or dtype.name not in _DTYPES:
@@ -211,7 +211,7 @@ class TorchArchive:
         return self._tensor(machine, storage, offset, size, stride, _DTYPES[dtype.name])
 
     def _tensor(self, machine: PickleMachine, storage: Storage, offset: int, size: Any, stride: Any, dtype: str) -> np.ndarray:
-        """A view of a storage, once it is known to lie inside."""
+        """A view of a storage, after checking that it is inside."""
         size, stride = sizes(size, "tensor's size"), tuple(stride)
         if len(stride) != len(size) or not all(type(n) is int and 0 <= n < 2**59 for n in stride):
             raise CheckpointError(f"the pickle has a tensor of size {size} with strides that do not fit it")
@@ -230,7 +230,7 @@ class TorchArchive:
             if self._expanded > MAX_EXPANDED:
                 raise CheckpointError(f"the pickle has expanded tensors, which would take more than {MAX_EXPANDED >> 20} MiB once copied")
         strides = [step * whole.itemsize if n > 1 else whole.itemsize for n, step in zip(size, stride, strict=True)]
-        return np.ndarray(size, whole.dtype, whole.view(np.uint8), offset * whole.itemsize, strides)  # which checks the bounds as well
+        return np.ndarray(size, whole.dtype, whole.view(np.uint8), offset * whole.itemsize, strides)  # NumPy checks the bounds as well
 
     def _whole(self, storage: Storage, dtype: str) -> np.ndarray:
         """All of a storage as an array of a dtype, in this machine's byte order."""
@@ -264,7 +264,7 @@ def _element_size(dtype: str) -> int:
 
 
 def _refuse_metadata(rest: tuple) -> None:
-    """Metadata says that a tensor is to be read as its conjugate or its negative."""
+    """Refuses metadata, which mark a tensor as a conjugate or negative view."""
     if rest and rest[0]:
         raise CheckpointError("a tensor is marked as a conjugate or negative view: save tensor.resolve_conj().resolve_neg()")
 
@@ -300,14 +300,14 @@ _LEAVES = (type(None), bool, int, float, complex, str, bytes, bytearray, np.ndar
 
 
 def _parts(container: Any) -> list[Any]:
-    """What a container holds, keys apart: those are never containers."""
+    """The contents of a container without its keys, which are never containers."""
     if isinstance(container, UnknownObject):
         return [*container.values(), *container.elements, *container.arguments, container.state]
     return list(container.values() if isinstance(container, Mapping) else container)
 
 
 def _containers_in(parts: list[Any]) -> list[Any]:
-    """The containers among the parts; refuses parts that are no data."""
+    """The containers among the parts; refuses parts that are not data."""
     containers = []
     for part in parts:
         if isinstance(part, _CONTAINERS):
@@ -318,9 +318,9 @@ def _containers_in(parts: list[Any]) -> list[Any]:
 
 
 def _check_value(root: Any, size: int) -> None:
-    """Refuses what would hang or overflow whoever walks the value: cycles, depth, sharing that multiplies.
+    """Refuses values that would make code that walks them hang or overflow: cycles, depth, sharing that multiplies.
 
-    A list that holds another twice, which holds another twice, and so on, is small here but endless to print. Each
+    A list that contains another twice, which contains another twice, and so on, is small in memory but endless to print. Each
     container is visited once; its height and the number of values in it follow from those of its parts.
     """
     if isinstance(root, (UnknownObject, GlobalName)):
@@ -354,7 +354,7 @@ def _check_value(root: Any, size: int) -> None:
 
 
 def _check_weights(root: Any) -> None:
-    """Refuses placeholders in `state_dict`: an object that was lost would otherwise pass for a weight."""
+    """Refuses placeholders in `state_dict`, where a lost object would otherwise pass for a weight."""
     path = [("state_dict", root.get("state_dict"))] if isinstance(root, Mapping) else []
     while path:
         name, value = path.pop()

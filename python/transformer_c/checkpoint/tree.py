@@ -1,7 +1,7 @@
-"""Nested Python data as JSON, with arrays kept beside it under a name.
+"""Nested Python data as JSON, with arrays stored separately by name.
 
-What JSON can say is said plainly, so that other programs can read hyper-parameters. The rest is an object with the key
-"$", which names its kind:
+Data that JSON can represent are plain JSON, so that other programs can read hyper-parameters. Anything else is an object
+with the key "$", which names its kind:
 
     {"$": "tensor", "name": "optimizer.state.0.exp_avg"}    an array, stored under that name
     {"$": "tuple", "items": [...]}
@@ -19,11 +19,11 @@ import numpy as np
 
 from .errors import CheckpointError
 
-MAX_DEPTH = 100  # levels of nesting; more is a mistake or an attack, and would end in a RecursionError somewhere
+MAX_DEPTH = 100  # levels of nesting; more is a mistake or an attack, and would cause a RecursionError somewhere
 
 
 def is_array(value: Any) -> bool:
-    """Is it an ndarray or a tensor of some library (not a NumPy scalar)?"""
+    """Whether it is an ndarray or a tensor of some library (not a NumPy scalar)."""
     return hasattr(value, "__array__") and not isinstance(value, (np.generic, type))
 
 
@@ -34,16 +34,16 @@ def encode(value: Any, arrays: dict[str, Any] | None, where: tuple[str, ...] = (
     ----------
     value : object
     arrays : dict or None
-        Gets the arrays by their new names, the keys on the way to them joined by dots. None: arrays are refused.
+        Receives the arrays under their new names, the keys leading to them joined by dots. None: arrays are refused.
     where : tuple of str
-        The keys on the way to `value`.
+        The keys leading to `value`.
     what : str
-        What `value` is part of, for messages.
+        The thing that contains `value`, for messages.
 
     Raises
     ------
     TypeError
-        For what cannot be stored; names it.
+        For something that cannot be stored; the message names it.
     ValueError
         For nesting deeper than MAX_DEPTH, such as a list that contains itself.
     """
@@ -81,7 +81,7 @@ def _encode_mapping(value: Mapping, arrays: dict[str, Any] | None, where: tuple[
 
 
 def _scalar(value: np.generic) -> Any:
-    """A NumPy scalar as the Python number of the same value; anything else as it is."""
+    """A NumPy scalar as the Python number of the same value; anything else unchanged."""
     if value.dtype.kind in "biu":
         return value.item()
     is_small_float = value.dtype.kind == "f" and value.dtype.itemsize <= 8
@@ -90,7 +90,7 @@ def _scalar(value: np.generic) -> Any:
 
 def _unused_name(name: str, arrays: Mapping[str, Any]) -> str:
     unused, count = name, 1
-    while unused in arrays or unused == "__metadata__":  # the one name that safetensors keeps for itself
+    while unused in arrays or unused == "__metadata__":  # the one name that safetensors reserves
         count += 1
         unused = f"{name}~{count}"
     return unused
@@ -101,7 +101,7 @@ def _show(where: tuple[str, ...]) -> str:
 
 
 def decode(data: Any, arrays: Mapping[str, np.ndarray], depth: int = 0) -> Any:
-    """The opposite of `encode`; raises CheckpointError for what `encode` never writes."""
+    """The inverse of `encode`; raises CheckpointError for data that `encode` never writes."""
     if depth > MAX_DEPTH:
         raise CheckpointError(f"its description is nested more than {MAX_DEPTH} levels deep")
     if isinstance(data, list):
@@ -135,7 +135,7 @@ def _decode_item(item: Any, arrays: Mapping[str, np.ndarray], depth: int) -> tup
     if not isinstance(item, list) or len(item) != 2:
         raise TypeError("expected [key, value]")
     key = decode(item[0], {}, depth + 1)
-    # Larger integers may all hash alike, which makes a dict of them take time quadratic in its size.
+    # Larger integers may all have the same hash, which makes building a dict take quadratic time.
     if not isinstance(key, (str, int, float, type(None))) or (isinstance(key, int) and abs(key) >= 2**63):
         raise TypeError("expected a str, a number or None as the key")
     return key, decode(item[1], arrays, depth + 1)

@@ -1,8 +1,8 @@
-"""Reads the records of a zip archive as torch.save writes them, and nothing else that zip allows.
+"""Reads the records of a zip archive in the form that torch.save writes, and no other form that zip allows.
 
-Such an archive holds its records uncompressed, one after the other, each once, all in one folder; the directory at the end
-says where. Whatever differs from that is refused: with what is read lying in the file as it stands, once, no archive can
-unpack to more than its size.
+Such an archive contains its records uncompressed, one after the other, each once, all in one folder; the directory at the
+end lists their positions. Anything else is refused: as every record is stored once and uncompressed, no archive can unpack
+to more than its size.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _IN_EXTRA = 0xFFFFFFFF  # the number is in the zip64 extra field instead
 
 
 class Record(NamedTuple):
-    """Where a record lies in the file, and the CRC-32 of its bytes (0: not computed by the writer)."""
+    """The position of a record in the file, and the CRC-32 of its bytes (0: not computed by the writer)."""
 
     offset: int
     size: int
@@ -58,7 +58,7 @@ class ZipRecords:
         return f"{self.folder}/{name}" in self._records
 
     def size(self, name: str) -> int:
-        """Bytes in a record; `name` is without the folder."""
+        """The number of bytes in a record; `name` is without the folder."""
         return self._record(name).size
 
     def read(self, name: str) -> np.ndarray:
@@ -80,7 +80,7 @@ class ZipRecords:
         return bytes(data)
 
     def _find_directory(self, size: int) -> tuple[int, int, int]:
-        """(start, length, number of entries) of the directory, which the end of the file tells."""
+        """(start, length, number of entries) of the directory, read from the end of the file."""
         end = size - _END.size
         if end < 0 or self._bytes(end, 4) != b"PK\5\6":
             raise CheckpointError("the zip archive is cut off, or is followed by something else")
@@ -145,9 +145,9 @@ class ZipRecords:
         return name
 
     def _check_local_header(self, name: str, name_bytes: bytes, header: int, size: int, limit: int, flags: int) -> int:
-        """Where the bytes of a record begin; the header before them must agree with the directory."""
+        """The offset of a record's bytes; the header before them must agree with the directory."""
         if header + _LOCAL.size + len(name_bytes) > limit:
-            raise CheckpointError(f"its record {name!r} lies outside the file")
+            raise CheckpointError(f"its record {name!r} is outside the file")
         fields = _LOCAL.unpack(self._bytes(header, _LOCAL.size))
         signature, _, local_flags, method, _, _, _, _, local_size, name_length, extra_length = fields
         offset = header + _LOCAL.size + name_length + extra_length

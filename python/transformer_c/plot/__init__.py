@@ -1,7 +1,7 @@
 """The tutorials' figures.
 
-Every function takes ndarrays or Tensors and gives a ``matplotlib.figure.Figure`` that no window and no pyplot state belongs to: keep it with
-``figure.savefig("name.png")``; in a notebook it shows itself. Colours of text and ground follow the matplotlib style in use.
+Every function takes ndarrays or Tensors and returns a ``matplotlib.figure.Figure`` without a window or pyplot state: save it with
+``figure.savefig("name.png")``; a notebook displays it. The colours of text and background follow the matplotlib style in use.
 matplotlib is not needed to install or import this library, only to call these functions: ``pip install 'transformer_c[tutorial]'``.
 
 attention      attention_maps

@@ -1,4 +1,4 @@
-"""What all figures share: a Figure without pyplot, arguments as arrays, ticks that do not collide."""
+"""Shared by all figures: a Figure without pyplot, arguments as arrays, ticks that do not collide."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def as_array(value: Any, name: str, *ranks: int) -> np.ndarray:
-    """An ndarray of one of the ranks; Tensors are detached and brought to the CPU, half types become float32."""
+    """An ndarray of one of the ranks; Tensors are detached and moved to the CPU, half types become float32."""
     for method in ("detach", "cpu"):
         value = getattr(value, method)() if hasattr(value, method) else value
     array = np.asarray(value)
@@ -42,7 +42,7 @@ def as_array(value: Any, name: str, *ranks: int) -> np.ndarray:
 
 
 def span(arrays: Iterable[np.ndarray]) -> tuple[float, float]:
-    """The smallest and the largest finite value in some arrays; (0, 1) where there is none."""
+    """The smallest and the largest finite value in some arrays; (0, 1) if there is none."""
     finite = [array[np.isfinite(array)] for array in arrays]
     finite = [values for values in finite if values.size]
     if not finite:
@@ -58,5 +58,5 @@ def text_colour() -> str:
 
 
 def sparse_ticks(count: int, most: int = 20) -> np.ndarray:
-    """Indices of at most `most` ticks, evenly apart, from 0 on."""
+    """Indices of at most `most` evenly spaced ticks, starting at 0."""
     return np.arange(0, count, max(1, -(-count // most)))

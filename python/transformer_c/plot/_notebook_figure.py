@@ -1,4 +1,4 @@
-"""The one file that imports matplotlib when it is imported itself."""
+"""The only file that imports matplotlib at import time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 
 class NotebookFigure(Figure):
-    """A Figure that a notebook shows as a picture though pyplot does not manage it."""
+    """A Figure that a notebook displays although pyplot does not manage it."""
 
     def _repr_png_(self) -> bytes:
         picture = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Attention maps: which keys a query looks at."""
+"""Attention maps: which keys each query attends to."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 
 def attention_maps(maps: Any, input_data: Any = None, idx: int = 0, *, query_data: Any = None, title: str | None = None) -> Figure:
-    """The maps of one batch element: a row of pictures for each layer, a column for each head, with one scale for all.
+    """Draws the maps of one batch element: one row per layer, one column per head, and a common colour scale.
 
     Parameters
     ----------
     maps : list of array_like, or array_like
-        Of each layer, shape (B, H, Tq, Tk), as ``get_attention_maps`` gives them; (H, Tq, Tk) or (Tq, Tk) without a batch.
+        One map per layer, shape (B, H, Tq, Tk), as ``get_attention_maps`` returns them; (H, Tq, Tk) or (Tq, Tk) without a batch.
     input_data : array_like, optional
-        What stands at the ticks, numbers or words: (B, Tk), of which row `idx` is taken, or (Tk,). Positions by default.
+        Tick labels, numbers or words: (B, Tk), of which row `idx` is used, or (Tk,). Positions by default.
     idx : int, default 0
-        Which element of the batch.
+        Index of the batch element.
     query_data : array_like, optional
-        The same for the queries, where they are not the keys.
+        The same for the queries, if they differ from the keys.
     title : str, optional
-        Above the whole figure.
+        Title of the whole figure.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def attention_maps(maps: Any, input_data: Any = None, idx: int = 0, *, query_dat
 
     columns = max(len(m) for m in layers)
     side = 4.2 if columns == 1 and len(layers) == 1 else 2.6
-    room = (0.5 if title else 0.2) + (0.3 if columns > 1 else 0.0)  # side by side, panels leave less for what stands below them
+    room = (0.5 if title else 0.2) + (0.3 if columns > 1 else 0.0)  # panels next to each other leave less room for the labels below them
     most = 20 if side > 4 else 12
     is_upright = _inches(key_labels) * min(len(key_labels), most) > 0.7 * side
     width = side + _inches(query_labels)
@@ -85,7 +85,7 @@ def attention_maps(maps: Any, input_data: Any = None, idx: int = 0, *, query_dat
 
 
 def _index(idx: Any) -> int:
-    """A number of a batch element; True is none."""
+    """The index of a batch element; a bool is refused."""
     try:
         if not isinstance(idx, bool):
             return operator.index(idx)
@@ -95,7 +95,7 @@ def _index(idx: Any) -> int:
 
 
 def _inches(labels: list[str]) -> float:
-    """Room that the longest of some tick labels takes beyond that of two digits."""
+    """Extra room in inches that the longest tick label needs compared with two digits."""
     return 0.08 * max(0, max(map(len, labels)) - 2)
 
 
@@ -119,7 +119,7 @@ def _one_map(value: Any, name: str, idx: int) -> np.ndarray:
 
 
 def _labels(data: Any, name: str, idx: int, count: int) -> list[str]:
-    """What stands at each position."""
+    """The tick label of each position."""
     if data is None:
         return [str(i) for i in range(count)]
     if isinstance(data, (list, tuple, np.ndarray)) and np.asarray(data).dtype.kind == "U":

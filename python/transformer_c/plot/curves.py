@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def positional_encoding(encoding: Any, dimensions: Iterable[int] | None = None, positions: int | None = None) -> Figure:
-    """The encoding as a picture over positions and hidden dimensions, or some of its dimensions as curves.
+    """Draws the encoding as an image over positions and hidden dimensions, or some of its dimensions as curves.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ def positional_encoding(encoding: Any, dimensions: Iterable[int] | None = None, 
     dimensions : iterable of int, optional
         Hidden dimensions to draw as curves, counted from 1 as on the axes.
     positions : int, optional
-        How many positions to draw; all by default.
+        Number of positions to draw; all by default.
 
     Returns
     -------
@@ -52,7 +52,7 @@ def positional_encoding(encoding: Any, dimensions: Iterable[int] | None = None, 
 
 
 def _encoding_picture(table: np.ndarray) -> Figure:
-    """Position (counted from 1) to the right, hidden dimension downwards; (T, C)."""
+    """Draws (T, C): position (counted from 1) to the right, hidden dimension downwards."""
     length, channels = table.shape
     figure = new_figure(8, 3.4)
     ax = figure.subplots()
@@ -68,7 +68,7 @@ def _encoding_picture(table: np.ndarray) -> Figure:
 
 
 def _encoding_curves(table: np.ndarray, dimensions: list[int]) -> Figure:
-    """One panel for each dimension, two in a row; (T, C)."""
+    """Draws (T, C): one panel per dimension, two panels per row."""
     if not dimensions:
         raise ValueError("dimensions is empty; name at least one")
     for d in dimensions:
@@ -94,14 +94,14 @@ def _encoding_curves(table: np.ndarray, dimensions: list[int]) -> Figure:
 
 
 def learning_rate(schedule: Any, steps: int | None = None, title: str | None = None) -> Figure:
-    """A schedule over optimizer steps.
+    """Draws a schedule over optimizer steps.
 
     Parameters
     ----------
     schedule : CosineWarmupScheduler, callable or array_like
-        The schedule, whose factor is drawn; a function of the step; or the learning rates themselves, one a step.
+        The schedule, whose factor is drawn; a function of the step; or the learning rates themselves, one per step.
     steps : int, optional
-        How many steps to draw; a CosineWarmupScheduler's `max_iters` by default.
+        Number of steps to draw; a CosineWarmupScheduler's `max_iters` by default.
     title : str, optional
 
     Returns
@@ -148,15 +148,15 @@ def _evaluated(factor: Callable[[int], float], count: int) -> np.ndarray:
 
 
 def losses(history: Mapping[str, Sequence[float]] | Any, *, log: bool = False, title: str | None = None) -> Figure:
-    """Losses over epochs, and accuracies in a panel beside them.
+    """Draws losses over epochs, and accuracies in a second panel.
 
     Parameters
     ----------
     history : Trainer, mapping of str to sequence, or array_like
-        A trainer, or its ``history``: names with "acc" in them go to the right panel (in per cent), "epoch" and "step" are no values; or the
-        losses alone.
+        A trainer; its ``history``, of which names with "acc" in them are drawn in the right panel (in per cent), and "epoch" and "step" are
+        ignored; or the losses alone.
     log : bool
-        A logarithmic scale for the losses.
+        Use a logarithmic scale for the losses.
     title : str, optional
 
     Returns
@@ -179,7 +179,7 @@ def losses(history: Mapping[str, Sequence[float]] | Any, *, log: bool = False, t
     groups = [{k: v for k, v in named.items() if ("acc" in k.lower()) is wanted} for wanted in (False, True)]
     shown = [(group, accuracy) for group, accuracy in zip(groups, (False, True), strict=True) if any(len(v) for v in group.values())]
     if not shown:
-        raise ValueError(f"history holds no values to draw; its names are {sorted(named)}")
+        raise ValueError(f"history has no values to draw; its names are {sorted(named)}")
     figure = new_figure(5 * len(shown) if len(shown) > 1 else 7, 3.4)
     for ax, (group, accuracy) in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
         for name, values in group.items():

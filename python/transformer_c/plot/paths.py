@@ -1,4 +1,4 @@
-"""Sequences of points in the plane, such as the corners of squares, with what a model predicts of them."""
+"""Sequences of points in the plane, such as the corners of squares, with a model's predictions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def sequences(
     n_rows: int | None = None,
     title: str | None = None,
 ) -> Figure:
-    """Sequences of points, numbered and joined by arrows, a panel each; predicted points dashed beside the true ones.
+    """Draws sequences of points, numbered and joined by arrows, one panel per sequence; predictions are dashed.
 
     Parameters
     ----------
@@ -31,13 +31,13 @@ def sequences(
     directions : array_like, shape (N,), optional
         1 clockwise, 0 counter-clockwise: written above each panel.
     predictions : list of array_like (P, 2), or array_like (N, P, 2), optional
-        What a model says of the last P points.
+        A model's predictions of the last P points.
     beyond : bool
-        The predictions go on after the last point: the true ones are not known.
+        The predictions continue after the last point, because the true points are not known.
     most : int, default 10
-        The first so many sequences are drawn.
+        The largest number of sequences to draw, from the first on.
     n_rows : int, optional
-        Rows of panels; five panels in a row by default.
+        Number of rows of panels; by default there are five panels per row.
     title : str, optional
 
     Returns
@@ -66,7 +66,7 @@ def sequences(
     columns = -(-len(walks) // rows)
     figure = new_figure(2.1 * columns + 0.4, 2.4 * rows + (0.8 if title or guesses is not None else 0.4))
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
-    reach = 1.25 * (max(map(abs, span([*walks, *(guesses or [])]))) or 1.0)  # what a model says may be nan
+    reach = 1.25 * (max(map(abs, span([*walks, *(guesses or [])]))) or 1.0)  # predictions may be nan
     for i, ax in enumerate(grid):
         if i >= len(walks):
             ax.set_axis_off()
@@ -96,7 +96,7 @@ def _walks(value: Any, name: str) -> list[np.ndarray]:
 
 
 def _walk(ax: Any, points: np.ndarray, guess: np.ndarray | None, beyond: bool) -> None:
-    """One panel: the points joined and numbered from 1; the prediction from the last point that was given."""
+    """Draws one panel: the points joined and numbered from 1; the prediction starts at the last given point."""
     ax.plot(
         *points.T,
         color=RIGHT if guess is not None else "#2f6fb5",

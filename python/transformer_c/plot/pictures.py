@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 def image_sets(
     images: Any, labels: Any = None, predictions: Any = None, probabilities: Any = None, *, titles: Any = None, title: str | None = None
 ) -> Figure:
-    """Sets of images, a row each; the one that does not belong and the predicted one are framed.
+    """Draws sets of images, one row per set, with frames around the anomaly and the predicted image.
 
     Parameters
     ----------
     images : array_like, shape (sets, size, H, W) or (sets, size, H, W, 3), or one set without the first axis
     labels : array_like of int, shape (sets,), optional
-        Which image of each set is the anomaly: framed in green.
+        The index of the anomaly in each set; it is framed in green.
     predictions : array_like of int, shape (sets,), optional
-        Which one the model takes for it: a green frame where that is right, a red one where it is not.
+        The predicted index in each set: a green frame if it is right, a red one if it is not.
     probabilities : array_like, shape (sets, size), optional
         Written below the images, in per cent.
     titles : array_like, shape (sets, size), optional
@@ -34,7 +34,7 @@ def image_sets(
     Returns
     -------
     matplotlib.figure.Figure
-        Images with several brightness scales are drawn with one.
+        All images are drawn with one brightness scale.
 
     Examples
     --------
@@ -86,14 +86,14 @@ def _per_set(values: Any, name: str, count: int, size: int) -> np.ndarray:
     """One index a set."""
     array = np.atleast_1d(as_array(values, name, 0, 1))
     if array.shape != (count,) or array.dtype.kind not in "iu":
-        raise ValueError(f"{name} has shape {array.shape} and dtype {array.dtype}; expected {count} integers, one a set")
+        raise ValueError(f"{name} has shape {array.shape} and dtype {array.dtype}; expected {count} integers, one per set")
     if ((array < 0) | (array >= size)).any():
-        raise ValueError(f"{name} must lie in 0 to {size - 1}, got {array.min()} to {array.max()}")
+        raise ValueError(f"{name} must be from 0 to {size - 1}, got {array.min()} to {array.max()}")
     return array
 
 
 def _frame(ax: Any, column: int, label: Any, prediction: Any) -> None:
-    """Green around the anomaly, red around a wrong prediction, the text's colour around one that nothing judges."""
+    """Frames the anomaly in green, a wrong prediction in red, and a prediction without a label in the text's colour."""
     colour = None
     if label is not None and column == label:
         colour = RIGHT
@@ -106,13 +106,13 @@ def _frame(ax: Any, column: int, label: Any, prediction: Any) -> None:
 
 
 def _scale(images: np.ndarray) -> dict:
-    """One scale of grey for all."""
+    """One grey scale for all images."""
     low, high = span([images])
     return dict(cmap="gray", vmin=low, vmax=high)
 
 
 def _bare_image(ax: Any, image: np.ndarray, scale: dict) -> None:
-    if image.ndim == 3:  # colours: to 0..1, all images alike
+    if image.ndim == 3:  # colours are scaled to 0..1, the same for all images
         low, high = scale["vmin"], scale["vmax"]
         ax.imshow((image - low) / ((high - low) or 1.0), interpolation="nearest")
     else:
@@ -120,7 +120,7 @@ def _bare_image(ax: Any, image: np.ndarray, scale: dict) -> None:
     ax.set_xticks([])
     ax.set_yticks([])
     for spine in ax.spines.values():
-        spine.set(color="#888888", linewidth=0.5)  # a black image ends somewhere on a black page, too
+        spine.set(color="#888888", linewidth=0.5)  # shows the edge of a black image on a black page, too
 
 
 def patches(
@@ -131,7 +131,7 @@ def patches(
     title: str | None = None,
     correct: bool | None = None,
 ) -> Figure:
-    """The patches of one image at their places, apart from each other.
+    """Draws the patches of one image in their places, with gaps between them.
 
     Parameters
     ----------
@@ -140,11 +140,11 @@ def patches(
     grid : (int, int), optional
         Rows and columns of patches; a square by default.
     patch_size : (int, int), optional
-        (h, w) where patches come flattened; a square by default.
+        (h, w) if patches are flattened; a square by default.
     title : str, optional
         Above the figure, such as "label / prediction".
     correct : bool, optional
-        Writes the title in green (True) or red (False).
+        Draws the title in green (True) or red (False).
 
     Returns
     -------

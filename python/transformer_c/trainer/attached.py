@@ -1,4 +1,4 @@
-"""A model while its trainer works with it."""
+"""Attaches a model to its trainer while it is in use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .loaders import Place
 
 
 class Attached:
-    """While in use the model knows its trainer and is on its device, its Place; then it is in eval mode."""
+    """While in use, the model knows its trainer and is on the requested device; afterwards it is in eval mode."""
 
     def __init__(self, trainer: Any, model: Any) -> None:
         checks.trainable(model)

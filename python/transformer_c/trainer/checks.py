@@ -1,4 +1,4 @@
-"""Whether options are what they should be, and models."""
+"""Checks of options and models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from . import names
 
 
 def limit(name: str, limit: int | float | None) -> int | float | None:
-    """A number of batches, or a share of them from 0.0 to 1.0."""
+    """Checks a number of batches, or a fraction of them from 0.0 to 1.0."""
     if limit is None:
         return None
     if isinstance(limit, bool) or not isinstance(limit, (int, float, np.integer)):
@@ -22,7 +22,7 @@ def limit(name: str, limit: int | float | None) -> int | float | None:
 
 
 def trainable(model: Any) -> None:
-    """A TrainingModule, initialised."""
+    """Raises unless the model is an initialised TrainingModule."""
     if isinstance(model, type):
         raise TypeError(f"model is the class {model.__name__}; pass an instance: {model.__name__}(...)")
     if not isinstance(model, TrainingModule):
@@ -34,7 +34,7 @@ def trainable(model: Any) -> None:
 
 
 def uncalled_hooks(model: TrainingModule) -> str:
-    """What to say of the hooks in the model's class that Lightning calls and a Trainer does not; nothing where it has none."""
+    """A message on hooks of the model's class that Lightning calls and a Trainer does not; empty if there are none."""
     kind = type(model)
     found = [f"{name}() (here: {where})" for name, where in names.HOOKS.items() if callable(getattr(kind, name, None))]
     return f"a Trainer never calls {', '.join(found)} of {kind.__name__}" if found else ""

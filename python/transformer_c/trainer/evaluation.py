@@ -13,7 +13,7 @@ from .run import Run
 
 
 class modes_kept:
-    """Puts every module into eval mode, and back into its own mode afterwards."""
+    """Puts every module into eval mode, and restores each module's own mode afterwards."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -37,21 +37,21 @@ def evaluate(
     progress: bool,
     interrupts: Interrupts,
 ) -> list[dict[str, float]]:
-    """Runs ``validation_step`` or ``test_step`` over each loader: a dict of means for each.
+    """Runs ``validation_step`` or ``test_step`` over each loader; returns a dict of means per loader.
 
     Parameters
     ----------
     run : Run
-        Which records what the steps log.
+        Records the values that the steps log.
     model : TrainingModule
     kind : {"validation", "test"}
     given : list of loaders
     limit : int, float or None
-        Batches of each loader, or the share of them.
+        Number or fraction of the batches of each loader.
     place : Place
-        Where batches are brought to.
+        The device and dtype of the batches.
     progress : bool
-        Whether there is a bar.
+        Whether to show a bar.
     interrupts : Interrupts
     """
     step = getattr(model, f"{kind}_step")
@@ -75,7 +75,7 @@ def evaluate(
 
 
 def merged(results: list[dict[str, float]]) -> dict[str, float]:
-    """The values of all loaders by name; with more than one, the loader's number is behind the name, as in Lightning."""
+    """The values of all loaders by name; with more than one loader, its number follows the name, as in Lightning."""
     if len(results) == 1:
         return dict(results[0])
     return {f"{name}/dataloader_idx_{i}": value for i, values in enumerate(results) for name, value in values.items()}

@@ -7,13 +7,13 @@ import threading
 
 
 class StopBetweenBatches(Exception):
-    """Ctrl-C has come, and a batch is done."""
+    """Raised after Ctrl-C once the current batch is done."""
 
 
 class Interrupts:
     """While in use, the first Ctrl-C only sets ``pending``; a second one interrupts at once.
 
-    Python's own handler alone is replaced, in the main thread alone: whoever handles SIGINT in another way goes on doing so.
+    Only Python's default handler is replaced, and only in the main thread: another handler of SIGINT stays in place.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What a trainer walks over: loaders, limits, batches on their device."""
+"""Data for a trainer: accepted loaders, limits, moving batches to their device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..data import Dataset
 
 
 def check_loader(loader: Any, name: str) -> Any:
-    """Gives the loader back; raises for what cannot be walked over again and again."""
+    """Returns the loader; raises if it cannot be iterated over repeatedly."""
     arrays = isinstance(loader, (Tensor, np.ndarray))
     if arrays or (isinstance(loader, tuple) and loader and all(isinstance(part, (Tensor, np.ndarray)) for part in loader)):
         what = "an array" if arrays else "a tuple of arrays"
@@ -30,7 +30,7 @@ def check_loader(loader: Any, name: str) -> Any:
 
 
 def train_and_val(model: Any, train: Any, val: Any) -> tuple[Any, list[Any]]:
-    """The loaders of fit(), wherever they are."""
+    """The loaders for fit(), from its arguments, a data module or the model."""
     source = model if train is None else train
     if hasattr(source, "train_dataloader"):
         train = source.train_dataloader()
@@ -48,7 +48,7 @@ def as_loaders(value: Any, name: str) -> list[Any]:
 
 
 def number_of_batches(loader: Any, limit: int | float | None) -> int | None:
-    """How many batches a pass takes; None when that shows only on the way."""
+    """The number of batches per pass; None if it is not known in advance."""
     length = len(loader) if hasattr(loader, "__len__") else None
     if limit is None:
         return length
@@ -60,9 +60,9 @@ def number_of_batches(loader: Any, limit: int | float | None) -> int | None:
 
 
 def batches(loader: Any, count: int | None) -> Generator[Any, None, None]:
-    """The first `count` batches, or all; close it, and the loader's thread ends as well.
+    """The first `count` batches, or all; closing the generator also ends the loader's thread.
 
-    After all of them the loader is let come to its end, where a shuffling DataLoader draws once more, as PyTorch's does.
+    If all batches are taken, the loader runs to its end, where a shuffling DataLoader draws once more, as PyTorch's does.
     """
     iterator = iter(loader)
     taken = 0
@@ -83,19 +83,19 @@ def batches(loader: Any, count: int | None) -> Generator[Any, None, None]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the model is and what it computes in."""
+    """The device of the model and the dtype in which it computes."""
 
     device: str = "cpu"
     dtype: np.dtype = field(default_factory=lambda: np.dtype(np.float32))
 
     @classmethod
     def of(cls, model: Any) -> Place:
-        """That of the first parameter."""
+        """The Place of the first parameter."""
         first = next(iter(model.parameters()), None)
         return cls() if first is None else cls(first.device, first.dtype)
 
     def bring(self, batch: Any) -> Any:
-        """A batch with its Tensors on the device and its ndarrays as Tensors there, floating ones in the dtype; the rest as it is."""
+        """Moves a batch: its Tensors and ndarrays become Tensors on the device, floating ones in the dtype; the rest is unchanged."""
         if isinstance(batch, np.ndarray) and batch.dtype.kind in "biuf":
             batch = as_tensor(batch.astype(self.dtype, copy=False) if batch.dtype.kind == "f" else batch)
         if isinstance(batch, Tensor):

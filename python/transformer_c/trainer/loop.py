@@ -17,11 +17,10 @@ from .saving import Saves
 
 
 class FitLoop:
-    """Moves a run on, from its first batch or from a checkpoint, to its end.
+    """Advances a run, from its first batch or from a checkpoint, to its end.
 
-    Going on in the middle of an epoch, the streams are put back to the epoch's beginning, the batches that were done are drawn again and
-    dropped, which puts the streams of the data where they were, and the others, with all weights, are put back to the moment of the
-    checkpoint.
+    To resume in the middle of an epoch, the random streams are reset to the start of the epoch and the batches already done are drawn
+    again and dropped, which restores the data's streams; then the other streams and all weights are restored from the checkpoint.
 
     Parameters
     ----------
@@ -30,7 +29,7 @@ class FitLoop:
     model : TrainingModule
     train, val : loader, list of loaders
     place : Place
-        Where batches are brought to.
+        The device and dtype of the batches.
     interrupts : Interrupts
     """
 
@@ -45,11 +44,11 @@ class FitLoop:
                 f"there is no batch to train on: train has {len(train)} batches, limit_train_batches is {options.limit_train_batches}"
             )
         holders = {"train": train, **{f"val.{i}": loader for i, loader in enumerate(val)}, "model": model}
-        holders |= {f"model.{name}": part for name, part in model.named_modules() if name}  # however deep
+        holders |= {f"model.{name}": part for name, part in model.named_modules() if name}  # at any depth
         self.streams = streams.find_streams(holders, options.generators)
 
     def prepare(self) -> None:
-        """Asks the model for its optimizer; reads the forms of its steps."""
+        """Gets the optimizer from the model and reads the signatures of its steps."""
         self.optimizer, self.schedules = steps.configured(self.model)
         schedulers = steps.schedulers_of(self.model, self.schedules)
         self.saves = Saves(self.options.checkpoint_dir, self.run, self.model, self.optimizer, schedulers, self.streams)
@@ -57,7 +56,7 @@ class FitLoop:
         self.takes_closure = steps.accepted(self.model.optimizer_step, 4) == 4
 
     def run_epochs(self) -> None:
-        """All epochs that are left."""
+        """Runs all remaining epochs."""
         run = self.run
         while run.epoch < self.options.max_epochs and not (run.should_stop or run.watch.exhausted):
             try:
@@ -74,7 +73,7 @@ class FitLoop:
             self.saves.begin_epoch()
             run.begin_epoch()
         run.begin_batch("train", None)
-        with run.muted(bool(skip)):  # what it logged before the checkpoint is there; what it does to the data must be done again
+        with run.muted(bool(skip)):  # its logged values are in the checkpoint; its effects on the data must be repeated
             self.model.on_train_epoch_start()
         label = f"epoch {run.epoch + 1}/{options.max_epochs}"
         with Bar(options.progress, label, run.batches, skip) as bar:
@@ -104,7 +103,7 @@ class FitLoop:
             raise ValueError("there is no batch to train on: train is empty")
 
     def _skip_batches(self, count: int, iterator: Iterator[Any]) -> None:
-        """Draws the batches that were trained on before the checkpoint; then everything is as at its moment."""
+        """Draws the batches that were trained on before the checkpoint, which restores the state at the checkpoint."""
         for done in range(count):
             if next(iterator, self) is self:
                 raise CheckpointError(f"the checkpoint was made after {count} batches of an epoch; train has {done}")
@@ -118,11 +117,11 @@ class FitLoop:
         return merged(evaluate(self.run, self.model, "validation", self.val, limit, self.place, progress, self.interrupts))
 
     def _is_validated(self) -> bool:
-        """Whether validation follows the epoch in hand."""
+        """Whether validation follows the current epoch."""
         return bool(self.val) and (self.run.epoch + 1) % self.options.check_val_every_n_epoch == 0
 
     def _end_epoch(self, values: dict[str, float]) -> None:
-        """The epoch counts now: history, best, files."""
+        """Completes the epoch: updates history, best epoch and files."""
         is_best = self._is_best(values)
         self.run.end_epoch(values)
         if is_best:
@@ -145,7 +144,7 @@ class FitLoop:
         self.saves.write_last()
         run = self.run
         where = f"interrupted after epoch {run.epoch}" if not run.batch else f"interrupted in epoch {run.epoch + 1} after batch {run.batch}"
-        kept = f'; {run.last_path!r} holds everything: fit(..., resume="last") goes on' if self.options.checkpoint_dir else ""
+        kept = f'; {run.last_path!r} has everything: fit(..., resume="last") resumes the run' if self.options.checkpoint_dir else ""
         raise KeyboardInterrupt(where + kept)
 
     # ---- a batch -------------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ class Averages:
         self._sums: dict[str, list[float]] = {}  # name: [sum of weight * value, sum of weights]
 
     def add(self, name: str, value: float, weight: float) -> None:
-        """Takes in one value."""
+        """Adds one value."""
         sums = self._sums.setdefault(name, [0.0, 0.0])
         sums[0] += weight * value
         sums[1] += weight
@@ -31,16 +31,16 @@ class Averages:
         return {name: total / weight if weight else math.nan for name, (total, weight) in self._sums.items()}
 
     def state_dict(self) -> dict[str, list[float]]:
-        """What a checkpoint in the middle of an epoch holds."""
+        """The state for a checkpoint in the middle of an epoch."""
         return {name: list(sums) for name, sums in self._sums.items()}
 
     def load_state_dict(self, state: dict[str, list[float]]) -> None:
-        """Goes on from what ``state_dict()`` gave."""
+        """Restores a state from ``state_dict()``."""
         self._sums = {str(name): [float(total), float(weight)] for name, (total, weight) in state.items()}
 
 
 def batch_size_of(batch: Any) -> int:
-    """The length of the first array in a batch, however nested; 1 when there is none."""
+    """The length of the first array in a batch, at any depth; 1 if there is none."""
     first = next(_arrays(batch), None)
     return int(first.shape[0]) if first is not None and first.ndim else 1
 
@@ -54,7 +54,7 @@ def _arrays(batch: Any) -> Iterator[Tensor | np.ndarray]:
 
 
 def append_row(history: dict[str, list], row: dict[str, float]) -> None:
-    """Adds an epoch to the history; what an epoch did not log is nan there, so that all lists stay of one length."""
+    """Adds an epoch to the history; values that it did not log are nan, so that all lists have the same length."""
     length = max(map(len, history.values()), default=0)
     for name in row:
         if name not in history:
@@ -64,7 +64,7 @@ def append_row(history: dict[str, list], row: dict[str, float]) -> None:
 
 
 def write_csv(history: dict[str, list], path: str) -> None:
-    """Writes a row for every epoch under a row of names; floats in full, so that reading gives them back exactly."""
+    """Writes a header of names and one row per epoch; floats are written in full, so that reading restores them exactly."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(history)

@@ -1,4 +1,4 @@
-"""What to write in place of Lightning's options that a Trainer has under another name or needs no option for, and of hooks it never calls."""
+"""Replacements for Lightning's options that a Trainer names differently or does not need, and for hooks that it never calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRAINER: Mapping[str, str] = {
     "accumulate_grad_batches": "make the batches larger, or override optimizer_step()",
     "callbacks": "monitor=, mode= and checkpoint_dir= keep the best epoch, patience= and min_delta= stop early; the module's hooks do the rest",
     "default_root_dir": "checkpoint_dir= is the folder of the checkpoints",
-    "deterministic": "runs are deterministic always",
+    "deterministic": "runs are always deterministic",
     "devices": "a run uses one device: device=",
     "enable_checkpointing": "checkpoint_dir= says whether and where",
     "enable_progress_bar": "progress= says whether there are bars",
@@ -43,13 +43,13 @@ ATTRIBUTES: Mapping[str, str] = {
     "default_root_dir": "checkpoint_dir",
     "log_dir": "checkpoint_dir",
     "logged_metrics": "callback_metrics",
-    "logger": "history holds what is logged, and history.csv in checkpoint_dir",
+    "logger": "history has the logged values, as has history.csv in checkpoint_dir",
     "predict": "call the model itself, in eval mode",
     "progress_bar_metrics": "callback_metrics",
     "save_checkpoint": "checkpoint_dir= and checkpoint_every_n_steps= write last.safetensors; tc.save(model, path) writes the weights",
 }
 
-# Hooks of a module that nothing calls here: where their lines belong.
+# Hooks of a module that a Trainer never calls: where their code belongs instead.
 _STEP, _VALIDATION, _TEST = "optimizer_step()", "validation_step() or on_validation_epoch_end()", "test_step() or on_test_epoch_end()"
 _BEGIN, _END = "on_train_epoch_start()", "the lines after trainer.fit()"
 HOOKS: Mapping[str, str] = {
@@ -85,7 +85,7 @@ HOOKS: Mapping[str, str] = {
 
 
 def explained(hints: Mapping[str, str]) -> Callable[[_Function], _Function]:
-    """Makes a function say, for an option that it has not got, what to write instead."""
+    """Decorates a function so that the error for an unknown option says what to write instead."""
 
     def decorate(function: _Function) -> _Function:
         known = [name for name in inspect.signature(function).parameters if name != "self"]

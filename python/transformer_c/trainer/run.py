@@ -1,4 +1,4 @@
-"""Where a run is and what it has logged."""
+"""The state of a run: its position and its logged values."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ from .stopping import Watch
 
 @dataclass(eq=False)
 class Run:
-    """The state of a run: the trainer shows it, modules log to it, the loop moves it on, a checkpoint keeps it.
+    """The state of a run: the trainer shows it, modules log to it, the loop advances it, a checkpoint saves it.
 
     `history`, `step_history`, `metrics` (its `callback_metrics`), `best_path`, `last_path` and `should_stop` are attributes of Trainer,
-    which explains them.
+    and are explained there.
     """
 
     watch: Watch
-    epoch: int = 0  # whole epochs that are done
-    batch: int = 0  # batches of the next one that are done
-    step: int = 0  # optimizer steps that are done
-    batches: int | None = 0  # in an epoch; None where that shows only on the way
+    epoch: int = 0  # completed epochs
+    batch: int = 0  # batches done in the next epoch
+    step: int = 0  # optimizer steps taken
+    batches: int | None = 0  # per epoch; None if not known in advance
     should_stop: bool = False
     history: dict[str, list] = field(default_factory=dict)
     step_history: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     best_path: str = ""
     last_path: str = ""
-    averages: Averages = field(default_factory=Averages)  # of what is logged now
+    averages: Averages = field(default_factory=Averages)  # of the values being logged
     losses: Averages = field(default_factory=Averages)  # of the epoch's losses, for the bar
     in_bar: dict[str, float | None] = field(default_factory=dict)  # None: not known yet
-    kind: str = "train"  # of the batch in hand: what is logged belongs to it
-    weight: int = 1  # of the batch in hand
+    kind: str = "train"  # of the current batch, to which logged values belong
+    weight: int = 1  # of the current batch
     is_muted: bool = False
 
     # ---- logging -------------------------------------------------------------------------------------------------------------
 
     def begin_batch(self, kind: str, batch: Any) -> int:
-        """What is logged from now on is of this kind ("train", "validation", "test"), with the length of the batch as its weight."""
+        """Values logged from now on are of this kind ("train", "validation", "test"); their weight is the length of the batch."""
         self.kind, self.weight = kind, batch_size_of(batch)
         return self.weight
 
     def record(
         self, name: str, value: float, prog_bar: bool, on_step: bool | None, on_epoch: bool | None, batch_size: int | None = None
     ) -> None:
-        """Takes in a value that a module logs."""
+        """Records a value that a module logs."""
         if self.is_muted:
             return
         if name in ("epoch", "step"):
-            raise ValueError(f"{name!r} is a name of the history's own: log the value under another")
+            raise ValueError(f"{name!r} is a name that the history uses itself: log the value under another")
         self.metrics[name] = value
         if on_epoch is not False:
             self.averages.add(name, value, self.weight if batch_size is None else batch_size)
@@ -67,7 +67,7 @@ class Run:
 
     @contextmanager
     def muted(self, is_muted: bool) -> Iterator[None]:
-        """Drops what is logged meanwhile."""
+        """Drops values logged inside the block."""
         self.is_muted = is_muted
         try:
             yield
@@ -76,7 +76,7 @@ class Run:
 
     @contextmanager
     def averaging(self) -> Iterator[Averages]:
-        """Averages what is logged meanwhile on its own."""
+        """Averages values logged inside the block separately."""
         before, self.averages = self.averages, Averages()
         try:
             yield self.averages
@@ -84,7 +84,7 @@ class Run:
             self.averages = before
 
     def bar_values(self) -> dict[str, float]:
-        """What is shown behind the bar."""
+        """The values shown after the bar."""
         return {**self.losses.means(), **{k: v for k, v in self.in_bar.items() if v is not None}}
 
     # ---- epochs --------------------------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class Run:
     # ---- checkpoints -----------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps of the run."""
+        """The state of the run for a checkpoint."""
         return {
             "epoch": self.epoch,
             "batch": self.batch,
@@ -118,11 +118,11 @@ class Run:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from what ``state_dict()`` gave; raises ValueError when it is of another run."""
+        """Restores a state from ``state_dict()``; raises ValueError if it is from a different run."""
         if int(state["batch"]) and state["batches"] != self.batches:
             raise ValueError(
                 f"the checkpoint was made in the middle of an epoch of {state['batches']} batches; an epoch has {self.batches} now: "
-                "go on with the same data, batch size and limits"
+                "resume with the same data, batch size and limits"
             )
         watch = self.watch
         if (state["monitor"], state["mode"]) != (watch.monitor, watch.mode):

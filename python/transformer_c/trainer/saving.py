@@ -1,4 +1,4 @@
-"""The files of a run: what its checkpoints hold, writing them, and going on from one."""
+"""The files of a run: contents of its checkpoints, writing them, and resuming from one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BEST, LAST, HISTORY = "best.safetensors", "last.safetensors", "history.csv"
 
 
 def prepare_folder(folder: str | None, model: Any) -> None:
-    """Finds out now, not after the first epoch, whether checkpoints can be written."""
+    """Checks now, not after the first epoch, that checkpoints can be written."""
     if folder is None:
         return
     encode(dict(model.hparams.items()), None, what="hyper_parameters")
@@ -28,7 +28,7 @@ def prepare_folder(folder: str | None, model: Any) -> None:
 
 
 def path_to_resume(resume: str | os.PathLike | None, folder: str | None) -> str | None:
-    """The checkpoint that fit(resume=) means; None for the beginning."""
+    """The path of the checkpoint that fit(resume=) means; None to start from the beginning."""
     if resume is None:
         return None
     if isinstance(resume, bool):
@@ -42,10 +42,10 @@ def path_to_resume(resume: str | os.PathLike | None, folder: str | None) -> str 
 
 
 class Saves:
-    """Writes the checkpoints of a run, and takes one on.
+    """Writes the checkpoints of a run, and restores one.
 
-    At the beginning of an epoch the states of all random streams are kept (`at_start`). A checkpoint in the middle of an epoch holds them
-    and those of its own moment (`at_batch`).
+    At the beginning of an epoch, the states of all random streams are saved (`at_start`). A checkpoint in the middle of an epoch contains
+    these and the states at its own moment (`at_batch`).
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Saves:
     optimizer : Optimizer
     schedulers : list of LRScheduler
     found : mapping of str to stream
-        What ``streams.find_streams`` gave.
+        The result of ``streams.find_streams``.
     """
 
     def __init__(
@@ -66,18 +66,18 @@ class Saves:
         self._optimizer, self._schedulers = optimizer, schedulers
         self._resumed = Checkpoint()
         self._at_start: dict[str, Any] = {}
-        self._at_batch: dict[str, Any] = {}  # after a resume, and at the end of an epoch, before it is validated; so is the next
+        self._at_batch: dict[str, Any] = {}  # set after a resume, and at the end of an epoch before validation
         self._weights: dict[str, Any] = {}
 
     # ---- writing -------------------------------------------------------------------------------------------------------------
 
     def begin_epoch(self) -> None:
-        """Keeps the streams' states; what was kept of the epoch before is dropped."""
+        """Saves the streams' states and drops those of the previous epoch."""
         self._at_start = streams.capture(self._streams) if self._folder else {}
         self._at_batch, self._weights = {}, {}
 
     def before_validation(self, is_validated: bool) -> None:
-        """Keeps what validation may change: after a Ctrl-C in the middle of it, it is done again from its beginning."""
+        """Saves the state that validation may change: after a Ctrl-C during validation, it is repeated from its beginning."""
         if not self._folder:
             return
         self._at_batch = streams.capture(self._streams)
@@ -91,7 +91,7 @@ class Saves:
             save(self._model, self._run.best_path)
 
     def write_last(self) -> None:
-        """Writes the history, then the file that a run goes on from."""
+        """Writes the history, then the file from which a run resumes."""
         if self._folder:
             write_csv(self._run.history, os.path.join(self._folder, HISTORY))
             self._run.last_path = os.path.join(self._folder, LAST)
@@ -110,19 +110,19 @@ class Saves:
         self._model.on_save_checkpoint(held)
         return held
 
-    # ---- going on ------------------------------------------------------------------------------------------------------------
+    # ---- resuming ------------------------------------------------------------------------------------------------------------
 
     def go_on_from(self, path: str) -> None:
-        """Takes on what a checkpoint holds; after an error, the model and the random streams are as they were."""
+        """Restores a checkpoint; after an error, the model and the random streams are unchanged."""
         held = load(path)
         if "trainer" not in held:
-            raise CheckpointError(f"{path!r} holds no run to go on with, only weights: resume from the {LAST} beside it")
+            raise CheckpointError(f"{path!r} contains no run to resume, only weights: resume from the {LAST} in the same folder")
         before = streams.capture(self._streams)
         try:
             self._compare(held, path)
             self._run.load_state_dict(held["trainer"])
             self._at_start, self._at_batch = held["streams"]["at_start"], held["streams"]["at_batch"]
-            streams.restore(self._streams, self._at_batch)  # put in force when the batches are drawn; now only to see that it can be
+            streams.restore(self._streams, self._at_batch)  # only checks that this works; the states apply once the batches are drawn
             streams.restore(self._streams, self._at_start)
             self._resumed = held
             self._load_weights()
@@ -135,16 +135,16 @@ class Saves:
         self._find_files(path)
 
     def batches_drawn(self) -> None:
-        """Puts all but the streams of the training data to the checkpoint's moment, once its batches have been drawn again.
+        """Restores everything but the training data's streams from the checkpoint, after its batches have been drawn again.
 
-        The run was at the beginning of the epoch until then; drawing them has put the data's streams where they were.
+        Until then the run was at the beginning of the epoch; drawing the batches has restored the data's streams.
         """
         self._load_weights()
         streams.restore({k: v for k, v in self._streams.items() if not k.startswith("train.")}, self._at_batch)
         self._at_batch = {}
 
     def _load_weights(self) -> None:
-        """Those of optimizer and schedulers first, which nobody has used yet: the model's are there when all else has been found to fit."""
+        """Loads optimizer and schedulers first, as they are still unused: the model's weights are loaded only once all else fits."""
         held = self._resumed
         self._optimizer.load_state_dict(held["optimizer"])
         if len(held["schedulers"]) != len(self._schedulers):
@@ -155,14 +155,12 @@ class Saves:
         self._model.load_state_dict(held["state_dict"])
 
     def _compare(self, held: Checkpoint, path: str) -> None:
-        """Warns when the run cannot be the one that was stopped."""
+        """Warns if the run cannot be the one that was stopped."""
         now = dict(self._model.hparams.items())
         changed = sorted(k for k in {*now, *held.hyper_parameters} if not _same(now.get(k), held.hyper_parameters.get(k)))
         if changed:
             shown = ", ".join(f"{k} {held.hyper_parameters.get(k)!r} -> {now.get(k)!r}" for k in changed)
-            warnings.warn(
-                f"hyper-parameters differ from those in {path!r}: {shown}; optimizer and schedules go on with the file's", stacklevel=5
-            )
+            warnings.warn(f"hyper-parameters differ from those in {path!r}: {shown}; optimizer and schedules use the file's", stacklevel=5)
         missing = sorted(set(held["streams"]["at_start"]) ^ set(self._streams))
         if missing:
             warnings.warn(
@@ -171,7 +169,7 @@ class Saves:
             )
 
     def _find_files(self, resumed: str) -> None:
-        """Names the files that earlier parts of the run have left. The best weights come along into another folder."""
+        """Finds the files of earlier parts of the run. The best weights are copied if this folder has none."""
         if self._folder is None:
             return
         run = self._run

@@ -1,4 +1,4 @@
-"""What a module's configure_optimizers() and steps may look like: Lightning's forms, read into one."""
+"""The accepted forms of a module's configure_optimizers() and steps: Lightning's forms, converted to one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..optim.lr_scheduler import LRScheduler
 
 @dataclass
 class Schedule:
-    """A scheduler that the trainer steps: every `frequency` epochs or steps."""
+    """A scheduler that the trainer steps every `frequency` epochs or steps."""
 
     scheduler: Any
     interval: str = "epoch"
@@ -22,10 +22,10 @@ class Schedule:
 
 
 def configured(model: Any) -> tuple[Optimizer, list[Schedule]]:
-    """Calls ``model.configure_optimizers()`` and reads what it gives.
+    """Calls ``model.configure_optimizers()`` and interprets its result.
 
-    An optimizer; a list with one; ([optimizer], [schedulers]); {"optimizer": ..., "lr_scheduler": ...}. A scheduler is itself (stepped
-    every epoch) or {"scheduler": ..., "interval": "step" or "epoch", "frequency": n}.
+    The result is an optimizer, a list with one, ([optimizer], [schedulers]), or {"optimizer": ..., "lr_scheduler": ...}. A scheduler is
+    given directly (then it is stepped every epoch) or as {"scheduler": ..., "interval": "step" or "epoch", "frequency": n}.
     """
     given = model.configure_optimizers()
     where = f"{type(model).__name__}.configure_optimizers()"
@@ -48,7 +48,7 @@ def configured(model: Any) -> tuple[Optimizer, list[Schedule]]:
 
 def _schedule(given: Any, where: str) -> Schedule:
     options = {"scheduler": given} if not isinstance(given, dict) else dict(given)
-    options.pop("name", None)  # Lightning's, for its logger
+    options.pop("name", None)  # used only by Lightning's logger
     unknown = set(options) - {"scheduler", "interval", "frequency"}
     if unknown or "scheduler" not in options:
         raise ValueError(f'{where} gave a schedule with {sorted(map(str, options))}; expected "scheduler", "interval", "frequency"')
@@ -63,7 +63,7 @@ def _schedule(given: Any, where: str) -> Schedule:
 
 
 def schedulers_of(model: Any, schedules: list[Schedule]) -> list[Any]:
-    """Every scheduler whose state a checkpoint holds: those returned, then those that the model keeps and steps itself."""
+    """All schedulers whose state is in a checkpoint: those returned, then those that the model keeps and steps itself."""
     found = [s.scheduler for s in schedules]
     for value in vars(model).values():
         for item in value if isinstance(value, (list, tuple)) else [value]:
@@ -73,7 +73,7 @@ def schedulers_of(model: Any, schedules: list[Schedule]) -> list[Any]:
 
 
 def loss_of(value: Any, model: Any) -> Tensor | None:
-    """The loss of what training_step() gave: a Tensor, {"loss": Tensor}, or None to skip the batch."""
+    """The loss in the result of training_step(): a Tensor, {"loss": Tensor}, or None to skip the batch."""
     loss = value.get("loss") if isinstance(value, dict) else value
     where = f"{type(model).__name__}.training_step()"
     if loss is None:
@@ -88,7 +88,7 @@ def loss_of(value: Any, model: Any) -> Tensor | None:
 
 
 def accepted(function: Callable, most: int) -> int:
-    """How many of `most` arguments `function` takes by position; 0 when not even one."""
+    """The number of positional arguments that `function` takes, at most `most`."""
     signature = inspect.signature(function)
     for count in range(most, 0, -1):
         try:

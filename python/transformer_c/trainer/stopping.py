@@ -1,4 +1,4 @@
-"""Which epoch was the best, and whether it is time to stop."""
+"""The best epoch, and early stopping."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Watch:
         The number's name.
     mode : {"min", "max"}
     patience : int or None
-        Epochs in a row without an improvement after which ``exhausted`` is True; None never.
+        Number of consecutive epochs without an improvement after which ``exhausted`` is True; None: never.
     min_delta : float
-        What counts as an improvement for `patience`; the best epoch is the best by any margin.
+        An improvement must exceed this to count for `patience`; the best epoch is the best by any margin.
     """
 
     def __init__(self, monitor: str, mode: str, patience: int | None, min_delta: float) -> None:
@@ -30,7 +30,7 @@ class Watch:
         self._waited = 0
 
     def see(self, value: float, epoch: int) -> bool:
-        """Takes in an epoch's value; says whether it is the best so far. NaN never is."""
+        """Records an epoch's value; returns whether it is the best so far. NaN never is."""
         if self._is_below(value, self._reference, self._min_delta):
             self._reference, self._waited = value, 0
         else:
@@ -47,7 +47,7 @@ class Watch:
 
     @property
     def exhausted(self) -> bool:
-        """Whether patience is at its end."""
+        """Whether patience has run out."""
         return self._patience is not None and self._waited >= self._patience
 
     def state_dict(self) -> dict[str, Any]:
@@ -55,6 +55,6 @@ class Watch:
         return {"best": self.best, "best_epoch": self.best_epoch, "reference": self._reference, "waited": self._waited}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from what ``state_dict()`` gave."""
+        """Restores a state from ``state_dict()``."""
         self.best, self.best_epoch = state["best"], state["best_epoch"]
         self._reference, self._waited = state["reference"], int(state["waited"])

@@ -1,7 +1,7 @@
-"""The random streams that a run draws from: found, kept, put back.
+"""Finds, saves and restores the random streams from which a run draws.
 
-Always: the default generator (its counter of dropout masks included), Python's ``random`` and NumPy's global generator.
-Then the generators that loaders, their datasets and the model hold as attributes, and those a user names.
+These are always the default generator (including its counter of dropout masks), Python's ``random`` and NumPy's global generator;
+also the generators that are attributes of loaders, their datasets and the model, and those that a user names.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from ..checkpoint import CheckpointError
 from ..random import default_generator
 
 MAX_DEPTH = 8  # attributes of attributes: a transform in a list of a dataset inside subsets of subsets
-MAX_ITEMS = 100  # longer lists hold samples, not generators
+MAX_ITEMS = 100  # longer lists contain samples, not generators
 
 _KINDS = (Generator, np.random.Generator, np.random.RandomState, random.Random)
 _GLOBAL: dict[str, Any] = {
     "default": default_generator,
-    "python": random._inst,  # what the functions of the module draw from
+    "python": random._inst,  # the generator behind the module's functions
     "numpy": np.random.mtrand._rand,
 }
 
 
 def as_streams(given: Iterable[Any]) -> tuple[Any, ...]:
-    """The generators that a user names; a TypeError for what is none."""
+    """The generators that a user names; raises TypeError for anything else."""
     given = tuple(given)
     for i, stream in enumerate(given):
         if not isinstance(stream, _KINDS):
@@ -41,7 +41,7 @@ def as_streams(given: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def find_streams(holders: Mapping[str, Any], given: Iterable[Any] = ()) -> dict[str, Any]:
-    """Every stream by a name that is the same in every run of a script.
+    """All streams, each under a name that is the same in every run of a script.
 
     Parameters
     ----------
@@ -82,18 +82,18 @@ def _parts(value: Any) -> list[tuple[Any, Any]]:
     if isinstance(value, dict):
         return [(k, v) for k, v in value.items() if isinstance(k, str)] if len(value) <= MAX_ITEMS else []
     if isinstance(value, (Tensor, ModuleType)) or hasattr(value, "__globals__"):
-        return []  # Tensors, modules and functions have attributes too, but hold no stream of a run
+        return []  # Tensors, modules and functions have attributes too, but contain no stream of a run
     attributes = getattr(value, "__dict__", None)
     return list(attributes.items()) if isinstance(attributes, dict) else []
 
 
 def capture(streams: Mapping[str, Any]) -> dict[str, Any]:
-    """The state of every stream, as a checkpoint can hold it."""
+    """The state of every stream, in a form that a checkpoint can store."""
     return {name: _state(stream) for name, stream in streams.items()}
 
 
 def restore(streams: Mapping[str, Any], states: Mapping[str, Any]) -> None:
-    """Puts back what ``capture`` gave, for the names that both have; a CheckpointError where a state is none of that kind of stream."""
+    """Restores states from ``capture`` for the names in both; raises CheckpointError if a state does not fit its stream."""
     for name in (name for name in streams if name in states):
         try:
             _set_state(streams[name], states[name])

@@ -1,4 +1,4 @@
-"""The trainer's options, and fit, validate, test."""
+"""The trainer's options, and fit, validate and test."""
 
 from __future__ import annotations
 
@@ -34,58 +34,58 @@ class Trainer:
     gradient_clip_val : float, optional
         The largest norm of the gradients; with `gradient_clip_algorithm` "value", the largest absolute value of one.
     monitor : str, default "val_loss"
-        The logged name that says which epoch is the best.
+        Name of the logged value by which the best epoch is chosen.
     mode : {"min", "max"}
-        Whether less of it is better, or more.
+        Whether a smaller or a larger value is better.
     checkpoint_dir : path-like, optional
-        Where ``best.safetensors``, ``last.safetensors`` and ``history.csv`` go; made when it is not there. Without it nothing is written.
+        Folder for ``best.safetensors``, ``last.safetensors`` and ``history.csv``; created if it does not exist. None: write no files.
     progress : bool, default True
-        Bars on standard error.
+        Show progress bars on standard error.
     device : str, optional
-        "cpu" or "cuda": where the model is moved to. Batches go where the model is.
+        "cpu" or "cuda": the device to which the model and every batch are moved. None: the model's own device.
     patience : int, optional
-        Stop after as many epochs in a row in which `monitor` did not improve by more than `min_delta`.
+        Stop after this number of consecutive epochs in which `monitor` did not improve by more than `min_delta`.
     min_delta : float, default 0
     seed : int, optional
-        ``tc.manual_seed(seed)`` at the beginning of ``fit``: the same shuffles and dropout masks whatever was drawn before. The model's weights
-        are drawn when it is made, so seed before that to have those the same.
+        Call ``tc.manual_seed(seed)`` at the beginning of ``fit``, so that shuffles and dropout masks are the same whatever was drawn before.
+        The model's weights are drawn when it is created; to make them the same, seed before that.
     checkpoint_every_n_steps : int, optional
-        Write ``last.safetensors`` as often within an epoch, too.
+        Also write ``last.safetensors`` within an epoch, every so many steps.
     check_val_every_n_epoch : int, default 1
     limit_train_batches, limit_val_batches, limit_test_batches : int or float, optional
-        So many batches of a pass, or the share of them; ``limit_val_batches=0`` leaves validation out.
+        The number or fraction of batches to use per pass; ``limit_val_batches=0`` skips validation.
     fast_dev_run : bool or int, default False
-        One epoch of one batch (or so many) of each kind, no files: does everything run?
+        Run one epoch of one batch (or the given number) of each kind, without files, to test that everything runs.
     gradient_clip_algorithm : {"norm", "value"}
     generators : sequence of generators
-        Random generators (NumPy's, Python's, tc.Generator) that your code draws from and that are attributes neither of the model nor of
-        loaders and their datasets: a checkpoint keeps their states, too.
+        Random generators (NumPy's, Python's, tc.Generator) that your code uses and that are not attributes of the model, of loaders or of
+        their datasets. A checkpoint saves their states, too.
 
     Attributes
     ----------
     history : dict of str to list
-        "epoch", "step" and every logged name, with a value for each epoch; nan where an epoch did not log it.
+        "epoch", "step" and every logged name, with one value per epoch; nan if an epoch did not log it.
     step_history : dict of str to list of (step, value)
-        What training steps logged with ``on_step=True``.
+        The values that training steps logged with ``on_step=True``.
     callback_metrics : dict of str to float
-        The newest value of every name.
+        The latest value of every name.
     best_model_path, last_model_path : str
-        The files, once they are written; "" before, and without `checkpoint_dir`.
+        The paths of the files; "" before they are written, and without `checkpoint_dir`.
     best_model_score : float or None
     best_epoch : int or None
         Counted from 1, like "epoch" in the history.
     current_epoch, global_step : int
         Epochs and optimizer steps done.
     num_training_batches, estimated_stepping_batches : int
-        Batches of an epoch and of all of them, which ``configure_optimizers`` may ask for; inf where the loader has no length.
+        The number of batches per epoch and of steps in total, for use in ``configure_optimizers``; inf if the loader has no length.
     run : Run
-        All of these, with what the loop needs besides.
+        The state of the run: all of these, and values that the loop needs.
     should_stop : bool
-        Set it, in a hook of the model for example, and ``fit`` ends after the epoch.
+        If set, for example in a hook of the model, ``fit`` ends after the epoch.
 
     Notes
     -----
-    The same seed gives the same bits, for any number of threads. A run that was stopped, by Ctrl-C or in any other way, and goes on by
+    The same seed gives the same bits, for any number of threads. A run that was stopped, by Ctrl-C or in any other way, and resumed by
     ``fit(..., resume="last")`` ends with the same bits as one that was not stopped.
 
     Examples
@@ -174,34 +174,34 @@ class Trainer:
 
     @property
     def estimated_stepping_batches(self) -> float:
-        """Steps that ``fit`` takes in all, for schedules; inf where the loader has no length."""
+        """The total number of steps that ``fit`` takes, for schedules; inf if the loader has no length."""
         return self.max_epochs * self.num_training_batches
 
     # ---- the run, as Lightning names it ----------------------------------------------------------------------------------------
 
     @property
     def history(self) -> dict[str, list]:
-        """ "epoch", "step" and every logged name, with a value for each epoch."""
+        """ "epoch", "step" and every logged name, with one value per epoch."""
         return self.run.history
 
     @property
     def step_history(self) -> dict[str, list[tuple[int, float]]]:
-        """What training steps logged with ``on_step=True``: (step, value) by name."""
+        """The values that training steps logged with ``on_step=True``: (step, value) by name."""
         return self.run.step_history
 
     @property
     def callback_metrics(self) -> dict[str, float]:
-        """The newest value of every name."""
+        """The latest value of every name."""
         return self.run.metrics
 
     @property
     def best_model_path(self) -> str:
-        """The file with the weights of the best epoch; "" where there is none."""
+        """The file with the weights of the best epoch; "" if there is none."""
         return self.run.best_path
 
     @property
     def last_model_path(self) -> str:
-        """The file to go on from; "" where there is none."""
+        """The file to resume from; "" if there is none."""
         return self.run.last_path
 
     @property
@@ -211,7 +211,7 @@ class Trainer:
 
     @property
     def best_epoch(self) -> int | None:
-        """The epoch of it, counted from 1."""
+        """The epoch with the best value, counted from 1."""
         return self.run.watch.best_epoch
 
     @property
@@ -221,12 +221,12 @@ class Trainer:
 
     @property
     def global_step(self) -> int:
-        """Optimizer steps done."""
+        """The number of optimizer steps taken."""
         return self.run.step
 
     @property
     def num_training_batches(self) -> float:
-        """Batches of an epoch; inf where the loader has no length."""
+        """The number of batches per epoch; inf if the loader has no length."""
         return math.inf if self.run.batches is None else self.run.batches
 
     @property
@@ -248,19 +248,19 @@ class Trainer:
         ----------
         model : TrainingModule
         train : DataLoader, or another collection of batches
-            Or an object with ``train_dataloader()`` and perhaps ``val_dataloader()``. None: the model has them.
+            Or an object with ``train_dataloader()`` and perhaps ``val_dataloader()``. None: the model has these methods.
         val : the same, or a list of loaders, optional
         resume : path-like or "last", optional
-            A checkpoint ``last.safetensors``, or its folder, to go on from; "last" is the one in `checkpoint_dir`, or the beginning when
+            A checkpoint ``last.safetensors``, or its folder, to resume from; "last" is the one in `checkpoint_dir`, or the beginning if
             there is none yet.
-            Make model and data as for the first run; model, optimizer, schedules, history and random streams go on where they were.
+            Create model and data as for the first run; model, optimizer, schedules, history and random streams are restored.
 
         Raises
         ------
         KeyboardInterrupt
-            After Ctrl-C, once the batch in hand is done and ``last.safetensors`` is written. A second Ctrl-C does not wait.
+            After Ctrl-C, once the current batch is done and ``last.safetensors`` is written. A second Ctrl-C stops at once.
         CheckpointError
-            When `resume` is no checkpoint of a trainer; model and random streams are as they were.
+            When `resume` is not a trainer's checkpoint; model and random streams are then unchanged.
         """
         train, val = loaders.train_and_val(model, train, val)
         val = val if self.limit_val_batches != 0 else []
@@ -289,7 +289,7 @@ class Trainer:
 
     @explained(names.TEST)
     def validate(self, model: TrainingModule, dataloaders: Any = None, verbose: bool = True) -> list[dict[str, float]]:
-        """Runs ``validation_step`` over a loader, or each of a list: the means of what it logs, a dict for each loader."""
+        """Runs ``validation_step`` over a loader, or each of a list; returns the means of the logged values, one dict per loader."""
         return self._evaluate(model, "validation", dataloaders, "val_dataloader", self.limit_val_batches, verbose)
 
     @explained(names.TEST)
@@ -300,14 +300,14 @@ class Trainer:
         ----------
         model : TrainingModule
         dataloaders : DataLoader, a list of them, or an object with ``test_dataloader()``
-            None: the model has ``test_dataloader()``.
+            None: use the model's ``test_dataloader()``.
         verbose : bool, default True
             Print a table of the values.
 
         Returns
         -------
         list of dict of str to float
-            The means of what ``test_step`` logs, for each loader.
+            The means of the values that ``test_step`` logs, for each loader.
         """
         return self._evaluate(model, "test", dataloaders, "test_dataloader", self.limit_test_batches, verbose)
 
