@@ -101,8 +101,8 @@ static tc_status product(tc_scope *s, tc_tensor **c, const tc_tensor *a, const t
  * With a (..., M, K) and b (..., K, N): da = dc b^T and db = a^T dc, summed over the axes their tensor was repeated along. Vectors are
  * given the axis they lack. */
 
-/* x as a matrix: a vector becomes its only row (of a) or column (of b); `swap` transposes. */
-static tc_status as_matrix(tc_scope *s, tc_tensor **out, tc_tensor *x, bool column, bool swap)
+/* The transpose of x as a matrix, which has a vector as its only row (a) or column (b). */
+static tc_status transpose(tc_scope *s, tc_tensor **out, tc_tensor *x, bool column)
 {
     int64_t shape[TC_MAX_DIMS], strides[TC_MAX_DIMS];
     int n = x->ndim;
@@ -113,11 +113,9 @@ static tc_status as_matrix(tc_scope *s, tc_tensor **out, tc_tensor *x, bool colu
         shape[column ? 0 : 1] = x->shape[0], strides[column ? 0 : 1] = x->strides[0];
         n = 2;
     }
-    if (swap) {
-        const int64_t length = shape[n - 1], stride = strides[n - 1];
-        shape[n - 1] = shape[n - 2], strides[n - 1] = strides[n - 2];
-        shape[n - 2] = length, strides[n - 2] = stride;
-    }
+    const int64_t length = shape[n - 1], stride = strides[n - 1];
+    shape[n - 1] = shape[n - 2], strides[n - 1] = strides[n - 2];
+    shape[n - 2] = length, strides[n - 2] = stride;
     return tc_make_view(s, out, x, n, shape, strides, 0);
 }
 
@@ -151,7 +149,7 @@ static tc_status reduce_to(tc_scope *s, tc_tensor **out, tc_tensor *full, const 
 static tc_status gradient_a(tc_scope *s, tc_tensor **full, tc_tensor *dc, tc_tensor *b)
 {
     tc_tensor *b_transposed;
-    TC_TRY(as_matrix(s, &b_transposed, b, true, true));
+    TC_TRY(transpose(s, &b_transposed, b, true));
     return product(s, full, dc, b_transposed);
 }
 
@@ -162,7 +160,7 @@ static tc_status gradient_b(tc_scope *s, tc_tensor **full, tc_tensor *dc, tc_ten
         TC_TRY(as_rows(s, &a, a));
         TC_TRY(as_rows(s, &dc, dc));
     }
-    TC_TRY(as_matrix(s, &a_transposed, a, false, true));
+    TC_TRY(transpose(s, &a_transposed, a, false));
     TC_TRY(product(s, full, a_transposed, dc));
     if (b->ndim > 1) return TC_OK;
     return tc_make_view(s, full, *full, (*full)->ndim - 1, (*full)->shape, (*full)->strides, 0); /* (..., K, 1): without the last axis */
