@@ -1,11 +1,11 @@
-/* activation.h: what the backward of a product's activation works on. */
+/* activation.h: arguments of the backward of a product's activation. */
 #ifndef TC_KERNELS_ACTIVATION_H
 #define TC_KERNELS_ACTIVATION_H
 
 #include "kernels.h"
 #include "types.h"
 
-#define TC_ACTIVATION_BLOCK 4096 /* elements an item */
+#define TC_ACTIVATION_BLOCK 4096 /* elements per item */
 
 /* Items are blocks of elements.  dx = dy * f'(x);  dx,dy,x (n), contiguous. */
 typedef struct tc_activation_backward_args {

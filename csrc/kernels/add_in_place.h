@@ -1,4 +1,4 @@
-/* add_in_place.h: y += x, how gradients are gathered. */
+/* add_in_place.h: to += from, by which gradients are accumulated. */
 #ifndef TC_KERNELS_ADD_IN_PLACE_H
 #define TC_KERNELS_ADD_IN_PLACE_H
 
@@ -6,7 +6,7 @@
 
 #include "kernels.h"
 
-#define TC_ADD_BLOCK 8192 /* elements an item */
+#define TC_ADD_BLOCK 8192 /* elements per item */
 
 /* Items are blocks of TC_ADD_BLOCK elements.  to,from (numel), contiguous, of the compute dtype. */
 typedef struct tc_add_in_place_args {

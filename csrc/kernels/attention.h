@@ -1,9 +1,9 @@
-/* attention.h: what the attention kernels work on.
+/* attention.h: arguments of the attention kernels.
  *
  *     scores = softcap(scale * q k^T) + bias, masked;  attention = softmax(scores);  values = attention v
  *
  * (Vaswani et al. 2017, eq. 1), by blocks of keys with a running sum (Milakov and Gimelshein 2018), so that nothing of
- * size Tq x Tk is kept. Shapes: B batch, H query heads, Hk key/value heads (H a multiple of Hk: query head h reads key head
+ * size Tq x Tk is stored. Shapes: B batch, H query heads, Hk key/value heads (H a multiple of Hk: query head h reads key head
  * h / (H / Hk)), Tq queries, Tk keys, D head size of q and k, Dv of v.
  */
 #ifndef TC_KERNELS_ATTENTION_H
@@ -18,16 +18,16 @@
 
 #define TC_ATTENTION_QUERIES 48                   /* queries in a block: a multiple of every vector width */
 #define TC_ATTENTION_KEYS 128                     /* keys in a block */
-#define TC_ATTENTION_UNBOUNDED (INT64_C(1) << 60) /* sums of a few do not overflow */
-#define TC_ATTENTION_FAR (INT64_C(1) << 59)       /* beyond any sequence, and taken off UNBOUNDED it leaves what is beyond any */
+#define TC_ATTENTION_UNBOUNDED (INT64_C(1) << 60) /* the sum of a few does not overflow */
+#define TC_ATTENTION_FAR (INT64_C(1) << 59)       /* longer than any sequence, and so is UNBOUNDED minus it */
 
-/* (B,H,T,D) with any strides (elements; 0 where it is broadcast) but 1 along the last axis. */
+/* (B,H,T,D) with any strides (in elements; 0 where it is broadcast), but 1 along the last axis. */
 typedef struct tc_attention_operand {
     void *data;
     int64_t batch, head, row;
 } tc_attention_operand;
 
-/* (B,H,Tq,Tk) with any strides (elements; 0 where it is broadcast); data NULL when there is none. */
+/* (B,H,Tq,Tk) with any strides (in elements; 0 where it is broadcast); data NULL: none. */
 typedef struct tc_attention_plane {
     void *data;
     int64_t batch, head, row, column;
@@ -35,15 +35,15 @@ typedef struct tc_attention_plane {
 
 typedef enum tc_attention_mask_kind {
     TC_ATTENTION_MASK_BOOLEAN, /* a score where the byte is 0 may not be attended to: never read, weight 0 */
-    TC_ATTENTION_MASK_FILL     /* it becomes -9e15, as in the tutorial: weight 0 unless the whole row is masked */
+    TC_ATTENTION_MASK_FILL     /* such a score becomes -9e15, as in the tutorial: weight 0 unless the whole row is masked */
 } tc_attention_mask_kind;
 
 typedef enum tc_attention_empty_rows {
-    TC_ATTENTION_EMPTY_ZERO,   /* a row that may attend to nothing has values, attention and gradients 0 */
-    TC_ATTENTION_EMPTY_UNIFORM /* it attends to all Tk keys alike */
+    TC_ATTENTION_EMPTY_ZERO,   /* a row that may attend to no key has values, attention and gradients 0 */
+    TC_ATTENTION_EMPTY_UNIFORM /* it attends equally to all Tk keys */
 } tc_attention_empty_rows;
 
-/* What forward and backward share. */
+/* Shared by forward and backward. */
 typedef struct tc_attention_problem {
     tc_attention_operand q, k, v; /* (B,H,Tq,D), (B,Hk,Tk,D), (B,Hk,Tk,Dv) */
     int64_t B, H, Hk, Tq, Tk, D, Dv;
@@ -51,22 +51,21 @@ typedef struct tc_attention_problem {
     tc_attention_plane mask; /* uint8 */
     tc_attention_mask_kind mask_kind;
     tc_attention_plane additive[2]; /* in the compute dtype, added to the scores; -inf: may not attend */
-    /* Query i sees keys i + offset - left <= j <= i + offset + right, j < key_lengths[b]. Causal is right 0. */
-    int64_t left, right;        /* at least -TC_ATTENTION_UNBOUNDED, at most TC_ATTENTION_UNBOUNDED: no bound */
+    /* Query i sees keys i + offset - left <= j <= i + offset + right, j < key_lengths[b]. Causal: right is 0. */
+    int64_t left, right;        /* from -TC_ATTENTION_UNBOUNDED to TC_ATTENTION_UNBOUNDED: no bound */
     int64_t offset;             /* when offsets is NULL; within TC_ATTENTION_FAR */
-    const int64_t *offsets;     /* (B) or NULL; those beyond TC_ATTENTION_FAR count as that */
-    const int64_t *key_lengths; /* (B) or NULL; below 0 counts as 0, beyond Tk as Tk */
+    const int64_t *offsets;     /* (B) or NULL; clamped to TC_ATTENTION_FAR */
+    const int64_t *key_lengths; /* (B) or NULL; clamped to 0 .. Tk */
     tc_attention_empty_rows empty_rows;
-    /* On the way to the values a weight is dropped with this probability and scaled by 1 / (1 - dropout) otherwise. Which follows
-     * from philox.h with element ((b * H + h) * Tq + i) * ceil64(Tk) + j, rows being filled up to multiples of 64. */
+    /* Before the product with the values, a weight is dropped with this probability and scaled by 1 / (1 - dropout) otherwise. philox.h
+     * decides which, with element ((b * H + h) * Tq + i) * ceil64(Tk) + j: rows are padded to multiples of 64. */
     double dropout;
     uint64_t seed, call;
 } tc_attention_problem;
 
-/* Items are blocks of queries: (b * H + h) * ceil(Tq / TC_ATTENTION_QUERIES) + block.
- * shift,sum (B,H,Tq), in the compute dtype, are saved for the backward: attention[i][j] = exp(score[i][j] - shift[i]) / sum[i].
- * They are kept apart because their log-sum-exp has too few digits to give large scores back; sum is 0 in empty rows.
- * lse (B,H,Tq) = shift + log(sum) and map (B,H,Tq,Tk), contiguous, or NULL. */
+/* Items are blocks of queries: (b * H + h) * ceil(Tq / TC_ATTENTION_QUERIES) + block. shift,sum (B,H,Tq), in the compute dtype, are saved
+ * for the backward: attention[i][j] = exp(score[i][j] - shift[i]) / sum[i]. They are separate because their log-sum-exp has too few digits
+ * for large scores; sum is 0 in empty rows. lse (B,H,Tq) = shift + log(sum) and map (B,H,Tq,Tk), contiguous, or NULL. */
 typedef struct tc_attention_forward_args {
     tc_attention_problem problem;
     tc_attention_operand values; /* (B,H,Tq,Dv) */
@@ -74,15 +73,15 @@ typedef struct tc_attention_forward_args {
 } tc_attention_forward_args;
 extern const tc_kernel tc_kernel_attention_forward;
 
-/* Items are (b * Hk + hk) * splits + split: the query blocks of a key/value head, in `splits` shares chosen from the shape.
- * map and dmap (B,H,Tq,Tk) and dlse (B,H,Tq), contiguous: gradients of the other two results, or NULL. Split 0 writes dk and
- * dv; split s > 0 its own part of dk_partial (splits-1,B,Hk,Tk,D) and dv_partial (splits-1,B,Hk,Tk,Dv), which
- * attention_sum_splits adds. All of q's gradient is written whatever the shares. */
+/* Items are (b * Hk + hk) * splits + split: the query blocks of a key/value head, in `splits` shares, whose number depends on the shape.
+ * map and dmap (B,H,Tq,Tk) and dlse (B,H,Tq), contiguous: gradients of the other two results, or NULL. Split 0 writes dk and dv; split s >
+ * 0 its own part of dk_partial (splits-1,B,Hk,Tk,D) and dv_partial (splits-1,B,Hk,Tk,Dv), which attention_sum_splits adds up. The gradient
+ * of q is complete with any number of shares. */
 typedef struct tc_attention_backward_args {
     tc_attention_problem problem;
     tc_attention_operand values, dvalues; /* (B,H,Tq,Dv) */
     const void *shift, *sum, *map, *dmap, *dlse;
-    tc_attention_operand dq, dk, dv; /* shapes of q, k, v, broadcast axes in full */
+    tc_attention_operand dq, dk, dv; /* shapes of q, k, v, with broadcast axes in full */
     void *dk_partial, *dv_partial;
     int64_t splits;
 } tc_attention_backward_args;
@@ -92,9 +91,8 @@ extern const tc_kernel tc_kernel_attention_sum_splits;
 /* attention_sum_splits has the same arguments; its items are rows of dk and dv in blocks:
  * (b * Hk + hk) * ceil(Tk / TC_ATTENTION_KEYS) + block. */
 
-/* The gradient of an additive term, summed over the axes it is broadcast along. Items are the term's own
- * (batch * heads + head) * blocks + block: blocks of queries, or one when it has one row. An item makes every sum that ends
- * in its elements, in order. dbias starts as zeros. */
+/* The gradient of an additive term, summed over the axes it is broadcast along. Items are the term's own (batch * heads + head) * blocks +
+ * block: blocks of queries, or one when it has one row. An item computes all sums for its elements, in order. dbias starts as zeros. */
 typedef struct tc_attention_dbias_args {
     tc_attention_backward_args backward;
     tc_attention_plane dbias;
@@ -102,10 +100,7 @@ typedef struct tc_attention_dbias_args {
 } tc_attention_dbias_args;
 extern const tc_kernel tc_kernel_attention_dbias;
 
-static inline int64_t tc_attention_query_blocks(const tc_attention_problem *p)
-{
-    return tc_divide_up(p->Tq, TC_ATTENTION_QUERIES);
-}
+static inline int64_t tc_attention_query_blocks(const tc_attention_problem *p) { return tc_divide_up(p->Tq, TC_ATTENTION_QUERIES); }
 static inline int64_t tc_attention_forward_items(const tc_attention_problem *p) { return p->B * p->H * tc_attention_query_blocks(p); }
 static inline int64_t tc_attention_backward_items(const tc_attention_backward_args *a) { return a->problem.B * a->problem.Hk * a->splits; }
 static inline int64_t tc_attention_dbias_items(const tc_attention_dbias_args *a)
@@ -113,8 +108,8 @@ static inline int64_t tc_attention_dbias_items(const tc_attention_dbias_args *a)
     return a->batches * a->heads * (a->rows == 1 ? 1 : tc_attention_query_blocks(&a->backward.problem));
 }
 
-/* Bytes of scratch a participant needs for elements of `size` bytes: transposed queries and a tile of scores, and what the
- * problem asks for beyond; cpu/attention_block.h lays it out. */
+/* Bytes of scratch per participant for elements of `size` bytes: transposed queries, a tile of scores, and whatever else the problem needs;
+ * cpu/attention_block.h lays it out. */
 static inline size_t tc_attention_scratch(const tc_attention_problem *p, size_t size, bool backward)
 {
     const size_t rows = TC_ATTENTION_QUERIES * size, tile = TC_ATTENTION_KEYS * rows;

@@ -7,11 +7,11 @@
 #include "kernels.h"
 
 #define TC_COPY_DIMS 16
-#define TC_COPY_BLOCK 4096 /* elements an item */
+#define TC_COPY_BLOCK 4096 /* elements per item */
 
-/* Items are blocks of TC_COPY_BLOCK elements of the result, counted in C order.  to[i] = from[i] cast, for i over
- * shape; strides in elements, any sign, 0 to repeat. dtypes are tc_dtype values. The layout has been simplified by the
- * op (tc_layout_merge): axes of length 1 are gone and neighbours that step as one are one. */
+/* Items are blocks of TC_COPY_BLOCK elements of the result, counted in C order.  to[i] = from[i] cast, for i over shape; strides in
+ * elements, any sign, 0 to repeat. dtypes are tc_dtype values. The layout has been simplified by the op (tc_layout_merge): axes of length 1
+ * are removed and neighbours that can be walked as one are merged. */
 typedef struct tc_copy_args {
     void *to;
     const void *from;

@@ -1,7 +1,7 @@
-/* cuda_api.h: the C interface of libtransformer_c_cuda.so, all that the core knows of CUDA.
+/* cuda_api.h: the C interface of libtransformer_c_cuda.so, all that the core knows about CUDA.
  *
- * The library is opened on first use of a CUDA device and asked for one table of functions. Functions that can fail give 0
- * or a CUDA error number, which error_text() explains. The emulated GPU of the tests stands behind the same table.
+ * The library is opened on first use of a CUDA device and asked for one table of functions. Functions that can fail return 0
+ * or a CUDA error number, which error_text() explains. The emulated GPU of the tests provides the same table.
  */
 #ifndef TC_CUDA_API_H
 #define TC_CUDA_API_H
@@ -15,32 +15,32 @@ extern "C" {
 
 #define TC_CUDA_ABI_VERSION 4
 
-/* The error numbers that the core tells apart; others it only passes to error_text(). */
+/* The error numbers that the core distinguishes; it only passes others to error_text(). */
 #define TC_CUDA_OUT_OF_MEMORY 2
 #define TC_CUDA_OLD_DRIVER 35 /* or none */
 #define TC_CUDA_NO_DEVICE 100
 #define TC_CUDA_NOT_READY 600
 
-/* Puts all the work `args` describes (the struct of kernels/<op>.h, its pointers into device memory) on the stream. `items` as
- * for the CPU kernel; `scratch` is device memory of the size scratch_bytes tells, for this call alone.
+/* Puts all the work that `args` describes (the struct of kernels/<op>.h, its pointers into device memory) on the stream. `items` as
+ * for the CPU kernel; `scratch` is device memory of the size given by scratch_bytes, for this call alone.
  *
- * A table is for tensors of one dtype. What kernels save for each other and reduce into (statistics, partial sums, shift,
- * sum, lse) and additive attention terms with their gradients have the compute dtype: float64 for float64, else float32. */
+ * A table is for tensors of one dtype. Values that kernels save for each other and reduce into (statistics, partial sums, shift,
+ * sum, lse) and additive attention terms with their gradients have the compute dtype: float64 for float64, otherwise float32. */
 typedef int (*tc_cuda_launcher)(const void *args, int64_t items, void *scratch, void *stream);
 
 typedef struct tc_cuda_kernel_table {
     tc_cuda_launcher run[TC_KERNEL_COUNT];                      /* NULL: no CUDA kernel yet */
-    size_t (*scratch_bytes[TC_KERNEL_COUNT])(const void *args); /* NULL: needs none */
+    size_t (*scratch_bytes[TC_KERNEL_COUNT])(const void *args); /* NULL: none needed */
 } tc_cuda_kernel_table;
 
 /* A stream is a cudaStream_t, NULL the device's default one, which waits for all others and makes them wait. An event is a cudaEvent_t.
- * What concerns a device concerns the one that the calling thread selected last. All functions may be called by several threads at once. */
+ * Functions that concern a device use the one that the calling thread selected last. Several threads may call any function at once. */
 typedef struct tc_cuda_api {
-    int abi_version;  /* TC_CUDA_ABI_VERSION; anything else was built from other sources */
-    int emulated;     /* not a GPU but the emulation of the tests */
-    const char *rows; /* tc_kernel_rows: others, likewise */
+    int abi_version;  /* TC_CUDA_ABI_VERSION; a library with another value was built from other sources */
+    int emulated;     /* 1: the emulation of the tests, not a GPU */
+    const char *rows; /* tc_kernel_rows; likewise */
     const char *(*error_text)(int error);
-    int (*versions)(int *driver, int *runtime); /* 1000 * major + 10 * minor; driver 0: there is none */
+    int (*versions)(int *driver, int *runtime); /* 1000 * major + 10 * minor; driver 0: none is installed */
     int (*device_count)(int *count);
     int (*select_device)(int index);
     int (*memory_info)(size_t *unused, size_t *total);
@@ -52,11 +52,11 @@ typedef struct tc_cuda_api {
     int (*allocate_host)(void **pointer, size_t bytes); /* page-locked */
     int (*create_stream)(void **stream);
     int (*create_event)(void **event);
-    int (*record_event)(void *event, void *stream);           /* the event is: all work that is on the stream now, is done */
-    int (*wait_event)(void *stream, void *event);             /* work put on the stream from now on comes after the event */
-    int (*query_event)(void *event);                          /* 0: it has come, or was never recorded; TC_CUDA_NOT_READY */
+    int (*record_event)(void *event, void *stream);           /* the event occurs when all work that is on the stream now is done */
+    int (*wait_event)(void *stream, void *event);             /* work put on the stream from now on runs after the event */
+    int (*query_event)(void *event);                          /* 0: it has occurred, or was never recorded; otherwise TC_CUDA_NOT_READY */
     int (*synchronize_event)(void *event);                    /* the host waits for it */
-    int (*synchronize)(void *stream);                         /* waits, and gives the error of anything that failed on the way */
+    int (*synchronize)(void *stream);                         /* waits, and returns the error of any work that failed */
     int (*synchronize_device)(void);                          /* the same for all its streams */
     const tc_cuda_kernel_table *(*kernels)(tc_dtype storage); /* NULL: not a floating dtype */
 } tc_cuda_api;

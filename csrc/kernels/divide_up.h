@@ -1,4 +1,4 @@
-/* divide_up.h: how many groups of b make a, the last of which may be shorter; a >= 0, b > 0. GPU code has tc::divide_up. */
+/* divide_up.h: the number of groups of b in a, of which the last may be shorter; a >= 0, b > 0. GPU code has tc::divide_up. */
 #ifndef TC_KERNELS_DIVIDE_UP_H
 #define TC_KERNELS_DIVIDE_UP_H
 

@@ -1,4 +1,4 @@
-/* dropout.h: what the dropout kernel works on. */
+/* dropout.h: arguments of the dropout kernel. */
 #ifndef TC_KERNELS_DROPOUT_H
 #define TC_KERNELS_DROPOUT_H
 
@@ -6,9 +6,9 @@
 
 #include "kernels.h"
 
-/* y = x / (1 - p) where the element is kept, 0 elsewhere, whatever x holds there (philox.h says which are kept). The
- * backward is the same kernel on dy with the same seed and call.  Items are groups of TC_PHILOX_GROUP elements.  y,x (n),
- * contiguous; y may be x.  0 <= p <= 1. */
+/* y = x / (1 - p) where the element is kept, 0 elsewhere, whatever the value of x (philox.h says which are kept). The backward is the same
+ * kernel on dy with the same seed and call.  Items are groups of TC_PHILOX_GROUP elements.  y,x (n), contiguous; y may be x.  0 <= p <=
+ * 1. */
 typedef struct tc_dropout_forward_args {
     void *y;
     const void *x;

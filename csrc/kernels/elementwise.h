@@ -1,4 +1,4 @@
-/* elementwise.h: what the element-wise kernels work on: one result, up to three operands, any strides and dtypes. */
+/* elementwise.h: arguments of the element-wise kernels: one result, up to three operands, any strides and dtypes. */
 #ifndef TC_KERNELS_ELEMENTWISE_H
 #define TC_KERNELS_ELEMENTWISE_H
 
@@ -7,11 +7,11 @@
 #include "kernels.h"
 
 #define TC_ELEMENT_DIMS 16
-#define TC_ELEMENT_BLOCK 8192 /* elements an item */
+#define TC_ELEMENT_BLOCK 8192 /* elements per item */
 #define TC_ELEMENT_INPUTS 3
 
-/* One operand. Elements are converted between `dtype` (a tc_dtype) and the dtype the kernel computes in as they are read and written.
- * Strides in elements, any sign, 0 to repeat. data NULL: every element is `value`, or `integer` in the integer kernels. */
+/* One operand. Elements are converted between `dtype` (a tc_dtype) and the kernel's compute dtype when they are read and written. Strides
+ * in elements, any sign, 0 to repeat. data NULL: every element is `value`, or `integer` in the integer kernels. */
 typedef struct tc_operand {
     void *data;
     int dtype;

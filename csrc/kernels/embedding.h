@@ -1,4 +1,4 @@
-/* embedding.h: what the kernels for embedding and one-hot work on. Indices are in range: the ops have checked them. */
+/* embedding.h: arguments of the kernels for embedding and one-hot. Indices are in range: the ops have checked them. */
 #ifndef TC_KERNELS_EMBEDDING_H
 #define TC_KERNELS_EMBEDDING_H
 
@@ -6,7 +6,7 @@
 
 #include "kernels.h"
 
-#define TC_EMBEDDING_GROUP 16 /* indices an item */
+#define TC_EMBEDDING_GROUP 16 /* indices per item */
 
 /* Items are groups of indices.  y (n) rows, weight (V) rows of row_bytes each, of any dtype; indices (n). */
 typedef struct tc_embedding_forward_args {
@@ -17,8 +17,8 @@ typedef struct tc_embedding_forward_args {
 } tc_embedding_forward_args;
 extern const tc_kernel tc_kernel_embedding_forward;
 
-/* One item. The places of each index, in ascending order: order[start[v]] .. order[start[v + 1] - 1] are those of v.  order (n); start
- * (V+1). */
+/* One item. The positions of each index, in ascending order: order[start[v]] .. order[start[v + 1] - 1] are the positions of v.  order (n);
+ * start (V+1). */
 typedef struct tc_embedding_order_args {
     int64_t *order, *start;
     const int64_t *indices;

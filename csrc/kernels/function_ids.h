@@ -1,5 +1,5 @@
-/* function_ids.h: the functions of one and of two arguments by number, a row each in unary.def and binary.def. Few kernels include it: a
- * new function compiles only those again. */
+/* function_ids.h: the functions of one and of two arguments by number, one row each in unary.def and binary.def. Few kernels include it, so
+ * that a new function recompiles only those. */
 #ifndef TC_KERNELS_FUNCTION_IDS_H
 #define TC_KERNELS_FUNCTION_IDS_H
 

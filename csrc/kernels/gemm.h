@@ -1,9 +1,9 @@
-/* gemm.h: what the matrix product kernels work on.
+/* gemm.h: arguments of the matrix product kernels.
  *
  *     C (M,N) = activation(A (M,K) B (K,N) + bias (N)) + residual (M,N),    for every element of a batch.
  *
- * An element of C is the sum over k in order, in blocks of K whose length follows from K alone: block sums are added in
- * order. So its bits depend neither on the tile it falls into, nor on how items are cut into ranges.
+ * An element of C is the sum over k in order, in blocks whose length depends on K alone; block sums are added in
+ * order. So its bits depend neither on the tile that contains it nor on how items are cut into ranges.
  */
 #ifndef TC_KERNELS_GEMM_H
 #define TC_KERNELS_GEMM_H
@@ -14,10 +14,10 @@
 #include "kernels.h"
 #include "types.h"
 
-#define TC_GEMM_BATCH_DIMS 14 /* TC_MAX_DIMS less the matrix */
+#define TC_GEMM_BATCH_DIMS 14 /* TC_MAX_DIMS minus the axes of the matrix */
 
-/* B for the product, in panels of 64 bytes: panel p holds columns p * W .. p * W + W - 1 (W = 64 / sizeof(real)), row by row,
- * zeros beyond N. One layout for every instruction set. */
+/* B for the product, in panels of 64 bytes: panel p contains columns p * W .. p * W + W - 1 (W = 64 / sizeof(real)), row by row, zeros
+ * beyond N. One layout for every instruction set. */
 #define TC_GEMM_PANEL_BYTES 64
 static inline int64_t tc_gemm_panel_width(size_t element) { return (int64_t)(TC_GEMM_PANEL_BYTES / element); }
 static inline int64_t tc_gemm_panels(int64_t N, size_t element)
@@ -37,15 +37,15 @@ extern const tc_kernel tc_kernel_gemm_pack;
 
 typedef enum tc_gemm_b_form {
     TC_GEMM_B_PANELS, /* b was packed by gemm_pack; b_row and b_col are not used, b_batch counts elements of the panels */
-    TC_GEMM_B_ROWS,   /* b_col is 1: the rows are read where they are */
+    TC_GEMM_B_ROWS,   /* b_col is 1: the rows are read in place */
     TC_GEMM_B_STRIDED /* any strides: each item packs the panels it uses into its scratch */
 } tc_gemm_b_form;
 
-/* Items are blocks of C: tc_gemm_items() of them, row blocks running fastest, then column blocks, chunks of K, batch.
+/* Items are blocks of C: tc_gemm_items() of them, row blocks varying fastest, then column blocks, chunks of K, batch.
  *
- * With k_chunks > 1 the sum over k is cut: chunk s takes k_chunk of it and writes a C of its own at c + s * c_chunk, for
- * sum_partials to add up; there is no epilogue then. a_sum (k_chunks, M) or NULL receives the sums of the rows of A over k:
- * the gradient of a bias comes with that of its weight. */
+ * With k_chunks > 1 the sum over k is split: chunk s sums k_chunk terms and writes its own C at c + s * c_chunk, for sum_partials to add
+ * up; there is no epilogue then. a_sum (k_chunks, M) or NULL receives the sums of the rows of A over k: so the gradient of a bias is
+ * computed with that of its weight. */
 typedef struct tc_gemm_args {
     void *c, *pre; /* pre (M,N) or NULL: A B + bias before the activation, saved for the backward */
     const void *a, *b, *bias, *residual;
@@ -59,11 +59,11 @@ typedef struct tc_gemm_args {
     tc_gemm_b_form b_form;
     tc_activation activation;
     bool pack_a;  /* copy blocks of A into scratch: long rows, large strides, or neither stride 1 */
-    bool fetch_b; /* the panels do not fit the caches near the core: ask for them before they are needed */
+    bool fetch_b; /* the panels do not fit in the caches near the core: prefetch them */
 } tc_gemm_args;
 extern const tc_kernel tc_kernel_gemm;
 
-/* The longest run of k summed in one go: what of A and B is in use meanwhile fits the caches. */
+/* The longest run of k summed at once: the parts of A and B in use then fit in the caches. */
 #define TC_GEMM_K_BLOCK 384
 static inline int64_t tc_gemm_k_block(int64_t K)
 {
@@ -71,8 +71,8 @@ static inline int64_t tc_gemm_k_block(int64_t K)
     return tc_divide_up(K, blocks);
 }
 
-/* Where C is small and k long (a weight's gradient: k are the rows of a batch), k is split into chunks of TC_GEMM_SPLIT_LEAST and more, on
- * every device alike. */
+/* Where C is small and k long (a weight's gradient: k are the rows of a batch), k is split into chunks of at least TC_GEMM_SPLIT_LEAST, in
+ * the same way on every device. */
 #define TC_GEMM_SPLIT_LEAST 256
 #define TC_GEMM_SPLIT_MOST 32 /* chunks */
 #define TC_GEMM_SPLIT_LARGEST_C 32768
@@ -95,10 +95,10 @@ static inline int64_t tc_gemm_items(const tc_gemm_args *a)
     return tc_gemm_row_blocks(a) * tc_gemm_col_blocks(a) * a->k_chunks * a->batch;
 }
 
-/* Of every chunk of k alike: a last chunk that is shorter could be cut into fewer blocks, longer than what the scratch holds. */
+/* The same for every chunk of k: a shorter last chunk could otherwise be cut into fewer blocks that are too long for the scratch. */
 static inline int64_t tc_gemm_item_k_block(const tc_gemm_args *a) { return tc_gemm_k_block(a->k_chunks > 1 ? a->k_chunk : a->K); }
 
-/* Bytes of scratch an item needs: a block of A and a group of B's panels, each with a vector to spare. */
+/* Bytes of scratch per item: a block of A and a group of B's panels, each with a spare vector. */
 static inline size_t tc_gemm_scratch_bytes(const tc_gemm_args *a, size_t element)
 {
     const int64_t kc = tc_gemm_item_k_block(a), rows = a->M < a->row_block ? a->M : a->row_block;

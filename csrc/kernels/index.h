@@ -1,4 +1,4 @@
-/* index.h: elements at scattered places of a tensor, the base, and the same elements side by side, the selection. */
+/* index.h: elements at scattered positions of a tensor (the base) and the same elements next to each other (the selection). */
 #ifndef TC_KERNELS_INDEX_H
 #define TC_KERNELS_INDEX_H
 
@@ -7,17 +7,17 @@
 #include "kernels.h"
 
 #define TC_INDEX_DIMS 16
-#define TC_INDEX_BLOCK 4096  /* elements an item of index_gather */
-#define TC_INDEX_COLUMNS 512 /* elements of a window an item of index_put and index_add */
+#define TC_INDEX_BLOCK 4096  /* elements per item of index_gather */
+#define TC_INDEX_COLUMNS 512 /* elements of a window per item of index_put and index_add */
 
-#define TC_INDEX_NOWHERE INT64_MIN /* an offset that stands for no element: gathered as zero */
+#define TC_INDEX_NOWHERE INT64_MIN /* an offset of no element: gathered as zero */
 
-/* The selection is a window of the base at each of `points` places: for p < points and i over shape
+/* The selection is a window of the base at each of `points` positions: for p < points and i over shape
  *     selection[p * point_stride + i . selection_strides]  <->  base[offsets[p] + i . base_strides]
  * Strides in elements, any sign, 0 to repeat. The layout has been simplified by the op (tc_layout_merge).
  *     index_gather   selection = base; an item is TC_INDEX_BLOCK of its elements
  *     index_put      base = selection  \  an item is TC_INDEX_COLUMNS elements of the window at every point, in the order of the points:
- *     index_add      base += selection /  where places coincide the last one wins, or all add up in order */
+ *     index_add      base += selection /  at repeated positions the last one wins, or all add up in order */
 typedef struct tc_index_args {
     void *selection;
     void *base;

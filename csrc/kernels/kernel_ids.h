@@ -1,4 +1,4 @@
-/* kernel_ids.h: the kernels numbered, for the tables of functions. Few files include it: a new kernel compiles only those again. */
+/* kernel_ids.h: numbers of the kernels, for the tables of functions. Few files include it, so that a new kernel recompiles only those. */
 #ifndef TC_KERNEL_IDS_H
 #define TC_KERNEL_IDS_H
 
@@ -11,7 +11,7 @@ typedef enum tc_kernel_id {
     TC_KERNEL_COUNT
 } tc_kernel_id;
 
-/* The rows as text. A CUDA library with others was built from other sources than the core. */
+/* The rows as text. A CUDA library with different rows was built from other sources than the core. */
 static const char tc_kernel_rows[] =
 #define TC_KERNEL_ENTRY(...) #__VA_ARGS__ "\n"
 #include "kernels.def"

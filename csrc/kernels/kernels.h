@@ -1,9 +1,9 @@
-/* kernels.h: the seam between ops and kernels.
+/* kernels.h: the interface between ops and kernels.
  *
  * A kernel does arithmetic on a range of its items and nothing else: it never allocates, locks, prints or knows about
- * threads. All kernels have one C type: what they work on is a plain struct of pointers, sizes and strides, declared
- * in kernels/<op>.h with the shapes in comments and used alike by the CPU kernel and the CUDA launcher. What else there is to know
- * about a kernel is its row of kernels.def. Ops reach kernels only through tc_run() (core/backend.h), which picks device and dtype.
+ * threads. All kernels have one C type: they take a plain struct of pointers, sizes and strides, declared in
+ * kernels/<op>.h with the shapes in comments, for the CPU kernel and the CUDA launcher alike. All other facts about a kernel are in
+ * its row of kernels.def. Ops reach kernels only through tc_run() and plans (core/backend.h, core/plan.h), which pick device and dtype.
  */
 #ifndef TC_KERNELS_H
 #define TC_KERNELS_H
@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Does items [begin, end) of the work `args` describes. `scratch`: memory of this call alone, of the size the op asked
- * for, aligned to 64 bytes, uninitialised. The result must not depend on how the range is cut. */
+/* Computes items [begin, end) of the work that `args` describes. `scratch`: memory for this call alone, of the size the op asked for,
+ * aligned to 64 bytes, uninitialised. The result must not depend on how the range is cut. */
 typedef void (*tc_range_kernel)(const void *args, int64_t begin, int64_t end, void *scratch);
 
 #define TC_KERNEL_WRITES 5
@@ -23,7 +23,7 @@ typedef struct tc_kernel_write {
     size_t offset;
 } tc_kernel_write;
 
-/* A row of kernels.def; core/kernels.c has them all. */
+/* A row of kernels.def; they are all in core/kernels.c. */
 typedef struct tc_kernel {
     const char *name;
     int id; /* its place in the tables of functions: kernel_ids.h */

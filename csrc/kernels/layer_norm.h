@@ -1,4 +1,4 @@
-/* layer_norm.h: what the layer normalisation kernels work on. */
+/* layer_norm.h: arguments of the layer normalisation kernels. */
 #ifndef TC_KERNELS_LAYER_NORM_H
 #define TC_KERNELS_LAYER_NORM_H
 
@@ -6,8 +6,8 @@
 
 #include "kernels.h"
 
-/* Items are rows.  y,x (N,C); gamma,beta (C) or NULL; mean,rstd (N) are saved for the backward. With a residual (N,C), x + residual
- * is normalised, and sum (N,C) gets it; otherwise both are NULL. */
+/* Items are rows.  y,x (N,C); gamma,beta (C) or NULL; mean,rstd (N) are saved for the backward. With a residual (N,C), x + residual is
+ * normalised and written to sum (N,C); otherwise both are NULL. */
 typedef struct tc_layer_norm_forward_args {
     void *y, *mean, *rstd, *sum;
     const void *x, *residual, *gamma, *beta;
@@ -16,9 +16,9 @@ typedef struct tc_layer_norm_forward_args {
 } tc_layer_norm_forward_args;
 extern const tc_kernel tc_kernel_layer_norm_forward;
 
-/* Items are chunks of `rows_per_chunk` rows.  dx,dy,x (N,C); gamma (C) or NULL; mean,rstd (N). Each chunk writes its
- * own row of dgamma_partial, dbeta_partial (chunks,C), which sum_partials adds up. dx and the partials may be NULL. Norms that do not
- * centre their rows have no mean and no dbeta_partial. */
+/* Items are chunks of `rows_per_chunk` rows.  dx,dy,x (N,C); gamma (C) or NULL; mean,rstd (N). Each chunk writes one row of dgamma_partial
+ * and dbeta_partial (chunks,C), which sum_partials adds up. dx and the partials may be NULL. Norms that do not centre their rows have no
+ * mean and no dbeta_partial. */
 typedef struct tc_layer_norm_backward_args {
     void *dx, *dgamma_partial, *dbeta_partial;
     const void *dy, *x, *gamma, *mean, *rstd;

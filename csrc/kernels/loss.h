@@ -1,4 +1,4 @@
-/* loss.h: what the kernels for element-wise losses work on. */
+/* loss.h: arguments of the kernels for element-wise losses. */
 #ifndef TC_KERNELS_LOSS_H
 #define TC_KERNELS_LOSS_H
 
@@ -6,11 +6,11 @@
 
 #include "kernels.h"
 
-#define TC_LOSS_BLOCK 1024 /* elements an item; a multiple of every vector width */
+#define TC_LOSS_BLOCK 1024 /* elements per item; a multiple of every vector width */
 
 /* Of an input x and a target t, times the weight:
  *     squared        (x - t)^2
- *     probability    -(t log x + (1 - t) log(1 - x)), logarithms cut off at -100
+ *     probability    -(t log x + (1 - t) log(1 - x)), logarithms clamped at -100
  *     logit          (1 - t) x + (1 + (p - 1) t) log(1 + e^-x), p the positive weight */
 typedef enum tc_loss_function { TC_LOSS_SQUARED, TC_LOSS_PROBABILITY, TC_LOSS_LOGIT } tc_loss_function;
 
@@ -23,7 +23,7 @@ typedef struct tc_loss_forward_args {
 } tc_loss_forward_args;
 extern const tc_kernel tc_kernel_loss_forward;
 
-/* dloss is read at every `dloss_step`th element: 1, or 0 for one number. dx and dtarget may be NULL. */
+/* dloss is read with the stride `dloss_step`: 1, or 0 for a single number. dx and dtarget may be NULL. */
 typedef struct tc_loss_backward_args {
     void *dx, *dtarget;
     const void *dloss, *x, *target, *weight, *positive_weight;

@@ -1,4 +1,4 @@
-/* optimizer.h: what the optimizer kernels work on: all parameters of one step in one pass, as a list of chunks. */
+/* optimizer.h: arguments of the optimizer kernels: all parameters of one step in one pass, as a list of chunks. */
 #ifndef TC_KERNELS_OPTIMIZER_H
 #define TC_KERNELS_OPTIMIZER_H
 
@@ -7,7 +7,7 @@
 
 #include "kernels.h"
 
-#define TC_OPTIMIZER_BLOCK 4096 /* elements an item; a chunk's last block may be shorter */
+#define TC_OPTIMIZER_BLOCK 4096 /* elements per item; a chunk's last block may be shorter */
 #define TC_OPTIMIZER_STATES 3
 
 /* One parameter, contiguous: n elements of value, gradient and state. */
@@ -45,7 +45,7 @@ typedef struct tc_rmsprop_args {
 } tc_rmsprop_args;
 extern const tc_kernel tc_kernel_rmsprop_step;
 
-/* Items are blocks. Writes one double a block: the sum of |g|^power, or the largest |g| when power is 0. */
+/* Items are blocks. Writes one double per block: the sum of |g|^power, or the largest |g| when power is 0. */
 typedef struct tc_norm_args {
     const tc_optimizer_chunk *chunks;
     int64_t chunk_count;

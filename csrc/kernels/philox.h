@@ -1,12 +1,12 @@
 /* philox.h: the counter-based generator behind dropout, in words; every backend gives the same bits.
  *
- * Philox4x32 with 7 rounds, the least that passes BigCrush (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2,
+ * Philox4x32 with 7 rounds, the fewest that pass BigCrush (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2,
  * 3", table 2), maps a 128-bit counter and a 64-bit key to four 32-bit words. The key is the seed. The counter is (block,
- * call), 64 bits each with the low word first: `call` tells apart the dropouts that share a seed, `block` comes from the element:
+ * call), 64 bits each with the low word first: `call` distinguishes the dropouts that share a seed, `block` comes from the element:
  *
  *     group = element / 64;  word = element / 16 % 4;  block = group * 16 + element % 16
  *
- * so the words of a group of 64 elements are words 0 to 3 of 16 neighbouring blocks, each word's sixteen side by side.
+ * so the words of a group of 64 elements are words 0 to 3 of 16 neighbouring blocks, the sixteen of each word next to each other.
  * A vector of blocks thus gives vectors of neighbouring elements, a GPU thread with one block has elements 16 apart, and
  * any one element can be computed alone. An op with rows that are not multiples of 64 may number its elements with gaps.
  *
@@ -20,10 +20,10 @@
 #define TC_PHILOX_ROUNDS 7
 #define TC_PHILOX_M0 0xD2511F53u /* multipliers */
 #define TC_PHILOX_M1 0xCD9E8D57u
-#define TC_PHILOX_W0 0x9E3779B9u /* what each round adds to the key */
+#define TC_PHILOX_W0 0x9E3779B9u /* added to the key in each round */
 #define TC_PHILOX_W1 0xBB67AE85u
 #define TC_PHILOX_GROUP 64  /* elements that share 16 blocks */
-#define TC_PHILOX_BLOCKS 16 /* blocks of a group */
+#define TC_PHILOX_BLOCKS 16 /* blocks per group */
 
 /* p 2^32 to the nearest integer, at most 2^32 - 1. 0 <= p <= 1. */
 static inline uint32_t tc_keep_threshold(double p)

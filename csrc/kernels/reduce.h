@@ -1,6 +1,6 @@
-/* reduce.h: what the reductions work on: axes that stay ("kept") and axes that go ("reduced"), any strides and dtypes.
+/* reduce.h: arguments of the reductions: axes that are kept and axes that are reduced, any strides and dtypes.
  *
- * A long reduction over few results is cut into segments, chosen by the op from the shape alone; a second pass adds the segments up. */
+ * A long reduction over few results is cut into segments, chosen from the shape alone; a second pass adds the segments up. */
 #ifndef TC_KERNELS_REDUCE_H
 #define TC_KERNELS_REDUCE_H
 
@@ -10,10 +10,10 @@
 #include "kernels.h"
 
 #define TC_REDUCE_DIMS 16
-#define TC_REDUCE_TILE 256        /* columns an item of reduce_columns */
-#define TC_REDUCE_EXACT (1 << 24) /* every index below is a float */
+#define TC_REDUCE_TILE 256        /* columns per item of reduce_columns */
+#define TC_REDUCE_EXACT (1 << 24) /* every smaller index is exact in a float */
 
-/* What is done to the elements: `mean` is a sum with a divisor, `square_difference` a sum of (x - center)^2. */
+/* How elements are combined: `mean` is a sum with a divisor, `square_difference` a sum of (x - center)^2. */
 typedef enum tc_reduce_step { TC_STEP_sum, TC_STEP_max, TC_STEP_min, TC_STEP_any, TC_STEP_all, TC_STEP_square_difference } tc_reduce_step;
 
 /* The shapes have been simplified (tc_layout_merge); strides of x in elements; `kept` and `reduced` are the products. x is read as x_dtype,
@@ -44,9 +44,9 @@ extern const tc_kernel tc_kernel_reduce_arg_columns;
 extern const tc_kernel tc_kernel_reduce_columns;
 extern const tc_kernel tc_kernel_reduce_rows;
 
-/* The gradient of a largest or smallest element along one axis: all of it goes to the first that is equal to the result (NaN equals
- * NaN).  dx,x (outer, length, inner); dy,y (outer, inner); all contiguous, of the dtype that the backend computes in.  Items are outer
- * times tiles of TC_REDUCE_TILE of inner. */
+/* The gradient of a largest or smallest element along one axis: the first element that equals the result (NaN equals NaN) gets all of it.
+ * dx,x (outer, length, inner); dy,y (outer, inner); all contiguous, in the backend's compute dtype.  Items are outer times tiles of
+ * TC_REDUCE_TILE of inner. */
 typedef struct tc_extreme_backward_args {
     void *dx;
     const void *dy, *x, *y;

@@ -1,4 +1,5 @@
-/* rms_norm.h: what the RMS normalisation kernels work on. The backward's is tc_layer_norm_backward_args, without mean and dbeta_partial. */
+/* rms_norm.h: arguments of the RMS normalisation kernels. The backward takes tc_layer_norm_backward_args, without mean and
+ * dbeta_partial. */
 #ifndef TC_KERNELS_RMS_NORM_H
 #define TC_KERNELS_RMS_NORM_H
 

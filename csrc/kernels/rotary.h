@@ -1,4 +1,4 @@
-/* rotary.h: what the kernels of rotary position embedding work on. */
+/* rotary.h: arguments of the kernels of rotary position embedding. */
 #ifndef TC_KERNELS_ROTARY_H
 #define TC_KERNELS_ROTARY_H
 
@@ -7,10 +7,10 @@
 
 #include "kernels.h"
 
-#define TC_ROTARY_DIMS 15 /* TC_MAX_DIMS less the last axis */
+#define TC_ROTARY_DIMS 15 /* TC_MAX_DIMS without the last axis */
 
 /* Items are the n positions.  cosine,sine (n, D/2) of the angles position * base^(-2 j / D), j < D/2, which are computed in double;
- * positions (n), or NULL: 0, 1, ..., n - 1. The CPU's scratch holds D/2 doubles. */
+ * positions (n), or NULL: 0, 1, ..., n - 1. The CPU's scratch is D/2 doubles. */
 typedef struct tc_rotary_table_args {
     void *cosine, *sine;
     const double *positions;
@@ -20,7 +20,7 @@ typedef struct tc_rotary_table_args {
 extern const tc_kernel tc_kernel_rotary_table;
 
 /* Items are rows.  y,x (rows, D); cosine,sine (n, D/2) in the dtype of statistics. Pair j of a row, (x[j], x[j + D/2]) or, interleaved,
- * (x[2 j], x[2 j + 1]), is turned by angle j of the row of the table that `strides` leads to; the other way round when `inverse`. */
+ * (x[2 j], x[2 j + 1]), is rotated by angle j of the table's row that `strides` gives; in the other direction when `inverse`. */
 typedef struct tc_rotary_args {
     void *y;
     const void *x, *cosine, *sine;

@@ -1,4 +1,4 @@
-/* softmax.h: what the softmax and cross-entropy kernels work on. */
+/* softmax.h: arguments of the softmax and cross-entropy kernels. */
 #ifndef TC_KERNELS_SOFTMAX_H
 #define TC_KERNELS_SOFTMAX_H
 
@@ -7,10 +7,10 @@
 
 #include "kernels.h"
 
-#define TC_SOFTMAX_ROWS 64 /* neighbouring rows an item; a multiple of every vector width */
+#define TC_SOFTMAX_ROWS 64 /* neighbouring rows per item; a multiple of every vector width */
 
-/* Rows of C elements, `inner` of them side by side:  y,x (outer, C, inner); the rows are the (outer, inner).  Items are outer times
- * groups of TC_SOFTMAX_ROWS of inner, or, where inner is 1, groups of TC_SOFTMAX_ROWS of outer. logarithm: log softmax. */
+/* Rows of C elements, `inner` of them interleaved:  y,x (outer, C, inner); the rows are the (outer, inner).  Items are outer times groups
+ * of TC_SOFTMAX_ROWS of inner, or, where inner is 1, groups of TC_SOFTMAX_ROWS of outer. logarithm: log softmax. */
 typedef struct tc_softmax_forward_args {
     void *y;
     const void *x;
@@ -19,7 +19,7 @@ typedef struct tc_softmax_forward_args {
 } tc_softmax_forward_args;
 extern const tc_kernel tc_kernel_softmax_forward;
 
-/* dx,dy,y (outer, C, inner); y is the result of the forward. Items as there. */
+/* dx,dy,y (outer, C, inner); y is the result of the forward. Items as in the forward. */
 typedef struct tc_softmax_backward_args {
     void *dx;
     const void *dy, *y;
@@ -28,9 +28,9 @@ typedef struct tc_softmax_backward_args {
 } tc_softmax_backward_args;
 extern const tc_kernel tc_kernel_softmax_backward;
 
-/* Items are rows.  loss,top,log_sum (N): the largest of a row and log sum e^(x - top), kept
- * apart because their sum would lose the digits of large logits; x (N,C); target (N), each in [0, C) or ignore_index; weight (C) or NULL.
- *     loss = (1 - smoothing) w[t] (lse - x[t]) + smoothing / C sum_c w[c] (lse - x[c]),  0 where the target is ignored;  lse = top +
+/* Items are rows.  loss,top,log_sum (N): the largest element of a row and log sum e^(x - top),
+ * separate because their sum would lose the digits of large logits; x (N,C); target (N), each in [0, C) or ignore_index; weight (C) or
+ * NULL. loss = (1 - smoothing) w[t] (lse - x[t]) + smoothing / C sum_c w[c] (lse - x[c]),  0 where the target is ignored;  lse = top +
  * log_sum. */
 typedef struct tc_cross_entropy_forward_args {
     void *loss, *top, *log_sum;

@@ -1,4 +1,4 @@
-/* sort.h: what the sorting kernels work on. */
+/* sort.h: arguments of the sorting kernels. */
 #ifndef TC_KERNELS_SORT_H
 #define TC_KERNELS_SORT_H
 
@@ -7,8 +7,8 @@
 
 #include "kernels.h"
 
-/* Items are rows.  x (N,C) of the compute dtype (int64 for integer_argsort); indices (N,C) int64: the order that sorts each row, equal
- * elements as they come, NaN larger than all others. Scratch: C int64. */
+/* Items are rows.  x (N,C) of the compute dtype (int64 for integer_argsort); indices (N,C) int64: the order that sorts each row; equal
+ * elements keep their order, NaN is larger than all others. Scratch: C int64. */
 typedef struct tc_argsort_args {
     int64_t *indices;
     const void *x;

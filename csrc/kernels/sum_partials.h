@@ -1,4 +1,4 @@
-/* sum_partials.h: the second half of every reduction over rows. */
+/* sum_partials.h: the second step of every reduction over rows. */
 #ifndef TC_KERNELS_SUM_PARTIALS_H
 #define TC_KERNELS_SUM_PARTIALS_H
 

@@ -7,8 +7,8 @@
 
 #include "kernels.h"
 
-/* Items are rows of all matrices, one after the other.  y,x (..., M, N), contiguous. Kept is what lies on diagonal number `diagonal` (0 the
- * main one, positive ones above it) and above it (`upper`) or below it. */
+/* Items are rows of all matrices, one after the other.  y,x (..., M, N), contiguous. Elements on diagonal number `diagonal` (0: the main
+ * one; positive: above it) are kept, and those above it (`upper`) or below it. */
 typedef struct tc_triangle_args {
     void *y;
     const void *x;

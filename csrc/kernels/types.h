@@ -1,4 +1,4 @@
-/* types.h: the enumerators that kernels share with transformer_c.h, which includes them from here: kernels need nothing else of it. */
+/* types.h: the enumerations that kernels share with transformer_c.h, which includes this file: kernels need nothing else of that header. */
 #ifndef TC_KERNELS_TYPES_H
 #define TC_KERNELS_TYPES_H
 
