@@ -16,7 +16,7 @@ TC_DEFINE_KERNEL(activation_backward)(const void *args, int64_t begin, int64_t e
     const tc_activation_backward_args *a = args;
     (void)scratch;
     const int64_t first = begin * TC_ACTIVATION_BLOCK, last = end * TC_ACTIVATION_BLOCK < a->n ? end * TC_ACTIVATION_BLOCK : a->n;
-    switch (a->activation) { /* a loop of its own for each */
+    switch (a->activation) { /* a separate loop for each */
     case TC_ACTIVATION_RELU: backward(TC_ACTIVATION_RELU, a, first, last); break;
     case TC_ACTIVATION_GELU: backward(TC_ACTIVATION_GELU, a, first, last); break;
     case TC_ACTIVATION_GELU_TANH: backward(TC_ACTIVATION_GELU_TANH, a, first, last); break;

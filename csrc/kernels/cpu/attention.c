@@ -1,8 +1,8 @@
 /* attention.c: values = softmax(scores) v by blocks of queries and keys (Milakov and Gimelshein 2018; Dao et al. 2022). */
 #include "attention_block.h"
 
-/* A running maximum is replaced only by one larger by this much: the weights stay below e^8, and the sums so far rarely have to
- * be scaled. The first maximum is taken as it is, so a row within one block of keys is shifted by its own maximum. */
+/* A running maximum is replaced only by one larger by this much: the weights stay below e^8, and the sums so far rarely have to be
+ * rescaled. The first maximum is used as it is, so a row within one block of keys is shifted by its own maximum. */
 #define LAZINESS R(8.0)
 
 /* Per query: weights are exp(score - shift) and add up to sum. */
@@ -10,8 +10,7 @@ typedef struct running_softmax {
     real shift[QUERIES], sum[QUERIES], rescale[QUERIES];
 } running_softmax;
 
-/* Takes the scores of a block into the running sums: they become weights. False: what was summed before stays as it is;
- * otherwise it is to be multiplied by rescale. */
+/* Adds the scores of a block to the running sums; they become weights. True: the values summed so far must be multiplied by rescale. */
 static inline bool weigh(const query_block *x, int nk, running_softmax *run)
 {
     bool rescaled = false;
@@ -30,7 +29,7 @@ static inline bool weigh(const query_block *x, int nk, running_softmax *run)
             v_store(run->rescale + g * TC_LANES, v_set1(R(1.0)));
         }
         const vreal base = finite_shift(shift);
-        vreal block = v_zero(); /* by itself: roundings of a long sum of like numbers all go one way */
+        vreal block = v_zero(); /* summed separately: in a long sum of similar numbers all roundings have the same sign */
         for (int j = 0; j < nk; j++) {
             const vreal w = v_exp(v_load(s + j * QUERIES) - base);
             v_store(s + j * QUERIES, w);
@@ -56,7 +55,7 @@ static inline void scale_rows(real *values, int64_t row, int rows, int64_t colum
     }
 }
 
-/* fill_empty_rows() when weights are dropped: of each row its own keys. */
+/* fill_empty_rows() with dropout: each row uses the keys that it keeps. */
 static void fill_empty_rows_dropped(const query_block *x, const real *sum, real *values, int64_t row)
 {
     const tc_attention_problem *p = x->problem;
@@ -77,7 +76,7 @@ static void fill_empty_rows_dropped(const query_block *x, const real *sum, real 
     }
 }
 
-/* values[i][:], for all i with sum[i] == 0: the mean of all Tk values, whatever masks say about them. */
+/* values[i][:], for all i with sum[i] == 0: the mean of all Tk values, masked or not. */
 static void fill_empty_rows(const query_block *x, const real *sum, real *values, int64_t row)
 {
     const tc_attention_problem *p = x->problem;
@@ -98,7 +97,7 @@ static void fill_empty_rows(const query_block *x, const real *sum, real *values,
     }
 }
 
-/* The weights of a block of keys, times inverse[query], to the map; `map` points at the row of query q0. */
+/* The weights of a block of keys, times inverse[query], into the map; `map` points to the row of query q0. */
 static void write_map_block(const query_block *x, const key_block *y, const real *inverse, real *map)
 {
     for (int j = 0; j < y->nk; j++)
@@ -109,7 +108,7 @@ static void write_map_block(const query_block *x, const key_block *y, const real
     transpose(map + y->k0, x->problem->Tk, x->scores, QUERIES, y->nk, x->nq, R(1.0), false);
 }
 
-/* The same for a block whose scores are gone: they are made again. */
+/* The same for a block whose scores have been overwritten: computes them again. */
 static void write_map_again(const query_block *x, int64_t k0, const running_softmax *run, const real *inverse, real *map)
 {
     key_block y;
@@ -128,7 +127,7 @@ static void fill(real *row, int64_t first, int64_t last, real x)
     for (int64_t j = first; j < last; j++) row[j] = x;
 }
 
-/* What no block of keys has written: 0 for keys beyond reach, and all of a row that attends uniformly. */
+/* Writes the rest of the map: 0 for keys out of reach, and rows that attend uniformly. */
 static void complete_map(const query_block *x, const running_softmax *run, real *map)
 {
     const int64_t Tk = x->problem->Tk, first = x->first_key < x->last_key ? x->first_key : Tk;
@@ -162,7 +161,7 @@ static void add_values(const query_block *x, const key_block *y, const real *wei
         sum_over_keys(&weighted);
 }
 
-/* Values of the block, not divided by the sums yet, straight into their rows. Returns how many blocks of keys took part. */
+/* Writes the values of the block, not yet divided by the sums, directly to their rows. Returns the number of blocks of keys used. */
 static int sum_values(const query_block *x, running_softmax *run, real *values, int64_t row, key_block *last)
 {
     const tc_attention_problem *p = x->problem;
@@ -186,7 +185,7 @@ static int sum_values(const query_block *x, running_softmax *run, real *values, 
 
 /* ---- one query: decoding ---------------------------------------------------------------------------------------------------- */
 
-/* s[key] = the score of the block's only query: keys across the lanes, where the tile would have one lane in use. The same sums in the
+/* s[key] = the score of the block's only query, with keys across the lanes, because the tile would use only one lane. The same sums in the
  * same order, so the same bits. */
 static void single_scores(const query_block *x, const key_block *y, real s[KEYS])
 {
@@ -213,7 +212,7 @@ static void single_scores(const query_block *x, const key_block *y, real s[KEYS]
     for (int j = 0; j < y->nk; j++) s[j] = x->scores[j * QUERIES];
 }
 
-/* weigh() of one query: s becomes weights. What was summed before is to be multiplied by the result. */
+/* weigh() of one query: s becomes weights. Returns the factor for the values summed so far. */
 static real weigh_single(real s[KEYS], int nk, running_softmax *run)
 {
     real factor = R(1.0), block = R(0.0);

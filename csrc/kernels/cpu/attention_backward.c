@@ -1,4 +1,4 @@
-/* attention_backward.c: gradients of attention, the weights made again from the saved shift and sum (Dao et al. 2022, section B.2).
+/* attention_backward.c: gradients of attention, the weights recomputed from the saved shift and sum (Dao et al. 2022, section B.2).
  *
  * With P the attention, dP = dvalues v^T + dmap and delta[i] = sum_j P[i][j] dP[i][j] - dlse[i]:
  *     dS = P (dP - delta),  dbias = dS,  dq = scale dS k,  dk = scale dS^T q,  dv = P^T dvalues.
@@ -6,12 +6,12 @@
  */
 #include "attention_block.h"
 
-/* What a block of queries brings along, a lane a query. */
+/* Values per query of a block, one lane per query. */
 typedef struct query_gradients {
-    real base[QUERIES];    /* taken off the scores */
+    real base[QUERIES];    /* subtracted from the scores */
     real inverse[QUERIES]; /* 1 / sum; 0 in empty rows and beyond the queries */
     real delta[QUERIES];
-    bool whole; /* all keys within reach are one block: delta comes from the tile itself */
+    bool whole; /* all keys within reach are in one block: delta is computed from the tile itself */
 } query_gradients;
 
 TC_INLINE real dot(const real *a, const real *b, int64_t n)
@@ -21,7 +21,7 @@ TC_INLINE real dot(const real *a, const real *b, int64_t n)
     return v_sum(sum);
 }
 
-/* The same of weights and their gradients, which do not count where a weight is 0. */
+/* The same for weights and their gradients, which are ignored where a weight is 0. */
 TC_INLINE real weighted_sum(const real *weights, const real *gradients, int64_t n)
 {
     vreal sum = v_zero();
@@ -82,7 +82,7 @@ static void weights_and_gradients(const tc_attention_backward_args *a, const que
             const vreal score = v_load(x->scores + at);
             vreal w = v_exp(score - base) * inverse, dp = v_load(x->gradient + at);
             if (a->dmap) dp = dp + v_load(x->added + at);
-            /* scores of empty rows may be NaN, and so may base and sum of a row that has hidden keys besides */
+            /* scores of empty rows may be NaN, and so may base and sum of a row that also has hidden keys */
             w = v_select(v_and(v_or(live, v_isnan(inverse)), v_not(v_eq(score, none))), w, v_zero());
             v_store(x->scores + at, w);
             v_store(x->gradient + at, v_select(v_eq(w, v_zero()), v_zero(), dp));
@@ -90,8 +90,8 @@ static void weights_and_gradients(const tc_attention_backward_args *a, const que
     }
 }
 
-/* x->gradient: dP becomes dS, the gradient of what the softmax saw; with `through`, that of q k^T: times scale and the slope of
- * the soft cap. */
+/* x->gradient: dP becomes dS, the gradient of the softmax's input; with `through`, that of q k^T: times scale and the slope of the soft
+ * cap. */
 TC_INLINE void gradients_of_scores(const query_block *x, const key_block *y, const query_gradients *g, const bool through)
 {
     const bool filled = y->masked && x->problem->mask_kind == TC_ATTENTION_MASK_FILL; /* a constant: no gradient */
@@ -172,7 +172,7 @@ static void add_products(const tc_attention_backward_args *a, const query_block 
         sum_over_keys(&for_q);
 }
 
-/* add_uniform_rows() when weights are dropped: of each of the rows its own keys. */
+/* add_uniform_rows() with dropout: each row uses the keys that it keeps. */
 static void add_uniform_rows_dropped(const tc_attention_backward_args *a, const query_block *x, const real *sum, const key_gradients *to)
 {
     const tc_attention_problem *p = x->problem;
@@ -193,7 +193,7 @@ static void add_uniform_rows_dropped(const tc_attention_backward_args *a, const 
     }
 }
 
-/* Rows that may attend to nothing but attend to all keys alike: every row of dv gets their dvalues / Tk. */
+/* Empty rows that attend uniformly: adds their dvalues / Tk to every row of dv. */
 static void add_uniform_rows(const tc_attention_backward_args *a, const query_block *x, const key_gradients *to)
 {
     const tc_attention_problem *p = x->problem;

@@ -1,6 +1,6 @@
 /* attention_block.h: the scores of one block of queries against one block of keys, for the forward and the backward.
  *
- * Queries lie across the lanes: a tile is S^T [keys][TC_ATTENTION_QUERIES], so that maxima, sums and exponentials over keys
+ * Queries are across the lanes: a tile is S^T [keys][TC_ATTENTION_QUERIES], so that maxima, sums and exponentials over keys
  * are vertical, and a query's numbers do not depend on its neighbours.
  */
 #ifndef TC_KERNELS_CPU_ATTENTION_BLOCK_H
@@ -25,7 +25,7 @@
 typedef struct query_block {
     const tc_attention_problem *problem;
     int64_t b, h, hk, q0;
-    int nq, groups;              /* queries; vectors that hold them */
+    int nq, groups;              /* number of queries; of vectors for them */
     int64_t first_key, last_key; /* keys that any of them may attend to: [first, last) */
     int64_t low_first, low_last; /* query i sees keys [low, high), both growing with i: of the first and the last query */
     int64_t high_first, high_last;
@@ -43,8 +43,8 @@ typedef struct query_block {
 typedef struct key_block {
     int64_t k0;
     int nk;
-    bool bounded, masked, added; /* what is to be applied to the scores */
-    bool guarded;                /* some scores may not be attended to: what lies behind them must not reach the result */
+    bool bounded, masked, added; /* which modifications the scores need */
+    bool guarded;                /* some scores may not be attended to: their values must not reach the result */
 } key_block;
 
 TC_INLINE real *operand_at(const tc_attention_operand *x, int64_t b, int64_t h, int64_t row)
@@ -54,8 +54,8 @@ TC_INLINE real *operand_at(const tc_attention_operand *x, int64_t b, int64_t h, 
 
 TC_INLINE int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
 
-/* to[c][r] = from[r][c] * factor for r < rows, c < columns. With `pad`, the lanes of `to` from `rows` up to the next multiple of
- * TC_LANES become 0 (there is room for them); without, they are left alone. */
+/* to[c][r] = from[r][c] * factor for r < rows, c < columns. With `pad`, the lanes of `to` from `rows` up to the next multiple of TC_LANES
+ * become 0 (there is room for them); without, they are unchanged. */
 TC_INLINE void transpose(real *to, int64_t to_row, const real *from, int64_t from_row, int64_t rows, int64_t columns, real factor,
                          const bool pad)
 {
@@ -78,7 +78,7 @@ TC_INLINE void transpose(real *to, int64_t to_row, const real *from, int64_t fro
 
 /* ---- which keys ---------------------------------------------------------------------------------------------------------- */
 
-/* Fills in what the window, causality and key lengths say. b, h, q0 and nq are set. */
+/* Fills in the bounds from window, causality and key lengths. b, h, q0 and nq are set. */
 static inline void find_bounds(query_block *x)
 {
     const tc_attention_problem *p = x->problem;
@@ -96,7 +96,7 @@ static inline void find_bounds(query_block *x)
 
 /* ---- masks ---------------------------------------------------------------------------------------------------------------- */
 
-/* The 8 x 8 bytes of w, a word a row, byte 0 the lowest, turned over their diagonal by halves, quarters and eighths. */
+/* Transposes the 8 x 8 bytes of w, one word per row, byte 0 the lowest, by halves, quarters and eighths. */
 TC_INLINE void transpose_bytes(uint64_t w[8])
 {
     static const uint64_t low[5] = {0, 0x00ff00ff00ff00ff, 0x0000ffff0000ffff, 0, 0x00000000ffffffff};
@@ -113,7 +113,7 @@ TC_INLINE void transpose_bytes(uint64_t w[8])
 #define BYTES_01 UINT64_C(0x0101010101010101)
 #define BYTES_80 UINT64_C(0x8080808080808080)
 
-/* Eight queries by eight keys at `from` (steps `row`, keys adjacent) to tile[key][query]. */
+/* Copies eight queries by eight keys at `from` (row stride `row`, keys adjacent) to tile[key][query]. */
 TC_INLINE void mask_square(uint8_t *tile, const uint8_t *from, int64_t row, int64_t queries, int64_t keys)
 {
     const int height = queries < 8 ? (int)queries : 8, width = keys < 8 ? (int)keys : 8;
@@ -128,7 +128,7 @@ TC_INLINE void mask_square(uint8_t *tile, const uint8_t *from, int64_t row, int6
     for (int j = 0; j < width; j++) memcpy(tile + j * QUERIES, &w[j], 8);
 }
 
-/* Of n bytes: *any: one is set; *all: none is 0. Both are kept from before. */
+/* Updates for n bytes: *any becomes true when one is set, *all false when one is 0. */
 TC_INLINE void look_at_bytes(const uint8_t *p, int64_t n, bool *any, bool *all)
 {
     uint64_t set = 0, zero = 0;
@@ -147,7 +147,7 @@ TC_INLINE void look_at_bytes(const uint8_t *p, int64_t n, bool *any, bool *all)
     *all &= zero == 0;
 }
 
-/* Looks at the block's part of the mask and writes it as tile[key][query], unless it says the same everywhere and so is not needed. */
+/* Reads the block's part of the mask and writes it as tile[key][query], unless it is the same everywhere and so not needed. */
 static inline void load_mask(const query_block *x, int64_t k0, int nk, bool *any, bool *all)
 {
     const tc_attention_plane *m = &x->problem->mask;
@@ -191,7 +191,7 @@ static inline void load_plane(const query_block *x, const tc_attention_plane *m,
         for (int i = 0; i < x->groups * TC_LANES; i++) tile[j * QUERIES + i] = i < x->nq ? from[i * m->row + j * m->column] : R(0.0);
 }
 
-/* Is the block's part of a term -infinity, by a look at memory as it lies? False when keys are not adjacent. */
+/* Is the block's whole part of a term -infinity? Reads memory in place; false when keys are not adjacent. */
 static inline bool plane_hides_all(const query_block *x, const tc_attention_plane *m, int64_t k0, int nk)
 {
     const real *from = plane_at(x, m, k0);
@@ -207,14 +207,15 @@ static inline bool plane_hides_all(const query_block *x, const tc_attention_plan
     return true;
 }
 
-/* a + b, where -infinity in either wins over all else, and finite numbers stay finite downwards: they hide nothing. */
+/* a + b, where -infinity in either wins over everything else, and finite numbers never become -infinity: they hide nothing. */
 TC_INLINE vreal add_term(vreal a, vreal b)
 {
     const vreal none = v_set1(-INFINITE), lowest = v_set1(sizeof(real) == sizeof(float) ? (real)-FLT_MAX : (real)-DBL_MAX);
     return v_select(v_or(v_eq(a, none), v_eq(b, none)), none, v_max(lowest, a + b)); /* this order of arguments keeps NaN */
 }
 
-/* The additive terms of the block into x->added. False when all of it is -infinity. Uses x->scores, which are not made yet. */
+/* The additive terms of the block into x->added. False when all of it is -infinity. Uses x->scores, which are not computed yet, as
+ * scratch. */
 static inline bool load_additive(const query_block *x, int64_t k0, int nk)
 {
     const tc_attention_plane *terms = x->problem->additive;
@@ -236,7 +237,7 @@ static inline bool load_additive(const query_block *x, int64_t k0, int nk)
 
 /* ---- scores ---------------------------------------------------------------------------------------------------------------- */
 
-/* What the masks say about keys [k0, k0 + nk). False: no query of the block may attend to any of them. */
+/* Reads the masks for keys [k0, k0 + nk). False: no query of the block may attend to any of them. */
 static inline bool look_at_keys(const query_block *x, int64_t k0, key_block *y)
 {
     const tc_attention_problem *p = x->problem;
@@ -293,7 +294,7 @@ static inline void modify_scores(const query_block *x, const key_block *y)
     }
 }
 
-/* The products, out of line. Tiles, whose rows are whole vectors: tile[key][query] = sum over d of a[key][d] * b[d][query]. */
+/* The products, out of line. For tiles, whose rows are whole vectors: tile[key][query] = sum over d of a[key][d] * b[d][query]. */
 static __attribute__((noinline)) void tile_product(const product *x) { product_panels(ALONG_ROWS, x, true); }
 
 /* x->scores = S^T for the keys of y. */
@@ -316,8 +317,8 @@ static inline void make_scores(const query_block *x, const key_block *y)
 /* c[query][n] = sum over keys of tile[key][query] * b[key][n] */
 static __attribute__((noinline)) void sum_over_keys(const product *x) { product_panels(ALONG_COLUMNS, x, false); }
 
-/* Either sum where some of the tile stands for positions that may not be attended to: what a weight of zero stands before is not
- * read, because 0 times NaN or infinity is NaN. */
+/* Either sum for a tile with positions that may not be attended to: where a weight is zero the other factor is not read, because 0 times
+ * NaN or infinity is NaN. */
 static __attribute__((noinline)) void sum_guarded(product_order order, const product *x)
 {
     const int64_t a_row = order == ALONG_ROWS ? x->a_stride : 1, a_column = order == ALONG_ROWS ? 1 : x->a_stride;
@@ -334,10 +335,10 @@ static __attribute__((noinline)) void sum_guarded(product_order order, const pro
         }
 }
 
-/* No NaN and no infinity among `rows` rows of `columns`. */
+/* True without NaN and infinity in `rows` rows of `columns`. */
 static inline bool all_finite(const real *p, int64_t row, int64_t rows, int64_t columns)
 {
-    vreal sum = v_zero(); /* of 0 * x: 0 for finite x, NaN for others */
+    vreal sum = v_zero(); /* sum of 0 * x: 0 for finite x, NaN otherwise */
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j += TC_LANES) sum = v_fma(v_load_some(p + i * row + j, v_left(columns, j)), v_zero(), sum);
     return !v_any(v_isnan(sum));
@@ -364,7 +365,7 @@ static inline void choose_kept(const query_block *x, const key_block *y)
         for (int j = 0; j < y->nk; j += 8) mask_square(x->kept + j * QUERIES + i, x->kept_rows + i * KEYS + j, KEYS, x->nq - i, y->nk - j);
 }
 
-/* tile /= 1 - dropout where x->kept says so, 0 elsewhere. */
+/* tile /= 1 - dropout where x->kept is set, 0 elsewhere. */
 static inline void drop(const query_block *x, const key_block *y, real *tile)
 {
     const double p = x->problem->dropout;
@@ -376,7 +377,7 @@ static inline void drop(const query_block *x, const key_block *y, real *tile)
         }
 }
 
-/* What a row that may attend to nothing gives to each key that is kept, when it attends to all alike. */
+/* The weight of each kept key in an empty row that attends uniformly. */
 TC_INLINE real uniform_weight(const tc_attention_problem *p)
 {
     const double keys = p->Tk > 0 ? (double)p->Tk : 1.0;
@@ -385,7 +386,7 @@ TC_INLINE real uniform_weight(const tc_attention_problem *p)
 
 /* ---- a block of queries ------------------------------------------------------------------------------------------------------ */
 
-/* What is taken off the scores of a query: where nothing was attended to, 0, so that exp(-inf - 0) is a weight of 0. */
+/* The shift of the scores of a query: 0 where nothing was attended to, so that exp(-inf - 0) is a weight of 0. */
 TC_INLINE vreal finite_shift(vreal shift) { return v_select(v_eq(shift, v_set1(-INFINITE)), v_zero(), shift); }
 
 /* The parts of the scratch memory; tc_attention_scratch() is its size. */

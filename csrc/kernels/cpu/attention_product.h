@@ -1,9 +1,9 @@
-/* attention_product.h: the small products of attention over the register tile of tile.h, operands used where they lie.
+/* attention_product.h: the small products of attention over the register tile of tile.h, with operands read in place.
  *
  *     c[m][n] = (accumulate ? c[m][n] : 0) + sum over k of a(m, k) * b[k][n]
  *
  * a(m, k) is a[m * a_stride + k] (ALONG_ROWS) or a[m + k * a_stride] (ALONG_COLUMNS: a is used as its transpose).
- * Columns go in panels of up to three vectors, so that a panel of b stays in L1 while the rows of a pass by.
+ * Columns are taken in panels of up to three vectors, so that a panel of b stays in L1 for all rows of a.
  */
 #ifndef TC_KERNELS_CPU_ATTENTION_PRODUCT_H
 #define TC_KERNELS_CPU_ATTENTION_PRODUCT_H

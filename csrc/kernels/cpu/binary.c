@@ -1,4 +1,4 @@
-/* binary.c: functions of two arguments and their gradients, a row of binary.def each, and the choice between two. */
+/* binary.c: functions of two arguments and their gradients, one row of binary.def each, and `where`. */
 #include "../function_ids.h"
 #include "simd.h"
 
@@ -33,7 +33,7 @@ TC_INLINE vreal lanes_of(const real *p, int step, int64_t i, int lanes) { return
     TC_BINARY_FLAT(name, value)                                                                                                            \
     TC_BINARY_GRADIENT(name##_a, gradient_a)                                                                                               \
     TC_BINARY_GRADIENT(name##_b, gradient_b)
-/* An operand that the gradient does not read is not there: any one stands for it. */
+/* An operand that the gradient does not read is not passed: any other takes its place. */
 #define TC_BINARY_GRADIENT(name, gradient)                                                                                                 \
     TC_INLINE vreal slope_##name(vreal g, vreal a, vreal b)                                                                                \
     {                                                                                                                                      \

@@ -19,7 +19,7 @@ TC_DEFINE_KERNEL(copy)(const void *args, int64_t begin, int64_t end, void *scrat
 /* One run along the innermost axis: to[i * to_step] = from[i * from_step], i < n. */
 typedef void (*copy_run)(void *to, int64_t to_step, const void *from, int64_t from_step, int64_t n);
 
-/* A C cast of a float that the integer cannot hold is undefined: out of range goes to the nearest end, NaN to 0. */
+/* A C cast of a float that the integer cannot hold is undefined: values out of range become the nearest limit, NaN becomes 0. */
 TC_INLINE int64_t to_int64(double x)
 {
     if (!(x > -9223372036854775808.0)) return x != x ? 0 : INT64_MIN;
@@ -78,7 +78,7 @@ CASTS_FROM_INTEGER(uint8_t)
 CASTS_FROM_INTEGER(boolean)
 #undef CAST
 
-/* Between equal half types the bits are moved, not rounded again. */
+/* Between equal half types the bits are copied, not rounded again. */
 static void bits16(void *to_, int64_t to_step, const void *from_, int64_t from_step, int64_t n)
 {
     uint16_t *to = to_;
@@ -142,7 +142,7 @@ TC_DEFINE_KERNEL(copy)(const void *args, int64_t begin, int64_t end, void *scrat
     const int64_t last = end * TC_COPY_BLOCK < a->numel ? end * TC_COPY_BLOCK : a->numel;
     for (int64_t i = begin * TC_COPY_BLOCK; i < last;) {
         int64_t to = 0, from = 0, rest = i;
-        for (int axis = inner; axis >= 0; axis--) { /* where element i lies */
+        for (int axis = inner; axis >= 0; axis--) { /* position of element i */
             const int64_t at = rest % a->shape[axis];
             rest /= a->shape[axis];
             to += at * a->to_strides[axis];

@@ -2,8 +2,8 @@
 #include "../dropout.h"
 #include "philox.h"
 
-/* A group takes so long that the processor's own prefetching, which follows the accesses, falls behind: ask for the lines of a
- * group some groups ahead. Past the end this does nothing. */
+/* A group takes so long that the processor's own prefetching falls behind: prefetch the lines of a group some groups ahead. Past the end
+ * this does nothing. */
 TC_INLINE void prefetch_group(const char *x, const char *y)
 {
     const int64_t ahead = 1024; /* bytes */
@@ -17,7 +17,7 @@ TC_INLINE void prefetch_group(const char *x, const char *y)
 TC_DEFINE_KERNEL(dropout_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_dropout_forward_args *a = args;
-    const bool none = a->p == 1.0; /* no 32-bit threshold says so */
+    const bool none = a->p == 1.0; /* no 32-bit threshold can express it */
     const vreal scale = v_set1(none ? R(0.0) : (real)(1.0 / (1.0 - a->p)));
     const uint32_t threshold = tc_keep_threshold(a->p);
     (void)scratch;

@@ -22,7 +22,7 @@ TC_DEFINE_KERNEL(embedding_forward)(const void *args, int64_t begin, int64_t end
         memcpy((char *)a->y + i * a->row_bytes, (const char *)a->weight + a->indices[i] * a->row_bytes, (size_t)a->row_bytes);
 }
 
-/* A counting sort: how many of each, where each begins, then every place to the next free spot of its index. */
+/* A counting sort: counts each index, finds where it begins, then writes every position to the next free place of its index. */
 TC_DEFINE_KERNEL(embedding_order)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_embedding_order_args *a = args;
@@ -32,14 +32,14 @@ TC_DEFINE_KERNEL(embedding_order)(const void *args, int64_t begin, int64_t end, 
     memset(start, 0, (size_t)(a->V + 1) * sizeof *start);
     for (int64_t i = 0; i < a->n; i++) start[a->indices[i]]++;
     int64_t before = 0;
-    for (int64_t v = 0; v <= a->V; v++) { /* start[v] is where v ends, and goes down to where it begins */
+    for (int64_t v = 0; v <= a->V; v++) { /* start[v] is the end of v here, and decreases to its beginning */
         before += start[v];
         start[v] = before;
     }
     for (int64_t i = a->n - 1; i >= 0; i--) a->order[--start[a->indices[i]]] = i;
 }
 
-#define ROW_BLOCK 64 /* rows that are added up before they join the total: keeps the digits of a row that was taken often */
+#define ROW_BLOCK 64 /* rows added up before they are added to the total: keeps precision for a row that is used often */
 
 TC_DEFINE_KERNEL(embedding_backward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {

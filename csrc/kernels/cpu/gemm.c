@@ -1,6 +1,6 @@
 /* gemm.c: the matrix product: panels of B, blocks of A, register tiles, epilogues while a tile is hot.
  *
- * For a block of k the tiles of a column group run down the rows of the item, so that the group's panels (at most
+ * For a block of k the tiles of a column group move down the rows of the item, so that the group's panels (at most
  * TC_GEMM_K_BLOCK rows of 128 bytes) stay in L1 and the block of A in L2 (Goto and van de Geijn 2008). */
 #include "../gemm.h"
 #include "activation.h"
@@ -51,8 +51,8 @@ TC_DEFINE_KERNEL(gemm_pack)(const void *args, int64_t begin, int64_t end, void *
     }
 }
 
-/* Columns [0, K) of `rows` <= TC_TILE_ROWS rows of a, to out[k * rows + i]. Stores full vectors, each over the spill of the one
- * before, and up to one vector beyond the end. */
+/* Columns [0, K) of `rows` <= TC_TILE_ROWS rows of a, to out[k * rows + i]. Stores full vectors, each over the excess of the one before,
+ * and up to one vector beyond the end. */
 static void pack_tile_rows(real *out, int rows, int64_t K, const real *a, int64_t a_row, int64_t a_col)
 {
     enum { GROUPS = (TC_TILE_ROWS + TC_LANES - 1) / TC_LANES };
@@ -88,12 +88,12 @@ typedef struct tile_work {
     const real *a, *b, *bias, *residual; /* bias, residual: NULL unless they are added here */
     real *c;
     int64_t a_row, a_col, b_row, b_vector, c_row, residual_row;
-    int lanes, b_lanes; /* of the last vector: columns of C that exist, and that b holds */
+    int lanes, b_lanes; /* of the last vector: columns of C that exist, and that b has */
     bool add_c, relu;
-    const char *fetch; /* cache lines to ask for meanwhile, or NULL */
+    const char *fetch; /* cache lines to prefetch meanwhile, or NULL */
 } tile_work;
 
-/* With every FETCH_ROWS rows of b a tile asks for FETCH_LINES cache lines of the panels that come next: four tiles fetch a panel. */
+/* For every FETCH_ROWS rows of b a tile prefetches FETCH_LINES cache lines of the next panels: four tiles fetch a panel. */
 #define FETCH_ROWS 8
 #define FETCH_LINES (FETCH_ROWS / 4)
 #define FETCH_TILES 4
@@ -134,8 +134,8 @@ TC_INLINE void tile_product(const int rows, const int vectors, int64_t a_row, in
     tile_store(rows, vectors, c, w->c, w->c_row, w->lanes);
 }
 
-/* A tile function for every number of rows, for one and two vectors, and for rows of A side by side (packed blocks, a
- * transposed A) or with their elements side by side. */
+/* A tile function for every number of rows, for one and two vectors, and for A with adjacent rows (packed blocks, a transposed A) or with
+ * adjacent elements of a row. */
 #define TILE_FUNCTIONS(rows)                                                                                                               \
     static void tile_##rows##x1_packed(const tile_work *w) { tile_product(rows, 1, 1, w->a_col, w); }                                      \
     static void tile_##rows##x2_packed(const tile_work *w) { tile_product(rows, 2, 1, w->a_col, w); }                                      \
@@ -156,7 +156,7 @@ static const tile_function tile_functions[TC_TILE_ROWS][2][2] = {ALL_ROWS(TILE_R
 
 /* ---- one item -------------------------------------------------------------------------------------------------- */
 
-/* The rows and columns of C an item computes, and where they begin in everything else. */
+/* The rows and columns of C that an item computes, and where they begin in every operand. */
 typedef struct gemm_item {
     const tc_gemm_args *args;
     const real *a, *b, *bias, *residual;

@@ -42,7 +42,7 @@ static inline uint16_t tc_to_float16(float x)
     const uint32_t bits = tc_float_bits(x), sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
     uint32_t half;
     if (magnitude > 0x7F800000u)
-        half = 0x7E00u | ((magnitude >> 13) & 0x3FFu); /* NaN stays one */
+        half = 0x7E00u | ((magnitude >> 13) & 0x3FFu); /* NaN stays NaN */
     else if (magnitude >= 0x477FF000u)
         half = 0x7C00u;               /* rounds to infinity */
     else if (magnitude < 0x38800000u) /* denormal: let the adder round at 2^-24 */

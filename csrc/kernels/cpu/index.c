@@ -1,4 +1,4 @@
-/* index.c: gathering elements from scattered places, and writing or adding them there. */
+/* index.c: gathering elements from scattered positions, and writing or adding them there. */
 #include <string.h>
 
 #include "../index.h"

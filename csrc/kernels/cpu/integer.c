@@ -1,5 +1,5 @@
-/* integer.c: exact arithmetic on integers and bools, in int64: the rows of integer.def, and the choice between two. The work does not
- * depend on the precision, so the float64 table shares the float32 table's functions. */
+/* integer.c: exact arithmetic on integers and bools, in int64: the rows of integer.def, and `where`. The work does not depend on the
+ * precision, so the float64 table shares the float32 table's functions. */
 #include "../function_ids.h"
 #include "../kernels.h"
 #include "simd.h"

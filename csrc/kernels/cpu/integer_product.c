@@ -1,5 +1,5 @@
-/* integer_product.c: products of integer matrices, which nothing waits for: one plain loop. It does not depend on the compute
- * dtype, so the float64 table shares the float32 table's function. */
+/* integer_product.c: products of integer matrices in one plain loop: speed does not matter here. It does not depend on the compute dtype,
+ * so the float64 table shares the float32 table's function. */
 #include "../integer_product.h"
 #include "simd.h"
 

@@ -1,7 +1,7 @@
 /* layer_norm.c: y = (x - mean) * rstd * gamma + beta over rows (Ba et al. 2016, eq. 4). */
 #include "norm_backward.h"
 
-/* A row of x, or of x + residual, which is written to `total` then. */
+/* A row of x, or of x + residual, which is then written to `total`. */
 typedef struct total_row {
     real *total;
     const real *x, *residual;
@@ -23,8 +23,7 @@ typedef struct centred_row {
     vreal mean;
 } centred_row;
 
-/* A second pass over the row, which stays in L1: the variance of the differences from the mean keeps its digits for rows with
- * a large one. */
+/* A second pass over the row, which stays in L1: the variance of the differences from the mean stays precise for rows with a large mean. */
 TC_INLINE vreal add_squared_difference(vreal sum, const void *row, int64_t i, int lanes)
 {
     const centred_row *r = row;

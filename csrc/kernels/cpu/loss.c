@@ -6,7 +6,7 @@
 TC_INLINE vreal one(void) { return v_set1(R(1.0)); }
 TC_INLINE vreal load_or_one(const real *p, int64_t i, int lanes) { return p ? v_load_some(p + i, lanes) : one(); }
 
-/* log x and log(1 - x), cut off at -100; NaN stays. */
+/* log x and log(1 - x), clamped at -100; NaN stays. */
 TC_INLINE vreal bounded_log(vreal x) { return v_max(v_set1(R(-100.0)), v_log(x)); }
 TC_INLINE vreal bounded_log_rest(vreal x) { return v_max(v_set1(R(-100.0)), v_log1p(-x)); }
 
@@ -26,7 +26,7 @@ TC_INLINE vreal slope_of_input(int function, vreal x, vreal t, vreal p)
 {
     switch (function) {
     case TC_LOSS_SQUARED: return (x - t) + (x - t);
-    case TC_LOSS_PROBABILITY: return (x - t) / v_max(v_set1(R(1e-12)), x * (one() - x)); /* at 0 and 1 bounded, as in PyTorch */
+    case TC_LOSS_PROBABILITY: return (x - t) / v_max(v_set1(R(1e-12)), x * (one() - x)); /* bounded at 0 and 1, as in PyTorch */
     default: return (one() - t) - v_fma(p - one(), t, one()) * v_sigmoid(-x);
     }
 }

@@ -12,13 +12,13 @@
 #define IS_NAN(x) ((x) != (x))
 #endif
 
-/* Must x stand before y? NaN is larger than all others. */
+/* Does x come before y? NaN is larger than all others. */
 static bool stands_before(element x, element y, bool descending)
 {
     return descending ? x > y || (IS_NAN(x) && !IS_NAN(y)) : x < y || (IS_NAN(y) && !IS_NAN(x));
 }
 
-/* Two neighbouring sorted runs [0, middle) and [middle, end) of `from` into `to`; equal keys in their order. */
+/* Merges two neighbouring sorted runs [0, middle) and [middle, end) of `from` into `to`; equal keys keep their order. */
 static void merge_runs(int64_t *to, const int64_t *from, int64_t middle, int64_t end, const element *keys, bool descending)
 {
     int64_t a = 0, b = middle;

@@ -2,13 +2,13 @@
 #include "../optimizer.h"
 #include "simd.h"
 
-/* A block: where it lies in its chunk. */
+/* A block of a chunk. */
 typedef struct block {
     const tc_optimizer_chunk *chunk;
     int64_t first, last; /* elements */
 } block;
 
-/* The chunk that holds block `index`: the last one with first_block <= index that is not empty. */
+/* The chunk that contains block `index`: the last one with first_block <= index that is not empty. */
 static const tc_optimizer_chunk *find_chunk(const tc_optimizer_chunk *chunks, int64_t count, int64_t index)
 {
     int64_t low = 0, high = count - 1;
@@ -29,7 +29,7 @@ TC_INLINE block block_at(const tc_optimizer_chunk *chunks, int64_t count, int64_
     return (block){chunk, first, first + TC_OPTIMIZER_BLOCK < chunk->n ? first + TC_OPTIMIZER_BLOCK : chunk->n};
 }
 
-/* The gradient as the rules see it: its sign turned for maximize, weight decay added. */
+/* The gradient used by the rules: negated for maximize, with weight decay added. */
 TC_INLINE vreal rule_gradient(const real *g, vreal p, real weight_decay, bool maximize, int lanes)
 {
     vreal d = v_load_some(g, lanes);

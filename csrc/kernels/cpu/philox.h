@@ -1,8 +1,8 @@
 /* philox.h: the words of ../philox.h a group at a time, in vectors of the compile's width.
  *
- * A 32-bit word stands in the low half of a 64-bit lane, so a round is two widening multiplications, two shifts and two
- * exclusive-ors a vector; what is left in the high halves is never read. Even and odd blocks run in vectors of their own and are
- * woven together at the end. Little-endian. */
+ * A 32-bit word is in the low half of a 64-bit lane, so a round takes two widening multiplications, two shifts and two
+ * exclusive-ors per vector; the rest in the high halves is never read. Even and odd blocks are in separate vectors and are
+ * interleaved at the end. Little-endian. */
 #ifndef TC_CPU_PHILOX_H
 #define TC_CPU_PHILOX_H
 
@@ -26,7 +26,7 @@
 #define PHILOX_LANES (PHILOX_BYTES / 8)
 typedef uint64_t vword __attribute__((vector_size(PHILOX_BYTES))); /* a word in the low half of each lane */
 
-/* Blocks first, first + 2, first + 4, ... of one call, c[word]. The low half of `first` must not overflow on the way. */
+/* Blocks first, first + 2, first + 4, ... of one call, c[word]. The low half of `first` must not overflow. */
 TC_INLINE void philox_blocks(vword c[4], uint64_t seed, uint64_t call, uint64_t first)
 {
     const vword zero = {0}, m0 = zero + TC_PHILOX_M0, m1 = zero + TC_PHILOX_M1;

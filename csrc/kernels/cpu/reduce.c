@@ -1,5 +1,5 @@
-/* reduce.c: reductions. Sums are pairwise over blocks of REDUCE_BLOCK elements, each added up in a few vectors: accurate, and the order
- * follows from the shape alone. */
+/* reduce.c: reductions. Sums are pairwise over blocks of REDUCE_BLOCK elements, each added up in a few vectors: accurate, and in an order
+ * that depends on the shape alone. */
 #include "simd.h"
 
 typedef real element;
@@ -41,7 +41,7 @@ TC_INLINE vreal combine(int step, vreal a, vreal b)
     }
 }
 
-/* Of the lanes, as a balanced tree. */
+/* Combines the lanes as a balanced tree. */
 TC_INLINE real combine_lanes(int step, vreal x)
 {
     if (step == TC_STEP_sum || step == TC_STEP_square_difference) return v_sum(x);
@@ -151,7 +151,7 @@ TC_DEFINE_KERNEL(reduce_rows)(const void *args, int64_t begin, int64_t end, void
 
 /* ---- many neighbouring results at once ------------------------------------------------------------------------------ */
 
-#define COLUMN_BLOCK 128 /* rows added up before they join the total */
+#define COLUMN_BLOCK 128 /* rows added up before they are added to the total */
 
 /* total[j] = combination over rows [first, last) of x[row][j], j < n.  x: the tile's first column in the first of all rows. */
 TC_INLINE void columns_tile(int step, const tc_reduce_args *a, const char *x, int64_t column_step, int64_t first, int64_t last, int64_t n,
@@ -223,7 +223,7 @@ TC_DEFINE_KERNEL(reduce_columns)(const void *args, int64_t begin, int64_t end, v
 
 /* ---- where the extreme is --------------------------------------------------------------------------------------------- */
 
-/* The first i < n with x[i] == value, or with a NaN when value is one; n when there is none. */
+/* The first i < n with x[i] == value, or with x[i] NaN when value is NaN; n when there is none. */
 TC_INLINE int64_t find_first(const real *x, int64_t n, real value)
 {
     const vreal wanted = v_set1(value);
@@ -280,7 +280,7 @@ TC_DEFINE_KERNEL(reduce_arg)(const void *args, int64_t begin, int64_t end, void 
     }
 }
 
-/* Row r of a tile joins: where it is larger than `best` (smaller, for step min), or the first NaN, it takes over. */
+/* Adds row r of a tile: it replaces `best` where it is larger (smaller, for step min), or the first NaN. */
 TC_INLINE void arg_row(int step, const real *row, int64_t r, int64_t n, real *best, real *index)
 {
     const vreal here = v_set1((real)r);
@@ -344,7 +344,7 @@ static void extreme_tile(real *dx, const real *dy, const real *x, const real *y,
             const vreal v = v_load_some(x + r * inner + j, lanes);
             const vmask hit = v_or(v_eq(v, wanted), v_and(v_isnan(v), v_isnan(wanted)));
             v_store_some(dx + r * inner + j, v_select(hit, g, v_zero()), lanes);
-            g = v_select(hit, v_zero(), g); /* given away */
+            g = v_select(hit, v_zero(), g); /* already given */
         }
     }
 }

@@ -1,11 +1,11 @@
-/* rotary.c: pairs of a row turned by angles that follow from the row's position. */
+/* rotary.c: rotates the pairs of a row by angles that depend on the row's position. */
 #include "../rotary.h"
 #include "simd.h"
 #include "simd_math.h"
 
 #define TWO_PI 6.283185307179586476925286766559
 
-/* Angles are brought to -pi .. pi in double before sine and cosine are taken in `real`: a float has too few digits for large ones. */
+/* Angles are reduced to -pi .. pi in double before sine and cosine are computed in `real`: a float has too few digits for large ones. */
 TC_DEFINE_KERNEL(rotary_table)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_rotary_table_args *a = args;

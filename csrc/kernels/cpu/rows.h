@@ -1,8 +1,9 @@
-/* rows.h: what kernels over rows share: the range of an item, sums along a row, sums of columns over the rows of a chunk.
+/* rows.h: shared by kernels over rows: the range of an item, sums along a row, sums of columns over the rows of a chunk.
  *
- * A sum along a row takes a function that adds `lanes` elements from i on to a vector of partial sums; lanes beyond them get nothing. It is
- * a constant of the caller and inlined, and so is what `row` points to. Long rows are added in several independent chains, so that one
- * addition need not wait for the one before. Which of the two sums a kernel takes is part of its bits. */
+ * A sum along a row takes a function that adds `lanes` elements from i on to a vector of partial sums; lanes beyond them are unchanged. The
+ * function is a constant of the caller, so it is inlined, and so is the struct that `row` points to. Long rows are added in several
+ * independent chains, so that an addition does not wait for the one before. The choice between the two sums changes the bits of a kernel's
+ * results. */
 #ifndef TC_KERNELS_CPU_ROWS_H
 #define TC_KERNELS_CPU_ROWS_H
 
@@ -10,13 +11,13 @@
 
 #define ROW_CHAINS 4
 #define ROW_STRIDE (ROW_CHAINS * TC_LANES)
-#define ROW_BLOCK (16 * ROW_STRIDE) /* elements of a row that are added up before they join the total of row_sum_in_blocks */
+#define ROW_BLOCK (16 * ROW_STRIDE) /* elements of a row that are added up before they are added to the total of row_sum_in_blocks */
 
 typedef vreal (*row_term)(vreal sum, const void *row, int64_t i, int lanes);
 
 TC_INLINE vreal row_join(const vreal chain[ROW_CHAINS]) { return (chain[0] + chain[1]) + (chain[2] + chain[3]); }
 
-/* The sum over i < C: what is left of whole strides is added to the joined chains. */
+/* The sum over i < C: elements after the last whole stride are added to the combined chains. */
 TC_INLINE real row_sum(row_term add, const void *row, int64_t C)
 {
     vreal sum = v_zero();
@@ -31,7 +32,7 @@ TC_INLINE real row_sum(row_term add, const void *row, int64_t C)
     return v_sum(sum);
 }
 
-/* The same in blocks, which keeps the digits of very long rows. */
+/* The same in blocks, which stays precise for very long rows. */
 TC_INLINE real row_sum_in_blocks(row_term add, const void *row, int64_t C)
 {
     vreal total = v_zero();
@@ -49,11 +50,11 @@ TC_INLINE real row_sum_in_blocks(row_term add, const void *row, int64_t C)
     return v_sum(total);
 }
 
-/* v * gamma, or v where there is no gamma; v + beta likewise. */
+/* v * gamma, or v without gamma; v + beta likewise. */
 TC_INLINE vreal v_times_some(vreal v, const real *gamma, int64_t i, int lanes) { return gamma ? v * v_load_some(gamma + i, lanes) : v; }
 TC_INLINE vreal v_plus_some(vreal v, const real *beta, int64_t i, int lanes) { return beta ? v + v_load_some(beta + i, lanes) : v; }
 
-/* The rows, or elements, of items [begin, end) that have `size` each, of n in all. */
+/* The rows or elements of items [begin, end), `size` per item, n in total. */
 typedef struct item_range {
     int64_t first, last;
 } item_range;
@@ -62,7 +63,7 @@ TC_INLINE item_range range_of_items(int64_t begin, int64_t end, int64_t size, in
     return (item_range){begin * size, end * size < n ? end * size : n};
 }
 
-/* Row n of rows of C elements, where there are any; and its start as a row of sums. */
+/* Row n of rows of C elements, NULL if `rows` is NULL; and such a row, set to 0. */
 TC_INLINE real *row_or_null(void *rows, int64_t n, int64_t C) { return rows ? (real *)rows + n * C : NULL; }
 TC_INLINE void clear_row(real *row, int64_t C)
 {

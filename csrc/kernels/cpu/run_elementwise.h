@@ -21,7 +21,7 @@ STRIDED_STORE(int64_t, AS_IT_IS)
 STRIDED_STORE(int32_t, AS_IT_IS)
 STRIDED_STORE(uint8_t, AS_IT_IS)
 STRIDED_STORE(boolean, NOT_ZERO)
-/* In the order of tc_dtype. The ops see to it that integer kernels write integers. */
+/* In the order of tc_dtype. The ops ensure that integer kernels write integers. */
 static const element_store element_stores[TC_DTYPE_COUNT] = {NULL,          NULL,          NULL,          NULL,
                                                              store_int64_t, store_int32_t, store_uint8_t, store_boolean};
 #else
@@ -30,7 +30,7 @@ STRIDED_STORE(double, AS_IT_IS)
 STRIDED_STORE(float16, tc_to_float16)
 STRIDED_STORE(bfloat16, tc_to_bfloat16)
 STRIDED_STORE(boolean, NOT_ZERO)
-/* Results that are no floats are truth values. */
+/* Results that are not floats are truth values. */
 static const element_store element_stores[TC_DTYPE_COUNT] = {store_float, store_double, store_float16, store_bfloat16,
                                                              NULL,        NULL,         NULL,          store_boolean};
 #endif
@@ -59,7 +59,7 @@ TC_INLINE bool operand_is_dense(const tc_operand *operand, int ndim, const int64
     return true;
 }
 
-/* How one operand is read or written, chosen once a call. */
+/* How one operand is read or written, chosen once per call. */
 typedef enum stream_kind {
     STREAM_CONSTANT, /* one value throughout */
     STREAM_DENSE,    /* in place, across axes */

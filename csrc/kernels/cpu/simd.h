@@ -1,4 +1,4 @@
-/* simd.h: vectors of a width fixed by the compile.
+/* simd.h: vectors of a width that is fixed at compile time.
  *
  * Every CPU kernel source is compiled once per instruction set and precision, with
  *     -DTC_ISA=avx512|avx2|baseline   the suffix of the function names; the compiler flags choose the vectors below
@@ -63,7 +63,7 @@ typedef int64_t ireal;
 
 /* tc_layer_norm_forward_f32_avx512 and so on */
 #define TC_KERNEL(name) TC_PASTE4(tc_, name, TC_REAL_SUFFIX, TC_ISA)
-/* Before the definition of a kernel, which other files see through its row of kernels.def alone. */
+/* Before the definition of a kernel, which other files know only through its row of kernels.def. */
 #define TC_DEFINE_KERNEL(name)                                                                                                             \
     void TC_KERNEL(name)(const void *args, int64_t begin, int64_t end, void *scratch);                                                     \
     void TC_KERNEL(name)

@@ -62,7 +62,7 @@ TC_INLINE vreal v_pow2(vreal n)
 #endif
 }
 
-/* x * 2^n in two steps, so that denormal and overflowing results come out. |n| within twice the exponent range. */
+/* x * 2^n in two steps, so that denormal and overflowing results are correct. |n| within twice the exponent range. */
 TC_INLINE vreal v_scale2(vreal x, vreal n)
 {
     vreal half = v_round(n * v_set1(R(0.5)));

@@ -1,4 +1,4 @@
-/* simd_generic.h: 16-byte vectors out of GCC vector extensions, for any processor. Included by simd.h only. */
+/* simd_generic.h: 16-byte vectors from GCC vector extensions, for any processor. Included by simd.h only. */
 #ifndef TC_SIMD_GENERIC_H
 #define TC_SIMD_GENERIC_H
 
@@ -49,7 +49,7 @@ TC_INLINE int v_first_set(vmask a) /* of a mask that is not empty */
 TC_INLINE vreal v_select(vmask m, vreal a, vreal b)
 {
 #if defined(__GNUC__) && !defined(__clang__) && defined(__SSE2__) && TC_PRECISION == 64
-    __asm__("" : "+x"(m)); /* gcc 12 recognises the selection, and then finds that SSE2 has none for doubles: an internal compiler error */
+    __asm__("" : "+x"(m)); /* avoids an internal compiler error: gcc 12 recognises the selection, which SSE2 lacks for doubles */
 #endif
     return (vreal)(((vmask)a & m) | ((vmask)b & ~m));
 }
@@ -72,8 +72,8 @@ TC_INLINE vreal v_sqrt(vreal x)
 }
 TC_INLINE vreal v_abs(vreal x) { return (vreal)((vmask)x & ~(vmask)v_set1(R(-0.0))); }
 
-/* To the nearest integer, ties to even, for |x| below 2^22 (2^51): adding and subtracting 1.5 * 2^23 (2^52). Larger values come back as
- * they are. */
+/* To the nearest integer, ties to even, for |x| below 2^22 (2^51): adding and subtracting 1.5 * 2^23 (2^52). Larger values are returned
+ * unchanged. */
 TC_INLINE vreal v_round(vreal x)
 {
 #if TC_PRECISION == 32
@@ -99,7 +99,7 @@ TC_INLINE vreal v_pow2(vreal n)
 #endif
 }
 
-/* x * 2^n in two steps, so that denormal and overflowing results come out. |n| within twice the exponent range. */
+/* x * 2^n in two steps, so that denormal and overflowing results are correct. |n| within twice the exponent range. */
 TC_INLINE vreal v_scale2(vreal x, vreal n)
 {
     vreal half = v_round(n * v_set1(R(0.5)));

@@ -1,16 +1,16 @@
 /* simd_math.h: elementary functions on the vectors of simd.h, the same for every lane and every width.
  *
- * Errors are given in units in the last place (ulp) of the correctly rounded result. Signed zeros, infinities and NaN come out
- * as C's math.h has them.
+ * Errors are given in units in the last place (ulp) of the correctly rounded result. Signed zeros, infinities and NaN give
+ * the results of C's math.h.
  */
 #ifndef TC_SIMD_MATH_H
 #define TC_SIMD_MATH_H
 
 #include "simd.h"
 
-/* e^x = (1 + p) 2^n with |p| < 0.42: returns p. x = n ln2 + r with |r| <= ln2 / 2 and ln2 in two parts, the first short enough
- * that n times it is exact; then p = r + r^2 P(r), where P has the least relative error in e^r over that interval: 2^-28 and
- * 2^-58. |x| is within the exponent's range, or NaN. */
+/* e^x = (1 + p) 2^n with |p| < 0.42: returns p. x = n ln2 + r with |r| <= ln2 / 2 and ln2 in two parts, the first short enough that n times
+ * it is exact; then p = r + r^2 P(r), where P minimises the relative error in e^r over that interval: 2^-28 and 2^-58. |x| is within the
+ * exponent's range, or NaN. */
 TC_INLINE vreal v_exp_reduced(vreal x, vreal *n)
 {
 #if TC_PRECISION == 32
@@ -56,9 +56,9 @@ TC_INLINE vreal v_tanh(vreal x)
     return v_select(v_eq(x, v_zero()), x, e / (e + v_set1(R(2.0)))); /* -0 stays -0 */
 }
 
-/* The standard normal distribution at x: returns the cumulative Phi(x), and the density in *density. Both tails keep their
- * digits. Phi(-z) = e^(-z^2/2) P(t) / (z + 4) for z >= 0 with t = (z - 4) / (z + 4), where P has the least relative error up
- * to z = 15 and z = 39, beyond which the exponential is 0: 2^-26.7 and 2^-55. */
+/* The standard normal distribution at x: returns the cumulative Phi(x), and the density in *density. Both tails are precise. Phi(-z) =
+ * e^(-z^2/2) P(t) / (z + 4) for z >= 0 with t = (z - 4) / (z + 4), where P has the least relative error up to z = 15 and z = 39, beyond
+ * which the exponential is 0: 2^-26.7 and 2^-55. */
 TC_INLINE vreal v_normal(vreal x, vreal *density)
 {
 #if TC_PRECISION == 32
@@ -155,13 +155,13 @@ TC_INLINE vreal v_log(vreal x)
     return v_select(v_and(v_lt(v_zero(), x), v_lt(x, infinity)), y, edge);
 }
 
-/* log(1 + x) within 2 ulp: log u for u = 1 + x as rounded, and what the rounding lost. */
+/* log(1 + x) within 2 ulp: log u for u = 1 + x as rounded, plus the part lost by rounding. */
 TC_INLINE vreal v_log1p(vreal x)
 {
     const vreal one = v_set1(R(1.0)), u = one + x;
     const vreal lost = v_select(v_lt(v_abs(x), one), x - (u - one), one - (u - x));
     const vreal y = v_log(u) + lost / u;
-    /* where there is nothing lost to divide: -1, infinity, and NaN or less than -1 */
+    /* where the lost part is not divided: -1, infinity, NaN and values below -1 */
     return v_select(v_and(v_lt(v_zero(), u), v_lt(u, v_set1((real)INFINITY))), v_select(v_eq(x, v_zero()), x, y), v_log(u));
 }
 
@@ -207,7 +207,7 @@ TC_INLINE vreal v_sine_near(vreal x, int quarter)
     return (vreal)((vbits)y ^ sign);
 }
 
-/* Within 3 ulp; far out by libm. */
+/* Within 3 ulp; large angles by libm. */
 TC_INLINE vreal v_sin(vreal x)
 {
     const vreal y = v_select(v_eq(x, v_zero()), x, v_sine_near(x, 0)); /* -0 stays -0 */
@@ -310,7 +310,7 @@ static inline vreal v_floor_divide(vreal a, vreal b)
         }
         real rest = real_fmod(x[i], y[i]), quotient = (x[i] - rest) / y[i];
         if (rest != 0 && (rest < 0) != (y[i] < 0)) quotient -= 1;
-        /* near-integral already: the division above may have rounded across */
+        /* almost an integer already: the division above may have rounded past it */
         const real down = real_floor(quotient);
         x[i] = quotient - down > R(0.5) ? down + 1 : down;
     }

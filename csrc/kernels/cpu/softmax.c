@@ -1,5 +1,4 @@
-/* softmax.c: y = e^(x - max x) / sum e^(x - max x) over rows, its logarithm, the cross-entropy that is fused from it, and their
- * gradients. */
+/* softmax.c: y = e^(x - max x) / sum e^(x - max x) over rows, its logarithm, the fused cross-entropy, and their gradients. */
 #include "../softmax.h"
 #include "softmax_rows.h"
 
@@ -8,7 +7,7 @@
 static void forward_row(real *y, const real *x, int64_t C, bool logarithm)
 {
     const real top = row_top(x, C);
-    if (logarithm) { /* first the difference, which is exact for neighbours of `top`: top + log(sum) would lose its digits */
+    if (logarithm) { /* the difference first, which is exact for values near `top`: top + log(sum) would lose digits */
         const vreal t = v_set1(top), log_sum = v_set1(real_log(row_exp_sum(NULL, x, C, top)));
         for (int64_t i = 0; i < C; i += TC_LANES) {
             const int lanes = v_left(C, i);

@@ -1,17 +1,17 @@
-/* softmax_rows.h: the largest element of a row and the sum of exponentials below it, which softmax and cross-entropy share.
+/* softmax_rows.h: the largest element of a row and the sum of exponentials below it, for softmax and cross-entropy.
  *
- * Long rows lie along a vector, several vectors at a time. Short rows, and rows whose elements lie far apart, are taken TC_LANES side
- * by side, one a lane ("column" functions): x[c * stride + lane]. Sums are made of blocks, which keeps the digits of long rows.
- * NaN is passed over by the largest element and comes back in the sum; so does a row of -inf: e^(-inf - -inf). */
+ * Long rows are read along a vector, several vectors at a time. Short rows, and rows whose elements are far apart, are read TC_LANES
+ * at a time, one per lane ("column" functions): x[c * stride + lane]. Sums are computed in blocks, which stays precise for long rows.
+ * The largest element ignores NaN, but the sum becomes NaN; so it does for a row of -inf: e^(-inf - -inf). */
 #ifndef TC_KERNELS_CPU_SOFTMAX_ROWS_H
 #define TC_KERNELS_CPU_SOFTMAX_ROWS_H
 
 #include "rows.h"
 #include "simd_math.h"
 
-#define COLUMN_BLOCK 64 /* elements of rows side by side that are added up before they join the total */
+#define COLUMN_BLOCK 64 /* elements of neighbouring rows added up before they are added to the total */
 
-/* Up to this length rows are put side by side: one vector along them would be mostly empty, and its lanes cost as much to add up. */
+/* Up to this length rows are transposed, one per lane: a vector along them would be mostly empty, and adding up its lanes costs as much. */
 #define SHORT_ROW 32
 
 TC_INLINE vreal v_lowest(void) { return v_set1(-(real)INFINITY); }
@@ -47,7 +47,7 @@ TC_INLINE vreal add_exp(vreal sum, const void *row, int64_t i, int lanes)
     return sum + (lanes == TC_LANES ? e : v_select(v_first(lanes), e, v_zero()));
 }
 
-/* Sum of e^(x - top). y, if not NULL, gets the terms. */
+/* Sum of e^(x - top). y, if not NULL, receives the terms. */
 TC_INLINE real row_exp_sum(real *y, const real *x, int64_t C, real top)
 {
     return row_sum_in_blocks(add_exp, &(exp_row){y, x, v_set1(top)}, C);
@@ -77,7 +77,7 @@ TC_INLINE vreal column_exp_sum(real *y, const real *x, int64_t C, int64_t stride
     return total;
 }
 
-/* side (C, TC_LANES): `lanes` rows of C <= SHORT_ROW elements, put side by side; the other lanes are 0. */
+/* side (C, TC_LANES): `lanes` rows of C <= SHORT_ROW elements, one per lane; the other lanes are 0. */
 TC_INLINE void rows_to_columns(real *side, const real *rows, int64_t C, int lanes)
 {
     if (lanes < TC_LANES)

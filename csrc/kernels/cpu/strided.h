@@ -1,7 +1,7 @@
 /* strided.h: operands of any strides and dtypes as streams of dense chunks, for the element-wise kernels and the reductions.
  *
- * Included after `element`, the type computed in (real or int64_t), is defined. An operand that lies dense in memory, in the dtype
- * computed in, is handed on as it is; anything else is gathered into a buffer of STRIDED_CHUNK elements and converted on the way. */
+ * Included after `element`, the type of the arithmetic (real or int64_t), is defined. An operand that is dense in memory and
+ * in that type is used in place; any other is gathered into a buffer of STRIDED_CHUNK elements and converted. */
 #ifndef TC_STRIDED_H
 #define TC_STRIDED_H
 
@@ -14,7 +14,7 @@
 #include "simd.h"
 
 #define STRIDED_CHUNK 512
-#define STRIDED_LONG 32 /* runs along the innermost axis this long are worth taking one by one */
+#define STRIDED_LONG 32 /* runs of this length along the innermost axis are worth reading one by one */
 
 typedef uint8_t boolean; /* stored as 0 or 1 */
 typedef uint16_t float16, bfloat16;
@@ -35,7 +35,7 @@ STRIDED_LOAD(int64_t, AS_IT_IS)
 STRIDED_LOAD(int32_t, AS_IT_IS)
 STRIDED_LOAD(uint8_t, AS_IT_IS)
 #ifdef STRIDED_INTEGERS
-/* In the order of tc_dtype. The ops see to it that integer kernels get integers. */
+/* In the order of tc_dtype. The ops ensure that integer kernels get integers. */
 static const element_load element_loads[TC_DTYPE_COUNT] = {NULL, NULL, NULL, NULL, load_int64_t, load_int32_t, load_uint8_t, load_uint8_t};
 #define ELEMENT_DTYPE TC_INT64
 #else
@@ -67,7 +67,7 @@ TC_INLINE position position_of(int64_t i, int ndim, const int64_t *shape)
     return at;
 }
 
-/* n elements further along the innermost axis, which end at its end at most. */
+/* Moves n elements along the innermost axis, at most to its end. */
 TC_INLINE void position_advance(position *at, int64_t n, int ndim, const int64_t *shape)
 {
     int axis = ndim - 1;

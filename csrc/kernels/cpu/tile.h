@@ -1,6 +1,6 @@
 /* tile.h: the register tile, the inner loop of every product.
  *
- * A tile is rows x vectors of C held in registers while k runs:
+ * A tile is rows x vectors of C kept in registers while k runs:
  *     c[i][j lanes] += a[i * a_row + k * a_col] * b[k * b_row + j * b_vector + lanes],   k = 0 .. K-1 in order.
  * The product (gemm.c) and attention inline it with compile-time `rows` and `vectors`; c is a local array that the
  * compiler keeps in registers, so every loop over it is unrolled and its indices are constants:
@@ -10,8 +10,8 @@
  *     tile_multiply_add(6, 2, c, K, a, lda, 1, b, ldb, TC_LANES, lanes);
  *     tile_store(6, 2, c, out, ldc, lanes);
  *
- * `lanes` (1 .. TC_LANES) is how many lanes of the last vector exist; the others are neither read nor written. An element's
- * value depends on its own row of a and column of b alone, in the order of k: not on the tile it falls into. A NaN or
+ * `lanes` (1 .. TC_LANES) is the number of lanes of the last vector that exist; the others are neither read nor written. An element's
+ * value depends on its own row of a and column of b alone, in the order of k: not on the tile that contains it. A NaN or
  * infinity in a or b reaches the elements that use it and no others.
  */
 #ifndef TC_KERNELS_CPU_TILE_H
@@ -19,8 +19,8 @@
 
 #include "simd.h"
 
-/* The largest shapes that fit the registers: rows * vectors accumulators, one row of b, one broadcast.
- * TC_TILE_ROWS holds for 1 and 2 vectors; 3 vectors take TC_TILE_ROWS_3 rows (0: do not). */
+/* The largest shapes that fit in the registers: rows * vectors accumulators, one row of b, one broadcast. TC_TILE_ROWS applies to 1 and 2
+ * vectors; with 3 vectors a tile has TC_TILE_ROWS_3 rows (0: not used). */
 #if defined(__AVX512F__) /* 32 registers */
 #define TC_TILE_ROWS 14
 #define TC_TILE_ROWS_3 8
@@ -92,8 +92,8 @@ TC_INLINE void tile_step(const int rows, const int vectors, tc_tile c, const rea
     }
 }
 
-/* b is plain rows (b_row its leading dimension, b_vector = TC_LANES) or packed panels (see ../gemm.h). Pass a_row or
- * a_col as the constant 1 where it is: the addresses of the rows then cost no registers. */
+/* b is plain rows (b_row its leading dimension, b_vector = TC_LANES) or packed panels (see ../gemm.h). Pass a_row or a_col as the constant
+ * 1 where it is 1: then the addresses of the rows need no registers. */
 TC_INLINE void tile_multiply_add(const int rows, const int vectors, tc_tile c, int64_t K, const real *a, int64_t a_row, int64_t a_col,
                                  const real *b, int64_t b_row, int64_t b_vector, int lanes)
 {

@@ -29,8 +29,8 @@ typedef ireal tc_lane_index __attribute__((vector_size(sizeof(vreal))));
 TC_INLINE vreal v_zip_low(vreal a, vreal b) { return TC_SHUFFLE(a, b, TC_ZIP_LOW); }
 TC_INLINE vreal v_zip_high(vreal a, vreal b) { return TC_SHUFFLE(a, b, TC_ZIP_HIGH); }
 
-/* r[i] lane j <-> r[j] lane i. Interleaving row i with row i + n/2 moves the top bit of the row number to the bottom of the
- * lane number; after log2(n) rounds they have changed places. */
+/* r[i] lane j <-> r[j] lane i. Interleaving row i with row i + n/2 moves the top bit of the row number to the bottom of the lane number;
+ * after log2(n) rounds they have swapped. */
 TC_INLINE void v_transpose(vreal r[TC_LANES])
 {
     TC_UNROLL

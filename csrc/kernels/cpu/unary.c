@@ -1,4 +1,4 @@
-/* unary.c: functions of one argument and their gradients, a row of unary.def each. */
+/* unary.c: functions of one argument and their gradients, one row of unary.def each. */
 #include "../function_ids.h"
 #include "simd.h"
 
@@ -19,7 +19,7 @@ TC_INLINE vreal lanes_of(const real *p, int step, int64_t i, int lanes) { return
             v_store_some(out + i, value_##name(lanes_of(in[0], step[0], i, lanes)), lanes);                                                \
         }                                                                                                                                  \
     }                                                                                                                                      \
-    TC_INLINE vreal gradient_##name(vreal g, vreal x) /* x stands for what was saved */                                                    \
+    TC_INLINE vreal gradient_##name(vreal g, vreal x) /* x is the saved tensor, x or y */                                                  \
     {                                                                                                                                      \
         const vreal y = x;                                                                                                                 \
         (void)y;                                                                                                                           \

@@ -1,6 +1,6 @@
 // attention.cu: softmax(scores) v by tiles of keys with a running maximum and sum (Milakov and Gimelshein 2018), so that nothing
-// of size Tq x Tk is kept; the map, when it is asked for, from what was saved. Plain products in the compute dtype, every shape
-// and mask: what faster kernels are held against on the device.
+// of size Tq x Tk is stored; the map, if wanted, is computed from saved values. Plain products in the compute dtype, for every
+// shape and mask: the reference for faster kernels on the device.
 #include "attention_score.cuh"
 #include "launchers.h"
 #include <math.h>

@@ -1,4 +1,4 @@
-// attention_backward.cu: the gradients of attention by recomputing the weights from what the forward saved.
+// attention_backward.cu: the gradients of attention with weights recomputed from values saved by the forward.
 //
 // With p the attention, dp = dvalues . v (+ dmap) and delta = rowsum(dvalues * values) (+ rowsum(dmap * map)) - dlse:
 //     dbias = p * (dp - delta),   dscore = dbias * slope,   dq = dscore k,   dk = dscore^T q,   dv = p^T dvalues.
@@ -14,7 +14,7 @@ using namespace tc;
 
 constexpr int rows_per_block = 8;
 
-// delta (B,H,Tq); a warp a row.
+// delta (B,H,Tq); one warp per row.
 template <class T>
 __global__ void __launch_bounds__(warp_lanes *rows_per_block)
     attention_delta_kernel(const __grid_constant__ tc_attention_backward_args a, void *delta)
@@ -31,13 +31,13 @@ __global__ void __launch_bounds__(warp_lanes *rows_per_block)
     if (a.dmap) {
         const T *map = static_cast<const T *>(a.map) + row * p.Tk, *dmap = static_cast<const T *>(a.dmap) + row * p.Tk;
         for (int64_t j = threadIdx.x; j < p.Tk; j += warp_lanes)
-            if (widen(map[j]) != 0) sum += widen(map[j]) * widen(dmap[j]); // what has no weight has no part, NaN or not
+            if (widen(map[j]) != 0) sum += widen(map[j]) * widen(dmap[j]); // keys without weight do not count, NaN or not
     }
     sum = warp_sum(sum);
     if (threadIdx.x == 0) static_cast<Real *>(delta)[row] = sum - (a.dlse ? static_cast<const Real *>(a.dlse)[row] : Real(0));
 }
 
-// One head of the backward: what belongs to query (b,h,i) and to pairs of query and key.
+// One head of the backward: values of query (b,h,i) and of pairs of query and key.
 template <class T> struct BackwardHead {
     using Real = compute<T>;
     const tc_attention_backward_args &a;
@@ -71,7 +71,7 @@ template <class T> struct BackwardHead {
         Pair out = {0, 0, 0, score.hidden};
         if (query >= p.Tq || key >= p.Tk) return out;
         const Real share = sum[query];
-        if (share == 0) { // an empty row: nothing flows back but to the values it took the mean of
+        if (share == 0) { // an empty row: only the values, of which it took the mean, get a gradient
             if (p.empty_rows == TC_ATTENTION_EMPTY_UNIFORM)
                 out.weight = dropout_factor(p, head, threshold, query, key) / static_cast<Real>(p.Tk);
             return out;
@@ -89,7 +89,7 @@ template <class T> struct BackwardHead {
 
 enum class Gradient { query, key, value };
 
-// dq, dk or dv. Block: one tile of their rows (of one query head for dq, of one key head else) and one group of columns.
+// dq, dk or dv. Block: one tile of their rows (of one query head for dq, otherwise of one key head) and one group of columns.
 template <class T, int tile, int chunks>
 __global__ void __launch_bounds__(tile_threads, 1)
     attention_gradient_kernel(const __grid_constant__ tc_attention_backward_args a, const void *delta, Gradient wanted)
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(tile_threads, 1)
                     const auto pair =
                         backward.pair(own_queries ? mine : theirs, own_queries ? theirs : mine, product[i][j], dproduct[i][j]);
                     shared.weight[own_column(j)][own_row(i)] = wanted == Gradient::value ? pair.weight : pair.dscore;
-                    const bool hidden = pair.hidden && !(wanted == Gradient::value && pair.weight != 0); // but by uniform rows
+                    const bool hidden = pair.hidden && !(wanted == Gradient::value && pair.weight != 0); // except for uniform rows
                     shared.hidden[own_column(j)][own_row(i)] = hidden;
                     holes = holes || (hidden && mine < own_rows && theirs < other_rows);
                 }
@@ -227,7 +227,7 @@ template <class T> size_t tc_cuda_attention_backward_scratch(const void *args)
     return static_cast<size_t>(p.B * p.H * p.Tq) * sizeof(compute<T>);
 }
 
-// Writes all of dk and dv whatever `splits` says: each key tile has a block of its own, and nothing is left to be added.
+// Writes all of dk and dv for any `splits`: each key tile has its own block, so that no partial sums remain.
 template <class T> int tc_cuda_attention_backward(const void *args, int64_t, void *scratch, void *stream)
 {
     const auto &a = *static_cast<const tc_attention_backward_args *>(args);

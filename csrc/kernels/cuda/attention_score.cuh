@@ -23,8 +23,8 @@ template <class T> struct Head {
     Operand<T> q, k, v; // rows across, features along
     const uint8_t *mask;
     const Real *additive[2];
-    int64_t offset, keys; // keys: those that the length lets be seen
-    uint64_t first_row;   // of the head, among all rows of scores: dropout numbers its elements by it
+    int64_t offset, keys; // keys: the number within the key length
+    uint64_t first_row;   // of the head, among all rows of scores: dropout uses it to number elements
 
     __device__ __forceinline__ Head(const tc_attention_problem &p, int64_t b, int64_t h)
     {
@@ -43,7 +43,7 @@ template <class T> struct Head {
         keys = p.key_lengths ? clamp(p.key_lengths[b], p.Tk) : p.Tk;
     }
 
-    // Keys [first_key, end_key) hold all that queries [i, i + count) may see; queries likewise for keys.
+    // Keys [first_key, end_key) include all that queries [i, i + count) may attend to; likewise queries for keys.
     __device__ __forceinline__ int64_t first_key(const tc_attention_problem &p, int64_t i) const
     {
         return clamp(i + offset - p.left, keys);
@@ -63,14 +63,14 @@ template <class T> struct Head {
     static __device__ __forceinline__ int64_t clamp(int64_t i, int64_t end) { return i < 0 ? 0 : i < end ? i : end; }
 };
 
-// What becomes of the product of query i and key j.
+// The score from the product of query i and key j.
 template <class Real> struct Score {
     Real value; // -inf when hidden
     Real slope; // d value / d product
     bool hidden, filled;
 };
 
-// cap tanh(x / cap) and its derivative. Seldom asked for: not inlined, for it is long.
+// cap tanh(x / cap) and its derivative. Not inlined, because it is long and rarely used.
 template <class Real> __device__ __noinline__ inline Real soft_cap(Real x, Real cap, Real &derivative)
 {
     const Real t = real_tanh(x / cap);
@@ -115,7 +115,7 @@ __device__ __forceinline__ Score<compute<T>> finish_score(const tc_attention_pro
     return score;
 }
 
-// What dropout multiplies the weight of query i and key j with.
+// The factor of dropout for the weight of query i and key j.
 template <class T>
 __device__ __forceinline__ compute<T> dropout_factor(const tc_attention_problem &p, const Head<T> &head, uint32_t threshold, int64_t i,
                                                      int64_t j)
@@ -127,7 +127,7 @@ __device__ __forceinline__ compute<T> dropout_factor(const tc_attention_problem 
     return kept ? static_cast<compute<T>>(1 / (1 - p.dropout)) : 0;
 }
 
-// The block's memory.
+// The block's shared memory.
 template <class Real, int tile> struct AttentionTiles {
     TileRow<Real, tile> *a, *b;  // (tile_depth) operands of a product
     TileRow<Real, tile> *weight; // (tile) a weight or its gradient, [other][own]
@@ -141,7 +141,7 @@ template <class Real, int tile> struct AttentionTiles {
     TC_SHARED(bool, name##_hidden, [tile][tile + 1]);                                                                                      \
     const AttentionTiles<Real, tile> name = {name##_a, name##_b, name##_weight, name##_hidden}
 
-// product[i][j] = x row i . y row j over `length` features. All threads; ends with the operands free to be overwritten.
+// product[i][j] = x row i . y row j over `length` features. Called by all threads; the operands may be overwritten afterwards.
 template <class T, int tile>
 __device__ __forceinline__ void row_products(Fragment<compute<T>, tile> &product, const AttentionTiles<compute<T>, tile> &shared,
                                              const Operand<T> &x, int64_t x_rows, const Operand<T> &y, int64_t y_rows, int64_t length)
@@ -156,7 +156,7 @@ __device__ __forceinline__ void row_products(Fragment<compute<T>, tile> &product
     }
 }
 
-// sum[c][i][j] += weight[k][own row i] x (k, column c * tile + j), where not hidden, for the `rows` rows of x there are and its
+// sum[c][i][j] += weight[k][own row i] x (k, column c * tile + j), where not hidden, for the `rows` rows of x and its
 // first `columns` columns.
 template <class T, int tile, int chunks>
 __device__ __forceinline__ void weigh_rows(Fragment<compute<T>, tile> (&sum)[chunks], const AttentionTiles<compute<T>, tile> &shared,

@@ -20,7 +20,7 @@ template <class To, class From> __global__ void __launch_bounds__(element_thread
     });
 }
 
-// Between equal dtypes the bits are moved.
+// Between equal dtypes the bits are copied.
 template <class Bits> __global__ void __launch_bounds__(element_threads) move_kernel(const __grid_constant__ tc_copy_args a)
 {
     Bits *to = static_cast<Bits *>(a.to);
@@ -64,7 +64,7 @@ int copy(const tc_copy_args &a, void *stream)
 
 } // namespace
 
-// The dtypes are among the arguments: all tables have the same copy.
+// The dtypes are arguments: all tables share one copy kernel.
 template <class T> int tc_cuda_copy(const void *args, int64_t, void *, void *stream)
 {
     return copy(*static_cast<const tc_copy_args *>(args), stream);

@@ -1,8 +1,8 @@
-// device.cuh: everything the kernels take from the GPU, under names of our own.
+// device.cuh: everything that the kernels use of the GPU, under our own names.
 //
 // A .cu file includes this and no CUDA header, and is compiled by nvcc for the GPU and by g++ for the emulation of
-// tests/gpu_emulation, whose emulator.h has a twin of every name in the first half of this file. Inline PTX stands here and
-// nowhere else. What a GPU older than an instruction gets instead is said beside it.
+// tests/gpu_emulation, whose emulator.h has a twin of every name in the first half of this file. Inline PTX is here and
+// nowhere else. A comment next to each instruction says what older GPUs do instead.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -14,11 +14,11 @@
 
 // Before a loop over a register array: only constant indices keep it in registers.
 #define TC_UNROLL _Pragma("unroll")
-// Before a long loop of which a few turns at a time are enough.
+// Before a long loop of which it is enough to unroll a few iterations.
 #define TC_UNROLL_SOME _Pragma("unroll 4")
 // An array of this block in shared memory:  TC_SHARED(float, row, [32][33]);  TC_SHARED(float, total);
 #define TC_SHARED(type, name, ...) __shared__ type name __VA_ARGS__
-// The shared memory of the size that was asked for at the launch, aligned to 16 bytes, as `type *name`.
+// The shared memory of the size given at the launch, aligned to 16 bytes, as `type *name`.
 #define TC_DYNAMIC_SHARED(type, name)                                                                                                      \
     extern __shared__ __align__(16) unsigned char tc_dynamic_shared[];                                                                     \
     type *name = reinterpret_cast<type *>(tc_dynamic_shared)
@@ -26,7 +26,7 @@
 namespace tc
 {
 
-// ---- launching: the one place where a kernel is started, its error is looked at and its shared memory is opted into ----
+// ---- launching: the one place that starts a kernel, checks its error and opts in to its shared memory ----
 
 struct Launch {
     dim3 grid, block;
@@ -38,7 +38,7 @@ struct Launch {
     }
 };
 
-// Gives a cudaError_t as an int.
+// Returns a cudaError_t as an int.
 template <auto kernel, class... Args> int launch(const Launch &shape, const Args &...args)
 {
     constexpr size_t without_asking = 48 * 1024;
@@ -51,7 +51,7 @@ template <auto kernel, class... Args> int launch(const Launch &shape, const Args
     return cudaGetLastError();
 }
 
-// What the table has for the kernel `id`. Its twin remembers meanwhile which kernel's launches these are.
+// The table's entry for the kernel `id`. Its twin remembers which kernel the launches belong to.
 template <int id, auto run> constexpr auto launcher = run;
 
 // ---- number formats ----
@@ -67,7 +67,7 @@ __device__ __forceinline__ float to_float(bfloat16 x) { return __uint_as_float(s
 __device__ __forceinline__ void from_float(float16 &to, float x) { to.bits = __half_as_ushort(__float2half_rn(x)); }
 __device__ __forceinline__ void from_float(bfloat16 &to, float x) { to.bits = __bfloat16_as_ushort(__float2bfloat16_rn(x)); }
 
-// The 19 bits a tensor core reads of a float, rounded to nearest. Before sm_80: rounded here, in the same way.
+// The 19 bits of a float that a tensor core reads, rounded to nearest. Before sm_80: rounded here, in the same way.
 __device__ __forceinline__ uint32_t float_to_tf32(float x)
 {
 #if __CUDA_ARCH__ >= 800
@@ -88,7 +88,7 @@ __device__ __forceinline__ float exp2_approximate(float x)
     return y;
 }
 
-// ---- asynchronous copies: global to shared memory, 4, 8 or 16 bytes a thread. Before sm_80: the copy is made at once ----
+// ---- asynchronous copies: global to shared memory, 4, 8 or 16 bytes per thread. Before sm_80: copied at once ----
 
 __device__ __forceinline__ uint32_t shared_address(const void *shared) { return static_cast<uint32_t>(__cvta_generic_to_shared(shared)); }
 
@@ -121,7 +121,7 @@ __device__ __forceinline__ void copy_async_commit()
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
-// Until at most so many of this thread's groups are on their way. Other threads see the copies after a barrier.
+// Waits until at most this many of the thread's groups are in progress. Other threads see the copies after a barrier.
 template <int groups_left> __device__ __forceinline__ void copy_async_wait()
 {
 #if __CUDA_ARCH__ >= 800
@@ -159,7 +159,7 @@ __device__ __forceinline__ void load_matrix_x4_transposed(uint32_t (&r)[4], cons
 }
 
 // d (16,8) += a (16,K) b (K,8), K = 16 or, for tf32, 8; the layouts are those of tests/gpu_emulation/tensor_core.h. These
-// need sm_80: before it they end the launch, and no kernel uses them yet.
+// need sm_80: on older GPUs they abort the launch, and no kernel uses them yet.
 __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], float16)
 {
 #if __CUDA_ARCH__ >= 800
@@ -206,7 +206,7 @@ namespace tc
 constexpr unsigned all_lanes = 0xffffffffu;
 constexpr int warp_lanes = 32;
 
-// Half formats are storage: everything is computed in float, for double in double.
+// Half formats are for storage only: everything is computed in float, or in double for double.
 template <class T> struct Compute {
     using type = float;
 };
@@ -264,7 +264,7 @@ template <class Real> __device__ __forceinline__ Real warp_sum(Real value)
 }
 
 // Sum over the `threads` threads of a row (threadIdx.x), in every one of them: a warp, or the whole block. `scratch`: shared,
-// one element a warp; it may be used again at once.
+// one element per warp; it may be used again at once.
 template <int threads, class Real> __device__ __forceinline__ Real group_sum(Real value, Real *scratch)
 {
     value = warp_sum(value);
@@ -279,7 +279,7 @@ template <int threads, class Real> __device__ __forceinline__ Real group_sum(Rea
     return value;
 }
 
-// A one-dimensional grid. Too many for a launch: none, which the launch refuses.
+// A one-dimensional grid. Zero blocks when there are too many, which the launch refuses.
 inline dim3 blocks(int64_t count) { return dim3(count <= INT32_MAX ? static_cast<unsigned>(count) : 0u); }
 
 __host__ __device__ __forceinline__ int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }

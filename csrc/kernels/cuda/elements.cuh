@@ -1,4 +1,4 @@
-// elements.cuh: what the kernels over single elements share: their launch, number formats read and written by dtype.
+// elements.cuh: shared by the kernels over single elements: their launch, and number formats read and written by dtype.
 #pragma once
 #include "../types.h"
 #include "device.cuh"
@@ -8,11 +8,11 @@ namespace tc
 
 constexpr int element_threads = 128;
 constexpr int64_t most_element_blocks = 1 << 20;
-// Blocks a multiprocessor is to hold at least: left to choose, ptxas takes so few registers for some kernels on some targets that it
+// Minimum of blocks per multiprocessor: left to choose, ptxas takes so few registers for some kernels on some targets that it
 // spills.
 constexpr int block_residency = 8;
 
-// f(i) for the elements i < n of this thread: the grid takes as many turns as it needs.
+// f(i) for the elements i < n of this thread: the grid iterates as often as needed.
 template <class F> __device__ __forceinline__ void for_own_elements(int64_t n, F f)
 {
     const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
@@ -25,7 +25,7 @@ inline Launch element_launch(int64_t n, void *stream)
     return Launch(blocks(wanted < most_element_blocks ? wanted : most_element_blocks), dim3(element_threads), 0, stream);
 }
 
-// A block an item, of any number: the kernel takes every gridDim.x-th.
+// One block per item, for any number of items: a block takes every gridDim.x-th.
 inline Launch block_launch(int64_t items, void *stream)
 {
     return Launch(blocks(items < most_element_blocks ? items : most_element_blocks), dim3(element_threads), 0, stream);
@@ -48,14 +48,14 @@ struct boolean { // stored as 0 or 1
     uint8_t byte;
 };
 
-// A C cast of a float that the integer cannot hold is undefined: out of range goes to the nearest end, NaN to 0.
+// A C cast of a float that the integer cannot hold is undefined: values out of range become the nearest limit, NaN becomes 0.
 __device__ __forceinline__ int64_t to_int64(double x)
 {
     if (!(x > -9223372036854775808.0)) return x != x ? 0 : INT64_MIN;
     return x >= 9223372036854775808.0 ? INT64_MAX : static_cast<int64_t>(x);
 }
 
-// What an element is computed with on its way from one dtype to another: floats as they are, half formats as float, integers as
+// The type in which an element is converted from one dtype to another: floats as they are, half formats as float, integers as
 // int64.
 __device__ __forceinline__ float element(float x) { return x; }
 __device__ __forceinline__ double element(double x) { return x; }

@@ -14,8 +14,8 @@ using namespace tc;
 
 #define v_truth(mask) ((mask) ? Real(1) : Real(0))
 
-// The functions: what out[i] is of the values of the inputs there.
-// The formatter takes a #define after a case for a part of it.
+// The functions: out[i] from the values of the inputs there.
+// The formatter mistakes a #define after a case for a part of it.
 // clang-format off
 
 template <class Real> struct UnaryForward {
@@ -33,7 +33,7 @@ template <class Real> struct UnaryForward {
     }
 };
 
-template <class Real> struct UnaryBackward { // of dy and what was saved
+template <class Real> struct UnaryBackward { // from dy and the saved tensor
     static constexpr int inputs = 2;
     static __device__ __forceinline__ Real apply(int function, const Real (&in)[2])
     {
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(element_threads) activation_backward_kernel(co
 template <class T> __global__ void __launch_bounds__(element_threads) dropout_kernel(const __grid_constant__ tc_dropout_forward_args a)
 {
     using Real = compute<T>;
-    const bool none = a.p == 1.0; // no 32-bit threshold says so
+    const bool none = a.p == 1.0; // no 32-bit threshold can express it
     const Real scale = none ? Real(0) : static_cast<Real>(1.0 / (1.0 - a.p));
     const uint32_t threshold = keep_threshold(a.p);
     for_own_elements(a.n, [&](int64_t i) {

@@ -22,10 +22,10 @@ template <class Word> int take_rows(const tc_embedding_forward_args &a, void *st
     return words ? launch<rows_kernel<Word>>(element_launch(words, stream), a) : 0;
 }
 
-// The order of the indices in three steps. Each row of the table has a thread, which looks through all the indices, first to count its own,
-// then to write where they are: any number of times, and always in ascending order.
+// The order of the indices in three steps. Each row of the table has a thread, which reads all indices, first to count its own,
+// then to write their positions: always in ascending order, however many there are.
 
-// f(i) for each place i of index v, in order; called by the whole block, v is of this thread (or -1: of none).
+// f(i) for each position i of index v, in order; called by the whole block. v belongs to this thread; -1: none.
 template <class F> __device__ __forceinline__ void for_places_of(int64_t v, const int64_t *indices, int64_t n, F f)
 {
     TC_SHARED(int64_t, some, [element_threads]);
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(element_threads) count_kernel(const __grid_con
     if (v >= 0) a.start[v] = count;
 }
 
-// One block. start (V+1): how many of each becomes where each begins; a thread adds up V / threads neighbours.
+// One block. start (V+1): the counts become the beginnings; a thread adds up V / threads neighbours.
 __global__ void __launch_bounds__(element_threads) start_kernel(const __grid_constant__ tc_embedding_order_args a)
 {
     TC_SHARED(int64_t, sums, [element_threads]);
@@ -90,7 +90,7 @@ int order_places(const tc_embedding_order_args &a, void *stream)
     return error ? error : launch<place_kernel>(all, a);
 }
 
-constexpr int row_block = 64; // rows that are added up before they join the total: keeps the digits of a row that was taken often
+constexpr int row_block = 64; // rows added up before they are added to the total: keeps precision for a row that is used often
 
 template <class T>
 __global__ void __launch_bounds__(element_threads) backward_kernel(const __grid_constant__ tc_embedding_backward_args a, int64_t V)
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(element_threads) one_hot_kernel(const __grid_c
 
 } // namespace
 
-// Rows are bytes and indices integers: all tables have the same of the first two and of one_hot.
+// Rows are bytes and indices integers: all tables share the first two kernels and one_hot.
 template <class T> int tc_cuda_embedding_forward(const void *args, int64_t, void *, void *stream)
 {
     const auto &a = *static_cast<const tc_embedding_forward_args *>(args);

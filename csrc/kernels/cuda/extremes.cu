@@ -8,7 +8,7 @@ namespace
 
 using namespace tc;
 
-// out (kept): a warp a result.
+// out (kept): one warp per result.
 template <class Real, class X>
 __global__ void __launch_bounds__(warp_lanes *warps_a_block) arg_kernel(const __grid_constant__ tc_reduce_args a)
 {
@@ -30,7 +30,7 @@ template <class Real> int arg_reduce(const tc_reduce_args &a, void *stream)
     return with_dtype(a.x_dtype, [&](auto type) { return launch<arg_kernel<Real, decltype(type)>>(warp_launch(a.kept, stream), a); });
 }
 
-// A thread a result: of the elements equal to it (NaN equals NaN) the first gets its gradient.
+// One thread per result: of the elements equal to it (NaN equals NaN) the first gets its gradient.
 template <class T>
 __global__ void __launch_bounds__(element_threads)
     extreme_backward_kernel(const __grid_constant__ tc_extreme_backward_args a, int64_t results)
@@ -51,14 +51,14 @@ __global__ void __launch_bounds__(element_threads)
     });
 }
 
-// Must x stand before y? NaN is larger than all others.
+// Does x come before y? NaN is larger than all others.
 template <class X> __device__ __forceinline__ bool stands_before(X x, X y, bool descending)
 {
     const bool x_nan = x != x, y_nan = y != y;
     return descending ? x > y || (x_nan && !y_nan) : x < y || (y_nan && !x_nan);
 }
 
-// A thread an element, whose place is the number of those that stand before it: C comparisons each.
+// One thread per element, whose place is the number of elements that come before it: C comparisons each.
 template <class X>
 __global__ void __launch_bounds__(element_threads) argsort_kernel(const __grid_constant__ tc_argsort_args a, int64_t rows)
 {

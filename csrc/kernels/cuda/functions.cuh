@@ -88,7 +88,7 @@ TC_FUNCTION Real v_floor_divide(Real a, Real b)
     const Real rest = real_fmod(a, b);
     Real quotient = (a - rest) / b;
     if (rest != 0 && (rest < 0) != (b < 0)) quotient -= 1;
-    const Real down = real_floor(quotient); // near-integral already: the division may have rounded across
+    const Real down = real_floor(quotient); // almost an integer already: the division may have rounded past it
     return quotient - down > Real(0.5) ? down + 1 : down;
 }
 #undef TC_FUNCTION

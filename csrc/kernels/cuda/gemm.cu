@@ -1,8 +1,8 @@
 // gemm.cu: C = activation(A B + bias) + residual for any strides, every shape and batch: the body of linear, of qkv_projection
-// (whose q, k and v are windows on C) and of matmul. Plain products in the compute dtype.
+// (whose q, k and v are views of C) and of matmul. Plain products in the compute dtype.
 //
-// Operands come through Operand (tile.cuh) and results leave through an epilogue that is told row, column and value: tensor
-// cores change what lies between.
+// Operands are read through Operand (tile.cuh) and results are written by an epilogue that takes row, column and value: a kernel
+// for tensor cores changes only the part in between.
 #include "../gemm.h"
 #include "launchers.h"
 #include "tile.cuh"
@@ -115,7 +115,7 @@ template <class T, int tile> int launch_gemm(const tc_gemm_args &a, void *stream
 
 } // namespace
 
-// B is read where it is: panels are the CPU's, row_block, col_block and pack_a have no meaning here.
+// B is read in place: only CPUs use panels, row_block, col_block and pack_a.
 template <class T> int tc_cuda_gemm(const void *args, int64_t, void *, void *stream)
 {
     const auto &a = *static_cast<const tc_gemm_args *>(args);

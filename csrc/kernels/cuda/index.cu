@@ -1,4 +1,4 @@
-// index.cu: gathering elements from scattered places, writing or adding them there, and the corners of matrices.
+// index.cu: gathering elements from scattered positions, writing or adding them there, and the corners of matrices.
 #include "../index.h"
 #include "../triangle.h"
 #include "elements.cuh"
@@ -9,7 +9,7 @@ namespace
 
 using namespace tc;
 
-// f(Bits()) for the unsigned integer of so many bytes.
+// f(Bits()) for the unsigned integer of this many bytes.
 template <class F> int with_bits(int bytes, F f)
 {
     switch (bytes) {
@@ -20,7 +20,7 @@ template <class F> int with_bits(int bytes, F f)
     }
 }
 
-// Where element r of the window lies, on both sides.
+// The offsets of element r of the window, on both sides.
 struct Place {
     int64_t base, selection;
 };
@@ -41,7 +41,7 @@ template <class Bits> __global__ void __launch_bounds__(element_threads) gather_
     });
 }
 
-// Is it so for any thread of the block? To be called by all of them.
+// Is it true for any thread of the block? All of them must call this.
 __device__ __forceinline__ bool block_any(bool own)
 {
     TC_SHARED(int, votes, [element_threads / warp_lanes]);
@@ -54,7 +54,7 @@ __device__ __forceinline__ bool block_any(bool own)
     return any != 0;
 }
 
-// Is the place of point p that of a point in [first, last) as well?
+// Is the position of point p also that of a point in [first, last)?
 __device__ __forceinline__ bool is_repeated(const tc_index_args &a, int64_t p, int64_t first, int64_t last)
 {
     bool own = false;
@@ -62,7 +62,7 @@ __device__ __forceinline__ bool is_repeated(const tc_index_args &a, int64_t p, i
     return block_any(own);
 }
 
-// A block a point, and of points with the same place only one writes: the last, so that nothing depends on which block comes first.
+// One block per point. Of points with the same position only the last writes, so that the order of the blocks does not matter.
 template <class Bits> __global__ void __launch_bounds__(element_threads) put_kernel(const __grid_constant__ tc_index_args a)
 {
     for (int64_t p = blockIdx.x; p < a.points; p += gridDim.x) {
@@ -74,7 +74,7 @@ template <class Bits> __global__ void __launch_bounds__(element_threads) put_ker
     }
 }
 
-// The same, and the first adds for all of them, in their order.
+// The same, but the first adds for all of them, in their order.
 template <class Real>
 __global__ void __launch_bounds__(element_threads, block_residency) add_kernel(const __grid_constant__ tc_index_args a)
 {
@@ -99,7 +99,7 @@ template <class Bits>
 __global__ void __launch_bounds__(element_threads) triangle_kernel(const __grid_constant__ tc_triangle_args a, int64_t rows)
 {
     for_own_elements(rows * a.N, [&](int64_t i) {
-        const int64_t above = i % a.N - i / a.N % a.M - a.diagonal; // how far right of the diagonal
+        const int64_t above = i % a.N - i / a.N % a.M - a.diagonal; // columns to the right of the diagonal
         const bool kept = a.upper ? above >= 0 : above <= 0;
         static_cast<Bits *>(a.y)[i] = kept ? static_cast<const Bits *>(a.x)[i] : Bits(0);
     });
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(element_threads) triangle_kernel(const __grid_
 
 } // namespace
 
-// Elements are moved as bits: all tables have the same but for index_add.
+// Elements are copied as bits: all tables share these kernels, except index_add.
 template <class T> int tc_cuda_index_gather(const void *args, int64_t, void *, void *stream)
 {
     const auto &a = *static_cast<const tc_index_args *>(args);

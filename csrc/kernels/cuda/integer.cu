@@ -87,7 +87,7 @@ __device__ __forceinline__ int64_t combine_integers(int step, int64_t a, int64_t
     }
 }
 
-// out (kept): a warp a result.
+// out (kept): one warp per result.
 template <class X>
 __global__ void __launch_bounds__(warp_lanes *warps_a_block) integer_reduce_kernel(const __grid_constant__ tc_reduce_args a)
 {
@@ -117,7 +117,7 @@ __device__ __forceinline__ boolean multiply_add(boolean sum, boolean a, boolean 
     return {static_cast<uint8_t>(sum.byte | (a.byte && b.byte))};
 }
 
-// C (M,N) = A (M,K) B (K,N) of every batch element: a block a row of C, a thread every 128th element of it.
+// C (M,N) = A (M,K) B (K,N) of every batch element: one block per row of C, a thread computes every 128th element of it.
 template <class X>
 __global__ void __launch_bounds__(element_threads, block_residency)
     integer_product_kernel(const __grid_constant__ tc_integer_product_args p, int64_t rows)
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(element_threads, block_residency)
 
 } // namespace
 
-// The arithmetic does not depend on the compute dtype: all tables have the same.
+// The arithmetic does not depend on the compute dtype: all tables share these kernels.
 #define TC_INTEGER_ELEMENTWISE(kernel, Function)                                                                                           \
     template <class T> int tc_cuda_##kernel(const void *args, int64_t, void *, void *stream)                                               \
     {                                                                                                                                      \

@@ -1,4 +1,4 @@
-// launchers.h: one launcher a kernel and storage dtype, declared for table.cu and instantiated by the kernel's file.
+// launchers.h: one launcher per kernel and storage dtype, declared for table.cu and instantiated by the kernel's file.
 #pragma once
 #include "device.cuh"
 

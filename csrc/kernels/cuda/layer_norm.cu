@@ -1,7 +1,7 @@
 // layer_norm.cu: y = (x - mean) * rstd * gamma + beta over rows (Ba et al. 2016, eq. 4), and its gradients.
 //
 // Short rows get a warp each, long ones a block. A row is read from memory once and again from the cache: the mean first,
-// then the variance of the differences, which keeps its digits for rows with a large mean.
+// then the variance of the differences, which stays precise for rows with a large mean.
 #include "launchers.h"
 #include "norm_backward.cuh"
 
@@ -10,8 +10,8 @@ namespace
 
 using namespace tc;
 
-// blockDim (threads, rows): `threads` threads a row.  y,x (N,C); gamma,beta (C); mean,rstd (N). The bounds ask for one block a
-// multiprocessor at least: left to choose, ptxas takes 40 registers for float64 on sm_100 and spills.
+// blockDim (threads, rows): `threads` threads per row.  y,x (N,C); gamma,beta (C); mean,rstd (N). The bounds ask for at least one block per
+// multiprocessor: otherwise ptxas takes 40 registers for float64 on sm_100 and spills.
 template <class T, int threads, int N>
 __global__ void __launch_bounds__(row_block_threads, 1)
     layer_norm_forward_kernel(const __grid_constant__ tc_layer_norm_forward_args a, int64_t rows)

@@ -1,4 +1,4 @@
-// loss.cu: element-wise losses, and cross-entropy: a warp a row.
+// loss.cu: element-wise losses, and cross-entropy: one warp per row.
 #include "../loss.h"
 #include "../softmax.h"
 #include "elements.cuh"
@@ -11,7 +11,7 @@ namespace
 
 using namespace tc;
 
-// log x and log(1 - x), cut off at -100; NaN stays.
+// log x and log(1 - x), clamped at -100; NaN stays.
 template <class Real> __device__ __forceinline__ Real bounded_log(Real x) { return v_maximum(Real(-100), real_log(x)); }
 template <class Real> __device__ __forceinline__ Real bounded_log_rest(Real x) { return v_maximum(Real(-100), real_log1p(-x)); }
 
@@ -34,7 +34,7 @@ template <class Real> __device__ __forceinline__ Real slope_of_input(int functio
 {
     switch (function) {
     case TC_LOSS_SQUARED: return (x - t) + (x - t);
-    case TC_LOSS_PROBABILITY: return (x - t) / v_maximum(Real(1e-12), x * (1 - x)); // at 0 and 1 bounded, as in PyTorch
+    case TC_LOSS_PROBABILITY: return (x - t) / v_maximum(Real(1e-12), x * (1 - x)); // bounded at 0 and 1, as in PyTorch
     default: return (1 - t) - ((p - 1) * t + 1) * v_sigmoid(-x);
     }
 }
@@ -48,7 +48,7 @@ template <class Real> __device__ __forceinline__ Real slope_of_target(int functi
     }
 }
 
-// Elements are T; losses and their gradients, which are summed, and weights of classes are Real.
+// Elements are T; losses and their gradients, which are summed, and class weights are Real.
 template <class T> __device__ __forceinline__ compute<T> at(const void *array, int64_t i)
 {
     return widen(static_cast<const T *>(array)[i]);

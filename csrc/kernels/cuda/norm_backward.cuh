@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(row_block_threads) norm_input_gradient_kernel(
     T *dx = row_at<T>(a.dx, row, C);
     const Real mean = centred ? static_cast<const Real *>(a.mean)[row] : Real(0), rstd = static_cast<const Real *>(a.rstd)[row];
 
-    // f(i, xhat, g) for the vectors this thread owns
+    // f(i, xhat, g) for the vectors that this thread owns
     const auto for_each = [&](auto f) {
         for_own_vectors<threads, N>(C, [&](int64_t i) {
             const Vector<T, N> xv = load_vector<N>(x + i), dv = load_vector<N>(dy + i);

@@ -1,4 +1,4 @@
-// optimizer.cu: the update rules, norms and clipping over all parameters of a step: a launch takes a list of chunks along as its argument.
+// optimizer.cu: the update rules, norms and clipping over all parameters of a step: a launch has a list of chunks in its arguments.
 #include "../optimizer.h"
 #include "device.cuh"
 #include "launchers.h"
@@ -9,12 +9,12 @@ namespace
 using namespace tc;
 
 constexpr int optimizer_threads = 256;
-constexpr int chunks_a_launch = 64; // a launch's arguments have 4 KiB
+constexpr int chunks_a_launch = 64; // the arguments of a launch are limited to 4 KiB
 
 template <class Rule> struct Group {
-    Rule rule; // its chunk list lies in host memory: not to be followed here
+    Rule rule; // its chunk list is in host memory: device code must not follow it
     int count;
-    int64_t first_block; // of the group, among the blocks of all chunks
+    int64_t first_block; // of the group, counted among the blocks of all chunks
     tc_optimizer_chunk chunks[chunks_a_launch];
 };
 
@@ -38,7 +38,7 @@ template <class Rule, class F> __device__ __forceinline__ void for_own_parameter
     for (int64_t i = first + threadIdx.x; i < last; i += optimizer_threads) f(chunk, i);
 }
 
-// Launches `kernel` on the chunk list of `rule`, a group after the other.
+// Launches `kernel` on the chunk list of `rule`, one group after another.
 template <auto kernel, class Rule> int launch_groups(const Rule &rule, void *stream)
 {
     static_assert(sizeof(Group<Rule>) <= 4096, "more than a launch's arguments may have");
@@ -59,7 +59,7 @@ template <auto kernel, class Rule> int launch_groups(const Rule &rule, void *str
 
 template <class Real> __device__ __forceinline__ Real &at(void *array, int64_t i) { return static_cast<Real *>(array)[i]; }
 
-// The gradient as the rules see it: its sign turned for maximize, weight decay added.
+// The gradient used by the rules: negated for maximize, with weight decay added.
 template <class Real> __device__ __forceinline__ Real rule_gradient(Real g, Real p, double weight_decay, bool maximize)
 {
     if (maximize) g = -g;

@@ -1,4 +1,4 @@
-// reduce.cu: sums, largest and smallest elements over any axes, and softmax over rows of any stride: a warp a result.
+// reduce.cu: sums, largest and smallest elements over any axes, and softmax over rows of any stride: one warp per result.
 #include "../reduce.h"
 #include "../softmax.h"
 #include "elements.cuh"
@@ -16,7 +16,7 @@ template <class Real> __device__ __forceinline__ Real prepare(int step, Real x, 
     return step == TC_STEP_square_difference ? (x - center) * (x - center) : x;
 }
 
-// A warp for each segment of each result; its lanes take every 32nd element. `columns`: out (kept / columns, segments, columns).
+// One warp per segment of each result; a lane takes every 32nd element. `columns`: out (kept / columns, segments, columns).
 template <class Real, class X>
 __global__ void __launch_bounds__(warp_lanes *warps_a_block) reduce_kernel(const __grid_constant__ tc_reduce_args a, int64_t columns)
 {
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(warp_lanes *warps_a_block) softmax_kernel(cons
     const Real top = warp_top(x, a.C, a.inner), sum = warp_exp_sum(x, a.C, a.inner, top);
     const Real scale = 1 / sum, log_sum = real_log(sum);
     for (int64_t c = threadIdx.x; c < a.C; c += warp_lanes) {
-        const Real shifted = widen(x[c * a.inner]) - top; // first the difference: top + log(sum) would lose its digits
+        const Real shifted = widen(x[c * a.inner]) - top; // the difference first: top + log(sum) would lose digits
         narrow(y[c * a.inner], a.logarithm ? shifted - log_sum : real_exp(shifted) * scale);
     }
 }
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(warp_lanes *warps_a_block) softmax_backward_ke
 
 template <class T> int tc_cuda_reduce_rows(const void *args, int64_t, void *, void *stream)
 {
-    return reduce<T>(*static_cast<const tc_reduce_args *>(args), 1, stream); // out (kept, segments): columns of their own
+    return reduce<T>(*static_cast<const tc_reduce_args *>(args), 1, stream); // out (kept, segments): separate columns
 }
 template <class T> int tc_cuda_reduce_columns(const void *args, int64_t, void *, void *stream)
 {

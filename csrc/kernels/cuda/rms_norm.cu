@@ -8,7 +8,7 @@ namespace
 
 using namespace tc;
 
-// blockDim (threads, rows): `threads` threads a row.  y,x (N,C); gamma (C); rstd (N).
+// blockDim (threads, rows): `threads` threads per row.  y,x (N,C); gamma (C); rstd (N).
 template <class T, int threads, int N>
 __global__ void __launch_bounds__(row_block_threads)
     rms_norm_forward_kernel(const __grid_constant__ tc_rms_norm_forward_args a, int64_t rows)

@@ -1,4 +1,4 @@
-// rotary.cu: pairs of a row turned by angles that follow from the row's position.
+// rotary.cu: rotates the pairs of a row by angles that depend on the row's position.
 #include "../rotary.h"
 #include "elements.cuh"
 #include "launchers.h"

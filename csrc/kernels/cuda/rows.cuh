@@ -1,4 +1,4 @@
-// rows.cuh: what the kernels share in which a warp makes one result of a row: blocks of (32, warps) threads, threadIdx.y the warp.
+// rows.cuh: shared by the kernels in which a warp reduces a row to one result: blocks of (32, warps) threads, threadIdx.y the warp.
 #pragma once
 #include "../reduce.h"
 #include "elements.cuh"
@@ -31,7 +31,7 @@ template <class Real> __device__ __forceinline__ Real combine(int step, Real a, 
     }
 }
 
-// Of the warp's lanes, in every lane; a butterfly, so that the order is fixed.
+// Combines the warp's lanes, in every lane; a butterfly, so that the order is fixed.
 template <class Real> __device__ __forceinline__ Real warp_combine(int step, Real x)
 {
     for (int distance = warp_lanes / 2; distance > 0; distance /= 2) x = combine(step, x, __shfl_xor_sync(all_lanes, x, distance));
@@ -50,13 +50,13 @@ inline Launch warp_launch(int64_t results, void *stream)
     return Launch(blocks(divide_up(results, warps_a_block)), dim3(warp_lanes, warps_a_block), 0, stream);
 }
 
-// An element and where it is; at < 0: none yet.
+// An element and its index; at < 0: none yet.
 template <class X> struct Found {
     X value;
     int64_t at;
 };
 
-// The larger of two (for TC_STEP_min the smaller); NaN is before all others, of equals the first.
+// The larger of two (for TC_STEP_min the smaller); NaN comes before all others; of equal elements, the first.
 template <class X> __device__ __forceinline__ Found<X> first_extreme(int step, const Found<X> &a, const Found<X> &b)
 {
     if (a.at < 0 || b.at < 0) return a.at < 0 ? b : a;
@@ -74,7 +74,7 @@ template <class X> __device__ __forceinline__ Found<X> warp_first_extreme(int st
     return best;
 }
 
-// Of C elements that lie `step` apart: the largest, and the sum of e^(x - top).
+// The largest of C elements that are `step` apart, and the sum of e^(x - top).
 template <class T> __device__ __forceinline__ compute<T> warp_exp_sum(const T *x, int64_t C, int64_t step, compute<T> top)
 {
     compute<T> sum = 0;

@@ -8,7 +8,7 @@ namespace
 
 using namespace tc;
 
-// partial (chunks,C) in the compute dtype; out (C): all chunks are the rows of one.
+// partial (chunks,C) in the compute dtype; out (C): the chunks are the rows of a single chunk.
 template <class T> __global__ void __launch_bounds__(column_threads) sum_partials_kernel(const __grid_constant__ tc_sum_partials_args a)
 {
     using Real = compute<T>;

@@ -1,4 +1,4 @@
-// table.cu: the one symbol of libtransformer_c_cuda.so, and the kernel tables it gives.
+// table.cu: the one symbol of libtransformer_c_cuda.so, and the kernel tables that it returns.
 #include "../cuda_api.h"
 #include "launchers.h"
 

@@ -1,7 +1,7 @@
 // tile.cuh: products of tiles in shared memory, the body of the matrix product and of attention.
 //
 // A block of 16 x 16 threads owns a tile of tile x tile results; thread (x, y) has rows y + 16 i and columns x + 16 j of it in
-// registers. Operands lie in shared memory with the summed index first, a[k][row] and b[k][column], in the compute dtype: half
+// registers. Operands are in shared memory with the summed index first, a[k][row] and b[k][column], in the compute dtype: half
 // formats are widened when they are loaded.
 #pragma once
 #include "device.cuh"
@@ -15,7 +15,7 @@ constexpr int tile_depth = 32; // length of the sum that is in shared memory at 
 
 // Rows of an operand; the odd row length keeps the banks apart when a tile is written transposed.
 template <class Real, int tile> using TileRow = Real[tile + 1];
-// What a thread has of a tile of results.
+// A thread's part of a tile of results.
 template <class Real, int tile> using Fragment = Real[tile / tile_side][tile / tile_side];
 
 template <class Real, int tile> __device__ __forceinline__ void clear(Fragment<Real, tile> &fragment)
@@ -36,8 +36,8 @@ template <class T> struct Operand {
     __device__ __forceinline__ Operand at(int64_t row, int64_t k) const { return {data + row * across + k * along, across, along}; }
 };
 
-// to[k][row] = operand (row, k), zeros beyond the `rows` rows and `depth` elements of the sum there are. Neighbouring threads
-// take neighbours along the sum when these are neighbours in memory, else across it.
+// to[k][row] = operand (row, k), zeros beyond the `rows` rows and `depth` elements of the sum. Neighbouring threads
+// take neighbours along the sum when these are neighbours in memory, otherwise across it.
 template <int tile, class Real, class T>
 __device__ __forceinline__ void load_operand(TileRow<Real, tile> *to, const Operand<T> &from, int64_t rows, int64_t depth)
 {
@@ -67,7 +67,7 @@ __device__ __forceinline__ void multiply(Fragment<Real, tile> &sum, const TileRo
     }
 }
 
-// The same, but pairs with hidden[k][row i] take no part: a weight of zero would let a NaN of b through.
+// The same, but pairs with hidden[k][row i] are left out: a weight of zero would let a NaN of b through.
 template <int tile, class Real>
 __device__ __forceinline__ void multiply_seen(Fragment<Real, tile> &sum, const TileRow<Real, tile> *a, const TileRow<bool, tile> *hidden,
                                               const TileRow<Real, tile> *b)
@@ -85,7 +85,7 @@ __device__ __forceinline__ void multiply_seen(Fragment<Real, tile> &sum, const T
     }
 }
 
-// Over the 16 threads that share a row: in every one of them.
+// Sum over the 16 threads that share a row, in every one of them.
 template <class Real> __device__ __forceinline__ Real row_max(Real value)
 {
     for (int distance = tile_side / 2; distance > 0; distance /= 2) {
@@ -100,7 +100,7 @@ template <class Real> __device__ __forceinline__ Real row_sum(Real value)
     return value;
 }
 
-// The tile and the columns of the result a block makes: chunks * tile of them.
+// The tile and the columns of the result that a block computes: chunks * tile.
 template <int tile_, int chunks_> struct BlockShape {
     static constexpr int tile = tile_, chunks = chunks_;
 };

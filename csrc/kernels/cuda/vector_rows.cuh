@@ -1,5 +1,5 @@
-// vector_rows.cuh: what the kernels share that take rows of C neighbouring elements: a warp or a block for each row, which moves vectors
-// of 16 bytes where the rows allow it; and sums of columns over the rows of a chunk.
+// vector_rows.cuh: shared by the kernels over rows of C neighbouring elements: a warp or a block for each row, which reads and writes
+// vectors of 16 bytes where the rows allow it; and sums of columns over the rows of a chunk.
 #pragma once
 #include "device.cuh"
 
@@ -51,7 +51,7 @@ int launch_rows(int64_t rows, int64_t C, void *stream, F launch_shape, const Poi
 constexpr int column_row_lanes = 8;
 constexpr int column_threads = warp_lanes * column_row_lanes;
 
-// K sums at once: add(sums, row, column) adds to them, store(sums, at) gets those of a column of a chunk, at = chunk * C + column. The
+// K sums at once: add(sums, row, column) adds to them, store(sums, at) stores those of a column of a chunk, at = chunk * C + column. The
 // sizes are references to the kernel's arguments: copies of them would take 8 registers.
 template <class Real, int K, class Add, class Store>
 __device__ __forceinline__ void sum_columns(const int64_t &rows, const int64_t &C, const int64_t &rows_per_chunk, const Add &add,
