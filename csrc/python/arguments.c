@@ -27,7 +27,7 @@ int tcpy_own(tcpy_call *call, tc_tensor *tensor)
 
 static int convert_tensor(tcpy_call *call, tc_tensor **out, PyObject *object, const char *name)
 {
-    if (tcpy_is_tensor(object)) { /* the caller holds it */
+    if (tcpy_is_tensor(object)) { /* the caller owns it */
         *out = ((tcpy_tensor *)object)->tensor;
         call->any_tensor = true;
     } else {
@@ -88,7 +88,7 @@ static int convert_int(int64_t *out, PyObject *object, const char *name)
     return 0;
 }
 
-/* An int; one beyond 64 bits is as good as the last of them. */
+/* An int; one beyond 64 bits is clamped. */
 static int convert_saturated(int64_t *out, PyObject *object)
 {
     int overflow;
@@ -112,7 +112,7 @@ static int convert_integers(tcpy_call *call, tcpy_integers *out, PyObject *objec
     return 0;
 }
 
-/* One side of a pair. */
+/* One element of a pair. */
 static int convert_count(int64_t *out, PyObject *object, const char *name)
 {
     *out = INT64_MAX;

@@ -2,8 +2,8 @@
  *
  * An op is one row of a table:
  *     {"layer_norm", "x:t normalized_shape:I weight:t?=None bias:t?=None eps:f=1e-5", run_layer_norm, "doc"}
- * The spec names the arguments, their kinds and defaults; call.c binds a call to it and hands `run` a tcpy_call with
- * everything converted. Kinds:
+ * The spec names the arguments, their kinds and defaults; call.c binds a call to it and passes `run` a tcpy_call with
+ * converted arguments. Kinds:
  *     t  a tensor: a Tensor, an ndarray, or whatever np.asarray takes     t?  or None
  *     t+ likewise; ndarrays of several floating dtypes become the promoted one
  *     T  a sequence of tensors
@@ -51,7 +51,7 @@ typedef struct tcpy_integers {
 
 typedef struct tcpy_operand {
     tc_argument value; /* its tensor is borrowed from the call */
-    PyObject *beyond;  /* borrowed: an int of more than 64 bits, which only floats can meet; or NULL */
+    PyObject *beyond;  /* borrowed: an int of more than 64 bits, which only combines with floats; or NULL */
 } tcpy_operand;
 
 typedef struct tcpy_value {
@@ -71,7 +71,7 @@ typedef struct tcpy_value {
     bool none;
 } tcpy_value;
 
-/* One call: the converted arguments and what must be dropped afterwards. */
+/* One call: the converted arguments, and the objects to release afterwards. */
 typedef struct tcpy_call {
     const char *name;
     bool any_tensor; /* a Tensor was among the arguments: the results are Tensors */
@@ -90,7 +90,7 @@ typedef struct tcpy_call {
 typedef PyObject *(*tcpy_run)(tcpy_call *call);
 typedef tc_status (*tcpy_c_function)(tc_tensor **out, const tcpy_value *arguments, tc_error *err);
 
-/* A row of ops.def has `call` and `results`; what makes Python objects of its own has `run`. */
+/* A row of ops.def has `call` and `results`; an op that makes its own Python objects has `run`. */
 typedef struct tcpy_op {
     const char *name;
     const char *spec;
@@ -98,7 +98,7 @@ typedef struct tcpy_op {
     const char *doc;
     int flags;
     tcpy_c_function call;
-    const char *results; /* their names, a blank after each */
+    const char *results; /* their names, each followed by a blank */
 } tcpy_op;
 
 #define TCPY_METHOD 1      /* also a method of Tensor; the first argument is self */
@@ -107,7 +107,7 @@ typedef struct tcpy_op {
 #define TCPY_KEEP_GIL 8    /* little work, however many elements there are */
 #define TCPY_RETURNS_SELF 16
 
-/* With so few elements a call takes a few microseconds, and letting other threads in costs more. */
+/* With this few elements a call takes a few microseconds, and releasing the GIL costs more. */
 static inline bool tcpy_is_little(const tc_tensor *tensor) { return tc_tensor_numel(tensor) <= 16384; }
 
 /* Computes: runs an expression that returns tc_status, with the GIL released unless the work is small. */
@@ -125,7 +125,7 @@ static inline bool tcpy_is_little(const tc_tensor *tensor) { return tc_tensor_nu
 #error "transformer_c needs Python 3.10 or newer"
 #endif
 
-/* ---- state: one per process (NumPy, which we stand on, does not go into sub-interpreters either) ------------------- */
+/* ---- state: one per process (NumPy does not support sub-interpreters either) ------------------- */
 
 typedef struct tcpy_state {
     PyTypeObject *tensor_type, *op_type;
@@ -146,7 +146,7 @@ PyObject *tcpy_raise(const tc_error *err); /* sets the exception; returns NULL *
 
 /* ---- converting (convert.c) ------------------------------------------------------------------------------------------------ */
 
-/* A new reference to a tensor over the ndarray's memory where that is possible, else over a copy. `name` for messages. */
+/* A new reference to a tensor over the ndarray's memory where that is possible, otherwise over a copy. `name` for messages. */
 int tcpy_tensor_from_array(tc_tensor **out, PyArrayObject *array, const char *name);
 /* Whatever np.asarray takes, or a Tensor. New reference. 0, or -1 with an exception set. *is_tensor says which it was. */
 int tcpy_tensor_from_object(tc_tensor **out, PyObject *object, const char *name, bool *is_tensor);
@@ -154,7 +154,7 @@ int tcpy_tensor_from_object(tc_tensor **out, PyObject *object, const char *name,
 PyObject *tcpy_array_from_tensor(tc_tensor *tensor, bool writable);
 PyObject *tcpy_int_tuple(int count, const int64_t *values);
 /* The items of an iterable as a tuple: converting one may run code of the user's (__index__, __array__) that changes a list. On failure the
- * format and what follows it make the TypeError. */
+ * format and the arguments after it make the TypeError. */
 PyObject *tcpy_items(PyObject *object, const char *format, ...);
 /* The Tensor object of a tensor (steals the reference, also on failure). */
 PyObject *tcpy_wrap(tc_tensor *tensor);
@@ -162,18 +162,18 @@ int tcpy_dtype_from_object(tc_dtype *out, PyObject *object);   /* np.float32, "f
 PyObject *tcpy_dtype_to_object(tc_dtype dtype);                /* the np.dtype; new reference */
 int tcpy_device_from_object(tc_device *out, PyObject *object); /* "cpu", "cuda", "cuda:1"; None is the CPU */
 PyObject *tcpy_device_to_object(tc_device device);
-/* Drops a reference to a PyObject on any thread: at once with the GIL, otherwise at the next call from Python. */
+/* Releases a reference to a PyObject on any thread: at once with the GIL, otherwise at the next call from Python. */
 void tcpy_release_object(void *object);
-/* Drops Python objects whose last reference went on a thread without the GIL. */
+/* Releases Python objects whose last reference was dropped on a thread without the GIL. */
 void tcpy_drain_releases(void);
 
-/* The call drops `tensor` when it is over. Steals the reference, also on failure. 0, or -1 with an exception set. */
+/* The call releases `tensor` at its end. Steals the reference, also on failure. 0, or -1 with an exception set. */
 int tcpy_own(tcpy_call *call, tc_tensor *tensor);
 
 /* ---- results ------------------------------------------------------------------------------------------------------------- */
 
 /* Turns a status and new tensors (stolen) into the result of a call: a Tensor or ndarray, or a tuple of them; NULL tensors become None. On
- * failure raises, with the tensors untouched. */
+ * failure it raises and does not touch the tensors. */
 PyObject *tcpy_result(tcpy_call *call, tc_status status, const tc_error *err, int count, tc_tensor **tensors);
 static inline PyObject *tcpy_result1(tcpy_call *call, tc_status status, const tc_error *err, tc_tensor *tensor)
 {
@@ -185,14 +185,14 @@ static inline PyObject *tcpy_result1(tcpy_call *call, tc_status status, const tc
 /* A Python or NumPy number or bool: 1, and *out is it. 0 for any other object; -1 with an exception for a number out of range. */
 int tcpy_scalar_from_object(tc_scalar *out, PyObject *object);
 int tcpy_read_number(tcpy_operand *out, PyObject *object); /* likewise */
-/* A Tensor, a number, or an array: 1. 0 when the object is none of them; -1 with an exception set. *owned: the tensor of an array, a new
- * reference; otherwise NULL. */
+/* A Tensor, a number, or an array: 1. 0 for any other object; -1 with an exception set. *owned: the tensor of an array, a new reference;
+ * otherwise NULL. */
 int tcpy_read_operand(tcpy_operand *out, tc_tensor **owned, PyObject *object, const char *name, bool *any_tensor);
-/* May the operand meet a tensor (or, NULL, a number)? 0, or -1 with an exception set. */
+/* May the operand be combined with a tensor (or, NULL, with a number)? 0, or -1 with an exception set. */
 int tcpy_check_meets(const tcpy_operand *operand, const tc_tensor *tensor);
 
-/* function(a, b) of Tensors, numbers and whatever np.asarray takes: a Tensor when one is among them, else an ndarray. NotImplemented for
- * objects that are no arrays. */
+/* function(a, b) of Tensors, numbers and whatever np.asarray takes: a Tensor when one is among them, otherwise an ndarray. NotImplemented
+ * for objects that are not arrays. */
 PyObject *tcpy_binary(PyObject *a, PyObject *b, tc_binary_function function);
 
 /* ---- op tables (ops_*.c), each ended by {NULL} ------------------------------------------------------------------------------ */

@@ -5,7 +5,7 @@
 
 /* ---- binding a call ------------------------------------------------------------------------------------------------- */
 
-/* The value given by another name goes to the argument meant. When both are given they must be the same int; a bool is set by either. */
+/* Gives the value of an alias to its argument. When both are given they must be the same int; a bool is set by either. */
 static int resolve_alias(const tcpy_op_object *self, tcpy_call *call, int i)
 {
     const tcpy_argument *alias = &self->args[i], *meant = &self->args[alias->alias_of];
@@ -68,7 +68,7 @@ static int bind(tcpy_op_object *self, tcpy_call *call, PyObject *const *args, Py
     return self->promotes ? tcpy_promote(call, self) : 0;
 }
 
-/* An op of ops.def: computes, and makes Python objects of the results. */
+/* An op of ops.def: computes, and converts the results to Python objects. */
 static PyObject *call_c(const tcpy_op_object *self, tcpy_call *call)
 {
     tc_error err;

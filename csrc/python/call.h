@@ -4,7 +4,7 @@
 
 #include "binding.h"
 
-/* What an argument of kind c may be, found by the name of the argument: a word is given as its place in `words`, None as the first. */
+/* The values of an argument of kind c, found by the name of the argument: a word is passed as its index in `words`, None as the first. */
 typedef struct tcpy_choice {
     const char *argument, *words[5], *error;
 } tcpy_choice;
@@ -34,22 +34,23 @@ typedef struct tcpy_op_object {
 
 /* ---- spec.c ------------------------------------------------------------------------------------------------------------ */
 
-/* Fills in self->args, count and positional. 0, or -1, maybe without an exception, for a spec that cannot be read. */
+/* Fills in self->args, count and positional. 0, or -1, possibly without an exception, for a spec that cannot be read. */
 int tcpy_read_spec(tcpy_op_object *self, const char *spec);
 /* "(x, dim=-1, *, eps=1e-05)" in the way inspect.signature reads it. */
 PyObject *tcpy_signature(const tcpy_op_object *self);
-/* The place of the argument of that name, or -1. */
+/* The index of the argument of that name, or -1. */
 int tcpy_find_argument(const tcpy_op_object *self, PyObject *name);
-/* The place of a word among the words of a choice, or -1. */
+/* The index of a word among the words of a choice, or -1. */
 int tcpy_find_word(const tcpy_choice *choice, const char *word, size_t length);
 
 /* ---- arguments.c ------------------------------------------------------------------------------------------------------- */
 
-/* One object to what the argument's kind says. What it makes belongs to the call. 0, or -1 with an exception set. */
+/* Converts one object to the argument's kind. New objects belong to the call. 0, or -1 with an exception set. */
 int tcpy_convert(tcpy_call *call, const tcpy_argument *arg, tcpy_value *value, PyObject *object);
-/* May the operands meet, and an only one the first argument? 0, or -1 with an exception set. */
+/* May the operands be combined, or a single one with the first argument? 0, or -1 with an exception set. */
 int tcpy_check_operands(const tcpy_call *call);
-/* Of the arguments t+: ndarrays of several floating dtypes become the promoted one. Tensors are left to the op, which names both. */
+/* For the arguments t+: ndarrays of several floating dtypes become the promoted one. Tensors are left to the op, whose message names
+ * both. */
 int tcpy_promote(tcpy_call *call, const tcpy_op_object *self);
 /* f(x, 2, 3) for an argument I*: the rest of the positional arguments are its items, or none in f(x). */
 int tcpy_convert_spread(tcpy_call *call, const tcpy_argument *arg, tcpy_value *value, PyObject *const *items, Py_ssize_t count);

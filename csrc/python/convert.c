@@ -6,7 +6,7 @@
 
 #include "../core/tensor.h"
 
-/* ---- Python objects released where there is no GIL ---------------------------------------------------------------------- */
+/* ---- Python objects released without the GIL ---------------------------------------------------------------------- */
 
 typedef struct pending_release {
     struct pending_release *next;
@@ -17,11 +17,11 @@ static pthread_mutex_t pending_lock = PTHREAD_MUTEX_INITIALIZER;
 static pending_release *pending;
 static _Atomic int pending_any;
 
-/* The memory of a tensor belongs to this Python object; the tensor is gone. With the GIL the reference is dropped here, otherwise it waits
- * for the next call from Python. */
+/* Called when a tensor over the memory of this Python object is freed. With the GIL the reference is released here, otherwise at the next
+ * call from Python. */
 void tcpy_release_object(void *context)
 {
-    if (!Py_IsInitialized()) return; /* the interpreter went first: its objects are gone */
+    if (!Py_IsInitialized()) return; /* the interpreter has ended, and its objects with it */
     if (PyGILState_Check()) {
         Py_DECREF((PyObject *)context);
         return;
@@ -178,7 +178,7 @@ PyObject *tcpy_device_to_object(tc_device device)
 
 /* ---- ndarray to tensor ---------------------------------------------------------------------------------------------------------- */
 
-/* Can the memory be read as it is: native byte order, aligned, steps of whole elements? */
+/* Can the memory be read in place: native byte order, aligned, strides of whole elements? */
 static bool readable_in_place(PyArrayObject *array)
 {
     if (!PyArray_ISNOTSWAPPED(array) || !PyArray_ISALIGNED(array)) return false;
@@ -188,7 +188,7 @@ static bool readable_in_place(PyArrayObject *array)
     return true;
 }
 
-/* The dtype an array is read as when its own is none of ours: smaller and unsigned integers as int64, long doubles as float64. */
+/* The dtype as which an array is read when we do not have its own: smaller and unsigned integers as int64, long doubles as float64. */
 static int substitute_type(PyArrayObject *array, const char *name)
 {
     const int type = PyArray_TYPE(array);
@@ -297,7 +297,7 @@ PyObject *tcpy_array_from_tensor(tc_tensor *tensor, bool writable)
     const int flags = writable && tensor->storage->writable ? NPY_ARRAY_WRITEABLE : 0;
     PyObject *array = PyArray_NewFromDescr(&PyArray_Type, descr, tensor->ndim, shape, strides, tensor->data, flags, NULL);
     if (!array) return NULL;
-    tc_tensor *alias; /* keeps the memory, also when the tensor takes on other memory */
+    tc_tensor *alias; /* keeps the memory, even when the tensor takes on other memory */
     tc_error err;
     if (tc_tensor_detach(&alias, tensor, &err) != TC_OK) {
         Py_DECREF(array);

@@ -19,14 +19,14 @@ typedef struct dlpack_tensor {
     uint64_t byte_offset;
 } dlpack_tensor;
 
-/* What a capsule "dltensor" holds. */
+/* The content of a capsule "dltensor". */
 typedef struct dlpack_managed {
     dlpack_tensor tensor;
     void *context;
     void (*deleter)(struct dlpack_managed *self);
 } dlpack_managed;
 
-/* What a capsule "dltensor_versioned" holds. */
+/* The content of a capsule "dltensor_versioned". */
 typedef struct dlpack_versioned {
     uint32_t major, minor;
     void *context;

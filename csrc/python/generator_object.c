@@ -1,4 +1,4 @@
-/* generator_object.c: the type Generator: a sequence of random numbers, and the counter that dropout masks are keyed by. */
+/* generator_object.c: the type Generator: a sequence of random numbers, and the counter of dropout masks. */
 #include "binding.h"
 
 #include <stdatomic.h>
@@ -40,7 +40,7 @@ static PyObject *generator_new(PyTypeObject *type, PyObject *args, PyObject *kwa
 {
     static char *names[] = {"seed", NULL};
     PyObject *seed_object = NULL;
-    uint64_t seed = 5489; /* what MT19937 starts from by custom */
+    uint64_t seed = 5489; /* the customary default seed of MT19937 */
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:Generator", names, &seed_object)) return NULL;
     if (seed_object && seed_object != Py_None && seed_from_object(&seed, seed_object) < 0) return NULL;
     generator_object *self = (generator_object *)type->tp_alloc(type, 0);
@@ -92,7 +92,7 @@ static PyObject *next_call(PyObject *self, PyObject *unused)
     return PyLong_FromUnsignedLongLong(atomic_fetch_add(&((generator_object *)self)->calls, 1));
 }
 
-/* Only while no other number has been given since. */
+/* Only if no other number has been taken since. */
 static PyObject *take_back_call(PyObject *self, PyObject *number)
 {
     uint64_t given = PyLong_AsUnsignedLongLong(number), next = given + 1;

@@ -1,4 +1,4 @@
-/* module.c: the extension module transformer_c._core: multi-phase initialisation, and the functions that are no ops. */
+/* module.c: the extension module transformer_c._core: multi-phase initialisation, and the functions that are not ops. */
 #define TCPY_MODULE_FILE
 #include "binding.h"
 
@@ -55,7 +55,7 @@ static PyObject *cpu_select(PyObject *module, PyObject *name)
     Py_RETURN_NONE;
 }
 
-/* By their places in transformer_c.config's list of words. */
+/* By their indices in transformer_c.config's list of words. */
 static PyObject *set_float32_precision(PyObject *module, PyObject *value)
 {
     (void)module;

@@ -1,4 +1,4 @@
-/* operands.c: what arithmetic takes from Python: tensors, arrays and numbers. */
+/* operands.c: converts Python's operands of arithmetic: tensors, arrays and numbers. */
 #include "binding.h"
 
 int tcpy_scalar_from_object(tc_scalar *out, PyObject *object)

@@ -5,7 +5,7 @@
 
 #include "../core/copy.h"
 
-/* dtype and device of a call; float32 on the CPU when nothing is said. */
+/* dtype and device of a call; the default is float32 on the CPU. */
 static int read_options(PyObject *dtype_object, PyObject *device_object, tc_dtype *dtype, tc_device *device)
 {
     *dtype = TC_FLOAT32;
@@ -42,14 +42,14 @@ static PyObject *run_full(tcpy_call *call)
     return tcpy_result1(call, status, &err, tensor);
 }
 
-/* A Tensor over the memory of an ndarray where that can be read as it is. */
+/* A Tensor over the memory of an ndarray where that can be read in place. */
 static PyObject *run_as_tensor(tcpy_call *call)
 {
     call->any_tensor = true;
     return tcpy_wrap(tc_tensor_retain(call->v[0].t));
 }
 
-/* A tuple, one index array an axis, also for one axis. */
+/* A tuple with one index array per axis, also for one axis. */
 static PyObject *run_nonzero(tcpy_call *call)
 {
     tc_tensor *out[TC_MAX_DIMS], *x = call->v[0].t;

@@ -1,4 +1,4 @@
-/* ops_cuda.c: GPUs, as Python sees them. */
+/* ops_cuda.c: GPUs in Python. */
 #include "binding.h"
 
 /* The ordinal of a device that must be a GPU; None is cuda:0. */
@@ -57,7 +57,7 @@ static PyObject *run_memory_stats(tcpy_call *call)
                          (unsigned long long)s.device_calls);
 }
 
-/* Streams are numbers in Python: their addresses, 0 the thread's own. */
+/* Streams are numbers in Python: their addresses; 0: the thread's own. */
 static PyObject *run_new_stream(tcpy_call *call)
 {
     tc_error err;

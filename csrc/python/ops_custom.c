@@ -1,4 +1,4 @@
-/* ops_custom.c: ops whose backward is a Python function, and what modules and optimizers need of a Tensor's memory. */
+/* ops_custom.c: ops whose backward is a Python function, and access to a Tensor's memory for modules and optimizers. */
 #include "binding.h"
 
 #include <string.h>
@@ -10,8 +10,8 @@
 /* ---- custom ops: the node owns the Python callable ------------------------------------------------------------------- */
 
 typedef struct custom_attributes {
-    PyObject
-        *backward; /* called with the outputs' gradients (None where nothing flowed); gives a sequence, one gradient or None an input */
+    PyObject *backward; /* called with the outputs' gradients (None where no gradient arrived); returns a sequence of one gradient or None
+                         * per input */
 } custom_attributes;
 
 static void custom_release(void *attributes) { tcpy_release_object(((custom_attributes *)attributes)->backward); }
@@ -29,7 +29,7 @@ static PyObject *gradients_tuple(const tc_node *node, tc_tensor *const *grad_out
     return tuple;
 }
 
-/* One gradient as the function gave it: of the input's shape and dtype, in memory of its own. */
+/* One gradient as the function returned it: of the input's shape and dtype, in its own memory. */
 static int take_gradient(tc_tensor **out, PyObject *object, const tc_tensor *input, int i)
 {
     tc_tensor *given = NULL;
@@ -94,7 +94,7 @@ static PyObject *run_record_custom(tcpy_call *call)
     const int count = (int)outputs->list.count;
     if (count < 1 || count > TC_MAX_OUTPUTS)
         return PyErr_Format(PyExc_ValueError, "a custom op has 1 to %d results, got %d", TC_MAX_OUTPUTS, count);
-    for (int i = 0; i < count && status == TC_OK; i++) { /* memory of our own: the function may keep and change its arrays */
+    for (int i = 0; i < count && status == TC_OK; i++) { /* our own memory: the function may keep and change its arrays */
         status = tc_tensor_like(&made[i], outputs->list.items[i], &err);
         if (status == TC_OK) status = tc_tensor_copy(made[i], outputs->list.items[i], &err);
     }
@@ -128,7 +128,7 @@ static PyObject *run_set_data(tcpy_call *call)
     Py_RETURN_NONE;
 }
 
-/* An ndarray of a result that nobody else holds, over its own memory; a copy of anything else. */
+/* An ndarray over the memory of a result that nobody else has; for any other tensor, a copy. */
 static PyObject *run_take_array(tcpy_call *call)
 {
     tc_tensor *tensor = call->v[0].t;

@@ -1,4 +1,4 @@
-/* ops_dlpack.c: handing memory to and taking it from other array libraries without a copy (DLPack). */
+/* ops_dlpack.c: shares memory with other array libraries without a copy (DLPack). */
 #include "tensor_slots.h"
 
 #include <stdlib.h>
@@ -65,7 +65,7 @@ static loan *lend(tc_tensor *tensor, bool copied)
     return self;
 }
 
-/* A capsule that nobody took frees what it holds; one that was taken has another name. */
+/* A capsule that nobody took frees its content; one that was taken has another name. */
 static void end_managed_capsule(PyObject *capsule)
 {
     if (!PyCapsule_IsValid(capsule, "dltensor")) return;
@@ -96,7 +96,7 @@ static PyObject *capsule_of(tc_tensor *tensor, bool versioned, bool copied)
     return capsule;
 }
 
-/* The device the caller asks for must be the Tensor's own. */
+/* The device that the caller asks for must be the Tensor's own. */
 static int check_device(const tc_tensor *tensor, PyObject *device)
 {
     int kind, index;
@@ -108,8 +108,8 @@ static int check_device(const tc_tensor *tensor, PyObject *device)
     return -1;
 }
 
-/* What is to come after all that was done to the Tensor, as the specification numbers streams: None or 1 CUDA's legacy default stream, 2
- * that of the calling thread, others addresses; -1: the caller sees to it. */
+/* The stream that must run after all work on the Tensor, numbered as in the specification: None or 1 is CUDA's legacy default stream, 2
+ * that of the calling thread, others are addresses; -1: the caller synchronises. */
 static int order_for_consumer(const tc_tensor *tensor, PyObject *stream)
 {
     tc_error err;
@@ -205,7 +205,7 @@ static tc_tensor *borrow(const dlpack_tensor *given, bool writable, void (*relea
     return tensor;
 }
 
-/* The producer's deleter sees to the GIL itself, as the specification asks of it. */
+/* The producer's deleter takes the GIL itself, as the specification requires. */
 static void give_back_managed(void *context)
 {
     dlpack_managed *managed = context;
@@ -218,7 +218,7 @@ static void give_back_versioned(void *context)
     if (versioned->deleter && Py_IsInitialized()) versioned->deleter(versioned);
 }
 
-/* The capsule stays the producer's unless everything went well. */
+/* The capsule remains the producer's unless everything succeeds. */
 static PyObject *run_from_capsule(tcpy_call *call)
 {
     PyObject *capsule = call->v[0].o;

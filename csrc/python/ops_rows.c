@@ -3,7 +3,7 @@
 
 #include "../core/tensor.h"
 
-/* Where an argument that may be None has no value of its own for that, its variable is a pointer, NULL for None. */
+/* Where None is not a value of the argument's type, its variable is a pointer, NULL for None. */
 #define OR_NULL(value, member) ((value)->none ? NULL : &(value)->member)
 
 static const tcpy_ints all_axes = {.count = -1};

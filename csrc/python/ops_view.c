@@ -1,4 +1,4 @@
-/* ops_view.c: what makes Python objects of its own of a Tensor: tuples of views, what a Tensor tells about itself, conversions. */
+/* ops_view.c: ops of a Tensor that make their own Python objects: tuples of views, properties, conversions. */
 #include "tensor_slots.h"
 
 #include <string.h>
@@ -68,7 +68,7 @@ static PyObject *run_chunk(tcpy_call *call)
     return even_slices(call, axis, size);
 }
 
-/* sizes[i] of `length` in all, as Python ints. 0, or -1 with an exception set. */
+/* sizes[i], which add up to `length`, from Python ints. 0, or -1 with an exception set. */
 static int read_sizes(int64_t *sizes, PyObject *const *items, Py_ssize_t count, int axis, int64_t length)
 {
     int64_t left = length;
@@ -83,7 +83,7 @@ static int read_sizes(int64_t *sizes, PyObject *const *items, Py_ssize_t count, 
         if (good) left -= sizes[i];
     }
     if (good && left == 0) return 0;
-    PyObject *list = PyList_New(0); /* for its text */
+    PyObject *list = PyList_New(0); /* for the message */
     for (Py_ssize_t i = 0; list && i < count && i < 8; i++)
         if (PyList_Append(list, items[i]) < 0) Py_CLEAR(list);
     if (list)
@@ -165,7 +165,7 @@ static PyObject *run_to(tcpy_call *call)
 
 /* ---- what a Tensor tells about itself ------------------------------------------------------------------------------------------ */
 
-/* What x has for each axis: all of it as a tuple, or that of the axis given. Without axes, 1 for the only one that can be named. */
+/* A value for each axis of x: all of them as a tuple, or the one of the given axis. Without axes, 1 for the only axis that can be named. */
 static PyObject *per_axis(tcpy_call *call, const int64_t *values)
 {
     const int ndim = call->v[0].t->ndim;

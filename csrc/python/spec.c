@@ -70,7 +70,7 @@ static int set_name(tcpy_argument *arg, const char *text, Py_ssize_t length)
     return arg->text ? 0 : -1;
 }
 
-/* One "name:kind=default" into `arg`. Strings stay in `kept`, which lives as long as the op. */
+/* One "name:kind=default" into `arg`. Strings are stored in `kept`, which lives as long as the op. */
 static int parse_argument(tcpy_argument *arg, const char *text, size_t length, char **kept)
 {
     const char *colon = memchr(text, ':', length), *end = text + length;

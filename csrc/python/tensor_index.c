@@ -46,7 +46,7 @@ static int add_integer(expression *e, PyObject *number)
     return 0;
 }
 
-/* An array, or a sequence that np.asarray makes one of. An empty list, which NumPy takes for floats, is a list of no places. */
+/* An array, or a sequence that np.asarray makes one of. An empty list, which NumPy reads as floats, is a list of no positions. */
 static int add_array(expression *e, PyObject *object)
 {
     tc_tensor *tensor = NULL;
@@ -167,7 +167,7 @@ static PyObject *item(PyObject *self, Py_ssize_t i)
     return tc_index_get(&y, tcpy_tensor_of(self), 1, &index, &err) == TC_OK ? tcpy_wrap(y) : tcpy_raise(&err);
 }
 
-/* Recorded, all parts come from one node: their gradients are joined, not added up one by one. */
+/* When recorded, all parts come from one node, so that their gradients are joined, not added up one by one. */
 static PyObject *iter(PyObject *self)
 {
     tc_tensor *x = tcpy_tensor_of(self);

@@ -9,7 +9,7 @@ static bool is_little(const tcpy_operand *x) { return !x->value.tensor || tcpy_i
 
 PyObject *tcpy_binary(PyObject *a_object, PyObject *b_object, tc_binary_function function)
 {
-    tcpy_call call; /* what tcpy_result and TCPY_COMPUTE read of it */
+    tcpy_call call; /* read by tcpy_result and TCPY_COMPUTE */
     tcpy_operand a, b;
     tc_tensor *out = NULL, *owned_a = NULL, *owned_b = NULL;
     tc_error err;
@@ -98,7 +98,7 @@ static PyObject *negative(PyObject *self) { return unary(self, TC_UNARY_neg); }
 static PyObject *absolute(PyObject *self) { return unary(self, TC_UNARY_abs); }
 static PyObject *positive(PyObject *self) { return Py_NewRef(self); }
 
-/* ~t: not, for bools; the other bits, for integers. */
+/* ~t: logical not for bools, inverted bits for integers. */
 static PyObject *invert(PyObject *self)
 {
     PyObject *all = tcpy_tensor_of(self)->dtype == TC_BOOL ? Py_NewRef(Py_True) : PyLong_FromLong(-1);

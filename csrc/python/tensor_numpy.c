@@ -1,4 +1,4 @@
-/* tensor_numpy.c: a Tensor's memory for others to read: __array__, the buffer protocol, __cuda_array_interface__. */
+/* tensor_numpy.c: gives other libraries access to a Tensor's memory: __array__, the buffer protocol, __cuda_array_interface__. */
 #include "tensor_slots.h"
 
 #include <string.h>
@@ -111,8 +111,8 @@ PyType_Slot tcpy_buffer_slots[] = {{Py_bf_getbuffer, get_buffer}, {Py_bf_release
 
 /* ---- __cuda_array_interface__, version 3 ----------------------------------------------------------------------------------------- */
 
-/* Stream 1, CUDA's legacy default one, waits for all of ours and they for it: who works there, or makes another stream wait for it, is in
- * order with us. */
+/* Stream 1, CUDA's legacy default stream, waits for all of ours and they for it: work there, or on another stream that waits for it, is in
+ * order with ours. */
 
 PyObject *tcpy_tensor_cuda_array_interface(PyObject *self, void *unused)
 {

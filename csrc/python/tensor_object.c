@@ -1,5 +1,5 @@
-/* tensor_object.c: the type Tensor: making one, its properties, and its parts put together. Operators are in tensor_number.c, indexing in
- * tensor_index.c, the ties to NumPy in tensor_numpy.c; most methods are rows of the op tables, some are written in Python. */
+/* tensor_object.c: the type Tensor: constructor, properties, and the assembly of its parts. Operators are in tensor_number.c, indexing in
+ * tensor_index.c, the NumPy protocols in tensor_numpy.c; most methods are rows of the op tables, some are written in Python. */
 #include "tensor_slots.h"
 
 #include "../core/copy.h"
@@ -7,7 +7,7 @@
 
 /* ---- making ------------------------------------------------------------------------------------------------------------ */
 
-/* What tc.tensor and Tensor(...) do: copies `data`; Python floats become float32, arrays keep their dtype. */
+/* tc.tensor and Tensor(...): copies `data`; Python floats become float32, arrays keep their dtype. */
 static tc_tensor *tensor_from_data(PyObject *data, PyObject *dtype_object, PyObject *device_object, const char *name)
 {
     tc_tensor *source = NULL, *copy = NULL;
@@ -133,7 +133,7 @@ static int set_grad(PyObject *self, PyObject *value, void *unused)
     return -1;
 }
 
-/* The same memory with no history; the Tensor's own values, for reading and writing behind the tape's back. */
+/* The same memory without a history: the Tensor's own values, which can be read and written without the tape's knowledge. */
 static PyObject *get_data(PyObject *self, void *unused)
 {
     tc_tensor *alias = NULL;
@@ -254,8 +254,8 @@ DELEGATE(tensor_array_ufunc, "_tensor_numpy", "array_ufunc")
 DELEGATE(tensor_array_function, "_tensor_numpy", "array_function")
 DELEGATE(tensor_format, "_tensor_repr", "format_tensor")
 
-/* Names that PyTorch or NumPy has and a Tensor has not: the error says what to write instead. Private names are probed often, by NumPy
- * and by copy, and get the plain error. */
+/* Names that PyTorch or NumPy has and a Tensor lacks: the error says what to write instead. Private names, which NumPy and copy probe
+ * often, get the plain error. */
 static PyObject *tensor_getattro(PyObject *self, PyObject *name)
 {
     PyObject *result = PyObject_GenericGetAttr(self, name);
@@ -269,7 +269,7 @@ static PyObject *tensor_getattro(PyObject *self, PyObject *name)
     return result;
 }
 
-/* By identity: == compares elements. Objects lie at multiples of 16. */
+/* By identity: == compares elements. Addresses of objects are multiples of 16. */
 static Py_hash_t identity_hash(PyObject *self) { return (Py_hash_t)((uintptr_t)self >> 4); }
 
 static PyObject *tensor_repr(PyObject *self) { return delegate("transformer_c._tensor_repr", "tensor_repr", self, NULL, NULL); }

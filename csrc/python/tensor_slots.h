@@ -1,4 +1,4 @@
-/* tensor_slots.h: the parts of the type Tensor, a file each, put together in tensor_object.c. */
+/* tensor_slots.h: the parts of the type Tensor, one file each, assembled in tensor_object.c. */
 #ifndef TC_PYTHON_TENSOR_SLOTS_H
 #define TC_PYTHON_TENSOR_SLOTS_H
 
