@@ -55,6 +55,10 @@ tc_status tc_unary(tc_tensor **y, tc_tensor *x, tc_unary_function function, tc_e
     TC_TRY(tc_make(&s, &out, x->ndim, x->shape));
     TC_TRY(tc_run_elementwise(out, 1, &(tc_argument){.tensor = x}, floating ? &tc_kernel_unary_forward : &tc_kernel_integer_unary,
                               (int)function, s.kernels, cost, err));
+    if (!floating || !tc_tape_wants(1, &x)) { /* most calls: there is no record to make */
+        tc_give(&s, y, out);
+        return TC_OK;
+    }
     tc_tensor *const saved = saves[function] == Y ? out : x;
     return tc_finish(
         &s, y, out,

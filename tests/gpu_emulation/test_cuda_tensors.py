@@ -294,7 +294,7 @@ def rows(table, kind):
     return re.findall(rf"^{kind}\((\w+),", (KERNELS / f"{table}.def").read_text(), re.M)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", rows("unary", "TC_UNARY"))
 def test_functions_of_one_argument(emulated_gpu, name, dtype, rng):
     x = array(rng, (3, 50), dtype) + np.asarray(0.1, dtype)
@@ -308,7 +308,7 @@ def test_functions_of_one_argument(emulated_gpu, name, dtype, rng):
         beside_the_cpu(lambda t: getattr(_core, name)(t.permute(1, 0)[::2]), emulated_gpu, rng, x)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", rows("binary", "TC_BINARY(?:_FLAT)?"))
 def test_functions_of_two_arguments(emulated_gpu, name, dtype, rng):
     a, b = array(rng, (4, 1, 9), dtype) + 1, array(rng, (3, 9), dtype) + 1
@@ -318,18 +318,50 @@ def test_functions_of_two_arguments(emulated_gpu, name, dtype, rng):
     beside_the_cpu(lambda t: function(t, 2.5), emulated_gpu, rng, a)
 
 
-def test_where(emulated_gpu, rng):
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_where(emulated_gpu, dtype, rng):
     condition = array(rng, (4, 5), "bool")
-    beside_the_cpu(tc.where, emulated_gpu, rng, condition, array(rng, (4, 5), "float32"), array(rng, 5, "float32"))
-    beside_the_cpu(lambda c, x: x.masked_fill(c, -1.0), emulated_gpu, rng, condition, array(rng, (4, 5), "float32"))
+    beside_the_cpu(tc.where, emulated_gpu, rng, condition, array(rng, (4, 5), dtype), array(rng, 5, dtype))
+    beside_the_cpu(lambda c, x: x.masked_fill(c, -1.0), emulated_gpu, rng, condition, array(rng, (4, 5), dtype))
 
 
+def test_operands_of_several_dtypes(emulated_gpu, rng):
+    half, single = array(rng, (3, 5), "float16"), array(rng, 5, "float32")
+    for function in (_core.mul, _core.div, lambda a, b: tc.where(a > b, a, b)):
+        beside_the_cpu(function, emulated_gpu, rng, half, single)
+    beside_the_cpu(_core.sub, emulated_gpu, rng, half, array(rng, (3, 1), "int64"))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("axis", [None, 0, 1, 2, (0, 2)], ids=str)
-@pytest.mark.parametrize("name", ["sum", "mean", "var"])
-def test_sums(emulated_gpu, name, axis, rng):
+@pytest.mark.parametrize("name", ["sum", "mean", "var", "max", "min"])
+def test_reductions(emulated_gpu, name, axis, dtype, rng):
+    """The second shape is cut into segments, over which the sums of halves stay float32."""
     for shape in [(3, 5, 7), (70, 2, 40)]:
-        beside_the_cpu(lambda t: getattr(t, name)(axis), emulated_gpu, rng, array(rng, shape, "float32"))
-        beside_the_cpu(lambda t: getattr(t.permute(2, 0, 1), name)(axis), emulated_gpu, rng, array(rng, shape, "float64"))
+        beside_the_cpu(lambda t: getattr(t, name)(axis), emulated_gpu, rng, array(rng, shape, dtype))
+    beside_the_cpu(lambda t: getattr(t.permute(2, 0, 1), name)(axis), emulated_gpu, rng, array(rng, (3, 5, 7), dtype))
+
+
+@pytest.mark.parametrize("dtype", ALL_DTYPES)
+def test_truth_and_places(emulated_gpu, dtype, rng):
+    x = array(rng, (3, 5, 4), dtype)
+    x[0, 1] = 0
+    for name in ("any", "all", "argmax", "argmin"):
+        for axis in (None, 1):
+            on_cpu, on_gpu = (getattr(tc.tensor(x, device=place), name)(axis) for place in ("cpu", emulated_gpu))
+            assert on_gpu.dtype == on_cpu.dtype
+            np.testing.assert_array_equal(host(on_gpu), host(on_cpu))
+
+
+def test_sums_of_halves_are_float32_on_the_way(device, rng):
+    """A chain of float16 sums stops at 2048, where the next float16 is 2 away."""
+    ones = tc.tensor(np.ones((40_000, 2), np.float16), device=device, requires_grad=True)
+    mean = ones.mean(0)
+    assert mean.dtype == np.float16 and host(mean).tolist() == [1, 1]
+    tall = tc.tensor(np.full((5000,), 0.5, np.float16), device=device)
+    assert float(tall.sum().cpu()) == 2500
+    (mean * 3).sum().backward()
+    assert ones.grad.dtype == np.float16 and host(ones.grad)[7, 1] == np.float16(np.float16(3) / np.float16(40_000))
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])

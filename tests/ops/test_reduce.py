@@ -149,6 +149,16 @@ def test_integers(rng):
     assert _core.sum(np.array([2**62, 1])) == 2**62 + 1
 
 
+def test_two_names_of_one_argument():
+    x = np.ones((2, 3))
+    for keepdims, keepdim in ((True, False), (False, True), (True, True)):
+        assert _core.sum(x, 0, keepdims=keepdims, keepdim=keepdim).shape == (1, 3)
+    assert _core.sum(x, axis=None, dim=(0, 1)).shape == () and _core.max(x, 1, dim=None).shape == (2,)
+    for op in (_core.sum, _core.argmin, _core.var):
+        with pytest.raises(TypeError, match="axis= and dim= mean the same"):
+            op(x, axis=0, dim=0)
+
+
 def test_nothing_to_reduce():
     x = np.zeros((0, 3), np.float32)
     np.testing.assert_array_equal(_core.sum(x, 0), np.zeros(3))

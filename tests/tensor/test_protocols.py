@@ -49,6 +49,8 @@ def test_len_iter_contains():
     t = tc.arange(6).reshape(3, 2)
     assert len(t) == 3 and [r.tolist() for r in t] == [[0, 1], [2, 3], [4, 5]]
     assert 5 in t and 6 not in t
+    with pytest.raises(TypeError, match="holds numbers, not NoneType"):
+        assert None in t
     a, b, c = t
     assert b.tolist() == [2, 3] and a.data_ptr() == t.data_ptr() and c.shape == (2,)
     for use in (len, iter):
