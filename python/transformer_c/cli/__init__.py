@@ -1,4 +1,4 @@
-"""The command line: a module for each command, with ``add(commands)`` that describes it and ``run(options)`` that does it."""
+"""The command line: one module per command, with ``add(commands)``, which describes it, and ``run(options)``, which runs it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs one command; gives the exit status: 0, 1 (it failed), 2 (usage), 130 (Ctrl-C)."""
+    """Runs one command and returns the exit status: 0, 1 (it failed), 2 (usage), 130 (Ctrl-C)."""
     top = parser()
     options = top.parse_args(arguments)
     if options.version:
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:
         print(f"\n{interrupt or 'interrupted'}", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # whoever read what is printed has gone, as `head` does
+    except BrokenPipeError:  # the reader of the output has exited, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush when Python ends
         return 1
     except (CommandError, CheckpointError, OSError, MemoryError) as error:
@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _said(error: BaseException) -> str:
-    """What an error says to somebody who writes commands, not Python."""
+    """The text of an error for users of the command line."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return str(error) or type(error).__name__

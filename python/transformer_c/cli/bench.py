@@ -1,4 +1,4 @@
-"""bench: this machine's figures, from the benchmarks of the repository."""
+"""bench: runs the repository's benchmarks on this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 def add(commands) -> None:
-    """Describes the command. All that follows its name goes to the benchmarks, which have options of their own."""
+    """Describes the command. All arguments after its name are passed to the benchmarks, which have options of their own."""
     parser = commands.add_parser(
         "bench",
         help="times the workloads, beside PyTorch where it is installed; from a checkout of the repository",

@@ -1,4 +1,4 @@
-"""info: what this build is and what it uses."""
+"""info: prints facts about this build and its settings."""
 
 from __future__ import annotations
 

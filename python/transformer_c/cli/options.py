@@ -1,4 +1,4 @@
-"""What the options of several commands have in common."""
+"""The common part of several commands' options."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ MAX_THREADS = 1024
 
 
 class CommandError(Exception):
-    """A command cannot do what it was asked for; the message is all that its user needs."""
+    """A command cannot do what was asked; its user needs only the message."""
 
 
 class UsageError(CommandError):
-    """What was typed is not how the command is used: its usage is shown, and the exit status is 2."""
+    """The command was used wrongly: its usage is shown, and the exit status is 2."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """One option of a task: how it is read, its default, what --help says.
+    """One option of a task: its reader, its default and its help text.
 
-    Where the default depends on --model, `by_model` has it by the model's name; models that are not there do not have the option.
+    If the default depends on --model, `by_model` has it by the model's name; models that are not in it do not have the option.
     """
 
     type: Callable[[str], Any]
@@ -35,14 +35,14 @@ class Option:
 
     @property
     def shown(self) -> str:
-        """The default as --help and the documentation have it; empty without one."""
+        """The default as shown in --help and the documentation; empty without one."""
         if self.by_model is None:
             return "" if self.default is None else str(self.default)
         values = list(dict.fromkeys(self.by_model.values()))
         return ", ".join(f"{value} ({', '.join(m for m, v in self.by_model.items() if v == value)})" for value in values)
 
     def add_to(self, parser: argparse._ActionsContainer, name: str) -> None:
-        """Describes it to a parser. What is not given is None there: a default is put in later, where it is known what was given."""
+        """Adds it to a parser. An option that is not given is None; its default is filled in later, when it is known which were given."""
         text = self.help + (f" (default: {self.shown})" if self.shown else "")
         parser.add_argument(flag(name), type=self.type, metavar=self.metavar, help=text.replace("%", "%%"))
 
@@ -106,7 +106,7 @@ def threads(text: str) -> int:
 
 
 def seed(text: str) -> int:
-    """What tc.manual_seed takes."""
+    """A seed for tc.manual_seed."""
     number = int(text)
     if not -(2**63) <= number < 2**64:
         raise argparse.ArgumentTypeError(f"must be from -2**63 to 2**64 - 1, got {number}")
@@ -114,7 +114,7 @@ def seed(text: str) -> int:
 
 
 def small_seed(text: str) -> int:
-    """What np.random.RandomState takes."""
+    """A seed for np.random.RandomState."""
     number = int(text)
     if not 0 <= number < 2**32:
         raise argparse.ArgumentTypeError(f"must be from 0 to 2**32 - 1, got {number}")
@@ -152,7 +152,7 @@ for _type, _name in (
 
 
 def add_threads(parser: argparse.ArgumentParser) -> None:
-    """--threads, which main() puts in force."""
+    """Adds --threads, which main() applies."""
     parser.add_argument(
         "--threads",
         type=threads,

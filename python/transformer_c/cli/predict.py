@@ -1,4 +1,4 @@
-"""predict: what a trained model makes of an array in a file, of images, of texts."""
+"""predict: a trained model's predictions for an array in a file, for images or for texts."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def _check_options(predictor: Predictor, options: argparse.Namespace) -> None:
 
 
 def _read(path: str) -> tuple[dict, dict, str | None]:
-    """(weights, hyper-parameters, class name or None) of any of our files, or of Lightning's."""
-    open_regular(path)[0].close()  # says what is wrong with the path itself
+    """(weights, hyper-parameters, class name or None) from any of this library's files, or from Lightning's."""
+    open_regular(path)[0].close()  # raises if the path itself is wrong
     if zipfile.is_zipfile(path):
         held = load_torch_checkpoint(path)
         return held.get("state_dict", held), dict(held.get("hyper_parameters") or {}), None

@@ -1,4 +1,4 @@
-"""selftest: does this build compute right on this machine?"""
+"""selftest: checks that this build computes correctly on this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .options import add_threads
 TOLERANCE: dict[type, float] = {
     np.float32: 1e-5,
     np.float64: 1e-12,
-}  # of the largest value; what sums of about 100 products leave with room to spare
+}  # relative to the largest value; sums of about 100 products stay well below
 
 
 def add(commands) -> None:
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def checks() -> Iterator[tuple[str, str]]:
-    """(name, "" or what is wrong) for every check, on the instruction set in use."""
+    """(name, "" or a problem) for every check, on the instruction set in use."""
     for dtype in (np.float32, np.float64):
         rng = np.random.default_rng(0)
         for kernel in KERNELS:
@@ -70,7 +70,7 @@ def checks() -> Iterator[tuple[str, str]]:
 
 
 def _problem(check: Callable[[], str]) -> str:
-    """What is wrong, an exception included."""
+    """The problem that a check reports, or the exception that it raises; "" if there is none."""
     try:
         return check()
     except Exception as error:
@@ -82,7 +82,7 @@ def _run_kernel(kernel: Callable, rng: np.random.Generator, dtype: type) -> str:
 
 
 def _compare(pairs: list[tuple[np.ndarray, np.ndarray]], dtype: type) -> str:
-    """The worst difference to the reference, if it is too large; NaN always is."""
+    """The largest difference from the reference, if it is too large; NaN always is."""
     for found, expected in pairs:
         found = np.asarray(found)
         if found.shape != expected.shape or found.dtype != dtype:
@@ -119,7 +119,7 @@ def layer_norm(rng, dtype):
 
 
 def softmax(rng, dtype):
-    """With large logits among the small."""
+    """Softmax with a few large logits."""
     (x,) = _normal(rng, dtype, (11, 35))
     x[0] *= 1000
     return [(functional.softmax(x, axis=-1), reference.softmax(x)), (functional.log_softmax(x, axis=-1), reference.log_softmax(x))]
@@ -182,7 +182,7 @@ def _gradients() -> str:
 
 
 def _training() -> str:
-    """Learns to copy, and to the same bits for any number of threads."""
+    """A model learns to copy, with the same bits for any number of threads."""
     before = get_num_threads()
     try:
         runs = []

@@ -1,6 +1,6 @@
-"""train: trains one of the documents' tasks; stops at Ctrl-C, goes on with --resume.
+"""train: trains one of the tutorials' tasks; stops at Ctrl-C, resumes with --resume.
 
-In the output folder: options.json (what the run was started with), best.safetensors, last.safetensors, history.csv.
+The output folder contains options.json (the options of the run), best.safetensors, last.safetensors and history.csv.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def run(task: tasks.Task, options: argparse.Namespace, parser: argparse.Argument
     manual_seed(hp.seed)
     data = task.loaders(hp)
     model = task.model(hp, data[0])
-    if not options.resume:  # only now that data and model are there: what --overwrite deletes is not lost to a run that cannot begin
+    if not options.resume:  # only after data and model are made, so that --overwrite deletes nothing for a run that cannot start
         _start_folder(task, hp, options.output)
     return _train(task, hp, options, model, *data)
 
@@ -86,7 +86,7 @@ def _check_device(name: str) -> None:
 
 
 def _start_folder(task: tasks.Task, hp: argparse.Namespace, folder: str) -> None:
-    """An output folder with the options of a new run and nothing of an older one."""
+    """Prepares an output folder with the options of a new run and no files of an older one."""
     try:
         os.makedirs(folder, exist_ok=True)
     except FileExistsError:
@@ -99,7 +99,7 @@ def _start_folder(task: tasks.Task, hp: argparse.Namespace, folder: str) -> None
 
 
 def _saved(task: tasks.Task, folder: str, given: dict[str, Any], parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """The options that the run in `folder` was started with, each read as if it had been typed."""
+    """The options with which the run in `folder` was started, each parsed as if it had been typed."""
     path = os.path.join(folder, OPTIONS)
     try:
         file, size = open_regular(path)
@@ -154,7 +154,7 @@ def _counted(count: int, one: str, many: str) -> str:
 
 
 def _check_same(model: TrainingModule, folder: str) -> None:
-    """What the data decide of a model, such as a vocabulary, must be what it was."""
+    """Raises if a hyper-parameter that depends on the data, such as a vocabulary, has changed."""
     last = os.path.join(folder, LAST)
     if not os.path.exists(last):
         return
@@ -175,7 +175,7 @@ def _say_where(last: str) -> None:
 
 
 def _report(task: tasks.Task, kind: type[TrainingModule], trainer: Trainer, val, test, folder: str) -> int:
-    """What the best epoch's model is worth, and what can be done with it."""
+    """Prints the results of the best epoch's model, and how to use it."""
     best = kind.load_from_checkpoint(trainer.best_model_path)
     name, key = task.score.name, task.score.key
     print(f"best epoch: {trainer.best_epoch} of {trainer.current_epoch}")

@@ -1,4 +1,4 @@
-"""tutorial: the UvA tutorial, its numbers beside ours."""
+"""tutorial: runs the UvA tutorial and compares its numbers with ours."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 def _installed(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
-    except ValueError:  # sys.modules has None in its place
+    except ValueError:  # sys.modules has None for it
         return False

@@ -23,14 +23,14 @@ def gradcheck(
     Parameters
     ----------
     f : callable
-        Takes Tensors, gives a Tensor or a tuple of them.
+        Takes Tensors, returns a Tensor or a tuple of Tensors.
     inputs : Tensor, ndarray, or a sequence of them
         Floating ones are taken in float64 and differentiated (Tensors only if they require a gradient, when any of the inputs does);
-        others are passed on as they are.
+        others are passed on unchanged.
     eps : float
         The step of the differences.
     atol, rtol : float
-        A gradient passes when |analytic - numerical| <= atol + rtol |numerical|, element by element.
+        A gradient passes when |analytic - numerical| <= atol + rtol |numerical|, elementwise.
     raise_exception : bool
         Raise GradcheckError (True) or return False.
 

@@ -1,21 +1,21 @@
-"""Every op of transformer_c in float64 NumPy, written to be read, sharing no code with the library: what its tests compare with.
+"""Every op of transformer_c in float64 NumPy, written for readability and sharing no code with the library; its tests compare with it.
 
 Conventions
   - Arrays in, float64 arrays out; arguments of any dtype are widened first, so that a float32 kernel is compared with the exact
     result of its own float32 inputs.
   - `f` is the forward, `f_backward(dy, ...)` takes the gradient of the output and then the forward's arguments, and returns one
-    gradient an array argument, in their order (None for an argument that was None).
+    gradient per array argument, in their order (None for an argument that was None).
   - Names and options are those of the public functions: B batch, T sequence (Tq, Tk), C embedding, H heads, D head size.
-  - Dropout is given as the array that is multiplied: 0 where dropped, 1 / (1 - p) elsewhere.
+  - Dropout is given as an array of multipliers: 0 where dropped, 1 / (1 - p) elsewhere.
 
-`numerical_gradient` differentiates anything that has no analytic backward here, and tests those that have one.
+`numerical_gradient` differentiates functions that have no analytic backward here, and tests the backwards that exist.
 """
 
 import math
 
 import numpy as np
 
-NEGATIVE = -9e15  # what the tutorial writes where mask == 0
+NEGATIVE = -9e15  # the tutorial's score where mask == 0
 _erf = np.frompyfunc(math.erf, 1, 1)
 
 
@@ -191,7 +191,7 @@ def linear_backward(dy, x, weight, bias=None, activation=None, residual=None):
 
 
 def head_order(num_heads, head_dim, packing):
-    """The row of a packed projection that holds (q, k or v; head; feature): integers (3, H, D).
+    """The row of a packed projection for each (q, k or v; head; feature): integers (3, H, D).
 
     "per_head": [q_h | k_h | v_h] for each head, the tutorial's. "stacked": [Q | K | V], heads inside, torch.nn's.
     """
@@ -317,13 +317,13 @@ def _weigh(weights, x, used):
 
 
 def _attention_parts(q, k, v, attn_mask, is_causal, scale, enable_gqa, bias, key_lengths, window, softcap, causal_offset, empty_rows):
-    """What forward and backward share: q, k, v with heads repeated, slope d(score)/d(q k^T), attention, lse, used, empty."""
+    """Values that forward and backward share: q, k, v with heads repeated, slope d(score)/d(q k^T), attention, lse, used, empty."""
     q, k, v = f64(q), f64(k), f64(v)
     if enable_gqa:
         group = q.shape[-3] // k.shape[-3]
         k, v = np.repeat(k, group, axis=-3), np.repeat(v, group, axis=-3)
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    with np.errstate(invalid="ignore"):  # NaN and infinity in keys that nobody may see
+    with np.errstate(invalid="ignore"):  # NaN and infinity in masked keys
         scores = q @ swap(k) * scale
     slope = np.full_like(scores, scale)
     if softcap:
@@ -634,7 +634,7 @@ def multihead_attention_backward(dy, params, x, num_heads, mask=None):
 
 
 def _encoder_block_branches(params, num_heads, mask, activation, multipliers):
-    """The two branches beside the residual path, attention and MLP: forward of h, and backward of (dy, h) to dh and gradients."""
+    """The two branches next to the residual path, attention and MLP: forward of h, and backward of (dy, h) to dh and gradients."""
     hidden_layer = params["linear_net.0.weight"], params["linear_net.0.bias"]
     output_layer = params["linear_net.3.weight"], params["linear_net.3.bias"]
     attention_params = {name[len("self_attn.") :]: value for name, value in params.items() if name.startswith("self_attn.")}
@@ -753,7 +753,7 @@ def rmsprop(
 
 
 def clip_grad_norm(gradients, max_norm, norm_type=2.0):
-    """The gradients scaled so that their common norm is at most max_norm, and the norm that they had."""
+    """The gradients scaled so that their common norm is at most max_norm, and their norm before."""
     gradients = [f64(g) for g in gradients]
     total = np.linalg.norm([np.linalg.norm(g.ravel(), norm_type) for g in gradients], norm_type)
     return [g * min(1.0, max_norm / (total + 1e-6)) for g in gradients], total
@@ -764,6 +764,6 @@ def clip_grad_value(gradients, clip_value):
 
 
 def cosine_warmup_factor(step, warmup, max_iters):
-    """What the tutorial's scheduler multiplies the learning rate by: half a cosine to 0 at max_iters, linear up to `warmup`."""
+    """The tutorial's factor of the learning rate: half a cosine to 0 at max_iters, linear up to `warmup`."""
     factor = 0.5 * (1 + math.cos(math.pi * step / max_iters))
     return factor * step / warmup if step <= warmup else factor

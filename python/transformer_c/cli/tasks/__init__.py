@@ -1,13 +1,13 @@
-"""The tasks that `train` and `predict` know: a module for each, which has a ``TASK``.
+"""The tasks of `train` and `predict`: one module per task, with a ``TASK``.
 
-base                what a task and its predictions are made of
-predictors          what the two tasks of the UvA tutorial have in common
+base                the interfaces of tasks and predictions
+predictors          the common part of the UvA tutorial's two tasks
 reverse, anomaly    the UvA tutorial's
 sequences           the chapter's on encoder and decoder: squares
 digits              the Spanish post's: digits
 reviews             the book chapter's: sentiment of reviews
 
-Another task is a module here and its name in ``NAMES``.
+To add a task, add a module here and its name to ``NAMES``.
 """
 
 from importlib import import_module
@@ -18,7 +18,7 @@ from .predictors import Outputs
 NAMES = ("reverse", "anomaly", "sequences", "digits", "reviews")
 
 TASKS: dict[str, Task] = {name: import_module(f".{name}", __name__).TASK for name in NAMES}
-# By the class that a checkpoint names. Nothing else is ever made of a file.
+# Predictors by the class that a checkpoint names. A file cannot create any other class.
 PREDICTORS: dict[str, Predictor] = {
     predictor.kind.__name__: predictor for predictor in (*(p for task in TASKS.values() for p in task.predictors), Outputs())
 }

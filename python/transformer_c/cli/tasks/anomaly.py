@@ -16,7 +16,7 @@ from .predictors import Outputs, PredictorTask, common_options
 
 
 class Anomalies(Outputs):
-    """(B, set size, features) to the number of the anomaly in each set, (B,)."""
+    """Maps (B, set size, features) to the index of the anomaly in each set, (B,)."""
 
     kind = uva.AnomalyPredictor
     takes = "features (B, set size, F)"
@@ -54,7 +54,7 @@ class Anomaly(PredictorTask):
     }
 
     def loaders(self, hp):
-        """Sets that are drawn anew in every epoch to train on, fixed ones to validate and test."""
+        """Sets for training, drawn anew in every epoch, and fixed sets for validation and test."""
         arrays = load_features(hp.features) if hp.features else _stand_ins(hp.seed)
         try:
             loaders = uva.anomaly_loaders(arrays, hp.set_size, hp.batch_size)
@@ -70,7 +70,7 @@ class Anomaly(PredictorTask):
 
 
 def _stand_ins(seed: int) -> dict[str, np.ndarray]:
-    """Features for those who have no images at hand."""
+    """Stand-in features for use without images."""
     try:
         return stand_in_features(seed)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""What a task is to `train`, and what a trained model of it is to `predict`."""
+"""The interfaces of a task for `train` and of a trained model for `predict`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Loaders = tuple[DataLoader, DataLoader, DataLoader | None]
 
 @dataclass(frozen=True)
 class Score:
-    """What is said of a trained model: a logged value behind "val_" and "test_"."""
+    """A value reported for a trained model: logged under its name after "val_" and "test_"."""
 
     name: str
     key: str
@@ -35,7 +35,7 @@ ACCURACY = Score("accuracy", "acc", percent=True)
 
 
 class Task:
-    """What `train` needs to know of a task."""
+    """A task as `train` sees it."""
 
     name: str  # behind `train`
     title: str
@@ -49,7 +49,7 @@ class Task:
     mode: str = "max"
 
     def fill(self, given: Mapping[str, Any], error: Callable[[str], Any]) -> argparse.Namespace:
-        """All options: those that were given, and the defaults of the others."""
+        """All options: those given, and defaults for the others."""
         model = given.get("model", self.options["model"].default if "model" in self.options else None)
         filled = {}
         for name, option in self.options.items():
@@ -61,10 +61,10 @@ class Task:
         return argparse.Namespace(**filled)
 
     def check(self, hp: argparse.Namespace, error: Callable[[str], Any]) -> None:
-        """Calls `error` with what is wrong when options do not go together."""
+        """Calls `error` with a message if options are incompatible."""
 
     def loaders(self, hp: argparse.Namespace) -> Loaders:
-        """Training, validation and, where there are any, test data."""
+        """Loaders of training, validation and, if there are any, test data."""
         raise NotImplementedError
 
     def model(self, hp: argparse.Namespace, train: DataLoader) -> TrainingModule:
@@ -73,7 +73,7 @@ class Task:
 
 
 def running_options(default_seed: int = 42) -> dict[str, Option]:
-    """Options of every task whose trainings follow no schedule."""
+    """Options of every task that trains without a schedule."""
     return {
         "clip": Option(above_zero, None, "largest norm of the gradients (default: any)", "X"),
         "patience": Option(positive, None, "stop after as many epochs that were not better in validation (default: never)"),
@@ -86,14 +86,14 @@ def running_options(default_seed: int = 42) -> dict[str, Option]:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What --output writes, and the lines that are printed without it."""
+    """The array that --output writes, and the lines that are printed without it."""
 
     result: np.ndarray
     lines: Iterable[str]
 
 
 class Predictor:
-    """What `predict` does with the models of one class."""
+    """Predictions for `predict` with the models of one class."""
 
     kind: type[TrainingModule]
     takes: str  # INPUT, in words
@@ -101,30 +101,30 @@ class Predictor:
     input_options: ClassVar[tuple[str, ...]] = ()
 
     def sizes(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Every hyper-parameter that memory depends on, as the weights show it: a file cannot ask for more than it fills."""
+        """Every hyper-parameter that affects memory use, read from the weights, so that a file cannot claim more memory than it has data."""
         raise NotImplementedError
 
     def least(self, sizes: Mapping[str, Any]) -> int:
-        """A number of weights that a model of these sizes has at the least, in which every size but that of biases counts."""
+        """A lower bound on the number of weights of a model of these sizes, from every size except that of biases."""
         raise NotImplementedError
 
     def check(self, parameters: Mapping[str, Any]) -> None:
-        """Raises ValueError when hyper-parameters that leave no trace in the weights will not do."""
+        """Raises ValueError for invalid hyper-parameters that cannot be checked against the weights."""
 
     def predict(self, model: Any, options: argparse.Namespace) -> Prediction:
-        """From options.input and the options of this class."""
+        """The prediction for options.input and the options of this class."""
         raise NotImplementedError
 
 
 class ArrayPredictor(Predictor):
-    """Predictions for the array in one .npy file, whose batch axis may be left out."""
+    """Predictions for the array in one .npy file, whose batch axis is optional."""
 
     def form(self, model: Any) -> str:
         """INPUT's axes in words, "(batch, ...)"."""
         raise NotImplementedError
 
     def compute(self, model: Any, x: np.ndarray) -> Any:
-        """A batch to a batch; ValueError when it does not fit."""
+        """Maps a batch of inputs to a batch of predictions; ValueError if its shape does not fit."""
         raise NotImplementedError
 
     def predict(self, model: Any, options: argparse.Namespace) -> Prediction:
@@ -147,7 +147,7 @@ class ArrayPredictor(Predictor):
 
 
 def one_input(options: argparse.Namespace, what: str) -> str:
-    """INPUT, where there must be one alone."""
+    """The only INPUT; raises if there are several."""
     if len(options.input) != 1:
         raise UsageError(f"the model in {options.checkpoint} takes one INPUT, {what}; {len(options.input)} are given")
     return options.input[0]
@@ -175,7 +175,7 @@ def floats(x: np.ndarray) -> np.ndarray:
 
 
 def array_lines(result: np.ndarray) -> Iterable[str]:
-    """A line for each sequence, or for each place of it where a prediction is a vector; an empty line between sequences."""
+    """One line per sequence, or one per position if a prediction is a vector, with an empty line between sequences."""
     style = "%d" if result.dtype.kind in "iu" else "%.6g"
     for i, part in enumerate(result if result.ndim == 3 else [result]):
         if i:
@@ -185,5 +185,5 @@ def array_lines(result: np.ndarray) -> Iterable[str]:
 
 
 def layers(state: Mapping[str, Any], prefix: str) -> int:
-    """How many numbers stand behind `prefix` in the names of the weights."""
+    """The number of different numbers after `prefix` in the names of the weights."""
     return len({str(name)[len(prefix) :].split(".")[0] for name in state if str(name).startswith(prefix)})

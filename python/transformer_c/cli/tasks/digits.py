@@ -21,7 +21,7 @@ MNIST = Option(os.path.abspath, None, "the folder of MNIST's four files, plain o
 
 
 def _data(folder: str | None, split_seed: int) -> Any:
-    """((images, classes), (images, classes)) to train and to validate with."""
+    """((images, classes), (images, classes)) for training and validation."""
     if folder is None:
         try:
             return digits(seed=split_seed)
@@ -35,7 +35,7 @@ def _data(folder: str | None, split_seed: int) -> Any:
 
 
 class Classes(Predictor):
-    """The class of each image, and how sure the model is of it."""
+    """The class of each image, and its probability."""
 
     kind: type[sensio.MLP] = sensio.MLP
     takes = "numbers of validation images, or an .npy or .npz file of images (N, 28, 28), integers to 255 or floats to 1"
@@ -53,7 +53,7 @@ class Classes(Predictor):
         return (sensio.SIDE**2 + 10) * sizes["n_hidden"]
 
     def arranged(self, model: Any, images: np.ndarray) -> np.ndarray:
-        """Images (N, 784), from 0 to 1, as the model takes them."""
+        """Converts images (N, 784), from 0 to 1, to the model's input."""
         return images
 
     def predict(self, model, options):
@@ -78,7 +78,7 @@ class Classes(Predictor):
 
 
 class EncoderClasses(Classes):
-    """The same of the encoder, which takes patches."""
+    """The same for the encoder, which takes patches."""
 
     kind = sensio.Model
 
@@ -94,7 +94,7 @@ class EncoderClasses(Classes):
         }
 
     def least(self, sizes):
-        """See Predictor. A block has four squares a head, and 4 + 4 in its network; the last layer has ten rows of all patches."""
+        """See Predictor. A block has four squares per head, and 4 + 4 in its network; the last layer has ten rows of all patches."""
         width = sizes["n_embd"]
         return width * (sizes["n_input"] + 11 * sizes["seq_len"] + sizes["n_layers"] * (4 * sizes["n_heads"] + 8) * width)
 
@@ -146,7 +146,7 @@ def _only_array(path: str, data: bytes) -> np.ndarray:
 
 
 class Digits(Task):
-    """Images of digits, cut into patches or not, to their classes."""
+    """Classifies images of digits, whole or cut into patches."""
 
     name = "digits"
     title = "Digits"
@@ -172,7 +172,7 @@ class Digits(Task):
     }
 
     def loaders(self, hp):
-        """Validation is what the post tests with; there are no further images."""
+        """The validation data are the post's test data; there are no other images."""
         dataset = sensio.Dataset if hp.model == "mlp" else self._patches(hp.patch_size)
         dm = sensio.MNISTDataModule(hp.batch_size, dataset, data=_data(hp.mnist, hp.split_seed))
         return dm.train_dataloader(), dm.val_dataloader(), None

@@ -1,4 +1,4 @@
-"""What the tasks of the UvA tutorial have in common: ``TransformerPredictor``, its options and its schedule."""
+"""The common part of the UvA tutorial's tasks: ``TransformerPredictor``, its options and its schedule."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def common_options(**defaults: Any) -> dict[str, Option]:
 
 
 class Outputs(ArrayPredictor):
-    """(B, T, input_dim) to the model's outputs (B, T, num_classes)."""
+    """Maps (B, T, input_dim) to the model's outputs (B, T, num_classes)."""
 
     kind = TransformerPredictor
     takes = "features (B, T, F)"

@@ -21,7 +21,7 @@ LEAST = 10  # reviews, so that each part has one
 
 
 class Sentiments(Predictor):
-    """How likely each text is a good review."""
+    """The probability that each text is a good review."""
 
     kind = keras_book.ReviewModel
     takes = "texts, each an argument of its own, or - for lines of the standard input"
@@ -102,7 +102,7 @@ def _lines(data: bytes, name: str) -> list[str]:
 
 
 class Reviews(Task):
-    """Reviews as sequences of words, to good or bad."""
+    """Classifies reviews, sequences of words, as good or bad."""
 
     name = "reviews"
     title = "Reviews"
@@ -140,7 +140,7 @@ class Reviews(Task):
             error("--source picks rows of a CSV file: it goes with --csv")
 
     def loaders(self, hp):
-        """The vocabulary is of the training reviews alone."""
+        """The vocabulary is made from the training reviews only."""
         parts = _parts(hp)
         vectorization = TextVectorization(hp.vocab_size, output_mode="int", output_sequence_length=hp.sequence_length)
         vectorization.adapt(parts[0][0])
@@ -163,7 +163,7 @@ Part = tuple[list[str], np.ndarray]
 
 
 def _parts(hp) -> list[Part]:
-    """Texts and classes to train, to validate and to test with."""
+    """Texts and classes for training, validation and testing."""
     if hp.folder is not None and not os.path.isdir(hp.folder):
         raise CommandError(f"--folder {hp.folder}: there is no such folder")
     if hp.csv is not None and os.path.isdir(hp.csv):

@@ -18,7 +18,7 @@ SOURCE = 2  # corners that the model is given
 
 
 class Corners(ArrayPredictor):
-    """(B, 2 or more corners, 2) to the next two corners, (B, 2, 2)."""
+    """Maps (B, 2 or more corners, 2) to the next two corners, (B, 2, 2)."""
 
     kind = godoy.SquaresPredictor
     takes = "corners of squares (B, L, 2), of which the first two are used"
@@ -126,7 +126,7 @@ class Sequences(Task):
         return train, val, godoy.corners_loader(hp.test_seed, hp.batch_size, hp.test_size)
 
     def model(self, hp, train):
-        """Seeds once more when the weights are there, as the document's ``StepByStep`` does: the same run comes out."""
+        """Seeds again after the weights are drawn, as the document's ``StepByStep`` does, so that the run is the same."""
         model = godoy.SquaresPredictor(hp.model, hp.n_heads, hp.d_model, hp.ff_units, hp.n_layers, hp.dropout, hp.lr)
         manual_seed(hp.seed)
         train.generator.manual_seed(hp.seed)
