@@ -39,6 +39,7 @@ LAYERS = {
     "LayerNorm": (lambda: tc.nn.LayerNorm(E), lambda rng: [sequence(rng)], {}),
     "Dropout": (lambda: tc.nn.Dropout(0.0), lambda rng: [sequence(rng)], {}),
     "ReLU": (lambda: tc.nn.ReLU(), lambda rng: [sequence(rng)], {}),
+    "SiLU": (lambda: tc.nn.SiLU(), lambda rng: [sequence(rng)], {}),
     "GELU": (lambda: tc.nn.GELU(), lambda rng: [sequence(rng)], {}),
     "GELU by tanh": (lambda: tc.nn.GELU(approximate="tanh"), lambda rng: [sequence(rng)], {}),
     "Sigmoid": (lambda: tc.nn.Sigmoid(), lambda rng: [sequence(rng)], {}),

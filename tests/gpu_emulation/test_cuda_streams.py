@@ -307,6 +307,7 @@ def test_the_table_of_what_kernels_write_agrees_with_their_headers():
     only_read = {"attention_forward": "problem", "attention_backward": "problem values dvalues", "attention_dbias": "backward"}
     only_read |= {"attention_sum_splits": "problem values dvalues dq dk_partial dv_partial", "index_gather": "base"}
     only_read |= {"index_add": "selection", "index_put": "selection", "integer_product": ""}
+    only_read |= {"rms_norm_backward": "dbeta_partial"}  # it has none: the struct is layer norm's
     text = (KERNELS / "kernels.def").read_text()
     rows = re.findall(r"^TC_KERNEL_ENTRY\((\w+), \w+, (\w+), ([^)]*)\)", text, re.M)
     rows = [(name, struct, written.replace("chunks", "")) for name, struct, written in rows]

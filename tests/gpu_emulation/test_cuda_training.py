@@ -124,9 +124,10 @@ def test_sorting_halves(emulated_gpu, dtype, rng):
         beside_the_cpu(lambda t, d=descending: t.permute(0, 2, 1).argsort(1, d), emulated_gpu, rng, x)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
 def test_softmax(emulated_gpu, name, dtype, rng):
+    """Halves are saved as such here and as float32 on CPUs: test_cuda_tensors.py compares their gradients with the reference."""
     for shape, axis in [((4, 37), -1), ((3, 70, 5), 1)]:
         beside_the_cpu(lambda t, a=axis: getattr(t, name)(a), emulated_gpu, rng, array(rng, shape, dtype))
 
