@@ -7,7 +7,8 @@
 #include "../core/reduction.h"
 #include "index.h"
 
-/* What was written, on a contiguous tensor of the target's shape.  saved: where its points are, and the same without those written over. */
+/* The written elements, on a contiguous tensor of the target's shape.  saved: the offsets of its points, and the same without points that
+ * were overwritten. */
 typedef struct assign_attributes {
     tc_index_place place;
     tc_dtype value_dtype;
@@ -123,7 +124,8 @@ static tc_status on_device(tc_scope *s, tc_tensor **tensor)
     return tc_own(s, *tensor);
 }
 
-/* The value as the write reads it: where the target is, in memory the write does not touch; for points in the target's dtype and dense. */
+/* The value as the write reads it: on the target's device, in memory that the write does not touch; for points also in the target's dtype
+ * and dense. */
 static tc_status prepare_value(tc_scope *s, tc_tensor **out, const tc_tensor *target, tc_tensor *value, const tc_index_place *place)
 {
     if (!place->advanced && !may_overlap(target, value)) {
@@ -142,7 +144,7 @@ static tc_status prepare_value(tc_scope *s, tc_tensor **out, const tc_tensor *ta
     return tc_tensor_copy(*out, value, s->err);
 }
 
-/* Everything a recorded write needs and can fail for. */
+/* Everything that a recorded write needs and that can fail. */
 typedef struct write {
     tc_index_place place; /* on the target as it is in memory */
     tc_tensor *offsets;   /* of the points, on the target's device */

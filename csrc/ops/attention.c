@@ -1,11 +1,11 @@
-/* attention.c: scaled dot-product attention, tiled: the (Tq, Tk) map is made only when asked for. The gradients are in
+/* attention.c: scaled dot-product attention, tiled: the (Tq, Tk) map is computed only when asked for. The gradients are in
  * attention_backward.c.
  *
  * Saved for the backward: q, k, v, masks and bias as they were given, values, and shift and sum of each row (2 B H Tq numbers); the map
  * when it was asked for. */
 #include "attention_problem.h"
 
-/* An error when a sum is 0: that row may attend to nothing. */
+/* An error when a sum is 0: that row may attend to no key. */
 static tc_status refuse_empty_rows(tc_scope *s, tc_tensor *sum)
 {
     tc_tensor *host, *wide;

@@ -1,12 +1,12 @@
-/* attention_backward.c: the gradients of attention; the weights are computed again, block by block, from what the forward saved. */
+/* attention_backward.c: the gradients of attention; the weights are recomputed, block by block, from the values saved by the forward. */
 #include <string.h>
 
 #include "../core/reduction.h"
 #include "attention_problem.h"
 
-enum { VALUES = ATTENTION_INPUTS, DVALUES, SHIFT, SUM, MAP, DMAP, DLSE, INPUTS }; /* beside those of the op */
+enum { VALUES = ATTENTION_INPUTS, DVALUES, SHIFT, SUM, MAP, DMAP, DLSE, INPUTS }; /* after those of the op */
 
-/* What the forward made, and gradients of it, are of its shapes. */
+/* Results of the forward and their gradients have the forward's shapes. */
 static tc_status check_saved(const attention_problem *x)
 {
     const tc_attention_problem *p = &x->kernel;
@@ -74,7 +74,7 @@ static bool is_packed(const attention_problem *x, int64_t offsets[3])
     return true;
 }
 
-/* dq, dk, dv in full: as parts of one buffer when q, k, v are, so that what made them can go on with the whole. */
+/* dq, dk, dv in full: as parts of one buffer when q, k, v are, so that the op that made them can use the whole buffer. */
 static tc_status new_gradients(tc_tensor *out[3], tc_attention_operand *const operands[3], attention_problem *x)
 {
     const tc_attention_problem *p = &x->kernel;

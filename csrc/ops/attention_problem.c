@@ -1,4 +1,4 @@
-/* attention_problem.c: see attention_problem.h. What is refused is refused here. */
+/* attention_problem.c: see attention_problem.h. All checks are here. */
 #include "attention_problem.h"
 
 #include <inttypes.h>
@@ -54,7 +54,7 @@ static tc_status check_matrices(const tc_tensor *q, const tc_tensor *k, const tc
     return TC_OK;
 }
 
-/* Heads of keys and values, and what they count as when leading axes are broadcast: H, because each serves H / Hk query heads. */
+/* Heads of keys and values. When leading axes are broadcast they count as H, because each serves H / Hk query heads. */
 static tc_status share_heads(attention_problem *x, const tc_tensor *q, const tc_tensor *k, const tc_tensor *v, names n,
                              int64_t k_lead[TC_MAX_DIMS], int64_t v_lead[TC_MAX_DIMS], tc_error *err)
 {
@@ -198,7 +198,7 @@ static tc_status check_fits_scores(const attention_problem *x, const tc_tensor *
     bool fits = mask->ndim <= n;
     for (int i = 1; fits && i <= mask->ndim; i++) fits = mask->shape[mask->ndim - i] == 1 || mask->shape[mask->ndim - i] == scores[n - i];
     if (fits) return TC_OK;
-    /* The shape of a key-padding mask, one row a batch element. */
+    /* The shape of a key-padding mask, one row per batch element. */
     const bool padding = mask->ndim == 2 && n == 4 && mask->shape[0] == scores[0] && mask->shape[1] == scores[3];
     return tc_fail(err, TC_ERROR_VALUE, "%s has shape %s, which does not broadcast to the scores (..., queries, keys) = %s%s", name,
                    tc_tensor_text(a, mask), tc_shape_text(b, n, scores),
@@ -256,7 +256,7 @@ static tc_status take_integers(attention_problem *x, const int64_t **out, tc_ten
     return tc_tensor_copy(full, column, s->err);
 }
 
-/* Only where the host can read them: elsewhere the check would wait for the device, and kernels take a length out of range as 0 or Tk. */
+/* Only where the host can read them: elsewhere the check would wait for the device, and kernels clamp a length to 0 .. Tk. */
 static tc_status check_key_lengths(const attention_problem *x)
 {
     const tc_attention_problem *p = &x->kernel;

@@ -5,12 +5,12 @@
 #include "../kernels/attention.h"
 #include "op.h"
 
-/* The op's inputs, in the order of the tape. A mask that is not added to the scores is none of them: it gets no gradient. */
+/* The op's inputs, in the order of the tape. A mask that is not added to the scores is not among them: it gets no gradient. */
 enum { ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_BIAS, ATTENTION_MASK, ATTENTION_INPUTS };
 
 /* Leading axes [0, batch_axes) together are B, the one after them, if any, is H. */
 typedef struct attention_problem {
-    tc_scope *scope; /* owns what was laid out anew */
+    tc_scope *scope; /* owns the copies */
     int lead_ndim, batch_axes;
     int64_t lead[TC_MAX_DIMS];     /* leading axes of the results */
     int64_t key_lead[TC_MAX_DIMS]; /* the same with Hk in place of H */

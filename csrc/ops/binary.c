@@ -16,7 +16,7 @@ enum { NONE, A, B, BOTH };
 static const struct {
     const char *name;
     bool has_gradient;
-    int needs[2]; /* what the gradients of a and b read */
+    int needs[2]; /* the operands that the gradients of a and b read */
 } rows[TC_BINARY_COUNT] = {
 #define TC_BINARY(name, needs_a, needs_b, value, gradient_a, gradient_b) [TC_BINARY_##name] = {#name, true, {needs_a, needs_b}},
 #define TC_BINARY_FLAT(name, value) [TC_BINARY_##name] = {#name, false, {NONE, NONE}},
@@ -27,9 +27,9 @@ static const struct {
 #undef TC_BINARY_BITS
 };
 
-static const double cost = 2.0; /* elementary operations an element, roughly */
+static const double cost = 2.0; /* elementary operations per element, roughly */
 
-/* Shapes and dtypes the gradients go back to, and the number where one argument was one. */
+/* Shapes and dtypes of the gradients, and the number where one argument was a number. */
 typedef struct binary_attributes {
     tc_binary_function function;
     tc_dtype compute;
@@ -68,7 +68,7 @@ static tc_status gradient(tc_tensor **out, const binary_attributes *at, int i, t
     const int needs = rows[at->function].needs[i];
     TC_OWNED tc_tensor *sum = NULL, *slope = NULL;
     if (!out) return TC_OK;
-    if (needs == NONE) { /* linear in dy: sum first, there is less to do then */
+    if (needs == NONE) { /* linear in dy: sum first, which leaves less to compute */
         TC_TRY(tc_sum_to(&sum, dy, at->ndim[i], shape, at->dtype[i], err));
         if (passes(at->function, i)) {
             *out = tc_take(&sum);
@@ -141,7 +141,7 @@ static const bool on_integers[TC_BINARY_COUNT] = {
 #undef TC_INTEGER_BINARY
 };
 
-/* Refuses what has no meaning; `dtype` is the promoted dtype. */
+/* Refuses functions without a meaning for the dtype; `dtype` is the promoted dtype. */
 static tc_status check_meaning(tc_binary_function function, tc_dtype dtype, tc_error *err)
 {
     const char *name = rows[function].name;

@@ -1,11 +1,11 @@
-/* cat.c: tensors joined along an axis, an old one (cat) or a new one (stack). The gradients are windows of dy: nothing is saved. */
+/* cat.c: tensors joined along an axis, an old one (cat) or a new one (stack). The gradients are views of dy: nothing is saved. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "op.h"
 
 typedef struct part {
-    int64_t length; /* along the axis; -1: passed over */
+    int64_t length; /* along the axis; -1: skipped */
     tc_dtype dtype; /* of the input */
 } part;
 
@@ -50,7 +50,7 @@ static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tens
 
 static const tc_op cat_op = {"cat", backward}, stack_op = {"stack", backward};
 
-/* torch.cat passes over tensors of shape (0,), whatever the others look like. */
+/* torch.cat skips tensors of shape (0,), whatever the shapes of the others. */
 static bool is_nothing(const tc_tensor *tensor) { return tensor->ndim == 1 && tensor->shape[0] == 0; }
 
 /* The shape of the result: that of the first tensor, longer along the axis. Fills in the attributes, too. */

@@ -1,4 +1,4 @@
-/* check.h: what ops ask of their tensors, one message each. */
+/* check.h: the checks that ops share, one message each. */
 #ifndef TC_OPS_CHECK_H
 #define TC_OPS_CHECK_H
 

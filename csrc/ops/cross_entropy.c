@@ -12,7 +12,7 @@
 
 static int class_axis(const tc_tensor *x) { return x->ndim > 1; }
 
-/* What holds for classes and probabilities alike; `weight` has been compared with x. */
+/* Checks for classes and probabilities alike; `weight` has been compared with x. */
 static tc_status check_arguments(tc_scope *s, const tc_tensor *x, const tc_tensor *target, const tc_tensor *weight, double smoothing)
 {
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
@@ -29,7 +29,7 @@ static tc_status check_arguments(tc_scope *s, const tc_tensor *x, const tc_tenso
     return TC_OK;
 }
 
-/* The target holds integers, and has x's shape without the class axis. */
+/* The target contains integers, and has x's shape without the class axis. */
 static tc_status check_classes(tc_scope *s, const tc_tensor *x, const tc_tensor *target)
 {
     int64_t expected[TC_MAX_DIMS];
@@ -52,7 +52,7 @@ static tc_status check_classes(tc_scope *s, const tc_tensor *x, const tc_tensor 
 
 typedef struct class_attributes {
     int64_t ignore_index;
-    double smoothing, total; /* total: what the mean divides by */
+    double smoothing, total; /* total: the divisor of the mean */
     tc_reduction reduction;
 } class_attributes;
 
@@ -75,7 +75,7 @@ static tc_status sum_weights(class_attributes *a, const tc_tensor *classes, cons
     return TC_OK;
 }
 
-/* *classes, contiguous int64, and *weight, of s->statistics, are what the kernels read of `target` and of what was *weight. */
+/* *classes, contiguous int64, and *weight, of s->statistics, are the kernels' forms of `target` and of the given *weight. */
 static tc_status take_classes(tc_scope *s, tc_tensor **classes, tc_tensor **weight, class_attributes *a, const tc_tensor *x,
                               tc_tensor *target)
 {
@@ -96,7 +96,7 @@ static tc_status take_classes(tc_scope *s, tc_tensor **classes, tc_tensor **weig
     return sum_weights(a, host_classes, host_weight, x->shape[class_axis(x)], s->err);
 }
 
-/* dx, a window on rows, from arguments that have been checked; classes: contiguous int64. */
+/* dx, a view of rows, from arguments that have been checked; classes: contiguous int64. */
 static tc_status class_gradient(tc_tensor **dx, tc_tensor *dloss, tc_tensor *x, tc_tensor *classes, tc_tensor *top, tc_tensor *log_sum,
                                 tc_tensor *weight, const class_attributes *a, tc_error *err)
 {

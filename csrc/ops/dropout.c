@@ -1,5 +1,5 @@
-/* dropout.c: y = x / (1 - p) where an element is kept, 0 elsewhere. Which are kept follows from seed, call and the
- * element's place in C order (kernels/philox.h), so nothing is saved for the backward: the same function on dy. */
+/* dropout.c: y = x / (1 - p) where an element is kept, 0 elsewhere. Which are kept depends on seed, call and the element's index in C order
+ * (kernels/philox.h), so nothing is saved for the backward: the same function on dy. */
 #include "../kernels/dropout.h"
 
 #include "../kernels/philox.h"

@@ -10,7 +10,7 @@
 
 /* ---- indices --------------------------------------------------------------------------------------------------------------- */
 
-/* Integers, with room for one axis more. */
+/* Integers, with at least one axis to spare. */
 static tc_status check_integers(tc_scope *s, const tc_tensor *indices, const char *name)
 {
     char text[TC_SHAPE_TEXT];
@@ -34,7 +34,7 @@ static tc_status as_int64(tc_scope *s, tc_tensor **places, const int64_t **value
     return tc_own(s, host);
 }
 
-/* The same of indices into a table of V rows. */
+/* The same for indices into a table of V rows. */
 static tc_status as_rows(tc_scope *s, tc_tensor **places, tc_tensor *indices, int64_t V)
 {
     const int64_t *values;

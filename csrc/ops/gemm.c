@@ -1,4 +1,4 @@
-/* gemm.c: a product as the device's backend plans it, and the sum of its parts where the plan splits the sum over k. */
+/* gemm.c: runs a product by the backend's plan, and adds up its parts where the plan splits the sum over k. */
 #include "gemm.h"
 
 #include "../kernels/sum_partials.h"

@@ -1,4 +1,4 @@
-/* gemm.h: the matrix product as ops use it. The struct of the kernel says what is multiplied; how is the backend's choice. */
+/* gemm.h: the matrix product as ops use it. The kernel's struct describes the product; the backend chooses how to compute it. */
 #ifndef TC_OPS_GEMM_H
 #define TC_OPS_GEMM_H
 
@@ -8,12 +8,12 @@
 /* C (M,N) = activation(A (M,K) B (K,N) + bias (N)) + residual (M,N), for every element of a batch.
  *
  * Operands, c and pre are of s->compute, a_sum (M), the sums of the rows of A, of s->statistics; it is written when N > 0. Strides are of
- * any size and sign. Members left 0 are not used: there is no epilogue then, and no batch. An epilogue and a batch do not go together. C
+ * any size and sign. Members left 0 are not used: no epilogue and no batch. An epilogue and a batch exclude each other. C
  * overlaps none of the operands. `keep`: the storage of B when its prepared form may be kept for later calls, otherwise NULL. */
 TC_CHECKED tc_status tc_product(tc_scope *s, tc_gemm_args *product, tc_storage *keep);
 
-/* The last axis of *x as columns and all others as rows of one matrix. Where the strides of *x do not allow that, it becomes a copy of the
- * scope's. */
+/* The last axis of *x as columns and all others as rows of one matrix. Where the strides of *x do not allow that, it becomes a copy, which
+ * the scope owns. */
 TC_CHECKED tc_status tc_fold_rows(tc_scope *s, tc_tensor **x, int64_t *rows, int64_t *row_stride);
 
 #endif

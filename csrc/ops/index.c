@@ -1,11 +1,11 @@
 /* index.c: x[...] with NumPy's index expressions. A basic index is a view; the rest is gathered.
  *
- * Saved for the backward of a gather: where its points are on a contiguous tensor (8 bytes each). */
+ * Saved for the backward of a gather: the offsets of its points on a contiguous tensor (8 bytes each). */
 #include "index.h"
 
 #include "view.h"
 
-/* The gradient of a gather is added where it came from. */
+/* The gradient of a gather is added to the gathered elements. */
 static tc_status gather_backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
 {
     const tc_index_place *place = node->attributes;

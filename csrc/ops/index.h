@@ -1,8 +1,8 @@
 /* index.h: NumPy's index expressions, worked out for one tensor. Nothing here is recorded.
  *
- * An index selects a window (the axes that slices keep) at a list of points (what integer and boolean arrays point to); a basic index is
- * one window at one place. A plan says so in terms of axes, a place in terms of strides: for the tensor as it lies in memory, and for a
- * contiguous one of its shape, which is what gradients are.
+ * An index selects a window (the axes that slices keep) at a list of points (the elements of integer and boolean arrays); a basic index is
+ * one window at one point. A plan describes this by axes, a place by strides: for the tensor as it is in memory, and for a contiguous one
+ * of its shape, as gradients are.
  */
 #ifndef TC_OPS_INDEX_H
 #define TC_OPS_INDEX_H
@@ -13,7 +13,7 @@
 typedef struct tc_index_plan {
     int base_ndim;
     int64_t base_shape[TC_MAX_DIMS];
-    int64_t start[TC_MAX_DIMS]; /* the first element, one an axis of the base; 0 on axes with a pointer */
+    int64_t start[TC_MAX_DIMS]; /* the first element, one number per axis of the base; 0 on axes with a pointer */
     int kept;                   /* axes of the window */
     int kept_axis[TC_MAX_DIMS]; /* of the base, or -1: a new axis */
     int64_t kept_shape[TC_MAX_DIMS], kept_step[TC_MAX_DIMS];
@@ -25,7 +25,7 @@ typedef struct tc_index_plan {
     tc_tensor *pointer[TC_MAX_DIMS]; /* of the scope: int64 on the CPU, contiguous, of points_shape, in range */
 } tc_index_plan;
 
-/* What these make is the scope's. */
+/* The scope owns what these make. */
 TC_CHECKED tc_status tc_index_plan_make(tc_scope *s, tc_index_plan *plan, const tc_tensor *base, int count, const tc_index *indices);
 
 typedef struct tc_index_place {
@@ -41,13 +41,12 @@ typedef struct tc_index_place {
 
 /* `strides` of the base. Fails only when the selection has too many axes. */
 TC_CHECKED tc_status tc_index_place_at(tc_index_place *place, const tc_index_plan *plan, const int64_t *strides, tc_error *err);
-/* Where the points are: (points) int64, in elements of the base, on the CPU. */
+/* The offsets of the points: (points) int64, in elements of the base, on the CPU. */
 TC_CHECKED tc_status tc_index_offsets(tc_scope *s, tc_tensor **out, const tc_index_plan *plan, const int64_t *strides);
 /* The same with TC_INDEX_NOWHERE for points that a later one coincides with; *out is `offsets` itself when there are none. */
 TC_CHECKED tc_status tc_index_last_points(tc_scope *s, tc_tensor **out, tc_tensor *offsets);
 
-/* `kernel` over a selection and the base; `offsets` on the base's device. The selection is contiguous, or one element that stands for all.
- */
+/* `kernel` over a selection and the base; `offsets` on the base's device. The selection is contiguous, or one element used for all. */
 TC_CHECKED tc_status tc_index_run(const tc_kernel *kernel, tc_tensor *selection, tc_tensor *base, const tc_index_place *place,
                                   const tc_tensor *offsets, tc_error *err);
 

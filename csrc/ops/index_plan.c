@@ -17,8 +17,8 @@ static tc_status make_on_host(tc_scope *s, tc_tensor **out, int ndim, const int6
     return tc_own(s, *out);
 }
 
-/* A copy of an index array as int64 on the CPU, in range, negative entries counted from the end. Our own memory: what was checked stays so.
- */
+/* A copy of an index array as int64 on the CPU, in range, negative entries counted from the end. Our own memory, so that nobody changes it
+ * after the check. */
 static tc_status integer_pointer(tc_scope *s, tc_tensor **out, const tc_tensor *given, int axis, int64_t length)
 {
     TC_TRY(make_on_host(s, out, given->ndim, given->shape, TC_INT64));
@@ -34,7 +34,7 @@ static tc_status integer_pointer(tc_scope *s, tc_tensor **out, const tc_tensor *
     return TC_OK;
 }
 
-/* The places where `given` is not zero, an index array for each of its axes, in C order. */
+/* The positions where `given` is not zero: an index array for each of its axes, in C order. */
 static tc_status mask_pointers(tc_scope *s, tc_tensor **out, int64_t *count, const tc_tensor *given)
 {
     tc_tensor *mask;
@@ -75,7 +75,7 @@ static bool is_array(const tc_index *index)
     return index->kind == TC_INDEX_TENSOR && (index->tensor->dtype == TC_BOOL || index->tensor->ndim > 0);
 }
 
-/* How many axes of the base an entry is about. */
+/* Number of axes of the base that an entry indexes. */
 static int consumed(const tc_index *index)
 {
     switch (index->kind) {

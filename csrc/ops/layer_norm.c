@@ -1,6 +1,6 @@
 /* layer_norm.c: layer normalisation (Ba et al. 2016, eq. 4) over the last axes, of x or of x + residual.
  *
- * Saved for the backward: what was normalised (x, or the sum, which is computed once), gamma, and mean and rstd of each row (2 N
+ * Saved for the backward: the normalised tensor (x, or the sum, which is computed once), gamma, and mean and rstd of each row (2 N
  * numbers). */
 #include "../kernels/layer_norm.h"
 
@@ -73,6 +73,6 @@ tc_status tc_add_layer_norm_backward(tc_tensor **dx, tc_tensor **dresidual, tc_t
                                      tc_tensor *sum, tc_tensor *gamma, tc_tensor *mean, tc_tensor *rstd, tc_error *err)
 {
     TC_TRY(tc_layer_norm_backward(dx ? dx : dresidual, dgamma, dbeta, dy, sum, gamma, mean, rstd, err));
-    if (dx && dresidual) *dresidual = tc_tensor_retain(*dx); /* d(x + residual) flows to both */
+    if (dx && dresidual) *dresidual = tc_tensor_retain(*dx); /* both get d(x + residual) */
     return TC_OK;
 }

@@ -1,7 +1,7 @@
-/* linear.c: y = activation(x weight^T + bias) + residual, one product with all else in its epilogue.
+/* linear.c: y = activation(x weight^T + bias) + residual, one product with everything else in its epilogue.
  *
  * Saved for the backward: x, weight, and with an activation the values it was applied to (M N numbers); ReLU without a residual
- * saves its result instead, which has the same sign and is there anyway. */
+ * saves its result instead, which has the same sign and exists anyway. */
 #include "linear.h"
 
 #include <inttypes.h>
@@ -47,7 +47,7 @@ tc_status tc_linear_compute(tc_scope *s, tc_tensor **y, tc_tensor **pre, tc_acti
 {
     tc_tensor *x = s->in[X].tensor, *weight = s->in[WEIGHT].tensor;
     tc_storage *storage = weight->storage;
-    /* In training a weight changes with every step: preparing it for later pays when it is not trained through this call. */
+    /* In training a weight changes with every step: keeping its prepared form is worthwhile only when this call does not train it. */
     const bool keep = weight == s->in[WEIGHT].given && storage->owned && !storage->shared && !tc_tape_wants(1, &weight);
     tc_gemm_args g = {.N = weight->shape[0], .K = weight->shape[1], .activation = activation};
     TC_TRY(tc_fold_rows(s, &x, &g.M, &g.a_row));

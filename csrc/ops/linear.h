@@ -1,4 +1,4 @@
-/* linear.h: linear without its record, for ops that go on with its result. */
+/* linear.h: linear without its record, for ops that continue with its result. */
 #ifndef TC_OPS_LINEAR_H
 #define TC_OPS_LINEAR_H
 
@@ -8,8 +8,8 @@
 TC_CHECKED tc_status tc_linear_check(tc_scope *s, const tc_tensor *x, const tc_tensor *weight, const tc_tensor *bias,
                                      const tc_tensor *residual);
 
-/* Of prepared inputs: x and weight with their strides, bias, and residual if there is a fourth. *y and, unless `pre` is NULL, *pre are the
- * scope's. */
+/* Takes prepared inputs: x and weight with their strides, bias, and residual if there is a fourth. The scope owns *y and, unless `pre` is
+ * NULL, *pre. */
 TC_CHECKED tc_status tc_linear_compute(tc_scope *s, tc_tensor **y, tc_tensor **pre, tc_activation activation);
 
 #endif

@@ -1,4 +1,4 @@
-/* loss.c: losses that are taken element by element: squared differences, and binary cross-entropy of probabilities and of logits.
+/* loss.c: element-wise losses: squared differences, and binary cross-entropy of probabilities and of logits.
  *
  * Saved for the backward: input, target and the weights. */
 #include "loss.h"
@@ -19,7 +19,7 @@ tc_status tc_reduce_losses(tc_scope *s, tc_tensor **out, tc_tensor *losses, tc_r
     return tc_own(s, *out);
 }
 
-/* One number seen at every place, as the gradient of a sum or mean is. */
+/* One number as a view of every element: the gradient of a sum or mean. */
 static bool is_one_number(const tc_tensor *tensor)
 {
     for (int i = 0; i < tensor->ndim; i++)
@@ -96,7 +96,7 @@ static int64_t block_count(int64_t n) { return tc_divide_up(n, TC_LOSS_BLOCK); }
 
 static const double costs[] = {[TC_LOSS_SQUARED] = 2.0, [TC_LOSS_PROBABILITY] = 16.0, [TC_LOSS_LOGIT] = 16.0}; /* per element */
 
-/* *weight (NULL stays) as it is seen at every element of x. */
+/* *weight (NULL stays) broadcast to every element of x. */
 static tc_status spread_weight(tc_scope *s, tc_tensor **weight, const tc_tensor *x)
 {
     int64_t strides[TC_MAX_DIMS];

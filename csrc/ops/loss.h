@@ -1,4 +1,4 @@
-/* loss.h: how the losses of elements or of rows become one number, and what its gradient is for each of them. */
+/* loss.h: reduces the losses of elements or rows to one number, and gives each of them its gradient. */
 #ifndef TC_OPS_LOSS_H
 #define TC_OPS_LOSS_H
 

@@ -1,4 +1,4 @@
-/* matmul.c: a @ b with NumPy's meaning. Any strides are read in place.
+/* matmul.c: a @ b by NumPy's rules. Any strides are read in place.
  *
  * Saved for the backward: a and b. */
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 
 enum { A, B, INPUTS }; /* of the op; both are saved */
 
-/* The operands as batches of matrices: an axis of length 1 put in for vectors, leading axes broadcast. */
+/* The operands as batches of matrices: vectors get an axis of length 1, leading axes broadcast. */
 typedef struct problem {
     tc_gemm_args product;
     int ndim; /* of the result */
@@ -63,7 +63,7 @@ static tc_status understand(problem *p, const tc_tensor *a, const tc_tensor *b, 
     return TC_OK;
 }
 
-/* A batch that shares one b is one tall product, when a's axes step as one. */
+/* A batch that shares one b is one tall product, if a's axes can be walked as one. */
 static void fold_batch(tc_gemm_args *p)
 {
     while (p->batch_dims > 0) {
@@ -98,8 +98,8 @@ static tc_status product(tc_scope *s, tc_tensor **c, const tc_tensor *a, const t
 
 /* ---- backward ---------------------------------------------------------------------------------------------------------------
  *
- * With a (..., M, K) and b (..., K, N): da = dc b^T and db = a^T dc, summed over the axes their tensor was repeated along. Vectors are
- * given the axis they lack. */
+ * With a (..., M, K) and b (..., K, N): da = dc b^T and db = a^T dc, summed over the axes their tensor was repeated along. Vectors get
+ * the axis that they lack. */
 
 /* The transpose of x as a matrix, which has a vector as its only row (a) or column (b). */
 static tc_status transpose(tc_scope *s, tc_tensor **out, tc_tensor *x, bool column)
@@ -131,7 +131,7 @@ static tc_status gradient_matrix(tc_scope *s, tc_tensor **out, tc_tensor *dc, bo
     return tc_make_view(s, out, dc, n, shape, strides, 0);
 }
 
-/* x (batch, M, K) as one matrix (batch M, K), where its strides allow it; else a copy. */
+/* x (batch, M, K) as one matrix (batch M, K), where its strides allow it; otherwise a copy. */
 static tc_status as_rows(tc_scope *s, tc_tensor **out, tc_tensor *x)
 {
     int64_t rows, stride;

@@ -110,7 +110,7 @@ tc_status tc_give_rounded(tc_scope *s, int count, tc_result *results)
 
 /* ---- arguments ---------------------------------------------------------------------------------------------------------- */
 
-/* As it is for kernels that only move elements. */
+/* In place, for kernels that only move elements. */
 static tc_status start(tc_scope *s, tc_input *in, int count, tc_dtype dtype)
 {
     if (count > TC_MAX_INPUTS) return tc_fail(s->err, TC_ERROR_STATE, "an op takes at most %d tensors, not %d", TC_MAX_INPUTS, count);
@@ -123,7 +123,7 @@ static tc_status start(tc_scope *s, tc_input *in, int count, tc_dtype dtype)
     return TC_OK;
 }
 
-/* Halves are computed as the backend does that. */
+/* Halves are computed in the backend's dtype for them. */
 static tc_status compute_floating(tc_scope *s)
 {
     const tc_backend *backend;
@@ -267,7 +267,7 @@ tc_status tc_finish_all(tc_scope *s, int count, tc_result *results, const tc_rec
         full.output_count = count;
         TC_TRY(tc_tape_record(&full, s->err));
     }
-    for (int i = count; i-- > 0;) tc_give(s, results[i].out, results[i].tensor); /* the last made are found first */
+    for (int i = count; i-- > 0;) tc_give(s, results[i].out, results[i].tensor); /* those made last are found first */
     return TC_OK;
 }
 

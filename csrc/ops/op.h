@@ -1,18 +1,18 @@
 /* op.h: the life of one call of an op, which reads straight down:
  *
- *     TC_SCOPE(s, err);                                        owns what is made on the way; leaving the function frees it
+ *     TC_SCOPE(s, err);                                        owns temporaries and results; leaving the function frees them
  *     enum { X, GAMMA };
  *     tc_input in[] = {[X] = {"x", x}, [GAMMA] = {"gamma", gamma}};
  *     TC_TRY(tc_begin(&s, in, 2));                             floating, of one dtype, on one device
- *     TC_TRY(tc_check_shape(&s, gamma, "gamma", ...));         whatever else must hold, before anything is allocated
+ *     TC_TRY(tc_check_shape(&s, gamma, "gamma", ...));         all other checks, before anything is allocated
  *     TC_TRY(tc_prepare(&s));                                  in[X].data is contiguous and of s.compute from here on
  *     TC_TRY(tc_make(&s, &y, x->ndim, x->shape));              results and temporaries, of s.compute, on s.device
  *     TC_TRY(tc_make_statistic(&s, &mean, ...));               of s.statistics: means, sums, partial sums
  *     TC_TRY(tc_compute(&s, &tc_kernel_foo, &args, items, cost));
  *     return tc_finish(&s, out, y, &(tc_record){.op = &foo_op, TC_SAVED(x, gamma)});
  *
- * The arguments stay what the caller gave; only in[] is prepared. Nothing on the way is recorded, so that the tape has one node a call,
- * whose inputs are those of tc_begin in their order. Until tc_finish, tc_give or tc_give_rounded nothing of the caller's has changed.
+ * The arguments stay what the caller gave; only in[] is prepared. Nothing in between is recorded, so that the tape has one node per call,
+ * whose inputs are those of tc_begin in their order. Until tc_finish, tc_give or tc_give_rounded nothing that the caller sees has changed.
  */
 #ifndef TC_OPS_OP_H
 #define TC_OPS_OP_H
@@ -31,8 +31,8 @@
 typedef struct tc_input {
     const char *name;  /* for messages */
     tc_tensor *given;  /* borrowed; may be NULL, except the first of an op */
-    bool statistic;    /* what a forward saved in s->statistics: means, sums */
-    bool strided;      /* the kernel takes strides: cast where that is needed, but not laid out anew */
+    bool statistic;    /* saved by a forward in s->statistics: means, sums */
+    bool strided;      /* the kernel takes strides: cast where needed, but not made contiguous */
     tc_tensor *tensor; /* after tc_prepare: `given`, or a copy; NULL for NULL */
     void *data;        /* its first element */
 } tc_input;
@@ -47,7 +47,7 @@ typedef struct tc_scope {
     int in_count;
     tc_device device;    /* of the inputs */
     tc_dtype compute;    /* of what is prepared and made: what kernels here read and write for tensors of the inputs' dtype */
-    tc_dtype statistics; /* of means, sums and partial sums: float64 for float64, else float32 */
+    tc_dtype statistics; /* of means, sums and partial sums: float64 for float64, otherwise float32 */
     tc_dtype kernels;    /* which table of kernels: compute, or float32 where bytes are only moved */
     tc_dtype result;     /* the dtype of the first input, which results get */
     int count, capacity;
@@ -55,7 +55,7 @@ typedef struct tc_scope {
     tc_tensor *few[TC_SCOPE_FEW];
 } tc_scope;
 
-void tc_scope_free(tc_scope *s); /* what is still owned */
+void tc_scope_free(tc_scope *s); /* frees the tensors that are still owned */
 static inline void tc_scope_end(tc_scope *s)
 {
     if (s->count || s->owned != s->few) tc_scope_free(s);
@@ -69,7 +69,7 @@ static inline void tc_scope_start(tc_scope *s, tc_error *err)
     s->owned = s->few;
 }
 
-/* Declares a scope that ends when the block it stands in is left, by whatever way. */
+/* Declares a scope that ends when its block is left, in any way. */
 #define TC_SCOPE(s, error)                                                                                                                 \
     __attribute__((cleanup(tc_scope_end))) tc_scope s;                                                                                     \
     tc_scope_start(&s, error)
@@ -80,18 +80,18 @@ static inline void tc_scope_start(tc_scope *s, tc_error *err)
 TC_CHECKED tc_status tc_own(tc_scope *s, tc_tensor *tensor);
 /* *out: uninitialised and contiguous, of s->compute on s->device; owned by the scope. */
 TC_CHECKED tc_status tc_make(tc_scope *s, tc_tensor **out, int ndim, const int64_t *shape);
-/* The same of s->statistics, and of any dtype. */
+/* The same in s->statistics, and in any dtype. */
 TC_CHECKED tc_status tc_make_statistic(tc_scope *s, tc_tensor **out, int ndim, const int64_t *shape);
 TC_CHECKED tc_status tc_make_as(tc_scope *s, tc_tensor **out, int ndim, const int64_t *shape, tc_dtype dtype);
-/* *out: the window on `base` that tc_tensor_alias makes; owned by the scope. */
+/* *out: the view of `base` that tc_tensor_alias makes; owned by the scope. */
 TC_CHECKED tc_status tc_make_view(tc_scope *s, tc_tensor **out, tc_tensor *base, int ndim, const int64_t *shape, const int64_t *strides,
                                   int64_t offset);
-/* *out: x with its axis `from` as axis `to`, the others in their order: a window on it, or x itself where nothing moves. */
+/* *out: x with its axis `from` as axis `to`, the others in their order: a view, or x itself where nothing moves. */
 TC_CHECKED tc_status tc_move_axis(tc_scope *s, tc_tensor **out, tc_tensor *x, int from, int to);
 /* *out: memory of the host for the length of the scope, uninitialised. */
 TC_CHECKED tc_status tc_make_memory(tc_scope *s, void **out, size_t bytes);
 static inline void *tc_data(const tc_tensor *tensor) { return tensor ? tensor->data : NULL; }
-/* *out, unless out is NULL, gets the scope's reference to `tensor`, or a new one to a tensor that is not the scope's. Cannot fail. */
+/* *out, unless out is NULL, gets the scope's reference to `tensor`, or a new one to a tensor that the scope does not own. Cannot fail. */
 void tc_give(tc_scope *s, tc_tensor **out, tc_tensor *tensor);
 
 typedef struct tc_result {
@@ -108,7 +108,7 @@ TC_CHECKED tc_status tc_give_rounded(tc_scope *s, int count, tc_result *results)
 TC_CHECKED tc_status tc_begin(tc_scope *s, tc_input *in, int count);
 /* The first is the gradient of a result; the others may be of the compute dtype as well, as saved values of halves are. */
 TC_CHECKED tc_status tc_begin_backward(tc_scope *s, tc_input *in, int count);
-/* Of one dtype, whatever it is: the kernels of the op only move elements. */
+/* Of one dtype, of any kind: the kernels of the op only move elements. */
 TC_CHECKED tc_status tc_begin_moving(tc_scope *s, tc_input *in, int count);
 /* Of any dtypes, integers as well: computed in what they promote to, which is the result's. */
 TC_CHECKED tc_status tc_begin_promoting(tc_scope *s, tc_input *in, int count);
@@ -127,7 +127,7 @@ TC_CHECKED tc_status tc_check_follows(tc_scope *s, const tc_tensor *tensor, cons
 
 /* ---- computing and finishing -------------------------------------------------------------------------------------------- */
 
-/* Runs a kernel on s->device in s->compute; `cost` in elementary operations an item. */
+/* Runs a kernel on s->device in s->compute; `cost` in elementary operations per item. */
 TC_CHECKED tc_status tc_compute(tc_scope *s, const tc_kernel *kernel, const void *args, int64_t items, double cost);
 
 /* tc_make, and the sum over the rows of partial (chunks, C), a statistic, into it; `shape` has C elements. */
@@ -137,11 +137,11 @@ TC_CHECKED tc_status tc_sum_rows(tc_scope *s, tc_tensor **out, const tc_tensor *
 #define TC_SAVED(...)                                                                                                                      \
     .saved = (tc_tensor *const[]){__VA_ARGS__}, .saved_count = (int)(sizeof((tc_tensor *const[]){__VA_ARGS__}) / sizeof(tc_tensor *))
 
-/* The end of an op with one result: rounds it to s->result, puts the op on the tape where an input asks for that, and gives it away. The
- * record needs op, saved and attributes; outputs are known, and so are inputs, those of tc_begin, unless the record has others. The bytes
- * of attributes are what the op says, unless the record has another number. */
+/* The end of an op with one result: rounds it to s->result, records the op if an input requires a gradient, and gives it away. The record
+ * needs op, saved and attributes; outputs are known, and so are inputs, those of tc_begin, unless the record has others. The op says how
+ * many bytes of attributes there are, unless the record does. */
 TC_CHECKED tc_status tc_finish(tc_scope *s, tc_tensor **out, tc_tensor *result, const tc_record *record);
-/* The same with several: the outputs of one node, by their place. All of them are given, or on failure none. */
+/* The same with several results: the outputs of one node, in their order. All of them are given, or on failure none. */
 TC_CHECKED tc_status tc_finish_all(tc_scope *s, int count, tc_result *results, const tc_record *record);
 /* The end of an op that moves what one input has and needs no scope, such as a view: its only temporary is the result (stolen, also on
  * failure). */

@@ -10,7 +10,7 @@
 #include "../core/allocator.h"
 #include "op.h"
 
-/* The chunk list of a call; `blocks` in all. */
+/* The chunk list of a call, with `blocks` blocks. */
 typedef struct chunk_list {
     tc_optimizer_chunk *chunks;
     int64_t count, blocks, capacity;
@@ -86,7 +86,7 @@ static tc_status run(const tc_kernel *kernel, const void *args, const tc_tensor 
     return tc_run(first->storage->device, first->dtype, kernel, args, blocks, cost * TC_OPTIMIZER_BLOCK, 0, err);
 }
 
-/* What the three rules share: `args` begins with the chunk pointer and count, which are filled here. */
+/* Shared by the three rules: `args` begins with the chunk pointer and count, which are filled in here. */
 static tc_status step(const tc_kernel *kernel, void *args, const tc_tensors *parameters, const tc_tensors *gradients,
                       const tc_tensors *const *states, tc_error *err)
 {

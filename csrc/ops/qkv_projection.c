@@ -1,5 +1,5 @@
-/* qkv_projection.c: queries, keys and values of all heads by one product (Vaswani et al. 2017, section 3.2.2). q, k and v are windows on
- * its result (..., T, 3E): nothing is moved, attention reads rows at any distance.
+/* qkv_projection.c: queries, keys and values of all heads by one product (Vaswani et al. 2017, section 3.2.2). q, k and v are views of
+ * its result (..., T, 3E): nothing is copied, attention reads rows of any stride.
  *
  * Saved for the backward: x and weight. */
 #include <inttypes.h>
@@ -34,7 +34,7 @@ static tc_status find_heads(heads *h, const tc_tensor *x, const tc_tensor *weigh
     return TC_OK;
 }
 
-/* The three windows (..., H, T, D) on joint (..., T, 3E): q, k, v. */
+/* The three views (..., H, T, D) of joint (..., T, 3E): q, k, v. */
 static tc_status three_windows(tc_scope *s, tc_tensor *windows[3], tc_tensor *joint, const heads *h)
 {
     int64_t shape[TC_MAX_DIMS], strides[TC_MAX_DIMS];
@@ -50,7 +50,7 @@ static tc_status three_windows(tc_scope *s, tc_tensor *windows[3], tc_tensor *jo
 
 /* ---- the gradient of the joint result ------------------------------------------------------------------------------------ */
 
-/* Are the gradients the three windows on one (..., T, 3E) tensor? Then *joint is that tensor, else it stays NULL. */
+/* Are the gradients the three views of one (..., T, 3E) tensor? Then *joint is that tensor, otherwise it stays NULL. */
 static tc_status joint_of_windows(tc_scope *s, tc_tensor **joint, tc_tensor *const d[3], const heads *h, int ndim, const int64_t *shape)
 {
     if (!d[0] || !d[1] || !d[2]) return TC_OK;
@@ -141,7 +141,7 @@ tc_status tc_qkv_projection(tc_tensor **q, tc_tensor **k, tc_tensor **v, tc_tens
     TC_TRY(tc_linear_check(&s, x, weight, bias, NULL));
     TC_TRY(tc_prepare(&s));
     TC_TRY(tc_linear_compute(&s, &joint, NULL, TC_ACTIVATION_NONE));
-    TC_TRY(tc_tensor_as(&joint, joint, s.result, err)); /* before the windows, which stay windows on one tensor */
+    TC_TRY(tc_tensor_as(&joint, joint, s.result, err)); /* before the views, which remain views of one tensor */
     TC_TRY(tc_own(&s, joint));
     TC_TRY(three_windows(&s, windows, joint, &h));
     return tc_finish_all(&s, 3, (tc_result[]){{q, windows[0]}, {k, windows[1]}, {v, windows[2]}},

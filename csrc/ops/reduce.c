@@ -241,7 +241,7 @@ tc_status tc_arg_reduce(tc_tensor **out, tc_tensor *x, bool largest, int axis_co
     return TC_OK;
 }
 
-/* ---- gradients without the tape ------------------------------------------------------------------------------------------- */
+/* ---- gradients that are not recorded ------------------------------------------------------------------------------------------- */
 
 /* dy has the shape of the result, with or without the reduced axes. */
 static tc_status check_reduced(const tc_tensor *dy, const tc_tensor *x, const tc_axis_set *set, tc_error *err)

@@ -1,7 +1,7 @@
-/* rotary.c: rotary position embedding (Su et al. 2021, eq. 34): the pairs of a row are turned by angles that grow with its position, so
- * that the product of two rows depends on how far apart they are.
+/* rotary.c: rotary position embedding (Su et al. 2021, eq. 34): the pairs of a row are rotated by angles that grow with its position,
+ * so that the product of two rows depends on their distance.
  *
- * Saved for the backward: the positions, where they were given. The gradient is dy, turned back. */
+ * Saved for the backward: the positions, where they were given. The gradient is dy, rotated back. */
 #include "../kernels/rotary.h"
 
 #include <math.h>

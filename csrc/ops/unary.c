@@ -12,7 +12,7 @@ static const int saves[TC_UNARY_COUNT] = {
 #undef TC_UNARY
 };
 
-static const double cost = 4.0; /* elementary operations an element, roughly */
+static const double cost = 4.0; /* elementary operations per element, roughly */
 
 static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
 {

@@ -43,7 +43,7 @@ static tc_status reshape_backward(tc_node *node, tc_tensor *const *grad_outputs,
 static const tc_op reshape_op = {"reshape", reshape_backward, .attribute_bytes = sizeof(shape_attributes)};
 
 /* Strides under which the memory of x reads as `shape`, or false when it would have to be copied. Walks groups of axes of equal size from
- * the last one: inside a group x must step as one axis. */
+ * the last one: inside a group x must be walkable as one axis. */
 static bool view_strides(int64_t *strides, const tc_tensor *x, int ndim, const int64_t *shape)
 {
     if (x->numel == 0 || x->contiguous) return tc_c_strides(strides, ndim, shape), true;
@@ -64,7 +64,7 @@ static bool view_strides(int64_t *strides, const tc_tensor *x, int ndim, const i
                 if (outer < 0 || x->strides[outer] != x->strides[old] * x->shape[old]) return false;
                 old = outer;
                 have *= x->shape[old];
-            } else { /* split: the next new axis lies in the same group */
+            } else { /* split: the next new axis is in the same group */
                 if (new < 0) return false;
                 strides[new] = step * want;
                 want *= shape[new --];
@@ -255,7 +255,7 @@ typedef struct window_attributes {
     int64_t shape[TC_MAX_DIMS], strides[TC_MAX_DIMS];
 } window_attributes;
 
-/* Adds one layer of the gradient, that of index i along the last axis, where no element is seen twice. */
+/* Adds one layer of the gradient, that of index i along the last axis, where no element occurs twice. */
 static tc_status add_layer(tc_tensor *dx, const window_attributes *a, tc_tensor *dy, int64_t i, tc_error *err)
 {
     const int last = a->ndim - 1;
@@ -364,7 +364,7 @@ typedef struct split_attributes {
     int64_t lengths[];
 } split_attributes;
 
-/* The window of a piece on x. */
+/* The part of x that is a piece. */
 typedef struct piece {
     int ndim;
     int64_t shape[TC_MAX_DIMS], strides[TC_MAX_DIMS], offset;

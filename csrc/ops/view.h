@@ -5,8 +5,8 @@
 #include "../core/layout.h"
 #include "../core/tensor.h"
 
-/* A view in general: axis i of the result steps along axis[i] of x by step[i] (axis[i] < 0: a new axis of length 1); start, one an axis of
- * x, is the first element. `overlaps`: an element may be seen more than once, but not twice under one index of the last axis. */
+/* A view in general: axis i of the result steps along axis[i] of x by step[i] (axis[i] < 0: a new axis of length 1); start, one number per
+ * axis of x, is the first element. `overlaps`: an element may be seen more than once, but not twice under one index of the last axis. */
 TC_CHECKED tc_status tc_window(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shape, const int *axis, const int64_t *step,
                                const int64_t *start, bool overlaps, tc_error *err);
 

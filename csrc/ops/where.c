@@ -31,7 +31,7 @@ static const double cost = 2.0;
 
 enum { CONDITION, OF_A, OF_B, INPUTS };
 
-/* *out, unless out is NULL: da (i = 0) is dy where the condition is set and 0 elsewhere; db (i = 1) the other way round. */
+/* *out, unless out is NULL: da (i = 0) is dy where the condition is set and 0 elsewhere; db (i = 1) the reverse. */
 static tc_status gradient(tc_tensor **out, const where_attributes *at, int i, tc_tensor *dy, tc_tensor *condition, tc_error *err)
 {
     const tc_argument taken = {.tensor = dy}, zero = {.scalar = tc_scalar_real(0.0)};
