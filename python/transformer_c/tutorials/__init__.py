@@ -1,4 +1,4 @@
-"""The documents this library implements, class by class."""
+"""The tutorials that this library implements, class by class."""
 
 from . import godoy, keras_book, sensio, uva
 

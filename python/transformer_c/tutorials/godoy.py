@@ -2,8 +2,8 @@
 
 From two corners of a square the model predicts the other two. Quirks of the document that its numbers depend on, and that are kept:
 
-- ``MultiHeadedAttention`` holds the projected keys and values of the last ``init_keys``, and ``alphas`` after dropout.
-- ``PositionalEncoding(max_len, d_model)`` takes its arguments the other way round than ``tc.PositionalEncoding``, multiplies its input
+- ``MultiHeadedAttention`` keeps the projected keys and values of the last ``init_keys``, and ``alphas`` after dropout.
+- ``PositionalEncoding(max_len, d_model)`` takes its arguments in the opposite order to ``tc.PositionalEncoding``, multiplies its input
   by sqrt(d_model) before it adds the encoding, and its table is in state dicts.
 - The layers normalise first; the encoder and the decoder once more at their ends.
 - The document's validation data are made of the training points (``full_test`` from ``points``); ``loaders`` does so, too.
@@ -57,7 +57,7 @@ class PositionalEncoding(_PositionalEncoding):
 
 
 class MultiHeadedAttention(nn.Module):
-    """Attention in two steps: ``init_keys`` with what is attended to, then a call with the queries.
+    """Attention in two steps: ``init_keys`` with the keys' sequence, then a call with the queries.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def _feed_forward(d_model: int, ff_units: int, dropout: float) -> nn.Sequential:
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention and a two-layer network, each behind a layer norm and inside a residual.
+    """Self-attention and a two-layer network, each after a layer norm and inside a residual connection.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ class DecoderLayer(nn.Module):
         self.drop3 = nn.Dropout(dropout)
 
     def init_keys(self, states) -> None:
-        """The encoder's states, for the attention to them."""
+        """Sets the encoder's states for the attention to them."""
         self.cross_attn_heads.init_keys(states)
 
     def forward(self, query, source_mask=None, target_mask=None):
@@ -229,7 +229,7 @@ class DecoderTransf(nn.Module):
         self.layers = nn.ModuleList([copy.deepcopy(decoder_layer) for _ in range(n_layers)])
 
     def init_keys(self, states) -> None:
-        """The encoder's states, for every layer."""
+        """Sets the encoder's states for every layer."""
         for layer in self.layers:
             layer.init_keys(states)
 
@@ -263,7 +263,7 @@ class EncoderDecoderSelfAttn(nn.Module):
 
     @staticmethod
     def subsequent_mask(size: int) -> Tensor:
-        """(1, size, size), 1 where a step may attend to another: to itself and those before."""
+        """(1, size, size), 1 where a step may attend: to itself and earlier steps."""
         return 1 - triu(ones(1, size, size), diagonal=1)
 
     def encode(self, source_seq, source_mask) -> None:
@@ -398,7 +398,7 @@ def generate_sequences(n: int = 128, variable_len: bool = False, seed: int = 13)
 def loaders(batch_size: int = 16, seed: int = 13, n: int = 128) -> tuple[DataLoader, DataLoader]:
     """Loaders of training and test data: (points, last two corners) and (first two corners, last two corners) of the same `n` squares.
 
-    The document makes its test data of the training points, and so does this; ``corners_loader(17)`` has those that it meant.
+    The document makes its test data from the training points, and so does this function; ``corners_loader(17)`` has the intended data.
     """
     points = as_tensor(np.stack(generate_sequences(n, seed=seed)[0]).astype(np.float32))
     train = DataLoader(TensorDataset(points, points[:, 2:]), batch_size=batch_size, shuffle=True, generator=seed)
@@ -504,7 +504,7 @@ class StepByStep:
         return y.detach().cpu().numpy()
 
     def count_parameters(self) -> int:
-        """Numbers that are trained."""
+        """The number of trained parameters."""
         return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
 
     def save_checkpoint(self, filename) -> None:
@@ -521,7 +521,7 @@ class StepByStep:
         )
 
     def load_checkpoint(self, filename) -> None:
-        """Goes on from what ``save_checkpoint`` wrote; the model is in train mode."""
+        """Restores a file of ``save_checkpoint``; the model is in train mode."""
         held = load(filename)
         self.model.load_state_dict(held["model_state_dict"])
         self.optimizer.load_state_dict(held["optimizer_state_dict"])
@@ -552,13 +552,13 @@ def plot_data(points, directions, n_rows: int = 2):
 
 
 def sequence_pred(sbs_obj: StepByStep, X, directions=None, n_rows: int = 2):
-    """Sequences with the corners that a model predicts, from the others alone, dashed beside the true ones; gives the Figure.
+    """Sequences with the corners that a model predicts, from the others alone, drawn dashed next to the true ones; returns the Figure.
 
     Parameters
     ----------
     sbs_obj : StepByStep
     X : array_like, shape (n, length, 2)
-        Of which the model is given the first ``input_len`` points.
+        The model is given the first ``input_len`` points.
     directions : array_like, shape (n,), optional
     n_rows : int, default 2
         Rows of five sequences.

@@ -165,19 +165,19 @@ class TransformerEncoder(nn.Module):
         return self.layernorm_2(proj_input + self.dense_proj(proj_input))
 
     def get_config(self) -> dict[str, Any]:
-        """What the block was made with."""
+        """The arguments of the block's ``__init__``."""
         return {"name": self.name, "embed_dim": self.embed_dim, "num_heads": self.num_heads, "dense_dim": self.dense_dim}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> TransformerEncoder:
-        """A block as ``get_config`` describes it, with weights of its own."""
+        """A block with the arguments from ``get_config`` and new weights."""
         return cls(**config)
 
     load_keras_weights = load_keras_weights
 
 
 class ReviewModel(TrainingModule):
-    """Words embedded, one encoder block, the largest value of each feature over all words, dropout, one probability.
+    """Embedding of words, one encoder block, maximum of each feature over all words, dropout, one probability.
 
     Parameters
     ----------
@@ -221,17 +221,17 @@ class ReviewModel(TrainingModule):
         self.dense = _dense(embed_dim, 1)
 
     def forward(self, inputs):
-        """Words (B, T), integers, to probabilities (B, 1) of a good review."""
+        """Maps words (B, T), integers, to probabilities (B, 1) of a good review."""
         x = self.transformer_encoder(self.embedding(inputs))
         return F.sigmoid(self.dense(self.dropout(self.global_max_pooling1d(x))))
 
     def predict(self, inputs):
-        """Probabilities (B, 1) without gradient, in the mode that the model is in."""
+        """Probabilities (B, 1) without gradient, in the model's current mode."""
         with no_grad():
             return self(inputs)
 
     def vectorization(self) -> TextVectorization:
-        """Texts to words as this model was trained on them; needs its `vocabulary`."""
+        """Maps texts to words as in this model's training; needs its `vocabulary`."""
         if self.hparams.vocabulary is None:
             raise RuntimeError("this model was made without a vocabulary: pass vocabulary=vectorization.get_vocabulary() to it")
         made = TextVectorization(self.hparams.vocab_size, output_mode="int", output_sequence_length=self.hparams.sequence_length)
@@ -265,7 +265,7 @@ class ReviewModel(TrainingModule):
         return loss
 
     def training_step(self, batch, batch_idx):
-        """Logs "loss" and "accuracy" of (words (B, T), classes (B,)), gives the loss."""
+        """Logs "loss" and "accuracy" of (words (B, T), classes (B,)), and returns the loss."""
         return self._loss(batch, "")
 
     def validation_step(self, batch, batch_idx):
@@ -281,7 +281,7 @@ class ReviewModel(TrainingModule):
         return optim.RMSprop(self.parameters(), lr=self.hparams.lr, alpha=0.9, eps=1e-7, eps_inside_sqrt=True)
 
     def summary(self) -> str:
-        """A line for each layer, and the numbers of parameters, as Keras's ``model.summary()`` has them."""
+        """One line per layer, and the numbers of parameters, as in Keras's ``model.summary()``."""
         count = lambda module: sum(p.numel() for p in module.parameters())
         lines = [f"{name:24}{type(layer).__name__:24}{count(layer):>12,}" for name, layer in self.named_children()]
         return "\n".join([f"{'Layer':24}{'Type':24}{'Parameters':>12}", "-" * 60, *lines, "-" * 60, f"{'Total':48}{count(self):>12,}"])
@@ -295,7 +295,7 @@ def build_model(vocab_size: int = 20000, embed_dim: int = 32, num_heads: int = 2
 
 
 def split_reviews(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Numbers of the reviews to train, to validate and to test with: seven, one and two tenths of `count`, at random."""
+    """Indices of the reviews for training, validation and testing: seven, one and two tenths of `count`, at random."""
     order = np.random.RandomState(seed).permutation(count)
     test, val, train = np.split(order, [count // 5, count * 3 // 10])
     return train, val, test
@@ -307,7 +307,7 @@ class ReviewDataset(TensorDataset):
     Attributes
     ----------
     vectorization : TextVectorization
-        What made the words.
+        The vectorization that made the words.
     """
 
     def __init__(self, texts, labels, vectorization: TextVectorization) -> None:

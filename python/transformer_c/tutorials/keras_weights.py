@@ -1,4 +1,4 @@
-"""Keras's ``.weights.h5`` files (Keras 3) into the modules of ``keras_book``, read through h5py, which is an extra."""
+"""Loads Keras 3's ``.weights.h5`` files into the modules of ``keras_book``, through the optional package h5py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .._core import Tensor
 from .._tensor import no_grad
 from ..checkpoint.errors import CheckpointError
 
-# Where the encoder's layers lie below its own group in a file, and what each is here.
+# The paths of the encoder's layers inside its group in a file, and their names here.
 _ENCODER = {
     "attention/query_dense": "attention.query",
     "attention/key_dense": "attention.key",
@@ -27,12 +27,12 @@ _MODEL = {"layers/embedding": "embedding", "layers/dense": "dense"}
 
 
 def load_keras_weights(module: Any, path: str | os.PathLike) -> None:
-    """Takes the weights that ``model.save_weights("NAME.weights.h5")`` of Keras 3 wrote.
+    """Loads weights written by ``model.save_weights("NAME.weights.h5")`` of Keras 3.
 
     Parameters
     ----------
     module : keras_book.TransformerEncoder or keras_book.ReviewModel
-        The encoder, of which the file may hold one, or the chapter's whole model.
+        The encoder, of which the file may contain only one, or the chapter's whole model.
     path : path-like
 
     Raises
@@ -40,9 +40,9 @@ def load_keras_weights(module: Any, path: str | os.PathLike) -> None:
     ImportError
         Without h5py: ``pip install h5py``, or transformer_c[keras].
     OSError
-        When the file is not there, or is no HDF5 file.
+        When the file is missing, or is not an HDF5 file.
     CheckpointError
-        When an array is missing or has another shape, or lies outside the file, or the file is damaged. The module is as it was then.
+        When an array is missing or has another shape, or is outside the file, or the file is damaged. The module is then unchanged.
     """
     try:
         import h5py
@@ -52,7 +52,7 @@ def load_keras_weights(module: Any, path: str | os.PathLike) -> None:
     with h5py.File(path, "r") as file:
         try:
             state = _state(module, file, _array_names(file, h5py), path)
-        except (KeyError, RuntimeError, UnicodeError) as error:  # what h5py raises where the inside of a file makes no sense
+        except (KeyError, RuntimeError, UnicodeError) as error:  # raised by h5py if the contents of a file are invalid
             raise CheckpointError(f"{path!r} is damaged: {error}") from error
     with no_grad():
         module.load_state_dict(state, strict=True)
@@ -89,16 +89,16 @@ def _keras_shape(name: str, part: str, value: Tensor, layer: nn.Module, encoder:
 
 
 def _array_names(file: Any, h5py: Any) -> set[str]:
-    """The datasets of the file itself: what a link or an external file would bring in is not looked at."""
+    """The datasets of the file itself; links and external files are ignored."""
     names: set[str] = set()
 
     def visit(name: str, item: Any) -> None:
-        if isinstance(name, bytes):  # what h5py gives for a name that is not UTF-8
+        if isinstance(name, bytes):  # h5py returns bytes for a name that is not UTF-8
             return
         if isinstance(item, h5py.Dataset) and item.external is None and not item.is_virtual:
             names.add(name)
 
-    file.visititems(visit)  # which follows hard links alone
+    file.visititems(visit)  # follows hard links only
     return names
 
 
@@ -109,7 +109,7 @@ def _encoder_group(names: set[str], path: str) -> str:
     if len(found) == 1:
         return found[0]
     held = ", ".join(sorted(names)[:20]) or "no arrays"
-    raise CheckpointError(f"{path!r} has {len(found)} encoders with attention/query_dense; expected one. It holds {held}")
+    raise CheckpointError(f"{path!r} has {len(found)} encoders with attention/query_dense; expected one. It has {held}")
 
 
 def _read(file: Any, names: set[str], name: str, shape: tuple, matrix: tuple, transposed: bool, path: str) -> np.ndarray:

@@ -3,7 +3,7 @@
 Quirks of the post that its numbers depend on, and that are kept:
 
 - ``MultiHeadAttention`` attends over features: its maps are 49 x 49, not 16 x 16, its scale 1 / sqrt(sequence length), and the heads
-  are interleaved when they are put together. ``over="patches"`` is attention over the 16 patches.
+  are interleaved when they are joined. ``over="patches"`` is attention over the 16 patches.
 - ``Model`` derives from ``MLP`` and unregisters what that made, so that an MLP's weights are drawn before its own.
 - The position embedding starts as 0; ``tranformer`` is spelled so, in state dicts too.
 
@@ -42,7 +42,7 @@ class Dataset(_Dataset):
     def __init__(self, X, y) -> None:
         self.X, self.y = np.asarray(X), np.asarray(y)
         if len(self.X) != len(self.y):
-            raise ValueError(f"X has {len(self.X)} images and y {len(self.y)} labels; they must be as many")
+            raise ValueError(f"X has {len(self.X)} images and y {len(self.y)} labels; expected the same number")
 
     def __len__(self) -> int:
         return len(self.X)
@@ -62,7 +62,7 @@ class AttnDataset(Dataset):
     X : array_like, shape (N, 784)
     y : array_like, shape (N,)
     patch_size : (int, int), default (7, 7)
-        Height and width; a rest at the right and at the bottom is left out.
+        Height and width; pixels left over at the right and at the bottom are dropped.
     """
 
     def __init__(self, X, y, patch_size: tuple[int, int] = (7, 7)) -> None:
@@ -145,7 +145,7 @@ class MLP(TrainingModule):
     ----------
     n_hidden : int, default 784
     lr : float, default 3e-4
-        The post's 784 and 3e-4 are in its code.
+        The post hard-codes 784 and 3e-4.
 
     Examples
     --------
@@ -171,7 +171,7 @@ class MLP(TrainingModule):
             return self(x).argmax(axis=1)
 
     def compute_loss_and_acc(self, batch):
-        """Cross-entropy of a batch (images, classes) and the share of images that are classified right."""
+        """Cross-entropy of a batch (images, classes) and the fraction of images that are classified correctly."""
         x, y = batch
         y_hat = self(x)
         loss = F.cross_entropy(y_hat, y)
@@ -179,7 +179,7 @@ class MLP(TrainingModule):
         return loss, acc
 
     def training_step(self, batch, batch_idx):
-        """Logs "loss" and "acc", gives the loss."""
+        """Logs "loss" and "acc", and returns the loss."""
         loss, acc = self.compute_loss_and_acc(batch)
         self.log("loss", loss)
         self.log("acc", acc, prog_bar=True)
@@ -212,7 +212,7 @@ class MultiHeadAttention(nn.Module):
     n_heads : int
         H.
     over : {"features", "patches"}
-        "features" is the post's: features attend to features, maps (B, H, F, F), scale 1 / sqrt(L), and heads side by side only in
+        "features" is the post's: features attend to features, maps (B, H, F, F), scale 1 / sqrt(L), and heads adjacent only in
         memory. "patches": patches attend to patches, maps (B, H, L, L), scale 1 / sqrt(F). The parameters have the same shapes.
 
     Examples
@@ -245,7 +245,7 @@ class MultiHeadAttention(nn.Module):
         return x.view(B, L, self.n_heads, width // self.n_heads).transpose(1, 2)
 
     def forward(self, x, return_attention: bool = False):
-        """x (B, L, F) to the same shape, and the maps when asked for."""
+        """Maps x (B, L, F) to the same shape, and also returns the attention on request."""
         B, L, F_ = x.shape
         q, k, v = self._heads(self.query(x)), self._heads(self.key(x)), self._heads(self.value(x))
         found = F.scaled_dot_product_attention(q, k, v, return_attention=return_attention)
@@ -281,7 +281,7 @@ class TransformerBlock(nn.Module):
 
 
 class Model(MLP):
-    """The encoder: patches embedded, positions learned, blocks, all patches together to 10 classes.
+    """The encoder: embedded patches, learned positions, blocks, then all patches together to 10 classes.
 
     Parameters
     ----------
@@ -316,7 +316,7 @@ class Model(MLP):
         lr: float = 3e-4,
     ) -> None:
         super().__init__(lr=lr)
-        del self.hparams.n_hidden  # the MLP's; this class has no such argument
+        del self.hparams.n_hidden  # only the MLP has this argument
         self.mlp = None
         self.pos_emb = nn.Parameter(zeros(1, seq_len, n_embd))
         self.inp_emb = nn.Linear(n_input, n_embd)

@@ -19,7 +19,7 @@ from ..trainer import Trainer
 from ..training import TransformerPredictor
 from .uva_features import stand_in_features
 
-# What the tutorial prints, to be put beside ours.
+# The numbers that the tutorial prints, for comparison.
 CELL_5 = {
     "Q": [[0.3367, 0.1288], [0.2345, 0.2303], [-1.1229, -0.1863]],
     "K": [[2.2082, -0.6380], [0.4617, 0.2674], [0.5349, 0.8094]],
@@ -31,7 +31,7 @@ CELL_17 = [9, 6, 2, 0, 6, 2, 7, 9, 7, 3, 3, 4, 3, 7, 0, 9]
 
 
 class ReversePredictor(TransformerPredictor):
-    """Predicts, for each place of a sequence, the category at the mirrored place."""
+    """Predicts, for each position of a sequence, the category at the mirrored position."""
 
     def _calculate_loss(self, batch: Any, mode: str = "train"):
         inputs, labels = batch
@@ -83,7 +83,7 @@ class AnomalyPredictor(TransformerPredictor):
 
 
 def cell_5() -> dict[str, np.ndarray]:
-    """Seeds the default generator with 42 and gives Q, K, V, values and attention of the tutorial's first example."""
+    """Seeds the default generator with 42 and returns Q, K, V, values and attention of the tutorial's first example."""
     manual_seed(42)
     q, k, v = randn(3, 2), randn(3, 2), randn(3, 2)
     values, attention = scaled_dot_product(q, k, v)
@@ -195,7 +195,7 @@ def train_anomaly(
 def _train(
     kind: Any, name: str, loaders: Loaders, max_epochs: int, clip: float, folder: str | Path, progress: bool, pretrained: bool, kwargs: dict
 ) -> tuple[Any, Trainer]:
-    """The trained model, or the one that was trained elsewhere and lies in `folder` as a Lightning checkpoint."""
+    """The trained model, or a model trained elsewhere, from a Lightning checkpoint in `folder`."""
     given = Path(folder) / f"{name}.ckpt"
     trainer = Trainer(
         max_epochs, clip, monitor="val_acc", mode="max", checkpoint_dir=str(Path(folder) / name), progress=progress
@@ -215,15 +215,15 @@ def _train(
 
 
 def plot_attention_maps(input_data: Any, attn_maps: Any, idx: int = 0):
-    """The figure of cell 24: the maps of batch element `idx`, layers below each other, heads side by side.
+    """The figure of cell 24: the maps of batch element `idx`, one row per layer, one column per head.
 
-    `input_data` (B, T) stands at the ticks; None means positions. Gives the Figure.
+    `input_data` (B, T) gives the tick labels; None means positions. Returns the Figure.
     """
     return plot.attention_maps(attn_maps, input_data, idx=idx)
 
 
 def visualize_exmp(indices: Any, orig_dataset: Any):
-    """The figure of cell 33: a row for each set.
+    """The figure of cell 33: one row per set.
 
     `indices` (sets, size) are those of images in `orig_dataset`, which is images (N, H, W) or (N, H, W, 3), or a dataset whose samples begin
     with the image. Gives the Figure.

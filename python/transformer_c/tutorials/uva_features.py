@@ -1,6 +1,6 @@
-"""Image features for the Set Anomaly task where CIFAR100 and a pre-trained ResNet34 are not at hand.
+"""Image features for the Set Anomaly task if CIFAR100 and a pre-trained ResNet34 are not available.
 
-The images are scikit-learn's handwritten digits (8 x 8, 10 classes). In place of the ResNet stands one layer of random weights with a ReLU:
+The images are scikit-learn's handwritten digits (8 x 8, 10 classes). One layer of random weights with a ReLU replaces the ResNet:
 like the ResNet's features these are 512 numbers from 0 upwards, and like them they are never trained.
 """
 
@@ -14,7 +14,7 @@ SPLIT_SEED = 42
 
 
 def digit_images() -> tuple[np.ndarray, np.ndarray]:
-    """Images (N, 8, 8) with values from 0 to 1 and labels (N,), the same number of each class, each class together.
+    """Images (N, 8, 8) with values from 0 to 1 and labels (N,), the same number of each class, sorted by class.
 
     Raises
     ------
@@ -37,7 +37,7 @@ def digit_images() -> tuple[np.ndarray, np.ndarray]:
 
 
 def stand_in_features(seed: int = 42) -> dict[str, np.ndarray]:
-    """Features, labels and images to train and test on.
+    """Features, labels and images for training and testing.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def stand_in_features(seed: int = 42) -> dict[str, np.ndarray]:
     -------
     dict of str to ndarray
         "train_features" (1440, 512) and "test_features" (300, 512) float32, "train_labels" and "test_labels" int64, "train_images" and
-        "test_images" (N, 8, 8) float32 from 0 to 1. Every class has as many members as every other.
+        "test_images" (N, 8, 8) float32 from 0 to 1. All classes have the same number of images.
 
     Examples
     --------

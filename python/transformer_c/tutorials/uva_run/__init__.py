@@ -1,6 +1,6 @@
-"""The UvA tutorial from its first computing cell to its last, as a command: what each cell gives, beside what the tutorial gives.
+"""The UvA tutorial from its first computing cell to its last, as a command that compares each cell's results with the tutorial's.
 
-report       what was compared: printed as it comes, as a table at the end, and kept as JSON
+report       the comparisons: printed as they are made, as a table at the end, and saved as JSON
 attention    cells 4 to 8
 encodings    cells 9 to 13
 reverse      cells 14 to 25
@@ -26,7 +26,7 @@ def run(
     plots: bool = True,
     progress: bool = True,
 ) -> int:
-    """Runs all cells; gives 0 when every number that is determined is the tutorial's, else 1.
+    """Runs all cells; returns 0 if every determined number is the tutorial's, else 1.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What was compared: lines as they come, pictures, a table at the end, results.json."""
+"""Reports comparisons: lines as they are made, pictures, a table at the end, results.json."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ... import __version__
 from ...checkpoint.files import write_atomically
 from ...config import get_num_threads
 
-# What the last column says.
+# Entries of the last column.
 SAME = "same"  # determined by the tutorial, and equal to all printed digits
 DIFFERS = "DIFFERS"
 OTHER_DATA = "other images"  # the tutorial's number is for CIFAR100, ours for the stand-ins
@@ -46,7 +46,7 @@ class Report:
 
     @property
     def differing(self) -> list[Row]:
-        """The determined numbers that are not the tutorial's."""
+        """The rows whose determined number differs from the tutorial's."""
         return [row for row in self.rows if row.verdict == DIFFERS]
 
     def head(self, cells: str, title: str) -> None:
@@ -54,21 +54,21 @@ class Report:
         print(f"\n{cells}: {title}", flush=True)
 
     def note(self, text: str) -> None:
-        """A line that compares nothing."""
+        """Prints a line without a comparison."""
         print(f"  {text}", flush=True)
 
     def add(self, cell: int, what: str, tutorial: str, ours: str, verdict: str = OURS) -> None:
-        """A row that nothing decides."""
+        """Adds a row whose number is not determined by the tutorial."""
         self.rows.append(Row(cell, what, tutorial, ours, verdict))
         beside = f"{ours}   (tutorial: {tutorial})" if tutorial else ours
         print(f"  [{cell}] {what}: {beside}{f'   {verdict}' if verdict in (SAME, DIFFERS) else ''}", flush=True)
 
     def compare(self, cell: int, what: str, tutorial: str, ours: str, agree: bool | None = None) -> None:
-        """A row whose number the tutorial determines; equal texts agree unless `agree` says more."""
+        """Adds a row whose number the tutorial determines; texts agree if they are equal, unless `agree` is given."""
         self.add(cell, what, tutorial, ours, SAME if (tutorial == ours if agree is None else agree) else DIFFERS)
 
     def picture(self, name: str, draw: Callable[[], Any]) -> None:
-        """Draws and writes a figure, unless pictures are not wanted."""
+        """Draws and writes a figure, unless pictures are turned off."""
         if not self.plots:
             return
         path = self.output / f"{name}.png"
@@ -77,7 +77,7 @@ class Report:
         self.note(f"picture: {path}")
 
     def history(self, task: str) -> dict[str, np.ndarray]:
-        """What the trainer kept of a task's epochs; empty where nothing was trained."""
+        """The trainer's history of a task; empty if nothing was trained."""
         path = self.output / task / "history.csv"
         if not path.exists():
             return {}
@@ -107,7 +107,7 @@ class Report:
 
 
 def cpu_model() -> str:
-    """The name of this machine's CPU, where the system tells it."""
+    """The name of this machine's CPU, if the system reports it."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -139,7 +139,7 @@ def shape(value: Any) -> str:
 
 
 def print_history(report: Report, history: dict[str, np.ndarray]) -> None:
-    """A line for at most ten epochs, the last among them."""
+    """Prints one line per epoch for at most ten epochs, including the last."""
     count = len(history.get("epoch", ()))
     for i in sorted({*range(0, count, max(1, -(-count // 10))), count - 1} if count else ()):
         report.note(
