@@ -28,7 +28,7 @@ bool tc_cuda_forked(void) { return atomic_load_explicit(&forked, memory_order_re
 
 int tc_cuda_slot(int index) { return index == TC_EMULATED_GPU ? 0 : index; }
 
-/* The file beside this one, unless the environment names another. */
+/* The file next to this one, unless the environment names another. */
 static tc_status library_path(char path[PATH_BYTES], tc_error *err)
 {
     const char *named = getenv(LIBRARY_VARIABLE);

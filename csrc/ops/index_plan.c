@@ -339,7 +339,7 @@ tc_status tc_index_run(const tc_kernel *kernel, tc_tensor *selection, tc_tensor 
                           .element_bytes = (int)bytes,
                           .points = place->points,
                           .numel = 1};
-    const bool one = selection->ndim == 0 && place->selection_ndim > 0; /* stands for all */
+    const bool one = selection->ndim == 0 && place->selection_ndim > 0; /* used for all */
     int64_t step = 1;
     for (int i = place->ndim; i >= 0; i--) {
         if (i == place->before) {
