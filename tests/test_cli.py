@@ -112,7 +112,7 @@ def test_ctrl_c_and_resume(tmp_path):
 def test_what_resume_refuses(reverse_run, tmp_path):
     folder, _ = reverse_run
     _, err = command("train", "reverse", cwd=folder, status=2)
-    assert "--resume goes on with it, --overwrite starts anew" in err
+    assert "--resume continues it, --overwrite starts again" in err
     _, err = command("train", "reverse", "--resume", "--lr", "0.5", cwd=folder, status=2)
     assert "--lr is 0.01 in the run" in err
     _, err = command("train", "reverse", "--resume", "--overwrite", cwd=folder, status=2)
@@ -292,7 +292,7 @@ def test_sizes_beyond_the_weights_are_refused(tmp_path, capsys):
         assert "weights; the file has" in capsys.readouterr().err
     tc.save({"a": np.ones(3)}, tmp_path / "m.safetensors")
     assert predicts(tmp_path / "m.safetensors", tmp_path / "x.npy", "--class", "ReversePredictor") == 1
-    assert "holds no ReversePredictor" in capsys.readouterr().err
+    assert "contains no ReversePredictor" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -444,10 +444,10 @@ def test_sizes_beyond_the_weights_are_refused(tmp_path, capsys, make, changes):
     for change in changes:
         hostile(path, model, change)
         assert predicts(path, "nowhere.npy", "--class", name) == 1
-        assert f"holds no {name}" in capsys.readouterr().err, change
+        assert f"contains no {name}" in capsys.readouterr().err, change
     tc.save({"a": np.ones(3)}, path)
     assert predicts(path, "nowhere.npy", "--class", name) == 1
-    assert f"holds no {name}" in capsys.readouterr().err
+    assert f"contains no {name}" in capsys.readouterr().err
     if name != "ReviewModel":
         hostile(path, model, {})
         assert predicts(path, "nowhere.npy", "--class", name) == 1
@@ -485,7 +485,7 @@ def test_sizes_of_arrays_without_elements_are_refused(tmp_path, capsys, kind, sh
     weights = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
     tc.save(weights, tmp_path / "m.safetensors", hyper_parameters=sizes)
     assert predicts(tmp_path / "m.safetensors", "nowhere.npy", "--class", kind) == 1
-    assert f"holds no {kind}" in capsys.readouterr().err
+    assert f"contains no {kind}" in capsys.readouterr().err
 
 
 def test_no_file_is_left_by_what_is_refused(tmp_path, monkeypatch):

@@ -177,7 +177,7 @@ def without(*names):
 
 def test_what_is_missing_is_asked_for_before_anything_is_trained():
     error, status = without("matplotlib")
-    assert status == 1 and "needs matplotlib: pip install 'transformer_c[tutorial]'; --no-plots goes without" in error
+    assert status == 1 and "needs matplotlib: pip install 'transformer_c[tutorial]'; --no-plots does not need matplotlib" in error
     error, status = without("matplotlib", "sklearn")
     assert status == 1 and "needs scikit-learn and matplotlib" in error and "--no-plots" not in error
 

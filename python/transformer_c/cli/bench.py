@@ -16,7 +16,7 @@ def add(commands) -> None:
     """Describes the command. All arguments after its name are passed to the benchmarks, which have options of their own."""
     parser = commands.add_parser(
         "bench",
-        help="times the workloads, beside PyTorch where it is installed; from a checkout of the repository",
+        help="times the workloads, and PyTorch's where it is installed; needs a checkout of the repository",
         add_help=False,
         prefix_chars="\0",
     )

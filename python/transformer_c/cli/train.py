@@ -28,7 +28,7 @@ LARGEST_OPTIONS = 1 << 16  # bytes; a file of options has a few hundred
 
 def add(commands) -> None:
     """Describes the command and its tasks."""
-    parser = commands.add_parser("train", help="trains a task of the documents; stops at Ctrl-C and goes on with --resume")
+    parser = commands.add_parser("train", help="trains a task of the documents; stops at Ctrl-C, continues with --resume")
     choices = parser.add_subparsers(dest="task", metavar="TASK", required=True)
     for task in tasks.TASKS.values():
         _add_task(choices, task)
@@ -47,7 +47,7 @@ def _add_task(choices, task: tasks.Task) -> None:
         "--output", default=f"runs/{task.name}", metavar="FOLDER", help=f"where checkpoints and history go (default: runs/{task.name})"
     )
     running.add_argument(
-        "--resume", action="store_true", help="go on with the run in the output folder, with the options it was started with"
+        "--resume", action="store_true", help="continue the run in the output folder, with the options it was started with"
     )
     running.add_argument("--overwrite", action="store_true", help="start anew where the output folder has a run already")
     running.add_argument("--no-progress", action="store_true", help="no progress bars")
@@ -59,13 +59,13 @@ def run(task: tasks.Task, options: argparse.Namespace, parser: argparse.Argument
     given = {name: getattr(options, name) for name in task.options if getattr(options, name) is not None}
     last = os.path.join(options.output, LAST)
     if options.resume and options.overwrite:
-        parser.error("--resume goes on with a run and --overwrite drops it: give one of them")
+        parser.error("--resume continues a run and --overwrite deletes it: give one of them")
     if options.resume:
         hp = _saved(task, options.output, given, parser)
     else:
         if os.path.exists(last) and not options.overwrite:
             parser.error(
-                f"{options.output} has a run already: --resume goes on with it, --overwrite starts anew, --output names another folder"
+                f"{options.output} has a run already: --resume continues it, --overwrite starts again, --output names another folder"
             )
         hp = task.fill(given, parser.error)
     task.check(hp, parser.error)
@@ -104,13 +104,13 @@ def _saved(task: tasks.Task, folder: str, given: dict[str, Any], parser: argpars
     try:
         file, size = open_regular(path)
     except FileNotFoundError:
-        raise CommandError(f"there is no run in {folder} to go on with ({path} is missing)") from None
+        raise CommandError(f"there is no run in {folder} to continue ({path} is missing)") from None
     with file:
         text = file.read(min(size, LARGEST_OPTIONS))
     try:
         held = json.loads(text)
         if held["task"] != task.name:
-            raise CommandError(f"{folder} has a run of the task {held['task']!r}: train {held['task']} --resume goes on with it")
+            raise CommandError(f"{folder} has a run of the task {held['task']!r}: train {held['task']} --resume continues it")
         values = {
             name: None if held["options"][name] is None else option.type(str(held["options"][name]))
             for name, option in task.options.items()
@@ -120,7 +120,7 @@ def _saved(task: tasks.Task, folder: str, given: dict[str, Any], parser: argpars
     changed = sorted(name for name in given if given[name] != values[name])
     if changed:
         name = changed[0]
-        parser.error(f"{flag(name)} is {values[name]} in the run that --resume goes on with: leave it out, or start another run")
+        parser.error(f"{flag(name)} is {values[name]} in the run that --resume continues: leave it out, or start another run")
     return argparse.Namespace(**values)
 
 
@@ -142,10 +142,10 @@ def _train(task: tasks.Task, hp: argparse.Namespace, options: argparse.Namespace
         trainer.fit(model, train, val, resume="last" if options.resume else None)
     except KeyboardInterrupt as interrupt:
         if str(interrupt):  # between two batches, when all was written
-            where = f"stopped after {trainer.global_step} steps; {trainer.last_model_path} holds them"
+            where = f"stopped after {trainer.global_step} steps; they are in {trainer.last_model_path}"
         else:
-            where = "stopped at once" + ("; the last checkpoint holds the run until then" if trainer.last_model_path else "")
-        raise KeyboardInterrupt(f"{where}. To go on:\n  {again}") from None
+            where = "stopped at once" + ("; the last checkpoint has the run until then" if trainer.last_model_path else "")
+        raise KeyboardInterrupt(f"{where}. To continue:\n  {again}") from None
     return _report(task, type(model), trainer, val, test, options.output)
 
 

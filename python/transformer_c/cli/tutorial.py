@@ -14,8 +14,8 @@ def add(commands) -> None:
     """Describes the command."""
     parser = commands.add_parser(
         "tutorial",
-        help="the UvA tutorial from cell 4 to cell 42, its numbers beside ours",
-        description="Runs the UvA tutorial on Transformers from cell 4 to cell 42: prints what each cell gives beside what the tutorial gives, trains "
+        help="the UvA tutorial from cell 4 to cell 42, its numbers compared with ours",
+        description="Runs the UvA tutorial on Transformers from cell 4 to cell 42: prints each cell's numbers next to the tutorial's, trains "
         "the Reverse task and the Set Anomaly task (on features made from scikit-learn's digits), draws the figures, and ends with a table. "
         "Exit status 1 if a number that the tutorial determines comes out otherwise.",
     )
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     missing = [name for name in ("sklearn", "matplotlib") if not (name == "matplotlib" and options.no_plots) and not _installed(name)]
     if missing:
         names = " and ".join({"sklearn": "scikit-learn", "matplotlib": "matplotlib"}[name] for name in missing)
-        without = "; --no-plots goes without matplotlib" if missing == ["matplotlib"] else ""
+        without = "; --no-plots does not need matplotlib" if missing == ["matplotlib"] else ""
         raise CommandError(f"the tutorial needs {names}: pip install 'transformer_c[tutorial]'{without}")
     from ..tutorials import uva_run
 

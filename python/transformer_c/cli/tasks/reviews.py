@@ -75,7 +75,7 @@ def _short(text: str, width: int = 60) -> str:
 def _texts(given: list[str], path: str | None) -> list[str]:
     if path is not None:
         if given:
-            raise UsageError("--file stands in place of INPUT: give one of them")
+            raise UsageError("--file replaces INPUT: give one of them")
         return _lines(_read(path), path)
     if given == ["-"]:
         return _lines(sys.stdin.buffer.read(), "the standard input")
@@ -137,7 +137,7 @@ class Reviews(Task):
         if (hp.csv is None) == (hp.folder is None):
             error("train reviews needs reviews, none come with it: --csv FILE or --folder DIR" + (", not both" if hp.csv else ""))
         if hp.source is not None and hp.csv is None:
-            error("--source picks rows of a CSV file: it goes with --csv")
+            error("--source picks rows of a CSV file: it needs --csv")
 
     def loaders(self, hp):
         """The vocabulary is made from the training reviews only."""

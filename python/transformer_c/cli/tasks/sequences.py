@@ -94,7 +94,7 @@ class Sequences(Task):
     name = "sequences"
     title = "Squares"
     help = "predict two corners of a square from the other two"
-    description = "Trains an encoder-decoder Transformer to go on with a sequence of corners of a noisy square."
+    description = "Trains an encoder-decoder Transformer to continue a sequence of corners of a noisy square."
     predictors = (Corners(),)
     score = Score("mean squared error", "loss")
     monitor, mode = "val_loss", "min"
