@@ -28,7 +28,7 @@ def run_kernel_tests(flavour, *options, **environment):
     if flavour == "thread":
         command = [*emulation.without_address_randomisation(), *command]
     emulation.kernel_library(flavour)  # compile outside the preloaded sanitizer
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=1800)
     output = done.stdout[-4000:] + done.stderr[-6000:]
     assert done.returncode == 0, output
     assert int(re.search(r"(\d+) passed", done.stdout).group(1)) > 10, output

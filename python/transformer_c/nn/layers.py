@@ -95,7 +95,7 @@ class Linear(Module):
 
 
 class _Norm(Module):
-    """What layers have that normalise the last axes, and may scale them by a weight."""
+    """A layer that normalises the last axes, and may scale them by a weight."""
 
     def __init__(
         self,
@@ -137,6 +137,8 @@ class LayerNorm(_Norm):
     elementwise_affine, bias : bool, default True
         Whether to have a weight and a bias of that shape.
     """
+
+    eps: float
 
     def __init__(
         self,
