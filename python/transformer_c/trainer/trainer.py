@@ -184,6 +184,10 @@ class Trainer:
         """ "epoch", "step" and every logged name, with one value per epoch."""
         return self.run.history
 
+    @history.setter
+    def history(self, history: dict[str, list]) -> None:
+        self.run.history = history
+
     @property
     def step_history(self) -> dict[str, list[tuple[int, float]]]:
         """The values that training steps logged with ``on_step=True``: (step, value) by name."""
