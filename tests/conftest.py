@@ -8,6 +8,7 @@ Marks
   gpu      needs a usable CUDA device: skipped without one
   slow     takes more than a few seconds: skipped unless `--slow` is given
   alone    measures time: with `-n`, the other processes wait while it runs
+  minutes  takes minutes: runs first, so that with `-n` the other processes do the rest meanwhile
 """
 
 import contextlib
@@ -36,6 +37,7 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
+    items.sort(key=lambda item: item.get_closest_marker("minutes") is None)
     if not config.getoption("--slow"):
         for item in items:
             if item.get_closest_marker("slow"):

@@ -54,5 +54,7 @@ def test_thread_sanitizer_sees_no_race():
     run_kernel_tests("thread", "-m", "small")
 
 
-if sys.platform != "linux":  # fibers, preloading and /proc are Linux's here
-    pytestmark = pytest.mark.skip(reason="the sanitizer flavours need Linux")
+pytestmark = [
+    pytest.mark.minutes,
+    pytest.mark.skipif(sys.platform != "linux", reason="fibers, preloading and /proc are Linux's here"),
+]
