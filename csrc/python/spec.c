@@ -4,15 +4,21 @@
 #include <string.h>
 
 static const tcpy_choice choices[] = {
-    {"activation", {"none", "relu", "gelu", "gelu_tanh"}, "activation is '%s'; expected None, 'relu', 'gelu' or 'gelu_tanh'"},
-    {"empty_rows", {"zero", "uniform", "raise"}, "empty_rows is '%s'; expected 'zero', 'uniform' or 'raise'"},
+    {"activation",
+     {[TC_ACTIVATION_NONE] = "none", [TC_ACTIVATION_RELU] = "relu", [TC_ACTIVATION_GELU] = "gelu", [TC_ACTIVATION_GELU_TANH] = "gelu_tanh"},
+     "activation is '%s'; expected None, 'relu', 'gelu' or 'gelu_tanh'"},
+    {"empty_rows",
+     {[TC_EMPTY_ROWS_ZERO] = "zero", [TC_EMPTY_ROWS_UNIFORM] = "uniform", [TC_EMPTY_ROWS_RAISE] = "raise"},
+     "empty_rows is '%s'; expected 'zero', 'uniform' or 'raise'"},
     {"packing",
-     {"head", "qkv"},
+     {[TC_PACKING_HEAD] = "head", [TC_PACKING_QKV] = "qkv"},
      "packing is '%s'; expected 'head' (q, k, v of each head together) or 'qkv' (all of q, of k, of v together)"},
     {"pairing",
-     {"half", "interleaved"},
+     {[TC_PAIRING_HALF] = "half", [TC_PAIRING_INTERLEAVED] = "interleaved"},
      "pairing is '%s'; expected 'half' (x[j] with x[j + D/2]) or 'interleaved' (x[2 j] with x[2 j + 1])"},
-    {"reduction", {"none", "mean", "sum"}, "reduction must be 'none', 'mean' or 'sum', got '%s'"},
+    {"reduction",
+     {[TC_REDUCTION_NONE] = "none", [TC_REDUCTION_MEAN] = "mean", [TC_REDUCTION_SUM] = "sum"},
+     "reduction must be 'none', 'mean' or 'sum', got '%s'"},
 };
 
 int tcpy_find_argument(const tcpy_op_object *self, PyObject *name)
