@@ -275,7 +275,7 @@ def test_pipes_and_devices_do_not_hang(tmp_path, load):
 )
 def test_what_is_no_safetensors_file(path, data):
     path.write_bytes(data)
-    with pytest.raises(CheckpointError, match="load_torch_checkpoint" if data[:2] == b"PK" else "no safetensors file"):
+    with pytest.raises(CheckpointError, match="load_torch_checkpoint" if data[:2] == b"PK" else "not a safetensors file"):
         checkpoint.load(path)
 
 
@@ -283,12 +283,12 @@ def test_what_is_no_safetensors_file(path, data):
     ("metadata", "message"),
     [
         ({"transformer_c": "2"}, "layout '2'"),
-        ({"transformer_c": "1", "tree": "{"}, "no JSON"),
-        ({"transformer_c": "1", "tree": "[" * 200_000}, "no JSON"),
+        ({"transformer_c": "1", "tree": "{"}, "not JSON"),
+        ({"transformer_c": "1", "tree": "[" * 200_000}, "not JSON"),
         ({"transformer_c": "1", "tree": "[" * 500 + "]" * 500}, "nested more than"),
-        ({"transformer_c": "1", "tree": "9" * 5000}, "no JSON|no mapping"),
-        ({"transformer_c": "1", "tree": "[]"}, "no mapping"),
-        ({"transformer_c": "1", "hyper_parameters": "3"}, "no mapping"),
+        ({"transformer_c": "1", "tree": "9" * 5000}, "not JSON|not a mapping"),
+        ({"transformer_c": "1", "tree": "[]"}, "not a mapping"),
+        ({"transformer_c": "1", "hyper_parameters": "3"}, "not a mapping"),
         ({"transformer_c": "1", "tree": '{"a": {"$": "tensor", "name": "y"}}'}, "tensor 'y', which the file does not hold"),
         ({"transformer_c": "1", "tree": '{"a": {"$": "tensor", "name": ["x"]}}'}, "malformed"),
         ({"transformer_c": "1", "tree": '{"a": {"$": "tensor"}}'}, "malformed"),
@@ -316,7 +316,7 @@ def test_booleans_are_0_and_1(path):
 def test_a_dtype_that_numpy_has_not(path):
     raw(path, {"x": ("F4", [2], b"\0")})
     with pytest.raises(
-        CheckpointError, match=r"dtype F4, which NumPy has no equivalent of|no safetensors file"
+        CheckpointError, match=r"dtype F4, which NumPy has no equivalent of|not a safetensors file"
     ):  # safetensors 0.6 reads it
         checkpoint.load(path)
 

@@ -101,8 +101,8 @@ MALFORMED_CALLS = {
     "a tensor is called": (t.tensor() + t.items() + b"R", "calls a ndarray"),
     "an object is called": (t.name("a.b") + b")\x81" + t.items() + b"R", "calls a 'a.b'"),
     "arguments are no tuple": (t.name("collections.OrderedDict") + b"]R", "without a tuple"),
-    "an object of no class": (t.text("x") + b")\x81", "no class"),
-    "keywords are no dict": (t.name("a.b") + b")]\x92", "no class"),
+    "an object of no class": (t.text("x") + b")\x81", "not a class"),
+    "keywords are no dict": (t.name("a.b") + b")]\x92", "not a class"),
     "state of a dict": (b"}}b", "state of a dict"),
     "state of a list": (b"]" + t.mapping(x=b"N") + b"b", "state of a list"),
     "state of a tensor": (t.tensor() + t.items(t.integer(1), t.sizes(2), b"N", b"N", b"N") + b"b", "state of a ndarray"),
@@ -121,7 +121,7 @@ MALFORMED_CALLS = {
     "bytes of a number": (t.call("builtins.bytes", t.integer(2**31 - 1)), "bytes with arguments"),
     "another codec": (t.call("_codecs.encode", t.text("x"), t.text("zip")), "other than latin-1"),
     "not latin-1": (t.call("_codecs.encode", t.text("€"), t.text("latin1")), "other than latin-1"),
-    "Size of text": (t.call("torch.Size", t.items(t.text("x"))), "no tuple of at most 32 sizes"),
+    "Size of text": (t.call("torch.Size", t.items(t.text("x"))), "not a tuple of at most 32 sizes"),
     "device of a list": (t.call("torch.device", b"]"), "torch.device with arguments"),
     "path of a number": (t.call("pathlib.PosixPath", t.integer(1)), "pathlib with arguments"),
     "tensor of nothing": (t.call("torch._utils._rebuild_tensor_v2"), r"arguments \(\)"),
@@ -186,9 +186,9 @@ def numpy_array(shape, code, data):
         (t.sizes(3), "do not make 3"),
         (t.sizes(2**40, 2**40), "too large"),
         (t.sizes(2**40, 2**40, 0), "too large"),
-        (t.sizes(-1, -2), "no tuple"),
+        (t.sizes(-1, -2), "not a tuple"),
         (t.sizes(*[1] * 40), "at most 32"),
-        (t.text("ab"), "no tuple"),
+        (t.text("ab"), "not a tuple"),
     ],
 )
 def test_malformed_numpy_arrays(refuses, shape, message):
@@ -219,7 +219,7 @@ def test_every_opcode_is_run_or_refused_by_name(tmp_path):
 
 
 BROKEN = {
-    "no opcode": (b"\x80\x02\xffN.", "0xff at byte 2 is no opcode"),
+    "no opcode": (b"\x80\x02\xffN.", "0xff at byte 2 is not an opcode"),
     "protocol 6": (b"\x80\x06N.", "protocol 6"),
     "an empty pickle": (b"", "cut off"),
     "no end": (b"\x80\x02N", "cut off"),
@@ -288,7 +288,7 @@ def test_impossible_sizes_and_strides(refuses, case):
 
 def test_sizes_of_other_types(refuses):
     arguments = t.storage(), t.integer(0), t.items(t.text("2")), t.sizes(1)
-    refuses(t.checkpoint(t.call("torch._utils._rebuild_tensor_v2", *arguments)), "no tuple of at most 32 sizes")
+    refuses(t.checkpoint(t.call("torch._utils._rebuild_tensor_v2", *arguments)), "not a tuple of at most 32 sizes")
     arguments = t.storage(), t.integer(0), t.sizes(1), t.items(t.text("2"))
     refuses(t.checkpoint(t.call("torch._utils._rebuild_tensor_v2", *arguments)), "strides that do not fit")
     arguments = t.storage(), b"\x88", t.sizes(1), t.sizes(1)  # True is no offset

@@ -194,7 +194,7 @@ def arrays(**changes):
         (arrays(test_labels=None), "no array test_labels"),
         (arrays(train_features=np.full((16, 3), np.nan)), "finite"),
         (arrays(train_features=np.ones(16)), r"\(16,\)"),
-        (arrays(train_features=np.array([[object()]])), "no .npz file of arrays"),
+        (arrays(train_features=np.array([[object()]])), "not an .npz file of arrays"),
         (arrays(test_features=np.ones((16, 2))), "3 and 2 columns"),
         (arrays(train_labels=np.zeros(3)), "16 train features and 3 train labels"),
         (arrays(train_labels=np.zeros(16)), "two classes"),
@@ -303,7 +303,7 @@ def test_sizes_beyond_the_weights_are_refused(tmp_path, capsys):
         (np.zeros((1, 2, 5), int), r"shape \(1, 2, 5\); expected \(batch, sequence\)"),
         (np.int64(3), r"shape \(\)"),
         (np.array(["a"] * 5), "expected categories"),
-        (None, "no .npy file"),
+        (None, "not an .npy file"),
     ],
 )
 def test_inputs_that_are_refused(reverse_run, tmp_path, capsys, value, message):

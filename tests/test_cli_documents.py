@@ -286,7 +286,7 @@ def test_digits_of_scikit_learn(tmp_path):
         (np.full((28, 28), 256), "integers from 0 to 255"),
         (np.full((28, 28), "a"), "expected numbers"),
         ({"a": np.zeros((28, 28)), "b": np.zeros((28, 28))}, "one that is called images"),
-        ({"images": np.array([object()] * 3)}, "no .npz file of arrays"),
+        ({"images": np.array([object()] * 3)}, "not an .npz file of arrays"),
     ],
 )
 def test_images_that_are_refused(digits_run, tmp_path, capsys, x, message):
@@ -303,7 +303,7 @@ def test_numbers_and_folders_that_are_refused(digits_run, mnist, tmp_path, capsy
     assert predicts(checkpoint, "0", "--mnist", tmp_path) == 1
     assert "has none of train-images" in capsys.readouterr().err
     assert cli.main(["train", *DIGITS, "--mnist", str(tmp_path / "nowhere"), "--output", str(tmp_path / "run")]) == 1
-    assert "is no folder" in capsys.readouterr().err and not (tmp_path / "run").exists()
+    assert "is not a folder" in capsys.readouterr().err and not (tmp_path / "run").exists()
     with pytest.raises(SystemExit):
         predicts(checkpoint, "x.npy", "--mnist", mnist)
 

@@ -76,7 +76,7 @@ static tc_status choose_variant(tc_plan *plan, const char *const *variants, tc_e
         if (strcmp(forced, variants[i]) == 0) return TC_OK;
         if (used < sizeof names) used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", variants[i]);
     }
-    return tc_fail(err, TC_ERROR_VALUE, VARIANT_VARIABLE ": '%s' is no variant of %s; expected one of: %s", forced, plan->kernel->name,
+    return tc_fail(err, TC_ERROR_VALUE, VARIANT_VARIABLE ": '%s' is not a variant of %s; expected one of: %s", forced, plan->kernel->name,
                    names);
 }
 

@@ -149,7 +149,7 @@ tc_status tc_cuda_set_stream(void **before, void *stream, tc_error *err)
 {
     tc_cuda_queue *queue = NULL;
     const int slot = stream ? find_queue(&queue, stream) : 0;
-    if (slot < 0) return tc_fail(err, TC_ERROR_VALUE, "%p is no stream of transformer_c; expected one of tc_cuda_new_stream()", stream);
+    if (slot < 0) return tc_fail(err, TC_ERROR_VALUE, "%p is not a stream of transformer_c; expected one of tc_cuda_new_stream()", stream);
     if (before) *before = mine.chosen ? mine.chosen->stream : NULL;
     mine.chosen = queue;
     mine.chosen_slot = slot;

@@ -275,10 +275,10 @@ static tc_status check_key_lengths(const attention_problem *x)
 static int64_t limit(int64_t value, int64_t most) { return value > most ? most : value < -most ? -most : value; }
 
 /* Is it a finite number of that dtype, and 0 only if it is 0? */
-static bool is_held(double value, tc_dtype dtype)
+static bool is_representable(double value, tc_dtype dtype)
 {
-    const double held = dtype == TC_FLOAT64 ? value : (double)(float)value;
-    return isfinite(held) && (held != 0.0) == (value != 0.0);
+    const double rounded = dtype == TC_FLOAT64 ? value : (double)(float)value;
+    return isfinite(rounded) && (rounded != 0.0) == (value != 0.0);
 }
 
 static tc_status take_options(attention_problem *x, const tc_attention_options *o, tc_error *err)
@@ -289,7 +289,7 @@ static tc_status take_options(attention_problem *x, const tc_attention_options *
         return tc_fail(err, TC_ERROR_VALUE, "the dropout probability must be between 0 and 1, got %g", o->dropout);
     if (!(o->softcap >= 0.0 && o->softcap < INFINITY))
         return tc_fail(err, TC_ERROR_VALUE, "softcap is %g; it must be positive, or 0 for none", o->softcap);
-    if (!is_held(o->softcap, dtype))
+    if (!is_representable(o->softcap, dtype))
         return tc_fail(err, TC_ERROR_VALUE, "softcap is %g, which %s does not hold", o->softcap, tc_dtype_name(dtype));
     if (o->scale && !isfinite(*o->scale))
         return tc_fail(err, TC_ERROR_VALUE, "scale is %s; it must be a finite number, or None for 1 / sqrt(head size)",

@@ -129,7 +129,7 @@ int tcpy_dtype_from_object(tc_dtype *out, PyObject *object)
     PyArray_Descr *descr = NULL;
     if (!PyArray_DescrConverter(object, &descr)) {
         PyErr_Clear();
-        PyErr_Format(PyExc_TypeError, "%R is no dtype; expected one of float32, float64, float16, bfloat16, int64, int32, uint8, bool",
+        PyErr_Format(PyExc_TypeError, "%R is not a dtype; expected one of float32, float64, float16, bfloat16, int64, int32, uint8, bool",
                      object);
         return -1;
     }
@@ -269,7 +269,7 @@ int tcpy_tensor_from_object(tc_tensor **out, PyObject *object, const char *name,
     PyObject *array = PyArray_FromAny(object, NULL, 0, 0, 0, NULL);
     if (!array && PyList_Check(object) && PyErr_ExceptionMatches(PyExc_ValueError))
         PyErr_Format(PyExc_ValueError,
-                     "%s is no array: its nested lists have different lengths; fill them up to one length (and mask the rest)", name);
+                     "%s is not an array: its nested lists have different lengths; fill them up to one length (and mask the rest)", name);
     if (!array) return -1;
     const int result = tcpy_tensor_from_array(out, (PyArrayObject *)array, name);
     Py_DECREF(array);

@@ -123,7 +123,7 @@ static PyObject *set_state(PyObject *self, PyObject *object)
     const Py_ssize_t length = buffer.len;
     PyBuffer_Release(&buffer);
     if (!good)
-        return PyErr_Format(PyExc_ValueError, "this is no generator state (%zd bytes): expected what get_state() gave, %d bytes", length,
+        return PyErr_Format(PyExc_ValueError, "this is not a generator state (%zd bytes): expected what get_state() gave, %d bytes", length,
                             STATE_BYTES);
     atomic_store(&((generator_object *)self)->calls, calls);
     Py_RETURN_NONE;

@@ -176,7 +176,7 @@ static int module_exec(PyObject *module)
     static PyInterpreterState *owner;
     tc_error err;
     if (owner && owner != PyInterpreterState_Get()) {
-        PyErr_SetString(PyExc_ImportError, "transformer_c can be loaded in one interpreter per process (NumPy, which it stands on, too)");
+        PyErr_SetString(PyExc_ImportError, "transformer_c can be loaded in one interpreter per process, as NumPy, which it uses");
         return -1;
     }
     owner = PyInterpreterState_Get();

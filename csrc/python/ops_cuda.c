@@ -7,7 +7,7 @@ static int read_gpu(PyObject *object, int *index)
     tc_device device = {TC_CUDA, 0};
     if (object != Py_None && tcpy_device_from_object(&device, object) < 0) return -1;
     if (device.type != TC_CUDA) {
-        PyErr_Format(PyExc_ValueError, "device %R is no GPU; expected \"cuda\" or \"cuda:<ordinal>\"", object);
+        PyErr_Format(PyExc_ValueError, "device %R is not a GPU; expected \"cuda\" or \"cuda:<ordinal>\"", object);
         return -1;
     }
     *index = device.index;

@@ -217,7 +217,7 @@ def bad_cifar(part):
     return {
         "empty": (b"", "cut off"),
         "cut off": (good[: len(good) // 2], "cut off"),
-        "text": (b"hello", "no opcode|not run|damaged"),
+        "text": (b"hello", "not an opcode|not run|damaged"),
         "a list": (pickle.dumps([1, 2], 4), "no 'data'"),
         "no labels": (pickle.dumps({"data": part["data"]}, 4), "fine_labels"),
         "too few labels": (change(fine_labels=part["fine_labels"][:-1]), "list of 6 numbers"),
@@ -303,7 +303,7 @@ def test_features(tmp_path, write):
         (features(test_features=np.full((16, 3), 1e200)), "test_features.*not finite in float32"),
         (features(train_features=np.ones(16)), r"shape \(16,\); expected"),
         (features(train_features=np.ones((16, 3), complex)), "complex128; expected numbers"),
-        (features(train_features=np.array([[object()]])), "no .npz file of arrays.*train_features"),
+        (features(train_features=np.array([[object()]])), "not an .npz file of arrays.*train_features"),
         (features(test_features=np.ones((16, 2))), "3 and 2 columns"),
         (features(train_labels=np.zeros(3)), "16 train features and 3 train labels"),
         (features(train_labels=np.full(16, 0.5)), "whole numbers"),
@@ -322,7 +322,7 @@ def test_features_cut_anywhere(tmp_path):
     data = (tmp_path / "f.npz").read_bytes()
     for end in range(0, len(data), 7):
         (tmp_path / "f.npz").write_bytes(data[:end])
-        with pytest.raises(tc.CheckpointError, match="no .npz file"):
+        with pytest.raises(tc.CheckpointError, match="not an .npz file"):
             load_features(tmp_path / "f.npz")
 
 
@@ -347,7 +347,7 @@ def npy(shape):
 
 def test_features_that_claim_more_than_they_hold(tmp_path):
     """A file of a kilobyte needs no more memory than its size."""
-    for shape, message in (("(10**9, 10**9)", "no .npz"), ("(1000000000, 1000000000)", "8000000000000000000 bytes; the file has 8")):
+    for shape, message in (("(10**9, 10**9)", "not an .npz"), ("(1000000000, 1000000000)", "8000000000000000000 bytes; the file has 8")):
         with zipfile.ZipFile(tmp_path / "f.npz", "w") as archive:
             for name in features():
                 archive.writestr(f"{name}.npy", npy(shape))

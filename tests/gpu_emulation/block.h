@@ -81,7 +81,7 @@ struct Block {
     Warp warps[max_threads / warp_size];
     int size = 0, warp_count = 0, ended = 0, at_barrier = 0;
     uint3 index = {}, dim = {}, grid = {};
-    uint32_t serial = 1;       // counts blocks over all launches; 1 stands for the host
+    uint32_t serial = 1;       // counts blocks over all launches; 1 is the host
     uint32_t launch_first = 0; // serial of the first block of this launch
     char start_key, end_key;   // as a thread's keys
     Fiber scheduler;           // the stack that called launch()

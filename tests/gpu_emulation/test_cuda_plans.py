@@ -26,7 +26,7 @@ def test_what_ran_last_is_known(emulated_gpu):
 
 
 @pytest.mark.parametrize(
-    "named, said", [("plain", "(2, 2)"), ("", "(2, 2)"), ("wgmma", "TRANSFORMER_C_CUDA_VARIANT: 'wgmma' is no variant")]
+    "named, said", [("plain", "(2, 2)"), ("", "(2, 2)"), ("wgmma", "TRANSFORMER_C_CUDA_VARIANT: 'wgmma' is not a variant")]
 )
 def test_a_variant_can_be_forced(emulated_library, named, said):
     code = """

@@ -263,7 +263,7 @@ def test_a_stream_is_used_again_by_the_next_thread(emulated_gpu):
 
 
 def test_a_stream_that_is_none(emulated_gpu):
-    with pytest.raises(ValueError, match="is no stream of transformer_c"):
+    with pytest.raises(ValueError, match="is not a stream of transformer_c"):
         _core.cuda_set_stream(12345)
 
 

@@ -37,7 +37,7 @@ def sizes(value: Any, what: str) -> tuple[int, ...]:
     """A tuple of at most 32 sizes, such as a shape, whose nonzero sizes have a product below 2^59; otherwise CheckpointError."""
     fits = isinstance(value, (tuple, list)) and len(value) <= 32 and all(type(n) is int and 0 <= n < 2**59 for n in value)
     if not fits or math.prod(max(n, 1) for n in value) >= 2**59:
-        raise CheckpointError(f"the pickle has a {what} that is no tuple of at most 32 sizes, or is too large")
+        raise CheckpointError(f"the pickle has a {what} that is not a tuple of at most 32 sizes, or is too large")
     return tuple(value)
 
 

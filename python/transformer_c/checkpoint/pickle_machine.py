@@ -260,7 +260,7 @@ class PickleMachine:
         keywords = self._pop() if has_keywords else {}
         arguments, cls = self._pop(), self._pop()
         if type(arguments) is not tuple or type(keywords) is not dict or type(cls) is not GlobalName:
-            raise CheckpointError("the pickle makes an object of something that is no class")
+            raise CheckpointError("the pickle makes an object of something that is not a class")
         self._push(UnknownObject(cls.name, (*arguments, keywords) if keywords else arguments), _OBJECT + 8 * len(arguments))
 
     def _build(self) -> None:
@@ -284,7 +284,7 @@ class PickleMachine:
     def _refuse(self, code: int) -> NoReturn:
         known = next((opcode.name for opcode in pickletools.opcodes if opcode.code == chr(code)), None)
         if known is None:
-            raise CheckpointError(f"the pickle is damaged: {code:#04x} at byte {self._at - 1} is no opcode")
+            raise CheckpointError(f"the pickle is damaged: {code:#04x} at byte {self._at - 1} is not an opcode")
         raise CheckpointError(f"the pickle has the opcode {known}, which torch.save does not write and which is not run")
 
 

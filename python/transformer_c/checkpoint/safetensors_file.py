@@ -242,7 +242,7 @@ def _parse(data: bytes) -> Checkpoint:
             raise CheckpointError(
                 "it is a pickle: tc.load_torch_checkpoint(path) says what to do with one of PyTorch before 1.6"
             ) from error
-        raise CheckpointError(f"it is no safetensors file, or is damaged ({error})") from error
+        raise CheckpointError(f"it is not a safetensors file, or is damaged ({error})") from error
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     metadata = header.get("__metadata__") or {}
     arrays = {name: _array(name, **tensors[name]) for name in header if name != "__metadata__"}
@@ -253,7 +253,7 @@ def _parse(data: bytes) -> Checkpoint:
     values = decode(_from_json(metadata["tree"]), arrays) if "tree" in metadata else arrays
     parameters = decode(_from_json(metadata.get("hyper_parameters", "{}")), {})
     if not isinstance(values, dict) or not isinstance(parameters, dict):
-        raise CheckpointError("its description is no mapping")
+        raise CheckpointError("its description is not a mapping")
     return Checkpoint(values, parameters, metadata)
 
 
@@ -261,7 +261,7 @@ def _from_json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"its description is no JSON that can be read ({error})") from error
+        raise CheckpointError(f"its description is not JSON that can be read ({error})") from error
 
 
 def _array(name: str, dtype: str, shape: list[int], data: bytearray) -> np.ndarray:

@@ -121,7 +121,7 @@ def _check_format(start: bytes) -> None:
         raise CheckpointError("it looks like a safetensors file: use tc.load(path)")
     if start[:1] == b"\x80":
         raise CheckpointError("it is a plain pickle, not a file of torch.save: write it again with that")
-    raise CheckpointError("it is no file of torch.save: those are zip archives" if start else "it is empty")
+    raise CheckpointError("it is not a file of torch.save: those are zip archives" if start else "it is empty")
 
 
 class Storage:

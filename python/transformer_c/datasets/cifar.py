@@ -46,7 +46,7 @@ def load_cifar100(path: str | os.PathLike, labels: str = "fine") -> tuple[tuple[
     inner = os.path.join(folder, _FOLDER)
     folder = inner if os.path.isdir(inner) else folder
     if not os.path.isdir(folder):
-        raise NotADirectoryError(f"{folder!r} is no folder; load_cifar100 takes the folder {_FOLDER} of the unpacked archive")
+        raise NotADirectoryError(f"{folder!r} is not a folder; load_cifar100 takes the folder {_FOLDER} of the unpacked archive")
     train, test = (_load_part(os.path.join(folder, part), labels) for part in ("train", "test"))
     return train, test
 
@@ -62,7 +62,7 @@ def _load_part(path: str, labels: str) -> tuple[np.ndarray, np.ndarray]:
         contents = PickleMachine(bytes(data), CALLS, _no_persistent, python2=True).run()
         return _images(contents), _classes(contents, labels)
     except CheckpointError as error:
-        raise CheckpointError(f"{path!r} is no part of CIFAR-100: {error}") from error.__cause__
+        raise CheckpointError(f"{path!r} is not part of CIFAR-100: {error}") from error.__cause__
 
 
 def _no_persistent(name: Any) -> Any:
@@ -90,5 +90,5 @@ def _classes(contents: Any, labels: str) -> np.ndarray:
     name, count = f"{labels}_labels", 100 if labels == "fine" else 20
     values, images = _entry(contents, name), len(_entry(contents, "data"))
     if not isinstance(values, list) or len(values) != images or not all(type(v) is int and 0 <= v < count for v in values):
-        raise CheckpointError(f"its {name!r} is no list of {images} numbers from 0 to {count - 1}")
+        raise CheckpointError(f"its {name!r} is not a list of {images} numbers from 0 to {count - 1}")
     return np.array(values, np.int64)

@@ -62,7 +62,7 @@ def load_features(path: str | os.PathLike) -> dict[str, np.ndarray]:
         except (zipfile.BadZipFile, OSError, *_DAMAGE) as error:
             if isinstance(error, CheckpointError) or (isinstance(error, OSError) and error.errno != errno.EINVAL):
                 raise  # EINVAL means a damaged offset, to which seeking is impossible
-            raise CheckpointError(f"{path!r} is no .npz file, or is cut off or damaged ({error}); np.savez writes one") from error
+            raise CheckpointError(f"{path!r} is not an .npz file, or is cut off or damaged ({error}); np.savez writes one") from error
     arrays = {f"{part}_features": _features(members, part, path) for part in _PARTS}
     arrays |= {f"{part}_labels": _labels(members, part, path) for part in _PARTS}
     widths = [arrays[f"{part}_features"].shape[1] for part in _PARTS]
@@ -87,7 +87,7 @@ def _members(archive: zipfile.ZipFile, path: str) -> dict[str, np.ndarray]:
                 raise ValueError("it is compressed in another way than np.savez and np.savez_compressed do")
             found[name] = _array(archive.read(there[name]))
         except _DAMAGE as error:
-            raise CheckpointError(f"{path!r} is no .npz file of arrays, or is damaged: {name}: {error}") from error
+            raise CheckpointError(f"{path!r} is not an .npz file of arrays, or is damaged: {name}: {error}") from error
     return found
 
 

@@ -39,7 +39,7 @@ def load_mnist(path: str | os.PathLike) -> tuple[tuple[np.ndarray, np.ndarray], 
     folder = os.fspath(path)
     if not os.path.isdir(folder):
         raise NotADirectoryError(
-            f"{folder!r} is no folder; load_mnist takes the folder of the four files, such as {_names('train-images', 3)[0]}"
+            f"{folder!r} is not a folder; load_mnist takes the folder of the four files, such as {_names('train-images', 3)[0]}"
         )
     train, test = (_load_part(folder, part) for part in _PARTS)
     return train, test
@@ -64,7 +64,7 @@ def _load(folder: str, stem: str, axes: int) -> np.ndarray:
     try:
         return read_idx(path, axes)
     except CheckpointError as error:
-        raise CheckpointError(f"{path!r} is no idx file of {axes} axes: {error}") from error.__cause__
+        raise CheckpointError(f"{path!r} is not an idx file of {axes} axes: {error}") from error.__cause__
 
 
 def read_idx(path: str | os.PathLike, axes: int) -> np.ndarray:
@@ -83,7 +83,7 @@ def read_idx(path: str | os.PathLike, axes: int) -> np.ndarray:
             shape = tuple(int(n) for n in np.frombuffer(lengths, ">u4"))
             return _read_bytes(file, shape)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise CheckpointError(f"it is no gzip file, or is damaged or cut off ({error})") from error
+            raise CheckpointError(f"it is not a gzip file, or is damaged or cut off ({error})") from error
 
 
 def _read_bytes(file, shape: tuple[int, ...]) -> np.ndarray:

@@ -183,5 +183,5 @@ def patches(
 def _square(count: int, name: str, what: str) -> tuple[int, int]:
     side = round(count**0.5)
     if side * side != count:
-        raise ValueError(f"{count} {what} are no square: pass {name}=(rows, columns)")
+        raise ValueError(f"{count} {what} do not fill a square: pass {name}=(rows, columns)")
     return side, side

@@ -99,7 +99,7 @@ class Saves:
 
     def _checkpoint(self) -> dict[str, Any]:
         at_batch = (self._at_batch or streams.capture(self._streams)) if self._run.batch else {}
-        held = {
+        checkpoint = {
             "class": type(self._model).__name__,
             "state_dict": self._weights or self._model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
@@ -107,24 +107,24 @@ class Saves:
             "trainer": self._run.state_dict(),
             "streams": {"at_start": self._at_start, "at_batch": at_batch},
         }
-        self._model.on_save_checkpoint(held)
-        return held
+        self._model.on_save_checkpoint(checkpoint)
+        return checkpoint
 
     # ---- resuming ------------------------------------------------------------------------------------------------------------
 
     def go_on_from(self, path: str) -> None:
         """Restores a checkpoint; after an error, the model and the random streams are unchanged."""
-        held = load(path)
-        if "trainer" not in held:
+        checkpoint = load(path)
+        if "trainer" not in checkpoint:
             raise CheckpointError(f"{path!r} contains no run to resume, only weights: resume from the {LAST} in the same folder")
         before = streams.capture(self._streams)
         try:
-            self._compare(held, path)
-            self._run.load_state_dict(held["trainer"])
-            self._at_start, self._at_batch = held["streams"]["at_start"], held["streams"]["at_batch"]
+            self._compare(checkpoint, path)
+            self._run.load_state_dict(checkpoint["trainer"])
+            self._at_start, self._at_batch = checkpoint["streams"]["at_start"], checkpoint["streams"]["at_batch"]
             streams.restore(self._streams, self._at_batch)  # only checks that this works; the states apply once the batches are drawn
             streams.restore(self._streams, self._at_start)
-            self._resumed = held
+            self._resumed = checkpoint
             self._load_weights()
         except (KeyError, TypeError, AttributeError) as error:
             streams.restore(self._streams, before)
@@ -145,23 +145,23 @@ class Saves:
 
     def _load_weights(self) -> None:
         """Loads optimizer and schedulers first, as they are still unused: the model's weights are loaded only once all else fits."""
-        held = self._resumed
-        self._optimizer.load_state_dict(held["optimizer"])
-        if len(held["schedulers"]) != len(self._schedulers):
-            raise ValueError(f"the checkpoint has {len(held['schedulers'])} schedulers, the model {len(self._schedulers)}")
-        for scheduler, saved in zip(self._schedulers, held["schedulers"], strict=True):
+        checkpoint = self._resumed
+        self._optimizer.load_state_dict(checkpoint["optimizer"])
+        if len(checkpoint["schedulers"]) != len(self._schedulers):
+            raise ValueError(f"the checkpoint has {len(checkpoint['schedulers'])} schedulers, the model {len(self._schedulers)}")
+        for scheduler, saved in zip(self._schedulers, checkpoint["schedulers"], strict=True):
             scheduler.load_state_dict(saved)
-        self._model.on_load_checkpoint(held)
-        self._model.load_state_dict(held["state_dict"])
+        self._model.on_load_checkpoint(checkpoint)
+        self._model.load_state_dict(checkpoint["state_dict"])
 
-    def _compare(self, held: Checkpoint, path: str) -> None:
+    def _compare(self, checkpoint: Checkpoint, path: str) -> None:
         """Warns if the run cannot be the one that was stopped."""
         now = dict(self._model.hparams.items())
-        changed = sorted(k for k in {*now, *held.hyper_parameters} if not _same(now.get(k), held.hyper_parameters.get(k)))
+        changed = sorted(k for k in {*now, *checkpoint.hyper_parameters} if not _same(now.get(k), checkpoint.hyper_parameters.get(k)))
         if changed:
-            shown = ", ".join(f"{k} {held.hyper_parameters.get(k)!r} -> {now.get(k)!r}" for k in changed)
+            shown = ", ".join(f"{k} {checkpoint.hyper_parameters.get(k)!r} -> {now.get(k)!r}" for k in changed)
             warnings.warn(f"hyper-parameters differ from those in {path!r}: {shown}; optimizer and schedules use the file's", stacklevel=5)
-        missing = sorted(set(held["streams"]["at_start"]) ^ set(self._streams))
+        missing = sorted(set(checkpoint["streams"]["at_start"]) ^ set(self._streams))
         if missing:
             warnings.warn(
                 f"{path!r} and this run do not have the same random streams ({', '.join(missing)}): it may take another course",

@@ -1,4 +1,4 @@
-// The second operand of a product is loaded as it lies in memory, not transposed.
+// The second operand of a product is loaded as it is in memory, not transposed.
 // caught by plain: wrong result
 #include "bug.h"
 

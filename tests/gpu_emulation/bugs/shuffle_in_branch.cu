@@ -1,4 +1,4 @@
-// A shuffle over all lanes stands in a branch that only some of them take.
+// A shuffle over all lanes is in a branch that only some of them take.
 // caught by plain greedy 1: __shfl_down_sync: mask 0xffffffff names lane \d+, which has ended\n  at {here}
 // caught by plain: deadlock: no thread can go on\n  24 threads .* wait at __shfl_down_sync, {here}, lanes 0xffffffff\n  8 threads have
 // ended

@@ -160,7 +160,7 @@ def read_array(path: str) -> np.ndarray:
         try:
             return np.lib.format.read_array(io.BytesIO(file.read(size)), allow_pickle=False)
         except (ValueError, EOFError, TypeError, SyntaxError) as error:
-            raise CommandError(f"{path} is no .npy file of numbers ({error}); np.save writes one") from error
+            raise CommandError(f"{path} is not an .npy file of numbers ({error}); np.save writes one") from error
 
 
 def floats(x: np.ndarray) -> np.ndarray:

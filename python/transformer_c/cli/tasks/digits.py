@@ -142,7 +142,7 @@ def _only_array(path: str, data: bytes) -> np.ndarray:
                 raise CommandError(f"{path} has the arrays {', '.join(names) or '(none)'}; expected one, or one that is called images")
             return held[name]
     except (ValueError, TypeError, AttributeError, EOFError, OSError, zipfile.BadZipFile) as error:
-        raise CommandError(f"{path} is no .npz file of arrays ({error})") from error
+        raise CommandError(f"{path} is not an .npz file of arrays ({error})") from error
 
 
 class Digits(Task):
