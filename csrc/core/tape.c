@@ -70,27 +70,37 @@ void tc_node_free_saved(tc_node *node)
     node->freed = true;
 }
 
-/* A graph can be deeper than any stack: nodes whose last reference is dropped are put on a list and freed in a loop. */
-void tc_node_release(tc_node *node)
+/* A graph can be deeper than any stack: nodes whose last reference is dropped are put on a list and freed in a loop, also those that are
+ * dropped while another is being freed (by what its attributes own). */
+static _Thread_local struct {
+    tc_node *dead;
+    bool busy;
+} freeing;
+
+static void drop_node(tc_node *node)
 {
     if (!tc_drop_reference(&node->references)) return;
-    node->next_free = NULL;
-    for (tc_node *list = node; list;) {
-        tc_node *dead = list;
-        list = dead->next_free;
+    node->next_free = freeing.dead;
+    freeing.dead = node;
+}
+
+void tc_node_release(tc_node *node)
+{
+    drop_node(node);
+    if (freeing.busy) return;
+    freeing.busy = true;
+    for (tc_node *dead; (dead = freeing.dead) != NULL;) {
+        freeing.dead = dead->next_free;
         TC_ASSERT(!dead->walker && !dead->gradients);
         tc_node_free_saved(dead);
         if (dead->op->release) dead->op->release(dead->attributes);
         for (int i = 0; i < dead->input_count; i++) {
             tc_tensor_release(dead->edges[i].leaf);
-            tc_node *input = dead->edges[i].node;
-            if (input && tc_drop_reference(&input->references)) {
-                input->next_free = list;
-                list = input;
-            }
+            if (dead->edges[i].node) drop_node(dead->edges[i].node);
         }
         tc_free(dead, dead->bytes);
     }
+    freeing.busy = false;
 }
 
 static size_t round_up(size_t bytes) { return (bytes + 15) & ~(size_t)15; }

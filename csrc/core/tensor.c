@@ -13,6 +13,27 @@
 
 /* ---- storage -------------------------------------------------------------------------------------------------- */
 
+/* Giving memory back to its owner may release storages in turn, to any depth: an ndarray over a tensor over an ndarray and so on. Those
+ * wait on a list until the first release is over. */
+static _Thread_local struct {
+    tc_storage *waiting; /* the next one is its `data` */
+    bool busy;
+} giving_back;
+
+static void give_back(tc_storage *storage)
+{
+    storage->data = giving_back.waiting;
+    giving_back.waiting = storage;
+    if (giving_back.busy) return;
+    giving_back.busy = true;
+    for (tc_storage *next; (next = giving_back.waiting) != NULL;) {
+        giving_back.waiting = next->data;
+        next->release(next->context);
+        tc_free(next, sizeof *next);
+    }
+    giving_back.busy = false;
+}
+
 static void storage_release(tc_storage *storage)
 {
     if (!tc_drop_reference(&storage->references)) return;
@@ -20,13 +41,15 @@ static void storage_release(tc_storage *storage)
         next = a->next;
         a->release(a);
     }
+    if (!storage->owned && storage->release) {
+        give_back(storage);
+        return;
+    }
     if (storage->owned) {
         const tc_backend *backend;
         tc_error ignored;
         if (tc_backend_for(&backend, storage->device, &ignored) == TC_OK)
             backend->free(storage->device.index, storage->data, storage->bytes);
-    } else if (storage->release) {
-        storage->release(storage->context);
     }
     tc_free(storage, sizeof *storage);
 }

@@ -162,9 +162,12 @@ int tcpy_dtype_from_object(tc_dtype *out, PyObject *object);   /* np.float32, "f
 PyObject *tcpy_dtype_to_object(tc_dtype dtype);                /* the np.dtype; new reference */
 int tcpy_device_from_object(tc_device *out, PyObject *object); /* "cpu", "cuda", "cuda:1"; None is the CPU */
 PyObject *tcpy_device_to_object(tc_device device);
-/* Releases a reference to a PyObject on any thread: at once with the GIL, otherwise at the next call from Python. */
+/* Calls release(context) with the GIL: at once on a thread that has it, otherwise at the next call from Python. So the core may release a
+ * tensor while it holds a lock: no thread waits for the GIL there. */
+void tcpy_release_with_gil(void (*release)(void *context), void *context);
+/* The same for a reference to a PyObject: what a tensor over the memory of an object calls when it is freed. */
 void tcpy_release_object(void *object);
-/* Releases Python objects whose last reference was dropped on a thread without the GIL. */
+/* Does what waits for the GIL. */
 void tcpy_drain_releases(void);
 
 /* The call releases `tensor` at its end. Steals the reference, also on failure. 0, or -1 with an exception set. */

@@ -10,43 +10,46 @@
 
 typedef struct pending_release {
     struct pending_release *next;
-    PyObject *object;
+    void (*release)(void *context);
+    void *context;
 } pending_release;
 
 static pthread_mutex_t pending_lock = PTHREAD_MUTEX_INITIALIZER;
 static pending_release *pending;
-static _Atomic int pending_any;
+static atomic_bool any_pending;
 
-/* Called when a tensor over the memory of this Python object is freed. With the GIL the reference is released here, otherwise at the next
- * call from Python. */
-void tcpy_release_object(void *context)
+void tcpy_release_with_gil(void (*release)(void *context), void *context)
 {
     if (!Py_IsInitialized()) return; /* the interpreter has ended, and its objects with it */
     if (PyGILState_Check()) {
-        Py_DECREF((PyObject *)context);
+        release(context);
         return;
     }
     pending_release *entry = PyMem_RawMalloc(sizeof *entry);
     if (!entry) return; /* better a leak than a crash */
-    entry->object = context;
+    *entry = (pending_release){.release = release, .context = context};
     pthread_mutex_lock(&pending_lock);
     entry->next = pending;
     pending = entry;
-    pending_any = 1;
+    atomic_store_explicit(&any_pending, true, memory_order_relaxed);
     pthread_mutex_unlock(&pending_lock);
 }
 
+static void drop_object(void *object) { Py_DECREF((PyObject *)object); }
+
+void tcpy_release_object(void *object) { tcpy_release_with_gil(drop_object, object); }
+
 void tcpy_drain_releases(void)
 {
-    if (!pending_any) return;
+    if (!atomic_load_explicit(&any_pending, memory_order_relaxed)) return;
     pthread_mutex_lock(&pending_lock);
     pending_release *list = pending;
     pending = NULL;
-    pending_any = 0;
+    atomic_store_explicit(&any_pending, false, memory_order_relaxed);
     pthread_mutex_unlock(&pending_lock);
     while (list) {
         pending_release *next = list->next;
-        Py_DECREF(list->object);
+        list->release(list->context);
         PyMem_RawFree(list);
         list = next;
     }

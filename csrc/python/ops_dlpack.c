@@ -205,17 +205,18 @@ static tc_tensor *borrow(const dlpack_tensor *given, bool writable, void (*relea
     return tensor;
 }
 
-/* The producer's deleter takes the GIL itself, as the specification requires. */
+static void delete_borrowed_managed(void *context) { ((dlpack_managed *)context)->deleter(context); }
+static void delete_borrowed_versioned(void *context) { ((dlpack_versioned *)context)->deleter(context); }
+
+/* A producer's deleter may take the GIL: it is called with it. */
 static void give_back_managed(void *context)
 {
-    dlpack_managed *managed = context;
-    if (managed->deleter && Py_IsInitialized()) managed->deleter(managed);
+    if (((dlpack_managed *)context)->deleter) tcpy_release_with_gil(delete_borrowed_managed, context);
 }
 
 static void give_back_versioned(void *context)
 {
-    dlpack_versioned *versioned = context;
-    if (versioned->deleter && Py_IsInitialized()) versioned->deleter(versioned);
+    if (((dlpack_versioned *)context)->deleter) tcpy_release_with_gil(delete_borrowed_versioned, context);
 }
 
 /* The capsule remains the producer's unless everything succeeds. */

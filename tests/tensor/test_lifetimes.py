@@ -1,6 +1,8 @@
 """When memory is freed, what keeps it alive, and threads."""
 
 import gc
+import subprocess
+import sys
 import threading
 import weakref
 
@@ -54,6 +56,52 @@ def test_a_deep_graph_is_freed_without_a_deep_stack():
     for _ in range(50_000):
         x = x.reshape(1)
     x.backward()
+
+
+CHAINS = {
+    "numpy": ("tc.zeros(2)", "tc.as_tensor(a.numpy())"),
+    "asarray": ("tc.zeros(2)", "tc.as_tensor(np.asarray(a))"),
+    "a view": ("tc.zeros(2)", "tc.as_tensor(a.detach().numpy()[:]).view(2)"),
+    "the buffer protocol": ("tc.zeros(2)", "tc.as_tensor(np.asarray(memoryview(a)))"),
+    "DLPack": ("tc.zeros(2)", "tc.from_dlpack(np.from_dlpack(a))"),
+    "functions of a graph": (
+        "tc.zeros(2, requires_grad=True)",
+        "_core.record_custom([tc.ones(2, requires_grad=True)], (np.ones(2, np.float32),), lambda dy, a=a: dy)",
+    ),
+}
+
+
+def chain(kind, length):
+    """Makes a chain of objects each of which owns the next, on a thread with a stack of 256 kB, and drops it."""
+    first, link = CHAINS[kind]
+    program = f"""
+import threading
+import numpy as np, transformer_c as tc
+from transformer_c import _core
+def work():
+    a = {first}
+    for _ in range({length}):
+        a = {link}
+        if isinstance(a, tuple): a, = a
+    del a
+    print("freed")
+threading.stack_size(256 * 1024)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+assert _core.memory_stats()["in_use"] == 0
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stdout == "freed\n", done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("kind", CHAINS)
+def test_a_long_chain_of_owners_is_freed_without_a_deep_stack(kind):
+    chain(kind, 30_000)
+
+
+def test_a_million_owners():
+    chain("numpy", 1_000_000)
 
 
 def test_second_backward():
