@@ -26,7 +26,7 @@ FLAGS = [
     f"-I{ROOT / 'tests' / 'c'}",
 ]
 
-POOL = ["threads.c", "allocator.c", "cpu_count.c", "status.c"]
+POOL = ["threads.c", "allocator.c", "lock.c", "cpu_count.c", "status.c"]
 CPU = ["cpu.c", "cpu_count.c", "status.c"]
 PROGRAMS = {  # name: (program, sources of csrc/core, macros)
     "status": ("test_status.c", ["status.c", "dtype.c"], []),
@@ -34,7 +34,7 @@ PROGRAMS = {  # name: (program, sources of csrc/core, macros)
     "cpu": ("test_cpu.c", CPU, ["-DTC_HAVE_AVX2", "-DTC_HAVE_AVX512"]),
     "cpu-without-avx512": ("test_cpu.c", CPU, ["-DTC_HAVE_AVX2"]),
     "cpu-baseline-only": ("test_cpu.c", CPU, []),
-    "allocator": ("test_allocator.c", ["allocator.c"], []),
+    "allocator": ("test_allocator.c", ["allocator.c", "lock.c", "status.c"], []),
     "allocator-no-cache": ("test_allocator.c", ["allocator.c"], ["-DTC_NO_CACHE"]),
     "threads": ("test_threads.c", POOL, []),
 }

@@ -15,6 +15,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "lock.h"
+
 /* ---- injected failures ------------------------------------------------------------------------------------------------- */
 
 static _Atomic int64_t allocations_to_failure; /* 0: off */
@@ -138,8 +140,9 @@ typedef struct thread_cache {
     struct thread_cache *previous, *next; /* of all threads' caches; under the lock */
 } thread_cache;
 
+TC_DEFINE_LOCK(shared_lock, TC_RANK_ALLOCATOR) /* for everything in `shared` */
+
 static struct {
-    pthread_mutex_t lock; /* for everything here */
     free_list lists[CLASSES];
     uint64_t last_asked[CLASSES]; /* the value of `clock` when the class was last asked for */
     uint64_t clock;
@@ -149,7 +152,7 @@ static struct {
     size_t cached;
     uint64_t system_calls;
     thread_cache *caches;
-} shared = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} shared;
 
 static void note_peak(void)
 {
@@ -257,26 +260,22 @@ static void end_thread(void *argument)
     thread_cache *cache = argument;
     thread_is_ending = true;
     own_cache = NULL;
-    pthread_mutex_lock(&shared.lock);
+    tc_lock_take(&shared_lock);
     drain(cache);
     if (cache->previous)
         cache->previous->next = cache->next;
     else
         shared.caches = cache->next;
     if (cache->next) cache->next->previous = cache->previous;
-    pthread_mutex_unlock(&shared.lock);
+    tc_lock_give(&shared_lock);
     free(cache);
 }
 
-/* ---- a fork: the child must not find the lock held by a thread it does not have ---------------------------------------------- */
-
-static void lock_before_fork(void) { pthread_mutex_lock(&shared.lock); }
-
-static void unlock_in_parent(void) { pthread_mutex_unlock(&shared.lock); }
+/* ---- a fork -------------------------------------------------------------------------------------------------------------------- */
 
 /* The other threads do not exist here. Their blocks in use stay in use (a tensor may be shared with this thread); the few blocks on their
  * lists are leaked, because a list may have been copied half-way through a change. */
-static void unlock_in_child(void)
+static void forget_other_threads(void)
 {
     thread_cache *next = NULL;
     for (thread_cache *cache = shared.caches; cache; cache = next) {
@@ -287,20 +286,17 @@ static void unlock_in_child(void)
     }
     shared.caches = own_cache;
     if (own_cache) own_cache->previous = own_cache->next = NULL;
-    pthread_mutex_unlock(&shared.lock);
 }
 
-static void initialize(void)
-{
-    if (pthread_atfork(lock_before_fork, unlock_in_parent, unlock_in_child) != 0) return;
-    cache_key_exists = pthread_key_create(&cache_key, end_thread) == 0;
-}
+TC_IN_FORKED_CHILD(forget_other_threads)
+
+static void make_key(void) { cache_key_exists = pthread_key_create(&cache_key, end_thread) == 0; }
 
 /* The calling thread's cache, made on first use; NULL when it cannot be made; then the shared lists are used. */
 static thread_cache *make_cache(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, initialize);
+    pthread_once(&once, make_key);
     if (thread_is_ending || !cache_key_exists) return NULL;
     thread_cache *cache = calloc(1, sizeof *cache);
     if (!cache) return NULL;
@@ -308,11 +304,11 @@ static thread_cache *make_cache(void)
         free(cache);
         return NULL;
     }
-    pthread_mutex_lock(&shared.lock);
+    tc_lock_take(&shared_lock);
     cache->next = shared.caches;
     if (cache->next) cache->next->previous = cache;
     shared.caches = cache;
-    pthread_mutex_unlock(&shared.lock);
+    tc_lock_give(&shared_lock);
     own_cache = cache;
     return cache;
 }
@@ -335,36 +331,36 @@ static void count_in_use(thread_cache *cache, ptrdiff_t bytes)
     const ptrdiff_t unreported = atomic_load_explicit(&cache->unreported_in_use, memory_order_relaxed) + bytes;
     atomic_store_explicit(&cache->unreported_in_use, unreported, memory_order_relaxed);
     if (unreported < UNREPORTED_BYTES && unreported > -UNREPORTED_BYTES) return;
-    pthread_mutex_lock(&shared.lock);
+    tc_lock_take(&shared_lock);
     report(cache);
-    pthread_mutex_unlock(&shared.lock);
+    tc_lock_give(&shared_lock);
 }
 
 /* Fills an empty list to half its limit from the shared one, or with a single fresh block. */
 static void refill(thread_cache *cache, int class)
 {
     const size_t wanted = (list_limit(class) + 1) / 2;
-    pthread_mutex_lock(&shared.lock);
+    tc_lock_take(&shared_lock);
     do {
         void *block = shared_take(class);
         if (!block) break;
         push(&cache->lists[class], block);
         add_to(&cache->cached, class_bytes(class));
     } while (cache->lists[class].count < wanted && shared.lists[class].head);
-    pthread_mutex_unlock(&shared.lock);
+    tc_lock_give(&shared_lock);
 }
 
 /* ---- the interface ---------------------------------------------------------------------------------------------------------- */
 
 static void *allocate_shared(int class)
 {
-    pthread_mutex_lock(&shared.lock);
+    tc_lock_take(&shared_lock);
     void *block = shared_take(class);
     if (block) {
         shared.in_use += (ptrdiff_t)class_bytes(class);
         note_peak();
     }
-    pthread_mutex_unlock(&shared.lock);
+    tc_lock_give(&shared_lock);
     return block;
 }
 
@@ -388,34 +384,34 @@ void tc_free(void *block, size_t bytes)
     const int class = size_class(bytes);
     thread_cache *cache = get_cache();
     if (!cache || class >= SMALL_CLASSES) {
-        pthread_mutex_lock(&shared.lock);
+        tc_lock_take(&shared_lock);
         shared.in_use -= (ptrdiff_t)class_bytes(class);
         shared_put(class, block);
-        pthread_mutex_unlock(&shared.lock);
+        tc_lock_give(&shared_lock);
         return;
     }
     push(&cache->lists[class], block);
     add_to(&cache->cached, class_bytes(class));
     count_in_use(cache, -(ptrdiff_t)class_bytes(class));
     if (cache->lists[class].count > list_limit(class)) {
-        pthread_mutex_lock(&shared.lock);
+        tc_lock_take(&shared_lock);
         give_blocks(cache, class, list_limit(class) / 2);
-        pthread_mutex_unlock(&shared.lock);
+        tc_lock_give(&shared_lock);
     }
 }
 
 void tc_allocator_empty_cache(void)
 {
-    pthread_mutex_lock(&shared.lock);
+    tc_lock_take(&shared_lock);
     if (own_cache) drain(own_cache);
     drop_all();
     shared.high_water = shared.in_use;
-    pthread_mutex_unlock(&shared.lock);
+    tc_lock_give(&shared_lock);
 }
 
 tc_allocator_stats tc_allocator_statistics(void)
 {
-    pthread_mutex_lock(&shared.lock);
+    tc_lock_take(&shared_lock);
     if (own_cache) report(own_cache);
     ptrdiff_t in_use = shared.in_use;
     size_t cached = shared.cached;
@@ -424,16 +420,16 @@ tc_allocator_stats tc_allocator_statistics(void)
         cached += atomic_load_explicit(&cache->cached, memory_order_relaxed);
     }
     const tc_allocator_stats stats = {(size_t)in_use, (size_t)shared.peak_in_use, cached, shared.system_calls};
-    pthread_mutex_unlock(&shared.lock);
+    tc_lock_give(&shared_lock);
     return stats;
 }
 
 void tc_allocator_reset_peak(void)
 {
-    pthread_mutex_lock(&shared.lock);
+    tc_lock_take(&shared_lock);
     if (own_cache) report(own_cache);
     shared.peak_in_use = shared.in_use;
-    pthread_mutex_unlock(&shared.lock);
+    tc_lock_give(&shared_lock);
 }
 
 #endif

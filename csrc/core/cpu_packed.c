@@ -2,11 +2,11 @@
  * written to. One lock guards all entries: it is locked while a short list is searched, never while a matrix is packed. */
 #include "cpu_packed.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "allocator.h"
 #include "backend.h"
+#include "lock.h"
 
 #define MAX_ENTRIES                                                                                                                        \
     512 /* of one storage: a flat buffer of parameters has many; the limit stops a program that always packs new windows                   \
@@ -20,10 +20,7 @@ typedef struct entry {
     tc_packed *packed;
 } entry;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static void before_fork(void) { pthread_mutex_lock(&lock); }
-static void after_fork(void) { pthread_mutex_unlock(&lock); }
-static void install_fork_handlers(void) { pthread_atfork(before_fork, after_fork, after_fork); }
+TC_DEFINE_LOCK(entries_lock, TC_RANK_PACKED)
 
 static void release(tc_prepared *prepared)
 {
@@ -97,7 +94,7 @@ static void keep(tc_storage *storage, const tc_gemm_pack_args *pack, tc_dtype co
 {
     int count;
     tc_packed *stale = NULL;
-    pthread_mutex_lock(&lock);
+    tc_lock_take(&entries_lock);
     entry *e = find(storage, pack, compute, &count);
     if (e) {
         stale = e->packed;
@@ -113,21 +110,19 @@ static void keep(tc_storage *storage, const tc_gemm_pack_args *pack, tc_dtype co
                      .packed = retain(packed)};
         attach(storage, &e->attachment);
     }
-    pthread_mutex_unlock(&lock);
+    tc_lock_give(&entries_lock);
     if (stale) release(&stale->prepared);
 }
 
 tc_status tc_packed_acquire(tc_packed **out, const tc_gemm_pack_args *pack, tc_dtype compute, tc_storage *storage, tc_error *err)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (!storage) return pack_now(out, *pack, compute, err);
-    pthread_once(&once, install_fork_handlers);
     const unsigned version = atomic_load_explicit(&storage->version, memory_order_acquire);
     int count;
-    pthread_mutex_lock(&lock);
+    tc_lock_take(&entries_lock);
     entry *e = find(storage, pack, compute, &count);
     tc_packed *packed = e && e->packed->version == version ? retain(e->packed) : NULL;
-    pthread_mutex_unlock(&lock);
+    tc_lock_give(&entries_lock);
     if (!packed) {
         const tc_status status = pack_now(&packed, *pack, compute, err);
         if (status != TC_OK) return status;

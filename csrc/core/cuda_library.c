@@ -4,25 +4,29 @@
 
 #include <dlfcn.h>
 #include <link.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "status.h"
+#include "lock.h"
 
 #define LIBRARY_NAME "libtransformer_c_cuda.so"
 #define LIBRARY_VARIABLE "TRANSFORMER_C_CUDA_LIBRARY"
 #define PATH_BYTES 4096
 
-static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+TC_DEFINE_LOCK(opening, TC_RANK_CUDA_LIBRARY)
 static const tc_cuda_api *_Atomic opened;
 static int device_count; /* written before `opened` */
 static atomic_bool forked;
 
-static void after_fork(void) { atomic_store(&forked, true); }
+static void note_fork(void)
+{
+    if (atomic_load(&opened)) atomic_store(&forked, true);
+}
+
+TC_IN_FORKED_CHILD(note_fork)
 
 bool tc_cuda_forked(void) { return atomic_load_explicit(&forked, memory_order_relaxed); }
 
@@ -115,15 +119,12 @@ static tc_status open_library(const tc_cuda_api **out, tc_error *err)
     *out = atomic_load_explicit(&opened, memory_order_acquire);
     if (*out) return TC_OK;
     static const tc_cuda_api *loaded; /* kept even without a device */
-    pthread_mutex_lock(&opening);
+    tc_lock_take(&opening);
     tc_status status = loaded ? TC_OK : load(&loaded, err);
     if (status == TC_OK) status = count_devices(loaded, &device_count, err);
-    if (status == TC_OK && !atomic_load(&opened)) {
-        pthread_atfork(NULL, NULL, after_fork);
-        atomic_store_explicit(&opened, loaded, memory_order_release);
-    }
+    if (status == TC_OK) atomic_store_explicit(&opened, loaded, memory_order_release);
     *out = loaded;
-    pthread_mutex_unlock(&opening);
+    tc_lock_give(&opening);
     return status;
 }
 

@@ -2,15 +2,20 @@
  * for the GPU: the memory it copied from may change at once. */
 #include "cuda.h"
 
-#include <pthread.h>
+#include "lock.h"
 
 typedef struct staging_pool {
-    pthread_mutex_t lock;
+    tc_lock lock;
     tc_cuda_staging buffers[TC_CUDA_STAGING_BUFFERS];
     uint64_t turns;
 } staging_pool;
 
-static staging_pool pools[TC_CUDA_DEVICES] = {[0 ... TC_CUDA_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+static staging_pool pools[TC_CUDA_DEVICES] = {[0 ... TC_CUDA_DEVICES - 1] = {.lock = TC_LOCK_INITIALIZER(TC_RANK_CUDA_STAGING)}};
+
+TC_WHEN_LOADED add_locks(void)
+{
+    for (int i = 0; i < TC_CUDA_DEVICES; i++) tc_lock_add(&pools[i].lock);
+}
 
 /* In order of preference: a free buffer, one whose copy is complete, a new one, the one whose copy was started first. The lock is held. */
 static tc_cuda_staging *choose(staging_pool *pool, const tc_cuda_api *api)
@@ -30,11 +35,11 @@ static tc_cuda_staging *choose(staging_pool *pool, const tc_cuda_api *api)
 tc_cuda_staging *tc_cuda_take_staging(const tc_cuda_api *api, int index)
 {
     staging_pool *pool = &pools[tc_cuda_slot(index)];
-    pthread_mutex_lock(&pool->lock);
+    tc_lock_take(&pool->lock);
     tc_cuda_staging *staging = choose(pool, api);
     const bool wait = staging && staging->state == TC_STAGING_ON_ITS_WAY;
     if (staging) staging->state = TC_STAGING_HELD;
-    pthread_mutex_unlock(&pool->lock);
+    tc_lock_give(&pool->lock);
     if (!staging) return NULL;
     int code = wait ? api->synchronize_event(staging->event) : 0;
     if (!code && !staging->event) code = api->create_event(&staging->event);
@@ -47,8 +52,8 @@ tc_cuda_staging *tc_cuda_take_staging(const tc_cuda_api *api, int index)
 void tc_cuda_give_staging(int index, tc_cuda_staging *staging, bool on_its_way)
 {
     staging_pool *pool = &pools[tc_cuda_slot(index)];
-    pthread_mutex_lock(&pool->lock);
+    tc_lock_take(&pool->lock);
     staging->state = on_its_way ? TC_STAGING_ON_ITS_WAY : TC_STAGING_FREE;
     staging->turn = pool->turns++;
-    pthread_mutex_unlock(&pool->lock);
+    tc_lock_give(&pool->lock);
 }

@@ -12,11 +12,10 @@
  * Counts of work say what a stream already runs after, so that it waits only once for the same work. */
 #include "cuda.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "allocator.h"
-#include "status.h"
+#include "lock.h"
 
 typedef struct tc_cuda_queue {
     void *stream, *event;
@@ -27,12 +26,17 @@ typedef struct tc_cuda_queue {
 } tc_cuda_queue;
 
 typedef struct device_order {
-    pthread_mutex_t lock;
+    tc_lock lock;
     tc_cuda_queue *queues[TC_CUDA_STREAMS];
     int count;
 } device_order;
 
-static device_order orders[TC_CUDA_DEVICES] = {[0 ... TC_CUDA_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+static device_order orders[TC_CUDA_DEVICES] = {[0 ... TC_CUDA_DEVICES - 1] = {.lock = TC_LOCK_INITIALIZER(TC_RANK_CUDA_DEVICE)}};
+
+TC_WHEN_LOADED add_locks(void)
+{
+    for (int i = 0; i < TC_CUDA_DEVICES; i++) tc_lock_add(&orders[i].lock);
+}
 
 typedef struct thread_streams {
     tc_cuda_queue *own[TC_CUDA_DEVICES];
@@ -45,20 +49,20 @@ static pthread_key_t at_thread_end;
 static pthread_once_t key_made = PTHREAD_ONCE_INIT;
 static bool key_is_there;
 
-void tc_cuda_lock(int index) { pthread_mutex_lock(&orders[tc_cuda_slot(index)].lock); }
-void tc_cuda_unlock(int index) { pthread_mutex_unlock(&orders[tc_cuda_slot(index)].lock); }
+void tc_cuda_lock(int index) { tc_lock_take(&orders[tc_cuda_slot(index)].lock); }
+void tc_cuda_unlock(int index) { tc_lock_give(&orders[tc_cuda_slot(index)].lock); }
 
 /* ---- who has which stream --------------------------------------------------------------------------------------------------------- */
 
 static void give_back_all(void *memory)
 {
     thread_streams *streams = memory;
-    if (tc_cuda_forked()) return; /* the locks may be held by threads that do not exist in this process */
+    if (tc_cuda_forked()) return; /* the streams are the parent's */
     for (int slot = 0; slot < TC_CUDA_DEVICES; slot++) {
         if (!streams->own[slot]) continue;
-        pthread_mutex_lock(&orders[slot].lock);
+        tc_lock_take(&orders[slot].lock);
         streams->own[slot]->users--;
-        pthread_mutex_unlock(&orders[slot].lock);
+        tc_lock_give(&orders[slot].lock);
         streams->own[slot] = NULL;
     }
 }
@@ -134,10 +138,10 @@ static int find_queue(tc_cuda_queue **out, const void *stream)
 {
     for (int slot = 0; slot < TC_CUDA_DEVICES; slot++) {
         tc_cuda_queue *found = NULL;
-        pthread_mutex_lock(&orders[slot].lock);
+        tc_lock_take(&orders[slot].lock);
         for (int i = 0; i < orders[slot].count && !found; i++)
             if (orders[slot].queues[i]->stream == stream) found = orders[slot].queues[i];
-        pthread_mutex_unlock(&orders[slot].lock);
+        tc_lock_give(&orders[slot].lock);
         if (!found) continue;
         *out = found;
         return slot;
@@ -161,9 +165,9 @@ void tc_cuda_end_stream(void *stream)
     tc_cuda_queue *queue;
     const int slot = tc_cuda_forked() ? -1 : find_queue(&queue, stream);
     if (slot < 0) return;
-    pthread_mutex_lock(&orders[slot].lock);
+    tc_lock_take(&orders[slot].lock);
     queue->users--;
-    pthread_mutex_unlock(&orders[slot].lock);
+    tc_lock_give(&orders[slot].lock);
 }
 
 /* ---- the order ---------------------------------------------------------------------------------------------------------------------- */

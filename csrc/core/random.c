@@ -1,9 +1,9 @@
 /* random.c: the generators of random.h, which gives the recipes. */
 #include "random.h"
 #include "../kernels/philox.h"
+#include "lock.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,9 +24,8 @@ typedef struct mt_stream {
 } mt_stream;
 
 struct tc_generator {
-    pthread_mutex_t lock; /* guards stream */
+    tc_lock lock; /* guards stream */
     mt_stream stream;
-    tc_generator *older, *newer; /* the list of live generators, guarded by registry_lock */
 };
 
 static void mt_seed(mt_stream *s, uint64_t seed)
@@ -77,68 +76,33 @@ TC_INLINE uint64_t mt_next64(mt_stream *s)
 TC_INLINE float mt_uniform_f32(mt_stream *s) { return (float)(mt_next32(s) & 0xffffffu) * 0x1p-24f; }
 TC_INLINE double mt_uniform_f64(mt_stream *s) { return (double)(mt_next64(s) & ((UINT64_C(1) << 53) - 1)) * 0x1p-53; }
 
-/* ---- live generators: a fork finds all of them unlocked --------------------------------------------------------- */
-
-static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER; /* taken before any generator's lock */
-static tc_generator *registry;                                    /* the newest */
-static pthread_once_t fork_handlers_once = PTHREAD_ONCE_INIT;
-static int fork_handlers_error;
-
-static void before_fork(void)
-{
-    pthread_mutex_lock(&registry_lock);
-    for (tc_generator *g = registry; g; g = g->older) pthread_mutex_lock(&g->lock);
-}
-
-static void after_fork(void)
-{
-    for (tc_generator *g = registry; g; g = g->older) pthread_mutex_unlock(&g->lock);
-    pthread_mutex_unlock(&registry_lock);
-}
-
-static void install_fork_handlers(void) { fork_handlers_error = pthread_atfork(before_fork, after_fork, after_fork); }
+/* ---- generators ------------------------------------------------------------------------------------------------- */
 
 tc_generator *tc_generator_new(uint64_t seed)
 {
-    pthread_once(&fork_handlers_once, install_fork_handlers);
-    if (fork_handlers_error) return NULL; /* pthread_atfork fails only when memory runs out */
     tc_generator *generator = malloc(sizeof *generator);
     if (!generator) return NULL;
-    if (pthread_mutex_init(&generator->lock, NULL)) {
-        free(generator);
-        return NULL;
-    }
+    generator->lock = (tc_lock)TC_LOCK_INITIALIZER(TC_RANK_GENERATOR);
     mt_seed(&generator->stream, seed);
-    generator->newer = NULL;
-    pthread_mutex_lock(&registry_lock);
-    generator->older = registry;
-    if (registry) registry->newer = generator;
-    registry = generator;
-    pthread_mutex_unlock(&registry_lock);
+    tc_lock_add(&generator->lock);
     return generator;
 }
 
 void tc_generator_free(tc_generator *generator)
 {
     if (!generator) return;
-    pthread_mutex_lock(&registry_lock);
-    if (generator->newer)
-        generator->newer->older = generator->older;
-    else
-        registry = generator->older;
-    if (generator->older) generator->older->newer = generator->newer;
-    pthread_mutex_unlock(&registry_lock);
-    pthread_mutex_destroy(&generator->lock);
+    tc_lock_remove(&generator->lock);
+    pthread_mutex_destroy(&generator->lock.mutex);
     free(generator);
 }
 
 TC_INLINE mt_stream *take(tc_generator *generator)
 {
-    pthread_mutex_lock(&generator->lock);
+    tc_lock_take(&generator->lock);
     return &generator->stream;
 }
 
-TC_INLINE void give_back(tc_generator *generator) { pthread_mutex_unlock(&generator->lock); }
+TC_INLINE void give_back(tc_generator *generator) { tc_lock_give(&generator->lock); }
 
 tc_generator *tc_generator_copy(tc_generator *generator)
 {

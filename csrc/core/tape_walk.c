@@ -1,10 +1,10 @@
 /* tape_walk.c: the backward over the nodes, and the gradients of leaves. */
-#include <pthread.h>
 #include <string.h>
 
 #include "accumulate.h"
 #include "allocator.h"
 #include "copy.h"
+#include "lock.h"
 #include "own.h"
 #include "tape_node.h"
 
@@ -228,12 +228,12 @@ static tc_status prepare_leaf(leaf_entry *entry, tc_error *err)
     return TC_OK;
 }
 
-static pthread_mutex_t commit_lock = PTHREAD_MUTEX_INITIALIZER; /* leaves may be shared by graphs on several threads */
+TC_DEFINE_LOCK(commit_lock, TC_RANK_COMMIT) /* leaves may be shared by graphs on several threads */
 
 static tc_status commit(walk *w, tc_error *err)
 {
     tc_status status = TC_OK;
-    pthread_mutex_lock(&commit_lock);
+    tc_lock_take(&commit_lock);
     for (int64_t i = 0; i < w->leaf_capacity && status == TC_OK; i++)
         if (w->leaves[i].leaf) status = prepare_leaf(&w->leaves[i], err);
     for (int64_t i = 0; i < w->leaf_capacity && status == TC_OK; i++) {
@@ -246,7 +246,7 @@ static tc_status commit(walk *w, tc_error *err)
             entry->gradient = NULL;
         }
     }
-    pthread_mutex_unlock(&commit_lock);
+    tc_lock_give(&commit_lock);
     return status;
 }
 

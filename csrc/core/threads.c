@@ -36,6 +36,7 @@
 
 #include "allocator.h"
 #include "cpu_count.h"
+#include "lock.h"
 #include "status.h"
 
 /* Elementary operations that are worth another participant: about 5 us of vector arithmetic, twice the cost of handing over a job. */
@@ -299,17 +300,7 @@ static void reset_in_child(void)
     atomic_store(&pool.owned, false);
 }
 
-static int fork_handler_error;
-
-static void install_fork_handler(void) { fork_handler_error = pthread_atfork(NULL, NULL, reset_in_child); }
-
-static tc_status prepare_for_fork(tc_error *err)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, install_fork_handler);
-    if (fork_handler_error) return tc_fail(err, TC_ERROR_MEMORY, "out of memory while installing the fork handler of the thread pool");
-    return TC_OK;
-}
+TC_IN_FORKED_CHILD(reset_in_child)
 
 /* ---- who has the pool ---------------------------------------------------------------------------------------------- */
 
@@ -327,8 +318,6 @@ static tc_status check_count(int64_t count, const char *what, const char *text, 
 
 tc_status tc_threads_initialize(tc_error *err)
 {
-    tc_status status = prepare_for_fork(err);
-    if (status != TC_OK) return status;
     int64_t count = 0;
     const char *text = getenv("TRANSFORMER_C_NUM_THREADS");
     if (text && text[0]) {
@@ -338,7 +327,7 @@ tc_status tc_threads_initialize(tc_error *err)
         if (*end || errno) count = 0;
         char quoted[64];
         snprintf(quoted, sizeof quoted, "'%s'", text);
-        status = check_count(count, "TRANSFORMER_C_NUM_THREADS", quoted, err);
+        const tc_status status = check_count(count, "TRANSFORMER_C_NUM_THREADS", quoted, err);
         if (status != TC_OK) return status;
     } else {
         count = tc_cpu_count();
@@ -359,8 +348,7 @@ tc_status tc_set_num_threads(int count, tc_error *err)
 {
     char text[16];
     snprintf(text, sizeof text, "%d", count);
-    tc_status status = check_count(count, "the number of threads", text, err);
-    if (status == TC_OK) status = prepare_for_fork(err);
+    const tc_status status = check_count(count, "the number of threads", text, err);
     if (status != TC_OK) return status;
     atomic_store(&thread_count, count);
     /* Surplus workers end now, or with the next job when the pool is busy. */

@@ -1,9 +1,9 @@
 /* convert.c: ndarrays to tensors and back, dtypes, devices. */
 #include "binding.h"
 
-#include <pthread.h>
 #include <string.h>
 
+#include "../core/lock.h"
 #include "../core/tensor.h"
 
 /* ---- Python objects released without the GIL ---------------------------------------------------------------------- */
@@ -14,7 +14,7 @@ typedef struct pending_release {
     void *context;
 } pending_release;
 
-static pthread_mutex_t pending_lock = PTHREAD_MUTEX_INITIALIZER;
+TC_DEFINE_LOCK(pending_lock, TC_RANK_PENDING)
 static pending_release *pending;
 static atomic_bool any_pending;
 
@@ -28,11 +28,11 @@ void tcpy_release_with_gil(void (*release)(void *context), void *context)
     pending_release *entry = PyMem_RawMalloc(sizeof *entry);
     if (!entry) return; /* better a leak than a crash */
     *entry = (pending_release){.release = release, .context = context};
-    pthread_mutex_lock(&pending_lock);
+    tc_lock_take(&pending_lock);
     entry->next = pending;
     pending = entry;
     atomic_store_explicit(&any_pending, true, memory_order_relaxed);
-    pthread_mutex_unlock(&pending_lock);
+    tc_lock_give(&pending_lock);
 }
 
 static void drop_object(void *object) { Py_DECREF((PyObject *)object); }
@@ -42,11 +42,11 @@ void tcpy_release_object(void *object) { tcpy_release_with_gil(drop_object, obje
 void tcpy_drain_releases(void)
 {
     if (!atomic_load_explicit(&any_pending, memory_order_relaxed)) return;
-    pthread_mutex_lock(&pending_lock);
+    tc_lock_take(&pending_lock);
     pending_release *list = pending;
     pending = NULL;
     atomic_store_explicit(&any_pending, false, memory_order_relaxed);
-    pthread_mutex_unlock(&pending_lock);
+    tc_lock_give(&pending_lock);
     while (list) {
         pending_release *next = list->next;
         list->release(list->context);

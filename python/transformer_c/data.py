@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -233,6 +234,7 @@ def _ahead(jobs: Iterator[Callable[[], Any]], depth: int) -> Iterator[Any]:
     """Runs the jobs in order on a thread, at most `depth` results ahead of the consumer."""
     results: queue.Queue = queue.Queue(depth)
     stop = threading.Event()
+    process = os.getpid()
 
     def put(item: Any) -> bool:
         while not stop.is_set():
@@ -256,6 +258,10 @@ def _ahead(jobs: Iterator[Callable[[], Any]], depth: int) -> Iterator[Any]:
     thread.start()
     try:
         while True:
+            if os.getpid() != process:
+                raise RuntimeError(
+                    "this iterator over a DataLoader was begun before a fork, and its thread is in the parent: call iter() again"
+                )
             value, error = results.get()
             if isinstance(error, StopIteration):
                 return
@@ -263,5 +269,6 @@ def _ahead(jobs: Iterator[Callable[[], Any]], depth: int) -> Iterator[Any]:
                 raise error
             yield value
     finally:
-        stop.set()
-        thread.join()
+        if os.getpid() == process:
+            stop.set()
+            thread.join()

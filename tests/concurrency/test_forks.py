@@ -1,0 +1,212 @@
+"""A fork while other threads are in the library: the child computes, and ends. Every lock is one of csrc/core/lock.h, which forks know."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CSRC = ROOT / "csrc"
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+
+# What the other threads do. Each of these is inside one lock, or several, for most of the time.
+WORK = {
+    "backward": """
+        leaves = [tc.ones(300, 300, requires_grad=True) for _ in range(20)]
+        y = sum(((w * 2.0).sum() for w in leaves), tc.zeros(()))
+        while not stop:
+            y.backward(retain_graph=True)
+    """,
+    "forward": """
+        block = tc.EncoderBlock(64, 4, 128)
+        x = tc.ones(8, 32, 64)
+        while not stop:
+            block(x)
+    """,
+    "allocation": """
+        while not stop:
+            held = [tc.empty(n) for n in range(1, 200_000, 5_000)]
+            _core.memory_empty_cache()
+    """,
+    "released arrays": """
+        while not stop:
+            leaf = tc.ones(200, 100, requires_grad=True)
+            y = sum(((leaf * tc.as_tensor(np.ones((200, 100), np.float32))).sum() for _ in range(20)), tc.zeros(()))
+            y.backward()
+    """,
+    "random numbers": """
+        mine = tc.Generator(1)
+        while not stop:
+            tc.rand(200_000, rng=mine)
+            tc.Generator(2)
+    """,
+    "packed weights": """
+        layer = tc.nn.Linear(64, 64)
+        x = tc.ones(16, 64)
+        while not stop:
+            with tc.no_grad():
+                layer.weight.mul_(1.0)
+                layer(x)
+    """,
+    "the pool": """
+        x = tc.ones(300_000)
+        while not stop:
+            for n in (1, 2, 3):
+                tc.set_num_threads(n)
+                x.exp()
+    """,
+}
+
+PROGRAM = """
+import os, signal, sys, threading, time, warnings
+import numpy as np
+import transformer_c as tc
+from transformer_c import _core
+warnings.simplefilter("ignore", DeprecationWarning)  # about forks in a process with threads: the case under test
+stop = False
+tc.set_num_threads(2)
+
+def work():
+{work}
+
+def train():
+    model = tc.nn.Sequential(tc.nn.Linear(64, 300), tc.nn.ReLU(), tc.nn.Dropout(0.5), tc.nn.Linear(300, 10))
+    optimizer = tc.optim.SGD(model.parameters(), 0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss = tc.nn.functional.cross_entropy(model(tc.as_tensor(np.ones((100, 64), np.float32))), np.zeros(100, np.int64))
+        loss.backward()
+        optimizer.step()
+    tc.rand(100)
+    _core.memory_stats()
+    return loss.item()
+
+def fork():
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # a child that waits for a lock of a thread that it does not have would wait for ever
+        code = 1
+        try:
+            code = 0 if np.isfinite(train()) else 2
+        finally:
+            os._exit(code)
+    status = os.waitpid(child, 0)[1]
+    assert status == 0, f"the child ended with {{status}}"
+
+workers = [threading.Thread(target=work, daemon=True) for _ in range({threads})]
+for worker in workers: worker.start()
+end = time.monotonic() + {seconds}
+forks = 0
+while time.monotonic() < end:
+    {fork}
+    forks += 1
+    time.sleep(0.0001 * (forks % 7))
+stop = True
+for worker in workers: worker.join()
+print("forks:", forks)
+"""
+
+
+def run(work, seconds=1.5, threads=1, fork="fork()"):
+    body = "\n".join("    " + line.strip("\n")[8:] for line in WORK[work].splitlines() if line.strip())
+    program = PROGRAM.format(work=body, seconds=seconds, threads=threads, fork=fork)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout.split()[-1]) >= 3
+
+
+@pytest.mark.parametrize("work", WORK)
+def test_a_fork_while_another_thread_computes(work):
+    run(work)
+
+
+def test_a_fork_by_a_thread():
+    run("backward", threads=2, fork="t = threading.Thread(target=fork); t.start(); t.join()")
+
+
+def test_processes_of_multiprocessing():
+    """Workers that are forked while the parent trains, as those of a loader of data are."""
+    pool = "import multiprocessing as mp\n    with mp.get_context('fork').Pool(2) as pool: assert np.isfinite(pool.starmap(train, [()] * 4)).all()"
+    run("backward", seconds=2, fork=pool)
+
+
+def test_a_child_of_a_child():
+    again = "child = os.fork()\n    if child == 0: signal.alarm(40); fork(); os._exit(0)\n    assert os.waitpid(child, 0)[1] == 0"
+    run("forward", fork=again)
+
+
+def test_an_iterator_over_a_loader_belongs_to_its_process():
+    program = """
+import os, signal, warnings
+import numpy as np, transformer_c as tc
+warnings.simplefilter("ignore", DeprecationWarning)
+loader = tc.data.DataLoader(np.arange(100), batch_size=2, prefetch=3)
+iterator = iter(loader)
+next(iterator)
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    try:
+        next(iterator)
+    except RuntimeError as error:
+        assert "before a fork" in str(error)
+        del iterator
+        assert len(list(loader)) == 50
+        os._exit(0)
+    os._exit(1)
+assert os.waitpid(child, 0)[1] == 0
+assert len(list(iterator)) == 49
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+# ---- every lock is known -----------------------------------------------------------------------------------------------------
+
+
+PRIMITIVES = re.compile(
+    r"\b(?:pthread_mutex_t|pthread_rwlock_t|pthread_spinlock_t|pthread_cond_t|pthread_barrier_t|sem_t|mtx_t|cnd_t|PyThread_type_lock|"
+    r"atomic_flag|std::mutex|pthread_atfork)\b"
+)
+# The pool's condition variables and their mutexes, which a child makes anew; and lock.h itself.
+KNOWN = {"core/lock.h", "core/lock.c", "core/threads.c"}
+
+
+def with_locks(folder):
+    return {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.suffix in {".c", ".h", ".cu", ".cuh", ".cpp"} and PRIMITIVES.search(path.read_text())
+    }
+
+
+def test_every_lock_is_in_the_table_of_forks():
+    assert with_locks(CSRC) == KNOWN
+    assert "TC_IN_FORKED_CHILD(reset_in_child)" in (CSRC / "core/threads.c").read_text()
+
+
+def test_every_lock_in_a_structure_is_added():
+    """TC_DEFINE_LOCK adds its lock; a member of a structure is added by tc_lock_add."""
+    for path in CSRC.rglob("*.c"):
+        text = path.read_text()
+        if path.name != "lock.c" and "TC_LOCK_INITIALIZER" in text:
+            assert "tc_lock_add(&" in text, path
+
+
+def test_a_lock_of_another_kind_is_found(tmp_path):
+    (tmp_path / "new.c").write_text("#include <pthread.h>\nstatic pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;\n")
+    assert with_locks(tmp_path) == {"new.c"}
+
+
+def test_no_lock_of_the_python_layer_is_held_across_a_fork():
+    """Locks of a thread that a child does not have; data.py's are of an iterator, which refuses to run in a child."""
+    found = {
+        path.relative_to(ROOT / "python/transformer_c").as_posix()
+        for path in (ROOT / "python/transformer_c").rglob("*.py")
+        if re.search(r"threading\.(?:R?Lock|Condition|Event|Semaphore|Barrier|Thread)\(|queue\.\w*Queue", path.read_text())
+    }
+    assert found == {"data.py"}
