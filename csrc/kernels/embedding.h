@@ -1,4 +1,5 @@
-/* embedding.h: arguments of the kernels for embedding and one-hot. Indices are in range: the ops have checked them. */
+/* embedding.h: arguments of the kernels for embedding and one-hot. The ops have checked that indices are in range; see
+ * read_index.h. */
 #ifndef TC_KERNELS_EMBEDDING_H
 #define TC_KERNELS_EMBEDDING_H
 
@@ -13,7 +14,7 @@ typedef struct tc_embedding_forward_args {
     void *y;
     const void *weight;
     const int64_t *indices;
-    int64_t n, row_bytes;
+    int64_t n, V, row_bytes;
 } tc_embedding_forward_args;
 extern const tc_kernel tc_kernel_embedding_forward;
 

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "../kernels/read_index.h"
 #include "../kernels/softmax.h"
 #include "loss.h"
 
@@ -64,13 +65,14 @@ static tc_status sum_weights(class_attributes *a, const tc_tensor *classes, cons
     const double *doubles = tc_data(weight);
     const float *floats = tc_data(weight);
     for (int64_t n = 0; n < classes->numel; n++) {
-        if (t[n] == a->ignore_index) continue;
-        if (t[n] < 0 || t[n] >= C)
+        const int64_t class = tc_read_index(&t[n]);
+        if (class == a->ignore_index) continue;
+        if (class < 0 || class >= C)
             return tc_fail(err, TC_ERROR_VALUE,
                            "target[%" PRId64 "] (flattened) is %" PRId64 ", but there are %" PRId64 " classes: expected 0 to %" PRId64
                            ", or ignore_index %" PRId64,
-                           n, t[n], C, C - 1, a->ignore_index);
-        a->total += !weight ? 1 : weight->dtype == TC_FLOAT64 ? doubles[t[n]] : (double)floats[t[n]];
+                           n, class, C, C - 1, a->ignore_index);
+        a->total += !weight ? 1 : weight->dtype == TC_FLOAT64 ? doubles[class] : (double)floats[class];
     }
     return TC_OK;
 }

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "../kernels/read_index.h"
 #include "op.h"
 
 /* ---- indices --------------------------------------------------------------------------------------------------------------- */
@@ -40,11 +41,13 @@ static tc_status as_rows(tc_scope *s, tc_tensor **places, tc_tensor *indices, in
     const int64_t *values;
     char text[TC_SHAPE_TEXT];
     TC_TRY(as_int64(s, places, &values, indices));
-    for (int64_t i = 0; i < indices->numel; i++)
-        if (values[i] < 0 || values[i] >= V)
+    for (int64_t i = 0; i < indices->numel; i++) {
+        const int64_t row = tc_read_index(&values[i]);
+        if (row < 0 || row >= V)
             return tc_fail(s->err, TC_ERROR_INDEX,
                            "index %" PRId64 " (element %" PRId64 " of indices, shape %s) is outside the table, which has %" PRId64 " rows",
-                           values[i], i, tc_tensor_text(text, indices), V);
+                           row, i, tc_tensor_text(text, indices), V);
+    }
     return TC_OK;
 }
 
@@ -121,6 +124,7 @@ tc_status tc_embedding(tc_tensor **y, tc_tensor *indices, tc_tensor *weight, con
                                             .weight = in[0].data,
                                             .indices = tc_data(places),
                                             .n = places->numel,
+                                            .V = V,
                                             .row_bytes = D * (int64_t)tc_dtype_size(weight->dtype)};
     TC_TRY(tc_compute(&s, &tc_kernel_embedding_forward, &args, group_count(args.n),
                       TC_EMBEDDING_GROUP * (8.0 + (double)args.row_bytes / 8.0)));
@@ -155,13 +159,14 @@ static tc_status count_classes(tc_scope *s, int64_t *count, int64_t classes, con
     int64_t largest = -1;
     if (classes < -1) return tc_fail(s->err, TC_ERROR_VALUE, "num_classes is %" PRId64 "; expected -1 or a count", classes);
     for (int64_t i = 0; i < indices->numel; i++) {
-        if (values[i] > largest) largest = values[i];
-        if (values[i] < 0)
-            return tc_fail(s->err, TC_ERROR_VALUE, "x has %" PRId64 " as its element %" PRId64 "; classes are not negative", values[i], i);
-        if (classes >= 0 && values[i] >= classes)
+        const int64_t value = tc_read_index(&values[i]);
+        if (value > largest) largest = value;
+        if (value < 0)
+            return tc_fail(s->err, TC_ERROR_VALUE, "x has %" PRId64 " as its element %" PRId64 "; classes are not negative", value, i);
+        if (classes >= 0 && value >= classes)
             return tc_fail(s->err, TC_ERROR_VALUE,
-                           "x has %" PRId64 " as its element %" PRId64 " but num_classes is %" PRId64 "; expected 0 to %" PRId64, values[i],
-                           i, classes, classes - 1);
+                           "x has %" PRId64 " as its element %" PRId64 " but num_classes is %" PRId64 "; expected 0 to %" PRId64, value, i,
+                           classes, classes - 1);
     }
     if (classes < 0 && indices->numel == 0)
         return tc_fail(s->err, TC_ERROR_VALUE, "x has shape %s, no elements, so num_classes must be given", tc_tensor_text(text, indices));

@@ -1,5 +1,6 @@
 /* embedding.c: rows of a table, their gradient, and one-hot rows. */
 #include "../embedding.h"
+#include "../read_index.h"
 
 #include <string.h>
 
@@ -18,11 +19,17 @@ TC_DEFINE_KERNEL(embedding_forward)(const void *args, int64_t begin, int64_t end
     int64_t first, last;
     (void)scratch;
     group_range(begin, end, a->n, &first, &last);
-    for (int64_t i = first; i < last; i++)
-        memcpy((char *)a->y + i * a->row_bytes, (const char *)a->weight + a->indices[i] * a->row_bytes, (size_t)a->row_bytes);
+    for (int64_t i = first; i < last; i++) {
+        const int64_t row = tc_read_index_below(&a->indices[i], a->V);
+        if (row != TC_NO_INDEX)
+            memcpy((char *)a->y + i * a->row_bytes, (const char *)a->weight + row * a->row_bytes, (size_t)a->row_bytes);
+        else
+            memset((char *)a->y + i * a->row_bytes, 0, (size_t)a->row_bytes);
+    }
 }
 
-/* A counting sort: counts each index, finds where it begins, then writes every position to the next free place of its index. */
+/* A counting sort: counts each index, finds where it begins, then writes every position to the next free place of its index. Indices that
+ * change between the two loops leave places that nothing is written to: those contain 0, which is a position too. */
 TC_DEFINE_KERNEL(embedding_order)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_embedding_order_args *a = args;
@@ -30,13 +37,20 @@ TC_DEFINE_KERNEL(embedding_order)(const void *args, int64_t begin, int64_t end, 
     if (begin == end) return;
     int64_t *start = a->start;
     memset(start, 0, (size_t)(a->V + 1) * sizeof *start);
-    for (int64_t i = 0; i < a->n; i++) start[a->indices[i]]++;
+    for (int64_t i = 0; i < a->n; i++) {
+        const int64_t v = tc_read_index_below(&a->indices[i], a->V);
+        a->order[i] = 0;
+        if (v != TC_NO_INDEX) start[v]++;
+    }
     int64_t before = 0;
     for (int64_t v = 0; v <= a->V; v++) { /* start[v] is the end of v here, and decreases to its beginning */
         before += start[v];
         start[v] = before;
     }
-    for (int64_t i = a->n - 1; i >= 0; i--) a->order[--start[a->indices[i]]] = i;
+    for (int64_t i = a->n - 1; i >= 0; i--) {
+        const int64_t v = tc_read_index_below(&a->indices[i], a->V);
+        if (v != TC_NO_INDEX && start[v] > 0) a->order[--start[v]] = i;
+    }
 }
 
 #define ROW_BLOCK 64 /* rows added up before they are added to the total: keeps precision for a row that is used often */
@@ -71,5 +85,8 @@ TC_DEFINE_KERNEL(one_hot)(const void *args, int64_t begin, int64_t end, void *sc
     (void)scratch;
     group_range(begin, end, a->n, &first, &last);
     memset(a->out + first * a->classes, 0, (size_t)((last - first) * a->classes) * sizeof *a->out);
-    for (int64_t i = first; i < last; i++) a->out[i * a->classes + a->indices[i]] = 1;
+    for (int64_t i = first; i < last; i++) {
+        const int64_t class = tc_read_index_below(&a->indices[i], a->classes);
+        if (class != TC_NO_INDEX) a->out[i * a->classes + class] = 1;
+    }
 }

@@ -1,4 +1,5 @@
 /* softmax.c: y = e^(x - max x) / sum e^(x - max x) over rows, its logarithm, the fused cross-entropy, and their gradients. */
+#include "../read_index.h"
 #include "../softmax.h"
 #include "softmax_rows.h"
 
@@ -155,6 +156,13 @@ TC_DEFINE_KERNEL(softmax_backward)(const void *args, int64_t begin, int64_t end,
 
 /* ---- cross-entropy -------------------------------------------------------------------------------------------------------------- */
 
+/* The class of a row, or TC_NO_INDEX for a row that does not count. */
+TC_INLINE int64_t read_class(const int64_t *target, int64_t C, int64_t ignore_index)
+{
+    const int64_t t = tc_read_index_below(target, C);
+    return t == ignore_index ? TC_NO_INDEX : t;
+}
+
 TC_DEFINE_KERNEL(cross_entropy_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_cross_entropy_forward_args *a = args;
@@ -163,12 +171,12 @@ TC_DEFINE_KERNEL(cross_entropy_forward)(const void *args, int64_t begin, int64_t
     (void)scratch;
     for (int64_t n = begin; n < end; n++) {
         const real *x = (const real *)a->x + n * C;
-        const int64_t t = a->target[n];
+        const int64_t t = read_class(a->target + n, C, a->ignore_index);
         const real top = row_top(x, C), log_sum = real_log(row_exp_sum(NULL, x, C, top));
         ((real *)a->top)[n] = top;
         ((real *)a->log_sum)[n] = log_sum;
         real loss = R(0.0);
-        if (t != a->ignore_index) {
+        if (t != TC_NO_INDEX) {
             loss = (R(1.0) - smoothing) * (weight ? weight[t] : R(1.0)) * ((top - x[t]) + log_sum);
             real spread = R(0.0);
             for (int64_t c = 0; smoothing != 0 && c < C; c++) spread += (weight ? weight[c] : R(1.0)) * ((top - x[c]) + log_sum);
@@ -190,8 +198,8 @@ TC_DEFINE_KERNEL(cross_entropy_backward)(const void *args, int64_t begin, int64_
     for (int64_t n = begin; n < end; n++) {
         const real *x = (const real *)a->x + n * C;
         real *dx = (real *)a->dx + n * C;
-        const int64_t t = a->target[n];
-        const bool ignored = t == a->ignore_index;
+        const int64_t t = read_class(a->target + n, C, a->ignore_index);
+        const bool ignored = t == TC_NO_INDEX;
         const real dloss = ignored ? R(0.0) : ((const real *)a->dloss)[n];
         const real at_target = ignored ? R(0.0) : dloss * (R(1.0) - smoothing) * (weight ? weight[t] : R(1.0));
         const real even = dloss * smoothing / (real)C;

@@ -13,7 +13,10 @@ template <class Word> __global__ void __launch_bounds__(element_threads) rows_ke
 {
     const int64_t words = a.row_bytes / static_cast<int64_t>(sizeof(Word));
     const Word *weight = static_cast<const Word *>(a.weight);
-    for_own_elements(a.n * words, [&](int64_t i) { static_cast<Word *>(a.y)[i] = weight[a.indices[i / words] * words + i % words]; });
+    for_own_elements(a.n * words, [&](int64_t i) {
+        const int64_t row = a.indices[i / words];
+        static_cast<Word *>(a.y)[i] = row >= 0 && row < a.V ? weight[row * words + i % words] : Word(0); // see ../read_index.h
+    });
 }
 
 template <class Word> int take_rows(const tc_embedding_forward_args &a, void *stream)
@@ -23,7 +26,8 @@ template <class Word> int take_rows(const tc_embedding_forward_args &a, void *st
 }
 
 // The order of the indices in three steps. Each row of the table has a thread, which reads all indices, first to count its own,
-// then to write their positions: always in ascending order, however many there are.
+// then to write their positions: always in ascending order, however many there are. Indices that change in between leave
+// places that nothing is written to: those get 0, which is a position too.
 
 // f(i) for each position i of index v, in order; called by the whole block. v belongs to this thread; -1: none.
 template <class F> __device__ __forceinline__ void for_places_of(int64_t v, const int64_t *indices, int64_t n, F f)
@@ -77,7 +81,11 @@ __global__ void __launch_bounds__(element_threads) place_kernel(const __grid_con
 {
     const int64_t v = own_row(a.V);
     int64_t next = v >= 0 ? a.start[v] : 0;
-    for_places_of(v, a.indices, a.n, [&](int64_t place) { a.order[next++] = place; });
+    const int64_t end = v >= 0 ? a.start[v + 1] : 0;
+    for_places_of(v, a.indices, a.n, [&](int64_t place) {
+        if (next < end) a.order[next++] = place;
+    });
+    while (next < end) a.order[next++] = 0;
 }
 
 int order_places(const tc_embedding_order_args &a, void *stream)

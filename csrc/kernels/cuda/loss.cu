@@ -79,6 +79,13 @@ template <class T> __global__ void __launch_bounds__(element_threads) loss_backw
 
 // ---- cross-entropy: the formulas are in ../softmax.h ----
 
+// The class of row n, or -1 for a row that does not count: see ../read_index.h.
+template <class Args> __device__ __forceinline__ int64_t class_of(const Args &a, int64_t n)
+{
+    const int64_t t = a.target[n];
+    return t < 0 || t >= a.C || t == a.ignore_index ? -1 : t;
+}
+
 template <class T>
 __global__ void __launch_bounds__(warp_lanes *warps_a_block)
     cross_entropy_kernel(const __grid_constant__ tc_cross_entropy_forward_args a, int64_t N)
@@ -87,7 +94,7 @@ __global__ void __launch_bounds__(warp_lanes *warps_a_block)
     const int64_t n = own_row();
     if (n >= N) return;
     const T *x = static_cast<const T *>(a.x) + n * a.C;
-    const int64_t t = a.target[n];
+    const int64_t t = class_of(a, n);
     const Real smoothing = static_cast<Real>(a.smoothing), top = warp_top(x, a.C, 1), log_sum = real_log(warp_exp_sum(x, a.C, 1, top));
     Real spread = 0;
     if (smoothing != 0)
@@ -97,7 +104,7 @@ __global__ void __launch_bounds__(warp_lanes *warps_a_block)
     static_cast<Real *>(a.top)[n] = top;
     static_cast<Real *>(a.log_sum)[n] = log_sum;
     Real loss = 0;
-    if (t != a.ignore_index) {
+    if (t >= 0) {
         loss = (1 - smoothing) * one_or<Real>(a.weight, t) * ((top - widen(x[t])) + log_sum);
         if (smoothing != 0) loss += smoothing / static_cast<Real>(a.C) * spread;
     }
@@ -114,8 +121,8 @@ __global__ void __launch_bounds__(warp_lanes *warps_a_block)
     if (n >= N) return;
     const T *x = static_cast<const T *>(a.x) + n * a.C;
     T *dx = static_cast<T *>(a.dx) + n * a.C;
-    const int64_t t = a.target[n];
-    if (t == a.ignore_index) {
+    const int64_t t = class_of(a, n);
+    if (t < 0) {
         for (int64_t c = threadIdx.x; c < a.C; c += warp_lanes) narrow(dx[c], Real(0));
         return;
     }

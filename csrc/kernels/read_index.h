@@ -1,0 +1,21 @@
+/* read_index.h: reads an index or a class from memory that another thread may write to meanwhile: the index that is checked is the one that
+ * is used. */
+#ifndef TC_KERNELS_READ_INDEX_H
+#define TC_KERNELS_READ_INDEX_H
+
+#include <stdint.h>
+
+/* Ops check all indices before a kernel runs, but the arrays belong to the caller. One that was valid and no longer is does no harm,
+ * whatever the result: kernels take it for TC_NO_INDEX. */
+#define TC_NO_INDEX (-1)
+
+static inline int64_t tc_read_index(const int64_t *index) { return __atomic_load_n(index, __ATOMIC_RELAXED); }
+
+/* The index, if 0 <= index < length. */
+static inline int64_t tc_read_index_below(const int64_t *index, int64_t length)
+{
+    const int64_t read = tc_read_index(index);
+    return read >= 0 && read < length ? read : TC_NO_INDEX;
+}
+
+#endif
