@@ -9,10 +9,11 @@
 #include "layout.h"
 #include "own.h"
 
-/* Same device: one strided, casting kernel. The shapes are equal up to broadcasting, which has been checked. */
+/* Same device: one strided, casting kernel, or the bytes as they are, except bools: memory from outside may have any byte for true, and
+ * what we write is 0 or 1. The shapes are equal up to broadcasting, which has been checked. */
 static tc_status copy_on_device(tc_tensor *to, const tc_tensor *from, tc_error *err)
 {
-    if (to->contiguous && from->contiguous && to->dtype == from->dtype && to->numel == from->numel) {
+    if (to->contiguous && from->contiguous && to->dtype == from->dtype && to->numel == from->numel && to->dtype != TC_BOOL) {
         const tc_backend *backend;
         TC_TRY(tc_backend_for(&backend, to->storage->device, err));
         const size_t bytes = (size_t)to->numel * tc_dtype_size(to->dtype);
@@ -94,6 +95,19 @@ tc_status tc_tensor_on(tc_tensor **out, tc_tensor *tensor, tc_device device, tc_
     return TC_OK;
 }
 
+tc_status tc_tensor_copy_of(tc_tensor **out, tc_tensor *tensor, tc_error *err)
+{
+    TC_OWNED tc_tensor *once = NULL, *copy = NULL;
+    int64_t shape[TC_MAX_DIMS], strides[TC_MAX_DIMS];
+    for (int i = 0; i < tensor->ndim; i++) shape[i] = tensor->strides[i] == 0 && tensor->shape[i] > 1 ? 1 : tensor->shape[i];
+    TC_TRY(tc_tensor_alias(&once, tensor, tensor->ndim, shape, tensor->strides, 0, err));
+    TC_TRY(copied(&copy, once, tensor->dtype, tensor->storage->device, err));
+    for (int i = 0; i < tensor->ndim; i++) strides[i] = shape[i] == tensor->shape[i] ? copy->strides[i] : 0;
+    TC_TRY(tc_tensor_alias(out, copy, tensor->ndim, tensor->shape, strides, 0, err));
+    (*out)->version = TC_NEVER_STALE;
+    return TC_OK;
+}
+
 tc_status tc_make_own(tc_tensor **tensor, const tc_tensor *source, tc_error *err)
 {
     tc_tensor *copy;
@@ -102,6 +116,11 @@ tc_status tc_make_own(tc_tensor **tensor, const tc_tensor *source, tc_error *err
     tc_tensor_release(*tensor);
     *tensor = copy;
     return TC_OK;
+}
+
+tc_status tc_tensor_settle_bools(tc_tensor *tensor, tc_error *err)
+{
+    return tensor->dtype == TC_BOOL ? tc_tensor_copy(tensor, tensor, err) : TC_OK;
 }
 
 /* ---- filled ----------------------------------------------------------------------------------------------------------- */

@@ -14,8 +14,14 @@ TC_CHECKED tc_status tc_tensor_as(tc_tensor **out, tc_tensor *tensor, tc_dtype d
 TC_CHECKED tc_status tc_tensor_contiguous(tc_tensor **out, tc_tensor *tensor, tc_error *err);
 TC_CHECKED tc_status tc_tensor_on(tc_tensor **out, tc_tensor *tensor, tc_device device, tc_error *err);
 
+/* *out: detached, in memory of its own. Axes that repeat their elements still do: the copy is as small as what there is to copy. */
+TC_CHECKED tc_status tc_tensor_copy_of(tc_tensor **out, tc_tensor *tensor, tc_error *err);
+
 /* *tensor (owned) becomes contiguous memory of its own where it is not, or is a view of `source`. */
 TC_CHECKED tc_status tc_make_own(tc_tensor **tensor, const tc_tensor *source, tc_error *err);
+
+/* After bytes were moved into a new tensor: those of bools become 0 or 1. */
+TC_CHECKED tc_status tc_tensor_settle_bools(tc_tensor *tensor, tc_error *err);
 
 TC_CHECKED tc_status tc_tensor_zeros(tc_tensor **out, int ndim, const int64_t *shape, tc_dtype dtype, tc_device device, tc_error *err);
 

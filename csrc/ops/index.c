@@ -42,6 +42,7 @@ static tc_status gather(tc_scope *s, tc_tensor **out, tc_tensor *x, const tc_ind
     if (!x->contiguous && tc_tape_wants(1, &x)) TC_TRY(offsets_on_device(s, &saved, plan, strides));
     TC_TRY(tc_make(s, &y, place.selection_ndim, place.selection_shape));
     TC_TRY(tc_index_run(&tc_kernel_index_gather, y, x, &place, offsets, s->err));
+    TC_TRY(tc_tensor_settle_bools(y, s->err));
     return tc_finish(s, out, y, &(tc_record){.op = &gather_op, TC_SAVED(saved), .attributes = &plain});
 }
 

@@ -38,5 +38,6 @@ tc_status tc_triangle(tc_tensor **out, tc_tensor *x, bool upper, int64_t diagona
                                    .N = N,
                                    .diagonal = a.diagonal};
     if (x->numel) TC_TRY(tc_compute(&s, &tc_kernel_triangle, &args, x->numel / N, (double)N));
+    TC_TRY(tc_tensor_settle_bools(y, err));
     return tc_finish(&s, out, y, &(tc_record){.op = &triangle_op, .attributes = &a});
 }

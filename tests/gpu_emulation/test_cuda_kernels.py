@@ -7,6 +7,7 @@ import cuda_library
 import emulation
 import numpy as np
 import pytest
+import transformer_c as tc
 from cuda_library import CudaError, compute_dtype, normal, small
 from tolerance import assert_close
 from transformer_c.testing import reference
@@ -114,6 +115,89 @@ def test_sum_partials(cuda, rng, chunks, C, dtype):
     out = cuda.empty((C,), dtype)
     cuda.run("sum_partials", dtype, -(-C // 64), out=out, partial=cuda.array(partial), chunks=chunks, C=C)
     assert_close(out.numpy(), partial.astype(np.float64).sum(0), dtype, k=chunks)
+
+
+# ---- bools whose bytes are not 0 and 1, as another library may write them ----
+
+
+@pytest.fixture
+def bools(cuda, emulated_gpu):
+    """(a Tensor on the GPU, the same as an array): true is any byte."""
+    clean = np.arange(35).reshape(5, 7) % 3 > 0
+    given = tc.tensor(clean, device=emulated_gpu)
+    bytes_ = np.where(clean, np.arange(35).reshape(5, 7) * 7 % 255 + 1, 0).astype(np.uint8)
+    cuda.check(cuda.api.copy_from_host(given.data_ptr(), bytes_.ctypes.data, 35, None))
+    cuda.check(cuda.api.synchronize(None))
+    return given, clean
+
+
+def bytes_of(x):
+    return np.ascontiguousarray(x.cpu().numpy()).view(np.uint8)
+
+
+@pytest.mark.parametrize("target", ["float32", "float64", "float16", "int64", "int32", "uint8", "bool"])
+def test_casts_and_copies_of_bools(bools, target):
+    given, clean = bools
+    for t, a in ((given, clean), (given.T, clean.T), (given[::2, 1:], clean[::2, 1:])):
+        np.testing.assert_array_equal(t.to(target).cpu().numpy(), a.astype(target))
+        np.testing.assert_array_equal(bytes_of(t.clone()), a)
+        np.testing.assert_array_equal(bytes_of(t), a)
+
+
+def test_ops_on_bools(bools):
+    given, clean = bools
+    x = np.arange(35, dtype=np.float32).reshape(5, 7)
+    there = tc.tensor(x, device=given.device)
+    assert given.sum().item() == clean.sum() and given.any().item() and not given.all().item()
+    np.testing.assert_array_equal(given.sum(0).cpu().numpy(), clean.sum(0))
+    np.testing.assert_array_equal((there * given).cpu().numpy(), x * clean)
+    np.testing.assert_array_equal((given + 2).cpu().numpy(), clean + 2)
+    np.testing.assert_array_equal(tc.where(given, there, 0.5).cpu().numpy(), np.where(clean, x, np.float32(0.5)))
+    np.testing.assert_array_equal(tc.where(given, 2, 3).cpu().numpy(), np.where(clean, 2, 3))
+    np.testing.assert_array_equal(there.masked_fill(given, 9.0).cpu().numpy(), np.where(clean, np.float32(9), x))
+    np.testing.assert_array_equal(there[given].cpu().numpy(), x[clean])
+    for made, wanted in (
+        (~given, ~clean),
+        (given & given, clean),
+        (given == True, clean),  # noqa: E712
+        (given[[2, 0]], clean[[2, 0]]),
+        (given.tril(), np.tril(clean)),
+        (tc.cat([given, given]), np.concatenate([clean, clean])),
+        (given.any(1), clean.any(1)),
+        (given @ given.T, clean @ clean.T),
+    ):
+        np.testing.assert_array_equal(bytes_of(made), wanted)
+    np.testing.assert_array_equal(given.argsort().cpu().numpy(), clean.argsort(kind="stable"))
+    q = tc.tensor(x[:, :3] / 9, device=given.device)
+    k = tc.tensor(np.resize(x, (7, 3)) / 9, device=given.device)
+    found = tc.scaled_dot_product(q, k, k, given)[0].cpu().numpy()
+    np.testing.assert_array_equal(found, tc.scaled_dot_product(q, k, k, tc.tensor(clean, device=given.device))[0].cpu().numpy())
+
+
+# ---- indices that another thread has changed since they were checked ----
+
+
+@pytest.mark.parametrize("wrong", [-1, 4, 10**12, -(10**12)])
+def test_indices_out_of_range_do_no_harm(cuda, rng, wrong):
+    """Nothing is read or written outside the arrays; rows of right indices are right."""
+    indices, weight, dy = np.array([1, wrong, 3, 1]), normal(rng, (4, 3), np.float32), normal(rng, (4, 3), np.float32)
+    y = cuda.empty((4, 3), np.float32)
+    given = cuda.array(indices)
+    cuda.run("embedding_forward", np.float32, 1, y=y, weight=cuda.array(weight), indices=given, n=4, V=4, row_bytes=12)
+    np.testing.assert_array_equal(y.numpy(), [weight[1], [0, 0, 0], weight[3], weight[1]])
+    order, start, dweight = cuda.empty((4,), np.int64), cuda.empty((5,), np.int64), cuda.empty((4, 3), np.float32)
+    cuda.run("embedding_order", np.float32, 1, order=order, start=start, indices=given, n=4, V=4)
+    cuda.run("embedding_backward", np.float32, 4, dweight=dweight, dy=cuda.array(dy), order=order, start=start, D=3, padding_idx=-1)
+    assert_close(dweight.numpy()[1], dy[0] + dy[3], np.float32)
+    out = cuda.empty((4, 4), np.int64)
+    cuda.run("one_hot", np.float32, 1, out=out, indices=given, n=4, classes=4)
+    np.testing.assert_array_equal(out.numpy(), np.eye(5, dtype=np.int64)[[1, 4, 3, 1], :4])
+    x, saved = normal(rng, (4, 4), np.float32), {name: cuda.empty((4,), np.float32) for name in ("top", "log_sum")}
+    loss, dx = cuda.empty((4,), np.float32), cuda.empty((4, 4), np.float32)
+    common = {"x": cuda.array(x), "target": given, "weight": cuda.array(np.ones(4, np.float32)), "C": 4, "ignore_index": -100}
+    cuda.run("cross_entropy_forward", np.float32, 4, loss=loss, **saved, **common)
+    cuda.run("cross_entropy_backward", np.float32, 4, dx=dx, dloss=cuda.array(np.ones(4, np.float32)), **saved, **common)
+    assert loss.numpy()[1] == 0 and not dx.numpy()[1].any() and loss.numpy()[0] > 0
 
 
 # ---- the interface ----

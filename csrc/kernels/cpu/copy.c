@@ -26,7 +26,7 @@ TC_INLINE int64_t to_int64(double x)
     return x >= 9223372036854775808.0 ? INT64_MAX : (int64_t)x;
 }
 
-typedef uint8_t boolean; /* stored as 0 or 1 */
+typedef uint8_t boolean; /* written as 0 or 1; memory from outside may have any other byte for true */
 typedef uint16_t float16, bfloat16;
 
 #define SAME(x) (x)
@@ -41,14 +41,14 @@ typedef uint16_t float16, bfloat16;
     CAST(FROM, int32_t, (int32_t)to_int64((double)LOAD(x)))                                                                                \
     CAST(FROM, uint8_t, (uint8_t)to_int64((double)LOAD(x)))                                                                                \
     CAST(FROM, boolean, NOT_ZERO(LOAD(x)))
-#define CASTS_FROM_INTEGER(FROM)                                                                                                           \
-    CAST(FROM, float, (float)x)                                                                                                            \
-    CAST(FROM, double, (double)x)                                                                                                          \
-    CAST(FROM, float16, tc_to_float16((float)x))                                                                                           \
-    CAST(FROM, bfloat16, tc_to_bfloat16((float)x))                                                                                         \
-    CAST(FROM, int64_t, (int64_t)x)                                                                                                        \
-    CAST(FROM, int32_t, (int32_t)x)                                                                                                        \
-    CAST(FROM, uint8_t, (uint8_t)x)                                                                                                        \
+#define CASTS_FROM_INTEGER(FROM, LOAD)                                                                                                     \
+    CAST(FROM, float, (float)LOAD(x))                                                                                                      \
+    CAST(FROM, double, (double)LOAD(x))                                                                                                    \
+    CAST(FROM, float16, tc_to_float16((float)LOAD(x)))                                                                                     \
+    CAST(FROM, bfloat16, tc_to_bfloat16((float)LOAD(x)))                                                                                   \
+    CAST(FROM, int64_t, (int64_t)LOAD(x))                                                                                                  \
+    CAST(FROM, int32_t, (int32_t)LOAD(x))                                                                                                  \
+    CAST(FROM, uint8_t, (uint8_t)LOAD(x))                                                                                                  \
     CAST(FROM, boolean, NOT_ZERO(x))
 
 #define CAST(FROM, TO, EXPRESSION)                                                                                                         \
@@ -72,10 +72,10 @@ CASTS_FROM_FLOAT(float, SAME)
 CASTS_FROM_FLOAT(double, SAME)
 CASTS_FROM_FLOAT(float16, tc_from_float16)
 CASTS_FROM_FLOAT(bfloat16, tc_from_bfloat16)
-CASTS_FROM_INTEGER(int64_t)
-CASTS_FROM_INTEGER(int32_t)
-CASTS_FROM_INTEGER(uint8_t)
-CASTS_FROM_INTEGER(boolean)
+CASTS_FROM_INTEGER(int64_t, SAME)
+CASTS_FROM_INTEGER(int32_t, SAME)
+CASTS_FROM_INTEGER(uint8_t, SAME)
+CASTS_FROM_INTEGER(boolean, NOT_ZERO)
 #undef CAST
 
 /* Between equal half types the bits are copied, not rounded again. */

@@ -15,7 +15,6 @@ typedef void (*element_store)(void *to, int64_t step, const element *from, int64
         else                                                                                                                               \
             for (int64_t i = 0; i < n; i++) to[i * step] = (TYPE)VALUE(from[i]);                                                           \
     }
-#define NOT_ZERO(x) ((x) != 0)
 #ifdef STRIDED_INTEGERS
 STRIDED_STORE(int64_t, AS_IT_IS)
 STRIDED_STORE(int32_t, AS_IT_IS)

@@ -16,7 +16,7 @@
 #define STRIDED_CHUNK 512
 #define STRIDED_LONG 32 /* runs of this length along the innermost axis are worth reading one by one */
 
-typedef uint8_t boolean; /* stored as 0 or 1 */
+typedef uint8_t boolean; /* written as 0 or 1; memory from outside may have any other byte for true */
 typedef uint16_t float16, bfloat16;
 
 typedef void (*element_load)(element *to, const void *from, int64_t step, int64_t n); /* to[i] = from[i * step] */
@@ -31,12 +31,14 @@ typedef void (*element_load)(element *to, const void *from, int64_t step, int64_
             for (int64_t i = 0; i < n; i++) to[i] = (element)VALUE(from[i * step]);                                                        \
     }
 #define AS_IT_IS(x) (x)
+#define NOT_ZERO(x) ((x) != 0)
 STRIDED_LOAD(int64_t, AS_IT_IS)
 STRIDED_LOAD(int32_t, AS_IT_IS)
 STRIDED_LOAD(uint8_t, AS_IT_IS)
+STRIDED_LOAD(boolean, NOT_ZERO)
 #ifdef STRIDED_INTEGERS
 /* In the order of tc_dtype. The ops ensure that integer kernels get integers. */
-static const element_load element_loads[TC_DTYPE_COUNT] = {NULL, NULL, NULL, NULL, load_int64_t, load_int32_t, load_uint8_t, load_uint8_t};
+static const element_load element_loads[TC_DTYPE_COUNT] = {NULL, NULL, NULL, NULL, load_int64_t, load_int32_t, load_uint8_t, load_boolean};
 #define ELEMENT_DTYPE TC_INT64
 #else
 STRIDED_LOAD(float, AS_IT_IS)
@@ -44,7 +46,7 @@ STRIDED_LOAD(double, AS_IT_IS)
 STRIDED_LOAD(float16, tc_from_float16)
 STRIDED_LOAD(bfloat16, tc_from_bfloat16)
 static const element_load element_loads[TC_DTYPE_COUNT] = {load_float,   load_double,  load_float16, load_bfloat16,
-                                                           load_int64_t, load_int32_t, load_uint8_t, load_uint8_t};
+                                                           load_int64_t, load_int32_t, load_uint8_t, load_boolean};
 #define ELEMENT_DTYPE (TC_PRECISION == 32 ? TC_FLOAT32 : TC_FLOAT64)
 #endif
 

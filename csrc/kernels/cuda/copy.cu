@@ -20,7 +20,7 @@ template <class To, class From> __global__ void __launch_bounds__(element_thread
     });
 }
 
-// Between equal dtypes the bits are copied.
+// Between equal dtypes the bits are copied, except bools, which become 0 or 1.
 template <class Bits> __global__ void __launch_bounds__(element_threads) move_kernel(const __grid_constant__ tc_copy_args a)
 {
     Bits *to = static_cast<Bits *>(a.to);
@@ -56,7 +56,7 @@ int copy(const tc_copy_args &a, void *stream)
 {
     const Launch shape = element_launch(a.numel, stream);
     if (a.numel == 0) return 0;
-    if (a.to_dtype == a.from_dtype) return run_move(a, shape);
+    if (a.to_dtype == a.from_dtype && a.to_dtype != TC_BOOL) return run_move(a, shape);
     return with_dtype(a.to_dtype, [&](auto to) {
         return with_dtype(a.from_dtype, [&](auto from) { return launch<copy_kernel<decltype(to), decltype(from)>>(shape, a); });
     });

@@ -44,7 +44,7 @@ __device__ __forceinline__ void element_offsets(int64_t (&offset)[K], int64_t i,
     }
 }
 
-struct boolean { // stored as 0 or 1
+struct boolean { // written as 0 or 1; memory from outside may have any other byte for true
     uint8_t byte;
 };
 
@@ -64,7 +64,7 @@ __device__ __forceinline__ float element(bfloat16 x) { return widen(x); }
 __device__ __forceinline__ int64_t element(int64_t x) { return x; }
 __device__ __forceinline__ int64_t element(int32_t x) { return x; }
 __device__ __forceinline__ int64_t element(uint8_t x) { return x; }
-__device__ __forceinline__ int64_t element(boolean x) { return x.byte; }
+__device__ __forceinline__ int64_t element(boolean x) { return x.byte != 0; }
 
 __device__ __forceinline__ int64_t as_integer(float x) { return to_int64(x); }
 __device__ __forceinline__ int64_t as_integer(double x) { return to_int64(x); }

@@ -182,6 +182,8 @@ def _storable(name: str, value: Any) -> np.ndarray:
     if hasattr(value, "detach"):
         value = value.detach().cpu()
     array = np.asarray(value, order="C")
+    if array.dtype == bool:
+        array = array.view(np.uint8) != 0  # memory from elsewhere may have other bytes for true, which no reader takes
     if array.dtype.name not in _STORED:
         raise TypeError(f"{name!r} has dtype {array.dtype}, which a safetensors file cannot hold: convert it with .astype()")
     return array.astype(array.dtype.newbyteorder("<"), copy=False) if array.dtype.name != "bfloat16" else array
