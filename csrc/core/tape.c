@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "allocator.h"
+#include "copy.h"
 #include "own.h"
 #include "tape_node.h"
 
@@ -160,6 +161,38 @@ tc_status tc_check_history(const tc_tensor *input, const char *op, tc_error *err
     return TC_OK;
 }
 
+/* May the values change unnoticed before a backward reads them? An array that was passed to the call may, and so may all memory that a
+ * Tensor shares. Of the latter only indices, labels and masks are copied: as_tensor() promises that floats stay shared. */
+static bool may_change(const tc_tensor *value)
+{
+    const tc_storage *storage = value->storage;
+    return storage->is_argument || (!tc_dtype_is_float(value->dtype) && atomic_load_explicit(&storage->shared, memory_order_relaxed));
+}
+
+static bool is_same_view(const tc_tensor *a, const tc_tensor *b)
+{
+    return a->data == b->data && a->dtype == b->dtype && tc_tensor_same_shape(a, b) &&
+           memcmp(a->strides, b->strides, sizeof *a->strides * (size_t)a->ndim) == 0;
+}
+
+/* node->saved[i]: what the backward reads in place of `value`. A tensor that is saved twice is copied once. */
+static tc_status save(tc_node *node, const tc_record *record, int i, tc_error *err)
+{
+    tc_tensor *value = record->saved[i], **saved = &node->saved[i].tensor;
+    if (!may_change(value)) {
+        TC_TRY(tc_tensor_detach(saved, value, err));
+    } else {
+        int before = 0;
+        while (before < i && !(record->saved[before] && is_same_view(record->saved[before], value))) before++;
+        if (before < i)
+            *saved = tc_tensor_retain(node->saved[before].tensor);
+        else
+            TC_TRY(tc_tensor_copy_of(saved, value, err));
+    }
+    node->saved[i].version = tc_current_version(*saved);
+    return TC_OK;
+}
+
 static tc_status fill_node(tc_node *node, const tc_record *record, tc_error *err)
 {
     for (int i = 0; i < record->input_count; i++) {
@@ -173,12 +206,8 @@ static tc_status fill_node(tc_node *node, const tc_record *record, tc_error *err
             node->edges[i].leaf = tc_tensor_retain(input);
         }
     }
-    for (int i = 0; i < record->saved_count; i++) {
-        tc_tensor *value = record->saved[i];
-        if (!value) continue;
-        TC_TRY(tc_tensor_detach(&node->saved[i].tensor, value, err));
-        node->saved[i].version = tc_current_version(value);
-    }
+    for (int i = 0; i < record->saved_count; i++)
+        if (record->saved[i]) TC_TRY(save(node, record, i, err));
     return TC_OK;
 }
 

@@ -28,7 +28,7 @@ typedef struct tc_edge {
 } tc_edge;
 
 typedef struct tc_saved {
-    tc_tensor *tensor; /* detached alias, owned, or NULL */
+    tc_tensor *tensor; /* detached alias, or a copy where others may write to the memory; owned, or NULL */
     unsigned version;  /* of its storage when it was saved */
 } tc_saved;
 

@@ -42,6 +42,7 @@ typedef struct tc_storage {
     bool owned;          /* from the backend's allocator; otherwise release(context) gives it back */
     bool writable;       /* false: over read-only memory, in-place writes are refused */
     atomic_bool shared;  /* code outside the library may write here unnoticed: keep nothing derived from the contents */
+    bool is_argument;    /* an array that was passed to a call, whose owner may change it afterwards: what a backward reads is copied */
     void (*release)(void *context);
     void *context;
     tc_attachment *_Atomic attachments;

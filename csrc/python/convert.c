@@ -212,7 +212,8 @@ int tcpy_tensor_from_array(tc_tensor **out, PyArrayObject *array, const char *na
         PyErr_Format(PyExc_ValueError, "%s has %d axes; at most %d are supported", name, PyArray_NDIM(array), TC_MAX_DIMS);
         return -1;
     }
-    if (!known || !readable_in_place(array)) {
+    const bool copied = !known || !readable_in_place(array);
+    if (copied) {
         PyArray_Descr *descr;
         if (known) {
             descr = descr_of(dtype);
@@ -236,7 +237,10 @@ int tcpy_tensor_from_array(tc_tensor **out, PyArrayObject *array, const char *na
     }
     const tc_status status = tc_tensor_wrap(out, PyArray_DATA(array), PyArray_NDIM(array), shape, strides, dtype,
                                             PyArray_ISWRITEABLE(array), tcpy_release_object, array, &err);
-    if (status == TC_OK) return 0;
+    if (status == TC_OK) {
+        (*out)->storage->is_argument = !copied;
+        return 0;
+    }
     Py_DECREF(array);
     tcpy_raise(&err);
     return -1;

@@ -46,6 +46,14 @@ static PyObject *run_full(tcpy_call *call)
 static PyObject *run_as_tensor(tcpy_call *call)
 {
     call->any_tensor = true;
+    call->v[0].t->storage->is_argument = false; /* shared from now on */
+    return tcpy_wrap(tc_tensor_retain(call->v[0].t));
+}
+
+/* The same for an argument that a module passes on: what a backward reads of it is copied, as of any array that is passed to a call. */
+static PyObject *run_as_argument(tcpy_call *call)
+{
+    call->any_tensor = true;
     return tcpy_wrap(tc_tensor_retain(call->v[0].t));
 }
 
@@ -65,6 +73,7 @@ const tcpy_op tcpy_ops_create[] = {
     {"empty", "shape:I dtype:o=None device:o=None", run_empty, "A tensor of uninitialised memory.", 0},
     {"full", "shape:I value:t dtype:o=None device:o=None", run_full, "A tensor that has one value everywhere.", 0},
     {"as_tensor", "data:t", run_as_tensor, "A Tensor over the memory of an ndarray, or over a copy where that must be.", 0},
+    {"as_argument", "data:t", run_as_argument, "as_tensor for an array that its owner may change after the call.", 0},
     {"nonzero", "input:t", run_nonzero, "A tuple of the indices, an array an axis, where the input is not zero.", 0},
     {NULL, NULL, NULL, NULL, 0},
 };

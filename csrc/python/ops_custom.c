@@ -99,13 +99,17 @@ static PyObject *run_record_custom(tcpy_call *call)
         if (status == TC_OK) status = tc_tensor_copy(made[i], outputs->list.items[i], &err);
     }
     const custom_attributes attributes = {backward};
+    tc_tensor **saved = PyMem_Malloc(sizeof *saved * (size_t)(inputs->list.count ? inputs->list.count : 1));
+    if (!saved && status == TC_OK) status = tc_fail(&err, TC_ERROR_MEMORY, "out of memory: recording a custom op");
+    for (int64_t i = 0; saved && i < inputs->list.count; i++) /* of arrays the Python function has copies */
+        saved[i] = inputs->list.items[i]->storage->is_argument ? NULL : inputs->list.items[i];
     const tc_record record = {.op = &custom_op,
                               .input_count = (int)inputs->list.count,
                               .inputs = inputs->list.items,
                               .output_count = count,
                               .outputs = made,
                               .saved_count = (int)inputs->list.count,
-                              .saved = inputs->list.items,
+                              .saved = saved,
                               .attributes = &attributes,
                               .attribute_bytes = sizeof attributes};
     if (status == TC_OK && tc_tape_wants(record.input_count, record.inputs)) {
@@ -113,6 +117,7 @@ static PyObject *run_record_custom(tcpy_call *call)
         status = tc_tape_record(&record, &err);
         if (status != TC_OK) Py_DECREF(backward);
     }
+    PyMem_Free(saved);
     if (status != TC_OK)
         for (int i = 0; i < count; i++) tc_tensor_release(made[i]);
     call->any_tensor = true;
@@ -124,6 +129,7 @@ static PyObject *run_record_custom(tcpy_call *call)
 static PyObject *run_set_data(tcpy_call *call)
 {
     tc_error err;
+    call->v[1].t->storage->is_argument = false; /* an array is shared from now on */
     if (tc_tensor_set_data(call->v[0].t, call->v[1].t, &err) != TC_OK) return tcpy_raise(&err);
     Py_RETURN_NONE;
 }

@@ -126,6 +126,7 @@ static int set_grad(PyObject *self, PyObject *value, void *unused)
     bool is_tensor;
     (void)unused;
     if (value && value != Py_None && tcpy_tensor_from_object(&grad, value, "grad", &is_tensor) < 0) return -1;
+    if (grad && !is_tensor) grad->storage->is_argument = false; /* shared from now on */
     const tc_status status = tc_tensor_set_grad(tcpy_tensor_of(self), grad, &err);
     tc_tensor_release(grad);
     if (status == TC_OK) return 0;

@@ -73,7 +73,8 @@ def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> Tensor
     ----------
     data : array_like
         A Tensor is returned as it is. A Tensor made from an ndarray shares its memory: writes to one are seen in the other (a
-        read-only array gives a read-only Tensor). Arrays with other byte orders, odd strides or unsupported dtypes are copied.
+        read-only array gives a read-only Tensor), by ``backward()`` as well, if the dtype is floating; of integers and bools a recorded
+        call keeps a copy. Arrays with other byte orders, odd strides or unsupported dtypes are copied.
     dtype : dtype, optional
     device : str, optional
         If either differs from that of `data`, the result is a copy (recorded, for a Tensor).

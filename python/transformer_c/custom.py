@@ -46,12 +46,19 @@ def custom_op(forward: Callable[..., Any], backward: Callable[..., Any]) -> Call
             return results
         several = isinstance(results, tuple)
 
+        recorded = _core.grad_enabled() and any(isinstance(i, Tensor) and i.requires_grad for i in inputs)
+        kept = [_as_it_is(i, a) for i, a in zip(inputs, arrays, strict=True)] if recorded else arrays
+
         def gradients(*given: Any) -> tuple:
-            found = backward(*given, *arrays, **options)
+            found = backward(*given, *kept, **options)
             return found if isinstance(found, tuple) else (found,)
 
         tensors = [i if isinstance(i, Tensor) else a for i, a in zip(inputs, arrays, strict=True)]
-        recorded = _core.record_custom(tensors, results if several else (results,), gradients)
-        return recorded
+        return _core.record_custom(tensors, results if several else (results,), gradients)
 
     return op
+
+
+def _as_it_is(given: Any, array: np.ndarray) -> np.ndarray:
+    """What the backward gets of an argument, as it is now: a copy of all that may change unnoticed, except the floats that a Tensor shares."""
+    return array if isinstance(given, Tensor) and array.dtype.kind not in "bui" else array.copy()

@@ -236,7 +236,7 @@ class Module:
         """An ndarray as a Tensor in the module's floating dtype, on its device; anything else is returned unchanged."""
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "biufV":
             return value  # only arrays of numbers become Tensors; a forward may take others
-        result = as_tensor(value)
+        result = _core.as_argument(value)
         if dtype is not None and value.dtype != dtype and (value.dtype.kind == "f" or value.dtype.name == "bfloat16"):
             result = result.to(dtype)
         return result if device == "cpu" else result.to(device)
