@@ -447,7 +447,7 @@ void tc_generator_permutation(tc_generator *generator, int64_t *values, int64_t 
 /* One entry of `shape` may be -1. Where no view of the memory has that shape, the result is a copy with `may_copy` and an error without. */
 TC_CHECKED tc_status tc_reshape(tc_tensor **out, tc_tensor *x, int ndim, const int64_t *shape, bool may_copy, tc_error *err);
 TC_CHECKED tc_status tc_squeeze(tc_tensor **out, tc_tensor *x, int count, const int64_t *axes,
-                                tc_error *err); /* count 0: every axis of length 1 */
+                                tc_error *err); /* count -1: every axis of length 1 */
 TC_CHECKED tc_status tc_unsqueeze(tc_tensor **out, tc_tensor *x, int64_t axis, tc_error *err);
 TC_CHECKED tc_status tc_flatten(tc_tensor **out, tc_tensor *x, int64_t start, int64_t end, tc_error *err); /* axes start .. end become
                                                                                                             * one */

@@ -14,6 +14,14 @@ def _attend(attn_mask):
 _LINEAR = tc.nn.Linear(4, 4)
 
 MISTAKES = {
+    "var(unbiased) as in PyTorch": (lambda: tc.ones(2, 2).var(False), TypeError, "axis must be an int, not bool"),
+    "keepdim for an axis": (lambda: tc.ones(2, 2).sum(True), TypeError, "axis must be an int, not bool"),
+    "keepdim for an axis of argmax": (lambda: tc.ones(2, 2).argmax(True), TypeError, "axis must be an int, not bool"),
+    "an index to ignore among probabilities": (
+        lambda: tc.nn.CrossEntropyLoss(ignore_index=1)(tc.zeros(2, 3), np.eye(3)[:2]),
+        ValueError,
+        "ignore_index is 1 and target has probabilities",
+    ),
     "a method of PyTorch": (lambda: tc.ones(2).norm(), AttributeError, r"no attribute 'norm'; use \(t \* t\)\.sum\(\)\.sqrt\(\)"),
     "in place by method": (lambda: tc.ones(2).add_(1), AttributeError, r"use t \+= u"),
     "a function as a method": (lambda: tc.ones(2).dropout(0.5), AttributeError, r"use tc\.functional\.dropout\(t\)"),
@@ -102,3 +110,25 @@ def test_no_hint_is_of_a_name_that_is_there():
     assert [name for name in (*_hints._TENSOR, *_hints._IN_PLACE) if hasattr(tc.Tensor, name)] == []
     assert [name for name in _hints._PACKAGE if hasattr(tc, name)] == []
     assert [name for name in _tensor_numpy._OURS if hasattr(tc.Tensor, name)] == []
+
+
+LAYERS = {
+    "MultiheadAttention": tc.MultiheadAttention(4, 4, 1),
+    "EncoderBlock": tc.EncoderBlock(4, 1, 8),
+    "TransformerEncoder": tc.TransformerEncoder(num_layers=1, input_dim=4, num_heads=1, dim_feedforward=8),
+    "PositionalEncoding": tc.PositionalEncoding(4),
+    "Linear": _LINEAR,
+    "LayerNorm": tc.nn.LayerNorm(4),
+    "Flatten": tc.nn.Flatten(),
+    "GlobalAveragePool1D": tc.nn.GlobalAveragePool1D(),
+    "TransformerEncoderLayer": tc.nn.TransformerEncoderLayer(4, 1, 8, dropout=0.0, batch_first=True),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_take_lists_and_say_what_else_they_got(name):
+    layer, x = LAYERS[name].eval(), np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
+    np.testing.assert_allclose(layer(x.tolist()), layer(x), rtol=1e-6)
+    for wrong in (None, "text", {}, object()):
+        with pytest.raises(TypeError, match=f"takes a Tensor or an array of numbers, not {type(wrong).__name__}"):
+            layer(wrong)

@@ -214,6 +214,10 @@ tc_status tc_cross_entropy(tc_tensor **loss, tc_tensor **top, tc_tensor **log_su
     TC_TRY(check_arguments(&s, x, target, weight, label_smoothing));
     const int64_t C = x->shape[class_axis(x)], N = target->numel;
     if (tc_dtype_is_float(target->dtype) && !top && !log_sum) {
+        if (ignore_index >= 0)
+            return tc_fail(err, TC_ERROR_VALUE,
+                           "ignore_index is %" PRId64 " and target has probabilities, which have no index: set rows of target to 0 instead",
+                           ignore_index);
         TC_TRY(with_probabilities(&s, &losses, x, target, weight, label_smoothing));
         TC_TRY(tc_reduce_losses(&s, &reduced, losses, reduction, (double)(C ? x->numel / C : 0)));
         return tc_cast(loss, reduced, s.result, err);

@@ -131,7 +131,7 @@ tc_status tc_squeeze(tc_tensor **out, tc_tensor *x, int count, const int64_t *ax
         if (axis < x->ndim) drop[axis] = true;
     }
     for (int i = 0; i < x->ndim; i++)
-        if (x->shape[i] != 1 || (count > 0 && !drop[i])) shape[kept++] = x->shape[i];
+        if (x->shape[i] != 1 || (count >= 0 && !drop[i])) shape[kept++] = x->shape[i];
     return tc_reshape(out, x, kept, shape, false, err);
 }
 

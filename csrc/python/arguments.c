@@ -75,7 +75,7 @@ static int convert_tensors(tcpy_call *call, tcpy_value *value, PyObject *object,
 static int convert_int(int64_t *out, PyObject *object, const char *name)
 {
     int overflow;
-    PyObject *index = PyNumber_Index(object);
+    PyObject *index = PyBool_Check(object) ? NULL : PyNumber_Index(object);
     if (!index) {
         PyErr_Format(PyExc_TypeError, "%s must be an int, not %s", name, Py_TYPE(object)->tp_name);
         return -1;
@@ -132,7 +132,7 @@ static tcpy_ints *new_ints(tcpy_call *call)
 {
     tcpy_ints *ints = &call->ints[call->ints_count++];
     ints->count = 0;
-    ints->scalar = false;
+    ints->scalar = ints->none = false;
     return ints;
 }
 
@@ -270,7 +270,8 @@ int tcpy_convert_spread(tcpy_call *call, const tcpy_argument *arg, tcpy_value *v
 {
     if (count == 1) return tcpy_convert(call, arg, value, items[0]);
     value->given = true;
-    value->ints = new_ints(call);
+    tcpy_ints *ints = value->ints = new_ints(call);
+    ints->none = count == 0;
     return convert_int_items(value->ints, items, count, arg->text);
 }
 

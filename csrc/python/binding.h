@@ -41,6 +41,7 @@
 typedef struct tcpy_ints {
     int count;   /* -1: all axes */
     bool scalar; /* one int was given, not a sequence */
+    bool none;   /* nothing was given: t.squeeze(), not t.squeeze(()) */
     int64_t values[TCPY_MAX_INTS];
 } tcpy_ints;
 

@@ -125,6 +125,14 @@ static int order_for_consumer(const tc_tensor *tensor, PyObject *stream)
     return -1;
 }
 
+/* PyTorch ends the process when it is given a negative stride. */
+static bool is_reversed(const tc_tensor *tensor)
+{
+    for (int i = 0; i < tensor->ndim; i++)
+        if (tensor->strides[i] < 0 && tensor->shape[i] > 1) return true;
+    return false;
+}
+
 PyObject *tcpy_tensor_dlpack(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
@@ -145,14 +153,19 @@ PyObject *tcpy_tensor_dlpack(PyObject *object, PyObject *args, PyObject *kwargs)
     }
     const int wants_copy = copy && copy != Py_None ? PyObject_IsTrue(copy) : 0;
     if (wants_copy < 0) return NULL;
+    const bool copies = wants_copy || is_reversed(tensor);
     tc_status status = TC_OK;
-    if (wants_copy)
+    if (copies && copy == Py_False) {
+        PyErr_SetString(PyExc_BufferError, "this Tensor has a negative stride, which DLPack's consumers do not take; copy=None copies it");
+        return NULL;
+    }
+    if (copies)
         status = tc_clone(&source, tensor, &err);
     else
         source = tc_tensor_retain(tensor);
     if (status != TC_OK) return tcpy_raise(&err);
     const bool ordered = tc_tensor_on_cpu(source) || order_for_consumer(source, stream) == 0;
-    PyObject *capsule = ordered ? capsule_of(source, major >= 1, wants_copy) : NULL;
+    PyObject *capsule = ordered ? capsule_of(source, major >= 1, copies) : NULL;
     tc_tensor_release(source);
     return capsule;
 }

@@ -5,6 +5,10 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import numpy as np
+
+from ._core import Tensor
+
 
 def count(name: str, value: Any, least: int = 1) -> int:
     """`value` as an int of at least `least`; integers of NumPy are fine, bools, floats and str are not."""
@@ -35,6 +39,14 @@ def not_negative(name: str, value: Any) -> float:
     if not real(name, value) >= 0:
         raise ValueError(f"{name} must not be negative, got {value}")
     return value
+
+
+def array(taker: str, value: Any) -> Any:
+    """`value`, which must be a Tensor or an array of numbers; `taker` is the layer that takes it."""
+    if isinstance(value, Tensor) or (isinstance(value, np.ndarray) and (value.dtype.kind in "biuf" or value.dtype.name == "bfloat16")):
+        return value
+    kind = f"an array of dtype {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+    raise TypeError(f"{taker} takes a Tensor or an array of numbers, not {kind}")
 
 
 def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:

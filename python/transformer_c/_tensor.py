@@ -98,7 +98,7 @@ def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> Tensor
         result = _stacked(data)
     else:
         result = _core.as_tensor(data)
-        if dtype is None and result.dtype == np.float64 and not hasattr(data, "dtype"):
+        if dtype is None and result.dtype == np.float64 and not (hasattr(data, "dtype") or hasattr(data, "__array__")):
             dtype = np.float32  # Python floats
     return result if dtype is None and device is None else result.to(dtype=dtype, device=device)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from . import _core, nn
 from . import functional as F
-from ._arguments import count
+from ._arguments import array, count
 from ._core import Tensor, scaled_dot_product
 from ._tensor import as_tensor
 from .nn.attention import join_heads
@@ -133,7 +133,7 @@ class MultiheadAttention(nn.Module):
         past_key_value : KeyValueCache, optional
             Keys and values of earlier calls; this call's are appended to them. In `mask` the earlier keys come before those of `x`.
         """
-        if x.ndim != 3:
+        if array("MultiheadAttention", x).ndim != 3:
             raise ValueError(f"x has shape {tuple(x.shape)}; expected (batch, sequence, input_dim)")
         batch, length, _ = x.shape
         with restored_on_error([past_key_value]):
@@ -318,7 +318,7 @@ class PositionalEncoding(nn.Module):
     def forward(self, x):
         """Returns x (B, T, d_model) plus the encoding of the first T positions."""
         _, max_len, d_model = self.pe.shape
-        if x.ndim < 2 or x.shape[-1] != d_model or x.shape[-2] > max_len:
+        if array("PositionalEncoding", x).ndim < 2 or x.shape[-1] != d_model or x.shape[-2] > max_len:
             raise ValueError(
                 f"x has shape {tuple(x.shape)}; expected (batch, sequence, {d_model}) with a sequence of at most max_len={max_len}"
             )

@@ -5,10 +5,12 @@ The generator is MT19937, used as PyTorch's CPU generator uses it, so that a see
 
 from __future__ import annotations
 
+import math
 import os
 
 import numpy as np
 
+from . import _core
 from ._arguments import count
 from ._core import Generator, Tensor
 
@@ -53,21 +55,29 @@ def _shape(sizes: tuple) -> tuple[int, ...]:
     return tuple(count("size", s, 0) for s in sizes)
 
 
-def _drawn(draw: str, shape, a: float, b: float, dtype, rng) -> Tensor:
-    """Draws in float32 or float64; half types are drawn in float32 and rounded."""
-    generator = as_generator(rng)
-    name = None if dtype is None else str(np.dtype(dtype)) if not isinstance(dtype, str) else dtype
-    if name in ("float16", "bfloat16"):
-        return getattr(generator, draw)(shape, a, b, "float32").to(dtype)
-    return getattr(generator, draw)(shape, a, b, dtype)
+def _is_half(dtype) -> bool:
+    return dtype is not None and (dtype if isinstance(dtype, str) else str(np.dtype(dtype))) in ("float16", "bfloat16")
 
 
 def _uniform(shape, low: float, high: float, dtype=None, rng=None) -> Tensor:
-    return _drawn("uniform", shape, low, high, dtype, rng)
+    """Halves are drawn in float32 and rounded."""
+    generator = as_generator(rng)
+    return generator.uniform(shape, low, high, "float32").to(dtype) if _is_half(dtype) else generator.uniform(shape, low, high, dtype)
+
+
+_BLOCK = 16  # from this many numbers on, PyTorch draws normal numbers in blocks
 
 
 def _normal(shape, mean: float, std: float, dtype=None, rng=None) -> Tensor:
-    return _drawn("normal", shape, mean, std, dtype, rng)
+    """Halves are drawn in float32 and rounded; in whole blocks, as PyTorch does, the last of which is moved back to end with the result."""
+    generator = as_generator(rng)
+    if not _is_half(dtype):
+        return generator.normal(shape, mean, std, dtype)
+    n = math.prod(shape)
+    if n < _BLOCK or n % _BLOCK == 0:
+        return generator.normal(shape, mean, std, "float32").to(dtype)
+    drawn = generator.normal((-(-n // _BLOCK) * _BLOCK,), mean, std, "float32")
+    return _core.cat([drawn[: n - _BLOCK], drawn[-_BLOCK:]], 0).view(shape).to(dtype)
 
 
 def _finish(x: Tensor, device, requires_grad: bool) -> Tensor:

@@ -13,6 +13,7 @@ import warnings
 
 import numpy as np
 import pytest
+import transformer_c as tc
 from transformer_c.testing import reference
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -487,3 +488,22 @@ def test_p_of_zero_and_one_at_the_ends_of_the_words(dropout):
     assert not dropout(np.empty_like(x), x, 1.0, 5, 6).any()
     almost = np.nextafter(1, 0)  # its threshold does not fit 32 bits
     assert np.count_nonzero(dropout(np.empty_like(x), x, almost, 5, 6)) <= 1
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_halves_of_any_number_are_those_of_pytorch(dtype):
+    torch = torch_with_vectors()
+    tc.manual_seed(3), torch.manual_seed(3)
+    for shape in ((1,), (15,), (16,), (17,), (5, 7), (64,), (3, 33), (2, 0)):
+        np.testing.assert_array_equal(
+            tc.randn(*shape, dtype=dtype).float().numpy(), torch.randn(shape, dtype=getattr(torch, dtype)).float().numpy(), str(shape)
+        )
+    assert tc.random.default_generator.get_state()[:5000] == torch.get_rng_state().numpy().tobytes()[:5000]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_halves_end_with_a_whole_block(dtype):
+    """Without PyTorch: 20 numbers are the first four of one block of 16 and all of the next."""
+    two = tc.randn(32, rng=3)
+    twenty = tc.randn(4, 5, dtype=dtype, rng=3).flatten()
+    assert twenty.tolist() == two.to(dtype)[[*range(4), *range(16, 32)]].tolist()

@@ -239,3 +239,47 @@ def test_closure_runs_with_gradients():
     with tc.no_grad():
         loss = optimizer.step(closure)
     assert float(loss) == 4.0 and p.tolist() == [1.0]
+
+
+OPTIMIZERS = {
+    "SGD": dict(lr=0.1, momentum=0.9),
+    "Adam": dict(lr=0.1, amsgrad=True),
+    "AdamW": dict(lr=0.1),
+    "RMSprop": dict(lr=0.1, momentum=0.5, centered=True),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_goes_on_from_a_state_of_pytorch(name, dtype):
+    """Two steps in PyTorch, then one here from its state dict and one there."""
+    torch = pytest.importorskip("torch")
+    theirs = torch.nn.Parameter(torch.tensor([1.0, -2.0, 0.5], dtype=getattr(torch, dtype)))
+    optimizer = getattr(torch.optim, name)([theirs], **OPTIMIZERS[name])
+
+    def step():
+        optimizer.zero_grad()
+        (theirs * theirs).sum().backward()
+        optimizer.step()
+
+    step(), step()
+    ours = tc.nn.Parameter(tc.from_dlpack(theirs.detach(), copy=True))
+    loaded = getattr(tc.optim, name)([ours], **OPTIMIZERS[name])
+    loaded.load_state_dict(optimizer.state_dict())
+    step()
+    (ours * ours).sum().backward()
+    loaded.step()
+    tolerance = {"float64": 1e-14, "float32": 1e-6, "float16": 4e-3, "bfloat16": 2e-2}[dtype]
+    np.testing.assert_allclose(ours.detach().to("float64").numpy(), theirs.detach().double().numpy(), rtol=tolerance)
+
+
+def test_a_state_without_momentum_yet():
+    """PyTorch's SGD saves None for buffers that it has not made."""
+    p = tc.nn.Parameter([1.0])
+    optimizer = tc.optim.SGD([p], lr=0.5, momentum=0.9)
+    state = optimizer.state_dict()
+    state["state"] = {0: {"momentum_buffer": None}}
+    optimizer.load_state_dict(state)
+    (p * p).sum().backward()
+    optimizer.step()
+    assert p.tolist() == [0.0]

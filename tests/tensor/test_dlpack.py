@@ -101,3 +101,20 @@ def test_pytorch_both_ways():
     assert x[0, 0] == 9 and torch.from_dlpack(t.T).shape == (3, 2)
     half = torch.ones(2, dtype=torch.bfloat16)
     assert tc.from_dlpack(half)._dtype_name == "bfloat16" and torch.from_dlpack(tc.ones(2, dtype="bfloat16")).dtype == torch.bfloat16
+
+
+def test_negative_strides_are_copied():
+    """PyTorch ends the process when it gets one."""
+    a = np.arange(6.0).reshape(2, 3)
+    for t in (tc.as_tensor(a[::-1]), tc.as_tensor(a[:, ::-1]), tc.as_tensor(a).T.flip(0)):
+        np.testing.assert_array_equal(np.from_dlpack(t), t.numpy())
+        assert not np.shares_memory(np.from_dlpack(t), a)
+        with pytest.raises(BufferError, match="negative stride"):
+            t.__dlpack__(copy=False)
+    single = tc.as_tensor(a[:1][::-1])  # its stride is never used
+    assert np.shares_memory(np.from_dlpack(single), a)
+
+
+def test_pytorch_takes_what_was_flipped():
+    torch = pytest.importorskip("torch")
+    assert torch.from_dlpack(tc.as_tensor(np.arange(3.0)[::-1])).tolist() == [2, 1, 0]

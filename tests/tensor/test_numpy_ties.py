@@ -150,3 +150,33 @@ def test_a_list_of_recorded_tensors_is_not_read_as_numbers():
         tc.zeros(2) + [w[0], w[1]]
     with tc.no_grad():
         assert (tc.zeros(2) + [w[0], w[1]]).tolist() == [1, 1]
+
+
+class OnlyArray:
+    """What offers nothing but `__array__`, as frames do."""
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array([0.1, 0.2], dtype)
+
+
+def test_arrays_of_other_libraries_keep_their_dtype():
+    for make in (tc.tensor, tc.as_tensor):
+        assert make(OnlyArray()).dtype == np.float64 and make(OnlyArray()).tolist() == [0.1, 0.2]
+        assert make([0.1, 0.2]).dtype == make(0.1).dtype == np.float32
+    torch = pytest.importorskip("torch")
+    assert tc.tensor(torch.tensor([0.1], dtype=torch.float64)).tolist() == [0.1]
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast")
+@pytest.mark.parametrize("source", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("target", ["int64", "int32", "uint8"])
+def test_casts_of_what_no_integer_is(source, target, isa):
+    """As NumPy and PyTorch have it on x86-64: the smallest integer, of which uint8 gets the low byte."""
+    values = [np.inf, -np.inf, np.nan, 300.0, -1.5, 0.9, 60000.0] + ([3e9, -3e9, 1e20, -1e20, 2147483520.0] if source != "float16" else [])
+    values = np.array(values * 3, source)
+    low = np.iinfo(np.int64 if target == "int64" else np.int32).min
+    wide = values.astype(np.float64)
+    inside = (wide > low - (target != "int64")) & (wide < -float(low))
+    expected = np.array([int(v) if ok else low for v, ok in zip(wide, inside, strict=True)]).astype(target)
+    np.testing.assert_array_equal(tc.as_tensor(values).to(target).numpy(), expected)
+    np.testing.assert_array_equal(tc.as_tensor(values)[::2].to(target).numpy(), expected[::2])

@@ -227,7 +227,7 @@ def test_making_tensors():
             wrong()
     with pytest.raises(TypeError, match="only floating tensors"):
         tc.tensor([1], requires_grad=True)
-    with pytest.raises(TypeError, match="no dtype"):
+    with pytest.raises(TypeError, match="not a dtype"):
         tc.zeros(2, dtype="float12")
 
 

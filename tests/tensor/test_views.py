@@ -191,3 +191,8 @@ def test_to_and_its_kin():
     assert x.to(tc.zeros(1, dtype="float64")).dtype == np.float64 and x.type_as(tc.zeros(1, dtype="int64")).dtype == np.int64
     assert x.to("cpu", np.float64).dtype == np.float64 and x.to(dtype="float16").dtype == np.float16
     assert x.clone().data_ptr() != x.data_ptr() and x.detach().data_ptr() == x.data_ptr()
+
+
+def test_squeeze_of_no_axis_removes_none():
+    x = tc.zeros(1, 2, 1)
+    assert x.squeeze().shape == (2,) and x.squeeze(()).shape == x.squeeze([]).shape == (1, 2, 1) and x.squeeze((0, 1)).shape == (2, 1)

@@ -19,12 +19,10 @@ TC_DEFINE_KERNEL(copy)(const void *args, int64_t begin, int64_t end, void *scrat
 /* One run along the innermost axis: to[i * to_step] = from[i * from_step], i < n. */
 typedef void (*copy_run)(void *to, int64_t to_step, const void *from, int64_t from_step, int64_t n);
 
-/* A C cast of a float that the integer cannot hold is undefined: values out of range become the nearest limit, NaN becomes 0. */
-TC_INLINE int64_t to_int64(double x)
-{
-    if (!(x > -9223372036854775808.0)) return x != x ? 0 : INT64_MIN;
-    return x >= 9223372036854775808.0 ? INT64_MAX : (int64_t)x;
-}
+/* A C cast of a float that the integer cannot hold is undefined. Here NaN and all that is out of range become the smallest integer, as in
+ * NumPy and PyTorch on x86-64. uint8 gets the low byte of an int32. */
+TC_INLINE int64_t to_int64(double x) { return x >= -9223372036854775808.0 && x < 9223372036854775808.0 ? (int64_t)x : INT64_MIN; }
+TC_INLINE int32_t to_int32(double x) { return x > -2147483649.0 && x < 2147483648.0 ? (int32_t)x : INT32_MIN; }
 
 typedef uint8_t boolean; /* written as 0 or 1; memory from outside may have any other byte for true */
 typedef uint16_t float16, bfloat16;
@@ -38,8 +36,8 @@ typedef uint16_t float16, bfloat16;
     CAST(FROM, float16, tc_to_float16((float)LOAD(x)))                                                                                     \
     CAST(FROM, bfloat16, tc_to_bfloat16((float)LOAD(x)))                                                                                   \
     CAST(FROM, int64_t, to_int64((double)LOAD(x)))                                                                                         \
-    CAST(FROM, int32_t, (int32_t)to_int64((double)LOAD(x)))                                                                                \
-    CAST(FROM, uint8_t, (uint8_t)to_int64((double)LOAD(x)))                                                                                \
+    CAST(FROM, int32_t, to_int32((double)LOAD(x)))                                                                                \
+    CAST(FROM, uint8_t, (uint8_t)to_int32((double)LOAD(x)))                                                                                \
     CAST(FROM, boolean, NOT_ZERO(LOAD(x)))
 #define CASTS_FROM_INTEGER(FROM, LOAD)                                                                                                     \
     CAST(FROM, float, (float)LOAD(x))                                                                                                      \

@@ -48,12 +48,13 @@ struct boolean { // written as 0 or 1; memory from outside may have any other by
     uint8_t byte;
 };
 
-// A C cast of a float that the integer cannot hold is undefined: values out of range become the nearest limit, NaN becomes 0.
+// A C cast of a float that the integer cannot hold is undefined. Here NaN and all that is out of range become the smallest integer, as on the
+// CPU.
 __device__ __forceinline__ int64_t to_int64(double x)
 {
-    if (!(x > -9223372036854775808.0)) return x != x ? 0 : INT64_MIN;
-    return x >= 9223372036854775808.0 ? INT64_MAX : static_cast<int64_t>(x);
+    return x >= -9223372036854775808.0 && x < 9223372036854775808.0 ? static_cast<int64_t>(x) : INT64_MIN;
 }
+__device__ __forceinline__ int32_t to_int32(double x) { return x > -2147483649.0 && x < 2147483648.0 ? static_cast<int32_t>(x) : INT32_MIN; }
 
 // The type in which an element is converted from one dtype to another: floats as they are, half formats as float, integers as
 // int64.
@@ -69,14 +70,17 @@ __device__ __forceinline__ int64_t element(boolean x) { return x.byte != 0; }
 __device__ __forceinline__ int64_t as_integer(float x) { return to_int64(x); }
 __device__ __forceinline__ int64_t as_integer(double x) { return to_int64(x); }
 __device__ __forceinline__ int64_t as_integer(int64_t x) { return x; }
+__device__ __forceinline__ int32_t as_int32(float x) { return to_int32(x); }
+__device__ __forceinline__ int32_t as_int32(double x) { return to_int32(x); }
+__device__ __forceinline__ int32_t as_int32(int64_t x) { return static_cast<int32_t>(x); }
 
 template <class X> __device__ __forceinline__ void convert(float &to, X x) { to = static_cast<float>(x); }
 template <class X> __device__ __forceinline__ void convert(double &to, X x) { to = static_cast<double>(x); }
 template <class X> __device__ __forceinline__ void convert(float16 &to, X x) { narrow(to, static_cast<float>(x)); }
 template <class X> __device__ __forceinline__ void convert(bfloat16 &to, X x) { narrow(to, static_cast<float>(x)); }
 template <class X> __device__ __forceinline__ void convert(int64_t &to, X x) { to = as_integer(x); }
-template <class X> __device__ __forceinline__ void convert(int32_t &to, X x) { to = static_cast<int32_t>(as_integer(x)); }
-template <class X> __device__ __forceinline__ void convert(uint8_t &to, X x) { to = static_cast<uint8_t>(as_integer(x)); }
+template <class X> __device__ __forceinline__ void convert(int32_t &to, X x) { to = as_int32(x); }
+template <class X> __device__ __forceinline__ void convert(uint8_t &to, X x) { to = static_cast<uint8_t>(as_int32(x)); }
 template <class X> __device__ __forceinline__ void convert(boolean &to, X x) { to.byte = x != 0; }
 
 // f(T()) for the element type of a tc_dtype.

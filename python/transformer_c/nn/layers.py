@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from .. import functional as F
-from .._arguments import count
+from .._arguments import array, count
 from .._core import Tensor
-from .._tensor import empty, no_grad, ones, zeros
+from .._tensor import as_tensor, empty, no_grad, ones, zeros
 from . import init
 from .module import Module
 from .parameter import Parameter
@@ -38,8 +38,7 @@ __all__ = [
 def _as_floating(x: Tensor, weight: Tensor, layer: str) -> Tensor:
     """Integers are cast to the layer's dtype; another floating dtype is an error that names both."""
     if not isinstance(x, Tensor):
-        kind = f"an array of dtype {x.dtype}" if isinstance(x, np.ndarray) else type(x).__name__
-        raise TypeError(f"{layer} takes a Tensor or an array of numbers, not {kind}")
+        x = as_tensor(array(layer, x))
     if x.dtype == weight.dtype:
         return x
     if x.dtype.kind in "fV":
@@ -299,6 +298,7 @@ class Flatten(Module):
         self.start_dim, self.end_dim = start_dim, end_dim
 
     def forward(self, x: Tensor) -> Tensor:
+        x = array("Flatten", x)
         first, last = self.start_dim % x.ndim, self.end_dim % x.ndim
         return x.reshape(*x.shape[:first], math.prod(x.shape[first : last + 1]), *x.shape[last + 1 :])
 
@@ -359,4 +359,4 @@ class GlobalAveragePool1D(Module):
     """The mean over the sequence: x (B, T, C) to (B, C)."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return x.mean(axis=1)
+        return array("GlobalAveragePool1D", x).mean(axis=1)

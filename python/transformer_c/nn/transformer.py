@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import _core
 from .. import functional as F
-from .._arguments import count
+from .._arguments import array, count
 from .._core import Tensor
 from .._tensor import full, triu
 from . import init
@@ -482,6 +482,7 @@ class Transformer(Module):
             None: a causal mask is recognised, which saves half the work.
         memory_is_causal : bool, default False
         """
+        src, tgt = array("Transformer", src), array("Transformer", tgt)
         shapes = f"src {tuple(src.shape)}, tgt {tuple(tgt.shape)}"
         batch_axis = 0 if self.batch_first else 1
         if src.ndim != tgt.ndim or src.ndim not in (2, 3):

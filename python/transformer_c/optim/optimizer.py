@@ -16,10 +16,14 @@ import numpy as np
 from .. import _core
 from .._arguments import not_negative, real
 from .._core import Tensor
-from .._tensor import enable_grad, no_grad, zeros, zeros_like
+from .._tensor import as_tensor, enable_grad, from_dlpack, no_grad, zeros, zeros_like
 
 # Compared as objects: the name of a dtype is built anew on every access, which would cost more than a small step.
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+
+
+def is_half(p: Tensor) -> bool:
+    return p.dtype.name in ("float16", "bfloat16")
 
 
 class Optimizer:
@@ -198,7 +202,7 @@ class Optimizer:
         state = self.state.get(p)
         if state is None:
             state = self.state[p] = {"step": 0}
-            if p.dtype.name in ("float16", "bfloat16"):
+            if is_half(p):
                 state["master"] = p.detach().float()
         for name in names:
             if name not in state:
@@ -235,7 +239,7 @@ class Optimizer:
         state: dict[Tensor, dict[str, Any]] = {}
         for number, saved in state_dict["state"].items():
             p = params[int(number)]
-            state[p] = {name: _loaded(p, name, value) for name, value in saved.items()}
+            state[p] = _loaded_state(p, saved)
         for group, saved in zip(self.param_groups, groups, strict=True):
             group.update({k: v for k, v in saved.items() if k != "params"})
         self.state = state
@@ -248,14 +252,24 @@ class Optimizer:
         return "\n".join([*lines, ")"])
 
 
+def _loaded_state(p: Tensor, saved: dict[str, Any]) -> dict[str, Any]:
+    """The state of a parameter. PyTorch's has no "step" for SGD, None for what is not used yet, and no float32 copy of halves."""
+    state = {name: _loaded(p, name, value) for name, value in saved.items() if value is not None}
+    state.setdefault("step", 1 if state else 0)
+    if is_half(p) and "master" not in state:
+        state["master"] = p.detach().float()
+    return state
+
+
 def _loaded(p: Tensor, name: str, value: Any) -> Any:
     """A saved state value for parameter `p`: a count as int, a Tensor copied to the device of its parameter."""
     if name == "step":
         return int(value)
-    if value is None or isinstance(value, (int, float, bool)):
+    if isinstance(value, (int, float, bool)):
         return value
     copy = zeros(p.shape, dtype="float64" if p.dtype.name == "float64" else "float32", device=p.device)
-    source = Tensor(value.detach() if hasattr(value, "detach") else value)
+    value = value.detach() if hasattr(value, "detach") else value
+    source = from_dlpack(value) if hasattr(value, "__dlpack__") and not isinstance(value, (Tensor, np.ndarray)) else as_tensor(value)
     if source.shape != p.shape:
         raise ValueError(f"state {name!r} has shape {source.shape} but its parameter has {p.shape}")
     with no_grad():
