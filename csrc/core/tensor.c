@@ -71,25 +71,42 @@ bool tc_multiply_sizes(int64_t a, int64_t b, int64_t *product)
     return !__builtin_mul_overflow(a, b, product) && *product < INT64_MAX / 2;
 }
 
-/* Checks a shape and counts its elements and bytes. */
+/* The product of the lengths that are not 0. */
+static bool multiply_lengths(int ndim, const int64_t *shape, int64_t *product)
+{
+    *product = 1;
+    for (int i = 0; i < ndim; i++)
+        if (shape[i] != 0 && !tc_multiply_sizes(*product, shape[i], product)) return false;
+    return true;
+}
+
+static tc_status too_large(int ndim, const int64_t *shape, tc_error *err)
+{
+    char text[TC_SHAPE_TEXT];
+    return tc_fail(err, TC_ERROR_VALUE, "the shape %s has more elements than memory can address", tc_shape_text(text, ndim, shape));
+}
+
+tc_status tc_check_lengths(int ndim, const int64_t *shape, tc_error *err)
+{
+    int64_t product;
+    return multiply_lengths(ndim, shape, &product) ? TC_OK : too_large(ndim, shape, err);
+}
+
+/* Checks a shape and counts its elements. In a tensor without elements the other lengths must fit as well, so that no product of lengths of
+ * a tensor overflows, whichever an op multiplies. */
 static tc_status measure_shape(int ndim, const int64_t *shape, tc_dtype dtype, int64_t *numel, tc_error *err)
 {
     char text[TC_SHAPE_TEXT];
     if (ndim < 0 || ndim > TC_MAX_DIMS) return tc_fail(err, TC_ERROR_VALUE, "a tensor has at most %d axes, got %d", TC_MAX_DIMS, ndim);
     int64_t count = 1, bytes;
-    bool empty = false, fits = true;
+    bool empty = false;
     for (int i = 0; i < ndim; i++) {
         if (shape[i] < 0) return tc_fail(err, TC_ERROR_VALUE, "the shape %s has a negative length", tc_shape_text(text, ndim, shape));
-        if (shape[i] == 0)
-            empty = true;
-        else if (!tc_multiply_sizes(count, shape[i], &count))
-            fits = false;
+        empty |= shape[i] == 0;
     }
-    if (empty)
-        count = 0;
-    else if (!fits || !tc_multiply_sizes(count, (int64_t)tc_dtype_size(dtype), &bytes))
-        return tc_fail(err, TC_ERROR_VALUE, "the shape %s has more elements than memory can address", tc_shape_text(text, ndim, shape));
-    *numel = count;
+    if (!multiply_lengths(ndim, shape, &count) || !tc_multiply_sizes(count, (int64_t)tc_dtype_size(dtype), &bytes))
+        return too_large(ndim, shape, err);
+    *numel = empty ? 0 : count;
     return TC_OK;
 }
 
@@ -161,6 +178,8 @@ tc_status tc_tensor_empty(tc_tensor **out, int ndim, const int64_t *shape, tc_dt
     return TC_OK;
 }
 
+static bool is_far(int64_t stride) { return stride > INT32_MAX || stride < INT32_MIN; }
+
 tc_status tc_tensor_wrap(tc_tensor **out, void *data, int ndim, const int64_t *shape, const int64_t *strides, tc_dtype dtype, bool writable,
                          void (*release)(void *context), void *context, tc_error *err)
 {
@@ -180,7 +199,8 @@ tc_status tc_tensor_wrap(tc_tensor **out, void *data, int ndim, const int64_t *s
     atomic_init(&storage->shared, true);
     tensor->storage = storage;
     tensor->data = data;
-    for (int i = 0; i < ndim; i++) tensor->strides[i] = strides[i];
+    /* A stride that is never used may be any number: ops multiply strides, so a far one becomes 0. */
+    for (int i = 0; i < ndim; i++) tensor->strides[i] = is_far(strides[i]) && (shape[i] <= 1 || tensor->numel == 0) ? 0 : strides[i];
     tensor->contiguous = has_contiguous_strides(tensor);
     *out = tensor;
     return TC_OK;

@@ -88,5 +88,8 @@ const char *tc_tensor_text(char buffer[TC_SHAPE_TEXT], const tc_tensor *tensor);
 
 /* a * b, or false when the result does not fit in 62 bits. */
 bool tc_multiply_sizes(int64_t a, int64_t b, int64_t *product);
+/* The product of all lengths that are not 0 fits in 62 bits, as it does in every tensor. For shapes that are computed with before a tensor
+ * has them; lengths are not negative. */
+TC_CHECKED tc_status tc_check_lengths(int ndim, const int64_t *shape, tc_error *err);
 
 #endif

@@ -75,6 +75,21 @@ static tc_status share_heads(attention_problem *x, const tc_tensor *q, const tc_
     return TC_OK;
 }
 
+/* All that kernels multiply fits: rows of queries with their scores, and the bytes of keys and values, for all heads. */
+static tc_status check_products(const attention_problem *x, tc_error *err)
+{
+    const tc_attention_problem *p = &x->kernel;
+    int64_t shape[TC_MAX_DIMS + 2];
+    const int n = x->lead_ndim;
+    memcpy(shape, x->lead, sizeof *shape * (size_t)n);
+    shape[n] = p->Tq, shape[n + 1] = p->Tk;
+    TC_TRY(tc_check_lengths(n + 2, shape, err));
+    shape[n] = p->Tk, shape[n + 1] = p->D + p->Dv, shape[n + 2] = sizeof(double);
+    TC_TRY(tc_check_lengths(n + 3, shape, err));
+    shape[n] = p->Tq;
+    return tc_check_lengths(n + 3, shape, err);
+}
+
 /* Leading axes of the results, and B, H, Hk. */
 static tc_status find_leading(attention_problem *x, const tc_tensor *q, const tc_tensor *k, const tc_tensor *v,
                               const tc_attention_options *o, tc_error *err)
@@ -94,6 +109,7 @@ static tc_status find_leading(attention_problem *x, const tc_tensor *q, const tc
                        tc_tensor_text(b, k), n.v, tc_tensor_text(c, v),
                        o->shared_heads ? "" : "; fewer key and value heads than query heads need enable_gqa");
     x->batch_axes = x->lead_ndim > 1 || o->shared_heads ? x->lead_ndim - 1 : x->lead_ndim;
+    TC_TRY(check_products(x, err));
     p->B = p->H = 1;
     for (int i = 0; i < x->lead_ndim; i++) *(i < x->batch_axes ? &p->B : &p->H) *= x->lead[i];
     /* keys and values without heads of their own serve all of them: the same as sharing */

@@ -76,7 +76,8 @@ static tc_status joint_shape(cat_attributes *a, int *ndim, int64_t shape[TC_MAX_
                            tc_tensor_text(p, model), k, tc_tensor_text(q, x),
                            new_axis ? "stack() needs equal shapes" : "cat() needs shapes that differ along `dim` alone");
         a->parts[k] = (part){new_axis ? 1 : fits ? x->shape[a->axis] : -1, x->dtype};
-        if (fits) shape[a->axis] += a->parts[k].length;
+        if (fits && __builtin_add_overflow(shape[a->axis], a->parts[k].length, &shape[a->axis]))
+            return tc_fail(err, TC_ERROR_VALUE, "the lengths of the tensors along axis %d add up to more than memory can address", a->axis);
     }
     return TC_OK;
 }

@@ -78,10 +78,11 @@ static tc_status table_gradient(tc_tensor **dweight, tc_tensor *dy, tc_tensor *p
     TC_SCOPE(s, err);
     tc_input in[] = {{"dy", dy}};
     tc_tensor *out, *order, *start;
-    const int64_t n = places->numel, D = dy->shape[dy->ndim - 1], shape[2] = {V, D}, starts = V + 1;
+    const int64_t n = places->numel, D = dy->shape[dy->ndim - 1], shape[2] = {V, D};
     TC_TRY(tc_begin(&s, in, 1));
     TC_TRY(tc_prepare(&s));
-    TC_TRY(tc_make(&s, &out, 2, shape));
+    TC_TRY(tc_make(&s, &out, 2, shape)); /* V fits */
+    const int64_t starts = V + 1;
     TC_TRY(tc_make_as(&s, &order, 1, &n, TC_INT64));
     TC_TRY(tc_make_as(&s, &start, 1, &starts, TC_INT64));
     const tc_embedding_order_args sorting = {.order = tc_data(order), .start = tc_data(start), .indices = tc_data(places), .n = n, .V = V};
@@ -170,6 +171,8 @@ static tc_status count_classes(tc_scope *s, int64_t *count, int64_t classes, con
     }
     if (classes < 0 && indices->numel == 0)
         return tc_fail(s->err, TC_ERROR_VALUE, "x has shape %s, no elements, so num_classes must be given", tc_tensor_text(text, indices));
+    if (classes < 0 && largest == INT64_MAX)
+        return tc_fail(s->err, TC_ERROR_VALUE, "x has %" PRId64 " as an element: more classes than memory can address", largest);
     *count = classes < 0 ? largest + 1 : classes;
     return TC_OK;
 }

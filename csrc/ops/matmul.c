@@ -57,6 +57,7 @@ static tc_status understand(problem *p, const tc_tensor *a, const tc_tensor *b, 
     q->b = b->data, q->b_row = b->strides[b_row];
     if (a->ndim > 1) q->M = p->shape[p->ndim++] = a->shape[a_col - 1], q->a_row = a->strides[a_col - 1];
     if (b->ndim > 1) q->N = p->shape[p->ndim++] = b->shape[b->ndim - 1], q->b_col = b->strides[b->ndim - 1];
+    TC_TRY(tc_check_lengths(p->ndim, p->shape, err));
     int64_t step = q->c_row = q->N;
     step *= q->M;
     for (int d = q->batch_dims - 1; d >= 0; step *= q->batch_shape[d--]) q->c_batch[d] = step;

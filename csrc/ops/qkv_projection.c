@@ -25,8 +25,8 @@ static tc_status find_heads(heads *h, const tc_tensor *x, const tc_tensor *weigh
     if (num_heads < 1) return tc_fail(err, TC_ERROR_VALUE, "num_heads is %" PRId64 "; it must be at least 1", num_heads);
     if (weight->shape[0] % 3 != 0 || weight->shape[0] / 3 % num_heads != 0)
         return tc_fail(err, TC_ERROR_VALUE,
-                       "weight has shape %s; its rows must be queries, keys and values of %" PRId64 " heads, a multiple of %" PRId64,
-                       tc_tensor_text(text, weight), num_heads, 3 * num_heads);
+                       "weight has shape %s; its rows must be queries, keys and values of %" PRId64 " heads, a multiple of 3 * %" PRId64,
+                       tc_tensor_text(text, weight), num_heads, num_heads);
     h->H = num_heads;
     h->D = weight->shape[0] / 3 / num_heads;
     h->head = packing == TC_PACKING_HEAD ? 3 * h->D : h->D;

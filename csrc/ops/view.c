@@ -348,7 +348,7 @@ tc_status tc_unfold(tc_tensor **out, tc_tensor *x, int64_t given, int64_t size, 
                        size, step, x->ndim ? x->shape[axis] : 1);
     for (int i = 0; i < x->ndim; i++) axes[i] = i, steps[i] = 1, shape[i] = x->shape[i];
     shape[axis] = (x->shape[axis] - size) / step + 1;
-    steps[axis] = step;
+    steps[axis] = shape[axis] > 1 ? step : 1;
     axes[x->ndim] = axis;
     steps[x->ndim] = 1;
     shape[x->ndim] = size;

@@ -1,6 +1,7 @@
 /* ops_view.c: ops of a Tensor that make their own Python objects: tuples of views, properties, conversions. */
 #include "tensor_slots.h"
 
+#include <limits.h>
 #include <string.h>
 
 #include "../core/copy.h"
@@ -32,13 +33,24 @@ static PyObject *pieces(tcpy_call *call, int axis, Py_ssize_t count, const int64
     return tuple;
 }
 
+/* Memory for the lengths of so many pieces. */
+static int64_t *new_lengths(int64_t count)
+{
+    int64_t *lengths = NULL;
+    if (count > INT_MAX)
+        PyErr_Format(PyExc_ValueError, "%lld pieces are too many", (long long)count);
+    else if (!(lengths = PyMem_Malloc(sizeof *lengths * (size_t)(count ? count : 1))))
+        PyErr_NoMemory();
+    return lengths;
+}
+
 /* Pieces of `size` along the axis, the last one shorter. */
 static PyObject *even_slices(tcpy_call *call, int axis, int64_t size)
 {
     const int64_t length = call->v[0].t->shape[axis];
     const Py_ssize_t count = length ? (Py_ssize_t)((length - 1) / size + 1) : 1;
-    int64_t *lengths = PyMem_Malloc(sizeof *lengths * (size_t)count);
-    if (!lengths) return PyErr_NoMemory();
+    int64_t *lengths = new_lengths(count);
+    if (!lengths) return NULL;
     for (Py_ssize_t i = 0; i < count; i++) lengths[i] = i + 1 < count || size < length - i * size ? size : length - i * size;
     PyObject *result = pieces(call, axis, count, lengths, false);
     PyMem_Free(lengths);
@@ -107,11 +119,9 @@ static PyObject *run_split(tcpy_call *call)
     PyObject *items = tcpy_items(given, "split_size must be an int or a sequence of ints");
     if (!items) return NULL;
     const Py_ssize_t count = PyTuple_GET_SIZE(items);
-    int64_t *sizes = PyMem_Malloc(sizeof *sizes * (size_t)(count ? count : 1));
+    int64_t *sizes = new_lengths(count);
     PyObject *result = NULL;
-    if (!sizes)
-        PyErr_NoMemory();
-    else if (read_sizes(sizes, PySequence_Fast_ITEMS(items), count, axis, call->v[0].t->shape[axis]) == 0)
+    if (sizes && read_sizes(sizes, PySequence_Fast_ITEMS(items), count, axis, call->v[0].t->shape[axis]) == 0)
         result = pieces(call, axis, count, sizes, false);
     PyMem_Free(sizes);
     Py_DECREF(items);
@@ -123,8 +133,8 @@ static PyObject *run_unbind(tcpy_call *call)
     const int axis = split_axis(call, call->v[1].i);
     if (axis < 0) return NULL;
     const Py_ssize_t count = (Py_ssize_t)call->v[0].t->shape[axis];
-    int64_t *ones = PyMem_Malloc(sizeof *ones * (size_t)(count ? count : 1));
-    if (!ones) return PyErr_NoMemory();
+    int64_t *ones = new_lengths(count);
+    if (!ones) return NULL;
     for (Py_ssize_t i = 0; i < count; i++) ones[i] = 1;
     PyObject *result = pieces(call, axis, count, ones, true);
     PyMem_Free(ones);
