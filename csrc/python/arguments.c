@@ -38,6 +38,16 @@ static int convert_tensor(tcpy_call *call, tc_tensor **out, PyObject *object, co
     return 0;
 }
 
+int tcpy_name_argument(const char *format, ...)
+{
+    if (!PyErr_ExceptionMatches(PyExc_TypeError)) return -1;
+    va_list words;
+    va_start(words, format);
+    PyErr_FormatV(PyExc_TypeError, format, words);
+    va_end(words);
+    return -1;
+}
+
 PyObject *tcpy_items(PyObject *object, const char *format, ...)
 {
     PyObject *items = PySequence_Tuple(object);
@@ -75,11 +85,12 @@ static int convert_tensors(tcpy_call *call, tcpy_value *value, PyObject *object,
 static int convert_int(int64_t *out, PyObject *object, const char *name)
 {
     int overflow;
-    PyObject *index = PyBool_Check(object) ? NULL : PyNumber_Index(object);
-    if (!index) {
-        PyErr_Format(PyExc_TypeError, "%s must be an int, not %s", name, Py_TYPE(object)->tp_name);
+    if (PyBool_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "%s must be an int, not bool", name);
         return -1;
     }
+    PyObject *index = PyNumber_Index(object);
+    if (!index) return tcpy_name_argument("%s must be an int, not %s", name, Py_TYPE(object)->tp_name);
     const long long value = PyLong_AsLongLongAndOverflow(index, &overflow);
     if (overflow) PyErr_Format(PyExc_ValueError, "%s is %R; expected an int of at most 64 bits", name, index);
     Py_DECREF(index);
@@ -183,7 +194,8 @@ static int convert_operand(tcpy_call *call, const tcpy_argument *arg, tcpy_value
     tcpy_operand *out = &call->operands[call->operand_count++];
     tc_tensor *owned = NULL;
     const bool number = arg->kind == 'v';
-    const int read = number ? tcpy_read_number(out, object) : tcpy_read_operand(out, &owned, object, arg->text, &call->any_tensor);
+    int read = number ? tcpy_read_number(out, object) : tcpy_read_operand(out, &owned, object, arg->text, &call->any_tensor);
+    if (read == 0 && number) read = tcpy_read_integer_like(out, object);
     if (read == 0)
         PyErr_Format(PyExc_TypeError, number ? "%s must be a number, not %s" : "expected Tensors, arrays or numbers, but %s is %s",
                      arg->text, Py_TYPE(object)->tp_name);
@@ -206,9 +218,7 @@ static int convert_float(double *out, PyObject *object, const char *name)
 {
     *out = PyFloat_AsDouble(object);
     if (*out != -1.0 || !PyErr_Occurred()) return 0;
-    if (PyErr_ExceptionMatches(PyExc_TypeError))
-        PyErr_Format(PyExc_TypeError, "%s must be a number, not %s", name, Py_TYPE(object)->tp_name);
-    return -1;
+    return tcpy_name_argument("%s must be a number, not %s", name, Py_TYPE(object)->tp_name);
 }
 
 static int convert_choice(int64_t *out, PyObject *object, const char *name, const tcpy_choice *choice)

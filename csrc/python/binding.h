@@ -157,6 +157,9 @@ PyObject *tcpy_int_tuple(int count, const int64_t *values);
 /* The items of an iterable as a tuple: converting one may run code of the user's (__index__, __array__) that changes a list. On failure the
  * format and the arguments after it make the TypeError. */
 PyObject *tcpy_items(PyObject *object, const char *format, ...);
+/* After a failed conversion: a TypeError gets this message, which names the argument. Anything else that the user's code raised
+ * (KeyboardInterrupt, MemoryError) stays. Returns -1. */
+int tcpy_name_argument(const char *format, ...);
 /* The Tensor object of a tensor (steals the reference, also on failure). */
 PyObject *tcpy_wrap(tc_tensor *tensor);
 int tcpy_dtype_from_object(tc_dtype *out, PyObject *object);   /* np.float32, "float32", float, tc dtype names */
@@ -188,7 +191,8 @@ static inline PyObject *tcpy_result1(tcpy_call *call, tc_status status, const tc
 
 /* A Python or NumPy number or bool: 1, and *out is it. 0 for any other object; -1 with an exception for a number out of range. */
 int tcpy_scalar_from_object(tc_scalar *out, PyObject *object);
-int tcpy_read_number(tcpy_operand *out, PyObject *object); /* likewise */
+int tcpy_read_number(tcpy_operand *out, PyObject *object);       /* likewise */
+int tcpy_read_integer_like(tcpy_operand *out, PyObject *object); /* likewise, for objects with __index__ */
 /* A Tensor, a number, or an array: 1. 0 for any other object; -1 with an exception set. *owned: the tensor of an array, a new reference;
  * otherwise NULL. */
 int tcpy_read_operand(tcpy_operand *out, tc_tensor **owned, PyObject *object, const char *name, bool *any_tensor);

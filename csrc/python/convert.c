@@ -131,9 +131,9 @@ int tcpy_dtype_from_object(tc_dtype *out, PyObject *object)
     if (object == (PyObject *)&PyFloat_Type) return *out = TC_FLOAT32, 0;
     PyArray_Descr *descr = NULL;
     if (!PyArray_DescrConverter(object, &descr)) {
-        PyErr_Clear();
-        PyErr_Format(PyExc_TypeError, "%R is not a dtype; expected one of float32, float64, float16, bfloat16, int64, int32, uint8, bool",
-                     object);
+        if (PyErr_ExceptionMatches(PyExc_TypeError) || PyErr_ExceptionMatches(PyExc_ValueError))
+            PyErr_Format(PyExc_TypeError,
+                         "%R is not a dtype; expected one of float32, float64, float16, bfloat16, int64, int32, uint8, bool", object);
         return -1;
     }
     const bool known = dtype_of(descr, out);

@@ -17,23 +17,14 @@ typedef struct generator_object {
 static int seed_from_object(uint64_t *out, PyObject *object)
 {
     PyObject *index = PyNumber_Index(object);
-    if (!index) {
-        PyErr_Format(PyExc_TypeError, "a seed must be an int, not %s", Py_TYPE(object)->tp_name);
-        return -1;
-    }
-    *out = PyLong_AsUnsignedLongLong(index);
-    if (PyErr_Occurred()) { /* negative seeds wrap around, as in PyTorch */
-        PyErr_Clear();
-        const long long negative = PyLong_AsLongLong(index);
-        *out = (uint64_t)negative;
-        if (negative == -1 && PyErr_Occurred()) {
-            PyErr_Format(PyExc_ValueError, "a seed must be between -2**63 and 2**64 - 1, got %R", index);
-            Py_DECREF(index);
-            return -1;
-        }
-    }
+    if (!index) return tcpy_name_argument("a seed must be an int, not %s", Py_TYPE(object)->tp_name);
+    int beyond;
+    *out = (uint64_t)PyLong_AsLongLongAndOverflow(index, &beyond); /* negative seeds wrap around, as in PyTorch */
+    if (beyond > 0) *out = PyLong_AsUnsignedLongLong(index);
+    if (beyond < 0 || (beyond > 0 && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_OverflowError)))
+        PyErr_Format(PyExc_ValueError, "a seed must be between -2**63 and 2**64 - 1, got %R", index);
     Py_DECREF(index);
-    return 0;
+    return PyErr_Occurred() ? -1 : 0;
 }
 
 static PyObject *generator_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)

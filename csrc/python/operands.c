@@ -30,10 +30,28 @@ int tcpy_scalar_from_object(tc_scalar *out, PyObject *object)
     return 0;
 }
 
-static bool is_array_like(PyObject *object)
+/* 1, 0, or -1 with an exception set, which only a missing attribute is not. */
+static int is_array_like(PyObject *object)
 {
-    return PyArray_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyArray_IsScalar(object, Generic) ||
-           PyObject_CheckBuffer(object) || PyObject_HasAttrString(object, "__array__");
+    if (PyArray_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyArray_IsScalar(object, Generic) ||
+        PyObject_CheckBuffer(object))
+        return 1;
+    PyObject *method = PyObject_GetAttrString(object, "__array__");
+    if (!method && !PyErr_ExceptionMatches(PyExc_AttributeError)) return -1;
+    if (!method) PyErr_Clear();
+    Py_XDECREF(method);
+    return method != NULL;
+}
+
+int tcpy_read_integer_like(tcpy_operand *out, PyObject *object)
+{
+    if (!PyIndex_Check(object) || PyArray_Check(object) || tcpy_is_tensor(object)) return 0;
+    PyObject *index = PyNumber_Index(object);
+    if (!index) return -1;
+    const int read = tcpy_read_number(out, index);
+    if (out->beyond) out->beyond = object; /* which the caller owns */
+    Py_DECREF(index);
+    return read;
 }
 
 int tcpy_read_number(tcpy_operand *out, PyObject *object)
@@ -55,7 +73,8 @@ int tcpy_read_operand(tcpy_operand *out, tc_tensor **owned, PyObject *object, co
     }
     const int number = tcpy_read_number(out, object);
     if (number) return number;
-    if (!is_array_like(object)) return 0;
+    const int array_like = is_array_like(object);
+    if (array_like != 1) return array_like;
     bool is_tensor;
     if (tcpy_tensor_from_object(owned, object, name, &is_tensor) < 0) return -1;
     out->value.tensor = *owned;
