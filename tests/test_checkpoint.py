@@ -9,6 +9,7 @@ import stat
 import struct
 import subprocess
 import sys
+import time
 import tracemalloc
 import types
 
@@ -321,15 +322,6 @@ def test_a_dtype_that_numpy_has_not(path):
         checkpoint.load(path)
 
 
-def test_what_safetensors_itself_refuses(path, monkeypatch):
-    def refuse(*_):
-        raise safetensors.SafetensorError("reason")
-
-    monkeypatch.setattr(safetensors.numpy, "save", refuse)
-    with pytest.raises(ValueError, match=r"safetensors .* cannot store this: reason"):
-        checkpoint.save({}, path)
-
-
 def test_a_file_that_becomes_shorter_while_it_is_read(path):
     path.write_bytes(b"abc")
     with files.open_regular(path)[0] as file, pytest.raises(CheckpointError, match="became shorter"):
@@ -437,6 +429,94 @@ def test_order_of_a_save(path, monkeypatch):
     monkeypatch.setattr(files.os, "replace", watched_replace)
     checkpoint.save(OLD, path)
     assert steps == [f"sync file of {path.stat().st_size}", "rename", "sync folder"]
+
+
+@pytest.mark.parametrize("call", ["open", "fsync"])
+def test_a_folder_that_cannot_be_synced_is_no_failed_save(path, monkeypatch, call):
+    """The file is in place: to raise would say that it is not."""
+    checkpoint.save(OLD, path)
+    real = getattr(os, call)
+
+    def fail(what, *args):
+        if what == str(path.parent) or (isinstance(what, int) and stat.S_ISDIR(os.fstat(what).st_mode)):
+            raise OSError(errno.EIO, "broken disk")
+        return real(what, *args)
+
+    descriptors = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patch, pytest.warns(RuntimeWarning, match="is written, but .* could not be synced: .*broken disk"):
+        patch.setattr(files.os, call, fail)
+        checkpoint.save(NEW, path)
+    np.testing.assert_array_equal(checkpoint.load(path)["x"], NEW["x"])
+    assert os.listdir(path.parent) == [path.name] and len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_no_descriptor_is_closed_twice(path, monkeypatch):
+    """Whatever fails while a file is opened: a descriptor that is closed twice may be another thread's by then."""
+    path.write_bytes(b"abc")
+    closed = []
+    close = os.close
+
+    def fail(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(files.os, "close", lambda descriptor: (closed.append(descriptor), close(descriptor)))
+    for name, broken in [("fstat", fail), ("open", fail), ("fspath", fail)]:
+        with monkeypatch.context() as patch:
+            patch.setattr(files.os, name, broken)
+            before = sorted(os.listdir("/proc/self/fd"))
+            with pytest.raises(MemoryError):
+                files.open_regular(path)
+            assert sorted(os.listdir("/proc/self/fd")) == before
+    assert len(closed) == 1  # by the check inside of the opening; the file closes its own
+    with files.open_regular(path)[0] as file:
+        assert file.read() == b"abc"
+
+
+def test_temporaries_of_living_processes_stay(path):
+    """A writer locks its temporary file until it has its name; the file of a killed one is unlocked at once."""
+    code = "import os, sys, time, numpy as np\nfrom transformer_c import checkpoint\nfrom transformer_c.checkpoint import files\n"
+    code += "files.os.replace = lambda *_: (print('here', flush=True), time.sleep(60))\n"
+    code += "checkpoint.save({'x': np.ones(2000)}, sys.argv[1])"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", code, path], env=environment, stdout=subprocess.PIPE, text=True) as writer:
+        try:
+            assert writer.stdout.readline() == "here\n"
+            (name,) = os.listdir(path.parent)
+            os.utime(path.parent / name, (0, 0))  # its age says nothing
+            files.remove_leftovers(path.parent)
+            assert os.listdir(path.parent) == [name]
+        finally:
+            writer.kill()
+    files.remove_leftovers(path.parent)
+    assert os.listdir(path.parent) == []
+
+
+def test_a_temporary_that_was_taken_for_a_leftover_is_made_again(path, monkeypatch):
+    flock, calls = files.fcntl.flock, []
+
+    def slow(descriptor, flags):
+        if not calls:  # another process is faster
+            (name,) = os.listdir(path.parent)
+            os.unlink(path.parent / name)
+        calls.append(flags)
+        return flock(descriptor, flags)
+
+    monkeypatch.setattr(files.fcntl, "flock", slow)
+    checkpoint.save(NEW, path)
+    assert len(calls) == 2 and os.listdir(path.parent) == [path.name]
+
+
+def test_without_locks_a_leftover_waits_an_hour(path, monkeypatch):
+    def none(*_):
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(files.fcntl, "flock", none)
+    checkpoint.save(NEW, path)
+    for name, age in [(".transformer_c-old.tmp", 4000), (".transformer_c-new.tmp", 3000)]:
+        (path.parent / name).write_bytes(b"x")
+        os.utime(path.parent / name, (time.time() - age,) * 2)
+    files.remove_leftovers(path.parent)
+    assert sorted(os.listdir(path.parent)) == [".transformer_c-new.tmp", path.name]
 
 
 def test_a_value_that_does_not_fit_leaves_the_old_file(path):

@@ -38,7 +38,7 @@ CALLS = {
     "add": lambda a: X + a,
     "add, reflected": lambda a: a + X,
     "in place": lambda a: X.__iadd__(a),
-    "equal": lambda a: X == a,
+    "equal": lambda a: a == X,
     "in": lambda a: a in X,
     "where": lambda a: tc.where(X > 0, a, 1.0),
     "matmul": lambda a: X @ a,

@@ -2,13 +2,13 @@
 
 import _thread
 import errno
+import fcntl
 import os
 import random
 import signal
 import subprocess
 import sys
 import threading
-import time
 import types
 import warnings
 from pathlib import Path
@@ -450,12 +450,12 @@ def test_killed_at_every_step_of_writing(tmp_path):
 
 def test_what_killed_writers_leave_is_cleared_away(tmp_path):
     """Not what may be in the middle of being written, and nothing of others."""
-    names = [".transformer_c-old.tmp", ".transformer_c-new.tmp", "mine.tmp"]
+    names = [".transformer_c-dead.tmp", ".transformer_c-alive.tmp", "mine.tmp"]
     for name in names:
         (tmp_path / name).write_bytes(b"x")
-        if "new" not in name:
-            os.utime(tmp_path / name, (time.time() - 4000,) * 2)
-    run(tmp_path, epochs=1)
+    with open(tmp_path / ".transformer_c-alive.tmp") as alive:
+        fcntl.flock(alive, fcntl.LOCK_EX)
+        run(tmp_path, epochs=1)
     assert [(tmp_path / name).exists() for name in names] == [False, True, True]
 
 

@@ -1,5 +1,31 @@
-"""The one error of this package."""
+"""The one error of this package, and how the errors of other parsers become it."""
+
+from __future__ import annotations
+
+import errno
 
 
 class CheckpointError(ValueError):
     """A file is not a checkpoint, is damaged, or asks for something that is refused; the message says which and why."""
+
+
+class parsing:
+    """``with parsing("'x.npz' is not an .npz file, or is damaged"):`` around a parser that is not this package's own.
+
+    What such a parser raises for damaged bytes can be of any class (zipfile alone raises eight), so every exception becomes a
+    CheckpointError with this message, except errors that are not the file's: running out of memory, and input or output that failed.
+    """
+
+    def __init__(self, message: str) -> None:
+        self._message = message
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
+        if not isinstance(error, Exception) or isinstance(error, (CheckpointError, MemoryError)):
+            return
+        # An OSError without a number comes from a parser; EINVAL is what seeking to a damaged offset gives.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            return
+        raise CheckpointError(f"{self._message} ({type(error).__name__}: {error})") from error

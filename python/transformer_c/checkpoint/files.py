@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import glob
 import os
 import secrets
 import stat
 import time
+import warnings
 from io import FileIO
 from typing import Any
 
@@ -29,18 +31,26 @@ def open_regular(path: str | os.PathLike) -> tuple[FileIO, int]:
     CheckpointError
         When `path` is a pipe, a socket or a device.
     """
-    path = os.fspath(path)
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    file = FileIO(os.fspath(path), "rb", opener=_open_regular)  # the descriptor belongs to the file, whatever fails
     try:
-        status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
+        return file, os.fstat(file.fileno()).st_size
+    except BaseException:
+        file.close()
+        raise
+
+
+def _open_regular(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, "expected a file, got a folder", path)
-        if not stat.S_ISREG(status.st_mode):
+        if not stat.S_ISREG(mode):
             raise CheckpointError(f"{path!r} is a pipe, a socket or a device; expected a file")
-        return os.fdopen(descriptor, "rb", buffering=0), status.st_size
     except BaseException:
         os.close(descriptor)
         raise
+    return descriptor
 
 
 def read_exactly(file: FileIO, offset: int, buffer) -> None:
@@ -61,42 +71,103 @@ def write_atomically(path: str | os.PathLike, *parts: Any) -> None:
     The bytes are written to a temporary file in the same folder (".transformer_c-....tmp") and synced to disk. The file is
     renamed in one step, then the folder is synced. A symbolic link stays a link: the file that it points to is replaced. A
     process that is killed meanwhile may leave the temporary file behind.
+
+    Warns
+    -----
+    RuntimeWarning
+        When the folder cannot be synced: the new file is in place, but after a power failure the old one may be there again.
+        That is no error, because the file is written (SQLite ignores it).
     """
     path = os.path.realpath(os.fsdecode(path))
     if os.path.isdir(path):
         raise IsADirectoryError(errno.EISDIR, "expected the name of a file to write, got a folder", path)
     folder = os.path.dirname(path)
-    temporary = os.path.join(folder, f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}")
+    temporary, descriptor = _new_temporary(folder)
     try:
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb") as file:
-            with contextlib.suppress(FileNotFoundError):
-                os.fchmod(file.fileno(), stat.S_IMODE(os.stat(path).st_mode))  # keeps the permissions of the replaced file
-            for part in parts:
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
+        with contextlib.suppress(FileNotFoundError):
+            os.fchmod(descriptor, stat.S_IMODE(os.stat(path).st_mode))  # keeps the permissions of the replaced file
+        for part in parts:
+            _write(descriptor, part)
+        os.fsync(descriptor)
         os.replace(temporary, path)
     except FileNotFoundError as error:
-        raise FileNotFoundError(errno.ENOENT, "the folder to write to does not exist; make it first", folder) from error
+        raise _no_folder(folder) from error
     except BaseException:  # also Ctrl-C: no temporary file is left behind
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+    finally:
+        with contextlib.suppress(OSError):  # what is synced is written
+            os.close(descriptor)  # not before the file has its name: it is locked until then
     _sync_folder(folder)
 
 
 def remove_leftovers(folder: str | os.PathLike) -> None:
-    """Deletes temporary files that killed processes left in a folder: those at least an hour old, as no write takes that long."""
+    """Deletes the temporary files that killed processes left in a folder.
+
+    A process locks its temporary file while it lives, wherever it runs, so an unlocked one belongs to nobody. On file systems without
+    locks those at least an hour old are deleted, as no write takes that long.
+    """
     for path in glob.iglob(os.path.join(glob.escape(os.fsdecode(folder)), f"{_PREFIX}*{_SUFFIX}")):
         with contextlib.suppress(OSError):  # already deleted, or another user's
-            if time.time() - os.lstat(path).st_mtime > 3600:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                age = time.time() - os.fstat(descriptor).st_mtime
+                if _lock(descriptor, fcntl.LOCK_NB, without=age > 3600):
+                    os.unlink(path)
+            finally:
+                os.close(descriptor)
+
+
+def _new_temporary(folder: str) -> tuple[str, int]:
+    """(path, descriptor) of a new file, locked. The file is its own again if another process took it for a leftover meanwhile."""
+    while True:
+        path = os.path.join(folder, f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}")
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except FileNotFoundError as error:
+            raise _no_folder(folder) from error
+        try:
+            _lock(descriptor, 0, without=True)
+            if os.fstat(descriptor).st_nlink:
+                return path, descriptor
+        except BaseException:
+            with contextlib.suppress(OSError):
                 os.unlink(path)
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, flags: int, without: bool) -> bool:
+    """Locks the file, which ends when it is closed; False if another process has it. `without`: the answer if there are no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | flags)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return without
+    return True
+
+
+def _no_folder(folder: str) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, "the folder to write to does not exist; make it first", folder)
+
+
+def _write(descriptor: int, part: Any) -> None:
+    view = memoryview(part)
+    view = view.cast("B") if view.nbytes else memoryview(b"")
+    while view:
+        view = view[os.write(descriptor, view) :]  # large writes and nearly full disks may take several
 
 
 def _sync_folder(folder: str) -> None:
     """Makes a rename in `folder` survive a power failure."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        warnings.warn(f"the file is written, but {folder!r} could not be synced: {error}", RuntimeWarning, stacklevel=4)

@@ -11,15 +11,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from io import FileIO
 from typing import Any
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 
 from .dtypes import from_bfloat16_bits, ml_dtype
-from .errors import CheckpointError
-from .files import open_regular, write_atomically
+from .errors import CheckpointError, parsing
+from .files import open_regular, read_exactly, write_atomically
+from .safetensors_header import Entry, NotSafetensors, read_header
 from .tree import decode, encode, is_array
 
 LAYOUT = "1"
@@ -134,13 +134,9 @@ def save(module_or_dict: Any, path: str | os.PathLike, hyper_parameters: Mapping
 def _parts(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> list[bytes | np.ndarray]:
     """The parts of a file: the header's length, the header, then the arrays, which are not copied.
 
-    The safetensors package is not used for this: it copies all arrays first, and its order of the metadata varies, whereas equal content
+    The package safetensors is not used for this: it copies all arrays first, and its order of the metadata varies, whereas equal content
     should give equal bytes.
     """
-    try:
-        safetensors.numpy.save({a.dtype.name: np.empty(0, a.dtype) for a in arrays.values()})  # raises for dtypes that it could not read
-    except safetensors.SafetensorError as error:
-        raise ValueError(f"safetensors {safetensors.__version__} cannot store this: {error}") from error
     header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items())), **dict.fromkeys(arrays)}  # names in the order they came in
     names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))  # each array begins at a multiple of its item size
     end = 0
@@ -216,7 +212,7 @@ def load(path: str | os.PathLike) -> Checkpoint:
     Notes
     -----
     bfloat16 and the 8-bit floats are returned as the dtypes of the package ``ml_dtypes``. If it is not installed, bfloat16 is
-    returned as float32 with exactly the same values, and 8-bit floats are an error. Needs twice the file's size in memory.
+    returned as float32 with exactly the same values, and 8-bit floats are an error. Needs the file's size in memory.
 
     Examples
     --------
@@ -225,29 +221,28 @@ def load(path: str | os.PathLike) -> Checkpoint:
     Traceback (most recent call last):
     FileNotFoundError: [Errno 2] No such file or directory: 'nowhere.safetensors'
     """
-    file, _ = open_regular(path)
+    file, size = open_regular(path)
     with file:
-        data = file.read()
-    try:
-        return _parse(data)
-    except CheckpointError as error:
-        raise CheckpointError(f"{os.fspath(path)!r} cannot be loaded: {error}") from None
+        try:
+            return _read(file, size)
+        except CheckpointError as error:
+            raise CheckpointError(f"{os.fspath(path)!r} cannot be loaded: {error}") from None
 
 
-def _parse(data: bytes) -> Checkpoint:
-    if data[:2] == b"PK":
+def _read(file: FileIO, size: int) -> Checkpoint:
+    start = bytearray(min(size, 2))
+    read_exactly(file, 0, start)
+    if start == b"PK":
         raise CheckpointError("it is a zip archive, as PyTorch writes them: use tc.load_torch_checkpoint(path)")
     try:
-        tensors = dict(safetensors.deserialize(data))  # in no particular order
-    except safetensors.SafetensorError as error:
-        if data[:1] == b"\x80" and data[1:2] in (b"\2", b"\3", b"\4", b"\5"):
+        entries, metadata, begin = read_header(file, size)
+    except NotSafetensors as error:
+        if start[:1] == b"\x80" and start[1:2] in (b"\2", b"\3", b"\4", b"\5"):
             raise CheckpointError(
                 "it is a pickle: tc.load_torch_checkpoint(path) says what to do with one of PyTorch before 1.6"
             ) from error
         raise CheckpointError(f"it is not a safetensors file, or is damaged ({error})") from error
-    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    metadata = header.get("__metadata__") or {}
-    arrays = {name: _array(name, **tensors[name]) for name in header if name != "__metadata__"}
+    arrays = {name: _array(file, begin, name, entry) for name, entry in entries.items()}
     if "transformer_c" not in metadata:
         return Checkpoint(arrays, metadata=metadata)
     if metadata["transformer_c"] != LAYOUT:
@@ -260,21 +255,20 @@ def _parse(data: bytes) -> Checkpoint:
 
 
 def _from_json(text: str) -> Any:
-    try:
+    with parsing("its description is not JSON that can be read"):
         return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"its description is not JSON that can be read ({error})") from error
 
 
-def _array(name: str, dtype: str, shape: list[int], data: bytearray) -> np.ndarray:
-    """An ndarray over `data`, in this machine's byte order."""
-    if dtype in _NUMPY_DTYPES:
-        if dtype == "BOOL" and data.strip(b"\0\1"):
-            raise CheckpointError(f"the booleans of {name!r} have values other than 0 and 1")
-        array = np.frombuffer(data, _NUMPY_DTYPES[dtype]).reshape(shape)
-        return array.astype(array.dtype.newbyteorder("="), copy=False)
-    if dtype == "BF16":
-        return from_bfloat16_bits(np.frombuffer(data, "<u2").reshape(shape))
-    if dtype in _ML_DTYPES:
-        return np.frombuffer(data, ml_dtype(_ML_DTYPES[dtype])).reshape(shape)
-    raise CheckpointError(f"{name!r} has dtype {dtype}, which NumPy has no equivalent of")
+def _array(file: FileIO, begin: int, name: str, entry: Entry) -> np.ndarray:
+    """An array in memory of its own, in this machine's byte order."""
+    is_ml = entry.dtype in _ML_DTYPES
+    if not is_ml and entry.dtype != "BF16" and entry.dtype not in _NUMPY_DTYPES:
+        raise CheckpointError(f"{name!r} has dtype {entry.dtype}, which NumPy has no equivalent of")
+    stored = ml_dtype(_ML_DTYPES[entry.dtype]) if is_ml else np.dtype("<u2" if entry.dtype == "BF16" else _NUMPY_DTYPES[entry.dtype])
+    data = np.empty(entry.size, np.uint8)
+    read_exactly(file, begin + entry.begin, data)
+    if entry.dtype == "BOOL" and data.max(initial=0) > 1:
+        raise CheckpointError(f"the booleans of {name!r} have values other than 0 and 1")
+    array = data.view(stored).reshape(entry.shape)
+    array = array if is_ml else array.astype(stored.newbyteorder("="), copy=False)
+    return from_bfloat16_bits(array) if entry.dtype == "BF16" else array

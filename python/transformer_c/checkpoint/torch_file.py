@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .dtypes import from_bfloat16_bits, ml_dtype
-from .errors import CheckpointError
+from .errors import CheckpointError, parsing
 from .files import open_regular
 from .known_calls import CALLS, expect, sizes
 from .pickle_machine import PickleMachine
@@ -103,9 +103,10 @@ def load_torch_checkpoint(path: str | os.PathLike) -> Any:
     with file:
         try:
             _check_format(file.read(512))
-            value = TorchArchive(ZipRecords(file, size)).load()
-            _check_value(value, size)
-            _check_weights(value)
+            with parsing("it is damaged"):
+                value = TorchArchive(ZipRecords(file, size)).load()
+                _check_value(value, size)
+                _check_weights(value)
         except CheckpointError as error:
             raise CheckpointError(f"{os.fspath(path)!r} cannot be loaded: {error}") from None
     return value

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checkpoint.errors import CheckpointError
+from ..checkpoint.errors import CheckpointError, parsing
 from ..checkpoint.files import open_regular, read_exactly
 from ..checkpoint.known_calls import CALLS
 from ..checkpoint.pickle_machine import PickleMachine
@@ -59,8 +59,9 @@ def _load_part(path: str, labels: str) -> tuple[np.ndarray, np.ndarray]:
         data = bytearray(size)
         read_exactly(file, 0, data)
     try:
-        contents = PickleMachine(bytes(data), CALLS, _no_persistent, python2=True).run()
-        return _images(contents), _classes(contents, labels)
+        with parsing("it is damaged"):
+            contents = PickleMachine(bytes(data), CALLS, _no_persistent, python2=True).run()
+            return _images(contents), _classes(contents, labels)
     except CheckpointError as error:
         raise CheckpointError(f"{path!r} is not part of CIFAR-100: {error}") from error.__cause__
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import math
 import os
 import zipfile
-import zlib
 
 import numpy as np
 
-from ..checkpoint.errors import CheckpointError
+from ..checkpoint.errors import CheckpointError, parsing
 from ..checkpoint.files import open_regular
 
 MAX_BYTES = 1 << 34  # for the four arrays; 512 float32 features for each of CIFAR-100's 60,000 images take 123 MB
 _PARTS = ("train", "test")
-# Errors other than BadZipFile that zipfile and NumPy raise on damaged fields.
-_DAMAGE = (ValueError, TypeError, SyntaxError, EOFError, RuntimeError, NotImplementedError, OverflowError, zlib.error)
 ARRAYS = tuple(f"{part}_{kind}" for part in _PARTS for kind in ("features", "labels"))
 
 
@@ -55,14 +51,12 @@ def load_features(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """
     path = os.fspath(path)
     file, _ = open_regular(path)
-    with file:
-        try:
-            with zipfile.ZipFile(file) as archive:
-                members = _members(archive, path)
-        except (zipfile.BadZipFile, OSError, *_DAMAGE) as error:
-            if isinstance(error, CheckpointError) or (isinstance(error, OSError) and error.errno != errno.EINVAL):
-                raise  # EINVAL means a damaged offset, to which seeking is impossible
-            raise CheckpointError(f"{path!r} is not an .npz file, or is cut off or damaged ({error}); np.savez writes one") from error
+    with (
+        file,
+        parsing(f"{path!r} is not an .npz file, as np.savez writes them, or is cut off or damaged"),
+        zipfile.ZipFile(file) as archive,
+    ):
+        members = _members(archive, path)
     arrays = {f"{part}_features": _features(members, part, path) for part in _PARTS}
     arrays |= {f"{part}_labels": _labels(members, part, path) for part in _PARTS}
     widths = [arrays[f"{part}_features"].shape[1] for part in _PARTS]
@@ -82,12 +76,10 @@ def _members(archive: zipfile.ZipFile, path: str) -> dict[str, np.ndarray]:
         raise CheckpointError(f"{path!r} has arrays of more than {MAX_BYTES >> 30} GiB")
     found = {}
     for name in ARRAYS:
-        try:
+        with parsing(f"{path!r} is not an .npz file of arrays, or is damaged: {name}"):
             if there[name].compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ValueError("it is compressed in another way than np.savez and np.savez_compressed do")
             found[name] = _array(archive.read(there[name]))
-        except _DAMAGE as error:
-            raise CheckpointError(f"{path!r} is not an .npz file of arrays, or is damaged: {name}: {error}") from error
     return found
 
 

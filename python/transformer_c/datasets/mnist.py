@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import gzip
 import os
-import zlib
 
 import numpy as np
 
-from ..checkpoint.errors import CheckpointError
+from ..checkpoint.errors import CheckpointError, parsing
 from ..checkpoint.files import open_regular
 
 MAX_BYTES = 1 << 30  # per file after decompression; MNIST's largest has 47 MB, EMNIST's 547 MB
@@ -70,20 +69,21 @@ def _load(folder: str, stem: str, axes: int) -> np.ndarray:
 def read_idx(path: str | os.PathLike, axes: int) -> np.ndarray:
     """The array of bytes in an idx file: two zeros, the type 8, the number of axes, their lengths (big-endian), then the bytes."""
     raw, _ = open_regular(path)
-    with raw, gzip.GzipFile(fileobj=raw) if os.fspath(path).endswith(".gz") else raw as file:
-        try:
-            header = file.read(4)
-            if len(header) < 4 or header[:3] != b"\0\0\x08":
-                raise CheckpointError(f"it begins with {header[:4].hex(' ') or 'nothing'}; expected 00 00 08 {axes:02x}")
-            if header[3] != axes:
-                raise CheckpointError(f"it has {header[3]} axes")
-            lengths = file.read(4 * axes)
-            if len(lengths) < 4 * axes:
-                raise CheckpointError("it is cut off in its header")
-            shape = tuple(int(n) for n in np.frombuffer(lengths, ">u4"))
-            return _read_bytes(file, shape)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise CheckpointError(f"it is not a gzip file, or is damaged or cut off ({error})") from error
+    with (
+        raw,
+        gzip.GzipFile(fileobj=raw) if os.fspath(path).endswith(".gz") else raw as file,
+        parsing("it is not a gzip file, or is damaged or cut off"),
+    ):
+        header = file.read(4)
+        if len(header) < 4 or header[:3] != b"\0\0\x08":
+            raise CheckpointError(f"it begins with {header[:4].hex(' ') or 'nothing'}; expected 00 00 08 {axes:02x}")
+        if header[3] != axes:
+            raise CheckpointError(f"it has {header[3]} axes")
+        lengths = file.read(4 * axes)
+        if len(lengths) < 4 * axes:
+            raise CheckpointError("it is cut off in its header")
+        shape = tuple(int(n) for n in np.frombuffer(lengths, ">u4"))
+        return _read_bytes(file, shape)
 
 
 def _read_bytes(file, shape: tuple[int, ...]) -> np.ndarray:

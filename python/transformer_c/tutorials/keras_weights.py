@@ -10,7 +10,7 @@ import numpy as np
 from .. import nn
 from .._core import Tensor
 from .._tensor import no_grad
-from ..checkpoint.errors import CheckpointError
+from ..checkpoint.errors import CheckpointError, parsing
 
 # The paths of the encoder's layers inside its group in a file, and their names here.
 _ENCODER = {
@@ -49,11 +49,8 @@ def load_keras_weights(module: Any, path: str | os.PathLike) -> None:
     except ImportError as error:
         raise ImportError("Keras's weights are read through h5py: pip install h5py, or transformer_c[keras]") from error
     path = os.fspath(path)
-    with h5py.File(path, "r") as file:
-        try:
-            state = _state(module, file, _array_names(file, h5py), path)
-        except (KeyError, RuntimeError, UnicodeError) as error:  # raised by h5py if the contents of a file are invalid
-            raise CheckpointError(f"{path!r} is damaged: {error}") from error
+    with h5py.File(path, "r") as file, parsing(f"{path!r} is damaged"):
+        state = _state(module, file, _array_names(file, h5py), path)
     with no_grad():
         module.load_state_dict(state, strict=True)
 
@@ -119,8 +116,6 @@ def _read(file: Any, names: set[str], name: str, shape: tuple, matrix: tuple, tr
     held = file[name]
     if held.shape != shape or held.dtype.kind != "f":
         raise CheckpointError(f"{name} in {path!r} is {held.dtype} {held.shape}; expected floats {shape}")
-    try:
+    with parsing(f"{name} in {path!r} cannot be read"):  # cut off, or packed by something that is not installed
         array = held[()].reshape(matrix)
-    except OSError as error:  # cut off, or packed by something that is not there
-        raise CheckpointError(f"{name} in {path!r} cannot be read: {error}") from error
     return np.ascontiguousarray(array.T if transposed else array)

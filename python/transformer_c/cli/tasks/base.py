@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...checkpoint.errors import parsing
 from ...checkpoint.files import open_regular
 from ...data import DataLoader
 from ...training import TrainingModule
@@ -156,11 +157,8 @@ def one_input(options: argparse.Namespace, what: str) -> str:
 def read_array(path: str) -> np.ndarray:
     """The array in a .npy file."""
     file, size = open_regular(path)
-    with file:
-        try:
-            return np.lib.format.read_array(io.BytesIO(file.read(size)), allow_pickle=False)
-        except (ValueError, EOFError, TypeError, SyntaxError) as error:
-            raise CommandError(f"{path} is not an .npy file of numbers ({error}); np.save writes one") from error
+    with file, parsing(f"{path} is not an .npy file of numbers, as np.save writes them"):
+        return np.lib.format.read_array(io.BytesIO(file.read(size)), allow_pickle=False)
 
 
 def floats(x: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...checkpoint.errors import CheckpointError, parsing
 from ...checkpoint.files import open_regular
 from ...datasets import cut_patches, digits, load_mnist
 from ...functional import softmax
@@ -134,15 +135,11 @@ def _read_images(path: str) -> np.ndarray:
 
 
 def _only_array(path: str, data: bytes) -> np.ndarray:
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as held:
-            names = held.files
-            name = "images" if "images" in names else names[0] if len(names) == 1 else None
-            if name is None:
-                raise CommandError(f"{path} has the arrays {', '.join(names) or '(none)'}; expected one, or one that is called images")
-            return held[name]
-    except (ValueError, TypeError, AttributeError, EOFError, OSError, zipfile.BadZipFile) as error:
-        raise CommandError(f"{path} is not an .npz file of arrays ({error})") from error
+    with parsing(f"{path} is not an .npz file of arrays"), np.load(io.BytesIO(data), allow_pickle=False) as held:
+        names = held.files
+        if len(names) != 1 and "images" not in names:
+            raise CheckpointError(f"{path} has the arrays {', '.join(names) or '(none)'}; expected one, or one that is called images")
+        return held["images" if "images" in names else names[0]]
 
 
 class Digits(Task):

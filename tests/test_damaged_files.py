@@ -1,0 +1,115 @@
+"""Every reader of files, on thousands of damaged ones: arrays or a CheckpointError. No other class of error, whatever its parser raises."""
+
+import gzip
+import io
+import pathlib
+import tokenize
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from transformer_c.checkpoint import CheckpointError, load_torch_checkpoint
+from transformer_c.checkpoint.errors import parsing
+from transformer_c.cli.tasks.base import read_array
+from transformer_c.cli.tasks.digits import _only_array
+from transformer_c.datasets.features import load_features
+from transformer_c.datasets.mnist import read_idx
+from transformer_c.tutorials import keras_book
+
+GOLDEN = pathlib.Path(__file__).parent / "golden"
+ENCODER = dict(embed_dim=8, dense_dim=6, num_heads=2)
+
+
+def features(compressed):
+    file = io.BytesIO()
+    x, y = np.ones((2, 3)), np.arange(2)
+    (np.savez_compressed if compressed else np.savez)(file, train_features=x, train_labels=y, test_features=x, test_labels=y)
+    return file.getvalue()
+
+
+def saved(write, *values):
+    file = io.BytesIO()
+    write(file, *values)
+    return file.getvalue()
+
+
+IDX = bytes([0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3]) + bytes(range(6))
+READERS = {
+    "load_features": ("x.npz", lambda: features(False), load_features),
+    "load_features, compressed": ("x.npz", lambda: features(True), load_features),
+    "load_torch_checkpoint": ("x.pt", (GOLDEN / "checkpoints" / "state_dict.pt").read_bytes, load_torch_checkpoint),
+    "load_mnist": ("x.gz", lambda: gzip.compress(IDX), lambda path: read_idx(path, 2)),
+    "predict of .npy": ("x.npy", lambda: saved(np.save, np.ones((2, 3))), read_array),
+    "predict of .npz": ("x.npz", lambda: saved(np.savez, np.ones((2, 3))), lambda path: _only_array(path, path.read_bytes())),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Reading:UserWarning")
+@pytest.mark.parametrize("name", READERS)
+def test_damaged_files(name, tmp_path, rng):
+    file, contents, reader = READERS[name]
+    whole, path = contents(), tmp_path / file
+    path.write_bytes(whole)
+    reader(path)
+    refused = 0
+    printable = b"'\"(){}[]:,<>|OSUVfi0123456789\\\n \0\xff"
+    for n in range(1500):
+        data = bytearray(whole)
+        for _ in range(rng.integers(1, 5)):
+            data[rng.integers(len(data))] = rng.choice(list(printable)) if n % 2 else rng.integers(256)
+        if n % 10 == 0:
+            data = data[: rng.integers(len(data))]
+        path.write_bytes(data)
+        try:
+            reader(path)
+        except CheckpointError as error:
+            assert str(path) in str(error) or name == "load_mnist"
+            refused += 1
+    assert refused > 200
+
+
+@pytest.mark.parametrize(
+    "error", [tokenize.TokenError("x"), ValueError("x"), KeyError("x"), AssertionError("x"), OSError("x"), OSError(22, "x")], ids=repr
+)
+def test_what_becomes_a_checkpoint_error(error):
+    with pytest.raises(CheckpointError, match=r"it is damaged \(.*x") as caught, parsing("it is damaged"):
+        raise error
+    assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize("error", [MemoryError("x"), OSError(5, "x"), KeyboardInterrupt("x"), CheckpointError("x")], ids=repr)
+def test_what_stays_itself(error):
+    with pytest.raises(type(error)) as caught, parsing("it is damaged"):
+        raise error
+    assert caught.value is error
+
+
+def test_no_memory_is_no_damage(tmp_path, monkeypatch):
+    """Memory that runs out, or a broken disk, while a file is parsed does not make it a damaged one."""
+    for name, (file, contents, reader) in READERS.items():
+        path = tmp_path / file
+        path.write_bytes(contents())
+        with monkeypatch.context() as patch:
+            if name == "load_torch_checkpoint":
+                patch.setattr(
+                    "transformer_c.checkpoint.torch_file.PickleMachine", lambda *_: (_ for _ in ()).throw(MemoryError("no memory"))
+                )
+            else:
+                patch.setattr(np, "frombuffer", lambda *_, **__: (_ for _ in ()).throw(MemoryError("no memory")))
+                patch.setattr(np.lib.format, "read_array", lambda *_, **__: (_ for _ in ()).throw(MemoryError("no memory")))
+            with pytest.raises(MemoryError, match="no memory"):
+                reader(path)
+
+
+def test_keras_weights(tmp_path, rng, monkeypatch):
+    """Whatever h5py raises for damaged bytes."""
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "x.weights.h5"
+    with h5py.File(path, "w") as file:
+        file["x"] = np.ones(3)
+    for error in (ValueError("bad"), TypeError("bad"), OSError("bad"), SystemError("bad")):
+        with monkeypatch.context() as patch:
+            patch.setattr("transformer_c.tutorials.keras_weights._array_names", lambda *_, error=error: (_ for _ in ()).throw(error))
+            with pytest.raises(CheckpointError, match="is damaged .*bad"):
+                keras_book.TransformerEncoder(**ENCODER).load_keras_weights(path)
+    assert isinstance(tc.CheckpointError("x"), ValueError)
