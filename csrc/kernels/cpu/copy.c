@@ -36,7 +36,7 @@ typedef uint16_t float16, bfloat16;
     CAST(FROM, float16, tc_to_float16((float)LOAD(x)))                                                                                     \
     CAST(FROM, bfloat16, tc_to_bfloat16((float)LOAD(x)))                                                                                   \
     CAST(FROM, int64_t, to_int64((double)LOAD(x)))                                                                                         \
-    CAST(FROM, int32_t, to_int32((double)LOAD(x)))                                                                                \
+    CAST(FROM, int32_t, to_int32((double)LOAD(x)))                                                                                         \
     CAST(FROM, uint8_t, (uint8_t)to_int32((double)LOAD(x)))                                                                                \
     CAST(FROM, boolean, NOT_ZERO(LOAD(x)))
 #define CASTS_FROM_INTEGER(FROM, LOAD)                                                                                                     \

@@ -48,13 +48,16 @@ struct boolean { // written as 0 or 1; memory from outside may have any other by
     uint8_t byte;
 };
 
-// A C cast of a float that the integer cannot hold is undefined. Here NaN and all that is out of range become the smallest integer, as on the
-// CPU.
+// A C cast of a float that the integer cannot hold is undefined. Here NaN and all that is out of range become the smallest integer, as on
+// the CPU.
 __device__ __forceinline__ int64_t to_int64(double x)
 {
     return x >= -9223372036854775808.0 && x < 9223372036854775808.0 ? static_cast<int64_t>(x) : INT64_MIN;
 }
-__device__ __forceinline__ int32_t to_int32(double x) { return x > -2147483649.0 && x < 2147483648.0 ? static_cast<int32_t>(x) : INT32_MIN; }
+__device__ __forceinline__ int32_t to_int32(double x)
+{
+    return x > -2147483649.0 && x < 2147483648.0 ? static_cast<int32_t>(x) : INT32_MIN;
+}
 
 // The type in which an element is converted from one dtype to another: floats as they are, half formats as float, integers as
 // int64.
