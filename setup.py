@@ -183,9 +183,11 @@ class BuildCore(build_ext):
 
         with ThreadPoolExecutor(workers) as pool:
             results = [pool.submit(compile_one, job) for job in stale]
-            wait(results, return_when=FIRST_EXCEPTION)
-            pool.shutdown(cancel_futures=True)
-            progress.end()
+            try:
+                wait(results, return_when=FIRST_EXCEPTION)
+            finally:  # also by Ctrl-C: what has not begun is not compiled
+                pool.shutdown(cancel_futures=True)
+                progress.end()
         for result in results:
             if not result.cancelled():
                 result.result()

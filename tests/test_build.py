@@ -1,7 +1,12 @@
-"""What a build says while it compiles. The compilation itself is tested by every build; setup.py cannot be imported."""
+"""What a build says while it compiles, and that it can be stopped. The compilation itself is tested by every build; setup.py cannot be imported."""
 
 import ast
 import io
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -64,3 +69,32 @@ def test_a_quiet_build_says_nothing(build):
     progress.done("a.c")
     progress.say("built")
     assert stream.getvalue() == ""
+
+
+SLOW_COMPILER = """#!/bin/sh
+for word; do [ "$last" = -o ] && target=$word; [ "$last" = -MF ] && names=$word; last=$word; done
+[ -n "$names" ] && sleep 0.3 && echo "x: $0" > "$names"
+[ -n "$target" ] && : > "$target"
+exit 0
+"""
+
+
+def test_ctrl_c_ends_a_build(tmp_path):
+    """All processes of the terminal get the signal; of some 225 files two or so are being compiled."""
+    compiler = tmp_path / "slow"
+    compiler.write_text(SLOW_COMPILER)
+    compiler.chmod(0o755)
+    environment = {**os.environ, "CC": str(compiler), "TRANSFORMER_C_OBJECTS": str(tmp_path / "objects"), "TRANSFORMER_C_JOBS": "2"}
+    command = [sys.executable, "setup.py", "build_ext", "--build-lib", str(tmp_path), "--build-temp", str(tmp_path)]
+    with subprocess.Popen(command, cwd=Path(__file__).parents[1], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          start_new_session=True, text=True) as build:  # fmt: skip
+        try:
+            while "compiling" not in (line := build.stdout.readline()):
+                assert line, "the build has ended"
+            time.sleep(1)
+            os.killpg(build.pid, signal.SIGINT)
+            assert build.wait(10) != 0
+        finally:
+            if build.poll() is None:
+                os.killpg(build.pid, signal.SIGKILL)
+    assert 0 < len([*(tmp_path / "objects").rglob("*.cmd")]) < 100
