@@ -43,6 +43,15 @@ def test_positions(isa, pairing, rng):
     assert_close(_core.rotary(x, base=3.5), R.rotary(x, base=3.5), np.float64)
 
 
+def test_far_positions_lose_no_digits(isa):
+    """The angle of the first pair is the position itself: nothing but its sine and cosine is rounded."""
+    positions = np.array([49, 4049, 10**6, 10**9, -(10**9)])
+    x = np.tile([1.0, 0.0], (len(positions), 1))
+    expected = np.stack([np.cos(positions), np.sin(positions)], -1)
+    np.testing.assert_allclose(_core.rotary(x, positions), expected, atol=4e-16, rtol=0)
+    np.testing.assert_allclose(_core.rotary(x.astype(np.float32), positions), expected, atol=2e-7, rtol=0)
+
+
 def test_products_depend_on_distance_alone(rng):
     q, k = rng.standard_normal((2, 1, 16))
     at = [[tc.functional.rotary(v, np.array([p])) for v, p in ((q, a), (k, b))] for a, b in ((3, 1), (1002, 1000))]

@@ -3,9 +3,18 @@
 #include "simd.h"
 #include "simd_math.h"
 
-#define TWO_PI 6.283185307179586476925286766559
+/* The angle in `real`. A float has too few digits for large ones, which are reduced to -pi .. pi in double; the sine and cosine of doubles
+ * reduce them themselves, to more digits. */
+TC_INLINE real reduced_angle(double angle)
+{
+#if TC_PRECISION == 32
+    const double turn = 6.283185307179586476925286766559;
+    return (real)(angle - turn * rint(angle * (1.0 / turn)));
+#else
+    return angle;
+#endif
+}
 
-/* Angles are reduced to -pi .. pi in double before sine and cosine are computed in `real`: a float has too few digits for large ones. */
 TC_DEFINE_KERNEL(rotary_table)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_rotary_table_args *a = args;
@@ -17,10 +26,7 @@ TC_DEFINE_KERNEL(rotary_table)(const void *args, int64_t begin, int64_t end, voi
         for (int64_t j = 0; j < half; j += TC_LANES) {
             const int64_t n = half - j < TC_LANES ? half - j : TC_LANES;
             real reduced[TC_LANES] = {0};
-            for (int64_t k = 0; k < n; k++) {
-                const double angle = position * frequencies[j + k];
-                reduced[k] = (real)(angle - TWO_PI * rint(angle * (1.0 / TWO_PI)));
-            }
+            for (int64_t k = 0; k < n; k++) reduced[k] = reduced_angle(position * frequencies[j + k]);
             const vreal angles = v_load(reduced);
             v_store_n((real *)a->cosine + i * half + j, v_cos(angles), n);
             v_store_n((real *)a->sine + i * half + j, v_sin(angles), n);
