@@ -36,6 +36,17 @@ def pytest_addoption(parser):
     parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
 
 
+def pytest_configure(config):
+    """Where the extension cannot be loaded, says which step of docs/adding-an-op.md is missing."""
+    try:
+        import transformer_c  # noqa: F401
+    except ImportError as error:
+        import op_lists
+
+        missing = [line for check in op_lists.CHECKS for line in check(pathlib.Path(__file__).parents[1])]
+        raise pytest.UsageError("\n".join([f"transformer_c cannot be imported: {error}", *missing])) from None
+
+
 def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: item.get_closest_marker("minutes") is None)
     if not config.getoption("--slow"):

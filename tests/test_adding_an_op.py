@@ -2,6 +2,8 @@
 
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import op_lists
@@ -100,6 +102,18 @@ def test_a_missing_step_of_a_function_is_named(copy, kind, step):
     )
     assert take_away(copy / file, pattern), f"{file} has no {pattern}"
     assert any(said in line and FUNCTIONS[kind] in line for line in check(copy)), check(copy)
+
+
+def test_a_kernel_that_is_declared_but_not_defined(copy):
+    """The extension then links and cannot be loaded: no test runs, but the first lines say why."""
+    (copy / "csrc/kernels/cpu/rms_norm.c").unlink()
+    (copy / "built/transformer_c").mkdir(parents=True)
+    (copy / "built/transformer_c/__init__.py").write_text("raise ImportError('undefined symbol: tc_rms_norm_forward_f32_baseline')")
+    environment = {**os.environ, "PYTHONPATH": str(copy / "built")}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests/test_structure.py"]
+    done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "undefined symbol" in done.stderr and "no file of csrc/kernels/cpu defines rms_norm_forward" in done.stderr
 
 
 def test_every_step_of_the_page_is_taken_away():

@@ -1,5 +1,5 @@
-/* function_ids.h: the functions of one and of two arguments by number, one row each in unary.def and binary.def. Few kernels include it, so
- * that a new function recompiles only those. */
+/* function_ids.h: the functions of one and of two arguments by number, one row each in unary.def and binary.def. transformer_c.h includes
+ * it, so that a new function recompiles the core and the ops, but of the kernels only those that compute such functions. */
 #ifndef TC_KERNELS_FUNCTION_IDS_H
 #define TC_KERNELS_FUNCTION_IDS_H
 
