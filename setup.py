@@ -195,7 +195,7 @@ class BuildCore(build_ext):
 
     @staticmethod
     def estimate(jobs, workers):
-        """In words, for what takes long: machines, and what else they do, differ by a factor of four."""
+        """In words, for what takes long: machines, and their load, differ by a factor of four."""
         minutes = sum(seconds(job[0]) for job in jobs) / min(workers, os.cpu_count() or 1) / 60
         return f" ({max(1, round(minutes / 2))} to {round(minutes * 1.7)} minutes)" if minutes > 0.75 else ""
 

@@ -14,6 +14,25 @@ def _attend(attn_mask):
 _LINEAR = tc.nn.Linear(4, 4)
 
 MISTAKES = {
+    "query, key and value": (
+        lambda: tc.MultiheadAttention(32, 32, 4)(*[tc.ones(2, 5, 32)] * 3),
+        TypeError,
+        r"that of x: this layer attends .*layer\(x, mask\)",
+    ),
+    "x twice": (lambda: tc.MultiheadAttention(32, 32, 4)(*[tc.ones(2, 5, 32)] * 2), TypeError, r"tc\.nn\.MultiheadAttention takes query"),
+    "a loss that is not made": (lambda: tc.nn.MSELoss(tc.ones(2), tc.ones(2)), TypeError, "MSELoss"),
+    "a cross-entropy that is not made": (
+        lambda: tc.nn.CrossEntropyLoss(tc.ones(2, 3), tc.ones(2).long()),
+        TypeError,
+        r"CrossEntropyLoss\(\)\(input, target\)",
+    ),
+    "silu of integers": (lambda: tc.functional.silu([1, 2]), TypeError, r"the argument of silu is int64; .*\.float\(\)"),
+    "a backward of other shapes": (
+        lambda: tc.ops.silu_backward(tc.ones(3), tc.ones(4)),
+        ValueError,
+        r"dy has shape \(3,\) but x has \(4,\)",
+    ),
+    "no argument": (lambda: tc.ones(2).transpose(), TypeError, "is missing the argument 'dim0'"),
     "var(unbiased) as in PyTorch": (lambda: tc.ones(2, 2).var(False), TypeError, "axis must be an int, not bool"),
     "keepdim for an axis": (lambda: tc.ones(2, 2).sum(True), TypeError, "axis must be an int, not bool"),
     "keepdim for an axis of argmax": (lambda: tc.ones(2, 2).argmax(True), TypeError, "axis must be an int, not bool"),

@@ -118,7 +118,7 @@ def test_a_kernel_without_a_row_cannot_be_launched(tmp_path):
     """An op names tc_kernel_<name>, which its row alone defines; the tables of functions are made of the rows as well."""
     compiler = os.environ.get("CC", "gcc").split()
     if not shutil.which(compiler[0]):
-        pytest.skip(f"{compiler[0]} is not at hand")
+        pytest.skip(f"{compiler[0]} is not installed")
     shutil.copytree(CSRC, tmp_path / "csrc")
     rows = tmp_path / "csrc/kernels/kernels.def"
     link = [*compiler, "-std=gnu11", "-shared", "-fPIC", "-Wl,-z,defs", "core/kernels.c", "ops/triangle.c", "-o", tmp_path / "out.so"]

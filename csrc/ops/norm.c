@@ -12,6 +12,9 @@ tc_status tc_norm_rows(tc_scope *s, const tc_tensor *x, int axes, const int64_t 
     if (told && !fits)
         return tc_fail(s->err, TC_ERROR_VALUE, "normalized_shape is %s, but x has shape %s: its last axes must have exactly these lengths",
                        tc_shape_text(a, axes, told), tc_tensor_text(b, x));
+    if (told && axes < 1)
+        return tc_fail(s->err, TC_ERROR_VALUE, "normalized_shape is (); it must have the lengths of the last axes of x, whose shape is %s",
+                       tc_tensor_text(b, x));
     if (axes < 1 || !fits)
         return tc_fail(s->err, TC_ERROR_VALUE, "x has shape %s; %d axes cannot be normalised over, from 1 to %d can", tc_tensor_text(b, x),
                        axes, x->ndim);

@@ -50,7 +50,9 @@ tc_status tc_unary(tc_tensor **y, tc_tensor *x, tc_unary_function function, tc_e
         return tc_fail(err, TC_ERROR_TYPE,
                        "%s of a bool tensor has no meaning; for its opposite use ~x (logical not), or convert it with .long()",
                        ops[function].name);
-    if (!takes_integers(function)) TC_TRY(tc_check_float(x, ops[function].name, err));
+    if (!floating && !takes_integers(function))
+        return tc_fail(err, TC_ERROR_TYPE, "the argument of %s is %s; a floating dtype is needed: convert it with .float()",
+                       ops[function].name, tc_dtype_name(x->dtype));
     TC_TRY(tc_begin_elements(&s, in, 1, x->dtype, x->dtype));
     TC_TRY(tc_make(&s, &out, x->ndim, x->shape));
     TC_TRY(tc_run_elementwise(out, 1, &(tc_argument){.tensor = x}, floating ? &tc_kernel_unary_forward : &tc_kernel_integer_unary,
@@ -68,12 +70,13 @@ tc_status tc_unary(tc_tensor **y, tc_tensor *x, tc_unary_function function, tc_e
 tc_status tc_unary_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor *saved, tc_unary_function function, tc_error *err)
 {
     TC_SCOPE(s, err);
+    const char *const name = saves[function] == Y ? "y" : "x";
     if (saves[function] == NOTHING) saved = NULL;
-    tc_input in[] = {{"dy", dy}, {"what was saved", saved}};
+    tc_input in[] = {{"dy", dy}, {name, saved}};
     tc_tensor *out;
     TC_TRY(tc_check_float(dy, "dy", err));
-    if (saved) TC_TRY(tc_check_shape(&s, dy, "dy", "what was saved has", saved->ndim, saved->shape));
-    TC_TRY(tc_check_same_dtype(dy, "dy", saved, "what was saved", err));
+    if (saved) TC_TRY(tc_check_shape(&s, dy, "dy", saves[function] == Y ? "y has" : "x has", saved->ndim, saved->shape));
+    TC_TRY(tc_check_same_dtype(dy, "dy", saved, name, err));
     TC_TRY(tc_begin_elements(&s, in, 2, dy->dtype, dy->dtype));
     TC_TRY(tc_make(&s, &out, dy->ndim, dy->shape));
     TC_TRY(tc_run_elementwise(out, 2, (tc_argument[]){{.tensor = dy}, {.tensor = saved}}, &tc_kernel_unary_backward, (int)function,

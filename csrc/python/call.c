@@ -60,7 +60,7 @@ static int bind(tcpy_op_object *self, tcpy_call *call, PyObject *const *args, Py
             tcpy_convert_spread(call, &self->args[i], &call->v[i], NULL, 0);
             continue;
         }
-        PyErr_Format(PyExc_TypeError, "%U() misses the argument '%U'; its signature is %U%U", self->name, self->args[i].name, self->name,
+        PyErr_Format(PyExc_TypeError, "%U() is missing the argument '%U'; its signature is %U%U", self->name, self->args[i].name, self->name,
                      self->signature);
         return -1;
     }

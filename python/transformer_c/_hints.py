@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from typing import Any
 
 # Attributes of a Tensor.
@@ -102,4 +103,8 @@ def package_attribute(name: str) -> AttributeError:
         advice = _TENSOR[name]
     else:
         advice = None
-    return AttributeError(f"module 'transformer_c' has no attribute {name!r}" + (f"; use {advice}" if advice else ""), name="transformer_c")
+    return AttributeError(
+        f"module 'transformer_c' has no attribute {name!r}" + (f"; use {advice}" if advice else ""),
+        name=name,
+        obj=sys.modules["transformer_c"],
+    )

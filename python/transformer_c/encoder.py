@@ -55,6 +55,11 @@ def _check_mask(mask, batch: int, heads: int, queries: int, keys: int):
     if not isinstance(mask, (Tensor, np.ndarray)):
         mask = np.asarray(mask)
     given = tuple(mask.shape)
+    if len(given) == 3 and given[:2] == (batch, queries) and given[2] not in (1, keys):
+        raise TypeError(
+            f"mask has shape {given}, that of x: this layer attends from x to itself, layer(x, mask); tc.nn.MultiheadAttention takes "
+            "query, key and value"
+        )
     values = np.asarray(mask.detach().cpu().numpy() if isinstance(mask, Tensor) else mask)
     if values.dtype.kind not in "biuf" and values.dtype.name != "bfloat16":
         raise TypeError(f"mask must be an array of bool or numbers, nonzero = attend, not {mask!r:.60}")

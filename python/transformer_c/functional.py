@@ -146,7 +146,7 @@ def silu(input):
 
 
 def swiglu(gate, up):
-    """silu(gate) * up: a gated linear unit (Shazeer 2020, eq. 5) without its products, in one pass.
+    """silu(gate) * up: a gated linear unit (Shazeer 2020, eq. 5) in one pass; apply the two linear layers yourself.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def swiglu(gate, up):
 
 
 def geglu(gate, up):
-    """gelu(gate) * up: a gated linear unit (Shazeer 2020, eq. 5) without its products, in one pass; see ``swiglu``.
+    """gelu(gate) * up: a gated linear unit (Shazeer 2020, eq. 5) in one pass; see ``swiglu``.
 
     Parameters
     ----------
@@ -280,7 +280,7 @@ def rotary(x, positions=None, *, base: float = 10000.0, pairing: str = "half"):
 
 
 def rms_norm(input, normalized_shape, weight=None, eps: float | None = None):
-    """Divides the last axes by their root mean square, then scales (Zhang and Sennrich 2019).
+    """x / sqrt(mean(x^2) + eps) * weight over the last axes: root mean square normalisation (Zhang and Sennrich 2019).
 
     Parameters
     ----------
@@ -289,6 +289,10 @@ def rms_norm(input, normalized_shape, weight=None, eps: float | None = None):
     weight : array_like, shape normalized_shape, optional
     eps : float, optional
         Added to the mean square. By default the machine epsilon of float64, or of float32 for float32 and halves.
+
+    Returns
+    -------
+    Tensor or ndarray of the shape of input
 
     Examples
     --------

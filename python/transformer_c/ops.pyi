@@ -126,7 +126,7 @@ __all__ = [
 ]
 
 def abs_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
-    """dx of abs, from dy and what its forward leaves."""
+    """dx of abs, from dy and what it saved."""
 
 def abs_forward(x: ArrayLike | Tensor) -> Any:
     """abs of x, element by element."""
@@ -162,7 +162,7 @@ def binary_cross_entropy_with_logits_forward(input: ArrayLike | Tensor, target: 
     """Binary cross-entropy of logits, without overflow."""
 
 def cos_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
-    """dx of cos, from dy and what its forward leaves."""
+    """dx of cos, from dy and what it saved."""
 
 def cos_forward(x: ArrayLike | Tensor) -> Any:
     """cos of x, element by element."""
@@ -192,13 +192,13 @@ def embedding_forward(indices: ArrayLike | Tensor, weight: ArrayLike | Tensor, p
     """Rows of a table; the row padding_idx gets no gradient."""
 
 def erf_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
-    """dx of erf, from dy and what its forward leaves."""
+    """dx of erf, from dy and what it saved."""
 
 def erf_forward(x: ArrayLike | Tensor) -> Any:
     """erf of x, element by element."""
 
 def exp_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
-    """dx of exp, from dy and what its forward leaves."""
+    """dx of exp, from dy and what it saved."""
 
 def exp_forward(x: ArrayLike | Tensor) -> Any:
     """exp of x, element by element."""
@@ -210,13 +210,13 @@ def geglu_forward(a: _int | _float | ArrayLike | Tensor, b: _int | _float | Arra
     """geglu of a and b, element by element; they broadcast."""
 
 def gelu_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
-    """dx of gelu, from dy and what its forward leaves."""
+    """dx of gelu, from dy and what it saved."""
 
 def gelu_forward(x: ArrayLike | Tensor) -> Any:
     """gelu of x, element by element."""
 
 def gelu_tanh_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
-    """dx of gelu_tanh, from dy and what its forward leaves."""
+    """dx of gelu_tanh, from dy and what it saved."""
 
 def gelu_tanh_forward(x: ArrayLike | Tensor) -> Any:
     """gelu_tanh of x, element by element."""
@@ -240,13 +240,13 @@ def linear_forward(x: ArrayLike | Tensor, weight: ArrayLike | Tensor, bias: Arra
     """y, and what the activation was applied to (None without one)."""
 
 def log1p_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
-    """dx of log1p, from dy and what its forward leaves."""
+    """dx of log1p, from dy and what it saved."""
 
 def log1p_forward(x: ArrayLike | Tensor) -> Any:
     """log1p of x, element by element."""
 
 def log_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
-    """dx of log, from dy and what its forward leaves."""
+    """dx of log, from dy and what it saved."""
 
 def log_forward(x: ArrayLike | Tensor) -> Any:
     """log of x, element by element."""
@@ -312,7 +312,7 @@ def mul_forward(a: _int | _float | ArrayLike | Tensor, b: _int | _float | ArrayL
     """mul of a and b, element by element; they broadcast."""
 
 def neg_backward(dy: ArrayLike | Tensor) -> Any:
-    """dx of neg, from dy and what its forward leaves."""
+    """dx of neg, from dy and what it saved."""
 
 def neg_forward(x: ArrayLike | Tensor) -> Any:
     """neg of x, element by element."""
@@ -330,13 +330,13 @@ def qkv_projection_forward(x: ArrayLike | Tensor, weight: ArrayLike | Tensor, bi
     """q, k, v (..., H, T, D) of x (..., T, C)."""
 
 def reciprocal_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
-    """dx of reciprocal, from dy and what its forward leaves."""
+    """dx of reciprocal, from dy and what it saved."""
 
 def reciprocal_forward(x: ArrayLike | Tensor) -> Any:
     """reciprocal of x, element by element."""
 
 def relu_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
-    """dx of relu, from dy and what its forward leaves."""
+    """dx of relu, from dy and what it saved."""
 
 def relu_forward(x: ArrayLike | Tensor) -> Any:
     """relu of x, element by element."""
@@ -354,37 +354,37 @@ def rms_norm_forward(x: ArrayLike | Tensor, gamma: ArrayLike | Tensor | None = N
     """y, rstd of RMS normalisation over the last axis."""
 
 def rotary_backward(dy: ArrayLike | Tensor, positions: ArrayLike | Tensor | None = None, *, base: _float = 10000.0, pairing: str = 'half') -> Any:
-    """dx of rotary: dy, turned back."""
+    """dx of rotary: dy, rotated back."""
 
 def rotary_forward(x: ArrayLike | Tensor, positions: ArrayLike | Tensor | None = None, *, base: _float = 10000.0, pairing: str = 'half') -> Any:
-    """Pairs of the last axis turned by angles that grow with the position."""
+    """Pairs of the last axis rotated by angles that grow with the position."""
 
 def rsqrt_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
-    """dx of rsqrt, from dy and what its forward leaves."""
+    """dx of rsqrt, from dy and what it saved."""
 
 def rsqrt_forward(x: ArrayLike | Tensor) -> Any:
     """rsqrt of x, element by element."""
 
 def sigmoid_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
-    """dx of sigmoid, from dy and what its forward leaves."""
+    """dx of sigmoid, from dy and what it saved."""
 
 def sigmoid_forward(x: ArrayLike | Tensor) -> Any:
     """sigmoid of x, element by element."""
 
 def sign_backward(dy: ArrayLike | Tensor) -> Any:
-    """dx of sign, from dy and what its forward leaves."""
+    """dx of sign, from dy and what it saved."""
 
 def sign_forward(x: ArrayLike | Tensor) -> Any:
     """sign of x, element by element."""
 
 def silu_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
-    """dx of silu, from dy and what its forward leaves."""
+    """dx of silu, from dy and what it saved."""
 
 def silu_forward(x: ArrayLike | Tensor) -> Any:
     """silu of x, element by element."""
 
 def sin_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
-    """dx of sin, from dy and what its forward leaves."""
+    """dx of sin, from dy and what it saved."""
 
 def sin_forward(x: ArrayLike | Tensor) -> Any:
     """sin of x, element by element."""
@@ -396,13 +396,13 @@ def softmax_forward(x: ArrayLike | Tensor, dim: _int = -1) -> Any:
     """softmax, not recorded."""
 
 def sqrt_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
-    """dx of sqrt, from dy and what its forward leaves."""
+    """dx of sqrt, from dy and what it saved."""
 
 def sqrt_forward(x: ArrayLike | Tensor) -> Any:
     """sqrt of x, element by element."""
 
 def square_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
-    """dx of square, from dy and what its forward leaves."""
+    """dx of square, from dy and what it saved."""
 
 def square_forward(x: ArrayLike | Tensor) -> Any:
     """square of x, element by element."""
@@ -426,7 +426,7 @@ def swiglu_forward(a: _int | _float | ArrayLike | Tensor, b: _int | _float | Arr
     """swiglu of a and b, element by element; they broadcast."""
 
 def tanh_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
-    """dx of tanh, from dy and what its forward leaves."""
+    """dx of tanh, from dy and what it saved."""
 
 def tanh_forward(x: ArrayLike | Tensor) -> Any:
     """tanh of x, element by element."""

@@ -170,6 +170,11 @@ class RMSNorm(_Norm):
         Whether there is a weight of that shape.
     """
 
+    def __init__(
+        self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True, device=None, dtype=None
+    ) -> None:
+        super().__init__(normalized_shape, eps, elementwise_affine, device, dtype)
+
     def forward(self, x: Tensor) -> Tensor:
         """x (..., *normalized_shape) to the same shape."""
         return F.rms_norm(self._floating(x), self.normalized_shape, self.weight, self.eps)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from .. import functional as F
 from .._core import Tensor
 from .module import Module
@@ -10,6 +12,8 @@ from .module import Module
 class _Loss(Module):
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
+        if isinstance(reduction, (Tensor, np.ndarray)):
+            raise TypeError(f"make the loss first, then call it: {type(self).__name__}()(input, target)")
         if reduction not in ("none", "mean", "sum"):
             raise ValueError(f"reduction must be 'none', 'mean' or 'sum', got {reduction!r}")
         self.reduction = reduction
@@ -17,6 +21,9 @@ class _Loss(Module):
 
 class MSELoss(_Loss):
     """Mean of the squared differences."""
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__(reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.mse_loss(input, target, reduction=self.reduction)
@@ -36,7 +43,7 @@ class CrossEntropyLoss(_Loss):
     """
 
     def __init__(self, weight=None, ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0) -> None:
-        super().__init__(reduction)
+        super().__init__(ignore_index if isinstance(ignore_index, (Tensor, np.ndarray)) else reduction)
         self.register_buffer("weight", weight)
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 

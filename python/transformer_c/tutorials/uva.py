@@ -210,7 +210,10 @@ def _train(
     except KeyboardInterrupt:
         if not trainer.last_model_path:
             raise
-        raise KeyboardInterrupt(f"stopped after {trainer.global_step} steps; {trainer.last_model_path} holds them") from None
+        raise KeyboardInterrupt(
+            f"stopped after {trainer.global_step} steps, which are in {trainer.last_model_path}; the next run starts over. "
+            "`transformer_c train` can be stopped and continued"
+        ) from None
     return model, trainer
 
 

@@ -47,7 +47,7 @@ def run(report: Report, seed: int, epochs: int, progress: bool) -> None:
 def _data(report: Report, arrays: dict[str, np.ndarray]) -> uva.Loaders:
     """Cells 26 to 33."""
     report.head("Cells 26 to 33", "image features and sets")
-    report.note("CIFAR100 and a pre-trained ResNet34 are not at hand: scikit-learn's digits through a random layer stand in for them")
+    report.note("CIFAR100 and a pre-trained ResNet34 are not available: scikit-learn's digits through a random layer stand in for them")
     report.add(29, "training features", "(50000, 512)", shape(arrays["train_features"]), OTHER_DATA)
     report.add(29, "test features", "(10000, 512)", shape(arrays["test_features"]), OTHER_DATA)
     loaders = uva.anomaly_loaders(arrays)
