@@ -209,7 +209,11 @@ def test_features_that_are_refused(tmp_path, capsys, held, message):
 
 def test_files_that_are_no_features(tmp_path, capsys):
     (tmp_path / "text").write_text("features")
-    for name, message in (("nowhere", "nowhere: No such file"), ("text", "as np.savez writes them"), (".", "expected a file, got a folder")):
+    for name, message in (
+        ("nowhere", "nowhere: No such file"),
+        ("text", "as np.savez writes them"),
+        (".", "expected a file, got a folder"),
+    ):
         assert cli.main(["train", "anomaly", "--features", str(tmp_path / name), "--output", str(tmp_path / "run")]) == 1
         assert message in capsys.readouterr().err and not (tmp_path / "run").exists()
     assert cli.main(["train", "reverse", *TINY, "--output", str(tmp_path / "text")]) == 1

@@ -14,6 +14,16 @@ def _attend(attn_mask):
 _LINEAR = tc.nn.Linear(4, 4)
 
 MISTAKES = {
+    "arrays to join one by one": (lambda: tc.cat(tc.ones(2), tc.ones(2)), TypeError, r"into one list: cat\(\[a, b\]\)"),
+    "arrays to stack one by one": (lambda: tc.stack(np.ones(2), np.ones(2)), TypeError, r"into one list"),
+    "an axis that is not there to flatten": (lambda: tc.nn.Flatten(7)(tc.ones(2, 3, 4)), IndexError, "7"),
+    "a scalar to flatten": (lambda: tc.nn.Flatten()(tc.tensor(1.0)), IndexError, "1"),
+    "axes to flatten in the wrong order": (lambda: tc.nn.Flatten(2, 1)(tc.ones(2, 3, 4)), ValueError, "2"),
+    "a state dict with a key missing and a wrong shape": (
+        lambda: tc.nn.Linear(2, 2).load_state_dict({"weight": np.ones((3, 3))}),
+        RuntimeError,
+        r"missing keys: 'bias'\n  weight: got \(3, 3\)",
+    ),
     "query, key and value": (
         lambda: tc.MultiheadAttention(32, 32, 4)(*[tc.ones(2, 5, 32)] * 3),
         TypeError,

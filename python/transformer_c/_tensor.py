@@ -314,6 +314,12 @@ def arange(
 # ---- joining, products, picking ---------------------------------------------------------------------------------------------------------
 
 
+def _joined(join: Callable, tensors: Any, axis: int | None, dim: int | None):
+    if isinstance(dim, (Tensor, np.ndarray)):
+        raise TypeError("the arrays go into one list: cat([a, b]), stack([a, b])")
+    return join(tensors, one_axis(axis, dim, 0))
+
+
 def cat(tensors: Sequence[Any], dim: int | None = None, *, axis: int | None = None):
     """Joins arrays along an axis.
 
@@ -341,7 +347,7 @@ def cat(tensors: Sequence[Any], dim: int | None = None, *, axis: int | None = No
     >>> tc.cat([np.zeros((1, 2)), np.ones((2, 2))]).shape
     (3, 2)
     """
-    return _core.cat(tensors, one_axis(axis, dim, 0))
+    return _joined(_core.cat, tensors, axis, dim)
 
 
 def stack(tensors: Sequence[Any], dim: int | None = None, *, axis: int | None = None):
@@ -353,7 +359,7 @@ def stack(tensors: Sequence[Any], dim: int | None = None, *, axis: int | None = 
     >>> tc.stack([np.zeros(3), np.ones(3)], dim=1).shape
     (3, 2)
     """
-    return _core.stack(tensors, one_axis(axis, dim, 0))
+    return _joined(_core.stack, tensors, axis, dim)
 
 
 def matmul(input, other):

@@ -338,13 +338,15 @@ class Module:
         own = self.state_dict()
         missing = [key for key in own if key not in state_dict]
         unexpected = [key for key in state_dict if key not in own]
+        values = {key: as_tensor(_detached(state_dict[key])) for key in own if key in state_dict}
+        wrong = [f"  {key}: got {values[key].shape}, expected {own[key].shape}" for key in values if values[key].shape != own[key].shape]
         if strict and (missing or unexpected):
             lines = [
                 f"  {kind} keys: {', '.join(map(repr, keys))}" for kind, keys in (("missing", missing), ("unexpected", unexpected)) if keys
             ]
-            raise RuntimeError(f"the state dict does not fit {type(self).__name__} (strict=False ignores this):\n" + "\n".join(lines))
-        values = {key: as_tensor(_detached(state_dict[key])) for key in own if key in state_dict}
-        wrong = [f"  {key}: got {values[key].shape}, expected {own[key].shape}" for key in values if values[key].shape != own[key].shape]
+            raise RuntimeError(
+                f"the state dict does not fit {type(self).__name__} (strict=False ignores the keys):\n" + "\n".join(lines + wrong)
+            )
         if wrong:
             raise ValueError(f"shapes in the state dict do not fit {type(self).__name__}:\n" + "\n".join(wrong))
         with no_grad():
