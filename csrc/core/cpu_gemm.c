@@ -1,5 +1,5 @@
-/* cpu_gemm.c: the CPU's plan of a product: what is packed, how C is cut into items, when the sum over k is split. Only the split changes
- * bits of the result. */
+/* cpu_gemm.c: the CPU's plan of a product: what is packed, how C is cut into items, when the sum over k is split. Only the split of a
+ * weight's gradient changes bits of the result. */
 #include "../kernels/gemm.h"
 #include "cpu_packed.h"
 #include "cpu_plan.h"
@@ -8,7 +8,8 @@
 
 /* Rows per item: twelve tiles of AVX-512, and a multiple of the other tiles' heights (6 and 4). */
 #define ITEM_ROWS 168
-/* At least this many items are wanted, so that threads share them evenly; an item has at least so many columns and multiply-adds. */
+/* At least this many items are wanted, so that threads share them evenly; an item has at least so many columns and multiply-adds. Where the
+ * sum is split, half as many columns: few blocks of k would be shared unevenly. */
 #define WANTED_ITEMS 8
 #define LEAST_COLUMNS 64
 #define LEAST_WORK 65536
@@ -25,9 +26,11 @@ static void choose_items(tc_gemm_args *g)
     const int64_t others = g->batch * g->k_chunks * tc_gemm_row_blocks(g);
     if (others >= WANTED_ITEMS) return;
     const int64_t rows = least_of(g->M, ITEM_ROWS);
-    const int64_t by_work = LEAST_WORK / (rows * (g->k_chunk > 0 ? g->k_chunk : 1)); /* columns that make an item worthwhile */
-    const int64_t columns = tc_divide_up(g->N, tc_divide_up(WANTED_ITEMS, others));
-    g->col_block = tc_divide_up(columns > by_work ? columns : by_work, LEAST_COLUMNS) * LEAST_COLUMNS;
+    const int64_t by_work = LEAST_WORK / (rows * (g->k_chunk > 0 ? g->k_chunk : 1));    /* columns that make an item worthwhile */
+    const int64_t parts = tc_divide_up(WANTED_ITEMS, others), odd = others & parts & 1; /* 3 times 4 are shared better than 3 times 3 */
+    const int64_t columns = tc_divide_up(g->N, parts + odd);
+    const int64_t least = g->k_chunks > 1 ? LEAST_COLUMNS / 2 : LEAST_COLUMNS;
+    g->col_block = tc_divide_up(columns > by_work ? columns : by_work, least) * least;
 }
 
 /* Rows of B are read in place where they stay in L1 from tile to tile, or are used by at most two tiles. Panels that several items would

@@ -3,7 +3,8 @@
  *     C (M,N) = activation(A (M,K) B (K,N) + bias (N)) + residual (M,N),    for every element of a batch.
  *
  * An element of C is the sum over k in order, in blocks whose length depends on K alone; block sums are added in
- * order. So its bits depend neither on the tile that contains it nor on how items are cut into ranges.
+ * order. So its bits depend neither on the tile that contains it nor on how items are cut into ranges, nor on whether the blocks are
+ * computed by one item or by several: a row of C has the same bits however many rows there are.
  */
 #ifndef TC_KERNELS_GEMM_H
 #define TC_KERNELS_GEMM_H
@@ -44,8 +45,8 @@ typedef enum tc_gemm_b_form {
 /* Items are blocks of C: tc_gemm_items() of them, row blocks varying fastest, then column blocks, chunks of K, batch.
  *
  * With k_chunks > 1 the sum over k is split: chunk s sums k_chunk terms and writes its own C at c + s * c_chunk, for sum_partials to add
- * up; there is no epilogue then. a_sum (k_chunks, M) or NULL receives the sums of the rows of A over k: so the gradient of a bias is
- * computed with that of its weight. */
+ * up in order; there is no epilogue then. a_sum (k_chunks, M) or NULL receives the sums of the rows of A over k: so the gradient of a bias
+ * is computed with that of its weight. */
 typedef struct tc_gemm_args {
     void *c, *pre; /* pre (M,N) or NULL: A B + bias before the activation, saved for the backward */
     const void *a, *b, *bias, *residual;
@@ -58,8 +59,9 @@ typedef struct tc_gemm_args {
     int64_t batch, batch_shape[TC_GEMM_BATCH_DIMS], a_batch[TC_GEMM_BATCH_DIMS], b_batch[TC_GEMM_BATCH_DIMS], c_batch[TC_GEMM_BATCH_DIMS];
     tc_gemm_b_form b_form;
     tc_activation activation;
-    bool pack_a;  /* copy blocks of A into scratch: long rows, large strides, or neither stride 1 */
-    bool fetch_b; /* the panels do not fit in the caches near the core: prefetch them */
+    bool pack_a;    /* copy blocks of A into scratch: long rows, large strides, or neither stride 1 */
+    bool k_is_rows; /* k are the rows of a batch: a weight's gradient, whose sum may be split in any way */
+    bool fetch_b;   /* the panels do not fit in the caches near the core: prefetch them */
 } tc_gemm_args;
 extern const tc_kernel tc_kernel_gemm;
 
@@ -71,19 +73,27 @@ static inline int64_t tc_gemm_k_block(int64_t K)
     return tc_divide_up(K, blocks);
 }
 
-/* Where C is small and k long (a weight's gradient: k are the rows of a batch), k is split into chunks of at least TC_GEMM_SPLIT_LEAST, in
- * the same way on every device. */
+/* Where C is small and k long, the sum is split so that there are items enough, in the same way on every device. A forward is split into
+ * its blocks of k: the same sums in the same order. The rows of a batch may be far more; they are split into chunks of at least
+ * TC_GEMM_SPLIT_LEAST. */
 #define TC_GEMM_SPLIT_LEAST 256
-#define TC_GEMM_SPLIT_MOST 32 /* chunks */
+#define TC_GEMM_SPLIT_MOST 32 /* chunks of rows */
 #define TC_GEMM_SPLIT_LARGEST_C 32768
+#define TC_GEMM_SPLIT_PARTS (4 * 1048576) /* elements of all partial results */
 static inline void tc_gemm_split_k(tc_gemm_args *a)
 {
     a->k_chunk = a->K;
     a->k_chunks = 1;
     const bool plain = !a->bias && !a->residual && !a->pre && a->activation == TC_ACTIVATION_NONE && a->batch == 1;
     if (!plain || a->c_row != a->N || a->K < 2 * TC_GEMM_SPLIT_LEAST || a->M * a->N > TC_GEMM_SPLIT_LARGEST_C) return;
-    const int64_t chunks = a->K / TC_GEMM_SPLIT_LEAST < TC_GEMM_SPLIT_MOST ? a->K / TC_GEMM_SPLIT_LEAST : TC_GEMM_SPLIT_MOST;
-    a->k_chunk = tc_divide_up(tc_divide_up(a->K, chunks), 16) * 16;
+    const int64_t block = tc_gemm_k_block(a->K);
+    if (!a->k_is_rows) {
+        if (tc_divide_up(a->K, block) * a->M * a->N > TC_GEMM_SPLIT_PARTS) return;
+        a->k_chunk = block;
+    } else {
+        const int64_t chunks = a->K / TC_GEMM_SPLIT_LEAST < TC_GEMM_SPLIT_MOST ? a->K / TC_GEMM_SPLIT_LEAST : TC_GEMM_SPLIT_MOST;
+        a->k_chunk = tc_divide_up(tc_divide_up(a->K, chunks), 16) * 16;
+    }
     a->k_chunks = tc_divide_up(a->K, a->k_chunk);
     a->c_chunk = a->M * a->N;
 }

@@ -161,6 +161,7 @@ tc_status tc_linear_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **db
         g.a_row = p_col, g.a_col = p_row;
         g.b_row = x_row, g.b_col = x_col;
         g.a_sum = tc_data(out_bias);
+        g.k_is_rows = true;
         TC_TRY(tc_product(&s, &g, NULL));
     }
     if (dbias && !bias_with_weight) {

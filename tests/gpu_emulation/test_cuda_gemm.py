@@ -147,6 +147,17 @@ def test_qkv_projection(cuda, rng, packing, dtype):
         assert_close(window.swapaxes(1, 2), expected, dtype, k=C, name="qkv"[part])
 
 
+@pytest.mark.parametrize("M", [1, 40])
+def test_a_sum_split_into_its_blocks_has_the_same_bits(cuda, rng, M, dtype):
+    """So a forward may be split or not, whatever the number of rows. 770 terms are three blocks, of 257, 257 and 256."""
+    a, b = normal(rng, (M, 770), dtype), normal(rng, (770, 5), dtype)
+    whole = product(cuda, a, b)[0]
+    parts, c = product(cuda, a, b, k_chunks=3)[0], cuda.empty((M, 5), dtype)
+    cuda.run("sum_partials", dtype, 0, out=c, partial=cuda.array(parts), chunks=3, C=M * 5)
+    np.testing.assert_array_equal(c.numpy().view(np.uint8), whole.view(np.uint8))
+    np.testing.assert_array_equal(product(cuda, a[:1], b)[0].view(np.uint8), whole[:1].view(np.uint8))
+
+
 @pytest.mark.parametrize("packing", ["per_head", "stacked"])
 def test_qkv_projection_backward(cuda, rng, packing, dtype):
     B, T, C, H, D = 2, 7, 12, 3, 5

@@ -12,8 +12,8 @@ TC_DEFINE_KERNEL(sum_partials)(const void *args, int64_t begin, int64_t end, voi
     const int64_t last = end * TC_SUM_PARTIALS_GROUP < a->C ? end * TC_SUM_PARTIALS_GROUP : a->C;
     for (int64_t i = first; i < last; i += TC_LANES) {
         const int lanes = v_left(last, i);
-        vreal sum = v_zero();
-        for (int64_t chunk = 0; chunk < a->chunks; chunk++) sum = sum + v_load_some(partial + chunk * a->C + i, lanes);
+        vreal sum = a->chunks ? v_load_some(partial + i, lanes) : v_zero(); /* not 0 plus it: a sum may be -0 */
+        for (int64_t chunk = 1; chunk < a->chunks; chunk++) sum = sum + v_load_some(partial + chunk * a->C + i, lanes);
         v_store_some(out + i, sum, lanes);
     }
 }

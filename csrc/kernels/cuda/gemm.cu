@@ -72,8 +72,9 @@ __device__ __forceinline__ int64_t batch_offset(const tc_gemm_args &a, const int
 }
 
 // Block: one tile of C, of one chunk of the sum, of one element of the batch.  a (M,K), b (K,N), c (M,N); a_sum (k_chunks,M).
+// k_block: how many terms are summed before they are added to the total.
 template <class T, int tile, class Epilogue>
-__global__ void __launch_bounds__(tile_threads, 1) gemm_kernel(const __grid_constant__ tc_gemm_args a)
+__global__ void __launch_bounds__(tile_threads, 1) gemm_kernel(const __grid_constant__ tc_gemm_args a, int64_t k_block)
 {
     using Real = compute<T>;
     TC_SHARED(Real, rows, [tile_depth][tile + 1]);
@@ -87,30 +88,38 @@ __global__ void __launch_bounds__(tile_threads, 1) gemm_kernel(const __grid_cons
 
     const bool sums_a_row = a.a_sum && column == 0 && thread_in_tile() < tile;
     Real a_sum = 0;
-    Fragment<Real, tile> sum;
-    clear<Real, tile>(sum);
-    for (int64_t k = first; k < end; k += tile_depth) {
-        load_operand<tile>(rows, left.at(row, k), a.M - row, end - k);
-        load_operand<tile>(columns, right.at(column, k), a.N - column, end - k);
-        __syncthreads();
-        multiply<tile>(sum, rows, columns);
-        for (int i = 0; sums_a_row && i < tile_depth; i++) a_sum += rows[i][thread_in_tile()];
-        __syncthreads();
+    Fragment<Real, tile> total;
+    clear<Real, tile>(total);
+    for (int64_t block = first; block < end; block += k_block) {
+        const int64_t block_end = end - block < k_block ? end : block + k_block;
+        Fragment<Real, tile> sum;
+        clear<Real, tile>(sum);
+        for (int64_t k = block; k < block_end; k += tile_depth) {
+            load_operand<tile>(rows, left.at(row, k), a.M - row, block_end - k);
+            load_operand<tile>(columns, right.at(column, k), a.N - column, block_end - k);
+            __syncthreads();
+            multiply<tile>(sum, rows, columns);
+            for (int i = 0; sums_a_row && i < tile_depth; i++) a_sum += rows[i][thread_in_tile()];
+            __syncthreads();
+        }
+        TC_UNROLL
+        for (int i = 0; i < tile / tile_side; i++) TC_UNROLL
+        for (int j = 0; j < tile / tile_side; j++) total[i][j] += sum[i][j];
     }
     if (sums_a_row && row + thread_in_tile() < a.M) static_cast<Real *>(a.a_sum)[chunk * a.M + row + thread_in_tile()] = a_sum;
     const Epilogue epilogue(a, batch_offset(a, a.c_batch, batch), chunk);
     TC_UNROLL
     for (int i = 0; i < tile / tile_side; i++) TC_UNROLL
     for (int j = 0; j < tile / tile_side; j++)
-        if (row + own_row(i) < a.M && column + own_column(j) < a.N) epilogue(row + own_row(i), column + own_column(j), sum[i][j]);
+        if (row + own_row(i) < a.M && column + own_column(j) < a.N) epilogue(row + own_row(i), column + own_column(j), total[i][j]);
 }
 
 template <class T, int tile> int launch_gemm(const tc_gemm_args &a, void *stream)
 {
     const int64_t count = divide_up(a.M, tile) * divide_up(a.N, tile) * a.k_chunks * a.batch;
     const Launch shape(blocks(count), dim3(tile_side, tile_side), 0, stream);
-    if (a.k_chunks > 1) return launch<gemm_kernel<T, tile, PartialSum<T>>>(shape, a);
-    return launch<gemm_kernel<T, tile, WholeSum<T>>>(shape, a);
+    if (a.k_chunks > 1) return launch<gemm_kernel<T, tile, PartialSum<T>>>(shape, a, tc_gemm_item_k_block(&a));
+    return launch<gemm_kernel<T, tile, WholeSum<T>>>(shape, a, tc_gemm_item_k_block(&a));
 }
 
 } // namespace
