@@ -510,3 +510,11 @@ def test_every_dropout_is_in_its_place(kind, norm_first, rng):
                 parameter.data.fill_(0.0)
         np.testing.assert_allclose(layer(*inputs), expected(*inputs), rtol=0, atol=1e-12, err_msg=name)
         assert np.abs(layer(*inputs) - whole).max() > 1e-3, name
+
+
+@pytest.mark.parametrize("layer", [tc.nn.Linear(3, 2), tc.nn.LayerNorm(3), tc.nn.RMSNorm(3), tc.nn.Dropout(0.0), tc.nn.ReLU(), tc.nn.GELU(), tc.nn.SiLU(),
+                                   tc.nn.Tanh(), tc.nn.Sigmoid(), tc.nn.Softmax(-1), tc.nn.Identity(), tc.nn.Flatten(0), tc.nn.Sequential(tc.nn.ReLU())],
+                         ids=lambda layer: type(layer).__name__)  # fmt: skip
+def test_the_argument_by_pytorchs_name(layer):
+    x = tc.randn(2, 3)
+    assert layer(input=x).tolist() == layer(x).tolist()

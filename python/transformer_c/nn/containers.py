@@ -19,10 +19,10 @@ class Sequential(Module):
         for name, module in named.items():
             self.add_module(name, module)
 
-    def forward(self, x):
+    def forward(self, input):
         for module in self._modules.values():
-            x = module(x)
-        return x
+            input = module(input)
+        return input
 
     def append(self, module: Module) -> Sequential:
         """Adds a module at the end; returns self."""

@@ -85,9 +85,9 @@ class Linear(Module):
             bound = 1 / math.sqrt(self.in_features) if self.in_features > 0 else 0
             init.uniform_(self.bias, -bound, bound)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Maps x (..., in_features) to (..., out_features)."""
-        return F.linear(_as_floating(x, self.weight, "Linear"), self.weight, self.bias)
+    def forward(self, input: Tensor) -> Tensor:
+        """Maps input (..., in_features) to (..., out_features)."""
+        return F.linear(_as_floating(input, self.weight, "Linear"), self.weight, self.bias)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
@@ -117,8 +117,8 @@ class _Norm(Module):
         if getattr(self, "bias", None) is not None:
             init.zeros_(self.bias)
 
-    def _floating(self, x: Tensor) -> Tensor:
-        return x if self.weight is None else _as_floating(x, self.weight, type(self).__name__)
+    def _floating(self, input: Tensor) -> Tensor:
+        return input if self.weight is None else _as_floating(input, self.weight, type(self).__name__)
 
     def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
@@ -152,9 +152,9 @@ class LayerNorm(_Norm):
         has_bias = elementwise_affine and bias
         self.register_parameter("bias", Parameter(zeros(*self.normalized_shape, dtype=dtype, device=device)) if has_bias else None)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (..., *normalized_shape) to the same shape."""
-        return F.layer_norm(self._floating(x), self.normalized_shape, self.weight, self.bias, self.eps)
+    def forward(self, input: Tensor) -> Tensor:
+        """input (..., *normalized_shape) to the same shape."""
+        return F.layer_norm(self._floating(input), self.normalized_shape, self.weight, self.bias, self.eps)
 
 
 class RMSNorm(_Norm):
@@ -175,9 +175,9 @@ class RMSNorm(_Norm):
     ) -> None:
         super().__init__(normalized_shape, eps, elementwise_affine, device, dtype)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (..., *normalized_shape) to the same shape."""
-        return F.rms_norm(self._floating(x), self.normalized_shape, self.weight, self.eps)
+    def forward(self, input: Tensor) -> Tensor:
+        """input (..., *normalized_shape) to the same shape."""
+        return F.rms_norm(self._floating(input), self.normalized_shape, self.weight, self.eps)
 
 
 class Dropout(Module):
@@ -196,8 +196,8 @@ class Dropout(Module):
             raise ValueError(f"the dropout probability must be between 0 and 1, got {p}")
         self.p, self.inplace = p, inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.p, self.training)
+    def forward(self, input: Tensor) -> Tensor:
+        return F.dropout(input, self.p, self.training)
 
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"
@@ -217,15 +217,15 @@ class _MaybeInPlace(Module):
 class ReLU(_MaybeInPlace):
     """max(x, 0). `inplace` is accepted for compatibility with PyTorch and ignored."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.relu(x)
+    def forward(self, input: Tensor) -> Tensor:
+        return F.relu(input)
 
 
 class SiLU(_MaybeInPlace):
     """x sigmoid(x), also called swish (Hendrycks & Gimpel 2016; Ramachandran et al. 2017). `inplace` is accepted for PyTorch's sake."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.silu(x)
+    def forward(self, input: Tensor) -> Tensor:
+        return F.silu(input)
 
 
 class GELU(Module):
@@ -243,8 +243,8 @@ class GELU(Module):
             raise ValueError(f"approximate must be 'none' or 'tanh', got {approximate!r}")
         self.approximate = approximate
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.gelu(x, approximate=self.approximate)
+    def forward(self, input: Tensor) -> Tensor:
+        return F.gelu(input, approximate=self.approximate)
 
     def extra_repr(self) -> str:
         return f"approximate={self.approximate!r}"
@@ -253,15 +253,15 @@ class GELU(Module):
 class Tanh(Module):
     """tanh(x)."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.tanh(x)
+    def forward(self, input: Tensor) -> Tensor:
+        return F.tanh(input)
 
 
 class Sigmoid(Module):
     """1 / (1 + exp(-x))."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.sigmoid(x)
+    def forward(self, input: Tensor) -> Tensor:
+        return F.sigmoid(input)
 
 
 class Softmax(Module):
@@ -271,8 +271,8 @@ class Softmax(Module):
         super().__init__()
         self.dim = dim
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.softmax(x, dim=self.dim)
+    def forward(self, input: Tensor) -> Tensor:
+        return F.softmax(input, dim=self.dim)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}"
@@ -281,8 +281,8 @@ class Softmax(Module):
 class LogSoftmax(Softmax):
     """The logarithm of softmax along the axis `dim`, by default the last one."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.log_softmax(x, dim=self.dim)
+    def forward(self, input: Tensor) -> Tensor:
+        return F.log_softmax(input, dim=self.dim)
 
 
 class Identity(Module):
@@ -291,8 +291,8 @@ class Identity(Module):
     def __init__(self, *args, **kwargs) -> None:
         super().__init__()
 
-    def forward(self, x: Tensor) -> Tensor:
-        return x
+    def forward(self, input: Tensor) -> Tensor:
+        return input
 
 
 class Flatten(Module):
@@ -302,8 +302,8 @@ class Flatten(Module):
         super().__init__()
         self.start_dim, self.end_dim = start_dim, end_dim
 
-    def forward(self, x: Tensor) -> Tensor:
-        return as_tensor(array("Flatten", x)).flatten(self.start_dim, self.end_dim)
+    def forward(self, input: Tensor) -> Tensor:
+        return as_tensor(array("Flatten", input)).flatten(self.start_dim, self.end_dim)
 
     def extra_repr(self) -> str:
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
@@ -342,9 +342,9 @@ class Embedding(Module):
             with no_grad():
                 self.weight[self.padding_idx] = 0.0
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Maps integers x (...) to (..., embedding_dim)."""
-        return F.embedding(x, self.weight, padding_idx=self.padding_idx)
+    def forward(self, input: Tensor) -> Tensor:
+        """Maps integers input (...) to (..., embedding_dim)."""
+        return F.embedding(input, self.weight, padding_idx=self.padding_idx)
 
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"

@@ -285,6 +285,8 @@ class SGD(Optimizer):
     lr : float, default 1e-3
     momentum, dampening, weight_decay : float, default 0
     nesterov, maximize : bool
+    foreach, fused : bool, optional
+        PyTorch's names, without effect: a step is one pass over all parameters.
 
     Examples
     --------
@@ -298,7 +300,7 @@ class SGD(Optimizer):
     """
 
     def __init__(self, params, lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, *,
-                 maximize: bool = False) -> None:  # fmt: skip
+                 maximize: bool = False, foreach: bool | None = None, fused: bool | None = None) -> None:  # fmt: skip
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("nesterov needs a momentum above 0 and no dampening")
         super().__init__(
@@ -327,6 +329,8 @@ class Adam(Optimizer):
     weight_decay : float, default 0
         Added to the gradient, as L2 regularisation.
     amsgrad, maximize : bool
+    foreach, fused : bool, optional
+        Without effect, as for ``SGD``.
 
     Examples
     --------
@@ -340,7 +344,7 @@ class Adam(Optimizer):
     _decoupled = False
 
     def __init__(self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0,
-                 amsgrad: bool = False, *, maximize: bool = False) -> None:  # fmt: skip
+                 amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None, fused: bool | None = None) -> None:  # fmt: skip
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize))
 
     def _states_of(self, group):
@@ -360,7 +364,7 @@ class AdamW(Adam):
     _decoupled = True
 
     def __init__(self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 1e-2,
-                 amsgrad: bool = False, *, maximize: bool = False) -> None:  # fmt: skip
+                 amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None, fused: bool | None = None) -> None:  # fmt: skip
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
 
 
@@ -376,12 +380,14 @@ class RMSprop(Optimizer):
     eps : float, default 1e-8
     weight_decay, momentum : float, default 0
     centered, maximize : bool
+    foreach, fused : bool, optional
+        Without effect, as for ``SGD``.
     eps_inside_sqrt : bool, default False
         True divides by sqrt(v + eps), as Keras does; False divides by sqrt(v) + eps.
     """
 
     def __init__(self, params, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0, momentum: float = 0.0,
-                 centered: bool = False, *, maximize: bool = False, eps_inside_sqrt: bool = False) -> None:  # fmt: skip
+                 centered: bool = False, *, maximize: bool = False, foreach: bool | None = None, fused: bool | None = None, eps_inside_sqrt: bool = False) -> None:  # fmt: skip
         super().__init__(
             params,
             dict(lr=lr, momentum=momentum, alpha=alpha, eps=eps, centered=centered, weight_decay=weight_decay, maximize=maximize,
