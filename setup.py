@@ -6,7 +6,7 @@ precision, all objects are compiled in parallel, and only what changed is compil
 
 Environment: CC (compiler), TRANSFORMER_C_SANITIZE ("address,undefined", "thread"), TRANSFORMER_C_JOBS (parallel compiles),
 TRANSFORMER_C_WERROR=1 (warnings are errors, as in CI), TRANSFORMER_C_OBJECTS (folder of the objects, which copies of the same
-sources may share; build/objects), TRANSFORMER_C_CUDA=1 (the CUDA library as well, with nvcc, which takes
+sources may share; build/objects), TRANSFORMER_C_BUILD_ISAS ("baseline,avx2": only these instruction sets), TRANSFORMER_C_CUDA=1 (the CUDA library as well, with nvcc, which takes
 minutes; "make cuda" builds it later).
 """
 
@@ -115,7 +115,8 @@ class BuildCore(build_ext):
         flags = [*C_FLAGS, *(["-Werror"] if strict else [])]
         if sanitize:
             flags += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-g", "-DTC_ASSERTIONS"]
-        self.isas = {name: extra for name, extra in ISAS.items() if self.accepts(extra)}
+        wanted = (os.environ.get("TRANSFORMER_C_BUILD_ISAS") or ",".join(ISAS)).split(",")
+        self.isas = {name: extra for name, extra in ISAS.items() if name in wanted and self.accepts(extra)}
         flags += [f"-DTC_HAVE_{name.upper()}" for name in self.isas if name != "baseline"]
         self.plain = [*flags, "-O1" if sanitize else "-O2"]
         self.kernels = [*flags, "-O1" if sanitize else "-O3"]

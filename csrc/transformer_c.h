@@ -159,6 +159,7 @@ bool tc_tensor_is_leaf(const tc_tensor *tensor);
 TC_CHECKED tc_status tc_tensor_detach(tc_tensor **out, tc_tensor *tensor, tc_error *err);
 TC_CHECKED tc_status tc_tensor_set_requires_grad(tc_tensor *tensor, bool requires_grad, tc_error *err);
 tc_tensor *tc_tensor_grad(const tc_tensor *tensor); /* borrowed; NULL when there is none */
+tc_tensor *tc_tensor_take_grad(tc_tensor *tensor);  /* the same, a new reference: while other threads run backwards or set it */
 TC_CHECKED tc_status tc_tensor_set_grad(tc_tensor *tensor, tc_tensor *grad /* or NULL */, tc_error *err);
 
 bool tc_grad_enabled(void);             /* of this thread */

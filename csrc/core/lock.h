@@ -40,9 +40,10 @@ void tc_lock_remove(tc_lock *lock);
         .mutex = PTHREAD_MUTEX_INITIALIZER, .rank = (its_rank)                                                                             \
     }
 #define TC_WHEN_LOADED __attribute__((constructor)) static void
-/* A lock of a file. */
-#define TC_DEFINE_LOCK(name, its_rank)                                                                                                     \
-    static tc_lock name = TC_LOCK_INITIALIZER(its_rank);                                                                                   \
+/* A lock of a file; of several files. */
+#define TC_DEFINE_LOCK(name, its_rank) static TC_DEFINE_SHARED_LOCK(name, its_rank)
+#define TC_DEFINE_SHARED_LOCK(name, its_rank)                                                                                              \
+    tc_lock name = TC_LOCK_INITIALIZER(its_rank);                                                                                          \
     TC_WHEN_LOADED add_##name(void) { tc_lock_add(&name); }
 
 /* What a child does after a fork, while all locks are held: `function` takes none. */

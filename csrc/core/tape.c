@@ -29,28 +29,8 @@ tc_status tc_tensor_set_requires_grad(tc_tensor *tensor, bool requires_grad, tc_
     if (requires_grad && !tc_dtype_is_float(tensor->dtype))
         return tc_fail(err, TC_ERROR_TYPE, "only floating tensors can require a gradient, this one is %s; convert it with .float() first",
                        tc_dtype_name(tensor->dtype));
+    TC_ASSERT(!tensor->of);
     if (!tensor->node) tensor->requires_grad = requires_grad;
-    return TC_OK;
-}
-
-tc_status tc_tensor_set_grad(tc_tensor *tensor, tc_tensor *grad, tc_error *err)
-{
-    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
-    if (grad && !tc_tensor_same_shape(tensor, grad))
-        return tc_fail(err, TC_ERROR_VALUE, "grad has shape %s but the tensor has %s; they must be equal", tc_tensor_text(a, grad),
-                       tc_tensor_text(b, tensor));
-    if (grad && grad->dtype != tensor->dtype)
-        return tc_fail(err, TC_ERROR_TYPE, "grad is %s but the tensor is %s; convert it first", tc_dtype_name(grad->dtype),
-                       tc_dtype_name(tensor->dtype));
-    if (grad == tensor) return tc_fail(err, TC_ERROR_VALUE, "a tensor cannot be its own gradient: assign a clone() of it");
-    tc_tensor *kept = grad;
-    if (grad && (grad->node || grad->requires_grad || grad->grad)) { /* its history could lead back here, and then neither would be freed */
-        TC_TRY(tc_tensor_detach(&kept, grad, err));
-    } else {
-        tc_tensor_retain(kept);
-    }
-    tc_tensor_release(tensor->grad);
-    tensor->grad = kept;
     return TC_OK;
 }
 
@@ -71,37 +51,60 @@ void tc_node_free_saved(tc_node *node)
     node->freed = true;
 }
 
-/* A graph can be deeper than any stack: nodes whose last reference is dropped are put on a list and freed in a loop, also those that are
- * dropped while another is being freed (by what its attributes own). */
-static _Thread_local struct {
-    tc_node *dead;
-    bool busy;
-} freeing;
+/* A graph can be deeper than any stack: nodes whose last reference is dropped are put on a list and freed in a loop, also those that what a
+ * node owns drops (a function of Python, which may own tensors). While a thread releases such things, its list is at `lists_here`. */
+static _Thread_local tc_node **lists_here;
+static atomic_int releasing; /* threads that do: `lists_here` costs more to read */
 
-static void drop_node(tc_node *node)
+static void add_dead(tc_node **list, tc_node *node)
 {
-    if (!tc_drop_reference(&node->references)) return;
-    node->next_free = freeing.dead;
-    freeing.dead = node;
+    node->next_free = *list;
+    *list = node;
+}
+
+static void release_owned(const tc_node *node, tc_node **list)
+{
+    atomic_fetch_add(&releasing, 1);
+    lists_here = list;
+    if (node->op->release) node->op->release(node->attributes);
+    for (int i = 0; i < node->input_count; i++) tc_tensor_release(node->edges[i].leaf);
+    lists_here = NULL;
+    atomic_fetch_sub(&releasing, 1);
+}
+
+/* Does the last reference to a leaf go, which was given a history after this node was made? */
+static bool has_late_history(const tc_node *node)
+{
+    for (int i = 0; i < node->input_count; i++) {
+        tc_tensor *leaf = node->edges[i].leaf;
+        if (leaf && atomic_load_explicit(&leaf->references, memory_order_acquire) == 1 && leaf->node) return true;
+    }
+    return false;
 }
 
 void tc_node_release(tc_node *node)
 {
-    drop_node(node);
-    if (freeing.busy) return;
-    freeing.busy = true;
-    for (tc_node *dead; (dead = freeing.dead) != NULL;) {
-        freeing.dead = dead->next_free;
-        TC_ASSERT(!dead->walker && !dead->gradients);
-        tc_node_free_saved(dead);
-        if (dead->op->release) dead->op->release(dead->attributes);
-        for (int i = 0; i < dead->input_count; i++) {
-            tc_tensor_release(dead->edges[i].leaf);
-            if (dead->edges[i].node) drop_node(dead->edges[i].node);
-        }
-        tc_free(dead, dead->bytes);
+    tc_node *list = NULL;
+    if (!tc_drop_reference(&node->references)) return;
+    if (atomic_load(&releasing) && lists_here) {
+        add_dead(lists_here, node);
+        return;
     }
-    freeing.busy = false;
+    add_dead(&list, node);
+    while ((node = list) != NULL) {
+        list = node->next_free;
+        TC_ASSERT(!node->walker && !node->gradients);
+        tc_node_free_saved(node);
+        if (node->op->release || has_late_history(node))
+            release_owned(node, &list);
+        else
+            for (int i = 0; i < node->input_count; i++) tc_tensor_release(node->edges[i].leaf);
+        for (int i = 0; i < node->input_count; i++) {
+            tc_node *input = node->edges[i].node;
+            if (input && tc_drop_reference(&input->references)) add_dead(&list, input);
+        }
+        tc_free(node, node->bytes);
+    }
 }
 
 static size_t round_up(size_t bytes) { return (bytes + 15) & ~(size_t)15; }
@@ -203,7 +206,7 @@ static tc_status fill_node(tc_node *node, const tc_record *record, tc_error *err
             node->edges[i].node = tc_node_retain(input->node);
             node->edges[i].output = input->output;
         } else if (input->requires_grad) {
-            node->edges[i].leaf = tc_tensor_retain(input);
+            node->edges[i].leaf = tc_tensor_retain(tc_tensor_itself(input));
         }
     }
     for (int i = 0; i < record->saved_count; i++)

@@ -12,6 +12,7 @@
 typedef struct leaf_entry {
     tc_tensor *leaf; /* retained */
     tc_tensor *gradient;
+    tc_look now; /* at the commit */
 } leaf_entry;
 
 typedef struct walk {
@@ -87,7 +88,7 @@ static tc_status leaf_for(walk *w, tc_tensor *leaf, leaf_entry **entry, tc_error
     if (2 * (w->leaf_count + 1) > w->leaf_capacity) {
         walk larger = {0};
         void *block = NULL;
-        TC_TRY(grow(&block, &larger.leaf_capacity, w->leaf_capacity ? 2 * w->leaf_capacity : 64, sizeof(leaf_entry), err));
+        TC_TRY(grow(&block, &larger.leaf_capacity, w->leaf_capacity ? 2 * w->leaf_capacity : 16, sizeof(leaf_entry), err));
         larger.leaves = block;
         for (int64_t i = 0; i < w->leaf_capacity; i++)
             if (w->leaves[i].leaf) *find_leaf(&larger, w->leaves[i].leaf) = w->leaves[i];
@@ -204,27 +205,25 @@ static tc_status visit(walk *w, tc_node *node, tc_error *err)
 /* Everything that can fail is done first: computes the future grad of each leaf. */
 static tc_status prepare_leaf(leaf_entry *entry, tc_error *err)
 {
-    tc_tensor *leaf = entry->leaf, *result = NULL;
-    tc_status status = TC_OK;
+    TC_OWNED tc_tensor *result = NULL;
+    const tc_look *now = &entry->now;
+    tc_tensor *slot = now->slot;
     if (!entry->gradient) return TC_OK;
-    if (leaf->grad) { /* the gradient will be added to it; the operands of the addition must be ready */
-        status = tc_tensor_as(&result, entry->gradient, leaf->dtype, err);
-    } else if (leaf->grad_slot && entry->gradient->data != leaf->grad_slot->data) {
-        status = tc_tensor_copy(leaf->grad_slot, entry->gradient, err);
-        result = tc_tensor_retain(leaf->grad_slot);
-    } else if (!leaf->grad_slot && !tc_tensor_alone(entry->gradient)) { /* shared with another leaf or the caller: the grad needs its own
-                                                                         * memory */
-        status = tc_tensor_like(&result, entry->gradient, err);
-        if (status == TC_OK) status = tc_tensor_copy(result, entry->gradient, err);
+    if (now->grad) { /* the gradient will be added to it; the operands of the addition must be ready */
+        TC_TRY(tc_tensor_as(&result, entry->gradient, now->grad->dtype, err));
+    } else if (slot && slot->dtype == now->dtype) {
+        if (entry->gradient->data != slot->data) TC_TRY(tc_tensor_copy(slot, entry->gradient, err));
+        result = tc_tensor_retain(slot->of);
+    } else if (entry->gradient->dtype != now->dtype) {
+        TC_TRY(tc_tensor_as(&result, entry->gradient, now->dtype, err));
+    } else if (!tc_tensor_alone(entry->gradient)) { /* shared with another leaf or the caller: the grad needs its own memory */
+        TC_TRY(tc_tensor_like(&result, entry->gradient, err));
+        TC_TRY(tc_tensor_copy(result, entry->gradient, err));
     } else {
         return TC_OK;
     }
-    if (status != TC_OK) {
-        tc_tensor_release(result);
-        return status;
-    }
     tc_tensor_release(entry->gradient);
-    entry->gradient = result;
+    entry->gradient = tc_take(&result);
     return TC_OK;
 }
 
@@ -232,19 +231,21 @@ TC_DEFINE_LOCK(commit_lock, TC_RANK_COMMIT) /* leaves may be shared by graphs on
 
 static tc_status commit(walk *w, tc_error *err)
 {
-    tc_status status = TC_OK;
     tc_lock_take(&commit_lock);
+    tc_lock_take(&tc_replacing);
+    tc_status status = TC_OK;
     for (int64_t i = 0; i < w->leaf_capacity && status == TC_OK; i++)
-        if (w->leaves[i].leaf) status = prepare_leaf(&w->leaves[i], err);
-    for (int64_t i = 0; i < w->leaf_capacity && status == TC_OK; i++) {
-        leaf_entry *entry = &w->leaves[i];
-        if (!entry->leaf || !entry->gradient) continue;
-        if (entry->leaf->grad) {
-            status = tc_add_in_place(entry->leaf->grad, entry->gradient, err); /* so that everyone who has the grad sees the sum */
-        } else {
-            entry->leaf->grad = entry->gradient;
-            entry->gradient = NULL;
-        }
+        if (w->leaves[i].gradient) status = tc_tensor_look(&w->leaves[i].now, w->leaves[i].leaf, err);
+    tc_lock_give(&tc_replacing);
+    for (int64_t i = 0; i < w->leaf_capacity && status == TC_OK; i++) status = prepare_leaf(&w->leaves[i], err);
+    for (int64_t i = 0; i < w->leaf_capacity && status == TC_OK; i++)
+        if (w->leaves[i].now.grad) /* in place, so that everyone who has the grad sees the sum */
+            status = tc_add_in_place(w->leaves[i].now.grad, w->leaves[i].gradient, err);
+    if (status == TC_OK) {
+        tc_lock_take(&tc_replacing);
+        for (int64_t i = 0; i < w->leaf_capacity; i++)
+            if (w->leaves[i].gradient && !w->leaves[i].now.grad) tc_tensor_give_grad(w->leaves[i].leaf, &w->leaves[i].gradient);
+        tc_lock_give(&tc_replacing);
     }
     tc_lock_give(&commit_lock);
     return status;
@@ -278,7 +279,7 @@ tc_status tc_backward(tc_tensor *root, tc_tensor *gradient, bool retain_graph, t
                        "no_grad() or detached");
     TC_TRY(seed_gradient(&seed, root, gradient, err));
     const bool before = tc_set_grad_enabled(false);
-    const tc_edge start = {.node = root->node, .leaf = root->node ? NULL : root, .output = root->output};
+    const tc_edge start = {.node = root->node, .leaf = root->node ? NULL : tc_tensor_itself(root), .output = root->output};
     tc_status status = tc_check_history(root, "backward", err);
     if (status == TC_OK)
         status = follow_edge(&w, &start, seed, err);
@@ -291,9 +292,12 @@ tc_status tc_backward(tc_tensor *root, tc_tensor *gradient, bool retain_graph, t
     }
     if (status == TC_OK) status = commit(&w, err);
     while (w.heap_count > 0) leave_node(heap_pop(&w));
-    for (int64_t i = 0; i < w.leaf_capacity; i++) {
-        tc_tensor_release(w.leaves[i].leaf);
-        tc_tensor_release(w.leaves[i].gradient);
+    for (leaf_entry *entry = w.leaves; entry < w.leaves + w.leaf_capacity; entry++) {
+        if (!entry->leaf) continue;
+        tc_tensor_release(entry->leaf);
+        tc_tensor_release(entry->gradient);
+        tc_tensor_release(entry->now.grad);
+        tc_tensor_release(entry->now.slot);
     }
     if (w.heap) tc_free(w.heap, (size_t)w.heap_capacity * sizeof *w.heap);
     if (w.leaves) tc_free(w.leaves, (size_t)w.leaf_capacity * sizeof *w.leaves);

@@ -32,13 +32,17 @@ static tc_status check_write(const tc_tensor *tensor, tc_error *err)
 static void raise_version(tc_tensor *tensor)
 {
     const unsigned before = atomic_fetch_add_explicit(&tensor->storage->version, 1, memory_order_acq_rel);
-    if (tensor->node && tensor->version == before) tensor->version = before + 1;
+    if (tensor->node && tensor->version == before) {
+        tensor->version = before + 1;
+        tensor->written = true;
+    }
 }
 
 static void replace_history(tc_tensor *target, tc_node *node, int output)
 {
     tc_node *before = target->node;
     tc_set_history(target, node, output);
+    target->written = true;
     atomic_store_explicit(&target->storage->traced, target->version, memory_order_release);
     if (before) tc_node_release(before);
 }

@@ -8,6 +8,7 @@
 #include "allocator.h"
 #include "backend.h"
 #include "layout.h"
+#include "lock.h"
 #include "own.h"
 #include "tape.h"
 
@@ -218,6 +219,7 @@ void tc_tensor_release(tc_tensor *tensor)
         tc_node *node = tensor->node;
         tc_tensor *grad = tensor->grad; /* next: assigned gradients may themselves have gradients, to any depth */
         tc_tensor_release(tensor->grad_slot);
+        tc_tensor_release(tensor->of);
         storage_release(tensor->storage);
         tc_free(tensor, sizeof *tensor);
         if (node) tc_node_release(node);
@@ -257,6 +259,106 @@ tc_status tc_tensor_like(tc_tensor **out, const tc_tensor *model, tc_error *err)
     return tc_tensor_like_as(out, model, model->dtype, err);
 }
 
+/* ---- what may be replaced while another thread computes ------------------------------------------------------------------- */
+
+TC_DEFINE_SHARED_LOCK(tc_replacing, TC_RANK_TENSOR)
+
+/* Without the history, which is read with the caller's lock only. */
+static tc_status hold_memory(tc_tensor **out, tc_tensor *tensor, tc_error *err)
+{
+    tc_tensor *held = tc_allocate(sizeof *held);
+    if (!held) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: a tensor header");
+    TC_ASSERT(!tensor->of);
+    memset(held, 0, offsetof(tc_tensor, shape));
+    atomic_init(&held->references, 1);
+    tc_add_reference(&tensor->storage->references);
+    held->storage = tensor->storage;
+    held->data = tensor->data;
+    held->dtype = tensor->dtype;
+    held->ndim = tensor->ndim;
+    held->numel = tensor->numel;
+    held->contiguous = tensor->contiguous;
+    held->version = TC_NEVER_STALE;
+    memcpy(held->shape, tensor->shape, sizeof(int64_t) * (size_t)tensor->ndim);
+    memcpy(held->strides, tensor->strides, sizeof(int64_t) * (size_t)tensor->ndim);
+    held->of = tc_tensor_retain(tensor);
+    *out = held;
+    return TC_OK;
+}
+
+tc_status tc_tensor_hold(tc_tensor **out, tc_tensor *tensor, tc_error *err)
+{
+    TC_TRY(hold_memory(out, tensor, err));
+    (*out)->requires_grad = tensor->requires_grad;
+    (*out)->version = tensor->version;
+    (*out)->output = tensor->output;
+    if (tensor->node) (*out)->node = tc_node_retain(tensor->node);
+    return TC_OK;
+}
+
+void tc_tensor_end_hold(tc_tensor *held)
+{
+    tc_tensor *tensor = held->of;
+    if (!held->written || tensor->storage != held->storage) return; /* the write was to memory that the tensor no longer has */
+    tc_node *before = tensor->node;
+    tensor->node = held->node;
+    tensor->output = held->output;
+    tensor->version = held->version;
+    held->node = before;
+}
+
+tc_status tc_tensor_look(tc_look *out, tc_tensor *leaf, tc_error *err)
+{
+    *out = (tc_look){.dtype = leaf->dtype};
+    if (leaf->grad) return hold_memory(&out->grad, leaf->grad, err);
+    return leaf->grad_slot ? hold_memory(&out->slot, leaf->grad_slot, err) : TC_OK;
+}
+
+void tc_tensor_give_grad(tc_tensor *leaf, tc_tensor **gradient)
+{
+    if (leaf->grad || leaf->dtype != (*gradient)->dtype || !tc_same_device(leaf->storage->device, (*gradient)->storage->device)) return;
+    leaf->grad = *gradient;
+    *gradient = NULL;
+}
+
+/* Steals `next`. */
+static void replace(tc_tensor **member, tc_tensor *next)
+{
+    tc_lock_take(&tc_replacing);
+    tc_tensor *before = *member;
+    *member = next;
+    tc_lock_give(&tc_replacing);
+    tc_tensor_release(before);
+}
+
+tc_tensor *tc_tensor_take_grad(tc_tensor *tensor)
+{
+    tc_lock_take(&tc_replacing);
+    tc_tensor *grad = tc_tensor_retain(tensor->grad);
+    tc_lock_give(&tc_replacing);
+    return grad;
+}
+
+tc_status tc_tensor_set_grad(tc_tensor *tensor, tc_tensor *grad, tc_error *err)
+{
+    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
+    if (grad && !tc_tensor_same_shape(tensor, grad))
+        return tc_fail(err, TC_ERROR_VALUE, "grad has shape %s but the tensor has %s; they must be equal", tc_tensor_text(a, grad),
+                       tc_tensor_text(b, tensor));
+    if (grad && grad->dtype != tensor->dtype)
+        return tc_fail(err, TC_ERROR_TYPE, "grad is %s but the tensor is %s; convert it first", tc_dtype_name(grad->dtype),
+                       tc_dtype_name(tensor->dtype));
+    if (grad == tensor) return tc_fail(err, TC_ERROR_VALUE, "a tensor cannot be its own gradient: assign a clone() of it");
+    tc_tensor *kept = grad;
+    if (grad && (grad->node || grad->requires_grad || grad->grad)) { /* its history could lead back here, and then neither would be freed */
+        TC_TRY(tc_tensor_detach(&kept, grad, err));
+    } else {
+        tc_tensor_retain(kept);
+    }
+    replace(&tensor->grad, kept);
+    return TC_OK;
+}
+
 /* ---- other memory ----------------------------------------------------------------------------------------------------- */
 
 tc_status tc_tensor_set_data(tc_tensor *tensor, tc_tensor *source, tc_error *err)
@@ -269,20 +371,25 @@ tc_status tc_tensor_set_data(tc_tensor *tensor, tc_tensor *source, tc_error *err
     if (tensor->requires_grad && !tc_dtype_is_float(source->dtype))
         return tc_fail(err, TC_ERROR_TYPE, "the new data is %s but the tensor requires a gradient, which only floating tensors have",
                        tc_dtype_name(source->dtype));
+    TC_ASSERT(!tensor->of);
     tc_storage *before = tensor->storage;
-    const tc_device x = before->device, y = source->storage->device;
-    if (tensor->dtype != source->dtype || x.type != y.type || x.index != y.index) {
-        tc_tensor_release(tensor->grad);
-        tc_tensor_release(tensor->grad_slot);
+    tc_tensor *grad = NULL, *slot = NULL;
+    tc_add_reference(&source->storage->references);
+    tc_lock_take(&tc_replacing);
+    if (tensor->dtype != source->dtype || !tc_same_device(before->device, source->storage->device)) {
+        grad = tensor->grad;
+        slot = tensor->grad_slot;
         tensor->grad = tensor->grad_slot = NULL;
     }
-    atomic_fetch_add_explicit(&source->storage->references, 1, memory_order_relaxed);
     tensor->storage = source->storage;
     tensor->data = source->data;
     tensor->dtype = source->dtype;
     tensor->contiguous = source->contiguous;
     tensor->version = TC_NEVER_STALE;
     memcpy(tensor->strides, source->strides, sizeof(int64_t) * (size_t)source->ndim);
+    tc_lock_give(&tc_replacing);
+    tc_tensor_release(grad);
+    tc_tensor_release(slot);
     storage_release(before);
     return TC_OK;
 }
@@ -291,9 +398,8 @@ tc_status tc_tensor_set_grad_slot(tc_tensor *tensor, tc_tensor *slot, tc_error *
 {
     if (slot && (!tc_tensor_same_shape(tensor, slot) || slot->dtype != tensor->dtype || !slot->contiguous))
         return tc_fail(err, TC_ERROR_VALUE, "the place for a gradient must have the parameter's shape and dtype and be contiguous");
-    tc_tensor_retain(slot);
-    tc_tensor_release(tensor->grad_slot);
-    tensor->grad_slot = slot;
+    TC_ASSERT(!tensor->of);
+    replace(&tensor->grad_slot, tc_tensor_retain(slot));
     return TC_OK;
 }
 

@@ -8,6 +8,7 @@
 
 #include <stdatomic.h>
 
+#include "lock.h"
 #include "status.h"
 
 typedef struct tc_node tc_node; /* tape.h */
@@ -65,9 +66,38 @@ struct tc_tensor {
     tc_tensor *grad;      /* of a leaf; owned */
     tc_tensor *grad_slot; /* where an optimizer wants the gradient, or NULL; owned */
     void *wrapper;        /* the host language's object for this tensor, borrowed, or NULL */
+    tc_tensor *of;        /* of a call's own header (tc_tensor_hold): the tensor; owned. NULL for any other */
+    bool written;         /* of a call's own header: an in-place write changed its history */
     int64_t shape[TC_MAX_DIMS];
     int64_t strides[TC_MAX_DIMS]; /* in elements */
 };
+
+/* A tensor's storage, strides, dtype, history and gradient may be replaced while another thread computes with it. What guards them:
+ * - The caller sees to it that nobody replaces what a call reads. The Python binding gives every call that runs without the GIL headers of
+ *   its own (tc_tensor_hold), made and ended with the GIL, and replaces with the GIL: so a call computes with the memory and the history of
+ *   the moment when it began.
+ * - A backward meets leaves by itself, without the GIL: `grad` and `grad_slot`, and what tc_tensor_set_data replaces, are written, and
+ *   there read, under a lock (tc_tensor_look). Nothing is computed, released or waited for while it is held. */
+
+/* A header of a call's own: what it says stays, and the memory stays, whatever happens to the tensor. Its edges lead to the tensor itself.
+ */
+TC_CHECKED tc_status tc_tensor_hold(tc_tensor **out, tc_tensor *tensor, tc_error *err);
+/* After the call: gives the tensor the history that an in-place write gave the header. Release it then. */
+void tc_tensor_end_hold(tc_tensor *held);
+static inline tc_tensor *tc_tensor_itself(tc_tensor *tensor) { return tensor->of ? tensor->of : tensor; }
+
+extern tc_lock tc_replacing;
+
+/* What a leaf is now. Headers of the caller's own, without history, or NULL. The lock is held. */
+typedef struct tc_look {
+    tc_tensor *grad;
+    tc_tensor *slot; /* when there is no grad */
+    tc_dtype dtype;
+} tc_look;
+TC_CHECKED tc_status tc_tensor_look(tc_look *out, tc_tensor *leaf, tc_error *err);
+/* Makes *gradient the first one of a leaf, and NULL. A leaf that got a gradient since tc_tensor_look, or is of another dtype or device now,
+ * stays as it is: as if that had come after the backward. The lock is held. */
+void tc_tensor_give_grad(tc_tensor *leaf, tc_tensor **gradient);
 
 /* A view of the storage of `base`, not on the tape. `offset` in elements from base's first. */
 TC_CHECKED tc_status tc_tensor_alias(tc_tensor **out, tc_tensor *base, int ndim, const int64_t *shape, const int64_t *strides,

@@ -25,6 +25,37 @@ int tcpy_own(tcpy_call *call, tc_tensor *tensor)
     return 0;
 }
 
+void tcpy_end(tcpy_call *call)
+{
+    for (int i = 0; i < call->owned_count; i++) tc_tensor_release(call->owned[i]);
+    if (call->owned != call->owned_small) PyMem_Free(call->owned);
+    for (int i = 0; i < call->block_count; i++) PyMem_Free(call->blocks[i]);
+}
+
+int tcpy_hold(tcpy_call *call, tc_tensor **tensor)
+{
+    tc_error err;
+    tc_tensor *held = NULL;
+    if (!*tensor || (!(*tensor)->wrapper && atomic_load(&(*tensor)->references) == 1)) return 0; /* none, or one that nobody else has */
+    for (int i = 0; i < call->owned_count && i < TCPY_MAX_ARGS; i++)
+        if (call->owned[i]->of == *tensor) { /* the same Tensor again: some ops save work then */
+            *tensor = call->owned[i];
+            return 0;
+        }
+    if (tc_tensor_hold(&held, *tensor, &err) != TC_OK) {
+        tcpy_raise(&err);
+        return -1;
+    }
+    *tensor = held;
+    return tcpy_own(call, held);
+}
+
+void tcpy_end_holds(tcpy_call *call)
+{
+    for (int i = 0; i < call->owned_count; i++)
+        if (call->owned[i]->of) tc_tensor_end_hold(call->owned[i]);
+}
+
 static int convert_tensor(tcpy_call *call, tc_tensor **out, PyObject *object, const char *name)
 {
     if (tcpy_is_tensor(object)) { /* the caller owns it */

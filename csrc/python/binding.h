@@ -76,7 +76,7 @@ typedef struct tcpy_value {
 typedef struct tcpy_call {
     const char *name;
     bool any_tensor; /* a Tensor was among the arguments: the results are Tensors */
-    bool keep_gil;   /* little work: not worth letting other threads in */
+    bool keep_gil;   /* little work: not worth letting other threads in. Otherwise the call computes with what tcpy_hold made */
     tcpy_value v[TCPY_MAX_ARGS];
     int owned_count, owned_capacity;
     tc_tensor **owned, *owned_small[TCPY_MAX_ARGS];
@@ -111,14 +111,15 @@ typedef struct tcpy_op {
 /* With this few elements a call takes a few microseconds, and releasing the GIL costs more. */
 static inline bool tcpy_is_little(const tc_tensor *tensor) { return tc_tensor_numel(tensor) <= 16384; }
 
-/* Computes: runs an expression that returns tc_status, with the GIL released unless the work is small. */
+/* Computes: runs an expression that returns tc_status, with the GIL released unless the work is small. Then every Tensor in the expression
+ * has been through tcpy_hold. */
 #define TCPY_COMPUTE(call, status, expression)                                                                                             \
     do {                                                                                                                                   \
         if ((call)->keep_gil) {                                                                                                            \
             (status) = (expression);                                                                                                       \
         } else {                                                                                                                           \
             Py_BEGIN_ALLOW_THREADS(status) = (expression);                                                                                 \
-            Py_END_ALLOW_THREADS                                                                                                           \
+            Py_END_ALLOW_THREADS tcpy_end_holds(call);                                                                                     \
         }                                                                                                                                  \
     } while (0)
 
@@ -174,8 +175,24 @@ void tcpy_release_object(void *object);
 /* Does what waits for the GIL. */
 void tcpy_drain_releases(void);
 
+/* Before and after what a call owns. */
+static inline void tcpy_begin(tcpy_call *call)
+{
+    call->owned = call->owned_small;
+    call->owned_count = 0;
+    call->owned_capacity = TCPY_MAX_ARGS;
+    call->ints_count = call->operand_count = call->block_count = 0;
+}
+void tcpy_end(tcpy_call *call);
+
 /* The call releases `tensor` at its end. Steals the reference, also on failure. 0, or -1 with an exception set. */
 int tcpy_own(tcpy_call *call, tc_tensor *tensor);
+
+/* Before a call computes without the GIL: *tensor becomes a header of its own, so that the call computes with what the Tensor is now, even
+ * if another thread sets .data or .grad or writes in place meanwhile (core/tensor.h). 0, or -1 with an exception set. */
+int tcpy_hold(tcpy_call *call, tc_tensor **tensor);
+/* After it: Tensors that were written in place have their new history. */
+void tcpy_end_holds(tcpy_call *call);
 
 /* ---- results ------------------------------------------------------------------------------------------------------------- */
 

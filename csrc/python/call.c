@@ -68,15 +68,32 @@ static int bind(tcpy_op_object *self, tcpy_call *call, PyObject *const *args, Py
     return self->promotes ? tcpy_promote(call, self) : 0;
 }
 
+/* Every Tensor among the arguments. 0, or -1 with an exception set. */
+static __attribute__((noinline)) int hold_arguments(const tcpy_op_object *self, tcpy_call *call)
+{
+    for (int i = 0; i < self->count; i++) {
+        tcpy_value *value = &call->v[i];
+        if (value->none || self->args[i].alias_of >= 0) continue;
+        if (self->args[i].kind == 't' && tcpy_hold(call, &value->t) < 0) return -1;
+        if (self->args[i].kind == 'n' && tcpy_hold(call, &value->integers.tensor) < 0) return -1;
+        for (int64_t k = 0; self->args[i].kind == 'T' && k < value->list.count; k++)
+            if (tcpy_hold(call, (tc_tensor **)&value->list.items[k]) < 0) return -1;
+    }
+    for (int i = 0; i < call->operand_count; i++)
+        if (tcpy_hold(call, &call->operands[i].value.tensor) < 0) return -1;
+    return 0;
+}
+
 /* An op of ops.def: computes, and converts the results to Python objects. */
 static PyObject *call_c(const tcpy_op_object *self, tcpy_call *call)
 {
     tc_error err;
     tc_status status;
     tc_tensor *out[TCPY_MAX_RESULTS] = {NULL};
+    if (self->op->flags & TCPY_KEEP_GIL) call->keep_gil = true;
+    if (!call->keep_gil && hold_arguments(self, call) < 0) return NULL;
     const bool unrecorded = call->any_tensor && self->op->flags & TCPY_UNRECORDED; /* ndarrays are never recorded */
     const bool before = unrecorded && tc_set_grad_enabled(false);
-    if (self->op->flags & TCPY_KEEP_GIL) call->keep_gil = true;
     TCPY_COMPUTE(call, status, self->op->call(out, call->v, &err));
     if (unrecorded) tc_set_grad_enabled(before);
     const int count = self->results ? (int)PyTuple_GET_SIZE(self->results) : 0;
@@ -92,17 +109,12 @@ static PyObject *op_vectorcall(PyObject *callable, PyObject *const *args, size_t
     call.name = self->op->name;
     call.any_tensor = false;
     call.keep_gil = true;
-    call.owned = call.owned_small;
-    call.owned_count = 0;
-    call.owned_capacity = TCPY_MAX_ARGS;
-    call.ints_count = call.operand_count = call.block_count = 0;
+    tcpy_begin(&call);
     tcpy_drain_releases();
     PyObject *result = NULL;
     if (bind(self, &call, args, PyVectorcall_NARGS(nargsf), kwnames) == 0)
         result = self->op->call ? call_c(self, &call) : self->op->run(&call);
-    for (int i = 0; i < call.owned_count; i++) tc_tensor_release(call.owned[i]);
-    if (call.owned != call.owned_small) PyMem_Free(call.owned);
-    for (int i = 0; i < call.block_count; i++) PyMem_Free(call.blocks[i]);
+    if (call.owned_count || call.block_count) tcpy_end(&call);
     return result;
 }
 

@@ -293,8 +293,15 @@ PyObject *tcpy_array_from_tensor(tc_tensor *tensor, bool writable)
         PyErr_SetString(PyExc_TypeError, "this tensor is on a GPU; copy it to host memory first with .cpu()");
         return NULL;
     }
+    tc_tensor *alias; /* keeps the memory, even when the tensor takes on other memory: what follows may run Python code */
+    tc_error err;
+    if (tc_tensor_detach(&alias, tensor, &err) != TC_OK) return tcpy_raise(&err);
+    tensor = alias;
     PyArray_Descr *descr = descr_of(tensor->dtype);
-    if (!descr) return NULL;
+    if (!descr) {
+        tc_tensor_release(alias);
+        return NULL;
+    }
     npy_intp shape[TC_MAX_DIMS], strides[TC_MAX_DIMS];
     const npy_intp bytes = (npy_intp)tc_dtype_size(tensor->dtype);
     for (int i = 0; i < tensor->ndim; i++) {
@@ -303,17 +310,10 @@ PyObject *tcpy_array_from_tensor(tc_tensor *tensor, bool writable)
     }
     const int flags = writable && tensor->storage->writable ? NPY_ARRAY_WRITEABLE : 0;
     PyObject *array = PyArray_NewFromDescr(&PyArray_Type, descr, tensor->ndim, shape, strides, tensor->data, flags, NULL);
-    if (!array) return NULL;
-    tc_tensor *alias; /* keeps the memory, even when the tensor takes on other memory */
-    tc_error err;
-    if (tc_tensor_detach(&alias, tensor, &err) != TC_OK) {
-        Py_DECREF(array);
-        return tcpy_raise(&err);
-    }
-    PyObject *capsule = PyCapsule_New(alias, "transformer_c.tensor", release_tensor_capsule);
+    PyObject *capsule = array ? PyCapsule_New(alias, "transformer_c.tensor", release_tensor_capsule) : NULL;
     if (!capsule) {
         tc_tensor_release(alias);
-        Py_DECREF(array);
+        Py_XDECREF(array);
         return NULL;
     }
     if (PyArray_SetBaseObject((PyArrayObject *)array, capsule) < 0) {
@@ -326,6 +326,11 @@ PyObject *tcpy_array_from_tensor(tc_tensor *tensor, bool writable)
 
 PyObject *tcpy_wrap(tc_tensor *tensor)
 {
+    if (tensor->of) { /* a call gives back what it was given */
+        tc_tensor *itself = tc_tensor_retain(tensor->of);
+        tc_tensor_release(tensor);
+        tensor = itself;
+    }
     PyObject *existing = tensor->wrapper;
     if (existing && Py_REFCNT(existing) > 0) { /* the one object of this tensor, so that `p.grad is p.grad`; not while it is being freed */
         Py_INCREF(existing);

@@ -113,6 +113,7 @@ static const tcpy_ints all_axes = {.count = -1};
 #define METHOD_ONLY TCPY_METHOD_ONLY
 #define UNRECORDED TCPY_UNRECORDED
 #define QUICK TCPY_METHOD_ONLY | TCPY_KEEP_GIL
+#define AT_ONCE TCPY_KEEP_GIL
 #define IN_PLACE TCPY_METHOD_ONLY | TCPY_RETURNS_SELF
 #define OP(op, made, arguments, expression, where, text)                                                                                   \
     {.name = #op, .spec = arguments, .results = made, .call = call_##op, .doc = text, .flags = where},

@@ -169,6 +169,7 @@ static PyObject *run_to(tcpy_call *call)
     }
     tc_error err;
     tc_status status;
+    if (!call->keep_gil && tcpy_hold(call, &x) < 0) return NULL;
     TCPY_COMPUTE(call, status, tc_to(&y, x, dtype, device, &err));
     return tcpy_result1(call, status, &err, y);
 }
@@ -222,6 +223,7 @@ static PyObject *run_backward(tcpy_call *call)
     tc_error err;
     tc_status status;
     call->keep_gil = false;
+    if (tcpy_hold(call, &call->v[0].t) < 0 || tcpy_hold(call, &call->v[1].t) < 0) return NULL;
     TCPY_COMPUTE(call, status, tc_backward(call->v[0].t, call->v[1].t, call->v[2].b, &err));
     tcpy_drain_releases();
     if (status != TC_OK) return tcpy_raise(&err);

@@ -103,28 +103,41 @@ static int expression_begin(expression *e, PyObject *key)
 
 /* ---- the slots ------------------------------------------------------------------------------------------------------------------ */
 
+/* Without the GIL: the Tensors of the expression as well. 0, or -1 with an exception set. */
+static int hold_expression(tcpy_call *call, expression *e)
+{
+    for (int i = 0; i < e->count; i++)
+        if (e->entries[i].kind == TC_INDEX_TENSOR && tcpy_hold(call, &e->entries[i].tensor) < 0) return -1;
+    return 0;
+}
+
 static PyObject *subscript(PyObject *self, PyObject *key)
 {
     tc_tensor *x = tcpy_tensor_of(self), *y = NULL;
     expression e;
+    tcpy_call call;
+    PyObject *result = NULL;
     tc_error err;
     tc_status status;
     tcpy_drain_releases();
     if (expression_begin(&e, key) < 0) return NULL;
-    if (tcpy_is_little(x) || e.owned_count == 0) {
-        status = tc_index_get(&y, x, e.count, e.entries, &err);
-    } else {
-        Py_BEGIN_ALLOW_THREADS status = tc_index_get(&y, x, e.count, e.entries, &err);
-        Py_END_ALLOW_THREADS
+    call.keep_gil = tcpy_is_little(x) || e.owned_count == 0;
+    if (!call.keep_gil) tcpy_begin(&call);
+    if (call.keep_gil || (tcpy_hold(&call, &x) == 0 && hold_expression(&call, &e) == 0)) {
+        TCPY_COMPUTE(&call, status, tc_index_get(&y, x, e.count, e.entries, &err));
+        result = status == TC_OK ? tcpy_wrap(y) : tcpy_raise(&err);
     }
+    if (!call.keep_gil) tcpy_end(&call);
     expression_end(&e);
-    return status == TC_OK ? tcpy_wrap(y) : tcpy_raise(&err);
+    return result;
 }
 
 static int assign_subscript(PyObject *self, PyObject *key, PyObject *value)
 {
-    tc_tensor *x = tcpy_tensor_of(self), *v = NULL;
+    tc_tensor *x = tcpy_tensor_of(self), *v = NULL, *given;
     expression e;
+    tcpy_call call;
+    int result = -1;
     tc_error err;
     tc_status status;
     bool is_tensor;
@@ -138,17 +151,18 @@ static int assign_subscript(PyObject *self, PyObject *key, PyObject *value)
         expression_end(&e);
         return -1;
     }
-    if (tcpy_is_little(x)) {
-        status = tc_index_set(x, e.count, e.entries, v, &err);
-    } else {
-        Py_BEGIN_ALLOW_THREADS status = tc_index_set(x, e.count, e.entries, v, &err);
-        Py_END_ALLOW_THREADS
+    given = v;
+    call.keep_gil = tcpy_is_little(x);
+    if (!call.keep_gil) tcpy_begin(&call);
+    if (call.keep_gil || (tcpy_hold(&call, &x) == 0 && tcpy_hold(&call, &v) == 0 && hold_expression(&call, &e) == 0)) {
+        TCPY_COMPUTE(&call, status, tc_index_set(x, e.count, e.entries, v, &err));
+        result = status == TC_OK ? 0 : -1;
+        if (status != TC_OK) tcpy_raise(&err);
     }
+    if (!call.keep_gil) tcpy_end(&call);
     expression_end(&e);
-    tc_tensor_release(v);
-    if (status == TC_OK) return 0;
-    tcpy_raise(&err);
-    return -1;
+    tc_tensor_release(given);
+    return result;
 }
 
 static Py_ssize_t length(PyObject *self)

@@ -121,9 +121,9 @@ static int set_requires_grad(PyObject *self, PyObject *value, void *unused)
 static PyObject *get_grad(PyObject *self, void *unused)
 {
     (void)unused;
-    tc_tensor *grad = tc_tensor_grad(tcpy_tensor_of(self));
+    tc_tensor *grad = tc_tensor_take_grad(tcpy_tensor_of(self));
     if (!grad) Py_RETURN_NONE;
-    return tcpy_wrap(tc_tensor_retain(grad));
+    return tcpy_wrap(grad);
 }
 
 static int set_grad(PyObject *self, PyObject *value, void *unused)

@@ -40,8 +40,8 @@ def deepcopy(x: Tensor, memo: dict[int, Any]) -> Tensor:
         raise RuntimeError("only leaf Tensors can be deep-copied; this one is a result that was recorded: use detach() or clone() first")
     result = type(x)._over(x.detach().clone(), x.requires_grad)
     memo[id(x)] = result
-    if x.grad is not None:
-        result.grad = x.grad.detach().clone()
+    if (grad := x.grad) is not None:
+        result.grad = grad.detach().clone()
     return _restore(result, _copy.deepcopy(_attributes(x), memo))
 
 

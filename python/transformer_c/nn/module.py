@@ -375,10 +375,8 @@ class Module:
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops every gradient: ``.grad`` is None until the next backward. With `set_to_none` False, gradients become zeros."""
         for parameter in self.parameters():
-            if set_to_none or parameter.grad is None:
-                parameter.grad = None
-            else:
-                parameter.grad = parameter.grad.detach() * 0
+            grad = None if set_to_none else parameter.grad
+            parameter.grad = None if grad is None else grad.detach() * 0
 
     def apply(self: M, function: Callable[[Module], Any]) -> M:
         """Calls `function` on every module below this one and then on this one; returns self."""

@@ -113,8 +113,8 @@ class Optimizer:
                     start += p.numel()
                     self._slots[id(p)] = slot
                     _core.set_grad_slot(p, slot)
-                    if p.grad is not None:
-                        slot.copy_(p.grad)
+                    if (grad := p.grad) is not None:
+                        slot.copy_(grad)
                         p.grad = slot
 
     def flat_gradients(self) -> list[Tensor]:
@@ -129,10 +129,11 @@ class Optimizer:
                 if slot is None or slot.dtype != p.dtype or slot.device != p.device:
                     self._lay_out_gradients()  # a parameter was cast or moved after the optimizer was made
                     return self.flat_gradients()
-                if p.grad is None:
+                grad = p.grad
+                if grad is None:
                     slot.fill_(0.0)
-                elif p.grad is not slot:
-                    slot.copy_(p.grad)
+                elif grad is not slot:
+                    slot.copy_(grad)
                     p.grad = slot
         return list(self._buffers.values())
 
@@ -141,9 +142,9 @@ class Optimizer:
         for p in self._parameters():
             if set_to_none:
                 p.grad = None
-            elif p.grad is not None:
+            elif (grad := p.grad) is not None:  # read once: another thread may set it
                 with no_grad():
-                    p.grad.fill_(0.0)
+                    grad.fill_(0.0)
 
     # ---- stepping ----------------------------------------------------------------------------------------------------------
 
@@ -165,25 +166,27 @@ class Optimizer:
                 loss = closure()
         with no_grad():
             for group in self.param_groups:
-                for params in self._batches(group):
-                    self._update(group, params)
+                for params, grads in self._batches(group):
+                    self._update(group, params, grads)
         return loss
 
-    def _batches(self, group: dict[str, Any]) -> Iterable[list[Tensor]]:
-        """Parameters with a gradient, grouped by dtype, device and number of steps: one kernel call per group."""
-        batches: dict[tuple, list[Tensor]] = {}
+    def _batches(self, group: dict[str, Any]) -> Iterable[tuple[list[Tensor], list[Tensor]]]:
+        """Parameters with a gradient, and the gradients, grouped by dtype, device and number of steps: one kernel call per group."""
+        batches: dict[tuple, tuple[list[Tensor], list[Tensor]]] = {}
         for p in group["params"]:
-            if p.grad is not None:
+            if (grad := p.grad) is not None:  # read once: another thread may set it
                 state = self.state.get(p)
-                batches.setdefault((p.dtype, p.device, state["step"] if state else 0), []).append(p)
+                params, grads = batches.setdefault((p.dtype, p.device, state["step"] if state else 0), ([], []))
+                params.append(p)
+                grads.append(grad)
         return batches.values()
 
-    def _update(self, group: dict[str, Any], params: list[Tensor]) -> None:
+    def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
         names = self._states_of(group)
         states = [self._state_of(p, names) for p in params]
         halves = [i for i, p in enumerate(params) if "master" in states[i]]
         values = [s.get("master", p) for s, p in zip(states, params, strict=True)]
-        gradients = [_ready(p.grad, v.dtype) for p, v in zip(params, values, strict=True)]
+        gradients = [_ready(grad, v.dtype) for grad, v in zip(grads, values, strict=True)]
         for v in values:
             if not v.is_contiguous():
                 _core.set_data(v, v.detach().contiguous())
@@ -420,8 +423,8 @@ def _gradients(parameters) -> list[list[Tensor]]:
         raise TypeError("expected an iterable of parameters, not a module; pass its .parameters()")
     kinds: dict[tuple[np.dtype, str], list[Tensor]] = {}
     for p in [parameters] if isinstance(parameters, Tensor) else parameters:
-        if p.grad is not None:
-            kinds.setdefault((p.dtype, p.device), []).append(p.grad)
+        if (grad := p.grad) is not None:
+            kinds.setdefault((grad.dtype, grad.device), []).append(grad)
     return list(kinds.values())
 
 

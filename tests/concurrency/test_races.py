@@ -1,0 +1,99 @@
+"""What a call uses stays until it ends, whatever other threads replace meanwhile. In a normal build a hole may end the process; under AddressSanitizer
+(`make sanitize`) every use after free does. races.py has the threads."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import races
+import transformer_c as tc
+from transformer_c import _core
+
+
+@pytest.mark.parametrize("name", races.RACES)
+def test_a_race_ends_no_process(name):
+    program = Path(__file__).with_name("races.py")
+    done = subprocess.run([sys.executable, str(program), name, "1"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stdout == "done\n", (done.returncode, done.stderr[-3000:])
+
+
+# ---- what a race leaves, step by step: the other thread's part is done inside a custom op, in the middle of a backward --------------------
+
+
+def in_the_middle_of_a_backward(change):
+    """The identity, whose backward calls `change()`: other threads can do so whenever a backward is running."""
+
+    def backward(dy, x):
+        thread = threading.Thread(target=change)
+        thread.start()
+        thread.join()
+        return dy
+
+    return tc.custom_op(lambda x: x, backward)
+
+
+def test_a_gradient_set_to_none_during_a_backward():
+    p = tc.ones(3, requires_grad=True)
+    p.grad = tc.full((3,), 5.0)
+    before = p.grad
+    in_the_middle_of_a_backward(lambda: setattr(p, "grad", None))(p * 2.0).sum().backward()
+    assert p.grad.tolist() == [2.0, 2.0, 2.0] and before.tolist() == [5.0, 5.0, 5.0]
+
+
+def test_data_replaced_during_a_backward():
+    """The gradient is that of the call, at the values of the call."""
+    p = tc.tensor([1.0, 2.0], requires_grad=True)
+    in_the_middle_of_a_backward(lambda: setattr(p, "data", tc.tensor([7.0, 7.0])))(p * p).sum().backward()
+    assert p.grad.tolist() == [2.0, 4.0] and p.tolist() == [7.0, 7.0]
+
+
+def test_a_leaf_of_another_dtype_gets_its_gradient_in_that_dtype():
+    p = tc.tensor([1.0, 2.0], requires_grad=True)
+    y = (p * p).sum()
+    p.data = p.data.double()
+    y.backward()
+    assert p.grad.dtype == np.float64 and p.grad.tolist() == [2.0, 4.0]
+
+
+def test_a_call_gives_back_the_tensor_that_it_was_given():
+    x = tc.ones(200, 200)
+    big = tc.ones(200, 200, requires_grad=True)
+    assert x.contiguous() is x and x.to("float32") is x and tc.as_tensor(x) is x and big.to("float32") is big
+    assert x.copy_(big.detach()) is x and x.requires_grad_() is x and x.requires_grad
+    y = tc.cat([big, big])
+    y.sum().backward()
+    assert big.grad is big.grad and big.grad.tolist() == np.full((200, 200), 2.0).tolist()
+
+
+def test_a_large_tensor_that_is_written_in_place_has_the_history_of_the_write():
+    w = tc.ones(200, 200, requires_grad=True)
+    x = tc.zeros(200, 200)
+    assert x.copy_(w * 3.0).grad_fn is not None
+    x[np.arange(100)] = w[:100] * 2.0
+    (x * x).sum().backward()
+    np.testing.assert_array_equal(w.grad[:100].numpy(), 8.0)
+    np.testing.assert_array_equal(w.grad[100:].numpy(), 18.0)
+
+
+def test_headers_of_calls_are_freed():
+    w = tc.ones(200, 200, requires_grad=True)
+
+    def step():
+        x = tc.ones(200, 200)
+        x.copy_(w * 2.0)
+        y = (x @ w)[np.arange(200)].sum() + tc.cat([w, x]).exp().sum()
+        y.backward()
+        _core.gradient_norm([w.grad])
+        w.grad = None
+        w.data = tc.ones(200, 200)
+        with pytest.raises(ValueError):
+            tc.cat([w, x[0]])
+
+    step()
+    before = _core.memory_stats()["in_use"]
+    for _ in range(5):
+        step()
+    assert _core.memory_stats()["in_use"] == before
