@@ -71,7 +71,7 @@ TYPES = {
 PLAIN = {  # functions that are no ops: their results
     "set_num_threads": "None", "get_num_threads": "int", "cpu_isas": "dict[str, bool]", "cpu_isa": "str", "cpu_select": "None",
     "set_float32_precision": "None", "get_float32_precision": "int", "last_plans": "dict[str, tuple[str, int, int]]", "compiler": "str", "memory_stats": "dict[str, int]", "memory_reset_peak": "None", "memory_empty_cache": "None",
-    "memory_fail_after": "None", "grad_enabled": "bool", "set_grad_enabled": "bool",
+    "memory_fail_after": "None", "grad_enabled": "bool", "set_grad_enabled": "bool", "call_depth": "int", "call_nested": "Any",
 }  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def callable_stub(name, function, result="Any", method=False):
 
 RESULTS = {"__len__": "_int", "__bool__": "_bool", "__int__": "_int", "__index__": "_int", "__float__": "_float", "__hash__": "_int", "__repr__": "str",
            "__iter__": "Iterator[Tensor]", "__setitem__": "None", "__delitem__": "None", "__str__": "str", "__format__": "str",
-           "__release_buffer__": "None"}  # fmt: skip
+           "__release_buffer__": "None", "__exit__": "None"}  # fmt: skip
 INHERITED = set(dir(object)) - {
     "__eq__",
     "__ne__",
@@ -161,7 +161,12 @@ INHERITED = set(dir(object)) - {
 
 
 def class_stub(cls):
-    lines = ["@disjoint_base", f"class {cls.__name__}:", "    " + callable_stub("__new__", cls).replace("(", "(cls, ", 1)]
+    is_open = cls.__flags__ & 1 << 10  # Py_TPFLAGS_BASETYPE
+    lines = [
+        "@disjoint_base" if is_open else "@final",
+        f"class {cls.__name__}:",
+        "    " + callable_stub("__new__", cls).replace("(", "(cls, ", 1),
+    ]
     for name, value in sorted(vars(cls).items()):
         if name in INHERITED or name in ("__doc__", "__module__", "__weakref__", "__new__"):
             continue
@@ -184,7 +189,7 @@ def class_stub(cls):
 
 def core_stub():
     parts = [OP]
-    for name in ("Tensor", "Generator"):
+    for name in ("Tensor", "Generator", "recording", "switched"):
         parts.append(class_stub(getattr(_core, name)))
     functions = []
     for name, value in sorted(vars(_core).items()):

@@ -232,4 +232,9 @@ int tcpy_add_ops(PyObject *module, const tcpy_op *table);
 int tcpy_add_tensor_type(PyObject *module);
 int tcpy_add_generator_type(PyObject *module);
 
+/* switches.c */
+int tcpy_add_switches(PyObject *module);
+PyObject *tcpy_call_depth(PyObject *module, PyObject *unused);
+PyObject *tcpy_call_nested(PyObject *module, PyObject *const *args, Py_ssize_t count);
+
 #endif

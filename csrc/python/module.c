@@ -166,6 +166,9 @@ static PyMethodDef methods[] = {
     {"grad_enabled", grad_enabled, METH_NOARGS, "grad_enabled()\n--\n\nWhether this thread records ops."},
     {"set_grad_enabled", set_grad_enabled, METH_O,
      "set_grad_enabled(enabled, /)\n--\n\nTurns recording on this thread on or off; returns what it was."},
+    {"call_depth", tcpy_call_depth, METH_NOARGS, "call_depth()\n--\n\nHow many calls of call_nested this thread is in."},
+    {"call_nested", (PyCFunction)(void (*)(void))tcpy_call_nested, METH_FASTCALL,
+     "call_nested(function, args, kwargs, /)\n--\n\nfunction(*args, **kwargs), one deeper."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -185,7 +188,9 @@ static int module_exec(PyObject *module)
         tcpy_raise(&err);
         return -1;
     }
-    if (tcpy_add_op_type(module) < 0 || tcpy_add_tensor_type(module) < 0 || tcpy_add_generator_type(module) < 0) return -1;
+    if (tcpy_add_op_type(module) < 0 || tcpy_add_tensor_type(module) < 0 || tcpy_add_generator_type(module) < 0 ||
+        tcpy_add_switches(module) < 0)
+        return -1;
 #define TCPY_OP_TABLE(name)                                                                                                                \
     if (tcpy_add_ops(module, tcpy_ops_##name) < 0) return -1;
 #include "op_tables.def"

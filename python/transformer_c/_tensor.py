@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -459,64 +460,80 @@ def tril(input, diagonal: int = 0):
 # ---- recording on and off -------------------------------------------------------------------------------------------------------
 
 
-class _Recording:
-    """A context manager and decorator that sets whether this thread records."""
+class _Recording(_core.recording):
+    """A context manager and decorator that sets whether this thread records. Entering and leaving are C, which nothing interrupts."""
 
     _enabled: bool
 
     def __new__(cls, function: Callable[..., Any] | None = None):
-        self = super().__new__(cls)
-        if function is not None:  # @tc.no_grad without parentheses
-            self._before = []
-            return self(function)
-        return self
-
-    def __init__(self, function: None = None) -> None:
-        self._before: list[bool] = []  # a stack: one object may be entered more than once
-
-    def __enter__(self) -> None:
-        self._before.append(_core.set_grad_enabled(self._enabled))
-
-    def __exit__(self, *exception: object) -> None:
-        _core.set_grad_enabled(self._before.pop())
+        self = super().__new__(cls, cls._enabled)
+        return self if function is None else self(function)  # @tc.no_grad without parentheses
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         kind = type(self)
+        wrapped: Callable[..., Any]
         if inspect.isgeneratorfunction(function):
-            return self._wrap_generator(function)
 
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            def wrapped(*args: Any, **kwargs: Any) -> Any:
+                return (yield from _stepped(function(*args, **kwargs), kind))
+
+        elif inspect.iscoroutinefunction(function):
+
+            async def wrapped(*args: Any, **kwargs: Any) -> Any:
+                return await _awaited(function(*args, **kwargs), kind)
+
+        elif inspect.isasyncgenfunction(function):
+
+            async def wrapped(*args: Any, **kwargs: Any) -> Any:
+                generator = function(*args, **kwargs)
+                step: Any = generator.__anext__()
+                while True:
+                    try:
+                        item = await _awaited(step, kind)
+                    except StopAsyncIteration:
+                        return
+                    try:
+                        given = yield item
+                        step = generator.asend(given)
+                    except GeneratorExit:
+                        await _awaited(generator.aclose(), kind)
+                        raise
+                    except BaseException as error:
+                        step = generator.athrow(error)
+
+        else:
+
+            def wrapped(*args: Any, **kwargs: Any) -> Any:
+                with kind():
+                    return function(*args, **kwargs)
+
+        return functools.wraps(function)(wrapped)
+
+
+def _stepped(generator: Any, kind: type[_Recording]) -> Any:
+    """A generator or coroutine for which the state is set only while it runs; between its steps the caller's state applies."""
+    step, given = generator.send, None
+    while True:
+        try:
             with kind():
-                return function(*args, **kwargs)
+                item = step(given)
+        except StopIteration as stop:
+            return stop.value
+        try:
+            given = yield item
+            step = generator.send
+        except GeneratorExit:
+            with kind():
+                generator.close()
+            raise
+        except BaseException as error:
+            step, given = generator.throw, error
 
-        return wrapped
 
-    def _wrap_generator(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Sets the state only while the generator runs; between its steps the caller's state applies."""
-        kind = type(self)
-
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            generator = function(*args, **kwargs)
-            step, given = generator.send, None
-            while True:
-                try:
-                    with kind():
-                        item = step(given)
-                except StopIteration as stop:
-                    return stop.value
-                try:
-                    given = yield item
-                    step = generator.send
-                except GeneratorExit:
-                    with kind():
-                        generator.close()
-                    raise
-                except BaseException as error:
-                    step, given = generator.throw, error
-
-        return wrapped
+@types.coroutine
+def _awaited(awaitable: Any, kind: type[_Recording]) -> Any:
+    steps = awaitable if hasattr(awaitable, "send") else awaitable.__await__()
+    return (yield from _stepped(steps, kind))
 
 
 class no_grad(_Recording):

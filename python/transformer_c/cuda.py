@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+import functools
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 from . import _core
@@ -71,27 +71,18 @@ def last_variants() -> dict[str, str]:
     return {kernel: variant for kernel, (variant, _, _) in _core.last_plans("cuda").items()}
 
 
-@contextlib.contextmanager
-def stream(device: str | None = None) -> Iterator[int]:
+def stream(device: str | None = None) -> AbstractContextManager[int]:
     """Sends this thread's work to another stream inside a ``with`` block.
 
     Every thread has a stream of its own; this gives it one more, so that work of one thread can run concurrently. Work on the same
     memory is kept in order across streams, so a Tensor may be used on any of them.
 
-    Yields
-    ------
-    int
-        The address of the stream (a ``cudaStream_t``). The stream is reused after the block.
+    Returns
+    -------
+    context manager
+        Its value is the address of the stream (a ``cudaStream_t``). The stream is reused after the block.
     """
-    new = _core.cuda_new_stream(device)
-    try:
-        before = _core.cuda_set_stream(new)
-        try:
-            yield new
-        finally:
-            _core.cuda_set_stream(before)
-    finally:
-        _core.cuda_end_stream(new)
+    return _core.switched(_core.cuda_set_stream, functools.partial(_core.cuda_new_stream, device), _core.cuda_end_stream)
 
 
 def graph(*args: Any, **kwargs: Any) -> NoReturn:

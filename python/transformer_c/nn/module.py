@@ -7,7 +7,6 @@ names, joined by dots, are the keys of the state dict, which are the same as in 
 from __future__ import annotations
 
 import html
-import threading
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -22,8 +21,6 @@ from .parameter import Parameter
 M = TypeVar("M", bound="Module")
 
 IncompatibleKeys = namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])
-
-_active = threading.local()  # .depth: the number of nested module calls in this thread
 
 _CONTAINERS = (tuple, list, dict)
 
@@ -193,7 +190,7 @@ class Module:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls ``forward`` with ndarrays turned into Tensors; see the class."""
-        depth = getattr(_active, "depth", 0)
+        depth = _core.call_depth()  # of calls of modules in this thread
         if depth == 0:
             args = tuple(np.asarray(a) if _is_numbers(a) else a for a in args)
             kwargs = {k: np.asarray(a) if _is_numbers(a) else a for k, a in kwargs.items()}
@@ -201,7 +198,7 @@ class Module:
             return self.forward(*args, **kwargs)
         has_arrays = _holds(np.ndarray, args) or _holds(np.ndarray, kwargs)
         if not has_arrays:
-            return self._call_nested(depth, args, kwargs)
+            return _core.call_nested(self.forward, args, kwargs)
         outermost_arrays = depth == 0 and not (_holds(Tensor, args) or _holds(Tensor, kwargs))
         dtype, device = self._dtype_and_device()
         taken: dict[int, Any] = {}  # an array given twice becomes one Tensor, which lets self-attention save products
@@ -213,16 +210,9 @@ class Module:
 
         args, kwargs = _map_nested(convert, args), _map_nested(convert, kwargs)
         if not outermost_arrays:
-            return self._call_nested(depth, args, kwargs)
+            return _core.call_nested(self.forward, args, kwargs)
         with no_grad():
-            return _map_nested(_to_array, self._call_nested(depth, args, kwargs))
-
-    def _call_nested(self, depth: int, args: Any, kwargs: Any) -> Any:
-        _active.depth = depth + 1
-        try:
-            return self.forward(*args, **kwargs)
-        finally:
-            _active.depth = depth
+            return _map_nested(_to_array, _core.call_nested(self.forward, args, kwargs))
 
     def _dtype_and_device(self):
         """The dtype and device of the first floating parameter or buffer; (None, "cpu") without one."""

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
+import functools
 import signal
 import threading
+from contextlib import AbstractContextManager, nullcontext
+
+from .. import _core
 
 
 class StopBetweenBatches(Exception):
@@ -11,25 +16,21 @@ class StopBetweenBatches(Exception):
 
 
 class Interrupts:
-    """While in use, the first Ctrl-C only sets ``pending``; a second one interrupts at once.
+    """While ``held()``, the first Ctrl-C only sets ``pending``; a second one interrupts at once.
 
     Only Python's default handler is replaced, and only in the main thread: another handler of SIGINT stays in place.
     """
 
     def __init__(self) -> None:
         self.pending = False
-        self._replaced = False
 
-    def __enter__(self) -> Interrupts:
+    def held(self) -> AbstractContextManager:
+        """For a ``with`` block. The default handler is in place again after it, however it ends."""
         in_main_thread = threading.current_thread() is threading.main_thread()
         if in_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, self._handle)
-            self._replaced = True
-        return self
-
-    def __exit__(self, *unused) -> None:
-        if self._replaced:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            # _signal.signal is in C: an interrupt comes before it or after it, while signal.signal around it can be left half-way.
+            return _core.switched(functools.partial(_signal.signal, signal.SIGINT), lambda: self._handle)
+        return nullcontext()
 
     def check(self) -> None:
         """Raises StopBetweenBatches after a Ctrl-C."""

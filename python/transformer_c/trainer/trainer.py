@@ -271,7 +271,8 @@ class Trainer:
         path = path_to_resume(resume, self.checkpoint_dir)
         if self.patience is not None and not val and self.monitor == "val_loss":
             raise ValueError('patience needs a value to watch: pass validation data, or monitor="train_loss"')
-        with Attached(self, model) as place, Interrupts() as interrupts:
+        interrupts = Interrupts()
+        with Attached(self, model) as place, interrupts.held():
             if val and type(model).validation_step is TrainingModule.validation_step:
                 raise NotImplementedError(f"{type(model).__name__} has no validation_step(): define it, or pass no validation data")
             unheard = checks.uncalled_hooks(model)

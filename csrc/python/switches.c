@@ -1,0 +1,272 @@
+/* switches.c: states that a `with` block switches, and the depth of calls. They are in C because an interrupt (Ctrl-C, any exception of a
+ * signal handler, MemoryError) comes between two instructions of Python: in a method written in Python, between switching a state and
+ * remembering what it was, or before it is switched back. Here nothing comes between them. */
+#include "binding.h"
+
+/* ---- whether this thread records -------------------------------------------------------------------------------------------- */
+
+#define FEW 4
+
+typedef struct entry {
+    unsigned long thread;
+    bool before;
+} entry;
+
+/* One object may be entered several times, by several threads. */
+typedef struct recording {
+    PyObject_HEAD bool enabled;
+    int count, capacity;
+    entry *entries, few[FEW];
+} recording;
+
+static PyObject *recording_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"enabled", NULL};
+    int enabled;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "p:recording", names, &enabled)) return NULL;
+    recording *self = (recording *)type->tp_alloc(type, 0);
+    if (!self) return NULL;
+    self->enabled = enabled;
+    self->capacity = FEW;
+    self->entries = self->few;
+    return (PyObject *)self;
+}
+
+static void recording_dealloc(PyObject *object)
+{
+    recording *self = (recording *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    if (self->entries != self->few) PyMem_Free(self->entries);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyObject *recording_enter(PyObject *object, PyObject *unused)
+{
+    recording *self = (recording *)object;
+    (void)unused;
+    if (self->count == self->capacity) {
+        entry *larger = PyMem_Malloc(2 * sizeof *larger * (size_t)self->capacity);
+        if (!larger) return PyErr_NoMemory();
+        memcpy(larger, self->entries, sizeof *larger * (size_t)self->capacity);
+        if (self->entries != self->few) PyMem_Free(self->entries);
+        self->entries = larger;
+        self->capacity *= 2;
+    }
+    self->entries[self->count++] = (entry){PyThread_get_thread_ident(), tc_set_grad_enabled(self->enabled)};
+    Py_RETURN_NONE;
+}
+
+/* A generator that is left on another thread than it was entered on leaves that thread's state alone. */
+static PyObject *recording_exit(PyObject *object, PyObject *const *args, Py_ssize_t count)
+{
+    recording *self = (recording *)object;
+    const unsigned long thread = PyThread_get_thread_ident();
+    (void)args, (void)count;
+    if (self->count == 0) return PyErr_Format(PyExc_RuntimeError, "%s was left without having been entered", Py_TYPE(object)->tp_name);
+    int last = self->count - 1;
+    while (last > 0 && self->entries[last].thread != thread) last--;
+    if (self->entries[last].thread == thread)
+        tc_set_grad_enabled(self->entries[last].before);
+    else
+        last = self->count - 1;
+    memmove(&self->entries[last], &self->entries[last + 1], sizeof(entry) * (size_t)(self->count - 1 - last));
+    self->count--;
+    Py_RETURN_NONE;
+}
+
+#define FAST(function) (PyCFunction)(void (*)(void)) function, METH_FASTCALL
+
+static PyMethodDef recording_methods[] = {
+    {"__enter__", recording_enter, METH_NOARGS, "__enter__($self, /)\n--\n\nSwitches this thread's recording."},
+    {"__exit__", FAST(recording_exit), "__exit__($self, /, *exception)\n--\n\nSwitches it back."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot recording_slots[] = {
+    {Py_tp_new, recording_new},
+    {Py_tp_dealloc, recording_dealloc},
+    {Py_tp_methods, recording_methods},
+    {Py_tp_doc, "recording(enabled)\n--\n\nA context manager that turns recording on this thread on or off."},
+    {0, NULL},
+};
+
+static PyType_Spec recording_spec = {.name = "transformer_c._core.recording",
+                                     .basicsize = sizeof(recording),
+                                     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+                                     .slots = recording_slots};
+
+/* ---- any other state ----------------------------------------------------------------------------------------------------------- */
+
+/* Interrupts that wait are raised by a call before it does anything; it is then called again, this many times at most. */
+#define TRIES 100
+
+typedef struct switched {
+    PyObject_HEAD PyObject *set, *make, *end; /* end: NULL for None */
+    PyObject *value, *before;                 /* while it is on; otherwise NULL */
+} switched;
+
+static PyObject *switched_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"set", "make", "end", NULL};
+    PyObject *set, *make, *end = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|O:switched", names, &set, &make, &end)) return NULL;
+    switched *self = (switched *)type->tp_alloc(type, 0);
+    if (!self) return NULL;
+    self->set = Py_NewRef(set);
+    self->make = Py_NewRef(make);
+    self->end = end && end != Py_None ? Py_NewRef(end) : NULL;
+    return (PyObject *)self;
+}
+
+static int switched_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    switched *self = (switched *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->set);
+    Py_VISIT(self->make);
+    Py_VISIT(self->end);
+    Py_VISIT(self->value);
+    Py_VISIT(self->before);
+    return 0;
+}
+
+static int switched_clear(PyObject *object)
+{
+    switched *self = (switched *)object;
+    Py_CLEAR(self->set);
+    Py_CLEAR(self->make);
+    Py_CLEAR(self->end);
+    Py_CLEAR(self->value);
+    Py_CLEAR(self->before);
+    return 0;
+}
+
+static void switched_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    switched_clear(object);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+/* function(value), again after an interrupt; *error is the first exception, or stays what it was. True: it was done. */
+static bool insist(PyObject *function, PyObject *value, PyObject *error[3])
+{
+    for (int i = 0; i < TRIES; i++) {
+        PyObject *type, *given, *traceback, *done = PyObject_CallOneArg(function, value);
+        if (done) {
+            Py_DECREF(done);
+            return true;
+        }
+        PyErr_Fetch(&type, &given, &traceback);
+        if (error[0]) {
+            Py_XDECREF(type);
+            Py_XDECREF(given);
+            Py_XDECREF(traceback);
+        } else {
+            error[0] = type;
+            error[1] = given;
+            error[2] = traceback;
+        }
+    }
+    return false;
+}
+
+static PyObject *switched_enter(PyObject *object, PyObject *unused)
+{
+    switched *self = (switched *)object;
+    (void)unused;
+    if (self->value) return PyErr_Format(PyExc_RuntimeError, "it is on already: one object is entered once at a time");
+    PyObject *value = PyObject_CallNoArgs(self->make);
+    if (!value) return NULL;
+    PyObject *before = PyObject_CallOneArg(self->set, value);
+    if (before) {
+        self->before = before;
+        self->value = value;
+        return Py_NewRef(value);
+    }
+    PyObject *error[3] = {NULL, NULL, NULL};
+    PyErr_Fetch(&error[0], &error[1], &error[2]);
+    if (self->end) insist(self->end, value, error);
+    Py_DECREF(value);
+    PyErr_Restore(error[0], error[1], error[2]);
+    return NULL;
+}
+
+static PyObject *switched_exit(PyObject *object, PyObject *const *args, Py_ssize_t count)
+{
+    switched *self = (switched *)object;
+    (void)args, (void)count;
+    if (!self->value) return PyErr_Format(PyExc_RuntimeError, "it was left without having been entered");
+    PyObject *error[3] = {NULL, NULL, NULL}, *value = self->value, *before = self->before;
+    self->value = self->before = NULL;
+    insist(self->set, before, error);
+    if (self->end) insist(self->end, value, error);
+    Py_DECREF(value);
+    Py_DECREF(before);
+    if (!error[0]) Py_RETURN_NONE;
+    PyErr_Restore(error[0], error[1], error[2]);
+    return NULL;
+}
+
+static PyMethodDef switched_methods[] = {
+    {"__enter__", switched_enter, METH_NOARGS, "__enter__($self, /)\n--\n\nset(make()), the value."},
+    {"__exit__", FAST(switched_exit), "__exit__($self, /, *exception)\n--\n\nset() to what it was, then end(value)."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot switched_slots[] = {
+    {Py_tp_new, switched_new},
+    {Py_tp_dealloc, switched_dealloc},
+    {Py_tp_traverse, switched_traverse},
+    {Py_tp_clear, switched_clear},
+    {Py_tp_methods, switched_methods},
+    {Py_tp_doc,
+     "switched(set, make, end=None)\n--\n\nA context manager: before = set(make()), in the end set(before). set gives what was set until "
+     "then. An interrupt that comes in between waits."},
+    {0, NULL},
+};
+
+static PyType_Spec switched_spec = {.name = "transformer_c._core.switched",
+                                    .basicsize = sizeof(switched),
+                                    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+                                    .slots = switched_slots};
+
+/* ---- the depth of calls of modules ------------------------------------------------------------------------------------------------ */
+
+static _Thread_local long depth;
+
+PyObject *tcpy_call_depth(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return PyLong_FromLong(depth);
+}
+
+PyObject *tcpy_call_nested(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 3 || !PyTuple_Check(args[1]) || !PyDict_Check(args[2]))
+        return PyErr_Format(PyExc_TypeError, "call_nested(function, args, kwargs) takes a function, a tuple and a dict");
+    depth++;
+    PyObject *result = PyObject_Call(args[0], args[1], args[2]);
+    depth--;
+    return result;
+}
+
+/* ---- the module --------------------------------------------------------------------------------------------------------------------- */
+
+static int add_type(PyObject *module, PyType_Spec *spec, const char *name)
+{
+    PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
+    if (!type) return -1;
+    const int result = PyModule_AddObjectRef(module, name, type);
+    Py_DECREF(type);
+    return result;
+}
+
+int tcpy_add_switches(PyObject *module)
+{
+    return add_type(module, &recording_spec, "recording") < 0 || add_type(module, &switched_spec, "switched") < 0 ? -1 : 0;
+}

@@ -1,0 +1,351 @@
+"""States that code switches and switches back: recording, the handler of Ctrl-C, the stream, the depth of calls. Whatever interrupts it, at
+whatever instruction, the state is what it was afterwards."""
+
+import asyncio
+import functools
+import inspect
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+import transformer_c as tc
+from transformer_c import _core
+from transformer_c.trainer.interrupts import Interrupts
+
+# What is done again and again, and the expression that is true afterwards, or else the state was left switched.
+SWITCHES = {
+    "no_grad": ("with tc.no_grad(): pass", "tc.is_grad_enabled()"),
+    "nested": (
+        "with tc.no_grad():\n        with tc.enable_grad():\n            with tc.no_grad(): pass",
+        "tc.is_grad_enabled()",
+    ),
+    "a decorated function": ("silent()", "tc.is_grad_enabled()"),
+    "a decorated generator": ("list(quiet())", "tc.is_grad_enabled()"),
+    "a module called with an array": ("module(array)", "tc.is_grad_enabled() and _core.call_depth() == 0"),
+    "a step of an optimizer": ("optimizer.step()", "tc.is_grad_enabled()"),
+    "the handler of Ctrl-C": ("with Interrupts().held(): pass", "signal.getsignal(signal.SIGINT) is signal.default_int_handler"),
+    "switched": (
+        "with _core.switched(functools.partial(_signal.signal, signal.SIGUSR1), lambda: _signal.SIG_IGN): pass",
+        "signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL",
+    ),
+}
+
+PROGRAM = """
+import _signal, functools, random, signal, sys, time
+import numpy as np
+import transformer_c as tc
+from transformer_c import _core
+from transformer_c.trainer.interrupts import Interrupts
+
+class Interrupt(BaseException): pass
+
+armed = False
+def handler(number, frame):
+    global armed
+    if armed:
+        armed = False
+        raise Interrupt
+
+@tc.no_grad()
+def silent(): pass
+
+@tc.no_grad
+def quiet(): yield from range(2)
+
+array = np.ones((2, 3), np.float32)
+module = tc.nn.Sequential(tc.nn.Linear(3, 3), tc.nn.ReLU())
+module(tc.tensor(array)).sum().backward()
+optimizer = tc.optim.SGD(module.parameters(), 0.0)
+
+def action():
+    {action}
+
+signal.signal(signal.SIGALRM, handler)
+random.seed(1)
+interrupts = wrong = 0
+end = time.monotonic() + {seconds}
+while time.monotonic() < end:
+    try:
+        armed = True
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 5e-5))
+        for _ in range(200):
+            action()
+        armed = False
+    except Interrupt:
+        interrupts += 1
+    if not ({check}):
+        wrong += 1
+        _core.set_grad_enabled(True)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+print(interrupts, wrong)
+"""
+
+
+def run(program):
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return map(int, done.stdout.split())
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_interrupts_at_any_moment(name):
+    action, check = SWITCHES[name]
+    interrupts, wrong = run(PROGRAM.format(action=action, check=check, seconds=1))
+    assert interrupts > 100 and wrong == 0
+
+
+def test_the_machinery_finds_a_switch_in_python():
+    """What no_grad was: methods in Python, which switch first and remember then."""
+    planted = """
+class switch:
+    def __enter__(self): self.before = _core.set_grad_enabled(False)
+    def __exit__(self, *exception): _core.set_grad_enabled(self.before)
+
+def action():"""
+    program = PROGRAM.replace("\ndef action():", planted)
+    interrupts, wrong = run(program.format(action="with switch(): pass", check="tc.is_grad_enabled()", seconds=1))
+    assert wrong > interrupts / 100
+
+
+MEMORY = """
+import _testcapi
+import transformer_c as tc
+from transformer_c import _core
+wrong = failed = 0
+for nth in range(60):
+    _testcapi.set_nomemory(nth, nth + 1)
+    try:
+        with tc.no_grad():
+            pass
+    except MemoryError:
+        failed += 1
+    finally:
+        _testcapi.remove_mem_hooks()
+    if not tc.is_grad_enabled():
+        wrong += 1
+        _core.set_grad_enabled(True)
+print(failed, wrong)
+"""
+
+
+def test_no_memory_at_any_moment():
+    pytest.importorskip("_testcapi", reason="this Python comes without its own tests' module, which makes allocations fail")
+    failed, wrong = run(MEMORY)
+    assert failed > 0 and wrong == 0
+
+
+# ---- recording: what it applies to ---------------------------------------------------------------------------------------------
+
+
+def test_one_object_is_entered_often():
+    off = tc.no_grad()
+
+    def nest(depth):
+        with off:
+            assert not tc.is_grad_enabled()
+            if depth:
+                with tc.enable_grad():
+                    nest(depth - 1)
+                    assert tc.is_grad_enabled()
+
+    nest(20)
+    assert tc.is_grad_enabled()
+    with pytest.raises(RuntimeError, match="without having been entered"):
+        off.__exit__(None, None, None)
+
+
+def test_one_object_is_entered_by_several_threads():
+    off, on, problems = tc.no_grad(), tc.enable_grad(), []
+
+    def work(outer):
+        for _ in range(300):
+            with outer:
+                before = tc.is_grad_enabled()
+                with off:
+                    if tc.is_grad_enabled():
+                        problems.append("on inside no_grad")
+                if tc.is_grad_enabled() != before:
+                    problems.append("another thread's state")
+        if not tc.is_grad_enabled():
+            problems.append("left off")
+
+    threads = [threading.Thread(target=work, args=(outer,)) for outer in (off, on, off, on)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+
+
+def test_a_generator_that_moves_to_another_thread():
+    def inside():
+        with tc.no_grad():
+            yield
+
+    generator, seen = inside(), []
+    next(generator)
+
+    def end():
+        list(generator)
+        seen.append(tc.is_grad_enabled())
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    thread.join()
+    _core.set_grad_enabled(True)  # of this thread, which the generator left switched
+    assert seen == [True]
+
+
+def test_decorated_coroutines():
+    states = []
+
+    @tc.no_grad()
+    async def inner(value):
+        states.append(tc.is_grad_enabled())
+        await asyncio.sleep(0)
+        states.append(tc.is_grad_enabled())
+        if value is None:
+            raise ValueError("none")
+        return value
+
+    @tc.enable_grad
+    async def outer():
+        states.append(tc.is_grad_enabled())
+        return await inner(3)
+
+    async def other():
+        for _ in range(5):
+            states.append(("other", tc.is_grad_enabled()))
+            await asyncio.sleep(0)
+
+    async def both():
+        return (await asyncio.gather(outer(), other()))[0]
+
+    assert inspect.iscoroutinefunction(inner) and inner.__name__ == "inner"
+    assert asyncio.run(both()) == 3
+    assert [s for s in states if isinstance(s, bool)] == [True, False, False]
+    assert all(on for s in states if isinstance(s, tuple) for on in s[1:]) and tc.is_grad_enabled()
+    with pytest.raises(ValueError, match="none"):
+        asyncio.run(inner(None))
+    assert tc.is_grad_enabled()
+
+    async def cancelled():
+        task = asyncio.ensure_future(inner(1))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+    assert tc.is_grad_enabled()
+
+
+def test_decorated_asynchronous_generators():
+    states = []
+
+    @tc.no_grad()
+    async def numbers():
+        try:
+            for i in range(3):
+                states.append(tc.is_grad_enabled())
+                given = yield i
+                states.append(given)
+        finally:
+            states.append(tc.is_grad_enabled())
+
+    async def main():
+        got = []
+        async for number in numbers():
+            assert tc.is_grad_enabled()
+            got.append(number)
+        generator = numbers()
+        assert await generator.__anext__() == 0 and await generator.asend("sent") == 1
+        await generator.aclose()
+        return got
+
+    assert inspect.isasyncgenfunction(numbers)
+    assert asyncio.run(main()) == [0, 1, 2]
+    assert states == [False, None, False, None, False, None, False, False, "sent", False, False]
+    assert tc.is_grad_enabled()
+
+
+def test_decorated_generators_take_what_is_sent_and_thrown():
+    @tc.no_grad()
+    def echo():
+        given = None
+        while True:
+            try:
+                given = yield (given, tc.is_grad_enabled())
+            except KeyError:
+                given = "thrown"
+
+    generator = echo()
+    assert next(generator) == (None, False) and generator.send(5) == (5, False)
+    assert generator.throw(KeyError) == ("thrown", False) and tc.is_grad_enabled()
+    generator.close()
+
+
+# ---- switched --------------------------------------------------------------------------------------------------------------------
+
+
+def test_switched():
+    calls, state = [], ["first"]
+
+    def exchange(value):
+        calls.append(("set", value))
+        before, state[0] = state[0], value
+        return before
+
+    context = _core.switched(exchange, lambda: "second", lambda value: calls.append(("end", value)))
+    with context as value:
+        assert value == "second" and state == ["second"]
+        with pytest.raises(RuntimeError, match="on already"):
+            context.__enter__()
+    assert state == ["first"] and calls == [("set", "second"), ("set", "first"), ("end", "second")]
+    with pytest.raises(ZeroDivisionError), context:
+        raise ZeroDivisionError
+    assert state == ["first"]
+    with pytest.raises(RuntimeError, match="without"):
+        context.__exit__(None, None, None)
+
+
+def test_switched_waits_for_interrupts():
+    """A call that an interrupt ends before it does anything is made again, and the interrupt is raised then."""
+    state, interrupts = ["first"], [KeyboardInterrupt, MemoryError]
+
+    def exchange(value):
+        if value == "first" and interrupts:
+            raise interrupts.pop(0)
+        before, state[0] = state[0], value
+        return before
+
+    with pytest.raises(KeyboardInterrupt), _core.switched(exchange, lambda: "second"):
+        assert state == ["second"]
+    assert state == ["first"] and not interrupts
+
+
+def test_switched_ends_what_it_could_not_set():
+    ended = []
+    with pytest.raises(ZeroDivisionError), _core.switched(lambda value: 1 / 0, lambda: 7, ended.append):
+        raise AssertionError("not reached")
+    assert ended == [7]
+
+
+def test_ctrl_c_between_batches():
+    interrupts = Interrupts()
+    with interrupts.held():
+        signal.raise_signal(signal.SIGINT)
+        assert interrupts.pending
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    handler = functools.partial(print)
+    signal.signal(signal.SIGINT, handler)
+    try:
+        with Interrupts().held():
+            assert signal.getsignal(signal.SIGINT) is handler
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
