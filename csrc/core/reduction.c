@@ -72,7 +72,7 @@ static void describe(tc_reduce_args *args, const tc_tensor *x, const tc_axis_set
     args->reduced_ndim = tc_layout_merge(args->reduced_ndim, args->reduced_shape, 1, reduced, !ordered);
 }
 
-#define FEW_RESULTS 64    /* with fewer results (or tiles of them), long reductions are cut into segments */
+#define FEW_RESULTS 64    /* with fewer results (or tiles of them), the segments of a long reduction are items */
 #define ROW_SEGMENT 16384 /* elements of a segment */
 
 static int64_t magnitude(int64_t stride) { return stride < 0 ? -stride : stride; }
@@ -87,7 +87,7 @@ static bool by_columns(const tc_reduce_args *args)
 /* Runs the kernel on `args`; writes (kept, segments), or (outer, segments, columns). */
 static tc_status run_segments(const tc_reduce_args *args, bool columns, tc_device device, tc_dtype compute, tc_error *err)
 {
-    const double segment = (double)(args->segment < args->reduced ? args->segment : args->reduced);
+    const double segment = (double)(args->segments > 1 && args->segment < args->reduced ? args->segment : args->reduced);
     if (!columns) return tc_run(device, compute, &tc_kernel_reduce_rows, args, args->kept * args->segments, segment + 8.0, 0, err);
     const int64_t width = args->kept_shape[args->kept_ndim - 1], tiles = tc_divide_up(width, TC_REDUCE_TILE);
     const double tile = (double)(width < TC_REDUCE_TILE ? width : TC_REDUCE_TILE);
@@ -95,20 +95,19 @@ static tc_status run_segments(const tc_reduce_args *args, bool columns, tc_devic
                   err);
 }
 
-/* The number of segments depends on the shape alone. */
 static void choose_segments(tc_reduce_args *args, bool columns)
 {
+    int64_t length = columns ? TC_REDUCE_ROWS : ROW_SEGMENT, results = args->kept;
     args->segment = args->reduced;
     args->segments = 1;
-    int64_t results = args->kept;
+    if (args->reduced <= 2 * length) return;
     if (columns) {
-        const int64_t width = args->kept_shape[args->kept_ndim - 1];
+        const int64_t width = args->kept_shape[args->kept_ndim - 1], chunk = tc_reduction_chunk(args->reduced);
         results = args->kept / width * tc_divide_up(width, TC_REDUCE_TILE);
+        if (length < chunk) length = chunk;
     }
-    const int64_t length = columns ? tc_reduction_chunk(args->reduced) : ROW_SEGMENT;
-    if (results >= FEW_RESULTS || args->reduced <= 2 * length) return;
     args->segment = length;
-    args->segments = tc_divide_up(args->reduced, length);
+    if (results < FEW_RESULTS) args->segments = tc_divide_up(args->reduced, length);
 }
 
 /* Reduces the segments into `partial` (outer, segments, width), and that, along its middle axis, into out. */
@@ -125,9 +124,10 @@ static tc_status reduce_twice(tc_tensor *out, tc_tensor *partial, tc_reduce_args
     args->divisor = 1.0;
     TC_TRY(run_segments(args, columns, device, partial->dtype, err));
     describe(&second, partial, &middle, false);
-    second.segment = second.reduced;
+    const bool in_order = by_columns(&second); /* as an item adds up its own */
+    second.segment = in_order ? 1 : second.reduced;
     second.segments = 1;
-    return run_segments(&second, by_columns(&second), device, partial->dtype, err);
+    return run_segments(&second, in_order, device, partial->dtype, err);
 }
 
 static tc_status reduce_floats(tc_tensor *out, const tc_tensor *x, const tc_axis_set *set, tc_reduce_step step, const tc_tensor *center,

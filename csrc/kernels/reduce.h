@@ -1,6 +1,7 @@
 /* reduce.h: arguments of the reductions: axes that are kept and axes that are reduced, any strides and dtypes.
  *
- * A long reduction over few results is cut into segments, chosen from the shape alone; a second pass adds the segments up. */
+ * A long reduction is cut into segments, whose length depends on its own alone. Where there are few results, a second pass adds up the
+ * segments; otherwise an item adds up its own, on CPUs in the same order: the bits do not depend on how many results there are. */
 #ifndef TC_KERNELS_REDUCE_H
 #define TC_KERNELS_REDUCE_H
 
@@ -11,6 +12,7 @@
 
 #define TC_REDUCE_DIMS 16
 #define TC_REDUCE_TILE 256        /* columns per item of reduce_columns */
+#define TC_REDUCE_ROWS 128        /* rows that it adds up before they are added to the total: its shortest segment */
 #define TC_REDUCE_EXACT (1 << 24) /* every smaller index is exact in a float */
 
 /* How elements are combined: `mean` is a sum with a divisor, `square_difference` a sum of (x - center)^2. */
@@ -33,7 +35,8 @@ typedef struct tc_reduce_args {
     bool arg;
     int x_dtype, out_dtype;
     int kept_ndim, reduced_ndim;
-    int64_t kept, reduced, segment, segments;
+    int64_t kept, reduced;
+    int64_t segment, segments; /* the length of one, and how many results each has; 1: all segments are added up */
     double divisor;
     int64_t kept_shape[TC_REDUCE_DIMS], kept_strides[TC_REDUCE_DIMS];
     int64_t reduced_shape[TC_REDUCE_DIMS], reduced_strides[TC_REDUCE_DIMS];

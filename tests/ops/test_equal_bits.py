@@ -119,6 +119,19 @@ def test_functions_of_rows(C, dtype, isa, threads, rng):
         same_rows(lambda a, name=name: getattr(tc.as_tensor(a), name)(axis=-1).numpy(), x, ROWS[::3])
 
 
+@pytest.mark.parametrize(
+    "shape", [(70, 5, 3), (70, 129, 4), (70, 300, 1), (70, 300, 17), (65, 9001, 2), (70, 33000), (66, 100, 2, 300)], ids=str
+)
+def test_reductions(shape, dtype, isa, threads, rng):
+    """Over all axes but the first, and but the first and the last: few results are divided among threads, many are not."""
+    x = rng.standard_normal(shape).astype(dtype)
+    for axis in {(1,), tuple(range(1, x.ndim))}:
+        for name in ("sum", "mean", "max", "var"):
+            same_rows(lambda a, name=name, axis=axis: getattr(tc.as_tensor(a), name)(axis=axis).numpy(), x, [1, 2, 17, 63, 64, 65])
+        exact = x.astype(np.longdouble).sum(axis)
+        assert np.abs(tc.as_tensor(x).sum(axis=axis).numpy() - exact).max() <= np.finfo(dtype).eps * 16 * np.sqrt(x[0].size)
+
+
 @pytest.mark.parametrize("module", ["encoder", "encoder, norm first", "decoder", "attention"])
 def test_modules(module, isa, threads, rng):
     """A whole model gives a sequence the same bits alone and in a batch."""

@@ -104,31 +104,55 @@ TC_INLINE vreal block(int step, const real *x, int64_t n, vreal center)
     return combine(step, combine(step, a, b), combine(step, c, d));
 }
 
-TC_INLINE void rows(int step, const tc_reduce_args *a, int64_t begin, int64_t end)
+/* Elements [first, last) of the row x, of which there is at least one unless it is empty. */
+TC_INLINE real segment_of_row(int step, const tc_reduce_args *a, const char *x, int64_t first, int64_t last, vreal center)
 {
     real buffer[REDUCE_BLOCK] __attribute__((aligned(64)));
     pairwise sum;
+    sum.count = 0; /* the partial results need no initial values */
+    sum.top = 0;
     const bool direct = a->x_dtype == ELEMENT_DTYPE && a->reduced_ndim == 1 && a->reduced_strides[0] == 1;
+    for (int64_t r = first, n; r < last; r += n) {
+        n = last - r < REDUCE_BLOCK ? last - r : REDUCE_BLOCK;
+        const real *chunk = (const real *)(const void *)x + r;
+        if (!direct) {
+            gather(buffer, x, a->x_dtype, a->reduced_strides, position_of(r, a->reduced_ndim, a->reduced_shape), n, a->reduced_ndim,
+                   a->reduced_shape);
+            chunk = buffer;
+        }
+        pairwise_add(step, &sum, block(step, chunk, n, center));
+    }
+    if (sum.count == 0) pairwise_add(step, &sum, identity(step));
+    return combine_lanes(step, pairwise_result(step, &sum));
+}
+
+/* All of a long row: its segments, and what a second pass over their results would make of them. */
+TC_INLINE real segments_of_row(int step, const tc_reduce_args *a, const char *x, vreal center)
+{
+    const int second = step == TC_STEP_square_difference ? TC_STEP_sum : step;
+    real results[REDUCE_BLOCK] __attribute__((aligned(64)));
+    pairwise sum = {.count = 0};
+    int64_t count = 0;
+    for (int64_t r = 0, last; r < a->reduced; r = last) {
+        last = a->reduced - r < a->segment ? a->reduced : r + a->segment;
+        results[count++] = segment_of_row(step, a, x, r, last, center);
+        if (count < REDUCE_BLOCK && last < a->reduced) continue;
+        pairwise_add(second, &sum, block(second, results, count, v_zero()));
+        count = 0;
+    }
+    return combine_lanes(second, pairwise_result(second, &sum));
+}
+
+TC_INLINE void rows(int step, const tc_reduce_args *a, int64_t begin, int64_t end)
+{
     for (int64_t item = begin; item < end; item++) {
         const int64_t k = a->segments == 1 ? item : item / a->segments, first = (item - k * a->segments) * a->segment;
         const int64_t last = first + a->segment < a->reduced ? first + a->segment : a->reduced;
         const position kept = position_of(k, a->kept_ndim, a->kept_shape);
         const char *x = (const char *)a->x + position_offset(&kept, a->kept_ndim, a->kept_strides) * element_bytes[a->x_dtype];
         const vreal center = a->center ? v_set1(((const real *)a->center)[k]) : v_zero();
-        sum.count = 0;
-        sum.top = 0;
-        for (int64_t r = first, n; r < last; r += n) {
-            n = last - r < REDUCE_BLOCK ? last - r : REDUCE_BLOCK;
-            const real *chunk = (const real *)(const void *)x + r;
-            if (!direct) {
-                gather(buffer, x, a->x_dtype, a->reduced_strides, position_of(r, a->reduced_ndim, a->reduced_shape), n, a->reduced_ndim,
-                       a->reduced_shape);
-                chunk = buffer;
-            }
-            pairwise_add(step, &sum, block(step, chunk, n, center));
-        }
-        if (sum.count == 0) pairwise_add(step, &sum, identity(step));
-        store_result(a, item, combine_lanes(step, pairwise_result(step, &sum)));
+        const bool whole = a->segments == 1 && last < a->reduced;
+        store_result(a, item, whole ? segments_of_row(step, a, x, center) : segment_of_row(step, a, x, first, last, center));
     }
 }
 
@@ -151,19 +175,18 @@ TC_DEFINE_KERNEL(reduce_rows)(const void *args, int64_t begin, int64_t end, void
 
 /* ---- many neighbouring results at once ------------------------------------------------------------------------------ */
 
-#define COLUMN_BLOCK 128 /* rows added up before they are added to the total */
-
 /* total[j] = combination over rows [first, last) of x[row][j], j < n.  x: the tile's first column in the first of all rows. */
 TC_INLINE void columns_tile(int step, const tc_reduce_args *a, const char *x, int64_t column_step, int64_t first, int64_t last, int64_t n,
                             const real *center, real *total)
 {
+    const int64_t block = a->segment < TC_REDUCE_ROWS ? a->segment : TC_REDUCE_ROWS;
     real sum[TC_REDUCE_TILE + TC_LANES], buffer[4][TC_REDUCE_TILE + TC_LANES];
     const bool direct = a->x_dtype == ELEMENT_DTYPE && column_step == 1;
     const element_load load = element_loads[a->x_dtype];
     position at = position_of(first, a->reduced_ndim, a->reduced_shape);
     for (int64_t j = 0; j < n; j += TC_LANES) v_store_some(total + j, identity(step), v_left(n, j));
     for (int64_t r = first; r < last;) {
-        const int64_t until = r + COLUMN_BLOCK < last ? r + COLUMN_BLOCK : last;
+        const int64_t until = r + block < last ? r + block : last;
         for (int64_t j = 0; j < n; j += TC_LANES) v_store_some(sum + j, identity(step), v_left(n, j));
         while (r < until) {
             const real *row[4];
@@ -198,18 +221,29 @@ TC_INLINE void columns_tile(int step, const tc_reduce_args *a, const char *x, in
 
 TC_INLINE void columns(int step, const tc_reduce_args *a, int64_t begin, int64_t end)
 {
-    real total[TC_REDUCE_TILE + TC_LANES];
+    real total[TC_REDUCE_TILE + TC_LANES], part[TC_REDUCE_TILE + TC_LANES];
     const int outer_ndim = a->kept_ndim - 1;
     const int64_t width = a->kept_shape[outer_ndim], column_step = a->kept_strides[outer_ndim];
     const int64_t tiles = (width + TC_REDUCE_TILE - 1) / TC_REDUCE_TILE;
+    /* Segments of one block are added to the total as blocks are. */
+    const int64_t step_rows = a->segments == 1 && a->segment <= TC_REDUCE_ROWS ? a->reduced : a->segment;
     for (int64_t item = begin; item < end; item++) {
         const int64_t column = item % tiles * TC_REDUCE_TILE, s = item / tiles % a->segments, o = item / tiles / a->segments;
         const int64_t n = width - column < TC_REDUCE_TILE ? width - column : TC_REDUCE_TILE;
-        const int64_t first = s * a->segment, last = first + a->segment < a->reduced ? first + a->segment : a->reduced;
+        const int64_t first = s * a->segment, last = a->reduced - first < step_rows ? a->reduced : first + step_rows;
         const position outer = position_of(o, outer_ndim, a->kept_shape);
         const int64_t offset = position_offset(&outer, outer_ndim, a->kept_strides) + column * column_step;
         const real *center = a->center ? (const real *)a->center + o * width + column : NULL;
-        columns_tile(step, a, (const char *)a->x + offset * element_bytes[a->x_dtype], column_step, first, last, n, center, total);
+        const char *x = (const char *)a->x + offset * element_bytes[a->x_dtype];
+        columns_tile(step, a, x, column_step, first, last, n, center, total);
+        for (int64_t r = last, next; a->segments == 1 && r < a->reduced; r = next) {
+            next = a->reduced - r < step_rows ? a->reduced : r + step_rows;
+            columns_tile(step, a, x, column_step, r, next, n, center, part);
+            for (int64_t j = 0; j < n; j += TC_LANES) {
+                const int lanes = v_left(n, j);
+                v_store_some(total + j, combine(step, v_load_some(total + j, lanes), v_load_some(part + j, lanes)), lanes);
+            }
+        }
         for (int64_t j = 0; j < n; j++) store_result(a, (o * a->segments + s) * width + column + j, total[j]);
     }
 }

@@ -23,7 +23,8 @@ __global__ void __launch_bounds__(warp_lanes *warps_a_block) reduce_kernel(const
     const int64_t item = own_row();
     if (item >= a.kept * a.segments) return;
     const int64_t column = item % columns, segment = item / columns % a.segments, kept = item / columns / a.segments * columns + column;
-    const int64_t first = segment * a.segment, last = first + a.segment < a.reduced ? first + a.segment : a.reduced;
+    const int64_t length = a.segments == 1 ? a.reduced : a.segment, first = segment * length;
+    const int64_t last = first + length < a.reduced ? first + length : a.reduced;
     const X *x = static_cast<const X *>(a.x) + offset_of(kept, a.kept_ndim, a.kept_shape, a.kept_strides);
     const Real center = a.center ? static_cast<const Real *>(a.center)[kept] : Real(0);
     Real sum = identity<Real>(a.step);
