@@ -21,3 +21,12 @@ tc_status tc_run(tc_device device, tc_dtype compute, const tc_kernel *kernel, co
         &(tc_plan){.device = device, .compute = compute, .kernel = kernel, .splits = 1, .items = items, .cost = cost, .scratch = scratch},
         args, err);
 }
+
+tc_status tc_run_interruptible(tc_device device, tc_dtype compute, const tc_kernel *kernel, const void *args, int64_t items, double cost,
+                               tc_error *err)
+{
+    return tc_plan_run(
+        &(tc_plan){
+            .device = device, .compute = compute, .kernel = kernel, .splits = 1, .items = items, .cost = cost, .interruptible = true},
+        args, err);
+}

@@ -35,6 +35,10 @@ TC_CHECKED tc_status tc_backend_for(const tc_backend **out, tc_device device, tc
 TC_CHECKED tc_status tc_run(tc_device device, tc_dtype compute, const tc_kernel *kernel, const void *args, int64_t items, double cost,
                             size_t scratch, tc_error *err);
 
+/* The same, for a kernel that writes only what nobody sees until the op has succeeded: Ctrl-C may stop it (threads.h). */
+TC_CHECKED tc_status tc_run_interruptible(tc_device device, tc_dtype compute, const tc_kernel *kernel, const void *args, int64_t items,
+                                          double cost, tc_error *err);
+
 extern const tc_backend tc_cpu_backend;
 
 #endif

@@ -55,7 +55,8 @@ static tc_status prepare(tc_plan *plan, void *args, tc_error *err)
 static tc_status run(const tc_plan *plan, const void *args, tc_error *err)
 {
     if (plan->variant) tc_note_plan(plan);
-    return tc_parallel_for(tc_cpu_kernels(plan->compute)->run[plan->kernel->id], args, plan->items, plan->cost, plan->scratch, err);
+    return (plan->interruptible ? tc_parallel_for_interruptible : tc_parallel_for)(tc_cpu_kernels(plan->compute)->run[plan->kernel->id],
+                                                                                   args, plan->items, plan->cost, plan->scratch, err);
 }
 
 static tc_status synchronize(int index, tc_error *err)

@@ -26,6 +26,7 @@ typedef struct tc_plan {
     const tc_kernel *kernel;
     tc_storage *keep;               /* of the weight whose prepared form may be kept for later calls; NULL: none */
     tc_float32_precision precision; /* what float32 products may give up; ignored by kernels that gain nothing by it */
+    bool interruptible;             /* nobody sees what is written until the op has succeeded: Ctrl-C may stop it */
     /* Its output, together with members of the args. */
     const char *variant; /* static: the name of the implementation that runs */
     int64_t splits;      /* how many partial results the op adds up; 1: the kernel's result is whole */

@@ -74,6 +74,7 @@ static void describe(tc_reduce_args *args, const tc_tensor *x, const tc_axis_set
 
 #define FEW_RESULTS 64    /* with fewer results (or tiles of them), the segments of a long reduction are items */
 #define ROW_SEGMENT 16384 /* elements of a segment */
+#define INTEGER_SEGMENT (INT64_C(1) << 20)
 
 static int64_t magnitude(int64_t stride) { return stride < 0 ? -stride : stride; }
 
@@ -88,11 +89,12 @@ static bool by_columns(const tc_reduce_args *args)
 static tc_status run_segments(const tc_reduce_args *args, bool columns, tc_device device, tc_dtype compute, tc_error *err)
 {
     const double segment = (double)(args->segments > 1 && args->segment < args->reduced ? args->segment : args->reduced);
-    if (!columns) return tc_run(device, compute, &tc_kernel_reduce_rows, args, args->kept * args->segments, segment + 8.0, 0, err);
+    if (!columns)
+        return tc_run_interruptible(device, compute, &tc_kernel_reduce_rows, args, args->kept * args->segments, segment + 8.0, err);
     const int64_t width = args->kept_shape[args->kept_ndim - 1], tiles = tc_divide_up(width, TC_REDUCE_TILE);
     const double tile = (double)(width < TC_REDUCE_TILE ? width : TC_REDUCE_TILE);
-    return tc_run(device, compute, &tc_kernel_reduce_columns, args, args->kept / width * args->segments * tiles, segment * tile + 8.0, 0,
-                  err);
+    return tc_run_interruptible(device, compute, &tc_kernel_reduce_columns, args, args->kept / width * args->segments * tiles,
+                                segment * tile + 8.0, err);
 }
 
 static void choose_segments(tc_reduce_args *args, bool columns)
@@ -148,11 +150,27 @@ static tc_status reduce_floats(tc_tensor *out, const tc_tensor *x, const tc_axis
     return reduce_twice(out, partial, &args, columns, err);
 }
 
+/* As floats, but only when they are very many: integers may be added in any order. */
 static tc_status reduce_integers(tc_tensor *out, const tc_tensor *x, const tc_axis_set *set, tc_reduce_step step, bool arg, tc_error *err)
 {
+    static const tc_axis_set last = {.reduced = {false, true}, .count = 1};
     tc_reduce_args args = {.step = step, .arg = arg, .out = out->data, .out_dtype = out->dtype};
     describe(&args, x, set, arg);
-    return tc_run(x->storage->device, TC_FLOAT32, &tc_kernel_integer_reduce, &args, out->numel, (double)args.reduced + 8.0, 0, err);
+    args.segment = args.reduced;
+    args.segments = 1;
+    if (!arg && out->numel > 0 && out->numel < FEW_RESULTS && args.reduced > 2 * INTEGER_SEGMENT) {
+        TC_OWNED tc_tensor *partial = NULL;
+        args.segment = INTEGER_SEGMENT;
+        args.segments = tc_divide_up(args.reduced, INTEGER_SEGMENT);
+        TC_TRY(tc_tensor_empty(&partial, 2, (int64_t[]){out->numel, args.segments}, TC_INT64, x->storage->device, err));
+        args.out = partial->data;
+        args.out_dtype = TC_INT64;
+        TC_TRY(tc_run_interruptible(x->storage->device, TC_FLOAT32, &tc_kernel_integer_reduce, &args, partial->numel,
+                                    (double)args.segment + 8.0, err));
+        return reduce_integers(out, partial, &last, step, false, err);
+    }
+    return tc_run_interruptible(x->storage->device, TC_FLOAT32, &tc_kernel_integer_reduce, &args, out->numel, (double)args.reduced + 8.0,
+                                err);
 }
 
 tc_status tc_run_reduction(tc_tensor *out, const tc_tensor *x, const tc_axis_set *set, tc_reduce_step step, const tc_tensor *center,
@@ -172,10 +190,11 @@ tc_status tc_run_arg_reduction(tc_tensor *out, const tc_tensor *x, const tc_axis
     if (args.kept == 0) return TC_OK;
     const double reduced = (double)args.reduced;
     if (!by_columns(&args) || args.reduced > TC_REDUCE_EXACT)
-        return tc_run(device, compute, &tc_kernel_reduce_arg, &args, args.kept, 2.0 * reduced + 8.0, 0, err);
+        return tc_run_interruptible(device, compute, &tc_kernel_reduce_arg, &args, args.kept, 2.0 * reduced + 8.0, err);
     const int64_t width = args.kept_shape[args.kept_ndim - 1], tiles = tc_divide_up(width, TC_REDUCE_TILE);
     const double tile = (double)(width < TC_REDUCE_TILE ? width : TC_REDUCE_TILE);
-    return tc_run(device, compute, &tc_kernel_reduce_arg_columns, &args, args.kept / width * tiles, 2.0 * reduced * tile, 0, err);
+    return tc_run_interruptible(device, compute, &tc_kernel_reduce_arg_columns, &args, args.kept / width * tiles, 2.0 * reduced * tile,
+                                err);
 }
 
 /* ---- the inverse of broadcasting ------------------------------------------------------------------------------------------- */

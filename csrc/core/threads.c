@@ -56,6 +56,10 @@
 /* The operating system sometimes leaves a worker waiting for seconds on the core that the caller keeps busy, with other cores idle: after
  * this many consecutive jobs that ended before the worker joined, it is moved to the other cores. */
 #define MISSES_BEFORE_MOVING 4
+/* Work that may be interrupted is cut into ranges of this cost, some 10 ms, when it has more than a few of them; in between the caller
+ * looks whether it is to stop, but not more often than this: the look waits for the host language's lock. */
+#define INTERRUPTIBLE_COST 67108864.0
+#define LOOK_NANOSECONDS 50000000
 /* Scratch areas are at least this far apart: the processor fetches cache lines in pairs. */
 #define SCRATCH_ALIGNMENT 128
 
@@ -98,6 +102,9 @@ static struct {
     bool wakes;    /* whether it wakes sleeping workers */
     char *scratch; /* participant p's at scratch + p * scratch_stride */
     size_t scratch_stride;
+    bool watched; /* whether the owner looks, between ranges, if it is to stop */
+    int64_t looked;
+    bool stopped;
 
     _Alignas(SCRATCH_ALIGNMENT) _Atomic uint64_t gate;
     _Alignas(SCRATCH_ALIGNMENT) atomic_int finished; /* workers that are done with the job */
@@ -158,7 +165,43 @@ static void wake_if_asleep(participant *worker)
     pthread_mutex_unlock(&worker->mutex);
 }
 
+/* ---- stopping ---------------------------------------------------------------------------------------------------------- */
+
+static bool (*_Atomic interrupt_check)(void);
+
+void tc_set_interrupt_check(bool (*check)(void)) { atomic_store(&interrupt_check, check); }
+
+/* Asks, if it is time to: *looked is when it was last asked. The check may run ops: they are no nested calls of this one. */
+static bool is_to_stop(int64_t *looked)
+{
+    const int64_t now = nanoseconds();
+    if (now - *looked < LOOK_NANOSECONDS) return false;
+    bool (*check)(void) = atomic_load(&interrupt_check);
+    inside_kernel = false;
+    const bool stop = check && check();
+    inside_kernel = true;
+    *looked = nanoseconds();
+    return stop;
+}
+
+/* Items of a range after which to look; 0: the work is too short to look. */
+static int64_t items_until_look(int64_t items, double cost)
+{
+    if (!((double)items * cost > 4 * INTERRUPTIBLE_COST) || !atomic_load(&interrupt_check)) return 0;
+    return cost < INTERRUPTIBLE_COST ? (int64_t)(INTERRUPTIBLE_COST / (cost > 1 ? cost : 1)) : 1;
+}
+
+static tc_status interrupted(tc_error *err) { return tc_fail(err, TC_ERROR_CALLBACK, "interrupted"); }
+
 /* ---- a participant's work --------------------------------------------------------------------------------------------- */
+
+/* Nobody takes another range of the job. */
+static void stop_job(void)
+{
+    pool.stopped = true;
+    pool.watched = false;
+    for (int i = 0; i < pool.count; i++) atomic_store_explicit(&participants[i].next, participants[i].end, memory_order_relaxed);
+}
 
 static void take_part(int self)
 {
@@ -172,6 +215,7 @@ static void take_part(int self)
             const int64_t begin = atomic_fetch_add_explicit(&part->next, pool.chunk, memory_order_relaxed);
             if (begin >= part->end) break;
             pool.kernel(pool.args, begin, part->end - begin < pool.chunk ? part->end : begin + pool.chunk, scratch);
+            if (self == 0 && pool.watched && is_to_stop(&pool.looked)) stop_job();
         }
     }
     inside_kernel = false;
@@ -361,20 +405,30 @@ tc_status tc_set_num_threads(int count, tc_error *err)
 
 /* ---- the call -------------------------------------------------------------------------------------------------------------- */
 
-/* All of it on the calling thread. */
-static tc_status run_alone(tc_range_kernel kernel, const void *args, int64_t items, size_t scratch_bytes, tc_error *err)
+/* All of it on the calling thread; `until_look` as items_until_look() says. */
+static tc_status run_alone(tc_range_kernel kernel, const void *args, int64_t items, size_t scratch_bytes, int64_t until_look, tc_error *err)
 {
     void *scratch = NULL;
+    bool stopped = false;
     if (scratch_bytes) {
         scratch = tc_allocate(scratch_bytes);
         if (!scratch) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: a kernel needs %zu bytes of scratch", scratch_bytes);
     }
     const bool nested = inside_kernel;
     inside_kernel = true;
-    kernel(args, 0, items, scratch);
+    if (until_look) {
+        int64_t looked = nanoseconds();
+        for (int64_t begin = 0, end; begin < items && !stopped; begin = end) {
+            end = items - begin > until_look ? begin + until_look : items;
+            kernel(args, begin, end, scratch);
+            stopped = end < items && is_to_stop(&looked);
+        }
+    } else {
+        kernel(args, 0, items, scratch);
+    }
     inside_kernel = nested;
     if (scratch) tc_free(scratch, scratch_bytes);
-    return TC_OK;
+    return stopped ? interrupted(err) : TC_OK;
 }
 
 /* Cuts [0, items) into one part per participant, and parts into chunks. */
@@ -464,7 +518,8 @@ static size_t allocate_scratch(size_t scratch_bytes, int count)
 }
 
 /* The calling thread owns the pool; the work is worth `worth` participants. */
-static tc_status run_shared(tc_range_kernel kernel, const void *args, int64_t items, double worth, size_t scratch_bytes, tc_error *err)
+static tc_status run_shared(tc_range_kernel kernel, const void *args, int64_t items, double worth, size_t scratch_bytes, int64_t until_look,
+                            tc_error *err)
 {
     int wanted = atomic_load(&thread_count);
     int count = resize_pool(wanted);
@@ -485,12 +540,19 @@ static tc_status run_shared(tc_range_kernel kernel, const void *args, int64_t it
     pool.wakes = pool.worth_asleep >= WORTH_WAKING;
     if (pool.wakes) pool.worth_asleep = 0;
     cut_items(items, count, worth);
+    pool.stopped = false;
+    pool.watched = until_look > 0;
+    if (pool.watched) {
+        pool.looked = nanoseconds();
+        if (pool.chunk > until_look) pool.chunk = until_look;
+    }
     run_job();
     if (bytes) tc_free(pool.scratch, bytes);
-    return TC_OK;
+    return pool.stopped ? interrupted(err) : TC_OK;
 }
 
-tc_status tc_parallel_for(tc_range_kernel kernel, const void *args, int64_t items, double cost, size_t scratch_bytes, tc_error *err)
+static tc_status parallel_for(tc_range_kernel kernel, const void *args, int64_t items, double cost, size_t scratch_bytes,
+                              bool interruptible, tc_error *err)
 {
     if (items <= 0) return TC_OK;
     if (atomic_load_explicit(&thread_count, memory_order_relaxed) == 0) {
@@ -498,9 +560,21 @@ tc_status tc_parallel_for(tc_range_kernel kernel, const void *args, int64_t item
         if (status != TC_OK) return status;
     }
     const double worth = (double)items * cost / COST_PER_PARTICIPANT;
+    const int64_t until_look = interruptible && !inside_kernel ? items_until_look(items, cost) : 0;
     if (tc_get_num_threads() == 1 || items == 1 || !(worth >= 2) || inside_kernel || !own_pool())
-        return run_alone(kernel, args, items, scratch_bytes, err);
-    const tc_status status = run_shared(kernel, args, items, worth, scratch_bytes, err);
+        return run_alone(kernel, args, items, scratch_bytes, until_look, err);
+    const tc_status status = run_shared(kernel, args, items, worth, scratch_bytes, until_look, err);
     disown_pool();
     return status;
+}
+
+tc_status tc_parallel_for(tc_range_kernel kernel, const void *args, int64_t items, double cost, size_t scratch_bytes, tc_error *err)
+{
+    return parallel_for(kernel, args, items, cost, scratch_bytes, false, err);
+}
+
+tc_status tc_parallel_for_interruptible(tc_range_kernel kernel, const void *args, int64_t items, double cost, size_t scratch_bytes,
+                                        tc_error *err)
+{
+    return parallel_for(kernel, args, items, cost, scratch_bytes, true, err);
 }

@@ -20,4 +20,12 @@ TC_CHECKED tc_status tc_threads_initialize(tc_error *err);
 TC_CHECKED tc_status tc_parallel_for(tc_range_kernel kernel, const void *args, int64_t items, double cost, size_t scratch_bytes,
                                      tc_error *err);
 
+/* The same for work that may be given up, because nobody sees what it writes until the call has succeeded: when it is long, the calling
+ * thread asks the check of tc_set_interrupt_check() now and then, between ranges. TC_ERROR_CALLBACK when that says to stop. */
+TC_CHECKED tc_status tc_parallel_for_interruptible(tc_range_kernel kernel, const void *args, int64_t items, double cost,
+                                                   size_t scratch_bytes, tc_error *err);
+
+/* `check` returns true when the call is to stop, such as after Ctrl-C. It may run any code, ops of this library as well. NULL: none. */
+void tc_set_interrupt_check(bool (*check)(void));
+
 #endif

@@ -26,7 +26,7 @@ typedef enum tc_reduce_step { TC_STEP_sum, TC_STEP_max, TC_STEP_min, TC_STEP_any
  * reduce_columns    items are outer times segments times tiles of the last kept axis:   out (outer, segments, columns)
  * reduce_arg        items are results: out (kept) int64, the index of the first largest element, or smallest (step min)
  * reduce_arg_columns   the same for outer times tiles of the last kept axis; reduced <= TC_REDUCE_EXACT
- * integer_reduce    items are results: out (kept) of out_dtype, in int64; arg: the index instead
+ * integer_reduce    items are results times segments: out (kept, segments) of out_dtype, in int64; arg: the index instead, one segment
  */
 typedef struct tc_reduce_args {
     void *out;

@@ -88,6 +88,7 @@ tc_status tc_attention(tc_tensor **values, tc_tensor **attention, tc_tensor **ls
     args.lse = tc_data(log_sum);
     args.map = tc_data(map);
     TC_TRY(tc_plan_begin(&plan, s.device, s.compute, &tc_kernel_attention_forward, &args, NULL, err));
+    plan.interruptible = true;
     TC_TRY(tc_plan_run(&plan, &args, err));
     if (options->empty_rows == TC_EMPTY_ROWS_RAISE) TC_TRY(refuse_empty_rows(&s, sums));
     attention_attributes a = {*options, p->scale};

@@ -110,6 +110,7 @@ static tc_status run_backward(tc_attention_backward_args *args, attention_proble
         args->dk_partial = dk->data;
         args->dv_partial = dv->data;
     }
+    plan.interruptible = true;
     TC_TRY(tc_plan_run(&plan, args, s->err));
     if (rest == 0) return TC_OK;
     return tc_compute(s, &tc_kernel_attention_sum_splits, args, heads * key_blocks, (double)(TC_ATTENTION_KEYS * (p->D + p->Dv) * rest));
@@ -153,6 +154,7 @@ static tc_status run_dbias(tc_tensor **out, attention_problem *x, const tc_atten
     a.heads = own.head ? p->H : 1;
     a.rows = own.row ? p->Tq : 1;
     TC_TRY(tc_plan_begin(&plan, s->device, s->compute, &tc_kernel_attention_dbias, &a, NULL, s->err));
+    plan.interruptible = true;
     TC_TRY(tc_plan_run(&plan, &a, s->err));
     TC_TRY(tc_sum_to_shape(out, dbias, term->ndim, term->shape, s->err));
     return tc_own(s, *out);

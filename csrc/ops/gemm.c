@@ -44,6 +44,7 @@ tc_status tc_product(tc_scope *s, tc_gemm_args *g, tc_storage *keep)
     for (int d = 0; d < g->batch_dims; d++) g->batch *= g->batch_shape[d];
     if (g->M == 0 || g->N == 0 || g->batch == 0) return TC_OK;
     TC_TRY(tc_plan_begin(&plan, s->device, s->compute, &tc_kernel_gemm, g, keep, s->err));
+    plan.interruptible = true;
     if (plan.splits == 1) return tc_plan_run(&plan, g, s->err);
     TC_TRY(tc_make_statistic(s, &parts, 2, (int64_t[]){plan.splits, g->c_chunk + g->M}));
     g->c = parts->data;

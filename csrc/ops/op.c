@@ -226,7 +226,7 @@ tc_status tc_check_follows(tc_scope *s, const tc_tensor *tensor, const char *nam
 
 tc_status tc_compute(tc_scope *s, const tc_kernel *kernel, const void *args, int64_t items, double cost)
 {
-    return tc_run(s->device, s->kernels, kernel, args, items, cost, 0, s->err);
+    return tc_run_interruptible(s->device, s->kernels, kernel, args, items, cost, s->err);
 }
 
 tc_status tc_sum_rows(tc_scope *s, tc_tensor **out, const tc_tensor *partial, int ndim, const int64_t *shape)

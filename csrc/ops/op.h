@@ -127,7 +127,8 @@ TC_CHECKED tc_status tc_check_follows(tc_scope *s, const tc_tensor *tensor, cons
 
 /* ---- computing and finishing -------------------------------------------------------------------------------------------- */
 
-/* Runs a kernel on s->device in s->compute; `cost` in elementary operations per item. */
+/* Runs a kernel on s->device in s->compute; `cost` in elementary operations per item. Ctrl-C may stop it: it writes to nothing but what
+ * the scope has made. */
 TC_CHECKED tc_status tc_compute(tc_scope *s, const tc_kernel *kernel, const void *args, int64_t items, double cost);
 
 /* tc_make, and the sum over the rows of partial (chunks, C), a statistic, into it; `shape` has C elements. */

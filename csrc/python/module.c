@@ -5,6 +5,7 @@
 #include "../core/allocator.h"
 #include "../core/cpu.h"
 #include "../core/plan.h"
+#include "../core/threads.h"
 
 tcpy_state tcpy;
 
@@ -174,6 +175,16 @@ static PyMethodDef methods[] = {
 
 /* ---- initialisation ----------------------------------------------------------------------------------------------------- */
 
+/* Asked in the middle of long calls, on the thread that made them: runs the handlers of signals, if it is the main thread. */
+static bool is_interrupted(void)
+{
+    if (!Py_IsInitialized()) return false;
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    const bool stop = PyErr_CheckSignals() < 0; /* the exception stays set until the call has come back */
+    PyGILState_Release(gil);
+    return stop;
+}
+
 static int module_exec(PyObject *module)
 {
     static PyInterpreterState *owner;
@@ -188,6 +199,7 @@ static int module_exec(PyObject *module)
         tcpy_raise(&err);
         return -1;
     }
+    tc_set_interrupt_check(is_interrupted);
     if (tcpy_add_op_type(module) < 0 || tcpy_add_tensor_type(module) < 0 || tcpy_add_generator_type(module) < 0 ||
         tcpy_add_switches(module) < 0)
         return -1;

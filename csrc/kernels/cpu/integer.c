@@ -156,11 +156,13 @@ TC_DEFINE_KERNEL(integer_reduce)(const void *args, int64_t begin, int64_t end, v
     int64_t buffer[STRIDED_CHUNK];
     (void)scratch;
     for (int64_t k = begin; k < end; k++) {
-        const position kept = position_of(k, a->kept_ndim, a->kept_shape);
+        const position kept = position_of(k / a->segments, a->kept_ndim, a->kept_shape);
+        const int64_t first = k % a->segments * a->segment, left = a->reduced - first,
+                      last = left < a->segment ? a->reduced : first + a->segment;
         const char *x = (const char *)a->x + position_offset(&kept, a->kept_ndim, a->kept_strides) * element_bytes[a->x_dtype];
         best so_far = {a->step == TC_STEP_all, -1};
-        for (int64_t r = 0, n; r < a->reduced; r += n) {
-            n = a->reduced - r < STRIDED_CHUNK ? a->reduced - r : STRIDED_CHUNK;
+        for (int64_t r = first, n; r < last; r += n) {
+            n = last - r < STRIDED_CHUNK ? last - r : STRIDED_CHUNK;
             gather(buffer, x, a->x_dtype, a->reduced_strides, position_of(r, a->reduced_ndim, a->reduced_shape), n, a->reduced_ndim,
                    a->reduced_shape);
             so_far = reduce_step(a->step, so_far, buffer, n, r);

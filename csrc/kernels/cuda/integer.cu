@@ -91,13 +91,13 @@ __device__ __forceinline__ int64_t combine_integers(int step, int64_t a, int64_t
 template <class X>
 __global__ void __launch_bounds__(warp_lanes *warps_a_block) integer_reduce_kernel(const __grid_constant__ tc_reduce_args a)
 {
-    const int64_t kept = own_row();
+    const int64_t row = own_row(), kept = row / a.segments, first = row % a.segments * a.segment, left = a.reduced - first;
     if (kept >= a.kept) return;
     const X *x = static_cast<const X *>(a.x) + offset_of(kept, a.kept_ndim, a.kept_shape, a.kept_strides);
     const bool extreme = a.step == TC_STEP_max || a.step == TC_STEP_min, truth = a.step == TC_STEP_any || a.step == TC_STEP_all;
     Found<int64_t> best = {0, -1};
     int64_t sum = a.step == TC_STEP_all;
-    for (int64_t i = threadIdx.x; i < a.reduced; i += warp_lanes) {
+    for (int64_t i = first + threadIdx.x; i < (left < a.segment ? a.reduced : first + a.segment); i += warp_lanes) {
         const int64_t value = element(x[offset_of(i, a.reduced_ndim, a.reduced_shape, a.reduced_strides)]);
         if (extreme)
             best = first_extreme(a.step, best, {value, i});
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(warp_lanes *warps_a_block) integer_reduce_kern
     for (int distance = warp_lanes / 2; distance > 0; distance /= 2)
         sum = combine_integers(a.step, sum, __shfl_xor_sync(all_lanes, sum, distance));
     const int64_t result = a.arg ? best.at : extreme ? best.value : sum;
-    if (threadIdx.x == 0) with_dtype(a.out_dtype, [&](auto type) { convert(static_cast<decltype(type) *>(a.out)[kept], result); });
+    if (threadIdx.x == 0) with_dtype(a.out_dtype, [&](auto type) { convert(static_cast<decltype(type) *>(a.out)[row], result); });
 }
 
 template <class X> __device__ __forceinline__ X multiply_add(X sum, X a, X b) { return static_cast<X>(WRAP(sum, +, WRAP(a, *, b))); }
@@ -154,7 +154,7 @@ template <class T> int tc_cuda_integer_reduce(const void *args, int64_t, void *,
     const auto &a = *static_cast<const tc_reduce_args *>(args);
     if (a.kept == 0) return 0;
     return with_integer(a.x_dtype,
-                        [&](auto type) { return launch<integer_reduce_kernel<decltype(type)>>(warp_launch(a.kept, stream), a); });
+                        [&](auto type) { return launch<integer_reduce_kernel<decltype(type)>>(warp_launch(a.kept * a.segments, stream), a); });
 }
 template <class T> int tc_cuda_integer_product(const void *args, int64_t rows, void *, void *stream)
 {

@@ -1,0 +1,126 @@
+"""Ctrl-C in the middle of a long call: it ends, all objects are as they were, and the next call is right."""
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from transformer_c import _core
+from transformer_c import functional as F
+
+LONG = 2**40
+SECONDS = 5  # until a call has ended; it looks every few hundredths of one
+
+
+def wide(*shape, dtype=tc.float32):
+    """A number that is read as many: no memory, but as much work as any tensor."""
+    return tc.ones(*[1] * len(shape), dtype=dtype).expand(*shape)
+
+
+CALLS = {
+    "sum": lambda: wide(LONG).sum(),
+    "sum of two axes": lambda: wide(2**20, 2**20).sum(),
+    "sum over rows": lambda: wide(2**16, 2**24).sum(0),
+    "mean of float64": lambda: wide(LONG, dtype=tc.float64).mean(),
+    "max of float16": lambda: wide(LONG, dtype=tc.float16).max(),
+    "var": lambda: wide(2**10, 2**30).var(1),
+    "sum of integers": lambda: wide(LONG, dtype=tc.int64).sum(),
+    "min of integers along rows": lambda: wide(4, LONG // 4, dtype=tc.int32).min(1),
+    "all": lambda: wide(LONG, dtype=bool).all(),
+    "matmul": lambda: wide(2**15, 2**12) @ wide(2**12, 2**12),
+    "attention": lambda: F.scaled_dot_product_attention(wide(2**10, 2**12, 64), wide(2**10, 2**12, 64), wide(2**10, 2**12, 64)),
+}
+
+
+def interrupted(call, after=0.2, seconds=SECONDS):
+    """Sends Ctrl-C while `call` runs; the seconds until KeyboardInterrupt came."""
+    timer = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
+    start = time.monotonic()
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            call()
+            time.sleep(after)  # for a call that was too short
+            pytest.fail("the call was not interrupted")
+    finally:
+        timer.join()
+    assert time.monotonic() - start < after + seconds
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("name", CALLS)
+def test_a_long_call_is_interrupted(name, count):
+    before = tc.get_num_threads()
+    tc.set_num_threads(count)
+    try:
+        used = _core.memory_stats()["in_use"]
+        interrupted(CALLS[name])
+        assert _core.memory_stats()["in_use"] == used
+        x = np.arange(1 << 20, dtype=np.float64)
+        assert tc.tensor(x).sum().item() == x.sum()
+    finally:
+        tc.set_num_threads(before)
+
+
+LONG_BACKWARD = tc.custom_op(lambda x: x.sum(), lambda dy, x: (wide(2**20, 2**20).sum().reshape(1),))
+
+
+@pytest.mark.alone
+def test_an_interrupted_backward_leaves_no_gradient():
+    x, w = tc.ones(1, requires_grad=True), tc.ones(1, requires_grad=True)
+    loss = (w * 2).sum() + LONG_BACKWARD(x)
+    interrupted(loss.backward)
+    assert x.grad is None and w.grad is None
+
+
+@pytest.mark.alone
+def test_a_handler_that_returns_changes_nothing():
+    """Signals every few milliseconds, whose handler computes with the library itself."""
+    x = np.linspace(0, 1, 1 << 16, dtype=np.float32)
+    many = tc.tensor(x).expand(1 << 13, 1 << 16)
+    want = many.sum().item()
+    seen = []
+
+    def handler(*_):
+        seen.append(tc.ones(300, 300).sum().item())
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+    try:
+        found = [many.sum().item() for _ in range(4)]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert found == [want] * 4 and seen and set(seen) == {90000.0}
+
+
+def test_other_threads_do_not_take_the_signal():
+    """A handler runs on the main thread only: what another thread computes is whole."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(wide(2**31).sum().item()))
+    caught = []
+    before = signal.signal(signal.SIGINT, lambda *_: caught.append(threading.current_thread()))
+    try:
+        thread.start()
+        time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+        thread.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert found == [2**31] and caught == [threading.main_thread()]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "bool"])
+def test_integers_of_many_segments(dtype, rng):
+    """Long integer reductions are cut into segments: the same numbers."""
+    a = rng.integers(-(2**62), 2**62, (2, (1 << 21) + 12345)).astype(dtype)
+    t = tc.tensor(a)
+    for view, t_view, axes in [(a, t, (None, 1)), (a[:, ::-1].T, t.flip(1).T, (None, 0))]:
+        for axis in axes:
+            np.testing.assert_array_equal(t_view.sum(axis), view.sum(axis, dtype=np.int64))
+            for name in ("max", "min", "any", "all"):
+                np.testing.assert_array_equal(getattr(t_view, name)(axis), getattr(view, name)(axis))
