@@ -23,9 +23,19 @@ class parsing:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
-        if not isinstance(error, Exception) or isinstance(error, (CheckpointError, MemoryError)):
+        if not isinstance(error, Exception) or isinstance(error, CheckpointError) or _is_not_the_files(error):
             return
-        # An OSError without a number comes from a parser; EINVAL is what seeking to a damaged offset gives.
-        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
-            return
+        original = error.__context__
+        while original is not None:  # zipfile says "not a zip file" when the disk is broken
+            if _is_not_the_files(original):
+                raise original
+            original = original.__context__
         raise CheckpointError(f"{self._message} ({type(error).__name__}: {error})") from error
+
+
+def _is_not_the_files(error: BaseException) -> bool:
+    """Memory that ran out, or input that failed. EINVAL is what seeking to a damaged offset gives, and an OSError without a number comes
+    from a parser. Without memory, extensions raise SystemError, and making a lock RuntimeError."""
+    if isinstance(error, OSError):
+        return error.errno not in (None, errno.EINVAL)
+    return isinstance(error, (MemoryError, SystemError)) or str(error).startswith("can't allocate")

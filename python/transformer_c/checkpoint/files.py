@@ -11,7 +11,7 @@ import secrets
 import stat
 import time
 import warnings
-from io import FileIO
+from io import BufferedReader, FileIO
 from typing import Any
 
 from .errors import CheckpointError
@@ -19,8 +19,8 @@ from .errors import CheckpointError
 _PREFIX, _SUFFIX = ".transformer_c-", ".tmp"  # of temporary files
 
 
-def open_regular(path: str | os.PathLike) -> tuple[FileIO, int]:
-    """Opens a file for reading: (unbuffered file, size in bytes).
+def open_regular(path: str | os.PathLike) -> tuple[BufferedReader, int]:
+    """Opens a file for reading: (file, size in bytes). Its ``read(n)`` returns n bytes unless the file ends, however few the system gives.
 
     Only regular files are opened: a pipe or a device could keep its reader waiting for ever.
 
@@ -33,7 +33,7 @@ def open_regular(path: str | os.PathLike) -> tuple[FileIO, int]:
     """
     file = FileIO(os.fspath(path), "rb", opener=_open_regular)  # the descriptor belongs to the file, whatever fails
     try:
-        return file, os.fstat(file.fileno()).st_size
+        return BufferedReader(file), os.fstat(file.fileno()).st_size
     except BaseException:
         file.close()
         raise
@@ -53,7 +53,7 @@ def _open_regular(path: str, flags: int) -> int:
     return descriptor
 
 
-def read_exactly(file: FileIO, offset: int, buffer) -> None:
+def read_exactly(file: BufferedReader, offset: int, buffer) -> None:
     """Fills a writable buffer with the bytes at `offset`."""
     view = memoryview(buffer).cast("B")
     file.seek(offset)
@@ -97,9 +97,15 @@ def write_atomically(path: str | os.PathLike, *parts: Any) -> None:
             os.unlink(temporary)
         raise
     finally:
-        with contextlib.suppress(OSError):  # what is synced is written
+        # Nothing from here on may turn success into an error, so that nothing needs memory.
+        try:  # noqa: SIM105
             os.close(descriptor)  # not before the file has its name: it is locked until then
-    _sync_folder(folder)
+        except OSError:
+            pass  # what is synced is written
+    try:  # noqa: SIM105
+        _sync_folder(folder)
+    except MemoryError:
+        pass  # not even for the warning
 
 
 def remove_leftovers(folder: str | os.PathLike) -> None:
@@ -169,5 +175,5 @@ def _sync_folder(folder: str) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-    except OSError as error:
+    except (OSError, MemoryError) as error:
         warnings.warn(f"the file is written, but {folder!r} could not be synced: {error}", RuntimeWarning, stacklevel=4)

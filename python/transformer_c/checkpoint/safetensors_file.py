@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from io import FileIO
+from io import BufferedReader
 from typing import Any
 
 import numpy as np
@@ -229,7 +229,7 @@ def load(path: str | os.PathLike) -> Checkpoint:
             raise CheckpointError(f"{os.fspath(path)!r} cannot be loaded: {error}") from None
 
 
-def _read(file: FileIO, size: int) -> Checkpoint:
+def _read(file: BufferedReader, size: int) -> Checkpoint:
     start = bytearray(min(size, 2))
     read_exactly(file, 0, start)
     if start == b"PK":
@@ -259,7 +259,7 @@ def _from_json(text: str) -> Any:
         return json.loads(text)
 
 
-def _array(file: FileIO, begin: int, name: str, entry: Entry) -> np.ndarray:
+def _array(file: BufferedReader, begin: int, name: str, entry: Entry) -> np.ndarray:
     """An array in memory of its own, in this machine's byte order."""
     is_ml = entry.dtype in _ML_DTYPES
     if not is_ml and entry.dtype != "BF16" and entry.dtype not in _NUMPY_DTYPES:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from io import FileIO
+from io import BufferedReader
 from typing import Any, NamedTuple
 
 from .files import read_exactly
@@ -40,7 +40,7 @@ class Entry(NamedTuple):
     size: int
 
 
-def read_header(file: FileIO, size: int) -> tuple[dict[str, Entry], dict[str, str], int]:
+def read_header(file: BufferedReader, size: int) -> tuple[dict[str, Entry], dict[str, str], int]:
     """(arrays by name, metadata, where the first array begins) of a file of `size` bytes."""
     if size < 8:
         raise NotSafetensors(f"it has {size} bytes; the length of the header alone takes 8")

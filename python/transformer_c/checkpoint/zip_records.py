@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from io import FileIO
+from io import BufferedReader
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -47,7 +47,7 @@ class ZipRecords:
         The one folder that all records are in.
     """
 
-    def __init__(self, file: FileIO, size: int) -> None:
+    def __init__(self, file: BufferedReader, size: int) -> None:
         self._file = file
         self._records: dict[str, Record] = {}
         self.folder = ""
