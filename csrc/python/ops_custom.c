@@ -134,6 +134,32 @@ static PyObject *run_set_data(tcpy_call *call)
     Py_RETURN_NONE;
 }
 
+/* Copies each value into its target, all of them or none: everything that can fail comes before the first is written. */
+static PyObject *run_assign_all(tcpy_call *call)
+{
+    const tcpy_value *targets = &call->v[0], *values = &call->v[1];
+    const int64_t count = targets->list.count;
+    tc_error err;
+    tc_status status = TC_OK;
+    if (count != values->list.count) return PyErr_Format(PyExc_ValueError, "targets and values are not equally many");
+    tc_tensor **ready = PyMem_Calloc(count ? (size_t)count : 1, sizeof *ready);
+    if (!ready) return PyErr_NoMemory();
+    Py_BEGIN_ALLOW_THREADS for (int64_t i = 0; status == TC_OK && i < count; i++)
+    {
+        tc_tensor *to = targets->list.items[i], *value = values->list.items[i], *moved = NULL;
+        if (!tc_tensor_same_shape(to, value)) status = tc_fail(&err, TC_ERROR_VALUE, "a value has another shape than its target");
+        if (status == TC_OK) status = tc_to(&moved, value, to->dtype, to->storage->device, &err);
+        if (status == TC_OK) status = tc_tensor_contiguous(&ready[i], moved, &err);
+        tc_tensor_release(moved);
+    }
+    for (int64_t i = 0; status == TC_OK && i < count; i++) status = tc_tensor_begin_write(targets->list.items[i], &err);
+    for (int64_t i = 0; status == TC_OK && i < count; i++) status = tc_tensor_copy(targets->list.items[i], ready[i], &err);
+    for (int64_t i = 0; i < count; i++) tc_tensor_release(ready[i]);
+    Py_END_ALLOW_THREADS PyMem_Free(ready);
+    if (status != TC_OK) return tcpy_raise(&err);
+    Py_RETURN_NONE;
+}
+
 /* An ndarray over the memory of a result that nobody else has; for any other tensor, a copy. */
 static PyObject *run_take_array(tcpy_call *call)
 {
@@ -152,6 +178,7 @@ static PyObject *run_take_array(tcpy_call *call)
 const tcpy_op tcpy_ops_custom[] = {
     {"record_custom", "inputs:T outputs:T backward:o", run_record_custom, "The outputs of a Python function as recorded Tensors.", 0},
     {"set_data", "tensor:t source:t", run_set_data, "Makes a leaf Tensor take on other memory.", 0},
+    {"assign_all", "targets:T values:T", run_assign_all, "Copies each value into its target: all of them or, on failure, none.", 0},
     {"take_array", "tensor:t", run_take_array,
      "A writable ndarray of a Tensor's values, without a copy where nobody else can see the memory.", 0},
     {NULL, NULL, NULL, NULL, 0},

@@ -339,10 +339,10 @@ class Module:
             )
         if wrong:
             raise ValueError(f"shapes in the state dict do not fit {type(self).__name__}:\n" + "\n".join(wrong))
+        report, targets = IncompatibleKeys(missing, unexpected), [own[key] for key in values]
         with no_grad():
-            for key, value in values.items():
-                own[key].copy_(value)
-        return IncompatibleKeys(missing, unexpected)
+            _core.assign_all(targets, list(values.values()))
+        return report
 
     def train(self: M, mode: bool = True) -> M:
         """Turns dropout on (or off) in this module and all below it; returns self."""
