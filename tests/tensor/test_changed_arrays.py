@@ -257,6 +257,23 @@ def test_arguments_of_custom_ops():
         a[:], i[:] = (2, 3), (1, 2)
 
 
+def test_what_is_kept_of_an_array_is_a_copy():
+    """Gradients that are assigned, seeds of a backward, buffers, parameters and what is loaded."""
+    array = np.ones(3, np.float32)
+    x, buffers, linear = tc.tensor(np.ones(3, np.float32), requires_grad=True), tc.nn.Module(), tc.nn.Linear(3, 1, bias=False)
+    x.grad = array
+    buffers.register_buffer("mask", array)
+    parameter = tc.nn.Parameter(array)
+    linear.load_state_dict({"weight": array[None]})
+    y = tc.tensor(np.ones(3, np.float32), requires_grad=True)
+    y.backward(array)
+    z = tc.tensor(np.ones((3, 1), np.float32), requires_grad=True)
+    z.reshape(3).backward(array)
+    array[:] = 7
+    for kept in (x.grad, buffers.mask, parameter, linear.weight, y.grad, z.grad):
+        assert (kept == 1).all(), kept
+
+
 # ---- during the call ---------------------------------------------------------------------------------------------------------------
 
 RACES = {

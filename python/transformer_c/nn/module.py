@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import _core
 from .._core import Tensor
-from .._tensor import as_tensor, no_grad
+from .._tensor import as_tensor, no_grad, tensor
 from .parameter import Parameter
 
 M = TypeVar("M", bound="Module")
@@ -149,7 +149,8 @@ class Module:
         Parameters
         ----------
         name : str
-        value : Tensor or None
+        value : Tensor, array_like or None
+            Anything but a Tensor is copied.
         persistent : bool
             Whether the state dict contains it.
         """
@@ -158,7 +159,7 @@ class Module:
         if not isinstance(name, str) or not name or "." in name:
             raise ValueError(f"a buffer's name is a non-empty str without dots, got {name!r}")
         if value is not None and not isinstance(value, Tensor):
-            value = as_tensor(value)
+            value = tensor(value)
         if hasattr(self, name) and name not in self._buffers:
             raise KeyError(f"attribute {name!r} already exists")
         self._buffers[name] = value
