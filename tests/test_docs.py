@@ -64,6 +64,13 @@ def test_paths_the_docs_name_exist():
             assert any(c.exists() for c in candidates), f"{document.name} names {path}"
 
 
+def test_tests_that_promises_name_exist():
+    tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    named = re.findall(r"`(test_\w+)`", (ROOT / "docs/trust.md").read_text())
+    assert len(named) > 15
+    assert not [name for name in named if f"def {name}(" not in tests]
+
+
 def test_every_target_of_make_is_described_and_phony():
     """A file with a target's name must not prevent it from running."""
     text = (ROOT / "Makefile").read_text()
