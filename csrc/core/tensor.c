@@ -72,15 +72,6 @@ bool tc_multiply_sizes(int64_t a, int64_t b, int64_t *product)
     return !__builtin_mul_overflow(a, b, product) && *product < INT64_MAX / 2;
 }
 
-/* The product of the lengths that are not 0. */
-static bool multiply_lengths(int ndim, const int64_t *shape, int64_t *product)
-{
-    *product = 1;
-    for (int i = 0; i < ndim; i++)
-        if (shape[i] != 0 && !tc_multiply_sizes(*product, shape[i], product)) return false;
-    return true;
-}
-
 static tc_status too_large(int ndim, const int64_t *shape, tc_error *err)
 {
     char text[TC_SHAPE_TEXT];
@@ -89,8 +80,10 @@ static tc_status too_large(int ndim, const int64_t *shape, tc_error *err)
 
 tc_status tc_check_lengths(int ndim, const int64_t *shape, tc_error *err)
 {
-    int64_t product;
-    return multiply_lengths(ndim, shape, &product) ? TC_OK : too_large(ndim, shape, err);
+    int64_t product = 1;
+    for (int i = 0; i < ndim; i++)
+        if (shape[i] != 0 && !tc_multiply_sizes(product, shape[i], &product)) return too_large(ndim, shape, err);
+    return TC_OK;
 }
 
 /* Checks a shape and counts its elements. In a tensor without elements the other lengths must fit as well, so that no product of lengths of
@@ -100,13 +93,15 @@ static tc_status measure_shape(int ndim, const int64_t *shape, tc_dtype dtype, i
     char text[TC_SHAPE_TEXT];
     if (ndim < 0 || ndim > TC_MAX_DIMS) return tc_fail(err, TC_ERROR_VALUE, "a tensor has at most %d axes, got %d", TC_MAX_DIMS, ndim);
     int64_t count = 1, bytes;
-    bool empty = false;
+    bool empty = false, fits = true;
     for (int i = 0; i < ndim; i++) {
         if (shape[i] < 0) return tc_fail(err, TC_ERROR_VALUE, "the shape %s has a negative length", tc_shape_text(text, ndim, shape));
-        empty |= shape[i] == 0;
+        if (shape[i] == 0)
+            empty = true;
+        else if (!tc_multiply_sizes(count, shape[i], &count))
+            fits = false;
     }
-    if (!multiply_lengths(ndim, shape, &count) || !tc_multiply_sizes(count, (int64_t)tc_dtype_size(dtype), &bytes))
-        return too_large(ndim, shape, err);
+    if (!fits || !tc_multiply_sizes(count, (int64_t)tc_dtype_size(dtype), &bytes)) return too_large(ndim, shape, err);
     *numel = empty ? 0 : count;
     return TC_OK;
 }

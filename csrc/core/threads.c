@@ -560,8 +560,9 @@ static tc_status parallel_for(tc_range_kernel kernel, const void *args, int64_t 
         if (status != TC_OK) return status;
     }
     const double worth = (double)items * cost / COST_PER_PARTICIPANT;
+    if (!(worth >= 2)) return run_alone(kernel, args, items, scratch_bytes, 0, err);
     const int64_t until_look = interruptible && !inside_kernel ? items_until_look(items, cost) : 0;
-    if (tc_get_num_threads() == 1 || items == 1 || !(worth >= 2) || inside_kernel || !own_pool())
+    if (tc_get_num_threads() == 1 || items == 1 || inside_kernel || !own_pool())
         return run_alone(kernel, args, items, scratch_bytes, until_look, err);
     const tc_status status = run_shared(kernel, args, items, worth, scratch_bytes, until_look, err);
     disown_pool();

@@ -145,7 +145,7 @@ class Loading(Work):
         self.given = {name: value.numpy() + 1 for name, value in self.model.state_dict().items()}
         self.path = os.path.join(self.sources, "x.safetensors")
         tc.save(self.given, self.path)
-        self.torch = Path(__file__).parents[1] / "golden" / "checkpoints" / "state_dict.pt"
+        self.torch = str(Path(__file__).parents[1] / "golden" / "checkpoints" / "state_dict.pt")
         self.features = os.path.join(self.sources, "x.npz")
         x, y = np.ones((2, 3)), np.arange(2)
         np.savez(self.features, train_features=x, train_labels=y, test_features=x, test_labels=y)
