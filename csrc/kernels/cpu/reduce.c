@@ -104,47 +104,56 @@ TC_INLINE vreal block(int step, const real *x, int64_t n, vreal center)
     return combine(step, combine(step, a, b), combine(step, c, d));
 }
 
-/* Elements [first, last) of the row x, of which there is at least one unless it is empty. */
-TC_INLINE real segment_of_row(int step, const tc_reduce_args *a, const char *x, int64_t first, int64_t last, vreal center)
-{
-    real buffer[REDUCE_BLOCK] __attribute__((aligned(64)));
+/* Memory for a row, outside the loop over rows. */
+typedef struct row_space {
     pairwise sum;
-    sum.count = 0; /* the partial results need no initial values */
-    sum.top = 0;
+    real chunk[REDUCE_BLOCK] __attribute__((aligned(64)));
+} row_space;
+
+TC_INLINE void pairwise_begin(pairwise *p)
+{
+    p->count = 0; /* the partial results need no initial values */
+    p->top = 0;
+}
+
+/* Elements [first, last) of the row x. */
+TC_INLINE real segment_of_row(int step, const tc_reduce_args *a, const char *x, int64_t first, int64_t last, vreal center, row_space *space)
+{
     const bool direct = a->x_dtype == ELEMENT_DTYPE && a->reduced_ndim == 1 && a->reduced_strides[0] == 1;
+    pairwise_begin(&space->sum);
     for (int64_t r = first, n; r < last; r += n) {
         n = last - r < REDUCE_BLOCK ? last - r : REDUCE_BLOCK;
         const real *chunk = (const real *)(const void *)x + r;
         if (!direct) {
-            gather(buffer, x, a->x_dtype, a->reduced_strides, position_of(r, a->reduced_ndim, a->reduced_shape), n, a->reduced_ndim,
+            gather(space->chunk, x, a->x_dtype, a->reduced_strides, position_of(r, a->reduced_ndim, a->reduced_shape), n, a->reduced_ndim,
                    a->reduced_shape);
-            chunk = buffer;
+            chunk = space->chunk;
         }
-        pairwise_add(step, &sum, block(step, chunk, n, center));
+        pairwise_add(step, &space->sum, block(step, chunk, n, center));
     }
-    if (sum.count == 0) pairwise_add(step, &sum, identity(step));
-    return combine_lanes(step, pairwise_result(step, &sum));
+    if (space->sum.count == 0) pairwise_add(step, &space->sum, identity(step));
+    return combine_lanes(step, pairwise_result(step, &space->sum));
 }
 
 /* All of a long row: its segments, and what a second pass over their results would make of them. */
-TC_INLINE real segments_of_row(int step, const tc_reduce_args *a, const char *x, vreal center)
+TC_INLINE real segments_of_row(int step, const tc_reduce_args *a, const char *x, vreal center, row_space *space, row_space *results)
 {
     const int second = step == TC_STEP_square_difference ? TC_STEP_sum : step;
-    real results[REDUCE_BLOCK] __attribute__((aligned(64)));
-    pairwise sum = {.count = 0};
     int64_t count = 0;
+    pairwise_begin(&results->sum);
     for (int64_t r = 0, last; r < a->reduced; r = last) {
         last = a->reduced - r < a->segment ? a->reduced : r + a->segment;
-        results[count++] = segment_of_row(step, a, x, r, last, center);
+        results->chunk[count++] = segment_of_row(step, a, x, r, last, center, space);
         if (count < REDUCE_BLOCK && last < a->reduced) continue;
-        pairwise_add(second, &sum, block(second, results, count, v_zero()));
+        pairwise_add(second, &results->sum, block(second, results->chunk, count, v_zero()));
         count = 0;
     }
-    return combine_lanes(second, pairwise_result(second, &sum));
+    return combine_lanes(second, pairwise_result(second, &results->sum));
 }
 
 TC_INLINE void rows(int step, const tc_reduce_args *a, int64_t begin, int64_t end)
 {
+    row_space space, results;
     for (int64_t item = begin; item < end; item++) {
         const int64_t k = a->segments == 1 ? item : item / a->segments, first = (item - k * a->segments) * a->segment;
         const int64_t last = first + a->segment < a->reduced ? first + a->segment : a->reduced;
@@ -152,7 +161,9 @@ TC_INLINE void rows(int step, const tc_reduce_args *a, int64_t begin, int64_t en
         const char *x = (const char *)a->x + position_offset(&kept, a->kept_ndim, a->kept_strides) * element_bytes[a->x_dtype];
         const vreal center = a->center ? v_set1(((const real *)a->center)[k]) : v_zero();
         const bool whole = a->segments == 1 && last < a->reduced;
-        store_result(a, item, whole ? segments_of_row(step, a, x, center) : segment_of_row(step, a, x, first, last, center));
+        store_result(a, item,
+                     whole ? segments_of_row(step, a, x, center, &space, &results)
+                           : segment_of_row(step, a, x, first, last, center, &space));
     }
 }
 
