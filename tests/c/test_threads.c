@@ -453,6 +453,61 @@ static void environments(void)
 #endif
 }
 
+/* ---- interrupts ------------------------------------------------------------------------------------------------------- */
+
+static atomic_int looks, looks_until_stop; /* 0: never */
+static pthread_t looker;
+
+static bool look(void)
+{
+    int nested_times[50];
+    job nested = {.items = 50, .times = nested_times};
+    looker = pthread_self();
+    check_once_each(&nested, LARGE_COST); /* a handler may compute */
+    return atomic_fetch_add(&looks, 1) + 1 == atomic_load(&looks_until_stop);
+}
+
+static tc_status start_interruptible(job *j, int until_stop, tc_error *err)
+{
+    j->caller = pthread_self();
+    memset(j->times, 0, (size_t)j->items * sizeof *j->times);
+    atomic_store(&j->wrong, 0);
+    atomic_store(&looks, 0);
+    atomic_store(&looks_until_stop, until_stop);
+    return tc_parallel_for_interruptible(note, &j, j->items, 1e8, SCRATCH, err);
+}
+
+/* The check is asked by the caller, between ranges; after a stop no item is done twice, some are not done, and the pool works on. */
+static void interrupts(void)
+{
+    static int times[MOST_ITEMS];
+    tc_error err;
+    job j = {.items = 300, .has_scratch = true, .item_microseconds = 2000, .times = times};
+    tc_set_interrupt_check(look);
+    for (int count = 1; count <= 4; count++) {
+        set_threads(count);
+        int64_t done = 0, twice = 0;
+        CHECK_EQUAL(start_interruptible(&j, 2, &err), TC_ERROR_CALLBACK);
+        CHECK_TEXT(err.message, "interrupted");
+        for (int64_t i = 0; i < j.items; i++) done += times[i] == 1, twice += times[i] > 1;
+        CHECK_EQUAL(twice, 0);
+        CHECK(done > 0 && done < j.items);
+        CHECK_EQUAL(atomic_load(&looks), 2);
+        CHECK(pthread_equal(looker, pthread_self()));
+        CHECK_EQUAL(start_interruptible(&j, 0, &err), TC_OK);
+        done = 0;
+        for (int64_t i = 0; i < j.items; i++) done += times[i] == 1;
+        CHECK_EQUAL(done, j.items);
+        CHECK_EQUAL(atomic_load(&j.wrong), 0);
+        check_once_each(&j, LARGE_COST); /* not interruptible: nobody is asked */
+    }
+    const int asked = atomic_load(&looks);
+    check_once_each(&j, LARGE_COST);
+    CHECK_EQUAL(atomic_load(&looks), asked);
+    tc_set_interrupt_check(NULL);
+    CHECK_EQUAL(start_interruptible(&j, 1, &err), TC_OK);
+}
+
 int main(void)
 {
     environments();
@@ -464,6 +519,7 @@ int main(void)
     nested_calls();
     concurrent_callers_and_resizes();
     workers_come_and_go();
+    interrupts();
 #if !THREAD_SANITIZED /* it allows no new threads in the child of a process that had some */
     forks();
 #endif
