@@ -1,8 +1,9 @@
 """Runs a piece of work again and again, each time with another call of the system failing (shim.c, loaded by LD_PRELOAD), and checks what is left.
 
-    python sweep.py WORK KINDS ERROR EVERY [DEFECT]
+    python sweep.py WORK KINDS ERROR EVERY PART CALL [DEFECT]
 
-WORK is a class below; KINDS the sum of what fails; ERROR the errno of files, 0: reads and writes do half; EVERY: each so-manyth call. The
+WORK is a class below; KINDS the sum of what fails; ERROR the errno of files, 0: reads and writes do half; EVERY: each so-manyth call,
+from CALL (0: the first) of PART on. Exit status 77: CPython itself crashed (shim.c), in the call that was tried last. Otherwise the
 last line of the output is JSON: how many calls there are, how many faults were tried, what came of them, and what was found wrong.
 """
 
@@ -317,9 +318,9 @@ def is_refusal(error):
     return isinstance(error, (MemoryError, OSError)) or (isinstance(error, RuntimeError) and str(error) in FOREIGN)
 
 
-def sweep(work, kinds, error, every):
+def sweep(work, kinds, error, every, first):
     outcomes, wrong, tried, most = Counter(), [], 0, 0
-    for part in range(work.parts):
+    for part in range(first[0], work.parts):
         work.part = part
         for _ in range(2):
             result, failure, calls = attempt(work, kinds, 0, error)
@@ -327,7 +328,8 @@ def sweep(work, kinds, error, every):
             found = [*work.check(result, None)]
             assert not found, found
         most = max(most, calls)
-        for at in itertools.count(1 + part % every, every):
+        for at in itertools.count(first[1] if part == first[0] and first[1] else 1 + part % every, every):
+            print("trying", part, at, flush=True)
             gc.collect()
             before = descriptors()
             result, failure, _ = attempt(work, kinds, at, error)
@@ -352,10 +354,12 @@ def sweep(work, kinds, error, every):
 
 
 if __name__ == "__main__":
-    name, kinds, error, every, *defect = sys.argv[1:]
+    name, kinds, error, every, part, at, *defect = sys.argv[1:]
     warnings.simplefilter("ignore")
     kind = {k.__name__: k for k in (Training, TrainingAhead, Resuming, Saving, Loading, Ops, Threads)}[name]
     work = kind(tempfile.mkdtemp())
     if defect:
         plant(defect[0])
-    print(json.dumps(sweep(work, int(kinds), int(error), int(every))))
+    if os.environ.get("PYTHONMALLOC") == "malloc":
+        SHIM.faults_watch_crashes()
+    print(json.dumps(sweep(work, int(kinds), int(error), int(every), (int(part), int(at)))))
