@@ -84,7 +84,7 @@ def test_half_type(rng):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (dict(num_heads=5), ValueError, r"weight has shape \(12, 3\).*5 heads, a multiple of 15"),
+        (dict(num_heads=5), ValueError, r"weight has shape \(12, 3\).*5 heads, a multiple of 3 \* 5"),
         (dict(num_heads=0), ValueError, "num_heads is 0"),
         (dict(weight=np.ones((13, 3))), ValueError, r"\(13, 3\)"),
         (dict(weight=np.ones(3)), ValueError, "expected two axes"),
