@@ -204,8 +204,8 @@ def indices_and_data():
     return loops(lambda: x[i], lambda: tc.functional.embedding(i, tc.ones(N, 8)), replace)
 
 
-def held(name, seconds):
-    steps = globals()[name]()
+def run(steps, seconds):
+    """Each step again and again on a thread of its own."""
     end, errors = time.monotonic() + seconds, []
 
     def loop(step):
@@ -229,5 +229,5 @@ RACES = [name for name, value in list(globals().items()) if "_and_" in name and 
 if __name__ == "__main__":
     sys.setswitchinterval(1e-5)
     tc.set_num_threads(2)
-    held(sys.argv[1], float(sys.argv[2]))
+    run(globals()[sys.argv[1]](), float(sys.argv[2]))
     print("done")
