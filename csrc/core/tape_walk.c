@@ -7,6 +7,7 @@
 #include "lock.h"
 #include "own.h"
 #include "tape_node.h"
+#include "threads.h"
 
 /* The leaves reached, with the gradient accumulated for each: committed only when the whole walk has succeeded. */
 typedef struct leaf_entry {
@@ -231,6 +232,7 @@ TC_DEFINE_LOCK(commit_lock, TC_RANK_COMMIT) /* leaves may be shared by graphs on
 
 static tc_status commit(walk *w, tc_error *err)
 {
+    const bool before = tc_set_uninterruptible(true);
     tc_lock_take(&commit_lock);
     tc_lock_take(&tc_replacing);
     tc_status status = TC_OK;
@@ -248,6 +250,7 @@ static tc_status commit(walk *w, tc_error *err)
         tc_lock_give(&tc_replacing);
     }
     tc_lock_give(&commit_lock);
+    tc_set_uninterruptible(before);
     return status;
 }
 

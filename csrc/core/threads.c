@@ -169,7 +169,16 @@ static void wake_if_asleep(participant *worker)
 
 static bool (*_Atomic interrupt_check)(void);
 
+static _Thread_local bool uninterruptible;
+
 void tc_set_interrupt_check(bool (*check)(void)) { atomic_store(&interrupt_check, check); }
+
+bool tc_set_uninterruptible(bool is_so)
+{
+    const bool before = uninterruptible;
+    uninterruptible = is_so;
+    return before;
+}
 
 /* Asks, if it is time to: *looked is when it was last asked. The check may run ops: they are no nested calls of this one. */
 static bool is_to_stop(int64_t *looked)
@@ -177,6 +186,9 @@ static bool is_to_stop(int64_t *looked)
     const int64_t now = nanoseconds();
     if (now - *looked < LOOK_NANOSECONDS) return false;
     bool (*check)(void) = atomic_load(&interrupt_check);
+#ifdef TC_ASSERTIONS
+    TC_ASSERT(tc_ranks_held == 0); /* the check may wait for another thread, and run a backward */
+#endif
     inside_kernel = false;
     const bool stop = check && check();
     inside_kernel = true;
@@ -187,7 +199,7 @@ static bool is_to_stop(int64_t *looked)
 /* Items of a range after which to look; 0: the work is too short to look. */
 static int64_t items_until_look(int64_t items, double cost)
 {
-    if (!((double)items * cost > 4 * INTERRUPTIBLE_COST) || !atomic_load(&interrupt_check)) return 0;
+    if (uninterruptible || !((double)items * cost > 4 * INTERRUPTIBLE_COST) || !atomic_load(&interrupt_check)) return 0;
     return cost < INTERRUPTIBLE_COST ? (int64_t)(INTERRUPTIBLE_COST / (cost > 1 ? cost : 1)) : 1;
 }
 

@@ -142,6 +142,9 @@ static PyObject *run_assign_all(tcpy_call *call)
     tc_error err;
     tc_status status = TC_OK;
     if (count != values->list.count) return PyErr_Format(PyExc_ValueError, "targets and values are not equally many");
+    for (int64_t i = 0; i < count; i++)
+        if (tcpy_hold(call, (tc_tensor **)&targets->list.items[i]) < 0 || tcpy_hold(call, (tc_tensor **)&values->list.items[i]) < 0)
+            return NULL;
     tc_tensor **ready = PyMem_Calloc(count ? (size_t)count : 1, sizeof *ready);
     if (!ready) return PyErr_NoMemory();
     Py_BEGIN_ALLOW_THREADS for (int64_t i = 0; status == TC_OK && i < count; i++)
@@ -155,7 +158,8 @@ static PyObject *run_assign_all(tcpy_call *call)
     for (int64_t i = 0; status == TC_OK && i < count; i++) status = tc_tensor_begin_write(targets->list.items[i], &err);
     for (int64_t i = 0; status == TC_OK && i < count; i++) status = tc_tensor_copy(targets->list.items[i], ready[i], &err);
     for (int64_t i = 0; i < count; i++) tc_tensor_release(ready[i]);
-    Py_END_ALLOW_THREADS PyMem_Free(ready);
+    Py_END_ALLOW_THREADS tcpy_end_holds(call);
+    PyMem_Free(ready);
     if (status != TC_OK) return tcpy_raise(&err);
     Py_RETURN_NONE;
 }

@@ -20,6 +20,21 @@ def test_a_race_ends_no_process(name):
     assert done.returncode == 0 and done.stdout == "done\n", (done.returncode, done.stderr[-3000:])
 
 
+def test_every_place_without_the_gil_is_known():
+    """A new one computes with what tcpy_hold made, or with memory that no other thread has."""
+    folder = Path(__file__).parents[2] / "csrc" / "python"
+    found = {path.name: path.read_text().count("Py_BEGIN_ALLOW_THREADS") for path in folder.glob("*.[ch]")}
+    assert {name: count for name, count in found.items() if count} == {
+        "binding.h": 1,  # TCPY_COMPUTE: after tcpy_hold
+        "generator_object.c": 3,  # fill a new Tensor
+        "ops_cuda.c": 2,  # no Tensors
+        "ops_custom.c": 1,  # after tcpy_hold
+    }
+    for path in folder.glob("*.c"):
+        for before in path.read_text().split("TCPY_COMPUTE(")[:-1]:
+            assert "hold" in before[-500:] or "tc_cuda_device_count" in path.read_text(), path
+
+
 # ---- what a race leaves, step by step: the other thread's part is done inside a custom op, in the middle of a backward --------------------
 
 
