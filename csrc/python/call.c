@@ -60,8 +60,8 @@ static int bind(tcpy_op_object *self, tcpy_call *call, PyObject *const *args, Py
             tcpy_convert_spread(call, &self->args[i], &call->v[i], NULL, 0);
             continue;
         }
-        PyErr_Format(PyExc_TypeError, "%U() is missing the argument '%U'; its signature is %U%U", self->name, self->args[i].name, self->name,
-                     self->signature);
+        PyErr_Format(PyExc_TypeError, "%U() is missing the argument '%U'; its signature is %U%U", self->name, self->args[i].name,
+                     self->name, self->signature);
         return -1;
     }
     if (call->operand_count && tcpy_check_operands(call) < 0) return -1;
