@@ -153,6 +153,7 @@ def wide(*shape):
 B = 2**40
 LARGE = {
     "an empty shape": lambda: tc.empty(0, B, B),
+    "an empty shape by reshape": lambda: tc.empty(0, 3).reshape(0, 2**28 - 1, 2**45 - 1),
     "an empty view": lambda: tc.empty(0, 1, 1).expand(0, B, B),
     "a view": lambda: wide(B, B),
     "sum of two": lambda: wide(B, 1) + wide(B),

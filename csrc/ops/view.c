@@ -95,7 +95,7 @@ static tc_status resolve_shape(int64_t resolved[TC_MAX_DIMS], const tc_tensor *x
     } else if (fits) {
         fits = known == x->numel;
     }
-    if (fits) return TC_OK;
+    if (fits) return known ? TC_OK : tc_check_lengths(ndim, resolved, err);
     return tc_fail(err, TC_ERROR_VALUE, "a tensor of shape %s (%" PRId64 " elements) cannot be given the shape %s", tc_tensor_text(a, x),
                    x->numel, tc_shape_text(b, ndim < TC_MAX_DIMS ? ndim : TC_MAX_DIMS, shape));
 }

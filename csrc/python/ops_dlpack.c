@@ -208,6 +208,10 @@ static tc_tensor *borrow(const dlpack_tensor *given, bool writable, void (*relea
         return NULL;
     }
     if (dtype_of(given, &dtype) < 0) return NULL;
+    if (tc_check_lengths(given->ndim, given->shape, &err) != TC_OK) {
+        tcpy_raise(&err);
+        return NULL;
+    }
     for (int i = given->ndim - 1; i >= 0; i--) {
         strides[i] = given->strides ? given->strides[i] : step;
         step *= given->shape[i];
