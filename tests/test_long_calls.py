@@ -11,6 +11,7 @@ import transformer_c as tc
 from transformer_c import _core
 from transformer_c import functional as F
 
+pytestmark = pytest.mark.unsanitized  # seconds; tests/c/test_threads.c interrupts the pool under sanitizers
 LONG = 2**40
 SECONDS = 10  # until a call has ended; it looks every few hundredths of one
 
