@@ -213,8 +213,8 @@ void tc_tensor_release(tc_tensor *tensor)
     while (tensor && tc_drop_reference(&tensor->references)) {
         tc_node *node = tensor->node;
         tc_tensor *grad = tensor->grad; /* next: assigned gradients may themselves have gradients, to any depth */
-        tc_tensor_release(tensor->grad_slot);
-        tc_tensor_release(tensor->of);
+        if (tensor->grad_slot) tc_tensor_release(tensor->grad_slot);
+        if (tensor->of) tc_tensor_release(tensor->of);
         storage_release(tensor->storage);
         tc_free(tensor, sizeof *tensor);
         if (node) tc_node_release(node);
