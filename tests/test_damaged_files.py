@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import pathlib
 import tokenize
 
@@ -10,8 +11,10 @@ import pytest
 import transformer_c as tc
 from transformer_c.checkpoint import CheckpointError, load_torch_checkpoint
 from transformer_c.checkpoint.errors import parsing
+from transformer_c.checkpoint.safetensors_file import LAYOUT
 from transformer_c.cli.tasks.base import read_array
 from transformer_c.cli.tasks.digits import _only_array
+from transformer_c.datasets.cifar import _load_part
 from transformer_c.datasets.features import load_features
 from transformer_c.datasets.mnist import read_idx
 from transformer_c.tutorials import keras_book
@@ -82,6 +85,73 @@ def test_what_stays_itself(error):
     with pytest.raises(type(error)) as caught, parsing("it is damaged"):
         raise error
     assert caught.value is error
+
+
+def bad(*_, **__):
+    raise KeyError("bad bytes")
+
+
+def cifar(path, patch):
+    patch.setattr("transformer_c.datasets.cifar.PickleMachine", bad)
+    path.write_bytes(b"x")
+    _load_part(str(path), "fine")
+
+
+def torch(path, patch):
+    patch.setattr("transformer_c.checkpoint.torch_file.PickleMachine", bad)
+    path.write_bytes(READERS["load_torch_checkpoint"][1]())
+    load_torch_checkpoint(path)
+
+
+def safetensors(path, patch):
+    header = json.dumps({"__metadata__": {"transformer_c": LAYOUT, "tree": "{"}}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    tc.load(path)
+
+
+def keras(path, patch):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(path, "w") as file:
+        file["x"] = np.ones(3)
+    patch.setattr("transformer_c.tutorials.keras_weights._array_names", bad)
+    keras_book.TransformerEncoder(**ENCODER).load_keras_weights(path)
+
+
+def cut_off(name):
+    _, contents, reader = READERS[name]
+
+    def read(path, patch):
+        path.write_bytes(contents()[:-20])
+        reader(path)
+
+    return read
+
+
+@pytest.mark.parametrize(
+    "read",
+    [*map(cut_off, READERS), cifar, torch, safetensors, keras],
+    ids=[*READERS, "load_cifar100", "load_torch_checkpoint, inside", "load", "load_keras_weights"],
+)
+@pytest.mark.parametrize("outer", [FileNotFoundError(2, "another file"), MemoryError("before")], ids=repr)
+def test_what_the_caller_handles_is_not_the_files(read, outer, tmp_path, monkeypatch):
+    """One file is missing, so the caller reads another, which is damaged: the error is about the second."""
+    try:
+        raise outer
+    except Exception:
+        with pytest.raises(CheckpointError):
+            read(tmp_path / "x.npz", monkeypatch)
+
+
+def test_a_broken_disk_while_the_caller_handles_an_error():
+    """What the parser itself met still comes out."""
+    try:
+        raise FileNotFoundError(2, "another file")
+    except OSError:
+        with pytest.raises(OSError, match="broken disk"), parsing("it is damaged"):
+            try:
+                raise OSError(5, "broken disk")
+            except OSError:
+                raise ValueError("not a zip file")  # noqa: B904
 
 
 def test_no_memory_is_no_damage(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 
 
 class CheckpointError(ValueError):
@@ -20,21 +21,21 @@ class parsing:
         self._message = message
 
     def __enter__(self) -> None:
-        pass
+        self._handled = sys.exc_info()[1]  # by the caller: not the parser's, though it is the context of all that is raised here
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
-        if not isinstance(error, Exception) or isinstance(error, CheckpointError) or _is_not_the_files(error):
+        if not isinstance(error, Exception) or isinstance(error, CheckpointError) or _blames_the_system(error):
             return
         original = error.__context__
-        while original is not None:  # zipfile says "not a zip file" when the disk is broken
-            if _is_not_the_files(original):
+        while original is not None and original is not self._handled:  # zipfile says "not a zip file" when the disk is broken
+            if _blames_the_system(original):
                 raise original
             original = original.__context__
         raise CheckpointError(f"{self._message} ({type(error).__name__}: {error})") from error
 
 
-def _is_not_the_files(error: BaseException) -> bool:
-    """Memory that ran out, or input that failed. EINVAL is what seeking to a damaged offset gives, and an OSError without a number comes
+def _blames_the_system(error: BaseException) -> bool:
+    """Memory that ran out, or input that failed: the file may be whole. EINVAL is what seeking to a damaged offset gives, and an OSError without a number comes
     from a parser. Without memory, extensions raise SystemError, and making a lock RuntimeError."""
     if isinstance(error, OSError):
         return error.errno not in (None, errno.EINVAL)
