@@ -164,6 +164,10 @@ TC_CHECKED tc_status tc_tensor_set_grad(tc_tensor *tensor, tc_tensor *grad /* or
 
 bool tc_grad_enabled(void);             /* of this thread */
 bool tc_set_grad_enabled(bool enabled); /* returns the old value */
+/* Records nothing in between, whatever is set; they nest. */
+void tc_suspend_recording(void);
+void tc_resume_recording(void);
+int tc_exchange_suspended(int count); /* 0 for code of the host's in between; gives what to set afterwards */
 
 /* Adds the gradient of `root` with respect to each leaf that it depends on to the grad of that leaf. `gradient` (shape of root) may be NULL
  * when root has one element. Saved values are freed as they are used, unless `retain_graph`. On failure no grad has changed. */

@@ -1,5 +1,6 @@
 """Ctrl-C in the middle of a long call: it ends, all objects are as they were, and the next call is right."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -51,6 +52,17 @@ def interrupted(call, after=0.2, seconds=SECONDS):
     assert time.monotonic() - start < after + seconds
 
 
+@contextlib.contextmanager
+def signals(handler, first, again=0.0):
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, first, again)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 @pytest.mark.alone
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("name", CALLS)
@@ -89,14 +101,67 @@ def test_a_handler_that_returns_changes_nothing():
     def handler(*_):
         seen.append(tc.ones(300, 300).sum().item())
 
-    before = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
-    try:
+    with signals(handler, 0.01, 0.01):
         found = [many.sum().item() for _ in range(4)]
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
     assert found == [want] * 4 and seen and set(seen) == {90000.0}
+
+
+def test_what_others_replace_meanwhile_is_not_read():
+    """This attention is of few elements and much work: such a call keeps the GIL, and its tensors are not its own."""
+    T = 16384
+    q, v = tc.zeros(1, 1, T, 1), tc.ones(1, 1, T, 1)
+    stop = threading.Event()
+
+    def replace():
+        kept = []
+        while not stop.is_set():
+            v.data = tc.ones(1, 1, T, 1)
+            kept = [*kept[-50:], tc.full((1, 1, T, 1), 7.0)]
+
+    thread = threading.Thread(target=replace)
+    thread.start()
+    try:
+        with signals(lambda *_: time.sleep(0.002), 0.02, 0.02):  # other threads run during a handler
+            found = [F.scaled_dot_product_attention(q, q, v) for _ in range(4)]
+    finally:
+        stop.set()
+        thread.join()
+    assert all(float(y.min()) == float(y.max()) == 1.0 for y in found)
+
+
+def test_a_handler_records():
+    """In the middle of a backward as everywhere; and what it switches stays switched."""
+    x, w = tc.ones(1500, 1500, requires_grad=True), tc.ones(1, requires_grad=True)
+    y = x
+    for _ in range(3):
+        y = y @ x
+    loss, seen = y.sum(), []
+    with signals(lambda *_: seen.append((tc.is_grad_enabled(), (w * 2.0).requires_grad)), 0.1):
+        loss.backward()
+    assert seen == [(True, True)] and tc.is_grad_enabled() and x.grad is not None
+
+
+def test_a_handler_that_forks():
+    """The child has lost what the other threads had begun; the parent's call is right."""
+    before = tc.get_num_threads()
+    tc.set_num_threads(3)
+    children = []
+
+    def fork(*_):
+        children.append(os.fork())
+
+    try:
+        with signals(fork, 0.1):
+            x = wide(2**14, 2**19)
+            try:
+                right = (x.sum(1).numpy() == 2.0**19).all()
+            except RuntimeError as error:
+                right = "forked this process in the middle of the call" in str(error) and wide(100, 100).sum().item() == 1e4
+    finally:
+        if children == [0]:
+            os._exit(not right)
+        tc.set_num_threads(before)
+    assert right and len(children) == 1 and os.waitpid(children[0], 0)[1] == 0
 
 
 def test_other_threads_do_not_take_the_signal():

@@ -1,5 +1,7 @@
 """What an argument's own methods raise comes out of the call: only a missing method is a TypeError."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import transformer_c as tc
@@ -108,3 +110,23 @@ def test_errors_of_the_users_code_come_out(name, methods):
             assert not argument.asked, f"{kind.__name__} became {error!r}"
         else:
             assert not argument.asked, f"{kind.__name__} was hidden"
+
+
+@pytest.mark.parametrize("make", [tc.tensor, tc.Tensor, tc.as_tensor], ids=lambda make: make.__name__)
+def test_an_array_whose_dtype_raises(make):
+    class Array:
+        def __array__(self, dtype=None, copy=None):
+            return np.ones(3)
+
+        @property
+        def dtype(self):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make(Array())
+
+
+def test_no_attribute_is_asked_for_in_a_way_that_hides_errors():
+    """PyObject_HasAttr and its like clear whatever the attribute raises; tcpy_has_attribute does not."""
+    sources = (Path(__file__).parents[1] / "csrc/python").glob("*.c")
+    assert not [path.name for path in sources if "PyObject_HasAttr" in path.read_text()]

@@ -7,9 +7,24 @@
 #include "tape_node.h"
 
 static _Thread_local bool grad_enabled = true;
+static _Thread_local int suspended; /* how many calls of tc_suspend_recording() this thread is in */
 static atomic_uint_fast64_t next_sequence;
 
-bool tc_grad_enabled(void) { return grad_enabled; }
+bool tc_grad_enabled(void) { return grad_enabled && !suspended; }
+
+void tc_suspend_recording(void) { suspended++; }
+void tc_resume_recording(void)
+{
+    TC_ASSERT(suspended > 0);
+    suspended--;
+}
+
+int tc_exchange_suspended(int count)
+{
+    const int before = suspended;
+    suspended = count;
+    return before;
+}
 
 bool tc_set_grad_enabled(bool enabled)
 {
@@ -140,7 +155,7 @@ static bool lacks_history(const tc_tensor *input)
 
 bool tc_tape_wants(int count, tc_tensor *const *inputs)
 {
-    if (!grad_enabled) return false;
+    if (!tc_grad_enabled()) return false;
     for (int i = 0; i < count; i++)
         if (inputs[i] && (tc_tensor_requires_grad(inputs[i]) || lacks_history(inputs[i])))
             return true; /* recording the latter is an error */

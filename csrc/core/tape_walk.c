@@ -232,7 +232,6 @@ TC_DEFINE_LOCK(commit_lock, TC_RANK_COMMIT) /* leaves may be shared by graphs on
 
 static tc_status commit(walk *w, tc_error *err)
 {
-    const bool before = tc_set_uninterruptible(true);
     tc_lock_take(&commit_lock);
     tc_lock_take(&tc_replacing);
     tc_status status = TC_OK;
@@ -250,7 +249,6 @@ static tc_status commit(walk *w, tc_error *err)
         tc_lock_give(&tc_replacing);
     }
     tc_lock_give(&commit_lock);
-    tc_set_uninterruptible(before);
     return status;
 }
 
@@ -281,7 +279,7 @@ tc_status tc_backward(tc_tensor *root, tc_tensor *gradient, bool retain_graph, t
                        "this tensor recorded nothing to go back through: none of its inputs requires a gradient, or it was computed under "
                        "no_grad() or detached");
     TC_TRY(seed_gradient(&seed, root, gradient, err));
-    const bool before = tc_set_grad_enabled(false);
+    tc_suspend_recording();
     const tc_edge start = {.node = root->node, .leaf = root->node ? NULL : tc_tensor_itself(root), .output = root->output};
     tc_status status = tc_check_history(root, "backward", err);
     if (status == TC_OK)
@@ -304,6 +302,6 @@ tc_status tc_backward(tc_tensor *root, tc_tensor *gradient, bool retain_graph, t
     }
     if (w.heap) tc_free(w.heap, (size_t)w.heap_capacity * sizeof *w.heap);
     if (w.leaves) tc_free(w.leaves, (size_t)w.leaf_capacity * sizeof *w.leaves);
-    tc_set_grad_enabled(before);
+    tc_resume_recording();
     return status;
 }

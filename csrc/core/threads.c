@@ -116,6 +116,9 @@ static struct {
 /* True while this thread runs a kernel: a call from there is a nested one. */
 static _Thread_local bool inside_kernel;
 
+/* The job of the pool that this thread has begun: none, one that goes on, or one whose workers a fork has taken away. */
+static _Thread_local enum { NO_JOB, OWN_JOB, LOST_JOB } own_job;
+
 /* ---- waiting ------------------------------------------------------------------------------------------------------- */
 
 static void pause_briefly(void)
@@ -169,16 +172,7 @@ static void wake_if_asleep(participant *worker)
 
 static bool (*_Atomic interrupt_check)(void);
 
-static _Thread_local bool uninterruptible;
-
 void tc_set_interrupt_check(bool (*check)(void)) { atomic_store(&interrupt_check, check); }
-
-bool tc_set_uninterruptible(bool is_so)
-{
-    const bool before = uninterruptible;
-    uninterruptible = is_so;
-    return before;
-}
 
 /* Asks, if it is time to: *looked is when it was last asked. The check may run ops: they are no nested calls of this one. */
 static bool is_to_stop(int64_t *looked)
@@ -199,7 +193,7 @@ static bool is_to_stop(int64_t *looked)
 /* Items of a range after which to look; 0: the work is too short to look. */
 static int64_t items_until_look(int64_t items, double cost)
 {
-    if (uninterruptible || !((double)items * cost > 4 * INTERRUPTIBLE_COST) || !atomic_load(&interrupt_check)) return 0;
+    if (!((double)items * cost > 4 * INTERRUPTIBLE_COST) || !atomic_load(&interrupt_check)) return 0;
     return cost < INTERRUPTIBLE_COST ? (int64_t)(INTERRUPTIBLE_COST / (cost > 1 ? cost : 1)) : 1;
 }
 
@@ -344,7 +338,8 @@ static int resize_pool(int count)
 /* ---- a fork ------------------------------------------------------------------------------------------------------------ */
 
 /* The child has the thread that forked and none of the workers; a job that another thread was running is not its own. The pool starts empty
- * with new locks (the old ones may be held by threads that do not exist here). */
+ * with new locks (the old ones may be held by threads that do not exist here). A thread that forks in the middle of its own job (a handler
+ * of a signal did, see is_to_stop) has lost what its workers had begun; it keeps the pool until that call has failed. */
 static void reset_in_child(void)
 {
     pool.workers = 0;
@@ -353,7 +348,8 @@ static void reset_in_child(void)
     atomic_store(&pool.owner_asleep, false);
     pthread_mutex_init(&pool.mutex, NULL);
     pthread_cond_init(&pool.done, NULL);
-    atomic_store(&pool.owned, false);
+    if (own_job == OWN_JOB) own_job = LOST_JOB;
+    atomic_store(&pool.owned, own_job == LOST_JOB);
 }
 
 TC_IN_FORKED_CHILD(reset_in_child)
@@ -558,9 +554,17 @@ static tc_status run_shared(tc_range_kernel kernel, const void *args, int64_t it
         pool.looked = nanoseconds();
         if (pool.chunk > until_look) pool.chunk = until_look;
     }
+    own_job = OWN_JOB;
     run_job();
+    const bool lost = own_job == LOST_JOB;
+    own_job = NO_JOB;
     if (bytes) tc_free(pool.scratch, bytes);
-    return pool.stopped ? interrupted(err) : TC_OK;
+    if (pool.stopped) return interrupted(err);
+    if (lost)
+        return tc_fail(err, TC_ERROR_STATE,
+                       "a handler of a signal forked this process in the middle of the call, whose other threads only the parent has; the "
+                       "call goes on there");
+    return TC_OK;
 }
 
 static tc_status parallel_for(tc_range_kernel kernel, const void *args, int64_t items, double cost, size_t scratch_bytes,

@@ -27,7 +27,5 @@ TC_CHECKED tc_status tc_parallel_for_interruptible(tc_range_kernel kernel, const
 
 /* `check` returns true when the call is to stop, such as after Ctrl-C. It may run any code, ops of this library as well. NULL: none. */
 void tc_set_interrupt_check(bool (*check)(void));
-/* Whether this thread's calls ask nobody, as while it holds a lock; gives what it was. */
-bool tc_set_uninterruptible(bool is_so);
 
 #endif

@@ -74,10 +74,10 @@ static tc_status fill_chunks(chunk_list *list, const tc_tensors *parameters, con
 /* Raises the versions: packed weights and saved values of these tensors are stale from here on. */
 static tc_status begin_writes(const tc_tensors *tensors, tc_error *err)
 {
-    const bool before = tc_set_grad_enabled(false);
+    tc_suspend_recording();
     tc_status status = TC_OK;
     for (int64_t i = 0; i < tensors->count && status == TC_OK; i++) status = tc_tensor_begin_write(tensors->items[i], err);
-    tc_set_grad_enabled(before);
+    tc_resume_recording();
     return status;
 }
 

@@ -194,6 +194,9 @@ int tcpy_hold(tcpy_call *call, tc_tensor **tensor);
 /* After it: Tensors that were written in place have their new history. */
 void tcpy_end_holds(tcpy_call *call);
 
+/* 1, 0, or -1 with the exception that the attribute itself raised, which PyObject_HasAttr would hide. */
+int tcpy_has_attribute(PyObject *object, const char *name);
+
 /* ---- results ------------------------------------------------------------------------------------------------------------- */
 
 /* Turns a status and new tensors (stolen) into the result of a call: a Tensor or ndarray, or a tuple of them; NULL tensors become None. On

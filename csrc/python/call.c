@@ -93,9 +93,9 @@ static PyObject *call_c(const tcpy_op_object *self, tcpy_call *call)
     if (self->op->flags & TCPY_KEEP_GIL) call->keep_gil = true;
     if (!call->keep_gil && hold_arguments(self, call) < 0) return NULL;
     const bool unrecorded = call->any_tensor && self->op->flags & TCPY_UNRECORDED; /* ndarrays are never recorded */
-    const bool before = unrecorded && tc_set_grad_enabled(false);
+    if (unrecorded) tc_suspend_recording();
     TCPY_COMPUTE(call, status, self->op->call(out, call->v, &err));
-    if (unrecorded) tc_set_grad_enabled(before);
+    if (unrecorded) tc_resume_recording();
     const int count = self->results ? (int)PyTuple_GET_SIZE(self->results) : 0;
     if (!self->results && status == TC_OK) return tcpy_wrap(tc_tensor_retain(call->v[0].t));
     if (count == 0 && status == TC_OK) Py_RETURN_NONE;

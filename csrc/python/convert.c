@@ -55,6 +55,15 @@ void tcpy_drain_releases(void)
     }
 }
 
+int tcpy_has_attribute(PyObject *object, const char *name)
+{
+    PyObject *found = PyObject_GetAttrString(object, name);
+    if (!found && !PyErr_ExceptionMatches(PyExc_AttributeError)) return -1;
+    if (!found) PyErr_Clear();
+    Py_XDECREF(found);
+    return found != NULL;
+}
+
 /* ---- dtypes ------------------------------------------------------------------------------------------------------------------ */
 
 static const int numpy_types[TC_DTYPE_COUNT] = {

@@ -175,12 +175,16 @@ static PyMethodDef methods[] = {
 
 /* ---- initialisation ----------------------------------------------------------------------------------------------------- */
 
-/* Asked in the middle of long calls, on the thread that made them: runs the handlers of signals, if it is the main thread. */
+/* Asked in the middle of long calls, on the thread that made them: runs the handlers of signals, if it is the main thread. They record what
+ * they compute, as the user's code does around the call. A call that has kept the GIL holds nothing that a handler, or another thread
+ * meanwhile, may replace (tcpy_hold): it is not interrupted. */
 static bool is_interrupted(void)
 {
-    if (!Py_IsInitialized()) return false;
+    if (!Py_IsInitialized() || PyGILState_Check()) return false;
     const PyGILState_STATE gil = PyGILState_Ensure();
+    const int suspended = tc_exchange_suspended(0);
     const bool stop = PyErr_CheckSignals() < 0; /* the exception stays set until the call has come back */
+    tc_exchange_suspended(suspended);
     PyGILState_Release(gil);
     return stop;
 }

@@ -36,11 +36,7 @@ static int is_array_like(PyObject *object)
     if (PyArray_Check(object) || PyList_Check(object) || PyTuple_Check(object) || PyArray_IsScalar(object, Generic) ||
         PyObject_CheckBuffer(object))
         return 1;
-    PyObject *method = PyObject_GetAttrString(object, "__array__");
-    if (!method && !PyErr_ExceptionMatches(PyExc_AttributeError)) return -1;
-    if (!method) PyErr_Clear();
-    Py_XDECREF(method);
-    return method != NULL;
+    return tcpy_has_attribute(object, "__array__");
 }
 
 int tcpy_read_integer_like(tcpy_operand *out, PyObject *object)

@@ -8,10 +8,11 @@
 /* ---- making ------------------------------------------------------------------------------------------------------------ */
 
 /* Arrays of other libraries: frames, PyTorch's tensors. */
-static bool has_dtype(PyObject *data)
+static int has_dtype(PyObject *data)
 {
-    return !PyList_Check(data) && !PyTuple_Check(data) && !PyFloat_Check(data) &&
-           (PyObject_HasAttrString(data, "dtype") || PyObject_HasAttrString(data, "__array__"));
+    if (PyList_Check(data) || PyTuple_Check(data) || PyFloat_Check(data)) return 0;
+    const int has = tcpy_has_attribute(data, "dtype");
+    return has ? has : tcpy_has_attribute(data, "__array__");
 }
 
 /* tc.tensor and Tensor(...): copies `data`; Python floats become float32, arrays keep their dtype. */
@@ -26,7 +27,9 @@ static tc_tensor *tensor_from_data(PyObject *data, PyObject *dtype_object, PyObj
     if (tcpy_tensor_from_object(&source, data, name, &is_tensor) < 0) return NULL;
     dtype = source->dtype;
     const bool plain = !is_tensor && !PyArray_Check(data) && !PyArray_IsScalar(data, Generic);
-    if (plain && dtype == TC_FLOAT64 && !has_dtype(data)) dtype = TC_FLOAT32;
+    const int typed = plain && dtype == TC_FLOAT64 ? has_dtype(data) : 1;
+    if (typed < 0) goto done;
+    if (!typed) dtype = TC_FLOAT32;
     if (dtype_object && dtype_object != Py_None && tcpy_dtype_from_object(&dtype, dtype_object) < 0) goto done;
     if (tc_tensor_empty(&copy, source->ndim, source->shape, dtype, device, &err) != TC_OK) {
         tcpy_raise(&err);
