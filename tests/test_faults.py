@@ -66,6 +66,7 @@ SWEEPS = {
     "resuming, memory": ("Resuming", MEMORY, 0, 499, 17, True, 30),
     "training, threads": ("TrainingAhead", THREAD, 0, 1, 1, False, 2),
     "product, threads": ("Threads", THREAD, 0, 1, 1, False, 3),
+    "drawing, memory": ("Drawing", MEMORY, 0, 1, 1, True, 100),
     "ops, memory": ("Ops", MEMORY, 0, 37, 5, True, 70),
     "ops, the system's memory": ("Ops", MEMORY, 0, 1, 1, False, 12),
 }

@@ -83,13 +83,26 @@ static PyObject *next_call(PyObject *self, PyObject *unused)
     return PyLong_FromUnsignedLongLong(atomic_fetch_add(&((generator_object *)self)->calls, 1));
 }
 
-/* Only if no other number has been taken since. */
-static PyObject *take_back_call(PyObject *self, PyObject *number)
+#define MOST_WITH_MASK 4 /* arguments of with_mask */
+
+/* function(..., seed, number of the next mask). If that raises, the next mask has the number, unless another thread has taken one since. In
+ * C, so that no interrupt comes between the number and the call. */
+static PyObject *with_mask(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
-    uint64_t given = PyLong_AsUnsignedLongLong(number), next = given + 1;
-    if (given == (uint64_t)-1 && PyErr_Occurred()) return NULL;
-    atomic_compare_exchange_strong(&((generator_object *)self)->calls, &next, given);
-    Py_RETURN_NONE;
+    generator_object *generator = (generator_object *)self;
+    PyObject *given[MOST_WITH_MASK + 2], *result = NULL;
+    if (count < 1 || count > MOST_WITH_MASK) return PyErr_Format(PyExc_TypeError, "with_mask() takes a function and at most 3 arguments");
+    memcpy(given, args, sizeof *args * (size_t)count);
+    PyObject *seed = given[count] = PyLong_FromUnsignedLongLong(tc_generator_initial_seed(generator->generator));
+    if (!seed) return NULL;
+    const uint64_t call = atomic_fetch_add(&generator->calls, 1);
+    PyObject *number = given[count + 1] = PyLong_FromUnsignedLongLong(call);
+    if (number) result = PyObject_Vectorcall(args[0], given + 1, (size_t)(count + 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    Py_DECREF(seed);
+    Py_XDECREF(number);
+    uint64_t next = call + 1;
+    if (!result) atomic_compare_exchange_strong(&generator->calls, &next, call);
+    return result;
 }
 
 static PyObject *get_state(PyObject *self, PyObject *unused)
@@ -171,22 +184,24 @@ static PyObject *uniform(PyObject *self, PyObject *args)
 {
     double low, high;
     tc_tensor *sample = new_sample(args, "Odd|O:uniform", &low, &high);
-    if (!sample) return NULL;
+    PyObject *result = sample ? tcpy_wrap(sample) : NULL; /* first, so that a call without memory draws nothing */
+    if (!result) return NULL;
     Py_BEGIN_ALLOW_THREADS if (sample->dtype == TC_FLOAT32)
         tc_generator_uniform_f32(generator_of(self), (float *)(void *)sample->data, sample->numel, low, high);
     else tc_generator_uniform_f64(generator_of(self), (double *)(void *)sample->data, sample->numel, low, high);
-    Py_END_ALLOW_THREADS return tcpy_wrap(sample);
+    Py_END_ALLOW_THREADS return result;
 }
 
 static PyObject *normal(PyObject *self, PyObject *args)
 {
     double mean, std;
     tc_tensor *sample = new_sample(args, "Odd|O:normal", &mean, &std);
-    if (!sample) return NULL;
+    PyObject *result = sample ? tcpy_wrap(sample) : NULL;
+    if (!result) return NULL;
     Py_BEGIN_ALLOW_THREADS if (sample->dtype == TC_FLOAT32)
         tc_generator_normal_f32(generator_of(self), (float *)(void *)sample->data, sample->numel, mean, std);
     else tc_generator_normal_f64(generator_of(self), (double *)(void *)sample->data, sample->numel, mean, std);
-    Py_END_ALLOW_THREADS return tcpy_wrap(sample);
+    Py_END_ALLOW_THREADS return result;
 }
 
 static PyObject *new_integers(PyObject *self, int ndim, const int64_t *shape, bool permutation, int64_t low, int64_t high)
@@ -194,10 +209,12 @@ static PyObject *new_integers(PyObject *self, int ndim, const int64_t *shape, bo
     tc_tensor *sample;
     tc_error err;
     if (tc_tensor_empty(&sample, ndim, shape, TC_INT64, (tc_device){TC_CPU, 0}, &err) != TC_OK) return tcpy_raise(&err);
+    PyObject *result = tcpy_wrap(sample);
+    if (!result) return NULL;
     int64_t *values = (int64_t *)(void *)sample->data;
     Py_BEGIN_ALLOW_THREADS if (permutation) tc_generator_permutation(generator_of(self), values, sample->numel);
     else tc_generator_integers(generator_of(self), values, sample->numel, low, high);
-    Py_END_ALLOW_THREADS return tcpy_wrap(sample);
+    Py_END_ALLOW_THREADS return result;
 }
 
 static PyObject *integers(PyObject *self, PyObject *args)
@@ -230,8 +247,9 @@ static PyMethodDef methods[] = {
     {"initial_seed", initial_seed, METH_NOARGS, "initial_seed($self)\n--\n\nThe seed it was given last."},
     {"seed64", draw_seed, METH_NOARGS, "seed64($self)\n--\n\nDraws a seed for another generator, in [0, 2**63)."},
     {"next_call", next_call, METH_NOARGS, "next_call($self)\n--\n\nThe number of the next dropout mask, and counts it."},
-    {"take_back_call", take_back_call, METH_O,
-     "take_back_call($self, number)\n--\n\nThe mask of this number was not used: what asked for it was refused. The next mask has it."},
+    {"with_mask", (PyCFunction)(void (*)(void))with_mask, METH_FASTCALL,
+     "with_mask($self, function, /, *args)\n--\n\nfunction(*args, seed, number of the next mask); if that raises, the next mask has the "
+     "number."},
     {"get_state", get_state, METH_NOARGS, "get_state($self)\n--\n\nThe whole state as bytes."},
     {"set_state", set_state, METH_O, "set_state($self, state, /)\n--\n\nGoes back to a state that get_state() gave."},
     {"uniform", uniform, METH_VARARGS, "uniform($self, shape, low, high, dtype=None, /)\n--\n\nA Tensor of U(low, high)."},

@@ -326,18 +326,7 @@ def dropout(input, p: float = 0.5, training: bool = True, *, rng=None):
         raise ValueError(f"the dropout probability must be between 0 and 1, got {p}")
     if not training or p == 0.0:
         return _floating(input)
-    generator = as_generator(rng)
-    call = generator.next_call()
-    try:
-        return _core.dropout(input, p, _signed(generator.initial_seed()), call)
-    except BaseException:
-        generator.take_back_call(call)
-        raise
-
-
-def _signed(seed: int) -> int:
-    """The same 64 bits as a signed number, which the core expects."""
-    return seed - (1 << 64) if seed >= 1 << 63 else seed
+    return as_generator(rng).with_mask(_core.dropout, input, p)
 
 
 # ---- attention ------------------------------------------------------------------------------------------------------------------
@@ -425,11 +414,8 @@ def scaled_dot_product_attention(
         query, key, value, bias, attn_mask = _promote(query, key, value, bias, attn_mask)
     else:
         query, key, value, bias = _promote(query, key, value, bias)
-    seed = call = generator = None
-    if real("dropout_p", dropout_p) > 0.0:
-        generator = as_generator(rng)
-        seed, call = generator.initial_seed(), generator.next_call()
-    try:
+
+    def attend(seed=None, call=None):
         results = _core.attention(
             query,
             key,
@@ -450,13 +436,13 @@ def scaled_dot_product_attention(
             return_attention=return_attention,
             return_logsumexp=return_logsumexp,
         )
-    except BaseException:
-        if generator is not None:
-            generator.take_back_call(call)
-        raise
-    wanted = (True, return_attention, return_logsumexp)
-    results = tuple(r for r, w in zip(results, wanted, strict=True) if w)
-    return results if len(results) > 1 else results[0]
+        if not (return_attention or return_logsumexp):
+            return results[0]
+        if return_attention and return_logsumexp:
+            return results
+        return results[0], results[1 if return_attention else 2]
+
+    return as_generator(rng).with_mask(attend) if real("dropout_p", dropout_p) > 0.0 else attend()
 
 
 # ---- look-up ------------------------------------------------------------------------------------------------------------------------

@@ -216,6 +216,44 @@ class Ops(Work):
             yield "the next call gives other gradients"
 
 
+class Drawing(Work):
+    """Calls that draw random numbers: one that fails leaves its generator as it was."""
+
+    def prepare(self):
+        self.generator, x = tc.Generator(1), tc.ones(1, 2, 3, 4)
+        rng = {"rng": self.generator}
+        attention = tc.functional.scaled_dot_product_attention
+        self.calls = [
+            lambda: tc.functional.dropout(x, 0.5, **rng),
+            lambda: attention(x, x, x, dropout_p=0.5, **rng),
+            lambda: attention(x, x, x, dropout_p=0.5, return_attention=True, return_logsumexp=True, **rng),
+            lambda: tc.rand(5, **rng),
+            lambda: tc.randn(5, dtype="float64", **rng),
+            lambda: tc.randint(9, (5,), **rng),
+            lambda: tc.randperm(5, **rng),
+        ]
+        self.parts = len(self.calls)
+        self.before = self.generator.get_state()
+        self.expected = [self.values() for self.part in range(self.parts)]
+
+    def begin(self):
+        self.generator.set_state(self.before)
+
+    def run(self):
+        return self.calls[self.part]()
+
+    def values(self):
+        self.begin()
+        result = self.run()
+        return [y.numpy().tobytes() for y in (result if isinstance(result, tuple) else (result,))]
+
+    def check(self, result, error):
+        if error is not None and self.generator.get_state() != self.before:
+            yield "a call that failed has drawn numbers"
+        if self.values() != self.expected[self.part]:
+            yield "the next call gives other numbers"
+
+
 class Threads(Work):
     """A product that wants more threads than there are."""
 
@@ -356,7 +394,7 @@ def sweep(work, kinds, error, every, first):
 if __name__ == "__main__":
     name, kinds, error, every, part, at, *defect = sys.argv[1:]
     warnings.simplefilter("ignore")
-    kind = {k.__name__: k for k in (Training, TrainingAhead, Resuming, Saving, Loading, Ops, Threads)}[name]
+    kind = {k.__name__: k for k in (Training, TrainingAhead, Resuming, Saving, Loading, Drawing, Ops, Threads)}[name]
     work = kind(tempfile.mkdtemp())
     if defect:
         plant(defect[0])

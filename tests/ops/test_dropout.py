@@ -1,9 +1,11 @@
 """Dropout as an op: the kept elements follow from seed, call and place, whatever the instruction set, threads, dtype and layout."""
 
+import sys
+
 import numpy as np
 import pytest
 import transformer_c as tc
-from transformer_c import _core
+from transformer_c import _core, functional
 
 KEEP_ALL, KEEP_NONE = 0.0, 1.0
 # The first 48 elements at p = 0.3, seed 42, call 7, by the definition (words_of in tests/core/test_random.py): never changes.
@@ -96,6 +98,64 @@ def test_a_refused_call_takes_no_mask():
             call(generator)
         assert generator.get_state() == before, name
     first = generator.next_call()
-    generator.next_call()
-    generator.take_back_call(first)  # another thread has gone on
-    assert generator.next_call() == first + 2
+    with pytest.raises(ZeroDivisionError):
+        generator.with_mask(lambda seed, call: generator.next_call() / 0)  # another thread has gone on
+    assert generator.next_call() == first + 3
+
+
+class Interrupt(BaseException):
+    pass
+
+
+MASKED = {
+    "dropout": ("dropout", lambda x, g: tc.F.dropout(x, 0.5, rng=g)),
+    "attention": ("attention", lambda x, g: tc.F.scaled_dot_product_attention(x, x, x, dropout_p=0.5, rng=g)),
+    "all of attention": (
+        "attention",
+        lambda x, g: tc.F.scaled_dot_product_attention(x, x, x, dropout_p=0.5, rng=g, return_attention=True, return_logsumexp=True),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_an_interrupt_at_any_instruction_takes_no_mask(name, monkeypatch):
+    """Unless it comes when the result is on its way to the caller."""
+    op, call = MASKED[name]
+    x, core, results = tc.ones(1, 1, 3, 2), getattr(_core, op), []
+
+    def counted(*args, **kwargs):
+        results.append(core(*args, **kwargs))
+        return results[-1]
+
+    monkeypatch.setattr(_core, op, counted)
+    refused = 0
+    for nth in range(10_000):
+        generator, left = tc.Generator(1), nth
+        before = generator.get_state()
+        results.clear()
+
+        def trace(frame, event, argument):
+            if frame.f_code.co_filename != functional.__file__:
+                return None
+            frame.f_trace_opcodes = True
+            return step
+
+        def step(frame, event, argument):
+            nonlocal left
+            if event == "opcode":
+                left -= 1
+                if left < 0:
+                    sys.settrace(None)
+                    raise Interrupt
+            return step
+
+        sys.settrace(trace)
+        try:
+            call(x, generator)
+            break
+        except Interrupt:
+            refused += not results
+            assert results or generator.get_state() == before, nth
+        finally:
+            sys.settrace(None)
+    assert refused > 20
