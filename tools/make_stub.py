@@ -189,7 +189,7 @@ def class_stub(cls):
 
 def core_stub():
     parts = [OP]
-    for name in ("Tensor", "Generator", "recording", "switched"):
+    for name in ("Tensor", "Generator", "recording", "switched", "restored"):
         parts.append(class_stub(getattr(_core, name)))
     functions = []
     for name, value in sorted(vars(_core).items()):

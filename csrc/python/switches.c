@@ -234,6 +234,119 @@ static PyType_Spec switched_spec = {.name = "transformer_c._core.switched",
                                     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
                                     .slots = switched_slots};
 
+/* ---- attributes ----------------------------------------------------------------------------------------------------------------- */
+
+typedef struct restored {
+    PyObject_HEAD PyObject *objects, *names; /* tuples */
+    PyObject *values;                        /* a list, of every name of every object, from entering on; otherwise NULL */
+} restored;
+
+static PyObject *restored_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *parameters[] = {"objects", "names", NULL};
+    PyObject *objects, *names;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!:restored", parameters, &objects, &PyTuple_Type, &names)) return NULL;
+    objects = PySequence_Tuple(objects);
+    restored *self = objects ? (restored *)type->tp_alloc(type, 0) : NULL;
+    if (self) {
+        self->objects = Py_NewRef(objects);
+        self->names = Py_NewRef(names);
+    }
+    Py_XDECREF(objects);
+    return (PyObject *)self;
+}
+
+static int restored_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    restored *self = (restored *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->objects);
+    Py_VISIT(self->names);
+    Py_VISIT(self->values);
+    return 0;
+}
+
+static int restored_clear(PyObject *object)
+{
+    restored *self = (restored *)object;
+    Py_CLEAR(self->objects);
+    Py_CLEAR(self->names);
+    Py_CLEAR(self->values);
+    return 0;
+}
+
+static void restored_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    restored_clear(object);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyObject *restored_enter(PyObject *object, PyObject *unused)
+{
+    restored *self = (restored *)object;
+    (void)unused;
+    PyObject *values = PyList_New(0);
+    for (Py_ssize_t i = 0; values && i < PyTuple_GET_SIZE(self->objects); i++)
+        for (Py_ssize_t j = 0; values && j < PyTuple_GET_SIZE(self->names); j++) {
+            PyObject *value = PyObject_GetAttr(PyTuple_GET_ITEM(self->objects, i), PyTuple_GET_ITEM(self->names, j));
+            if (!value || PyList_Append(values, value) < 0) Py_CLEAR(values);
+            Py_XDECREF(value);
+        }
+    if (!values) return NULL;
+    Py_XSETREF(self->values, values);
+    Py_RETURN_NONE;
+}
+
+/* All are set, again after an interrupt, which waits. */
+static PyObject *restored_exit(PyObject *object, PyObject *const *args, Py_ssize_t count)
+{
+    restored *self = (restored *)object;
+    PyObject *values = self->values, *type = NULL, *error = NULL, *traceback = NULL;
+    if (!values) return PyErr_Format(PyExc_RuntimeError, "it was left without having been entered");
+    self->values = NULL;
+    const Py_ssize_t names = PyTuple_GET_SIZE(self->names), all = count > 0 && args[0] != Py_None ? PyList_GET_SIZE(values) : 0;
+    for (Py_ssize_t i = 0; i < all; i++) {
+        PyObject *of = PyTuple_GET_ITEM(self->objects, i / names), *name = PyTuple_GET_ITEM(self->names, i % names);
+        for (int tries = 0; PyObject_SetAttr(of, name, PyList_GET_ITEM(values, i)) < 0 && tries < TRIES; tries++) {
+            if (type)
+                PyErr_Clear();
+            else
+                PyErr_Fetch(&type, &error, &traceback);
+        }
+        if (PyErr_Occurred()) PyErr_Clear();
+    }
+    Py_DECREF(values);
+    if (!type) Py_RETURN_NONE;
+    PyErr_Restore(type, error, traceback);
+    return NULL;
+}
+
+static PyMethodDef restored_methods[] = {
+    {"__enter__", restored_enter, METH_NOARGS, "__enter__($self, /)\n--\n\nRemembers the attributes."},
+    {"__exit__", FAST(restored_exit), "__exit__($self, /, *exception)\n--\n\nAfter an exception, sets them to what they were."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot restored_slots[] = {
+    {Py_tp_new, restored_new},
+    {Py_tp_dealloc, restored_dealloc},
+    {Py_tp_traverse, restored_traverse},
+    {Py_tp_clear, restored_clear},
+    {Py_tp_methods, restored_methods},
+    {Py_tp_doc,
+     "restored(objects, names)\n--\n\nA context manager: if the block raises, the attributes of that tuple of names are again what "
+     "they were, of all objects. An interrupt that comes in between waits."},
+    {0, NULL},
+};
+
+static PyType_Spec restored_spec = {.name = "transformer_c._core.restored",
+                                    .basicsize = sizeof(restored),
+                                    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+                                    .slots = restored_slots};
+
 /* ---- the depth of calls of modules ------------------------------------------------------------------------------------------------ */
 
 static _Thread_local long depth;
@@ -268,5 +381,8 @@ static int add_type(PyObject *module, PyType_Spec *spec, const char *name)
 
 int tcpy_add_switches(PyObject *module)
 {
-    return add_type(module, &recording_spec, "recording") < 0 || add_type(module, &switched_spec, "switched") < 0 ? -1 : 0;
+    return add_type(module, &recording_spec, "recording") < 0 || add_type(module, &switched_spec, "switched") < 0 ||
+                   add_type(module, &restored_spec, "restored") < 0
+               ? -1
+               : 0;
 }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
+from .. import _core
 from .._arguments import count
 from .._core import Tensor
 from .._tensor import as_tensor, cat, empty, is_grad_enabled
@@ -161,31 +162,19 @@ class KeyValueCache:
         return buffer
 
 
-def _snapshot(cache: KeyValueCache) -> tuple[_State, KeyValueCache | None, _State]:
-    cross = cache._cross
-    return cache._state, cross, _State() if cross is None else cross._state
-
-
-@contextmanager
-def _restored_on_error(caches: list[KeyValueCache]) -> Iterator[None]:
-    before = [_snapshot(cache) for cache in caches]
-    try:
-        yield
-    except BaseException:
-        for cache, (state, cross, cross_state) in zip(caches, before, strict=True):
-            cache._state, cache._cross = state, cross
-            if cross is not None:
-                cross._state = cross_state
-        raise
-
-
 def restored_on_error(caches: Iterable[KeyValueCache | None]) -> AbstractContextManager:
-    """Restores the caches if the block raises, so that a call that fails in a later layer leaves no trace in the first."""
-    given = [cache for cache in caches if cache is not None]
-    for cache in given:
+    """Restores the caches if the block raises, so that a call that fails in a later layer leaves no trace in the first. No interrupt comes
+    between the caches: it would leave some of them longer than others."""
+    given: list[KeyValueCache] = []
+    for cache in caches:
+        if cache is None:
+            continue
         if not isinstance(cache, KeyValueCache):
             raise TypeError(f"past_key_value must be a tc.nn.KeyValueCache, not {type(cache).__name__}")
-    return _restored_on_error(given) if given else nullcontext()
+        given.append(cache)
+        if cache._cross is not None:
+            given.append(cache._cross)
+    return _core.restored(given, ("_state", "_cross")) if given else nullcontext()
 
 
 def one_a_layer(caches: Sequence[KeyValueCache] | None, layers: int) -> Sequence[KeyValueCache | None]:
