@@ -2,6 +2,7 @@
 at once; where a wait is missing, a result is wrong. Each case is also run with the waits taken out, which must be noticed."""
 
 import contextlib
+import gc
 import re
 import threading
 
@@ -228,6 +229,7 @@ def test_threads_that_pass_tensors_around(emulated_gpu, emulated_library, seed):
 def test_readers_do_not_wait_for_each_other(emulated_gpu, emulated_library):
     """What two threads only read, such as weights, makes neither wait: work of one stays undone while the other's is done."""
     weights = tc.full((LENGTH,), 2.0, device=emulated_gpu)
+    gc.collect()  # memory of other tests: giving it back waits for all work
     tc.cuda.synchronize(emulated_gpu)
     tc.cuda.empty_cache(emulated_gpu)  # a block that another test left would be waited for
     with Worker() as other:

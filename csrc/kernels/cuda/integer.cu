@@ -153,8 +153,8 @@ template <class T> int tc_cuda_integer_reduce(const void *args, int64_t, void *,
 {
     const auto &a = *static_cast<const tc_reduce_args *>(args);
     if (a.kept == 0) return 0;
-    return with_integer(a.x_dtype,
-                        [&](auto type) { return launch<integer_reduce_kernel<decltype(type)>>(warp_launch(a.kept * a.segments, stream), a); });
+    return with_integer(
+        a.x_dtype, [&](auto type) { return launch<integer_reduce_kernel<decltype(type)>>(warp_launch(a.kept * a.segments, stream), a); });
 }
 template <class T> int tc_cuda_integer_product(const void *args, int64_t rows, void *, void *stream)
 {
