@@ -24,12 +24,17 @@ FILES = OPEN | READ | WRITE | FSYNC | RENAME | CLOSE
 HALF = 0  # instead of an errno: reads and writes do half of what is asked
 
 
+def compiled(target, *options):
+    compiler = os.environ.get("CC", "cc").split()
+    subprocess.run(
+        [*compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", *options, FOLDER / "shim.c", "-ldl", "-o", target], check=True
+    )
+    return target
+
+
 @pytest.fixture(scope="session")
 def shim(tmp_path_factory):
-    target = tmp_path_factory.mktemp("shim") / "shim.so"
-    compiler = os.environ.get("CC", "cc").split()
-    subprocess.run([*compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", FOLDER / "shim.c", "-ldl", "-o", target], check=True)
-    return target
+    return compiled(tmp_path_factory.mktemp("shim") / "shim.so")
 
 
 def sweep(shim, work, kinds, error, every, defect=None, whole_python=False, threads=1):
@@ -89,6 +94,65 @@ def test_faults(shim, name):
 @pytest.mark.parametrize("name", SWEEPS)
 def test_every_fault(shim, name):
     check(shim, name, slow=True)
+
+
+SLOW = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <time.h>
+static void *slow_dlsym(void *library, const char *name)
+{
+    nanosleep(&(struct timespec){0, 100000}, NULL);
+    return dlsym(library, name);
+}
+#define dlsym slow_dlsym
+"""
+ARMED = """
+import ctypes, os, sys, threading, time
+shim = ctypes.CDLL(os.environ["LD_PRELOAD"])
+path, RENAME, EIO = sys.argv[1], int(sys.argv[2]), 5
+stop = False
+
+def write():
+    with open(path, "wb", buffering=0) as file:
+        while not stop:
+            file.write(b"x")
+
+def renames():
+    try:
+        os.rename(path, path)
+    except OSError:
+        return False
+    return True
+
+write_thread = threading.Thread(target=write)
+write_thread.start()
+while not os.path.exists(path): pass
+wrong = 0
+def arm():
+    shim.faults_arm(RENAME, ctypes.c_long(1), EIO)
+    time.sleep(0.0003)
+
+for _ in range(100):
+    arm()
+    wrong += renames()
+    arm()
+    shim.faults_disarm()
+    time.sleep(0.0003)
+    wrong += not renames()
+stop = True
+write_thread.join()
+print(wrong)
+"""
+
+
+def test_calls_of_other_threads_do_not_arm_or_disarm(tmp_path):
+    """A thread that looks up a function for long, while another arms and disarms."""
+    (tmp_path / "slow.h").write_text(SLOW)
+    environment = {**os.environ, "LD_PRELOAD": str(compiled(tmp_path / "slow.so", "-include", tmp_path / "slow.h"))}
+    command = [sys.executable, "-c", ARMED, tmp_path / "x", str(RENAME)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "0\n"), done
 
 
 # What the sweep is for: each defect is one that a change could bring.

@@ -1,7 +1,7 @@
 /* shim.c: a library for LD_PRELOAD that makes calls of the system fail: memory, threads, and files.
  *
- * faults_arm() names what is to fail and at which call; until then, and after faults_disarm(), everything passes. Only calls of the thread
- * that armed it and of threads that it started count, and only files beyond standard error. */
+ * faults_arm() names what must fail and at which call; until then, and after faults_disarm(), everything passes. Calls of all threads
+ * count, and of files only those beyond standard error. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -27,24 +27,24 @@ extern void *__libc_memalign(size_t, size_t);
 static atomic_int armed; /* the kinds that count; 0: off */
 static atomic_long count;
 static long fail_at; /* the number of the call that fails; 0: none, calls are only counted */
-static int persists; /* whether all later ones fail as well */
 static int error;    /* errno of a failed file; 0: reads and writes do half of what is asked */
 static char failed_call[32];
+/* Whether this thread is in dlsym, which may allocate. In the memory that a thread begins with: the first use allocates nothing. */
+static _Thread_local int looks_up __attribute__((tls_model("initial-exec")));
 
-/* Whether this call, of a kind that is armed, is to fail. */
+/* Whether this call, of a kind that is armed, fails. */
 static int fails(int kind, const char *name)
 {
-    if (!(atomic_load_explicit(&armed, memory_order_relaxed) & kind)) return 0;
+    if (!(atomic_load_explicit(&armed, memory_order_relaxed) & kind) || looks_up) return 0;
     const long now = atomic_fetch_add(&count, 1) + 1;
     if (now == fail_at) snprintf(failed_call, sizeof failed_call, "%s", name);
-    return now == fail_at || (persists && fail_at && now > fail_at);
+    return now == fail_at;
 }
 
-void faults_arm(int kinds, long at, int persistent, int code)
+void faults_arm(int kinds, long at, int code)
 {
     atomic_store(&count, 0);
     fail_at = at;
-    persists = persistent;
     error = code;
     failed_call[0] = '\0';
     atomic_store(&armed, kinds);
@@ -110,9 +110,9 @@ int posix_memalign(void **p, size_t alignment, size_t n)
 
 static void *real(const char *name)
 {
-    const int before = atomic_exchange(&armed, 0); /* dlsym may allocate */
+    looks_up = 1;
     void *found = dlsym(RTLD_NEXT, name);
-    atomic_store(&armed, before);
+    looks_up = 0;
     return found;
 }
 

@@ -335,7 +335,7 @@ def attempt(work, kinds, at, error):
     gc.disable()
     try:
         try:
-            SHIM.faults_arm(kinds, at, 0, error)
+            SHIM.faults_arm(kinds, at, error)
             result = work.run()
         finally:
             calls = disarm()
