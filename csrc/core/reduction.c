@@ -85,6 +85,25 @@ static bool by_columns(const tc_reduce_args *args)
     return magnitude(args->kept_strides[args->kept_ndim - 1]) < magnitude(args->reduced_strides[args->reduced_ndim - 1]);
 }
 
+/* Kernels that walk along the results expect an axis of them: a single column has one of length 1. */
+static void keep_one_column(tc_reduce_args *args)
+{
+    args->kept_shape[args->kept_ndim] = 1;
+    args->kept_strides[args->kept_ndim++] = 0;
+}
+
+/* The same for sums, whose bits depend on it: the last kept axis decides whatever its length, so that a result has the same bits however
+ * many come with it. An axis with a stride of 0 does not say where results are. */
+static bool walk_columns(tc_reduce_args *args, const tc_tensor *x, const tc_axis_set *set)
+{
+    int last = x->ndim - 1;
+    while (last >= 0 && (set->reduced[last] || x->strides[last] == 0)) last--;
+    if (args->reduced_ndim == 0) return args->kept_ndim > 0; /* only axes of length 1 are reduced: a copy */
+    if (last < 0 || magnitude(x->strides[last]) >= magnitude(args->reduced_strides[args->reduced_ndim - 1])) return false;
+    if (x->shape[last] == 1) keep_one_column(args);
+    return true;
+}
+
 /* Runs the kernel on `args`; writes (kept, segments), or (outer, segments, columns). */
 static tc_status run_segments(const tc_reduce_args *args, bool columns, tc_device device, tc_dtype compute, tc_error *err)
 {
@@ -126,10 +145,10 @@ static tc_status reduce_twice(tc_tensor *out, tc_tensor *partial, tc_reduce_args
     args->divisor = 1.0;
     TC_TRY(run_segments(args, columns, device, partial->dtype, err));
     describe(&second, partial, &middle, false);
-    const bool in_order = by_columns(&second); /* as an item adds up its own */
-    second.segment = in_order ? 1 : second.reduced;
+    if (columns && partial->shape[2] == 1) keep_one_column(&second);
+    second.segment = columns ? 1 : second.reduced; /* in order, as an item adds up its own */
     second.segments = 1;
-    return run_segments(&second, in_order, device, partial->dtype, err);
+    return run_segments(&second, columns, device, partial->dtype, err);
 }
 
 static tc_status reduce_floats(tc_tensor *out, const tc_tensor *x, const tc_axis_set *set, tc_reduce_step step, const tc_tensor *center,
@@ -141,7 +160,7 @@ static tc_status reduce_floats(tc_tensor *out, const tc_tensor *x, const tc_axis
     const tc_device device = x->storage->device;
     if (out->numel == 0) return TC_OK;
     describe(&args, x, set, false);
-    const bool columns = by_columns(&args);
+    const bool columns = walk_columns(&args, x, set);
     choose_segments(&args, columns);
     if (args.segments == 1) return run_segments(&args, columns, device, compute, err);
     const int64_t width = columns ? args.kept_shape[args.kept_ndim - 1] : 1, shape[3] = {args.kept / width, args.segments, width};

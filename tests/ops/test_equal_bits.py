@@ -132,6 +132,33 @@ def test_reductions(shape, dtype, isa, threads, rng):
         assert np.abs(tc.as_tensor(x).sum(axis=axis).numpy() - exact).max() <= np.finfo(dtype).eps * 16 * np.sqrt(x[0].size)
 
 
+@pytest.mark.parametrize("layout", ["transposed", "time first", "channels first", "a part", "backwards", "one apart"])
+@pytest.mark.parametrize("length", [1, 129, 700, 9001])
+def test_strided_reductions(length, layout, dtype, isa, threads, rng):
+    """One row is walked as many are, also where the walk goes along the rows."""
+    base = {"transposed": (length, 66), "time first": (length, 66, 3), "channels first": (3, length, 66), "a part": (length, 70),
+            "backwards": (length, 66), "one apart": (66, 2 * length)}[layout]  # fmt: skip
+    x = tc.tensor(rng.standard_normal(base).astype(dtype))
+    whole = {
+        "transposed": lambda: x.T, "time first": lambda: x.transpose(0, 1), "channels first": lambda: x.permute(2, 0, 1),
+        "a part": lambda: x[:, 2:68].T, "backwards": lambda: x.flip(0).T[::-1], "one apart": lambda: x[:, ::2],
+    }[layout]()  # fmt: skip
+    for axis in {(1,), tuple(range(1, x.ndim))}:
+        for name in ("sum", "max", "var"):
+            same_rows(lambda a, name=name, axis=axis: getattr(a, name)(axis=axis).numpy(), whole, [1, 2, 64])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_a_column_alone(dtype, isa, threads, rng):
+    """Sums over the first axis: a column is a row of the transposed. Tiles end in one column, too."""
+    for length in (2, 5, 131, 9001):
+        x = tc.tensor(rng.standard_normal((length, 258)).astype(dtype))
+        for name in ("sum", "var", "min"):
+            whole = getattr(x, name)(axis=0).numpy()
+            for m in (1, 2, 257):
+                np.testing.assert_array_equal(getattr(x[:, :m], name)(axis=0).numpy(), whole[:m], err_msg=f"{name} of {m} of {length}")
+
+
 @pytest.mark.parametrize("module", ["encoder", "encoder, norm first", "decoder", "attention"])
 def test_modules(module, isa, threads, rng):
     """A whole model gives a sequence the same bits alone and in a batch."""

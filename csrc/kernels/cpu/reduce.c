@@ -186,6 +186,36 @@ TC_DEFINE_KERNEL(reduce_rows)(const void *args, int64_t begin, int64_t end, void
 
 /* ---- many neighbouring results at once ------------------------------------------------------------------------------ */
 
+/* What columns_tile makes of a single column, in the same order: all lanes have the same. */
+TC_INLINE void one_column(int step, const tc_reduce_args *a, const char *x, int64_t first, int64_t last, real center, real *result)
+{
+    const bool direct = a->x_dtype == ELEMENT_DTYPE && a->reduced_ndim == 1;
+    const int64_t block = a->segment < TC_REDUCE_ROWS ? a->segment : TC_REDUCE_ROWS, apart = direct ? a->reduced_strides[0] : 1;
+    const vreal c = v_set1(center);
+    real buffer[TC_REDUCE_ROWS];
+    vreal total = identity(step);
+    for (int64_t r = first, n; r < last; r += n) {
+        const real *row = direct ? (const real *)(const void *)x + r * apart : buffer;
+        vreal sum = identity(step);
+        n = last - r < block ? last - r : block;
+        if (!direct)
+            gather(buffer, x, a->x_dtype, a->reduced_strides, position_of(r, a->reduced_ndim, a->reduced_shape), n, a->reduced_ndim,
+                   a->reduced_shape);
+        for (int64_t left = n; left > 0; left -= 4, row += 4 * apart) {
+            vreal x0 = prepare(step, v_set1(row[0]), c);
+            if (left >= 4) {
+                const vreal x1 = prepare(step, v_set1(row[apart]), c), x2 = prepare(step, v_set1(row[2 * apart]), c);
+                x0 = combine(step, combine(step, x0, x1), combine(step, x2, prepare(step, v_set1(row[3 * apart]), c)));
+            } else {
+                for (int64_t k = 1; k < left; k++) x0 = combine(step, x0, prepare(step, v_set1(row[k * apart]), c));
+            }
+            sum = combine(step, sum, x0);
+        }
+        total = combine(step, total, sum);
+    }
+    v_store_some(result, total, 1);
+}
+
 /* total[j] = combination over rows [first, last) of x[row][j], j < n.  x: the tile's first column in the first of all rows. */
 TC_INLINE void columns_tile(int step, const tc_reduce_args *a, const char *x, int64_t column_step, int64_t first, int64_t last, int64_t n,
                             const real *center, real *total)
@@ -195,6 +225,10 @@ TC_INLINE void columns_tile(int step, const tc_reduce_args *a, const char *x, in
     const bool direct = a->x_dtype == ELEMENT_DTYPE && column_step == 1;
     const element_load load = element_loads[a->x_dtype];
     position at = position_of(first, a->reduced_ndim, a->reduced_shape);
+    if (n == 1) {
+        one_column(step, a, x, first, last, center ? *center : 0, total);
+        return;
+    }
     for (int64_t j = 0; j < n; j += TC_LANES) v_store_some(total + j, identity(step), v_left(n, j));
     for (int64_t r = first; r < last;) {
         const int64_t until = r + block < last ? r + block : last;
