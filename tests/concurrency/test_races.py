@@ -20,6 +20,14 @@ def test_a_race_ends_no_process(name):
     assert done.returncode == 0 and done.stdout == "done\n", (done.returncode, done.stderr[-3000:])
 
 
+def test_a_step_that_never_succeeds_is_found():
+    def fails():
+        raise ValueError("always")
+
+    with pytest.raises(AssertionError, match="step 1 never succeeded"):
+        races.run(races.loops(lambda: None, fails), 0.05, patience=0)
+
+
 def test_every_place_without_the_gil_is_known():
     """A new one computes with what tcpy_hold made, or with memory that no other thread has."""
     folder = Path(__file__).parents[2] / "csrc" / "python"
