@@ -105,6 +105,7 @@ def call_of(name, arguments):
 
 @pytest.mark.parametrize("name", integer_arguments())
 def test_an_argument_of_an_op(name):
+    assert name in CASES, f"{name} has integer arguments: add a call of it to CASES in tests/test_sizes.py"
     case = CASES[name]
     call_of(name, case) if name != "cuda" else None
     for argument in {"split": ["split_size", "dim"]}.get(name, integer_arguments()[name]):

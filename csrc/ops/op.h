@@ -108,7 +108,7 @@ TC_CHECKED tc_status tc_give_rounded(tc_scope *s, int count, tc_result *results)
 TC_CHECKED tc_status tc_begin(tc_scope *s, tc_input *in, int count);
 /* The first is the gradient of a result; the others may be of the compute dtype as well, as saved values of halves are. */
 TC_CHECKED tc_status tc_begin_backward(tc_scope *s, tc_input *in, int count);
-/* Of one dtype, of any kind: the kernels of the op only move elements. */
+/* Of one dtype, of any kind: kernels of the op only move elements; if they may be bools, tc_tensor_settle_bools follows. */
 TC_CHECKED tc_status tc_begin_moving(tc_scope *s, tc_input *in, int count);
 /* Of any dtypes, integers as well: computed in what they promote to, which is the result's. */
 TC_CHECKED tc_status tc_begin_promoting(tc_scope *s, tc_input *in, int count);
