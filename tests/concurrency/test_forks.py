@@ -194,12 +194,33 @@ def test_every_lock_is_in_the_table_of_forks():
     assert "TC_IN_FORKED_CHILD(reset_in_child)" in (CSRC / "core/threads.c").read_text()
 
 
+def locks_of(text):
+    """How many members of structures are locks, which of them are initialised, and which are added: {(variable, member)}."""
+    initialised = re.findall(r"(\w+)(?:->|\.|\[[^\]]*\] = \{.*?\.)(\w+) = (?:\(tc_lock\))?TC_LOCK_INITIALIZER", text)
+    added = re.findall(r"tc_lock_add\(&(\w+)(?:\[\w+\])?(?:->|\.)(\w+)\)", text)
+    return len(re.findall(r"^ +tc_lock \w+;", text, re.MULTILINE)), set(initialised), set(added)
+
+
 def test_every_lock_in_a_structure_is_added():
     """TC_DEFINE_LOCK adds its lock; a member of a structure is added by tc_lock_add."""
+    found = 0
     for path in CSRC.rglob("*.c"):
-        text = path.read_text()
-        if path.name != "lock.c" and "TC_LOCK_INITIALIZER" in text:
-            assert "tc_lock_add(&" in text, path
+        if path.name != "lock.c":
+            members, initialised, added = locks_of(path.read_text())
+            assert members == len(initialised) and initialised == added, path
+            found += members
+    assert found >= 3
+
+
+def test_a_lock_that_is_not_added_is_found():
+    text = (CSRC / "core/random.c").read_text()
+    more = text.replace("    tc_lock lock;", "    tc_lock lock;\n    tc_lock other;", 1)
+    assert more != text
+    members, initialised, added = locks_of(more)
+    assert members > len(initialised)
+    more = re.sub(r"(generator->)lock( = \(tc_lock\)TC_LOCK_INITIALIZER.*;)", r"\1lock\2 \1other\2", more)
+    members, initialised, added = locks_of(more)
+    assert members == len(initialised) and initialised != added
 
 
 def test_a_lock_of_another_kind_is_found(tmp_path):
