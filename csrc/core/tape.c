@@ -66,8 +66,9 @@ void tc_node_free_saved(tc_node *node)
     node->freed = true;
 }
 
-/* A graph can be deeper than any stack: nodes whose last reference is dropped are put on a list and freed in a loop, also those that what a
- * node owns drops (a function of Python, which may own tensors). While a thread releases such things, its list is at `lists_here`. */
+/* A graph can be deeper than any stack: nodes whose last reference is dropped are put on a list and freed in a loop; likewise nodes
+ * whose last reference is dropped when something owned by a node is released (a function of Python, which may own tensors). While a thread
+ * releases such things, its list is at `lists_here`. */
 static _Thread_local tc_node **lists_here;
 static atomic_int releasing; /* threads that do: `lists_here` costs more to read */
 
@@ -87,7 +88,7 @@ static void release_owned(const tc_node *node, tc_node **list)
     atomic_fetch_sub(&releasing, 1);
 }
 
-/* Does the last reference to a leaf go, which was given a history after this node was made? */
+/* Is this the last reference to a leaf that was given a history later? */
 static bool has_late_history(const tc_node *node)
 {
     for (int i = 0; i < node->input_count; i++) {

@@ -76,8 +76,8 @@ struct tc_tensor {
  * - The caller sees to it that nobody replaces what a call reads. The Python binding gives every call that runs without the GIL headers of
  *   its own (tc_tensor_hold), made and ended with the GIL, and replaces with the GIL: so a call computes with the memory and the history of
  *   the moment when it began.
- * - A backward meets leaves by itself, without the GIL: `grad` and `grad_slot`, and what tc_tensor_set_data replaces, are written, and
- *   there read, under a lock (tc_tensor_look). Nothing is computed, released or waited for while it is held. */
+ * - A backward reaches leaves without the caller's help and without the GIL: `grad` and `grad_slot`, and what tc_tensor_set_data replaces,
+ *   are written, and there read, under a lock (tc_tensor_look). Nothing is computed, released or waited for while it is held. */
 
 /* A header of a call's own: what it says stays, and the memory stays, whatever happens to the tensor. Its edges lead to the tensor itself.
  */

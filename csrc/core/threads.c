@@ -57,7 +57,7 @@
  * this many consecutive jobs that ended before the worker joined, it is moved to the other cores. */
 #define MISSES_BEFORE_MOVING 4
 /* Work that may be interrupted is cut into ranges of this cost, some 10 ms, when it has more than a few of them; in between the caller
- * looks whether it is to stop, but not more often than this: the look waits for the host language's lock. */
+ * looks whether it must stop, but not more often than this: the look waits for the host language's lock. */
 #define INTERRUPTIBLE_COST 67108864.0
 #define LOOK_NANOSECONDS 50000000
 /* Scratch areas are at least this far apart: the processor fetches cache lines in pairs. */
@@ -102,7 +102,7 @@ static struct {
     bool wakes;    /* whether it wakes sleeping workers */
     char *scratch; /* participant p's at scratch + p * scratch_stride */
     size_t scratch_stride;
-    bool watched; /* whether the owner looks, between ranges, if it is to stop */
+    bool watched; /* whether the owner looks, between ranges, whether it must stop */
     int64_t looked;
     bool stopped;
 

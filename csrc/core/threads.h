@@ -25,7 +25,7 @@ TC_CHECKED tc_status tc_parallel_for(tc_range_kernel kernel, const void *args, i
 TC_CHECKED tc_status tc_parallel_for_interruptible(tc_range_kernel kernel, const void *args, int64_t items, double cost,
                                                    size_t scratch_bytes, tc_error *err);
 
-/* `check` returns true when the call is to stop, such as after Ctrl-C. It may run any code, ops of this library as well. NULL: none. */
+/* `check` returns true when the call must stop, such as after Ctrl-C. It may run any code, ops of this library as well. NULL: none. */
 void tc_set_interrupt_check(bool (*check)(void));
 
 #endif

@@ -97,7 +97,7 @@ def write_atomically(path: str | os.PathLike, *parts: Any) -> None:
             os.unlink(temporary)
         raise
     finally:
-        # Nothing from here on may turn success into an error, so that nothing needs memory.
+        # From here on nothing may turn success into an error, so nothing here must need memory.
         try:  # noqa: SIM105
             os.close(descriptor)  # not before the file has its name: it is locked until then
         except OSError:
