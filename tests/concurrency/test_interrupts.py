@@ -26,6 +26,10 @@ SWITCHES = {
     "a module called with an array": ("module(array)", "tc.is_grad_enabled() and _core.call_depth() == 0"),
     "a step of an optimizer": ("optimizer.step()", "tc.is_grad_enabled()"),
     "the handler of Ctrl-C": ("with Interrupts().held(): pass", "signal.getsignal(signal.SIGINT) is signal.default_int_handler"),
+    "the log of a training": (
+        "with log.muted(True), log.averaging() as inner: assert log.averages is inner",
+        "not log.is_muted and log.averages is averages",
+    ),
     "switched": (
         "with _core.switched(functools.partial(_signal.signal, signal.SIGUSR1), lambda: _signal.SIG_IGN): pass",
         "signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL",
@@ -40,6 +44,7 @@ import numpy as np
 import transformer_c as tc
 from transformer_c import _core
 from transformer_c.trainer.interrupts import Interrupts
+from transformer_c.trainer.run import Run
 
 class Interrupt(BaseException): pass
 
@@ -60,6 +65,8 @@ array = np.ones((2, 3), np.float32)
 module = tc.nn.Sequential(tc.nn.Linear(3, 3), tc.nn.ReLU())
 module(tc.tensor(array)).sum().backward()
 optimizer = tc.optim.SGD(module.parameters(), 0.0)
+log = Run(None)
+averages = log.averages
 
 def action():
     {action}
@@ -75,7 +82,8 @@ while interrupts < {interrupts} and time.monotonic() < end:
         for _ in range(200):
             action()
         armed = False
-    except Interrupt:
+    except Interrupt as error:
+        kept = error  # with the frames that it came through: what they would do when they are freed, they have not done yet
         interrupts += 1
     if not ({check}):
         wrong += 1

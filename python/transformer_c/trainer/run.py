@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from .. import _core
 from .metrics import Averages, append_row, batch_size_of
 from .stopping import Watch
 
@@ -65,23 +66,23 @@ class Run:
         elif prog_bar:
             self.in_bar.setdefault(name, None)  # shown once the epoch is validated
 
-    @contextmanager
-    def muted(self, is_muted: bool) -> Iterator[None]:
+    def muted(self, is_muted: bool) -> AbstractContextManager[bool]:
         """Drops values logged inside the block."""
-        self.is_muted = is_muted
-        try:
-            yield
-        finally:
-            self.is_muted = False
 
-    @contextmanager
-    def averaging(self) -> Iterator[Averages]:
+        def exchange(value: bool) -> bool:
+            before, self.is_muted = self.is_muted, value
+            return before
+
+        return _core.switched(exchange, lambda: is_muted)
+
+    def averaging(self) -> AbstractContextManager[Averages]:
         """Averages values logged inside the block separately."""
-        before, self.averages = self.averages, Averages()
-        try:
-            yield self.averages
-        finally:
-            self.averages = before
+
+        def exchange(value: Averages) -> Averages:
+            before, self.averages = self.averages, value
+            return before
+
+        return _core.switched(exchange, Averages)
 
     def bar_values(self) -> dict[str, float]:
         """The values shown after the bar."""
