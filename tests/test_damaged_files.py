@@ -51,7 +51,11 @@ READERS = {
 @pytest.mark.parametrize("name", READERS)
 def test_damaged_files(name, tmp_path, rng):
     file, contents, reader = READERS[name]
-    whole, path = contents(), tmp_path / file
+    check_reader(reader, contents(), tmp_path / file, rng, named=name != "load_mnist")
+
+
+def check_reader(reader, whole, path, rng, named=True):
+    """`reader` takes the whole file, and raises CheckpointError or nothing for 1500 damaged ones; `named`: the error names the file."""
     path.write_bytes(whole)
     reader(path)
     refused = 0
@@ -66,9 +70,36 @@ def test_damaged_files(name, tmp_path, rng):
         try:
             reader(path)
         except CheckpointError as error:
-            assert str(path) in str(error) or name == "load_mnist"
+            assert str(path) in str(error) or not named
             refused += 1
     assert refused > 200
+
+
+def test_a_planted_defect_is_found(tmp_path, rng):
+    path, whole = tmp_path / "x", json.dumps({"shape": [2, 3], "values": list(range(6))}).encode()
+
+    def read(path):
+        with parsing(f"{path} is damaged"):
+            return json.loads(path.read_text())
+
+    def no_name(path):
+        with parsing("it is damaged"):
+            return json.loads(path.read_text())
+
+    def outside(path):
+        values = read(path)
+        return np.array(values["values"]).reshape(values["shape"])
+
+    check_reader(read, whole, path, rng)
+    for defect, error in (
+        (lambda path: json.loads(path.read_text()), ValueError),  # what the parser raises
+        (outside, (KeyError, ValueError, TypeError)),  # what comes after it
+        (no_name, AssertionError),
+        (lambda path: path.read_bytes(), AssertionError),  # nothing is checked
+    ):
+        with pytest.raises(error) as caught:
+            check_reader(defect, whole, path, rng)
+        assert not isinstance(caught.value, CheckpointError)
 
 
 @pytest.mark.parametrize(

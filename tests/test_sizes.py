@@ -2,6 +2,7 @@
 `make sanitize` no undefined behaviour. Shapes that a Tensor gets without memory (by expand, or with a length of 0) do the same."""
 
 import re
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,18 @@ def call_of(name, arguments):
     return getattr(tc.tensor(X, requires_grad=True), name)(**arguments)
 
 
+def check_argument(call, case, argument, edges, gives_none=False):
+    """With any of the edges a call gives a result, or an error that says something."""
+    for edge in edges:
+        for value in with_each(case[argument], edge):
+            try:
+                result = call({**case, argument: value})
+            except ERRORS as error:
+                assert len(str(error)) > 10, (argument, value)
+            else:
+                assert result is not None or gives_none, (argument, value)
+
+
 @pytest.mark.parametrize("name", integer_arguments())
 def test_an_argument_of_an_op(name):
     assert name in CASES, f"{name} has integer arguments: add a call of it to CASES in tests/test_sizes.py"
@@ -110,14 +123,28 @@ def test_an_argument_of_an_op(name):
     call_of(name, case) if name != "cuda" else None
     for argument in {"split": ["split_size", "dim"]}.get(name, integer_arguments()[name]):
         assert argument in case, f"{name} has an integer {argument}, which its case lacks"
-        for edge in LENGTHS if (name, argument) in MEMORY else EDGES:
-            for value in with_each(case[argument], edge):
-                try:
-                    result = call_of(name, {**case, argument: value})
-                except ERRORS as error:
-                    assert len(str(error)) > 10, (argument, value)
-                else:
-                    assert result is not None or name == "adam_step", (argument, value)
+        edges = LENGTHS if (name, argument) in MEMORY else EDGES
+        check_argument(lambda arguments: call_of(name, arguments), case, argument, edges, gives_none=name == "adam_step")
+
+
+def test_a_planted_defect_is_found(monkeypatch):
+    def unchecked(n):
+        return struct.pack("q", n)  # struct.error, which no op raises
+
+    def without_a_word(n):
+        raise ValueError
+
+    def no_result(n):
+        return n or None
+
+    check = lambda function: check_argument(lambda arguments: function(arguments["n"]), {"n": 1}, "n", EDGES)
+    check(abs)
+    for defect, error in ((unchecked, struct.error), (without_a_word, AssertionError), (no_result, AssertionError)):
+        with pytest.raises(error):
+            check(defect)
+    monkeypatch.delitem(CASES, "argsort")  # an op that was added without a case
+    with pytest.raises(AssertionError, match="argsort has integer arguments"):
+        test_an_argument_of_an_op("argsort")
 
 
 def test_what_returns_is_right():

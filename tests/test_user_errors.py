@@ -1,5 +1,7 @@
 """What an argument's own methods raise comes out of the call: only a missing method is a TypeError."""
 
+import contextlib
+import operator
 from pathlib import Path
 
 import numpy as np
@@ -97,13 +99,11 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("methods", [NUMBER, ARRAY, ITEMS, PROPERTY], ids=lambda m: m[0])
-@pytest.mark.parametrize("name", CALLS)
-def test_errors_of_the_users_code_come_out(name, methods):
+def check_call(call, methods):
     for kind in (KeyboardInterrupt, MemoryError, ZeroDivisionError):
         argument = Argument(kind("from the argument"), methods)
         try:
-            CALLS[name](argument)
+            call(argument)
         except kind:
             assert argument.asked
         except (TypeError, ValueError, IndexError) as error:
@@ -130,3 +130,32 @@ def test_no_attribute_is_asked_for_in_a_way_that_hides_errors():
     """PyObject_HasAttr and its like clear whatever the attribute raises; tcpy_has_attribute does not."""
     sources = (Path(__file__).parents[1] / "csrc/python").glob("*.c")
     assert not [path.name for path in sources if "PyObject_HasAttr" in path.read_text()]
+
+
+@pytest.mark.parametrize("methods", [NUMBER, ARRAY, ITEMS, PROPERTY], ids=lambda m: m[0])
+@pytest.mark.parametrize("name", CALLS)
+def test_errors_of_the_users_code_come_out(name, methods):
+    check_call(CALLS[name], methods)
+
+
+def test_a_planted_defect_is_found():
+    def replaced(a):
+        try:
+            return operator.index(a)
+        except BaseException as error:
+            raise TypeError("an int is expected") from error
+
+    def hidden(a):
+        with contextlib.suppress(BaseException):
+            operator.index(a)
+
+    def of_one_kind(a):
+        try:
+            return operator.index(a)
+        except Exception as error:  # KeyboardInterrupt comes out, MemoryError does not
+            raise ValueError("an int is expected") from error
+
+    check_call(operator.index, NUMBER)
+    for defect, message in ((replaced, "became TypeError"), (hidden, "was hidden"), (of_one_kind, "MemoryError became ValueError")):
+        with pytest.raises(AssertionError, match=message):
+            check_call(defect, NUMBER)

@@ -32,6 +32,24 @@ def same_rows(f, x, counts=ROWS, alone=True):
     np.testing.assert_array_equal(one.view(np.uint8), whole[len(x) // 2 :][:1].view(np.uint8), err_msg="a row from the middle")
 
 
+def test_a_planted_defect_is_found(rng):
+    """Sums in an order that goes by the number of rows, or by where the row is."""
+    x = rng.standard_normal((MANY, 200)).astype(np.float32)
+    add_up = lambda a: a.cumsum(1)[:, -1].copy()
+    same_rows(add_up, x)
+    defects = [
+        lambda a: add_up(a[:, ::-1] if len(a) == 1 else a),
+        lambda a: add_up(a if len(a) >= 64 else np.roll(a, 1, 1)),
+        lambda a: np.concatenate([add_up(a[:-1]), add_up(a[-1:, ::-1])]),
+        lambda a: add_up(a) * (0.0 if len(a) == 33 else 1.0),
+    ]
+    for defect in defects:
+        with pytest.raises(AssertionError, match="Arrays are not equal"):
+            same_rows(defect, x)
+    with pytest.raises(AssertionError, match="Arrays are not equal"):  # equal numbers, other bits
+        same_rows(lambda a: np.zeros(len(a), np.float32) * (-1.0 if len(a) == 1 else 1.0), x)
+
+
 def matmul(a, w):
     return _core.matmul(a, w)
 

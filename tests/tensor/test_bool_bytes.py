@@ -120,11 +120,8 @@ def bytes_of(array):
     return np.ascontiguousarray(array).view(np.uint8)
 
 
-@pytest.mark.parametrize("as_tensors", [False, True], ids=["arrays", "tensors"])
-@pytest.mark.parametrize("name", sorted(ops()))
-def test_any_byte_is_true_in_every_op(name, as_tensors, isa, rng):
-    op = ops()[name]
-    succeeded = False
+def check_op(op, as_tensors, rng):
+    name, succeeded = op.__name__, False
     for bools in calls(op):
         clean = outcome(op, bools, lambda x: x, as_tensors)
         found = outcome(op, bools, lambda x: dirty(x, rng), as_tensors)
@@ -142,6 +139,39 @@ def test_any_byte_is_true_in_every_op(name, as_tensors, isa, rng):
             else:
                 np.testing.assert_array_equal(a, b, err_msg=str(bools))
     assert succeeded or name not in TAKE_BOOLS.split()
+
+
+@pytest.mark.parametrize("as_tensors", [False, True], ids=["arrays", "tensors"])
+@pytest.mark.parametrize("name", sorted(ops()))
+def test_any_byte_is_true_in_every_op(name, as_tensors, isa, rng):
+    check_op(ops()[name], as_tensors, rng)
+
+
+class PlantedOp:
+    """An op of one argument that may be bools."""
+
+    spec = "x:t"
+
+    def __init__(self, call):
+        self.call, self.__name__ = call, "planted"
+
+    def __call__(self, x):
+        return self.call(np.asarray(x))
+
+
+@pytest.mark.parametrize("as_tensors", [False, True], ids=["arrays", "tensors"])
+def test_a_planted_defect_is_found(as_tensors, rng):
+    check_op(PlantedOp(lambda x: x != 0), as_tensors, rng)
+    defects = {
+        "a byte as a number": lambda x: x.view(np.uint8).astype(np.float32),
+        "bytes that are moved": lambda x: x.view(np.uint8)[::-1].copy().view(x.dtype),
+        "a mask that counts": lambda x: np.zeros(int(x.view(np.uint8).sum())),
+        "an error that goes by the byte": lambda x: x if x.view(np.uint8).max() <= 1 else F.softmax(x, 7),
+    }
+    for name, defect in defects.items():
+        with pytest.raises(AssertionError):
+            check_op(PlantedOp(defect), as_tensors, rng)
+            pytest.fail(f"{name} is not found", pytrace=False)
 
 
 def test_the_ops_that_take_bools_exist():

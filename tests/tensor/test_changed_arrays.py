@@ -102,14 +102,31 @@ CHANGES = {
 }
 
 
+def check_gradient(function, shape, array, way, change, rng):
+    leaf = floats(rng, *shape)
+    expected = gradient(function, leaf, array, "array", None)
+    np.testing.assert_array_equal(gradient(function, leaf, array, way, CHANGES[change]), expected)
+
+
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("case", index_cases())
 def test_the_gradient_is_that_of_the_call(case, way, change, rng):
-    function, shape, array = index_cases()[case]
-    leaf = floats(rng, *shape)
-    expected = gradient(function, leaf, array, "array", None)
-    np.testing.assert_array_equal(gradient(function, leaf, array, way, CHANGES[change]), expected)
+    check_gradient(*index_cases()[case], way, change, rng)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_planted_defect_is_found(way, change, rng):
+    """An op whose backward reads the caller's memory: it is no argument of the op, so that nobody copies it."""
+
+    def times(x, i):
+        memory = np.asarray(i)
+        return tc.custom_op(lambda x: x * memory, lambda dy, x: dy * tc.tensor(memory.astype(np.float32)))(x)
+
+    array = np.array([1, 2, 3, 4])
+    with pytest.raises(AssertionError, match="not equal"):
+        check_gradient(times, (4,), array, way, change, rng)
 
 
 # ---- floats --------------------------------------------------------------------------------------------------------------------
