@@ -113,6 +113,10 @@ class BuildCore(build_ext):
         self.objects.mkdir(parents=True, exist_ok=True)
         self.workers = int(os.environ.get("TRANSFORMER_C_JOBS", 0)) or os.cpu_count() or 1
         flags = [*C_FLAGS, *(["-Werror"] if strict else [])]
+        # A thread's own variables are there before it starts: they cost no call to find, and no memory that could run out. There are few
+        # (test_package.py counts the bytes), as glibc has little room for those of extensions; other C libraries have none.
+        if platform.libc_ver()[0] == "glibc":
+            flags.append("-ftls-model=initial-exec")
         if sanitize:
             flags += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-g", "-DTC_ASSERTIONS"]
         wanted = (os.environ.get("TRANSFORMER_C_BUILD_ISAS") or ",".join(ISAS)).split(",")

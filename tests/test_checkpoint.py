@@ -614,3 +614,12 @@ def test_a_module_names_its_class(path):
     assert checkpoint.load(path).metadata["class"] == "Linear"
     checkpoint.save(nn.Linear(2, 3).state_dict(), path)
     assert "class" not in checkpoint.load(path).metadata
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    """A rename puts a file in the place of a pipe, or, by the superuser, of /dev/null."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="got a device, pipe or socket"):
+        checkpoint.save({"w": np.ones(2)}, path)
+    assert path.is_fifo() and [*tmp_path.iterdir()] == [path]

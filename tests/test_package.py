@@ -1,7 +1,9 @@
 """The package as a whole: a quick import, and global settings."""
 
+import struct
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import transformer_c as tc
@@ -66,3 +68,19 @@ def test_the_plan_of_attention_says_when_queries_are_shared_out():
         plan = tc.config.last_plans()["attention_backward"]
         assert (plan["variant"], plan["splits"]) == expected
     assert tc.config.last_plans()["attention_forward"]["variant"] == "tiled"
+
+
+def test_a_threads_own_variables_are_few():
+    """They are reserved when the extension is loaded (setup.py), from some 1,600 bytes that glibc has for all extensions together."""
+    data = Path(tc._core.__file__).read_bytes()
+    if data[:6] != b"\x7fELF\x02\x01":
+        pytest.skip("no ELF file of 64 bits")
+    start, size, count = *struct.unpack_from("<Q", data, 32), *struct.unpack_from("<HH", data, 54)
+    headers = [struct.unpack_from("<IIQQQQQQ", data, start + i * size) for i in range(count)]
+    assert sum(header[6] for header in headers if header[0] == 7) <= 128  # p_memsz of PT_TLS
+
+
+def test_arrays_of_an_impossible_length():
+    for bounds in ((2**63 - 1,), (2**63,), (0.0, 2.0**63), (2**200,), (-(2**200), 0), (0, 1.0, 1e-30)):
+        with pytest.raises(ValueError, match="do not fit in 62 bits"):
+            tc.arange(*bounds)

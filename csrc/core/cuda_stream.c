@@ -44,7 +44,7 @@ typedef struct thread_streams {
     int chosen_slot;
 } thread_streams;
 
-static _Thread_local thread_streams mine;
+static _Thread_local thread_streams *streams_here; /* NULL until the thread needs them: memory of threads is scarce, see setup.py */
 static pthread_key_t at_thread_end;
 static pthread_once_t key_made = PTHREAD_ONCE_INIT;
 static bool key_is_there;
@@ -57,17 +57,35 @@ void tc_cuda_unlock(int index) { tc_lock_give(&orders[tc_cuda_slot(index)].lock)
 static void give_back_all(void *memory)
 {
     thread_streams *streams = memory;
-    if (tc_cuda_forked()) return; /* the streams are the parent's */
-    for (int slot = 0; slot < TC_CUDA_DEVICES; slot++) {
+    for (int slot = 0; slot < TC_CUDA_DEVICES && !tc_cuda_forked(); slot++) { /* after a fork the streams are the parent's */
         if (!streams->own[slot]) continue;
         tc_lock_take(&orders[slot].lock);
         streams->own[slot]->users--;
         tc_lock_give(&orders[slot].lock);
-        streams->own[slot] = NULL;
     }
+    streams_here = NULL;
+    tc_free(streams, sizeof *streams);
 }
 
 static void make_key(void) { key_is_there = pthread_key_create(&at_thread_end, give_back_all) == 0; }
+
+/* Those of this thread, made if it has none. */
+static tc_status own_streams(thread_streams **out, tc_error *err)
+{
+    if (!streams_here) {
+        pthread_once(&key_made, make_key);
+        thread_streams *made = tc_allocate(sizeof *made);
+        if (!made) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: the streams of a thread");
+        memset(made, 0, sizeof *made);
+        if (!key_is_there || pthread_setspecific(at_thread_end, made) != 0) {
+            tc_free(made, sizeof *made);
+            return tc_fail(err, TC_ERROR_STATE, "no stream can be given to this thread: the process has no thread-specific keys left");
+        }
+        streams_here = made;
+    }
+    *out = streams_here;
+    return TC_OK;
+}
 
 /* The lock is held, the device selected. */
 static tc_status make_queue(tc_cuda_queue **out, const tc_cuda_api *api, int index, tc_error *err)
@@ -109,13 +127,12 @@ static tc_status take_queue(tc_cuda_queue **out, const tc_cuda_api *api, int ind
 static tc_status current_queue(tc_cuda_queue **out, const tc_cuda_api *api, int index, tc_error *err)
 {
     const int slot = tc_cuda_slot(index);
-    *out = mine.chosen && mine.chosen_slot == slot ? mine.chosen : mine.own[slot];
+    thread_streams *mine;
+    TC_TRY(own_streams(&mine, err));
+    *out = mine->chosen && mine->chosen_slot == slot ? mine->chosen : mine->own[slot];
     if (*out) return TC_OK;
-    pthread_once(&key_made, make_key);
-    if (!key_is_there || pthread_setspecific(at_thread_end, &mine) != 0)
-        return tc_fail(err, TC_ERROR_STATE, "no stream can be given to this thread: the process has no thread-specific keys left");
-    const tc_status status = take_queue(&mine.own[slot], api, index, NULL, err);
-    *out = mine.own[slot];
+    const tc_status status = take_queue(&mine->own[slot], api, index, NULL, err);
+    *out = mine->own[slot];
     return status;
 }
 
@@ -154,9 +171,11 @@ tc_status tc_cuda_set_stream(void **before, void *stream, tc_error *err)
     tc_cuda_queue *queue = NULL;
     const int slot = stream ? find_queue(&queue, stream) : 0;
     if (slot < 0) return tc_fail(err, TC_ERROR_VALUE, "%p is not a stream of transformer_c; expected one of tc_cuda_new_stream()", stream);
-    if (before) *before = mine.chosen ? mine.chosen->stream : NULL;
-    mine.chosen = queue;
-    mine.chosen_slot = slot;
+    thread_streams *mine;
+    TC_TRY(own_streams(&mine, err));
+    if (before) *before = mine->chosen ? mine->chosen->stream : NULL;
+    mine->chosen = queue;
+    mine->chosen_slot = slot;
     return TC_OK;
 }
 
@@ -231,8 +250,9 @@ int tc_cuda_writes(const tc_cuda_work *work, const void *memory)
 
 bool tc_cuda_would_wait(int index, const tc_cuda_history *history)
 {
-    const tc_cuda_queue *queue = mine.own[tc_cuda_slot(index)];
-    if (mine.chosen && mine.chosen_slot == tc_cuda_slot(index)) queue = mine.chosen;
+    const thread_streams *mine = streams_here;
+    const int slot = tc_cuda_slot(index);
+    const tc_cuda_queue *queue = !mine ? NULL : mine->chosen && mine->chosen_slot == slot ? mine->chosen : mine->own[slot];
     if (!queue) return true;
     const bool after_writer = history->writer == queue->number || history->written <= queue->after[history->writer];
     return !after_writer || (history->readers & ~(UINT64_C(1) << queue->number));

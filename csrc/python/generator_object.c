@@ -58,7 +58,7 @@ static tc_generator *generator_of(PyObject *object) { return ((generator_object 
 
 static PyObject *manual_seed(PyObject *self, PyObject *object)
 {
-    uint64_t seed;
+    uint64_t seed = 0;
     if (seed_from_object(&seed, object) < 0) return NULL;
     tc_generator_seed(generator_of(self), seed);
     atomic_store(&((generator_object *)self)->calls, 0);

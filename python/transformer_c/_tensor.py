@@ -303,11 +303,15 @@ def arange(
         raise ValueError("arange() needs a step other than 0")
     if (end - start) * step < 0:
         raise ValueError(f"arange() from {start} to {end} cannot go in steps of {step}: the step must lead from start to end")
-    if all(isinstance(b, int) for b in bounds):
+    whole = all(isinstance(b, int) for b in bounds)
+    length = -((start - end) // step) if whole else math.ceil((end - start) / step)
+    if max(length, *map(abs, bounds)) >= 2**62 if whole else length >= 2**62:
+        raise ValueError(f"arange() from {start} to {end} in steps of {step} has numbers or a length that do not fit in 62 bits")
+    if whole:
         values = np.arange(start, end, step, dtype=np.int64)
         dtype = np.int64 if dtype is None else dtype
     else:
-        values = start + step * np.arange(math.ceil((end - start) / step), dtype=np.float64)
+        values = start + step * np.arange(length, dtype=np.float64)
         dtype = np.float32 if dtype is None else dtype
     return Tensor(values, dtype, device, requires_grad)
 

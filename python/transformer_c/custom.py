@@ -49,8 +49,14 @@ def custom_op(forward: Callable[..., Any], backward: Callable[..., Any]) -> Call
         recorded = _core.grad_enabled() and any(isinstance(i, Tensor) and i.requires_grad for i in inputs)
         kept = [_as_it_is(i, a) for i, a in zip(inputs, arrays, strict=True)] if recorded else arrays
 
+        named = (
+            {name: _as_it_is(value, value) if isinstance(value, np.ndarray) else value for name, value in options.items()}
+            if recorded
+            else {}
+        )
+
         def gradients(*given: Any) -> tuple:
-            found = backward(*given, *kept, **options)
+            found = backward(*given, *kept, **named)
             return found if isinstance(found, tuple) else (found,)
 
         tensors = [i if isinstance(i, Tensor) else a for i, a in zip(inputs, arrays, strict=True)]

@@ -120,3 +120,24 @@ def test_headers_of_calls_are_freed():
     for _ in range(5):
         step()
     assert _core.memory_stats()["in_use"] == before
+
+
+def test_an_operator_holds_both_operands():
+    """`a + a` while another thread gives `a` other memory and takes the old memory for sevens."""
+    a, stop, wrong = tc.ones(1500, 1500), threading.Event(), []
+
+    def replace():
+        while not stop.is_set():
+            a.data = tc.ones(1500, 1500)
+            tc.full((1500, 1500), 7.0)
+
+    thread = threading.Thread(target=replace)
+    thread.start()
+    try:
+        for _ in range(150):
+            y = a + a
+            wrong += [y.max().item()] if y.max().item() != 2 else []
+    finally:
+        stop.set()
+        thread.join()
+    assert not wrong

@@ -355,3 +355,12 @@ def test_indices_that_change_during_the_call(case, own):
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and "done" in done.stdout, done.stderr[-2000:]
+
+
+def test_named_arguments_of_custom_ops():
+    op = tc.custom_op(lambda x, *, i: x * i, lambda dy, x, *, i: dy * i)
+    x, i = tc.ones(3, requires_grad=True), np.array([1.0, 2.0, 3.0], np.float32)
+    y = op(x, i=i)
+    i[:] = 9
+    y.sum().backward()
+    assert x.grad.tolist() == [1, 2, 3]

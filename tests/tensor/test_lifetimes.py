@@ -257,3 +257,21 @@ def test_what_the_caller_gave_is_not_kept_as_the_gradient(given):
         dy.fill_(7.0)
     upstream[:] = 7
     np.testing.assert_array_equal(a.grad.numpy(), np.ones((3, 4)))
+
+
+def test_a_deep_chain_of_leaves_with_a_late_history():
+    """Each leaf gets its history after an op has kept it."""
+    program = """
+import numpy as np, transformer_c as tc
+before = None
+for i in range(100_000):
+    x = tc.ones(2, requires_grad=True)
+    y = x * 2
+    x.requires_grad_(False)
+    if before is not None:
+        x[:] = before
+    before = y
+del x, y, before
+"""
+    done = subprocess.run(["sh", "-c", 'ulimit -s 256; exec "$0" -c "$1"', sys.executable, program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -81,6 +81,8 @@ def write_atomically(path: str | os.PathLike, *parts: Any) -> None:
     path = os.path.realpath(os.fsdecode(path))
     if os.path.isdir(path):
         raise IsADirectoryError(errno.EISDIR, "expected the name of a file to write, got a folder", path)
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise OSError(errno.EINVAL, "expected the name of a file to write, got a device, pipe or socket, which would be replaced", path)
     folder = os.path.dirname(path)
     temporary, descriptor = _new_temporary(folder)
     try:
