@@ -72,7 +72,7 @@ sanitize: $(VENV)/.built $(VENV)/.extra-test
 	TRANSFORMER_C_SANITIZE=address,undefined $(BIN)/python setup.py build_ext --build-lib $(SANITIZED)
 	LD_PRELOAD="$$($${CC:-gcc} -print-file-name=libasan.so) $$($${CC:-gcc} -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	PYTHONMALLOC=malloc PYTHONPATH=$(SANITIZED) $(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS) -m 'not unsanitized' $(UNSANITIZED) $(SANITIZE_ARGS)
+	PYTHONMALLOC=malloc PYTHONPATH=$(SANITIZED) $(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS) -m 'not unsanitized' --by-turns $(UNSANITIZED) $(SANITIZE_ARGS)
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 10), "Python 3.10 or newer is needed, this is " + sys.version'

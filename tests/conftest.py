@@ -15,6 +15,7 @@ import contextlib
 import fcntl
 import os
 import pathlib
+import re
 import signal
 import sys
 import tempfile
@@ -33,6 +34,7 @@ sys.path.append(str(pathlib.Path(__file__).parents[1]))  # the benchmarks are a 
 
 def pytest_addoption(parser):
     parser.addoption("--seed", type=int, default=None, help="seed of the `rng` fixture, in place of one from the test's name")
+    parser.addoption("--by-turns", action="store_true", help="one instruction set and one number of threads per case, instead of each")
     parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
 
 
@@ -47,7 +49,23 @@ def pytest_configure(config):
         raise pytest.UsageError("\n".join([f"transformer_c cannot be imported: {error}", *missing])) from None
 
 
+def one_by_turns(items):
+    """Of the same case with several instruction sets and numbers of threads, one: chosen by the case's name, so that all take turns."""
+    same = {}
+    for item in items:
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        name = item.nodeid
+        for word in (params.get("isa", ""), f"{params.get('threads')}-threads"):
+            name = re.sub(rf"(?<=[\[-]){re.escape(word)}(?=[\]-])", "", name, count=1)
+        same.setdefault(name, []).append(item)
+    return [group[zlib.crc32(name.encode()) % len(group)] for name, group in same.items()]
+
+
 def pytest_collection_modifyitems(config, items):
+    if config.getoption("--by-turns"):
+        chosen = {id(item) for item in one_by_turns(items)}
+        config.hook.pytest_deselected(items=[item for item in items if id(item) not in chosen])
+        items[:] = [item for item in items if id(item) in chosen]
     items.sort(key=lambda item: item.get_closest_marker("minutes") is None)
     if not config.getoption("--slow"):
         for item in items:

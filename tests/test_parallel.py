@@ -1,5 +1,6 @@
-"""Several processes share the tests: one marked `alone` runs while no other does."""
+"""Several processes share the tests: one marked `alone` runs while no other does. Cases that differ in little take turns."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -55,3 +56,21 @@ def test_a_test_marked_alone_runs_alone(tmp_path, monkeypatch):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert "28 passed" in done.stdout, done.stdout + done.stderr
     assert overlaps((tmp_path / "notes").read_text().splitlines()) == (True, False)
+
+
+def test_by_turns_every_case_runs_once(tmp_path):
+    """Each case with one of its instruction sets and numbers of threads, and each of those with some case."""
+    root = Path(__file__).parents[1]
+    listed = []
+    for options in ([], ["--by-turns"]):
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *options, "tests/ops/test_softmax.py"]
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+        listed.append([line for line in done.stdout.splitlines() if "::" in line])
+    every, turns = listed
+
+    def case(line):
+        return re.sub(r"(?<=[\[-])(baseline|avx2|avx512|neon|\d-threads)(?=[\]-])", "", line)
+
+    assert sorted(map(case, turns)) == sorted({*map(case, every)}) and {*turns} <= {*every} and len(turns) < len(every)
+    for word in ("baseline", *(f"{n}-threads" for n in (1, 2, 3))):
+        assert any(word in line for line in turns)
