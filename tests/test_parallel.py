@@ -63,7 +63,17 @@ def test_by_turns_every_case_runs_once(tmp_path):
     root = Path(__file__).parents[1]
     listed = []
     for options in ([], ["--by-turns"]):
-        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *options, "tests/ops/test_equal_bits.py"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--collect-only",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            *options,
+            "tests/ops/test_equal_bits.py",
+        ]
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
         listed.append([line for line in done.stdout.splitlines() if "::" in line])
     every, turns = listed
