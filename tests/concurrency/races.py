@@ -4,6 +4,7 @@ before or of after it; it never ends the process, and what it leaves behind work
 Run by test_races.py; under AddressSanitizer it finds memory that is used after it was freed.
 """
 
+import contextlib
 import sys
 import threading
 import time
@@ -189,7 +190,11 @@ def in_place_and_forward():
         t[np.arange(10)] = 1.0
         t.zero_()
 
-    return loops(lambda: (t * 2.0).sum().item(), write, write, lambda: (t @ x).sum().backward())
+    def backward():
+        with contextlib.suppress(RuntimeError):  # mostly: t was written in place, or its history is freed; there is hardly another moment
+            (t @ x).sum().backward()
+
+    return loops(lambda: (t * 2.0).sum().item(), write, write, backward)
 
 
 def arrays_and_data():
