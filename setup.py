@@ -117,6 +117,8 @@ class BuildCore(build_ext):
         # (test_package.py counts the bytes), as glibc has little room for those of extensions; other C libraries have none.
         if platform.libc_ver()[0] == "glibc":
             flags.append("-ftls-model=initial-exec")
+        if not sanitize:
+            flags.append("-fno-asynchronous-unwind-tables")  # 3 % of the wheel, and nothing is thrown through C
         if sanitize:
             flags += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-g", "-DTC_ASSERTIONS"]
         wanted = (os.environ.get("TRANSFORMER_C_BUILD_ISAS") or ",".join(ISAS)).split(",")
