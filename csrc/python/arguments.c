@@ -25,14 +25,14 @@ int tcpy_own(tcpy_call *call, tc_tensor *tensor)
     return 0;
 }
 
-void tcpy_end(tcpy_call *call)
+void tcpy_release_owned(tcpy_call *call)
 {
     for (int i = 0; i < call->owned_count; i++) tc_tensor_release(call->owned[i]);
     if (call->owned != call->owned_small) PyMem_Free(call->owned);
     for (int i = 0; i < call->block_count; i++) PyMem_Free(call->blocks[i]);
 }
 
-int tcpy_hold(tcpy_call *call, tc_tensor **tensor)
+int tcpy_hold_tensor(tcpy_call *call, tc_tensor **tensor)
 {
     tc_error err;
     tc_tensor *held = NULL;

@@ -175,7 +175,7 @@ void tcpy_release_object(void *object);
 /* Does what waits for the GIL. */
 void tcpy_drain_releases(void);
 
-/* Before and after what a call owns. */
+/* Before and after what a call owns; keep_gil is the caller's to set, before it holds anything. */
 static inline void tcpy_begin(tcpy_call *call)
 {
     call->owned = call->owned_small;
@@ -183,14 +183,19 @@ static inline void tcpy_begin(tcpy_call *call)
     call->owned_capacity = TCPY_MAX_ARGS;
     call->ints_count = call->operand_count = call->block_count = 0;
 }
-void tcpy_end(tcpy_call *call);
+void tcpy_release_owned(tcpy_call *call);
+static inline void tcpy_end(tcpy_call *call)
+{
+    if (call->owned_count || call->block_count) tcpy_release_owned(call);
+}
 
 /* The call releases `tensor` at its end. Steals the reference, also on failure. 0, or -1 with an exception set. */
 int tcpy_own(tcpy_call *call, tc_tensor *tensor);
 
-/* Before a call computes without the GIL: *tensor becomes a header of its own, so that the call computes with what the Tensor is now, even
- * if another thread sets .data or .grad or writes in place meanwhile (core/tensor.h). 0, or -1 with an exception set. */
-int tcpy_hold(tcpy_call *call, tc_tensor **tensor);
+/* Before a call computes: if that is without the GIL, *tensor becomes a header of its own, so that the call computes with what the Tensor
+ * is now, even if another thread sets .data or .grad or writes in place meanwhile (core/tensor.h). 0, or -1 with an exception set. */
+int tcpy_hold_tensor(tcpy_call *call, tc_tensor **tensor);
+static inline int tcpy_hold(tcpy_call *call, tc_tensor **tensor) { return call->keep_gil ? 0 : tcpy_hold_tensor(call, tensor); }
 /* After it: Tensors that were written in place have their new history. */
 void tcpy_end_holds(tcpy_call *call);
 

@@ -114,7 +114,7 @@ static PyObject *op_vectorcall(PyObject *callable, PyObject *const *args, size_t
     PyObject *result = NULL;
     if (bind(self, &call, args, PyVectorcall_NARGS(nargsf), kwnames) == 0)
         result = self->op->call ? call_c(self, &call) : self->op->run(&call);
-    if (call.owned_count || call.block_count) tcpy_end(&call);
+    tcpy_end(&call);
     return result;
 }
 

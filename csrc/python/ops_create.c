@@ -64,7 +64,7 @@ static PyObject *run_nonzero(tcpy_call *call)
     tc_error err;
     tc_status status;
     if (x->ndim == 0) return PyErr_Format(PyExc_ValueError, "where() of a condition without axes has no indices; use reshape(1) first");
-    if (!call->keep_gil && tcpy_hold(call, &x) < 0) return NULL;
+    if (tcpy_hold(call, &x) < 0) return NULL;
     TCPY_COMPUTE(call, status, tc_nonzero(out, x, &err));
     PyObject *result = tcpy_result(call, status, &err, x->ndim, out);
     return result && x->ndim == 1 ? Py_BuildValue("(N)", result) : result;

@@ -142,6 +142,7 @@ static PyObject *run_assign_all(tcpy_call *call)
     tc_error err;
     tc_status status = TC_OK;
     if (count != values->list.count) return PyErr_Format(PyExc_ValueError, "targets and values are not equally many");
+    call->keep_gil = false;
     for (int64_t i = 0; i < count; i++)
         if (tcpy_hold(call, (tc_tensor **)&targets->list.items[i]) < 0 || tcpy_hold(call, (tc_tensor **)&values->list.items[i]) < 0)
             return NULL;

@@ -6,7 +6,7 @@ static PyObject *run_gradient_norm(tcpy_call *call)
     tc_error err;
     tc_status status;
     double norm;
-    for (int64_t i = 0; !call->keep_gil && i < call->v[0].list.count; i++)
+    for (int64_t i = 0; i < call->v[0].list.count; i++)
         if (tcpy_hold(call, (tc_tensor **)&call->v[0].list.items[i]) < 0) return NULL;
     TCPY_COMPUTE(call, status, tc_gradient_norm(&norm, &call->v[0].list, call->v[1].f, &err));
     return status == TC_OK ? PyFloat_FromDouble(norm) : tcpy_raise(&err);

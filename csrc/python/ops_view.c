@@ -169,7 +169,7 @@ static PyObject *run_to(tcpy_call *call)
     }
     tc_error err;
     tc_status status;
-    if (!call->keep_gil && tcpy_hold(call, &x) < 0) return NULL;
+    if (tcpy_hold(call, &x) < 0) return NULL;
     TCPY_COMPUTE(call, status, tc_to(&y, x, dtype, device, &err));
     return tcpy_result1(call, status, &err, y);
 }

@@ -103,7 +103,7 @@ static int expression_begin(expression *e, PyObject *key)
 
 /* ---- the slots ------------------------------------------------------------------------------------------------------------------ */
 
-/* Without the GIL: the Tensors of the expression as well. 0, or -1 with an exception set. */
+/* The Tensors of the expression. 0, or -1 with an exception set. */
 static int hold_expression(tcpy_call *call, expression *e)
 {
     for (int i = 0; i < e->count; i++)
@@ -122,12 +122,12 @@ static PyObject *subscript(PyObject *self, PyObject *key)
     tcpy_drain_releases();
     if (expression_begin(&e, key) < 0) return NULL;
     call.keep_gil = tcpy_is_little(x) || e.owned_count == 0;
-    if (!call.keep_gil) tcpy_begin(&call);
-    if (call.keep_gil || (tcpy_hold(&call, &x) == 0 && hold_expression(&call, &e) == 0)) {
+    tcpy_begin(&call);
+    if (tcpy_hold(&call, &x) == 0 && hold_expression(&call, &e) == 0) {
         TCPY_COMPUTE(&call, status, tc_index_get(&y, x, e.count, e.entries, &err));
         result = status == TC_OK ? tcpy_wrap(y) : tcpy_raise(&err);
     }
-    if (!call.keep_gil) tcpy_end(&call);
+    tcpy_end(&call);
     expression_end(&e);
     return result;
 }
@@ -153,13 +153,13 @@ static int assign_subscript(PyObject *self, PyObject *key, PyObject *value)
     }
     given = v;
     call.keep_gil = tcpy_is_little(x);
-    if (!call.keep_gil) tcpy_begin(&call);
-    if (call.keep_gil || (tcpy_hold(&call, &x) == 0 && tcpy_hold(&call, &v) == 0 && hold_expression(&call, &e) == 0)) {
+    tcpy_begin(&call);
+    if (tcpy_hold(&call, &x) == 0 && tcpy_hold(&call, &v) == 0 && hold_expression(&call, &e) == 0) {
         TCPY_COMPUTE(&call, status, tc_index_set(x, e.count, e.entries, v, &err));
         result = status == TC_OK ? 0 : -1;
         if (status != TC_OK) tcpy_raise(&err);
     }
-    if (!call.keep_gil) tcpy_end(&call);
+    tcpy_end(&call);
     expression_end(&e);
     tc_tensor_release(given);
     return result;

@@ -16,18 +16,17 @@ PyObject *tcpy_binary(PyObject *a_object, PyObject *b_object, tc_binary_function
     tc_status status;
     PyObject *result = NULL;
     call.any_tensor = false;
-    call.keep_gil = true;
     int read = tcpy_read_operand(&a, &owned_a, a_object, "the first argument", &call.any_tensor);
     if (read == 1) read = tcpy_read_operand(&b, &owned_b, b_object, "the second argument", &call.any_tensor);
     if (read == 0) result = Py_NewRef(Py_NotImplemented);
     if (read == 1 && tcpy_check_meets(&a, b.value.tensor) == 0 && tcpy_check_meets(&b, a.value.tensor) == 0) {
         call.keep_gil = is_little(&a) && is_little(&b);
-        if (!call.keep_gil) tcpy_begin(&call);
-        if (call.keep_gil || (tcpy_hold(&call, &a.value.tensor) == 0 && tcpy_hold(&call, &b.value.tensor) == 0)) {
+        tcpy_begin(&call);
+        if (tcpy_hold(&call, &a.value.tensor) == 0 && tcpy_hold(&call, &b.value.tensor) == 0) {
             TCPY_COMPUTE(&call, status, tc_binary_arguments(&out, &a.value, &b.value, function, &err));
             result = tcpy_result1(&call, status, &err, out);
         }
-        if (!call.keep_gil) tcpy_end(&call);
+        tcpy_end(&call);
     }
     tc_tensor_release(owned_a);
     tc_tensor_release(owned_b);
@@ -43,12 +42,12 @@ static PyObject *unary(PyObject *x, tc_unary_function function)
     PyObject *result = NULL;
     call.any_tensor = true;
     call.keep_gil = tcpy_is_little(tensor);
-    if (!call.keep_gil) tcpy_begin(&call);
-    if (call.keep_gil || tcpy_hold(&call, &tensor) == 0) {
+    tcpy_begin(&call);
+    if (tcpy_hold(&call, &tensor) == 0) {
         TCPY_COMPUTE(&call, status, tc_unary(&out, tensor, function, &err));
         result = tcpy_result1(&call, status, &err, out);
     }
-    if (!call.keep_gil) tcpy_end(&call);
+    tcpy_end(&call);
     return result;
 }
 
@@ -103,12 +102,12 @@ static PyObject *matrix_product(PyObject *a, PyObject *b)
     tc_tensor *given[2] = {x[0], x[1]};
     PyObject *result = NULL;
     call.keep_gil = tcpy_is_little(x[0]) && tcpy_is_little(x[1]);
-    if (!call.keep_gil) tcpy_begin(&call);
-    if (call.keep_gil || (tcpy_hold(&call, &x[0]) == 0 && tcpy_hold(&call, &x[1]) == 0)) {
+    tcpy_begin(&call);
+    if (tcpy_hold(&call, &x[0]) == 0 && tcpy_hold(&call, &x[1]) == 0) {
         TCPY_COMPUTE(&call, status, tc_matmul(&y, x[0], x[1], &err));
         result = status == TC_OK ? tcpy_wrap(y) : tcpy_raise(&err);
     }
-    if (!call.keep_gil) tcpy_end(&call);
+    tcpy_end(&call);
     for (int i = 0; i < 2; i++) tc_tensor_release(given[i]);
     return result;
 }
