@@ -151,27 +151,24 @@ static void switched_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-/* function(value), again after an interrupt; *error is the first exception, or stays what it was. True: it was done. */
-static bool insist(PyObject *function, PyObject *value, PyObject *error[3])
+/* Clears the exception that is set; the first one is kept. */
+static void keep_first(PyObject *error[3])
+{
+    if (error[0])
+        PyErr_Clear();
+    else
+        PyErr_Fetch(&error[0], &error[1], &error[2]);
+}
+
+/* function(value), again after an interrupt; *error is the first exception, or stays what it was. */
+static void insist(PyObject *function, PyObject *value, PyObject *error[3])
 {
     for (int i = 0; i < TRIES; i++) {
-        PyObject *type, *given, *traceback, *done = PyObject_CallOneArg(function, value);
-        if (done) {
-            Py_DECREF(done);
-            return true;
-        }
-        PyErr_Fetch(&type, &given, &traceback);
-        if (error[0]) {
-            Py_XDECREF(type);
-            Py_XDECREF(given);
-            Py_XDECREF(traceback);
-        } else {
-            error[0] = type;
-            error[1] = given;
-            error[2] = traceback;
-        }
+        PyObject *done = PyObject_CallOneArg(function, value);
+        Py_XDECREF(done);
+        if (done) return;
+        keep_first(error);
     }
-    return false;
 }
 
 static PyObject *switched_enter(PyObject *object, PyObject *unused)
@@ -304,23 +301,17 @@ static PyObject *restored_enter(PyObject *object, PyObject *unused)
 static PyObject *restored_exit(PyObject *object, PyObject *const *args, Py_ssize_t count)
 {
     restored *self = (restored *)object;
-    PyObject *values = self->values, *type = NULL, *error = NULL, *traceback = NULL;
+    PyObject *values = self->values, *error[3] = {NULL, NULL, NULL};
     if (!values) return PyErr_Format(PyExc_RuntimeError, "it was left without having been entered");
     self->values = NULL;
     const Py_ssize_t names = PyTuple_GET_SIZE(self->names), all = count > 0 && args[0] != Py_None ? PyList_GET_SIZE(values) : 0;
     for (Py_ssize_t i = 0; i < all; i++) {
         PyObject *of = PyTuple_GET_ITEM(self->objects, i / names), *name = PyTuple_GET_ITEM(self->names, i % names);
-        for (int tries = 0; PyObject_SetAttr(of, name, PyList_GET_ITEM(values, i)) < 0 && tries < TRIES; tries++) {
-            if (type)
-                PyErr_Clear();
-            else
-                PyErr_Fetch(&type, &error, &traceback);
-        }
-        if (PyErr_Occurred()) PyErr_Clear();
+        for (int tries = 0; tries < TRIES && PyObject_SetAttr(of, name, PyList_GET_ITEM(values, i)) < 0; tries++) keep_first(error);
     }
     Py_DECREF(values);
-    if (!type) Py_RETURN_NONE;
-    PyErr_Restore(type, error, traceback);
+    if (!error[0]) Py_RETURN_NONE;
+    PyErr_Restore(error[0], error[1], error[2]);
     return NULL;
 }
 
