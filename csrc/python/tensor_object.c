@@ -138,8 +138,7 @@ static int set_grad(PyObject *self, PyObject *value, void *unused)
     bool is_tensor = true;
     (void)unused;
     if (value && value != Py_None && tcpy_tensor_from_object(&grad, value, "grad", &is_tensor) < 0) return -1;
-    if (!is_tensor) status = tc_tensor_like(&copy, grad, &err);
-    if (copy) status = tc_tensor_copy(copy, grad, &err);
+    if (!is_tensor) status = tc_clone(&copy, grad, &err);
     if (status == TC_OK) status = tc_tensor_set_grad(tcpy_tensor_of(self), is_tensor ? grad : copy, &err);
     tc_tensor_release(copy);
     tc_tensor_release(grad);
