@@ -7,7 +7,6 @@
 #include "lock.h"
 #include "own.h"
 #include "tape_node.h"
-#include "threads.h"
 
 /* The leaves reached, with the gradient accumulated for each: committed only when the whole walk has succeeded. */
 typedef struct leaf_entry {

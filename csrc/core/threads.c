@@ -175,7 +175,7 @@ static bool (*_Atomic interrupt_check)(void);
 void tc_set_interrupt_check(bool (*check)(void)) { atomic_store(&interrupt_check, check); }
 
 /* Asks, if it is time to: *looked is when it was last asked. The check may run ops: they are no nested calls of this one. */
-static bool is_to_stop(int64_t *looked)
+static bool must_stop(int64_t *looked)
 {
     const int64_t now = nanoseconds();
     if (now - *looked < LOOK_NANOSECONDS) return false;
@@ -221,7 +221,7 @@ static void take_part(int self)
             const int64_t begin = atomic_fetch_add_explicit(&part->next, pool.chunk, memory_order_relaxed);
             if (begin >= part->end) break;
             pool.kernel(pool.args, begin, part->end - begin < pool.chunk ? part->end : begin + pool.chunk, scratch);
-            if (self == 0 && pool.watched && is_to_stop(&pool.looked)) stop_job();
+            if (self == 0 && pool.watched && must_stop(&pool.looked)) stop_job();
         }
     }
     inside_kernel = false;
@@ -339,7 +339,7 @@ static int resize_pool(int count)
 
 /* The child has the thread that forked and none of the workers; a job that another thread was running is not its own. The pool starts empty
  * with new locks (the old ones may be held by threads that do not exist here). A thread that forks in the middle of its own job (a handler
- * of a signal did, see is_to_stop) has lost what its workers had begun; it keeps the pool until that call has failed. */
+ * of a signal did, see must_stop) has lost what its workers had begun; it keeps the pool until that call has failed. */
 static void reset_in_child(void)
 {
     pool.workers = 0;
@@ -429,7 +429,7 @@ static tc_status run_alone(tc_range_kernel kernel, const void *args, int64_t ite
         for (int64_t begin = 0, end; begin < items && !stopped; begin = end) {
             end = items - begin > until_look ? begin + until_look : items;
             kernel(args, begin, end, scratch);
-            stopped = end < items && is_to_stop(&looked);
+            stopped = end < items && must_stop(&looked);
         }
     } else {
         kernel(args, 0, items, scratch);
