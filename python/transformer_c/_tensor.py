@@ -305,7 +305,8 @@ def arange(
         raise ValueError(f"arange() from {start} to {end} cannot go in steps of {step}: the step must lead from start to end")
     whole = all(isinstance(b, int) for b in bounds)
     length = -((start - end) // step) if whole else math.ceil((end - start) / step)
-    if max(length, *map(abs, bounds)) >= 2**62 if whole else length >= 2**62:
+    largest = max(length, *map(abs, bounds)) if whole else length
+    if largest >= 2**62:
         raise ValueError(f"arange() from {start} to {end} in steps of {step} has numbers or a length that do not fit in 62 bits")
     if whole:
         values = np.arange(start, end, step, dtype=np.int64)
