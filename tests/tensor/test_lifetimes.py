@@ -3,6 +3,7 @@
 import gc
 import subprocess
 import sys
+import textwrap
 import threading
 import weakref
 
@@ -71,19 +72,14 @@ CHAINS = {
 }
 
 
-def chain(kind, length):
-    """Makes a chain of objects each of which owns the next, on a thread with a stack of 256 kB, and drops it."""
-    first, link = CHAINS[kind]
+def on_a_small_stack(work):
+    """Runs these lines, a program of its own, on a thread with a stack of 256 kB; nothing of it is left."""
     program = f"""
 import threading
 import numpy as np, transformer_c as tc
 from transformer_c import _core
 def work():
-    a = {first}
-    for _ in range({length}):
-        a = {link}
-        if isinstance(a, tuple): a, = a
-    del a
+{textwrap.indent(textwrap.dedent(work), "    ")}
     print("freed")
 threading.stack_size(256 * 1024)
 thread = threading.Thread(target=work)
@@ -93,6 +89,18 @@ assert _core.memory_stats()["in_use"] == 0
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and done.stdout == "freed\n", done.stderr[-2000:]
+
+
+def chain(kind, length):
+    """Makes a chain of objects each of which owns the next, and drops it."""
+    first, link = CHAINS[kind]
+    on_a_small_stack(f"""
+        a = {first}
+        for _ in range({length}):
+            a = {link}
+            if isinstance(a, tuple): a, = a
+        del a
+    """)
 
 
 @pytest.mark.parametrize("kind", CHAINS)
@@ -261,17 +269,14 @@ def test_what_the_caller_gave_is_not_kept_as_the_gradient(given):
 
 def test_a_deep_chain_of_leaves_with_a_late_history():
     """Each leaf gets its history after an op has kept it."""
-    program = """
-import numpy as np, transformer_c as tc
-before = None
-for i in range(100_000):
-    x = tc.ones(2, requires_grad=True)
-    y = x * 2
-    x.requires_grad_(False)
-    if before is not None:
-        x[:] = before
-    before = y
-del x, y, before
-"""
-    done = subprocess.run(["sh", "-c", 'ulimit -s 256; exec "$0" -c "$1"', sys.executable, program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    on_a_small_stack("""
+        before = None
+        for i in range(100_000):
+            x = tc.ones(2, requires_grad=True)
+            y = x * 2
+            x.requires_grad_(False)
+            if before is not None:
+                x[:] = before
+            before = y
+        del x, y, before
+    """)
