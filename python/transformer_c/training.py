@@ -230,6 +230,10 @@ class TrainingModule(nn.Module):
         """Logs the metrics of a test batch; subclasses define it."""
         raise NotImplementedError(f"{type(self).__name__} has no test_step(): define it in the class")
 
+    def predict_step(self, batch, batch_idx):
+        """The predictions for a batch: ``self(batch)``, or ``self(batch[0])`` for a list or tuple of inputs and targets; subclasses extend it."""
+        return self(batch[0] if isinstance(batch, (list, tuple)) and batch else batch)
+
 
 class TransformerPredictor(TrainingModule):
     """The tutorial's model: input layer, positional encoding, encoder and output network. It makes a prediction for each element.

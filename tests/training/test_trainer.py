@@ -583,9 +583,10 @@ class Unsized:
     [
         (None, ValueError, "pass train="),
         (3, TypeError, "int"),
-        (np.ones((4, 3)), TypeError, "an array; expected batches"),
-        ((np.ones((4, 3)), np.ones(4)), TypeError, "a tuple of arrays; expected batches"),
-        (tc.data.TensorDataset(np.ones(3)), TypeError, "a dataset; expected batches of it"),
+        ((np.ones((4, 3)), np.ones(5)), ValueError, r"train has arrays of shapes \(4, 3\), \(5,\): their first axes"),
+        ((np.ones((0, 3)), np.ones(0)), ValueError, "train has no rows"),
+        ((np.ones((2, 3)), np.array(["a", "b"])), TypeError, r"train\[1\] is an array of dtype <U1; expected numbers"),
+        ((np.ones((2, 3)), np.array(["a", 1], object)), TypeError, r"train\[1\] has values that are no numbers"),
         (one_shot(), TypeError, "only once"),
         ([], ValueError, "no batch"),
         (Unsized(0), ValueError, "train is empty"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
@@ -11,17 +12,11 @@ import numpy as np
 
 from .._core import Tensor
 from .._tensor import as_tensor
-from ..data import Dataset
+from . import arrays
 
 
 def check_loader(loader: Any, name: str) -> Any:
     """Returns the loader; raises if it cannot be iterated over repeatedly."""
-    arrays = isinstance(loader, (Tensor, np.ndarray))
-    if arrays or (isinstance(loader, tuple) and loader and all(isinstance(part, (Tensor, np.ndarray)) for part in loader)):
-        what = "an array" if arrays else "a tuple of arrays"
-        raise TypeError(f"{name} is {what}; expected batches: tc.data.DataLoader(tc.data.TensorDataset(x, y), batch_size=32, shuffle=True)")
-    if isinstance(loader, Dataset):
-        raise TypeError(f"{name} is a dataset; expected batches of it: tc.data.DataLoader({name}, batch_size=32)")
     if isinstance(loader, (str, bytes, dict)) or not hasattr(loader, "__iter__"):
         raise TypeError(f"{name} is of type {type(loader).__name__}; expected a tc.data.DataLoader, or another collection of batches")
     if isinstance(loader, Iterator):
@@ -29,22 +24,26 @@ def check_loader(loader: Any, name: str) -> Any:
     return loader
 
 
-def train_and_val(model: Any, train: Any, val: Any) -> tuple[Any, list[Any]]:
+def train_and_val(model: Any, train: Any, val: Any, batch_size: int) -> tuple[Any, list[Any]]:
     """The loaders for fit(), from its arguments, a data module or the model."""
+    if arrays.are_arrays(train) and not isinstance(train, tuple) and arrays.are_arrays(val) and not isinstance(val, tuple):
+        raise TypeError("train and val are arrays; inputs and targets belong together, in a tuple: fit(model, (X, y))")
     source = model if train is None else train
     if hasattr(source, "train_dataloader"):
         train = source.train_dataloader()
         val = source.val_dataloader() if val is None and hasattr(source, "val_dataloader") else val
     if train is None:
         raise ValueError(f"training data is missing: pass train=, or give {type(model).__name__} a train_dataloader()")
-    return check_loader(train, "train"), [] if val is None else as_loaders(val, "val")
+    dtype = Place.of(model).dtype
+    train = check_loader(arrays.as_loader("train", train, dtype, batch_size, shuffle=True), "train")
+    return train, [] if val is None else as_loaders(val, "val", dtype, batch_size)
 
 
-def as_loaders(value: Any, name: str) -> list[Any]:
+def as_loaders(value: Any, name: str, dtype: np.dtype, batch_size: int) -> list[Any]:
     """One loader, or a list of them, as a list. A list of batches is one loader."""
     if isinstance(value, (list, tuple)) and value and all(hasattr(v, "dataset") and hasattr(v, "__iter__") for v in value):
         return [check_loader(v, f"{name}[{i}]") for i, v in enumerate(value)]
-    return [check_loader(value, name)]
+    return [check_loader(arrays.as_loader(name, value, dtype, batch_size), name)]
 
 
 def number_of_batches(loader: Any, limit: int | float | None) -> int | None:
@@ -79,6 +78,12 @@ def batches(loader: Any, count: int | None) -> Generator[Any, None, None]:
     finally:
         if hasattr(iterator, "close"):
             iterator.close()
+
+
+def windows(batches: Iterator[Any], count: int) -> Iterator[list[Any]]:
+    """Lists of `count` successive batches; the last one may be shorter."""
+    while window := list(itertools.islice(batches, count)):
+        yield window
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -11,6 +12,7 @@ from ..optim import clip_grad_norm_, clip_grad_value_
 from . import loaders, steps, streams
 from .evaluation import evaluate, merged
 from .interrupts import Interrupts, StopBetweenBatches
+from .metrics import batch_size_of
 from .progress import Bar
 from .run import Run
 from .saving import Saves
@@ -91,9 +93,9 @@ class FitLoop:
         run, every = self.run, self.options.checkpoint_every_n_steps
         with closing(loaders.batches(self.train, run.batches)) as iterator:
             self._skip_batches(skip, iterator)
-            for batch in iterator:
-                self._train_batch(batch)
-                bar.advance()
+            for window in loaders.windows(iterator, self.options.accumulate_grad_batches):
+                self._train_window(window)
+                bar.advance(len(window))
                 if bar.due():
                     bar.show(run.bar_values())
                 self.interrupts.check()
@@ -149,7 +151,19 @@ class FitLoop:
 
     # ---- a batch -------------------------------------------------------------------------------------------------------------
 
-    def _train_batch(self, batch: Any) -> None:
+    def _train_window(self, window: list[Any]) -> None:
+        """One optimizer step for the batches of a window: their gradients' mean, weighted by their lengths, as if they were one batch.
+
+        A window is drawn as a whole and never interrupted, so that a checkpoint needs no gradients.
+        """
+        last = len(window) - 1
+        lengths = [batch_size_of(batch) for batch in window] if last else [1]
+        for i, batch in enumerate(window):
+            self._train_batch(batch, lengths[i] / (sum(lengths) or 1), is_first=i == 0, is_last=i == last)
+        self.run.step += 1
+        self._step_schedules("step", self.run.step)
+
+    def _train_batch(self, batch: Any, share: float, is_first: bool, is_last: bool) -> None:
         run, model, index = self.run, self.model, self.run.batch
         weight = run.begin_batch("train", batch)
         batch = self.place.bring(batch)
@@ -158,27 +172,38 @@ class FitLoop:
         def closure():
             nonlocal ran
             ran = True
-            self.optimizer.zero_grad()
+            if is_first:
+                self.optimizer.zero_grad()
             loss = steps.loss_of(model.training_step(*(batch, index)[: self.step_arguments]), model)
             if loss is not None:
-                loss.backward()
+                (loss if share == 1 else loss * share).backward()
+            if is_last:
                 self._clip()
-                run.losses.add("loss", float(loss), weight)
+            if loss is not None:
+                run.losses.add("loss", self._finite(float(loss)), weight)
             return loss
 
-        if self.takes_closure:
+        if not is_last or not self.takes_closure:
+            closure()
+        if is_last and self.takes_closure:
             model.optimizer_step(run.epoch, index, self.optimizer, closure)
             if not ran:
                 raise RuntimeError(
                     f"{type(model).__name__}.optimizer_step() never called the closure, its fourth argument, which computes loss and gradients: "
                     "call super().optimizer_step(*args, **kwargs) or optimizer.step(closure)"
                 )
-        else:
-            closure()
+        elif is_last:
             model.optimizer_step(self.optimizer)
         run.batch += 1
-        run.step += 1
-        self._step_schedules("step", run.step)
+
+    def _finite(self, loss: float) -> float:
+        run = self.run
+        if math.isfinite(loss):
+            return loss
+        raise FloatingPointError(
+            f"the loss is {loss} at step {run.step + 1} (epoch {run.epoch + 1}, batch {run.batch + 1}); the weights are those of step {run.step}. "
+            "A smaller learning rate or gradient_clip_val= may help; a training_step() that returns None skips its batch"
+        )
 
     def _clip(self) -> None:
         value = self.options.gradient_clip_val

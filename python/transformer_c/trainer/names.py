@@ -12,7 +12,6 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 TRAINER: Mapping[str, str] = {
     "accelerator": 'device="cuda" or "cpu" says where',
-    "accumulate_grad_batches": "make the batches larger, or override optimizer_step()",
     "callbacks": "monitor=, mode= and checkpoint_dir= keep the best epoch, patience= and min_delta= stop early; the module's hooks do the rest",
     "default_root_dir": "checkpoint_dir= is the folder of the checkpoints",
     "deterministic": "runs are always deterministic",
@@ -44,7 +43,6 @@ ATTRIBUTES: Mapping[str, str] = {
     "log_dir": "checkpoint_dir",
     "logged_metrics": "callback_metrics",
     "logger": "history has the logged values, as has history.csv in checkpoint_dir",
-    "predict": "call the model itself, in eval mode",
     "progress_bar_metrics": "callback_metrics",
     "save_checkpoint": "checkpoint_dir= and checkpoint_every_n_steps= write last.safetensors; tc.save(model, path) writes the weights",
 }

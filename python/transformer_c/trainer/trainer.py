@@ -13,11 +13,13 @@ from .._arguments import count, not_negative, one_of
 from ..random import manual_seed
 from ..training import TrainingModule
 from . import checks, loaders, names
+from .arrays import are_arrays
 from .attached import Attached
 from .evaluation import evaluate
 from .interrupts import Interrupts
 from .loop import FitLoop
 from .names import explained
+from .prediction import joined, predict
 from .progress import print_table
 from .run import Run
 from .saving import path_to_resume, prepare_folder
@@ -52,11 +54,14 @@ class Trainer:
     checkpoint_every_n_steps : int, optional
         Also write ``last.safetensors`` within an epoch, every so many steps.
     check_val_every_n_epoch : int, default 1
-    limit_train_batches, limit_val_batches, limit_test_batches : int or float, optional
+    limit_train_batches, limit_val_batches, limit_test_batches, limit_predict_batches : int or float, optional
         The number or fraction of batches to use per pass; ``limit_val_batches=0`` skips validation.
     fast_dev_run : bool or int, default False
         Run one epoch of one batch (or the given number) of each kind, without files, to test that everything runs.
     gradient_clip_algorithm : {"norm", "value"}
+    accumulate_grad_batches : int, default 1
+        The number of successive batches for one optimizer step, whose update is that of one batch made of all of them: their losses are
+        weighted by the batches' lengths. The last step of an epoch takes what is left. All batches of a step are drawn before it.
     generators : sequence of generators
         Random generators (NumPy's, Python's, tc.Generator) that your code uses and that are not attributes of the model, of loaders or of
         their datasets. A checkpoint saves their states, too.
@@ -132,7 +137,9 @@ class Trainer:
         limit_val_batches: int | float | None = None,
         limit_test_batches: int | float | None = None,
         fast_dev_run: bool | int = False,
+        limit_predict_batches: int | float | None = None,
         gradient_clip_algorithm: str = "norm",
+        accumulate_grad_batches: int = 1,
         generators: Sequence[Any] = (),
     ) -> None:
         self.max_epochs = count("max_epochs", max_epochs)
@@ -151,12 +158,15 @@ class Trainer:
         self.limit_train_batches = checks.limit("limit_train_batches", limit_train_batches)
         self.limit_val_batches = checks.limit("limit_val_batches", limit_val_batches)
         self.limit_test_batches = checks.limit("limit_test_batches", limit_test_batches)
+        self.limit_predict_batches = checks.limit("limit_predict_batches", limit_predict_batches)
+        self.accumulate_grad_batches = count("accumulate_grad_batches", accumulate_grad_batches)
         self.checkpoint_dir = None if checkpoint_dir is None else os.fsdecode(checkpoint_dir)
         self.generators = as_streams(generators)
         self.fast_dev_run = int(fast_dev_run)
         if self.fast_dev_run:
             self.max_epochs, self.checkpoint_dir, self.patience = 1, None, None
-            self.limit_train_batches = self.limit_val_batches = self.limit_test_batches = count("fast_dev_run", self.fast_dev_run)
+            self.limit_train_batches = self.limit_val_batches = count("fast_dev_run", self.fast_dev_run)
+            self.limit_test_batches = self.limit_predict_batches = self.limit_train_batches
         if device is not None and not re.fullmatch(r"cpu|cuda(:(\d+|emulated))?", str(device)):
             raise ValueError(f'device must be "cpu", "cuda" or "cuda:0", got {device!r}')
         self.run = self._new_run()
@@ -175,7 +185,8 @@ class Trainer:
     @property
     def estimated_stepping_batches(self) -> float:
         """The total number of steps that ``fit`` takes, for schedules; inf if the loader has no length."""
-        return self.max_epochs * self.num_training_batches
+        batches = self.num_training_batches
+        return self.max_epochs * (batches if math.isinf(batches) else math.ceil(batches / self.accumulate_grad_batches))
 
     # ---- the run, as Lightning names it ----------------------------------------------------------------------------------------
 
@@ -245,28 +256,42 @@ class Trainer:
     # ---- training ------------------------------------------------------------------------------------------------------------
 
     @explained(names.FIT)
-    def fit(self, model: TrainingModule, train: Any = None, val: Any = None, *, resume: str | os.PathLike | None = None) -> None:
+    def fit(
+        self,
+        model: TrainingModule,
+        train: Any = None,
+        val: Any = None,
+        *,
+        resume: str | os.PathLike | None = None,
+        batch_size: int = 32,
+    ) -> None:
         """Trains the model, validating it after every epoch; leaves it in eval mode, with the weights of the last epoch.
 
         Parameters
         ----------
         model : TrainingModule
         train : DataLoader, or another collection of batches
+            Or arrays, frames or a dataset, which are shuffled and cut into batches: ``fit(model, (X, y))``.
             Or an object with ``train_dataloader()`` and perhaps ``val_dataloader()``. None: the model has these methods.
         val : the same, or a list of loaders, optional
         resume : path-like or "last", optional
             A checkpoint ``last.safetensors``, or its folder, to resume from; "last" is the one in `checkpoint_dir`, or the beginning if
             there is none yet.
             Create model and data as for the first run; model, optimizer, schedules, history and random streams are restored.
+        batch_size : int, default 32
+            For arrays, frames and datasets: the rows per batch. Floating arrays are cast to the model's dtype.
 
         Raises
         ------
         KeyboardInterrupt
             After Ctrl-C, once the current batch is done and ``last.safetensors`` is written. A second Ctrl-C stops at once.
+        FloatingPointError
+            When the loss is NaN or infinite; the message names the step, before which the weights are left.
         CheckpointError
             When `resume` is not a trainer's checkpoint; model and random streams are then unchanged.
         """
-        train, val = loaders.train_and_val(model, train, val)
+        checks.trainable(model)
+        train, val = loaders.train_and_val(model, train, val, count("batch_size", batch_size))
         val = val if self.limit_val_batches != 0 else []
         path = path_to_resume(resume, self.checkpoint_dir)
         if self.patience is not None and not val and self.monitor == "val_loss":
@@ -293,38 +318,74 @@ class Trainer:
             loop.run_epochs()
 
     @explained(names.TEST)
-    def validate(self, model: TrainingModule, dataloaders: Any = None, verbose: bool = True) -> list[dict[str, float]]:
+    def validate(
+        self, model: TrainingModule, dataloaders: Any = None, verbose: bool = True, *, batch_size: int = 32
+    ) -> list[dict[str, float]]:
         """Runs ``validation_step`` over a loader, or each of a list; returns the means of the logged values, one dict per loader."""
-        return self._evaluate(model, "validation", dataloaders, "val_dataloader", self.limit_val_batches, verbose)
+        return self._evaluate(model, "validation", dataloaders, "val_dataloader", self.limit_val_batches, verbose, batch_size)
 
     @explained(names.TEST)
-    def test(self, model: TrainingModule, dataloaders: Any = None, verbose: bool = True) -> list[dict[str, float]]:
+    def test(self, model: TrainingModule, dataloaders: Any = None, verbose: bool = True, *, batch_size: int = 32) -> list[dict[str, float]]:
         """Runs ``test_step`` over a loader, or each of a list; leaves the model in eval mode.
 
         Parameters
         ----------
         model : TrainingModule
-        dataloaders : DataLoader, a list of them, or an object with ``test_dataloader()``
+        dataloaders : DataLoader, a list of them, arrays as for ``fit``, or an object with ``test_dataloader()``
             None: use the model's ``test_dataloader()``.
         verbose : bool, default True
             Print a table of the values.
+        batch_size : int, default 32
+            For arrays, frames and datasets.
 
         Returns
         -------
         list of dict of str to float
             The means of the values that ``test_step`` logs, for each loader.
         """
-        return self._evaluate(model, "test", dataloaders, "test_dataloader", self.limit_test_batches, verbose)
+        return self._evaluate(model, "test", dataloaders, "test_dataloader", self.limit_test_batches, verbose, batch_size)
 
-    def _evaluate(self, model, kind, given, attribute, limit, verbose) -> list[dict[str, float]]:
+    @explained(names.TEST)
+    def predict(self, model: TrainingModule, dataloaders: Any = None, *, batch_size: int = 32) -> Any:
+        """Runs ``predict_step`` over a loader, or each of a list, in eval mode and without recording.
+
+        Parameters
+        ----------
+        model : TrainingModule
+        dataloaders : DataLoader, a list of them, arrays as for ``fit``, or an object with ``predict_dataloader()``
+            None: use the model's ``predict_dataloader()``.
+        batch_size : int, default 32
+            For arrays, frames and datasets.
+
+        Returns
+        -------
+        ndarray, or list
+            For arrays and frames, the predictions for all rows, ndarrays. Otherwise a list of what ``predict_step`` returned for each
+            batch; for several loaders, a list of such lists.
+        """
+        given = self._data_of(model, "predict", dataloaders, "predict_dataloader")
+        with Attached(self, model) as place:
+            found = loaders.as_loaders(given, "dataloaders", place.dtype, count("batch_size", batch_size))
+            results = predict(self.run, model, found, self.limit_predict_batches, place, self.progress, Interrupts())
+        if are_arrays(given):
+            return joined(results[0])
+        return results[0] if len(results) == 1 else results
+
+    def _evaluate(self, model, kind, given, attribute, limit, verbose, batch_size) -> list[dict[str, float]]:
+        given = self._data_of(model, kind, given, attribute)
+        with Attached(self, model) as place:
+            found = loaders.as_loaders(given, "dataloaders", place.dtype, count("batch_size", batch_size))
+            results = evaluate(self.run, model, kind, found, limit, place, self.progress, Interrupts())
+        if verbose:
+            print_table(results, kind)
+        return results
+
+    @staticmethod
+    def _data_of(model: TrainingModule, kind: str, given: Any, attribute: str) -> Any:
+        """The data for a pass: the argument, or what the argument or the model have as `attribute`."""
         given = model if given is None else given
         if hasattr(given, attribute):
             given = getattr(given, attribute)()
         if given is model:
             raise ValueError(f"{kind} data is missing: pass dataloaders=, or give {type(model).__name__} a {attribute}()")
-        given = loaders.as_loaders(given, "dataloaders")
-        with Attached(self, model) as place:
-            results = evaluate(self.run, model, kind, given, limit, place, self.progress, Interrupts())
-        if verbose:
-            print_table(results, kind)
-        return results
+        return given

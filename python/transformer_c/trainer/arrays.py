@@ -1,0 +1,87 @@
+"""Data given as arrays and frames: the datasets that a trainer makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .._core import Tensor
+from .._tensor import as_tensor
+from ..data import DataLoader, Dataset
+
+
+class Rows(Dataset):
+    """The rows of one array, or of several of equal length; a batch of several is a list, as a DataLoader's.
+
+    Parameters
+    ----------
+    name : str
+        The argument that the data were given for, for error messages.
+    given : array or frame, or sequence of them
+    dtype : np.dtype
+        The dtype of the model, to which floating arrays are cast.
+    """
+
+    def __init__(self, name: str, given: Any, dtype: np.dtype) -> None:
+        self.is_single = not isinstance(given, tuple)
+        parts = (given,) if self.is_single else given
+        self.arrays = [_as_tensor(name if self.is_single else f"{name}[{i}]", part, dtype) for i, part in enumerate(parts)]
+        lengths = [len(a) if a.ndim else None for a in self.arrays]
+        if None in lengths or len(set(lengths)) != 1:
+            raise ValueError(
+                f"{name} has arrays of shapes {', '.join(str(a.shape) for a in self.arrays)}: their first axes must be equally long"
+            )
+        if not lengths[0]:
+            raise ValueError(f"{name} has no rows")
+
+    def __repr__(self) -> str:
+        return f"Rows({', '.join(f'{a.dtype.name} {a.shape}' for a in self.arrays)})"
+
+    def __len__(self) -> int:
+        return len(self.arrays[0])
+
+    def __getitem__(self, index: Any) -> Any:
+        rows = [a[index] for a in self.arrays]
+        return rows[0] if self.is_single else rows
+
+    def __getitems__(self, indices: Sequence[int]) -> Any:
+        return self[np.asarray(indices, np.int64)]
+
+
+def are_arrays(given: Any) -> bool:
+    """Whether `given` is an array or a frame, or a tuple of them, the first of which is no list."""
+    if isinstance(given, tuple):
+        return bool(given) and _is_array(given[0]) and all(_is_array(part) or isinstance(part, list) for part in given)
+    return _is_array(given)
+
+
+def as_loader(name: str, given: Any, dtype: np.dtype, batch_size: int, shuffle: bool = False) -> Any:
+    """Arrays, frames and datasets as a DataLoader; anything else is returned unchanged."""
+    if are_arrays(given):
+        given = Rows(name, given, dtype)
+    return DataLoader(given, batch_size=batch_size, shuffle=shuffle) if isinstance(given, Dataset) else given
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, (Tensor, np.ndarray)) or hasattr(value, "to_numpy")  # frames and columns of pandas and polars
+
+
+def _as_tensor(name: str, value: Any, dtype: np.dtype) -> Tensor:
+    if isinstance(value, Tensor):
+        return _cast(value.detach(), dtype)
+    array = np.asarray(value.to_numpy() if hasattr(value, "to_numpy") else value)
+    if array.dtype == object:  # a frame whose columns have different dtypes
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{name} has values that are no numbers ({error}): turn text and categories into numbers first") from None
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{name} is an array of dtype {array.dtype}; expected numbers: turn text and categories into numbers first")
+    return _cast(as_tensor(np.ascontiguousarray(array)), dtype)
+
+
+def _cast(array: Tensor, dtype: np.dtype) -> Tensor:
+    """Floating arrays in the model's dtype."""
+    return array.to(dtype) if array.dtype.kind in "fV" and array.dtype != dtype else array
