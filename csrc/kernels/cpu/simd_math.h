@@ -45,6 +45,16 @@ TC_INLINE vreal v_exp(vreal x)
     return v_scale2(p + v_set1(R(1.0)), n);
 }
 
+/* e^x - 1 with all its digits near 0. */
+TC_INLINE vreal v_expm1(vreal x)
+{
+    const vreal one = v_set1(R(1.0));
+    vreal n;
+    x = v_min(v_set1(TC_PRECISION == 32 ? R(89.0) : R(710.0)), v_max(v_set1(R(-40.0)), x)); /* e^-40 is lost next to 1; NaN stays */
+    const vreal p = v_exp_reduced(x, &n);
+    return v_scale2(p, n) + (v_scale2(one, n) - one);
+}
+
 /* tanh x within 3 ulp, as (e^2x - 1) / (e^2x + 1) with e^2x - 1 computed as such. */
 TC_INLINE vreal v_tanh(vreal x)
 {

@@ -12,6 +12,7 @@ namespace tc
 TC_REAL_FUNCTION(sin)
 TC_REAL_FUNCTION(cos)
 TC_REAL_FUNCTION(erf)
+TC_REAL_FUNCTION(expm1)
 TC_REAL_FUNCTION(log1p)
 TC_REAL_FUNCTION(floor)
 #undef TC_REAL_FUNCTION
@@ -40,6 +41,7 @@ TC_FUNCTION Real v_abs(Real x) { return x < 0 ? -x : x == 0 ? Real(0) : x; }
 TC_FUNCTION Real v_sign(Real x) { return x > 0 ? Real(1) : x < 0 ? Real(-1) : Real(0); } // 0 for NaN, as in PyTorch
 TC_FUNCTION Real v_sqrt(Real x) { return real_sqrt(x); }
 TC_FUNCTION Real v_exp(Real x) { return real_exp(x); }
+TC_FUNCTION Real v_expm1(Real x) { return real_expm1(x); }
 TC_FUNCTION Real v_log(Real x) { return real_log(x); }
 TC_FUNCTION Real v_log1p(Real x) { return real_log1p(x); }
 TC_FUNCTION Real v_sin(Real x) { return real_sin(x); }
