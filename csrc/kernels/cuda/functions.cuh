@@ -68,6 +68,11 @@ TC_FUNCTION Real v_gelu_tanh_derivative(Real x)
     return w + x * w * (1 - w) * (Real(1.59576912160573071176) * (1 + Real(0.134145) * x * x));
 }
 
+// log(1 + e^(a b)) / b, and a where a b is above 20; its slopes in a and b.
+TC_FUNCTION Real v_softplus(Real a, Real b) { return a * b > 20 ? a : real_log1p(real_exp(a * b)) / b; }
+TC_FUNCTION Real v_softplus_slope(Real a, Real b) { return a * b > 20 ? Real(1) : v_sigmoid(a * b); }
+TC_FUNCTION Real v_softplus_slope_sharpness(Real a, Real b) { return a * b > 20 ? Real(0) : (a * v_sigmoid(a * b) - v_softplus(a, b)) / b; }
+
 // NaN when either is.
 TC_FUNCTION Real v_maximum(Real a, Real b) { return a != a || a > b ? a : b; }
 TC_FUNCTION Real v_minimum(Real a, Real b) { return a != a || a < b ? a : b; }
