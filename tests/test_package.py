@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import transformer_c as tc
 
-HEAVY = ["tqdm", "matplotlib", "safetensors", "torch", "scipy", "sklearn", "h5py", "zipfile", "csv", "logging", "subprocess", "hashlib"]
+HEAVY = ["tqdm", "matplotlib", "safetensors", "torch", "scipy", "sklearn", "h5py", "zipfile", "csv", "logging", "subprocess", "hashlib", "onnx"]  # fmt: skip
 
 
 def _modules_after(code: str) -> set[str]:

@@ -132,6 +132,7 @@ static inline bool tcpy_is_little(const tc_tensor *tensor) { return tc_tensor_nu
 typedef struct tcpy_state {
     PyTypeObject *tensor_type, *op_type;
     PyArray_Descr *bfloat16; /* of ml_dtypes, or NULL until first needed */
+    PyObject *tracer;        /* called after each op, or NULL */
 } tcpy_state;
 extern tcpy_state tcpy;
 
@@ -239,6 +240,16 @@ int tcpy_add_op_type(PyObject *module);
 int tcpy_add_ops(PyObject *module, const tcpy_op *table);
 int tcpy_add_tensor_type(PyObject *module);
 int tcpy_add_generator_type(PyObject *module);
+
+/* trace.c. After a call that gave `result`: calls the tracer, if there is one, with the name, the arguments (in the form of a vectorcall)
+ * and the result. Returns the result, or NULL with the tracer's exception. Steals the result. */
+PyObject *tcpy_show_call(const char *name, PyObject *result, PyObject *const *args, Py_ssize_t count, PyObject *kwnames);
+static inline PyObject *tcpy_show(const char *name, PyObject *result, PyObject *const *args, Py_ssize_t count, PyObject *kwnames)
+{
+    return __builtin_expect(tcpy.tracer != NULL, 0) ? tcpy_show_call(name, result, args, count, kwnames) : result;
+}
+PyObject *tcpy_set_tracer(PyObject *module, PyObject *tracer);
+PyObject *tcpy_is_traced(PyObject *module, PyObject *unused);
 
 /* switches.c */
 int tcpy_add_switches(PyObject *module);

@@ -115,7 +115,7 @@ static PyObject *op_vectorcall(PyObject *callable, PyObject *const *args, size_t
     if (bind(self, &call, args, PyVectorcall_NARGS(nargsf), kwnames) == 0)
         result = self->op->call ? call_c(self, &call) : self->op->run(&call);
     tcpy_end(&call);
-    return result;
+    return tcpy_show(self->op->name, result, args, PyVectorcall_NARGS(nargsf), kwnames);
 }
 
 /* ---- the type ----------------------------------------------------------------------------------------------------------- */

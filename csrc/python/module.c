@@ -167,6 +167,11 @@ static PyMethodDef methods[] = {
     {"grad_enabled", grad_enabled, METH_NOARGS, "grad_enabled()\n--\n\nWhether this thread records ops."},
     {"set_grad_enabled", set_grad_enabled, METH_O,
      "set_grad_enabled(enabled, /)\n--\n\nTurns recording on this thread on or off; returns what it was."},
+    {"set_tracer", tcpy_set_tracer, METH_O,
+     "set_tracer(tracer, /)\n--\n\nFrom now on tracer(name, args, kwargs, result) is called after each op on this thread; None: nothing "
+     "is. "
+     "Returns the tracer until now."},
+    {"is_traced", tcpy_is_traced, METH_NOARGS, "is_traced()\n--\n\nWhether a tracer sees the ops of this thread."},
     {"call_depth", tcpy_call_depth, METH_NOARGS, "call_depth()\n--\n\nHow many calls of call_nested this thread is in."},
     {"call_nested", (PyCFunction)(void (*)(void))tcpy_call_nested, METH_FASTCALL,
      "call_nested(function, args, kwargs, /)\n--\n\nfunction(*args, **kwargs), one deeper."},

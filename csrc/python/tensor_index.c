@@ -129,7 +129,7 @@ static PyObject *subscript(PyObject *self, PyObject *key)
     }
     tcpy_end(&call);
     expression_end(&e);
-    return result;
+    return tcpy_show("getitem", result, (PyObject *[]){self, key}, 2, NULL);
 }
 
 static int assign_subscript(PyObject *self, PyObject *key, PyObject *value)
@@ -162,7 +162,10 @@ static int assign_subscript(PyObject *self, PyObject *key, PyObject *value)
     tcpy_end(&call);
     expression_end(&e);
     tc_tensor_release(given);
-    return result;
+    if (result < 0) return -1;
+    PyObject *shown = tcpy_show("setitem", Py_NewRef(self), (PyObject *[]){self, key, value}, 3, NULL);
+    Py_XDECREF(shown);
+    return shown ? 0 : -1;
 }
 
 static Py_ssize_t length(PyObject *self)
@@ -178,7 +181,12 @@ static PyObject *item(PyObject *self, Py_ssize_t i)
     const tc_index index = {.kind = TC_INDEX_INTEGER, .start = i};
     tc_tensor *y = NULL;
     tc_error err;
-    return tc_index_get(&y, tcpy_tensor_of(self), 1, &index, &err) == TC_OK ? tcpy_wrap(y) : tcpy_raise(&err);
+    PyObject *result = tc_index_get(&y, tcpy_tensor_of(self), 1, &index, &err) == TC_OK ? tcpy_wrap(y) : tcpy_raise(&err);
+    if (!tcpy.tracer || !result) return result;
+    PyObject *number = PyLong_FromSsize_t(i);
+    if (number) result = tcpy_show("getitem", result, (PyObject *[]){self, number}, 2, NULL);
+    Py_XDECREF(number);
+    return result;
 }
 
 /* When recorded, all parts come from one node, so that their gradients are joined, not added up one by one. */

@@ -7,6 +7,16 @@
 
 static bool is_little(const tcpy_operand *x) { return !x->value.tensor || tcpy_is_little(x->value.tensor); }
 
+static const char *const binary_names[] = {
+#define TC_BINARY(name, ...) [TC_BINARY_##name] = #name,
+#define TC_BINARY_FLAT(name, ...) TC_BINARY(name)
+#define TC_BINARY_BITS(name) TC_BINARY(name)
+#include "../kernels/binary.def"
+#undef TC_BINARY
+#undef TC_BINARY_FLAT
+#undef TC_BINARY_BITS
+};
+
 PyObject *tcpy_binary(PyObject *a_object, PyObject *b_object, tc_binary_function function)
 {
     tcpy_call call; /* read by tcpy_result and TCPY_COMPUTE */
@@ -30,10 +40,10 @@ PyObject *tcpy_binary(PyObject *a_object, PyObject *b_object, tc_binary_function
     }
     tc_tensor_release(owned_a);
     tc_tensor_release(owned_b);
-    return result;
+    return result == Py_NotImplemented ? result : tcpy_show(binary_names[function], result, (PyObject *[]){a_object, b_object}, 2, NULL);
 }
 
-static PyObject *unary(PyObject *x, tc_unary_function function)
+static PyObject *unary(PyObject *x, const char *name, tc_unary_function function)
 {
     tcpy_call call;
     tc_tensor *tensor = tcpy_tensor_of(x), *out = NULL;
@@ -48,7 +58,7 @@ static PyObject *unary(PyObject *x, tc_unary_function function)
         result = tcpy_result1(&call, status, &err, out);
     }
     tcpy_end(&call);
-    return result;
+    return tcpy_show(name, result, &x, 1, NULL);
 }
 
 #define BINARY(slot, function)                                                                                                             \
@@ -109,11 +119,11 @@ static PyObject *matrix_product(PyObject *a, PyObject *b)
     }
     tcpy_end(&call);
     for (int i = 0; i < 2; i++) tc_tensor_release(given[i]);
-    return result;
+    return tcpy_show("matmul", result, arguments, 2, NULL);
 }
 
-static PyObject *negative(PyObject *self) { return unary(self, TC_UNARY_neg); }
-static PyObject *absolute(PyObject *self) { return unary(self, TC_UNARY_abs); }
+static PyObject *negative(PyObject *self) { return unary(self, "neg", TC_UNARY_neg); }
+static PyObject *absolute(PyObject *self) { return unary(self, "abs", TC_UNARY_abs); }
 static PyObject *positive(PyObject *self) { return Py_NewRef(self); }
 
 /* ~t: logical not for bools, inverted bits for integers. */
@@ -139,8 +149,10 @@ static PyObject *replace(PyObject *self, PyObject *result)
     tc_error err;
     if (!result || result == Py_NotImplemented) return result;
     const tc_status status = tc_replace(tcpy_tensor_of(self), tcpy_tensor_of(result), &err);
+    PyObject *replaced = status == TC_OK ? Py_NewRef(self) : tcpy_raise(&err);
+    replaced = tcpy_show("copy_", replaced, (PyObject *[]){self, result}, 2, NULL);
     Py_DECREF(result);
-    return status == TC_OK ? Py_NewRef(self) : tcpy_raise(&err);
+    return replaced;
 }
 
 #define IN_PLACE(slot, operation)                                                                                                          \

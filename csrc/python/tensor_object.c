@@ -71,7 +71,7 @@ static PyObject *tensor_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
         tc_tensor_release(tensor);
         return tcpy_raise(&err);
     }
-    return wrap_as(type, tensor);
+    return tcpy_show("tensor", wrap_as(type, tensor), &data, 1, NULL);
 }
 
 static void tensor_dealloc(PyObject *object)
@@ -153,7 +153,8 @@ static PyObject *get_data(PyObject *self, void *unused)
     tc_tensor *alias = NULL;
     tc_error err;
     (void)unused;
-    return tc_tensor_detach(&alias, tcpy_tensor_of(self), &err) == TC_OK ? tcpy_wrap(alias) : tcpy_raise(&err);
+    return tcpy_show("detach", tc_tensor_detach(&alias, tcpy_tensor_of(self), &err) == TC_OK ? tcpy_wrap(alias) : tcpy_raise(&err), &self,
+                     1, NULL);
 }
 
 static int set_data(PyObject *self, PyObject *value, void *unused)
@@ -176,7 +177,7 @@ static PyObject *get_T(PyObject *self, void *unused)
     tc_error err;
     (void)unused;
     for (int i = 0; i < x->ndim; i++) axes[i] = x->ndim - 1 - i;
-    return tc_permute(&y, x, x->ndim, axes, &err) == TC_OK ? tcpy_wrap(y) : tcpy_raise(&err);
+    return tcpy_show("T", tc_permute(&y, x, x->ndim, axes, &err) == TC_OK ? tcpy_wrap(y) : tcpy_raise(&err), &self, 1, NULL);
 }
 
 static PyObject *get_mT(PyObject *self, void *unused)
@@ -187,7 +188,7 @@ static PyObject *get_mT(PyObject *self, void *unused)
     (void)unused;
     if (x->ndim < 2)
         return PyErr_Format(PyExc_ValueError, "mT is of matrices: at least 2 axes are needed, the shape is %s", tc_tensor_text(text, x));
-    return tc_transpose(&y, x, -2, -1, &err) == TC_OK ? tcpy_wrap(y) : tcpy_raise(&err);
+    return tcpy_show("mT", tc_transpose(&y, x, -2, -1, &err) == TC_OK ? tcpy_wrap(y) : tcpy_raise(&err), &self, 1, NULL);
 }
 
 static PyObject *get_grad_fn(PyObject *self, void *unused)

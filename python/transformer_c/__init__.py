@@ -53,6 +53,7 @@ from .training import TrainingModule, TransformerPredictor
 if TYPE_CHECKING:
     from . import datasets, plot, tutorials
     from .checkpoint import CheckpointError, load, load_torch_checkpoint, save
+    from .export import export_onnx
     from .trainer import Trainer
 
 # Names that are imported on first use, so that `import transformer_c` stays quick: the module that has the name; "" for a module itself.
@@ -60,6 +61,7 @@ _LATER = {
     "CheckpointError": "checkpoint",
     "Trainer": "trainer",
     "datasets": "",
+    "export_onnx": "export",
     "load": "checkpoint",
     "load_torch_checkpoint": "checkpoint",
     "plot": "",
@@ -114,6 +116,7 @@ __all__ = [
     "enable_grad",
     "exp",
     "expand_mask",
+    "export_onnx",
     "flip",
     "float",
     "float16",

@@ -238,7 +238,9 @@ def _copies(layer: Module, num_layers: int) -> ModuleList:
 
 
 def _is_causal(mask: Tensor) -> bool:
-    """Whether it is the mask of ``Transformer.generate_square_subsequent_mask``, or its bool form."""
+    """Whether it is the mask of ``Transformer.generate_square_subsequent_mask``, or its bool form. In a trace it may be any mask later."""
+    if _core.is_traced():
+        return False
     values = mask.cpu().numpy()
     future = np.triu(np.ones(values.shape, bool), 1)
     return np.array_equal(values, future if values.dtype == bool else np.where(future, -np.inf, 0.0))

@@ -1,0 +1,401 @@
+"""ONNX files: checked by onnx, and the same numbers in ONNX Runtime at other lengths than the example's."""
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from transformer_c import _core, nn
+from transformer_c.export import ExportError
+from transformer_c.export.sizes import Formulas, Real
+from transformer_c.export.tracing import Tracer, traced
+from transformer_c.tutorials import godoy, keras_book, sensio, uva
+
+onnx = pytest.importorskip("onnx")
+F = tc.functional
+DTYPES = {1: np.float32, 11: np.float64, 7: np.int64, 6: np.int32, 9: np.bool_, 2: np.uint8}
+
+
+def run(path, arrays):
+    """The outputs of the file, from ONNX Runtime, or from onnx itself where that cannot be installed."""
+    model = onnx.load(path)
+    given = {i.name: np.asarray(a).astype(DTYPES[i.type.tensor_type.elem_type]) for i, a in zip(model.graph.input, arrays, strict=True)}
+    try:
+        import onnxruntime
+    except ImportError:
+        from onnx.reference import ReferenceEvaluator
+
+        return ReferenceEvaluator(model).run(None, given)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]).run(None, given)
+
+
+def leaves(output):
+    if isinstance(output, dict):
+        output = tuple(output.values())
+    if isinstance(output, (tuple, list)):
+        return [leaf for o in output for leaf in leaves(o)]
+    return [] if output is None else [np.asarray(output)]
+
+
+def check(module, example, *others, tmp_path, tolerance=1e-5, **options):
+    """Exports once, and compares at the example and at each of the others; gives the model."""
+    path = str(tmp_path / "module.onnx")
+    was_training = module.training
+    assert tc.export_onnx(module, example, path, **options) is None
+    assert module.training == was_training
+    onnx.checker.check_model(path, full_check=True)
+    module.eval()
+    for given in (example, *others):
+        given = given if isinstance(given, tuple) else (given,)
+        expected = leaves(module(*given))
+        found = run(path, [a for a in given if isinstance(a, np.ndarray)])
+        assert len(found) == len(expected)
+        for a, b in zip(found, expected, strict=True):
+            assert a.shape == b.shape and a.dtype == b.dtype
+            np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+    return onnx.load(path)
+
+
+rng = np.random.default_rng(0)
+
+
+def r(*shape):
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def bits(*shape):
+    return rng.random(shape) < 0.3
+
+
+def ids(top, *shape):
+    return rng.integers(0, top, shape)
+
+
+def causal(n):
+    return np.triu(np.ones((n, n), bool), 1)
+
+
+SELF = (lambda b, t: r(b, t, 8)), [(2, 5), (1, 1), (3, 17)]
+PLAIN = {
+    "relu": nn.ReLU, "gelu": nn.GELU, "gelu tanh": lambda: nn.GELU("tanh"), "silu": nn.SiLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid,
+    "softmax": nn.Softmax, "log softmax": lambda: nn.LogSoftmax(1), "identity": nn.Identity, "flatten": nn.Flatten, "dropout": nn.Dropout,
+    "layer norm": lambda: nn.LayerNorm(8), "rms norm": lambda: nn.RMSNorm(8), "linear": lambda: nn.Linear(8, 3),
+    "max pool": nn.GlobalMaxPool1D, "average pool": nn.GlobalAveragePool1D, "positions": lambda: tc.PositionalEncoding(8),
+    "sequential": lambda: nn.Sequential(nn.Linear(8, 5), nn.ReLU(), nn.LayerNorm(5)), "block": lambda: tc.EncoderBlock(8, 2, 16),
+    "block, gelu": lambda: tc.EncoderBlock(8, 2, 16, norm_first=True, activation="gelu"),
+    "stack": lambda: tc.TransformerEncoder(2, input_dim=8, num_heads=2, dim_feedforward=16),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_layers_of_one_sequence(name, tmp_path):
+    make, sizes = SELF
+    check(PLAIN[name](), *(make(*size) for size in sizes), tmp_path=tmp_path)
+
+
+def layer(**options):
+    return nn.TransformerEncoderLayer(8, 2, 16, **options)
+
+
+def decoder(**options):
+    return nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 16, **options), 2)
+
+
+# A module, and its arguments as a function of (batch, length, other length).
+MASKED = {
+    "tutorial's attention": (lambda: tc.MultiheadAttention(8, 8, 2), lambda b, t, s: (r(b, t, 8), ~causal(t), True)),
+    "tutorial's block": (lambda: tc.EncoderBlock(8, 2, 16), lambda b, t, s: (r(b, t, 8), bits(b, 1, t))),
+    "embedding": (lambda: nn.Embedding(11, 4, padding_idx=0), lambda b, t, s: (ids(11, b, t),)),
+    "attention": (lambda: nn.MultiheadAttention(8, 2), lambda b, t, s: (r(t, b, 8), r(s, b, 8), r(s, b, 8))),
+    "attention, padding": (
+        lambda: nn.MultiheadAttention(8, 2, batch_first=True),
+        lambda b, t, s: (r(b, t, 8), r(b, s, 8), r(b, s, 8), bits(b, s)),
+    ),
+    "attention, float mask": (
+        lambda: nn.MultiheadAttention(8, 2, batch_first=True),
+        lambda b, t, s: (r(b, t, 8), r(b, s, 8), r(b, s, 8), None, False, r(t, s)),
+    ),
+    "attention, causal": (
+        lambda: nn.MultiheadAttention(8, 2, batch_first=True),
+        lambda b, t, s: (r(b, t, 8), r(b, t, 8), r(b, t, 8), None, True, None, False, True),
+    ),
+    "attention, more keys": (
+        lambda: nn.MultiheadAttention(8, 2, batch_first=True, add_bias_kv=True, add_zero_attn=True),
+        lambda b, t, s: (r(b, t, 8), r(b, t, 8), r(b, t, 8), None, True, None, True, True),
+    ),
+    "encoder": (
+        lambda: nn.TransformerEncoder(layer(activation="gelu"), 2, nn.LayerNorm(8)),
+        lambda b, t, s: (r(t, b, 8), None, bits(b, t)),
+    ),
+    "encoder, mask": (
+        lambda: nn.TransformerEncoder(layer(batch_first=True, norm_first=True), 2), lambda b, t, s: (r(b, t, 8), causal(t))
+    ),
+    "encoder, causal": (
+        lambda: nn.TransformerEncoder(layer(batch_first=True), 1), lambda b, t, s: (r(b, t, 8), None, None, True)
+    ),
+    "decoder": (lambda: decoder(batch_first=True), lambda b, t, s: (r(b, t, 8), r(b, s, 8))),
+    "transformer": (
+        lambda: nn.Transformer(8, 2, 1, 1, 16, batch_first=True, norm_first=True), lambda b, t, s: (r(b, s, 8), r(b, t, 8))
+    ),
+    "Keras's attention": (lambda: keras_book.MultiHeadAttention(2, 8, 6), lambda b, t, s: (r(b, t, 6), r(b, s, 6))),
+    "Keras's encoder": (lambda: keras_book.TransformerEncoder(8, 16, 2), lambda b, t, s: (r(b, t, 8), bits(b, t))),
+    "Keras's model": (lambda: keras_book.ReviewModel(20), lambda b, t, s: (ids(20, b, t),)),
+    "reverse": (
+        lambda: uva.ReversePredictor(
+            input_dim=8, model_dim=16, num_classes=8, num_heads=2, num_layers=1, lr=1e-3, warmup=5, max_iters=10
+        ),
+        lambda b, t, s: (r(b, t, 8),),
+    ),
+    "SensIO's MLP": (sensio.MLP, lambda b, t, s: (r(b, 784),)),
+    "SensIO's model": (sensio.Model, lambda b, t, s: (r(b, 16, 49),)),
+    "Godoy's model": (lambda: godoy.SquaresPredictor("own"), lambda b, t, s: (r(b, 2, 2),)),
+    "Godoy's Transformer": (lambda: godoy.SquaresPredictor("nn"), lambda b, t, s: (r(b, 2, 2),)),
+    "squared error": (nn.MSELoss, lambda b, t, s: (r(b, t), r(b, t))),
+    "binary": (nn.BCELoss, lambda b, t, s: (np.abs(r(b, t)) % 1, np.abs(r(b, t)) % 1)),
+    "binary, logits": (nn.BCEWithLogitsLoss, lambda b, t, s: (r(b, t), np.abs(r(b, t)) % 1)),
+    "cross-entropy": (
+        lambda: nn.CrossEntropyLoss(tc.tensor([0.1, 0.2, 0.3, 0.4]), label_smoothing=0.1, ignore_index=2),
+        lambda b, t, s: (r(b, 4, t), ids(4, b, t)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_masks_and_models(name, tmp_path):
+    make, arguments = MASKED[name]
+    check(make(), arguments(2, 5, 4), arguments(3, 17, 9), tmp_path=tmp_path)
+
+
+# ---- your own modules -----------------------------------------------------------------------------------------------------------
+
+
+class Function(nn.Module):
+    """A forward that is a function."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.weight = function, nn.Parameter(r(8, 24))
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+def own_attention(self, x, **options):
+    batch, length, width = x.shape
+    q, k, v = (x @ self.weight).view(batch, length, 3, 2, width // 2).permute(2, 0, 3, 1, 4)
+    y = F.scaled_dot_product_attention(q, k, v, **options)
+    return y.transpose(1, 2).reshape(batch * length, width).view(batch, length, width)
+
+
+def grouped(self, x):
+    q = (x @ self.weight).view(*x.shape[:2], 6, 4).transpose(1, 2)
+    k = q[:, ::3]
+    return F.scaled_dot_product_attention(q, k, k, enable_gqa=True, return_attention=True, return_logsumexp=True)
+
+
+def written(self, x):
+    batch, length, width = x.shape
+    mask = tc.triu(tc.ones(length, length), 1)
+    mask[mask != 0] = -1e9
+    wide = tc.zeros(batch, length + 1, width)
+    wide[:, 1:] = x
+    wide[:, 0, ::2] = 1.0
+    x = x * 1
+    x += mask.sum() / 1e9
+    return wide, x
+
+
+def from_numpy(self, x):
+    length = x.shape[1]
+    past = tc.as_tensor(np.tri(length, dtype=np.float32)) @ x
+    return past * tc.arange(length)[None, :, None] / length**0.5 + np.arange(length, 0, -1, np.float32)[:, None] / length, x[
+        :, : length // 2
+    ]
+
+
+def indexed(self, x):
+    places = tc.tensor([0, 2])
+    return {
+        "pair": x[:, [0, -1]], "both": x[:, places, places], "apart": x[places * 0, :, places], "late": x[:, :, places, None],
+        "last": x[:, -1], "part": x[..., 1:-1:2], "back": x.flip(1, 2), "new": x[None, 0], "column": x[:, 1:, 3], "row": x[1 - 1],
+    }  # fmt: skip
+
+
+def shapes(self, x):
+    batch, length, width = x.shape
+    parts = (*x.chunk(2, -1), *x.split([3, 5], -1), x.unbind(2)[1], x.unfold(1, 3, 2), x.unfold(1, 2, 4), x.mT, x.narrow(1, 1, length - 1))
+    return parts, x.unsqueeze(1).expand(-1, 3, -1, -1), x.flatten(1), tc.stack([x, x], 1), x.expand(batch, length, width).contiguous()
+
+
+def numbers(self, x):
+    whole = (x * 10).long()
+    return (
+        whole // 3, whole % 3, x // 0.3, x % 0.3, whole > 2, (x > 0) & (x < 1) | ~(x > -1), x != 0, tc.where(x > 0, x, 0.1), 1 / (x * x + 1),
+        2**x, x.abs().log1p(), x.masked_fill(x > 0, -1), whole.float().mean(), x.var(1), x.max(-1), x.min(1), x.argmax(1), x.argmin(),
+        (x > 0).any(1), (x > 0).all(), (x > 0).sum(-1), x.argsort(1, descending=True), F.one_hot(whole % 4, 4), F.swiglu(x, x),
+        F.geglu(x, x), tc.tril(x), F.rotary(x), F.rotary(x, pairing="interleaved"), x.to("float64").sum(), x.type_as(whole), -x, x.exp().sqrt(),
+    )  # fmt: skip
+
+
+OWN = {
+    "attention": own_attention,
+    "causal": lambda self, x: own_attention(self, x, is_causal=True, softcap=5.0),
+    "window": lambda self, x: own_attention(self, x, window=(2, 1), scale=0.3),
+    "lengths": lambda self, x: own_attention(self, x, key_lengths=(x[:, 0, 0] * 0).long() + 3, empty_rows="uniform"),
+    "groups": grouped,
+    "writing": written,
+    "numpy": from_numpy,
+    "index": indexed,
+    "shapes": shapes,
+    "numbers": numbers,
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_own_modules(name, tmp_path):
+    check(Function(OWN[name]), r(2, 6, 8), r(3, 9, 8), r(4, 16, 8), tmp_path=tmp_path)
+
+
+def test_a_module_in_double_precision(tmp_path):
+    check(tc.EncoderBlock(8, 2, 16).double(), r(2, 5, 8).astype(float), r(3, 7, 8).astype(float), tmp_path=tmp_path, tolerance=1e-12)
+
+
+def test_names_shapes_and_weights(tmp_path):
+    model = check(tc.MultiheadAttention(8, 8, 2), (r(2, 5, 8), ~causal(5)), tmp_path=tmp_path)
+    shapes = {v.name: [d.dim_param or d.dim_value for d in v.type.tensor_type.shape.dim] for v in (*model.graph.input, *model.graph.output)}
+    assert shapes == {"x": ["batch", "sequence", 8], "mask": ["sequence", "sequence"], "output": ["batch", "sequence", 8]}
+    weights = {i.name for i in model.graph.initializer}
+    assert {"qkv_proj.weight", "o_proj.bias"} <= weights
+    assert all(node.domain == "" for node in model.graph.node) and model.opset_import[0].version == 18
+
+
+def test_axes_of_ones_own_and_a_dict_of_arguments(tmp_path):
+    block, path = tc.EncoderBlock(8, 2, 16), tmp_path / "b.onnx"
+    tc.export_onnx(block, {"x": r(1, 5, 8)}, path, dynamic_axes={"x": {0: "n"}})
+    dims = onnx.load(path).graph.input[0].type.tensor_type.shape.dim
+    assert [d.dim_param or d.dim_value for d in dims] == ["n", 5, 8]
+    for wrong in ({"y": [0]}, {"x": [3]}, {"x": {0: "n", 1: "n"}}):
+        with pytest.raises(ValueError, match="dynamic_axes"):
+            tc.export_onnx(block, r(1, 5, 8), path, dynamic_axes=wrong)
+
+
+class Twice(nn.Module):
+    def forward(self, x, y):
+        return x + y
+
+
+def test_batches_of_one_go_together(tmp_path):
+    check(Twice(), (r(1, 4), r(1, 4)), (r(3, 7), r(3, 7)), tmp_path=tmp_path)
+
+
+# ---- what cannot be exported --------------------------------------------------------------------------------------------------------
+
+FIRST = r(2, 5, 8)
+REFUSED = {
+    "no form in ONNX": lambda self, x: tc.custom_op(np.sin, lambda dy, x: dy * np.cos(x))(x),
+    "dropout has no form": lambda self, x: F.dropout(x, 0.5),
+    "decide by values": lambda self, x: x if x[0, 0, 0] == float(FIRST[0, 0, 0]) else -x,
+    "of mul depends on the values": lambda self, x: x * float(x.sum()),
+    "that add gets depends on the values": lambda self, x: x + np.sin(x.numpy()),
+    "or on chance": lambda self, x: x + tc.randn(8),
+    "shape of what nonzero gives": lambda self, x: tc.where(x > 0)[0],
+    "no arithmetic progression": lambda self, x: x + np.sin(np.arange(x.shape[1], dtype=np.float32))[:, None],
+    "by no formula": lambda self, x: x * (x.shape[1] ** 3),
+    "memory that another Tensor shares": lambda self, x: [y := x * 1, z := y[:, 0], y.zero_(), z][-1],
+    "in place": lambda self, x: [self.weight.detach(), self.weight.zero_(), x][-1],
+    "returned a set": lambda self, x: {1},
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_a_graph_cannot_say(message, tmp_path):
+    with pytest.raises(ExportError, match=message):
+        tc.export_onnx(Function(REFUSED[message]), FIRST, tmp_path / "no.onnx")
+    assert not (tmp_path / "no.onnx").exists() and not _core.is_traced()
+
+
+def test_a_loop_over_the_sequence_keeps_its_length(tmp_path):
+    loop = Function(lambda self, x: tc.stack([x[:, i] for i in range(x.shape[1])], 1))
+    model = check(loop, r(2, 5, 8), r(3, 5, 8), tmp_path=tmp_path)
+    assert model.graph.input[0].type.tensor_type.shape.dim[1].dim_value == 5
+    with pytest.raises(ExportError, match=r"other ops for inputs of shape \(2, 6, 8\) \(x\)"):
+        tc.export_onnx(loop, r(2, 5, 8), tmp_path / "no.onnx", dynamic_axes={"x": [1]})
+
+
+def test_without_the_package_the_extra_is_named():
+    code = "import sys; sys.modules['onnx'] = None; import transformer_c as tc; tc.export_onnx(tc.nn.ReLU(), [1.0], 'no.onnx')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "ImportError: export_onnx needs the package onnx: pip install 'transformer_c[onnx]'" in done.stderr
+
+
+def test_first_mistakes(tmp_path):
+    with pytest.raises(TypeError, match=r"takes a tc\.nn\.Module, not function"):
+        tc.export_onnx(lambda x: x, r(2), tmp_path / "no.onnx")
+    with pytest.raises(TypeError, match=r"does not fit Linear\.forward\(input"):
+        tc.export_onnx(nn.Linear(8, 8), (r(2, 8), r(2, 8)), tmp_path / "no.onnx")
+    with pytest.raises(TypeError, match="has no array"):
+        tc.export_onnx(nn.Linear(8, 8), None, tmp_path / "no.onnx")
+
+
+# ---- the parts ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_formulas():
+    lengths = [(4, 7), *((4 + k, 7) for k in range(1, 13)), *((4, 7 + k) for k in range(1, 13)), (9, 13), (20, 31)]
+    formulas = Formulas(lengths)
+    known = {
+        "constant": lambda b, t: 12, "b": lambda b, t: b, "sum": lambda b, t: 3 * b - 2 * t + 5, "product": lambda b, t: b * t * 6,
+        "shifted": lambda b, t: (b + 1) * (t - 2), "square": lambda b, t: t * t, "triangle": lambda b, t: t * (t + 1) // 2,
+        "floor": lambda b, t: (t - 3) // 2 + 1, "both": lambda b, t: b * ((t + 1) // 3), "zero": lambda b, t: t - 7,
+    }  # fmt: skip
+    for name, function in known.items():
+        found = formulas.integer([function(*given) for given in lengths])
+        for given in [(1, 1), (50, 64), (5, 100)]:
+            assert (found if isinstance(found, int) else found(given)) == function(*given), name
+    assert formulas.integer([t**3 for _, t in lengths]) is None and formulas.integer([b * b + b * t for b, t in lengths]) is None
+    root = formulas.real([t**-0.5 for _, t in lengths])
+    assert isinstance(root, Real) and (root.function, root.size((4, 64))) == ("rsqrt", 64)
+
+
+def test_a_tracer_sees_the_ops_of_its_thread_only():
+    tracer, x = Tracer({}), tc.ones(2, 3)
+    with traced(tracer):
+        assert _core.is_traced()
+        other = threading.Thread(target=lambda: (x.exp(), seen.append(_core.is_traced())))
+        seen = []
+        other.start()
+        other.join()
+        y = (x + 1).T[0] @ x
+        y[0] = 2.0
+    assert [c.op for c in tracer.trace.calls] == ["add", "T", "getitem", "matmul", "setitem"] and seen == [False]
+    x.exp()
+    assert len(tracer.trace.calls) == 5
+
+
+def test_an_error_of_the_tracer_is_the_calls_error():
+    def refuse(*call):
+        raise ZeroDivisionError
+
+    x = tc.ones(2)
+    before = _core.set_tracer(refuse)
+    try:
+        for call in (
+            lambda: x + 1,
+            lambda: -x,
+            lambda: x @ x,
+            lambda: x[0],
+            lambda: x.T,
+            lambda: x.exp(),
+            lambda: x.data,
+            lambda: next(iter(x)),
+        ):
+            with pytest.raises(ZeroDivisionError):
+                call()
+        with pytest.raises(ZeroDivisionError):
+            x[0] = 1.0
+    finally:
+        assert _core.set_tracer(before) is refuse
