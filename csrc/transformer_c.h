@@ -266,6 +266,11 @@ TC_CHECKED tc_status tc_cross_entropy(tc_tensor **loss, tc_tensor **top, tc_tens
 TC_CHECKED tc_status tc_cross_entropy_backward(tc_tensor **dinput, tc_tensor *dloss, tc_tensor *input, tc_tensor *target, tc_tensor *top,
                                                tc_tensor *log_sum, tc_tensor *weight, int64_t ignore_index, double label_smoothing,
                                                tc_reduction reduction, tc_error *err);
+/* The same with classes for an input of log probabilities: -weight[target] input[target]. */
+TC_CHECKED tc_status tc_nll_loss(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_tensor *weight, int64_t ignore_index,
+                                 tc_reduction reduction, tc_error *err);
+TC_CHECKED tc_status tc_nll_loss_backward(tc_tensor **dinput, tc_tensor *dloss, tc_tensor *input, tc_tensor *target, tc_tensor *weight,
+                                          int64_t ignore_index, tc_reduction reduction, tc_error *err);
 
 /* Element-wise losses.  input,target have one shape; weights broadcast to it and are constants; loss () or, without reduction, of that
  * shape. */
@@ -276,6 +281,12 @@ TC_CHECKED tc_status tc_binary_cross_entropy(tc_tensor **loss, tc_tensor *input,
 /* positive_weight multiplies the loss of the positive class. */
 TC_CHECKED tc_status tc_binary_cross_entropy_with_logits(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_tensor *weight,
                                                          tc_tensor *positive_weight, tc_reduction reduction, tc_error *err);
+/* d^2 / 2 beta where the difference d is smaller than beta, |d| - beta / 2 elsewhere; with beta 0 the absolute difference. */
+TC_CHECKED tc_status tc_smooth_l1_loss(tc_tensor **loss, tc_tensor *input, tc_tensor *target, double beta, tc_reduction reduction,
+                                       tc_error *err);
+/* Kullback-Leibler divergence: target (log target - input), input log probabilities; log_target: the target is given as logarithms. */
+TC_CHECKED tc_status tc_kl_div(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_reduction reduction, bool log_target,
+                               tc_error *err);
 
 /* Gradients of the input and of the target. NULL: not wanted. */
 TC_CHECKED tc_status tc_mse_loss_backward(tc_tensor **dinput, tc_tensor **dtarget, tc_tensor *dloss, tc_tensor *input, tc_tensor *target,
@@ -285,6 +296,10 @@ TC_CHECKED tc_status tc_binary_cross_entropy_backward(tc_tensor **dinput, tc_ten
 TC_CHECKED tc_status tc_binary_cross_entropy_with_logits_backward(tc_tensor **dinput, tc_tensor **dtarget, tc_tensor *dloss,
                                                                   tc_tensor *input, tc_tensor *target, tc_tensor *weight,
                                                                   tc_tensor *positive_weight, tc_reduction reduction, tc_error *err);
+TC_CHECKED tc_status tc_smooth_l1_loss_backward(tc_tensor **dinput, tc_tensor **dtarget, tc_tensor *dloss, tc_tensor *input,
+                                                tc_tensor *target, double beta, tc_reduction reduction, tc_error *err);
+TC_CHECKED tc_status tc_kl_div_backward(tc_tensor **dinput, tc_tensor **dtarget, tc_tensor *dloss, tc_tensor *input, tc_tensor *target,
+                                        tc_reduction reduction, bool log_target, tc_error *err);
 
 /* Layer normalisation over the last `axes` axes (Ba et al. 2016, eq. 4). `lengths`: the lengths that these axes must have, or NULL. x,y
  * (..., C); gamma,beta (C) or NULL. The backward needs mean,rstd (...), in the compute dtype; NULL: not wanted. */

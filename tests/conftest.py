@@ -13,6 +13,7 @@ Marks
 
 import contextlib
 import fcntl
+import gc
 import os
 import pathlib
 import re
@@ -78,6 +79,12 @@ def pytest_collection_modifyitems(config, items):
             for item in items:
                 if item.get_closest_marker("gpu"):
                     item.add_marker(pytest.mark.skip(reason="no usable CUDA device"))
+
+
+def pytest_collection_finish():
+    """The thousands of cases live to the end: no garbage collection looks at them again."""
+    gc.collect()
+    gc.freeze()
 
 
 FOLDER = pytest.StashKey[tempfile.TemporaryDirectory]()

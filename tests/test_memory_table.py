@@ -74,6 +74,9 @@ X, ROWS, HEADS = ["n"], ["N,C"], ["B,H,T,D"] * 3
 LINEAR = ["M,K", "N,K", "N"]
 T, n = SIZES["T"], SIZES["n"]
 
+TWO_ARGUMENTS = (
+    "`mul`, `div`, `pow`, `maximum`, `minimum`, `remainder`, `swiglu`, `geglu`, `leaky_relu`, `elu`, `softplus` of a (n) and b (n)"
+)
 # first cell of a row: cases (f, shapes of the inputs, constants)
 CASES = {
     "`neg`, `sign` of x (n)": each(["neg", "sign"], X),
@@ -84,8 +87,8 @@ CASES = {
         ["reciprocal", "sqrt", "rsqrt", "exp", "tanh", "sigmoid", "relu"], X
     ),
     "`add`, `sub` of a (n) and b (n)": each(["add", "sub"], X * 2),
-    "`mul`, `div`, `pow`, `maximum`, `minimum`, `remainder`, `swiglu`, `geglu` of a (n) and b (n)": each(
-        ["mul", "div", "pow", "maximum", "minimum", "remainder", "swiglu", "geglu"], X * 2
+    TWO_ARGUMENTS: each(
+        ["mul", "div", "pow", "maximum", "minimum", "remainder", "swiglu", "geglu", "leaky_relu", "elu", "softplus"], X * 2
     ),
     "`mul` of a (n) and a number": [(lambda x: x * 3.0, X)],
     "`where` of condition (n), a (n), b (n)": [(lambda a, b, condition: _core.where(condition, a, b), X * 2, {"condition": boolean(n)})],
@@ -179,7 +182,7 @@ def test_elements_of_float64_have_eight_bytes_and_halves_are_kept_as_they_are_gi
         f, shapes = CASES[row][0]
         for dtype, expected in ((np.float64, TABLE[row]), (np.float16, of_halves)):
             assert abs(kept_bytes(f, shapes, dtype) - eval(expected, {}, {**SIZES, "s": 8})) <= SLACK, (row, dtype)
-    f, shapes = CASES["`mul`, `div`, `pow`, `maximum`, `minimum`, `remainder`, `swiglu`, `geglu` of a (n) and b (n)"][0]
+    f, shapes = CASES[TWO_ARGUMENTS][0]
     assert abs(kept_bytes(f, shapes, np.float16) - 2 * 2 * n) <= SLACK
 
 

@@ -76,15 +76,6 @@ CALLS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def quick_collections():
-    """Objects of other tests are not searched at every failure."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 def run(call):
     y = call()
     if isinstance(y, tc.Tensor) and y.requires_grad:

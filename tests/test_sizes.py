@@ -43,6 +43,7 @@ CASES = {
     "dropout": RANDOM, "dropout_forward": RANDOM, "dropout_backward": RANDOM,
     "cross_entropy": LOSS, "cross_entropy_forward": LOSS,
     "cross_entropy_backward": {**LOSS, "dloss": np.float32(1), "top": ROW, "log_sum": ROW},
+    "nll_loss": LOSS, "nll_loss_backward": {**LOSS, "dloss": np.float32(1)},
     "embedding": {"indices": TOKENS, "weight": TABLE, "padding_idx": 1},
     "embedding_backward": {"dy": ROWS, "indices": TOKENS, "num_embeddings": 5, "padding_idx": 1},
     "one_hot": {"x": TOKENS, "num_classes": 3},

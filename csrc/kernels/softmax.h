@@ -31,13 +31,14 @@ extern const tc_kernel tc_kernel_softmax_backward;
 /* Items are rows.  loss,top,log_sum (N): the largest element of a row and log sum e^(x - top),
  * separate because their sum would lose the digits of large logits; x (N,C); target (N), each in [0, C) or ignore_index; weight (C) or
  * NULL. loss = (1 - smoothing) w[t] (lse - x[t]) + smoothing / C sum_c w[c] (lse - x[c]),  0 where the target is ignored;  lse = top +
- * log_sum. */
+ * log_sum. logarithms: x contains log probabilities; then lse is 0, constant, and top and log_sum are not used. */
 typedef struct tc_cross_entropy_forward_args {
     void *loss, *top, *log_sum;
     const void *x, *weight;
     const int64_t *target;
     int64_t C, ignore_index;
     double smoothing;
+    bool logarithms;
 } tc_cross_entropy_forward_args;
 extern const tc_kernel tc_kernel_cross_entropy_forward;
 
@@ -48,6 +49,7 @@ typedef struct tc_cross_entropy_backward_args {
     const int64_t *target;
     int64_t C, ignore_index;
     double smoothing;
+    bool logarithms;
 } tc_cross_entropy_backward_args;
 extern const tc_kernel tc_kernel_cross_entropy_backward;
 

@@ -1,7 +1,8 @@
 /* cross_entropy.c: cross-entropy between logits and classes, or class probabilities.
  *
  * With classes it is one op. Saved for its backward: the logits, the classes, the weights, and of each row of logits the largest and the
- * logarithm of its sum of exponentials. With probabilities it is composed of log-softmax, products and a sum. */
+ * logarithm of its sum of exponentials. With probabilities it is composed of log-softmax, products and a sum. nll_loss is the same with
+ * classes for log probabilities, and saves no numbers of rows. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -43,6 +44,11 @@ static tc_status check_classes(tc_scope *s, const tc_tensor *x, const tc_tensor 
     for (int i = 0; i < x->ndim; i++)
         if (i != class_axis(x)) expected[ndim++] = x->shape[i];
     if (target->ndim == ndim && memcmp(target->shape, expected, sizeof(int64_t) * (size_t)ndim) == 0) return TC_OK;
+    if (x->ndim > 2 && target->ndim == ndim && memcmp(target->shape, x->shape, sizeof(int64_t) * (size_t)ndim) == 0)
+        return tc_fail(s->err, TC_ERROR_VALUE,
+                       "input has shape %s and target %s, so the classes seem to be on the last axis; they belong on axis 1: pass "
+                       "input.swapaxes(1, -1), or input.reshape(-1, %" PRId64 ") and target.reshape(-1)",
+                       tc_tensor_text(a, x), tc_tensor_text(c, target), x->shape[ndim]);
     return tc_fail(
         s->err, TC_ERROR_VALUE,
         "input has shape %s, classes on axis %d, so target must have shape %s (classes) or that of input (probabilities); it has %s",
@@ -55,6 +61,7 @@ typedef struct class_attributes {
     int64_t ignore_index;
     double smoothing, total; /* total: the divisor of the mean */
     tc_reduction reduction;
+    bool logarithms; /* nll_loss: the input contains log probabilities */
 } class_attributes;
 
 /* Sets a->total, the sum of the weights of the classes that count, all of which are in range. classes, weight (NULL: ones): in memory of
@@ -127,7 +134,8 @@ static tc_status class_gradient(tc_tensor **dx, tc_tensor *dloss, tc_tensor *x, 
                                                  .target = tc_data(classes),
                                                  .C = C,
                                                  .ignore_index = a->ignore_index,
-                                                 .smoothing = a->smoothing};
+                                                 .smoothing = a->smoothing,
+                                                 .logarithms = a->logarithms};
     TC_TRY(tc_compute(&s, &tc_kernel_cross_entropy_backward, &args, N, 10.0 * (double)C));
     TC_TRY(tc_move_axis(&s, &out, rows, last, axis));
     return tc_give_rounded(&s, 1, &(tc_result){dx, out});
@@ -142,6 +150,7 @@ static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tens
                           node->attributes, err);
 }
 
+static const tc_op nll_loss_op = {"nll_loss", backward, .attribute_bytes = sizeof(class_attributes)};
 static const tc_op cross_entropy_op = {"cross_entropy", backward, .attribute_bytes = sizeof(class_attributes)};
 
 /* ---- with probabilities ---------------------------------------------------------------------------------------------------- */
@@ -201,47 +210,39 @@ static tc_status with_probabilities(tc_scope *s, tc_tensor **losses, tc_tensor *
     return tc_own(s, *losses);
 }
 
-/* ---- the op ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the ops --------------------------------------------------------------------------------------------------------------- */
 
-tc_status tc_cross_entropy(tc_tensor **loss, tc_tensor **top, tc_tensor **log_sum, tc_tensor *x, tc_tensor *target, tc_tensor *weight,
-                           int64_t ignore_index, double label_smoothing, tc_reduction reduction, tc_error *err)
+/* Both ops with classes. top, log_sum: NULL where nobody asks. */
+static tc_status with_classes(tc_tensor **loss, tc_tensor **top, tc_tensor **log_sum, tc_tensor *x, tc_tensor *target, tc_tensor *weight,
+                              class_attributes a, tc_error *err)
 {
     TC_SCOPE(s, err);
     enum { X, WEIGHT, INPUTS };
     tc_input in[] = {[X] = {"input", x}, [WEIGHT] = {"weight", weight, .statistic = true}};
-    tc_tensor *classes, *losses, *reduced, *t, *l;
+    tc_tensor *classes, *losses, *reduced, *t = NULL, *l = NULL;
     TC_TRY(tc_begin(&s, in, INPUTS));
-    TC_TRY(check_arguments(&s, x, target, weight, label_smoothing));
+    TC_TRY(check_arguments(&s, x, target, weight, a.smoothing));
     const int64_t C = x->shape[class_axis(x)], N = target->numel;
-    if (tc_dtype_is_float(target->dtype) && !top && !log_sum) {
-        if (ignore_index >= 0)
-            return tc_fail(err, TC_ERROR_VALUE,
-                           "ignore_index is %" PRId64 " and target has probabilities, which have no index: set rows of target to 0 instead",
-                           ignore_index);
-        TC_TRY(with_probabilities(&s, &losses, x, target, weight, label_smoothing));
-        TC_TRY(tc_reduce_losses(&s, &reduced, losses, reduction, (double)(C ? x->numel / C : 0)));
-        return tc_cast(loss, reduced, s.result, err);
-    }
-    class_attributes a = {.ignore_index = ignore_index, .smoothing = label_smoothing, .reduction = reduction};
     TC_TRY(take_classes(&s, &classes, &in[WEIGHT].given, &a, x, target));
     TC_TRY(tc_move_axis(&s, &in[X].given, x, class_axis(x), x->ndim - 1));
     TC_TRY(tc_prepare(&s));
     TC_TRY(tc_make_statistic(&s, &losses, target->ndim, target->shape));
-    TC_TRY(tc_make_statistic(&s, &t, 1, &N));
-    TC_TRY(tc_make_statistic(&s, &l, 1, &N));
+    if (!a.logarithms) TC_TRY(tc_make_statistic(&s, &t, 1, &N));
+    if (!a.logarithms) TC_TRY(tc_make_statistic(&s, &l, 1, &N));
     const tc_cross_entropy_forward_args args = {.loss = losses->data,
-                                                .top = t->data,
-                                                .log_sum = l->data,
+                                                .top = tc_data(t),
+                                                .log_sum = tc_data(l),
                                                 .x = in[X].data,
                                                 .weight = in[WEIGHT].data,
                                                 .target = tc_data(classes),
                                                 .C = C,
-                                                .ignore_index = ignore_index,
-                                                .smoothing = label_smoothing};
-    TC_TRY(tc_compute(&s, &tc_kernel_cross_entropy_forward, &args, N, 10.0 * (double)C));
-    TC_TRY(tc_reduce_losses(&s, &reduced, losses, reduction, a.total));
+                                                .ignore_index = a.ignore_index,
+                                                .smoothing = a.smoothing,
+                                                .logarithms = a.logarithms};
+    TC_TRY(tc_compute(&s, &tc_kernel_cross_entropy_forward, &args, N, a.logarithms ? 4.0 : 10.0 * (double)C));
+    TC_TRY(tc_reduce_losses(&s, &reduced, losses, a.reduction, a.total));
     TC_TRY(tc_finish(&s, loss, reduced,
-                     &(tc_record){.op = &cross_entropy_op,
+                     &(tc_record){.op = a.logarithms ? &nll_loss_op : &cross_entropy_op,
                                   .input_count = 1,
                                   .inputs = &x, /* as it was given */
                                   TC_SAVED(x, classes, t, l, weight),
@@ -251,8 +252,36 @@ tc_status tc_cross_entropy(tc_tensor **loss, tc_tensor **top, tc_tensor **log_su
     return TC_OK;
 }
 
-tc_status tc_cross_entropy_backward(tc_tensor **dx, tc_tensor *dloss, tc_tensor *x, tc_tensor *target, tc_tensor *top, tc_tensor *log_sum,
-                                    tc_tensor *weight, int64_t ignore_index, double label_smoothing, tc_reduction reduction, tc_error *err)
+tc_status tc_cross_entropy(tc_tensor **loss, tc_tensor **top, tc_tensor **log_sum, tc_tensor *x, tc_tensor *target, tc_tensor *weight,
+                           int64_t ignore_index, double label_smoothing, tc_reduction reduction, tc_error *err)
+{
+    TC_SCOPE(s, err);
+    tc_input in[] = {{"input", x}, {"weight", weight, .statistic = true}};
+    tc_tensor *losses, *reduced;
+    if (!tc_dtype_is_float(target->dtype) || top || log_sum)
+        return with_classes(loss, top, log_sum, x, target, weight,
+                            (class_attributes){.ignore_index = ignore_index, .smoothing = label_smoothing, .reduction = reduction}, err);
+    TC_TRY(tc_begin(&s, in, 2));
+    TC_TRY(check_arguments(&s, x, target, weight, label_smoothing));
+    if (ignore_index >= 0)
+        return tc_fail(err, TC_ERROR_VALUE,
+                       "ignore_index is %" PRId64 " and target has probabilities, which have no index: set rows of target to 0 instead",
+                       ignore_index);
+    const int64_t C = x->shape[class_axis(x)];
+    TC_TRY(with_probabilities(&s, &losses, x, target, weight, label_smoothing));
+    TC_TRY(tc_reduce_losses(&s, &reduced, losses, reduction, (double)(C ? x->numel / C : 0)));
+    return tc_cast(loss, reduced, s.result, err);
+}
+
+tc_status tc_nll_loss(tc_tensor **loss, tc_tensor *x, tc_tensor *target, tc_tensor *weight, int64_t ignore_index, tc_reduction reduction,
+                      tc_error *err)
+{
+    return with_classes(loss, NULL, NULL, x, target, weight,
+                        (class_attributes){.ignore_index = ignore_index, .reduction = reduction, .logarithms = true}, err);
+}
+
+static tc_status classes_backward(tc_tensor **dx, tc_tensor *dloss, tc_tensor *x, tc_tensor *target, tc_tensor *top, tc_tensor *log_sum,
+                                  tc_tensor *weight, class_attributes a, tc_error *err)
 {
     TC_SCOPE(s, err);
     enum { DLOSS, X, TOP, LOG_SUM, WEIGHT, INPUTS };
@@ -263,13 +292,26 @@ tc_status tc_cross_entropy_backward(tc_tensor **dx, tc_tensor *dloss, tc_tensor 
                      [WEIGHT] = {"weight", weight}};
     tc_tensor *classes, *out;
     TC_TRY(tc_begin_backward(&s, in, INPUTS));
-    TC_TRY(check_arguments(&s, x, target, weight, label_smoothing));
-    class_attributes a = {.ignore_index = ignore_index, .smoothing = label_smoothing, .reduction = reduction};
+    TC_TRY(check_arguments(&s, x, target, weight, a.smoothing));
     TC_TRY(take_classes(&s, &classes, &weight, &a, x, target));
-    TC_TRY(tc_check_shape(&s, dloss, "dloss", "the result has", reduction == TC_REDUCTION_NONE ? target->ndim : 0, target->shape));
+    TC_TRY(tc_check_shape(&s, dloss, "dloss", "the result has", a.reduction == TC_REDUCTION_NONE ? target->ndim : 0, target->shape));
     TC_TRY(tc_check_follows(&s, top, "top", x, 1, &classes->numel));
     TC_TRY(tc_check_follows(&s, log_sum, "log_sum", x, 1, &classes->numel));
     TC_TRY(class_gradient(&out, dloss, x, classes, top, log_sum, weight, &a, err));
     TC_TRY(tc_own(&s, out));
     return tc_tensor_contiguous(dx, out, err);
+}
+
+tc_status tc_cross_entropy_backward(tc_tensor **dx, tc_tensor *dloss, tc_tensor *x, tc_tensor *target, tc_tensor *top, tc_tensor *log_sum,
+                                    tc_tensor *weight, int64_t ignore_index, double label_smoothing, tc_reduction reduction, tc_error *err)
+{
+    return classes_backward(dx, dloss, x, target, top, log_sum, weight,
+                            (class_attributes){.ignore_index = ignore_index, .smoothing = label_smoothing, .reduction = reduction}, err);
+}
+
+tc_status tc_nll_loss_backward(tc_tensor **dx, tc_tensor *dloss, tc_tensor *x, tc_tensor *target, tc_tensor *weight, int64_t ignore_index,
+                               tc_reduction reduction, tc_error *err)
+{
+    return classes_backward(dx, dloss, x, target, NULL, NULL, weight,
+                            (class_attributes){.ignore_index = ignore_index, .reduction = reduction, .logarithms = true}, err);
 }

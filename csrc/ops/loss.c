@@ -1,4 +1,5 @@
-/* loss.c: element-wise losses: squared differences, and binary cross-entropy of probabilities and of logits.
+/* loss.c: element-wise losses: squared and smoothed absolute differences, divergences, and binary cross-entropy of probabilities and of
+ * logits.
  *
  * Saved for the backward: input, target and the weights. */
 #include "loss.h"
@@ -90,11 +91,12 @@ static tc_status check_probabilities(tc_tensor *x, tc_error *err)
     return TC_OK;
 }
 
-/* ---- forward and backward of all three ------------------------------------------------------------------------------------- */
+/* ---- forward and backward of all -------------------------------------------------------------------------------------------- */
 
 static int64_t block_count(int64_t n) { return tc_divide_up(n, TC_LOSS_BLOCK); }
 
-static const double costs[] = {[TC_LOSS_SQUARED] = 2.0, [TC_LOSS_PROBABILITY] = 16.0, [TC_LOSS_LOGIT] = 16.0}; /* per element */
+static const double costs[] = {[TC_LOSS_SQUARED] = 2.0, [TC_LOSS_PROBABILITY] = 16.0, [TC_LOSS_LOGIT] = 16.0,
+                               [TC_LOSS_SMOOTH] = 4.0,  [TC_LOSS_DIVERGENCE] = 10.0,  [TC_LOSS_DIVERGENCE_LOG] = 10.0}; /* per element */
 
 /* *weight (NULL stays) broadcast to every element of x. */
 static tc_status spread_weight(tc_scope *s, tc_tensor **weight, const tc_tensor *x)
@@ -108,13 +110,13 @@ static tc_status spread_weight(tc_scope *s, tc_tensor **weight, const tc_tensor 
 typedef struct loss_attributes {
     tc_loss_function function;
     tc_reduction reduction;
+    double parameter;
 } loss_attributes;
 
 enum { X, TARGET, WEIGHT, POSITIVE_WEIGHT, INPUTS }; /* of the op, which saves them as they are given */
 
 static tc_status element_loss_backward(tc_tensor **dx, tc_tensor **dtarget, tc_tensor *dloss, tc_tensor *x, tc_tensor *target,
-                                       tc_tensor *weight, tc_tensor *positive_weight, tc_loss_function function, tc_reduction reduction,
-                                       tc_error *err)
+                                       tc_tensor *weight, tc_tensor *positive_weight, loss_attributes of, tc_error *err)
 {
     TC_SCOPE(s, err);
     enum { DLOSS, OF_X, OF_TARGET, OF_WEIGHT, OF_POSITIVE_WEIGHT };
@@ -126,8 +128,8 @@ static tc_status element_loss_backward(tc_tensor **dx, tc_tensor **dtarget, tc_t
     tc_tensor *out = NULL, *target_out = NULL;
     TC_TRY(tc_begin_backward(&s, in, 5));
     TC_TRY(check_shapes(&s, x, target, weight, positive_weight));
-    TC_TRY(tc_check_shape(&s, dloss, "dloss", "the result has", reduction == TC_REDUCTION_NONE ? x->ndim : 0, x->shape));
-    TC_TRY(tc_spread_gradient(&s, &in[DLOSS].given, reduction, (double)x->numel));
+    TC_TRY(tc_check_shape(&s, dloss, "dloss", "the result has", of.reduction == TC_REDUCTION_NONE ? x->ndim : 0, x->shape));
+    TC_TRY(tc_spread_gradient(&s, &in[DLOSS].given, of.reduction, (double)x->numel));
     TC_TRY(spread_weight(&s, &in[OF_WEIGHT].given, x));
     TC_TRY(spread_weight(&s, &in[OF_POSITIVE_WEIGHT].given, x));
     TC_TRY(tc_prepare(&s));
@@ -142,8 +144,9 @@ static tc_status element_loss_backward(tc_tensor **dx, tc_tensor **dtarget, tc_t
                                         .positive_weight = in[OF_POSITIVE_WEIGHT].data,
                                         .n = x->numel,
                                         .dloss_step = in[DLOSS].given->ndim > 0, /* 0: one number for all */
-                                        .function = function};
-    TC_TRY(tc_compute(&s, &tc_kernel_loss_backward, &args, block_count(args.n), costs[function] * TC_LOSS_BLOCK));
+                                        .function = of.function,
+                                        .parameter = of.parameter};
+    TC_TRY(tc_compute(&s, &tc_kernel_loss_backward, &args, block_count(args.n), costs[of.function] * TC_LOSS_BLOCK));
     return tc_give_rounded(&s, 2, (tc_result[]){{dx, out}, {dtarget, target_out}});
 }
 
@@ -152,15 +155,18 @@ static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tens
     const loss_attributes *a = node->attributes;
     return element_loss_backward(tc_wanted(node, grad_inputs, X), tc_wanted(node, grad_inputs, TARGET), grad_outputs[0],
                                  tc_node_saved(node, X), tc_node_saved(node, TARGET), tc_node_saved(node, WEIGHT),
-                                 tc_node_saved(node, POSITIVE_WEIGHT), a->function, a->reduction, err);
+                                 tc_node_saved(node, POSITIVE_WEIGHT), *a, err);
 }
 
 static const tc_op ops[] = {[TC_LOSS_SQUARED] = {"mse_loss", backward, .attribute_bytes = sizeof(loss_attributes)},
                             [TC_LOSS_PROBABILITY] = {"binary_cross_entropy", backward, .attribute_bytes = sizeof(loss_attributes)},
-                            [TC_LOSS_LOGIT] = {"binary_cross_entropy_with_logits", backward, .attribute_bytes = sizeof(loss_attributes)}};
+                            [TC_LOSS_LOGIT] = {"binary_cross_entropy_with_logits", backward, .attribute_bytes = sizeof(loss_attributes)},
+                            [TC_LOSS_SMOOTH] = {"smooth_l1_loss", backward, .attribute_bytes = sizeof(loss_attributes)},
+                            [TC_LOSS_DIVERGENCE] = {"kl_div", backward, .attribute_bytes = sizeof(loss_attributes)},
+                            [TC_LOSS_DIVERGENCE_LOG] = {"kl_div", backward, .attribute_bytes = sizeof(loss_attributes)}};
 
 static tc_status element_loss(tc_tensor **loss, tc_tensor *x, tc_tensor *target, tc_tensor *weight, tc_tensor *positive_weight,
-                              tc_loss_function function, tc_reduction reduction, tc_error *err)
+                              loss_attributes of, tc_error *err)
 {
     TC_SCOPE(s, err);
     tc_input in[] = {[X] = {"input", x},
@@ -170,7 +176,7 @@ static tc_status element_loss(tc_tensor **loss, tc_tensor *x, tc_tensor *target,
     tc_tensor *losses, *reduced;
     TC_TRY(tc_begin(&s, in, INPUTS));
     TC_TRY(check_shapes(&s, x, target, weight, positive_weight));
-    if (function == TC_LOSS_PROBABILITY) TC_TRY(check_probabilities(x, err));
+    if (of.function == TC_LOSS_PROBABILITY) TC_TRY(check_probabilities(x, err));
     TC_TRY(spread_weight(&s, &in[WEIGHT].given, x));
     TC_TRY(spread_weight(&s, &in[POSITIVE_WEIGHT].given, x));
     TC_TRY(tc_prepare(&s));
@@ -181,47 +187,85 @@ static tc_status element_loss(tc_tensor **loss, tc_tensor *x, tc_tensor *target,
                                        .weight = in[WEIGHT].data,
                                        .positive_weight = in[POSITIVE_WEIGHT].data,
                                        .n = x->numel,
-                                       .function = function};
-    TC_TRY(tc_compute(&s, &tc_kernel_loss_forward, &args, block_count(args.n), costs[function] * TC_LOSS_BLOCK));
-    TC_TRY(tc_reduce_losses(&s, &reduced, losses, reduction, (double)x->numel));
-    const loss_attributes a = {function, reduction};
-    return tc_finish(&s, loss, reduced, &(tc_record){.op = &ops[function], TC_SAVED(x, target, weight, positive_weight), .attributes = &a});
+                                       .function = of.function,
+                                       .parameter = of.parameter};
+    TC_TRY(tc_compute(&s, &tc_kernel_loss_forward, &args, block_count(args.n), costs[of.function] * TC_LOSS_BLOCK));
+    TC_TRY(tc_reduce_losses(&s, &reduced, losses, of.reduction, (double)x->numel));
+    return tc_finish(&s, loss, reduced,
+                     &(tc_record){.op = &ops[of.function], TC_SAVED(x, target, weight, positive_weight), .attributes = &of});
 }
 
 /* ---- each of them ------------------------------------------------------------------------------------------------------------ */
 
 tc_status tc_mse_loss(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_reduction reduction, tc_error *err)
 {
-    return element_loss(loss, input, target, NULL, NULL, TC_LOSS_SQUARED, reduction, err);
+    return element_loss(loss, input, target, NULL, NULL, (loss_attributes){TC_LOSS_SQUARED, reduction, 0}, err);
 }
 
 tc_status tc_mse_loss_backward(tc_tensor **dinput, tc_tensor **dtarget, tc_tensor *dloss, tc_tensor *input, tc_tensor *target,
                                tc_reduction reduction, tc_error *err)
 {
-    return element_loss_backward(dinput, dtarget, dloss, input, target, NULL, NULL, TC_LOSS_SQUARED, reduction, err);
+    return element_loss_backward(dinput, dtarget, dloss, input, target, NULL, NULL, (loss_attributes){TC_LOSS_SQUARED, reduction, 0}, err);
 }
 
 tc_status tc_binary_cross_entropy(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_tensor *weight, tc_reduction reduction,
                                   tc_error *err)
 {
-    return element_loss(loss, input, target, weight, NULL, TC_LOSS_PROBABILITY, reduction, err);
+    return element_loss(loss, input, target, weight, NULL, (loss_attributes){TC_LOSS_PROBABILITY, reduction, 0}, err);
 }
 
 tc_status tc_binary_cross_entropy_backward(tc_tensor **dinput, tc_tensor **dtarget, tc_tensor *dloss, tc_tensor *input, tc_tensor *target,
                                            tc_tensor *weight, tc_reduction reduction, tc_error *err)
 {
-    return element_loss_backward(dinput, dtarget, dloss, input, target, weight, NULL, TC_LOSS_PROBABILITY, reduction, err);
+    return element_loss_backward(dinput, dtarget, dloss, input, target, weight, NULL, (loss_attributes){TC_LOSS_PROBABILITY, reduction, 0},
+                                 err);
 }
 
 tc_status tc_binary_cross_entropy_with_logits(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_tensor *weight,
                                               tc_tensor *positive_weight, tc_reduction reduction, tc_error *err)
 {
-    return element_loss(loss, input, target, weight, positive_weight, TC_LOSS_LOGIT, reduction, err);
+    return element_loss(loss, input, target, weight, positive_weight, (loss_attributes){TC_LOSS_LOGIT, reduction, 0}, err);
 }
 
 tc_status tc_binary_cross_entropy_with_logits_backward(tc_tensor **dinput, tc_tensor **dtarget, tc_tensor *dloss, tc_tensor *input,
                                                        tc_tensor *target, tc_tensor *weight, tc_tensor *positive_weight,
                                                        tc_reduction reduction, tc_error *err)
 {
-    return element_loss_backward(dinput, dtarget, dloss, input, target, weight, positive_weight, TC_LOSS_LOGIT, reduction, err);
+    return element_loss_backward(dinput, dtarget, dloss, input, target, weight, positive_weight,
+                                 (loss_attributes){TC_LOSS_LOGIT, reduction, 0}, err);
+}
+
+static tc_status check_beta(double beta, tc_error *err)
+{
+    return beta >= 0 ? TC_OK : tc_fail(err, TC_ERROR_VALUE, "beta must not be negative, got %g", beta);
+}
+
+tc_status tc_smooth_l1_loss(tc_tensor **loss, tc_tensor *input, tc_tensor *target, double beta, tc_reduction reduction, tc_error *err)
+{
+    TC_TRY(check_beta(beta, err));
+    return element_loss(loss, input, target, NULL, NULL, (loss_attributes){TC_LOSS_SMOOTH, reduction, beta}, err);
+}
+
+tc_status tc_smooth_l1_loss_backward(tc_tensor **dinput, tc_tensor **dtarget, tc_tensor *dloss, tc_tensor *input, tc_tensor *target,
+                                     double beta, tc_reduction reduction, tc_error *err)
+{
+    TC_TRY(check_beta(beta, err));
+    return element_loss_backward(dinput, dtarget, dloss, input, target, NULL, NULL, (loss_attributes){TC_LOSS_SMOOTH, reduction, beta},
+                                 err);
+}
+
+static loss_attributes divergence(tc_reduction reduction, bool log_target)
+{
+    return (loss_attributes){log_target ? TC_LOSS_DIVERGENCE_LOG : TC_LOSS_DIVERGENCE, reduction, 0};
+}
+
+tc_status tc_kl_div(tc_tensor **loss, tc_tensor *input, tc_tensor *target, tc_reduction reduction, bool log_target, tc_error *err)
+{
+    return element_loss(loss, input, target, NULL, NULL, divergence(reduction, log_target), err);
+}
+
+tc_status tc_kl_div_backward(tc_tensor **dinput, tc_tensor **dtarget, tc_tensor *dloss, tc_tensor *input, tc_tensor *target,
+                             tc_reduction reduction, bool log_target, tc_error *err)
+{
+    return element_loss_backward(dinput, dtarget, dloss, input, target, NULL, NULL, divergence(reduction, log_target), err);
 }

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from . import _core
-from ._arguments import one_axis, real
+from ._arguments import not_negative, one_axis, one_of, real
 from ._core import Tensor
 from .random import as_generator
 
@@ -177,6 +177,69 @@ def geglu(gate, up):
     array([0.    , 8.4134])
     """
     return _core.geglu(gate, up)
+
+
+def leaky_relu(input, negative_slope: float = 0.01, inplace: bool = False):
+    """x where it is positive, negative_slope * x elsewhere.
+
+    Parameters
+    ----------
+    input : array_like
+    negative_slope : float, default 0.01
+        Also an array or Tensor that broadcasts, which may need a gradient.
+    inplace : bool
+        Accepted for compatibility with PyTorch; the result is always a new Tensor.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.leaky_relu(np.array([-1.0, 2.0]), 0.1)
+    array([-0.1,  2. ])
+    """
+    return _core.leaky_relu(_floating(input), negative_slope)
+
+
+def elu(input, alpha: float = 1.0, inplace: bool = False):
+    """x where it is positive, alpha * (exp(x) - 1) elsewhere (Clevert et al. 2016).
+
+    Parameters
+    ----------
+    input : array_like
+    alpha : float, default 1.0
+    inplace : bool
+        Accepted for compatibility with PyTorch; the result is always a new Tensor.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.elu(np.array([-1.0, 2.0])).round(4)
+    array([-0.6321,  2.    ])
+    """
+    return _core.elu(_floating(input), alpha)
+
+
+def softplus(input, beta: float = 1.0, threshold: float = 20.0):
+    """log(1 + exp(beta * x)) / beta: a smooth relu, which is positive everywhere.
+
+    Parameters
+    ----------
+    input : array_like
+    beta : float, default 1.0
+    threshold : float, default 20.0
+        Where beta * x is larger, the result is x.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.softplus(np.array([0.0, 100.0])).round(4)
+    array([  0.6931, 100.    ])
+    """
+    x = _floating(input)
+    if threshold == 20.0:
+        return _core.softplus(x, beta)
+    scaled = _core.mul(x, beta)
+    smooth = _core.add(_core.relu(scaled), _core.log1p(_core.exp(_core.neg(_core.abs(scaled)))))
+    return _core.where(_core.gt(scaled, threshold), x, _core.div(smooth, beta))
 
 
 def tanh(input):
@@ -542,6 +605,116 @@ def mse_loss(input, target, reduction: str = "mean"):
     return _core.mse_loss(input, target, reduction)
 
 
+def l1_loss(input, target, reduction: str = "mean"):
+    """The mean of the absolute differences, their sum, or the differences themselves ("none").
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> float(tc.functional.l1_loss(np.array([1.0, 2.0]), np.array([3.0, 2.0])))
+    1.0
+    """
+    input, target = _promote(input, target)
+    return _core.smooth_l1_loss(input, target, 0.0, reduction)
+
+
+def smooth_l1_loss(input, target, reduction: str = "mean", beta: float = 1.0):
+    """Absolute differences d, squared near 0: d^2 / (2 beta) where d < beta, d - beta / 2 elsewhere (Girshick 2015).
+
+    Parameters
+    ----------
+    input, target : array_like
+        Of one shape.
+    reduction : {"mean", "sum", "none"}
+    beta : float, default 1.0
+        With 0 it is ``l1_loss``.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.smooth_l1_loss(np.array([0.5, 3.0]), np.zeros(2), reduction="none")
+    array([0.125, 2.5  ])
+    """
+    input, target = _promote(input, target)
+    return _core.smooth_l1_loss(input, target, beta, reduction)
+
+
+def huber_loss(input, target, reduction: str = "mean", delta: float = 1.0):
+    """Squares of small differences d, absolute values of large ones: d^2 / 2 where d < delta, delta (d - delta / 2) elsewhere (Huber 1964).
+
+    Parameters
+    ----------
+    input, target : array_like
+        Of one shape.
+    reduction : {"mean", "sum", "none"}
+    delta : float, default 1.0
+        Positive; the loss is delta times ``smooth_l1_loss`` with beta = delta.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.huber_loss(np.array([0.5, 3.0]), np.zeros(2), reduction="none", delta=2.0)
+    array([0.125, 4.   ])
+    """
+    if not real("delta", delta) > 0:
+        raise ValueError(f"delta must be positive, got {delta}")
+    input, target = _promote(input, target)
+    return _core.mul(_core.smooth_l1_loss(input, target, delta, reduction), delta)
+
+
+def kl_div(input, target, reduction: str = "mean", log_target: bool = False):
+    """Kullback-Leibler divergence of the target from the input: target * (log target - input), element by element.
+
+    Parameters
+    ----------
+    input : array_like
+        Log probabilities, as ``log_softmax`` gives them.
+    target : array_like, shape of `input`
+        Probabilities, or their logarithms.
+    reduction : {"mean", "batchmean", "sum", "none"}
+        "batchmean" divides the sum by the first length, which is the divergence of a batch of distributions; "mean" by the number
+        of elements.
+    log_target : bool, default False
+        Whether `target` contains logarithms.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> p, q = np.array([[0.5, 0.5]]), np.array([[0.25, 0.75]])
+    >>> float(tc.functional.kl_div(np.log(q), p, reduction="batchmean").round(4))
+    0.1438
+    """
+    one_of("reduction", reduction, ("none", "batchmean", "mean", "sum"))
+    input, target = _promote(input, target)
+    loss = _core.kl_div(input, target, "sum" if reduction == "batchmean" else reduction, log_target)
+    return _core.div(loss, max(1, input.shape[0] if input.ndim else 1)) if reduction == "batchmean" else loss
+
+
+def nll_loss(input, target, weight=None, ignore_index: int = -100, reduction: str = "mean"):
+    """Negative log-likelihood of classes: ``cross_entropy`` of log probabilities, as ``log_softmax`` gives them.
+
+    Parameters
+    ----------
+    input : array_like, shape (C,), (N, C) or (N, C, d1, ...)
+        Log probabilities, classes on axis 1.
+    target : array_like of int, shape (), (N,) or (N, d1, ...)
+    weight : array_like, shape (C,), optional
+        Factor of each class.
+    ignore_index : int, default -100
+        Class index that is ignored in targets.
+    reduction : {"mean", "sum", "none"}
+        The mean is weighted by `weight`.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> float(tc.functional.nll_loss(np.array([[-1.0, -2.0]]), np.array([1])))
+    2.0
+    """
+    input, weight = _promote(input, weight)
+    return _core.nll_loss(input, target, weight, ignore_index, reduction)
+
+
 def binary_cross_entropy(input, target, weight=None, reduction: str = "mean"):
     """-(t log p + (1 - t) log(1 - p)) for probabilities p and targets t; logarithms are bounded below by -100.
 
@@ -574,3 +747,98 @@ def binary_cross_entropy_with_logits(input, target, weight=None, reduction: str 
     """
     input, target, weight, pos_weight = _promote(input, target, weight, pos_weight)
     return _core.binary_cross_entropy_with_logits(input, target, weight, pos_weight, reduction)
+
+
+# ---- distances ------------------------------------------------------------------------------------------------------------------------
+
+
+def _widened(x):
+    """Halves as float32: the squares of their values do not fit."""
+    x = _floating(x)
+    if x.dtype.itemsize > 2 or not _is_floating(x.dtype):
+        return x
+    return x.float() if isinstance(x, Tensor) else x.astype(np.float32)
+
+
+def _narrowed(y, like):
+    """`y` in the dtype of `like`."""
+    if y.dtype == like.dtype or not _is_floating(like.dtype):
+        return y
+    return y.to(like.dtype) if isinstance(y, Tensor) else y.astype(like.dtype)
+
+
+def _length(x, p: float, axis, eps: float):
+    """The p-norm along an axis, which stays with length 1; at least eps, and with a gradient of 0 where it is 0."""
+    if p == 2:
+        return _core.sqrt(_core.maximum(_core.sum(_core.square(x), axis, True), eps * eps))
+    if p == float("inf"):
+        norm = _core.max(_core.abs(x), axis, True)
+    elif p == 1:
+        norm = _core.sum(_core.abs(x), axis, True)
+    else:
+        least = np.finfo(x.dtype).tiny  # where the slope of the root is not infinite
+        norm = _core.pow(_core.maximum(_core.sum(_core.pow(_core.abs(x), p), axis, True), least), 1.0 / p)
+    return _core.maximum(norm, eps)
+
+
+def normalize(input, p: float = 2.0, dim: int = 1, eps: float = 1e-12):
+    """x / max(norm, eps), with the p-norm of each vector along an axis.
+
+    Parameters
+    ----------
+    input : array_like
+    p : float, default 2.0
+        Positive; 2 is the Euclidean length, 1 the sum of the absolute values, infinity the largest of them.
+    dim : int or tuple of int, default 1
+        The axes of a vector.
+    eps : float, default 1e-12
+        The least norm that is divided by.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.normalize(np.array([[3.0, 4.0], [0.0, 0.0]]))
+    array([[0.6, 0.8],
+           [0. , 0. ]])
+    """
+    if not real("p", p) > 0:
+        raise ValueError(f"p must be positive, got {p}")
+    x = _widened(input)
+    return _narrowed(_core.div(x, _length(x, p, dim, not_negative("eps", eps))), _floating(input))
+
+
+def _expanded(x, shape):
+    if x.shape == shape:
+        return x
+    return x.expand(*shape) if isinstance(x, Tensor) else np.broadcast_to(x, shape)
+
+
+def cosine_similarity(x1, x2, dim: int = 1, eps: float = 1e-8):
+    """The cosine of the angle between vectors along an axis: x1 . x2 / (max(|x1|, eps) max(|x2|, eps)).
+
+    Parameters
+    ----------
+    x1, x2 : array_like
+        They broadcast.
+    dim : int, default 1
+        The axis of a vector, of the broadcast shape.
+    eps : float, default 1e-8
+        The least length that is divided by.
+
+    Returns
+    -------
+    Tensor or ndarray
+        The broadcast shape without the axis `dim`.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.cosine_similarity(np.array([[1.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 2.0], [-3.0, 0.0]]))
+    array([ 1.,  0., -1.])
+    """
+    given = _promote(x1, x2)
+    shape = np.broadcast_shapes(given[0].shape, given[1].shape)
+    a, b = (_expanded(_widened(x), shape) for x in given)
+    lengths = (_length(x, 2, dim, not_negative("eps", eps)) for x in (a, b))
+    both = _core.div(_core.sum(_core.mul(a, b), dim, True), _core.mul(*lengths))
+    return _narrowed(both.squeeze(dim), given[0])

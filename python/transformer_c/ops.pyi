@@ -33,6 +33,8 @@ __all__ = [
     "div_forward",
     "dropout_backward",
     "dropout_forward",
+    "elu_backward",
+    "elu_forward",
     "embedding_backward",
     "embedding_forward",
     "erf_backward",
@@ -47,8 +49,12 @@ __all__ = [
     "gelu_tanh_forward",
     "global_max_pool1d_backward",
     "global_max_pool1d_forward",
+    "kl_div_backward",
+    "kl_div_forward",
     "layer_norm_backward",
     "layer_norm_forward",
+    "leaky_relu_backward",
+    "leaky_relu_forward",
     "linear_backward",
     "linear_forward",
     "log1p_backward",
@@ -77,6 +83,8 @@ __all__ = [
     "mul_forward",
     "neg_backward",
     "neg_forward",
+    "nll_loss_backward",
+    "nll_loss_forward",
     "pow_backward",
     "pow_forward",
     "qkv_projection_backward",
@@ -101,8 +109,12 @@ __all__ = [
     "silu_forward",
     "sin_backward",
     "sin_forward",
+    "smooth_l1_loss_backward",
+    "smooth_l1_loss_forward",
     "softmax_backward",
     "softmax_forward",
+    "softplus_backward",
+    "softplus_forward",
     "sqrt_backward",
     "sqrt_forward",
     "square_backward",
@@ -185,6 +197,12 @@ def dropout_backward(dy: ArrayLike | Tensor, p: _float, seed: _int, call: _int) 
 def dropout_forward(x: ArrayLike | Tensor, p: _float, seed: _int, call: _int) -> Any:
     """dropout, not recorded."""
 
+def elu_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> tuple[Any, Any]:
+    """da and db of elu."""
+
+def elu_forward(a: _int | _float | ArrayLike | Tensor, b: _int | _float | ArrayLike | Tensor) -> Any:
+    """elu of a and b, element by element; they broadcast."""
+
 def embedding_backward(dy: ArrayLike | Tensor, indices: ArrayLike | Tensor, num_embeddings: _int, padding_idx: _int | None = None) -> Any:
     """dweight of embedding."""
 
@@ -227,11 +245,23 @@ def global_max_pool1d_backward(dy: Any, x: Any, y: Any) -> Any:
 def global_max_pool1d_forward(x: ArrayLike | Tensor) -> Any:
     """The largest over T of x (B, T, C); the first of equal maxima gets the gradient."""
 
+def kl_div_backward(dloss: ArrayLike | Tensor, input: ArrayLike | Tensor, target: ArrayLike | Tensor, reduction: str = 'mean', log_target: _bool = False) -> tuple[Any, Any]:
+    """dinput and dtarget of kl_div."""
+
+def kl_div_forward(input: ArrayLike | Tensor, target: ArrayLike | Tensor, reduction: str = 'mean', log_target: _bool = False) -> Any:
+    """Kullback-Leibler divergence of log probabilities from a target, element by element."""
+
 def layer_norm_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, gamma: ArrayLike | Tensor | None, mean: ArrayLike | Tensor, rstd: ArrayLike | Tensor) -> tuple[Any, Any, Any]:
     """dx, dgamma, dbeta of layer normalisation over the last axis."""
 
 def layer_norm_forward(x: ArrayLike | Tensor, gamma: ArrayLike | Tensor | None = None, beta: ArrayLike | Tensor | None = None, eps: _float = 1e-05) -> tuple[Any, Any, Any]:
     """y, mean, rstd of layer normalisation over the last axis."""
+
+def leaky_relu_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> tuple[Any, Any]:
+    """da and db of leaky_relu."""
+
+def leaky_relu_forward(a: _int | _float | ArrayLike | Tensor, b: _int | _float | ArrayLike | Tensor) -> Any:
+    """leaky_relu of a and b, element by element; they broadcast."""
 
 def linear_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, weight: ArrayLike | Tensor, pre: ArrayLike | Tensor | None = None, activation: str | None = None) -> tuple[Any, Any, Any]:
     """dx, dweight, dbias of linear; that of its residual is dy."""
@@ -317,6 +347,12 @@ def neg_backward(dy: ArrayLike | Tensor) -> Any:
 def neg_forward(x: ArrayLike | Tensor) -> Any:
     """neg of x, element by element."""
 
+def nll_loss_backward(dloss: ArrayLike | Tensor, input: ArrayLike | Tensor, target: ArrayLike | Tensor, weight: ArrayLike | Tensor | None = None, ignore_index: _int = -100, reduction: str = 'mean') -> Any:
+    """dinput of nll_loss."""
+
+def nll_loss_forward(input: ArrayLike | Tensor, target: ArrayLike | Tensor, weight: ArrayLike | Tensor | None = None, ignore_index: _int = -100, reduction: str = 'mean') -> Any:
+    """Negative log-likelihood: cross-entropy of log probabilities, classes on axis 1."""
+
 def pow_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> tuple[Any, Any]:
     """da and db of pow."""
 
@@ -389,11 +425,23 @@ def sin_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
 def sin_forward(x: ArrayLike | Tensor) -> Any:
     """sin of x, element by element."""
 
+def smooth_l1_loss_backward(dloss: ArrayLike | Tensor, input: ArrayLike | Tensor, target: ArrayLike | Tensor, beta: _float = 1.0, reduction: str = 'mean') -> tuple[Any, Any]:
+    """dinput and dtarget of smooth_l1_loss."""
+
+def smooth_l1_loss_forward(input: ArrayLike | Tensor, target: ArrayLike | Tensor, beta: _float = 1.0, reduction: str = 'mean') -> Any:
+    """Absolute differences, smooth where they are smaller than beta."""
+
 def softmax_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor, dim: _int = -1) -> Any:
     """dx of softmax from its result."""
 
 def softmax_forward(x: ArrayLike | Tensor, dim: _int = -1) -> Any:
     """softmax, not recorded."""
+
+def softplus_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> tuple[Any, Any]:
+    """da and db of softplus."""
+
+def softplus_forward(a: _int | _float | ArrayLike | Tensor, b: _int | _float | ArrayLike | Tensor) -> Any:
+    """softplus of a and b, element by element; they broadcast."""
 
 def sqrt_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
     """dx of sqrt, from dy and what it saved."""

@@ -65,6 +65,7 @@ def test_cross_entropy(emulated_gpu, classes, dtype, rng):
     for options in ({}, {"label_smoothing": 0.1}, {"reduction": "none"}, {"reduction": "sum", "ignore_index": 0}):
         beside_the_cpu(lambda a, t, o=options: F.cross_entropy(a, t, **o), emulated_gpu, rng, x, np.where(target == -100, 0, target))
     beside_the_cpu(lambda a, t: F.cross_entropy(a, t), emulated_gpu, rng, x, target)
+    beside_the_cpu(lambda a, t: F.nll_loss(a, t), emulated_gpu, rng, x, target)
     w = {place: tc.tensor(weight, device=place) for place in ("cpu", emulated_gpu)}
     beside_the_cpu(lambda a, t: F.cross_entropy(a, t, weight=w[a.device], label_smoothing=0.2), emulated_gpu, rng, x, target)
 
@@ -78,6 +79,10 @@ def test_elementwise_losses(emulated_gpu, reduction, dtype, rng):
     probabilities[0, :2], logits[0, :2] = [0, 1], [-200, 200]
     w = {place: tc.tensor(np.abs(weight), device=place) for place in ("cpu", emulated_gpu)}
     beside_the_cpu(lambda a, b: F.mse_loss(a, b, reduction=reduction), emulated_gpu, rng, logits, target)
+    for beta in (0.0, 1.0):
+        beside_the_cpu(lambda a, b, k=beta: F.smooth_l1_loss(a, b, reduction, k), emulated_gpu, rng, logits, target)
+    for log, given in ((False, probabilities), (True, np.abs(target))):
+        beside_the_cpu(lambda a, b, k=log: F.kl_div(a, b, reduction, k), emulated_gpu, rng, target, given)
     beside_the_cpu(lambda a, b: F.binary_cross_entropy(a, b, reduction=reduction), emulated_gpu, rng, probabilities, zero_one)
     beside_the_cpu(
         lambda a, b: F.binary_cross_entropy_with_logits(a, b, weight=w[a.device], pos_weight=w[a.device], reduction=reduction),

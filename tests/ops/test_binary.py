@@ -7,9 +7,16 @@ from transformer_c import Tensor, _core
 from transformer_c.testing import reference
 
 VALUES = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power, "maximum": np.maximum, "minimum": np.minimum,
-          "floor_divide": np.floor_divide, "remainder": np.remainder, "swiglu": reference.swiglu, "geglu": reference.geglu}  # fmt: skip
+          "floor_divide": np.floor_divide, "remainder": np.remainder, "swiglu": reference.swiglu, "geglu": reference.geglu,
+          "leaky_relu": reference.leaky_relu, "elu": reference.elu, "softplus": reference.softplus}  # fmt: skip
 TRUTHS = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
           "logical_and": np.logical_and, "logical_or": np.logical_or, "logical_xor": np.logical_xor}  # fmt: skip
+
+
+def spread(slopes, a, b):
+    return [slope + 0 * a * b for slope in slopes]
+
+
 BITS = {"bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor}
 GRADIENTS = {
     "add": lambda a, b: (1 + 0 * a * b, 1 + 0 * a * b),
@@ -20,6 +27,9 @@ GRADIENTS = {
     "remainder": lambda a, b: (1 + 0 * a * b, -np.floor(a / b)),
     "swiglu": lambda a, b: reference.swiglu_backward(np.ones(()), a, b),
     "geglu": lambda a, b: reference.geglu_backward(np.ones(()), a, b),
+    "leaky_relu": lambda a, b: spread(reference.leaky_relu_backward(np.ones(()), a, b), a, b),
+    "elu": lambda a, b: spread(reference.elu_backward(np.ones(()), a, b), a, b),
+    "softplus": lambda a, b: spread(reference.softplus_backward(np.ones(()), a, b), a, b),
     "maximum": lambda a, b: ((a > b) + 0.5 * (a == b), (b > a) + 0.5 * (a == b)),
     "minimum": lambda a, b: ((a < b) + 0.5 * (a == b), (b < a) + 0.5 * (a == b)),
 }
@@ -75,7 +85,7 @@ def test_gradients_go_back_over_broadcast_axes(isa, name, dtype, rng):
             assert_close(np.asarray(x.grad), reference.sum_to(terms, x.shape), dtype, gradient=True, scale=scale, name=label)
 
 
-@pytest.mark.parametrize("name", ["swiglu", "geglu"])
+@pytest.mark.parametrize("name", ["swiglu", "geglu", "leaky_relu", "elu", "softplus"])
 def test_gates_are_no_integers(name):
     for dtype in (np.int64, np.int32, np.uint8, bool):
         with pytest.raises(TypeError, match=rf"{name} of \w+ has no meaning; convert it with \.float\(\)"):
@@ -290,8 +300,10 @@ def test_where_and_masked_fill_gradients(rng):
 def test_against_torch(name, rng):
     torch = pytest.importorskip("torch")
     functions = torch.nn.functional
-    gated = {"swiglu": lambda a, b: functions.silu(a) * b, "geglu": lambda a, b: functions.gelu(a) * b}
-    call = gated.get(name) or getattr(torch, name)
+    own = {"swiglu": lambda a, b: functions.silu(a) * b, "geglu": lambda a, b: functions.gelu(a) * b,
+           "leaky_relu": lambda a, b: torch.where(a > 0, a, a * b), "elu": lambda a, b: torch.where(a > 0, a, b * torch.expm1(a)),
+           "softplus": lambda a, b: torch.log1p((a * b).exp()) / b}  # fmt: skip
+    call = own.get(name) or getattr(torch, name)
     arrays = [draw(rng, (5, 1, 3), "float64"), draw(rng, (4, 3), "float64")]
     arrays[0][0], arrays[1][0] = 1.5, 1.5
     ours = [Tensor(a, requires_grad=True) for a in arrays]
@@ -303,3 +315,22 @@ def test_against_torch(name, rng):
     expected.backward(torch.tensor(dy))
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(np.asarray(a.grad), b.grad.numpy(), rtol=1e-11, atol=1e-13)
+
+
+# ---- activations with a parameter --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["leaky_relu", "elu", "softplus"])
+def test_activations_on_both_sides(isa, name, dtype):
+    """Far and near 0, where 1 is lost next to e^x and where e^x - 1 cancels; x = 0 belongs to the negative side, as in PyTorch."""
+    x = np.concatenate([s * np.array([0, 1e-30, 1e-7, 1e-3, 0.3, 1, 5, 15, 21, 80, 300, 1e6, np.inf]) for s in (1, -1)]).astype(dtype)
+    for parameter in (1.0, 0.25, 3.0):
+        forward, backward = getattr(reference, name), getattr(reference, f"{name}_backward")
+        t = Tensor(x, requires_grad=True)
+        y = getattr(_core, name)(t, parameter)
+        y.backward(Tensor(np.ones_like(x)))
+        with np.errstate(all="ignore"):
+            np.testing.assert_allclose(np.asarray(y), forward(x, parameter), rtol=4 * np.finfo(dtype).eps, atol=1e-38)
+            np.testing.assert_allclose(np.asarray(t.grad), backward(np.ones(()), x, parameter)[0], rtol=8 * np.finfo(dtype).eps, atol=1e-38)
+    assert np.isnan(getattr(_core, name)(np.full(3, np.nan, dtype), 1.0)).all()

@@ -81,6 +81,10 @@ def binary(name, domain):
     return case
 
 
+def with_parameter(name):
+    return lambda d: values(lambda x: getattr(_core, name)(x, 0.3), d.apart(*d.shape(2)))
+
+
 def extreme(name):
     def case(d):
         m, n = d.shape(2)
@@ -284,8 +288,9 @@ def indexed(f):
 CASES = {
     **{n: unary(n, anywhere) for n in ("neg", "square", "exp", "sin", "cos", "tanh", "sigmoid", "erf", "gelu", "gelu_tanh", "silu")},
     **{n: unary(n, apart) for n in ("abs", "sign", "relu")},
+    **{n: [with_parameter(n), binary(n, positive)] for n in ("leaky_relu", "elu")},
     **{n: unary(n, positive) for n in ("reciprocal", "sqrt", "rsqrt", "log", "log1p")},
-    **{n: binary(n, anywhere) for n in ("add", "sub", "mul", "swiglu", "geglu")},
+    **{n: binary(n, anywhere) for n in ("add", "sub", "mul", "swiglu", "geglu", "softplus")},
     "div": [binary("div", positive), number_first],
     "pow": base_and_exponent,
     "maximum": extreme("maximum"),

@@ -58,6 +58,7 @@ def index_cases():
         "cross_entropy": (lambda x, t: F.cross_entropy(x, t), (3, 4), np.array([0, 3, 1])),
         "cross_entropy smooth": (lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1), (3, 4), np.array([0, 3, 1])),
         "cross_entropy ignored": (lambda x, t: F.cross_entropy(x, t, ignore_index=3), (3, 4), np.array([0, 3, 1])),
+        "nll_loss": (lambda x, t: F.nll_loss(x, t), (3, 4), np.array([0, 3, 1])),
         "index": (lambda x, i: x[i], (7, 4), np.array([0, 3, 6, 3])),
         "index of two": (lambda x, i: x[i, i], (7, 7), np.array([0, 3, 6, 3])),
         "index by mask": (lambda x, m: x[m], x, rng.random(x) < 0.5),
@@ -133,12 +134,22 @@ def test_a_planted_defect_is_found(way, change, rng):
 
 # What has to be in a row of the table for a recorded call with arrays of shape (4, 4), besides defaults.
 OPTIONS = {"normalized_shape": (4,), "num_heads": 1, "axis": 1, "p": 0.5, "value": 1.0, "seed": 1, "call": 2, "t": 1, "dim": 0}
-SHAPES = {"weight": {"layer_norm": (4,), "add_layer_norm": (4,), "rms_norm": (4,), "qkv_projection": (12, 4), "cross_entropy": (4,)}}
+SHAPES = {
+    "weight": {
+        "layer_norm": (4,),
+        "add_layer_norm": (4,),
+        "rms_norm": (4,),
+        "qkv_projection": (12, 4),
+        "cross_entropy": (4,),
+        "nll_loss": (4,),
+    }
+}
 SHAPES |= {"bias": {"layer_norm": (4,), "add_layer_norm": (4,), "linear": (4,), "qkv_projection": (12,)}}
 
 
 MANY = """add sub mul div pow maximum minimum swiglu geglu where matmul linear qkv_projection layer_norm add_layer_norm rms_norm attention
-scaled_dot_product mse_loss binary_cross_entropy binary_cross_entropy_with_logits cross_entropy embedding"""
+scaled_dot_product mse_loss binary_cross_entropy binary_cross_entropy_with_logits cross_entropy embedding
+leaky_relu elu softplus smooth_l1_loss kl_div nll_loss"""
 
 
 def recorded_calls():
@@ -165,7 +176,7 @@ def make_arguments(name, rng):
         given[mask] = rng.random((4, 4)) < 0.5
     if name == "embedding":
         given["indices"] = np.array([0, 2, 1])
-    if name == "cross_entropy":
+    if name in ("cross_entropy", "nll_loss"):
         given["target"] = np.array([0, 2, 1, 0])
     if name == "global_max_pool1d":
         given["x"] = floats(rng, 2, 3, 4)

@@ -45,6 +45,19 @@ TC_INLINE vreal v_exp(vreal x)
     return v_scale2(p + v_set1(R(1.0)), n);
 }
 
+/* Called, not inlined: several loops contain it, and a call costs little next to it. */
+#define TC_CALLED static __attribute__((noinline, unused))
+
+/* e^x - 1 with all its digits near 0. */
+TC_CALLED vreal v_expm1(vreal x)
+{
+    const vreal one = v_set1(R(1.0));
+    vreal n;
+    x = v_min(v_set1(TC_PRECISION == 32 ? R(89.0) : R(710.0)), v_max(v_set1(R(-40.0)), x)); /* e^-40 is lost next to 1; NaN stays */
+    const vreal p = v_exp_reduced(x, &n);
+    return v_scale2(p, n) + (v_scale2(one, n) - one);
+}
+
 /* tanh x within 3 ulp, as (e^2x - 1) / (e^2x + 1) with e^2x - 1 computed as such. */
 TC_INLINE vreal v_tanh(vreal x)
 {
@@ -260,6 +273,14 @@ TC_INLINE vreal v_sigmoid(vreal x)
 }
 
 /* ---- of two arguments ---- */
+
+/* log(1 + e^(a b)) / b, and a where a b is above 20; its slopes in a and b. */
+TC_CALLED vreal v_softplus(vreal a, vreal b) { return v_select(v_lt(v_set1(R(20.0)), a * b), a, v_log1p(v_exp(a * b)) / b); }
+TC_INLINE vreal v_softplus_slope(vreal a, vreal b) { return v_select(v_lt(v_set1(R(20.0)), a * b), v_set1(R(1.0)), v_sigmoid(a * b)); }
+TC_INLINE vreal v_softplus_slope_sharpness(vreal a, vreal b)
+{
+    return v_select(v_lt(v_set1(R(20.0)), a * b), v_zero(), (a * v_sigmoid(a * b) - v_softplus(a, b)) / b);
+}
 
 static inline vreal v_pow(vreal a, vreal b)
 {

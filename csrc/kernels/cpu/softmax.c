@@ -172,9 +172,11 @@ TC_DEFINE_KERNEL(cross_entropy_forward)(const void *args, int64_t begin, int64_t
     for (int64_t n = begin; n < end; n++) {
         const real *x = (const real *)a->x + n * C;
         const int64_t t = read_class(a->target + n, C, a->ignore_index);
-        const real top = row_top(x, C), log_sum = real_log(row_exp_sum(NULL, x, C, top));
-        ((real *)a->top)[n] = top;
-        ((real *)a->log_sum)[n] = log_sum;
+        real top = R(0.0), log_sum = R(0.0);
+        if (!a->logarithms) {
+            top = ((real *)a->top)[n] = row_top(x, C);
+            log_sum = ((real *)a->log_sum)[n] = real_log(row_exp_sum(NULL, x, C, top));
+        }
         real loss = R(0.0);
         if (t != TC_NO_INDEX) {
             loss = (R(1.0) - smoothing) * (weight ? weight[t] : R(1.0)) * ((top - x[t]) + log_sum);
@@ -203,11 +205,12 @@ TC_DEFINE_KERNEL(cross_entropy_backward)(const void *args, int64_t begin, int64_
         const real dloss = ignored ? R(0.0) : ((const real *)a->dloss)[n];
         const real at_target = ignored ? R(0.0) : dloss * (R(1.0) - smoothing) * (weight ? weight[t] : R(1.0));
         const real even = dloss * smoothing / (real)C;
-        const vreal top = v_set1(((const real *)a->top)[n]), log_sum = v_set1(((const real *)a->log_sum)[n]);
+        const vreal top = v_set1(a->logarithms ? R(0.0) : ((const real *)a->top)[n]);
+        const vreal log_sum = v_set1(a->logarithms ? R(0.0) : ((const real *)a->log_sum)[n]);
         const vreal scale = v_set1(at_target + even * weights), even_v = v_set1(even);
         for (int64_t i = 0; i < C; i += TC_LANES) {
             const int lanes = v_left(C, i);
-            const vreal p = v_exp((v_load_some(x + i, lanes) - top) - log_sum);
+            const vreal p = a->logarithms ? v_zero() : v_exp((v_load_some(x + i, lanes) - top) - log_sum);
             const vreal w = weight ? v_load_some(weight + i, lanes) : v_set1(R(1.0));
             v_store_some(dx + i, ignored ? v_zero() : v_fnma(even_v, w, p * scale), lanes);
         }

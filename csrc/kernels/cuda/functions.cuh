@@ -12,6 +12,7 @@ namespace tc
 TC_REAL_FUNCTION(sin)
 TC_REAL_FUNCTION(cos)
 TC_REAL_FUNCTION(erf)
+TC_REAL_FUNCTION(expm1)
 TC_REAL_FUNCTION(log1p)
 TC_REAL_FUNCTION(floor)
 #undef TC_REAL_FUNCTION
@@ -40,6 +41,7 @@ TC_FUNCTION Real v_abs(Real x) { return x < 0 ? -x : x == 0 ? Real(0) : x; }
 TC_FUNCTION Real v_sign(Real x) { return x > 0 ? Real(1) : x < 0 ? Real(-1) : Real(0); } // 0 for NaN, as in PyTorch
 TC_FUNCTION Real v_sqrt(Real x) { return real_sqrt(x); }
 TC_FUNCTION Real v_exp(Real x) { return real_exp(x); }
+TC_FUNCTION Real v_expm1(Real x) { return real_expm1(x); }
 TC_FUNCTION Real v_log(Real x) { return real_log(x); }
 TC_FUNCTION Real v_log1p(Real x) { return real_log1p(x); }
 TC_FUNCTION Real v_sin(Real x) { return real_sin(x); }
@@ -65,6 +67,11 @@ TC_FUNCTION Real v_gelu_tanh_derivative(Real x)
     const Real w = v_gelu_tanh_weight(x);
     return w + x * w * (1 - w) * (Real(1.59576912160573071176) * (1 + Real(0.134145) * x * x));
 }
+
+// log(1 + e^(a b)) / b, and a where a b is above 20; its slopes in a and b.
+TC_FUNCTION Real v_softplus(Real a, Real b) { return a * b > 20 ? a : real_log1p(real_exp(a * b)) / b; }
+TC_FUNCTION Real v_softplus_slope(Real a, Real b) { return a * b > 20 ? Real(1) : v_sigmoid(a * b); }
+TC_FUNCTION Real v_softplus_slope_sharpness(Real a, Real b) { return a * b > 20 ? Real(0) : (a * v_sigmoid(a * b) - v_softplus(a, b)) / b; }
 
 // NaN when either is.
 TC_FUNCTION Real v_maximum(Real a, Real b) { return a != a || a > b ? a : b; }

@@ -26,6 +26,12 @@ template <class Real> __device__ __forceinline__ Real loss_of(int function, Real
     switch (function) {
     case TC_LOSS_SQUARED: return (x - t) * (x - t);
     case TC_LOSS_PROBABILITY: return 0 - (t * bounded_log(x) + (1 - t) * bounded_log_rest(x));
+    case TC_LOSS_SMOOTH: {
+        const Real e = v_abs(x - t);
+        return e < p ? Real(0.5) * e * e / p : e - Real(0.5) * p;
+    }
+    case TC_LOSS_DIVERGENCE: return (t == 0 ? Real(0) : t * real_log(t)) - t * x;
+    case TC_LOSS_DIVERGENCE_LOG: return real_exp(t) * (t - x);
     default: return ((p - 1) * t + 1) * softplus_of_minus(x) + (1 - t) * x;
     }
 }
@@ -35,6 +41,9 @@ template <class Real> __device__ __forceinline__ Real slope_of_input(int functio
     switch (function) {
     case TC_LOSS_SQUARED: return (x - t) + (x - t);
     case TC_LOSS_PROBABILITY: return (x - t) / v_maximum(Real(1e-12), x * (1 - x)); // bounded at 0 and 1, as in PyTorch
+    case TC_LOSS_SMOOTH: return v_abs(x - t) < p ? (x - t) / p : v_sign(x - t);
+    case TC_LOSS_DIVERGENCE: return -t;
+    case TC_LOSS_DIVERGENCE_LOG: return -real_exp(t);
     default: return (1 - t) - ((p - 1) * t + 1) * v_sigmoid(-x);
     }
 }
@@ -44,6 +53,9 @@ template <class Real> __device__ __forceinline__ Real slope_of_target(int functi
     switch (function) {
     case TC_LOSS_SQUARED: return (t - x) + (t - x);
     case TC_LOSS_PROBABILITY: return bounded_log_rest(x) - bounded_log(x);
+    case TC_LOSS_SMOOTH: return v_abs(x - t) < p ? (t - x) / p : v_sign(t - x);
+    case TC_LOSS_DIVERGENCE: return real_log(t) + (1 - x);
+    case TC_LOSS_DIVERGENCE_LOG: return real_exp(t) * (1 + (t - x));
     default: return (p - 1) * softplus_of_minus(x) - x;
     }
 }
@@ -58,11 +70,17 @@ template <class T> __device__ __forceinline__ compute<T> one_or(const void *arra
     return array ? at<T>(array, i) : compute<T>(1);
 }
 
+// What the formulas call p.
+template <class T, class Args> __device__ __forceinline__ compute<T> shape_of(const Args &a, int64_t i)
+{
+    return a.function == TC_LOSS_SMOOTH ? static_cast<compute<T>>(a.parameter) : one_or<T>(a.positive_weight, i);
+}
+
 template <class T> __global__ void __launch_bounds__(element_threads) loss_kernel(const __grid_constant__ tc_loss_forward_args a)
 {
     for_own_elements(a.n, [&](int64_t i) {
         static_cast<compute<T> *>(a.loss)[i] =
-            loss_of(a.function, at<T>(a.x, i), at<T>(a.target, i), one_or<T>(a.positive_weight, i)) * one_or<T>(a.weight, i);
+            loss_of(a.function, at<T>(a.x, i), at<T>(a.target, i), shape_of<T>(a, i)) * one_or<T>(a.weight, i);
     });
 }
 
@@ -70,7 +88,7 @@ template <class T> __global__ void __launch_bounds__(element_threads) loss_backw
 {
     using Real = compute<T>;
     for_own_elements(a.n, [&](int64_t i) {
-        const Real x = at<T>(a.x, i), t = at<T>(a.target, i), p = one_or<T>(a.positive_weight, i);
+        const Real x = at<T>(a.x, i), t = at<T>(a.target, i), p = shape_of<T>(a, i);
         const Real d = static_cast<const Real *>(a.dloss)[i * a.dloss_step] * one_or<T>(a.weight, i);
         if (a.dx) narrow(static_cast<T *>(a.dx)[i], d * slope_of_input(a.function, x, t, p));
         if (a.dtarget) narrow(static_cast<T *>(a.dtarget)[i], d * slope_of_target(a.function, x, t, p));
@@ -95,14 +113,14 @@ __global__ void __launch_bounds__(warp_lanes *warps_a_block)
     if (n >= N) return;
     const T *x = static_cast<const T *>(a.x) + n * a.C;
     const int64_t t = class_of(a, n);
-    const Real smoothing = static_cast<Real>(a.smoothing), top = warp_top(x, a.C, 1), log_sum = real_log(warp_exp_sum(x, a.C, 1, top));
+    Real smoothing = static_cast<Real>(a.smoothing), top = 0, log_sum = 0;
+    if (!a.logarithms) top = warp_top(x, a.C, 1), log_sum = real_log(warp_exp_sum(x, a.C, 1, top));
     Real spread = 0;
     if (smoothing != 0)
         for (int64_t c = threadIdx.x; c < a.C; c += warp_lanes) spread += one_or<Real>(a.weight, c) * ((top - widen(x[c])) + log_sum);
     spread = warp_sum(spread);
     if (threadIdx.x != 0) return;
-    static_cast<Real *>(a.top)[n] = top;
-    static_cast<Real *>(a.log_sum)[n] = log_sum;
+    if (!a.logarithms) static_cast<Real *>(a.top)[n] = top, static_cast<Real *>(a.log_sum)[n] = log_sum;
     Real loss = 0;
     if (t >= 0) {
         loss = (1 - smoothing) * one_or<Real>(a.weight, t) * ((top - widen(x[t])) + log_sum);
@@ -131,9 +149,10 @@ __global__ void __launch_bounds__(warp_lanes *warps_a_block)
     weights = warp_sum(weights);
     const Real smoothing = static_cast<Real>(a.smoothing), dloss = static_cast<const Real *>(a.dloss)[n];
     const Real at_target = dloss * (1 - smoothing) * one_or<Real>(a.weight, t), even = dloss * smoothing / static_cast<Real>(a.C);
-    const Real top = static_cast<const Real *>(a.top)[n], log_sum = static_cast<const Real *>(a.log_sum)[n];
+    const Real top = a.logarithms ? Real(0) : static_cast<const Real *>(a.top)[n];
+    const Real log_sum = a.logarithms ? Real(0) : static_cast<const Real *>(a.log_sum)[n];
     for (int64_t c = threadIdx.x; c < a.C; c += warp_lanes) {
-        const Real p = real_exp((widen(x[c]) - top) - log_sum);
+        const Real p = a.logarithms ? Real(0) : real_exp((widen(x[c]) - top) - log_sum);
         narrow(dx[c], p * (at_target + even * weights) - even * one_or<Real>(a.weight, c) - (c == t ? at_target : Real(0)));
     }
 }

@@ -6,7 +6,17 @@ from .attention import MultiheadAttention
 from .cache import KeyValueCache
 from .containers import ModuleDict, ModuleList, Sequential
 from .layers import *  # noqa: F403
-from .loss import BCELoss, BCEWithLogitsLoss, CrossEntropyLoss, MSELoss
+from .loss import (
+    BCELoss,
+    BCEWithLogitsLoss,
+    CrossEntropyLoss,
+    HuberLoss,
+    KLDivLoss,
+    L1Loss,
+    MSELoss,
+    NLLLoss,
+    SmoothL1Loss,
+)
 from .module import Module
 from .parameter import Parameter
 from .transformer import Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer
@@ -15,14 +25,19 @@ __all__ = [
     "BCELoss",
     "BCEWithLogitsLoss",
     "CrossEntropyLoss",
+    "HuberLoss",
+    "KLDivLoss",
     "KeyValueCache",
+    "L1Loss",
     "MSELoss",
     "Module",
     "ModuleDict",
     "ModuleList",
     "MultiheadAttention",
+    "NLLLoss",
     "Parameter",
     "Sequential",
+    "SmoothL1Loss",
     "Transformer",
     "TransformerDecoder",
     "TransformerDecoderLayer",

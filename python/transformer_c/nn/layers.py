@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .. import functional as F
-from .._arguments import array, count
+from .._arguments import array, count, real
 from .._core import Tensor
 from .._tensor import as_tensor, empty, no_grad, ones, zeros
 from . import init
@@ -16,7 +16,9 @@ from .module import Module
 from .parameter import Parameter
 
 __all__ = [
+    "ELU",
     "GELU",
+    "CosineSimilarity",
     "Dropout",
     "Embedding",
     "Flatten",
@@ -24,6 +26,7 @@ __all__ = [
     "GlobalMaxPool1D",
     "Identity",
     "LayerNorm",
+    "LeakyReLU",
     "Linear",
     "LogSoftmax",
     "RMSNorm",
@@ -31,6 +34,7 @@ __all__ = [
     "SiLU",
     "Sigmoid",
     "Softmax",
+    "Softplus",
     "Tanh",
 ]
 
@@ -228,6 +232,48 @@ class SiLU(_MaybeInPlace):
         return F.silu(input)
 
 
+class LeakyReLU(_MaybeInPlace):
+    """x where it is positive, negative_slope * x elsewhere. `inplace` is accepted for PyTorch's sake."""
+
+    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
+        super().__init__(inplace)
+        self.negative_slope = real("negative_slope", negative_slope)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.leaky_relu(input, self.negative_slope)
+
+    def extra_repr(self) -> str:
+        return f"negative_slope={self.negative_slope}" + (", inplace=True" if self.inplace else "")
+
+
+class ELU(_MaybeInPlace):
+    """x where it is positive, alpha * (exp(x) - 1) elsewhere (Clevert et al. 2016). `inplace` is accepted for PyTorch's sake."""
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
+        super().__init__(inplace)
+        self.alpha = real("alpha", alpha)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.elu(input, self.alpha)
+
+    def extra_repr(self) -> str:
+        return f"alpha={self.alpha}" + (", inplace=True" if self.inplace else "")
+
+
+class Softplus(Module):
+    """log(1 + exp(beta * x)) / beta, and x itself where beta * x is larger than `threshold`."""
+
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
+        super().__init__()
+        self.beta, self.threshold = real("beta", beta), real("threshold", threshold)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.softplus(input, self.beta, self.threshold)
+
+    def extra_repr(self) -> str:
+        return f"beta={self.beta}, threshold={self.threshold}"
+
+
 class GELU(Module):
     """x Phi(x), where Phi is the cumulative distribution function of the standard normal distribution (Hendrycks & Gimpel 2016).
 
@@ -283,6 +329,17 @@ class LogSoftmax(Softmax):
 
     def forward(self, input: Tensor) -> Tensor:
         return F.log_softmax(input, dim=self.dim)
+
+
+class CosineSimilarity(Module):
+    """The cosine of the angle between vectors along the axis `dim`; see ``functional.cosine_similarity``."""
+
+    def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
+        super().__init__()
+        self.dim, self.eps = dim, eps
+
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        return F.cosine_similarity(x1, x2, self.dim, self.eps)
 
 
 class Identity(Module):

@@ -5,17 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from .. import functional as F
+from .._arguments import not_negative, real
 from .._core import Tensor
 from .module import Module
 
 
 class _Loss(Module):
+    _reductions: tuple[str, ...] = ("none", "mean", "sum")
+
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
         if isinstance(reduction, (Tensor, np.ndarray)):
             raise TypeError(f"make the loss first, then call it: {type(self).__name__}()(input, target)")
-        if reduction not in ("none", "mean", "sum"):
-            raise ValueError(f"reduction must be 'none', 'mean' or 'sum', got {reduction!r}")
+        if reduction not in self._reductions:
+            *others, last = map(repr, self._reductions)
+            raise ValueError(f"reduction must be {', '.join(others)} or {last}, got {reduction!r}")
         self.reduction = reduction
 
 
@@ -56,6 +60,80 @@ class CrossEntropyLoss(_Loss):
             reduction=self.reduction,
             label_smoothing=self.label_smoothing,
         )
+
+
+class NLLLoss(_Loss):
+    """Negative log-likelihood of classes, from log probabilities with classes on axis 1; see ``functional.nll_loss``.
+
+    Parameters
+    ----------
+    weight : array_like, shape (C,), optional
+        Factor of each class.
+    ignore_index : int, default -100
+        Class index that is ignored in targets.
+    reduction : {"mean", "sum", "none"}
+    """
+
+    def __init__(self, weight=None, ignore_index: int = -100, reduction: str = "mean") -> None:
+        super().__init__(ignore_index if isinstance(ignore_index, (Tensor, np.ndarray)) else reduction)
+        self.register_buffer("weight", weight)
+        self.ignore_index = ignore_index
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.nll_loss(input, target, weight=self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
+
+
+class L1Loss(_Loss):
+    """Mean of the absolute differences."""
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.l1_loss(input, target, reduction=self.reduction)
+
+
+class SmoothL1Loss(_Loss):
+    """Absolute differences, squared where they are smaller than `beta`; see ``functional.smooth_l1_loss``."""
+
+    def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
+        super().__init__(reduction)
+        self.beta = not_negative("beta", beta)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
+
+
+class HuberLoss(_Loss):
+    """Squares of differences smaller than `delta`, absolute values of others; see ``functional.huber_loss``."""
+
+    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
+        super().__init__(reduction)
+        self.delta = real("delta", delta)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.huber_loss(input, target, reduction=self.reduction, delta=self.delta)
+
+
+class KLDivLoss(_Loss):
+    """Kullback-Leibler divergence of log probabilities from a target; see ``functional.kl_div``.
+
+    Parameters
+    ----------
+    reduction : {"mean", "batchmean", "sum", "none"}
+        "batchmean" is the divergence of the mathematical definition, averaged over a batch.
+    log_target : bool, default False
+        Whether targets are logarithms.
+    """
+
+    _reductions = ("none", "mean", "batchmean", "sum")
+
+    def __init__(self, reduction: str = "mean", log_target: bool = False) -> None:
+        super().__init__(reduction)
+        self.log_target = log_target
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return F.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
 
 
 class BCELoss(_Loss):

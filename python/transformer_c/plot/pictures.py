@@ -171,9 +171,13 @@ def patches(
     height, width = array.shape[1:3]
     side = 4.5 / max(rows * height, columns * width)
     across, down = (max(n * side, 0.15 * count) for n, count in ((columns * width, columns), (rows * height, rows)))
-    figure = new_figure(max(across, 0.5) + 0.3, max(down, 0.5) + (0.7 if title else 0.3))
+    across, down, above, margin = max(across, 0.5), max(down, 0.5), 0.55 if title else 0.15, 0.15
+    figure = new_figure(across + 2 * margin, down + margin + above)
+    figure.set_layout_engine("none")  # the places of bare images need no layout, which takes seconds for a hundred of them
+    left, bottom = margin / figure.get_figwidth(), margin / figure.get_figheight()
+    places = dict(left=left, right=1 - left, bottom=bottom, top=1 - above / figure.get_figheight(), wspace=0.12, hspace=0.12)
     scale = _scale(array)
-    for ax, patch in zip(figure.subplots(rows, columns, squeeze=False).ravel(), array, strict=True):
+    for ax, patch in zip(figure.subplots(rows, columns, squeeze=False, gridspec_kw=places).ravel(), array, strict=True):
         _bare_image(ax, patch, scale)
     if title:
         figure.suptitle(title, color=text_colour() if correct is None else RIGHT if correct else WRONG)

@@ -123,6 +123,39 @@ def swiglu_backward(dy, gate, up):
     return silu_backward(dy, gate) * f64(up), f64(dy) * silu(gate) + 0 * f64(up)
 
 
+def leaky_relu(x, negative_slope=0.01):
+    return np.where(f64(x) > 0, f64(x), f64(x) * negative_slope)
+
+
+def leaky_relu_backward(dy, x, negative_slope=0.01):
+    """dx, and the gradient of the slope, which is not summed."""
+    return f64(dy) * np.where(f64(x) > 0, 1, negative_slope), f64(dy) * np.where(f64(x) > 0, 0, f64(x))
+
+
+def elu(x, alpha=1.0):
+    """Clevert et al. 2016, eq. 15."""
+    return np.where(f64(x) > 0, f64(x), alpha * np.expm1(np.minimum(f64(x), 0)))
+
+
+def elu_backward(dy, x, alpha=1.0):
+    """dx, and the gradient of alpha, which is not summed."""
+    below = np.minimum(f64(x), 0)
+    return f64(dy) * np.where(f64(x) > 0, 1, alpha * np.exp(below)), f64(dy) * np.where(f64(x) > 0, 0, np.expm1(below))
+
+
+def softplus(x, beta=1.0):
+    """log(1 + e^(beta x)) / beta; x itself where beta x > 20, as in PyTorch."""
+    z = f64(x) * beta
+    return np.where(z > 20, f64(x), np.log1p(np.exp(np.minimum(z, 20))) / beta)
+
+
+def softplus_backward(dy, x, beta=1.0):
+    """dx, and the gradient of beta, which is not summed."""
+    z = f64(x) * beta
+    dbeta = (f64(x) * sigmoid(z) - np.log1p(np.exp(np.minimum(z, 20))) / beta) / beta
+    return f64(dy) * np.where(z > 20, 1, sigmoid(z)), f64(dy) * np.where(z > 20, 0, dbeta)
+
+
 def geglu(gate, up):
     return gelu(gate) * f64(up)
 
@@ -522,6 +555,49 @@ def mse_loss_backward(dloss, x, target, reduction="mean"):
     """dx, dtarget."""
     dx = 2 * (f64(x) - f64(target)) * _spread(dloss, np.shape(x), reduction)
     return dx, -dx
+
+
+def smooth_l1_loss(x, target, beta=1.0, reduction="mean"):
+    """With beta 0 the absolute difference."""
+    d = np.abs(f64(x) - f64(target))
+    return _reduce(d if beta == 0 else np.where(d < beta, d**2 / (2 * beta), d - beta / 2), reduction)
+
+
+def smooth_l1_loss_backward(dloss, x, target, beta=1.0, reduction="mean"):
+    """dx, dtarget."""
+    d = f64(x) - f64(target)
+    dx = np.sign(d) if beta == 0 else np.clip(d / beta, -1, 1)
+    dx = dx * _spread(dloss, np.shape(x), reduction)
+    return dx, -dx
+
+
+def kl_div(x, target, reduction="mean", log_target=False):
+    """target (log target - x), where x contains logarithms, and those of the target with log_target."""
+    x, target = f64(x), f64(target)
+    t, log = (np.exp(target), target) if log_target else (target, np.log(np.where(target == 0, 1, target)))
+    return _reduce(t * (log - x), reduction)
+
+
+def kl_div_backward(dloss, x, target, reduction="mean", log_target=False):
+    """dx, dtarget."""
+    x, target = f64(x), f64(target)
+    with np.errstate(divide="ignore"):
+        dx, dtarget = (-np.exp(target), np.exp(target) * (1 + target - x)) if log_target else (-target, np.log(target) + 1 - x)
+    spread = _spread(dloss, x.shape, reduction)
+    return dx * spread, dtarget * spread
+
+
+def nll_loss(log_probabilities, target, weight=None, ignore_index=-100, reduction="mean"):
+    """(C) or (N, C, ...): classes on axis 1; target: class indices without that axis."""
+    rows, wanted, count = _cross_entropy_parts(log_probabilities, target, weight, ignore_index, 0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return _reduce(-np.where(wanted == 0, 0, wanted * rows).sum(-1), reduction, count)
+
+
+def nll_loss_backward(dloss, log_probabilities, target, weight=None, ignore_index=-100, reduction="mean"):
+    rows, wanted, count = _cross_entropy_parts(log_probabilities, target, weight, ignore_index, 0.0)
+    drows = -wanted * _spread(dloss, rows.shape[:-1], reduction, count)[..., None]
+    return drows if drows.ndim == 1 else np.moveaxis(drows, -1, 1)
 
 
 def binary_cross_entropy(x, target, weight=None, reduction="mean"):

@@ -1,0 +1,228 @@
+"""Losses next to cross-entropy and squares, forward and backward, on every instruction set; what tests of all ops take (op_cases.py)."""
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from tolerance import assert_close
+from transformer_c import _core
+from transformer_c import functional as F
+from transformer_c.testing import reference as R
+
+REDUCTIONS = ["mean", "sum", "none"]
+CLASSES = np.array([0, 2])
+
+
+def values(function, *arrays):
+    return function, *arrays
+
+
+def _nll(d):
+    n, c, m = d.length(), d.length(2), d.length()
+    target, weight = d.rng.integers(0, c, (n, m)), d.positive(c)
+    return values(lambda x: _core.nll_loss(x, target, weight, reduction="none"), d.normal(n, c, m))
+
+
+def _differences(beta):
+    """Differences away from 0 and from beta."""
+
+    def case(d):
+        x = d.apart(*d.shape(2))
+        return values(lambda x, t: _core.smooth_l1_loss(x, t, beta), x, np.zeros_like(x))
+
+    return case
+
+
+def _divergence(log_target):
+    def case(d):
+        shape = d.shape(2)
+        return values(lambda x, t: _core.kl_div(x, t, "none", log_target), d.normal(*shape), d.positive(*shape))
+
+    return case
+
+
+GRADCHECK = {
+    "nll_loss": [_nll],
+    "smooth_l1_loss": [_differences(0.0), _differences(1e3)],
+    "kl_div": [_divergence(False), _divergence(True)],
+}
+BACKWARD_ARGUMENTS = {
+    "nll_loss": lambda rng: [np.float64(1), rng.random((2, 3)), CLASSES, rng.random(3)],
+    "smooth_l1_loss": lambda rng: [np.float64(1), rng.random((2, 3, 4)), rng.random((2, 3, 4))],
+    "kl_div": lambda rng: [np.float64(1), rng.random((2, 3, 4)), rng.random((2, 3, 4))],
+}
+SAVED = {
+    "`nll_loss` of input (N, C), classes (N)": [
+        (lambda x, t: _core.nll_loss(x, t), ["N,C"], {"t": lambda rng: rng.integers(0, 200, 512)}),
+    ],
+    "`smooth_l1_loss`, `kl_div` of input, target (n)": [(_core.smooth_l1_loss, ["n"] * 2), (_core.kl_div, ["n"] * 2)],
+}
+
+
+def recorded(f, dy, *arrays):
+    """The loss of Tensors that all require a gradient, and the gradients."""
+    tensors = [tc.tensor(a, requires_grad=True) for a in arrays]
+    loss = f(*tensors)
+    loss.backward(None if dy is None else tc.tensor(dy))
+    return loss.numpy(), [t.grad.numpy() for t in tensors]
+
+
+def check(f, reference, backward, arrays, dtype, dy, **options):
+    loss, gradients = recorded(lambda *a: f(*a, **options), dy, *arrays)
+    expected = reference(*arrays, **options)
+    scale = 3 * (arrays[0].size if options["reduction"] == "sum" else 1)  # terms of both signs
+    assert_close(loss, expected, dtype, max(4, arrays[0].size), scale=max(scale, np.abs(expected).max(initial=0)), name="loss")
+    wanted = backward(1 if dy is None else dy, *arrays, **options)
+    for g, e in zip(gradients, wanted if isinstance(wanted, tuple) else [wanted], strict=True):
+        assert_close(g, e, dtype, gradient=True, scale=max(np.abs(e).max(initial=0), 1e-30))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_differences_and_divergences(isa, dtype, reduction, rng):
+    for shape in [(), (1,), (5, 7), (16,), (17,), (31, 33), (3001,)]:
+        x, t = (np.asarray(s * rng.standard_normal(shape)).astype(dtype) for s in (3, 1))
+        x.flat[0] = t.flat[0]
+        dy = np.asarray(rng.standard_normal(shape)).astype(dtype) if reduction == "none" else None
+        for beta in (0.0, 0.5, 2.0):
+            check(_core.smooth_l1_loss, R.smooth_l1_loss, R.smooth_l1_loss_backward, [x, t], dtype, dy, beta=beta, reduction=reduction)
+        for log in (False, True):
+            target = t if log else np.abs(t) + x.dtype.type(0.1)
+            check(_core.kl_div, R.kl_div, R.kl_div_backward, [x, target], dtype, dy, reduction=reduction, log_target=log)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_nll_loss(isa, dtype, reduction, rng):
+    for shape in [(5,), (1, 1), (7, 3), (17, 10), (5, 33), (3, 5, 4), (2, 70, 3, 2)]:
+        x, C = (3 * rng.standard_normal(shape)).astype(dtype), shape[len(shape) > 1]
+        target = rng.integers(C, size=shape[:1] + shape[2:] if len(shape) > 1 else ())
+        if target.size > 1:
+            target = np.where(rng.random(target.shape) < 0.3, -100, target)
+            target.flat[0] = 0
+        dy = rng.standard_normal(target.shape).astype(dtype) if reduction == "none" else None
+        for weight in (None, rng.random(C).astype(dtype) + np.dtype(dtype).type(0.5)):
+            check(
+                lambda x, w=weight, t=target, **k: _core.nll_loss(x, t, w, **k),
+                lambda x, w=weight, t=target, **k: R.nll_loss(x, t, w, **k),
+                lambda dy, x, w=weight, t=target, **k: R.nll_loss_backward(dy, x, t, w, **k),
+                [x], dtype, dy, reduction=reduction,
+            )  # fmt: skip
+
+
+def test_nll_loss_of_log_softmax_is_cross_entropy(rng):
+    x, t = rng.standard_normal((6, 5, 3)), rng.integers(5, size=(6, 3))
+    assert_close(F.nll_loss(F.log_softmax(x, 1), t), F.cross_entropy(x, t), "float64", 8)
+
+
+def test_impossible_classes_and_empty_probabilities(isa):
+    """Log probabilities of minus infinity, and targets that are 0: PyTorch's values."""
+    x = np.array([[0.0, -np.inf], [-np.inf, 0.0]])
+    assert F.nll_loss(x, [0, 1]) == 0 and F.nll_loss(x, [1, 1], reduction="sum") == np.inf
+    np.testing.assert_array_equal(recorded(lambda t: F.nll_loss(t, [1, 1], reduction="sum"), None, x)[1][0], [[0, -1], [0, -1]])
+    assert np.isnan(F.nll_loss(x, [7, 7], ignore_index=7))
+    np.testing.assert_array_equal(F.kl_div(np.array([-1.0, -2.0]), np.array([0.0, 1.0]), reduction="none"), [0, 2])
+    assert np.isnan(F.l1_loss(np.ones(0), np.ones(0))) and F.l1_loss(np.ones(0), np.ones(0), reduction="sum") == 0
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_halves(dtype, rng):
+    kind = pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else np.float16
+    x, t = (rng.random((5, 7)).astype(kind) for _ in range(2))
+    assert_close(F.smooth_l1_loss(x, t, beta=0.5), R.smooth_l1_loss(x, t, 0.5), kind)
+    assert_close(F.kl_div(x, t), R.kl_div(x, t), kind)
+    assert_close(F.nll_loss(x, [0, 1, 2, 3, 4]), R.nll_loss(x, np.arange(5)), kind)
+    for p in (1, 2, 3, float("inf")):
+        big = (x * 300).astype(kind)  # squares beyond float16
+        norm = np.linalg.norm(R.f64(big), p, axis=1, keepdims=True)
+        assert_close(F.normalize(big, p), R.f64(big) / norm, kind)
+    assert F.cosine_similarity(x, t).dtype == kind
+
+
+def test_bits_for_any_threads(threads):
+    rng = np.random.default_rng(6)
+    x, t = (rng.standard_normal((300, 1001)).astype(np.float32) for _ in range(2))
+    many = recorded(F.smooth_l1_loss, None, x, t)
+    _core.set_num_threads(1)
+    one = recorded(F.smooth_l1_loss, None, x, t)
+    assert many[0] == one[0] and all(map(np.array_equal, many[1], one[1]))
+
+
+def test_errors():
+    x = np.ones((2, 3), np.float32)
+    for f in (F.l1_loss, F.smooth_l1_loss, F.huber_loss, F.kl_div):
+        with pytest.raises(ValueError, match=r"input has shape \(2, 3\) but target has \(3,\)"):
+            f(x, x[0])
+        with pytest.raises(ValueError, match="reduction must be 'none'"):
+            f(x, x, reduction="average")
+    with pytest.raises(ValueError, match="beta must not be negative, got -1"):
+        F.smooth_l1_loss(x, x, beta=-1)
+    with pytest.raises(ValueError, match="delta must be positive, got 0"):
+        F.huber_loss(x, x, delta=0)
+    with pytest.raises(TypeError, match="target is float32; here it holds classes"):
+        F.nll_loss(x, x)
+    with pytest.raises(ValueError, match="there are 3 classes"):
+        F.nll_loss(x, [0, 3])
+
+
+# ---- distances ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("p", [1, 1.5, 2, 3, float("inf")])
+def test_normalize(p, rng):
+    x = rng.standard_normal((4, 5, 3))
+    x[1, :, 2] = 0
+    for dim in (0, 1, -1):
+        norm = np.linalg.norm(x, p, axis=dim, keepdims=True) if p != 1.5 else (np.abs(x) ** p).sum(dim, keepdims=True) ** (1 / p)
+        np.testing.assert_allclose(F.normalize(x, p, dim), x / np.maximum(norm, 1e-12), rtol=1e-12)
+    t = tc.tensor(x, requires_grad=True)
+    F.normalize(t, p).sum().backward()
+    assert np.isfinite(t.grad.numpy()).all()
+    np.testing.assert_allclose(t.grad.numpy()[1, :, 2], 1e12)  # a vector of zeros is divided by eps
+    away = rng.uniform(0.5, 2, (3, 4)) * np.arange(1, 5)
+    assert tc.testing.gradcheck(lambda t: F.normalize(t, p), tc.tensor(away, requires_grad=True))
+
+
+def test_cosine_similarity(rng):
+    a, b = rng.standard_normal((4, 5, 3)), rng.standard_normal((5, 1))
+    for dim in (0, 1, 2, -1):
+        x, y = np.broadcast_arrays(a, b)
+        wanted = (x * y).sum(dim) / np.linalg.norm(x, axis=dim) / np.linalg.norm(y, axis=dim)
+        np.testing.assert_allclose(F.cosine_similarity(a, b, dim), wanted, rtol=1e-12)
+        assert tc.testing.gradcheck(lambda s, t, d=dim: F.cosine_similarity(s, t, d), [tc.tensor(v, requires_grad=True) for v in (a, b)])
+    assert F.cosine_similarity(np.zeros((1, 3)), np.ones((1, 3))) == 0
+    with pytest.raises(ValueError, match="eps must not be negative"):
+        F.cosine_similarity(a, a, eps=-1)
+
+
+# ---- next to PyTorch ---------------------------------------------------------------------------------------------------------------
+
+LAYERS_OF_BOTH = {  # name: (arguments, names of the arrays it is called with)
+    "L1Loss": ({"reduction": "sum"}, "xy"),
+    "SmoothL1Loss": ({"beta": 0.3}, "xy"),
+    "HuberLoss": ({"delta": 0.3}, "xy"),
+    "KLDivLoss": ({"reduction": "batchmean", "log_target": True}, "xy"),
+    "NLLLoss": ({"ignore_index": 1, "reduction": "sum"}, "xc"),
+    "CosineSimilarity": ({"dim": 2}, "xy"),
+    "LeakyReLU": ({"negative_slope": 0.2}, "x"),
+    "ELU": ({"alpha": 0.5}, "x"),
+    "Softplus": ({"beta": 2.0, "threshold": 1.0}, "x"),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS_OF_BOTH)
+def test_layers_are_those_of_pytorch(name, rng):
+    torch = pytest.importorskip("torch")
+    options, given = LAYERS_OF_BOTH[name]
+    arrays = {"x": rng.standard_normal((4, 5, 3)), "y": rng.standard_normal((4, 5, 3)), "c": rng.integers(0, 5, (4, 3))}
+    ours, theirs = getattr(tc.nn, name)(**options), getattr(torch.nn, name)(**options)
+    leaves = [tc.tensor(arrays[k], requires_grad=k != "c") for k in given]
+    their_leaves = [torch.tensor(arrays[k], requires_grad=k != "c") for k in given]
+    y, expected = ours(*leaves), theirs(*their_leaves)
+    np.testing.assert_allclose(y.detach().numpy(), expected.detach().numpy(), rtol=1e-12)
+    y.sum().backward()
+    expected.sum().backward()
+    for a, b in zip(leaves, their_leaves, strict=True):
+        if a.requires_grad:
+            np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=1e-10, atol=1e-14)
+    assert repr(ours) == repr(theirs)
+    np.testing.assert_allclose(ours(*(arrays[k] for k in given)), y.detach().numpy(), rtol=1e-12)
