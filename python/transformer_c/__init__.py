@@ -48,10 +48,12 @@ from .dtypes import double, float, float16, float32, float64, half, int32, int64
 from .encoder import EncoderBlock, MultiheadAttention, PositionalEncoding, TransformerEncoder, expand_mask, scaled_dot_product
 from .optim import CosineWarmupScheduler
 from .random import manual_seed, rand, randint, randn, randperm
-from .training import TrainingModule, TransformerPredictor
+from .training import LightningDataModule, TrainingModule, TransformerPredictor
+
+LightningModule = TrainingModule  # PyTorch Lightning's name
 
 if TYPE_CHECKING:
-    from . import datasets, plot, tutorials
+    from . import callbacks, datasets, loggers, plot, tutorials
     from .checkpoint import CheckpointError, load, load_torch_checkpoint, save
     from .export import export_onnx
     from .trainer import Trainer
@@ -60,10 +62,12 @@ if TYPE_CHECKING:
 _LATER = {
     "CheckpointError": "checkpoint",
     "Trainer": "trainer",
+    "callbacks": "",
     "datasets": "",
     "export_onnx": "export",
     "load": "checkpoint",
     "load_torch_checkpoint": "checkpoint",
+    "loggers": "",
     "plot": "",
     "save": "checkpoint",
     "tutorials": "",
@@ -91,6 +95,8 @@ __all__ = [
     "EncoderBlock",
     "F",
     "Generator",
+    "LightningDataModule",
+    "LightningModule",
     "MultiheadAttention",
     "PositionalEncoding",
     "Tensor",
@@ -103,6 +109,7 @@ __all__ = [
     "argmax",
     "argsort",
     "as_tensor",
+    "callbacks",
     "cat",
     "convert",
     "cos",
@@ -135,6 +142,7 @@ __all__ = [
     "load",
     "load_torch_checkpoint",
     "log",
+    "loggers",
     "long",
     "manual_seed",
     "matmul",

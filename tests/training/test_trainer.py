@@ -17,6 +17,8 @@ import pytest
 import transformer_c as tc
 from small_runs import Small, bits, seed_everything, small_data
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*there are no validation data")
+
 
 def batches(*sizes):
     """Batches of ones whose y is 0, 1, 2, ..."""
@@ -158,7 +160,8 @@ class Plain(Small):
             "none": lambda: None,
             "text": lambda: {"optimizer": "SGD"},
             "key": lambda: {"optimiser": optimizer},
-            "monitor": lambda: {"optimizer": optimizer, "lr_scheduler": {"scheduler": halving, "monitor": "val_loss"}},
+            "plateau": lambda: {"optimizer": optimizer, "lr_scheduler": tc.optim.lr_scheduler.ReduceLROnPlateau(optimizer)},
+            "unknown": lambda: {"optimizer": optimizer, "lr_scheduler": {"scheduler": halving, "every": 2}},
             "interval": lambda: ([optimizer], [{"scheduler": halving, "interval": "batch"}]),
             "frequency": lambda: ([optimizer], [{"scheduler": halving, "frequency": 0}]),
             "scheduler": lambda: ([optimizer], ["cosine"]),
@@ -182,7 +185,8 @@ def test_forms_of_configure_optimizers(form, halvings):
         ("none", TypeError, "NoneType"),
         ("text", TypeError, "str"),
         ("key", ValueError, "optimiser"),
-        ("monitor", ValueError, "monitor"),
+        ("plateau", ValueError, "ReduceLROnPlateau without the value to watch"),
+        ("unknown", ValueError, "every"),
         ("interval", ValueError, "'batch'"),
         ("frequency", ValueError, "frequency 0"),
         ("scheduler", TypeError, "no step"),
@@ -530,7 +534,17 @@ def test_a_process_without_standard_error(monkeypatch):
         (dict(check_val_every_n_epoch=0), ValueError, "check_val_every_n_epoch"),
         (dict(checkpoint_dir=3), TypeError, "int"),
         (dict(generators=[np.random.default_rng(0), 3]), TypeError, "generators\\[1\\] is of type int; expected a generator: tc.Generator"),
-        (dict(accelerator="gpu"), TypeError, "Trainer\\(\\) has no option 'accelerator': device="),
+        (dict(accelerator="tpu"), ValueError, 'accelerator must be "auto", "cpu" or "gpu", got \'tpu\''),
+        (dict(gpus=4), ValueError, "gpus=4 asks for 4 devices; a run uses one"),
+        (dict(devices=[0, 1], accelerator="gpu"), ValueError, "asks for 2 devices"),
+        (dict(gpus=1, device="cpu"), TypeError, "give one of them"),
+        (dict(default_root_dir="a", checkpoint_dir="b"), TypeError, "two names of one option"),
+        (dict(max_steps=7), TypeError, "no option max_steps=7: max_epochs="),
+        (dict(val_check_interval=0.5), TypeError, "check_val_every_n_epoch="),
+        (dict(callbacks=[3]), TypeError, "callbacks has a int"),
+        (dict(callbacks=[tc.callbacks.ModelCheckpoint]), TypeError, r"pass an instance: ModelCheckpoint\("),
+        (dict(logger="csv"), TypeError, "logger is of type str"),
+        (dict(accumulate_grad_batches=0), ValueError, "accumulate_grad_batches must be at least 1"),
         (dict(max_epoch=3), TypeError, "did you mean 'max_epochs'"),
         (dict(colour="red"), TypeError, "it has max_epochs, gradient_clip_val, monitor"),
     ],
@@ -619,36 +633,88 @@ def test_models_that_are_refused():
 
 
 def test_lightnings_words():
-    with pytest.raises(TypeError, match=r"fit\(\) has no option 'train_dataloaders': train= is"):
-        trainer().fit(Small(), train_dataloaders=batches(1))
+    run = trainer()
+    run.fit(Small(), train_dataloaders=batches(1), val_dataloaders=batches(1), ckpt_path=None)
+    assert set(run.history) == {"epoch", "step", "train_loss", "val_loss"}
+    assert run.test(Small(), test_dataloaders=batches(1), verbose=False)[0].keys() == {"test_loss"}
     with pytest.raises(TypeError, match="load_from_checkpoint"):
         trainer().test(Small(), batches(1), ckpt_path="best")
-    for hints, function in (
-        (tc.trainer.names.TRAINER, tc.Trainer),
-        (tc.trainer.names.FIT, tc.Trainer.fit),
-        (tc.trainer.names.TEST, tc.Trainer.test),
-    ):
-        assert not set(hints) & set(inspect.signature(function).parameters)
-    with pytest.raises(AttributeError, match="'checkpoint_callback': best_model_path"):
-        _ = trainer().checkpoint_callback.best_model_path
+    with pytest.raises(TypeError, match=r"fit\(\) got 'train_dataloader' and 'train', which are two names"):
+        trainer().fit(Small(), train=batches(1), train_dataloader=batches(1))
+    names = tc.trainer.names
+    assert not set(names.TRAINER) & {*inspect.signature(tc.Trainer).parameters, *tc.trainer.lightning.KNOWN}
+    for same, function in ((names.FIT, tc.Trainer.fit), (names.TEST, tc.Trainer.test)):
+        assert not set(same) & set(inspect.signature(function).parameters) and set(same.values()) <= set(
+            inspect.signature(function).parameters
+        )
+    with pytest.raises(AttributeError, match="'train_dataloader': what was given"):
+        _ = trainer().train_dataloader
     with pytest.raises(AttributeError, match="no attribute 'colour'$"):
         _ = trainer().colour
     assert not any(hasattr(trainer(), name) for name in tc.trainer.names.ATTRIBUTES)
     copy.deepcopy(trainer())
 
 
+def test_options_of_lightnings_without_effect_are_listed_once():
+    options = dict(accelerator="auto", devices=1, deterministic=True, num_sanity_val_steps=0, logger=True, max_steps=-1)
+    message = (
+        r"^options of Lightning without effect here: accelerator, deterministic \(runs always are\), devices, "
+        r"logger \(checkpoint_dir= is missing.*\), max_steps, num_sanity_val_steps \(.*\)$"
+    )
+    with pytest.warns(UserWarning, match=message) as told:
+        run = tc.Trainer(2, **options)
+    assert len(told) == 1 and told[0].filename == __file__ and run.device is None
+
+
+def test_options_of_lightnings_with_effect(tmp_path, recwarn):
+    run = tc.Trainer(max_epochs=1, default_root_dir=tmp_path, enable_progress_bar=False, accelerator="gpu", devices=[1])
+    assert (run.checkpoint_dir, run.default_root_dir, run.progress, run.device) == (str(tmp_path), str(tmp_path), False, "cuda:1")
+    assert tc.Trainer(1, gpus=1).device == "cuda" and not recwarn.list
+    run.logger._default_hp_metric = None  # as the tutorial does
+    assert run.logger.log_dir == run.log_dir == str(tmp_path) and tc.Trainer(1, logger=False).logger is None
+    assert run.checkpoint_callback.best_model_path == "" and run.checkpoint_callback.best_model_score is None
+
+
 def test_hooks_that_nothing_calls_are_told():
     class Ported(Small):
-        def configure_gradient_clipping(self, *arguments):
+        def validation_epoch_end(self, outputs):
             pytest.fail("is not called")
 
-        on_train_batch_end = on_validation_epoch_start = configure_gradient_clipping
+        transfer_batch_to_device = validation_epoch_end
 
-    message = r"never calls configure_gradient_clipping\(\) \(here: .*gradient_clip_val=.*on_train_batch_end.*on_validation_epoch_start.* of Ported$"
+    message = r"never calls transfer_batch_to_device\(\) \(here: .*collate_fn.*validation_epoch_end\(\) \(here: on_valid.* of Ported$"
     with pytest.warns(UserWarning, match=message) as told:
         trainer().fit(Ported(), batches(1), batches(1))
     assert len(told) == 1 and told[0].filename == __file__
     assert not any(hasattr(tc.TrainingModule, name) for name in tc.trainer.names.HOOKS)
+
+
+def test_missing_validation_is_told(tmp_path, recwarn):
+    trainer(limit_val_batches=0).fit(Small(), batches(1))
+    assert not recwarn.list
+    with pytest.warns(
+        UserWarning, match=r"Small has a validation_step\(\), but there are no validation data: epochs are not validated; pass"
+    ) as told:
+        trainer().fit(Small(), batches(1))
+    assert told[0].filename == __file__
+    with pytest.warns(UserWarning, match="not validated, and none is the best"):
+        trainer(checkpoint_dir=tmp_path).fit(Small(), batches(1))
+
+
+def test_a_second_fit_does_not_mix_runs(tmp_path):
+    run = trainer(2, checkpoint_dir=tmp_path)
+    run.fit(Reporting(), batches(2), batches(2))
+    first = (tmp_path / "history.csv").read_text()
+    with pytest.warns(UserWarning, match=r"had an earlier run: its files are in .*earlier_1 now; fit\(\.\.\., resume=") as told:
+        run.fit(Small(), batches(2))
+    told = [warning for warning in told if "earlier" in str(warning.message)]
+    assert len(told) == 1 and told[0].filename == __file__
+    assert sorted(os.listdir(tmp_path)) == ["earlier_1", "history.csv", "last.safetensors"] and run.best_model_path == ""
+    assert sorted(os.listdir(tmp_path / "earlier_1")) == ["best.safetensors", "history.csv", "last.safetensors"]
+    assert (tmp_path / "earlier_1" / "history.csv").read_text() == first != (tmp_path / "history.csv").read_text()
+    again = trainer(3, checkpoint_dir=tmp_path)
+    again.fit(Small(), batches(2), resume="last")
+    assert len(again.history["epoch"]) == 3 and not (tmp_path / "earlier_2").exists()
 
 
 def test_a_schedule_as_long_as_the_run():
@@ -781,6 +847,6 @@ def test_a_generators_order_in_every_epoch(limit):
 def test_no_class_reaches_into_another():
     """What trainer and loop share is their Run."""
     folder = Path(tc.trainer.__file__).parent
-    for path in [*folder.glob("*.py"), folder.parent / "training.py"]:
+    for path in [p for name in ("trainer", "training", "callbacks", "loggers") for p in folder.with_name(name).glob("*.py")]:
         found = re.findall(r"\b(?!self\b|random\b|mtrand\b)\w+\._[a-z]\w*", path.read_text())
         assert not found, f"{path.name}: {found}"

@@ -7,6 +7,8 @@ import pytest
 import transformer_c as tc
 from small_runs import Small, bits, seed_everything, small_data
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*there are no validation data")
+
 
 class Line(tc.TrainingModule):
     """Draws nothing: what it learns depends on the data alone."""

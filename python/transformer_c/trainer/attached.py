@@ -1,10 +1,11 @@
-"""Attaches a model to its trainer while it is in use."""
+"""Attaches a model to its trainer while it is in use, and prepares its data."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from . import checks
+from . import checks, steps
+from .hooks import Hooks
 from .loaders import Place
 
 
@@ -26,3 +27,37 @@ class Attached:
     def __exit__(self, *unused) -> None:
         self._model.trainer = self._before
         self._model.eval()
+
+
+class Stage:
+    """Calls ``prepare_data``, ``setup`` and, at the end, ``teardown`` of the data, the callbacks and the model.
+
+    Parameters
+    ----------
+    name : {"fit", "validate", "test", "predict"}
+    hooks : Hooks
+    model : TrainingModule
+    data : object
+        What the loaders come from; it need not have these methods.
+    """
+
+    def __init__(self, name: str, hooks: Hooks, model: Any, data: Any) -> None:
+        self._name, self._hooks, self._model = name, hooks, model
+        self._data = (
+            data if data is not model and any(hasattr(data, f"{kind}_dataloader") for kind in ("train", "val", "test", "predict")) else None
+        )
+
+    def __enter__(self) -> None:
+        self._call_data("prepare_data")
+        self._model.prepare_data()
+        self._call_data("setup", self._name)
+        self._hooks.setup(self._name)
+
+    def __exit__(self, *unused) -> None:
+        self._call_data("teardown", self._name)
+        self._hooks.teardown(self._name)
+
+    def _call_data(self, name: str, *arguments: str) -> None:
+        method = getattr(self._data, name, None)
+        if callable(method):
+            method(*arguments[: steps.accepted(method, len(arguments))])

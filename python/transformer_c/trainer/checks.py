@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ..callbacks.callback import Callback
+from ..loggers import CSVLogger, Logger
 from ..training import TrainingModule
 from . import names
 
@@ -31,6 +33,29 @@ def trainable(model: Any) -> None:
         )
     if "hparams" not in vars(model):
         raise RuntimeError(f"{type(model).__name__}.__init__() must call super().__init__() first")
+
+
+def callbacks(given: Any) -> list[Callback]:
+    """One callback, several or none, as a list."""
+    found = [] if given is None else [given] if isinstance(given, Callback) else list(given)
+    for callback in found:
+        if not isinstance(callback, Callback):
+            hint = f"; pass an instance: {callback.__name__}(...)" if isinstance(callback, type) else ""
+            raise TypeError(f"callbacks has a {type(callback).__name__}; expected callbacks that extend tc.callbacks.Callback{hint}")
+    return found
+
+
+def loggers(given: Any, folder: str | None) -> list[Logger]:
+    """One logger, several or none, as a list; True is a CSVLogger, if there is a folder."""
+    if given is None or isinstance(given, bool):
+        return [CSVLogger(folder)] if given and folder is not None else []
+    found = [given] if isinstance(given, Logger) else list(given) if isinstance(given, (list, tuple)) else [given]
+    for logger in found:
+        if not isinstance(logger, Logger):
+            raise TypeError(
+                f"logger is of type {type(logger).__name__}; expected one that extends tc.loggers.Logger, a list of them, or a bool"
+            )
+    return found
 
 
 def uncalled_hooks(model: TrainingModule) -> str:

@@ -1,15 +1,21 @@
-"""One pass over validation or test data."""
+"""One pass over data for validation, tests or predictions."""
 
 from __future__ import annotations
 
 from contextlib import closing
 from typing import Any
 
-from .._tensor import no_grad
+import numpy as np
+
+from .._core import Tensor
+from .._tensor import cat, no_grad
 from . import loaders, steps
+from .hooks import Hooks
 from .interrupts import Interrupts
 from .progress import Bar
 from .run import Run
+
+LABELS = {"validation": "validating", "test": "testing", "predict": "predicting"}
 
 
 class modes_kept:
@@ -27,25 +33,16 @@ class modes_kept:
             module.training = training
 
 
-def evaluate(
-    run: Run,
-    model: Any,
-    kind: str,
-    given: list[Any],
-    limit: int | float | None,
-    place: loaders.Place,
-    progress: bool,
-    interrupts: Interrupts,
-) -> list[dict[str, float]]:
-    """Runs ``validation_step`` or ``test_step`` over each loader; returns a dict of means per loader.
+class Pass:
+    """Runs ``validation_step``, ``test_step`` or ``predict_step`` over loaders.
 
     Parameters
     ----------
     run : Run
         Records the values that the steps log.
     model : TrainingModule
-    kind : {"validation", "test"}
-    given : list of loaders
+    hooks : Hooks
+    kind : {"validation", "test", "predict"}
     limit : int, float or None
         Number or fraction of the batches of each loader.
     place : Place
@@ -54,28 +51,91 @@ def evaluate(
         Whether to show a bar.
     interrupts : Interrupts
     """
-    step = getattr(model, f"{kind}_step")
-    count = steps.accepted(step, 3 if len(given) > 1 else 2)
-    results = []
-    with modes_kept(model), no_grad():
-        for number, loader in enumerate(given):
-            total = loaders.number_of_batches(loader, limit)
-            label = {"validation": "validating", "test": "testing"}[kind]
-            with run.averaging() as averages:
-                with Bar(progress, label, total, leave=False) as bar, closing(loaders.batches(loader, total)) as iterator:
-                    for index, batch in enumerate(iterator):
-                        run.begin_batch(kind, batch)
-                        step(*(place.bring(batch), index, number)[:count])
-                        bar.advance()
-                        interrupts.check()
-                run.begin_batch(kind, None)
-                getattr(model, f"on_{kind}_epoch_end")()
-            results.append(averages.means())
-    return results
+
+    def __init__(
+        self,
+        run: Run,
+        model: Any,
+        hooks: Hooks,
+        kind: str,
+        limit: int | float | None,
+        place: loaders.Place,
+        progress: bool,
+        interrupts: Interrupts,
+    ) -> None:
+        self._run, self._model, self._kind, self._limit = run, model, kind, limit
+        self._place, self._progress, self._interrupts = place, progress, interrupts
+        self._step = getattr(model, f"{kind}_step")
+        parts = ("start", "end", "epoch_start", "epoch_end", "batch_start", "batch_end")
+        self._on = {part: getattr(hooks, f"on_{kind}_{part}") for part in parts}
+
+    def values(self, given: list[Any]) -> tuple[list[dict[str, float]], dict[str, float]]:
+        """The means of the logged values, for each loader and together; values logged at the end of the pass count for the last loader."""
+        results: list[dict[str, float]] = []
+        with modes_kept(self._model), no_grad():
+            self._begin()
+            for number, loader in enumerate(given):
+                with self._run.averaging() as averages:
+                    self._walk(loader, number, len(given) > 1)
+                results.append(averages.means())
+            with self._run.averaging() as averages:
+                self._on["epoch_end"]()
+            together = {**_merged(results), **averages.means()}
+            results[-1].update(averages.means())
+            self._run.metrics.update(together)
+            self._on["end"]()
+        return results, together
+
+    def outputs(self, given: list[Any]) -> list[list[Any]]:
+        """What the steps return, a list for each loader."""
+        with modes_kept(self._model), no_grad():
+            self._begin()
+            results = [self._walk(loader, number, len(given) > 1, keep=True) for number, loader in enumerate(given)]
+            self._on["epoch_end"]()
+            self._on["end"]()
+        return results
+
+    def _begin(self) -> None:
+        self._run.begin_batch(self._kind, None)
+        self._on["start"]()
+        self._on["epoch_start"]()
+
+    def _walk(self, loader: Any, number: int, is_numbered: bool, keep: bool = False) -> list[Any]:
+        """All batches of a loader; returns what the steps return, or nothing."""
+        run, given, found = self._run, 3 if is_numbered else 2, []
+        count = steps.accepted(self._step, given)
+        before, after = self._on["batch_start"], self._on["batch_end"]
+        total = loaders.number_of_batches(loader, self._limit)
+        with Bar(self._progress, LABELS[self._kind], total, leave=False) as bar, closing(loaders.batches(loader, total)) as iterator:
+            for index, batch in enumerate(iterator):
+                run.begin_batch(self._kind, batch)
+                batch = self._place.bring(batch)
+                arguments = (batch, index, number)
+                before(*arguments[:given])
+                result = self._step(*arguments[:count])
+                after(result, *arguments[:given])
+                if keep:
+                    found.append(result)
+                bar.advance()
+                self._interrupts.check()
+        run.begin_batch(self._kind, None)
+        return found
 
 
-def merged(results: list[dict[str, float]]) -> dict[str, float]:
+def _merged(results: list[dict[str, float]]) -> dict[str, float]:
     """The values of all loaders by name; with more than one loader, its number follows the name, as in Lightning."""
     if len(results) == 1:
         return dict(results[0])
     return {f"{name}/dataloader_idx_{i}": value for i, values in enumerate(results) for name, value in values.items()}
+
+
+def joined(parts: list[Any]) -> Any:
+    """The predictions of all batches as ndarrays, concatenated along the first axis, element by element through tuples, lists and dicts."""
+    first = parts[0]
+    if isinstance(first, dict):
+        return {key: joined([part[key] for part in parts]) for key in first}
+    if isinstance(first, (list, tuple)):
+        return tuple(joined(list(column)) for column in zip(*parts, strict=True))
+    if isinstance(first, Tensor):
+        return np.asarray(cat([part.detach() for part in parts], 0).cpu())
+    return np.concatenate([np.atleast_1d(part) for part in parts])

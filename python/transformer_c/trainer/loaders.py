@@ -13,6 +13,7 @@ import numpy as np
 from .._core import Tensor
 from .._tensor import as_tensor
 from . import arrays
+from .metrics import batch_size_of
 
 
 def check_loader(loader: Any, name: str) -> Any:
@@ -24,7 +25,7 @@ def check_loader(loader: Any, name: str) -> Any:
     return loader
 
 
-def train_and_val(model: Any, train: Any, val: Any, batch_size: int) -> tuple[Any, list[Any]]:
+def train_and_val(model: Any, train: Any, val: Any, dtype: np.dtype, batch_size: int) -> tuple[Any, list[Any]]:
     """The loaders for fit(), from its arguments, a data module or the model."""
     if arrays.are_arrays(train) and not isinstance(train, tuple) and arrays.are_arrays(val) and not isinstance(val, tuple):
         raise TypeError("train and val are arrays; inputs and targets belong together, in a tuple: fit(model, (X, y))")
@@ -34,7 +35,6 @@ def train_and_val(model: Any, train: Any, val: Any, batch_size: int) -> tuple[An
         val = source.val_dataloader() if val is None and hasattr(source, "val_dataloader") else val
     if train is None:
         raise ValueError(f"training data is missing: pass train=, or give {type(model).__name__} a train_dataloader()")
-    dtype = Place.of(model).dtype
     train = check_loader(arrays.as_loader("train", train, dtype, batch_size, shuffle=True), "train")
     return train, [] if val is None else as_loaders(val, "val", dtype, batch_size)
 
@@ -80,10 +80,20 @@ def batches(loader: Any, count: int | None) -> Generator[Any, None, None]:
             iterator.close()
 
 
-def windows(batches: Iterator[Any], count: int) -> Iterator[list[Any]]:
-    """Lists of `count` successive batches; the last one may be shorter."""
+def steps_of(batches: Iterator[Any], count: int) -> Iterator[tuple[Any, float, bool, bool]]:
+    """Each batch with its share of the optimizer step that it belongs to, and whether it is the step's first and last one.
+
+    A step takes `count` batches, the last step what is left; their shares are by their lengths. The batches of a step are drawn together.
+    """
+    if count == 1:
+        for batch in batches:
+            yield batch, 1.0, True, True
+        return
     while window := list(itertools.islice(batches, count)):
-        yield window
+        lengths = [batch_size_of(batch) for batch in window]
+        total, last = sum(lengths) or 1, len(window) - 1
+        for i, batch in enumerate(window):
+            yield batch, lengths[i] / total, i == 0, i == last
 
 
 @dataclass(frozen=True)

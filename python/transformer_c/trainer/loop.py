@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
+from ..callbacks.callback import Callback
 from ..checkpoint import CheckpointError
-from ..optim import clip_grad_norm_, clip_grad_value_
 from . import loaders, steps, streams
-from .evaluation import evaluate, merged
+from .evaluation import Pass
+from .hooks import Hooks
 from .interrupts import Interrupts, StopBetweenBatches
-from .metrics import batch_size_of
 from .progress import Bar
 from .run import Run
 from .saving import Saves
@@ -33,13 +33,25 @@ class FitLoop:
     place : Place
         The device and dtype of the batches.
     interrupts : Interrupts
+    callbacks : sequence of Callback
+    hooks : Hooks
+        Those of the callbacks and the model.
     """
 
     def __init__(
-        self, options: Any, run: Run, model: Any, train: Any, val: list[Any], place: loaders.Place, interrupts: Interrupts
+        self,
+        options: Any,
+        run: Run,
+        model: Any,
+        train: Any,
+        val: list[Any],
+        place: loaders.Place,
+        interrupts: Interrupts,
+        callbacks: Sequence[Callback],
+        hooks: Hooks,
     ) -> None:
         self.options, self.run, self.model, self.train, self.val = options, run, model, train, val
-        self.place, self.interrupts = place, interrupts
+        self.place, self.interrupts, self.callbacks, self.hooks = place, interrupts, callbacks, hooks
         run.batches = loaders.number_of_batches(train, options.limit_train_batches)
         if run.batches == 0:
             raise ValueError(
@@ -47,13 +59,15 @@ class FitLoop:
             )
         holders = {"train": train, **{f"val.{i}": loader for i, loader in enumerate(val)}, "model": model}
         holders |= {f"model.{name}": part for name, part in model.named_modules() if name}  # at any depth
+        holders |= {f"callback.{i}": vars(callback) for i, callback in enumerate(callbacks)}
         self.streams = streams.find_streams(holders, options.generators)
 
     def prepare(self) -> None:
         """Gets the optimizer from the model and reads the signatures of its steps."""
         self.optimizer, self.schedules = steps.configured(self.model)
+        self.run.optimizers = [self.optimizer]
         schedulers = steps.schedulers_of(self.model, self.schedules)
-        self.saves = Saves(self.options.checkpoint_dir, self.run, self.model, self.optimizer, schedulers, self.streams)
+        self.saves = Saves(self.options, self.run, self.model, self.optimizer, schedulers, self.streams, self.callbacks)
         self.step_arguments = steps.accepted(self.model.training_step, 2)
         self.takes_closure = steps.accepted(self.model.optimizer_step, 4) == 4
 
@@ -76,26 +90,30 @@ class FitLoop:
             run.begin_epoch()
         run.begin_batch("train", None)
         with run.muted(bool(skip)):  # its logged values are in the checkpoint; its effects on the data must be repeated
-            self.model.on_train_epoch_start()
+            self.hooks.on_train_epoch_start()
         label = f"epoch {run.epoch + 1}/{options.max_epochs}"
         with Bar(options.progress, label, run.batches, skip) as bar:
             self._train_batches(skip, bar)
             self.saves.before_validation(self._is_validated())
             values = self._validate()
             run.begin_batch("train", None)
-            self.model.on_train_epoch_end()
+            run.metrics.update({**run.averages.means(), **values})
+            self.hooks.on_train_epoch_end()
             run.in_bar.update({k: v for k, v in values.items() if k in run.in_bar or k == options.monitor})
             bar.show(run.bar_values())
-        self._step_schedules("epoch", run.epoch + 1)
-        self._end_epoch({**run.averages.means(), **values})
+        values = {**run.averages.means(), **values}
+        self._step_schedules("epoch", run.epoch + 1, values)
+        self._end_epoch(values)
 
     def _train_batches(self, skip: int, bar: Bar) -> None:
         run, every = self.run, self.options.checkpoint_every_n_steps
         with closing(loaders.batches(self.train, run.batches)) as iterator:
             self._skip_batches(skip, iterator)
-            for window in loaders.windows(iterator, self.options.accumulate_grad_batches):
-                self._train_window(window)
-                bar.advance(len(window))
+            for batch, share, is_first, is_last in loaders.steps_of(iterator, self.options.accumulate_grad_batches):
+                self._train_batch(batch, share, is_first, is_last)
+                bar.advance()
+                if not is_last:  # a step is never interrupted, so that a checkpoint needs no gradients
+                    continue
                 if bar.due():
                     bar.show(run.bar_values())
                 self.interrupts.check()
@@ -116,7 +134,7 @@ class FitLoop:
         if not self._is_validated():
             return {}
         limit, progress = self.options.limit_val_batches, self.options.progress
-        return merged(evaluate(self.run, self.model, "validation", self.val, limit, self.place, progress, self.interrupts))
+        return Pass(self.run, self.model, self.hooks, "validation", limit, self.place, progress, self.interrupts).values(self.val)[1]
 
     def _is_validated(self) -> bool:
         """Whether validation follows the current epoch."""
@@ -129,6 +147,7 @@ class FitLoop:
         if is_best:
             self.saves.write_best()
         self.saves.begin_epoch()
+        self.hooks.on_epoch_completed()
         self.saves.write_last()
 
     def _is_best(self, values: dict[str, float]) -> bool:
@@ -151,34 +170,29 @@ class FitLoop:
 
     # ---- a batch -------------------------------------------------------------------------------------------------------------
 
-    def _train_window(self, window: list[Any]) -> None:
-        """One optimizer step for the batches of a window: their gradients' mean, weighted by their lengths, as if they were one batch.
-
-        A window is drawn as a whole and never interrupted, so that a checkpoint needs no gradients.
-        """
-        last = len(window) - 1
-        lengths = [batch_size_of(batch) for batch in window] if last else [1]
-        for i, batch in enumerate(window):
-            self._train_batch(batch, lengths[i] / (sum(lengths) or 1), is_first=i == 0, is_last=i == last)
-        self.run.step += 1
-        self._step_schedules("step", self.run.step)
-
     def _train_batch(self, batch: Any, share: float, is_first: bool, is_last: bool) -> None:
-        run, model, index = self.run, self.model, self.run.batch
+        """One batch of an optimizer step, of which it is `share`; the last one takes the step."""
+        run, model, hooks, optimizer, index = self.run, self.model, self.hooks, self.optimizer, self.run.batch
         weight = run.begin_batch("train", batch)
         batch = self.place.bring(batch)
-        ran = False
+        hooks.on_train_batch_start(batch, index)
+        ran, outputs = False, None
 
         def closure():
-            nonlocal ran
-            ran = True
+            nonlocal ran, outputs
+            ran, outputs = True, model.training_step(*(batch, index)[: self.step_arguments])
+            loss = steps.loss_of(outputs, model)
             if is_first:
-                self.optimizer.zero_grad()
-            loss = steps.loss_of(model.training_step(*(batch, index)[: self.step_arguments]), model)
+                hooks.on_before_zero_grad(optimizer)
+                model.optimizer_zero_grad(run.epoch, index, optimizer)
             if loss is not None:
-                (loss if share == 1 else loss * share).backward()
+                scaled = loss if share == 1 else loss * share
+                hooks.on_before_backward(scaled)
+                model.backward(scaled)
+                hooks.on_after_backward()
             if is_last:
-                self._clip()
+                hooks.on_before_optimizer_step(optimizer)
+                model.configure_gradient_clipping(optimizer, self.options.gradient_clip_val, self.options.gradient_clip_algorithm)
             if loss is not None:
                 run.losses.add("loss", self._finite(float(loss)), weight)
             return loss
@@ -186,15 +200,19 @@ class FitLoop:
         if not is_last or not self.takes_closure:
             closure()
         if is_last and self.takes_closure:
-            model.optimizer_step(run.epoch, index, self.optimizer, closure)
+            model.optimizer_step(run.epoch, index, optimizer, closure)
             if not ran:
                 raise RuntimeError(
                     f"{type(model).__name__}.optimizer_step() never called the closure, its fourth argument, which computes loss and gradients: "
                     "call super().optimizer_step(*args, **kwargs) or optimizer.step(closure)"
                 )
         elif is_last:
-            model.optimizer_step(self.optimizer)
+            model.optimizer_step(optimizer)
         run.batch += 1
+        if is_last:
+            run.step += 1
+            self._step_schedules("step", run.step, run.metrics)
+        hooks.on_train_batch_end(outputs, batch, index)
 
     def _finite(self, loss: float) -> float:
         run = self.run
@@ -205,13 +223,14 @@ class FitLoop:
             "A smaller learning rate or gradient_clip_val= may help; a training_step() that returns None skips its batch"
         )
 
-    def _clip(self) -> None:
-        value = self.options.gradient_clip_val
-        if value:
-            clip = clip_grad_norm_ if self.options.gradient_clip_algorithm == "norm" else clip_grad_value_
-            clip((p for group in self.optimizer.param_groups for p in group["params"]), value)
-
-    def _step_schedules(self, interval: str, count: int) -> None:
+    def _step_schedules(self, interval: str, count: int, values: dict[str, float]) -> None:
+        """Steps the schedules that are due; one that monitors a value waits while there is none."""
         for schedule in self.schedules:
             if schedule.interval == interval and count % schedule.frequency == 0:
-                schedule.scheduler.step()
+                if schedule.monitor is None:
+                    self.model.lr_scheduler_step(schedule.scheduler, None)
+                elif schedule.monitor in values:
+                    self.model.lr_scheduler_step(schedule.scheduler, values[schedule.monitor])
+                elif schedule.strict and interval == "epoch" and count % self.options.check_val_every_n_epoch == 0:
+                    logged = ", ".join(sorted(values)) or "nothing"
+                    raise ValueError(f"a schedule monitors {schedule.monitor!r}, which nothing logs; logged: {logged}")

@@ -40,9 +40,9 @@ class Bar:
         """Whether it is time to show values again."""
         return not self._bar.disable and time.monotonic() - self._shown >= SECONDS_BETWEEN_VALUES
 
-    def advance(self, count: int = 1) -> None:
-        """Counts batches as done."""
-        self._bar.update(count)
+    def advance(self) -> None:
+        """Counts one batch as done."""
+        self._bar.update()
 
     def show(self, values: Mapping[str, float]) -> None:
         """Shows values after the bar."""

@@ -31,6 +31,9 @@ class Run:
     history: dict[str, list] = field(default_factory=dict)
     step_history: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
+    latest: dict[str, float] = field(default_factory=dict)  # of the last completed epoch
+    unlogged: set[str] = field(default_factory=set)  # names that are not for the loggers
+    optimizers: list[Any] = field(default_factory=list)
     best_path: str = ""
     last_path: str = ""
     averages: Averages = field(default_factory=Averages)  # of the values being logged
@@ -38,17 +41,25 @@ class Run:
     in_bar: dict[str, float | None] = field(default_factory=dict)  # None: not known yet
     kind: str = "train"  # of the current batch, to which logged values belong
     weight: int = 1  # of the current batch
+    step_of_batch: int = 0  # to which values of the current batch belong
     is_muted: bool = False
 
     # ---- logging -------------------------------------------------------------------------------------------------------------
 
     def begin_batch(self, kind: str, batch: Any) -> int:
         """Values logged from now on are of this kind ("train", "validation", "test"); their weight is the length of the batch."""
-        self.kind, self.weight = kind, batch_size_of(batch)
+        self.kind, self.weight, self.step_of_batch = kind, batch_size_of(batch), self.step
         return self.weight
 
     def record(
-        self, name: str, value: float, prog_bar: bool, on_step: bool | None, on_epoch: bool | None, batch_size: int | None = None
+        self,
+        name: str,
+        value: float,
+        prog_bar: bool,
+        on_step: bool | None,
+        on_epoch: bool | None,
+        batch_size: int | None = None,
+        for_loggers: bool = True,
     ) -> None:
         """Records a value that a module logs."""
         if self.is_muted:
@@ -56,11 +67,13 @@ class Run:
         if name in ("epoch", "step"):
             raise ValueError(f"{name!r} is a name that the history uses itself: log the value under another")
         self.metrics[name] = value
+        if not for_loggers:
+            self.unlogged.add(name)
         if on_epoch is not False:
             self.averages.add(name, value, self.weight if batch_size is None else batch_size)
         if self.kind == "train":
             if on_step:
-                self.step_history.setdefault(name, []).append((self.step, value))
+                self.step_history.setdefault(name, []).append((self.step_of_batch, value))
             if prog_bar:
                 self.in_bar[name] = value
         elif prog_bar:
@@ -97,6 +110,7 @@ class Run:
     def end_epoch(self, values: Mapping[str, float]) -> None:
         """Counts the epoch and adds its values to the history."""
         self.metrics.update(values)
+        self.latest = dict(values)
         append_row(self.history, {"epoch": self.epoch + 1, "step": self.step, **values})
         self.epoch, self.batch = self.epoch + 1, 0
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ..callbacks.callback import Callback
 from ..checkpoint import Checkpoint, CheckpointError, load, save
 from ..checkpoint.files import open_regular, remove_leftovers, write_atomically
 from ..checkpoint.tree import encode
@@ -15,7 +17,7 @@ from . import streams
 from .metrics import write_csv
 from .run import Run
 
-BEST, LAST, HISTORY = "best.safetensors", "last.safetensors", "history.csv"
+BEST, LAST, HISTORY, CHECKPOINTS = "best.safetensors", "last.safetensors", "history.csv", "checkpoints"
 
 
 def prepare_folder(folder: str | None, model: Any) -> None:
@@ -25,6 +27,22 @@ def prepare_folder(folder: str | None, model: Any) -> None:
     encode(dict(model.hparams.items()), None, what="hyper_parameters")
     os.makedirs(folder, exist_ok=True)
     remove_leftovers(folder)
+
+
+def set_aside(folder: str | None) -> None:
+    """Moves the files of an earlier run into a folder of their own, so that no run has files of two."""
+    found = [name for name in (LAST, BEST, HISTORY, CHECKPOINTS) if folder is not None and os.path.exists(os.path.join(folder, name))]
+    if folder is None or not found:
+        return
+    number = 1
+    while os.path.exists(aside := os.path.join(folder, f"earlier_{number}")):
+        number += 1
+    os.mkdir(aside)
+    for name in found:
+        os.replace(os.path.join(folder, name), os.path.join(aside, name))
+    warnings.warn(
+        f'{folder} had an earlier run: its files are in {aside} now; fit(..., resume="last") would have continued it', stacklevel=4
+    )
 
 
 def path_to_resume(resume: str | os.PathLike | None, folder: str | None) -> str | None:
@@ -49,36 +67,48 @@ class Saves:
 
     Parameters
     ----------
-    folder : str or None
-        None: nothing is written.
+    options : Trainer
+        With `checkpoint_dir` None, nothing is written.
     run : Run
     model : TrainingModule
     optimizer : Optimizer
     schedulers : list of LRScheduler
     found : mapping of str to stream
         The result of ``streams.find_streams``.
+    callbacks : sequence of Callback
     """
 
     def __init__(
-        self, folder: str | None, run: Run, model: Any, optimizer: Optimizer, schedulers: list[Any], found: Mapping[str, Any]
+        self,
+        options: Any,
+        run: Run,
+        model: Any,
+        optimizer: Optimizer,
+        schedulers: list[Any],
+        found: Mapping[str, Any],
+        callbacks: Sequence[Callback],
     ) -> None:
-        self._folder, self._run, self._model, self._streams = folder, run, model, found
-        self._optimizer, self._schedulers = optimizer, schedulers
+        self._trainer, self._folder, self._run, self._model, self._streams = options, options.checkpoint_dir, run, model, found
+        self._optimizer, self._schedulers, self._callbacks = optimizer, schedulers, callbacks
         self._resumed = Checkpoint()
         self._at_start: dict[str, Any] = {}
         self._at_batch: dict[str, Any] = {}  # set after a resume, and at the end of an epoch before validation
         self._weights: dict[str, Any] = {}
 
+    def _is_saved(self) -> bool:
+        """Whether checkpoints may be written."""
+        return bool(self._folder or self._callbacks)
+
     # ---- writing -------------------------------------------------------------------------------------------------------------
 
     def begin_epoch(self) -> None:
         """Saves the streams' states and drops those of the previous epoch."""
-        self._at_start = streams.capture(self._streams) if self._folder else {}
+        self._at_start = streams.capture(self._streams) if self._is_saved() else {}
         self._at_batch, self._weights = {}, {}
 
     def before_validation(self, is_validated: bool) -> None:
         """Saves the state that validation may change: after a Ctrl-C during validation, it is repeated from its beginning."""
-        if not self._folder:
+        if not self._is_saved():
             return
         self._at_batch = streams.capture(self._streams)
         if is_validated:
@@ -97,6 +127,13 @@ class Saves:
             self._run.last_path = os.path.join(self._folder, LAST)
             save(self._checkpoint(), self._run.last_path, self._model.hparams)
 
+    def write(self, path: str, weights_only: bool) -> None:
+        """Writes a checkpoint of the current moment, or only its weights."""
+        if weights_only:
+            save(self._model, path)
+        else:
+            save(self._checkpoint(), path, self._model.hparams)
+
     def _checkpoint(self) -> dict[str, Any]:
         at_batch = (self._at_batch or streams.capture(self._streams)) if self._run.batch else {}
         checkpoint = {
@@ -107,8 +144,20 @@ class Saves:
             "trainer": self._run.state_dict(),
             "streams": {"at_start": self._at_start, "at_batch": at_batch},
         }
+        if self._callbacks:
+            checkpoint["callbacks"] = {name: callback.state_dict() for name, callback in self._named_callbacks()}
+        for callback in self._callbacks:
+            callback.on_save_checkpoint(self._trainer, self._model, checkpoint)
         self._model.on_save_checkpoint(checkpoint)
         return checkpoint
+
+    def _named_callbacks(self) -> Iterator[tuple[str, Callback]]:
+        """Each callback under a name that is the same in every run of a script: its class, and its number among those of the class."""
+        counts: Counter[str] = Counter()
+        for callback in self._callbacks:
+            kind = type(callback).__name__
+            counts[kind] += 1
+            yield f"{kind}.{counts[kind]}", callback
 
     # ---- resuming ------------------------------------------------------------------------------------------------------------
 
@@ -151,6 +200,10 @@ class Saves:
             raise ValueError(f"the checkpoint has {len(checkpoint['schedulers'])} schedulers, the model {len(self._schedulers)}")
         for scheduler, saved in zip(self._schedulers, checkpoint["schedulers"], strict=True):
             scheduler.load_state_dict(saved)
+        for name, callback in self._named_callbacks():
+            if name in checkpoint.get("callbacks", {}):
+                callback.load_state_dict(checkpoint["callbacks"][name])
+            callback.on_load_checkpoint(self._trainer, self._model, checkpoint)
         self._model.on_load_checkpoint(checkpoint)
         self._model.load_state_dict(checkpoint["state_dict"])
 

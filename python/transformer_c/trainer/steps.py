@@ -9,23 +9,26 @@ from typing import Any
 
 from .._core import Tensor
 from ..optim import Optimizer
-from ..optim.lr_scheduler import LRScheduler
+from ..optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 
 @dataclass
 class Schedule:
-    """A scheduler that the trainer steps every `frequency` epochs or steps."""
+    """A scheduler that the trainer steps every `frequency` epochs or steps, with the value `monitor` if there is one."""
 
     scheduler: Any
     interval: str = "epoch"
     frequency: int = 1
+    monitor: str | None = None
+    strict: bool = True
 
 
 def configured(model: Any) -> tuple[Optimizer, list[Schedule]]:
     """Calls ``model.configure_optimizers()`` and interprets its result.
 
     The result is an optimizer, a list with one, ([optimizer], [schedulers]), or {"optimizer": ..., "lr_scheduler": ...}. A scheduler is
-    given directly (then it is stepped every epoch) or as {"scheduler": ..., "interval": "step" or "epoch", "frequency": n}.
+    given directly (then it is stepped every epoch) or as {"scheduler": ..., "interval": "step" or "epoch", "frequency": n,
+    "monitor": the name of a logged value, for ReduceLROnPlateau}.
     """
     given = model.configure_optimizers()
     where = f"{type(model).__name__}.configure_optimizers()"
@@ -48,11 +51,17 @@ def configured(model: Any) -> tuple[Optimizer, list[Schedule]]:
 
 def _schedule(given: Any, where: str) -> Schedule:
     options = {"scheduler": given} if not isinstance(given, dict) else dict(given)
-    options.pop("name", None)  # used only by Lightning's logger
-    unknown = set(options) - {"scheduler", "interval", "frequency"}
-    if unknown or "scheduler" not in options:
-        raise ValueError(f'{where} gave a schedule with {sorted(map(str, options))}; expected "scheduler", "interval", "frequency"')
+    for unused in ("name", "reduce_on_plateau"):
+        options.pop(unused, None)
+    known = ("scheduler", "interval", "frequency", "monitor", "strict")
+    if set(options) - set(known) or "scheduler" not in options:
+        raise ValueError(f"{where} gave a schedule with {sorted(map(str, options))}; expected {', '.join(map(repr, known))}")
     schedule = Schedule(**options)
+    if isinstance(schedule.scheduler, ReduceLROnPlateau):
+        if schedule.monitor is None:
+            raise ValueError(f'{where} gave ReduceLROnPlateau without the value to watch: {{"scheduler": ..., "monitor": "val_loss"}}')
+    else:
+        schedule.monitor = None  # the others take no value
     if not callable(getattr(schedule.scheduler, "step", None)):
         raise TypeError(f"{where} gave a scheduler of type {type(schedule.scheduler).__name__}, which has no step()")
     if schedule.interval not in ("epoch", "step"):

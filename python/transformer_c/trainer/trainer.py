@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._arguments import count, not_negative, one_of
+from ..callbacks import Callback, ModelCheckpoint
+from ..loggers import HistoryLog, Logger
 from ..random import manual_seed
 from ..training import TrainingModule
-from . import checks, loaders, names
+from . import checks, lightning, loaders, names
 from .arrays import are_arrays
-from .attached import Attached
-from .evaluation import evaluate
+from .attached import Attached, Stage
+from .evaluation import Pass, joined
+from .hooks import Hooks
 from .interrupts import Interrupts
+from .logs import Feed
 from .loop import FitLoop
 from .names import explained
-from .prediction import joined, predict
 from .progress import print_table
 from .run import Run
-from .saving import path_to_resume, prepare_folder
+from .saving import path_to_resume, prepare_folder, set_aside
 from .stopping import Watch
 from .streams import as_streams
+from .view import RunView
 
 
-class Trainer:
+class Trainer(RunView):
     """Trains a TrainingModule: epochs, validation, progress bars, history, checkpoints, exact resume.
 
     Parameters
@@ -65,6 +68,15 @@ class Trainer:
     generators : sequence of generators
         Random generators (NumPy's, Python's, tc.Generator) that your code uses and that are not attributes of the model, of loaders or of
         their datasets. A checkpoint saves their states, too.
+    callbacks : Callback or sequence of Callback, optional
+        See ``tc.callbacks``; their states are in the checkpoints.
+    logger : Logger, sequence of Logger or bool, optional
+        See ``tc.loggers``. True: a CSVLogger in `checkpoint_dir`. None: the history has all values.
+    log_every_n_steps : int, default 50
+        How often loggers get the values of single steps.
+    **of_lightning
+        Other options of Lightning's Trainer, so that its programs run: `default_root_dir` is `checkpoint_dir`, `enable_progress_bar` is
+        `progress`, `accelerator`, `devices` and `gpus` may name a GPU; one warning lists those without effect.
 
     Attributes
     ----------
@@ -79,6 +91,10 @@ class Trainer:
     best_model_score : float or None
     best_epoch : int or None
         Counted from 1, like "epoch" in the history.
+    epoch_metrics : dict of str to float
+        The means of the last completed epoch.
+    checkpoint_callback, early_stopping_callback, logger
+        The first of their kind.
     current_epoch, global_step : int
         Epochs and optimizer steps done.
     num_training_batches, estimated_stepping_batches : int
@@ -117,7 +133,7 @@ class Trainer:
     (50, 5.0)
     """
 
-    @explained(names.TRAINER)
+    @explained(names.TRAINER, others=lightning.KNOWN)
     def __init__(
         self,
         max_epochs: int,
@@ -141,7 +157,13 @@ class Trainer:
         gradient_clip_algorithm: str = "norm",
         accumulate_grad_batches: int = 1,
         generators: Sequence[Any] = (),
+        callbacks: Callback | Sequence[Callback] | None = None,
+        logger: Logger | Sequence[Logger] | bool | None = None,
+        log_every_n_steps: int = 50,
+        **of_lightning: Any,
     ) -> None:
+        unused = ["logger"] if logger is True and checkpoint_dir is None and of_lightning.get("default_root_dir") is None else []
+        checkpoint_dir, progress, device = lightning.applied(of_lightning, checkpoint_dir, progress, device, unused)
         self.max_epochs = count("max_epochs", max_epochs)
         self.gradient_clip_val = None if gradient_clip_val is None else not_negative("gradient_clip_val", gradient_clip_val)
         self.gradient_clip_algorithm = one_of("gradient_clip_algorithm", gradient_clip_algorithm, ("norm", "value"))
@@ -162,100 +184,34 @@ class Trainer:
         self.accumulate_grad_batches = count("accumulate_grad_batches", accumulate_grad_batches)
         self.checkpoint_dir = None if checkpoint_dir is None else os.fsdecode(checkpoint_dir)
         self.generators = as_streams(generators)
+        self.callbacks = checks.callbacks(callbacks)
+        self.log_every_n_steps = count("log_every_n_steps", log_every_n_steps)
         self.fast_dev_run = int(fast_dev_run)
         if self.fast_dev_run:
             self.max_epochs, self.checkpoint_dir, self.patience = 1, None, None
             self.limit_train_batches = self.limit_val_batches = count("fast_dev_run", self.fast_dev_run)
             self.limit_test_batches = self.limit_predict_batches = self.limit_train_batches
+        self.loggers = () if self.fast_dev_run else checks.loggers(logger, self.checkpoint_dir)
+        self._history_log = None if logger is False else HistoryLog(self.checkpoint_dir)
+        self._feed = [Feed(self.loggers, self.log_every_n_steps)] if self.loggers else []
+        watching = next((c for c in self.callbacks if isinstance(c, ModelCheckpoint) and c.monitor is not None), None)
+        if watching is not None and watching.monitor is not None and monitor == "val_loss":
+            self.monitor, self.mode = watching.monitor, watching.mode
         if device is not None and not re.fullmatch(r"cpu|cuda(:(\d+|emulated))?", str(device)):
             raise ValueError(f'device must be "cpu", "cuda" or "cuda:0", got {device!r}')
         self.run = self._new_run()
+        self._write_checkpoint: Callable[[str, bool], None] | None = None
 
     def _new_run(self) -> Run:
         return Run(Watch(self.monitor, self.mode, self.patience, self.min_delta))
-
-    def __getattr__(self, name: str) -> Any:
-        hint = names.ATTRIBUTES.get(name)
-        raise AttributeError(f"a Trainer has no attribute {name!r}" + (f": {hint}" if hint else ""), name=name, obj=self)
 
     def __repr__(self) -> str:
         shown = ("max_epochs", "gradient_clip_val", "monitor", "mode", "checkpoint_dir", "device")
         return f"Trainer({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
-    @property
-    def estimated_stepping_batches(self) -> float:
-        """The total number of steps that ``fit`` takes, for schedules; inf if the loader has no length."""
-        batches = self.num_training_batches
-        return self.max_epochs * (batches if math.isinf(batches) else math.ceil(batches / self.accumulate_grad_batches))
-
-    # ---- the run, as Lightning names it ----------------------------------------------------------------------------------------
-
-    @property
-    def history(self) -> dict[str, list]:
-        """ "epoch", "step" and every logged name, with one value per epoch."""
-        return self.run.history
-
-    @history.setter
-    def history(self, history: dict[str, list]) -> None:
-        self.run.history = history
-
-    @property
-    def step_history(self) -> dict[str, list[tuple[int, float]]]:
-        """The values that training steps logged with ``on_step=True``: (step, value) by name."""
-        return self.run.step_history
-
-    @property
-    def callback_metrics(self) -> dict[str, float]:
-        """The latest value of every name."""
-        return self.run.metrics
-
-    @property
-    def best_model_path(self) -> str:
-        """The file with the weights of the best epoch; "" if there is none."""
-        return self.run.best_path
-
-    @property
-    def last_model_path(self) -> str:
-        """The file to resume from; "" if there is none."""
-        return self.run.last_path
-
-    @property
-    def best_model_score(self) -> float | None:
-        """The best value of `monitor`."""
-        return self.run.watch.best
-
-    @property
-    def best_epoch(self) -> int | None:
-        """The epoch with the best value, counted from 1."""
-        return self.run.watch.best_epoch
-
-    @property
-    def current_epoch(self) -> int:
-        """Epochs done."""
-        return self.run.epoch
-
-    @property
-    def global_step(self) -> int:
-        """The number of optimizer steps taken."""
-        return self.run.step
-
-    @property
-    def num_training_batches(self) -> float:
-        """The number of batches per epoch; inf if the loader has no length."""
-        return math.inf if self.run.batches is None else self.run.batches
-
-    @property
-    def should_stop(self) -> bool:
-        """Whether ``fit`` ends after the epoch."""
-        return self.run.should_stop
-
-    @should_stop.setter
-    def should_stop(self, value: bool) -> None:
-        self.run.should_stop = value
-
     # ---- training ------------------------------------------------------------------------------------------------------------
 
-    @explained(names.FIT)
+    @explained({}, names.FIT)
     def fit(
         self,
         model: TrainingModule,
@@ -291,40 +247,81 @@ class Trainer:
             When `resume` is not a trainer's checkpoint; model and random streams are then unchanged.
         """
         checks.trainable(model)
-        train, val = loaders.train_and_val(model, train, val, count("batch_size", batch_size))
-        val = val if self.limit_val_batches != 0 else []
-        path = path_to_resume(resume, self.checkpoint_dir)
-        if self.patience is not None and not val and self.monitor == "val_loss":
-            raise ValueError('patience needs a value to watch: pass validation data, or monitor="train_loss"')
-        interrupts = Interrupts()
-        with Attached(self, model) as place, interrupts.held():
-            if val and type(model).validation_step is TrainingModule.validation_step:
-                raise NotImplementedError(f"{type(model).__name__} has no validation_step(): define it, or pass no validation data")
-            unheard = checks.uncalled_hooks(model)
-            if unheard:
-                warnings.warn(unheard, stacklevel=3)
+        batch_size, path = count("batch_size", batch_size), path_to_resume(resume, self.checkpoint_dir)
+        callbacks = [*self.callbacks, *checks.callbacks(model.configure_callbacks())]
+        callbacks.sort(key=lambda callback: isinstance(callback, ModelCheckpoint))  # they see what the others log
+        hooks, interrupts = Hooks(self, model, callbacks, self._feed), Interrupts()
+        with Attached(self, model) as place, interrupts.held(), Stage("fit", hooks, model, train):
+            train, val = loaders.train_and_val(model, train, val, place.dtype, batch_size)
+            val = self._checked_validation(model, val)
             self.run = self._new_run()
-            for index, loader in enumerate(val):
-                if hasattr(loader, "dataset") and loaders.number_of_batches(loader, self.limit_val_batches) == 0:
-                    raise ValueError(f"there is no batch to validate on: loader {index} of val is empty; val=None leaves validation out")
-            loop = FitLoop(self, self.run, model, train, val, place, interrupts)
+            loop = FitLoop(self, self.run, model, train, val, place, interrupts, callbacks, hooks)
             prepare_folder(self.checkpoint_dir, model)
+            hooks.on_fit_start()
             if self.seed is not None and path is None:
                 manual_seed(self.seed)
             loop.prepare()
+            self._write_checkpoint = loop.saves.write
             if path is not None:
                 loop.saves.go_on_from(path)
+            else:
+                set_aside(self.checkpoint_dir)
             model.train()
-            loop.run_epochs()
+            try:
+                hooks.on_train_start()
+                loop.run_epochs()
+            except BaseException as error:
+                hooks.on_exception(error)
+                raise
+            hooks.on_train_end()
+            hooks.on_fit_end()
 
-    @explained(names.TEST)
+    def _checked_validation(self, model: TrainingModule, val: list[Any]) -> list[Any]:
+        """The validation loaders that are used; raises or warns if something is missing."""
+        name = type(model).__name__
+        has_step = type(model).validation_step is not TrainingModule.validation_step
+        unheard = checks.uncalled_hooks(model)
+        if unheard:
+            warnings.warn(unheard, stacklevel=4)
+        if self.limit_val_batches == 0:
+            val = []
+        elif has_step and not val:
+            best = ", and none is the best" if self.checkpoint_dir and self.monitor == "val_loss" else ""
+            warnings.warn(
+                f"{name} has a validation_step(), but there are no validation data: epochs are not validated{best}; "
+                "pass val=, or limit_val_batches=0 if it is meant so",
+                stacklevel=4,
+            )
+        if self.patience is not None and not val and self.monitor == "val_loss":
+            raise ValueError('patience needs a value to watch: pass validation data, or monitor="train_loss"')
+        if val and not has_step:
+            raise NotImplementedError(f"{name} has no validation_step(): define it, or pass no validation data")
+        for index, loader in enumerate(val):
+            if hasattr(loader, "dataset") and loaders.number_of_batches(loader, self.limit_val_batches) == 0:
+                raise ValueError(f"there is no batch to validate on: loader {index} of val is empty; val=None leaves validation out")
+        return val
+
+    def save_checkpoint(self, filepath: str | os.PathLike, weights_only: bool = False) -> None:
+        """Writes a file from which a run resumes, of the current moment, or after ``fit`` of its end.
+
+        Parameters
+        ----------
+        filepath : path-like
+        weights_only : bool, default False
+            Write weights and hyper-parameters alone, as in ``best.safetensors``.
+        """
+        if self._write_checkpoint is None:
+            raise RuntimeError("there is no run to save: call fit() first; tc.save(model, path) writes the weights of a model")
+        self._write_checkpoint(os.fspath(filepath), weights_only)
+
+    @explained(names.TEST_HINTS, names.TEST)
     def validate(
         self, model: TrainingModule, dataloaders: Any = None, verbose: bool = True, *, batch_size: int = 32
     ) -> list[dict[str, float]]:
         """Runs ``validation_step`` over a loader, or each of a list; returns the means of the logged values, one dict per loader."""
-        return self._evaluate(model, "validation", dataloaders, "val_dataloader", self.limit_val_batches, verbose, batch_size)
+        return self._evaluate(model, "validation", dataloaders, verbose, batch_size)
 
-    @explained(names.TEST)
+    @explained(names.TEST_HINTS, names.TEST)
     def test(self, model: TrainingModule, dataloaders: Any = None, verbose: bool = True, *, batch_size: int = 32) -> list[dict[str, float]]:
         """Runs ``test_step`` over a loader, or each of a list; leaves the model in eval mode.
 
@@ -343,9 +340,9 @@ class Trainer:
         list of dict of str to float
             The means of the values that ``test_step`` logs, for each loader.
         """
-        return self._evaluate(model, "test", dataloaders, "test_dataloader", self.limit_test_batches, verbose, batch_size)
+        return self._evaluate(model, "test", dataloaders, verbose, batch_size)
 
-    @explained(names.TEST)
+    @explained(names.TEST_HINTS, names.TEST)
     def predict(self, model: TrainingModule, dataloaders: Any = None, *, batch_size: int = 32) -> Any:
         """Runs ``predict_step`` over a loader, or each of a list, in eval mode and without recording.
 
@@ -363,29 +360,31 @@ class Trainer:
             For arrays and frames, the predictions for all rows, ndarrays. Otherwise a list of what ``predict_step`` returned for each
             batch; for several loaders, a list of such lists.
         """
-        given = self._data_of(model, "predict", dataloaders, "predict_dataloader")
-        with Attached(self, model) as place:
-            found = loaders.as_loaders(given, "dataloaders", place.dtype, count("batch_size", batch_size))
-            results = predict(self.run, model, found, self.limit_predict_batches, place, self.progress, Interrupts())
-        if are_arrays(given):
+        results = self._pass(model, "predict", dataloaders, self.limit_predict_batches, batch_size)
+        if are_arrays(dataloaders):
             return joined(results[0])
         return results[0] if len(results) == 1 else results
 
-    def _evaluate(self, model, kind, given, attribute, limit, verbose, batch_size) -> list[dict[str, float]]:
-        given = self._data_of(model, kind, given, attribute)
-        with Attached(self, model) as place:
-            found = loaders.as_loaders(given, "dataloaders", place.dtype, count("batch_size", batch_size))
-            results = evaluate(self.run, model, kind, found, limit, place, self.progress, Interrupts())
+    def _evaluate(self, model: TrainingModule, kind: str, given: Any, verbose: bool, batch_size: int) -> list[dict[str, float]]:
+        limit = self.limit_val_batches if kind == "validation" else self.limit_test_batches
+        results, together = self._pass(model, kind, given, limit, batch_size)
+        for feed in self._feed:
+            feed.log_results(together, self.global_step)
         if verbose:
             print_table(results, kind)
         return results
 
-    @staticmethod
-    def _data_of(model: TrainingModule, kind: str, given: Any, attribute: str) -> Any:
-        """The data for a pass: the argument, or what the argument or the model have as `attribute`."""
-        given = model if given is None else given
-        if hasattr(given, attribute):
-            given = getattr(given, attribute)()
-        if given is model:
-            raise ValueError(f"{kind} data is missing: pass dataloaders=, or give {type(model).__name__} a {attribute}()")
-        return given
+    def _pass(self, model: TrainingModule, kind: str, given: Any, limit: int | float | None, batch_size: int) -> Any:
+        """One pass outside of ``fit`` over the data given, or those of the model."""
+        stage, attribute = {"validation": ("validate", "val_dataloader")}.get(kind, (kind, f"{kind}_dataloader"))
+        checks.trainable(model)
+        hooks = Hooks(self, model, self.callbacks)
+        with Attached(self, model) as place, Stage(stage, hooks, model, given):
+            source = model if given is None else given
+            if hasattr(source, attribute):
+                source = getattr(source, attribute)()
+            if source is model:
+                raise ValueError(f"{kind} data is missing: pass dataloaders=, or give {type(model).__name__} a {attribute}()")
+            found = loaders.as_loaders(source, "dataloaders", place.dtype, count("batch_size", batch_size))
+            one_pass = Pass(self.run, model, hooks, kind, limit, place, self.progress, Interrupts())
+            return one_pass.outputs(found) if kind == "predict" else one_pass.values(found)

@@ -1,0 +1,16 @@
+"""Callbacks for ``tc.Trainer(callbacks=[...])``, with Lightning's names.
+
+callback          Callback, with every hook; extend it for one of your own
+model_checkpoint  ModelCheckpoint: the best epochs' files
+early_stopping    EarlyStopping
+learning_rate     LearningRateMonitor: logs learning rates
+functions         LambdaCallback: functions as hooks
+"""
+
+from .callback import Callback
+from .early_stopping import EarlyStopping
+from .functions import LambdaCallback
+from .learning_rate import LearningRateMonitor
+from .model_checkpoint import ModelCheckpoint
+
+__all__ = ["Callback", "EarlyStopping", "LambdaCallback", "LearningRateMonitor", "ModelCheckpoint"]

@@ -1,0 +1,12 @@
+"""Loggers for ``tc.Trainer(logger=...)``: where the values that a module logs are written, besides the history.
+
+base         Logger, which a logger of your own extends
+csv_log      CSVLogger: a table
+tensorboard  TensorBoardLogger: event files, through the package tensorboard
+"""
+
+from .base import HistoryLog, Logger
+from .csv_log import CSVLogger
+from .tensorboard import TensorBoardLogger
+
+__all__ = ["CSVLogger", "HistoryLog", "Logger", "TensorBoardLogger"]

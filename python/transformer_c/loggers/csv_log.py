@@ -1,0 +1,107 @@
+"""Logs as tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ..checkpoint.files import write_atomically
+from .base import FolderLogger
+
+METRICS, HPARAMS = "metrics.csv", "hparams.json"
+
+
+class CSVLogger(FolderLogger):
+    """Writes ``metrics.csv``, a row for every step or epoch that logged values, and ``hparams.json``.
+
+    Parameters
+    ----------
+    save_dir : path-like
+    name : str, optional
+    version : int or str, optional
+        The files are in ``save_dir/name/version_0``; without a version, a new run has a new number.
+
+    Examples
+    --------
+    >>> import tempfile, transformer_c as tc
+    >>> logger = tc.loggers.CSVLogger(tempfile.mkdtemp())
+    >>> logger.begin(None)
+    >>> logger.log_metrics({"loss": 0.5}, step=0)
+    >>> logger.log_metrics({"loss": 0.25, "accuracy": 1.0}, step=1)
+    >>> logger.save()
+    >>> print(open(logger.log_dir + "/metrics.csv").read().strip())
+    step,loss,accuracy
+    0,0.5,
+    1,0.25,1.0
+    """
+
+    def __init__(self, save_dir: str | os.PathLike, name: str | None = "logs", version: int | str | None = None) -> None:
+        super().__init__(save_dir, name, version)
+        self._columns: list[str] = ["step"]
+        self._rows: list[dict[str, Any]] = []  # not yet written
+        self._is_new = True  # the header is not written, or another one
+
+    @property
+    def _path(self) -> str:
+        return os.path.join(self.log_dir, METRICS)
+
+    def begin(self, step: int | None) -> None:
+        """See Logger."""
+        super().begin(step)
+        self._columns, self._rows, self._is_new = ["step"], [], True
+        if os.path.exists(self._path):  # of the run that is resumed, or of an older one with the same version
+            kept = [row for row in self._read() if step is not None and int(row["step"]) < step]
+            os.unlink(self._path)
+            self._rows = kept
+            self._see(kept)
+
+    def log_hyperparams(self, params: Mapping[str, Any]) -> None:
+        """See Logger."""
+        text = json.dumps(dict(params), indent=2, default=repr) + "\n"
+        write_atomically(os.path.join(self.log_dir, HPARAMS), text.encode())
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """See Logger."""
+        self._rows.append({"step": 0 if step is None else step, **metrics})
+        self._see(self._rows[-1:])
+
+    def _see(self, rows: list[dict[str, Any]]) -> None:
+        for name in (name for row in rows for name in row):
+            if name not in self._columns:
+                self._columns.append(name)
+                self._is_new = True
+
+    def save(self) -> None:
+        """Appends the new rows; when a name is new, writes the table again."""
+        if self._is_new:
+            text = self._text([*self._read(), *self._rows], header=True)
+            write_atomically(self._path, text.encode())
+        elif self._rows:
+            with open(self._path, "a", newline="") as file:
+                file.write(self._text(self._rows))
+        self._rows, self._is_new = [], False
+
+    def finalize(self, status: str) -> None:
+        """See Logger."""
+        self.save()
+
+    def _text(self, rows: list[dict[str, Any]], header: bool = False) -> str:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self._columns, lineterminator="\n")
+        if header:
+            writer.writeheader()
+        writer.writerows(rows)
+        return text.getvalue()
+
+    def _read(self) -> list[dict[str, Any]]:
+        if not os.path.exists(self._path):
+            return []
+        with open(self._path, newline="") as file:
+            return [{name: value for name, value in row.items() if value} for row in csv.DictReader(file)]
+
+
+__all__ = ["CSVLogger"]

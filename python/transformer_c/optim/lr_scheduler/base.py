@@ -1,0 +1,114 @@
+"""The base class of learning-rate schedules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..optimizer import Optimizer
+
+
+class LRScheduler:
+    """Base class: sets the learning rate of each parameter group from ``get_lr()``, when it is created and at every ``step()``.
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+    last_epoch : int, default -1
+        The step to continue from; the groups of the optimizer then have an "initial_lr".
+
+    Attributes
+    ----------
+    base_lrs : list of float
+        The learning rates of the groups before any schedule.
+    last_epoch : int
+        The number of steps taken.
+    """
+
+    _is_initial = False  # whether step() is the one that __init__ takes
+
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
+        self.optimizer = checked_optimizer(optimizer)
+        for number, group in enumerate(optimizer.param_groups):
+            if last_epoch == -1:
+                group.setdefault("initial_lr", group["lr"])
+            elif "initial_lr" not in group:
+                raise KeyError(
+                    f"param_groups[{number}] has no 'initial_lr', which last_epoch={last_epoch} needs: load the optimizer's state first"
+                )
+        self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
+        self.last_epoch = last_epoch
+        self.initial_step()
+
+    def initial_step(self) -> None:
+        """Sets the learning rates of the first step."""
+        self._is_initial = True
+        self._step_count = 0
+        try:
+            self.step()
+        finally:
+            del self._is_initial
+
+    def get_lr(self) -> list[float]:
+        """The learning rates at ``last_epoch``; subclasses define it."""
+        raise NotImplementedError(f"{type(self).__name__} has no get_lr(): define it in the class")
+
+    def get_lr_at(self) -> list[float]:
+        """The learning rates at ``last_epoch``, whatever those of the step before were; a schedule that multiplies those defines it."""
+        return self.get_lr()
+
+    def get_last_lr(self) -> list[float]:
+        """The current learning rates."""
+        return self._last_lr
+
+    def step(self, epoch: int | None = None) -> None:
+        """Advances by one step, or to `epoch`."""
+        self._step_count = getattr(self, "_step_count", 0) + 1
+        self.set_step(epoch)
+
+    def set_step(self, epoch: int | None = None) -> None:
+        """Sets the learning rates of the next step, or of `epoch`."""
+        if epoch is None:
+            self.last_epoch += 1
+            found = self.get_lr()
+        else:
+            self.last_epoch = epoch
+            found = self.get_lr_at()
+        self._set([float(lr) for lr in found])
+
+    def _set(self, rates: list[float]) -> None:
+        self._last_lr = rates
+        for group, lr in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = lr
+
+    def _lrs(self) -> list[float]:
+        """The optimizer's learning rates."""
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the optimizer and functions."""
+        return {k: v for k, v in self.__dict__.items() if k not in ("optimizer", "lr_lambdas") and not callable(v)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restores a state from ``state_dict()`` and sets its learning rates."""
+        self.__dict__.update({k: v for k, v in state_dict.items() if k != "lr_lambdas"})
+        self._set(list(self._last_lr))
+
+
+def checked_optimizer(optimizer: Any) -> Optimizer:
+    """Raises TypeError for anything but an Optimizer."""
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"a scheduler takes an Optimizer, not {type(optimizer).__name__}")
+    return optimizer
+
+
+def per_group(name: str, value: Any, optimizer: Optimizer) -> list[Any]:
+    """A value for each parameter group: one for all, or a list of as many."""
+    groups = len(optimizer.param_groups)
+    if not isinstance(value, (list, tuple)):
+        return [value] * groups
+    if len(value) != groups:
+        raise ValueError(f"{name} has {len(value)} values for {groups} parameter groups; give one, or one each")
+    return list(value)
+
+
+__all__ = ["LRScheduler", "checked_optimizer", "per_group"]

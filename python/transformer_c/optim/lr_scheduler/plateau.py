@@ -1,0 +1,92 @@
+"""A schedule that watches a value."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..._arguments import one_of
+from ..optimizer import Optimizer
+from .base import LRScheduler, checked_optimizer, per_group
+
+
+class ReduceLROnPlateau(LRScheduler):
+    """Multiplies the learning rate by `factor` once a value has not improved for more than `patience` steps.
+
+    ``step(value)`` takes the value. For a trainer: ``{"scheduler": ..., "monitor": "val_loss"}`` in ``configure_optimizers``.
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+    mode : {"min", "max"}
+        Whether a smaller or a larger value is better.
+    factor : float, default 0.1
+        Below 1.
+    patience : int, default 10
+    threshold : float, default 1e-4
+        An improvement must exceed this.
+    threshold_mode : {"rel", "abs"}
+        As a share of the best value, or as it is.
+    cooldown : int, default 0
+        Steps after a change in which nothing is counted.
+    min_lr : float or list of float, default 0
+    eps : float, default 1e-8
+        Smaller changes are not made.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> optimizer = tc.optim.SGD([tc.nn.Parameter([1.0])], lr=8.0)
+    >>> schedule = tc.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=1)
+    >>> for loss in (3.0, 2.0, 2.0, 2.0):
+    ...     schedule.step(loss)
+    >>> schedule.get_last_lr()
+    [4.0]
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        mode: str = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr: float | list[float] = 0,
+        eps: float = 1e-8,
+    ) -> None:
+        if not factor < 1.0:
+            raise ValueError(f"factor must be below 1, got {factor}")
+        self.optimizer = checked_optimizer(optimizer)
+        self.mode, self.threshold_mode = one_of("mode", mode, ("min", "max")), one_of("threshold_mode", threshold_mode, ("rel", "abs"))
+        self.factor, self.patience, self.threshold, self.cooldown, self.eps = factor, patience, threshold, cooldown, eps
+        self.min_lrs = per_group("min_lr", min_lr, optimizer)
+        self.best = math.inf if mode == "min" else -math.inf
+        self.num_bad_epochs, self.cooldown_counter, self.last_epoch = 0, 0, 0
+        self._last_lr = self._lrs()
+
+    def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
+        """Advances by one step, at which the watched value is `metrics`."""
+        value = float(metrics)
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        if self._is_better(value):
+            self.best, self.num_bad_epochs = value, 0
+        else:
+            self.num_bad_epochs += 1
+        if self.cooldown_counter > 0:
+            self.cooldown_counter -= 1
+            self.num_bad_epochs = 0
+        if self.num_bad_epochs > self.patience:
+            reduced = [max(lr * self.factor, least) for lr, least in zip(self._lrs(), self.min_lrs, strict=True)]
+            self._set([new if lr - new > self.eps else lr for lr, new in zip(self._lrs(), reduced, strict=True)])
+            self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
+        self._last_lr = self._lrs()
+
+    def _is_better(self, value: float) -> bool:
+        if self.mode == "min":
+            return value < (self.best * (1.0 - self.threshold) if self.threshold_mode == "rel" else self.best - self.threshold)
+        return value > (self.best * (self.threshold + 1.0) if self.threshold_mode == "rel" else self.best + self.threshold)
+
+
+__all__ = ["ReduceLROnPlateau"]

@@ -1,0 +1,88 @@
+"""The options of Lightning's Trainer: other names for the options here, and those that have no effect."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+# Without effect, with the reason where there is one to tell.
+HARMLESS: Mapping[str, str] = {
+    "accelerator": "",
+    "benchmark": "",
+    "deterministic": "runs always are",
+    "devices": "",
+    "enable_checkpointing": "checkpoint_dir= says whether and where",
+    "enable_model_summary": "tc.summary(model, example) gives one",
+    "gpus": "",
+    "inference_mode": "",
+    "logger": "checkpoint_dir= is missing: the history is the log",
+    "max_steps": "",
+    "min_epochs": "",
+    "num_nodes": "",
+    "num_sanity_val_steps": "fast_dev_run=True tries everything once",
+    "progress_bar_refresh_rate": "",
+    "reload_dataloaders_every_n_epochs": "",
+    "strategy": "",
+    "weights_summary": "",
+}
+
+# Of some only these values are harmless; otherwise what to do.
+VALUES: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "max_steps": ((-1, None), "max_epochs= and limit_train_batches= set the length of a run"),
+    "min_epochs": ((None, 0, 1), "patience= says how many epochs to wait at least"),
+    "num_nodes": ((1,), "a run uses one process"),
+    "reload_dataloaders_every_n_epochs": ((0,), "every epoch uses the loader given to fit()"),
+    "strategy": (("auto", None), "a run uses one device: device="),
+}
+
+# Other names.
+SAME: Mapping[str, str] = {"default_root_dir": "checkpoint_dir", "enable_progress_bar": "progress"}
+
+KNOWN = {*HARMLESS, *SAME}
+
+
+def applied(given: Mapping[str, Any], checkpoint_dir: Any, progress: bool, device: Any, unused: list[str]) -> tuple[Any, bool, Any]:
+    """`checkpoint_dir`, `progress` and `device` as Lightning's options change them; one warning names those without effect.
+
+    Parameters
+    ----------
+    given : mapping of str to object
+        Lightning's options.
+    checkpoint_dir, progress, device
+        The trainer's own.
+    unused : list of str
+        Other options that have no effect.
+    """
+    for name, (harmless, advice) in VALUES.items():
+        if name in given and given[name] not in harmless:
+            raise TypeError(f"Trainer() has no option {name}={given[name]!r}: {advice}")
+    if given.get("default_root_dir") is not None:
+        if checkpoint_dir is not None:
+            raise TypeError("default_root_dir and checkpoint_dir are two names of one option: give one of them")
+        checkpoint_dir = given["default_root_dir"]
+    progress = bool(given.get("enable_progress_bar", progress))
+    unused = [*unused, *(name for name in given if name in HARMLESS)]
+    if (gpu := _gpu_of(given)) is not None:
+        if device is not None:
+            raise TypeError("accelerator, devices and gpus name a device, and so does device: give one of them")
+        device = gpu
+        unused = [name for name in unused if name not in ("accelerator", "devices", "gpus")]
+    if unused:
+        told = [f"{name} ({HARMLESS[name]})" if HARMLESS[name] else name for name in sorted(unused)]
+        warnings.warn(f"options of Lightning without effect here: {', '.join(told)}", stacklevel=4)
+    return checkpoint_dir, progress, device
+
+
+def _gpu_of(given: Mapping[str, Any]) -> str | None:
+    """The GPU that `accelerator`, `devices` or `gpus` name; None for the model's own device."""
+    accelerator = given.get("accelerator", "auto")
+    if accelerator not in (None, "auto", "cpu", "gpu", "cuda"):
+        raise ValueError(f'accelerator must be "auto", "cpu" or "gpu", got {accelerator!r}')
+    name, wanted = ("gpus", given["gpus"]) if given.get("gpus") else ("devices", given.get("devices", 1))
+    many = len(wanted) if isinstance(wanted, (list, tuple)) else 1 if wanted in (None, "auto", -1, "-1") else int(wanted)
+    if many > 1:
+        raise ValueError(f'{name}={wanted!r} asks for {many} devices; a run uses one: device="cuda:1" names one')
+    if accelerator not in ("gpu", "cuda") and name != "gpus":
+        return None
+    return f"cuda:{wanted[0]}" if isinstance(wanted, (list, tuple)) and wanted else "cuda"

@@ -1,0 +1,140 @@
+"""The run of a trainer under Lightning's names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ..callbacks import Callback, EarlyStopping, ModelCheckpoint
+from ..loggers import HistoryLog, Logger
+from . import names
+from .run import Run
+
+
+class RunView:
+    """The attributes of a Trainer that show its run."""
+
+    run: Run
+    max_epochs: int
+    accumulate_grad_batches: int
+    checkpoint_dir: str | None
+    callbacks: list[Callback]
+    loggers: Sequence[Logger]
+    _history_log: HistoryLog | None
+
+    def __getattr__(self, name: str) -> Any:
+        hint = names.ATTRIBUTES.get(name)
+        raise AttributeError(f"a Trainer has no attribute {name!r}" + (f": {hint}" if hint else ""), name=name, obj=self)
+
+    # ---- values ------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def history(self) -> dict[str, list]:
+        """ "epoch", "step" and every logged name, with one value per epoch."""
+        return self.run.history
+
+    @history.setter
+    def history(self, history: dict[str, list]) -> None:
+        self.run.history = history
+
+    @property
+    def step_history(self) -> dict[str, list[tuple[int, float]]]:
+        """The values that training steps logged with ``on_step=True``: (step, value) by name."""
+        return self.run.step_history
+
+    @property
+    def callback_metrics(self) -> dict[str, float]:
+        """The latest value of every name; from the end of a pass on, its mean."""
+        return self.run.metrics
+
+    @property
+    def epoch_metrics(self) -> dict[str, float]:
+        """The means of the last completed epoch by name."""
+        return self.run.latest
+
+    logged_metrics = progress_bar_metrics = callback_metrics
+
+    # ---- place -------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def current_epoch(self) -> int:
+        """Epochs done."""
+        return self.run.epoch
+
+    @property
+    def global_step(self) -> int:
+        """The number of optimizer steps taken."""
+        return self.run.step
+
+    @property
+    def num_training_batches(self) -> float:
+        """The number of batches per epoch; inf if the loader has no length."""
+        return math.inf if self.run.batches is None else self.run.batches
+
+    @property
+    def estimated_stepping_batches(self) -> float:
+        """The total number of steps that ``fit`` takes, for schedules; inf if the loader has no length."""
+        batches = self.num_training_batches
+        return self.max_epochs * (batches if math.isinf(batches) else math.ceil(batches / self.accumulate_grad_batches))
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether ``fit`` ends after the epoch."""
+        return self.run.should_stop
+
+    @should_stop.setter
+    def should_stop(self, value: bool) -> None:
+        self.run.should_stop = value
+
+    @property
+    def optimizers(self) -> list[Any]:
+        """The optimizer of the current or last ``fit``, in a list."""
+        return self.run.optimizers
+
+    # ---- files -------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def best_model_path(self) -> str:
+        """The file with the weights of the best epoch; "" if there is none."""
+        return self.run.best_path
+
+    @property
+    def last_model_path(self) -> str:
+        """The file to resume from; "" if there is none."""
+        return self.run.last_path
+
+    @property
+    def best_model_score(self) -> float | None:
+        """The best value of `monitor`."""
+        return self.run.watch.best
+
+    @property
+    def best_epoch(self) -> int | None:
+        """The epoch with the best value, counted from 1."""
+        return self.run.watch.best_epoch
+
+    @property
+    def default_root_dir(self) -> str | None:
+        """The folder `checkpoint_dir`."""
+        return self.checkpoint_dir
+
+    @property
+    def checkpoint_callback(self) -> Any:
+        """The first ModelCheckpoint among the callbacks; without one the trainer, which has ``best_model_path`` and ``best_model_score`` too."""
+        return next((c for c in self.callbacks if isinstance(c, ModelCheckpoint)), self)
+
+    @property
+    def early_stopping_callback(self) -> EarlyStopping | None:
+        """The first EarlyStopping among the callbacks."""
+        return next((c for c in self.callbacks if isinstance(c, EarlyStopping)), None)
+
+    @property
+    def logger(self) -> Logger | None:
+        """The first logger; without one, an object that stands for the history. None with ``logger=False``."""
+        return self.loggers[0] if self.loggers else self._history_log
+
+    @property
+    def log_dir(self) -> str | None:
+        """The folder of the first logger, or `checkpoint_dir`."""
+        return self.checkpoint_dir if self.logger is None else self.logger.log_dir

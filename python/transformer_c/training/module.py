@@ -1,0 +1,177 @@
+"""Modules that define their own training, like Lightning's modules in the tutorial."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .. import nn
+from .. import optim as _optim
+from .hooks import ModuleHooks
+from .hyperparameters import HasHyperparameters, Hyperparameters
+
+
+class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
+    """A module that defines its training, validation and test steps, its optimizer and its hyper-parameters.
+
+    Subclasses define ``forward``, ``configure_optimizers`` and the steps. A trainer calls them, or a plain loop over batches.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> class Line(tc.TrainingModule):
+    ...     def __init__(self, lr):
+    ...         super().__init__()
+    ...         self.save_hyperparameters()
+    ...         self.linear = tc.nn.Linear(1, 1)
+    ...     def configure_optimizers(self):
+    ...         return tc.optim.SGD(self.parameters(), lr=self.hparams.lr)
+    ...     def training_step(self, batch, batch_idx):
+    ...         x, y = batch
+    ...         loss = tc.F.mse_loss(self.linear(x), y)
+    ...         self.log("train_loss", loss)
+    ...         return loss
+    >>> model = Line(lr=0.1)
+    >>> optimizer = model.configure_optimizers()
+    >>> batch = tc.tensor([[0.0], [1.0]]), tc.tensor([[1.0], [3.0]])
+    >>> model.training_step(batch, 0).backward()
+    >>> optimizer.step()
+    >>> sorted(model.logged)
+    ['train_loss']
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hparams = Hyperparameters()
+        self.logged: dict[str, float] = {}
+        self.trainer: Any = None
+
+    @classmethod
+    def load_from_checkpoint(cls, path, strict: bool = True, **hyper_parameters: Any):
+        """Makes a module with the hyper-parameters in a file and loads the weights from it; the module is in eval mode.
+
+        Parameters
+        ----------
+        path : path-like
+            A file written by ``tc.save`` or a ``Trainer``, or a Lightning checkpoint.
+        strict : bool
+            As for ``load_state_dict``.
+        **hyper_parameters
+            Replace those in the file.
+        """
+        import zipfile  # imported here because most programs never need it
+
+        from ..checkpoint import load, load_torch_checkpoint
+
+        if zipfile.is_zipfile(path):
+            loaded = load_torch_checkpoint(path)
+            state, found = loaded.get("state_dict", loaded), loaded.get("hyper_parameters", {})
+        else:
+            loaded = load(path)
+            state, found = loaded.get("state_dict", loaded), loaded.hyper_parameters
+        module = cls(**{**dict(found or {}), **hyper_parameters})
+        if state is not loaded:
+            module.on_load_checkpoint(loaded)
+        module.load_state_dict(state, strict=strict)
+        return module.eval()
+
+    def log(
+        self,
+        name: str,
+        value: Any,
+        prog_bar: bool = False,
+        on_step: bool | None = None,
+        on_epoch: bool | None = None,
+        *,
+        batch_size: int | None = None,
+        logger: bool = True,
+        sync_dist: bool = False,
+    ) -> None:
+        """Reports a number under `name`. ``logged`` keeps the latest value; a trainer averages the values over the epoch.
+
+        Parameters
+        ----------
+        name : str
+        value : number or Tensor of one element
+        prog_bar : bool
+            Show the value after the progress bar.
+        on_step : bool, optional
+            True also keeps the value of every training step in the trainer's ``step_history``.
+        on_epoch : bool, optional
+            False excludes the value from the mean over the epoch, and so from the history.
+        batch_size : int, optional
+            The value's weight in the mean; the length of the batch's first array by default.
+        logger : bool, default True
+            False keeps the value from the trainer's loggers.
+        sync_dist
+            Accepted for compatibility with Lightning; ignored.
+        """
+        try:
+            number = float(value)
+        except (TypeError, ValueError) as error:
+            raise type(error)(
+                f"log({name!r}) takes a number or a Tensor of one element, not this {type(value).__name__}: {error}"
+            ) from error
+        self.logged[name] = number
+        if self.trainer is not None:
+            self.trainer.run.record(name, number, prog_bar, on_step, on_epoch, batch_size, logger)
+
+    def log_dict(self, values: Mapping[str, Any], **options: Any) -> None:
+        """Calls ``log`` for every name and value."""
+        for name, value in values.items():
+            self.log(name, value, **options)
+
+    @property
+    def current_epoch(self) -> int:
+        """The number of epochs that the trainer has completed; 0 without a trainer."""
+        return 0 if self.trainer is None else self.trainer.current_epoch
+
+    @property
+    def global_step(self) -> int:
+        """The number of steps that the trainer has taken; 0 without a trainer."""
+        return 0 if self.trainer is None else self.trainer.global_step
+
+    @property
+    def logger(self) -> Any:
+        """The trainer's logger; None without a trainer."""
+        return None if self.trainer is None else self.trainer.logger
+
+    def optimizers(self) -> Any:
+        """The optimizer that the trainer steps."""
+        if self.trainer is None or not self.trainer.optimizers:
+            raise RuntimeError("there is no optimizer outside of fit()")
+        return self.trainer.optimizers[0]
+
+    def configure_optimizers(self):
+        """Returns the optimizer; subclasses define it."""
+        raise NotImplementedError(f"{type(self).__name__} has no configure_optimizers(): define it in the class")
+
+    def optimizer_step(self, optimizer=None, *args: Any, **kwargs: Any) -> None:
+        """Takes one optimizer step; called for each batch. Subclasses extend it to step a schedule per iteration.
+
+        The argument is the optimizer, or, when a trainer calls it, Lightning's arguments (epoch, batch_idx, optimizer, closure); the
+        closure computes loss and gradients.
+        """
+        given = (optimizer, *args, *kwargs.values())
+        closure = next((value for value in given if callable(value)), None)
+        for candidate in given:
+            if isinstance(candidate, _optim.Optimizer):
+                candidate.step(closure)
+                return
+        raise TypeError("optimizer_step() needs the optimizer among its arguments")
+
+    def training_step(self, batch, batch_idx):
+        """Returns the loss of a batch; subclasses define it."""
+        raise NotImplementedError(f"{type(self).__name__} has no training_step(): define it in the class")
+
+    def validation_step(self, batch, batch_idx):
+        """Logs the metrics of a validation batch; subclasses define it."""
+        raise NotImplementedError(f"{type(self).__name__} has no validation_step(): define it in the class")
+
+    def test_step(self, batch, batch_idx):
+        """Logs the metrics of a test batch; subclasses define it."""
+        raise NotImplementedError(f"{type(self).__name__} has no test_step(): define it in the class")
+
+    def predict_step(self, batch, batch_idx):
+        """The predictions for a batch; subclasses extend it. This is ``self(batch)``, or ``self(batch[0])`` for inputs with targets."""
+        return self(batch[0] if isinstance(batch, (list, tuple)) and batch else batch)

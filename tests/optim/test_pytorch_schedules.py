@@ -1,0 +1,198 @@
+"""Schedules by PyTorch's names give PyTorch's numbers, to the bit: over steps, resumed, combined. The golden values are PyTorch's."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import transformer_c as tc
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "schedules.json"
+STEPS = 24
+
+# name: the schedule, made by the functions of a module `s`, PyTorch's or this library's, for an optimizer `o` of two groups.
+SCHEDULES = {
+    "lambda": lambda s, o: s.LambdaLR(o, [lambda e: 0.95**e, lambda e: 1 / (1 + e)]),
+    "multiplicative": lambda s, o: s.MultiplicativeLR(o, lambda e: 0.9 if e % 2 else 1.05),
+    "step": lambda s, o: s.StepLR(o, 3, gamma=0.3),
+    "milestones": lambda s, o: s.MultiStepLR(o, [2, 5, 5, 11], gamma=0.7),
+    "constant": lambda s, o: s.ConstantLR(o, factor=0.3, total_iters=4),
+    "linear": lambda s, o: s.LinearLR(o, start_factor=0.1, end_factor=0.9, total_iters=7),
+    "exponential": lambda s, o: s.ExponentialLR(o, 0.87),
+    "polynomial": lambda s, o: s.PolynomialLR(o, total_iters=9, power=1.7),
+    "cosine": lambda s, o: s.CosineAnnealingLR(o, T_max=7, eta_min=0.01),
+    "restarts": lambda s, o: s.CosineAnnealingWarmRestarts(o, T_0=4),
+    "longer restarts": lambda s, o: s.CosineAnnealingWarmRestarts(o, T_0=2, T_mult=3, eta_min=0.02),
+    "one cycle": lambda s, o: s.OneCycleLR(o, [1.0, 0.5], total_steps=STEPS + 1),
+    "one linear cycle": lambda s, o: s.OneCycleLR(o, 1.0, epochs=5, steps_per_epoch=5, anneal_strategy="linear", three_phase=True, pct_start=0.4),
+    "one cycle of rates": lambda s, o: s.OneCycleLR(o, 1.0, total_steps=30, cycle_momentum=False, div_factor=5.0, final_div_factor=10.0),
+    "triangles": lambda s, o: s.CyclicLR(o, 0.1, [1.0, 2.0], step_size_up=3, step_size_down=5),
+    "lower triangles": lambda s, o: s.CyclicLR(o, 0.1, 1.0, step_size_up=4, mode="triangular2"),
+    "shrinking range": lambda s, o: s.CyclicLR(o, 0.1, 1.0, step_size_up=4, mode="exp_range", gamma=0.9, cycle_momentum=False),
+    "scaled by a function": lambda s, o: s.CyclicLR(o, 0.1, 1.0, step_size_up=4, scale_fn=lambda x: 1 / x, cycle_momentum=False),
+    "sequence": lambda s, o: s.SequentialLR(o, [s.LinearLR(o, 0.1, total_iters=4), s.CosineAnnealingLR(o, 8), s.StepLR(o, 2)], [4, 12]),
+    "sequence of others": lambda s, o: s.SequentialLR(
+        o, [s.ConstantLR(o, 0.5, 3), s.CosineAnnealingWarmRestarts(o, 3, 2), s.LambdaLR(o, lambda e: 0.9**e), s.ExponentialLR(o, 0.8)], [3, 13, 17]
+    ),
+    "sequence of polynomials": lambda s, o: s.SequentialLR(
+        o, [s.PolynomialLR(o, 5), s.MultiStepLR(o, [2, 3]), s.ConstantLR(o, 0.5, 3)], [5, 10]
+    ),
+    "chain": lambda s, o: s.ChainedScheduler([s.LinearLR(o, 0.2, total_iters=5), s.ExponentialLR(o, 0.9), s.CosineAnnealingLR(o, 6)], o),
+    "chain in a sequence": lambda s, o: s.SequentialLR(
+        o, [s.ChainedScheduler([s.ConstantLR(o, 0.5, 2), s.ExponentialLR(o, 0.9)]), s.StepLR(o, 4)], [6]
+    ),
+}  # fmt: skip
+PLATEAUS = {
+    "plateau": dict(factor=0.5, patience=2),
+    "absolute plateau": dict(mode="max", factor=0.3, patience=1, threshold=0.2, threshold_mode="abs", cooldown=2, min_lr=[0.01, 0.05]),
+    "relative plateau": dict(mode="max", factor=0.9, patience=0, threshold=0.1, eps=0.05),
+    "falling plateau": dict(mode="min", factor=0.9, patience=0, threshold=0.1, threshold_mode="abs"),
+}
+VALUES = [math.sin(i) + i / 20 if i % 7 else math.nan for i in range(1, STEPS + 1)]
+
+
+def optimizer(optim, parameter, kind="Adam"):
+    momentum = {"momentum": 0.5} if kind == "SGD" else {}
+    return getattr(optim, kind)([{"params": [parameter()]}, {"params": [parameter()], "lr": 0.25}], lr=0.8, **momentum)
+
+
+def rows(schedule, o, steps=STEPS, values=VALUES):
+    """The rates and momentums of both groups, before the first and after every step."""
+    found = []
+    for step in range(steps + 1):
+        found.append([[g["lr"], g["betas"][0] if "betas" in g else g["momentum"]] for g in o.param_groups])
+        assert schedule.get_last_lr() == [g["lr"] for g in o.param_groups]
+        if step < steps:
+            o.step()
+            schedule.step(*[values[step]] if type(schedule).__name__ == "ReduceLROnPlateau" else [])
+    return found
+
+
+def ours(name, kind):
+    o = optimizer(tc.optim, lambda: tc.nn.Parameter([1.0]), kind)
+    s = tc.optim.lr_scheduler
+    return (s.ReduceLROnPlateau(o, **PLATEAUS[name]) if name in PLATEAUS else SCHEDULES[name](s, o)), o
+
+
+NAMES = [*SCHEDULES, *PLATEAUS]
+
+
+def pytorchs(name, kind):
+    import torch
+
+    o = optimizer(torch.optim, lambda: torch.nn.Parameter(torch.ones(1)), kind)
+    s = torch.optim.lr_scheduler
+    return (s.ReduceLROnPlateau(o, **PLATEAUS[name]) if name in PLATEAUS else SCHEDULES[name](s, o)), o
+
+
+@pytest.mark.parametrize("kind", ["Adam", "SGD"])
+@pytest.mark.parametrize("name", NAMES)
+def test_pytorchs_numbers(name, kind):
+    assert rows(*ours(name, kind)) == json.loads(GOLDEN.read_text())[f"{name}, {kind}"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_golden_numbers_are_pytorchs(name):
+    pytest.importorskip("torch")
+    for kind in ("Adam", "SGD"):
+        assert rows(*pytorchs(name, kind)) == json.loads(GOLDEN.read_text())[f"{name}, {kind}"]
+
+
+@pytest.mark.parametrize("at", [1, 5, 12])
+@pytest.mark.parametrize("name", NAMES)
+def test_resumed(name, at, tmp_path):
+    """Saved with its optimizer to a file in the middle and loaded, a schedule goes on as if it had not been stopped."""
+    whole = rows(*ours(name, "Adam"))
+    schedule, o = ours(name, "Adam")
+    rows(schedule, o, at)
+    tc.save({"schedule": schedule.state_dict(), "optimizer": o.state_dict()}, tmp_path / "state.safetensors")
+    saved = tc.load(tmp_path / "state.safetensors")
+    again, other = ours(name, "Adam")
+    other.load_state_dict(saved["optimizer"])
+    again.load_state_dict(saved["schedule"])
+    assert rows(again, other, STEPS - at, VALUES[at:]) == whole[at:]
+
+
+@pytest.mark.parametrize("name", ["step", "milestones", "linear", "exponential", "polynomial", "cosine", "restarts", "longer restarts"])
+def test_jumps_to_a_step(name):
+    torch = pytest.importorskip("torch")
+    del torch
+    (a, o), (b, p) = ours(name, "SGD"), pytorchs(name, "SGD")
+    for epoch in (3, 0, 9, 5):
+        a.step(epoch)
+        with pytest.warns(UserWarning) if "restarts" not in name else pytest.MonkeyPatch.context():
+            b.step(epoch)
+        assert [g["lr"] for g in o.param_groups] == [g["lr"] for g in p.param_groups]
+
+
+def test_last_epoch_continues():
+    torch = pytest.importorskip("torch")
+    for name in ("StepLR", "ExponentialLR", "CosineAnnealingLR", "LinearLR"):
+        found = []
+        for optim, parameter in ((tc.optim, tc.nn.Parameter([1.0])), (torch.optim, torch.nn.Parameter(torch.ones(1)))):
+            o = optim.SGD([parameter], lr=0.5)
+            o.param_groups[0]["initial_lr"] = 1.0
+            s = getattr(optim.lr_scheduler, name)(
+                o, *{"StepLR": [4], "ExponentialLR": [0.9], "CosineAnnealingLR": [9]}.get(name, []), last_epoch=2
+            )
+            rates = [o.param_groups[0]["lr"]]
+            for _ in range(4):
+                o.step()
+                s.step()
+                rates.append(o.param_groups[0]["lr"])
+            found.append(rates)
+        assert found[0] == found[1]
+    with pytest.raises(KeyError, match="initial_lr"):
+        tc.optim.lr_scheduler.StepLR(tc.optim.SGD([tc.nn.Parameter([1.0])], lr=1.0), 3, last_epoch=2)
+
+
+def test_a_state_of_pytorchs():
+    pytest.importorskip("torch")
+    for name in ("step", "milestones", "linear", "cosine", "longer restarts", "plateau"):
+        b, p = pytorchs(name, "SGD")
+        rows(b, p, 5)
+        a, o = ours(name, "SGD")
+        a.load_state_dict(b.state_dict())
+        assert rows(a, o, 6, VALUES[5:]) == rows(b, p, 6, VALUES[5:])
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda s, o: s.StepLR(o, 0), ValueError, "step_size must be at least 1"),
+        (lambda s, o: s.StepLR(3, 1), TypeError, "takes an Optimizer, not int"),
+        (lambda s, o: s.ConstantLR(o, 2.0), ValueError, "factor must be from 0 to 1"),
+        (lambda s, o: s.LinearLR(o, 0.0), ValueError, "start_factor"),
+        (lambda s, o: s.LinearLR(o, 0.1, 1.5), ValueError, "end_factor"),
+        (lambda s, o: s.LambdaLR(o, [abs]), ValueError, "1 functions for 2 parameter groups"),
+        (lambda s, o: s.CosineAnnealingLR(o, 0), ValueError, "T_max"),
+        (lambda s, o: s.CosineAnnealingWarmRestarts(o, 0), ValueError, "T_0"),
+        (lambda s, o: s.CosineAnnealingWarmRestarts(o, 2).step(-1), ValueError, "epoch must not be negative"),
+        (lambda s, o: s.OneCycleLR(o, 1.0), ValueError, "total_steps, or epochs and steps_per_epoch"),
+        (lambda s, o: s.OneCycleLR(o, [1.0], total_steps=3), ValueError, "max_lr has 1 values for 2 parameter groups"),
+        (lambda s, o: s.OneCycleLR(o, 1.0, total_steps=3, pct_start=2), ValueError, "pct_start"),
+        (lambda s, o: s.OneCycleLR(o, 1.0, total_steps=3, anneal_strategy="sin"), ValueError, "anneal_strategy"),
+        (lambda s, o: [c.step() for c in [s.OneCycleLR(o, 1.0, total_steps=3)] for _ in range(4)], ValueError, "step 4 of a OneCycleLR of 3 steps"),
+        (lambda s, o: s.OneCycleLR(Momentumless(), 1.0, total_steps=3), ValueError, "neither momentum nor betas"),
+        (lambda s, o: s.CyclicLR(o, 0.1, 1.0, mode="square"), ValueError, "mode"),
+        (lambda s, o: s.ReduceLROnPlateau(o, factor=1.0), ValueError, "factor must be below 1"),
+        (lambda s, o: s.ReduceLROnPlateau(o, mode="least"), ValueError, "mode"),
+        (lambda s, o: s.SequentialLR(o, [s.StepLR(o, 1)], [3]), ValueError, "1 schedules need 0 milestones, got 1"),
+        (lambda s, o: s.ChainedScheduler([]), ValueError, "at least one"),
+        (lambda s, o: s.ChainedScheduler([o]), TypeError, r"schedulers\[0\] is of type Adam"),
+        (lambda s, o: s.ChainedScheduler([s.ReduceLROnPlateau(o)]), ValueError, "takes a value"),
+        (lambda s, o: s.ChainedScheduler([s.StepLR(o, 1), s.StepLR(ours("step", "SGD")[1], 1)]), ValueError, "another optimizer"),
+    ],
+)  # fmt: skip
+def test_refused(make, error, message):
+    with pytest.raises(error, match=message):
+        make(tc.optim.lr_scheduler, ours("step", "Adam")[1])
+
+
+class Momentumless(tc.optim.Optimizer):
+    def __init__(self):
+        super().__init__([tc.nn.Parameter([1.0])], {"lr": 1.0})
+
+
+if __name__ == "__main__":  # writes the golden values
+    GOLDEN.write_text(json.dumps({f"{n}, {k}": rows(*pytorchs(n, k)) for n in NAMES for k in ("Adam", "SGD")}) + "\n")

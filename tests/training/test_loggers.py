@@ -1,0 +1,154 @@
+"""Loggers of tc.Trainer: what they get, their files, new and resumed runs."""
+
+import contextlib
+import csv
+import json
+import os
+import sys
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from small_runs import Small
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*there are no validation data")
+
+
+def batches(*sizes):
+    return [(np.ones((n, 3), np.float32), np.full((n, 1), i, np.float32)) for i, n in enumerate(sizes)]
+
+
+class Logging(Small):
+    def training_step(self, batch, batch_idx):
+        self.log("y", batch[1].mean(), on_step=True)
+        self.log("hidden", 7.0, on_step=True, logger=False)
+        return self.loss(batch)
+
+    def on_train_batch_end(self, outputs, batch, batch_idx):
+        self.log("late", float(batch_idx), on_step=True, on_epoch=False)
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val_loss", 0.5)
+
+    def test_step(self, batch, batch_idx):
+        self.log("test_loss", 0.25)
+
+
+class Recorder(tc.loggers.Logger):
+    def __init__(self):
+        self.calls = []
+
+    def begin(self, step):
+        self.calls.append(("begin", step))
+
+    def log_hyperparams(self, params):
+        self.calls.append(("hparams", params))
+
+    def log_metrics(self, metrics, step=None):
+        self.calls.append((step, metrics))
+
+    def finalize(self, status):
+        self.calls.append(status)
+
+
+def trainer(epochs, logger, **options):
+    return tc.Trainer(epochs, progress=False, logger=logger, **options)
+
+
+def test_what_a_logger_gets():
+    logger = Recorder()
+    run = trainer(2, logger, log_every_n_steps=2)
+    model = Logging(lr=0.25)
+    run.fit(model, batches(1, 1, 1), batches(1))
+    hparams = {"lr": 0.25, "dropout": 0.3, "schedule": "step"}
+    assert logger.calls == [
+        ("begin", None), ("hparams", hparams),
+        (1, {"y_step": 1.0, "late_step": 1.0}),
+        (2, {"epoch": 1, "y": 1.0, "val_loss": 0.5}),
+        (3, {"y_step": 0.0, "late_step": 0.0}),
+        (5, {"y_step": 2.0, "late_step": 2.0}),
+        (5, {"epoch": 2, "y": 1.0, "val_loss": 0.5}),
+        "success",
+    ]  # fmt: skip
+    logger.calls.clear()
+    run.test(model, batches(1), verbose=False)
+    assert logger.calls == [(6, {"test_loss": 0.25})] and run.logger is logger and run.loggers == [logger]
+
+
+@pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt, "interrupted"), (ValueError, "failed")])
+def test_the_end_of_a_run_that_fails(error, status):
+    class Failing(Logging):
+        def training_step(self, batch, batch_idx):
+            assert self.logger is logger
+            raise error
+
+    logger = Recorder()
+    with pytest.raises(error):
+        trainer(1, [logger]).fit(Failing(), batches(1))
+    assert logger.calls[-1] == status
+
+
+def read(folder):
+    with open(folder / "metrics.csv", newline="") as file:
+        return [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(file)]
+
+
+def test_csv(tmp_path):
+    run = trainer(3, tc.loggers.CSVLogger(tmp_path, name="mine"), log_every_n_steps=1)
+    run.fit(Logging(), batches(1, 1), batches(1))
+    folder = tmp_path / "mine" / "version_0"
+    assert run.log_dir == str(folder) and json.loads((folder / "hparams.json").read_text())["lr"] == 0.1
+    rows = read(folder)
+    assert [row["step"] for row in rows] == [0, 1, 1, 2, 3, 3, 4, 5, 5]
+    assert rows[2] == {"step": 1, "epoch": 1, "y": 0.5, "val_loss": 0.5} and rows[1] == {"step": 1, "y_step": 1, "late_step": 1}
+    run.fit(Logging(), batches(1), batches(1))
+    assert sorted(os.listdir(tmp_path / "mine")) == ["version_0", "version_1"] and len(read(folder)) == 9
+    again = tc.Trainer(1, progress=False, logger=True, checkpoint_dir=tmp_path / "run")
+    again.fit(Logging(), batches(1), batches(1))
+    assert [row["epoch"] for row in read(tmp_path / "run" / "logs" / "version_0")] == [1]
+
+
+@pytest.mark.parametrize("version", [None, "fixed"])
+def test_a_resumed_run_continues_its_table(tmp_path, version):
+    """Rows of steps after the checkpoint are dropped; the table is that of a run that was not stopped."""
+
+    class Failing(Logging):
+        def training_step(self, batch, batch_idx):
+            if self.trainer.global_step == 5 and self.fails:
+                raise InterruptedError
+            return super().training_step(batch, batch_idx)
+
+    tables = []
+    for name, failing in (("whole", False), ("stopped", True)):
+        for Failing.fails in (failing, False):
+            run = trainer(4, tc.loggers.CSVLogger(tmp_path / name, version=version), log_every_n_steps=1, checkpoint_dir=tmp_path / name)
+            with contextlib.suppress(InterruptedError):
+                run.fit(Failing(), batches(1, 1), batches(1), resume="last")
+        tables.append((tmp_path / name / "logs" / (version or "version_0") / "metrics.csv").read_text())
+        assert len(os.listdir(tmp_path / name / "logs")) == 1
+    assert tables[0] == tables[1]
+    if version:
+        with pytest.warns(UserWarning, match="earlier run"):
+            run.fit(Logging(), batches(1), batches(1))
+        assert len(read(tmp_path / "stopped" / "logs" / version)) == 8  # a new run writes its table anew
+
+
+def test_tensorboard(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = trainer(2, tc.loggers.TensorBoardLogger(tmp_path, default_hp_metric=False), log_every_n_steps=1)
+    run.fit(Logging(lr=0.5), batches(1, 1), batches(1))
+    run.logger.experiment.add_scalar("mine", 3.0, 9)
+    run.logger.save()
+    found = EventAccumulator(run.log_dir)
+    found.Reload()
+    assert set(found.Tags()["scalars"]) == {"y", "y_step", "late_step", "val_loss", "epoch", "mine"}
+    assert [(event.step, event.value) for event in found.Scalars("y_step")] == [(0, 0.0), (1, 1.0), (2, 0.0), (3, 1.0)]
+    assert b"| lr | 0.5 |" in found.Tensors("hparams/text_summary")[0].tensor_proto.string_val[0]
+
+
+def test_tensorboard_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
+    with pytest.raises(ImportError, match=r"pip install 'transformer_c\[tensorboard\]'"):
+        trainer(1, tc.loggers.TensorBoardLogger(tmp_path)).fit(Logging(), batches(1))
