@@ -53,7 +53,7 @@ from .training import LightningDataModule, TrainingModule, TransformerPredictor
 LightningModule = TrainingModule  # PyTorch Lightning's name
 
 if TYPE_CHECKING:
-    from . import callbacks, datasets, loggers, plot, tutorials
+    from . import callbacks, datasets, loggers, plot, sklearn, tutorials
     from .checkpoint import CheckpointError, load, load_torch_checkpoint, save
     from .export import export_onnx
     from .trainer import Trainer
@@ -70,6 +70,7 @@ _LATER = {
     "loggers": "",
     "plot": "",
     "save": "checkpoint",
+    "sklearn": "",
     "tutorials": "",
 }
 
@@ -163,6 +164,7 @@ __all__ = [
     "set_num_threads",
     "show_config",
     "sin",
+    "sklearn",
     "sqrt",
     "stack",
     "tanh",

@@ -120,14 +120,14 @@ def _sum(kind: str) -> Form:
 FORMS.update(add=_sum("Add"), sub=_sum("Sub"))
 
 
-def _divided(g: Builder, a: dict, out: list) -> tuple[str, str, np.dtype]:
+def _operands(g: Builder, a: dict, out: list) -> tuple[str, str, np.dtype]:
     dtype = out[0].dtype
     return operand(g, a["a"], dtype), operand(g, a["b"], dtype), dtype
 
 
 @form("floor_divide")
 def _floor_divide(g: Builder, a: dict, out: list) -> str:
-    x, y, dtype = _divided(g, a, out)
+    x, y, dtype = _operands(g, a, out)
     if dtype.kind in "fV":
         return g.op("Floor", g.op("Div", x, y))
     return g.op("Div", g.op("Sub", x, g.op("Mod", x, y)), y)
@@ -135,7 +135,7 @@ def _floor_divide(g: Builder, a: dict, out: list) -> str:
 
 @form("remainder")
 def _remainder(g: Builder, a: dict, out: list) -> str:
-    x, y, dtype = _divided(g, a, out)
+    x, y, dtype = _operands(g, a, out)
     if dtype.kind in "fV":
         return g.op("Sub", x, g.op("Mul", g.op("Floor", g.op("Div", x, y)), y))
     return g.op("Mod", x, y)
@@ -149,6 +149,29 @@ def _swiglu(g: Builder, a: dict, out: list) -> str:
 @form("geglu")
 def _geglu(g: Builder, a: dict, out: list) -> str:
     return g.op("Mul", _gelu(g, operand(g, a["a"], out[0].dtype), out[0].dtype), operand(g, a["b"], out[0].dtype))
+
+
+def _bent(g: Builder, x: str, below: str, dtype: Any) -> str:
+    """x where it is positive, another value elsewhere."""
+    return g.op("Where", g.op("Greater", x, g.number(0, dtype)), x, below)
+
+
+@form("leaky_relu")
+def _leaky_relu(g: Builder, a: dict, out: list) -> str:
+    x, slope, dtype = _operands(g, a, out)
+    return _bent(g, x, g.op("Mul", x, slope), dtype)
+
+
+@form("elu")
+def _elu(g: Builder, a: dict, out: list) -> str:
+    x, alpha, dtype = _operands(g, a, out)
+    return _bent(g, x, g.op("Mul", alpha, g.op("Elu", x)), dtype)
+
+
+@form("softplus")
+def _softplus(g: Builder, a: dict, out: list) -> str:
+    x, sharpness, _ = _operands(g, a, out)
+    return g.op("Div", g.op("Softplus", g.op("Mul", x, sharpness)), sharpness)
 
 
 def _comparison(kind: str, negated: bool = False) -> Form:
@@ -576,15 +599,45 @@ def _bce_logits(g: Builder, a: dict, out: list) -> str:
     return _averaged(g, loss, a["reduction"], a["input"].rank)
 
 
+@form("smooth_l1_loss")
+def _smooth_l1_loss(g: Builder, a: dict, out: list) -> str:
+    dtype, beta = out[0].dtype, a["beta"]
+    d = g.op("Abs", g.op("Sub", g.cast(a["input"], dtype), g.cast(a["target"], dtype)))
+    if beta:
+        small = g.op("Mul", g.op("Mul", d, d), g.number(0.5 / beta, dtype))
+        d = g.op("Where", g.op("Less", d, g.number(beta, dtype)), small, g.op("Sub", d, g.number(beta / 2, dtype)))
+    return _averaged(g, d, a["reduction"], max(a["input"].rank, a["target"].rank))
+
+
+@form("kl_div")
+def _kl_div(g: Builder, a: dict, out: list) -> str:
+    dtype = out[0].dtype
+    x, t = g.cast(a["input"], dtype), g.cast(a["target"], dtype)
+    if a["log_target"]:
+        t, log = g.op("Exp", t), t
+    else:
+        log = g.op("Log", g.op("Where", g.op("Equal", t, g.number(0, dtype)), g.number(1, dtype), t))
+    return _averaged(g, g.op("Mul", t, g.op("Sub", log, x)), a["reduction"], max(a["input"].rank, a["target"].rank))
+
+
+@form("nll_loss")
+def _nll_loss(g: Builder, a: dict, out: list) -> str:
+    return _class_loss(g, a, g.cast(a["input"], out[0].dtype), out[0].dtype)
+
+
 @form("cross_entropy")
 def _cross_entropy(g: Builder, a: dict, out: list) -> str:
-    x, t, dtype = a["input"], a["target"], out[0].dtype
+    return _class_loss(g, a, g.op("LogSoftmax", g.cast(a["input"], out[0].dtype), axis=min(a["input"].rank - 1, 1)), out[0].dtype)
+
+
+def _class_loss(g: Builder, a: dict, logs: str, dtype: Any) -> str:
+    """The loss of logarithms of probabilities, classes on axis 1."""
+    x, t = a["input"], a["target"]
     axis = 1 if x.rank > 1 else 0
     classes = x.shape[axis]
-    logs = g.op("LogSoftmax", g.cast(x, dtype), axis=axis)
     along = [-1 if k == axis else 1 for k in range(x.rank)]
     weight = None if a["weight"] is None else g.reshape(g.cast(a["weight"], dtype), along)
-    smoothing = a["label_smoothing"]
+    smoothing = a.get("label_smoothing", 0.0)
     if t.dtype.kind in "fV":
         shares, counted = g.cast(t, dtype), None
     else:
@@ -599,6 +652,8 @@ def _cross_entropy(g: Builder, a: dict, out: list) -> str:
     else:
         smooth = shares
     each = g.op("Mul", smooth, logs if weight is None else g.op("Mul", logs, weight))
+    if not smoothing:  # a class that does not count may have probability 0
+        each = g.op("Where", g.op("Equal", shares, g.number(0, dtype)), g.number(0, dtype), each)
     loss = g.op("Neg", reduced(g, "ReduceSum", each, [axis], False))
     loss = loss if counted is None else g.op("Mul", loss, counted)
     rank = x.rank - 1

@@ -1,0 +1,175 @@
+"""The estimators: scikit-learn's own checks, its tools around them, and each kind of input."""
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import transformer_c as tc
+
+pytest.importorskip("sklearn", "1.6")
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from transformer_c.sklearn import TransformerClassifier, TransformerRegressor
+
+SMALL = {"d_model": 16, "n_heads": 2, "n_layers": 1, "max_epochs": 15}
+# test_weights_count_as_repetitions has what is true of it
+UNEQUAL = {
+    "check_sample_weight_equivalence_on_dense_data": "repeating a sample makes other batches; with one batch the results are equal up to rounding"
+}
+
+
+@parametrize_with_checks([TransformerClassifier(**SMALL), TransformerRegressor(**SMALL)], expected_failed_checks=lambda e: UNEQUAL)
+def test_the_checks_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+rng = np.random.default_rng(0)
+TABLE = rng.standard_normal((120, 3))
+CLASSES = np.array(["cold", "hot", "mild"])[np.digitize(TABLE[:, 0], (-0.4, 0.4))]
+NUMBERS = 100 + 10 * TABLE[:, 0]
+
+
+def test_digits():
+    """One of three folds; all three take three times as long."""
+    X, y = load_digits(return_X_y=True)
+    train, test = slice(300, 900), slice(0, 300)
+    assert TransformerClassifier(random_state=0).fit(X[train], y[train]).score(X[test], y[test]) >= 0.85
+
+
+@pytest.mark.parametrize(("kind", "y"), [(TransformerClassifier, CLASSES), (TransformerRegressor, NUMBERS)])
+def test_the_same_seed_gives_the_same_bits(kind, y):
+    def outputs(seed, threads=2):
+        state, before = tc.random.default_generator.get_state(), tc.get_num_threads()
+        tc.set_num_threads(threads)
+        try:
+            found = kind(**SMALL, dropout=0.2, early_stopping=True, random_state=seed).fit(TABLE, y)._outputs(TABLE)
+        finally:
+            tc.set_num_threads(before)
+        assert (np.asarray(tc.random.default_generator.get_state()) == np.asarray(state)).all()  # nobody else's numbers
+        return found.tobytes()
+
+    assert outputs(1) == outputs(1, threads=1) == outputs(np.random.RandomState(1)) != outputs(2)
+
+
+def test_tools_around_it():
+    model = make_pipeline(MinMaxScaler(), TransformerClassifier(**SMALL, random_state=0))
+    search = GridSearchCV(model, {"transformerclassifier__d_model": [8, 16]}, cv=2).fit(TABLE, CLASSES)
+    assert search.best_score_ > 0.8
+    again = pickle.loads(pickle.dumps(search.best_estimator_))
+    assert (again.predict_proba(TABLE) == search.predict_proba(TABLE)).all()
+    copy = clone(search.best_estimator_)
+    with pytest.raises(NotFittedError):
+        copy.predict(TABLE)
+    assert (copy.fit(TABLE, CLASSES).predict_proba(TABLE) == search.predict_proba(TABLE)).all()
+
+
+def test_a_row_has_the_same_bits_alone():
+    fitted = TransformerClassifier(**SMALL, random_state=0).fit(TABLE, CLASSES)
+    whole = fitted.predict_proba(np.tile(TABLE, (3, 1)))
+    assert (whole[:120] == whole[120:240]).all() and (fitted.predict_proba(TABLE[5:6]) == whole[5]).all()
+    assert list(fitted.classes_) == ["cold", "hot", "mild"] and np.allclose(whole.sum(1), 1, rtol=0, atol=1e-15)
+
+
+def test_sequences():
+    """Which half of a sequence is larger; longer sequences at prediction than in the training."""
+    X = rng.standard_normal((300, 8, 2)) * [1, 1000]
+    y = X[:, :4, 0].sum(1) > X[:, 4:, 0].sum(1)
+    fitted = TransformerClassifier(**SMALL | {"max_epochs": 30}, random_state=0).fit(X[:200], y[:200])
+    assert fitted.score(X[200:], y[200:]) > 0.8 and fitted.n_features_in_ == 2
+    assert fitted.predict(np.zeros((3, 11, 2)).tolist()).shape == (3,)
+    numbers = TransformerRegressor(**SMALL, random_state=0).fit(X, np.stack([X[:, 0, 0], X[:, 1, 1]], 1))
+    assert numbers.predict(X).shape == (300, 2) and numbers.score(X, np.stack([X[:, 0, 0], X[:, 1, 1]], 1)) > 0.5
+    for wrong, message in (
+        (np.zeros((3, 8, 1)), "1 features"),
+        (TABLE, "'table'.*fitted to 'sequences'"),
+        (X[:, :0], "at least one of each"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fitted.predict(wrong)
+    with pytest.raises(ValueError, match="NaN"):
+        fitted.predict(np.full((1, 8, 2), np.nan))
+
+
+GOOD, BAD = ["good", "great", "fine", "lovely"], ["bad", "awful", "poor", "dull"]
+
+
+def reviews(n):
+    words = [[*rng.choice(["the", "film", "was", "plot", "actor"], rng.integers(1, 9))] for _ in range(n)]
+    labels = rng.integers(0, 2, n)
+    for text, label in zip(words, labels, strict=True):
+        text.insert(rng.integers(0, len(text) + 1), rng.choice((BAD, GOOD)[label]))
+    return [" ".join(text) for text in words], np.array(["no", "yes"])[labels]
+
+
+def test_texts():
+    texts, labels = reviews(200)
+    fitted = TransformerClassifier(**SMALL, random_state=0).fit(texts[:150], labels[:150])
+    assert fitted.score(texts[150:], labels[150:]) > 0.9
+    p = fitted.predict_proba(texts)
+    for same in (np.array(texts), np.array(texts, object), tuple(texts)):
+        assert (fitted.predict_proba(same) == p).all()
+    assert (fitted.predict_proba(texts[7:8]) == p[7]).all()  # however long the others are
+    assert fitted.predict(["", "words never seen"]).shape == (2,)
+    assert TransformerRegressor(**SMALL, random_state=0).fit(texts, labels == "yes").score(texts, labels == "yes") > 0.7
+    with pytest.raises(ValueError, match="no words"):
+        TransformerClassifier().fit(["", "..."], [0, 1])
+
+
+def test_weights_count_as_repetitions():
+    """With one batch and no dropout, up to rounding; a sample of weight 0 is as if it were not there."""
+    weights = rng.integers(0, 4, len(TABLE))
+    options = {**SMALL, "batch_size": 1000, "dropout": 0.0, "max_epochs": 5, "random_state": 0}
+    for kind, y in ((TransformerClassifier, CLASSES), (TransformerRegressor, NUMBERS)):
+        weighted = kind(**options).fit(TABLE, y, sample_weight=weights)._outputs(TABLE)
+        repeated = kind(**options).fit(np.repeat(TABLE, weights, 0), np.repeat(y, weights))._outputs(TABLE)
+        np.testing.assert_allclose(weighted, repeated, atol=2e-3)
+    with pytest.raises(ValueError, match="[Ss]ample.weight"):
+        TransformerRegressor().fit(TABLE, NUMBERS, sample_weight=np.zeros(len(TABLE)))
+
+
+def test_class_weights():
+    X, y = np.repeat([[0.0], [1.0]], 60, 0), np.r_[np.zeros(50), np.ones(70)]  # ten samples of the first class where the second is usual
+    plain, weighted = (
+        TransformerClassifier(**SMALL, random_state=0, class_weight=w).fit(X, y).predict_proba([[0.0]])[0, 0] for w in (None, {0: 1, 1: 50})
+    )
+    assert plain > 0.6 and weighted < 0.3
+
+
+def test_early_stopping_keeps_the_best():
+    X, y = rng.standard_normal((80, 4)), rng.integers(0, 2, 80)  # nothing to learn
+    fitted = TransformerClassifier(max_epochs=100, early_stopping=True, n_iter_no_change=5, validation_fraction=0.25, random_state=0).fit(
+        X, y
+    )
+    curve = fitted.validation_curve_
+    assert len(curve) == len(fitted.loss_curve_) == fitted.n_iter_ < 100 and np.argmin(curve) < len(curve) - 1
+    probabilities = fitted.predict_proba(X)[np.arange(80), y]
+    assert fitted.loss_curve_[-1] < fitted.loss_curve_[0] and probabilities.min() > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_heads": 3}, "d_model 32 must be a multiple of n_heads 3"),
+        ({"max_epochs": 0}, "max_epochs must be at least 1"),
+        ({"batch_size": "all"}, "batch_size must be an int or 'auto'"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and below 1"),
+        ({"learning_rate": -1}, "learning_rate must not be negative"),
+        ({"early_stopping": True, "validation_fraction": 1.5}, "validation_fraction must be between 0 and 1"),
+    ],
+)
+def test_wrong_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        TransformerClassifier(**options).fit(TABLE, CLASSES)
+
+
+def test_without_scikit_learn_the_extra_is_named():
+    code = "import sys; sys.modules['sklearn'] = None; import transformer_c as tc; tc.sklearn"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "ImportError: tc.sklearn needs scikit-learn 1.6 or newer: pip install 'transformer_c[sklearn]'" in done.stderr
