@@ -517,6 +517,19 @@ TC_CHECKED tc_status tc_cat(tc_tensor **out, int64_t count, tc_tensor *const *te
 TC_CHECKED tc_status tc_stack(tc_tensor **out, int64_t count, tc_tensor *const *tensors, int64_t axis, tc_error *err);
 /* Matrices (the last two axes) with zeros below diagonal number `diagonal` (`upper`), or above it. */
 TC_CHECKED tc_status tc_triangle(tc_tensor **out, tc_tensor *x, bool upper, int64_t diagonal, tc_error *err);
+/* y: x with `value` around it. pads: how many before and after the last axis, then the one before it, ...; negative ones cut off. */
+TC_CHECKED tc_status tc_pad(tc_tensor **y, tc_tensor *x, int count, const int64_t *pads, double value, tc_error *err);
+TC_CHECKED tc_status tc_pad_backward(tc_tensor **dx, tc_tensor *dy, int count, const int64_t *pads, tc_error *err);
+
+/* Convolution over one to three axes.  x (B,C,S...), weight (O,C/groups,K...), bias (O) or NULL, y (B,O,P...); stride, padding (zeros on
+ * both sides) and dilation have one number per axis. */
+TC_CHECKED tc_status tc_convolution(tc_tensor **y, tc_tensor *x, tc_tensor *weight, tc_tensor *bias, int strides, const int64_t *stride,
+                                    int paddings, const int64_t *padding, int dilations, const int64_t *dilation, int64_t groups,
+                                    tc_error *err);
+/* Gradients of x, weight and bias. NULL: not wanted. */
+TC_CHECKED tc_status tc_convolution_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **dbias, tc_tensor *dy, tc_tensor *x,
+                                             tc_tensor *weight, int strides, const int64_t *stride, int paddings, const int64_t *padding,
+                                             int dilations, const int64_t *dilation, int64_t groups, tc_error *err);
 
 /* target[...] = value, broadcast and cast, like tc_index_set. */
 TC_CHECKED tc_status tc_assign(tc_tensor *target, tc_tensor *value, tc_error *err);

@@ -30,6 +30,7 @@ ROW = np.ones(2, np.float32)
 PROJECTION = {"x": X, "weight": np.ones((12, 4), np.float32), "num_heads": 2}
 ATTENTION = {"causal_offset": 1, "window": (1, 2), "seed": 1, "call": 2, "dropout": 0.5, "is_causal": True}
 VALUES = {"dvalues": HEADS, "q": HEADS, "k": HEADS, "v": HEADS, "values": HEADS, "shift": HEADS[..., 0], "sum": HEADS[..., 0]}
+CONVOLUTION = {"x": X, "weight": X[:1, :, :2], "stride": (1,), "padding": (0,), "dilation": (1,), "groups": 1}
 RANDOM = {"x": X, "dy": X, "p": 0.5, "seed": 1, "call": 2}
 ADAM = dict.fromkeys(("lr", "beta1", "beta2", "eps", "weight_decay"), 0.1)
 
@@ -44,6 +45,8 @@ CASES = {
     "cross_entropy": LOSS, "cross_entropy_forward": LOSS,
     "cross_entropy_backward": {**LOSS, "dloss": np.float32(1), "top": ROW, "log_sum": ROW},
     "nll_loss": LOSS, "nll_loss_backward": {**LOSS, "dloss": np.float32(1)},
+    "convolution": {**CONVOLUTION, "bias": None}, "convolution_backward": {**CONVOLUTION, "dy": X[:, :1, :3]},
+    "pad": {"x": X, "pads": (1, 2, 0, 1)}, "pad_backward": {"dy": X, "pads": (1, 2)},
     "embedding": {"indices": TOKENS, "weight": TABLE, "padding_idx": 1},
     "embedding_backward": {"dy": ROWS, "indices": TOKENS, "num_embeddings": 5, "padding_idx": 1},
     "one_hot": {"x": TOKENS, "num_classes": 3},

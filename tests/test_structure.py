@@ -175,8 +175,8 @@ def included(path):
     [
         ("kernels/kernels.def", 20),  # a new kernel
         ("ops/ops.def", 5),  # a new op
-        ("kernels/unary.def", 100),  # a new function: its number is part of transformer_c.h, but most kernels need nothing of that
-        ("kernels/binary.def", 100),
+        ("kernels/unary.def", 115),  # a new function: its number is part of transformer_c.h, but most kernels need nothing of that
+        ("kernels/binary.def", 115),
     ],
 )
 def test_a_new_row_compiles_few_objects_again(table, most):

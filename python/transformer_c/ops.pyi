@@ -25,6 +25,8 @@ __all__ = [
     "binary_cross_entropy_forward",
     "binary_cross_entropy_with_logits_backward",
     "binary_cross_entropy_with_logits_forward",
+    "convolution_backward",
+    "convolution_forward",
     "cos_backward",
     "cos_forward",
     "cross_entropy_backward",
@@ -85,6 +87,8 @@ __all__ = [
     "neg_forward",
     "nll_loss_backward",
     "nll_loss_forward",
+    "pad_backward",
+    "pad_forward",
     "pow_backward",
     "pow_forward",
     "qkv_projection_backward",
@@ -172,6 +176,12 @@ def binary_cross_entropy_with_logits_backward(dloss: ArrayLike | Tensor, input: 
 
 def binary_cross_entropy_with_logits_forward(input: ArrayLike | Tensor, target: ArrayLike | Tensor, weight: ArrayLike | Tensor | None = None, pos_weight: ArrayLike | Tensor | None = None, reduction: str = 'mean') -> Any:
     """Binary cross-entropy of logits, without overflow."""
+
+def convolution_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, weight: ArrayLike | Tensor, stride: _Shape, padding: _Shape, dilation: _Shape, groups: _int = 1) -> tuple[Any, Any, Any]:
+    """dx, dweight, dbias of convolution."""
+
+def convolution_forward(x: ArrayLike | Tensor, weight: ArrayLike | Tensor, bias: ArrayLike | Tensor | None, stride: _Shape, padding: _Shape, dilation: _Shape, groups: _int = 1) -> Any:
+    """Products over windows of one to three axes."""
 
 def cos_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
     """dx of cos, from dy and what it saved."""
@@ -352,6 +362,12 @@ def nll_loss_backward(dloss: ArrayLike | Tensor, input: ArrayLike | Tensor, targ
 
 def nll_loss_forward(input: ArrayLike | Tensor, target: ArrayLike | Tensor, weight: ArrayLike | Tensor | None = None, ignore_index: _int = -100, reduction: str = 'mean') -> Any:
     """Negative log-likelihood: cross-entropy of log probabilities, classes on axis 1."""
+
+def pad_backward(dy: ArrayLike | Tensor, pads: _Shape) -> Any:
+    """dx of pad: dy without what was added."""
+
+def pad_forward(x: ArrayLike | Tensor, pads: _Shape, value: _float = 0.0) -> Any:
+    """x with a value around it: numbers before and after the last axis, ..."""
 
 def pow_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> tuple[Any, Any]:
     """da and db of pow."""

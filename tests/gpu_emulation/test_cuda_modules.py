@@ -54,6 +54,8 @@ LAYERS = {
     "BCELoss": (lambda: tc.nn.BCELoss(), lambda rng: [rng.random((B, T)).astype(np.float32), rng.random((B, T)).astype(np.float32)], {}),
     "BCEWithLogitsLoss": (lambda: tc.nn.BCEWithLogitsLoss(), lambda rng: [sequence(rng), rng.random((B, T, E)).astype(np.float32)], {}),
     "MSELoss": (lambda: tc.nn.MSELoss(), lambda rng: [sequence(rng), sequence(rng)], {}),
+    "KLDivLoss": (lambda: tc.nn.KLDivLoss(log_target=True), lambda rng: [sequence(rng), sequence(rng)], {}),
+    "NLLLoss": (lambda: tc.nn.NLLLoss(), lambda rng: [sequence(rng)[0], rng.integers(0, E, T)], {}),
     "CrossEntropyLoss": (
         lambda: tc.nn.CrossEntropyLoss(label_smoothing=0.1),
         lambda rng: [sequence(rng)[0], rng.integers(0, E, T)],
@@ -102,6 +104,11 @@ LAYERS = {
         {"tgt_mask": causal(T)},
     ),
 }
+LAYERS |= {
+    name: (lambda name=name: getattr(tc.nn, name)(), lambda rng: [sequence(rng), sequence(rng)], {})
+    for name in ("L1Loss", "SmoothL1Loss", "HuberLoss", "CosineSimilarity")
+}
+LAYERS |= {name: (lambda name=name: getattr(tc.nn, name)(), lambda rng: [sequence(rng)], {}) for name in ("ELU", "LeakyReLU", "Softplus")}
 LAYERS |= {name: (lambda make=make: make(E), lambda rng: [sequence(rng)], {}) for name, make in of_all_ops("LAYERS").items()}
 NOT_LAYERS = {"Module", "ModuleDict", "ModuleList", "Parameter", "KeyValueCache"}
 

@@ -5,6 +5,7 @@ from . import init, layers, utils
 from .attention import MultiheadAttention
 from .cache import KeyValueCache
 from .containers import ModuleDict, ModuleList, Sequential
+from .convolution import Conv1d, Conv2d
 from .layers import *  # noqa: F403
 from .loss import (
     BCELoss,
@@ -24,6 +25,8 @@ from .transformer import Transformer, TransformerDecoder, TransformerDecoderLaye
 __all__ = [
     "BCELoss",
     "BCEWithLogitsLoss",
+    "Conv1d",
+    "Conv2d",
     "CrossEntropyLoss",
     "HuberLoss",
     "KLDivLoss",

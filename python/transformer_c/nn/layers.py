@@ -381,7 +381,16 @@ class Embedding(Module):
         Initially N(0, 1).
     """
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, device=None, dtype=None) -> None:
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        device=None,
+        dtype=None,
+        _weight=None,
+        _freeze: bool = False,
+    ) -> None:
         super().__init__()
         num_embeddings, embedding_dim = count("num_embeddings", num_embeddings), count("embedding_dim", embedding_dim, 0)
         if padding_idx is not None:
@@ -389,8 +398,40 @@ class Embedding(Module):
                 raise ValueError(f"padding_idx {padding_idx} is outside the table of {num_embeddings} embeddings")
             padding_idx %= num_embeddings
         self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
+        if _weight is not None:
+            self.weight = Parameter(_weight, requires_grad=not _freeze)
+            return
         self.weight = Parameter(empty(num_embeddings, embedding_dim, dtype=dtype, device=device))
         self.reset_parameters()
+
+    @classmethod
+    def from_pretrained(cls, embeddings, freeze: bool = True, padding_idx: int | None = None):
+        """A layer with the given table.
+
+        Parameters
+        ----------
+        embeddings : array_like, shape (num_embeddings, embedding_dim)
+            Copied.
+        freeze : bool, default True
+            Whether the table is not trained: its ``requires_grad`` is False.
+        padding_idx : int, optional
+            A row that never gets a gradient; it is left as it is.
+
+        Examples
+        --------
+        >>> import numpy as np, transformer_c as tc
+        >>> table = tc.nn.Embedding.from_pretrained(np.array([[1.0, 2.0], [3.0, 4.0]], np.float32))
+        >>> table(np.array([1, 0]))
+        array([[3., 4.],
+               [1., 2.]], dtype=float32)
+        """
+        table = embeddings.detach() if isinstance(embeddings, Tensor) else as_tensor(embeddings)
+        if table.ndim != 2 or table.dtype.kind not in "fV":
+            raise ValueError(
+                f"embeddings must be a table of floats, (num_embeddings, embedding_dim), got {table.dtype.name} of shape {table.shape}"
+            )
+        rows, width = table.shape
+        return cls(rows, width, padding_idx=padding_idx, _weight=table, _freeze=freeze)
 
     def reset_parameters(self) -> None:
         """Draws new initial values."""

@@ -629,6 +629,63 @@ def binary_cross_entropy_with_logits_backward(dloss, x, target, weight=None, pos
     return dx * _spread(dloss, dx.shape, reduction)
 
 
+# ---- convolution ---------------------------------------------------------------------------------------------------
+
+
+def pad(x, pads, value=0.0):
+    """pads: how many before and after the last axis, then the one before it, ...; negative ones are cut off."""
+    x = f64(x)
+    for i in range(0, len(pads), 2):
+        axis = x.ndim - 1 - i // 2
+        widths = [(0, 0)] * x.ndim
+        widths[axis] = (max(pads[i], 0), max(pads[i + 1], 0))
+        x = np.pad(x, widths, constant_values=value)
+        kept = slice(max(-pads[i], 0), x.shape[axis] - max(-pads[i + 1], 0))
+        x = x[(slice(None),) * axis + (kept,)]
+    return x
+
+
+def pad_backward(dy, pads):
+    return pad(dy, [-n for n in pads])
+
+
+def _windows(x, kernel, stride, dilation, result):
+    """The windows of the padded x (B, C, ...), for each position of the kernel: (its index in a kernel, that of their elements in x)."""
+    for position in np.ndindex(*kernel):
+        starts = [k * d for k, d in zip(position, dilation, strict=True)]
+        parts = [slice(a, a + (n - 1) * s + 1, s) for a, n, s in zip(starts, result, stride, strict=True)]
+        yield (..., *position), (..., *parts)
+
+
+def convolution(x, weight, bias, stride, padding, dilation, groups=1):
+    """x (B, C, ...), weight (O, C / groups, ...): a sum over the positions of the kernel."""
+    x, weight = pad(x, [n for p in reversed(padding) for n in (p, p)]), f64(weight)
+    B, O, kernel = x.shape[0], weight.shape[0], weight.shape[2:]
+    result = [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], kernel, stride, dilation, strict=True)]
+    y = np.zeros((B, groups, O // groups, *result))
+    grouped = weight.reshape(groups, O // groups, *weight.shape[1:])
+    for position, window in _windows(x, kernel, stride, dilation, result):
+        part = x[window].reshape(B, groups, x.shape[1] // groups, *result)
+        y += np.einsum("goc,bgc...->bgo...", grouped[position], part)
+    y = y.reshape(B, O, *result)
+    return y if bias is None else y + f64(bias).reshape(-1, *[1] * len(result))
+
+
+def convolution_backward(dy, x, weight, bias, stride, padding, dilation, groups=1):
+    """dx, dweight, dbias."""
+    dy, weight, sides = f64(dy), f64(weight), [n for p in reversed(padding) for n in (p, p)]
+    x = pad(x, sides)
+    (B, O, *result), kernel = dy.shape, weight.shape[2:]
+    grouped, of_groups = dy.reshape(B, groups, O // groups, *result), weight.reshape(groups, O // groups, *weight.shape[1:])
+    dx, dweight = np.zeros_like(x), np.zeros_like(of_groups)
+    for position, window in _windows(x, kernel, stride, dilation, result):
+        part = x[window].reshape(B, groups, x.shape[1] // groups, math.prod(result))
+        dx[window] += np.einsum("goc,bgo...->bgc...", of_groups[position], grouped).reshape(B, x.shape[1], *result)
+        dweight[position] = np.einsum("bgon,bgcn->goc", grouped.reshape(*grouped.shape[:3], math.prod(result)), part)
+    axes = (0, *range(2, dy.ndim))
+    return pad_backward(dx, sides), dweight.reshape(weight.shape), None if bias is None else dy.sum(axes)
+
+
 # ---- indexing and pooling ------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,263 @@
+"""Convolutions and padding against float64 NumPy and PyTorch, on every instruction set; what tests of all ops take (op_cases.py)."""
+
+import itertools
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from tolerance import assert_close
+from transformer_c import _core
+from transformer_c import functional as F
+from transformer_c.testing import reference as R
+
+
+def _case(axes, stride, padding, dilation, groups=1):
+    def case(d):
+        x, w = d.normal(2, 2 * groups, *(5 + d.length() for _ in range(axes))), d.normal(2 * groups, 2, *(2,) * axes)
+        options = [(stride,) * axes, (padding,) * axes, (dilation,) * axes, groups]
+        return lambda x, w, b: _core.convolution(x, w, b, *options), x, w, d.normal(2 * groups)
+
+    return case
+
+
+GRADCHECK = {
+    "convolution": [_case(1, 1, 1, 2), _case(2, 2, 0, 1, 2)],
+    "pad": [lambda d: (lambda x: _core.pad(x, (1, -1, 2, 0)), d.normal(*d.shape(2), 2))],
+}
+BACKWARD_ARGUMENTS = {
+    "convolution": lambda rng: [rng.random((2, 5, 4)), rng.random((2, 3, 4)), rng.random((5, 3, 1)), (1,), (0,), (1,)],
+    "pad": lambda rng: [rng.random((2, 3, 4)), (1, 0)],
+}
+SAVED = {
+    "`convolution` of x (B, C, T), weight (E, C, 3)": [(lambda x, w: _core.convolution(x, w, None, (1,), (1,), (1,)), ["B,C,T", "E,C,3"])],
+    "`pad` of x (N, C)": [(lambda x: _core.pad(x, (1, 2)), ["N,C"])],
+}
+LAYERS = {"Conv1d": lambda width: tc.nn.Conv1d(5, width, 3, padding=1), "Conv2d": lambda width: tc.nn.Conv2d(2, width, 3, stride=2)}
+ON_DEVICES = {
+    "convolution": (
+        lambda x, w, b: _core.convolution(x, w, b, (2,), (1,), (1,)),
+        lambda x, w, b: R.convolution(x, w, b, (2,), (1,), (1,)),
+        lambda dy, x, w, b: R.convolution_backward(dy, x, w, b, (2,), (1,), (1,)),
+        [((b, c, n), (o, c, k), (o,)) for b, c, n, o, k in [(1, 1, 1, 1, 1), (2, 3, 7, 5, 3), (3, 4, 9, 2, 2)]],
+    ),
+    "pad": (
+        lambda x: F.pad(x, (1, 2, -1, 0)),
+        lambda x: R.pad(x, (1, 2, -1, 0)),
+        lambda dy, x: (R.pad_backward(dy, (1, 2, -1, 0)),),
+        [((2, 3),), ((1, 1),)],
+    ),
+}
+
+# samples, channels, groups, spatial shape, kernel, stride, padding, dilation
+PROBLEMS = [
+    (1, 1, 1, 1, (1,), (1,), (1,), (0,), (1,)),
+    (2, 3, 5, 1, (9,), (3,), (1,), (1,), (1,)),
+    (3, 4, 6, 2, (8,), (2,), (2,), (0,), (3,)),
+    (2, 4, 4, 4, (17,), (5,), (3,), (7,), (2,)),
+    (5, 2, 3, 1, (6, 7), (3, 2), (1, 2), (1, 0), (1, 2)),
+    (2, 6, 4, 2, (8, 8), (4, 4), (4, 4), (0, 0), (1, 1)),
+    (1, 2, 2, 2, (5, 6), (1, 1), (1, 1), (0, 0), (1, 1)),
+    (2, 2, 3, 1, (4, 5, 3), (2, 3, 1), (1, 2, 1), (1, 1, 0), (1, 1, 1)),
+    (0, 2, 3, 1, (5,), (2,), (1,), (0,), (1,)),
+]
+
+
+def operands(rng, problem, dtype):
+    B, C, O, G, shape, kernel = problem[:6]
+    dtype = pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else dtype
+    return [rng.standard_normal(s).astype(dtype) for s in ((B, C, *shape), (O, C // G, *kernel), (O,))]
+
+
+def gradients(options, arrays, dy):
+    leaves = [tc.tensor(a, requires_grad=True) for a in arrays]
+    y = _core.convolution(*leaves, *options)
+    y.backward(tc.tensor(dy(y.shape)))
+    return y.detach().numpy(), [leaf.grad.numpy() for leaf in leaves]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_against_the_sum_over_positions(isa, problem, dtype, rng):
+    arrays, options = operands(rng, problem, dtype), (*problem[6:], problem[3])
+    upstream = {}
+    y, found = gradients(options, arrays, lambda s: upstream.setdefault("dy", rng.standard_normal(s).astype(arrays[0].dtype)))
+    expected, terms = R.convolution(*arrays, *options), int(np.prod(arrays[1].shape[1:]))
+    assert_close(y, expected, arrays[0].dtype, 4 * terms, scale=8 + np.abs(expected).max(initial=0))
+    for got, wanted in zip(found, R.convolution_backward(upstream["dy"], *arrays, *options), strict=True):
+        assert_close(got, wanted, arrays[0].dtype, gradient=True, scale=8 + np.abs(wanted).max(initial=0))
+    assert_close(_core.convolution(arrays[0], arrays[1], None, *options), R.convolution(*arrays[:2], None, *options), arrays[0].dtype,
+                 4 * terms, scale=8 + np.abs(expected).max(initial=0))  # fmt: skip
+
+
+def test_strides_and_byte_order(isa, rng):
+    base, w = rng.standard_normal((4, 6, 8)), rng.standard_normal((3, 4, 3))
+    for x in (
+        base.swapaxes(0, 1),
+        base.transpose(2, 0, 1),
+        base[:, :4, ::-2],
+        base[:, :4].astype(">f8"),
+        np.broadcast_to(base[0, 0], (2, 4, 8)),
+    ):
+        assert_close(F.conv1d(x, w), R.convolution(x, w, None, (1,), (0,), (1,)), "float64")
+    y = tc.tensor(base[:, :4], requires_grad=True)
+    F.conv1d(y, w).sum().backward()  # a gradient that repeats one number
+    expected = R.convolution_backward(np.ones((4, 3, 6)), base[:, :4], w, None, (1,), (0,), (1,))[0]
+    assert_close(y.grad.numpy(), expected, "float64", gradient=True)
+
+
+def test_samples_and_parts_give_the_same_bits(isa, rng):
+    """A sample has the same bits in any batch: also where columns are made of parts of one sample, of one, and of several."""
+    for shape, kernel in (((3, 40, 40), (5, 3)), ((3, 500, 90), (5, 5))):  # some 0.3 and 13 MB of columns
+        x, w = rng.standard_normal((4, *shape)).astype(np.float32), rng.standard_normal((2, shape[0], *kernel)).astype(np.float32)
+        together = F.conv2d(x, w, padding=2)
+        for i in (0, 3):
+            np.testing.assert_array_equal(together[i], F.conv2d(x[i], w, padding=2))
+    rows = F.conv2d(x[0, :, :9], w)  # windows of another part
+    np.testing.assert_array_equal(rows, F.conv2d(x[0], w)[:, :5])
+    wide = tc.tensor(x, requires_grad=True), tc.tensor(w, requires_grad=True)
+    F.conv2d(*wide, padding=2).sum().backward()
+    options = ((1, 1), (2, 2), (1, 1))
+    dy = np.ones(F.conv2d(x, w, padding=2).shape)
+    for leaf, wanted in zip(wide, R.convolution_backward(dy, x, w, None, *options), strict=False):
+        assert_close(leaf.grad.numpy(), wanted, "float32", gradient=True)
+
+
+def test_bits_for_any_threads(threads):
+    rng = np.random.default_rng(3)
+    arrays, options = [rng.standard_normal(s).astype(np.float32) for s in ((3, 8, 700), (16, 8, 5), (16,))], ((1,), (2,), (1,), 1)
+    results = []
+    for count in (_core.get_num_threads(), 1):
+        _core.set_num_threads(count)
+        y, found = gradients(options, arrays, lambda s: np.ones(s, np.float32))
+        results.append([y, *found])
+    assert all(map(np.array_equal, *results))
+
+
+def test_columns_are_few(rng):
+    """A kernel of 5 x 5 on 1.4 MB of images has 35 MB of columns, of which 4 MiB are made at a time."""
+    images, weight = rng.standard_normal((8, 1, 210, 210)).astype(np.float32), rng.standard_normal((4, 1, 5, 5)).astype(np.float32)
+    x, w = tc.tensor(images, requires_grad=True), tc.tensor(weight, requires_grad=True)
+    _core.memory_reset_peak()
+    before = _core.memory_stats()["in_use"]
+    F.conv2d(x, w, padding=2).sum().backward()
+    assert _core.memory_stats()["peak_in_use"] - before < 30e6
+
+
+# ---- arguments ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_one_sample_and_same(rng):
+    x, w = rng.standard_normal((3, 8, 7)), rng.standard_normal((5, 3, 4, 3))
+    np.testing.assert_array_equal(F.conv2d(x, w, padding="valid"), F.conv2d(x[None], w)[0])
+    for dilation in (1, 2):
+        assert F.conv2d(x, w, padding="same", dilation=dilation).shape == (5, 8, 7)
+    assert F.conv2d(x, w, padding="same")[:, 2, 2] == pytest.approx(np.einsum("chw,ochw->o", x[:, 1:5, 1:4], w))
+
+
+ERRORS = [
+    (lambda: F.conv1d(np.ones((2, 3)), np.ones((1, 3))), r"conv1d takes input of 3 axes .*got input \(2, 3\) and weight \(1, 3\)"),
+    (lambda: F.conv1d(np.ones((1, 4, 5)), np.ones((2, 3, 1))), "input has 4 channels in 1 groups, but weight takes 3 channels"),
+    (lambda: F.conv1d(np.ones((1, 4, 5)), np.ones((2, 4, 1)), groups=3), "groups is 3; it must divide the 4 channels of input and the 2"),
+    (lambda: F.conv1d(np.ones((1, 4, 5)), np.ones((2, 4, 1)), groups=0), "groups is 0"),
+    (
+        lambda: F.conv1d(np.ones((1, 4, 5)), np.ones((2, 4, 1)), np.ones(3)),
+        r"bias has shape \(3,\) but weight \(2, 4, 1\) gives 2 channels",
+    ),
+    (
+        lambda: F.conv1d(np.ones((1, 4, 5)), np.ones((2, 4, 6))),
+        "a kernel of length 6 with dilation 1 does not fit axis 2 of input, padded by 0",
+    ),
+    (lambda: F.conv1d(np.ones((1, 4, 5)), np.ones((2, 4, 2)), dilation=5), "a kernel of length 2 with dilation 5 does not fit"),
+    (lambda: F.conv1d(np.ones((1, 4, 5)), np.ones((2, 4, 1)), stride=0), "stride must be at least 1, got 0"),
+    (lambda: F.conv1d(np.ones((1, 4, 5)), np.ones((2, 4, 1)), padding=-1), "padding must be at least 0, got -1"),
+    (lambda: F.conv1d(np.ones((1, 4, 5)), np.ones((2, 4, 1)), stride=(1, 2)), r"one for each of 1 axes, got \(1, 2\)"),
+    (lambda: F.conv1d(np.ones((1, 4, 5)), np.ones((2, 4, 1)), padding="full"), "padding must be 'same' or 'valid', got 'full'"),
+    (lambda: F.conv1d(np.ones((1, 4, 5)), np.ones((2, 4, 3)), padding="same", stride=2), "padding='same' needs stride 1"),
+    (lambda: tc.nn.Conv2d(3, 4, 2, groups=2), "in_channels must be divisible by groups, got 3 and 2"),
+    (lambda: F.pad(np.ones(3), (4, 0), "reflect"), "needs an axis longer than that, got length 3"),
+    (lambda: F.pad(np.ones(3), (1, 0, 1, 0)), r"pad has 4 numbers; expected two for each padded axis of input, whose shape is \(3,\)"),
+    (lambda: F.pad(np.ones(3), (-2, -2)), r"pad by -2 and -2 does not fit axis 0 of input, whose shape is \(3,\)"),
+    (lambda: F.pad(np.ones(3), (1, 1), "mirror"), "mode must be 'constant' or"),
+    (lambda: F.pad(np.ones(3), (1, 1), "circular", 2.0), "takes no value"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), ERRORS, ids=range(len(ERRORS)))
+def test_errors(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_padding(rng):
+    x = rng.standard_normal((2, 3, 4))
+    for pads in [(1, 2), (0, 0, 3, 1), (-1, 2, 1, -1, 2, 2), (-2, -2)]:
+        np.testing.assert_array_equal(F.pad(x, pads, value=2.5), R.pad(x, pads, 2.5))
+    for dtype in (np.int32, bool, np.uint8, np.float16):
+        assert F.pad(np.ones(2, dtype), (1, 0), value=1).tolist() == [1, 1, 1] and F.pad(np.ones(2, dtype), (1, 0)).dtype == dtype
+    with pytest.raises(TypeError, match="value 0.5 cannot be written to a tensor of int32"):
+        F.pad(np.ones(2, np.int32), (1, 0), value=0.5)
+    names = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+    for mode, name in names.items():
+        np.testing.assert_array_equal(F.pad(x, (3, 1, 2, 0), mode), np.pad(x, [(0, 0), (2, 0), (3, 1)], mode=name))
+        assert tc.testing.gradcheck(lambda t, m=mode: F.pad(t, (3, 1, 2, 0), m), tc.tensor(x, requires_grad=True))
+
+
+# ---- next to PyTorch ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:Using padding=.same.")
+def test_next_to_pytorch(rng):
+    functional = pytest.importorskip("torch").nn.functional
+    import torch
+
+    for axes, groups, stride, padding, dilation in itertools.product((1, 2), (1, 2), (1, 3), (0, 2, "same", "valid"), (1, 2)):
+        if padding == "same" and stride != 1:
+            continue
+        arrays = [rng.standard_normal(s) for s in ((2, 4, *(9, 7)[:axes]), (6, 4 // groups, *(3, 2)[:axes]), (6,))]
+        ours, theirs = [tc.tensor(a, requires_grad=True) for a in arrays], [torch.tensor(a, requires_grad=True) for a in arrays]
+        name, options = f"conv{axes}d", {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+        y, expected = getattr(F, name)(*ours, **options), getattr(functional, name)(*theirs, **options)
+        np.testing.assert_allclose(y.detach().numpy(), expected.detach().numpy(), rtol=1e-11, atol=1e-12)
+        (y * y).sum().backward()
+        (expected * expected).sum().backward()
+        for a, b in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
+def test_layers_are_those_of_pytorch(mode, rng):
+    torch = pytest.importorskip("torch")
+    for name, shape, options in [
+        ("Conv1d", (2, 4, 9), {"kernel_size": 3, "padding": 2}),
+        ("Conv2d", (2, 4, 9, 8), {"kernel_size": (4, 3), "padding": "same", "groups": 2}),
+        ("Conv2d", (4, 9, 8), {"kernel_size": 2, "stride": (2, 1), "bias": False}),
+    ]:
+        modules = []
+        for library, seed in ((tc, tc.manual_seed), (torch, torch.manual_seed)):
+            seed(3)
+            modules.append(getattr(library.nn, name)(4, 6, padding_mode=mode, **options))
+        ours, theirs = modules
+        assert list(ours.state_dict()) == list(theirs.state_dict()) and repr(ours) == repr(theirs)
+        for key, value in theirs.state_dict().items():
+            np.testing.assert_array_max_ulp(ours.state_dict()[key].numpy(), value.numpy(), maxulp=1)
+        ours.load_state_dict(theirs.state_dict(), strict=True)
+        x = rng.standard_normal(shape).astype(np.float32)
+        np.testing.assert_allclose(ours(x), theirs(torch.tensor(x)).detach().numpy(), rtol=0, atol=2e-6)
+
+
+def test_an_embedding_from_a_table(rng):
+    table = rng.standard_normal((5, 3)).astype(np.float32)
+    layer = tc.nn.Embedding.from_pretrained(table)
+    assert not layer.weight.requires_grad and repr(layer) == "Embedding(5, 3)"
+    np.testing.assert_array_equal(layer(np.array([4, 0])), table[[4, 0]])
+    trained = tc.nn.Embedding.from_pretrained(tc.tensor(table), freeze=False, padding_idx=1)
+    trained(tc.tensor([1, 2])).sum().backward()
+    assert trained.weight.grad.numpy().any(1).tolist() == [False, False, True, False, False]
+    np.testing.assert_array_equal(trained.weight.detach().numpy(), table)
+    tc.manual_seed(0)
+    expected = tc.rand(1).item()
+    tc.manual_seed(0)
+    tc.nn.Embedding.from_pretrained(table)
+    assert tc.rand(1).item() == expected
+    with pytest.raises(ValueError, match=r"embeddings must be a table of floats, .* got int64 of shape \(2,\)"):
+        tc.nn.Embedding.from_pretrained(np.arange(2))
