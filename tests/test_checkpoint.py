@@ -229,7 +229,7 @@ def test_hyper_parameters_that_do_not_fit(path, value):
 # ---- refusals ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [3, [np.ones(2)], "text", None])
+@pytest.mark.parametrize("value", [3, {1, 2}, "text", None])
 def test_what_is_no_module_and_no_mapping(path, value):
     with pytest.raises(TypeError, match="expected a module"):
         checkpoint.save(value, path)

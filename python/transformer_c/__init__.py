@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from . import convert, cuda, data, functional, nn, ops, optim, testing
 from . import functional as F
 from ._core import Generator, Tensor, argmax, argsort, cos, exp, log, sin, sqrt, tanh
+from ._pytorch_names import BoolTensor, ByteTensor, DoubleTensor, FloatTensor, IntTensor, LongTensor, device, from_numpy
 from ._tensor import (
     arange,
     as_tensor,
@@ -47,13 +48,13 @@ from .custom import custom_op
 from .dtypes import double, float, float16, float32, float64, half, int32, int64, long, uint8
 from .encoder import EncoderBlock, MultiheadAttention, PositionalEncoding, TransformerEncoder, expand_mask, scaled_dot_product
 from .optim import CosineWarmupScheduler
-from .random import manual_seed, rand, randint, randn, randperm
+from .random import manual_seed, rand, randint, randn, randperm, seed_everything
 from .training import LightningDataModule, TrainingModule, TransformerPredictor
 
 LightningModule = TrainingModule  # PyTorch Lightning's name
 
 if TYPE_CHECKING:
-    from . import callbacks, datasets, loggers, plot, sklearn, tutorials
+    from . import backends, callbacks, datasets, loggers, plot, sklearn, tutorials, utils
     from .checkpoint import CheckpointError, load, load_torch_checkpoint, save
     from .export import export_onnx
     from .trainer import Trainer
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 _LATER = {
     "CheckpointError": "checkpoint",
     "Trainer": "trainer",
+    "backends": "",
     "callbacks": "",
     "datasets": "",
     "export_onnx": "export",
@@ -72,6 +74,7 @@ _LATER = {
     "save": "checkpoint",
     "sklearn": "",
     "tutorials": "",
+    "utils": "",
 }
 
 
@@ -91,13 +94,19 @@ def __dir__():
 
 
 __all__ = [
+    "BoolTensor",
+    "ByteTensor",
     "CheckpointError",
     "CosineWarmupScheduler",
+    "DoubleTensor",
     "EncoderBlock",
     "F",
+    "FloatTensor",
     "Generator",
+    "IntTensor",
     "LightningDataModule",
     "LightningModule",
+    "LongTensor",
     "MultiheadAttention",
     "PositionalEncoding",
     "Tensor",
@@ -110,6 +119,7 @@ __all__ = [
     "argmax",
     "argsort",
     "as_tensor",
+    "backends",
     "callbacks",
     "cat",
     "convert",
@@ -118,6 +128,7 @@ __all__ = [
     "custom_op",
     "data",
     "datasets",
+    "device",
     "double",
     "empty",
     "empty_like",
@@ -131,6 +142,7 @@ __all__ = [
     "float32",
     "float64",
     "from_dlpack",
+    "from_numpy",
     "full",
     "full_like",
     "functional",
@@ -160,6 +172,7 @@ __all__ = [
     "randperm",
     "save",
     "scaled_dot_product",
+    "seed_everything",
     "set_float32_precision",
     "set_num_threads",
     "show_config",
@@ -174,6 +187,7 @@ __all__ = [
     "triu",
     "tutorials",
     "uint8",
+    "utils",
     "where",
     "zeros",
     "zeros_like",

@@ -32,8 +32,6 @@ _IN_PLACE = {"add_": "+", "sub_": "-", "mul_": "*", "div_": "/"}
 
 # Names of the package.
 _PACKAGE = {
-    "device": 'the name itself: devices are str here, "cpu", "cuda" or "cuda:0"',
-    "from_numpy": "tc.as_tensor(array), which shares memory, or tc.tensor(array), which copies",
     "array": "tc.tensor(data)",
     "asarray": "tc.as_tensor(data)",
     "Size": "a tuple: t.shape is one",
@@ -47,17 +45,11 @@ _PACKAGE = {
     "einsum": "tc.matmul with t.permute(), t.reshape()",
     "eye": "tc.tensor(np.eye(n, dtype=np.float32))",
     "linspace": "tc.tensor(np.linspace(start, stop, n, dtype=np.float32))",
-    "FloatTensor": "tc.tensor(data)",
-    "LongTensor": 'tc.tensor(data, dtype="int64")',
     "bool": 'the name itself: dtype="bool"',
     "bfloat16": 'the name itself: dtype="bfloat16"',
     "int": 'tc.int32, or dtype="int32"',
     "set_grad_enabled": "tc.no_grad() and tc.enable_grad()",
     "inference_mode": "tc.no_grad()",
-    "LightningModule": "tc.TrainingModule",
-    "LightningDataModule": "a class of your own: Trainer.fit takes any object with train_dataloader()",
-    "seed_everything": "tc.manual_seed",
-    "utils": "tc.data for utils.data, tc.nn.utils for nn.utils",
     "multinomial": "np.random.default_rng().choice(n, p=probabilities)",
 }
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import random
 
 import numpy as np
 
@@ -33,6 +34,33 @@ def manual_seed(seed: int) -> Generator:
     tensor([0.3367, 0.1288])
     """
     return default_generator.manual_seed(seed)
+
+
+def seed_everything(seed: int | None = None, workers: bool = False, verbose: bool = True) -> int:
+    """Seeds the default generator, Python's ``random`` and NumPy's global generator; returns the seed.
+
+    Parameters
+    ----------
+    seed : int, optional
+        From 0 to 2**32 - 1, as NumPy's generator needs it. None is 0.
+    workers, verbose
+        Accepted for compatibility with Lightning; ignored.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.seed_everything(42)
+    42
+    >>> tc.randn(2)
+    tensor([0.3367, 0.1288])
+    """
+    seed = count("seed", 0 if seed is None else seed, 0)
+    if seed >= 2**32:
+        raise ValueError(f"seed must be below 2**32, got {seed}")
+    random.seed(seed)
+    np.random.seed(seed)
+    manual_seed(seed)
+    return seed
 
 
 def as_generator(rng: int | np.integer | np.random.Generator | Generator | None) -> Generator:

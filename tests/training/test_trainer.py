@@ -537,7 +537,6 @@ def test_a_process_without_standard_error(monkeypatch):
         (dict(accelerator="tpu"), ValueError, 'accelerator must be "auto", "cpu" or "gpu", got \'tpu\''),
         (dict(gpus=4), ValueError, "gpus=4 asks for 4 devices; a run uses one"),
         (dict(devices=[0, 1], accelerator="gpu"), ValueError, "asks for 2 devices"),
-        (dict(gpus=1, device="cpu"), TypeError, "give one of them"),
         (dict(default_root_dir="a", checkpoint_dir="b"), TypeError, "two names of one option"),
         (dict(max_steps=7), TypeError, "no option max_steps=7: max_epochs="),
         (dict(val_check_interval=0.5), TypeError, "check_val_every_n_epoch="),
@@ -666,10 +665,19 @@ def test_options_of_lightnings_without_effect_are_listed_once():
     assert len(told) == 1 and told[0].filename == __file__ and run.device is None
 
 
-def test_options_of_lightnings_with_effect(tmp_path, recwarn):
+def test_gpus_of_lightnings_without_one(monkeypatch):
+    monkeypatch.setattr(tc.cuda, "is_available", lambda: False)
+    with pytest.warns(UserWarning, match=r"without effect here: accelerator \(there is no GPU.*\), gpus \(there is no GPU"):
+        assert tc.Trainer(1, gpus=1, accelerator="gpu").device is None
+
+
+def test_options_of_lightnings_with_effect(tmp_path, recwarn, monkeypatch):
+    monkeypatch.setattr(tc.cuda, "is_available", lambda: True)
     run = tc.Trainer(max_epochs=1, default_root_dir=tmp_path, enable_progress_bar=False, accelerator="gpu", devices=[1])
     assert (run.checkpoint_dir, run.default_root_dir, run.progress, run.device) == (str(tmp_path), str(tmp_path), False, "cuda:1")
     assert tc.Trainer(1, gpus=1).device == "cuda" and not recwarn.list
+    with pytest.raises(TypeError, match="name a device, and so does device: give one"):
+        tc.Trainer(1, gpus=1, device="cpu")
     run.logger._default_hp_metric = None  # as the tutorial does
     assert run.logger.log_dir == run.log_dir == str(tmp_path) and tc.Trainer(1, logger=False).logger is None
     assert run.checkpoint_callback.best_model_path == "" and run.checkpoint_callback.best_model_score is None

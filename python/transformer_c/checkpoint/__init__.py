@@ -10,7 +10,7 @@ placeholders        placeholders for unknown classes and objects
 
 from .errors import CheckpointError
 from .placeholders import GlobalName, UnknownObject
-from .safetensors_file import Checkpoint, load, save
+from .safetensors_file import Checkpoint, load, load_mapping, save
 from .torch_file import load_torch_checkpoint
 
-__all__ = ["Checkpoint", "CheckpointError", "GlobalName", "UnknownObject", "load", "load_torch_checkpoint", "save"]
+__all__ = ["Checkpoint", "CheckpointError", "GlobalName", "UnknownObject", "load", "load_mapping", "load_torch_checkpoint", "save"]

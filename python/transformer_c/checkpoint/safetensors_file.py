@@ -3,7 +3,8 @@
 A file contains the arrays of a state dict by name, and metadata: strings by name. The metadata that this module writes are
 "transformer_c" (the version of this layout), "class" (the name of the saved module's class: a hint for people and for
 ``python -m transformer_c predict``; nothing is looked up by it), "hyper_parameters" (JSON; see tree.py), and, if the saved
-mapping is not simply arrays by name, "tree": the JSON of the whole, which refers to the arrays by name.
+mapping is not simply arrays by name, "tree": the JSON of the whole, which refers to the arrays by name. What is not a
+mapping, such as one array, is stored under the name "value", and "contains" is "value".
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from .safetensors_header import Entry, NotSafetensors, read_header
 from .tree import decode, encode, is_array
 
 LAYOUT = "1"
+VALUE = "value"
 
 # safetensors' names of the dtypes that NumPy has, little-endian as in the file, and those of ml_dtypes.
 _NUMPY_DTYPES = {
@@ -74,7 +76,7 @@ class Checkpoint(dict):
 
 
 def save(module_or_dict: Any, path: str | os.PathLike, hyper_parameters: Mapping | None = None) -> None:
-    """Writes a module's state, or a dict, to a safetensors file.
+    """Writes a module's state, a dict, or an array to a safetensors file.
 
     The file is written completely or not at all: a save that fails leaves the old file in place.
 
@@ -83,7 +85,7 @@ def save(module_or_dict: Any, path: str | os.PathLike, hyper_parameters: Mapping
     module_or_dict : nn.Module or mapping
         A module (anything with ``state_dict()``: an optimizer too), or a mapping. Tensors and ndarrays are stored as
         tensors of the file, under their names; in a nested mapping the names are joined by dots. Numbers, strings, None,
-        lists, tuples and mappings around them are kept in the metadata.
+        lists, tuples and mappings around them are kept in the metadata. Or one Tensor or ndarray, or a list or tuple.
     path : str or path-like
     hyper_parameters : mapping, optional
         Stored in the metadata as JSON; the module's ``hparams`` by default. Numbers, strings, None, lists, tuples, mappings.
@@ -115,10 +117,15 @@ def save(module_or_dict: Any, path: str | os.PathLike, hyper_parameters: Mapping
     >>> checkpoint.save({"model": {"weight": np.ones(3)}, "epoch": 7}, path)
     >>> checkpoint.load(path)
     {'model': {'weight': array([1., 1., 1.])}, 'epoch': 7}
+    >>> checkpoint.save(np.arange(3), path)
+    >>> checkpoint.load(path)
+    array([0, 1, 2])
     """
+    metadata = {"transformer_c": LAYOUT}
+    if is_array(module_or_dict) or isinstance(module_or_dict, (list, tuple)):
+        module_or_dict, metadata["contains"] = {VALUE: module_or_dict}, VALUE
     state, own = _state_of(module_or_dict)
     parameters = own if hyper_parameters is None else hyper_parameters
-    metadata = {"transformer_c": LAYOUT}
     if hasattr(module_or_dict, "named_parameters"):
         metadata["class"] = type(module_or_dict).__name__
     if parameters is not None:
@@ -156,7 +163,9 @@ def _state_of(value: Any) -> tuple[Mapping, Any]:
         return value.state_dict(), getattr(value, "hparams", None)
     if isinstance(value, Mapping):
         return value, getattr(value, "hyper_parameters", None)
-    raise TypeError(f"module_or_dict is of type {type(value).__name__}; expected a module (something with state_dict()) or a mapping")
+    raise TypeError(
+        f"module_or_dict is of type {type(value).__name__}; expected a module (something with state_dict()), a mapping or an array"
+    )
 
 
 def _as_mapping(parameters: Any) -> Mapping:
@@ -185,7 +194,7 @@ def _storable(name: str, value: Any) -> np.ndarray:
     return array.astype(array.dtype.newbyteorder("<"), copy=False) if array.dtype.name != "bfloat16" else array
 
 
-def load(path: str | os.PathLike) -> Checkpoint:
+def load(path: str | os.PathLike) -> Any:
     """Reads a safetensors file, written by any program.
 
     Parameters
@@ -194,8 +203,8 @@ def load(path: str | os.PathLike) -> Checkpoint:
 
     Returns
     -------
-    Checkpoint
-        A dict of ndarrays by name, or the nested mapping that was given to ``save``, with the attributes ``hyper_parameters``, a
+    Checkpoint, or ndarray, list or tuple
+        What was saved. A Checkpoint is a dict of ndarrays by name, or the nested mapping that was given to ``save``, with the attributes ``hyper_parameters``, a
         dict, and ``metadata``, all of the file's metadata. For a module: ``module.load_state_dict(tc.load(path))``.
 
     Raises
@@ -229,7 +238,15 @@ def load(path: str | os.PathLike) -> Checkpoint:
             raise CheckpointError(f"{os.fspath(path)!r} cannot be loaded: {error}") from None
 
 
-def _read(file: BufferedReader, size: int) -> Checkpoint:
+def load_mapping(path: str | os.PathLike) -> Checkpoint:
+    """``load(path)``, for a file that must contain a module's state or another mapping."""
+    loaded = load(path)
+    if not isinstance(loaded, Checkpoint):
+        raise CheckpointError(f"{os.fspath(path)!r} contains a {type(loaded).__name__}; expected the state of a module or of a run")
+    return loaded
+
+
+def _read(file: BufferedReader, size: int) -> Any:
     start = bytearray(min(size, 2))
     read_exactly(file, 0, start)
     if start == b"PK":
@@ -251,6 +268,10 @@ def _read(file: BufferedReader, size: int) -> Checkpoint:
     parameters = decode(_from_json(metadata.get("hyper_parameters", "{}")), {})
     if not isinstance(values, dict) or not isinstance(parameters, dict):
         raise CheckpointError("its description is not a mapping")
+    if "contains" in metadata:
+        if metadata["contains"] != VALUE or set(values) != {VALUE}:
+            raise CheckpointError(f"its description is of {metadata['contains']!r}, which it does not contain alone")
+        return values[VALUE]
     return Checkpoint(values, parameters, metadata)
 
 

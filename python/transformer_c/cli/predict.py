@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checkpoint import CheckpointError, load, load_torch_checkpoint
+from ..checkpoint import CheckpointError, load_mapping, load_torch_checkpoint
 from ..checkpoint.files import open_regular, write_atomically
 from .options import CommandError, UsageError, add_threads, flag
 from .tasks import PREDICTORS, TASKS, Predictor
@@ -80,7 +80,7 @@ def _read(path: str) -> tuple[dict, dict, str | None]:
     if zipfile.is_zipfile(path):
         held = load_torch_checkpoint(path)
         return held.get("state_dict", held), dict(held.get("hyper_parameters") or {}), None
-    held = load(path)
+    held = load_mapping(path)
     name = held.get("class") or held.metadata.get("class")
     return held.get("state_dict", held), held.hyper_parameters, name if isinstance(name, str) else None
 

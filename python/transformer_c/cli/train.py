@@ -13,7 +13,7 @@ import shlex
 from typing import Any
 
 from .. import zeros
-from ..checkpoint import load
+from ..checkpoint import load_mapping
 from ..checkpoint.files import open_regular, write_atomically
 from ..random import manual_seed
 from ..trainer import Trainer
@@ -158,7 +158,7 @@ def _check_same(model: TrainingModule, folder: str) -> None:
     last = os.path.join(folder, LAST)
     if not os.path.exists(last):
         return
-    held, now = load(last).hyper_parameters, dict(model.hparams.items())
+    held, now = load_mapping(last).hyper_parameters, dict(model.hparams.items())
     changed = sorted(name for name in {*held, *now} if held.get(name) != now.get(name))
     if changed:
         raise CommandError(

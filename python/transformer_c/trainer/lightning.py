@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from .. import cuda
+
 # Without effect, with the reason where there is one to tell.
 HARMLESS: Mapping[str, str] = {
     "accelerator": "",
@@ -39,6 +41,8 @@ VALUES: Mapping[str, tuple[tuple[Any, ...], str]] = {
 # Other names.
 SAME: Mapping[str, str] = {"default_root_dir": "checkpoint_dir", "enable_progress_bar": "progress"}
 
+NO_GPU = "there is no GPU that can be used: tc.cuda says why"
+
 KNOWN = {*HARMLESS, *SAME}
 
 
@@ -63,13 +67,14 @@ def applied(given: Mapping[str, Any], checkpoint_dir: Any, progress: bool, devic
         checkpoint_dir = given["default_root_dir"]
     progress = bool(given.get("enable_progress_bar", progress))
     unused = [*unused, *(name for name in given if name in HARMLESS)]
-    if (gpu := _gpu_of(given)) is not None:
+    if (gpu := _gpu_of(given)) is not None and cuda.is_available():
         if device is not None:
             raise TypeError("accelerator, devices and gpus name a device, and so does device: give one of them")
         device = gpu
         unused = [name for name in unused if name not in ("accelerator", "devices", "gpus")]
     if unused:
-        told = [f"{name} ({HARMLESS[name]})" if HARMLESS[name] else name for name in sorted(unused)]
+        reasons = {**HARMLESS, **({"accelerator": NO_GPU, "gpus": NO_GPU} if gpu is not None and not cuda.is_available() else {})}
+        told = [f"{name} ({reasons[name]})" if reasons[name] else name for name in sorted(unused)]
         warnings.warn(f"options of Lightning without effect here: {', '.join(told)}", stacklevel=4)
     return checkpoint_dir, progress, device
 

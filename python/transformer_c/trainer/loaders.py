@@ -46,9 +46,17 @@ def as_loaders(value: Any, name: str, dtype: np.dtype, batch_size: int) -> list[
     return [check_loader(arrays.as_loader(name, value, dtype, batch_size), name)]
 
 
+def _length(loader: Any) -> int | None:
+    """The number of batches; None if it is not known."""
+    try:
+        return len(loader)
+    except TypeError:
+        return None
+
+
 def number_of_batches(loader: Any, limit: int | float | None) -> int | None:
     """The number of batches per pass; None if it is not known in advance."""
-    length = len(loader) if hasattr(loader, "__len__") else None
+    length = _length(loader)
     if limit is None:
         return length
     if isinstance(limit, float):
@@ -73,7 +81,7 @@ def batches(loader: Any, count: int | None) -> Generator[Any, None, None]:
                 return
             taken += 1
             yield batch
-        if hasattr(loader, "__len__") and taken == len(loader):
+        if taken == _length(loader):
             next(iterator, None)
     finally:
         if hasattr(iterator, "close"):

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..callbacks.callback import Callback
-from ..checkpoint import Checkpoint, CheckpointError, load, save
+from ..checkpoint import Checkpoint, CheckpointError, load_mapping, save
 from ..checkpoint.files import open_regular, remove_leftovers, write_atomically
 from ..checkpoint.tree import encode
 from ..optim import Optimizer
@@ -163,7 +163,7 @@ class Saves:
 
     def go_on_from(self, path: str) -> None:
         """Restores a checkpoint; after an error, the model and the random streams are unchanged."""
-        checkpoint = load(path)
+        checkpoint = load_mapping(path)
         if "trainer" not in checkpoint:
             raise CheckpointError(f"{path!r} contains no run to resume, only weights: resume from the {LAST} in the same folder")
         before = streams.capture(self._streams)

@@ -61,13 +61,13 @@ class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
         """
         import zipfile  # imported here because most programs never need it
 
-        from ..checkpoint import load, load_torch_checkpoint
+        from ..checkpoint import load_mapping, load_torch_checkpoint
 
         if zipfile.is_zipfile(path):
             loaded = load_torch_checkpoint(path)
             state, found = loaded.get("state_dict", loaded), loaded.get("hyper_parameters", {})
         else:
-            loaded = load(path)
+            loaded = load_mapping(path)
             state, found = loaded.get("state_dict", loaded), loaded.hyper_parameters
         module = cls(**{**dict(found or {}), **hyper_parameters})
         if state is not loaded:

@@ -22,7 +22,7 @@ from .. import functional as F
 from .. import nn, optim
 from .._core import Tensor
 from .._tensor import as_tensor, cat, matmul, no_grad, ones, triu
-from ..checkpoint import load, save
+from ..checkpoint import load_mapping, save
 from ..data import DataLoader, TensorDataset
 from ..datasets import square_sequences
 from ..encoder import PositionalEncoding as _PositionalEncoding
@@ -522,7 +522,7 @@ class StepByStep:
 
     def load_checkpoint(self, filename) -> None:
         """Restores a file of ``save_checkpoint``; the model is in train mode."""
-        held = load(filename)
+        held = load_mapping(filename)
         self.model.load_state_dict(held["model_state_dict"])
         self.optimizer.load_state_dict(held["optimizer_state_dict"])
         self.total_epochs, self.losses, self.val_losses = held["epoch"], list(held["loss"]), list(held["val_loss"])

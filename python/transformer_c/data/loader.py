@@ -1,140 +1,22 @@
-"""Datasets and loaders, with PyTorch's names and, given the same seed, PyTorch's shuffles."""
+"""Batches of a dataset, perhaps prepared ahead on a thread."""
 
 from __future__ import annotations
 
-import math
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ._arguments import count
-from ._core import Tensor
-from ._tensor import as_tensor, no_grad, stack, tensor
-from .random import as_generator, randperm
-
-
-class Dataset:
-    """Samples by index: subclasses define ``__getitem__`` and ``__len__``.
-
-    A subclass may also define ``__getitems__(indices)``, which returns a whole batch, already collated; the loader calls it
-    instead of ``__getitem__`` once per sample.
-    """
-
-    def __getitem__(self, index: int) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} has no __getitem__(): define it in the class")
-
-    def __len__(self) -> int:
-        raise NotImplementedError(f"{type(self).__name__} has no __len__(): define it in the class")
-
-
-class TensorDataset(Dataset):
-    """Tensors or ndarrays of equal length; sample i is the tuple of their rows i.
-
-    Examples
-    --------
-    >>> import numpy as np, transformer_c as tc
-    >>> data = tc.data.TensorDataset(np.arange(3), np.arange(3) ** 2)
-    >>> [int(v) for v in data[2]]
-    [2, 4]
-    """
-
-    def __init__(self, *tensors: Any) -> None:
-        if not tensors:
-            raise ValueError("TensorDataset needs at least one Tensor")
-        self.tensors = tuple(as_tensor(t) for t in tensors)
-        lengths = {len(t) for t in self.tensors}
-        if len(lengths) != 1:
-            raise ValueError(f"the Tensors have different lengths along their first axis: {[len(t) for t in self.tensors]}")
-
-    def __repr__(self) -> str:
-        return f"TensorDataset({', '.join(f'{t.dtype.name} {t.shape}' for t in self.tensors)})"
-
-    def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
-        return tuple(t[index] for t in self.tensors)
-
-    def __getitems__(self, indices: Sequence[int]) -> tuple[Tensor, ...]:
-        return self[np.asarray(indices, np.int64)]
-
-    def __len__(self) -> int:
-        return len(self.tensors[0])
-
-
-class Subset(Dataset):
-    """The samples of a dataset at the given indices."""
-
-    def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
-        self.dataset, self.indices = dataset, indices
-
-    def __repr__(self) -> str:
-        return f"Subset({len(self)} of {self.dataset!r})"
-
-    def __getitem__(self, index: int) -> Any:
-        return self.dataset[self.indices[index]]
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-
-def random_split(dataset: Any, lengths: Sequence[int | float], rng=None, generator=None) -> list[Subset]:
-    """Splits a dataset at random.
-
-    Parameters
-    ----------
-    dataset : Dataset
-    lengths : sequence of int or of float
-        Sizes that add up to the whole, or fractions that add up to 1.
-    rng, generator : int, np.random.Generator, tc.Generator or None
-
-    Examples
-    --------
-    >>> import numpy as np, transformer_c as tc
-    >>> parts = tc.data.random_split(tc.data.TensorDataset(np.arange(10)), [0.8, 0.2], rng=0)
-    >>> [len(p) for p in parts]
-    [8, 2]
-    """
-    total = len(dataset)
-    if math.isclose(sum(lengths), 1.0) and all(0 <= s <= 1 for s in lengths):
-        sizes = [math.floor(total * s) for s in lengths]
-        for i in range(total - sum(sizes)):
-            sizes[i % len(sizes)] += 1
-    else:
-        sizes = [int(s) for s in lengths]
-    if sum(sizes) != total:
-        raise ValueError(f"the lengths {list(lengths)} add up to {sum(sizes)}, but the dataset has {total} samples")
-    order = randperm(total, rng=rng if generator is None else generator).tolist()
-    ends = np.cumsum(sizes).tolist()
-    return [Subset(dataset, order[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
-
-
-def default_collate(samples: Sequence[Any]) -> Any:
-    """Stacks samples into a batch, element by element through tuples, lists and dicts."""
-    first = samples[0]
-    if isinstance(first, Tensor):
-        return stack(list(samples))
-    if isinstance(first, np.ndarray):
-        return as_tensor(np.stack(samples))
-    if isinstance(first, (bool, np.bool_)):
-        return tensor(np.array(samples, np.bool_))
-    if isinstance(first, (int, np.integer)):
-        return tensor(np.array(samples, np.int64))
-    if isinstance(first, float):
-        return tensor(np.array(samples, np.float64))
-    if isinstance(first, np.floating):
-        return tensor(np.array(samples))
-    if isinstance(first, dict):
-        return {key: default_collate([s[key] for s in samples]) for key in first}
-    if isinstance(first, tuple) and hasattr(first, "_fields"):
-        return type(first)(*(default_collate(list(column)) for column in zip(*samples, strict=True)))
-    if isinstance(first, (tuple, list)):
-        return [default_collate(list(column)) for column in zip(*samples, strict=True)]
-    if isinstance(first, (str, bytes)):
-        return list(samples)
-    raise TypeError(f"samples of type {type(first).__name__} cannot be stacked into a batch; pass collate_fn=")
+from .._arguments import count
+from .._tensor import no_grad
+from ..random import as_generator, randperm
+from .collate import default_collate
+from .datasets import IterableDataset
+from .samplers import BatchSampler
 
 
 class DataLoader:
@@ -155,7 +37,11 @@ class DataLoader:
         The number of batches that a thread prepares ahead.
     collate_fn : callable, optional
         Makes a batch from a list of samples.
-    num_workers, pin_memory, persistent_workers
+    sampler : iterable of int, optional
+        The order of the samples, in the place of `shuffle`: a Sampler, or any collection of indices.
+    batch_sampler : iterable of lists of int, optional
+        The batches, in the place of `batch_size`, `shuffle`, `sampler` and `drop_last`.
+    num_workers, pin_memory, persistent_workers, timeout, worker_init_fn, multiprocessing_context, prefetch_factor
         Accepted for compatibility with PyTorch; ignored.
 
     Examples
@@ -176,25 +62,53 @@ class DataLoader:
         prefetch: int = 0,
         *,
         collate_fn: Callable[[list], Any] | None = None,
+        sampler: Iterable[int] | None = None,
+        batch_sampler: Iterable[list[int]] | None = None,
         generator=None,
         num_workers: int = 0,
         pin_memory: bool = False,
         persistent_workers: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Any = None,
+        multiprocessing_context: Any = None,
+        prefetch_factor: int | None = None,
     ) -> None:
         batch_size = count("batch_size", batch_size)
+        self._check_order(dataset, batch_size, shuffle, drop_last, sampler, batch_sampler)
         if prefetch < 0 or num_workers < 0:
             raise ValueError(f"prefetch and num_workers must not be negative, got {prefetch} and {num_workers}")
         source = rng if generator is None else generator
         self.dataset, self.batch_size, self.shuffle, self.drop_last = dataset, int(batch_size), bool(shuffle), bool(drop_last)
         self.prefetch, self.collate_fn = int(prefetch), collate_fn
+        self.sampler, self.batch_sampler = sampler, batch_sampler
         self.num_workers, self.pin_memory = num_workers, pin_memory
         self.generator = None if source is None else as_generator(source)
+
+    @staticmethod
+    def _check_order(dataset: Any, batch_size: int, shuffle: bool, drop_last: bool, sampler: Any, batch_sampler: Any) -> None:
+        """Raises if the order is given twice."""
+        if isinstance(dataset, IterableDataset) and (shuffle or sampler is not None or batch_sampler is not None):
+            raise ValueError("an IterableDataset has an order of its own: it takes no shuffle, sampler or batch_sampler")
+        if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
+            raise ValueError("batch_sampler takes the place of batch_size, shuffle, sampler and drop_last: give it alone")
+        if sampler is not None and shuffle:
+            raise ValueError("sampler and shuffle=True both give an order: give one of them")
+        for name, order in (("sampler", sampler), ("batch_sampler", batch_sampler)):
+            if order is not None and (not hasattr(order, "__iter__") or isinstance(order, Iterator)):
+                raise TypeError(
+                    f"{name} is of type {type(order).__name__}; expected a Sampler, or a collection that can be walked over again"
+                )
 
     def __repr__(self) -> str:
         return f"DataLoader({self.dataset!r}, batch_size={self.batch_size}, shuffle={self.shuffle}, drop_last={self.drop_last})"
 
     def __len__(self) -> int:
-        full, rest = divmod(len(self.dataset), self.batch_size)
+        if self.batch_sampler is not None:
+            return len(self.batch_sampler)  # type: ignore[arg-type]
+        if isinstance(self.dataset, IterableDataset) and not hasattr(self.dataset, "__len__"):
+            raise TypeError(f"the length of a {type(self.dataset).__name__} is not known")
+        samples: Any = self.dataset if self.sampler is None else self.sampler
+        full, rest = divmod(len(samples), self.batch_size)
         return full + (rest > 0 and not self.drop_last)
 
     def _order(self) -> np.ndarray:
@@ -206,17 +120,30 @@ class DataLoader:
         sampler = self.generator if self.generator is not None else as_generator(generator.seed64())
         return np.asarray(randperm(len(self.dataset), rng=sampler))
 
-    def _batch(self, indices: np.ndarray) -> Any:
+    def _batch(self, indices: Any) -> Any:
         with no_grad():
+            if isinstance(self.dataset, IterableDataset):
+                return (self.collate_fn or default_collate)(indices)
             if hasattr(self.dataset, "__getitems__") and self.collate_fn is None:
                 batch = self.dataset.__getitems__(indices)
                 return list(batch) if isinstance(batch, tuple) and not hasattr(batch, "_fields") else batch
             samples = [self.dataset[int(i)] for i in indices]
             return (self.collate_fn or default_collate)(samples)
 
+    def _parts(self) -> Iterable[Any]:
+        """The indices of each batch; for an IterableDataset, its samples."""
+        if self.sampler is None and self.batch_sampler is None and not isinstance(self.dataset, IterableDataset):
+            order = self._order()
+            return [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(len(self))]
+        as_generator(self.generator).seed64()
+        if isinstance(self.dataset, IterableDataset):
+            return BatchSampler(self.dataset, self.batch_size, self.drop_last)
+        if self.batch_sampler is not None:
+            return self.batch_sampler
+        return BatchSampler(self.sampler if self.sampler is not None else (), self.batch_size, self.drop_last)
+
     def __iter__(self) -> Iterator[Any]:
-        order = self._order()
-        parts = [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(len(self))]
+        parts = self._parts()
         batches: Iterator[Any]
         if self.prefetch == 0:
             batches = (self._batch(indices) for indices in parts)
@@ -272,3 +199,6 @@ def _ahead(jobs: Iterator[Callable[[], Any]], depth: int) -> Iterator[Any]:
         if os.getpid() == process:
             stop.set()
             thread.join()
+
+
+__all__ = ["DataLoader"]

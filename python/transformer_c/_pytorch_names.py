@@ -1,0 +1,106 @@
+"""Names of PyTorch's for what is here already: devices, tensors from arrays and of a dtype."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from ._core import Tensor
+from ._tensor import as_tensor, empty, tensor
+
+
+class device(str):
+    """The name of a device, which every function takes and every Tensor has as a str: "cpu", "cuda" or "cuda:1".
+
+    Parameters
+    ----------
+    type : str, int or device
+        With or without a number; an int is the number of a GPU.
+    index : int, optional
+
+    Attributes
+    ----------
+    type : str
+        "cpu" or "cuda".
+    index : int or None
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> device = tc.device("cuda:0") if tc.cuda.is_available() else tc.device("cpu")
+    >>> tc.zeros(2).to(device).device == device
+    True
+    >>> tc.device("cuda", 1), tc.device("cuda:1").index, str(tc.device("cpu"))
+    (device(type='cuda', index=1), 1, 'cpu')
+    """
+
+    type: str
+    index: int | None  # type: ignore[assignment]
+
+    def __new__(cls, type: str | int, index: int | None = None) -> device:
+        if isinstance(type, int) and not isinstance(type, bool):
+            return cls("cuda", type)
+        if not isinstance(type, str):
+            raise TypeError(f"a device is given as a str or the number of a GPU, not {type.__class__.__name__}")
+        found = re.fullmatch(r"(cpu|cuda)(?::(\d+|emulated))?", type)
+        if found is None or (found[2] is not None and index is not None):
+            raise ValueError(f'a device is "cpu", "cuda" or "cuda:0", got {type!r}' + ("" if index is None else f" and {index}"))
+        self = super().__new__(cls, type if index is None else f"{type}:{index}")
+        self.type = found[1]
+        self.index = int(found[2]) if found[2] is not None and found[2].isdigit() else index
+        return self
+
+    def __repr__(self) -> str:
+        return f"device(type={self.type!r}" + (f", index={self.index})" if self.index is not None else ")")
+
+    def __reduce__(self) -> tuple:
+        return device, (str(self),)
+
+
+def from_numpy(ndarray: np.ndarray) -> Tensor:
+    """A Tensor over the memory of an ndarray: writes to one are seen in the other.
+
+    Parameters
+    ----------
+    ndarray : np.ndarray
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> array = np.zeros(2)
+    >>> tc.from_numpy(array)[0] = 5
+    >>> array
+    array([5., 0.])
+    """
+    if not isinstance(ndarray, np.ndarray):
+        raise TypeError(f"from_numpy() takes an ndarray, not {type(ndarray).__name__}; tc.tensor(data) copies anything")
+    return as_tensor(ndarray)
+
+
+def _typed(name: str, dtype: str) -> Any:
+    def make(*arguments: Any) -> Tensor:
+        if arguments and all(isinstance(a, (int, np.integer)) and not isinstance(a, bool) for a in arguments):
+            return empty(*arguments, dtype=dtype)
+        if len(arguments) > 1:
+            raise TypeError(f"{name}() takes data, or the sizes of an uninitialised Tensor")
+        return tensor(arguments[0], dtype=dtype) if arguments else empty(0, dtype=dtype)
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = f"""A Tensor of dtype {dtype} from data, or an uninitialised one from sizes: ``tc.tensor(data, dtype="{dtype}")`` by an older name.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.{name}([1, 2]).dtype.name, tc.{name}(2, 3).shape
+    ('{dtype}', (2, 3))
+    """
+    return make
+
+
+FloatTensor, DoubleTensor = _typed("FloatTensor", "float32"), _typed("DoubleTensor", "float64")
+LongTensor, IntTensor = _typed("LongTensor", "int64"), _typed("IntTensor", "int32")
+BoolTensor, ByteTensor = _typed("BoolTensor", "bool"), _typed("ByteTensor", "uint8")
+
+__all__ = ["BoolTensor", "ByteTensor", "DoubleTensor", "FloatTensor", "IntTensor", "LongTensor", "device", "from_numpy"]

@@ -1,0 +1,37 @@
+"""Datasets and loaders, with PyTorch's names and, given the same seed, PyTorch's shuffles.
+
+datasets  Dataset, IterableDataset, TensorDataset, Subset, ConcatDataset, ChainDataset, StackDataset, random_split
+samplers  the order of the samples: Sampler, SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler, BatchSampler
+loader    DataLoader: batches
+collate   default_collate: a batch from samples
+"""
+
+from .collate import default_collate
+from .datasets import ChainDataset, ConcatDataset, Dataset, IterableDataset, StackDataset, Subset, TensorDataset, random_split
+from .loader import DataLoader
+from .samplers import BatchSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
+
+
+def get_worker_info() -> None:
+    """None: batches are never made in worker processes."""
+
+
+__all__ = [
+    "BatchSampler",
+    "ChainDataset",
+    "ConcatDataset",
+    "DataLoader",
+    "Dataset",
+    "IterableDataset",
+    "RandomSampler",
+    "Sampler",
+    "SequentialSampler",
+    "StackDataset",
+    "Subset",
+    "SubsetRandomSampler",
+    "TensorDataset",
+    "WeightedRandomSampler",
+    "default_collate",
+    "get_worker_info",
+    "random_split",
+]

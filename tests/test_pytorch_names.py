@@ -1,0 +1,126 @@
+"""PyTorch's and Lightning's names that programs begin with: devices, seeds, switches, tensors by their types, utils.data, saved tensors."""
+
+import copy
+import pickle
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import transformer_c as tc
+
+
+def test_a_device_compares_and_prints_as_its_name():
+    device = tc.device("cuda:0") if tc.cuda.is_available() else tc.device("cpu")
+    x = tc.zeros(2, device=tc.device("cpu")).to(tc.device("cpu"))
+    assert x.device == tc.device("cpu") == "cpu" and {tc.device("cpu"): 1}["cpu"] == 1
+    assert f"Device: {device}" == f"Device: {device!s}" and str(device).startswith(("cpu", "cuda"))
+    assert tc.nn.Linear(2, 2).to(tc.device("cpu")).weight.device == tc.device("cpu") != tc.device("cuda")
+    assert (repr(tc.device("cpu")), repr(tc.device("cuda", 1))) == ("device(type='cpu')", "device(type='cuda', index=1)")
+    assert tc.device(1) == tc.device("cuda:1") == tc.device(tc.device("cuda"), 1) == "cuda:1"
+    for made in (copy.deepcopy(device), pickle.loads(pickle.dumps(device)), tc.device(device)):
+        assert made == device and made.type == device.type and made.index == device.index
+    for arguments, error in ((("tpu",), ValueError), (("cuda:1", 2), ValueError), ((None,), TypeError), ((True,), TypeError)):
+        with pytest.raises(error):
+            tc.device(*arguments)
+
+
+@pytest.mark.parametrize("arguments", [("cpu",), ("cuda",), ("cuda:1",), ("cuda", 1)])
+def test_devices_are_pytorchs(arguments):
+    torch = pytest.importorskip("torch")
+    ours, theirs = tc.device(*arguments), torch.device(*arguments)
+    assert (str(ours), repr(ours), ours.type, ours.index) == (str(theirs), repr(theirs), theirs.type, theirs.index)
+
+
+def test_seed_everything():
+    assert tc.seed_everything(42) == 42
+    drawn = random.random(), np.random.rand(), tc.rand(2).tolist()
+    random.seed(42)
+    np.random.seed(42)
+    tc.manual_seed(42)
+    assert drawn == (random.random(), np.random.rand(), tc.rand(2).tolist())
+    assert tc.seed_everything() == 0 and tc.seed_everything(np.int64(3), workers=True) == 3
+    for seed, error in ((-1, ValueError), (2**32, ValueError), ("42", TypeError)):
+        with pytest.raises(error, match="seed"):
+            tc.seed_everything(seed)
+
+
+def test_switches_have_no_effect():
+    tc.backends.cudnn.deterministic = True
+    tc.backends.cudnn.benchmark = False
+    tc.backends.cuda.matmul.allow_tf32 = True
+    assert tc.backends.cudnn.deterministic and not tc.backends.mps.is_available() and not tc.backends.cudnn.is_built()
+    with pytest.raises(AttributeError, match="'xla'; it has cuda, cudnn"):
+        _ = tc.backends.xla
+
+
+def test_from_numpy_shares_memory():
+    array = np.arange(6.0).reshape(2, 3)
+    x = tc.from_numpy(array)
+    x[0, 0] = 7
+    assert array[0, 0] == 7 and x.dtype == np.float64 and tc.from_numpy(array.T).shape == (3, 2)
+    with pytest.raises(TypeError, match="takes an ndarray, not list"):
+        tc.from_numpy([1.0])
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("FloatTensor", "float32"), ("DoubleTensor", "float64"), ("LongTensor", "int64"), ("IntTensor", "int32"), ("BoolTensor", "bool"), ("ByteTensor", "uint8")],
+)  # fmt: skip
+def test_tensors_by_their_types(name, dtype):
+    make = getattr(tc, name)
+    assert make([[1, 0], [0, 1]]).tolist() == np.eye(2, dtype=dtype).tolist() and make([1.0]).dtype.name == dtype
+    assert make(2, 3).shape == (2, 3) and make().shape == (0,) and make(np.ones(3)).dtype.name == dtype
+    with pytest.raises(TypeError, match=f"{name}\\(\\) takes data"):
+        make([1], [2])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "bool", "float16"])
+def test_a_saved_tensor_is_loaded_as_an_array(tmp_path, dtype):
+    array = np.arange(6).reshape(2, 3).astype(dtype)
+    tc.save(tc.tensor(array), tmp_path / "x")
+    loaded = tc.load(tmp_path / "x")
+    assert type(loaded) is np.ndarray and loaded.dtype == dtype and np.array_equal(loaded, array)
+    tc.save(np.full((), 2.5), tmp_path / "x")
+    assert tc.load(tmp_path / "x") == 2.5
+    tc.save(tc.nn.Parameter([1.0]), tmp_path / "x")
+    assert tc.load(tmp_path / "x").tolist() == [1.0]
+    tc.save([tc.tensor(array), {"a": (array, 3)}], tmp_path / "x")
+    first, second = tc.load(tmp_path / "x")
+    assert np.array_equal(first, array) and np.array_equal(second["a"][0], array) and second["a"][1] == 3
+
+
+def test_a_damaged_saved_tensor(tmp_path):
+    import safetensors.numpy
+
+    with pytest.raises(tc.CheckpointError, match="contains a ndarray"):
+        tc.save(np.ones(2), tmp_path / "x")
+        tc.TransformerPredictor.load_from_checkpoint(tmp_path / "x")
+    safetensors.numpy.save_file({"other": np.ones(2)}, tmp_path / "x", {"transformer_c": "1", "contains": "value"})
+    with pytest.raises(tc.CheckpointError, match="does not contain alone"):
+        tc.load(tmp_path / "x")
+
+
+def test_utils_data_is_data():
+    import transformer_c.utils.data as data
+    from transformer_c.utils.data import DataLoader, Dataset, TensorDataset, random_split
+
+    assert DataLoader is tc.data.DataLoader is tc.utils.data.DataLoader and data.__all__ == tc.data.__all__
+    assert Dataset is tc.data.Dataset and TensorDataset is tc.data.TensorDataset and random_split is tc.data.random_split
+
+
+def test_lightnings_names():
+    assert tc.LightningModule is tc.TrainingModule and issubclass(tc.callbacks.ModelCheckpoint, tc.callbacks.Callback)
+
+    class Data(tc.LightningDataModule):
+        def __init__(self, size=3, *, seed=0):
+            super().__init__()
+            self.save_hyperparameters(ignore="seed")
+
+    assert dict(Data(5).hparams.items()) == {"size": 5}
+
+
+def test_they_are_loaded_on_first_use():
+    code = "import sys, transformer_c; print([n for n in ('backends', 'callbacks', 'loggers', 'utils', 'trainer') if f'transformer_c.{n}' in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
