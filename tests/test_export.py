@@ -290,6 +290,49 @@ def test_axes_of_ones_own_and_a_dict_of_arguments(tmp_path):
             tc.export_onnx(block, r(1, 5, 8), path, dynamic_axes=wrong)
 
 
+def test_large_files_have_their_parameters_next_to_them(tmp_path, monkeypatch):
+    from transformer_c.export import writing
+
+    monkeypatch.setattr(writing, "_LARGEST", 100)
+    check(tc.EncoderBlock(8, 2, 64), r(2, 5, 8), tmp_path=tmp_path)
+    assert (tmp_path / "module.onnx.data").exists()
+
+
+def test_names_that_meet(tmp_path):
+    module = Function(lambda self, x: {"x": x @ self.weight, "matmul_0": x + 1, "a b": x[0]})
+    model = check(module, r(2, 5, 8), r(3, 7, 8), tmp_path=tmp_path)
+    assert [o.name for o in model.graph.output] == ["x_out", "matmul_0", "a_b"]
+
+
+def test_the_example_is_not_written_to(tmp_path):
+    example = np.ones((2, 5, 8), np.float32)
+
+    def forward(self, x):
+        x += 1
+        table = tc.tensor([1.0, 2.0])
+        table[0] = 5.0
+        return x * table.sum()
+
+    tc.export_onnx(Function(forward), example, tmp_path / "m.onnx")
+    assert (example == 1).all()
+    (found,) = run(tmp_path / "m.onnx", [example])
+    assert (found == 14).all()
+
+
+def test_half_precision(tmp_path):
+    block, path = tc.EncoderBlock(8, 2, 16).half(), str(tmp_path / "half.onnx")
+    tc.export_onnx(block, r(2, 5, 8), path)
+    x = r(3, 7, 8).astype(np.float16)
+    model = onnx.load(path)
+    assert {i.data_type for i in model.graph.initializer if i.name in dict(block.named_parameters())} == {onnx.TensorProto.FLOAT16}
+    from onnx.reference import ReferenceEvaluator
+
+    (found,) = ReferenceEvaluator(model).run(None, {"x": x})
+    np.testing.assert_allclose(found.astype(np.float32), block.eval()(x).astype(np.float32), atol=2e-2)
+    tc.export_onnx(nn.Linear(8, 3).bfloat16(), r(2, 5, 8), path)
+    onnx.checker.check_model(path, full_check=True)
+
+
 class Twice(nn.Module):
     def forward(self, x, y):
         return x + y
@@ -313,7 +356,9 @@ REFUSED = {
     "no arithmetic progression": lambda self, x: x + np.sin(np.arange(x.shape[1], dtype=np.float32))[:, None],
     "by no formula": lambda self, x: x * (x.shape[1] ** 3),
     "memory that another Tensor shares": lambda self, x: [y := x * 1, z := y[:, 0], y.zero_(), z][-1],
-    "in place": lambda self, x: [self.weight.detach(), self.weight.zero_(), x][-1],
+    "in place to weight, by zero_": lambda self, x: [self.weight.zero_(), x][-1],
+    "there before the call": lambda self, x: [self.__dict__.setdefault("state", tc.ones(8)).add(x[0, 0]), self.state.fill_(1.0), x][-1],
+    "drops weights in eval mode": lambda self, x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5),
     "returned a set": lambda self, x: {1},
 }
 
@@ -344,6 +389,8 @@ def test_first_mistakes(tmp_path):
         tc.export_onnx(lambda x: x, r(2), tmp_path / "no.onnx")
     with pytest.raises(TypeError, match=r"does not fit Linear\.forward\(input"):
         tc.export_onnx(nn.Linear(8, 8), (r(2, 8), r(2, 8)), tmp_path / "no.onnx")
+    with pytest.raises(TypeError, match="'input' is a dict of arrays"):
+        tc.export_onnx(nn.Linear(8, 8), ({"a": r(2, 8)},), tmp_path / "no.onnx")
     with pytest.raises(TypeError, match="has no array"):
         tc.export_onnx(nn.Linear(8, 8), None, tmp_path / "no.onnx")
 

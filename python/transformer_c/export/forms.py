@@ -105,7 +105,20 @@ def _binary(kind: str) -> Form:
     return lambda g, a, out: g.op(kind, operand(g, a["a"], out[0].dtype), operand(g, a["b"], out[0].dtype))
 
 
-FORMS.update({name: _binary(kind) for name, kind in {"mul": "Mul", "div": "Div", "pow": "Pow", "maximum": "Max", "minimum": "Min"}.items()})
+FORMS.update(
+    {
+        name: _binary(kind)
+        for name, kind in {
+            "mul": "Mul",
+            "div": "Div",
+            "pow": "Pow",
+            "maximum": "Max",
+            "minimum": "Min",
+            "clamp_min": "Max",
+            "clamp_max": "Min",
+        }.items()
+    }
+)
 
 
 def _sum(kind: str) -> Form:
@@ -537,6 +550,49 @@ def _argsort(g: Builder, a: dict, out: list) -> str:
     name = g.cast(x, np.int32) if x.dtype in (bool, np.uint8) else x.name
     axis = a["axis"] % x.rank
     return g.op("TopK", name, g.size(x.shape[axis]), axis=axis, largest=int(a["descending"]), outputs=2)[1]
+
+
+@form("gather")
+def _gather(g: Builder, a: dict, out: list) -> str:
+    return g.op("GatherElements", a["x"].name, g.cast(a["index"], np.int64), axis=a["axis"])
+
+
+@form("scatter")
+def _scatter(g: Builder, a: dict, out: list) -> str:
+    x, index, src = a["x"], a["index"], a["src"]
+    name = g.cast(src, x.dtype)
+    if src.shape != index.shape:  # what the index does not name is not used
+        name = g.op("Slice", name, g.ints([0] * index.rank), g.ints(index.shape), g.ints(list(range(index.rank))))
+    how = {"put": "none", "add": "add", "multiply": "mul"}[a["combination"]]
+    return g.op("ScatterElements", x.name, g.cast(index, np.int64), name, axis=a["axis"], reduction=how)
+
+
+@form("cumsum")
+def _cumsum(g: Builder, a: dict, out: list) -> str:
+    return g.op("CumSum", g.cast(a["x"], out[0].dtype), g.array(np.int64(a["axis"])), reverse=int(a["reverse"]))
+
+
+def _list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, tuple) else [value]
+
+
+@form("pad")
+def _pad(g: Builder, a: dict, out: list) -> str:
+    x, pads = a["x"], _list(a["pads"])
+    pads += [0] * (2 * x.rank - len(pads))
+    before, after = pads[::2][::-1], pads[1::2][::-1]  # given from the last axis on
+    return g.op("Pad", x.name, g.ints([*before, *after]), g.number(a["value"], x.dtype))
+
+
+@form("convolution")
+def _convolution(g: Builder, a: dict, out: list) -> str:
+    x, weight, dtype = a["x"], a["weight"], out[0].dtype
+    axes = weight.rank - 2
+    stride, padding, dilation = (_list(a[name]) * (1 if isinstance(a[name], tuple) else axes) for name in ("stride", "padding", "dilation"))
+    bias = [] if a["bias"] is None else [g.cast(a["bias"], dtype)]
+    name = g.cast(x, dtype) if x.rank == weight.rank else g.at(g.cast(x, dtype), 0)
+    y = g.op("Conv", name, g.cast(weight, dtype), *bias, strides=stride, pads=padding * 2, dilations=dilation, group=a["groups"])
+    return y if x.rank == weight.rank else g.op("Squeeze", y, g.ints([0]))
 
 
 @form("rotary")

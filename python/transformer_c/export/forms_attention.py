@@ -9,7 +9,8 @@ import numpy as np
 
 from .forms import form, reduced, transposed, truth
 from .graph import Builder, Term
-from .sizes import Size
+from .sizes import Real, Size
+from .tracing import ExportError
 
 
 @form("qkv_projection")
@@ -43,8 +44,6 @@ def _scaled_dot_product(g: Builder, a: dict, out: list) -> list[str]:
 
 
 def _root(width: int | Size) -> Any:
-    from .sizes import Real
-
     return Real("rsqrt", width) if isinstance(width, Size) else float(width) ** -0.5
 
 
@@ -91,6 +90,8 @@ def _allowed(g: Builder, a: dict, queries: Any, keys: Any, rank: int) -> str | N
 def _attention(g: Builder, a: dict, out: list) -> list[str | None]:
     q, k, v = a["query"], a["key"], a["value"]
     dtype = out[0].dtype
+    if a["dropout"]:
+        raise ExportError("attention drops weights in eval mode: pass dropout_p=0.0 unless self.training")
     if a["enable_gqa"] and q.rank > 2:
         k, v = _shared(g, k, q.shape[-3]), _shared(g, v, q.shape[-3])
     scale = a["scale"] if a["scale"] is not None else _root(q.shape[-1])

@@ -37,10 +37,12 @@ class Builder:
     ----------
     sources : list of (str, int)
         For each axis that may change, an input that has it, and its place there.
+    taken : set of str
+        Names that others have: inputs, outputs, parameters.
     """
 
-    def __init__(self, sources: list[tuple[str, int]]) -> None:
-        self.sources = sources
+    def __init__(self, sources: list[tuple[str, int]], taken: set[str]) -> None:
+        self.sources, self.taken = sources, taken
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: dict[str, onnx.TensorProto] = {}
         self._known: dict[Any, str] = {}
@@ -50,8 +52,10 @@ class Builder:
 
     def unused(self, stem: str) -> str:
         """A name that was not given before."""
-        self._count[stem] = self._count.get(stem, -1) + 1
-        return f"{stem}_{self._count[stem]}"
+        while True:
+            self._count[stem] = self._count.get(stem, -1) + 1
+            if (name := f"{stem}_{self._count[stem]}") not in self.taken:
+                return name
 
     def op(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Any) -> Any:
         """A node; the name of its result, or a list of them when `outputs` is more than one."""

@@ -138,6 +138,7 @@ class Tracer:
         self._places: dict[int, int] = {}  # of the Tensor with this id
         self._alive: dict[int, Tensor] = {}
         self._stale: set[int] = set()
+        self._made: set[int] = set()  # constants that the call itself makes
 
     # ---- values ----------------------------------------------------------------------------------------------------------
 
@@ -209,15 +210,19 @@ class Tracer:
         if op in _QUESTIONS or not any(isinstance(r, Tensor) for r in found):
             return
         if op in ("as_tensor", "tensor") and not isinstance(args[0], Tensor):
-            return  # a constant, once it is used
+            self._made.add(id(result))
+            self._add(result, Value("constant", result.shape, result.dtype, None, result.detach().clone(), depends=False))
+            return
         if op == "record_custom":
             raise ExportError("a custom_op is a Python function, which has no form in ONNX")
         # What is no number or Tensor (a dtype, a device) shows in the results.
         bound = {name: self.leaf(kind, value) for name, (kind, value) in _bind(op, args, kwargs).items() if kind not in "ow"}
         depends = any(self.trace.values[ref.place].depends for ref in refs_in(bound))
         if op in _WRITING:
-            if self.trace.values[self._places[id(found[0])]].name is not None:
-                raise ExportError(f"forward writes to {self.trace.values[self._places[id(found[0])]].name!r} in place ({op})")
+            value = self.trace.values[self._places[id(found[0])]]
+            if value.source == "constant" and id(found[0]) not in self._made:
+                what = value.name or "a Tensor that was there before the call"
+                raise ExportError(f"forward writes in place to {what}, by {op}: a graph has no state")
             self._write(found[0])
         results: list[Ref | None] = []
         for tensor in found:

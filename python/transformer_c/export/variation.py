@@ -13,7 +13,7 @@ import numpy as np
 
 from .._core import Tensor
 from .._tensor import no_grad
-from ..nn import Module
+from ..nn.module import Module, _holds
 from .sizes import Formulas, Size
 from .tracing import Call, ExportError, Ref, Trace, Tracer, Value, refs_in, traced
 
@@ -78,6 +78,9 @@ class Runner:
         given = named(module, example)
         self.arrays = {n: np.asarray(v.detach().cpu() if isinstance(v, Tensor) else v) for n, v in given.items() if _is_array(v)}
         self.options = {n: v for n, v in given.items() if n not in self.arrays}
+        for name, value in self.options.items():
+            if _holds(np.ndarray, value) or _holds(Tensor, value):
+                raise TypeError(f"{name!r} is a {type(value).__name__} of arrays; export_onnx takes inputs that are arrays")
         if not self.arrays:
             raise TypeError("the example has no array; pass an array, a tuple or a dict of them")
         for name, array in self.arrays.items():
@@ -92,7 +95,7 @@ class Runner:
         tracer, given = Tracer(self.names), {}
         for name, array in self.arrays.items():
             array = _resized(array, {axis: n for (i, axis), n in (lengths or {}).items() if i == name})
-            array = array if change is None else _changed(array, change)
+            array = np.array(array) if change is None else _changed(array, change)  # a forward may write to it
             given[name] = self.module._accept_array(array, dtype, device)
             tracer.add_input(name, given[name])
         given.update(self.options)
@@ -307,6 +310,13 @@ def _array(value: Value) -> np.ndarray:
     return value.tensor.cpu().numpy()
 
 
+def _is_same(a: Value, b: Value) -> bool:
+    """Whether two constants have the same bits; those in the same memory have."""
+    x, y = a.tensor, b.tensor
+    assert x is not None and y is not None
+    return (x.data_ptr(), x.stride()) == (y.data_ptr(), y.stride()) or _equal(_array(a), _array(b))
+
+
 def _equal(a: np.ndarray, b: np.ndarray) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
 
@@ -352,7 +362,7 @@ def _folded(traces: list[Trace]) -> set[int]:
         if value.depends or any(t.values[i].shape != value.shape for t in traces):
             continue
         if (value.source == "constant" and value.name is not None) or (
-            value.tensor is not None and all(_equal(_array(t.values[i]), _array(value)) for t in traces[1:])
+            value.tensor is not None and all(_is_same(t.values[i], value) for t in traces[1:])
         ):
             same.add(i)
     return same

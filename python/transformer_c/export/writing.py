@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +21,7 @@ from .sizes import Size
 from .tracing import ExportError, Ref
 from .variation import Axis, Constant, Graph, Runner, find_dimensions, put_together
 
+_one_at_a_time = threading.Lock()  # there is one tracer
 _LARGEST = 1_900_000_000  # bytes; a protobuf has at most 2 GB
 
 
@@ -36,7 +38,7 @@ def _evaluating(module: Module):
 
 def write(module: Module, example: Any, path: str | os.PathLike, dynamic_axes: Any) -> None:
     """See ``export_onnx``."""
-    with _evaluating(module):
+    with _one_at_a_time, _evaluating(module):
         runner = Runner(module, example)
         runner.run()  # some modules keep what their first call makes
         first = runner.run()
@@ -47,12 +49,13 @@ def write(module: Module, example: Any, path: str | os.PathLike, dynamic_axes: A
         hint = "Name the axes that may change with dynamic_axes={...}"
         graph = put_together(runner, first, dimensions, lambda _: hint)
         model = build(graph, type(module).__name__)
-    onnx.checker.check_model(model, full_check=model.ByteSize() < _LARGEST)
-    if model.ByteSize() < _LARGEST:
+    if sum(len(constant.raw_data) for constant in model.graph.initializer) <= _LARGEST:
+        onnx.checker.check_model(model, full_check=True)
         onnx.save(model, os.fspath(path))
     else:
         name = os.path.basename(os.fspath(path)) + ".data"
         onnx.save(model, os.fspath(path), save_as_external_data=True, location=name)
+        onnx.checker.check_model(os.fspath(path))
 
 
 def _named(runner: Runner, groups: list[list[Axis]]) -> list[tuple[str, list[Axis]]]:
@@ -91,14 +94,19 @@ def _given(runner: Runner, dynamic_axes: Mapping[str, Mapping[int, str] | Sequen
 
 def build(graph: Graph, title: str) -> onnx.ModelProto:
     """The graph of all lengths as an ONNX model."""
-    g = Builder([(clean(axes[0][0]), axes[0][1]) for _, axes in graph.dimensions])
     names: dict[int, str] = {ref.place: clean(name) for name, ref in graph.inputs.items()}
-    used = set(names.values())
+    inputs = set(names.values())
+    given = {f"{clean(name)}_out" if clean(name) in inputs else clean(name): ref for name, ref in _outputs(graph.output, "output")}
+    used = inputs | set(given)
+    parameters = {clean(value.name) for value in graph.values if value.name is not None}
+    g = Builder([(clean(axes[0][0]), axes[0][1]) for _, axes in graph.dimensions], used | parameters)
 
     def term(place: int) -> Term:
         value = graph.values[place]
         if place not in names:
-            names[place] = _constant(g, graph.constants[place], value.dtype, None if value.name in used else value.name)
+            names[place] = _constant(
+                g, graph.constants[place], value.dtype, None if value.name is None or clean(value.name) in used else value.name
+            )
         return Term(names[place], value.dtype, graph.shapes[place])
 
     def filled(value: Any) -> Any:
@@ -118,15 +126,15 @@ def build(graph: Graph, title: str) -> onnx.ModelProto:
             if ref is not None:
                 names[ref.place] = name
     outputs = []
-    for name, ref in _outputs(graph.output, "output"):
-        g.nodes.append(helper.make_node("Identity", [term(ref.place).name], [clean(name)]))
-        outputs.append(_info(clean(name), graph, ref.place))
+    for name, ref in given.items():
+        g.nodes.append(helper.make_node("Identity", [term(ref.place).name], [name]))
+        outputs.append(_info(name, graph, ref.place))
     if not outputs:
         raise ExportError("forward returned no Tensor")
-    inputs = [_info(clean(name), graph, ref.place) for name, ref in graph.inputs.items()]
+    infos = [_info(clean(name), graph, ref.place) for name, ref in graph.inputs.items()]
     nodes = _used(g.nodes, [info.name for info in outputs])
     read = {name for node in nodes for name in node.input}
-    body = helper.make_graph(nodes, title, inputs, outputs, initializer=[proto for name, proto in g.initializers.items() if name in read])
+    body = helper.make_graph(nodes, title, infos, outputs, initializer=[proto for name, proto in g.initializers.items() if name in read])
     model = helper.make_model(body, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
     model.producer_name, model.producer_version = "transformer_c", __version__
     return model
