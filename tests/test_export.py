@@ -155,6 +155,15 @@ MASKED = {
     "SensIO's model": (sensio.Model, lambda b, t, s: (r(b, 16, 49),)),
     "Godoy's model": (lambda: godoy.SquaresPredictor("own"), lambda b, t, s: (r(b, 2, 2),)),
     "Godoy's Transformer": (lambda: godoy.SquaresPredictor("nn"), lambda b, t, s: (r(b, 2, 2),)),
+    "convolution": (
+        lambda: nn.Conv1d(4, 6, 3, stride=2, padding=2, padding_mode="reflect"),
+        lambda b, t, s: (r(b, 4, t + 4),),
+    ),
+    "convolution, images": (
+        lambda: nn.Conv2d(4, 6, (3, 2), stride=(2, 1), padding=(0, 1), dilation=(1, 2), groups=2),
+        lambda b, t, s: (r(b, 4, t, s + 2),),
+    ),
+    "pretrained": (lambda: nn.Embedding.from_pretrained(r(11, 4)), lambda b, t, s: (ids(11, b, t),)),
     "squared error": (nn.MSELoss, lambda b, t, s: (r(b, t), r(b, t))),
     "binary": (nn.BCELoss, lambda b, t, s: (np.abs(r(b, t)) % 1, np.abs(r(b, t)) % 1)),
     "binary, logits": (nn.BCEWithLogitsLoss, lambda b, t, s: (r(b, t), np.abs(r(b, t)) % 1)),
@@ -224,6 +233,14 @@ def from_numpy(self, x):
     ]
 
 
+def reflected(self, x):
+    length = x.shape[1]
+    places = np.r_[2:0:-1, np.arange(length), length - 2, length - 3]
+    eye = tc.zeros(length, length)
+    eye.view(-1)[:: length + 1] = 2.0
+    return x[:, places], eye @ x, tc.as_tensor(np.eye(length, k=1, dtype=np.float32)) @ x
+
+
 def indexed(self, x):
     places = tc.tensor([0, 2])
     return {
@@ -256,6 +273,7 @@ OWN = {
     "groups": grouped,
     "writing": written,
     "numpy": from_numpy,
+    "reflecting": reflected,
     "index": indexed,
     "shapes": shapes,
     "numbers": numbers,

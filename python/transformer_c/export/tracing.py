@@ -159,6 +159,9 @@ class Tracer:
             name = self.names.get(id(tensor))
             constant = Value("constant", tensor.shape, tensor.dtype, name, tensor.detach(), depends=False)
             return self._add(tensor, constant)
+        if id(tensor) in self._stale and not self.trace.values[self._places[id(tensor)]].depends:
+            self._stale.discard(id(tensor))  # numbers that depend on lengths only: what they are now
+            return self._add(tensor, Value("constant", tensor.shape, tensor.dtype, None, tensor.detach().clone(), depends=False))
         if id(tensor) in self._stale:
             raise ExportError(
                 "forward writes in place to memory that another Tensor shares, and reads that Tensor afterwards; write t = t + x instead "
@@ -223,7 +226,7 @@ class Tracer:
             if value.source == "constant" and id(found[0]) not in self._made:
                 what = value.name or "a Tensor that was there before the call"
                 raise ExportError(f"forward writes in place to {what}, by {op}: a graph has no state")
-            self._write(found[0])
+            self._write(found[0], depends)
         results: list[Ref | None] = []
         for tensor in found:
             if tensor is None:
@@ -233,14 +236,15 @@ class Tracer:
             results.append(self._add(tensor, Value("result", tensor.shape, tensor.dtype, None, kept, depends)))
         self.trace.calls.append(Call(op, bound, results))
 
-    def _write(self, tensor: Tensor) -> None:
-        """Tensors over the same memory have a value that is not known any more."""
+    def _write(self, tensor: Tensor, depends: bool) -> None:
+        """Tensors over the same memory have a value that is not known any more, and depends on inputs if what was written does."""
         low, high = _memory(tensor)
         for key, other in self._alive.items():
             if key != id(tensor) and other.device == tensor.device:
                 start, end = _memory(other)
                 if start < high and low < end:
                     self._stale.add(key)
+                    self.trace.values[self._places[key]].depends |= depends
         self._stale.discard(id(tensor))
 
 

@@ -23,15 +23,18 @@ _MOST_TOGETHER = 6  # axes of equal length that are tried together
 
 @dataclass
 class Constant:
-    """Numbers that depend on lengths only, by place: start + the sum over axes of step * index, or, with two values, by a diagonal."""
+    """Numbers that depend on lengths only, by place: start + the sum over axes of step * index; or two values, of which one is below a
+    diagonal, or on it (`is_band`); or, of one axis, `runs` of (start, step, length) one after the other."""
 
     shape: list[int | Size]
     dtype: np.dtype
     start: Any = 0
     steps: tuple[Any, ...] = ()
     diagonal: int | Size | None = None
-    inside: Any = None  # where column - row <= diagonal
+    inside: Any = None  # where column - row <= diagonal, or == diagonal
     outside: Any = None
+    is_band: bool = False
+    runs: tuple[tuple[Any, Any, Any], ...] = ()
 
 
 @dataclass
@@ -421,7 +424,14 @@ def _varying(arrays: list[np.ndarray], shape: list[int | Size], formulas: Formul
             if len(triangles) == len(arrays) and len({t[1:] for t in triangles}) == 1:
                 diagonal = formulas.integer([t[0] for t in triangles])
                 if diagonal is not None:
-                    return Constant(shape, dtype, diagonal=diagonal, inside=triangles[0][1], outside=triangles[0][2])
+                    _, inside, outside, is_band = triangles[0]
+                    return Constant(shape, dtype, diagonal=diagonal, inside=inside, outside=outside, is_band=is_band)
+    if one.ndim == 1 and dtype.kind in "iu" and all(a.size for a in arrays):
+        pieces = [_runs(a) for a in arrays]
+        if len({len(p) for p in pieces}) == 1:
+            fitted = [tuple(fit([p[i][k] for p in pieces]) for k in range(3)) for i in range(len(pieces[0]))]
+            if all(number is not None for run in fitted for number in run):
+                return Constant(shape, dtype, runs=tuple(fitted))
     raise ExportError(
         f"an array of shape {one.shape} that forward makes outside the library (NumPy) depends on the lengths of the inputs, and is no arithmetic "
         "progression and no triangle; make it with ops, or make it once for the longest input, as a buffer, and cut it in forward"
@@ -451,14 +461,30 @@ def _is_progression(a: np.ndarray, steps: list[Any]) -> bool:
         return bool(np.allclose(a.astype(np.float64), expected, rtol=0, atol=1e-6 * largest * (a.dtype.kind == "f"), equal_nan=True))
 
 
-def _triangle(a: np.ndarray) -> tuple[int, Any, Any] | None:
-    """(diagonal, value where column - row <= diagonal, value elsewhere), if all matrices are that."""
+def _triangle(a: np.ndarray) -> tuple[int, Any, Any, bool] | None:
+    """(diagonal, value there or below, value elsewhere, whether it is the diagonal alone), if all matrices are that."""
     flat = a.reshape(-1, *a.shape[-2:])
     low, high = flat[0, -1, 0], flat[0, 0, -1]
-    if low == high or (flat != flat[0]).any():
+    if (flat != flat[0]).any():
         return None
     place = np.arange(a.shape[-1]) - np.arange(a.shape[-2])[:, None]
-    inside = flat[0] == low
-    diagonal = int(place[inside].max())
-    good = (np.where(place <= diagonal, low, high) == flat[0]).all()
-    return (diagonal, low.item(), high.item()) if good else None
+    is_band = bool(low == high)
+    inside = flat[0] != high if is_band else flat[0] == low
+    if not inside.any():
+        return None
+    diagonal, value = int(place[inside].max()), flat[0][inside][0]
+    expected = np.where(place == diagonal if is_band else place <= diagonal, value, high)
+    return (diagonal, value.item(), high.item(), is_band) if (expected == flat[0]).all() else None
+
+
+def _runs(a: np.ndarray) -> list[tuple[int, int, int]]:
+    """An array as (start, step, length) of arithmetic progressions, each as long as can be."""
+    runs, start, n = [], 0, len(a)
+    while start < n:
+        end = start + 1
+        step = int(a[end]) - int(a[start]) if end < n else 0
+        while end < n and int(a[end]) - int(a[end - 1]) == step:
+            end += 1
+        runs.append((int(a[start]), step, end - start))
+        start = end
+    return runs

@@ -181,9 +181,12 @@ def _constant(g: Builder, value: np.ndarray | Constant, dtype: np.dtype, name: s
         return g.array(value, None if name is None else clean(name))
     if value.diagonal is not None:
         column, row = g.arange(value.shape[-1]), g.at(g.arange(value.shape[-2]), 1)
-        inside = g.op("LessOrEqual", g.op("Sub", column, row), g.size(value.diagonal))
+        inside = g.op("Equal" if value.is_band else "LessOrEqual", g.op("Sub", column, row), g.size(value.diagonal))
         made = chosen(g, inside, g.array(np.asarray(value.inside, dtype)), g.array(np.asarray(value.outside, dtype)), dtype)
         return g.expand(made, value.shape)
+    if value.runs:
+        parts = [g.op("Add", g.op("Mul", g.arange(length), g.scalar(step)), g.scalar(start)) for start, step, length in value.runs]
+        return g.convert(g.op("Concat", *parts, axis=0), dtype)
     kind = np.int64 if np.dtype(dtype).kind in "biu" else np.float64
     made = g.number(value.start, kind)
     for axis, step in enumerate(value.steps):
