@@ -2,7 +2,8 @@
 
 Flavours
   plain    -O2: the results, the schedules, and what the emulator checks itself
-  address  AddressSanitizer and UndefinedBehaviorSanitizer: out-of-bounds and misaligned accesses of plain C++
+  address  AddressSanitizer and UndefinedBehaviorSanitizer: out-of-bounds and misaligned accesses of plain C++; not optimised, as
+           compiling would take longer than what the tests save
   thread   ThreadSanitizer through its fiber interface: races, slowly
   access   every load and store is looked up by access_check.cpp: races, within and between blocks, reads of memory nobody
            wrote, bounds, alignment
@@ -28,12 +29,12 @@ COMMON = ["-std=c++17", "-fPIC", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-Wn
 FLAVOURS = {  # flags for the .cu files, for the emulator, for linking
     "plain": (["-O2"], ["-O2"], []),
     "address": (
-        ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
+        ["-O0", "-g1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
         ["-O2", "-g", "-DEMULATOR_ADDRESS_SANITIZER"],
         ["-fsanitize=address,undefined"],
     ),
-    "thread": (["-O1", "-g", "-fsanitize=thread"], ["-O2", "-g", "-DEMULATOR_THREAD_SANITIZER"], ["-fsanitize=thread"]),
-    "access": (["-O1", "-g", "-fsanitize=thread"], ["-O2", "-g", "-DEMULATOR_ACCESS_CHECK"], []),
+    "thread": (["-O1", "-g1", "-fsanitize=thread"], ["-O2", "-g", "-DEMULATOR_THREAD_SANITIZER"], ["-fsanitize=thread"]),
+    "access": (["-O1", "-g1", "-fsanitize=thread"], ["-O2", "-g", "-DEMULATOR_ACCESS_CHECK"], []),
 }
 
 
@@ -94,7 +95,7 @@ def _publish(make, target):
     """make(path) writes the file, which then takes its name in one step. A second process that wants it waits for the first."""
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
-        with open(target.parent / f"{target.stem.rpartition('-')[0]}.lock", "w") as lock:
+        with open(target.with_suffix(".lock"), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not target.exists():
                 temporary = target.with_name(f"{target.stem}.{os.getpid()}{target.suffix}")
@@ -111,7 +112,7 @@ def compile_object(source, flavour):
     if source.suffix == ".c":
         flags[0], language = "-std=gnu11", "c"
     key = _digest([source, *_headers()], compiler(), flags)
-    target = CACHE / flavour / f"{source.stem}-{key}.o"
+    target = CACHE / "objects" / f"{source.stem}-{key}.o"  # flavours with the same flags for kernels share them
     return _publish(lambda path: _run([*compiler(), *flags, "-x", language, "-c", source, "-o", path]), target)
 
 
