@@ -5,9 +5,10 @@ precision, all objects are compiled in parallel, and only what changed is compil
 "setup.py -q" is silent.
 
 Environment: CC (compiler), TRANSFORMER_C_SANITIZE ("address,undefined", "thread"), TRANSFORMER_C_JOBS (parallel compiles),
-TRANSFORMER_C_WERROR=1 (warnings are errors, as in CI), TRANSFORMER_C_OBJECTS (folder of the objects, which copies of the same
-sources may share; build/objects), TRANSFORMER_C_BUILD_ISAS ("baseline,avx2": only these instruction sets), TRANSFORMER_C_CUDA=1 (the CUDA library as well, with nvcc, which takes
-minutes; "make cuda" builds it later).
+TRANSFORMER_C_WERROR=1 (warnings are errors, as in CI), TRANSFORMER_C_CFLAGS (more options for the compiler, after those of here),
+TRANSFORMER_C_OBJECTS (folder of the objects, which copies of the same sources may share; build/objects), TRANSFORMER_C_BUILD_ISAS
+("baseline,avx2": only these instruction sets), TRANSFORMER_C_CUDA=1 (the CUDA library as well, with nvcc, which takes minutes;
+"make cuda" builds it later).
 """
 
 import os
@@ -124,8 +125,9 @@ class BuildCore(build_ext):
         wanted = (os.environ.get("TRANSFORMER_C_BUILD_ISAS") or ",".join(ISAS)).split(",")
         self.isas = {name: extra for name, extra in ISAS.items() if name in wanted and self.accepts(extra)}
         flags += [f"-DTC_HAVE_{name.upper()}" for name in self.isas if name != "baseline"]
-        self.plain = [*flags, "-O1" if sanitize else "-O2"]
-        self.kernels = [*flags, "-O1" if sanitize else "-O3"]
+        more = os.environ.get("TRANSFORMER_C_CFLAGS", "").split()
+        self.plain = [*flags, "-O1" if sanitize else "-O2", *more]
+        self.kernels = [*flags, "-O1" if sanitize else "-O3", *more]
 
     def library_jobs(self):
         """(source, object, flags, what it is called) of all that needs no Python."""

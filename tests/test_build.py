@@ -3,6 +3,7 @@
 import ast
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -71,20 +72,34 @@ def test_a_quiet_build_says_nothing(build):
     assert stream.getvalue() == ""
 
 
-SLOW_COMPILER = """#!/bin/sh
+COMPILER = """#!/bin/sh
 for word; do [ "$last" = -o ] && target=$word; [ "$last" = -MF ] && names=$word; last=$word; done
-[ -n "$names" ] && sleep 0.3 && echo "x: $0" > "$names"
+[ -n "$names" ] && sleep SECONDS && echo "x: $0" > "$names"
 [ -n "$target" ] && : > "$target"
 exit 0
 """
 
 
+def with_a_compiler(folder, seconds):
+    """The environment of a build that takes this long for each file, and compiles nothing."""
+    compiler = folder / "compiler"
+    compiler.write_text(COMPILER.replace("SECONDS", str(seconds)))
+    compiler.chmod(0o755)
+    return {**os.environ, "CC": str(compiler), "TRANSFORMER_C_OBJECTS": str(folder / "objects"), "TRANSFORMER_C_JOBS": "2"}
+
+
+def test_more_options_come_last(tmp_path):
+    """The last -O of a command counts."""
+    environment = {**with_a_compiler(tmp_path, 0), "TRANSFORMER_C_CFLAGS": "-O1 -DMORE"}
+    command = [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", str(tmp_path), "--build-temp", str(tmp_path)]
+    subprocess.run(command, cwd=Path(__file__).parents[1], env=environment, check=True)
+    commands = [path.read_text() for path in (tmp_path / "objects").rglob("*.cmd")]
+    assert len(commands) > 100 and all(re.findall(r"-O\d", c)[-1] == "-O1" and "-DMORE" in c for c in commands)
+
+
 def test_ctrl_c_ends_a_build(tmp_path):
     """All processes of the terminal get the signal; of some 225 files two or so are being compiled."""
-    compiler = tmp_path / "slow"
-    compiler.write_text(SLOW_COMPILER)
-    compiler.chmod(0o755)
-    environment = {**os.environ, "CC": str(compiler), "TRANSFORMER_C_OBJECTS": str(tmp_path / "objects"), "TRANSFORMER_C_JOBS": "2"}
+    environment = with_a_compiler(tmp_path, 0.3)
     command = [sys.executable, "setup.py", "build_ext", "--build-lib", str(tmp_path), "--build-temp", str(tmp_path)]
     with subprocess.Popen(command, cwd=Path(__file__).parents[1], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           start_new_session=True, text=True) as build:  # fmt: skip
