@@ -64,8 +64,9 @@ format: $(VENV)/.extra-dev
 
 # The extension of this build and a copy of the Python files are in build/sanitize.
 SANITIZED := build/sanitize
-# Tests of the Python around the core, or tests that use their own sanitizers.
-UNSANITIZED := $(addprefix --ignore=tests/,gpu_emulation test_c_core.py test_checkpoint_hostile.py test_benchmarks.py test_golden.py test_plot.py test_tutorial.py test_notebooks.py test_readme.py)
+# Tests of the Python around the core, of the repository, or with sanitizers of their own.
+UNSANITIZED := $(addprefix --ignore=tests/,gpu_emulation test_c_core.py test_checkpoint_hostile.py test_benchmarks.py test_golden.py test_plot.py \
+	test_tutorial.py test_notebooks.py test_readme.py test_cli.py test_cli_documents.py test_structure.py test_adding_an_op.py test_fixtures.py test_parallel.py)
 sanitize: $(VENV)/.built $(VENV)/.extra-test
 	rm -rf $(SANITIZED)/transformer_c && mkdir -p $(SANITIZED)
 	cp -r python/transformer_c $(SANITIZED)/ && rm -f $(SANITIZED)/transformer_c/_core.*.so
