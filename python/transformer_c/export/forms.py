@@ -101,36 +101,27 @@ def common(*operands: Any) -> np.dtype:
     return np.dtype(np.int64) if found.kind == "b" and whole else found
 
 
-def _binary(kind: str) -> Form:
-    return lambda g, a, out: g.op(kind, operand(g, a["a"], out[0].dtype), operand(g, a["b"], out[0].dtype))
-
-
-FORMS.update(
-    {
-        name: _binary(kind)
-        for name, kind in {
-            "mul": "Mul",
-            "div": "Div",
-            "pow": "Pow",
-            "maximum": "Max",
-            "minimum": "Min",
-            "clamp_min": "Max",
-            "clamp_max": "Min",
-        }.items()
-    }
-)
-
-
-def _sum(kind: str) -> Form:
+def _arithmetic(kind: str, of_bools: str = "") -> Form:
     def write(g: Builder, a: dict, out: list) -> str:
         dtype, alpha = out[0].dtype, a.get("alpha")
-        y = operand(g, a["b"], dtype)
-        return g.op(kind, operand(g, a["a"], dtype), y if alpha in (1, None) else g.op("Mul", y, g.number(alpha, dtype)))
+        x, y = operand(g, a["a"], dtype), operand(g, a["b"], dtype)
+        y = y if alpha in (1, None) else g.op("Mul", y, g.number(alpha, dtype))
+        return g.op(of_bools if dtype.kind == "b" else kind, x, y)
 
     return write
 
 
-FORMS.update(add=_sum("Add"), sub=_sum("Sub"))
+FORMS.update(
+    add=_arithmetic("Add", "Or"),
+    sub=_arithmetic("Sub", "Xor"),
+    mul=_arithmetic("Mul", "And"),
+    div=_arithmetic("Div"),
+    pow=_arithmetic("Pow"),
+    maximum=_arithmetic("Max", "Or"),
+    minimum=_arithmetic("Min", "And"),
+    clamp_min=_arithmetic("Max", "Or"),
+    clamp_max=_arithmetic("Min", "And"),
+)
 
 
 def _operands(g: Builder, a: dict, out: list) -> tuple[str, str, np.dtype]:

@@ -177,10 +177,10 @@ class Tracer:
             return value
         if kind == "T":
             return [self.ref(v) for v in value]
-        if kind == "t" or isinstance(value, (Tensor, np.ndarray)):
-            return self.ref(value)
         if kind in "iIp":
             return _integers(value)
+        if kind == "t" or isinstance(value, (Tensor, np.ndarray)):
+            return self.ref(value)
         if kind == "n":
             return int(value) if hasattr(value, "__index__") else self.ref(value)
         if kind in "av":
