@@ -376,6 +376,7 @@ REFUSED = {
     "memory that another Tensor shares": lambda self, x: [y := x * 1, z := y[:, 0], y.zero_(), z][-1],
     "in place to weight, by zero_": lambda self, x: [self.weight.zero_(), x][-1],
     "there before the call": lambda self, x: [self.__dict__.setdefault("state", tc.ones(8)).add(x[0, 0]), self.state.fill_(1.0), x][-1],
+    "strides= of Conv depends on lengths": lambda self, x: F.conv1d(x.mT, self.weight.T[:, :, None], stride=x.shape[1] - 3),
     "drops weights in eval mode": lambda self, x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5),
     "returned a set": lambda self, x: {1},
 }
@@ -400,6 +401,16 @@ def test_without_the_package_the_extra_is_named():
     code = "import sys; sys.modules['onnx'] = None; import transformer_c as tc; tc.export_onnx(tc.nn.ReLU(), [1.0], 'no.onnx')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "ImportError: export_onnx needs the package onnx: pip install 'transformer_c[onnx]'" in done.stderr
+
+
+def test_an_axis_that_changes_a_little_only_keeps_its_length(tmp_path):
+    class Windows(nn.Module):
+        def forward(self, x, kernel):
+            return F.conv1d(x, kernel)
+
+    model = check(Windows(), (r(2, 3, 9), r(4, 3, 8)), (r(3, 3, 12), r(6, 3, 8)), tmp_path=tmp_path)
+    dims = [[d.dim_param or d.dim_value for d in i.type.tensor_type.shape.dim] for i in model.graph.input]
+    assert dims == [["batch", "sequence", "x_2"], ["kernel_0", "sequence", 8]]
 
 
 def test_first_mistakes(tmp_path):

@@ -12,6 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from .sizes import Curve, Real, Size, factors, line
+from .tracing import ExportError
 
 OPSET = 18
 
@@ -59,6 +60,9 @@ class Builder:
 
     def op(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Any) -> Any:
         """A node; the name of its result, or a list of them when `outputs` is more than one."""
+        for name, value in attributes.items():
+            if any(isinstance(v, (Size, Real)) for v in (value if isinstance(value, list) else [value])):
+                raise ExportError(f"{name}= of {kind} depends on lengths, but is a constant in ONNX")
         names = [self.unused(kind.lower()) for _ in range(outputs)]
         self.nodes.append(helper.make_node(kind, list(inputs), names, name=self.unused(f"node_{kind}"), **attributes))
         return names[0] if outputs == 1 else names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,12 @@ from .sizes import Formulas, Size
 from .tracing import Call, ExportError, Ref, Trace, Tracer, Value, refs_in, traced
 
 Axis = tuple[str, int]  # of an input
+Dimension = tuple[str, list[Axis]]  # axes that change together, and the name of their length
 _MOST_TOGETHER = 6  # axes of equal length that are tried together
+
+
+class LengthError(ExportError):
+    """The module refuses some lengths, or does something else there."""
 
 
 @dataclass
@@ -42,7 +47,7 @@ class Graph:
     """One trace for all lengths: `shapes` and arguments have a Size where a number depends on a length."""
 
     inputs: dict[str, Ref]
-    dimensions: list[tuple[str, list[Axis]]]
+    dimensions: list[Dimension]
     calls: list[Call]
     values: list[Value]
     shapes: list[list[int | Size]]
@@ -223,6 +228,21 @@ def find_dimensions(runner: Runner, first: Trace) -> list[list[Axis]]:
 # ---- one trace for all lengths ------------------------------------------------------------------------------------------------
 
 
+def put_most_together(runner: Runner, first: Trace, dimensions: list[Dimension]) -> Graph:
+    """The same, without the dimensions in which the module does something else at lengths further away."""
+    try:
+        return put_together(runner, first, dimensions)
+    except LengthError:
+        kept: list[Dimension] = []
+        for dimension in dimensions:
+            try:
+                graph = put_together(runner, first, [*kept, dimension])
+                kept.append(dimension)
+            except LengthError:
+                continue
+        return graph if kept and graph.dimensions == kept else put_together(runner, first, kept)
+
+
 def _points(first: list[int], count: int) -> list[tuple[int, ...]]:
     """Lengths to trace at: those of the example, `count` more along each axis, and three times all together."""
     points = [tuple(first)]
@@ -233,16 +253,15 @@ def _points(first: list[int], count: int) -> list[tuple[int, ...]]:
     return points
 
 
-def put_together(runner: Runner, first: Trace, dimensions: list[tuple[str, list[Axis]]], report: Callable[[str], str]) -> Graph:
+def put_together(runner: Runner, first: Trace, dimensions: list[Dimension]) -> Graph:
     """The graph that gives each trace at its lengths.
 
     Raises
     ------
     ExportError
-        When the calls, or their numbers, depend on values, or on lengths in a way that no formula has.
+        When numbers depend on lengths in a way that no formula has; LengthError when calls depend on them.
     """
     start = [runner.arrays[axes[0][0]].shape[axes[0][1]] for _, axes in dimensions]
-    _check_values(runner, first)
     error: ExportError | None = None
     for count in (3, 12, 40) if dimensions else (0,):
         points, traces = _points(start, count), [first]
@@ -253,9 +272,9 @@ def put_together(runner: Runner, first: Trace, dimensions: list[tuple[str, list[
             except ExportError:
                 raise
             except Exception as reason:
-                raise ExportError(f"forward raised {type(reason).__name__} for inputs of {_shapes(runner, given)}: {reason}") from reason
+                raise LengthError(f"forward raised {type(reason).__name__} for inputs of {_shapes(runner, given)}: {reason}") from reason
             if (where := difference(first, traces[-1])) is not None:
-                raise ExportError(f"forward calls other ops for inputs of {_shapes(runner, given)}: {where}. {report('')}")
+                raise LengthError(f"forward calls other ops for inputs of {_shapes(runner, given)}: {where}")
         try:
             return _unify(runner, traces, Formulas(points), dimensions)
         except ExportError as reason:
@@ -269,7 +288,7 @@ def _shapes(runner: Runner, lengths: Mapping[Axis, int]) -> str:
     return "shape " + ", ".join(f"{tuple(shape)} ({name})" for name, shape in shapes.items())
 
 
-def _check_values(runner: Runner, first: Trace) -> None:
+def check_values(runner: Runner, first: Trace) -> None:
     """Runs the module on other values of the same shapes: nothing but values may differ."""
     other = None
     for change in ("all", "order"):
@@ -324,7 +343,7 @@ def _equal(a: np.ndarray, b: np.ndarray) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
 
 
-def _unify(runner: Runner, traces: list[Trace], formulas: Formulas, dimensions: list[tuple[str, list[Axis]]]) -> Graph:
+def _unify(runner: Runner, traces: list[Trace], formulas: Formulas, dimensions: list[Dimension]) -> Graph:
     first = traces[0]
     shapes: list[list[int | Size]] = []
     for i, value in enumerate(first.values):

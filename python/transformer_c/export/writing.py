@@ -19,7 +19,7 @@ from .forms import FORMS, chosen
 from .graph import OPSET, Builder, Term, clean, onnx_type
 from .sizes import Size
 from .tracing import ExportError, Ref
-from .variation import Axis, Constant, Graph, Runner, find_dimensions, put_together
+from .variation import Axis, Constant, Dimension, Graph, Runner, check_values, find_dimensions, put_most_together, put_together
 
 _one_at_a_time = threading.Lock()  # there is one tracer
 _LARGEST = 1_900_000_000  # bytes; a protobuf has at most 2 GB
@@ -42,12 +42,11 @@ def write(module: Module, example: Any, path: str | os.PathLike, dynamic_axes: A
         runner = Runner(module, example)
         runner.run()  # some modules keep what their first call makes
         first = runner.run()
+        check_values(runner, first)
         if dynamic_axes is None:
-            dimensions = _named(runner, find_dimensions(runner, first))
+            graph = put_most_together(runner, first, _named(runner, find_dimensions(runner, first)))
         else:
-            dimensions = _given(runner, dynamic_axes)
-        hint = "Name the axes that may change with dynamic_axes={...}"
-        graph = put_together(runner, first, dimensions, lambda _: hint)
+            graph = put_together(runner, first, _given(runner, dynamic_axes))
         model = build(graph, type(module).__name__)
     if sum(len(constant.raw_data) for constant in model.graph.initializer) <= _LARGEST:
         onnx.checker.check_model(model, full_check=True)
@@ -58,7 +57,7 @@ def write(module: Module, example: Any, path: str | os.PathLike, dynamic_axes: A
         onnx.checker.check_model(os.fspath(path))
 
 
-def _named(runner: Runner, groups: list[list[Axis]]) -> list[tuple[str, list[Axis]]]:
+def _named(runner: Runner, groups: list[list[Axis]]) -> list[Dimension]:
     """Names for the sets of axes: "batch" and "sequence" for the first set that has axis 0 or 1, then by input and axis."""
     own = type(runner.module).__module__.startswith("transformer_c.nn")  # there batch_first says where the batch is
     batch_first = not own or all(getattr(m, "batch_first", True) for m in runner.module.modules())
@@ -74,7 +73,7 @@ def _named(runner: Runner, groups: list[list[Axis]]) -> list[tuple[str, list[Axi
     return named
 
 
-def _given(runner: Runner, dynamic_axes: Mapping[str, Mapping[int, str] | Sequence[int]]) -> list[tuple[str, list[Axis]]]:
+def _given(runner: Runner, dynamic_axes: Mapping[str, Mapping[int, str] | Sequence[int]]) -> list[Dimension]:
     groups: dict[str, list[Axis]] = {}
     for name, axes in dynamic_axes.items():
         if name not in runner.arrays:
