@@ -376,7 +376,7 @@ REFUSED = {
     "memory that another Tensor shares": lambda self, x: [y := x * 1, z := y[:, 0], y.zero_(), z][-1],
     "in place to weight, by zero_": lambda self, x: [self.weight.zero_(), x][-1],
     "there before the call": lambda self, x: [self.__dict__.setdefault("state", tc.ones(8)).add(x[0, 0]), self.state.fill_(1.0), x][-1],
-    "strides= of Conv depends on lengths": lambda self, x: F.conv1d(x.mT, self.weight.T[:, :, None], stride=x.shape[1] - 3),
+    "strides= of Conv depends on lengths": lambda self, x: F.conv1d(x.reshape(-1, 8, 1), self.weight.T[:, :, None], stride=x.shape[1]),
     "drops weights in eval mode": lambda self, x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5),
     "returned a set": lambda self, x: {1},
 }
