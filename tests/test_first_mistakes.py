@@ -1,5 +1,8 @@
 """Common first mistakes: each error says what was passed, and what to write instead."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import transformer_c as tc
@@ -57,6 +60,44 @@ MISTAKES = {
     "values of max": (lambda: tc.ones(2, 2).max(1).values, AttributeError, "max.axis. and min.axis. give the values"),
     "no attribute anywhere": (lambda: tc.ones(2).foo, AttributeError, "'Tensor' object has no attribute 'foo'$"),
     "a method as a function": (lambda: tc.argmin(tc.ones(2)), AttributeError, r"use the method, t\.argmin\(\)"),
+    "a misspelt name": (lambda: tc.Tensro, AttributeError, r"no attribute 'Tensro'; use tc\.Tensor, if that is what you mean"),
+    "a misspelt function": (lambda: tc.sofmax, AttributeError, r"use tc\.functional\.softmax, if that is what you mean"),
+    "a misspelt layer": (lambda: tc.nn.Liner, AttributeError, "module 'transformer_c.nn' has no attribute 'Liner'; did you mean 'Linear'"),
+    "a misspelt loss": (lambda: tc.functional.cross_entrpy, AttributeError, "did you mean 'cross_entropy'"),
+    "an optimizer in small letters": (lambda: tc.optim.adam, AttributeError, "did you mean 'Adam'"),
+    "a misspelt method": (lambda: tc.ones(2).sofmax(0), AttributeError, r"use t\.softmax, if that is what you mean"),
+    "a loss of arrays": (
+        lambda: tc.functional.mse_loss(np.ones(3), np.zeros(3)).backward(),
+        AttributeError,
+        r"this loss is an ndarray .* Pass Tensors, for instance model\(tc\.tensor\(x\)\)",
+    ),
+    "a loss module of arrays": (lambda: tc.nn.CrossEntropyLoss()(np.ones((2, 3)), [0, 1]).backward(), AttributeError, "Pass Tensors"),
+    "classes on the last axis": (
+        lambda: tc.nn.CrossEntropyLoss()(tc.zeros(2, 5, 3), tc.zeros(2, 5).long()),
+        ValueError,
+        r"they belong on axis 1: pass input\.swapaxes\(1, -1\), or input\.reshape\(-1, 3\) and target\.reshape\(-1\)",
+    ),
+    "two widths": (lambda: tc.nn.Linear("3", -1), TypeError, "2 arguments are wrong:\n  in_features .*'3'.*\n  out_features .* -1"),
+    "four options of a block": (
+        lambda: tc.EncoderBlock(8.0, 2, 16, dropout=3, activation="tanh", layer_norm_eps=-1.0),
+        TypeError,
+        r"4 arguments are wrong:\n  input_dim .*\n  the dropout probability .*\n  activation .*\n  layer_norm_eps",
+    ),
+    "three options of a layer": (
+        lambda: tc.nn.TransformerEncoderLayer("8", 2, 0, dropout=-1),
+        TypeError,
+        r"3 arguments are wrong:\n  d_model .*\n  dim_feedforward .*\n  the dropout",
+    ),
+    "options of an optimizer": (
+        lambda: tc.optim.Adam(_LINEAR.parameters(), lr=-1, betas=(0.9, 2)),
+        ValueError,
+        r"2 arguments are wrong:\n  lr .*\n  betas\[1\]",
+    ),
+    "arguments of a call": (
+        lambda: tc.ones(2, 2).sum(1.5, keepdim="a", foo=3),
+        TypeError,
+        r"3 arguments of sum\(\) are wrong:\n  axis .*float\n  keepdim .*str\n  sum\(\) has no argument 'foo'",
+    ),
     "a functional at top level": (lambda: tc.softmax(tc.ones(2)), AttributeError, r"use tc\.functional\.softmax"),
     "a layer at top level": (lambda: tc.Linear(2, 2), AttributeError, r"use tc\.nn\.Linear"),
     "no name anywhere": (lambda: tc.foo, AttributeError, "no attribute 'foo'$"),
@@ -127,6 +168,74 @@ def test_softmax_of_a_tensor_by_method_and_by_layer():
     for y in (x.log_softmax(1), tc.nn.LogSoftmax(1)(x)):
         np.testing.assert_allclose(y.detach().numpy(), np.log(expected), rtol=1e-15)
     assert x.softmax(1).requires_grad and repr(tc.nn.Softmax(dim=1)) == "Softmax(dim=1)"
+
+
+def test_a_loss_of_arrays_is_a_number_like_any_other():
+    loss = tc.functional.mse_loss(np.ones(3, np.float32), np.zeros(3, np.float32))
+    assert isinstance(loss, np.ndarray) and loss == 1 and repr(loss) == "array(1., dtype=float32)" and f"{loss:.2f}" == "1.00"
+    assert type(loss + 1) is np.float32 and type(loss * np.ones(2)) is np.ndarray and type(np.mean([loss, loss])) is np.float32
+    assert copy.deepcopy(loss) == 1 and type(pickle.loads(pickle.dumps(loss))) is np.ndarray
+    assert not hasattr(loss, "backward") and not hasattr(loss, "numpy")
+
+
+class Frame:
+    """What a data frame has, of as many columns as are given."""
+
+    def __init__(self, **columns):
+        self.columns, self.values = list(columns), columns
+
+    def __getitem__(self, name):
+        return Column(self.values[name])
+
+    def to_numpy(self):
+        kinds = {np.asarray(v).dtype for v in self.values.values()}
+        return np.stack([np.asarray(v, object if len(kinds) > 1 else None) for v in self.values.values()], 1)
+
+
+class Column:
+    def __init__(self, values):
+        self.values = values
+
+    def to_numpy(self):
+        return np.asarray(self.values)
+
+
+def frames():
+    """(name, function that makes a frame of columns)."""
+    yield pytest.param(Frame, id="a stand-in")
+    for library in ("pandas", "polars"):
+        yield pytest.param(lambda library=library, **columns: pytest.importorskip(library).DataFrame(columns), id=library)
+
+
+@pytest.mark.parametrize("make", frames())
+def test_modules_and_functions_take_frames(make):
+    columns = {"a": [1.0, 2.0], "b": [3, 4]}
+    x, layer = np.array([[1, 3], [2, 4]], np.float32), tc.nn.Linear(2, 3)
+    np.testing.assert_allclose(layer(make(**columns)), layer(x), rtol=1e-6)
+    np.testing.assert_allclose(tc.nn.Sequential(layer, tc.nn.ReLU())(make(**columns)), np.maximum(layer(x), 0), rtol=1e-6)
+    classes = make(y=[0, 2])["y"]
+    assert float(tc.nn.CrossEntropyLoss()(tc.ones(2, 3), classes)) == pytest.approx(np.log(3))
+    for take in (layer, tc.functional.relu, lambda f: tc.functional.linear(f, np.ones((1, 2))), tc.tensor):
+        with pytest.raises(TypeError, match="Frame has columns that are no numbers: 'city'; leave them out"):
+            take(make(a=[1.0, 2.0], city=["x", "y"]))
+    np.testing.assert_allclose(tc.functional.relu(make(a=[-1.0, 2.0], b=[0.5, -1.0])), [[0, 0.5], [2, 0]])
+
+
+@pytest.mark.parametrize("module", [tc, tc.nn, tc.nn.init, tc.functional, tc.optim, tc.data, tc.datasets, tc.plot, tc.convert, tc.cuda])
+def test_completion_shows_what_belongs_to_a_module(module):
+    names = [name for name in dir(module) if not name.startswith("_")]
+    assert names and not {"np", "Any", "annotations", "math", "importlib", "TYPE_CHECKING", "Callable", "as_generator", "hooks"} & set(
+        names
+    )
+    assert set(getattr(module, "__all__", names)) <= set(dir(module))
+    assert all(hasattr(module, name) for name in names)
+
+
+def test_the_picture_of_a_module_unfolds():
+    page = tc.nn.Sequential(tc.EncoderBlock(8, 2, 16), tc.nn.Tanh())._repr_html_()
+    assert page.count("<details open>") == 1 and page.count("<details") == page.count("</details>") > 5
+    assert "(0) <b>EncoderBlock</b>: 600 parameters" in page and "(1) <b>Tanh</b>()" in page
+    assert page.index("(qkv_proj)") < page.index("<code>weight</code>")
 
 
 def test_no_hint_is_of_a_name_that_is_there():

@@ -25,6 +25,70 @@ static int resolve_alias(const tcpy_op_object *self, tcpy_call *call, int i)
     return -1;
 }
 
+/* A call as it came. */
+typedef struct given {
+    PyObject *const *args;
+    Py_ssize_t count;
+    PyObject *names; /* of the keywords, or NULL */
+} given;
+
+/* The message of the exception that is set, if it is a TypeError or ValueError, which is cleared then; otherwise NULL, and it stays. */
+static PyObject *take_message(void)
+{
+    PyObject *type, *value, *trace;
+    if (!PyErr_ExceptionMatches(PyExc_TypeError) && !PyErr_ExceptionMatches(PyExc_ValueError)) return NULL;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *message = value ? PyObject_Str(value) : PyUnicode_FromString("");
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    return message;
+}
+
+/* After argument number `next` - 1 was refused, with an exception set: looks at the others as well, so that one error names all that is
+ * wrong. Returns -1. */
+static __attribute__((noinline, cold)) int name_others(const tcpy_op_object *self, tcpy_call *call, given g, Py_ssize_t next)
+{
+    const Py_ssize_t keywords = g.names ? PyTuple_GET_SIZE(g.names) : 0;
+    PyObject *kind = PyErr_ExceptionMatches(PyExc_TypeError) ? PyExc_TypeError : PyExc_ValueError;
+    PyObject *first_type, *first, *trace, *messages = NULL;
+    if (!PyErr_ExceptionMatches(PyExc_TypeError) && !PyErr_ExceptionMatches(PyExc_ValueError)) return -1;
+    PyErr_Fetch(&first_type, &first, &trace);
+    for (; next < g.count + keywords; next++) {
+        PyObject *const name = next < g.count ? NULL : PyTuple_GET_ITEM(g.names, next - g.count);
+        const int i = name ? tcpy_find_argument(self, name) : (int)next;
+        if (!name && (next >= self->positional || self->args[next].spread)) continue;
+        if (i < 0)
+            PyErr_Format(PyExc_TypeError, "%U() has no argument '%U'; its signature is %U%U", self->name, name, self->name,
+                         self->signature);
+        else if (call->v[i].given || tcpy_convert(call, &self->args[i], &call->v[i], g.args[next]) == 0)
+            continue;
+        PyObject *message = take_message();
+        if (!messages && message) {
+            PyObject *one = first ? PyObject_Str(first) : NULL;
+            messages = one ? Py_BuildValue("[N]", one) : NULL;
+        }
+        const bool failed = !message || !messages || PyList_Append(messages, message) < 0;
+        Py_XDECREF(message);
+        if (failed) break; /* another exception: it comes out */
+    }
+    if (!messages && !PyErr_Occurred()) {
+        PyErr_Restore(first_type, first, trace);
+        return -1;
+    }
+    if (!PyErr_Occurred()) {
+        PyObject *separator = PyUnicode_FromString("\n  "), *text = separator ? PyUnicode_Join(separator, messages) : NULL;
+        if (text) PyErr_Format(kind, "%zd arguments of %U() are wrong:\n  %U", PyList_GET_SIZE(messages), self->name, text);
+        Py_XDECREF(separator);
+        Py_XDECREF(text);
+    }
+    Py_XDECREF(messages);
+    Py_XDECREF(first_type);
+    Py_XDECREF(first);
+    Py_XDECREF(trace);
+    return -1;
+}
+
 static int bind(tcpy_op_object *self, tcpy_call *call, PyObject *const *args, Py_ssize_t count, PyObject *kwnames)
 {
     for (int i = 0; i < self->count; i++) call->v[i] = self->args[i].fallback;
@@ -38,7 +102,8 @@ static int bind(tcpy_op_object *self, tcpy_call *call, PyObject *const *args, Py
                          self->positional, count, self->name, self->signature);
             return -1;
         }
-        if (tcpy_convert(call, &self->args[i], &call->v[i], args[i]) < 0) return -1;
+        if (tcpy_convert(call, &self->args[i], &call->v[i], args[i]) < 0)
+            return name_others(self, call, (given){args, count, kwnames}, i + 1);
     }
     const Py_ssize_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
     for (Py_ssize_t k = 0; k < keywords; k++) {
@@ -48,9 +113,10 @@ static int bind(tcpy_op_object *self, tcpy_call *call, PyObject *const *args, Py
             PyErr_Format(PyExc_TypeError,
                          i < 0 ? "%U() has no argument '%U'; its signature is %U%U" : "%U() got two values for '%U'; its signature is %U%U",
                          self->name, name, self->name, self->signature);
-            return -1;
+            return name_others(self, call, (given){args, count, kwnames}, count + k + 1);
         }
-        if (tcpy_convert(call, &self->args[i], &call->v[i], args[count + k]) < 0) return -1;
+        if (tcpy_convert(call, &self->args[i], &call->v[i], args[count + k]) < 0)
+            return name_others(self, call, (given){args, count, kwnames}, count + k + 1);
     }
     for (int i = 0; i < self->count; i++)
         if (self->args[i].alias_of >= 0 && resolve_alias(self, call, i) < 0) return -1;

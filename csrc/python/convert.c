@@ -265,6 +265,20 @@ static bool holds_history(PyObject *object, int depth)
     return false;
 }
 
+/* A frame of columns of several dtypes, as which NumPy makes an array of objects: *array becomes the numbers. */
+static int array_of_frame(PyObject **array, PyObject *object)
+{
+    const int is_frame = tcpy_has_attribute(object, "to_numpy");
+    if (is_frame <= 0) {
+        if (is_frame < 0) Py_CLEAR(*array);
+        return is_frame;
+    }
+    PyObject *module = PyImport_ImportModule("transformer_c._frames");
+    Py_SETREF(*array, module ? PyObject_CallMethod(module, "as_array", "O", object) : NULL);
+    Py_XDECREF(module);
+    return *array ? 0 : -1;
+}
+
 int tcpy_tensor_from_object(tc_tensor **out, PyObject *object, const char *name, bool *is_tensor)
 {
     *is_tensor = tcpy_is_tensor(object);
@@ -283,6 +297,7 @@ int tcpy_tensor_from_object(tc_tensor **out, PyObject *object, const char *name,
         return -1;
     }
     PyObject *array = PyArray_FromAny(object, NULL, 0, 0, 0, NULL);
+    if (array && PyArray_TYPE((PyArrayObject *)array) == NPY_OBJECT && array_of_frame(&array, object) < 0) return -1;
     if (!array && PyList_Check(object) && PyErr_ExceptionMatches(PyExc_ValueError))
         PyErr_Format(PyExc_ValueError,
                      "%s is not an array: its nested lists have different lengths; fill them up to one length (and mask the rest)", name);

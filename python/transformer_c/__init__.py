@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 import importlib
 from typing import TYPE_CHECKING
 
-from . import convert, cuda, data, functional, nn, ops, optim, testing
+from . import _names, convert, cuda, data, functional, nn, ops, optim, testing
 from . import functional as F
 from ._core import Generator, Tensor, argmax, argsort, cos, exp, log, sin, sqrt, tanh
 from ._pytorch_names import BoolTensor, ByteTensor, DoubleTensor, FloatTensor, IntTensor, LongTensor, device, from_numpy
@@ -90,7 +90,7 @@ def __getattr__(name: str):
 
 
 def __dir__():
-    return sorted({*globals(), *_LATER})
+    return sorted({*_names.public(globals()), *_LATER})
 
 
 __all__ = [

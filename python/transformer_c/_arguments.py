@@ -62,3 +62,26 @@ def one_axis(axis: int | None, dim: int | None, default: int) -> int:
         raise TypeError(f"axis={axis} and dim={dim} are two names of one argument")
     given = dim if axis is None else axis
     return default if given is None else given
+
+
+def all_of(*checks: tuple) -> list[Any]:
+    """The results of checks, (function, *arguments) each; one error names everything that is wrong."""
+    found, errors = [], []
+    for check, *arguments in checks:
+        try:
+            found.append(check(*arguments))
+        except (TypeError, ValueError) as error:
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        kind = TypeError if any(isinstance(error, TypeError) for error in errors) else ValueError
+        raise kind(f"{len(errors)} arguments are wrong:\n" + "\n".join(f"  {error}" for error in errors))
+    return found
+
+
+def probability(name: str, value: Any) -> float:
+    """`value`, which must be a number from 0 to 1; `name` says of what."""
+    if not 0.0 <= real(name, value) <= 1.0:
+        raise ValueError(f"the {name} probability must be between 0 and 1, got {value}")
+    return value

@@ -6,6 +6,8 @@ import inspect
 import sys
 from typing import Any
 
+from . import _names
+
 # Attributes of a Tensor.
 _TENSOR = {
     "t": "t.T, or t.mT for the last two axes",
@@ -64,6 +66,7 @@ def _is_function(name: str) -> bool:
 
 def tensor_attribute(tensor: Any, name: str) -> None:
     """Raises the AttributeError of a Tensor, with advice on what to write instead if there is any."""
+    advice: str | None
     if name in _IN_PLACE:
         sign = _IN_PLACE[name]
         advice = f"t {sign}= u (a parameter: inside tc.no_grad())"
@@ -72,10 +75,22 @@ def tensor_attribute(tensor: Any, name: str) -> None:
     elif _is_function(name):
         advice = f"tc.functional.{name}(t)"
     else:
-        advice = None
+        found = None if name.startswith("_") else _names.nearest(name, dir(type(tensor)))
+        advice = None if found is None else f"t.{found}, if that is what you mean"
     raise AttributeError(
         f"{type(tensor).__name__!r} object has no attribute {name!r}" + (f"; use {advice}" if advice else ""), name=name, obj=tensor
     )
+
+
+def _similar(name: str) -> str | None:
+    """The name of the package, of its functions or of its layers that `name` looks like."""
+    from . import functional, nn
+
+    for prefix, names in (("tc", dir(sys.modules["transformer_c"])), ("tc.functional", dir(functional)), ("tc.nn", nn.__all__)):
+        found = _names.nearest(name, names)
+        if found is not None:
+            return f"{prefix}.{found}, if that is what you mean"
+    return None
 
 
 def package_attribute(name: str) -> AttributeError:
@@ -83,6 +98,7 @@ def package_attribute(name: str) -> AttributeError:
     from . import nn
     from ._core import Tensor
 
+    advice: str | None
     if name in _PACKAGE:
         advice = _PACKAGE[name]
     elif _is_function(name):
@@ -94,7 +110,7 @@ def package_attribute(name: str) -> AttributeError:
     elif name in _TENSOR:
         advice = _TENSOR[name]
     else:
-        advice = None
+        advice = None if name.startswith("_") else _similar(name)
     return AttributeError(
         f"module 'transformer_c' has no attribute {name!r}" + (f"; use {advice}" if advice else ""),
         name=name,

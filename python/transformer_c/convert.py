@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ._arguments import count
 from ._core import Tensor
+from ._names import hooks
 from ._tensor import cat
 
 _NAMES = {
@@ -163,3 +164,6 @@ def _join(parts: list, axis: int) -> Any:
 
 
 __all__ = ["packing"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = hooks(__name__)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from contextlib import AbstractContextManager
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _core
+from ._names import hooks
 
 
 def _why_not() -> str | None:
@@ -88,3 +89,7 @@ def stream(device: str | None = None) -> AbstractContextManager[int]:
 def graph(*args: Any, **kwargs: Any) -> NoReturn:
     """Not implemented: recording work once and launching it many times."""
     raise NotImplementedError("tc.cuda.graph: captured graphs are not implemented; call the module as usual")
+
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = hooks(__name__)

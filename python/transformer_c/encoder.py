@@ -9,7 +9,7 @@ import numpy as np
 
 from . import _core, nn
 from . import functional as F
-from ._arguments import array, count
+from ._arguments import all_of, array, count, not_negative, one_of, probability
 from ._core import Tensor, scaled_dot_product
 from ._tensor import as_tensor
 from .nn.attention import join_heads
@@ -110,13 +110,15 @@ class MultiheadAttention(nn.Module):
 
     def __init__(self, input_dim: int, embed_dim: int, num_heads: int) -> None:
         super().__init__()
-        embed_dim, num_heads = count("embed_dim", embed_dim), count("num_heads", num_heads)
+        input_dim, embed_dim, num_heads = all_of(
+            (count, "input_dim", input_dim), (count, "embed_dim", embed_dim), (count, "num_heads", num_heads)
+        )
         if embed_dim % num_heads != 0:
             raise ValueError("Embedding dimension must be 0 modulo number of heads.")
         self.embed_dim = embed_dim
         self.num_heads = num_heads
         self.head_dim = embed_dim // num_heads
-        self.qkv_proj = nn.Linear(count("input_dim", input_dim), 3 * embed_dim)
+        self.qkv_proj = nn.Linear(input_dim, 3 * embed_dim)
         self.o_proj = nn.Linear(embed_dim, embed_dim)
         self._reset_parameters()
 
@@ -198,8 +200,14 @@ class EncoderBlock(nn.Module):
         layer_norm_eps: float = 1e-5,
     ) -> None:
         super().__init__()
-        if activation not in _ACTIVATIONS:
-            raise ValueError(f"activation must be one of {', '.join(_ACTIVATIONS)}, got {activation!r}")
+        all_of(
+            (count, "input_dim", input_dim),
+            (count, "num_heads", num_heads),
+            (count, "dim_feedforward", dim_feedforward),
+            (probability, "dropout", dropout),
+            (one_of, "activation", activation, tuple(_ACTIVATIONS)),
+            (not_negative, "layer_norm_eps", layer_norm_eps),
+        )
         self.norm_first = norm_first
         self.self_attn = MultiheadAttention(input_dim, input_dim, num_heads)
         self.linear_net = nn.Sequential(
@@ -310,7 +318,7 @@ class PositionalEncoding(nn.Module):
 
     def __init__(self, d_model: int, max_len: int = 5000) -> None:
         super().__init__()
-        d_model, max_len = count("d_model", d_model), count("max_len", max_len)
+        d_model, max_len = all_of((count, "d_model", d_model), (count, "max_len", max_len))
         # The angles are rounded to float32, as in PyTorch; their sines and cosines are exact to the last bit.
         exponent = np.arange(0, d_model, 2, dtype=np.float32) * np.float32(-math.log(10000.0) / d_model)
         frequency = np.exp(exponent.astype(np.float64)).astype(np.float32)

@@ -5,19 +5,24 @@ Names, arguments and results follow torch.nn.functional. Arguments of different 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _core
 from ._arguments import count, not_negative, one_axis, one_of, real
+from ._array_loss import as_loss
 from ._core import Tensor
+from ._frames import as_array, is_frame
+from ._names import hooks
 from .random import as_generator
 
 
 def _floating(x: Any) -> Any:
-    """`x` itself if it is a Tensor or ndarray, otherwise ``np.asarray(x)``."""
-    return x if isinstance(x, (Tensor, np.ndarray)) else np.asarray(x)
+    """`x` itself if it is a Tensor or ndarray, otherwise an ndarray of it."""
+    if isinstance(x, (Tensor, np.ndarray)):
+        return x
+    return as_array(x) if is_frame(x) else np.asarray(x)
 
 
 def _is_floating(dtype: np.dtype) -> bool:
@@ -746,13 +751,13 @@ def cross_entropy(input, target, weight=None, ignore_index: int = -100, reductio
     True
     """
     input, weight = _promote(input, weight)
-    return _core.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing)
+    return as_loss(_core.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing))
 
 
 def mse_loss(input, target, reduction: str = "mean"):
     """The mean of the squared differences, their sum, or the squared differences themselves ("none")."""
     input, target = _promote(input, target)
-    return _core.mse_loss(input, target, reduction)
+    return as_loss(_core.mse_loss(input, target, reduction))
 
 
 def l1_loss(input, target, reduction: str = "mean"):
@@ -765,7 +770,7 @@ def l1_loss(input, target, reduction: str = "mean"):
     1.0
     """
     input, target = _promote(input, target)
-    return _core.smooth_l1_loss(input, target, 0.0, reduction)
+    return as_loss(_core.smooth_l1_loss(input, target, 0.0, reduction))
 
 
 def smooth_l1_loss(input, target, reduction: str = "mean", beta: float = 1.0):
@@ -786,7 +791,7 @@ def smooth_l1_loss(input, target, reduction: str = "mean", beta: float = 1.0):
     array([0.125, 2.5  ])
     """
     input, target = _promote(input, target)
-    return _core.smooth_l1_loss(input, target, beta, reduction)
+    return as_loss(_core.smooth_l1_loss(input, target, beta, reduction))
 
 
 def huber_loss(input, target, reduction: str = "mean", delta: float = 1.0):
@@ -809,7 +814,7 @@ def huber_loss(input, target, reduction: str = "mean", delta: float = 1.0):
     if not real("delta", delta) > 0:
         raise ValueError(f"delta must be positive, got {delta}")
     input, target = _promote(input, target)
-    return _core.mul(_core.smooth_l1_loss(input, target, delta, reduction), delta)
+    return as_loss(_core.mul(_core.smooth_l1_loss(input, target, delta, reduction), delta))
 
 
 def kl_div(input, target, reduction: str = "mean", log_target: bool = False):
@@ -837,7 +842,7 @@ def kl_div(input, target, reduction: str = "mean", log_target: bool = False):
     one_of("reduction", reduction, ("none", "batchmean", "mean", "sum"))
     input, target = _promote(input, target)
     loss = _core.kl_div(input, target, "sum" if reduction == "batchmean" else reduction, log_target)
-    return _core.div(loss, max(1, input.shape[0] if input.ndim else 1)) if reduction == "batchmean" else loss
+    return as_loss(_core.div(loss, max(1, input.shape[0] if input.ndim else 1)) if reduction == "batchmean" else loss)
 
 
 def nll_loss(input, target, weight=None, ignore_index: int = -100, reduction: str = "mean"):
@@ -862,7 +867,7 @@ def nll_loss(input, target, weight=None, ignore_index: int = -100, reduction: st
     2.0
     """
     input, weight = _promote(input, weight)
-    return _core.nll_loss(input, target, weight, ignore_index, reduction)
+    return as_loss(_core.nll_loss(input, target, weight, ignore_index, reduction))
 
 
 def binary_cross_entropy(input, target, weight=None, reduction: str = "mean"):
@@ -878,7 +883,7 @@ def binary_cross_entropy(input, target, weight=None, reduction: str = "mean"):
     reduction : {"mean", "sum", "none"}
     """
     input, target, weight = _promote(input, target, weight)
-    return _core.binary_cross_entropy(input, target, weight, reduction)
+    return as_loss(_core.binary_cross_entropy(input, target, weight, reduction))
 
 
 def binary_cross_entropy_with_logits(input, target, weight=None, reduction: str = "mean", pos_weight=None):
@@ -896,7 +901,7 @@ def binary_cross_entropy_with_logits(input, target, weight=None, reduction: str 
         Factor of the positive part; broadcasts.
     """
     input, target, weight, pos_weight = _promote(input, target, weight, pos_weight)
-    return _core.binary_cross_entropy_with_logits(input, target, weight, pos_weight, reduction)
+    return as_loss(_core.binary_cross_entropy_with_logits(input, target, weight, pos_weight, reduction))
 
 
 # ---- distances ------------------------------------------------------------------------------------------------------------------------
@@ -992,3 +997,7 @@ def cosine_similarity(x1, x2, dim: int = 1, eps: float = 1e-8):
     lengths = (_length(x, 2, dim, not_negative("eps", eps)) for x in (a, b))
     both = _core.div(_core.sum(_core.mul(a, b), dim, True), _core.mul(*lengths))
     return _narrowed(both.squeeze(dim), given[0])
+
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = hooks(__name__)

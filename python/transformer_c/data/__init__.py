@@ -6,6 +6,9 @@ loader    DataLoader: batches
 collate   default_collate: a batch from samples
 """
 
+from typing import TYPE_CHECKING
+
+from .._names import hooks
 from .collate import default_collate
 from .datasets import ChainDataset, ConcatDataset, Dataset, IterableDataset, StackDataset, Subset, TensorDataset, random_split
 from .loader import DataLoader
@@ -35,3 +38,6 @@ __all__ = [
     "get_worker_info",
     "random_split",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = hooks(__name__)

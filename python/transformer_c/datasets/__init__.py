@@ -7,6 +7,9 @@ cifar, features     CIFAR-100's files; features of images
 reviews, text       reviews with their sentiment; words as integers
 """
 
+from typing import TYPE_CHECKING
+
+from .._names import hooks
 from .cifar import load_cifar100
 from .digits import cut_patches, digit_patches, digits
 from .features import load_features
@@ -29,3 +32,6 @@ __all__ = [
     "load_reviews",
     "square_sequences",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = hooks(__name__)

@@ -1,6 +1,9 @@
 """Modules, parameters, layers and losses, with PyTorch's names, signatures and state-dict keys."""
 
+from typing import TYPE_CHECKING
+
 from .. import functional
+from .._names import hooks
 from . import init, layers, utils
 from .attention import MultiheadAttention
 from .cache import KeyValueCache
@@ -51,3 +54,6 @@ __all__ = [
     "utils",
 ]
 __all__ += layers.__all__
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = hooks(__name__)

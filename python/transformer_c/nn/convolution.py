@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from .. import functional as F
-from .._arguments import count, one_of
+from .._arguments import all_of, count, one_of
 from .._core import Tensor
 from .._tensor import empty
 from . import init
@@ -34,19 +34,29 @@ class _Convolution(Module):
         dtype=None,
     ) -> None:
         super().__init__()
-        self.in_channels, self.out_channels = count("in_channels", in_channels), count("out_channels", out_channels)
-        self.groups = count("groups", groups)
+        words = isinstance(padding, str)
+        (
+            self.in_channels,
+            self.out_channels,
+            self.groups,
+            self.kernel_size,
+            self.stride,
+            self.dilation,
+            self.padding,
+            self.padding_mode,
+        ) = all_of(
+            (count, "in_channels", in_channels),
+            (count, "out_channels", out_channels),
+            (count, "groups", groups),
+            (F._per_axis, "kernel_size", kernel_size, self._axes, 1),
+            (F._per_axis, "stride", stride, self._axes, 1),
+            (F._per_axis, "dilation", dilation, self._axes, 1),
+            (one_of, "padding", padding, ("same", "valid")) if words else (F._per_axis, "padding", padding, self._axes, 0),
+            (one_of, "padding_mode", padding_mode, ("zeros", "reflect", "replicate", "circular")),
+        )
         for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
             if channels % groups:
                 raise ValueError(f"{name} must be divisible by groups, got {channels} and {groups}")
-        self.kernel_size, self.stride, self.dilation = (
-            F._per_axis(name, value, self._axes, 1)
-            for name, value in (("kernel_size", kernel_size), ("stride", stride), ("dilation", dilation))
-        )
-        self.padding = (
-            one_of("padding", padding, ("same", "valid")) if isinstance(padding, str) else F._per_axis("padding", padding, self._axes, 0)
-        )
-        self.padding_mode = one_of("padding_mode", padding_mode, ("zeros", "reflect", "replicate", "circular"))
         if padding == "same":
             F._same_padding(self.kernel_size, self.stride, self.dilation)
         self.weight = Parameter(empty(out_channels, in_channels // groups, *self.kernel_size, dtype=dtype, device=device))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from .. import random as _random
 from .._core import Tensor
+from .._names import hooks
 from .._tensor import no_grad
 
 
@@ -85,3 +87,7 @@ def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonli
 def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator=None) -> Tensor:
     """Fills with N(0, gain**2 / fan) (He et al. 2015)."""
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
+
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = hooks(__name__)

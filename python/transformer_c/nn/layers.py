@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .. import functional as F
-from .._arguments import array, count, real
+from .._arguments import all_of, array, count, real
 from .._core import Tensor
 from .._tensor import as_tensor, empty, no_grad, ones, zeros
 from . import init
@@ -73,7 +73,7 @@ class Linear(Module):
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, device=None, dtype=None) -> None:
         super().__init__()
-        self.in_features, self.out_features = count("in_features", in_features, 0), count("out_features", out_features, 0)
+        self.in_features, self.out_features = all_of((count, "in_features", in_features, 0), (count, "out_features", out_features, 0))
         self.weight = Parameter(empty(out_features, in_features, dtype=dtype, device=device))
         if bias:
             self.bias = Parameter(empty(out_features, dtype=dtype, device=device))
@@ -265,7 +265,7 @@ class Softplus(Module):
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         super().__init__()
-        self.beta, self.threshold = real("beta", beta), real("threshold", threshold)
+        self.beta, self.threshold = all_of((real, "beta", beta), (real, "threshold", threshold))
 
     def forward(self, input: Tensor) -> Tensor:
         return F.softplus(input, self.beta, self.threshold)
@@ -392,7 +392,7 @@ class Embedding(Module):
         _freeze: bool = False,
     ) -> None:
         super().__init__()
-        num_embeddings, embedding_dim = count("num_embeddings", num_embeddings), count("embedding_dim", embedding_dim, 0)
+        num_embeddings, embedding_dim = all_of((count, "num_embeddings", num_embeddings), (count, "embedding_dim", embedding_dim, 0))
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
                 raise ValueError(f"padding_idx {padding_idx} is outside the table of {num_embeddings} embeddings")

@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .. import _core
+from .._array_loss import as_loss
 from .._core import Tensor
+from .._frames import as_array, is_frame
 from .._tensor import as_tensor, no_grad, tensor
 from .parameter import Parameter
 
@@ -51,7 +53,16 @@ def _is_numbers(value: Any) -> bool:
 
 
 def _to_array(value: Any) -> Any:
-    return _core.take_array(value.cpu() if value.is_cuda else value) if isinstance(value, Tensor) else value
+    return as_loss(_core.take_array(value.cpu() if value.is_cuda else value)) if isinstance(value, Tensor) else value
+
+
+def _given(value: Any) -> Any:
+    """An argument of the outermost call: lists of numbers and tables of other libraries become ndarrays."""
+    if isinstance(value, (Tensor, np.ndarray)) or value is None:
+        return value
+    if isinstance(value, list):
+        return np.asarray(value) if _is_numbers(value) else value
+    return as_array(value) if is_frame(value) else value
 
 
 class Module:
@@ -193,8 +204,8 @@ class Module:
         """Calls ``forward`` with ndarrays turned into Tensors; see the class."""
         depth = _core.call_depth()  # of calls of modules in this thread
         if depth == 0:
-            args = tuple(np.asarray(a) if _is_numbers(a) else a for a in args)
-            kwargs = {k: np.asarray(a) if _is_numbers(a) else a for k, a in kwargs.items()}
+            args = tuple(map(_given, args))
+            kwargs = {k: _given(a) for k, a in kwargs.items()}
         if depth and not any(isinstance(a, (np.ndarray, *_CONTAINERS)) for a in (*args, *kwargs.values())):
             return self.forward(*args, **kwargs)
         has_arrays = _holds(np.ndarray, args) or _holds(np.ndarray, kwargs)
@@ -438,19 +449,22 @@ class Module:
         inner = "\n  ".join([*([extra] if extra else []), *lines])
         return f"{type(self).__name__}(\n  {inner}\n)"
 
-    def _repr_html_(self) -> str:
-        """A table of the parameters, for notebooks."""
-        rows = [(name, str(tuple(p.shape)), p.dtype.name, int(np.prod(p.shape))) for name, p in self.named_parameters()]
-        total = sum(row[3] for row in rows)
-        body = "".join(
-            f"<tr><td style='text-align:left'><code>{html.escape(name)}</code></td><td>{shape}</td><td>{dtype}</td><td>{count:,}</td></tr>"
-            for name, shape, dtype, count in rows
+    def _repr_html_(self, name: str = "") -> str:
+        """The tree of modules with their parameters, for notebooks: each module unfolds; the outermost one is open."""
+        total = sum(int(np.prod(p.shape)) for p in self.parameters())
+        arguments = "" if self._modules and not self.extra_repr() else f"({html.escape(self.extra_repr())})"
+        title = f"{f'({html.escape(name)}) ' if name else ''}<b>{html.escape(type(self).__name__)}</b>{arguments}: {total:,} parameters"
+        rows = "".join(
+            f"<tr><td style='text-align:left'><code>{html.escape(key)}</code></td><td>{tuple(p.shape)}</td><td>{p.dtype.name}</td>"
+            f"<td>{int(np.prod(p.shape)):,}</td></tr>"
+            for key, p in self.named_parameters(recurse=False)
         )
-        return (
-            f"<details open><summary><b>{html.escape(type(self).__name__)}</b>: {total:,} parameters</summary>"
-            f"<table><tr><th>parameter</th><th>shape</th><th>dtype</th><th>count</th></tr>{body}</table>"
-            f"<pre>{html.escape(repr(self))}</pre></details>"
-        )
+        table = f"<table><tr><th>parameter</th><th>shape</th><th>dtype</th><th>count</th></tr>{rows}</table>" if rows else ""
+        below = "".join(child._repr_html_(key) for key, child in self.named_children())
+        if not table and not below:
+            return f"<div style='margin-left:1em'>{title.rsplit(':', 1)[0]}</div>"
+        start = "<details style='margin-left:1em'>" if name else "<details open>"
+        return f"{start}<summary>{title}</summary>{table}{below}</details>"
 
 
 def _detached(value: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import _core
 from .. import functional as F
-from .._arguments import array, count
+from .._arguments import all_of, array, count, not_negative, probability
 from .._core import Tensor
 from .._tensor import full, triu
 from . import init
@@ -71,9 +71,16 @@ class _Layer(Module):
             activation = _ACTIVATIONS[activation]
         if not callable(activation):
             raise TypeError(f"activation must be a str or a callable, not {type(activation).__name__}")
+        d_model, nhead, dim_feedforward, dropout, layer_norm_eps = all_of(
+            (count, "d_model", d_model),
+            (count, "nhead", nhead),
+            (count, "dim_feedforward", dim_feedforward),
+            (probability, "dropout", dropout),
+            (not_negative, "layer_norm_eps", layer_norm_eps),
+        )
         for name in self._attentions:
             setattr(self, name, MultiheadAttention(d_model, nhead, dropout, bias=bias, batch_first=batch_first, **placed))
-        self.linear1 = Linear(d_model, count("dim_feedforward", dim_feedforward), bias=bias, **placed)
+        self.linear1 = Linear(d_model, dim_feedforward, bias=bias, **placed)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias=bias, **placed)
         self.norm_first = norm_first

@@ -1,5 +1,8 @@
 """Optimizers, learning-rate schedules and gradient clipping."""
 
+from typing import TYPE_CHECKING
+
+from .._names import hooks
 from . import lr_scheduler
 from .lr_scheduler import CosineWarmupScheduler, LambdaLR
 from .optimizer import SGD, Adam, AdamW, Optimizer, RMSprop, clip_grad_norm_, clip_grad_value_
@@ -16,3 +19,6 @@ __all__ = [
     "clip_grad_value_",
     "lr_scheduler",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = hooks(__name__)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .._arguments import not_negative, real
+from .._arguments import all_of, not_negative, real
 from .._core import Tensor
 from .._tensor import as_tensor, enable_grad, from_dlpack, no_grad, zeros, zeros_like
 
@@ -24,6 +24,12 @@ _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 def is_half(p: Tensor) -> bool:
     return p.dtype.name in ("float16", "bfloat16")
+
+
+def _decay(name: str, value: Any) -> float:
+    if not 0.0 <= real(name, value) < 1.0:
+        raise ValueError(f"{name} must be at least 0 and below 1, got {value}")
+    return value
 
 
 class Optimizer:
@@ -88,11 +94,8 @@ class Optimizer:
 
     def _check_options(self, options: dict[str, Any]) -> None:
         """Raises ValueError for options out of range."""
-        for name in ("lr", "eps", "weight_decay", "momentum", "alpha"):
-            not_negative(name, options.get(name, 0.0))
-        for i, beta in enumerate(options.get("betas", ())):
-            if not 0.0 <= real(f"betas[{i}]", beta) < 1.0:
-                raise ValueError(f"betas[{i}] must be at least 0 and below 1, got {beta}")
+        numbers = [(not_negative, name, options.get(name, 0.0)) for name in ("lr", "eps", "weight_decay", "momentum", "alpha")]
+        all_of(*numbers, *((_decay, f"betas[{i}]", beta) for i, beta in enumerate(options.get("betas", ()))))
 
     def _parameters(self):
         return (p for group in self.param_groups for p in group["params"])

@@ -10,9 +10,15 @@ pictures       image_sets, patches
 paths          sequences
 """
 
+from typing import TYPE_CHECKING
+
+from .._names import hooks
 from .attention import attention_maps
 from .curves import learning_rate, losses, positional_encoding
 from .paths import sequences
 from .pictures import image_sets, patches
 
 __all__ = ["attention_maps", "image_sets", "learning_rate", "losses", "patches", "positional_encoding", "sequences"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = hooks(__name__)

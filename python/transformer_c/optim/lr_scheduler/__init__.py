@@ -8,6 +8,9 @@ plateau   ReduceLROnPlateau
 combined  SequentialLR, ChainedScheduler
 """
 
+from typing import TYPE_CHECKING
+
+from ..._names import hooks
 from .base import LRScheduler
 from .combined import ChainedScheduler, SequentialLR
 from .cosine import CosineAnnealingLR, CosineAnnealingWarmRestarts, CosineWarmupScheduler
@@ -36,3 +39,6 @@ __all__ = [
     "SequentialLR",
     "StepLR",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = hooks(__name__)

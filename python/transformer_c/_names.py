@@ -1,0 +1,46 @@
+"""What tab completion shows of a module, and what the error for a name that it does not have says."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any, NoReturn
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The name that `name` seems to be a misspelling of, if there is one."""
+    import difflib  # only where an error is made
+
+    own = [n for n in names if not n.startswith("_")]
+    folded = {n.lower(): n for n in own}
+    for found in difflib.get_close_matches(name, own, 1, 0.75):
+        return found
+    for found in difflib.get_close_matches(name.lower(), folded, 1, 0.75):
+        return folded[found]
+    return None
+
+
+def public(namespace: dict[str, Any]) -> list[str]:
+    """The names of a module's own: those of ``__all__`` or defined there, and submodules that are loaded; not what it imports."""
+    own = namespace["__name__"]
+    listed = set(namespace.get("__all__", ()))
+    if not listed:
+        listed = {name for name, value in namespace.items() if getattr(value, "__module__", None) == own}
+    below = {name for name, value in namespace.items() if isinstance(value, ModuleType) and value.__name__ == f"{own}.{name}"}
+    special = {name for name in namespace if name.startswith("__")}
+    return sorted(name for name in listed | below | special if name.startswith("__") or not name.startswith("_"))
+
+
+def hooks(module: str) -> tuple[Callable[[str], NoReturn], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of a module."""
+
+    def __getattr__(name: str) -> NoReturn:
+        found = None if name.startswith("_") else nearest(name, public(vars(sys.modules[module])))
+        hint = f"; did you mean {found!r}?" if found else ""
+        raise AttributeError(f"module {module!r} has no attribute {name!r}{hint}", name=name, obj=sys.modules[module])
+
+    def __dir__() -> list[str]:
+        return public(vars(sys.modules[module]))
+
+    return __getattr__, __dir__
