@@ -54,7 +54,8 @@ from .training import LightningDataModule, TrainingModule, TransformerPredictor
 LightningModule = TrainingModule  # PyTorch Lightning's name
 
 if TYPE_CHECKING:
-    from . import backends, callbacks, datasets, loggers, plot, sklearn, tutorials, utils
+    from . import backends, callbacks, datasets, loggers, metrics, plot, sklearn, tutorials, utils
+    from ._summary import summary
     from .checkpoint import CheckpointError, load, load_torch_checkpoint, save
     from .export import export_onnx
     from .trainer import Trainer
@@ -75,6 +76,8 @@ _LATER = {
     "sklearn": "",
     "tutorials": "",
     "utils": "",
+    "summary": "_summary",
+    "metrics": "",
 }
 
 
@@ -159,6 +162,7 @@ __all__ = [
     "long",
     "manual_seed",
     "matmul",
+    "metrics",
     "nn",
     "no_grad",
     "ones",
@@ -180,6 +184,7 @@ __all__ = [
     "sklearn",
     "sqrt",
     "stack",
+    "summary",
     "tanh",
     "tensor",
     "testing",

@@ -9,6 +9,7 @@ from .attention import MultiheadAttention
 from .cache import KeyValueCache
 from .containers import ModuleDict, ModuleList, Sequential
 from .convolution import Conv1d, Conv2d
+from .hooks import attention_maps
 from .layers import *  # noqa: F403
 from .loss import (
     BCELoss,
@@ -49,6 +50,7 @@ __all__ = [
     "TransformerDecoderLayer",
     "TransformerEncoder",
     "TransformerEncoderLayer",
+    "attention_maps",
     "functional",
     "init",
     "utils",

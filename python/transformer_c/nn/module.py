@@ -226,6 +226,57 @@ class Module:
         with no_grad():
             return _map_nested(_to_array, _core.call_nested(self.forward, args, kwargs))
 
+    def register_forward_pre_hook(self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False) -> Any:
+        """Calls ``hook(module, args)`` before ``forward``; what it returns, unless None, takes the place of the arguments.
+
+        Parameters
+        ----------
+        hook : callable
+        prepend : bool, default False
+            Call it before the hooks that are registered already.
+        with_kwargs : bool, default False
+            Call ``hook(module, args, kwargs)``, which returns None or (args, kwargs).
+
+        Returns
+        -------
+        RemovableHandle
+            ``handle.remove()`` takes the hook away.
+        """
+        from .hooks import Hooked, RemovableHandle  # imports this module
+
+        hooked = Hooked.of(self)
+        return RemovableHandle(hooked, hooked.before, (hook, with_kwargs), prepend)
+
+    def register_forward_hook(self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False) -> Any:
+        """Calls ``hook(module, args, output)`` after ``forward``; what it returns, unless None, takes the place of the output.
+
+        With `with_kwargs`, calls ``hook(module, args, kwargs, output)``. Parameters and result as for ``register_forward_pre_hook``.
+
+        Examples
+        --------
+        >>> import numpy as np, transformer_c as tc
+        >>> net = tc.nn.Sequential(tc.nn.Linear(4, 8), tc.nn.ReLU())
+        >>> handle = net[0].register_forward_hook(lambda module, args, output: print(tuple(output.shape)))
+        >>> y = net(np.zeros((2, 4), np.float32))
+        (2, 8)
+        >>> handle.remove()
+        """
+        from .hooks import Hooked, RemovableHandle
+
+        hooked = Hooked.of(self)
+        return RemovableHandle(hooked, hooked.after, (hook, with_kwargs), prepend)
+
+    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Any:
+        """Calls ``hook(module, grad_input, grad_output)``, tuples of Tensors or None, once the gradients of the module's inputs are known.
+
+        What it returns, unless None, takes the place of `grad_input`. It sees positional arguments and results that are Tensors, on the CPU.
+        Result as for ``register_forward_pre_hook``.
+        """
+        from .hooks import Hooked, RemovableHandle
+
+        hooked = Hooked.of(self)
+        return RemovableHandle(hooked, hooked.backward, hook, prepend)
+
     def _dtype_and_device(self):
         """The dtype and device of the first floating parameter or buffer; (None, "cpu") without one."""
         for value in (*self.parameters(), *self.buffers()):

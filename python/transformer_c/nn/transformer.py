@@ -28,7 +28,7 @@ def add_norm(norm: Module, x: Tensor, update: Tensor) -> Tensor:
     """norm(x + update); for a LayerNorm, in one pass over memory."""
     if x.dtype != update.dtype:  # the first block may get integers
         x = x.to(update.dtype)
-    if type(norm) is not LayerNorm:
+    if type(norm) is not LayerNorm or "forward" in vars(norm):  # another layer, or one with hooks
         return norm(x + update)
     return F.add_layer_norm(x, update, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
 
@@ -104,7 +104,7 @@ class _Layer(Module):
 
     def _feed_forward(self, x: Tensor) -> Tensor:
         fused, first = _fused(self.activation), self.linear1
-        if fused and type(first) is Linear:
+        if fused and type(first) is Linear and "forward" not in vars(first):
             hidden = _core.linear(_as_floating(x, first.weight, "Linear"), first.weight, first.bias, fused)
         else:
             hidden = self.activation(first(x))

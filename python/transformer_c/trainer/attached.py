@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..metrics import Metric
 from . import checks, steps
 from .hooks import Hooks
 from .loaders import Place
@@ -22,6 +23,9 @@ class Attached:
             model.to(device=trainer.device)
         self._before = model.trainer
         model.trainer = trainer
+        for value in vars(model).values():
+            if isinstance(value, Metric):
+                value.reset()  # an earlier pass may have been interrupted
         return Place.of(model)
 
     def __exit__(self, *unused) -> None:

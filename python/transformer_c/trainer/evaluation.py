@@ -78,6 +78,7 @@ class Pass:
                 with self._run.averaging() as averages:
                     self._walk(loader, number, len(given) > 1)
                 results.append(averages.means())
+                averages.reset_metrics()
             with self._run.averaging() as averages:
                 self._on["epoch_end"]()
             together = {**_merged(results), **averages.means()}

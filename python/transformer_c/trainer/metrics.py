@@ -15,10 +15,12 @@ from ..checkpoint.files import write_atomically
 
 
 class Averages:
-    """Means weighted by batch size, in float64."""
+    """Means weighted by batch size, in float64, and the values of metrics."""
 
     def __init__(self) -> None:
         self._sums: dict[str, list[float]] = {}  # name: [sum of weight * value, sum of weights]
+        self._metrics: dict[str, Any] = {}
+        self._saved: dict[str, dict[str, Any]] = {}  # states of metrics that were not logged again since a checkpoint was loaded
 
     def add(self, name: str, value: float, weight: float) -> None:
         """Adds one value."""
@@ -26,17 +28,32 @@ class Averages:
         sums[0] += weight * value
         sums[1] += weight
 
+    def watch(self, name: str, metric: Any) -> None:
+        """Takes the metric's own value at the end."""
+        if name in self._saved:
+            metric.join(self._saved.pop(name))
+        self._metrics[name] = metric
+
     def means(self) -> dict[str, float]:
-        """The mean of every name."""
-        return {name: total / weight if weight else math.nan for name, (total, weight) in self._sums.items()}
+        """The mean, or the metric's value, of every name."""
+        found = {name: total / weight if weight else math.nan for name, (total, weight) in self._sums.items()}
+        return found | {name: float(metric.compute()) for name, metric in self._metrics.items()}
 
-    def state_dict(self) -> dict[str, list[float]]:
+    def reset_metrics(self) -> None:
+        """Lets the metrics begin anew."""
+        for metric in self._metrics.values():
+            metric.reset()
+
+    def state_dict(self) -> dict[str, Any]:
         """The state for a checkpoint in the middle of an epoch."""
-        return {name: list(sums) for name, sums in self._sums.items()}
+        sums = {name: list(sums) for name, sums in self._sums.items()}
+        return sums | {name: {"metric": metric.state_dict()} for name, metric in self._metrics.items()}
 
-    def load_state_dict(self, state: dict[str, list[float]]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores a state from ``state_dict()``."""
-        self._sums = {str(name): [float(total), float(weight)] for name, (total, weight) in state.items()}
+        self._saved = {str(name): value["metric"] for name, value in state.items() if isinstance(value, dict)}
+        sums = {name: value for name, value in state.items() if not isinstance(value, dict)}
+        self._sums = {str(name): [float(total), float(weight)] for name, (total, weight) in sums.items()}
 
 
 def batch_size_of(batch: Any) -> int:

@@ -60,6 +60,7 @@ class Run:
         on_epoch: bool | None,
         batch_size: int | None = None,
         for_loggers: bool = True,
+        metric: Any = None,
     ) -> None:
         """Records a value that a module logs."""
         if self.is_muted:
@@ -69,7 +70,9 @@ class Run:
         self.metrics[name] = value
         if not for_loggers:
             self.unlogged.add(name)
-        if on_epoch is not False:
+        if metric is not None and on_epoch is not False:
+            self.averages.watch(name, metric)
+        elif on_epoch is not False:
             self.averages.add(name, value, self.weight if batch_size is None else batch_size)
         if self.kind == "train":
             if on_step:
@@ -111,6 +114,7 @@ class Run:
         """Counts the epoch and adds its values to the history."""
         self.metrics.update(values)
         self.latest = dict(values)
+        self.averages.reset_metrics()
         append_row(self.history, {"epoch": self.epoch + 1, "step": self.step, **values})
         self.epoch, self.batch = self.epoch + 1, 0
 

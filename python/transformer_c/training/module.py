@@ -92,7 +92,8 @@ class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
         Parameters
         ----------
         name : str
-        value : number or Tensor of one element
+        value : number, Tensor of one element or metric
+            Of a metric of ``tc.metrics``, which the step has updated, the history gets the value of the whole epoch.
         prog_bar : bool
             Show the value after the progress bar.
         on_step : bool, optional
@@ -114,7 +115,9 @@ class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
             ) from error
         self.logged[name] = number
         if self.trainer is not None:
-            self.trainer.run.record(name, number, prog_bar, on_step, on_epoch, batch_size, logger)
+            self.trainer.run.record(
+                name, number, prog_bar, on_step, on_epoch, batch_size, logger, value if hasattr(value, "compute") else None
+            )
 
     def log_dict(self, values: Mapping[str, Any], **options: Any) -> None:
         """Calls ``log`` for every name and value."""

@@ -1,0 +1,217 @@
+"""Hooks on modules, next to PyTorch's; attention maps of any module; tc.summary."""
+
+import copy
+import inspect
+import pickle
+
+import numpy as np
+import pytest
+import transformer_c as tc
+
+
+def net():
+    tc.manual_seed(0)
+    return tc.nn.Sequential(tc.nn.Linear(3, 4), tc.nn.ReLU(), tc.nn.Linear(4, 2))
+
+
+X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+
+
+# ---- forward hooks -----------------------------------------------------------------------------------------------------------------
+
+
+def test_hooks_see_and_change_what_passes():
+    model, log = net(), []
+    plain = model(X)
+    handles = [
+        model[0].register_forward_pre_hook(lambda m, args: log.append(("pre", type(m).__name__, args[0].shape))),
+        model[0].register_forward_hook(lambda m, args, output: log.append(("post", args[0].shape, output.shape))),
+    ]
+    np.testing.assert_array_equal(model(X), plain)
+    assert log == [("pre", "Linear", (2, 3)), ("post", (2, 3), (2, 4))]
+    doubled = model[2].register_forward_hook(lambda m, args, output: output * 2)
+    np.testing.assert_array_equal(model(X), plain * 2)
+    first = model[2].register_forward_hook(lambda m, args, output: output + 1, prepend=True)
+    np.testing.assert_array_equal(model(X), (plain + 1) * 2)
+    first.remove()
+    first.remove()
+    halved = model[2].register_forward_pre_hook(lambda m, args: args[0] * 0)
+    np.testing.assert_allclose(model(X), np.broadcast_to(model[2].bias.numpy() * 2, (2, 2)))
+    for handle in (*handles, doubled, halved):
+        handle.remove()
+    np.testing.assert_array_equal(model(X), plain)
+    assert not any("forward" in vars(module) for module in model.modules())
+
+
+def test_hooks_with_keywords():
+    class Scaled(tc.nn.Module):
+        def forward(self, x, scale=1.0):
+            return x * scale
+
+    model, seen = Scaled(), []
+    with model.register_forward_pre_hook(lambda m, args, kwargs: (args, {"scale": 3.0}), with_kwargs=True):
+        with model.register_forward_hook(lambda m, args, kwargs, out: seen.append(kwargs), with_kwargs=True):
+            assert model(np.ones(2), scale=2.0).tolist() == [3.0, 3.0] and seen == [{"scale": 3.0}]
+        assert list(inspect.signature(model.forward).parameters) == ["x", "scale"]
+    assert model(np.ones(2), scale=2.0).tolist() == [2.0, 2.0]
+
+
+def test_hooks_of_a_layer_whose_parts_are_computed_together():
+    """Layers that an encoder layer fuses are called one by one when they have hooks, and give the same."""
+    layer = tc.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    x = np.random.default_rng(0).normal(size=(2, 5, 8)).astype(np.float32)
+    plain, seen = layer(x), []
+    handles = [m.register_forward_hook(lambda m, a, o, n=n: seen.append(n)) for n, m in layer.named_modules() if n]
+    np.testing.assert_allclose(layer(x), plain, atol=1e-6)
+    assert seen == ["self_attn.out_proj", "self_attn", "dropout1", "norm1", "linear1", "dropout", "linear2", "dropout2", "norm2"]
+    block = tc.EncoderBlock(8, 2, 16)
+    seen.clear()
+    handles += [block.norm1.register_forward_hook(lambda m, a, o: seen.append("norm1"))]
+    block(x)
+    assert seen == ["norm1"]
+
+
+class Counting:
+    """A hook that can be pickled."""
+
+    count = 0
+
+    def __call__(self, module, args, output):
+        self.count += 1
+
+
+def test_copies_have_hooks_of_their_own():
+    model, hook = net(), Counting()
+    model[0].register_forward_hook(hook)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        other(X)
+        assert hook.count == 0 and next(iter(vars(other[0])["forward"].after.values()))[0].count == 1
+        with tc.no_grad():
+            other[0].weight.fill_(0.0)
+        assert not np.array_equal(other(X), model(X))
+        hook.count = 0
+    assert repr(model) == repr(net()) and set(model.state_dict()) == set(net().state_dict())
+
+
+# ---- backward hooks ----------------------------------------------------------------------------------------------------------------
+
+
+def watched(nn, model, x, log, numbers):
+    def note(module, given, got):
+        log.append((type(module).__name__, [None if g is None else numbers(g) for g in given], [numbers(g) for g in got]))
+
+    for part in (model, *model):
+        part.register_full_backward_hook(note)
+    (model(x) ** 2).sum().backward()
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_backward_hooks_are_pytorchs(requires_grad):
+    torch = pytest.importorskip("torch")
+    model = net()
+    theirs = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    theirs.load_state_dict({k: torch.from_numpy(v.numpy().copy()) for k, v in model.state_dict().items()})
+    logs = [], []
+    watched(tc.nn, model, tc.tensor(X, requires_grad=requires_grad), logs[0], lambda g: g.numpy())
+    watched(torch.nn, theirs, torch.tensor(X, requires_grad=requires_grad), logs[1], lambda g: g.numpy())
+    assert [name for name, *_ in logs[0]] == [name for name, *_ in logs[1]] and len(logs[0]) == 4
+    for (_, given, got), (_, theirs_given, theirs_got) in zip(*logs, strict=True):
+        assert [g is None for g in given] == [g is None for g in theirs_given]
+        for a, b in zip([*given, *got], [*theirs_given, *theirs_got], strict=True):
+            if a is not None:
+                np.testing.assert_allclose(a, b, atol=1e-6)
+    for p, q in zip(model.parameters(), theirs.parameters(), strict=True):
+        np.testing.assert_allclose(p.grad.numpy(), q.grad.numpy(), atol=1e-6)
+
+
+def test_backward_hooks_change_gradients():
+    model, x = net(), tc.tensor(X, requires_grad=True)
+    model(x).sum().backward()
+    plain = x.grad.numpy().copy()
+    x.grad = None
+    handle = model.register_full_backward_hook(lambda m, given, got: (given[0] * 2,))
+    model(x).sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), 2 * plain)
+    handle.remove()
+    with tc.no_grad():
+        model.register_full_backward_hook(lambda *unused: pytest.fail("there is no backward"))
+        model(x)
+
+
+# ---- attention maps ------------------------------------------------------------------------------------------------------------------
+
+
+def test_maps_of_an_encoder_and_decoder():
+    x, y = (np.random.default_rng(i).normal(size=(2, 4 + i, 8)).astype(np.float32) for i in range(2))
+    model = tc.nn.Transformer(8, 2, 1, 2, 16, batch_first=True).eval()
+    plain = model(x, y)
+    with tc.nn.attention_maps(model) as maps:
+        np.testing.assert_allclose(model(x, y), plain, atol=1e-6)
+    assert {name: m.shape for name, m in maps.items()} == {
+        "encoder.layers.0.self_attn": (2, 2, 4, 4),
+        "decoder.layers.0.self_attn": (2, 2, 5, 5),
+        "decoder.layers.0.multihead_attn": (2, 2, 5, 4),
+        "decoder.layers.1.self_attn": (2, 2, 5, 5),
+        "decoder.layers.1.multihead_attn": (2, 2, 5, 4),
+    }
+    for found in maps.values():
+        np.testing.assert_allclose(found.sum(-1), 1, atol=1e-6)
+    layer = model.encoder.layers[0]
+    expected = layer.self_attn(x, x, x, average_attn_weights=False)[1]
+    np.testing.assert_allclose(maps["encoder.layers.0.self_attn"], expected, atol=1e-6)
+    assert not any("forward" in vars(module) for module in model.modules())
+
+
+@pytest.mark.parametrize("options", [{}, {"need_weights": False}, {"average_attn_weights": False}])
+def test_callers_get_what_they_asked_for(options):
+    attention = tc.nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    x = np.random.default_rng(0).normal(size=(2, 4, 8)).astype(np.float32)
+    plain = attention(x, x, x, **options)
+    with tc.nn.attention_maps(attention) as maps:
+        found = attention(x, x, x, **options)
+    np.testing.assert_allclose(found[0], plain[0], atol=1e-6)
+    assert (found[1] is None) == (plain[1] is None) and maps[""].shape == (2, 2, 4, 4)
+    if plain[1] is not None:
+        np.testing.assert_allclose(found[1], plain[1], atol=1e-6)
+
+
+def test_maps_of_the_tutorials_encoder():
+    encoder = tc.TransformerEncoder(2, input_dim=8, num_heads=2, dim_feedforward=16).eval()
+    x = np.random.default_rng(0).normal(size=(2, 4, 8)).astype(np.float32)
+    with tc.nn.attention_maps(encoder) as maps:
+        encoder(x)
+        expected = encoder.get_attention_maps(x)
+    for found, wanted in zip(maps.values(), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
+    with pytest.raises(ZeroDivisionError), tc.nn.attention_maps(encoder):
+        _ = 1 / 0
+    assert not any("forward" in vars(module) for module in encoder.modules())
+
+
+# ---- summary -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_summary():
+    model = net()
+    model[0].requires_grad_(False)
+    model.train()
+    found = tc.summary(model, X)
+    assert found.total_parameters == 26 and found.trainable_parameters == 10 and found.parameter_bytes == 104
+    assert [(row.name, row.kind, row.parameters, row.shapes) for row in found.rows] == [
+        ("", "Sequential", 26, [(2, 2)]), ("0", "Linear", 16, [(2, 4)]), ("1", "ReLU", 0, [(2, 4)]), ("2", "Linear", 10, [(2, 2)]),
+    ]  # fmt: skip
+    assert "26 parameters, 16 of them frozen, 0.1 KiB" in str(found) and all(m.training for m in model.modules())
+    assert "output" not in str(tc.summary(model)) and len(tc.summary(model, depth=0).rows) == 1
+    assert not any("forward" in vars(module) for module in model.modules())
+
+
+def test_summary_of_models_with_several_arguments():
+    model = tc.nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
+    x = np.zeros((2, 4, 8), np.float32)
+    for given in ((x, x), {"src": x, "tgt": x}):
+        rows = {row.name: row for row in tc.summary(model, given).rows}
+        assert rows["encoder.layers.0.linear1"].shapes == [(2, 4, 16)] and rows["decoder.layers.0.norm3"].shapes == [(2, 4, 8)]
+    twice = tc.nn.Sequential(*[tc.nn.Linear(3, 3)] * 2)
+    assert "(2, 3) x 2" in str(tc.summary(twice, X)) and tc.summary(twice).total_parameters == 12
+    with pytest.raises(TypeError, match="takes a module, not type"):
+        tc.summary(tc.nn.Linear)
