@@ -9,7 +9,6 @@ from .attention import MultiheadAttention
 from .cache import KeyValueCache
 from .containers import ModuleDict, ModuleList, Sequential
 from .convolution import Conv1d, Conv2d
-from .hooks import attention_maps
 from .layers import *  # noqa: F403
 from .loss import (
     BCELoss,
@@ -23,6 +22,7 @@ from .loss import (
     SmoothL1Loss,
 )
 from .module import Module
+from .module_hooks import attention_maps
 from .parameter import Parameter
 from .transformer import Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer
 

@@ -242,7 +242,7 @@ class Module:
         RemovableHandle
             ``handle.remove()`` takes the hook away.
         """
-        from .hooks import Hooked, RemovableHandle  # imports this module
+        from .module_hooks import Hooked, RemovableHandle  # imports this module
 
         hooked = Hooked.of(self)
         return RemovableHandle(hooked, hooked.before, (hook, with_kwargs), prepend)
@@ -261,7 +261,7 @@ class Module:
         (2, 8)
         >>> handle.remove()
         """
-        from .hooks import Hooked, RemovableHandle
+        from .module_hooks import Hooked, RemovableHandle
 
         hooked = Hooked.of(self)
         return RemovableHandle(hooked, hooked.after, (hook, with_kwargs), prepend)
@@ -272,7 +272,7 @@ class Module:
         What it returns, unless None, takes the place of `grad_input`. It sees positional arguments and results that are Tensors, on the CPU.
         Result as for ``register_forward_pre_hook``.
         """
-        from .hooks import Hooked, RemovableHandle
+        from .module_hooks import Hooked, RemovableHandle
 
         hooked = Hooked.of(self)
         return RemovableHandle(hooked, hooked.backward, hook, prepend)
