@@ -424,6 +424,41 @@ def test_first_mistakes(tmp_path):
         tc.export_onnx(nn.Linear(8, 8), None, tmp_path / "no.onnx")
 
 
+# ---- nothing is forgotten -------------------------------------------------------------------------------------------------------------
+
+# Ops without a form in ONNX: why.
+WITHOUT = {
+    "assign_all": "loads a state dict",
+    "backward": "gradients",
+    "dropout": "chance",
+    "from_dlpack_capsule": "another library's memory",
+    "gradient_norm": "gradients",
+    "gradient_scale": "gradients",
+    "nonzero": "a shape that depends on values",
+    "record_custom": "a Python function",
+    "set_data": "writes to a parameter",
+    "set_grad_slot": "gradients",
+}
+
+
+def test_every_op_has_a_form_in_onnx_or_a_reason():
+    from transformer_c.export import forms_attention, forms_index  # noqa: F401
+    from transformer_c.export.forms import FORMS
+    from transformer_c.export.tracing import _QUESTIONS
+
+    ops = {name for space in (_core, tc.Tensor) for name, op in vars(space).items() if isinstance(op, _core.op)}
+    ops = {name for name in ops if not name.endswith(("_forward", "_backward", "_step")) and not name.startswith("cuda_")}
+    assert ops - set(FORMS) - _QUESTIONS == set(WITHOUT)
+
+
+def test_every_layer_is_exported_here():
+    made = [make() for make in PLAIN.values()] + [make() for make, _ in MASKED.values()]
+    seen = {type(module) for one in made for module in one.modules()}
+    layers = {name: getattr(nn, name) for name in nn.__all__ if isinstance(getattr(nn, name), type)}
+    unseen = {name for name, kind in layers.items() if issubclass(kind, nn.Module) and kind not in seen}
+    assert unseen == {"Module", "ModuleDict"}
+
+
 # ---- the parts ----------------------------------------------------------------------------------------------------------------------
 
 
