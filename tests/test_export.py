@@ -389,6 +389,12 @@ def test_what_a_graph_cannot_say(message, tmp_path):
     assert not (tmp_path / "no.onnx").exists() and not _core.is_traced()
 
 
+@pytest.mark.parametrize("example", [np.zeros((2, 5), int), np.zeros((2, 5), bool), np.zeros((2, 5), np.float32)])
+def test_decisions_are_found_from_equal_values_too(example, tmp_path):
+    with pytest.raises(ExportError, match="decide by values"):
+        tc.export_onnx(Function(lambda self, x: x.float() + 1 if x.any() else x.float()), example, tmp_path / "no.onnx")
+
+
 def test_a_loop_over_the_sequence_keeps_its_length(tmp_path):
     loop = Function(lambda self, x: tc.stack([x[:, i] for i in range(x.shape[1])], 1))
     model = check(loop, r(2, 5, 8), r(3, 5, 8), tmp_path=tmp_path)

@@ -57,12 +57,13 @@ if TYPE_CHECKING:
     from . import backends, callbacks, datasets, loggers, metrics, plot, sklearn, tutorials, utils
     from ._summary import summary
     from .checkpoint import CheckpointError, load, load_torch_checkpoint, save
-    from .export import export_onnx
+    from .export import ExportError, export_onnx
     from .trainer import Trainer
 
 # Names that are imported on first use, so that `import transformer_c` stays quick: the module that has the name; "" for a module itself.
 _LATER = {
     "CheckpointError": "checkpoint",
+    "ExportError": "export",
     "Trainer": "trainer",
     "backends": "",
     "callbacks": "",
@@ -103,6 +104,7 @@ __all__ = [
     "CosineWarmupScheduler",
     "DoubleTensor",
     "EncoderBlock",
+    "ExportError",
     "F",
     "FloatTensor",
     "Generator",

@@ -139,8 +139,10 @@ def _resized(array: np.ndarray, lengths: Mapping[int, int]) -> np.ndarray:
 
 def _changed(array: np.ndarray, change: str) -> np.ndarray:
     rng = np.random.default_rng(zlib.crc32(array.tobytes()))  # not the numbers that made the example
-    if array.dtype.kind == "f" and change == "all":
+    if change == "all" and array.dtype.kind == "f":
         return rng.standard_normal(array.shape).astype(array.dtype)
+    if change == "all" and array.size and (array == array.flat[0]).all():  # no order would change anything
+        return (array ^ rng.integers(0, 2, array.shape).astype(array.dtype)) if array.dtype.kind in "biu" else array
     return rng.permutation(array.reshape(-1)).reshape(array.shape)
 
 
