@@ -122,6 +122,25 @@ def test_texts():
         TransformerClassifier().fit(["", "..."], [0, 1])
 
 
+def test_models_are_exported(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    from onnx.reference import ReferenceEvaluator
+
+    texts, labels = reviews(40)
+    given = {
+        "table": (TABLE[:40], lambda e, n: (e._prepared(TABLE[:n])[0],)),
+        "sequences": (TABLE[:120].reshape(40, 3, 3), lambda e, n: (e._prepared(np.tile(TABLE[:n, None], (1, n, 1)))[0],)),
+        "texts": (texts, lambda e, n: e._prepared(texts[:n])),
+    }
+    for kind, (X, arguments) in given.items():
+        fitted = TransformerClassifier(**SMALL | {"max_epochs": 1}, random_state=0).fit(X, labels)
+        path = tmp_path / f"{kind}.onnx"
+        tc.export_onnx(fitted.model_, arguments(fitted, 2), path)
+        names = ("x", "lengths") if kind == "texts" else ("x",)
+        (found,) = ReferenceEvaluator(onnx.load(path)).run(None, dict(zip(names, arguments(fitted, 7), strict=True)))
+        np.testing.assert_allclose(found, fitted.model_(*arguments(fitted, 7)), atol=1e-5)
+
+
 def test_weights_count_as_repetitions():
     """With one batch and no dropout, up to rounding; a sample of weight 0 is as if it were not there."""
     weights = rng.integers(0, 4, len(TABLE))

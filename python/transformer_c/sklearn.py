@@ -16,7 +16,7 @@ from . import functional as F
 from . import nn, optim
 from ._arguments import count, not_negative
 from ._core import Generator, Tensor
-from ._tensor import as_tensor, cat, no_grad
+from ._tensor import arange, as_tensor, cat, no_grad
 from .datasets.text import TextVectorization
 
 try:
@@ -96,12 +96,18 @@ class _Table(nn.Module):
         return x.unsqueeze(-1) * self.weight + self.bias
 
 
-def _positions(length: int, width: int) -> np.ndarray:
-    """Sines and cosines of the position (Vaswani et al. 2017, section 3.5), of the size of initial embeddings."""
-    angle = np.arange(length)[:, None] * np.exp(-math.log(10000.0) / width * np.arange(0, width, 2))
-    table = np.empty((length, width), np.float32)
-    table[:, 0::2], table[:, 1::2] = np.sin(angle), np.cos(angle)[:, : width // 2]
-    return table
+class _Positions(nn.Module):
+    """Sines and cosines of the position (Vaswani et al. 2017, section 3.5), side by side (T, E)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        frequency = np.exp(-math.log(10000.0) / width * np.arange(0, width, 2)).astype(np.float32)
+        self.register_buffer("sines", as_tensor(frequency))
+        self.register_buffer("cosines", as_tensor(frequency[: width // 2].copy()))
+
+    def forward(self, length: int) -> Tensor:
+        place = arange(length).float().unsqueeze(1)
+        return cat([(place * self.sines).sin(), (place * self.cosines).cos()], 1)
 
 
 class _Steps(nn.Module):
@@ -109,10 +115,10 @@ class _Steps(nn.Module):
 
     def __init__(self, draw: np.random.RandomState, features: int, width: int) -> None:
         super().__init__()
-        self.project, self.width = _Linear(draw, features, width), width
+        self.project, self.positions = _Linear(draw, features, width), _Positions(width)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.project(x) + as_tensor(_positions(x.shape[1], self.width))
+        return self.project(x) + self.positions(x.shape[1])
 
 
 class _Words(nn.Module):
@@ -121,9 +127,10 @@ class _Words(nn.Module):
     def __init__(self, draw: np.random.RandomState, words: int, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(draw.standard_normal((words, width)).astype(np.float32))
+        self.positions = _Positions(width)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.embedding(x, self.weight, padding_idx=0) + as_tensor(_positions(x.shape[1], self.weight.shape[1]))
+        return F.embedding(x, self.weight, padding_idx=0) + self.positions(x.shape[1])
 
 
 class _Model(nn.Module):
