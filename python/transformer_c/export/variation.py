@@ -231,7 +231,7 @@ def find_dimensions(runner: Runner, first: Trace) -> list[list[Axis]]:
 
 
 def put_most_together(runner: Runner, first: Trace, dimensions: list[Dimension]) -> Graph:
-    """The same, without the dimensions in which the module does something else at lengths further away."""
+    """``put_together`` without the dimensions in which the module refuses lengths further away, or does something else there."""
     try:
         return put_together(runner, first, dimensions)
     except LengthError:
