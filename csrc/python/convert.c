@@ -274,9 +274,11 @@ static int array_of_frame(PyObject **array, PyObject *object)
         return is_frame;
     }
     PyObject *module = PyImport_ImportModule("transformer_c._frames");
-    Py_SETREF(*array, module ? PyObject_CallMethod(module, "as_array", "O", object) : NULL);
+    PyObject *numbers = module ? PyObject_CallMethod(module, "as_array", "O", object) : NULL;
     Py_XDECREF(module);
-    return *array ? 0 : -1;
+    Py_DECREF(*array);
+    *array = numbers;
+    return numbers ? 0 : -1;
 }
 
 int tcpy_tensor_from_object(tc_tensor **out, PyObject *object, const char *name, bool *is_tensor)

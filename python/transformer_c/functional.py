@@ -206,13 +206,17 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups: in
 
 def _places(mode: str, length: int, before: int, after: int) -> np.ndarray:
     """Where the elements of a padded axis come from."""
+    if mode == "circular":
+        kept = np.arange(max(-before, 0), length - max(-after, 0))  # negative numbers remove elements first
+        if max(before, after) > len(kept):
+            raise ValueError(f"padding by {before} and {after} with mode 'circular' needs an axis as long, got length {len(kept)}")
+        return kept[np.arange(-max(before, 0), len(kept) + max(after, 0)) % len(kept)]
     index = np.arange(-before, length + after)
     if mode == "replicate":
         return index.clip(0, length - 1)
-    limit = length - 1 if mode == "reflect" else length
-    if max(before, after) > limit:
-        raise ValueError(f"padding by {before} and {after} with mode {mode!r} needs an axis longer than that, got length {length}")
-    return index % length if mode == "circular" else length - 1 - np.abs(length - 1 - np.abs(index))
+    if max(before, after) >= length:
+        raise ValueError(f"padding by {before} and {after} with mode 'reflect' needs an axis longer than that, got length {length}")
+    return length - 1 - np.abs(length - 1 - np.abs(index))
 
 
 def pad(input, pad, mode: str = "constant", value: float | None = None):
@@ -930,8 +934,12 @@ def _length(x, p: float, axis, eps: float):
         norm = _core.max(_core.abs(x), axis, True)
     elif p == 1:
         norm = _core.sum(_core.abs(x), axis, True)
+    elif p == 0:
+        norm = _core.sum(_core.abs(_core.sign(x)), axis, True)
+    elif p < 0:
+        norm = _core.pow(_core.sum(_core.pow(_core.abs(x), p), axis, True), 1.0 / p)
     else:
-        least = np.finfo(x.dtype).tiny  # where the slope of the root is not infinite
+        least = np.finfo(np.dtype(x.dtype)).tiny  # where the slope of the root is not infinite
         norm = _core.pow(_core.maximum(_core.sum(_core.pow(_core.abs(x), p), axis, True), least), 1.0 / p)
     return _core.maximum(norm, eps)
 
@@ -943,7 +951,7 @@ def normalize(input, p: float = 2.0, dim: int = 1, eps: float = 1e-12):
     ----------
     input : array_like
     p : float, default 2.0
-        Positive; 2 is the Euclidean length, 1 the sum of the absolute values, infinity the largest of them.
+        2 is the Euclidean length, 1 the sum of the absolute values, infinity the largest of them, 0 how many are not 0.
     dim : int or tuple of int, default 1
         The axes of a vector.
     eps : float, default 1e-12
@@ -956,10 +964,8 @@ def normalize(input, p: float = 2.0, dim: int = 1, eps: float = 1e-12):
     array([[0.6, 0.8],
            [0. , 0. ]])
     """
-    if not real("p", p) > 0:
-        raise ValueError(f"p must be positive, got {p}")
     x = _widened(input)
-    return _narrowed(_core.div(x, _length(x, p, dim, not_negative("eps", eps))), _floating(input))
+    return _narrowed(_core.div(x, _length(x, real("p", p), dim, not_negative("eps", eps))), _floating(input))
 
 
 def _expanded(x, shape):
