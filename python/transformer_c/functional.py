@@ -5,6 +5,7 @@ Names, arguments and results follow torch.nn.functional. Arguments of different 
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -411,7 +412,143 @@ def sigmoid(input):
     return _core.sigmoid(input)
 
 
-def softmax(input, axis: int | None = None, *, dim: int | None = None):
+def hardtanh(input, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False):
+    """x between two bounds, which it does not leave; at the bounds the gradient is 0. `inplace` is accepted for PyTorch's sake.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.hardtanh(np.array([-3.0, 0.5, 2.0]))
+    array([-1. ,  0.5,  1. ])
+    """
+    if not real("min_val", min_val) <= real("max_val", max_val):
+        raise ValueError(f"min_val must not be larger than max_val, got {min_val} and {max_val}")
+    x = _floating(input)
+    return _core.where(_core.le(x, min_val), min_val, _core.where(_core.ge(x, max_val), max_val, x))
+
+
+def relu6(input, inplace: bool = False):
+    """x between 0 and 6, which it does not leave. `inplace` is accepted for PyTorch's sake."""
+    return hardtanh(input, 0.0, 6.0)
+
+
+def hardsigmoid(input, inplace: bool = False):
+    """relu6(x + 3) / 6: a sigmoid made of straight lines. `inplace` is accepted for PyTorch's sake."""
+    return _core.div(relu6(_core.add(_floating(input), 3.0)), 6.0)
+
+
+def hardswish(input, inplace: bool = False):
+    """x relu6(x + 3) / 6: ``silu`` with straight lines (Howard et al. 2019). `inplace` is accepted for PyTorch's sake."""
+    return _core.mul(_floating(input), hardsigmoid(input))
+
+
+def selu(input, inplace: bool = False):
+    """1.0507 elu(x, 1.6733), which keeps mean 0 and variance 1 (Klambauer et al. 2017). `inplace` is accepted for PyTorch's sake.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.selu(np.array([-1.0, 2.0])).round(4)
+    array([-1.1113,  2.1014])
+    """
+    return _core.mul(_core.elu(_floating(input), 1.6732632423543772848170429916717), 1.0507009873554804934193349852946)
+
+
+def celu(input, alpha: float = 1.0, inplace: bool = False):
+    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1)) (Barron 2017). `inplace` is accepted for PyTorch's sake."""
+    if real("alpha", alpha) == 0:
+        raise ValueError("alpha must not be 0")
+    return _core.mul(_core.elu(_core.div(_floating(input), alpha), 1.0), alpha)
+
+
+def prelu(input, weight):
+    """``leaky_relu`` with a slope that is learned (He et al. 2015).
+
+    Parameters
+    ----------
+    input : array_like, shape (B, C, ...) or (C,)
+    weight : array_like, shape (C,) or (1,)
+        The slope of the negative side: of each channel, or of all.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.prelu(np.array([[-1.0, -1.0, 2.0]]), np.array([0.1, 0.2, 0.3]))
+    array([[-0.1, -0.2,  2. ]])
+    """
+    x, slope = _promote(input, weight)
+    if slope.ndim > 1:
+        raise ValueError(f"weight has shape {tuple(slope.shape)}; expected one slope for each channel, or one for all")
+    if slope.ndim and slope.shape[0] != 1:
+        channels = x.shape[1] if x.ndim > 1 else x.shape[0] if x.ndim else 1
+        if slope.shape[0] != channels:
+            raise ValueError(f"weight has {slope.shape[0]} slopes but input {tuple(x.shape)} has {channels} channels")
+        slope = slope.reshape(-1, *[1] * (x.ndim - 2)) if x.ndim > 1 else slope
+    return _core.leaky_relu(x, slope.reshape(*slope.shape[: x.ndim]) if x.ndim else slope.reshape(()))
+
+
+def glu(input, dim: int = -1):
+    """a sigmoid(b), where a and b are the halves of an axis: a gated linear unit (Dauphin et al. 2017).
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.glu(np.array([[1.0, 2.0, 0.0, 0.0]]))
+    array([[0.5, 1. ]])
+    """
+    x = _floating(input)
+    if x.ndim == 0 or x.shape[dim] % 2:
+        raise ValueError(f"glu halves axis {dim} of input, whose length must be even; the shape is {tuple(x.shape)}")
+    axis, half = dim % x.ndim, x.shape[dim] // 2
+    a, b = (x[(slice(None),) * axis + (part,)] for part in (slice(None, half), slice(half, None)))
+    return _core.mul(a, _core.sigmoid(b))
+
+
+def mish(input, inplace: bool = False):
+    """x tanh(softplus(x)) (Misra 2019). `inplace` is accepted for PyTorch's sake.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.mish(np.array([0.0, 1.0])).round(4)
+    array([0.    , 0.8651])
+    """
+    x = _floating(input)
+    return _core.mul(x, _core.tanh(_core.softplus(x, 1.0)))
+
+
+def logsigmoid(input):
+    """log(1 / (1 + exp(-x))), without overflow.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.logsigmoid(np.array([-1000.0, 0.0])).round(4)
+    array([-1.000e+03, -6.931e-01])
+    """
+    x = _floating(input)
+    return _core.sub(_core.minimum(x, 0.0), _core.log1p(_core.exp(_core.neg(_core.abs(x)))))
+
+
+def softsign(input):
+    """x / (1 + |x|)."""
+    x = _floating(input)
+    return _core.div(x, _core.add(_core.abs(x), 1.0))
+
+
+def softmin(input, axis: int | None = None, *, dim: int | None = None, dtype=None):
+    """``softmax`` of -x. Parameters as for ``softmax``."""
+    return softmax(_core.neg(_cast(_floating(input), dtype)), axis, dim=dim)
+
+
+def _cast(x, dtype):
+    """`x` as `dtype`; itself for None."""
+    if dtype is None:
+        return x
+    return x.to(dtype) if isinstance(x, Tensor) else _floating(x).astype(dtype)
+
+
+def softmax(input, axis: int | None = None, *, dim: int | None = None, dtype=None):
     """exp(x) / sum(exp(x)) along an axis, without overflow.
 
     Parameters
@@ -419,6 +556,12 @@ def softmax(input, axis: int | None = None, *, dim: int | None = None):
     input : array_like
     axis, dim : int, default -1
         Two names of one argument.
+    dtype : dtype, optional
+        What `input` is cast to first.
+
+    Returns
+    -------
+    Tensor or ndarray of the shape of input
 
     Examples
     --------
@@ -426,12 +569,12 @@ def softmax(input, axis: int | None = None, *, dim: int | None = None):
     >>> tc.functional.softmax(np.array([0.0, 0.0]), axis=-1)
     array([0.5, 0.5])
     """
-    return _core.softmax(input, one_axis(axis, dim, -1))
+    return _core.softmax(_cast(input, dtype), one_axis(axis, dim, -1))
 
 
-def log_softmax(input, axis: int | None = None, *, dim: int | None = None):
+def log_softmax(input, axis: int | None = None, *, dim: int | None = None, dtype=None):
     """The logarithm of softmax. Parameters as for ``softmax``."""
-    return _core.log_softmax(input, one_axis(axis, dim, -1))
+    return _core.log_softmax(_cast(input, dtype), one_axis(axis, dim, -1))
 
 
 # ---- normalisation and dropout ----------------------------------------------------------------------------------------------------
@@ -1003,6 +1146,120 @@ def cosine_similarity(x1, x2, dim: int = 1, eps: float = 1e-8):
     lengths = (_length(x, 2, dim, not_negative("eps", eps)) for x in (a, b))
     both = _core.div(_core.sum(_core.mul(a, b), dim, True), _core.mul(*lengths))
     return _narrowed(both.squeeze(dim), given[0])
+
+
+def pairwise_distance(x1, x2, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False):
+    """The p-norm of x1 - x2 + eps along the last axis.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.pairwise_distance(np.array([[3.0, 0.0]]), np.array([[0.0, 4.0]])).round(4)
+    array([5.])
+    """
+    given = _promote(x1, x2)
+    a, b = map(_widened, given)
+    distance = _length(_core.add(_core.sub(a, b), real("eps", eps)), real("p", p), -1, 0.0)
+    return _narrowed(distance if keepdim else distance.squeeze(-1), given[0])
+
+
+def _reduced(losses, reduction: str):
+    one_of("reduction", reduction, ("none", "mean", "sum"))
+    return losses if reduction == "none" else as_loss(_core.mean(losses) if reduction == "mean" else _core.sum(losses))
+
+
+def cosine_embedding_loss(input1, input2, target, margin: float = 0.0, reduction: str = "mean"):
+    """1 - cos(x1, x2) where the target is 1, max(0, cos(x1, x2) - margin) where it is -1.
+
+    Parameters
+    ----------
+    input1, input2 : array_like, shape (N, D) or (D,)
+    target : array_like, shape (N,) or ()
+        1: they belong together; -1: they do not.
+    margin : float, default 0
+    reduction : {"mean", "sum", "none"}
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> x = np.array([[1.0, 0.0], [1.0, 0.0]])
+    >>> tc.functional.cosine_embedding_loss(x, x, np.array([1, -1]), reduction="none")
+    array([0., 1.])
+    """
+    cosine, target = cosine_similarity(input1, input2, -1, 1e-12), _floating(target)
+    far = _core.relu(_core.sub(cosine, real("margin", margin)))
+    return _reduced(_core.where(_core.gt(target, 0), _core.sub(1.0, cosine), far), reduction)
+
+
+def margin_ranking_loss(input1, input2, target, margin: float = 0.0, reduction: str = "mean"):
+    """max(0, margin - target (x1 - x2)): with target 1, x1 should be larger than x2 by the margin, with -1 smaller.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.margin_ranking_loss(np.array([1.0, 1.0]), np.array([0.0, 3.0]), np.array([1.0, 1.0]), reduction="none")
+    array([0., 2.])
+    """
+    x1, x2, target = _promote(input1, input2, target)
+    return _reduced(_core.relu(_core.sub(real("margin", margin), _core.mul(target, _core.sub(x1, x2)))), reduction)
+
+
+def triplet_margin_loss(
+    anchor, positive, negative, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False, reduction: str = "mean"
+):
+    """max(0, |anchor - positive| - |anchor - negative| + margin), with ``pairwise_distance`` along the last axis.
+
+    Parameters
+    ----------
+    anchor, positive, negative : array_like, shape (N, D) or (D,)
+    margin : float, default 1.0
+    p, eps : float
+        As for ``pairwise_distance``.
+    swap : bool, default False
+        Use the distance of positive and negative where it is the smaller one (Balntas et al. 2016).
+    reduction : {"mean", "sum", "none"}
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> a = np.zeros((1, 2))
+    >>> float(tc.functional.triplet_margin_loss(a, a, a + [[3.0, 4.0]], margin=6.0).round(4))
+    1.0
+    """
+    near, far = pairwise_distance(anchor, positive, p, eps), pairwise_distance(anchor, negative, p, eps)
+    if swap:
+        far = _core.minimum(far, pairwise_distance(positive, negative, p, eps))
+    return _reduced(_core.relu(_core.add(_core.sub(near, far), real("margin", margin))), reduction)
+
+
+def gaussian_nll_loss(input, target, var, full: bool = False, eps: float = 1e-6, reduction: str = "mean"):
+    """(log var + (x - target)^2 / var) / 2: the negative log-likelihood of a normal distribution.
+
+    Parameters
+    ----------
+    input, target : array_like
+        Means and observations.
+    var : array_like
+        Variances, of the shape of `input` or one for each row: without the last axis, or with length 1 there.
+    full : bool, default False
+        Whether to add the constant log(2 pi) / 2.
+    eps : float, default 1e-6
+        The least variance.
+    reduction : {"mean", "sum", "none"}
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> float(tc.functional.gaussian_nll_loss(np.array([1.0]), np.array([3.0]), np.array([1.0])))
+    2.0
+    """
+    x, target, given = _promote(input, target, var)
+    if given.ndim and given.shape == x.shape[:-1] and given.shape != x.shape:
+        given = given.reshape(*given.shape, 1)
+    variance = _core.maximum(given, eps)
+    difference = _core.sub(x, target)
+    losses = _core.mul(_core.add(_core.log(variance), _core.div(_core.mul(difference, difference), variance)), 0.5)
+    return _reduced(_core.add(losses, 0.5 * math.log(2 * math.pi)) if full else losses, reduction)
 
 
 if not TYPE_CHECKING:

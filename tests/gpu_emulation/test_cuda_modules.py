@@ -55,6 +55,18 @@ LAYERS = {
     "BCEWithLogitsLoss": (lambda: tc.nn.BCEWithLogitsLoss(), lambda rng: [sequence(rng), rng.random((B, T, E)).astype(np.float32)], {}),
     "MSELoss": (lambda: tc.nn.MSELoss(), lambda rng: [sequence(rng), sequence(rng)], {}),
     "KLDivLoss": (lambda: tc.nn.KLDivLoss(log_target=True), lambda rng: [sequence(rng), sequence(rng)], {}),
+    "GaussianNLLLoss": (
+        lambda: tc.nn.GaussianNLLLoss(),
+        lambda rng: [sequence(rng), sequence(rng), rng.random((B, T, E)).astype(np.float32) + np.float32(0.1)],
+        {},
+    ),
+    "CosineEmbeddingLoss": (
+        lambda: tc.nn.CosineEmbeddingLoss(),
+        lambda rng: [sequence(rng)[0], sequence(rng)[0], np.array([1, -1, 1, -1, 1])],
+        {},
+    ),
+    "MarginRankingLoss": (lambda: tc.nn.MarginRankingLoss(0.1), lambda rng: [sequence(rng), sequence(rng), np.sign(sequence(rng))], {}),
+    "TripletMarginLoss": (lambda: tc.nn.TripletMarginLoss(), lambda rng: [sequence(rng), sequence(rng), sequence(rng)], {}),
     "NLLLoss": (lambda: tc.nn.NLLLoss(), lambda rng: [sequence(rng)[0], rng.integers(0, E, T)], {}),
     "CrossEntropyLoss": (
         lambda: tc.nn.CrossEntropyLoss(label_smoothing=0.1),
@@ -106,9 +118,12 @@ LAYERS = {
 }
 LAYERS |= {
     name: (lambda name=name: getattr(tc.nn, name)(), lambda rng: [sequence(rng), sequence(rng)], {})
-    for name in ("L1Loss", "SmoothL1Loss", "HuberLoss", "CosineSimilarity")
+    for name in ("L1Loss", "SmoothL1Loss", "HuberLoss", "CosineSimilarity", "PairwiseDistance")
 }
-LAYERS |= {name: (lambda name=name: getattr(tc.nn, name)(), lambda rng: [sequence(rng)], {}) for name in ("ELU", "LeakyReLU", "Softplus")}
+LAYERS |= {
+    name: (lambda name=name: getattr(tc.nn, name)(), lambda rng: [sequence(rng)], {})
+    for name in ("ELU", "LeakyReLU", "Softplus", *tc.nn.activations.__all__)
+}
 LAYERS |= {name: (lambda make=make: make(E), lambda rng: [sequence(rng)], {}) for name, make in of_all_ops("LAYERS").items()}
 NOT_LAYERS = {"Module", "ModuleDict", "ModuleList", "Parameter", "KeyValueCache"}
 

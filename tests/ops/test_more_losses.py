@@ -206,23 +206,61 @@ LAYERS_OF_BOTH = {  # name: (arguments, names of the arrays it is called with)
     "LeakyReLU": ({"negative_slope": 0.2}, "x"),
     "ELU": ({"alpha": 0.5}, "x"),
     "Softplus": ({"beta": 2.0, "threshold": 1.0}, "x"),
+    "GaussianNLLLoss": ({"full": True}, "xyv"),
+    "CosineEmbeddingLoss": ({"margin": 0.1}, "abs"),
+    "MarginRankingLoss": ({"margin": 0.3}, "xyd"),
+    "TripletMarginLoss": ({"swap": True, "p": 3.0}, "xyz"),
+    "PairwiseDistance": ({"keepdim": True}, "xy"),
+    "Hardtanh": ({"min_val": -0.5}, "x"),
+    "PReLU": ({"num_parameters": 5, "dtype": "float64"}, "x"),
+    "CELU": ({"alpha": 0.5}, "x"),
+    "GLU": ({"dim": 0}, "x"),
+    "Softmin": ({"dim": 1}, "x"),
+    **dict.fromkeys(("ReLU6", "Hardsigmoid", "Hardswish", "SELU", "Mish", "LogSigmoid", "Softsign"), ({}, "x")),
 }
+
+
+def test_errors_of_layers_and_composed_functions():
+    for call, message in [
+        (lambda: F.glu(np.ones((2, 3))), r"whose length must be even; the shape is \(2, 3\)"),
+        (lambda: F.prelu(np.ones((2, 3)), np.ones(4)), r"weight has 4 slopes but input \(2, 3\) has 3 channels"),
+        (lambda: F.hardtanh(np.ones(2), 1.0, -1.0), "min_val must not be larger than max_val"),
+        (lambda: F.celu(np.ones(2), 0.0), "alpha must not be 0"),
+        (lambda: tc.nn.Hardtanh(1, 1), "min_val must be smaller"),
+        (lambda: F.margin_ranking_loss(np.ones(2), np.ones(2), np.ones(2), reduction="max"), "reduction must be"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+def test_halves_and_nan_of_composed_functions():
+    x = np.array([-60000, -8, -1, 0, 1, 8, np.nan], np.float16)
+    for function in (F.hardtanh, F.relu6, F.hardsigmoid, F.hardswish, F.selu, F.celu, F.mish, F.logsigmoid, F.softsign):
+        with np.errstate(over="ignore"):
+            y = function(x)
+        assert y.dtype == np.float16 and np.isnan(y[-1]) and np.isfinite(y[1:-1]).all(), function.__name__
+        assert tc.testing.gradcheck(function, tc.tensor([-4.0, -0.7, 0.4, 3.5, 7.0], dtype="float64", requires_grad=True))
 
 
 @pytest.mark.parametrize("name", LAYERS_OF_BOTH)
 def test_layers_are_those_of_pytorch(name, rng):
     torch = pytest.importorskip("torch")
     options, given = LAYERS_OF_BOTH[name]
-    arrays = {"x": rng.standard_normal((4, 5, 3)), "y": rng.standard_normal((4, 5, 3)), "c": rng.integers(0, 5, (4, 3))}
-    ours, theirs = getattr(tc.nn, name)(**options), getattr(torch.nn, name)(**options)
-    leaves = [tc.tensor(arrays[k], requires_grad=k != "c") for k in given]
-    their_leaves = [torch.tensor(arrays[k], requires_grad=k != "c") for k in given]
+    arrays = {k: rng.standard_normal((4, 5, 3)) for k in "xyz"} | {k: rng.standard_normal((6, 3)) for k in "ab"}
+    arrays |= {"c": rng.integers(0, 5, (4, 3)), "v": rng.random((4, 5, 3)) + 0.1}
+    arrays |= {"s": np.array([1, -1, 1, -1, -1, 1]), "d": np.sign(rng.standard_normal((4, 5, 3)))}
+    ours = getattr(tc.nn, name)(**options)
+    theirs = getattr(torch.nn, name)(**{k: torch.float64 if k == "dtype" else v for k, v in options.items()})
+    leaves = [tc.tensor(arrays[k], requires_grad=k not in "csd") for k in given]
+    their_leaves = [torch.tensor(arrays[k], requires_grad=k not in "csd") for k in given]
     y, expected = ours(*leaves), theirs(*their_leaves)
     np.testing.assert_allclose(y.detach().numpy(), expected.detach().numpy(), rtol=1e-12)
     y.sum().backward()
     expected.sum().backward()
-    for a, b in zip(leaves, their_leaves, strict=True):
+    pairs = [*zip(leaves, their_leaves, strict=True), *zip(ours.parameters(), theirs.parameters(), strict=True)]
+    for a, b in pairs:
         if a.requires_grad:
-            np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=1e-10, atol=1e-14)
+            rtol = 1e-7 if name == "Hardsigmoid" else 1e-10  # PyTorch multiplies by a 1 / 6 of float32
+            np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=rtol, atol=1e-14)
     assert repr(ours) == repr(theirs)
     np.testing.assert_allclose(ours(*(arrays[k] for k in given)), y.detach().numpy(), rtol=1e-12)

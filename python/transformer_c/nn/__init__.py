@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 from .. import functional
 from .._names import hooks
-from . import init, layers, utils
+from . import activations, init, layers, utils
+from .activations import *  # noqa: F403
 from .attention import MultiheadAttention
 from .cache import KeyValueCache
 from .containers import ModuleDict, ModuleList, Sequential
@@ -13,13 +14,17 @@ from .layers import *  # noqa: F403
 from .loss import (
     BCELoss,
     BCEWithLogitsLoss,
+    CosineEmbeddingLoss,
     CrossEntropyLoss,
+    GaussianNLLLoss,
     HuberLoss,
     KLDivLoss,
     L1Loss,
+    MarginRankingLoss,
     MSELoss,
     NLLLoss,
     SmoothL1Loss,
+    TripletMarginLoss,
 )
 from .module import Module
 from .module_hooks import attention_maps
@@ -31,12 +36,15 @@ __all__ = [
     "BCEWithLogitsLoss",
     "Conv1d",
     "Conv2d",
+    "CosineEmbeddingLoss",
     "CrossEntropyLoss",
+    "GaussianNLLLoss",
     "HuberLoss",
     "KLDivLoss",
     "KeyValueCache",
     "L1Loss",
     "MSELoss",
+    "MarginRankingLoss",
     "Module",
     "ModuleDict",
     "ModuleList",
@@ -50,12 +58,13 @@ __all__ = [
     "TransformerDecoderLayer",
     "TransformerEncoder",
     "TransformerEncoderLayer",
+    "TripletMarginLoss",
     "attention_maps",
     "functional",
     "init",
     "utils",
 ]
-__all__ += layers.__all__
+__all__ += layers.__all__ + activations.__all__
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = hooks(__name__)

@@ -29,6 +29,7 @@ __all__ = [
     "LeakyReLU",
     "Linear",
     "LogSoftmax",
+    "PairwiseDistance",
     "RMSNorm",
     "ReLU",
     "SiLU",
@@ -340,6 +341,17 @@ class CosineSimilarity(Module):
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         return F.cosine_similarity(x1, x2, self.dim, self.eps)
+
+
+class PairwiseDistance(Module):
+    """The p-norm of x1 - x2 + eps along the last axis; see ``functional.pairwise_distance``."""
+
+    def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
+        super().__init__()
+        self.norm, self.eps, self.keepdim = real("p", p), real("eps", eps), keepdim
+
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)
 
 
 class Identity(Module):
