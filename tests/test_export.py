@@ -258,6 +258,7 @@ def indexed(self, x):
 def shapes(self, x):
     batch, length, width = x.shape
     parts = (*x.chunk(2, -1), *x.split([3, 5], -1), x.unbind(2)[1], x.unfold(1, 3, 2), x.unfold(1, 2, 4), x.mT, x.narrow(1, 1, length - 1))
+    parts += (x[:, :0], x[:, :0].transpose(0, 1).expand(-1, -1, 8), tc.cat([x[:0], x]))
     return parts, x.unsqueeze(1).expand(-1, 3, -1, -1), x.flatten(1), tc.stack([x, x], 1), x.expand(batch, length, width).contiguous()
 
 
@@ -481,6 +482,7 @@ def test_formulas():
         "constant": lambda b, t: 12, "b": lambda b, t: b, "sum": lambda b, t: 3 * b - 2 * t + 5, "product": lambda b, t: b * t * 6,
         "shifted": lambda b, t: (b + 1) * (t - 2), "square": lambda b, t: t * t, "triangle": lambda b, t: t * (t + 1) // 2,
         "floor": lambda b, t: (t - 3) // 2 + 1, "both": lambda b, t: b * ((t + 1) // 3), "zero": lambda b, t: t - 7,
+        "offset": lambda b, t: 3 * b * (t + 1) - 20,
     }  # fmt: skip
     for name, function in known.items():
         found = formulas.integer([function(*given) for given in lengths])

@@ -164,7 +164,7 @@ class Builder:
         for part in parts[1:]:
             total = self.op("Mul", total, part)
         total = self._times(total, scale)
-        return total if divisor == 1 else self.op("Div", total, self.size(divisor))
+        return self._plus(total if divisor == 1 else self.op("Div", total, self.size(divisor)), value.offset)
 
     # ---- what forms often need -------------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Size:
-    """`joined` "sum": start plus what each curve adds to it; "product": start times what each curve multiplies it by.
+    """`joined` "sum": start plus what each curve adds to it; "product": start times what each curve multiplies it by, plus `offset`.
 
     `curves` has a pair (number of the axis, curve) for each axis that the value depends on; each curve gives the value when the other
     lengths are those of the first trace, and `start` is the value there.
@@ -42,12 +42,17 @@ class Size:
     start: int
     joined: str
     curves: tuple[tuple[int, Curve], ...]
+    offset: int = 0
 
     def __call__(self, lengths: Sequence[int]) -> int:
         values = [curve(lengths[axis]) for axis, curve in self.curves]
         if self.joined == "sum":
             return self.start + sum(v - self.start for v in values)
-        return math.prod(values) // self.start ** (len(values) - 1)
+        return math.prod(values) // self.start ** (len(values) - 1) + self.offset
+
+
+# The ways to combine curves, in the order in which they are tried.
+_SHAPES = [("sum", 0), ("product", 0), *(("product", sign * n) for n in range(1, 33) for sign in (1, -1))]
 
 
 @dataclass(frozen=True)
@@ -110,6 +115,18 @@ class Formulas:
         """The constant or the formula with these values; None if there is none."""
         if len(set(values)) == 1:
             return values[0]
+        for joined, offset in _SHAPES:
+            curves = self._curves([v - offset for v in values])
+            if curves is None:
+                return None  # another offset would not help
+            start = values[0] - offset
+            size = Size(start, joined, curves, offset)
+            if (start or joined == "sum") and all(size(given) == value for given, value in zip(self.lengths, values, strict=True)):
+                return size
+        return None
+
+    def _curves(self, values: Sequence[int]) -> tuple[tuple[int, Curve], ...] | None:
+        """The curve along each axis that the values depend on; None if one has none."""
         curves = []
         for axis, traces in self._along.items():
             points = {self.lengths[i][axis]: values[i] for i in traces}
@@ -120,11 +137,7 @@ class Formulas:
             if curve is None:
                 return None
             curves.append((axis, curve))
-        for joined in ("sum", "product") if values[0] else ("sum",):
-            size = Size(values[0], joined, tuple(curves))
-            if all(size(given) == value for given, value in zip(self.lengths, values, strict=True)):
-                return size
-        return None
+        return tuple(curves)
 
     def real(self, values: Sequence[float]) -> float | Real | None:
         """The same for floats, which are a function of an integer."""

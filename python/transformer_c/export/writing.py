@@ -120,7 +120,8 @@ def build(graph: Graph, title: str) -> onnx.ModelProto:
             raise ExportError(f"the op {call.op} has no form in ONNX")
         args = {name: filled(value) for name, value in call.args.items()}
         out = [None if ref is None else Term("", graph.values[ref.place].dtype, graph.shapes[ref.place]) for ref in call.results]
-        made = FORMS[call.op](g, args, out)
+        empty = [_empty(g, o) for o in out if o is not None and 0 in o.shape]
+        made = empty if len(empty) == len(out) else FORMS[call.op](g, args, out)
         for ref, name in zip(call.results, made if isinstance(made, list) else [made], strict=True):
             if ref is not None:
                 names[ref.place] = name
@@ -137,6 +138,12 @@ def build(graph: Graph, title: str) -> onnx.ModelProto:
     model = helper.make_model(body, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
     model.producer_name, model.producer_version = "transformer_c", __version__
     return model
+
+
+def _empty(g: Builder, result: Term) -> str:
+    """An array without elements, whatever makes it."""
+    value = helper.make_tensor("value", onnx_type(result.dtype), [1], [0])
+    return g.op("ConstantOfShape", g.ints(result.shape), value=value)
 
 
 def _used(nodes: list[onnx.NodeProto], outputs: list[str]) -> list[onnx.NodeProto]:
