@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from . import _names, convert, cuda, data, functional, nn, ops, optim, testing
 from . import functional as F
+from ._autocast import autocast
 from ._core import Generator, Tensor, argmax, argsort, cos, exp, log, sin, sqrt, tanh
 from ._pytorch_names import BoolTensor, ByteTensor, DoubleTensor, FloatTensor, IntTensor, LongTensor, device, from_numpy
 from ._tensor import (
@@ -124,6 +125,7 @@ __all__ = [
     "argmax",
     "argsort",
     "as_tensor",
+    "autocast",
     "backends",
     "callbacks",
     "cat",

@@ -57,7 +57,7 @@ class Summary:
         frozen = self.total_parameters - self.trainable_parameters
         size = self.parameter_bytes
         end = f"{self.total_parameters:,} parameters" + (f", {frozen:,} of them frozen" if frozen else "")
-        unit = f"{size / 2**20:.1f} MiB" if size >= 2**20 else f"{size / 2**10:.1f} KiB"
+        unit = f"{size / 2**20:.1f} MiB" if size >= 2**20 else f"{size / 2**10:.1f} KiB" if size >= 2**10 else f"{size} bytes"
         return "\n".join([text(head), "-" * len(text(head)), *map(text, body), f"{end}, {unit}"])
 
     __repr__ = __str__
@@ -90,7 +90,7 @@ def summary(module: Module, input: Any = None, depth: int | None = None) -> Summ
       0       Linear      (3, 8)          40
       1       ReLU        (3, 8)           -
       2       Linear      (3, 2)          18
-    58 parameters, 0.2 KiB
+    58 parameters, 232 bytes
     """
     if not isinstance(module, Module):
         raise TypeError(f"summary() takes a module, not {type(module).__name__}")

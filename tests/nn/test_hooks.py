@@ -200,7 +200,7 @@ def test_summary():
     assert [(row.name, row.kind, row.parameters, row.shapes) for row in found.rows] == [
         ("", "Sequential", 26, [(2, 2)]), ("0", "Linear", 16, [(2, 4)]), ("1", "ReLU", 0, [(2, 4)]), ("2", "Linear", 10, [(2, 2)]),
     ]  # fmt: skip
-    assert "26 parameters, 16 of them frozen, 0.1 KiB" in str(found) and all(m.training for m in model.modules())
+    assert "26 parameters, 16 of them frozen, 104 bytes" in str(found) and all(m.training for m in model.modules())
     assert "output" not in str(tc.summary(model)) and len(tc.summary(model, depth=0).rows) == 1
     assert not any("forward" in vars(module) for module in model.modules())
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .. import _core
+from .. import _autocast, _core
 from .._array_loss import as_loss
 from .._core import Tensor
 from .._frames import as_array, is_frame
@@ -27,14 +27,14 @@ IncompatibleKeys = namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_k
 _CONTAINERS = (tuple, list, dict)
 
 
-def _map_nested(function: Callable[[Any], Any], value: Any) -> Any:
+def map_nested(function: Callable[[Any], Any], value: Any) -> Any:
     """Applies `function` to the leaves of nested tuples, named tuples, lists and dicts."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_map_nested(function, v) for v in value))
+        return type(value)(*(map_nested(function, v) for v in value))
     if isinstance(value, (tuple, list)):
-        return type(value)(_map_nested(function, v) for v in value)
+        return type(value)(map_nested(function, v) for v in value)
     if isinstance(value, dict):
-        return type(value)((k, _map_nested(function, v)) for k, v in value.items())
+        return type(value)((k, map_nested(function, v)) for k, v in value.items())
     return function(value)
 
 
@@ -204,6 +204,8 @@ class Module:
         """Calls ``forward`` with ndarrays turned into Tensors; see the class."""
         depth = _core.call_depth()  # of calls of modules in this thread
         if depth == 0:
+            if _autocast.active and (half := _autocast.current()) is not None:
+                return _autocast.call(self, args, kwargs, half)
             args = tuple(map(_given, args))
             kwargs = {k: _given(a) for k, a in kwargs.items()}
         if depth and not any(isinstance(a, (np.ndarray, *_CONTAINERS)) for a in (*args, *kwargs.values())):
@@ -220,11 +222,11 @@ class Module:
                 taken[id(value)] = self._accept_array(value, dtype, device)
             return taken[id(value)]
 
-        args, kwargs = _map_nested(convert, args), _map_nested(convert, kwargs)
+        args, kwargs = map_nested(convert, args), map_nested(convert, kwargs)
         if not outermost_arrays:
             return _core.call_nested(self.forward, args, kwargs)
         with no_grad():
-            return _map_nested(_to_array, _core.call_nested(self.forward, args, kwargs))
+            return map_nested(_to_array, _core.call_nested(self.forward, args, kwargs))
 
     def register_forward_pre_hook(self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False) -> Any:
         """Calls ``hook(module, args)`` before ``forward``; what it returns, unless None, takes the place of the arguments.

@@ -58,6 +58,21 @@ def loggers(given: Any, folder: str | None) -> list[Logger]:
     return found
 
 
+def precision(given: Any) -> str | None:
+    """The dtype of ``autocast`` for Lightning's words; None for the model's own."""
+    word = str(given)
+    if given is None or word in ("32", "32-true"):
+        return None
+    if word in ("bf16-mixed", "bf16"):
+        return "bfloat16"
+    advice = (
+        "model.to(dtype), model.half() or model.bfloat16() before fit() sets the precision of the weights"
+        if word.endswith("true") or word == "64"
+        else '"bf16-mixed" needs no scaling of the loss'
+    )
+    raise ValueError(f'precision must be "32-true" or "bf16-mixed", got {given!r}; {advice}')
+
+
 def uncalled_hooks(model: TrainingModule) -> str:
     """A message on hooks of the model's class that Lightning calls and a Trainer does not; empty if there are none."""
     kind = type(model)

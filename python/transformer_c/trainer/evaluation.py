@@ -13,7 +13,6 @@ from . import loaders, steps
 from .hooks import Hooks
 from .interrupts import Interrupts
 from .progress import Bar
-from .run import Run
 
 LABELS = {"validation": "validating", "test": "testing", "predict": "predicting"}
 
@@ -38,34 +37,21 @@ class Pass:
 
     Parameters
     ----------
-    run : Run
-        Records the values that the steps log.
+    options : Trainer
+        Its run records the values that the steps log.
     model : TrainingModule
     hooks : Hooks
     kind : {"validation", "test", "predict"}
-    limit : int, float or None
-        Number or fraction of the batches of each loader.
     place : Place
         The device and dtype of the batches.
-    progress : bool
-        Whether to show a bar.
     interrupts : Interrupts
     """
 
-    def __init__(
-        self,
-        run: Run,
-        model: Any,
-        hooks: Hooks,
-        kind: str,
-        limit: int | float | None,
-        place: loaders.Place,
-        progress: bool,
-        interrupts: Interrupts,
-    ) -> None:
-        self._run, self._model, self._kind, self._limit = run, model, kind, limit
-        self._place, self._progress, self._interrupts = place, progress, interrupts
-        self._step = getattr(model, f"{kind}_step")
+    def __init__(self, options: Any, model: Any, hooks: Hooks, kind: str, place: loaders.Place, interrupts: Interrupts) -> None:
+        self._run, self._model, self._kind, self._progress = options.run, model, kind, options.progress
+        self._limit = getattr(options, f"limit_{kind[:3] if kind == 'validation' else kind}_batches")
+        self._place, self._interrupts = place, interrupts
+        self._step = steps.in_precision(getattr(model, f"{kind}_step"), options.autocast_dtype)
         parts = ("start", "end", "epoch_start", "epoch_end", "batch_start", "batch_end")
         self._on = {part: getattr(hooks, f"on_{kind}_{part}") for part in parts}
 

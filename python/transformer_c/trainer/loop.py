@@ -68,6 +68,7 @@ class FitLoop:
         self.run.optimizers = [self.optimizer]
         schedulers = steps.schedulers_of(self.model, self.schedules)
         self.saves = Saves(self.options, self.run, self.model, self.optimizer, schedulers, self.streams, self.callbacks)
+        self.training_step = steps.in_precision(self.model.training_step, self.options.autocast_dtype)
         self.step_arguments = steps.accepted(self.model.training_step, 2)
         self.takes_closure = steps.accepted(self.model.optimizer_step, 4) == 4
 
@@ -133,8 +134,7 @@ class FitLoop:
     def _validate(self) -> dict[str, float]:
         if not self._is_validated():
             return {}
-        limit, progress = self.options.limit_val_batches, self.options.progress
-        return Pass(self.run, self.model, self.hooks, "validation", limit, self.place, progress, self.interrupts).values(self.val)[1]
+        return Pass(self.options, self.model, self.hooks, "validation", self.place, self.interrupts).values(self.val)[1]
 
     def _is_validated(self) -> bool:
         """Whether validation follows the current epoch."""
@@ -180,7 +180,7 @@ class FitLoop:
 
         def closure():
             nonlocal ran, outputs
-            ran, outputs = True, model.training_step(*(batch, index)[: self.step_arguments])
+            ran, outputs = True, self.training_step(*(batch, index)[: self.step_arguments])
             loss = steps.loss_of(outputs, model)
             if is_first:
                 hooks.on_before_zero_grad(optimizer)

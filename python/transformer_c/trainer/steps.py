@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from .._autocast import autocast
 from .._core import Tensor
 from ..optim import Optimizer
 from ..optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
@@ -79,6 +80,11 @@ def schedulers_of(model: Any, schedules: list[Schedule]) -> list[Any]:
             if isinstance(item, LRScheduler) and not any(item is f for f in found):
                 found.append(item)
     return found
+
+
+def in_precision(step: Callable, dtype: str | None) -> Callable:
+    """The step, computed under ``autocast`` if a dtype is given."""
+    return step if dtype is None else autocast(dtype=dtype)(step)
 
 
 def loss_of(value: Any, model: Any) -> Tensor | None:

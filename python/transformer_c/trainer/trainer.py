@@ -74,6 +74,8 @@ class Trainer(RunView):
         See ``tc.loggers``. True: a CSVLogger in `checkpoint_dir`. None: the history has all values.
     log_every_n_steps : int, default 50
         How often loggers get the values of single steps.
+    precision : {"32-true", "bf16-mixed"}, optional
+        "bf16-mixed" runs the steps under ``tc.autocast``: weights in float32, products in bfloat16. None: the model's own dtype.
     **of_lightning
         Other options of Lightning's Trainer, so that its programs run: `default_root_dir` is `checkpoint_dir`, `enable_progress_bar` is
         `progress`, `accelerator`, `devices` and `gpus` may name a GPU; one warning lists those without effect.
@@ -160,6 +162,7 @@ class Trainer(RunView):
         callbacks: Callback | Sequence[Callback] | None = None,
         logger: Logger | Sequence[Logger] | bool | None = None,
         log_every_n_steps: int = 50,
+        precision: str | int | None = None,
         **of_lightning: Any,
     ) -> None:
         unused = ["logger"] if logger is True and checkpoint_dir is None and of_lightning.get("default_root_dir") is None else []
@@ -185,6 +188,7 @@ class Trainer(RunView):
         self.checkpoint_dir = None if checkpoint_dir is None else os.fsdecode(checkpoint_dir)
         self.generators = as_streams(generators)
         self.callbacks = checks.callbacks(callbacks)
+        self.precision, self.autocast_dtype = precision, checks.precision(precision)
         self.log_every_n_steps = count("log_every_n_steps", log_every_n_steps)
         self.fast_dev_run = int(fast_dev_run)
         if self.fast_dev_run:
@@ -360,21 +364,20 @@ class Trainer(RunView):
             For arrays and frames, the predictions for all rows, ndarrays. Otherwise a list of what ``predict_step`` returned for each
             batch; for several loaders, a list of such lists.
         """
-        results = self._pass(model, "predict", dataloaders, self.limit_predict_batches, batch_size)
+        results = self._pass(model, "predict", dataloaders, batch_size)
         if are_arrays(dataloaders):
             return joined(results[0])
         return results[0] if len(results) == 1 else results
 
     def _evaluate(self, model: TrainingModule, kind: str, given: Any, verbose: bool, batch_size: int) -> list[dict[str, float]]:
-        limit = self.limit_val_batches if kind == "validation" else self.limit_test_batches
-        results, together = self._pass(model, kind, given, limit, batch_size)
+        results, together = self._pass(model, kind, given, batch_size)
         for feed in self._feed:
             feed.log_results(together, self.global_step)
         if verbose:
             print_table(results, kind)
         return results
 
-    def _pass(self, model: TrainingModule, kind: str, given: Any, limit: int | float | None, batch_size: int) -> Any:
+    def _pass(self, model: TrainingModule, kind: str, given: Any, batch_size: int) -> Any:
         """One pass outside of ``fit`` over the data given, or those of the model."""
         stage, attribute = {"validation": ("validate", "val_dataloader")}.get(kind, (kind, f"{kind}_dataloader"))
         checks.trainable(model)
@@ -386,5 +389,5 @@ class Trainer(RunView):
             if source is model:
                 raise ValueError(f"{kind} data is missing: pass dataloaders=, or give {type(model).__name__} a {attribute}()")
             found = loaders.as_loaders(source, "dataloaders", place.dtype, count("batch_size", batch_size))
-            one_pass = Pass(self.run, model, hooks, kind, limit, place, self.progress, Interrupts())
+            one_pass = Pass(self, model, hooks, kind, place, Interrupts())
             return one_pass.outputs(found) if kind == "predict" else one_pass.values(found)

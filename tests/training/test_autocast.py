@@ -1,0 +1,126 @@
+"""tc.autocast and Trainer(precision="bf16-mixed"): half compute, float32 weights, gradients and results."""
+
+import threading
+
+import numpy as np
+import pytest
+import transformer_c as tc
+
+pytest.importorskip("ml_dtypes")
+
+
+def model_of():
+    tc.manual_seed(0)
+    return tc.nn.Sequential(tc.nn.Linear(8, 32), tc.PositionalEncoding(32, 16), tc.EncoderBlock(32, 4, 64), tc.nn.Linear(32, 8))
+
+
+def data(n=8):
+    numbers = np.random.default_rng(0).integers(0, 8, (n, 6))
+    return np.eye(8, dtype=np.float32)[numbers], numbers[:, ::-1].copy()
+
+
+def gradients(model, x, target, halves):
+    context = tc.autocast(enabled=halves)
+    with context:
+        logits = model(tc.tensor(x))
+    loss = tc.F.cross_entropy(logits.reshape(-1, 8), target.reshape(-1))
+    model.zero_grad()
+    loss.backward()
+    return logits, loss.item(), {name: p.grad.numpy().copy() for name, p in model.named_parameters()}
+
+
+def test_it_is_the_half_precision_model_with_gradients_in_float32():
+    """The same numbers as those of the model cast to bfloat16; gradients, weights and results are float32."""
+    model, half = model_of(), model_of().bfloat16()
+    x, target = data()
+    logits, _, found = gradients(model, x, target, True)
+    expected = half(tc.tensor(x).bfloat16())
+    np.testing.assert_array_equal(logits.detach().numpy(), np.asarray(expected.detach().float()))
+    assert logits.dtype == np.float32 and all(p.dtype == np.float32 for p in model.parameters())
+    tc.F.cross_entropy(expected.float().reshape(-1, 8), target.reshape(-1)).backward()
+    for name, p in half.named_parameters():
+        np.testing.assert_array_equal(found[name], np.asarray(p.grad.float()), err_msg=name)
+    _, _, exact = gradients(model, x, target, False)
+    for name, g in exact.items():
+        assert 0 < np.linalg.norm(found[name] - g) < 0.05 * np.linalg.norm(g), name
+
+
+def test_arrays_nesting_and_decorators():
+    model = model_of().eval()
+    x, _ = data()
+    plain = model(x)
+    with tc.autocast():
+        found = model(x)
+        with tc.autocast(enabled=False):
+            np.testing.assert_array_equal(model(x), plain)
+        np.testing.assert_array_equal(model(x), found)
+    assert found.dtype == np.float32 and 0 < abs(found - plain).max() < 0.1
+    np.testing.assert_array_equal(tc.autocast("cpu", tc.float16)(model)(x), tc.autocast(dtype="float16")(lambda: model(x))())
+    np.testing.assert_array_equal(model(x), plain)
+    with pytest.raises(ValueError, match="bfloat16 or float16, got dtype='float32'"):
+        tc.autocast(dtype="float32")
+
+
+def test_an_error_leaves_the_weights_in_place():
+    model = tc.nn.Sequential(tc.nn.Linear(4, 4), tc.nn.Linear(3, 3))
+    weights = list(model.parameters())
+    with pytest.raises(ValueError), tc.autocast():
+        model(np.ones((2, 4), np.float32))
+    assert all(a is b for a, b in zip(weights, model.parameters(), strict=True))
+
+
+def test_other_threads_compute_as_before():
+    model, x = tc.nn.Linear(8, 8), data()[0]
+    plain, found = model(x), []
+    with tc.autocast():
+        thread = threading.Thread(target=lambda: found.append(model(x)))
+        thread.start()
+        thread.join()
+    np.testing.assert_array_equal(found[0], plain)
+
+
+class Reversing(tc.TrainingModule):
+    def __init__(self):
+        super().__init__()
+        self.net = model_of()
+
+    def configure_optimizers(self):
+        return tc.optim.AdamW(self.parameters(), lr=3e-3)
+
+    def training_step(self, batch, batch_idx):
+        x, target = batch
+        logits = self.net(x)
+        assert logits.dtype == np.float32
+        loss = tc.F.cross_entropy(logits.reshape(-1, 8), target.reshape(-1))
+        self.log("train_loss", loss)
+        return loss
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val_loss", self.training_step(batch, batch_idx))
+
+    def predict_step(self, batch, batch_idx):
+        return self.net(batch)
+
+
+def test_a_trainer_learns_in_mixed_precision():
+    x, target = data(256)
+    runs = {}
+    for precision in ("32-true", "bf16-mixed"):
+        tc.manual_seed(0)
+        model = Reversing()
+        run = tc.Trainer(25, progress=False, precision=precision)
+        run.fit(model, (x, target), (x, target), batch_size=32)
+        runs[precision] = run.history
+        assert all(p.dtype == np.float32 for p in model.parameters())
+        assert run.predict(model, x).dtype == np.float32
+    a, b = runs.values()
+    assert a["train_loss"][0] != b["train_loss"][0] and abs(a["train_loss"][0] - b["train_loss"][0]) < 0.05
+    assert b["train_loss"][0] > 1.5 and b["val_loss"][-1] < 0.2
+
+
+@pytest.mark.parametrize(
+    ("given", "advice"), [("16-mixed", "bf16-mixed"), (64, "model.to"), ("bf16-true", "bfloat16\\(\\)"), ("half", "bf16-mixed")]
+)
+def test_other_precisions_are_refused(given, advice):
+    with pytest.raises(ValueError, match=f"precision must be .*{advice}"):
+        tc.Trainer(1, precision=given)
