@@ -52,6 +52,13 @@ static tc_status check_channels(const problem *p, const tc_tensor *x, const tc_t
         return tc_fail(err, TC_ERROR_VALUE,
                        "groups is %" PRId64 "; it must divide the %" PRId64 " channels of input and the %" PRId64 " of the result", p->G,
                        p->C, p->O);
+    const int last = x->ndim - 1;
+    if (weight->shape[1] != p->C / p->G && weight->shape[1] == x->shape[last] / p->G && x->shape[last] % p->G == 0)
+        return tc_fail(err, TC_ERROR_VALUE,
+                       "input has shape %s and weight %s, so the channels seem to be on the last axis; they belong on axis 1: pass "
+                       "%s",
+                       tc_tensor_text(a, x), tc_tensor_text(b, weight),
+                       p->axes == 1 ? "input.swapaxes(1, 2)" : "input.permute(0, 3, 1, 2)");
     if (weight->shape[1] != p->C / p->G)
         return tc_fail(err, TC_ERROR_VALUE,
                        "input has %" PRId64 " channels in %" PRId64 " groups, but weight takes %" PRId64

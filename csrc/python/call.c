@@ -89,6 +89,25 @@ static __attribute__((noinline, cold)) int name_others(const tcpy_op_object *sel
     return -1;
 }
 
+/* Argument number i is missing, and maybe others after it. Returns -1. */
+static __attribute__((noinline, cold)) int name_missing(const tcpy_op_object *self, const tcpy_call *call, int i)
+{
+    PyObject *names = PyUnicode_FromFormat("'%U'", self->args[i].name);
+    int count = 1;
+    while (names && ++i < self->count) {
+        if (call->v[i].given || !self->args[i].required || self->args[i].spread) continue;
+        PyObject *more = PyUnicode_FromFormat("%U, '%U'", names, self->args[i].name);
+        Py_DECREF(names);
+        names = more;
+        count++;
+    }
+    if (names)
+        PyErr_Format(PyExc_TypeError, "%U() is missing the argument%s %U; its signature is %U%U", self->name, count > 1 ? "s" : "", names,
+                     self->name, self->signature);
+    Py_XDECREF(names);
+    return -1;
+}
+
 static int bind(tcpy_op_object *self, tcpy_call *call, PyObject *const *args, Py_ssize_t count, PyObject *kwnames)
 {
     for (int i = 0; i < self->count; i++) call->v[i] = self->args[i].fallback;
@@ -126,9 +145,7 @@ static int bind(tcpy_op_object *self, tcpy_call *call, PyObject *const *args, Py
             tcpy_convert_spread(call, &self->args[i], &call->v[i], NULL, 0);
             continue;
         }
-        PyErr_Format(PyExc_TypeError, "%U() is missing the argument '%U'; its signature is %U%U", self->name, self->args[i].name,
-                     self->name, self->signature);
-        return -1;
+        return name_missing(self, call, i);
     }
     if (call->operand_count && tcpy_check_operands(call) < 0) return -1;
     return self->promotes ? tcpy_promote(call, self) : 0;

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _core
-from ._arguments import count, not_negative, one_axis, one_of, real
+from ._arguments import all_of, count, not_negative, one_axis, one_of, real
 from ._array_loss import as_loss
 from ._core import Tensor
 from ._frames import as_array, is_frame
@@ -127,21 +127,26 @@ def _same_padding(kernel, stride, dilation) -> list[tuple[int, int]]:
 def _convolve(axes: int, input, weight, bias, stride, padding, dilation, groups):
     """conv1d and conv2d."""
     input, weight, bias = _promote(input, weight, bias)
-    stride, dilation = _per_axis("stride", stride, axes, 1), _per_axis("dilation", dilation, axes, 1)
+    words = isinstance(padding, str)
+    stride, dilation, groups, padding = all_of(
+        (_per_axis, "stride", stride, axes, 1),
+        (_per_axis, "dilation", dilation, axes, 1),
+        (count, "groups", groups),
+        (one_of, "padding", padding, ("same", "valid")) if words else (_per_axis, "padding", padding, axes, 0),
+    )
     if weight.ndim != axes + 2 or input.ndim not in (axes + 1, axes + 2):
         raise ValueError(
             f"conv{axes}d takes input of {axes + 2} axes (samples, channels, {'length' if axes == 1 else 'height, width'}), or without "
             f"samples, and weight of {axes + 2} axes; got input {tuple(input.shape)} and weight {tuple(weight.shape)}"
         )
-    if isinstance(padding, str):
-        one_of("padding", padding, ("same", "valid"))
+    if words:
         both = _same_padding(weight.shape[2:], stride, dilation) if padding == "same" else [(0, 0)] * axes
         if any(before != after for before, after in both):
             input = _core.pad(input, [n for before, after in reversed(both) for n in (0, after - before)])
         padding = tuple(before for before, _ in both)
     single = input.ndim == axes + 1
     x = input.reshape(1, *input.shape) if single else input
-    y = _core.convolution(x, weight, bias, stride, _per_axis("padding", padding, axes, 0), dilation, groups)
+    y = _core.convolution(x, weight, bias, stride, padding, dilation, groups)
     return y[0] if single else y
 
 
@@ -244,6 +249,8 @@ def pad(input, pad, mode: str = "constant", value: float | None = None):
     array([3., 2., 1., 2., 3., 2.])
     """
     one_of("mode", mode, ("constant", "reflect", "replicate", "circular"))
+    if not isinstance(pad, (tuple, list)):
+        raise TypeError(f"pad must be a sequence of ints, two for each axis and the last axis first, got {pad!r}")
     x, numbers = _floating(input), [count("pad", n, -(2**62)) for n in pad]
     if mode == "constant":
         return _core.pad(x, numbers, 0.0 if value is None else value)

@@ -158,7 +158,12 @@ ERRORS = [
     (lambda: F.conv1d(np.ones((2, 3)), np.ones((1, 3))), r"conv1d takes input of 3 axes .*got input \(2, 3\) and weight \(1, 3\)"),
     (lambda: F.conv1d(np.ones((1, 4, 5)), np.ones((2, 3, 1))), "input has 4 channels in 1 groups, but weight takes 3 channels"),
     (lambda: F.conv1d(np.ones((1, 4, 5)), np.ones((2, 4, 1)), groups=3), "groups is 3; it must divide the 4 channels of input and the 2"),
-    (lambda: F.conv1d(np.ones((1, 4, 5)), np.ones((2, 4, 1)), groups=0), "groups is 0"),
+    (lambda: F.conv1d(np.ones((1, 4, 5)), np.ones((2, 4, 1)), groups=0, stride=0), "2 arguments are wrong:\n  stride .*\n  groups must be"),
+    (
+        lambda: F.conv1d(np.ones((1, 5, 4)), np.ones((2, 4, 1))),
+        r"seem to be on the last axis; they belong on axis 1: pass input\.swapaxes\(1, 2\)",
+    ),
+    (lambda: F.conv2d(np.ones((1, 5, 6, 3)), np.ones((2, 3, 1, 1))), r"they belong on axis 1: pass input\.permute\(0, 3, 1, 2\)"),
     (
         lambda: F.conv1d(np.ones((1, 4, 5)), np.ones((2, 4, 1)), np.ones(3)),
         r"bias has shape \(3,\) but weight \(2, 4, 1\) gives 2 channels",

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arguments import count
+from .._arguments import all_of, count
 from .._tensor import no_grad
 from ..random import as_generator, randperm
 from .collate import default_collate
@@ -73,10 +73,10 @@ class DataLoader:
         multiprocessing_context: Any = None,
         prefetch_factor: int | None = None,
     ) -> None:
-        batch_size = count("batch_size", batch_size)
+        batch_size, prefetch, num_workers = all_of(
+            (count, "batch_size", batch_size), (count, "prefetch", prefetch, 0), (count, "num_workers", num_workers, 0)
+        )
         self._check_order(dataset, batch_size, shuffle, drop_last, sampler, batch_sampler)
-        if prefetch < 0 or num_workers < 0:
-            raise ValueError(f"prefetch and num_workers must not be negative, got {prefetch} and {num_workers}")
         source = rng if generator is None else generator
         self.dataset, self.batch_size, self.shuffle, self.drop_last = dataset, int(batch_size), bool(shuffle), bool(drop_last)
         self.prefetch, self.collate_fn = int(prefetch), collate_fn
