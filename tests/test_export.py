@@ -192,6 +192,16 @@ def test_masks_and_models(name, tmp_path):
     check(make(), arguments(2, 5, 4), arguments(3, 17, 9), tmp_path=tmp_path)
 
 
+@pytest.mark.parametrize(("batch", "length"), [(1, 4), (4, 4), (8, 8)])  # 8 is the number of features
+def test_examples_whose_lengths_say_little(batch, length, tmp_path):
+    check(tc.EncoderBlock(8, 2, 16), (r(batch, length, 8), ~causal(length)), (r(3, 9, 8), ~causal(9)), tmp_path=tmp_path)
+
+
+def test_a_batch_of_one_with_memory_and_padding(tmp_path):
+    example = r(1, 5, 8), r(1, 6, 8), r(1, 6, 8), bits(1, 6)
+    check(nn.MultiheadAttention(8, 2, batch_first=True), example, (r(3, 7, 8), r(3, 9, 8), r(3, 9, 8), bits(3, 9)), tmp_path=tmp_path)
+
+
 # ---- your own modules -----------------------------------------------------------------------------------------------------------
 
 
