@@ -218,8 +218,8 @@ TC_CHECKED tc_status tc_binary_backward(tc_tensor **da, tc_tensor **db, tc_tenso
 TC_CHECKED tc_status tc_where(tc_tensor **out, tc_tensor *condition, const tc_argument *a, const tc_argument *b, tc_error *err);
 TC_CHECKED tc_status tc_where_backward(tc_tensor **da, tc_tensor **db, tc_tensor *dy, tc_tensor *condition, tc_tensor *a, tc_tensor *b,
                                        tc_error *err);
-/* x with `value` where the mask (bool, broadcast to x) is true; in x's dtype. */
-TC_CHECKED tc_status tc_masked_fill(tc_tensor **out, tc_tensor *x, tc_tensor *mask, tc_scalar value, tc_error *err);
+/* x with `value` (one element) where the mask (bool; they broadcast) is true; in x's dtype. */
+TC_CHECKED tc_status tc_masked_fill(tc_tensor **out, tc_tensor *x, tc_tensor *mask, const tc_argument *value, tc_error *err);
 
 /* Reductions over `axes` (each -ndim .. ndim-1, none twice; axis_count -1: all axes). The reduced axes are removed, or are kept with length
  * 1. */
@@ -482,6 +482,18 @@ TC_CHECKED tc_status tc_narrow(tc_tensor **out, tc_tensor *x, int64_t axis, int6
 TC_CHECKED tc_status tc_split(tc_tensor **out, tc_tensor *x, int axis, int64_t count, const int64_t *lengths, bool drop, tc_error *err);
 /* Windows of `size` elements, one every `step` elements, along an axis; a new last axis runs over each window. */
 TC_CHECKED tc_status tc_unfold(tc_tensor **out, tc_tensor *x, int64_t axis, int64_t size, int64_t step, tc_error *err);
+
+/* ---- along one axis: an index per element, running sums ------------------------------------------------------------------- */
+
+typedef enum tc_combination { TC_COMBINATION_PUT, TC_COMBINATION_ADD, TC_COMBINATION_MULTIPLY } tc_combination;
+
+/* out (shape of index): along the axis, the elements of x at the places that `index` (integers; as many axes as x) has. */
+TC_CHECKED tc_status tc_gather(tc_tensor **out, tc_tensor *x, int64_t axis, tc_tensor *index, tc_error *err);
+/* x with the elements of src (nowhere shorter than index) written, added or multiplied at those places, in their order. */
+TC_CHECKED tc_status tc_scatter(tc_tensor **out, tc_tensor *x, int64_t axis, tc_tensor *index, tc_tensor *src, tc_combination combination,
+                                tc_error *err);
+/* Sums from the beginning of the axis up to each element, or with `reverse` from each to the end; integers and bools in int64. */
+TC_CHECKED tc_status tc_cumsum(tc_tensor **y, tc_tensor *x, int64_t axis, bool reverse, tc_error *err);
 
 /* ---- indexing: NumPy's rules ------------------------------------------------------------------------------------------- */
 

@@ -30,7 +30,7 @@ CALLS = {
     "max of float16": lambda: wide(LONG, dtype=tc.float16).max(),
     "var": lambda: wide(2**10, 2**30).var(1),
     "sum of integers": lambda: wide(LONG, dtype=tc.int64).sum(),
-    "min of integers along rows": lambda: wide(4, LONG // 4, dtype=tc.int32).min(1),
+    "min of integers along rows": lambda: wide(4, LONG // 4, dtype=tc.int32).min(axis=1),
     "all": lambda: wide(LONG, dtype=bool).all(),
     "matmul": lambda: wide(2**15, 2**12) @ wide(2**12, 2**12),
     "attention": lambda: F.scaled_dot_product_attention(*[wide(2**4, 2**14, 64)] * 3),

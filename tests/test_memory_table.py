@@ -74,9 +74,7 @@ X, ROWS, HEADS = ["n"], ["N,C"], ["B,H,T,D"] * 3
 LINEAR = ["M,K", "N,K", "N"]
 T, n = SIZES["T"], SIZES["n"]
 
-TWO_ARGUMENTS = (
-    "`mul`, `div`, `pow`, `maximum`, `minimum`, `remainder`, `swiglu`, `geglu`, `leaky_relu`, `elu`, `softplus` of a (n) and b (n)"
-)
+TWO_ARGUMENTS = "`mul`, `div`, `pow`, `maximum`, `minimum`, `clamp_min`, `clamp_max`, `remainder`, `swiglu`, `geglu`, `leaky_relu`, `elu`, `softplus` of a (n) and b (n)"
 # first cell of a row: cases (f, shapes of the inputs, constants)
 CASES = {
     "`neg`, `sign` of x (n)": each(["neg", "sign"], X),
@@ -88,7 +86,22 @@ CASES = {
     ),
     "`add`, `sub` of a (n) and b (n)": each(["add", "sub"], X * 2),
     TWO_ARGUMENTS: each(
-        ["mul", "div", "pow", "maximum", "minimum", "remainder", "swiglu", "geglu", "leaky_relu", "elu", "softplus"], X * 2
+        [
+            "mul",
+            "div",
+            "pow",
+            "maximum",
+            "minimum",
+            "clamp_min",
+            "clamp_max",
+            "remainder",
+            "swiglu",
+            "geglu",
+            "leaky_relu",
+            "elu",
+            "softplus",
+        ],
+        X * 2,
     ),
     "`mul` of a (n) and a number": [(lambda x: x * 3.0, X)],
     "`where` of condition (n), a (n), b (n)": [(lambda a, b, condition: _core.where(condition, a, b), X * 2, {"condition": boolean(n)})],
@@ -96,7 +109,8 @@ CASES = {
     "`triangle` of x (n)": [(lambda x: x.triu(), ROWS), (lambda x: x.tril(), ROWS)],
     "`dropout` of x (n)": [(lambda x: _core.dropout(x, 0.5, 1, 2), X)],
     "`sum`, `mean` of x (N, C) over C": [(lambda x: x.sum(-1), ROWS), (lambda x: x.mean(-1), ROWS)],
-    "`max`, `min` of x (N, C) over C": [(lambda x: x.max(-1), ROWS), (lambda x: x.min(-1), ROWS)],
+    "`max`, `min` of x (N, C) over C": [(lambda x: x.max(axis=-1), ROWS), (lambda x: x.min(axis=-1), ROWS)],
+    "`max`, `min` of x (N, C) along dim": [(lambda x: x.max(-1).values, ROWS), (lambda x: x.min(-1).values, ROWS)],
     "`var` of x (N, C) over C": [(lambda x: x.var(-1), ROWS)],
     "`softmax`, `log_softmax` of x (n)": each(["softmax", "log_softmax"], X),
     "`layer_norm` of x (N, C) with weight and bias": [(lambda x, w, b: _core.layer_norm(x, (x.shape[1],), w, b), ["N,C", "C", "C"])],

@@ -64,7 +64,7 @@ CALLS = {
     "dropout": lambda: F.dropout(X, 0.5, True),
     "matmul": lambda: X.mT @ X,
     "element-wise": lambda: tc.where(X > 0, (X + ROW) * X.exp() / X.abs() ** 2.0 - X.tanh(), F.gelu(X)).masked_fill(X > 1, 1.0),
-    "reductions": lambda: X.sum(1) + X.mean((0, 1)).var() + X.max(1) + X.min() + X.var(1) + F.global_max_pool1d(X),
+    "reductions": lambda: X.sum(1) + X.mean((0, 1)).var() + X.max(axis=1) + X.min() + X.var(1) + F.global_max_pool1d(X),
     "indexing": lambda: X[[0, 2, 2], :, [1, 1, 0]].sum() + X[X > 0].sum() + X[None, ..., ::-2, 1:].sum(),
     "assignment": lambda: written(assign),
     "joining": lambda: tc.stack([tc.cat([X, X.flip(1)], 1), tc.cat([X, X], 1)], 2),

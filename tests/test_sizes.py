@@ -51,6 +51,8 @@ CASES = {
     "embedding_backward": {"dy": ROWS, "indices": TOKENS, "num_embeddings": 5, "padding_idx": 1},
     "one_hot": {"x": TOKENS, "num_classes": 3},
     "argsort": {"x": X, "axis": 1},
+    "cumsum": {"x": X, "axis": 1}, "cumsum_backward": {"dy": X, "axis": 1},
+    "gather": {"x": X, "axis": 1, "index": X.astype(int) * 0}, "scatter": {"x": X, "axis": 1, "index": X.astype(int) * 0, "src": X},
     "qkv_projection": PROJECTION, "qkv_projection_forward": PROJECTION,
     "qkv_projection_backward": {**PROJECTION, **dict.fromkeys(("dq", "dk", "dv"), np.ones((2, 2, 3, 2), np.float32))},
     "attention": {**ATTENTION, "query": HEADS, "key": HEADS, "value": HEADS},

@@ -115,22 +115,32 @@ tc_status tc_where_backward(tc_tensor **da, tc_tensor **db, tc_tensor *dy, tc_te
     return TC_OK;
 }
 
-tc_status tc_masked_fill(tc_tensor **out, tc_tensor *x, tc_tensor *mask, tc_scalar value, tc_error *err)
+tc_status tc_masked_fill(tc_tensor **out, tc_tensor *x, tc_tensor *mask, const tc_argument *value, tc_error *err)
 {
-    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
-    int ndim;
-    int64_t shape[TC_MAX_DIMS];
+    char a[TC_SHAPE_TEXT];
+    tc_argument filled = *value;
+    const tc_dtype given = value->tensor ? value->tensor->dtype : value->scalar.kind;
+    TC_OWNED tc_tensor *one = NULL, *cast = NULL;
     if (mask->dtype != TC_BOOL)
         return tc_fail(err, TC_ERROR_TYPE,
                        "mask is %s; masked_fill needs a bool mask, True where the value goes: mask == 0, or mask.bool()",
                        tc_dtype_name(mask->dtype));
-    TC_TRY(tc_broadcast_shape(&ndim, shape, x->ndim, x->shape, mask->ndim, mask->shape, err));
-    if (ndim != x->ndim || memcmp(shape, x->shape, sizeof(int64_t) * (size_t)ndim) != 0)
-        return tc_fail(err, TC_ERROR_VALUE, "mask has shape %s, which does not broadcast to the shape of x, %s", tc_tensor_text(a, mask),
-                       tc_tensor_text(b, x));
-    if (value.kind == TC_FLOAT64 && !tc_dtype_is_float(x->dtype))
-        return tc_fail(err, TC_ERROR_TYPE, "value %g cannot be written to a tensor of %s; convert the tensor with .float()", value.real,
-                       tc_dtype_name(x->dtype));
-    if (x->dtype == TC_BOOL) value = tc_scalar_bool(value.integer != 0);
-    return tc_where(out, mask, &(tc_argument){.scalar = value}, &(tc_argument){.tensor = x}, err);
+    if (value->tensor && value->tensor->ndim > 0)
+        return tc_fail(err, TC_ERROR_VALUE,
+                       "value has shape %s; masked_fill takes a number or a Tensor without axes: tc.where takes others",
+                       tc_tensor_text(a, value->tensor));
+    if (tc_dtype_is_float(given) && !tc_dtype_is_float(x->dtype))
+        return value->tensor
+                   ? tc_fail(err, TC_ERROR_TYPE, "value of %s cannot be written to a tensor of %s; convert the tensor with .float()",
+                             tc_dtype_name(given), tc_dtype_name(x->dtype))
+                   : tc_fail(err, TC_ERROR_TYPE, "value %g cannot be written to a tensor of %s; convert the tensor with .float()",
+                             value->scalar.real, tc_dtype_name(x->dtype));
+    if (value->tensor) {
+        TC_TRY(tc_cast(&cast, value->tensor, x->dtype, err));
+        TC_TRY(tc_to_device(&one, cast, x->storage->device, err));
+        filled.tensor = one;
+    } else if (x->dtype == TC_BOOL) {
+        filled.scalar = tc_scalar_bool(value->scalar.integer != 0);
+    }
+    return tc_where(out, mask, &filled, &(tc_argument){.tensor = x}, err);
 }

@@ -143,34 +143,54 @@ static PyObject *run_unbind(tcpy_call *call)
 
 /* ---- another dtype or device ------------------------------------------------------------------------------------------------ */
 
-/* to(dtype), to(device), to(device, dtype), to(other), and by keyword. */
+/* One positional argument of to(), or dtype= or device=. 0, or -1 with an exception set. */
+static int read_target(PyObject *object, bool positional, bool named_device, tc_dtype *dtype, tc_device *device)
+{
+    const char *text = PyUnicode_Check(object) ? PyUnicode_AsUTF8(object) : NULL;
+    const bool is_device = named_device || (positional && text && (strcmp(text, "cpu") == 0 || strncmp(text, "cuda", 4) == 0));
+    if (tcpy_is_tensor(object)) {
+        *dtype = ((tcpy_tensor *)object)->tensor->dtype;
+        *device = ((tcpy_tensor *)object)->tensor->storage->device;
+        return 0;
+    }
+    if ((is_device ? tcpy_device_from_object(device, object) : tcpy_dtype_from_object(dtype, object)) == 0) return 0;
+    if (text && positional && PyErr_ExceptionMatches(PyExc_TypeError))
+        PyErr_Format(PyExc_ValueError,
+                     "to('%s'): neither a dtype (float32, float64, float16, bfloat16, int64, int32, uint8, bool) nor a device (\"cpu\", "
+                     "\"cuda\", \"cuda:<ordinal>\")",
+                     text);
+    return -1;
+}
+
+/* to(dtype), to(device), to(device, dtype), to(other), each followed by non_blocking and copy, and by keyword. Copies to a GPU never block
+ * longer than they must: non_blocking has no effect. */
 static PyObject *run_to(tcpy_call *call)
 {
+    enum { POSITIONAL = 4, DTYPE, DEVICE, NON_BLOCKING, COPY };
     tc_tensor *x = call->v[0].t, *y = NULL;
     tc_dtype dtype = x->dtype;
     tc_device device = x->storage->device;
-    for (int i = 1; i < 5; i++) {
+    bool copy = call->v[COPY].b;
+    int flags = 0; /* positional bools so far: non_blocking, copy */
+    for (int i = 1; i <= DEVICE; i++) {
         PyObject *object = call->v[i].o;
         if (!object || object == Py_None) continue;
-        const char *text = PyUnicode_Check(object) ? PyUnicode_AsUTF8(object) : NULL;
-        const bool is_device = i == 4 || (i < 3 && text && (strcmp(text, "cpu") == 0 || strncmp(text, "cuda", 4) == 0));
-        if (tcpy_is_tensor(object)) {
-            dtype = ((tcpy_tensor *)object)->tensor->dtype;
-            device = ((tcpy_tensor *)object)->tensor->storage->device;
-        } else if (is_device ? tcpy_device_from_object(&device, object) < 0 : tcpy_dtype_from_object(&dtype, object) < 0) {
-            if (text && i < 3 && PyErr_ExceptionMatches(PyExc_TypeError))
-                PyErr_Format(
-                    PyExc_ValueError,
-                    "to('%s'): neither a dtype (float32, float64, float16, bfloat16, int64, int32, uint8, bool) nor a device (\"cpu\", "
-                    "\"cuda\", \"cuda:<ordinal>\")",
-                    text);
-            return NULL;
+        if (i <= POSITIONAL && PyBool_Check(object)) {
+            if (flags++ == 1) copy = object == Py_True;
+            if (flags <= 2) continue;
         }
+        if (i <= POSITIONAL && (flags || i > 2))
+            return PyErr_Format(PyExc_TypeError,
+                                "to() takes a dtype, a device, a device and a dtype, or a Tensor, then two bools, "
+                                "non_blocking and copy; not %R as argument %d",
+                                object, i);
+        if (read_target(object, i <= POSITIONAL, i == DEVICE, &dtype, &device) < 0) return NULL;
     }
     tc_error err;
     tc_status status;
     if (tcpy_hold(call, &x) < 0) return NULL;
-    TCPY_COMPUTE(call, status, tc_to(&y, x, dtype, device, &err));
+    const bool same = dtype == x->dtype && device.type == x->storage->device.type && device.index == x->storage->device.index;
+    TCPY_COMPUTE(call, status, copy && same ? tc_clone(&y, x, &err) : tc_to(&y, x, dtype, device, &err));
     return tcpy_result1(call, status, &err, y);
 }
 
@@ -240,7 +260,12 @@ const tcpy_op tcpy_ops_view[] = {
     METHOD(split, "self:t split_size:o dim:i=0", "A tuple of slices of a size, or of the sizes given."),
     METHOD(unbind, "self:t dim:i=0", "A tuple of the slices along an axis, without that axis."),
     METHOD(is_contiguous, "self:t", "Whether the memory is in C order without gaps."),
-    METHOD(to, "self:t target:o=None dtype_or_none:o=None | dtype:o=None device:o=None", "In another dtype, on another device, or both."),
+    METHOD(
+        to,
+        "self:t target:o=None second:o=None third:o=None fourth:o=None | dtype:o=None device:o=None non_blocking:b=False copy:b=False "
+        "memory_format:c=None",
+        "In another dtype, on another device, or both: to(dtype), to(device), to(device, dtype), to(other), each followed by non_blocking "
+        "(without effect) and copy. The Tensor itself where nothing changes, unless copy is set."),
     METHOD(size, "self:t dim:i?=None", "The shape as a tuple, or one length."),
     METHOD(dim, "self:t", "How many axes."),
     METHOD(numel, "self:t", "How many elements."),

@@ -3,13 +3,21 @@
 
 #include <string.h>
 
+enum { TCPY_PRESERVE_FORMAT, TCPY_CONTIGUOUS_FORMAT };
+
 static const tcpy_choice choices[] = {
     {"activation",
      {[TC_ACTIVATION_NONE] = "none", [TC_ACTIVATION_RELU] = "relu", [TC_ACTIVATION_GELU] = "gelu", [TC_ACTIVATION_GELU_TANH] = "gelu_tanh"},
      "activation is '%s'; expected None, 'relu', 'gelu' or 'gelu_tanh'"},
+    {"combination",
+     {[TC_COMBINATION_PUT] = "put", [TC_COMBINATION_ADD] = "add", [TC_COMBINATION_MULTIPLY] = "multiply"},
+     "combination is '%s'; expected 'put', 'add' or 'multiply'"},
     {"empty_rows",
      {[TC_EMPTY_ROWS_ZERO] = "zero", [TC_EMPTY_ROWS_UNIFORM] = "uniform", [TC_EMPTY_ROWS_RAISE] = "raise"},
      "empty_rows is '%s'; expected 'zero', 'uniform' or 'raise'"},
+    {"memory_format",
+     {[TCPY_PRESERVE_FORMAT] = "preserve_format", [TCPY_CONTIGUOUS_FORMAT] = "contiguous_format"},
+     "memory_format is '%s'; a copy here is in C order: 'contiguous_format' or 'preserve_format'"},
     {"packing",
      {[TC_PACKING_HEAD] = "head", [TC_PACKING_QKV] = "qkv"},
      "packing is '%s'; expected 'head' (q, k, v of each head together) or 'qkv' (all of q, of k, of v together)"},

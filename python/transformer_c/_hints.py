@@ -11,20 +11,11 @@ from . import _names
 # Attributes of a Tensor.
 _TENSOR = {
     "t": "t.T, or t.mT for the last two axes",
-    "std": "t.var(axis).sqrt()",
-    "norm": "(t * t).sum().sqrt()",
-    "topk": "t.argsort(axis, descending=True) and its first k",
-    "sort": "t.argsort(axis) and indexing",
-    "values": "the result itself: max(axis) and min(axis) give the values, argmax and argmin the indices",
-    "indices": "t.argmax(axis) or t.argmin(axis): max(axis) and min(axis) give the values alone",
+    "values": "t.max(dim).values; with axis= the result itself is the values",
+    "indices": "t.max(dim).indices, or t.argmax(dim): with axis= the result is the values alone",
     "astype": "t.to(dtype)",
     "type": "t.dtype, or t.to(dtype)",
     "ravel": "t.reshape(-1)",
-    "repeat": "tc.cat, or t.expand() where no copy is needed",
-    "gather": "indexing, as in NumPy: t[rows, columns]",
-    "scatter_": "item assignment, as in NumPy: t[rows, columns] = values",
-    "index_select": "indexing, as in NumPy: t[:, columns]",
-    "masked_fill_": "t[mask] = value",
     "mm": "t @ u",
     "bmm": "t @ u",
     "dot": "t @ u",
@@ -44,15 +35,11 @@ _PACKAGE = {
     "bmm": "tc.matmul, or t @ u",
     "mm": "tc.matmul, or t @ u",
     "dot": "tc.matmul, or t @ u",
-    "einsum": "tc.matmul with t.permute(), t.reshape()",
-    "eye": "tc.tensor(np.eye(n, dtype=np.float32))",
-    "linspace": "tc.tensor(np.linspace(start, stop, n, dtype=np.float32))",
     "bool": 'the name itself: dtype="bool"',
     "bfloat16": 'the name itself: dtype="bfloat16"',
     "int": 'tc.int32, or dtype="int32"',
     "set_grad_enabled": "tc.no_grad() and tc.enable_grad()",
     "inference_mode": "tc.no_grad()",
-    "multinomial": "np.random.default_rng().choice(n, p=probabilities)",
 }
 
 

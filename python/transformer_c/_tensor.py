@@ -298,6 +298,8 @@ def arange(
     """
     start, end = (0, start) if end is None else (start, end)
     bounds = [b.item() if hasattr(b, "item") else b for b in (start, end, step)]
+    if dtype is not None and Tensor([], dtype)._dtype_name in ("int64", "int32", "uint8"):
+        bounds = [int(b) for b in bounds]
     start, end, step = bounds
     if step == 0:
         raise ValueError("arange() needs a step other than 0")

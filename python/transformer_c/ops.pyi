@@ -25,12 +25,18 @@ __all__ = [
     "binary_cross_entropy_forward",
     "binary_cross_entropy_with_logits_backward",
     "binary_cross_entropy_with_logits_forward",
+    "clamp_max_backward",
+    "clamp_max_forward",
+    "clamp_min_backward",
+    "clamp_min_forward",
     "convolution_backward",
     "convolution_forward",
     "cos_backward",
     "cos_forward",
     "cross_entropy_backward",
     "cross_entropy_forward",
+    "cumsum_backward",
+    "cumsum_forward",
     "div_backward",
     "div_forward",
     "dropout_backward",
@@ -177,6 +183,18 @@ def binary_cross_entropy_with_logits_backward(dloss: ArrayLike | Tensor, input: 
 def binary_cross_entropy_with_logits_forward(input: ArrayLike | Tensor, target: ArrayLike | Tensor, weight: ArrayLike | Tensor | None = None, pos_weight: ArrayLike | Tensor | None = None, reduction: str = 'mean') -> Any:
     """Binary cross-entropy of logits, without overflow."""
 
+def clamp_max_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> tuple[Any, Any]:
+    """da and db of clamp_max."""
+
+def clamp_max_forward(a: _int | _float | ArrayLike | Tensor, b: _int | _float | ArrayLike | Tensor) -> Any:
+    """clamp_max of a and b, element by element; they broadcast."""
+
+def clamp_min_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> tuple[Any, Any]:
+    """da and db of clamp_min."""
+
+def clamp_min_forward(a: _int | _float | ArrayLike | Tensor, b: _int | _float | ArrayLike | Tensor) -> Any:
+    """clamp_min of a and b, element by element; they broadcast."""
+
 def convolution_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, weight: ArrayLike | Tensor, stride: _Shape, padding: _Shape, dilation: _Shape, groups: _int = 1) -> tuple[Any, Any, Any]:
     """dx, dweight, dbias of convolution."""
 
@@ -194,6 +212,12 @@ def cross_entropy_backward(dloss: ArrayLike | Tensor, input: ArrayLike | Tensor,
 
 def cross_entropy_forward(input: ArrayLike | Tensor, target: ArrayLike | Tensor, weight: ArrayLike | Tensor | None = None, ignore_index: _int = -100, reduction: str = 'mean', label_smoothing: _float = 0.0) -> tuple[Any, Any, Any]:
     """loss, and of each row the largest logit and log sum e^(x - largest); target holds classes."""
+
+def cumsum_backward(dy: ArrayLike | Tensor, axis: _int, reverse: _bool = False) -> Any:
+    """dx of cumsum: the sums of dy from the other end."""
+
+def cumsum_forward(x: ArrayLike | Tensor, axis: _int, reverse: _bool = False) -> Any:
+    """Sums from the beginning of the axis up to each element; reverse: from each to the end."""
 
 def div_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> tuple[Any, Any]:
     """da and db of div."""
@@ -300,8 +324,8 @@ def log_softmax_forward(x: ArrayLike | Tensor, dim: _int = -1) -> Any:
 def masked_fill_backward(dy: Any, mask: Any) -> Any:
     """dx of masked_fill: dy, 0 where the mask is set."""
 
-def masked_fill_forward(x: ArrayLike | Tensor, mask: ArrayLike | Tensor, value: _int | _float) -> Any:
-    """x with `value` where the bool mask is set."""
+def masked_fill_forward(x: ArrayLike | Tensor, mask: ArrayLike | Tensor, value: _int | _float | ArrayLike | Tensor) -> Any:
+    """x with `value`, a number or a Tensor of one element, where the bool mask is set."""
 
 def matmul_backward(dc: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> tuple[Any, Any]:
     """da and db of matmul."""

@@ -159,6 +159,53 @@ def test_triangles(emulated_gpu, dtype, rng):
         beside_the_cpu(lambda t, d=diagonal: tc.tril(t, d), emulated_gpu, rng, array(rng, (2, 5, 4), dtype))
 
 
+# ---- along an axis, functions made of ops -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
+def test_gather_scatter_and_cumsum(emulated_gpu, dtype, rng):
+    for shape, axis, lengths in [((5,), 0, (9,)), ((3, 70), 1, (2, 5)), ((4, 3, 50), 1, (4, 7, 33)), ((2, 3), 0, (0, 3))]:
+        x, src = array(rng, shape, dtype), array(rng, [n + 1 for n in lengths], dtype)
+        index = rng.integers(0, shape[axis], lengths)
+        beside_the_cpu(lambda t, i, a=axis: t.gather(a, i), emulated_gpu, rng, x, index)
+        for reduce in ("add", "multiply") if dtype in INTEGERS else ("add",):
+            beside_the_cpu(lambda t, i, s, a=axis, r=reduce: t.scatter(a, i, s, reduce=r), emulated_gpu, rng, x, index, src)
+        distinct = np.argsort(rng.random(shape), axis)
+        beside_the_cpu(lambda t, i, s, a=axis: t.scatter(a, i, s), emulated_gpu, rng, x, distinct, array(rng, shape, dtype))
+    for shape, axis in [((300,), 0), ((2, 5, 40), 1), ((3, 4), 0)]:
+        beside_the_cpu(lambda t, a=axis: t.cumsum(a), emulated_gpu, rng, array(rng, shape, dtype))
+    with pytest.raises(IndexError, match="index 5"):
+        tc.zeros(5, device=emulated_gpu).gather(0, tc.tensor([5], device=emulated_gpu))
+
+
+MADE_OF_OPS = {
+    "clamp": lambda t: t.clamp(2.0, t[:1]),
+    "extremes": lambda t: (t.max(0).values, t.min(1).indices, t.amax(1), t.amin((0, 1))),
+    "spread": lambda t: (t.std(0), t.norm(dim=1), t.norm(3), t.norm(float("inf")), t.logsumexp(0), t.prod(0)),
+    "order": lambda t: (*t.sort(1, descending=True), *t.topk(2, 0)),
+    "masks": lambda t: (
+        t.isnan(),
+        t.isfinite(),
+        t.isinf(),
+        t.logical_not(),
+        t.nonzero(),
+        t.masked_select(t > 3),
+        t.masked_fill(t > 3, t[0, 0]),
+    ),
+    "shapes": lambda t: (t.repeat(2, 1, 2), t.repeat_interleave(2, 0), t.roll(1, 1), tc.outer(t[0], t[1]), tc.einsum("ij,kj->ik", t, t)),
+    "put": lambda t: t.index_put((tc.tensor([0, 0], device=t.device),), t[:2], accumulate=True),
+}
+
+
+@pytest.mark.parametrize("name", MADE_OF_OPS)
+def test_functions_made_of_ops(emulated_gpu, name, rng):
+    def joined(t):
+        results = MADE_OF_OPS[name](t)
+        return tc.cat([r.float().reshape(-1) for r in (results if isinstance(results, tuple) else (results,))])
+
+    beside_the_cpu(joined, emulated_gpu, rng, array(rng, (4, 5), "float32"))
+
+
 # ---- integers ----------------------------------------------------------------------------------------------------------------------
 
 ARITHMETIC = ["__add__", "__sub__", "__mul__", "__floordiv__", "__mod__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"]

@@ -295,6 +295,8 @@ CASES = {
     "pow": base_and_exponent,
     "maximum": extreme("maximum"),
     "minimum": extreme("minimum"),
+    "clamp_min": extreme("clamp_min"),
+    "clamp_max": extreme("clamp_max"),
     "remainder": remainder,
     "where": where,
     "masked_fill": masked_fill,

@@ -171,7 +171,22 @@ def test_halves_come_back_as_halves(dtype, rng):
 # ---- completeness, errors -------------------------------------------------------------------------------------------------------------
 
 # recorded ops that compute nothing: their gradients are views, copies and joins of dy
-MOVES = {"reshape", "permute", "expand", "slice", "split", "index", "cat", "stack", "clone", "cast", "item assignment", "custom_op"}
+MOVES = {
+    "reshape",
+    "permute",
+    "expand",
+    "slice",
+    "split",
+    "index",
+    "gather",
+    "scatter",
+    "cat",
+    "stack",
+    "clone",
+    "cast",
+    "item assignment",
+    "custom_op",
+}
 NAMES = {"triangle": "triu"}
 
 

@@ -62,6 +62,7 @@ def words(op):
         if ":" in word:
             name, kind = word.split(":", 1)
             kind, _, default = kind.partition("=")
+            kind = "v" if (op.__name__, name) == ("masked_fill", "value") else kind  # a number, or a Tensor without axes
             yield name, kind, not default and not kind.endswith("?"), keyword
 
 

@@ -182,6 +182,15 @@ def dropout_backward(dy, multiplier):
     return f64(dy) * f64(multiplier)
 
 
+def cumsum(x, axis):
+    """Running sums along an axis."""
+    return f64(x).cumsum(axis)
+
+
+def cumsum_backward(dy, axis):
+    return np.flip(np.flip(f64(dy), axis).cumsum(axis), axis)
+
+
 def rotary(x, positions=None, base=10000.0, pairing="half", inverse=False):
     x = f64(x)
     D = x.shape[-1]

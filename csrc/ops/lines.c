@@ -1,0 +1,249 @@
+/* lines.c: along the lines of one axis: elements taken and written by an index per element, and running sums.
+ *
+ * Saved for the backward of gather and scatter: the places (8 bytes each). Nothing for cumsum. */
+#include "../kernels/lines.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "../kernels/read_index.h"
+#include "op.h"
+
+/* ---- gather, scatter --------------------------------------------------------------------------------------------------------- */
+
+typedef struct lines_attributes {
+    int axis;
+    tc_combination combination;
+    int ndim;
+    int64_t shape[TC_MAX_DIMS], taken_shape[TC_MAX_DIMS]; /* of the whole, and of what was written */
+} lines_attributes;
+
+/* `index` as contiguous int64, checked: as many axes as x, nowhere longer than x, except along the axis, and than src, where there is one;
+ * its places on x. */
+static tc_status read_places(tc_scope *s, tc_tensor **places, tc_tensor *index, const tc_tensor *x, int axis, const tc_tensor *src)
+{
+    tc_tensor *host;
+    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
+    if (tc_dtype_is_float(index->dtype) || index->dtype == TC_BOOL)
+        return tc_fail(s->err, TC_ERROR_TYPE, "index is %s; integers are needed: convert it with .long() or np.int64",
+                       tc_dtype_name(index->dtype));
+    if (index->ndim != x->ndim && index->numel)
+        return tc_fail(s->err, TC_ERROR_VALUE, "index has shape %s but input has %s; they must have as many axes", tc_tensor_text(a, index),
+                       tc_tensor_text(b, x));
+    if (src && src->ndim != x->ndim && index->numel)
+        return tc_fail(s->err, TC_ERROR_VALUE, "src has shape %s but input has %s; they must have as many axes", tc_tensor_text(a, src),
+                       tc_tensor_text(b, x));
+    for (int i = 0; i < x->ndim && index->numel; i++) {
+        if (i != axis && index->shape[i] > x->shape[i])
+            return tc_fail(s->err, TC_ERROR_VALUE, "index has shape %s but input has %s; only along axis %d may it be longer",
+                           tc_tensor_text(a, index), tc_tensor_text(b, x), axis);
+        if (src && index->shape[i] > src->shape[i])
+            return tc_fail(s->err, TC_ERROR_VALUE, "index has shape %s but src has %s; it may not be longer along any axis",
+                           tc_tensor_text(a, index), tc_tensor_text(b, src));
+    }
+    TC_TRY(tc_tensor_as(places, index, TC_INT64, s->err));
+    TC_TRY(tc_own(s, *places));
+    TC_TRY(tc_tensor_on(&host, *places, (tc_device){TC_CPU, 0}, s->err));
+    TC_TRY(tc_own(s, host));
+    const int64_t *values = tc_data(host), length = x->ndim ? x->shape[axis] : 1;
+    for (int64_t i = 0; i < host->numel; i++) {
+        const int64_t place = tc_read_index(&values[i]);
+        if (place < 0 || place >= length)
+            return tc_fail(s->err, TC_ERROR_INDEX,
+                           "index %" PRId64 " (element %" PRId64 " of index, shape %s) is out of range for axis %d of "
+                           "length %" PRId64,
+                           place, i, tc_tensor_text(a, index), axis, length);
+    }
+    return TC_OK;
+}
+
+/* A kernel over the lines; strides of zero for `taken` without axes: one element for all. All on one device. */
+static tc_status run_lines(const tc_kernel *kernel, tc_tensor *whole, tc_tensor *taken, const tc_tensor *places, int axis, bool multiplies,
+                           tc_error *err)
+{
+    tc_lines_args args = {.whole = whole->data,
+                          .taken = taken->data,
+                          .index = tc_data(places),
+                          .element_bytes = (int)tc_dtype_size(whole->dtype),
+                          .integers = !tc_dtype_is_float(whole->dtype),
+                          .multiplies = multiplies,
+                          .K = 1,
+                          .L = 1};
+    int64_t lines = 1;
+    const bool one = taken->ndim == 0;
+    if (places->numel == 0) return TC_OK;
+    for (int i = 0; i < places->ndim; i++) {
+        if (i == axis) {
+            args.K = places->shape[i];
+            args.L = whole->shape[i];
+            args.index_step = places->strides[i];
+            args.taken_step = one ? 0 : taken->strides[i];
+            args.whole_step = whole->strides[i];
+            continue;
+        }
+        args.shape[args.ndim] = places->shape[i];
+        args.index_strides[args.ndim] = places->strides[i];
+        args.taken_strides[args.ndim] = one ? 0 : taken->strides[i];
+        args.whole_strides[args.ndim++] = whole->strides[i];
+        lines *= places->shape[i];
+    }
+    const tc_dtype table = tc_dtype_is_float(whole->dtype) ? tc_compute_dtype(whole->dtype) : TC_FLOAT32;
+    return tc_run(whole->storage->device, table, kernel, &args, lines, 4.0 * (double)args.K, 0, err);
+}
+
+/* taken = the elements of `whole` at the places, in the first corner of `taken`, which may be larger. */
+static tc_status gather(tc_tensor *taken, tc_tensor *whole, const tc_tensor *places, int axis, tc_error *err)
+{
+    return run_lines(&tc_kernel_lines_gather, whole, taken, places, axis, false, err);
+}
+
+/* *dx (shape) = the sums of the elements of dy at the places. */
+static tc_status add_up(tc_tensor **dx, tc_tensor *dy, const tc_tensor *places, const lines_attributes *at, tc_error *err)
+{
+    TC_OWNED tc_tensor *ready = NULL, *sums = NULL;
+    const tc_dtype compute = tc_compute_dtype(dy->dtype); /* half types add up in float32 */
+    TC_TRY(tc_tensor_as(&ready, dy, compute, err));
+    TC_TRY(tc_tensor_zeros(&sums, at->ndim, at->shape, compute, dy->storage->device, err));
+    TC_TRY(run_lines(&tc_kernel_lines_combine, sums, ready, places, at->axis, false, err));
+    return tc_tensor_as(dx, sums, dy->dtype, err);
+}
+
+static tc_status gather_backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
+{
+    return add_up(&grad_inputs[0], grad_outputs[0], tc_node_saved(node, 0), node->attributes, err);
+}
+
+static const tc_op gather_op = {"gather", gather_backward, .attribute_bytes = sizeof(lines_attributes)};
+
+static lines_attributes describe(const tc_tensor *x, int axis, const tc_tensor *taken, tc_combination combination)
+{
+    lines_attributes at = {.axis = axis, .combination = combination, .ndim = x->ndim};
+    memcpy(at.shape, x->shape, sizeof(int64_t) * (size_t)x->ndim);
+    if (taken) memcpy(at.taken_shape, taken->shape, sizeof(int64_t) * (size_t)x->ndim);
+    return at;
+}
+
+tc_status tc_gather(tc_tensor **out, tc_tensor *x, int64_t given, tc_tensor *index, tc_error *err)
+{
+    TC_SCOPE(s, err);
+    tc_input in[] = {{"input", x}};
+    tc_tensor *places, *y;
+    int axis;
+    TC_TRY(tc_begin_moving(&s, in, 1));
+    TC_TRY(tc_check_same_device(x, "input", index, "index", err));
+    TC_TRY(tc_normalize_axis(&axis, given, x->ndim, "axis", err));
+    TC_TRY(read_places(&s, &places, index, x, axis, NULL));
+    TC_TRY(tc_make(&s, &y, index->ndim, index->shape));
+    TC_TRY(gather(y, x, places, axis, err));
+    TC_TRY(tc_tensor_settle_bools(y, err));
+    const lines_attributes at = describe(x, axis, NULL, TC_COMBINATION_PUT);
+    return tc_finish(&s, out, y, &(tc_record){.op = &gather_op, TC_SAVED(places), .attributes = &at});
+}
+
+enum { WHOLE, SRC, INPUTS };
+
+/* dsrc: what dy has at the places. */
+static tc_status taken_gradient(tc_tensor **out, tc_tensor *dy, const tc_tensor *places, const lines_attributes *at, tc_error *err)
+{
+    TC_OWNED tc_tensor *dsrc = NULL;
+    TC_TRY(tc_tensor_zeros(&dsrc, at->ndim, at->taken_shape, dy->dtype, dy->storage->device, err));
+    TC_TRY(gather(dsrc, dy, places, at->axis, err));
+    *out = tc_take(&dsrc);
+    return TC_OK;
+}
+
+/* dx: dy, and zero where it was written over. */
+static tc_status whole_gradient(tc_tensor **out, tc_tensor *dy, const tc_tensor *places, const lines_attributes *at, tc_error *err)
+{
+    TC_OWNED tc_tensor *dx = NULL, *zero = NULL;
+    if (at->combination == TC_COMBINATION_ADD) {
+        *out = tc_tensor_retain(dy);
+        return TC_OK;
+    }
+    TC_TRY(tc_tensor_like(&dx, dy, err));
+    TC_TRY(tc_tensor_copy(dx, dy, err));
+    TC_TRY(tc_tensor_zeros(&zero, 0, NULL, dy->dtype, dy->storage->device, err));
+    TC_TRY(run_lines(&tc_kernel_lines_put, dx, zero, places, at->axis, false, err));
+    *out = tc_take(&dx);
+    return TC_OK;
+}
+
+static tc_status scatter_backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
+{
+    const lines_attributes *at = node->attributes;
+    const tc_tensor *places = tc_node_saved(node, 0);
+    if (at->combination == TC_COMBINATION_MULTIPLY)
+        return tc_fail(err, TC_ERROR_STATE, "scatter with reduce=\"multiply\" has no gradient, as in PyTorch");
+    if (tc_node_needs(node, SRC)) TC_TRY(taken_gradient(&grad_inputs[SRC], grad_outputs[0], places, at, err));
+    if (tc_node_needs(node, WHOLE)) TC_TRY(whole_gradient(&grad_inputs[WHOLE], grad_outputs[0], places, at, err));
+    return TC_OK;
+}
+
+static const tc_op scatter_op = {"scatter", scatter_backward, .attribute_bytes = sizeof(lines_attributes)};
+
+tc_status tc_scatter(tc_tensor **out, tc_tensor *x, int64_t given, tc_tensor *index, tc_tensor *src, tc_combination combination,
+                     tc_error *err)
+{
+    TC_SCOPE(s, err);
+    tc_input in[INPUTS] = {[WHOLE] = {"input", x}, [SRC] = {"src", src}};
+    tc_tensor *places, *y, *taken = src;
+    int axis;
+    TC_TRY(tc_begin_moving(&s, in, INPUTS));
+    TC_TRY(tc_check_same_device(x, "input", index, "index", err));
+    TC_TRY(tc_normalize_axis(&axis, given, x->ndim, "axis", err));
+    TC_TRY(read_places(&s, &places, index, x, axis, src));
+    const bool moves = combination == TC_COMBINATION_PUT;
+    const tc_dtype dtype = moves ? x->dtype : tc_dtype_is_float(x->dtype) ? tc_compute_dtype(x->dtype) : TC_INT64;
+    TC_TRY(tc_make_as(&s, &y, x->ndim, x->shape, dtype));
+    TC_TRY(tc_tensor_copy(y, x, err));
+    if (src->dtype != dtype) {
+        TC_TRY(tc_tensor_as(&taken, src, dtype, err));
+        TC_TRY(tc_own(&s, taken));
+    }
+    TC_TRY(run_lines(moves ? &tc_kernel_lines_put : &tc_kernel_lines_combine, y, taken, places, axis,
+                     combination == TC_COMBINATION_MULTIPLY, err));
+    TC_TRY(tc_tensor_settle_bools(y, err));
+    const lines_attributes at = describe(x, axis, src, combination);
+    return tc_finish(&s, out, y, &(tc_record){.op = &scatter_op, TC_SAVED(places), .attributes = &at});
+}
+
+/* ---- running sums ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct cumsum_attributes {
+    int axis;
+    bool reverse;
+} cumsum_attributes;
+
+static tc_status cumsum_backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
+{
+    const cumsum_attributes *at = node->attributes;
+    return tc_cumsum(&grad_inputs[0], grad_outputs[0], at->axis, !at->reverse, err);
+}
+
+static const tc_op cumsum_op = {"cumsum", cumsum_backward, .attribute_bytes = sizeof(cumsum_attributes)};
+
+tc_status tc_cumsum(tc_tensor **y, tc_tensor *x, int64_t given, bool reverse, tc_error *err)
+{
+    TC_SCOPE(s, err);
+    tc_input in[] = {{"x", x}};
+    tc_tensor *out;
+    int axis;
+    const bool floating = tc_dtype_is_float(x->dtype);
+    TC_TRY(tc_begin_moving(&s, in, 1));
+    TC_TRY(tc_normalize_axis(&axis, given, x->ndim, "axis", err));
+    s.compute = floating ? tc_compute_dtype(x->dtype) : TC_INT64;
+    if (floating)
+        s.kernels = s.compute;
+    else
+        s.result = TC_INT64;
+    TC_TRY(tc_prepare(&s));
+    TC_TRY(tc_make(&s, &out, x->ndim, x->shape));
+    tc_cumsum_args args = {
+        .y = out->data, .x = in[0].data, .length = x->ndim ? x->shape[axis] : 1, .inner = 1, .reverse = reverse, .integers = !floating};
+    for (int i = axis + 1; i < x->ndim; i++) args.inner *= x->shape[i];
+    if (x->numel)
+        TC_TRY(tc_compute(&s, &tc_kernel_cumsum, &args, x->numel / args.length / args.inner * tc_divide_up(args.inner, TC_CUMSUM_TILE),
+                          2.0 * (double)args.length * (double)(args.inner < TC_CUMSUM_TILE ? args.inner : TC_CUMSUM_TILE)));
+    const cumsum_attributes at = {axis, reverse};
+    return tc_finish(&s, y, out, &(tc_record){.op = &cumsum_op, .attributes = &at});
+}

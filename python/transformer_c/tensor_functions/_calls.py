@@ -1,0 +1,111 @@
+"""How the functions of this package are called: NumPy in, NumPy out; Tensor in, Tensor out; under the names of PyTorch and NumPy."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .. import _core
+from .._arguments import one_axis
+from .._core import Tensor
+from .._tensor import no_grad
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# The functions that are methods of Tensor as well: name: function of (tensor, ...).
+METHODS: dict[str, Callable[..., Any]] = {}
+
+
+def _as_tensor(value: Any, is_first: bool) -> Any:
+    """An array as a Tensor. A number other than the first argument stays one, since it must not change a dtype."""
+    if value is None or isinstance(value, Tensor) or (not is_first and isinstance(value, (bool, int, float, np.generic))):
+        return value
+    return _core.as_argument(value)
+
+
+def to_arrays(value: Any) -> Any:
+    """Tensors as ndarrays, also inside of tuples; anything else is returned unchanged."""
+    if isinstance(value, Tensor):
+        return _core.take_array(value.cpu() if value.is_cuda else value)
+    if isinstance(value, tuple):
+        items = map(to_arrays, value)
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    return value
+
+
+def takes_arrays(*names: str, method: bool | str = True) -> Callable[[Function], Function]:
+    """A decorator for a function of Tensors, which then takes arrays.
+
+    Parameters
+    ----------
+    *names : str
+        The arguments that may be arrays; they are the first ones, in their order. The first becomes a Tensor wherever one of them is a
+        Tensor; the function itself converts the others. If none of them is, all become Tensors, nothing is recorded, and the results
+        become ndarrays.
+    method : bool or str
+        Whether the function is also a method of Tensor; under which name.
+    """
+
+    def decorate(function: Function) -> Function:
+        if method:
+            METHODS[method if isinstance(method, str) else function.__name__] = function
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if args and isinstance(args[0], Tensor):
+                return function(*args, **kwargs)
+            given = list(args)
+            mixed = any(isinstance(a, Tensor) for a in (*args[: len(names)], *(kwargs.get(n) for n in names)))
+            for place, name in enumerate(names):
+                if place and mixed:
+                    break
+                if place < len(given):
+                    given[place] = _as_tensor(given[place], place == 0)
+                elif name in kwargs:
+                    kwargs[name] = _as_tensor(kwargs[name], place == 0)
+            if mixed:
+                return function(*given, **kwargs)
+            with no_grad():
+                return to_arrays(function(*given, **kwargs))
+
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+def axes_of(name: str, ndim: int, dim: Any, axis: Any = None) -> tuple[int, ...] | None:
+    """The axes, given under either name, as positive ints; None for all of them."""
+    given = one_axis(axis, dim, None)  # type: ignore[arg-type]
+    if given is None:
+        return None
+    axes = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+    found = tuple(axis_of(name, ndim, a) for a in axes)
+    if len(set(found)) != len(found):
+        raise ValueError(f"{name} names an axis twice: {given}")
+    return found
+
+
+def axis_of(name: str, ndim: int, axis: Any) -> int:
+    """`axis` as an int from 0; a Tensor without axes has one, of length 1."""
+    if isinstance(axis, (bool, np.bool_)) or not hasattr(axis, "__index__"):
+        raise TypeError(f"{name} must be an int, not {type(axis).__name__}")
+    place, length = axis.__index__(), max(ndim, 1)
+    if not -length <= place < length:
+        raise IndexError(f"{name} {place} is out of range for a tensor of {ndim} axes")
+    return place % length
+
+
+def kept(keepdim: bool, keepdims: bool) -> bool:
+    """PyTorch's and NumPy's names of one argument."""
+    for value in (keepdim, keepdims):
+        if not isinstance(value, (bool, np.bool_, int)):
+            raise TypeError(f"keepdim must be a bool, not {type(value).__name__}")
+    return bool(keepdim or keepdims)
+
+
+def floating(x: Tensor) -> bool:
+    """Whether the dtype is a floating one; bfloat16 has kind "V" through ml_dtypes."""
+    return x._dtype_name in ("float32", "float64", "float16", "bfloat16")

@@ -1,0 +1,289 @@
+"""Functions of elements: bounds, questions about floats, sums with a factor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import _core
+from .._arguments import one_axis
+from .._core import Tensor
+from ._calls import METHODS, floating, takes_arrays
+
+_INFINITY = float("inf")
+
+
+@takes_arrays("input", "min", "max")
+def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
+    """`input` where it lies between the bounds, and the bound it is beyond elsewhere.
+
+    Parameters
+    ----------
+    input : array_like
+    min, max : number or array_like, optional
+        At least one of them; they broadcast. Where `min` is larger than `max`, the result is `max`.
+
+    Returns
+    -------
+    Tensor or ndarray
+        NaN where `input` or a bound is NaN. An element between or on the bounds passes its gradient on; of another one the bound gets it.
+
+    Raises
+    ------
+    ValueError
+        Without any bound.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.clamp(np.array([-2.0, 0.5, 3.0]), 0.0, 1.0)
+    array([0. , 0.5, 1. ])
+    """
+    if min is None and max is None:
+        raise ValueError("clamp() needs a bound: min, max or both")
+    result = input if min is None else _core.clamp_min(input, min)
+    return result if max is None else _core.clamp_max(result, max)
+
+
+@takes_arrays("input", "min", "max")
+def clip(input: Any, min: Any = None, max: Any = None) -> Any:
+    """Another name of ``clamp``.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.tensor([-2, 0, 3]).clip(max=1)
+    tensor([-2,  0,  1])
+    """
+    return clamp(input, min, max)
+
+
+def _everywhere(input: Tensor, value: bool) -> Tensor:
+    return _core.full(input.shape, value, np.bool_, input.device)
+
+
+@takes_arrays("input")
+def isnan(input: Any) -> Any:
+    """Where `input` is NaN.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.isnan(np.array([1.0, np.nan]))
+    array([False,  True])
+    """
+    return _core.ne(input, input) if floating(input) else _everywhere(input, False)
+
+
+@takes_arrays("input")
+def isinf(input: Any) -> Any:
+    """Where `input` is infinity or minus infinity.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.isinf(np.array([1.0, -np.inf, np.nan]))
+    array([False,  True, False])
+    """
+    return _core.eq(input.detach().abs(), _INFINITY) if floating(input) else _everywhere(input, False)
+
+
+@takes_arrays("input")
+def isfinite(input: Any) -> Any:
+    """Where `input` is neither NaN nor infinity.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.isfinite(np.array([1.0, -np.inf, np.nan]))
+    array([ True, False, False])
+    """
+    return _core.lt(input.detach().abs(), _INFINITY) if floating(input) else _everywhere(input, True)
+
+
+@takes_arrays("input")
+def logical_not(input: Any) -> Any:
+    """Where `input` is zero or False.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.logical_not(np.array([0, 1, 2]))
+    array([ True, False, False])
+    """
+    return _core.eq(input, False if input.dtype == np.bool_ else 0)
+
+
+@takes_arrays("input", "other")
+def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
+    """Where |input - other| <= atol + rtol |other|, or both are the same infinity.
+
+    Parameters
+    ----------
+    input, other : array_like
+        They broadcast.
+    rtol, atol : float
+    equal_nan : bool
+        Whether NaN is close to NaN.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.isclose(np.array([1.0, 2.0]), np.array([1.0, 2.1]))
+    array([ True, False])
+    """
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if not value >= 0:
+            raise ValueError(f"{name} must not be negative, got {value}")
+    a, b = input.detach(), _core.as_argument(other).detach()
+    close = _core.eq(a, b)
+    if floating(a) or floating(b) or rtol or atol:
+        a, b = (x if floating(x) else x.double() for x in (a, b))
+        apart = _core.sub(a, b).abs()
+        near = _core.logical_and(_core.le(apart, _core.add(_core.mul(b.abs(), rtol), atol)), _core.lt(apart, _INFINITY))
+        close = _core.logical_or(close, near)
+        if equal_nan:
+            close = _core.logical_or(close, _core.logical_and(_core.ne(a, a), _core.ne(b, b)))
+    return close
+
+
+@takes_arrays("input", "other")
+def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
+    """Whether all elements are close to each other; see ``isclose``.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.allclose(tc.tensor([1.0, 2.0]), tc.tensor([1.0, 2.0 + 1e-7]))
+    True
+    """
+    return bool(isclose(input, other, rtol, atol, equal_nan).all())
+
+
+def _scaled(other: Any, alpha: Any) -> Any:
+    return other if isinstance(alpha, int) and alpha == 1 else _core.mul(other, alpha)
+
+
+@takes_arrays("input", "other")
+def add(input: Any, other: Any, *, alpha: float = 1) -> Any:
+    """``input + alpha * other``; they broadcast.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.tensor([1.0, 2.0]).add(tc.tensor([10.0, 20.0]), alpha=2)
+    tensor([21., 42.])
+    """
+    return _core.add(input, _scaled(other, alpha))
+
+
+@takes_arrays("input", "other")
+def sub(input: Any, other: Any, *, alpha: float = 1) -> Any:
+    """``input - alpha * other``; they broadcast.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.sub(tc.tensor([1.0, 2.0]), 1.0, alpha=0.5)
+    tensor([0.5000, 1.5000])
+    """
+    return _core.sub(input, _scaled(other, alpha))
+
+
+@takes_arrays("input", "other")
+def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
+    """``input / other``; they broadcast.
+
+    Parameters
+    ----------
+    input, other : array_like
+    rounding_mode : {"trunc", "floor"}, optional
+        Rounds the quotient towards zero, or down; the result has the dtype of the arguments then, and no gradient.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.div(tc.tensor([-7, 7]), 2, rounding_mode="trunc")
+    tensor([-3,  3])
+    """
+    if rounding_mode is None:
+        return _core.div(input, other)
+    if rounding_mode not in ("trunc", "floor"):
+        raise ValueError(f"rounding_mode must be 'trunc', 'floor' or None, got {rounding_mode!r}")
+    down = _core.floor_divide(input, other)
+    if rounding_mode == "floor":
+        return down
+    inexact = _core.ne(_core.remainder(input, other), 0)
+    return _core.where(_core.logical_and(_core.lt(down, 0), inexact), _core.add(down, 1), down)
+
+
+@takes_arrays("input")
+def softmax(input: Any, axis: int | None = None, dtype: Any = None, *, dim: int | None = None) -> Any:
+    """exp(x) / sum(exp(x)) along an axis.
+
+    Parameters
+    ----------
+    input : array_like
+    axis, dim : int, default -1
+        Two names of one argument.
+    dtype : dtype, optional
+        The dtype to convert to first.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.tensor([0, 0]).softmax(0, dtype="float32")
+    tensor([0.5000, 0.5000])
+    """
+    x = input if dtype is None else input.to(dtype)
+    return _core.softmax(x, one_axis(axis, dim, -1))
+
+
+@takes_arrays("input")
+def log_softmax(input: Any, axis: int | None = None, dtype: Any = None, *, dim: int | None = None) -> Any:
+    """The logarithm of ``softmax``, without its loss of precision. Parameters as there.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.log_softmax(tc.tensor([0.0, 0.0]), dim=0)
+    tensor([-0.6931, -0.6931])
+    """
+    x = input if dtype is None else input.to(dtype)
+    return _core.log_softmax(x, one_axis(axis, dim, -1))
+
+
+@takes_arrays("input", "mask")
+def masked_fill(input: Any, mask: Any, value: Any) -> Any:
+    """`input` with `value` where the mask is set.
+
+    Parameters
+    ----------
+    input : array_like
+    mask : array_like of bool
+        Broadcasts to the shape of `input`.
+    value : number, or Tensor without axes
+        A Tensor gets its gradient.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.masked_fill(np.array([1.0, 2.0]), np.array([True, False]), 9.0)
+    array([9., 2.])
+    """
+    return _core.masked_fill(input, mask, value)
+
+
+def clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    """``clamp`` in place."""
+    return self.copy_(clamp(self, min, max))
+
+
+def masked_fill_(self: Tensor, mask: Any, value: Any) -> Tensor:
+    """``masked_fill`` in place."""
+    return self.copy_(_core.masked_fill(self, mask, value))
+
+
+METHODS |= {"clamp_": clamp_, "masked_fill_": masked_fill_}
+del METHODS["masked_fill"]  # the method is a row of ops.def

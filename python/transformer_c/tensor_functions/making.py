@@ -1,0 +1,120 @@
+"""New tensors: ranges, the identity, grids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import _core
+from .._arguments import count
+from .._core import Tensor
+from .._tensor import no_grad
+from ._calls import to_arrays
+
+
+def _number(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value
+
+
+def linspace(start: float, end: float, steps: int, *, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+    """`steps` numbers from `start` to `end`, both included, at equal distances.
+
+    Parameters
+    ----------
+    start, end : float
+    steps : int
+    dtype : dtype, default float32
+    device : str, default "cpu"
+    requires_grad : bool
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.linspace(0, 1, 5)
+    tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
+    """
+    start, end, steps = _number(start), _number(end), count("steps", steps, 0)
+    whole = dtype is not None and Tensor([], dtype)._dtype_name in ("int64", "int32", "uint8")
+    if whole:
+        start, end = int(start), int(end)
+    values = np.linspace(start, end, steps)
+    if whole and steps > 1:  # from both ends, as PyTorch does, so that rounding is the same
+        half = np.arange(steps // 2, steps)
+        step = (end - start) / (steps - 1)
+        values[: steps // 2], values[half] = start + step * np.arange(steps // 2), end - step * (steps - 1 - half)
+    return Tensor(values, "float32" if dtype is None else dtype, device, requires_grad)
+
+
+def eye(n: int, m: int | None = None, *, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+    """The (n, m) matrix with ones on its main diagonal.
+
+    Parameters
+    ----------
+    n : int
+    m : int, default n
+    dtype : dtype, default float32
+    device : str, default "cpu"
+    requires_grad : bool
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.eye(2)
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
+    rows = count("n", n, 0)
+    columns = rows if m is None else count("m", m, 0)
+    result = _core.full((rows, columns), 0, dtype, device)
+    places = min(rows, columns)
+    if places:
+        result.reshape(-1)[: (places - 1) * columns + places : columns + 1] = 1
+    return result.requires_grad_() if requires_grad else result
+
+
+def meshgrid(*tensors: Any, indexing: str = "ij") -> Any:
+    """Vectors spread over a grid: for each a view of the grid's shape that follows it along its own axis.
+
+    Parameters
+    ----------
+    *tensors : array_like, or one sequence of them
+        Vectors, or arrays without axes.
+    indexing : {"ij", "xy"}
+        "ij": the first vector runs along axis 0, as in PyTorch; "xy": along axis 1, the default of NumPy.
+
+    Returns
+    -------
+    tuple of Tensor or ndarray
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> rows, columns = tc.meshgrid(tc.arange(2), tc.arange(3))
+    >>> columns
+    tensor([[0, 1, 2],
+            [0, 1, 2]])
+    """
+    if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
+        tensors = tuple(tensors[0])
+    if indexing not in ("ij", "xy"):
+        raise ValueError(f"indexing must be 'ij' or 'xy', got {indexing!r}")
+    if not tensors:
+        raise ValueError("meshgrid() needs a vector")
+    if not any(isinstance(t, Tensor) for t in tensors):
+        with no_grad():
+            return to_arrays(_grid([_core.as_argument(t) for t in tensors], indexing))
+    return _grid([_core.as_argument(t) for t in tensors], indexing)
+
+
+def _grid(vectors: list[Tensor], indexing: str) -> tuple[Tensor, ...]:
+    for vector in vectors:
+        if vector.ndim > 1:
+            raise ValueError(f"meshgrid() takes vectors, not an array of shape {vector.shape}")
+        if vector.dtype != vectors[0].dtype:
+            raise TypeError(f"meshgrid() takes vectors of one dtype, not {vectors[0]._dtype_name} and {vector._dtype_name}")
+    swapped = indexing == "xy" and len(vectors) > 1
+    ordered = [vectors[1], vectors[0], *vectors[2:]] if swapped else vectors
+    shape = [v.numel() for v in ordered]
+    grids = [v.reshape([-1 if k == i else 1 for k in range(len(shape))]).expand(shape) for i, v in enumerate(ordered)]
+    return (grids[1], grids[0], *grids[2:]) if swapped else tuple(grids)

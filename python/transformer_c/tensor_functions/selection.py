@@ -1,0 +1,414 @@
+"""Elements by their places: gather and scatter, sorted, masked, drawn at random."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import _core
+from .._core import Tensor
+from ..random import as_generator
+from ._calls import METHODS, axes_of, axis_of, floating, takes_arrays
+from .reductions import ValuesAndIndices
+
+# ---- an index per element ---------------------------------------------------------------------------------------------------------
+
+
+@takes_arrays("input")
+def gather(input: Any, dim: Any = None, index: Any = None, *, axis: int | None = None) -> Any:
+    """The elements at the places that `index` has along an axis: ``y[i, j] = x[i, index[i, j]]`` for `dim` 1.
+
+    Parameters
+    ----------
+    input : array_like
+    dim, axis : int
+        Two names of one argument.
+    index : array_like of int
+        From 0; has as many axes as `input`, and is nowhere longer, except along `dim`.
+
+    Returns
+    -------
+    Tensor or ndarray
+        Of the shape of `index`. The gradients of a place add up in the order of the index.
+
+    Raises
+    ------
+    IndexError
+        For a place outside of `input`.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.gather(np.array([[1.0, 2.0], [3.0, 4.0]]), 1, np.array([[1], [0]]))
+    array([[2.],
+           [3.]])
+    """
+    if index is None:
+        raise TypeError("gather() needs a dim and an index")
+    index = _core.as_argument(index)
+    if input.ndim == 0 and index.ndim == 1:
+        input = input.reshape(1)
+    return _core.gather(input, dim if axis is None else axis, index)
+
+
+def _scattered(name: str, input: Tensor, dim: Any, index: Any, src: Any, combination: str) -> Tensor:
+    if dim is None or index is None or src is None:
+        raise TypeError(f"{name}() needs a dim, an index and a src")
+    return _core.scatter(input, dim, index, src, combination)
+
+
+def _filled(value: Any, input: Tensor, index: Any) -> Tensor:
+    """A number, or a Tensor without axes, for every place of `index`."""
+    if isinstance(value, Tensor):
+        if value.ndim:
+            raise ValueError(f"value has shape {value.shape}; it must be a number or a Tensor without axes: src= takes others")
+    else:
+        if isinstance(value, (float, np.floating)) and not floating(input):
+            raise TypeError(f"value {value} cannot be written to a tensor of {input._dtype_name}; convert the tensor with .float()")
+        value = _core.full((), value, input._dtype_name, input.device)
+    return value.expand(index.shape)
+
+
+_REDUCTIONS = {None: "put", "add": "add", "multiply": "multiply"}
+
+
+@takes_arrays("input")
+def scatter(
+    input: Any,
+    dim: Any = None,
+    index: Any = None,
+    src: Any = None,
+    *,
+    value: Any = None,
+    reduce: str | None = None,
+    axis: int | None = None,
+) -> Any:
+    """`input` with elements written at the places that `index` has along an axis: ``y[i, index[i, j]] = src[i, j]`` for `dim` 1.
+
+    Parameters
+    ----------
+    input : array_like
+    dim, axis : int
+        Two names of one argument.
+    index : array_like of int
+        From 0; has as many axes as `input`, and is nowhere longer, except along `dim`.
+    src : array_like or number
+        Nowhere shorter than `index`; of the dtype of `input`. Of equal places the last one stays.
+    value : number, optional
+        In place of `src`.
+    reduce : {"add", "multiply"}, optional
+        What is done instead of writing.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.scatter(np.zeros((2, 3)), 1, np.array([[2], [0]]), 1.0)
+    array([[0., 0., 1.],
+           [1., 0., 0.]])
+    """
+    if reduce not in _REDUCTIONS:
+        raise ValueError(f"reduce must be 'add', 'multiply' or None, got {reduce!r}")
+    if src is not None and value is not None:
+        raise TypeError("src= and value= are two names of one argument")
+    if index is None or (src is None and value is None):
+        raise TypeError("scatter() needs a dim, an index and a src or value")
+    index = _core.as_argument(index)
+    given = value if src is None else src
+    if value is not None or (not hasattr(given, "shape") and not isinstance(given, (list, tuple))):
+        given = _filled(given, input, index)
+    return _scattered("scatter", input, dim if axis is None else axis, index, given, _REDUCTIONS[reduce])
+
+
+@takes_arrays("input")
+def scatter_add(input: Any, dim: Any = None, index: Any = None, src: Any = None, *, axis: int | None = None) -> Any:
+    """`input` with elements added at the places that `index` has along an axis: ``y[i, index[i, j]] += src[i, j]`` for `dim` 1.
+
+    Parameters as for ``scatter``. Equal places add up in the order of the index, whatever the number of threads.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.scatter_add(np.zeros(3), 0, np.array([1, 1, 2]), np.array([1.0, 2.0, 4.0]))
+    array([0., 3., 4.])
+    """
+    return _scattered("scatter_add", input, dim if axis is None else axis, index, src, "add")
+
+
+def scatter_(self: Tensor, dim: Any = None, index: Any = None, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
+    """``scatter`` in place."""
+    return self.copy_(scatter(self, dim, index, src, value=value, reduce=reduce))
+
+
+def scatter_add_(self: Tensor, dim: Any = None, index: Any = None, src: Any = None) -> Tensor:
+    """``scatter_add`` in place."""
+    return self.copy_(scatter_add(self, dim, index, src))
+
+
+# ---- index_put ----------------------------------------------------------------------------------------------------------------------
+
+
+def _places(shape: tuple[int, ...], indices: Any) -> tuple[np.ndarray, tuple[int, ...]]:
+    """The places of ``x[indices]`` in the flattened x, and the shape of the selection."""
+    numbers = np.arange(int(np.prod(shape, dtype=np.int64))).reshape(shape)
+    entries = tuple(slice(None) if i is None else np.asarray(i.detach().cpu()) if isinstance(i, Tensor) else np.asarray(i) for i in indices)
+    found = numbers[entries]
+    return np.ascontiguousarray(found.reshape(-1)), found.shape
+
+
+@takes_arrays("input")
+def index_put(input: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
+    """A copy of `input` with ``copy[indices] = values``, or with `accumulate` ``+=`` that adds up all values of a repeated place.
+
+    Parameters
+    ----------
+    input : array_like
+    indices : tuple of array_like
+        An array of ints or bools for each of the first axes; None for all of an axis.
+    values : array_like
+        Broadcasts to the selection.
+    accumulate : bool
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.zeros(3).index_put((tc.tensor([0, 0, 2]),), tc.tensor([1.0, 2.0, 4.0]), accumulate=True)
+    tensor([3., 0., 4.])
+    """
+    if not isinstance(indices, (tuple, list)):
+        raise TypeError(f"indices must be a tuple with an array for each axis, not {type(indices).__name__}")
+    values = _core.as_argument(values)
+    if values.dtype != input.dtype:
+        raise TypeError(f"values are {values._dtype_name} but input is {input._dtype_name}; they must be equal")
+    if not accumulate:
+        result = input.clone()
+        result[tuple(slice(None) if i is None else i for i in indices)] = values
+        return result
+    places, shape = _places(input.shape, indices)
+    index = _core.as_argument(places).to(input.device)
+    return _core.scatter(input.reshape(-1), 0, index, values.expand(shape).reshape(-1), "add").reshape(input.shape)
+
+
+def index_put_(self: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
+    """``index_put`` in place."""
+    return self.copy_(index_put(self, indices, values, accumulate))
+
+
+METHODS |= {"scatter_": scatter_, "scatter_add_": scatter_add_, "index_put_": index_put_}
+
+
+@takes_arrays("input")
+def index_select(input: Any, dim: Any, index: Any) -> Any:
+    """The slices of an axis at the places of `index`, in its order.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.index_select(np.array([[1, 2, 3], [4, 5, 6]]), 1, np.array([2, 0]))
+    array([[3, 1],
+           [6, 4]])
+    """
+    along, index = axis_of("dim", input.ndim, dim), _core.as_argument(index)
+    if index.ndim > 1:
+        raise ValueError(f"index has shape {index.shape}; index_select() takes one axis")
+    index = index.reshape(-1)
+    if input.ndim == 0:
+        return _core.gather(input.reshape(1), 0, index).reshape(())
+    return input[(slice(None),) * along + (index,)]
+
+
+# ---- sorted ----------------------------------------------------------------------------------------------------------------------
+
+
+@takes_arrays("input")
+def sort(input: Any, dim: int | None = None, descending: bool = False, stable: bool = True, *, axis: int | None = None) -> Any:
+    """The elements along an axis in order, and the places they had.
+
+    Parameters
+    ----------
+    input : array_like
+    dim, axis : int, default -1
+        Two names of one argument.
+    descending : bool
+    stable : bool
+        Equal elements always keep their order; without effect.
+
+    Returns
+    -------
+    (values, indices)
+        A named tuple. NaN is larger than all others.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> values, indices = tc.sort(np.array([3.0, 1.0, 2.0]))
+    >>> values, indices
+    (array([1., 2., 3.]), array([1, 2, 0]))
+    """
+    (along,) = axes_of("dim", input.ndim, dim, axis) or (axis_of("dim", input.ndim, -1),)
+    indices = _core.argsort(input.detach(), along if input.ndim else -1, bool(descending))
+    return ValuesAndIndices(_core.gather(input, along if input.ndim else -1, indices), indices)
+
+
+@takes_arrays("input")
+def topk(input: Any, k: int, dim: int | None = None, largest: bool = True, sorted: bool = True, *, axis: int | None = None) -> Any:
+    """The `k` largest elements along an axis, in descending order, and their places.
+
+    Parameters
+    ----------
+    input : array_like
+    k : int
+    dim, axis : int, default -1
+        Two names of one argument.
+    largest : bool
+        False: the smallest, in ascending order.
+    sorted : bool
+        They always are; without effect.
+
+    Returns
+    -------
+    (values, indices)
+        A named tuple. NaN is larger than all others; of equal elements the first come first.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.topk(np.array([3.0, 1.0, 2.0]), 2).values
+    array([3., 2.])
+    """
+    (along,) = axes_of("dim", input.ndim, dim, axis) or (axis_of("dim", input.ndim, -1),)
+    if isinstance(k, (bool, np.bool_)) or not hasattr(k, "__index__"):
+        raise TypeError(f"k must be an int, not {type(k).__name__}")
+    length = input.shape[along] if input.ndim else 1
+    if not 0 <= k <= length:
+        raise ValueError(f"k is {k}; axis {along} has {length} elements (input {input.shape})")
+    indices = _core.argsort(input.detach(), along if input.ndim else -1, bool(largest))
+    if input.ndim:
+        indices = indices.narrow(along, 0, int(k))
+    elif k == 0:
+        raise ValueError("k is 0; a tensor without axes has one element")
+    return ValuesAndIndices(_core.gather(input, along if input.ndim else -1, indices), indices.contiguous())
+
+
+# ---- masks -----------------------------------------------------------------------------------------------------------------------
+
+
+@takes_arrays("input")
+def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
+    """The indices of the elements that are not zero.
+
+    Parameters
+    ----------
+    input : array_like
+    as_tuple : bool
+        True: a tuple with the indices along each axis, as NumPy gives it. False: a row of indices per element, (n, ndim).
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.nonzero(np.array([[0, 5], [7, 0]]))
+    array([[0, 1],
+           [1, 0]])
+    """
+    x = input.detach()
+    if x.ndim == 0:
+        found = _core.nonzero(x.reshape(1))[0].to(x.device)
+        return (found,) if as_tuple else _core.empty((found.shape[0], 0), np.int64, x.device)
+    found = _core.nonzero(x)
+    found = tuple(places.to(x.device) for places in found)
+    return found if as_tuple else _core.stack(list(found), 1)
+
+
+@takes_arrays("input", "mask")
+def masked_select(input: Any, mask: Any) -> Any:
+    """The elements where the mask is set, in one row; the two broadcast.
+
+    Parameters
+    ----------
+    input : array_like
+    mask : array_like of bool
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.masked_select(np.array([1.0, 2.0, 3.0]), np.array([True, False, True]))
+    array([1., 3.])
+    """
+    mask = _core.as_argument(mask)
+    if mask._dtype_name != "bool":
+        raise TypeError(f"mask is {mask._dtype_name}; masked_select needs a bool mask: mask != 0, or mask.bool()")
+    shape = np.broadcast_shapes(input.shape, mask.shape)
+    if not shape:
+        return input.reshape(1)[mask.reshape(1)]
+    return input.expand(shape)[mask.expand(shape)]
+
+
+# ---- drawn at random ---------------------------------------------------------------------------------------------------------------
+
+
+@takes_arrays("input")
+def multinomial(input: Any, num_samples: int, replacement: bool = False, *, rng: Any = None, generator: Any = None) -> Any:
+    """Indices drawn from rows of weights.
+
+    Parameters
+    ----------
+    input : array_like, shape (K,) or (N, K)
+        Weights, at least 0; they need not add up to 1.
+    num_samples : int
+    replacement : bool
+        Whether an index may be drawn more than once.
+    rng, generator : int, np.random.Generator, tc.Generator or None
+        None is the default generator.
+
+    Returns
+    -------
+    Tensor or ndarray of int64, shape (num_samples,) or (N, num_samples)
+
+    Raises
+    ------
+    ValueError
+        For weights that are negative, not finite or all 0; for more samples than there are weights above 0, without replacement.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.multinomial(tc.tensor([0.0, 1.0, 0.0]), 2, replacement=True)
+    tensor([1, 1])
+    """
+    if input.ndim not in (1, 2):
+        raise ValueError(f"input has shape {input.shape}; multinomial() takes (K,) or (N, K) weights")
+    if not floating(input):
+        raise TypeError(f"input is {input._dtype_name}; multinomial() takes floating weights: convert it with .float()")
+    if isinstance(num_samples, (bool, np.bool_)) or not hasattr(num_samples, "__index__"):
+        raise TypeError(f"num_samples must be an int, not {type(num_samples).__name__}")
+    if num_samples < 1:
+        raise ValueError(f"num_samples must be at least 1, got {num_samples}")
+    weights = input.detach().cpu().double().reshape(-1, input.shape[-1])
+    source = as_generator(rng if generator is None else generator)
+    if not bool(_core.logical_and(_core.ge(weights, 0.0), _core.lt(weights, float("inf"))).all()):
+        raise ValueError("multinomial() needs weights that are finite and not negative")
+    if not bool(_core.gt(weights.sum(1), 0.0).all()):
+        raise ValueError("multinomial() needs a weight above 0 in every row")
+    if not replacement and bool(_core.lt(_core.sum(_core.gt(weights, 0.0), 1), int(num_samples)).any()):
+        raise ValueError(
+            f"num_samples is {num_samples}, but a row of input {input.shape} has fewer weights above 0; replacement=True repeats them"
+        )
+    draw = _with_replacement if replacement else _without_replacement
+    return draw(weights, int(num_samples), source).reshape((*input.shape[:-1], num_samples)).to(input.device)
+
+
+def _without_replacement(weights: Tensor, count: int, source: Any) -> Tensor:
+    """The `count` shortest of waiting times, each exponential with its weight as the rate."""
+    times = _core.neg(_core.log(_core.sub(1.0, source.uniform(weights.shape, 0.0, 1.0, "float64"))))
+    times = _core.where(_core.gt(weights, 0.0), _core.div(times, weights), float("inf"))
+    return topk(times, count, 1, largest=False).indices
+
+
+def _with_replacement(weights: Tensor, count: int, source: Any) -> Tensor:
+    """The first running sum that is above a uniform number."""
+    sums = _core.cumsum(weights, 1)
+    drawn = _core.mul(source.uniform((weights.shape[0], count), 0.0, 1.0, "float64"), sums[:, -1:])
+    rows = [np.searchsorted(s, d, side="right") for s, d in zip(np.asarray(sums), np.asarray(drawn), strict=True)]
+    positive = np.asarray(_core.gt(weights, 0.0))
+    last = weights.shape[1] - 1 - positive[:, ::-1].argmax(1)  # rounding may put a number beyond the last sum
+    return _core.as_argument(np.minimum(np.stack(rows), last[:, None]).astype(np.int64))

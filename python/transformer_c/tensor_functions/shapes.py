@@ -1,0 +1,345 @@
+"""Shapes: the methods of Tensor as functions, repetition, and products of shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import _core
+from .._core import Tensor
+from ._calls import axis_of, takes_arrays
+
+# ---- methods as functions ------------------------------------------------------------------------------------------------------------
+
+
+@takes_arrays("input", method=False)
+def reshape(input: Any, *shape: Any) -> Any:
+    """The same elements under another shape; one length may be -1.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.reshape(tc.arange(4), (2, -1))
+    tensor([[0, 1],
+            [2, 3]])
+    """
+    return input.reshape(*shape)
+
+
+@takes_arrays("input", method=False)
+def squeeze(input: Any, dim: Any = None) -> Any:
+    """Without the named axes of length 1, or without all of them.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.squeeze(tc.zeros(1, 2, 1), 0).shape
+    (2, 1)
+    """
+    return input.squeeze() if dim is None else input.squeeze(dim)
+
+
+@takes_arrays("input", method=False)
+def unsqueeze(input: Any, dim: int) -> Any:
+    """With a new axis of length 1 before axis `dim`.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.unsqueeze(tc.zeros(2), -1).shape
+    (2, 1)
+    """
+    return input.unsqueeze(dim)
+
+
+@takes_arrays("input", method=False)
+def permute(input: Any, dims: Sequence[int]) -> Any:
+    """The axes in another order.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.permute(tc.zeros(2, 3, 4), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
+    return input.permute(dims)
+
+
+@takes_arrays("input", method=False)
+def transpose(input: Any, dim0: int, dim1: int) -> Any:
+    """Two axes exchanged.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.transpose(tc.zeros(2, 3, 4), 0, -1).shape
+    (4, 3, 2)
+    """
+    return input.transpose(dim0, dim1)
+
+
+@takes_arrays("input", method=False)
+def swapaxes(input: Any, axis0: int, axis1: int) -> Any:
+    """Two axes exchanged: NumPy's name of ``transpose``.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.swapaxes(tc.zeros(2, 3), 0, 1).shape
+    (3, 2)
+    """
+    return input.transpose(axis0, axis1)
+
+
+@takes_arrays("input", method=False)
+def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+    """Axes joined into one.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.flatten(tc.zeros(2, 3, 4), 1).shape
+    (2, 12)
+    """
+    return input.flatten(start_dim, end_dim)
+
+
+@takes_arrays("input", method=False)
+def narrow(input: Any, dim: int, start: int, length: int) -> Any:
+    """A slice of one axis.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.narrow(tc.arange(5), 0, 1, 3)
+    tensor([1, 2, 3])
+    """
+    return input.narrow(dim, start, length)
+
+
+@takes_arrays("input", method=False)
+def clone(input: Any, *, memory_format: str | None = None) -> Any:
+    """A recorded copy.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.clone(tc.ones(2))
+    tensor([1., 1.])
+    """
+    return input.clone(memory_format=memory_format)
+
+
+@takes_arrays("input", method=False)
+def chunk(input: Any, chunks: int, dim: int = 0) -> Any:
+    """A tuple of at most `chunks` slices of equal size, the last one perhaps shorter.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.chunk(tc.arange(4), 2)
+    (tensor([0, 1]), tensor([2, 3]))
+    """
+    return input.chunk(chunks, dim)
+
+
+@takes_arrays("tensor", method=False)
+def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> Any:
+    """A tuple of slices of a size, or of the sizes given.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.split(tc.arange(3), [1, 2])
+    (tensor([0]), tensor([1, 2]))
+    """
+    return tensor.split(split_size_or_sections, dim)
+
+
+@takes_arrays("input", method=False)
+def unbind(input: Any, dim: int = 0) -> Any:
+    """A tuple of the slices along an axis, without that axis.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.unbind(tc.tensor([[1, 2], [3, 4]]), 1)
+    (tensor([1, 3]), tensor([2, 4]))
+    """
+    return input.unbind(dim)
+
+
+@takes_arrays("input", method=False)
+def numel(input: Any) -> int:
+    """How many elements there are.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.numel(tc.zeros(2, 3))
+    6
+    """
+    return input.numel()
+
+
+# ---- repetition ----------------------------------------------------------------------------------------------------------------------
+
+
+def _counts(name: str, given: tuple) -> tuple[int, ...]:
+    """f(2, 3) and f((2, 3)) are the same; each at least 0."""
+    if len(given) == 1 and not hasattr(given[0], "__index__"):
+        given = tuple(given[0])
+    for count in given:
+        if isinstance(count, (bool, np.bool_)) or not hasattr(count, "__index__"):
+            raise TypeError(f"{name}() takes ints, not {type(count).__name__}")
+        if count < 0:
+            raise ValueError(f"{name}() cannot repeat {count} times")
+    return tuple(count.__index__() for count in given)
+
+
+@takes_arrays("input")
+def repeat(input: Any, *repeats: Any) -> Any:
+    """The whole repeated along each axis, as ``np.tile`` does it.
+
+    Parameters
+    ----------
+    input : array_like
+    *repeats : int, or one sequence of int
+        For each axis, at least as many as `input` has; additional ones are new axes at the front.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.repeat(np.array([1, 2]), 2, 2)
+    array([[1, 2, 1, 2],
+           [1, 2, 1, 2]])
+    """
+    counts = _counts("repeat", repeats)
+    if len(counts) < input.ndim:
+        raise ValueError(f"repeat() needs a count for each axis: {len(counts)} were given, input has shape {input.shape}")
+    lengths = (1,) * (len(counts) - input.ndim) + tuple(input.shape)
+    result = input.reshape(lengths)
+    if all(count == 1 for count in counts):
+        return result.clone()
+    for axis, (count, length) in enumerate(zip(counts, lengths, strict=True)):  # copies from the front: each makes what follows longer
+        if count == 1:
+            continue
+        if length == 1:
+            result = result.expand([count if i == axis else -1 for i in range(len(counts))])
+            continue
+        shape = list(result.shape)
+        spread = result.unsqueeze(axis).expand([*shape[:axis], count, *shape[axis:]])
+        result = spread.reshape([*shape[:axis], count * length, *shape[axis + 1 :]])
+    return result.contiguous()
+
+
+@takes_arrays("input")
+def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Any:
+    """Each element repeated, as ``np.repeat`` does it.
+
+    Parameters
+    ----------
+    input : array_like
+    repeats : int or array_like of int
+        One for all, or one for each element along `dim`. Without it `input` is the repeats, and the result their indices.
+    dim : int, optional
+        None: of the flattened input.
+    output_size : int, optional
+        The length of the result along `dim`, checked.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.repeat_interleave(np.array([1, 2]), np.array([3, 1]))
+    array([1, 1, 1, 2])
+    """
+    if repeats is None:
+        input, repeats = _core.as_argument(np.arange(input.numel())).to(input.device), input
+    if dim is None:
+        input, dim = input.reshape(-1), 0
+    axis = axis_of("dim", input.ndim, dim)
+    if input.ndim == 0:
+        input = input.reshape(1)
+    length = input.shape[axis]
+    counts = np.asarray(repeats.detach().cpu()) if isinstance(repeats, Tensor) else np.asarray(repeats)
+    if counts.dtype.kind not in "iu":
+        raise TypeError(f"repeats must be ints, not {counts.dtype}")
+    if counts.size and counts.min() < 0:
+        raise ValueError(f"repeat_interleave() cannot repeat {counts.min()} times")
+    if counts.ndim > 1 or counts.size not in (1, length):
+        raise ValueError(f"repeats has shape {counts.shape}; expected an int, or {length} of them, one for each element along axis {axis}")
+    total = int(counts.sum()) if counts.size == length else int(counts.reshape(-1)[0]) * length
+    if output_size is not None and output_size != total:
+        raise ValueError(f"output_size is {output_size}, but the repeats add up to {total}")
+    if counts.size == 1:
+        shape = list(input.shape)
+        spread = input.unsqueeze(axis + 1).expand([*shape[: axis + 1], int(counts.reshape(-1)[0]), *shape[axis + 1 :]])
+        return spread.reshape([*shape[:axis], total, *shape[axis + 1 :]]).contiguous()
+    places = _core.as_argument(np.repeat(np.arange(length), counts)).to(input.device)
+    return input[(slice(None),) * axis + (places,)]
+
+
+@takes_arrays("input")
+def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
+    """The elements moved along axes; those that leave at one end come back at the other.
+
+    Parameters
+    ----------
+    input : array_like
+    shifts : int or sequence of int
+    dims : int or sequence of int, optional
+        As many as `shifts`; None: of the flattened input.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.roll(np.array([1, 2, 3]), 1)
+    array([3, 1, 2])
+    """
+    steps = (shifts,) if hasattr(shifts, "__index__") else tuple(shifts)
+    if dims is None:
+        if len(steps) != 1:
+            raise ValueError(f"{len(steps)} shifts need as many dims")
+        return roll(input.reshape(-1), steps, 0).reshape(input.shape)
+    axes = (dims,) if hasattr(dims, "__index__") else tuple(dims)
+    if len(axes) != len(steps):
+        raise ValueError(f"there are {len(steps)} shifts but {len(axes)} dims; they must be as many")
+    result = input
+    for step, axis in zip(steps, axes, strict=True):
+        along = axis_of("dims", input.ndim, axis)
+        length = input.shape[along] if input.ndim else 1
+        if length and (shift := step.__index__() % length):
+            result = _core.cat([result.narrow(along, length - shift, shift), result.narrow(along, 0, length - shift)], along)
+    return result.clone() if result is input else result
+
+
+# ---- products of shapes ----------------------------------------------------------------------------------------------------------------
+
+
+@takes_arrays("input", "vec2")
+def outer(input: Any, vec2: Any) -> Any:
+    """The products of all pairs of elements of two vectors.
+
+    Parameters
+    ----------
+    input : array_like, shape (N,)
+    vec2 : array_like, shape (M,)
+
+    Returns
+    -------
+    Tensor or ndarray, shape (N, M)
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.outer(np.array([1.0, 2.0]), np.array([3.0, 4.0]))
+    array([[3., 4.],
+           [6., 8.]])
+    """
+    vec2 = _core.as_argument(vec2)
+    for name, vector in (("input", input), ("vec2", vec2)):
+        if vector.ndim != 1:
+            raise ValueError(f"{name} has shape {vector.shape}; outer() takes two vectors")
+    return _core.mul(input.unsqueeze(1), vec2)

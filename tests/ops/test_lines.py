@@ -1,0 +1,196 @@
+"""gather, scatter and cumsum: NumPy's loops, gradients, order of equal places, dtypes, strides; cases for the tests of all ops (op_cases.py)."""
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from tolerance import assert_close
+from transformer_c import _core
+from transformer_c.testing import reference as R
+
+DTYPES = ["float32", "float64", "float16", "bfloat16"]
+PLACES = np.array([[2, 0, 2, 1], [1, 1, 0, 2]])  # of (3, 4) along axis 0, some of them twice
+
+
+def written(combination):
+    return lambda d: (lambda x, src: _core.scatter(x, 0, PLACES % len(x), src, combination), d.normal(3, 4), d.normal(2, 5))
+
+
+GRADCHECK = {
+    "gather": [
+        lambda d: (lambda x: _core.gather(x, 0, PLACES % len(x)), d.normal(d.length(), 4)),
+        lambda d: (lambda x: _core.gather(x, -1, PLACES.T), d.normal(4, 3)),
+    ],
+    "scatter": [
+        lambda d: (lambda x, src: _core.scatter(x, 1, np.array([[1, 0], [2, 1]]), src), d.normal(2, 3), d.normal(2, 2)),
+        written("add"),
+    ],
+    "cumsum": [
+        lambda d: (lambda x: _core.cumsum(x, 1, True), d.normal(*d.shape(2))),
+        lambda d: (lambda x: _core.cumsum(x, 0), d.normal(*d.shape(2))),
+    ],
+}
+BACKWARD_ARGUMENTS = {"cumsum": lambda rng: [rng.random((2, 3, 4)), 1]}
+SAVED = {
+    "`cumsum` of x (n)": [(lambda x: _core.cumsum(x, 0), ["n"])],
+    "`gather` of x (V, C), `scatter` to it, at places (N, C)": [
+        (lambda x, i: _core.gather(x, 0, i), ["V,C"], {"i": lambda rng: rng.integers(0, 1024, (512, 256))}),
+        (lambda x, s, i: _core.scatter(x, 0, i, s), ["V,C", "N,C"], {"i": lambda rng: rng.integers(0, 1024, (512, 256))}),
+    ],
+}
+
+
+def device_case(axis):
+    return (
+        lambda x: _core.cumsum(x, axis),
+        lambda x: R.cumsum(x, axis),
+        lambda dy, x: (R.cumsum_backward(dy, axis),),
+        [((1, 1),), ((3, 7),), ((2, 5, 40),), ((4, 1031),)],
+    )
+
+
+ON_DEVICES = {"cumsum": device_case(-1), "cumsum columns": device_case(0)}
+
+
+def gathered(x, axis, index):
+    return (
+        np.take_along_axis(x, index, axis)
+        if all(n == m for i, (n, m) in enumerate(zip(index.shape, x.shape, strict=True)) if i != axis)
+        else (np.take_along_axis(x[tuple(slice(None) if i == axis else slice(n) for i, n in enumerate(index.shape))], index, axis))
+    )
+
+
+def scattered(x, axis, index, src, combine):
+    y = x.copy()
+    for at in np.ndindex(*index.shape):  # C order: along the axis as well
+        place = tuple(index[at] if i == axis else k for i, k in enumerate(at))
+        y[place] = combine(y[place], src[at])
+    return y
+
+
+COMBINE = {"put": lambda a, b: b, "add": lambda a, b: a + b, "multiply": lambda a, b: a * b}
+SHAPES = [
+    ((4,), 0, (7,)),
+    ((3, 5), 1, (3, 9)),
+    ((3, 5), 0, (2, 4)),
+    ((2, 3, 40), 1, (2, 7, 33)),
+    ((2, 3, 4), -1, (1, 3, 1)),
+    ((0, 3), 1, (0, 2)),
+    ((5, 70), 0, (9, 70)),
+]
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "int64", "int32", "uint8", "bool"])
+def test_gather_and_scatter(isa, dtype, rng):
+    dtype = pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    for shape, axis, lengths in SHAPES:
+        x = rng.integers(0, 3, shape).astype(dtype)
+        along = axis % len(shape)
+        index = rng.integers(0, max(shape[along], 1), lengths)
+        np.testing.assert_array_equal(_core.gather(x, axis, index), gathered(x, along, index))
+        src = rng.integers(0, 3, [n + 1 for n in lengths]).astype(dtype)
+        for name, combine in COMBINE.items():
+            if np.dtype(dtype) == bool and name != "put":
+                combine = {"add": np.logical_or, "multiply": np.logical_and}[name]
+            wide = np.float64 if dtype == np.float16 or np.dtype(dtype).name == "bfloat16" else dtype
+            expected = scattered(x.astype(wide), along, index, src.astype(wide), combine).astype(dtype)
+            np.testing.assert_array_equal(_core.scatter(x, axis, index, src, name), expected, err_msg=f"{name} {shape}")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gradients(isa, dtype, rng):
+    dtype = pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    x, src, dy = (rng.integers(-4, 5, s).astype(dtype) for s in ((3, 4), (3, 5), (2, 4)))
+    t, s = tc.tensor(x, requires_grad=True), tc.tensor(src, requires_grad=True)
+    t.gather(0, PLACES).backward(tc.tensor(dy))
+    np.testing.assert_array_equal(t.grad.double(), scattered(np.zeros((3, 4)), 0, PLACES, dy.astype(float), COMBINE["add"]))
+    dy = rng.integers(-4, 5, (3, 4)).astype(dtype)
+    for add in (False, True):
+        t.grad = s.grad = None
+        (t.scatter_add(0, PLACES, s) if add else t.scatter(0, PLACES, s)).backward(tc.tensor(dy))
+        expected = np.zeros((3, 5))
+        expected[:2, :4] = gathered(dy.astype(float), 0, PLACES)
+        np.testing.assert_array_equal(s.grad.double(), expected)
+        zeroed = dy.astype(float) if add else scattered(dy.astype(float), 0, PLACES, np.zeros((2, 4)), COMBINE["put"])
+        np.testing.assert_array_equal(t.grad.double(), zeroed)
+    with pytest.raises(RuntimeError, match="has no gradient"):
+        t.scatter(0, PLACES, s, reduce="multiply").sum().backward()
+
+
+def test_strides_and_threads(isa, threads, rng):
+    base = rng.standard_normal((60, 50, 40)).astype(np.float32)
+    index = rng.integers(0, 40, (50, 60, 90))
+    for x in (base.transpose(1, 0, 2), base[::-1].transpose(1, 0, 2), np.broadcast_to(base[0, 0], (50, 60, 40))):
+        np.testing.assert_array_equal(_core.gather(x, 2, index), np.take_along_axis(x, index, 2))
+    x, src = base[:50], np.broadcast_to(rng.standard_normal((60, 1)).astype(np.float32), (50, 60, 90))
+    rows = np.ascontiguousarray(index[:, :50])
+    y = _core.scatter(x, 2, rows, src, "add")
+    sums = _core.cumsum(base.transpose(2, 0, 1), 1)
+    _core.set_num_threads(1)
+    np.testing.assert_array_equal(_core.scatter(x, 2, rows, src, "add"), y)
+    np.testing.assert_array_equal(_core.cumsum(base.transpose(2, 0, 1), 1), sums)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_cumsum(isa, dtype, rng):
+    dtype = pytest.importorskip("ml_dtypes").bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    for shape in ((1,), (7,), (3, 5), (2, 3, 130), (0, 4), (4, 0), (5, 1, 3), (40, 64)):
+        x = rng.standard_normal(shape).astype(dtype)
+        for axis in range(len(shape)):
+            y = _core.cumsum(x, axis)
+            assert y.dtype == dtype
+            assert_close(y, R.cumsum(x, axis), dtype, k=shape[axis])
+            assert_close(_core.cumsum_backward(x, axis), R.cumsum_backward(x, axis), dtype, k=shape[axis])
+    assert_close(_core.cumsum(dtype.type(2) if hasattr(dtype, "type") else np.asarray(2, dtype), 0), np.asarray(2.0), dtype)
+
+
+def test_cumsum_of_integers_and_of_what_is_not_finite():
+    x = np.array([2**62, 2**62, 1])
+    np.testing.assert_array_equal(_core.cumsum(x, 0), x.cumsum())  # wraps around
+    for dtype in (np.uint8, np.int32, bool):
+        y = _core.cumsum(np.array([200, 100, 1]).astype(dtype), 0)
+        assert y.dtype == np.int64
+        np.testing.assert_array_equal(y, np.array([200, 100, 1]).astype(dtype).cumsum(dtype=np.int64))
+    with np.errstate(invalid="ignore"):
+        x = np.array([1, np.inf, 1, -np.inf, 1, np.nan])
+        np.testing.assert_array_equal(_core.cumsum(x, 0), x.cumsum())
+    assert tc.cumsum(tc.tensor([1.0, 2.0]), dim=0, dtype="float64").dtype == np.float64
+    assert tc.tensor([True, True]).cumsum(axis=0).tolist() == [1, 2]
+
+
+ROWS = np.arange(6.0).reshape(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda: tc.gather(ROWS, 0, np.array([[2, 0, 0]])),
+            IndexError,
+            r"index 2 \(element 0 of index, shape \(1, 3\)\) is out of range for axis 0",
+        ),
+        (lambda: tc.gather(ROWS, 0, np.array([[-1, 0, 0]])), IndexError, "index -1"),
+        (
+            lambda: tc.gather(ROWS, 0, np.array([0])),
+            ValueError,
+            r"index has shape \(1,\) but input has \(2, 3\); they must have as many axes",
+        ),
+        (lambda: tc.gather(ROWS, 0, np.zeros((2, 4), int)), ValueError, "only along axis 0 may it be longer"),
+        (lambda: tc.gather(ROWS, 0, np.zeros((2, 3))), TypeError, "index is float64; integers are needed"),
+        (lambda: tc.gather(ROWS, 2, np.zeros((2, 3), int)), IndexError, "axis"),
+        (lambda: tc.gather(ROWS, 0), TypeError, "needs a dim and an index"),
+        (
+            lambda: tc.scatter(ROWS, 0, np.zeros((2, 3), int), np.zeros((1, 3))),
+            ValueError,
+            r"index has shape \(2, 3\) but src has \(1, 3\)",
+        ),
+        (lambda: tc.scatter(ROWS, 0, np.zeros((2, 3), int), np.zeros(3)), ValueError, "src has shape"),
+        (lambda: tc.scatter(ROWS, 0, np.zeros((2, 3), int), np.zeros((2, 3), np.float32)), TypeError, "float32"),
+        (lambda: tc.scatter(ROWS, 0, np.zeros((2, 3), int), 1.0, reduce="mean"), ValueError, "'add', 'multiply'"),
+        (lambda: tc.scatter(np.zeros(2, int), 0, np.zeros(1, int), 0.5), TypeError, r"value 0.5 cannot be written to a tensor of int64"),
+        (lambda: tc.scatter_add(ROWS, 0, np.zeros((2, 3), int)), TypeError, "needs a dim, an index and a src"),
+        (lambda: tc.cumsum(ROWS), TypeError, "cumsum.. needs one axis"),
+    ],
+)
+def test_errors(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

@@ -1,0 +1,327 @@
+"""PyTorch's functions of tensors against NumPy in float64: values, gradients, edges, errors. test_torch_samples.py has PyTorch's own samples."""
+
+import inspect
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from transformer_c import tensor_functions
+from transformer_c.testing import gradcheck
+
+NAN, INF = np.nan, np.inf
+X = np.array([[1.0, -2.0, 3.0, 3.0], [0.5, 4.0, -1.0, 2.0], [2.0, 2.0, 0.0, -3.0]])
+V = np.array([0.5, -1.5, 2.0])
+
+
+def logsumexp(x, axis):
+    top = x.max(axis, keepdims=True)
+    return np.log(np.exp(x - top).sum(axis)) + top.squeeze(axis)
+
+
+# name: (ours, NumPy's), of X
+CASES = {
+    "clamp": (lambda x: tc.clamp(x, -1, 2), lambda x: x.clip(-1, 2)),
+    "clamp of rows": (lambda x: tc.clamp(x, min=X[0], max=X[0] + 1), lambda x: np.minimum(np.maximum(x, X[0]), X[0] + 1)),
+    "clip": (lambda x: tc.clip(x, max=1.5), lambda x: np.minimum(x, 1.5)),
+    "std": (tc.std, lambda x: x.std(ddof=1)),
+    "std of rows": (lambda x: tc.std(x, 1, correction=0), lambda x: x.std(1)),
+    "std kept": (lambda x: tc.std(x, axis=(0, 1), keepdims=True), lambda x: x.std((0, 1), ddof=1, keepdims=True)),
+    "var": (lambda x: tc.var(x, 0, False, True), lambda x: x.var(0, keepdims=True)),
+    "norm": (tc.norm, lambda x: np.sqrt((x * x).sum())),
+    "norm 1": (lambda x: tc.norm(x, 1, 0), lambda x: abs(x).sum(0)),
+    "norm 3": (lambda x: tc.norm(x, 3, dim=-1, keepdim=True), lambda x: (abs(x) ** 3).sum(-1, keepdims=True) ** (1 / 3)),
+    "norm infinity": (lambda x: tc.norm(x, INF, 1), lambda x: abs(x).max(1)),
+    "norm -infinity": (lambda x: tc.norm(x, -INF, 0), lambda x: abs(x).min(0)),
+    "norm 0": (lambda x: tc.norm(x, 0), lambda x: np.float64((x != 0).sum())),
+    "cumsum": (lambda x: tc.cumsum(x, 1), lambda x: x.cumsum(1)),
+    "prod": (tc.prod, np.prod),
+    "prod of columns": (lambda x: tc.prod(x, 0), lambda x: x.prod(0)),
+    "logsumexp": (lambda x: tc.logsumexp(x, -1), lambda x: logsumexp(x, -1)),
+    "logsumexp of all": (lambda x: tc.logsumexp(x, (0, 1)), lambda x: np.log(np.exp(x).sum())),
+    "amax": (lambda x: tc.amax(x, 1), lambda x: x.max(1)),
+    "amin": (lambda x: tc.amin(x, (0, 1), keepdim=True), lambda x: x.min((0, 1), keepdims=True)),
+    "max along axis": (lambda x: tc.max(x, axis=1), lambda x: x.max(1)),
+    "max of two": (lambda x: tc.max(x, X[:1]), lambda x: np.maximum(x, X[:1])),
+    "sort": (lambda x: tc.sort(x, 0).values, lambda x: np.sort(x, 0)),
+    "sort down": (lambda x: tc.sort(x, descending=True)[0], lambda x: -np.sort(-x)),
+    "topk": (lambda x: tc.topk(x, 2).values, lambda x: -np.sort(-x)[:, :2]),
+    "topk smallest": (lambda x: tc.topk(x, 2, 0, largest=False).values, lambda x: np.sort(x, 0)[:2]),
+    "isnan": (tc.isnan, np.isnan),
+    "isinf": (tc.isinf, np.isinf),
+    "isfinite": (tc.isfinite, np.isfinite),
+    "logical_not": (tc.logical_not, np.logical_not),
+    "nonzero": (tc.nonzero, np.argwhere),
+    "masked_select": (lambda x: tc.masked_select(x, X[:, :1] > 0.75), lambda x: x[[0, 2]].reshape(-1)),
+    "masked_fill": (lambda x: tc.masked_fill(x, X > 1, 7.0), lambda x: np.where(x > 1, 7.0, x)),
+    "repeat": (lambda x: tc.repeat(x, 2, 1, 3), lambda x: np.tile(x, (2, 1, 3))),
+    "repeat_interleave": (lambda x: tc.repeat_interleave(x, 2, 1), lambda x: np.repeat(x, 2, 1)),
+    "repeat_interleave by counts": (lambda x: tc.repeat_interleave(x, np.array([0, 2, 1]), 0), lambda x: np.repeat(x, [0, 2, 1], 0)),
+    "roll": (lambda x: tc.roll(x, (1, -2), (0, 1)), lambda x: np.roll(x, (1, -2), (0, 1))),
+    "roll flat": (lambda x: tc.roll(x, 5), lambda x: np.roll(x, 5)),
+    "outer": (lambda x: tc.outer(x[0], x[1]), lambda x: np.outer(x[0], x[1])),
+    "index_select": (lambda x: tc.index_select(x, 1, np.array([3, 0, 3])), lambda x: x[:, [3, 0, 3]]),
+    "einsum": (lambda x: tc.einsum("ij,kj->ik", x, x), lambda x: x @ x.T),
+    "einsum of three": (lambda x: tc.einsum("ij,kj,k->i", x, x, V), lambda x: np.einsum("ij,kj,k->i", x, x, V)),
+    "einsum of a trace": (lambda x: tc.einsum("ii,i", x[:, :3], x[:, 3]), lambda x: np.einsum("ii,i", x[:, :3], x[:, 3])),
+    "einsum with more axes": (lambda x: tc.einsum("...j,...->...", x, V), lambda x: np.einsum("...j,...->...", x, V)),
+    "add": (lambda x: tc.add(x, X[0], alpha=-2), lambda x: x - 2 * X[0]),
+    "sub": (lambda x: tc.sub(x, X[0], alpha=0.5), lambda x: x - 0.5 * X[0]),
+    "div down": (lambda x: tc.div(x, 0.75, rounding_mode="floor"), lambda x: np.floor(x / 0.75)),
+    "div to zero": (lambda x: tc.div(x, 0.75, rounding_mode="trunc"), lambda x: np.trunc(x / 0.75)),
+    "reshape": (lambda x: tc.reshape(x, (2, -1)), lambda x: x.reshape(2, -1)),
+    "transpose": (lambda x: tc.transpose(x, 0, 1), lambda x: x.T),
+    "squeeze": (lambda x: tc.squeeze(tc.unsqueeze(x, 1)), lambda x: x),
+    "sum": (lambda x: tc.sum(x, 1), lambda x: x.sum(1)),
+    "softmax": (lambda x: tc.softmax(x, dim=0), lambda x: np.exp(x) / np.exp(x).sum(0)),
+    "log_softmax": (lambda x: tc.log_softmax(x, 1), lambda x: x - logsumexp(x, 1)[:, None]),
+}
+NO_GRADIENT = {"isnan", "isinf", "isfinite", "logical_not", "nonzero", "div down", "div to zero", "norm 0"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_gradients(name, rng):
+    ours, theirs = CASES[name]
+    expected = theirs(X)
+    as_array, as_tensor = ours(X), ours(tc.tensor(X))
+    assert isinstance(as_array, np.ndarray) and as_array.flags.writeable and isinstance(as_tensor, tc.Tensor)
+    for found in (as_array, as_tensor.numpy()):
+        np.testing.assert_allclose(found, expected, rtol=1e-13)
+        assert found.dtype == np.asarray(expected).dtype and found.shape == np.shape(expected)
+    np.testing.assert_allclose(ours(X.astype(np.float32)), expected, rtol=1e-5, atol=1e-6)
+    if name not in NO_GRADIENT:
+        far = rng.permutation(np.linspace(-3, 3.1, X.size)).reshape(X.shape)  # no ties, nothing at a bound or a kink
+        assert gradcheck(ours, far)
+
+
+def test_every_function_is_a_method_or_takes_arrays():
+    for name in tensor_functions.__all__:
+        function = getattr(tensor_functions, name)
+        assert name in tc.__all__ or name == "ValuesAndIndices"
+        assert function.__doc__, name
+        if inspect.isfunction(function) and not hasattr(tc.Tensor, name):
+            assert name in {"allclose", "eye", "linspace", "meshgrid", "einsum"}, name
+
+
+def test_lists_and_scalars():
+    assert tc.clamp([1.0, 5.0], 2, 3).dtype == np.float64 and tc.sum([1, 2]) == 3
+    assert tc.isnan(NAN) and tc.clamp(np.float32([1, 5]), 2.5).dtype == np.float32
+    assert tc.tensor([1, 5]).clamp(2).dtype == np.int64 and tc.tensor([1, 5]).clamp(2.5).dtype == np.float32
+    assert isinstance(tc.clamp(X, tc.tensor(0.0, dtype="float64")), tc.Tensor)
+
+
+# ---- the pair of max, min -----------------------------------------------------------------------------------------------------------
+
+
+def test_max_along_dim_is_a_pair_and_along_axis_the_values():
+    x = tc.tensor(X, requires_grad=True)
+    values, indices = x.max(1)  # a batch of 2 would unpack in silence, if it were the values alone
+    assert values.tolist() == [3.0, 4.0, 2.0] and indices.tolist() == [2, 1, 0]
+    for pair in (x.max(dim=1), tc.max(x, -1), tc.max(tc.tensor(X), 1)):
+        assert pair.values.tolist() == [3.0, 4.0, 2.0] and pair.indices.tolist() == [2, 1, 0]
+    assert x.min(0, keepdim=True).values.shape == (1, 4) and x.min(0, True).indices.tolist() == [[1, 0, 1, 2]]
+    assert x.max(axis=1).tolist() == [3.0, 4.0, 2.0] and x.max(axis=(0, 1)).item() == 4 and x.max().item() == 4
+    assert isinstance(tc.max(X, 1), tuple) and tc.max(X, axis=1).tolist() == [3.0, 4.0, 2.0]
+    values.sum().backward()
+    assert x.grad.tolist() == [[0, 0, 1, 0], [0, 1, 0, 0], [1, 0, 0, 0]]  # the first of equal ones
+    x.grad = None
+    x.amax(1).sum().backward()
+    assert x.grad.tolist() == [[0, 0, 0.5, 0.5], [0, 1, 0, 0], [0.5, 0.5, 0, 0]]
+    assert tc.tensor(3).max(0) == (3, 0) and tc.maximum(x, 1.0).shape == x.shape
+    pair = tc.tensor([[1.0, NAN, NAN]]).max(1)
+    assert np.isnan(pair.values.item()) and pair.indices.item() == 1
+    for call, error in ((lambda: x.max(True), TypeError), (lambda: x.max((0, 1)), TypeError), (lambda: x.max(2), IndexError)):
+        with pytest.raises(error, match="dim|int"):
+            call()
+
+
+# ---- edges ---------------------------------------------------------------------------------------------------------------------------------
+
+
+def gradient(function, x):
+    t = tc.tensor(x, requires_grad=True)
+    function(t).sum().backward()
+    return t.grad.numpy()
+
+
+def test_nan_and_infinity():
+    bad = np.array([1.0, NAN, INF, -INF])
+    np.testing.assert_array_equal(tc.clamp(bad, -2, 2), [1, NAN, 2, -2])
+    np.testing.assert_array_equal(tc.clamp(np.ones(2), np.array([NAN, 0.0])), [NAN, 1])
+    np.testing.assert_array_equal(tc.isfinite(bad), np.isfinite(bad))
+    np.testing.assert_array_equal(tc.isinf(bad), np.isinf(bad))
+    assert np.isnan(tc.norm(bad)) and np.isnan(tc.logsumexp(bad, 0)) and np.isnan(tc.amax(bad))
+    assert tc.logsumexp(np.array([-INF, -INF]), 0) == -INF and tc.logsumexp(np.array([INF, 1.0]), 0) == INF
+    values, indices = tc.sort(bad)
+    np.testing.assert_array_equal(values, [-INF, 1, INF, NAN])
+    assert indices.tolist() == [3, 0, 2, 1] and tc.topk(bad, 1).indices.tolist() == [1]
+
+
+def test_slopes_at_zero_are_those_of_pytorch():
+    zeros = np.zeros((2, 3))
+    for function in (tc.norm, lambda x: tc.norm(x, 3, 1), lambda x: tc.norm(x, 0.5), lambda x: tc.std(x, 1), lambda x: tc.norm(x, 1)):
+        np.testing.assert_array_equal(gradient(function, zeros), 0.0)
+    np.testing.assert_array_equal(gradient(lambda x: tc.logsumexp(x, 0), np.full(3, -INF)), 0.0)
+    np.testing.assert_array_equal(gradient(tc.prod, np.array([0.0, 2.0, 3.0])), [6, 0, 0])
+    np.testing.assert_array_equal(gradient(tc.prod, np.array([0.0, 0.0, 3.0])), 0)
+    np.testing.assert_array_equal(gradient(lambda x: x.clamp(0.0, 1.0), np.array([0.0, 1.0, 2.0, -1.0])), [1, 1, 0, 0])
+
+
+def test_empty():
+    empty = tc.zeros(0, 3)
+    assert tc.prod(empty, 0).tolist() == [1, 1, 1] and tc.prod(tc.zeros(0)).item() == 1 and tc.norm(empty).item() == 0
+    assert tc.cumsum(empty, 0).shape == (0, 3) and tc.sort(empty, 1).values.shape == (0, 3) and tc.topk(empty, 2, 1).indices.shape == (0, 2)
+    assert tc.nonzero(empty).shape == (0, 2) and tc.nonzero(tc.tensor(1)).shape == (1, 0) and tc.logsumexp(empty, 0).tolist() == [-INF] * 3
+    assert tc.repeat(empty, 2, 2).shape == (0, 6) and tc.roll(empty, 1, 0).shape == (0, 3) and tc.linspace(0, 1, 0).shape == (0,)
+    assert tc.einsum("ij,ij->j", empty, empty).tolist() == [0, 0, 0] and tc.eye(0).shape == (0, 0) and tc.clamp(empty, 0).shape == (0, 3)
+    for call in (lambda: tc.amax(empty, 0), lambda: tc.max(empty), lambda: empty.min(0)):
+        with pytest.raises(ValueError, match="no elements"):
+            call()
+
+
+def test_no_axes():
+    x = tc.tensor(2.0)
+    assert x.sort().values.item() == 2 and x.topk(1).indices.item() == 0 and x.cumsum(0).item() == 2 and x.prod(0).item() == 2
+    assert x.std(correction=0).item() == 0 and x.norm(dim=0).item() == 2 and x.logsumexp(0).item() == 2 and x.amax(-1).item() == 2
+    assert x.repeat(3).tolist() == [2, 2, 2] and x.repeat_interleave(2).tolist() == [2, 2] and x.roll(1).item() == 2
+    assert x.gather(0, tc.tensor(0)).item() == 2 and x.masked_select(tc.tensor(True)).tolist() == [2]
+
+
+# ---- made anew, drawn -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_making():
+    np.testing.assert_array_equal(tc.eye(3, 5), np.eye(3, 5))
+    np.testing.assert_array_equal(tc.eye(5, 3, dtype="int64"), np.eye(5, 3, dtype=int))
+    np.testing.assert_array_equal(tc.linspace(-1, 3, 9, dtype="float64"), np.linspace(-1, 3, 9))
+    assert tc.linspace(0, 10, 4, dtype="int64").tolist() == [0, 3, 6, 10] and tc.linspace(tc.tensor(1.0), 2, 1).tolist() == [1]
+    for indexing in ("ij", "xy"):
+        for ours, theirs in zip(tc.meshgrid(V, X[0], indexing=indexing), np.meshgrid(V, X[0], indexing=indexing), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    assert all(isinstance(t, tc.Tensor) for t in tc.meshgrid(tc.tensor(V), X[0]))
+
+
+def test_multinomial():
+    weights = tc.tensor([[1.0, 0.0, 3.0], [0.0, 0.0, 2.0]])
+    drawn = tc.multinomial(weights, 4000, replacement=True, rng=0)
+    assert drawn.shape == (2, 4000) and drawn.dtype == np.int64 and set(drawn[1].tolist()) == {2} and set(drawn[0].tolist()) == {0, 2}
+    assert abs((drawn[0] == 2).float().mean().item() - 0.75) < 0.03
+    first = np.array([tc.multinomial(np.array([1.0, 0.0, 3.0]), 1, rng=i)[0] for i in range(400)])
+    assert abs((first == 2).mean() - 0.75) < 0.08
+    assert sorted(tc.multinomial(weights[0], 2, generator=tc.Generator(3)).tolist()) == [0, 2]
+    np.testing.assert_array_equal(*(tc.multinomial(weights, 1, rng=5) for _ in range(2)))
+    tc.manual_seed(1)
+    again = tc.multinomial(weights, 1)
+    tc.manual_seed(1)
+    np.testing.assert_array_equal(tc.multinomial(weights, 1), again)
+    for given, count, replacement, message in (
+        ([[-1.0, 2.0]], 1, True, "not negative"),
+        ([[0.0, 0.0]], 1, True, "above 0 in every row"),
+        ([[INF, 1.0]], 1, True, "finite"),
+        ([[1.0, 0.0]], 2, False, "num_samples is 2"),
+        ([1.0], 0, True, "at least 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            tc.multinomial(np.array(given), count, replacement)
+
+
+def test_allclose():
+    assert tc.allclose(X, X + 1e-9) and not tc.allclose(X, X + 1e-3) and tc.allclose(X, X + 1e-3, atol=1e-2)
+    assert not tc.allclose(np.array([NAN]), np.array([NAN])) and tc.allclose(np.array([NAN, INF]), np.array([NAN, INF]), equal_nan=True)
+    assert not tc.allclose(np.array([INF]), np.array([-INF])) and not tc.allclose(np.array([INF]), np.array([1.0]), rtol=1)
+    assert tc.allclose(tc.tensor([1, 2]), tc.tensor([1, 2])) and isinstance(tc.allclose(X, X), bool)
+    assert tc.isclose(X, X + 1e-3, atol=1e-2).all()
+
+
+# ---- other forms of methods ------------------------------------------------------------------------------------------------------------------
+
+
+def test_forms_of_methods():
+    x = tc.tensor(X, requires_grad=True)
+    assert x.to("cpu", "float32").dtype == np.float32 and x.to("float32", False, True).dtype == np.float32 and x.to("cpu") is x
+    assert x.to("cpu", "float64", False, True) is not x and x.to(x, copy=True) is not x and x.to(dtype="float64", non_blocking=True) is x
+    assert x.to("float64", copy=True).requires_grad
+    assert x.clone(memory_format=tc.preserve_format).shape == x.shape and x.contiguous(memory_format=tc.contiguous_format) is x
+    with pytest.raises(ValueError, match="C order"):
+        x.clone(memory_format="channels_last")
+    for bad in (lambda: x.to("cpu", "float32", "float64"), lambda: x.to(True, "float32"), lambda: x.to("float32", True, True, True)):
+        with pytest.raises((TypeError, ValueError)):
+            bad()
+    value = tc.tensor(9.0, dtype="float64", requires_grad=True)
+    filled = x.masked_fill(x.detach() > 1, value)
+    filled.sum().backward()
+    assert value.grad.item() == (X > 1).sum() and x.grad.tolist() == (X <= 1).astype(float).tolist()
+    assert tc.tensor([1.0, 2.0]).masked_fill(tc.tensor([True, False]), tc.tensor(7)).tolist() == [7, 2]
+    with pytest.raises(ValueError, match=r"value has shape \(1,\)"):
+        x.masked_fill(x > 1, tc.ones(1))
+    with pytest.raises(TypeError, match="value of float32 cannot be written to a tensor of int64"):
+        tc.tensor([1]).masked_fill(tc.tensor([True]), tc.tensor(1.5))
+    assert tc.tensor([1, 2]).softmax(0, dtype="float64").dtype == np.float64
+    y = tc.tensor(X)
+    assert y.clamp_(0, 1) is y and y.max().item() == 1 and y.masked_fill_(y == 1, 5.0).max().item() == 5
+    assert y.scatter_(1, tc.zeros(3, 1, dtype="int64"), 8.0)[:, 0].tolist() == [8, 8, 8]
+    assert y.scatter_add_(1, tc.zeros(3, 2, dtype="int64"), tc.ones(3, 2, dtype="float64"))[:, 0].tolist() == [10, 10, 10]
+
+
+def test_index_put(rng):
+    indices = np.array([2, 0, 2, 2]), np.array([1, 1, 1, 3])
+    values = rng.standard_normal(4)
+    summed, written = X.copy(), X.copy()
+    np.add.at(summed, indices, values)
+    written[indices] = values
+    np.testing.assert_allclose(tc.index_put(X, indices, values, accumulate=True), summed)
+    np.testing.assert_array_equal(tc.index_put(X, indices, values), written)
+    x, v = tc.tensor(X), tc.tensor(values, requires_grad=True)
+    assert x.index_put_(indices, v, True) is x
+    np.testing.assert_allclose(x.detach(), summed)
+    (x * tc.tensor(X)).sum().backward()
+    np.testing.assert_array_equal(v.grad, X[indices])
+    rows = tc.tensor(X).index_put((None, np.array([0, 0])), tc.tensor(1.0, dtype="float64"), accumulate=True)
+    np.testing.assert_array_equal(rows[:, 0], X[:, 0] + 2)
+    mask = tc.tensor(X).index_put((tc.tensor(X > 1),), tc.tensor(1.0, dtype="float64"), accumulate=True)
+    np.testing.assert_array_equal(mask, X + (X > 1))
+    with pytest.raises(TypeError, match="values are float32 but input is float64"):
+        tc.tensor(X).index_put((np.array([0]),), tc.ones(4))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: tc.clamp(X), ValueError, "needs a bound"),
+        (lambda: tc.std(X, True), TypeError, "not bool"),
+        (lambda: tc.norm(X, "nuc"), ValueError, "a number or 'fro'"),
+        (lambda: tc.norm(np.arange(3)), TypeError, "argument of norm is int64"),
+        (lambda: tc.logsumexp(np.arange(3), 0), TypeError, "argument of logsumexp is int64"),
+        (lambda: tc.logsumexp(X, (0, 0)), ValueError, "names an axis twice"),
+        (lambda: tc.norm(X, dim=5), IndexError, "dim 5 is out of range for a tensor of 2 axes"),
+        (lambda: tc.std(X, dim=0, axis=1), TypeError, "dim"),
+        (lambda: tc.var(X, 0, 1), TypeError, "unbiased must be a bool"),
+        (lambda: tc.var(X, unbiased=True, correction=1), TypeError, "two names of one argument"),
+        (lambda: tc.prod(X, (0, 1)), TypeError, "takes one axis"),
+        (lambda: tc.topk(X, 5), ValueError, r"k is 5; axis 1 has 4 elements"),
+        (lambda: tc.topk(X, 1.0), TypeError, "k must be an int, not float"),
+        (lambda: tc.repeat(X, 2), ValueError, "a count for each axis"),
+        (lambda: tc.repeat(X, -1, 2), ValueError, "-1 times"),
+        (lambda: tc.repeat_interleave(X, np.array([1, 2]), 0), ValueError, "3 of them"),
+        (lambda: tc.repeat_interleave(X, 2, 0, output_size=5), ValueError, "add up to 6"),
+        (lambda: tc.roll(X, (1, 2), 0), ValueError, "2 shifts but 1 dims"),
+        (lambda: tc.outer(X, V), ValueError, r"input has shape \(3, 4\); outer\(\) takes two vectors"),
+        (lambda: tc.masked_select(X, X), TypeError, "mask is float64"),
+        (lambda: tc.einsum("ij,jk", X), ValueError, "2 terms for 1 operands"),
+        (lambda: tc.einsum("ijk", X), ValueError, r"'ijk' of 'ijk' does not fit an operand of shape \(3, 4\)"),
+        (lambda: tc.einsum("ij,jk->ik", X, X), ValueError, "lengths 4 and 3"),
+        (lambda: tc.einsum("ij->ik", X), ValueError, "'k', which no operand has"),
+        (lambda: tc.einsum("i1->i", X), ValueError, "labels are letters"),
+        (lambda: tc.einsum("ij,j->i", tc.tensor(X), tc.ones(4)), TypeError, "one dtype, not float64, float32"),
+        (lambda: tc.meshgrid(X), ValueError, "takes vectors"),
+        (lambda: tc.meshgrid(V, indexing="ji"), ValueError, "indexing must be"),
+        (lambda: tc.eye(-1), ValueError, "n must be at least 0"),
+        (lambda: tc.linspace(0, 1, -1), ValueError, "steps must be at least 0"),
+        (lambda: tc.div(X, 2, rounding_mode="up"), ValueError, "'trunc', 'floor' or None"),
+        (lambda: tc.index_select(X, 0, np.zeros((1, 1), int)), ValueError, "takes one axis"),
+        (lambda: tc.isclose(X, X, rtol=-1), ValueError, "rtol must not be negative"),
+        (lambda: tc.scatter(X, 0, np.zeros((1, 4), int)), TypeError, "a src or value"),
+    ],
+)
+def test_errors(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
