@@ -2,6 +2,7 @@
 # make test       sets up .venv, builds, and runs all tests
 # make bench      compares the speed of the workloads with PyTorch's, where PyTorch is installed
 # make notebooks  executes the notebooks and writes them with their outputs; NOTEBOOKS_ARGS=--fast only checks them
+# make docs       writes the site to build/docs: guides, reference, gallery, notebooks; a warning or a broken link is an error
 # make lint       formatters, linters and type checks, as in CI
 # make library    builds build/libtransformer_c.a, for programs in C (csrc/transformer_c.h)
 # make cuda       builds the CUDA library with nvcc, where it is found
@@ -21,7 +22,7 @@ PARALLEL := -n auto --dist worksteal
 BENCH_ARGS ?= --quick --require reverse_step@1=2.5
 NOTEBOOKS_ARGS ?=
 
-.PHONY: tutorial test bench notebooks lint library cuda gpu-test format sanitize clean
+.PHONY: tutorial test bench notebooks docs lint library cuda gpu-test format sanitize clean
 .DELETE_ON_ERROR:
 
 tutorial: $(VENV)/.built $(VENV)/.extra-tutorial
@@ -35,6 +36,9 @@ bench: $(VENV)/.built
 
 notebooks: $(VENV)/.built $(VENV)/.extra-notebooks
 	$(BIN)/python tools/notebooks.py $(NOTEBOOKS_ARGS)
+
+docs: $(VENV)/.built $(VENV)/.extra-docs
+	$(BIN)/python tools/make_site.py
 
 library: $(VENV)/.tools
 	$(BIN)/python setup.py build_library
@@ -66,7 +70,7 @@ format: $(VENV)/.extra-dev
 SANITIZED := build/sanitize
 # Tests of the Python around the core, of the repository, or with sanitizers of their own.
 UNSANITIZED := $(addprefix --ignore=tests/,gpu_emulation test_c_core.py test_checkpoint_hostile.py test_benchmarks.py test_golden.py test_plot.py \
-	test_tutorial.py test_notebooks.py test_readme.py test_cli.py test_cli_documents.py test_structure.py test_adding_an_op.py test_fixtures.py test_parallel.py)
+	test_tutorial.py test_notebooks.py test_readme.py test_cli.py test_cli_documents.py test_structure.py test_adding_an_op.py test_fixtures.py test_parallel.py test_site.py)
 sanitize: $(VENV)/.built $(VENV)/.extra-test
 	rm -rf $(SANITIZED)/transformer_c && mkdir -p $(SANITIZED)
 	cp -r python/transformer_c $(SANITIZED)/ && rm -f $(SANITIZED)/transformer_c/_core.*.so

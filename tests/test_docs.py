@@ -45,12 +45,14 @@ def test_the_readme_runs():
         exec(compile(block, "README.md", "exec"), {})
 
 
-@pytest.mark.parametrize("name", ["attention.md", "figures.md", "mixed-precision.md"])
+@pytest.mark.parametrize("name", ["attention.md", "figures.md", "first-steps.md", "mixed-precision.md"])
 def test_examples_of_a_page(name):
     if name == "figures.md":
         pytest.importorskip("matplotlib")
     if name == "mixed-precision.md":
         pytest.importorskip("ml_dtypes")
+    if name == "first-steps.md":
+        pytest.importorskip("sklearn")
     tc.manual_seed(0)
     with np.printoptions(legacy="1.25" if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else False):
         result = doctest.testfile(str(ROOT / "docs" / name), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)

@@ -1,8 +1,9 @@
-"""The README's tables: docs/results/tutorial.json, the newest file of benchmarks/results, and the command line's tasks.
+"""Tables of the README, docs/numbers.md and docs/performance.md: docs/results/tutorial.json, the newest file of benchmarks/results, the command
+line's tasks.
 
 python tools/readme.py                   rewrites the tables
 python tools/readme.py tutorial_output   first copies numbers and picture of a run of `python -m transformer_c tutorial`
-python tools/readme.py --check           exit status 1 when the README's tables are out of date
+python tools/readme.py --check           exit status 1 when the tables are out of date
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-README = ROOT / "README.md"
+PAGES = (ROOT / "README.md", ROOT / "docs/numbers.md", ROOT / "docs/performance.md")
 TUTORIAL = ROOT / "docs" / "results" / "tutorial.json"
 PICTURE = ROOT / "docs" / "images" / "reverse_attention.png"
 CELLS = (5, 12, 17, 20, 21, 23, 36, 37, 38, 39)
@@ -63,7 +64,7 @@ def benchmark_table() -> str:
     lines += [
         "",
         f"{result['cpu']}, {result['cores']} cores; PyTorch {result['versions']['torch']}, its fastest variant; {result['date'][:10]}. All figures: "
-        f"[{path.name}](benchmarks/results/{path.name}); `make bench` measures them on another machine.",
+        f"[{path.name}](../benchmarks/results/{path.name}); `make bench` measures them on another machine.",
     ]
     return "\n".join(lines)
 
@@ -86,11 +87,12 @@ def newest_benchmark() -> tuple[Path, dict]:
 
 
 def rewritten(text: str) -> str:
-    """The README with its tables between their marks."""
-    for name, table in (("tutorial", tutorial_table()), ("benchmarks", benchmark_table()), ("tasks", tasks_table())):
+    """A page with its tables between their marks."""
+    for name, table in (("tutorial", tutorial_table), ("benchmarks", benchmark_table), ("tasks", tasks_table)):
         begin, end = f"<!-- {name}: tools/readme.py -->", f"<!-- /{name} -->"
-        before, rest = text.split(begin)
-        text = f"{before}{begin}\n{table}\n{end}{rest.split(end)[1]}"
+        if begin in text:
+            before, rest = text.split(begin)
+            text = f"{before}{begin}\n{table()}\n{end}{rest.split(end)[1]}"
     return text
 
 
@@ -107,20 +109,22 @@ def take(run: Path) -> None:
 
 def main() -> int:
     """Gives the exit status."""
-    parser = argparse.ArgumentParser(description="Writes or checks the README's tables.")
+    parser = argparse.ArgumentParser(description="Writes or checks the tables.")
     parser.add_argument("run", nargs="?", type=Path, help="output folder of a tutorial run to take over")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 when the README is not up to date")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 when a page is not up to date")
     options = parser.parse_args()
     if options.run:
         take(options.run)
-    text = README.read_text()
-    new = rewritten(text)
-    if options.check:
-        if new != text:
-            print("README.md does not have the tables of docs/results and benchmarks/results: python tools/readme.py")
-        return int(new != text)
-    README.write_text(new)
-    return 0
+    status = 0
+    for page in PAGES:
+        text = page.read_text()
+        new = rewritten(text)
+        if options.check and new != text:
+            print(f"{page.name} does not have the tables of docs/results and benchmarks/results: python tools/readme.py")
+            status = 1
+        elif not options.check:
+            page.write_text(new)
+    return status
 
 
 if __name__ == "__main__":
