@@ -81,12 +81,6 @@ def pytest_collection_modifyitems(config, items):
                     item.add_marker(pytest.mark.skip(reason="no usable CUDA device"))
 
 
-def pytest_collection_finish():
-    """The thousands of cases live to the end: no garbage collection looks at them again."""
-    gc.collect()
-    gc.freeze()
-
-
 FOLDER = pytest.StashKey[tempfile.TemporaryDirectory]()
 
 
@@ -124,6 +118,13 @@ def pytest_generate_tests(metafunc):
 
         usable = [name for name, is_usable in _core.cpu_isas().items() if is_usable]
         metafunc.parametrize("isa", usable, indirect=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_collections():
+    """What lives until now, such as thousands of cases and the libraries of other tests, is not searched by every garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from ._core import Tensor
+from ._fork_lock import ForkLock
 
 _HALVES = ("bfloat16", "float16")
 
 active = 0  # blocks of autocast in all threads: while there is none, a call of a module looks no further
-_lock = threading.Lock()
+_lock = ForkLock()
 _local = threading.local()
 
 

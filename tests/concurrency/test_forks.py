@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from transformer_c._fork_lock import ForkLock
 
 ROOT = Path(__file__).parents[2]
 CSRC = ROOT / "csrc"
@@ -229,10 +230,20 @@ def test_a_lock_of_another_kind_is_found(tmp_path):
 
 
 def test_no_lock_of_the_python_layer_is_held_across_a_fork():
-    """Locks of a thread that a child does not have; data.py's are of an iterator, which refuses to run in a child."""
+    """Locks of a thread that a child does not have: data/loader.py's are of an iterator, which refuses to run in a child; a ForkLock is
+    made anew there."""
     found = {
         path.relative_to(ROOT / "python/transformer_c").as_posix()
         for path in (ROOT / "python/transformer_c").rglob("*.py")
         if re.search(r"threading\.(?:R?Lock|Condition|Event|Semaphore|Barrier|Thread)\(|queue\.\w*Queue", path.read_text())
     }
-    assert found == {"data.py"}
+    assert found == {"data/loader.py", "_fork_lock.py"}
+
+
+def test_a_lock_that_is_held_is_free_in_a_child():
+    lock = ForkLock()
+    with lock:
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0 if lock._lock.acquire(timeout=5) else 1)
+        assert os.waitpid(pid, 0)[1] == 0

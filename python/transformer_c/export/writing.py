@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +12,7 @@ import onnx
 from onnx import helper
 
 from .. import __version__
+from .._fork_lock import ForkLock
 from ..nn import Module
 from . import forms_attention, forms_index  # noqa: F401 (enter their forms)
 from .forms import FORMS, chosen
@@ -21,7 +21,7 @@ from .sizes import Size
 from .tracing import ExportError, Ref
 from .variation import Axis, Constant, Dimension, Graph, Runner, check_values, find_dimensions, put_most_together, put_together
 
-_one_at_a_time = threading.Lock()  # there is one tracer
+_one_at_a_time = ForkLock()  # there is one tracer
 _LARGEST = 1_900_000_000  # bytes; a protobuf has at most 2 GB
 
 

@@ -21,10 +21,10 @@ class EventWriter:
 
     def __init__(self, folder: str, purge_step: int | None = None) -> None:
         try:
-            from tensorboard.compat.proto import event_pb2, summary_pb2  # type: ignore[import-not-found]
-            from tensorboard.compat.proto.tensor_pb2 import TensorProto  # type: ignore[import-not-found]
-            from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto  # type: ignore[import-not-found]
-            from tensorboard.summary.writer.event_file_writer import EventFileWriter  # type: ignore[import-not-found]
+            from tensorboard.compat.proto import event_pb2, summary_pb2
+            from tensorboard.compat.proto.tensor_pb2 import TensorProto
+            from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
+            from tensorboard.summary.writer.event_file_writer import EventFileWriter
         except ImportError as error:
             raise ImportError(
                 f"TensorBoardLogger needs the package tensorboard ({error}): pip install 'transformer_c[tensorboard]'; "
