@@ -18,7 +18,18 @@ if not __package__:  # run as a file: the package is in the folder above
 
 from benchmarks import harness
 
-FAMILIES = ("tiny", "reverse_step", "anomaly_step", "encoder_block", "torch_layers", "attention", "linear", "layer_norm", "elementwise")
+FAMILIES = (
+    "tiny",
+    "reverse_step",
+    "anomaly_step",
+    "encoder_block",
+    "torch_layers",
+    "attention",
+    "linear",
+    "layer_norm",
+    "elementwise",
+    "convolution",
+)
 
 
 def workloads(families=FAMILIES):

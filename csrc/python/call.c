@@ -76,7 +76,7 @@ static __attribute__((noinline, cold)) int name_others(const tcpy_op_object *sel
         PyErr_Restore(first_type, first, trace);
         return -1;
     }
-    if (!PyErr_Occurred()) {
+    if (messages && !PyErr_Occurred()) {
         PyObject *separator = PyUnicode_FromString("\n  "), *text = separator ? PyUnicode_Join(separator, messages) : NULL;
         if (text) PyErr_Format(kind, "%zd arguments of %U() are wrong:\n  %U", PyList_GET_SIZE(messages), self->name, text);
         Py_XDECREF(separator);
