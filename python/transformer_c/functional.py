@@ -431,6 +431,8 @@ def hardtanh(input, min_val: float = -1.0, max_val: float = 1.0, inplace: bool =
     if not real("min_val", min_val) <= real("max_val", max_val):
         raise ValueError(f"min_val must not be larger than max_val, got {min_val} and {max_val}")
     x = _floating(input)
+    if x.dtype.kind in "iu":  # stay what they are
+        min_val, max_val = int(min_val), int(max_val)
     return _core.where(_core.le(x, min_val), min_val, _core.where(_core.ge(x, max_val), max_val, x))
 
 

@@ -136,6 +136,7 @@ def test_halves(dtype, rng):
         norm = np.linalg.norm(R.f64(big), p, axis=1, keepdims=True)
         assert_close(F.normalize(big, p), R.f64(big) / norm, kind)
     assert F.cosine_similarity(x, t).dtype == kind
+    assert F.relu6(np.array([-1, 3, 9])).tolist() == [0, 3, 6]
 
 
 def test_bits_for_any_threads(threads):
