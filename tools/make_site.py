@@ -139,14 +139,19 @@ def members(kind: type) -> list[str]:
         value = getattr(kind, name)
         if callable(value):
             try:
-                arguments = inspect.signature(value).parameters.values()
+                arguments = [a.replace(annotation=a.empty) for a in inspect.signature(value).parameters.values()]
                 signature = str(inspect.Signature([a for i, a in enumerate(arguments) if i or a.kind is not a.POSITIONAL_OR_KEYWORD]))
             except ValueError:
                 signature = "()"
             lines += [f"   .. py:method:: {name}{signature}", ""]
         else:
             lines += [f"   .. py:attribute:: {name}", ""]
-        lines += [f"      {line}".rstrip() for line in escaped(inspect.getdoc(value) or "").splitlines()] + [""]
+        text = escaped(inspect.getdoc(value) or "")
+        if "----" in text:  # the function of the same name says more
+            text = text.split("\n\n")[0]
+            other = next((m for m in (tc, tc.functional) if name in public_names(m)), None)
+            text += f"\n\nArguments: :py:obj:`tc.{name} <{other.__name__}.{name}>`." if other else ""
+        lines += [*(f"      {line}".rstrip() for line in text.splitlines()), ""]
     return lines
 
 
