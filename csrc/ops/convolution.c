@@ -119,7 +119,7 @@ static tc_status understand(problem *p, tc_scope *s, const tc_tensor *x, const t
     TC_TRY(tc_check_lengths(2 + p->axes, p->result, s->err));
     TC_TRY(tc_check_lengths(1 + 2 * p->axes, columns, s->err));
     p->N = p->row * p->result[2];
-    const int64_t limit = (s->device.type == TC_CPU ? 4 : 64) << 20; /* bytes: near the cores, or worth a launch */
+    const int64_t limit = (s->device.type == TC_CPU ? 1 : 64) << 20; /* bytes: a cache of a core, or worth a launch */
     const double bytes =
         (double)p->G * (double)p->K * (double)p->row * (double)tc_dtype_size(s->compute); /* of an index of the first axis */
     const double fit = bytes > 0 ? (double)limit / bytes : 1e18;
