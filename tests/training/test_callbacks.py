@@ -169,6 +169,23 @@ def test_arguments_of_hooks():
         LambdaCallback(on_train_begin=print)
 
 
+def test_what_a_module_knows_of_its_run():
+    class Asking(Small):
+        def training_step(self, batch, batch_idx):
+            assert self.device == batch[0].device == "cpu" and self.dtype == np.float32
+            assert self.optimizers() is self.trainer.optimizers[0] and self.lr_schedulers().optimizer is self.optimizers()
+            return super().training_step(batch, batch_idx)
+
+    model = Asking()
+    trainer().fit(model, batches(1))
+    model.device = "mine"
+    assert model.device == "mine" and model.lr_schedulers() is None and model.logger is None
+    with pytest.raises(RuntimeError, match="no optimizer outside of fit"):
+        model.optimizers()
+    with pytest.raises(AttributeError, match="'devices'"):
+        _ = model.devices
+
+
 def test_a_data_module():
     class Data(tc.LightningDataModule):
         def __init__(self, size=4):

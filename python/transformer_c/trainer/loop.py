@@ -65,7 +65,7 @@ class FitLoop:
     def prepare(self) -> None:
         """Gets the optimizer from the model and reads the signatures of its steps."""
         self.optimizer, self.schedules = steps.configured(self.model)
-        self.run.optimizers = [self.optimizer]
+        self.run.optimizers, self.run.schedulers = [self.optimizer], [schedule.scheduler for schedule in self.schedules]
         schedulers = steps.schedulers_of(self.model, self.schedules)
         self.saves = Saves(self.options, self.run, self.model, self.optimizer, schedulers, self.streams, self.callbacks)
         self.training_step = steps.in_precision(self.model.training_step, self.options.autocast_dtype)

@@ -34,6 +34,7 @@ class Run:
     latest: dict[str, float] = field(default_factory=dict)  # of the last completed epoch
     unlogged: set[str] = field(default_factory=set)  # names that are not for the loggers
     optimizers: list[Any] = field(default_factory=list)
+    schedulers: list[Any] = field(default_factory=list)
     best_path: str = ""
     last_path: str = ""
     averages: Averages = field(default_factory=Averages)  # of the values being logged

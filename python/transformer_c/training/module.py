@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from .. import nn
 from .. import optim as _optim
 from .hooks import ModuleHooks
@@ -138,6 +140,17 @@ class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
     def logger(self) -> Any:
         """The trainer's logger; None without a trainer."""
         return None if self.trainer is None else self.trainer.logger
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("device", "dtype"):  # those of the first parameter, as in Lightning; a subclass may assign its own
+            first = next(self.parameters(), None)
+            return getattr(first, name) if first is not None else "cpu" if name == "device" else np.dtype(np.float32)
+        return super().__getattr__(name)
+
+    def lr_schedulers(self) -> Any:
+        """The schedules that ``configure_optimizers`` gave: one, a list of several, or None."""
+        found = [] if self.trainer is None else self.trainer.run.schedulers
+        return found[0] if len(found) == 1 else found or None
 
     def optimizers(self) -> Any:
         """The optimizer that the trainer steps."""
