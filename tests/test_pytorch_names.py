@@ -122,5 +122,5 @@ def test_lightnings_names():
 
 
 def test_they_are_loaded_on_first_use():
-    code = "import sys, transformer_c; print([n for n in ('backends', 'callbacks', 'loggers', 'utils', 'trainer') if f'transformer_c.{n}' in sys.modules])"
+    code = "import sys, transformer_c; print([n for n in ('backends', 'callbacks', 'data', 'loggers', 'metrics', 'optim', 'testing', 'trainer', 'training', 'utils') if f'transformer_c.{n}' in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

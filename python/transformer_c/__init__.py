@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 import importlib
 from typing import TYPE_CHECKING
 
-from . import _names, convert, cuda, data, functional, nn, ops, optim, testing
+from . import _names, cuda, functional, nn, ops
 from . import functional as F
 from ._autocast import autocast
 from ._core import Generator, Tensor, argmax, argsort, cos, sin, tanh
@@ -48,7 +48,6 @@ from .config import get_float32_precision, get_num_threads, set_float32_precisio
 from .custom import custom_op
 from .dtypes import double, float, float16, float32, float64, half, int32, int64, long, uint8
 from .encoder import EncoderBlock, MultiheadAttention, PositionalEncoding, TransformerEncoder, expand_mask, scaled_dot_product
-from .optim import CosineWarmupScheduler
 from .random import manual_seed, rand, randint, randn, randperm, seed_everything
 from .tensor_functions import (
     abs,
@@ -142,16 +141,15 @@ from .tensor_functions import (
     unsqueeze,
     var,
 )
-from .training import LightningDataModule, TrainingModule, TransformerPredictor
-
-LightningModule = TrainingModule  # PyTorch Lightning's name
 
 if TYPE_CHECKING:
-    from . import backends, callbacks, datasets, loggers, metrics, plot, sklearn, tutorials, utils
+    from . import backends, callbacks, convert, data, datasets, loggers, metrics, optim, plot, sklearn, testing, tutorials, utils
     from ._summary import summary
     from .checkpoint import CheckpointError, load, load_torch_checkpoint, save
     from .export import ExportError, export_onnx
+    from .optim import CosineWarmupScheduler
     from .trainer import Trainer
+    from .training import LightningDataModule, LightningModule, TrainingModule, TransformerPredictor
 
 # Orders of elements in memory that PyTorch has words for: a copy here is always in C order.
 contiguous_format, preserve_format = "contiguous_format", "preserve_format"
@@ -159,22 +157,31 @@ contiguous_format, preserve_format = "contiguous_format", "preserve_format"
 # Names that are imported on first use, so that `import transformer_c` stays quick: the module that has the name; "" for a module itself.
 _LATER = {
     "CheckpointError": "checkpoint",
+    "CosineWarmupScheduler": "optim",
     "ExportError": "export",
+    "LightningDataModule": "training",
+    "LightningModule": "training",
     "Trainer": "trainer",
+    "TrainingModule": "training",
+    "TransformerPredictor": "training",
     "backends": "",
     "callbacks": "",
+    "convert": "",
+    "data": "",
     "datasets": "",
     "export_onnx": "export",
     "load": "checkpoint",
     "load_torch_checkpoint": "checkpoint",
     "loggers": "",
+    "metrics": "",
+    "optim": "",
     "plot": "",
     "save": "checkpoint",
     "sklearn": "",
+    "summary": "_summary",
+    "testing": "",
     "tutorials": "",
     "utils": "",
-    "summary": "_summary",
-    "metrics": "",
 }
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -32,15 +33,32 @@ def public(namespace: dict[str, Any]) -> list[str]:
     return sorted(name for name in listed | below | special if name.startswith("__") or not name.startswith("_"))
 
 
-def hooks(module: str) -> tuple[Callable[[str], NoReturn], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of a module."""
+def hooks(module: str, later: Mapping[str, str] | None = None) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of a module.
 
-    def __getattr__(name: str) -> NoReturn:
+    Parameters
+    ----------
+    module : str
+        Its name.
+    later : mapping of str to str, optional
+        Names that are imported on their first use: the submodule that has the name; "" for a submodule itself.
+    """
+    later = later or {}
+
+    def __getattr__(name: str) -> Any:
+        if name in later:
+            found = importlib.import_module(f".{later[name] or name}", module)
+            value = getattr(found, name) if later[name] else found
+            setattr(sys.modules[module], name, value)
+            return value
+        raise_for(name)
+
+    def raise_for(name: str) -> NoReturn:
         found = None if name.startswith("_") else nearest(name, public(vars(sys.modules[module])))
         hint = f"; did you mean {found!r}?" if found else ""
         raise AttributeError(f"module {module!r} has no attribute {name!r}{hint}", name=name, obj=sys.modules[module])
 
     def __dir__() -> list[str]:
-        return public(vars(sys.modules[module]))
+        return sorted({*public(vars(sys.modules[module])), *later})
 
     return __getattr__, __dir__

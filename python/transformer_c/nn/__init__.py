@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from .. import functional
 from .._names import hooks
-from . import activations, init, layers, utils
+from . import activations, init, layers
 from .activations import *  # noqa: F403
 from .attention import MultiheadAttention
 from .cache import KeyValueCache
@@ -27,7 +27,6 @@ from .loss import (
     TripletMarginLoss,
 )
 from .module import Module
-from .module_hooks import attention_maps
 from .parameter import Parameter
 from .transformer import Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer
 
@@ -66,5 +65,8 @@ __all__ = [
 ]
 __all__ += layers.__all__ + activations.__all__
 
-if not TYPE_CHECKING:
-    __getattr__, __dir__ = hooks(__name__)
+if TYPE_CHECKING:
+    from . import utils
+    from .module_hooks import attention_maps
+else:
+    __getattr__, __dir__ = hooks(__name__, {"attention_maps": "module_hooks", "utils": ""})

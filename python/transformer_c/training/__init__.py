@@ -12,4 +12,6 @@ from .hyperparameters import Hyperparameters
 from .module import TrainingModule
 from .predictor import TransformerPredictor
 
-__all__ = ["Hyperparameters", "LightningDataModule", "TrainingModule", "TransformerPredictor"]
+LightningModule = TrainingModule  # PyTorch Lightning's name
+
+__all__ = ["Hyperparameters", "LightningDataModule", "LightningModule", "TrainingModule", "TransformerPredictor"]
