@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ import transformer_c as tc
 from transformer_c import _core, nn
 from transformer_c.export import ExportError
 from transformer_c.export.sizes import Formulas, Real
-from transformer_c.export.tracing import Tracer, traced
 from transformer_c.tutorials import godoy, keras_book, sensio, uva
 
 onnx = pytest.importorskip("onnx")
@@ -501,43 +499,3 @@ def test_formulas():
     assert formulas.integer([t**3 for _, t in lengths]) is None and formulas.integer([b * b + b * t for b, t in lengths]) is None
     root = formulas.real([t**-0.5 for _, t in lengths])
     assert isinstance(root, Real) and (root.function, root.size((4, 64))) == ("rsqrt", 64)
-
-
-def test_a_tracer_sees_the_ops_of_its_thread_only():
-    tracer, x = Tracer({}), tc.ones(2, 3)
-    with traced(tracer):
-        assert _core.is_traced()
-        other = threading.Thread(target=lambda: (x.exp(), seen.append(_core.is_traced())))
-        seen = []
-        other.start()
-        other.join()
-        y = (x + 1).T[0] @ x
-        y[0] = 2.0
-    assert [c.op for c in tracer.trace.calls] == ["add", "T", "getitem", "matmul", "setitem"] and seen == [False]
-    x.exp()
-    assert len(tracer.trace.calls) == 5
-
-
-def test_an_error_of_the_tracer_is_the_calls_error():
-    def refuse(*call):
-        raise ZeroDivisionError
-
-    x = tc.ones(2)
-    before = _core.set_tracer(refuse)
-    try:
-        for call in (
-            lambda: x + 1,
-            lambda: -x,
-            lambda: x @ x,
-            lambda: x[0],
-            lambda: x.T,
-            lambda: x.exp(),
-            lambda: x.data,
-            lambda: next(iter(x)),
-        ):
-            with pytest.raises(ZeroDivisionError):
-                call()
-        with pytest.raises(ZeroDivisionError):
-            x[0] = 1.0
-    finally:
-        assert _core.set_tracer(before) is refuse
