@@ -118,8 +118,9 @@ class Converter:
         return value, value
 
 
-# Where rows have one element, the gradient is a difference of large numbers that is 0 but for rounding.
-ROUNDED = {"nn.functional.layer_norm": 50.0}
+# Where rows have one element, the gradient is a difference of large numbers that is 0 but for rounding. PyTorch's own gradient of
+# hardsigmoid multiplies by a 1 / 6 of float32.
+ROUNDED = {"nn.functional.layer_norm": 50.0, "nn.functional.hardsigmoid": 50.0}
 
 
 def flat(result):
