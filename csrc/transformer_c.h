@@ -247,8 +247,8 @@ TC_CHECKED tc_status tc_var_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor *x
  * every number. */
 TC_CHECKED tc_status tc_arg_reduce(tc_tensor **out, tc_tensor *x, bool largest, int axis_count, const int64_t *axes, bool keepdims,
                                    tc_error *err);
-/* int64 indices that sort x along an axis; equal elements keep their order, NaN is larger than all others. */
-TC_CHECKED tc_status tc_argsort(tc_tensor **out, tc_tensor *x, int64_t axis, bool descending, tc_error *err);
+/* int64 indices that sort x along an axis; equal elements keep their order, NaN is larger than all others. *first: only so many of them. */
+TC_CHECKED tc_status tc_argsort(tc_tensor **out, tc_tensor *x, int64_t axis, bool descending, const int64_t *first, tc_error *err);
 
 /* exp(x) / sum(exp(x)) along an axis (-ndim .. ndim-1), or its logarithm. A row that contains NaN or +inf, or only -inf, becomes NaN. The
  * backward takes the result. */

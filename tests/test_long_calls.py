@@ -189,4 +189,4 @@ def test_integers_of_many_segments(dtype, rng):
         for axis in axes:
             np.testing.assert_array_equal(t_view.sum(axis), view.sum(axis, dtype=np.int64))
             for name in ("max", "min", "any", "all"):
-                np.testing.assert_array_equal(getattr(t_view, name)(axis), getattr(view, name)(axis))
+                np.testing.assert_array_equal(getattr(t_view, name)(axis=axis), getattr(view, name)(axis))

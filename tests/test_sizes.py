@@ -50,7 +50,7 @@ CASES = {
     "embedding": {"indices": TOKENS, "weight": TABLE, "padding_idx": 1},
     "embedding_backward": {"dy": ROWS, "indices": TOKENS, "num_embeddings": 5, "padding_idx": 1},
     "one_hot": {"x": TOKENS, "num_classes": 3},
-    "argsort": {"x": X, "axis": 1},
+    "argsort": {"x": X, "axis": 1, "first": 2},
     "cumsum": {"x": X, "axis": 1}, "cumsum_backward": {"dy": X, "axis": 1},
     "gather": {"x": X, "axis": 1, "index": X.astype(int) * 0}, "scatter": {"x": X, "axis": 1, "index": X.astype(int) * 0, "src": X},
     "qkv_projection": PROJECTION, "qkv_projection_forward": PROJECTION,

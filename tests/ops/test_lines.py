@@ -157,6 +157,22 @@ def test_cumsum_of_integers_and_of_what_is_not_finite():
     assert tc.tensor([True, True]).cumsum(axis=0).tolist() == [1, 2]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "bool"])
+def test_the_first_of_an_order(isa, dtype, rng):
+    """What topk looks for: few one by one, many by sorting."""
+    for C, K in ((1, 1), (64, 63), (300, 65), (1000, 5), (7, 7), (7, 0), (500, 64)):
+        x = rng.integers(0, 20, (3, C)).astype(dtype)
+        if dtype.startswith("float"):
+            x[0, C // 2] = np.nan
+        for descending in (False, True):
+            order = _core.argsort(x, 1, descending)
+            np.testing.assert_array_equal(_core.argsort(x, 1, descending, first=K), order[:, :K])
+            np.testing.assert_array_equal(_core.argsort(x.T, 0, descending, first=K), order[:, :K].T)
+    for k in (-1, 5):
+        with pytest.raises(ValueError, match="first is .*has 4 elements"):
+            _core.argsort(np.ones((2, 4)), first=k)
+
+
 ROWS = np.arange(6.0).reshape(2, 3)
 
 

@@ -43,9 +43,34 @@ static void argsort_row(int64_t *indices, int64_t *spare, const element *keys, i
     if (from != indices) memcpy(indices, from, sizeof(int64_t) * (size_t)n);
 }
 
+#define FEW_FIRST 64 /* so many of the first are looked for one by one */
+
+/* The first K of a row, in order: each element is put where it belongs among those that were found before it. */
+static void first_of_row(int64_t *indices, const element *keys, int64_t n, int64_t K, bool descending)
+{
+    int64_t found = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (found == K && !stands_before(keys[i], keys[indices[K - 1]], descending)) continue;
+        int64_t at = found < K ? found++ : K - 1;
+        for (; at > 0 && stands_before(keys[i], keys[indices[at - 1]], descending); at--) indices[at] = indices[at - 1];
+        indices[at] = i;
+    }
+}
+
 static void argsort_rows(const tc_argsort_args *a, int64_t begin, int64_t end, int64_t *spare)
 {
-    for (int64_t n = begin; n < end; n++) argsort_row(a->indices + n * a->C, spare, (const element *)a->x + n * a->C, a->C, a->descending);
+    for (int64_t n = begin; n < end; n++) {
+        const element *keys = (const element *)a->x + n * a->C;
+        int64_t *indices = a->indices + n * a->K;
+        if (a->K == a->C) {
+            argsort_row(indices, spare, keys, a->C, a->descending);
+        } else if (a->K <= FEW_FIRST) {
+            if (a->K) first_of_row(indices, keys, a->C, a->K, a->descending);
+        } else {
+            argsort_row(spare + a->C, spare, keys, a->C, a->descending);
+            memcpy(indices, spare + a->C, sizeof(int64_t) * (size_t)a->K);
+        }
+    }
 }
 
 #endif

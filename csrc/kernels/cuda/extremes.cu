@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(element_threads) argsort_kernel(const __grid_c
         for (int64_t k = 0; k < a.C; k++)
             place += stands_before(element(x[k]), element(x[own]), a.descending) ||
                      (k < own && !stands_before(element(x[own]), element(x[k]), a.descending));
-        a.indices[row + place] = own;
+        if (place < a.K) a.indices[i / a.C * a.K + place] = own;
     });
 }
 

@@ -282,12 +282,10 @@ def topk(input: Any, k: int, dim: int | None = None, largest: bool = True, sorte
     length = input.shape[along] if input.ndim else 1
     if not 0 <= k <= length:
         raise ValueError(f"k is {k}; axis {along} has {length} elements (input {input.shape})")
-    indices = _core.argsort(input.detach(), along if input.ndim else -1, bool(largest))
-    if input.ndim:
-        indices = indices.narrow(along, 0, int(k))
-    elif k == 0:
+    if input.ndim == 0 and k == 0:
         raise ValueError("k is 0; a tensor without axes has one element")
-    return ValuesAndIndices(_core.gather(input, along if input.ndim else -1, indices), indices.contiguous())
+    indices = _core.argsort(input.detach(), along if input.ndim else -1, bool(largest), first=k)
+    return ValuesAndIndices(_core.gather(input, along if input.ndim else -1, indices), indices)
 
 
 # ---- masks -----------------------------------------------------------------------------------------------------------------------
