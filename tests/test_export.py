@@ -275,6 +275,7 @@ def numbers(self, x):
     return (
         whole // 3, whole % 3, x // 0.3, x % 0.3, whole > 2, (x > 0) & (x < 1) | ~(x > -1), x != 0, tc.where(x > 0, x, 0.1), 1 / (x * x + 1),
         2**x, x.abs().log1p(), x.masked_fill(x > 0, -1), whole.float().mean(), x.var(1), x.max(axis=-1), x.min(axis=1), x.argmax(1), x.argmin(),
+        *x.topk(2, 1), *x.max(1), x.topk(1, 0, largest=False).values,
         (x > 0).any(1), (x > 0).all(), (x > 0).sum(-1), x.argsort(1, descending=True), F.one_hot(whole % 4, 4), F.swiglu(x, x),
         (x > 0) + (x < -1), (x > 0) * (x < 1), x.narrow(1, tc.tensor(1), 2), F.geglu(x, x), tc.tril(x), F.rotary(x), F.rotary(x, pairing="interleaved"), x.to("float64").sum(), x.type_as(whole), -x, x.exp().sqrt(),
     )  # fmt: skip

@@ -83,7 +83,7 @@ template <class F> int with_bits(int bytes, F f)
 // One block per line (outer, inner), a tile of a block's threads after the other: the sums within the tile, in log2(threads) steps, and
 // what came before it.
 template <class Number, class Total>
-__global__ void __launch_bounds__(element_threads) cumsum_kernel(const __grid_constant__ tc_cumsum_args a, int64_t lines)
+__global__ void __launch_bounds__(element_threads, block_residency) cumsum_kernel(const __grid_constant__ tc_cumsum_args a, int64_t lines)
 {
     TC_SHARED(Total, sums, [element_threads]);
     for (int64_t line = blockIdx.x; line < lines; line += gridDim.x) {
@@ -111,7 +111,8 @@ __global__ void __launch_bounds__(element_threads) cumsum_kernel(const __grid_co
 
 // One thread per line: neighbouring threads read neighbouring elements.
 template <class Number, class Total>
-__global__ void __launch_bounds__(element_threads) cumsum_columns_kernel(const __grid_constant__ tc_cumsum_args a, int64_t lines)
+__global__ void __launch_bounds__(element_threads, block_residency)
+    cumsum_columns_kernel(const __grid_constant__ tc_cumsum_args a, int64_t lines)
 {
     for_own_elements(lines, [&](int64_t line) {
         const int64_t start = line / a.inner * a.length * a.inner + line % a.inner;

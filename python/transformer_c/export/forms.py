@@ -540,7 +540,8 @@ def _argsort(g: Builder, a: dict, out: list) -> str:
     x: Term = a["x"]
     name = g.cast(x, np.int32) if x.dtype in (bool, np.uint8) else x.name
     axis = a["axis"] % x.rank
-    return g.op("TopK", name, g.size(x.shape[axis]), axis=axis, largest=int(a["descending"]), outputs=2)[1]
+    count = g.size(x.shape[axis]) if a["first"] is None else g.ints([a["first"]])
+    return g.op("TopK", name, count, axis=axis, largest=int(a["descending"]), outputs=2)[1]
 
 
 @form("gather")
