@@ -21,11 +21,11 @@ def leaf(*shape, dtype="float32"):
 Q, K, V, BIAS = leaf(2, 2, 5, 4), leaf(2, 2, 7, 4), leaf(2, 2, 7, 4), leaf(2, 1, 5, 7)
 MASK = RNG.random((5, 7)) < 0.6
 X, HALF, ROW = leaf(3, 4, 5), leaf(3, 4, 5, dtype="float16"), leaf(5)
-WEIGHT, FEATURES, TABLE, SEQUENCE = leaf(6, 5), leaf(6), leaf(9, 5), leaf(2, 6, 8)
+WEIGHT, FEATURES, TABLE, SEQUENCE, KERNEL = leaf(6, 5), leaf(6), leaf(9, 5), leaf(2, 6, 8), leaf(2, 2, 3)
 PLACES, LABELS = RNG.integers(0, 9, (3, 4)), RNG.integers(0, 5, 3)
 ATTENTION, BLOCK, NORM = tc.MultiheadAttention(8, 8, 2), tc.EncoderBlock(8, 2, 16, dropout=0.1), tc.nn.LayerNorm(5)
 PRODUCT = tc.custom_op(lambda a, b: a * b, lambda dy, a, b: (dy * b, (dy * a).sum((0, 1))))
-LEAVES = [Q, K, V, BIAS, X, HALF, ROW, WEIGHT, FEATURES, TABLE, SEQUENCE]
+LEAVES = [Q, K, V, BIAS, X, HALF, ROW, WEIGHT, FEATURES, TABLE, SEQUENCE, KERNEL]
 LEAVES += [p for module in (ATTENTION, BLOCK, NORM) for p in module.parameters()]
 
 
@@ -60,6 +60,8 @@ CALLS = {
     "cross_entropy": lambda: F.cross_entropy(X[:, 0], LABELS) + F.cross_entropy(HALF[:, 1], LABELS, label_smoothing=0.1),
     "binary_cross_entropy": lambda: F.binary_cross_entropy_with_logits(X, np.ones((3, 4, 5), np.float32)),
     "mse_loss": lambda: F.mse_loss(X, X.detach() * 2),
+    "distances": lambda: F.smooth_l1_loss(X, X.detach() * 2) + F.nll_loss(X[:, 0], LABELS) + F.normalize(X, dim=2).sum() + F.elu(X).sum(),
+    "convolution": lambda: F.conv1d(F.pad(X, (1, 0)), KERNEL, padding=1, groups=2),
     "embedding": lambda: F.embedding(PLACES, TABLE, padding_idx=1),
     "dropout": lambda: F.dropout(X, 0.5, True),
     "matmul": lambda: X.mT @ X,
