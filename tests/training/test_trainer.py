@@ -764,6 +764,25 @@ def test_mistakes_in_the_module_are_found_before_the_first_epoch():
     assert model.calls == []
 
 
+def test_no_step_asks_for_advice(monkeypatch):
+    """A step never asks a Tensor or module for what it does not have: looking for the name that was meant takes longer than a small step."""
+    import difflib
+
+    def fail(*unused):
+        pytest.fail("a name is looked for")
+
+    class Steps(Reporting):
+        def on_train_epoch_start(self):
+            monkeypatch.setattr(difflib, "get_close_matches", fail)
+
+        def on_train_epoch_end(self):
+            monkeypatch.undo()
+
+    model = Steps()
+    trainer(2).fit(model, batches(2, 2), batches(1))
+    assert len(model.calls) == 6
+
+
 @pytest.mark.parametrize("value", ["high", None, np.ones(2), tc.ones(2)])
 def test_what_is_no_number_cannot_be_logged(value):
     with pytest.raises((TypeError, ValueError, RuntimeError), match="log\\('y'\\) takes a number"):

@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import nn
 from .. import optim as _optim
+from .._core import Tensor
 from .hooks import ModuleHooks
 from .hyperparameters import HasHyperparameters, Hyperparameters
 
@@ -115,11 +116,11 @@ class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
             raise type(error)(
                 f"log({name!r}) takes a number or a Tensor of one element, not this {type(value).__name__}: {error}"
             ) from error
+        # A Tensor is not asked for what it does not have: the advice in its AttributeError takes time.
+        metric = value if not isinstance(value, (float, int, Tensor)) and hasattr(value, "compute") else None
         self.logged[name] = number
         if self.trainer is not None:
-            self.trainer.run.record(
-                name, number, prog_bar, on_step, on_epoch, batch_size, logger, value if hasattr(value, "compute") else None
-            )
+            self.trainer.run.record(name, number, prog_bar, on_step, on_epoch, batch_size, logger, metric)
 
     def log_dict(self, values: Mapping[str, Any], **options: Any) -> None:
         """Calls ``log`` for every name and value."""
