@@ -130,6 +130,7 @@ def test_functions_of_rows(C, dtype, isa, threads, rng):
     same_rows(lambda a: F.rms_norm(a, (C,), gamma), x)
     same_rows(lambda a: F.softmax(a, -1), x)
     same_rows(lambda a: F.log_softmax(a, -1), x)
+    same_rows(lambda a: _core.cumsum(a, 1), x)
     same_rows(lambda a: F.gelu(a), x, ROWS[::3])
     targets = np.arange(MANY) % C
     same_rows(lambda a: F.cross_entropy(a, targets[: len(a)], reduction="none"), x, ROWS[::3], alone=False)

@@ -318,6 +318,9 @@ RACES = {
     "assignment": "X.detach()[i] = 1.0",
     "key_lengths": "F.scaled_dot_product_attention(Q, Q, Q, key_lengths=lengths).sum().backward()",
     "rotary": "F.rotary(Q, lengths[:5]).sum().backward()",
+    "gather": "X.gather(1, i.reshape(n, 1)).sum().backward()",
+    "scatter": "X.scatter(1, i.reshape(n, 1), X[:, :1]).sum().backward()",
+    "scatter_add": "X.scatter_add(1, i.reshape(n, 1), X[:, :1]).sum().backward()",
 }
 
 
