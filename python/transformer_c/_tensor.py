@@ -28,6 +28,13 @@ def _stacked(data: Any) -> Any:
     return stack([_stacked(d) for d in data]) if _holds_tensor(data) else as_tensor(data)
 
 
+def _readable(data: Any) -> Any:
+    """PyTorch's bfloat16 tensors, which NumPy cannot read, as Tensors over their memory; anything else is returned unchanged."""
+    if isinstance(data, (np.ndarray, Tensor, list, tuple, int, float)) or str(getattr(data, "dtype", None)) != "torch.bfloat16":
+        return data
+    return from_dlpack(data.detach().cpu())
+
+
 def tensor(data: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
     """A new Tensor with a copy of `data`.
 
@@ -64,7 +71,7 @@ def tensor(data: Any, dtype: Any = None, device: str | None = None, requires_gra
     if _holds_tensor(data):
         with no_grad():
             data = _stacked(data)
-    return Tensor(data, dtype, device, requires_grad)
+    return Tensor(_readable(data), dtype, device, requires_grad)
 
 
 def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> Tensor:
@@ -93,6 +100,7 @@ def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> Tensor
     >>> t
     tensor([1., 0., 0.], dtype=float64)
     """
+    data = _readable(data)
     if isinstance(data, Tensor):
         result = data
     elif _holds_tensor(data):

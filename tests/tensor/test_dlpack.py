@@ -118,3 +118,15 @@ def test_negative_strides_are_copied():
 def test_pytorch_takes_what_was_flipped():
     torch = pytest.importorskip("torch")
     assert torch.from_dlpack(tc.as_tensor(np.arange(3.0)[::-1])).tolist() == [2, 1, 0]
+
+
+def test_bfloat16_of_pytorch():
+    torch = pytest.importorskip("torch")
+    theirs = torch.tensor([[1.0, 2.5], [-3.0, 4.0]], dtype=torch.bfloat16)
+    for ours in (tc.tensor(theirs), tc.as_tensor(theirs.T).T, tc.tensor(theirs.clone().requires_grad_()), tc.from_dlpack(theirs)):
+        assert ours.float().tolist() == [[1.0, 2.5], [-3.0, 4.0]] and ours._dtype_name == "bfloat16"
+        assert torch.equal(torch.from_dlpack(ours), theirs)
+    assert tc.tensor(theirs, dtype="float32").dtype == np.float32
+    shared = tc.as_tensor(theirs)
+    theirs[0, 0] = 9
+    assert shared[0, 0].item() == 9
