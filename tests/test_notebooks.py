@@ -50,7 +50,7 @@ def test_cells_agree_with_their_sources():
 def test_outputs(source):
     path = source.with_suffix(".ipynb")
     text = path.read_text()
-    assert path.stat().st_size < 500_000
+    assert path.stat().st_size < 600_000
     code = [c for c in notebook(source)["cells"] if c["cell_type"] == "code"]
     outputs = [o for c in code for o in c["outputs"]]
     assert not [o for o in outputs if o["output_type"] == "error" or o.get("name") == "stderr"]

@@ -36,6 +36,7 @@ FIGURES = {
     "attention_maps of words": lambda: tc.plot.attention_maps(
         MAPS[:1], ["a", "truly", "tedious", "and", "endless", "story"], title="words"
     ),
+    "attention_maps with a scale for each": lambda: tc.plot.attention_maps(MAPS, title="maps", scale="panel"),
     "attention_maps of one head": lambda: tc.plot.attention_maps(MAPS[0][:, :1]),
     "attention_maps of long words": lambda: tc.plot.attention_maps(
         RNG.random((1, 3, 6, 6)), [["transformer", "attention", "<unk>", "der", "Geschwindigkeit", "a"]]
@@ -79,7 +80,12 @@ def test_drawn_whole_and_readable(name, style, tmp_path):
     for ax in figure.axes:
         for text in (ax.title, ax.xaxis.label, ax.yaxis.label, figure._suptitle or ax.title):
             assert np.abs(np.subtract(to_rgb(text.get_color()), ground)).max() > 0.4, f"{text.get_text()!r} cannot be read"
-    assert figure._repr_png_().startswith(b"\x89PNG")
+    picture, shown = figure._repr_png_()
+    assert picture.startswith(b"\x89PNG")
+    assert [abs(int.from_bytes(picture[i : i + 4], "big") - 2 * shown[side]) <= 1 for i, side in ((16, "width"), (20, "height"))] == [
+        True,
+        True,
+    ]
 
 
 def test_attention_maps():
@@ -98,6 +104,14 @@ def test_attention_maps():
         image = image_of(panel)
         assert (np.asarray(image.get_array()) == MAPS[i // 3][2, i % 3]).all()
         assert image.get_clim() == (0.0, top) and image.origin == "lower"
+
+
+def test_attention_maps_with_a_scale_for_each():
+    """A head that attends to one key does not hide another one's differences."""
+    maps = np.stack([np.eye(4), np.full((4, 4), 0.25)])
+    panels = tc.plot.attention_maps(maps, scale="panel").axes
+    assert [image_of(p).get_clim() for p in panels] == [(0.0, 1.0), (0.0, 0.25)]
+    assert [p.get_title() for p in panels] == ["Layer 1, Head 1, to 1.00", "Layer 1, Head 2, to 0.25"]
 
 
 def test_attention_maps_of_other_forms():
@@ -239,6 +253,14 @@ def test_sequences():
     assert len(tc.plot.sequences(lengths, most=4, n_rows=2).axes) == 4
 
 
+def test_image_sets_title_says_what_is_drawn():
+    draw = lambda *arguments: tc.plot.image_sets(*arguments).get_suptitle()
+    assert draw(IMAGES, [9, 9, 9], [9, 2, 9]) == "Sets of images; green: the anomaly, red: a wrong prediction"
+    assert draw(IMAGES, [9, 9, 9], [9, 9, 9]) == "Sets of images; green: the anomaly, as predicted"
+    assert draw(IMAGES[:1], [9]) == "One set of images; green: the anomaly"
+    assert draw(IMAGES[0], None, [2]) == "One set of images; the prediction is framed"
+
+
 def test_image_sets_frames():
     figure = tc.plot.image_sets(IMAGES, [9, 9, 9], [9, 2, 9], np.full((3, 10), 0.1), titles=np.arange(30).reshape(3, 10))
     axes = np.array(figure.axes).reshape(3, 10)
@@ -278,6 +300,7 @@ def test_patches():
         (lambda: tc.plot.losses(["a"]), TypeError, "expected numbers"),
         (lambda: tc.plot.sequences(np.zeros((2, 4, 3))), ValueError, r"expected \(L, 2\)"),
         (lambda: tc.plot.sequences(POINTS, DIRECTIONS[:3]), ValueError, "3 entries for 7"),
+        (lambda: tc.plot.attention_maps(MAPS, scale="row"), ValueError, "figure"),
         (lambda: tc.plot.image_sets(IMAGES, [10, 0, 0]), ValueError, "0 to 9"),
         (lambda: tc.plot.image_sets(IMAGES, [9]), ValueError, "one per set"),
         (lambda: tc.plot.patches(np.zeros((3, 49))), ValueError, "grid="),

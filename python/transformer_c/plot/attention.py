@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def attention_maps(maps: Any, input_data: Any = None, idx: int = 0, *, query_data: Any = None, title: str | None = None) -> Figure:
-    """Draws the maps of one batch element: one row per layer, one column per head, and a common colour scale.
+def attention_maps(
+    maps: Any, input_data: Any = None, idx: int = 0, *, query_data: Any = None, title: str | None = None, scale: str = "figure"
+) -> Figure:
+    """Draws the maps of one batch element: one row per layer, one column per head.
 
     Parameters
     ----------
@@ -29,6 +31,9 @@ def attention_maps(maps: Any, input_data: Any = None, idx: int = 0, *, query_dat
         The same for the queries, if they differ from the keys.
     title : str, optional
         Title of the whole figure.
+    scale : {"figure", "panel"}
+        One colour scale for all maps, or one for each, from 0 to its largest weight, which its title names: where one head attends to a
+        single key, a common scale hides what the others do.
 
     Returns
     -------
@@ -42,6 +47,8 @@ def attention_maps(maps: Any, input_data: Any = None, idx: int = 0, *, query_dat
     >>> figure.axes[0].get_title(), len(figure.axes)                          # 2 layers of 4 heads, and the scale
     ('Layer 1, Head 1', 9)
     """
+    if scale not in ("figure", "panel"):
+        raise ValueError(f'scale is {scale!r}; expected "figure" or "panel"')
     idx = _index(idx)
     layers = [_one_map(m, f"maps[{i}]", idx) for i, m in enumerate(_as_layers(maps))]
     if len({m.shape[1:] for m in layers}) != 1:
@@ -63,22 +70,25 @@ def attention_maps(maps: Any, input_data: Any = None, idx: int = 0, *, query_dat
     figure = new_figure(columns * width + 1.0, len(layers) * height + room)
     grid = figure.subplots(len(layers), columns, squeeze=False)
     low, high = span(layers)
-    scale = dict(vmin=min(low, 0.0), vmax=high if high > min(low, 0.0) else 1.0)
     aspect = "equal" if max(queries, keys) <= 4 * min(queries, keys) else "auto"  # a strip has no room for its labels
     for row, layer in enumerate(layers):
         for column, ax in enumerate(grid[row]):
             if column >= len(layer):
                 ax.set_axis_off()
                 continue
-            image = ax.imshow(layer[column], origin="lower", aspect=aspect, cmap="cividis", interpolation="nearest", **scale)
-            ax.set_title(f"Layer {row + 1}, Head {column + 1}", fontsize=10)
+            if scale == "panel":
+                low, high = span([layer[column]])
+            limits = dict(vmin=min(low, 0.0), vmax=high if high > min(low, 0.0) else 1.0)
+            image = ax.imshow(layer[column], origin="lower", aspect=aspect, cmap="cividis", interpolation="nearest", **limits)
+            ax.set_title(f"Layer {row + 1}, Head {column + 1}" + (f", to {high:.2f}" if scale == "panel" else ""), fontsize=10)
             _ticks(ax.set_xticks, key_labels, most)
             _ticks(ax.set_yticks, query_labels, most)
             ax.tick_params(labelsize=8)
             ax.tick_params(axis="x", labelrotation=90 if is_upright else 0)
             ax.set_xlabel("key" if row == len(layers) - 1 else "")
             ax.set_ylabel("query" if column == 0 else "")
-    figure.colorbar(image, ax=grid.ravel().tolist(), label="attention weight", shrink=0.9, aspect=30)
+    if scale == "figure":
+        figure.colorbar(image, ax=grid.ravel().tolist(), label="attention weight", shrink=0.9, aspect=30)
     if title:
         figure.suptitle(title)
     return figure

@@ -72,14 +72,20 @@ def image_sets(
         if count > 1:
             grid[row][0].set_ylabel(f"set {row}", fontsize=9)
     if title or labels is not None or predictions is not None:
-        figure.suptitle(title or _default_title(labels, predictions), fontsize=11)
+        figure.suptitle(title or _default_title(labels, predictions, count), fontsize=11)
     return figure
 
 
-def _default_title(labels: Any, predictions: Any) -> str:
+def _default_title(labels: Any, predictions: Any, count: int) -> str:
+    """What the picture shows: red is mentioned where it is used."""
+    sets = "One set of images" if count == 1 else "Sets of images"
+    if labels is None:
+        return f"{sets}; the prediction is framed"
     if predictions is None:
-        return "Sets of images; green: the anomaly"
-    return "Sets of images; the prediction is framed" if labels is None else "Sets of images; green: the anomaly, red: a wrong prediction"
+        return f"{sets}; green: the anomaly"
+    if np.array_equal(labels, predictions):
+        return f"{sets}; green: the anomaly, as predicted"
+    return f"{sets}; green: the anomaly, red: a wrong prediction"
 
 
 def _per_set(values: Any, name: str, count: int, size: int) -> np.ndarray:
