@@ -2,11 +2,12 @@
 
 import copy
 import pickle
+import traceback
 
 import numpy as np
 import pytest
 import transformer_c as tc
-from transformer_c import _hints, _tensor_numpy
+from transformer_c import _hints, _names, _tensor_numpy
 
 
 def _attend(attn_mask):
@@ -270,3 +271,15 @@ def test_layers_take_lists_and_say_what_else_they_got(name):
     for wrong in (None, "text", {}, object()):
         with pytest.raises(TypeError, match=f"takes a Tensor or an array of numbers, not {type(wrong).__name__}"):
             layer(wrong)
+
+
+@pytest.mark.parametrize("thing", [tc.ones(2), tc, tc.nn], ids=["Tensor", "tc", "tc.nn"])
+def test_advice_is_looked_for_only_where_the_error_is_read(thing, monkeypatch):
+    """hasattr() asks often."""
+    asked = []
+    monkeypatch.setattr(_names, "nearest", lambda name, names: asked.append(name) or "other")
+    assert not hasattr(thing, "strange_name") and asked == []
+    with pytest.raises(AttributeError, match="'strange_name'.*other") as error:
+        _ = thing.strange_name
+    assert asked and traceback.format_exception_only(error.value)[0].startswith("AttributeError: ")
+    assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)

@@ -51,22 +51,15 @@ def _is_function(name: str) -> bool:
     return inspect.isfunction(found) and found.__module__ == functional.__name__ and not name.startswith("_")
 
 
-def tensor_attribute(tensor: Any, name: str) -> None:
-    """Raises the AttributeError of a Tensor, with advice on what to write instead if there is any."""
-    advice: str | None
+def _tensor_advice(tensor: Any, name: str) -> str | None:
     if name in _IN_PLACE:
-        sign = _IN_PLACE[name]
-        advice = f"t {sign}= u (a parameter: inside tc.no_grad())"
-    elif name in _TENSOR:
-        advice = _TENSOR[name]
-    elif _is_function(name):
-        advice = f"tc.functional.{name}(t)"
-    else:
-        found = None if name.startswith("_") else _names.nearest(name, dir(type(tensor)))
-        advice = None if found is None else f"t.{found}, if that is what you mean"
-    raise AttributeError(
-        f"{type(tensor).__name__!r} object has no attribute {name!r}" + (f"; use {advice}" if advice else ""), name=name, obj=tensor
-    )
+        return f"t {_IN_PLACE[name]}= u (a parameter: inside tc.no_grad())"
+    if name in _TENSOR:
+        return _TENSOR[name]
+    if _is_function(name):
+        return f"tc.functional.{name}(t)"
+    found = None if name.startswith("_") else _names.nearest(name, dir(type(tensor)))
+    return None if found is None else f"t.{found}, if that is what you mean"
 
 
 def _similar(name: str) -> str | None:
@@ -80,26 +73,34 @@ def _similar(name: str) -> str | None:
     return None
 
 
-def package_attribute(name: str) -> AttributeError:
-    """The AttributeError of ``tc.<name>``."""
+def _package_advice(name: str) -> str | None:
     from . import nn
     from ._core import Tensor
 
-    advice: str | None
     if name in _PACKAGE:
-        advice = _PACKAGE[name]
-    elif _is_function(name):
-        advice = f"tc.functional.{name}"
-    elif name in nn.__all__:
-        advice = f"tc.nn.{name}"
-    elif not name.startswith("_") and callable(getattr(Tensor, name, None)):
-        advice = f"the method, t.{name}()"
-    elif name in _TENSOR:
-        advice = _TENSOR[name]
-    else:
-        advice = None if name.startswith("_") else _similar(name)
-    return AttributeError(
-        f"module 'transformer_c' has no attribute {name!r}" + (f"; use {advice}" if advice else ""),
-        name=name,
-        obj=sys.modules["transformer_c"],
-    )
+        return _PACKAGE[name]
+    if _is_function(name):
+        return f"tc.functional.{name}"
+    if name in nn.__all__:
+        return f"tc.nn.{name}"
+    if not name.startswith("_") and callable(getattr(Tensor, name, None)):
+        return f"the method, t.{name}()"
+    if name in _TENSOR:
+        return _TENSOR[name]
+    return None if name.startswith("_") else _similar(name)
+
+
+def _use(advice: str | None) -> str:
+    return f"; use {advice}" if advice else ""
+
+
+def tensor_attribute(tensor: Any, name: str) -> None:
+    """Raises the AttributeError of a Tensor, with advice on what to write instead if there is any."""
+    message = f"{type(tensor).__name__!r} object has no attribute {name!r}"
+    raise _names.MissingName(message, lambda: _use(_tensor_advice(tensor, name)), name, tensor)
+
+
+def package_attribute(name: str) -> AttributeError:
+    """The AttributeError of ``tc.<name>``."""
+    message = f"module 'transformer_c' has no attribute {name!r}"
+    return _names.MissingName(message, lambda: _use(_package_advice(name)), name, sys.modules["transformer_c"])

@@ -22,6 +22,22 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
     return None
 
 
+class MissingName(AttributeError):
+    """An AttributeError that looks for its advice when it is read: hasattr() only asks, and often. It is shown as an AttributeError."""
+
+    __module__, __qualname__ = "builtins", "AttributeError"
+
+    def __init__(self, message: str, advice: Callable[[], str], name: str, obj: object) -> None:
+        super().__init__(message, name=name, obj=obj)
+        self._advice = advice
+
+    def __str__(self) -> str:
+        return super().__str__() + self._advice()
+
+    def __reduce__(self) -> Any:
+        return AttributeError, (str(self),)
+
+
 def public(namespace: dict[str, Any]) -> list[str]:
     """The names of a module's own: those of ``__all__`` or defined there, and submodules that are loaded; not what it imports."""
     own = namespace["__name__"]
@@ -54,9 +70,11 @@ def hooks(module: str, later: Mapping[str, str] | None = None) -> tuple[Callable
         raise_for(name)
 
     def raise_for(name: str) -> NoReturn:
-        found = None if name.startswith("_") else nearest(name, public(vars(sys.modules[module])))
-        hint = f"; did you mean {found!r}?" if found else ""
-        raise AttributeError(f"module {module!r} has no attribute {name!r}{hint}", name=name, obj=sys.modules[module])
+        def advice() -> str:
+            found = None if name.startswith("_") else nearest(name, public(vars(sys.modules[module])))
+            return f"; did you mean {found!r}?" if found else ""
+
+        raise MissingName(f"module {module!r} has no attribute {name!r}", advice, name, sys.modules[module])
 
     def __dir__() -> list[str]:
         return sorted({*public(vars(sys.modules[module])), *later})
