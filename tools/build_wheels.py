@@ -32,7 +32,8 @@ def run(*command: str | Path, **options) -> None:
 def build(python: str, output: Path) -> Path:
     """The wheel for this Python, in `output`."""
     with tempfile.TemporaryDirectory() as folder:
-        compiler = Path(folder) / "zig-cc"  # a name without blanks, after which the objects' folder is named
+        compiler = ROOT / "build" / "zig-cc"  # always the same: an object is compiled again if its command changes
+        compiler.parent.mkdir(exist_ok=True)
         compiler.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ziglang cc -target x86_64-linux-gnu.{GLIBC} "$@"\n')
         compiler.chmod(0o755)
         environment = {**os.environ, "CC": str(compiler), "TRANSFORMER_C_OBJECTS": str(ROOT / "build" / "objects")}
