@@ -338,8 +338,8 @@ def test_operands_of_several_dtypes(emulated_gpu, rng):
 def test_reductions(emulated_gpu, name, axis, dtype, rng):
     """The second shape is cut into segments, over which the sums of halves stay float32."""
     for shape in [(3, 5, 7), (140, 2, 40)]:
-        beside_the_cpu(lambda t: getattr(t, name)(axis), emulated_gpu, rng, array(rng, shape, dtype))
-    beside_the_cpu(lambda t: getattr(t.permute(2, 0, 1), name)(axis), emulated_gpu, rng, array(rng, (3, 5, 7), dtype))
+        beside_the_cpu(lambda t: getattr(t, name)(axis=axis), emulated_gpu, rng, array(rng, shape, dtype))
+    beside_the_cpu(lambda t: getattr(t.permute(2, 0, 1), name)(axis=axis), emulated_gpu, rng, array(rng, (3, 5, 7), dtype))
 
 
 @pytest.mark.parametrize("dtype", ALL_DTYPES)
