@@ -25,7 +25,7 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
 class MissingName(AttributeError):
     """An AttributeError that looks for its advice when it is read: hasattr() only asks, and often. It is shown as an AttributeError."""
 
-    __module__, __qualname__ = "builtins", "AttributeError"
+    __module__ = "builtins"
 
     def __init__(self, message: str, advice: Callable[[], str], name: str, obj: object) -> None:
         super().__init__(message, name=name, obj=obj)
@@ -36,6 +36,9 @@ class MissingName(AttributeError):
 
     def __reduce__(self) -> Any:
         return AttributeError, (str(self),)
+
+
+MissingName.__name__ = MissingName.__qualname__ = "AttributeError"
 
 
 def public(namespace: dict[str, Any]) -> list[str]:
