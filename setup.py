@@ -121,7 +121,7 @@ class BuildCore(build_ext):
         if not sanitize:
             flags.append("-fno-asynchronous-unwind-tables")  # 3 % of the wheel, and nothing is thrown through C
         if sanitize:
-            flags += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-g", "-DTC_ASSERTIONS"]
+            flags += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-g1", "-DTC_ASSERTIONS"]
         wanted = (os.environ.get("TRANSFORMER_C_BUILD_ISAS") or ",".join(ISAS)).split(",")
         self.isas = {name: extra for name, extra in ISAS.items() if name in wanted and self.accepts(extra)}
         flags += [f"-DTC_HAVE_{name.upper()}" for name in self.isas if name != "baseline"]
