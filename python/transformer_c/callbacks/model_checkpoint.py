@@ -14,6 +14,11 @@ from .callback import Callback
 SUFFIX = ".safetensors"
 
 
+def _is_inside(folder: str, path: str) -> bool:
+    """Is this a checkpoint in `folder` or below it?"""
+    return path.endswith(SUFFIX) and os.path.realpath(path).startswith(os.path.join(os.path.realpath(folder), ""))
+
+
 class ModelCheckpoint(Callback):
     """Writes a checkpoint of each of the best epochs, as Lightning's callback of that name.
 
@@ -129,8 +134,9 @@ class ModelCheckpoint(Callback):
             dropped = self._add(path, score)  # before the file is written, which contains it
             self._write(trainer, path)
             for old in dropped:
-                with suppress(FileNotFoundError):
-                    os.unlink(old)
+                if _is_inside(folder, old):  # the names may come from a file that somebody else made
+                    with suppress(FileNotFoundError):
+                        os.unlink(old)
         if self.save_last:
             self.last_model_path = os.path.join(folder, "last" + SUFFIX)
             self._write(trainer, self.last_model_path)
