@@ -281,6 +281,35 @@ def test_a_run_resumes_from_a_kept_checkpoint(tmp_path):
     assert again[:3] == whole[:3]
 
 
+def test_a_file_of_somebody_else_deletes_nothing(tmp_path):
+    """The names of the best files come with the checkpoint that is resumed."""
+    outside = [tmp_path / "thesis.safetensors", tmp_path / "new" / "notes.txt"]
+    (tmp_path / "new").mkdir()
+    for path in outside:
+        path.write_text("mine")
+
+    class Stranger(ModelCheckpoint):
+        def state_dict(self):
+            names = [*map(str, outside), str(tmp_path / "new" / ".." / "thesis.safetensors")]
+            return {**super().state_dict(), "best_k_models": dict.fromkeys(names, 1e9)}
+
+    Stranger.__name__ = "ModelCheckpoint"
+    other = trainer(1, checkpoint_dir=tmp_path / "theirs", callbacks=[Stranger(monitor="train_loss", save_top_k=1)])
+    other.fit(Small(), *small_data())
+    keep = ModelCheckpoint(tmp_path / "new", monitor="train_loss", save_top_k=1)
+    ours = trainer(3, checkpoint_dir=tmp_path / "ours", callbacks=[keep])
+    ours.fit(Small(), *small_data(), resume=tmp_path / "theirs" / "last.safetensors")
+    assert [path.read_text() for path in outside] == ["mine", "mine"] and len(files(tmp_path / "new")) == 2
+
+
+def test_early_stopping_starts_anew_with_each_fit():
+    stop = EarlyStopping("val_loss", patience=1)
+    for _ in range(2):
+        run = trainer(8, callbacks=[stop])
+        run.fit(Scripted(), batches(2), batches(1))
+        assert run.current_epoch == 3 and stop.best_score == 2.0
+
+
 def test_a_stopped_run_keeps_the_states_of_its_callbacks(tmp_path):
     def run(fail_at=None):
         class Failing(Scripted):

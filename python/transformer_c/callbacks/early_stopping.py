@@ -67,12 +67,19 @@ class EarlyStopping(Callback):
         self.min_delta, self.patience = abs(min_delta), count("patience", patience, 0)
         self.verbose, self.strict, self.check_finite = verbose, strict, check_finite
         self.stopping_threshold, self.divergence_threshold = stopping_threshold, divergence_threshold
-        self.best_score = math.inf if mode == "min" else -math.inf
+        self._forget()
+
+    def _forget(self) -> None:
+        self.best_score = math.inf if self.mode == "min" else -math.inf
         self.wait_count, self.stopped_epoch = 0, 0
         self._has_stopped = False
 
     def _is_better(self, value: float, other: float) -> bool:
         return value < other if self.mode == "min" else value > other
+
+    def on_fit_start(self, trainer: Any, model: Any) -> None:
+        """Starts anew; a resumed run then loads its state."""
+        self._forget()
 
     def on_train_start(self, trainer: Any, model: Any) -> None:
         """A run that was stopped stays stopped when it is resumed."""
