@@ -14,8 +14,8 @@
 typedef struct lines_attributes {
     int axis;
     tc_combination combination;
-    int ndim;
-    int64_t shape[TC_MAX_DIMS], taken_shape[TC_MAX_DIMS]; /* of the whole, and of what was written */
+    int ndim, taken_ndim;
+    int64_t shape[TC_MAX_DIMS], taken_shape[TC_MAX_DIMS]; /* of the whole, and of what was written; other ranks if no place is written */
 } lines_attributes;
 
 /* `index` as contiguous int64, checked: as many axes as x, nowhere longer than x, except along the axis, and than src, where there is one;
@@ -119,7 +119,10 @@ static lines_attributes describe(const tc_tensor *x, int axis, const tc_tensor *
 {
     lines_attributes at = {.axis = axis, .combination = combination, .ndim = x->ndim};
     memcpy(at.shape, x->shape, sizeof(int64_t) * (size_t)x->ndim);
-    if (taken) memcpy(at.taken_shape, taken->shape, sizeof(int64_t) * (size_t)x->ndim);
+    if (taken) {
+        at.taken_ndim = taken->ndim;
+        memcpy(at.taken_shape, taken->shape, sizeof(int64_t) * (size_t)taken->ndim);
+    }
     return at;
 }
 
@@ -146,7 +149,7 @@ enum { WHOLE, SRC, INPUTS };
 static tc_status taken_gradient(tc_tensor **out, tc_tensor *dy, const tc_tensor *places, const lines_attributes *at, tc_error *err)
 {
     TC_OWNED tc_tensor *dsrc = NULL;
-    TC_TRY(tc_tensor_zeros(&dsrc, at->ndim, at->taken_shape, dy->dtype, dy->storage->device, err));
+    TC_TRY(tc_tensor_zeros(&dsrc, at->taken_ndim, at->taken_shape, dy->dtype, dy->storage->device, err));
     TC_TRY(gather(dsrc, dy, places, at->axis, err));
     *out = tc_take(&dsrc);
     return TC_OK;

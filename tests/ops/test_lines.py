@@ -210,3 +210,14 @@ ROWS = np.arange(6.0).reshape(2, 3)
 def test_errors(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (5, 4), (2, 3, 4)], ids=str)
+@pytest.mark.parametrize("add", [False, True])
+def test_nothing_is_scattered_from_a_source_of_any_rank(shape, add):
+    """As in PyTorch, an index without elements fits everything; the gradient of the source has the source's shape."""
+    x, src = tc.ones(3, requires_grad=True), tc.ones(shape, requires_grad=True)
+    y = (tc.scatter_add if add else tc.scatter)(x, 0, tc.tensor(np.zeros(0, np.int64)), src)
+    y.sum().backward()
+    assert src.grad.shape == shape and not src.grad.numpy().any()
+    assert (x.grad.numpy() == 1).all() and (y.detach().numpy() == 1).all()
