@@ -68,7 +68,7 @@ class autocast(contextlib.ContextDecorator):
     def __enter__(self) -> autocast:
         global active
         self._before = current()
-        with _lock:
+        with _lock.lock:
             active += 1
         _local.dtype = self._dtype
         return self
@@ -76,7 +76,7 @@ class autocast(contextlib.ContextDecorator):
     def __exit__(self, *unused: Any) -> None:
         global active
         _local.dtype = self._before
-        with _lock:
+        with _lock.lock:
             active -= 1
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any
 
 
 class ForkLock:
-    """A lock that is free in a child process: the thread that had it in the parent does not exist there."""
+    """`with fork_lock.lock:`, a lock that is free in a child process: the thread that had it in the parent does not exist there.
+
+    The lock itself is entered, since no interrupt comes between its being taken and the block that gives it back.
+    """
 
     def __init__(self) -> None:
         self._make()
@@ -16,10 +18,4 @@ class ForkLock:
             os.register_at_fork(after_in_child=self._make)
 
     def _make(self) -> None:
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *unused: Any) -> None:
-        self._lock.release()
+        self.lock = threading.Lock()

@@ -1,7 +1,9 @@
 """A fork while other threads are in the library: the child computes, and ends. Every lock is one of csrc/core/lock.h, which forks know."""
 
+import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -242,8 +244,23 @@ def test_no_lock_of_the_python_layer_is_held_across_a_fork():
 
 def test_a_lock_that_is_held_is_free_in_a_child():
     lock = ForkLock()
-    with lock:
+    with lock.lock:
         pid = os.fork()
         if pid == 0:
-            os._exit(0 if lock._lock.acquire(timeout=5) else 1)
+            os._exit(0 if lock.lock.acquire(timeout=5) else 1)
         assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_an_interrupt_leaves_no_lock_held():
+    """A lock that is entered by a method in Python is left held by half of them."""
+    lock, before = ForkLock(), signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        for round_number in range(2000):
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, 1e-6 * (1 + round_number % 40))
+                while True:
+                    with lock.lock:
+                        pass
+            assert not lock.lock.locked(), round_number
+    finally:
+        signal.signal(signal.SIGALRM, before)

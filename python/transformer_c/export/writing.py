@@ -38,7 +38,7 @@ def _evaluating(module: Module):
 
 def write(module: Module, example: Any, path: str | os.PathLike, dynamic_axes: Any) -> None:
     """See ``export_onnx``."""
-    with _one_at_a_time, _evaluating(module):
+    with _one_at_a_time.lock, _evaluating(module):
         runner = Runner(module, example)
         runner.run()  # some modules keep what their first call makes
         first = runner.run()
