@@ -1,5 +1,6 @@
 """ONNX files: checked by onnx, and the same numbers in ONNX Runtime at other lengths than the example's."""
 
+import contextlib
 import subprocess
 import sys
 
@@ -500,3 +501,13 @@ def test_formulas():
     assert formulas.integer([t**3 for _, t in lengths]) is None and formulas.integer([b * b + b * t for b, t in lengths]) is None
     root = formulas.real([t**-0.5 for _, t in lengths])
     assert isinstance(root, Real) and (root.function, root.size((4, 64))) == ("rsqrt", 64)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_each_part_keeps_its_mode(tmp_path, fails):
+    """Also where the export is refused."""
+    model = tc.nn.Sequential(tc.nn.Linear(4, 4), tc.nn.Dropout(0.5), tc.nn.Linear(4, 4))
+    model[1].eval()
+    with pytest.raises(ValueError) if fails else contextlib.nullcontext():
+        tc.export_onnx(model, np.zeros((2, 5 if fails else 4), np.float32), tmp_path / "model.onnx")
+    assert [part.training for part in model.modules()] == [True, True, False, True]

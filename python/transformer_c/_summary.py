@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ._core import Tensor
+from ._evaluating import evaluating
 from ._tensor import no_grad
 from .nn import Module
 
@@ -109,15 +110,11 @@ def _run(module: Module, input: Any, rows: dict[str, Row]) -> None:
         part.register_forward_hook(lambda unused, args, result, row=rows[name]: row.shapes.append(_shape(result)))
         for name, part in module.named_modules()
     ]
-    modes = [(part, part.training) for part in module.modules()]
     args, kwargs = ((), input) if isinstance(input, dict) else (input if isinstance(input, tuple) else (input,), {})
-    module.eval()
     try:
-        with no_grad():
+        with evaluating(module), no_grad():
             module(*args, **kwargs)
     finally:
-        for part, training in modes:
-            part.training = training
         for handle in handles:
             handle.remove()
 

@@ -1,5 +1,6 @@
 """Hooks on modules, next to PyTorch's; attention maps of any module; tc.summary."""
 
+import contextlib
 import copy
 import inspect
 import pickle
@@ -215,3 +216,13 @@ def test_summary_of_models_with_several_arguments():
     assert "(2, 3) x 2" in str(tc.summary(twice, X)) and tc.summary(twice).total_parameters == 12
     with pytest.raises(TypeError, match="takes a module, not type"):
         tc.summary(tc.nn.Linear)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_looks_at_a_module_leaves_each_part_in_its_mode(fails):
+    """A frozen part stays in eval mode inside of a model that trains; also where the call fails."""
+    model = tc.nn.Sequential(tc.nn.Linear(4, 4), tc.nn.Dropout(0.5), tc.nn.Linear(4, 4))
+    model[1].eval()
+    with pytest.raises(ValueError) if fails else contextlib.nullcontext():
+        tc.summary(model, np.zeros((2, 5 if fails else 4), np.float32))
+    assert [part.training for part in model.modules()] == [True, True, False, True]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import onnx
 from onnx import helper
 
 from .. import __version__
+from .._evaluating import evaluating
 from .._fork_lock import ForkLock
 from ..nn import Module
 from . import forms_attention, forms_index  # noqa: F401 (enter their forms)
@@ -25,20 +25,9 @@ _one_at_a_time = ForkLock()  # there is one tracer
 _LARGEST = 1_900_000_000  # bytes; a protobuf has at most 2 GB
 
 
-@contextmanager
-def _evaluating(module: Module):
-    modes = [(m, m.training) for m in module.modules()]
-    module.eval()
-    try:
-        yield
-    finally:
-        for m, training in modes:
-            object.__setattr__(m, "training", training)
-
-
 def write(module: Module, example: Any, path: str | os.PathLike, dynamic_axes: Any) -> None:
     """See ``export_onnx``."""
-    with _one_at_a_time.lock, _evaluating(module):
+    with _one_at_a_time.lock, evaluating(module):
         runner = Runner(module, example)
         runner.run()  # some modules keep what their first call makes
         first = runner.run()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._core import Tensor
+from .._evaluating import evaluating
 from .._tensor import cat, no_grad
 from . import loaders, steps
 from .hooks import Hooks
@@ -15,21 +16,6 @@ from .interrupts import Interrupts
 from .progress import Bar
 
 LABELS = {"validation": "validating", "test": "testing", "predict": "predicting"}
-
-
-class modes_kept:
-    """Puts every module into eval mode, and restores each module's own mode afterwards."""
-
-    def __init__(self, model: Any) -> None:
-        self._model = model
-
-    def __enter__(self) -> None:
-        self._modes = [(module, module.training) for module in self._model.modules()]
-        self._model.eval()
-
-    def __exit__(self, *unused) -> None:
-        for module, training in self._modes:
-            module.training = training
 
 
 class Pass:
@@ -58,7 +44,7 @@ class Pass:
     def values(self, given: list[Any]) -> tuple[list[dict[str, float]], dict[str, float]]:
         """The means of the logged values, for each loader and together; values logged at the end of the pass count for the last loader."""
         results: list[dict[str, float]] = []
-        with modes_kept(self._model), no_grad():
+        with evaluating(self._model), no_grad():
             self._begin()
             for number, loader in enumerate(given):
                 with self._run.averaging() as averages:
@@ -75,7 +61,7 @@ class Pass:
 
     def outputs(self, given: list[Any]) -> list[list[Any]]:
         """What the steps return, a list for each loader."""
-        with modes_kept(self._model), no_grad():
+        with evaluating(self._model), no_grad():
             self._begin()
             results = [self._walk(loader, number, len(given) > 1, keep=True) for number, loader in enumerate(given)]
             self._on["epoch_end"]()
