@@ -472,6 +472,7 @@ def test_every_op_has_a_form_in_onnx_or_a_reason():
     ops = {name for space in (_core, tc.Tensor) for name, op in vars(space).items() if isinstance(op, _core.op)}
     ops = {name for name in ops if not name.endswith(("_forward", "_backward", "_step")) and not name.startswith("cuda_")}
     assert ops - set(FORMS) - _QUESTIONS == set(WITHOUT)
+    assert set(FORMS) - ops == {"T", "mT", "getitem", "setitem", "tensor"}  # parts of a Tensor that the tracer sees as well
 
 
 def test_every_layer_is_exported_here():

@@ -215,9 +215,6 @@ def _bitwise(kind: str) -> Form:
 
 for _name, _kind in {"and": "And", "or": "Or", "xor": "Xor"}.items():
     FORMS[f"logical_{_name}"], FORMS[f"bitwise_{_name}"] = _logical(_kind), _bitwise(_kind)
-FORMS["logical_not"] = lambda g, a, out: g.op("Not", truth(g, next(iter(a.values()))))
-FORMS["isnan"] = lambda g, a, out: g.op("IsNaN", next(iter(a.values())).name)
-FORMS["isinf"] = lambda g, a, out: g.op("IsInf", next(iter(a.values())).name)
 
 
 def chosen(g: Builder, condition: str, a: str, b: str, dtype: Any) -> str:
@@ -233,7 +230,7 @@ def _where(g: Builder, a: dict, out: list) -> str:
     return chosen(g, truth(g, a["condition"]), operand(g, a["a"], dtype), operand(g, a["b"], dtype), dtype)
 
 
-@form("masked_fill", "masked_fill_")
+@form("masked_fill")
 def _masked_fill(g: Builder, a: dict, out: list) -> str:
     x, mask, value = a.values()
     return chosen(g, truth(g, mask), operand(g, value, out[0].dtype), g.cast(x, out[0].dtype), out[0].dtype)
@@ -262,7 +259,7 @@ def _reduction(kind: str) -> Form:
     return write
 
 
-FORMS.update(sum=_reduction("ReduceSum"), mean=_reduction("ReduceMean"), prod=_reduction("ReduceProd"))
+FORMS.update(sum=_reduction("ReduceSum"), mean=_reduction("ReduceMean"))
 
 
 def _extreme(kind: str) -> Form:
@@ -275,7 +272,7 @@ def _extreme(kind: str) -> Form:
     return write
 
 
-FORMS.update(max=_extreme("ReduceMax"), min=_extreme("ReduceMin"), amax=_extreme("ReduceMax"), amin=_extreme("ReduceMin"))
+FORMS.update(max=_extreme("ReduceMax"), min=_extreme("ReduceMin"))
 
 
 def _truths(kind: str) -> Form:
@@ -320,7 +317,7 @@ def _var(g: Builder, a: dict, out: list) -> str:
 # ---- views, copies ------------------------------------------------------------------------------------------------------------------
 
 
-@form("detach", "contiguous", "clone", "cpu", "cuda", "as_tensor", "identity")
+@form("detach", "contiguous", "clone", "cpu", "cuda", "as_tensor")
 def _same(g: Builder, a: dict, out: list) -> str:
     return next(iter(a.values())).name
 

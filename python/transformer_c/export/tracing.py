@@ -66,7 +66,7 @@ _OTHERS = {
     "T": "self:t",
     "mT": "self:t",
 }
-_WRITING = {"setitem", "copy_", "fill_", "zero_", "masked_fill_", "clamp_"}
+_WRITING = {"setitem", "copy_", "fill_", "zero_"}
 
 
 class Parameter(NamedTuple):
