@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from typing import Any
 
@@ -47,8 +46,7 @@ def _is_function(name: str) -> bool:
     """Is this a public function of tc.functional?"""
     from . import functional
 
-    found = getattr(functional, name, None)
-    return inspect.isfunction(found) and found.__module__ == functional.__name__ and not name.startswith("_")
+    return name in functional.__all__
 
 
 def _tensor_advice(tensor: Any, name: str) -> str | None:

@@ -11,6 +11,7 @@ from . import _core, nn
 from . import functional as F
 from ._arguments import all_of, array, count, not_negative, one_of, probability
 from ._core import Tensor, scaled_dot_product
+from ._promotion import cast_input
 from ._tensor import as_tensor
 from .nn.attention import join_heads
 from .nn.cache import KeyValueCache, one_a_layer, restored_on_error
@@ -158,7 +159,7 @@ class MultiheadAttention(nn.Module):
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each (B, H, T, D)."""
         layer = self.qkv_proj
-        x = nn.layers._as_floating(x, layer.weight, "MultiheadAttention")
+        x = cast_input(x, layer.weight, "MultiheadAttention")
         return F.qkv_projection(x, layer.weight, layer.bias, num_heads=self.num_heads, packing="head")
 
 

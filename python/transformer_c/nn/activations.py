@@ -5,8 +5,9 @@ from __future__ import annotations
 from .. import functional as F
 from .._arguments import all_of, count, real
 from .._core import Tensor
+from .._promotion import cast_input
 from .._tensor import full
-from .layers import Softmax, _as_floating, _MaybeInPlace
+from .layers import Softmax, _MaybeInPlace
 from .module import Module
 from .parameter import Parameter
 
@@ -114,7 +115,7 @@ class PReLU(Module):
         self.weight = Parameter(full((num_parameters,), float(init), dtype=dtype, device=device))
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.prelu(_as_floating(input, self.weight, "PReLU"), self.weight)
+        return F.prelu(cast_input(input, self.weight, "PReLU"), self.weight)
 
     def extra_repr(self) -> str:
         return f"num_parameters={self.num_parameters}"

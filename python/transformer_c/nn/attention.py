@@ -11,10 +11,11 @@ import numpy as np
 from .. import functional as F
 from .._arguments import all_of, count, probability
 from .._core import Tensor
+from .._promotion import cast_input
 from .._tensor import as_tensor, cat, empty, ones, zeros
 from . import init
 from .cache import KeyValueCache, restored_on_error
-from .layers import Linear, _as_floating
+from .layers import Linear
 from .module import Module
 from .parameter import Parameter
 
@@ -250,7 +251,7 @@ class MultiheadAttention(Module):
 
     def _project_one(self, x: Tensor, part: int, batch_first: bool) -> Tensor:
         weight, bias = self._input_weight(part)
-        return self._split_heads(F.linear(_as_floating(x, weight, "MultiheadAttention"), weight, bias), batch_first)
+        return self._split_heads(F.linear(cast_input(x, weight, "MultiheadAttention"), weight, bias), batch_first)
 
     def _project_with_past(
         self, query: Tensor, key: Tensor, value: Tensor, batch_first: bool, past: KeyValueCache | None
@@ -276,10 +277,10 @@ class MultiheadAttention(Module):
         if query is not key:
             q = self._project_one(query, 0, batch_first)
             size = self.embed_dim
-            both = F.linear(_as_floating(key, weight, "MultiheadAttention"), weight[size:], None if bias is None else bias[size:])
+            both = F.linear(cast_input(key, weight, "MultiheadAttention"), weight[size:], None if bias is None else bias[size:])
             k, v = (self._split_heads(half, batch_first) for half in both.split(size, -1))
             return q, k, v
-        x = _as_floating(query, weight, "MultiheadAttention")
+        x = cast_input(query, weight, "MultiheadAttention")
         heads = F.qkv_projection(x, weight, bias, num_heads=self.num_heads, packing="qkv")
         q, k, v = heads if batch_first else (h.permute(2, 1, 0, 3) for h in heads)
         return q, k, v

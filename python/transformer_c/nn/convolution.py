@@ -7,9 +7,10 @@ import math
 from .. import functional as F
 from .._arguments import all_of, count, one_of
 from .._core import Tensor
+from .._promotion import cast_input
 from .._tensor import empty
+from ..functional.convolution import convolve, per_axis, same_padding
 from . import init
-from .layers import _as_floating
 from .module import Module
 from .parameter import Parameter
 
@@ -48,17 +49,17 @@ class _Convolution(Module):
             (count, "in_channels", in_channels),
             (count, "out_channels", out_channels),
             (count, "groups", groups),
-            (F._per_axis, "kernel_size", kernel_size, self._axes, 1),
-            (F._per_axis, "stride", stride, self._axes, 1),
-            (F._per_axis, "dilation", dilation, self._axes, 1),
-            (one_of, "padding", padding, ("same", "valid")) if words else (F._per_axis, "padding", padding, self._axes, 0),
+            (per_axis, "kernel_size", kernel_size, self._axes, 1),
+            (per_axis, "stride", stride, self._axes, 1),
+            (per_axis, "dilation", dilation, self._axes, 1),
+            (one_of, "padding", padding, ("same", "valid")) if words else (per_axis, "padding", padding, self._axes, 0),
             (one_of, "padding_mode", padding_mode, ("zeros", "reflect", "replicate", "circular")),
         )
         for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
             if channels % groups:
                 raise ValueError(f"{name} must be divisible by groups, got {channels} and {groups}")
         if padding == "same":
-            F._same_padding(self.kernel_size, self.stride, self.dilation)
+            same_padding(self.kernel_size, self.stride, self.dilation)
         self.weight = Parameter(empty(out_channels, in_channels // groups, *self.kernel_size, dtype=dtype, device=device))
         self.register_parameter("bias", Parameter(empty(out_channels, dtype=dtype, device=device)) if bias else None)
         self.reset_parameters()
@@ -73,18 +74,18 @@ class _Convolution(Module):
     def _sides(self) -> list[int]:
         """How many elements `padding` adds, as ``functional.pad`` takes them."""
         if self.padding == "same":
-            both = F._same_padding(self.kernel_size, self.stride, self.dilation)
+            both = same_padding(self.kernel_size, self.stride, self.dilation)
         else:
             both = [(0, 0)] * self._axes if isinstance(self.padding, str) else [(n, n) for n in self.padding]
         return [n for pair in reversed(both) for n in pair]
 
     def forward(self, input: Tensor) -> Tensor:
         """Maps (B, in_channels, ...), or one sample without B, to (B, out_channels, ...)."""
-        x = _as_floating(input, self.weight, type(self).__name__)
+        x = cast_input(input, self.weight, type(self).__name__)
         zeros = self.padding_mode == "zeros"
         if not zeros:
             x = F.pad(x, self._sides(), mode=self.padding_mode)
-        return F._convolve(self._axes, x, self.weight, self.bias, self.stride, self.padding if zeros else 0, self.dilation, self.groups)
+        return convolve(self._axes, x, self.weight, self.bias, self.stride, self.padding if zeros else 0, self.dilation, self.groups)
 
     def extra_repr(self) -> str:
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"

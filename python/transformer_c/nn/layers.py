@@ -10,6 +10,7 @@ import numpy as np
 from .. import functional as F
 from .._arguments import all_of, array, count, real
 from .._core import Tensor
+from .._promotion import cast_input
 from .._tensor import as_tensor, empty, no_grad, ones, zeros
 from . import init
 from .module import Module
@@ -38,17 +39,6 @@ __all__ = [
     "Softplus",
     "Tanh",
 ]
-
-
-def _as_floating(x: Tensor, weight: Tensor, layer: str) -> Tensor:
-    """Integers are cast to the layer's dtype; another floating dtype is an error that names both."""
-    if not isinstance(x, Tensor):
-        x = as_tensor(array(layer, x))
-    if x.dtype == weight.dtype:
-        return x
-    if x.dtype.kind in "fV":
-        raise TypeError(f"{layer} has {weight.dtype.name} parameters but the input is a {x.dtype.name} Tensor; convert one with .to()")
-    return x.to(weight.dtype)
 
 
 class Linear(Module):
@@ -92,7 +82,7 @@ class Linear(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Maps input (..., in_features) to (..., out_features)."""
-        return F.linear(_as_floating(input, self.weight, "Linear"), self.weight, self.bias)
+        return F.linear(cast_input(input, self.weight, "Linear"), self.weight, self.bias)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
@@ -122,8 +112,8 @@ class _Norm(Module):
         if getattr(self, "bias", None) is not None:
             init.zeros_(self.bias)
 
-    def _floating(self, input: Tensor) -> Tensor:
-        return input if self.weight is None else _as_floating(input, self.weight, type(self).__name__)
+    def _cast(self, input: Tensor) -> Tensor:
+        return input if self.weight is None else cast_input(input, self.weight, type(self).__name__)
 
     def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
@@ -159,7 +149,7 @@ class LayerNorm(_Norm):
 
     def forward(self, input: Tensor) -> Tensor:
         """input (..., *normalized_shape) to the same shape."""
-        return F.layer_norm(self._floating(input), self.normalized_shape, self.weight, self.bias, self.eps)
+        return F.layer_norm(self._cast(input), self.normalized_shape, self.weight, self.bias, self.eps)
 
 
 class RMSNorm(_Norm):
@@ -182,7 +172,7 @@ class RMSNorm(_Norm):
 
     def forward(self, input: Tensor) -> Tensor:
         """input (..., *normalized_shape) to the same shape."""
-        return F.rms_norm(self._floating(input), self.normalized_shape, self.weight, self.eps)
+        return F.rms_norm(self._cast(input), self.normalized_shape, self.weight, self.eps)
 
 
 class Dropout(Module):

@@ -12,12 +12,13 @@ from .. import _core
 from .. import functional as F
 from .._arguments import all_of, array, count, not_negative, probability
 from .._core import Tensor
+from .._promotion import cast_input
 from .._tensor import full, triu
 from . import init
 from .attention import MultiheadAttention
 from .cache import KeyValueCache, one_a_layer, restored_on_error
 from .containers import ModuleList
-from .layers import GELU, Dropout, LayerNorm, Linear, ReLU, _as_floating
+from .layers import GELU, Dropout, LayerNorm, Linear, ReLU
 from .module import Module
 
 _Caches = Sequence[KeyValueCache] | None  # one per layer
@@ -93,7 +94,7 @@ class _Layer(Module):
 
     def _accept(self, x: Tensor) -> Tensor:
         """x in the layer's dtype. Any part of the layer may have been replaced by a module of another kind."""
-        return _as_floating(x, next(self.parameters(), x), type(self).__name__)
+        return cast_input(x, next(self.parameters(), x), type(self).__name__)
 
     def _residual(self, i: int, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
         """x plus the i-th part of the layer, normalised before it or after the sum (Xiong et al. 2020, figure 1)."""
@@ -105,7 +106,7 @@ class _Layer(Module):
     def _feed_forward(self, x: Tensor) -> Tensor:
         fused, first = _fused(self.activation), self.linear1
         if fused and type(first) is Linear and "forward" not in vars(first):
-            hidden = _core.linear(_as_floating(x, first.weight, "Linear"), first.weight, first.bias, fused)
+            hidden = _core.linear(cast_input(x, first.weight, "Linear"), first.weight, first.bias, fused)
         else:
             hidden = self.activation(first(x))
         return self.linear2(self.dropout(hidden))

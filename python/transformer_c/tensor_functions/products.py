@@ -9,8 +9,8 @@ import numpy as np
 
 from .. import _core
 from .._core import Tensor
+from .._promotion import promote
 from .._tensor import no_grad
-from ..functional import _promote
 from ._calls import to_arrays
 
 
@@ -44,7 +44,7 @@ def einsum(equation: str, *operands: Any) -> Any:
         raise TypeError(f"the equation must be a str, not {type(equation).__name__}")
     if len(operands) == 1 and isinstance(operands[0], (tuple, list)):
         operands = tuple(operands[0])
-    operands = _promote(*operands)
+    operands = promote(*operands)
     if any(isinstance(x, Tensor) for x in operands):
         return _einsum(equation, [_core.as_argument(x) for x in operands])
     with no_grad():

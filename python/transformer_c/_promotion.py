@@ -1,0 +1,76 @@
+"""Arguments as arrays of one dtype: what functions do before they call the core, and where they compute in another dtype."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ._arguments import array
+from ._core import Tensor
+from ._frames import as_array, is_frame
+from ._tensor import as_tensor
+
+
+def as_given(x: Any) -> Any:
+    """`x` itself if it is a Tensor or ndarray, otherwise an ndarray of it."""
+    if isinstance(x, (Tensor, np.ndarray)):
+        return x
+    return as_array(x) if is_frame(x) else np.asarray(x)
+
+
+def is_floating(dtype: np.dtype) -> bool:
+    return dtype.kind == "f" or dtype.name == "bfloat16"  # ml_dtypes gives it kind "V"
+
+
+def _common(dtypes: set[np.dtype]) -> np.dtype:
+    """The promoted dtype. float16 and bfloat16 promote to float32: neither has both the range and the precision of the other."""
+    halves = {d.name for d in dtypes} >= {"float16", "bfloat16"}
+    others = [d for d in dtypes if d.itemsize > 2]
+    return np.result_type(np.float32, *others) if halves else np.result_type(*dtypes)
+
+
+def promote(*arrays: Any) -> tuple[Any, ...]:
+    """ndarrays in the promoted floating dtype of all arguments; Tensors and None are returned unchanged."""
+    given = [a if a is None else as_given(a) for a in arrays]
+    dtypes = {a.dtype for a in given if a is not None}
+    if len(dtypes) < 2 or not all(map(is_floating, dtypes)):
+        return tuple(given)
+    tensors = {a.dtype for a in given if isinstance(a, Tensor)}
+    if len(tensors) > 1:
+        return tuple(given)  # the op's error names both dtypes
+    common = tensors.pop() if tensors else _common(dtypes)
+    return tuple(a if a is None or isinstance(a, Tensor) else a.astype(common, copy=False) for a in given)
+
+
+def cast(x: Any, dtype: Any) -> Any:
+    """`x` as `dtype`; itself for None."""
+    if dtype is None:
+        return x
+    return x.to(dtype) if isinstance(x, Tensor) else as_given(x).astype(dtype)
+
+
+def widened(x: Any) -> Any:
+    """Halves as float32: the squares of their values do not fit."""
+    x = as_given(x)
+    if x.dtype.itemsize > 2 or not is_floating(x.dtype):
+        return x
+    return x.float() if isinstance(x, Tensor) else x.astype(np.float32)
+
+
+def narrowed(y: Any, like: Any) -> Any:
+    """`y` in the dtype of `like`."""
+    if y.dtype == like.dtype or not is_floating(like.dtype):
+        return y
+    return y.to(like.dtype) if isinstance(y, Tensor) else y.astype(like.dtype)
+
+
+def cast_input(x: Any, weight: Tensor, layer: str) -> Tensor:
+    """The input of a layer: integers in the dtype of its weight; another floating dtype is an error that names both."""
+    if not isinstance(x, Tensor):
+        x = as_tensor(array(layer, x))
+    if x.dtype == weight.dtype:
+        return x
+    if x.dtype.kind in "fV":
+        raise TypeError(f"{layer} has {weight.dtype.name} parameters but the input is a {x.dtype.name} Tensor; convert one with .to()")
+    return x.to(weight.dtype)

@@ -1,0 +1,345 @@
+"""Functions of elements, and softmax."""
+
+from __future__ import annotations
+
+from .. import _core
+from .._arguments import one_axis, real
+from .._promotion import as_given, cast, promote
+
+__all__ = [
+    "celu",
+    "elu",
+    "geglu",
+    "gelu",
+    "glu",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "leaky_relu",
+    "log_softmax",
+    "logsigmoid",
+    "mish",
+    "prelu",
+    "relu",
+    "relu6",
+    "selu",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "softmin",
+    "softplus",
+    "softsign",
+    "swiglu",
+    "tanh",
+]
+
+
+def relu(input):
+    """max(x, 0), elementwise.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.relu(np.array([-1.0, 2.0]))
+    array([0., 2.])
+    """
+    return _core.relu(input)
+
+
+def gelu(input, approximate: str = "none"):
+    """x Phi(x), where Phi is the cumulative distribution function of the standard normal distribution (Hendrycks & Gimpel 2016).
+
+    Parameters
+    ----------
+    input : array_like
+    approximate : {"none", "tanh"}
+        The exact function, or 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x**3))).
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.gelu(np.array([0.0, 1.0])).round(4)
+    array([0.    , 0.8413])
+    """
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f"approximate must be 'none' or 'tanh', got {approximate!r}")
+    return _core.gelu(input) if approximate == "none" else _core.gelu_tanh(input)
+
+
+def silu(input):
+    """x sigmoid(x), also called swish (Hendrycks & Gimpel 2016; Ramachandran et al. 2017).
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.silu(np.array([0.0, 1.0])).round(4)
+    array([0.    , 0.7311])
+    """
+    return _core.silu(input)
+
+
+def swiglu(gate, up):
+    """silu(gate) * up: a gated linear unit (Shazeer 2020, eq. 5) in one pass; apply the two linear layers yourself.
+
+    Parameters
+    ----------
+    gate, up : array_like
+        They broadcast. In a network: two products of the same input, ``linear(x, w_gate)`` and ``linear(x, w_up)``.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.swiglu(np.array([0.0, 1.0]), np.array([5.0, 10.0])).round(4)
+    array([0.    , 7.3106])
+    """
+    return _core.swiglu(gate, up)
+
+
+def geglu(gate, up):
+    """gelu(gate) * up: a gated linear unit (Shazeer 2020, eq. 5) in one pass; see ``swiglu``.
+
+    Parameters
+    ----------
+    gate, up : array_like
+        They broadcast.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.geglu(np.array([0.0, 1.0]), np.array([5.0, 10.0])).round(4)
+    array([0.    , 8.4134])
+    """
+    return _core.geglu(gate, up)
+
+
+def leaky_relu(input, negative_slope: float = 0.01, inplace: bool = False):
+    """x where it is positive, negative_slope * x elsewhere.
+
+    Parameters
+    ----------
+    input : array_like
+    negative_slope : float, default 0.01
+        Also an array or Tensor that broadcasts, which may need a gradient.
+    inplace : bool
+        Accepted for compatibility with PyTorch; the result is always a new Tensor.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.leaky_relu(np.array([-1.0, 2.0]), 0.1)
+    array([-0.1,  2. ])
+    """
+    return _core.leaky_relu(as_given(input), negative_slope)
+
+
+def elu(input, alpha: float = 1.0, inplace: bool = False):
+    """x where it is positive, alpha * (exp(x) - 1) elsewhere (Clevert et al. 2016).
+
+    Parameters
+    ----------
+    input : array_like
+    alpha : float, default 1.0
+    inplace : bool
+        Accepted for compatibility with PyTorch; the result is always a new Tensor.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.elu(np.array([-1.0, 2.0])).round(4)
+    array([-0.6321,  2.    ])
+    """
+    return _core.elu(as_given(input), alpha)
+
+
+def softplus(input, beta: float = 1.0, threshold: float = 20.0):
+    """log(1 + exp(beta * x)) / beta: a smooth relu, which is positive everywhere.
+
+    Parameters
+    ----------
+    input : array_like
+    beta : float, default 1.0
+    threshold : float, default 20.0
+        Where beta * x is larger, the result is x.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.softplus(np.array([0.0, 100.0])).round(4)
+    array([  0.6931, 100.    ])
+    """
+    x = as_given(input)
+    if threshold == 20.0:
+        return _core.softplus(x, beta)
+    scaled = _core.mul(x, beta)
+    smooth = _core.add(_core.relu(scaled), _core.log1p(_core.exp(_core.neg(_core.abs(scaled)))))
+    return _core.where(_core.gt(scaled, threshold), x, _core.div(smooth, beta))
+
+
+def tanh(input):
+    """The hyperbolic tangent, elementwise."""
+    return _core.tanh(input)
+
+
+def sigmoid(input):
+    """1 / (1 + exp(-x)), elementwise."""
+    return _core.sigmoid(input)
+
+
+def hardtanh(input, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False):
+    """x between two bounds, which it does not leave; at the bounds the gradient is 0. `inplace` is accepted for PyTorch's sake.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.hardtanh(np.array([-3.0, 0.5, 2.0]))
+    array([-1. ,  0.5,  1. ])
+    """
+    if not real("min_val", min_val) <= real("max_val", max_val):
+        raise ValueError(f"min_val must not be larger than max_val, got {min_val} and {max_val}")
+    x = as_given(input)
+    if x.dtype.kind in "iu":  # stay what they are
+        min_val, max_val = int(min_val), int(max_val)
+    return _core.where(_core.le(x, min_val), min_val, _core.where(_core.ge(x, max_val), max_val, x))
+
+
+def relu6(input, inplace: bool = False):
+    """x between 0 and 6, which it does not leave. `inplace` is accepted for PyTorch's sake."""
+    return hardtanh(input, 0.0, 6.0)
+
+
+def hardsigmoid(input, inplace: bool = False):
+    """relu6(x + 3) / 6: a sigmoid made of straight lines. `inplace` is accepted for PyTorch's sake."""
+    return _core.div(relu6(_core.add(as_given(input), 3.0)), 6.0)
+
+
+def hardswish(input, inplace: bool = False):
+    """x relu6(x + 3) / 6: ``silu`` with straight lines (Howard et al. 2019). `inplace` is accepted for PyTorch's sake."""
+    return _core.mul(as_given(input), hardsigmoid(input))
+
+
+def selu(input, inplace: bool = False):
+    """1.0507 elu(x, 1.6733), which keeps mean 0 and variance 1 (Klambauer et al. 2017). `inplace` is accepted for PyTorch's sake.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.selu(np.array([-1.0, 2.0])).round(4)
+    array([-1.1113,  2.1014])
+    """
+    return _core.mul(_core.elu(as_given(input), 1.6732632423543772848170429916717), 1.0507009873554804934193349852946)
+
+
+def celu(input, alpha: float = 1.0, inplace: bool = False):
+    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1)) (Barron 2017). `inplace` is accepted for PyTorch's sake."""
+    if real("alpha", alpha) == 0:
+        raise ValueError("alpha must not be 0")
+    return _core.mul(_core.elu(_core.div(as_given(input), alpha), 1.0), alpha)
+
+
+def prelu(input, weight):
+    """``leaky_relu`` with a slope that is learned (He et al. 2015).
+
+    Parameters
+    ----------
+    input : array_like, shape (B, C, ...) or (C,)
+    weight : array_like, shape (C,) or (1,)
+        The slope of the negative side: of each channel, or of all.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.prelu(np.array([[-1.0, -1.0, 2.0]]), np.array([0.1, 0.2, 0.3]))
+    array([[-0.1, -0.2,  2. ]])
+    """
+    x, slope = promote(input, weight)
+    if slope.ndim > 1:
+        raise ValueError(f"weight has shape {tuple(slope.shape)}; expected one slope for each channel, or one for all")
+    if slope.ndim and slope.shape[0] != 1:
+        channels = x.shape[1] if x.ndim > 1 else x.shape[0] if x.ndim else 1
+        if slope.shape[0] != channels:
+            raise ValueError(f"weight has {slope.shape[0]} slopes but input {tuple(x.shape)} has {channels} channels")
+        slope = slope.reshape(-1, *[1] * (x.ndim - 2)) if x.ndim > 1 else slope
+    return _core.leaky_relu(x, slope.reshape(*slope.shape[: x.ndim]) if x.ndim else slope.reshape(()))
+
+
+def glu(input, dim: int = -1):
+    """a sigmoid(b), where a and b are the halves of an axis: a gated linear unit (Dauphin et al. 2017).
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.glu(np.array([[1.0, 2.0, 0.0, 0.0]]))
+    array([[0.5, 1. ]])
+    """
+    x = as_given(input)
+    if x.ndim == 0 or x.shape[dim] % 2:
+        raise ValueError(f"glu halves axis {dim} of input, whose length must be even; the shape is {tuple(x.shape)}")
+    axis, half = dim % x.ndim, x.shape[dim] // 2
+    a, b = (x[(slice(None),) * axis + (part,)] for part in (slice(None, half), slice(half, None)))
+    return _core.mul(a, _core.sigmoid(b))
+
+
+def mish(input, inplace: bool = False):
+    """x tanh(softplus(x)) (Misra 2019). `inplace` is accepted for PyTorch's sake.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.mish(np.array([0.0, 1.0])).round(4)
+    array([0.    , 0.8651])
+    """
+    x = as_given(input)
+    return _core.mul(x, _core.tanh(_core.softplus(x, 1.0)))
+
+
+def logsigmoid(input):
+    """log(1 / (1 + exp(-x))), without overflow.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.logsigmoid(np.array([-1000.0, 0.0])).round(4)
+    array([-1.000e+03, -6.931e-01])
+    """
+    x = as_given(input)
+    return _core.sub(_core.minimum(x, 0.0), _core.log1p(_core.exp(_core.neg(_core.abs(x)))))
+
+
+def softsign(input):
+    """x / (1 + |x|)."""
+    x = as_given(input)
+    return _core.div(x, _core.add(_core.abs(x), 1.0))
+
+
+def softmin(input, axis: int | None = None, *, dim: int | None = None, dtype=None):
+    """``softmax`` of -x. Parameters as for ``softmax``."""
+    return softmax(_core.neg(cast(as_given(input), dtype)), axis, dim=dim)
+
+
+def softmax(input, axis: int | None = None, *, dim: int | None = None, dtype=None):
+    """exp(x) / sum(exp(x)) along an axis, without overflow.
+
+    Parameters
+    ----------
+    input : array_like
+    axis, dim : int, default -1
+        Two names of one argument.
+    dtype : dtype, optional
+        What `input` is cast to first.
+
+    Returns
+    -------
+    Tensor or ndarray of the shape of input
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.softmax(np.array([0.0, 0.0]), axis=-1)
+    array([0.5, 0.5])
+    """
+    return _core.softmax(cast(input, dtype), one_axis(axis, dim, -1))
+
+
+def log_softmax(input, axis: int | None = None, *, dim: int | None = None, dtype=None):
+    """The logarithm of softmax. Parameters as for ``softmax``."""
+    return _core.log_softmax(cast(input, dtype), one_axis(axis, dim, -1))

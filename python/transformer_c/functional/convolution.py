@@ -1,0 +1,169 @@
+"""Convolution, and padding."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import _core
+from .._arguments import all_of, count, one_of
+from .._promotion import as_given, promote
+
+__all__ = ["conv1d", "conv2d", "pad"]
+
+
+def per_axis(name: str, value, axes: int, least: int) -> tuple[int, ...]:
+    """One int for each axis: `value` itself, or an int for all."""
+    if not isinstance(value, (tuple, list)):
+        return (count(name, value, least),) * axes
+    if len(value) not in (1, axes):
+        raise ValueError(f"{name} must be an int or have one for each of {axes} axes, got {value!r}")
+    return tuple(count(name, v, least) for v in value) * (axes // len(value))
+
+
+def same_padding(kernel, stride, dilation) -> list[tuple[int, int]]:
+    """(before, after) of each axis, with which the result is as long as the input."""
+    if any(s != 1 for s in stride):
+        raise ValueError(f"padding='same' needs stride 1, got {stride}: the result cannot be as long as the input")
+    reach = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+    return [(r // 2, r - r // 2) for r in reach]
+
+
+def convolve(axes: int, input, weight, bias, stride, padding, dilation, groups):
+    """conv1d and conv2d."""
+    input, weight, bias = promote(input, weight, bias)
+    words = isinstance(padding, str)
+    stride, dilation, groups, padding = all_of(
+        (per_axis, "stride", stride, axes, 1),
+        (per_axis, "dilation", dilation, axes, 1),
+        (count, "groups", groups),
+        (one_of, "padding", padding, ("same", "valid")) if words else (per_axis, "padding", padding, axes, 0),
+    )
+    if weight.ndim != axes + 2 or input.ndim not in (axes + 1, axes + 2):
+        raise ValueError(
+            f"conv{axes}d takes input of {axes + 2} axes (samples, channels, {'length' if axes == 1 else 'height, width'}), or without "
+            f"samples, and weight of {axes + 2} axes; got input {tuple(input.shape)} and weight {tuple(weight.shape)}"
+        )
+    if words:
+        both = same_padding(weight.shape[2:], stride, dilation) if padding == "same" else [(0, 0)] * axes
+        if any(before != after for before, after in both):
+            input = _core.pad(input, [n for before, after in reversed(both) for n in (0, after - before)])
+        padding = tuple(before for before, _ in both)
+    single = input.ndim == axes + 1
+    x = input.reshape(1, *input.shape) if single else input
+    y = _core.convolution(x, weight, bias, stride, padding, dilation, groups)
+    return y[0] if single else y
+
+
+def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups: int = 1):
+    """Products of a kernel with all windows of sequences.
+
+    Parameters
+    ----------
+    input : array_like, shape (B, C, L) or (C, L)
+        Channels before positions: for (B, T, C) pass ``x.swapaxes(1, 2)``.
+    weight : array_like, shape (out_channels, C / groups, kernel)
+    bias : array_like, shape (out_channels,), optional
+    stride : int, default 1
+        Distance of neighbouring windows.
+    padding : int or {"valid", "same"}, default 0
+        How many zeros are added on both sides; "same": so many that the result is as long as the input.
+    dilation : int, default 1
+        Distance of neighbouring elements of a window.
+    groups : int, default 1
+        The channels of input and result are divided into so many groups, each with a kernel of its own.
+
+    Returns
+    -------
+    Tensor or ndarray, shape (B, out_channels, (L + 2 padding - dilation (kernel - 1) - 1) // stride + 1)
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> differences = np.array([[[-1.0, 1.0]]])
+    >>> tc.functional.conv1d(np.array([[[1.0, 4.0, 9.0, 16.0]]]), differences)
+    array([[[3., 5., 7.]]])
+    """
+    return convolve(1, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups: int = 1):
+    """Products of a kernel with all windows of images.
+
+    Parameters
+    ----------
+    input : array_like, shape (B, C, H, W) or (C, H, W)
+    weight : array_like, shape (out_channels, C / groups, kernel height, kernel width)
+    bias : array_like, shape (out_channels,), optional
+    stride, dilation : int or pair of int, default 1
+    padding : int, pair of int or {"valid", "same"}, default 0
+    groups : int, default 1
+        As in ``conv1d``.
+
+    Returns
+    -------
+    Tensor or ndarray, shape (B, out_channels, ...)
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> image = np.arange(16.0).reshape(1, 1, 4, 4)
+    >>> tc.functional.conv2d(image, np.ones((1, 1, 2, 2)), stride=2)  # sums of patches
+    array([[[[10., 18.],
+             [42., 50.]]]])
+    """
+    return convolve(2, input, weight, bias, stride, padding, dilation, groups)
+
+
+def _places(mode: str, length: int, before: int, after: int) -> np.ndarray:
+    """Where the elements of a padded axis come from."""
+    if mode == "circular":
+        kept = np.arange(max(-before, 0), length - max(-after, 0))  # negative numbers remove elements first
+        if max(before, after) > len(kept):
+            raise ValueError(f"padding by {before} and {after} with mode 'circular' needs an axis as long, got length {len(kept)}")
+        return kept[np.arange(-max(before, 0), len(kept) + max(after, 0)) % len(kept)]
+    index = np.arange(-before, length + after)
+    if mode == "replicate":
+        return index.clip(0, length - 1)
+    if max(before, after) >= length:
+        raise ValueError(f"padding by {before} and {after} with mode 'reflect' needs an axis longer than that, got length {length}")
+    return length - 1 - np.abs(length - 1 - np.abs(index))
+
+
+def pad(input, pad, mode: str = "constant", value: float | None = None):
+    """Makes axes longer, on both sides.
+
+    Parameters
+    ----------
+    input : array_like
+    pad : sequence of int
+        How many elements to add before and after the last axis, then before and after the one before it, and so on. Negative
+        numbers remove elements.
+    mode : {"constant", "reflect", "replicate", "circular"}
+        What is added: `value`; the elements next to the edge in reverse order, without the edge itself; the edge; or the elements of
+        the other end.
+    value : float, default 0
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> x = np.array([1.0, 2.0, 3.0])
+    >>> tc.functional.pad(x, (2, 1))
+    array([0., 0., 1., 2., 3., 0.])
+    >>> tc.functional.pad(x, (2, 1), mode="reflect")
+    array([3., 2., 1., 2., 3., 2.])
+    """
+    one_of("mode", mode, ("constant", "reflect", "replicate", "circular"))
+    if not isinstance(pad, (tuple, list)):
+        raise TypeError(f"pad must be a sequence of ints, two for each axis and the last axis first, got {pad!r}")
+    x, numbers = as_given(input), [count("pad", n, -(2**62)) for n in pad]
+    if mode == "constant":
+        return _core.pad(x, numbers, 0.0 if value is None else value)
+    if value is not None and value != 0:
+        raise ValueError(f"mode {mode!r} takes no value, got {value}")
+    if len(numbers) % 2 or len(numbers) > 2 * x.ndim:
+        raise ValueError(f"pad has {len(numbers)} numbers; expected two for each padded axis of input, whose shape is {tuple(x.shape)}")
+    for i in range(0, len(numbers), 2):
+        axis = x.ndim - 1 - i // 2
+        if numbers[i] or numbers[i + 1]:
+            x = x[(slice(None),) * axis + (_places(mode, x.shape[axis], numbers[i], numbers[i + 1]),)]
+    return x

@@ -1,0 +1,106 @@
+"""Lengths of vectors, and distances and angles between them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import _core
+from .._arguments import not_negative, real
+from .._core import Tensor
+from .._promotion import as_given, narrowed, promote, widened
+
+__all__ = ["cosine_similarity", "normalize", "pairwise_distance"]
+
+
+def _length(x, p: float, axis, eps: float):
+    """The p-norm along an axis, which stays with length 1; at least eps, and with a gradient of 0 where it is 0."""
+    if p == 2:
+        return _core.sqrt(_core.maximum(_core.sum(_core.square(x), axis, True), eps * eps))
+    if p == float("inf"):
+        norm = _core.max(_core.abs(x), axis, True)
+    elif p == 1:
+        norm = _core.sum(_core.abs(x), axis, True)
+    elif p == 0:
+        norm = _core.sum(_core.abs(_core.sign(x)), axis, True)
+    elif p < 0:
+        norm = _core.pow(_core.sum(_core.pow(_core.abs(x), p), axis, True), 1.0 / p)
+    else:
+        least = np.finfo(np.dtype(x.dtype)).tiny  # where the slope of the root is not infinite
+        norm = _core.pow(_core.maximum(_core.sum(_core.pow(_core.abs(x), p), axis, True), least), 1.0 / p)
+    return _core.maximum(norm, eps)
+
+
+def normalize(input, p: float = 2.0, dim: int = 1, eps: float = 1e-12):
+    """x / max(norm, eps), with the p-norm of each vector along an axis.
+
+    Parameters
+    ----------
+    input : array_like
+    p : float, default 2.0
+        2 is the Euclidean length, 1 the sum of the absolute values, infinity the largest of them, 0 how many are not 0.
+    dim : int or tuple of int, default 1
+        The axes of a vector.
+    eps : float, default 1e-12
+        The least norm that is divided by.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.normalize(np.array([[3.0, 4.0], [0.0, 0.0]]))
+    array([[0.6, 0.8],
+           [0. , 0. ]])
+    """
+    x = widened(input)
+    return narrowed(_core.div(x, _length(x, real("p", p), dim, not_negative("eps", eps))), as_given(input))
+
+
+def _expanded(x, shape):
+    if x.shape == shape:
+        return x
+    return x.expand(*shape) if isinstance(x, Tensor) else np.broadcast_to(x, shape)
+
+
+def cosine_similarity(x1, x2, dim: int = 1, eps: float = 1e-8):
+    """The cosine of the angle between vectors along an axis: x1 . x2 / (max(|x1|, eps) max(|x2|, eps)).
+
+    Parameters
+    ----------
+    x1, x2 : array_like
+        They broadcast.
+    dim : int, default 1
+        The axis of a vector, of the broadcast shape.
+    eps : float, default 1e-8
+        The least length that is divided by.
+
+    Returns
+    -------
+    Tensor or ndarray
+        The broadcast shape without the axis `dim`.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.cosine_similarity(np.array([[1.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 2.0], [-3.0, 0.0]]))
+    array([ 1.,  0., -1.])
+    """
+    given = promote(x1, x2)
+    shape = np.broadcast_shapes(given[0].shape, given[1].shape)
+    a, b = (_expanded(widened(x), shape) for x in given)
+    lengths = (_length(x, 2, dim, not_negative("eps", eps)) for x in (a, b))
+    both = _core.div(_core.sum(_core.mul(a, b), dim, True), _core.mul(*lengths))
+    return narrowed(both.squeeze(dim), given[0])
+
+
+def pairwise_distance(x1, x2, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False):
+    """The p-norm of x1 - x2 + eps along the last axis.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.pairwise_distance(np.array([[3.0, 0.0]]), np.array([[0.0, 4.0]])).round(4)
+    array([5.])
+    """
+    given = promote(x1, x2)
+    a, b = map(widened, given)
+    distance = _length(_core.add(_core.sub(a, b), real("eps", eps)), real("p", p), -1, 0.0)
+    return narrowed(distance if keepdim else distance.squeeze(-1), given[0])

@@ -1,0 +1,64 @@
+"""Rows chosen by integers, one-hot vectors, the maximum over a sequence."""
+
+from __future__ import annotations
+
+from .. import _core
+
+__all__ = ["embedding", "global_max_pool1d", "one_hot"]
+
+
+def embedding(input, weight, padding_idx: int | None = None):
+    """Rows of a table.
+
+    Parameters
+    ----------
+    input : array_like of int, shape (...)
+    weight : array_like, shape (num_embeddings, embedding_dim)
+    padding_idx : int, optional
+        A row that gets no gradient.
+
+    Returns
+    -------
+    Tensor or ndarray, shape (..., embedding_dim)
+
+    Raises
+    ------
+    IndexError
+        When an index is outside the table.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.embedding(np.array([1, 1]), np.array([[0.0], [5.0]]))
+    array([[5.],
+           [5.]])
+    """
+    return _core.embedding(input, weight, padding_idx=padding_idx)
+
+
+def one_hot(input, num_classes: int = -1):
+    """One-hot vectors of integers: rows of zeros with a single 1, int64.
+
+    Parameters
+    ----------
+    input : array_like of int, shape (...)
+    num_classes : int, default -1
+        -1: one more than the largest integer.
+
+    Returns
+    -------
+    Tensor or ndarray, shape (..., num_classes)
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.one_hot(np.array([0, 2]), 3)
+    array([[1, 0, 0],
+           [0, 0, 1]])
+    """
+    return _core.one_hot(input, num_classes)
+
+
+def global_max_pool1d(input):
+    """The maximum over the sequence: (B, T, C) to (B, C)."""
+    return _core.global_max_pool1d(input)

@@ -1,0 +1,304 @@
+"""Losses of predictions and targets."""
+
+from __future__ import annotations
+
+import math
+
+from .. import _core
+from .._arguments import one_of, real
+from .._array_loss import as_loss
+from .._promotion import as_given, promote
+from .distances import cosine_similarity, pairwise_distance
+
+__all__ = [
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "cosine_embedding_loss",
+    "cross_entropy",
+    "gaussian_nll_loss",
+    "huber_loss",
+    "kl_div",
+    "l1_loss",
+    "margin_ranking_loss",
+    "mse_loss",
+    "nll_loss",
+    "smooth_l1_loss",
+    "triplet_margin_loss",
+]
+
+
+def cross_entropy(input, target, weight=None, ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0):
+    """Cross-entropy between logits and targets.
+
+    Parameters
+    ----------
+    input : array_like, shape (C,), (N, C) or (N, C, d1, ...)
+        Logits, classes on axis 1.
+    target : array_like
+        Class indices, integers of shape (), (N,) or (N, d1, ...), or probabilities of the shape of `input`.
+    weight : array_like, shape (C,), optional
+        Factor of each class.
+    ignore_index : int, default -100
+        Class index that is ignored in targets.
+    reduction : {"mean", "sum", "none"}
+        The mean is weighted by `weight`.
+    label_smoothing : float, default 0
+        Fraction of the target that is spread over all classes.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> float(tc.functional.cross_entropy(np.zeros((1, 4)), np.array([2]))) == np.log(4)
+    True
+    """
+    input, weight = promote(input, weight)
+    return as_loss(_core.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing))
+
+
+def mse_loss(input, target, reduction: str = "mean"):
+    """The mean of the squared differences, their sum, or the squared differences themselves ("none")."""
+    input, target = promote(input, target)
+    return as_loss(_core.mse_loss(input, target, reduction))
+
+
+def l1_loss(input, target, reduction: str = "mean"):
+    """The mean of the absolute differences, their sum, or the differences themselves ("none").
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> float(tc.functional.l1_loss(np.array([1.0, 2.0]), np.array([3.0, 2.0])))
+    1.0
+    """
+    input, target = promote(input, target)
+    return as_loss(_core.smooth_l1_loss(input, target, 0.0, reduction))
+
+
+def smooth_l1_loss(input, target, reduction: str = "mean", beta: float = 1.0):
+    """Absolute differences d, squared near 0: d^2 / (2 beta) where d < beta, d - beta / 2 elsewhere (Girshick 2015).
+
+    Parameters
+    ----------
+    input, target : array_like
+        Of one shape.
+    reduction : {"mean", "sum", "none"}
+    beta : float, default 1.0
+        With 0 it is ``l1_loss``.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.smooth_l1_loss(np.array([0.5, 3.0]), np.zeros(2), reduction="none")
+    array([0.125, 2.5  ])
+    """
+    input, target = promote(input, target)
+    return as_loss(_core.smooth_l1_loss(input, target, beta, reduction))
+
+
+def huber_loss(input, target, reduction: str = "mean", delta: float = 1.0):
+    """Squares of small differences d, absolute values of large ones: d^2 / 2 where d < delta, delta (d - delta / 2) elsewhere (Huber 1964).
+
+    Parameters
+    ----------
+    input, target : array_like
+        Of one shape.
+    reduction : {"mean", "sum", "none"}
+    delta : float, default 1.0
+        Positive; the loss is delta times ``smooth_l1_loss`` with beta = delta.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.huber_loss(np.array([0.5, 3.0]), np.zeros(2), reduction="none", delta=2.0)
+    array([0.125, 4.   ])
+    """
+    if not real("delta", delta) > 0:
+        raise ValueError(f"delta must be positive, got {delta}")
+    input, target = promote(input, target)
+    return as_loss(_core.mul(_core.smooth_l1_loss(input, target, delta, reduction), delta))
+
+
+def kl_div(input, target, reduction: str = "mean", log_target: bool = False):
+    """Kullback-Leibler divergence of the target from the input: target * (log target - input), element by element.
+
+    Parameters
+    ----------
+    input : array_like
+        Log probabilities, as ``log_softmax`` gives them.
+    target : array_like, shape of `input`
+        Probabilities, or their logarithms.
+    reduction : {"mean", "batchmean", "sum", "none"}
+        "batchmean" divides the sum by the first length, which is the divergence of a batch of distributions; "mean" by the number
+        of elements.
+    log_target : bool, default False
+        Whether `target` contains logarithms.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> p, q = np.array([[0.5, 0.5]]), np.array([[0.25, 0.75]])
+    >>> float(tc.functional.kl_div(np.log(q), p, reduction="batchmean").round(4))
+    0.1438
+    """
+    one_of("reduction", reduction, ("none", "batchmean", "mean", "sum"))
+    input, target = promote(input, target)
+    loss = _core.kl_div(input, target, "sum" if reduction == "batchmean" else reduction, log_target)
+    return as_loss(_core.div(loss, max(1, input.shape[0] if input.ndim else 1)) if reduction == "batchmean" else loss)
+
+
+def nll_loss(input, target, weight=None, ignore_index: int = -100, reduction: str = "mean"):
+    """Negative log-likelihood of classes: ``cross_entropy`` of log probabilities, as ``log_softmax`` gives them.
+
+    Parameters
+    ----------
+    input : array_like, shape (C,), (N, C) or (N, C, d1, ...)
+        Log probabilities, classes on axis 1.
+    target : array_like of int, shape (), (N,) or (N, d1, ...)
+    weight : array_like, shape (C,), optional
+        Factor of each class.
+    ignore_index : int, default -100
+        Class index that is ignored in targets.
+    reduction : {"mean", "sum", "none"}
+        The mean is weighted by `weight`.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> float(tc.functional.nll_loss(np.array([[-1.0, -2.0]]), np.array([1])))
+    2.0
+    """
+    input, weight = promote(input, weight)
+    return as_loss(_core.nll_loss(input, target, weight, ignore_index, reduction))
+
+
+def binary_cross_entropy(input, target, weight=None, reduction: str = "mean"):
+    """-(t log p + (1 - t) log(1 - p)) for probabilities p and targets t; logarithms are bounded below by -100.
+
+    Parameters
+    ----------
+    input : array_like
+        Probabilities in [0, 1].
+    target : array_like, shape of `input`
+    weight : array_like, optional
+        Factor of each element; broadcasts.
+    reduction : {"mean", "sum", "none"}
+    """
+    input, target, weight = promote(input, target, weight)
+    return as_loss(_core.binary_cross_entropy(input, target, weight, reduction))
+
+
+def binary_cross_entropy_with_logits(input, target, weight=None, reduction: str = "mean", pos_weight=None):
+    """Binary cross-entropy of sigmoid(input), without overflow.
+
+    Parameters
+    ----------
+    input : array_like
+        Logits.
+    target : array_like, shape of `input`
+    weight : array_like, optional
+        Factor of each element; broadcasts.
+    reduction : {"mean", "sum", "none"}
+    pos_weight : array_like, optional
+        Factor of the positive part; broadcasts.
+    """
+    input, target, weight, pos_weight = promote(input, target, weight, pos_weight)
+    return as_loss(_core.binary_cross_entropy_with_logits(input, target, weight, pos_weight, reduction))
+
+
+def _reduced(losses, reduction: str):
+    one_of("reduction", reduction, ("none", "mean", "sum"))
+    return losses if reduction == "none" else as_loss(_core.mean(losses) if reduction == "mean" else _core.sum(losses))
+
+
+def cosine_embedding_loss(input1, input2, target, margin: float = 0.0, reduction: str = "mean"):
+    """1 - cos(x1, x2) where the target is 1, max(0, cos(x1, x2) - margin) where it is -1.
+
+    Parameters
+    ----------
+    input1, input2 : array_like, shape (N, D) or (D,)
+    target : array_like, shape (N,) or ()
+        1: they belong together; -1: they do not.
+    margin : float, default 0
+    reduction : {"mean", "sum", "none"}
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> x = np.array([[1.0, 0.0], [1.0, 0.0]])
+    >>> tc.functional.cosine_embedding_loss(x, x, np.array([1, -1]), reduction="none")
+    array([0., 1.])
+    """
+    cosine, target = cosine_similarity(input1, input2, -1, 1e-12), as_given(target)
+    far = _core.relu(_core.sub(cosine, real("margin", margin)))
+    return _reduced(_core.where(_core.gt(target, 0), _core.sub(1.0, cosine), far), reduction)
+
+
+def margin_ranking_loss(input1, input2, target, margin: float = 0.0, reduction: str = "mean"):
+    """max(0, margin - target (x1 - x2)): with target 1, x1 should be larger than x2 by the margin, with -1 smaller.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.margin_ranking_loss(np.array([1.0, 1.0]), np.array([0.0, 3.0]), np.array([1.0, 1.0]), reduction="none")
+    array([0., 2.])
+    """
+    x1, x2, target = promote(input1, input2, target)
+    return _reduced(_core.relu(_core.sub(real("margin", margin), _core.mul(target, _core.sub(x1, x2)))), reduction)
+
+
+def triplet_margin_loss(
+    anchor, positive, negative, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False, reduction: str = "mean"
+):
+    """max(0, |anchor - positive| - |anchor - negative| + margin), with ``pairwise_distance`` along the last axis.
+
+    Parameters
+    ----------
+    anchor, positive, negative : array_like, shape (N, D) or (D,)
+    margin : float, default 1.0
+    p, eps : float
+        As for ``pairwise_distance``.
+    swap : bool, default False
+        Use the distance of positive and negative where it is the smaller one (Balntas et al. 2016).
+    reduction : {"mean", "sum", "none"}
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> a = np.zeros((1, 2))
+    >>> float(tc.functional.triplet_margin_loss(a, a, a + [[3.0, 4.0]], margin=6.0).round(4))
+    1.0
+    """
+    near, far = pairwise_distance(anchor, positive, p, eps), pairwise_distance(anchor, negative, p, eps)
+    if swap:
+        far = _core.minimum(far, pairwise_distance(positive, negative, p, eps))
+    return _reduced(_core.relu(_core.add(_core.sub(near, far), real("margin", margin))), reduction)
+
+
+def gaussian_nll_loss(input, target, var, full: bool = False, eps: float = 1e-6, reduction: str = "mean"):
+    """(log var + (x - target)^2 / var) / 2: the negative log-likelihood of a normal distribution.
+
+    Parameters
+    ----------
+    input, target : array_like
+        Means and observations.
+    var : array_like
+        Variances, of the shape of `input` or one for each row: without the last axis, or with length 1 there.
+    full : bool, default False
+        Whether to add the constant log(2 pi) / 2.
+    eps : float, default 1e-6
+        The least variance.
+    reduction : {"mean", "sum", "none"}
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> float(tc.functional.gaussian_nll_loss(np.array([1.0]), np.array([3.0]), np.array([1.0])))
+    2.0
+    """
+    x, target, given = promote(input, target, var)
+    if given.ndim and given.shape == x.shape[:-1] and given.shape != x.shape:
+        given = given.reshape(*given.shape, 1)
+    variance = _core.maximum(given, eps)
+    difference = _core.sub(x, target)
+    losses = _core.mul(_core.add(_core.log(variance), _core.div(_core.mul(difference, difference), variance)), 0.5)
+    return _reduced(_core.add(losses, 0.5 * math.log(2 * math.pi)) if full else losses, reduction)

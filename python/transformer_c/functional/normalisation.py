@@ -1,0 +1,123 @@
+"""Normalisation of rows, rotary positions, dropout."""
+
+from __future__ import annotations
+
+from .. import _core
+from .._promotion import as_given, promote
+from ..random import as_generator
+
+__all__ = ["add_layer_norm", "dropout", "layer_norm", "rms_norm", "rotary"]
+
+
+def layer_norm(input, normalized_shape, weight=None, bias=None, eps: float = 1e-5):
+    """Normalises the last axes to mean 0 and variance 1, then scales and shifts (Ba et al. 2016).
+
+    Parameters
+    ----------
+    input : array_like, shape (..., *normalized_shape)
+    normalized_shape : int or sequence of int
+    weight, bias : array_like, shape normalized_shape, optional
+    eps : float, default 1e-5
+        Added to the variance.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.layer_norm(np.array([[1.0, 3.0]]), 2, eps=0.0)
+    array([[-1.,  1.]])
+    """
+    input, weight, bias = promote(input, weight, bias)
+    return _core.layer_norm(input, normalized_shape, weight, bias, eps)
+
+
+def add_layer_norm(input, residual, normalized_shape, weight=None, bias=None, eps: float = 1e-5):
+    """``layer_norm(input + residual)`` in one pass over memory. Parameters as for ``layer_norm``."""
+    input, residual, weight, bias = promote(input, residual, weight, bias)
+    return _core.add_layer_norm(input, residual, normalized_shape, weight, bias, eps)
+
+
+def rotary(x, positions=None, *, base: float = 10000.0, pairing: str = "half"):
+    """Rotary position embedding (Su et al. 2021, eq. 34): rotates pairs of features by angles that grow with the position.
+
+    The product of a rotated query and a rotated key depends on the distance between them, not on their positions.
+
+    Parameters
+    ----------
+    x : array_like, shape (..., T, D)
+        Queries or keys; D is even.
+    positions : array_like, optional
+        Numbers that broadcast to (..., T), the shape of `x` without its last axis; 0, 1, ..., T - 1 by default. For positions (B, T) and
+        heads (B, H, T, D), pass ``positions[:, None, :]``. They get no gradient.
+    base : float, default 10000.0
+        Pair j of a row at position p is rotated by the angle ``p * base ** (-2 * j / D)``, computed in double precision.
+    pairing : {"half", "interleaved"}
+        Which features form a pair: ``x[j]`` and ``x[j + D // 2]`` (GPT-NeoX, Llama), or ``x[2 * j]`` and ``x[2 * j + 1]`` (the paper, GPT-J).
+
+    Returns
+    -------
+    Tensor or ndarray, shape (..., T, D)
+
+    Raises
+    ------
+    ValueError
+        When D is odd, `positions` does not broadcast, or `base` is not positive.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> x = np.array([[1.0, 0.0], [1.0, 0.0]])
+    >>> tc.functional.rotary(x).round(4)
+    array([[1.    , 0.    ],
+           [0.5403, 0.8415]])
+    """
+    return _core.rotary(x, positions, base=base, pairing=pairing)
+
+
+def rms_norm(input, normalized_shape, weight=None, eps: float | None = None):
+    """x / sqrt(mean(x^2) + eps) * weight over the last axes: root mean square normalisation (Zhang and Sennrich 2019).
+
+    Parameters
+    ----------
+    input : array_like, shape (..., *normalized_shape)
+    normalized_shape : int or sequence of int
+    weight : array_like, shape normalized_shape, optional
+    eps : float, optional
+        Added to the mean square. By default the machine epsilon of float64, or of float32 for float32 and halves.
+
+    Returns
+    -------
+    Tensor or ndarray of the shape of input
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.functional.rms_norm(np.array([[1.0, 7.0]]), 2, eps=0.0)
+    array([[0.2, 1.4]])
+    """
+    input, weight = promote(input, weight)
+    return _core.rms_norm(input, normalized_shape, weight, eps)
+
+
+def dropout(input, p: float = 0.5, training: bool = True, *, rng=None):
+    """Sets elements to 0 with probability `p` and scales the others by 1 / (1 - p).
+
+    Parameters
+    ----------
+    input : array_like
+    p : float, default 0.5
+    training : bool, default True
+        False returns the input.
+    rng : int, np.random.Generator, tc.Generator or None
+        The mask depends on the generator's seed and on how many masks it has given so far. None is the default generator.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> sorted(set(tc.functional.dropout(np.ones(100), 0.5, rng=0).tolist()))
+    [0.0, 2.0]
+    """
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"the dropout probability must be between 0 and 1, got {p}")
+    if not training or p == 0.0:
+        return as_given(input)
+    return as_generator(rng).with_mask(_core.dropout, input, p)
