@@ -156,11 +156,17 @@ class Plain(Small):
             "step": lambda: ([optimizer], [{"scheduler": halving, "interval": "step"}]),
             "dict": lambda: {"optimizer": optimizer, "lr_scheduler": halving},
             "dict of dict": lambda: {"optimizer": optimizer, "lr_scheduler": {"scheduler": halving, "interval": "step", "frequency": 2, "name": "lr"}},
+            "monitor": lambda: {"optimizer": optimizer, "lr_scheduler": tc.optim.lr_scheduler.ReduceLROnPlateau(optimizer, "max", 0.5, 0), "monitor": "y"},
             "two": lambda: [optimizer, optimizer],
             "none": lambda: None,
             "text": lambda: {"optimizer": "SGD"},
             "key": lambda: {"optimiser": optimizer},
             "plateau": lambda: {"optimizer": optimizer, "lr_scheduler": tc.optim.lr_scheduler.ReduceLROnPlateau(optimizer)},
+            "plural": lambda: {"optimizer": optimizer, "lr_schedulers": halving},
+            "short": lambda: [{"optimizer": optimizer, "scheduler": halving}],
+            "colour": lambda: {"optimizer": optimizer, "colour": 1},
+            "frequent": lambda: ([optimizer], [{"scheduler": halving, "freqency": 2}]),
+            "without": lambda: {"lr_scheduler": halving},
             "unknown": lambda: {"optimizer": optimizer, "lr_scheduler": {"scheduler": halving, "every": 2}},
             "interval": lambda: ([optimizer], [{"scheduler": halving, "interval": "batch"}]),
             "frequency": lambda: ([optimizer], [{"scheduler": halving, "frequency": 0}]),
@@ -169,12 +175,13 @@ class Plain(Small):
 
 
 @pytest.mark.parametrize(
-    ("form", "halvings"), [("optimizer", 0), ("list", 0), ("two lists", 2), ("step", 6), ("dict", 2), ("dict of dict", 3)]
+    ("form", "halvings"), [("optimizer", 0), ("list", 0), ("two lists", 2), ("step", 6), ("dict", 2), ("dict of dict", 3), ("monitor", 2)]
 )
 def test_forms_of_configure_optimizers(form, halvings):
     model = Plain()
     model.form = form
-    trainer(2, gradient_clip_val=1e-3).fit(model, batches(1, 1, 1))
+    model.on_train_epoch_end = lambda: model.log("y", -model.current_epoch)
+    trainer(3 if form == "monitor" else 2, gradient_clip_val=1e-3).fit(model, batches(1, 1, 1))
     assert model.optimizer.param_groups[0]["lr"] == 0.5**halvings
 
 
@@ -184,7 +191,12 @@ def test_forms_of_configure_optimizers(form, halvings):
         ("two", ValueError, "2 optimizers"),
         ("none", TypeError, "NoneType"),
         ("text", TypeError, "str"),
-        ("key", ValueError, "optimiser"),
+        ("key", ValueError, "gave a dict with the key 'optimiser'; did you mean 'optimizer'"),
+        ("plural", ValueError, "the key 'lr_schedulers'; did you mean 'lr_scheduler'"),
+        ("short", ValueError, "the key 'scheduler'; did you mean 'lr_scheduler'"),
+        ("colour", ValueError, "the key 'colour'; expected 'optimizer', 'lr_scheduler', 'monitor'"),
+        ("frequent", ValueError, "gave a schedule with the key 'freqency'; did you mean 'frequency'"),
+        ("without", ValueError, "gave a dict without 'optimizer', with 'lr_scheduler'"),
         ("plateau", ValueError, "ReduceLROnPlateau without the value to watch"),
         ("unknown", ValueError, "every"),
         ("interval", ValueError, "'batch'"),

@@ -108,7 +108,7 @@ class ModelCheckpoint(Callback):
 
     def on_train_batch_end(self, trainer: Any, model: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Writes a checkpoint after `every_n_train_steps` steps."""
-        if self.every_n_train_steps and trainer.global_step % self.every_n_train_steps == 0:
+        if self.every_n_train_steps and trainer.run.has_passed(self.every_n_train_steps):
             self._see(trainer, trainer.callback_metrics, trainer.current_epoch)
 
     def on_epoch_completed(self, trainer: Any, model: Any) -> None:

@@ -35,6 +35,22 @@ def trainable(model: Any) -> None:
         raise RuntimeError(f"{type(model).__name__}.__init__() must call super().__init__() first")
 
 
+def optimization(model: TrainingModule, accumulate_grad_batches: int, gradient_clip_val: float | None) -> None:
+    """Raises if the trainer has options for steps that the model takes itself."""
+    if model.automatic_optimization:
+        return
+    for name, is_set, instead in (
+        ("accumulate_grad_batches", accumulate_grad_batches != 1, "call optimizer.step() in every k-th training_step()"),
+        (
+            "gradient_clip_val",
+            bool(gradient_clip_val),
+            "call self.clip_gradients(optimizer, gradient_clip_val=...) before optimizer.step()",
+        ),
+    ):
+        if is_set:
+            raise ValueError(f"{name}= has no effect on {type(model).__name__}, whose automatic_optimization is False: {instead}")
+
+
 def callbacks(given: Any) -> list[Callback]:
     """One callback, several or none, as a list."""
     found = [] if given is None else [given] if isinstance(given, Callback) else list(given)

@@ -33,7 +33,7 @@ class Feed(Callback):
     def on_train_batch_end(self, trainer: Any, model: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Passes on what the step logged."""
         run = trainer.run
-        if run.step % self._every == 0 and run.step > run.step_of_batch:
+        if run.has_passed(self._every):
             now = {
                 f"{name}_step": values[-1][1]
                 for name, values in run.step_history.items()

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import Any
 
+from .._core import Tensor
 from ..callbacks.callback import Callback
 from ..checkpoint import CheckpointError
 from . import loaders, steps, streams
 from .evaluation import Pass
 from .hooks import Hooks
 from .interrupts import Interrupts, StopBetweenBatches
+from .manual import ManualOptimization
 from .progress import Bar
 from .run import Run
 from .saving import Saves
@@ -64,16 +66,23 @@ class FitLoop:
 
     def prepare(self) -> None:
         """Gets the optimizer from the model and reads the signatures of its steps."""
-        self.optimizer, self.schedules = steps.configured(self.model)
-        self.run.optimizers, self.run.schedulers = [self.optimizer], [schedule.scheduler for schedule in self.schedules]
-        schedulers = steps.schedulers_of(self.model, self.schedules)
-        self.saves = Saves(self.options, self.run, self.model, self.optimizer, schedulers, self.streams, self.callbacks)
+        run, model = self.run, self.model
+        run.optimizers, self.schedules = steps.configured(model)
+        run.schedulers = [schedule.scheduler for schedule in self.schedules]
+        if not model.automatic_optimization:
+            run.manual = ManualOptimization(run, model, run.optimizers, self.hooks)
+        schedulers = steps.schedulers_of(model, self.schedules)
+        self.saves = Saves(self.options, run, model, run.optimizers, schedulers, self.streams, self.callbacks)
         self.training_step = steps.in_precision(self.model.training_step, self.options.autocast_dtype)
         self.step_arguments = steps.accepted(self.model.training_step, 2)
         self.takes_closure = steps.accepted(self.model.optimizer_step, 4) == 4
 
     def run_epochs(self) -> None:
         """Runs all remaining epochs."""
+        with nullcontext() if self.run.manual is None else self.run.manual.counted():
+            self._run_remaining()
+
+    def _run_remaining(self) -> None:
         run = self.run
         while run.epoch < self.options.max_epochs and not (run.should_stop or run.watch.exhausted):
             try:
@@ -111,14 +120,17 @@ class FitLoop:
         with closing(loaders.batches(self.train, run.batches)) as iterator:
             self._skip_batches(skip, iterator)
             for batch, share, is_first, is_last in loaders.steps_of(iterator, self.options.accumulate_grad_batches):
-                self._train_batch(batch, share, is_first, is_last)
+                if run.manual is None:
+                    self._train_batch(batch, share, is_first, is_last)
+                else:
+                    self._train_batch_by_hand(batch)
                 bar.advance()
                 if not is_last:  # a step is never interrupted, so that a checkpoint needs no gradients
                     continue
                 if bar.due():
                     bar.show(run.bar_values())
                 self.interrupts.check()
-                if every and run.step % every == 0:
+                if every and run.has_passed(every):
                     self.saves.write_last()
         if not run.batch:
             raise ValueError("there is no batch to train on: train is empty")
@@ -172,7 +184,7 @@ class FitLoop:
 
     def _train_batch(self, batch: Any, share: float, is_first: bool, is_last: bool) -> None:
         """One batch of an optimizer step, of which it is `share`; the last one takes the step."""
-        run, model, hooks, optimizer, index = self.run, self.model, self.hooks, self.optimizer, self.run.batch
+        run, model, hooks, (optimizer,), index = self.run, self.model, self.hooks, self.run.optimizers, self.run.batch
         weight = run.begin_batch("train", batch)
         batch = self.place.bring(batch)
         hooks.on_train_batch_start(batch, index)
@@ -214,6 +226,19 @@ class FitLoop:
             self._step_schedules("step", run.step, run.metrics)
         hooks.on_train_batch_end(outputs, batch, index)
 
+    def _train_batch_by_hand(self, batch: Any) -> None:
+        """One batch of a module with manual optimization: its step computes gradients, steps optimizers and schedules."""
+        run, index = self.run, self.run.batch
+        weight = run.begin_batch("train", batch)
+        batch = self.place.bring(batch)
+        self.hooks.on_train_batch_start(batch, index)
+        outputs = self.training_step(*(batch, index)[: self.step_arguments])
+        loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+        if isinstance(loss, Tensor) and loss.numel() == 1:
+            run.losses.add("loss", float(loss), weight)
+        run.batch += 1
+        self.hooks.on_train_batch_end(outputs, batch, index)
+
     def _finite(self, loss: float) -> float:
         run = self.run
         if math.isfinite(loss):
@@ -225,7 +250,7 @@ class FitLoop:
 
     def _step_schedules(self, interval: str, count: int, values: dict[str, float]) -> None:
         """Steps the schedules that are due; one that monitors a value waits while there is none."""
-        for schedule in self.schedules:
+        for schedule in self.schedules if self.run.manual is None else ():
             if schedule.interval == interval and count % schedule.frequency == 0:
                 if schedule.monitor is None:
                     self.model.lr_scheduler_step(schedule.scheduler, None)

@@ -35,6 +35,7 @@ class Run:
     unlogged: set[str] = field(default_factory=set)  # names that are not for the loggers
     optimizers: list[Any] = field(default_factory=list)
     schedulers: list[Any] = field(default_factory=list)
+    manual: Any = None  # a ManualOptimization, if the module steps its optimizers itself
     best_path: str = ""
     last_path: str = ""
     averages: Averages = field(default_factory=Averages)  # of the values being logged
@@ -82,6 +83,10 @@ class Run:
                 self.in_bar[name] = value
         elif prog_bar:
             self.in_bar.setdefault(name, None)  # shown once the epoch is validated
+
+    def has_passed(self, every: int) -> bool:
+        """Whether the current batch ended with a step whose number is a multiple of `every`, or jumped over one."""
+        return self.step // every > self.step_of_batch // every
 
     def muted(self, is_muted: bool) -> AbstractContextManager[bool]:
         """Drops values logged inside the block."""

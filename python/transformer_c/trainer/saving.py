@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from .._tensor import as_tensor
 from ..callbacks.callback import Callback
 from ..checkpoint import Checkpoint, CheckpointError, load_mapping, save
 from ..checkpoint.files import open_regular, remove_leftovers, write_atomically
@@ -71,7 +72,7 @@ class Saves:
         With `checkpoint_dir` None, nothing is written.
     run : Run
     model : TrainingModule
-    optimizer : Optimizer
+    optimizers : list of Optimizer
     schedulers : list of LRScheduler
     found : mapping of str to stream
         The result of ``streams.find_streams``.
@@ -83,13 +84,13 @@ class Saves:
         options: Any,
         run: Run,
         model: Any,
-        optimizer: Optimizer,
+        optimizers: list[Optimizer],
         schedulers: list[Any],
         found: Mapping[str, Any],
         callbacks: Sequence[Callback],
     ) -> None:
         self._trainer, self._folder, self._run, self._model, self._streams = options, options.checkpoint_dir, run, model, found
-        self._optimizer, self._schedulers, self._callbacks = optimizer, schedulers, callbacks
+        self._optimizers, self._schedulers, self._callbacks = optimizers, schedulers, callbacks
         self._resumed = Checkpoint()
         self._at_start: dict[str, Any] = {}
         self._at_batch: dict[str, Any] = {}  # set after a resume, and at the end of an epoch before validation
@@ -139,7 +140,7 @@ class Saves:
         checkpoint = {
             "class": type(self._model).__name__,
             "state_dict": self._weights or self._model.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
+            **self._optimizer_states(),
             "schedulers": [s.state_dict() for s in self._schedulers],
             "trainer": self._run.state_dict(),
             "streams": {"at_start": self._at_start, "at_batch": at_batch},
@@ -150,6 +151,14 @@ class Saves:
             callback.on_save_checkpoint(self._trainer, self._model, checkpoint)
         self._model.on_save_checkpoint(checkpoint)
         return checkpoint
+
+    def _optimizer_states(self) -> dict[str, Any]:
+        """The optimizers' states, and with manual optimization the gradients, which a later batch may add to or use."""
+        states = [optimizer.state_dict() for optimizer in self._optimizers]
+        found: dict[str, Any] = {"optimizer": states[0]} if len(states) == 1 else {"optimizers": states}
+        if self._run.manual is not None:
+            found["gradients"] = {name: p.grad for name, p in self._model.named_parameters() if p.grad is not None}
+        return found
 
     def _named_callbacks(self) -> Iterator[tuple[str, Callback]]:
         """Each callback under a name that is the same in every run of a script: its class, and its number among those of the class."""
@@ -195,7 +204,11 @@ class Saves:
     def _load_weights(self) -> None:
         """Loads optimizer and schedulers first, as they are still unused: the model's weights are loaded only once all else fits."""
         checkpoint = self._resumed
-        self._optimizer.load_state_dict(checkpoint["optimizer"])
+        states = checkpoint["optimizers"] if "optimizers" in checkpoint else [checkpoint["optimizer"]]
+        if len(states) != len(self._optimizers):
+            raise ValueError(f"the checkpoint has {len(states)} optimizers, the model {len(self._optimizers)}")
+        for optimizer, state in zip(self._optimizers, states, strict=True):
+            optimizer.load_state_dict(state)
         if len(checkpoint["schedulers"]) != len(self._schedulers):
             raise ValueError(f"the checkpoint has {len(checkpoint['schedulers'])} schedulers, the model {len(self._schedulers)}")
         for scheduler, saved in zip(self._schedulers, checkpoint["schedulers"], strict=True):
@@ -206,6 +219,9 @@ class Saves:
             callback.on_load_checkpoint(self._trainer, self._model, checkpoint)
         self._model.on_load_checkpoint(checkpoint)
         self._model.load_state_dict(checkpoint["state_dict"])
+        for name, p in self._model.named_parameters() if "gradients" in checkpoint else ():
+            grad = checkpoint["gradients"].get(name)
+            p.grad = None if grad is None else as_tensor(grad).to(device=p.device)
 
     def _compare(self, checkpoint: Checkpoint, path: str) -> None:
         """Warns if the run cannot be the one that was stopped."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from .._autocast import autocast
 from .._core import Tensor
+from .._names import nearest
 from ..optim import Optimizer
 from ..optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
@@ -24,42 +25,64 @@ class Schedule:
     strict: bool = True
 
 
-def configured(model: Any) -> tuple[Optimizer, list[Schedule]]:
+def configured(model: Any) -> tuple[list[Optimizer], list[Schedule]]:
     """Calls ``model.configure_optimizers()`` and interprets its result.
 
-    The result is an optimizer, a list with one, ([optimizer], [schedulers]), or {"optimizer": ..., "lr_scheduler": ...}. A scheduler is
-    given directly (then it is stepped every epoch) or as {"scheduler": ..., "interval": "step" or "epoch", "frequency": n,
-    "monitor": the name of a logged value, for ReduceLROnPlateau}.
+    The result is an optimizer, ([optimizer], [schedulers]), or {"optimizer": ..., "lr_scheduler": ...}. A scheduler is given directly (then
+    it is stepped every epoch) or as {"scheduler": ..., "interval": "step" or "epoch", "frequency": n, "monitor": the name of a logged value,
+    for ReduceLROnPlateau}. With manual optimization there may be several optimizers or dicts, and the module steps the schedules.
     """
     given = model.configure_optimizers()
     where = f"{type(model).__name__}.configure_optimizers()"
-    schedulers: Any = []
-    if isinstance(given, dict):
-        if "optimizer" not in given:
-            raise ValueError(f'{where} gave a dict with {sorted(map(str, given))}; expected "optimizer" and perhaps "lr_scheduler"')
-        given, schedulers = given["optimizer"], given.get("lr_scheduler", [])
-    elif isinstance(given, (list, tuple)) and len(given) == 2 and all(isinstance(part, (list, tuple)) for part in given):
-        given, schedulers = given
-    if isinstance(given, (list, tuple)):
-        if len(given) != 1:
-            raise ValueError(f"{where} gave {len(given)} optimizers; a trainer steps one: put the parameters into groups of one optimizer")
-        given = given[0]
-    if not isinstance(given, Optimizer):
-        raise TypeError(f"{where} gave {type(given).__name__}; expected an optimizer of tc.optim")
-    schedulers = schedulers if isinstance(schedulers, (list, tuple)) else [schedulers]
-    return given, [_schedule(s, where) for s in schedulers if s is not None]
+    if isinstance(given, (list, tuple)) and len(given) == 2 and all(isinstance(part, (list, tuple)) for part in given):
+        optimizers, schedulers = list(given[0]), list(given[1])
+    else:
+        parts = [_parts_of(part, where) for part in (given if isinstance(given, (list, tuple)) else [given])]
+        optimizers, schedulers = [optimizer for optimizer, _ in parts], [s for _, several in parts for s in several]
+    if len(optimizers) != 1 and (model.automatic_optimization or not optimizers):
+        raise ValueError(
+            f"{where} gave {len(optimizers)} optimizers; a trainer steps one: put the parameters into groups of one optimizer, or set "
+            "automatic_optimization = False and step them in training_step()"
+        )
+    for optimizer in optimizers:
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"{where} gave {type(optimizer).__name__}; expected an optimizer of tc.optim")
+    return optimizers, [_schedule(s, where, model.automatic_optimization) for s in schedulers if s is not None]
 
 
-def _schedule(given: Any, where: str) -> Schedule:
+def _parts_of(given: Any, where: str) -> tuple[Any, list[Any]]:
+    """The optimizer and the schedulers of a dict, or of an optimizer alone."""
+    if not isinstance(given, dict):
+        return given, []
+    _check_keys(given, ("optimizer", "lr_scheduler", "monitor"), where, "a dict")
+    schedulers = given.get("lr_scheduler", [])
+    schedulers = list(schedulers) if isinstance(schedulers, (list, tuple)) else [schedulers]
+    if "monitor" in given:  # of schedulers that do not name their own
+        named = [s if isinstance(s, dict) else {"scheduler": s} for s in schedulers if s is not None]
+        schedulers = [{"monitor": given["monitor"], **s} for s in named]
+    return given["optimizer"], schedulers
+
+
+def _check_keys(given: dict, known: tuple[str, ...], where: str, what: str) -> None:
+    """Raises ValueError for keys that are not in `known`, or if the first of these is missing."""
+    for key in map(str, given):
+        if key not in known:
+            near = nearest(key, known)
+            hint = f"did you mean {near!r}?" if near else f"expected {', '.join(map(repr, known))}"
+            raise ValueError(f"{where} gave {what} with the key {key!r}; {hint}")
+    if known[0] not in given:
+        raise ValueError(f"{where} gave {what} without {known[0]!r}, with {', '.join(map(repr, given)) or 'nothing'}")
+
+
+def _schedule(given: Any, where: str, is_stepped: bool) -> Schedule:
+    """A schedule from its form; `is_stepped` says whether the trainer steps it."""
     options = {"scheduler": given} if not isinstance(given, dict) else dict(given)
+    _check_keys(options, ("scheduler", "interval", "frequency", "monitor", "strict", "name", "reduce_on_plateau"), where, "a schedule")
     for unused in ("name", "reduce_on_plateau"):
         options.pop(unused, None)
-    known = ("scheduler", "interval", "frequency", "monitor", "strict")
-    if set(options) - set(known) or "scheduler" not in options:
-        raise ValueError(f"{where} gave a schedule with {sorted(map(str, options))}; expected {', '.join(map(repr, known))}")
     schedule = Schedule(**options)
     if isinstance(schedule.scheduler, ReduceLROnPlateau):
-        if schedule.monitor is None:
+        if schedule.monitor is None and is_stepped:
             raise ValueError(f'{where} gave ReduceLROnPlateau without the value to watch: {{"scheduler": ..., "monitor": "val_loss"}}')
     else:
         schedule.monitor = None  # the others take no value

@@ -251,6 +251,7 @@ class Trainer(RunView):
             When `resume` is not a trainer's checkpoint; model and random streams are then unchanged.
         """
         checks.trainable(model)
+        checks.optimization(model, self.accumulate_grad_batches, self.gradient_clip_val)
         batch_size, path = count("batch_size", batch_size), path_to_resume(resume, self.checkpoint_dir)
         callbacks = [*self.callbacks, *checks.callbacks(model.configure_callbacks())]
         callbacks.sort(key=lambda callback: isinstance(callback, ModelCheckpoint))  # they see what the others log

@@ -89,7 +89,7 @@ class RunView:
 
     @property
     def optimizers(self) -> list[Any]:
-        """The optimizer of the current or last ``fit``, in a list."""
+        """The optimizers of the current or last ``fit``; one, unless the module steps them itself."""
         return self.run.optimizers
 
     # ---- files -------------------------------------------------------------------------------------------------------------------

@@ -134,9 +134,9 @@ class ModuleHooks:
         """Callbacks, one or a list, that the trainer adds to its own for ``fit``."""
         return []
 
-    def backward(self, loss: Any) -> None:
+    def backward(self, loss: Any, *args: Any, **kwargs: Any) -> None:
         """Computes the gradients."""
-        loss.backward()
+        loss.backward(*args, **kwargs)
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Any) -> None:
         """Drops the gradients of the last step."""

@@ -19,6 +19,13 @@ class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
 
     Subclasses define ``forward``, ``configure_optimizers`` and the steps. A trainer calls them, or a plain loop over batches.
 
+    Attributes
+    ----------
+    automatic_optimization : bool
+        A module that sets it to False computes the gradients and steps its optimizers itself: its ``training_step`` calls
+        ``self.optimizers()``, ``manual_backward(loss)``, ``step()`` and ``zero_grad()``, and steps ``self.lr_schedulers()``, if there are any.
+        It may have several optimizers. Gradients stay until it drops them.
+
     Examples
     --------
     >>> import numpy as np, transformer_c as tc
@@ -42,6 +49,8 @@ class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
     >>> sorted(model.logged)
     ['train_loss']
     """
+
+    automatic_optimization: bool = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -153,11 +162,41 @@ class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
         found = [] if self.trainer is None else self.trainer.run.schedulers
         return found[0] if len(found) == 1 else found or None
 
-    def optimizers(self) -> Any:
-        """The optimizer that the trainer steps."""
+    def optimizers(self, use_pl_optimizer: bool = True) -> Any:
+        """What ``configure_optimizers`` gave: an optimizer, or with manual optimization perhaps a list of several.
+
+        `use_pl_optimizer` is accepted for compatibility with Lightning; ignored.
+        """
         if self.trainer is None or not self.trainer.optimizers:
             raise RuntimeError("there is no optimizer outside of fit()")
-        return self.trainer.optimizers[0]
+        found = self.trainer.optimizers
+        return found[0] if len(found) == 1 else list(found)
+
+    def manual_backward(self, loss: Any, *args: Any, **kwargs: Any) -> None:
+        """Computes the gradients of a loss, with ``automatic_optimization = False``; they are added to those of earlier calls."""
+        if self.automatic_optimization:
+            raise RuntimeError(
+                "manual_backward() needs automatic_optimization = False, set in __init__(): otherwise the trainer calls backward()"
+            )
+        manual = None if self.trainer is None else self.trainer.run.manual
+        (self.backward if manual is None else manual.backward)(loss, *args, **kwargs)
+
+    def toggle_optimizer(self, optimizer: Any) -> None:
+        """Until ``untoggle_optimizer``, only the parameters of this optimizer require gradients among those of all optimizers."""
+        self.untoggle_optimizer(optimizer)
+        found = self.optimizers()
+        every = {id(p): p for o in (found if isinstance(found, list) else [found]) for group in o.param_groups for p in group["params"]}
+        own = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        self._toggled = [(p, p.requires_grad) for p in every.values()]
+        for key, p in every.items():
+            if key not in own:
+                p.requires_grad = False
+
+    def untoggle_optimizer(self, optimizer: Any) -> None:
+        """Ends ``toggle_optimizer``."""
+        toggled, self._toggled = getattr(self, "_toggled", []), []
+        for p, requires_grad in toggled:
+            p.requires_grad = requires_grad
 
     def configure_optimizers(self):
         """Returns the optimizer; subclasses define it."""
