@@ -218,6 +218,7 @@ static tc_status fill_node(tc_node *node, const tc_record *record, tc_error *err
         tc_tensor *input = record->inputs[i];
         if (!input) continue;
         TC_TRY(tc_check_history(input, record->op->name, err));
+        node->edges[i].shape = tc_shape_digest(input);
         if (input->node) {
             node->edges[i].node = tc_node_retain(input->node);
             node->edges[i].output = input->output;

@@ -25,6 +25,7 @@ typedef struct tc_edge {
     tc_node *node;   /* what computed the input, owned, or NULL */
     tc_tensor *leaf; /* the input itself when it is a leaf that requires a gradient, owned, or NULL */
     int output;      /* of `node` */
+    uint32_t shape;  /* tc_shape_digest of the input: its gradient must have the same */
 } tc_edge;
 
 typedef struct tc_saved {

@@ -10,6 +10,18 @@ static inline unsigned tc_current_version(const tc_tensor *tensor)
     return atomic_load_explicit(&tensor->storage->version, memory_order_acquire);
 }
 
+/* Equal for equal shapes, and different for nearly all others: 4 bytes that an edge has room for. */
+static inline uint32_t tc_shape_digest(const tc_tensor *tensor)
+{
+    uint32_t digest = 0x811C9DC5u * (uint32_t)(tensor->ndim + 1);
+    for (int i = 0; i < tensor->ndim; i++) {
+        const uint64_t length = (uint64_t)tensor->shape[i];
+        digest = (digest ^ (uint32_t)(length ^ length >> 32)) * 0x9E3779B1u;
+        digest ^= digest >> 15;
+    }
+    return digest;
+}
+
 /* A new node of a recorded op, with one reference; on failure the attributes stay the caller's. */
 TC_CHECKED tc_status tc_node_make(tc_node **out, const tc_record *record, tc_error *err);
 void tc_node_free_saved(tc_node *node); /* frees the values it saved; a second backward through it is an error from then on */

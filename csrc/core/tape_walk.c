@@ -177,6 +177,15 @@ static tc_status check_saved(const tc_node *node, tc_error *err)
     return TC_OK;
 }
 
+/* A gradient of another shape would be added beyond the end of memory. */
+static tc_status check_shape(const tc_node *node, int input, const tc_tensor *gradient, tc_error *err)
+{
+    char text[TC_SHAPE_TEXT];
+    if (node->edges[input].shape == tc_shape_digest(gradient)) return TC_OK;
+    return tc_fail(err, TC_ERROR_STATE, "the backward of %s gave its input %d a gradient of shape %s, which is not the shape of the input",
+                   node->op->name, input, tc_tensor_text(text, gradient));
+}
+
 #define TC_STACK_EDGES 16
 
 static tc_status visit(walk *w, tc_node *node, tc_error *err)
@@ -192,7 +201,9 @@ static tc_status visit(walk *w, tc_node *node, tc_error *err)
     tc_status status = node->op->backward(node, node->gradients, inputs, err);
     for (int i = 0; i < node->input_count; i++) {
         if (!inputs[i]) continue;
-        if (status == TC_OK && tc_node_needs(node, i))
+        const bool wanted = tc_node_needs(node, i);
+        if (status == TC_OK && wanted) status = check_shape(node, i, inputs[i], err);
+        if (status == TC_OK && wanted)
             status = follow_edge(w, &node->edges[i], inputs[i], err);
         else
             tc_tensor_release(inputs[i]);
