@@ -595,3 +595,29 @@ def flip(input, dims: int | Sequence[int]):
     if isinstance(input, Tensor):
         return input.flip(dims)
     return np.flip(np.asarray(input), dims if isinstance(dims, int) else tuple(dims))
+
+
+__all__ = [
+    "arange",
+    "as_tensor",
+    "cat",
+    "empty",
+    "empty_like",
+    "enable_grad",
+    "flip",
+    "from_dlpack",
+    "full",
+    "full_like",
+    "is_grad_enabled",
+    "matmul",
+    "no_grad",
+    "ones",
+    "ones_like",
+    "stack",
+    "tensor",
+    "tril",
+    "triu",
+    "where",
+    "zeros",
+    "zeros_like",
+]

@@ -196,3 +196,13 @@ def randperm(n: int, device=None, rng=None, generator=None) -> Tensor:
     [0, 1, 2, 3]
     """
     return _finish(as_generator(rng if generator is None else generator).permutation(n), device, False)
+
+
+__all__ = [
+    "manual_seed",
+    "rand",
+    "randint",
+    "randn",
+    "randperm",
+    "seed_everything",
+]

@@ -287,3 +287,20 @@ def masked_fill_(self: Tensor, mask: Any, value: Any) -> Tensor:
 
 METHODS |= {"clamp_": clamp_, "masked_fill_": masked_fill_}
 del METHODS["masked_fill"]  # the method is a row of ops.def
+
+__all__ = [
+    "add",
+    "allclose",
+    "clamp",
+    "clip",
+    "div",
+    "isclose",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "log_softmax",
+    "logical_not",
+    "masked_fill",
+    "softmax",
+    "sub",
+]

@@ -118,3 +118,10 @@ def _grid(vectors: list[Tensor], indexing: str) -> tuple[Tensor, ...]:
     shape = [v.numel() for v in ordered]
     grids = [v.reshape([-1 if k == i else 1 for k in range(len(shape))]).expand(shape) for i, v in enumerate(ordered)]
     return (grids[1], grids[0], *grids[2:]) if swapped else tuple(grids)
+
+
+__all__ = [
+    "eye",
+    "linspace",
+    "meshgrid",
+]

@@ -162,3 +162,8 @@ def _einsum(equation: str, operands: list[Tensor]) -> Tensor:
         terms.append(term)
     x, term = _summed(operands[0], terms[0], result)
     return x.permute([term.index(label) for label in result]) if term != result else x
+
+
+__all__ = [
+    "einsum",
+]

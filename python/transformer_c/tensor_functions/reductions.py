@@ -407,3 +407,17 @@ def cumsum(input: Any, dim: int | None = None, dtype: Any = None, *, axis: int |
         raise TypeError("cumsum() needs one axis: cumsum(dim)")
     result = _core.cumsum(_cast(input, dtype), along[0])
     return result if dtype is None else result.to(dtype)
+
+
+__all__ = [
+    "amax",
+    "amin",
+    "cumsum",
+    "logsumexp",
+    "max",
+    "min",
+    "norm",
+    "prod",
+    "std",
+    "var",
+]

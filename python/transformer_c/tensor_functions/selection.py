@@ -410,3 +410,17 @@ def _with_replacement(weights: Tensor, count: int, source: Any) -> Tensor:
     positive = np.asarray(_core.gt(weights, 0.0))
     last = weights.shape[1] - 1 - positive[:, ::-1].argmax(1)  # rounding may put a number beyond the last sum
     return _core.as_argument(np.minimum(np.stack(rows), last[:, None]).astype(np.int64))
+
+
+__all__ = [
+    "gather",
+    "index_put",
+    "index_select",
+    "masked_select",
+    "multinomial",
+    "nonzero",
+    "scatter",
+    "scatter_add",
+    "sort",
+    "topk",
+]

@@ -343,3 +343,24 @@ def outer(input: Any, vec2: Any) -> Any:
         if vector.ndim != 1:
             raise ValueError(f"{name} has shape {vector.shape}; outer() takes two vectors")
     return _core.mul(input.unsqueeze(1), vec2)
+
+
+__all__ = [
+    "chunk",
+    "clone",
+    "flatten",
+    "narrow",
+    "numel",
+    "outer",
+    "permute",
+    "repeat",
+    "repeat_interleave",
+    "reshape",
+    "roll",
+    "split",
+    "squeeze",
+    "swapaxes",
+    "transpose",
+    "unbind",
+    "unsqueeze",
+]
