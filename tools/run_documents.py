@@ -51,7 +51,7 @@ EXCHANGED = {
     # imports
     "import torch": "import transformer_c as torch",
     "import torch.nn as nn": "import transformer_c.nn as nn",
-    "import torch.nn.functional as F": "import transformer_c.functional as F",
+    "import torch.nn.functional as F": "import transformer_c.nn.functional as F",
     "import torch.optim as optim": "import transformer_c.optim as optim",
     "import torch.utils.data as data": "import transformer_c.utils.data as data",
     "from torch.utils.data import DataLoader": "from transformer_c.utils.data import DataLoader",

@@ -34,9 +34,6 @@ _PACKAGE = {
     "bmm": "tc.matmul, or t @ u",
     "mm": "tc.matmul, or t @ u",
     "dot": "tc.matmul, or t @ u",
-    "bool": 'the name itself: dtype="bool"',
-    "bfloat16": 'the name itself: dtype="bfloat16"',
-    "int": 'tc.int32, or dtype="int32"',
     "set_grad_enabled": "tc.no_grad() and tc.enable_grad()",
     "inference_mode": "tc.no_grad()",
 }

@@ -1,5 +1,6 @@
 """Modules, parameters, layers and losses, with PyTorch's names, signatures and state-dict keys."""
 
+import sys
 from typing import TYPE_CHECKING
 
 from .. import functional
@@ -64,6 +65,8 @@ __all__ = [
     "utils",
 ]
 __all__ += layers.__all__ + activations.__all__
+
+sys.modules[f"{__name__}.functional"] = functional  # for `import transformer_c.nn.functional as F`
 
 if TYPE_CHECKING:
     from . import utils
