@@ -1,6 +1,7 @@
 """Callbacks and hooks of tc.Trainer: their order, ModelCheckpoint, EarlyStopping, LearningRateMonitor; schedules that watch a value."""
 
 import contextlib
+import inspect
 import math
 import os
 
@@ -98,6 +99,16 @@ def test_hooks_are_called_in_lightnings_order(tmp_path):
         *batch, *batch, *validation, *both("on_train_epoch_end"), "c.on_epoch_completed", *both("on_save_checkpoint"),
         *both("on_train_end", "on_fit_end", "teardown"),
     ]  # fmt: skip
+
+
+def test_modules_and_callbacks_have_the_same_hooks():
+    """With the same arguments, less trainer and model, and the same words; a few belong to one of them."""
+    of_callbacks, of_modules = (tc.trainer.hooks.names_of(base) for base in (Callback, ModuleHooks))
+    assert of_callbacks ^ of_modules == {"on_epoch_completed", "on_exception"} and HOOKS == tc.trainer.hooks.NAMES
+    for name in of_callbacks & of_modules:
+        one, other = (inspect.signature(getattr(base, name)).parameters for base in (Callback, ModuleHooks))
+        assert [str(p) for p in one.values() if p.name not in ("trainer", "model")] == [str(p) for p in other.values()], name
+        assert getattr(Callback, name).__doc__ == getattr(ModuleHooks, name).__doc__, name
 
 
 @pytest.mark.parametrize("kind", ["validate", "test", "predict"])

@@ -128,9 +128,67 @@ def test_a_resumed_run_continues_its_table(tmp_path, version):
         assert len(os.listdir(tmp_path / name / "logs")) == 1
     assert tables[0] == tables[1]
     if version:
-        with pytest.warns(UserWarning, match="earlier run"):
+        folder = tmp_path / "stopped" / "logs" / version
+        with pytest.warns(UserWarning, match=r"fixed had the log of an earlier run: its files are in .*fixed.earlier_1 now"):
             run.fit(Logging(), batches(1), batches(1))
-        assert len(read(tmp_path / "stopped" / "logs" / version)) == 8  # a new run writes its table anew
+        assert (
+            len(read(folder)) == 8 and (folder / "earlier_1" / "metrics.csv").read_text() == tables[0]
+        )  # a new run has a table of its own
+        assert (folder / "earlier_1" / "hparams.json").read_text() == (folder / "hparams.json").read_text()
+
+
+def test_a_resumed_run_that_is_killed_at_once_keeps_its_table(tmp_path):
+    """The rows before the checkpoint are in the file at any moment."""
+    for step, expected in ((None, []), (2, [0.0, 1.0]), (1, [0.0])):
+        logger = tc.loggers.CSVLogger(tmp_path, version="mine")
+        logger.begin(step)
+        assert [row["a"] for row in (read(tmp_path / "logs" / "mine") if step else [])] == expected
+        if not step:
+            for i in range(3):
+                logger.log_metrics({"a": i}, i)
+            logger.save()
+    logger.log_metrics({"b": 5}, 1)
+    logger.save()
+    assert read(tmp_path / "logs" / "mine") == [{"step": 0, "a": 0}, {"step": 1, "b": 5}]
+
+
+def test_a_logger_that_has_not_begun(tmp_path):
+    """An error before it begins is not hidden by one of the logger; values of a test go to a table of their own, or to the one that is there."""
+
+    class Early(Logging):
+        def on_train_start(self):
+            raise RuntimeError("mine")
+
+    for _ in range(2):
+        run = trainer(1, tc.loggers.CSVLogger(tmp_path, version="mine"))
+        run.test(Logging(), batches(1), verbose=False)
+    with pytest.raises(RuntimeError, match="mine"):
+        run.fit(Early(), batches(1))
+    trainer(1, again := tc.loggers.CSVLogger(tmp_path, version="mine")).test(Classifying(), batches(1), verbose=False)
+    rows = [{"step": 0, "test_loss": 0.25}] * 2 + [{"step": 0, "test_acc": 0.5}]
+    assert read(tmp_path / "logs" / "mine") == rows and again.log_dir == run.log_dir
+
+
+class Classifying(Logging):
+    def test_step(self, batch, batch_idx):
+        self.log("test_acc", 0.5)
+
+
+def test_what_on_exception_raises_hides_nothing():
+    class Bad(tc.loggers.Logger):
+        def finalize(self, status):
+            raise OSError("the disk is full")
+
+    class Failing(Logging):
+        def training_step(self, batch, batch_idx):
+            raise RuntimeError("mine")
+
+    seen = []
+    callbacks = [tc.callbacks.LambdaCallback(on_exception=f) for f in (lambda *given: 1 / 0, lambda t, m, error: seen.append(error))]
+    with pytest.warns(UserWarning) as told, pytest.raises(RuntimeError, match="mine") as raised:
+        trainer(1, Bad(), callbacks=callbacks).fit(Failing(), batches(1), batches(1))
+    assert seen == [raised.value]
+    assert [str(w.message).partition(":")[0] for w in told] == ["on_exception() raised ZeroDivisionError", "on_exception() raised OSError"]
 
 
 def test_tensorboard(tmp_path):

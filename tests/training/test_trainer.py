@@ -557,6 +557,7 @@ def test_a_process_without_standard_error(monkeypatch):
         (dict(logger="csv"), TypeError, "logger is of type str"),
         (dict(accumulate_grad_batches=0), ValueError, "accumulate_grad_batches must be at least 1"),
         (dict(max_epoch=3), TypeError, "did you mean 'max_epochs'"),
+        (dict(epochs=3), TypeError, "no option 'epochs': max_epochs= is"),
         (dict(colour="red"), TypeError, "it has max_epochs, gradient_clip_val, monitor"),
     ],
 )
@@ -707,6 +708,35 @@ def test_hooks_that_nothing_calls_are_told():
         trainer().fit(Ported(), batches(1), batches(1))
     assert len(told) == 1 and told[0].filename == __file__
     assert not any(hasattr(tc.TrainingModule, name) for name in tc.trainer.names.HOOKS)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("on_train_batch_begin", "on_train_batch_start"),
+        ("on_epoch_begin", "on_train_epoch_start"),
+        ("on_val_epoch_end", "on_validation_epoch_end"),
+        ("on_train_bacth_end", "on_train_batch_end"),
+        ("on_epoch_end", "on_train_epoch_end"),
+        ("on_boundary", None),
+        ("on_train_end", None),
+    ],
+)
+def test_misspelt_hooks_are_told(name, meant, recwarn):
+    """Of callbacks and modules, on classes and instances; a method that only begins with "on_" is nobody's business."""
+    callback = type("Mine", (tc.callbacks.Callback,), {name: lambda *given: None})()
+    model = Small()
+    setattr(model, name, lambda *given: None)
+    for call, expected in (
+        (lambda: trainer(callbacks=callback).fit(model, batches(1), batches(1)), f"{name}() (here: {meant}()) of Small, nor {name}() (here: {meant}()) of Mine"),
+        (lambda: trainer().test(model, batches(1), verbose=False), f"{name}() (here: {meant}()) of Small"),
+        (lambda: trainer(callbacks=callback).validate(Small(), batches(1), verbose=False), f"{name}() (here: {meant}()) of Mine"),
+    ):  # fmt: skip
+        call()
+        told = [str(w.message) for w in recwarn.list]
+        assert told == ([f"a Trainer never calls {expected}"] if meant else [])
+        assert all(w.filename == __file__ for w in recwarn.list)
+        recwarn.clear()
 
 
 def test_missing_validation_is_told(tmp_path, recwarn):

@@ -32,16 +32,17 @@ class Callback:
         """Restores a state from ``state_dict()``."""
 
     def on_save_checkpoint(self, trainer: Any, model: Any, checkpoint: dict[str, Any]) -> None:
-        """Before `checkpoint` is written."""
+        """Before a trainer writes `checkpoint`: add anything else that the run needs, under a name of your own."""
 
     def on_load_checkpoint(self, trainer: Any, model: Any, checkpoint: dict[str, Any]) -> None:
-        """Before `checkpoint` is loaded."""
+        """Before a trainer's checkpoint is loaded, and once more when a run resumes in the middle of an epoch: read from it what
+        ``on_save_checkpoint`` added."""
 
     def on_exception(self, trainer: Any, model: Any, exception: BaseException) -> None:
         """When an exception, Ctrl-C included, ends a ``fit``."""
 
     def setup(self, trainer: Any, model: Any, stage: str) -> None:
-        """At the beginning of "fit", "validate", "test" or "predict"."""
+        """At the beginning of "fit", "validate", "test" or "predict", before the loaders are asked for."""
 
     def teardown(self, trainer: Any, model: Any, stage: str) -> None:
         """At the end of "fit", "validate", "test" or "predict"."""

@@ -11,6 +11,7 @@ import secrets
 import stat
 import time
 import warnings
+from collections.abc import Sequence
 from io import BufferedReader, FileIO
 from typing import Any
 
@@ -156,6 +157,20 @@ def _lock(descriptor: int, flags: int, without: bool) -> bool:
     except OSError:
         return without
     return True
+
+
+def set_aside(folder: str, names: Sequence[str]) -> str | None:
+    """Moves those of the files and folders that exist to a new folder in `folder`, "earlier_1" or a higher number, and returns its path."""
+    found = [name for name in names if os.path.exists(os.path.join(folder, name))]
+    if not found:
+        return None
+    number = 1
+    while os.path.exists(aside := os.path.join(folder, f"earlier_{number}")):
+        number += 1
+    os.mkdir(aside)
+    for name in found:
+        os.replace(os.path.join(folder, name), os.path.join(aside, name))
+    return aside
 
 
 def _no_folder(folder: str) -> FileNotFoundError:

@@ -6,10 +6,11 @@ import csv
 import io
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from ..checkpoint.files import write_atomically
+from ..checkpoint.files import set_aside, write_atomically
 from .base import FolderLogger
 
 METRICS, HPARAMS = "metrics.csv", "hparams.json"
@@ -53,11 +54,14 @@ class CSVLogger(FolderLogger):
         """See Logger."""
         super().begin(step)
         self._columns, self._rows, self._is_new = ["step"], [], True
-        if os.path.exists(self._path):  # of the run that is resumed, or of an older one with the same version
-            kept = [row for row in self._read() if step is not None and int(row["step"]) < step]
-            os.unlink(self._path)
-            self._rows = kept
-            self._see(kept)
+        if step is None:
+            if aside := set_aside(self.log_dir, (METRICS, HPARAMS)):
+                warnings.warn(f"{self.log_dir} had the log of an earlier run: its files are in {aside} now", stacklevel=2)
+        elif os.path.exists(self._path):  # the rows from `step` on are void; the file is complete at any moment
+            rows = [row for row in self._read() if int(row["step"]) < step]
+            self._see(rows)
+            write_atomically(self._path, self._text(rows, header=True).encode())
+            self._is_new = False
 
     def log_hyperparams(self, params: Mapping[str, Any]) -> None:
         """See Logger."""
@@ -78,8 +82,10 @@ class CSVLogger(FolderLogger):
     def save(self) -> None:
         """Appends the new rows; when a name is new, writes the table again."""
         if self._is_new:
-            text = self._text([*self._read(), *self._rows], header=True)
-            write_atomically(self._path, text.encode())
+            rows = [*self._read(), *self._rows]
+            self._see(rows)
+            os.makedirs(self.log_dir, exist_ok=True)
+            write_atomically(self._path, self._text(rows, header=True).encode())
         elif self._rows:
             with open(self._path, "a", newline="") as file:
                 file.write(self._text(self._rows))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from ..callbacks.callback import Callback
 from ..loggers import CSVLogger, Logger
 from ..training import TrainingModule
-from . import names
+from . import hooks, names
 
 
 def limit(name: str, limit: int | float | None) -> int | float | None:
@@ -89,8 +90,25 @@ def precision(given: Any) -> str | None:
     raise ValueError(f'precision must be "32-true" or "bf16-mixed", got {given!r}; {advice}')
 
 
-def uncalled_hooks(model: TrainingModule) -> str:
-    """A message on hooks of the model's class that Lightning calls and a Trainer does not; empty if there are none."""
-    kind = type(model)
-    found = [f"{name}() (here: {where})" for name, where in names.HOOKS.items() if callable(getattr(kind, name, None))]
-    return f"a Trainer never calls {', '.join(found)} of {kind.__name__}" if found else ""
+def warn_of_uncalled_hooks(model: TrainingModule, callbacks: list[Callback], stacklevel: int = 4) -> None:
+    """Tells of methods that look like hooks and are none: Lightning's that a Trainer does not call, and misspelt ones."""
+    found = []
+    for holder in (model, *callbacks):
+        told = {**_uncalled(type(holder)), **_uncalled(vars(holder))}
+        if told:
+            found.append(f"{', '.join(f'{name}() (here: {instead})' for name, instead in sorted(told.items()))} of {type(holder).__name__}")
+    if found:
+        warnings.warn(f"a Trainer never calls {', nor '.join(found)}", stacklevel=stacklevel + 1)
+
+
+def _uncalled(holder: Any) -> dict[str, str]:
+    """The methods of a class, or of a dict of attributes, that look like hooks: where their code belongs."""
+    found = {}
+    members = holder if isinstance(holder, dict) else {name: getattr(holder, name, None) for name in dir(holder) if name[:1] != "_"}
+    for name, value in members.items():
+        if callable(value) and name in names.HOOKS:
+            found[name] = names.HOOKS[name]
+        elif name.startswith("on_") and name not in hooks.NAMES and callable(value):
+            if meant := names.hook_meant(name, hooks.NAMES):
+                found[name] = f"{meant}()"
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -9,7 +10,13 @@ from typing import Any
 from ..callbacks.callback import Callback
 from ..training.hooks import ModuleHooks
 
-NAMES = sorted(name for name in vars(Callback) if name.startswith("on_") or name in ("setup", "teardown"))
+
+def names_of(base: type) -> set[str]:
+    """The names of the hooks of a base class."""
+    return {name for name in vars(base) if name.startswith("on_") or name in ("setup", "teardown")}
+
+
+NAMES = sorted(names_of(Callback) | names_of(ModuleHooks))
 
 
 class Hooks:
@@ -31,9 +38,20 @@ class Hooks:
             )
             found = [*before, *([getattr(model, name)] if _is_defined(model, name, ModuleHooks) else []), *behind]
             setattr(self, name, found[0] if len(found) == 1 else partial(_call_all, found) if found else _nothing)
+            if name == "on_exception":
+                self.on_exception = partial(_call_each, found)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         raise AttributeError(f"there is no hook {name!r}", name=name, obj=self)
+
+
+def _call_each(functions: Sequence[Callable[..., Any]], error: BaseException) -> None:
+    """Calls all of them; what they raise is told, and does not take the place of the error that they are called for."""
+    for function in functions:
+        try:
+            function(error)
+        except Exception as other:
+            warnings.warn(f"on_exception() raised {type(other).__name__}: {other}; it was called for {error!r}", stacklevel=4)
 
 
 def _is_defined(holder: Any, name: str, base: type) -> bool:

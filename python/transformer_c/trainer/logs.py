@@ -23,11 +23,14 @@ class Feed(Callback):
 
     def __init__(self, loggers: Sequence[Logger], every: int) -> None:
         self._loggers, self._every = loggers, every
+        self._begun: list[Logger] = []  # and not yet finalized
 
     def on_train_start(self, trainer: Any, model: Any) -> None:
         """Begins a log, or continues one from the step of a checkpoint."""
+        self._begun = []
         for logger in self._loggers:
             logger.begin(trainer.global_step or None)
+            self._begun.append(logger)
             logger.log_hyperparams(dict(model.hparams.items()))
 
     def on_train_batch_end(self, trainer: Any, model: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -68,5 +71,5 @@ class Feed(Callback):
             logger.log_metrics(values, step)
 
     def _finalize(self, status: str) -> None:
-        for logger in self._loggers:
-            logger.finalize(status)
+        while self._begun:
+            self._begun.pop(0).finalize(status)

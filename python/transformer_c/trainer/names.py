@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
+
+from .._names import nearest
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 TRAINER: Mapping[str, str] = {
     "auto_lr_find": "try several rates",
     "barebones": "progress=False and no callbacks",
+    "epochs": "max_epochs= is the number of epochs",
+    "num_epochs": "max_epochs= is the number of epochs",
+    "n_epochs": "max_epochs= is the number of epochs",
     "detect_anomaly": "a loss that is not finite stops the run, with its step named",
     "max_time": "max_epochs= sets the length of a run; a callback may set trainer.should_stop",
     "min_steps": "patience= says how many epochs to wait at least",
@@ -43,10 +47,26 @@ ATTRIBUTES: Mapping[str, str] = {
     "val_dataloaders": "what was given to fit()",
 }
 
-# Hooks that a Trainer never calls: where their code belongs instead.
+# Hooks of Lightning that a Trainer never calls: where their code belongs instead.
 HOOKS: Mapping[str, str] = {
     "on_after_batch_transfer": "training_step()",
+    "on_batch_end": "on_train_batch_end()",
+    "on_batch_start": "on_train_batch_start()",
     "on_before_batch_transfer": "the DataLoader's collate_fn",
+    "on_epoch_end": "on_train_epoch_end()",
+    "on_epoch_start": "on_train_epoch_start()",
+    "on_init_end": "setup()",
+    "on_init_start": "setup()",
+    "on_keyboard_interrupt": "on_exception()",
+    "on_predict_model_eval": "on_predict_start()",
+    "on_pretrain_routine_end": "on_fit_start()",
+    "on_pretrain_routine_start": "on_fit_start()",
+    "on_sanity_check_end": "on_validation_end()",
+    "on_sanity_check_start": "on_validation_start()",
+    "on_test_model_eval": "on_test_start()",
+    "on_test_model_train": "on_test_end()",
+    "on_validation_model_eval": "on_validation_start()",
+    "on_validation_model_train": "on_validation_end()",
     "predict_epoch_end": "on_predict_epoch_end()",
     "test_epoch_end": "on_test_epoch_end()",
     "training_epoch_end": "on_train_epoch_end()",
@@ -55,6 +75,25 @@ HOOKS: Mapping[str, str] = {
     "validation_epoch_end": "on_validation_epoch_end()",
     "validation_step_end": "validation_step()",
 }
+
+# Words in the names of hooks elsewhere.
+_WORDS: Mapping[str, str] = {
+    "begin": "start",
+    "eval": "validation",
+    "finish": "end",
+    "training": "train",
+    "val": "validation",
+    "valid": "validation",
+}
+
+
+def hook_meant(name: str, known: Collection[str]) -> str | None:
+    """The hook that a method whose name begins with "on_" seems to be meant as; None for a method that is none."""
+    words = [_WORDS.get(word, word) for word in name.split("_")]
+    for meant in ("_".join(words), "_".join([words[0], "train", *words[1:]])):
+        if meant in known:
+            return meant
+    return nearest("_".join(words), known)
 
 
 def explained(
@@ -86,8 +125,8 @@ def explained(
                         raise TypeError(f"{shown}() got {name!r} and {same[name]!r}, which are two names of one argument")
                     options[same[name]] = options.pop(name)
                 elif name not in known and name not in others:
-                    close = difflib.get_close_matches(name, [*known, *others], n=1)
-                    hint = hints.get(name) or (f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}")
+                    close = nearest(name, [*known, *others])
+                    hint = hints.get(name) or (f"did you mean {close!r}?" if close else f"it has {', '.join(known)}")
                     raise TypeError(f"{shown}() has no option {name!r}: {hint}")
             return function(*arguments, **options)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from .._tensor import as_tensor
 from ..callbacks.callback import Callback
-from ..checkpoint import Checkpoint, CheckpointError, load_mapping, save
+from ..checkpoint import Checkpoint, CheckpointError, files, load_mapping, save
 from ..checkpoint.files import open_regular, remove_leftovers, write_atomically
 from ..checkpoint.tree import encode
 from ..optim import Optimizer
@@ -32,18 +32,11 @@ def prepare_folder(folder: str | None, model: Any) -> None:
 
 def set_aside(folder: str | None) -> None:
     """Moves the files of an earlier run into a folder of their own, so that no run has files of two."""
-    found = [name for name in (LAST, BEST, HISTORY, CHECKPOINTS) if folder is not None and os.path.exists(os.path.join(folder, name))]
-    if folder is None or not found:
-        return
-    number = 1
-    while os.path.exists(aside := os.path.join(folder, f"earlier_{number}")):
-        number += 1
-    os.mkdir(aside)
-    for name in found:
-        os.replace(os.path.join(folder, name), os.path.join(aside, name))
-    warnings.warn(
-        f'{folder} had an earlier run: its files are in {aside} now; fit(..., resume="last") would have continued it', stacklevel=4
-    )
+    aside = None if folder is None else files.set_aside(folder, (LAST, BEST, HISTORY, CHECKPOINTS))
+    if aside is not None:
+        warnings.warn(
+            f'{folder} had an earlier run: its files are in {aside} now; fit(..., resume="last") would have continued it', stacklevel=4
+        )
 
 
 def path_to_resume(resume: str | os.PathLike | None, folder: str | None) -> str | None:

@@ -255,6 +255,7 @@ class Trainer(RunView):
         batch_size, path = count("batch_size", batch_size), path_to_resume(resume, self.checkpoint_dir)
         callbacks = [*self.callbacks, *checks.callbacks(model.configure_callbacks())]
         callbacks.sort(key=lambda callback: isinstance(callback, ModelCheckpoint))  # they see what the others log
+        checks.warn_of_uncalled_hooks(model, callbacks, stacklevel=3)
         hooks, interrupts = Hooks(self, model, callbacks, self._feed), Interrupts()
         with Attached(self, model) as place, interrupts.held(), Stage("fit", hooks, model, train):
             train, val = loaders.train_and_val(model, train, val, place.dtype, batch_size)
@@ -285,9 +286,6 @@ class Trainer(RunView):
         """The validation loaders that are used; raises or warns if something is missing."""
         name = type(model).__name__
         has_step = type(model).validation_step is not TrainingModule.validation_step
-        unheard = checks.uncalled_hooks(model)
-        if unheard:
-            warnings.warn(unheard, stacklevel=4)
         if self.limit_val_batches == 0:
             val = []
         elif has_step and not val:
@@ -365,12 +363,16 @@ class Trainer(RunView):
             For arrays and frames, the predictions for all rows, ndarrays. Otherwise a list of what ``predict_step`` returned for each
             batch; for several loaders, a list of such lists.
         """
+        checks.trainable(model)
+        checks.warn_of_uncalled_hooks(model, self.callbacks, stacklevel=3)
         results = self._pass(model, "predict", dataloaders, batch_size)
         if are_arrays(dataloaders):
             return joined(results[0])
         return results[0] if len(results) == 1 else results
 
     def _evaluate(self, model: TrainingModule, kind: str, given: Any, verbose: bool, batch_size: int) -> list[dict[str, float]]:
+        checks.trainable(model)
+        checks.warn_of_uncalled_hooks(model, self.callbacks)
         results, together = self._pass(model, kind, given, batch_size)
         for feed in self._feed:
             feed.log_results(together, self.global_step)
@@ -381,7 +383,6 @@ class Trainer(RunView):
     def _pass(self, model: TrainingModule, kind: str, given: Any, batch_size: int) -> Any:
         """One pass outside of ``fit`` over the data given, or those of the model."""
         stage, attribute = {"validation": ("validate", "val_dataloader")}.get(kind, (kind, f"{kind}_dataloader"))
-        checks.trainable(model)
         hooks = Hooks(self, model, self.callbacks)
         with Attached(self, model) as place, Stage(stage, hooks, model, given):
             source = model if given is None else given
