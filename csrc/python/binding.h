@@ -253,6 +253,7 @@ PyObject *tcpy_is_traced(PyObject *module, PyObject *unused);
 
 /* switches.c */
 int tcpy_add_switches(PyObject *module);
+PyObject *tcpy_autocast_state(PyObject *module, PyObject *unused);
 PyObject *tcpy_call_depth(PyObject *module, PyObject *unused);
 PyObject *tcpy_call_nested(PyObject *module, PyObject *const *args, Py_ssize_t count);
 

@@ -172,7 +172,9 @@ static PyMethodDef methods[] = {
      "is. "
      "Returns the tracer until now."},
     {"is_traced", tcpy_is_traced, METH_NOARGS, "is_traced()\n--\n\nWhether a tracer sees the ops of this thread."},
-    {"call_depth", tcpy_call_depth, METH_NOARGS, "call_depth()\n--\n\nHow many calls of call_nested this thread is in."},
+    {"autocast_state", tcpy_autocast_state, METH_NOARGS, "autocast_state()\n--\n\nThe number of the innermost autocasting of this thread."},
+    {"call_depth", tcpy_call_depth, METH_NOARGS,
+     "call_depth()\n--\n\nHow many calls of call_nested this thread is in; -1 where a module is to be called by autocast."},
     {"call_nested", (PyCFunction)(void (*)(void))tcpy_call_nested, METH_FASTCALL,
      "call_nested(function, args, kwargs, /)\n--\n\nfunction(*args, **kwargs), one deeper."},
     {NULL, NULL, 0, NULL},

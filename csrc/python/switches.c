@@ -3,47 +3,89 @@
  * remembering what it was, or before it is switched back. Here nothing comes between them. */
 #include "binding.h"
 
-/* ---- whether this thread records -------------------------------------------------------------------------------------------- */
+/* ---- the depth of calls of modules ------------------------------------------------------------------------------------------------ */
+
+static _Thread_local long depth;
+
+/* ---- states of a thread -------------------------------------------------------------------------------------------------------- */
+
+/* In what the modules that this thread calls compute, and the depth of the calls to which that applies: those further down compute in what
+ * they are given. */
+enum { AS_GIVEN, IN_BFLOAT16, IN_FLOAT16, IN_A_CALL };
+static _Thread_local struct {
+    int half;
+    long depth;
+} autocast;
+
+static long set_recording(long enabled) { return tc_set_grad_enabled(enabled != 0); }
+
+/* A call whose parameters are cast already stays what it is. The depth is in the upper bits. */
+static long set_autocast(long state)
+{
+    const long before = autocast.half | autocast.depth << 2;
+    autocast.half = (int)(state & 3);
+    autocast.depth = state >> 2;
+    return before;
+}
+
+static long enter_autocast(long half) { return set_autocast((autocast.half == IN_A_CALL ? IN_A_CALL : half) | depth << 2); }
 
 #define FEW 4
 
 typedef struct entry {
     unsigned long thread;
-    bool before;
+    long before;
 } entry;
 
 /* One object may be entered several times, by several threads. */
-typedef struct recording {
-    PyObject_HEAD bool enabled;
+typedef struct switch_object {
+    PyObject_HEAD long given;
+    long (*enter)(long), (*leave)(long); /* the former returns what the latter is called with */
     int count, capacity;
     entry *entries, few[FEW];
-} recording;
+} switch_object;
+
+static PyObject *new_switch(PyTypeObject *type, long given, long (*enter)(long), long (*leave)(long))
+{
+    switch_object *self = (switch_object *)type->tp_alloc(type, 0);
+    if (!self) return NULL;
+    self->given = given;
+    self->enter = enter;
+    self->leave = leave;
+    self->capacity = FEW;
+    self->entries = self->few;
+    return (PyObject *)self;
+}
 
 static PyObject *recording_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"enabled", NULL};
     int enabled;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "p:recording", names, &enabled)) return NULL;
-    recording *self = (recording *)type->tp_alloc(type, 0);
-    if (!self) return NULL;
-    self->enabled = enabled;
-    self->capacity = FEW;
-    self->entries = self->few;
-    return (PyObject *)self;
+    return new_switch(type, enabled, set_recording, set_recording);
 }
 
-static void recording_dealloc(PyObject *object)
+static PyObject *autocasting_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    recording *self = (recording *)object;
+    static char *names[] = {"half", NULL};
+    int half;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "i:autocasting", names, &half)) return NULL;
+    if (half < AS_GIVEN || half > IN_A_CALL) return PyErr_Format(PyExc_ValueError, "half must be from 0 to 3, got %d", half);
+    return new_switch(type, half, enter_autocast, set_autocast);
+}
+
+static void switch_dealloc(PyObject *object)
+{
+    switch_object *self = (switch_object *)object;
     PyTypeObject *type = Py_TYPE(object);
     if (self->entries != self->few) PyMem_Free(self->entries);
     type->tp_free(object);
     Py_DECREF(type);
 }
 
-static PyObject *recording_enter(PyObject *object, PyObject *unused)
+static PyObject *switch_enter(PyObject *object, PyObject *unused)
 {
-    recording *self = (recording *)object;
+    switch_object *self = (switch_object *)object;
     (void)unused;
     if (self->count == self->capacity) {
         entry *larger = PyMem_Malloc(2 * sizeof *larger * (size_t)self->capacity);
@@ -53,21 +95,21 @@ static PyObject *recording_enter(PyObject *object, PyObject *unused)
         self->entries = larger;
         self->capacity *= 2;
     }
-    self->entries[self->count++] = (entry){PyThread_get_thread_ident(), tc_set_grad_enabled(self->enabled)};
+    self->entries[self->count++] = (entry){PyThread_get_thread_ident(), self->enter(self->given)};
     Py_RETURN_NONE;
 }
 
 /* A generator that is left on another thread than it was entered on leaves that thread's state alone. */
-static PyObject *recording_exit(PyObject *object, PyObject *const *args, Py_ssize_t count)
+static PyObject *switch_exit(PyObject *object, PyObject *const *args, Py_ssize_t count)
 {
-    recording *self = (recording *)object;
+    switch_object *self = (switch_object *)object;
     const unsigned long thread = PyThread_get_thread_ident();
     (void)args, (void)count;
     if (self->count == 0) return PyErr_Format(PyExc_RuntimeError, "%s was left without having been entered", Py_TYPE(object)->tp_name);
     int last = self->count - 1;
     while (last > 0 && self->entries[last].thread != thread) last--;
     if (self->entries[last].thread == thread)
-        tc_set_grad_enabled(self->entries[last].before);
+        self->leave(self->entries[last].before);
     else
         last = self->count - 1;
     memmove(&self->entries[last], &self->entries[last + 1], sizeof(entry) * (size_t)(self->count - 1 - last));
@@ -77,24 +119,45 @@ static PyObject *recording_exit(PyObject *object, PyObject *const *args, Py_ssiz
 
 #define FAST(function) (PyCFunction)(void (*)(void)) function, METH_FASTCALL
 
-static PyMethodDef recording_methods[] = {
-    {"__enter__", recording_enter, METH_NOARGS, "__enter__($self, /)\n--\n\nSwitches this thread's recording."},
-    {"__exit__", FAST(recording_exit), "__exit__($self, /, *exception)\n--\n\nSwitches it back."},
+static PyMethodDef switch_methods[] = {
+    {"__enter__", switch_enter, METH_NOARGS, "__enter__($self, /)\n--\n\nSwitches this thread's state."},
+    {"__exit__", FAST(switch_exit), "__exit__($self, /, *exception)\n--\n\nSwitches it back."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot recording_slots[] = {
     {Py_tp_new, recording_new},
-    {Py_tp_dealloc, recording_dealloc},
-    {Py_tp_methods, recording_methods},
+    {Py_tp_dealloc, switch_dealloc},
+    {Py_tp_methods, switch_methods},
     {Py_tp_doc, "recording(enabled)\n--\n\nA context manager that turns recording on this thread on or off."},
     {0, NULL},
 };
 
 static PyType_Spec recording_spec = {.name = "transformer_c._core.recording",
-                                     .basicsize = sizeof(recording),
+                                     .basicsize = sizeof(switch_object),
                                      .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
                                      .slots = recording_slots};
+
+static PyType_Slot autocasting_slots[] = {
+    {Py_tp_new, autocasting_new},
+    {Py_tp_dealloc, switch_dealloc},
+    {Py_tp_methods, switch_methods},
+    {Py_tp_doc, "autocasting(half)\n--\n\nA context manager: modules that this thread calls compute in bfloat16 (1), float16 (2) or what "
+                "they are given "
+                "(0); or a call of one whose parameters are cast already (3)."},
+    {0, NULL},
+};
+
+static PyType_Spec autocasting_spec = {.name = "transformer_c._core.autocasting",
+                                       .basicsize = sizeof(switch_object),
+                                       .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+                                       .slots = autocasting_slots};
+
+PyObject *tcpy_autocast_state(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return PyLong_FromLong(autocast.half);
+}
 
 /* ---- any other state ----------------------------------------------------------------------------------------------------------- */
 
@@ -338,14 +401,153 @@ static PyType_Spec restored_spec = {.name = "transformer_c._core.restored",
                                     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
                                     .slots = restored_slots};
 
-/* ---- the depth of calls of modules ------------------------------------------------------------------------------------------------ */
+/* ---- entries of dicts ------------------------------------------------------------------------------------------------------------- */
 
-static _Thread_local long depth;
+typedef struct replaced {
+    PyObject_HEAD PyObject *places, *result, *end; /* a tuple of (dict, key, value); end: NULL for None */
+    bool unless_changed;
+    PyObject *before; /* a list of what the entries were, NotImplemented for none, from entering on; otherwise NULL */
+} replaced;
+
+static PyObject *replaced_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"places", "result", "end", "unless_changed", NULL};
+    PyObject *places, *result = Py_None, *end = NULL;
+    int unless_changed = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OOp:replaced", names, &places, &result, &end, &unless_changed)) return NULL;
+    places = PySequence_Tuple(places);
+    bool good = places != NULL;
+    for (Py_ssize_t i = 0; good && i < PyTuple_GET_SIZE(places); i++) {
+        PyObject *place = PyTuple_GET_ITEM(places, i);
+        good = PyTuple_Check(place) && PyTuple_GET_SIZE(place) == 3 && PyDict_Check(PyTuple_GET_ITEM(place, 0));
+        if (!good) PyErr_SetString(PyExc_TypeError, "a place is a tuple (dict, key, value)");
+    }
+    replaced *self = good ? (replaced *)type->tp_alloc(type, 0) : NULL;
+    if (self) {
+        self->places = Py_NewRef(places);
+        self->result = Py_NewRef(result);
+        self->end = end && end != Py_None ? Py_NewRef(end) : NULL;
+        self->unless_changed = unless_changed != 0;
+    }
+    Py_XDECREF(places);
+    return (PyObject *)self;
+}
+
+static int replaced_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    replaced *self = (replaced *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->places);
+    Py_VISIT(self->result);
+    Py_VISIT(self->end);
+    Py_VISIT(self->before);
+    return 0;
+}
+
+static int replaced_clear(PyObject *object)
+{
+    replaced *self = (replaced *)object;
+    Py_CLEAR(self->places);
+    Py_CLEAR(self->result);
+    Py_CLEAR(self->end);
+    Py_CLEAR(self->before);
+    return 0;
+}
+
+static void replaced_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    replaced_clear(object);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+/* Last first, those that were entered. */
+static void put_back(const replaced *self, PyObject *before, PyObject *error[3])
+{
+    for (Py_ssize_t i = PyList_GET_SIZE(before) - 1; i >= 0; i--) {
+        PyObject *place = PyTuple_GET_ITEM(self->places, i), *old = PyList_GET_ITEM(before, i);
+        PyObject *dict = PyTuple_GET_ITEM(place, 0), *key = PyTuple_GET_ITEM(place, 1);
+        PyObject *now = PyDict_GetItemWithError(dict, key);
+        if (PyErr_Occurred()) keep_first(error);
+        if ((self->unless_changed && now != PyTuple_GET_ITEM(place, 2)) || (!now && old == Py_NotImplemented)) continue;
+        if ((old == Py_NotImplemented ? PyDict_DelItem(dict, key) : PyDict_SetItem(dict, key, old)) < 0) keep_first(error);
+    }
+}
+
+static PyObject *replaced_enter(PyObject *object, PyObject *unused)
+{
+    replaced *self = (replaced *)object;
+    (void)unused;
+    if (self->before) return PyErr_Format(PyExc_RuntimeError, "it is on already: one object is entered once at a time");
+    PyObject *before = PyList_New(0);
+    bool good = before != NULL;
+    for (Py_ssize_t i = 0; good && i < PyTuple_GET_SIZE(self->places); i++) {
+        PyObject *place = PyTuple_GET_ITEM(self->places, i), *dict = PyTuple_GET_ITEM(place, 0), *key = PyTuple_GET_ITEM(place, 1);
+        PyObject *now = PyDict_GetItemWithError(dict, key);
+        good = !PyErr_Occurred() && PyList_Append(before, now ? now : Py_NotImplemented) == 0 &&
+               PyDict_SetItem(dict, key, PyTuple_GET_ITEM(place, 2)) == 0;
+    }
+    if (good) {
+        self->before = before;
+        return Py_NewRef(self->result);
+    }
+    PyObject *error[3] = {NULL, NULL, NULL};
+    PyErr_Fetch(&error[0], &error[1], &error[2]);
+    if (before) put_back(self, before, error);
+    Py_XDECREF(before);
+    PyErr_Restore(error[0], error[1], error[2]);
+    return NULL;
+}
+
+static PyObject *replaced_exit(PyObject *object, PyObject *const *args, Py_ssize_t count)
+{
+    replaced *self = (replaced *)object;
+    PyObject *before = self->before, *error[3] = {NULL, NULL, NULL};
+    (void)args, (void)count;
+    if (!before) return PyErr_Format(PyExc_RuntimeError, "it was left without having been entered");
+    self->before = NULL;
+    put_back(self, before, error);
+    Py_DECREF(before);
+    if (self->end) insist(self->end, self->result, error);
+    if (!error[0]) Py_RETURN_NONE;
+    PyErr_Restore(error[0], error[1], error[2]);
+    return NULL;
+}
+
+static PyMethodDef replaced_methods[] = {
+    {"__enter__", replaced_enter, METH_NOARGS, "__enter__($self, /)\n--\n\nEnters the values; returns the result."},
+    {"__exit__", FAST(replaced_exit), "__exit__($self, /, *exception)\n--\n\nEnters what was there, then end(result)."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot replaced_slots[] = {
+    {Py_tp_new, replaced_new},
+    {Py_tp_dealloc, replaced_dealloc},
+    {Py_tp_traverse, replaced_traverse},
+    {Py_tp_clear, replaced_clear},
+    {Py_tp_methods, replaced_methods},
+    {Py_tp_doc, "replaced(places, result=None, end=None, unless_changed=False)\n--\n\nA context manager: each (dict, key, value) of "
+                "`places` is entered, "
+                "and what was there afterwards, unless the block has entered another value and `unless_changed` is set. An interrupt that "
+                "comes in between waits."},
+    {0, NULL},
+};
+
+static PyType_Spec replaced_spec = {.name = "transformer_c._core.replaced",
+                                    .basicsize = sizeof(replaced),
+                                    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+                                    .slots = replaced_slots};
+
+/* ---- calls of modules -----------------------------------------------------------------------------------------------------------------
+ */
 
 PyObject *tcpy_call_depth(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
-    return PyLong_FromLong(depth);
+    const bool is_cast = (autocast.half == IN_BFLOAT16 || autocast.half == IN_FLOAT16) && autocast.depth == depth;
+    return PyLong_FromLong(is_cast ? -1 : depth);
 }
 
 PyObject *tcpy_call_nested(PyObject *module, PyObject *const *args, Py_ssize_t count)
@@ -373,7 +575,8 @@ static int add_type(PyObject *module, PyType_Spec *spec, const char *name)
 int tcpy_add_switches(PyObject *module)
 {
     return add_type(module, &recording_spec, "recording") < 0 || add_type(module, &switched_spec, "switched") < 0 ||
-                   add_type(module, &restored_spec, "restored") < 0
+                   add_type(module, &restored_spec, "restored") < 0 || add_type(module, &autocasting_spec, "autocasting") < 0 ||
+                   add_type(module, &replaced_spec, "replaced") < 0
                ? -1
                : 0;
 }

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Iterator
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+from . import _core
 from ._core import Tensor
-from ._fork_lock import ForkLock
+from ._nested import map_nested
 
-_HALVES = ("bfloat16", "float16")
+F = TypeVar("F", bound=Callable[..., Any])
 
-active = 0  # blocks of autocast in all threads: while there is none, a call of a module looks no further
-_lock = ForkLock()
-_local = threading.local()
+_HALVES = ("bfloat16", "float16")  # their numbers in the core are 1 and 2
+_IN_A_CALL = 3
 
 
-class autocast(contextlib.ContextDecorator):
+class autocast(_core.autocasting):
     """Calls of modules inside the block compute in half precision; their parameters stay float32, and so do their results.
 
-    Each call of a module, together with all modules that it calls, gets its floating parameters, buffers and arguments rounded to `dtype`,
-    which is recorded: gradients arrive in the parameters in float32. Results are cast back, so that a loss is computed in float32.
-    Functions that are called outside of modules are not changed.
+    Each call of a module, together with all modules that it calls, gets its floating parameters and arguments rounded to `dtype`, which is
+    recorded: gradients arrive in the parameters in float32. Results are cast back, so that a loss is computed in float32. Buffers are left
+    alone; what is computed with a float32 buffer is float32, and layers cast it. Functions that are called outside of modules are not changed.
 
     Parameters
     ----------
@@ -50,44 +49,34 @@ class autocast(contextlib.ContextDecorator):
     ('float32', 'float32', 'float32')
     """
 
-    def __init__(self, device_type: str = "cpu", dtype: Any = "bfloat16", enabled: bool = True, cache_enabled: bool | None = None) -> None:
+    def __new__(
+        cls, device_type: str = "cpu", dtype: Any = "bfloat16", enabled: bool = True, cache_enabled: bool | None = None
+    ) -> autocast:
         name = (
-            dtype
-            if isinstance(dtype, str)
-            else "bfloat16"
-            if dtype is None
-            else str(getattr(dtype, "name", getattr(dtype, "__name__", dtype)))
+            dtype if isinstance(dtype, str) else "bfloat16" if dtype is None else getattr(dtype, "name", getattr(dtype, "__name__", dtype))
         )
         if name not in _HALVES:
             raise ValueError(f"autocast computes in bfloat16 or float16, got dtype={dtype!r}")
-        self._dtype = name if enabled else None
+        return super().__new__(cls, _HALVES.index(name) + 1 if enabled else 0)
 
-    def _recreate_cm(self) -> autocast:
-        return autocast(dtype=self._dtype or "bfloat16", enabled=self._dtype is not None)
+    def __call__(self, function: F) -> F:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
 
-    def __enter__(self) -> autocast:
-        global active
-        self._before = current()
-        with _lock.lock:
-            active += 1
-        _local.dtype = self._dtype
-        return self
-
-    def __exit__(self, *unused: Any) -> None:
-        global active
-        _local.dtype = self._before
-        with _lock.lock:
-            active -= 1
+        return wrapped  # type: ignore[return-value]
 
 
-def current() -> str | None:
-    """The dtype of this thread's innermost block; None outside."""
-    return getattr(_local, "dtype", None)
+def is_in_call() -> bool:
+    """Whether this thread is in a call of a module whose parameters are cast."""
+    return _core.autocast_state() == _IN_A_CALL
 
 
-def call(module: Any, args: tuple, kwargs: dict[str, Any], dtype: str) -> Any:
-    """Calls a module in half precision."""
-    from .nn.module import map_nested
+def call(module: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Calls a module in half precision: casts are put in the places of its parameters and of those of all modules below it."""
+    dtype = _HALVES[_core.autocast_state() - 1]
+    casts: dict[int, Tensor] = {}  # a shared parameter is cast once
 
     def halved(value: Any) -> Any:
         return value.to(dtype) if isinstance(value, Tensor) and value.dtype.kind == "f" and value.dtype.itemsize == 4 else value
@@ -97,33 +86,16 @@ def call(module: Any, args: tuple, kwargs: dict[str, Any], dtype: str) -> Any:
             return value.float() if value.dtype.name == dtype else value
         return value.astype("float32") if getattr(getattr(value, "dtype", None), "name", None) == dtype else value
 
-    _local.dtype = None  # what is inside of the call has the parameters of the call
-    try:
-        with _halved(module, halved):
-            return map_nested(widened, module(*map_nested(halved, args), **map_nested(halved, kwargs)))
-    finally:
-        _local.dtype = dtype
-
-
-@contextlib.contextmanager
-def _halved(module: Any, halved: Any) -> Iterator[None]:
-    """Puts casts in the places of the parameters and buffers of a module and all below it."""
-    casts: dict[int, Tensor] = {}  # a shared parameter is cast once
-    replaced = []
-    try:
-        for part in module.modules():
-            for registry in (part._parameters, part._buffers):
-                for name, value in registry.items():
-                    if value is not None and id(value) not in casts:
-                        casts[id(value)] = halved(value)
-                    if value is not None and casts[id(value)] is not value:
-                        replaced.append((registry, name, value))
-                        registry[name] = casts[id(value)]
-        yield
-    finally:
-        for registry, name, value in replaced:
-            if registry.get(name) is casts[id(value)]:  # not another one, which the call has assigned
-                registry[name] = value
+    places = []
+    for part in module.modules():
+        for name, value in part._parameters.items():
+            if value is not None and id(value) not in casts:
+                casts[id(value)] = halved(value)
+            if value is not None and casts[id(value)] is not value:
+                places.append((part._parameters, name, casts[id(value)]))
+    args, kwargs = map_nested(halved, args), map_nested(halved, kwargs)
+    with _core.replaced(places, unless_changed=True), _core.autocasting(_IN_A_CALL):
+        return map_nested(widened, module(*args, **kwargs))
 
 
 __all__ = ["autocast"]

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
+from . import _core
 
-class evaluating:
+
+def evaluating(module: Any) -> AbstractContextManager[None]:
     """Puts a module and all below it into eval mode, and restores the mode of each afterwards."""
-
-    def __init__(self, module: Any) -> None:
-        self._module = module
-
-    def __enter__(self) -> None:
-        self._modes = [(part, part.training) for part in self._module.modules()]
-        self._module.eval()
-
-    def __exit__(self, *unused: Any) -> None:
-        for part, training in self._modes:
-            part.training = training
+    return _core.replaced([(vars(part), "training", False) for part in module.modules()])

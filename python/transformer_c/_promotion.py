@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ._arguments import array
+from ._autocast import is_in_call
 from ._core import Tensor
 from ._frames import as_array, is_frame
 from ._tensor import as_tensor
@@ -66,11 +67,11 @@ def narrowed(y: Any, like: Any) -> Any:
 
 
 def cast_input(x: Any, weight: Tensor, layer: str) -> Tensor:
-    """The input of a layer: integers in the dtype of its weight; another floating dtype is an error that names both."""
+    """The input of a layer: integers in the dtype of its weight; another floating dtype is an error that names both, but under ``autocast``."""
     if not isinstance(x, Tensor):
         x = as_tensor(array(layer, x))
     if x.dtype == weight.dtype:
         return x
-    if x.dtype.kind in "fV":
+    if x.dtype.kind in "fV" and not is_in_call():
         raise TypeError(f"{layer} has {weight.dtype.name} parameters but the input is a {x.dtype.name} Tensor; convert one with .to()")
     return x.to(weight.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,7 @@ from ._core import Tensor
 from ._evaluating import evaluating
 from ._tensor import no_grad
 from .nn import Module
+from .nn.module_hooks import around
 
 
 @dataclass
@@ -106,17 +108,18 @@ def summary(module: Module, input: Any = None, depth: int | None = None) -> Summ
 
 def _run(module: Module, input: Any, rows: dict[str, Row]) -> None:
     """Calls the module once and notes the shapes of all results."""
-    handles = [
-        part.register_forward_hook(lambda unused, args, result, row=rows[name]: row.shapes.append(_shape(result)))
-        for name, part in module.named_modules()
-    ]
+
+    def noting(row: Row) -> Callable[..., Any]:
+        def note(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            result = forward(*args, **kwargs)
+            row.shapes.append(_shape(result))
+            return result
+
+        return note
+
     args, kwargs = ((), input) if isinstance(input, dict) else (input if isinstance(input, tuple) else (input,), {})
-    try:
-        with evaluating(module), no_grad():
-            module(*args, **kwargs)
-    finally:
-        for handle in handles:
-            handle.remove()
+    with around((part, noting(rows[name])) for name, part in module.named_modules()), evaluating(module), no_grad():
+        module(*args, **kwargs)
 
 
 def _shape(result: Any) -> Any:

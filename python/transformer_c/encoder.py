@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -108,6 +109,8 @@ class MultiheadAttention(nn.Module):
     >>> values.shape, maps.shape
     ((4, 5, 8), (4, 2, 5, 5))
     """
+
+    _attention_map: ClassVar = {"return_attention": True}
 
     def __init__(self, input_dim: int, embed_dim: int, num_heads: int) -> None:
         super().__init__()

@@ -30,6 +30,14 @@ SWITCHES = {
         "with log.muted(True), log.averaging() as inner: assert log.averages is inner",
         "not log.is_muted and log.averages is averages",
     ),
+    "autocast": (
+        "with tc.autocast():\n        module(array)",
+        "_core.autocast_state() == 0 and _core.call_depth() == 0 and [*map(id, module.parameters())] == weights",
+    ),
+    "modes and hooks of a module": (
+        "with evaluating(attention), tc.nn.attention_maps(attention):\n        tc.summary(module, array)",
+        "attention.training and module.training and not any(map(hooks_of, (attention, *module.modules())))",
+    ),
     "switched": (
         "with _core.switched(functools.partial(_signal.signal, signal.SIGUSR1), lambda: _signal.SIG_IGN): pass",
         "signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL",
@@ -44,6 +52,7 @@ import numpy as np
 import transformer_c as tc
 from transformer_c import _core
 from transformer_c.trainer.interrupts import Interrupts
+from transformer_c._evaluating import evaluating
 from transformer_c.trainer.run import Run
 
 class Interrupt(BaseException): pass
@@ -55,6 +64,10 @@ def handler(number, frame):
         armed = False
         raise Interrupt
 
+def hooks_of(part):
+    forward = vars(part).get("forward")
+    return forward and (forward.before or forward.after)
+
 @tc.no_grad()
 def silent(): pass
 
@@ -65,6 +78,9 @@ array = np.ones((2, 3), np.float32)
 module = tc.nn.Sequential(tc.nn.Linear(3, 3), tc.nn.ReLU())
 module(tc.tensor(array)).sum().backward()
 optimizer = tc.optim.SGD(module.parameters(), 0.0)
+attention = tc.nn.MultiheadAttention(4, 2, batch_first=True)
+with tc.autocast(): module(array)  # imports what bfloat16 needs
+weights = [*map(id, module.parameters())]
 log = Run(None)
 averages = log.averages
 

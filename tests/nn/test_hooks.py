@@ -94,6 +94,27 @@ def test_copies_have_hooks_of_their_own():
     assert repr(model) == repr(net()) and set(model.state_dict()) == set(net().state_dict())
 
 
+def test_a_shallow_copy_has_its_own_weights_and_hooks():
+    """copy.copy shares the parameters until one is assigned, as in PyTorch; what it is called with reaches the copy."""
+    layer, seen = tc.nn.Linear(3, 2), []
+    handle = layer.register_forward_hook(lambda module, args, output: seen.append(module))
+    other = copy.copy(layer)
+    other._parameters = {name: tc.nn.Parameter(p.detach() * 0) for name, p in layer._parameters.items()}
+    assert (other(X) == 0).all() and (layer(X) != 0).any() and [m is other for m in seen] == [True, False]
+    handle.remove()
+    assert "forward" not in vars(layer)
+    layer(X), other(X)
+    assert len(seen) == 3 and seen[2] is other
+
+
+@pytest.mark.parametrize("kind", ["forward_pre", "forward", "full_backward"])
+def test_a_hook_is_a_function(kind):
+    layer = tc.nn.Linear(3, 2)
+    with pytest.raises(TypeError, match="a hook of Linear must be a function, got 3"):
+        getattr(layer, f"register_{kind}_hook")(3)
+    assert "forward" not in vars(layer)
+
+
 # ---- backward hooks ----------------------------------------------------------------------------------------------------------------
 
 
@@ -137,6 +158,54 @@ def test_backward_hooks_change_gradients():
     with tc.no_grad():
         model.register_full_backward_hook(lambda *unused: pytest.fail("there is no backward"))
         model(x)
+
+
+class Several(tc.nn.Module):
+    def __init__(self, make):
+        super().__init__()
+        self.make = make
+
+    def forward(self, x):
+        return self.make(x)
+
+
+@pytest.mark.parametrize(
+    ("make", "gradients"),
+    [
+        (lambda x: x.max(1), [1.0, None]),
+        (lambda x: {"a": x * 2, "b": [x.sum(), None, "text"]}, [1.0, 1.0, None, None]),
+        (lambda x: (x, (x * 3,)), [1.0, 1.0]),
+        (lambda x: [x * 2], [1.0]),
+    ],
+)
+def test_backward_hooks_of_results_of_all_kinds(make, gradients):
+    """Named pairs and dicts keep their type, and the hook sees the gradient of each Tensor in them."""
+    model, seen = Several(make), []
+    x = tc.tensor(X, requires_grad=True)
+    model.register_full_backward_hook(lambda m, given, got: seen.append((given, got)))
+    result, plain = model(x), make(tc.tensor(X))
+    assert type(result) is type(plain)
+    leaves = [t for t in tree(result) if isinstance(t, tc.Tensor) and t.requires_grad]
+    sum(t.sum() for t in leaves).backward()
+    (((given,), got),) = seen
+    assert [None if g is None else float(g.numpy().max()) for g in got] == gradients
+    again = tc.tensor(X, requires_grad=True)
+    sum(t.sum() for t in tree(make(again)) if isinstance(t, tc.Tensor) and t.requires_grad).backward()
+    np.testing.assert_array_equal(x.grad.numpy(), again.grad.numpy())
+    np.testing.assert_array_equal(given.numpy(), x.grad.numpy())
+
+
+def tree(value):
+    values = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else None
+    return [value] if values is None else [leaf for v in values for leaf in tree(v)]
+
+
+@pytest.mark.parametrize("returned", [(), (None, None)])
+def test_a_backward_hook_returns_a_gradient_for_each_argument(returned):
+    model = net()
+    model.register_full_backward_hook(lambda m, given, got: returned)
+    with pytest.raises(ValueError, match=f"hook of Sequential returned {len(returned)} gradients; expected 1"):
+        model(tc.tensor(X, requires_grad=True)).sum().backward()
 
 
 # ---- attention maps ------------------------------------------------------------------------------------------------------------------
@@ -187,6 +256,48 @@ def test_maps_of_the_tutorials_encoder():
     with pytest.raises(ZeroDivisionError), tc.nn.attention_maps(encoder):
         _ = 1 / 0
     assert not any("forward" in vars(module) for module in encoder.modules())
+
+
+def test_maps_of_the_tutorials_modules():
+    from transformer_c.tutorials import godoy, keras_book, sensio
+
+    x = np.random.default_rng(0).normal(size=(2, 4, 8)).astype(np.float32)
+    cases = [
+        (keras_book.TransformerEncoder(8, 16, 2), {"attention": (2, 2, 4, 4)}),
+        (sensio.Model(8, 8, 4, 2, 2, "patches"), {f"tranformer.{i}.attn": (2, 2, 4, 4) for i in range(2)}),
+        (godoy.EncoderLayer(n_heads=2, d_model=8, ff_units=16), {"self_attn_heads": (2, 2, 4, 4)}),
+    ]
+    for model, shapes in cases:
+        plain = model.eval()(x)
+        with tc.nn.attention_maps(model) as maps:
+            found = model(x)
+        np.testing.assert_allclose(found, plain, atol=1e-6)
+        assert {name: m.shape for name, m in maps.items()} == shapes
+        for found in maps.values():
+            np.testing.assert_allclose(found.sum(-1), 1, atol=1e-6)
+
+
+def test_maps_and_hooks_at_once():
+    """Hooks see what the caller asked for; one that is registered inside the block stays; blocks are nested."""
+    attention, seen = tc.nn.MultiheadAttention(8, 2, batch_first=True).eval(), []
+    note = lambda m, args, output: seen.append(output[1])
+    x = np.zeros((2, 4, 8), np.float32)
+    handle = attention.register_forward_hook(note)
+    with tc.nn.attention_maps(attention) as outer:
+        with tc.nn.attention_maps(attention) as inner:
+            attention(x, x, x, need_weights=False)
+        outer.clear()
+        attention(x, x, x, need_weights=False)
+    assert seen == [None, None] and outer[""].shape == inner[""].shape == (2, 2, 4, 4)
+    handle.remove()
+    with tc.nn.attention_maps(attention):
+        handle = attention.register_forward_hook(note)
+    attention(x, x, x, need_weights=False)
+    assert len(seen) == 3
+    handle.remove()
+    assert "forward" not in vars(attention)
+    with pytest.raises(ValueError, match="Linear contains no attention layer"):
+        tc.nn.attention_maps(tc.nn.Linear(2, 2))
 
 
 # ---- summary -------------------------------------------------------------------------------------------------------------------------

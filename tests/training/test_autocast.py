@@ -29,9 +29,14 @@ def gradients(model, x, target, halves):
     return logits, loss.item(), {name: p.grad.numpy().copy() for name, p in model.named_parameters()}
 
 
+def without_buffers():
+    model = model_of()
+    return tc.nn.Sequential(model[0], *model[2:])
+
+
 def test_it_is_the_half_precision_model_with_gradients_in_float32():
     """The same numbers as those of the model cast to bfloat16; gradients, weights and results are float32."""
-    model, half = model_of(), model_of().bfloat16()
+    model, half = without_buffers(), without_buffers().bfloat16()
     x, target = data()
     logits, _, found = gradients(model, x, target, True)
     expected = half(tc.tensor(x).bfloat16())
@@ -59,6 +64,93 @@ def test_arrays_nesting_and_decorators():
     np.testing.assert_array_equal(model(x), plain)
     with pytest.raises(ValueError, match="bfloat16 or float16, got dtype='float32'"):
         tc.autocast(dtype="float32")
+
+
+class Counter(tc.nn.Module):
+    """Counts its calls, in a buffer that it writes to or in one that it assigns, and adds a table."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("written", tc.tensor(np.float32(255)))
+        self.register_buffer("assigned", tc.tensor(np.float32(255)))
+        self.register_buffer("table", tc.tensor(np.full(8, 1 + 2**-12, np.float32)))
+        self.linear = tc.nn.Linear(8, 8)
+
+    def forward(self, x):
+        self.written.copy_(self.written + 1)
+        self.assigned = self.assigned + 1
+        self.seen = self.table
+        return self.linear(x + self.table)
+
+
+def test_buffers_are_left_alone():
+    """As in PyTorch: a count does not stop at 256, where bfloat16 does; and layers cast what a float32 buffer made float32."""
+    model, x = Counter(), tc.ones(2, 8)
+    table = model.table
+    with tc.autocast():
+        for _ in range(4):
+            y = model(x)
+    assert model.written.item() == model.assigned.item() == 259 and model.seen is table is model.table
+    assert y.dtype == model.assigned.dtype == np.float32
+    expected = tc.F.linear((x + table).bfloat16(), model.linear.weight.bfloat16(), model.linear.bias.bfloat16())
+    np.testing.assert_array_equal(y.detach().numpy(), expected.detach().float().numpy())
+    with pytest.raises(TypeError, match="Linear has float32 parameters"):
+        model.linear(x.bfloat16())
+
+
+@pytest.mark.parametrize("make", [lambda: tc.autocast(), lambda: tc.autocast(enabled=False)])
+def test_one_object_inside_itself(make):
+    model, x = tc.nn.Linear(8, 8), data()[0]
+    plain, context = model(x), make()
+    with context:
+        expected = model(x)
+        with context:
+            np.testing.assert_array_equal(model(x), expected)
+        np.testing.assert_array_equal(model(x), expected)
+    np.testing.assert_array_equal(model(x), plain)
+
+
+class Part(tc.nn.Module):
+    """Uses autocast in its forward, for a part of itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = tc.nn.Linear(8, 8)
+
+    def forward(self, x):
+        with tc.autocast():
+            y = self.linear(x)
+        return y, self.linear(x), y.dtype
+
+
+def test_inside_a_forward():
+    model, x = Part(), tc.ones(2, 8)
+    half, whole, dtype = model(x)
+    with tc.autocast():
+        again = model.linear(x)
+        both, *_, inner = model(x)  # all of it is in half precision already
+    np.testing.assert_array_equal(half.detach().numpy(), again.detach().numpy())
+    np.testing.assert_array_equal(half.detach().numpy(), both.detach().numpy())
+    assert dtype == np.float32 and inner == "bfloat16" and 0 < abs(half - whole).detach().numpy().max() < 0.1
+
+
+def test_a_shared_parameter_is_cast_once():
+    class Tied(tc.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = tc.nn.Linear(8, 8), tc.nn.Linear(8, 8)
+            self.second.weight = self.first.weight
+
+        def forward(self, x):
+            assert self.first.weight is self.second.weight and self.first.weight.dtype.name == "bfloat16"
+            self.first.bias = tc.nn.Parameter(tc.zeros(8))  # a module may assign one; it stays
+            return self.second(x)
+
+    model = Tied()
+    weight, bias = model.first.weight, model.first.bias
+    with tc.autocast():
+        model(tc.ones(2, 8))
+    assert model.first.weight is model.second.weight is weight and model.first.bias is not bias and model.first.bias.dtype == np.float32
 
 
 def test_an_error_leaves_the_weights_in_place():

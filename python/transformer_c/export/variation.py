@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from .._core import Tensor
+from .._nested import holds
 from .._tensor import no_grad
-from ..nn.module import Module, _holds
+from ..nn import Module
 from .sizes import Formulas, Size
 from .tracing import Call, ExportError, Ref, Trace, Tracer, Value, refs_in, traced
 
@@ -87,7 +88,7 @@ class Runner:
         self.arrays = {n: np.asarray(v.detach().cpu() if isinstance(v, Tensor) else v) for n, v in given.items() if _is_array(v)}
         self.options = {n: v for n, v in given.items() if n not in self.arrays}
         for name, value in self.options.items():
-            if _holds(np.ndarray, value) or _holds(Tensor, value):
+            if holds(np.ndarray, value) or holds(Tensor, value):
                 raise TypeError(f"{name!r} is a {type(value).__name__} of arrays; export_onnx takes inputs that are arrays")
         if not self.arrays:
             raise TypeError("the example has no array; pass an array, a tuple or a dict of them")

@@ -70,6 +70,6 @@ sys.modules[f"{__name__}.functional"] = functional  # for `import transformer_c.
 
 if TYPE_CHECKING:
     from . import utils
-    from .module_hooks import attention_maps
+    from .maps import attention_maps
 else:
-    __getattr__, __dir__ = hooks(__name__, {"attention_maps": "module_hooks", "utils": ""})
+    __getattr__, __dir__ = hooks(__name__, {"attention_maps": "maps", "utils": ""})

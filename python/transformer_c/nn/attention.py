@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -88,6 +88,14 @@ class MultiheadAttention(Module):
     >>> weights[3, 0].tolist()
     [1.0, 0.0, 0.0, 0.0, 0.0]
     """
+
+    _attention_map: ClassVar = {"need_weights": True, "average_attn_weights": False}
+
+    @staticmethod
+    def _as_asked(output: Tensor, weights: Tensor, asked: dict[str, bool]) -> tuple[Tensor, Tensor | None]:
+        if not asked["need_weights"]:
+            return output, None
+        return output, weights.mean(axis=-3) if asked["average_attn_weights"] else weights
 
     def __init__(
         self,

@@ -17,7 +17,9 @@ from .. import _autocast, _core
 from .._array_loss import as_loss
 from .._core import Tensor
 from .._frames import as_array, is_frame
+from .._nested import holds, map_nested
 from .._tensor import as_tensor, no_grad, tensor
+from .module_hooks import Hooked, RemovableHandle, register
 from .parameter import Parameter
 
 M = TypeVar("M", bound="Module")
@@ -25,26 +27,6 @@ M = TypeVar("M", bound="Module")
 IncompatibleKeys = namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])
 
 _CONTAINERS = (tuple, list, dict)
-
-
-def map_nested(function: Callable[[Any], Any], value: Any) -> Any:
-    """Applies `function` to the leaves of nested tuples, named tuples, lists and dicts."""
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(map_nested(function, v) for v in value))
-    if isinstance(value, (tuple, list)):
-        return type(value)(map_nested(function, v) for v in value)
-    if isinstance(value, dict):
-        return type(value)((k, map_nested(function, v)) for k, v in value.items())
-    return function(value)
-
-
-def _holds(kind: type, value: Any) -> bool:
-    """Whether there is an instance of `kind` among the leaves of `value`."""
-    if isinstance(value, kind):
-        return True
-    if isinstance(value, (tuple, list)):
-        return any(_holds(kind, v) for v in value)
-    return isinstance(value, dict) and any(_holds(kind, v) for v in value.values())
 
 
 def _is_numbers(value: Any) -> bool:
@@ -203,17 +185,17 @@ class Module:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls ``forward`` with ndarrays turned into Tensors; see the class."""
         depth = _core.call_depth()  # of calls of modules in this thread
-        if depth == 0:
-            if _autocast.active and (half := _autocast.current()) is not None:
-                return _autocast.call(self, args, kwargs, half)
+        if depth <= 0:
+            if depth < 0:
+                return _autocast.call(self, args, kwargs)
             args = tuple(map(_given, args))
             kwargs = {k: _given(a) for k, a in kwargs.items()}
         if depth and not any(isinstance(a, (np.ndarray, *_CONTAINERS)) for a in (*args, *kwargs.values())):
             return self.forward(*args, **kwargs)
-        has_arrays = _holds(np.ndarray, args) or _holds(np.ndarray, kwargs)
+        has_arrays = holds(np.ndarray, args) or holds(np.ndarray, kwargs)
         if not has_arrays:
             return _core.call_nested(self.forward, args, kwargs)
-        outermost_arrays = depth == 0 and not (_holds(Tensor, args) or _holds(Tensor, kwargs))
+        outermost_arrays = depth == 0 and not (holds(Tensor, args) or holds(Tensor, kwargs))
         dtype, device = self._dtype_and_device()
         taken: dict[int, Any] = {}  # an array given twice becomes one Tensor, which lets self-attention save products
 
@@ -228,7 +210,7 @@ class Module:
         with no_grad():
             return map_nested(_to_array, _core.call_nested(self.forward, args, kwargs))
 
-    def register_forward_pre_hook(self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False) -> Any:
+    def register_forward_pre_hook(self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False) -> RemovableHandle:
         """Calls ``hook(module, args)`` before ``forward``; what it returns, unless None, takes the place of the arguments.
 
         Parameters
@@ -244,12 +226,9 @@ class Module:
         RemovableHandle
             ``handle.remove()`` takes the hook away.
         """
-        from .module_hooks import Hooked, RemovableHandle  # imports this module
+        return register(self, "before", hook, with_kwargs, prepend)
 
-        hooked = Hooked.of(self)
-        return RemovableHandle(hooked, hooked.before, (hook, with_kwargs), prepend)
-
-    def register_forward_hook(self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False) -> Any:
+    def register_forward_hook(self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False) -> RemovableHandle:
         """Calls ``hook(module, args, output)`` after ``forward``; what it returns, unless None, takes the place of the output.
 
         With `with_kwargs`, calls ``hook(module, args, kwargs, output)``. Parameters and result as for ``register_forward_pre_hook``.
@@ -263,21 +242,16 @@ class Module:
         (2, 8)
         >>> handle.remove()
         """
-        from .module_hooks import Hooked, RemovableHandle
+        return register(self, "after", hook, with_kwargs, prepend)
 
-        hooked = Hooked.of(self)
-        return RemovableHandle(hooked, hooked.after, (hook, with_kwargs), prepend)
-
-    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Any:
+    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """Calls ``hook(module, grad_input, grad_output)``, tuples of Tensors or None, once the gradients of the module's inputs are known.
 
-        What it returns, unless None, takes the place of `grad_input`. It sees positional arguments and results that are Tensors, on the CPU.
+        What it returns, unless None, takes the place of `grad_input`. It sees positional arguments and results that are Tensors, also those in
+        tuples, lists and dicts of results, on the CPU.
         Result as for ``register_forward_pre_hook``.
         """
-        from .module_hooks import Hooked, RemovableHandle
-
-        hooked = Hooked.of(self)
-        return RemovableHandle(hooked, hooked.backward, hook, prepend)
+        return register(self, "backward", hook, prepend=prepend)
 
     def _dtype_and_device(self):
         """The dtype and device of the first floating parameter or buffer; (None, "cpu") without one."""
@@ -489,6 +463,8 @@ class Module:
 
     def __setstate__(self, state: dict) -> None:
         self.__dict__.update(state)
+        if "forward" in state:
+            Hooked.settle_copy(self)
 
     def extra_repr(self) -> str:
         """The text that ``repr`` shows between the parentheses; layers override it."""

@@ -5,19 +5,22 @@ A module without hooks pays nothing for them: the first hook puts a Hooked in th
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import itertools
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
 from .. import _core
 from .._core import Tensor
-from .attention import MultiheadAttention
-from .module import Module
+from .._nested import map_nested
 
 Hook = Callable[..., Any]
+
+_numbers = itertools.count(1)  # of hooks
 
 
 class Hooked:
@@ -28,29 +31,43 @@ class Hooked:
     module : Module
     """
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Any) -> None:
         self._module = module
         self._replaced = vars(module).get("forward")
         self.before: dict[int, tuple[Hook, bool]] = {}
         self.after: dict[int, tuple[Hook, bool]] = {}
         self.backward: dict[int, Hook] = {}
+        self.around: dict[int, Hook] = {}  # called with the forward and its arguments; they stand next to it
 
     @classmethod
-    def of(cls, module: Module) -> Hooked:
-        """That of a module, created at first use."""
+    def of(cls, module: Any) -> Hooked:
+        """That of a module, or a new one, which is not in its place yet."""
         found = vars(module).get("forward")
-        if not isinstance(found, cls):
-            found = cls(module)
-            object.__setattr__(module, "forward", found)
-        return found
+        return found if isinstance(found, cls) else cls(module)
 
-    def drop_if_empty(self) -> None:
-        """Puts the module's own ``forward`` back in its place once the last hook is gone."""
-        if self.before or self.after or self.backward or vars(self._module).get("forward") is not self:
+    @classmethod
+    def settle_copy(cls, module: Any) -> None:
+        """Gives a shallow copy of a module with hooks a Hooked of its own, with the same hooks."""
+        given = vars(module)["forward"]
+        if not isinstance(given, cls) or given._module is module:
             return
-        object.__delattr__(self._module, "forward")
-        if self._replaced is not None:
-            object.__setattr__(self._module, "forward", self._replaced)
+        copied = cls.__new__(cls)
+        copied._module, copied._replaced = module, given._replaced
+        copied.before, copied.after = dict(given.before), dict(given.after)
+        copied.backward, copied.around = dict(given.backward), {}
+        object.__setattr__(module, "forward", copied)
+        copied.settle()
+
+    def settle(self) -> None:
+        """Takes the place of the module's ``forward`` while there are hooks, and puts that back in its place otherwise."""
+        is_in_place = vars(self._module).get("forward") is self
+        if self.before or self.after or self.backward or self.around:
+            if not is_in_place:
+                object.__setattr__(self._module, "forward", self)
+        elif is_in_place:
+            object.__delattr__(self._module, "forward")
+            if self._replaced is not None:
+                object.__setattr__(self._module, "forward", self._replaced)
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -71,7 +88,10 @@ class Hooked:
         watched = Gradients(module, tuple(self.backward.values())) if self.backward and _core.grad_enabled() else None
         if watched is not None:
             args = watched.of_inputs(args)
-        result = self._forward(*args, **kwargs)
+        forward = self._forward
+        for hook in tuple(self.around.values()):
+            forward = functools.partial(hook, forward)
+        result = forward(*args, **kwargs)
         for hook, with_kwargs in tuple(self.after.values()):
             changed = hook(module, args, kwargs, result) if with_kwargs else hook(module, args, result)
             result = result if changed is None else changed
@@ -81,7 +101,7 @@ class Hooked:
 class Gradients:
     """Passes a module's inputs and outputs on, and calls its backward hooks with their gradients."""
 
-    def __init__(self, module: Module, hooks: tuple[Hook, ...]) -> None:
+    def __init__(self, module: Any, hooks: tuple[Hook, ...]) -> None:
         self._module, self._hooks = module, hooks
         self._given: tuple[Any, ...] = ()  # the gradients of the outputs
         self._has_inputs = False
@@ -92,10 +112,11 @@ class Gradients:
         return self._through(args, self._call) if self._has_inputs else args
 
     def of_outputs(self, result: Any) -> Any:
-        """The result, or the tuple or list of results, whose gradients the hooks will see."""
-        if isinstance(result, (tuple, list)):
-            return type(result)(self._through(tuple(result), self._keep))
-        return self._through((result,), self._keep)[0]
+        """The result, with the Tensors in tuples, lists and dicts, whose gradients the hooks will see."""
+        leaves: list[Any] = []
+        map_nested(leaves.append, result)
+        passed = iter(self._through(tuple(leaves), self._keep))
+        return map_nested(lambda unused: next(passed), result)
 
     def _through(self, values: tuple, see: Callable[[tuple], tuple]) -> tuple:
         """The values, with those that require a gradient passed through one node of the tape whose backward calls `see`."""
@@ -126,31 +147,32 @@ class Gradients:
         arrays = lambda values: tuple(None if v is None else Tensor(np.asarray(v)) for v in values)
         for hook in self._hooks:
             changed = hook(self._module, arrays(gradients), arrays(self._given))
-            if changed is not None:
-                changed = changed if isinstance(changed, tuple) else (changed,)
-                gradients = tuple(None if c is None else np.asarray(c) for c in changed)
+            if changed is None:
+                continue
+            changed = changed if isinstance(changed, tuple) else (changed,)
+            if len(changed) != len(gradients):
+                raise ValueError(
+                    f"a backward hook of {type(self._module).__name__} returned {len(changed)} gradients; expected {len(gradients)}, one for each "
+                    "positional argument, or None"
+                )
+            gradients = tuple(None if c is None else np.asarray(c) for c in changed)
         return gradients
 
 
 class RemovableHandle:
     """What registering a hook returns: ``remove()`` takes the hook away, and so does the end of a ``with`` block."""
 
-    _count = 0
-
-    def __init__(self, hooked: Hooked, hooks: dict[int, Any], hook: Any, prepend: bool = False) -> None:
-        RemovableHandle._count += 1
-        self.id = RemovableHandle._count
-        self._hooked, self._hooks = hooked, hooks
-        rest = dict(hooks) if prepend else {}
-        if prepend:
-            hooks.clear()
-        hooks[self.id] = hook
-        hooks.update(rest)
+    def __init__(self, hooked: Hooked, kind: str, hook: Any, prepend: bool) -> None:
+        self.id = next(_numbers)
+        self._hooked, self._kind = hooked, kind
+        hooks = getattr(hooked, kind)
+        setattr(hooked, kind, {self.id: hook, **hooks} if prepend else {**hooks, self.id: hook})
+        hooked.settle()
 
     def remove(self) -> None:
         """Takes the hook away; does nothing the second time."""
-        self._hooks.pop(self.id, None)
-        self._hooked.drop_if_empty()
+        getattr(self._hooked, self._kind).pop(self.id, None)
+        self._hooked.settle()
 
     def __enter__(self) -> RemovableHandle:
         return self
@@ -159,68 +181,26 @@ class RemovableHandle:
         self.remove()
 
 
-@contextmanager
-def attention_maps(module: Module) -> Iterator[dict[str, np.ndarray]]:
-    """Collects the attention maps of all attention layers that are called inside the block, in any module.
+def register(module: Any, kind: str, hook: Hook, with_kwargs: bool = False, prepend: bool = False) -> RemovableHandle:
+    """Registers a hook of one kind: "before", "after" or "backward"."""
+    if not callable(hook):
+        raise TypeError(f"a hook of {type(module).__name__} must be a function, got {hook!r}")
+    return RemovableHandle(Hooked.of(module), kind, hook if kind == "backward" else (hook, with_kwargs), prepend)
 
-    Parameters
-    ----------
-    module : Module
 
-    Yields
-    ------
-    dict of str to ndarray
-        The map (B, H, Tq, Tk) of each layer's last call, under the layer's name in the module. Filled while the block runs.
+def around(hooks: Iterable[tuple[Any, Hook]], result: Any = None) -> AbstractContextManager[Any]:
+    """A context manager: inside the block, ``hook(forward, *args, **kwargs)`` is called in place of each module's ``forward``.
 
-    Examples
-    --------
-    >>> import numpy as np, transformer_c as tc
-    >>> layer = tc.nn.TransformerEncoderLayer(d_model=8, nhead=2, dim_feedforward=16, batch_first=True)
-    >>> encoder = tc.nn.TransformerEncoder(layer, num_layers=2).eval()
-    >>> with tc.nn.attention_maps(encoder) as maps:
-    ...     y = encoder(np.zeros((4, 5, 8), np.float32))
-    >>> {name: map.shape for name, map in maps.items()}
-    {'layers.0.self_attn': (4, 2, 5, 5), 'layers.1.self_attn': (4, 2, 5, 5)}
+    Its entering and leaving are C, so that no interrupt leaves a hook.
     """
-    from ..encoder import MultiheadAttention as TutorialsAttention  # imports this package
+    parts = [(Hooked.of(module), hook) for module, hook in hooks]
+    places = [place for h, hook in parts for place in ((vars(h._module), "forward", h), (h.around, next(_numbers), hook))]
 
-    maps: dict[str, np.ndarray] = {}
-    handles = []
-    for name, part in module.named_modules():
-        if isinstance(part, MultiheadAttention):
-            handles += _collect(name, part, {"need_weights": True, "average_attn_weights": False}, maps)
-        elif isinstance(part, TutorialsAttention):
-            handles += _collect(name, part, {"return_attention": True}, maps)
-    try:
-        yield maps
-    finally:
-        for handle in handles:
-            handle.remove()
+    def end(unused: Any) -> None:
+        for hooked, _ in parts:
+            hooked.settle()  # which has hooks that the block has registered
+
+    return _core.replaced(places, result, end)
 
 
-def _collect(name: str, part: Module, wanted: dict[str, bool], maps: dict[str, np.ndarray]) -> list[RemovableHandle]:
-    """Hooks that ask a layer for its map of every head, the second of two results, keep it, and give the caller what that had asked for."""
-    signature = inspect.signature(part.forward)
-    asked: list[dict[str, Any]] = []
-
-    def before(module: Module, args: tuple, kwargs: dict[str, Any]) -> tuple:
-        bound = signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        asked.append({option: bound.arguments[option] for option in wanted})
-        bound.arguments.update(wanted)
-        return bound.args, bound.kwargs
-
-    def after(module: Module, args: tuple, result: Any) -> Any:
-        output, weights = result
-        maps[name] = np.array(weights.detach().cpu())
-        options = asked.pop()
-        if "return_attention" in options:
-            return result if options["return_attention"] else output
-        if not options["need_weights"]:
-            return output, None
-        return output, weights.mean(axis=-3) if options["average_attn_weights"] else weights
-
-    return [part.register_forward_pre_hook(before, with_kwargs=True), part.register_forward_hook(after)]
-
-
-__all__ = ["Gradients", "Hooked", "RemovableHandle", "attention_maps"]
+__all__ = ["Gradients", "Hooked", "RemovableHandle", "around", "register"]

@@ -83,6 +83,8 @@ class MultiHeadedAttention(nn.Module):
     (16, 2, 4)
     """
 
+    _attention_map = "alphas"
+
     def __init__(self, n_heads: int, d_model: int, dropout: float = 0.1) -> None:
         super().__init__()
         self.n_heads = n_heads

@@ -15,7 +15,7 @@ Reviews are 600 words long (the chapter's text says characters). Its compile and
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -102,6 +102,8 @@ class MultiHeadAttention(nn.Module):
     >>> sum(p.numel() for p in attention.parameters())
     8416
     """
+
+    _attention_map: ClassVar = {"return_attention_scores": True}
 
     def __init__(self, num_heads: int, key_dim: int, embed_dim: int) -> None:
         super().__init__()

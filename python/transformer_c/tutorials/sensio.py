@@ -12,7 +12,7 @@ The post downloads MNIST; here the data module is given its data (``datasets.loa
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -226,6 +226,8 @@ class MultiHeadAttention(nn.Module):
     (2, 16, 49) (2, 4, 49, 49)
     (2, 16, 49) (2, 4, 16, 16)
     """
+
+    _attention_map: ClassVar = {"return_attention": True}
 
     def __init__(self, n_embd: int, n_heads: int, over: str = "features") -> None:
         super().__init__()
