@@ -554,6 +554,8 @@ def test_a_process_without_standard_error(monkeypatch):
         (dict(val_check_interval=0.5), TypeError, "check_val_every_n_epoch="),
         (dict(callbacks=[3]), TypeError, "callbacks has a int"),
         (dict(callbacks=[tc.callbacks.ModelCheckpoint]), TypeError, r"pass an instance: ModelCheckpoint\("),
+        (dict(callbacks=tc.callbacks.EarlyStopping), TypeError, r"callbacks has a type; .*pass an instance: EarlyStopping\("),
+        (dict(callbacks=3), TypeError, "callbacks has a int"),
         (dict(logger="csv"), TypeError, "logger is of type str"),
         (dict(accumulate_grad_batches=0), ValueError, "accumulate_grad_batches must be at least 1"),
         (dict(max_epoch=3), TypeError, "did you mean 'max_epochs'"),
@@ -649,8 +651,6 @@ def test_lightnings_words():
     run.fit(Small(), train_dataloaders=batches(1), val_dataloaders=batches(1), ckpt_path=None)
     assert set(run.history) == {"epoch", "step", "train_loss", "val_loss"}
     assert run.test(Small(), test_dataloaders=batches(1), verbose=False)[0].keys() == {"test_loss"}
-    with pytest.raises(TypeError, match="load_from_checkpoint"):
-        trainer().test(Small(), batches(1), ckpt_path="best")
     with pytest.raises(TypeError, match=r"fit\(\) got 'train_dataloader' and 'train', which are two names"):
         trainer().fit(Small(), train=batches(1), train_dataloader=batches(1))
     names = tc.trainer.names
@@ -665,6 +665,88 @@ def test_lightnings_words():
         _ = trainer().colour
     assert not any(hasattr(trainer(), name) for name in tc.trainer.names.ATTRIBUTES)
     copy.deepcopy(trainer())
+
+
+def test_tests_with_weights_of_a_file(tmp_path):
+    class Weighted(Scripted):
+        def test_step(self, batch, batch_idx):
+            self.log("w", self.net[1].weight.abs().sum())
+
+        predict_step = validation_step = test_step
+
+    def weight(path):
+        return float(abs(tc.load(path).get("state_dict", tc.load(path))["net.1.weight"]).sum())
+
+    class Best(Weighted):
+        validation_step = Scripted.validation_step
+
+    model, run, data = Best(), trainer(8, checkpoint_dir=tmp_path), batches(1)
+    run.fit(model, batches(1, 1), data)
+    best, last = weight(tmp_path / "best.safetensors"), weight(tmp_path / "last.safetensors")
+    (tmp_path / "other").mkdir()
+    other = tmp_path / "other" / "any.safetensors"
+    tc.save(Best(), other)
+    keep = tc.callbacks.ModelCheckpoint(tmp_path / "other", monitor="val_loss", mode="max")
+    for call, expected in (
+        (lambda: run.test(model, data, verbose=False), last),
+        (lambda: run.test(model, data, verbose=False, ckpt_path="best"), best),
+        (lambda: run.test(dataloaders=data, verbose=False, ckpt_path="last"), last),
+        (lambda: run.test(dataloaders=data, verbose=False), best),
+        (lambda: run.test(ckpt_path=other, dataloaders=data, verbose=False), weight(other)),
+        (lambda: trainer(checkpoint_dir=tmp_path).test(Best(), data, verbose=False, ckpt_path="best"), best),
+        (lambda: run.validate(Weighted(), data, verbose=False, ckpt_path="best"), best),
+    ):
+        assert call()[0]["w"] == pytest.approx(expected) and not model.training
+    assert best != last != weight(other)
+    model.predict_step = lambda batch, batch_idx: model.net[1].weight.abs().sum()
+    assert run.predict(dataloaders=data, ckpt_path="last")[0].item() == pytest.approx(last)
+    again = trainer(8, callbacks=keep)
+    again.fit(model, batches(1, 1), data)
+    assert again.test(ckpt_path="best", dataloaders=data, verbose=False)[0]["w"] == pytest.approx(weight(keep.best_model_path))
+    with pytest.raises(ValueError, match="ckpt_path='last': there is no such file"):
+        again.test(model, data, ckpt_path="last")
+    with pytest.raises(TypeError, match="there is no model: pass one"):
+        trainer().test(dataloaders=data)
+    with pytest.raises(FileNotFoundError):
+        run.test(model, data, ckpt_path="nowhere")
+
+
+def test_arguments_of_loading_that_scripts_have(tmp_path):
+    class Taking(Small):
+        def __init__(self, lr=0.1, **options):
+            super().__init__(lr)
+            self.options = options
+
+    path = tmp_path / "a.safetensors"
+    tc.save(Taking(lr=0.5), path)
+    for where in ("cpu", tc.device("cpu"), None, lambda storage, place: storage, {"cuda:0": "cpu"}):
+        model = Taking.load_from_checkpoint(checkpoint_path=path, map_location=where, weights_only=True)
+        assert model.hparams.lr == 0.5 and set(model.options) <= {"dropout", "schedule"} and model.device == "cpu"
+        assert tc.load(path, map_location=where, weights_only=False).keys() == tc.load(path, where).keys() == model.state_dict().keys()
+    if not tc.cuda.is_available():
+        with pytest.raises(RuntimeError):
+            Taking.load_from_checkpoint(path, map_location="cuda")
+    with pytest.raises(FileNotFoundError):
+        tc.load_torch_checkpoint(tmp_path / "b", map_location="cpu", weights_only=True)
+    for paths in ({}, {"path": path, "checkpoint_path": path}):
+        with pytest.raises(TypeError, match="takes the path of a file, under one name"):
+            Taking.load_from_checkpoint(**paths)
+
+
+def test_a_run_without_its_length(recwarn):
+    class Ending(Small):
+        def on_train_epoch_end(self):
+            self.trainer.should_stop = True
+
+    run = tc.Trainer(progress=False)
+    run.test(Small(), batches(1), verbose=False)
+    tc.Trainer(fast_dev_run=True, progress=False).fit(Small(), batches(1), batches(1))
+    assert run.max_epochs == 1000 and not recwarn.list
+    with pytest.warns(UserWarning, match=r"max_epochs= is not given: the run ends after 1000 epochs") as told:
+        run.fit(Ending(), batches(1), batches(1))
+    assert told[0].filename == __file__ and run.current_epoch == 1
+    with pytest.raises(TypeError, match="no option max_steps=10: max_epochs="):
+        tc.Trainer(max_steps=10)
 
 
 def test_options_of_lightnings_without_effect_are_listed_once():

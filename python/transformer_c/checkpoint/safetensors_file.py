@@ -194,12 +194,14 @@ def _storable(name: str, value: Any) -> np.ndarray:
     return array.astype(array.dtype.newbyteorder("<"), copy=False) if array.dtype.name != "bfloat16" else array
 
 
-def load(path: str | os.PathLike) -> Any:
+def load(path: str | os.PathLike, map_location: Any = None, *, weights_only: bool = True) -> Any:
     """Reads a safetensors file, written by any program.
 
     Parameters
     ----------
     path : str or path-like
+    map_location, weights_only
+        Accepted for compatibility with PyTorch; ignored: the arrays are in memory of the CPU, and no code of a file runs.
 
     Returns
     -------

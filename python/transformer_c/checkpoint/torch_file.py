@@ -50,13 +50,15 @@ _LEGACY_MAGIC = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
 _RESAVE = "load it with PyTorch 1.6 or newer and write it again: torch.save(torch.load(path), new_path)"
 
 
-def load_torch_checkpoint(path: str | os.PathLike) -> Any:
+def load_torch_checkpoint(path: str | os.PathLike, map_location: Any = None, *, weights_only: bool = True) -> Any:
     """Reads a file of ``torch.save`` or a Lightning ``.ckpt``, without PyTorch and without running any code from it.
 
     Parameters
     ----------
     path : str or path-like
         A file in the zip format that PyTorch has written since version 1.6.
+    map_location, weights_only
+        Accepted for compatibility with PyTorch; ignored: the arrays are in memory of the CPU, and no code of a file runs.
 
     Returns
     -------

@@ -54,7 +54,7 @@ def optimization(model: TrainingModule, accumulate_grad_batches: int, gradient_c
 
 def callbacks(given: Any) -> list[Callback]:
     """One callback, several or none, as a list."""
-    found = [] if given is None else [given] if isinstance(given, Callback) else list(given)
+    found = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
     for callback in found:
         if not isinstance(callback, Callback):
             hint = f"; pass an instance: {callback.__name__}(...)" if isinstance(callback, type) else ""
@@ -108,7 +108,6 @@ def _uncalled(holder: Any) -> dict[str, str]:
     for name, value in members.items():
         if callable(value) and name in names.HOOKS:
             found[name] = names.HOOKS[name]
-        elif name.startswith("on_") and name not in hooks.NAMES and callable(value):
-            if meant := names.hook_meant(name, hooks.NAMES):
-                found[name] = f"{meant}()"
+        elif name.startswith("on_") and name not in hooks.NAMES and callable(value) and (meant := names.hook_meant(name, hooks.NAMES)):
+            found[name] = f"{meant}()"
     return found

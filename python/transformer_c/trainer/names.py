@@ -38,7 +38,6 @@ FIT: Mapping[str, str] = {
     "val_dataloaders": "val",
 }
 TEST: Mapping[str, str] = {"datamodule": "dataloaders", "test_dataloaders": "dataloaders", "val_dataloaders": "dataloaders"}
-TEST_HINTS: Mapping[str, str] = {"ckpt_path": "load the model first: Model.load_from_checkpoint(trainer.best_model_path)"}
 
 ATTRIBUTES: Mapping[str, str] = {
     "lr_scheduler_configs": "what configure_optimizers() of the model gave",

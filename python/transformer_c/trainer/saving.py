@@ -53,6 +53,20 @@ def path_to_resume(resume: str | os.PathLike | None, folder: str | None) -> str 
     return path if os.path.exists(path) else None
 
 
+def path_to_load(ckpt_path: str | os.PathLike | None, trainer: Any) -> str | None:
+    """The path of the file that test(ckpt_path=) means: "best" and "last" are those of the last fit, or in the trainer's folder."""
+    if ckpt_path is None or os.fspath(ckpt_path) not in ("best", "last"):
+        return None if ckpt_path is None else os.fspath(ckpt_path)
+    attribute, name = f"{ckpt_path}_model_path", {"best": BEST, "last": LAST}[str(ckpt_path)]
+    found = [getattr(callback, attribute, "") for callback in trainer.callbacks] + [getattr(trainer, attribute)]
+    if trainer.checkpoint_dir is not None and os.path.exists(in_folder := os.path.join(trainer.checkpoint_dir, name)):
+        found.append(in_folder)
+    path = next((path for path in found if path), None)
+    if path is None:
+        raise ValueError(f"ckpt_path={ckpt_path!r}: there is no such file; a Trainer with checkpoint_dir= writes it in fit()")
+    return path
+
+
 class Saves:
     """Writes the checkpoints of a run, and restores one.
 

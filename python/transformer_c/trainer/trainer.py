@@ -13,6 +13,7 @@ from ..callbacks import Callback, ModelCheckpoint
 from ..loggers import HistoryLog, Logger
 from ..random import manual_seed
 from ..training import TrainingModule
+from ..training.module import read_checkpoint, restore
 from . import checks, lightning, loaders, names
 from .arrays import are_arrays
 from .attached import Attached, Stage
@@ -24,7 +25,7 @@ from .loop import FitLoop
 from .names import explained
 from .progress import print_table
 from .run import Run
-from .saving import path_to_resume, prepare_folder, set_aside
+from .saving import path_to_load, path_to_resume, prepare_folder, set_aside
 from .stopping import Watch
 from .streams import as_streams
 from .view import RunView
@@ -35,7 +36,8 @@ class Trainer(RunView):
 
     Parameters
     ----------
-    max_epochs : int
+    max_epochs : int, optional
+        None: 1000, as in Lightning.
     gradient_clip_val : float, optional
         The largest norm of the gradients; with `gradient_clip_algorithm` "value", the largest absolute value of one.
     monitor : str, default "val_loss"
@@ -138,7 +140,7 @@ class Trainer(RunView):
     @explained(names.TRAINER, others=lightning.KNOWN)
     def __init__(
         self,
-        max_epochs: int,
+        max_epochs: int | None = None,
         gradient_clip_val: float | None = None,
         monitor: str = "val_loss",
         mode: str = "min",
@@ -167,7 +169,8 @@ class Trainer(RunView):
     ) -> None:
         unused = ["logger"] if logger is True and checkpoint_dir is None and of_lightning.get("default_root_dir") is None else []
         checkpoint_dir, progress, device = lightning.applied(of_lightning, checkpoint_dir, progress, device, unused)
-        self.max_epochs = count("max_epochs", max_epochs)
+        self._has_length = max_epochs is not None or bool(fast_dev_run)
+        self.max_epochs = 1000 if max_epochs is None else count("max_epochs", max_epochs)
         self.gradient_clip_val = None if gradient_clip_val is None else not_negative("gradient_clip_val", gradient_clip_val)
         self.gradient_clip_algorithm = one_of("gradient_clip_algorithm", gradient_clip_algorithm, ("norm", "value"))
         if not isinstance(monitor, str):
@@ -204,6 +207,7 @@ class Trainer(RunView):
         if device is not None and not re.fullmatch(r"cpu|cuda(:(\d+|emulated))?", str(device)):
             raise ValueError(f'device must be "cpu", "cuda" or "cuda:0", got {device!r}')
         self.run = self._new_run()
+        self._fitted: TrainingModule | None = None
         self._write_checkpoint: Callable[[str, bool], None] | None = None
 
     def _new_run(self) -> Run:
@@ -256,11 +260,13 @@ class Trainer(RunView):
         callbacks = [*self.callbacks, *checks.callbacks(model.configure_callbacks())]
         callbacks.sort(key=lambda callback: isinstance(callback, ModelCheckpoint))  # they see what the others log
         checks.warn_of_uncalled_hooks(model, callbacks, stacklevel=3)
+        if not self._has_length:
+            warnings.warn("max_epochs= is not given: the run ends after 1000 epochs, as in Lightning", stacklevel=3)
         hooks, interrupts = Hooks(self, model, callbacks, self._feed), Interrupts()
         with Attached(self, model) as place, interrupts.held(), Stage("fit", hooks, model, train):
             train, val = loaders.train_and_val(model, train, val, place.dtype, batch_size)
             val = self._checked_validation(model, val)
-            self.run = self._new_run()
+            self.run, self._fitted = self._new_run(), model
             loop = FitLoop(self, self.run, model, train, val, place, interrupts, callbacks, hooks)
             prepare_folder(self.checkpoint_dir, model)
             hooks.on_fit_start()
@@ -317,24 +323,45 @@ class Trainer(RunView):
             raise RuntimeError("there is no run to save: call fit() first; tc.save(model, path) writes the weights of a model")
         self._write_checkpoint(os.fspath(filepath), weights_only)
 
-    @explained(names.TEST_HINTS, names.TEST)
+    @explained({}, names.TEST)
     def validate(
-        self, model: TrainingModule, dataloaders: Any = None, verbose: bool = True, *, batch_size: int = 32
+        self,
+        model: TrainingModule | None = None,
+        dataloaders: Any = None,
+        verbose: bool = True,
+        *,
+        ckpt_path: str | os.PathLike | None = None,
+        batch_size: int = 32,
     ) -> list[dict[str, float]]:
-        """Runs ``validation_step`` over a loader, or each of a list; returns the means of the logged values, one dict per loader."""
-        return self._evaluate(model, "validation", dataloaders, verbose, batch_size)
+        """Runs ``validation_step`` over a loader, or each of a list; returns the means of the logged values, one dict per loader.
 
-    @explained(names.TEST_HINTS, names.TEST)
-    def test(self, model: TrainingModule, dataloaders: Any = None, verbose: bool = True, *, batch_size: int = 32) -> list[dict[str, float]]:
+        The arguments are those of ``test``.
+        """
+        return self._evaluate(model, "validation", dataloaders, verbose, ckpt_path, batch_size)
+
+    @explained({}, names.TEST)
+    def test(
+        self,
+        model: TrainingModule | None = None,
+        dataloaders: Any = None,
+        verbose: bool = True,
+        *,
+        ckpt_path: str | os.PathLike | None = None,
+        batch_size: int = 32,
+    ) -> list[dict[str, float]]:
         """Runs ``test_step`` over a loader, or each of a list; leaves the model in eval mode.
 
         Parameters
         ----------
-        model : TrainingModule
+        model : TrainingModule, optional
+            None: the model of the last ``fit``.
         dataloaders : DataLoader, a list of them, arrays as for ``fit``, or an object with ``test_dataloader()``
             None: use the model's ``test_dataloader()``.
         verbose : bool, default True
             Print a table of the values.
+        ckpt_path : path-like, "best" or "last", optional
+            A file whose weights are loaded into the model first; "best" and "last" are files of the last ``fit``. None: the weights that the
+            model has; without `model`, those of the best epoch, if there is a file.
         batch_size : int, default 32
             For arrays, frames and datasets.
 
@@ -343,15 +370,23 @@ class Trainer(RunView):
         list of dict of str to float
             The means of the values that ``test_step`` logs, for each loader.
         """
-        return self._evaluate(model, "test", dataloaders, verbose, batch_size)
+        return self._evaluate(model, "test", dataloaders, verbose, ckpt_path, batch_size)
 
-    @explained(names.TEST_HINTS, names.TEST)
-    def predict(self, model: TrainingModule, dataloaders: Any = None, *, batch_size: int = 32) -> Any:
+    @explained({}, names.TEST)
+    def predict(
+        self,
+        model: TrainingModule | None = None,
+        dataloaders: Any = None,
+        *,
+        ckpt_path: str | os.PathLike | None = None,
+        batch_size: int = 32,
+    ) -> Any:
         """Runs ``predict_step`` over a loader, or each of a list, in eval mode and without recording.
 
         Parameters
         ----------
-        model : TrainingModule
+        model, ckpt_path
+            As for ``test``.
         dataloaders : DataLoader, a list of them, arrays as for ``fit``, or an object with ``predict_dataloader()``
             None: use the model's ``predict_dataloader()``.
         batch_size : int, default 32
@@ -363,24 +398,37 @@ class Trainer(RunView):
             For arrays and frames, the predictions for all rows, ndarrays. Otherwise a list of what ``predict_step`` returned for each
             batch; for several loaders, a list of such lists.
         """
-        checks.trainable(model)
+        model, path = self._model_and_file(model, ckpt_path)
         checks.warn_of_uncalled_hooks(model, self.callbacks, stacklevel=3)
-        results = self._pass(model, "predict", dataloaders, batch_size)
+        results = self._pass(model, "predict", dataloaders, path, batch_size)
         if are_arrays(dataloaders):
             return joined(results[0])
         return results[0] if len(results) == 1 else results
 
-    def _evaluate(self, model: TrainingModule, kind: str, given: Any, verbose: bool, batch_size: int) -> list[dict[str, float]]:
-        checks.trainable(model)
+    def _evaluate(
+        self, model: TrainingModule | None, kind: str, given: Any, verbose: bool, ckpt_path: str | os.PathLike | None, batch_size: int
+    ) -> list[dict[str, float]]:
+        model, path = self._model_and_file(model, ckpt_path)
         checks.warn_of_uncalled_hooks(model, self.callbacks)
-        results, together = self._pass(model, kind, given, batch_size)
+        results, together = self._pass(model, kind, given, path, batch_size)
         for feed in self._feed:
             feed.log_results(together, self.global_step)
         if verbose:
             print_table(results, kind)
         return results
 
-    def _pass(self, model: TrainingModule, kind: str, given: Any, batch_size: int) -> Any:
+    def _model_and_file(self, model: TrainingModule | None, ckpt_path: str | os.PathLike | None) -> tuple[TrainingModule, str | None]:
+        """The model to use and the file to load into it first."""
+        if model is None:
+            if self._fitted is None:
+                raise TypeError("there is no model: pass one, or call fit() first")
+            if ckpt_path is None and self.checkpoint_callback.best_model_path:
+                ckpt_path = "best"
+            model = self._fitted
+        checks.trainable(model)
+        return model, path_to_load(ckpt_path, self)
+
+    def _pass(self, model: TrainingModule, kind: str, given: Any, path: str | None, batch_size: int) -> Any:
         """One pass outside of ``fit`` over the data given, or those of the model."""
         stage, attribute = {"validation": ("validate", "val_dataloader")}.get(kind, (kind, f"{kind}_dataloader"))
         hooks = Hooks(self, model, self.callbacks)
@@ -391,5 +439,7 @@ class Trainer(RunView):
             if source is model:
                 raise ValueError(f"{kind} data is missing: pass dataloaders=, or give {type(model).__name__} a {attribute}()")
             found = loaders.as_loaders(source, "dataloaders", place.dtype, count("batch_size", batch_size))
+            if path is not None:
+                restore(model, read_checkpoint(path)[0])
             one_pass = Pass(self, model, hooks, kind, place, Interrupts())
             return one_pass.outputs(found) if kind == "predict" else one_pass.values(found)

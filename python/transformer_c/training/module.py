@@ -14,6 +14,27 @@ from .hooks import ModuleHooks
 from .hyperparameters import HasHyperparameters, Hyperparameters
 
 
+def read_checkpoint(path: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The contents and the hyper-parameters of a file by ``tc.save``, a ``Trainer``, Lightning or PyTorch."""
+    import zipfile  # imported here because most programs never need it
+
+    from ..checkpoint import load_mapping, load_torch_checkpoint
+
+    if zipfile.is_zipfile(path):
+        loaded = load_torch_checkpoint(path)
+        return loaded, dict(loaded.get("hyper_parameters") or {})
+    read = load_mapping(path)
+    return read, dict(read.hyper_parameters or {})
+
+
+def restore(module: TrainingModule, checkpoint: dict[str, Any], strict: bool = True) -> None:
+    """Loads the weights of a checkpoint, which has a "state_dict" or is one; calls ``on_load_checkpoint`` in the first case."""
+    state = checkpoint.get("state_dict", checkpoint)
+    if state is not checkpoint:
+        module.on_load_checkpoint(checkpoint)
+    module.load_state_dict(state, strict=strict)
+
+
 class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
     """A module that defines its training, validation and test steps, its optimizer and its hyper-parameters.
 
@@ -59,7 +80,16 @@ class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
         self.trainer: Any = None
 
     @classmethod
-    def load_from_checkpoint(cls, path, strict: bool = True, **hyper_parameters: Any):
+    def load_from_checkpoint(
+        cls,
+        path=None,
+        strict: bool = True,
+        *,
+        map_location: Any = None,
+        weights_only: bool | None = None,
+        checkpoint_path=None,
+        **hyper_parameters: Any,
+    ):
         """Makes a module with the hyper-parameters in a file and loads the weights from it; the module is in eval mode.
 
         Parameters
@@ -68,24 +98,21 @@ class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
             A file written by ``tc.save`` or a ``Trainer``, or a Lightning checkpoint.
         strict : bool
             As for ``load_state_dict``.
+        map_location : device, optional
+            Where the module is; the CPU by default. Anything but the name of a device is ignored.
+        weights_only
+            Accepted for compatibility with Lightning; ignored: no code of a file runs.
+        checkpoint_path
+            Lightning's name of `path`.
         **hyper_parameters
             Replace those in the file.
         """
-        import zipfile  # imported here because most programs never need it
-
-        from ..checkpoint import load_mapping, load_torch_checkpoint
-
-        if zipfile.is_zipfile(path):
-            loaded = load_torch_checkpoint(path)
-            state, found = loaded.get("state_dict", loaded), loaded.get("hyper_parameters", {})
-        else:
-            loaded = load_mapping(path)
-            state, found = loaded.get("state_dict", loaded), loaded.hyper_parameters
-        module = cls(**{**dict(found or {}), **hyper_parameters})
-        if state is not loaded:
-            module.on_load_checkpoint(loaded)
-        module.load_state_dict(state, strict=strict)
-        return module.eval()
+        if (path is None) == (checkpoint_path is None):
+            raise TypeError("load_from_checkpoint() takes the path of a file, under one name: path or checkpoint_path")
+        loaded, found = read_checkpoint(checkpoint_path if path is None else path)
+        module = cls(**{**found, **hyper_parameters})
+        restore(module, loaded, strict)
+        return (module.to(device=map_location) if isinstance(map_location, str) else module).eval()
 
     def log(
         self,
