@@ -53,8 +53,11 @@ static int order(void *a, void *b) { (void)a, (void)b; return 0; }
 static int synchronize(void *stream_or_event) { (void)stream_or_event; return 0; }
 static int wait_for_all(void) { return 0; }
 static const tc_cuda_kernel_table *kernels(tc_dtype storage) { static const tc_cuda_kernel_table none; (void)storage; return &none; }
-static const tc_cuda_api api = {ABI, 0, ROWS, text, versions, count, select_device, info, allocate, release, from_host,
-                                .copy_to_host = to_host, .copy_on_device = on_device,
+static const int code_for[] = {75, 80, 0};
+static int capability(int *out, int index) { *out = index == 0 ? CAPABILITY : 80; return 0; }
+static int current(int *index) { *index = selected; return 0; }
+static const tc_cuda_api api = {ABI, 0, ROWS, text, versions, code_for, count, capability, current, select_device, info,
+                                .allocate = allocate, .release = release, .copy_from_host = from_host, .copy_to_host = to_host, .copy_on_device = on_device,
                                 .allocate_host = host, .create_stream = make, .create_event = make, .record_event = order,
                                 .wait_event = order, .query_event = synchronize, .synchronize_event = synchronize,
                                 .synchronize = synchronize, .synchronize_device = wait_for_all, .kernels = kernels};
@@ -75,6 +78,7 @@ def stand_in(tmp_path):
             "ABI": "TC_CUDA_ABI_VERSION",
             "ROWS": "tc_kernel_rows",
             "MEMORY": 0,
+            "CAPABILITY": 80,
             **answers,
         }
         source, library = tmp_path / "stand_in.c", tmp_path / "stand_in.so"
@@ -107,10 +111,17 @@ def error_of(library, call):
         ({"ERROR": 100, "DEVICES": 0}, "the driver sees no GPU; look at nvidia-smi and at CUDA_VISIBLE_DEVICES"),
         ({"DEVICES": 0}, "the driver sees no GPU"),
         ({"ERROR": 999}, "something else"),
-        ({"ABI": 1}, 'was built from other sources than this; run "make cuda"'),
-        ({"ROWS": '"of another kernels.def"'}, 'was built from other sources than this; run "make cuda"'),
+        (
+            {"ABI": 1},
+            'was built from other sources than this; build it with "make cuda" in the sources or "TRANSFORMER_C_CUDA=1 pip install ."',
+        ),
+        (
+            {"ROWS": '"of another kernels.def"'},
+            'was built from other sources than this; build it with "make cuda" in the sources or "TRANSFORMER_C_CUDA=1 pip install ."',
+        ),
+        ({"CAPABILITY": 61}, "GPU 0 has compute capability 6.1, and the CUDA library has code for 7.5, 8.0 and later"),
     ],
-    ids=["no driver", "old driver", "no GPU", "none of them", "another error", "another build", "other kernels"],
+    ids=["no driver", "old driver", "no GPU", "none of them", "another error", "another build", "other kernels", "no code"],
 )
 def test_what_is_missing_is_named(stand_in, answers, words):
     library = stand_in(**answers)
@@ -142,6 +153,14 @@ def test_a_device_that_is_not_there(stand_in):
     said = error_of(library, 'tc.zeros(2, device="cuda:2")')
     assert said == 'RuntimeError device "cuda:2" does not exist: there are 2 GPUs, cuda:0 to cuda:1'
     assert "in tests only" in error_of(library, 'tc.zeros(2, device="cuda:emulated")')
+
+
+def test_an_old_gpu_beside_a_new_one(stand_in):
+    library = stand_in(DEVICES=2, CAPABILITY=61, MEMORY=1)
+    assert ask(library, "import transformer_c as tc; print(tc.cuda.is_available(), tc.cuda.device_count())") == "True 2"
+    said = error_of(library, 'tc.empty(2, device="cuda:0")')
+    assert said.startswith("RuntimeError CUDA is not available: GPU 0 has compute capability 6.1")
+    assert ask(library, 'import transformer_c as tc; print(tc.empty(2, device="cuda:1").device)') == "cuda:1"
 
 
 def test_memory_that_is_not_there(stand_in):

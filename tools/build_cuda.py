@@ -37,7 +37,10 @@ FLAGS = [
 
 
 def find_nvcc() -> str | None:
-    return os.environ.get("NVCC") or shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
+    named = os.environ.get("NVCC")
+    if named and not shutil.which(named):
+        raise SystemExit(f"NVCC is {named!r}, which is not a program; expected the path of nvcc, or leave NVCC out to have it looked for")
+    return named or shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
 
 
 def sources() -> list[Path]:

@@ -9,9 +9,8 @@ tc_status tc_backend_for(const tc_backend **out, tc_device device, tc_error *err
         *out = &tc_cpu_backend;
         return TC_OK;
     }
-    const tc_cuda_api *api;
     *out = &tc_cuda_backend;
-    return tc_cuda_device(&api, device.index, err);
+    return tc_cuda_check(device.index, err);
 }
 
 tc_status tc_run(tc_device device, tc_dtype compute, const tc_kernel *kernel, const void *args, int64_t items, double cost, size_t scratch,

@@ -6,9 +6,21 @@
 #include "../kernels/cuda_api.h"
 #include "backend.h"
 
-/* The library's functions, with the device selected for this thread; TC_ERROR_STATE with the reason when that cannot be: no
- * library, no or an old driver, no such device, a process forked from one that used CUDA. */
-TC_CHECKED tc_status tc_cuda_device(const tc_cuda_api **out, int index, tc_error *err);
+/* Can the device be used? TC_ERROR_STATE with the reason if not: no library, no or an old driver, no such device, one that the library has
+ * no code for, a process forked from one that used CUDA. */
+TC_CHECKED tc_status tc_cuda_check(int index, tc_error *err);
+
+/* A thread's stay on a device, which is selected until the scope of the variable ends. Then the thread gets back the device that it had, as
+ * other libraries in the process select devices for their own work. */
+typedef struct tc_cuda_stay {
+    const tc_cuda_api *api;
+    int before; /* -1: the same */
+} tc_cuda_stay;
+#define TC_CUDA_STAY(name) __attribute__((cleanup(tc_cuda_leave))) tc_cuda_stay name = {.api = NULL, .before = -1}
+/* Checks the device and selects it. */
+TC_CHECKED tc_status tc_cuda_enter(tc_cuda_stay *stay, int index, tc_error *err);
+void tc_cuda_leave(tc_cuda_stay *stay);
+
 /* The library's text for its error number `code`, after "<what> on <device> failed: ". */
 TC_CHECKED tc_status tc_cuda_failed(const tc_cuda_api *api, int index, const char *what, int code, tc_error *err);
 bool tc_cuda_forked(void);   /* this process was forked from one that used CUDA */
@@ -64,7 +76,7 @@ void tc_cuda_is_done(const tc_cuda_work *work); /* the host has waited for it */
 
 /* ---- page-locked memory for copies from and to the host (cuda_staging.c) ---- */
 
-#define TC_CUDA_STAGING_BYTES ((size_t)1 << 20) /* per buffer; larger copies do not use one */
+#define TC_CUDA_STAGING_BYTES ((size_t)1 << 20) /* per buffer; larger copies take several, one after the other */
 #define TC_CUDA_STAGING_BUFFERS 8               /* per device */
 
 typedef struct tc_cuda_staging {
@@ -78,6 +90,9 @@ typedef struct tc_cuda_staging {
 tc_cuda_staging *tc_cuda_take_staging(const tc_cuda_api *api, int index);
 /* on_its_way: a copy from it is on a stream, and its event is recorded after the copy. */
 void tc_cuda_give_staging(int index, tc_cuda_staging *staging, bool on_its_way);
+
+/* The backend's copy (cuda_copy.c). */
+TC_CHECKED tc_status tc_cuda_copy(int index, void *to, bool to_host, const void *from, bool from_host, size_t bytes, tc_error *err);
 
 /* ---- planning (cuda_plan.c) ---- */
 

@@ -15,10 +15,13 @@
 #define LIBRARY_NAME "libtransformer_c_cuda.so"
 #define LIBRARY_VARIABLE "TRANSFORMER_C_CUDA_LIBRARY"
 #define PATH_BYTES 4096
+#define BUILD_IT "build it with \"make cuda\" in the sources or \"TRANSFORMER_C_CUDA=1 pip install .\", which need nvcc"
 
 TC_DEFINE_LOCK(opening, TC_RANK_CUDA_LIBRARY)
 static const tc_cuda_api *_Atomic opened;
-static int device_count; /* written before `opened` */
+/* Written before `opened`. */
+static int device_count;
+static int capabilities[TC_CUDA_DEVICES]; /* 80 for 8.0 */
 static atomic_bool forked;
 
 static void note_fork(void)
@@ -70,12 +73,12 @@ static tc_status load(const tc_cuda_api **out, tc_error *err)
     const tc_status status = library_path(path, err);
     if (status != TC_OK) return status;
     if (is_cut_short(path))
-        return tc_fail(err, TC_ERROR_STATE, "CUDA is not available: the file %.300s is incomplete; run \"make cuda\" once more", path);
+        return tc_fail(err, TC_ERROR_STATE, "CUDA is not available: the file %.300s is incomplete; " BUILD_IT " once more", path);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return tc_fail(err, TC_ERROR_STATE,
-                       "CUDA is not available: this build of transformer_c has no CUDA library that can be opened (%.300s); build it "
-                       "with \"make cuda\", or use device=\"cpu\"",
+                       "CUDA is not available: this build of transformer_c has no CUDA library that can be opened (%.300s); " BUILD_IT
+                       ", or use device=\"cpu\"",
                        dlerror());
     union {
         void *object;
@@ -84,8 +87,7 @@ static tc_status load(const tc_cuda_api **out, tc_error *err)
     const tc_cuda_api *api = get.object ? get.function() : NULL;
     if (!api || api->abi_version != TC_CUDA_ABI_VERSION || strcmp(api->rows, tc_kernel_rows) != 0) {
         dlclose(library);
-        return tc_fail(err, TC_ERROR_STATE, "CUDA is not available: %.300s was built from other sources than this; run \"make cuda\"",
-                       path);
+        return tc_fail(err, TC_ERROR_STATE, "CUDA is not available: %.300s was built from other sources than this; " BUILD_IT, path);
     }
     *out = api;
     return TC_OK;
@@ -113,6 +115,38 @@ static tc_status count_devices(const tc_cuda_api *api, int *count, tc_error *err
     return TC_OK;
 }
 
+/* Machine code runs on GPUs of the same major capability and no lower minor one, PTX on all later ones. */
+static bool has_code_for(const tc_cuda_api *api, int capability)
+{
+    for (const int *built = api->code_for; *built; built++)
+        if (capability >= *built && (built[1] == 0 || *built / 10 == capability / 10)) return true;
+    return false;
+}
+
+static tc_status no_code_for(const tc_cuda_api *api, int index, tc_error *err)
+{
+    char list[128] = "";
+    size_t length = 0;
+    for (const int *built = api->code_for; *built && length + 16 < sizeof list; built++)
+        length += (size_t)snprintf(list + length, sizeof list - length, "%s%d.%d", length ? ", " : "", *built / 10, *built % 10);
+    return tc_fail(err, TC_ERROR_STATE,
+                   "CUDA is not available: GPU %d has compute capability %d.%d, and the CUDA library has code for %s and later; use "
+                   "another GPU, or device=\"cpu\"",
+                   index, capabilities[index] / 10, capabilities[index] % 10, list);
+}
+
+/* One GPU that can be used is enough; others are refused when they are named. */
+static tc_status read_capabilities(const tc_cuda_api *api, int count, tc_error *err)
+{
+    bool any = false;
+    for (int i = 0; i < count; i++) {
+        const int code = api->compute_capability(&capabilities[i], i);
+        if (code) return tc_fail(err, TC_ERROR_STATE, "CUDA is not available: %.400s", api->error_text(code));
+        any = any || has_code_for(api, capabilities[i]);
+    }
+    return any ? TC_OK : no_code_for(api, 0, err);
+}
+
 /* A failure is not kept: the next call tries again. */
 static tc_status open_library(const tc_cuda_api **out, tc_error *err)
 {
@@ -122,6 +156,7 @@ static tc_status open_library(const tc_cuda_api **out, tc_error *err)
     tc_lock_take(&opening);
     tc_status status = loaded ? TC_OK : load(&loaded, err);
     if (status == TC_OK) status = count_devices(loaded, &device_count, err);
+    if (status == TC_OK) status = read_capabilities(loaded, device_count, err);
     if (status == TC_OK) atomic_store_explicit(&opened, loaded, memory_order_release);
     *out = loaded;
     tc_lock_give(&opening);
@@ -140,21 +175,41 @@ static tc_status check_device(const tc_cuda_api *api, int index, tc_error *err)
     if (index >= device_count)
         return tc_fail(err, TC_ERROR_STATE, "device \"cuda:%d\" does not exist: there %s %d GPU%s, cuda:0 to cuda:%d", index,
                        device_count == 1 ? "is" : "are", device_count, device_count == 1 ? "" : "s", device_count - 1);
-    return TC_OK;
+    return has_code_for(api, capabilities[tc_cuda_slot(index)]) ? TC_OK : no_code_for(api, tc_cuda_slot(index), err);
 }
 
-tc_status tc_cuda_device(const tc_cuda_api **out, int index, tc_error *err)
+static tc_status usable(const tc_cuda_api **out, int index, tc_error *err)
 {
     if (tc_cuda_forked())
         return tc_fail(err, TC_ERROR_STATE,
                        "CUDA cannot be used in a process forked from one that used it; start processes with the method \"spawn\", or use "
                        "CUDA only after the fork");
-    const tc_status status = open_library(out, err);
-    if (status != TC_OK) return status;
-    const tc_status checked = check_device(*out, index, err);
-    if (checked != TC_OK) return checked;
-    const int code = (*out)->select_device(tc_cuda_slot(index)); /* each time: other libraries in the process select devices too */
-    return code ? tc_cuda_failed(*out, index, "selecting the device", code, err) : TC_OK;
+    TC_TRY(open_library(out, err));
+    return check_device(*out, index, err);
+}
+
+tc_status tc_cuda_check(int index, tc_error *err)
+{
+    const tc_cuda_api *api;
+    return usable(&api, index, err);
+}
+
+tc_status tc_cuda_enter(tc_cuda_stay *stay, int index, tc_error *err)
+{
+    const tc_cuda_api *api;
+    int before = 0;
+    TC_TRY(usable(&api, index, err));
+    const int slot = tc_cuda_slot(index);
+    int code = api->current_device(&before);
+    if (!code && before != slot) code = api->select_device(slot);
+    if (code) return tc_cuda_failed(api, index, "selecting the device", code, err);
+    *stay = (tc_cuda_stay){.api = api, .before = before == slot ? -1 : before};
+    return TC_OK;
+}
+
+void tc_cuda_leave(tc_cuda_stay *stay)
+{
+    if (stay->before >= 0) (void)stay->api->select_device(stay->before);
 }
 
 tc_status tc_cuda_device_count(int *count, tc_error *err)

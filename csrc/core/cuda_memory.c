@@ -183,11 +183,11 @@ static tc_status out_of_memory(const tc_cuda_api *api, int index, size_t bytes, 
 
 tc_status tc_cuda_allocate(int index, size_t bytes, void **out, tc_error *err)
 {
-    const tc_cuda_api *api;
+    TC_CUDA_STAY(stay);
     size_t whole;
     *out = NULL;
-    const tc_status status = tc_cuda_device(&api, index, err);
-    if (status != TC_OK) return status;
+    TC_TRY(tc_cuda_enter(&stay, index, err));
+    const tc_cuda_api *api = stay.api;
     if (bytes > LARGEST) return out_of_memory(api, index, bytes, err);
     const int found = size_class(bytes, &whole);
     if (found >= CLASSES) return out_of_memory(api, index, bytes, err);
@@ -219,21 +219,19 @@ void tc_cuda_free(int index, void *memory, size_t bytes)
 
 tc_status tc_cuda_empty_cache(int index, tc_error *err)
 {
-    const tc_cuda_api *api;
-    const tc_status status = tc_cuda_device(&api, index, err);
-    if (status != TC_OK) return status;
-    const int code = empty_cache(api, index);
-    return code ? tc_cuda_failed(api, index, "emptying the cache", code, err) : TC_OK;
+    TC_CUDA_STAY(stay);
+    TC_TRY(tc_cuda_enter(&stay, index, err));
+    const int code = empty_cache(stay.api, index);
+    return code ? tc_cuda_failed(stay.api, index, "emptying the cache", code, err) : TC_OK;
 }
 
 tc_status tc_cuda_memory_statistics(tc_cuda_memory_stats *out, int index, tc_error *err)
 {
-    const tc_cuda_api *api;
-    const tc_status status = tc_cuda_device(&api, index, err);
-    if (status != TC_OK) return status;
+    TC_CUDA_STAY(stay);
+    TC_TRY(tc_cuda_enter(&stay, index, err));
     tc_cuda_lock(index);
     *out = memories[tc_cuda_slot(index)].stats;
     tc_cuda_unlock(index);
-    const int code = api->memory_info(&out->unused, &out->total);
-    return code ? tc_cuda_failed(api, index, "asking for the memory", code, err) : TC_OK;
+    const int code = stay.api->memory_info(&out->unused, &out->total);
+    return code ? tc_cuda_failed(stay.api, index, "asking for the memory", code, err) : TC_OK;
 }

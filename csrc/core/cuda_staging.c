@@ -1,5 +1,5 @@
-/* cuda_staging.c: a few page-locked buffers per device. A small copy from the host goes through one of them, so that the host does not wait
- * for the GPU: the memory it copied from may change at once. */
+/* cuda_staging.c: a few page-locked buffers per device. Copies from and to the host go through them, so that the host does not wait for the
+ * GPU after a copy from its memory, which may then change at once, and nobody holds the device's lock while waiting. */
 #include "cuda.h"
 
 #include "lock.h"

@@ -138,13 +138,12 @@ static tc_status current_queue(tc_cuda_queue **out, const tc_cuda_api *api, int 
 
 tc_status tc_cuda_new_stream(void **stream, int index, tc_error *err)
 {
-    const tc_cuda_api *api;
+    TC_CUDA_STAY(stay);
     tc_cuda_queue *avoided, *queue = NULL;
-    tc_status status = tc_cuda_device(&api, index, err);
-    if (status != TC_OK) return status;
+    TC_TRY(tc_cuda_enter(&stay, index, err));
     tc_cuda_lock(index);
-    status = current_queue(&avoided, api, index, err);
-    if (status == TC_OK) status = take_queue(&queue, api, index, avoided, err);
+    tc_status status = current_queue(&avoided, stay.api, index, err);
+    if (status == TC_OK) status = take_queue(&queue, stay.api, index, avoided, err);
     tc_cuda_unlock(index);
     if (status == TC_OK) *stream = queue->stream;
     return status;
@@ -269,36 +268,51 @@ void tc_cuda_is_done(const tc_cuda_work *work)
 
 tc_status tc_cuda_synchronize(int index, tc_error *err)
 {
-    const tc_cuda_api *api;
-    const tc_status status = tc_cuda_device(&api, index, err);
+    TC_CUDA_STAY(stay);
     uint64_t put[TC_CUDA_STREAMS];
-    if (status != TC_OK) return status;
+    TC_TRY(tc_cuda_enter(&stay, index, err));
     device_order *order = &orders[tc_cuda_slot(index)];
     tc_cuda_lock(index);
     const int count = order->count;
     for (int i = 0; i < count; i++) put[i] = order->queues[i]->put;
     tc_cuda_unlock(index);
-    const int code = api->synchronize_device();
+    const int code = stay.api->synchronize_device();
     tc_cuda_lock(index);
     for (int i = 0; i < count && !code; i++)
         if (order->queues[i]->done < put[i]) order->queues[i]->done = put[i];
     tc_cuda_unlock(index);
-    return code ? tc_cuda_failed(api, index, "waiting", code, err) : TC_OK;
+    return code ? tc_cuda_failed(stay.api, index, "waiting", code, err) : TC_OK;
 }
 
 tc_status tc_cuda_hand_over(const tc_tensor *tensor, void *stream, tc_error *err)
 {
-    const tc_device device = tc_tensor_device(tensor);
-    const tc_cuda_api *api;
-    const tc_status status = tc_cuda_device(&api, device.index, err);
-    if (status != TC_OK) return status;
-    const device_order *order = &orders[tc_cuda_slot(device.index)];
+    const int index = tc_tensor_device(tensor).index;
+    TC_CUDA_STAY(stay);
+    TC_TRY(tc_cuda_enter(&stay, index, err));
+    const device_order *order = &orders[tc_cuda_slot(index)];
     int code = 0;
-    tc_cuda_lock(device.index);
+    tc_cuda_lock(index);
     for (int i = 0; i < order->count && !code; i++) { /* all of them: the receiver may write to memory that they read */
-        code = api->record_event(order->queues[i]->event, order->queues[i]->stream);
-        if (!code) code = api->wait_event(stream, order->queues[i]->event);
+        code = stay.api->record_event(order->queues[i]->event, order->queues[i]->stream);
+        if (!code) code = stay.api->wait_event(stream, order->queues[i]->event);
     }
-    tc_cuda_unlock(device.index);
-    return code ? tc_cuda_failed(api, device.index, "handing memory over", code, err) : TC_OK;
+    tc_cuda_unlock(index);
+    return code ? tc_cuda_failed(stay.api, index, "handing memory over", code, err) : TC_OK;
+}
+
+void tc_cuda_take_back(const tc_tensor *tensor, void *stream)
+{
+    const int index = tc_tensor_device(tensor).index;
+    TC_CUDA_STAY(stay);
+    tc_error ignored;
+    if (tc_cuda_enter(&stay, index, &ignored) != TC_OK) return;
+    if (stream != TC_CUDA_LEGACY_STREAM) { /* it may have been destroyed */
+        (void)stay.api->synchronize_device();
+        return;
+    }
+    const device_order *order = &orders[tc_cuda_slot(index)];
+    tc_cuda_lock(index);
+    int code = order->count ? stay.api->record_event(order->queues[0]->event, stream) : 0;
+    for (int i = 0; i < order->count && !code; i++) code = stay.api->wait_event(order->queues[i]->stream, order->queues[0]->event);
+    tc_cuda_unlock(index);
 }

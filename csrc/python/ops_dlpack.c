@@ -20,20 +20,27 @@ typedef struct loan {
     dlpack_versioned versioned;
     dlpack_managed managed;
     tc_tensor *tensor;
+    void *stream; /* of the borrower, on a GPU; NULL: not known */
     int64_t shape[TC_MAX_DIMS], strides[TC_MAX_DIMS];
 } loan;
 
-/* Called by the borrower, on any thread, with or without the GIL. */
-static void loan_end(loan *self)
+static void loan_free(loan *self)
 {
     tc_tensor_release(self->tensor);
     free(self);
 }
 
+/* Called by the borrower, on any thread, with or without the GIL. Its work may still be on its way. */
+static void loan_end(loan *self)
+{
+    if (!tc_tensor_on_cpu(self->tensor)) tc_cuda_take_back(self->tensor, self->stream);
+    loan_free(self);
+}
+
 static void delete_managed(dlpack_managed *self) { loan_end(self->context); }
 static void delete_versioned(dlpack_versioned *self) { loan_end(self->context); }
 
-static loan *lend(tc_tensor *tensor, bool copied)
+static loan *lend(tc_tensor *tensor, bool copied, void *stream)
 {
     loan *self = calloc(1, sizeof *self);
     tc_error err;
@@ -58,6 +65,7 @@ static loan *lend(tc_tensor *tensor, bool copied)
                                      .dtype_lanes = 1,
                                      .shape = self->shape,
                                      .strides = self->strides};
+    self->stream = stream;
     const uint64_t flags = (tensor->storage->writable ? 0 : DLPACK_READ_ONLY) | (copied ? DLPACK_IS_COPIED : 0);
     self->managed = (dlpack_managed){described, self, delete_managed};
     self->versioned = (dlpack_versioned){DLPACK_MAJOR, DLPACK_MINOR, self, delete_versioned, flags, described};
@@ -70,17 +78,17 @@ static void end_managed_capsule(PyObject *capsule)
 {
     if (!PyCapsule_IsValid(capsule, "dltensor")) return;
     dlpack_managed *managed = PyCapsule_GetPointer(capsule, "dltensor");
-    managed->deleter(managed);
+    loan_free(managed->context);
 }
 
 static void end_versioned_capsule(PyObject *capsule)
 {
     if (!PyCapsule_IsValid(capsule, "dltensor_versioned")) return;
     dlpack_versioned *versioned = PyCapsule_GetPointer(capsule, "dltensor_versioned");
-    versioned->deleter(versioned);
+    loan_free(versioned->context);
 }
 
-static PyObject *capsule_of(tc_tensor *tensor, bool versioned, bool copied)
+static PyObject *capsule_of(tc_tensor *tensor, bool versioned, bool copied, void *stream)
 {
     if (!versioned && !tensor->storage->writable) {
         PyErr_SetString(
@@ -88,11 +96,11 @@ static PyObject *capsule_of(tc_tensor *tensor, bool versioned, bool copied)
             "this Tensor shares read-only memory, which DLPack before version 1 cannot say: pass max_version=(1, 0), or use clone()");
         return NULL;
     }
-    loan *self = lend(tensor, copied);
+    loan *self = lend(tensor, copied, stream);
     if (!self) return NULL;
     PyObject *capsule = versioned ? PyCapsule_New(&self->versioned, "dltensor_versioned", end_versioned_capsule)
                                   : PyCapsule_New(&self->managed, "dltensor", end_managed_capsule);
-    if (!capsule) loan_end(self);
+    if (!capsule) loan_free(self);
     return capsule;
 }
 
@@ -110,17 +118,19 @@ static int check_device(const tc_tensor *tensor, PyObject *device)
 
 /* The stream that must run after all work on the Tensor, numbered as in the specification: None or 1 is CUDA's legacy default stream, 2
  * that of the calling thread, others are addresses; -1: the caller synchronises. */
-static int order_for_consumer(const tc_tensor *tensor, PyObject *stream)
+static int order_for_consumer(void **out, const tc_tensor *tensor, PyObject *stream)
 {
     tc_error err;
     long long number = 1;
+    *out = NULL;
     if (stream && stream != Py_None) number = PyLong_AsLongLong(stream);
     if (number == -1) return PyErr_Occurred() ? -1 : 0;
     if (number == 0 || number < -1) {
         PyErr_Format(PyExc_ValueError, "stream %lld says nothing for CUDA; expected None, -1, 1, 2 or the address of a stream", number);
         return -1;
     }
-    if (tc_cuda_hand_over(tensor, (void *)(uintptr_t)number, &err) == TC_OK) return 0;
+    *out = (void *)(uintptr_t)number;
+    if (tc_cuda_hand_over(tensor, *out, &err) == TC_OK) return 0;
     tcpy_raise(&err);
     return -1;
 }
@@ -164,8 +174,9 @@ PyObject *tcpy_tensor_dlpack(PyObject *object, PyObject *args, PyObject *kwargs)
     else
         source = tc_tensor_retain(tensor);
     if (status != TC_OK) return tcpy_raise(&err);
-    const bool ordered = tc_tensor_on_cpu(source) || order_for_consumer(source, stream) == 0;
-    PyObject *capsule = ordered ? capsule_of(source, major >= 1, copies) : NULL;
+    void *address = NULL;
+    const bool ordered = tc_tensor_on_cpu(source) || order_for_consumer(&address, source, stream) == 0;
+    PyObject *capsule = ordered ? capsule_of(source, major >= 1, copies, address) : NULL;
     tc_tensor_release(source);
     return capsule;
 }

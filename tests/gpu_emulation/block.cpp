@@ -430,6 +430,7 @@ int launch(const char *pretty_name, const LaunchShape &shape, const Closure &clo
 {
     const std::lock_guard<std::recursive_mutex> held(runtime_lock());
     const std::string kernel = kernel_name(pretty_name);
+    if (!own_device_is_current()) return cudaErrorInvalidResourceHandle;
     if (!shape_is_valid(shape) || shape.dynamic_shared > shared_limit) {
         const dim3 &g = shape.grid, &b = shape.block;
         report = "invalid launch at " + place(site);

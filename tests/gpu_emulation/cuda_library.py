@@ -101,7 +101,10 @@ class Api(ctypes.Structure):  # tc_cuda_api
         ("rows", ctypes.c_char_p),
         ("error_text", ctypes.CFUNCTYPE(ctypes.c_char_p, INT)),
         ("versions", ctypes.CFUNCTYPE(INT, NUMBER, NUMBER)),
+        ("code_for", NUMBER),
         ("device_count", ctypes.CFUNCTYPE(INT, NUMBER)),
+        ("compute_capability", ctypes.CFUNCTYPE(INT, NUMBER, INT)),
+        ("current_device", ctypes.CFUNCTYPE(INT, NUMBER)),
         ("select_device", ctypes.CFUNCTYPE(INT, INT)),
         ("memory_info", ctypes.CFUNCTYPE(INT, ctypes.POINTER(BYTES), ctypes.POINTER(BYTES))),
         ("allocate", ctypes.CFUNCTYPE(INT, ADDRESS, BYTES)),
@@ -155,7 +158,7 @@ class CudaLibrary:
         self.library = ctypes.CDLL(str(path))
         self.library.tc_cuda_get_api.restype = ctypes.POINTER(Api)
         self.api = self.library.tc_cuda_get_api().contents
-        assert self.api.abi_version == 4 and self.api.rows.count(b"\n") == len(KERNEL_IDS)
+        assert self.api.abi_version == 5 and self.api.rows.count(b"\n") == len(KERNEL_IDS)
 
     def check(self, error):
         if error:

@@ -37,12 +37,15 @@
 
 // ---- the runtime library, as far as it is used ----
 
+#define __CUDA_ARCH_LIST__ 750, 800, 900, 1000, 1200
+
 enum cudaError_t {
     cudaSuccess = 0,
     cudaErrorInvalidValue = 1,
     cudaErrorMemoryAllocation = 2,
     cudaErrorInvalidConfiguration = 9,
     cudaErrorInvalidDevice = 101,
+    cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
     cudaErrorLaunchFailure = 719
 };
@@ -52,6 +55,7 @@ constexpr unsigned cudaEventDisableTiming = 2, cudaHostAllocDefault = 0;
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
 enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76 };
 
+cudaError_t cudaGetLastError(); // of this thread; forgotten when it was told
 cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaRuntimeGetVersion(int *version);
 cudaError_t cudaGetDeviceCount(int *count);
@@ -75,6 +79,9 @@ cudaError_t cudaFreeHost(void *pointer);
 const char *cudaGetErrorString(cudaError_t error); // with the emulator's report
 
 extern "C" void emulator_set_compute_capability(int major, int minor); // 8.0 at first
+// A thread may select device 1, as if another library worked there. Memory, streams and launches of ours are refused meanwhile.
+extern "C" int emulator_current_device(void);
+extern "C" void emulator_select_device(int device);
 // From now on the host faults when it reads or writes device memory other than by a copy.
 extern "C" void emulator_hide_device_memory();
 
@@ -82,10 +89,27 @@ extern "C" void emulator_hide_device_memory();
 extern "C" void emulator_set_streams(int order, uint64_t seed);
 // Plants a bug: streams and the host do not wait for events any more.
 extern "C" void emulator_ignore_events(int ignore);
+// Plants a bug: nobody waits for the device as a whole.
+extern "C" void emulator_ignore_device_waits(int ignore);
 extern "C" int emulator_work_left(void); // that was put on streams and is not done
+
+// Copies from or to memory of the host that is not page-locked: all, and those that had to wait for their stream. From now on page-locked
+// memory can be had or not.
+extern "C" int emulator_pageable_copies(void);
+extern "C" int emulator_pageable_waits(void);
+extern "C" void emulator_refuse_host_memory(int refuse);
+
+extern "C" void emulator_set_last_error(int error); // as another library may leave one behind
+extern "C" int emulator_last_error(void);
+// Plants bugs: last errors are never forgotten; a launch without an error of its own returns the last error, as cudaGetLastError() after
+// <<<>>> does.
+extern "C" void emulator_keep_last_errors(int keep);
+extern "C" void emulator_launches_tell_last_error(int tell);
 
 namespace emulator
 {
+
+cudaError_t result_of_launch(int error);
 
 template <auto kernel> const char *pretty_name() { return __PRETTY_FUNCTION__; }
 
@@ -118,7 +142,7 @@ struct Launch {
 };
 
 // The arguments are copied, as for a GPU: the launch may be over long before the kernel runs.
-template <auto kernel, class... Args> int launch(const Launch &shape, const Args &...args)
+template <auto kernel, class... Args> cudaError_t start(const Launch &shape, const Args &...args)
 {
     auto body = [args...]() __attribute__((no_sanitize("thread"))) { kernel(args...); };
     using Body = decltype(body);
@@ -127,8 +151,9 @@ template <auto kernel, class... Args> int launch(const Launch &shape, const Args
 , [](const void *self) -> void * { return new Body(*static_cast<const Body *>(self)); },
     [](void *self) { delete static_cast<Body *>(self); }
 }; // namespace tc
-return emulator::launch(emulator::pretty_name<kernel>(), {shape.grid, shape.block, shape.shared_bytes}, closure, &body, shape.stream,
-                        shape.site);
+const int error = emulator::launch(emulator::pretty_name<kernel>(), {shape.grid, shape.block, shape.shared_bytes}, closure, &body,
+                                   shape.stream, shape.site);
+return emulator::result_of_launch(error);
 }
 
 template <int id, auto run> constexpr auto launcher = &emulator::launch_by_row<id, run>;

@@ -1,6 +1,5 @@
 // streams.cpp: see streams.h.
 #include "streams.h"
-#include "emulator.h"
 #include <deque>
 #include <memory>
 #include <utility>
@@ -36,7 +35,7 @@ std::vector<std::unique_ptr<emulated_event>> events;
 Order order = Order::late;
 uint64_t generator = 1;
 int pending_error = 0; // of work that was put off
-bool events_ignored = false;
+bool events_ignored = false, device_waits_ignored = false;
 
 uint64_t random_bits() // splitmix64, apart from that of the schedules, which would change with it
 {
@@ -74,7 +73,7 @@ void after_putting()
 
 int told_error() { return std::exchange(pending_error, 0); }
 
-cudaError_t told() { return static_cast<cudaError_t>(told_error()); }
+cudaError_t told() { return emulator::result(told_error()); }
 
 } // namespace
 
@@ -109,6 +108,20 @@ int do_all_streams()
     return told_error();
 }
 
+bool has_work_left(const emulated_stream *stream)
+{
+    const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
+    return !does_at_once(stream) && stream->done < stream->put;
+}
+
+int do_stream(emulated_stream *stream)
+{
+    const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
+    if (does_at_once(stream)) return do_all_streams();
+    do_until(stream, stream->put);
+    return told_error();
+}
+
 } // namespace emulator
 
 void emulator_set_streams(int new_order, uint64_t seed)
@@ -135,24 +148,26 @@ int emulator_work_left(void)
 cudaError_t cudaStreamCreate(cudaStream_t *stream)
 {
     const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
+    if (!emulator::own_device_is_current()) return emulator::result(cudaErrorInvalidDevice);
     streams.push_back(std::make_unique<emulated_stream>());
     *stream = streams.back().get();
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return emulator::result(emulator::do_stream(stream)); }
+
+void emulator_ignore_device_waits(int ignore)
 {
     const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
-    if (emulator::does_at_once(stream)) return cudaDeviceSynchronize();
-    do_until(stream, stream->put);
-    return told();
+    device_waits_ignored = ignore;
 }
 
-cudaError_t cudaDeviceSynchronize() { return static_cast<cudaError_t>(emulator::do_all_streams()); }
+cudaError_t cudaDeviceSynchronize() { return device_waits_ignored ? cudaSuccess : emulator::result(emulator::do_all_streams()); }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
 {
     const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
+    if (!emulator::own_device_is_current()) return emulator::result(cudaErrorInvalidDevice);
     events.push_back(std::make_unique<emulated_event>());
     *event = events.back().get();
     return cudaSuccess;
@@ -161,7 +176,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
-    if (emulator::does_at_once(stream)) return cudaDeviceSynchronize();
+    if (emulator::does_at_once(stream)) return emulator::result(emulator::do_all_streams());
     *event = {stream, stream->put};
     return cudaSuccess;
 }
@@ -169,7 +184,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
-    return events_ignored || !event->stream || event->stream->done >= event->position ? cudaSuccess : cudaErrorNotReady;
+    return events_ignored || !event->stream || event->stream->done >= event->position ? cudaSuccess : emulator::result(cudaErrorNotReady);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
@@ -184,7 +199,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 {
     const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
     if (events_ignored || !event->stream) return cudaSuccess;
-    if (emulator::does_at_once(stream)) return cudaDeviceSynchronize();
+    if (emulator::does_at_once(stream)) return emulator::result(emulator::do_all_streams());
     stream->queue.push_back({nullptr, event->stream, event->position});
     stream->put++;
     after_putting();

@@ -4,7 +4,7 @@
 // another stream's work waits for an event of theirs, or (in random order) at some random moment. An error of work that was
 // put off is given by the next call that waits, as on a GPU.
 #pragma once
-#include "block.h"
+#include "emulator.h"
 #include <functional>
 #include <mutex>
 
@@ -19,5 +19,11 @@ bool does_at_once(const emulated_stream *stream); // the default stream: null, o
 // Puts work that gives a cudaError_t on a stream. What the default stream does gives its error here.
 int put_on_stream(emulated_stream *stream, std::function<int()> work);
 int do_all_streams();
+bool has_work_left(const emulated_stream *stream);
+int do_stream(emulated_stream *stream);
+
+// The result of a call of the runtime: an error also becomes the thread's last error.
+cudaError_t result(int error);
+bool own_device_is_current();
 
 } // namespace emulator

@@ -26,7 +26,7 @@
 namespace tc
 {
 
-// ---- launching: the one place that starts a kernel, checks its error and opts in to its shared memory ----
+// ---- launching: the one place that starts a kernel and opts in to its shared memory ----
 
 struct Launch {
     dim3 grid, block;
@@ -38,8 +38,8 @@ struct Launch {
     }
 };
 
-// Returns a cudaError_t as an int.
-template <auto kernel, class... Args> int launch(const Launch &shape, const Args &...args)
+// The result is that of this launch alone, not the runtime's last error, which may be of an earlier call.
+template <auto kernel, class... Args> cudaError_t start(const Launch &shape, const Args &...args)
 {
     constexpr size_t without_asking = 48 * 1024;
     if (shape.shared_bytes > without_asking) {
@@ -47,8 +47,12 @@ template <auto kernel, class... Args> int launch(const Launch &shape, const Args
             cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
         if (error != cudaSuccess) return error;
     }
-    kernel<<<shape.grid, shape.block, shape.shared_bytes, static_cast<cudaStream_t>(shape.stream)>>>(args...);
-    return cudaGetLastError();
+    cudaLaunchConfig_t config = {};
+    config.gridDim = shape.grid;
+    config.blockDim = shape.block;
+    config.dynamicSmemBytes = shape.shared_bytes;
+    config.stream = static_cast<cudaStream_t>(shape.stream);
+    return cudaLaunchKernelEx(&config, kernel, args...);
 }
 
 // The table's entry for the kernel `id`. Its twin remembers which kernel the launches belong to.
@@ -202,6 +206,16 @@ __device__ __forceinline__ void mma_tf32(float (&d)[4], const uint32_t (&a)[4], 
 
 namespace tc
 {
+
+// Whoever calls the runtime reads what the call returned. The runtime keeps an error as its last one too, for others to take for theirs: it
+// is forgotten here.
+inline int told(cudaError_t error)
+{
+    if (error != cudaSuccess) cudaGetLastError();
+    return error;
+}
+
+template <auto kernel, class... Args> int launch(const Launch &shape, const Args &...args) { return told(start<kernel>(shape, args...)); }
 
 constexpr unsigned all_lanes = 0xffffffffu;
 constexpr int warp_lanes = 32;

@@ -5,6 +5,8 @@
 namespace
 {
 
+using tc::told;
+
 template <class T> const tc_cuda_kernel_table *kernel_table()
 {
     static const tc_cuda_kernel_table table = [] {
@@ -41,33 +43,44 @@ int versions(int *driver, int *runtime)
     const int error = cudaDriverGetVersion(driver);
     return error ? error : cudaRuntimeGetVersion(runtime);
 }
-int device_count(int *count) { return cudaGetDeviceCount(count); }
-int select_device(int index) { return cudaSetDevice(index); }
-int memory_info(size_t *unused, size_t *total) { return cudaMemGetInfo(unused, total); }
-int allocate(void **pointer, size_t bytes) { return cudaMalloc(pointer, bytes); }
-int release(void *pointer) { return cudaFree(pointer); }
+int device_count(int *count) { return told(cudaGetDeviceCount(count)); }
+int current_device(int *index) { return told(cudaGetDevice(index)); }
+int compute_capability(int *capability, int index)
+{
+    int major = 0, minor = 0;
+    const int error = told(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index));
+    if (error) return error;
+    *capability = 10 * major;
+    const int second = told(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index));
+    *capability += minor;
+    return second;
+}
+int select_device(int index) { return told(cudaSetDevice(index)); }
+int memory_info(size_t *unused, size_t *total) { return told(cudaMemGetInfo(unused, total)); }
+int allocate(void **pointer, size_t bytes) { return told(cudaMalloc(pointer, bytes)); }
+int release(void *pointer) { return told(cudaFree(pointer)); }
 int copy_from_host(void *device, const void *host, size_t bytes, void *stream)
 {
-    return cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_of(stream));
+    return told(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_of(stream)));
 }
 int copy_to_host(void *host, const void *device, size_t bytes, void *stream)
 {
-    return cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_of(stream));
+    return told(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_of(stream)));
 }
 int copy_on_device(void *to, const void *from, size_t bytes, void *stream)
 {
-    return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_of(stream));
+    return told(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_of(stream)));
 }
-int allocate_host(void **pointer, size_t bytes) { return cudaHostAlloc(pointer, bytes, cudaHostAllocDefault); }
+int allocate_host(void **pointer, size_t bytes) { return told(cudaHostAlloc(pointer, bytes, cudaHostAllocDefault)); }
 cudaEvent_t event_of(void *event) { return static_cast<cudaEvent_t>(event); }
-int create_event(void **event) { return cudaEventCreateWithFlags(reinterpret_cast<cudaEvent_t *>(event), cudaEventDisableTiming); }
-int record_event(void *event, void *stream) { return cudaEventRecord(event_of(event), stream_of(stream)); }
-int wait_event(void *stream, void *event) { return cudaStreamWaitEvent(stream_of(stream), event_of(event), 0); }
-int query_event(void *event) { return cudaEventQuery(event_of(event)); }
-int synchronize_event(void *event) { return cudaEventSynchronize(event_of(event)); }
-int create_stream(void **stream) { return cudaStreamCreate(reinterpret_cast<cudaStream_t *>(stream)); }
-int synchronize_device() { return cudaDeviceSynchronize(); }
-int synchronize(void *stream) { return cudaStreamSynchronize(stream_of(stream)); }
+int create_event(void **event) { return told(cudaEventCreateWithFlags(reinterpret_cast<cudaEvent_t *>(event), cudaEventDisableTiming)); }
+int record_event(void *event, void *stream) { return told(cudaEventRecord(event_of(event), stream_of(stream))); }
+int wait_event(void *stream, void *event) { return told(cudaStreamWaitEvent(stream_of(stream), event_of(event), 0)); }
+int query_event(void *event) { return told(cudaEventQuery(event_of(event))); }
+int synchronize_event(void *event) { return told(cudaEventSynchronize(event_of(event))); }
+int create_stream(void **stream) { return told(cudaStreamCreate(reinterpret_cast<cudaStream_t *>(stream))); }
+int synchronize_device() { return told(cudaDeviceSynchronize()); }
+int synchronize(void *stream) { return told(cudaStreamSynchronize(stream_of(stream))); }
 
 #ifdef __CUDACC__
 constexpr int emulated = 0;
@@ -75,10 +88,35 @@ constexpr int emulated = 0;
 constexpr int emulated = 1;
 #endif
 
-const tc_cuda_api api = {TC_CUDA_ABI_VERSION, emulated,     tc_kernel_rows, error_text,     versions,     device_count,      select_device,
-                         memory_info,         allocate,     release,        copy_from_host, copy_to_host, copy_on_device,    allocate_host,
-                         create_stream,       create_event, record_event,   wait_event,     query_event,  synchronize_event, synchronize,
-                         synchronize_device,  kernels};
+// The compiler gives 800 for sm_80.
+template <int... targets> constexpr int capabilities[] = {targets / 10 ..., 0};
+
+const tc_cuda_api api = {TC_CUDA_ABI_VERSION,
+                         emulated,
+                         tc_kernel_rows,
+                         error_text,
+                         versions,
+                         capabilities<__CUDA_ARCH_LIST__>,
+                         device_count,
+                         compute_capability,
+                         current_device,
+                         select_device,
+                         memory_info,
+                         allocate,
+                         release,
+                         copy_from_host,
+                         copy_to_host,
+                         copy_on_device,
+                         allocate_host,
+                         create_stream,
+                         create_event,
+                         record_event,
+                         wait_event,
+                         query_event,
+                         synchronize_event,
+                         synchronize,
+                         synchronize_device,
+                         kernels};
 
 } // namespace
 

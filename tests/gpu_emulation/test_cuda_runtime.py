@@ -1,0 +1,249 @@
+"""What the runtime around the kernels does: last errors, page-locked memory, the thread's device, the GPUs that there is code for, memory
+that another library has borrowed. Each case is shown to fail with the bug that it looks for."""
+
+import contextlib
+import ctypes
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import transformer_c as tc
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+NOT_READY = 600
+
+
+@pytest.fixture
+def emulator(emulated_library, emulated_gpu):
+    """The controls of the emulation; what they plant is taken out afterwards."""
+    tc.cuda.synchronize(emulated_gpu)
+    tc.cuda.empty_cache(emulated_gpu)
+    library = emulated_library.library
+    yield library
+    library.emulator_keep_last_errors(0)
+    library.emulator_launches_tell_last_error(0)
+    library.emulator_refuse_host_memory(0)
+    library.emulator_select_device(0)
+    emulated_library.set_compute_capability(8, 0)
+    library.emulator_set_last_error(0)
+    emulated_library.set_streams("late")
+
+
+# ---- last errors ---------------------------------------------------------------------------------------------------------------------
+
+
+def copies_and_a_kernel(gpu):
+    """The second copy asks whether the buffer of the first is free, and is told that it is not ready."""
+    x, y = (tc.tensor(np.full(100, value, np.float32), device=gpu) for value in (1, 2))
+    return (x + y).cpu().numpy()
+
+
+def test_nothing_is_left_as_the_last_error(emulated_gpu, emulator):
+    assert (copies_and_a_kernel(emulated_gpu) == 3).all()
+    assert emulator.emulator_last_error() == 0
+    with pytest.raises(MemoryError, match="out of memory on cuda:emulated"):
+        tc.empty(2**30, device=emulated_gpu)
+    assert emulator.emulator_last_error() == 0
+
+
+def test_a_launch_tells_its_own_error_alone(emulated_gpu, emulator):
+    emulator.emulator_set_last_error(NOT_READY)  # by another library
+    assert (copies_and_a_kernel(emulated_gpu) == 3).all()
+
+
+def test_a_last_error_that_is_told_by_a_launch_is_noticed(emulated_gpu, emulator):
+    emulator.emulator_keep_last_errors(1)
+    emulator.emulator_launches_tell_last_error(1)
+    with pytest.raises(RuntimeError, match=r"not ready \(CUDA error 600\)"):
+        copies_and_a_kernel(emulated_gpu)
+
+
+def test_a_last_error_that_is_kept_is_noticed(emulated_gpu, emulator):
+    emulator.emulator_keep_last_errors(1)
+    copies_and_a_kernel(emulated_gpu)
+    assert emulator.emulator_last_error() == NOT_READY
+
+
+# ---- page-locked memory --------------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def counted(emulator):
+    copies, waits = emulator.emulator_pageable_copies(), emulator.emulator_pageable_waits()
+    found = {}
+    yield found
+    found |= {"copies": emulator.emulator_pageable_copies() - copies, "waits": emulator.emulator_pageable_waits() - waits}
+
+
+LARGE = 2**18 + 100  # float32: more than a buffer
+
+
+def there_and_back(gpu):
+    host = np.arange(LARGE, dtype=np.float32)
+    return np.array_equal((tc.tensor(host, device=gpu) + 1).cpu().numpy(), host + 1)
+
+
+def test_copies_go_through_page_locked_memory(emulated_gpu, emulator):
+    with counted(emulator) as found:
+        assert there_and_back(emulated_gpu)
+    assert found == {"copies": 0, "waits": 0}
+
+
+def test_without_page_locked_memory_no_copy_waits_for_its_stream(emulated_gpu, emulated_library, emulator):
+    """A copy of pageable memory waits in the driver, and the device's lock is held meanwhile: so nothing may be left to wait for."""
+    program = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import cuda_library, numpy as np, transformer_c as tc, test_cuda_runtime as tests
+emulated = cuda_library.EmulatedLibrary(sys.argv[2])
+emulated.library.emulator_refuse_host_memory(1)
+with tests.counted(emulated.library) as found:
+    assert tests.there_and_back("cuda:emulated")
+print(found)
+"""  # a process of its own: here the buffers exist
+    environment = os.environ | {"TRANSFORMER_C_CUDA_LIBRARY": emulated_library.library._name}
+    command = [sys.executable, "-c", program, str(pathlib.Path(__file__).parent), emulated_library.library._name]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "{'copies': 2, 'waits': 0}"
+
+
+def test_a_copy_that_waits_is_noticed(emulated_gpu, emulated_library, emulator):
+    x = tc.full((LARGE,), 2.0, device=emulated_gpu) * 3  # on its way
+    host, stream = np.empty(LARGE, np.float32), ctypes.c_void_p()
+    with tc.cuda.stream(emulated_gpu) as number:
+        y = x + 1
+        stream.value = number
+        with counted(emulator) as found:
+            emulated_library.check(emulated_library.api.copy_to_host(host.ctypes.data, y.data_ptr(), host.nbytes, stream))
+    assert found == {"copies": 1, "waits": 1} and (host == 7).all()
+
+
+# ---- the thread's device -------------------------------------------------------------------------------------------------------------
+
+
+def everything_on(gpu):
+    x = tc.tensor(np.ones(10, np.float32), device=gpu)
+    y = (x * 2).sum()
+    tc.cuda.memory_stats(gpu)
+    tc.cuda.synchronize(gpu)
+    with tc.cuda.stream(gpu):
+        z = y + 1
+    z.__dlpack__(stream=1)
+    tc.cuda.empty_cache(gpu)
+    return float(z)
+
+
+def test_a_thread_keeps_the_device_that_it_had(emulated_gpu, emulator):
+    emulator.emulator_select_device(1)  # as another library does, which works on a second GPU
+    assert everything_on(emulated_gpu) == 21
+    assert emulator.emulator_current_device() == 1
+    with pytest.raises(MemoryError):
+        tc.empty(2**30, device=emulated_gpu)
+    assert emulator.emulator_current_device() == 1
+
+
+def test_work_on_another_device_is_noticed(emulated_library, emulator):
+    emulator.emulator_select_device(1)
+    with pytest.raises(RuntimeError, match="invalid device ordinal"):
+        emulated_library.check(emulated_library.api.allocate(ctypes.byref(ctypes.c_void_p()), 12))
+
+
+# ---- GPUs that there is code for -----------------------------------------------------------------------------------------------------
+
+
+CAPABILITIES = """
+import cuda_library, sys, transformer_c as tc
+cuda_library.EmulatedLibrary(sys.argv[1]).set_compute_capability(int(sys.argv[2]), int(sys.argv[3]))
+print(tc.cuda.is_available())
+tc.empty(3, device="cuda:emulated")
+"""
+
+
+@pytest.mark.parametrize(
+    "capability, runs", [((7, 0), False), ((7, 5), True), ((8, 9), True), ((11, 0), False), ((12, 1), True), ((13, 0), True)]
+)
+def test_a_gpu_without_code_for_it_is_refused(emulated_library, capability, runs):
+    """sm_75, 80, 90, 100, 120 and PTX of the last."""
+    environment = os.environ | {"TRANSFORMER_C_CUDA_LIBRARY": emulated_library.library._name}
+    environment["PYTHONPATH"] = os.pathsep.join([str(pathlib.Path(__file__).parent), environment.get("PYTHONPATH", "")])
+    command = [sys.executable, "-c", CAPABILITIES, emulated_library.library._name, *map(str, capability)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.stdout.strip() == str(runs), done.stderr
+    assert (done.returncode == 0) == runs
+    if not runs:
+        major, minor = capability
+        assert (
+            f"GPU 0 has compute capability {major}.{minor}, and the CUDA library has code for 7.5, 8.0, 9.0, 10.0, 12.0 and later"
+            in done.stderr
+        )
+
+
+def test_a_compiler_that_does_not_exist():
+    command = [sys.executable, str(ROOT / "tools" / "build_cuda.py")]
+    done = subprocess.run(command, env=os.environ | {"NVCC": "/nonexistent/nvcc"}, capture_output=True, text=True)
+    assert done.returncode and "Traceback" not in done.stderr
+    assert "NVCC is '/nonexistent/nvcc', which is not a program; expected the path of nvcc" in done.stderr
+
+
+# ---- memory that another library has borrowed -------------------------------------------------------------------------------------------
+
+
+TAKEN = b"used_dltensor_versioned"
+
+
+class Borrower:
+    """Another library: takes a DLPack capsule and puts reads of its memory on a stream of its own, which the emulation runs late."""
+
+    def __init__(self, emulated_library):
+        self.api, stream, host = emulated_library.api, ctypes.c_void_p(), ctypes.c_void_p()
+        self.check = emulated_library.check
+        self.check(self.api.create_stream(ctypes.byref(stream)))
+        self.check(self.api.allocate_host(ctypes.byref(host), 40))
+        self.stream, self.host = stream.value, host.value
+
+    def borrows_and_reads(self, tensor):
+        """The memory, until it is given back."""
+        capsule = tensor.__dlpack__(stream=self.stream, max_version=(1, 0))
+        self.check(self.api.copy_to_host(self.host, tensor.data_ptr(), 40, self.stream))
+        python = ctypes.pythonapi
+        python.PyCapsule_GetPointer.restype = ctypes.c_void_p
+        managed = python.PyCapsule_GetPointer(ctypes.py_object(capsule), b"dltensor_versioned")
+        assert python.PyCapsule_SetName(ctypes.py_object(capsule), TAKEN) == 0
+        return managed
+
+    def gives_back(self, managed):
+        deleter = ctypes.c_void_p.from_address(managed + 16).value  # after major, minor, context
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(deleter)(managed)
+
+    def has_read(self):
+        self.check(self.api.synchronize(self.stream))
+        return list((ctypes.c_float * 10).from_address(self.host))
+
+
+def borrow_and_give_back(gpu, emulated_library):
+    borrower = Borrower(emulated_library)
+    x = tc.full((10,), 2.0, device=gpu)
+    tc.cuda.synchronize(gpu)
+    calls, memory = tc.cuda.memory_stats(gpu)["device_calls"], borrower.borrows_and_reads(x)
+    del x
+    borrower.gives_back(memory)  # before the read has run
+    y = tc.full((10,), 9.0, device=gpu)
+    assert tc.cuda.memory_stats(gpu)["device_calls"] == calls, "the block was not taken again"
+    assert (y.cpu().numpy() == 9).all()
+    return borrower.has_read()
+
+
+def test_what_was_borrowed_is_not_overwritten_too_early(emulated_gpu, emulated_library, emulator):
+    assert borrow_and_give_back(emulated_gpu, emulated_library) == [2.0] * 10
+
+
+def test_memory_taken_back_too_early_is_noticed(emulated_gpu, emulated_library, emulator):
+    emulator.emulator_ignore_device_waits(1)
+    try:
+        assert borrow_and_give_back(emulated_gpu, emulated_library) == [9.0] * 10
+    finally:
+        emulator.emulator_ignore_device_waits(0)
