@@ -1,6 +1,8 @@
 /* copy.c: see copy.h. */
 #include "copy.h"
 
+#include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "../kernels/copy.h"
@@ -121,6 +123,34 @@ tc_status tc_make_own(tc_tensor **tensor, const tc_tensor *source, tc_error *err
 tc_status tc_tensor_settle_bools(tc_tensor *tensor, tc_error *err)
 {
     return tensor->dtype == TC_BOOL ? tc_tensor_copy(tensor, tensor, err) : TC_OK;
+}
+
+/* ---- ranges of integers ------------------------------------------------------------------------------------------------ */
+
+tc_status tc_check_number_fits(tc_scalar number, tc_dtype dtype, tc_error *err)
+{
+    const bool byte = dtype == TC_UINT8, word = dtype == TC_INT32;
+    if (!byte && !word && dtype != TC_INT64) return TC_OK;
+    const int64_t least = byte ? 0 : word ? INT32_MIN : INT64_MIN, most = byte ? UINT8_MAX : word ? INT32_MAX : INT64_MAX;
+    if (tc_dtype_is_float(number.kind)) {
+        if (trunc(number.real) >= (double)least && trunc(number.real) < (double)most + 1.0) return TC_OK;
+        return tc_fail(err, TC_ERROR_VALUE, "value %g does not fit %s, whose numbers are %" PRId64 " to %" PRId64, number.real,
+                       tc_dtype_name(dtype), least, most);
+    }
+    if (number.integer >= least && number.integer <= most) return TC_OK;
+    return tc_fail(err, TC_ERROR_VALUE, "value %" PRId64 " does not fit %s, whose numbers are %" PRId64 " to %" PRId64, number.integer,
+                   tc_dtype_name(dtype), least, most);
+}
+
+tc_status tc_check_value_fits(tc_tensor *value, tc_dtype dtype, tc_error *err)
+{
+    const bool floating = tc_dtype_is_float(value->dtype);
+    TC_OWNED tc_tensor *wide = NULL;
+    if (tc_dtype_is_float(dtype) || dtype == TC_BOOL || value->dtype == dtype || value->numel != 1 || !tc_tensor_on_cpu(value))
+        return TC_OK;
+    TC_TRY(tc_tensor_as(&wide, value, floating ? TC_FLOAT64 : TC_INT64, err));
+    const void *data = wide->data;
+    return tc_check_number_fits(floating ? tc_scalar_real(*(const double *)data) : tc_scalar_integer(*(const int64_t *)data), dtype, err);
 }
 
 /* ---- filled ----------------------------------------------------------------------------------------------------------- */

@@ -23,6 +23,11 @@ TC_CHECKED tc_status tc_make_own(tc_tensor **tensor, const tc_tensor *source, tc
 /* After bytes were moved into a new tensor: those of bools become 0 or 1. */
 TC_CHECKED tc_status tc_tensor_settle_bools(tc_tensor *tensor, tc_error *err);
 
+/* Refuses a number outside of the range of an integer dtype; it would wrap around. Any dtype but an integer one takes all. `value` is one
+ * element on the CPU; of others nothing is said. */
+TC_CHECKED tc_status tc_check_number_fits(tc_scalar number, tc_dtype dtype, tc_error *err);
+TC_CHECKED tc_status tc_check_value_fits(tc_tensor *value, tc_dtype dtype, tc_error *err);
+
 TC_CHECKED tc_status tc_tensor_zeros(tc_tensor **out, int ndim, const int64_t *shape, tc_dtype dtype, tc_device device, tc_error *err);
 
 #endif

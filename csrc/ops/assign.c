@@ -179,6 +179,8 @@ tc_status tc_index_set(tc_tensor *x, int count, const tc_index *indices, tc_tens
     tc_tensor *stripped = value;
     write w = {.saved = {NULL}};
     TC_TRY(tc_begin_moving(&s, in, 1));
+    if (value->ndim == 0 && value->storage->is_argument)
+        TC_TRY(tc_check_value_fits(value, x->dtype, err)); /* a number, or an array of one */
     TC_TRY(tc_index_plan_make(&s, &plan, x, count, indices));
     TC_TRY(tc_index_place_at(&w.place, &plan, x->strides, err));
     const int surplus = surplus_axes(value->ndim, value->shape, w.place.selection_ndim);

@@ -1,6 +1,7 @@
 /* pad.c: axes made longer by one value, or shorter. Nothing is saved: the gradient is dy with the opposite padding. */
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <string.h>
 
 #include "op.h"
@@ -18,7 +19,7 @@ static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tens
 
 static const tc_op pad_op = {"pad", backward, .attribute_bytes = sizeof(pad_attributes)};
 
-/* What of x goes where: `length` elements of each axis, from `first` of x to `place` of the result of `shape`. */
+/* The part of x that is in the result of `shape`: `length` elements of each axis, from `first` of x to `place` of the result. */
 typedef struct part {
     int64_t shape[TC_MAX_DIMS], length[TC_MAX_DIMS], first[TC_MAX_DIMS], place[TC_MAX_DIMS];
     bool empty;
@@ -33,11 +34,11 @@ static tc_status find_part(part *p, const tc_tensor *x, int count, const int64_t
         const int64_t before = pair < count ? pads[pair] : 0, after = pair < count ? pads[pair + 1] : 0, largest = INT64_MAX / 4;
         const bool far = before > largest || before < -largest || after > largest || after < -largest;
         const int64_t first = before < 0 && !far ? -before : 0, cut = after < 0 && !far ? -after : 0;
-        p->shape[i] = far ? -1 : x->shape[i] + before + after;
-        if (p->shape[i] < 0)
+        p->shape[i] = x->shape[i] + (far ? 0 : before + after);
+        if (far || x->shape[i] - first - cut < 0)
             return tc_fail(err, TC_ERROR_VALUE,
-                           "pad by %" PRId64 " and %" PRId64 " does not fit axis %d of input, whose shape is %s: the result has a length "
-                           "from 0 to 2^62",
+                           "pad by %" PRId64 " and %" PRId64 " does not fit axis %d of input, whose shape is %s: an axis loses at most "
+                           "its length, and the result has one up to 2^62",
                            before, after, i, tc_tensor_text(text, x));
         p->first[i] = first;
         p->place[i] = before > 0 ? before : 0;
@@ -66,9 +67,10 @@ tc_status tc_pad(tc_tensor **y, tc_tensor *x, int count, const int64_t *pads, do
         return tc_fail(err, TC_ERROR_VALUE,
                        "pad has %d numbers; expected two for each padded axis of input, whose shape is %s, the last first", count,
                        tc_tensor_text(text, x));
-    if (!tc_dtype_is_float(x->dtype) && value != (double)(int64_t)value)
+    if (!tc_dtype_is_float(x->dtype) && value != trunc(value))
         return tc_fail(err, TC_ERROR_TYPE, "value %g cannot be written to a tensor of %s; convert the tensor with .float()", value,
                        tc_dtype_name(x->dtype));
+    TC_TRY(tc_check_number_fits(tc_scalar_real(value), x->dtype, err));
     TC_TRY(find_part(&p, x, count, pads, err));
     TC_TRY(tc_tensor_full(&out, x->ndim, p.shape, value, x->dtype, s.device, err));
     TC_TRY(tc_own(&s, out));

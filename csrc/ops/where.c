@@ -82,6 +82,8 @@ tc_status tc_where(tc_tensor **out, tc_tensor *condition, const tc_argument *a, 
     const tc_dtype dtype = tc_result_dtype(a, b);
     const bool floating = tc_dtype_is_float(dtype);
     TC_TRY(check_condition(condition, err));
+    if (!a->tensor) TC_TRY(tc_check_number_fits(a->scalar, dtype, err));
+    if (!b->tensor) TC_TRY(tc_check_number_fits(b->scalar, dtype, err));
     TC_TRY(tc_begin_elements(&s, in, INPUTS, dtype, dtype));
     TC_TRY(result_shape(&ndim, shape, condition, a->tensor, b->tensor, err));
     TC_TRY(tc_make(&s, &result, ndim, shape));

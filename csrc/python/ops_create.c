@@ -35,7 +35,8 @@ static PyObject *run_full(tcpy_call *call)
     tc_device device;
     tc_error err;
     if (read_options(call->v[2].o, call->v[3].o, &dtype, &device) < 0) return NULL;
-    tc_status status = tc_tensor_empty(&tensor, shape->count, shape->values, dtype, device, &err);
+    tc_status status = tc_check_value_fits(call->v[1].t, dtype, &err);
+    if (status == TC_OK) status = tc_tensor_empty(&tensor, shape->count, shape->values, dtype, device, &err);
     if (status == TC_OK) status = tc_tensor_copy(tensor, call->v[1].t, &err);
     if (status != TC_OK) tc_tensor_release(tensor);
     call->any_tensor = true;

@@ -20,6 +20,11 @@ def as_given(x: Any) -> Any:
     return as_array(x) if is_frame(x) else np.asarray(x)
 
 
+def unchanged(x: Any) -> Any:
+    """`x` as a result: a Tensor itself, of an array a copy, which is nobody else's."""
+    return x if isinstance(x, Tensor) else np.array(as_given(x))
+
+
 def is_floating(dtype: np.dtype) -> bool:
     return dtype.kind == "f" or dtype.name == "bfloat16"  # ml_dtypes gives it kind "V"
 

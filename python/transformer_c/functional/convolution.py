@@ -6,7 +6,7 @@ import numpy as np
 
 from .. import _core
 from .._arguments import all_of, count, one_of
-from .._promotion import as_given, promote
+from .._promotion import as_given, promote, unchanged
 
 __all__ = ["conv1d", "conv2d", "pad"]
 
@@ -121,6 +121,8 @@ def _places(mode: str, length: int, before: int, after: int) -> np.ndarray:
         if max(before, after) > len(kept):
             raise ValueError(f"padding by {before} and {after} with mode 'circular' needs an axis as long, got length {len(kept)}")
         return kept[np.arange(-max(before, 0), len(kept) + max(after, 0)) % len(kept)]
+    if length + min(before, 0) + min(after, 0) < 0:
+        raise ValueError(f"padding by {before} and {after} removes more than there is of an axis of length {length}")
     index = np.arange(-before, length + after)
     if mode == "replicate":
         return index.clip(0, length - 1)
@@ -155,6 +157,8 @@ def pad(input, pad, mode: str = "constant", value: float | None = None):
     one_of("mode", mode, ("constant", "reflect", "replicate", "circular"))
     if not isinstance(pad, (tuple, list)):
         raise TypeError(f"pad must be a sequence of ints, two for each axis and the last axis first, got {pad!r}")
+    if isinstance(value, int) and int(float(value)) != value:
+        raise ValueError(f"value {value} has no float64 of its own, in which it is passed on")
     x, numbers = as_given(input), [count("pad", n, -(2**62)) for n in pad]
     if mode == "constant":
         return _core.pad(x, numbers, 0.0 if value is None else value)
@@ -166,4 +170,4 @@ def pad(input, pad, mode: str = "constant", value: float | None = None):
         axis = x.ndim - 1 - i // 2
         if numbers[i] or numbers[i + 1]:
             x = x[(slice(None),) * axis + (_places(mode, x.shape[axis], numbers[i], numbers[i + 1]),)]
-    return x
+    return x if any(numbers) else unchanged(x)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .. import _core
-from .._promotion import as_given, promote
+from .._arguments import probability
+from .._promotion import promote, unchanged
 from ..random import as_generator
 
 __all__ = ["add_layer_norm", "dropout", "layer_norm", "rms_norm", "rotary"]
@@ -106,7 +107,7 @@ def dropout(input, p: float = 0.5, training: bool = True, *, rng=None):
     input : array_like
     p : float, default 0.5
     training : bool, default True
-        False returns the input.
+        False returns the input: a Tensor itself, a copy of an array.
     rng : int, np.random.Generator, tc.Generator or None
         The mask depends on the generator's seed and on how many masks it has given so far. None is the default generator.
 
@@ -116,8 +117,7 @@ def dropout(input, p: float = 0.5, training: bool = True, *, rng=None):
     >>> sorted(set(tc.functional.dropout(np.ones(100), 0.5, rng=0).tolist()))
     [0.0, 2.0]
     """
-    if not 0.0 <= p <= 1.0:
-        raise ValueError(f"the dropout probability must be between 0 and 1, got {p}")
+    probability("dropout", p)
     if not training or p == 0.0:
-        return as_given(input)
+        return unchanged(input)
     return as_generator(rng).with_mask(_core.dropout, input, p)

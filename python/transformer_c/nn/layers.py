@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .. import functional as F
-from .._arguments import all_of, array, count, real
+from .._arguments import all_of, array, count, one_of, probability, real
 from .._core import Tensor
 from .._promotion import cast_input
 from .._tensor import as_tensor, empty, no_grad, ones, zeros
@@ -187,9 +187,7 @@ class Dropout(Module):
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
-        if not 0.0 <= p <= 1.0:
-            raise ValueError(f"the dropout probability must be between 0 and 1, got {p}")
-        self.p, self.inplace = p, inplace
+        self.p, self.inplace = probability("dropout", p), inplace
 
     def forward(self, input: Tensor) -> Tensor:
         return F.dropout(input, self.p, self.training)
@@ -276,9 +274,7 @@ class GELU(Module):
 
     def __init__(self, approximate: str = "none") -> None:
         super().__init__()
-        if approximate not in ("none", "tanh"):
-            raise ValueError(f"approximate must be 'none' or 'tanh', got {approximate!r}")
-        self.approximate = approximate
+        self.approximate = one_of("approximate", approximate, ("none", "tanh"))
 
     def forward(self, input: Tensor) -> Tensor:
         return F.gelu(input, approximate=self.approximate)
