@@ -32,12 +32,19 @@ TC_INLINE vreal loss_of(int function, vreal x, vreal t, vreal p)
     }
 }
 
+/* Of the smoothed absolute value of d; a NaN stays one, except with p = 0, as in PyTorch. */
+TC_INLINE vreal smooth_slope(vreal d, vreal p)
+{
+    const vreal inside = v_select(v_lt(v_zero(), p), d / p, v_sign(d));
+    return v_select(v_le(p, v_abs(d)), v_sign(d), inside);
+}
+
 TC_INLINE vreal slope_of_input(int function, vreal x, vreal t, vreal p)
 {
     switch (function) {
     case TC_LOSS_SQUARED: return (x - t) + (x - t);
     case TC_LOSS_PROBABILITY: return (x - t) / v_max(v_set1(R(1e-12)), x * (one() - x)); /* bounded at 0 and 1, as in PyTorch */
-    case TC_LOSS_SMOOTH: return v_select(v_lt(v_abs(x - t), p), (x - t) / p, v_sign(x - t));
+    case TC_LOSS_SMOOTH: return smooth_slope(x - t, p);
     case TC_LOSS_DIVERGENCE: return -t;
     case TC_LOSS_DIVERGENCE_LOG: return -exp_of(t);
     default: return (one() - t) - v_fma(p - one(), t, one()) * v_sigmoid(-x);
@@ -49,7 +56,7 @@ TC_INLINE vreal slope_of_target(int function, vreal x, vreal t, vreal p)
     switch (function) {
     case TC_LOSS_SQUARED: return (t - x) + (t - x);
     case TC_LOSS_PROBABILITY: return bounded_log_rest(x) - bounded_log(x);
-    case TC_LOSS_SMOOTH: return v_select(v_lt(v_abs(x - t), p), (t - x) / p, v_sign(t - x));
+    case TC_LOSS_SMOOTH: return smooth_slope(t - x, p);
     case TC_LOSS_DIVERGENCE: return log_of(t) + (one() - x);
     case TC_LOSS_DIVERGENCE_LOG: return exp_of(t) * (one() + (t - x));
     default: return v_fma(p - one(), softplus_of_minus(x), -x);

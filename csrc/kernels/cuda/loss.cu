@@ -36,12 +36,15 @@ template <class Real> __device__ __forceinline__ Real loss_of(int function, Real
     }
 }
 
+// Of the smoothed absolute value of d; a NaN stays one, except with p = 0, as in PyTorch.
+template <class Real> __device__ __forceinline__ Real smooth_slope(Real d, Real p) { return p <= v_abs(d) || p == 0 ? v_sign(d) : d / p; }
+
 template <class Real> __device__ __forceinline__ Real slope_of_input(int function, Real x, Real t, Real p)
 {
     switch (function) {
     case TC_LOSS_SQUARED: return (x - t) + (x - t);
     case TC_LOSS_PROBABILITY: return (x - t) / v_maximum(Real(1e-12), x * (1 - x)); // bounded at 0 and 1, as in PyTorch
-    case TC_LOSS_SMOOTH: return v_abs(x - t) < p ? (x - t) / p : v_sign(x - t);
+    case TC_LOSS_SMOOTH: return smooth_slope(x - t, p);
     case TC_LOSS_DIVERGENCE: return -t;
     case TC_LOSS_DIVERGENCE_LOG: return -real_exp(t);
     default: return (1 - t) - ((p - 1) * t + 1) * v_sigmoid(-x);
@@ -53,7 +56,7 @@ template <class Real> __device__ __forceinline__ Real slope_of_target(int functi
     switch (function) {
     case TC_LOSS_SQUARED: return (t - x) + (t - x);
     case TC_LOSS_PROBABILITY: return bounded_log_rest(x) - bounded_log(x);
-    case TC_LOSS_SMOOTH: return v_abs(x - t) < p ? (t - x) / p : v_sign(t - x);
+    case TC_LOSS_SMOOTH: return smooth_slope(t - x, p);
     case TC_LOSS_DIVERGENCE: return real_log(t) + (1 - x);
     case TC_LOSS_DIVERGENCE_LOG: return real_exp(t) * (1 + (t - x));
     default: return (p - 1) * softplus_of_minus(x) - x;

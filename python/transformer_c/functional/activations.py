@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from .. import _core
-from .._arguments import one_axis, real
-from .._promotion import as_given, cast, promote
+from .._arguments import all_of, one_of, real
+from .._promotion import as_given, cast, narrowed, promote, widened
+from ..tensor_functions.elements import log_softmax, softmax
 
 __all__ = [
     "celu",
@@ -61,8 +62,7 @@ def gelu(input, approximate: str = "none"):
     >>> tc.functional.gelu(np.array([0.0, 1.0])).round(4)
     array([0.    , 0.8413])
     """
-    if approximate not in ("none", "tanh"):
-        raise ValueError(f"approximate must be 'none' or 'tanh', got {approximate!r}")
+    one_of("approximate", approximate, ("none", "tanh"))
     return _core.gelu(input) if approximate == "none" else _core.gelu_tanh(input)
 
 
@@ -170,9 +170,11 @@ def softplus(input, beta: float = 1.0, threshold: float = 20.0):
     x = as_given(input)
     if threshold == 20.0:
         return _core.softplus(x, beta)
-    scaled = _core.mul(x, beta)
-    smooth = _core.add(_core.relu(scaled), _core.log1p(_core.exp(_core.neg(_core.abs(scaled)))))
-    return _core.where(_core.gt(scaled, threshold), x, _core.div(smooth, beta))
+    wide = widened(x)  # e^12 is more than a float16 has
+    scaled = _core.mul(wide, beta)
+    linear = _core.gt(scaled, min(threshold, 40.0))  # further up the result has the bits of x
+    smooth = _core.log1p(_core.exp(_core.where(linear, 0.0, scaled)))
+    return narrowed(_core.where(linear, wide, _core.div(smooth, beta)), x)
 
 
 def tanh(input):
@@ -194,12 +196,16 @@ def hardtanh(input, min_val: float = -1.0, max_val: float = 1.0, inplace: bool =
     >>> tc.functional.hardtanh(np.array([-3.0, 0.5, 2.0]))
     array([-1. ,  0.5,  1. ])
     """
-    if not real("min_val", min_val) <= real("max_val", max_val):
+    min_val, max_val = all_of((real, "min_val", min_val), (real, "max_val", max_val))
+    if not min_val <= max_val:
         raise ValueError(f"min_val must not be larger than max_val, got {min_val} and {max_val}")
     x = as_given(input)
     if x.dtype.kind in "iu":  # stay what they are
         min_val, max_val = int(min_val), int(max_val)
-    return _core.where(_core.le(x, min_val), min_val, _core.where(_core.ge(x, max_val), max_val, x))
+    clipped = _core.clamp_max(_core.clamp_min(x, min_val), max_val)
+    if not getattr(x, "requires_grad", False):
+        return clipped
+    return _core.where(_core.logical_and(_core.gt(x, min_val), _core.lt(x, max_val)), x, clipped.detach())
 
 
 def relu6(input, inplace: bool = False):
@@ -233,7 +239,11 @@ def celu(input, alpha: float = 1.0, inplace: bool = False):
     """max(0, x) + min(0, alpha * (exp(x / alpha) - 1)) (Barron 2017). `inplace` is accepted for PyTorch's sake."""
     if real("alpha", alpha) == 0:
         raise ValueError("alpha must not be 0")
-    return _core.mul(_core.elu(_core.div(as_given(input), alpha), 1.0), alpha)
+    x = as_given(input)
+    if alpha < 0:
+        negative = _core.mul(_core.sub(_core.exp(_core.div(_core.clamp_max(x, 0.0), alpha)), 1.0), alpha)
+        return _core.where(_core.le(x, 0.0), negative, x)
+    return _core.mul(_core.elu(_core.div(x, alpha), 1.0), alpha)
 
 
 def prelu(input, weight):
@@ -314,32 +324,3 @@ def softsign(input):
 def softmin(input, axis: int | None = None, *, dim: int | None = None, dtype=None):
     """``softmax`` of -x. Parameters as for ``softmax``."""
     return softmax(_core.neg(cast(as_given(input), dtype)), axis, dim=dim)
-
-
-def softmax(input, axis: int | None = None, *, dim: int | None = None, dtype=None):
-    """exp(x) / sum(exp(x)) along an axis, without overflow.
-
-    Parameters
-    ----------
-    input : array_like
-    axis, dim : int, default -1
-        Two names of one argument.
-    dtype : dtype, optional
-        What `input` is cast to first.
-
-    Returns
-    -------
-    Tensor or ndarray of the shape of input
-
-    Examples
-    --------
-    >>> import numpy as np, transformer_c as tc
-    >>> tc.functional.softmax(np.array([0.0, 0.0]), axis=-1)
-    array([0.5, 0.5])
-    """
-    return _core.softmax(cast(input, dtype), one_axis(axis, dim, -1))
-
-
-def log_softmax(input, axis: int | None = None, *, dim: int | None = None, dtype=None):
-    """The logarithm of softmax. Parameters as for ``softmax``."""
-    return _core.log_softmax(cast(input, dtype), one_axis(axis, dim, -1))

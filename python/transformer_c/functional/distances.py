@@ -5,29 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from .. import _core
-from .._arguments import not_negative, real
+from .._arguments import all_of, not_negative, real
 from .._core import Tensor
 from .._promotion import as_given, narrowed, promote, widened
+from ..tensor_functions.reductions import norm
 
 __all__ = ["cosine_similarity", "normalize", "pairwise_distance"]
-
-
-def _length(x, p: float, axis, eps: float):
-    """The p-norm along an axis, which stays with length 1; at least eps, and with a gradient of 0 where it is 0."""
-    if p == 2:
-        return _core.sqrt(_core.maximum(_core.sum(_core.square(x), axis, True), eps * eps))
-    if p == float("inf"):
-        norm = _core.max(_core.abs(x), axis, True)
-    elif p == 1:
-        norm = _core.sum(_core.abs(x), axis, True)
-    elif p == 0:
-        norm = _core.sum(_core.abs(_core.sign(x)), axis, True)
-    elif p < 0:
-        norm = _core.pow(_core.sum(_core.pow(_core.abs(x), p), axis, True), 1.0 / p)
-    else:
-        least = np.finfo(np.dtype(x.dtype)).tiny  # where the slope of the root is not infinite
-        norm = _core.pow(_core.maximum(_core.sum(_core.pow(_core.abs(x), p), axis, True), least), 1.0 / p)
-    return _core.maximum(norm, eps)
 
 
 def normalize(input, p: float = 2.0, dim: int = 1, eps: float = 1e-12):
@@ -50,8 +33,9 @@ def normalize(input, p: float = 2.0, dim: int = 1, eps: float = 1e-12):
     array([[0.6, 0.8],
            [0. , 0. ]])
     """
+    p, eps = all_of((real, "p", p), (not_negative, "eps", eps))
     x = widened(input)
-    return narrowed(_core.div(x, _length(x, real("p", p), dim, not_negative("eps", eps))), as_given(input))
+    return narrowed(_core.div(x, _core.clamp_min(norm(x, p, dim, True), eps)), as_given(input))
 
 
 def _expanded(x, shape):
@@ -83,16 +67,16 @@ def cosine_similarity(x1, x2, dim: int = 1, eps: float = 1e-8):
     >>> tc.functional.cosine_similarity(np.array([[1.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 2.0], [-3.0, 0.0]]))
     array([ 1.,  0., -1.])
     """
+    not_negative("eps", eps)
     given = promote(x1, x2)
     shape = np.broadcast_shapes(given[0].shape, given[1].shape)
-    a, b = (_expanded(widened(x), shape) for x in given)
-    lengths = (_length(x, 2, dim, not_negative("eps", eps)) for x in (a, b))
-    both = _core.div(_core.sum(_core.mul(a, b), dim, True), _core.mul(*lengths))
-    return narrowed(both.squeeze(dim), given[0])
+    vectors = (_expanded(widened(x), shape) for x in given)
+    units = (_core.div(x, _core.clamp_min(norm(x, 2, dim, True), eps)) for x in vectors)  # the products of large vectors overflow
+    return narrowed(_core.sum(_core.mul(*units), dim), given[0])
 
 
 def pairwise_distance(x1, x2, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False):
-    """The p-norm of x1 - x2 + eps along the last axis.
+    """The p-norm of x1 - x2 + eps along the last axis; its gradient is 0 where it is 0.
 
     Examples
     --------
@@ -100,7 +84,7 @@ def pairwise_distance(x1, x2, p: float = 2.0, eps: float = 1e-6, keepdim: bool =
     >>> tc.functional.pairwise_distance(np.array([[3.0, 0.0]]), np.array([[0.0, 4.0]])).round(4)
     array([5.])
     """
+    p, eps = all_of((real, "p", p), (real, "eps", eps))
     given = promote(x1, x2)
-    a, b = map(widened, given)
-    distance = _length(_core.add(_core.sub(a, b), real("eps", eps)), real("p", p), -1, 0.0)
-    return narrowed(distance if keepdim else distance.squeeze(-1), given[0])
+    difference = _core.add(_core.sub(*map(widened, given)), eps)
+    return narrowed(norm(difference, p, -1, keepdim), given[0])

@@ -7,8 +7,8 @@ import math
 from .. import _core
 from .._arguments import one_of, real
 from .._array_loss import as_loss
-from .._promotion import as_given, promote
-from .distances import cosine_similarity, pairwise_distance
+from .._promotion import as_given, narrowed, promote, widened
+from .distances import pairwise_distance
 
 __all__ = [
     "binary_cross_entropy",
@@ -213,11 +213,13 @@ def _reduced(losses, reduction: str):
 def cosine_embedding_loss(input1, input2, target, margin: float = 0.0, reduction: str = "mean"):
     """1 - cos(x1, x2) where the target is 1, max(0, cos(x1, x2) - margin) where it is -1.
 
+    The squared lengths are larger by 1e-12 in the cosine, which is 0 for a vector of zeros.
+
     Parameters
     ----------
     input1, input2 : array_like, shape (N, D) or (D,)
     target : array_like, shape (N,) or ()
-        1: they belong together; -1: they do not.
+        1: they belong together; -1: they do not; the loss is 0 for any other number.
     margin : float, default 0
     reduction : {"mean", "sum", "none"}
 
@@ -225,12 +227,17 @@ def cosine_embedding_loss(input1, input2, target, margin: float = 0.0, reduction
     --------
     >>> import numpy as np, transformer_c as tc
     >>> x = np.array([[1.0, 0.0], [1.0, 0.0]])
-    >>> tc.functional.cosine_embedding_loss(x, x, np.array([1, -1]), reduction="none")
+    >>> tc.functional.cosine_embedding_loss(x, x, np.array([1, -1]), reduction="none").round(4)
     array([0., 1.])
     """
-    cosine, target = cosine_similarity(input1, input2, -1, 1e-12), as_given(target)
-    far = _core.relu(_core.sub(cosine, real("margin", margin)))
-    return _reduced(_core.where(_core.gt(target, 0), _core.sub(1.0, cosine), far), reduction)
+    real("margin", margin)
+    given, target = promote(input1, input2), as_given(target)
+    a, b = map(widened, given)
+    lengths = (_core.add(_core.sum(_core.square(x), -1), 1e-12) for x in (a, b))
+    cosine = _core.div(_core.sum(_core.mul(a, b), -1), _core.sqrt(_core.mul(*lengths)))
+    near, far = _core.sub(1.0, cosine), _core.clamp_min(_core.sub(cosine, margin), 0.0)
+    losses = _core.where(_core.eq(target, 1), near, _core.where(_core.eq(target, -1), far, 0.0))
+    return _reduced(narrowed(losses, given[0]), reduction)
 
 
 def margin_ranking_loss(input1, input2, target, margin: float = 0.0, reduction: str = "mean"):
@@ -242,8 +249,9 @@ def margin_ranking_loss(input1, input2, target, margin: float = 0.0, reduction: 
     >>> tc.functional.margin_ranking_loss(np.array([1.0, 1.0]), np.array([0.0, 3.0]), np.array([1.0, 1.0]), reduction="none")
     array([0., 2.])
     """
+    real("margin", margin)
     x1, x2, target = promote(input1, input2, target)
-    return _reduced(_core.relu(_core.sub(real("margin", margin), _core.mul(target, _core.sub(x1, x2)))), reduction)
+    return _reduced(_core.clamp_min(_core.sub(margin, _core.mul(target, _core.sub(x1, x2))), 0.0), reduction)
 
 
 def triplet_margin_loss(
@@ -268,10 +276,11 @@ def triplet_margin_loss(
     >>> float(tc.functional.triplet_margin_loss(a, a, a + [[3.0, 4.0]], margin=6.0).round(4))
     1.0
     """
+    real("margin", margin)
     near, far = pairwise_distance(anchor, positive, p, eps), pairwise_distance(anchor, negative, p, eps)
     if swap:
         far = _core.minimum(far, pairwise_distance(positive, negative, p, eps))
-    return _reduced(_core.relu(_core.add(_core.sub(near, far), real("margin", margin))), reduction)
+    return _reduced(_core.clamp_min(_core.add(_core.sub(near, far), margin), 0.0), reduction)
 
 
 def gaussian_nll_loss(input, target, var, full: bool = False, eps: float = 1e-6, reduction: str = "mean"):

@@ -9,6 +9,7 @@ import numpy as np
 from .. import _core
 from .._arguments import one_axis
 from .._core import Tensor
+from .._promotion import cast
 from ._calls import METHODS, floating, takes_arrays
 
 _INFINITY = float("inf")
@@ -42,6 +43,8 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
     """
     if min is None and max is None:
         raise ValueError("clamp() needs a bound: min, max or both")
+    if max is not None and isinstance(min, Tensor) and min.requires_grad:  # not where the result is `max`
+        min = _core.where(_core.lt(min.detach(), max), min, min.detach())
     result = input if min is None else _core.clamp_min(input, min)
     return result if max is None else _core.clamp_max(result, max)
 
@@ -220,7 +223,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
 
 @takes_arrays("input")
 def softmax(input: Any, axis: int | None = None, dtype: Any = None, *, dim: int | None = None) -> Any:
-    """exp(x) / sum(exp(x)) along an axis.
+    """exp(x) / sum(exp(x)) along an axis, without overflow.
 
     Parameters
     ----------
@@ -230,14 +233,17 @@ def softmax(input: Any, axis: int | None = None, dtype: Any = None, *, dim: int 
     dtype : dtype, optional
         The dtype to convert to first.
 
+    Returns
+    -------
+    Tensor or ndarray of the shape of `input`
+
     Examples
     --------
     >>> import transformer_c as tc
     >>> tc.tensor([0, 0]).softmax(0, dtype="float32")
     tensor([0.5000, 0.5000])
     """
-    x = input if dtype is None else input.to(dtype)
-    return _core.softmax(x, one_axis(axis, dim, -1))
+    return _core.softmax(cast(input, dtype), one_axis(axis, dim, -1))
 
 
 @takes_arrays("input")
@@ -250,8 +256,7 @@ def log_softmax(input: Any, axis: int | None = None, dtype: Any = None, *, dim: 
     >>> tc.log_softmax(tc.tensor([0.0, 0.0]), dim=0)
     tensor([-0.6931, -0.6931])
     """
-    x = input if dtype is None else input.to(dtype)
-    return _core.log_softmax(x, one_axis(axis, dim, -1))
+    return _core.log_softmax(cast(input, dtype), one_axis(axis, dim, -1))
 
 
 @takes_arrays("input", "mask")

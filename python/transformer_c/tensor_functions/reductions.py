@@ -8,6 +8,7 @@ import numpy as np
 
 from .. import _core
 from .._core import Tensor
+from .._promotion import cast
 from ._calls import axes_of, axis_of, floating, kept, takes_arrays
 
 _INFINITY = float("inf")
@@ -18,10 +19,6 @@ class ValuesAndIndices(NamedTuple):
 
     values: Any
     indices: Any
-
-
-def _cast(x: Tensor, dtype: Any) -> Tensor:
-    return x if dtype is None else x.to(dtype)
 
 
 # ---- largest, smallest -----------------------------------------------------------------------------------------------------------
@@ -273,7 +270,7 @@ def norm(
         p = 2.0
     if isinstance(p, str):
         raise ValueError(f"p is {p!r}; norm() takes a number or 'fro'")
-    x = _cast(input, dtype)
+    x = cast(input, dtype)
     if not floating(x):
         raise TypeError(f"the argument of norm is {x._dtype_name}; a floating dtype is needed: convert it with .float()")
     axes, keep = axes_of("dim", x.ndim, dim, axis), kept(keepdim, keepdims)
@@ -364,7 +361,7 @@ def prod(
     >>> tc.prod(np.array([[1.0, 2.0], [3.0, 4.0]]), axis=1)
     array([ 2., 12.])
     """
-    x, keep = _cast(input, dtype), kept(keepdim, keepdims)
+    x, keep = cast(input, dtype), kept(keepdim, keepdims)
     if dtype is None and not floating(x):
         x = x.long()
     axes = axes_of("dim", x.ndim, dim, axis)
@@ -405,7 +402,7 @@ def cumsum(input: Any, dim: int | None = None, dtype: Any = None, *, axis: int |
     along = axes_of("dim", input.ndim, dim, axis)
     if along is None or len(along) != 1:
         raise TypeError("cumsum() needs one axis: cumsum(dim)")
-    result = _core.cumsum(_cast(input, dtype), along[0])
+    result = _core.cumsum(cast(input, dtype), along[0])
     return result if dtype is None else result.to(dtype)
 
 

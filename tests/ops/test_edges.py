@@ -1,0 +1,154 @@
+"""Functions of `functional` at kinks, at zero vectors, with NaN, and numbers that do not fit: PyTorch's values and gradients."""
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from transformer_c import functional as F
+
+NAN, INF = np.nan, np.inf
+
+
+def value_and_gradient(function, x):
+    x = tc.tensor(np.array(x, np.float64)).requires_grad_()
+    y = function(x)
+    y.sum().backward()
+    return y.detach().numpy(), x.grad.numpy()
+
+
+# (function, arguments, its values, its gradients), as PyTorch 2 has them
+EDGES = {
+    "softplus at 0": (lambda x: F.softplus(x, 1.0, 5.0), [0.0, -1e3, 1e3], [np.log(2), 0, 1e3], [0.5, 0, 1]),
+    "softplus, a high threshold": (lambda x: F.softplus(x, 2.0, 1e3), [400.0, 600.0], [400, 600], [1, 1]),
+    "softplus of NaN": (lambda x: F.softplus(x, 1.0, 5.0), [NAN], [NAN], [NAN]),
+    "hardtanh": (F.hardtanh, [NAN, -1, 1, 0.5, INF], [NAN, -1, 1, 0.5, 1], [0, 0, 0, 1, 0]),
+    "relu6": (F.relu6, [NAN, 0, 6, 3, 7], [NAN, 0, 6, 3, 6], [0, 0, 0, 1, 0]),
+    "hardsigmoid": (F.hardsigmoid, [NAN, -3, 3, 0], [NAN, 0, 1, 0.5], [0, 0, 0, 1 / 6]),
+    "elu of NaN": (F.elu, [NAN, 0, -1], [NAN, 0, np.expm1(-1)], [1, 1, np.exp(-1)]),
+    "celu, a negative alpha": (
+        lambda x: F.celu(x, -2.0),
+        [-3, 0, 3, NAN],
+        [-2 * np.expm1(1.5), 0, 3, NAN],
+        [np.exp(1.5), 1, 1, 1],
+    ),
+    "smooth_l1_loss": (
+        lambda x: F.smooth_l1_loss(x, tc.zeros(3).double(), "none", 2.0),
+        [NAN, 2, -INF],
+        [NAN, 1, INF],
+        [NAN, 1, -1],
+    ),
+    "huber_loss": (lambda x: F.huber_loss(x, tc.zeros(3).double(), "none", 2.0), [NAN, 2, -1], [NAN, 2, 0.5], [NAN, 2, -1]),
+    "l1_loss": (lambda x: F.l1_loss(x, tc.zeros(3).double(), "none"), [NAN, 0, -2], [NAN, 0, 2], [0, 0, -1]),
+    "normalize zeros": (F.normalize, [[0, 0]], [[0, 0]], [[1e12, 1e12]]),
+    "normalize zeros, p 1/2": (lambda x: F.normalize(x, 0.5), [[0, 0]], [[0, 0]], [[1e12, 1e12]]),
+    "normalize a tie, p infinity": (lambda x: F.normalize(x, INF), [[2, 2]], [[1, 1]], [[0, 0]]),
+    "a small vector": (lambda x: F.normalize(x, eps=1e-300), [[1e-200, 0]], [[1e100, 0]], None),
+    "the distance of equals": (lambda x: F.pairwise_distance(x, tc.ones(1, 2).double(), eps=0.0), [[1, 1]], [0], [[0, 0]]),
+    "the distance of equals, p 1/2": (lambda x: F.pairwise_distance(x, tc.ones(1, 2).double(), 0.5, 0.0), [[1, 1]], [0], [[0, 0]]),
+    "a tie, p infinity": (lambda x: F.pairwise_distance(x, tc.zeros(1, 2).double(), INF, 0.0), [[2, 2]], [2], [[0.5, 0.5]]),
+    "triplet of equals": (
+        lambda x: F.triplet_margin_loss(x, np.array([[1.0, 0]]), np.array([[0.0, 5]]), eps=0.0),
+        [[1, 0]],
+        0,
+        [[0, 0]],
+    ),
+    "triplet at the margin": (
+        lambda x: F.triplet_margin_loss(x, np.array([[0.0]]), np.array([[3.0]]), eps=0.0),
+        [[1]],
+        0,
+        [[2]],
+    ),
+    "ranking at the margin": (lambda x: F.margin_ranking_loss(x, np.zeros(1), np.ones(1)), [0], 0, [-1]),
+    "cosine loss of zeros": (
+        lambda x: F.cosine_embedding_loss(x, np.ones((1, 4)), np.array([1])),
+        [[0, 0, 0, 0]],
+        1,
+        np.full((1, 4), -1e6 / np.sqrt(4 + 1e-12)),
+    ),
+    "cosine loss at the margin": (lambda x: F.cosine_embedding_loss(x, np.array([[0.0, 1]]), np.array([-1])), [[1, 0]], 0, [[0, 1]]),
+    "cosine loss, another target": (lambda x: F.cosine_embedding_loss(x, np.ones((1, 2)), np.array([2])), [[1, 0]], 0, [[0, 0]]),
+    "clamp to one value": (lambda x: tc.clamp(tc.zeros(1).double(), x, 1.0), [1.0], [1], [0]),
+    "clamp to crossed bounds": (lambda x: tc.clamp(tc.zeros(1).double(), x, 1.0), [2.0], [1], [0]),
+    "clamp from below": (lambda x: tc.clamp(tc.zeros(1).double(), x, 1.0), [0.5], [0.5], [1]),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_edges(name):
+    function, x, expected, slopes = EDGES[name]
+    y, dx = value_and_gradient(function, x)
+    np.testing.assert_allclose(y, expected, rtol=1e-10, atol=1e-10)
+    if slopes is not None:
+        np.testing.assert_allclose(dx, slopes, rtol=1e-5, atol=1e-10)
+
+
+def test_softplus_of_halves_does_not_overflow():
+    x = np.array([11.5, -11.5], np.float16)
+    np.testing.assert_array_equal(F.softplus(x, 1.0, 15.0), np.log1p(np.exp(x.astype(np.float64))).astype(np.float16))
+
+
+def test_large_and_small_vectors():
+    assert F.cosine_similarity(np.full((1, 2), 1e20, np.float32), np.ones((1, 2), np.float32)).tolist() == [0.0]  # the length overflows
+    assert F.normalize(np.array([[1e-25, 0]], np.float32), eps=1e-30).tolist() == [[np.float32(1e5), 0]]
+
+
+OUTSIDE = {
+    "pad": lambda number, dtype: F.pad(np.zeros(2, dtype), (1, 1), value=number),
+    "full": lambda number, dtype: tc.full((2,), number, dtype=dtype),
+    "fill_": lambda number, dtype: tc.zeros(2, dtype=dtype).fill_(number),
+    "an assignment": lambda number, dtype: tc.zeros(2, dtype=dtype).__setitem__(slice(1), number),
+    "masked_fill": lambda number, dtype: tc.zeros(2, dtype=dtype).masked_fill(np.array([True, False]), int(number)),
+    "where": lambda number, dtype: tc.where(np.array([True, False]), tc.zeros(2, dtype=dtype), int(number)),
+    "scatter": lambda number, dtype: tc.scatter(np.zeros(2, dtype), 0, np.array([0]), int(number)),
+    "scatter with reduce": lambda number, dtype: tc.scatter(np.zeros(2, dtype), 0, np.array([0]), int(number), reduce="add"),
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+@pytest.mark.parametrize(("dtype", "least", "most"), [("uint8", 0, 255), ("int32", -(2**31), 2**31 - 1), ("int64", -(2**63), 2**63 - 1)])
+def test_a_number_that_does_not_fit_is_refused(name, dtype, least, most):
+    write = OUTSIDE[name]
+    for number in (least, most):
+        if name != "pad" or dtype != "int64":
+            write(number, dtype)
+    for number in (least - 1, most + 1, float(2.0**70)):
+        with pytest.raises(
+            (ValueError, OverflowError, TypeError),
+            match=rf"does not fit {dtype}|int64|float64 of its own|too large|too big|more than 64 bits",
+        ):
+            write(number, dtype)
+
+
+def test_what_does_not_fit_changes_nothing():
+    x = tc.zeros(2, dtype="uint8")
+    with pytest.raises(ValueError, match="value 300 does not fit uint8, whose numbers are 0 to 255"):
+        x[0] = 300
+    with pytest.raises(ValueError, match="value nan does not fit int64"):
+        tc.full((2,), NAN, dtype="int64")
+    with pytest.raises(ValueError, match="has no float64 of its own"):
+        F.pad(np.zeros(2, np.int64), (1, 1), value=2**60 + 1)
+    assert x.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(("mode", "pads"), [("constant", (-2, 3)), ("constant", (3, -2)), ("replicate", (-5, 6)), ("reflect", (-4, 2))])
+def test_an_axis_loses_at_most_its_length(mode, pads):
+    with pytest.raises(ValueError, match="loses at most its length|removes more than there is"):
+        F.pad(np.ones((1, 1 if mode == "constant" else 3)), pads, mode=mode)
+    assert F.pad(np.ones(2), (-2, 3)).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["pad", "circular", "dropout", "dropout in eval"])
+def test_results_of_arrays_are_new(name):
+    x = np.ones((1, 3))
+    x.flags.writeable = False
+    y = {
+        "pad": lambda: F.pad(x, (0, 0), mode="reflect"),
+        "circular": lambda: F.pad(x, (), mode="circular"),
+        "dropout": lambda: F.dropout(x, 0.0),
+        "dropout in eval": lambda: F.dropout(x, 0.5, training=False),
+    }[name]()
+    assert not np.shares_memory(x, y) and y.flags.writeable and (y == x).all()
+
+
+def test_one_softmax():
+    assert F.softmax is tc.softmax and F.log_softmax is tc.log_softmax
+    assert F.softmax(np.zeros(2, np.int64), 0, "float64").dtype == np.float64
