@@ -1,193 +1,17 @@
-"""Metrics that are computed batch by batch: counts and sums are kept, not the data.
-
-In a step of a TrainingModule, ``self.log("val_acc", self.accuracy)`` after ``self.accuracy.update(scores, target)`` logs the value of the whole
-epoch, which is exact where the mean over batches is not; the metric is reset after it.
-"""
+"""Metrics of classes."""
 
 from __future__ import annotations
 
+import inspect
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ._arguments import count, one_of
-from ._core import Tensor
-
-
-def _array(value: Any) -> np.ndarray:
-    return np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value)
-
-
-class Metric:
-    """Base class: ``update()`` with every batch, ``compute()`` at the end, ``reset()``. Subclasses define ``_start``, ``update``, ``compute``.
-
-    Called, it updates and returns the value of that batch alone.
-    """
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def _start(self) -> dict[str, Any]:
-        """The state before any batch: numbers and arrays by name."""
-        raise NotImplementedError(f"{type(self).__name__} has no _start(): define it in the class")
-
-    def update(self, *args: Any, **kwargs: Any) -> None:
-        """Takes a batch."""
-        raise NotImplementedError(f"{type(self).__name__} has no update(): define it in the class")
-
-    def compute(self) -> Any:
-        """The value of all batches since ``reset()``; nan without any."""
-        raise NotImplementedError(f"{type(self).__name__} has no compute(): define it in the class")
-
-    def reset(self) -> None:
-        """Forgets all batches."""
-        self.state = self._start()
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Takes a batch; returns the value of this batch alone."""
-        before, self.state = self.state, self._start()
-        try:
-            self.update(*args, **kwargs)
-            value, found = self.compute(), self.state
-        finally:
-            self.state = before
-        self.join(found)
-        return value
-
-    def join(self, other: dict[str, Any]) -> None:
-        """Adds the state of other batches."""
-        self.state = {name: value + other[name] for name, value in self.state.items()}
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state, for a checkpoint."""
-        return dict(self.state)
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restores a state from ``state_dict()``."""
-        self.state = {name: state_dict[name] for name in self._start()}
-
-    def __float__(self) -> float:
-        return float(self.compute())
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
-
-
-class Mean(Metric):
-    """The mean of values, perhaps weighted.
-
-    Examples
-    --------
-    >>> import transformer_c as tc
-    >>> mean = tc.metrics.Mean()
-    >>> mean.update([1.0, 2.0])
-    >>> mean.update(6.0, weight=2)
-    >>> mean.compute()
-    3.75
-    """
-
-    def _start(self) -> dict[str, Any]:
-        return {"total": 0.0, "weight": 0.0}
-
-    def update(self, value: Any, weight: Any = 1.0) -> None:
-        """Takes values and their weights, arrays that broadcast."""
-        values, weights = np.broadcast_arrays(_array(value).astype(np.float64), _array(weight).astype(np.float64))
-        self.state["total"] += float((values * weights).sum())
-        self.state["weight"] += float(weights.sum())
-
-    def compute(self) -> float:
-        """The mean."""
-        return self.state["total"] / self.state["weight"] if self.state["weight"] else math.nan
-
-
-class _Error(Mean):
-    def update(self, preds: Any, target: Any) -> None:  # type: ignore[override]
-        """Takes predictions and targets of one shape."""
-        a, b = _array(preds).astype(np.float64), _array(target).astype(np.float64)
-        if a.shape != b.shape:
-            raise ValueError(f"preds has shape {a.shape}, target {b.shape}; expected the same")
-        super().update(self._error(a - b))
-
-    def _error(self, difference: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
-
-
-class MeanSquaredError(_Error):
-    """The mean of squared differences; with `squared` False its root.
-
-    Examples
-    --------
-    >>> import transformer_c as tc
-    >>> metric = tc.metrics.MeanSquaredError(squared=False)
-    >>> metric([1.0, 2.0], [1.0, 4.0]) ** 2
-    2.0000000000000004
-    """
-
-    def __init__(self, squared: bool = True) -> None:
-        self._squared = squared
-        super().__init__()
-
-    def _error(self, difference: np.ndarray) -> np.ndarray:
-        return difference**2
-
-    def compute(self) -> float:
-        """The mean, or its root."""
-        found = super().compute()
-        return found if self._squared else math.sqrt(found)
-
-
-class MeanAbsoluteError(_Error):
-    """The mean of absolute differences.
-
-    Examples
-    --------
-    >>> import transformer_c as tc
-    >>> tc.metrics.MeanAbsoluteError()([1.0, 2.0], [1.0, 4.0])
-    1.0
-    """
-
-    def _error(self, difference: np.ndarray) -> np.ndarray:
-        return np.abs(difference)
-
-
-class R2Score(Metric):
-    """The share of the targets' variance that the predictions explain.
-
-    Examples
-    --------
-    >>> import transformer_c as tc
-    >>> tc.metrics.R2Score()([1.0, 2.0, 3.0], [1.0, 2.0, 4.0])
-    0.7857142857142857
-    """
-
-    def _start(self) -> dict[str, Any]:
-        return {"count": 0.0, "mean": 0.0, "spread": 0.0, "error": 0.0}
-
-    def update(self, preds: Any, target: Any) -> None:
-        """Takes predictions and targets of one shape."""
-        a, b = _array(preds).astype(np.float64), _array(target).astype(np.float64)
-        if a.shape != b.shape:
-            raise ValueError(f"preds has shape {a.shape}, target {b.shape}; expected the same")
-        mean = float(b.mean()) if b.size else 0.0
-        self.join({"count": float(b.size), "mean": mean, "spread": float(((b - mean) ** 2).sum()), "error": float(((a - b) ** 2).sum())})
-
-    def join(self, other: dict[str, Any]) -> None:
-        """Means and sums of squares of two parts together (Chan et al. 1979)."""
-        one, total = self.state, self.state["count"] + other["count"]
-        if not total:
-            return
-        apart = other["mean"] - one["mean"]
-        self.state = {
-            "count": total,
-            "mean": one["mean"] + apart * other["count"] / total,
-            "spread": one["spread"] + other["spread"] + apart**2 * one["count"] * other["count"] / total,
-            "error": one["error"] + other["error"],
-        }
-
-    def compute(self) -> float:
-        """The score; nan where all targets are equal."""
-        return 1 - self.state["error"] / self.state["spread"] if self.state["spread"] else math.nan
+from .._arguments import count, one_of
+from .._names import nearest
+from .base import Metric, as_array
 
 
 class _Classes(Metric):
@@ -220,7 +44,7 @@ class _Classes(Metric):
 
     def _pairs(self, preds: Any, target: Any) -> tuple[np.ndarray, np.ndarray]:
         """Predicted and true classes, flat."""
-        preds, target = _array(preds), _array(target)
+        preds, target = as_array(preds), as_array(target)
         scores = self._scores(preds, target)
         true = target.reshape(-1)[self._counted(target)].astype(np.int64)
         if scores is not None:
@@ -267,7 +91,7 @@ class Accuracy(_Classes):
     def update(self, preds: Any, target: Any) -> None:
         """Takes predictions and true classes."""
         if self._top_k > 1:
-            scores, true = self._scores(_array(preds), _array(target)), _array(target).reshape(-1)[self._counted(_array(target))]
+            scores, true = self._scores(as_array(preds), as_array(target)), as_array(target).reshape(-1)[self._counted(as_array(target))]
             if scores is None:
                 raise ValueError("top_k needs scores of all classes")
             right = (scores > np.take_along_axis(scores, true[:, None], 1)).sum(1) < self._top_k
@@ -425,15 +249,4 @@ class F1Score(_Ratio):
         return 2 * right, predicted + true
 
 
-__all__ = [
-    "Accuracy",
-    "ConfusionMatrix",
-    "F1Score",
-    "Mean",
-    "MeanAbsoluteError",
-    "MeanSquaredError",
-    "Metric",
-    "Precision",
-    "R2Score",
-    "Recall",
-]
+__all__ = ["Accuracy", "ConfusionMatrix", "F1Score", "Precision", "Recall"]

@@ -1,0 +1,26 @@
+"""Metrics that are computed batch by batch: counts and sums are kept, not the data.
+
+In a step of a TrainingModule, ``self.log("val_acc", self.accuracy)`` after ``self.accuracy.update(scores, target)`` logs the value of the whole
+epoch, which is exact where the mean over batches is not; the metric is reset after it.
+
+base        Metric, which a metric of your own extends
+regression  Mean, MeanSquaredError, MeanAbsoluteError, R2Score
+classes     Accuracy, ConfusionMatrix, Precision, Recall, F1Score
+"""
+
+from .base import Metric
+from .classes import Accuracy, ConfusionMatrix, F1Score, Precision, Recall
+from .regression import Mean, MeanAbsoluteError, MeanSquaredError, R2Score
+
+__all__ = [
+    "Accuracy",
+    "ConfusionMatrix",
+    "F1Score",
+    "Mean",
+    "MeanAbsoluteError",
+    "MeanSquaredError",
+    "Metric",
+    "Precision",
+    "R2Score",
+    "Recall",
+]
