@@ -64,6 +64,62 @@ def test_axes_ignored_targets_and_probabilities():
     assert metrics.F1Score(average=None)([0.2, 0.9, 0.8], [0, 1, 0])[1] == pytest.approx(2 / 3)
 
 
+def test_predictions_that_are_nan_are_wrong():
+    """A model that has diverged has no accuracy of 1; nor has one whose scores are all the same."""
+    target = np.array([0, 1, 2, 2])
+    for top_k, constant in ((1, 0.25), (2, 0.5), (3, 1.0)):
+        accuracy = metrics.Accuracy(top_k=top_k)
+        assert accuracy(np.full((4, 3), np.nan), target) == 0.0
+        assert accuracy(np.ones((4, 3)), target) == constant
+        assert accuracy([[0.5, np.nan, 0.1]], [0]) == float(top_k > 1)
+    assert metrics.Accuracy()([np.nan, 0.2], [0, 0]) == 0.5
+    for preds in (np.full((4, 3), np.nan), [np.nan, 0.0, 1.0, 1.0]):
+        with pytest.raises(ValueError, match=r"[14] of 4 predictions are NaN, which is no class"):
+            metrics.F1Score()(preds, target)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
+def test_floats_of_any_dtype_are_probabilities(dtype):
+    preds, target = tc.tensor([0.9, 0.1, 0.8]).to(dtype), np.array([1, 0, 1])
+    assert metrics.Accuracy()(preds, target) == metrics.F1Score()(preds, target) == 1.0
+    scores = tc.tensor([[0.9, 0.1], [0.2, 0.7]]).to(dtype)
+    assert metrics.Accuracy()(scores, [0, 1]) == metrics.Accuracy(top_k=2)(scores, [0, 1]) == metrics.Recall()(scores, [0, 1]) == 1.0
+
+
+def test_an_empty_batch_counts_nothing():
+    for metric in (metrics.Accuracy(), metrics.Accuracy(top_k=2), metrics.F1Score(), metrics.ConfusionMatrix(), metrics.ConfusionMatrix(3)):
+        for shape in ((0, 3), (0, 0)):
+            metric.update(np.zeros(shape), np.zeros(0, np.int64))
+        assert np.sum(np.nan_to_num(metric.compute())) == 0
+    assert math.isnan(metrics.Accuracy().compute())
+
+
+def test_arguments_of_torchmetrics():
+    """Its metrics are called with a task, which also says how the classes are averaged if nothing else does."""
+    scores, target = data(3)
+    found = scores.argmax(1)
+    assert metrics.Accuracy(task="multiclass", num_classes=3)(scores, target) == (found == target).mean()
+    for kind, function in ((metrics.F1Score, "f1_score"), (metrics.Precision, "precision_score"), (metrics.Recall, "recall_score")):
+        expected = getattr(sklearn_metrics, function)
+        assert kind(task="multiclass", num_classes=3)(scores, target) == pytest.approx(expected(target, found, average="micro"))
+        assert kind(task="multiclass", num_classes=3, average="macro")(scores, target) == pytest.approx(
+            expected(target, found, average="macro")
+        )
+        logits, both = scores[:, 0].astype(np.float64), target > 0
+        for given in (logits, 1 / (1 + np.exp(-logits))):
+            assert kind(task="binary")(given, both) == pytest.approx(expected(both, logits > 0))
+    assert metrics.ConfusionMatrix(task="binary")([0, 0], [0, 0]).shape == (2, 2) and metrics.F1Score(task="binary")([0, 0], [0, 0]) == 0.0
+    for call, error, message in (
+        (lambda: metrics.F1Score(task="multilabel"), ValueError, "task must be 'multiclass' or 'binary'"),
+        (lambda: metrics.F1Score(num_labels=3), TypeError, r"F1Score\(\) has no argument 'num_labels'; it has average, num_classes"),
+        (lambda: metrics.Precision(avrage="macro"), TypeError, r"Precision\(\) has no argument 'avrage'; did you mean 'average'"),
+        (lambda: metrics.Accuracy(topk=3), TypeError, r"Accuracy\(\) has no argument 'topk'; did you mean 'top_k'"),
+        (lambda: metrics.F1Score("binary")([0, 1, 2], [0, 1, 2]), ValueError, "of classes 0 and 1; there are 3"),
+    ):
+        with pytest.raises(error, match=message):
+            call()
+
+
 def test_errors_and_means():
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=50) + 1e3, rng.normal(size=50) + 1e3
@@ -100,6 +156,8 @@ def test_states():
         (lambda: metrics.Accuracy()([1, 2, 3], [0, 1]), "expected the same, or scores"),
         (lambda: metrics.Accuracy(2)([1, 2], [0, 1]), "top_k needs scores"),
         (lambda: metrics.Accuracy(0), "top_k"),
+        (lambda: metrics.Accuracy(2)(np.eye(3), [0, -1, 2]), "target has the class -1; expected 0 to 2, or ignore_index=-1"),
+        (lambda: metrics.Accuracy()(np.eye(3), [0, 3, 2]), "target has the class 3; expected 0 to 2"),
         (lambda: metrics.F1Score("mean"), "average must be"),
         (lambda: metrics.ConfusionMatrix(2)([0, 2], [0, 1]), "from 0 to 2 - 1"),
         (lambda: metrics.ConfusionMatrix()([0, 1], [0, -1]), "from 0 to"),

@@ -21,38 +21,63 @@ class _Classes(Metric):
     ----------
     ignore_index : int, optional
         Targets that do not count.
-    dim : int, default 1
+    dim : int
         The axis of the classes, where the predictions are scores.
-    threshold : float, default 0.5
+    threshold : float
         For probabilities of one class.
+    task : {"multiclass", "binary"}, optional
+        With "binary", predictions outside of 0 to 1 are logits.
+    unknown : mapping of str to object
+        Arguments that the metric does not have.
     """
 
-    def __init__(self, ignore_index: int | None = None, dim: int = 1, threshold: float = 0.5) -> None:
+    def __init__(self, ignore_index: int | None, dim: int, threshold: float, task: str | None, unknown: Mapping[str, Any]) -> None:
+        for name in unknown:
+            known = [p.name for p in inspect.signature(type(self)).parameters.values() if p.kind is not p.VAR_KEYWORD]
+            near = nearest(name, known)
+            raise TypeError(
+                f"{type(self).__name__}() has no argument {name!r}"
+                + (f"; did you mean {near!r}?" if near else f"; it has {', '.join(known)}")
+            )
+        self._task = None if task is None else one_of("task", task, ("multiclass", "binary"))
         self._ignore_index, self._dim, self._threshold = ignore_index, dim, threshold
         super().__init__()
 
-    def _scores(self, preds: np.ndarray, target: np.ndarray) -> np.ndarray | None:
-        """Scores (N, C) of the targets that count; None where the predictions are classes, or probabilities of one."""
+    def _scores(self, preds: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """Scores (N, C) and classes (N) of the targets that count; None where the predictions are classes, or probabilities of one."""
         if preds.ndim != target.ndim + 1:
             return None
-        if np.moveaxis(preds, self._dim, -1).shape[:-1] != target.shape:
+        last = np.moveaxis(preds, self._dim, -1)
+        if last.shape[:-1] != target.shape:
             raise ValueError(f"preds has shape {preds.shape}, target {target.shape}; expected the classes along axis {self._dim} (dim=)")
-        return np.moveaxis(preds, self._dim, -1).reshape(target.size, -1)[self._counted(target)]
+        counted = self._counted(target)
+        scores, true = last.reshape(target.size, last.shape[-1])[counted], target.reshape(-1)[counted].astype(np.int64)
+        wrong = true[(true < 0) | (true >= scores.shape[1])]
+        if wrong.size:
+            raise ValueError(f"target has the class {wrong[0]}; expected 0 to {scores.shape[1] - 1}, or ignore_index={wrong[0]}")
+        return scores, true
 
     def _counted(self, target: np.ndarray) -> np.ndarray:
         return np.ones(target.size, bool) if self._ignore_index is None else target.reshape(-1) != self._ignore_index
 
-    def _pairs(self, preds: Any, target: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Predicted and true classes, flat."""
+    def _pairs(self, preds: Any, target: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Predicted and true classes, flat, and where a prediction is NaN, which predicts no class."""
         preds, target = as_array(preds), as_array(target)
-        scores = self._scores(preds, target)
-        true = target.reshape(-1)[self._counted(target)].astype(np.int64)
-        if scores is not None:
-            return scores.argmax(-1), true
+        if (found := self._scores(preds, target)) is not None:
+            scores, true = found
+            if not len(scores):
+                return true, true, np.zeros(0, bool)
+            highest = scores.argmax(-1)  # NaN, if there is one
+            return highest, true, np.isnan(np.take_along_axis(scores, highest[:, None], 1)[:, 0])
         if preds.shape != target.shape:
             raise ValueError(f"preds has shape {preds.shape}, target {target.shape}; expected the same, or scores with one more axis")
-        flat = preds.reshape(-1)[self._counted(target)]
-        return (flat > self._threshold).astype(np.int64) if flat.dtype.kind == "f" else flat.astype(np.int64), true
+        counted = self._counted(target)
+        flat, true = preds.reshape(-1)[counted], target.reshape(-1)[counted].astype(np.int64)
+        if flat.dtype.kind != "f":
+            return flat.astype(np.int64), true, np.zeros(flat.size, bool)
+        if self._task == "binary" and ((flat < 0) | (flat > 1)).any():
+            flat = 0.5 + 0.5 * np.tanh(0.5 * flat.astype(np.float64))  # the sigmoid, which does not overflow
+        return (flat > self._threshold).astype(np.int64), true, np.isnan(flat)
 
 
 class Accuracy(_Classes):
@@ -70,6 +95,14 @@ class Accuracy(_Classes):
         The axis of the classes in scores.
     threshold : float, default 0.5
         For probabilities of one class.
+    task : {"multiclass", "binary"}, optional
+        For compatibility with torchmetrics. With "binary", predictions outside of 0 to 1 are logits.
+    num_classes : int, optional
+        For compatibility with torchmetrics; ignored.
+
+    Notes
+    -----
+    Of equal scores the first ones are the highest. A prediction that is NaN is wrong.
 
     Examples
     --------
@@ -81,9 +114,19 @@ class Accuracy(_Classes):
     0.75
     """
 
-    def __init__(self, top_k: int = 1, ignore_index: int | None = None, dim: int = 1, threshold: float = 0.5) -> None:
+    def __init__(
+        self,
+        top_k: int = 1,
+        ignore_index: int | None = None,
+        dim: int = 1,
+        threshold: float = 0.5,
+        *,
+        task: str | None = None,
+        num_classes: int | None = None,
+        **unknown: Any,
+    ) -> None:
         self._top_k = count("top_k", top_k)
-        super().__init__(ignore_index, dim, threshold)
+        super().__init__(ignore_index, dim, threshold, task, unknown)
 
     def _start(self) -> dict[str, Any]:
         return {"right": 0, "count": 0}
@@ -91,15 +134,23 @@ class Accuracy(_Classes):
     def update(self, preds: Any, target: Any) -> None:
         """Takes predictions and true classes."""
         if self._top_k > 1:
-            scores, true = self._scores(as_array(preds), as_array(target)), as_array(target).reshape(-1)[self._counted(as_array(target))]
-            if scores is None:
-                raise ValueError("top_k needs scores of all classes")
-            right = (scores > np.take_along_axis(scores, true[:, None], 1)).sum(1) < self._top_k
+            right = self._among_best(as_array(preds), as_array(target))
         else:
-            found, true = self._pairs(preds, target)
-            right = found == true
+            found, true, is_nan = self._pairs(preds, target)
+            right = (found == true) & ~is_nan
         self.state["right"] += int(right.sum())
         self.state["count"] += int(right.size)
+
+    def _among_best(self, preds: np.ndarray, target: np.ndarray) -> np.ndarray:
+        found = self._scores(preds, target)
+        if found is None:
+            raise ValueError("top_k needs scores of all classes")
+        scores, true = found
+        if not len(true):
+            return np.zeros(0, bool)
+        own = np.take_along_axis(scores, true[:, None], 1)
+        better = ~(scores <= own) | ((scores == own) & (np.arange(scores.shape[1]) < true[:, None]))  # NaN is better than any
+        return (better.sum(1) < self._top_k) & ~np.isnan(own[:, 0])
 
     def compute(self) -> float:
         """The share."""
@@ -112,9 +163,9 @@ class ConfusionMatrix(_Classes):
     Parameters
     ----------
     num_classes : int, optional
-        None: as many as are seen.
-    ignore_index, dim, threshold
-        As for ``Accuracy``.
+        None: as many as are seen; with `task` "binary", 2.
+    ignore_index, dim, threshold, task
+        As for ``Accuracy``. A prediction that is NaN is an error.
 
     Examples
     --------
@@ -124,9 +175,18 @@ class ConfusionMatrix(_Classes):
            [0, 1]])
     """
 
-    def __init__(self, num_classes: int | None = None, ignore_index: int | None = None, dim: int = 1, threshold: float = 0.5) -> None:
-        self._num_classes = None if num_classes is None else count("num_classes", num_classes)
-        super().__init__(ignore_index, dim, threshold)
+    def __init__(
+        self,
+        num_classes: int | None = None,
+        ignore_index: int | None = None,
+        dim: int = 1,
+        threshold: float = 0.5,
+        *,
+        task: str | None = None,
+        **unknown: Any,
+    ) -> None:
+        self._num_classes = 2 if task == "binary" else None if num_classes is None else count("num_classes", num_classes)
+        super().__init__(ignore_index, dim, threshold, task, unknown)
 
     def _start(self) -> dict[str, Any]:
         size = self._num_classes or 0
@@ -134,7 +194,9 @@ class ConfusionMatrix(_Classes):
 
     def update(self, preds: Any, target: Any) -> None:
         """Takes predictions and true classes."""
-        found, true = self._pairs(preds, target)
+        found, true, is_nan = self._pairs(preds, target)
+        if is_nan.any():
+            raise ValueError(f"{is_nan.sum()} of {is_nan.size} predictions are NaN, which is no class")
         size = max(found.max(initial=-1), true.max(initial=-1)) + 1
         if min(found.min(initial=0), true.min(initial=0)) < 0 or (self._num_classes is not None and size > self._num_classes):
             raise ValueError(f"a class is not from 0 to {'num_classes' if self._num_classes is None else self._num_classes} - 1")
@@ -153,26 +215,23 @@ class ConfusionMatrix(_Classes):
 
 
 class _Ratio(ConfusionMatrix):
-    """A ratio of counts for each class, averaged over the classes.
-
-    Parameters
-    ----------
-    average : {"macro", "micro", "weighted"} or None, default "macro"
-        The mean of the classes' values, the value of all predictions together, the mean weighted by the classes' sizes, or an array of all.
-    num_classes, ignore_index, dim, threshold
-        As for ``ConfusionMatrix``. "macro" leaves out classes that are neither predicted nor true.
-    """
+    """A ratio of counts for each class, averaged over the classes. Parameters as for ``F1Score``."""
 
     def __init__(
         self,
-        average: str | None = "macro",
+        average: str | None = "default",
         num_classes: int | None = None,
         ignore_index: int | None = None,
         dim: int = 1,
         threshold: float = 0.5,
+        *,
+        task: str | None = None,
+        **unknown: Any,
     ) -> None:
-        self._average = None if average is None else one_of("average", average, ("macro", "micro", "weighted"))
-        super().__init__(num_classes, ignore_index, dim, threshold)
+        if average == "default" or task == "binary":
+            average = {"binary": "binary", "multiclass": "micro"}.get(str(task), "macro")
+        self._average = None if average is None else one_of("average", average, ("macro", "micro", "weighted", "binary"))
+        super().__init__(num_classes, ignore_index, dim, threshold, task=task, **unknown)
 
     def _ratio(self, right: Any, predicted: Any, true: Any) -> tuple[Any, Any]:
         """Numerator and denominator."""
@@ -190,6 +249,10 @@ class _Ratio(ConfusionMatrix):
         values = np.divide(above, below, out=np.zeros_like(below), where=below > 0)
         if self._average is None:
             return values
+        if self._average == "binary":
+            if len(values) > 2:
+                raise ValueError(f"average='binary' is of classes 0 and 1; there are {len(values)} classes")
+            return float(values[1]) if len(values) == 2 else 0.0
         if self._average == "weighted":
             return float((values * true).sum() / true.sum())
         return float(values[(predicted + true) > 0].mean() if self._average == "macro" else values)
@@ -228,13 +291,15 @@ class F1Score(_Ratio):
 
     Parameters
     ----------
-    average : {"macro", "micro", "weighted"} or None, default "macro"
-        The mean of the classes' values, the value of all predictions together, the mean weighted by the classes' sizes, or an array of all.
-        "macro" leaves out classes that are neither predicted nor true.
+    average : {"macro", "micro", "weighted", "binary"} or None, default "macro"
+        The mean of the classes' values, the value of all predictions together, the mean weighted by the classes' sizes, the value of class 1,
+        or an array of all. "macro" leaves out classes that are neither predicted nor true.
     num_classes : int, optional
         None: as many as are seen.
     ignore_index, dim, threshold
         As for ``Accuracy``.
+    task : {"multiclass", "binary"}, optional
+        For compatibility with torchmetrics, whose `average` is then the default: "micro", and always "binary" with "binary".
 
     Examples
     --------
