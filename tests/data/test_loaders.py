@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import transformer_c as tc
 from golden import load
-from transformer_c.data import DataLoader, Dataset, TensorDataset, random_split
+from transformer_c.data import DataLoader, Dataset, TensorDataset, default_collate, random_split
 
 SHUFFLES = load("shuffles")
 
@@ -160,3 +160,53 @@ def test_shuffles_from_a_generator_of_the_loaders_own(size, batch_size, drop_las
     ours = DataLoader(TensorDataset(np.arange(size)), generator=tc.Generator(5), **options)
     for _ in range(3):
         assert [b[0].tolist() for b in ours] == [b.tolist() for b in theirs]
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        ([1, 2.7], [1.0, 2.7]),
+        ([2.7, 1], [2.7, 1.0]),
+        ([True, 2], [1, 2]),
+        ([2, True], [2, 1]),
+        ([True, 0.5], [1.0, 0.5]),
+        ([np.int64(1), 2.5], [1.0, 2.5]),
+        ([np.True_, False], [True, False]),
+        ([np.float32(1), np.float32(2)], np.float32([1, 2])),
+        ([np.float32(1), np.float16(2)], np.float32([1, 2])),
+        ([np.uint8(255), 256], [255, 256]),
+    ],
+)
+def test_numbers_of_several_kinds_keep_their_values(samples, expected):
+    """In whatever order they come, since a shuffle changes it."""
+    found, expected = default_collate(samples), np.array(expected)
+    assert found.dtype == expected.dtype and found.tolist() == expected.tolist()
+    batch = next(iter(DataLoader([(s, 0) for s in samples], batch_size=len(samples))))
+    assert batch[0].dtype == expected.dtype and batch[0].tolist() == expected.tolist()
+
+
+def test_numbers_and_other_things_are_no_batch():
+    for samples in ([1, "a"], [1.0, None]):
+        with pytest.raises(TypeError, match="cannot be stacked into a batch; pass collate_fn="):
+            default_collate(samples)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_dataset_that_stops_early_is_an_error(prefetch):
+    class Stopping(Squares):
+        def __getitem__(self, index):
+            return next(iter([])) if index == 3 else index
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        list(DataLoader(Stopping(), batch_size=2, prefetch=prefetch))
+
+
+def test_nothing_to_draw_from():
+    assert list(tc.data.RandomSampler([])) == list(tc.data.RandomSampler([], replacement=True)) == list(DataLoader([], shuffle=True)) == []
+    with pytest.raises(ValueError, match=r"lengths must not be negative, got \[7, -2\]"):
+        random_split(range(5), [7, -2])
+    for weights in ([1e308] * 4, [0.0, 1e-310], [1e-320] * 2):
+        for replacement in (True, False):
+            count = np.count_nonzero(weights)
+            seen = {i for seed in range(40) for i in tc.data.WeightedRandomSampler(weights, 1, replacement, rng=seed)}
+            assert seen == set(np.flatnonzero(weights)) and len(seen) == count

@@ -12,20 +12,17 @@ from .._tensor import as_tensor, stack, tensor
 
 
 def default_collate(samples: Sequence[Any]) -> Any:
-    """Stacks samples into a batch, element by element through tuples, lists and dicts."""
+    """Stacks samples into a batch, element by element through tuples, lists and dicts.
+
+    Numbers become float64 if one of them is a float, else int64, or bool if all are; floats of NumPy keep their dtype.
+    """
     first = samples[0]
     if isinstance(first, Tensor):
         return stack(list(samples))
     if isinstance(first, np.ndarray):
         return as_tensor(np.stack(samples))
-    if isinstance(first, (bool, np.bool_)):
-        return tensor(np.array(samples, np.bool_))
-    if isinstance(first, (int, np.integer)):
-        return tensor(np.array(samples, np.int64))
-    if isinstance(first, float):
-        return tensor(np.array(samples, np.float64))
-    if isinstance(first, np.floating):
-        return tensor(np.array(samples))
+    if isinstance(first, (int, float, np.number, np.bool_)):
+        return tensor(_numbers(samples))
     if isinstance(first, dict):
         return {key: default_collate([s[key] for s in samples]) for key in first}
     if isinstance(first, tuple) and hasattr(first, "_fields"):
@@ -35,6 +32,17 @@ def default_collate(samples: Sequence[Any]) -> Any:
     if isinstance(first, (str, bytes)):
         return list(samples)
     raise TypeError(f"samples of type {type(first).__name__} cannot be stacked into a batch; pass collate_fn=")
+
+
+def _numbers(samples: Sequence[Any]) -> np.ndarray:
+    """An array of numbers of a dtype that holds all of them, in whatever order they come: bool, int64, or the dtype of the floats."""
+    if all(isinstance(sample, np.floating) for sample in samples):
+        return np.array(samples)
+    kinds = {np.asarray(sample).dtype.kind for sample in samples}
+    if not kinds <= set("biuf"):
+        names = sorted({type(sample).__name__ for sample in samples})
+        raise TypeError(f"samples of types {', '.join(names)} cannot be stacked into a batch; pass collate_fn=")
+    return np.array(samples, np.float64 if "f" in kinds else np.bool_ if kinds == {"b"} else np.int64)
 
 
 __all__ = ["default_collate"]

@@ -13,10 +13,10 @@ import numpy as np
 
 from .._arguments import all_of, count
 from .._tensor import no_grad
-from ..random import as_generator, randperm
+from ..random import as_generator
 from .collate import default_collate
 from .datasets import IterableDataset
-from .samplers import BatchSampler
+from .samplers import BatchSampler, RandomSampler
 
 
 class DataLoader:
@@ -111,15 +111,6 @@ class DataLoader:
         full, rest = divmod(len(samples), self.batch_size)
         return full + (rest > 0 and not self.drop_last)
 
-    def _order(self) -> np.ndarray:
-        """The indices of an epoch. PyTorch draws one seed for its workers, then, to shuffle, one for the sampler's generator."""
-        generator = as_generator(self.generator)
-        generator.seed64()
-        if not self.shuffle:
-            return np.arange(len(self.dataset))
-        sampler = self.generator if self.generator is not None else as_generator(generator.seed64())
-        return np.asarray(randperm(len(self.dataset), rng=sampler))
-
     def _batch(self, indices: Any) -> Any:
         with no_grad():
             if isinstance(self.dataset, IterableDataset):
@@ -132,10 +123,7 @@ class DataLoader:
 
     def _parts(self) -> Iterable[Any]:
         """The indices of each batch; for an IterableDataset, its samples."""
-        if self.sampler is None and self.batch_sampler is None and not isinstance(self.dataset, IterableDataset):
-            order = self._order()
-            return [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(len(self))]
-        as_generator(self.generator).seed64()
+        as_generator(self.generator).seed64()  # PyTorch draws one for its workers
         if isinstance(self.dataset, IterableDataset):
             return BatchSampler(self.dataset, self.batch_size, self.drop_last)
         if self.batch_sampler is not None:
@@ -143,18 +131,27 @@ class DataLoader:
         return BatchSampler(self.sampler if self.sampler is not None else (), self.batch_size, self.drop_last)
 
     def __iter__(self) -> Iterator[Any]:
-        parts = self._parts()
-        batches: Iterator[Any]
-        if self.prefetch == 0:
-            batches = (self._batch(indices) for indices in parts)
-        else:
-            batches = _ahead((partial(self._batch, indices) for indices in parts), self.prefetch)
-        return batches if self.generator is None or not self.shuffle else self._use_up(batches)
+        if self.sampler is not None or self.batch_sampler is not None or isinstance(self.dataset, IterableDataset):
+            return self._batches(self._parts())
+        as_generator(self.generator).seed64()
+        orders = RandomSampler(self.dataset, generator=self.generator).orders() if self.shuffle else iter([np.arange(len(self.dataset))])
+        order = next(orders, np.arange(0))
+        batches = self._batches(order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(len(self)))
+        return batches if self.generator is None or not self.shuffle else self._use_up(batches, orders)
 
-    def _use_up(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def _batches(self, parts: Iterable[Any]) -> Iterator[Any]:
+        if self.prefetch == 0:
+            return (self._batch(indices) for indices in parts)
+        return _ahead((partial(self._batch, indices) for indices in parts), self.prefetch)
+
+    @staticmethod
+    def _use_up(batches: Iterator[Any], orders: Iterator[Any]) -> Iterator[Any]:
         """Ends an epoch as PyTorch's sampler does: by drawing one more order, which is not used but advances the generator."""
         yield from batches
-        randperm(len(self.dataset), rng=self.generator)
+        next(orders, None)
+
+
+_END = object()  # what a thread puts after its last result
 
 
 def _ahead(jobs: Iterator[Callable[[], Any]], depth: int) -> Iterator[Any]:
@@ -177,7 +174,7 @@ def _ahead(jobs: Iterator[Callable[[], Any]], depth: int) -> Iterator[Any]:
             for job in jobs:
                 if not put((job(), None)):
                     return
-            put((None, StopIteration()))
+            put((None, _END))
         except BaseException as error:
             put((None, error))
 
@@ -190,8 +187,10 @@ def _ahead(jobs: Iterator[Callable[[], Any]], depth: int) -> Iterator[Any]:
                     "this iterator over a DataLoader was begun before a fork, and its thread is in the parent: call iter() again"
                 )
             value, error = results.get()
-            if isinstance(error, StopIteration):
+            if error is _END:
                 return
+            if isinstance(error, StopIteration):  # as without prefetching, where the generator that calls the dataset says this
+                raise RuntimeError("the dataset raised StopIteration") from error
             if error is not None:
                 raise error
             yield value

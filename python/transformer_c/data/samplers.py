@@ -66,17 +66,22 @@ class RandomSampler(Sampler):
         """Samples per epoch."""
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
-    def __iter__(self) -> Iterator[int]:
+    def orders(self) -> Iterator[np.ndarray]:
+        """The indices in arrays; each is drawn when the one before it is used up, and the last may be empty, as in PyTorch."""
         total = len(self.data_source)
         generator = as_generator(as_generator(None).seed64()) if self.generator is None else self.generator
-        if self.replacement:
-            for _ in range(self.num_samples // 32):
-                yield from randint(total, (32,), generator=generator).tolist()
-            yield from randint(total, (self.num_samples % 32,), generator=generator).tolist()
-        else:
-            for _ in range(self.num_samples // total):
-                yield from randperm(total, generator=generator).tolist()
-            yield from randperm(total, generator=generator).tolist()[: self.num_samples % total]
+        if not total:
+            return
+        length = 32 if self.replacement else total
+        for taken in [length] * (self.num_samples // length) + [self.num_samples % length]:
+            if self.replacement:
+                yield np.asarray(randint(total, (taken,), generator=generator))
+            else:
+                yield np.asarray(randperm(total, generator=generator))[:taken]
+
+    def __iter__(self) -> Iterator[int]:
+        for order in self.orders():
+            yield from order.tolist()
 
     def __len__(self) -> int:
         return self.num_samples
@@ -136,8 +141,10 @@ class WeightedRandomSampler(Sampler):
         self.weights = np.array(weights, np.float64)
         if self.weights.ndim != 1:
             raise ValueError(f"weights has shape {self.weights.shape}; expected one weight per sample")
-        if not (np.isfinite(self.weights).all() and (self.weights >= 0).all() and self.weights.sum() > 0):
+        if not (np.isfinite(self.weights).all() and (self.weights >= 0).all() and self.weights.any()):
             raise ValueError("weights must be finite, not negative, and not all 0")
+        if not 1e-290 < self.weights.max() < 1e290:  # sums and quotients of these would overflow
+            self.weights /= self.weights.max()
         self.num_samples, self.replacement = count("num_samples", num_samples), bool(replacement)
         if not replacement and num_samples > np.count_nonzero(self.weights):
             raise ValueError(f"{num_samples} samples without replacement, but {np.count_nonzero(self.weights)} have a weight above 0")
