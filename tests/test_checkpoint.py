@@ -544,7 +544,7 @@ def test_permissions_and_links(path):
 def test_paths_of_every_kind(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     long = "x" * 255  # no room for a suffix
-    for name in ("plain", b"bytes", "größe und mehr", long, tmp_path / "path"):
+    for name in ("plain", "größe und mehr", long, tmp_path / "path"):
         checkpoint.save(OLD, name)
         np.testing.assert_array_equal(checkpoint.load(name)["x"], OLD["x"])
     with pytest.raises(TypeError):

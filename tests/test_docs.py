@@ -26,7 +26,7 @@ def test_examples(name):
 
 
 def public_objects():
-    for module in (tc, tc.nn, tc.convert, tc.functional, tc.optim, tc.data, tc.datasets, tc.testing, tc.plot, tc.tutorials.uva):
+    for module in (tc, tc.nn, tc.convert, tc.models, tc.functional, tc.optim, tc.data, tc.datasets, tc.testing, tc.plot, tc.tutorials.uva):
         for name in getattr(module, "__all__", [n for n in vars(module) if not n.startswith("_")]):
             value = getattr(module, name)
             if getattr(value, "__module__", "").startswith("transformer_c") and callable(value):

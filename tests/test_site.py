@@ -48,7 +48,18 @@ def test_every_public_name_is_on_a_page(tmp_path):
         tc.callbacks,
         tc.loggers,
     ]
-    modules += [tc.plot, tc.sklearn, tc.convert, tc.cuda, tc.testing, tc.ops, tc.tutorials.uva, tc.tutorials.godoy, tc.tutorials.keras_book]
+    modules += [
+        tc.plot,
+        tc.sklearn,
+        tc.convert,
+        tc.models,
+        tc.cuda,
+        tc.testing,
+        tc.ops,
+        tc.tutorials.uva,
+        tc.tutorials.godoy,
+        tc.tutorials.keras_book,
+    ]
     for module in modules:
         page = pages["tc" + module.__name__.removeprefix("transformer_c")]
         names = [n for n in getattr(module, "__all__", []) if not n.startswith("_")]

@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # the names of _LATER, for type checkers
     from . import datasets as datasets
     from . import loggers as loggers
     from . import metrics as metrics
+    from . import models as models
     from . import optim as optim
     from . import plot as plot
     from . import sklearn as sklearn
@@ -81,6 +82,7 @@ _LATER = {
     "load_torch_checkpoint": "checkpoint",
     "loggers": "",
     "metrics": "",
+    "models": "",
     "optim": "",
     "plot": "",
     "save": "checkpoint",

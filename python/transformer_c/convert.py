@@ -163,7 +163,79 @@ def _join(parts: list, axis: int) -> Any:
     return cat(parts, axis) if any(isinstance(x, Tensor) for x in parts) else np.concatenate(parts, axis)
 
 
-__all__ = ["packing"]
+def from_hf(state: Mapping[str, Any], config: Any, *, task: str | None = None, dtype: Any = None) -> Any:
+    """A model from a state dict and a configuration of transformers.
+
+    Parameters
+    ----------
+    state : mapping of str to array_like
+        ``model.state_dict()``, with the architecture's name before the names or without it. Arrays and Tensors in memory that can be read
+        in place are shared, not copied.
+    config : mapping
+        As in config.json, or an object with ``to_dict()``.
+    task, dtype : optional
+        As for ``tc.models.load``.
+
+    Returns
+    -------
+    Module
+        In eval mode.
+
+    Raises
+    ------
+    CheckpointError
+        As ``tc.models.load``.
+
+    See Also
+    --------
+    to_hf, tc.models.load
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> config = {"model_type": "bert", "vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+    ...           "intermediate_size": 16, "max_position_embeddings": 32}
+    >>> state = tc.convert.to_hf(tc.models.create(config))
+    >>> state["encoder.layer.0.attention.self.query.weight"].shape
+    (8, 8)
+    >>> tc.convert.from_hf(state, config)([[1, 2, 3]]).shape
+    (1, 3, 8)
+    """
+    from .models.loading import build
+
+    return build(config, {name: _array(value) for name, value in state.items()}, task, dtype)
+
+
+def to_hf(module: Any) -> dict[str, Tensor]:
+    """The parameters of a model of ``tc.models`` under the names that transformers has for them in its files.
+
+    Parameters
+    ----------
+    module : Module
+        Of ``tc.models.load``, ``tc.models.create`` or ``from_hf``.
+
+    Returns
+    -------
+    dict of str to Tensor
+        Detached Tensors, which share the module's memory. Arrays that transformers has under two names are under both.
+
+    See Also
+    --------
+    from_hf, tc.models.save
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> model = tc.models.create({"model_type": "distilbert", "vocab_size": 20, "dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 16})
+    >>> list(tc.convert.to_hf(model))[-2:]
+    ['embeddings.LayerNorm.weight', 'embeddings.LayerNorm.bias']
+    """
+    from .models.loading import state_of
+
+    return state_of(module)
+
+
+__all__ = ["from_hf", "packing", "to_hf"]
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = hooks(__name__)

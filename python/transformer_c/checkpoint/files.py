@@ -11,8 +11,8 @@ import secrets
 import stat
 import time
 import warnings
-from collections.abc import Sequence
-from io import BufferedReader, FileIO
+from collections.abc import Iterator, Sequence
+from io import BufferedReader, BytesIO, FileIO
 from typing import Any
 
 from .errors import CheckpointError
@@ -52,6 +52,51 @@ def _open_regular(path: str, flags: int) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+@contextlib.contextmanager
+def opened(source: Any) -> Iterator[tuple[Any, int, str]]:
+    """(file, size in bytes, words for messages) of what a reader was given; ``file`` has ``seek`` and ``readinto``, and begins at 0.
+
+    Parameters
+    ----------
+    source : str, path-like, bytes-like, or binary file object
+        A path is opened as by ``open_regular`` and closed again. A file object is read from its position to its end; what cannot be
+        sought in, such as a socket, is read as a whole first.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        file, size = open_regular(source)
+        with file:
+            yield file, size, repr(os.fspath(source))
+        return
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        data = memoryview(source).cast("B")
+        yield BytesIO(data), len(data), f"the {type(source).__name__} object"
+        return
+    if not callable(getattr(source, "read", None)):
+        raise TypeError(f"expected a path, bytes or a file object that is open for reading, not {type(source).__name__}")
+    name = f"the file object {source.name!r}" if isinstance(getattr(source, "name", None), str) else f"the {type(source).__name__} object"
+    sought = callable(getattr(source, "seekable", None)) and source.seekable() and callable(getattr(source, "readinto", None))
+    if sought and source.tell() == 0:
+        size = source.seek(0, os.SEEK_END)
+        yield source, size, name
+        return
+    data = source.read()
+    if not isinstance(data, (bytes, bytearray)):
+        raise TypeError(f'{name} gives {type(data).__name__}, not bytes: open it in binary mode, "rb"')
+    yield BytesIO(data), len(data), name
+
+
+def other_format(start: bytes) -> str | None:
+    """What a file of weights is that another program made, by its first bytes, and what to do with it; None if it is not known."""
+    if start[:4] == b"GGUF":
+        return "it is a GGUF file, of llama.cpp; its weights are quantised for that program: use the model's safetensors files"
+    if start[:8] == b"\x89HDF\r\n\x1a\n":
+        return "it is an HDF5 file, of Keras or TensorFlow; use the model's safetensors files"
+    # protobuf: field 1, the version of the format, then field 2, the name of the program that wrote it, or 7, the graph
+    if len(start) > 2 and start[0] == 8 and 0 < start[1] < 32 and start[2] in (0x12, 0x3A):
+        return "it is an ONNX file, a program rather than weights by name: use the model's safetensors files, or run it with onnxruntime"
+    return None
 
 
 def read_exactly(file: BufferedReader, offset: int, buffer) -> None:

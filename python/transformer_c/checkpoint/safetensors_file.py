@@ -10,16 +10,16 @@ mapping, such as one array, is stored under the name "value", and "contains" is 
 from __future__ import annotations
 
 import json
+import mmap as _mmap
 import os
 from collections.abc import Mapping
-from io import BufferedReader
 from typing import Any
 
 import numpy as np
 
 from .dtypes import from_bfloat16_bits, ml_dtype
 from .errors import CheckpointError, parsing
-from .files import open_regular, read_exactly, write_atomically
+from .files import opened, other_format, read_exactly, write_atomically
 from .safetensors_header import Entry, NotSafetensors, read_header
 from .tree import decode, encode, is_array
 
@@ -194,14 +194,19 @@ def _storable(name: str, value: Any) -> np.ndarray:
     return array.astype(array.dtype.newbyteorder("<"), copy=False) if array.dtype.name != "bfloat16" else array
 
 
-def load(path: str | os.PathLike, map_location: Any = None, *, weights_only: bool = True) -> Any:
+def load(path: Any, map_location: Any = None, *, weights_only: bool = True, mmap: bool = False) -> Any:
     """Reads a safetensors file, written by any program.
 
     Parameters
     ----------
-    path : str or path-like
+    path : str, path-like, bytes or file object
+        Bytes are the contents of a file; a file object is open for reading in binary mode and is read from its position on.
     map_location, weights_only
         Accepted for compatibility with PyTorch; ignored: the arrays are in memory of the CPU, and no code of a file runs.
+    mmap : bool, default False
+        Map the file into memory instead of reading it: what is never used is never read, and processes that load the same file share
+        its memory. Needs the path of a file. Writing to the arrays does not change the file. While they are in use the file may be
+        replaced, as ``save`` does it, but must not be shortened: that ends the process.
 
     Returns
     -------
@@ -223,7 +228,8 @@ def load(path: str | os.PathLike, map_location: Any = None, *, weights_only: boo
     Notes
     -----
     bfloat16 and the 8-bit floats are returned as the dtypes of the package ``ml_dtypes``. If it is not installed, bfloat16 is
-    returned as float32 with exactly the same values, and 8-bit floats are an error. Needs the file's size in memory.
+    returned as float32 with exactly the same values, and 8-bit floats are an error. Needs the file's size in memory; with `mmap` what is
+    used of it, and copies of arrays that begin at an odd address or must be converted.
 
     Examples
     --------
@@ -232,12 +238,18 @@ def load(path: str | os.PathLike, map_location: Any = None, *, weights_only: boo
     Traceback (most recent call last):
     FileNotFoundError: [Errno 2] No such file or directory: 'nowhere.safetensors'
     """
-    file, size = open_regular(path)
-    with file:
+    if mmap and not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"mmap=True maps a file, which takes its path, not {type(path).__name__}")
+    with opened(path) as (file, size, name):
         try:
-            return _read(file, size)
+            return _read(file, size, map_file(file, size) if mmap else None)
         except CheckpointError as error:
-            raise CheckpointError(f"{os.fspath(path)!r} cannot be loaded: {error}") from None
+            raise CheckpointError(f"{name} cannot be loaded: {error}") from None
+
+
+def map_file(file: Any, size: int) -> np.ndarray:
+    """The bytes of a file, mapped: pages are read when they are used, and copied when they are written to."""
+    return np.frombuffer(_mmap.mmap(file.fileno(), size, access=_mmap.ACCESS_COPY), np.uint8) if size else np.empty(0, np.uint8)
 
 
 def load_mapping(path: str | os.PathLike) -> Checkpoint:
@@ -248,20 +260,8 @@ def load_mapping(path: str | os.PathLike) -> Checkpoint:
     return loaded
 
 
-def _read(file: BufferedReader, size: int) -> Any:
-    start = bytearray(min(size, 2))
-    read_exactly(file, 0, start)
-    if start == b"PK":
-        raise CheckpointError("it is a zip archive, as PyTorch writes them: use tc.load_torch_checkpoint(path)")
-    try:
-        entries, metadata, begin = read_header(file, size)
-    except NotSafetensors as error:
-        if start[:1] == b"\x80" and start[1:2] in (b"\2", b"\3", b"\4", b"\5"):
-            raise CheckpointError(
-                "it is a pickle: tc.load_torch_checkpoint(path) says what to do with one of PyTorch before 1.6"
-            ) from error
-        raise CheckpointError(f"it is not a safetensors file, or is damaged ({error})") from error
-    arrays = {name: _array(file, begin, name, entry) for name, entry in entries.items()}
+def _read(file: Any, size: int, mapped: np.ndarray | None) -> Any:
+    arrays, metadata = read_arrays(file, size, mapped)
     if "transformer_c" not in metadata:
         return Checkpoint(arrays, metadata=metadata)
     if metadata["transformer_c"] != LAYOUT:
@@ -277,19 +277,41 @@ def _read(file: BufferedReader, size: int) -> Any:
     return Checkpoint(values, parameters, metadata)
 
 
+def read_arrays(file: Any, size: int, mapped: np.ndarray | None = None) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """(arrays by name, metadata) of a file; the arrays are parts of `mapped` where they can be, otherwise in memory of their own."""
+    start = bytearray(min(size, 16))
+    read_exactly(file, 0, start)
+    if start[:2] == b"PK":
+        raise CheckpointError("it is a zip archive, as PyTorch writes them: use tc.load_torch_checkpoint(path)")
+    try:
+        entries, metadata, begin = read_header(file, size)
+    except NotSafetensors as error:
+        if start[:1] == b"\x80" and start[1:2] in (b"\2", b"\3", b"\4", b"\5"):
+            raise CheckpointError(
+                "it is a pickle: tc.load_torch_checkpoint(path) says what to do with one of PyTorch before 1.6"
+            ) from error
+        raise CheckpointError(other_format(bytes(start)) or f"it is not a safetensors file, or is damaged ({error})") from error
+    return {name: _array(file, begin, name, entry, mapped) for name, entry in entries.items()}, metadata
+
+
 def _from_json(text: str) -> Any:
     with parsing("its description is not JSON that can be read"):
         return json.loads(text)
 
 
-def _array(file: BufferedReader, begin: int, name: str, entry: Entry) -> np.ndarray:
-    """An array in memory of its own, in this machine's byte order."""
+def _array(file: Any, begin: int, name: str, entry: Entry, mapped: np.ndarray | None) -> np.ndarray:
+    """An array in this machine's byte order."""
     is_ml = entry.dtype in _ML_DTYPES
     if not is_ml and entry.dtype != "BF16" and entry.dtype not in _NUMPY_DTYPES:
         raise CheckpointError(f"{name!r} has dtype {entry.dtype}, which NumPy has no equivalent of")
     stored = ml_dtype(_ML_DTYPES[entry.dtype]) if is_ml else np.dtype("<u2" if entry.dtype == "BF16" else _NUMPY_DTYPES[entry.dtype])
-    data = np.empty(entry.size, np.uint8)
-    read_exactly(file, begin + entry.begin, data)
+    at = begin + entry.begin
+    if mapped is not None:
+        data = mapped[at : at + entry.size]
+        data = data if data.ctypes.data % stored.itemsize == 0 else data.copy()
+    else:
+        data = np.empty(entry.size, np.uint8)
+        read_exactly(file, at, data)
     if entry.dtype == "BOOL" and data.max(initial=0) > 1:
         raise CheckpointError(f"the booleans of {name!r} have values other than 0 and 1")
     array = data.view(stored).reshape(entry.shape)

@@ -7,7 +7,6 @@ reference to a storage, and "data/KEY", the bytes of each storage. "byteorder" i
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
@@ -17,7 +16,7 @@ import numpy as np
 
 from .dtypes import from_bfloat16_bits, ml_dtype
 from .errors import CheckpointError, parsing
-from .files import open_regular
+from .files import opened, other_format, read_exactly
 from .known_calls import CALLS, expect, sizes
 from .pickle_machine import PickleMachine
 from .placeholders import GlobalName, UnknownObject
@@ -50,13 +49,13 @@ _LEGACY_MAGIC = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
 _RESAVE = "load it with PyTorch 1.6 or newer and write it again: torch.save(torch.load(path), new_path)"
 
 
-def load_torch_checkpoint(path: str | os.PathLike, map_location: Any = None, *, weights_only: bool = True) -> Any:
+def load_torch_checkpoint(path: Any, map_location: Any = None, *, weights_only: bool = True) -> Any:
     """Reads a file of ``torch.save`` or a Lightning ``.ckpt``, without PyTorch and without running any code from it.
 
     Parameters
     ----------
-    path : str or path-like
-        A file in the zip format that PyTorch has written since version 1.6.
+    path : str, path-like, bytes or file object
+        A file in the zip format that PyTorch has written since version 1.6, its contents, or an object open for reading in binary mode.
     map_location, weights_only
         Accepted for compatibility with PyTorch; ignored: the arrays are in memory of the CPU, and no code of a file runs.
 
@@ -101,16 +100,17 @@ def load_torch_checkpoint(path: str | os.PathLike, map_location: Any = None, *, 
         model = tc.TransformerPredictor(...)
         model.load_state_dict(tc.load_torch_checkpoint("ReverseTask.ckpt")["state_dict"])
     """
-    file, size = open_regular(path)
-    with file:
+    with opened(path) as (file, size, name):
         try:
-            _check_format(file.read(512))
+            start = bytearray(min(size, 512))
+            read_exactly(file, 0, start)
+            _check_format(bytes(start))
             with parsing("it is damaged"):
                 value = TorchArchive(ZipRecords(file, size)).load()
                 _check_value(value, size)
                 _check_weights(value)
         except CheckpointError as error:
-            raise CheckpointError(f"{os.fspath(path)!r} cannot be loaded: {error}") from None
+            raise CheckpointError(f"{name} cannot be loaded: {error}") from None
     return value
 
 
@@ -124,7 +124,8 @@ def _check_format(start: bytes) -> None:
         raise CheckpointError("it looks like a safetensors file: use tc.load(path)")
     if start[:1] == b"\x80":
         raise CheckpointError("it is a plain pickle, not a file of torch.save: write it again with that")
-    raise CheckpointError("it is not a file of torch.save: those are zip archives" if start else "it is empty")
+    other = other_format(start) or "it is not a file of torch.save: those are zip archives"
+    raise CheckpointError(other if start else "it is empty")
 
 
 class Storage:

@@ -3,12 +3,38 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from .. import random as _random
 from .._core import Tensor
 from .._names import hooks
 from .._tensor import no_grad
+from .parameter import skipping
+
+
+@contextmanager
+def skip() -> Iterator[None]:
+    """Layers that are made in it have parameters that are not initialised: for those whose values are loaded next.
+
+    The functions of this module leave a tensor as it is and draw no random numbers; an ``nn.Parameter`` of a Tensor shares its memory. It
+    applies to the thread that entered it.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> source = tc.nn.Linear(1000, 1000)
+    >>> with tc.nn.init.skip():
+    ...     layer = tc.nn.Linear(1000, 1000)
+    >>> layer.load_state_dict(source.state_dict())
+    IncompatibleKeys(missing_keys=[], unexpected_keys=[])
+    """
+    skipping.depth += 1
+    try:
+        yield
+    finally:
+        skipping.depth -= 1
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
@@ -32,18 +58,24 @@ def _fans(weight: Tensor) -> tuple[int, int]:
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator=None) -> Tensor:
     """Fills with U(a, b)."""
+    if skipping.depth:
+        return tensor
     with no_grad():
         return tensor.copy_(_random._uniform(tensor.shape, a, b, tensor.dtype, generator))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator=None) -> Tensor:
     """Fills with N(mean, std**2)."""
+    if skipping.depth:
+        return tensor
     with no_grad():
         return tensor.copy_(_random._normal(tensor.shape, mean, std, tensor.dtype, generator))
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """Fills with `val`."""
+    if skipping.depth:
+        return tensor
     with no_grad():
         return tensor.fill_(val)
 

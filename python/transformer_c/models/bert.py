@@ -1,0 +1,88 @@
+"""BERT (Devlin et al. 2019), and so MiniLM, E5, BGE and GTE."""
+
+from __future__ import annotations
+
+from .. import nn
+from .._core import Tensor
+from .config import Config
+from .layers import TextEncoder
+from .table import Table
+
+TABLE = Table(
+    prefix="bert",
+    name="Bert",
+    sizes={  # where the weights show a size: the array's name, and the axis
+        "vocab_size": ("embeddings.word_embeddings.weight", 0),
+        "hidden_size": ("embeddings.word_embeddings.weight", 1),
+        "max_position_embeddings": ("embeddings.position_embeddings.weight", 0),
+        "type_vocab_size": ("embeddings.token_type_embeddings.weight", 0),
+        "intermediate_size": ("encoder.layer.0.intermediate.dense.weight", 0),
+    },
+    layers=("num_hidden_layers", "encoder.layer."),
+    names={  # ours: transformers'; three are one array of ours, one below the other
+        "words": "embeddings.word_embeddings",
+        "positions": "embeddings.position_embeddings",
+        "types": "embeddings.token_type_embeddings",
+        "norm": "embeddings.LayerNorm",
+        "layers.{}.qkv": (
+            "encoder.layer.{}.attention.self.query",
+            "encoder.layer.{}.attention.self.key",
+            "encoder.layer.{}.attention.self.value",
+        ),
+        "layers.{}.out": "encoder.layer.{}.attention.output.dense",
+        "layers.{}.norm1": "encoder.layer.{}.attention.output.LayerNorm",
+        "layers.{}.linear1": "encoder.layer.{}.intermediate.dense",
+        "layers.{}.linear2": "encoder.layer.{}.output.dense",
+        "layers.{}.norm2": "encoder.layer.{}.output.LayerNorm",
+        "pooler": "pooler.dense",
+    },
+    heads={
+        "text-classification": {"dense": "pooler.dense", "out": "classifier"},
+        "token-classification": {"out": "classifier"},
+        "question-answering": {"out": "qa_outputs"},
+        "fill-mask": {"dense": "cls.predictions.transform.dense", "norm": "cls.predictions.transform.LayerNorm", "bias": "cls.predictions"},
+    },
+    tied={  # names of a second copy of an array
+        "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    },
+)
+
+
+class Bert(TextEncoder):
+    """BERT: embeddings of words, positions and parts of a pair; layers that normalise after their residual connections."""
+
+    table = TABLE
+    WORDS, PADDING = 30522, 0  # where config.json does not say
+
+    def __init__(self, config: Config, pooler: bool = False) -> None:
+        config.without_extensions()
+        config.only("position_embedding_type", "absolute", None)
+        widths = config.widths()
+        super().__init__(config, widths, pooler)
+        words = config.size("vocab_size", self.WORDS)
+        self.padding = config.index("pad_token_id", self.PADDING, words)
+        self.longest = config.size("max_position_embeddings", 512)
+        self.words = nn.Embedding(words, widths.model, padding_idx=self.padding)
+        self.positions = nn.Embedding(self.longest, widths.model)
+        self.types = nn.Embedding(config.size("type_vocab_size", 2), widths.model)
+        self.norm = nn.LayerNorm(widths.model, eps=widths.eps)
+        self.dropout = nn.Dropout(widths.dropout)
+
+    def place(self, ids: Tensor) -> Tensor:
+        """The embeddings of the positions, (T, E) or (B, T, E)."""
+        return self.positions.weight[: ids.shape[1]]
+
+    def embed(self, ids: Tensor, token_types: Tensor | None) -> Tensor:
+        types = self.types.weight[0] if token_types is None else self.types(token_types)
+        return self.dropout(self.norm(self.words(ids) + types + self.place(ids)))
+
+    @staticmethod
+    def head_options(config: Config, task: str) -> dict:
+        """Of the head for a task: dropout before its last layer, and how its first layer is applied."""
+        dropout = config.number("hidden_dropout_prob", 0.1)
+        if task == "text-classification":
+            return {"activation": "tanh", "dropout": config.optional("classifier_dropout", dropout)}
+        if task == "fill-mask":
+            return {"activation": config.activation("hidden_act"), "eps": config.number("layer_norm_eps", 1e-12)}
+        return {"dropout": config.optional("classifier_dropout", dropout) if task == "token-classification" else 0.0}

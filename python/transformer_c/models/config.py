@@ -1,0 +1,151 @@
+"""The values of a config.json: each is checked when it is read, and what is not supported is refused, never ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ..checkpoint import CheckpointError
+
+# The library's word for each activation of transformers that it has.
+ACTIVATIONS = {
+    **dict.fromkeys(("gelu", "gelu_python"), "gelu"),
+    **dict.fromkeys(("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_python_tanh"), "gelu_tanh"),
+    **dict.fromkeys(("silu", "swish"), "silu"),
+    "relu": "relu",
+    "tanh": "tanh",
+}
+
+
+class Widths(NamedTuple):
+    """What the layers of all architectures have in common."""
+
+    model: int
+    heads: int
+    hidden: int
+    layers: int
+    activation: str
+    eps: float
+    dropout: float
+    attention_dropout: float
+
+
+class Config:
+    """A config.json, or a mapping like it.
+
+    Parameters
+    ----------
+    values : mapping
+        Its contents.
+
+    Attributes
+    ----------
+    values : dict
+    """
+
+    def __init__(self, values: Any) -> None:
+        if callable(getattr(values, "to_dict", None)):
+            values = values.to_dict()
+        if not isinstance(values, Mapping):
+            raise CheckpointError(f"the configuration is a {type(values).__name__}; expected a mapping, as in config.json")
+        self.values = dict(values)
+
+    def refuse(self, name: str, expected: str) -> CheckpointError:
+        """The error for a value that is wrong or not supported."""
+        return CheckpointError(f"config.json has {name} = {self.values.get(name)!r:.100}; expected {expected}")
+
+    def size(self, name: str, default: int | None = None, least: int = 1) -> int:
+        """An integer of at least `least`."""
+        value = self.values.get(name, default)
+        if value is None:
+            raise CheckpointError(f"config.json lacks {name}")
+        if type(value) is not int or not least <= value < 2**31:
+            raise self.refuse(name, f"an integer of at least {least}")
+        return value
+
+    def index(self, name: str, default: int | None, below: int) -> int | None:
+        """An index below `below`, or None."""
+        value = self.values.get(name, default)
+        if value is not None and (type(value) is not int or not 0 <= value < below):
+            raise self.refuse(name, f"null or an index below {below}")
+        return value
+
+    def number(self, name: str, default: float, most: float = 1.0) -> float:
+        """A number from 0 to `most`."""
+        value = self.values.get(name, default)
+        if type(value) not in (int, float) or not 0 <= value <= most:
+            raise self.refuse(name, f"a number from 0 to {most:g}")
+        return float(value)
+
+    def optional(self, name: str, default: float) -> float:
+        """A number from 0 to 1; `default` where it is null."""
+        return default if self.values.get(name) is None else self.number(name, default)
+
+    def flag(self, name: str, default: bool) -> bool:
+        """True or False."""
+        value = self.values.get(name, default)
+        if type(value) is not bool:
+            raise self.refuse(name, "true or false")
+        return value
+
+    def activation(self, name: str, default: str = "gelu") -> str:
+        """The library's word for an activation."""
+        value = self.values.get(name, default)
+        if not isinstance(value, str) or value not in ACTIVATIONS:
+            raise self.refuse(name, f"one of {', '.join(ACTIVATIONS)}")
+        return ACTIVATIONS[value]
+
+    def pair(self, name: str, default: int) -> tuple[int, int]:
+        """(height, width), written as one integer or two."""
+        value = self.values.get(name, default)
+        both = list(value) if isinstance(value, (list, tuple)) else [value, value]
+        if len(both) != 2 or not all(type(n) is int and 0 < n < 2**31 for n in both):
+            raise self.refuse(name, "a size, or two")
+        return both[0], both[1]
+
+    def only(self, name: str, *supported: Any) -> None:
+        """Refuses other values than these; the first is the default."""
+        value = self.values.get(name, supported[0])
+        if not any(type(value) is type(s) and value == s for s in supported):
+            raise self.refuse(name, f"{' or '.join(map(repr, supported))}: nothing else is supported")
+
+    def without_extensions(self) -> None:
+        """Refuses what changes the computation of any architecture."""
+        self.only("is_decoder", False, None)
+        self.only("add_cross_attention", False, None)
+        self.only("is_encoder_decoder", False, None)
+        self.only("quantization_config", None)
+        self.only("pruned_heads", None, {}, [])
+        self.only("torchscript", False, True)
+
+    def widths(self, dropout: float = 0.1) -> Widths:
+        """The widths by the names that BERT has for them; `dropout` where none is given."""
+        found = Widths(
+            model=self.size("hidden_size", 768),
+            heads=self.size("num_attention_heads", 12),
+            hidden=self.size("intermediate_size", 3072),
+            layers=self.size("num_hidden_layers", 12),
+            activation=self.activation("hidden_act"),
+            eps=self.number("layer_norm_eps", 1e-12),
+            dropout=self.number("hidden_dropout_prob", dropout),
+            attention_dropout=self.number("attention_probs_dropout_prob", dropout),
+        )
+        return self.divided(found, "hidden_size", "num_attention_heads")
+
+    def divided(self, widths: Widths, model: str, heads: str) -> Widths:
+        """`widths`, whose heads must divide the features."""
+        if widths.model % widths.heads:
+            raise CheckpointError(f"config.json has {model} = {widths.model}, which is no multiple of {heads} = {widths.heads}")
+        return widths
+
+    def labels(self) -> list[str]:
+        """The names of the classes, in order; two by default, as in transformers."""
+        names = self.values.get("id2label")
+        if names is None:
+            return [f"LABEL_{i}" for i in range(self.size("num_labels", 2))]
+        if not isinstance(names, Mapping) or not names or not all(isinstance(v, (str, int, float)) for v in names.values()):
+            raise self.refuse("id2label", "a mapping of numbers to names")
+        by_number = {str(key): str(value) for key, value in names.items()}
+        if set(by_number) != {str(i) for i in range(len(by_number))}:
+            raise self.refuse("id2label", f"a name for each number from 0 to {len(by_number) - 1}")
+        return [by_number[str(i)] for i in range(len(by_number))]

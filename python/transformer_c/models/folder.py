@@ -1,0 +1,131 @@
+"""What is in a folder of transformers' or sentence-transformers': JSON files, and weights in one file or several."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..checkpoint import CheckpointError, load, load_torch_checkpoint
+from ..checkpoint.errors import parsing
+from ..checkpoint.files import open_regular, other_format
+
+MAX_JSON = 1 << 24  # bytes of a JSON file other than a tokenizer's
+_OTHERS = {  # files of weights that are not read
+    ".gguf": "GGUF, of llama.cpp",
+    ".onnx": "ONNX, a program",
+    ".h5": "HDF5, of TensorFlow",
+    ".msgpack": "msgpack, of Flax",
+    ".ot": "of Rust",
+    ".ckpt": "of a training",
+}
+
+
+def read_json(path: str, most: int = MAX_JSON) -> Any:
+    """The contents of a JSON file of at most `most` bytes."""
+    file, size = open_regular(path)
+    with file:
+        if size > most:
+            raise CheckpointError(f"{path!r} has {size} bytes; {most} is the most that is read")
+        text = file.read()
+    with parsing(f"{path!r} is not JSON that can be read"):
+        return json.loads(text.decode(), object_pairs_hook=_without_repeats)
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError("a name occurs twice in one mapping")
+    return made
+
+
+def find(folder: Any) -> str:
+    """The path of a folder, after checking that it is one."""
+    path = os.fsdecode(folder)
+    if os.path.isfile(path):
+        with open_regular(path)[0] as file:
+            other = other_format(file.read(16)) or "expected a folder with config.json and the weights"
+        raise CheckpointError(f"{path!r} is a file; {other}")
+    if not os.path.isdir(path):
+        raise FileNotFoundError(
+            f"there is no folder {path!r}; models are loaded from a folder with config.json and weights, never downloaded"
+        )
+    return path
+
+
+def read_config(folder: str) -> dict[str, Any]:
+    """The contents of config.json."""
+    path = os.path.join(folder, "config.json")
+    if not os.path.exists(path):
+        raise CheckpointError(f"{folder!r} has no config.json{_other_weights(folder)}")
+    values = read_json(path)
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path!r} is not a mapping")
+    return values
+
+
+def read_weights(folder: str) -> dict[str, np.ndarray]:
+    """The arrays of a folder by name; those of safetensors files are mapped, not read."""
+    for name, read in (("model.safetensors", _safetensors), ("pytorch_model.bin", _torch)):
+        path = os.path.join(folder, name)
+        if os.path.exists(path):
+            return read(path)
+        if os.path.exists(f"{path}.index.json"):
+            return _sharded(f"{path}.index.json", folder, read)
+    raise CheckpointError(f"{folder!r} has no model.safetensors and no pytorch_model.bin{_other_weights(folder)}")
+
+
+def _other_weights(folder: str) -> str:
+    names = sorted(os.listdir(folder)) + [os.path.join("onnx", n) for n in _listed(os.path.join(folder, "onnx"))]
+    others = [f"{name} ({_OTHERS[os.path.splitext(name)[1]]})" for name in names if os.path.splitext(name)[1] in _OTHERS]
+    return f"; it has {', '.join(others[:3])}, which is not read: use the model's safetensors files" if others else ""
+
+
+def _listed(folder: str) -> list[str]:
+    return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+
+
+def _safetensors(path: str) -> dict[str, np.ndarray]:
+    return _arrays(load(path, mmap=True), path)
+
+
+def _torch(path: str) -> dict[str, np.ndarray]:
+    state = load_torch_checkpoint(path)
+    inner = state.get("state_dict") if isinstance(state, Mapping) else None
+    return _arrays(inner if isinstance(inner, Mapping) else state, path)
+
+
+def _arrays(state: Any, path: str) -> dict[str, np.ndarray]:
+    if not isinstance(state, Mapping):
+        raise CheckpointError(f"{path!r} contains a {type(state).__name__}; expected arrays by name")
+    for name, value in state.items():
+        if not isinstance(name, str) or not isinstance(value, np.ndarray):
+            raise CheckpointError(f"{path!r} has {str(name)[:80]!r}, which is no array; expected arrays by name")
+    return dict(state)
+
+
+def _sharded(index: str, folder: str, read: Any) -> dict[str, np.ndarray]:
+    """The arrays of the files that an index names."""
+    contents = read_json(index)
+    places = contents.get("weight_map") if isinstance(contents, dict) else None
+    if not isinstance(places, dict) or not places or not all(isinstance(file, str) for file in places.values()):
+        raise CheckpointError(f"{index!r} has no weight_map of names to files")
+    state: dict[str, np.ndarray] = {}
+    for file in sorted(set(places.values())):
+        if os.path.basename(file) != file or file in ("", ".", "..") or "\0" in file or "\\" in file:
+            raise CheckpointError(f"{index!r} names the file {file[:80]!r}; expected files of its own folder")
+        path = os.path.join(folder, file)
+        if not os.path.exists(path):
+            raise CheckpointError(f"{index!r} names {file[:80]!r}, which the folder does not have; was all of the model downloaded?")
+        shard = read(path)
+        absent = [name for name, place in places.items() if place == file and name not in shard]
+        if absent:
+            raise CheckpointError(f"{path!r} lacks {absent[0][:80]!r}, which {os.path.basename(index)} says it has")
+        astray = [name for name in shard if places.get(name) != file]
+        if astray:
+            raise CheckpointError(f"{path!r} has {astray[0][:80]!r}, of which {os.path.basename(index)} does not say so")
+        state.update(shard)
+    return state

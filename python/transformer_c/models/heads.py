@@ -1,0 +1,128 @@
+"""What is put on an encoder for a task; transformers' ``For...`` classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import functional as F
+from .. import nn
+from .._core import Tensor
+from .._tensor import zeros
+from ..nn.parameter import Parameter
+from .config import Config
+from .layers import activated
+
+
+class WithHead(nn.Module):
+    """An encoder and a head; ``forward`` takes what the encoder takes.
+
+    Attributes
+    ----------
+    encoder : Module
+    config : dict
+        The contents of config.json.
+    task : str
+    labels : list of str
+        Names of the classes, in order, where the task has classes.
+    """
+
+    task: str
+
+    def __init__(self, encoder: Any, width: int, outputs: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.encoder, self.config = encoder, encoder.config
+        self.dropout = nn.Dropout(dropout)
+        if outputs:
+            self.out = nn.Linear(width, outputs)
+
+    @classmethod
+    def build(cls, encoder: Any, config: Config, width: int, options: dict) -> WithHead:
+        """The head that a configuration asks for."""
+        labels = config.labels()
+        head = cls(encoder, width, len(labels), **options)
+        head.labels = labels
+        return head
+
+
+class TextClassification(WithHead):
+    """Scores of the classes of each text, (B, classes), before softmax."""
+
+    task = "text-classification"
+
+    def __init__(
+        self, encoder: Any, width: int, outputs: int, dropout: float = 0.0, activation: str = "tanh", dropout_first: bool = False
+    ) -> None:
+        super().__init__(encoder, width, outputs, dropout)
+        self.dense = nn.Linear(width, width)
+        self.activation, self.dropout_first = activation, dropout_first
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None, lengths: Tensor | None = None, token_types: Tensor | None = None) -> Tensor:
+        x = self.encoder(ids, mask, lengths, token_types)[:, 0]
+        x = self.dropout(x) if self.dropout_first else x
+        return self.out(self.dropout(activated(self.dense, x, self.activation)))
+
+
+class TokenClassification(WithHead):
+    """Scores of the classes of each token, (B, T, classes), before softmax."""
+
+    task = "token-classification"
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None, lengths: Tensor | None = None, token_types: Tensor | None = None) -> Tensor:
+        return self.out(self.dropout(self.encoder(ids, mask, lengths, token_types)))
+
+
+class QuestionAnswering(WithHead):
+    """Scores for each token to be the first and the last of the answer, (B, T, 2)."""
+
+    task = "question-answering"
+
+    @classmethod
+    def build(cls, encoder: Any, config: Config, width: int, options: dict) -> WithHead:
+        return cls(encoder, width, 2, **options)
+
+    forward = TokenClassification.forward
+
+
+class FillMask(WithHead):
+    """Scores of all words at each position, (B, T, vocabulary), by the table of the words' embeddings."""
+
+    task = "fill-mask"
+
+    def __init__(self, encoder: Any, width: int, words: int, activation: str, eps: float) -> None:
+        super().__init__(encoder, width, 0)
+        self.dense = nn.Linear(width, width)
+        self.norm = nn.LayerNorm(width, eps=eps)
+        self.bias = Parameter(zeros(words))
+        self.activation = activation
+
+    @classmethod
+    def build(cls, encoder: Any, config: Config, width: int, options: dict) -> WithHead:
+        config.only("tie_word_embeddings", True, None)
+        return cls(encoder, width, encoder.words.num_embeddings, **options)
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None, lengths: Tensor | None = None, token_types: Tensor | None = None) -> Tensor:
+        x = self.encoder(ids, mask, lengths, token_types)
+        return F.linear(self.norm(activated(self.dense, x, self.activation)), self.encoder.words.weight, self.bias)
+
+
+class ImageClassification(WithHead):
+    """Scores of the classes of each image, (B, classes), before softmax."""
+
+    task = "image-classification"
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        return self.out(self.dropout(self.encoder(pixels)[:, 0]))
+
+
+HEADS: dict[str, type[WithHead]] = {
+    kind.task: kind for kind in (TextClassification, TokenClassification, QuestionAnswering, FillMask, ImageClassification)
+}
+# The end of the name of transformers' class for a task; None: the encoder alone.
+CLASSES = {
+    None: "Model",
+    "text-classification": "ForSequenceClassification",
+    "token-classification": "ForTokenClassification",
+    "question-answering": "ForQuestionAnswering",
+    "fill-mask": "ForMaskedLM",
+    "image-classification": "ForImageClassification",
+}

@@ -1,0 +1,154 @@
+"""What the architectures share: the layer, the masks, the base class of text encoders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import _core, nn
+from .. import functional as F
+from .._core import Tensor
+from .._tensor import as_tensor
+from ..nn.attention import join_heads
+from ..nn.transformer import add_norm
+from .config import Config, Widths
+
+_FUSED = ("relu", "gelu", "gelu_tanh")  # a product applies them to its result
+_FUNCTIONS = {"relu": F.relu, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "silu": F.silu, "tanh": F.tanh}
+
+
+def activated(layer: nn.Linear, x: Tensor, activation: str) -> Tensor:
+    """activation(layer(x))."""
+    if activation in _FUSED:
+        return _core.linear(x, layer.weight, layer.bias, activation)
+    return _FUNCTIONS[activation](layer(x))
+
+
+class Layer(nn.Module):
+    """Self-attention, then a network of two layers, each with a residual connection and a norm.
+
+    Parameters
+    ----------
+    widths : Widths
+    norm_first : bool
+        Normalise before attention and network (ViT) instead of after the residual connections (BERT and its kin).
+    """
+
+    def __init__(self, widths: Widths, norm_first: bool = False, qkv_bias: bool = True) -> None:
+        super().__init__()
+        self.heads, self.activation, self.norm_first = widths.heads, widths.activation, norm_first
+        self.attention_dropout = widths.attention_dropout
+        self.qkv = nn.Linear(widths.model, 3 * widths.model, bias=qkv_bias)  # rows [Q | K | V]
+        self.out = nn.Linear(widths.model, widths.model)
+        self.norm1 = nn.LayerNorm(widths.model, eps=widths.eps)
+        self.linear1 = nn.Linear(widths.model, widths.hidden)
+        self.linear2 = nn.Linear(widths.hidden, widths.model)
+        self.norm2 = nn.LayerNorm(widths.model, eps=widths.eps)
+        self.dropout = nn.Dropout(widths.dropout)
+
+    def forward(self, x: Tensor, visible: dict[str, Any]) -> Tensor:
+        """x (B, T, E) to the same shape; `visible`: the arguments of attention that say which keys a query sees."""
+        if self.norm_first:
+            x = x + self._attend(self.norm1(x), visible)
+            return x + self._network(self.norm2(x))
+        x = add_norm(self.norm1, x, self._attend(x, visible))
+        return add_norm(self.norm2, x, self._network(x))
+
+    def _attend(self, x: Tensor, visible: dict[str, Any]) -> Tensor:
+        q, k, v = _core.qkv_projection(x, self.qkv.weight, self.qkv.bias, num_heads=self.heads, packing="qkv")
+        dropout = self.attention_dropout if self.training else 0.0
+        values = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, **visible)
+        return self.dropout(self.out(join_heads(values)))
+
+    def _network(self, x: Tensor) -> Tensor:
+        return self.dropout(self.linear2(activated(self.linear1, x, self.activation)))
+
+
+class Pooler(nn.Linear):
+    """tanh of a linear layer of the first position."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.tanh(super().forward(input[:, 0]))
+
+
+class TextEncoder(nn.Module):
+    """The base of encoders of texts: ``embed`` is the architecture's own.
+
+    Attributes
+    ----------
+    config : dict
+        The contents of config.json.
+    layers : ModuleList
+    pooler : Linear or None
+        A linear layer and tanh for the first position, where the weights have one; ``model.pooler(states)`` applies it.
+    """
+
+    longest: int  # positions that there are embeddings for
+
+    def __init__(self, config: Config, widths: Widths, pooler: bool) -> None:
+        super().__init__()
+        self.config = config.values
+        self.layers = nn.ModuleList(Layer(widths) for _ in range(widths.layers))
+        self.pooler = Pooler(widths.model, widths.model) if pooler else None
+
+    def embed(self, ids: Tensor, token_types: Tensor | None) -> Tensor:
+        """(B, T) to (B, T, E)."""
+        raise NotImplementedError
+
+    def bias(self, length: int) -> Tensor | None:
+        """What is added to the scores, (1, H, T, T); None: nothing."""
+        return None
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None, lengths: Tensor | None = None, token_types: Tensor | None = None) -> Tensor:
+        """The states of the last layer.
+
+        Parameters
+        ----------
+        ids : array_like of int, shape (B, T)
+            Numbers of tokens; texts are padded at their ends.
+        mask : array_like of 0 and 1, shape (B, T), optional
+            0 where a text is padded, as tokenizers give it.
+        lengths : array_like of int, shape (B,), optional
+            The number of tokens of each text, in the place of `mask`.
+        token_types : array_like of int, shape (B, T), optional
+            The part of a pair of texts that a token belongs to; 0 by default.
+
+        Returns
+        -------
+        Tensor or ndarray, shape (B, T, E)
+            At padded positions the values mean nothing.
+        """
+        ids = as_tensor(ids)
+        if ids.ndim != 2 or ids.dtype.kind not in "iu":
+            raise ValueError(f"ids must be integers of shape (B, T), got {ids.dtype.name} of shape {ids.shape}; one text is ids[None]")
+        if ids.shape[1] > self.longest:
+            raise ValueError(f"ids have {ids.shape[1]} tokens (shape {ids.shape}); this model takes texts of at most {self.longest}")
+        if token_types is not None and tuple(token_types.shape) != tuple(ids.shape):
+            raise ValueError(f"token_types have shape {token_types.shape} and ids {ids.shape}; they must be equal")
+        visible = _visible(tuple(ids.shape), mask, lengths)
+        bias = self.bias(ids.shape[1])
+        if bias is not None:
+            visible["bias"] = bias
+        x = self.embed(ids, token_types)
+        for layer in self.layers:
+            x = layer(x, visible)
+        return x
+
+
+def _visible(shape: tuple[int, ...], mask: Tensor | None, lengths: Tensor | None) -> dict[str, Any]:
+    """Which keys may be attended to, as arguments of attention."""
+    visible: dict[str, Any] = {}
+    if mask is not None:
+        mask = as_tensor(mask)
+        if tuple(mask.shape) != shape:
+            raise ValueError(f"mask has shape {mask.shape} but ids have {shape}; 1 for each token, 0 where a text is padded")
+        if mask.dtype.kind not in "biu" and not bool(((mask == 0) | (mask == 1)).all()):
+            raise ValueError("mask has values other than 0 and 1; it says which tokens there are, and is not added to scores")
+        visible["attn_mask"] = (mask != 0)[:, None, None, :]
+    if lengths is not None:
+        lengths = as_tensor(lengths)
+        if tuple(lengths.shape) != shape[:1] or lengths.dtype.kind not in "iu":
+            raise ValueError(
+                f"lengths must be integers of shape (B,) = {shape[:1]}, got {lengths.dtype.name} of shape {lengths.shape}; ids have {shape}"
+            )
+        visible["key_lengths"] = lengths
+    return visible

@@ -1,0 +1,243 @@
+"""Makes a model of a configuration and weights; writes one as transformers does."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .. import nn
+from .._core import Tensor
+from .._tensor import as_tensor
+from ..checkpoint import CheckpointError
+from ..checkpoint.files import write_atomically
+from ..checkpoint.safetensors_file import _parts, _storable
+from .bert import Bert
+from .config import Config
+from .distilbert import DistilBert
+from .folder import find, read_config, read_weights
+from .heads import CLASSES, HEADS, WithHead
+from .mpnet import MPNet
+from .names import fill, joined, plain, to_state
+from .roberta import Camembert, Roberta, XLMRoberta
+from .vit import ViT
+
+# By model_type of config.json.
+ARCHITECTURES: dict[str, Any] = {
+    "bert": Bert,
+    "camembert": Camembert,
+    "distilbert": DistilBert,
+    "mpnet": MPNet,
+    "roberta": Roberta,
+    "vit": ViT,
+    "xlm-roberta": XLMRoberta,
+}
+
+
+def load(folder: Any, *, dtype: Any = None, task: str | None = None) -> nn.Module:
+    """A model from a folder of transformers': config.json and the weights.
+
+    Safetensors files, one or several with an index, are mapped into memory; PyTorch's files (``pytorch_model.bin``) are read without
+    PyTorch and without executing anything in them. Nothing is downloaded.
+
+    Parameters
+    ----------
+    folder : str or path-like
+    dtype : dtype, optional
+        Of the parameters; by default as in the file, float32 where it has several.
+    task : {"text-classification", "token-classification", "question-answering", "fill-mask", "image-classification"}, optional
+        Put this head on the encoder. A file without its weights gives it new ones, with a warning. By default the encoder alone, whatever
+        head the file has.
+
+    Returns
+    -------
+    Module
+        In eval mode. Encoders of texts take ``(ids, mask=None, lengths=None, token_types=None)`` and give (B, T, E), those of images take
+        pixels (B, C, height, width) and give (B, 1 + patches, E); with a task they give scores. ``config`` is the contents of config.json.
+
+    Raises
+    ------
+    CheckpointError
+        When the architecture is not one of BERT, CamemBERT, DistilBERT, MPNet, RoBERTa, ViT, XLM-RoBERTa; when config.json asks for
+        something that is not supported; when weights are missing, unknown, damaged or of other shapes.
+    FileNotFoundError
+        When there is no such folder.
+
+    See Also
+    --------
+    save, tc.convert.from_hf, tc.convert.to_hf
+
+    Examples
+    --------
+    A folder made here stands for a downloaded one:
+
+    >>> import numpy as np, tempfile, transformer_c as tc
+    >>> config = {"model_type": "bert", "vocab_size": 50, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+    ...           "intermediate_size": 16, "max_position_embeddings": 32}
+    >>> folder = tempfile.mkdtemp()
+    >>> tc.models.save(tc.models.create(config, task="fill-mask"), folder)
+    >>> model = tc.models.load(folder)
+    >>> ids = np.array([[1, 7, 9, 2], [1, 5, 2, 0]])
+    >>> model(ids, lengths=np.array([4, 3])).shape
+    (2, 4, 8)
+    >>> tc.models.load(folder, task="fill-mask")(ids).shape
+    (2, 4, 50)
+    """
+    path = find(folder)
+    config = read_config(path)
+    try:
+        check(config, task)
+        return build(config, read_weights(path), task, dtype)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path!r} cannot be loaded: {error}") from None
+
+
+def check(values: Any, task: str | None) -> tuple[Config, Any]:
+    """(configuration, architecture); raises for those that there are not, and for tasks that the architecture does not have."""
+    config = Config(values)
+    name = config.values.get("model_type")
+    if not isinstance(name, str) or name not in ARCHITECTURES:
+        said = config.values.get("architectures")
+        also = f" (architectures: {said!r:.80})" if said else ""
+        raise CheckpointError(f"config.json has model_type = {name!r:.80}{also}; the architectures there are: {', '.join(ARCHITECTURES)}")
+    kind = ARCHITECTURES[name]
+    if task is not None and task not in kind.table.heads:
+        raise ValueError(f"task is {task!r}; for {name} there are {', '.join(map(repr, kind.table.heads))}, or None for the encoder alone")
+    return config, kind
+
+
+def build(values: Any, state: Mapping[str, Any], task: str | None = None, dtype: Any = None) -> Any:
+    """The model of a configuration, with the weights of `state`."""
+    config, kind = check(values, task)
+    files = plain(state, kind)
+    _check_sizes(config, kind, {short: tuple(state[name].shape) for short, name in files.items()})
+    with nn.init.skip():
+        model = _make(config, kind, task, pooler="pooler.dense.weight" in files)
+    wanted = _dtype(state) if dtype is None else np.dtype(dtype) if not isinstance(dtype, str) else dtype
+
+    def convert(arrays: list[Any]) -> Tensor:
+        return joined([as_tensor(np.asarray(a) if not isinstance(a, Tensor) else a.detach()) for a in arrays]).to(wanted)
+
+    new = fill(model, kind, state, convert)
+    if new:
+        _draw(model, new, config)
+        model.to(dtype=wanted)
+        warnings.warn(f"the file has no weights for the head of {task!r}: it has new ones, to be trained", RuntimeWarning, stacklevel=4)
+    return model.eval()
+
+
+def create(config: Any, *, task: str | None = None) -> nn.Module:
+    """A new model of an architecture, with random weights: N(0, initializer_range) as in transformers, biases of 0.
+
+    Parameters
+    ----------
+    config : mapping
+        As in config.json; anything with ``to_dict()``.
+    task : str, optional
+        As for ``load``.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> model = tc.models.create({"model_type": "distilbert", "vocab_size": 100, "dim": 8, "n_layers": 2, "n_heads": 2, "hidden_dim": 16})
+    >>> sum(p.numel() for p in model.parameters())
+    6112
+    """
+    found, kind = check(config, task)
+    with nn.init.skip():
+        model = _make(found, kind, task, pooler=task is None)
+    _draw(model, set(model.state_dict()), found)
+    return model.eval()
+
+
+def _make(config: Config, kind: Any, task: str | None, pooler: bool) -> Any:
+    encoder = kind(config, pooler=pooler and task is None)
+    if task is None:
+        return encoder
+    return HEADS[task].build(encoder, config, encoder.layers[0].out.out_features, kind.head_options(config, task))
+
+
+def _draw(model: Any, keys: set[str], config: Config) -> None:
+    """Initial values of these parameters: matrices N(0, initializer_range), norms 1, everything else 0."""
+    spread = config.number("initializer_range", 0.02)
+    for key, parameter in model.named_parameters():
+        if key in keys:
+            if key.endswith("weight") and parameter.ndim == 1:
+                nn.init.ones_(parameter)
+            elif parameter.ndim > 1:
+                nn.init.normal_(parameter, 0.0, spread)
+            else:
+                nn.init.zeros_(parameter)
+
+
+def _check_sizes(config: Config, kind: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Compares the sizes of the configuration with the arrays, before memory is taken for anything."""
+    for name, (array, axis) in kind.table.sizes.items():
+        if array not in shapes:
+            raise CheckpointError(f"the weights lack {array!r}")
+        found = shapes[array][axis] if len(shapes[array]) > axis else None
+        if name in config.values and config.values[name] != found:
+            raise CheckpointError(f"config.json has {name} = {config.values[name]!r:.80} but {array!r} has shape {shapes[array]}")
+        if name not in config.values:
+            config.values[name] = found
+    name, prefix = kind.table.layers
+    numbers = {int(n[1]) for n in (re.match(re.escape(prefix) + r"(\d{1,6})\.", key) for key in shapes) if n}
+    if config.size(name, 12 if name != "n_layers" else 6, least=1) != len(numbers) or numbers != set(range(len(numbers))):
+        raise CheckpointError(f"config.json has {name} = {config.values.get(name)!r}; the weights have {len(numbers)} layers")
+
+
+def _dtype(state: Mapping[str, Any]) -> Any:
+    """The dtype of the floating arrays of a file, float32 where there are several."""
+    kinds = {array.dtype for array in state.values() if array.dtype.kind == "f" or array.dtype.name == "bfloat16"}
+    return kinds.pop() if len(kinds) == 1 else np.dtype(np.float32)
+
+
+def save(model: Any, folder: Any) -> None:
+    """Writes a model to a folder that transformers loads: config.json and model.safetensors.
+
+    Parameters
+    ----------
+    model : Module
+        Of ``load``, ``create`` or ``tc.convert.from_hf``.
+    folder : str or path-like
+        Is made where it does not exist. Tokenizer files are not written: copy them.
+
+    Examples
+    --------
+    >>> import os, tempfile, transformer_c as tc
+    >>> model = tc.models.create({"model_type": "mpnet", "vocab_size": 40, "hidden_size": 8, "num_hidden_layers": 1,
+    ...                           "num_attention_heads": 2, "intermediate_size": 16})
+    >>> folder = tempfile.mkdtemp()
+    >>> tc.models.save(model, folder)
+    >>> sorted(os.listdir(folder))
+    ['config.json', 'model.safetensors']
+    """
+    encoder = model.encoder if isinstance(model, WithHead) else model
+    kind = _kind_of(encoder)
+    state = state_of(model)
+    arrays = {name: _storable(name, value) for name, value in state.items() if name not in kind.table.tied}
+    task = model.task if isinstance(model, WithHead) else None
+    config = {**model.config, "architectures": [kind.table.name + CLASSES[task]]}
+    config["dtype"] = next(iter(arrays.values())).dtype.name
+    config.pop("torch_dtype", None)
+    path = os.fsdecode(folder)
+    os.makedirs(path, exist_ok=True)
+    write_atomically(os.path.join(path, "model.safetensors"), *_parts(arrays, {"format": "pt"}))
+    write_atomically(os.path.join(path, "config.json"), json.dumps(config, indent=2, ensure_ascii=False).encode() + b"\n")
+
+
+def state_of(model: Any) -> dict[str, Tensor]:
+    """``tc.convert.to_hf``."""
+    _kind_of(model.encoder if isinstance(model, WithHead) else model)
+    return to_state(model)
+
+
+def _kind_of(encoder: Any) -> Any:
+    if type(encoder) not in ARCHITECTURES.values():
+        raise TypeError(f"expected a model of tc.models, not {type(encoder).__name__}")
+    return type(encoder)

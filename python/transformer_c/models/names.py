@@ -1,0 +1,151 @@
+"""From transformers' names of arrays to those of the modules here, and back, by the tables of the architectures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from .._core import Tensor
+from .._tensor import cat
+from ..checkpoint import CheckpointError
+from .heads import WithHead
+
+# First parts of the names of the encoder itself, which have the architecture's name before them where there is a head.
+_OF_ENCODER = ("embeddings", "encoder", "transformer", "layernorm", "pooler")
+# What other tasks put next to an encoder, and a buffer that older files have: not needed, no mistake.
+_OF_OTHERS = re.compile(
+    r"(cls|lm_head|classifier|pre_classifier|qa_outputs|pooler|vocab_transform|vocab_layer_norm|vocab_projector)\.|embeddings\.position_ids$"
+)
+
+
+def plain(names: Iterable[str], kind: Any) -> dict[str, str]:
+    """Names as the tables have them, without the architecture's name in front: the file's name of each."""
+    found: dict[str, str] = {}
+    for name in names:
+        short = name.removeprefix(f"{kind.table.prefix}.")
+        for pattern, replacement in kind.table.renamed:
+            short = re.sub(pattern, replacement, short)
+        short = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", short))
+        if short in found:
+            raise CheckpointError(f"the weights have {found[short]!r} and {name!r}, which are two names of one array")
+        found[short] = name
+    return found
+
+
+def source(key: str, module: Any) -> tuple[str, ...]:
+    """The names of the arrays that a parameter of ours is made of: one, or three that are put one below the other."""
+    names: Mapping[str, Any] = type(module).table.names if not isinstance(module, WithHead) else type(module.encoder).table.names
+    if isinstance(module, WithHead):
+        if key.startswith("encoder."):
+            return source(key.removeprefix("encoder."), module.encoder)
+        names = type(module.encoder).table.heads[module.task]
+    if key in names and key != "bias":
+        return (names[key],)  # a parameter that is no layer's
+    path, _, leaf = key.rpartition(".")
+    number = re.search(r"\.(\d+)\.", path)
+    theirs = names[re.sub(r"\.\d+\.", ".{}.", path) if path else leaf]
+    parts = (theirs,) if isinstance(theirs, str) else theirs
+    return tuple(f"{part.format(number[1]) if number else part}.{leaf}" for part in parts)
+
+
+def fill(module: Any, kind: Any, state: Mapping[str, Any], convert: Any) -> set[str]:
+    """Makes the parameters of a module those of `state`, without a copy where an array can be used as it is.
+
+    Parameters
+    ----------
+    module : TextEncoder, ViT or WithHead
+    kind : type
+        The architecture.
+    state : mapping of str to array
+        By transformers' names.
+    convert : callable
+        Makes a Tensor of a list of arrays, one below the other.
+
+    Returns
+    -------
+    set of str
+        Parameters of the head, all of them, that the state lacks; they are left as they are.
+
+    Raises
+    ------
+    CheckpointError
+        When arrays are missing, have other shapes or are not known.
+    """
+    from .. import _core
+
+    files = plain(state, kind)
+    wanted = {key: source(key, module) for key in module.state_dict()}
+    missing = {key: [name for name in names if name not in files] for key, names in wanted.items()}
+    new = {key for key, names in missing.items() if names and isinstance(module, WithHead) and not key.startswith("encoder.")}
+    head = {key for key in wanted if isinstance(module, WithHead) and not key.startswith("encoder.")}
+    lacking = [name for key, names in missing.items() for name in names if key not in new or new != head]
+    if lacking:
+        raise CheckpointError(f"the weights lack {_some(lacking)}")
+    used = {name for names in wanted.values() for name in names}
+    unknown = [files[name] for name in files if name not in used and not _is_other(name, kind)]
+    if unknown:
+        raise CheckpointError(f"the weights have arrays that {kind.table.name} does not know: {_some(unknown)}")
+    _check_ties(kind, module, files, state)
+    values = {}
+    for key, parameter in module.state_dict().items():
+        if key not in new:
+            arrays = [state[files[name]] for name in wanted[key]]
+            _check(key, wanted[key], arrays, tuple(parameter.shape))
+            values[key] = arrays
+    own = dict(module.named_parameters())
+    for key, arrays in values.items():
+        _core.set_data(own[key], convert(arrays))
+    return new
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(repr(name[:80]) for name in names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _is_other(name: str, kind: Any) -> bool:
+    return bool(_OF_OTHERS.match(name))
+
+
+def _check(key: str, names: tuple[str, ...], arrays: list[Any], shape: tuple[int, ...]) -> None:
+    """Raises for arrays of other shapes than the parameter's."""
+    each = (shape[0] // len(arrays), *shape[1:]) if shape else shape
+    for name, array in zip(names, arrays, strict=True):
+        if tuple(array.shape) != each:
+            raise CheckpointError(f"{name!r} has shape {tuple(array.shape)}; by config.json it has {each}")
+        if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
+            raise CheckpointError(f"{name!r} has values of {array.dtype}, perhaps quantised; floating weights are read")
+
+
+def _check_ties(kind: Any, module: Any, files: Mapping[str, str], state: Mapping[str, Any]) -> None:
+    """Refuses second copies of an array that differ from it."""
+    if not isinstance(module, WithHead) or module.task != "fill-mask":
+        return
+    for copy, name in kind.table.tied.items():
+        if copy in files and name in files and not np.array_equal(np.asarray(state[files[copy]]), np.asarray(state[files[name]])):
+            raise CheckpointError(f"{files[copy]!r} differs from {files[name]!r}; only models in which they are one array are supported")
+
+
+def to_state(module: Any) -> dict[str, Tensor]:
+    """The parameters by transformers' names: see ``tc.convert.to_hf``."""
+    encoder = module.encoder if isinstance(module, WithHead) else module
+    kind = type(encoder)
+    prefix = f"{kind.table.prefix}." if isinstance(module, WithHead) else ""
+    found: dict[str, Tensor] = {}
+    for key, value in module.state_dict().items():
+        names = source(key, module)
+        rows = value.shape[0] // len(names) if value.ndim else 0
+        for i, name in enumerate(names):
+            full = prefix + name if name.split(".")[0] in _OF_ENCODER else name
+            found[full] = value if len(names) == 1 else value[i * rows : (i + 1) * rows]
+    if isinstance(module, WithHead) and module.task == "fill-mask":
+        for copy, name in kind.table.tied.items():
+            found[copy] = found[prefix + name if name.split(".")[0] in _OF_ENCODER else name]
+    return found
+
+
+def joined(tensors: list[Tensor]) -> Tensor:
+    """Tensors one below the other."""
+    return tensors[0] if len(tensors) == 1 else cat(tensors, 0)

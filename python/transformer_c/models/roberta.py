@@ -1,0 +1,71 @@
+"""RoBERTa (Liu et al. 2019), XLM-RoBERTa (Conneau et al. 2020) and CamemBERT (Martin et al. 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .._core import Tensor
+from .._tensor import as_tensor
+from ..checkpoint import CheckpointError
+from . import bert
+from .bert import Bert
+from .config import Config
+
+
+def count_positions(ids: Tensor, padding: int) -> Tensor:
+    """The position of each token, (B, T): they count tokens that are no padding, from `padding` + 1 on; padding has `padding`."""
+    real = (as_tensor(ids) != padding).long()
+    return real.cumsum(1) * real + padding
+
+
+TABLE = replace(
+    bert.TABLE,
+    prefix="roberta",
+    name="Roberta",
+    heads={
+        "text-classification": {"dense": "classifier.dense", "out": "classifier.out_proj"},
+        "token-classification": {"out": "classifier"},
+        "question-answering": {"out": "qa_outputs"},
+        "fill-mask": {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "bias": "lm_head"},
+    },
+    tied={"lm_head.decoder.weight": "embeddings.word_embeddings.weight", "lm_head.decoder.bias": "lm_head.bias"},
+)
+
+
+class Roberta(Bert):
+    """BERT with positions that begin after the number of the padding token, and heads of its own."""
+
+    table = TABLE
+    WORDS, PADDING = 50265, 1
+
+    def __init__(self, config: Config, pooler: bool = False) -> None:
+        super().__init__(config, pooler)
+        if self.padding is None:
+            raise CheckpointError(f"config.json has pad_token_id = null, where the positions of {self.table.name} begin; expected an index")
+        self.longest -= self.padding + 1
+        if self.longest < 1:
+            raise config.refuse("max_position_embeddings", f"more than pad_token_id + 1 = {self.padding + 1}")
+
+    def place(self, ids: Tensor) -> Tensor:
+        return self.positions(count_positions(ids, self.padding or 0))
+
+    @staticmethod
+    def head_options(config: Config, task: str) -> dict:
+        options = Bert.head_options(config, task)
+        if task == "text-classification":
+            options["dropout_first"] = True
+        if task == "fill-mask":
+            options["activation"] = "gelu"
+        return options
+
+
+class XLMRoberta(Roberta):
+    """RoBERTa with the words of a hundred languages."""
+
+    table = replace(TABLE, name="XLMRoberta")
+
+
+class Camembert(Roberta):
+    """RoBERTa with French words."""
+
+    table = replace(TABLE, name="Camembert")

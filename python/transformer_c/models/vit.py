@@ -1,0 +1,111 @@
+"""The Vision Transformer, ViT (Dosovitskiy et al. 2021)."""
+
+from __future__ import annotations
+
+from .. import nn
+from .._core import Tensor
+from .._tensor import as_tensor, cat, zeros
+from ..nn.parameter import Parameter
+from .config import ACTIVATIONS, Config
+from .layers import Layer, Pooler
+from .table import Table
+
+TABLE = Table(
+    prefix="vit",
+    name="ViT",
+    sizes={
+        "hidden_size": ("embeddings.patch_embeddings.projection.weight", 0),
+        "num_channels": ("embeddings.patch_embeddings.projection.weight", 1),
+        "intermediate_size": ("encoder.layer.0.intermediate.dense.weight", 0),
+    },
+    layers=("num_hidden_layers", "encoder.layer."),
+    names={
+        "first": "embeddings.cls_token",
+        "positions": "embeddings.position_embeddings",
+        "patches": "embeddings.patch_embeddings.projection",
+        "layers.{}.qkv": (
+            "encoder.layer.{}.attention.attention.query",
+            "encoder.layer.{}.attention.attention.key",
+            "encoder.layer.{}.attention.attention.value",
+        ),
+        "layers.{}.out": "encoder.layer.{}.attention.output.dense",
+        "layers.{}.norm1": "encoder.layer.{}.layernorm_before",
+        "layers.{}.linear1": "encoder.layer.{}.intermediate.dense",
+        "layers.{}.linear2": "encoder.layer.{}.output.dense",
+        "layers.{}.norm2": "encoder.layer.{}.layernorm_after",
+        "norm": "layernorm",
+        "pooler": "pooler.dense",
+    },
+    renamed=(  # transformers 5 has other names in memory than in its files
+        (r"^layers\.", "encoder.layer."),
+        (r"\.attention\.q_proj\.", ".attention.attention.query."),
+        (r"\.attention\.k_proj\.", ".attention.attention.key."),
+        (r"\.attention\.v_proj\.", ".attention.attention.value."),
+        (r"\.attention\.o_proj\.", ".attention.output.dense."),
+        (r"\.mlp\.fc1\.", ".intermediate.dense."),
+        (r"\.mlp\.fc2\.", ".output.dense."),
+    ),
+    heads={"image-classification": {"out": "classifier"}},
+)
+
+
+class ViT(nn.Module):
+    """An image's patches and one more token, in layers that normalise first.
+
+    Attributes
+    ----------
+    config : dict
+        The contents of config.json.
+    pooler : Linear or None
+        A linear layer and tanh for the first position, where the weights have one.
+    """
+
+    table = TABLE
+
+    def __init__(self, config: Config, pooler: bool = False) -> None:
+        super().__init__()
+        config.without_extensions()
+        if pooler:
+            act, size = config.values.get("pooler_act", "tanh"), config.values.get("pooler_output_size")
+            if ACTIVATIONS.get(act) != "tanh" or size not in (None, config.values.get("hidden_size", 768)):
+                raise config.refuse("pooler_act" if ACTIVATIONS.get(act) != "tanh" else "pooler_output_size", "'tanh', and hidden_size")
+        widths = config.widths(dropout=0.0)
+        self.config = config.values
+        self.channels = config.size("num_channels", 3)
+        self.size, self.patch = config.pair("image_size", 224), config.pair("patch_size", 16)
+        rows, columns = (size // patch for size, patch in zip(self.size, self.patch, strict=True))
+        self.first = Parameter(zeros(1, 1, widths.model))
+        self.positions = Parameter(zeros(1, rows * columns + 1, widths.model))
+        self.patches = nn.Conv2d(self.channels, widths.model, self.patch, stride=self.patch)
+        qkv_bias = config.flag("qkv_bias", True)
+        self.layers = nn.ModuleList(Layer(widths, norm_first=True, qkv_bias=qkv_bias) for _ in range(widths.layers))
+        self.norm = nn.LayerNorm(widths.model, eps=widths.eps)
+        self.dropout = nn.Dropout(widths.dropout)
+        self.pooler = Pooler(widths.model, widths.model) if pooler else None
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """The states of the last layer.
+
+        Parameters
+        ----------
+        pixels : array_like, shape (B, channels, height, width)
+            Images of the size that the model was made for, normalised as preprocessor_config.json says.
+
+        Returns
+        -------
+        Tensor or ndarray, shape (B, 1 + patches, E)
+            The first position belongs to no patch.
+        """
+        pixels = as_tensor(pixels)
+        if pixels.ndim != 4 or tuple(pixels.shape[1:]) != (self.channels, *self.size):
+            raise ValueError(f"pixels have shape {pixels.shape}; expected (B, {self.channels}, {self.size[0]}, {self.size[1]})")
+        x = self.patches(pixels).flatten(2).transpose(1, 2)  # (B, E, rows, columns) to (B, N, E)
+        x = self.dropout(cat([self.first.expand(x.shape[0], 1, x.shape[2]), x], 1) + self.positions)
+        for layer in self.layers:
+            x = layer(x, {})
+        return self.norm(x)
+
+    @staticmethod
+    def head_options(config: Config, task: str) -> dict:
+        """Of the head for a task, as in ``Bert``."""
+        return {"dropout": 0.0}

@@ -1,0 +1,112 @@
+"""Writes models.npz with transformers 5 on PyTorch 2.13: small models with random weights, and what they compute in float64.
+
+python tests/golden/make_models.py [FOLDER]
+
+One case for each architecture: ``config`` (in the options), ``state.NAME`` the encoder's arrays, ``head.TASK.NAME`` those of a head that
+the encoder has not, ``ids``, ``mask``, ``types``, or ``pixels``; ``hidden``, ``pooled`` and ``TASK`` the results.
+"""
+
+import json
+import pathlib
+import sys
+
+import numpy as np
+import torch
+import transformers as T
+
+SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 40}
+CONFIGS = {
+    "bert": T.BertConfig(**SMALL, max_position_embeddings=16, hidden_act="gelu_new"),
+    "camembert": T.CamembertConfig(**SMALL, max_position_embeddings=16, layer_norm_eps=1e-5, hidden_act="relu"),
+    "distilbert": T.DistilBertConfig(vocab_size=40, dim=16, n_layers=2, n_heads=2, hidden_dim=24, max_position_embeddings=16),
+    "mpnet": T.MPNetConfig(**SMALL, max_position_embeddings=160),
+    "roberta": T.RobertaConfig(**SMALL, max_position_embeddings=16, hidden_act="silu", num_labels=3),
+    "vit": T.ViTConfig(**{k: v for k, v in SMALL.items() if k != "vocab_size"}, image_size=(12, 8), patch_size=4, num_labels=3),
+    "xlm-roberta": T.XLMRobertaConfig(**SMALL, max_position_embeddings=16, type_vocab_size=1),
+}
+TASKS = {
+    "text-classification": T.AutoModelForSequenceClassification,
+    "token-classification": T.AutoModelForTokenClassification,
+    "question-answering": T.AutoModelForQuestionAnswering,
+    "fill-mask": T.AutoModelForMaskedLM,
+}
+
+
+def randomise(module):
+    """Weights of a size that all parts of a result depend on, exact in float32."""
+    for name, parameter in module.named_parameters():
+        spread, middle = (0.1, 1.0) if parameter.ndim == 1 and name.endswith("weight") else (0.3, 0.0)
+        parameter.data = (middle + spread * torch.randn_like(parameter.data)).float().to(parameter.dtype)
+
+
+def scores(output):
+    if "start_logits" in output:
+        return torch.stack([output.start_logits, output.end_logits], -1)
+    return output.logits
+
+
+def inputs_of(name, config):
+    """Two texts, the second shorter; the ids of padding at its end."""
+    length = 140 if name == "mpnet" else 9
+    ids = torch.randint(5, 40, (2, length))
+    mask = torch.ones_like(ids)
+    mask[1, length - 4 :] = 0
+    ids[mask == 0] = config.pad_token_id
+    found = {"input_ids": ids, "attention_mask": mask}
+    if getattr(config, "type_vocab_size", 1) > 1:
+        found["token_type_ids"] = torch.randint(0, 2, ids.shape)
+    return found
+
+
+def state_of(module):
+    return {key: value.float().numpy() for key, value in module.state_dict().items()}
+
+
+def run(name, config):
+    torch.manual_seed(42)
+    arrays = {}
+    encoder = T.AutoModel.from_config(config).double().eval()
+    randomise(encoder)
+    own = encoder.state_dict()
+    arrays.update({f"state.{key}": value for key, value in state_of(encoder).items()})
+    if name == "vit":
+        inputs = {"pixel_values": torch.randn(2, 3, 12, 8).float().double()}
+        arrays["pixels"] = inputs["pixel_values"].float().numpy()
+    else:
+        inputs = inputs_of(name, config)
+        arrays.update(zip(("ids", "mask", "types"), (v.numpy() for v in inputs.values()), strict=False))
+    output = encoder(**inputs)
+    arrays["hidden"] = output.last_hidden_state.detach().numpy()
+    if output.get("pooler_output") is not None:
+        arrays["pooled"] = output.pooler_output.detach().numpy()
+    for task, kind in {"image-classification": T.AutoModelForImageClassification}.items() if name == "vit" else TASKS.items():
+        if task == "question-answering" and config.num_labels != 2:
+            continue
+        model = kind.from_config(config).double().eval()
+        randomise(model)
+        base = model.base_model
+        base.load_state_dict({key: value for key, value in own.items() if key in base.state_dict()})
+        model.tie_weights()
+        prefix = model.base_model_prefix + "."
+        head = {key: value for key, value in state_of(model).items() if not key.startswith(prefix)}
+        arrays.update(
+            {f"head.{task}.{key}": value for key, value in head.items() if "decoder" not in key and key != "vocab_projector.weight"}
+        )
+        arrays[task] = scores(model(**inputs)).detach().numpy()
+    values = {k: v for k, v in config.to_dict().items() if v is not None}
+    return {"config": {**values, "model_type": name}}, arrays
+
+
+def main(folder):
+    """Runs the cases with one thread and writes them in the form that ``golden.load`` reads."""
+    torch.set_num_threads(1)
+    options, arrays = {}, {}
+    with torch.no_grad():
+        for name, config in CONFIGS.items():
+            options[name], found = run(name, config)
+            arrays.update({f"{name}/{key}": value for key, value in found.items()})
+    np.savez_compressed(folder / "models.npz", options=np.array(json.dumps(options)), **arrays)
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else __file__.rpartition("/")[0]))
