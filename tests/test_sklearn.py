@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -56,6 +57,14 @@ def test_the_same_seed_gives_the_same_bits(kind, y):
         return found.tobytes()
 
     assert outputs(1) == outputs(1, threads=1) == outputs(np.random.RandomState(1)) != outputs(2)
+
+
+def test_fits_in_threads_draw_their_own_numbers():
+    def outputs(seed):
+        return TransformerClassifier(**SMALL | {"max_epochs": 2}, dropout=0.2, random_state=seed).fit(TABLE, CLASSES)._outputs(TABLE).tobytes()
+
+    with ThreadPoolExecutor(2) as pool:
+        assert [*pool.map(outputs, [1, 2])] == [outputs(1), outputs(2)]
 
 
 def test_tools_around_it():
@@ -181,11 +190,106 @@ def test_early_stopping_keeps_the_best():
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1"),
         ({"learning_rate": -1}, "learning_rate must not be negative"),
         ({"early_stopping": True, "validation_fraction": 1.5}, "validation_fraction must be between 0 and 1"),
+        ({"dropout": "0.1"}, "dropout must be a number, got '0.1'"),
+        ({"n_iter_no_change": "5"}, "n_iter_no_change must be an int"),
+        ({"tol": None}, "tol must be a number"),
+        ({"verbose": "no"}, "verbose must be True or False, got 'no'"),
+        ({"d_ff": 1.5, "max_tokens": 2, "max_length": 0}, "3 arguments are wrong:\n  d_ff .*\n  max_tokens .*\n  max_length"),
     ],
 )
 def test_wrong_options(options, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         TransformerClassifier(**options).fit(TABLE, CLASSES)
+
+
+def state_of(estimator):
+    """Everything that the estimator has, as bytes."""
+    kept = dict(vars(estimator))
+    weights = {name: value.numpy().copy() for name, value in kept.pop("model_").state_dict().items()}
+    scale = {name: vars(kept.pop(name)) for name in ("_scale_", "_target_scale_") if name in kept}
+    return pickle.dumps((kept, weights, scale))
+
+
+@pytest.mark.parametrize(("kind", "y", "other"), [(TransformerClassifier, CLASSES, NUMBERS), (TransformerRegressor, NUMBERS, CLASSES)])
+def test_a_refused_fit_changes_nothing(kind, y, other):
+    fitted = kind(**SMALL | {"max_epochs": 1}, random_state=0).fit(TABLE, y)
+    expected = fitted.predict(TABLE)
+    texts = [f"word {i}" for i in range(len(y))]
+    refused = [
+        (lambda e: e.fit(TABLE[:, :2] * 100, other), {}),
+        (lambda e: e.fit(texts, y[:-1]), {}),
+        (lambda e: e.fit(TABLE[:, None], None), {}),
+        (lambda e: e.fit(["", "..."] * 3, y[:6]), {}),
+        (lambda e: e.fit(TABLE * 3, y[::-1]), {"n_heads": 5}),
+        (lambda e: e.fit(TABLE * 3, y[::-1]), {"learning_rate": 1e30, "max_epochs": 3}),
+        (lambda e: e.fit(TABLE * 3, y[::-1], sample_weight=np.zeros(len(y))), {}),
+    ]
+    for call, options in refused:
+        fitted.set_params(**options)
+        before = state_of(fitted)
+        with pytest.raises((TypeError, ValueError)):
+            call(fitted)
+        assert state_of(fitted) == before
+        fitted.set_params(n_heads=2, learning_rate=3e-3, max_epochs=1)
+        assert (fitted.predict(TABLE) == expected).all()
+    fitted.fit(TABLE[:, None], y)  # another kind of input: nothing of the old one is left
+    with pytest.raises(ValueError, match="'table'.*fitted to 'sequences'"):
+        fitted.predict(TABLE)
+
+
+def test_a_training_that_diverges_is_an_error():
+    for options in ({}, {"max_epochs": 1, "batch_size": 1000}):
+        with pytest.raises(ValueError, match="training diverged; a lower learning_rate may help"):
+            TransformerClassifier(**SMALL | {"learning_rate": 1e38} | options).fit(TABLE, CLASSES).predict(TABLE)
+
+
+@pytest.mark.parametrize("factor", [1e200, 1e-200])
+def test_targets_of_any_size(factor):
+    """Squares of the targets would not be finite, or zero."""
+    options = SMALL | {"random_state": 0, "max_epochs": 3}
+    plain, scaled = (TransformerRegressor(**options).fit(TABLE, NUMBERS * f).predict(TABLE) for f in (1.0, factor))
+    np.testing.assert_allclose(scaled / factor, plain, rtol=1e-4)
+
+
+def test_samples_far_away():
+    """A number beyond float32 is one far away; one target far away from the others does not keep the model from the rest."""
+    fitted = TransformerClassifier(**SMALL | {"max_epochs": 1}, random_state=0).fit(TABLE, CLASSES)
+    assert np.isfinite(fitted.predict_proba(TABLE * 1e300)).all()
+    numbers = NUMBERS - 100
+    numbers[5] = 1e4
+    found = TransformerRegressor(**SMALL, random_state=0).fit(TABLE, numbers).predict(TABLE)
+    assert np.median(abs(found - numbers)) < 20  # 60 and more where the gradient is not clipped
+
+
+def test_probabilities_and_their_logarithms():
+    fitted = TransformerClassifier(**SMALL | {"max_epochs": 2}, random_state=0).fit(TABLE, CLASSES)
+    np.testing.assert_allclose(np.exp(fitted.predict_log_proba(TABLE)), fitted.predict_proba(TABLE), rtol=1e-12)
+    with tc.no_grad():
+        fitted.model_.head.weight *= 1e4
+    assert np.isfinite(fitted.predict_log_proba(TABLE)).all() and (fitted.predict_proba(TABLE) == 0).any()
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        ("a text", r"X is one str; several texts are expected, as a list: \[text\]"),
+        ([], "X has no samples"),
+        ([[1.0, 2.0, 3.0], [1.0, 2.0]], "sample 0 has length 3 and sample 1 has length 2"),
+        ([[[1.0], [2.0]], [[1.0]]], "sample 0 has length 2 and sample 1 has length 1"),
+        (["a text"], "'texts'.*fitted to 'table'"),
+    ],
+)
+def test_wrong_samples(X, message):
+    fitted = TransformerClassifier(**SMALL | {"max_epochs": 1}).fit(TABLE.tolist(), CLASSES)
+    for call in (fitted.predict, *([lambda X: fitted.fit(X, [0, 1])] if "fitted" not in message else [])):
+        with pytest.raises(ValueError, match=message):
+            call(X)
+
+
+def test_a_regressor_learns_numbers():
+    with pytest.raises(ValueError, match="y must be numbers, got 'cold'; TransformerClassifier learns classes"):
+        TransformerRegressor().fit(["a", "b"], ["cold", "hot"])
+    assert TransformerRegressor(**SMALL | {"max_epochs": 1}).fit(TABLE, NUMBERS.astype(object)).predict(TABLE).shape == (120,)
 
 
 def test_without_scikit_learn_the_extra_is_named():

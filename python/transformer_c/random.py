@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 import os
 import random
+import threading
+from contextlib import AbstractContextManager
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from ._arguments import count
 from ._core import Generator, Tensor
 
 default_generator = Generator(int.from_bytes(os.urandom(7), "little"))
+_local = threading.local()  # `generator`: instead of the default one
 
 
 def manual_seed(seed: int) -> Generator:
@@ -63,10 +66,15 @@ def seed_everything(seed: int | None = None, workers: bool = False, verbose: boo
     return seed
 
 
+def drawing_from(generator: Generator) -> AbstractContextManager[None]:
+    """A context manager: what this thread draws from the default generator comes from `generator` instead."""
+    return _core.replaced([(vars(_local), "generator", generator)])
+
+
 def as_generator(rng: int | np.integer | np.random.Generator | Generator | None) -> Generator:
     """The generator for an `rng` argument: None is the default generator, an int seeds a new one, a NumPy generator draws the seed."""
     if rng is None:
-        return default_generator
+        return getattr(_local, "generator", default_generator)
     if isinstance(rng, Generator):
         return rng
     if isinstance(rng, np.random.Generator):
