@@ -59,11 +59,12 @@ def test_failures_and_too_many_differing_lines_are_told(tool, tmp_path, monkeypa
     assert "another version of the document" in capsys.readouterr().out
 
 
-def test_its_tables(tool):
+def test_its_tables(tool, tmp_path):
     spec = importlib.util.spec_from_file_location("fresh", TOOL)
     fresh = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(fresh)
     assert len(fresh.DIFFER) <= fresh.LIMIT == 12 and list(fresh.CELLS) == ["000", "001", "003", "004"]
     for cells in fresh.CELLS.values():
         assert all(a[1] < b[0] for a, b in itertools.pairwise(cells)) and all(a <= b for a, b in cells)
-    assert subprocess.run([sys.executable, TOOL, "."], capture_output=True, check=False).returncode != 0  # no such documents
+    ran = subprocess.run([sys.executable, TOOL, tmp_path / "none"], capture_output=True, check=False, text=True)
+    assert ran.returncode == 1 and ran.stderr == f"{tmp_path / 'none'} has 0 files 000*.txt; expected one\n"

@@ -140,7 +140,10 @@ def main() -> int:
     chosen = options.documents or list(CELLS)
     failures, count = [], 0
     for document in chosen:
-        (path,) = options.folder.resolve().glob(f"{document}*.txt")
+        found = sorted(options.folder.resolve().glob(f"{document}*.txt"))
+        if len(found) != 1:
+            raise SystemExit(f"{options.folder} has {len(found)} files {document}*.txt; expected one")
+        path = found[0]
         print(path.name)
         random.seed(0)
         np.random.seed(0)

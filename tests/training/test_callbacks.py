@@ -345,6 +345,10 @@ def test_a_stopped_run_keeps_the_states_of_its_callbacks(tmp_path):
 def test_what_model_checkpoint_refuses(tmp_path):
     with pytest.raises(ValueError, match="needs a folder"):
         trainer(callbacks=ModelCheckpoint(monitor="val_loss")).fit(Scripted(), batches(1), batches(1))
+    for filename, kind in (("{train_loss:d}", "train_loss is a float, which has no format 'd'"), ("{epoch:.2q}", "epoch is an int, which")):
+        with pytest.raises(ValueError, match=kind):
+            ModelCheckpoint(filename=filename)
+    assert ModelCheckpoint(filename="{epoch:02d}-{step}-{val_loss:.2f}-{a/b:+}-{").filename.endswith("{")
     with pytest.raises(ValueError, match="save_top_k=3 needs monitor="):
         ModelCheckpoint(save_top_k=3)
     with pytest.raises(ValueError, match="ModelCheckpoint monitors 'val_acc', which nothing logs; logged: train_loss, val_loss"):
@@ -442,7 +446,7 @@ def test_a_schedule_watches_a_value(tmp_path, every, expected):
     Watching.values = values
     run = trainer(8, callbacks=LearningRateMonitor("epoch"), check_val_every_n_epoch=every, checkpoint_dir=tmp_path)
     run.fit(Watching(), batches(1), batches(1))
-    assert run.history["lr-SGD"] == expected
+    assert run.history["lr-SGD"] == expected and "lr-SGD" not in run.step_history
     assert run.optimizers[0].param_groups[0]["lr"] == tc.load(run.last_model_path)["optimizer"]["param_groups"][0]["lr"]
 
 

@@ -235,3 +235,38 @@ def test_a_loss_that_is_not_finite_stops_with_its_step_named(tmp_path, bad):
     kept = Line.load_from_checkpoint(run.last_model_path)
     np.testing.assert_array_equal(kept.net.weight.numpy(), model.net.weight.numpy())
     assert run.global_step == 2 and np.isfinite(model.net.weight.numpy()).all()
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_a_gradient_that_is_not_finite_stops_before_its_step(tmp_path, k):
+    """The loss is finite: its root has an infinite slope at 0. A hook may mend gradients, and large ones are no error."""
+
+    class Rooted(Line):
+        is_mended = False
+
+        def training_step(self, batch, batch_idx):
+            x, y = batch
+            return tc.sqrt((self.net(x) * 0).sum() ** 2 + (1 - float(y[0, 0]))) + self.net(x).sum() * 1e37
+
+        def on_after_backward(self):
+            if self.is_mended:
+                for p in self.parameters():
+                    p.grad = tc.where(tc.isfinite(p.grad), p.grad, 0.0)
+
+        def configure_optimizers(self):
+            return tc.optim.SGD(self.parameters(), lr=1e-37)
+
+    x = np.ones((8, 3), np.float32)
+    batches = [(x, np.full((8, 1), float(i == 2 * k - 1), np.float32)) for i in range(2 * k)]
+    model = Rooted()
+    run = trainer(1, checkpoint_dir=tmp_path, checkpoint_every_n_steps=1, monitor="train_loss", accumulate_grad_batches=k)
+    message = rf"the gradient of net.weight is not finite at step 2 \(epoch 1, batch {2 * k}\), though the loss is; the weights are those of step 1"
+    with pytest.raises(FloatingPointError, match=message):
+        run.fit(model, batches)
+    kept = Line.load_from_checkpoint(run.last_model_path)
+    np.testing.assert_array_equal(kept.net.weight.numpy(), model.net.weight.numpy())
+    assert np.isfinite(model.net.weight.numpy()).all() and run.global_step == 1
+    mended = Rooted()
+    mended.is_mended = True
+    trainer(1, accumulate_grad_batches=k).fit(mended, batches)
+    assert np.isfinite(mended.net.weight.numpy()).all()

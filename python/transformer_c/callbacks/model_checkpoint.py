@@ -12,6 +12,7 @@ from .._arguments import count, one_of
 from .callback import Callback
 
 SUFFIX = ".safetensors"
+_FIELD = re.compile(r"\{([^{}:]+)(?::([^{}]*))?\}")  # {name} or {name:format}
 
 
 def _is_inside(folder: str, path: str) -> bool:
@@ -91,6 +92,8 @@ class ModelCheckpoint(Callback):
         self.save_weights_only, self.auto_insert_metric_name = save_weights_only, auto_insert_metric_name
         self.every_n_epochs = 1 if every_n_epochs is None else count("every_n_epochs", every_n_epochs, 0)
         self.every_n_train_steps = 0 if every_n_train_steps is None else count("every_n_train_steps", every_n_train_steps, 0)
+        for name, form in _FIELD.findall(self.filename):
+            self._shown(name, form, 0 if name in ("epoch", "step") else 0.5)
         self._forget()
 
     def _forget(self) -> None:
@@ -182,16 +185,23 @@ class ModelCheckpoint(Callback):
         """The name of the file, with "-v1" at its end if a file of another run has it."""
 
         def shown(found: re.Match) -> str:
-            name, form = found[1], found[2] or ""
-            text = format(values.get(name, 0), form)
-            return f"{name}={text}" if self.auto_insert_metric_name else text
+            return self._shown(found[1], found[2] or "", values.get(found[1], 0))
 
-        stem = os.path.join(folder, re.sub(r"\{([^{}:]+)(?::([^{}]*))?\}", shown, self.filename))
+        stem = os.path.join(folder, _FIELD.sub(shown, self.filename))
         path, version = stem + SUFFIX, 0
         while os.path.exists(path) and path not in self.best_k_models:
             version += 1
             path = f"{stem}-v{version}{SUFFIX}"
         return path
+
+    def _shown(self, name: str, form: str, value: float) -> str:
+        """A value in the name of a file."""
+        try:
+            text = format(value, form)
+        except ValueError as error:
+            kind = "an int" if name in ("epoch", "step") else "a float"
+            raise ValueError(f"filename={self.filename!r}: {name} is {kind}, which has no format {form!r} ({error})") from None
+        return f"{name}={text}" if self.auto_insert_metric_name else text
 
     # ---- state ---------------------------------------------------------------------------------------------------------------------
 

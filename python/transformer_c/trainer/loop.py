@@ -10,6 +10,7 @@ from typing import Any
 from .._core import Tensor
 from ..callbacks.callback import Callback
 from ..checkpoint import CheckpointError
+from ..tensor_functions import isfinite
 from . import loaders, steps, streams
 from .evaluation import Pass
 from .hooks import Hooks
@@ -98,6 +99,7 @@ class FitLoop:
         if not skip:
             self.saves.begin_epoch()
             run.begin_epoch()
+        self.gradients = [] if run.manual is not None else run.optimizers[0].flat_gradients()
         run.begin_batch("train", None)
         with run.muted(bool(skip)):  # its logged values are in the checkpoint; its effects on the data must be repeated
             self.hooks.on_train_epoch_start()
@@ -207,6 +209,8 @@ class FitLoop:
                 model.configure_gradient_clipping(optimizer, self.options.gradient_clip_val, self.options.gradient_clip_algorithm)
             if loss is not None:
                 run.losses.add("loss", self._finite(float(loss)), weight)
+            if is_last:
+                self._check_gradients()
             return loss
 
         if not is_last or not self.takes_closure:
@@ -247,6 +251,18 @@ class FitLoop:
             f"the loss is {loss} at step {run.step + 1} (epoch {run.epoch + 1}, batch {run.batch + 1}); the weights are those of step {run.step}. "
             "A smaller learning rate or gradient_clip_val= may help; a training_step() that returns None skips its batch"
         )
+
+    def _check_gradients(self) -> None:
+        """Raises before a step that would make weights NaN or infinite. The sums of the optimizer's buffers are a check that costs little."""
+        if all(math.isfinite(float(buffer.sum())) for buffer in self.gradients):
+            return
+        run = self.run
+        for name, p in self.model.named_parameters():
+            if p.grad is not None and not isfinite(p.grad).all():  # a sum of many gradients may also be too large
+                raise FloatingPointError(
+                    f"the gradient of {name} is not finite at step {run.step + 1} (epoch {run.epoch + 1}, batch {run.batch + 1}), though the loss is; "
+                    f"the weights are those of step {run.step}. Look for a root, logarithm or quotient at 0 in training_step()"
+                )
 
     def _step_schedules(self, interval: str, count: int, values: dict[str, float]) -> None:
         """Steps the schedules that are due; one that monitors a value waits while there is none."""

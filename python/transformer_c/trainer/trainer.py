@@ -250,7 +250,7 @@ class Trainer(RunView):
         KeyboardInterrupt
             After Ctrl-C, once the current batch is done and ``last.safetensors`` is written. A second Ctrl-C stops at once.
         FloatingPointError
-            When the loss is NaN or infinite; the message names the step, before which the weights are left.
+            When the loss or a gradient is NaN or infinite; the message names the step, before which the weights are left.
         CheckpointError
             When `resume` is not a trainer's checkpoint; model and random streams are then unchanged.
         """
