@@ -66,6 +66,41 @@ def test_switches_have_no_effect(monkeypatch):
         _ = tc.backends.xla
 
 
+def test_functional_is_imported_as_in_pytorch():
+    """In a process of its own, where nothing else has imported it."""
+    program = "import transformer_c.nn.functional as F; from transformer_c.nn.functional import relu; import transformer_c; assert F is transformer_c.F"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stderr == ""
+
+
+DTYPES = {
+    "bool": "bool",
+    "int": "int32",
+    "long": "int64",
+    "half": "float16",
+    "float": "float32",
+    "double": "float64",
+    "bfloat16": "bfloat16",
+}
+
+
+def test_dtypes_have_pytorchs_names():
+    for name, dtype in DTYPES.items():
+        assert tc.zeros(2, dtype=getattr(tc, name))._dtype_name == dtype
+        assert tc.zeros(2).to(getattr(tc, name))._dtype_name == dtype
+    assert tc.zeros(2, dtype=tc.bool).dtype == tc.bool and tc.short == np.int16 and tc.int8 == np.int8
+    with tc.autocast("cpu", dtype=tc.bfloat16):
+        assert tc.nn.Linear(2, 2)(tc.zeros(1, 2)).float().shape == (1, 2)
+    with pytest.raises(TypeError, match="int16.*expected one of float32"):
+        tc.zeros(2, dtype=tc.short)
+
+
+def test_bfloat16_is_a_word_without_ml_dtypes(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    monkeypatch.delitem(sys.modules, "transformer_c._bfloat16", raising=False)
+    assert importlib.import_module("transformer_c._bfloat16").bfloat16 == "bfloat16"
+    monkeypatch.delitem(sys.modules, "transformer_c._bfloat16")
+
+
 def test_from_numpy_shares_memory():
     array = np.arange(6.0).reshape(2, 3)
     x = tc.from_numpy(array)
