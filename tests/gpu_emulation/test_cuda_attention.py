@@ -193,7 +193,10 @@ def test_options(cuda, rng, options, empty_rows):
     check_backward(case, rng)
 
 
-@pytest.mark.parametrize("options", [{"causal": True}, {"window": (40, 3)}, {"key_lengths": [70]}], ids=["causal", "window", "key-lengths"])
+OVER_TILES = {"causal": {"causal": True}, "window": {"window": (40, 3)}, "key-lengths": {"key_lengths": [70]}, "dropout": {"dropout": 0.3}}
+
+
+@pytest.mark.parametrize("options", OVER_TILES.values(), ids=OVER_TILES.keys())
 def test_options_over_several_tiles(cuda, rng, options):
     case = make(cuda, rng, np.float32, H=1, Tq=100, Tk=90, D=8, **options)
     check_forward(case, k_terms=90)

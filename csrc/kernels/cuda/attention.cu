@@ -24,7 +24,6 @@ __global__ void __launch_bounds__(tile_threads, 1) attention_forward_kernel(cons
     const int64_t group = blockIdx.x % groups, first = blockIdx.x / groups % query_tiles * tile, bh = blockIdx.x / groups / query_tiles;
     const Head<T> head(p, bh / p.H, bh % p.H);
     const int64_t column = group * tile * chunks;
-    const uint32_t threshold = keep_threshold(p.dropout);
 
     Real largest[n], sum[n];
     TC_UNROLL
@@ -40,6 +39,8 @@ __global__ void __launch_bounds__(tile_threads, 1) attention_forward_kernel(cons
     for (int64_t key = head.first_key(p, first) / tile * tile; key < end; key += tile) {
         Fragment<Real, tile> score;
         row_products<T, tile>(score, shared, head.q.at(first, 0), p.Tq - first, head.k.at(key, 0), p.Tk - key, p.D);
+        Fragment<Real, tile> kept;
+        dropout_factors<T, tile>(kept, p, head, true, first, key);
         bool holes = false;
         TC_UNROLL
         for (int i = 0; i < n; i++) {
@@ -60,8 +61,7 @@ __global__ void __launch_bounds__(tile_threads, 1) attention_forward_kernel(cons
             TC_UNROLL
             for (int j = 0; j < n; j++) {
                 const Real weight = real_exp(score[i][j] - shift);
-                const Real kept = dropout_factor(p, head, threshold, first + own_row(i), key + own_column(j));
-                shared.weight[own_column(j)][own_row(i)] = weight * kept;
+                shared.weight[own_column(j)][own_row(i)] = weight * kept[i][j];
                 row += weight;
             }
             sum[i] = sum[i] * shrink + row_sum(row);
@@ -81,12 +81,13 @@ __global__ void __launch_bounds__(tile_threads, 1) attention_forward_kernel(cons
     }
     if (p.empty_rows == TC_ATTENTION_EMPTY_UNIFORM && __syncthreads_or(any_empty)) {
         for (int64_t key = 0; key < p.Tk; key += tile) {
+            Fragment<Real, tile> kept;
+            dropout_factors<T, tile>(kept, p, head, true, first, key);
             TC_UNROLL
             for (int i = 0; i < n; i++) {
                 TC_UNROLL
                 for (int j = 0; j < n; j++) {
-                    const Real kept = dropout_factor(p, head, threshold, first + own_row(i), key + own_column(j));
-                    shared.weight[own_column(j)][own_row(i)] = key + own_column(j) < p.Tk ? kept / static_cast<Real>(p.Tk) : Real(0);
+                    shared.weight[own_column(j)][own_row(i)] = key + own_column(j) < p.Tk ? kept[i][j] / static_cast<Real>(p.Tk) : Real(0);
                     shared.hidden[own_column(j)][own_row(i)] = !empty[i];
                 }
             }

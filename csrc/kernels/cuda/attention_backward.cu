@@ -44,7 +44,6 @@ template <class T> struct BackwardHead {
     const Head<T> head;
     Operand<T> dvalues;
     const T *dmap; // (Tq,Tk) or null
-    uint32_t threshold;
     const Real *shift, *sum, *delta;
 
     __device__ __forceinline__ BackwardHead(const tc_attention_backward_args &args, const void *all_delta, int64_t b, int64_t h)
@@ -52,7 +51,6 @@ template <class T> struct BackwardHead {
     {
         const int64_t row = (b * a.problem.H + h) * a.problem.Tq;
         dvalues = rows_of<T>(a.dvalues, b, h);
-        threshold = keep_threshold(a.problem.dropout);
         dmap = a.dmap ? static_cast<const T *>(a.dmap) + row * a.problem.Tk : nullptr;
         shift = static_cast<const Real *>(a.shift) + row;
         sum = static_cast<const Real *>(a.sum) + row;
@@ -63,8 +61,8 @@ template <class T> struct BackwardHead {
         Real weight, dbias, dscore; // weight: after dropout
         bool hidden;
     };
-    // From the products q . k and dvalues . v of a pair.
-    __device__ __forceinline__ Pair pair(int64_t query, int64_t key, Real qk, Real dv) const
+    // From the products q . k and dvalues . v of a pair and its factor of dropout.
+    __device__ __forceinline__ Pair pair(int64_t query, int64_t key, Real qk, Real dv, Real kept) const
     {
         const tc_attention_problem &p = a.problem;
         const Score<Real> score = finish_score(p, head, query, key, qk);
@@ -72,12 +70,11 @@ template <class T> struct BackwardHead {
         if (query >= p.Tq || key >= p.Tk) return out;
         const Real share = sum[query];
         if (share == 0) { // an empty row: only the values, of which it took the mean, get a gradient
-            if (p.empty_rows == TC_ATTENTION_EMPTY_UNIFORM)
-                out.weight = dropout_factor(p, head, threshold, query, key) / static_cast<Real>(p.Tk);
+            if (p.empty_rows == TC_ATTENTION_EMPTY_UNIFORM) out.weight = kept / static_cast<Real>(p.Tk);
             return out;
         }
         if (score.hidden) return out;
-        const Real weight = real_exp(score.value - shift[query]) / share, kept = dropout_factor(p, head, threshold, query, key);
+        const Real weight = real_exp(score.value - shift[query]) / share;
         out.weight = weight * kept;
         if (score.filled) return out;
         const Real dp = dv * kept + (dmap ? widen(dmap[query * p.Tk + key]) : Real(0));
@@ -121,19 +118,20 @@ __global__ void __launch_bounds__(tile_threads, 1)
         const int64_t begin = own_queries ? head.first_key(p, own) : all ? 0 : head.first_query(p, own);
         const int64_t end = own_queries ? head.end_key(p, own, tile) : all ? p.Tq : head.end_query(p, own, tile);
         for (int64_t other = begin / tile * tile; other < end; other += tile) {
-            Fragment<Real, tile> product, dproduct;
+            Fragment<Real, tile> product, dproduct, kept;
             clear<Real, tile>(dproduct);
             row_products<T, tile>(product, shared, x.at(own, 0), own_rows - own, y.at(other, 0), other_rows - other, p.D);
             if (wanted != Gradient::value)
                 row_products<T, tile>(dproduct, shared, dx.at(own, 0), own_rows - own, dy.at(other, 0), other_rows - other, p.Dv);
+            dropout_factors<T, tile>(kept, p, head, own_queries, own, other);
             bool holes = false;
             TC_UNROLL
             for (int i = 0; i < n; i++) {
                 TC_UNROLL
                 for (int j = 0; j < n; j++) {
                     const int64_t mine = own + own_row(i), theirs = other + own_column(j);
-                    const auto pair =
-                        backward.pair(own_queries ? mine : theirs, own_queries ? theirs : mine, product[i][j], dproduct[i][j]);
+                    const int64_t query = own_queries ? mine : theirs, key = own_queries ? theirs : mine;
+                    const auto pair = backward.pair(query, key, product[i][j], dproduct[i][j], kept[i][j]);
                     shared.weight[own_column(j)][own_row(i)] = wanted == Gradient::value ? pair.weight : pair.dscore;
                     const bool hidden = pair.hidden && !(wanted == Gradient::value && pair.weight != 0); // except for uniform rows
                     shared.hidden[own_column(j)][own_row(i)] = hidden;
@@ -181,14 +179,16 @@ __global__ void __launch_bounds__(tile_threads, 1)
             const Head<T> &head = backward.head;
             for (int64_t query = first_query; query < end_query; query += tile) {
                 for (int64_t key = first_key; key < end_key; key += tile) {
-                    Fragment<Real, tile> product, dproduct;
+                    Fragment<Real, tile> product, dproduct, kept;
+                    dropout_factors<T, tile>(kept, p, head, true, query, key);
                     row_products<T, tile>(product, shared, head.q.at(query, 0), p.Tq - query, head.k.at(key, 0), p.Tk - key, p.D);
                     row_products<T, tile>(dproduct, shared, backward.dvalues.at(query, 0), p.Tq - query, head.v.at(key, 0), p.Tk - key,
                                           p.Dv);
                     TC_UNROLL
                     for (int i = 0; i < n; i++) TC_UNROLL
                     for (int j = 0; j < n; j++)
-                        sum[i][j] += backward.pair(query + own_row(i), key + own_column(j), product[i][j], dproduct[i][j]).dbias;
+                        sum[i][j] +=
+                            backward.pair(query + own_row(i), key + own_column(j), product[i][j], dproduct[i][j], kept[i][j]).dbias;
                 }
             }
         }

@@ -23,6 +23,9 @@ template <class T> struct Head {
     Operand<T> q, k, v; // rows across, features along
     const uint8_t *mask;
     const Real *additive[2];
+    Real scale, cap;      // of scores, in the compute dtype: arithmetic in float64 is slow on most GPUs
+    Real kept;            // the factor of dropout for a weight that it keeps
+    uint32_t threshold;   // of its random words
     int64_t offset, keys; // keys: the number within the key length
     uint64_t first_row;   // of the head, among all rows of scores: dropout uses it to number elements
 
@@ -37,6 +40,10 @@ template <class T> struct Head {
             const tc_attention_plane &plane = p.additive[n];
             additive[n] = plane.data ? static_cast<const Real *>(plane.data) + b * plane.batch + h * plane.head : nullptr;
         }
+        scale = static_cast<Real>(p.scale);
+        cap = static_cast<Real>(p.softcap);
+        kept = p.dropout < 1 ? static_cast<Real>(1 / (1 - p.dropout)) : Real(0);
+        threshold = keep_threshold(p.dropout);
         first_row = static_cast<uint64_t>((b * p.H + h) * p.Tq);
         offset = p.offsets ? p.offsets[b] : p.offset;
         offset = offset > TC_ATTENTION_FAR ? TC_ATTENTION_FAR : offset < -TC_ATTENTION_FAR ? -TC_ATTENTION_FAR : offset;
@@ -83,8 +90,7 @@ __device__ __forceinline__ Score<compute<T>> finish_score(const tc_attention_pro
                                                           compute<T> product)
 {
     using Real = compute<T>;
-    const Real scale = static_cast<Real>(p.scale);
-    Score<Real> score = {product * scale, scale, true, false};
+    Score<Real> score = {product * head.scale, head.scale, true, false};
     const int64_t diagonal = i + head.offset;
     const bool in_reach = i < p.Tq && j < head.keys && j >= diagonal - p.left && j <= diagonal + p.right;
     const bool masked = in_reach && head.mask && !head.mask[i * p.mask.row + j * p.mask.column];
@@ -93,12 +99,12 @@ __device__ __forceinline__ Score<compute<T>> finish_score(const tc_attention_pro
         return score;
     }
     score.hidden = false;
-    if (p.softcap > 0) {
+    if (head.cap > 0) {
         Real derivative;
-        score.value = soft_cap(score.value, static_cast<Real>(p.softcap), derivative);
-        score.slope = scale * derivative;
+        score.value = soft_cap(score.value, head.cap, derivative);
+        score.slope = head.scale * derivative;
     }
-    const Real lowest = static_cast<Real>(sizeof(Real) == sizeof(float) ? -static_cast<double>(FLT_MAX) : -DBL_MAX);
+    constexpr Real lowest = sizeof(Real) == sizeof(float) ? static_cast<Real>(-FLT_MAX) : static_cast<Real>(-DBL_MAX);
     for (int n = 0; n < 2; n++) {
         if (!head.additive[n]) continue;
         const Real added = head.additive[n][i * p.additive[n].row + j * p.additive[n].column];
@@ -115,16 +121,30 @@ __device__ __forceinline__ Score<compute<T>> finish_score(const tc_attention_pro
     return score;
 }
 
-// The factor of dropout for the weight of query i and key j.
-template <class T>
-__device__ __forceinline__ compute<T> dropout_factor(const tc_attention_problem &p, const Head<T> &head, uint32_t threshold, int64_t i,
-                                                     int64_t j)
+// The factors of dropout for a thread's part of a tile, whose first row and column are `row` and `column`. The rows are queries and the
+// columns keys, or the other way round. The keys of a thread are 16 apart, as are the elements of a block of random words.
+template <class T, int tile>
+__device__ __forceinline__ void dropout_factors(Fragment<compute<T>, tile> &factors, const tc_attention_problem &p, const Head<T> &head,
+                                                bool rows_are_queries, int64_t row, int64_t column)
 {
-    if (p.dropout <= 0) return 1;
+    constexpr int n = tile / tile_side;
+    static_assert(tile_side == TC_PHILOX_BLOCKS && (n == 2 || n == 4), "the keys of a thread share one block of random words");
     const uint64_t row_length = static_cast<uint64_t>(divide_up(p.Tk, TC_PHILOX_GROUP) * TC_PHILOX_GROUP);
-    const uint64_t element = (head.first_row + static_cast<uint64_t>(i)) * row_length + static_cast<uint64_t>(j);
-    const bool kept = p.dropout < 1 && philox_word(p.seed, p.call, element) >= threshold;
-    return kept ? static_cast<compute<T>>(1 / (1 - p.dropout)) : 0;
+    const int64_t key = rows_are_queries ? column + own_column(0) : row + own_row(0);
+    const bool second = n == 2 && key % TC_PHILOX_GROUP >= TC_PHILOX_GROUP / 2; // half of a group of elements
+    TC_UNROLL
+    for (int i = 0; i < n; i++) {
+        const int64_t query = rows_are_queries ? row + own_row(i) : column + own_column(i);
+        PhiloxWords words = {};
+        if (p.dropout > 0)
+            words = philox_words(p.seed, p.call, (head.first_row + static_cast<uint64_t>(query)) * row_length + static_cast<uint64_t>(key));
+        TC_UNROLL
+        for (int j = 0; j < n; j++) {
+            const uint32_t word = second ? words.at[(j + 2) % 4] : words.at[j];
+            const compute<T> factor = p.dropout <= 0 ? compute<T>(1) : word >= head.threshold ? head.kept : compute<T>(0);
+            (rows_are_queries ? factors[i][j] : factors[j][i]) = factor;
+        }
+    }
 }
 
 // The block's shared memory.
