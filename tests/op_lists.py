@@ -7,28 +7,26 @@ import ast
 import re
 from collections import Counter
 
-# Functions of NumPy: tests call those, and the changelog names their families.
-OF_NUMPY = {
-    "triu",
-    "tril",
-    "matmul",
-    "where",
-    "masked_fill",
-    "cat",
-    "stack",
-    "max",
-    "min",
-    "sum",
-    "mean",
-    "var",
-    "reshape",
-    "permute",
-    "index",
+# What has no reference of its own: why.
+_NUMPY, _INVERSE = "NumPy has it, and tests call that", "the gradient is the function itself, with the opposite sign"
+WITHOUT_A_REFERENCE = {
+    **dict.fromkeys(("triangle", "triu", "tril", "matmul", "where", "cat", "stack", "split", "max", "min", "sum", "mean", "var"), _NUMPY),
+    **dict.fromkeys(("reshape", "permute", "expand", "slice", "index", "item assignment", "clone", "cast"), _NUMPY),
+    "rotary_backward": _INVERSE,
 }
-# The gradient is the function itself, with the opposite sign.
-OWN_INVERSE = {"rotary"}
 # Its mask is not NumPy's: tests/core/test_random.py draws it once more.
 TESTED_ELSEWHERE = {"dropout"}
+# The name by which programs and tests call an op that is recorded under another one; x[...] is an "item".
+PUBLIC_NAMES = {
+    "attention": "scaled_dot_product_attention",
+    "convolution": "conv1d",
+    "triangle": "tril",
+    "cast": "float",
+    "index": "item",
+    "slice": "item",
+}
+ITEMS = {"item", "item assignment"}
+
 # Ops of the first release that the changelog does not name one by one.
 TOGETHER = {
     **dict.fromkeys(("mse_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits"), "other losses"),
@@ -56,13 +54,19 @@ def with_backward(root):
     return [name for name in op_rows(root) if f"{name}_backward" in op_rows(root)]
 
 
+def with_a_gradient(root):
+    """The ops that are recorded, without functions of elements (rows of unary.def and binary.def) and the user's own."""
+    apart = {*functions(root, "unary"), *functions(root, "binary"), "custom_op"}
+    return sorted({*with_backward(root), *recorded(root)} - apart)
+
+
 def functions(root, kind):
     """The functions of elements with a gradient: the rows of unary.def or binary.def."""
     return re.findall(rf"^TC_{kind.upper()}\((\w+),", text(root, f"csrc/kernels/{kind}.def"), re.M)
 
 
 def differentiable(root):
-    return [*with_backward(root), *functions(root, "unary"), *functions(root, "binary")]
+    return [*with_a_gradient(root), *functions(root, "unary"), *functions(root, "binary")]
 
 
 def recorded(root):
@@ -129,8 +133,8 @@ def ops_without_a_case_on_gpus(root):
     found = text(root, "tests/gpu_emulation/test_cuda_*.py") + cases(root, "ON_DEVICES")
     return [
         f"no case of tests/gpu_emulation, and no ON_DEVICES, has {name}"
-        for name in with_backward(root)
-        if not re.search(rf"\b{name}", found)
+        for name in with_a_gradient(root)
+        if PUBLIC_NAMES.get(name, name) not in ITEMS and not re.search(rf"\b({name}|{PUBLIC_NAMES.get(name, name)})", found)
     ]
 
 
@@ -159,9 +163,9 @@ def ops_without_a_reference(root):
     found = text(root, "python/transformer_c/testing/reference.py")
     return [
         f"transformer_c.testing.reference does not have {function}"
-        for name in with_backward(root)
+        for name in with_a_gradient(root)
         for function in (name, f"{name}_backward")
-        if name not in OF_NUMPY | OWN_INVERSE and f"def {function}(" not in found
+        if not {name, function} & WITHOUT_A_REFERENCE.keys() and f"def {function}(" not in found
     ]
 
 
@@ -169,8 +173,9 @@ def ops_without_cases(root):
     found = text(root, "tests/ops/*.py", "tests/core/*.py")
     return [
         f"no test of tests/ops compares {name} with the reference"
-        for name in with_backward(root)
-        if name not in OF_NUMPY | TESTED_ELSEWHERE and not re.search(rf"\b(R|reference)\.{name}(_backward)?\b", found)
+        for name in with_a_gradient(root)
+        if name not in {*WITHOUT_A_REFERENCE, *TESTED_ELSEWHERE} - {"rotary"}
+        and not re.search(rf"\b(R|reference)\.{name}(_backward)?\b", found)
     ]
 
 
@@ -188,7 +193,7 @@ def ops_without_a_gradcheck(root):
     return [
         f"no case of test_gradcheck_all.py, and no GRADCHECK, has {name}"
         for name in differentiable(root)
-        if not re.search(rf"\b{name}\b", found)
+        if not re.search(rf"\b({name}|{PUBLIC_NAMES.get(name, name)})\b", found)
     ]
 
 
@@ -217,8 +222,26 @@ def ops_without_a_public_function(root):
     rows = op_rows(root)
     return [
         f"no file of functional has a documented {name}"
-        for name in with_backward(root)
-        if name not in documented | {"attention", "convolution"} and not re.search(r"\bMETHOD\b", rows[name])
+        for name in with_a_gradient(root)
+        for public in (PUBLIC_NAMES.get(name, name),)
+        if public not in {*documented, *ITEMS} and not re.search(r"\b(METHOD|QUICK)", rows.get(public, ""))
+    ]
+
+
+def ops_without_a_form_in_onnx(root):
+    """A form in export/forms*.py, or a reason in WITHOUT of tests/test_export.py, which also runs what has one."""
+    forms = text(root, "python/transformer_c/export/forms*.py", "python/transformer_c/export/forms/*.py")
+    reasons = re.search(r"^WITHOUT = \{.*?^\}", text(root, "tests/test_export.py"), re.M | re.S)
+    found = forms + (reasons[0] if reasons else "")
+    return [
+        f"no form of export/forms.py, and no reason in WITHOUT of tests/test_export.py, has {name}"
+        for name in differentiable(root)
+        if name in op_rows(root) and not re.search(rf'"{name}"|\b{name}=', found)
+    ] + [
+        f"no form of export/forms.py has the function {name}"
+        for kind in ("unary", "binary")
+        for name in functions(root, kind)
+        if not re.search(rf'"{name}"|\b{name}=', found)
     ]
 
 
@@ -236,8 +259,8 @@ def ops_without_a_line_in_the_changelog(root):
     found = re.sub(r"[\s_-]+", " ", text(root, "CHANGELOG.md").lower())
     return [
         f"CHANGELOG.md does not name {name}"
-        for name in with_backward(root)
-        if name not in OF_NUMPY and TOGETHER.get(name, name.replace("_", " ")) not in found
+        for name in with_a_gradient(root)
+        if name not in WITHOUT_A_REFERENCE and TOGETHER.get(name, name.replace("_", " ")) not in found
     ]
 
 

@@ -36,6 +36,7 @@ def test_there_and_back(emulated_gpu, dtype, rng):
     y = host(views)
     np.testing.assert_array_equal(host(views.permute(2, 0, 1)), y.transpose(2, 0, 1))
     np.testing.assert_array_equal(host(views[1:, ::-2]), y[1:, ::-2])
+    np.testing.assert_array_equal(host(views[:1].expand(3, 5, 6)), np.broadcast_to(y[:1], (3, 5, 6)))
     np.testing.assert_array_equal(host(views.permute(2, 1, 0).contiguous()), y.T)
 
 

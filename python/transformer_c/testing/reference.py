@@ -191,6 +191,40 @@ def cumsum_backward(dy, axis):
     return np.flip(np.flip(f64(dy), axis).cumsum(axis), axis)
 
 
+def _places(index, axis):
+    """Where each element of `index` points to along the axis, as an index of the whole."""
+    places = list(np.indices(index.shape))
+    places[axis] = index
+    return tuple(places)
+
+
+def gather(x, axis, index):
+    """y[i, j] = x[index[i, j], j] along axis 0."""
+    return f64(x)[_places(index, axis)]
+
+
+def gather_backward(dy, axis, index, shape):
+    return scatter(np.zeros(shape), axis, index, dy, "add")
+
+
+def scatter(x, axis, index, src, combination="put"):
+    """y[index[i, j], j] = src[i, j] along axis 0, in this order; "add" and "multiply" combine it with what was there."""
+    y, src = f64(x).copy(), f64(src)
+    combine = {"put": lambda a, b: b, "add": lambda a, b: a + b, "multiply": lambda a, b: a * b}[combination]
+    places = _places(index, axis)
+    for at in np.ndindex(*index.shape):
+        place = tuple(of_axis[at] for of_axis in places)
+        y[place] = combine(y[place], src[at])
+    return y
+
+
+def scatter_backward(dy, axis, index, shape, combination="put"):
+    """dx, and dsrc of `shape`."""
+    dsrc = np.zeros(shape)
+    dsrc[tuple(slice(n) for n in index.shape)] = gather(dy, axis, index)
+    return f64(dy) if combination == "add" else scatter(dy, axis, index, np.zeros(index.shape)), dsrc
+
+
 def rotary(x, positions=None, base=10000.0, pairing="half", inverse=False):
     x = f64(x)
     D = x.shape[-1]
