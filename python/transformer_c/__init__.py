@@ -10,8 +10,6 @@ Examples
 (2, 5, 8)
 """
 
-__version__ = "0.1.0"
-
 import importlib
 from typing import TYPE_CHECKING
 
@@ -21,6 +19,7 @@ from ._autocast import autocast
 from ._core import Generator, Tensor, argmax, argsort, cos, sin, tanh
 from ._pytorch_names import *  # noqa: F403
 from ._tensor import *  # noqa: F403
+from ._version import __version__
 from .config import get_float32_precision, get_num_threads, set_float32_precision, set_num_threads, show_config
 from .custom import custom_op
 from .dtypes import *  # noqa: F403

@@ -88,7 +88,8 @@ def last_plans(device: str = "cpu") -> dict[str, dict[str, str | int]]:
 
 def config() -> dict[str, str]:
     """The facts that ``show_config`` prints, as a dict."""
-    from . import __version__, cuda
+    from . import cuda
+    from ._version import __version__
 
     isas = _core.cpu_isas()
     return {

@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     top = parser()
     options = top.parse_args(arguments)
     if options.version:
-        from .. import __version__
+        from .._version import __version__
 
         print(__version__)
         return 0

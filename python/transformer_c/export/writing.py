@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from .. import __version__
 from .._evaluating import evaluating
 from .._fork_lock import ForkLock
+from .._version import __version__
 from ..nn import Module
 from . import forms_attention, forms_index  # noqa: F401 (enter their forms)
 from .forms import FORMS, chosen

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ... import __version__
+from ..._version import __version__
 from ...checkpoint.files import write_atomically
 from ...config import get_num_threads
 

@@ -1,0 +1,3 @@
+"""The version, for modules that write it into files."""
+
+__version__ = "0.1.0"
