@@ -1,5 +1,6 @@
 """Which layer may include which; and lists that belong together agree."""
 
+import ast
 import os
 import re
 import shutil
@@ -60,6 +61,87 @@ def calls_between(folder):
     owner = {function: stem for stem, text in words.items() for function in definition.findall(text)}
     used = {stem: {owner[word] for word in re.findall(r"\b\w+\b", text) if word in owner} for stem, text in words.items()}
     return {stem: others - {stem} for stem, others in used.items()}
+
+
+# ---- the Python layers -----------------------------------------------------------------------------------------------------------------
+
+PACKAGE = ROOT / "python/transformer_c"
+MODULES = {
+    ".".join(p.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): p for p in sorted(PACKAGE.rglob("*.py"))
+}  # "nn.module"; "__init__" is the package itself
+# group: its modules and folders. A new one is entered here.
+PARTS = {
+    "basis": "_core _version _arguments _array_loss _bfloat16 _evaluating _fork_lock _frames _names _nested backends dtypes",
+    "tensors": "_tensor _tensor_copying _tensor_numpy _tensor_repr _pytorch_names _autocast _promotion random cuda config custom ops",
+    "functions": "tensor_functions functional",
+    "modules": "nn optim encoder",
+    "values": "checkpoint data datasets utils metrics testing plot",
+    "models": "models convert",
+    "training": "training callbacks loggers trainer",
+    "beside": "export sklearn _summary",
+    "front": "tutorials cli __main__ _hints __init__",
+}
+# group: the groups that it may import from, besides its own
+PYTHON_ALLOWED = {
+    "basis": "",
+    "tensors": "basis",
+    "functions": "basis tensors",
+    "modules": "basis tensors functions",
+    "values": "basis tensors",
+    "models": "basis tensors functions modules values",
+    "training": "basis tensors functions modules values",
+    "beside": "basis tensors functions modules values",
+    "front": "basis tensors functions modules values models training beside",
+}
+GROUPS = {part: group for group, parts in PARTS.items() for part in parts.split()}
+
+
+def imports(name):
+    """The modules of the package that a module imports, inside of functions as well; not those for type checkers alone."""
+    tree, package = ast.parse(MODULES[name].read_text()), name.split(".") if MODULES[name].name == "__init__.py" else name.split(".")[:-1]
+    package = [] if name == "__init__" else package
+    found, left = set(), [tree]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) and "not" not in ast.unparse(node.test):
+            left += node.orelse
+            continue
+        left += ast.iter_child_nodes(node)
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = package[: len(package) - node.level + 1] + (node.module.split(".") if node.module else [])
+            for alias in node.names:
+                full = ".".join([*base, alias.name])
+                found.add(full if full in MODULES or full == "_core" else ".".join(base) or "__init__")
+    return found - {name}
+
+
+def test_every_python_module_belongs_to_a_group():
+    parts = {name.split(".")[0] for name in MODULES}
+    assert parts - GROUPS.keys() == set(), "tests/test_structure.py: enter them into PARTS"
+    assert GROUPS.keys() - parts == {"_core"}, "PARTS has what does not exist"
+
+
+@pytest.mark.parametrize("group", PYTHON_ALLOWED)
+def test_python_imports(group):
+    allowed = {group, *PYTHON_ALLOWED[group].split()}
+    wrong = {
+        f"{name} imports {other}"
+        for name in MODULES
+        if GROUPS[name.split(".")[0]] == group
+        for other in imports(name)
+        if GROUPS[other.split(".")[0]] not in allowed
+    }
+    assert not wrong, f"{group} may not import: {sorted(wrong)}"
+
+
+def test_python_modules_import_one_another_in_one_direction():
+    """Imports inside of functions count: a module that needs another one at any time cannot be read without it."""
+    graph = {"_core": set(), **{name: imports(name) for name in MODULES}}
+    assert "_promotion" in graph["functional.losses"] and "nn" in graph["_hints"], "the graph is not read from the sources"
+    assert not cycle_in(graph), f"a circle of imports: {' -> '.join(cycle_in(graph))}"
+
+
+# ---- calls between files ------------------------------------------------------------------------------------------------------------------
 
 
 def cycle_in(graph):
