@@ -3,6 +3,7 @@
 import contextlib
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -380,12 +381,28 @@ def test_batches_of_one_go_together(tmp_path):
 # ---- what cannot be exported --------------------------------------------------------------------------------------------------------
 
 FIRST = r(2, 5, 8)
+
+
+def elsewhere(x):
+    """Computed in another thread, which the tracer does not see."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: x * 2).result()
+
+
 REFUSED = {
-    "no form in ONNX": lambda self, x: tc.custom_op(np.sin, lambda dy, x: dy * np.cos(x))(x),
+    "as a custom_op does": lambda self, x: tc.custom_op(np.sin, lambda dy, x: dy * np.cos(x))(x),
     "dropout has no form": lambda self, x: F.dropout(x, 0.5),
-    "decide by values": lambda self, x: x if x[0, 0, 0] == float(FIRST[0, 0, 0]) else -x,
-    "of mul depends on the values": lambda self, x: x * float(x.sum()),
-    "that add gets depends on the values": lambda self, x: x + np.sin(x.numpy()),
+    r"by bool\(\): a graph cannot decide by values": lambda self, x: x * 2 if x.sum() > 1e6 else x * 2 + 1,
+    r"by float\(\)": lambda self, x: x * float(x.sum()),
+    r"by item\(\)": lambda self, x: (x.mean(1), tc.tensor(float(x.sum().item()))),
+    r"by tolist\(\)": lambda self, x: tc.tensor(x.tolist()),
+    "by an index": lambda self, x: x[:, : (x[0, 0, 0] > 0).long()],
+    r"by numpy\(\)": lambda self, x: tc.tensor(x.numpy() * 2),
+    "by NumPy": lambda self, x: tc.tensor(np.asarray(x.bfloat16())),
+    "by a buffer": lambda self, x: tc.tensor(np.frombuffer(x, np.float32)),
+    "that add gets depends on the values": lambda self, x: x + elsewhere(x),
+    "a result of forward depends on the values": lambda self, x: elsewhere(x),
+    "a result of forward depends on .* chance": lambda self, x: {"x": x, "noise": tc.tensor(np.random.random(3))},
     "or on chance": lambda self, x: x + tc.randn(8),
     "shape of what nonzero gives": lambda self, x: tc.where(x > 0)[0],
     "no arithmetic progression": lambda self, x: x + np.sin(np.arange(x.shape[1], dtype=np.float32))[:, None],
@@ -436,6 +453,20 @@ def test_an_axis_that_changes_a_little_only_keeps_its_length(tmp_path):
     assert dims == [["batch", "sequence", "x_2"], ["kernel_0", "sequence", 8]]
 
 
+@pytest.mark.parametrize("axes", [{"x": 0}, {"x": "batch"}, {"x": {"batch": 0}}, {"x": [0.5]}, ["x"], "batch"])
+def test_forms_of_dynamic_axes_are_named(axes, tmp_path):
+    with pytest.raises(TypeError, match=r"dynamic_axes .*must be .*\[axis, \.\.\.\]"):
+        tc.export_onnx(tc.EncoderBlock(8, 2, 16), r(1, 5, 8), tmp_path / "no.onnx", dynamic_axes=axes)
+
+
+def test_arguments_of_pytorchs_export_are_explained(tmp_path):
+    with pytest.raises(
+        TypeError, match=r"take input_names \(inputs have the names.*\), opset_version \(the file is of opset 18\), verbos$"
+    ):
+        tc.export_onnx(nn.Linear(8, 8), r(2, 8), tmp_path / "no.onnx", input_names=["x"], opset_version=17, verbos=True)
+    assert not (tmp_path / "no.onnx").exists()
+
+
 def test_first_mistakes(tmp_path):
     with pytest.raises(TypeError, match=r"takes a tc\.nn\.Module, not function"):
         tc.export_onnx(lambda x: x, r(2), tmp_path / "no.onnx")
@@ -467,11 +498,11 @@ WITHOUT = {
 def test_every_op_has_a_form_in_onnx_or_a_reason():
     from transformer_c.export import forms_attention, forms_index  # noqa: F401
     from transformer_c.export.forms import FORMS
-    from transformer_c.export.tracing import _QUESTIONS
+    from transformer_c.export.tracing import _NUMBERS, _QUESTIONS
 
     ops = {name for space in (_core, tc.Tensor) for name, op in vars(space).items() if isinstance(op, _core.op)}
     ops = {name for name in ops if not name.endswith(("_forward", "_backward", "_step")) and not name.startswith("cuda_")}
-    assert ops - set(FORMS) - _QUESTIONS == set(WITHOUT)
+    assert ops - set(FORMS) - _QUESTIONS - set(_NUMBERS) == set(WITHOUT)
     assert set(FORMS) - ops == {"T", "mT", "getitem", "setitem", "tensor"}  # parts of a Tensor that the tracer sees as well
 
 

@@ -61,7 +61,9 @@ def test_the_same_seed_gives_the_same_bits(kind, y):
 
 def test_fits_in_threads_draw_their_own_numbers():
     def outputs(seed):
-        return TransformerClassifier(**SMALL | {"max_epochs": 2}, dropout=0.2, random_state=seed).fit(TABLE, CLASSES)._outputs(TABLE).tobytes()
+        return (
+            TransformerClassifier(**SMALL | {"max_epochs": 2}, dropout=0.2, random_state=seed).fit(TABLE, CLASSES)._outputs(TABLE).tobytes()
+        )
 
     with ThreadPoolExecutor(2) as pool:
         assert [*pool.map(outputs, [1, 2])] == [outputs(1), outputs(2)]

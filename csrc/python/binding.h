@@ -248,6 +248,13 @@ static inline PyObject *tcpy_show(const char *name, PyObject *result, PyObject *
 {
     return __builtin_expect(tcpy.tracer != NULL, 0) ? tcpy_show_call(name, result, args, count, kwnames) : result;
 }
+/* Before the numbers of a Tensor leave the library, by bool(), float(), NumPy or DLPack: shows that, as `name`, with None as its result. -1
+ * with the tracer's exception. */
+int tcpy_show_numbers_taken(const char *name, PyObject *tensor);
+static inline int tcpy_show_numbers(const char *name, PyObject *tensor)
+{
+    return __builtin_expect(tcpy.tracer != NULL, 0) ? tcpy_show_numbers_taken(name, tensor) : 0;
+}
 PyObject *tcpy_set_tracer(PyObject *module, PyObject *tracer);
 PyObject *tcpy_is_traced(PyObject *module, PyObject *unused);
 

@@ -161,6 +161,7 @@ PyObject *tcpy_tensor_dlpack(PyObject *object, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_BufferError, "this Tensor requires a gradient, which would be lost; use detach()");
         return NULL;
     }
+    if (tcpy_show_numbers("__dlpack__", object) < 0) return NULL;
     const int wants_copy = copy && copy != Py_None ? PyObject_IsTrue(copy) : 0;
     if (wants_copy < 0) return NULL;
     const bool copies = wants_copy || is_reversed(tensor);

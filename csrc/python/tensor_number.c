@@ -204,31 +204,31 @@ static int truth(PyObject *self)
                      tc_tensor_text(text, tensor));
         return -1;
     }
-    PyObject *number = tcpy_tensor_number(tcpy_tensor_of(self));
+    PyObject *number = tcpy_show_numbers("__bool__", self) < 0 ? NULL : tcpy_tensor_number(tcpy_tensor_of(self));
     if (!number) return -1;
     const int result = PyObject_IsTrue(number);
     Py_DECREF(number);
     return result;
 }
 
-static PyObject *as_number(PyObject *self, PyObject *(*convert)(PyObject *))
+static PyObject *as_number(PyObject *self, const char *name, PyObject *(*convert)(PyObject *))
 {
-    PyObject *number = tcpy_tensor_number(tcpy_tensor_of(self));
+    PyObject *number = tcpy_show_numbers(name, self) < 0 ? NULL : tcpy_tensor_number(tcpy_tensor_of(self));
     if (!number) return NULL;
     PyObject *result = convert(number);
     Py_DECREF(number);
     return result;
 }
 
-static PyObject *as_int(PyObject *self) { return as_number(self, PyNumber_Long); }
-static PyObject *as_float(PyObject *self) { return as_number(self, PyNumber_Float); }
+static PyObject *as_int(PyObject *self) { return as_number(self, "__int__", PyNumber_Long); }
+static PyObject *as_float(PyObject *self) { return as_number(self, "__float__", PyNumber_Float); }
 
 static PyObject *as_index(PyObject *self)
 {
     const tc_tensor *tensor = tcpy_tensor_of(self);
     if (tc_dtype_is_float(tensor->dtype) || tensor->dtype == TC_BOOL || tensor->numel != 1)
         return PyErr_Format(PyExc_TypeError, "only a Tensor of one integer can be used as an index");
-    return as_number(self, PyNumber_Index);
+    return as_number(self, "__index__", PyNumber_Index);
 }
 
 PyType_Slot tcpy_number_slots[] = {

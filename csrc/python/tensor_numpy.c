@@ -17,7 +17,7 @@ PyObject *tcpy_tensor_array(PyObject *self, PyObject *const *args, Py_ssize_t na
         else if (name && strcmp(name, "copy") == 0)
             copy = args[nargs + i];
     }
-    PyObject *array = tcpy_array_from_tensor(tcpy_tensor_of(self), false);
+    PyObject *array = tcpy_show_numbers("__array__", self) < 0 ? NULL : tcpy_array_from_tensor(tcpy_tensor_of(self), false);
     if (!array) return NULL;
     PyArray_Descr *descr = NULL;
     if (dtype && dtype != Py_None && !PyArray_DescrConverter(dtype, &descr)) {
@@ -71,6 +71,7 @@ static int get_buffer(PyObject *self, Py_buffer *view, int flags)
         PyErr_SetString(PyExc_BufferError, reason);
         return -1;
     }
+    if (tcpy_show_numbers("__buffer__", self) < 0) return -1;
     lent *loan = PyMem_Malloc(sizeof *loan);
     if (!loan) {
         PyErr_NoMemory();

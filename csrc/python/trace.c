@@ -24,6 +24,13 @@ PyObject *tcpy_show_call(const char *name, PyObject *result, PyObject *const *ar
     return seen ? result : NULL;
 }
 
+int tcpy_show_numbers_taken(const char *name, PyObject *tensor)
+{
+    PyObject *shown = tcpy_show_call(name, Py_NewRef(Py_None), &tensor, 1, NULL);
+    Py_XDECREF(shown);
+    return shown ? 0 : -1;
+}
+
 PyObject *tcpy_is_traced(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;

@@ -62,7 +62,10 @@ def _check_mask(mask, batch: int, heads: int, queries: int, keys: int):
             f"mask has shape {given}, that of x: this layer attends from x to itself, layer(x, mask); tc.nn.MultiheadAttention takes "
             "query, key and value"
         )
-    values = np.asarray(mask.detach().cpu().numpy() if isinstance(mask, Tensor) else mask)
+    if isinstance(mask, Tensor):
+        values = np.zeros(0) if _core.is_traced() else mask.detach().cpu().numpy()  # a graph has no checks
+    else:
+        values = mask
     if values.dtype.kind not in "biuf" and values.dtype.name != "bfloat16":
         raise TypeError(f"mask must be an array of bool or numbers, nonzero = attend, not {mask!r:.60}")
     if values.dtype.kind in "fV" and not np.isin(values, (0, 1)).all():

@@ -9,9 +9,27 @@ from typing import Any
 from ..nn import Module
 from .tracing import ExportError
 
+# Arguments of torch.onnx.export that are not here, and what to write instead.
+_ADVICE = {
+    "args": "it is called example",
+    "f": "it is called path",
+    "input_names": "inputs have the names of the parameters of forward",
+    "output_names": "outputs have the keys of the dict that forward returns",
+    "opset_version": "the file is of opset 18",
+    "dynamic_shapes": "write dynamic_axes={input: {axis: name}}; without it, the axes that may change are found",
+    "export_params": "parameters are always in the file",
+    "do_constant_folding": "what depends on no input is always computed beforehand",
+    "training": "modules are exported in eval mode",
+}
+
 
 def export_onnx(
-    module: Module, example: Any, path: str | os.PathLike, *, dynamic_axes: Mapping[str, Mapping[int, str] | Sequence[int]] | None = None
+    module: Module,
+    example: Any,
+    path: str | os.PathLike,
+    *,
+    dynamic_axes: Mapping[str, Mapping[int, str] | Sequence[int]] | None = None,
+    **unknown: Any,
 ) -> None:
     """Writes a module as an ONNX file (opset 18): what ``forward`` computes in eval mode, with the parameters as they are now.
 
@@ -37,7 +55,10 @@ def export_onnx(
     ImportError
         Without the package onnx, which the extra "onnx" installs.
     ExportError
-        When an op has no form in ONNX, or ``forward`` decides by the values of its inputs; it names the op.
+        When an op has no form in ONNX, or ``forward`` takes numbers out of Tensors that depend on its inputs, to decide by them or to compute
+        outside the library; it names the op.
+    TypeError
+        For other arguments: those of ``torch.onnx.export`` that are not here, with what to write instead.
 
     Notes
     -----
@@ -54,6 +75,9 @@ def export_onnx(
     >>> [i.name for i in onnx.load(path).graph.input]
     ['x']
     """
+    if unknown:
+        known = {name: f" ({_ADVICE[name]})" if name in _ADVICE else "" for name in unknown}
+        raise TypeError(f"export_onnx() does not take {', '.join(name + advice for name, advice in known.items())}")
     if not isinstance(module, Module):
         raise TypeError(f"export_onnx takes a tc.nn.Module, not {type(module).__name__}")
     try:

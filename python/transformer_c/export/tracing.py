@@ -52,10 +52,12 @@ class Trace:
     output: Any = None
 
 
-# Calls that say something about a Tensor, and compute nothing. What they say is compared between traces where it is used.
-_QUESTIONS = {
-    "as_argument", "data_ptr", "dim", "is_contiguous", "item", "nelement", "numel", "numpy", "requires_grad_", "size", "stride",
-    "take_array", "tolist",
+# Calls that say something about a Tensor, and compute nothing.
+_QUESTIONS = {"as_argument", "data_ptr", "dim", "is_contiguous", "nelement", "numel", "requires_grad_", "size", "stride", "take_array"}
+# What takes numbers out of a Tensor. A graph cannot follow them: only numbers that depend on no input may be taken.
+_NUMBERS = {
+    "__bool__": "bool()", "__int__": "int()", "__float__": "float()", "__index__": "an index", "__array__": "NumPy",
+    "__buffer__": "a buffer", "__dlpack__": "DLPack", "item": "item()", "numpy": "numpy()", "tolist": "tolist()",
 }  # fmt: skip
 # What is no op of a table, or has arguments that do not matter: names and kinds as binding.h explains; k is an index expression.
 _OTHERS = {
@@ -209,6 +211,9 @@ class Tracer:
     # ---- calls -----------------------------------------------------------------------------------------------------------
 
     def __call__(self, op: str, args: tuple, kwargs: dict[str, Any], result: Any) -> None:
+        if op in _NUMBERS:
+            self._check_numbers(op, args[0])
+            return
         found = list(result) if isinstance(result, (tuple, list)) else [result]
         if op in _QUESTIONS or not any(isinstance(r, Tensor) for r in found):
             return
@@ -235,6 +240,14 @@ class Tracer:
             kept = None if depends else _frozen(op, tensor)
             results.append(self._add(tensor, Value("result", tensor.shape, tensor.dtype, None, kept, depends)))
         self.trace.calls.append(Call(op, bound, results))
+
+    def _check_numbers(self, op: str, tensor: Tensor) -> None:
+        place = self._places.get(id(tensor))
+        if place is not None and self.trace.values[place].depends:
+            raise ExportError(
+                f"forward takes numbers out of a Tensor that depends on its inputs, by {_NUMBERS[op]}: a graph cannot decide by values, or compute "
+                "with them outside the library, as a custom_op does; use where(), and ops of Tensors"
+            )
 
     def _write(self, tensor: Tensor, depends: bool) -> None:
         """Tensors over the same memory have a value that is not known any more, and depends on inputs if what was written does."""

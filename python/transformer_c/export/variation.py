@@ -293,17 +293,17 @@ def _shapes(runner: Runner, lengths: Mapping[Axis, int]) -> str:
 
 def check_values(runner: Runner, first: Trace) -> None:
     """Runs the module on other values of the same shapes: nothing but values may differ."""
-    other = None
     for change in ("all", "order"):
         try:
             other = runner.run(change=change)
-            break
         except ExportError:
             raise
         except Exception:
-            continue
-    if other is None:
-        return  # these are the only values that fit
+            continue  # these values do not fit
+        _check_same(first, other)
+
+
+def _check_same(first: Trace, other: Trace) -> None:
     if (where := difference(first, other)) is not None:
         raise ExportError(f"forward calls other ops for other values of its inputs ({where}): a graph cannot decide by values; use where()")
     for i, (a, b) in enumerate(zip(first.calls, other.calls, strict=True)):
@@ -312,14 +312,14 @@ def check_values(runner: Runner, first: Trace) -> None:
         for x, y in zip(a.results, b.results, strict=True):
             if x is not None and y is not None and first.values[x.place].shape != other.values[y.place].shape:
                 raise ExportError(f"the shape of what {a.op} gives depends on the values of the inputs (call {i})")
-    for call in first.calls:
-        for ref in refs_in(call.args):
-            v, w = first.values[ref.place], other.values[ref.place]
-            if v.source == "constant" and v.name is None and not _equal(_array(v), _array(w)):
-                raise ExportError(
-                    f"an array that {call.op} gets depends on the values of the inputs, or on chance: it was computed outside the library "
-                    "(NumPy, .numpy(), .item(), random numbers)"
-                )
+    used = [(ref, f"an array that {call.op} gets") for call in first.calls for ref in refs_in(call.args)]
+    for ref, what in [*used, *((ref, "a result of forward") for ref in refs_in(first.output))]:
+        v, w = first.values[ref.place], other.values[ref.place]
+        if v.source == "constant" and v.name is None and not _equal(_array(v), _array(w)):
+            raise ExportError(
+                f"{what} depends on the values of the inputs, or on chance: it was computed outside the library (NumPy, random numbers), or in "
+                "another thread"
+            )
 
 
 def _numbers(value: Any) -> Any:

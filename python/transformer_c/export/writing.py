@@ -63,11 +63,18 @@ def _named(runner: Runner, groups: list[list[Axis]]) -> list[Dimension]:
 
 
 def _given(runner: Runner, dynamic_axes: Mapping[str, Mapping[int, str] | Sequence[int]]) -> list[Dimension]:
+    if not isinstance(dynamic_axes, Mapping):
+        raise TypeError(f"dynamic_axes must be a dict {{input: {{axis: name}}}} or {{input: [axis, ...]}}, got {dynamic_axes!r}")
     groups: dict[str, list[Axis]] = {}
     for name, axes in dynamic_axes.items():
         if name not in runner.arrays:
             raise ValueError(f"dynamic_axes has {name!r}, which is no input; the inputs are {', '.join(map(repr, runner.arrays))}")
         rank = runner.arrays[name].ndim
+        is_sequence = isinstance(axes, Sequence) and not isinstance(axes, str)
+        if not (isinstance(axes, Mapping) or is_sequence) or not all(isinstance(axis, (int, np.integer)) for axis in axes):
+            raise TypeError(
+                f"dynamic_axes of {name!r} must be {{axis: name}} or [axis, ...], as in {{{name!r}: {{0: 'batch'}}}}; got {axes!r}"
+            )
         for axis in axes:
             if not -rank <= axis < rank:
                 raise ValueError(f"dynamic_axes: input {name!r} has {rank} axes, and no axis {axis}")
