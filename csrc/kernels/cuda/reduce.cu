@@ -1,4 +1,5 @@
-// reduce.cu: sums, largest and smallest elements over any axes, and softmax over rows of any stride: one warp per result.
+// reduce.cu: sums, largest and smallest elements over any axes, and softmax over rows of any stride: one warp per result, or one block for
+// 32 columns.
 #include "../reduce.h"
 #include "../softmax.h"
 #include "elements.cuh"
@@ -16,24 +17,26 @@ template <class Real> __device__ __forceinline__ Real prepare(int step, Real x, 
     return step == TC_STEP_square_difference ? (x - center) * (x - center) : x;
 }
 
-// One warp per segment of each result; a lane takes every 32nd element. `columns`: out (kept / columns, segments, columns).
-template <class Real, class X>
-__global__ void __launch_bounds__(warp_lanes *warps_a_block) reduce_kernel(const __grid_constant__ tc_reduce_args a, int64_t columns)
-{
-    const int64_t item = own_row();
-    if (item >= a.kept * a.segments) return;
-    const int64_t column = item % columns, segment = item / columns % a.segments, kept = item / columns / a.segments * columns + column;
-    const int64_t length = a.segments == 1 ? a.reduced : a.segment, first = segment * length;
-    const int64_t last = first + length < a.reduced ? first + length : a.reduced;
-    const X *x = static_cast<const X *>(a.x) + offset_of(kept, a.kept_ndim, a.kept_shape, a.kept_strides);
-    const Real center = a.center ? static_cast<const Real *>(a.center)[kept] : Real(0);
-    Real sum = identity<Real>(a.step);
-    for (int64_t i = first + threadIdx.x; i < last; i += warp_lanes) {
-        const Real value = static_cast<Real>(element(x[offset_of(i, a.reduced_ndim, a.reduced_shape, a.reduced_strides)]));
-        sum = combine(a.step, sum, prepare(a.step, value, center));
+// The elements [first, last) of a segment.
+struct Segment {
+    int64_t first, last;
+    __device__ __forceinline__ Segment(const tc_reduce_args &a, int64_t number)
+    {
+        const int64_t length = a.segments == 1 ? a.reduced : a.segment;
+        first = number * length;
+        last = first + length < a.reduced ? first + length : a.reduced;
     }
-    sum = warp_combine(a.step, sum);
-    if (threadIdx.x != 0) return;
+};
+
+// Element i of a result; one axis needs no division.
+template <class Real, class X> __device__ __forceinline__ Real reduced_element(const tc_reduce_args &a, const X *x, int64_t i, Real center)
+{
+    const int64_t at = a.reduced_ndim == 1 ? i * a.reduced_strides[0] : offset_of(i, a.reduced_ndim, a.reduced_shape, a.reduced_strides);
+    return prepare(a.step, static_cast<Real>(element(x[at])), center);
+}
+
+template <class Real> __device__ __forceinline__ void write_result(const tc_reduce_args &a, int64_t item, Real sum)
+{
     const Real result = sum / static_cast<Real>(a.divisor);
     switch (a.out_dtype) {
     case TC_BOOL: static_cast<uint8_t *>(a.out)[item] = sum != 0; break;
@@ -43,12 +46,46 @@ __global__ void __launch_bounds__(warp_lanes *warps_a_block) reduce_kernel(const
     }
 }
 
-template <class T> int reduce(const tc_reduce_args &a, int64_t columns, void *stream)
+// One warp per segment of each result; a lane takes every 32nd element.
+template <class Real, class X>
+__global__ void __launch_bounds__(warp_lanes *warps_a_block) reduce_rows_kernel(const __grid_constant__ tc_reduce_args a)
 {
-    const int64_t results = a.kept * a.segments;
-    if (results == 0) return 0;
-    return with_dtype(
-        a.x_dtype, [&](auto type) { return launch<reduce_kernel<compute<T>, decltype(type)>>(warp_launch(results, stream), a, columns); });
+    const int64_t item = own_row();
+    if (item >= a.kept * a.segments) return;
+    const int64_t kept = item / a.segments;
+    const Segment segment(a, item % a.segments);
+    const X *x = static_cast<const X *>(a.x) + offset_of(kept, a.kept_ndim, a.kept_shape, a.kept_strides);
+    const Real center = a.center ? static_cast<const Real *>(a.center)[kept] : Real(0);
+    Real sum = identity<Real>(a.step);
+    for (int64_t i = segment.first + threadIdx.x; i < segment.last; i += warp_lanes)
+        sum = combine(a.step, sum, reduced_element(a, x, i, center));
+    sum = warp_combine(a.step, sum);
+    if (threadIdx.x == 0) write_result(a, item, sum);
+}
+
+constexpr int column_rows = 16; // threads that share a column
+
+// One block per segment of 32 neighbouring columns, which are neighbours in memory: a warp reads 32 of a row.
+template <class Real, class X>
+__global__ void __launch_bounds__(warp_lanes *column_rows) reduce_columns_kernel(const __grid_constant__ tc_reduce_args a)
+{
+    TC_SHARED(Real, partial, [column_rows][warp_lanes]);
+    const int64_t columns = a.kept_shape[a.kept_ndim - 1], tiles = divide_up(columns, warp_lanes);
+    const int64_t column = blockIdx.x % tiles * warp_lanes + threadIdx.x, row = blockIdx.x / tiles; // of out (outer segments, columns)
+    const int64_t kept = row / a.segments * columns + column;
+    Real sum = identity<Real>(a.step);
+    if (column < columns) {
+        const Segment segment(a, row % a.segments);
+        const X *x = static_cast<const X *>(a.x) + offset_of(kept, a.kept_ndim, a.kept_shape, a.kept_strides);
+        const Real center = a.center ? static_cast<const Real *>(a.center)[kept] : Real(0);
+        for (int64_t i = segment.first + threadIdx.y; i < segment.last; i += column_rows)
+            sum = combine(a.step, sum, reduced_element(a, x, i, center));
+    }
+    partial[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y != 0 || column >= columns) return;
+    for (int i = 1; i < column_rows; i++) sum = combine(a.step, sum, partial[i][threadIdx.x]);
+    write_result(a, row * columns + column, sum);
 }
 
 // ---- softmax: rows of C elements, `inner` apart.  y,x (outer, C, inner) ----
@@ -97,12 +134,21 @@ __global__ void __launch_bounds__(warp_lanes *warps_a_block) softmax_backward_ke
 
 template <class T> int tc_cuda_reduce_rows(const void *args, int64_t, void *, void *stream)
 {
-    return reduce<T>(*static_cast<const tc_reduce_args *>(args), 1, stream); // out (kept, segments): separate columns
+    const auto &a = *static_cast<const tc_reduce_args *>(args);
+    const int64_t results = a.kept * a.segments;
+    if (results == 0) return 0;
+    return with_dtype(a.x_dtype,
+                      [&](auto type) { return launch<reduce_rows_kernel<compute<T>, decltype(type)>>(warp_launch(results, stream), a); });
 }
 template <class T> int tc_cuda_reduce_columns(const void *args, int64_t, void *, void *stream)
 {
     const auto &a = *static_cast<const tc_reduce_args *>(args);
-    return reduce<T>(a, a.kept_shape[a.kept_ndim - 1], stream);
+    if (a.kept * a.segments == 0) return 0;
+    const int64_t columns = a.kept_shape[a.kept_ndim - 1], count = a.kept / columns * a.segments * divide_up(columns, warp_lanes);
+    return with_dtype(a.x_dtype, [&](auto type) {
+        return launch<reduce_columns_kernel<compute<T>, decltype(type)>>(Launch(blocks(count), dim3(warp_lanes, column_rows), 0, stream),
+                                                                         a);
+    });
 }
 template <class T> int tc_cuda_softmax_forward(const void *args, int64_t, void *, void *stream)
 {
