@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import transformer_c as tc
 from small_runs import Small, bits, seed_everything, small_data
+from transformer_c._best import Best
 from transformer_c.callbacks import Callback, EarlyStopping, LambdaCallback, LearningRateMonitor, ModelCheckpoint
 from transformer_c.training.hooks import ModuleHooks
 
@@ -386,6 +387,25 @@ def test_early_stopping(options, epochs, capsys):
     assert (
         stop.stopped_epoch == (epochs - 1 if stopped else 0) and capsys.readouterr().out.startswith("EarlyStopping: val_loss is") == stopped
     )
+
+
+def test_patience_is_an_early_stopping(tmp_path):
+    """Which a run with more patience than before goes on from."""
+    for patience, epochs in ((1, 3), (1, 3), (2, 6), (9, 8)):
+        run = trainer(8, patience=patience, checkpoint_dir=tmp_path)
+        run.fit(Scripted(), batches(2), batches(1), resume="last")
+        assert run.current_epoch == epochs and run.early_stopping_callback.wait_count == (1 if epochs == 8 else patience)
+    assert (run.best_model_score, run.best_epoch, run.early_stopping_callback.best_score) == (0.5, 7, 0.5)
+
+
+@pytest.mark.parametrize(("mode", "sign"), [("min", 1), ("max", -1)])
+def test_the_best_of_some_values(mode, sign):
+    best = Best(mode, 0.5)
+    seen = [best.see(sign * value, epoch) for epoch, value in enumerate([math.nan, 3.0, 2.5, 2.4, math.nan, -math.inf, -math.inf])]
+    assert seen == [False, True, False, True, False, True, False] and (best.value, best.epoch, best.waited) == (sign * -math.inf, 5, 1)
+    other = Best(mode)
+    other.load_state_dict(best.state_dict())
+    assert other.state_dict() == best.state_dict() and not other.see(math.nan) and other.waited == 2
 
 
 def test_early_stopping_at_a_value_that_is_not_finite():

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from .._arguments import count, one_of
+from .._best import Best, is_better
 from .callback import Callback
 
 
@@ -70,20 +71,29 @@ class EarlyStopping(Callback):
         self._forget()
 
     def _forget(self) -> None:
-        self.best_score = math.inf if self.mode == "min" else -math.inf
-        self.wait_count, self.stopped_epoch = 0, 0
-        self._has_stopped = False
+        self._best, self.stopped_epoch = Best(self.mode, self.min_delta), 0
+        self._has_stopped = False  # at once, rather than after some epochs
 
-    def _is_better(self, value: float, other: float) -> bool:
-        return value < other if self.mode == "min" else value > other
+    @property
+    def best_score(self) -> float:
+        """The best value; inf or -inf before any."""
+        return self._best.value if self._best.value is not None else math.inf if self.mode == "min" else -math.inf
+
+    @property
+    def wait_count(self) -> int:
+        """Epochs in a row that did not improve."""
+        return self._best.waited
+
+    def _has_waited(self) -> bool:
+        return self.wait_count >= max(self.patience, 1)
 
     def on_fit_start(self, trainer: Any, model: Any) -> None:
         """Starts anew; a resumed run then loads its state."""
         self._forget()
 
     def on_train_start(self, trainer: Any, model: Any) -> None:
-        """A run that was stopped stays stopped when it is resumed."""
-        if self._has_stopped:
+        """A run that was stopped stays stopped when it is resumed, unless with more patience."""
+        if self._has_stopped or self._has_waited():
             trainer.should_stop = True
 
     def on_epoch_completed(self, trainer: Any, model: Any) -> None:
@@ -96,36 +106,34 @@ class EarlyStopping(Callback):
                 )
             return
         if reason := self._reason_to_stop(values[self.monitor]):
-            self.stopped_epoch, self._has_stopped, trainer.should_stop = trainer.current_epoch - 1, True, True
+            self.stopped_epoch, trainer.should_stop = trainer.current_epoch - 1, True
             if self.verbose:
                 print(f"EarlyStopping: {reason}")
 
     def _reason_to_stop(self, value: float) -> str:
-        shown = f"{self.monitor} is {value:.6g}"
+        shown, self._has_stopped = f"{self.monitor} is {value:.6g}", True
         if self.check_finite and not math.isfinite(value):
             return f"{shown}, not finite"
-        if self.stopping_threshold is not None and self._is_better(value, self.stopping_threshold):
+        if self.stopping_threshold is not None and is_better(self.mode, value, self.stopping_threshold):
             return f"{shown}, better than {self.stopping_threshold}"
-        if self.divergence_threshold is not None and self._is_better(self.divergence_threshold, value):
+        if self.divergence_threshold is not None and is_better(self.mode, self.divergence_threshold, value):
             return f"{shown}, worse than {self.divergence_threshold}"
-        if self._is_better(value + (self.min_delta if self.mode == "min" else -self.min_delta), self.best_score):
-            self.best_score, self.wait_count = value, 0
+        self._has_stopped = False
+        if self._best.see(value) or not self._has_waited():
             return ""
-        self.wait_count += 1
-        return f"{shown}, no better than {self.best_score:.6g} for {self.wait_count} epochs" if self.wait_count >= self.patience else ""
+        return f"{shown}, no better than {self.best_score:.6g} for {self.wait_count} epochs"
 
     def state_dict(self) -> dict[str, Any]:
         """See Callback."""
         return {
-            "best_score": self.best_score,
-            "wait_count": self.wait_count,
+            "best": self._best.state_dict(),
             "stopped_epoch": self.stopped_epoch,
             "has_stopped": self._has_stopped,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """See Callback."""
-        self.best_score, self.wait_count = float(state_dict["best_score"]), int(state_dict["wait_count"])
+        self._best.load_state_dict(state_dict["best"])
         self.stopped_epoch, self._has_stopped = int(state_dict["stopped_epoch"]), bool(state_dict["has_stopped"])
 
 

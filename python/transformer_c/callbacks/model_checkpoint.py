@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from .._arguments import count, one_of
+from .._best import is_better
 from .callback import Callback
 
 SUFFIX = ".safetensors"
@@ -173,7 +174,7 @@ class ModelCheckpoint(Callback):
         if self.save_top_k == -1 or len(self.best_k_models) < self.save_top_k:
             return True
         scores = self.best_k_models.values()
-        return score < max(scores) if self.mode == "min" else score > min(scores)
+        return is_better(self.mode, score, max(scores) if self.mode == "min" else min(scores))
 
     def _write(self, trainer: Any, path: str) -> None:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)

@@ -7,11 +7,11 @@ run          the state of a run: its position and its logged values
 loop         the epochs of one fit
 saving       the files of a run: contents of a checkpoint, resuming from one
 evaluation   one pass over validation or test data
+manual       steps that a module takes itself
 steps        the accepted forms of configure_optimizers() and of a module's steps
 loaders      accepted loaders, limits, moving batches to their device
 metrics      means of logged values, history and its CSV
 streams      the random streams that a run draws from
-stopping     the best epoch and early stopping
 progress     bars, tables
 interrupts   Ctrl-C between two batches
 """

@@ -85,7 +85,7 @@ class FitLoop:
 
     def _run_remaining(self) -> None:
         run = self.run
-        while run.epoch < self.options.max_epochs and not (run.should_stop or run.watch.exhausted):
+        while run.epoch < self.options.max_epochs and not run.should_stop:
             try:
                 self._run_epoch(run.batch)
                 self.interrupts.check()
@@ -168,7 +168,7 @@ class FitLoop:
         """Whether the epoch is the best so far."""
         options, epoch = self.options, self.run.epoch + 1
         if options.monitor in values:
-            return self.run.watch.see(values[options.monitor], epoch)
+            return self.run.best.see(values[options.monitor], epoch)
         was_due = epoch % options.check_val_every_n_epoch == 0
         asked_for = options.patience is not None or (options.checkpoint_dir and (self.val or options.monitor != "val_loss"))
         if was_due and asked_for:

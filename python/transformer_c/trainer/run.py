@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from .. import _core
+from .._best import Best
 from .metrics import Averages, append_row, batch_size_of
-from .stopping import Watch
 
 
 @dataclass(eq=False)
@@ -22,7 +22,8 @@ class Run:
     and are explained there.
     """
 
-    watch: Watch
+    monitor: str  # the name of the value by which the best epoch is chosen
+    best: Best
     epoch: int = 0  # completed epochs
     batch: int = 0  # batches done in the next epoch
     step: int = 0  # optimizer steps taken
@@ -135,9 +136,9 @@ class Run:
             "global_step": self.step,
             "history": {name: np.array(values) for name, values in self.history.items()},
             "step_history": {name: np.array(values, np.float64) for name, values in self.step_history.items()},
-            "monitor": self.watch.monitor,
-            "mode": self.watch.mode,
-            "watch": self.watch.state_dict(),
+            "monitor": self.monitor,
+            "mode": self.best.mode,
+            "best": self.best.state_dict(),
             "averages": self.averages.state_dict() if self.batch else {},
             "running": self.losses.state_dict() if self.batch else {},
         }
@@ -149,16 +150,15 @@ class Run:
                 f"the checkpoint was made in the middle of an epoch of {state['batches']} batches; an epoch has {self.batches} now: "
                 "resume with the same data, batch size and limits"
             )
-        watch = self.watch
-        if (state["monitor"], state["mode"]) != (watch.monitor, watch.mode):
+        if (state["monitor"], state["mode"]) != (self.monitor, self.best.mode):
             raise ValueError(
                 f"the checkpoint's best epoch is by monitor={state['monitor']!r} and mode={state['mode']!r}, "
-                f"not {watch.monitor!r} and {watch.mode!r}"
+                f"not {self.monitor!r} and {self.best.mode!r}"
             )
         self.epoch, self.batch = int(state["epoch"]), int(state["batch"])
         self.averages.load_state_dict(state["averages"])
         self.losses.load_state_dict(state["running"])
-        self.watch.load_state_dict(state["watch"])
+        self.best.load_state_dict(state["best"])
         self.step = int(state["global_step"])
         self.history = {name: [*np.asarray(values).tolist()] for name, values in state["history"].items()}
         self.step_history = {name: [(int(s), float(v)) for s, v in values] for name, values in state["step_history"].items()}

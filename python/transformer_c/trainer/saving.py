@@ -251,10 +251,10 @@ class Saves:
         run = self._run
         best, last = (os.path.join(self._folder, name) for name in (BEST, LAST))
         earlier = os.path.join(os.path.dirname(resumed), BEST)
-        if run.watch.best_epoch is not None and not os.path.exists(best) and os.path.exists(earlier):
+        if run.best.epoch is not None and not os.path.exists(best) and os.path.exists(earlier):
             with open_regular(earlier)[0] as file:
                 write_atomically(best, file.read())
-        run.best_path = best if run.watch.best_epoch is not None and os.path.exists(best) else ""
+        run.best_path = best if run.best.epoch is not None and os.path.exists(best) else ""
         run.last_path = last if os.path.exists(last) else ""
 
 

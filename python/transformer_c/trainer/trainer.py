@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._arguments import count, not_negative, one_of
-from ..callbacks import Callback, ModelCheckpoint
+from .._best import Best
+from ..callbacks import Callback, EarlyStopping, ModelCheckpoint
 from ..loggers import HistoryLog, Logger
 from ..random import manual_seed
 from ..training import TrainingModule
@@ -26,7 +27,6 @@ from .names import explained
 from .progress import print_table
 from .run import Run
 from .saving import path_to_load, path_to_resume, prepare_folder, set_aside
-from .stopping import Watch
 from .streams import as_streams
 from .view import RunView
 
@@ -51,7 +51,8 @@ class Trainer(RunView):
     device : str, optional
         "cpu" or "cuda": the device to which the model and every batch are moved. None: the model's own device.
     patience : int, optional
-        Stop after this number of consecutive epochs in which `monitor` did not improve by more than `min_delta`.
+        Stop after this number of consecutive epochs in which `monitor` did not improve by more than `min_delta`: adds an EarlyStopping to the
+        callbacks.
     min_delta : float, default 0
     seed : int, optional
         Call ``tc.manual_seed(seed)`` at the beginning of ``fit``, so that shuffles and dropout masks are the same whatever was drawn before.
@@ -206,12 +207,15 @@ class Trainer(RunView):
             self.monitor, self.mode = watching.monitor, watching.mode
         if device is not None and not re.fullmatch(r"cpu|cuda(:(\d+|emulated))?", str(device)):
             raise ValueError(f'device must be "cpu", "cuda" or "cuda:0", got {device!r}')
+        if self.patience is not None:
+            stop = EarlyStopping(self.monitor, self.min_delta, self.patience, mode=self.mode, check_finite=False)
+            self.callbacks.append(stop)
         self.run = self._new_run()
         self._fitted: TrainingModule | None = None
         self._write_checkpoint: Callable[[str, bool], None] | None = None
 
     def _new_run(self) -> Run:
-        return Run(Watch(self.monitor, self.mode, self.patience, self.min_delta))
+        return Run(self.monitor, Best(self.mode))
 
     def __repr__(self) -> str:
         shown = ("max_epochs", "gradient_clip_val", "monitor", "mode", "checkpoint_dir", "device")

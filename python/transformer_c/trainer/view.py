@@ -107,12 +107,12 @@ class RunView:
     @property
     def best_model_score(self) -> float | None:
         """The best value of `monitor`."""
-        return self.run.watch.best
+        return self.run.best.value
 
     @property
     def best_epoch(self) -> int | None:
         """The epoch with the best value, counted from 1."""
-        return self.run.watch.best_epoch
+        return self.run.best.epoch
 
     @property
     def default_root_dir(self) -> str | None:

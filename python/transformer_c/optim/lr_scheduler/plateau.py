@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from ..._arguments import one_of
+from ..._best import is_better
 from ..optimizer import Optimizer
 from .base import LRScheduler, checked_optimizer, per_group
 
@@ -70,7 +71,7 @@ class ReduceLROnPlateau(LRScheduler):
         """Advances by one step, at which the watched value is `metrics`."""
         value = float(metrics)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
-        if self._is_better(value):
+        if is_better(self.mode, value, self._bar()):
             self.best, self.num_bad_epochs = value, 0
         else:
             self.num_bad_epochs += 1
@@ -83,10 +84,10 @@ class ReduceLROnPlateau(LRScheduler):
             self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
         self._last_lr = self._lrs()
 
-    def _is_better(self, value: float) -> bool:
-        if self.mode == "min":
-            return value < (self.best * (1.0 - self.threshold) if self.threshold_mode == "rel" else self.best - self.threshold)
-        return value > (self.best * (self.threshold + 1.0) if self.threshold_mode == "rel" else self.best + self.threshold)
+    def _bar(self) -> float:
+        """What an improvement must be better than."""
+        change = -self.threshold if self.mode == "min" else self.threshold
+        return self.best * (1.0 + change) if self.threshold_mode == "rel" else self.best + change
 
 
 __all__ = ["ReduceLROnPlateau"]
