@@ -8,11 +8,12 @@
 #include "kernels.h"
 
 /* Items are rows.  x (N,C) of the compute dtype (int64 for integer_argsort); indices (N,K) int64, K <= C: the first K of the order that
- * sorts each row; equal elements keep their order, NaN is larger than all others. Scratch: 2 C int64. */
+ * sorts each row; equal elements keep their order, NaN is larger than all others. Scratch on
+ * CPUs: 2 C int64. */
 typedef struct tc_argsort_args {
     int64_t *indices;
     const void *x;
-    int64_t C, K;
+    int64_t N, C, K;
     bool descending;
 } tc_argsort_args;
 extern const tc_kernel tc_kernel_argsort;

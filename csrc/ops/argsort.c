@@ -25,7 +25,8 @@ tc_status tc_argsort(tc_tensor **out, tc_tensor *x, int64_t given, bool descendi
     memcpy(shape, in[0].given->shape, sizeof(int64_t) * (size_t)x->ndim);
     if (x->ndim) shape[last] = K;
     TC_TRY(tc_make_as(&s, &indices, x->ndim, shape, TC_INT64));
-    const tc_argsort_args args = {.indices = tc_data(indices), .x = in[0].data, .C = C, .K = K, .descending = descending};
+    const tc_argsort_args args = {
+        .indices = tc_data(indices), .x = in[0].data, .N = C ? x->numel / C : 0, .C = C, .K = K, .descending = descending};
     double passes = 1.0;
     for (int64_t run = 1; run < C; run *= 2) passes += 1.0;
     if (x->numel > 0 && K > 0)

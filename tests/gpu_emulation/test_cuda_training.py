@@ -129,6 +129,18 @@ def test_sorting_halves(emulated_gpu, dtype, rng):
         beside_the_cpu(lambda t, d=descending: t.permute(0, 2, 1).argsort(1, d), emulated_gpu, rng, x)
 
 
+@pytest.mark.parametrize("length", [256, 257, 700, 1100])
+def test_sorting_long_rows(emulated_gpu, rng, length):
+    """One run and no merging, a run of one element, one merge with a short half, two merges."""
+    few = rng.integers(0, 40, (2, length))  # many are equal: they keep their order
+    many = rng.standard_normal((2, length)).astype(np.float32)
+    many[0, ::7] = np.nan
+    for x in (few, many):
+        for descending in (False, True):
+            beside_the_cpu(lambda t, d=descending: t.argsort(1, d), emulated_gpu, rng, x)
+        beside_the_cpu(lambda t: tc.topk(t, 5, 1).indices, emulated_gpu, rng, x)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
 def test_softmax(emulated_gpu, name, dtype, rng):
