@@ -228,17 +228,17 @@ def ops_without_a_public_function(root):
     ]
 
 
-def ops_without_a_form_in_onnx(root):
-    """A form in export/forms*.py, or a reason in WITHOUT of tests/test_export.py, which also runs what has one."""
-    forms = text(root, "python/transformer_c/export/forms*.py", "python/transformer_c/export/forms/*.py")
+def ops_without_a_converter(root):
+    """A converter in export/converters/, or a reason in WITHOUT of tests/test_export.py, which also runs what has one."""
+    converters = text(root, "python/transformer_c/export/converters/*.py")
     reasons = re.search(r"^WITHOUT = \{.*?^\}", text(root, "tests/test_export.py"), re.M | re.S)
-    found = forms + (reasons[0] if reasons else "")
+    found = converters + (reasons[0] if reasons else "")
     return [
-        f"no form of export/forms.py, and no reason in WITHOUT of tests/test_export.py, has {name}"
+        f"no converter of export/converters/, and no reason in WITHOUT of tests/test_export.py, has {name}"
         for name in differentiable(root)
         if name in op_rows(root) and not re.search(rf'"{name}"|\b{name}=', found)
     ] + [
-        f"no form of export/forms.py has the function {name}"
+        f"no converter of export/converters/ has the function {name}"
         for kind in ("unary", "binary")
         for name in functions(root, kind)
         if not re.search(rf'"{name}"|\b{name}=', found)

@@ -36,7 +36,12 @@ STEPS = [
     ("python/transformer_c/functional/*.py", r"(?<=^def )<op>(?=\()", op_lists.ops_without_a_public_function, "has a documented <op>"),
     ("python/transformer_c/_core.pyi", r"def <op>\(", op_lists.ops_without_a_stub, "_core.pyi does not have <op>;"),
     ("python/transformer_c/ops.pyi", r"def <op>_backward\(", op_lists.ops_without_a_stub, "ops.pyi does not have <op>_backward"),
-    ("python/transformer_c/export/forms*.py", r'"<op>"', op_lists.ops_without_a_form_in_onnx, "WITHOUT of tests/test_export.py, has <op>"),
+    (
+        "python/transformer_c/export/converters/*.py",
+        r'"<op>"',
+        op_lists.ops_without_a_converter,
+        "WITHOUT of tests/test_export.py, has <op>",
+    ),
     ("tests/ops/test_<op>.py", r"\b<op>\b", op_lists.ops_without_a_gradcheck, "no GRADCHECK, has <op>"),
     ("tests/ops/test_<op>.py", r"\b<op>", op_lists.ops_without_a_measured_memory, "no SAVED, has <op>"),
     ("docs/memory.md", r"^\| `<op>`.*\n", op_lists.ops_without_a_row_of_memory, "does not say what <op> keeps"),

@@ -391,7 +391,7 @@ def elsewhere(x):
 
 REFUSED = {
     "as a custom_op does": lambda self, x: tc.custom_op(np.sin, lambda dy, x: dy * np.cos(x))(x),
-    "dropout has no form": lambda self, x: F.dropout(x, 0.5),
+    "dropout has no converter": lambda self, x: F.dropout(x, 0.5),
     r"by bool\(\): a graph cannot decide by values": lambda self, x: x * 2 if x.sum() > 1e6 else x * 2 + 1,
     r"by float\(\)": lambda self, x: x * float(x.sum()),
     r"by item\(\)": lambda self, x: (x.mean(1), tc.tensor(float(x.sum().item()))),
@@ -480,7 +480,7 @@ def test_first_mistakes(tmp_path):
 
 # ---- nothing is forgotten -------------------------------------------------------------------------------------------------------------
 
-# Ops without a form in ONNX: why.
+# Ops without a converter to ONNX: why.
 WITHOUT = {
     "assign_all": "loads a state dict",
     "backward": "gradients",
@@ -495,15 +495,14 @@ WITHOUT = {
 }
 
 
-def test_every_op_has_a_form_in_onnx_or_a_reason():
-    from transformer_c.export import forms_attention, forms_index  # noqa: F401
-    from transformer_c.export.forms import FORMS
+def test_every_op_has_a_converter_or_a_reason():
+    from transformer_c.export.converters import CONVERTERS
     from transformer_c.export.tracing import _NUMBERS, _QUESTIONS
 
     ops = {name for space in (_core, tc.Tensor) for name, op in vars(space).items() if isinstance(op, _core.op)}
     ops = {name for name in ops if not name.endswith(("_forward", "_backward", "_step")) and not name.startswith("cuda_")}
-    assert ops - set(FORMS) - _QUESTIONS - set(_NUMBERS) == set(WITHOUT)
-    assert set(FORMS) - ops == {"T", "mT", "getitem", "setitem", "tensor"}  # parts of a Tensor that the tracer sees as well
+    assert ops - set(CONVERTERS) - _QUESTIONS - set(_NUMBERS) == set(WITHOUT)
+    assert set(CONVERTERS) - ops == {"T", "mT", "getitem", "setitem", "tensor"}  # parts of a Tensor that the tracer sees as well
 
 
 def test_every_layer_is_exported_here():

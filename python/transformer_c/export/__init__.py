@@ -55,7 +55,7 @@ def export_onnx(
     ImportError
         Without the package onnx, which the extra "onnx" installs.
     ExportError
-        When an op has no form in ONNX, or ``forward`` takes numbers out of Tensors that depend on its inputs, to decide by them or to compute
+        When an op has no converter to ONNX, or ``forward`` takes numbers out of Tensors that depend on its inputs, to decide by them or to compute
         outside the library; it names the op.
     TypeError
         For other arguments: those of ``torch.onnx.export`` that are not here, with what to write instead.

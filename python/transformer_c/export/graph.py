@@ -166,7 +166,7 @@ class Builder:
         total = self._times(total, scale)
         return self._plus(total if divisor == 1 else self.op("Div", total, self.size(divisor)), value.offset)
 
-    # ---- what forms often need -------------------------------------------------------------------------------------------
+    # ---- what converters often need -------------------------------------------------------------------------------------------
 
     def cast(self, term: Term, dtype: Any) -> str:
         """The value in another dtype, or the value itself."""

@@ -222,7 +222,7 @@ class Tracer:
             self._add(result, Value("constant", result.shape, result.dtype, None, result.detach().clone(), depends=False))
             return
         if op == "record_custom":
-            raise ExportError("a custom_op is a Python function, which has no form in ONNX")
+            raise ExportError("a custom_op is a Python function, which has no converter to ONNX")
         # What is no number or Tensor (a dtype, a device) shows in the results.
         bound = {name: self.leaf(kind, value) for name, (kind, value) in _bind(op, args, kwargs).items() if kind not in "ow"}
         depends = any(self.trace.values[ref.place].depends for ref in refs_in(bound))

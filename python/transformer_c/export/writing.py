@@ -14,12 +14,16 @@ from .._evaluating import evaluating
 from .._fork_lock import ForkLock
 from .._version import __version__
 from ..nn import Module
-from . import forms_attention, forms_index  # noqa: F401 (enter their forms)
-from .forms import FORMS, chosen
+from .checks import check_values
+from .constants import Constant
+from .converters import CONVERTERS
+from .converters.elements import chosen
+from .dimensions import Dimension, find_dimensions
 from .graph import OPSET, Builder, Term, clean, onnx_type
+from .running import Axis, Runner
 from .sizes import Size
 from .tracing import ExportError, Ref
-from .variation import Axis, Constant, Dimension, Graph, Runner, check_values, find_dimensions, put_most_together, put_together
+from .unify import Graph, unify, unify_most
 
 _one_at_a_time = ForkLock()  # there is one tracer
 _LARGEST = 1_900_000_000  # bytes; a protobuf has at most 2 GB
@@ -33,9 +37,9 @@ def write(module: Module, example: Any, path: str | os.PathLike, dynamic_axes: A
         first = runner.run()
         check_values(runner, first)
         if dynamic_axes is None:
-            graph = put_most_together(runner, first, _named(runner, find_dimensions(runner, first)))
+            graph = unify_most(runner, first, _named(runner, find_dimensions(runner, first)))
         else:
-            graph = put_together(runner, first, _given(runner, dynamic_axes))
+            graph = unify(runner, first, _given(runner, dynamic_axes))
         model = build(graph, type(module).__name__)
     if sum(len(constant.raw_data) for constant in model.graph.initializer) <= _LARGEST:
         onnx.checker.check_model(model, full_check=True)
@@ -112,12 +116,12 @@ def build(graph: Graph, title: str) -> onnx.ModelProto:
         return value
 
     for call in graph.calls:
-        if call.op not in FORMS:
-            raise ExportError(f"the op {call.op} has no form in ONNX")
+        if call.op not in CONVERTERS:
+            raise ExportError(f"the op {call.op} has no converter to ONNX")
         args = {name: filled(value) for name, value in call.args.items()}
         out = [None if ref is None else Term("", graph.values[ref.place].dtype, graph.shapes[ref.place]) for ref in call.results]
         empty = [_empty(g, o) for o in out if o is not None and 0 in o.shape]
-        made = empty if len(empty) == len(out) else FORMS[call.op](g, args, out)
+        made = empty if len(empty) == len(out) else CONVERTERS[call.op](g, args, out)
         for ref, name in zip(call.results, made if isinstance(made, list) else [made], strict=True):
             if ref is not None:
                 names[ref.place] = name

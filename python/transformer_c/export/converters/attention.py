@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from .forms import form, reduced, transposed, truth
-from .graph import Builder, Term
-from .sizes import Real, Size
-from .tracing import ExportError
+from ..graph import Builder, Term
+from ..sizes import Real, Size
+from ..tracing import ExportError
+from .elements import truth
+from .reductions import reduced
+from .table import converter
+from .views import transposed
 
 
-@form("qkv_projection")
+@converter("qkv_projection")
 def _qkv_projection(g: Builder, a: dict, out: list) -> list[str]:
     x: Term = a["x"]
     dtype, rank, heads, width = out[0].dtype, x.rank, a["num_heads"], out[0].shape[-1]
@@ -32,7 +35,7 @@ def _scores(g: Builder, q: str, k: Term, scale: Any, dtype: Any) -> str:
     return g.op("MatMul", g.op("Mul", q, g.number(scale, dtype)), turned)
 
 
-@form("scaled_dot_product", "scaled_dot_product_values")
+@converter("scaled_dot_product", "scaled_dot_product_values")
 def _scaled_dot_product(g: Builder, a: dict, out: list) -> list[str]:
     q, k, v, mask = a["q"], a["k"], a["v"], a["mask"]
     dtype = out[0].dtype
@@ -86,7 +89,7 @@ def _allowed(g: Builder, a: dict, queries: Any, keys: Any, rank: int) -> str | N
     return functools.reduce(lambda a, b: g.op("And", a, b), parts) if parts else None
 
 
-@form("attention")
+@converter("attention")
 def _attention(g: Builder, a: dict, out: list) -> list[str | None]:
     q, k, v = a["query"], a["key"], a["value"]
     dtype = out[0].dtype

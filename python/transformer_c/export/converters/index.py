@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from .forms import chosen, form, transposed, truth
-from .graph import Builder, Term
-from .tracing import ExportError
+from ..graph import Builder, Term
+from ..tracing import ExportError
+from .elements import chosen, truth
+from .table import converter
+from .views import transposed
 
 _END = np.iinfo(np.int64).max
 
@@ -83,12 +85,12 @@ def _gather(g: Builder, name: str, axes: list[Any]) -> str:
     return transposed(g, found, [*range(rank, rank + before), *range(rank), *range(rank + before, rank + len(rest))])
 
 
-@form("getitem")
+@converter("getitem")
 def _getitem(g: Builder, a: dict, out: list) -> str:
     return read(g, a["self"], a["key"])
 
 
-@form("setitem")
+@converter("setitem")
 def _setitem(g: Builder, a: dict, out: list) -> str:
     x, key = a["self"], a["key"]
     value = g.cast(a["value"], x.dtype)
