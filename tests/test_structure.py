@@ -71,7 +71,7 @@ MODULES = {
 }  # "nn.module"; "__init__" is the package itself
 # group: its modules and folders. A new one is entered here.
 PARTS = {
-    "basis": "_core _version _arguments _array_loss _bfloat16 _evaluating _fork_lock _frames _names _nested backends dtypes",
+    "basis": "_core _version _arguments _array_loss _best _bfloat16 _evaluating _fork_lock _frames _names _nested backends dtypes",
     "tensors": "_tensor _tensor_copying _tensor_numpy _tensor_repr _pytorch_names _autocast _promotion random cuda config custom ops",
     "functions": "tensor_functions functional",
     "modules": "nn optim encoder",
