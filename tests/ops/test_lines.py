@@ -51,7 +51,7 @@ def device_case(axis):
 def written_on_devices(combination):
     index = PLACES if combination == "add" else PLACES[:1]  # places once each: the last one is written on every device
     return (
-        lambda x, src: _core.scatter(x, 0, index, src, combination),
+        lambda x, src: _core.scatter(x, 0, tc.tensor(index, device=x.device), src, combination),
         lambda x, src: R.scatter(x, 0, index, src, combination),
         lambda dy, x, src: R.scatter_backward(dy, 0, index, src.shape, combination),
         [((3, 4), (2, 5))],
@@ -62,7 +62,7 @@ ON_DEVICES = {
     "cumsum": device_case(-1),
     "cumsum columns": device_case(0),
     "gather": (
-        lambda x: _core.gather(x, 0, PLACES),
+        lambda x: _core.gather(x, 0, tc.tensor(PLACES, device=x.device)),
         lambda x: R.gather(x, 0, PLACES),
         lambda dy, x: (R.gather_backward(dy, 0, PLACES, x.shape),),
         [((3, 4),), ((5, 6),)],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import _core
-from .._arguments import all_of, one_of, real
+from .._arguments import one_of, real
 from .._promotion import as_given, cast, narrowed, promote, widened
 from ..tensor_functions.elements import log_softmax, softmax
 
@@ -196,8 +196,7 @@ def hardtanh(input, min_val: float = -1.0, max_val: float = 1.0, inplace: bool =
     >>> tc.functional.hardtanh(np.array([-3.0, 0.5, 2.0]))
     array([-1. ,  0.5,  1. ])
     """
-    min_val, max_val = all_of((real, "min_val", min_val), (real, "max_val", max_val))
-    if not min_val <= max_val:
+    if not real("min_val", min_val) <= real("max_val", max_val):
         raise ValueError(f"min_val must not be larger than max_val, got {min_val} and {max_val}")
     x = as_given(input)
     if x.dtype.kind in "iu":  # stay what they are

@@ -5,12 +5,22 @@ from __future__ import annotations
 import numpy as np
 
 from .. import _core
-from .._arguments import all_of, not_negative, real
+from .._arguments import not_negative, real
 from .._core import Tensor
 from .._promotion import as_given, narrowed, promote, widened
 from ..tensor_functions.reductions import norm
 
 __all__ = ["cosine_similarity", "normalize", "pairwise_distance"]
+
+
+def _length(x, p: float, dim, eps: float = 0.0, keepdim: bool = True):
+    """The p-norm along an axis; at least eps, and with gradient 0 below it and at 0."""
+    if p == 2 and eps >= 1e-18:  # whose square is a float32; the root's slope at 0 is not needed
+        return _core.sqrt(_core.clamp_min(_core.sum(_core.square(x), dim, keepdim), eps * eps))
+    if p == 2 and eps == 0 and not getattr(x, "requires_grad", False):
+        return _core.sqrt(_core.sum(_core.square(x), dim, keepdim))
+    length = norm(x, p, dim, keepdim)
+    return _core.clamp_min(length, eps) if eps else length
 
 
 def normalize(input, p: float = 2.0, dim: int = 1, eps: float = 1e-12):
@@ -33,9 +43,9 @@ def normalize(input, p: float = 2.0, dim: int = 1, eps: float = 1e-12):
     array([[0.6, 0.8],
            [0. , 0. ]])
     """
-    p, eps = all_of((real, "p", p), (not_negative, "eps", eps))
+    p, eps = real("p", p), not_negative("eps", eps)
     x = widened(input)
-    return narrowed(_core.div(x, _core.clamp_min(norm(x, p, dim, True), eps)), as_given(input))
+    return narrowed(_core.div(x, _length(x, p, dim, eps)), as_given(input))
 
 
 def _expanded(x, shape):
@@ -71,7 +81,7 @@ def cosine_similarity(x1, x2, dim: int = 1, eps: float = 1e-8):
     given = promote(x1, x2)
     shape = np.broadcast_shapes(given[0].shape, given[1].shape)
     vectors = (_expanded(widened(x), shape) for x in given)
-    units = (_core.div(x, _core.clamp_min(norm(x, 2, dim, True), eps)) for x in vectors)  # the products of large vectors overflow
+    units = (_core.div(x, _length(x, 2, dim, eps)) for x in vectors)  # the products of large vectors overflow
     return narrowed(_core.sum(_core.mul(*units), dim), given[0])
 
 
@@ -84,7 +94,7 @@ def pairwise_distance(x1, x2, p: float = 2.0, eps: float = 1e-6, keepdim: bool =
     >>> tc.functional.pairwise_distance(np.array([[3.0, 0.0]]), np.array([[0.0, 4.0]])).round(4)
     array([5.])
     """
-    p, eps = all_of((real, "p", p), (real, "eps", eps))
+    p, eps = real("p", p), real("eps", eps)
     given = promote(x1, x2)
     difference = _core.add(_core.sub(*map(widened, given)), eps)
-    return narrowed(norm(difference, p, -1, keepdim), given[0])
+    return narrowed(_length(difference, p, -1, keepdim=keepdim), given[0])

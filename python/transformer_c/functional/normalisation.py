@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .. import _core
 from .._arguments import probability
+from .._core import Tensor
 from .._promotion import promote, unchanged
 from ..random import as_generator
 
@@ -117,7 +118,8 @@ def dropout(input, p: float = 0.5, training: bool = True, *, rng=None):
     >>> sorted(set(tc.functional.dropout(np.ones(100), 0.5, rng=0).tolist()))
     [0.0, 2.0]
     """
-    probability("dropout", p)
+    if not (type(p) is float and 0.0 <= p <= 1.0):
+        probability("dropout", p)
     if not training or p == 0.0:
-        return unchanged(input)
+        return input if isinstance(input, Tensor) else unchanged(input)
     return as_generator(rng).with_mask(_core.dropout, input, p)

@@ -221,7 +221,6 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
     return _core.where(_core.logical_and(_core.lt(down, 0), inexact), _core.add(down, 1), down)
 
 
-@takes_arrays("input")
 def softmax(input: Any, axis: int | None = None, dtype: Any = None, *, dim: int | None = None) -> Any:
     """exp(x) / sum(exp(x)) along an axis, without overflow.
 
@@ -246,7 +245,6 @@ def softmax(input: Any, axis: int | None = None, dtype: Any = None, *, dim: int 
     return _core.softmax(cast(input, dtype), one_axis(axis, dim, -1))
 
 
-@takes_arrays("input")
 def log_softmax(input: Any, axis: int | None = None, dtype: Any = None, *, dim: int | None = None) -> Any:
     """The logarithm of ``softmax``, without its loss of precision. Parameters as there.
 
@@ -290,6 +288,7 @@ def masked_fill_(self: Tensor, mask: Any, value: Any) -> Tensor:
     return self.copy_(_core.masked_fill(self, mask, value))
 
 
+METHODS |= {"softmax": softmax, "log_softmax": log_softmax}  # the core takes their arrays
 METHODS |= {"clamp_": clamp_, "masked_fill_": masked_fill_}
 del METHODS["masked_fill"]  # the method is a row of ops.def
 
