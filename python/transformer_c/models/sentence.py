@@ -1,0 +1,357 @@
+"""Embeddings of texts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .._arguments import count, one_of
+from ..checkpoint import CheckpointError
+from .folder import find, read_json
+from .layers import TextEncoder
+from .loading import load
+from .tokenizing import Tokenizer, longest
+
+# What is made of the states (T, E) of a text's tokens from number `first` on; all sums are in float64.
+POOLINGS = {
+    "cls": lambda x, first: x[0],
+    "lasttoken": lambda x, first: x[-1],
+    "max": lambda x, first: x.max(0),
+    "mean": lambda x, first: x.mean(0, dtype=np.float64),
+    "mean_sqrt_len_tokens": lambda x, first: x.sum(0, dtype=np.float64) / np.sqrt(len(x)),
+    "weightedmean": lambda x, first: np.average(x.astype(np.float64), 0, first + np.arange(1, len(x) + 1)),
+}
+_OLD_KEYS = {  # of 1_Pooling/config.json before version 6, in the order in which several are joined
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+
+
+class SentenceEncoder:
+    """Turns texts into vectors, such that texts of similar meaning have similar vectors (Reimers & Gurevych 2019).
+
+    ``SentenceEncoder.from_pretrained(folder)`` makes one.
+
+    Parameters
+    ----------
+    model : Module
+        An encoder of ``tc.models.load``.
+    tokenizer : callable
+        Takes a list of texts and gives (ids, types) of each.
+    pooling : tuple of str
+        How one vector is made of those of all tokens; the results of several are joined.
+    normalize : bool
+        Whether vectors get length 1.
+    prompts : mapping of str to str
+        Texts to begin with, by name.
+    default_prompt : str, optional
+        The name of the prompt where none is asked for.
+    include_prompt : bool
+        Whether pooling counts the tokens of the prompt.
+    similarity_function : {"cosine", "dot", "euclidean", "manhattan"}
+    lowercase : bool
+        Whether texts are made lower-case before the tokenizer.
+
+    Attributes
+    ----------
+    model, tokenizer, pooling, normalize, prompts, default_prompt, include_prompt, similarity_function, lowercase
+        As above. ``encoder.model.to("cuda")`` moves the model.
+
+    Examples
+    --------
+    With a new model and a tokenizer of one's own:
+
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.manual_seed(0)
+    >>> model = tc.models.create({"model_type": "bert", "vocab_size": 128, "hidden_size": 8, "num_hidden_layers": 1,
+    ...                           "num_attention_heads": 2, "intermediate_size": 16})
+    >>> def tokenizer(texts):
+    ...     return [(np.array([1, *map(ord, text)]), np.zeros(len(text) + 1, int)) for text in texts]
+    >>> encoder = tc.models.SentenceEncoder(model, tokenizer, normalize=True)
+    >>> vectors = encoder.encode(["a cat", "a dog", "Transformers"])
+    >>> vectors.shape, encoder.similarity(vectors, vectors).shape
+    ((3, 8), (3, 3))
+    >>> np.array_equal(encoder.encode("a cat"), vectors[0])
+    True
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        pooling: Sequence[str] = ("mean",),
+        normalize: bool = False,
+        *,
+        prompts: Mapping[str, str] | None = None,
+        default_prompt: str | None = None,
+        include_prompt: bool = True,
+        similarity_function: str = "cosine",
+        lowercase: bool = False,
+    ) -> None:
+        self.model, self.tokenizer, self.pooling, self.normalize = model, tokenizer, tuple(pooling), normalize
+        self.prompts, self.default_prompt, self.include_prompt = dict(prompts or {}), default_prompt, include_prompt
+        self.similarity_function, self.lowercase = similarity_function, lowercase
+
+    @classmethod
+    def from_pretrained(
+        cls, folder: Any, *, pooling: str | None = None, normalize: bool | None = None, max_length: int | None = None, dtype: Any = None
+    ) -> SentenceEncoder:
+        """An encoder from a folder of sentence-transformers', or of transformers' with a tokenizer.json.
+
+        Pooling, normalisation, prompts and the greatest length are read from the folder's files; ``max_seq_length`` there is used instead of
+        the tokenizer file's own truncation and padding. A folder without modules.json gets the mean of all tokens, not normalised.
+
+        Parameters
+        ----------
+        folder : str or path-like
+        pooling : {"cls", "lasttoken", "max", "mean", "mean_sqrt_len_tokens", "weightedmean"}, optional
+        normalize : bool, optional
+        max_length : int, optional
+            The number of tokens at which texts are cut off.
+        dtype : dtype, optional
+            Of the model's parameters.
+
+        Raises
+        ------
+        CheckpointError
+            As ``tc.models.load``; when a file of the folder is damaged or asks for something that is not supported.
+        ImportError
+            When the package tokenizers is not installed.
+        """
+        path = find(folder)
+        modules = _read_modules(path)
+        inner = os.path.join(path, modules.get("Transformer", ""))
+        known = modules.get("Pooling")
+        found, include = _read_pooling(os.path.join(path, known, "config.json")) if known is not None else (("mean",), True)
+        if pooling is not None:
+            found = (one_of("pooling", pooling, tuple(POOLINGS)),)
+        config = _mapping(os.path.join(path, "config_sentence_transformers.json"))
+        model = load(inner, dtype=dtype)
+        if not isinstance(model, TextEncoder):
+            raise CheckpointError(f"{path!r} has a model of {type(model).__name__}, which encodes no texts")
+        limit = None if max_length is None else count("max_length", max_length)
+        prompts = config.get("prompts") or {}
+        if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
+            raise CheckpointError(f"config_sentence_transformers.json has prompts = {prompts!r:.80}; expected texts by name")
+        default, function = config.get("default_prompt_name"), config.get("similarity_fn_name") or "cosine"
+        if default is not None and default not in prompts:
+            raise CheckpointError(f"config_sentence_transformers.json has default_prompt_name = {default!r:.80}, which its prompts lack")
+        if function not in SIMILARITIES:
+            raise CheckpointError(f"config_sentence_transformers.json has similarity_fn_name = {function!r:.80}; there are {SIMILARITIES}")
+        return cls(
+            model,
+            Tokenizer(inner, longest(inner, limit, model.longest)),
+            found,
+            "Normalize" in modules if normalize is None else bool(normalize),
+            prompts=prompts,
+            default_prompt=default,
+            include_prompt=include,
+            similarity_function=function,
+            lowercase=_mapping(os.path.join(inner, "sentence_bert_config.json")).get("do_lower_case") is True,
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"SentenceEncoder({type(self.model).__name__}, pooling={'+'.join(self.pooling)}, normalize={self.normalize}, "
+            f"max_length={getattr(self.tokenizer, 'max_length', None)})"
+        )
+
+    def encode(
+        self,
+        texts: Any,
+        batch_size: int = 32,
+        sort_by_length: bool = True,
+        progress: bool = False,
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+    ) -> np.ndarray:
+        """The vectors of texts.
+
+        Parameters
+        ----------
+        texts : sequence of str, or str
+            A list, an array or a column of N texts; or one text.
+        batch_size : int, default 32
+            How many texts are computed at once.
+        sort_by_length : bool, default True
+            Compute texts of similar lengths together, the longest first, so that little is computed for padding. Neither this nor the
+            batch changes any bit of the result.
+        progress : bool, default False
+            Show a bar.
+        prompt_name : str, optional
+            The name of one of ``prompts``, which is put before each text; by default ``default_prompt``.
+        prompt : str, optional
+            A prompt itself.
+
+        Returns
+        -------
+        ndarray of float32, shape (N, E)
+            In the order of the texts; (E,) for one text.
+        """
+        if isinstance(texts, str):
+            return self.encode([texts], prompt_name=prompt_name, prompt=prompt)[0]
+        size = count("batch_size", batch_size)
+        texts = self._checked(texts)
+        prompt = self._prompt(prompt_name, prompt)
+        skipped = 0
+        if prompt and not self.include_prompt:
+            skipped = len(self.tokenizer([self._cased(prompt)])[0][0]) - 1  # without the token that ends it
+        tokens = self._tokens([self._cased(prompt + text) for text in texts])
+        order = np.argsort([-len(ids) for ids, _ in tokens], kind="stable") if sort_by_length else np.arange(len(tokens))
+        width = self.model.layers[0].out.out_features * len(self.pooling)
+        result = np.empty((len(texts), width), np.float32)
+        with _bar(len(texts), progress) as bar:
+            for begin in range(0, len(order), size):
+                batch = order[begin : begin + size]
+                for i, vector in zip(batch, self._embed([tokens[i] for i in batch], skipped), strict=True):
+                    result[i] = vector
+                bar.update(len(batch))
+        return result
+
+    def similarity(self, a: Any, b: Any) -> np.ndarray:
+        """How similar each vector of `a` is to each of `b`, by ``similarity_function``.
+
+        Parameters
+        ----------
+        a : array_like, shape (N, E) or (E,)
+        b : array_like, shape (M, E) or (E,)
+
+        Returns
+        -------
+        ndarray of float32, shape (N, M)
+            Cosines, products, or distances times -1: larger is more similar.
+        """
+        a, b = (np.atleast_2d(np.asarray(x, np.float32)) for x in (a, b))
+        if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
+            raise ValueError(f"a and b must be vectors of the same size, (N, E) and (M, E); got {a.shape} and {b.shape}")
+        if self.similarity_function == "cosine":
+            a, b = (x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12) for x in (a, b))
+        if self.similarity_function in ("cosine", "dot"):
+            return a @ b.T
+        power = 2 if self.similarity_function == "euclidean" else 1
+        return np.stack([-np.linalg.norm(row - b, ord=power, axis=1) for row in a]) if len(a) else np.empty((0, len(b)), np.float32)
+
+    # ---- parts ------------------------------------------------------------------------------------------------------------
+
+    def _checked(self, texts: Any) -> list[str]:
+        if isinstance(texts, (bytes, Mapping)) or not hasattr(texts, "__iter__"):
+            raise TypeError(f"texts must be a sequence of str, or one str, not {type(texts).__name__}")
+        texts = list(texts)
+        for i, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise TypeError(f"texts must be str, but number {i} is {text!r:.80} ({type(text).__name__})")
+        return texts
+
+    def _prompt(self, name: str | None, prompt: str | None) -> str:
+        if prompt is not None:
+            if name is not None:
+                raise TypeError("prompt and prompt_name are two ways to say the same; give one of them")
+            return prompt
+        name = self.default_prompt if name is None else name
+        if name is not None and name not in self.prompts:
+            raise ValueError(f"prompt_name is {name!r}; this model has the prompts {', '.join(map(repr, self.prompts)) or 'none'}")
+        return "" if name is None else self.prompts[name]
+
+    def _cased(self, text: str) -> str:
+        return text.lower() if self.lowercase else text
+
+    def _tokens(self, texts: list[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """(ids, types) of each text; in parts, as what the tokenizer gives is large."""
+        found: list[tuple[np.ndarray, np.ndarray]] = []
+        for begin in range(0, len(texts), 1024):
+            found += self.tokenizer(texts[begin : begin + 1024])
+        for i, (ids, _) in enumerate(found):
+            if not len(ids):
+                raise ValueError(f"the tokenizer makes no tokens of text number {i}, {texts[i]!r:.80}")
+        return found
+
+    def _embed(self, batch: list[tuple[np.ndarray, np.ndarray]], skipped: int) -> Iterator[np.ndarray]:
+        """The vectors of a batch; tokens before `skipped` are not pooled."""
+        lengths = np.array([len(ids) for ids, _ in batch])
+        ids = np.full((len(batch), lengths.max()), self._padding(), np.int64)
+        for row, (own, _) in zip(ids, batch, strict=True):
+            row[: len(own)] = own
+        states = np.asarray(self.model(ids, lengths=lengths)).astype(np.float32, copy=False)
+        for state, length in zip(states, lengths, strict=True):
+            first = min(skipped, length - 1)
+            vector = np.concatenate([POOLINGS[name](state[first:length], first) for name in self.pooling])
+            if self.normalize:
+                vector = vector / max(float(np.linalg.norm(vector.astype(np.float64))), 1e-12)
+            yield vector.astype(np.float32)
+
+    def _padding(self) -> int:
+        return self.model.words.padding_idx or 0
+
+
+class _bar:
+    """A bar of tqdm's, or nothing."""
+
+    def __init__(self, total: int, shown: bool) -> None:
+        self._bar: Any = None
+        if shown:
+            from tqdm.auto import tqdm
+
+            self._bar = tqdm(total=total, unit="text", desc="encoding")
+
+    def __enter__(self) -> _bar:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def update(self, count: int) -> None:
+        if self._bar is not None:
+            self._bar.update(count)
+
+
+def _mapping(path: str) -> dict[str, Any]:
+    """A JSON file with a mapping; {} where there is none."""
+    values = read_json(path) if os.path.exists(path) else {}
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path!r} is not a mapping")
+    return values
+
+
+def _read_modules(folder: str) -> dict[str, str]:
+    """The folders of the parts that modules.json names, by the last part of their classes' names."""
+    path = os.path.join(folder, "modules.json")
+    if not os.path.exists(path):
+        return {"Transformer": ""}
+    modules = read_json(path)
+    if not isinstance(modules, list) or not all(isinstance(m, dict) and isinstance(m.get("type"), str) for m in modules):
+        raise CheckpointError(f"{path!r} is not a list of modules")
+    found: dict[str, str] = {}
+    for module in modules:
+        kind, place = module["type"].rpartition(".")[2], module.get("path", "")
+        if kind not in ("Transformer", "Pooling", "Normalize") or kind in found:
+            raise CheckpointError(
+                f"{path!r} has a module {module['type']!r:.80}; supported are one each of Transformer, Pooling, Normalize"
+            )
+        if not isinstance(place, str) or os.path.isabs(place) or ".." in place.split("/") or "\0" in place or "\\" in place:
+            raise CheckpointError(f"{path!r} has the path {place!r:.80}; expected a folder inside")
+        found[kind] = place
+    if list(found) not in (["Transformer"], ["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise CheckpointError(f"{path!r} has the modules {', '.join(found)}; supported are Transformer, Pooling, Normalize, in this order")
+    return found
+
+
+def _read_pooling(path: str) -> tuple[tuple[str, ...], bool]:
+    """(names of poolings, whether the prompt counts) of a config.json."""
+    values = _mapping(path)
+    modes = values.get("pooling_mode")
+    if modes is None:
+        modes = [name for key, name in _OLD_KEYS.items() if values.get(key) is True] or "mean"
+    modes = [modes] if isinstance(modes, str) else modes
+    if not isinstance(modes, list) or not modes or not all(isinstance(m, str) and m in POOLINGS for m in modes):
+        raise CheckpointError(f"{path!r} has the pooling {modes!r:.80}; supported are {', '.join(POOLINGS)}")
+    return tuple(modes), values.get("include_prompt", True) is not False

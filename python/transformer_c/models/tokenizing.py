@@ -1,0 +1,118 @@
+"""Texts to numbers, by tokenizer.json and the package tokenizers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..checkpoint import CheckpointError
+from ..checkpoint.files import open_regular
+from .folder import read_json
+
+MAX_TOKENIZER = 1 << 28  # bytes of tokenizer.json; those of multilingual models have 17 MB
+
+
+class Tokenizer:
+    """A folder's tokenizer.
+
+    Parameters
+    ----------
+    folder : str
+    max_length : int
+        Longer texts are cut off there, special tokens included. What the file itself says of truncation and padding is not used.
+
+    Attributes
+    ----------
+    max_length : int
+    """
+
+    def __init__(self, folder: str, max_length: int) -> None:
+        self._tokenizer = _read(folder)
+        self.max_length = max_length
+        special = self._tokenizer.num_special_tokens_to_add(False)
+        if max_length <= special:
+            raise ValueError(
+                f"texts are cut off at {max_length} tokens, but the tokenizer adds {special} to each; nothing of the text is left"
+            )
+        with _refusing(f"the tokenizer of {folder!r} takes no texts of {max_length} tokens"):
+            self._tokenizer.no_padding()
+            self._tokenizer.enable_truncation(max_length)
+
+    def __call__(self, texts: Sequence[Any]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """(ids, types), int32, of each text or pair of texts."""
+        with _refusing("the tokenizer failed"):
+            found = self._tokenizer.encode_batch(list(texts))
+        return [(np.array(e.ids, np.int32), np.array(e.type_ids, np.int32)) for e in found]
+
+
+def _read(folder: str) -> Any:
+    try:
+        import tokenizers
+    except ImportError:
+        raise ImportError(
+            "texts are read by the package tokenizers: pip install 'transformer_c[models]', or pip install tokenizers"
+        ) from None
+    path = os.path.join(folder, "tokenizer.json")
+    if not os.path.exists(path):
+        others = [
+            name
+            for name in ("vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")
+            if os.path.exists(os.path.join(folder, name))
+        ]
+        also = (
+            f"; it has {others[0]}, from which transformers' AutoTokenizer.from_pretrained(folder).save_pretrained(folder) makes it"
+            if others
+            else ""
+        )
+        raise CheckpointError(f"{folder!r} has no tokenizer.json{also}")
+    file, size = open_regular(path)
+    with file:
+        if size > MAX_TOKENIZER:
+            raise CheckpointError(f"{path!r} has {size} bytes; {MAX_TOKENIZER} is the most that is read")
+        data = file.read()
+    with _refusing(f"{path!r} is not a tokenizer that can be read"):
+        return tokenizers.Tokenizer.from_buffer(data)
+
+
+class _refusing:
+    """What tokenizers raises becomes a CheckpointError: Exception for bad files, and its own BaseException where its code panics."""
+
+    def __init__(self, message: str) -> None:
+        self._message = message
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: object) -> None:
+        if error is None or isinstance(error, (CheckpointError, MemoryError, OSError)):
+            return
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise CheckpointError(f"{self._message} ({type(error).__name__}: {str(error)[:200]})") from None
+
+
+def longest(folder: str, given: int | None, positions: int) -> int:
+    """The number of tokens at which texts are cut off: `given`, or what sentence_bert_config.json or tokenizer_config.json says."""
+    if given is not None:
+        if given > positions:
+            raise ValueError(f"max_length is {given}; the model has embeddings for {positions} positions")
+        return given
+    for name, key in (
+        *(
+            (f"sentence_{kind}_config.json", "max_seq_length")
+            for kind in ("bert", "roberta", "distilbert", "camembert", "xlm-roberta", "mpnet")
+        ),
+        ("tokenizer_config.json", "model_max_length"),
+    ):
+        path = os.path.join(folder, name)
+        values = read_json(path) if os.path.exists(path) else {}
+        if not isinstance(values, dict):
+            raise CheckpointError(f"{path!r} is not a mapping")
+        found = values.get(key)
+        if found is not None:
+            if type(found) not in (int, float) or not found >= 1:
+                raise CheckpointError(f"{path!r} has {key} = {found!r:.80}; expected a number of tokens")
+            return int(min(found, positions))  # 1e30 is transformers' word for no limit
+    return positions

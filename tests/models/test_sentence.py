@@ -1,0 +1,197 @@
+"""SentenceEncoder against NumPy over the model's own states; tests of folders need the package tokenizers."""
+
+import json
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from folders import CONFIG, letters, sentence_folder
+
+TEXTS = ["abc", "", "z" * 18, "transformers", "a", "0123456789", "numpy", "zyx"] * 3
+
+
+@pytest.fixture(scope="module")
+def model():
+    tc.manual_seed(1)
+    return tc.models.create({**CONFIG, "initializer_range": 0.3})
+
+
+def states(model, text):
+    return model(letters([text])[0][0][None])[0].astype(np.float64)
+
+
+POOLED = {
+    "cls": lambda x: x[0],
+    "lasttoken": lambda x: x[-1],
+    "max": lambda x: x.max(0),
+    "mean": lambda x: x.sum(0) / len(x),
+    "mean_sqrt_len_tokens": lambda x: x.sum(0) / len(x) ** 0.5,
+    "weightedmean": lambda x: sum(i * row for i, row in enumerate(x, 1)) / sum(range(1, len(x) + 1)),
+}
+
+
+@pytest.mark.parametrize("pooling", POOLED)
+def test_poolings(model, pooling):
+    encoder = tc.models.SentenceEncoder(model, letters, (pooling,), prompts={"q": "ab:"}, include_prompt=False)
+    expected = np.stack([POOLED[pooling](states(model, text)) for text in TEXTS])
+    found = encoder.encode(TEXTS)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
+    if pooling != "weightedmean":
+        expected = POOLED[pooling](states(model, "ab:xyz")[4:])  # [CLS] and the prompt have four tokens
+        np.testing.assert_allclose(encoder.encode("xyz", prompt_name="q"), expected, rtol=0, atol=2e-6)
+    encoder.include_prompt = True
+    np.testing.assert_allclose(encoder.encode(["xyz"], prompt="ab:")[0], POOLED[pooling](states(model, "ab:xyz")), rtol=0, atol=2e-6)
+
+
+def test_several_poolings_and_normalisation(model):
+    encoder = tc.models.SentenceEncoder(model, letters, ("cls", "max"), normalize=True)
+    x = states(model, "numpy")
+    expected = np.concatenate([x[0], x.max(0)])
+    np.testing.assert_allclose(encoder.encode("numpy"), expected / np.linalg.norm(expected), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "mpnet", "roberta"])
+def test_the_same_bits_in_any_batch(architecture, isa):
+    names = {"model_type": architecture, "hidden_size": 48, "num_attention_heads": 3, "max_position_embeddings": 160}
+    model = tc.models.create({**CONFIG, **names, "initializer_range": 0.2})
+    encoder = tc.models.SentenceEncoder(model, letters)
+    texts = [c * n for n, c in ((1, "a"), (2, "b"), (5, "c"), (15, "d"), (16, "e"), (31, "f"), (65, "g"), (130, "h"))] * 2
+    expected = np.stack([encoder.encode(text) for text in texts])
+    for size, by_length in ((16, True), (3, False), (5, True)):
+        assert np.array_equal(encoder.encode(texts, size, by_length), expected)
+    ids = np.zeros((2, 140), int)
+    ids[0, :18], ids[1] = letters(["d" * 16])[0][0], 7
+    alone = model(ids[:1, :18])
+    assert np.array_equal(model(ids, np.arange(140) < np.array([[18], [140]]))[:1, :18], alone)
+
+
+def test_arguments(model):
+    encoder = tc.models.SentenceEncoder(model, letters, prompts={"q": "a"})
+    assert encoder.encode([]).shape == (0, 16) and encoder.encode("abc").shape == (16,)
+    assert np.array_equal(encoder.encode(np.array(["abc", "z"])), encoder.encode(("abc", "z")))
+    for bad in (["abc", None], [b"abc"], b"abc", {"a": 1}, 3, [float("nan")], None):
+        with pytest.raises(TypeError, match="texts must be"):
+            encoder.encode(bad)
+    with pytest.raises(ValueError, match="batch_size"):
+        encoder.encode(["a"], batch_size=0)
+    with pytest.raises(ValueError, match="prompt_name is 'x'; this model has the prompts 'q'"):
+        encoder.encode(["a"], prompt_name="x")
+    with pytest.raises(TypeError, match="two ways"):
+        encoder.encode(["a"], prompt_name="q", prompt="b")
+    with pytest.raises(ValueError, match="at most 40"):
+        encoder.encode("a" * 39)
+
+
+def test_similarity(model, rng):
+    a, b = rng.standard_normal((3, 8)), rng.standard_normal((4, 8))
+    for name, of in {
+        "cosine": lambda x, y: x @ y / np.linalg.norm(x) / np.linalg.norm(y),
+        "dot": lambda x, y: x @ y,
+        "euclidean": lambda x, y: -np.linalg.norm(x - y),
+        "manhattan": lambda x, y: -np.abs(x - y).sum(),
+    }.items():
+        encoder = tc.models.SentenceEncoder(model, letters, similarity_function=name)
+        expected = [[of(x, y) for y in b] for x in a]
+        np.testing.assert_allclose(encoder.similarity(a, b), expected, rtol=0, atol=1e-5)
+        assert encoder.similarity(a, b).dtype == np.float32 and encoder.similarity(a[0], b).shape == (1, 4)
+        assert encoder.similarity(np.empty((0, 8)), b).shape == (0, 4)
+    with pytest.raises(ValueError, match=r"\(3, 8\) and \(4, 7\)"):
+        encoder.similarity(a, b[:, :7])
+
+
+def test_progress(model, capsys):
+    tc.models.SentenceEncoder(model, letters).encode(TEXTS, progress=True)
+    assert "encoding" in capsys.readouterr().err
+    tc.models.SentenceEncoder(model, letters).encode(TEXTS)
+    assert not capsys.readouterr().err
+
+
+# ---- folders ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder(tmp_path):
+    pytest.importorskip("tokenizers")
+    encoder = tc.models.SentenceEncoder.from_pretrained(sentence_folder(tmp_path))
+    assert (encoder.pooling, encoder.normalize, encoder.similarity_function, encoder.prompts) == (
+        ("mean",),
+        True,
+        "dot",
+        {"query": "find:"},
+    )
+    assert repr(encoder) == "SentenceEncoder(Bert, pooling=mean, normalize=True, max_length=20)"
+    own = tc.models.SentenceEncoder(tc.models.load(tmp_path), letters, normalize=True)
+    texts = ["abc", "z" * 18, "a"]  # the tokenizer's file would cut off after 5 tokens and pad to 30
+    assert np.array_equal(encoder.encode(texts), own.encode(texts))
+    assert np.array_equal(encoder.encode("z" * 30), own.encode("z" * 18))  # max_seq_length is 20 with [CLS] and [SEP]
+    assert np.array_equal(encoder.encode("b", prompt_name="query"), own.encode("find:b"))
+    other = tc.models.SentenceEncoder.from_pretrained(tmp_path, pooling="cls", normalize=False, max_length=12)
+    own = tc.models.SentenceEncoder(tc.models.load(tmp_path), letters, ("cls",))
+    assert np.array_equal(other.encode("z" * 30), own.encode("z" * 10))
+
+
+def test_other_folders(tmp_path):
+    pytest.importorskip("tokenizers")
+    read = tc.models.SentenceEncoder.from_pretrained
+    plain = sentence_folder(tmp_path, modules=None, sentence_bert_config=None, tokenizer_config={"model_max_length": 10**30})
+    assert repr(read(plain)) == "SentenceEncoder(Bert, pooling=mean, normalize=False, max_length=40)"
+    new = "sentence_transformers.base.modules.transformer.Transformer", "sentence_transformers.sentence_transformer.modules.pooling.Pooling"
+    files = {
+        "modules": [{"idx": i, "path": ["", "1_Pooling"][i], "type": kind} for i, kind in enumerate(new)],
+        "1_Pooling/config": {"embedding_dimension": 16, "pooling_mode": ["cls", "max"], "include_prompt": False},
+        "sentence_bert_config": {"transformer_task": "feature-extraction", "do_lower_case": True},
+        "tokenizer_config": {"model_max_length": 16},
+        "config_sentence_transformers": {"prompts": {"document": "", "query": "q:"}, "default_prompt_name": "query"},
+    }
+    encoder = read(sentence_folder(tmp_path, **files))
+    assert repr(encoder) == "SentenceEncoder(Bert, pooling=cls+max, normalize=False, max_length=16)"
+    assert not encoder.include_prompt and encoder.encode(["a"]).shape == (1, 32)
+    assert np.array_equal(encoder.encode("ABC"), encoder.encode("abc", prompt="q:"))
+
+
+WRONG = {
+    "modules": [
+        ({"0": 1}, "list of modules"),
+        ([{"type": "a.Dense", "path": ""}], r"module 'a\.Dense'; supported are one each of Transformer, Pooling, Normalize"),
+        ([{"type": "Pooling", "path": ""}], "in this order"),
+        ([{"type": "Transformer", "path": "../../etc"}], "expected a folder inside"),
+        ([{"type": "Transformer", "path": "/etc"}], "expected a folder inside"),
+    ],
+    "1_Pooling/config": [
+        ({"pooling_mode": "attention"}, "has the pooling"),
+        ([], "not a mapping"),
+        ({"pooling_mode": []}, "has the pooling"),
+    ],
+    "sentence_bert_config": [({"max_seq_length": 0}, "number of tokens"), ({"max_seq_length": "9"}, "number of tokens")],
+    "config_sentence_transformers": [
+        ({"prompts": ["a"]}, "prompts"),
+        ({"default_prompt_name": "x"}, "which its prompts lack"),
+        ({"similarity_fn_name": "jaccard"}, "similarity_fn_name = 'jaccard'"),
+    ],
+    "tokenizer": [(None, "has no tokenizer.json"), ({}, "not a tokenizer that can be read"), ({"model": 3}, "not a tokenizer")],
+    "config": [({"model_type": "t5"}, "architectures there are")],
+}
+
+
+@pytest.mark.parametrize(("name", "value", "message"), [(name, *case) for name, cases in WRONG.items() for case in cases])
+def test_wrong_folders(tmp_path, name, value, message):
+    pytest.importorskip("tokenizers")
+    with pytest.raises(tc.CheckpointError, match=message):
+        tc.models.SentenceEncoder.from_pretrained(sentence_folder(tmp_path, **{name: value}))
+
+
+def test_without_the_package(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
+    with pytest.raises(ImportError, match=r"pip install 'transformer_c\[models\]'"):
+        tc.models.SentenceEncoder.from_pretrained(sentence_folder(tmp_path))
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "model_type": "nope"}))
+    with pytest.raises(tc.CheckpointError, match="architectures there are"):
+        tc.models.SentenceEncoder.from_pretrained(tmp_path)
+
+
+def test_lengths(tmp_path):
+    pytest.importorskip("tokenizers")
+    with pytest.raises(ValueError, match="max_length is 41; the model has embeddings for 40 positions"):
+        tc.models.SentenceEncoder.from_pretrained(sentence_folder(tmp_path), max_length=41)
+    with pytest.raises(ValueError, match="cut off at 2 tokens, but the tokenizer adds 2"):
+        tc.models.SentenceEncoder.from_pretrained(tmp_path, max_length=2)
