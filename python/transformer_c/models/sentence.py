@@ -70,7 +70,6 @@ class SentenceEncoder:
     With a new model and a tokenizer of one's own:
 
     >>> import numpy as np, transformer_c as tc
-    >>> tc.manual_seed(0)
     >>> model = tc.models.create({"model_type": "bert", "vocab_size": 128, "hidden_size": 8, "num_hidden_layers": 1,
     ...                           "num_attention_heads": 2, "intermediate_size": 16})
     >>> def tokenizer(texts):
