@@ -223,7 +223,7 @@ def test_modules_and_functions_take_frames(make):
     classes = make(y=[0, 2])["y"]
     assert float(tc.nn.CrossEntropyLoss()(tc.ones(2, 3), classes)) == pytest.approx(np.log(3))
     for take in (layer, tc.functional.relu, lambda f: tc.functional.linear(f, np.ones((1, 2))), tc.tensor):
-        with pytest.raises(TypeError, match="Frame has columns that are no numbers: 'city'; leave them out"):
+        with pytest.raises(TypeError, match="Frame has columns that are not numbers: 'city'; leave them out"):
             take(make(a=[1.0, 2.0], city=["x", "y"]))
     np.testing.assert_allclose(tc.functional.relu(make(a=[-1.0, 2.0], b=[0.5, -1.0])), [[0, 0.5], [2, 0]])
 

@@ -22,9 +22,9 @@ def _unusable(value: Any) -> str:
         except TypeError:
             wrong.append(str(name))
     if not wrong:
-        return f"the values of this {kind} are no numbers; convert them first, for instance .to_numpy(dtype='float32')"
+        return f"the values of this {kind} are not numbers; convert them first, for instance .to_numpy(dtype='float32')"
     few = ", ".join(map(repr, wrong[:5])) + (", ..." if len(wrong) > 5 else "")
-    return f"the {kind} has columns that are no numbers: {few}; leave them out, or encode them as numbers first"
+    return f"the {kind} has columns that are not numbers: {few}; leave them out, or encode them as numbers first"
 
 
 def as_array(value: Any) -> np.ndarray:

@@ -78,5 +78,9 @@ def cast_input(x: Any, weight: Tensor, layer: str) -> Tensor:
     if x.dtype == weight.dtype:
         return x
     if x.dtype.kind in "fV" and not is_in_call():
-        raise TypeError(f"{layer} has {weight.dtype.name} parameters but the input is a {x.dtype.name} Tensor; convert one with .to()")
+        name = weight.dtype.name
+        raise TypeError(
+            f"{layer} has {name} parameters but the input is a {x.dtype.name} Tensor; convert one of them: x.to('{name}'), model.to('{x.dtype.name}'), "
+            f"or the data, as in TensorDataset(X.astype('{name}'))"
+        )
     return x.to(weight.dtype)

@@ -614,7 +614,7 @@ class Unsized:
         ((np.ones((4, 3)), np.ones(5)), ValueError, r"train has arrays of shapes \(4, 3\), \(5,\): their first axes"),
         ((np.ones((0, 3)), np.ones(0)), ValueError, "train has no rows"),
         ((np.ones((2, 3)), np.array(["a", "b"])), TypeError, r"train\[1\] is an array of dtype <U1; expected numbers"),
-        ((np.ones((2, 3)), np.array(["a", 1], object)), TypeError, r"train\[1\] has values that are no numbers"),
+        ((np.ones((2, 3)), np.array(["a", 1], object)), TypeError, r"train\[1\] has values that are not numbers"),
         (one_shot(), TypeError, "only once"),
         ([], ValueError, "no batch"),
         (Unsized(0), ValueError, "train is empty"),

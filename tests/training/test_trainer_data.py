@@ -161,6 +161,24 @@ def test_arrays_and_frames(kind, dtype):
     assert type(predicted) is np.ndarray and predicted.dtype == dtype
 
 
+class Columns(Frame):
+    """With named columns, some of which are not numbers."""
+
+    columns = ("age", "city", "name")
+
+    def __init__(self):
+        super().__init__(np.array([[1, "Rom", "A"], [2, "Bonn", "B"]], object))
+
+    def __getitem__(self, name):
+        return Frame(self.values[:, self.columns.index(name)])
+
+
+def test_columns_that_are_not_numbers_are_named():
+    for given, name in (((Columns(), np.ones(2)), r"train\[0\]"), ((np.ones((2, 3)), Columns()), r"train\[1\]"), (Columns(), "train")):
+        with pytest.raises(TypeError, match=f"^{name}: the Columns has columns that are not numbers: 'city', 'name'; leave them out"):
+            trainer().fit(Line(), given)
+
+
 def test_arrays_are_shuffled_for_training_only():
     class Order(Line):
         def training_step(self, batch, batch_idx):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._core import Tensor
+from .._frames import as_array, is_frame
 from .._tensor import as_tensor
 from ..data import DataLoader, Dataset
 
@@ -65,18 +66,23 @@ def as_loader(name: str, given: Any, dtype: np.dtype, batch_size: int, shuffle: 
 
 
 def _is_array(value: Any) -> bool:
-    return isinstance(value, (Tensor, np.ndarray)) or hasattr(value, "to_numpy")  # frames and columns of pandas and polars
+    return isinstance(value, (Tensor, np.ndarray)) or is_frame(value)
 
 
 def _as_tensor(name: str, value: Any, dtype: np.dtype) -> Tensor:
     if isinstance(value, Tensor):
         return _cast(value.detach(), dtype)
-    array = np.asarray(value.to_numpy() if hasattr(value, "to_numpy") else value)
-    if array.dtype == object:  # a frame whose columns have different dtypes
+    if is_frame(value):
+        try:
+            return _cast(as_tensor(np.ascontiguousarray(as_array(value))), dtype)
+        except TypeError as error:
+            raise TypeError(f"{name}: {error}") from None
+    array = np.asarray(value)
+    if array.dtype == object:
         try:
             array = array.astype(np.float64)
         except (TypeError, ValueError) as error:
-            raise TypeError(f"{name} has values that are no numbers ({error}): turn text and categories into numbers first") from None
+            raise TypeError(f"{name} has values that are not numbers ({error}): turn text and categories into numbers first") from None
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name} is an array of dtype {array.dtype}; expected numbers: turn text and categories into numbers first")
     return _cast(as_tensor(np.ascontiguousarray(array)), dtype)
