@@ -93,7 +93,7 @@ def test_batches_of_other_forms():
     data = [{"note": "text", "inputs": {"x": np.ones((n, 3), np.float32)}, "y": tc.ones(n, 1)} for n in (2, 3)]
     run.fit(Forms(), data)
     assert run.global_step == 2
-    assert [tc.trainer.metrics.batch_size_of(b) for b in (data[1], [], 3, np.float32(1), (["a"], tc.ones(7, 2)))] == [3, 1, 1, 1, 7]
+    assert [tc.trainer.averages.batch_size_of(b) for b in (data[1], [], 3, np.float32(1), (["a"], tc.ones(7, 2)))] == [3, 1, 1, 1, 7]
 
 
 def test_hooks_and_logging_in_them():
@@ -352,10 +352,10 @@ def test_history_csv(tmp_path):
 def test_an_epoch_costs_no_more_after_many(tmp_path):
     """Of the history: appending makes no list as long as it, the checkpoint's text does not grow with it."""
     history = {"epoch": [*range(1, 100_001)], "val_loss": [0.5] * 100_000}
-    tc.trainer.metrics.append_row(history, {"epoch": 100_001, "val_loss": 0.25})  # Python makes the lists room for more
+    tc.trainer.history.append_row(history, {"epoch": 100_001, "val_loss": 0.25})  # Python makes the lists room for more
     tracemalloc.start()
     try:
-        tc.trainer.metrics.append_row(history, {"epoch": 100_002, "val_loss": 0.125})
+        tc.trainer.history.append_row(history, {"epoch": 100_002, "val_loss": 0.125})
         assert tracemalloc.get_traced_memory()[1] < 10_000
     finally:
         tracemalloc.stop()
@@ -566,6 +566,13 @@ def test_a_process_without_standard_error(monkeypatch):
 def test_options_that_are_refused(options, error, message):
     with pytest.raises(error, match=message):
         tc.Trainer(**{"max_epochs": 1, **options})
+
+
+def test_all_wrong_options_are_named_at_once():
+    with pytest.raises(
+        TypeError, match=r"3 arguments are wrong:\n  max_epochs must be .*\n  mode must be .*\n  patience must be an int, got 1.5"
+    ):
+        tc.Trainer(0, mode="best", patience=1.5)
 
 
 class Returning(Small):

@@ -10,7 +10,7 @@ evaluation   one pass over validation or test data
 manual       steps that a module takes itself
 steps        the accepted forms of configure_optimizers() and of a module's steps
 loaders      accepted loaders, limits, moving batches to their device
-metrics      means of logged values, history and its CSV
+averages     means of logged values; history: that of the epochs, and its CSV
 streams      the random streams that a run draws from
 progress     bars, tables
 interrupts   Ctrl-C between two batches

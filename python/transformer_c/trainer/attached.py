@@ -7,7 +7,7 @@ from typing import Any
 from ..metrics import Metric
 from . import checks, steps
 from .hooks import Hooks
-from .loaders import Place
+from .loaders import DeviceAndDtype
 
 
 class Attached:
@@ -17,7 +17,7 @@ class Attached:
         checks.trainable(model)
         self._trainer, self._model = trainer, model
 
-    def __enter__(self) -> Place:
+    def __enter__(self) -> DeviceAndDtype:
         trainer, model = self._trainer, self._model
         if trainer.device is not None:
             model.to(device=trainer.device)
@@ -26,14 +26,14 @@ class Attached:
         for value in vars(model).values():
             if isinstance(value, Metric):
                 value.reset()  # an earlier pass may have been interrupted
-        return Place.of(model)
+        return DeviceAndDtype.of(model)
 
     def __exit__(self, *unused) -> None:
         self._model.trainer = self._before
         self._model.eval()
 
 
-class Stage:
+class StageHooks:
     """Calls ``prepare_data``, ``setup`` and, at the end, ``teardown`` of the data, the callbacks and the model.
 
     Parameters

@@ -2,15 +2,42 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from .._arguments import all_of
 from ..callbacks.callback import Callback
 from ..loggers import CSVLogger, Logger
 from ..training import TrainingModule
 from . import hooks, names
+
+
+def options(**given: tuple) -> dict[str, Any]:
+    """The options by name, each given as (check, value, *arguments); one error names all that are wrong."""
+    return dict(zip(given, all_of(*((check, name, *arguments) for name, (check, *arguments) in given.items())), strict=True))
+
+
+def optional(check: Callable[..., Any]) -> Callable[[str, Any], Any]:
+    """The check of an option that may be None."""
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def name(option: str, value: Any) -> str:
+    """`value`, which must be the name of a logged value."""
+    if not isinstance(value, str):
+        raise TypeError(f"{option} is of type {type(value).__name__}; expected the name of a logged value")
+    return value
+
+
+def device(name: str, value: Any) -> str:
+    """`value`, which must be the name of a device."""
+    if not re.fullmatch(r"cpu|cuda(:(\d+|emulated))?", str(value)):
+        raise ValueError(f'{name} must be "cpu", "cuda" or "cuda:0", got {value!r}')
+    return value
 
 
 def limit(name: str, limit: int | float | None) -> int | float | None:

@@ -18,7 +18,7 @@ from .progress import Bar
 LABELS = {"validation": "validating", "test": "testing", "predict": "predicting"}
 
 
-class Pass:
+class EvaluationLoop:
     """Runs ``validation_step``, ``test_step`` or ``predict_step`` over loaders.
 
     Parameters
@@ -28,12 +28,12 @@ class Pass:
     model : TrainingModule
     hooks : Hooks
     kind : {"validation", "test", "predict"}
-    place : Place
+    place : DeviceAndDtype
         The device and dtype of the batches.
     interrupts : Interrupts
     """
 
-    def __init__(self, options: Any, model: Any, hooks: Hooks, kind: str, place: loaders.Place, interrupts: Interrupts) -> None:
+    def __init__(self, options: Any, model: Any, hooks: Hooks, kind: str, place: loaders.DeviceAndDtype, interrupts: Interrupts) -> None:
         self._run, self._model, self._kind, self._progress = options.run, model, kind, options.progress
         self._limit = getattr(options, f"limit_{kind[:3] if kind == 'validation' else kind}_batches")
         self._place, self._interrupts = place, interrupts

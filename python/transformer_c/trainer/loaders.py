@@ -13,7 +13,7 @@ import numpy as np
 from .._core import Tensor
 from .._tensor import as_tensor
 from . import arrays
-from .metrics import batch_size_of
+from .averages import batch_size_of
 
 
 def check_loader(loader: Any, name: str) -> Any:
@@ -105,15 +105,15 @@ def steps_of(batches: Iterator[Any], count: int) -> Iterator[tuple[Any, float, b
 
 
 @dataclass(frozen=True)
-class Place:
+class DeviceAndDtype:
     """The device of the model and the dtype in which it computes."""
 
     device: str = "cpu"
     dtype: np.dtype = field(default_factory=lambda: np.dtype(np.float32))
 
     @classmethod
-    def of(cls, model: Any) -> Place:
-        """The Place of the first parameter."""
+    def of(cls, model: Any) -> DeviceAndDtype:
+        """The DeviceAndDtype of the first parameter."""
         first = next(iter(model.parameters()), None)
         return cls() if first is None else cls(first.device, first.dtype)
 

@@ -9,7 +9,7 @@ from ..callbacks.callback import Callback
 from ..loggers import Logger
 
 
-class Feed(Callback):
+class LoggerConnector(Callback):
     """Gives the loggers the hyper-parameters, step values every so many steps, and the means of every epoch.
 
     A value of a single step has "_step" after its name, so that a curve is either of steps or of epochs.

@@ -12,13 +12,13 @@ from ..callbacks.callback import Callback
 from ..checkpoint import CheckpointError
 from ..tensor_functions import isfinite
 from . import loaders, steps, streams
-from .evaluation import Pass
+from .evaluation import EvaluationLoop
 from .hooks import Hooks
 from .interrupts import Interrupts, StopBetweenBatches
 from .manual import ManualOptimization
 from .progress import Bar
 from .run import Run
-from .saving import Saves
+from .saving import RunFiles
 
 
 class FitLoop:
@@ -33,7 +33,7 @@ class FitLoop:
     run : Run
     model : TrainingModule
     train, val : loader, list of loaders
-    place : Place
+    place : DeviceAndDtype
         The device and dtype of the batches.
     interrupts : Interrupts
     callbacks : sequence of Callback
@@ -48,7 +48,7 @@ class FitLoop:
         model: Any,
         train: Any,
         val: list[Any],
-        place: loaders.Place,
+        place: loaders.DeviceAndDtype,
         interrupts: Interrupts,
         callbacks: Sequence[Callback],
         hooks: Hooks,
@@ -73,7 +73,7 @@ class FitLoop:
         if not model.automatic_optimization:
             run.manual = ManualOptimization(run, model, run.optimizers, self.hooks)
         schedulers = steps.schedulers_of(model, self.schedules)
-        self.saves = Saves(self.options, run, model, run.optimizers, schedulers, self.streams, self.callbacks)
+        self.files = RunFiles(self.options, run, model, run.optimizers, schedulers, self.streams, self.callbacks)
         self.training_step = steps.in_precision(self.model.training_step, self.options.autocast_dtype)
         self.step_arguments = steps.accepted(self.model.training_step, 2)
         self.takes_closure = steps.accepted(self.model.optimizer_step, 4) == 4
@@ -97,7 +97,7 @@ class FitLoop:
     def _run_epoch(self, skip: int) -> None:
         options, run = self.options, self.run
         if not skip:
-            self.saves.begin_epoch()
+            self.files.begin_epoch()
             run.begin_epoch()
         self.gradients = [] if run.manual is not None else run.optimizers[0].flat_gradients()
         run.begin_batch("train", None)
@@ -106,7 +106,7 @@ class FitLoop:
         label = f"epoch {run.epoch + 1}/{options.max_epochs}"
         with Bar(options.progress, label, run.batches, skip) as bar:
             self._train_batches(skip, bar)
-            self.saves.before_validation(self._is_validated())
+            self.files.before_validation(self._is_validated())
             values = self._validate()
             run.begin_batch("train", None)
             run.metrics.update({**run.averages.means(), **values})
@@ -133,7 +133,7 @@ class FitLoop:
                     bar.show(run.bar_values())
                 self.interrupts.check()
                 if every and run.has_passed(every):
-                    self.saves.write_last()
+                    self.files.write_last()
         if not run.batch:
             raise ValueError("there is no batch to train on: train is empty")
 
@@ -143,12 +143,12 @@ class FitLoop:
             if next(iterator, self) is self:
                 raise CheckpointError(f"the checkpoint was made after {count} batches of an epoch; train has {done}")
         if count:
-            self.saves.batches_drawn()
+            self.files.batches_drawn()
 
     def _validate(self) -> dict[str, float]:
         if not self._is_validated():
             return {}
-        return Pass(self.options, self.model, self.hooks, "validation", self.place, self.interrupts).values(self.val)[1]
+        return EvaluationLoop(self.options, self.model, self.hooks, "validation", self.place, self.interrupts).values(self.val)[1]
 
     def _is_validated(self) -> bool:
         """Whether validation follows the current epoch."""
@@ -159,10 +159,10 @@ class FitLoop:
         is_best = self._is_best(values)
         self.run.end_epoch(values)
         if is_best:
-            self.saves.write_best()
-        self.saves.begin_epoch()
+            self.files.write_best()
+        self.files.begin_epoch()
         self.hooks.on_epoch_completed()
-        self.saves.write_last()
+        self.files.write_last()
 
     def _is_best(self, values: dict[str, float]) -> bool:
         """Whether the epoch is the best so far."""
@@ -176,7 +176,7 @@ class FitLoop:
         return False
 
     def _interrupted(self) -> None:
-        self.saves.write_last()
+        self.files.write_last()
         run = self.run
         where = f"interrupted after epoch {run.epoch}" if not run.batch else f"interrupted in epoch {run.epoch + 1} after batch {run.batch}"
         kept = f'; {run.last_path!r} has everything: fit(..., resume="last") resumes the run' if self.options.checkpoint_dir else ""

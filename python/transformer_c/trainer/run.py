@@ -11,7 +11,8 @@ import numpy as np
 
 from .. import _core
 from .._best import Best
-from .metrics import Averages, append_row, batch_size_of
+from .averages import Averages, batch_size_of
+from .history import append_row
 
 
 @dataclass(eq=False)

@@ -15,7 +15,7 @@ from ..checkpoint.files import open_regular, remove_leftovers, write_atomically
 from ..checkpoint.tree import encode
 from ..optim import Optimizer
 from . import streams
-from .metrics import write_csv
+from .history import write_csv
 from .run import Run
 
 BEST, LAST, HISTORY, CHECKPOINTS = "best.safetensors", "last.safetensors", "history.csv", "checkpoints"
@@ -67,7 +67,7 @@ def path_to_load(ckpt_path: str | os.PathLike | None, trainer: Any) -> str | Non
     return path
 
 
-class Saves:
+class RunFiles:
     """Writes the checkpoints of a run, and restores one.
 
     At the beginning of an epoch, the states of all random streams are saved (`at_start`). A checkpoint in the middle of an epoch contains

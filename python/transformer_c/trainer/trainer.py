@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,11 +16,12 @@ from ..training import TrainingModule
 from ..training.module import read_checkpoint, restore
 from . import checks, lightning, loaders, names
 from .arrays import are_arrays
-from .attached import Attached, Stage
-from .evaluation import Pass, joined
+from .attached import Attached, StageHooks
+from .checks import optional
+from .evaluation import EvaluationLoop, joined
 from .hooks import Hooks
 from .interrupts import Interrupts
-from .logs import Feed
+from .logs import LoggerConnector
 from .loop import FitLoop
 from .names import explained
 from .progress import print_table
@@ -138,6 +138,23 @@ class Trainer(RunView):
     (50, 5.0)
     """
 
+    max_epochs: int
+    gradient_clip_val: float | None
+    gradient_clip_algorithm: str
+    monitor: str
+    mode: str
+    patience: int | None
+    min_delta: float
+    checkpoint_every_n_steps: int | None
+    check_val_every_n_epoch: int
+    limit_train_batches: int | float | None
+    limit_val_batches: int | float | None
+    limit_test_batches: int | float | None
+    limit_predict_batches: int | float | None
+    accumulate_grad_batches: int
+    log_every_n_steps: int
+    device: str | None
+
     @explained(names.TRAINER, others=lightning.KNOWN)
     def __init__(
         self,
@@ -171,29 +188,31 @@ class Trainer(RunView):
         unused = ["logger"] if logger is True and checkpoint_dir is None and of_lightning.get("default_root_dir") is None else []
         checkpoint_dir, progress, device = lightning.applied(of_lightning, checkpoint_dir, progress, device, unused)
         self._has_length = max_epochs is not None or bool(fast_dev_run)
-        self.max_epochs = 1000 if max_epochs is None else count("max_epochs", max_epochs)
-        self.gradient_clip_val = None if gradient_clip_val is None else not_negative("gradient_clip_val", gradient_clip_val)
-        self.gradient_clip_algorithm = one_of("gradient_clip_algorithm", gradient_clip_algorithm, ("norm", "value"))
-        if not isinstance(monitor, str):
-            raise TypeError(f"monitor is of type {type(monitor).__name__}; expected the name of a logged value")
-        self.monitor, self.mode = monitor, one_of("mode", mode, ("min", "max"))
-        self.patience = None if patience is None else count("patience", patience)
-        self.min_delta = float(not_negative("min_delta", min_delta))
-        self.seed, self.device, self.progress = seed, device, bool(progress)
-        self.checkpoint_every_n_steps = (
-            None if checkpoint_every_n_steps is None else count("checkpoint_every_n_steps", checkpoint_every_n_steps)
+        options = checks.options(
+            max_epochs=(count, 1000 if max_epochs is None else max_epochs),
+            gradient_clip_val=(optional(not_negative), gradient_clip_val),
+            gradient_clip_algorithm=(one_of, gradient_clip_algorithm, ("norm", "value")),
+            monitor=(checks.name, monitor),
+            mode=(one_of, mode, ("min", "max")),
+            patience=(optional(count), patience),
+            min_delta=(not_negative, min_delta),
+            checkpoint_every_n_steps=(optional(count), checkpoint_every_n_steps),
+            check_val_every_n_epoch=(count, check_val_every_n_epoch),
+            limit_train_batches=(checks.limit, limit_train_batches),
+            limit_val_batches=(checks.limit, limit_val_batches),
+            limit_test_batches=(checks.limit, limit_test_batches),
+            limit_predict_batches=(checks.limit, limit_predict_batches),
+            accumulate_grad_batches=(count, accumulate_grad_batches),
+            log_every_n_steps=(count, log_every_n_steps),
+            device=(optional(checks.device), device),
         )
-        self.check_val_every_n_epoch = count("check_val_every_n_epoch", check_val_every_n_epoch)
-        self.limit_train_batches = checks.limit("limit_train_batches", limit_train_batches)
-        self.limit_val_batches = checks.limit("limit_val_batches", limit_val_batches)
-        self.limit_test_batches = checks.limit("limit_test_batches", limit_test_batches)
-        self.limit_predict_batches = checks.limit("limit_predict_batches", limit_predict_batches)
-        self.accumulate_grad_batches = count("accumulate_grad_batches", accumulate_grad_batches)
+        for name, value in options.items():
+            setattr(self, name, value)
+        self.seed, self.progress = seed, bool(progress)
         self.checkpoint_dir = None if checkpoint_dir is None else os.fsdecode(checkpoint_dir)
         self.generators = as_streams(generators)
         self.callbacks = checks.callbacks(callbacks)
         self.precision, self.autocast_dtype = precision, checks.precision(precision)
-        self.log_every_n_steps = count("log_every_n_steps", log_every_n_steps)
         self.fast_dev_run = int(fast_dev_run)
         if self.fast_dev_run:
             self.max_epochs, self.checkpoint_dir, self.patience = 1, None, None
@@ -201,12 +220,10 @@ class Trainer(RunView):
             self.limit_test_batches = self.limit_predict_batches = self.limit_train_batches
         self.loggers = () if self.fast_dev_run else checks.loggers(logger, self.checkpoint_dir)
         self._history_log = None if logger is False else HistoryLog(self.checkpoint_dir)
-        self._feed = [Feed(self.loggers, self.log_every_n_steps)] if self.loggers else []
+        self._connectors = [LoggerConnector(self.loggers, self.log_every_n_steps)] if self.loggers else []
         watching = next((c for c in self.callbacks if isinstance(c, ModelCheckpoint) and c.monitor is not None), None)
         if watching is not None and watching.monitor is not None and monitor == "val_loss":
             self.monitor, self.mode = watching.monitor, watching.mode
-        if device is not None and not re.fullmatch(r"cpu|cuda(:(\d+|emulated))?", str(device)):
-            raise ValueError(f'device must be "cpu", "cuda" or "cuda:0", got {device!r}')
         if self.patience is not None:
             stop = EarlyStopping(self.monitor, self.min_delta, self.patience, mode=self.mode, check_finite=False)
             self.callbacks.append(stop)
@@ -266,8 +283,8 @@ class Trainer(RunView):
         checks.warn_of_uncalled_hooks(model, callbacks, stacklevel=3)
         if not self._has_length:
             warnings.warn("max_epochs= is not given: the run ends after 1000 epochs, as in Lightning", stacklevel=3)
-        hooks, interrupts = Hooks(self, model, callbacks, self._feed), Interrupts()
-        with Attached(self, model) as place, interrupts.held(), Stage("fit", hooks, model, train):
+        hooks, interrupts = Hooks(self, model, callbacks, self._connectors), Interrupts()
+        with Attached(self, model) as place, interrupts.held(), StageHooks("fit", hooks, model, train):
             train, val = loaders.train_and_val(model, train, val, place.dtype, batch_size)
             val = self._checked_validation(model, val)
             self.run, self._fitted = self._new_run(), model
@@ -277,9 +294,9 @@ class Trainer(RunView):
             if self.seed is not None and path is None:
                 manual_seed(self.seed)
             loop.prepare()
-            self._write_checkpoint = loop.saves.write
+            self._write_checkpoint = loop.files.write
             if path is not None:
-                loop.saves.go_on_from(path)
+                loop.files.go_on_from(path)
             else:
                 set_aside(self.checkpoint_dir)
             model.train()
@@ -415,8 +432,8 @@ class Trainer(RunView):
         model, path = self._model_and_file(model, ckpt_path)
         checks.warn_of_uncalled_hooks(model, self.callbacks)
         results, together = self._pass(model, kind, given, path, batch_size)
-        for feed in self._feed:
-            feed.log_results(together, self.global_step)
+        for connector in self._connectors:
+            connector.log_results(together, self.global_step)
         if verbose:
             print_table(results, kind)
         return results
@@ -436,7 +453,7 @@ class Trainer(RunView):
         """One pass outside of ``fit`` over the data given, or those of the model."""
         stage, attribute = {"validation": ("validate", "val_dataloader")}.get(kind, (kind, f"{kind}_dataloader"))
         hooks = Hooks(self, model, self.callbacks)
-        with Attached(self, model) as place, Stage(stage, hooks, model, given):
+        with Attached(self, model) as place, StageHooks(stage, hooks, model, given):
             source = model if given is None else given
             if hasattr(source, attribute):
                 source = getattr(source, attribute)()
@@ -445,5 +462,5 @@ class Trainer(RunView):
             found = loaders.as_loaders(source, "dataloaders", place.dtype, count("batch_size", batch_size))
             if path is not None:
                 restore(model, read_checkpoint(path)[0])
-            one_pass = Pass(self, model, hooks, kind, place, Interrupts())
+            one_pass = EvaluationLoop(self, model, hooks, kind, place, Interrupts())
             return one_pass.outputs(found) if kind == "predict" else one_pass.values(found)
