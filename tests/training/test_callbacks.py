@@ -11,6 +11,7 @@ import transformer_c as tc
 from small_runs import Small, bits, seed_everything, small_data
 from transformer_c._best import Best
 from transformer_c.callbacks import Callback, EarlyStopping, LambdaCallback, LearningRateMonitor, ModelCheckpoint
+from transformer_c.trainer import hooks as trainer_hooks
 from transformer_c.training.hooks import ModuleHooks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*there are no validation data")
@@ -104,8 +105,8 @@ def test_hooks_are_called_in_lightnings_order(tmp_path):
 
 def test_modules_and_callbacks_have_the_same_hooks():
     """With the same arguments, less trainer and model, and the same words; a few belong to one of them."""
-    of_callbacks, of_modules = (tc.trainer.hooks.names_of(base) for base in (Callback, ModuleHooks))
-    assert of_callbacks ^ of_modules == {"on_epoch_completed", "on_exception"} and HOOKS == tc.trainer.hooks.NAMES
+    of_callbacks, of_modules = (trainer_hooks.names_of(base) for base in (Callback, ModuleHooks))
+    assert of_callbacks ^ of_modules == {"on_epoch_completed", "on_exception"} and HOOKS == trainer_hooks.NAMES
     for name in of_callbacks & of_modules:
         one, other = (inspect.signature(getattr(base, name)).parameters for base in (Callback, ModuleHooks))
         assert [str(p) for p in one.values() if p.name not in ("trainer", "model")] == [str(p) for p in other.values()], name

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import transformer_c as tc
 from small_runs import Small, bits, seed_everything, small_data
+from transformer_c.trainer.steps import configured
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*there are no validation data")
 BATCHES = [(np.full((2, 3), i + 1, np.float32), np.full((2, 1), i, np.float32)) for i in range(5)]
@@ -155,7 +156,7 @@ def test_two_optimizers(tmp_path, form):
     saved = tc.load(run.last_model_path)
     assert len(saved["optimizers"]) == 2 and set(saved["gradients"]) == set(saved["state_dict"])
     model.form = "tuple"
-    assert len(tc.trainer.steps.configured(model)[0]) == 2
+    assert len(configured(model)[0]) == 2
     with pytest.raises(ValueError, match="the checkpoint has 2 optimizers, the model 1"):
         trainer(3, checkpoint_dir=tmp_path).fit(made(One), BATCHES, resume="last")
 

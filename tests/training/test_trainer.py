@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 import transformer_c as tc
 from small_runs import Small, bits, seed_everything, small_data
+from transformer_c.trainer import averages
+from transformer_c.trainer import history as history_of_runs
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*there are no validation data")
 
@@ -93,7 +95,7 @@ def test_batches_of_other_forms():
     data = [{"note": "text", "inputs": {"x": np.ones((n, 3), np.float32)}, "y": tc.ones(n, 1)} for n in (2, 3)]
     run.fit(Forms(), data)
     assert run.global_step == 2
-    assert [tc.trainer.averages.batch_size_of(b) for b in (data[1], [], 3, np.float32(1), (["a"], tc.ones(7, 2)))] == [3, 1, 1, 1, 7]
+    assert [averages.batch_size_of(b) for b in (data[1], [], 3, np.float32(1), (["a"], tc.ones(7, 2)))] == [3, 1, 1, 1, 7]
 
 
 def test_hooks_and_logging_in_them():
@@ -352,10 +354,10 @@ def test_history_csv(tmp_path):
 def test_an_epoch_costs_no_more_after_many(tmp_path):
     """Of the history: appending makes no list as long as it, the checkpoint's text does not grow with it."""
     history = {"epoch": [*range(1, 100_001)], "val_loss": [0.5] * 100_000}
-    tc.trainer.history.append_row(history, {"epoch": 100_001, "val_loss": 0.25})  # Python makes the lists room for more
+    history_of_runs.append_row(history, {"epoch": 100_001, "val_loss": 0.25})  # Python makes the lists room for more
     tracemalloc.start()
     try:
-        tc.trainer.history.append_row(history, {"epoch": 100_002, "val_loss": 0.125})
+        history_of_runs.append_row(history, {"epoch": 100_002, "val_loss": 0.125})
         assert tracemalloc.get_traced_memory()[1] < 10_000
     finally:
         tracemalloc.stop()
