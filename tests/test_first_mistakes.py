@@ -61,8 +61,8 @@ MISTAKES = {
         ValueError,
         "ignore_index is 1 and target has probabilities",
     ),
-    "a method of PyTorch": (lambda: tc.ones(2).mm(tc.ones(2)), AttributeError, r"no attribute 'mm'; use t @ u"),
-    "in place by method": (lambda: tc.ones(2).add_(1), AttributeError, r"use t \+= u"),
+    "a method of PyTorch": (lambda: tc.ones(2).dot(tc.ones(2)), AttributeError, r"no attribute 'dot'; use t @ u"),
+    "in place by method": (lambda: tc.ones(2).pow_(2), AttributeError, r"use t\.copy_\(t\*\*u\)"),
     "a function as a method": (lambda: tc.ones(2).dropout(0.5), AttributeError, r"use tc\.functional\.dropout\(t\)"),
     "values of max": (lambda: tc.ones(2, 2).max(axis=1).values, AttributeError, r"use t\.max\(dim\)\.values"),
     "no attribute anywhere": (lambda: tc.ones(2).foo, AttributeError, "'Tensor' object has no attribute 'foo'$"),
@@ -107,6 +107,11 @@ MISTAKES = {
     ),
     "a functional at top level": (lambda: tc.gelu(tc.ones(2)), AttributeError, r"use tc\.functional\.gelu"),
     "a layer at top level": (lambda: tc.Linear(2, 2), AttributeError, r"use tc\.nn\.Linear"),
+    "a name of NumPy": (lambda: tc.isin, AttributeError, r"use NumPy: np\.isin\(t\.numpy\(\)\)"),
+    "a method of NumPy's": (lambda: tc.ones(2).median(), AttributeError, r"use NumPy: np\.median\(t\.numpy\(\)\)"),
+    "argwhere": (lambda: tc.argwhere, AttributeError, "use tc.nonzero"),
+    "amp": (lambda: tc.amp, AttributeError, "use tc.autocast"),
+    "a capital": (lambda: tc.optim.Adamw, AttributeError, "did you mean 'AdamW'"),
     "no name anywhere": (lambda: tc.foo, AttributeError, "no attribute 'foo'$"),
     "a misspelt device": (lambda: tc.ones(2).to("cud"), ValueError, r"to\('cud'\): neither a dtype .* nor a device"),
     "a module on a misspelt device": (lambda: tc.nn.Linear(2, 2).to("cud"), ValueError, "neither a dtype .* nor a device"),
@@ -152,7 +157,7 @@ def test_saving_into_a_folder_that_is_not_there_names_the_folder(tmp_path):
 
 
 def test_a_missing_attribute_is_none_to_getattr_and_hasattr():
-    assert not hasattr(tc.ones(2), "mm") and getattr(tc.ones(2), "dot", None) is None
+    assert not hasattr(tc.ones(2), "mv") and getattr(tc.ones(2), "dot", None) is None
     assert not hasattr(tc, "gelu") and getattr(tc, "gelu", None) is None
 
 
@@ -246,7 +251,7 @@ def test_the_picture_of_a_module_unfolds():
 
 
 def test_no_hint_is_of_a_name_that_is_there():
-    assert [name for name in (*_hints._TENSOR, *_hints._IN_PLACE) if hasattr(tc.Tensor, name)] == []
+    assert [name for name in _hints._TENSOR if hasattr(tc.Tensor, name)] == []
     assert [name for name in _hints._PACKAGE if hasattr(tc, name)] == []
     assert [name for name in _tensor_numpy._OURS if hasattr(tc.Tensor, name)] == []
 

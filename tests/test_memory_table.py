@@ -77,9 +77,9 @@ T, n = SIZES["T"], SIZES["n"]
 TWO_ARGUMENTS = "`mul`, `div`, `pow`, `maximum`, `minimum`, `clamp_min`, `clamp_max`, `remainder`, `swiglu`, `geglu`, `leaky_relu`, `elu`, `softplus` of a (n) and b (n)"
 # first cell of a row: cases (f, shapes of the inputs, constants)
 CASES = {
-    "`neg`, `sign` of x (n)": each(["neg", "sign"], X),
-    "`abs`, `square`, `log`, `log1p`, `sin`, `cos`, `erf`, `gelu`, `gelu_tanh`, `silu` of x (n)": each(
-        ["abs", "square", "log", "log1p", "sin", "cos", "erf", "gelu", "gelu_tanh", "silu"], X
+    "`neg`, `sign`, `floor`, `ceil`, `round`, `trunc` of x (n)": each(["neg", "sign", "floor", "ceil", "round", "trunc"], X),
+    "`abs`, `square`, `log`, `log2`, `log10`, `log1p`, `sin`, `cos`, `erf`, `gelu`, `gelu_tanh`, `silu` of x (n)": each(
+        ["abs", "square", "log", "log2", "log10", "log1p", "sin", "cos", "erf", "gelu", "gelu_tanh", "silu"], X
     ),
     "`reciprocal`, `sqrt`, `rsqrt`, `exp`, `tanh`, `sigmoid`, `relu` of x (n)": each(
         ["reciprocal", "sqrt", "rsqrt", "exp", "tanh", "sigmoid", "relu"], X

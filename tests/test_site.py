@@ -70,6 +70,22 @@ def test_every_public_name_is_on_a_page(tmp_path):
         assert re.search(rf"^\.\. (autoclass|autofunction|autoexception|py:function):: {own}\b", pages[module], re.M), name
 
 
+def test_modules_show_their_own_names_and_suggest_them():
+    for name, module in site.public_modules().items():
+        own = {n for n, v in vars(module).items() if isinstance(v, types.ModuleType) and v.__name__ == f"{module.__name__}.{n}"}
+        shown = {n for n in dir(module) if not n.startswith("_")}
+        assert shown <= own | set(site.public_names(module)) | {"cuda"}, name
+        with pytest.raises(AttributeError, match="no attribute 'xyzzy'|has cuda, cudnn"):
+            _ = module.xyzzy
+    for module, wrong, right in (
+        (tc.metrics, "Acuracy", "Accuracy"),
+        (tc.callbacks, "EarlyStoping", "EarlyStopping"),
+        (tc.nn.utils, "clip_grad_norm", "clip_grad_norm_"),
+    ):
+        with pytest.raises(AttributeError, match=f"did you mean '{right}'"):
+            getattr(module, wrong)
+
+
 def test_a_new_name_is_found(tmp_path, monkeypatch):
     """In a list of names it is on its page, and without an example it is refused."""
 

@@ -23,7 +23,18 @@ PAGE = Path(__file__).parents[1] / "docs/pytorch-samples.md"
 DTYPES = ("float32", "float64", "int64", "bool")
 MOST_REFUSED = 0.05
 # Their values are drawn at random or not set: shapes and dtypes are compared.
-NO_VALUES = {"empty", "empty_like", "randn", "randint", "multinomial", "nn.functional.dropout"}
+NO_VALUES = {
+    "bernoulli",
+    "new_empty",
+    "rand_like",
+    "randn_like",
+    "empty",
+    "empty_like",
+    "randn",
+    "randint",
+    "multinomial",
+    "nn.functional.dropout",
+}
 # Names whose samples cannot be called: why.
 LEFT_OUT = {"item": "the samples have more than one element, which both refuse", "data": "a property"}
 # Variants of an operator that do not exist here: why.

@@ -99,6 +99,20 @@ def public_objects() -> Iterator[tuple[str, object, str]]:
             yield f"{name}.{part}", value, first.setdefault(id(value), f"{name}.{part}") if described else f"{name}.{part}"
 
 
+def expanded(title: str) -> list[str]:
+    """The names of a title: `tc.a`, `tc.b`, and `tc.{a,b}_{forward,backward}` for all four."""
+
+    def spread(name: str) -> list[str]:
+        found = re.search(r"\{([^{}]*)\}", name)
+        return (
+            [full for part in found[1].split(",") for full in spread(name[: found.start()] + part + name[found.end() :])]
+            if found
+            else [name]
+        )
+
+    return [name for pattern in re.findall(r"`([^`]+)`", title) for name in spread(pattern)]
+
+
 def examples() -> dict[str, str]:
     """The examples of docs/examples/names.md, by name."""
     found = {}
@@ -106,8 +120,8 @@ def examples() -> dict[str, str]:
         title, text = section.split("\n", 1)
         block = re.search(r"```python\n(.*?)\n*```", text, re.S)
         assert block, f"{EXAMPLES.name}: {title} has no example"
-        for name in title.split(", "):
-            found[name.strip("`")] = block[1]
+        for name in expanded(title):
+            found[name] = block[1]
     return found
 
 

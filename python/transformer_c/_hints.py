@@ -5,37 +5,43 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import numpy as np
+
 from . import _names
 
 # Attributes of a Tensor.
 _TENSOR = {
-    "t": "t.T, or t.mT for the last two axes",
     "values": "t.max(dim).values; with axis= the result itself is the values",
     "indices": "t.max(dim).indices, or t.argmax(dim): with axis= the result is the values alone",
     "astype": "t.to(dtype)",
     "type": "t.dtype, or t.to(dtype)",
     "ravel": "t.reshape(-1)",
-    "mm": "t @ u",
-    "bmm": "t @ u",
     "dot": "t @ u",
     "concatenate": "tc.cat",
+    "pow_": "t.copy_(t**u)",
+    "index_add": "t.index_put((index,), values, accumulate=True)",
+    "index_add_": "t.index_put_((index,), values, accumulate=True)",
+    "take_along_dim": "t.gather(dim, index)",
 }
-_IN_PLACE = {"add_": "+", "sub_": "-", "mul_": "*", "div_": "/"}
 
 # Names of the package.
 _PACKAGE = {
     "array": "tc.tensor(data)",
     "asarray": "tc.as_tensor(data)",
     "Size": "a tuple: t.shape is one",
-    "concatenate": "tc.cat",
-    "concat": "tc.cat",
-    "vstack": "tc.cat",
-    "hstack": "tc.cat",
-    "bmm": "tc.matmul, or t @ u",
-    "mm": "tc.matmul, or t @ u",
     "dot": "tc.matmul, or t @ u",
+    "mv": "tc.matmul, or t @ u",
+    "ravel": "t.reshape(-1)",
     "set_grad_enabled": "tc.no_grad() and tc.enable_grad()",
-    "inference_mode": "tc.no_grad()",
+    "amp": "tc.autocast",
+    "argwhere": "tc.nonzero",
+    "take_along_dim": "tc.gather",
+    "index_add": "tc.index_put((index,), values, accumulate=True)",
+    "normal": "tc.randn(shape) * std + mean",
+    "tan": "tc.sin(t) / tc.cos(t)",
+    "linalg": "tc.norm, or NumPy: np.linalg of t.numpy()",
+    "compile": "the module itself: there is nothing to compile",
+    "device_count": "tc.cuda.device_count()",
 }
 
 
@@ -46,13 +52,18 @@ def _is_function(name: str) -> bool:
     return name in functional.__all__
 
 
+def _of_numpy(name: str) -> bool:
+    """A function of NumPy is no misspelling."""
+    return not name.startswith("_") and callable(getattr(np, name, None)) and not isinstance(getattr(np, name), type)
+
+
 def _tensor_advice(tensor: Any, name: str) -> str | None:
-    if name in _IN_PLACE:
-        return f"t {_IN_PLACE[name]}= u (a parameter: inside tc.no_grad())"
     if name in _TENSOR:
         return _TENSOR[name]
     if _is_function(name):
         return f"tc.functional.{name}(t)"
+    if _of_numpy(name):
+        return f"NumPy: np.{name}(t.numpy())"
     found = None if name.startswith("_") else _names.nearest(name, dir(type(tensor)))
     return None if found is None else f"t.{found}, if that is what you mean"
 
@@ -82,6 +93,8 @@ def _package_advice(name: str) -> str | None:
         return f"the method, t.{name}()"
     if name in _TENSOR:
         return _TENSOR[name]
+    if _of_numpy(name):
+        return f"NumPy: np.{name}(t.numpy())"
     return None if name.startswith("_") else _similar(name)
 
 

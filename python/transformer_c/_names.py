@@ -15,9 +15,11 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
 
     own = [n for n in names if not n.startswith("_")]
     folded = {n.lower(): n for n in own}
-    for found in difflib.get_close_matches(name, own, 1, 0.75):
+    if name.lower() in folded:
+        return folded[name.lower()]
+    for found in difflib.get_close_matches(name, own, 1, 0.76):
         return found
-    for found in difflib.get_close_matches(name.lower(), folded, 1, 0.75):
+    for found in difflib.get_close_matches(name.lower(), folded, 1, 0.76):
         return folded[found]
     return None
 

@@ -366,6 +366,9 @@ def cat(tensors: Sequence[Any], dim: int | None = None, *, axis: int | None = No
     return _joined(_core.cat, tensors, axis, dim)
 
 
+concat = concatenate = cat
+
+
 def stack(tensors: Sequence[Any], dim: int | None = None, *, axis: int | None = None):
     """Joins arrays of one shape along a new axis. Parameters as for ``cat``.
 
@@ -573,6 +576,25 @@ class enable_grad(_Recording):
     _enabled = True
 
 
+class inference_mode(_Recording):
+    """PyTorch's name of ``no_grad``; ``inference_mode(False)`` turns recording on.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> with tc.inference_mode():
+    ...     tc.is_grad_enabled()
+    False
+    """
+
+    _enabled = False
+
+    def __new__(cls, mode: bool | Callable[..., Any] = True):
+        if callable(mode):
+            return super().__new__(cls, mode)
+        return super().__new__(cls) if mode else enable_grad()
+
+
 def is_grad_enabled() -> bool:
     """Whether this thread records computations with Tensors that require a gradient."""
     return _core.grad_enabled()
@@ -601,6 +623,8 @@ __all__ = [
     "arange",
     "as_tensor",
     "cat",
+    "concat",
+    "concatenate",
     "empty",
     "empty_like",
     "enable_grad",
@@ -608,6 +632,7 @@ __all__ = [
     "from_dlpack",
     "full",
     "full_like",
+    "inference_mode",
     "is_grad_enabled",
     "matmul",
     "no_grad",

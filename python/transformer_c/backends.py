@@ -13,7 +13,9 @@ Examples
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from ._names import hooks
 
 
 class Backend(SimpleNamespace):
@@ -36,3 +38,6 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = ["cuda", "cudnn", "mkl", "mkldnn", "mps", "openmp", "opt_einsum"]
+
+if not TYPE_CHECKING:
+    _, __dir__ = hooks(__name__)

@@ -24,7 +24,10 @@ Functions that save nothing but their arguments or their result:
 ([[11.0]], [[3.0, 4.0]], [[1.0], [2.0]])
 """
 
+from typing import TYPE_CHECKING
+
 from . import _core
+from ._names import hooks
 
 # A function with a backward is here under two names: its `_forward`, if it has one, saves values for the backward.
 _ops = {name: op for name, op in vars(_core).items() if isinstance(op, _core.op)}
@@ -47,3 +50,6 @@ _public |= {"global_max_pool1d_backward": global_max_pool1d_backward, "global_ma
 _public |= {"masked_fill_backward": masked_fill_backward, "masked_fill_forward": _core.masked_fill}
 globals().update(_public)
 __all__ = sorted(_public)
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = hooks(__name__)

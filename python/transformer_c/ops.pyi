@@ -25,6 +25,8 @@ __all__ = [
     "binary_cross_entropy_forward",
     "binary_cross_entropy_with_logits_backward",
     "binary_cross_entropy_with_logits_forward",
+    "ceil_backward",
+    "ceil_forward",
     "clamp_max_backward",
     "clamp_max_forward",
     "clamp_min_backward",
@@ -49,6 +51,8 @@ __all__ = [
     "erf_forward",
     "exp_backward",
     "exp_forward",
+    "floor_backward",
+    "floor_forward",
     "geglu_backward",
     "geglu_forward",
     "gelu_backward",
@@ -65,8 +69,12 @@ __all__ = [
     "leaky_relu_forward",
     "linear_backward",
     "linear_forward",
+    "log10_backward",
+    "log10_forward",
     "log1p_backward",
     "log1p_forward",
+    "log2_backward",
+    "log2_forward",
     "log_backward",
     "log_forward",
     "log_softmax_backward",
@@ -109,6 +117,8 @@ __all__ = [
     "rms_norm_forward",
     "rotary_backward",
     "rotary_forward",
+    "round_backward",
+    "round_forward",
     "rsqrt_backward",
     "rsqrt_forward",
     "sigmoid_backward",
@@ -141,6 +151,8 @@ __all__ = [
     "tril_forward",
     "triu_backward",
     "triu_forward",
+    "trunc_backward",
+    "trunc_forward",
     "var_backward",
     "var_forward",
     "where_backward",
@@ -182,6 +194,12 @@ def binary_cross_entropy_with_logits_backward(dloss: ArrayLike | Tensor, input: 
 
 def binary_cross_entropy_with_logits_forward(input: ArrayLike | Tensor, target: ArrayLike | Tensor, weight: ArrayLike | Tensor | None = None, pos_weight: ArrayLike | Tensor | None = None, reduction: str = 'mean') -> Any:
     """Binary cross-entropy of logits, without overflow."""
+
+def ceil_backward(dy: ArrayLike | Tensor) -> Any:
+    """dx of ceil, from dy and what it saved."""
+
+def ceil_forward(x: ArrayLike | Tensor) -> Any:
+    """ceil of x, element by element."""
 
 def clamp_max_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> tuple[Any, Any]:
     """da and db of clamp_max."""
@@ -255,6 +273,12 @@ def exp_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
 def exp_forward(x: ArrayLike | Tensor) -> Any:
     """exp of x, element by element."""
 
+def floor_backward(dy: ArrayLike | Tensor) -> Any:
+    """dx of floor, from dy and what it saved."""
+
+def floor_forward(x: ArrayLike | Tensor) -> Any:
+    """floor of x, element by element."""
+
 def geglu_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> tuple[Any, Any]:
     """da and db of geglu."""
 
@@ -303,11 +327,23 @@ def linear_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, weight: Array
 def linear_forward(x: ArrayLike | Tensor, weight: ArrayLike | Tensor, bias: ArrayLike | Tensor | None = None, activation: str | None = None, residual: ArrayLike | Tensor | None = None) -> tuple[Any, Any]:
     """y, and what the activation was applied to (None without one)."""
 
+def log10_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
+    """dx of log10, from dy and what it saved."""
+
+def log10_forward(x: ArrayLike | Tensor) -> Any:
+    """log10 of x, element by element."""
+
 def log1p_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
     """dx of log1p, from dy and what it saved."""
 
 def log1p_forward(x: ArrayLike | Tensor) -> Any:
     """log1p of x, element by element."""
+
+def log2_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
+    """dx of log2, from dy and what it saved."""
+
+def log2_forward(x: ArrayLike | Tensor) -> Any:
+    """log2 of x, element by element."""
 
 def log_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor) -> Any:
     """dx of log, from dy and what it saved."""
@@ -435,6 +471,12 @@ def rotary_backward(dy: ArrayLike | Tensor, positions: ArrayLike | Tensor | None
 def rotary_forward(x: ArrayLike | Tensor, positions: ArrayLike | Tensor | None = None, *, base: _float = 10000.0, pairing: str = 'half') -> Any:
     """Pairs of the last axis rotated by angles that grow with the position."""
 
+def round_backward(dy: ArrayLike | Tensor) -> Any:
+    """dx of round, from dy and what it saved."""
+
+def round_forward(x: ArrayLike | Tensor) -> Any:
+    """round of x, element by element."""
+
 def rsqrt_backward(dy: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
     """dx of rsqrt, from dy and what it saved."""
 
@@ -530,6 +572,12 @@ def triu_backward(dy: ArrayLike | Tensor, diagonal: _int = 0) -> Any:
 
 def triu_forward(input: ArrayLike | Tensor, diagonal: _int = 0) -> Any:
     """The upper triangle of matrices."""
+
+def trunc_backward(dy: ArrayLike | Tensor) -> Any:
+    """dx of trunc, from dy and what it saved."""
+
+def trunc_forward(x: ArrayLike | Tensor) -> Any:
+    """trunc of x, element by element."""
 
 def var_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, axis: _Shape | None = None, *, dim: _Shape | None = None, correction: _float = 1.0) -> Any:
     """dx of var."""

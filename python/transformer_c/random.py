@@ -10,6 +10,7 @@ import os
 import random
 import threading
 from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 
@@ -156,6 +157,70 @@ def rand(*size, dtype=None, device=None, requires_grad: bool = False, rng=None, 
     return _finish(_uniform(_shape(size), 0.0, 1.0, dtype, rng if generator is None else generator), device, requires_grad)
 
 
+def _like(input: Any, dtype: Any, device: Any) -> tuple[tuple[int, ...], Any, Any]:
+    x = _core.as_argument(input)
+    return x.shape, x._dtype_name if dtype is None else dtype, x.device if device is None else device
+
+
+def randn_like(input: Any, dtype=None, device=None, requires_grad: bool = False, *, rng=None, generator=None) -> Tensor:
+    """Standard normal numbers with the shape of `input`, and its dtype and device unless others are given.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> x = tc.ones(2)
+    >>> x + 0.1 * tc.randn_like(x, rng=42)
+    tensor([1.0337, 1.0129])
+    """
+    shape, dtype, device = _like(input, dtype, device)
+    return randn(shape, dtype=dtype, device=device, requires_grad=requires_grad, rng=rng, generator=generator)
+
+
+def rand_like(input: Any, dtype=None, device=None, requires_grad: bool = False, *, rng=None, generator=None) -> Tensor:
+    """Uniform numbers in [0, 1) with the shape of `input`, and its dtype and device unless others are given.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.rand_like(tc.ones(2), rng=42)
+    tensor([0.8823, 0.9150])
+    """
+    shape, dtype, device = _like(input, dtype, device)
+    return rand(shape, dtype=dtype, device=device, requires_grad=requires_grad, rng=rng, generator=generator)
+
+
+def bernoulli(input: Any, *, rng=None, generator=None) -> Tensor:
+    """1 with the probability that `input` has for each element, else 0. Given the same seed, the numbers are PyTorch's.
+
+    Parameters
+    ----------
+    input : array_like
+        Floating, from 0 to 1.
+    rng, generator : int, np.random.Generator, tc.Generator or None
+        None is the default generator.
+
+    Returns
+    -------
+    Tensor
+        Of the dtype of `input`.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.bernoulli(tc.tensor([0.0, 0.5, 1.0]), rng=0)
+    tensor([0., 0., 1.])
+    """
+    p = _core.as_argument(input).detach()
+    if p._dtype_name not in ("float32", "float64", "float16", "bfloat16"):
+        raise TypeError(f"input is {p._dtype_name}; bernoulli() takes floating probabilities: convert it with .float()")
+    if not bool(_core.logical_and(_core.ge(p, 0.0), _core.le(p, 1.0)).all()):
+        raise ValueError("bernoulli() takes probabilities from 0 to 1")
+    drawn = as_generator(rng if generator is None else generator).uniform(
+        p.shape, 0.0, 1.0, "float64" if p._dtype_name == "float64" else None
+    )
+    return _core.lt(drawn.to(p.device), p.float() if _is_half(p._dtype_name) else p).to(p._dtype_name)
+
+
 def randint(*args, low: int | None = None, high: int | None = None, size=None, dtype=None, device=None, rng=None, generator=None) -> Tensor:
     """A Tensor of integers in [low, high): ``randint(high, size)`` or ``randint(low, high, size)``.
 
@@ -207,10 +272,13 @@ def randperm(n: int, device=None, rng=None, generator=None) -> Tensor:
 
 
 __all__ = [
+    "bernoulli",
     "manual_seed",
     "rand",
+    "rand_like",
     "randint",
     "randn",
+    "randn_like",
     "randperm",
     "seed_everything",
 ]

@@ -14,12 +14,18 @@ FUNCTIONS = {
     "neg": (lambda x: -x, lambda x: -ONE + 0 * x, (-5, 5)),
     "abs": (np.abs, np.sign, (-5, 5)),
     "sign": (np.sign, lambda x: 0 * x, (-5, 5)),
+    "floor": (np.floor, lambda x: 0 * x, (-5, 5)),
+    "ceil": (np.ceil, lambda x: 0 * x, (-5, 5)),
+    "round": (np.round, lambda x: 0 * x, (-5, 5)),
+    "trunc": (np.trunc, lambda x: 0 * x, (-5, 5)),
     "square": (lambda x: x * x, lambda x: 2 * x, (-5, 5)),
     "reciprocal": (lambda x: 1 / x, lambda x: -1 / x**2, (0.1, 9)),
     "sqrt": (np.sqrt, lambda x: 0.5 / np.sqrt(x), (0.1, 9)),
     "rsqrt": (lambda x: 1 / np.sqrt(x), lambda x: -0.5 * x**-1.5, (0.1, 9)),
     "exp": (np.exp, np.exp, (-9, 9)),
     "log": (np.log, lambda x: 1 / x, (0.01, 9)),
+    "log2": (np.log2, lambda x: 1 / (x * math.log(2)), (0.01, 9)),
+    "log10": (np.log10, lambda x: 1 / (x * math.log(10)), (0.01, 9)),
     "log1p": (np.log1p, lambda x: 1 / (1 + x), (-0.9, 9)),
     "sin": (np.sin, np.cos, (-20, 20)),
     "cos": (np.cos, lambda x: -np.sin(x), (-20, 20)),
@@ -124,6 +130,18 @@ def test_edges(isa, name):
         np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
+def test_whole_numbers(isa):
+    """Halves, numbers next to whole ones, and those beyond which all are whole: the value and its sign are NumPy's."""
+    for dtype, bits in ((np.float32, 23), (np.float64, 52)):
+        near = np.array([0.5, 1.0, 1.5, 2.5, 2.0 ** (bits - 1) + 0.5, 2.0**bits - 0.5, 2.0**bits + 1, 2.0**62], dtype)
+        x = np.concatenate([near, np.nextafter(near, dtype(0)), np.nextafter(near, dtype(np.inf)), [dtype(0)]])
+        for name in ("floor", "ceil", "round", "trunc"):
+            for signed in (x, -x):
+                got, expected = getattr(_core, name)(signed), FUNCTIONS[name][0](signed)
+                np.testing.assert_array_equal(got, expected)
+                np.testing.assert_array_equal(np.signbit(got), np.signbit(expected))
+
+
 def test_large_angles(isa, rng):
     x = np.concatenate([rng.uniform(-2e4, 2e4, 500), rng.uniform(1e6, 1e9, 50), np.arange(1, 500) * np.pi / 2])
     for dtype in (np.float32, np.float64):
@@ -132,10 +150,10 @@ def test_large_angles(isa, rng):
         np.testing.assert_allclose(_core.cos(y), np.cos(y.astype(np.float64)), atol=4e-7 if dtype == np.float32 else 1e-15)
 
 
-@pytest.mark.parametrize("name", ["log", "log1p", "sin", "cos", "tanh", "erf", "exp", "sigmoid"])
+@pytest.mark.parametrize("name", ["log", "log2", "log10", "log1p", "sin", "cos", "tanh", "erf", "exp", "sigmoid"])
 def test_relative_error(isa, name, rng):
     """A few units in the last place everywhere, and not only where the result is large."""
-    low, high = {"log": (1e-40, 1e38), "log1p": (-0.999, 10), "exp": (-80, 80)}.get(name, (-8, 8))
+    low, high = {**dict.fromkeys(["log", "log2", "log10"], (1e-40, 1e38)), "log1p": (-0.999, 10), "exp": (-80, 80)}.get(name, (-8, 8))
     x = rng.uniform(low, high, 20_000).astype(np.float32)
     x[:5000] *= np.float32(1e-3)
     expected = FUNCTIONS[name][0](x.astype(np.float64))
@@ -145,7 +163,7 @@ def test_relative_error(isa, name, rng):
 
 def test_kinks():
     zero = np.zeros(3)
-    for name in ("relu", "abs", "sign"):
+    for name in ("relu", "abs", "sign", "floor", "ceil", "round", "trunc"):
         assert not gradient(zero, name, np.ones(3)).any()
 
 
@@ -159,7 +177,8 @@ def test_same_bits_for_any_threads(threads, rng):
 def test_integers():
     for dtype in (np.int64, np.int32):
         x = np.array([-3, 0, 2**31 - 1], dtype)
-        for name, expected in [("neg", -x), ("abs", abs(x)), ("sign", np.sign(x)), ("relu", np.maximum(x, 0))]:
+        same = [(name, x) for name in ("floor", "ceil", "round", "trunc")]
+        for name, expected in [("neg", -x), ("abs", abs(x)), ("sign", np.sign(x)), ("relu", np.maximum(x, 0)), *same]:
             got = getattr(_core, name)(x)
             assert got.dtype == dtype
             np.testing.assert_array_equal(got, expected)

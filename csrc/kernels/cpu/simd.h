@@ -40,6 +40,7 @@ typedef int32_t ireal; /* the integer as wide as real */
 #define real_log1p log1pf
 #define real_fmod fmodf
 #define real_floor floorf
+#define real_rint rintf
 #elif TC_PRECISION == 64
 typedef double real;
 typedef int64_t ireal;
@@ -57,6 +58,7 @@ typedef int64_t ireal;
 #define real_log1p log1p
 #define real_fmod fmod
 #define real_floor floor
+#define real_rint rint
 #else
 #error "compile with -DTC_PRECISION=32 or 64"
 #endif

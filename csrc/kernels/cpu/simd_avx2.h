@@ -46,7 +46,9 @@ TC_INLINE vreal v_max(vreal a, vreal b) { return V256(max)(a, b); }             
 TC_INLINE vreal v_min(vreal a, vreal b) { return V256(min)(a, b); }                 /* a < b ? a : b, so b when either is NaN */
 TC_INLINE vreal v_sqrt(vreal x) { return V256(sqrt)(x); }
 TC_INLINE vreal v_abs(vreal x) { return V256(andnot)(V256(set1)(R(-0.0)), x); }
+TC_INLINE vreal v_floor(vreal x) { return V256(floor)(x); }
 TC_INLINE vreal v_round(vreal x) { return V256(round)(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+TC_INLINE vreal v_nearest(vreal x) { return v_round(x); }
 
 /* 2^n as a bit pattern, n integral and within the normal range. */
 TC_INLINE vreal v_pow2(vreal n)

@@ -32,7 +32,9 @@ TC_INLINE vreal v_max(vreal a, vreal b) { return V512(max)(a, b); }             
 TC_INLINE vreal v_min(vreal a, vreal b) { return V512(min)(a, b); }                 /* a < b ? a : b, so b when either is NaN */
 TC_INLINE vreal v_sqrt(vreal x) { return V512(sqrt)(x); }
 TC_INLINE vreal v_abs(vreal x) { return V512(abs)(x); }
+TC_INLINE vreal v_floor(vreal x) { return V512(roundscale)(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
 TC_INLINE vreal v_round(vreal x) { return V512(roundscale)(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+TC_INLINE vreal v_nearest(vreal x) { return v_round(x); }
 TC_INLINE vreal v_scale2(vreal x, vreal n) { return V512(scalef)(x, n); } /* x * 2^n, n integral, correct over- and underflow */
 
 TC_INLINE vmask v_lt(vreal a, vreal b) { return V512CMP(a, b, _CMP_LT_OQ); }

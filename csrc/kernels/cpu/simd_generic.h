@@ -70,6 +70,17 @@ TC_INLINE vreal v_sqrt(vreal x)
     for (int i = 0; i < TC_LANES; i++) x[i] = real_sqrt(x[i]);
     return x;
 }
+TC_INLINE vreal v_floor(vreal x)
+{
+    for (int i = 0; i < TC_LANES; i++) x[i] = real_floor(x[i]);
+    return x;
+}
+/* To the nearest integer, ties to even, of any size: slower than v_round. */
+TC_INLINE vreal v_nearest(vreal x)
+{
+    for (int i = 0; i < TC_LANES; i++) x[i] = real_rint(x[i]);
+    return x;
+}
 TC_INLINE vreal v_abs(vreal x) { return (vreal)((vmask)x & ~(vmask)v_set1(R(-0.0))); }
 
 /* To the nearest integer, ties to even, for |x| below 2^22 (2^51): adding and subtracting 1.5 * 2^23 (2^52). Larger values are returned

@@ -259,6 +259,9 @@ TC_INLINE vreal v_truth(vmask m) { return v_select(m, v_set1(R(1.0)), v_zero());
 TC_INLINE vreal v_maximum(vreal a, vreal b) { return v_select(v_isnan(a), a, v_max(a, b)); }
 TC_INLINE vreal v_minimum(vreal a, vreal b) { return v_select(v_isnan(a), a, v_min(a, b)); }
 
+/* Towards zero; -0 stays. */
+TC_INLINE vreal v_trunc(vreal x) { return v_select(v_lt(x, v_zero()), -v_floor(-x), v_floor(x)); }
+
 /* -1, 0 or 1; 0 for NaN, as in PyTorch. */
 TC_INLINE vreal v_sign(vreal x)
 {

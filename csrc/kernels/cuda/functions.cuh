@@ -15,6 +15,7 @@ TC_REAL_FUNCTION(erf)
 TC_REAL_FUNCTION(expm1)
 TC_REAL_FUNCTION(log1p)
 TC_REAL_FUNCTION(floor)
+TC_REAL_FUNCTION(rint)
 #undef TC_REAL_FUNCTION
 __device__ __forceinline__ float real_pow(float x, float y) { return powf(x, y); }
 __device__ __forceinline__ double real_pow(double x, double y) { return pow(x, y); }
@@ -39,6 +40,9 @@ TC_FUNCTION bool v_nonzero(Real x) { return x != Real(0); }
 TC_FUNCTION Real v_fnma(Real a, Real b, Real c) { return c - a * b; }
 TC_FUNCTION Real v_abs(Real x) { return x < 0 ? -x : x == 0 ? Real(0) : x; }
 TC_FUNCTION Real v_sign(Real x) { return x > 0 ? Real(1) : x < 0 ? Real(-1) : Real(0); } // 0 for NaN, as in PyTorch
+TC_FUNCTION Real v_floor(Real x) { return real_floor(x); }
+TC_FUNCTION Real v_nearest(Real x) { return real_rint(x); } // ties to even
+TC_FUNCTION Real v_trunc(Real x) { return x < 0 ? -real_floor(-x) : real_floor(x); }
 TC_FUNCTION Real v_sqrt(Real x) { return real_sqrt(x); }
 TC_FUNCTION Real v_exp(Real x) { return real_exp(x); }
 TC_FUNCTION Real v_expm1(Real x) { return real_expm1(x); }

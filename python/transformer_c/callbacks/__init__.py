@@ -7,6 +7,9 @@ learning_rate     LearningRateMonitor: logs learning rates
 functions         LambdaCallback: functions as hooks
 """
 
+from typing import TYPE_CHECKING
+
+from .._names import hooks
 from .callback import Callback
 from .early_stopping import EarlyStopping
 from .functions import LambdaCallback
@@ -14,3 +17,6 @@ from .learning_rate import LearningRateMonitor
 from .model_checkpoint import ModelCheckpoint
 
 __all__ = ["Callback", "EarlyStopping", "LambdaCallback", "LearningRateMonitor", "ModelCheckpoint"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = hooks(__name__)

@@ -8,9 +8,15 @@ pickle_machine      the pickle: opcodes that make data; known_calls: the functio
 placeholders        placeholders for unknown classes and objects
 """
 
+from typing import TYPE_CHECKING
+
+from .._names import hooks
 from .errors import CheckpointError
 from .placeholders import GlobalName, UnknownObject
 from .safetensors_file import Checkpoint, load, load_mapping, save
 from .torch_file import load_torch_checkpoint
 
 __all__ = ["Checkpoint", "CheckpointError", "GlobalName", "UnknownObject", "load", "load_mapping", "load_torch_checkpoint", "save"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = hooks(__name__)

@@ -154,14 +154,16 @@ class WeightedRandomSampler(Sampler):
     def __iter__(self) -> Iterator[int]:
         generator = as_generator(self.generator)
         if self.replacement and self.num_samples > 1:
-            upto = np.cumsum(self.weights)
+            largest = self.weights.max()  # where the sum may be infinite, smaller weights of the same ratios
+            upto = np.cumsum(self.weights if largest < 1e290 else self.weights / largest)
             upto /= upto[-1]
             upto[-1] = 1.0
             drawn = np.asarray(generator.uniform((self.num_samples,), 0.0, 1.0, "float64"))
             return iter(np.searchsorted(upto, drawn, side="left").tolist())
         # The samples whose exponential waiting times at these rates are the shortest (Efraimidis & Spirakis 2006).
         waited = -np.log1p(-np.asarray(generator.uniform((len(self.weights),), 0.0, 1.0, "float64")))
-        times = np.divide(waited, self.weights, out=np.full(len(self.weights), np.inf), where=self.weights > 0)
+        with np.errstate(divide="ignore"):  # logarithms: those of tiny weights stay finite, that of 0 is infinite
+            times = np.log(waited) - np.log(self.weights)
         return iter(np.argsort(times, kind="stable")[: self.num_samples].tolist())
 
     def __len__(self) -> int:

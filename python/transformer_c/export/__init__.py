@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from .._names import hooks
 from ..nn import Module
 from .tracing import ExportError
 
@@ -90,3 +91,6 @@ def export_onnx(
 
 
 __all__ = ["ExportError", "export_onnx"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = hooks(__name__)

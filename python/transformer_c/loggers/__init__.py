@@ -5,8 +5,14 @@ csv_log      CSVLogger: a table
 tensorboard  TensorBoardLogger: event files, through the package tensorboard
 """
 
+from typing import TYPE_CHECKING
+
+from .._names import hooks
 from .base import HistoryLog, Logger
 from .csv_log import CSVLogger
 from .tensorboard import TensorBoardLogger
 
 __all__ = ["CSVLogger", "HistoryLog", "Logger", "TensorBoardLogger"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = hooks(__name__)

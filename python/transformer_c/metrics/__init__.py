@@ -8,6 +8,9 @@ regression  Mean, MeanSquaredError, MeanAbsoluteError, R2Score
 classes     Accuracy, ConfusionMatrix, Precision, Recall, F1Score
 """
 
+from typing import TYPE_CHECKING
+
+from .._names import hooks
 from .base import Metric
 from .classes import Accuracy, ConfusionMatrix, F1Score, Precision, Recall
 from .regression import Mean, MeanAbsoluteError, MeanSquaredError, R2Score
@@ -24,3 +27,6 @@ __all__ = [
     "R2Score",
     "Recall",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = hooks(__name__)

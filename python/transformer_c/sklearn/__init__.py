@@ -9,6 +9,13 @@ try:
 except ImportError as error:
     raise ImportError("tc.sklearn needs scikit-learn 1.6 or newer: pip install 'transformer_c[sklearn]'") from error
 
+
+from typing import TYPE_CHECKING
+
+from .._names import hooks
 from .estimators import TransformerClassifier, TransformerRegressor
 
 __all__ = ["TransformerClassifier", "TransformerRegressor"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = hooks(__name__)

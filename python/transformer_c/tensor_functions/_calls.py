@@ -106,6 +106,11 @@ def kept(keepdim: bool, keepdims: bool) -> bool:
     return bool(keepdim or keepdims)
 
 
+def is_half(x: Tensor) -> bool:
+    """Whether the dtype has two bytes: sums of squares and powers of it are computed in float32."""
+    return x._dtype_name in ("float16", "bfloat16")
+
+
 def floating(x: Tensor) -> bool:
     """Whether the dtype is a floating one; bfloat16 has kind "V" through ml_dtypes."""
     return x._dtype_name in ("float32", "float64", "float16", "bfloat16")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import operator
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ from .. import _core
 from .._arguments import one_axis
 from .._core import Tensor
 from .._promotion import cast
-from ._calls import METHODS, floating, takes_arrays
+from ._calls import METHODS, floating, is_half, takes_arrays
 
 _INFINITY = float("inf")
 
@@ -217,6 +219,9 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
     down = _core.floor_divide(input, other)
     if rounding_mode == "floor":
         return down
+    if floating(down):
+        wide = [x.float() if isinstance(x, Tensor) and is_half(x) else x for x in (input, other)]  # a half quotient is rounded already
+        return _core.trunc(_core.div(*wide)).to(down._dtype_name)
     inexact = _core.ne(_core.remainder(input, other), 0)
     return _core.where(_core.logical_and(_core.lt(down, 0), inexact), _core.add(down, 1), down)
 
@@ -278,6 +283,80 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
     return _core.masked_fill(input, mask, value)
 
 
+@takes_arrays("input")
+def round(input: Any, decimals: int = 0) -> Any:
+    """The nearest integer, halves to even; with `decimals`, the nearest number with so many decimals.
+
+    Parameters
+    ----------
+    input : array_like
+    decimals : int
+        Negative: zeros before the decimal point.
+
+    Returns
+    -------
+    Tensor or ndarray
+        Its gradient is 0.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.round(np.array([0.5, 1.5, 2.345])), tc.round(np.array([2.345]), decimals=1)
+    (array([0., 2., 2.]), array([2.3]))
+    """
+    if decimals == 0:
+        return _core.round(input)
+    scale = 10.0 ** builtins.abs(decimals)
+    if decimals > 0:
+        return _core.div(_core.round(_core.mul(input, scale)), scale)
+    return _core.mul(_core.round(_core.div(input, scale)), scale)
+
+
+def is_tensor(obj: Any) -> bool:
+    """Whether `obj` is a Tensor.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.is_tensor(tc.ones(2)), tc.is_tensor(np.ones(2))
+    (True, False)
+    """
+    return isinstance(obj, Tensor)
+
+
+@takes_arrays("input")
+def is_floating_point(input: Any) -> bool:
+    """Whether the dtype is float16, bfloat16, float32 or float64.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.is_floating_point(tc.ones(2)), tc.arange(2).is_floating_point()
+    (True, False)
+    """
+    return floating(input)
+
+
+def add_(self: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
+    """``add`` in place: the same as ``t += alpha * other``."""
+    return operator.iadd(self, _scaled(other, alpha))
+
+
+def sub_(self: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
+    """``sub`` in place: the same as ``t -= alpha * other``."""
+    return operator.isub(self, _scaled(other, alpha))
+
+
+def mul_(self: Tensor, other: Any) -> Tensor:
+    """``mul`` in place: the same as ``t *= other``."""
+    return operator.imul(self, other)
+
+
+def div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    """``div`` in place: the same as ``t /= other``."""
+    return operator.itruediv(self, other) if rounding_mode is None else self.copy_(div(self, other, rounding_mode=rounding_mode))
+
+
 def clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """``clamp`` in place."""
     return self.copy_(clamp(self, min, max))
@@ -289,7 +368,7 @@ def masked_fill_(self: Tensor, mask: Any, value: Any) -> Tensor:
 
 
 METHODS |= {"softmax": softmax, "log_softmax": log_softmax}  # the core takes their arrays
-METHODS |= {"clamp_": clamp_, "masked_fill_": masked_fill_}
+METHODS |= {"add_": add_, "clamp_": clamp_, "div_": div_, "masked_fill_": masked_fill_, "mul_": mul_, "sub_": sub_}
 del METHODS["masked_fill"]  # the method is a row of ops.def
 
 __all__ = [
@@ -298,6 +377,8 @@ __all__ = [
     "clamp",
     "clip",
     "div",
+    "is_floating_point",
+    "is_tensor",
     "isclose",
     "isfinite",
     "isinf",
@@ -305,6 +386,7 @@ __all__ = [
     "log_softmax",
     "logical_not",
     "masked_fill",
+    "round",
     "softmax",
     "sub",
 ]

@@ -9,8 +9,8 @@ import numpy as np
 from .. import _core
 from .._arguments import count
 from .._core import Tensor
-from .._tensor import no_grad
-from ._calls import to_arrays
+from .._tensor import empty, full, no_grad, ones, tensor, zeros
+from ._calls import METHODS, to_arrays
 
 
 def _number(value: Any) -> Any:
@@ -71,6 +71,34 @@ def eye(n: int, m: int | None = None, *, dtype: Any = None, device: str | None =
     if places:
         result.reshape(-1)[: (places - 1) * columns + places : columns + 1] = 1
     return result.requires_grad_() if requires_grad else result
+
+
+def new_empty(self: Tensor, *size: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+    """A Tensor of uninitialised memory, with the dtype and device of this one unless others are given."""
+    return empty(*size, dtype=dtype or self._dtype_name, device=device or self.device, requires_grad=requires_grad)
+
+
+def new_zeros(self: Tensor, *size: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+    """Zeros, with the dtype and device of this Tensor unless others are given."""
+    return zeros(*size, dtype=dtype or self._dtype_name, device=device or self.device, requires_grad=requires_grad)
+
+
+def new_ones(self: Tensor, *size: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+    """Ones, with the dtype and device of this Tensor unless others are given."""
+    return ones(*size, dtype=dtype or self._dtype_name, device=device or self.device, requires_grad=requires_grad)
+
+
+def new_full(self: Tensor, size: Any, fill_value: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+    """`fill_value` everywhere, with the dtype and device of this Tensor unless others are given."""
+    return full(size, fill_value, dtype or self._dtype_name, device or self.device, requires_grad)
+
+
+def new_tensor(self: Tensor, data: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+    """A copy of `data`, with the dtype and device of this Tensor unless others are given."""
+    return tensor(data, dtype or self._dtype_name, device or self.device, requires_grad)
+
+
+METHODS |= {"new_empty": new_empty, "new_full": new_full, "new_ones": new_ones, "new_tensor": new_tensor, "new_zeros": new_zeros}
 
 
 def meshgrid(*tensors: Any, indexing: str = "ij") -> Any:

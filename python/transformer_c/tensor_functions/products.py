@@ -11,7 +11,7 @@ from .. import _core
 from .._core import Tensor
 from .._promotion import promote
 from .._tensor import no_grad
-from ._calls import to_arrays
+from ._calls import takes_arrays, to_arrays
 
 
 def einsum(equation: str, *operands: Any) -> Any:
@@ -49,6 +49,43 @@ def einsum(equation: str, *operands: Any) -> Any:
         return _einsum(equation, [_core.as_argument(x) for x in operands])
     with no_grad():
         return to_arrays(_einsum(equation, [_core.as_argument(x) for x in operands]))
+
+
+def _matrices(name: str, ndim: int, input: Any, other: Any) -> Any:
+    other = _core.as_argument(other)
+    for argument, x in (("input", input), ("other", other)):
+        if x.ndim != ndim:
+            raise ValueError(f"{argument} has shape {x.shape}; {name}() takes arrays of {ndim} axes (matmul takes any)")
+    if ndim == 3 and input.shape[0] != other.shape[0]:
+        raise ValueError(f"bmm() takes as many matrices of both: input has shape {input.shape}, other {other.shape}")
+    return _core.matmul(input, other)
+
+
+@takes_arrays("input", "mat2")
+def mm(input: Any, mat2: Any) -> Any:
+    """The product of two matrices: ``matmul`` for arrays of two axes.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.mm(np.ones((2, 3)), np.ones((3, 1)))
+    array([[3.],
+           [3.]])
+    """
+    return _matrices("mm", 2, input, mat2)
+
+
+@takes_arrays("input", "mat2")
+def bmm(input: Any, mat2: Any) -> Any:
+    """The products of as many pairs of matrices: ``matmul`` for arrays (B, M, K) and (B, K, N).
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.bmm(np.ones((4, 2, 3)), np.ones((4, 3, 5))).shape
+    (4, 2, 5)
+    """
+    return _matrices("bmm", 3, input, mat2)
 
 
 def _labels(equation: str, operands: list[Tensor]) -> tuple[list[str], str]:
@@ -165,5 +202,7 @@ def _einsum(equation: str, operands: list[Tensor]) -> Tensor:
 
 
 __all__ = [
+    "bmm",
     "einsum",
+    "mm",
 ]

@@ -9,7 +9,7 @@ import numpy as np
 from .. import _core
 from .._core import Tensor
 from .._promotion import cast
-from ._calls import axes_of, axis_of, floating, kept, takes_arrays
+from ._calls import axes_of, axis_of, floating, is_half, kept, takes_arrays
 
 _INFINITY = float("inf")
 
@@ -213,7 +213,9 @@ def std(
     >>> tc.std(np.array([[1.0, 3.0], [2.0, 2.0]]), axis=1)
     array([1.41421356, 0.        ])
     """
-    return _sqrt(var(input, dim, unbiased, keepdim, correction=correction, axis=axis, keepdims=keepdims))
+    x = input.float() if is_half(input) else input  # the square of a half may be infinite
+    result = _sqrt(var(x, dim, unbiased, keepdim, correction=correction, axis=axis, keepdims=keepdims))
+    return result.to(input._dtype_name) if x is not input else result
 
 
 def _power_norm(x: Tensor, p: float, axes: Any, keep: bool) -> Tensor:
@@ -275,12 +277,20 @@ def norm(
         raise TypeError(f"the argument of norm is {x._dtype_name}; a floating dtype is needed: convert it with .float()")
     axes, keep = axes_of("dim", x.ndim, dim, axis), kept(keepdim, keepdims)
     axes = None if axes == () else axes
+    if is_half(x):
+        return _norm(x.float(), p, axes, keep).to(x._dtype_name)
+    return _norm(x, p, axes, keep)
+
+
+def _norm(x: Tensor, p: float, axes: Any, keep: bool) -> Tensor:
+    if p < 0 and 0 in (x.shape if axes is None else [x.shape[a] for a in axes[: x.ndim]]):
+        raise ValueError(f"norm() with p = {p} of no elements has no value (input {x.shape})")
     if p == 2:
         return _sqrt(_core.sum(_core.square(x), axes, keep))
     if p == 1:
         return _core.sum(x.abs(), axes, keep)
     if p == 0:
-        return _core.sum(_core.sign(x).abs(), axes, keep)
+        return _core.sum(_core.where(_core.ne(x, 0.0), 1.0, _core.mul(x, 0.0)), axes, keep)
     if p in (_INFINITY, -_INFINITY):
         return _shared_extreme(_core.max if p > 0 else _core.min, x.abs(), axes, keep, None, False)
     return _power_norm(x, float(p), axes, keep)
@@ -377,6 +387,26 @@ def prod(
 
 
 @takes_arrays("input")
+def count_nonzero(input: Any, dim: Any = None, *, axis: Any = None) -> Any:
+    """How many elements are not zero: of all, or along axes.
+
+    Parameters
+    ----------
+    input : array_like
+    dim, axis : int or sequence of int, optional
+        Two names of one argument; all axes by default.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.count_nonzero(np.array([[0, 1], [2, 3]]), 1)
+    array([1, 2])
+    """
+    axes = axes_of("dim", input.ndim, None if dim == () else dim, axis)
+    return _core.sum(_core.ne(input.detach(), 0 if input._dtype_name != "bool" else False), axes if input.ndim else None)
+
+
+@takes_arrays("input")
 def cumsum(input: Any, dim: int | None = None, dtype: Any = None, *, axis: int | None = None) -> Any:
     """Running sums along an axis.
 
@@ -409,6 +439,7 @@ def cumsum(input: Any, dim: int | None = None, dtype: Any = None, *, axis: int |
 __all__ = [
     "amax",
     "amin",
+    "count_nonzero",
     "cumsum",
     "logsumexp",
     "max",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -381,10 +382,12 @@ def multinomial(input: Any, num_samples: int, replacement: bool = False, *, rng:
         raise TypeError(f"num_samples must be an int, not {type(num_samples).__name__}")
     if num_samples < 1:
         raise ValueError(f"num_samples must be at least 1, got {num_samples}")
-    weights = input.detach().cpu().double().reshape(-1, input.shape[-1])
+    weights = input.detach().cpu().double().reshape(-1 if input.numel() else math.prod(input.shape[:-1]), input.shape[-1])
     source = as_generator(rng if generator is None else generator)
     if not bool(_core.logical_and(_core.ge(weights, 0.0), _core.lt(weights, float("inf"))).all()):
         raise ValueError("multinomial() needs weights that are finite and not negative")
+    if weights.numel():  # sums of them must be finite
+        weights = _core.div(weights, _core.max(weights, 1, True))
     if not bool(_core.gt(weights.sum(1), 0.0).all()):
         raise ValueError("multinomial() needs a weight above 0 in every row")
     if not replacement and bool(_core.lt(_core.sum(_core.gt(weights, 0.0), 1), int(num_samples)).any()):
@@ -398,12 +401,14 @@ def multinomial(input: Any, num_samples: int, replacement: bool = False, *, rng:
 def _without_replacement(weights: Tensor, count: int, source: Any) -> Tensor:
     """The `count` shortest of waiting times, each exponential with its weight as the rate."""
     times = _core.neg(_core.log(_core.sub(1.0, source.uniform(weights.shape, 0.0, 1.0, "float64"))))
-    times = _core.where(_core.gt(weights, 0.0), _core.div(times, weights), float("inf"))
+    times = _core.sub(_core.log(times), _core.log(weights))  # logarithms: those of tiny weights stay finite, that of 0 is infinite
     return topk(times, count, 1, largest=False).indices
 
 
 def _with_replacement(weights: Tensor, count: int, source: Any) -> Tensor:
     """The first running sum that is above a uniform number."""
+    if not weights.shape[0]:
+        return _core.empty((0, count), np.int64)
     sums = _core.cumsum(weights, 1)
     drawn = _core.mul(source.uniform((weights.shape[0], count), 0.0, 1.0, "float64"), sums[:, -1:])
     rows = [np.searchsorted(s, d, side="right") for s, d in zip(np.asarray(sums), np.asarray(drawn), strict=True)]

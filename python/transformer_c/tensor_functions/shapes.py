@@ -9,7 +9,8 @@ import numpy as np
 
 from .. import _core
 from .._core import Tensor
-from ._calls import axis_of, takes_arrays
+from .._tensor import cat
+from ._calls import METHODS, axes_of, axis_of, takes_arrays
 
 # ---- methods as functions ------------------------------------------------------------------------------------------------------------
 
@@ -184,6 +185,133 @@ def numel(input: Any) -> int:
     return input.numel()
 
 
+@takes_arrays("input")
+def t(input: Any) -> Any:
+    """A matrix transposed; a vector, and an array without axes, as it is.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.zeros(2, 3).t().shape
+    (3, 2)
+    """
+    if input.ndim > 2:
+        raise ValueError(f"t() takes at most two axes, not shape {input.shape}: .mT exchanges the last two")
+    return input.T
+
+
+@takes_arrays("input")
+def movedim(input: Any, source: Any, destination: Any) -> Any:
+    """Axes moved to other places; the others keep their order.
+
+    Parameters
+    ----------
+    input : array_like
+    source, destination : int or sequence of int
+        As many of both.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.movedim(tc.zeros(2, 3, 4), 0, -1).shape
+    (3, 4, 2)
+    """
+    moved, places = (axes_of(name, input.ndim, value) for name, value in (("source", source), ("destination", destination)))
+    if moved is None or places is None or len(moved) != len(places):
+        raise ValueError(f"movedim() takes as many sources as destinations, not {source} and {destination}")
+    order: list[int | None] = [None] * input.ndim
+    for axis, place in zip(moved, places, strict=True):
+        if input.ndim:
+            order[place] = axis
+    rest = iter([axis for axis in range(input.ndim) if axis not in moved])
+    return input.permute([next(rest) if axis is None else axis for axis in order])
+
+
+@takes_arrays("input")
+def diag(input: Any, diagonal: int = 0) -> Any:
+    """Of a vector, the square matrix that has it on its diagonal; of a matrix, the diagonal.
+
+    Parameters
+    ----------
+    input : array_like, shape (N,) or (M, N)
+    diagonal : int
+        0 is the main one; positive ones are above it.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.diag(np.array([1, 2]))
+    array([[1, 0],
+           [0, 2]])
+    >>> tc.diag(np.array([[1, 2], [3, 4]]), 1)
+    array([2])
+    """
+    if input.ndim not in (1, 2):
+        raise ValueError(f"input has shape {input.shape}; diag() takes a vector or a matrix")
+    if isinstance(diagonal, (bool, np.bool_)) or not hasattr(diagonal, "__index__"):
+        raise TypeError(f"diagonal must be an int, not {type(diagonal).__name__}")
+    down, right = max(-diagonal, 0), max(diagonal, 0)
+    if input.ndim == 2:
+        rows, columns = input.shape
+        count = max(min(rows - down, columns - right), 0)
+        first = down * columns + right
+        return input.reshape(-1)[first : first + (count - 1) * (columns + 1) + 1 : columns + 1].clone() if count else input.reshape(-1)[:0]
+    side = input.shape[0] + down + right
+    places = _core.as_argument((np.arange(input.shape[0]) + down) * side + np.arange(input.shape[0]) + right).to(input.device)
+    whole = _core.full((side * side,), 0, input._dtype_name, input.device)
+    return _core.scatter(whole, 0, places, input, "put").reshape(side, side)
+
+
+def expand_as(self: Tensor, other: Tensor) -> Tensor:
+    """This Tensor spread to the shape of another, without a copy."""
+    return self.expand(other.shape)
+
+
+def view_as(self: Tensor, other: Tensor) -> Tensor:
+    """This Tensor's memory under the shape of another."""
+    return self.view(other.shape)
+
+
+METHODS |= {"expand_as": expand_as, "view_as": view_as}
+
+
+# ---- joining -------------------------------------------------------------------------------------------------------------------------
+
+
+def _at_least(tensors: Any, axes: int) -> list[Any]:
+    """With new axes of length 1 at the front of those that have fewer."""
+    if isinstance(tensors, (Tensor, np.ndarray)):
+        raise TypeError("the arrays go into one list: hstack([a, b])")
+    given = [x if isinstance(x, Tensor) else np.asarray(x) for x in tensors]
+    return [x.reshape((1,) * (axes - x.ndim) + tuple(x.shape)) if x.ndim < axes else x for x in given]
+
+
+def hstack(tensors: Sequence[Any]) -> Any:
+    """Joins arrays side by side: vectors along axis 0, others along axis 1.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.hstack([np.array([1, 2]), np.array([3])])
+    array([1, 2, 3])
+    """
+    given = _at_least(tensors, 1)
+    return cat(given, 0 if given and given[0].ndim == 1 else 1)
+
+
+def vstack(tensors: Sequence[Any]) -> Any:
+    """Joins arrays below each other; a vector is a row.
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.vstack([np.array([1, 2]), np.array([3, 4])])
+    array([[1, 2],
+           [3, 4]])
+    """
+    return cat(_at_least(tensors, 2), 0)
+
+
 # ---- repetition ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -236,6 +364,25 @@ def repeat(input: Any, *repeats: Any) -> Any:
 
 
 @takes_arrays("input")
+def tile(input: Any, *dims: Any) -> Any:
+    """The whole repeated along each axis: ``repeat`` with counts for the last axes only, where there are fewer counts than axes.
+
+    Parameters
+    ----------
+    input : array_like
+    *dims : int, or one sequence of int
+
+    Examples
+    --------
+    >>> import numpy as np, transformer_c as tc
+    >>> tc.tile(np.array([[1, 2]]), (2,))
+    array([[1, 2, 1, 2]])
+    """
+    counts = _counts("tile", dims)
+    return repeat(input, (1,) * (input.ndim - len(counts)) + counts)
+
+
+@takes_arrays("input")
 def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Any:
     """Each element repeated, as ``np.repeat`` does it.
 
@@ -270,6 +417,8 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
         raise ValueError(f"repeat_interleave() cannot repeat {counts.min()} times")
     if counts.ndim > 1 or counts.size not in (1, length):
         raise ValueError(f"repeats has shape {counts.shape}; expected an int, or {length} of them, one for each element along axis {axis}")
+    if float(counts.sum(dtype=np.float64)) * (1 if counts.size == length else length) >= 2.0**62:
+        raise ValueError("the repeats add up to more elements than memory can address")
     total = int(counts.sum()) if counts.size == length else int(counts.reshape(-1)[0]) * length
     if output_size is not None and output_size != total:
         raise ValueError(f"output_size is {output_size}, but the repeats add up to {total}")
@@ -348,7 +497,10 @@ def outer(input: Any, vec2: Any) -> Any:
 __all__ = [
     "chunk",
     "clone",
+    "diag",
     "flatten",
+    "hstack",
+    "movedim",
     "narrow",
     "numel",
     "outer",
@@ -360,7 +512,10 @@ __all__ = [
     "split",
     "squeeze",
     "swapaxes",
+    "t",
+    "tile",
     "transpose",
     "unbind",
     "unsqueeze",
+    "vstack",
 ]

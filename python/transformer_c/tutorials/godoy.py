@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import functional as F
 from .. import nn, optim
 from .._core import Tensor
+from .._names import hooks
 from .._tensor import as_tensor, cat, matmul, no_grad, ones, triu
 from ..checkpoint import load_mapping, save
 from ..data import DataLoader, TensorDataset
@@ -673,3 +674,6 @@ MODELS: dict[str, tuple[Any, dict[str, int]]] = {
     "own": (own_model, {"ff_units": 10, "n_layers": 2}),
     "nn": (torch_style_model, {"ff_units": 20, "n_layers": 1}),
 }
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = hooks(__name__)

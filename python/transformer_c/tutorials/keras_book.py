@@ -15,12 +15,13 @@ Reviews are 600 words long (the chapter's text says characters). Its compile and
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from .. import functional as F
 from .. import nn, optim
+from .._names import hooks
 from .._tensor import as_tensor, matmul, no_grad
 from ..data import DataLoader, TensorDataset
 from ..datasets import TextVectorization
@@ -336,3 +337,6 @@ __all__ = [
     "self_attention",
     "split_reviews",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = hooks(__name__)

@@ -12,7 +12,7 @@ The post downloads MNIST; here the data module is given its data (``datasets.loa
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from .. import functional as F
 from .. import nn, optim
 from .._arguments import count
 from .._core import Tensor
+from .._names import hooks
 from .._tensor import as_tensor, no_grad, tensor, zeros
 from ..data import DataLoader
 from ..data import Dataset as _Dataset
@@ -407,3 +408,6 @@ __all__ = [
     "plot_digits",
     "plot_prediction",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = hooks(__name__)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import functional as F
 from .. import plot
+from .._names import hooks
 from ..data import DataLoader
 from ..datasets import ReverseDataset, SetAnomalyDataset
 from ..encoder import scaled_dot_product
@@ -254,3 +255,6 @@ __all__ = [
     "train_reverse",
     "visualize_exmp",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = hooks(__name__)

@@ -1,5 +1,11 @@
 """PyTorch's place for data: ``tc.utils.data`` is ``tc.data``."""
 
+from typing import TYPE_CHECKING
+
+from .._names import hooks
 from . import data
 
 __all__ = ["data"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = hooks(__name__)

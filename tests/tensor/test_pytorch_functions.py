@@ -1,0 +1,207 @@
+"""Functions under PyTorch's names that are made of others: against NumPy in float64, with gradients; PyTorch's own samples are run by
+test_torch_samples.py."""
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from transformer_c.testing import gradcheck
+
+X = np.random.default_rng(0).standard_normal((3, 4))
+V = np.array([1.5, -2.5, 0.5])
+# name: arguments; the function of NumPy
+SAME = {
+    "mm": ((X, X.T), np.matmul),
+    "bmm": ((np.stack([X, -X]), np.stack([X.T, X.T])), np.matmul),
+    "concat": (([X, X], 1), lambda a, axis: np.concatenate(a, axis)),
+    "hstack": (([X, X],), np.hstack),
+    "vstack": (([V, V],), np.vstack),
+    "movedim": ((np.ones((2, 3, 4)), (0, 1), (-1, 0)), np.moveaxis),
+    "tile": ((X, (2,)), np.tile),
+    "diag": ((V, -1), np.diag),
+    "t": ((X,), np.transpose),
+    "count_nonzero": ((np.array([[0, 2, 0], [1, 0, 0]]), 1), np.count_nonzero),
+    "log2": ((np.abs(X),), np.log2),
+    "log10": ((np.abs(X),), np.log10),
+    "round": ((1e3 * X, 1), np.round),
+    "floor": ((X,), np.floor),
+    "ceil": ((X,), np.ceil),
+    "trunc": ((X,), np.trunc),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_arrays_and_tensors_give_numpys_values(name):
+    arguments, reference = SAME[name]
+    function, expected = getattr(tc, name), reference(*arguments)
+    first, *rest = arguments
+    tensor = [tc.tensor(a) for a in first] if isinstance(first, list) else tc.tensor(first)
+    found, recorded = function(*arguments), function(tensor, *rest)
+    assert isinstance(found, np.ndarray) and isinstance(recorded, tc.Tensor)
+    for values in (found, recorded.numpy()):
+        assert values.dtype == expected.dtype
+        np.testing.assert_allclose(values, expected, rtol=1e-14)
+
+
+GRADIENTS = {
+    "mm": lambda x: tc.mm(x, x.t()),
+    "hstack": lambda x: tc.hstack([x, 2 * x]),
+    "vstack": lambda x: tc.vstack([x[0], x]),
+    "movedim": lambda x: tc.movedim(x, 0, 1) * tc.tensor(X.T),
+    "tile": lambda x: x.tile(2, 1, 2) ** 2,
+    "diag of a vector": lambda x: tc.diag(x[0], 1) ** 2,
+    "diag of a matrix": lambda x: tc.diag(x, 1) ** 2,
+    "diag below": lambda x: x.T.diag(-2) ** 2,
+    "expand_as": lambda x: x[:1].expand_as(x) * x,
+    "view_as": lambda x: x.view_as(tc.zeros(4, 3)) ** 2,
+    "in place": lambda x: (x * 1).add_(x, alpha=2).mul_(2.0).sub_(x).div_(2.0),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients(name):
+    assert gradcheck(GRADIENTS[name], [tc.tensor(X, requires_grad=True)])
+
+
+def test_diagonals_of_all_offsets():
+    for shape in ((3, 4), (4, 3), (3, 3), (1, 5), (0, 3), (3, 0)):
+        matrix = np.arange(np.prod(shape)).reshape(shape)
+        for k in range(-5, 6):
+            np.testing.assert_array_equal(tc.diag(matrix, k), np.diag(matrix, k))
+            np.testing.assert_array_equal(tc.diag(tc.tensor(matrix).T, k), np.diag(matrix.T, k))
+    for n in (0, 1, 3):
+        for k in (-2, 0, 1):
+            np.testing.assert_array_equal(tc.diag(np.arange(n), k), np.diag(np.arange(n), k))
+
+
+def test_writing_in_place():
+    """The object itself, with the rules of ``+=``: a leaf that requires a gradient, and a dtype that does not fit, are refused."""
+    x = tc.tensor([1.0, -7.0])
+    assert x.add_(1) is x and x.sub_(tc.ones(2), alpha=2) is x and x.mul_(3.0) is x and x.div_(2) is x
+    assert x.tolist() == [0.0, -12.0] and x.add_(0.5).div_(5, rounding_mode="trunc").tolist() == [0.0, -2.0]
+    for change in (lambda t: t.add_(1.0), lambda t: t.mul_(2.0)):
+        with pytest.raises(RuntimeError):
+            change(tc.ones(2, requires_grad=True))
+    with tc.no_grad():
+        assert tc.ones(2, requires_grad=True).add_(1.0).tolist() == [2.0, 2.0]
+
+
+def test_new_tensors_take_dtype_and_device_from_another():
+    x = tc.ones(2, dtype="float16")
+    for made in (
+        x.new_zeros(2, 3),
+        x.new_ones((2, 3)),
+        x.new_empty(2, 3),
+        x.new_full((2, 3), 7),
+        tc.randn_like(tc.ones(2, 3, dtype="float16")),
+    ):
+        assert (made.shape, made._dtype_name, made.device) == ((2, 3), "float16", "cpu")
+    assert x.new_tensor([1, 2])._dtype_name == "float16" and x.new_zeros(2, dtype=tc.int64)._dtype_name == "int64"
+    assert x.new_ones(2, requires_grad=True).requires_grad and tc.rand_like(X, dtype="float32")._dtype_name == "float32"
+
+
+def test_numbers_are_pytorchs():
+    torch = pytest.importorskip("torch")
+    for name in ("rand", "randn"):
+        for dtype in ("float32", "float64"):
+            torch.manual_seed(3)
+            theirs = getattr(torch, f"{name}_like")(torch.empty(5, 7, dtype=getattr(torch, dtype)))
+            np.testing.assert_array_equal(
+                getattr(tc, f"{name}_like")(tc.empty(5, 7, dtype=dtype), generator=tc.Generator(3)), theirs.numpy()
+            )
+    for dtype in ("float32", "float64", "float16"):
+        p = torch.linspace(0, 1, 1000).to(getattr(torch, dtype))
+        torch.manual_seed(5)
+        np.testing.assert_array_equal(tc.bernoulli(p.numpy(), rng=5), torch.bernoulli(p).numpy())
+
+
+def test_bernoulli_refuses():
+    for given, error in ((np.array([0, 1]), TypeError), (np.array([1.5]), ValueError), (np.array([np.nan]), ValueError)):
+        with pytest.raises(error, match="bernoulli|probabilities"):
+            tc.bernoulli(given)
+
+
+def test_inference_mode():
+    x = tc.ones(2, requires_grad=True)
+    with tc.inference_mode():
+        assert not (x * 2).requires_grad
+        with tc.inference_mode(False):
+            assert (x * 2).requires_grad
+    assert not tc.inference_mode()(lambda: x * 2)().requires_grad and not tc.inference_mode(lambda: x * 2)().requires_grad
+    assert tc.is_grad_enabled()
+
+
+def test_questions():
+    assert tc.is_tensor(tc.ones(1)) and not tc.is_tensor(np.ones(1)) and not tc.is_tensor(None)
+    assert tc.is_floating_point(tc.ones(1).half()) and not tc.ones(1).bool().is_floating_point()
+
+
+REFUSED = {
+    "a vector to mm": (lambda: tc.mm(V, X), "input has shape \\(3,\\); mm"),
+    "other batches": (lambda: tc.bmm(np.ones((2, 1, 1)), np.ones((3, 1, 1))), "as many matrices"),
+    "three axes to t": (lambda: tc.ones(1, 1, 1).t(), "mT"),
+    "a cube to diag": (lambda: tc.diag(np.ones((1, 1, 1))), "a vector or a matrix"),
+    "fewer places": (lambda: tc.movedim(X, (0, 1), 0), "as many"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name):
+    call, message = REFUSED[name]
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+# ---- numbers that were wrong ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("scale", [1e-3, 30.0, 300.0])
+@pytest.mark.parametrize("p", [2, 3, 0.5, 1, "std"])
+def test_norms_of_halves_are_rounded_once(dtype, scale, p):
+    h = tc.tensor(scale * X).to(dtype).requires_grad_()
+    wide = tc.tensor(h.detach().double().numpy(), requires_grad=True)
+    found, expected = (x.std() if p == "std" else x.norm(p) for x in (h, wide))
+    found.backward()
+    expected.backward()
+    step = 2.0**-10 if dtype == "float16" else 2.0**-7
+    assert found._dtype_name == dtype
+    if float(expected) < 65504 or dtype == "bfloat16":
+        np.testing.assert_allclose(float(found), float(expected), rtol=step)
+        np.testing.assert_allclose(h.grad.double().numpy(), wide.grad.numpy(), rtol=2 * step, atol=1e-4)
+
+
+def test_norm_counts_nan_and_refuses_no_elements():
+    assert tc.norm(np.array([0.0, 1.0, np.nan, np.inf]), 0) == 3
+    x = tc.tensor([0.0, 2.0], requires_grad=True)
+    x.norm(0).backward()
+    assert x.grad.tolist() == [0.0, 0.0]
+    for p in (-1, -np.inf):
+        with pytest.raises(ValueError):
+            tc.norm(np.ones((0, 2)), p, 0)
+
+
+def test_div_truncates_the_quotient():
+    a, b = np.array([1.0, -0.5, np.inf, 7.0, -7.0]), np.array([0.1, 0.1, 2.0, 2.0, 2.0])
+    np.testing.assert_array_equal(tc.div(a, b, rounding_mode="trunc"), np.trunc(a / b))
+    np.testing.assert_array_equal(tc.div(np.array([-7, 7, 2**62]), 2, rounding_mode="trunc"), [-3, 3, 2**61])
+    half = tc.tensor([2047.0], dtype="float16")  # 2047 / 2048 rounds to 1 in float16
+    assert tc.div(half, tc.tensor([2048.0], dtype="float16"), rounding_mode="trunc").tolist() == [0.0]
+
+
+def test_weights_of_any_size():
+    for replacement in (True, False):
+        drawn = [int(tc.multinomial(np.array([1e308] * 4), 1, replacement, rng=seed)[0]) for seed in range(40)]
+        assert set(drawn) == {0, 1, 2, 3}
+        assert tc.multinomial(np.array([0.0, 1e-310]), 1, replacement, rng=0).tolist() == [1]
+        assert tc.multinomial(np.ones((0, 3)), 2, replacement).shape == (0, 2)
+        with pytest.raises(ValueError, match="above 0"):
+            tc.multinomial(np.ones((2, 0)), 1, replacement)
+        sampler = tc.data.WeightedRandomSampler([1e308] * 4, 4 if not replacement else 100, replacement, rng=0)
+        assert set(sampler) == {0, 1, 2, 3}
+        assert list(tc.data.WeightedRandomSampler([0.0, 1e-310], 1, replacement, rng=0)) == [1]
+
+
+def test_repeats_that_add_up_to_too_many():
+    for repeats in (np.array([2**62, 2**62, 2**62]), np.array([2**61])):
+        with pytest.raises(ValueError, match="more elements than memory can address"):
+            tc.repeat_interleave(np.arange(3), repeats)
