@@ -1,12 +1,11 @@
 """Decoding with cached keys and values: one step at a time, or in pieces, gives the same as the whole sequence."""
 
 import copy
-import dis
-import sys
 
 import numpy as np
 import pytest
 import transformer_c as tc
+from interrupting import interrupted, takes_signals
 from tolerance import assert_close
 
 BATCH, LENGTH, WIDTH = 3, 7, 8
@@ -311,37 +310,6 @@ def test_a_causal_memory_goes_on_with_the_targets(pieces, recorded, rng):
     np.testing.assert_allclose(np.concatenate(steps, 1), whole, rtol=0, atol=1e-12)
 
 
-class Interrupt(BaseException):
-    pass
-
-
-def interrupted(nth, call, begins):
-    """Whether `call`, which may fail, is interrupted at the nth of the places where Python runs handlers of signals, after begins() is true."""
-    left = nth
-
-    def trace(frame, event, argument):
-        nonlocal left
-        frame.f_trace_opcodes = True
-        instruction = dis.opname[frame.f_code.co_code[frame.f_lasti]] if event == "opcode" else ""
-        if (event == "call" or instruction.startswith(("CALL", "JUMP_BACKWARD", "JUMP_ABSOLUTE"))) and begins():
-            left -= 1
-            if left < 0:
-                sys.settrace(None)
-                raise Interrupt
-        return trace
-
-    sys.settrace(trace)
-    try:
-        call()
-    except ZeroDivisionError:
-        return False
-    except Interrupt:
-        return True
-    finally:
-        sys.settrace(None)
-    return False
-
-
 class Failing(tc.nn.Module):
     failed = False
 
@@ -364,10 +332,12 @@ def test_an_interrupt_while_a_failed_call_restores_its_caches():
         encoder.norm = Failing()
         for nth in range(1000):
             Failing.failed = False
-            stopped = interrupted(nth, lambda: encoder(x, past_key_value=caches), lambda: Failing.failed)
-            assert [len(cache) for cache in caches] == [1, 1, 1], nth
-            if not stopped:
+            try:
+                interrupted(nth, lambda: encoder(x, past_key_value=caches), lambda *place: Failing.failed and takes_signals(*place))
+            except ZeroDivisionError:
                 break
+            finally:
+                assert [len(cache) for cache in caches] == [1, 1, 1], nth
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an iterator that is closed may be what is interrupted
@@ -376,7 +346,7 @@ def test_an_interrupt_of_a_call_leaves_all_caches_as_they_were_or_as_they_become
     with tc.no_grad():
         for nth in range(0, 100_000, 7):
             caches = encoder.new_caches()
-            stopped = interrupted(nth, lambda caches=caches: encoder(x, past_key_value=caches), lambda: True)
+            stopped = interrupted(nth, lambda caches=caches: encoder(x, past_key_value=caches), takes_signals)
             assert len({len(cache) for cache in caches}) == 1, nth
             if not stopped:
                 break

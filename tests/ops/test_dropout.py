@@ -1,11 +1,11 @@
 """Dropout as an op: the kept elements follow from seed, call and place, whatever the instruction set, threads, dtype and layout."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import transformer_c as tc
+from interrupting import interrupted, is_instruction
 from transformer_c import _core, functional
 
 KEEP_ALL, KEEP_NONE = 0.0, 1.0
@@ -104,10 +104,6 @@ def test_a_refused_call_takes_no_mask():
     assert generator.next_call() == first + 3
 
 
-class Interrupt(BaseException):
-    pass
-
-
 MASKED = {
     "dropout": ("dropout", lambda x, g: tc.F.dropout(x, 0.5, rng=g)),
     "attention": ("attention", lambda x, g: tc.F.scaled_dot_product_attention(x, x, x, dropout_p=0.5, rng=g)),
@@ -116,6 +112,10 @@ MASKED = {
         lambda x, g: tc.F.scaled_dot_product_attention(x, x, x, dropout_p=0.5, rng=g, return_attention=True, return_logsumexp=True),
     ),
 }
+
+
+def is_of_functional(frame):
+    return Path(frame.f_code.co_filename).parent == Path(functional.__file__).parent
 
 
 @pytest.mark.parametrize("name", MASKED)
@@ -131,32 +131,11 @@ def test_an_interrupt_at_any_instruction_takes_no_mask(name, monkeypatch):
     monkeypatch.setattr(_core, op, counted)
     refused = 0
     for nth in range(10_000):
-        generator, left = tc.Generator(1), nth
+        generator = tc.Generator(1)
         before = generator.get_state()
         results.clear()
-
-        def trace(frame, event, argument):
-            if Path(frame.f_code.co_filename).parent != Path(functional.__file__).parent:
-                return None
-            frame.f_trace_opcodes = True
-            return step
-
-        def step(frame, event, argument):
-            nonlocal left
-            if event == "opcode":
-                left -= 1
-                if left < 0:
-                    sys.settrace(None)
-                    raise Interrupt
-            return step
-
-        sys.settrace(trace)
-        try:
-            call(x, generator)
+        if not interrupted(nth, lambda generator=generator: call(x, generator), is_instruction, is_of_functional):
             break
-        except Interrupt:
-            refused += not results
-            assert results or generator.get_state() == before, nth
-        finally:
-            sys.settrace(None)
+        refused += not results
+        assert results or generator.get_state() == before, nth
     assert refused > 20

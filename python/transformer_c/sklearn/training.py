@@ -12,6 +12,7 @@ from sklearn.model_selection import train_test_split
 
 from .. import optim
 from .._arguments import all_of, count, not_negative, real
+from .._best import Best
 from .._core import Generator, Tensor
 from .._tensor import as_tensor, no_grad
 from ..nn.utils import clip_grad_norm_
@@ -143,20 +144,6 @@ def split(draw: np.random.RandomState, n: int, options: Options, classes: np.nda
 # ---- the loop ---------------------------------------------------------------------------------------------------------------
 
 
-class _Best:
-    """The weights with the lowest loss so far; `waited` epochs have passed since it fell by more than `tol`."""
-
-    def __init__(self, tol: float) -> None:
-        self._tol, self._lowest, self.waited = tol, math.inf, 0
-        self.weights: dict[str, Tensor] | None = None
-
-    def see(self, loss: float, model: Model) -> None:
-        """The loss of an epoch on the samples held out."""
-        self.waited = 0 if loss < self._lowest - self._tol else self.waited + 1
-        if loss < self._lowest:
-            self._lowest, self.weights = loss, {name: value.clone() for name, value in model.state_dict().items()}
-
-
 @dataclass
 class Trained:
     """A model, and the losses of each epoch on the samples of the training and on those held out."""
@@ -178,7 +165,8 @@ def train(
     with drawing_from(Generator(int(draw.randint(2**31 - 1)))):
         trained = Trained(make())
         rows, held = split(draw, len(samples.x), options, classes)
-        size, best = options.batch_of(len(rows)), _Best(options.tol)
+        size = options.batch_of(len(rows))
+        lowest, improved, best_weights = Best("min"), Best("min", options.tol), None
         optimizer = optim.AdamW(trained.model.parameters(), lr=options.learning_rate, weight_decay=options.weight_decay)
         schedule = _schedule(optimizer, options.max_epochs * -(-len(rows) // size))
         for epoch in range(1, options.max_epochs + 1):
@@ -187,11 +175,13 @@ def train(
                 print(f"epoch {epoch}: loss {trained.losses[-1]:.4f}")
             if len(held):
                 trained.held_losses.append(_held_loss(trained.model, samples, held, loss))
-                best.see(trained.held_losses[-1], trained.model)
-                if best.waited >= options.n_iter_no_change:
+                if lowest.see(trained.held_losses[-1]):
+                    best_weights = {name: value.clone() for name, value in trained.model.state_dict().items()}
+                improved.see(trained.held_losses[-1])
+                if improved.waited >= options.n_iter_no_change:
                     break
-    if best.weights is not None:
-        trained.model.load_state_dict(best.weights)
+    if best_weights is not None:
+        trained.model.load_state_dict(best_weights)
     trained.model.zero_grad()
     trained.model.eval()
     return trained

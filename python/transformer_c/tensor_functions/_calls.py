@@ -11,7 +11,6 @@ import numpy as np
 from .. import _core
 from .._arguments import one_axis
 from .._core import Tensor
-from .._tensor import no_grad
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -43,8 +42,7 @@ def takes_arrays(*names: str, method: bool | str = True) -> Callable[[Function],
     ----------
     *names : str
         The arguments that may be arrays; they are the first ones, in their order. The first becomes a Tensor wherever one of them is a
-        Tensor; the function itself converts the others. If none of them is, all become Tensors, nothing is recorded, and the results
-        become ndarrays.
+        Tensor; the function itself converts the others. If none of them is, all become Tensors, and the results become ndarrays.
     method : bool or str
         Whether the function is also a method of Tensor; under which name.
     """
@@ -68,8 +66,7 @@ def takes_arrays(*names: str, method: bool | str = True) -> Callable[[Function],
                     kwargs[name] = _as_tensor(kwargs[name], place == 0)
             if mixed:
                 return function(*given, **kwargs)
-            with no_grad():
-                return to_arrays(function(*given, **kwargs))
+            return to_arrays(function(*given, **kwargs))
 
         return call  # type: ignore[return-value]
 
