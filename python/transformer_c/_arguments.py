@@ -56,7 +56,7 @@ def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
     return value
 
 
-def one_axis(axis: int | None, dim: int | None, default: int) -> int:
+def one_axis(axis: Any, dim: Any, default: Any) -> Any:
     """The axis, given under either name."""
     if axis is not None and dim is not None and axis != dim:
         raise TypeError(f"axis={axis} and dim={dim} are two names of one argument")

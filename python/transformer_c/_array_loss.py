@@ -8,7 +8,7 @@ import numpy as np
 
 
 class ArrayLoss(np.ndarray):
-    """An array without axes. What is computed with it are ordinary arrays and numbers."""
+    """An array without axes. Computing with it gives ordinary arrays and numbers."""
 
     def __getattr__(self, name: str) -> Any:
         if name in ("backward", "requires_grad"):

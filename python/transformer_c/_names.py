@@ -44,14 +44,14 @@ MissingName.__name__ = MissingName.__qualname__ = "AttributeError"
 
 
 def public(namespace: dict[str, Any]) -> list[str]:
-    """The names of a module's own: those of ``__all__`` or defined there, and submodules that are loaded; not what it imports."""
+    """The names of a module's own: those of ``__all__``; without it, what is defined there and the submodules that are loaded."""
     own = namespace["__name__"]
     listed = set(namespace.get("__all__", ()))
     if not listed:
         listed = {name for name, value in namespace.items() if getattr(value, "__module__", None) == own}
-    below = {name for name, value in namespace.items() if isinstance(value, ModuleType) and value.__name__ == f"{own}.{name}"}
+        listed |= {name for name, value in namespace.items() if isinstance(value, ModuleType) and value.__name__ == f"{own}.{name}"}
     special = {name for name in namespace if name.startswith("__")}
-    return sorted(name for name in listed | below | special if name.startswith("__") or not name.startswith("_"))
+    return sorted(name for name in listed | special if name.startswith("__") or not name.startswith("_"))
 
 
 def hooks(module: str, later: Mapping[str, str] | None = None) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:

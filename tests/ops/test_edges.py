@@ -152,3 +152,22 @@ def test_results_of_arrays_are_new(name):
 def test_one_softmax():
     assert F.softmax is tc.softmax and F.log_softmax is tc.log_softmax
     assert F.softmax(np.zeros(2, np.int64), 0, "float64").dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: tc.nn.Embedding(3, 2, padding_idx="a"), TypeError, "padding_idx must be an int"),
+        (lambda: tc.nn.Embedding(3, 2, padding_idx=3), ValueError, "padding_idx 3 is outside the table of 3"),
+        (lambda: tc.nn.LayerNorm("8"), TypeError, "normalized_shape must be an int"),
+        (lambda: tc.nn.RMSNorm((2, 1.5)), TypeError, "normalized_shape must be an int"),
+        (lambda: tc.nn.Dropout("0.1"), TypeError, "dropout must be a number"),
+        (lambda: F.dropout(np.ones(2), "0.1"), TypeError, "dropout must be a number"),
+        (lambda: F.dropout(np.ones(2), 1.5), ValueError, "dropout probability must be between 0 and 1"),
+        (lambda: F.hardtanh(np.ones(2), "a"), TypeError, "min_val must be a number"),
+        (lambda: F.pairwise_distance(np.ones(2), np.ones(2), "a"), TypeError, "p must be a number"),
+    ],
+)
+def test_arguments_of_another_kind_are_named(make, error, message):
+    with pytest.raises(error, match=message):
+        make()

@@ -1,6 +1,7 @@
 """Functions without state. Tensors give Tensors; ndarrays give ndarrays, and nothing is recorded.
 
 Names, arguments and results follow torch.nn.functional. Arguments of different floating dtypes are promoted to a common one.
+PyTorch's `inplace` is accepted; the result is always a new Tensor.
 """
 
 from typing import TYPE_CHECKING

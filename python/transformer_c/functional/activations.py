@@ -1,4 +1,4 @@
-"""Functions of elements, and softmax."""
+"""Functions of elements, and softmax. `inplace` is accepted; the result is always a new Tensor."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def leaky_relu(input, negative_slope: float = 0.01, inplace: bool = False):
     negative_slope : float, default 0.01
         Also an array or Tensor that broadcasts, which may need a gradient.
     inplace : bool
-        Accepted for compatibility with PyTorch; the result is always a new Tensor.
+        Accepted; the result is always a new Tensor.
 
     Examples
     --------
@@ -140,7 +140,7 @@ def elu(input, alpha: float = 1.0, inplace: bool = False):
     input : array_like
     alpha : float, default 1.0
     inplace : bool
-        Accepted for compatibility with PyTorch; the result is always a new Tensor.
+        Accepted; the result is always a new Tensor.
 
     Examples
     --------
@@ -188,7 +188,7 @@ def sigmoid(input):
 
 
 def hardtanh(input, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False):
-    """x between two bounds, which it does not leave; at the bounds the gradient is 0. `inplace` is accepted for PyTorch's sake.
+    """x clipped to [min_val, max_val]; at the bounds the gradient is 0.
 
     Examples
     --------
@@ -208,22 +208,22 @@ def hardtanh(input, min_val: float = -1.0, max_val: float = 1.0, inplace: bool =
 
 
 def relu6(input, inplace: bool = False):
-    """x between 0 and 6, which it does not leave. `inplace` is accepted for PyTorch's sake."""
+    """x clipped to [0, 6]."""
     return hardtanh(input, 0.0, 6.0)
 
 
 def hardsigmoid(input, inplace: bool = False):
-    """relu6(x + 3) / 6: a sigmoid made of straight lines. `inplace` is accepted for PyTorch's sake."""
+    """relu6(x + 3) / 6: a sigmoid made of straight lines."""
     return _core.div(relu6(_core.add(as_given(input), 3.0)), 6.0)
 
 
 def hardswish(input, inplace: bool = False):
-    """x relu6(x + 3) / 6: ``silu`` with straight lines (Howard et al. 2019). `inplace` is accepted for PyTorch's sake."""
+    """x relu6(x + 3) / 6: ``silu`` with straight lines (Howard et al. 2019)."""
     return _core.mul(as_given(input), hardsigmoid(input))
 
 
 def selu(input, inplace: bool = False):
-    """1.0507 elu(x, 1.6733), which keeps mean 0 and variance 1 (Klambauer et al. 2017). `inplace` is accepted for PyTorch's sake.
+    """1.0507 elu(x, 1.6733), which keeps mean 0 and variance 1 (Klambauer et al. 2017).
 
     Examples
     --------
@@ -235,7 +235,7 @@ def selu(input, inplace: bool = False):
 
 
 def celu(input, alpha: float = 1.0, inplace: bool = False):
-    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1)) (Barron 2017). `inplace` is accepted for PyTorch's sake."""
+    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1)) (Barron 2017)."""
     if real("alpha", alpha) == 0:
         raise ValueError("alpha must not be 0")
     x = as_given(input)
@@ -289,7 +289,7 @@ def glu(input, dim: int = -1):
 
 
 def mish(input, inplace: bool = False):
-    """x tanh(softplus(x)) (Misra 2019). `inplace` is accepted for PyTorch's sake.
+    """x tanh(softplus(x)) (Misra 2019).
 
     Examples
     --------

@@ -66,11 +66,11 @@ def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups: in
     stride : int, default 1
         Distance of neighbouring windows.
     padding : int or {"valid", "same"}, default 0
-        How many zeros are added on both sides; "same": so many that the result is as long as the input.
+        How many zeros are added on both sides; "same": as many as make the result as long as the input.
     dilation : int, default 1
         Distance of neighbouring elements of a window.
     groups : int, default 1
-        The channels of input and result are divided into so many groups, each with a kernel of its own.
+        The channels of input and result are divided into this many groups, each with a kernel of its own.
 
     Returns
     -------

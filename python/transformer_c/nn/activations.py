@@ -1,4 +1,4 @@
-"""Activations beyond those of Transformers, with PyTorch's names and arguments."""
+"""Activations beyond those of Transformers, with PyTorch's names and arguments. `inplace` is accepted; the result is always a new Tensor."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class Hardtanh(_MaybeInPlace):
-    """x between two bounds, which it does not leave. `inplace` is accepted for PyTorch's sake."""
+    """x clipped to [min_val, max_val]."""
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
         super().__init__(inplace)
@@ -44,7 +44,7 @@ class Hardtanh(_MaybeInPlace):
 
 
 class ReLU6(Hardtanh):
-    """x between 0 and 6, which it does not leave. `inplace` is accepted for PyTorch's sake."""
+    """x clipped to [0, 6]."""
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__(0.0, 6.0, inplace)
@@ -54,28 +54,28 @@ class ReLU6(Hardtanh):
 
 
 class Hardsigmoid(_MaybeInPlace):
-    """relu6(x + 3) / 6. `inplace` is accepted for PyTorch's sake."""
+    """relu6(x + 3) / 6."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.hardsigmoid(input)
 
 
 class Hardswish(_MaybeInPlace):
-    """x relu6(x + 3) / 6 (Howard et al. 2019). `inplace` is accepted for PyTorch's sake."""
+    """x relu6(x + 3) / 6 (Howard et al. 2019)."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.hardswish(input)
 
 
 class SELU(_MaybeInPlace):
-    """1.0507 elu(x, 1.6733) (Klambauer et al. 2017). `inplace` is accepted for PyTorch's sake."""
+    """1.0507 elu(x, 1.6733) (Klambauer et al. 2017)."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.selu(input)
 
 
 class CELU(_MaybeInPlace):
-    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1)) (Barron 2017). `inplace` is accepted for PyTorch's sake."""
+    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1)) (Barron 2017)."""
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__(inplace)
@@ -89,7 +89,7 @@ class CELU(_MaybeInPlace):
 
 
 class Mish(_MaybeInPlace):
-    """x tanh(softplus(x)) (Misra 2019). `inplace` is accepted for PyTorch's sake."""
+    """x tanh(softplus(x)) (Misra 2019)."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.mish(input)

@@ -1,4 +1,4 @@
-"""The layers: each wraps one function and its parameters."""
+"""The layers: each wraps one function and its parameters. `inplace` is accepted; the result is always a new Tensor."""
 
 from __future__ import annotations
 
@@ -100,7 +100,9 @@ class _Norm(Module):
         dtype=None,
     ) -> None:
         super().__init__()
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, (int, np.integer)) else tuple(normalized_shape)
+        self.normalized_shape = tuple(
+            count("normalized_shape", length, 0) for length in (normalized_shape if np.iterable(normalized_shape) else (normalized_shape,))
+        )
         self.eps, self.elementwise_affine = eps, elementwise_affine
         weight = Parameter(ones(*self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine else None
         self.register_parameter("weight", weight)
@@ -182,7 +184,7 @@ class Dropout(Module):
     ----------
     p : float, default 0.5
     inplace : bool
-        Accepted for compatibility with PyTorch; the result is always a new Tensor.
+        Accepted; the result is always a new Tensor.
     """
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
@@ -197,7 +199,7 @@ class Dropout(Module):
 
 
 class _MaybeInPlace(Module):
-    """A function whose `inplace` is accepted for PyTorch's sake; the result is always a new tensor."""
+    """A function with PyTorch's `inplace`, which is accepted; the result is always a new Tensor."""
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()
@@ -208,21 +210,21 @@ class _MaybeInPlace(Module):
 
 
 class ReLU(_MaybeInPlace):
-    """max(x, 0). `inplace` is accepted for compatibility with PyTorch and ignored."""
+    """max(x, 0)."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.relu(input)
 
 
 class SiLU(_MaybeInPlace):
-    """x sigmoid(x), also called swish (Hendrycks & Gimpel 2016; Ramachandran et al. 2017). `inplace` is accepted for PyTorch's sake."""
+    """x sigmoid(x), also called swish (Hendrycks & Gimpel 2016; Ramachandran et al. 2017)."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.silu(input)
 
 
 class LeakyReLU(_MaybeInPlace):
-    """x where it is positive, negative_slope * x elsewhere. `inplace` is accepted for PyTorch's sake."""
+    """x where it is positive, negative_slope * x elsewhere."""
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         super().__init__(inplace)
@@ -236,7 +238,7 @@ class LeakyReLU(_MaybeInPlace):
 
 
 class ELU(_MaybeInPlace):
-    """x where it is positive, alpha * (exp(x) - 1) elsewhere (Clevert et al. 2016). `inplace` is accepted for PyTorch's sake."""
+    """x where it is positive, alpha * (exp(x) - 1) elsewhere (Clevert et al. 2016)."""
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__(inplace)
@@ -392,6 +394,7 @@ class Embedding(Module):
         super().__init__()
         num_embeddings, embedding_dim = all_of((count, "num_embeddings", num_embeddings), (count, "embedding_dim", embedding_dim, 0))
         if padding_idx is not None:
+            padding_idx = count("padding_idx", padding_idx, -(2**62))
             if not -num_embeddings <= padding_idx < num_embeddings:
                 raise ValueError(f"padding_idx {padding_idx} is outside the table of {num_embeddings} embeddings")
             padding_idx %= num_embeddings

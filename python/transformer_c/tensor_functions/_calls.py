@@ -75,7 +75,7 @@ def takes_arrays(*names: str, method: bool | str = True) -> Callable[[Function],
 
 def axes_of(name: str, ndim: int, dim: Any, axis: Any = None) -> tuple[int, ...] | None:
     """The axes, given under either name, as positive ints; None for all of them."""
-    given = one_axis(axis, dim, None)  # type: ignore[arg-type]
+    given = one_axis(axis, dim, None)
     if given is None:
         return None
     axes = tuple(given) if isinstance(given, (tuple, list)) else (given,)

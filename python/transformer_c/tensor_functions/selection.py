@@ -97,7 +97,7 @@ def scatter(
     src : array_like or number
         Nowhere shorter than `index`; of the dtype of `input`. Of equal places the last one stays.
     value : number, optional
-        In place of `src`.
+        Instead of `src`.
     reduce : {"add", "multiply"}, optional
         What is done instead of writing.
 
