@@ -31,16 +31,16 @@ inline Launch block_launch(int64_t items, void *stream)
     return Launch(blocks(items < most_element_blocks ? items : most_element_blocks), dim3(element_threads), 0, stream);
 }
 
-// Offsets of element i, counted in C order over a shape, in K strided layouts.
+// Offsets of element i, counted in C order over a shape, in K strided layouts. A division per axis but the first.
 template <int K>
 __device__ __forceinline__ void element_offsets(int64_t (&offset)[K], int64_t i, int ndim, const int64_t *shape,
                                                 const int64_t *const (&strides)[K])
 {
     for (int k = 0; k < K; k++) offset[k] = 0;
     for (int axis = ndim - 1; axis >= 0; axis--) {
-        const int64_t at = i % shape[axis];
-        i /= shape[axis];
+        const int64_t rest = axis ? i / shape[axis] : 0, at = i - rest * shape[axis];
         for (int k = 0; k < K; k++) offset[k] += at * strides[k][axis];
+        i = rest;
     }
 }
 
