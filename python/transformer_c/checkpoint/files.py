@@ -12,7 +12,7 @@ import stat
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from io import BufferedReader, BytesIO, FileIO
+from io import BufferedReader, BytesIO, FileIO, TextIOBase
 from typing import Any
 
 from .errors import CheckpointError
@@ -76,6 +76,8 @@ def opened(source: Any) -> Iterator[tuple[Any, int, str]]:
     if not callable(getattr(source, "read", None)):
         raise TypeError(f"expected a path, bytes or a file object that is open for reading, not {type(source).__name__}")
     name = f"the file object {source.name!r}" if isinstance(getattr(source, "name", None), str) else f"the {type(source).__name__} object"
+    if isinstance(source, TextIOBase):
+        raise TypeError(f"{name} gives str, not bytes: open it in binary mode, \"rb\"")
     sought = callable(getattr(source, "seekable", None)) and source.seekable() and callable(getattr(source, "readinto", None))
     if sought and source.tell() == 0:
         size = source.seek(0, os.SEEK_END)

@@ -141,7 +141,7 @@ class SentenceEncoder:
         if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
             raise CheckpointError(f"config_sentence_transformers.json has prompts = {prompts!r:.80}; expected texts by name")
         default, function = config.get("default_prompt_name"), config.get("similarity_fn_name") or "cosine"
-        if default is not None and default not in prompts:
+        if default is not None and (not isinstance(default, str) or default not in prompts):
             raise CheckpointError(f"config_sentence_transformers.json has default_prompt_name = {default!r:.80}, which its prompts lack")
         if function not in SIMILARITIES:
             raise CheckpointError(f"config_sentence_transformers.json has similarity_fn_name = {function!r:.80}; there are {SIMILARITIES}")

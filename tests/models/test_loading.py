@@ -1,0 +1,327 @@
+"""How weights reach a model: mapped files, bytes, no random draws, memory, hostile files."""
+
+import io
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import transformer_c as tc
+from folders import CONFIG, sentence_folder
+from transformer_c.models.folder import read_weights
+
+ARRAYS = {
+    "a": np.arange(12, dtype=np.float32).reshape(3, 4),
+    "b": np.arange(3),
+    "c": np.ones((2, 0), np.float64),
+    "d": np.array([True, False]),
+}
+
+
+def test_mapped_files(tmp_path):
+    path = tmp_path / "x.safetensors"
+    tc.save(ARRAYS, path)
+    before = path.read_bytes()
+    mapped = tc.load(path, mmap=True)
+    for name, array in ARRAYS.items():
+        assert mapped[name].dtype == array.dtype and np.array_equal(mapped[name], array)
+    mapped["a"][0] = -1
+    tc.tensor(0)
+    layer = tc.nn.Linear(4, 3)
+    tc._core.set_data(layer.weight, tc.as_tensor(mapped["a"]))
+    layer.weight.data += 1
+    assert mapped["a"][0, 0] == 0 and path.read_bytes() == before
+    tc.save({"a": np.zeros(2, "f4")}, path)  # replaces the file; what is mapped stays
+    assert mapped["a"][2, 3] == 12 and tc.load(path, mmap=True)["a"].shape == (2,)
+    with pytest.raises(TypeError, match="mmap=True maps a file"):
+        tc.load(before, mmap=True)
+
+
+def test_an_odd_header(tmp_path):
+    """Files of other programs may have headers of any length: arrays at odd addresses are copied."""
+    header = json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+    header += b" " * ((-len(header)) % 8 + 1)
+    (tmp_path / "x").write_bytes(struct.pack("<Q", len(header)) + header + np.array([1.5, 2.5], "<f4").tobytes())
+    found = tc.load(tmp_path / "x", mmap=True)["a"]
+    assert found.flags.aligned and found.tolist() == [1.5, 2.5]
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_empty_files(tmp_path, mapped):
+    for data in (b"", b"\0" * 7, b"\0" * 8):
+        (tmp_path / "x").write_bytes(data)
+        with pytest.raises(tc.CheckpointError, match="not a safetensors file"):
+            tc.load(tmp_path / "x", mmap=mapped)
+
+
+class Unsought(io.RawIOBase):
+    """A stream like a socket's: it cannot be sought in, and gives few bytes at a time."""
+
+    def __init__(self, data):
+        self._data = io.BytesIO(data)
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        return self._data.readinto(memoryview(buffer)[:7])
+
+
+def test_bytes_and_file_objects(tmp_path):
+    path = tmp_path / "x.safetensors"
+    tc.save(ARRAYS, path)
+    data = path.read_bytes()
+    with open(path, "rb") as file:
+        given = [data, bytearray(data), memoryview(data), io.BytesIO(data), file, io.BufferedReader(Unsought(data))]
+        moved = io.BytesIO(b"12345" + data)
+        moved.seek(5)
+        for source in (*given, moved):
+            loaded = tc.load(source)
+            assert all(np.array_equal(loaded[name], array) for name, array in ARRAYS.items())
+    source = bytearray(data)
+    loaded = tc.load(source)
+    source[:] = bytes(len(source))
+    assert np.array_equal(loaded["a"], ARRAYS["a"])
+    with open(path) as file, pytest.raises(TypeError, match='binary mode, "rb"'):
+        tc.load(file)
+    with pytest.raises(tc.CheckpointError, match="the bytes object cannot be loaded"):
+        tc.load(data[:-1])
+    with pytest.raises(TypeError, match="expected a path, bytes or a file object"):
+        tc.load(3)
+    checkpoint = os.path.join(os.path.dirname(__file__), "..", "golden", "checkpoints", "state_dict.pt")
+    with open(checkpoint, "rb") as file:
+        data = file.read()
+    for source in (data, io.BytesIO(data)):
+        assert len(tc.load_torch_checkpoint(source)) == 6
+
+
+def test_files_of_other_programs():
+    for data, word in (
+        (b"GGUF\3\0\0\0" + bytes(16), "GGUF"),
+        (b"\x08\x08\x12\x07pytorch\x1a\x05", "ONNX"),
+        (b"\x89HDF\r\n\x1a\n" + bytes(9), "HDF5"),
+    ):
+        for read in (tc.load, tc.load_torch_checkpoint):
+            with pytest.raises(tc.CheckpointError, match=f"an? {word} file.*safetensors"):
+                read(data)
+
+
+def test_nothing_is_drawn(tmp_path):
+    tc.models.save(tc.models.create(CONFIG), tmp_path)
+    tc.manual_seed(4)
+    expected = tc.rand(3).tolist()
+    tc.manual_seed(4)
+    tc.models.load(tmp_path)
+    with tc.nn.init.skip():
+        tc.nn.TransformerEncoderLayer(8, 2)
+        with pytest.raises(ValueError), tc.nn.init.skip():
+            raise ValueError
+        tc.nn.Embedding(5, 3, padding_idx=0)
+    assert tc.rand(3).tolist() == expected
+    assert tc.nn.Linear(50, 50).weight.numpy().any()
+
+
+def test_parameters_are_the_mapped_memory(tmp_path):
+    tc.models.save(tc.models.create(CONFIG), tmp_path)
+    for dtype in ("float32", "bfloat16", "float64"):
+        model = tc.models.load(tmp_path, dtype=dtype)
+        assert {p.dtype.name for p in model.parameters()} == {dtype} and all(p.requires_grad for p in model.parameters())
+    model = tc.models.load(tmp_path)
+    before = (tmp_path / "model.safetensors").read_bytes()
+    optimizer = tc.optim.SGD(model.parameters(), lr=1.0)
+    model(tc.tensor([[1, 2, 3]])).square().sum().backward()
+    optimizer.step()
+    assert (tmp_path / "model.safetensors").read_bytes() == before
+    assert not np.array_equal(model.words.weight.numpy(), tc.models.load(tmp_path).words.weight.numpy())
+
+
+def test_memory(tmp_path):
+    """The peak of a process that loads is below the file's size; queries, keys and values are all that is copied."""
+    wide = {**CONFIG, "vocab_size": 30000, "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 2}
+    tc.models.save(tc.models.create(wide), tmp_path)
+    size = (tmp_path / "model.safetensors").stat().st_size
+    code = """if True:
+        import re, sys, numpy as np, transformer_c as tc
+        tc.models.load
+        peak = lambda: 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])  # ru_maxrss counts the parent's
+        before = peak()
+        model = tc.models.load(sys.argv[1])
+        loaded = peak() - before
+        model(np.ones((1, 4), int))
+        print(loaded, peak() - before)
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code, tmp_path], env=environment, capture_output=True, text=True)
+    loaded, used = map(int, done.stdout.split())
+    assert loaded < 0.4 * size and used < 1.1 * size, (size, loaded, used)
+
+
+# ---- shards -----------------------------------------------------------------------------------------------------------------
+
+
+def sharded(folder, **index):
+    tc.models.save(tc.models.create(CONFIG), folder)
+    state = safetensors.numpy.load_file(folder / "model.safetensors")
+    os.unlink(folder / "model.safetensors")
+    names = sorted(state)
+    files = {name: f"model-0000{1 + i % 2}-of-00002.safetensors" for i, name in enumerate(names)}
+    for file in set(files.values()):
+        safetensors.numpy.save_file({name: state[name] for name in names if files[name] == file}, folder / file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": {**files, **index}}))
+    return state
+
+
+def test_shards(tmp_path):
+    state = sharded(tmp_path)
+    assert read_weights(str(tmp_path)).keys() == state.keys()
+    found = tc.convert.to_hf(tc.models.load(tmp_path))
+    assert all(np.array_equal(found[name].numpy(), value) for name, value in state.items())
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ({"x": "model-00001-of-00002.safetensors"}, "lacks 'x'"),
+        ({"x": "model-00003-of-00002.safetensors"}, "which the folder does not have"),
+        ({"x": "../model.safetensors"}, "files of its own folder"),
+        ({"x": "/etc/passwd"}, "files of its own folder"),
+        ({"x": ".."}, "files of its own folder"),
+        ({"x": 3}, "no weight_map"),
+        ({"pooler.dense.bias": "model-00001-of-00002.safetensors"}, "pooler.dense.bias"),
+    ],
+)
+def test_wrong_indices(tmp_path, index, message):
+    sharded(tmp_path, **index)
+    with pytest.raises(tc.CheckpointError, match=message):
+        tc.models.load(tmp_path)
+
+
+# ---- hostile folders --------------------------------------------------------------------------------------------------------
+
+VALUES = [
+    None,
+    True,
+    -1,
+    0,
+    1,
+    3,
+    2**31,
+    10**30,
+    1e308,
+    -0.5,
+    "",
+    "x",
+    "../x",
+    [],
+    [1],
+    {},
+    {"a": []},
+    "relative_key",
+    "bert",
+    "gelu",
+    ["\0"],
+]
+
+
+def changed_json(draw, text):
+    """JSON with one value replaced, dropped or doubled somewhere."""
+    value = json.loads(text)
+    place = value
+    while isinstance(place, (dict, list)) and place:
+        key = draw.choice(list(place) if isinstance(place, dict) else range(len(place)))
+        inner = place[key]
+        if not isinstance(inner, (dict, list)) or not inner or draw.random() < 0.2:
+            if draw.random() < 0.2:
+                del place[key]
+            else:
+                place[key] = draw.choice(VALUES)
+            break
+        place = inner
+    return json.dumps(value).encode()
+
+
+def changed_bytes(draw, data):
+    """Bytes flipped, cut off, doubled or put in."""
+    data = bytearray(data)
+    for _ in range(draw.choice((1, 1, 3))):
+        at = draw.randrange(len(data)) if data else 0
+        match draw.randrange(5):
+            case 0:
+                del data[at:]
+            case 1:
+                data[at : at + 1] = draw.randbytes(draw.choice((0, 1, 1, 8)))
+            case 2:
+                data[at : at + 8] = struct.pack("<Q", draw.choice((0, 1, 2**31, 2**63, 2**64 - 1)))
+            case 3:
+                data += data[at : at + 100]
+            case _ if data:
+                data[at % len(data)] ^= 1 << draw.randrange(8)
+    return bytes(data)
+
+
+def changed_safetensors(draw, data):
+    """A safetensors file with its header changed, or its bytes."""
+    if draw.random() < 0.5:
+        return changed_bytes(draw, data[: 8 + draw.choice((40, 400, 10**6))] if draw.random() < 0.3 else data)
+    length = int.from_bytes(data[:8], "little")
+    header = changed_json(draw, data[8 : 8 + length])
+    return struct.pack("<Q", len(header)) + header + data[8 + length :]
+
+
+def attack(draw, folder, originals, read):
+    """Changes one or two files of a folder, loads it, and puts the files back: whether it was refused."""
+    names = draw.sample(sorted(originals), draw.choice((1, 1, 2)))
+    try:
+        for name in names:
+            data = originals[name]
+            change = (
+                changed_safetensors
+                if name.endswith(".safetensors")
+                else changed_json
+                if draw.random() < 0.7 and data[:1] in b"{["
+                else changed_bytes
+            )
+            (folder / name).write_bytes(change(draw, data))
+        try:
+            encoder = read(folder)
+            model = getattr(encoder, "model", encoder)
+            model(np.array([[1, 2, 3]]))
+        except (tc.CheckpointError, ValueError, IndexError):
+            return True
+        return False
+    finally:
+        for name in names:
+            (folder / name).write_bytes(originals[name])
+
+
+def attacks(folder, count, seed):
+    """Attacks a folder `count` times: how many were refused. Anything but a clear error, or more than some seconds, fails."""
+    sentence_folder(folder)
+    read = tc.models.load
+    try:
+        import tokenizers  # noqa: F401
+
+        read = tc.models.SentenceEncoder.from_pretrained
+    except ImportError:
+        os.unlink(folder / "tokenizer.json")
+    originals = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    draw, refused = random.Random(seed), 0
+    for i in range(count):
+        start = time.process_time()
+        try:
+            refused += attack(draw, folder, originals, read)
+        except BaseException as error:
+            raise AssertionError(f"attack {i} of seed {seed}") from error
+        assert time.process_time() - start < 5
+    return refused
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_hostile_folders(tmp_path):
+    assert attacks(tmp_path, 200, seed=1) > 100
