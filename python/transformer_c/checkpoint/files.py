@@ -77,7 +77,7 @@ def opened(source: Any) -> Iterator[tuple[Any, int, str]]:
         raise TypeError(f"expected a path, bytes or a file object that is open for reading, not {type(source).__name__}")
     name = f"the file object {source.name!r}" if isinstance(getattr(source, "name", None), str) else f"the {type(source).__name__} object"
     if isinstance(source, TextIOBase):
-        raise TypeError(f"{name} gives str, not bytes: open it in binary mode, \"rb\"")
+        raise TypeError(f'{name} gives str, not bytes: open it in binary mode, "rb"')
     sought = callable(getattr(source, "seekable", None)) and source.seekable() and callable(getattr(source, "readinto", None))
     if sought and source.tell() == 0:
         size = source.seek(0, os.SEEK_END)
