@@ -81,7 +81,7 @@ optimizer = tc.optim.SGD(module.parameters(), 0.0)
 attention = tc.nn.MultiheadAttention(4, 2, batch_first=True)
 with tc.autocast(): module(array)  # imports what bfloat16 needs
 weights = [*map(id, module.parameters())]
-log = Run(None)
+log = Run("val_loss", None)
 averages = log.averages
 
 def action():
