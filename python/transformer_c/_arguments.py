@@ -10,14 +10,20 @@ import numpy as np
 from ._core import Tensor
 
 
-def count(name: str, value: Any, least: int = 1) -> int:
-    """`value` as an int of at least `least`; integers of NumPy are fine, bools, floats and str are not."""
+def integer(name: str, value: Any) -> int:
+    """`value` as an int; integers of NumPy are fine, bools, floats and str are not."""
     try:
         number = operator.index(value)
     except TypeError:
         number = None
     if number is None or isinstance(value, bool):
         raise TypeError(f"{name} must be an int, got {value!r} ({type(value).__name__})")
+    return number
+
+
+def count(name: str, value: Any, least: int = 1) -> int:
+    """`value` as an int of at least `least`."""
+    number = integer(name, value)
     if number < least:
         raise ValueError(f"{name} must be at least {least}, got {number}")
     return number

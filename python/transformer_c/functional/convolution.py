@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import _core
-from .._arguments import all_of, count, one_of
+from .._arguments import all_of, count, integer, one_of
 from .._promotion import as_given, promote, unchanged
 
 __all__ = ["conv1d", "conv2d", "pad"]
@@ -159,7 +159,7 @@ def pad(input, pad, mode: str = "constant", value: float | None = None):
         raise TypeError(f"pad must be a sequence of ints, two for each axis and the last axis first, got {pad!r}")
     if isinstance(value, int) and int(float(value)) != value:
         raise ValueError(f"value {value} has no float64 of its own, in which it is passed on")
-    x, numbers = as_given(input), [count("pad", n, -(2**62)) for n in pad]
+    x, numbers = as_given(input), [integer("pad", n) for n in pad]
     if mode == "constant":
         return _core.pad(x, numbers, 0.0 if value is None else value)
     if value is not None and value != 0:

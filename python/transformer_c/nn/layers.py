@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .. import functional as F
-from .._arguments import all_of, array, count, one_of, probability, real
+from .._arguments import all_of, array, count, integer, one_of, probability, real
 from .._core import Tensor
 from .._promotion import cast_input
 from .._tensor import as_tensor, empty, no_grad, ones, zeros
@@ -394,7 +394,7 @@ class Embedding(Module):
         super().__init__()
         num_embeddings, embedding_dim = all_of((count, "num_embeddings", num_embeddings), (count, "embedding_dim", embedding_dim, 0))
         if padding_idx is not None:
-            padding_idx = count("padding_idx", padding_idx, -(2**62))
+            padding_idx = integer("padding_idx", padding_idx)
             if not -num_embeddings <= padding_idx < num_embeddings:
                 raise ValueError(f"padding_idx {padding_idx} is outside the table of {num_embeddings} embeddings")
             padding_idx %= num_embeddings

@@ -108,6 +108,6 @@ def is_half(x: Tensor) -> bool:
     return x._dtype_name in ("float16", "bfloat16")
 
 
-def floating(x: Tensor) -> bool:
+def is_floating(x: Tensor) -> bool:
     """Whether the dtype is a floating one; bfloat16 has kind "V" through ml_dtypes."""
     return x._dtype_name in ("float32", "float64", "float16", "bfloat16")

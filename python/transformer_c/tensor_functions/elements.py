@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .._arguments import one_axis
+from .._arguments import not_negative, one_axis, one_of
 from .._core import Tensor
 from .._promotion import cast
-from ._calls import METHODS, floating, is_half, takes_arrays
+from ._calls import METHODS, is_floating, is_half, takes_arrays
 
 _INFINITY = float("inf")
 
@@ -78,7 +78,7 @@ def isnan(input: Any) -> Any:
     >>> tc.isnan(np.array([1.0, np.nan]))
     array([False,  True])
     """
-    return _core.ne(input, input) if floating(input) else _everywhere(input, False)
+    return _core.ne(input, input) if is_floating(input) else _everywhere(input, False)
 
 
 @takes_arrays("input")
@@ -91,7 +91,7 @@ def isinf(input: Any) -> Any:
     >>> tc.isinf(np.array([1.0, -np.inf, np.nan]))
     array([False,  True, False])
     """
-    return _core.eq(input.detach().abs(), _INFINITY) if floating(input) else _everywhere(input, False)
+    return _core.eq(input.detach().abs(), _INFINITY) if is_floating(input) else _everywhere(input, False)
 
 
 @takes_arrays("input")
@@ -104,7 +104,7 @@ def isfinite(input: Any) -> Any:
     >>> tc.isfinite(np.array([1.0, -np.inf, np.nan]))
     array([ True, False, False])
     """
-    return _core.lt(input.detach().abs(), _INFINITY) if floating(input) else _everywhere(input, True)
+    return _core.lt(input.detach().abs(), _INFINITY) if is_floating(input) else _everywhere(input, True)
 
 
 @takes_arrays("input")
@@ -139,12 +139,11 @@ def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, eq
     array([ True, False])
     """
     for name, value in (("rtol", rtol), ("atol", atol)):
-        if not value >= 0:
-            raise ValueError(f"{name} must not be negative, got {value}")
+        not_negative(name, value)
     a, b = input.detach(), _core.as_argument(other).detach()
     close = _core.eq(a, b)
-    if floating(a) or floating(b) or rtol or atol:
-        a, b = (x if floating(x) else x.double() for x in (a, b))
+    if is_floating(a) or is_floating(b) or rtol or atol:
+        a, b = (x if is_floating(x) else x.double() for x in (a, b))
         apart = _core.sub(a, b).abs()
         near = _core.logical_and(_core.le(apart, _core.add(_core.mul(b.abs(), rtol), atol)), _core.lt(apart, _INFINITY))
         close = _core.logical_or(close, near)
@@ -214,12 +213,11 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
     """
     if rounding_mode is None:
         return _core.div(input, other)
-    if rounding_mode not in ("trunc", "floor"):
-        raise ValueError(f"rounding_mode must be 'trunc', 'floor' or None, got {rounding_mode!r}")
+    one_of("rounding_mode", rounding_mode, ("trunc", "floor"))
     down = _core.floor_divide(input, other)
     if rounding_mode == "floor":
         return down
-    if floating(down):
+    if is_floating(down):
         wide = [x.float() if isinstance(x, Tensor) and is_half(x) else x for x in (input, other)]  # a half quotient is rounded already
         return _core.trunc(_core.div(*wide)).to(down._dtype_name)
     inexact = _core.ne(_core.remainder(input, other), 0)
@@ -334,7 +332,7 @@ def is_floating_point(input: Any) -> bool:
     >>> tc.is_floating_point(tc.ones(2)), tc.arange(2).is_floating_point()
     (True, False)
     """
-    return floating(input)
+    return is_floating(input)
 
 
 def add_(self: Tensor, other: Any, *, alpha: float = 1) -> Tensor:

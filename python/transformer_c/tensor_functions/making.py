@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .._arguments import count
+from .._arguments import count, one_of
 from .._core import Tensor
 from .._tensor import empty, full, no_grad, ones, tensor, zeros
 from ._calls import METHODS, to_arrays
@@ -125,8 +125,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> Any:
     """
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
         tensors = tuple(tensors[0])
-    if indexing not in ("ij", "xy"):
-        raise ValueError(f"indexing must be 'ij' or 'xy', got {indexing!r}")
+    one_of("indexing", indexing, ("ij", "xy"))
     if not tensors:
         raise ValueError("meshgrid() needs a vector")
     if not any(isinstance(t, Tensor) for t in tensors):

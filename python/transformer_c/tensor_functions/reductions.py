@@ -9,7 +9,7 @@ import numpy as np
 from .. import _core
 from .._core import Tensor
 from .._promotion import cast
-from ._calls import axes_of, axis_of, floating, is_half, kept, takes_arrays
+from ._calls import axes_of, axis_of, is_floating, is_half, kept, takes_arrays
 
 _INFINITY = float("inf")
 
@@ -273,7 +273,7 @@ def norm(
     if isinstance(p, str):
         raise ValueError(f"p is {p!r}; norm() takes a number or 'fro'")
     x = cast(input, dtype)
-    if not floating(x):
+    if not is_floating(x):
         raise TypeError(f"the argument of norm is {x._dtype_name}; a floating dtype is needed: convert it with .float()")
     axes, keep = axes_of("dim", x.ndim, dim, axis), kept(keepdim, keepdims)
     axes = None if axes == () else axes
@@ -323,7 +323,7 @@ def logsumexp(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any =
     array([1000.69314718])
     """
     axes, keep = axes_of("dim", input.ndim, dim, axis), kept(keepdim, keepdims)
-    if not floating(input):
+    if not is_floating(input):
         raise TypeError(f"the argument of logsumexp is {input._dtype_name}; a floating dtype is needed: convert it with .float()")
     axes = tuple(range(input.ndim)) if axes is None or axes == () else axes[: input.ndim]
     if any(input.shape[a] == 0 for a in axes):
@@ -372,7 +372,7 @@ def prod(
     array([ 2., 12.])
     """
     x, keep = cast(input, dtype), kept(keepdim, keepdims)
-    if dtype is None and not floating(x):
+    if dtype is None and not is_floating(x):
         x = x.long()
     axes = axes_of("dim", x.ndim, dim, axis)
     if axes is not None and len(axes) != 1:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from .. import _core
+from .._arguments import count, integer
 from .._core import Tensor
 from ..random import as_generator
-from ._calls import METHODS, axes_of, axis_of, floating, takes_arrays
+from ._calls import METHODS, axes_of, axis_of, is_floating, takes_arrays
 from .reductions import ValuesAndIndices
 
 # ---- an index per element ---------------------------------------------------------------------------------------------------------
@@ -65,7 +66,7 @@ def _filled(value: Any, input: Tensor, index: Any) -> Tensor:
         if value.ndim:
             raise ValueError(f"value has shape {value.shape}; it must be a number or a Tensor without axes: src= takes others")
     else:
-        if isinstance(value, (float, np.floating)) and not floating(input):
+        if isinstance(value, (float, np.floating)) and not is_floating(input):
             raise TypeError(f"value {value} cannot be written to a tensor of {input._dtype_name}; convert the tensor with .float()")
         value = _core.full((), value, input._dtype_name, input.device)
     return value.expand(index.shape)
@@ -278,8 +279,7 @@ def topk(input: Any, k: int, dim: int | None = None, largest: bool = True, sorte
     array([3., 2.])
     """
     (along,) = axes_of("dim", input.ndim, dim, axis) or (axis_of("dim", input.ndim, -1),)
-    if isinstance(k, (bool, np.bool_)) or not hasattr(k, "__index__"):
-        raise TypeError(f"k must be an int, not {type(k).__name__}")
+    k = integer("k", k)
     length = input.shape[along] if input.ndim else 1
     if not 0 <= k <= length:
         raise ValueError(f"k is {k}; axis {along} has {length} elements (input {input.shape})")
@@ -376,12 +376,9 @@ def multinomial(input: Any, num_samples: int, replacement: bool = False, *, rng:
     """
     if input.ndim not in (1, 2):
         raise ValueError(f"input has shape {input.shape}; multinomial() takes (K,) or (N, K) weights")
-    if not floating(input):
+    if not is_floating(input):
         raise TypeError(f"input is {input._dtype_name}; multinomial() takes floating weights: convert it with .float()")
-    if isinstance(num_samples, (bool, np.bool_)) or not hasattr(num_samples, "__index__"):
-        raise TypeError(f"num_samples must be an int, not {type(num_samples).__name__}")
-    if num_samples < 1:
-        raise ValueError(f"num_samples must be at least 1, got {num_samples}")
+    num_samples = count("num_samples", num_samples)
     weights = input.detach().cpu().double().reshape(-1 if input.numel() else math.prod(input.shape[:-1]), input.shape[-1])
     source = as_generator(rng if generator is None else generator)
     if not bool(_core.logical_and(_core.ge(weights, 0.0), _core.lt(weights, float("inf"))).all()):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import _core
+from .._arguments import count, integer
 from .._core import Tensor
 from .._tensor import cat
 from ._calls import METHODS, axes_of, axis_of, takes_arrays
@@ -248,8 +249,7 @@ def diag(input: Any, diagonal: int = 0) -> Any:
     """
     if input.ndim not in (1, 2):
         raise ValueError(f"input has shape {input.shape}; diag() takes a vector or a matrix")
-    if isinstance(diagonal, (bool, np.bool_)) or not hasattr(diagonal, "__index__"):
-        raise TypeError(f"diagonal must be an int, not {type(diagonal).__name__}")
+    diagonal = integer("diagonal", diagonal)
     down, right = max(-diagonal, 0), max(diagonal, 0)
     if input.ndim == 2:
         rows, columns = input.shape
@@ -319,12 +319,7 @@ def _counts(name: str, given: tuple) -> tuple[int, ...]:
     """f(2, 3) and f((2, 3)) are the same; each at least 0."""
     if len(given) == 1 and not hasattr(given[0], "__index__"):
         given = tuple(given[0])
-    for count in given:
-        if isinstance(count, (bool, np.bool_)) or not hasattr(count, "__index__"):
-            raise TypeError(f"{name}() takes ints, not {type(count).__name__}")
-        if count < 0:
-            raise ValueError(f"{name}() cannot repeat {count} times")
-    return tuple(count.__index__() for count in given)
+    return tuple(count(f"{name}(): a number of times", times, 0) for times in given)
 
 
 @takes_arrays("input")
@@ -349,17 +344,17 @@ def repeat(input: Any, *repeats: Any) -> Any:
         raise ValueError(f"repeat() needs a count for each axis: {len(counts)} were given, input has shape {input.shape}")
     lengths = (1,) * (len(counts) - input.ndim) + tuple(input.shape)
     result = input.reshape(lengths)
-    if all(count == 1 for count in counts):
+    if all(times == 1 for times in counts):
         return result.clone()
-    for axis, (count, length) in enumerate(zip(counts, lengths, strict=True)):  # copies from the front: each makes what follows longer
-        if count == 1:
+    for axis, (times, length) in enumerate(zip(counts, lengths, strict=True)):  # copies from the front: each makes what follows longer
+        if times == 1:
             continue
         if length == 1:
-            result = result.expand([count if i == axis else -1 for i in range(len(counts))])
+            result = result.expand([times if i == axis else -1 for i in range(len(counts))])
             continue
         shape = list(result.shape)
-        spread = result.unsqueeze(axis).expand([*shape[:axis], count, *shape[axis:]])
-        result = spread.reshape([*shape[:axis], count * length, *shape[axis + 1 :]])
+        spread = result.unsqueeze(axis).expand([*shape[:axis], times, *shape[axis:]])
+        result = spread.reshape([*shape[:axis], times * length, *shape[axis + 1 :]])
     return result.contiguous()
 
 
