@@ -19,7 +19,7 @@ from ._arguments import count
 from ._core import Generator, Tensor
 
 default_generator = Generator(int.from_bytes(os.urandom(7), "little"))
-_local = threading.local()  # `generator`: instead of the default one
+_instead: dict[int, Generator] = {}  # of the default one, by thread
 
 
 def manual_seed(seed: int) -> Generator:
@@ -69,13 +69,13 @@ def seed_everything(seed: int | None = None, workers: bool = False, verbose: boo
 
 def drawing_from(generator: Generator) -> AbstractContextManager[None]:
     """A context manager: what this thread draws from the default generator comes from `generator` instead."""
-    return _core.replaced([(vars(_local), "generator", generator)])
+    return _core.replaced([(_instead, threading.get_ident(), generator)])
 
 
 def as_generator(rng: int | np.integer | np.random.Generator | Generator | None) -> Generator:
     """The generator for an `rng` argument: None is the default generator, an int seeds a new one, a NumPy generator draws the seed."""
     if rng is None:
-        return getattr(_local, "generator", default_generator)
+        return _instead.get(threading.get_ident(), default_generator) if _instead else default_generator
     if isinstance(rng, Generator):
         return rng
     if isinstance(rng, np.random.Generator):
