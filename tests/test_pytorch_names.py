@@ -27,6 +27,12 @@ def test_a_device_compares_and_prints_as_its_name():
             tc.device(*arguments)
 
 
+def test_the_device_of_a_tensor_has_a_type_and_an_index():
+    x = tc.zeros(2)
+    assert type(x.device) is tc.device and isinstance(x.device, str) and (x.device.type, x.device.index) == ("cpu", None)
+    assert x.device == "cpu" and f"{x.device}" == "cpu" and tc.zeros(2, device=x.device).device is x.device
+
+
 @pytest.mark.parametrize("arguments", [("cpu",), ("cuda",), ("cuda:1",), ("cuda", 1)])
 def test_devices_are_pytorchs(arguments):
     torch = pytest.importorskip("torch")

@@ -133,6 +133,8 @@ typedef struct tcpy_state {
     PyTypeObject *tensor_type, *op_type;
     PyArray_Descr *bfloat16; /* of ml_dtypes, or NULL until first needed */
     PyObject *tracer;        /* called after each op, or NULL */
+    PyObject *device_type;   /* what device names are made of, or NULL for str */
+    PyObject *cpu;           /* the device "cpu" */
 } tcpy_state;
 extern tcpy_state tcpy;
 
@@ -168,6 +170,7 @@ int tcpy_dtype_from_object(tc_dtype *out, PyObject *object);   /* np.float32, "f
 PyObject *tcpy_dtype_to_object(tc_dtype dtype);                /* the np.dtype; new reference */
 int tcpy_device_from_object(tc_device *out, PyObject *object); /* "cpu", "cuda", "cuda:1"; None is the CPU */
 PyObject *tcpy_device_to_object(tc_device device);
+PyObject *tcpy_set_device_type(PyObject *module, PyObject *type);
 /* Calls release(context) with the GIL: at once on a thread that has it, otherwise at the next call from Python. So the core may release a
  * tensor while it holds a lock: no thread waits for the GIL there. */
 void tcpy_release_with_gil(void (*release)(void *context), void *context);

@@ -185,7 +185,19 @@ int tcpy_device_from_object(tc_device *out, PyObject *object)
 PyObject *tcpy_device_to_object(tc_device device)
 {
     char text[TC_DEVICE_TEXT];
-    return PyUnicode_FromString(tc_device_text(text, device));
+    if (device.type == TC_CPU && tcpy.cpu) return Py_NewRef(tcpy.cpu);
+    tc_device_text(text, device);
+    return tcpy.device_type ? PyObject_CallFunction(tcpy.device_type, "s", text) : PyUnicode_FromString(text);
+}
+
+PyObject *tcpy_set_device_type(PyObject *module, PyObject *type)
+{
+    (void)module;
+    PyObject *cpu = PyObject_CallFunction(type, "s", "cpu");
+    if (!cpu) return NULL;
+    Py_XSETREF(tcpy.cpu, cpu);
+    Py_XSETREF(tcpy.device_type, Py_NewRef(type));
+    Py_RETURN_NONE;
 }
 
 /* ---- ndarray to tensor ---------------------------------------------------------------------------------------------------------- */

@@ -167,6 +167,8 @@ static PyMethodDef methods[] = {
     {"grad_enabled", grad_enabled, METH_NOARGS, "grad_enabled()\n--\n\nWhether this thread records ops."},
     {"set_grad_enabled", set_grad_enabled, METH_O,
      "set_grad_enabled(enabled, /)\n--\n\nTurns recording on this thread on or off; returns what it was."},
+    {"set_device_type", tcpy_set_device_type, METH_O,
+     "set_device_type(type, /)\n--\n\nFrom now on t.device is a `type`, a subclass of str."},
     {"set_tracer", tcpy_set_tracer, METH_O,
      "set_tracer(tracer, /)\n--\n\nFrom now on tracer(name, args, kwargs, result) is called after each op on this thread; None: nothing "
      "is. "

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from . import _core
 from ._core import Tensor
 from ._tensor import as_tensor, empty, tensor
 
@@ -57,6 +58,9 @@ class device(str):
 
     def __reduce__(self) -> tuple:
         return device, (str(self),)
+
+
+_core.set_device_type(device)
 
 
 def from_numpy(ndarray: np.ndarray) -> Tensor:

@@ -9,7 +9,7 @@ from . import activations, init, layers
 from .activations import *  # noqa: F403
 from .attention import MultiheadAttention
 from .cache import KeyValueCache
-from .containers import ModuleDict, ModuleList, Sequential
+from .containers import ModuleDict, ModuleList, ParameterList, Sequential
 from .convolution import Conv1d, Conv2d
 from .layers import *  # noqa: F403
 from .loss import (
@@ -51,6 +51,7 @@ __all__ = [
     "MultiheadAttention",
     "NLLLoss",
     "Parameter",
+    "ParameterList",
     "Sequential",
     "SmoothL1Loss",
     "Transformer",

@@ -6,7 +6,9 @@ from collections import OrderedDict
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import Any
 
+from .._tensor import as_tensor
 from .module import Module
+from .parameter import Parameter
 
 
 class Sequential(Module):
@@ -28,6 +30,27 @@ class Sequential(Module):
         """Adds a module at the end; returns self."""
         self.add_module(str(len(self)), module)
         return self
+
+    def extend(self, modules: Iterable[Module]) -> Sequential:
+        """Adds modules at the end; returns self."""
+        for module in list(modules):
+            self.append(module)
+        return self
+
+    def insert(self, index: int, module: Module) -> Sequential:
+        """Puts a module before position `index`; returns self. All are numbered anew."""
+        items = list(self)
+        items.insert(index, module)
+        self._modules.clear()
+        return self.extend(items)
+
+    def pop(self, index: int) -> Module:
+        """Removes the module at position `index` and returns it; those after it are numbered anew."""
+        items = list(self)
+        module = items.pop(index)
+        self._modules.clear()
+        self.extend(items)
+        return module
 
     def __len__(self) -> int:
         return len(self._modules)
@@ -83,6 +106,54 @@ class ModuleList(Module):
         items = list(self)
         items[index] = module
         self._renumber(items)
+
+
+class ParameterList(Module):
+    """A list of parameters that registers them: their state-dict keys are their positions.
+
+    Parameters
+    ----------
+    values : iterable of Parameter or array_like
+        Anything but a Parameter becomes one.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> scales = tc.nn.ParameterList([tc.ones(2), tc.zeros(3)])
+    >>> list(scales.state_dict()), [p.shape for p in scales]
+    (['0', '1'], [(2,), (3,)])
+    """
+
+    def __init__(self, values: Iterable[Any] = ()) -> None:
+        super().__init__()
+        self.extend(values)
+
+    def append(self, value: Any) -> ParameterList:
+        """Adds a parameter at the end; returns self."""
+        self[len(self)] = value
+        return self
+
+    def extend(self, values: Iterable[Any]) -> ParameterList:
+        """Adds parameters at the end; returns self."""
+        for value in list(values):
+            self.append(value)
+        return self
+
+    def __len__(self) -> int:
+        return len(self._parameters)
+
+    def __iter__(self) -> Iterator[Parameter]:
+        return iter(list(self._parameters.values()))
+
+    def __getitem__(self, index):
+        items = list(self)
+        return ParameterList(items[index]) if isinstance(index, slice) else items[index]
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        place = index + len(self) if index < 0 else index
+        if not 0 <= place <= len(self):
+            raise IndexError(f"index {index} is out of range for {len(self)} parameters")
+        self.register_parameter(str(place), value if isinstance(value, Parameter) else Parameter(as_tensor(value)))
 
 
 class ModuleDict(Module):

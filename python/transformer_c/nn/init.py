@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import random as _random
 from .._core import Tensor
 from .._names import hooks
-from .._tensor import no_grad
+from .._tensor import no_grad, where
 from .parameter import skipping
 
 
@@ -70,6 +71,64 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator=None)
         return tensor
     with no_grad():
         return tensor.copy_(_random._normal(tensor.shape, mean, std, tensor.dtype, generator))
+
+
+def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator=None) -> Tensor:
+    """Fills with N(mean, std**2), restricted to [a, b]: numbers outside are drawn again.
+
+    Given the same seed, the values are those of PyTorch 2.13; versions of PyTorch before drew by another method.
+
+    Parameters
+    ----------
+    tensor : Tensor
+    mean, std : float
+        Of the distribution before it is restricted.
+    a, b : float
+        Bounds: themselves, not multiples of `std`.
+    generator : tc.Generator, optional
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> weight = tc.nn.init.trunc_normal_(tc.empty(1000), std=0.02, a=-0.03, b=0.03)
+    >>> 0.029 < weight.abs().max().item() <= 0.03
+    True
+    """
+    if not a < b or not std > 0:
+        raise ValueError(f"trunc_normal_() needs a below b and a positive std, got a={a}, b={b}, std={std}")
+    if mean < a - 2 * std or mean > b + 2 * std:
+        warnings.warn("mean is more than 2 std from [a, b]; the distribution of the values may be wrong", stacklevel=2)
+    if skipping.depth:
+        return tensor
+    low, high = ((1.0 + math.erf((bound - mean) / std / math.sqrt(2.0))) / 2.0 for bound in (a, b))
+    draw = _among_normal if high - low > 0.3 else _among_uniform
+    with no_grad():
+        return tensor.copy_(draw(tensor, mean, std, a, b, generator))
+
+
+def _among_normal(tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any) -> Tensor:
+    """Normal numbers, those outside of the bounds drawn again: for bounds that hold more than 30 %."""
+    low, high = tensor.new_tensor(a), tensor.new_tensor(b)  # as the dtype has them
+    drawn = _random._normal(tensor.shape, mean, std, tensor.dtype, generator)
+    while (outside := (drawn < low).logical_or(drawn > high)).any():
+        drawn = where(outside, _random._normal(tensor.shape, mean, std, tensor.dtype, generator), drawn)
+    return drawn
+
+
+def _among_uniform(tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any) -> Tensor:
+    """Uniform numbers, each accepted with a probability that goes with its density: for bounds far from the mean."""
+    peak = -0.5 * ((max(a, min(mean, b)) - mean) / std) ** 2
+
+    def candidates() -> tuple[Tensor, Tensor]:
+        drawn = _random._uniform(tensor.shape, a, b, tensor.dtype, generator)
+        density = ((drawn - mean) / std).square() * -0.5 - peak  # its logarithm
+        return drawn, _random._uniform(tensor.shape, 0.0, 1.0, tensor.dtype, generator).log() > density
+
+    accepted, pending = candidates()
+    while pending.any():
+        drawn, refused = candidates()
+        accepted, pending = where(pending, drawn, accepted), pending.logical_and(refused)
+    return accepted
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:

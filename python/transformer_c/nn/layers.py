@@ -38,6 +38,7 @@ __all__ = [
     "Softmax",
     "Softplus",
     "Tanh",
+    "Unflatten",
 ]
 
 
@@ -364,6 +365,37 @@ class Flatten(Module):
 
     def extra_repr(self) -> str:
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class Unflatten(Module):
+    """Splits one axis into several: the inverse of ``Flatten``.
+
+    Parameters
+    ----------
+    dim : int
+    unflattened_size : sequence of int
+        The lengths; one may be -1.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.nn.Unflatten(1, (2, 3))(tc.zeros(4, 6)).shape
+    (4, 2, 3)
+    """
+
+    def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
+        super().__init__()
+        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
+
+    def forward(self, input: Tensor) -> Tensor:
+        x = as_tensor(array("Unflatten", input))
+        if not -x.ndim <= self.dim < x.ndim:
+            raise IndexError(f"dim {self.dim} is out of range for a tensor of {x.ndim} axes")
+        axis = self.dim % x.ndim
+        return x.reshape(*x.shape[:axis], *self.unflattened_size, *x.shape[axis + 1 :])
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
 
 
 class Embedding(Module):

@@ -176,6 +176,24 @@ class Module:
             raise KeyError(f"a module cannot be named {name!r}: dots separate names in the keys of a state dict")
         self._register(self._modules, name, module)
 
+    def get_submodule(self, target: str) -> Module:
+        """The module at a path of names, such as "layers.0.linear1"; "" is this one.
+
+        Raises
+        ------
+        AttributeError
+            Where a name of the path is not a module.
+        """
+        found = self
+        for name in target.split(".") if target else ():
+            child = found._modules.get(name)
+            if child is None:
+                raise AttributeError(
+                    f"{type(found).__name__} has no module {name!r} (of the path {target!r}); it has {list(found._modules)}"
+                )
+            found = child
+        return found
+
     # ---- calling ----------------------------------------------------------------------------------------------------
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

@@ -1,0 +1,79 @@
+"""Lists of parameters, changes of Sequential, paths of modules, Unflatten, and truncated normal numbers."""
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from transformer_c import nn
+
+
+def test_parameter_list():
+    net = nn.Module()
+    net.scales = nn.ParameterList([tc.ones(2), nn.Parameter(tc.zeros(3))]).append([1.0])
+    assert [n for n, _ in net.named_parameters()] == ["scales.0", "scales.1", "scales.2"]
+    assert len(net.scales) == 3 and net.scales[-1].tolist() == [1.0] and [p.shape for p in net.scales[1:]] == [(3,), (1,)]
+    net.scales[0] = tc.full((2,), 5.0)
+    assert net.scales[0].tolist() == [5.0, 5.0] and isinstance(net.scales[0], nn.Parameter)
+    other = nn.ParameterList([tc.zeros(2), tc.ones(3), [0.0]])
+    other.load_state_dict(net.scales.state_dict())
+    assert other[0].tolist() == [5.0, 5.0]
+    with pytest.raises(IndexError):
+        other[4] = tc.ones(1)
+
+
+def test_sequential_is_changed_as_a_list():
+    a, b, c, d = (nn.Linear(2, 2) for _ in range(4))
+    net = nn.Sequential(a).extend([b, d]).insert(2, c)
+    assert list(net) == [a, b, c, d] and list(net._modules) == ["0", "1", "2", "3"]
+    assert net.pop(1) is b and list(net) == [a, c, d] and list(net._modules) == ["0", "1", "2"]
+    assert list(net.insert(-1, b)) == [a, c, b, d] and net.pop(-1) is d
+
+
+def test_a_module_by_its_path():
+    net = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU()))
+    assert net.get_submodule("1.0") is net[1][0] and net.get_submodule("") is net
+    with pytest.raises(AttributeError, match=r"Sequential has no module '7' \(of the path '1.7'\); it has \['0'\]"):
+        net.get_submodule("1.7")
+
+
+def test_unflatten():
+    x = tc.arange(24).reshape(2, 12).float().requires_grad_()
+    for dim in (1, -1):
+        assert nn.Unflatten(dim, (3, -1))(x).shape == (2, 3, 4)
+    assert (nn.Flatten()(nn.Unflatten(1, [3, 4])(x)) == x).all() and "unflattened_size=(3, 4)" in repr(nn.Unflatten(1, [3, 4]))
+    with pytest.raises(IndexError, match="dim 2"):
+        nn.Unflatten(2, (1,))(x)
+
+
+BOUNDS = [(0.0, 0.02, -2.0, 2.0), (1.0, 1.0, -3.0, 1.5), (0.0, 1.0, 1.0, 2.0), (0.0, 1.0, -0.1, 0.1)]
+
+
+@pytest.mark.parametrize("bounds", BOUNDS)
+def test_truncated_normal_numbers(bounds):
+    """The moments are those of the distribution (float64, by summing its density)."""
+    mean, std, a, b = bounds
+    x = nn.init.trunc_normal_(tc.empty(20_000), *bounds, generator=tc.Generator(1)).numpy().astype(np.float64)
+    assert x.min() >= np.float32(a) and x.max() <= np.float32(b)
+    z = np.linspace(a, b, 2_000_001)
+    weight = np.exp(-0.5 * ((z - mean) / std) ** 2)
+    expected = (z * weight).sum() / weight.sum()
+    spread = np.sqrt((np.square(z - expected) * weight).sum() / weight.sum())
+    assert abs(x.mean() - expected) < 5 * spread / np.sqrt(x.size) and abs(x.std() / spread - 1) < 0.03
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("bounds", BOUNDS)
+def test_truncated_normal_numbers_are_pytorchs(bounds, dtype):
+    torch = pytest.importorskip("torch")
+    if tuple(map(int, torch.__version__.split("+")[0].split(".")[:2])) < (2, 13):
+        pytest.skip("PyTorch drew by another method before 2.13")
+    torch.manual_seed(4)
+    theirs = torch.nn.init.trunc_normal_(torch.empty(7, 11, dtype=getattr(torch, dtype)), *bounds)
+    tc.manual_seed(4)
+    np.testing.assert_array_equal(nn.init.trunc_normal_(tc.empty(7, 11, dtype=dtype), *bounds), theirs.numpy())
+
+
+def test_truncated_normal_numbers_refuse_and_warn():
+    with pytest.raises(ValueError, match="a below b"):
+        nn.init.trunc_normal_(tc.empty(2), a=1.0, b=1.0)
+    with pytest.warns(UserWarning, match="more than 2 std"):
+        nn.init.trunc_normal_(tc.empty(2), 0.0, 1.0, 2.5, 3.0)
