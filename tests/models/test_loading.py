@@ -43,6 +43,35 @@ def test_mapped_files(tmp_path):
         tc.load(before, mmap=True)
 
 
+def test_assigned_states(tmp_path):
+    def make():
+        layer = tc.nn.Linear(3, 4)
+        return tc.nn.Sequential(layer, tc.nn.LayerNorm(4), tc.nn.Linear(4, 3), layer)
+
+    source, path = make(), tmp_path / "x.safetensors"
+    tc.save(source.state_dict(), path)
+    state = tc.load(path, mmap=True)
+    with tc.nn.init.skip():
+        model = make()
+    weight = model[0].weight
+    assert model.load_state_dict(state, assign=True) == ([], [])
+    assert all(np.array_equal(a.numpy(), b.numpy()) for a, b in zip(model.parameters(), source.parameters(), strict=True))
+    assert model[0].weight is weight is model[3].weight and weight.requires_grad
+    assert np.shares_memory(weight.numpy(), state["3.weight"]) and not np.shares_memory(source[0].weight.numpy(), weight.numpy())
+    layer = tc.nn.Linear(3, 4)
+    layer.load_state_dict({"weight": np.ones((4, 3)), "bias": np.arange(4)}, assign=True)
+    assert layer.weight.dtype == "float64" and layer.bias.dtype == "float32" and layer.bias.numpy().tolist() == [0, 1, 2, 3]
+    with pytest.raises(ValueError, match="shapes"):
+        layer.load_state_dict({"weight": np.zeros((4, 3), "f4"), "bias": np.zeros(3, "f4")}, assign=True)
+    assert layer.weight.numpy().all()
+    frozen = np.ones((4, 3), np.float32)
+    frozen.flags.writeable = False
+    layer.load_state_dict({"weight": frozen, "bias": np.zeros(4, "f4")}, assign=True)
+    with tc.no_grad():
+        layer.weight.fill_(2)
+    assert frozen.all() and frozen[0, 0] == 1
+
+
 def test_an_odd_header(tmp_path):
     """Files of other programs may have headers of any length: arrays at odd addresses are copied."""
     header = json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()

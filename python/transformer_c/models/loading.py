@@ -121,7 +121,8 @@ def build(values: Any, state: Mapping[str, Any], task: str | None = None, dtype:
     wanted = _dtype(state) if dtype is None else np.dtype(dtype) if not isinstance(dtype, str) else dtype
 
     def convert(arrays: list[Any]) -> Tensor:
-        return joined([as_tensor(np.asarray(a) if not isinstance(a, Tensor) else a.detach()) for a in arrays]).to(wanted)
+        writable = [a.detach() if isinstance(a, Tensor) else as_tensor(a if a.flags.writeable else a.copy()) for a in arrays]
+        return joined(writable).to(wanted)
 
     new = fill(model, kind, state, convert)
     if new:

@@ -356,7 +356,7 @@ class Module:
             if child is not None:
                 child._collect_state(state, f"{prefix}{name}.")
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> IncompatibleKeys:
         """Copies values into the parameters and persistent buffers, cast to their dtypes.
 
         Parameters
@@ -365,6 +365,10 @@ class Module:
             Tensors, ndarrays, or anything ``np.asarray`` takes (PyTorch's tensors too).
         strict : bool
             Whether missing or unexpected keys are an error.
+        assign : bool, default False
+            Let parameters and buffers have the dtypes of the values, and their memory where it can be written to, instead of copying:
+            for ``tc.load(path, mmap=True)`` and modules made in ``nn.init.skip()``. Gradients of parameters that change their dtype are
+            dropped. Make optimizers after it.
 
         Returns
         -------
@@ -397,6 +401,17 @@ class Module:
         if wrong:
             raise ValueError(f"shapes in the state dict do not fit {type(self).__name__}:\n" + "\n".join(wrong))
         report, targets = IncompatibleKeys(missing, unexpected), [own[key] for key in values]
+        if assign:
+            floating = {key: value.dtype.kind in "fV" for key, value in own.items()}
+            taken = {k: v.detach() if (v.dtype.kind in "fV") == floating[k] else v.to(own[k].dtype) for k, v in values.items()}
+            for key, value in taken.items():  # a parameter must be writable
+                given = state_dict[key]
+                taken[key] = value.clone() if isinstance(given, np.ndarray) and not given.flags.writeable else value
+            for prefix, module in _all_modules(self, ""):
+                for name, value in (*module._parameters.items(), *module._buffers.items()):
+                    if prefix + name in taken and value is not None:
+                        _core.set_data(value, taken[prefix + name])
+            return report
         with no_grad():
             _core.assign_all(targets, list(values.values()))
         return report
@@ -512,6 +527,14 @@ class Module:
             return f"<div style='margin-left:1em'>{title.rsplit(':', 1)[0]}</div>"
         start = "<details style='margin-left:1em'>" if name else "<details open>"
         return f"{start}<summary>{title}</summary>{table}{below}</details>"
+
+
+def _all_modules(module: Module, prefix: str) -> Iterator[tuple[str, Module]]:
+    """(beginning of its keys, module) as in the state dict: a module that is shared has several."""
+    yield prefix, module
+    for name, child in module._modules.items():
+        if child is not None:
+            yield from _all_modules(child, f"{prefix}{name}.")
 
 
 def _detached(value: Any) -> Any:
