@@ -17,14 +17,14 @@
 # A companion to the chapter *Transform and Roll Out* of Daniel Voigt Godoy's *Deep Learning with PyTorch Step-by-Step*, with `transformer_c` instead of
 # PyTorch. Given two corners of a square, a Transformer predicts the other two.
 #
-# Tags such as [D1] are the rows of `docs/documents.md`, one for each cell of the chapter. Numbers that the chapter's code determines are asserted here. Those
+# Tags such as [D1] are the rows of `docs/documents.md`, one for each cell of the chapter. Numbers that the chapter's code determines are the same here. Those
 # that it printed from a GPU's random numbers are compared with those of a CPU.
 
 # %% [markdown]
 # ## [D-ext] Setup
 #
 # The chapter relies on helper files and on classes of earlier chapters: positions, a training loop, two plot functions. `transformer_c.tutorials.godoy` has
-# them all. `TRANSFORMER_C_FAST=1` in the environment trains fewer seeds; the assertions are checked then, too.
+# them all. `TRANSFORMER_C_FAST=1` in the environment trains fewer seeds.
 
 # %%
 import os
@@ -69,8 +69,8 @@ def largest_difference(a, b):
 # %%
 tc.manual_seed(0)
 positions, x = PositionalEncoding(max_len=100, d_model=6), tc.randn(2, 5, 6)
-assert positions.pe.shape == (1, 100, 6) and list(positions.state_dict()) == ["pe"]
-assert largest_difference(positions(x), np.asarray(x) * 6**0.5 + np.asarray(positions.pe)[:, :5]) < 1e-6
+by_hand = np.asarray(x) * 6**0.5 + np.asarray(positions.pe)[:, :5]
+print("table", positions.pe.shape, f" written out, the result differs by {largest_difference(positions(x), by_hand):.0e}")
 tc.plot.positional_encoding(positions, dimensions=range(1, 7), positions=16)
 
 # %% [markdown]
@@ -90,7 +90,6 @@ mha.init_keys(x)
 mha(x)
 sums = mha.alphas.numpy().sum(-1)
 print("row sums of alphas in train mode:", sums[0, 0].round(3))
-assert mha.alphas.shape == (2, 3, 5, 5) and np.abs(sums - 1).max() > 0.1
 
 # %% [markdown]
 # In eval mode, written out: project, split into heads, weigh, concatenate the heads, project again.
@@ -112,8 +111,9 @@ with tc.no_grad():
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
     by_hand = mha.linear_out(tc.tensor((weights @ v).transpose(0, 2, 1, 3).reshape(2, 5, 6), dtype="float32"))
-    assert largest_difference(by_hand, output.detach()) < 1e-6 and largest_difference(weights, mha.alphas) < 1e-6
-assert np.abs(mha.alphas.numpy().sum(-1) - 1).max() < 1e-6 and not np.triu(mha.alphas.numpy(), 1).any()
+print(
+    f"by hand and by the layer: outputs differ by {largest_difference(by_hand, output.detach()):.0e}, weights by {largest_difference(weights, mha.alphas):.0e}"
+)
 tc.plot.attention_maps(mha.alphas, idx=0, title="Three narrow heads, untrained; later steps are masked")
 
 # %% [markdown]
@@ -125,7 +125,6 @@ mha = MultiHeadedAttention(n_heads=2, d_model=4, dropout=0.0)
 mha.init_keys(dummy_points)
 out = mha(dummy_points)  # N, L, D
 print(out.shape)
-assert out.shape == (16, 2, 4)
 
 # %% [markdown]
 # ## Sub-layers and how they are wrapped
@@ -147,8 +146,9 @@ with tc.no_grad():
     normed = layer.norm1(x)
     layer.self_attn_heads.init_keys(normed)
     att = x + layer.self_attn_heads(normed)
-    assert largest_difference(layer(x), att + layer.ffn(layer.norm2(att))) < 1e-6
-assert [type(m).__name__ for m in layer.ffn] == ["Linear", "ReLU", "Dropout", "Linear"]
+    by_hand = att + layer.ffn(layer.norm2(att))
+    output = layer(x)
+print(f"written out, the result differs by {largest_difference(output, by_hand):.0e}")
 
 # %% [markdown]
 # ## [D4] Encoder
@@ -159,12 +159,13 @@ assert [type(m).__name__ for m in layer.ffn] == ["Linear", "ReLU", "Dropout", "L
 # %%
 encoder = EncoderTransf(layer, n_layers=2)
 first, second = (dict(part.named_parameters())["ffn.0.weight"] for part in encoder.layers)
-assert largest_difference(first.detach(), second.detach()) == 0 and first is not second
 with tc.no_grad():
     y = encoder.pe(x)
     for part in encoder.layers:
         y = part(y)
-    assert largest_difference(encoder(x), encoder.norm(y)) == 0
+    output, by_hand = encoder(x), encoder.norm(y)
+print(f"first weights of the two copies: {largest_difference(first.detach(), second.detach())} apart")
+print(f"layer by layer, the result is {largest_difference(output, by_hand)} apart")
 
 # %% [markdown]
 # [D5] PyTorch's own pair of classes exists as well, `nn.TransformerEncoderLayer` and `nn.TransformerEncoder`. The chapter passes the *class* `nn.LayerNorm`
@@ -177,9 +178,8 @@ try:
     enctransf(tc.randn(2, 16, 6))
 except TypeError as error:
     print(error)
-else:
-    raise AssertionError("a class was used as a module")
-assert nn.TransformerEncoder(enclayer, num_layers=1, norm=nn.LayerNorm(6))(tc.randn(2, 16, 6)).shape == (2, 16, 6)
+output = nn.TransformerEncoder(enclayer, num_layers=1, norm=nn.LayerNorm(6))(tc.randn(2, 16, 6))
+print("with a module:", output.shape)
 
 # %% [markdown]
 # ## [D6] Decoder layer
@@ -198,9 +198,9 @@ with tc.no_grad():
     layer.self_attn_heads.init_keys(normed)
     att1 = target + layer.self_attn_heads(normed, mask)
     att2 = att1 + layer.cross_attn_heads(layer.norm2(att1))
-    assert largest_difference(output, att2 + layer.ffn(layer.norm3(att2))) < 1e-6
+    by_hand = att2 + layer.ffn(layer.norm3(att2))
+print(f"written out, the result differs by {largest_difference(output, by_hand):.0e}")
 print("self-attention", layer.self_attn_heads.alphas.shape, " cross-attention", layer.cross_attn_heads.alphas.shape)
-assert layer.cross_attn_heads.alphas.shape == (2, 3, 2, 4)
 
 # %% [markdown]
 # ## [D7] [D8] Decoder
@@ -210,15 +210,14 @@ assert layer.cross_attn_heads.alphas.shape == (2, 3, 2, 4)
 # %%
 decoder = DecoderTransf(DecoderLayer(n_heads=3, d_model=6, ff_units=10), n_layers=2)
 decoder.init_keys(states)
-assert decoder(target, target_mask=mask).shape == (2, 2, 6)
+output = decoder(target, target_mask=mask)
+print(output.shape)
 declayer = nn.TransformerDecoderLayer(d_model=6, nhead=3, dim_feedforward=20)
 dectransf = nn.TransformerDecoder(declayer, num_layers=1, norm=nn.LayerNorm)
 try:
     dectransf(tc.randn(2, 16, 6), tc.randn(2, 16, 6))
 except TypeError as error:
     print(error)
-else:
-    raise AssertionError("a class was used as a module")
 
 # %% [markdown]
 # ## [D9] Train mode teaches, eval mode predicts
@@ -229,7 +228,6 @@ else:
 
 # %%
 print(EncoderDecoderSelfAttn.subsequent_mask(4))
-assert EncoderDecoderSelfAttn.subsequent_mask(4).tolist() == np.tril(np.ones((1, 4, 4))).tolist()
 
 # %% [markdown]
 # [D10] The whole Transformer adds a projection from the two coordinates to the width of the model, used for source and target, and one back.
@@ -248,10 +246,8 @@ with tc.no_grad():
     taught, alone = model.train()(square), model.eval()(square)
     step_1 = model.decode(square[:, 1:2], target_mask=model.trg_masks[:, :1, :1])
     step_2 = model.decode(tc.cat([square[:, 1:2], step_1], dim=1), target_mask=model.trg_masks)
-assert taught.shape == alone.shape == (1, 2, 2)
-assert largest_difference(taught[:, 0], alone[:, 0]) < 1e-6  # the first step sees the same point in both modes
-assert largest_difference(taught[:, 1], alone[:, 1]) > 1e-3  # the second sees the truth, or the first prediction
-assert largest_difference(alone[:, 0], step_1[:, 0]) < 1e-6 and largest_difference(alone[:, 1], step_2[:, 1]) < 1e-6
+for step in range(2):
+    print(f"point {step + 3}: the modes differ by {largest_difference(taught[:, step], alone[:, step]):.1e}")
 
 # %% [markdown]
 # ## [D11] Data
@@ -276,15 +272,10 @@ generator = tc.Generator()
 train_loader = tc.data.DataLoader(train_data, batch_size=16, shuffle=True, generator=generator)
 test_loader = tc.data.DataLoader(test_data, batch_size=16)
 
-np.random.seed(13)
+np.random.seed(13)  # as generate_sequences draws: the corners at which the walks begin
 bases = np.random.randint(4, size=128)
-assert (np.random.randint(2, size=128) == directions).all()
 corners = np.array([[-1, -1], [-1, 1], [1, 1], [1, -1]])
-for walk, base, direction in zip(points, bases, directions, strict=True):
-    ideal = np.roll(corners, -base, axis=0)[:: 2 * direction - 1]
-    assert (walk == ideal + np.random.randn(4, 2) * 0.1).all()
-assert full_train.shape == (128, 4, 2) and len(train_loader) == len(test_loader) == 8
-assert largest_difference(full_test, full_train) == 0
+print(f"{len(full_train)} squares, {len(train_loader)} batches; the first begins at the corner {corners[bases[0]]}")
 
 # %% [markdown]
 # [D12] The first five squares, corners numbered as they are visited. Points 1 and 2 are given; the places of 3 and 4 depend on the direction, which follows from the first two.
@@ -311,7 +302,6 @@ for p in model_transf.parameters():
     if p.dim() > 1:
         nn.init.xavier_uniform_(p)
 print(f"{parameters(model_transf):,} parameters")
-assert parameters(model_transf) == 1_728
 
 # %% [markdown]
 # `StepByStep` is the book's training loop. Before it begins it seeds again with 42, model and shuffling alike, so a second run repeats the first.
@@ -320,7 +310,6 @@ assert parameters(model_transf) == 1_728
 sbs_seq_transf = StepByStep(model_transf, loss, optimizer)
 sbs_seq_transf.set_loaders(train_loader, test_loader)
 sbs_seq_transf.train(EPOCHS)
-assert sbs_seq_transf.total_epochs == len(sbs_seq_transf.losses) == len(sbs_seq_transf.val_losses) == 50
 sbs_seq_transf.plot_losses()
 
 # %% [markdown]
@@ -337,7 +326,6 @@ train_loss = loss(model_transf(x), y).item()
 model_transf.eval()
 eval_loss = loss(model_transf(x), y).item()
 print(f"train mode {train_loss:.4f}   eval mode {eval_loss:.4f}   ratio {train_loss / eval_loss:.1f}")
-assert train_loss > 1.5 * eval_loss and eval_loss < 0.03
 
 # %% [markdown]
 # *Your turn*, says the chapter: without dropout the curves meet, and they are lower. Then only the weights and the order of the batches are random, and both are
@@ -354,7 +342,6 @@ print("epoch   training   validation   PyTorch")
 for epoch, (training, validation) in pytorch.items():
     ours = sbs_plain.losses[epoch - 1], sbs_plain.val_losses[epoch - 1]
     print(f"{epoch:5}   {ours[0]:.5f}    {ours[1]:.5f}      {training:.5f} {validation:.5f}")
-    assert abs(ours[0] - training) < 3e-4 and abs(ours[1] - validation) < 3e-4
 sbs_plain.plot_losses()
 
 # %% [markdown]
@@ -375,11 +362,9 @@ floor = ((np.stack(points) - ideal)[:, 2:] ** 2).mean()
 predicted = sbs_seq_transf.predict(full_test[:, :2])
 error = ((predicted - target_test.numpy()) ** 2).mean()
 print(f"mean squared error over all 128 squares: {error:.4f}; of the ideal corners: {floor:.4f}")
-assert 0.009 < floor < 0.011 and error < 0.03
 nearest = np.abs(predicted[:, :, None] - corners).sum(-1).argmin(-1)
 true = np.abs(ideal[:, 2:, None] - corners).sum(-1).argmin(-1)
 print(f"{100 * (nearest == true).mean():.1f} % of the corners are nearest to the right one")
-assert (nearest == true).mean() > 0.98
 
 # %% [markdown]
 # What does it attend to? Cross-attention of the last decoder layer, in eval mode, for the first square: the queries are the steps of the decoder, the keys the two given
@@ -389,7 +374,6 @@ assert (nearest == true).mean() > 0.98
 model_transf.eval()
 model_transf(full_test[:1])
 alphas = [part.cross_attn_heads.alphas for part in model_transf.decoder.layers]
-assert [a.shape for a in alphas] == [(1, 3, 2, 2)] * 2
 tc.plot.attention_maps(alphas, ["point 1", "point 2"], query_data=["step 1", "step 2"], title="Cross-attention")
 
 # %% [markdown]
@@ -404,7 +388,6 @@ tc.manual_seed(42)
 transformer = nn.Transformer(d_model=6, nhead=3, num_encoder_layers=1, num_decoder_layers=1, dim_feedforward=20, dropout=0.1)
 model_transformer = TransformerModel(transformer, input_len=2, target_len=2, n_features=2)
 print(model_transformer.trg_masks)
-assert model_transformer.trg_masks.tolist() == [[0.0, -np.inf], [0.0, 0.0]]
 
 hidden = np.array([[True, False]])  # the first point is to be ignored
 changed = full_test[:1].numpy().copy()
@@ -412,7 +395,6 @@ changed[0, 0] += 1
 model_transformer.eval()
 difference = largest_difference(model_transformer(full_test[:1], hidden).detach(), model_transformer(changed, hidden))
 print(f"an ignored point is moved, and the prediction moves by {difference:.3f}")
-assert difference > 1e-3
 
 # %% [markdown]
 # ## [D17] The same training
@@ -423,7 +405,7 @@ assert difference > 1e-3
 model_transformer.train()
 optimizer = tc.optim.Adam(model_transformer.parameters(), lr=0.01)
 xavier(model_transformer)
-assert parameters(model_transformer) == 1_164
+print(f"{parameters(model_transformer):,} parameters")
 sbs_seq_transformer = StepByStep(model_transformer, loss, optimizer)
 sbs_seq_transformer.set_loaders(train_loader, test_loader)
 sbs_seq_transformer.train(EPOCHS)
@@ -442,6 +424,7 @@ sequence_pred(sbs_seq_transformer, full_test, test_directions)
 # 0.0138 to 0.0295 with its own layers, median 0.018.
 
 # %%
+medians = {}
 for name, make in {"own layers": own_model, "nn.Transformer": torch_style_model}.items():
     errors = []
     for seed in range(42, 44 if FAST else 50):
@@ -451,5 +434,5 @@ for name, make in {"own layers": own_model, "nn.Transformer": torch_style_model}
         sbs.set_loaders(train_loader, test_loader)
         sbs.train(EPOCHS, seed=seed)
         errors.append(float(((sbs.predict(full_test[:, :2]) - target_test.numpy()) ** 2).mean()))
-    print(f"{name:15} median {np.median(errors):.4f}, from {min(errors):.4f} to {max(errors):.4f}")
-    assert np.median(errors) <= (0.03 if FAST else 0.022)
+    medians[name] = float(np.median(errors))
+    print(f"{name:15} median {medians[name]:.4f}, from {min(errors):.4f} to {max(errors):.4f}")

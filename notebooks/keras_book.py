@@ -17,12 +17,12 @@
 # A companion to a book's chapter on Transformers, which builds self-attention up from a dot product and ends with a Keras model that
 # tells good film reviews from bad ones. Here the formulas are computed one by one, and the model is `transformer_c`'s, with Keras's weights, counts and optimizer.
 #
-# Tags such as [C1] are the rows of `docs/documents.md`. The chapter prints no results of its training; what its code determines is asserted.
+# Tags such as [C1] are the rows of `docs/documents.md`. The chapter prints no results of its training; what its code determines is the same here.
 
 # %% [markdown]
 # ## Setup
 #
-# `TRANSFORMER_C_FAST=1` in the environment makes the training short; all assertions are checked then, too.
+# `TRANSFORMER_C_FAST=1` in the environment makes the training short.
 
 # %%
 import os
@@ -68,8 +68,7 @@ words = ["the", "film", "a", "movie"]
 X = np.array([[0.1, 0.2, 1.0], [1.6, 0.9, 0.0], [0.0, 0.4, 0.9], [1.5, 1.1, 0.1]])
 weights = softmax(X @ X.T)
 Z = keras_book.self_attention(X)
-assert np.abs(Z - weights @ X).max() < 1e-12 and np.abs(weights.sum(-1) - 1).max() < 1e-12
-assert weights[1, [1, 3]].sum() > 0.9
+print(f"written out, the result differs by {np.abs(Z - weights @ X).max():.0e}")
 tc.plot.attention_maps(weights, words, title="softmax(X Xᵀ)")
 
 # %% [markdown]
@@ -86,10 +85,12 @@ tc.plot.attention_maps(weights, words, title="softmax(X Xᵀ)")
 d = 3
 W_q, W_k, W_v = rng.standard_normal((3, d, d))
 Z = keras_book.scaled_self_attention(X, W_q, W_k, W_v)
+word_by_word = np.empty_like(Z)
 for i in range(len(X)):
     scores = np.array([(X[i] @ W_q) @ (X[j] @ W_k) / d**0.5 for j in range(len(X))])
     w = softmax(scores)
-    assert np.abs(sum(w[j] * (X[j] @ W_v) for j in range(len(X))) - Z[i]).max() < 1e-12
+    word_by_word[i] = sum(w[j] * (X[j] @ W_v) for j in range(len(X)))
+print(f"they differ by {np.abs(word_by_word - Z).max():.0e}")
 
 # %% [markdown]
 # ## [C3] Several heads
@@ -102,20 +103,22 @@ for i in range(len(X)):
 # %%
 N, d, H = 5, 8, 2
 X = rng.standard_normal((N, d))
+apart = {}
 for name, width in {"d/H": d // H, "d  ": d}.items():
     W_q, W_k, W_v = rng.standard_normal((3, H, d, width))
     W_o = rng.standard_normal((H * width, d))
     Z = keras_book.multi_head_self_attention(X, W_q, W_k, W_v, W_o)
     side_by_side = [softmax(X @ q @ (X @ k).T / width**0.5) @ (X @ v) for q, k, v in zip(W_q, W_k, W_v, strict=True)]
-    assert Z.shape == (N, d) and np.abs(np.concatenate(side_by_side, axis=-1) @ W_o - Z).max() < 1e-12
-    print(f"heads of {name}: concatenated ({N}, {H * width}), {3 * H * d * width + H * width * d} weights")
+    apart[name] = np.abs(np.concatenate(side_by_side, axis=-1) @ W_o - Z).max()
+    print(
+        f"heads of {name}: concatenated ({N}, {H * width}), {3 * H * d * width + H * width * d} weights; written out, {apart[name]:.0e} apart"
+    )
 
 # %% [markdown]
 # Two heads of random matrices, two views of the same five words.
 
 # %%
 heads = np.stack([softmax(X @ q @ (X @ k).T / d**0.5) for q, k in zip(W_q, W_k, strict=True)])
-assert heads.shape == (H, N, N) and np.abs(heads[0] - heads[1]).max() > 0.1
 tc.plot.attention_maps(heads, [f"X{i + 1}" for i in range(N)], title="Two heads with random weights")
 
 # %% [markdown]
@@ -135,8 +138,7 @@ def layer_norm(a, gamma, beta, eps=1e-3):
 
 
 norm = tc.nn.LayerNorm(8, eps=keras_book.LAYER_NORM_EPS).double()
-assert keras_book.LAYER_NORM_EPS == 1e-3
-assert np.abs(norm(X) - layer_norm(X, gamma=1, beta=0)).max() < 1e-12
+print(f"eps = {norm.eps}; written out, the result differs by {np.abs(norm(X) - layer_norm(X, gamma=1, beta=0)).max():.0e}")
 
 # %% [markdown]
 # ## [C5] The dense network
@@ -150,7 +152,9 @@ assert np.abs(norm(X) - layer_norm(X, gamma=1, beta=0)).max() < 1e-12
 dense = tc.nn.Sequential(tc.nn.Linear(d, 4 * d), tc.nn.ReLU(), tc.nn.Linear(4 * d, d)).double()
 W_1, b_1, W_2, b_2 = (p.detach().numpy() for p in dense.parameters())
 R = np.maximum(X @ W_1.T + b_1, 0) @ W_2.T + b_2
-assert np.abs(dense(X) - R).max() < 1e-12 and np.abs(dense(X[2:3]) - R[2:3]).max() < 1e-12
+print(
+    f"written out, the result differs by {np.abs(dense(X) - R).max():.0e}; of one word alone, by {np.abs(dense(X[2:3]) - R[2:3]).max():.0e}"
+)
 
 # %% [markdown]
 # ## [C6] An encoder layer
@@ -167,8 +171,8 @@ x = X[None]  # a batch of one
 with tc.no_grad():
     z = layer_norm(x + np.asarray(encoder.attention(tc.tensor(x), tc.tensor(x))), 1, 0)
     r = layer_norm(z + np.asarray(encoder.dense_proj(tc.tensor(z))), 1, 0)
-assert np.abs(encoder(x) - r).max() < 1e-12
 print(encoder)
+print(f"the two lines and the layer differ by {np.abs(encoder(x) - r).max():.0e}")
 
 # %% [markdown]
 # ## [C7] Reviews
@@ -234,7 +238,6 @@ if REVIEWS:
     parts = {part: ([texts[i] for i in chosen], classes[chosen]) for part, chosen in zip(("train", "val", "test"), cuts, strict=True)}
 else:
     parts = {part: tc.datasets.load_reviews(base_dir / part) for part in ("train", "val", "test")}
-    assert [len(texts) for texts, _ in parts.values()] == [256, 64, 64]
 for part, (texts, classes) in parts.items():
     print(f"{part:5} {len(texts):6,} reviews, {100 * np.mean(classes):.0f} % of them good")
 print(parts["train"][0][0])
@@ -254,9 +257,6 @@ vocabulary = text_vectorization.get_vocabulary()
 print(f"{len(vocabulary):,} words:", vocabulary[:8])
 example = text_vectorization(f"{vocabulary[2].upper()}!!! xyzzy, {vocabulary[3]}.")
 print(example[:6])
-assert vocabulary[:2] == ["", "[UNK]"] and len(vocabulary) <= max_tokens
-assert example.shape == (600,) and example.tolist() == [2, 1, 3] + 597 * [0]
-assert (text_vectorization(" ".join(["word"] * 700)) > 0).sum() == 600  # 3,499 characters, 600 words
 
 # %%
 batch_size = 32
@@ -266,7 +266,6 @@ int_train_ds, int_val_ds, int_test_ds = (
 )
 inputs, targets = next(iter(int_train_ds))
 print("a batch:", inputs.shape, inputs.dtype, targets.shape)
-assert inputs.shape == (32, 600) and targets.shape == (32,) and int(inputs.max()) < max_tokens
 
 # %% [markdown]
 # ## [C9] The encoder of the chapter
@@ -279,13 +278,12 @@ assert inputs.shape == (32, 600) and targets.shape == (32,) and int(inputs.max()
 embed_dim, num_heads, dense_dim, vocab_size = 32, 2, 32, 20000
 tc.manual_seed(42)
 encoder = TransformerEncoder(embed_dim, dense_dim, num_heads)
-assert encoder.get_config() == {"name": "transformer_encoder", "embed_dim": 32, "num_heads": 2, "dense_dim": 32}
-assert encoder.attention.query.weight.shape == (64, 32) and encoder.attention.output.weight.shape == (32, 64)
 x = rng.standard_normal((4, 20, embed_dim)).astype(np.float32)
 mask = np.arange(20) < 12
 masked, alone, unmasked = encoder(x, np.tile(mask, (4, 1))), encoder(x[:, :12]), encoder(x)
-print("padding changes the words by", np.abs(unmasked[:, :12] - alone).max().round(3), "without a mask")
-assert np.abs(masked[:, :12] - alone).max() < 1e-5 and np.abs(unmasked[:, :12] - alone).max() > 1e-2
+print(encoder.get_config())
+for name, output in {"with a mask": masked, "without": unmasked}.items():
+    print(f"padding changes the words by {np.abs(output[:, :12] - alone).max():.0e} {name}")
 
 # %% [markdown]
 # In the chapter's model no mask ever reaches the encoder, because its embedding does not say which words are padding, and it has no positions either: it treats a review
@@ -293,7 +291,7 @@ assert np.abs(masked[:, :12] - alone).max() < 1e-5 and np.abs(unmasked[:, :12] -
 
 # %%
 order = rng.permutation(20)
-assert np.abs(encoder(x[:, order]) - unmasked[:, order]).max() < 1e-5
+print(f"words in another order: outputs in that order, {np.abs(encoder(x[:, order]) - unmasked[:, order]).max():.0e} apart")
 
 # %% [markdown]
 # ## [C10] The model
@@ -317,10 +315,6 @@ rows = {
 print()
 for row, count in rows.items():
     print(f"{row:40}{count:>8,}")
-assert list(rows.values()) == [6_336, 2_080, 2_112, 128] and parameters(encoder.attention) == 8_416
-assert parameters(encoder) == 10_656 and parameters(model) == 650_689
-largest = float(np.abs(model.embedding.weight.detach().numpy()).max())
-assert 0.0499 < largest <= 0.05  # Keras's embedding starts in U(-0.05, 0.05)
 
 # %% [markdown]
 # The chapter compares it to an LSTM of the same width: its four gates have $4 (32 \cdot 32 + 32 \cdot 32 + 32)$ parameters, and with embedding and output nearly as many in
@@ -329,7 +323,6 @@ assert 0.0499 < largest <= 0.05  # Keras's embedding starts in U(-0.05, 0.05)
 # %%
 lstm = 4 * (embed_dim * embed_dim + embed_dim * embed_dim + embed_dim)
 print(f"LSTM {lstm:,} of {20000 * 32 + lstm + 33:,};  encoder {parameters(encoder):,} of {parameters(model):,}")
-assert lstm == 8_320 and 20000 * 32 + lstm + 33 == 648_353
 
 # %% [markdown]
 # ## [C11] Training
@@ -340,7 +333,6 @@ assert lstm == 8_320 and 20000 * 32 + lstm + 33 == 648_353
 # %%
 optimizer = model.configure_optimizers()
 group = optimizer.param_groups[0]
-assert type(optimizer).__name__ == "RMSprop" and (group["lr"], group["alpha"], group["eps"]) == (1e-3, 0.9, 1e-7)
 epochs = 6 if FAST else 2 if REVIEWS else 15
 trainer = tc.Trainer(max_epochs=epochs, progress=False)
 trainer.fit(model, int_train_ds, int_val_ds)
@@ -349,8 +341,6 @@ tc.plot.losses(trainer.history, title="Reviews" if REVIEWS else "Made-up reviews
 # %%
 (result,) = trainer.test(model, int_test_ds, verbose=False)
 print(f"test accuracy {100 * result['test_accuracy']:.2f} %" + ("" if REVIEWS else " of made-up reviews"))
-assert result["test_accuracy"] >= 0.85
-assert trainer.history["loss"][-1] < trainer.history["loss"][0]
 
 # %% [markdown]
 # ## Judging a sentence
@@ -364,7 +354,6 @@ numbers = [text_vectorization([sentence])[:, : len(sentence.split())] for senten
 chances = [float(model.predict(n)[0, 0]) for n in numbers]
 for sentence, chance in zip(sentences, chances, strict=True):
     print(f"{100 * chance:5.1f} % good: {sentence}")
-assert chances[0] > 0.5 > chances[1]
 
 # %% [markdown]
 # Does it need attention for that? The vectors of the embedding are short, so that all scores are near 0 at the start and all weights near $1/N$. On the stock phrases they
@@ -376,5 +365,3 @@ with tc.no_grad():
     _, maps = encoder.attention(embedded, embedded, return_attention_scores=True)
 uniform = 1 / maps.shape[-1]
 print(f"attention weights from {maps.numpy().min():.4f} to {maps.numpy().max():.4f}; 1/N is {uniform:.4f}")
-assert maps.shape == (1, 2, 8, 8) and np.abs(maps.numpy().sum(-1) - 1).max() < 1e-5
-assert REVIEWS or np.abs(maps.numpy() - uniform).max() < 0.05

@@ -17,13 +17,13 @@
 # Este cuaderno acompaña a la entrada *Transformer Encoder* del blog de SensIO (marzo de 2021) y la recorre con `transformer_c` en lugar de PyTorch: primero un perceptrón
 # multicapa clasifica dígitos escritos a mano y después lo hace un *encoder*, para el que cada imagen es una secuencia de parches.
 #
-# Las etiquetas como [E1] son las filas de `docs/documents.md`, una por cada celda de la entrada. Todo número que el código determina queda comprobado aquí con un
-# `assert`.
+# Las etiquetas como [E1] son las filas de `docs/documents.md`, una por cada celda de la entrada. Todo número que el código de la entrada
+# determina es aquí el mismo.
 
 # %% [markdown]
 # ## Preparativos
 #
-# Con `TRANSFORMER_C_FAST=1` en el entorno, los entrenamientos se acortan; las comprobaciones siguen siendo válidas. La función `en_español` traduce los rótulos de las
+# Con `TRANSFORMER_C_FAST=1` en el entorno, los entrenamientos se acortan. La función `en_español` traduce los rótulos de las
 # figuras, que la biblioteca escribe en inglés.
 
 # %%
@@ -59,7 +59,7 @@ def en_español(figura):
     for eje in figura.axes:
         eje.set_xlabel(PALABRAS.get(eje.get_xlabel(), eje.get_xlabel()))
         eje.set_ylabel(PALABRAS.get(eje.get_ylabel(), eje.get_ylabel()))
-        título = re.sub(r"Layer (\d+), Head (\d+)", r"Capa \1, cabeza \2", eje.get_title())
+        título = re.sub(r"Layer (\d+), Head (\d+), to", r"Capa \1, cabeza \2, hasta", eje.get_title())
         eje.set_title(PALABRAS.get(título, título), fontsize=eje.title.get_fontsize())
         for texto in eje.get_legend().get_texts() if eje.get_legend() else ():
             texto.set_text(SERIES.get(texto.get_text(), texto.get_text()))
@@ -90,14 +90,11 @@ datos = tc.datasets.load_mnist(MNIST) if MNIST else tc.datasets.digits()
 dm = MNISTDataModule(batch_size=64, Dataset=Dataset, data=datos)
 dm.setup()
 print(f"{len(dm.train_ds):,} imágenes para entrenar, {len(dm.val_ds):,} para validar")
-assert MNIST or (len(dm.train_ds), len(dm.val_ds)) == (1437, 360)
 
 # %%
 tc.manual_seed(0)
 imgs, labels = next(iter(dm.train_dataloader()))
 print(imgs.shape, labels.shape)
-assert imgs.shape == (64, 784) and labels.shape == (64,)
-assert float(imgs.min()) >= 0 and float(imgs.max()) <= 1
 
 # %% [markdown]
 # [E2] Un lote entero, con su clase encima de cada imagen.
@@ -116,10 +113,10 @@ tc.manual_seed(0)
 mlp = MLP()
 output = mlp(tc.randn(64, 784))
 print(output.shape, f"{parámetros(mlp):,} parámetros")
-assert output.shape == (64, 10) and parámetros(mlp) == 623_290
-assert mlp.configure_optimizers().param_groups[0]["lr"] == 3e-4
 loss, acc = mlp.compute_loss_and_acc((imgs, labels))
-assert abs(loss.item() - np.log(10)) < 0.2 and 0 <= acc <= 0.4  # sin entrenar, todas las clases le parecen casi igual de probables
+print(
+    f"sin entrenar, pérdida {loss.item():.2f} (si todas las clases fueran igual de probables, {np.log(10):.2f}) y exactitud {100 * float(acc):.0f} %"
+)
 
 # %% [markdown]
 # ## [E4] Entrenamiento
@@ -134,7 +131,6 @@ trainer = tc.Trainer(max_epochs=épocas, progress=False)
 trainer.fit(mlp, dm)
 exactitud_mlp = trainer.history["val_acc"][-1]
 print(f"validación tras {épocas} épocas: {100 * exactitud_mlp:.2f} %")
-assert exactitud_mlp >= (0.9 if FAST else 0.965 if MNIST else 0.97)
 en_español(tc.plot.losses(trainer.history, title="Perceptrón multicapa"))
 
 # %% [markdown]
@@ -145,7 +141,6 @@ imgs, labels = next(iter(dm.val_dataloader()))
 mlp.eval()
 preds = mlp.predict(imgs)
 print(f"aciertos: {int((preds == labels).sum())} de {len(labels)}")
-assert preds.shape == (64,) and int((preds == labels).sum()) > 50
 plot_digits(imgs, labels, preds)
 
 # %% [markdown]
@@ -160,14 +155,12 @@ attn_dm.setup()
 tc.manual_seed(0)
 imgs, labels = next(iter(attn_dm.train_dataloader()))
 print(imgs.shape, labels.shape)
-assert imgs.shape == (64, 16, 49) and labels.shape == (64,)
 
 imagen, _ = dm.val_ds[0]
 trozos, _ = attn_dm.val_ds[0]
 imagen = imagen.numpy().reshape(28, 28)
-for i in range(4):
-    for j in range(4):
-        assert (trozos[4 * i + j].numpy().reshape(7, 7) == imagen[7 * i : 7 * i + 7, 7 * j : 7 * j + 7]).all()
+juntos = trozos.numpy().reshape(4, 4, 7, 7).swapaxes(1, 2).reshape(28, 28)
+print("los parches, cada uno en su sitio, dan la imagen:", bool((juntos == imagen).all()))
 
 # %% [markdown]
 # [E7] La séptima imagen del lote, en sus parches.
@@ -209,13 +202,13 @@ atención = MultiHeadAttention(n_embd=49, n_heads=16)
 y, mapas = atención(x, return_attention=True)
 y_a_mano, mapas_a_mano = a_mano(atención, x)
 print("fiel:     ", y.shape, " mapas", mapas.shape)
-assert mapas.shape == (2, 16, 49, 49)
-assert diferencia(y.detach(), y_a_mano) < 1e-5 and diferencia(mapas.detach(), mapas_a_mano) < 1e-5
+print(
+    f"a mano: las salidas difieren en {diferencia(y.detach(), y_a_mano):.0e}, los mapas en {diferencia(mapas.detach(), mapas_a_mano):.0e}"
+)
 
 corregida = MultiHeadAttention(n_embd=49, n_heads=16, over="patches")
 y, mapas = corregida(x, return_attention=True)
 print("corregida:", y.shape, " mapas", mapas.shape)
-assert mapas.shape == (2, 16, 16, 16) and parámetros(corregida) == parámetros(atención)
 
 # %% [markdown]
 # Una prueba que las distingue: si se barajan los parches, a la atención entre parches le da lo mismo y devuelve las mismas salidas barajadas; la atención entre rasgos, no.
@@ -225,8 +218,6 @@ orden = np.random.default_rng(0).permutation(16)
 with tc.no_grad():
     for nombre, capa in {"entre rasgos": atención, "entre parches": corregida}.items():
         print(f"{nombre:14} diferencia al barajar: {diferencia(capa(x[:, orden]), capa(x)[:, orden]):.1e}")
-    assert diferencia(corregida(x[:, orden]), corregida(x)[:, orden]) < 1e-5
-    assert diferencia(atención(x[:, orden]), atención(x)[:, orden]) > 1e-2
 
 # %% [markdown]
 # ## [E9] Un bloque
@@ -237,8 +228,8 @@ with tc.no_grad():
 bloque = TransformerBlock(n_embd=49, n_heads=16)
 with tc.no_grad():
     z = bloque.ln1(x + bloque.attn(x))
-    assert diferencia(bloque(x), bloque.ln2(z + bloque.mlp(z))) < 1e-6
-assert [type(capa).__name__ for capa in bloque.mlp] == ["Linear", "ReLU", "Linear"] and bloque.mlp[0].weight.shape == (196, 49)
+    salida, salida_a_mano = bloque(x), bloque.ln2(z + bloque.mlp(z))
+print(f"paso a paso, la salida difiere en {diferencia(salida, salida_a_mano):.0e}")
 
 # %% [markdown]
 # ## [E10] El modelo
@@ -248,9 +239,7 @@ assert [type(capa).__name__ for capa in bloque.mlp] == ["Linear", "ReLU", "Linea
 
 # %%
 uno = Model()
-assert (len(uno.tranformer), uno.pos_emb.shape) == (1, (1, 16, 49)) and not uno.pos_emb.detach().numpy().any()
-assert isinstance(uno, MLP) and uno.mlp is None
-assert uno(imgs).shape == (64, 10)
+print(f"{len(uno.tranformer)} bloque, posiciones {uno.pos_emb.shape}, salidas {uno(imgs).shape}")
 
 # %% [markdown]
 # ## [E11] Tres bloques
@@ -265,7 +254,6 @@ for nombre, over in {"rasgos": "features", "parches": "patches"}.items():
     tc.manual_seed(0)
     modelo = Model(n_layers=3, over=over)
     partes = {parte: parámetros(capa) for parte, capa in modelo.named_children()}
-    assert partes == {"inp_emb": 2_450, "tranformer": 527_142, "fc": 7_850} and parámetros(modelo) == 538_226
     trainer = tc.Trainer(max_epochs=épocas, progress=False)
     trainer.fit(modelo, attn_dm)
     modelos[nombre], historias[nombre] = modelo.eval(), trainer.history
@@ -280,8 +268,6 @@ print(f"perceptrón             {100 * exactitud_mlp:.2f} %")
 for nombre, historia in historias.items():
     exactitud = historia["val_acc"][-1]
     print(f"atención entre {nombre:7} {100 * exactitud:.2f} %")
-    assert exactitud >= (0.8 if FAST else 0.98)
-    assert FAST or exactitud > exactitud_mlp
 en_español(tc.plot.losses(historias["rasgos"], title="Encoder, atención entre rasgos"))
 
 # %%
@@ -297,7 +283,6 @@ en_español(tc.plot.losses(historias["parches"], title="Encoder, atención entre
 attn_imgs, attn_labels = next(iter(attn_dm.val_dataloader()))
 modelo = modelos["rasgos"]
 preds = modelo.predict(attn_imgs)
-assert preds.shape == (64,) and float((preds == attn_labels).float().mean()) > 0.7
 tc.manual_seed(3)
 plot_prediction(modelo, attn_imgs, attn_labels)
 
@@ -311,20 +296,19 @@ plot_digits(attn_imgs, attn_labels, preds)
 # ## A qué atiende cada modelo
 #
 # Los mapas de los tres bloques para la primera imagen de validación, cuatro de las 16 cabezas. Primero, rasgo contra rasgo: 49 filas y 49 columnas que no son lugares de la
-# imagen, sino coordenadas del *embedding*. El primer bloque reparte su atención casi por igual; los siguientes eligen.
+# imagen, sino coordenadas del *embedding*. Cada mapa tiene sus propios colores, desde 0 hasta el mayor de sus pesos, que está en el título: el primer bloque reparte
+# su atención casi por igual; los siguientes eligen.
 
 # %%
 mapas = modelos["rasgos"].attention_maps(attn_imgs[:1])
-assert [m.shape for m in mapas] == 3 * [(1, 16, 49, 49)] and diferencia(mapas[-1].numpy().sum(-1), 1) < 1e-5
-en_español(tc.plot.attention_maps([mapa[:, :4] for mapa in mapas], title="Atención entre rasgos"))
+en_español(tc.plot.attention_maps([mapa[:, :4] for mapa in mapas], scale="panel", title="Atención entre rasgos"))
 
 # %% [markdown]
 # Después, parche contra parche: 16 por 16, numerados por filas desde la esquina superior izquierda. Aquí cada fila dice adónde mira un trozo del dígito.
 
 # %%
 mapas = modelos["parches"].attention_maps(attn_imgs[:1])
-assert [m.shape for m in mapas] == 3 * [(1, 16, 16, 16)] and diferencia(mapas[-1].numpy().sum(-1), 1) < 1e-5
-en_español(tc.plot.attention_maps([mapa[:, :4] for mapa in mapas], title="Atención entre parches"))
+en_español(tc.plot.attention_maps([mapa[:, :4] for mapa in mapas], scale="panel", title="Atención entre parches"))
 
 # %% [markdown]
 # ## En resumen

@@ -40,13 +40,14 @@ print("Device:", tc.zeros(1).device)
 # %% [markdown]
 # ## [6] Scaled dot product
 #
-# The score is a dot product over $\sqrt{d_k}$. A sum of $d_k$ products of numbers with variance 1 has variance $d_k$; the root brings that back to 1. A check:
+# The score is a dot product over $\sqrt{d_k}$. A sum of $d_k$ products of numbers with variance 1 has variance $d_k$; the root brings that back to 1:
 
 # %%
+variances = {}
 for d_k in (4, 64, 1024):
     scores = (tc.randn(1000, d_k) * tc.randn(1000, d_k)).sum(axis=-1).numpy()
-    print(f"d_k = {d_k:4}: variance of the scores {scores.var():8.1f}, after the division {(scores / d_k**0.5).var():.2f}")
-    assert 0.8 < (scores / d_k**0.5).var() < 1.2
+    variances[d_k] = (scores / d_k**0.5).var()
+    print(f"d_k = {d_k:4}: variance of the scores {scores.var():8.1f}, after the division {variances[d_k]:.2f}")
 
 # %% [markdown]
 # The mask is 0 where a query may not attend; there the score becomes $-9 \cdot 10^{15}$ and the weight 0. Its shape need only broadcast to that of the scores.
@@ -55,7 +56,6 @@ for d_k in (4, 64, 1024):
 q = k = v = tc.randn(2, 5, 4)
 _, attention = tc.scaled_dot_product(q, k, v, mask=np.tril(np.ones((5, 5))))
 print(attention[0])
-assert (np.triu(attention.numpy(), 1) == 0).all() and np.abs(attention.numpy().sum(-1) - 1).max() < 1e-6
 
 # %% [markdown]
 # ## [9] The example of the notes
@@ -72,6 +72,9 @@ found = {"Q": q, "K": k, "V": v, "Values": values, "Attention": attention}
 for name, t in found.items():
     print(f"{name}\n{t}")
 
+# %% [markdown]
+# Compared with the digits that the notes show:
+
 # %%
 printed = {
     "Q": [[0.2666, 0.6274], [0.2696, 0.4414], [0.2969, 0.8317]],
@@ -81,7 +84,7 @@ printed = {
     "Attention": [[0.3351, 0.3408, 0.3241], [0.3302, 0.3390, 0.3308], [0.3388, 0.3429, 0.3184]],
 }
 for name, digits in printed.items():
-    assert np.abs(found[name].numpy() - digits).max() < 6e-5, name
+    print(f"{name:9} differs by {np.abs(found[name].numpy() - digits).max():.0e}")
 
 # %% [markdown]
 # ## Multi-head attention
@@ -95,15 +98,15 @@ output, attention = layer(x, return_attention=True)
 print("output", output.shape, " attention", attention.shape)
 bound = (6 / (12 + 3 * 12)) ** 0.5
 weight = layer.qkv_proj.weight.detach().numpy()
-assert weight.shape == (36, 12) and 0.9 * bound < np.abs(weight).max() <= bound and (layer.qkv_proj.bias.detach().numpy() == 0).all()
-assert attention.shape == (2, 3, 5, 5)
+print(f"weights {weight.shape}, the largest {np.abs(weight).max():.3f}; by Xavier's rule none is above {bound:.3f}")
 
 # %% [markdown]
 # The layer treats its input as a set: permuting it only permutes the output.
 
 # %%
 order = [4, 0, 3, 1, 2]
-assert np.abs(layer(x[:, order]).detach().numpy() - output.detach().numpy()[:, order]).max() < 1e-5
+permuted = layer(x[:, order])
+print(f"{np.abs(permuted.detach().numpy() - output.detach().numpy()[:, order]).max():.0e} apart")
 
 # %% [markdown]
 # Each head attends to different places, even before any training.
@@ -121,8 +124,6 @@ try:
     tc.nn.ReLu()
 except AttributeError as error:
     print(error)
-else:
-    raise AssertionError("nn.ReLu exists")
 
 # %% [markdown]
 # The whole block, written out with the parts that the notes name: attention and a two-layer network, each with a residual connection and layer normalisation. With the same
@@ -152,4 +153,3 @@ mine, theirs = EncoderBlock(12, 3, 24), tc.EncoderBlock(12, 3, 24)
 theirs.load_state_dict(mine.state_dict())
 difference = np.abs(mine(x).detach().numpy() - theirs(x).detach().numpy()).max()
 print(f"largest difference {difference:.1e}")
-assert difference < 1e-5

@@ -50,7 +50,7 @@ def test_cells_agree_with_their_sources():
 def test_outputs(source):
     path = source.with_suffix(".ipynb")
     text = path.read_text()
-    assert path.stat().st_size < 600_000
+    assert path.stat().st_size < 800_000
     code = [c for c in notebook(source)["cells"] if c["cell_type"] == "code"]
     outputs = [o for c in code for o in c["outputs"]]
     assert not [o for o in outputs if o["output_type"] == "error" or o.get("name") == "stderr"]
@@ -59,7 +59,8 @@ def test_outputs(source):
     for output in outputs:
         if "image/png" in output.get("data", {}):
             assert base64.b64decode(output["data"]["image/png"]).startswith(b"\x89PNG")
-    assert "assert " in "".join(line for c in code for line in c["source"])
+    assert "assert" not in "".join(line for c in code for line in c["source"]), "checks are in tests/notebooks"
+    assert (ROOT / "tests/notebooks" / source.name).read_text().count("assert ") > 5
     assert not [part for part in ("/tmp/", "/home/", "/root/") if part in text]
 
 
@@ -145,6 +146,32 @@ def test_the_numbers_of_the_post_are_in_the_outputs():
 def test_a_short_notebook_runs():
     done = tool("--fast", "uva_notes")
     assert done.returncode == 0 and "uva_notes: executed" in done.stdout, done.stdout + done.stderr
+
+
+def test_checks_follow_their_cells(tmp_path):
+    """A part whose cell is gone, or comes too early, is an error: a check that never runs would be none."""
+    nbformat = pytest.importorskip("nbformat")
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        from notebooks import execute, with_checks
+    finally:
+        sys.path.pop(0)
+    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in ("x = 1", "x = 2\nprint(x)", "x = 1")])
+    parts = "# %% x = 2\nassert x == 2\n\n# %% x = 1\nassert x == 1\n\n# %% at the end\nassert x == 1\n"
+    assert [c.source.split("\n")[0] for c in with_checks(made, parts).cells] == [
+        "x = 1",
+        "x = 2",
+        "assert x == 2",
+        "x = 1",
+        "assert x == 1",
+        "assert x == 1",
+    ]
+    with pytest.raises(SystemExit, match="begins with the line 'x = 3'"):
+        with_checks(made, "# %% x = 3\nassert False\n")
+    done = execute(made, parts)
+    assert [(c.source.split("\n")[0], c.execution_count) for c in done.cells] == [("x = 1", 1), ("x = 2", 2), ("x = 1", 3)]
+    with pytest.raises(Exception, match="assert x == 3"):
+        execute(made, "# %% x = 2\nassert x == 3\n")
 
 
 def test_a_stale_notebook_is_found(tmp_path):

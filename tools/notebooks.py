@@ -1,9 +1,12 @@
 """The notebooks: executed from their paired .py sources, outputs and pictures included.
 
 python tools/notebooks.py            execute all in full and write notebooks/*.ipynb
-python tools/notebooks.py --fast     execute all with short trainings and write nothing: checks their assertions
+python tools/notebooks.py --fast     execute all with short trainings and write nothing
 python tools/notebooks.py --check    do the cells of every .ipynb agree with its source?
 Names of notebooks, such as uva_notes, choose some of them.
+
+What the cells must give is in tests/notebooks/*.py, not in a reader's way: each part runs in the notebook after the cell that its first
+line names, and leaves nothing in the file.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from nbclient.exceptions import CellExecutionError
 from PIL import Image
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
+CHECKS = FOLDER.parent / "tests" / "notebooks"
 MACHINE = re.compile(r"(?<![\w.])/(?:home|root|tmp|work|Users)/\S*")
 
 
@@ -38,13 +42,35 @@ def read(source: Path) -> nbformat.NotebookNode:
     return notebook
 
 
-def execute(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """Runs all cells in an empty folder."""
+def with_checks(notebook: nbformat.NotebookNode, checks: str) -> nbformat.NotebookNode:
+    """The notebook with a cell for each part of `checks` behind the code cell that begins with the part's title, in the same order."""
+    parts = [tuple(part.split("\n", 1)) for part in re.split(r"^# %% ", checks, flags=re.M)[1:]]
+    cells = []
+    for cell in notebook.cells:
+        cells.append(cell)
+        if parts and cell.cell_type == "code" and cell.source.lstrip().split("\n", 1)[0] == parts[0][0]:
+            cells.append(nbformat.v4.new_code_cell(parts.pop(0)[1], metadata={"tags": ["check"]}))
+    if parts and parts[0][0] == "at the end":
+        cells.append(nbformat.v4.new_code_cell(parts.pop(0)[1], metadata={"tags": ["check"]}))
+    if parts:
+        raise SystemExit(f"no cell, after those of the parts before, begins with the line {parts[0][0]!r}")
+    return nbformat.v4.new_notebook(cells=cells, metadata=notebook.metadata)
+
+
+def execute(notebook: nbformat.NotebookNode, checks: str = "") -> nbformat.NotebookNode:
+    """Runs all cells in an empty folder, and those of `checks` among them."""
+    notebook = with_checks(notebook, checks)
     with tempfile.TemporaryDirectory() as folder:
         NotebookClient(
             notebook, timeout=900, kernel_name="python3", resources={"metadata": {"path": folder}}, record_timing=False,
             extra_arguments=["--log-level=ERROR"],
         ).execute()  # fmt: skip
+    notebook.cells = [cell for cell in notebook.cells if "check" not in cell.metadata.get("tags", ())]
+    for number, cell in enumerate((c for c in notebook.cells if c.cell_type == "code"), 1):
+        cell.execution_count = number
+        for output in cell.outputs:
+            if "execution_count" in output:
+                output.execution_count = number
     for cell in notebook.cells:
         if "outputs" in cell:
             cell.outputs = merged(cell.outputs)
@@ -114,7 +140,7 @@ def main() -> int:
         try:
             problem = check(source) if options.check else ""
             if not options.check:
-                notebook = execute(read(source))
+                notebook = execute(read(source), (CHECKS / source.name).read_text())
                 if not options.fast:
                     nbformat.write(notebook, source.with_suffix(".ipynb"))
         except CellExecutionError as error:
