@@ -12,7 +12,6 @@ TRANSFORMER_C_OBJECTS (folder of the objects, which copies of the same sources m
 """
 
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -39,11 +38,11 @@ C_FLAGS = [
     "-Wmissing-prototypes",
     "-Wno-missing-field-initializers",  # the rest of a row is zero
 ]
-X86 = platform.machine().lower() in ("x86_64", "amd64")
-ISAS = {"baseline": []}
-if X86:
-    ISAS["avx2"] = ["-mavx2", "-mfma", "-mf16c"]
-    ISAS["avx512"] = ["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma", "-mf16c", "-mprefer-vector-width=512"]
+ISAS = {
+    "baseline": [],
+    "avx2": ["-mavx2", "-mfma", "-mf16c"],
+    "avx512": ["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma", "-mf16c", "-mprefer-vector-width=512"],
+}
 
 
 def sources(folder):
@@ -106,6 +105,10 @@ class BuildCore(build_ext):
         """Compiler, flags, and the folder of the objects."""
         self.compiler_command = self.compiler.compiler_so[:1] if not os.environ.get("CC") else os.environ["CC"].split()
         self.check_compiler()
+        if sys.platform == "darwin":
+            self.compiler_command += os.environ.get("ARCHFLAGS", "").split()  # "-arch x86_64" on a machine with another processor
+        macros = self.macros()
+        self.macos = "__APPLE__" in macros
         self.sanitize = sanitize = os.environ.get("TRANSFORMER_C_SANITIZE", "")
         strict = os.environ.get("TRANSFORMER_C_WERROR") == "1"
         # One folder for every kind of build (pip builds in a temporary folder), so that only changed files are compiled again.
@@ -116,14 +119,15 @@ class BuildCore(build_ext):
         flags = [*C_FLAGS, *(["-Werror"] if strict else [])]
         # A thread's own variables are there before it starts: they cost no call to find, and no memory that could run out. There are few
         # (test_package.py counts the bytes), as glibc has little room for those of extensions; other C libraries have none.
-        if platform.libc_ver()[0] == "glibc":
+        if "__GLIBC__" in macros:
             flags.append("-ftls-model=initial-exec")
         if not sanitize:
             flags.append("-fno-asynchronous-unwind-tables")  # 3 % of the wheel, and nothing is thrown through C
         if sanitize:
             flags += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-g1", "-DTC_ASSERTIONS"]
         wanted = (os.environ.get("TRANSFORMER_C_BUILD_ISAS") or ",".join(ISAS)).split(",")
-        self.isas = {name: extra for name, extra in ISAS.items() if name in wanted and self.accepts(extra)}
+        known = ISAS if "__x86_64__" in macros else {"baseline": []}
+        self.isas = {name: extra for name, extra in known.items() if name in wanted and self.accepts(extra)}
         flags += [f"-DTC_HAVE_{name.upper()}" for name in self.isas if name != "baseline"]
         more = os.environ.get("TRANSFORMER_C_CFLAGS", "").split()
         self.plain = [*flags, "-O1" if sanitize else "-O2", *more]
@@ -160,8 +164,9 @@ class BuildCore(build_ext):
         target = Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
         link = [*self.compiler_command, "-shared", "-pthread", "-o", str(target)]
+        link += ["-undefined", "dynamic_lookup"] if self.macos else []  # the names that Python itself defines
         link += [str(job[1]) for job in jobs]
-        link += [f"-fsanitize={self.sanitize}"] if self.sanitize else ["-s"]
+        link += [f"-fsanitize={self.sanitize}"] if self.sanitize else ["-Wl,-x" if self.macos else "-s"]
         self.call([*link, "-lm", "-ldl"])
         if os.environ.get("TRANSFORMER_C_CUDA") == "1":
             command = [sys.executable, str(ROOT / "tools" / "build_cuda.py"), "--output", str(target.parent), "--jobs", str(self.workers)]
@@ -259,6 +264,12 @@ class BuildCore(build_ext):
                 f"transformer_c is built from C and found no working compiler ({' '.join(self.compiler_command)}). "
                 "Install gcc 9 or newer, or clang (Debian, Ubuntu: apt install build-essential), or name one with CC=..."
             ) from None
+
+    def macros(self):
+        """What the compiler defines: processor, system and C library are those it compiles for, which need not be this machine's."""
+        source = "#include <limits.h>\n"  # any header of the C library's
+        done = subprocess.run([*self.compiler_command, "-dM", "-E", "-xc", "-"], input=source, capture_output=True, text=True)
+        return {line.split()[1] for line in done.stdout.splitlines() if line.startswith("#define ")}
 
     def accepts(self, flags):
         """Does the compiler know these flags?"""

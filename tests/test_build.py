@@ -73,7 +73,7 @@ def test_a_quiet_build_says_nothing(build):
 
 
 COMPILER = """#!/bin/sh
-for word; do [ "$last" = -o ] && target=$word; [ "$last" = -MF ] && names=$word; last=$word; done
+for word; do [ "$word" = -dM ] && echo "#define __x86_64__ 1"; [ "$last" = -o ] && target=$word; [ "$last" = -MF ] && names=$word; last=$word; done
 [ -n "$names" ] && sleep SECONDS && echo "x: $0" > "$names"
 [ -n "$target" ] && : > "$target"
 exit 0
