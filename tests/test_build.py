@@ -113,3 +113,20 @@ def test_ctrl_c_ends_a_build(tmp_path):
             if build.poll() is None:
                 os.killpg(build.pid, signal.SIGKILL)
     assert 0 < len([*(tmp_path / "objects").rglob("*.cmd")]) < 100
+
+
+def test_16_threads():
+    """The script that every wheel runs, in a process of its own; the extension says that it needs the GIL."""
+    done = subprocess.run([sys.executable, Path(__file__).with_name("threads16.py")], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "16 threads trained as one does; the GIL is on" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_target_is_the_compilers(tmp_path):
+    """A compiler for another processor gets no option for x86-64, whatever this machine is."""
+    environment = with_a_compiler(tmp_path, 0)
+    compiler = tmp_path / "compiler"
+    compiler.write_text(compiler.read_text().replace("__x86_64__", "__aarch64__"))
+    command = [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", str(tmp_path), "--build-temp", str(tmp_path)]
+    subprocess.run(command, cwd=Path(__file__).parents[1], env=environment, check=True)
+    commands = [path.read_text() for path in (tmp_path / "objects").rglob("*.cmd")]
+    assert len(commands) > 60 and not [c for c in commands if "-mavx" in c or "TC_HAVE_AVX" in c or "initial-exec" in c]

