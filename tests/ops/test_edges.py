@@ -66,6 +66,12 @@ EDGES = {
     ),
     "cosine loss at the margin": (lambda x: F.cosine_embedding_loss(x, np.array([[0.0, 1]]), np.array([-1])), [[1, 0]], 0, [[0, 1]]),
     "cosine loss, another target": (lambda x: F.cosine_embedding_loss(x, np.ones((1, 2)), np.array([2])), [[1, 0]], 0, [[0, 0]]),
+    "variances below and at eps": (
+        lambda v: F.gaussian_nll_loss(np.array([1.0, 1.0]), np.array([1.002, 1.0]), v, reduction="none"),
+        [1e-8, 1e-6],
+        [(np.log(1e-6) + 4) / 2, np.log(1e-6) / 2],
+        [-1.5e6, 5e5],
+    ),
     "clamp to one value": (lambda x: tc.clamp(tc.zeros(1).double(), x, 1.0), [1.0], [1], [0]),
     "clamp to crossed bounds": (lambda x: tc.clamp(tc.zeros(1).double(), x, 1.0), [2.0], [1], [0]),
     "clamp from below": (lambda x: tc.clamp(tc.zeros(1).double(), x, 1.0), [0.5], [0.5], [1]),

@@ -295,7 +295,7 @@ def gaussian_nll_loss(input, target, var, full: bool = False, eps: float = 1e-6,
     full : bool, default False
         Whether to add the constant log(2 pi) / 2.
     eps : float, default 1e-6
-        The least variance.
+        The least variance; a smaller one counts as this, also in its gradient.
     reduction : {"mean", "sum", "none"}
 
     Examples
@@ -308,6 +308,9 @@ def gaussian_nll_loss(input, target, var, full: bool = False, eps: float = 1e-6,
     if given.ndim and given.shape == x.shape[:-1] and given.shape != x.shape:
         given = given.reshape(*given.shape, 1)
     variance = _core.maximum(given, eps)
+    if getattr(given, "requires_grad", False):  # a smaller variance gets the gradient that eps has
+        raised = _core.add(given, _core.sub(eps, given.detach()))
+        variance = _core.where(_core.lt(given.detach(), eps), raised, given)
     difference = _core.sub(x, target)
     losses = _core.mul(_core.add(_core.log(variance), _core.div(_core.mul(difference, difference), variance)), 0.5)
     return _reduced(_core.add(losses, 0.5 * math.log(2 * math.pi)) if full else losses, reduction)
