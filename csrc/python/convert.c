@@ -103,7 +103,8 @@ static int load_bfloat16(void)
     if (tcpy.bfloat16) return 0;
     PyObject *module = PyImport_ImportModule("ml_dtypes");
     if (!module) {
-        PyErr_SetString(PyExc_ImportError, "bfloat16 arrays need the package ml_dtypes: pip install ml_dtypes");
+        if (PyErr_ExceptionMatches(PyExc_ModuleNotFoundError))
+            PyErr_SetString(PyExc_ImportError, "bfloat16 arrays need the package ml_dtypes: pip install ml_dtypes");
         return -1;
     }
     PyObject *scalar = PyObject_GetAttrString(module, "bfloat16");

@@ -95,6 +95,8 @@ def summary(module: Module, input: Any = None, depth: int | None = None) -> Summ
       2       Linear      (3, 2)          18
     58 parameters, 232 bytes
     """
+    if isinstance(input, tuple) and input and all(isinstance(length, int) for length in input):
+        raise TypeError(f"summary() calls the module with arrays, and {input} is a shape: summary(module, np.zeros({input}, np.float32))")
     if not isinstance(module, Module):
         raise TypeError(f"summary() takes a module, not {type(module).__name__}")
     rows = {}

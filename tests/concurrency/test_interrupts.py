@@ -123,6 +123,24 @@ def test_interrupts_at_any_moment(name):
     assert interrupts >= INTERRUPTS and wrong == 0
 
 
+@pytest.mark.parametrize(
+    ("error", "found"), [("KeyboardInterrupt", "KeyboardInterrupt"), ("ModuleNotFoundError", "need the package ml_dtypes")]
+)
+def test_an_interrupt_of_an_import_is_no_missing_package(error, found):
+    program = f"""
+import sys
+import transformer_c as tc
+class Finder:
+    def find_spec(self, name, *rest):
+        if name == "ml_dtypes": raise {error}
+sys.modules.pop("ml_dtypes", None)
+sys.meta_path.insert(0, Finder())
+tc.ones(2).bfloat16().numpy()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert found in done.stderr.splitlines()[-1]
+
+
 def test_the_machinery_finds_a_switch_in_python():
     """What no_grad was: methods in Python, which switch first and remember then."""
     planted = """

@@ -325,6 +325,8 @@ def test_summary_of_models_with_several_arguments():
         assert rows["encoder.layers.0.linear1"].shapes == [(2, 4, 16)] and rows["decoder.layers.0.norm3"].shapes == [(2, 4, 8)]
     twice = tc.nn.Sequential(*[tc.nn.Linear(3, 3)] * 2)
     assert "(2, 3) x 2" in str(tc.summary(twice, X)) and tc.summary(twice).total_parameters == 12
+    with pytest.raises(TypeError, match=r"\(2, 3\) is a shape: summary\(module, np\.zeros\(\(2, 3\), np\.float32\)\)"):
+        tc.summary(twice, (2, 3))
     with pytest.raises(TypeError, match="takes a module, not type"):
         tc.summary(tc.nn.Linear)
 
