@@ -17,8 +17,10 @@ static tc_status add_contiguous(tc_tensor *to, const tc_tensor *from, tc_error *
 
 tc_status tc_add_in_place(tc_tensor *to, tc_tensor *from, tc_error *err)
 {
-    const tc_dtype compute = tc_compute_dtype(to->dtype);
     TC_OWNED tc_tensor *sum = NULL, *addend = NULL;
+    const tc_backend *backend;
+    TC_TRY(tc_backend_for(&backend, to->storage->device, err));
+    const tc_dtype compute = backend->compute_dtype(to->dtype);
     TC_TRY(tc_tensor_as(&addend, from, compute, err));
     TC_TRY(tc_tensor_as(&sum, to, compute, err));
     TC_TRY(add_contiguous(sum, addend, err));

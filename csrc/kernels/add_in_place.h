@@ -8,7 +8,7 @@
 
 #define TC_ADD_BLOCK 8192 /* elements per item */
 
-/* Items are blocks of TC_ADD_BLOCK elements.  to,from (numel), contiguous, of the compute dtype. */
+/* Items are blocks of TC_ADD_BLOCK elements.  to,from (numel), contiguous, of the backend's compute dtype. */
 typedef struct tc_add_in_place_args {
     void *to;
     const void *from;

@@ -395,6 +395,8 @@ static std::string kernel_name(const char *pretty)
     return std::string(name, end);
 }
 
+static std::string launches; // the kernels, one per line
+
 static int run_grid(const std::string &kernel, const LaunchShape &shape, void (*body)(void *), void *closure, const Touches *touches)
 {
     const DeviceMemoryAccess access;
@@ -444,6 +446,7 @@ int launch(const char *pretty_name, const LaunchShape &shape, const Closure &clo
         append(": %s with blocks of %u threads, its __launch_bounds__ allow %d", kernel.c_str(), threads, most);
         return 701; // cudaErrorLaunchOutOfResources
     }
+    launches += kernel + "\n";
     const std::shared_ptr<void> kept(closure.copy(self), closure.remove);
     const auto call = closure.call;
     const auto touches = current_touches();
@@ -455,4 +458,12 @@ int launch(const char *pretty_name, const LaunchShape &shape, const Closure &clo
 void emulator_set_schedule(int schedule, uint64_t seed) { emulator::set_schedule(static_cast<emulator::Schedule>(schedule), seed); }
 void emulator_run_last_block_only(int only) { emulator::last_block_only = only != 0; }
 const char *emulator_report(void) { return emulator::report.c_str(); }
+const char *emulator_launches(void)
+{
+    static std::string told;
+    const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
+    told = std::move(emulator::launches);
+    emulator::launches.clear();
+    return told.c_str();
+}
 void emulator_clear_report(void) { emulator::report.clear(); }

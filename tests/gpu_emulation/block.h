@@ -143,6 +143,7 @@ extern "C" {
 // For the tests. schedule: 0 round robin, 1 greedy, 2 random.
 void emulator_set_schedule(int schedule, uint64_t seed);
 void emulator_run_last_block_only(int only); // of each grid, from now on: for grids that are too large to run
+const char *emulator_launches(void);         // the kernels launched since the last call, with their template arguments, one per line
 const char *emulator_report(void);           // what went wrong in the last failed launch; "" when nothing has
 void emulator_clear_report(void);
 }

@@ -214,7 +214,7 @@ class EmulatedLibrary(CudaLibrary):
 
     def __init__(self, path):
         super().__init__(path)
-        self.library.emulator_report.restype = ctypes.c_char_p
+        self.library.emulator_report.restype = self.library.emulator_launches.restype = ctypes.c_char_p
         self.library.emulator_never_written.restype = ctypes.c_char_p
         self.library.emulator_set_schedule.argtypes = [ctypes.c_int, ctypes.c_uint64]
         self.library.emulator_set_streams.argtypes = [ctypes.c_int, ctypes.c_uint64]
@@ -235,6 +235,10 @@ class EmulatedLibrary(CudaLibrary):
             yield
         finally:
             self.library.emulator_run_last_block_only(0)
+
+    def launches(self):
+        """The kernels launched since the last call, in order."""
+        return self.library.emulator_launches().decode().splitlines()
 
     def never_written(self):
         """The members listed in kernels.def that no launch has stored through so far, one per line; known in the flavour "access"."""

@@ -129,6 +129,26 @@ def test_sorting_halves(emulated_gpu, dtype, rng):
         beside_the_cpu(lambda t, d=descending: t.permute(0, 2, 1).argsort(1, d), emulated_gpu, rng, x)
 
 
+def casts(launches):
+    """Kernels that copy from one dtype to another."""
+    return [name for name in launches if "copy_kernel<" in name]
+
+
+def test_an_encoder_of_halves_is_not_cast(emulated_gpu, emulated_library, rng):
+    """Its forward runs on halves alone; its backward casts no more than the gradients of biases, which are summed in float32."""
+    block = tc.EncoderBlock(8, 2, 16, dropout=0.1).to(emulated_gpu).bfloat16()
+    x = tc.tensor(array(rng, (2, 5, 8), "float32"), device=emulated_gpu).bfloat16().requires_grad_()
+    emulated_library.launches()
+    y = block(x)
+    forward = emulated_library.launches()
+    assert len(forward) > 8 and casts(forward) == []
+    y.backward(y.detach())
+    backward = emulated_library.launches()
+    biases = sum(name.endswith("bias") and "norm" not in name for name, _ in block.named_parameters())
+    assert any("add_kernel<tc::bfloat16>" in name for name in backward)  # where branches meet
+    assert 0 < len(casts(backward)) <= biases
+
+
 @pytest.mark.parametrize("length", [256, 257, 700, 1100])
 def test_sorting_long_rows(emulated_gpu, rng, length):
     """One run and no merging, a run of one element, one merge with a short half, two merges."""

@@ -71,11 +71,11 @@ int run_move(tc_copy_args a, void *stream)
     }
 }
 
-template <class Real> __global__ void __launch_bounds__(element_threads) add_kernel(const __grid_constant__ tc_add_in_place_args a)
+template <class T> __global__ void __launch_bounds__(element_threads) add_kernel(const __grid_constant__ tc_add_in_place_args a)
 {
-    Real *to = static_cast<Real *>(a.to);
-    const Real *from = static_cast<const Real *>(a.from);
-    for_own_elements(a.numel, [&](int64_t i) { to[i] += from[i]; });
+    T *to = static_cast<T *>(a.to);
+    const T *from = static_cast<const T *>(a.from);
+    for_own_elements(a.numel, [&](int64_t i) { narrow(to[i], widen(to[i]) + widen(from[i])); });
 }
 
 int copy(const tc_copy_args &a, void *stream)
@@ -100,7 +100,7 @@ template <class T> int tc_cuda_add_in_place(const void *args, int64_t, void *, v
 {
     const auto &a = *static_cast<const tc_add_in_place_args *>(args);
     if (a.numel == 0) return 0;
-    return launch<add_kernel<compute<T>>>(element_launch(a.numel, stream), a);
+    return launch<add_kernel<T>>(element_launch(a.numel, stream), a);
 }
 
 TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, copy)
