@@ -151,6 +151,33 @@ def test_refused(name):
         call()
 
 
+EQUATIONS = [
+    ("ij,jk->ik", (2, 3), (3, 4)), ("ij,jk", (2, 3), (1, 4)), ("bhid,bhjd->bhij", (2, 3, 4, 5), (2, 3, 6, 5)), ("i,j->ij", (2,), (3,)), ("ii->i", (3, 3)),
+    ("iji,i->j", (2, 3, 2), (2,)), ("ij->", (2, 3)), ("ij,kl->", (2, 3), (4, 5)), ("...ij,jk->...ik", (2, 1, 3, 4), (4, 5)), ("a...,a...->...", (2, 3, 4), (2, 1, 4)),
+    ("ab,bc,cd->ad", (2, 3), (3, 4), (4, 5)), ("ab,b,a->", (2, 3), (3,), (2,)), ("ij,ij->ij", (2, 3), (2, 3)), ("ij,jk->ki", (0, 3), (3, 2)), ("ij,jk->ik", (2, 0), (0, 3)),
+    ("ij,i->", (2, 3), (2,)), ("cba->abc", (2, 3, 4)), ("i,i", (4,), (4,)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("equation", "shapes"), [(e, s) for e, *s in EQUATIONS])
+def test_einsum_is_numpys_each_time(equation, shapes):
+    """Twice: the second call has a plan already, also for other lengths of the same equation."""
+    rng = np.random.default_rng(1)
+    for repeat in (1, 1, 2):
+        arrays = [np.tile(rng.standard_normal(s), (repeat,) * len(s)) for s in shapes]
+        if repeat == 2 and 1 in [n for s in shapes for n in s]:
+            continue
+        np.testing.assert_allclose(tc.einsum(equation, *arrays), np.einsum(equation, *arrays), rtol=1e-12, atol=1e-12)
+        assert gradcheck(lambda *x: tc.einsum(equation, *x), arrays) if 0 not in arrays[0].shape and repeat == 1 else True
+
+
+def test_einsum_names_the_axis():
+    with pytest.raises(ValueError, match=r"the axis 'j' has lengths 3 and 4 \(shapes \(2, 3\), \(4, 5\)\)"):
+        tc.einsum("ij,jk->ik", np.ones((2, 3)), np.ones((4, 5)))
+    with pytest.raises(ValueError, match=r"the axes 'i' of an operand of shape \(2, 3\)"):
+        tc.einsum("ii->i", np.ones((2, 3)))
+
+
 # ---- numbers that were wrong ------------------------------------------------------------------------------------------------------------
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import string
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -88,22 +90,22 @@ def bmm(input: Any, mat2: Any) -> Any:
     return _matrices("bmm", 3, input, mat2)
 
 
-def _labels(equation: str, operands: list[Tensor]) -> tuple[list[str], str]:
+def _labels(equation: str, shapes: tuple[tuple[int, ...], ...]) -> tuple[list[str], str]:
     """A label for every axis: letters, and for those of "..." characters that the equation cannot have."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
-    if len(terms) != len(operands):
-        raise ValueError(f"the equation {equation!r} has {len(terms)} terms for {len(operands)} operands")
+    if len(terms) != len(shapes):
+        raise ValueError(f"the equation {equation!r} has {len(terms)} terms for {len(shapes)} operands")
     for term in [*terms, right]:
         odd = set(term.replace("...", "", 1)) - set(string.ascii_letters)
         if odd:
             raise ValueError(f"the equation {equation!r} has {sorted(odd)[0]!r}; labels are letters, '...' stands for other axes")
-    further = [x.ndim - len(t.replace("...", "")) if "..." in t else 0 for t, x in zip(terms, operands, strict=True)]
+    further = [len(x) - len(t.replace("...", "")) if "..." in t else 0 for t, x in zip(terms, shapes, strict=True)]
     rest = "".join(chr(0x100 + i) for i in range(max(further, default=0) if min(further, default=0) >= 0 else 0))
     found = []
-    for term, x, n in zip(terms, operands, further, strict=True):
-        if n < 0 or ("..." not in term and len(term) != x.ndim):
-            raise ValueError(f"the term {term!r} of {equation!r} does not fit an operand of shape {x.shape}")
+    for term, shape, n in zip(terms, shapes, further, strict=True):
+        if n < 0 or ("..." not in term and len(term) != len(shape)):
+            raise ValueError(f"the term {term!r} of {equation!r} does not fit an operand of shape {shape}")
         found.append(term.replace("...", rest[len(rest) - n :]))
     used = "".join(found)
     if not arrow:
@@ -132,36 +134,6 @@ def _diagonal(x: Tensor, term: str) -> tuple[Tensor, str]:
     return x, term
 
 
-def _summed(x: Tensor, term: str, kept: str) -> tuple[Tensor, str]:
-    axes = [i for i, label in enumerate(term) if label not in kept]
-    return (x.sum(axes), "".join(label for label in term if label in kept)) if axes else (x, term)
-
-
-def _shaped(x: Tensor, term: str, groups: list[str], sizes: dict[str, int]) -> Tensor:
-    """x with the axes of each group joined into one."""
-    order = [term.index(label) for group in groups for label in group]
-    lengths = [sizes[label] for group in groups for label in group]
-    joined = [int(np.prod([sizes[label] for label in group], dtype=np.int64)) for group in groups]
-    return x.permute(order).expand(lengths).reshape(joined) if order else x.reshape(joined)
-
-
-def _pair(a: Tensor, a_term: str, b: Tensor, b_term: str, kept: str, sizes: dict[str, int]) -> tuple[Tensor, str]:
-    a, a_term = _summed(a, a_term, kept + b_term)
-    b, b_term = _summed(b, b_term, kept + a_term)
-    shared = [label for label in a_term if label in b_term]
-    batch = "".join(label for label in shared if label in kept)
-    inner = "".join(label for label in shared if label not in kept)
-    rows = "".join(label for label in a_term if label not in b_term)
-    columns = "".join(label for label in b_term if label not in a_term)
-    left = _shaped(a, a_term, [batch, rows, inner], sizes)
-    if inner:
-        product = _core.matmul(left, _shaped(b, b_term, [batch, inner, columns], sizes))
-    else:
-        product = _core.mul(left, _shaped(b, b_term, [batch, inner, columns], sizes))
-    term = batch + rows + columns
-    return product.reshape([sizes[label] for label in term]), term
-
-
 def _order(terms: list[str], result: str, sizes: dict[str, int]) -> list[tuple[int, ...]]:
     """Pairs of places in the list of operands; the result of a pair is put at its end."""
     if len(terms) < 3:
@@ -176,29 +148,122 @@ def _order(terms: list[str], result: str, sizes: dict[str, int]) -> list[tuple[i
     return list(path) if all(len(pair) == 2 for pair in path) else [(0, 1)] * (len(terms) - 1)
 
 
-def _einsum(equation: str, operands: list[Tensor]) -> Tensor:
-    terms, result = _labels(equation, operands)
-    if len({x.dtype for x in operands}) > 1:
-        names = ", ".join(x._dtype_name for x in operands)
-        raise TypeError(f"einsum() takes operands of one dtype, not {names}; convert them with .to()")
+class _Group(NamedTuple):
+    """How an operand becomes a matrix, or a row of them: sums over `axes`, then views; None where nothing is to be done."""
+
+    axes: list[int] | None
+    order: list[int] | None
+    lengths: list[int] | None
+    shape: list[int] | None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.axes is not None:
+            x = x.sum(self.axes)
+        if self.order is not None:
+            x = x.permute(self.order)
+        if self.lengths is not None:
+            x = x.expand(self.lengths)
+        return x if self.shape is None else x.reshape(self.shape)
+
+
+class _Pair(NamedTuple):
+    """The product of the operands at two places, which is put at the end of the list in their place."""
+
+    places: tuple[int, int]
+    first: _Group
+    second: _Group
+    contracts: bool
+    shape: list[int] | None
+
+
+class _Plan(NamedTuple):
+    terms: list[str]
+    pairs: list[_Pair]
+    last: _Group
+
+
+def _group(term: str, kept: str, groups: list[str], sizes: dict[str, int], own: dict[str, int]) -> _Group:
+    """The axes of each group joined into one, after a sum over those that are not in `kept`. `own`: the operand's lengths."""
+    axes = [i for i, label in enumerate(term) if label not in kept]
+    left = "".join(label for label in term if label in kept)
+    labels = "".join(groups)
+    order, lengths = [left.index(label) for label in labels], [sizes[label] for label in labels]
+    joined = [math.prod(sizes[label] for label in group) for group in groups]
+    return _Group(
+        axes or None,
+        order if order != sorted(order) else None,
+        lengths if lengths != [own[label] for label in labels] else None,
+        joined if joined != lengths else None,
+    )
+
+
+def _paired(a: str, b: str, result: str, sizes: dict[str, int], own: list[dict[str, int]], places: tuple[int, int]) -> tuple[_Pair, str]:
+    left = "".join(label for label in a if label in result + b)
+    right = "".join(label for label in b if label in result + left)
+    shared = [label for label in left if label in right]
+    batch = "".join(label for label in shared if label in result)
+    inner = "".join(label for label in shared if label not in result)
+    rows = "".join(label for label in left if label not in right)
+    columns = "".join(label for label in right if label not in left)
+    several = [batch] if batch or not inner else []
+    first = _group(a, left, [*several, rows, inner], sizes, own[0])
+    second = _group(b, right, [*several, inner, columns], sizes, own[1])
+    term = batch + rows + columns
+    lengths = [sizes[label] for label in term]
+    joined = [math.prod(sizes[label] for label in group) for group in (*several, rows, columns)]
+    return _Pair(places, first, second, bool(inner), lengths if lengths != joined else None), term
+
+
+def _without_repeats(term: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
+    """The term and the shape that ``_diagonal`` leaves."""
+    for label in dict.fromkeys(term):
+        while term.count(label) > 1:
+            first, second = term.index(label), term.rindex(label)
+            if shape[first] != shape[second]:
+                raise ValueError(f"the axes {label!r} of an operand of shape {shape} have lengths {shape[first]} and {shape[second]}")
+            others = [i for i in range(len(term)) if i not in (first, second)]
+            term, shape = label + "".join(term[i] for i in others), (shape[first], *(shape[i] for i in others))
+    return term, shape
+
+
+@functools.lru_cache(maxsize=256)
+def _plan(equation: str, shapes: tuple[tuple[int, ...], ...]) -> _Plan:
+    given, result = _labels(equation, shapes)
     sizes: dict[str, int] = {}
-    for i, x in enumerate(operands):
-        operands[i], terms[i] = _diagonal(x, terms[i])
-        for label, length in zip(terms[i], operands[i].shape, strict=True):
+    terms, lengths = [], []
+    for term, shape in zip(given, shapes, strict=True):
+        term, shape = _without_repeats(term, shape)
+        terms.append(term)
+        lengths.append(dict(zip(term, shape, strict=True)))
+        for label, length in lengths[-1].items():
             known = sizes.setdefault(label, length)
             if length != known and 1 not in (length, known):
-                raise ValueError(
-                    f"{equation!r}: an axis has lengths {known} and {length} (shapes {', '.join(str(o.shape) for o in operands)})"
-                )
+                named = repr(label) if label in string.ascii_letters else "'...'"
+                raise ValueError(f"{equation!r}: the axis {named} has lengths {known} and {length} (shapes {', '.join(map(str, shapes))})")
             sizes[label] = length if known == 1 else known
-    for pair in _order(terms, result, sizes):
-        second, first = operands.pop(max(pair)), operands.pop(min(pair))
-        second_term, first_term = terms.pop(max(pair)), terms.pop(min(pair))
-        product, term = _pair(first, first_term, second, second_term, result + "".join(terms), sizes)
-        operands.append(product)
+    pairs = []
+    for places in _order(terms, result, sizes):
+        low, high = min(places), max(places)
+        own = [lengths.pop(high), lengths.pop(low)][::-1]
+        b, a = terms.pop(high), terms.pop(low)
+        pair, term = _paired(a, b, result + "".join(terms), sizes, own, (low, high))
+        pairs.append(pair)
         terms.append(term)
-    x, term = _summed(operands[0], terms[0], result)
-    return x.permute([term.index(label) for label in result]) if term != result else x
+        lengths.append({label: sizes[label] for label in term})
+    return _Plan(given, pairs, _group(terms[0], result, list(result), lengths[0], lengths[0]))
+
+
+def _einsum(equation: str, operands: list[Tensor]) -> Tensor:
+    plan = _plan(equation, tuple([x.shape for x in operands]))
+    if len({x._dtype_name for x in operands}) > 1:
+        names = ", ".join(x._dtype_name for x in operands)
+        raise TypeError(f"einsum() takes operands of one dtype, not {names}; convert them with .to()")
+    operands = [_diagonal(x, term)[0] if len(set(term)) < len(term) else x for x, term in zip(operands, plan.terms, strict=True)]
+    for (low, high), first, second, contracts, shape in plan.pairs:
+        b, a = operands.pop(high), operands.pop(low)
+        product = (_core.matmul if contracts else _core.mul)(first(a), second(b))
+        operands.append(product if shape is None else product.reshape(shape))
+    return plan.last(operands[0])
 
 
 __all__ = [
