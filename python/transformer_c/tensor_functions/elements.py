@@ -15,6 +15,7 @@ from .._promotion import cast
 from ._calls import METHODS, is_floating, is_half, takes_arrays
 
 _INFINITY = float("inf")
+_ONE = 1
 
 
 @takes_arrays("input", "min", "max")
@@ -169,8 +170,7 @@ def _scaled(other: Any, alpha: Any) -> Any:
     return other if isinstance(alpha, int) and alpha == 1 else _core.mul(other, alpha)
 
 
-@takes_arrays("input", "other")
-def add(input: Any, other: Any, *, alpha: float = 1) -> Any:
+def add(input: Any, other: Any, *, alpha: float = _ONE) -> Any:
     """``input + alpha * other``; they broadcast.
 
     Examples
@@ -179,11 +179,10 @@ def add(input: Any, other: Any, *, alpha: float = 1) -> Any:
     >>> tc.tensor([1.0, 2.0]).add(tc.tensor([10.0, 20.0]), alpha=2)
     tensor([21., 42.])
     """
-    return _core.add(input, _scaled(other, alpha))
+    return _core.add(input, other if alpha is _ONE else _scaled(other, alpha))
 
 
-@takes_arrays("input", "other")
-def sub(input: Any, other: Any, *, alpha: float = 1) -> Any:
+def sub(input: Any, other: Any, *, alpha: float = _ONE) -> Any:
     """``input - alpha * other``; they broadcast.
 
     Examples
@@ -192,7 +191,7 @@ def sub(input: Any, other: Any, *, alpha: float = 1) -> Any:
     >>> tc.sub(tc.tensor([1.0, 2.0]), 1.0, alpha=0.5)
     tensor([0.5000, 1.5000])
     """
-    return _core.sub(input, _scaled(other, alpha))
+    return _core.sub(input, other if alpha is _ONE else _scaled(other, alpha))
 
 
 @takes_arrays("input", "other")
@@ -365,7 +364,7 @@ def masked_fill_(self: Tensor, mask: Any, value: Any) -> Tensor:
     return self.copy_(_core.masked_fill(self, mask, value))
 
 
-METHODS |= {"softmax": softmax, "log_softmax": log_softmax}  # the core takes their arrays
+METHODS |= {"add": add, "sub": sub, "softmax": softmax, "log_softmax": log_softmax}  # the core takes their arrays
 METHODS |= {"add_": add_, "clamp_": clamp_, "div_": div_, "masked_fill_": masked_fill_, "mul_": mul_, "sub_": sub_}
 del METHODS["masked_fill"]  # the method is a row of ops.def
 

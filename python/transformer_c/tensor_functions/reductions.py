@@ -87,6 +87,8 @@ def max(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None,
     >>> x.max(axis=1), x.max()
     (tensor([5., 7.]), tensor(7.))
     """
+    if dim is None and axis is None and other is None and keepdim is False and keepdims is False:
+        return _core.max(input)
     return _extreme("max", input, dim, keepdim, axis, keepdims, other)
 
 
@@ -100,6 +102,8 @@ def min(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None,
     >>> tc.tensor([[1.0, 5.0], [7.0, 2.0]]).min(dim=0).values
     tensor([1., 2.])
     """
+    if dim is None and axis is None and other is None and keepdim is False and keepdims is False:
+        return _core.min(input)
     return _extreme("min", input, dim, keepdim, axis, keepdims, other)
 
 
