@@ -234,7 +234,8 @@ def test_a_refused_fit_changes_nothing(kind, y, other):
         assert state_of(fitted) == before
         fitted.set_params(n_heads=2, learning_rate=3e-3, max_epochs=1)
         assert (fitted.predict(TABLE) == expected).all()
-    fitted.fit(TABLE[:, None], y)  # another kind of input: nothing of the old one is left
+    fitted.fit(texts, y).fit(TABLE[:, None], y)  # another kind of input: nothing of the old one is left
+    assert "vectorizer_" not in vars(fitted)
     with pytest.raises(ValueError, match="'table'.*fitted to 'sequences'"):
         fitted.predict(TABLE)
 
