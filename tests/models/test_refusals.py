@@ -107,10 +107,16 @@ def test_old_names_and_leftovers():
 
 def test_a_head_that_the_file_has_not_is_new():
     tc.manual_seed(0)
-    with pytest.warns(RuntimeWarning, match="no weights for the head of 'token-classification'"):
+    with pytest.warns(RuntimeWarning, match="no weights for 'token-classification' \(out\)"):
         model = tc.convert.from_hf(STATE, BERT, task="token-classification", dtype="float64")
     assert model(IDS).shape == (1, 3, 2) and model.out.weight.dtype == "float64"
     assert 0.005 < np.std(model.out.weight.numpy()) < 0.05 and not model.out.bias.numpy().any()
+
+
+def test_a_new_head_keeps_the_pooler():
+    with pytest.warns(RuntimeWarning, match=r"'text-classification' \(out\)"):
+        model = tc.convert.from_hf(STATE, BERT, task="text-classification")
+    assert np.array_equal(model.dense.weight.numpy(), STATE["pooler.dense.weight"])
 
 
 def test_tied_arrays_must_be_equal():

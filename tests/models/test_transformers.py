@@ -77,3 +77,34 @@ def test_saved_there_loads_here(case, task, files, tmp_path):
         model = tc.models.load(tmp_path, task=task)
     compare(case, model, theirs)
     compare(case, tc.convert.from_hf(theirs.state_dict(), config, task=task), theirs)
+
+
+@pytest.mark.parametrize(
+    ("case", "task"), [("bert", "text-classification"), ("mpnet", "token-classification"), ("vit", "image-classification")]
+)
+def test_gradients(case, task):
+    """Of a loss, for every array, by transformers' names."""
+    config = transformers.AutoConfig.for_model(**CASES[case][0]["config"])
+    torch.manual_seed(2)
+    theirs = getattr(transformers, CLASSES[task]).from_config(config).double().eval()
+    model = tc.convert.from_hf({k: v.clone() for k, v in theirs.state_dict().items()}, config, task=task)
+    output = theirs(
+        **{name: torch.from_numpy(x) if x.dtype != np.float32 else torch.from_numpy(x).double() for name, x in inputs(case).items()}
+    )
+    (output.logits**2).sum().backward()
+    arrays = CASES[case][1]
+    if case == "vit":
+        scores = model(tc.tensor(arrays["pixels"].astype(np.float64)))
+    else:
+        scores = model(tc.tensor(arrays["ids"]), tc.tensor(arrays["mask"]), token_types=arrays.get("types"))
+    (scores**2).sum().backward()
+    for parameter in model.parameters():
+        parameter.data = parameter.grad
+    expected = {name: p.grad for name, p in theirs.named_parameters()}
+    found = tc.convert.to_hf(tc.convert.from_hf({k: v for k, v in expected.items()}, config, task=task))
+    ours = tc.convert.to_hf(model)
+    assert ours.keys() == found.keys()
+    for name, value in found.items():
+        np.testing.assert_allclose(
+            ours[name].numpy(), value.numpy(), rtol=0, atol=1e-10 * max(1, np.abs(value.numpy()).max()), err_msg=name
+        )

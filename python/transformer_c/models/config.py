@@ -116,7 +116,6 @@ class Config:
         self.only("is_encoder_decoder", False, None)
         self.only("quantization_config", None)
         self.only("pruned_heads", None, {}, [])
-        self.only("torchscript", False, True)
 
     def widths(self, dropout: float = 0.1) -> Widths:
         """The widths by the names that BERT has for them; `dropout` where none is given."""

@@ -51,7 +51,7 @@ def load(folder: Any, *, dtype: Any = None, task: str | None = None) -> nn.Modul
     dtype : dtype, optional
         Of the parameters; by default as in the file, float32 where it has several.
     task : {"text-classification", "token-classification", "question-answering", "fill-mask", "image-classification"}, optional
-        Put this head on the encoder. A file without its weights gives it new ones, with a warning. By default the encoder alone, whatever
+        Put this head on the encoder. Its layers that the file has no weights for get new ones, with a warning. By default the encoder alone, whatever
         head the file has.
 
     Returns
@@ -128,7 +128,8 @@ def build(values: Any, state: Mapping[str, Any], task: str | None = None, dtype:
     if new:
         _draw(model, new, config)
         model.to(dtype=wanted)
-        warnings.warn(f"the file has no weights for the head of {task!r}: it has new ones, to be trained", RuntimeWarning, stacklevel=4)
+        lacking = ", ".join(sorted({key.partition(".")[0] for key in new}))
+        warnings.warn(f"there are no weights for {task!r} ({lacking}): the head has new ones, to be trained", RuntimeWarning, stacklevel=4)
     return model.eval()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._core import Tensor
+from .._core import Tensor, set_data
 from .._tensor import cat
 from ..checkpoint import CheckpointError
 from .heads import WithHead
@@ -17,7 +17,7 @@ from .heads import WithHead
 _OF_ENCODER = ("embeddings", "encoder", "transformer", "layernorm", "pooler")
 # What other tasks put next to an encoder, and a buffer that older files have: not needed, no mistake.
 _OF_OTHERS = re.compile(
-    r"(cls|lm_head|classifier|pre_classifier|qa_outputs|pooler|vocab_transform|vocab_layer_norm|vocab_projector)\.|embeddings\.position_ids$"
+    r"(cls|lm_head|classifier|pre_classifier|qa_outputs|pooler|vocab_transform|vocab_layer_norm|vocab_projector)\.|embeddings\.(position_ids|token_type_ids)$"
 )
 
 
@@ -67,37 +67,32 @@ def fill(module: Any, kind: Any, state: Mapping[str, Any], convert: Any) -> set[
     Returns
     -------
     set of str
-        Parameters of the head, all of them, that the state lacks; they are left as they are.
+        Parameters of the head's layers of which the state has nothing; they are left as they are.
 
     Raises
     ------
     CheckpointError
         When arrays are missing, have other shapes or are not known.
     """
-    from .. import _core
-
     files = plain(state, kind)
     wanted = {key: source(key, module) for key in module.state_dict()}
-    missing = {key: [name for name in names if name not in files] for key, names in wanted.items()}
-    new = {key for key, names in missing.items() if names and isinstance(module, WithHead) and not key.startswith("encoder.")}
     head = {key for key in wanted if isinstance(module, WithHead) and not key.startswith("encoder.")}
-    lacking = [name for key, names in missing.items() for name in names if key not in new or new != head]
+    known = {key.partition(".")[0] for key in head if any(name in files for name in wanted[key])}
+    new = {key for key in head if key.partition(".")[0] not in known}
+    lacking = [name for key, names in wanted.items() if key not in new for name in names if name not in files]
     if lacking:
         raise CheckpointError(f"the weights lack {_some(lacking)}")
     used = {name for names in wanted.values() for name in names}
-    unknown = [files[name] for name in files if name not in used and not _is_other(name, kind)]
+    unknown = [files[name] for name in files if name not in used and not _OF_OTHERS.match(name)]
     if unknown:
         raise CheckpointError(f"the weights have arrays that {kind.table.name} does not know: {_some(unknown)}")
     _check_ties(kind, module, files, state)
-    values = {}
-    for key, parameter in module.state_dict().items():
-        if key not in new:
-            arrays = [state[files[name]] for name in wanted[key]]
-            _check(key, wanted[key], arrays, tuple(parameter.shape))
-            values[key] = arrays
-    own = dict(module.named_parameters())
-    for key, arrays in values.items():
-        _core.set_data(own[key], convert(arrays))
+    own = {key: parameter for key, parameter in module.named_parameters() if key not in new}
+    values = {key: [state[files[name]] for name in wanted[key]] for key in own}
+    for key, parameter in own.items():
+        _check(wanted[key], values[key], tuple(parameter.shape))
+    for key, parameter in own.items():
+        set_data(parameter, convert(values[key]))
     return new
 
 
@@ -105,11 +100,7 @@ def _some(names: list[str]) -> str:
     return ", ".join(repr(name[:80]) for name in names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _is_other(name: str, kind: Any) -> bool:
-    return bool(_OF_OTHERS.match(name))
-
-
-def _check(key: str, names: tuple[str, ...], arrays: list[Any], shape: tuple[int, ...]) -> None:
+def _check(names: tuple[str, ...], arrays: list[Any], shape: tuple[int, ...]) -> None:
     """Raises for arrays of other shapes than the parameter's."""
     each = (shape[0] // len(arrays), *shape[1:]) if shape else shape
     for name, array in zip(names, arrays, strict=True):
