@@ -107,7 +107,7 @@ def test_old_names_and_leftovers():
 
 def test_a_head_that_the_file_has_not_is_new():
     tc.manual_seed(0)
-    with pytest.warns(RuntimeWarning, match="no weights for 'token-classification' \(out\)"):
+    with pytest.warns(RuntimeWarning, match=r"no weights for 'token-classification' \(out\)"):
         model = tc.convert.from_hf(STATE, BERT, task="token-classification", dtype="float64")
     assert model(IDS).shape == (1, 3, 2) and model.out.weight.dtype == "float64"
     assert 0.005 < np.std(model.out.weight.numpy()) < 0.05 and not model.out.bias.numpy().any()
