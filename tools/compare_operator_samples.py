@@ -41,13 +41,13 @@ LEFT_OUT = {"item": "the samples have more than one element, which both refuse",
 LEFT_OUT_VARIANTS = {("norm", "nuc"): "norms of matrices"}
 # What this library refuses on purpose, by its message: why. It does not count as refused.
 BY_CONTRACT = {
-    r"a floating dtype is needed|mean .* needs": "integers where a float is needed are an error, since a function does not choose a dtype",
-    r"must be an int, not bool": "a bool in the place of an axis is an error",
+    r"a floating dtype is needed|mean .* needs": "integers where a float is needed are an error: a function does not choose a dtype",
+    r"must be an int, not bool": "a bool instead of an axis is an error",
     r"has no meaning": "a function of bools that means something else for them is an error",
-    r"Integers to negative integer powers": "an error, as in NumPy",
+    r"Integers to negative integer powers": "an integer to a negative power is an error, as in NumPy",
     r"cannot be written to a tensor of": "a float is not written to integers in silence",
-    r"channels_last": "there is one order in memory, C order",
-    r"^complex$": "there are no complex dtypes",
+    r"channels_last": "another order in memory than C order (`channels_last`) does not exist",
+    r"^complex$": "complex dtypes do not exist",
 }
 # PyTorch's database calls these by functions of its own, with arguments in another order.
 ADAPTED = {

@@ -3,7 +3,9 @@
 #include "cuda.h"
 
 #include <dlfcn.h>
-#include <link.h>
+#ifndef __APPLE__
+#include <link.h> /* ElfW */
+#endif
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,6 +58,10 @@ static tc_status library_path(char path[PATH_BYTES], tc_error *err)
  * at the end of a library. dlopen reports everything else that may be wrong with a file. */
 static bool is_cut_short(const char *path)
 {
+#ifdef __APPLE__ /* no CUDA, and no ELF */
+    (void)path;
+    return false;
+#else
     ElfW(Ehdr) header;
     struct stat about;
     FILE *file = fopen(path, "rb");
@@ -65,6 +71,7 @@ static bool is_cut_short(const char *path)
                      (uint64_t)about.st_size < header.e_shoff + (uint64_t)header.e_shnum * header.e_shentsize;
     fclose(file);
     return cut;
+#endif
 }
 
 static tc_status load(const tc_cuda_api **out, tc_error *err)

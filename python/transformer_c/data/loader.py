@@ -38,9 +38,9 @@ class DataLoader:
     collate_fn : callable, optional
         Makes a batch from a list of samples.
     sampler : iterable of int, optional
-        The order of the samples, in the place of `shuffle`: a Sampler, or any collection of indices.
+        The order of the samples, instead of `shuffle`: a Sampler, or any collection of indices.
     batch_sampler : iterable of lists of int, optional
-        The batches, in the place of `batch_size`, `shuffle`, `sampler` and `drop_last`.
+        The batches, instead of `batch_size`, `shuffle`, `sampler` and `drop_last`.
     num_workers, pin_memory, persistent_workers, timeout, worker_init_fn, multiprocessing_context, prefetch_factor
         Accepted for compatibility with PyTorch; ignored.
 

@@ -6,7 +6,7 @@ from .hyperparameters import HasHyperparameters, Hyperparameters
 
 
 class LightningDataModule(HasHyperparameters):
-    """Loaders for training, validation, tests and predictions; a trainer takes it in the place of a loader.
+    """Loaders for training, validation, tests and predictions; a trainer takes it instead of a loader.
 
     Subclasses define ``train_dataloader`` and what else they need of ``val_dataloader``, ``test_dataloader`` and
     ``predict_dataloader``. A trainer calls ``prepare_data()`` and ``setup(stage)`` first, and ``teardown(stage)`` at the end.

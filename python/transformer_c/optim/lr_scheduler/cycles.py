@@ -146,7 +146,7 @@ class CyclicLR(_Cycle):
         All cycles of the same height, each half as high as the one before, or scaled by ``gamma ** step``.
     gamma : float, default 1
     scale_fn : callable, optional
-        Maps the number of the cycle or the step to a factor, in the place of `mode`.
+        Maps the number of the cycle or the step to a factor, instead of `mode`.
     scale_mode : {"cycle", "iterations"}
     cycle_momentum : bool, default True
         Move the momentum, or Adam's first beta, from `max_momentum` down to `base_momentum` and back.
