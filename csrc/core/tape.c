@@ -83,9 +83,43 @@ static void release_owned(const tc_node *node, tc_node **list)
     atomic_fetch_add(&releasing, 1);
     lists_here = list;
     if (node->op->release) node->op->release(node->attributes);
+    tc_hooks_release(node->hooks);
     for (int i = 0; i < node->input_count; i++) tc_tensor_release(node->edges[i].leaf);
     lists_here = NULL;
     atomic_fetch_sub(&releasing, 1);
+}
+
+tc_hook *tc_hook_find(tc_hook *_Atomic const *list, int output)
+{
+    tc_hook *hook = atomic_load_explicit(list, memory_order_acquire);
+    while (hook && hook->output != output) hook = atomic_load_explicit(&hook->next, memory_order_acquire);
+    return hook;
+}
+
+static tc_hook *_Atomic *hooks_of(tc_tensor *tensor) { return tensor->node ? &tensor->node->hooks : &tensor->hooks; }
+
+tc_hook *tc_tensor_hook(tc_tensor *tensor) { return tc_hook_find(hooks_of(tensor), tensor->node ? tensor->output : 0); }
+
+tc_status tc_tensor_add_hook(tc_tensor *tensor, const tc_hook *hook, tc_error *err)
+{
+    tc_hook *added = tc_allocate(sizeof *added);
+    if (!added) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: a hook");
+    *added = (tc_hook){.output = tensor->node ? tensor->output : 0, .call = hook->call, .release = hook->release, .context = hook->context};
+    tc_hook *_Atomic *list = hooks_of(tensor);
+    tc_hook *first = atomic_load_explicit(list, memory_order_acquire);
+    do atomic_store_explicit(&added->next, first, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak(list, &first, added));
+    return TC_OK;
+}
+
+void tc_hooks_release(tc_hook *list)
+{
+    while (list) {
+        tc_hook *next = list->next;
+        list->release(list->context);
+        tc_free(list, sizeof *list);
+        list = next;
+    }
 }
 
 /* Is this the last reference to a leaf that was given a history later? */
@@ -111,7 +145,7 @@ void tc_node_release(tc_node *node)
         list = node->next_free;
         TC_ASSERT(!node->walker && !node->gradients);
         tc_node_free_saved(node);
-        if (node->op->release || has_late_history(node))
+        if (node->op->release || node->hooks || has_late_history(node))
             release_owned(node, &list);
         else
             for (int i = 0; i < node->input_count; i++) tc_tensor_release(node->edges[i].leaf);

@@ -38,10 +38,11 @@ struct tc_node {
     const tc_op *op;
     uint64_t sequence; /* inputs have lower ones */
     int input_count, output_count, saved_count;
-    bool freed;            /* saved values have been freed */
-    bool is_view;          /* the outputs share the memory of input 0 */
-    void *_Atomic walker;  /* the backward in progress, or NULL */
-    tc_tensor **gradients; /* of the outputs, during a backward; output_count of them */
+    bool freed;             /* saved values have been freed */
+    bool is_view;           /* the outputs share the memory of input 0 */
+    void *_Atomic walker;   /* the backward in progress, or NULL */
+    tc_hook *_Atomic hooks; /* of the outputs; owned */
+    tc_tensor **gradients;  /* of the outputs, during a backward; output_count of them */
     tc_node *next_free;
     size_t bytes;
     tc_edge *edges;

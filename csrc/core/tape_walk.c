@@ -186,6 +186,23 @@ static tc_status check_shape(const tc_node *node, int input, const tc_tensor *gr
                    node->op->name, input, tc_tensor_text(text, gradient));
 }
 
+static tc_status call_hooks(tc_node *node, tc_error *err)
+{
+    for (tc_hook *hook = atomic_load_explicit(&node->hooks, memory_order_acquire); hook; hook = hook->next)
+        if (node->gradients[hook->output]) TC_TRY(hook->call(hook->context, &node->gradients[hook->output], err));
+    return TC_OK;
+}
+
+/* Those of leaves, whose gradients of this walk are complete now; before any lock is taken. */
+static tc_status call_leaf_hooks(const walk *w, tc_error *err)
+{
+    for (leaf_entry *entry = w->leaves; entry < w->leaves + w->leaf_capacity; entry++) {
+        tc_hook *hook = entry->leaf && entry->gradient ? tc_hook_find(&entry->leaf->hooks, 0) : NULL;
+        if (hook) TC_TRY(hook->call(hook->context, &entry->gradient, err));
+    }
+    return TC_OK;
+}
+
 #define TC_STACK_EDGES 16
 
 static tc_status visit(walk *w, tc_node *node, tc_error *err)
@@ -198,7 +215,8 @@ static tc_status visit(walk *w, tc_node *node, tc_error *err)
         if (!inputs) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: the backward of %s", node->op->name);
         memset(inputs, 0, bytes);
     }
-    tc_status status = node->op->backward(node, node->gradients, inputs, err);
+    tc_status status = call_hooks(node, err);
+    if (status == TC_OK) status = node->op->backward(node, node->gradients, inputs, err);
     for (int i = 0; i < node->input_count; i++) {
         if (!inputs[i]) continue;
         const bool wanted = tc_node_needs(node, i);
@@ -301,6 +319,7 @@ tc_status tc_backward(tc_tensor *root, tc_tensor *gradient, bool retain_graph, t
         status = visit(&w, node, err);
         leave_node(node);
     }
+    if (status == TC_OK) status = call_leaf_hooks(&w, err);
     if (status == TC_OK) status = commit(&w, err);
     while (w.heap_count > 0) leave_node(heap_pop(&w));
     for (leaf_entry *entry = w.leaves; entry < w.leaves + w.leaf_capacity; entry++) {

@@ -216,7 +216,9 @@ void tc_tensor_release(tc_tensor *tensor)
         if (tensor->grad_slot) tc_tensor_release(tensor->grad_slot);
         if (tensor->of) tc_tensor_release(tensor->of);
         storage_release(tensor->storage);
+        tc_hook *hooks = tensor->hooks;
         tc_free(tensor, sizeof *tensor);
+        if (hooks) tc_hooks_release(hooks);
         if (node) tc_node_release(node);
         tensor = grad;
     }

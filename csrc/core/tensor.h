@@ -51,6 +51,24 @@ typedef struct tc_storage {
 
 #define TC_NEVER_STALE UINT32_MAX
 
+/* A function of the host language that sees the gradient of a tensor once all of it has arrived, and may give another (owned) in its place.
+ */
+typedef struct tc_hook {
+    struct tc_hook *_Atomic next;
+    int output; /* which output of a node */
+    tc_status (*call)(void *context, tc_tensor **gradient, tc_error *err);
+    void (*release)(void *context);
+    void *context;
+} tc_hook;
+
+/* The hook of this output in a list, or NULL. */
+tc_hook *tc_hook_find(tc_hook *_Atomic const *list, int output);
+/* Adds a hook to the list of the tensor: of its node, or its own where it is a leaf. `hook` is copied, its context is the list's from then
+ * on. */
+TC_CHECKED tc_status tc_tensor_add_hook(tc_tensor *tensor, const tc_hook *hook, tc_error *err);
+tc_hook *tc_tensor_hook(tc_tensor *tensor); /* the one it has, or NULL */
+void tc_hooks_release(tc_hook *list);
+
 struct tc_tensor {
     atomic_int references;
     tc_storage *storage;
@@ -58,16 +76,17 @@ struct tc_tensor {
     tc_dtype dtype;
     int ndim;
     int64_t numel;
-    bool requires_grad;   /* a leaf for which it was set; results are recognised by their node */
-    bool contiguous;      /* C order without gaps */
-    int output;           /* which output of `node` this is */
-    unsigned version;     /* of the storage when this tensor was made, or got its node; TC_NEVER_STALE when it is detached on purpose */
-    tc_node *node;        /* what computed it, when recorded; owned */
-    tc_tensor *grad;      /* of a leaf; owned */
-    tc_tensor *grad_slot; /* where an optimizer wants the gradient, or NULL; owned */
-    void *wrapper;        /* the host language's object for this tensor, borrowed, or NULL */
-    tc_tensor *of;        /* of a call's own header (tc_tensor_hold): the tensor; owned. NULL for any other */
-    bool written;         /* of a call's own header: an in-place write changed its history */
+    bool requires_grad;     /* a leaf for which it was set; results are recognised by their node */
+    bool contiguous;        /* C order without gaps */
+    int output;             /* which output of `node` this is */
+    unsigned version;       /* of the storage when this tensor was made, or got its node; TC_NEVER_STALE when it is detached on purpose */
+    tc_node *node;          /* what computed it, when recorded; owned */
+    tc_hook *_Atomic hooks; /* of a leaf; owned */
+    tc_tensor *grad;        /* of a leaf; owned */
+    tc_tensor *grad_slot;   /* where an optimizer wants the gradient, or NULL; owned */
+    void *wrapper;          /* the host language's object for this tensor, borrowed, or NULL */
+    tc_tensor *of;          /* of a call's own header (tc_tensor_hold): the tensor; owned. NULL for any other */
+    bool written;           /* of a call's own header: an in-place write changed its history */
     int64_t shape[TC_MAX_DIMS];
     int64_t strides[TC_MAX_DIMS]; /* in elements */
 };

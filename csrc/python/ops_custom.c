@@ -124,6 +124,64 @@ static PyObject *run_record_custom(tcpy_call *call)
     return tcpy_result(call, status, &err, count, made);
 }
 
+/* ---- hooks of gradients: the tensor, or its node, owns the Python function ------------------------------------------------ */
+
+static int call_hook(PyObject *function, tc_tensor **gradient)
+{
+    tc_tensor *seen = NULL, *given = NULL, *ready = NULL;
+    tc_error err;
+    bool is_tensor;
+    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
+    if (tc_tensor_copy_of(&seen, *gradient, &err) != TC_OK) return tcpy_raise(&err), -1; /* others may share it */
+    PyObject *argument = tcpy_wrap(seen), *result = argument ? PyObject_CallOneArg(function, argument) : NULL;
+    Py_XDECREF(argument);
+    int good = result ? 0 : -1;
+    if (result && result != Py_None) {
+        good = tcpy_tensor_from_object(&given, result, "the result of a hook", &is_tensor);
+        if (good == 0 && !tc_tensor_same_shape(given, *gradient)) {
+            PyErr_Format(PyExc_ValueError, "a hook gave a gradient of shape %s for one of shape %s", tc_tensor_text(a, given),
+                         tc_tensor_text(b, *gradient));
+            good = -1;
+        }
+        if (good == 0 && (tc_tensor_like(&ready, *gradient, &err) != TC_OK || tc_tensor_copy(ready, given, &err) != TC_OK)) {
+            tcpy_raise(&err);
+            good = -1;
+        }
+        if (good == 0) {
+            tc_tensor_release(*gradient);
+            *gradient = tc_tensor_retain(ready);
+        }
+        tc_tensor_release(ready);
+        tc_tensor_release(given);
+    }
+    Py_XDECREF(result);
+    return good;
+}
+
+static tc_status hook_called(void *function, tc_tensor **gradient, tc_error *err)
+{
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    const int result = call_hook(function, gradient);
+    PyGILState_Release(gil);
+    return result == 0 ? TC_OK : tc_fail(err, TC_ERROR_CALLBACK, "a hook failed");
+}
+
+/* The function that sees the gradient of a tensor: the one it has, or from now on the one given. */
+static PyObject *run_gradient_hook(tcpy_call *call)
+{
+    tc_tensor *tensor = tc_tensor_itself(call->v[0].t);
+    PyObject *function = call->v[1].o;
+    tc_error err;
+    const tc_hook *known = tc_tensor_hook(tensor);
+    if (known) return Py_NewRef((PyObject *)known->context);
+    const tc_hook hook = {.call = hook_called, .release = tcpy_release_object, .context = Py_NewRef(function)};
+    if (tc_tensor_add_hook(tensor, &hook, &err) != TC_OK) {
+        Py_DECREF(function);
+        return tcpy_raise(&err);
+    }
+    return Py_NewRef(function);
+}
+
 /* ---- memory ---------------------------------------------------------------------------------------------------------------- */
 
 static PyObject *run_set_data(tcpy_call *call)
@@ -182,6 +240,8 @@ static PyObject *run_take_array(tcpy_call *call)
 
 const tcpy_op tcpy_ops_custom[] = {
     {"record_custom", "inputs:T outputs:T backward:o", run_record_custom, "The outputs of a Python function as recorded Tensors.", 0},
+    {"gradient_hook", "tensor:t function:o", run_gradient_hook,
+     "The function that sees the gradient of a Tensor: the one it has, or from now on this one.", 0},
     {"set_data", "tensor:t source:t", run_set_data, "Makes a leaf Tensor take on other memory.", 0},
     {"assign_all", "targets:T values:T", run_assign_all, "Copies each value into its target: all of them or, on failure, none.", 0},
     {"take_array", "tensor:t", run_take_array,

@@ -47,6 +47,7 @@ from .._core import (
     trunc,
 )
 from . import elements, making, products, reductions, selection, shapes
+from . import gradients as gradients
 from ._calls import METHODS
 from .elements import *  # noqa: F403
 from .making import *  # noqa: F403

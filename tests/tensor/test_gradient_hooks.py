@@ -1,0 +1,141 @@
+"""Tensor.register_hook and retain_grad, with PyTorch's order and sums."""
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+import transformer_c as tc
+
+
+def program(library, seen):
+    """A result that is used twice, a leaf that is used twice, hooks that look, change and are removed."""
+    x = library.tensor([1.0, -2.0], requires_grad=True)
+    y = x * 3
+    before = y * 2  # recorded before the hook is registered
+    y.register_hook(lambda g: seen.append(("y", g.tolist())))
+    y.register_hook(lambda g: g * 10)
+    y.register_hook(lambda g: seen.append(("y again", g.tolist())))
+    x.register_hook(lambda g: seen.append(("x", g.tolist())))
+    removed = x.register_hook(lambda g: g * float("nan"))
+    removed.remove()
+    removed.remove()
+    x.register_hook(lambda g: g + 1)
+    y.retain_grad()
+    total = (before + y * y).sum() + (x * x).sum()
+    total.backward(retain_graph=True)
+    total.backward()
+    return x.grad.tolist(), y.grad.tolist()
+
+
+def test_hooks_see_and_change_whole_gradients():
+    seen = []
+    x_grad, _ = program(tc, seen)
+    # dy = 2 + 2 y; dx = 3 * 10 dy + 2 x + 1, twice
+    dy = [2 + 2 * 3.0, 2 + 2 * -6.0]
+    assert seen[:3] == [("y", dy), ("y again", [10 * d for d in dy]), ("x", [30 * dy[0] + 2, 30 * dy[1] - 4])]
+    assert seen[3:] == seen[:3] and x_grad == [2 * (30 * dy[0] + 3), 2 * (30 * dy[1] - 3)]
+
+
+def test_hooks_are_pytorchs():
+    torch = pytest.importorskip("torch")
+    ours, theirs = [], []
+    assert program(tc, ours) == program(torch, theirs)
+    assert ours == theirs
+
+
+def test_a_result_of_several_and_a_parameter():
+    x = tc.nn.Parameter(tc.ones(2, 3))
+    values, _ = x.max(1)
+    seen = []
+    values.register_hook(lambda g: seen.append(g.tolist()))
+    x.register_hook(lambda g: g * 0)
+    (values * 2).sum().backward()
+    assert seen == [[2.0, 2.0]] and not x.grad.numpy().any()
+    optimizer = tc.optim.SGD([x], lr=1.0)
+    (x * 5).sum().backward()
+    optimizer.step()
+    assert (x.detach() == 1).all()
+
+
+def test_the_hook_gets_a_copy():
+    x, y = (tc.ones(3, requires_grad=True) for _ in range(2))
+
+    def spoil(gradient):
+        gradient.zero_()
+
+    x.register_hook(spoil)
+    ((x + y) * tc.ones(3)).sum().backward()
+    assert x.grad.tolist() == y.grad.tolist() == [1.0] * 3
+
+
+def test_refused():
+    x = tc.ones(2, requires_grad=True)
+    for call, error in (
+        (lambda: tc.ones(2).register_hook(print), RuntimeError),
+        (lambda: tc.ones(2).retain_grad(), RuntimeError),
+        (lambda: x.register_hook(3), TypeError),
+    ):
+        with pytest.raises(error):
+            call()
+    with x.register_hook(lambda g: np.ones(3)), pytest.raises(ValueError, match=r"gradient of shape \(3,\) for one of shape \(2,\)"):
+        (x * 2).sum().backward()
+    with x.register_hook(lambda g: 1 / 0), pytest.raises(ZeroDivisionError):
+        (x * 2).sum().backward()
+    assert x.grad is None
+    y = x * 2
+    with y.register_hook(lambda g: 1 / 0), pytest.raises(ZeroDivisionError):
+        y.sum().backward(retain_graph=True)
+    y.sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0]
+    x.retain_grad()  # a leaf has its gradient anyway
+
+
+def test_nothing_is_kept_alive():
+    class Marker:
+        pass
+
+    for make in (lambda x: x, lambda x: x * 2):
+        x = tc.ones(2, requires_grad=True)
+        y, marker = make(x), Marker()
+        y.register_hook(lambda g, marker=marker: None)
+        if y is not x:
+            y.retain_grad()
+        gone = weakref.ref(marker)
+        (y * 3).sum().backward()
+        del marker, x, y
+        gc.collect()
+        tc.ones(1) + 1  # what waited for the GIL is released with the next call
+        assert gone() is None
+
+
+def test_long_chains_with_hooks_are_freed():
+    x = tc.ones(1, requires_grad=True)
+    y = x
+    for _ in range(20_000):
+        y = y * 1.0
+        y.register_hook(lambda g: None)
+    y.backward()
+    assert x.grad.tolist() == [1.0]
+    del y
+
+
+def test_threads_register_and_run_at_once():
+    x = tc.ones(4, requires_grad=True)
+    counts, failures = [], []
+
+    def work():
+        try:
+            for _ in range(200):
+                with x.register_hook(lambda g: counts.append(1)):
+                    (x * 2).sum().backward()
+        except Exception as error:  # told below
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures and len(counts) >= 800 and x.grad.tolist() == [1600.0] * 4
