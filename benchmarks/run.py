@@ -28,6 +28,7 @@ FAMILIES = (
     "linear",
     "layer_norm",
     "elementwise",
+    "lines",
     "convolution",
 )
 
