@@ -220,3 +220,13 @@ def test_nothing_is_scattered_from_a_source_of_any_rank(shape, add):
     y.sum().backward()
     assert src.grad.shape == shape and not src.grad.numpy().any()
     assert (x.grad.numpy() == 1).all() and (y.detach().numpy() == 1).all()
+
+
+@pytest.mark.parametrize("shape", [(7, 1), (1, 9), (5, 33), (4, 8), (6, 0)])
+def test_running_sums_along_memory(isa, shape, rng):
+    """Several lines at a time, and those that are left: the order of additions is that of NumPy in float64."""
+    for dtype in (np.float32, np.float64):
+        x = rng.standard_normal(shape).astype(dtype)
+        for step in (1, -1):
+            expected = np.cumsum(x[:, ::step].astype(np.float64), 1)[:, ::step].astype(dtype)
+            np.testing.assert_array_equal(_core.cumsum(x, 1, step < 0), expected)

@@ -114,10 +114,42 @@ TC_DEFINE_KERNEL(lines_combine)(const void *args, int64_t begin, int64_t end, vo
         }                                                                                                                                  \
     } while (0)
 
+#define LINES_AT_ONCE 4
+
+/* Lines whose elements are neighbours, several at a time: an addition of one line does not wait for that of another. */
+static void run_along_memory(const tc_cumsum_args *a, int64_t begin, int64_t end)
+{
+    const int64_t n = a->length, step = a->reverse ? -1 : 1;
+    for (int64_t item = begin; item < end; item += LINES_AT_ONCE) {
+        const int lines = end - item < LINES_AT_ONCE ? (int)(end - item) : LINES_AT_ONCE;
+        const int64_t start = item * n + (a->reverse ? n - 1 : 0);
+        const real *x = (const real *)a->x + start;
+        real *y = (real *)a->y + start;
+        double total[LINES_AT_ONCE] = {0};
+        if (lines == LINES_AT_ONCE) {
+            for (int64_t k = 0; k < n; k++)
+                for (int j = 0; j < LINES_AT_ONCE; j++) {
+                    total[j] += (double)x[j * n + k * step];
+                    y[j * n + k * step] = (real)total[j];
+                }
+            continue;
+        }
+        for (int j = 0; j < lines; j++)
+            for (int64_t k = 0; k < n; k++) {
+                total[j] += (double)x[j * n + k * step];
+                y[j * n + k * step] = (real)total[j];
+            }
+    }
+}
+
 TC_DEFINE_KERNEL(cumsum)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_cumsum_args *a = args;
     (void)scratch;
+    if (a->inner == 1 && !a->integers) {
+        run_along_memory(a, begin, end);
+        return;
+    }
     const int64_t tiles = (a->inner + TC_CUMSUM_TILE - 1) / TC_CUMSUM_TILE;
     for (int64_t item = begin; item < end; item++) {
         const int64_t first = item % tiles * TC_CUMSUM_TILE, left = a->inner - first;
