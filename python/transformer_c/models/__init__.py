@@ -1,7 +1,9 @@
 """Pretrained encoders from folders of transformers' and sentence-transformers'.
 
 loading                                     load, save, create
-sentence, tokenizing                        SentenceEncoder; texts to numbers
+sentence                                    SentenceEncoder
+classifier, pretrained, fitting             TextClassifier, TokenClassifier; where a fine-tuning begins, and its loop
+texts, tokenizing                           texts to batches of numbers
 bert, distilbert, roberta, mpnet, vit       the architectures: a few lines over tc.nn and a table of names each
 layers, heads                               what they share; what is put on them for a task
 config, folder, table, names                reading config.json, the folder's files, the arrays by their names
@@ -13,9 +15,10 @@ from .._names import hooks
 from .loading import create, load, save
 
 if TYPE_CHECKING:
+    from .classifier import TextClassifier, TokenClassifier
     from .sentence import SentenceEncoder
 
-__all__ = ["SentenceEncoder", "create", "load", "save"]
+__all__ = ["SentenceEncoder", "TextClassifier", "TokenClassifier", "create", "load", "save"]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = hooks(__name__, {"SentenceEncoder": "sentence"})
+    __getattr__, __dir__ = hooks(__name__, {"SentenceEncoder": "sentence", "TextClassifier": "classifier", "TokenClassifier": "classifier"})

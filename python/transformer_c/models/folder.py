@@ -35,6 +35,14 @@ def read_json(path: str, most: int = MAX_JSON) -> Any:
         return json.loads(text.decode(), object_pairs_hook=_without_repeats)
 
 
+def mapping(path: str) -> dict[str, Any]:
+    """A JSON file with a mapping; {} where there is none."""
+    values = read_json(path) if os.path.exists(path) else {}
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path!r} is not a mapping")
+    return values
+
+
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):

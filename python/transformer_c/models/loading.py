@@ -112,7 +112,16 @@ def check(values: Any, task: str | None) -> tuple[Config, Any]:
 
 
 def build(values: Any, state: Mapping[str, Any], task: str | None = None, dtype: Any = None) -> Any:
-    """The model of a configuration, with the weights of `state`."""
+    """The model of a configuration, with the weights of `state`; warns when its head has new ones."""
+    model, lacking = assemble(values, state, task, dtype)
+    if lacking:
+        names = ", ".join(lacking)
+        warnings.warn(f"there are no weights for {task!r} ({names}): the head has new ones, to be trained", RuntimeWarning, stacklevel=4)
+    return model
+
+
+def assemble(values: Any, state: Mapping[str, Any], task: str | None, dtype: Any) -> tuple[Any, list[str]]:
+    """(model, layers of its head for which `state` has no weights)."""
     config, kind = check(values, task)
     files = plain(state, kind)
     _check_sizes(config, kind, {short: tuple(state[name].shape) for short, name in files.items()})
@@ -128,9 +137,7 @@ def build(values: Any, state: Mapping[str, Any], task: str | None = None, dtype:
     if new:
         _draw(model, new, config)
         model.to(dtype=wanted)
-        lacking = ", ".join(sorted({key.partition(".")[0] for key in new}))
-        warnings.warn(f"there are no weights for {task!r} ({lacking}): the head has new ones, to be trained", RuntimeWarning, stacklevel=4)
-    return model.eval()
+    return model.eval(), sorted({key.partition(".")[0] for key in new})
 
 
 def create(config: Any, *, task: str | None = None) -> nn.Module:

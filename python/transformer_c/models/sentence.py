@@ -10,9 +10,10 @@ import numpy as np
 
 from .._arguments import count, one_of
 from ..checkpoint import CheckpointError
-from .folder import find, read_json
+from .folder import find, mapping, read_json
 from .layers import TextEncoder
 from .loading import load
+from .texts import Bar, arguments, by_length, checked, parts, tokens_of
 from .tokenizing import Tokenizer, longest
 
 # What is made of the states (T, E) of a text's tokens from number `first` on; all sums are in float64.
@@ -132,7 +133,7 @@ class SentenceEncoder:
         found, include = _read_pooling(os.path.join(path, known, "config.json")) if known is not None else (("mean",), True)
         if pooling is not None:
             found = (one_of("pooling", pooling, tuple(POOLINGS)),)
-        config = _mapping(os.path.join(path, "config_sentence_transformers.json"))
+        config = mapping(os.path.join(path, "config_sentence_transformers.json"))
         model = load(inner, dtype=dtype)
         if not isinstance(model, TextEncoder):
             raise CheckpointError(f"{path!r} has a model of {type(model).__name__}, which encodes no texts")
@@ -154,7 +155,7 @@ class SentenceEncoder:
             default_prompt=default,
             include_prompt=include,
             similarity_function=function,
-            lowercase=_mapping(os.path.join(inner, "sentence_bert_config.json")).get("do_lower_case") is True,
+            lowercase=mapping(os.path.join(inner, "sentence_bert_config.json")).get("do_lower_case") is True,
         )
 
     def __repr__(self) -> str:
@@ -199,18 +200,17 @@ class SentenceEncoder:
         if isinstance(texts, str):
             return self.encode([texts], prompt_name=prompt_name, prompt=prompt)[0]
         size = count("batch_size", batch_size)
-        texts = self._checked(texts)
+        texts = checked(texts)
         prompt = self._prompt(prompt_name, prompt)
         skipped = 0
         if prompt and not self.include_prompt:
             skipped = len(self.tokenizer([self._cased(prompt)])[0][0]) - 1  # without the token that ends it
-        tokens = self._tokens([self._cased(prompt + text) for text in texts])
-        order = np.argsort([-len(ids) for ids, _ in tokens], kind="stable") if sort_by_length else np.arange(len(tokens))
+        tokens = tokens_of(self.tokenizer, [self._cased(prompt + text) for text in texts])
+        order = by_length(tokens) if sort_by_length else np.arange(len(tokens))
         width = self.model.layers[0].out.out_features * len(self.pooling)
         result = np.empty((len(texts), width), np.float32)
-        with _bar(len(texts), progress) as bar:
-            for begin in range(0, len(order), size):
-                batch = order[begin : begin + size]
+        with Bar(len(texts), progress, "encoding") as bar:
+            for batch in parts(order, size):
                 for i, vector in zip(batch, self._embed([tokens[i] for i in batch], skipped), strict=True):
                     result[i] = vector
                 bar.update(len(batch))
@@ -241,15 +241,6 @@ class SentenceEncoder:
 
     # ---- parts ------------------------------------------------------------------------------------------------------------
 
-    def _checked(self, texts: Any) -> list[str]:
-        if isinstance(texts, (bytes, Mapping)) or not hasattr(texts, "__iter__"):
-            raise TypeError(f"texts must be a sequence of str, or one str, not {type(texts).__name__}")
-        texts = list(texts)
-        for i, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise TypeError(f"texts must be str, but number {i} is {text!r:.80} ({type(text).__name__})")
-        return texts
-
     def _prompt(self, name: str | None, prompt: str | None) -> str:
         if prompt is not None:
             if name is not None:
@@ -263,62 +254,17 @@ class SentenceEncoder:
     def _cased(self, text: str) -> str:
         return text.lower() if self.lowercase else text
 
-    def _tokens(self, texts: list[str]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """(ids, types) of each text; in parts, as what the tokenizer gives is large."""
-        found: list[tuple[np.ndarray, np.ndarray]] = []
-        for begin in range(0, len(texts), 1024):
-            found += self.tokenizer(texts[begin : begin + 1024])
-        for i, (ids, _) in enumerate(found):
-            if not len(ids):
-                raise ValueError(f"the tokenizer makes no tokens of text number {i}, {texts[i]!r:.80}")
-        return found
-
     def _embed(self, batch: list[tuple[np.ndarray, np.ndarray]], skipped: int) -> Iterator[np.ndarray]:
         """The vectors of a batch; tokens before `skipped` are not pooled."""
-        lengths = np.array([len(ids) for ids, _ in batch])
-        ids = np.full((len(batch), lengths.max()), self._padding(), np.int64)
-        for row, (own, _) in zip(ids, batch, strict=True):
-            row[: len(own)] = own
-        states = np.asarray(self.model(ids, lengths=lengths)).astype(np.float32, copy=False)
+        given = arguments(self.model, batch)
+        lengths = given["lengths"]
+        states = np.asarray(self.model(**given)).astype(np.float32, copy=False)
         for state, length in zip(states, lengths, strict=True):
             first = min(skipped, length - 1)
             vector = np.concatenate([POOLINGS[name](state[first:length], first) for name in self.pooling])
             if self.normalize:
                 vector = vector / max(float(np.linalg.norm(vector.astype(np.float64))), 1e-12)
             yield vector.astype(np.float32)
-
-    def _padding(self) -> int:
-        return self.model.words.padding_idx or 0
-
-
-class _bar:
-    """A bar of tqdm's, or nothing."""
-
-    def __init__(self, total: int, shown: bool) -> None:
-        self._bar: Any = None
-        if shown:
-            from tqdm.auto import tqdm
-
-            self._bar = tqdm(total=total, unit="text", desc="encoding")
-
-    def __enter__(self) -> _bar:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-    def update(self, count: int) -> None:
-        if self._bar is not None:
-            self._bar.update(count)
-
-
-def _mapping(path: str) -> dict[str, Any]:
-    """A JSON file with a mapping; {} where there is none."""
-    values = read_json(path) if os.path.exists(path) else {}
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{path!r} is not a mapping")
-    return values
 
 
 def _read_modules(folder: str) -> dict[str, str]:
@@ -346,7 +292,7 @@ def _read_modules(folder: str) -> dict[str, str]:
 
 def _read_pooling(path: str) -> tuple[tuple[str, ...], bool]:
     """(names of poolings, whether the prompt counts) of a config.json."""
-    values = _mapping(path)
+    values = mapping(path)
     modes = values.get("pooling_mode")
     if modes is None:
         modes = [name for key, name in _OLD_KEYS.items() if values.get(key) is True] or "mean"

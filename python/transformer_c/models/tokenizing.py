@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..checkpoint import CheckpointError
-from ..checkpoint.files import open_regular
-from .folder import read_json
+from ..checkpoint.files import open_regular, write_atomically
+from .folder import mapping
 
 MAX_TOKENIZER = 1 << 28  # bytes of tokenizer.json; those of multilingual models have 17 MB
 
@@ -23,16 +24,21 @@ class Tokenizer:
     folder : str
     max_length : int
         Longer texts are cut off there, special tokens included. What the file itself says of truncation and padding is not used.
+    pairs : bool
+        Whether texts come in pairs.
 
     Attributes
     ----------
     max_length : int
+    config : dict
+        The contents of tokenizer_config.json, which transformers needs.
     """
 
-    def __init__(self, folder: str, max_length: int) -> None:
+    def __init__(self, folder: str, max_length: int, pairs: bool = False) -> None:
         self._tokenizer = _read(folder)
         self.max_length = max_length
-        special = self._tokenizer.num_special_tokens_to_add(False)
+        self.config = mapping(os.path.join(folder, "tokenizer_config.json"))
+        special = self._tokenizer.num_special_tokens_to_add(pairs)
         if max_length <= special:
             raise ValueError(
                 f"texts are cut off at {max_length} tokens, but the tokenizer adds {special} to each; nothing of the text is left"
@@ -46,6 +52,26 @@ class Tokenizer:
         with _refusing("the tokenizer failed"):
             found = self._tokenizer.encode_batch(list(texts))
         return [(np.array(e.ids, np.int32), np.array(e.type_ids, np.int32)) for e in found]
+
+    def words(self, texts: Sequence[Sequence[str]]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """(ids, types, words), int32, of texts that are lists of words; the number of each token's word, -1 where it has none."""
+        before = self._tokenizer.pre_tokenizer
+        if type(before).__name__ == "ByteLevel" and not before.add_prefix_space:  # a word is one after a space, as in transformers
+            before.add_prefix_space = True
+            self._tokenizer.pre_tokenizer = before
+        with _refusing("the tokenizer failed"):
+            found = self._tokenizer.encode_batch([list(text) for text in texts], is_pretokenized=True)
+        numbers = [np.array([-1 if word is None else word for word in e.word_ids], np.int32) for e in found]
+        return [(np.array(e.ids, np.int32), np.array(e.type_ids, np.int32), n) for e, n in zip(found, numbers, strict=True)]
+
+    def save(self, folder: str) -> None:
+        """Writes tokenizer.json and tokenizer_config.json to a folder, with this ``max_length``."""
+        self._tokenizer.no_truncation()
+        text = self._tokenizer.to_str(pretty=True)
+        self._tokenizer.enable_truncation(self.max_length)
+        values = json.dumps({**self.config, "model_max_length": self.max_length}, indent=2, ensure_ascii=False)
+        write_atomically(os.path.join(folder, "tokenizer.json"), text.encode())
+        write_atomically(os.path.join(folder, "tokenizer_config.json"), values.encode() + b"\n")
 
 
 def _read(folder: str) -> Any:
@@ -107,9 +133,7 @@ def longest(folder: str, given: int | None, positions: int) -> int:
         ("tokenizer_config.json", "model_max_length"),
     ):
         path = os.path.join(folder, name)
-        values = read_json(path) if os.path.exists(path) else {}
-        if not isinstance(values, dict):
-            raise CheckpointError(f"{path!r} is not a mapping")
+        values = mapping(path)
         found = values.get(key)
         if found is not None:
             if type(found) not in (int, float) or not found >= 1:

@@ -1,0 +1,118 @@
+"""Lists of texts to batches of tokens; what all that reads texts has in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+Tokens = tuple[np.ndarray, np.ndarray]  # (ids, types) of a text
+
+_AT_ONCE = 1024  # texts that the tokenizer reads at once, as what it gives is large
+
+
+def checked(texts: Any) -> list[str]:
+    """A list of str."""
+    texts = listed(texts, "str")
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"texts must be str, but number {i} is {text!r:.80} ({type(text).__name__})")
+    return texts
+
+
+def checked_with_pairs(texts: Any) -> list[Any]:
+    """A list of str and of pairs of str, which become tuples."""
+    texts = listed(texts, "str or pairs of str")
+    return [text if isinstance(text, str) else pair(text, i) for i, text in enumerate(texts)]
+
+
+def pair(value: Any, number: int) -> tuple[str, str]:
+    """Two texts."""
+    both = tuple(value) if isinstance(value, (tuple, list, np.ndarray)) else ()
+    if len(both) != 2 or not all(isinstance(text, str) for text in both):
+        raise TypeError(f"texts must be pairs of str, but number {number} is {value!r:.80} ({type(value).__name__})")
+    return both
+
+
+def listed(values: Any, of: str) -> list[Any]:
+    """A list, of anything that has an order and is no text itself."""
+    if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__iter__"):
+        raise TypeError(f"texts must be a sequence of {of}, not {type(values).__name__}")
+    return list(values)
+
+
+def tokens_of(tokenizer: Callable[[Sequence[Any]], Any], texts: list[Any]) -> list[Any]:
+    """What a tokenizer makes of each text."""
+    found: list[Any] = []
+    for begin in range(0, len(texts), _AT_ONCE):
+        found += tokenizer(texts[begin : begin + _AT_ONCE])
+    for i, tokens in enumerate(found):
+        if not len(tokens[0]):
+            raise ValueError(f"the tokenizer makes no tokens of text number {i}, {texts[i]!r:.80}")
+    return found
+
+
+def by_length(tokens: list[Any]) -> np.ndarray:
+    """The numbers of the texts, the longest first."""
+    return np.argsort([-len(ids) for ids, *_ in tokens], kind="stable")
+
+
+def parts(order: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    """An order in parts of at most `size`."""
+    return (order[begin : begin + size] for begin in range(0, len(order), size))
+
+
+def arguments(encoder: Any, batch: list[Any]) -> dict[str, np.ndarray]:
+    """What a model takes for a batch of tokens; types where the encoder has more than one."""
+    lengths = np.array([len(ids) for ids, *_ in batch])
+    ids = np.full((len(batch), lengths.max()), encoder.words.padding_idx or 0, np.int64)
+    for row, (own, *_) in zip(ids, batch, strict=True):
+        row[: len(own)] = own
+    found = {"ids": ids, "lengths": lengths}
+    if hasattr(encoder, "types") and encoder.types.num_embeddings > 1 and any(types.any() for _, types, *_ in batch):
+        found["token_types"] = np.zeros_like(ids)
+        for row, (_, types, *_) in zip(found["token_types"], batch, strict=True):
+            row[: len(types)] = types
+    return found
+
+
+def scores(model: Any, tokens: list[Any], size: int, sort: bool, progress: bool, label: str) -> list[np.ndarray]:
+    """What a model with a head gives for each text, float32; at its own tokens only, where it gives something for tokens."""
+    found: list[Any] = [None] * len(tokens)
+    with Bar(len(tokens), progress, label) as bar:
+        for rows in parts(by_length(tokens) if sort else np.arange(len(tokens)), size):
+            batch = [tokens[i] for i in rows]
+            given = np.asarray(model(**arguments(model.encoder, batch))).astype(np.float32, copy=False)
+            for i, (ids, *_), each in zip(rows, batch, given, strict=True):
+                found[i] = each[: len(ids)] if each.ndim == 2 else each
+            bar.update(len(rows))
+    return found
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    """Probabilities over the last axis, in float64."""
+    odds = np.exp(x.astype(np.float64) - x.max(-1, keepdims=True))
+    return odds / odds.sum(-1, keepdims=True)
+
+
+class Bar:
+    """A bar of tqdm's, or nothing."""
+
+    def __init__(self, total: int | None, shown: bool, label: str, unit: str = "text") -> None:
+        self._bar: Any = None
+        if shown:
+            from tqdm.auto import tqdm
+
+            self._bar = tqdm(total=total, unit=unit, desc=label)
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def update(self, count: int) -> None:
+        if self._bar is not None:
+            self._bar.update(count)

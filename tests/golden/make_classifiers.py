@@ -1,0 +1,109 @@
+"""Writes classifiers.npz with transformers 5, sentence-transformers 6 and PyTorch 2.13: small models, fine-tuned and used.
+
+python tests/golden/make_classifiers.py [FOLDER]
+
+``text`` and ``token``: AdamW, the gradient's norm at most 1, the learning rate rising and falling in lines, without dropout, in float64, all
+samples in each step: ``losses``, and ``scores`` afterwards. ``pairs``: CrossEncoder's ``scores`` and ``probabilities`` of ``texts``.
+``contrast``: multiple negatives ranking loss of ``a``, ``b`` and ``c``, and its gradients.
+"""
+
+import json
+import pathlib
+import sys
+import tempfile
+
+import numpy as np
+import torch
+import transformers as T
+from sentence_transformers import CrossEncoder
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+FOLDER = pathlib.Path(__file__).parent
+sys.path.insert(0, str(FOLDER.parent / "models"))
+import words  # noqa: E402
+
+SMALL = {"vocab_size": 64, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+CONFIG = T.BertConfig(**SMALL, max_position_embeddings=40, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_labels=3)
+STEPS, WARM, RATE, DECAY = 8, 2, 1e-2, 0.1
+
+
+def randomise(module):
+    """Weights of a size that all parts of a result depend on, exact in float32."""
+    for name, parameter in module.named_parameters():
+        spread, middle = (0.1, 1.0) if parameter.ndim == 1 and name.endswith("weight") else (0.3, 0.0)
+        parameter.data = (middle + spread * torch.randn_like(parameter.data)).float().to(parameter.dtype)
+    return module
+
+
+def fine_tuned(kind, labels):
+    """(losses, scores) of a model of transformers; labels (B,), or (B, T) with -100."""
+    torch.manual_seed(7)
+    model = randomise(kind.from_config(CONFIG).double())
+    arrays = {f"state.{key}": value.float().numpy() for key, value in model.state_dict().items()}
+    ids, mask = (torch.tensor(x) for x in words.padded(words.TEXTS))
+    decayed = [p for p in model.parameters() if p.ndim > 1]
+    others = [p for p in model.parameters() if p.ndim <= 1]
+    optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}], lr=RATE)
+    schedule = T.get_linear_schedule_with_warmup(optimizer, WARM, STEPS)
+    losses = []
+    for _ in range(STEPS):
+        loss = model(input_ids=ids, attention_mask=mask, labels=torch.tensor(labels)).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+    arrays["losses"] = np.array(losses)
+    arrays["scores"] = model.eval()(input_ids=ids, attention_mask=mask).logits.detach().numpy()
+    return arrays
+
+
+def pairs():
+    """A CrossEncoder's numbers."""
+    torch.manual_seed(8)
+    config = T.BertConfig(**SMALL, max_position_embeddings=40, num_labels=1)
+    model = randomise(T.BertForSequenceClassification(config)).eval()
+    arrays = {f"state.{key}": value.float().numpy() for key, value in model.state_dict().items()}
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        words.write_tokenizer(pathlib.Path(folder))
+        encoder = CrossEncoder(folder, device="cpu")
+        encoder.model.double()
+        arrays["scores"] = encoder.predict(words.PAIRS, activation_fn=torch.nn.Identity(), convert_to_numpy=True)
+        arrays["probabilities"] = encoder.predict(words.PAIRS, convert_to_numpy=True)
+    return arrays
+
+
+def contrast():
+    """The loss of embeddings, in float64; with the third ones as hard negatives, and without."""
+    torch.manual_seed(9)
+    found = {name: torch.randn(5, 8, dtype=torch.float64, requires_grad=True) for name in "abc"}
+    loss = MultipleNegativesRankingLoss(torch.nn.Identity())
+    arrays = {name: value.detach().numpy() for name, value in found.items()}
+    arrays["two"] = loss.compute_loss_from_embeddings([found["a"], found["b"]], None).detach().numpy()
+    three = loss.compute_loss_from_embeddings(list(found.values()), None)
+    three.backward()
+    return {**arrays, "three": three.detach().numpy(), **{f"d{name}": value.grad.numpy() for name, value in found.items()}}
+
+
+def main(folder):
+    """Runs the cases with one thread and writes them in the form that ``golden.load`` reads."""
+    torch.set_num_threads(1)
+    tags = np.full(words.padded(words.TEXTS)[0].shape, -100)
+    for row, text in zip(tags, words.TAGS, strict=True):
+        row[1 : 1 + len(text)] = text
+    cases = {
+        "text": fine_tuned(T.AutoModelForSequenceClassification, words.LABELS),
+        "token": fine_tuned(T.AutoModelForTokenClassification, tags.tolist()),
+        "pairs": pairs(),
+        "contrast": contrast(),
+    }
+    options = {case: {"config": {k: v for k, v in CONFIG.to_dict().items() if v is not None}} for case in cases}
+    options["pairs"]["config"] = {**options["pairs"]["config"], "id2label": {"0": "LABEL_0"}}
+    arrays = {f"{case}/{name}": value for case, found in cases.items() for name, value in found.items()}
+    np.savez_compressed(folder / "classifiers.npz", options=np.array(json.dumps(options)), **arrays)
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else FOLDER))
