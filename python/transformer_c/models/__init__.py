@@ -2,6 +2,7 @@
 
 loading                                     load, save, create
 sentence                                    SentenceEncoder
+cross_encoder                               CrossEncoder
 classifier, pretrained, fitting             TextClassifier, TokenClassifier; where a fine-tuning begins, and its loop
 texts, tokenizing                           texts to batches of numbers
 bert, distilbert, roberta, mpnet, vit       the architectures: a few lines over tc.nn and a table of names each
@@ -16,9 +17,13 @@ from .loading import create, load, save
 
 if TYPE_CHECKING:
     from .classifier import TextClassifier, TokenClassifier
+    from .cross_encoder import CrossEncoder
     from .sentence import SentenceEncoder
 
-__all__ = ["SentenceEncoder", "TextClassifier", "TokenClassifier", "create", "load", "save"]
+__all__ = ["CrossEncoder", "SentenceEncoder", "TextClassifier", "TokenClassifier", "create", "load", "save"]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = hooks(__name__, {"SentenceEncoder": "sentence", "TextClassifier": "classifier", "TokenClassifier": "classifier"})
+    __getattr__, __dir__ = hooks(
+        __name__,
+        {"CrossEncoder": "cross_encoder", "SentenceEncoder": "sentence", "TextClassifier": "classifier", "TokenClassifier": "classifier"},
+    )

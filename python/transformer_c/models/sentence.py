@@ -127,7 +127,7 @@ class SentenceEncoder:
             When the package tokenizers is not installed.
         """
         path = find(folder)
-        modules = _read_modules(path)
+        modules = read_modules(path)
         inner = os.path.join(path, modules.get("Transformer", ""))
         known = modules.get("Pooling")
         found, include = _read_pooling(os.path.join(path, known, "config.json")) if known is not None else (("mean",), True)
@@ -267,7 +267,7 @@ class SentenceEncoder:
             yield vector.astype(np.float32)
 
 
-def _read_modules(folder: str) -> dict[str, str]:
+def read_modules(folder: str) -> dict[str, str]:
     """The folders of the parts that modules.json names, by the last part of their classes' names."""
     path = os.path.join(folder, "modules.json")
     if not os.path.exists(path):
