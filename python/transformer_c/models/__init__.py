@@ -1,7 +1,7 @@
 """Pretrained encoders from folders of transformers' and sentence-transformers'.
 
 loading                                     load, save, create
-sentence                                    SentenceEncoder
+sentence, contrastive                       SentenceEncoder; its training
 cross_encoder                               CrossEncoder
 classifier, pretrained, fitting             TextClassifier, TokenClassifier; where a fine-tuning begins, and its loop
 texts, tokenizing                           texts to batches of numbers

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from .._arguments import count, one_of
+from .._arguments import count, not_negative, one_of
 from ..checkpoint import CheckpointError
+from ..checkpoint.files import write_atomically
+from . import contrastive
+from .fitting import Options
 from .folder import find, mapping, read_json
 from .layers import TextEncoder
-from .loading import load
+from .loading import load, save
 from .texts import Bar, arguments, by_length, checked, parts, tokens_of
 from .tokenizing import Tokenizer, longest
 
@@ -65,6 +69,8 @@ class SentenceEncoder:
     ----------
     model, tokenizer, pooling, normalize, prompts, default_prompt, include_prompt, similarity_function, lowercase
         As above. ``encoder.model.to("cuda")`` moves the model.
+    history : list of dict
+        The ``loss`` of each epoch of the last ``fit``.
 
     Examples
     --------
@@ -99,6 +105,7 @@ class SentenceEncoder:
         self.model, self.tokenizer, self.pooling, self.normalize = model, tokenizer, tuple(pooling), normalize
         self.prompts, self.default_prompt, self.include_prompt = dict(prompts or {}), default_prompt, include_prompt
         self.similarity_function, self.lowercase = similarity_function, lowercase
+        self.history: list[dict[str, float]] = []
 
     @classmethod
     def from_pretrained(
@@ -201,11 +208,7 @@ class SentenceEncoder:
             return self.encode([texts], prompt_name=prompt_name, prompt=prompt)[0]
         size = count("batch_size", batch_size)
         texts = checked(texts)
-        prompt = self._prompt(prompt_name, prompt)
-        skipped = 0
-        if prompt and not self.include_prompt:
-            skipped = len(self.tokenizer([self._cased(prompt)])[0][0]) - 1  # without the token that ends it
-        tokens = tokens_of(self.tokenizer, [self._cased(prompt + text) for text in texts])
+        tokens, skipped = self.read(texts, self._prompt(prompt_name, prompt))
         order = by_length(tokens) if sort_by_length else np.arange(len(tokens))
         width = self.model.layers[0].out.out_features * len(self.pooling)
         result = np.empty((len(texts), width), np.float32)
@@ -239,6 +242,109 @@ class SentenceEncoder:
         power = 2 if self.similarity_function == "euclidean" else 1
         return np.stack([-np.linalg.norm(row - b, ord=power, axis=1) for row in a]) if len(a) else np.empty((0, len(b)), np.float32)
 
+    def fit(
+        self,
+        pairs: Any,
+        *,
+        learning_rate: float = 2e-5,
+        epochs: int = 1,
+        batch_size: int = 32,
+        warmup: float = 0.1,
+        weight_decay: float = 0.01,
+        max_norm: float = 1.0,
+        scale: float = 20.0,
+        prompt_names: Sequence[str | None] | None = None,
+        random_state: int | None = None,
+        progress: bool = False,
+    ) -> SentenceEncoder:
+        """Trains the encoder on texts that belong together; returns it.
+
+        The loss is multiple negatives ranking loss (Henderson et al. 2017, section 4.4): among all second texts of a batch, the cosine with
+        the own one should be the largest. Larger batches are harder, and better. A fit that is refused or interrupted changes nothing.
+
+        Parameters
+        ----------
+        pairs : sequence of (anchor, positive) or (anchor, positive, negative, ...)
+            Texts, such as a question and its answer; negatives are answers that are similar and wrong. The same text should not be in
+            several pairs of a batch.
+        learning_rate : float, default 2e-5
+            The highest; it rises from 0 in the first steps and then falls to 0.
+        epochs : int, default 1
+        batch_size : int, default 32
+        warmup : float, default 0.1
+            The share of the steps in which the learning rate rises.
+        weight_decay : float, default 0.01
+            AdamW's, for matrices; norms and biases have none.
+        max_norm : float, default 1.0
+            Larger gradients are scaled down to this norm; 0 leaves all as they are.
+        scale : float, default 20.0
+            The factor of the cosines; its inverse is often called temperature.
+        prompt_names : sequence of str or None, optional
+            The name of a prompt for each text of a pair; by default there are none.
+        random_state : int, optional
+            Decides on batches and dropout. The same int gives the same bits; None draws from ``tc.manual_seed``'s generator.
+        progress : bool, default False
+            Show a bar.
+
+        Examples
+        --------
+        >>> import numpy as np, transformer_c as tc
+        >>> _ = tc.manual_seed(0)
+        >>> model = tc.models.create({"model_type": "bert", "vocab_size": 128, "hidden_size": 16, "num_hidden_layers": 1,
+        ...                           "num_attention_heads": 2, "intermediate_size": 16})
+        >>> def tokenizer(texts):
+        ...     return [(np.array([1, *map(ord, text)]), np.zeros(len(text) + 1, int)) for text in texts]
+        >>> encoder = tc.models.SentenceEncoder(model, tokenizer)
+        >>> pairs = [("one", "1"), ("two", "2"), ("three", "3"), ("four", "4")]
+        >>> encoder = encoder.fit(pairs, epochs=30, learning_rate=0.01, random_state=0)
+        >>> encoder.history[-1]["loss"] < 0.5 * encoder.history[0]["loss"]
+        True
+        """
+        options = Options.of(locals())
+        groups = contrastive.checked_groups(pairs)
+        names = list(prompt_names) if prompt_names is not None else [None] * len(groups[0])
+        if len(names) != len(groups[0]):
+            raise ValueError(f"prompt_names has {len(names)} names, but a pair has {len(groups[0])} texts")
+        prompts = ["" if name is None else self._prompt(name, None) for name in names]
+        factor = not_negative("scale", scale)
+        self.model, self.history = contrastive.fit(self, groups, prompts, options, factor, random_state, progress)
+        return self
+
+    def save(self, folder: Any) -> None:
+        """Writes a folder that sentence-transformers, transformers and ``from_pretrained`` load.
+
+        Parameters
+        ----------
+        folder : str or path-like
+            Is made where it does not exist. A tokenizer of one's own is not written.
+        """
+        if tuple(name for name in _OLD_KEYS.values() if name in self.pooling) != self.pooling:
+            raise ValueError(f"the poolings {self.pooling} are in another order than sentence-transformers joins them")
+        save(self.model, folder)
+        kind, width = "sentence_transformers.models.", self.model.layers[0].out.out_features
+        modes = {key: name in self.pooling for key, name in _OLD_KEYS.items()}
+        modules = ["Transformer", "Pooling"] + ["Normalize"] * self.normalize
+        files: dict[str, Any] = {
+            "modules.json": [
+                {"idx": i, "name": str(i), "path": f"{i}_{name}" if i else "", "type": kind + name} for i, name in enumerate(modules)
+            ],
+            "1_Pooling/config.json": {"word_embedding_dimension": width, **modes, "include_prompt": self.include_prompt},
+            "config_sentence_transformers.json": {
+                "prompts": self.prompts,
+                "default_prompt_name": self.default_prompt,
+                "similarity_fn_name": self.similarity_function,
+            },
+            "sentence_bert_config.json": {"do_lower_case": self.lowercase},
+        }
+        path = os.fsdecode(folder)
+        if isinstance(self.tokenizer, Tokenizer):
+            self.tokenizer.save(path)
+            files["sentence_bert_config.json"]["max_seq_length"] = self.tokenizer.max_length
+        for name in modules[1:]:
+            os.makedirs(os.path.join(path, f"{modules.index(name)}_{name}"), exist_ok=True)
+        for name, values in files.items():
+            write_atomically(os.path.join(path, name), json.dumps(values, indent=2, ensure_ascii=False).encode() + b"\n")
+
     # ---- parts ------------------------------------------------------------------------------------------------------------
 
     def _prompt(self, name: str | None, prompt: str | None) -> str:
@@ -250,6 +356,13 @@ class SentenceEncoder:
         if name is not None and name not in self.prompts:
             raise ValueError(f"prompt_name is {name!r}; this model has the prompts {', '.join(map(repr, self.prompts)) or 'none'}")
         return "" if name is None else self.prompts[name]
+
+    def read(self, texts: list[str], prompt: str) -> tuple[list[Any], int]:
+        """(tokens of each text after a prompt, how many of them are not pooled)."""
+        skipped = 0
+        if prompt and not self.include_prompt:
+            skipped = len(self.tokenizer([self._cased(prompt)])[0][0]) - 1  # without the token that ends it
+        return tokens_of(self.tokenizer, [self._cased(prompt + text) for text in texts]), skipped
 
     def _cased(self, text: str) -> str:
         return text.lower() if self.lowercase else text

@@ -1,0 +1,95 @@
+"""Fine-tuning of embeddings: texts that belong together are brought nearer to each other than to the others of their batch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import functional as F
+from .._core import Tensor
+from .._tensor import as_tensor, cat
+from ..random import drawing_from
+from .fitting import Options, generator_of, train
+from .texts import arguments, listed
+
+_WEIGHTS = {  # of the tokens, given their positions from 1 on and how many are pooled
+    "mean": lambda positions, number: np.ones_like(positions) / number,
+    "mean_sqrt_len_tokens": lambda positions, number: np.ones_like(positions) / np.sqrt(number),
+    "weightedmean": lambda positions, number: positions / positions.sum(),
+}
+
+
+def checked_groups(groups: Any) -> list[tuple[str, ...]]:
+    """(anchor, positive, negatives ...) each, all with as many texts."""
+    found: list[tuple[str, ...]] = []
+    for i, group in enumerate(listed(groups, "pairs of str")):
+        texts = tuple(group) if isinstance(group, (tuple, list, np.ndarray)) else ()
+        if len(texts) < 2 or not all(isinstance(text, str) for text in texts):
+            raise TypeError(f"pairs must be (anchor, positive) or (anchor, positive, negative, ...), but number {i} is {group!r:.80}")
+        if found and len(texts) != len(found[0]):
+            raise ValueError(f"pair number {i} has {len(texts)} texts and number 0 has {len(found[0])}; they must all have as many")
+        found.append(texts)
+    if not found:
+        raise ValueError("there are no pairs to train with")
+    return found
+
+
+def pooled(states: Tensor, lengths: np.ndarray, skipped: int, poolings: Sequence[str]) -> Tensor:
+    """One vector (B, E) of the states (B, T, E) of each text's tokens from number `skipped` on: ``POOLINGS``, with gradients."""
+    first = np.minimum(skipped, lengths - 1)
+    rows, positions = as_tensor(np.arange(len(lengths))), np.arange(states.shape[1])
+    used = (positions >= first[:, None]) & (positions < lengths[:, None])
+    found = []
+    for name in poolings:
+        if name in ("cls", "lasttoken"):
+            found.append(states[rows, as_tensor(first if name == "cls" else lengths - 1)])
+        elif name == "max":
+            found.append(states.masked_fill(as_tensor(~used)[:, :, None], -np.inf).amax(1))
+        else:
+            weights = np.zeros(used.shape)
+            for row, own in zip(weights, used, strict=True):
+                row[own] = _WEIGHTS[name](1.0 + positions[own], own.sum())
+            found.append((as_tensor(weights[:, None]).to(states.dtype) @ states)[:, 0])
+    return found[0] if len(found) == 1 else cat(found, 1)
+
+
+def ranking_loss(anchors: Tensor, candidates: Sequence[Tensor], scale: float) -> Tensor:
+    """Multiple negatives ranking loss (Henderson et al. 2017, section 4.4): cross-entropy of scaled cosines.
+
+    Parameters
+    ----------
+    anchors : Tensor, shape (B, E)
+    candidates : sequence of Tensor, shape (B, E)
+        The positives, then hard negatives. Row i of the first is the positive of anchor i; all other rows are negatives.
+    scale : float
+    """
+    every = F.normalize(cat(list(candidates), 0))
+    scores = F.normalize(anchors) @ every.transpose(0, 1) * scale
+    return F.cross_entropy(scores, as_tensor(np.arange(anchors.shape[0])))
+
+
+def fit(
+    encoder: Any, groups: list[tuple[str, ...]], prompts: Sequence[str], options: Options, scale: float, random_state: Any, progress: bool
+) -> Any:
+    """(trained copy of the encoder's model, history)."""
+    columns = []
+    for prompt, texts in zip(prompts, zip(*groups, strict=True), strict=True):
+        columns.append(encoder.read(list(texts), prompt))
+    model = copy.deepcopy(encoder.model)
+    if next(model.parameters()).dtype.name in ("float16", "bfloat16"):  # too coarse for small steps
+        model.to(dtype=np.float32)
+
+    def embed(tokens: list[Any], skipped: int) -> Tensor:
+        given = arguments(model, tokens)
+        states = model(**{name: as_tensor(value) for name, value in given.items()})
+        return pooled(states, given["lengths"], skipped, encoder.pooling)
+
+    def loss(rows: np.ndarray) -> Tensor:
+        anchors, *others = (embed([tokens[i] for i in rows], skipped) for tokens, skipped in columns)
+        return ranking_loss(anchors, others, scale)
+
+    with drawing_from(generator_of(random_state)):
+        return model, train(model, loss, len(groups), options, progress=progress)
