@@ -12,16 +12,18 @@
 
 /* Items are lines: the axis runs along a line, the other axes (shape, strides in elements) number the lines. `index` has K places on each,
  * and `taken` (gathered, or to be written) K elements that belong to them; `whole` is the tensor of L elements per line that the places
- * are of. An index outside it was changed after the op checked it: nothing is written for it, and zero is gathered (read_index.h).
- *     lines_gather    taken[k] = whole[index[k]]
- *     lines_put       whole[index[k]] = taken[k]     \  in the order of k: of equal places the last stays, or all are combined
- *     lines_combine   whole[index[k]] += taken[k]    /  (or *=), in the compute dtype, or with `integers` in int64
+ * are of. For an index outside it nothing is written, and zero is gathered (read_index.h). Kernels on CPUs set *outside then: the op has
+ * not read the index before. For GPUs it has checked it. lines_gather    taken[k] = whole[index[k]] lines_put       whole[index[k]] =
+ * taken[k]     \  in the order of k: of equal places the last stays, or all are combined lines_combine   whole[index[k]] += taken[k]    /
+ * (or *=), in the compute dtype, or with `integers` in int64
  */
 typedef struct tc_lines_args {
     void *whole, *taken;
     const int64_t *index;
-    int element_bytes; /* of gather and put */
+    const char *before; /* on CPUs; or NULL: what `whole` is made of, line by line, which lie in memory there as here */
+    int element_bytes;  /* of `whole`, of gather and put of both */
     bool integers, multiplies;
+    bool *outside; /* on CPUs; or NULL */
     int ndim;
     int64_t K, L;
     int64_t index_step, taken_step, whole_step;

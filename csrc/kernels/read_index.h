@@ -11,11 +11,11 @@
 
 static inline int64_t tc_read_index(const int64_t *index) { return __atomic_load_n(index, __ATOMIC_RELAXED); }
 
-/* The index, if 0 <= index < length. */
+/* The index, if 0 <= index < length, which is not negative. */
 static inline int64_t tc_read_index_below(const int64_t *index, int64_t length)
 {
     const int64_t read = tc_read_index(index);
-    return read >= 0 && read < length ? read : TC_NO_INDEX;
+    return (uint64_t)read < (uint64_t)length ? read : TC_NO_INDEX;
 }
 
 #endif

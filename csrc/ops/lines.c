@@ -18,11 +18,28 @@ typedef struct lines_attributes {
     int64_t shape[TC_MAX_DIMS], taken_shape[TC_MAX_DIMS]; /* of the whole, and of what was written; other ranks if no place is written */
 } lines_attributes;
 
-/* `index` as contiguous int64, checked: as many axes as x, nowhere longer than x, except along the axis, and than src, where there is one;
- * its places on x. */
+/* Fails if an index is outside a line of x: the first of them is named. */
+static tc_status check_places(const tc_tensor *places, const tc_tensor *x, int axis, tc_error *err)
+{
+    TC_OWNED tc_tensor *host = NULL;
+    char a[TC_SHAPE_TEXT];
+    TC_TRY(tc_tensor_on(&host, (tc_tensor *)places, (tc_device){TC_CPU, 0}, err));
+    const int64_t *values = tc_data(host), length = x->ndim ? x->shape[axis] : 1;
+    for (int64_t i = 0; i < host->numel; i++) {
+        const int64_t place = tc_read_index(&values[i]);
+        if (place < 0 || place >= length)
+            return tc_fail(err, TC_ERROR_INDEX,
+                           "index %" PRId64 " (element %" PRId64 " of index, shape %s) is out of range for axis %d of "
+                           "length %" PRId64,
+                           place, i, tc_tensor_text(a, places), axis, length);
+    }
+    return TC_OK;
+}
+
+/* `index` as contiguous int64, of a shape that fits: as many axes as x, nowhere longer than x, except along the axis, and than src, where
+ * there is one; its places on x, which are checked here on GPUs and by the kernel on CPUs. */
 static tc_status read_places(tc_scope *s, tc_tensor **places, tc_tensor *index, const tc_tensor *x, int axis, const tc_tensor *src)
 {
-    tc_tensor *host;
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
     if (tc_dtype_is_float(index->dtype) || index->dtype == TC_BOOL)
         return tc_fail(s->err, TC_ERROR_TYPE, "index is %s; integers are needed: convert it with .long() or np.int64",
@@ -43,30 +60,23 @@ static tc_status read_places(tc_scope *s, tc_tensor **places, tc_tensor *index, 
     }
     TC_TRY(tc_tensor_as(places, index, TC_INT64, s->err));
     TC_TRY(tc_own(s, *places));
-    TC_TRY(tc_tensor_on(&host, *places, (tc_device){TC_CPU, 0}, s->err));
-    TC_TRY(tc_own(s, host));
-    const int64_t *values = tc_data(host), length = x->ndim ? x->shape[axis] : 1;
-    for (int64_t i = 0; i < host->numel; i++) {
-        const int64_t place = tc_read_index(&values[i]);
-        if (place < 0 || place >= length)
-            return tc_fail(s->err, TC_ERROR_INDEX,
-                           "index %" PRId64 " (element %" PRId64 " of index, shape %s) is out of range for axis %d of "
-                           "length %" PRId64,
-                           place, i, tc_tensor_text(a, index), axis, length);
-    }
-    return TC_OK;
+    return (*places)->storage->device.type == TC_CPU ? TC_OK : check_places(*places, x, axis, s->err);
 }
 
-/* A kernel over the lines; strides of zero for `taken` without axes: one element for all. All on one device. */
-static tc_status run_lines(const tc_kernel *kernel, tc_tensor *whole, tc_tensor *taken, const tc_tensor *places, int axis, bool multiplies,
-                           tc_error *err)
+/* A kernel over the lines; strides of zero for `taken` without axes: one element for all. All on one device. `before`: NULL, or what
+ * `whole` is made of, for is_made_by_lines. */
+static tc_status run_lines(const tc_kernel *kernel, tc_tensor *whole, const tc_tensor *before, tc_tensor *taken, const tc_tensor *places,
+                           int axis, bool multiplies, tc_error *err)
 {
+    bool outside = false;
     tc_lines_args args = {.whole = whole->data,
                           .taken = taken->data,
                           .index = tc_data(places),
+                          .before = before ? tc_data(before) : NULL,
                           .element_bytes = (int)tc_dtype_size(whole->dtype),
                           .integers = !tc_dtype_is_float(whole->dtype),
                           .multiplies = multiplies,
+                          .outside = &outside,
                           .K = 1,
                           .L = 1};
     int64_t lines = 1;
@@ -88,13 +98,24 @@ static tc_status run_lines(const tc_kernel *kernel, tc_tensor *whole, tc_tensor 
         lines *= places->shape[i];
     }
     const tc_dtype table = tc_dtype_is_float(whole->dtype) ? tc_compute_dtype(whole->dtype) : TC_FLOAT32;
-    return tc_run(whole->storage->device, table, kernel, &args, lines, 4.0 * (double)args.K, 0, err);
+    TC_TRY(tc_run(whole->storage->device, table, kernel, &args, lines, 4.0 * (double)args.K, 0, err));
+    return outside ? check_places(places, whole, axis, err) : TC_OK;
+}
+
+/* Can the kernel of a scatter copy x to y, each line before it is written to? Every line has places then, and lies in one piece. */
+static bool is_made_by_lines(const tc_tensor *y, const tc_tensor *x, const tc_tensor *places, int axis)
+{
+    if (y->storage->device.type != TC_CPU || x->dtype != y->dtype || !x->contiguous || axis != x->ndim - 1 || places->numel == 0)
+        return false;
+    for (int i = 0; i < axis; i++)
+        if (places->shape[i] != x->shape[i]) return false;
+    return true;
 }
 
 /* taken = the elements of `whole` at the places, in the first corner of `taken`, which may be larger. */
 static tc_status gather(tc_tensor *taken, tc_tensor *whole, const tc_tensor *places, int axis, tc_error *err)
 {
-    return run_lines(&tc_kernel_lines_gather, whole, taken, places, axis, false, err);
+    return run_lines(&tc_kernel_lines_gather, whole, NULL, taken, places, axis, false, err);
 }
 
 /* *dx (shape) = the sums of the elements of dy at the places. */
@@ -104,7 +125,7 @@ static tc_status add_up(tc_tensor **dx, tc_tensor *dy, const tc_tensor *places, 
     const tc_dtype compute = tc_compute_dtype(dy->dtype); /* half types add up in float32 */
     TC_TRY(tc_tensor_as(&ready, dy, compute, err));
     TC_TRY(tc_tensor_zeros(&sums, at->ndim, at->shape, compute, dy->storage->device, err));
-    TC_TRY(run_lines(&tc_kernel_lines_combine, sums, ready, places, at->axis, false, err));
+    TC_TRY(run_lines(&tc_kernel_lines_combine, sums, NULL, ready, places, at->axis, false, err));
     return tc_tensor_as(dx, sums, dy->dtype, err);
 }
 
@@ -166,7 +187,7 @@ static tc_status whole_gradient(tc_tensor **out, tc_tensor *dy, const tc_tensor 
     TC_TRY(tc_tensor_like(&dx, dy, err));
     TC_TRY(tc_tensor_copy(dx, dy, err));
     TC_TRY(tc_tensor_zeros(&zero, 0, NULL, dy->dtype, dy->storage->device, err));
-    TC_TRY(run_lines(&tc_kernel_lines_put, dx, zero, places, at->axis, false, err));
+    TC_TRY(run_lines(&tc_kernel_lines_put, dx, NULL, zero, places, at->axis, false, err));
     *out = tc_take(&dx);
     return TC_OK;
 }
@@ -198,12 +219,13 @@ tc_status tc_scatter(tc_tensor **out, tc_tensor *x, int64_t given, tc_tensor *in
     const bool moves = combination == TC_COMBINATION_PUT;
     const tc_dtype dtype = moves ? x->dtype : tc_dtype_is_float(x->dtype) ? tc_compute_dtype(x->dtype) : TC_INT64;
     TC_TRY(tc_make_as(&s, &y, x->ndim, x->shape, dtype));
-    TC_TRY(tc_tensor_copy(y, x, err));
+    const bool by_lines = is_made_by_lines(y, x, places, axis);
+    if (!by_lines) TC_TRY(tc_tensor_copy(y, x, err));
     if (src->dtype != dtype) {
         TC_TRY(tc_tensor_as(&taken, src, dtype, err));
         TC_TRY(tc_own(&s, taken));
     }
-    TC_TRY(run_lines(moves ? &tc_kernel_lines_put : &tc_kernel_lines_combine, y, taken, places, axis,
+    TC_TRY(run_lines(moves ? &tc_kernel_lines_put : &tc_kernel_lines_combine, y, by_lines ? x : NULL, taken, places, axis,
                      combination == TC_COMBINATION_MULTIPLY, err));
     TC_TRY(tc_tensor_settle_bools(y, err));
     const lines_attributes at = describe(x, axis, src, combination);

@@ -80,6 +80,7 @@ SHAPES = [
     ((2, 3, 4), -1, (1, 3, 1)),
     ((0, 3), 1, (0, 2)),
     ((5, 70), 0, (9, 70)),
+    ((6, 5), 1, (6, 1)),
 ]
 
 
@@ -184,6 +185,10 @@ ROWS = np.arange(6.0).reshape(2, 3)
             r"index 2 \(element 0 of index, shape \(1, 3\)\) is out of range for axis 0",
         ),
         (lambda: tc.gather(ROWS, 0, np.array([[-1, 0, 0]])), IndexError, "index -1"),
+        (lambda: tc.gather(ROWS, 1, np.array([[0, 1], [3, 9]])), IndexError, r"index 3 \(element 2 of index, shape \(2, 2\)\)"),
+        (lambda: tc.scatter(ROWS, 1, np.array([[0], [3]]), ROWS), IndexError, r"index 3 \(element 1 .* axis 1 of length 3"),
+        (lambda: tc.scatter_add(ROWS, 0, np.array([[2, 0, 0]]), ROWS), IndexError, "index 2 .* axis 0 of length 2"),
+        (lambda: tc.gather(np.zeros((2, 0)), 1, np.array([[0], [0]])), IndexError, "axis 1 of length 0"),
         (
             lambda: tc.gather(ROWS, 0, np.array([0])),
             ValueError,

@@ -2,25 +2,89 @@
 #include "../lines.h"
 #include "../read_index.h"
 
+#include <string.h>
+
 #include "simd.h"
 
-/* Where a line begins on each side. */
-typedef struct line {
-    int64_t index, taken, whole;
-} line;
+/* Places to be visited one after the other: those of one line, or one place each of neighbouring lines. Where they begin, in elements;
+ * and their steps. */
+typedef struct run {
+    int64_t count, index, taken, whole;
+    int64_t index_step, taken_step, whole_step;
+} run;
 
-TC_INLINE line line_at(const tc_lines_args *a, int64_t number)
+/* Visits the places of a run; false if one of them is outside. */
+typedef bool (*run_visitor)(const tc_lines_args *a, const run *r);
+
+TC_INLINE run run_at(const tc_lines_args *a, int64_t line)
 {
-    line l = {0, 0, 0};
+    run r = {.count = a->K, .index_step = a->index_step, .taken_step = a->taken_step};
     for (int axis = a->ndim - 1; axis >= 0; axis--) {
-        const int64_t at = number % a->shape[axis];
-        number /= a->shape[axis];
-        l.index += at * a->index_strides[axis];
-        l.taken += at * a->taken_strides[axis];
-        l.whole += at * a->whole_strides[axis];
+        const int64_t at = line % a->shape[axis];
+        line /= a->shape[axis];
+        r.index += at * a->index_strides[axis];
+        r.taken += at * a->taken_strides[axis];
+        r.whole += at * a->whole_strides[axis];
     }
-    return l;
+    return r;
 }
+
+/* Visits the places of lines [begin, end), those of a line in their order; along memory: line after line, or place after place of
+ * neighbouring lines. */
+TC_INLINE void visit_lines(const tc_lines_args *a, int64_t begin, int64_t end, run_visitor visit)
+{
+    const int inner = a->ndim - 1;
+    const bool across = a->ndim > 0 && !a->before && (a->index_step > a->index_strides[inner] || a->K == 1);
+    const size_t line_bytes = (size_t)a->L * (size_t)a->element_bytes;
+    bool inside = true;
+    for (int64_t n = begin, lines = 1; n < end; n += lines) {
+        run r = run_at(a, n);
+        if (!across) {
+            if (a->before) memcpy((char *)a->whole + r.whole * a->element_bytes, a->before + r.whole * a->element_bytes, line_bytes);
+            inside &= visit(a, &r);
+            continue;
+        }
+        lines = a->shape[inner] - n % a->shape[inner];
+        if (lines > end - n) lines = end - n;
+        r.count = lines;
+        r.index_step = a->index_strides[inner];
+        r.taken_step = a->taken_strides[inner];
+        r.whole_step = a->whole_strides[inner];
+        for (int64_t k = 0; k < a->K; k++, r.index += a->index_step, r.taken += a->taken_step) inside &= visit(a, &r);
+    }
+    if (!inside && a->outside) __atomic_store_n(a->outside, true, __ATOMIC_RELAXED);
+}
+
+/* A run_visitor `name`: INSIDE is done with the elements `*whole` and `*taken`, OUTSIDE where there is no element of the whole. The steps
+ * of elements that lie side by side are constants. */
+#define VISITOR(name, TYPE, INSIDE, OUTSIDE)                                                                                               \
+    TC_INLINE bool name##_by(const tc_lines_args *a, const run *r, int64_t index_step, int64_t taken_step, int64_t place_step,             \
+                             int64_t whole_step)                                                                                           \
+    {                                                                                                                                      \
+        const int64_t *const index = a->index + r->index, count = r->count, length = a->L;                                                 \
+        TYPE *const first_taken = (TYPE *)a->taken + r->taken, *const first_whole = (TYPE *)a->whole + r->whole;                           \
+        bool inside = true;                                                                                                                \
+        for (int64_t i = 0; i < count; i++) {                                                                                              \
+            const int64_t place = tc_read_index_below(index + i * index_step, length);                                                     \
+            TYPE *const taken = first_taken + i * taken_step;                                                                              \
+            if (place != TC_NO_INDEX) {                                                                                                    \
+                TYPE *const whole = first_whole + place * place_step + i * whole_step;                                                     \
+                INSIDE;                                                                                                                    \
+            } else {                                                                                                                       \
+                (void)taken;                                                                                                               \
+                inside = false;                                                                                                            \
+                OUTSIDE;                                                                                                                   \
+            }                                                                                                                              \
+        }                                                                                                                                  \
+        return inside;                                                                                                                     \
+    }                                                                                                                                      \
+    static bool name(const tc_lines_args *a, const run *r)                                                                                 \
+    {                                                                                                                                      \
+        const bool dense = r->index_step == 1 && r->taken_step == 1;                                                                       \
+        if (dense && r->whole_step == 0 && a->whole_step == 1) return name##_by(a, r, 1, 1, 1, 0);                                         \
+        if (dense && r->whole_step == 1) return name##_by(a, r, 1, 1, a->whole_step, 1);                                                   \
+        return name##_by(a, r, r->index_step, r->taken_step, a->whole_step, r->whole_step);                                                \
+    }
 
 #if TC_PRECISION == 64 /* moving elements does not depend on the compute dtype */
 #define LINES_F32(name, isa) TC_PASTE4(tc_##name, _f32_, isa, )
@@ -35,68 +99,42 @@ TC_DEFINE_KERNEL(lines_put)(const void *args, int64_t begin, int64_t end, void *
     LINES_F32(lines_put, TC_ISA)(args, begin, end, scratch);
 }
 #else
-
-#define EACH_PLACE(statement)                                                                                                              \
-    for (int64_t k = 0; k < a->K; k++) {                                                                                                   \
-        const int64_t place = tc_read_index_below(&a->index[at.index + k * a->index_step], a->L);                                          \
-        const int64_t one = at.taken + k * a->taken_step, other = at.whole + place * a->whole_step;                                        \
-        statement;                                                                                                                         \
-    }
-#define GATHER(TYPE) EACH_PLACE(((TYPE *)a->taken)[one] = place != TC_NO_INDEX ? ((const TYPE *)a->whole)[other] : 0)
-#define PUT(TYPE) EACH_PLACE(if (place != TC_NO_INDEX)((TYPE *)a->whole)[other] = ((const TYPE *)a->taken)[one])
-#define BY_BYTES(MOVE)                                                                                                                     \
-    switch (a->element_bytes) {                                                                                                            \
-    case 1: MOVE(uint8_t) break;                                                                                                           \
-    case 2: MOVE(uint16_t) break;                                                                                                          \
-    case 4: MOVE(uint32_t) break;                                                                                                          \
-    default: MOVE(uint64_t) break;                                                                                                         \
-    }
+#define MOVERS(bytes, TYPE)                                                                                                                \
+    VISITOR(get_##bytes, TYPE, *taken = *whole, *taken = 0)                                                                                \
+    VISITOR(put_##bytes, TYPE, *whole = *taken, )
+MOVERS(1, uint8_t)
+MOVERS(2, uint16_t)
+MOVERS(4, uint32_t)
+MOVERS(8, uint64_t)
 
 TC_DEFINE_KERNEL(lines_gather)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_lines_args *a = args;
     (void)scratch;
-    for (int64_t n = begin; n < end; n++) {
-        const line at = line_at(a, n);
-        BY_BYTES(GATHER)
-    }
+    visit_lines(a, begin, end, a->element_bytes == 1 ? get_1 : a->element_bytes == 2 ? get_2 : a->element_bytes == 4 ? get_4 : get_8);
 }
 
 TC_DEFINE_KERNEL(lines_put)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_lines_args *a = args;
     (void)scratch;
-    for (int64_t n = begin; n < end; n++) {
-        const line at = line_at(a, n);
-        BY_BYTES(PUT)
-    }
+    visit_lines(a, begin, end, a->element_bytes == 1 ? put_1 : a->element_bytes == 2 ? put_2 : a->element_bytes == 4 ? put_4 : put_8);
 }
 #endif
 
-/* Unsigned numbers wrap around. */
-#define COMBINE(TYPE)                                                                                                                      \
-    do {                                                                                                                                   \
-        TYPE *to = (TYPE *)a->whole + at.whole;                                                                                            \
-        const TYPE *from = (const TYPE *)a->taken + at.taken;                                                                              \
-        for (int64_t k = 0; k < a->K; k++) {                                                                                               \
-            const int64_t place = tc_read_index_below(&a->index[at.index + k * a->index_step], a->L);                                      \
-            if (place == TC_NO_INDEX) continue;                                                                                            \
-            TYPE *own = to + place * a->whole_step;                                                                                        \
-            *own = a->multiplies ? *own * from[k * a->taken_step] : *own + from[k * a->taken_step];                                        \
-        }                                                                                                                                  \
-    } while (0)
+VISITOR(add, real, *whole += *taken, )
+VISITOR(multiply, real, *whole *= *taken, )
+VISITOR(add_integers, uint64_t, *whole += *taken, ) /* unsigned numbers wrap around */
+VISITOR(multiply_integers, uint64_t, *whole *= *taken, )
 
 TC_DEFINE_KERNEL(lines_combine)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_lines_args *a = args;
     (void)scratch;
-    for (int64_t n = begin; n < end; n++) {
-        const line at = line_at(a, n);
-        if (a->integers)
-            COMBINE(uint64_t);
-        else
-            COMBINE(real);
-    }
+    if (a->integers)
+        visit_lines(a, begin, end, a->multiplies ? multiply_integers : add_integers);
+    else
+        visit_lines(a, begin, end, a->multiplies ? multiply : add);
 }
 
 /* The columns of an item, one step of the axis after the other. */
