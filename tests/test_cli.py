@@ -452,8 +452,10 @@ def options_of(parser):
 
 
 def test_the_documentation_has_every_option_and_no_other():
-    text = (ROOT / "docs/training.md").read_text()
-    section = text[text.index("## On the command line") :]
+    section = ""
+    for name in ("docs/training.md", "docs/models.md"):
+        text = (ROOT / name).read_text()
+        section += text[text.index("## On the command line") :]
     mentioned = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", section))
     known = options_of(cli.parser())
     assert mentioned - known == set() and known - mentioned - {"--help", "--version"} == set()
@@ -488,7 +490,7 @@ def test_the_documented_code_runs(tmp_path, monkeypatch):
 
 
 def test_the_documented_commands_parse():
-    text = "".join((ROOT / name).read_text() for name in ("docs/training.md", "README.md"))
+    text = "".join((ROOT / name).read_text() for name in ("docs/training.md", "docs/models.md", "README.md"))
     for line in re.findall(r"^python -m transformer_c ([^#\n]*)", text, re.M):
         if not line.startswith("bench"):
             cli.parser().parse_args(line.split())

@@ -7,11 +7,11 @@ import os
 import sys
 
 from ..checkpoint import CheckpointError
-from . import bench, info, predict, selftest, train, tutorial
+from . import bench, classify, embed, info, predict, selftest, train, tutorial
 from .options import CommandError
 
 PROGRAM = "python -m transformer_c"
-COMMANDS = (info, tutorial, train, predict, bench, selftest)
+COMMANDS = (info, tutorial, train, predict, embed, classify, bench, selftest)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,0 +1,197 @@
+"""Texts from files or standard input, one per line, and results as JSON lines or an array: what `embed` and `classify` share."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from ..checkpoint import CheckpointError
+from ..checkpoint.files import open_regular, write_atomically
+from ..trainer.interrupts import Interrupts
+from .options import CommandError, add_threads, choice, positive
+
+_BATCHES = 16  # of one block, whose texts are sorted by length together
+_DTYPES = ("float32", "float16", "bfloat16", "float64")
+
+
+def add_options(parser: argparse.ArgumentParser, output: str) -> None:
+    """Adds the options of both commands; `output` says what an array has."""
+    parser.add_argument("folder", metavar="FOLDER", help="the model: config.json, weights, tokenizer.json")
+    parser.add_argument("input", metavar="INPUT", nargs="*", help="files with a text per line, or .jsonl; - or none: standard input")
+    parser.add_argument("--json", action="store_true", help="lines are JSON, as in files named .jsonl: texts, or objects that have one")
+    parser.add_argument("--field", default="text", metavar="NAME", help="the name of the text in objects (default: text)")
+    parser.add_argument("--output", metavar="FILE", help=f"write the results there instead of printing them; a .npy file gets {output}")
+    parser.add_argument(
+        "--batch-size", type=positive, default=32, metavar="N", help="texts computed at once (default: 32); results do not depend on it"
+    )
+    parser.add_argument(
+        "--max-length", type=positive, metavar="N", help="tokens at which texts are cut off (default: what the folder says)"
+    )
+    parser.add_argument("--dtype", type=choice(*_DTYPES), metavar="D", help=f"of the weights: {', '.join(_DTYPES)} (default: the file's)")
+    add_threads(parser)
+    parser.add_argument("--no-progress", action="store_true", help="no progress bar")
+
+
+def opened(make: Callable[[], Any]) -> Any:
+    """What `make` makes; wrong options become errors for users of the command line."""
+    try:
+        return make()
+    except CheckpointError:
+        raise
+    except (ImportError, TypeError, ValueError) as error:
+        raise CommandError(str(error)) from error
+
+
+def run(
+    options: argparse.Namespace,
+    read: Callable[[Any], Any],
+    compute: Callable[[list[Any]], np.ndarray | list[Any]],
+    describe: Callable[[Any], dict[str, Any]],
+    columns: int | None,
+    name: str = "text",
+) -> int:
+    """Computes the results of all lines, block by block.
+
+    Ctrl-C while lines are awaited ends at once, and otherwise after a block: what is written then is whole.
+
+    Parameters
+    ----------
+    read : callable
+        Makes a text of a line, or of the value of a JSON line; raises ValueError.
+    compute : callable
+        The result of each text of a list.
+    describe : callable
+        What a line of JSON says of a result, next to the text.
+    columns : int or None
+        Of an array of the results; None where they make none.
+    name : str
+        Of what was read, in the lines of JSON.
+    """
+    is_array = (options.output or "").endswith(".npy")
+    if is_array and columns is None:
+        raise CommandError("results of words make no array: name a .jsonl file")
+    for path in options.input:
+        if options.output and os.path.exists(options.output) and os.path.exists(path) and os.path.samefile(path, options.output):
+            raise CommandError(f"{path} is read and cannot be the output as well")
+    sink: Any = _Array(options.output, columns or 0) if is_array else _Lines(options.output)
+    interrupts, done = Interrupts(), 0
+    interval = 0.1 if sys.stderr is not None and sys.stderr.isatty() else 30.0  # logs stay short
+    bar = tqdm(desc=options.command, unit=" texts", disable=options.no_progress or sys.stderr is None, mininterval=interval)
+    with closing(sink), closing(bar):
+        try:
+            for block in _blocks(options, read):
+                with interrupts.held():
+                    found = opened(functools.partial(compute, [text for _, text in block]))
+                    if is_array:
+                        sink.write(found)
+                    else:
+                        pairs = zip(block, found, strict=True)
+                        sink.write([{**(given or {name: text}), **describe(each)} for (given, text), each in pairs])
+                    done += len(block)
+                    bar.update(len(block))
+                if interrupts.pending:
+                    raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            sink.finish()
+            where = f"; they are in {options.output}" if options.output and done else ""
+            raise KeyboardInterrupt(f"stopped after {done} {'text' if done == 1 else 'texts'}{where}") from None
+        sink.finish()
+    if options.output:
+        print(f"{options.output}: {done} {'text' if done == 1 else 'texts'}")
+    return 0
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------------------
+
+
+def _blocks(options: argparse.Namespace, read: Callable[[Any], Any]) -> Iterator[list[tuple[dict[str, Any], Any]]]:
+    """Lists of (the object of a line, its text)."""
+    size = _BATCHES * options.batch_size
+    block: list[tuple[dict[str, Any], Any]] = []
+    for path in options.input or ["-"]:
+        name, lines = ("standard input", sys.stdin.buffer) if path == "-" else (path, open_regular(path)[0])
+        at_once = 1 if path == "-" and lines.isatty() else size  # who types waits for each result
+        is_json = options.json or path.endswith((".jsonl", ".ndjson"))
+        try:
+            for number, line in enumerate(lines, 1):
+                try:
+                    block.append(_parsed(line, is_json, options.field, read))
+                except (ValueError, RecursionError) as error:
+                    raise CommandError(f"{name}, line {number}: {error}") from error
+                if len(block) >= at_once:
+                    yield block
+                    block = []
+        finally:
+            if path != "-":
+                lines.close()
+    if block:
+        yield block
+
+
+def _parsed(line: bytes, is_json: bool, field: str, read: Callable[[Any], Any]) -> tuple[dict[str, Any], Any]:
+    text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8-sig")
+    if not is_json:
+        return {}, read(text)
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        return {}, read(value)
+    if field not in value:
+        raise ValueError(f"the object has no {field!r}; --field names what has the text")
+    return value, read(value[field])
+
+
+# ---- writing --------------------------------------------------------------------------------------------------------------------
+
+
+class _Lines:
+    """JSON lines, to a file or standard output; a block is written at once."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path, self._file = path, None if path else sys.stdout.buffer
+
+    def write(self, block: list[dict[str, Any]]) -> None:
+        if self._file is None:
+            self._file = open(self._path or "", "wb")  # noqa: SIM115 (close() closes it; made only when there is something to write)
+        self._file.write("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in block).encode())
+        self._file.flush()
+
+    def finish(self) -> None:
+        if self._file is None:
+            self.write([])
+
+    def close(self) -> None:
+        if self._path and self._file is not None:
+            self._file.close()
+
+
+class _Array:
+    """A .npy file, written when all rows are there, or at Ctrl-C with those that are."""
+
+    def __init__(self, path: str, columns: int) -> None:
+        self._path, self._rows = path, [np.empty((0, columns), np.float32)]
+
+    def write(self, rows: np.ndarray) -> None:
+        self._rows.append(rows.astype(np.float32))
+
+    def finish(self) -> None:
+        data = io.BytesIO()
+        np.save(data, np.concatenate(self._rows))
+        write_atomically(self._path, data.getvalue())
+
+    def close(self) -> None:
+        pass
+
+
+def number(x: Any) -> float:
+    """The float whose text is the shortest that means this float32."""
+    return float(str(np.float32(x)))

@@ -1,0 +1,175 @@
+"""`embed` and `classify`: lines in and out, files, Ctrl-C."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from command_line import command, started
+from folders import CONFIG, sentence_folder
+from transformer_c import cli
+from words import write_tokenizer
+
+pytest.importorskip("tokenizers")
+TEXTS = ["abc", "hello world", "", "z", "größe", "hello"] * 7
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Folders with a model for embeddings, texts, words, and nothing."""
+    top = tmp_path_factory.mktemp("models")
+    found = {"embeddings": sentence_folder(top)}
+    for name, task in (("text", "text-classification"), ("token", "token-classification"), ("plain", None)):
+        found[name] = top / name
+        tc.manual_seed(1)
+        values = {**CONFIG, "initializer_range": 0.3, "id2label": {"0": "no", "1": "yes", "2": "?"}}
+        tc.models.save(tc.models.create(values, task=task), found[name])
+        write_tokenizer(found[name])
+    return found
+
+
+@pytest.fixture
+def run(monkeypatch, capsysbinary):
+    """A command within this process: its status, its lines of JSON, standard error."""
+
+    def call(*arguments, given=""):
+        given = given if isinstance(given, bytes) else given.encode()
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+        status = cli.main([str(argument) for argument in arguments])
+        out, err = capsysbinary.readouterr()
+        return status, [json.loads(line) if line.startswith((b"{", b"[")) else line.decode() for line in out.splitlines()], err.decode()
+
+    return call
+
+
+def test_embed(folders, run, tmp_path):
+    encoder = tc.models.SentenceEncoder.from_pretrained(folders["embeddings"])
+    expected = encoder.encode(TEXTS)
+    status, found, err = run("embed", folders["embeddings"], "--batch-size", 2, given="\n".join(TEXTS))
+    assert status == 0 and "embed: 42 texts" in err.replace("\r", "\n")
+    assert [line["text"] for line in found] == TEXTS
+    assert np.array_equal(np.array([line["embedding"] for line in found], np.float32), expected)  # every bit, in the fewest digits
+    (tmp_path / "a.txt").write_bytes("\ufeff".encode() + "\r\n".join(TEXTS[:3]).encode() + b"\r\n")
+    (tmp_path / "b.jsonl").write_text("".join(json.dumps(text) + "\n" for text in TEXTS[3:]))
+    output = tmp_path / "x.npy"
+    status, found, err = run("embed", folders["embeddings"], tmp_path / "a.txt", tmp_path / "b.jsonl", "--output", output, "--no-progress")
+    assert (status, found, err) == (0, [f"{output}: 42 texts"], "") and np.array_equal(np.load(output), expected)
+    options = ["--prompt-name", "query", "--pooling", "cls", "--max-length", 9, "--dtype", "float64", "--json", "--field", "body"]
+    _, found, _ = run("embed", folders["embeddings"], *options, given='{"id": 7, "body": "hello world"}\n')
+    other = tc.models.SentenceEncoder.from_pretrained(folders["embeddings"], pooling="cls", max_length=9, dtype="float64")
+    vector = other.encode("hello world", prompt_name="query")
+    assert found[0].keys() == {"id", "body", "embedding"} and np.array_equal(np.float32(found[0]["embedding"]), vector)
+    assert run("embed", folders["embeddings"])[:2] == (0, [])
+
+
+def test_classify(folders, run, tmp_path):
+    classifier = tc.models.TextClassifier(folders["text"])
+    odds = classifier.predict_proba(TEXTS).astype(np.float32)
+    status, found, _ = run("classify", folders["text"], "--all", given="\n".join(TEXTS))
+    assert status == 0 and [line["label"] for line in found] == classifier.predict(TEXTS).tolist()
+    assert [line["score"] for line in found] == [line["scores"][line["label"]] for line in found]
+    assert np.array_equal(np.float32([[line["scores"][name] for name in ("no", "yes", "?")] for line in found]), odds)
+    _, (line,), _ = run("classify", folders["text"], "--json", given='["abc", "z"]')
+    assert line.keys() == {"text", "label", "score"} and line["text"] == ["abc", "z"]
+    assert np.float32(line["score"]) == np.float32(classifier.predict_proba([("abc", "z")]).max())
+    output = tmp_path / "x.jsonl"
+    assert run("classify", folders["text"], "--output", output, given="\n".join(TEXTS))[1] == [f"{output}: 42 texts"]
+    assert [json.loads(text)["label"] for text in output.read_text().splitlines()] == [line["label"] for line in found]
+    run("classify", folders["text"], "--output", tmp_path / "x.npy", given="\n".join(TEXTS))
+    assert np.array_equal(np.load(tmp_path / "x.npy"), odds)
+
+
+def test_classify_words(folders, run):
+    tagger = tc.models.TokenClassifier(folders["token"])
+    status, found, _ = run("classify", folders["token"], given="ab cde\nz")
+    assert status == 0 and [line["words"] for line in found] == [["ab", "cde"], ["z"]]
+    assert [line["labels"] for line in found] == tagger.predict([["ab", "cde"], ["z"]])
+    _, (line,), _ = run("classify", folders["token"], "--json", "--field", "words", given='{"words": ["ab", "c"], "id": 1}')
+    assert line.keys() == {"words", "id", "labels", "scores"} and len(line["scores"]) == 2
+
+
+WRONG = [
+    (["embed", "nowhere"], "", "there is no folder 'nowhere'"),
+    (["embed", "{embeddings}", "nofile.txt"], "", "nofile.txt: No such file"),
+    (["embed", "{embeddings}"], b"abc\n\xff\n", "standard input, line 2: 'utf-8' codec"),
+    (["embed", "{embeddings}", "--json"], '"a"\n{"b": 1}', "line 2: the object has no 'text'; --field"),
+    (["embed", "{embeddings}", "--json"], '"a"\n3', "line 2: expected a text, got 3"),
+    (["embed", "{embeddings}", "--json"], "[" * 100_000, "line 1: "),
+    (["embed", "{embeddings}", "--pooling", "best"], "", "pooling must be"),
+    (["embed", "{embeddings}", "--prompt-name", "x"], "", "prompt_name is 'x'"),
+    (["embed", "{embeddings}", "--max-length", "1000"], "", "max_length is 1000"),
+    (["classify", "{plain}"], "", "no weights for classes"),
+    (["classify", "{embeddings}"], "", "no weights for classes"),
+    (["classify", "{text}", "--json"], '["a", "b", "c"]', "expected a text or a list of two texts"),
+    (["classify", "{token}"], "\n", "line 1: expected words"),
+    (["classify", "{token}", "--output", "x.npy"], "a b", "name a .jsonl file"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "given", "message"), WRONG)
+def test_mistakes(folders, run, tmp_path, monkeypatch, arguments, given, message):
+    monkeypatch.chdir(tmp_path)
+    status, found, err = run(*(argument.format(**folders) for argument in arguments), given=given)
+    assert status == 1 and found == [] and message in err and "Traceback" not in err
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_output_that_exists(folders, run, tmp_path):
+    """Is replaced by results only, and never while it is read."""
+    path = tmp_path / "x.jsonl"
+    path.write_text('"abc"\n')
+    status, _, err = run("embed", folders["embeddings"], path, "--output", path)
+    assert status == 1 and "cannot be the output as well" in err
+    assert run("embed", folders["embeddings"], tmp_path / "none", "--output", path)[0] == 1 and path.read_text() == '"abc"\n'
+    assert run("embed", folders["embeddings"], "--output", path)[0] == 0 and path.read_text() == ""
+
+
+def test_ctrl_c_while_it_waits(folders, tmp_path):
+    """What was computed before is in the file, and whole."""
+    output = tmp_path / "x.jsonl"
+    process = started("embed", folders["embeddings"], "--batch-size", "1", "--output", output, cwd=tmp_path, stdin=subprocess.PIPE)
+    process.stdin.write("abc\n" * 40)  # two blocks of 16 and a part of a third one
+    process.stdin.flush()
+    deadline = time.monotonic() + 60
+    while (not output.exists() or output.read_bytes().count(b"\n") < 32) and time.monotonic() < deadline:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and out == "" and f"stopped after 32 texts; they are in {output}" in err and "Traceback" not in err
+    assert [json.loads(line)["text"] for line in output.read_text().splitlines()] == ["abc"] * 32
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "npy"])
+def test_ctrl_c_while_it_computes(folders, run, tmp_path, monkeypatch, suffix):
+    """The block is finished first."""
+    encode, calls = tc.models.SentenceEncoder.encode, []
+
+    def interrupted(self, texts, *arguments, **options):
+        calls.append(len(texts))
+        if len(calls) == 3:  # the first has no texts
+            os.kill(os.getpid(), signal.SIGINT)
+        return encode(self, texts, *arguments, **options)
+
+    monkeypatch.setattr(tc.models.SentenceEncoder, "encode", interrupted)
+    output = tmp_path / f"x.{suffix}"
+    status, found, err = run("embed", folders["embeddings"], "--batch-size", 1, "--output", output, given="abc\n" * 50)
+    assert (status, found, calls) == (130, [], [0, 16, 16]) and f"stopped after 32 texts; they are in {output}" in err
+    assert (len(np.load(output)) if suffix == "npy" else output.read_bytes().count(b"\n")) == 32
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_reader_that_leaves(folders, tmp_path):
+    out, _ = command("embed", folders["embeddings"], cwd=tmp_path, given="abc\nz\n")
+    assert len(out.splitlines()) == 2
+    process = started("classify", folders["text"], "--batch-size", "1", "--no-progress", cwd=tmp_path, stdin=subprocess.PIPE)
+    process.stdout.close()
+    process.stdin.write("abc\n" * 100)
+    process.stdin.close()
+    assert process.wait(60) == 1 and process.stderr.read() == ""
+    process.stderr.close()
