@@ -223,6 +223,10 @@ TC_CHECKED tc_status tc_binary_backward(tc_tensor **da, tc_tensor **db, tc_tenso
 TC_CHECKED tc_status tc_where(tc_tensor **out, tc_tensor *condition, const tc_argument *a, const tc_argument *b, tc_error *err);
 TC_CHECKED tc_status tc_where_backward(tc_tensor **da, tc_tensor **db, tc_tensor *dy, tc_tensor *condition, tc_tensor *a, tc_tensor *b,
                                        tc_error *err);
+/* y = x between the bounds, and the bound that it is beyond elsewhere; max where they are crossed. Dtypes as in tc_binary. */
+TC_CHECKED tc_status tc_clamp(tc_tensor **y, tc_tensor *x, const tc_argument *min, const tc_argument *max, tc_error *err);
+/* dx = dy where x and y are equal: of bounds that are numbers and not crossed. */
+TC_CHECKED tc_status tc_clamp_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, tc_tensor *y, tc_error *err);
 /* x with `value` (one element) where the mask (bool; they broadcast) is true; in x's dtype. */
 TC_CHECKED tc_status tc_masked_fill(tc_tensor **out, tc_tensor *x, tc_tensor *mask, const tc_argument *value, tc_error *err);
 

@@ -10,7 +10,9 @@ from collections import Counter
 # What has no reference of its own: why.
 _NUMPY, _INVERSE = "NumPy has it, and tests call that", "the gradient is the function itself, with the opposite sign"
 WITHOUT_A_REFERENCE = {
-    **dict.fromkeys(("triangle", "triu", "tril", "matmul", "where", "cat", "stack", "split", "max", "min", "sum", "mean", "var"), _NUMPY),
+    **dict.fromkeys(
+        ("triangle", "triu", "tril", "matmul", "where", "clamp", "cat", "stack", "split", "max", "min", "sum", "mean", "var"), _NUMPY
+    ),
     **dict.fromkeys(("reshape", "permute", "expand", "slice", "index", "item assignment", "clone", "cast"), _NUMPY),
     "rotary_backward": _INVERSE,
 }

@@ -105,6 +105,7 @@ CASES = {
     ),
     "`mul` of a (n) and a number": [(lambda x: x * 3.0, X)],
     "`where` of condition (n), a (n), b (n)": [(lambda a, b, condition: _core.where(condition, a, b), X * 2, {"condition": boolean(n)})],
+    "`clamp` of x (n) between two numbers": [(lambda x: _core.clamp(x, -1.0, 1.0), X)],
     "`masked_fill` of x (n), mask (n)": [(lambda x, mask: x.masked_fill(mask, 0.0), X, {"mask": boolean(n)})],
     "`triangle` of x (n)": [(lambda x: x.triu(), ROWS), (lambda x: x.tril(), ROWS)],
     "`dropout` of x (n)": [(lambda x: _core.dropout(x, 0.5, 1, 2), X)],

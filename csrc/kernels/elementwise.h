@@ -10,6 +10,13 @@
 #define TC_ELEMENT_BLOCK 8192 /* elements per item */
 #define TC_ELEMENT_INPUTS 3
 
+/* What the kernels of three inputs choose. */
+enum {
+    TC_CHOICE_where, /* condition, a, b: a where the condition is not zero, otherwise b */
+    TC_CHOICE_clamp, /* x, low, high: x between them; NaN where one is NaN */
+    TC_CHOICE_same   /* g, x, y: g where x and y are equal, otherwise 0 */
+};
+
 /* One operand. Elements are converted between `dtype` (a tc_dtype) and the kernel's compute dtype when they are read and written. Strides
  * in elements, any sign, 0 to repeat. data NULL: every element is `value`, or `integer` in the integer kernels. */
 typedef struct tc_operand {
@@ -28,8 +35,8 @@ typedef struct tc_operand {
  * unary_backward    TC_UNARY_*            dy, and x or y, as the row of unary.def says       -> dx
  * binary_forward    TC_BINARY_*           a, b
  * binary_backward   2 * TC_BINARY_* + i   dy, a, b     -> da (i = 0), db (i = 1)
- * where_forward     -                     condition, a, b
- * integer_unary, integer_binary, integer_where: the same in int64 arithmetic (integer.def)
+ * where_forward     TC_CHOICE_*           three: see there
+ * integer_unary, integer_binary, integer_where: the same in int64 arithmetic (integer.def); of the choices TC_CHOICE_where alone
  */
 typedef struct tc_elementwise_args {
     int function;

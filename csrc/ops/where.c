@@ -39,7 +39,7 @@ static tc_status gradient(tc_tensor **out, const where_attributes *at, int i, tc
     TC_OWNED tc_tensor *chosen = NULL;
     if (!out) return TC_OK;
     TC_TRY(tc_tensor_like(&chosen, dy, err));
-    TC_TRY(tc_run_elementwise(chosen, 3, in, &tc_kernel_where_forward, 0, tc_compute_dtype(dy->dtype), cost, err));
+    TC_TRY(tc_run_elementwise(chosen, 3, in, &tc_kernel_where_forward, TC_CHOICE_where, tc_compute_dtype(dy->dtype), cost, err));
     return tc_sum_to(out, chosen, at->ndim[i], at->shapes[i], at->dtype[i], err);
 }
 
@@ -88,7 +88,7 @@ tc_status tc_where(tc_tensor **out, tc_tensor *condition, const tc_argument *a, 
     TC_TRY(result_shape(&ndim, shape, condition, a->tensor, b->tensor, err));
     TC_TRY(tc_make(&s, &result, ndim, shape));
     TC_TRY(tc_run_elementwise(result, 3, (tc_argument[]){{.tensor = condition}, *a, *b},
-                              floating ? &tc_kernel_where_forward : &tc_kernel_integer_where, 0, s.kernels, cost, err));
+                              floating ? &tc_kernel_where_forward : &tc_kernel_integer_where, TC_CHOICE_where, s.kernels, cost, err));
     if (!floating) {
         tc_give(&s, out, result);
         return TC_OK;

@@ -27,6 +27,8 @@ __all__ = [
     "binary_cross_entropy_with_logits_forward",
     "ceil_backward",
     "ceil_forward",
+    "clamp_backward",
+    "clamp_forward",
     "clamp_max_backward",
     "clamp_max_forward",
     "clamp_min_backward",
@@ -200,6 +202,12 @@ def ceil_backward(dy: ArrayLike | Tensor) -> Any:
 
 def ceil_forward(x: ArrayLike | Tensor) -> Any:
     """ceil of x, element by element."""
+
+def clamp_backward(dy: ArrayLike | Tensor, x: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Any:
+    """dx of clamp between two numbers: dy where y is x, 0 elsewhere."""
+
+def clamp_forward(x: ArrayLike | Tensor, min: _int | _float | ArrayLike | Tensor, max: _int | _float | ArrayLike | Tensor) -> Any:
+    """x between the bounds, which are tensors or numbers; max where they are crossed."""
 
 def clamp_max_backward(dy: ArrayLike | Tensor, a: ArrayLike | Tensor, b: ArrayLike | Tensor) -> tuple[Any, Any]:
     """da and db of clamp_max."""

@@ -211,7 +211,7 @@ def test_gather_scatter_and_cumsum(emulated_gpu, dtype, rng):
 
 
 MADE_OF_OPS = {
-    "clamp": lambda t: t.clamp(2.0, t[:1]),
+    "clamp": lambda t: (t.clamp(2.0, t[:1]), t.clamp(2, 5)),
     "extremes": lambda t: (t.max(0).values, t.min(1).indices, t.amax(1), t.amin((0, 1))),
     "spread": lambda t: (t.std(0), t.norm(dim=1), t.norm(3), t.norm(float("inf")), t.logsumexp(0), t.prod(0)),
     "order": lambda t: (*t.sort(1, descending=True), *t.topk(2, 0)),

@@ -288,6 +288,25 @@ def test_where(isa, dtype, rng):
         np.testing.assert_array_equal(got, np.where(c, a, b))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64"])
+def test_clamp_in_one_pass_is_one_bound_after_the_other(isa, dtype, rng):
+    values = np.append(rng.standard_normal((7, 37)), [[np.nan, np.inf, -np.inf, 0.5, -0.5, 0.1, -0.0] + [0.0] * 30], 0)
+    x = Tensor(rng.integers(-3, 4, (8, 37))) if dtype == "int64" else Tensor(values).to(dtype)
+    for low, high in [(-0.5, 0.5), (0.1, 0.1), (0.1001, 0.1002), (-0.0, 0.0), (1.0, -1.0), (np.nan, 1.0), (-1, 1), (-np.inf, 0.1)]:
+        for given in (x, x.T, x[:, ::2], x[:0], x[2, 3]):
+            one, two = given.detach(), given.detach()
+            if x.is_floating_point():
+                one, two = one.requires_grad_(), two.requires_grad_()
+            got, expected = _core.clamp(one, low, high), _core.clamp_max(_core.clamp_min(two, low), high)
+            np.testing.assert_array_equal(_core.clamp(one.detach(), low, high).double(), expected.detach().double())
+            assert got.dtype == expected.dtype and got.shape == expected.shape
+            np.testing.assert_array_equal(got.detach().double(), expected.detach().double())
+            if x.is_floating_point():
+                got.sum().backward()
+                expected.sum().backward()
+                np.testing.assert_array_equal(one.grad.double(), two.grad.double())
+
+
 def test_where_and_masked_fill_gradients(rng):
     c = rng.random((4, 5)) < 0.5
     a, b = Tensor(rng.standard_normal(5), requires_grad=True), Tensor(rng.standard_normal((4, 1)), requires_grad=True)

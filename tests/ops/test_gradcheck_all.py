@@ -299,6 +299,7 @@ CASES = {
     "clamp_max": extreme("clamp_max"),
     "remainder": remainder,
     "where": where,
+    "clamp": lambda d: values(lambda x: _core.clamp(x, -0.5, 0.4), d.apart(*d.shape(2))),
     "masked_fill": masked_fill,
     **{n: reduction(n) for n in ("sum", "mean", "max", "min")},
     "var": variance,

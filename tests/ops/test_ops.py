@@ -118,6 +118,8 @@ def test_choices_triangles_and_pooling(rng):
           lambda dy, y: ops.where_backward(dy, condition, a, b), "float64")  # fmt: skip
     check(lambda a: _core.masked_fill(a, condition, 2.0), [a], lambda a: ops.masked_fill_forward(a, condition, 2.0),
           lambda dy, y: ops.masked_fill_backward(dy, condition), "float64")  # fmt: skip
+    check(lambda a: _core.clamp(a, -0.5, 0.5), [a], lambda a: ops.clamp_forward(a, -0.5, 0.5),
+          lambda dy, y: ops.clamp_backward(dy, a, y), "float64")  # fmt: skip
     for name in ("triu", "tril"):
         check(lambda a: getattr(_core, name)(a, 1), [a], lambda a: getattr(ops, f"{name}_forward")(a, 1),
               lambda dy, y: getattr(ops, f"{name}_backward")(dy, 1), "float64")  # fmt: skip
@@ -281,6 +283,7 @@ def good_arguments():
         "add_layer_norm": [x, added[1], a(4), *added[2:]],
         "attention": [x, x, x, x, heads[0], *heads[2:]],
         "binary_cross_entropy": [one, x, x, x],
+        "clamp": [x, x, x],
         "binary_cross_entropy_with_logits": [one, x, x, x, x],
         "cross_entropy": [one, flat, CLASSES, top, log_sum, a(3)],
         "dropout": [x, 0.5, 1, 2],

@@ -88,7 +88,7 @@ TC_DEFINE_KERNEL(binary_backward)(const void *args, int64_t begin, int64_t end, 
     run_elementwise(a, begin, end, backward_functions[a->function]);
 }
 
-/* NOLINTBEGIN(clang-analyzer-core.*): where has three inputs, which the analyzer does not know. */
+/* NOLINTBEGIN(clang-analyzer-core.*): these have three inputs, which the analyzer does not know. */
 static void choose(real *out, const real *const *in, const int *step, int64_t n)
 {
     for (int64_t i = 0; i < n; i += TC_LANES) {
@@ -98,10 +98,37 @@ static void choose(real *out, const real *const *in, const int *step, int64_t n)
                      lanes);
     }
 }
+
+static void clamp(real *out, const real *const *in, const int *step, int64_t n)
+{
+    int64_t i = 0;
+    if (step[0] && !step[1] && !step[2]) { /* two numbers */
+        const vreal low = v_set1(in[1][0]), high = v_set1(in[2][0]);
+        for (; i + TC_LANES <= n; i += TC_LANES) v_store(out + i, v_minimum(v_maximum(v_load(in[0] + i), low), high));
+    }
+    for (; i < n; i += TC_LANES) {
+        const int lanes = v_left(n, i);
+        const vreal risen = v_maximum(lanes_of(in[0], step[0], i, lanes), lanes_of(in[1], step[1], i, lanes));
+        v_store_some(out + i, v_minimum(risen, lanes_of(in[2], step[2], i, lanes)), lanes);
+    }
+}
+
+static void keep_same(real *out, const real *const *in, const int *step, int64_t n)
+{
+    int64_t i = 0;
+    for (; step[0] && step[1] && step[2] && i + TC_LANES <= n; i += TC_LANES)
+        v_store(out + i, v_select(v_eq(v_load(in[1] + i), v_load(in[2] + i)), v_load(in[0] + i), v_zero()));
+    for (; i < n; i += TC_LANES) {
+        const int lanes = v_left(n, i);
+        const vmask same = v_eq(lanes_of(in[1], step[1], i, lanes), lanes_of(in[2], step[2], i, lanes));
+        v_store_some(out + i, v_select(same, lanes_of(in[0], step[0], i, lanes), v_zero()), lanes);
+    }
+}
 /* NOLINTEND(clang-analyzer-core.*) */
 
 TC_DEFINE_KERNEL(where_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
+    const tc_elementwise_args *a = args;
     (void)scratch;
-    run_elementwise(args, begin, end, choose);
+    run_elementwise(a, begin, end, a->function == TC_CHOICE_clamp ? clamp : a->function == TC_CHOICE_same ? keep_same : choose);
 }

@@ -24,7 +24,13 @@ template <class Real> __device__ __forceinline__ void write(const tc_operand &ou
 
 template <class Real> struct Where {
     static constexpr int inputs = 3;
-    static __device__ __forceinline__ Real apply(int, const Real (&in)[3]) { return in[0] != 0 ? in[1] : in[2]; }
+    static __device__ __forceinline__ Real apply(int function, const Real (&in)[3])
+    {
+        if (function == TC_CHOICE_same) return in[1] == in[2] ? in[0] : Real(0);
+        if (function == TC_CHOICE_where) return in[0] != 0 ? in[1] : in[2];
+        const Real risen = in[0] != in[0] || in[0] > in[1] ? in[0] : in[1];
+        return risen != risen || risen < in[2] ? risen : in[2];
+    }
 };
 
 template <class Real, template <class> class Function>

@@ -201,7 +201,7 @@ def hardtanh(input, min_val: float = -1.0, max_val: float = 1.0, inplace: bool =
     x = as_given(input)
     if x.dtype.kind in "iu":  # stay what they are
         min_val, max_val = int(min_val), int(max_val)
-    clipped = _core.clamp_max(_core.clamp_min(x, min_val), max_val)
+    clipped = _core.clamp(x, min_val, max_val)
     if not getattr(x, "requires_grad", False):
         return clipped
     return _core.where(_core.logical_and(_core.gt(x, min_val), _core.lt(x, max_val)), x, clipped.detach())

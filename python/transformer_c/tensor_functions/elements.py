@@ -48,8 +48,9 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
         raise ValueError("clamp() needs a bound: min, max or both")
     if max is not None and isinstance(min, Tensor) and min.requires_grad:  # not where the result is `max`
         min = _core.where(_core.lt(min.detach(), max), min, min.detach())
-    result = input if min is None else _core.clamp_min(input, min)
-    return result if max is None else _core.clamp_max(result, max)
+    if min is None:
+        return _core.clamp_max(input, max)
+    return _core.clamp_min(input, min) if max is None else _core.clamp(input, min, max)
 
 
 @takes_arrays("input", "min", "max")

@@ -218,6 +218,12 @@ def _where(g: Builder, a: dict, out: list) -> str:
     return chosen(g, truth(g, a["condition"]), operand(g, a["a"], dtype), operand(g, a["b"], dtype), dtype)
 
 
+@converter("clamp")
+def _clamp(g: Builder, a: dict, out: list) -> str:
+    x, low, high = (operand(g, value, out[0].dtype) for value in a.values())
+    return g.op("Min", g.op("Max", x, low), high)
+
+
 @converter("masked_fill")
 def _masked_fill(g: Builder, a: dict, out: list) -> str:
     x, mask, value = a.values()

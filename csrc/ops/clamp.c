@@ -1,0 +1,59 @@
+/* clamp.c: elements between two bounds.
+ *
+ * Saved for the backward: x and y, of n elements each. Bounds that are no numbers, or that are crossed, and what no kernel here computes:
+ * one bound after the other (clamp_min and clamp_max of kernels/binary.def). */
+#include "../core/elementwise.h"
+#include "op.h"
+
+static const double cost = 2.0;
+
+static tc_status clamp_gradient(tc_tensor **out, tc_tensor *dy, tc_tensor *x, tc_tensor *y, tc_error *err)
+{
+    TC_OWNED tc_tensor *dx = NULL;
+    TC_TRY(tc_tensor_like(&dx, dy, err));
+    TC_TRY(tc_run_elementwise(dx, 3, (tc_argument[]){{.tensor = dy}, {.tensor = x}, {.tensor = y}}, &tc_kernel_where_forward,
+                              TC_CHOICE_same, tc_compute_dtype(dy->dtype), cost, err));
+    *out = tc_take(&dx);
+    return TC_OK;
+}
+
+static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
+{
+    return clamp_gradient(&grad_inputs[0], grad_outputs[0], tc_node_saved(node, 0), tc_node_saved(node, 1), err);
+}
+
+static const tc_op clamp_op = {"clamp", backward};
+
+/* Of halves y may be x although x is beyond a bound, which is rounded. */
+static bool is_one_pass(tc_tensor *x, const tc_argument *min, const tc_argument *max)
+{
+    if (min->tensor || max->tensor || !tc_dtype_is_float(x->dtype) || !(min->scalar.real <= max->scalar.real)) return false;
+    return x->dtype == tc_compute_dtype(x->dtype) || !tc_tape_wants(1, &x);
+}
+
+tc_status tc_clamp(tc_tensor **y, tc_tensor *x, const tc_argument *min, const tc_argument *max, tc_error *err)
+{
+    TC_SCOPE(s, err);
+    tc_input in[] = {{"x", x}};
+    tc_tensor *out;
+    if (!is_one_pass(x, min, max)) {
+        TC_TRY(tc_binary_arguments(&out, &(tc_argument){.tensor = x}, min, TC_BINARY_clamp_min, err));
+        TC_TRY(tc_own(&s, out));
+        return tc_binary_arguments(y, &(tc_argument){.tensor = out}, max, TC_BINARY_clamp_max, err);
+    }
+    TC_TRY(tc_begin_elements(&s, in, 1, x->dtype, x->dtype));
+    TC_TRY(tc_make(&s, &out, x->ndim, x->shape));
+    TC_TRY(tc_run_elementwise(out, 3, (tc_argument[]){{.tensor = x}, *min, *max}, &tc_kernel_where_forward, TC_CHOICE_clamp, s.kernels,
+                              cost, err));
+    return tc_finish(&s, y, out, &(tc_record){.op = &clamp_op, TC_SAVED(x, out)});
+}
+
+tc_status tc_clamp_backward(tc_tensor **dx, tc_tensor *dy, tc_tensor *x, tc_tensor *y, tc_error *err)
+{
+    TC_TRY(tc_check_float(x, "x", err));
+    TC_TRY(tc_check_same_dtype(x, "x", y, "y", err));
+    TC_TRY(tc_check_same_device(x, "x", y, "y", err));
+    TC_TRY(tc_check_gradient(y, "y", x->ndim, x->shape, x, "x", err));
+    TC_TRY(tc_check_gradient(dy, "dy", x->ndim, x->shape, x, "x", err));
+    return clamp_gradient(dx, dy, x, y, err);
+}
