@@ -40,6 +40,14 @@ def test_the_numbers_of_sentence_transformers(dtype, tolerance):
     assert np.ptp(ARRAYS["scores"]) > 0.1
 
 
+def test_a_model_in_train_mode():
+    encoder = tc.models.CrossEncoder(make(hidden_dropout_prob=0.5), letters)
+    expected = encoder.predict(PAIRS)
+    encoder.model.train()
+    np.testing.assert_array_equal(encoder.predict(PAIRS), expected)
+    assert all(part.training for part in encoder.model.modules())
+
+
 def test_folders(folder):
     read = tc.models.CrossEncoder.from_pretrained
     assert repr(read(folder)) == "CrossEncoder(Bert, outputs=1, activation=sigmoid, max_length=40)"

@@ -66,6 +66,15 @@ def test_the_same_bits_in_any_batch(architecture, isa):
     assert np.array_equal(model(ids, np.arange(140) < np.array([[18], [140]]))[:1, :18], alone)
 
 
+def test_a_model_in_train_mode():
+    """No dropout: fine-tuning a model leaves it in train mode, in which it is again afterwards."""
+    encoder = tc.models.SentenceEncoder(tc.models.create({**CONFIG, "initializer_range": 0.3}), letters)
+    expected = encoder.encode(TEXTS)
+    encoder.model.train()
+    np.testing.assert_array_equal(encoder.encode(TEXTS), expected)
+    assert all(part.training for part in encoder.model.modules())
+
+
 def test_arguments(model):
     encoder = tc.models.SentenceEncoder(model, letters, prompts={"q": "a"})
     assert encoder.encode([]).shape == (0, 16) and encoder.encode("abc").shape == (16,)

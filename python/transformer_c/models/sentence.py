@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .._arguments import count, not_negative, one_of
+from .._evaluating import evaluating
 from ..checkpoint import CheckpointError
 from ..checkpoint.files import write_atomically
 from . import contrastive
@@ -181,7 +182,7 @@ class SentenceEncoder:
         prompt_name: str | None = None,
         prompt: str | None = None,
     ) -> np.ndarray:
-        """The vectors of texts.
+        """The vectors of texts, computed in eval mode; the model is in the mode it was in afterwards.
 
         Parameters
         ----------
@@ -212,7 +213,7 @@ class SentenceEncoder:
         order = by_length(tokens) if sort_by_length else np.arange(len(tokens))
         width = self.model.layers[0].out.out_features * len(self.pooling)
         result = np.empty((len(texts), width), np.float32)
-        with Bar(len(texts), progress, "encoding") as bar:
+        with evaluating(self.model), Bar(len(texts), progress, "encoding") as bar:
             for batch in parts(order, size):
                 for i, vector in zip(batch, self._embed([tokens[i] for i in batch], skipped), strict=True):
                     result[i] = vector

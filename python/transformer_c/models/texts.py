@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from .._evaluating import evaluating
+
 Tokens = tuple[np.ndarray, np.ndarray]  # (ids, types) of a text
 
 _AT_ONCE = 1024  # texts that the tokenizer reads at once, as what it gives is large
@@ -78,9 +80,9 @@ def arguments(encoder: Any, batch: list[Any]) -> dict[str, np.ndarray]:
 
 
 def scores(model: Any, tokens: list[Any], size: int, sort: bool, progress: bool, label: str) -> list[np.ndarray]:
-    """What a model with a head gives for each text, float32; at its own tokens only, where it gives something for tokens."""
+    """What a model with a head gives for each text in eval mode, float32; at its own tokens only, where it gives something for tokens."""
     found: list[Any] = [None] * len(tokens)
-    with Bar(len(tokens), progress, label) as bar:
+    with evaluating(model), Bar(len(tokens), progress, label) as bar:
         for rows in parts(by_length(tokens) if sort else np.arange(len(tokens)), size):
             batch = [tokens[i] for i in rows]
             given = np.asarray(model(**arguments(model.encoder, batch))).astype(np.float32, copy=False)
