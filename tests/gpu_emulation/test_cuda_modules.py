@@ -47,6 +47,7 @@ LAYERS = {
     "Softmax": (lambda: tc.nn.Softmax(dim=-1), lambda rng: [sequence(rng)], {}),
     "LogSoftmax": (lambda: tc.nn.LogSoftmax(dim=1), lambda rng: [sequence(rng)], {}),
     "Flatten": (lambda: tc.nn.Flatten(), lambda rng: [sequence(rng)], {}),
+    "Unflatten": (lambda: tc.nn.Unflatten(-1, (E, 1)), lambda rng: [sequence(rng)], {}),
     "Identity": (lambda: tc.nn.Identity(), lambda rng: [sequence(rng)], {}),
     "GlobalAveragePool1D": (lambda: tc.nn.GlobalAveragePool1D(), lambda rng: [sequence(rng)], {}),
     "GlobalMaxPool1D": (lambda: tc.nn.GlobalMaxPool1D(), lambda rng: [sequence(rng)], {}),
@@ -125,7 +126,7 @@ LAYERS |= {
     for name in ("ELU", "LeakyReLU", "Softplus", *tc.nn.activations.__all__)
 }
 LAYERS |= {name: (lambda make=make: make(E), lambda rng: [sequence(rng)], {}) for name, make in of_all_ops("LAYERS").items()}
-NOT_LAYERS = {"Module", "ModuleDict", "ModuleList", "Parameter", "KeyValueCache"}
+NOT_LAYERS = {"Module", "ModuleDict", "ModuleList", "Parameter", "ParameterList", "KeyValueCache"}
 
 
 def test_no_layer_is_missing():
