@@ -319,8 +319,9 @@ def attack(draw, folder, originals, read):
             (folder / name).write_bytes(change(draw, data))
         try:
             encoder = read(folder)
-            model = getattr(encoder, "model", encoder)
-            model(np.array([[1, 2, 3]]))
+            model = getattr(encoder, "model_", getattr(encoder, "model", encoder))
+            if model is not None:  # a classifier without a head
+                model(np.array([[1, 2, 3]]))
         except (tc.CheckpointError, ValueError, IndexError):
             return True
         return False
@@ -330,7 +331,7 @@ def attack(draw, folder, originals, read):
 
 
 def attacks(folder, count, seed):
-    """Attacks a folder `count` times: how many were refused. Anything but a clear error, or more than some seconds, fails."""
+    """Attacks a folder of a SentenceEncoder."""
     sentence_folder(folder)
     read = tc.models.load
     try:
@@ -339,6 +340,11 @@ def attacks(folder, count, seed):
         read = tc.models.SentenceEncoder.from_pretrained
     except ImportError:
         os.unlink(folder / "tokenizer.json")
+    return attacked(folder, count, seed, read)
+
+
+def attacked(folder, count, seed, read):
+    """Attacks a folder `count` times: how many were refused. Anything but a clear error, or more than some seconds, fails."""
     originals = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     draw, refused = random.Random(seed), 0
     for i in range(count):
