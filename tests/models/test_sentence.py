@@ -86,6 +86,8 @@ def test_arguments(model):
         encoder.encode(["a"], batch_size=0)
     with pytest.raises(ValueError, match="prompt_name is 'x'; this model has the prompts 'q'"):
         encoder.encode(["a"], prompt_name="x")
+    with pytest.raises(ValueError, match="this model has no prompts"):
+        tc.models.SentenceEncoder(model, letters).encode(["a"], prompt_name="x")
     with pytest.raises(TypeError, match="two ways"):
         encoder.encode(["a"], prompt_name="q", prompt="b")
     with pytest.raises(ValueError, match="at most 40"):

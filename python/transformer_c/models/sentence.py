@@ -355,7 +355,8 @@ class SentenceEncoder:
             return prompt
         name = self.default_prompt if name is None else name
         if name is not None and name not in self.prompts:
-            raise ValueError(f"prompt_name is {name!r}; this model has the prompts {', '.join(map(repr, self.prompts)) or 'none'}")
+            known = f"the prompts {', '.join(map(repr, self.prompts))}" if self.prompts else "no prompts"
+            raise ValueError(f"prompt_name is {name!r}; this model has {known}")
         return "" if name is None else self.prompts[name]
 
     def read(self, texts: list[str], prompt: str) -> tuple[list[Any], int]:
