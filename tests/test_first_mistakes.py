@@ -1,6 +1,7 @@
 """Common first mistakes: each error says what was passed, and what to write instead."""
 
 import copy
+import inspect
 import pickle
 import traceback
 
@@ -289,3 +290,9 @@ def test_advice_is_looked_for_only_where_the_error_is_read(thing, monkeypatch):
         _ = thing.strange_name
     assert asked and traceback.format_exception_only(error.value)[0].startswith("AttributeError: ")
     assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
+
+
+def test_axis_is_taken_where_the_pages_say_so():
+    names = "all any amax amin argmax argmin count_nonzero logsumexp max mean min norm prod std sum var".split()
+    names += "softmax log_softmax sort argsort topk gather cat stack".split()
+    assert [name for name in names if "axis" not in inspect.signature(getattr(tc, name, None) or getattr(tc.Tensor, name)).parameters] == []
