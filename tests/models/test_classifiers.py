@@ -184,6 +184,39 @@ def test_heads_and_labels():
     assert pairs.predict_proba([("a", "b"), "ab"]).shape == (2, 3)
 
 
+def test_half_a_head(tmp_path):
+    """A last layer without the one before it is no head: nothing is predicted with random weights."""
+    pytest.importorskip("tokenizers")
+    model = pretrained(TASKS["text"], "ab")
+    state = {name: value.numpy() for name, value in tc.convert.to_hf(model).items() if "pooler" not in name}
+    tc.models.save(model, tmp_path)
+    tc.save(state, tmp_path / "model.safetensors")
+    write_tokenizer(tmp_path)
+    classifier = tc.models.TextClassifier(tmp_path)
+    with pytest.raises(RuntimeError, match="call fit first"):
+        classifier.predict(["a"])
+    assert classifier.fit(["a", "b"], ["a", "b"]).predict(["a"]).shape == (1,)
+
+
+def test_an_interrupted_fit_changes_nothing():
+    classifier = tc.models.TextClassifier(pretrained(), tokenizer=letters, epochs=1)
+    encoder = tc.models.SentenceEncoder(pretrained(), letters)
+    for one, arguments in ((classifier, (TEXTS, LABELS)), (encoder, ([("a", "b"), ("c", "d")],))):
+        kind = type(one).__name__
+        before, calls = dict(vars(one)), []
+
+        def stop(*_, calls=calls):
+            calls.append(1)
+            raise KeyboardInterrupt
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tc.optim.AdamW, "step", stop)
+            with pytest.raises(KeyboardInterrupt):
+                one.fit(*arguments)
+        assert vars(one) == before and len(calls) == 1, kind
+    assert not encoder.model.training and all(p.grad is None for p in encoder.model.parameters())
+
+
 def test_long_texts_of_words(tmp_path):
     """Words that do not fit are read in a second part."""
     pytest.importorskip("tokenizers")

@@ -167,7 +167,7 @@ class Classifier:
 
             check = None if validation is None else validate
             history = train(model, loss, len(samples), options, lengths, check, self.progress)
-        self.model_, self.classes_, self.history_ = model, classes, history
+        self.__dict__ = {**vars(self), "model_": model, "classes_": classes, "history_": history}  # in one step
         return self
 
     def save(self, folder: Any) -> None:

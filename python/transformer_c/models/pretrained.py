@@ -40,7 +40,7 @@ class Pretrained:
         self._kind = check(self.config, task)[1]
         if not issubclass(self._kind, TextEncoder):
             raise CheckpointError(f"a model of {self.config['model_type']} reads no texts")
-        self._head = self._kind.table.heads[task]["out"]
+        self._layers = self._kind.table.heads[task]  # of the head
         self.classes = self._labels() if self._has_head(self._state()) else None
 
     def start(self, classes: np.ndarray | None, dtype: Any) -> Any:
@@ -50,7 +50,7 @@ class Pretrained:
             config.update(named([str(name) for name in classes.tolist()]), labels_are_integers=classes.dtype.kind in "iu")
             config = {key: value for key, value in config.items() if key not in ("num_labels", "problem_type")}
             files = plain(state, self._kind)
-            dropped = {files.get(f"{self._head}.{leaf}") for leaf in ("weight", "bias")}
+            dropped = {files.get(f"{self._layers['out']}.{leaf}") for leaf in ("weight", "bias")}
             state = {key: value for key, value in state.items() if key not in dropped}
         return assemble(config, state, self._task, dtype)[0]
 
@@ -66,7 +66,8 @@ class Pretrained:
         other = isinstance(said, list) and len(said) == 1 and isinstance(said[0], str) and not said[0].endswith(CLASSES[self._task])
         if self._module is not None:
             other = getattr(self._module, "task", None) != self._task
-        return not other and f"{self._head}.weight" in plain(state, self._kind)
+        files = plain(state, self._kind)
+        return not other and all(f"{name}.weight" in files for name in self._layers.values())
 
     def _labels(self) -> np.ndarray:
         config = Config(self.config)

@@ -308,7 +308,8 @@ class SentenceEncoder:
             raise ValueError(f"prompt_names has {len(names)} names, but a pair has {len(groups[0])} texts")
         prompts = ["" if name is None else self._prompt(name, None) for name in names]
         factor = not_negative("scale", scale)
-        self.model, self.history = contrastive.fit(self, groups, prompts, options, factor, random_state, progress)
+        model, history = contrastive.fit(self, groups, prompts, options, factor, random_state, progress)
+        self.__dict__ = {**vars(self), "model": model, "history": history}  # in one step
         return self
 
     def save(self, folder: Any) -> None:
