@@ -11,6 +11,14 @@ static bool shares_leaf(const tc_tensor *tensor)
     return false;
 }
 
+tc_status tc_fail_cast(tc_error *err)
+{
+    return tc_fail(
+        err, TC_ERROR_STATE,
+        "this is a parameter's cast to half precision: in a forward under autocast, what is written to it would be lost; write to "
+        "parameters outside of calls of modules (in training_step, or a hook of the training), or register a buffer instead");
+}
+
 static tc_status check_write(const tc_tensor *tensor, tc_error *err)
 {
     for (int i = 0; i < tensor->ndim; i++)
@@ -19,6 +27,7 @@ static tc_status check_write(const tc_tensor *tensor, tc_error *err)
                            "this tensor repeats its elements along axis %d (expand), so that a write to one would be seen in others; write "
                            "to a clone()",
                            i);
+    if (tensor->storage->is_cast) return tc_fail_cast(err);
     if (!tensor->storage->writable)
         return tc_fail(err, TC_ERROR_VALUE, "this tensor shares read-only memory and cannot be written in place; write to a clone()");
     if (tc_grad_enabled() && shares_leaf(tensor))

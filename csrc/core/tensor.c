@@ -361,6 +361,7 @@ tc_status tc_tensor_set_grad(tc_tensor *tensor, tc_tensor *grad, tc_error *err)
 tc_status tc_tensor_set_data(tc_tensor *tensor, tc_tensor *source, tc_error *err)
 {
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
+    if (tensor->storage->is_cast) return tc_fail_cast(err);
     if (tensor->node) return tc_fail(err, TC_ERROR_STATE, "the data of a result cannot be replaced, only that of a leaf; use detach()");
     if (!tc_tensor_same_shape(tensor, source))
         return tc_fail(err, TC_ERROR_VALUE, "the new data has shape %s but the tensor has %s; they must be equal",

@@ -43,6 +43,7 @@ typedef struct tc_storage {
     bool owned;          /* from the backend's allocator; otherwise release(context) gives it back */
     bool writable;       /* false: over read-only memory, in-place writes are refused */
     atomic_bool shared;  /* code outside the library may write here unnoticed: keep nothing derived from the contents */
+    bool is_cast;        /* of a parameter, for the time of a call under autocast: not writable, and the error says why */
     bool is_argument;    /* an array that was passed to a call, whose owner may change it afterwards: what a backward reads is copied */
     void (*release)(void *context);
     void *context;
@@ -129,6 +130,8 @@ TC_CHECKED tc_status tc_tensor_like_as(tc_tensor **out, const tc_tensor *model, 
  * gradient; then raises the version. The history of `tensor` stays what it was. (Writes that gradients flow through: tc_tape_begin_write.)
  */
 TC_CHECKED tc_status tc_tensor_begin_write(tc_tensor *tensor, tc_error *err);
+/* The error for a write to a parameter's cast, which would be lost. */
+tc_status tc_fail_cast(tc_error *err);
 
 static inline bool tc_same_device(tc_device a, tc_device b) { return a.type == b.type && a.index == b.index; }
 bool tc_tensor_same_shape(const tc_tensor *a, const tc_tensor *b);

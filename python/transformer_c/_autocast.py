@@ -22,6 +22,7 @@ class autocast(_core.autocasting):
     Each call of a module, together with all modules that it calls, gets its floating parameters and arguments rounded to `dtype`, which is
     recorded: gradients arrive in the parameters in float32. Results are cast back, so that a loss is computed in float32. Buffers are left
     alone; what is computed with a float32 buffer is float32, and layers cast it. Functions that are called outside of modules are not changed.
+    Writing to a parameter in a `forward` is an error: it would be lost with the cast.
 
     Parameters
     ----------
@@ -93,6 +94,7 @@ def call(module: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
                 casts[id(value)] = halved(value)
             if value is not None and casts[id(value)] is not value:
                 places.append((part._parameters, name, casts[id(value)]))
+    _core.mark_casts([cast for _, _, cast in places])
     args, kwargs = map_nested(halved, args), map_nested(halved, kwargs)
     with _core.replaced(places, unless_changed=True), _core.autocasting(_IN_A_CALL):
         return map_nested(widened, module(*args, **kwargs))

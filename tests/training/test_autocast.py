@@ -98,6 +98,54 @@ def test_buffers_are_left_alone():
         model.linear(x.bfloat16())
 
 
+class Averaging(tc.nn.Module):
+    """Writes to parameters in its forward, trained ones or frozen ones."""
+
+    def __init__(self, write, frozen):
+        super().__init__()
+        self.linear, self.write = tc.nn.Linear(8, 8).requires_grad_(not frozen), write
+
+    def forward(self, x):
+        with tc.no_grad():
+            self.write(self.linear)
+        return self.linear(x)
+
+
+WRITES = {
+    "copy_": lambda linear: linear.weight.copy_(linear.weight * 0.5),
+    "data": lambda linear: linear.weight.data.fill_(2.0),
+    "view": lambda linear: linear.weight[0].fill_(2.0),
+    "item": lambda linear: linear.weight.__setitem__(0, 2.0),
+    "operator": lambda linear: setattr(linear, "w", linear.weight.__imul__(0.5)),
+    "init": lambda linear: tc.nn.init.ones_(linear.weight),
+    "load": lambda linear: linear.load_state_dict({"weight": np.ones((8, 8), np.float32), "bias": np.ones(8, np.float32)}),
+    "assign": lambda linear: linear.load_state_dict({"weight": np.ones((8, 8), np.float32), "bias": np.ones(8, np.float32)}, assign=True),
+}
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("how", WRITES)
+def test_writes_to_casts_are_errors_and_not_lost(how, frozen):
+    model = Averaging(WRITES[how], frozen)
+    before = model.linear.weight.detach().numpy().copy()
+    with tc.autocast(), pytest.raises(RuntimeError, match="cast to half precision.* outside of calls"):
+        model(tc.ones(2, 8))
+    np.testing.assert_array_equal(model.linear.weight.detach().numpy(), before)
+    model(tc.ones(2, 8))  # without autocast, and beside a call under it, they are written
+    assert not np.array_equal(model.linear.weight.detach().numpy(), before)
+    with tc.autocast(), tc.no_grad():
+        model.linear.weight.fill_(3.0)
+    assert model.linear.weight.max().item() == 3.0
+
+
+def test_arrays_of_casts_are_read_only():
+    def write(linear):
+        np.asarray(linear.weight.detach())[:] = 0
+
+    with tc.autocast(), pytest.raises(ValueError, match="read-only"):
+        Averaging(write, True)(tc.ones(2, 8))
+
+
 @pytest.mark.parametrize("make", [lambda: tc.autocast(), lambda: tc.autocast(enabled=False)])
 def test_one_object_inside_itself(make):
     model, x = tc.nn.Linear(8, 8), data()[0]
