@@ -498,6 +498,34 @@ def test_a_folder_stands_for_the_checkpoint_in_it(tmp_path, whole):
     assert tc.load(trainer.best_model_path).metadata["class"] == "Small"
 
 
+@pytest.mark.parametrize("at", [".", "earlier_1", "checkpoints"])
+def test_resuming_in_the_folder_of_another_run(tmp_path, at):
+    """The other run's files are moved aside; the best weights are those of the resumed run. A file kept in `checkpoints` is no other run's."""
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    run(mine, epochs=2)
+    run(other, epochs=3, model_class=lambda: Small(lr=0.5))
+    before = {name: (other / name).read_bytes() for name in os.listdir(other)}
+    if at != ".":
+        os.renames(mine, other / at)
+    resumed = mine if at == "." else other / at
+    best = (resumed / "best.safetensors").read_bytes()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        _, trainer = run(other, resume=resumed, epochs=2)
+    if at == "checkpoints":
+        assert not told and sorted(os.listdir(other)) == sorted([*before, at])
+        return
+    assert len(told) == 1 and "had an earlier run" in str(told[0].message) and told[0].filename == __file__
+    aside = other / ("earlier_2" if at == "earlier_1" else "earlier_1")
+    assert {name: (aside / name).read_bytes() for name in os.listdir(aside)} == before
+    assert trainer.best_model_path == str(other / "best.safetensors") and Path(trainer.best_model_path).read_bytes() == best
+    broken = tmp_path / "broken.safetensors"
+    broken.write_bytes(best)
+    with pytest.raises(tc.CheckpointError, match="no run to resume"):
+        run(other, resume=broken)
+    assert (other / "best.safetensors").exists()  # a refused call moves nothing
+
+
 def test_another_monitor_is_refused(tmp_path):
     run(tmp_path, epochs=2)
     with pytest.raises(ValueError, match="by monitor='val_loss' and mode='min', not 'train_loss' and 'min'"):

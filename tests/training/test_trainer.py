@@ -858,6 +858,14 @@ def test_a_second_fit_does_not_mix_runs(tmp_path):
     assert len(again.history["epoch"]) == 3 and not (tmp_path / "earlier_2").exists()
 
 
+def test_a_folder_checkpoints_of_the_users_own_stays(tmp_path, recwarn):
+    own = tmp_path / "checkpoints" / "pretrained.safetensors"
+    own.parent.mkdir()
+    own.write_bytes(b"mine")
+    trainer(limit_val_batches=0, checkpoint_dir=tmp_path).fit(Small(), batches(1))
+    assert own.exists() and not recwarn.list and not (tmp_path / "earlier_1").exists()
+
+
 def test_a_schedule_as_long_as_the_run():
     class Endless:
         def __iter__(self):

@@ -31,8 +31,14 @@ def prepare_folder(folder: str | None, model: Any) -> None:
 
 
 def set_aside(folder: str | None) -> None:
-    """Moves the files of an earlier run into a folder of their own, so that no run has files of two."""
-    aside = None if folder is None else files.set_aside(folder, (LAST, BEST, HISTORY, CHECKPOINTS))
+    """Moves the files of an earlier run into a folder of their own, so that no run has files of two.
+
+    A folder ``checkpoints`` is the earlier run's only beside its other files: what else has this name is the user's.
+    """
+    if folder is None:
+        return
+    is_run = any(os.path.exists(os.path.join(folder, name)) for name in (LAST, HISTORY))
+    aside = files.set_aside(folder, (LAST, BEST, HISTORY, *([CHECKPOINTS] if is_run else [])))
     if aside is not None:
         warnings.warn(
             f'{folder} had an earlier run: its files are in {aside} now; fit(..., resume="last") would have continued it', stacklevel=4
@@ -51,6 +57,15 @@ def path_to_resume(resume: str | os.PathLike | None, folder: str | None) -> str 
         raise ValueError('resume="last" needs a checkpoint_dir to look for it')
     path = os.path.join(folder, LAST)
     return path if os.path.exists(path) else None
+
+
+def is_of_run_in(folder: str | None, path: str) -> bool:
+    """Whether a checkpoint belongs to the run whose files are in `folder`: it is there, or below its ``checkpoints``."""
+    if folder is None:
+        return False
+    home, of_file = os.path.realpath(folder), os.path.dirname(os.path.realpath(path))
+    kept = os.path.join(home, CHECKPOINTS)
+    return of_file in (home, kept) or of_file.startswith(os.path.join(kept, ""))
 
 
 def path_to_load(ckpt_path: str | os.PathLike | None, trainer: Any) -> str | None:
@@ -197,7 +212,6 @@ class RunFiles:
         except BaseException:
             streams.restore(self._streams, before)
             raise
-        self._find_files(path)
 
     def batches_drawn(self) -> None:
         """Restores everything but the training data's streams from the checkpoint, after its batches have been drawn again.
@@ -244,8 +258,11 @@ class RunFiles:
                 stacklevel=5,
             )
 
-    def _find_files(self, resumed: str) -> None:
-        """Finds the files of earlier parts of the run. The best weights are copied if this folder has none."""
+    def find_files(self, resumed: str) -> None:
+        """Finds the files of earlier parts of the run. The best weights are copied from beside `resumed` if this folder has none.
+
+        Files of another run must have been set aside before.
+        """
         if self._folder is None:
             return
         run = self._run

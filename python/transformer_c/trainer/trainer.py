@@ -26,7 +26,7 @@ from .loop import FitLoop
 from .names import explained
 from .progress import print_table
 from .run import Run
-from .saving import path_to_load, path_to_resume, prepare_folder, set_aside
+from .saving import is_of_run_in, path_to_load, path_to_resume, prepare_folder, set_aside
 from .streams import as_streams
 from .view import RunView
 
@@ -297,8 +297,10 @@ class Trainer(RunView):
             self._write_checkpoint = loop.files.write
             if path is not None:
                 loop.files.go_on_from(path)
-            else:
+            if path is None or not is_of_run_in(self.checkpoint_dir, path):
                 set_aside(self.checkpoint_dir)
+            if path is not None:
+                loop.files.find_files(path)
             model.train()
             try:
                 hooks.on_train_start()
