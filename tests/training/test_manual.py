@@ -85,6 +85,35 @@ def test_a_stopped_run_resumes_with_its_gradients(tmp_path, at):
     assert found[0] == found[2] != found[1]
 
 
+def test_a_gradient_that_is_not_finite_stops_before_its_step():
+    """The root's slope at 0 times 0, though the loss is 0; with the step's closure, and after gradients of its own are assigned."""
+
+    class Rooted(Small):
+        automatic_optimization, how = False, "step"
+
+        def training_step(self, batch, batch_idx):
+            optimizer = self.optimizers()
+
+            def closure():
+                optimizer.zero_grad()
+                loss = (self.net(batch[0]) * 0).abs()
+                self.manual_backward((loss.sqrt() if self.trainer.global_step and self.how != "assigned" else loss).sum())
+                if self.trainer.global_step and self.how == "assigned":
+                    self.net[1].weight.grad = tc.full((1, 3), float("inf"))
+
+            if self.how == "closure":
+                optimizer.step(closure)
+            else:
+                closure()
+                optimizer.step()
+
+    for Rooted.how in ("step", "closure", "assigned"):
+        model, run = made(Rooted), trainer()
+        with pytest.raises(FloatingPointError, match=r"the gradient of net.1.weight is not finite in epoch 1, batch 2, after 1 steps; the weights"):
+            run.fit(model, BATCHES)
+        assert run.global_step == 1 and all(np.isfinite(p.numpy()).all() for p in model.parameters())
+
+
 class Two(Small):
     """As in a GAN: each optimizer has its part of the parameters, its loss and its schedule."""
 

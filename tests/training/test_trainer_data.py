@@ -288,3 +288,27 @@ def test_a_gradient_that_is_not_finite_stops_before_its_step(tmp_path, k):
     mended.is_mended = True
     trainer(1, accumulate_grad_batches=k).fit(mended, batches)
     assert np.isfinite(mended.net.weight.numpy()).all()
+
+
+@pytest.mark.parametrize("hook", ["on_train_epoch_start", "on_train_batch_start"])
+def test_gradients_of_a_group_added_by_a_hook_are_checked(hook):
+    class Unfreezing(Line):
+        def __init__(self):
+            super().__init__()
+            self.late = tc.nn.Linear(1, 1).to("float64")
+
+        def training_step(self, batch, batch_idx):
+            return self.net(batch[0]).sum() + (self.late(batch[1]) * 0).abs().sqrt().sum()
+
+        def configure_optimizers(self):
+            return tc.optim.SGD(self.net.parameters(), lr=0.1)
+
+    def unfreeze(*arguments):
+        if model.trainer.global_step == 1:
+            model.optimizers().add_param_group({"params": list(model.late.parameters())})
+
+    model, batch = Unfreezing(), (np.ones((2, 3), np.float32), np.ones((2, 1), np.float32))
+    setattr(model, hook, unfreeze)
+    with pytest.raises(FloatingPointError, match=r"the gradient of late.weight is not finite at step 2 .* the weights are those of step 1"):
+        trainer(2).fit(model, [batch] if hook == "on_train_epoch_start" else [batch, batch])
+    assert np.isfinite(model.late.weight.numpy()).all()

@@ -10,7 +10,6 @@ from typing import Any
 from .._core import Tensor
 from ..callbacks.callback import Callback
 from ..checkpoint import CheckpointError
-from ..tensor_functions import isfinite
 from . import loaders, steps, streams
 from .evaluation import EvaluationLoop
 from .hooks import Hooks
@@ -99,7 +98,7 @@ class FitLoop:
         if not skip:
             self.files.begin_epoch()
             run.begin_epoch()
-        self.gradients = [] if run.manual is not None else run.optimizers[0].flat_gradients()
+        self.gradients, self.groups = [], 0
         run.begin_batch("train", None)
         with run.muted(bool(skip)):  # its logged values are in the checkpoint; its effects on the data must be repeated
             self.hooks.on_train_epoch_start()
@@ -253,16 +252,16 @@ class FitLoop:
         )
 
     def _check_gradients(self) -> None:
-        """Raises before a step that would make weights NaN or infinite. The sums of the optimizer's buffers are a check that costs little."""
-        if all(math.isfinite(float(buffer.sum())) for buffer in self.gradients):
-            return
-        run = self.run
-        for name, p in self.model.named_parameters():
-            if p.grad is not None and not isfinite(p.grad).all():  # a sum of many gradients may also be too large
-                raise FloatingPointError(
-                    f"the gradient of {name} is not finite at step {run.step + 1} (epoch {run.epoch + 1}, batch {run.batch + 1}), though the loss is; "
-                    f"the weights are those of step {run.step}. Look for a root, logarithm or quotient at 0 in training_step()"
-                )
+        """Raises before a step that would make weights NaN or infinite."""
+        run, (optimizer,) = self.run, self.run.optimizers
+        if self.groups != len(optimizer.param_groups):  # at the first step of an epoch, and where a hook added parameters
+            self.gradients, self.groups = optimizer.flat_gradients(), len(optimizer.param_groups)
+        name = steps.infinite_gradient(self.model, optimizer, self.gradients)
+        if name is not None:
+            raise FloatingPointError(
+                f"the gradient of {name} is not finite at step {run.step + 1} (epoch {run.epoch + 1}, batch {run.batch + 1}), though the loss is; "
+                f"the weights are those of step {run.step}. Look for a root, logarithm or quotient at 0 in training_step()"
+            )
 
     def _step_schedules(self, interval: str, count: int, values: dict[str, float]) -> None:
         """Steps the schedules that are due; one that monitors a value waits while there is none."""

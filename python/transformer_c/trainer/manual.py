@@ -11,6 +11,7 @@ from typing import Any
 from .. import _core
 from .hooks import Hooks
 from .run import Run
+from .steps import infinite_gradient
 
 
 class ManualOptimization:
@@ -54,8 +55,18 @@ class ManualOptimization:
         def computed() -> Any:
             loss = closure() if closure is not None else None
             self._hooks.on_before_optimizer_step(optimizer)
+            self._check_gradients(optimizer)
             return loss
 
         result = step(computed)
         self._run.step += 1
         return result
+
+    def _check_gradients(self, optimizer: Any) -> None:
+        """Raises before a step that would make weights NaN or infinite."""
+        name, run = infinite_gradient(self._model, optimizer, optimizer.flat_gradients()), self._run
+        if name is not None:
+            raise FloatingPointError(
+                f"the gradient of {name} is not finite in epoch {run.epoch + 1}, batch {run.batch + 1}, after {run.step} steps; the weights are "
+                "those of the last one. Look for a root, logarithm or quotient at 0 in training_step()"
+            )

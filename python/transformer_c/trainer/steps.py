@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from .._core import Tensor
 from .._names import nearest
 from ..optim import Optimizer
 from ..optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from ..tensor_functions import isfinite
 
 
 @dataclass
@@ -23,6 +25,20 @@ class Schedule:
     frequency: int = 1
     monitor: str | None = None
     strict: bool = True
+
+
+def infinite_gradient(model: Any, optimizer: Optimizer, buffers: Sequence[Tensor]) -> str | None:
+    """The name of a parameter whose gradient is NaN or infinite, if there is one: a step would make its weights so.
+
+    The sums of the optimizer's buffers are a check that costs little.
+    """
+    if all(math.isfinite(float(buffer.sum())) for buffer in buffers):
+        return None
+    names = {id(p): name for name, p in model.named_parameters()}
+    for p in (p for group in optimizer.param_groups for p in group["params"]):
+        if p.grad is not None and not isfinite(p.grad).all():  # a sum of many gradients may also be too large
+            return names.get(id(p), f"a parameter of shape {p.shape}")
+    return None
 
 
 def configured(model: Any) -> tuple[list[Optimizer], list[Schedule]]:
