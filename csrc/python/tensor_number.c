@@ -171,12 +171,30 @@ static PyObject *in_place_power(PyObject *a, PyObject *b, PyObject *modulus) { r
 
 /* ---- one element as a number ------------------------------------------------------------------------------------------------- */
 
+/* The element of a tensor of one element in this memory; NULL without an exception for other memory and for halves. */
+static PyObject *read_number(const tc_tensor *tensor)
+{
+    const void *at = tensor->data;
+    if (tensor->storage->device.type != TC_CPU) return NULL;
+    switch (tensor->dtype) {
+    case TC_FLOAT32: return PyFloat_FromDouble((double)*(const float *)at);
+    case TC_FLOAT64: return PyFloat_FromDouble(*(const double *)at);
+    case TC_INT64: return PyLong_FromLongLong(*(const int64_t *)at);
+    case TC_INT32: return PyLong_FromLong(*(const int32_t *)at);
+    case TC_UINT8: return PyLong_FromLong(*(const uint8_t *)at);
+    case TC_BOOL: return PyBool_FromLong(*(const uint8_t *)at);
+    default: return NULL;
+    }
+}
+
 PyObject *tcpy_tensor_number(tc_tensor *tensor)
 {
     char text[TC_SHAPE_TEXT];
     if (tensor->numel != 1)
         return PyErr_Format(PyExc_ValueError, "only a Tensor of one element can become a Python number; this one has shape %s",
                             tc_tensor_text(text, tensor));
+    PyObject *read = read_number(tensor);
+    if (read || PyErr_Occurred()) return read;
     union {
         double real;
         int64_t integer;

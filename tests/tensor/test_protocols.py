@@ -20,6 +20,13 @@ def test_one_element_is_a_number(dtype):
     kind = bool if dtype == "bool" else float if "float" in dtype else int
     assert type(t.item()) is kind and t.item() == 1
     assert float(t) == 1.0 and int(t) == 1 and bool(t) is True and complex(t) == 1 + 0j
+    row = tc.tensor([0, 1, 1, 0], dtype=dtype)
+    assert [x.item() for x in row] == [0, 1, 1, 0] and row[1:][::2].tolist() == [1, 0] and float(row[1:][-1]) == 0 and not row[3:]
+
+
+def test_the_smallest_integers_are_numbers():
+    for dtype in ("int64", "int32"):
+        assert tc.tensor(np.array([1, np.iinfo(dtype).min], dtype))[1].item() == np.iinfo(dtype).min
 
 
 def test_several_elements_are_none():
