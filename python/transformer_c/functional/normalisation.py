@@ -6,7 +6,7 @@ from .. import _core
 from .._arguments import probability
 from .._core import Tensor
 from .._promotion import promote, unchanged
-from ..random import as_generator
+from ..random import _instead, as_generator, default_generator
 
 __all__ = ["add_layer_norm", "dropout", "layer_norm", "rms_norm", "rotary"]
 
@@ -118,8 +118,11 @@ def dropout(input, p: float = 0.5, training: bool = True, *, rng=None):
     >>> sorted(set(tc.functional.dropout(np.ones(100), 0.5, rng=0).tolist()))
     [0.0, 2.0]
     """
-    if not (type(p) is float and 0.0 <= p <= 1.0):
+    if not (type(p) is float and 0.0 < p <= 1.0):
         probability("dropout", p)
-    if not training or p == 0.0:
+        if p == 0.0:
+            training = False
+    if not training:
         return input if isinstance(input, Tensor) else unchanged(input)
-    return as_generator(rng).with_mask(_core.dropout, input, p)
+    generator = default_generator if rng is None and not _instead else as_generator(rng)
+    return generator.with_mask(_core.dropout, input, p)
