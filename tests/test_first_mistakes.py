@@ -108,8 +108,20 @@ MISTAKES = {
     ),
     "a functional at top level": (lambda: tc.gelu(tc.ones(2)), AttributeError, r"use tc\.functional\.gelu"),
     "a layer at top level": (lambda: tc.Linear(2, 2), AttributeError, r"use tc\.nn\.Linear"),
-    "a name of NumPy": (lambda: tc.isin, AttributeError, r"use NumPy: np\.isin\(t\.numpy\(\)\)"),
-    "a method of NumPy's": (lambda: tc.ones(2).median(), AttributeError, r"use NumPy: np\.median\(t\.numpy\(\)\)"),
+    "a name of NumPy": (lambda: tc.isin, AttributeError, r"use NumPy: np\.isin, with t\.numpy\(\) and without a gradient"),
+    "a name of NumPy that takes no array": (lambda: tc.tril_indices, AttributeError, "no attribute 'tril_indices'$"),
+    "equal": (lambda: tc.equal, AttributeError, r"use bool\(\(t == u\)\.all\(\)\)"),
+    "a method of ndarrays": (lambda: tc.ones(2).tobytes(), AttributeError, r"use t\.numpy\(\)\.tobytes, without a gradient"),
+    "an axis more": (lambda: tc.expand_dims, AttributeError, r"use tc\.unsqueeze, or t\[None\]"),
+    "a loader at top level": (lambda: tc.DataLoader, AttributeError, r"use tc\.data\.DataLoader$"),
+    "an optimizer at top level": (lambda: tc.Adam, AttributeError, r"use tc\.optim\.Adam$"),
+    "a callback at top level": (lambda: tc.Callback, AttributeError, r"use tc\.callbacks\.Callback$"),
+    "a data set at top level": (lambda: tc.Dataset, AttributeError, r"use tc\.data\.Dataset$"),
+    "a seed as in NumPy": (lambda: tc.random.seed(0), AttributeError, r"use tc\.manual_seed\(seed\)"),
+    "a normal distribution as in NumPy": (lambda: tc.random.normal(), AttributeError, r"use tc\.randn\(shape\)"),
+    "a dtype after the shape": (lambda: tc.zeros((2, 3), int), TypeError, r"write the dtype by name, as in zeros\(\(2, 3\), dtype="),
+    "a dtype of a sum": (lambda: tc.ones(2).sum(dtype="float64"), TypeError, "has no argument 'dtype'"),
+    "a method of NumPy's": (lambda: tc.ones(2).median(), AttributeError, r"use NumPy: np\.median, with t\.numpy\(\)"),
     "argwhere": (lambda: tc.argwhere, AttributeError, "use tc.nonzero"),
     "amp": (lambda: tc.amp, AttributeError, "use tc.autocast"),
     "a capital": (lambda: tc.optim.Adamw, AttributeError, "did you mean 'AdamW'"),
@@ -293,6 +305,23 @@ def test_advice_is_looked_for_only_where_the_error_is_read(thing, monkeypatch):
 
 
 def test_axis_is_taken_where_the_pages_say_so():
-    names = "all any amax amin argmax argmin count_nonzero logsumexp max mean min norm prod std sum var".split()
-    names += "softmax log_softmax sort argsort topk gather cat stack".split()
+    names = [
+        "all",
+        "any",
+        "amax",
+        "amin",
+        "argmax",
+        "argmin",
+        "count_nonzero",
+        "logsumexp",
+        "max",
+        "mean",
+        "min",
+        "norm",
+        "prod",
+        "std",
+        "sum",
+        "var",
+    ]
+    names += ["softmax", "log_softmax", "sort", "argsort", "topk", "gather", "cat", "stack"]
     assert [name for name in names if "axis" not in inspect.signature(getattr(tc, name, None) or getattr(tc.Tensor, name)).parameters] == []

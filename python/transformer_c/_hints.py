@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import sys
 from typing import Any
 
@@ -13,7 +15,13 @@ from . import _names
 _TENSOR = {
     "values": "t.max(dim).values; with axis= the result itself is the values",
     "indices": "t.max(dim).indices, or t.argmax(dim): with axis= the result is the values alone",
+    "append": "tc.cat([t, u])",
     "astype": "t.to(dtype)",
+    "copy": "t.clone()",
+    "equals": "bool((t == u).all())",
+    "equal": "bool((t == u).all())",
+    "expand_dims": "t.unsqueeze(dim), or t[None]",
+    "fill": "t.fill_(value)",
     "type": "t.dtype, or t.to(dtype)",
     "ravel": "t.reshape(-1)",
     "dot": "t @ u",
@@ -21,6 +29,7 @@ _TENSOR = {
     "pow_": "t.copy_(t**u)",
     "index_add": "t.index_put((index,), values, accumulate=True)",
     "index_add_": "t.index_put_((index,), values, accumulate=True)",
+    "take_along_axis": "t.gather(dim, index)",
     "take_along_dim": "t.gather(dim, index)",
 }
 
@@ -36,7 +45,15 @@ _PACKAGE = {
     "amp": "tc.autocast",
     "argwhere": "tc.nonzero",
     "take_along_dim": "tc.gather",
-    "index_add": "tc.index_put((index,), values, accumulate=True)",
+    "index_add": "tc.index_put(t, (index,), values, accumulate=True)",
+    "newaxis": "None: t[None]",
+    "append": "tc.cat([t, u])",
+    "copy": "tc.clone",
+    "equal": "bool((t == u).all())",
+    "array_equal": "bool((t == u).all())",
+    "expand_dims": "tc.unsqueeze, or t[None]",
+    "take_along_axis": "tc.gather",
+    "set_printoptions": "NumPy's: np.set_printoptions is for arrays, t.numpy()",
     "normal": "tc.randn(shape) * std + mean",
     "tan": "tc.sin(t) / tc.cos(t)",
     "linalg": "tc.norm, or NumPy: np.linalg of t.numpy()",
@@ -52,9 +69,46 @@ def _is_function(name: str) -> bool:
     return name in functional.__all__
 
 
-def _of_numpy(name: str) -> bool:
-    """A function of NumPy is no misspelling."""
-    return not name.startswith("_") and callable(getattr(np, name, None)) and not isinstance(getattr(np, name), type)
+# First parameters of NumPy's functions of an array.
+_ARRAYS = ("A", "a", "a1", "ar", "ar1", "arr", "array", "ary", "arys", "element", "f", "m", "p", "v", "val", "x", "xi", "y", "z")
+
+# Modules whose names may be looked for in the package itself.
+_MODULES = (
+    "optim",
+    "data",
+    "callbacks",
+    "loggers",
+    "metrics",
+    "optim.lr_scheduler",
+    "models",
+    "nn.init",
+    "nn.utils",
+    "datasets",
+    "testing",
+)
+
+
+def _numpy(name: str) -> str | None:
+    """A function of NumPy that takes an array."""
+    function = getattr(np, name, None)
+    if name.startswith("_") or not callable(function) or isinstance(function, type):
+        return None
+    if not isinstance(function, np.ufunc):
+        try:
+            first = next(iter(inspect.signature(function).parameters), None)
+        except ValueError:  # written in C
+            return None
+        if first not in _ARRAYS:
+            return None
+    return f"NumPy: np.{name}, with t.numpy() and without a gradient"
+
+
+def _elsewhere(name: str) -> str | None:
+    """The name in a module of the package."""
+    for module in _MODULES:
+        if name in dir(importlib.import_module(f"transformer_c.{module}")):
+            return f"tc.{module}.{name}"
+    return None
 
 
 def _tensor_advice(tensor: Any, name: str) -> str | None:
@@ -62,9 +116,13 @@ def _tensor_advice(tensor: Any, name: str) -> str | None:
         return _TENSOR[name]
     if _is_function(name):
         return f"tc.functional.{name}(t)"
-    if _of_numpy(name):
-        return f"NumPy: np.{name}(t.numpy())"
-    found = None if name.startswith("_") else _names.nearest(name, dir(type(tensor)))
+    if name.startswith("_"):
+        return None
+    if _numpy(name):
+        return _numpy(name)
+    if hasattr(np.ndarray, name):
+        return f"t.numpy().{name}, without a gradient"
+    found = _names.nearest(name, dir(type(tensor)))
     return None if found is None else f"t.{found}, if that is what you mean"
 
 
@@ -93,9 +151,7 @@ def _package_advice(name: str) -> str | None:
         return f"the method, t.{name}()"
     if name in _TENSOR:
         return _TENSOR[name]
-    if _of_numpy(name):
-        return f"NumPy: np.{name}(t.numpy())"
-    return None if name.startswith("_") else _similar(name)
+    return None if name.startswith("_") else _elsewhere(name) or _numpy(name) or _similar(name)
 
 
 def _use(advice: str | None) -> str:

@@ -54,7 +54,9 @@ def public(namespace: dict[str, Any]) -> list[str]:
     return sorted(name for name in listed | special if name.startswith("__") or not name.startswith("_"))
 
 
-def hooks(module: str, later: Mapping[str, str] | None = None) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def hooks(
+    module: str, later: Mapping[str, str] | None = None, instead: Mapping[str, str] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """``__getattr__`` and ``__dir__`` of a module.
 
     Parameters
@@ -63,8 +65,10 @@ def hooks(module: str, later: Mapping[str, str] | None = None) -> tuple[Callable
         Its name.
     later : mapping of str to str, optional
         Names that are imported on their first use: the submodule that has the name; "" for a submodule itself.
+    instead : mapping of str to str, optional
+        Names that other libraries have: what to use.
     """
-    later = later or {}
+    later, instead = later or {}, instead or {}
 
     def __getattr__(name: str) -> Any:
         if name in later:
@@ -76,6 +80,8 @@ def hooks(module: str, later: Mapping[str, str] | None = None) -> tuple[Callable
 
     def raise_for(name: str) -> NoReturn:
         def advice() -> str:
+            if name in instead:
+                return f"; use {instead[name]}"
             found = None if name.startswith("_") else nearest(name, public(vars(sys.modules[module])))
             return f"; did you mean {found!r}?" if found else ""
 

@@ -170,6 +170,8 @@ def _shape(size: tuple) -> tuple[int, ...]:
     """f(2, 3) and f((2, 3)) are the same."""
     if len(size) == 1 and not hasattr(size[0], "__index__"):
         size = tuple(size[0])
+    elif len(size) == 2 and isinstance(size[0], (tuple, list)):
+        raise TypeError(f"a shape and then {size[1]!r}: write the dtype by name, as in zeros({size[0]}, dtype=...)")
     return size
 
 

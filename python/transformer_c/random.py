@@ -10,13 +10,14 @@ import os
 import random
 import threading
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _core
 from ._arguments import count
 from ._core import Generator, Tensor
+from ._names import hooks
 
 default_generator = Generator(int.from_bytes(os.urandom(7), "little"))
 _instead: dict[int, Generator] = {}  # of the default one, by thread
@@ -282,3 +283,20 @@ __all__ = [
     "randperm",
     "seed_everything",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = hooks(
+        __name__,
+        instead={
+            "seed": "tc.manual_seed(seed)",
+            "default_rng": "tc.Generator(seed)",
+            "normal": "tc.randn(shape) * std + mean",
+            "standard_normal": "tc.randn(shape)",
+            "uniform": "tc.rand(shape) * (high - low) + low",
+            "random": "tc.rand(shape)",
+            "integers": "tc.randint(low, high, shape)",
+            "permutation": "tc.randperm(n), an index",
+            "shuffle": "t[tc.randperm(len(t))]",
+            "choice": "t[tc.randint(0, len(t), (n,))]",
+        },
+    )

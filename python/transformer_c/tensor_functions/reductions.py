@@ -170,6 +170,7 @@ def var(
     correction: float | None = None,
     axis: Any = None,
     keepdims: bool = False,
+    ddof: float | None = None,
 ) -> Any:
     """The mean squared difference from the mean, over count - correction.
 
@@ -182,7 +183,8 @@ def var(
     unbiased : bool, optional
         False: correction 0, True: 1.
     keepdim, keepdims : bool
-    correction : float, default 1
+    correction, ddof : float, default 1
+        PyTorch's and NumPy's names of one argument.
 
     Examples
     --------
@@ -192,6 +194,10 @@ def var(
     """
     if unbiased is not None and not isinstance(unbiased, (bool, np.bool_)):
         raise TypeError(f"unbiased must be a bool, not {type(unbiased).__name__}")
+    if ddof is not None:
+        if correction is not None:
+            raise TypeError("ddof= and correction= are two names of one argument")
+        correction = ddof
     if unbiased is not None and correction is not None:
         raise TypeError("unbiased= and correction= are two names of one argument")
     amount = 1.0 if correction is None else correction
@@ -208,6 +214,7 @@ def std(
     correction: float | None = None,
     axis: Any = None,
     keepdims: bool = False,
+    ddof: float | None = None,
 ) -> Any:
     """The standard deviation: the square root of ``var``, with its parameters. Its gradient is 0 where it is 0.
 
@@ -218,7 +225,7 @@ def std(
     array([1.41421356, 0.        ])
     """
     x = input.float() if is_half(input) else input  # the square of a half may be infinite
-    result = _sqrt(var(x, dim, unbiased, keepdim, correction=correction, axis=axis, keepdims=keepdims))
+    result = _sqrt(var(x, dim, unbiased, keepdim, correction=correction, axis=axis, keepdims=keepdims, ddof=ddof))
     return result.to(input._dtype_name) if x is not input else result
 
 
