@@ -109,7 +109,9 @@ def test_a_gradient_that_is_not_finite_stops_before_its_step():
 
     for Rooted.how in ("step", "closure", "assigned"):
         model, run = made(Rooted), trainer()
-        with pytest.raises(FloatingPointError, match=r"the gradient of net.1.weight is not finite in epoch 1, batch 2, after 1 steps; the weights"):
+        with pytest.raises(
+            FloatingPointError, match=r"the gradient of net.1.weight is not finite in epoch 1, batch 2, after 1 steps; the weights"
+        ):
             run.fit(model, BATCHES)
         assert run.global_step == 1 and all(np.isfinite(p.numpy()).all() for p in model.parameters())
 
