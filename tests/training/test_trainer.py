@@ -866,6 +866,29 @@ def test_a_folder_checkpoints_of_the_users_own_stays(tmp_path, recwarn):
     assert own.exists() and not recwarn.list and not (tmp_path / "earlier_1").exists()
 
 
+@pytest.mark.parametrize("where", ["configure_optimizers", "setup", "on_fit_start", "resume"])
+def test_a_refused_fit_leaves_the_run_before_it(tmp_path, where):
+    def refuses(*arguments):
+        raise RuntimeError("refused")
+
+    keep = tc.callbacks.ModelCheckpoint(tmp_path / "kept", monitor="val_loss")
+    run, model, other = trainer(2, checkpoint_dir=tmp_path / "run", callbacks=[keep], patience=3), Small(), Small()
+    run.fit(model, batches(2), batches(2))
+
+    def shown():
+        states = [callback.state_dict() for callback in run.callbacks]
+        return run.history, run.global_step, run.best_model_path, run.callback_metrics, repr(states), sorted(tmp_path.rglob("*"))
+
+    before = copy.deepcopy(shown())
+    if where != "resume":
+        setattr(other, where, refuses)
+    with pytest.raises(tc.CheckpointError if where == "resume" else RuntimeError):
+        run.fit(other, batches(2), batches(2), resume=tmp_path / "run" / "best.safetensors" if where == "resume" else None)
+    assert shown() == before and before[1] == 2
+    run.validate(dataloaders=batches(1), verbose=False)
+    assert run._fitted is model
+
+
 def test_a_schedule_as_long_as_the_run():
     class Endless:
         def __iter__(self):

@@ -287,20 +287,28 @@ class Trainer(RunView):
         with Attached(self, model) as place, interrupts.held(), StageHooks("fit", hooks, model, train):
             train, val = loaders.train_and_val(model, train, val, place.dtype, batch_size)
             val = self._checked_validation(model, val)
-            self.run, self._fitted = self._new_run(), model
-            loop = FitLoop(self, self.run, model, train, val, place, interrupts, callbacks, hooks)
-            prepare_folder(self.checkpoint_dir, model)
-            hooks.on_fit_start()
-            if self.seed is not None and path is None:
-                manual_seed(self.seed)
-            loop.prepare()
-            self._write_checkpoint = loop.files.write
-            if path is not None:
-                loop.files.go_on_from(path)
-            if path is None or not is_of_run_in(self.checkpoint_dir, path):
-                set_aside(self.checkpoint_dir)
-            if path is not None:
-                loop.files.find_files(path)
+            before = self.run, self._fitted, self._write_checkpoint
+            states = [(c, c.state_dict()) for c in callbacks if isinstance(c, (EarlyStopping, ModelCheckpoint))]
+            try:
+                self.run, self._fitted = self._new_run(), model
+                loop = FitLoop(self, self.run, model, train, val, place, interrupts, callbacks, hooks)
+                prepare_folder(self.checkpoint_dir, model)
+                hooks.on_fit_start()
+                if self.seed is not None and path is None:
+                    manual_seed(self.seed)
+                loop.prepare()
+                self._write_checkpoint = loop.files.write
+                if path is not None:
+                    loop.files.go_on_from(path)
+                if path is None or not is_of_run_in(self.checkpoint_dir, path):
+                    set_aside(self.checkpoint_dir)
+                if path is not None:
+                    loop.files.find_files(path)
+            except BaseException:  # refused before the first batch: the trainer still shows the run before
+                self.run, self._fitted, self._write_checkpoint = before
+                for callback, state in states:
+                    callback.load_state_dict(state)
+                raise
             model.train()
             try:
                 hooks.on_train_start()
