@@ -2,13 +2,16 @@
 
 import contextlib
 import csv
+import itertools
 import json
 import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import transformer_c as tc
+from interrupting import interrupted, takes_signals
 from small_runs import Small
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*there are no validation data")
@@ -150,6 +153,31 @@ def test_a_resumed_run_that_is_killed_at_once_keeps_its_table(tmp_path):
     logger.log_metrics({"b": 5}, 1)
     logger.save()
     assert read(tmp_path / "logs" / "mine") == [{"step": 0, "a": 0}, {"step": 1, "b": 5}]
+
+
+def test_a_table_whose_save_is_interrupted_has_each_row_once(tmp_path):
+    """At any place, in a table that is written as a whole and in one that grows, also where a line is cut."""
+    ours = str(Path(tc.__file__).parent)
+    for grows in (False, True):
+        for nth in itertools.count():
+            logger = tc.loggers.CSVLogger(tmp_path / f"{grows} {nth}")
+            logger.begin(None)
+            if grows:
+                logger.log_metrics({"a": 0.5}, 0)
+                logger.save()
+            path = Path(logger.log_dir, "metrics.csv")
+            before = path.read_bytes() if grows else b""
+            logger.log_metrics({"a": 1.5}, 1)
+            logger.log_metrics({"a": 2.5}, 1)
+            has_more = interrupted(nth, logger.save, takes_signals, lambda frame: frame.f_code.co_filename.startswith(ours))
+            if has_more and grows and path.read_bytes() != before:  # as if the disk had been full
+                path.write_bytes(path.read_bytes()[: len(before) + nth % 3 + 1])
+            logger.log_metrics({"a": 3.5}, 2)
+            logger.finalize("interrupted")
+            assert [row["a"] for row in read(path.parent)] == [*([0.5] if grows else []), 1.5, 2.5, 3.5]
+            if not has_more:
+                break
+        assert nth > 5
 
 
 def test_a_logger_that_has_not_begun(tmp_path):

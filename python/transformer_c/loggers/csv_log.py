@@ -44,7 +44,8 @@ class CSVLogger(FolderLogger):
         super().__init__(save_dir, name, version)
         self._columns: list[str] = ["step"]
         self._rows: list[dict[str, Any]] = []  # not yet written
-        self._is_new = True  # the header is not written, or another one
+        self._is_new = True  # the header is not written, or another one; or a save was broken off
+        self._written: int | None = None  # the number of rows that the file has; None: all that are there
 
     @property
     def _path(self) -> str:
@@ -53,7 +54,7 @@ class CSVLogger(FolderLogger):
     def begin(self, step: int | None) -> None:
         """See Logger."""
         super().begin(step)
-        self._columns, self._rows, self._is_new = ["step"], [], True
+        self._columns, self._rows, self._is_new, self._written = ["step"], [], True, None
         if step is None:
             if aside := set_aside(self.log_dir, (METRICS, HPARAMS)):
                 warnings.warn(f"{self.log_dir} had the log of an earlier run: its files are in {aside} now", stacklevel=2)
@@ -61,7 +62,7 @@ class CSVLogger(FolderLogger):
             rows = [row for row in self._read() if int(row["step"]) < step]
             self._see(rows)
             write_atomically(self._path, self._text(rows, header=True).encode())
-            self._is_new = False
+            self._is_new, self._written = False, len(rows)
 
     def log_hyperparams(self, params: Mapping[str, Any]) -> None:
         """See Logger."""
@@ -82,14 +83,18 @@ class CSVLogger(FolderLogger):
     def save(self) -> None:
         """Appends the new rows; when a name is new, writes the table again."""
         if self._is_new:
-            rows = [*self._read(), *self._rows]
+            found = self._read()
+            self._written = len(found) if self._written is None else self._written
+            rows = [*found[: self._written], *self._rows]  # a save that was broken off may have written the new ones
             self._see(rows)
             os.makedirs(self.log_dir, exist_ok=True)
             write_atomically(self._path, self._text(rows, header=True).encode())
         elif self._rows:
+            self._is_new = True  # until these are counted
             with open(self._path, "a", newline="") as file:
                 file.write(self._text(self._rows))
-        self._rows, self._is_new = [], False
+        count = len(self._rows) + (self._written or 0)
+        self._rows, self._is_new, self._written = [], False, count
 
     def finalize(self, status: str) -> None:
         """See Logger."""
