@@ -91,6 +91,22 @@ def test_errors_in_a_dataset_reach_the_caller_and_stop_the_thread():
     assert not any(t.name == "transformer_c-prefetch" for t in threading.enumerate())
 
 
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_an_interrupt_while_a_prefetching_thread_starts_stops_it(monkeypatch, has_begun):
+    """Ctrl-C while start() waits for the thread, and before the thread is there."""
+    start, loader = threading.Thread.start, DataLoader(TensorDataset(np.arange(1000)), 1, prefetch=2)
+
+    def starts(thread):
+        if has_begun:
+            start(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", starts)
+    with pytest.raises(KeyboardInterrupt):
+        next(iter(loader))
+    assert not any(t.name == "transformer_c-prefetch" for t in threading.enumerate())
+
+
 def test_leaving_a_prefetching_loop_stops_its_thread():
     iterator = iter(DataLoader(TensorDataset(np.arange(1000)), 1, prefetch=2))
     next(iterator)

@@ -6,6 +6,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -179,8 +180,8 @@ def _ahead(jobs: Iterator[Callable[[], Any]], depth: int) -> Iterator[Any]:
             put((None, error))
 
     thread = threading.Thread(target=work, name="transformer_c-prefetch", daemon=True)
-    thread.start()
     try:
+        thread.start()  # waits for the thread, so Ctrl-C may come here, too
         while True:
             if os.getpid() != process:
                 raise RuntimeError(
@@ -197,7 +198,8 @@ def _ahead(jobs: Iterator[Callable[[], Any]], depth: int) -> Iterator[Any]:
     finally:
         if os.getpid() == process:
             stop.set()
-            thread.join()
+            with suppress(RuntimeError):  # it has not begun
+                thread.join()
 
 
 __all__ = ["DataLoader"]
