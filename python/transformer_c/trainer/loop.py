@@ -98,7 +98,8 @@ class FitLoop:
         if not skip:
             self.files.begin_epoch()
             run.begin_epoch()
-        self.gradients, self.groups = [], 0
+        self.gradients: list[Tensor] = []
+        self.groups = 0
         run.begin_batch("train", None)
         with run.muted(bool(skip)):  # its logged values are in the checkpoint; its effects on the data must be repeated
             self.hooks.on_train_epoch_start()
