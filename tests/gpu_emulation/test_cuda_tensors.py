@@ -309,6 +309,17 @@ def test_functions_of_one_argument(emulated_gpu, name, dtype, rng):
         beside_the_cpu(lambda t: getattr(_core, name)(t.permute(1, 0)[::2]), emulated_gpu, rng, x)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_logarithms_of_powers(emulated_gpu, dtype):
+    limits = np.finfo(dtype)
+    n = np.arange(limits.minexp - limits.nmant, limits.maxexp)
+    x = tc.tensor(np.ldexp(np.ones(1, dtype), n), device=emulated_gpu)
+    np.testing.assert_array_equal(host(x.log2()), n.astype(dtype))
+    n = np.arange(int(np.log10(limits.tiny)), int(np.log10(limits.max)) + 1)
+    x = tc.tensor(np.array([f"1e{i}" for i in n], dtype), device=emulated_gpu)
+    np.testing.assert_array_equal(host(x.log10()), n.astype(dtype))
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", rows("binary", "TC_BINARY(?:_FLAT)?"))
 def test_functions_of_two_arguments(emulated_gpu, name, dtype, rng):

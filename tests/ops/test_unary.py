@@ -130,6 +130,20 @@ def test_edges(isa, name):
         np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_logarithms_of_powers(isa, dtype):
+    """Exact at every power of two, and at every power of ten as near as the dtype has it; elsewhere within 2 ulp or so."""
+    limits = np.finfo(dtype)
+    n = np.arange(limits.minexp - limits.nmant, limits.maxexp)
+    np.testing.assert_array_equal(_core.log2(np.ldexp(dtype(1), n)), n.astype(dtype))
+    n = np.arange(int(np.log10(limits.tiny)), int(np.log10(limits.max)) + 1)
+    np.testing.assert_array_equal(_core.log10(np.array([f"1e{i}" for i in n], dtype)), n.astype(dtype))
+    x = np.concatenate([np.linspace(0.4, 3, 5000), np.logspace(limits.minexp * 0.3, limits.maxexp * 0.3, 5000)]).astype(dtype)
+    for name, base in (("log2", 2), ("log10", 10)):
+        exact = np.log(x.astype(np.longdouble)) / np.log(np.longdouble(base))
+        assert np.max(np.abs(getattr(_core, name)(x) - exact) / np.spacing(np.abs(exact).astype(dtype))) < 2.5
+
+
 def test_whole_numbers(isa):
     """Halves, numbers next to whole ones, and those beyond which all are whole: the value and its sign are NumPy's."""
     for dtype, bits in ((np.float32, 23), (np.float64, 52)):

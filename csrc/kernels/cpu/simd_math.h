@@ -127,27 +127,27 @@ TC_INLINE vreal v_polynomial(vreal x, const real *coefficients, int degree)
     return p;
 }
 
-/* log x within 1 ulp; -inf at 0, NaN below.
- *
- * x = (1 + f) 2^e with 1 + f in [sqrt 1/2, sqrt 2). float: log(1 + f) = f - f^2/2 + f^3 P(f), P with the least relative error in the
- * logarithm, 2^-30. double: with s = f / (2 + f), log(1 + f) = 2 atanh s = f - (h - s (h + z P(z))), h = f^2/2, z = s^2; 2^-59. */
-TC_INLINE vreal v_log(vreal x)
+/* x = (1 + f) 2^e with 1 + f in [sqrt 1/2, sqrt 2), and log(1 + f) = f + (most - square). */
+typedef struct v_log_parts {
+    vreal e, f, most, square;
+} v_log_parts;
+
+/* float: log(1 + f) = f - f^2/2 + f^3 P(f), P with the least relative error in the logarithm, 2^-30. double: with s = f / (2 + f),
+ * log(1 + f) = 2 atanh s = f - (h - s (h + z P(z))), h = f^2/2, z = s^2; 2^-59. Of no use where x is not positive and finite. */
+TC_INLINE v_log_parts v_log_split(vreal x)
 {
 #if TC_PRECISION == 32
     static const real P[] = {0.333333126f,   -0.250000096f, 0.2000211866f,  -0.1666799586f, 0.1421955242f,
                              -0.1240558882f, 0.118881618f,  -0.1167565222f, 0.06746641993f};
     const lane_bits root = 0x3f3504f3, mantissa = 0x7fffff, bias = 127; /* the bits of sqrt 1/2 */
     const int width = 23;
-    const vreal smallest = v_set1(0x1p-126f), up = v_set1(0x1p25f), up_e = v_set1(25.0f);
-    const vreal ln2_high = v_set1(0.693359375f), ln2_low = v_set1(-2.12194440e-4f), magic = v_set1(12582912.0f);
+    const vreal smallest = v_set1(0x1p-126f), up = v_set1(0x1p25f), up_e = v_set1(25.0f), magic = v_set1(12582912.0f);
 #else
     static const real P[] = {0.666666666666673441, 0.39999999999414679,  0.285714287423875061, 0.222221985731946165,
                              0.181835643256676401, 0.153140505622413665, 0.147959496106832331};
     const lane_bits root = 0x3fe6a09e667f3bcd, mantissa = 0xfffffffffffff, bias = 1023;
     const int width = 52;
-    const vreal smallest = v_set1(0x1p-1022), up = v_set1(0x1p54), up_e = v_set1(54.0);
-    const vreal ln2_high = v_set1(6.93147180369123816490e-01), ln2_low = v_set1(1.90821492927058770002e-10),
-                magic = v_set1(6755399441055744.0);
+    const vreal smallest = v_set1(0x1p-1022), up = v_set1(0x1p54), up_e = v_set1(54.0), magic = v_set1(6755399441055744.0);
 #endif
     const vmask denormal = v_lt(x, smallest);
     const vreal scaled = v_select(denormal, x * up, x);
@@ -158,14 +158,61 @@ TC_INLINE vreal v_log(vreal x)
     e = v_select(denormal, e - up_e, e);
     const vreal half_square = v_set1(R(0.5)) * f * f;
 #if TC_PRECISION == 32
-    const vreal rest = v_fma(e, ln2_low, v_fma(f * f * f, v_polynomial(f, P, 8), -half_square));
+    return (v_log_parts){e, f, v_fma(f * f * f, v_polynomial(f, P, 8), -half_square), v_zero()};
 #else
     const vreal s = f / (v_set1(2.0) + f), z = s * s;
-    const vreal rest = v_fma(e, ln2_low, s * v_fma(z, v_polynomial(z, P, 6), half_square)) - half_square;
+    return (v_log_parts){e, f, s * v_fma(z, v_polynomial(z, P, 6), half_square), half_square};
 #endif
-    const vreal y = v_fma(e, ln2_high, f + rest), infinity = v_set1((real)INFINITY);
+}
+
+/* y, the logarithm of a positive finite x; for the others the logarithm of any base: -inf at 0, NaN below. */
+TC_INLINE vreal v_log_edges(vreal x, vreal y)
+{
+    const vreal infinity = v_set1((real)INFINITY);
     const vreal edge = v_select(v_eq(x, v_zero()), -infinity, v_select(v_eq(x, infinity), infinity, v_set1((real)NAN)));
     return v_select(v_and(v_lt(v_zero(), x), v_lt(x, infinity)), y, edge);
+}
+
+/* log x within 1 ulp. */
+TC_INLINE vreal v_log(vreal x)
+{
+#if TC_PRECISION == 32
+    const vreal ln2_high = v_set1(0.693359375f), ln2_low = v_set1(-2.12194440e-4f);
+#else
+    const vreal ln2_high = v_set1(6.93147180369123816490e-01), ln2_low = v_set1(1.90821492927058770002e-10);
+#endif
+    const v_log_parts p = v_log_split(x);
+    const vreal rest = v_fma(p.e, ln2_low, p.most) - p.square;
+    return v_log_edges(x, v_fma(p.e, ln2_high, p.f + rest));
+}
+
+/* log2 x within 2 ulp: e + log(1 + f) / ln 2, which is e itself at a power of two. */
+TC_INLINE vreal v_log2(vreal x)
+{
+#if TC_PRECISION == 32
+    const vreal low = v_set1(1.92596303e-08f);
+#else
+    const vreal low = v_set1(2.0355273740931033e-17);
+#endif
+    const vreal high = v_set1(R(1.44269504088896340736)); /* 1 / ln 2 = high + low */
+    const v_log_parts p = v_log_split(x);
+    const vreal rest = v_fma(p.f, low, (p.most - p.square) * high);
+    return v_log_edges(x, p.e + v_fma(p.f, high, rest));
+}
+
+/* log10 x within 2 ulp: e log10 2 + log(1 + f) / ln 10. log10 2 is in two parts, e times the first of which is exact, so that nearly all
+ * of the error is the last rounding, and a power of ten gives a whole number. */
+TC_INLINE vreal v_log10(vreal x)
+{
+#if TC_PRECISION == 32
+    const vreal two_high = v_set1(0.301025391f), two_low = v_set1(4.60503907e-06f), low = v_set1(-1.010305e-08f);
+#else
+    const vreal two_high = v_set1(0.30102999566361177), two_low = v_set1(3.694239077158931e-13), low = v_set1(1.098319650216765e-17);
+#endif
+    const vreal high = v_set1(R(0.43429448190325182765)); /* 1 / ln 10 = high + low */
+    const v_log_parts p = v_log_split(x);
+    const vreal rest = v_fma(p.e, two_low, v_fma(p.f, low, (p.most - p.square) * high));
+    return v_log_edges(x, v_fma(p.e, two_high, v_fma(p.f, high, rest)));
 }
 
 /* log(1 + x) within 2 ulp: log u for u = 1 + x as rounded, plus the part lost by rounding. */

@@ -19,6 +19,10 @@ TC_REAL_FUNCTION(rint)
 #undef TC_REAL_FUNCTION
 __device__ __forceinline__ float real_pow(float x, float y) { return powf(x, y); }
 __device__ __forceinline__ double real_pow(double x, double y) { return pow(x, y); }
+__device__ __forceinline__ float real_frexp(float x, int *e) { return frexpf(x, e); }
+__device__ __forceinline__ double real_frexp(double x, int *e) { return frexp(x, e); }
+__device__ __forceinline__ float real_largest(float) { return 3.402823466e38f; }
+__device__ __forceinline__ double real_largest(double) { return 1.7976931348623157e308; }
 __device__ __forceinline__ float real_fmod(float x, float y) { return fmodf(x, y); }
 __device__ __forceinline__ double real_fmod(double x, double y) { return fmod(x, y); }
 
@@ -47,6 +51,36 @@ TC_FUNCTION Real v_sqrt(Real x) { return real_sqrt(x); }
 TC_FUNCTION Real v_exp(Real x) { return real_exp(x); }
 TC_FUNCTION Real v_expm1(Real x) { return real_expm1(x); }
 TC_FUNCTION Real v_log(Real x) { return real_log(x); }
+// x = m 2^e with m in [sqrt 1/2, sqrt 2), for a positive finite x.
+TC_FUNCTION Real v_log_split(Real x, Real &e)
+{
+    int exponent;
+    Real m = real_frexp(x, &exponent);
+    if (m < Real(0.70710678118654752440)) {
+        m *= 2;
+        exponent -= 1;
+    }
+    e = Real(exponent);
+    return m;
+}
+// Whole numbers at powers of two and of ten, as on the CPU: log2 m is 0 at 1, and e times the first part of log10 2 is exact.
+TC_FUNCTION Real v_log2(Real x)
+{
+    if (!(x > 0 && x <= real_largest(x))) return real_log(x);
+    Real e;
+    const Real m = v_log_split(x, e);
+    return e + real_log(m) * Real(1.44269504088896340736);
+}
+TC_FUNCTION Real v_log10(Real x)
+{
+    if (!(x > 0 && x <= real_largest(x))) return real_log(x);
+    const bool narrow = sizeof(Real) == 4;
+    const Real two_high = Real(narrow ? 0.301025390625 : 0.30102999566361177);
+    const Real two_low = Real(narrow ? 4.6050390665e-06 : 3.694239077158931e-13);
+    Real e;
+    const Real m = v_log_split(x, e);
+    return e * two_high + (e * two_low + real_log(m) * Real(0.43429448190325182765));
+}
 TC_FUNCTION Real v_log1p(Real x) { return real_log1p(x); }
 TC_FUNCTION Real v_sin(Real x) { return real_sin(x); }
 TC_FUNCTION Real v_cos(Real x) { return real_cos(x); }
