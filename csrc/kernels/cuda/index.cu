@@ -63,7 +63,8 @@ __device__ __forceinline__ bool is_repeated(const tc_index_args &a, int64_t p, i
 }
 
 // One block per point. Of points with the same position only the last writes, so that the order of the blocks does not matter.
-template <class Bits> __global__ void __launch_bounds__(element_threads) put_kernel(const __grid_constant__ tc_index_args a)
+template <class Bits>
+__global__ void __launch_bounds__(element_threads, block_residency) put_kernel(const __grid_constant__ tc_index_args a)
 {
     for (int64_t p = blockIdx.x; p < a.points; p += gridDim.x) {
         if (is_repeated(a, p, p + 1, a.points)) continue;

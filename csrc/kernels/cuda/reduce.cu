@@ -67,7 +67,7 @@ constexpr int column_rows = 16; // threads that share a column
 
 // One block per segment of 32 neighbouring columns, which are neighbours in memory: a warp reads 32 of a row.
 template <class Real, class X>
-__global__ void __launch_bounds__(warp_lanes *column_rows) reduce_columns_kernel(const __grid_constant__ tc_reduce_args a)
+__global__ void __launch_bounds__(warp_lanes *column_rows, 2) reduce_columns_kernel(const __grid_constant__ tc_reduce_args a)
 {
     TC_SHARED(Real, partial, [column_rows][warp_lanes]);
     const int64_t columns = a.kept_shape[a.kept_ndim - 1], tiles = divide_up(columns, warp_lanes);
