@@ -86,6 +86,20 @@ def test_floats_of_any_dtype_are_probabilities(dtype):
     assert metrics.Accuracy()(scores, [0, 1]) == metrics.Accuracy(top_k=2)(scores, [0, 1]) == metrics.Recall()(scores, [0, 1]) == 1.0
 
 
+def test_floats_that_are_no_probabilities_or_classes():
+    """As columns of a file are: classes given as floats are not taken for probabilities, nor cut to classes."""
+    for kind in (metrics.Accuracy, metrics.F1Score):
+        for preds in ([0.0, 1.0, 2.0], [0.5, -0.1, 0.0], [np.inf, 0.0, 0.0]):
+            with pytest.raises(
+                ValueError, match=r"preds are floats, probabilities of one class, but (2.0|-0.1|inf) is not from 0 to 1: pass classes"
+            ):
+                kind()(preds, [0, 1, 2])
+        for target, preds in (([0.9, 0.0], [0, 0]), ([np.nan, 1.0], [0, 1]), ([1.0, 1e30], [0, 1]), ([0.5, 1.0], [[0.1, 0.9], [0.9, 0.1]])):
+            with pytest.raises(ValueError, match=r"target has (0.9|nan|1e\+30|0.5), which is no class; expected whole numbers"):
+                kind()(preds, target)
+        assert kind(ignore_index=-100)([0.0, 1.0, 7.0], [0.0, 1.0, -100.0]) == 1.0 == kind(task="binary")([-3.0, 2.0], [0.0, 1.0])
+
+
 def test_an_empty_batch_counts_nothing():
     for metric in (metrics.Accuracy(), metrics.Accuracy(top_k=2), metrics.F1Score(), metrics.ConfusionMatrix(), metrics.ConfusionMatrix(3)):
         for shape in ((0, 3), (0, 0)):

@@ -51,7 +51,7 @@ class _Classes(Metric):
         if last.shape[:-1] != target.shape:
             raise ValueError(f"preds has shape {preds.shape}, target {target.shape}; expected the classes along axis {self._dim} (dim=)")
         counted = self._counted(target)
-        scores, true = last.reshape(target.size, last.shape[-1])[counted], target.reshape(-1)[counted].astype(np.int64)
+        scores, true = last.reshape(target.size, last.shape[-1])[counted], _whole(target.reshape(-1)[counted])
         wrong = true[(true < 0) | (true >= scores.shape[1])]
         if wrong.size:
             raise ValueError(f"target has the class {wrong[0]}; expected 0 to {scores.shape[1] - 1}, or ignore_index={wrong[0]}")
@@ -72,12 +72,27 @@ class _Classes(Metric):
         if preds.shape != target.shape:
             raise ValueError(f"preds has shape {preds.shape}, target {target.shape}; expected the same, or scores with one more axis")
         counted = self._counted(target)
-        flat, true = preds.reshape(-1)[counted], target.reshape(-1)[counted].astype(np.int64)
+        flat, true = preds.reshape(-1)[counted], _whole(target.reshape(-1)[counted])
         if flat.dtype.kind != "f":
             return flat.astype(np.int64), true, np.zeros(flat.size, bool)
-        if self._task == "binary" and ((flat < 0) | (flat > 1)).any():
+        outside = flat[(flat < 0) | (flat > 1)]
+        if outside.size and self._task != "binary":
+            raise ValueError(
+                f"preds are floats, probabilities of one class, but {outside[0]} is not from 0 to 1: pass classes as integers, scores with one more "
+                'axis than target, or task="binary" for logits'
+            )
+        if outside.size:
             flat = 0.5 + 0.5 * np.tanh(0.5 * flat.astype(np.float64))  # the sigmoid, which does not overflow
         return (flat > self._threshold).astype(np.int64), true, np.isnan(flat)
+
+
+def _whole(target: np.ndarray) -> np.ndarray:
+    """The targets as integers."""
+    with np.errstate(invalid="ignore"):
+        classes = target.astype(np.int64)
+    if target.dtype.kind == "f" and (wrong := target[classes != target]).size:
+        raise ValueError(f"target has {wrong[0]}, which is no class; expected whole numbers")
+    return classes
 
 
 class Accuracy(_Classes):
