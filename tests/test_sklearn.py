@@ -164,6 +164,14 @@ def test_weights_count_as_repetitions():
         TransformerRegressor().fit(TABLE, NUMBERS, sample_weight=np.zeros(len(TABLE)))
 
 
+def test_weights_whose_sum_is_too_large():
+    """Only their ratios count."""
+    options = {**SMALL, "max_epochs": 2, "random_state": 0, "class_weight": "balanced"}
+    found = TransformerClassifier(**options).fit(TABLE, CLASSES, np.full(len(TABLE), 1e308))
+    expected = TransformerClassifier(**options).fit(TABLE, CLASSES, np.ones(len(TABLE)))
+    np.testing.assert_array_equal(found._outputs(TABLE), expected._outputs(TABLE))
+
+
 def test_class_weights():
     X, y = np.repeat([[0.0], [1.0]], 60, 0), np.r_[np.zeros(50), np.ones(70)]  # ten samples of the first class where the second is usual
     plain, weighted = (

@@ -85,7 +85,8 @@ class Transformer(BaseEstimator):
         weights = _check_sample_weight(sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True)
         if not (weights > 0).any():
             raise ValueError("sample_weight is 0 for all samples, but at least one must count")
-        return weights
+        largest = weights.max()
+        return weights if 1e-100 < largest < 1e100 else weights / largest  # sums and products with class weights stay in range
 
     def _train(self, X: Any, y: np.ndarray, weights: np.ndarray, options: Options, outputs: int, classes: np.ndarray | None) -> None:
         """`y` (N, K) floats, or (N,) classes from 0."""
