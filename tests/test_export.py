@@ -405,6 +405,7 @@ REFUSED = {
     "a result of forward depends on the values": lambda self, x: elsewhere(x),
     "a result of forward depends on .* chance": lambda self, x: {"x": x, "noise": tc.tensor(np.random.random(3))},
     "or on chance": lambda self, x: x + tc.randn(8),
+    "one_hot gives .* say num_classes=": lambda self, x: F.one_hot((x > 0).long()),
     "shape of what nonzero gives": lambda self, x: tc.where(x > 0)[0],
     "no arithmetic progression": lambda self, x: x + np.sin(np.arange(x.shape[1], dtype=np.float32))[:, None],
     "by no formula": lambda self, x: x * (x.shape[1] ** 3),
@@ -436,6 +437,38 @@ def test_a_loop_over_the_sequence_keeps_its_length(tmp_path):
     assert model.graph.input[0].type.tensor_type.shape.dim[1].dim_value == 5
     with pytest.raises(ExportError, match=r"other ops for inputs of shape \(2, 6, 8\) \(x\)"):
         tc.export_onnx(loop, r(2, 5, 8), tmp_path / "no.onnx", dynamic_axes={"x": [1]})
+
+
+SHORTER = {  # by whose length forward decides, at less than the example's
+    "calls": (1, lambda self, x: x * 2 if x.shape[1] > 4 else x + 2),
+    "numbers": (1, lambda self, x: x * max(x.shape[1], 3)),
+    "one": (0, lambda self, x: x * 2 if x.shape[0] == 1 else x * 3),
+    "two": (1, lambda self, x: x * 2 if x.shape[1] == 2 else x * 3),
+    "shapes": (1, lambda self, x: x[:, : max(2, x.shape[1] - 4)]),
+    "arrays": (1, lambda self, x: x + np.full((x.shape[1], 1), max(x.shape[1], 3), np.float32)),
+    "together": (1, lambda self, x: x * (2 if x.shape[0] * x.shape[1] < 5 else 3)),
+}
+
+
+@pytest.mark.parametrize("name", SHORTER)
+def test_shorter_inputs_than_the_example_are_tried(name, tmp_path):
+    axis, forward = SHORTER[name]
+    model = check(Function(forward), r(3, 8, 4), r(3, 8, 4), tmp_path=tmp_path)
+    fixed = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
+    assert fixed[axis] == (3, 8)[axis] and fixed[2] == 0
+    with pytest.raises(ExportError, match=r"forward (calls other|has (other|another)) .* raise an error for them"):
+        tc.export_onnx(Function(forward), r(3, 8, 4), tmp_path / "no.onnx", dynamic_axes={"x": [0, 1]})
+
+
+def test_shorter_inputs_that_are_refused_or_the_same(tmp_path):
+    def forward(self, x):
+        if x.shape[1] < 3:
+            raise ValueError("too short")
+        steps = np.arange(x.shape[1], dtype=np.float32) / (x.shape[1] - 1)
+        return F.conv1d((x * steps[:, None]).transpose(1, 2), tc.ones(4, 4, 3)) / x.shape[1] ** 0.5
+
+    model = check(Function(forward), r(3, 8, 4), r(1, 3, 4), r(2, 9, 4), tmp_path=tmp_path)
+    assert [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim] == [0, 0, 4]
 
 
 def test_without_the_package_the_extra_is_named():

@@ -12,6 +12,7 @@ import numpy as np
 from .constants import Constant, array_of, equal, varying
 from .dimensions import Dimension, difference
 from .running import Axis, Runner
+from .shorter import differs
 from .sizes import Formulas, Size
 from .tracing import Call, ExportError, Ref, Trace, Value, refs_in
 
@@ -81,9 +82,17 @@ def unify(runner: Runner, first: Trace, dimensions: list[Dimension]) -> Graph:
             if (where := difference(first, traces[-1])) is not None:
                 raise LengthError(f"forward calls other ops for inputs of {_shapes(runner, given)}: {where}")
         try:
-            return _unified(runner, traces, Formulas(points), dimensions)
+            graph = _unified(runner, traces, Formulas(points), dimensions)
         except ExportError as reason:
             error = reason
+            continue
+        if (other := differs(runner, first, graph, start)) is not None:
+            what, given = other
+            raise LengthError(
+                f"forward {what}, for inputs of {_shapes(runner, given)}; where it is not made for shorter inputs than the example, let it "
+                "raise an error for them"
+            )
+        return graph
     assert error is not None
     raise error
 
