@@ -96,6 +96,46 @@ MISTAKES = {
         TypeError,
         r"3 arguments are wrong:\n  d_model .*\n  dim_feedforward .*\n  the dropout",
     ),
+    "a layer's activation and heads as well": (
+        lambda: tc.nn.TransformerEncoderLayer(30, 7, -1, dropout=2, activation="foo"),
+        ValueError,
+        r"4 arguments are wrong:\n  dim_feedforward .*\n  the dropout .*\n  activation .*\n  d_model 30 must be a multiple of nhead 7",
+    ),
+    "heads and dropout": (
+        lambda: tc.nn.MultiheadAttention(30, 7, dropout=3),
+        ValueError,
+        r"2 arguments are wrong:\n  the dropout .*\n  embed_dim 30 must be a multiple of num_heads 7",
+    ),
+    "heads of a block": (
+        lambda: tc.EncoderBlock(32, 5, -3, dropout=2),
+        ValueError,
+        r"3 arguments are wrong:\n  dim_feedforward .*\n  the dropout .*\n  Embedding dimension must be 0 modulo",
+    ),
+    "blocks that none is made of": (
+        lambda: tc.TransformerEncoder(num_layers=0, input_dim=30, num_heads=7, dim_feedforward=-1),
+        ValueError,
+        "2 arguments are wrong",
+    ),
+    "groups of a convolution": (
+        lambda: tc.nn.Conv1d(3, 4, 2, stride=0, groups=2),
+        ValueError,
+        r"2 arguments are wrong:\n  stride.*\n  in_channels 3 must be a multiple of groups 2",
+    ),
+    "orders of a loader": (
+        lambda: tc.data.DataLoader([1], batch_size=0, num_workers=-1, sampler=3, shuffle=True),
+        ValueError,
+        r"3 arguments are wrong:\n  batch_size .*\n  num_workers .*\n  sampler and shuffle",
+    ),
+    "options of a trainer": (
+        lambda: tc.Trainer(0, gradient_clip_val=-1, mode="x", precision=16, callbacks=3, fast_dev_run=-1),
+        TypeError,
+        r"6 arguments are wrong:\n  max_epochs .*\n  gradient_clip_val .*\n  mode .*\n  precision .*\n  fast_dev_run .*\n  callbacks ",
+    ),
+    "options that a trainer lacks": (
+        lambda: tc.Trainer(profiler="simple", val_check_interval=2, max_epoch=3),
+        TypeError,
+        "3 arguments are wrong:\n.*'profiler'.*\n.*'val_check_interval'.*\n.*did you mean 'max_epochs'",
+    ),
     "options of an optimizer": (
         lambda: tc.optim.Adam(_LINEAR.parameters(), lr=-1, betas=(0.9, 2)),
         ValueError,

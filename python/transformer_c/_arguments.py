@@ -70,6 +70,12 @@ def one_axis(axis: Any, dim: Any, default: Any) -> Any:
     return default if given is None else given
 
 
+def divisible(name: str, value: Any, by: str, divisor: Any, message: str = "{name} {value} must be a multiple of {by} {divisor}") -> None:
+    """Raises unless `value` is a multiple of `divisor`; what is no positive int is left to the checks of each."""
+    if all(isinstance(n, (int, np.integer)) and n > 0 for n in (value, divisor)) and value % divisor:
+        raise ValueError(message.format(name=name, value=value, by=by, divisor=divisor))
+
+
 def all_of(*checks: tuple) -> list[Any]:
     """The results of checks, (function, *arguments) each; one error names everything that is wrong."""
     found, errors = [], []

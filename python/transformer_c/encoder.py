@@ -10,7 +10,7 @@ import numpy as np
 
 from . import _core, nn
 from . import functional as F
-from ._arguments import all_of, array, count, not_negative, one_of, probability
+from ._arguments import all_of, array, count, divisible, not_negative, one_of, probability
 from ._core import Tensor, scaled_dot_product
 from ._promotion import cast_input
 from ._tensor import as_tensor
@@ -83,6 +83,9 @@ def _check_mask(mask, batch: int, heads: int, queries: int, keys: int):
     raise ValueError(f"mask has shape {given}; {hint}")
 
 
+_UNEVEN = "Embedding dimension must be 0 modulo number of heads."  # the tutorial's words
+
+
 class MultiheadAttention(nn.Module):
     """Multi-head self-attention with one projection for queries, keys and values (Vaswani et al. 2017, section 3.2.2).
 
@@ -117,11 +120,12 @@ class MultiheadAttention(nn.Module):
 
     def __init__(self, input_dim: int, embed_dim: int, num_heads: int) -> None:
         super().__init__()
-        input_dim, embed_dim, num_heads = all_of(
-            (count, "input_dim", input_dim), (count, "embed_dim", embed_dim), (count, "num_heads", num_heads)
+        input_dim, embed_dim, num_heads, _ = all_of(
+            (count, "input_dim", input_dim),
+            (count, "embed_dim", embed_dim),
+            (count, "num_heads", num_heads),
+            (divisible, "embed_dim", embed_dim, "num_heads", num_heads, _UNEVEN),
         )
-        if embed_dim % num_heads != 0:
-            raise ValueError("Embedding dimension must be 0 modulo number of heads.")
         self.embed_dim = embed_dim
         self.num_heads = num_heads
         self.head_dim = embed_dim // num_heads
@@ -214,6 +218,7 @@ class EncoderBlock(nn.Module):
             (probability, "dropout", dropout),
             (one_of, "activation", activation, tuple(_ACTIVATIONS)),
             (not_negative, "layer_norm_eps", layer_norm_eps),
+            (divisible, "input_dim", input_dim, "num_heads", num_heads, _UNEVEN),
         )
         self.norm_first = norm_first
         self.self_attn = MultiheadAttention(input_dim, input_dim, num_heads)
@@ -261,6 +266,9 @@ class TransformerEncoder(nn.Module):
 
     def __init__(self, num_layers: int, **block_args) -> None:
         super().__init__()
+        if block_args and num_layers == 0:
+            with nn.init.skip():  # the arguments are checked all the same
+                EncoderBlock(**block_args)
         self.layers = nn.ModuleList([EncoderBlock(**block_args) for _ in range(count("num_layers", num_layers, 0))])
 
     def forward(self, x, mask=None, *, past_key_value: Sequence[KeyValueCache] | None = None):

@@ -74,10 +74,12 @@ class DataLoader:
         multiprocessing_context: Any = None,
         prefetch_factor: int | None = None,
     ) -> None:
-        batch_size, prefetch, num_workers = all_of(
-            (count, "batch_size", batch_size), (count, "prefetch", prefetch, 0), (count, "num_workers", num_workers, 0)
+        batch_size, prefetch, num_workers, _ = all_of(
+            (count, "batch_size", batch_size),
+            (count, "prefetch", prefetch, 0),
+            (count, "num_workers", num_workers, 0),
+            (self._check_order, dataset, batch_size, shuffle, drop_last, sampler, batch_sampler),
         )
-        self._check_order(dataset, batch_size, shuffle, drop_last, sampler, batch_sampler)
         source = rng if generator is None else generator
         self.dataset, self.batch_size, self.shuffle, self.drop_last = dataset, int(batch_size), bool(shuffle), bool(drop_last)
         self.prefetch, self.collate_fn = int(prefetch), collate_fn

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import functional as F
-from .._arguments import all_of, count, probability
+from .._arguments import all_of, count, divisible, probability
 from .._core import Tensor
 from .._promotion import cast_input
 from .._tensor import as_tensor, cat, empty, ones, zeros
@@ -112,16 +112,15 @@ class MultiheadAttention(Module):
         dtype=None,
     ) -> None:
         super().__init__()
-        self.embed_dim, self.num_heads, self.kdim, self.vdim, dropout = all_of(
+        self.embed_dim, self.num_heads, self.kdim, self.vdim, dropout, _ = all_of(
             (count, "embed_dim", embed_dim),
             (count, "num_heads", num_heads),
             (count, "kdim", embed_dim if kdim is None else kdim),
             (count, "vdim", embed_dim if vdim is None else vdim),
             (probability, "dropout", dropout),
+            (divisible, "embed_dim", embed_dim, "num_heads", num_heads),
         )
         embed_dim, num_heads = self.embed_dim, self.num_heads
-        if embed_dim % num_heads != 0:
-            raise ValueError(f"embed_dim {embed_dim} must be a multiple of num_heads {num_heads}")
         self.head_dim = embed_dim // num_heads
         self.dropout, self.batch_first, self.add_zero_attn = dropout, batch_first, add_zero_attn
         packed = self.kdim == embed_dim and self.vdim == embed_dim

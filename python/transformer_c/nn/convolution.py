@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from .. import functional as F
-from .._arguments import all_of, count, one_of
+from .._arguments import all_of, count, divisible, one_of
 from .._core import Tensor
 from .._promotion import cast_input
 from .._tensor import empty
@@ -45,6 +45,7 @@ class _Convolution(Module):
             self.dilation,
             self.padding,
             self.padding_mode,
+            *_,
         ) = all_of(
             (count, "in_channels", in_channels),
             (count, "out_channels", out_channels),
@@ -54,10 +55,9 @@ class _Convolution(Module):
             (per_axis, "dilation", dilation, self._axes, 1),
             (one_of, "padding", padding, ("same", "valid")) if words else (per_axis, "padding", padding, self._axes, 0),
             (one_of, "padding_mode", padding_mode, ("zeros", "reflect", "replicate", "circular")),
+            (divisible, "in_channels", in_channels, "groups", groups),
+            (divisible, "out_channels", out_channels, "groups", groups),
         )
-        for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
-            if channels % groups:
-                raise ValueError(f"{name} must be divisible by groups, got {channels} and {groups}")
         if padding == "same":
             same_padding(self.kernel_size, self.stride, self.dilation)
         self.weight = Parameter(empty(out_channels, in_channels // groups, *self.kernel_size, dtype=dtype, device=device))

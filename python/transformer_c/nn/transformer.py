@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import _core
 from .. import functional as F
-from .._arguments import all_of, array, count, not_negative, probability
+from .._arguments import all_of, array, count, divisible, not_negative, probability
 from .._core import Tensor
 from .._promotion import cast_input
 from .._tensor import full, triu
@@ -45,6 +45,17 @@ def _fused(activation: Any) -> str | None:
     return None
 
 
+def _activation(given: Any) -> Callable[[Tensor], Tensor]:
+    """The function of a name, or a function itself."""
+    if isinstance(given, str):
+        if given not in _ACTIVATIONS:
+            raise ValueError(f"activation must be one of {', '.join(_ACTIVATIONS)}, or a callable; got {given!r}")
+        return _ACTIVATIONS[given]
+    if not callable(given):
+        raise TypeError(f"activation must be a str or a callable, not {type(given).__name__}")
+    return given
+
+
 class _Layer(Module):
     """The common part of encoder and decoder layers: attentions, a network of two layers, and a norm and dropout for each of them."""
 
@@ -66,18 +77,14 @@ class _Layer(Module):
     ) -> None:
         super().__init__()
         placed = {"device": device, "dtype": dtype}
-        if isinstance(activation, str):
-            if activation not in _ACTIVATIONS:
-                raise ValueError(f"activation must be one of {', '.join(_ACTIVATIONS)}, or a callable; got {activation!r}")
-            activation = _ACTIVATIONS[activation]
-        if not callable(activation):
-            raise TypeError(f"activation must be a str or a callable, not {type(activation).__name__}")
-        d_model, nhead, dim_feedforward, dropout, layer_norm_eps = all_of(
+        d_model, nhead, dim_feedforward, dropout, layer_norm_eps, function, _ = all_of(
             (count, "d_model", d_model),
             (count, "nhead", nhead),
             (count, "dim_feedforward", dim_feedforward),
             (probability, "dropout", dropout),
             (not_negative, "layer_norm_eps", layer_norm_eps),
+            (_activation, activation),
+            (divisible, "d_model", d_model, "nhead", nhead),
         )
         for name in self._attentions:
             setattr(self, name, MultiheadAttention(d_model, nhead, dropout, bias=bias, batch_first=batch_first, **placed))
@@ -90,7 +97,7 @@ class _Layer(Module):
             setattr(self, f"norm{i}", LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **placed))
         for i in parts:
             setattr(self, f"dropout{i}", Dropout(dropout))
-        self.activation = activation
+        self.activation = function
 
     def _accept(self, x: Tensor) -> Tensor:
         """x in the layer's dtype. Any part of the layer may have been replaced by a module of another kind."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arguments import all_of
+from .._arguments import all_of, count
 from ..callbacks.callback import Callback
 from ..loggers import CSVLogger, Logger
 from ..training import TrainingModule
@@ -51,6 +51,11 @@ def limit(name: str, limit: int | float | None) -> int | float | None:
     return limit
 
 
+def batches_to_try(option: str, value: Any) -> int:
+    """A number of batches; True is 1, False none."""
+    return int(value) if isinstance(value, (bool, np.bool_)) else count(option, value, 0)
+
+
 def trainable(model: Any) -> None:
     """Raises unless the model is an initialised TrainingModule."""
     if isinstance(model, type):
@@ -79,7 +84,7 @@ def optimization(model: TrainingModule, accumulate_grad_batches: int, gradient_c
             raise ValueError(f"{name}= has no effect on {type(model).__name__}, whose automatic_optimization is False: {instead}")
 
 
-def callbacks(given: Any) -> list[Callback]:
+def callbacks(option: str, given: Any) -> list[Callback]:
     """One callback, several or none, as a list."""
     found = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
     for callback in found:
@@ -102,7 +107,7 @@ def loggers(given: Any, folder: str | None) -> list[Logger]:
     return found
 
 
-def precision(given: Any) -> str | None:
+def precision(option: str, given: Any) -> str | None:
     """The dtype of ``autocast`` for Lightning's words; None for the model's own."""
     word = str(given)
     if given is None or word in ("32", "32-true"):

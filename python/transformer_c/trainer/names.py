@@ -118,6 +118,7 @@ def explained(
 
         @functools.wraps(function)
         def checked(*arguments: Any, **options: Any) -> Any:
+            unknown = []
             for name in list(options):
                 if name in same:
                     if same[name] in options:
@@ -126,7 +127,12 @@ def explained(
                 elif name not in known and name not in others:
                     close = nearest(name, [*known, *others])
                     hint = hints.get(name) or (f"did you mean {close!r}?" if close else f"it has {', '.join(known)}")
-                    raise TypeError(f"{shown}() has no option {name!r}: {hint}")
+                    unknown.append(f"{shown}() has no option {name!r}: {hint}")
+            if unknown:
+                first, *rest = unknown
+                raise TypeError(
+                    first if not rest else f"{len(unknown)} arguments are wrong:\n" + "\n".join(f"  {line}" for line in unknown)
+                )
             return function(*arguments, **options)
 
         return checked  # type: ignore[return-value]

@@ -154,6 +154,9 @@ class Trainer(RunView):
     accumulate_grad_batches: int
     log_every_n_steps: int
     device: str | None
+    autocast_dtype: str | None
+    fast_dev_run: int
+    callbacks: list[Callback]
 
     @explained(names.TRAINER, others=lightning.KNOWN)
     def __init__(
@@ -205,18 +208,19 @@ class Trainer(RunView):
             accumulate_grad_batches=(count, accumulate_grad_batches),
             log_every_n_steps=(count, log_every_n_steps),
             device=(optional(checks.device), device),
+            autocast_dtype=(checks.precision, precision),
+            fast_dev_run=(checks.batches_to_try, fast_dev_run),
+            callbacks=(checks.callbacks, callbacks),
         )
         for name, value in options.items():
             setattr(self, name, value)
         self.seed, self.progress = seed, bool(progress)
         self.checkpoint_dir = None if checkpoint_dir is None else os.fsdecode(checkpoint_dir)
         self.generators = as_streams(generators)
-        self.callbacks = checks.callbacks(callbacks)
-        self.precision, self.autocast_dtype = precision, checks.precision(precision)
-        self.fast_dev_run = int(fast_dev_run)
+        self.precision = precision
         if self.fast_dev_run:
             self.max_epochs, self.checkpoint_dir, self.patience = 1, None, None
-            self.limit_train_batches = self.limit_val_batches = count("fast_dev_run", self.fast_dev_run)
+            self.limit_train_batches = self.limit_val_batches = self.fast_dev_run
             self.limit_test_batches = self.limit_predict_batches = self.limit_train_batches
         self.loggers = () if self.fast_dev_run else checks.loggers(logger, self.checkpoint_dir)
         self._history_log = None if logger is False else HistoryLog(self.checkpoint_dir)
@@ -278,7 +282,7 @@ class Trainer(RunView):
         checks.trainable(model)
         checks.optimization(model, self.accumulate_grad_batches, self.gradient_clip_val)
         batch_size, path = count("batch_size", batch_size), path_to_resume(resume, self.checkpoint_dir)
-        callbacks = [*self.callbacks, *checks.callbacks(model.configure_callbacks())]
+        callbacks = [*self.callbacks, *checks.callbacks("callbacks", model.configure_callbacks())]
         callbacks.sort(key=lambda callback: isinstance(callback, ModelCheckpoint))  # they see what the others log
         checks.warn_of_uncalled_hooks(model, callbacks, stacklevel=3)
         if not self._has_length:
