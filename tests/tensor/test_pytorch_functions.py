@@ -213,6 +213,9 @@ def test_div_truncates_the_quotient():
     np.testing.assert_array_equal(tc.div(np.array([-7, 7, 2**62]), 2, rounding_mode="trunc"), [-3, 3, 2**61])
     half = tc.tensor([2047.0], dtype="float16")  # 2047 / 2048 rounds to 1 in float16
     assert tc.div(half, tc.tensor([2048.0], dtype="float16"), rounding_mode="trunc").tolist() == [0.0]
+    x, y = tc.tensor([1.0, 2.0], requires_grad=True), tc.tensor([0.0, 1.0])
+    (x + tc.div(x, y, rounding_mode="trunc").clamp(max=9)).sum().backward()
+    assert x.grad.tolist() == [1, 1]
 
 
 def test_weights_of_any_size():

@@ -218,7 +218,9 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
     if rounding_mode == "floor":
         return down
     if is_floating(down):
-        wide = [x.float() if isinstance(x, Tensor) and is_half(x) else x for x in (input, other)]  # a half quotient is rounded already
+        # a half quotient is rounded already; detached, for 0 times the quotient's slope is NaN where that is infinite
+        detached = [x.detach() if isinstance(x, Tensor) else x for x in (input, other)]
+        wide = [x.float() if isinstance(x, Tensor) and is_half(x) else x for x in detached]
         return _core.trunc(_core.div(*wide)).to(down._dtype_name)
     inexact = _core.ne(_core.remainder(input, other), 0)
     return _core.where(_core.logical_and(_core.lt(down, 0), inexact), _core.add(down, 1), down)
