@@ -234,6 +234,62 @@ def test_errors_of_layers_and_composed_functions():
             call()
 
 
+@pytest.mark.parametrize(
+    "name, shapes, accepted",  # accepted: PyTorch's answer
+    [
+        ("cosine_embedding_loss", [(3, 4), (3, 4), (3, 1)], False),
+        ("cosine_embedding_loss", [(3, 4), (3, 4), ()], False),
+        ("cosine_embedding_loss", [(3, 4), (4,), (3,)], False),
+        ("cosine_embedding_loss", [(4,), (4,), ()], True),
+        ("margin_ranking_loss", [(3, 1), (3,), (3,)], False),
+        ("margin_ranking_loss", [(3,), (3,), ()], False),
+        ("margin_ranking_loss", [(3,), (1,), (3,)], True),
+        ("triplet_margin_loss", [(3, 4), (4,), (3, 4)], False),
+        ("triplet_margin_loss", [(3, 4), (3, 4), (1, 4)], True),
+        ("gaussian_nll_loss", [(3,), (3,), (3, 1)], False),
+        ("gaussian_nll_loss", [(3, 2), (3, 2), ()], False),
+        ("gaussian_nll_loss", [(3, 2), (3, 2), (3,)], True),
+        ("gaussian_nll_loss", [(3, 2), (3, 2), (1, 2)], True),
+    ],
+)
+def test_shapes_that_do_not_match_are_refused(name, shapes, accepted):
+    for arrays in [[np.ones(s) for s in shapes], [tc.ones(*s) for s in shapes]]:
+        if accepted:
+            assert np.isfinite(float(getattr(F, name)(*arrays)))
+            continue
+        with pytest.raises(ValueError, match="shape"):
+            getattr(F, name)(*arrays)
+
+
+def test_variances_below_0_are_refused():
+    with pytest.raises(ValueError, match="var has a negative value"):
+        F.gaussian_nll_loss(np.ones(2), np.ones(2), np.array([1.0, -1.0]))
+    assert float(F.gaussian_nll_loss(np.array([1.0]), np.array([3.0]), 1.0)) == 2.0
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+@pytest.mark.parametrize("delta", [float("inf"), 1e39, 1e6])
+def test_a_huge_delta_gives_squares(delta, dtype):
+    x = tc.tensor(np.array([3.0, -0.5], dtype), requires_grad=True)
+    loss = F.huber_loss(x, tc.zeros(2, dtype=dtype), "sum", delta)
+    loss.backward()
+    assert loss.item() == pytest.approx(4.625, rel=1e-6) and x.grad.tolist() == pytest.approx([3.0, -0.5], rel=1e-6)
+    assert loss.dtype == np.dtype(dtype)
+
+
+def test_weights_of_probabilities_get_a_gradient(rng):
+    x, t = tc.tensor(rng.standard_normal((3, 4)), requires_grad=True), tc.tensor(rng.random((3, 4)), requires_grad=True)
+    weight, positive = (tc.tensor(rng.random(4) + 0.5, requires_grad=True) for _ in range(2))
+    for reduction in REDUCTIONS:
+        constant = F.binary_cross_entropy_with_logits(x, t, weight.detach(), reduction, positive.detach())
+        np.testing.assert_allclose(F.binary_cross_entropy_with_logits(x, t, weight, reduction, positive).detach(), constant.detach())
+        assert tc.testing.gradcheck(
+            lambda *a, r=reduction: F.binary_cross_entropy_with_logits(a[0], a[1], a[2], r, a[3]), (x, t, weight, positive)
+        )
+        assert tc.testing.gradcheck(lambda p, r=reduction: F.binary_cross_entropy_with_logits(x, t, None, r, p), (positive,))
+        assert tc.testing.gradcheck(lambda w, r=reduction: F.binary_cross_entropy(x.detach().sigmoid(), t, w, r), (weight,))
+
+
 def test_halves_and_nan_of_composed_functions():
     x = np.array([-60000, -8, -1, 0, 1, 8, np.nan], np.float16)
     for function in (F.hardtanh, F.relu6, F.hardsigmoid, F.hardswish, F.selu, F.celu, F.mish, F.logsigmoid, F.softsign):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from .. import _core
 from .._arguments import one_of, real
 from .._array_loss import as_loss
+from .._core import Tensor
 from .._promotion import as_given, narrowed, promote, widened
 from .distances import pairwise_distance
 
@@ -114,8 +117,13 @@ def huber_loss(input, target, reduction: str = "mean", delta: float = 1.0):
     """
     if not real("delta", delta) > 0:
         raise ValueError(f"delta must be positive, got {delta}")
-    input, target = promote(input, target)
-    return as_loss(_core.mul(_core.smooth_l1_loss(input, target, delta, reduction), delta))
+    given = promote(input, target)
+    x, target = map(widened, given) if delta > 1 else given
+    if delta > 1 and delta >= math.sqrt(np.finfo(x.dtype).max):  # every finite loss is a square
+        loss = _core.mul(_core.mse_loss(x, target, reduction), 0.5)
+    else:
+        loss = _core.mul(_core.smooth_l1_loss(x, target, delta, reduction), delta)
+    return as_loss(narrowed(loss, given[0]))
 
 
 def kl_div(input, target, reduction: str = "mean", log_target: bool = False):
@@ -171,6 +179,10 @@ def nll_loss(input, target, weight=None, ignore_index: int = -100, reduction: st
     return as_loss(_core.nll_loss(input, target, weight, ignore_index, reduction))
 
 
+def _wants_gradient(*weights) -> bool:
+    return _core.grad_enabled() and any(isinstance(w, Tensor) and w.requires_grad for w in weights)
+
+
 def binary_cross_entropy(input, target, weight=None, reduction: str = "mean"):
     """-(t log p + (1 - t) log(1 - p)) for probabilities p and targets t; logarithms are bounded below by -100.
 
@@ -184,6 +196,8 @@ def binary_cross_entropy(input, target, weight=None, reduction: str = "mean"):
     reduction : {"mean", "sum", "none"}
     """
     input, target, weight = promote(input, target, weight)
+    if _wants_gradient(weight):
+        return _reduced(_core.mul(_core.binary_cross_entropy(input, target, None, "none"), weight), reduction)
     return as_loss(_core.binary_cross_entropy(input, target, weight, reduction))
 
 
@@ -199,10 +213,26 @@ def binary_cross_entropy_with_logits(input, target, weight=None, reduction: str 
         Factor of each element; broadcasts.
     reduction : {"mean", "sum", "none"}
     pos_weight : array_like, optional
-        Factor of the positive part; broadcasts.
+        Factor of the positive part; broadcasts, and gets a gradient where it requires one.
     """
     input, target, weight, pos_weight = promote(input, target, weight, pos_weight)
+    if _wants_gradient(weight, pos_weight):
+        factor = pos_weight.detach() if pos_weight is not None else None
+        losses = _core.binary_cross_entropy_with_logits(input, target, None, factor, "none")
+        if _wants_gradient(pos_weight):  # add (p - p) t log(1 + e^-x): 0, with the slope in p
+            x, t = (a.detach() if isinstance(a, Tensor) else a for a in (input, target))
+            ones = _core.add(_core.mul(t, 0.0), 1.0)
+            slope = _core.mul(t, _core.binary_cross_entropy_with_logits(x, ones, None, None, "none"))
+            losses = _core.add(losses, _core.mul(_core.sub(pos_weight, pos_weight.detach()), slope))
+        return _reduced(_core.mul(losses, weight) if weight is not None else losses, reduction)
     return as_loss(_core.binary_cross_entropy_with_logits(input, target, weight, pos_weight, reduction))
+
+
+def _same_ndim(**arrays) -> None:
+    """An error for different numbers of axes, which would broadcast every row against every row."""
+    if len({x.ndim for x in arrays.values()}) > 1:
+        shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in arrays.items())
+        raise ValueError(f"the arguments must have the same number of axes; their shapes are {shapes}")
 
 
 def _reduced(losses, reduction: str):
@@ -233,6 +263,11 @@ def cosine_embedding_loss(input1, input2, target, margin: float = 0.0, reduction
     real("margin", margin)
     given, target = promote(input1, input2), as_given(target)
     a, b = map(widened, given)
+    if target.ndim > 1 or not a.ndim == b.ndim == target.ndim + 1:
+        raise ValueError(
+            "input1 and input2 must have shape (N, D) and target (N,), or (D,) and (): their shapes are "
+            f"{tuple(a.shape)}, {tuple(b.shape)} and {tuple(target.shape)}"
+        )
     lengths = (_core.add(_core.sum(_core.square(x), -1), 1e-12) for x in (a, b))
     cosine = _core.div(_core.sum(_core.mul(a, b), -1), _core.sqrt(_core.mul(*lengths)))
     near, far = _core.sub(1.0, cosine), _core.clamp_min(_core.sub(cosine, margin), 0.0)
@@ -251,6 +286,7 @@ def margin_ranking_loss(input1, input2, target, margin: float = 0.0, reduction: 
     """
     real("margin", margin)
     x1, x2, target = promote(input1, input2, target)
+    _same_ndim(input1=x1, input2=x2, target=target)
     return _reduced(_core.clamp_min(_core.sub(margin, _core.mul(target, _core.sub(x1, x2))), 0.0), reduction)
 
 
@@ -277,6 +313,8 @@ def triplet_margin_loss(
     1.0
     """
     real("margin", margin)
+    anchor, positive, negative = promote(anchor, positive, negative)
+    _same_ndim(anchor=anchor, positive=positive, negative=negative)
     near, far = pairwise_distance(anchor, positive, p, eps), pairwise_distance(anchor, negative, p, eps)
     if swap:
         far = _core.minimum(far, pairwise_distance(positive, negative, p, eps))
@@ -291,7 +329,7 @@ def gaussian_nll_loss(input, target, var, full: bool = False, eps: float = 1e-6,
     input, target : array_like
         Means and observations.
     var : array_like
-        Variances, of the shape of `input` or one for each row: without the last axis, or with length 1 there.
+        Variances, not negative, of the shape of `input` or one for each row: without the last axis, or with length 1 along one axis.
     full : bool, default False
         Whether to add the constant log(2 pi) / 2.
     eps : float, default 1e-6
@@ -305,8 +343,16 @@ def gaussian_nll_loss(input, target, var, full: bool = False, eps: float = 1e-6,
     2.0
     """
     x, target, given = promote(input, target, var)
-    if given.ndim and given.shape == x.shape[:-1] and given.shape != x.shape:
-        given = given.reshape(*given.shape, 1)
+    if given.shape != x.shape and not isinstance(var, (int, float)):
+        if x.ndim and given.shape == x.shape[:-1]:
+            given = given.reshape(*given.shape, 1)
+        elif given.ndim != x.ndim or sum(n for n, m in zip(given.shape, x.shape, strict=True) if n != m) != 1:
+            raise ValueError(
+                f"var has shape {tuple(given.shape)} but input has {tuple(x.shape)}: it must be that, or that without the last axis or with "
+                "length 1 along one axis"
+            )
+    if bool(_core.any(_core.lt(given, 0.0))):
+        raise ValueError("var has a negative value")
     variance = _core.maximum(given, eps)
     if getattr(given, "requires_grad", False):  # a smaller variance gets the gradient that eps has
         raised = _core.add(given, _core.sub(eps, given.detach()))
