@@ -279,6 +279,11 @@ def test_model_checkpoint_in_the_trainers_folder(tmp_path):
     assert files(tmp_path / "checkpoints") == ["epoch=7-step=8-v1.safetensors", "epoch=7-step=8.safetensors"]
 
 
+def test_files_of_unusual_names_are_dropped_too(tmp_path):
+    trainer(8, callbacks=[ModelCheckpoint(tmp_path, "{val_loss:*>6}", monitor="val_loss")]).fit(Scripted(), batches(2), batches(1))
+    assert files(tmp_path) == ["val_loss=***0.5.safetensors"]
+
+
 def test_a_run_resumes_from_a_kept_checkpoint(tmp_path):
     def run(epochs, resume=None):
         seed_everything()
@@ -297,6 +302,7 @@ def test_a_run_resumes_from_a_kept_checkpoint(tmp_path):
 def test_a_file_of_somebody_else_deletes_nothing(tmp_path):
     """The names of the best files come with the checkpoint that is resumed."""
     outside = [tmp_path / "thesis.safetensors", tmp_path / "new" / "notes.txt"]
+    outside.append(tmp_path / "new" / "pretrained.safetensors")
     (tmp_path / "new").mkdir()
     for path in outside:
         path.write_text("mine")
@@ -312,7 +318,27 @@ def test_a_file_of_somebody_else_deletes_nothing(tmp_path):
     keep = ModelCheckpoint(tmp_path / "new", monitor="train_loss", save_top_k=1)
     ours = trainer(3, checkpoint_dir=tmp_path / "ours", callbacks=[keep])
     ours.fit(Small(), *small_data(), resume=tmp_path / "theirs" / "last.safetensors")
-    assert [path.read_text() for path in outside] == ["mine", "mine"] and len(files(tmp_path / "new")) == 2
+    assert [path.read_text() for path in outside] == ["mine"] * 3 and len(files(tmp_path / "new")) == 3
+
+
+@pytest.mark.parametrize(
+    ("filename", "inserts", "name", "is_ours"),
+    [
+        (None, True, "epoch=1-step=20", True),
+        (None, True, "epoch=1-step=20-v2", True),
+        (None, True, "sub/epoch=1-step=20", False),
+        (None, True, "pretrained", False),
+        ("best", True, "best-v1", True),
+        ("best", True, "best2", False),
+        ("{epoch:03d}", False, "001", True),
+        ("{epoch:03d}", False, "mine", False),
+        ("e{epoch}-{val/loss:.2e}.x", True, "eepoch=1-val/loss=-1.00e-05.x", True),
+        ("e{epoch}-{val/loss:.2e}.x", False, "e1-nan.x", True),
+    ],
+)
+def test_files_that_model_checkpoint_takes_for_its_own(tmp_path, filename, inserts, name, is_ours):
+    keep = ModelCheckpoint(tmp_path, filename, auto_insert_metric_name=inserts)
+    assert keep._is_ours(str(tmp_path), str(tmp_path / f"{name}.safetensors")) == is_ours
 
 
 def test_early_stopping_starts_anew_with_each_fit():

@@ -13,12 +13,8 @@ from .._best import is_better
 from .callback import Callback
 
 SUFFIX = ".safetensors"
+_VALUE = r"[-+ ,.%_0-9a-fA-FxXint]+"  # any number, however it is formatted
 _FIELD = re.compile(r"\{([^{}:]+)(?::([^{}]*))?\}")  # {name} or {name:format}
-
-
-def _is_inside(folder: str, path: str) -> bool:
-    """Is this a checkpoint in `folder` or below it?"""
-    return path.endswith(SUFFIX) and os.path.realpath(path).startswith(os.path.join(os.path.realpath(folder), ""))
 
 
 class ModelCheckpoint(Callback):
@@ -101,6 +97,7 @@ class ModelCheckpoint(Callback):
         self.best_model_path, self.last_model_path = "", ""
         self.best_model_score: float | None = None
         self.best_k_models: dict[str, float] = {}
+        self._made: set[str] = set()  # the files that were written since fit() began
 
     # ---- hooks ---------------------------------------------------------------------------------------------------------------------
 
@@ -137,8 +134,11 @@ class ModelCheckpoint(Callback):
             path = self._path(folder, {**values, "epoch": epoch, "step": trainer.global_step})
             dropped = self._add(path, score)  # before the file is written, which contains it
             self._write(trainer, path)
+            self._made.add(path)
             for old in dropped:
-                if _is_inside(folder, old):  # the names may come from a file that somebody else made
+                if old in self._made or self._is_ours(
+                    folder, old
+                ):  # of a resumed run, the names may come from a file that somebody else made
                     with suppress(FileNotFoundError):
                         os.unlink(old)
         if self.save_last:
@@ -194,6 +194,14 @@ class ModelCheckpoint(Callback):
             version += 1
             path = f"{stem}-v{version}{SUFFIX}"
         return path
+
+    def _is_ours(self, folder: str, path: str) -> bool:
+        """Whether a file is in the folder, under a name that `filename` gives."""
+        parts = _FIELD.split(self.filename)  # text, name, format, text, ...
+        names = (f"{re.escape(name)}=" if self.auto_insert_metric_name else "" for name in parts[1::3])
+        form = re.escape(parts[0]) + "".join(name + _VALUE + re.escape(text) for name, text in zip(names, parts[3::3], strict=True))
+        inside = os.path.relpath(os.path.realpath(path), os.path.realpath(folder))
+        return re.fullmatch(rf"{form}(-v\d+)?{re.escape(SUFFIX)}", inside) is not None
 
     def _shown(self, name: str, form: str, value: float) -> str:
         """A value in the name of a file."""
