@@ -506,6 +506,19 @@ def test_a_temporary_that_was_taken_for_a_leftover_is_made_again(path, monkeypat
     assert len(calls) == 2 and os.listdir(path.parent) == [path.name]
 
 
+def test_an_interrupt_as_a_temporary_is_made_leaves_none(path, monkeypatch):
+    made = os.open
+
+    def interrupts(name, flags, *mode):
+        os.close(made(name, flags, *mode))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files.os, "open", interrupts)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.save(NEW, path)
+    assert os.listdir(path.parent) == []
+
+
 def test_without_locks_a_leftover_waits_an_hour(path, monkeypatch):
     def none(*_):
         raise OSError(errno.ENOLCK, "no locks available")

@@ -179,18 +179,19 @@ def _new_temporary(folder: str) -> tuple[str, int]:
     """(path, descriptor) of a new file, locked. The file is its own again if another process took it for a leftover meanwhile."""
     while True:
         path = os.path.join(folder, f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}")
+        descriptor = -1
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        except FileNotFoundError as error:
-            raise _no_folder(folder) from error
-        try:
             _lock(descriptor, 0, without=True)
             if os.fstat(descriptor).st_nlink:
                 return path, descriptor
-        except BaseException:
+        except FileNotFoundError as error:
+            raise _no_folder(folder) from error
+        except BaseException:  # also Ctrl-C as the file is made
             with contextlib.suppress(OSError):
                 os.unlink(path)
-            os.close(descriptor)
+            if descriptor >= 0:
+                os.close(descriptor)
             raise
         os.close(descriptor)
 
