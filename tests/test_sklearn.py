@@ -164,6 +164,19 @@ def test_weights_count_as_repetitions():
         TransformerRegressor().fit(TABLE, NUMBERS, sample_weight=np.zeros(len(TABLE)))
 
 
+def test_a_subclass_whose_options_are_not_named():
+    class Named(TransformerClassifier):
+        def __init__(self, **options):
+            super().__init__(**options)
+            self.mine = []
+
+    options = {**SMALL, "max_epochs": 2, "random_state": 0}
+    named, plain = Named(**options), TransformerClassifier(**options)
+    mine = named.mine
+    np.testing.assert_array_equal(named.fit(TABLE, CLASSES)._outputs(TABLE), plain.fit(TABLE, CLASSES)._outputs(TABLE))
+    assert named.mine is mine and named.max_epochs == named.n_iter_ == 2
+
+
 def test_weights_whose_sum_is_too_large():
     """Only their ratios count."""
     options = {**SMALL, "max_epochs": 2, "random_state": 0, "class_weight": "balanced"}

@@ -40,10 +40,10 @@ class Transformer(BaseEstimator):
             Classes (ints, str, ...) or numbers.
         sample_weight : array_like, shape (N,), optional
         """
-        made = type(self)(**self.get_params(deep=False))
+        made = object.__new__(type(self))
+        made.__dict__ = {name: value for name, value in vars(self).items() if not name.endswith("_")}
         made._fit(X, y, sample_weight)
-        kept = {name: value for name, value in vars(self).items() if not name.endswith("_")}
-        self.__dict__ = kept | vars(made)
+        self.__dict__ = vars(made)
         return self
 
     # ---- the input -----------------------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ class Options:
             "validation_fraction": _share if estimator.early_stopping else real, "n_iter_no_change": count, "tol": real,
             "max_tokens": lambda name, value: count(name, value, 3), "max_length": count, "verbose": _switch,
         }  # fmt: skip
-        values = estimator.get_params(deep=False)
+        values = {name: getattr(estimator, name) for name in checks}
         if values["d_ff"] is None:
             values["d_ff"], checks["d_ff"] = values["d_model"], lambda name, value: 2 * value
         found = cls(*all_of(*((check, name, values[name]) for name, check in checks.items())))
