@@ -36,6 +36,9 @@ def test_random_split_by_fractions_and_errors():
     assert [len(p) for p in random_split(data, [0.55, 0.45])] == [6, 4]
     with pytest.raises(ValueError, match="9.*10 samples"):
         random_split(data, [4, 5])
+    for lengths, total in (([0.5, 0.6], "1.1"), ([4.5, 5.5], "10"), ([float("nan"), 1.0], "nan")):
+        with pytest.raises(ValueError, match=rf"the fractions \[.*\] add up to {total}, not to 1"):
+            random_split(data, lengths)
 
 
 class Squares(Dataset):
@@ -205,6 +208,11 @@ def test_numbers_and_other_things_are_no_batch():
     for samples in ([1, "a"], [1.0, None]):
         with pytest.raises(TypeError, match="cannot be stacked into a batch; pass collate_fn="):
             default_collate(samples)
+    for number in (2**63, 2**64, -(2**63) - 1, np.uint64(2**63)):
+        with pytest.raises(OverflowError, match=rf"^{number} is too large for a batch of int64"):
+            default_collate([1, number])
+    with pytest.raises(ValueError, match="there are no samples"):
+        default_collate([])
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])

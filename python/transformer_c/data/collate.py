@@ -16,6 +16,8 @@ def default_collate(samples: Sequence[Any]) -> Any:
 
     Numbers become float64 if one of them is a float, else int64, or bool if all are; floats of NumPy keep their dtype.
     """
+    if not len(samples):
+        raise ValueError("there are no samples to make a batch of")
     first = samples[0]
     if isinstance(first, Tensor):
         return stack(list(samples))
@@ -38,11 +40,15 @@ def _numbers(samples: Sequence[Any]) -> np.ndarray:
     """An array of numbers of a dtype that holds all of them, in whatever order they come: bool, int64, or the dtype of the floats."""
     if all(isinstance(sample, np.floating) for sample in samples):
         return np.array(samples)
-    kinds = {np.asarray(sample).dtype.kind for sample in samples}
+    kinds = {"i" if isinstance(sample, int) and not isinstance(sample, bool) else np.asarray(sample).dtype.kind for sample in samples}
     if not kinds <= set("biuf"):
         names = sorted({type(sample).__name__ for sample in samples})
         raise TypeError(f"samples of types {', '.join(names)} cannot be stacked into a batch; pass collate_fn=")
-    return np.array(samples, np.float64 if "f" in kinds else np.bool_ if kinds == {"b"} else np.int64)
+    try:
+        return np.array(samples, np.float64 if "f" in kinds else np.bool_ if kinds == {"b"} else np.int64)
+    except OverflowError:
+        largest = max(samples, key=abs)
+        raise OverflowError(f"{largest} is too large for a batch of {'float64' if 'f' in kinds else 'int64'}; pass collate_fn=") from None
 
 
 __all__ = ["default_collate"]

@@ -183,6 +183,8 @@ def random_split(dataset: Any, lengths: Sequence[int | float], rng=None, generat
         sizes = [math.floor(total * s) for s in lengths]
         for i in range(total - sum(sizes)):
             sizes[i % len(sizes)] += 1
+    elif any(s % 1 for s in lengths):
+        raise ValueError(f"the fractions {list(lengths)} add up to {sum(lengths):g}, not to 1")
     else:
         sizes = [int(s) for s in lengths]
     if sum(sizes) != total:
