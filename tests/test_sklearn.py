@@ -296,6 +296,7 @@ def test_probabilities_and_their_logarithms():
 @pytest.mark.parametrize(
     ("X", "message"),
     [
+        (["good", None], "X has texts, but sample 1 is None"),
         ("a text", r"X is one str; several texts are expected, as a list: \[text\]"),
         ([], "X has no samples"),
         ([[1.0, 2.0, 3.0], [1.0, 2.0]], "sample 0 has length 3 and sample 1 has length 2"),
@@ -308,6 +309,25 @@ def test_wrong_samples(X, message):
     for call in (fitted.predict, *([lambda X: fitted.fit(X, [0, 1])] if "fitted" not in message else [])):
         with pytest.raises(ValueError, match=message):
             call(X)
+
+
+def test_a_frame_with_a_text_column_names_it():
+    class Frame(dict):
+        columns = property(lambda self: list(self))
+
+        def __array__(self, dtype=None, copy=None):
+            return np.array(list(self.values()), object).T.astype(dtype or object)
+
+        to_numpy = __array__
+        shape = property(lambda self: self.to_numpy().shape)
+
+    class Column(list):
+        def to_numpy(self):
+            return np.array(list(self))
+
+    frame = Frame(a=Column([1.0, 2.0]), city=Column(["x", "y"]))
+    with pytest.raises(ValueError, match="columns that are not numbers: 'city'"):
+        TransformerClassifier(**SMALL).fit(frame, [0, 1])
 
 
 def test_a_regressor_learns_numbers():

@@ -233,7 +233,7 @@ def test_long_texts_of_words(tmp_path):
 
 WRONG = [
     ({}, "abc", ["a"], TypeError, "texts must be a sequence"),
-    ({}, ["a", 3], ["a", "b"], TypeError, "texts must be pairs of str, but number 1 is 3"),
+    ({}, ["a", 3], ["a", "b"], TypeError, "texts must be str or pairs of str, but number 1 is 3"),
     ({}, ["a", "b"], ["a"], ValueError, "2 texts but 1 labels"),
     ({}, ["a", "b"], ["a", "a"], ValueError, "labels are all 'a'|labels are all np.str_"),
     ({}, ["a", "b"], ["a", None], TypeError, "all str or all int, but one is None"),

@@ -587,7 +587,10 @@ class Returning(Small):
 @pytest.mark.parametrize(
     ("value", "error", "message"),
     [
-        (1.0, TypeError, "gave float; expected the loss"),
+        (1.0, TypeError, r"gave a float; expected the loss, a Tensor: .* not loss\.item\(\)"),
+        (tc.functional.mse_loss(np.ones(2), np.zeros(2)), TypeError, r"gave an ndarray; .* Use the Tensors of the batch, not x\.numpy\(\)"),
+        (np.float32(1), TypeError, "gave a float32; expected the loss, a Tensor"),
+        ("loss", TypeError, "gave str; expected the loss"),
         (tc.ones(3, requires_grad=True), ValueError, r"shape \(3,\)"),
         ({"los": 1}, ValueError, "los"),
         (tc.ones(1), RuntimeError, "grad"),

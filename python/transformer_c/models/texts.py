@@ -26,14 +26,14 @@ def checked(texts: Any) -> list[str]:
 def checked_with_pairs(texts: Any) -> list[Any]:
     """A list of str and of pairs of str, which become tuples."""
     texts = listed(texts, "str or pairs of str")
-    return [text if isinstance(text, str) else pair(text, i) for i, text in enumerate(texts)]
+    return [text if isinstance(text, str) else pair(text, i, "str or pairs of str") for i, text in enumerate(texts)]
 
 
-def pair(value: Any, number: int) -> tuple[str, str]:
+def pair(value: Any, number: int, of: str = "pairs of str") -> tuple[str, str]:
     """Two texts."""
     both = tuple(value) if isinstance(value, (tuple, list, np.ndarray)) else ()
     if len(both) != 2 or not all(isinstance(text, str) for text in both):
-        raise TypeError(f"texts must be pairs of str, but number {number} is {value!r:.80} ({type(value).__name__})")
+        raise TypeError(f"texts must be {of}, but number {number} is {value!r:.80} ({type(value).__name__})")
     return both
 
 
@@ -41,6 +41,8 @@ def listed(values: Any, of: str) -> list[Any]:
     """A list, of anything that has an order and is no text itself."""
     if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__iter__"):
         raise TypeError(f"texts must be a sequence of {of}, not {type(values).__name__}")
+    if hasattr(values, "columns") and hasattr(values, "to_numpy"):
+        raise TypeError(f"texts must be a sequence of {of}, not a frame; pass one of its columns: {', '.join(map(repr, values.columns))}")
     return list(values)
 
 

@@ -12,7 +12,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from .._core import Tensor
 from .._tensor import no_grad
 from ..datasets.text import TextVectorization
-from .inputs import Scale, kind_of
+from .inputs import Scale, kind_of, names_columns
 from .model import Model
 from .training import ROWS, Options, Samples, parts, taken, train
 
@@ -54,7 +54,8 @@ class Transformer(BaseEstimator):
         if y is None:
             raise ValueError(f"requires y to be passed, but the target y is None ({type(self).__name__})")
         if self.kind_ == "table":
-            return validate_data(self, X, y, dtype=np.float64, **options)
+            with names_columns(X):
+                return validate_data(self, X, y, dtype=np.float64, **options)
         return list(X) if self.kind_ == "texts" else self._sequences(X, reset=True), y
 
     def _sequences(self, X: Any, reset: bool) -> np.ndarray:
@@ -76,7 +77,8 @@ class Transformer(BaseEstimator):
         if kind == "texts":
             words = self.vectorizer_([str(text) for text in X])
             return words, 1 + (words != 0).sum(1)
-        X = validate_data(self, X, reset=False, dtype=np.float64) if kind == "table" else self._sequences(X, reset=False)
+        with names_columns(X):
+            X = validate_data(self, X, reset=False, dtype=np.float64) if kind == "table" else self._sequences(X, reset=False)
         return self._scale_(X), None
 
     # ---- fitting and predicting ------------------------------------------------------------------------------------------------

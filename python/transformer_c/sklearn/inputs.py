@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+
+from .._frames import as_array, is_frame
 
 _LIMIT = 1e6  # standard deviations; a number further away is the last one that counts
 
@@ -28,6 +31,9 @@ def _kind_of_list(X: Sequence[Any]) -> str:
         raise ValueError("X has no samples; at least one is expected")
     if all(isinstance(text, str) for text in X):
         return "texts"
+    if any(isinstance(text, str) for text in X):
+        at = next(i for i, text in enumerate(X) if not isinstance(text, str))
+        raise ValueError(f"X has texts, but sample {at} is {X[at]!r:.80} ({type(X[at]).__name__})")
     if not isinstance(X[0], (list, tuple, np.ndarray)):
         return "table"
     lengths = {len(row): i for i, row in reversed([*enumerate(X)]) if isinstance(row, (list, tuple, np.ndarray))}
@@ -37,6 +43,20 @@ def _kind_of_list(X: Sequence[Any]) -> str:
             f"the samples of X must have one length, but sample {at} has length {one} and sample {elsewhere} has length {other}"
         )
     return "sequences" if len(X[0]) and isinstance(X[0][0], (list, tuple, np.ndarray)) else "table"
+
+
+@contextmanager
+def names_columns(X: Any) -> Iterator[None]:
+    """An error in a frame with columns that are not numbers names these."""
+    try:
+        yield
+    except ValueError as error:
+        if is_frame(X):
+            try:
+                as_array(X)
+            except TypeError as named:
+                raise ValueError(str(named)) from error
+        raise
 
 
 class Scale:
@@ -73,4 +93,4 @@ class Scale:
         return (values * self.deviation + self.mean) * self.largest
 
 
-__all__ = ["Scale", "kind_of"]
+__all__ = ["Scale", "kind_of", "names_columns"]

@@ -32,7 +32,7 @@ HARMLESS: Mapping[str, str] = {
 # Of some only these values are harmless; otherwise what to do.
 VALUES: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "max_steps": ((-1, None), "max_epochs= and limit_train_batches= set the length of a run"),
-    "min_epochs": ((None, 0, 1), "patience= says how many epochs to wait at least"),
+    "min_epochs": ((None, 0, 1), "there is no least number of epochs; without patience= and callbacks that stop a run has max_epochs="),
     "num_nodes": ((1,), "a run uses one process"),
     "reload_dataloaders_every_n_epochs": ((0,), "every epoch uses the loader given to fit()"),
     "strategy": (("auto", None), "a run uses one device: device="),

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from .._autocast import autocast
 from .._core import Tensor
 from .._names import nearest
@@ -134,6 +136,12 @@ def loss_of(value: Any, model: Any) -> Tensor | None:
         if isinstance(value, dict):
             raise ValueError(f'{where} gave a dict with {sorted(map(str, value))}; expected one with "loss"')
         return None
+    if isinstance(loss, (np.ndarray, np.generic, int, float)):
+        kind = "an ndarray" if isinstance(loss, np.ndarray) else f"a {type(loss).__name__}"
+        raise TypeError(
+            f"{where} gave {kind}; expected the loss, a Tensor: of arrays and numbers nothing is recorded. Use the Tensors of the batch, "
+            "not x.numpy(), and return the loss itself, not loss.item() or float(loss)"
+        )
     if not isinstance(loss, Tensor):
         raise TypeError(f"{where} gave {type(loss).__name__}; expected the loss, a Tensor")
     if loss.numel() != 1:
