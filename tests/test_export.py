@@ -526,6 +526,7 @@ WITHOUT = {
     "mark_casts": "computes nothing",
     "nonzero": "a shape that depends on values",
     "record_custom": "a Python function",
+    "set_all_data": "writes to parameters",
     "set_data": "writes to a parameter",
     "set_grad_slot": "gradients",
 }

@@ -358,7 +358,7 @@ tc_status tc_tensor_set_grad(tc_tensor *tensor, tc_tensor *grad, tc_error *err)
 
 /* ---- other memory ----------------------------------------------------------------------------------------------------- */
 
-tc_status tc_tensor_set_data(tc_tensor *tensor, tc_tensor *source, tc_error *err)
+tc_status tc_tensor_check_data(const tc_tensor *tensor, const tc_tensor *source, tc_error *err)
 {
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
     if (tensor->storage->is_cast) return tc_fail_cast(err);
@@ -370,6 +370,12 @@ tc_status tc_tensor_set_data(tc_tensor *tensor, tc_tensor *source, tc_error *err
         return tc_fail(err, TC_ERROR_TYPE, "the new data is %s but the tensor requires a gradient, which only floating tensors have",
                        tc_dtype_name(source->dtype));
     TC_ASSERT(!tensor->of);
+    return TC_OK;
+}
+
+tc_status tc_tensor_set_data(tc_tensor *tensor, tc_tensor *source, tc_error *err)
+{
+    TC_TRY(tc_tensor_check_data(tensor, source, err));
     tc_storage *before = tensor->storage;
     tc_tensor *grad = NULL, *slot = NULL;
     tc_add_reference(&source->storage->references);

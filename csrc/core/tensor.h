@@ -130,6 +130,8 @@ TC_CHECKED tc_status tc_tensor_like_as(tc_tensor **out, const tc_tensor *model, 
  * gradient; then raises the version. The history of `tensor` stays what it was. (Writes that gradients flow through: tc_tape_begin_write.)
  */
 TC_CHECKED tc_status tc_tensor_begin_write(tc_tensor *tensor, tc_error *err);
+/* Everything for which tc_tensor_set_data can fail. */
+TC_CHECKED tc_status tc_tensor_check_data(const tc_tensor *tensor, const tc_tensor *source, tc_error *err);
 /* The error for a write to a parameter's cast, which would be lost. */
 tc_status tc_fail_cast(tc_error *err);
 

@@ -192,6 +192,24 @@ static PyObject *run_set_data(tcpy_call *call)
     Py_RETURN_NONE;
 }
 
+/* The same for several, all of them or none. */
+static PyObject *run_set_all_data(tcpy_call *call)
+{
+    const tcpy_value *targets = &call->v[0], *sources = &call->v[1];
+    const int64_t count = targets->list.count;
+    tc_error err;
+    tc_status status = TC_OK;
+    if (count != sources->list.count) return PyErr_Format(PyExc_ValueError, "targets and sources are not equally many");
+    for (int64_t i = 0; status == TC_OK && i < count; i++)
+        status = tc_tensor_check_data(targets->list.items[i], sources->list.items[i], &err);
+    for (int64_t i = 0; status == TC_OK && i < count; i++) {
+        ((tc_tensor *)sources->list.items[i])->storage->is_argument = false;
+        status = tc_tensor_set_data(targets->list.items[i], (tc_tensor *)sources->list.items[i], &err);
+    }
+    if (status != TC_OK) return tcpy_raise(&err);
+    Py_RETURN_NONE;
+}
+
 static PyObject *run_mark_casts(tcpy_call *call)
 {
     const tcpy_value *casts = &call->v[0];
@@ -255,6 +273,8 @@ const tcpy_op tcpy_ops_custom[] = {
      "The function that sees the gradient of a Tensor: the one it has, or from now on this one.", 0},
     {"set_data", "tensor:t source:t", run_set_data, "Makes a leaf Tensor take on other memory.", 0},
     {"mark_casts", "casts:T", run_mark_casts, "From now on, these Tensors are a call's casts of parameters: writing to them is an error.",
+     0},
+    {"set_all_data", "targets:T sources:T", run_set_all_data, "Makes leaf Tensors take on other memory: all of them or, on failure, none.",
      0},
     {"assign_all", "targets:T values:T", run_assign_all, "Copies each value into its target: all of them or, on failure, none.", 0},
     {"take_array", "tensor:t", run_take_array,

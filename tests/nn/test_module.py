@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import transformer_c as tc
 from golden import load
+from interrupting import interrupted, takes_signals
 from transformer_c import nn
 
 
@@ -303,3 +304,20 @@ def test_hyperparameters_of_a_subclass_and_load_from_checkpoint(tmp_path):
 def test_a_state_dict_is_a_mapping(given):
     with pytest.raises(TypeError, match="a state dict is a mapping of names to arrays"):
         tc.nn.Linear(2, 2).load_state_dict(given)
+
+
+def test_an_interrupted_assignment_leaves_all_values_or_none():
+    layer = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), Scale())
+    old, new = ({name: np.full(p.shape, number, np.float32) for name, p in layer.state_dict().items()} for number in (1, 2))
+    nth, seen = 0, set()
+    while True:
+        layer.load_state_dict(old)
+        ended = not interrupted(nth, lambda: layer.load_state_dict(new, assign=True), takes_signals)
+        values = {float(v) for p in layer.state_dict().values() for v in p.reshape(-1).tolist()}
+        assert values in ({1.0}, {2.0}), nth
+        seen |= values
+        if ended:
+            break
+        nth += 1
+        layer = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), Scale())
+    assert nth > 20 and seen == {1.0, 2.0}

@@ -368,7 +368,7 @@ class Module:
         assign : bool, default False
             Let parameters and buffers have the dtypes of the values, and their memory where it can be written to, instead of copying:
             for ``tc.load(path, mmap=True)`` and modules made in ``nn.init.skip()``. Gradients of parameters that change their dtype are
-            dropped. Make optimizers after it.
+            dropped. Make optimizers after it. An interrupt leaves all of the old values or all of the new ones, as it does without.
 
         Returns
         -------
@@ -407,10 +407,13 @@ class Module:
             for key, value in taken.items():  # a parameter must be writable
                 given = state_dict[key]
                 taken[key] = value.clone() if isinstance(given, np.ndarray) and not given.flags.writeable else value
-            for prefix, module in _all_modules(self, ""):
-                for name, value in (*module._parameters.items(), *module._buffers.items()):
-                    if prefix + name in taken and value is not None:
-                        _core.set_data(value, taken[prefix + name])
+            pairs = [
+                (value, taken[prefix + name])
+                for prefix, module in _all_modules(self, "")
+                for name, value in (*module._parameters.items(), *module._buffers.items())
+                if prefix + name in taken and value is not None
+            ]
+            _core.set_all_data([value for value, _ in pairs], [data for _, data in pairs])
             return report
         with no_grad():
             _core.assign_all(targets, list(values.values()))
