@@ -277,15 +277,32 @@ def test_gradients_are_clipped(algorithm):
     assert sizes == pytest.approx([0.01, 0.01], rel=1e-3)
 
 
-def test_a_batch_may_be_skipped():
-    class Skipping(Plain):
-        def training_step(self, batch, batch_idx):
-            return None
+class Skipping(Plain):
+    """Trains on the batches whose numbers are in `trained`."""
 
-    model = Skipping()
-    before = [p.numpy().copy() for p in model.parameters()]
-    trainer().fit(model, batches(1, 1))
-    assert all((a == b.numpy()).all() for a, b in zip(before, model.parameters(), strict=True))
+    def __init__(self, trained):
+        super().__init__()
+        self.trained = trained
+
+    def training_step(self, batch, batch_idx):
+        return super().training_step(batch, batch_idx) if batch_idx in self.trained else None
+
+
+def test_a_batch_may_be_skipped():
+    found = []
+    for given in (batches(2), batches(2, 1)):
+        seed_everything()
+        model = Skipping([0])
+        trainer().fit(model, given)
+        found.append([p.numpy() for p in model.parameters()])
+    assert all((a == b).all() for a, b in zip(*found, strict=True))
+
+
+def test_a_step_that_never_returns_its_loss():
+    run = trainer(2)
+    with pytest.raises(ValueError, match=r"Skipping.training_step\(\) returned None for every batch of epoch 1, .*: return loss"):
+        run.fit(Skipping([]), batches(2), batches(1))
+    assert run.current_epoch == 0
 
 
 # ---- files, best and last, stopping ------------------------------------------------------------------------------------------------

@@ -136,6 +136,9 @@ class FitLoop:
                     self.files.write_last()
         if not run.batch:
             raise ValueError("there is no batch to train on: train is empty")
+        if run.manual is None and not run.losses.means():
+            where = f"{type(self.model).__name__}.training_step()"
+            raise ValueError(f"{where} returned None for every batch of epoch {run.epoch + 1}, so that nothing was trained: return loss")
 
     def _skip_batches(self, count: int, iterator: Iterator[Any]) -> None:
         """Draws the batches that were trained on before the checkpoint, which restores the state at the checkpoint."""
