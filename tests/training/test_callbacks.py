@@ -443,6 +443,9 @@ def test_early_stopping_at_a_value_that_is_not_finite():
         run = trainer(4, callbacks=[EarlyStopping("val_loss", patience=5, check_finite=check)])
         run.fit(Diverging(), batches(2), batches(1))
         assert run.current_epoch == epochs
+    run = trainer(4, patience=5)
+    run.fit(Diverging(), batches(2), batches(1))
+    assert run.current_epoch == 4 and not run.early_stopping_callback.check_finite  # as the docstrings of both say
 
 
 def test_early_stopping_without_its_value():

@@ -11,7 +11,9 @@ from .callback import Callback
 
 
 class EarlyStopping(Callback):
-    """Ends ``fit`` after `patience` epochs in a row in which a logged value did not improve. ``Trainer(patience=)`` does the same.
+    """Ends ``fit`` after `patience` epochs in a row in which a logged value did not improve.
+
+    ``Trainer(patience=)`` adds one that differs in one option: ``check_finite=False``, so that NaN is waited through.
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ class Trainer(RunView):
         "cpu" or "cuda": the device to which the model and every batch are moved. None: the model's own device.
     patience : int, optional
         Stop after this number of consecutive epochs in which `monitor` did not improve by more than `min_delta`: adds an EarlyStopping to the
-        callbacks.
+        callbacks, with ``check_finite=False``: NaN is one more epoch without improvement.
     min_delta : float, default 0
     seed : int, optional
         Call ``tc.manual_seed(seed)`` at the beginning of ``fit``, so that shuffles and dropout masks are the same whatever was drawn before.
