@@ -13,11 +13,11 @@ pytest.importorskip("sklearn", "1.6")
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from transformer_c.sklearn import TransformerClassifier, TransformerRegressor
+from transformer_c.sklearn import TransformerClassifier, TransformerRegressor, training
 
 SMALL = {"d_model": 16, "n_heads": 2, "n_layers": 1, "max_epochs": 15}
 # test_weights_count_as_repetitions has what is true of it
@@ -193,15 +193,19 @@ def test_class_weights():
     assert plain > 0.6 and weighted < 0.3
 
 
-def test_early_stopping_keeps_the_best():
-    X, y = rng.standard_normal((80, 4)), rng.integers(0, 2, 80)  # nothing to learn
+def test_early_stopping_keeps_the_best(monkeypatch):
+    """The weights of the lowest loss on the samples held out, which have the same share of each class."""
+    splits = []
+    monkeypatch.setattr(training, "train_test_split", lambda *rows, **how: splits.append(train_test_split(*rows, **how)) or splits[-1])
+    X, y = rng.standard_normal((80, 4)), rng.permutation(np.repeat([0, 1], (60, 20)))  # nothing to learn
     fitted = TransformerClassifier(max_epochs=100, early_stopping=True, n_iter_no_change=5, validation_fraction=0.25, random_state=0).fit(
         X, y
     )
-    curve = fitted.validation_curve_
-    assert len(curve) == len(fitted.loss_curve_) == fitted.n_iter_ < 100 and np.argmin(curve) < len(curve) - 1
-    probabilities = fitted.predict_proba(X)[np.arange(80), y]
-    assert fitted.loss_curve_[-1] < fitted.loss_curve_[0] and probabilities.min() > 0
+    curve, [(_, held)] = fitted.validation_curve_, splits
+    assert np.bincount(y[held]).tolist() == [15, 5]
+    assert len(curve) == len(fitted.loss_curve_) == fitted.n_iter_ < 100 and fitted.loss_curve_[-1] < fitted.loss_curve_[0]
+    losses = -np.log(fitted.predict_proba(X[held])[np.arange(20), y[held]])
+    assert losses.mean() == pytest.approx(min(curve), abs=1e-5) and curve[-1] > min(curve) + 0.01
 
 
 @pytest.mark.parametrize(

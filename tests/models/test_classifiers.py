@@ -138,6 +138,16 @@ def test_it_learns_and_keeps_the_best_epoch(kind):
     assert not classifier.model_.training and all(p.grad is None for p in classifier.model_.parameters())
 
 
+def test_a_last_epoch_that_is_worse():
+    X, y = INPUTS["text"]
+    classifier = tc.models.TextClassifier(pretrained(), tokenizer=letters, epochs=6, batch_size=4, learning_rate=1e-2, random_state=0)
+    wrong = np.roll(y, 1)
+    classifier.fit(X, y, validation=(X, wrong))
+    losses = [entry["val_loss"] for entry in classifier.history_]
+    odds = classifier.predict_proba(X)[np.arange(len(X)), wrong]
+    assert -np.log(odds).mean() == pytest.approx(min(losses), abs=1e-6) and losses[-1] > min(losses) + 0.1
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_folders(kind, tmp_path):
     """A fit of a plain encoder's folder, saved, loaded; labels keep their type; transformers' names."""
