@@ -177,6 +177,14 @@ def test_a_subclass_whose_options_are_not_named():
     assert named.mine is mine and named.max_epochs == named.n_iter_ == 2
 
 
+def test_targets_near_the_largest_float():
+    y = np.where(TABLE[:, 0] > 0, 1.7e308, -1.7e308)
+    found = (
+        TransformerRegressor(**{**SMALL, "max_epochs": 5, "random_state": 0, "learning_rate": 0.1}).fit(TABLE, y).predict(np.abs(TABLE) * 3)
+    )
+    assert np.isfinite(found).all() and found.max() == np.finfo(np.float64).max
+
+
 def test_weights_whose_sum_is_too_large():
     """Only their ratios count."""
     options = {**SMALL, "max_epochs": 2, "random_state": 0, "class_weight": "balanced"}

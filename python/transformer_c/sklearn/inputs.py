@@ -89,8 +89,10 @@ class Scale:
             return np.clip((values / self.largest - self.mean) / self.deviation, -_LIMIT, _LIMIT).astype(np.float32)
 
     def undone(self, values: np.ndarray) -> np.ndarray:
-        """Float64, from what the model gives."""
-        return (values * self.deviation + self.mean) * self.largest
+        """Float64, from what the model gives; the largest float where the number is larger."""
+        with np.errstate(over="ignore"):
+            found = (values * self.deviation + self.mean) * self.largest
+        return np.clip(found, -np.finfo(np.float64).max, np.finfo(np.float64).max)
 
 
 __all__ = ["Scale", "kind_of", "names_columns"]
