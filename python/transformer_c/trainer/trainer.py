@@ -265,7 +265,7 @@ class Trainer(RunView):
         val : the same, or a list of loaders, optional
         resume : path-like or "last", optional
             A checkpoint ``last.safetensors``, or its folder, to resume from; "last" is the one in `checkpoint_dir`, or the beginning if
-            there is none yet.
+            there is none yet. With a file of another folder, a run that is in `checkpoint_dir` is moved aside first.
             Create model and data as for the first run; model, optimizer, schedules, history and random streams are restored.
         batch_size : int, default 32
             For arrays, frames and datasets: the rows per batch. Floating arrays are cast to the model's dtype.
