@@ -1,5 +1,7 @@
 """Lists of parameters, changes of Sequential, paths of modules, Unflatten, and truncated normal numbers."""
 
+import math
+
 import numpy as np
 import pytest
 import transformer_c as tc
@@ -75,5 +77,8 @@ def test_truncated_normal_numbers_are_pytorchs(bounds, dtype):
 def test_truncated_normal_numbers_refuse_and_warn():
     with pytest.raises(ValueError, match="a below b"):
         nn.init.trunc_normal_(tc.empty(2), a=1.0, b=1.0)
+    for wrong in ({"mean": math.nan}, {"mean": -math.inf}, {"std": math.inf}, {"std": math.nan}):
+        with pytest.raises(ValueError, match="positive std and a finite mean"):
+            nn.init.trunc_normal_(tc.empty(2), **wrong)
     with pytest.warns(UserWarning, match="more than 2 std"):
         nn.init.trunc_normal_(tc.empty(2), 0.0, 1.0, 2.5, 3.0)

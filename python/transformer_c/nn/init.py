@@ -94,8 +94,8 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
     >>> 0.029 < weight.abs().max().item() <= 0.03
     True
     """
-    if not a < b or not std > 0:
-        raise ValueError(f"trunc_normal_() needs a below b and a positive std, got a={a}, b={b}, std={std}")
+    if not a < b or not 0 < std < math.inf or not math.isfinite(mean):
+        raise ValueError(f"trunc_normal_() needs a below b, a positive std and a finite mean, got a={a}, b={b}, std={std}, mean={mean}")
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn("mean is more than 2 std from [a, b]; the distribution of the values may be wrong", stacklevel=2)
     if skipping.depth:
