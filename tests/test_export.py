@@ -409,6 +409,9 @@ REFUSED = {
     "shape of what nonzero gives": lambda self, x: tc.where(x > 0)[0],
     "no arithmetic progression": lambda self, x: x + np.sin(np.arange(x.shape[1], dtype=np.float32))[:, None],
     "by no formula": lambda self, x: x * (x.shape[1] ** 3),
+    r"permute\(dims=\) depends on lengths by no formula": lambda self, x: (
+        x @ self.weight[:, :8].permute([x.shape[1] % 2, 1 - x.shape[1] % 2])
+    ),  # one memory
     "memory that another Tensor shares": lambda self, x: [y := x * 1, z := y[:, 0], y.zero_(), z][-1],
     "in place to weight, by zero_": lambda self, x: [self.weight.zero_(), x][-1],
     "there before the call": lambda self, x: [self.__dict__.setdefault("state", tc.ones(8)).add(x[0, 0]), self.state.fill_(1.0), x][-1],

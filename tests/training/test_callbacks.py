@@ -12,6 +12,7 @@ from small_runs import Small, bits, seed_everything, small_data
 from transformer_c._best import Best
 from transformer_c.callbacks import Callback, EarlyStopping, LambdaCallback, LearningRateMonitor, ModelCheckpoint
 from transformer_c.trainer import hooks as trainer_hooks
+from transformer_c.trainer import steps
 from transformer_c.training.hooks import ModuleHooks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*there are no validation data")
@@ -498,6 +499,15 @@ def test_a_schedule_watches_a_value(tmp_path, every, expected):
     run.fit(Watching(), batches(1), batches(1))
     assert run.history["lr-SGD"] == expected and "lr-SGD" not in run.step_history
     assert run.optimizers[0].param_groups[0]["lr"] == tc.load(run.last_model_path)["optimizer"]["param_groups"][0]["lr"]
+
+
+def test_the_monitor_of_a_schedule_itself_counts():
+    class Two(Small):
+        def configure_optimizers(self):
+            schedule = tc.optim.lr_scheduler.ReduceLROnPlateau(tc.optim.SGD(self.parameters(), lr=0.8))
+            return {"optimizer": schedule.optimizer, "lr_scheduler": {"scheduler": schedule, "monitor": "own"}, "monitor": "of all"}
+
+    assert [schedule.monitor for schedule in steps.configured(Two())[1]] == ["own"]
 
 
 def test_a_schedule_without_its_value():

@@ -234,6 +234,23 @@ def test_tensorboard(tmp_path):
     assert b"| lr | 0.5 |" in found.Tensors("hparams/text_summary")[0].tensor_proto.string_val[0]
 
 
+def test_a_resumed_run_in_tensorboard(tmp_path):
+    """What was logged from the step of the checkpoint on is void; `prefix` is put before every name."""
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for step, values in ((None, (0.0, 1.0, 2.0)), (2, (5.0, 6.0))):
+        logger = tc.loggers.TensorBoardLogger(tmp_path, "runs", 0, prefix="mine")
+        logger.begin(step)
+        for at, value in enumerate(values, step or 0):
+            logger.log_metrics({"y": value}, at)
+        logger.finalize("success")
+    found = EventAccumulator(logger.log_dir)
+    found.Reload()
+    assert found.Tags()["scalars"] == ["mine-y"]
+    assert [(event.step, event.value) for event in found.Scalars("mine-y")] == [(0, 0.0), (1, 1.0), (2, 5.0), (3, 6.0)]
+
+
 def test_tensorboard_is_missing(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
     with pytest.raises(ImportError, match=r"pip install 'transformer_c\[tensorboard\]'"):
