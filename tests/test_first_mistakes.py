@@ -136,6 +136,21 @@ MISTAKES = {
         TypeError,
         "3 arguments are wrong:\n.*'profiler'.*\n.*'val_check_interval'.*\n.*did you mean 'max_epochs'",
     ),
+    "a rate by Keras's name": (lambda: tc.optim.Adam([], learning_rate=1), TypeError, r"Adam\(\) has no option 'learning_rate': lr="),
+    "epsilon by Keras's name": (lambda: tc.nn.LayerNorm(4, epsilon=1e-3), TypeError, r"LayerNorm\(\) has no option 'epsilon': eps="),
+    "a misspelt option of a layer": (
+        lambda: tc.nn.TransformerEncoderLayer(4, 2, dim_feedforwrd=3),
+        TypeError,
+        r"TransformerEncoderLayer\(\) has no option 'dim_feedforwrd': did you mean 'dim_feedforward'",
+    ),
+    "two words of a loader": (
+        lambda: tc.data.DataLoader([1], batchsize=2, shufle=True),
+        TypeError,
+        "2 arguments are wrong:\n.*'batch_size'\\?\n.*'shuffle'",
+    ),
+    "a misspelt method of a module": (lambda: _LINEAR.paramters(), AttributeError, "no attribute 'paramters'; did you mean 'parameters'"),
+    "a misspelt layer of a module": (lambda: tc.EncoderBlock(4, 1, 8).self_atn, AttributeError, "did you mean 'self_attn'"),
+    "a module to fit": (lambda: _LINEAR.fit([1]), AttributeError, r"use tc\.Trainer\(epochs\)\.fit"),
     "options of an optimizer": (
         lambda: tc.optim.Adam(_LINEAR.parameters(), lr=-1, betas=(0.9, 2)),
         ValueError,
@@ -332,7 +347,7 @@ def test_layers_take_lists_and_say_what_else_they_got(name):
             layer(wrong)
 
 
-@pytest.mark.parametrize("thing", [tc.ones(2), tc, tc.nn], ids=["Tensor", "tc", "tc.nn"])
+@pytest.mark.parametrize("thing", [tc.ones(2), tc, tc.nn, _LINEAR], ids=["Tensor", "tc", "tc.nn", "Linear"])
 def test_advice_is_looked_for_only_where_the_error_is_read(thing, monkeypatch):
     """hasattr() asks often."""
     asked = []

@@ -1,12 +1,15 @@
-"""What tab completion shows of a module, and what the error for a name that it does not have says."""
+"""What tab completion shows of a module, and what the errors for names of attributes and arguments that do not exist say."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
@@ -91,3 +94,52 @@ def hooks(
         return sorted({*public(vars(sys.modules[module])), *later})
 
     return __getattr__, __dir__
+
+
+def explained(
+    hints: Mapping[str, str], same: Mapping[str, str] | None = None, others: Collection[str] = ()
+) -> Callable[[_Function], _Function]:
+    """Decorates a function so that it takes other names of its arguments, and that the error for an unknown one says what to write instead.
+
+    Parameters
+    ----------
+    hints : mapping of str to str
+        Advice for names that it does not take.
+    same : mapping of str to str, optional
+        Other names.
+    others : collection of str
+        Names that it takes as ``**options``.
+    """
+    same = same or {}
+
+    def decorate(function: _Function) -> _Function:
+        code = function.__code__
+        known = [name for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if name != "self"]
+        takes, name_of = frozenset((*known, *others)), function.__qualname__
+        is_init = name_of.endswith(".__init__")
+
+        @functools.wraps(function)
+        def checked(*arguments: Any, **options: Any) -> Any:
+            unknown = []
+            if takes.issuperset(options):
+                return function(*arguments, **options)
+            shown = type(arguments[0]).__name__ if is_init else name_of
+            for name in list(options):
+                if name in same:
+                    if same[name] in options:
+                        raise TypeError(f"{shown}() got {name!r} and {same[name]!r}, which are two names of one argument")
+                    options[same[name]] = options.pop(name)
+                elif name not in known and name not in others:
+                    close = nearest(name, [*known, *others])
+                    hint = hints.get(name) or (f"did you mean {close!r}?" if close else f"it has {', '.join(known)}")
+                    unknown.append(f"{shown}() has no option {name!r}: {hint}")
+            if unknown:
+                first, *rest = unknown
+                raise TypeError(
+                    first if not rest else f"{len(unknown)} arguments are wrong:\n" + "\n".join(f"  {line}" for line in unknown)
+                )
+            return function(*arguments, **options)
+
+        return checked  # type: ignore[return-value]
+
+    return decorate

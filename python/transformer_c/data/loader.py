@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .._arguments import all_of, count
+from .._names import explained
 from .._tensor import no_grad
 from ..random import as_generator
 from .collate import default_collate
@@ -53,6 +54,7 @@ class DataLoader:
     [[0, 1], [2, 3], [4]]
     """
 
+    @explained({})
     def __init__(
         self,
         dataset: Any,

@@ -11,6 +11,7 @@ import numpy as np
 from .. import functional as F
 from .._arguments import count
 from .._core import Tensor
+from .._names import explained
 from .._tensor import as_tensor
 from ..checkpoint import CheckpointError
 from ..random import drawing_from
@@ -29,6 +30,7 @@ class Classifier:
     task: str
     _pairs = False  # whether texts may come in pairs
 
+    @explained({"num_epochs": "epochs=", "max_epochs": "epochs="})
     def __init__(
         self,
         model: Any,

@@ -11,6 +11,7 @@ import numpy as np
 from .. import functional as F
 from .._arguments import all_of, count, divisible, probability
 from .._core import Tensor
+from .._names import explained
 from .._promotion import cast_input
 from .._tensor import as_tensor, cat, empty, ones, zeros
 from . import init
@@ -97,6 +98,7 @@ class MultiheadAttention(Module):
             return output, None
         return output, weights.mean(axis=-3) if asked["average_attn_weights"] else weights
 
+    @explained({"key_dim": "embed_dim= is the width of all heads together"})
     def __init__(
         self,
         embed_dim: int,

@@ -10,6 +10,7 @@ import numpy as np
 from .. import functional as F
 from .._arguments import all_of, array, count, integer, one_of, probability, real
 from .._core import Tensor
+from .._names import explained
 from .._promotion import cast_input
 from .._tensor import as_tensor, empty, no_grad, ones, zeros
 from . import init
@@ -63,6 +64,7 @@ class Linear(Module):
     (2, 5)
     """
 
+    @explained({"activation": "a layer of its own, such as nn.ReLU()", "units": "out_features"})
     def __init__(self, in_features: int, out_features: int, bias: bool = True, device=None, dtype=None) -> None:
         super().__init__()
         self.in_features, self.out_features = all_of((count, "in_features", in_features, 0), (count, "out_features", out_features, 0))
@@ -137,6 +139,7 @@ class LayerNorm(_Norm):
 
     eps: float
 
+    @explained({"epsilon": "eps="})
     def __init__(
         self,
         normalized_shape: int | Sequence[int],
@@ -188,6 +191,7 @@ class Dropout(Module):
         Accepted; the result is always a new Tensor.
     """
 
+    @explained({"rate": "p="})
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
         self.p, self.inplace = probability("dropout", p), inplace
@@ -413,6 +417,7 @@ class Embedding(Module):
         Initially N(0, 1).
     """
 
+    @explained({"input_dim": "num_embeddings=", "output_dim": "embedding_dim=", "mask_zero": "padding_idx=0"})
     def __init__(
         self,
         num_embeddings: int,

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .. import _autocast, _core
+from .. import _autocast, _core, _names
 from .._array_loss import as_loss
 from .._core import Tensor
 from .._frames import as_array, is_frame
@@ -25,6 +25,20 @@ from .parameter import Parameter
 M = TypeVar("M", bound="Module")
 
 IncompatibleKeys = namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])
+
+# Methods of models in other libraries: what to use here.
+_ELSEWHERE = {
+    "compile": "the module itself: there is nothing to compile",
+    "fit": "tc.Trainer(epochs).fit(model, (x, y)), with a tc.TrainingModule",
+    "evaluate": "tc.Trainer.test, with a tc.TrainingModule",
+    "predict": "the call, model(x), after model.eval()",
+    "save": "tc.save(model, path)",
+    "save_weights": "tc.save(model, path)",
+    "load_weights": "model.load_state_dict(tc.load(path))",
+    "summary": "tc.summary(model, example)",
+    "weights": "list(model.parameters()), or model.state_dict()",
+    "trainable_variables": "list(model.parameters())",
+}
 
 _CONTAINERS = (tuple, list, dict)
 
@@ -111,7 +125,14 @@ class Module:
             found = self.__dict__.get(registry)
             if found is not None and name in found:
                 return found[name]
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise _names.MissingName(f"{type(self).__name__!r} object has no attribute {name!r}", lambda: self._advice(name), name, self)
+
+    def _advice(self, name: str) -> str:
+        """What to write instead of a name that the module does not have."""
+        if name in _ELSEWHERE:
+            return f"; use {_ELSEWHERE[name]}"
+        found = None if name.startswith("_") else _names.nearest(name, dir(self))
+        return f"; did you mean {found!r}?" if found else ""
 
     def __delattr__(self, name: str) -> None:
         if not self._forget(name):

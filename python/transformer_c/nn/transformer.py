@@ -12,6 +12,7 @@ from .. import _core
 from .. import functional as F
 from .._arguments import all_of, array, count, divisible, not_negative, probability
 from .._core import Tensor
+from .._names import explained
 from .._promotion import cast_input
 from .._tensor import full, triu
 from . import init
@@ -61,6 +62,7 @@ class _Layer(Module):
 
     _attentions: tuple[str, ...] = ("self_attn",)
 
+    @explained({"dim_ff": "dim_feedforward=", "num_heads": "nhead="})
     def __init__(
         self,
         d_model: int,

@@ -16,10 +16,14 @@ import numpy as np
 from .. import _core
 from .._arguments import all_of, not_negative, real
 from .._core import Tensor
+from .._names import explained
 from .._tensor import as_tensor, enable_grad, from_dlpack, no_grad, zeros, zeros_like
 
 # Compared as objects: the name of a dtype is built anew on every access, which would cost more than a small step.
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+
+
+_HINTS = {"learning_rate": "lr=", "beta_1": "betas=", "beta_2": "betas=", "epsilon": "eps=", "clipnorm": "tc.nn.utils.clip_grad_norm_"}
 
 
 def is_half(p: Tensor) -> bool:
@@ -305,6 +309,7 @@ class SGD(Optimizer):
     [0.0]
     """
 
+    @explained(_HINTS)
     def __init__(self, params, lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, *,
                  maximize: bool = False, foreach: bool | None = None, fused: bool | None = None) -> None:  # fmt: skip
         if nesterov and (momentum <= 0 or dampening != 0):
@@ -349,6 +354,7 @@ class Adam(Optimizer):
 
     _decoupled = False
 
+    @explained(_HINTS)
     def __init__(self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0,
                  amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None, fused: bool | None = None) -> None:  # fmt: skip
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize))
@@ -369,6 +375,7 @@ class AdamW(Adam):
 
     _decoupled = True
 
+    @explained(_HINTS)
     def __init__(self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 1e-2,
                  amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None, fused: bool | None = None) -> None:  # fmt: skip
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
@@ -392,6 +399,7 @@ class RMSprop(Optimizer):
         True divides by sqrt(v + eps), as Keras does; False divides by sqrt(v) + eps.
     """
 
+    @explained(_HINTS)
     def __init__(self, params, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0, momentum: float = 0.0,
                  centered: bool = False, *, maximize: bool = False, foreach: bool | None = None, fused: bool | None = None, eps_inside_sqrt: bool = False) -> None:  # fmt: skip
         super().__init__(

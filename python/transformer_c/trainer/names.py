@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeVar
+from collections.abc import Collection, Mapping
 
 from .._names import nearest
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 TRAINER: Mapping[str, str] = {
     "auto_lr_find": "try several rates",
@@ -93,48 +88,3 @@ def hook_meant(name: str, known: Collection[str]) -> str | None:
         if meant in known:
             return meant
     return nearest("_".join(words), known)
-
-
-def explained(
-    hints: Mapping[str, str], same: Mapping[str, str] | None = None, others: Collection[str] = ()
-) -> Callable[[_Function], _Function]:
-    """Decorates a function so that it takes other names of its arguments, and that the error for an unknown one says what to write instead.
-
-    Parameters
-    ----------
-    hints : mapping of str to str
-        Advice for names that it does not take.
-    same : mapping of str to str, optional
-        Other names.
-    others : collection of str
-        Names that it takes as ``**options``.
-    """
-    same = same or {}
-
-    def decorate(function: _Function) -> _Function:
-        parameters = inspect.signature(function).parameters.values()
-        known = [p.name for p in parameters if p.name != "self" and p.kind is not p.VAR_KEYWORD]
-        shown = function.__qualname__.removesuffix(".__init__")
-
-        @functools.wraps(function)
-        def checked(*arguments: Any, **options: Any) -> Any:
-            unknown = []
-            for name in list(options):
-                if name in same:
-                    if same[name] in options:
-                        raise TypeError(f"{shown}() got {name!r} and {same[name]!r}, which are two names of one argument")
-                    options[same[name]] = options.pop(name)
-                elif name not in known and name not in others:
-                    close = nearest(name, [*known, *others])
-                    hint = hints.get(name) or (f"did you mean {close!r}?" if close else f"it has {', '.join(known)}")
-                    unknown.append(f"{shown}() has no option {name!r}: {hint}")
-            if unknown:
-                first, *rest = unknown
-                raise TypeError(
-                    first if not rest else f"{len(unknown)} arguments are wrong:\n" + "\n".join(f"  {line}" for line in unknown)
-                )
-            return function(*arguments, **options)
-
-        return checked  # type: ignore[return-value]
-
-    return decorate

@@ -9,6 +9,7 @@ from typing import Any
 
 from .._arguments import count, not_negative, one_of
 from .._best import Best
+from .._names import explained
 from ..callbacks import Callback, EarlyStopping, ModelCheckpoint
 from ..loggers import HistoryLog, Logger
 from ..random import manual_seed
@@ -23,7 +24,6 @@ from .hooks import Hooks
 from .interrupts import Interrupts
 from .logs import LoggerConnector
 from .loop import FitLoop
-from .names import explained
 from .progress import print_table
 from .run import Run
 from .saving import is_of_run_in, path_to_load, path_to_resume, prepare_folder, set_aside
