@@ -44,11 +44,11 @@ static int64_t *new_lengths(int64_t count)
     return lengths;
 }
 
-/* Pieces of `size` along the axis, the last one shorter. */
-static PyObject *even_slices(tcpy_call *call, int axis, int64_t size)
+/* Pieces of `size` along the axis, the last one shorter; `empty` of them along an axis of length 0. */
+static PyObject *even_slices(tcpy_call *call, int axis, int64_t size, int64_t empty)
 {
     const int64_t length = call->v[0].t->shape[axis];
-    const Py_ssize_t count = length ? (Py_ssize_t)((length - 1) / size + 1) : 1;
+    const Py_ssize_t count = (Py_ssize_t)(length ? (length - 1) / size + 1 : empty);
     int64_t *lengths = new_lengths(count);
     if (!lengths) return NULL;
     for (Py_ssize_t i = 0; i < count; i++) lengths[i] = i + 1 < count || size < length - i * size ? size : length - i * size;
@@ -76,8 +76,8 @@ static PyObject *run_chunk(tcpy_call *call)
     const int axis = split_axis(call, call->v[2].i);
     if (axis < 0) return NULL;
     if (chunks < 1) return PyErr_Format(PyExc_ValueError, "chunks must be at least 1, got %lld", (long long)chunks);
-    const int64_t length = call->v[0].t->shape[axis], size = length ? (length - 1) / chunks + 1 : 1;
-    return even_slices(call, axis, size);
+    const int64_t length = call->v[0].t->shape[axis], size = length ? (length - 1) / chunks + 1 : 0;
+    return even_slices(call, axis, size, chunks);
 }
 
 /* sizes[i], which add up to `length`, from Python ints. 0, or -1 with an exception set. */
@@ -114,7 +114,7 @@ static PyObject *run_split(tcpy_call *call)
         const int64_t size = PyNumber_AsSsize_t(given, NULL);
         if (size == -1 && PyErr_Occurred()) return NULL;
         if (size < 1) return PyErr_Format(PyExc_ValueError, "split_size must be at least 1, got %lld", (long long)size);
-        return even_slices(call, axis, size);
+        return even_slices(call, axis, size, 1);
     }
     PyObject *items = tcpy_items(given, "split_size must be an int or a sequence of ints");
     if (!items) return NULL;

@@ -6,6 +6,7 @@ import transformer_c as tc
 from golden import load
 from tolerance import assert_close
 from transformer_c import _core
+from transformer_c import functional as F
 from transformer_c.testing import reference as R
 
 # rows and features: nothing, one, primes, around the widths, several chunks of rows
@@ -123,3 +124,13 @@ def test_errors():
         _core.add_layer_norm(x, x, 2)
     with pytest.raises(ValueError, match=r"weight \(gamma\) has shape \(2,\)"):
         _core.add_layer_norm_forward(x, x, np.ones(2, np.float32))
+
+
+def test_squares_that_overflow_give_nan(isa):
+    """Zeros would hide that a model has diverged."""
+    for dtype, large in (("float32", 1e20), ("float64", 1e200)):
+        x = tc.tensor(np.array([[1, 2, 3], [large, 2 * large, 3 * large]], dtype), requires_grad=True)
+        y = F.layer_norm(x, 3)
+        y.sum().backward()
+        for result in (np.asarray(y.detach()), np.asarray(x.grad)):
+            assert np.isfinite(result[0]).all() and np.isnan(result[1]).all()

@@ -261,6 +261,11 @@ def test_shapes_that_do_not_match_are_refused(name, shapes, accepted):
             getattr(F, name)(*arrays)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "batchmean"])
+def test_a_mean_of_no_rows_is_nan(reduction):
+    assert np.isnan(float(F.kl_div(np.zeros((0, 3)), np.zeros((0, 3)), reduction)))
+
+
 def test_variances_below_0_are_refused():
     with pytest.raises(ValueError, match="var has a negative value"):
         F.gaussian_nll_loss(np.ones(2), np.ones(2), np.array([1.0, -1.0]))

@@ -19,6 +19,7 @@ def test_pieces_larger_than_anything():
     assert [p.shape for p in x.split(FAR)] == [(10,)]
     assert [p.shape for p in x.split(2**62)] == [(10,)]
     assert [p.shape for p in x.chunk(FAR)] == [(1,)] * 10
+    assert [p.shape for p in tc.zeros(0, 3).chunk(5)] == [(0, 3)] * 5 and len(tc.zeros(0, 3).split(5)) == 1  # as in PyTorch
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,8 @@ TC_DEFINE_KERNEL(layer_norm_forward)(const void *args, int64_t begin, int64_t en
         mean[n] = row_sum(add_total, &(total_row){total, x, a->residual ? (const real *)a->residual + n * C : NULL}, C) / (real)C;
         if (total) x = total;
         const vreal m = v_set1(mean[n]);
-        rstd[n] = R(1.0) / real_sqrt(row_sum(add_squared_difference, &(centred_row){x, m}, C) / (real)C + (real)a->eps);
+        const real variance = row_sum(add_squared_difference, &(centred_row){x, m}, C) / (real)C + (real)a->eps;
+        rstd[n] = variance == (real)INFINITY ? (real)NAN : R(1.0) / real_sqrt(variance); /* 0 would hide that the squares overflow */
         const vreal r = v_set1(rstd[n]);
         for (int64_t i = 0; i < C; i += TC_LANES) {
             const int lanes = v_left(C, i);

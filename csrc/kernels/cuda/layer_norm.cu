@@ -54,7 +54,8 @@ __global__ void __launch_bounds__(row_block_threads, 1)
             squares += d * d;
         }
     });
-    const Real rstd = Real(1) / real_sqrt(group_sum<threads>(squares, scratch) / static_cast<Real>(C) + static_cast<Real>(a.eps));
+    Real rstd = Real(1) / real_sqrt(group_sum<threads>(squares, scratch) / static_cast<Real>(C) + static_cast<Real>(a.eps));
+    if (rstd == 0) rstd = static_cast<Real>(NAN); // 0 would hide that the squares overflow
     if (threadIdx.x == 0) {
         static_cast<Real *>(a.mean)[row] = mean;
         static_cast<Real *>(a.rstd)[row] = rstd;

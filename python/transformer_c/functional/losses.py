@@ -151,7 +151,7 @@ def kl_div(input, target, reduction: str = "mean", log_target: bool = False):
     one_of("reduction", reduction, ("none", "batchmean", "mean", "sum"))
     input, target = promote(input, target)
     loss = _core.kl_div(input, target, "sum" if reduction == "batchmean" else reduction, log_target)
-    return as_loss(_core.div(loss, max(1, input.shape[0] if input.ndim else 1)) if reduction == "batchmean" else loss)
+    return as_loss(_core.div(loss, input.shape[0] if input.ndim else 1) if reduction == "batchmean" else loss)
 
 
 def nll_loss(input, target, weight=None, ignore_index: int = -100, reduction: str = "mean"):
