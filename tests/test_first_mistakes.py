@@ -151,6 +151,11 @@ MISTAKES = {
     "a misspelt method of a module": (lambda: _LINEAR.paramters(), AttributeError, "no attribute 'paramters'; did you mean 'parameters'"),
     "a misspelt layer of a module": (lambda: tc.EncoderBlock(4, 1, 8).self_atn, AttributeError, "did you mean 'self_attn'"),
     "a module to fit": (lambda: _LINEAR.fit([1]), AttributeError, r"use tc\.Trainer\(epochs\)\.fit"),
+    "arrays into a loader": (
+        lambda: tc.data.DataLoader((np.ones((6, 2)), np.ones(6)), batch_size=2),
+        TypeError,
+        r"a tuple of arrays of one length; write TensorDataset\(X, y\)",
+    ),
     "options of an optimizer": (
         lambda: tc.optim.Adam(_LINEAR.parameters(), lr=-1, betas=(0.9, 2)),
         ValueError,

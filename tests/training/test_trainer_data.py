@@ -205,6 +205,9 @@ def test_a_dataset_and_a_single_array():
     assert [n for _, n, *_ in plain.seen] == [3, 1]
     with pytest.raises(TypeError, match=r"in a tuple: fit\(model, \(X, y\)\)"):
         trainer().fit(plain, *made(4))
+    x, y = made(4)
+    with pytest.raises(TypeError, match=r"train is a list of arrays of one length; .* are a tuple: \(X, y\)"):
+        trainer().fit(plain, [x, y[:, 0] if y.ndim > 1 else y])
 
 
 # ---- predictions -------------------------------------------------------------------------------------------------------------------

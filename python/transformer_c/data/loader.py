@@ -76,11 +76,12 @@ class DataLoader:
         multiprocessing_context: Any = None,
         prefetch_factor: int | None = None,
     ) -> None:
-        batch_size, prefetch, num_workers, _ = all_of(
+        batch_size, prefetch, num_workers, *_ = all_of(
             (count, "batch_size", batch_size),
             (count, "prefetch", prefetch, 0),
             (count, "num_workers", num_workers, 0),
             (self._check_order, dataset, batch_size, shuffle, drop_last, sampler, batch_sampler),
+            *([(self._check_samples, dataset)] if collate_fn is None else []),
         )
         source = rng if generator is None else generator
         self.dataset, self.batch_size, self.shuffle, self.drop_last = dataset, int(batch_size), bool(shuffle), bool(drop_last)
@@ -88,6 +89,14 @@ class DataLoader:
         self.sampler, self.batch_sampler = sampler, batch_sampler
         self.num_workers, self.pin_memory = num_workers, pin_memory
         self.generator = None if source is None else as_generator(source)
+
+    @staticmethod
+    def _check_samples(dataset: Any) -> None:
+        """Raises for arrays that are meant as columns: they have one length, and samples of other shapes make no batch."""
+        if isinstance(dataset, (tuple, list)) and 2 <= len(dataset) <= 16:
+            shapes = [getattr(value, "shape", None) for value in dataset]
+            if all(shapes) and len({shape[0] for shape in shapes}) == 1 and len(set(map(tuple, shapes))) > 1:
+                raise TypeError(f"dataset is a {type(dataset).__name__} of arrays of one length; write TensorDataset(X, y)")
 
     @staticmethod
     def _check_order(dataset: Any, batch_size: int, shuffle: bool, drop_last: bool, sampler: Any, batch_sampler: Any) -> None:

@@ -62,6 +62,10 @@ def as_loader(name: str, given: Any, dtype: np.dtype, batch_size: int, shuffle: 
     """Arrays, frames and datasets as a DataLoader; anything else is returned unchanged."""
     if are_arrays(given):
         given = Rows(name, given, dtype)
+    elif isinstance(given, list) and len(given) > 1 and all(map(_is_array, given)):  # a list is of batches
+        shapes = [np.shape(part) for part in given]
+        if all(shapes) and len({shape[0] for shape in shapes}) == 1 and len(set(map(len, shapes))) > 1:
+            raise TypeError(f"{name} is a list of arrays of one length; arrays that belong together are a tuple: (X, y)")
     return DataLoader(given, batch_size=batch_size, shuffle=shuffle) if isinstance(given, Dataset) else given
 
 
