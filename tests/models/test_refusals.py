@@ -74,12 +74,32 @@ def test_values_of_other_architectures():
         refuses("config.json has|by config.json", {**options["config"], name: value}, state)
 
 
+TOO_LARGE = [
+    ("bert", "num_labels", 2**31 - 1, "text-classification", "at most 1048576"),
+    ("vit", "num_labels", 2**20, "image-classification", r"1048576 labels but 'classifier.weight' has shape \(3, 16\)"),
+    ("vit", "image_size", 2**15, None, r"image_size = \(32768, 32768\) and .* 'embeddings.position_embeddings' has shape"),
+    ("vit", "image_size", 2**31 - 1, None, "position_embeddings"),
+    ("vit", "patch_size", 2**14, None, r"patch_size = \(16384, 16384\) but .*patch_embeddings.projection.weight' has shape"),
+    ("vit", "pooler_act", [], None, "pooler_act = \\[\\]; expected 'tanh'"),
+]
+
+
+@pytest.mark.parametrize(("case", "name", "value", "task", "message"), TOO_LARGE)
+def test_sizes_are_compared_before_memory_is_taken(case, name, value, task, message):
+    options, arrays = CASES[case]
+    state = {key[6:]: array for key, array in arrays.items() if key.startswith("state.")}
+    if task == "image-classification":
+        state = {**{f"vit.{key}": array for key, array in state.items()}, "classifier.weight": np.zeros((3, 16), np.float32)}
+    config = {key: each for key, each in options["config"].items() if key != "id2label"}
+    refuses(message, {**config, name: value}, state, task=task)
+
+
 def test_labels():
     head = {**STATE, "classifier.weight": np.ones((3, 16), "f4"), "classifier.bias": np.ones(3, "f4")}
     task = {"task": "text-classification"}
     model = tc.convert.from_hf(head, {**BERT, "id2label": {"1": "no", "0": "yes", "2": "?"}}, **task)
     assert model.labels == ["yes", "no", "?"] and model(IDS).shape == (1, 3)
-    refuses(r"'classifier.weight' has shape \(3, 16\); by config.json it has \(2, 16\)", state=head, **task)
+    refuses(r"2 labels but 'classifier.weight' has shape \(3, 16\)", state=head, **task)
     for names in ({}, {"0": "a", "2": "b"}, ["a"], {"0": None}):
         refuses("id2label", {**BERT, "id2label": names}, head, **task)
 

@@ -16,6 +16,8 @@ ACTIVATIONS = {
     "tanh": "tanh",
 }
 
+MAX_LABELS = 1 << 20  # that have no names
+
 
 class Widths(NamedTuple):
     """What the layers of all architectures have in common."""
@@ -54,13 +56,13 @@ class Config:
         """The error for a value that is wrong or not supported."""
         return CheckpointError(f"config.json has {name} = {self.values.get(name)!r:.100}; expected {expected}")
 
-    def size(self, name: str, default: int | None = None, least: int = 1) -> int:
-        """An integer of at least `least`."""
+    def size(self, name: str, default: int | None = None, least: int = 1, most: int = 2**31 - 1) -> int:
+        """An integer of at least `least` and at most `most`."""
         value = self.values.get(name, default)
         if value is None:
             raise CheckpointError(f"config.json lacks {name}")
-        if type(value) is not int or not least <= value < 2**31:
-            raise self.refuse(name, f"an integer of at least {least}")
+        if type(value) is not int or not least <= value <= most:
+            raise self.refuse(name, f"an integer of at least {least}" + (f" and at most {most}" if most < 2**31 - 1 else ""))
         return value
 
     def index(self, name: str, default: int | None, below: int) -> int | None:
@@ -141,7 +143,7 @@ class Config:
         """The names of the classes, in order; two by default, as in transformers."""
         names = self.values.get("id2label")
         if names is None:
-            return [f"LABEL_{i}" for i in range(self.size("num_labels", 2))]
+            return [f"LABEL_{i}" for i in range(self.size("num_labels", 2, most=MAX_LABELS))]
         if not isinstance(names, Mapping) or not names or not all(isinstance(v, (str, int, float)) for v in names.values()):
             raise self.refuse("id2label", "a mapping of numbers to names")
         by_number = {str(key): str(value) for key, value in names.items()}

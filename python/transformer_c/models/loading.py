@@ -38,6 +38,8 @@ ARCHITECTURES: dict[str, Any] = {
     "xlm-roberta": XLMRoberta,
 }
 
+_WITH_CLASSES = ("text-classification", "token-classification", "image-classification")  # tasks
+
 
 def load(folder: Any, *, dtype: Any = None, task: str | None = None) -> nn.Module:
     """A model from a folder of transformers': config.json and the weights.
@@ -124,7 +126,7 @@ def assemble(values: Any, state: Mapping[str, Any], task: str | None, dtype: Any
     """(model, layers of its head for which `state` has no weights)."""
     config, kind = check(values, task)
     files = plain(state, kind)
-    _check_sizes(config, kind, {short: tuple(state[name].shape) for short, name in files.items()})
+    _check_sizes(config, kind, task, {short: tuple(state[name].shape) for short, name in files.items()})
     with nn.init.skip():
         model = _make(config, kind, task, pooler="pooler.dense.weight" in files)
     wanted = _dtype(state) if dtype is None else np.dtype(dtype) if not isinstance(dtype, str) else dtype
@@ -184,7 +186,7 @@ def _draw(model: Any, keys: set[str], config: Config) -> None:
                 nn.init.zeros_(parameter)
 
 
-def _check_sizes(config: Config, kind: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
+def _check_sizes(config: Config, kind: Any, task: str | None, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Compares the sizes of the configuration with the arrays, before memory is taken for anything."""
     for name, (array, axis) in kind.table.sizes.items():
         if array not in shapes:
@@ -194,6 +196,11 @@ def _check_sizes(config: Config, kind: Any, shapes: Mapping[str, tuple[int, ...]
             raise CheckpointError(f"config.json has {name} = {config.values[name]!r:.80} but {array!r} has shape {shapes[array]}")
         if name not in config.values:
             config.values[name] = found
+    if hasattr(kind, "check_shapes"):
+        kind.check_shapes(config, shapes)
+    last = f"{kind.table.heads[task].get('out')}.weight" if task in _WITH_CLASSES else ""
+    if last in shapes and shapes[last][:1] != (len(config.labels()),):
+        raise CheckpointError(f"config.json has {len(config.labels())} labels but {last!r} has shape {shapes[last]}")
     name, prefix = kind.table.layers
     numbers = {int(n[1]) for n in (re.match(re.escape(prefix) + r"(\d{1,6})\.", key) for key in shapes) if n}
     if config.size(name, 12 if name != "n_layers" else 6, least=1) != len(numbers) or numbers != set(range(len(numbers))):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from .. import nn
 from .._core import Tensor
 from .._tensor import as_tensor, cat, zeros
+from ..checkpoint import CheckpointError
 from ..nn.parameter import Parameter
-from .config import ACTIVATIONS, Config
+from .config import Config
 from .layers import Layer, Pooler
 from .table import Table
 
@@ -66,16 +69,14 @@ class ViT(nn.Module):
         super().__init__()
         config.without_extensions()
         if pooler:
-            act, size = config.values.get("pooler_act", "tanh"), config.values.get("pooler_output_size")
-            if ACTIVATIONS.get(act) != "tanh" or size not in (None, config.values.get("hidden_size", 768)):
-                raise config.refuse("pooler_act" if ACTIVATIONS.get(act) != "tanh" else "pooler_output_size", "'tanh', and hidden_size")
+            config.only("pooler_act", "tanh")
+            config.only("pooler_output_size", None, config.size("hidden_size", 768))
         widths = config.widths(dropout=0.0)
         self.config = config.values
         self.channels = config.size("num_channels", 3)
         self.size, self.patch = config.pair("image_size", 224), config.pair("patch_size", 16)
-        rows, columns = (size // patch for size, patch in zip(self.size, self.patch, strict=True))
         self.first = Parameter(zeros(1, 1, widths.model))
-        self.positions = Parameter(zeros(1, rows * columns + 1, widths.model))
+        self.positions = Parameter(zeros(1, _positions(self.size, self.patch), widths.model))
         self.patches = nn.Conv2d(self.channels, widths.model, self.patch, stride=self.patch)
         qkv_bias = config.flag("qkv_bias", True)
         self.layers = nn.ModuleList(Layer(widths, norm_first=True, qkv_bias=qkv_bias) for _ in range(widths.layers))
@@ -106,6 +107,24 @@ class ViT(nn.Module):
         return self.norm(x)
 
     @staticmethod
+    def check_shapes(config: Config, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Compares the sizes of images and patches with the arrays, before memory is taken for anything."""
+        size, patch = config.pair("image_size", 224), config.pair("patch_size", 16)
+        positions, patches = str(TABLE.names["positions"]), f"{TABLE.names['patches']}.weight"
+        for array, wanted, axes in ((patches, patch, slice(2, 4)), (positions, (_positions(size, patch),), slice(1, 2))):
+            if array not in shapes:
+                raise CheckpointError(f"the weights lack {array!r}")
+            if shapes[array][axes] != wanted:
+                raise CheckpointError(
+                    f"config.json has image_size = {size} and patch_size = {patch} but {array!r} has shape {shapes[array]}"
+                )
+
+    @staticmethod
     def head_options(config: Config, task: str) -> dict:
         """Of the head for a task, as in ``Bert``."""
         return {"dropout": 0.0}
+
+
+def _positions(size: tuple[int, int], patch: tuple[int, int]) -> int:
+    """One for each patch, and one more."""
+    return (size[0] // patch[0]) * (size[1] // patch[1]) + 1
