@@ -295,6 +295,17 @@ def test_weights_of_probabilities_get_a_gradient(rng):
         assert tc.testing.gradcheck(lambda w, r=reduction: F.binary_cross_entropy(x.detach().sigmoid(), t, w, r), (weight,))
 
 
+def test_celu_of_a_small_alpha():
+    for dtype, large, alpha in (("float16", 6e4, 1e-3), ("float32", 1e30, 1e-20)):
+        x = tc.tensor([large, 1.0, 0.0, -1.0, -large, float("nan")], dtype=dtype, requires_grad=True)
+        y = F.celu(x, alpha)
+        y.sum().backward()
+        assert y.detach()[:2].tolist() == x.detach()[:2].tolist() and np.isnan(y[-1].item())
+        np.testing.assert_allclose(y.detach()[2:5], [0, -alpha, -alpha], rtol=1e-3)
+        assert x.grad[:5].tolist() == [1, 1, 1, 0, 0]
+    assert tc.testing.gradcheck(lambda x: F.celu(x, 0.3), tc.tensor([-1.0, -0.1, 0.4], dtype="float64", requires_grad=True))
+
+
 def test_halves_and_nan_of_composed_functions():
     x = np.array([-60000, -8, -1, 0, 1, 8, np.nan], np.float16)
     for function in (F.hardtanh, F.relu6, F.hardsigmoid, F.hardswish, F.selu, F.celu, F.mish, F.logsigmoid, F.softsign):

@@ -242,6 +242,9 @@ def celu(input, alpha: float = 1.0, inplace: bool = False):
     if alpha < 0:
         negative = _core.mul(_core.sub(_core.exp(_core.div(_core.clamp_max(x, 0.0), alpha)), 1.0), alpha)
         return _core.where(_core.le(x, 0.0), negative, x)
+    if alpha < 1:  # x / alpha may be infinite
+        negative = _core.mul(_core.elu(_core.div(_core.clamp_max(x, 0.0), alpha), 1.0), alpha)
+        return _core.where(_core.lt(0.0, x), x, negative)
     return _core.mul(_core.elu(_core.div(x, alpha), 1.0), alpha)
 
 
