@@ -154,10 +154,8 @@ class WeightedRandomSampler(Sampler):
     def __iter__(self) -> Iterator[int]:
         generator = as_generator(self.generator)
         if self.replacement and self.num_samples > 1:
-            largest = self.weights.max()  # where the sum may be infinite, smaller weights of the same ratios
-            upto = np.cumsum(self.weights if largest < 1e290 else self.weights / largest)
+            upto = np.cumsum(self.weights)
             upto /= upto[-1]
-            upto[-1] = 1.0
             drawn = np.asarray(generator.uniform((self.num_samples,), 0.0, 1.0, "float64"))
             return iter(np.searchsorted(upto, drawn, side="left").tolist())
         # The samples whose exponential waiting times at these rates are the shortest (Efraimidis & Spirakis 2006).
