@@ -119,19 +119,11 @@ def _labels(equation: str, shapes: tuple[tuple[int, ...], ...]) -> tuple[list[st
     return found, result
 
 
-def _diagonal(x: Tensor, term: str) -> tuple[Tensor, str]:
-    """Of an operand that has a label twice, the elements where both indices are equal."""
-    for label in dict.fromkeys(term):
-        while term.count(label) > 1:
-            first, second = term.index(label), term.rindex(label)
-            length = x.shape[first]
-            if x.shape[second] != length:
-                raise ValueError(f"axes {first} and {second} of an operand have one label, but its shape is {x.shape}")
-            order = [i for i in range(x.ndim) if i not in (first, second)]
-            flat = x.permute([first, second, *order]).reshape([length * length, *(x.shape[i] for i in order)])
-            x = flat[:: length + 1] if length else flat
-            term = label + "".join(term[i] for i in order)
-    return x, term
+def _diagonal(x: Tensor, axes: tuple[int, int]) -> Tensor:
+    """The elements whose indices of two axes are equal; their axis is the first of the result."""
+    length, order = x.shape[axes[0]], [i for i in range(x.ndim) if i not in axes]
+    flat = x.permute([*axes, *order]).reshape([length * length, *(x.shape[i] for i in order)])
+    return flat[:: length + 1] if length else flat
 
 
 def _order(terms: list[str], result: str, sizes: dict[str, int]) -> list[tuple[int, ...]]:
@@ -177,7 +169,7 @@ class _Pair(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    terms: list[str]
+    diagonals: list[tuple[int, tuple[int, int]]]  # the operand, and two of its axes
     pairs: list[_Pair]
     last: _Group
 
@@ -214,8 +206,9 @@ def _paired(a: str, b: str, result: str, sizes: dict[str, int], own: list[dict[s
     return _Pair(places, first, second, bool(inner), lengths if lengths != joined else None), term
 
 
-def _without_repeats(term: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
-    """The term and the shape that ``_diagonal`` leaves."""
+def _without_repeats(term: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...], list[tuple[int, int]]]:
+    """The term with every label once, its shape, and the axes of each ``_diagonal`` that leads there."""
+    diagonals = []
     for label in dict.fromkeys(term):
         while term.count(label) > 1:
             first, second = term.index(label), term.rindex(label)
@@ -223,16 +216,18 @@ def _without_repeats(term: str, shape: tuple[int, ...]) -> tuple[str, tuple[int,
                 raise ValueError(f"the axes {label!r} of an operand of shape {shape} have lengths {shape[first]} and {shape[second]}")
             others = [i for i in range(len(term)) if i not in (first, second)]
             term, shape = label + "".join(term[i] for i in others), (shape[first], *(shape[i] for i in others))
-    return term, shape
+            diagonals.append((first, second))
+    return term, shape, diagonals
 
 
 @functools.lru_cache(maxsize=256)
 def _plan(equation: str, shapes: tuple[tuple[int, ...], ...]) -> _Plan:
     given, result = _labels(equation, shapes)
     sizes: dict[str, int] = {}
-    terms, lengths = [], []
-    for term, shape in zip(given, shapes, strict=True):
-        term, shape = _without_repeats(term, shape)
+    terms, lengths, diagonals = [], [], []
+    for place, (term, shape) in enumerate(zip(given, shapes, strict=True)):
+        term, shape, found = _without_repeats(term, shape)
+        diagonals += [(place, axes) for axes in found]
         terms.append(term)
         lengths.append(dict(zip(term, shape, strict=True)))
         for label, length in lengths[-1].items():
@@ -250,7 +245,7 @@ def _plan(equation: str, shapes: tuple[tuple[int, ...], ...]) -> _Plan:
         pairs.append(pair)
         terms.append(term)
         lengths.append({label: sizes[label] for label in term})
-    return _Plan(given, pairs, _group(terms[0], result, list(result), lengths[0], lengths[0]))
+    return _Plan(diagonals, pairs, _group(terms[0], result, list(result), lengths[0], lengths[0]))
 
 
 def _einsum(equation: str, operands: list[Tensor]) -> Tensor:
@@ -258,7 +253,8 @@ def _einsum(equation: str, operands: list[Tensor]) -> Tensor:
     if len({x._dtype_name for x in operands}) > 1:
         names = ", ".join(x._dtype_name for x in operands)
         raise TypeError(f"einsum() takes operands of one dtype, not {names}; convert them with .to()")
-    operands = [_diagonal(x, term)[0] if len(set(term)) < len(term) else x for x, term in zip(operands, plan.terms, strict=True)]
+    for place, axes in plan.diagonals:
+        operands[place] = _diagonal(operands[place], axes)
     for (low, high), first, second, contracts, shape in plan.pairs:
         b, a = operands.pop(high), operands.pop(low)
         product = (_core.matmul if contracts else _core.mul)(first(a), second(b))
