@@ -93,6 +93,15 @@ def test_arguments(model):
         encoder.encode("a" * 39)
 
 
+def test_words_of_an_encoder(model):
+    make = tc.models.SentenceEncoder
+    assert make(model, letters, pooling="max").pooling == ("max",)
+    with pytest.raises(ValueError, match="2 arguments are wrong:\n  pooling .* got 'men'\n  similarity_function .* got 'cos'"):
+        make(model, letters, ["men"], similarity_function="cos")
+    with pytest.raises(TypeError, match=r"encode\(\) has no option 'convert_to_tensor': tc.tensor"):
+        make(model, letters).encode(["a"], convert_to_tensor=True)
+
+
 def test_similarity(model, rng):
     a, b = rng.standard_normal((3, 8)), rng.standard_normal((4, 8))
     for name, of in {

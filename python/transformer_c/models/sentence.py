@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from .._arguments import count, not_negative, one_of
+from .._arguments import all_of, count, not_negative, one_of
 from .._evaluating import evaluating
+from .._names import explained
 from ..checkpoint import CheckpointError
 from ..checkpoint.files import write_atomically
 from . import contrastive
@@ -52,7 +53,7 @@ class SentenceEncoder:
         An encoder of ``tc.models.load``.
     tokenizer : callable
         Takes a list of texts and gives (ids, types) of each.
-    pooling : tuple of str
+    pooling : str or tuple of str
         How one vector is made of those of all tokens; the results of several are joined.
     normalize : bool
         Whether vectors get length 1.
@@ -94,7 +95,7 @@ class SentenceEncoder:
         self,
         model: Any,
         tokenizer: Any,
-        pooling: Sequence[str] = ("mean",),
+        pooling: str | Sequence[str] = ("mean",),
         normalize: bool = False,
         *,
         prompts: Mapping[str, str] | None = None,
@@ -103,7 +104,12 @@ class SentenceEncoder:
         similarity_function: str = "cosine",
         lowercase: bool = False,
     ) -> None:
-        self.model, self.tokenizer, self.pooling, self.normalize = model, tokenizer, tuple(pooling), normalize
+        names = (pooling,) if isinstance(pooling, str) else tuple(pooling)
+        all_of(
+            *((one_of, "pooling", name, tuple(POOLINGS)) for name in names),
+            (one_of, "similarity_function", similarity_function, SIMILARITIES),
+        )
+        self.model, self.tokenizer, self.pooling, self.normalize = model, tokenizer, names, normalize
         self.prompts, self.default_prompt, self.include_prompt = dict(prompts or {}), default_prompt, include_prompt
         self.similarity_function, self.lowercase = similarity_function, lowercase
         self.history: list[dict[str, float]] = []
@@ -172,6 +178,16 @@ class SentenceEncoder:
             f"max_length={getattr(self.tokenizer, 'max_length', None)})"
         )
 
+    @explained(
+        {
+            "normalize_embeddings": "normalize= of the encoder",
+            "convert_to_tensor": "tc.tensor(vectors)",
+            "convert_to_numpy": "the result is an ndarray",
+            "device": "encoder.model.to(device)",
+            "output_value": "encoder.model gives the vectors of tokens",
+        },
+        {"show_progress_bar": "progress"},
+    )
     def encode(
         self,
         texts: Any,
