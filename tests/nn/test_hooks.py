@@ -94,6 +94,21 @@ def test_copies_have_hooks_of_their_own():
     assert repr(model) == repr(net()) and set(model.state_dict()) == set(net().state_dict())
 
 
+def test_copies_made_inside_a_block_have_none_of_its_hooks():
+    """Such as the average of a model that a training keeps."""
+    model = tc.EncoderBlock(8, 2, 16).eval()
+    x = np.ones((1, 3, 8), np.float32)
+    plain = model(x)
+    with tc.nn.attention_maps(model) as maps:
+        copies = [copy.deepcopy(model), pickle.loads(pickle.dumps(model)), copy.copy(model)]
+        copies[0](x)
+    assert maps == {}
+    for other in copies[:2]:
+        assert all("forward" not in vars(part) for part in other.modules())
+        np.testing.assert_array_equal(other(x), plain)
+    assert maps == {} and all("forward" not in vars(part) for part in model.modules())
+
+
 def test_a_shallow_copy_has_its_own_weights_and_hooks():
     """copy.copy shares the parameters until one is assigned, as in PyTorch; what it is called with reaches the copy."""
     layer, seen = tc.nn.Linear(3, 2), []

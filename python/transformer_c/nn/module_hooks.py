@@ -47,9 +47,12 @@ class Hooked:
 
     @classmethod
     def settle_copy(cls, module: Any) -> None:
-        """Gives a shallow copy of a module with hooks a Hooked of its own, with the same hooks."""
+        """Gives a copy of a module with hooks a Hooked of its own, with the same hooks but those of a block that it was copied in."""
         given = vars(module)["forward"]
-        if not isinstance(given, cls) or given._module is module:
+        if not isinstance(given, cls):
+            return
+        if given._module is module:  # a deep copy
+            given.settle()
             return
         copied = cls.__new__(cls)
         copied._module, copied._replaced = module, given._replaced
@@ -57,6 +60,9 @@ class Hooked:
         copied.backward, copied.around = dict(given.backward), {}
         object.__setattr__(module, "forward", copied)
         copied.settle()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "around": {}}
 
     def settle(self) -> None:
         """Takes the place of the module's ``forward`` while there are hooks, and puts that back in its place otherwise."""
