@@ -65,6 +65,10 @@ static PyObject *tensor_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     int requires_grad = 0;
     tc_error err;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|OOp:Tensor", names, &data, &dtype, &device, &requires_grad)) return NULL;
+    if (dtype && PyLong_Check(dtype)) { /* PyTorch's Tensor(2, 3) */
+        PyErr_SetString(PyExc_TypeError, "Tensor() takes data and a dtype, not lengths; tc.empty(2, 3) makes a Tensor of a shape");
+        return NULL;
+    }
     tc_tensor *tensor = tensor_from_data(data, dtype, device, "data");
     if (!tensor) return NULL;
     if (requires_grad && tc_tensor_set_requires_grad(tensor, true, &err) != TC_OK) {

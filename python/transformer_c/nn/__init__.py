@@ -73,4 +73,16 @@ if TYPE_CHECKING:
     from . import utils
     from .maps import attention_maps
 else:
-    __getattr__, __dir__ = hooks(__name__, {"attention_maps": "maps", "utils": ""})
+    recurrent = "nn.TransformerEncoder or nn.Conv1d: there are no recurrent layers"
+    norm = "nn.LayerNorm or nn.RMSNorm: nothing is normalised over a batch or over groups"
+    instead = {
+        **dict.fromkeys(("RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell"), recurrent),
+        **dict.fromkeys(
+            ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "SyncBatchNorm"), norm
+        ),
+        **dict.fromkeys(("MaxPool1d", "MaxPool2d", "AdaptiveMaxPool1d"), "nn.GlobalMaxPool1D, or t.unfold(dim, size, step).max(dim=-1)"),
+        **dict.fromkeys(("AvgPool1d", "AvgPool2d", "AdaptiveAvgPool1d"), "nn.GlobalAveragePool1D, or t.unfold(dim, size, step).mean(-1)"),
+        "DataParallel": "the module itself: a run uses one device",
+    }
+    __getattr__, __dir__ = hooks(__name__, {"attention_maps": "maps", "utils": ""}, instead)
+    del recurrent, norm, instead

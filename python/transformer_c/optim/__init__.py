@@ -21,4 +21,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = hooks(__name__)
+    __getattr__, __dir__ = hooks(
+        __name__,
+        instead=dict.fromkeys(("Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "LBFGS"), "optim.AdamW, optim.RMSprop or optim.SGD"),
+    )
