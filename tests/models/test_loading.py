@@ -43,6 +43,27 @@ def test_mapped_files(tmp_path):
         tc.load(before, mmap=True)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_model_that_is_read_keeps_its_weights_when_the_file_is_overwritten(tmp_path, dtype):
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    ids = np.array([[1, 2, 3]])
+    tc.models.save(tc.models.create(CONFIG).to(dtype=dtype), tmp_path)
+    model = tc.models.load(tmp_path, mmap=False)
+    mapped = tc.models.load(tmp_path)
+    expected = model(ids)
+    np.testing.assert_array_equal(mapped(ids), expected)
+    assert {p.dtype for p in model.parameters()} == {p.dtype for p in mapped.parameters()}
+    del mapped
+    path = tmp_path / "model.safetensors"
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.write(bytes(size))
+    np.testing.assert_array_equal(model(ids), expected)
+    path.write_bytes(b"")
+    np.testing.assert_array_equal(model(ids), expected)
+
+
 def test_assigned_states(tmp_path):
     def make():
         layer = tc.nn.Linear(3, 4)

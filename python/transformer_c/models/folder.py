@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -75,9 +76,9 @@ def read_config(folder: str) -> dict[str, Any]:
     return values
 
 
-def read_weights(folder: str) -> dict[str, np.ndarray]:
-    """The arrays of a folder by name; those of safetensors files are mapped, not read."""
-    for name, read in (("model.safetensors", _safetensors), ("pytorch_model.bin", _torch)):
+def read_weights(folder: str, mmap: bool = True) -> dict[str, np.ndarray]:
+    """The arrays of a folder by name; those of safetensors files are mapped, or read without `mmap`."""
+    for name, read in (("model.safetensors", partial(_safetensors, mmap=mmap)), ("pytorch_model.bin", _torch)):
         path = os.path.join(folder, name)
         if os.path.exists(path):
             return read(path)
@@ -96,8 +97,8 @@ def _listed(folder: str) -> list[str]:
     return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
 
 
-def _safetensors(path: str) -> dict[str, np.ndarray]:
-    return _arrays(load(path, mmap=True), path)
+def _safetensors(path: str, mmap: bool) -> dict[str, np.ndarray]:
+    return _arrays(load(path, mmap=mmap), path)
 
 
 def _torch(path: str) -> dict[str, np.ndarray]:

@@ -41,7 +41,7 @@ ARCHITECTURES: dict[str, Any] = {
 _WITH_CLASSES = ("text-classification", "token-classification", "image-classification")  # tasks
 
 
-def load(folder: Any, *, dtype: Any = None, task: str | None = None) -> nn.Module:
+def load(folder: Any, *, dtype: Any = None, task: str | None = None, mmap: bool = True) -> nn.Module:
     """A model from a folder of transformers': config.json and the weights.
 
     Safetensors files, one or several with an index, are mapped into memory; PyTorch's files (``pytorch_model.bin``) are read without
@@ -55,6 +55,10 @@ def load(folder: Any, *, dtype: Any = None, task: str | None = None) -> nn.Modul
     task : {"text-classification", "token-classification", "question-answering", "fill-mask", "image-classification"}, optional
         Put this head on the encoder. Its layers that the file has no weights for get new ones, with a warning. By default the encoder alone, whatever
         head the file has.
+    mmap : bool, default True
+        Map safetensors files into memory instead of reading them. While the model is in use, such a file may be replaced by another (as ``save``
+        does), but its contents must not be overwritten, as ``cp`` does: the model would change with them, or the process end. False reads all
+        of it.
 
     Returns
     -------
@@ -94,7 +98,7 @@ def load(folder: Any, *, dtype: Any = None, task: str | None = None) -> nn.Modul
     config = read_config(path)
     try:
         check(config, task)
-        return build(config, read_weights(path), task, dtype)
+        return build(config, read_weights(path, mmap), task, dtype)
     except CheckpointError as error:
         raise CheckpointError(f"{path!r} cannot be loaded: {error}") from None
 
