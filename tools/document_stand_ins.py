@@ -31,7 +31,7 @@ class CIFAR100(tc.data.Dataset):
 
 
 class Network(tc.nn.Module):
-    """512 random features of an image, in the place of a trained network's."""
+    """512 random features of an image, instead of a trained network's."""
 
     def __init__(self) -> None:
         super().__init__()

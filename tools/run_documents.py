@@ -4,7 +4,7 @@ python tools/run_documents.py FOLDER          all four documents in FOLDER, whos
 python tools/run_documents.py FOLDER 003      some of them
 
 CELLS says which lines of a document are code. EXCHANGED are lines that a machine without PyTorch, Lightning and the internet cannot have: imports,
-magics, downloads, helper files and data that come from elsewhere (`document_stand_ins.py` has small ones). DIFFER are the lines beside them
+magics, downloads, helper files and data that come from elsewhere (`document_stand_ins.py` has small ones). DIFFER are the other lines
 that have to be others here; the tool prints how many and which, and ends with status 1 if a cell fails or there are more than LIMIT.
 """
 
@@ -159,7 +159,7 @@ def main() -> int:
         count += len(CELLS[document])
     differing = [(key, value) for key, value in DIFFER.items() if key[0] in chosen]
     print(
-        f"{count - len(failures)} of {count} cells run; beside imports, magics, downloads and helper files, {len(differing)} lines differ"
+        f"{count - len(failures)} of {count} cells run; apart from imports, magics, downloads and helper files, {len(differing)} lines differ"
     )
     for (document, line), (old, new, why) in differing:
         print(f"  {document}, line {line}: {new} instead of {old} ({why})")

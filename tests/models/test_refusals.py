@@ -21,7 +21,7 @@ def refuses(message, config=BERT, state=STATE, **options):
 
 def test_unknown_architectures():
     for config in ({"model_type": "gpt2", "architectures": ["GPT2Model"]}, {}, {"model_type": None}, {"model_type": ["bert"]}):
-        refuses("architectures there are: bert, camembert, distilbert, mpnet, roberta, vit, xlm-roberta", config)
+        refuses("expected one of bert, camembert, distilbert, mpnet, roberta, vit, xlm-roberta", config)
 
 
 VALUES = [

@@ -1096,3 +1096,15 @@ def test_no_class_reaches_into_another():
     for path in [p for name in ("trainer", "training", "callbacks", "loggers") for p in folder.with_name(name).glob("*.py")]:
         found = re.findall(r"\b(?!self\b|random\b|mtrand\b)\w+\._[a-z]\w*", path.read_text())
         assert not found, f"{path.name}: {found}"
+
+
+def test_a_module_of_a_file_without_its_arguments(tmp_path):
+    class Wide(tc.TrainingModule):
+        def __init__(self, width):
+            super().__init__()
+            self.layer = tc.nn.Linear(width, 1)
+
+    tc.save(Wide(3), tmp_path / "wide.safetensors")
+    with pytest.raises(TypeError, match=r"'width': the file has no hyper-parameters; pass them .* or call self\.save_hyperparameters\(\)"):
+        Wide.load_from_checkpoint(tmp_path / "wide.safetensors")
+    assert Wide.load_from_checkpoint(tmp_path / "wide.safetensors", width=3).layer.in_features == 3

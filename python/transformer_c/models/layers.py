@@ -108,7 +108,7 @@ class TextEncoder(nn.Module):
         mask : array_like of 0 and 1, shape (B, T), optional
             0 where a text is padded, as tokenizers give it.
         lengths : array_like of int, shape (B,), optional
-            The number of tokens of each text, in the place of `mask`.
+            The number of tokens of each text, instead of `mask`.
         token_types : array_like of int, shape (B, T), optional
             The part of a pair of texts that a token belongs to; 0 by default.
 

@@ -110,7 +110,7 @@ def check(values: Any, task: str | None) -> tuple[Config, Any]:
     if not isinstance(name, str) or name not in ARCHITECTURES:
         said = config.values.get("architectures")
         also = f" (architectures: {said!r:.80})" if said else ""
-        raise CheckpointError(f"config.json has model_type = {name!r:.80}{also}; the architectures there are: {', '.join(ARCHITECTURES)}")
+        raise CheckpointError(f"config.json has model_type = {name!r:.80}{also}; expected one of {', '.join(ARCHITECTURES)}")
     kind = ARCHITECTURES[name]
     if task is not None and task not in kind.table.heads:
         raise ValueError(f"task is {task!r}; for {name} there are {', '.join(map(repr, kind.table.heads))}, or None for the encoder alone")

@@ -1,6 +1,6 @@
 """Hooks on modules: functions that see, and may change, what goes into a module, what comes out of it, and its gradients.
 
-A module without hooks pays nothing for them: the first hook puts a Hooked in the place of the module's ``forward``.
+A module without hooks pays nothing for them: the first hook replaces the module's ``forward`` by a Hooked.
 """
 
 from __future__ import annotations

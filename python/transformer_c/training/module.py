@@ -110,7 +110,15 @@ class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
         if (path is None) == (checkpoint_path is None):
             raise TypeError("load_from_checkpoint() takes the path of a file, under one name: path or checkpoint_path")
         loaded, found = read_checkpoint(checkpoint_path if path is None else path)
-        module = cls(**{**found, **hyper_parameters})
+        try:
+            module = cls(**{**found, **hyper_parameters})
+        except TypeError as error:
+            if not found and "missing" in str(error):
+                raise TypeError(
+                    f"{error}: the file has no hyper-parameters; pass them to load_from_checkpoint(), or call self.save_hyperparameters() in "
+                    "__init__() before training"
+                ) from None
+            raise
         restore(module, loaded, strict)
         return (module.to(device=map_location) if isinstance(map_location, str) else module).eval()
 
