@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from .. import _core
 from .._core import Tensor
+
+Step = TypeVar("Step")
 
 
 class ExportError(RuntimeError):
@@ -300,6 +302,18 @@ def refs_in(value: Any) -> Iterator[Ref]:
     elif isinstance(value, (list, tuple)):
         for v in value:
             yield from refs_in(v)
+
+
+def needed(
+    steps: Sequence[Step], outputs: Iterable[Any], results: Callable[[Step], Iterable], arguments: Callable[[Step], Iterable]
+) -> list[Step]:
+    """The steps that the outputs depend on; `results` and `arguments` give what a step makes and takes."""
+    wanted, kept = set(outputs), []
+    for step in reversed(steps):
+        if not wanted.isdisjoint(results(step)):
+            wanted.update(arguments(step))
+            kept.append(step)
+    return kept[::-1]
 
 
 def traced(tracer: Tracer) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from .dimensions import Dimension, difference
 from .running import Axis, Runner
 from .shorter import differs
 from .sizes import Formulas, Size
-from .tracing import Call, ExportError, Ref, Trace, Value, refs_in
+from .tracing import Call, ExportError, Ref, Trace, Value, needed, refs_in
 
 
 class LengthError(ExportError):
@@ -124,7 +124,7 @@ def _unified(runner: Runner, traces: list[Trace], formulas: Formulas, dimensions
             continue
         args = {name: _merge([t.calls[i].args[name] for t in traces], formulas, f"{call.op}({name}=)") for name in call.args}
         calls.append(Call(call.op, args, call.results))
-    calls = _needed(calls, first.output)
+    calls = needed(calls, _places(refs_in(first.output)), lambda call: _places(call.results), lambda call: _places(refs_in(call.args)))
     constants: dict[int, np.ndarray | Constant] = {}
     for ref in itertools.chain((r for call in calls for r in refs_in(call.args)), refs_in(first.output)):
         value = first.values[ref.place]
@@ -156,14 +156,8 @@ def _is_same(a: Value, b: Value) -> bool:
     return (x.data_ptr(), x.stride()) == (y.data_ptr(), y.stride()) or equal(array_of(a), array_of(b))
 
 
-def _needed(calls: list[Call], output: Any) -> list[Call]:
-    """The calls that the output depends on."""
-    wanted, kept = {ref.place for ref in refs_in(output)}, []
-    for call in reversed(calls):
-        if any(ref is not None and ref.place in wanted for ref in call.results):
-            wanted.update(ref.place for ref in refs_in(call.args))
-            kept.append(call)
-    return kept[::-1]
+def _places(refs: Iterable[Ref | None]) -> list[int]:
+    return [ref.place for ref in refs if ref is not None]
 
 
 def _merge(values: list[Any], formulas: Formulas, what: str) -> Any:

@@ -22,7 +22,7 @@ from .dimensions import Dimension, find_dimensions
 from .graph import OPSET, Builder, Term, clean, onnx_type
 from .running import Axis, Runner
 from .sizes import Size
-from .tracing import ExportError, Ref
+from .tracing import ExportError, Ref, needed
 from .unify import Graph, unify, unify_most
 
 _one_at_a_time = ForkLock()  # there is one tracer
@@ -132,7 +132,7 @@ def build(graph: Graph, title: str) -> onnx.ModelProto:
     if not outputs:
         raise ExportError("forward returned no Tensor")
     infos = [_info(clean(name), graph, ref.place) for name, ref in graph.inputs.items()]
-    nodes = _used(g.nodes, [info.name for info in outputs])
+    nodes = needed(g.nodes, [info.name for info in outputs], lambda node: node.output, lambda node: node.input)
     read = {name for node in nodes for name in node.input}
     body = helper.make_graph(nodes, title, infos, outputs, initializer=[proto for name, proto in g.initializers.items() if name in read])
     model = helper.make_model(body, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
@@ -144,16 +144,6 @@ def _empty(g: Builder, result: Term) -> str:
     """An array without elements, whatever makes it."""
     value = helper.make_tensor("value", onnx_type(result.dtype), [1], [0])
     return g.op("ConstantOfShape", g.ints(result.shape), value=value)
-
-
-def _used(nodes: list[onnx.NodeProto], outputs: list[str]) -> list[onnx.NodeProto]:
-    """The nodes that the outputs depend on."""
-    wanted, kept = set(outputs), []
-    for node in reversed(nodes):
-        if wanted.intersection(node.output):
-            wanted.update(node.input)
-            kept.append(node)
-    return kept[::-1]
 
 
 def _outputs(output: Any, name: str) -> list[tuple[str, Ref]]:
