@@ -351,7 +351,7 @@ def gaussian_nll_loss(input, target, var, full: bool = False, eps: float = 1e-6,
                 f"var has shape {tuple(given.shape)} but input has {tuple(x.shape)}: it must be that, or that without the last axis or with "
                 "length 1 along one axis"
             )
-    if bool(_core.any(_core.lt(given, 0.0))):
+    if not _core.is_traced() and bool(_core.any(_core.lt(given, 0.0))):  # a graph has no checks
         raise ValueError("var has a negative value")
     variance = _core.maximum(given, eps)
     if getattr(given, "requires_grad", False):  # a smaller variance gets the gradient that eps has
