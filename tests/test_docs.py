@@ -130,3 +130,9 @@ def test_bad_environment_is_named(variable, value, message):
 def test_the_portable_path_is_forced():
     done = command("info", environment={"TRANSFORMER_C_ISA": "baseline"})
     assert "baseline (TRANSFORMER_C_ISA)" in done.stdout
+
+
+def test_no_section_of_a_page_is_empty():
+    for page in (ROOT / "docs").glob("*.md"):
+        blocks = re.sub(r"```.*?```", "code", page.read_text(), flags=re.S)
+        assert not re.search(r"^#+ [^\n]*\n*\Z", blocks, re.M), f"{page.name} ends with a heading"

@@ -340,6 +340,7 @@ def page(rows):
         lines.append(f"| `{name}` | {' | '.join(map(str, cells))} |")
     for kind, heading in (("refused", "## What is refused"), ("different", "## What differs")):
         lines += ["", heading, ""]
+        before = len(lines)
         for name, _, found in rows:
             reasons = {}
             for outcome in found:
@@ -348,6 +349,8 @@ def page(rows):
             for group in reasons.values():
                 why = re.sub(r"\s+", " ", group[0].why)[:160].replace("|", "\\|")
                 lines.append(f"- `{name}`, {len(group)} times, such as `{group[0].call[:140]}`: {why}")
+        if len(lines) == before:
+            lines.append("Nothing.")
     return "\n".join(lines) + "\n"
 
 
