@@ -25,7 +25,17 @@ def unchanged(x: Any) -> Any:
     return x if isinstance(x, Tensor) else np.array(as_given(x))
 
 
-def is_floating(dtype: np.dtype) -> bool:
+def is_half(x: Tensor) -> bool:
+    """Whether the dtype has two bytes: sums of squares and powers of it are computed in float32."""
+    return x._dtype_name in ("float16", "bfloat16")
+
+
+def is_floating(x: Tensor) -> bool:
+    """Whether the dtype is a floating one."""
+    return x._dtype_name in ("float32", "float64", "float16", "bfloat16")
+
+
+def _is_floating_dtype(dtype: np.dtype) -> bool:
     return dtype.kind == "f" or dtype.name == "bfloat16"  # ml_dtypes gives it kind "V"
 
 
@@ -40,7 +50,7 @@ def promote(*arrays: Any) -> tuple[Any, ...]:
     """ndarrays in the promoted floating dtype of all arguments; Tensors and None are returned unchanged."""
     given = [a if a is None else as_given(a) for a in arrays]
     dtypes = {a.dtype for a in given if a is not None}
-    if len(dtypes) < 2 or not all(map(is_floating, dtypes)):
+    if len(dtypes) < 2 or not all(map(_is_floating_dtype, dtypes)):
         return tuple(given)
     tensors = {a.dtype for a in given if isinstance(a, Tensor)}
     if len(tensors) > 1:
@@ -59,14 +69,14 @@ def cast(x: Any, dtype: Any) -> Any:
 def widened(x: Any) -> Any:
     """Halves as float32: the squares of their values do not fit."""
     x = as_given(x)
-    if x.dtype.itemsize > 2 or not is_floating(x.dtype):
+    if x.dtype.itemsize > 2 or not _is_floating_dtype(x.dtype):
         return x
     return x.float() if isinstance(x, Tensor) else x.astype(np.float32)
 
 
 def narrowed(y: Any, like: Any) -> Any:
     """`y` in the dtype of `like`."""
-    if y.dtype == like.dtype or not is_floating(like.dtype):
+    if y.dtype == like.dtype or not _is_floating_dtype(like.dtype):
         return y
     return y.to(like.dtype) if isinstance(y, Tensor) else y.astype(like.dtype)
 

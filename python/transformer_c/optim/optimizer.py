@@ -17,6 +17,7 @@ from .. import _core
 from .._arguments import all_of, not_negative, real
 from .._core import Tensor
 from .._names import explained
+from .._promotion import is_half
 from .._tensor import as_tensor, enable_grad, from_dlpack, no_grad, zeros, zeros_like
 
 # Compared as objects: the name of a dtype is built anew on every access, which would cost more than a small step.
@@ -24,10 +25,6 @@ _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
 _HINTS = {"learning_rate": "lr=", "beta_1": "betas=", "beta_2": "betas=", "epsilon": "eps=", "clipnorm": "tc.nn.utils.clip_grad_norm_"}
-
-
-def is_half(p: Tensor) -> bool:
-    return p.dtype.name in ("float16", "bfloat16")
 
 
 def _decay(name: str, value: Any) -> float:

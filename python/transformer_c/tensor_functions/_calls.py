@@ -101,13 +101,3 @@ def kept(keepdim: bool, keepdims: bool) -> bool:
         if not isinstance(value, (bool, np.bool_, int)):
             raise TypeError(f"keepdim must be a bool, not {type(value).__name__}")
     return bool(keepdim or keepdims)
-
-
-def is_half(x: Tensor) -> bool:
-    """Whether the dtype has two bytes: sums of squares and powers of it are computed in float32."""
-    return x._dtype_name in ("float16", "bfloat16")
-
-
-def is_floating(x: Tensor) -> bool:
-    """Whether the dtype is a floating one; bfloat16 has kind "V" through ml_dtypes."""
-    return x._dtype_name in ("float32", "float64", "float16", "bfloat16")

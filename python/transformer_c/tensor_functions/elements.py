@@ -11,8 +11,8 @@ import numpy as np
 from .. import _core
 from .._arguments import not_negative, one_axis, one_of
 from .._core import Tensor
-from .._promotion import cast
-from ._calls import METHODS, is_floating, is_half, takes_arrays
+from .._promotion import cast, is_floating, is_half
+from ._calls import METHODS, takes_arrays
 
 _INFINITY = float("inf")
 _ONE = 1

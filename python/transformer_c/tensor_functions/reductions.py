@@ -8,8 +8,8 @@ import numpy as np
 
 from .. import _core
 from .._core import Tensor
-from .._promotion import cast
-from ._calls import axes_of, axis_of, is_floating, is_half, kept, takes_arrays
+from .._promotion import cast, is_floating, is_half
+from ._calls import axes_of, axis_of, kept, takes_arrays
 
 _INFINITY = float("inf")
 

@@ -10,8 +10,9 @@ import numpy as np
 from .. import _core
 from .._arguments import count, integer
 from .._core import Tensor
+from .._promotion import is_floating
 from ..random import as_generator
-from ._calls import METHODS, axes_of, axis_of, is_floating, takes_arrays
+from ._calls import METHODS, axes_of, axis_of, takes_arrays
 from .reductions import ValuesAndIndices
 
 # ---- an index per element ---------------------------------------------------------------------------------------------------------

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from .. import _pytorch_names
 from .._arguments import all_of, count
 from ..callbacks.callback import Callback
 from ..loggers import CSVLogger, Logger
@@ -35,8 +35,10 @@ def name(option: str, value: Any) -> str:
 
 def device(name: str, value: Any) -> str:
     """`value`, which must be the name of a device."""
-    if not re.fullmatch(r"cpu|cuda(:(\d+|emulated))?", str(value)):
-        raise ValueError(f'{name} must be "cpu", "cuda" or "cuda:0", got {value!r}')
+    try:
+        _pytorch_names.device(str(value))
+    except ValueError:
+        raise ValueError(f'{name} must be "cpu", "cuda" or "cuda:0", got {value!r}') from None
     return value
 
 
