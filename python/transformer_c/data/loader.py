@@ -94,7 +94,7 @@ class DataLoader:
     def _check_samples(dataset: Any) -> None:
         """Raises for arrays that are meant as columns: they have one length, and samples of other shapes make no batch."""
         if isinstance(dataset, (tuple, list)) and 2 <= len(dataset) <= 16:
-            shapes = [getattr(value, "shape", None) for value in dataset]
+            shapes: list[Any] = [getattr(value, "shape", None) for value in dataset]
             if all(shapes) and len({shape[0] for shape in shapes}) == 1 and len(set(map(tuple, shapes))) > 1:
                 raise TypeError(f"dataset is a {type(dataset).__name__} of arrays of one length; write TensorDataset(X, y)")
 
