@@ -219,6 +219,22 @@ def test_what_on_exception_raises_hides_nothing():
     assert [str(w.message).partition(":")[0] for w in told] == ["on_exception() raised ZeroDivisionError", "on_exception() raised OSError"]
 
 
+@pytest.mark.parametrize("torn", ["1", "12,0."])
+def test_a_row_that_was_cut_short(tmp_path, torn):
+    """By a kill: it is no row of the step whose digits are there."""
+    logger = tc.loggers.CSVLogger(tmp_path, version="mine")
+    logger.begin(None)
+    for step in (0, 1, 11):
+        logger.log_metrics({"y": step / 2}, step)
+    logger.save()
+    path = Path(logger.log_dir, "metrics.csv")
+    text = path.read_text()
+    path.write_text(text + torn)
+    again = tc.loggers.CSVLogger(tmp_path, version="mine")
+    again.begin(20)
+    assert path.read_text() == text == "step,y\n0,0.0\n1,0.5\n11,5.5\n"
+
+
 def test_tensorboard(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -58,7 +58,7 @@ class CSVLogger(FolderLogger):
         if step is None:
             if aside := set_aside(self.log_dir, (METRICS, HPARAMS)):
                 warnings.warn(f"{self.log_dir} had the log of an earlier run: its files are in {aside} now", stacklevel=2)
-        elif os.path.exists(self._path):  # the rows from `step` on are void; the file is complete at any moment
+        elif os.path.exists(self._path):  # the rows from `step` on are void
             rows = [row for row in self._read() if int(row["step"]) < step]
             self._see(rows)
             write_atomically(self._path, self._text(rows, header=True).encode())
@@ -112,7 +112,9 @@ class CSVLogger(FolderLogger):
         if not os.path.exists(self._path):
             return []
         with open(self._path, newline="") as file:
-            return [{name: value for name, value in row.items() if value} for row in csv.DictReader(file)]
+            text = file.read()
+        lines = io.StringIO(text[: text.rfind("\n") + 1], newline="")  # a kill while rows are appended leaves a part of one
+        return [{name: value for name, value in row.items() if value} for row in csv.DictReader(lines)]
 
 
 __all__ = ["CSVLogger"]
