@@ -22,7 +22,7 @@ KERNELS = ROOT / "csrc" / "kernels"
 OBJECTS = ROOT / "build" / "cuda"
 LIBRARY = "libtransformer_c_cuda.so"
 # Machine code for these GPUs (docs/gpu.md says which they are), and PTX of the last for later ones.
-TARGETS = ["sm_75", "sm_80", "sm_90", "sm_90a", "sm_100", "sm_120"]
+TARGETS = ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"]
 FLAGS = [
     "-std=c++17",
     "-O3",
@@ -49,8 +49,7 @@ def sources() -> list[Path]:
 
 def code_flags(targets: list[str]) -> list[str]:
     flags = [f"-gencode=arch=compute_{name[3:]},code={name}" for name in targets]
-    forward = [name for name in targets if not name.endswith("a")][-1:]  # PTX of an `a` target runs nowhere else
-    return flags + [f"-gencode=arch=compute_{name[3:]},code=compute_{name[3:]}" for name in forward]
+    return flags + [f"-gencode=arch=compute_{name[3:]},code=compute_{name[3:]}" for name in targets[-1:]]
 
 
 def headers_digest() -> bytes:

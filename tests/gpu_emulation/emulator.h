@@ -7,7 +7,6 @@
 //     collectives   shuffles and votes              async_copy    cp.async
 //     tensor_core   ldmatrix, mma.sync              numerics      number formats, approximations
 //     kernel_rows   the rows of kernels.def
-// Instructions of sm_90a (mbarrier, TMA, wgmma) get a file of their own, like tensor_core, see docs/gpu.md.
 #pragma once
 #include "async_copy.h"
 #include "block.h"
