@@ -1,5 +1,7 @@
 """The package as a whole: a quick import, and global settings."""
 
+import os
+import resource
 import struct
 import subprocess
 import sys
@@ -19,6 +21,23 @@ def _modules_after(code: str) -> set[str]:
 
 def test_nothing_heavy_is_loaded():
     assert not _modules_after("import transformer_c") & {*HEAVY, "transformer_c.testing.reference"}
+
+
+def _processor_seconds(code: str, environment: dict[str, str]) -> float:
+    """Of a process that runs `code`."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_the_import_takes_at_most_one_and_a_half_times_that_of_numpy(tmp_path):
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path)}  # compiled modules, as an installed package has them
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    codes = ("import numpy", "import transformer_c")
+    seconds = [[_processor_seconds(code, environment) for code in codes] for _ in range(12)]
+    numpy, ours = (min(column) for column in zip(*seconds[1:], strict=True))
+    assert ours <= 1.5 * numpy
 
 
 @pytest.mark.parametrize("name", sorted(tc._LATER))
