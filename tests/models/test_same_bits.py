@@ -1,0 +1,98 @@
+"""A text, or an image, has the same bits in any batch: every architecture and head, however it is padded, any dtype, any number of threads."""
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from transformer_c.models.heads import HEADS
+
+DTYPES = ["float32", "bfloat16", "float16"]
+TASKS = [None, *(task for task in HEADS if task != "image-classification")]
+# (features, heads, features between): heads of 16, of one and of 32 numbers, and widths that fill no vector.
+WIDTHS = [(48, 3, 100), (12, 12, 7), (96, 3, 384)]
+LENGTHS = [1, 2, 3, 5, 15, 16, 17, 31, 33, 64, 65, 100, 130]  # around vectors, blocks of keys and of rows
+
+
+def create(kind, widths, dtype, task):
+    """A model; the sizes have BERT's names and DistilBERT's."""
+    width, heads, hidden = widths
+    sizes = {
+        "hidden_size": width, "num_attention_heads": heads, "intermediate_size": hidden, "num_hidden_layers": 2,
+        "dim": width, "n_heads": heads, "hidden_dim": hidden, "n_layers": 2,
+        "vocab_size": 60, "max_position_embeddings": 170, "image_size": [12, 8], "patch_size": 4,
+    }  # fmt: skip
+    tc.manual_seed(0)
+    return tc.models.create({"model_type": kind, "num_labels": 3, "initializer_range": 0.2, **sizes}, task=task).to(dtype=dtype)
+
+
+def padded(texts, width, padding):
+    ids = np.full((len(texts), width), padding)
+    for row, text in zip(ids, texts, strict=True):
+        row[: len(text)] = text
+    return ids
+
+
+def own(states, number, length):
+    """The bits of a text's states, without those of padded positions."""
+    found = np.asarray(states)[number]
+    return (found[:length] if found.ndim == 2 else found).tobytes()
+
+
+@pytest.fixture
+def with_threads():
+    """Sets the number of threads until the test ends."""
+    before = tc.get_num_threads()
+    yield tc.set_num_threads
+    tc.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("widths", WIDTHS, ids=str)
+@pytest.mark.parametrize("kind", ["bert", "distilbert", "roberta", "mpnet"])
+def test_texts(kind, widths, dtype, isa, with_threads):
+    rng = np.random.default_rng(1)
+    texts = [rng.integers(4, 60, n) for n in LENGTHS]
+    for task in TASKS if widths == WIDTHS[0] else TASKS[:1]:
+        model = create(kind, widths, dtype, task)
+        padding = (model if task is None else model.encoder).words.padding_idx
+        with_threads(1)
+        alone = [own(model(text[None]), 0, len(text)) for text in texts]
+        for threads, size, more in ((2, 1, 5), (1, 2, 0), (2, 3, 20), (1, len(texts), 0), (2, len(texts), 30)):
+            with_threads(threads)
+            for begin in range(0, len(texts), size):
+                batch = texts[begin : begin + size]
+                lengths = np.array([len(text) for text in batch])
+                ids = padded(batch, lengths.max() + more, padding)
+                given = {"lengths": lengths} if begin % 2 else {"mask": np.arange(ids.shape[1]) < lengths[:, None]}
+                states = model(ids, **given)
+                for i, text in enumerate(batch):
+                    assert own(states, i, len(text)) == alone[begin + i], (task, len(text), threads, size, more, *given)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_pairs_of_texts(dtype, isa):
+    """With the parts of a pair, and both ways to say where a text ends."""
+    rng = np.random.default_rng(2)
+    model = create("bert", WIDTHS[0], dtype, None)
+    texts = [rng.integers(4, 60, n) for n in (7, 33, 120)]
+    lengths = np.array([len(text) for text in texts])
+    ids = padded(texts, 140, 0)
+    types = (np.arange(140) > 3).astype(np.int64) * np.ones_like(ids)
+    mask = np.arange(140) < lengths[:, None]
+    for states in (model(ids, mask, token_types=types), model(ids, lengths=lengths, token_types=types)):
+        for i, (text, row) in enumerate(zip(texts, types, strict=True)):
+            assert own(states, i, len(text)) == own(model(text[None], token_types=row[None, : len(text)]), 0, len(text))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("widths", WIDTHS, ids=str)
+@pytest.mark.parametrize("task", [None, "image-classification"])
+def test_images(widths, dtype, task, isa, with_threads):
+    model = create("vit", widths, dtype, task)
+    pixels = tc.tensor(np.random.default_rng(3).standard_normal((9, 3, 12, 8)).astype(np.float32)).to(dtype)
+    with_threads(1)
+    alone = [own(model(pixels[i : i + 1]).detach(), 0, 7) for i in range(9)]
+    for threads, size in ((2, 1), (1, 2), (2, 4), (2, 9)):
+        with_threads(threads)
+        for begin in range(0, 9, size):
+            states = model(pixels[begin : begin + size]).detach()
+            assert [own(states, i, 7) for i in range(len(states))] == alone[begin : begin + size]
