@@ -15,6 +15,7 @@ import safetensors.numpy
 import transformer_c as tc
 from folders import CONFIG, sentence_folder
 from transformer_c.models.folder import read_weights
+from words import write_tokenizer
 
 ARRAYS = {
     "a": np.arange(12, dtype=np.float32).reshape(3, 4),
@@ -62,6 +63,30 @@ def test_a_model_that_is_read_keeps_its_weights_when_the_file_is_overwritten(tmp
     np.testing.assert_array_equal(model(ids), expected)
     path.write_bytes(b"")
     np.testing.assert_array_equal(model(ids), expected)
+
+
+READERS = {
+    "SentenceEncoder": (tc.models.SentenceEncoder.from_pretrained, None, lambda read: read.encode(["abc", "z"])),
+    "CrossEncoder": (tc.models.CrossEncoder.from_pretrained, "text-classification", lambda read: read.predict([("a", "bc")])),
+    "TextClassifier": (tc.models.TextClassifier, "text-classification", lambda read: read.predict_proba(["abc", "z"])),
+    "TokenClassifier": (tc.models.TokenClassifier, "token-classification", lambda read: read.predict_proba([["abc"]])[0]),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_what_reads_texts_keeps_weights_that_are_read(tmp_path, name):
+    pytest.importorskip("tokenizers")
+    read, task, use = READERS[name]
+    tc.models.save(tc.models.create({**CONFIG, "initializer_range": 0.3}, task=task), tmp_path)
+    write_tokenizer(tmp_path)
+    one, mapped = read(tmp_path, mmap=False), read(tmp_path)
+    expected = use(one)
+    np.testing.assert_array_equal(use(mapped), expected)
+    del mapped
+    path = tmp_path / "model.safetensors"
+    with path.open("r+b") as file:
+        file.write(bytes(path.stat().st_size))
+    np.testing.assert_array_equal(use(one), expected)
 
 
 def test_assigned_states(tmp_path):

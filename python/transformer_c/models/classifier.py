@@ -39,6 +39,7 @@ class Classifier:
         tokenizer: Any = None,
         max_length: int | None = None,
         dtype: Any = None,
+        mmap: bool = True,
         learning_rate: float = 5e-5,
         epochs: int = 3,
         batch_size: int = 16,
@@ -48,14 +49,15 @@ class Classifier:
         random_state: int | None = None,
         progress: bool = False,
     ) -> None:
-        self.model, self.num_labels, self.tokenizer, self.max_length, self.dtype = model, num_labels, tokenizer, max_length, dtype
+        self.model, self.num_labels, self.tokenizer = model, num_labels, tokenizer
+        self.max_length, self.dtype, self.mmap = max_length, dtype, mmap
         self.learning_rate, self.epochs, self.batch_size, self.warmup = learning_rate, epochs, batch_size, warmup
         self.weight_decay, self.max_norm, self.random_state, self.progress = weight_decay, max_norm, random_state, progress
         self._load()
 
     def _load(self) -> None:
         """What the folder says, and its model where that has a head."""
-        self._pretrained = Pretrained(self.model, self.task)
+        self._pretrained = Pretrained(self.model, self.task, self.mmap)
         self.history_: list[dict[str, float]] = []
         self.classes_: Any = self._pretrained.classes
         if self.classes_ is not None:
@@ -103,7 +105,7 @@ class Classifier:
         for name in params:
             if name not in known:
                 raise ValueError(f"{type(self).__name__} has no parameter {name!r}; it has {', '.join(known)}")
-        if params.keys() & {"model", "num_labels", "tokenizer", "max_length", "dtype"}:
+        if params.keys() & {"model", "num_labels", "tokenizer", "max_length", "dtype", "mmap"}:
             self.__dict__ = vars(type(self)(**{**known, **params}))
         vars(self).update(params)
         return self
@@ -247,6 +249,8 @@ class TextClassifier(Classifier):
         The number of tokens at which texts are cut off; by default what the folder says.
     dtype : dtype, optional
         Of the model's parameters; halves are trained in float32.
+    mmap : bool, default True
+        Map safetensors files into memory, as ``tc.models.load`` does.
     learning_rate : float, default 5e-5
         The highest; it rises from 0 in the first steps and then falls to 0.
     epochs : int, default 3
@@ -352,7 +356,7 @@ class TokenClassifier(Classifier):
 
     Parameters
     ----------
-    model, num_labels, max_length, dtype, learning_rate, epochs, batch_size, warmup, weight_decay, max_norm, random_state, progress
+    model, num_labels, max_length, dtype, mmap, learning_rate, epochs, batch_size, warmup, weight_decay, max_norm, random_state, progress
         As for ``TextClassifier``.
     tokenizer : callable, optional
         Instead of the folder's tokenizer.json: takes a list of texts, each a list of words, and gives (ids, types, words) of each; words are

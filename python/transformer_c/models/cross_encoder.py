@@ -66,7 +66,7 @@ class CrossEncoder:
 
     @classmethod
     def from_pretrained(
-        cls, folder: Any, *, max_length: int | None = None, activation: str | None = None, dtype: Any = None
+        cls, folder: Any, *, max_length: int | None = None, activation: str | None = None, dtype: Any = None, mmap: bool = True
     ) -> CrossEncoder:
         """A cross-encoder from a folder of sentence-transformers', or of transformers' with a head for texts and a tokenizer.json.
 
@@ -79,6 +79,8 @@ class CrossEncoder:
             By default what the folder's files say.
         dtype : dtype, optional
             Of the model's parameters.
+        mmap : bool, default True
+            Map safetensors files into memory, as ``tc.models.load`` does.
 
         Raises
         ------
@@ -101,7 +103,7 @@ class CrossEncoder:
         config = read_config(inner)
         try:
             check(config, _TASK)
-            model, lacking = assemble(config, read_weights(inner), _TASK, dtype)
+            model, lacking = assemble(config, read_weights(inner, mmap), _TASK, dtype)
         except CheckpointError as error:
             raise CheckpointError(f"{inner!r} cannot be loaded: {error}") from None
         if lacking or not isinstance(model.encoder, TextEncoder):

@@ -30,9 +30,9 @@ class Pretrained:
         The labels of the head, in order, str or int; None where the weights have no head for this task.
     """
 
-    def __init__(self, model: Any, task: str) -> None:
+    def __init__(self, model: Any, task: str, mmap: bool = True) -> None:
         self._module: Any = model if isinstance(model, nn.Module) else None
-        self._task = task
+        self._task, self._mmap = task, mmap
         self.path = None if self._module is not None else find(model)
         self.config: dict[str, Any] = dict(model.config) if self.path is None else read_config(self.path)
         if self.path is None:
@@ -57,7 +57,7 @@ class Pretrained:
     def _state(self) -> Mapping[str, Any]:
         """The weights, which the taker may change."""
         if self.path is not None:
-            return read_weights(self.path)
+            return read_weights(self.path, self._mmap)
         return {name: value.detach().clone() for name, value in state_of(self._module).items()}
 
     def _has_head(self, state: Mapping[str, Any]) -> bool:

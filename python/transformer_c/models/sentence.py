@@ -116,7 +116,14 @@ class SentenceEncoder:
 
     @classmethod
     def from_pretrained(
-        cls, folder: Any, *, pooling: str | None = None, normalize: bool | None = None, max_length: int | None = None, dtype: Any = None
+        cls,
+        folder: Any,
+        *,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        max_length: int | None = None,
+        dtype: Any = None,
+        mmap: bool = True,
     ) -> SentenceEncoder:
         """An encoder from a folder of sentence-transformers', or of transformers' with a tokenizer.json.
 
@@ -132,6 +139,8 @@ class SentenceEncoder:
             The number of tokens at which texts are cut off.
         dtype : dtype, optional
             Of the model's parameters.
+        mmap : bool, default True
+            Map safetensors files into memory, as ``tc.models.load`` does.
 
         Raises
         ------
@@ -148,7 +157,7 @@ class SentenceEncoder:
         if pooling is not None:
             found = (one_of("pooling", pooling, tuple(POOLINGS)),)
         config = mapping(os.path.join(path, "config_sentence_transformers.json"))
-        model = load(inner, dtype=dtype)
+        model = load(inner, dtype=dtype, mmap=mmap)
         if not isinstance(model, TextEncoder):
             raise CheckpointError(f"{path!r} has a model of {type(model).__name__}, which encodes no texts")
         limit = None if max_length is None else count("max_length", max_length)
