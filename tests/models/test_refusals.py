@@ -104,6 +104,26 @@ def test_labels():
         refuses("id2label", {**BERT, "id2label": names}, head, **task)
 
 
+def test_heads_of_other_tasks(tmp_path):
+    """By their arrays they look alike: config.json says which task they are for."""
+    tc.models.save(tc.models.create({**BERT, "id2label": {"0": "a", "1": "b", "2": "c"}}, task="token-classification"), tmp_path)
+    assert tc.models.load(tmp_path, task="token-classification")(IDS).shape == (1, 3, 3)
+    message = r"another task than 'text-classification': .*'BertForTokenClassification'\]; task='token-classification' reads it"
+    with pytest.raises(tc.CheckpointError, match=message):
+        tc.models.load(tmp_path, task="text-classification")
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": ["BertForMultipleChoice"]}))
+    for task in ("token-classification", "text-classification"):
+        with pytest.raises(tc.CheckpointError, match="'BertForMultipleChoice'.*there are 'text-classification', "):
+            tc.models.load(tmp_path, task=task)
+    for said in (None, ["A", "B"], ["Mine"], 3, ["BertForTokenClassification", 1]):  # nothing that can be relied on
+        (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": said}))
+        assert tc.models.load(tmp_path, task="token-classification")(IDS).shape == (1, 3, 3)
+    tc.models.save(tc.models.create({**BERT, "id2label": {"0": "a", "1": "b", "2": "c"}}, task="fill-mask"), tmp_path)
+    with pytest.warns(RuntimeWarning, match="the head has new ones"):
+        tc.models.load(tmp_path, task="text-classification")
+
+
 def test_arrays():
     lacking = {key: value for key, value in STATE.items() if key != "encoder.layer.1.attention.self.key.weight"}
     refuses(r"lack 'encoder.layer.1.attention.self.key.weight'$", state=lacking)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from .. import functional as F
@@ -126,3 +128,12 @@ CLASSES = {
     "fill-mask": "ForMaskedLM",
     "image-classification": "ForImageClassification",
 }
+
+
+def other_task(config: Mapping[str, Any], task: str | None) -> str | None:
+    """The class that a config.json names, where that has a head for another task; None where it has none, or this one."""
+    said = config.get("architectures")
+    name = said[0] if isinstance(said, list) and len(said) == 1 else None
+    if task is None or not isinstance(name, str) or name.endswith(CLASSES[task] or ""):
+        return None
+    return name if re.search(r"For[A-Z]\w*$", name) else None

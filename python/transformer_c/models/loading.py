@@ -21,7 +21,7 @@ from .bert import Bert
 from .config import Config
 from .distilbert import DistilBert
 from .folder import find, read_config, read_weights
-from .heads import CLASSES, HEADS, WithHead
+from .heads import CLASSES, HEADS, WithHead, other_task
 from .mpnet import MPNet
 from .names import fill, joined, plain, to_state
 from .roberta import Camembert, Roberta, XLMRoberta
@@ -70,7 +70,8 @@ def load(folder: Any, *, dtype: Any = None, task: str | None = None, mmap: bool 
     ------
     CheckpointError
         When the architecture is not one of BERT, CamemBERT, DistilBERT, MPNet, RoBERTa, ViT, XLM-RoBERTa; when config.json asks for
-        something that is not supported; when weights are missing, unknown, damaged or of other shapes.
+        something that is not supported; when weights are missing, unknown, damaged or of other shapes; when their head is, by
+        config.json, one for another task.
     FileNotFoundError
         When there is no such folder.
 
@@ -203,6 +204,13 @@ def _check_sizes(config: Config, kind: Any, task: str | None, shapes: Mapping[st
     if hasattr(kind, "check_shapes"):
         kind.check_shapes(config, shapes)
     last = f"{kind.table.heads[task].get('out')}.weight" if task in _WITH_CLASSES else ""
+    if last in shapes and (other := other_task(config.values, task)):
+        own = [known for known, end in CLASSES.items() if known and other.endswith(str(end))]
+        advice = f"task={own[0]!r} reads it" if own else f"there are {', '.join(map(repr, kind.table.heads))}"
+        raise CheckpointError(
+            f"the weights have a head of another task than {task!r}: config.json has architectures = [{other!r:.80}]; {advice}; "
+            "without its arrays a new head is made"
+        )
     if last in shapes and shapes[last][:1] != (len(config.labels()),):
         raise CheckpointError(f"config.json has {len(config.labels())} labels but {last!r} has shape {shapes[last]}")
     name, prefix = kind.table.layers

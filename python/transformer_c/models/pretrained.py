@@ -11,7 +11,7 @@ from .. import nn
 from ..checkpoint import CheckpointError
 from .config import Config
 from .folder import find, read_config, read_weights
-from .heads import CLASSES
+from .heads import other_task
 from .layers import TextEncoder
 from .loading import assemble, check, state_of
 from .names import plain
@@ -46,9 +46,10 @@ class Pretrained:
     def start(self, classes: np.ndarray | None, dtype: Any) -> Any:
         """A model with the pretrained weights and a head: the pretrained one where `classes` are its labels, otherwise a new one."""
         config, state = dict(self.config), self._state()
-        if classes is not None and (self.classes is None or classes is not self.classes):
+        if classes is not None and classes is not self.classes:
             config.update(named([str(name) for name in classes.tolist()]), labels_are_integers=classes.dtype.kind in "iu")
             config = {key: value for key, value in config.items() if key not in ("num_labels", "problem_type")}
+        if self.classes is None or classes is not self.classes:
             files = plain(state, self._kind)
             dropped = {files.get(f"{self._layers['out']}.{leaf}") for leaf in ("weight", "bias")}
             state = {key: value for key, value in state.items() if key not in dropped}
@@ -62,8 +63,7 @@ class Pretrained:
 
     def _has_head(self, state: Mapping[str, Any]) -> bool:
         """Whether the weights have a head for this task, and not for another one whose arrays have the same names."""
-        said = self.config.get("architectures")
-        other = isinstance(said, list) and len(said) == 1 and isinstance(said[0], str) and not said[0].endswith(CLASSES[self._task])
+        other = other_task(self.config, self._task) is not None
         if self._module is not None:
             other = getattr(self._module, "task", None) != self._task
         files = plain(state, self._kind)
