@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # the names of _LATER, for type checkers
     from . import convert as convert
     from . import data as data
     from . import datasets as datasets
+    from . import distributed as distributed
     from . import loggers as loggers
     from . import metrics as metrics
     from . import models as models
@@ -76,6 +77,7 @@ _LATER = {
     "convert": "",
     "data": "",
     "datasets": "",
+    "distributed": "",
     "export_onnx": "export",
     "load": "checkpoint",
     "load_torch_checkpoint": "checkpoint",

@@ -2,6 +2,7 @@
 
 datasets  Dataset, IterableDataset, TensorDataset, Subset, ConcatDataset, ChainDataset, StackDataset, random_split
 samplers  the order of the samples: Sampler, SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler, BatchSampler
+distributed  DistributedSampler: one rank's share of the samples
 loader    DataLoader: batches
 collate   default_collate: a batch from samples
 """
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from .._names import hooks
 from .collate import default_collate
 from .datasets import ChainDataset, ConcatDataset, Dataset, IterableDataset, StackDataset, Subset, TensorDataset, random_split
+from .distributed import DistributedSampler
 from .loader import DataLoader
 from .samplers import BatchSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
 
@@ -25,6 +27,7 @@ __all__ = [
     "ConcatDataset",
     "DataLoader",
     "Dataset",
+    "DistributedSampler",
     "IterableDataset",
     "RandomSampler",
     "Sampler",

@@ -1,0 +1,104 @@
+"""The processes that work together, over a communicator of mpi4py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from . import sums
+
+
+class Group:
+    """All ranks. Every method is called on all of them, in the same order; arrays are contiguous and have one shape on all ranks.
+
+    Parameters
+    ----------
+    communicator : mpi4py.MPI.Comm or None
+        None: one rank.
+
+    Attributes
+    ----------
+    rank, size : int
+    sent : int
+        The bytes of arrays that this rank has sent to others.
+    """
+
+    def __init__(self, communicator: Any = None) -> None:
+        self.communicator = communicator
+        self.rank = 0 if communicator is None else communicator.rank
+        self.size = 1 if communicator is None else communicator.size
+        self.sent = 0
+
+    def __repr__(self) -> str:
+        return f"Group(rank={self.rank}, size={self.size})"
+
+    def barrier(self) -> None:
+        """Waits for all ranks."""
+        if self.size > 1:
+            self.communicator.Barrier()
+
+    def exchange(self, value: Any) -> list[Any]:
+        """Small Python values of all ranks."""
+        return [value] if self.size == 1 else self.communicator.allgather(value)
+
+    def from_root(self, value: Any, root: int = 0) -> Any:
+        """A Python value of one rank."""
+        return value if self.size == 1 else self.communicator.bcast(value, root=root)
+
+    # ---- arrays --------------------------------------------------------------------------------------------------------------
+
+    def broadcast(self, array: np.ndarray, root: int = 0) -> None:
+        """Overwrites `array` with that of the rank `root`."""
+        if self.size > 1:
+            self.communicator.Bcast(as_bytes(array), root=root)
+            self.sent += array.nbytes if self.rank == root else 0
+
+    def all_gather(self, array: np.ndarray) -> np.ndarray:
+        """The arrays of all ranks, (size, *shape)."""
+        found = np.empty((self.size, *array.shape), array.dtype)
+        if self.size == 1:
+            found[0] = array
+        else:
+            self.communicator.Allgather(as_bytes(array), as_bytes(found))
+            self.sent += (self.size - 1) * array.nbytes
+        return found
+
+    def all_reduce(self, array: np.ndarray, reduction: Callable[..., Any] = np.add) -> None:
+        """Overwrites a one-dimensional array with the sum over ranks, in their order."""
+        if self.size > 1:
+            self.gather_parts(array, self.reduce_scatter(array, reduction))
+
+    def reduce_scatter(self, array: np.ndarray, reduction: Callable[..., Any] = np.add) -> np.ndarray:
+        """This rank's part (``sums.bounds``) of the sum over ranks of a one-dimensional array."""
+        bounds = sums.bounds(array.size, self.size) * array.itemsize
+        own = int(bounds[self.rank + 1] - bounds[self.rank])
+        parts = np.empty((self.size, own // array.itemsize), array.dtype)
+        if self.size == 1:
+            parts[0] = array
+        else:
+            self.communicator.Alltoallv(pieces(array, np.diff(bounds)), pieces(parts, np.full(self.size, own)))
+            self.sent += array.nbytes - own
+        total = np.empty(parts.shape[1], array.dtype)
+        sums.in_order(parts, total, reduction)
+        return total
+
+    def gather_parts(self, array: np.ndarray, own: np.ndarray) -> None:
+        """Fills a one-dimensional array with the parts that the ranks have."""
+        bounds = sums.bounds(array.size, self.size) * array.itemsize
+        if self.size == 1:
+            array[:] = own
+            return
+        self.communicator.Allgatherv(as_bytes(own), pieces(array, np.diff(bounds)))
+        self.sent += (self.size - 1) * own.nbytes
+
+
+def as_bytes(array: np.ndarray) -> np.ndarray:
+    """The memory of a contiguous array: MPI moves it and computes nothing, so that any dtype will do."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def pieces(array: np.ndarray, lengths: np.ndarray) -> list[Any]:
+    """A contiguous array in pieces of so many bytes, one for each rank, as mpi4py takes it."""
+    return [as_bytes(array), (lengths, np.cumsum(lengths) - lengths), "B"]

@@ -1,0 +1,93 @@
+"""The ranks of this program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._arguments import one_of
+from .cores import share_cores
+from .faults import end_all_after_errors
+from .group import Group
+from .launchers import started_processes
+
+_START = "start it with: mpiexec -n 4 python script.py"
+_INSTALL = "pip install 'transformer_c[mpi]'"
+_group: Group | None = None  # once init() was called
+
+
+def init(backend: str = "auto") -> None:
+    """Joins the processes that ``mpiexec`` or ``srun`` started; the functions of this module call it where the program does not.
+
+    Ranks that share cores get a share of them each as their number of threads (``tc.set_num_threads`` afterwards changes it). A second call
+    does nothing.
+
+    Parameters
+    ----------
+    backend : {"auto", "mpi", "nccl"}
+        "auto": MPI under a launcher, otherwise one rank. "mpi": MPI, also for a single process. "nccl" is not available yet.
+
+    Raises
+    ------
+    ImportError
+        When MPI is needed and mpi4py is not installed.
+    RuntimeError
+        When the launcher belongs to another MPI than mpi4py's. NotImplementedError for "nccl".
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> tc.distributed.init()
+    >>> tc.distributed.world_size()
+    1
+    """
+    global _group
+    one_of("backend", backend, ("auto", "mpi", "nccl"))
+    if backend == "nccl":
+        raise NotImplementedError('backend="nccl" is not available yet: use backend="mpi", which also takes Tensors of a GPU')
+    if _group is None or (backend == "mpi" and _group.communicator is None):
+        _group = Group(_communicator(backend))
+        if _group.size > 1:
+            end_all_after_errors(_group)
+            share_cores(_group.communicator)
+
+
+def _communicator(backend: str) -> Any:
+    """MPI's, or None where there is one rank and nobody asked for MPI."""
+    count = started_processes()
+    if backend == "auto" and count == 1:
+        return None
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:  # RuntimeError: there is no library of MPI
+        reason = f"a launcher started {count} processes" if count > 1 else 'backend="mpi" was asked for'
+        raise ImportError(f"{reason}, but MPI cannot be used here ({error}): {_INSTALL}, then {_START}") from error
+    if count > 1 and MPI.COMM_WORLD.size == 1:
+        library = MPI.Get_library_version().split("\n")[0].strip()
+        raise RuntimeError(
+            f"the launcher started {count} processes, but each finds itself alone: it belongs to another MPI than mpi4py's library "
+            f"({library}); start them with the mpiexec of that library, or install mpi4py for the launcher's"
+        )
+    return MPI.COMM_WORLD.Dup()
+
+
+def group() -> Group:
+    """The ranks; joins them first if the program has not."""
+    if _group is None:
+        init()
+    assert _group is not None
+    return _group
+
+
+def rank() -> int:
+    """The number of this process, from 0."""
+    return group().rank
+
+
+def world_size() -> int:
+    """The number of processes."""
+    return group().size
+
+
+def barrier() -> None:
+    """Waits until all processes have called it."""
+    group().barrier()

@@ -1,0 +1,171 @@
+"""init, broadcast, all_reduce and all_gather: against NumPy, between real processes."""
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from jobs import needs_mpi, run
+from transformer_c.distributed import cores, launchers, sums
+
+DTYPES = ("float32", "float64", "float16", "int64", "uint8")
+
+
+# ---- one rank ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_there_is_one_rank_without_a_launcher():
+    tc.distributed.init()
+    tc.distributed.barrier()
+    assert (tc.distributed.rank(), tc.distributed.world_size()) == (0, 1)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_one_rank_gets_what_it_gave(dtype, rng):
+    x = (100 * rng.random((3, 5))).astype(dtype)
+    for y in (tc.distributed.broadcast(x), tc.distributed.all_reduce(x), tc.distributed.all_gather(x)[0]):
+        assert y.dtype == x.dtype and np.array_equal(y, x) and not np.shares_memory(y, x)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_tensors_stay_tensors_without_a_history(dtype):
+    x = tc.tensor([[1.0, 2.5]], requires_grad=True).to(dtype)
+    for y in (tc.distributed.broadcast(x), tc.distributed.all_reduce(x, "mean"), tc.distributed.all_gather(x)[0]):
+        assert isinstance(y, tc.Tensor) and y.dtype == x.dtype and y.shape == (1, 2) and not y.requires_grad
+        assert y.tolist() == [[1.0, 2.5]]
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3)])
+def test_scalars_and_empty_arrays(shape):
+    x = np.ones(shape)
+    for y in (tc.distributed.broadcast(x), tc.distributed.all_reduce(x)):
+        assert y.shape == shape and np.array_equal(y, x)
+    assert tc.distributed.all_gather(x).shape == (1, *shape)
+
+
+@pytest.mark.parametrize(
+    "call, kind, message",
+    [
+        (lambda: tc.distributed.init("nccl"), NotImplementedError, 'use backend="mpi"'),
+        (lambda: tc.distributed.init("gloo"), ValueError, "backend must be 'auto' or 'mpi' or 'nccl', got 'gloo'"),
+        (lambda: tc.distributed.broadcast(np.ones(2), root=1), ValueError, "root is 1; expected a rank from 0 to 0"),
+        (lambda: tc.distributed.broadcast(None), TypeError, "takes an ndarray or a Tensor, not NoneType"),
+        (lambda: tc.distributed.all_reduce("x"), TypeError, "takes an ndarray or a Tensor, not str"),
+        (lambda: tc.distributed.all_reduce(np.ones(2), "min"), ValueError, "op must be 'sum' or 'mean' or 'max', got 'min'"),
+        (lambda: tc.distributed.all_reduce(np.ones(2, int), "mean"), TypeError, "convert it to float64"),
+        (lambda: tc.distributed.all_reduce(np.ones(2, bool)), TypeError, "op='max'"),
+        (lambda: tc.distributed.all_gather(np.array(["a"])), TypeError, "takes numbers"),
+        (lambda: tc.distributed.get_rank(), AttributeError, r"use tc.distributed.rank\(\)"),
+    ],
+)
+def test_wrong_arguments(call, kind, message):
+    with pytest.raises(kind, match=message):
+        call()
+
+
+def test_mpi_is_missing(monkeypatch):
+    import sys
+
+    from transformer_c.distributed import world
+
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    monkeypatch.setattr(world, "_group", None)
+    monkeypatch.setenv("PMI_SIZE", "4")
+    with pytest.raises(ImportError, match=r"(?s)started 4 processes.*pip install 'transformer_c\[mpi\]'.*mpiexec -n 4 python"):
+        tc.distributed.init()
+    with pytest.raises(ImportError, match="mpiexec"):
+        tc.distributed.rank()
+    monkeypatch.delenv("PMI_SIZE")
+    with pytest.raises(ImportError, match='backend="mpi" was asked for'):
+        tc.distributed.init("mpi")
+    tc.distributed.init()  # one rank needs no MPI
+
+
+@pytest.mark.parametrize(
+    "environment, count",
+    [({}, 1), ({"PMI_SIZE": "3"}, 3), ({"OMPI_COMM_WORLD_SIZE": "2"}, 2), ({"SLURM_STEP_NUM_TASKS": "8"}, 8), ({"SLURM_NTASKS": "8"}, 1)],
+)
+def test_processes_by_launcher(environment, count):
+    assert launchers.started_processes(environment) == count
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 7, 64, 1001])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8])
+def test_parts_cover_an_array(length, ranks):
+    bounds = sums.bounds(length, ranks)
+    lengths = np.diff(bounds)
+    assert bounds[0] == 0 and bounds[-1] == length and lengths.max() - lengths.min() <= 1
+
+
+@pytest.mark.parametrize(
+    "allowed, threads",
+    [
+        ([{0, 1, 2, 3}], [4]),
+        ([{0, 1, 2, 3}] * 2, [2, 2]),
+        ([{0, 1, 2, 3}] * 3, [2, 1, 1]),
+        ([{0, 1}] * 5, [1] * 5),
+        ([{0, 1}, {2, 3}], [2, 2]),  # bound by the launcher
+        ([{0}, {0}, {1}], [1, 1, 1]),
+    ],
+)
+def test_threads_of_ranks_that_share_cores(allowed, threads):
+    allowed = [frozenset(cores) for cores in allowed]
+    assert [cores.threads_for(rank, allowed) for rank in range(len(allowed))] == threads
+
+
+# ---- several ranks ----------------------------------------------------------------------------------------------------------------
+
+SCRIPT = """
+    from transformer_c import distributed as d
+    d.init()
+    rank, size = d.rank(), d.world_size()
+    assert size == SIZE and 0 <= rank < SIZE
+    assert tc.get_num_threads() <= 2
+
+    def of(rank, dtype, length):
+        x = 40 * np.random.default_rng(rank).random(length)
+        return x.astype(dtype)
+
+    for dtype in ("float32", "float64", "float16", "int64", "uint8"):
+        for length in (0, 1, 2, 7, 100_003):
+            xs = [of(r, dtype, length) for r in range(size)]
+            x = xs[rank]
+            wide = [x.astype("float32") if dtype == "float16" else x for x in xs]
+            total = wide[0].copy()
+            for other in wide[1:]:
+                total += other
+            assert np.array_equal(d.all_reduce(x), total.astype(dtype)), (dtype, length)   # the same bits, not close
+            assert np.array_equal(d.all_reduce(x, "max"), np.max(xs, axis=0)), (dtype, length)
+            if x.dtype.kind == "f":
+                assert np.array_equal(d.all_reduce(x, "mean"), (total / total.dtype.type(size)).astype(dtype))
+            assert np.array_equal(d.all_gather(x), np.stack(xs))
+            for root in range(size):
+                assert np.array_equal(d.broadcast(x if rank == root else None, root), xs[root])
+    x = tc.tensor([rank + 0.5, 1.0]).to("bfloat16")
+    assert d.all_reduce(x).tolist() == [sum(r + 0.5 for r in range(size)), size] and d.all_reduce(x).dtype == x.dtype
+    y = d.broadcast(tc.tensor([1.5]) if rank == 1 else None, root=1)
+    assert isinstance(y, tc.Tensor) and y.tolist() == [1.5]
+    strided = np.arange(12.0).reshape(3, 4).T[::2]
+    assert np.array_equal(d.all_reduce(strided), size * strided)
+    assert np.isnan(d.all_reduce(np.array(np.nan if rank else 1.0), "max"))
+    # What does not fit together is an error on every rank, after which they go on.
+    for wrong in (np.ones(2 + rank), np.ones(2, np.float32 if rank else np.float64), tc.ones(2).to("float16" if rank else "float32")):
+        for function in (d.all_reduce, d.all_gather, d.broadcast):
+            try:
+                function(wrong)
+            except ValueError as error:
+                assert "on rank 0" in str(error) and "on rank 1" in str(error), error
+            else:
+                raise AssertionError("no error")
+    d.barrier()
+    group = d.world.group()
+    before = group.sent
+    d.all_reduce(np.ones(3 * 1024, np.float32))
+    assert group.sent - before == 2 * (size - 1) * 3 * 1024 * 4 // size, "as many bytes as an all-reduce needs"
+    print(f"rank {rank} done\\n", end="")
+"""
+
+
+@needs_mpi
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_values_between_processes(ranks, tmp_path):
+    out = run(ranks, SCRIPT.replace("SIZE", str(ranks)), tmp_path)
+    assert sorted(out.splitlines()) == [f"rank {r} done" for r in range(ranks)]
