@@ -58,3 +58,43 @@ def test_heads(case, task):
     for dtype, tolerance in (("float64", 1e-11), ("float32", 1e-5)):
         model = tc.convert.from_hf(state_of(arrays, task), options["config"], task=task, dtype=dtype)
         close(case, run(case, model, dtype), arrays[task], tolerance)
+
+
+def reference_map(layer, x, visible):
+    """softmax(q k^T / sqrt(D) + bias) over the keys that there are, (B, H, T, T)."""
+    q, k, _ = np.split(x @ layer.qkv.weight.numpy().T + (0 if layer.qkv.bias is None else layer.qkv.bias.numpy()), 3, -1)
+    q, k = (part.reshape(*x.shape[:2], layer.heads, -1).swapaxes(1, 2) for part in (q, k))
+    scores = q @ k.swapaxes(2, 3) / np.sqrt(q.shape[-1])
+    if "bias" in visible:
+        scores = scores + visible["bias"].numpy()
+    if "attn_mask" in visible:
+        scores = np.where(visible["attn_mask"].numpy(), scores, -np.inf)
+    odds = np.exp(scores - scores.max(-1, keepdims=True))
+    return odds / odds.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_attention_maps(case):
+    options, arrays = CASES[case]
+    model = tc.convert.from_hf(state_of(arrays), options["config"], dtype="float64")
+    expected = {}
+
+    def record(layer, inputs):
+        x, visible = inputs
+        expected[f"layers.{len(expected)}"] = reference_map(layer, (layer.norm1(x) if layer.norm_first else x).detach().numpy(), visible)
+
+    hooks = [layer.register_forward_pre_hook(record) for layer in model.layers]
+    states = run(case, model, np.float64)
+    for hook in hooks:
+        hook.remove()
+    with tc.nn.attention_maps(model) as maps:
+        again = run(case, model, np.float64)
+    assert np.array_equal(states, again) and maps.keys() == expected.keys() == {"layers.0", "layers.1"}
+    for name, found in maps.items():
+        assert found.shape == (*states.shape[:1], model.layers[0].heads, *states.shape[1:2] * 2)
+        np.testing.assert_allclose(found, expected[name], rtol=0, atol=1e-12)
+    if "fill-mask" in arrays:
+        head = tc.convert.from_hf(state_of(arrays, "fill-mask"), options["config"], task="fill-mask", dtype="float64")
+        with tc.nn.attention_maps(head) as maps:
+            run(case, head, np.float64)
+        np.testing.assert_allclose(maps["encoder.layers.1"], expected["layers.1"], rtol=0, atol=1e-12)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from .. import _core, nn
 from .. import functional as F
@@ -33,6 +33,8 @@ class Layer(nn.Module):
         Normalise before attention and network (ViT) instead of after the residual connections (BERT and its kin).
     """
 
+    _attention_map: ClassVar = {"return_attention": True}
+
     def __init__(self, widths: Widths, norm_first: bool = False, qkv_bias: bool = True) -> None:
         super().__init__()
         self.heads, self.activation, self.norm_first = widths.heads, widths.activation, norm_first
@@ -45,19 +47,23 @@ class Layer(nn.Module):
         self.norm2 = nn.LayerNorm(widths.model, eps=widths.eps)
         self.dropout = nn.Dropout(widths.dropout)
 
-    def forward(self, x: Tensor, visible: dict[str, Any]) -> Tensor:
+    def forward(self, x: Tensor, visible: dict[str, Any], return_attention: bool = False) -> Any:
         """x (B, T, E) to the same shape; `visible`: the arguments of attention that say which keys a query sees."""
+        attended, weights = self._attend(self.norm1(x) if self.norm_first else x, visible, return_attention)
         if self.norm_first:
-            x = x + self._attend(self.norm1(x), visible)
-            return x + self._network(self.norm2(x))
-        x = add_norm(self.norm1, x, self._attend(x, visible))
-        return add_norm(self.norm2, x, self._network(x))
+            x = x + attended
+            x = x + self._network(self.norm2(x))
+        else:
+            x = add_norm(self.norm1, x, attended)
+            x = add_norm(self.norm2, x, self._network(x))
+        return (x, weights) if return_attention else x
 
-    def _attend(self, x: Tensor, visible: dict[str, Any]) -> Tensor:
+    def _attend(self, x: Tensor, visible: dict[str, Any], return_attention: bool) -> tuple[Tensor, Tensor | None]:
         q, k, v = _core.qkv_projection(x, self.qkv.weight, self.qkv.bias, num_heads=self.heads, packing="qkv")
         dropout = self.attention_dropout if self.training else 0.0
-        values = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, **visible)
-        return self.dropout(self.out(join_heads(values)))
+        found = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, return_attention=return_attention, **visible)
+        values, weights = found if return_attention else (found, None)
+        return self.dropout(self.out(join_heads(values))), weights
 
     def _network(self, x: Tensor) -> Tensor:
         return self.dropout(self.linear2(activated(self.linear1, x, self.activation)))

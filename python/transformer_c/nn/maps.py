@@ -37,7 +37,7 @@ def attention_maps(module: Module) -> AbstractContextManager[dict[str, np.ndarra
 
     Notes
     -----
-    The layers are those of ``tc.nn`` and of the tutorials. A layer of your own takes part when its class says how its ``forward`` is asked to
+    The layers are those of ``tc.nn``, of ``tc.models`` and of the tutorials. A layer of your own takes part when its class says how its ``forward`` is asked to
     return (output, map): ``_attention_map = {"return_attention": True}``.
 
     Examples
