@@ -59,6 +59,9 @@ _PACKAGE = {
     "linalg": "tc.norm, or NumPy: np.linalg of t.numpy()",
     "compile": "the module itself: there is nothing to compile",
     "device_count": "tc.cuda.device_count()",
+    "SentenceTransformer": "tc.models.SentenceEncoder.from_pretrained(folder)",
+    "AutoModel": "tc.models.load(folder)",
+    "pipeline": "tc.models.TextClassifier(folder), TokenClassifier or SentenceEncoder",
 }
 
 

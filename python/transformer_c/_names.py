@@ -97,7 +97,10 @@ def hooks(
 
 
 def explained(
-    hints: Mapping[str, str], same: Mapping[str, str] | None = None, others: Collection[str] = ()
+    hints: Mapping[str, str],
+    same: Mapping[str, str] | None = None,
+    others: Collection[str] = (),
+    harmless: Mapping[str, tuple[Any, ...]] | None = None,
 ) -> Callable[[_Function], _Function]:
     """Decorates a function so that it takes other names of its arguments, and that the error for an unknown one says what to write instead.
 
@@ -109,12 +112,14 @@ def explained(
         Other names.
     others : collection of str
         Names that it takes as ``**options``.
+    harmless : mapping of str to tuple, optional
+        Values, of names that it does not take, which ask for what it does anyway.
     """
-    same = same or {}
+    same, harmless = same or {}, harmless or {}
 
     def decorate(function: _Function) -> _Function:
         code = function.__code__
-        known = [name for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if name != "self"]
+        known = [name for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if name not in ("self", "cls")]
         takes, name_of = frozenset((*known, *others)), function.__qualname__
         is_init = name_of.endswith(".__init__")
 
@@ -129,6 +134,8 @@ def explained(
                     if same[name] in options:
                         raise TypeError(f"{shown}() got {name!r} and {same[name]!r}, which are two names of one argument")
                     options[same[name]] = options.pop(name)
+                elif any(type(options[name]) is type(value) and options[name] == value for value in harmless.get(name, ())):
+                    del options[name]
                 elif name not in known and name not in others:
                     close = nearest(name, [*known, *others])
                     hint = hints.get(name) or (f"did you mean {close!r}?" if close else f"it has {', '.join(known)}")

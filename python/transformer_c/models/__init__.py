@@ -26,4 +26,17 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = hooks(
         __name__,
         {"CrossEncoder": "cross_encoder", "SentenceEncoder": "sentence", "TextClassifier": "classifier", "TokenClassifier": "classifier"},
+        {
+            "SentenceTransformer": "tc.models.SentenceEncoder.from_pretrained(folder)",
+            "AutoModel": "tc.models.load(folder)",
+            "AutoConfig": "model.config of tc.models.load(folder)",
+            "AutoTokenizer": "the package tokenizers, or SentenceEncoder and TextClassifier, which read texts",
+            "AutoModelForSequenceClassification": 'tc.models.load(folder, task="text-classification"), or TextClassifier(folder)',
+            "AutoModelForTokenClassification": 'tc.models.load(folder, task="token-classification"), or TokenClassifier(folder)',
+            "AutoModelForQuestionAnswering": 'tc.models.load(folder, task="question-answering")',
+            "AutoModelForMaskedLM": 'tc.models.load(folder, task="fill-mask")',
+            "AutoModelForImageClassification": 'tc.models.load(folder, task="image-classification")',
+            "pipeline": "tc.models.TextClassifier(folder), TokenClassifier or SentenceEncoder",
+            "from_pretrained": "tc.models.load(folder)",
+        },
     )

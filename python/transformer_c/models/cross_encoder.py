@@ -13,7 +13,7 @@ from .folder import find, mapping, read_config, read_weights
 from .layers import TextEncoder
 from .loading import assemble, check
 from .sentence import read_modules
-from .texts import checked, listed, pair, scores, tokens_of
+from .texts import as_others_compute, as_others_read, checked, listed, made_of, pair, scores, tokens_of
 from .tokenizing import Tokenizer, longest
 
 _TASK = "text-classification"
@@ -58,13 +58,15 @@ class CrossEncoder:
     (2, ['corpus_id', 'score', 'text'])
     """
 
-    def __init__(self, model: Any, tokenizer: Any, activation: str | None = None) -> None:
+    def __init__(self, model: Any, tokenizer: Any = None, activation: str | None = None) -> None:
+        made_of("CrossEncoder", model, tokenizer)
         self.model, self.tokenizer = model, tokenizer
         self._outputs = model.out.out_features
         self.activation = ("sigmoid" if self._outputs == 1 else "identity") if activation is None else activation
         one_of("activation", self.activation, tuple(_ACTIVATIONS.values()))
 
     @classmethod
+    @as_others_read
     def from_pretrained(
         cls, folder: Any, *, max_length: int | None = None, activation: str | None = None, dtype: Any = None, mmap: bool = True
     ) -> CrossEncoder:
@@ -119,6 +121,7 @@ class CrossEncoder:
         length = getattr(self.tokenizer, "max_length", None)
         return f"CrossEncoder({kind}, outputs={self._outputs}, activation={self.activation}, max_length={length})"
 
+    @as_others_compute
     def predict(self, pairs: Any, batch_size: int = 32, sort_by_length: bool = True, progress: bool = False) -> Any:
         """The scores of pairs.
 
@@ -145,6 +148,7 @@ class CrossEncoder:
         result = np.array([self._activated(each) for each in found], np.float32).reshape(-1, self._outputs)
         return result[:, 0] if self._outputs == 1 else result
 
+    @as_others_compute
     def rank(
         self,
         query: str,

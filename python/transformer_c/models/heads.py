@@ -12,7 +12,7 @@ from .._core import Tensor
 from .._tensor import zeros
 from ..nn.parameter import Parameter
 from .config import Config
-from .layers import activated
+from .layers import activated, named_as_in_transformers
 
 
 class WithHead(nn.Module):
@@ -58,6 +58,7 @@ class TextClassification(WithHead):
         self.dense = nn.Linear(width, width)
         self.activation, self.dropout_first = activation, dropout_first
 
+    @named_as_in_transformers
     def forward(self, ids: Tensor, mask: Tensor | None = None, lengths: Tensor | None = None, token_types: Tensor | None = None) -> Tensor:
         x = self.encoder(ids, mask, lengths, token_types)[:, 0]
         x = self.dropout(x) if self.dropout_first else x
@@ -69,6 +70,7 @@ class TokenClassification(WithHead):
 
     task = "token-classification"
 
+    @named_as_in_transformers
     def forward(self, ids: Tensor, mask: Tensor | None = None, lengths: Tensor | None = None, token_types: Tensor | None = None) -> Tensor:
         return self.out(self.dropout(self.encoder(ids, mask, lengths, token_types)))
 
@@ -102,6 +104,7 @@ class FillMask(WithHead):
         config.only("tie_word_embeddings", True, None)
         return cls(encoder, width, encoder.words.num_embeddings, **options)
 
+    @named_as_in_transformers
     def forward(self, ids: Tensor, mask: Tensor | None = None, lengths: Tensor | None = None, token_types: Tensor | None = None) -> Tensor:
         x = self.encoder(ids, mask, lengths, token_types)
         return F.linear(self.norm(activated(self.dense, x, self.activation)), self.encoder.words.weight, self.bias)
@@ -112,6 +115,7 @@ class ImageClassification(WithHead):
 
     task = "image-classification"
 
+    @named_as_in_transformers
     def forward(self, pixels: Tensor) -> Tensor:
         return self.out(self.dropout(self.encoder(pixels)[:, 0]))
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from .. import _core, nn
 from .. import functional as F
 from .._core import Tensor
+from .._names import explained
 from .._tensor import as_tensor
 from ..nn.attention import join_heads
 from ..nn.transformer import add_norm
@@ -14,6 +15,18 @@ from .config import Config, Widths
 
 _FUSED = ("relu", "gelu", "gelu_tanh")  # a product applies them to its result
 _FUNCTIONS = {"relu": F.relu, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "silu": F.silu, "tanh": F.tanh}
+
+# Of transformers' arguments, those that are called otherwise here, and what to write instead of others.
+_SAME = {"input_ids": "ids", "attention_mask": "mask", "token_type_ids": "token_types", "pixel_values": "pixels"}
+_INSTEAD = {
+    "labels": "the loss is one of tc.functional's, of what the model gives: cross_entropy(model(ids, mask), labels)",
+    "output_attentions": "with tc.nn.attention_maps(model) as maps: model(ids)",
+    "output_hidden_states": "model.layers[i].register_forward_hook(hook) sees the states of a layer",
+    "return_dict": "the result is the array itself",
+    "position_ids": "positions are counted from the tokens",
+    "inputs_embeds": "a model takes the numbers of tokens, ids",
+}
+named_as_in_transformers = explained(_INSTEAD, _SAME, harmless=dict.fromkeys(("labels", "position_ids", "inputs_embeds"), (None,)))
 
 
 def activated(layer: nn.Linear, x: Tensor, activation: str) -> Tensor:
@@ -104,6 +117,7 @@ class TextEncoder(nn.Module):
         """What is added to the scores, (1, H, T, T); None: nothing."""
         return None
 
+    @named_as_in_transformers
     def forward(self, ids: Tensor, mask: Tensor | None = None, lengths: Tensor | None = None, token_types: Tensor | None = None) -> Tensor:
         """The states of the last layer.
 

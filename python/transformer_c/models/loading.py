@@ -25,6 +25,7 @@ from .heads import CLASSES, HEADS, WithHead, other_task
 from .mpnet import MPNet
 from .names import fill, joined, plain, to_state
 from .roberta import Camembert, Roberta, XLMRoberta
+from .texts import as_others_read
 from .vit import ViT
 
 # By model_type of config.json.
@@ -41,6 +42,7 @@ ARCHITECTURES: dict[str, Any] = {
 _WITH_CLASSES = ("text-classification", "token-classification", "image-classification")  # tasks
 
 
+@as_others_read
 def load(folder: Any, *, dtype: Any = None, task: str | None = None, mmap: bool = True) -> nn.Module:
     """A model from a folder of transformers': config.json and the weights.
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from .._arguments import all_of, count, not_negative, one_of
 from .._evaluating import evaluating
-from .._names import explained
 from ..checkpoint import CheckpointError
 from ..checkpoint.files import write_atomically
 from . import contrastive
@@ -19,7 +18,7 @@ from .fitting import Options
 from .folder import find, mapping, read_json
 from .layers import TextEncoder
 from .loading import load, save
-from .texts import Bar, arguments, by_length, checked, parts, tokens_of
+from .texts import Bar, arguments, as_others_compute, as_others_read, by_length, checked, made_of, parts, tokens_of
 from .tokenizing import Tokenizer, longest
 
 # What is made of the states (T, E) of a text's tokens from number `first` on; all sums are in float64.
@@ -94,7 +93,7 @@ class SentenceEncoder:
     def __init__(
         self,
         model: Any,
-        tokenizer: Any,
+        tokenizer: Any = None,
         pooling: str | Sequence[str] = ("mean",),
         normalize: bool = False,
         *,
@@ -104,6 +103,7 @@ class SentenceEncoder:
         similarity_function: str = "cosine",
         lowercase: bool = False,
     ) -> None:
+        made_of("SentenceEncoder", model, tokenizer)
         names = (pooling,) if isinstance(pooling, str) else tuple(pooling)
         all_of(
             *((one_of, "pooling", name, tuple(POOLINGS)) for name in names),
@@ -115,6 +115,7 @@ class SentenceEncoder:
         self.history: list[dict[str, float]] = []
 
     @classmethod
+    @as_others_read
     def from_pretrained(
         cls,
         folder: Any,
@@ -187,16 +188,7 @@ class SentenceEncoder:
             f"max_length={getattr(self.tokenizer, 'max_length', None)})"
         )
 
-    @explained(
-        {
-            "normalize_embeddings": "normalize= of the encoder",
-            "convert_to_tensor": "tc.tensor(vectors)",
-            "convert_to_numpy": "the result is an ndarray",
-            "device": "encoder.model.to(device)",
-            "output_value": "encoder.model gives the vectors of tokens",
-        },
-        {"show_progress_bar": "progress"},
-    )
+    @as_others_compute
     def encode(
         self,
         texts: Any,
@@ -206,6 +198,7 @@ class SentenceEncoder:
         *,
         prompt_name: str | None = None,
         prompt: str | None = None,
+        normalize_embeddings: bool = False,
     ) -> np.ndarray:
         """The vectors of texts, computed in eval mode; the model is in the mode it was in afterwards.
 
@@ -224,6 +217,8 @@ class SentenceEncoder:
             The name of one of ``prompts``, which is put before each text; by default ``default_prompt``.
         prompt : str, optional
             A prompt itself.
+        normalize_embeddings : bool, default False
+            Give the vectors length 1 even if ``normalize`` is False.
 
         Returns
         -------
@@ -231,7 +226,7 @@ class SentenceEncoder:
             In the order of the texts; (E,) for one text.
         """
         if isinstance(texts, str):
-            return self.encode([texts], prompt_name=prompt_name, prompt=prompt)[0]
+            return self.encode([texts], prompt_name=prompt_name, prompt=prompt, normalize_embeddings=normalize_embeddings)[0]
         size = count("batch_size", batch_size)
         texts = checked(texts)
         tokens, skipped = self.read(texts, self._prompt(prompt_name, prompt))
@@ -240,8 +235,8 @@ class SentenceEncoder:
         result = np.empty((len(texts), width), np.float32)
         with evaluating(self.model), Bar(len(texts), progress, "encoding") as bar:
             for batch in parts(order, size):
-                for i, vector in zip(batch, self._embed([tokens[i] for i in batch], skipped), strict=True):
-                    result[i] = vector
+                vectors = np.stack(list(self._embed([tokens[i] for i in batch], skipped)))
+                result[batch] = _of_length_one(vectors) if self.normalize or normalize_embeddings else vectors
                 bar.update(len(batch))
         return result
 
@@ -402,10 +397,13 @@ class SentenceEncoder:
         states = np.asarray(self.model(**given)).astype(np.float32, copy=False)
         for state, length in zip(states, lengths, strict=True):
             first = min(skipped, length - 1)
-            vector = np.concatenate([POOLINGS[name](state[first:length], first) for name in self.pooling])
-            if self.normalize:
-                vector = vector / max(float(np.linalg.norm(vector.astype(np.float64))), 1e-12)
-            yield vector.astype(np.float32)
+            yield np.concatenate([POOLINGS[name](state[first:length], first) for name in self.pooling])
+
+
+def _of_length_one(vectors: np.ndarray) -> np.ndarray:
+    """The rows, divided by their lengths."""
+    lengths = np.array([np.linalg.norm(row.astype(np.float64)) for row in vectors])
+    return vectors / np.maximum(lengths, 1e-12)[:, None]
 
 
 def read_modules(folder: str) -> dict[str, str]:

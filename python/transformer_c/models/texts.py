@@ -2,16 +2,58 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from .._evaluating import evaluating
+from .._names import explained
 
 Tokens = tuple[np.ndarray, np.ndarray]  # (ids, types) of a text
 
 _AT_ONCE = 1024  # texts that the tokenizer reads at once, as what it gives is large
+
+
+# Of the arguments of transformers' and sentence-transformers' readers, what to write instead, and those that ask for nothing else.
+_READING = {
+    "device": "encoder.model.to(device) moves the model",
+    "device_map": "model.to(device) moves the model",
+    "max_seq_length": "max_length=",
+    "cache_folder": "nothing is downloaded: give the folder itself",
+    "trust_remote_code": "nothing in a folder is executed",
+    "model_kwargs": "dtype= and mmap=",
+}
+_HARMLESS = {
+    "device": (None, "cpu"),
+    "trust_remote_code": (False,),
+    "local_files_only": (True, False),
+    "cache_folder": (None,),
+    "revision": (None,),
+}
+as_others_read = explained(_READING, {"torch_dtype": "dtype"}, harmless=_HARMLESS)
+# The same for computing with texts.
+_COMPUTING = {
+    "convert_to_tensor": "tc.tensor(vectors) is one",
+    "convert_to_numpy": "the result is an ndarray; list(vectors) has its rows",
+    "device": "encoder.model.to(device) moves the model",
+    "output_value": "encoder.model gives the vectors of tokens",
+    "precision": "quantise the vectors with NumPy",
+    "activation_fn": "activation= of the encoder",
+    "apply_softmax": "np.exp(scores) / np.exp(scores).sum(1, keepdims=True)",
+}
+_NOTHING = {"convert_to_tensor": (False,), "convert_to_numpy": (True,), "device": (None, "cpu"), "output_value": ("sentence_embedding",),
+            "precision": ("float32",), "activation_fn": (None,), "apply_softmax": (False,)}  # fmt: skip
+as_others_compute = explained(_COMPUTING, {"show_progress_bar": "progress"}, harmless=_NOTHING)
+
+
+def made_of(kind: str, model: Any, tokenizer: Any) -> None:
+    """Raises for a folder in the place of a model, and for a tokenizer that is no function."""
+    if isinstance(model, (str, os.PathLike)):
+        raise TypeError(f"{kind}(model, tokenizer) is made of a model; {kind}.from_pretrained({os.fspath(model)!r:.80}) reads a folder")
+    if not callable(tokenizer):
+        raise TypeError(f"{kind} needs a tokenizer, a function of a list of texts that gives (ids, types) of each, not {tokenizer!r:.80}")
 
 
 def checked(texts: Any) -> list[str]:

@@ -10,7 +10,7 @@ from .._tensor import as_tensor, cat, zeros
 from ..checkpoint import CheckpointError
 from ..nn.parameter import Parameter
 from .config import Config
-from .layers import Layer, Pooler
+from .layers import Layer, Pooler, named_as_in_transformers
 from .table import Table
 
 TABLE = Table(
@@ -84,6 +84,7 @@ class ViT(nn.Module):
         self.dropout = nn.Dropout(widths.dropout)
         self.pooler = Pooler(widths.model, widths.model) if pooler else None
 
+    @named_as_in_transformers
     def forward(self, pixels: Tensor) -> Tensor:
         """The states of the last layer.
 
