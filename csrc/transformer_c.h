@@ -410,6 +410,7 @@ typedef struct tc_attention_options {
     tc_tensor *mask, *bias; /* broadcast to (..., H, Tq, Tk), or NULL. bias: floating, added to the scores */
     tc_mask_kind mask_kind;
     tc_tensor *key_lengths;            /* integers (B): number of valid keys per batch element; NULL: all */
+    tc_tensor *sequence_lengths;       /* integers (S) of sum N: q, k, v (1,H,N,D) are S packed sequences, scores (S,H,T,T); NULL: no */
     tc_tensor *causal_offsets;         /* integers (B), or NULL: causal_offset applies to all */
     int64_t causal_offset;             /* query i has the position of key i + offset */
     bool causal;                       /* keys after the query's position are masked */

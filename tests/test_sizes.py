@@ -249,6 +249,7 @@ NUMBERS = {
     "index array": lambda n: tc.tensor(X)[[n]], "assignment": lambda n: tc.tensor(X).__setitem__(n, 0), "set_num_threads": lambda n: tc.set_num_threads(n),
     "ignore_index": lambda n: F.cross_entropy(LOGITS, TOKENS, ignore_index=n), "labels": lambda n: F.cross_entropy(LOGITS, np.full(2, n)),
     "tokens": lambda n: F.embedding(np.full(2, n), TABLE), "positions": lambda n: F.rotary(X, np.full(3, n)), "Flatten": lambda n: nn.Flatten(n)(X),
+    "sequence_lengths": lambda n: F.scaled_dot_product_attention(HEADS[:1], HEADS[:1], HEADS[:1], sequence_lengths=np.full(2, n)),
     "key_lengths": lambda n: F.scaled_dot_product_attention(HEADS, HEADS, HEADS, key_lengths=np.full(2, n)),
     "Embedding.padding_idx": lambda n: nn.Embedding(3, 2, padding_idx=n), "DataLoader": lambda n: next(iter(tc.data.DataLoader([1, 2], batch_size=n))),
     "truncate": lambda n: nn.KeyValueCache().truncate(n), "fill": lambda n: tc.zeros(2, dtype=tc.int64).fill_(n), "full": lambda n: tc.full((2,), n),

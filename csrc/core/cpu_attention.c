@@ -9,11 +9,23 @@
 /* Blocks of queries that one key/value head serves. */
 static int64_t blocks_per_key_head(const tc_attention_problem *p) { return p->H / (p->Hk ? p->Hk : 1) * tc_attention_query_blocks(p); }
 
-/* Work of one block of queries, in multiply-adds. */
+/* The share of the scores (B,H,Tq,Tk) that there are: those of packed sequences are shorter than the longest. */
+static double filled(const tc_attention_problem *p)
+{
+    if (!p->sequences || p->B * p->Tq == 0) return 1;
+    double scores = 0;
+    for (int64_t b = 0; b < p->B; b++) {
+        const double length = (double)(p->sequences[b + 1] - p->sequences[b]);
+        scores += length * length;
+    }
+    return scores / ((double)p->B * (double)p->Tq * (double)p->Tk);
+}
+
+/* Work of one block of queries, in multiply-adds: the mean. */
 static double block_cost(const tc_attention_problem *p)
 {
     const double queries = p->Tq < TC_ATTENTION_QUERIES ? (double)p->Tq : TC_ATTENTION_QUERIES;
-    return queries * (double)p->Tk * (double)(p->D + p->Dv + 16);
+    return queries * (double)p->Tk * (double)(p->D + p->Dv + 16) * filled(p);
 }
 
 void tc_cpu_plan_attention_forward(tc_plan *plan, void *args)
@@ -28,7 +40,7 @@ void tc_cpu_plan_attention_forward(tc_plan *plan, void *args)
 static int64_t choose_splits(const tc_attention_problem *p, size_t size)
 {
     const int64_t heads = p->B * p->Hk, bytes = heads * p->Tk * (p->D + p->Dv) * (int64_t)size;
-    if (heads == 0 || heads >= SPLIT_HEADS || bytes == 0) return 1;
+    if (p->sequences || heads == 0 || heads >= SPLIT_HEADS || bytes == 0) return 1;
     int64_t splits = tc_divide_up(SPLIT_HEADS, heads);
     if (splits > blocks_per_key_head(p) / SPLIT_BLOCKS) splits = blocks_per_key_head(p) / SPLIT_BLOCKS;
     if (splits > 1 + SPLIT_BYTES / bytes) splits = 1 + SPLIT_BYTES / bytes;

@@ -56,16 +56,23 @@ typedef struct tc_attention_problem {
     int64_t offset;             /* when offsets is NULL; within TC_ATTENTION_FAR */
     const int64_t *offsets;     /* (B) or NULL; clamped to TC_ATTENTION_FAR */
     const int64_t *key_lengths; /* (B) or NULL; clamped to 0 .. Tk */
+    /* Packed sequences, (B + 1) or NULL: batch element b is the rows [sequences[b], sequences[b + 1]) of q, k and v, and of all that has
+     * their shape; their batch strides are 0, and arrays (B,H,Tq) become (H,tokens). Tq = Tk is the length of the longest, and arrays
+     * (B,H,Tq,Tk) keep their shape. The op has checked the numbers. */
+    const int64_t *sequences;
+    int64_t tokens;
     tc_attention_empty_rows empty_rows;
     /* Before the product with the values, a weight is dropped with this probability and scaled by 1 / (1 - dropout) otherwise. philox.h
-     * decides which, with element ((b * H + h) * Tq + i) * ceil64(Tk) + j: rows are padded to multiples of 64. */
+     * decides which, with element ((b * H + h) * Tq + i) * ceil64(Tk) + j: rows are padded to multiples of 64. So packed sequences keep
+     * what they keep in a batch that is padded to the longest of them. */
     double dropout;
     uint64_t seed, call;
 } tc_attention_problem;
 
-/* Items are blocks of queries: (b * H + h) * ceil(Tq / TC_ATTENTION_QUERIES) + block. shift,sum (B,H,Tq), in the compute dtype, are saved
- * for the backward: attention[i][j] = exp(score[i][j] - shift[i]) / sum[i]. They are separate because their log-sum-exp has too few digits
- * for large scores; sum is 0 in empty rows. lse (B,H,Tq) = shift + log(sum) and map (B,H,Tq,Tk), contiguous, or NULL. */
+/* Items are blocks of queries: (b * H + h) * ceil(Tq / TC_ATTENTION_QUERIES) + block; of packed sequences (h * B + b) * ... + block, so
+ * that equal shares of the items are about equal work, whatever the lengths. shift,sum (B,H,Tq), in the compute dtype, are saved for the
+ * backward: attention[i][j] = exp(score[i][j] - shift[i]) / sum[i]. They are separate because their log-sum-exp has too few digits for
+ * large scores; sum is 0 in empty rows. lse (B,H,Tq) = shift + log(sum) and map (B,H,Tq,Tk), contiguous, or NULL. */
 typedef struct tc_attention_forward_args {
     tc_attention_problem problem;
     tc_attention_operand values; /* (B,H,Tq,Dv) */
@@ -73,10 +80,10 @@ typedef struct tc_attention_forward_args {
 } tc_attention_forward_args;
 extern const tc_kernel tc_kernel_attention_forward;
 
-/* Items are (b * Hk + hk) * splits + split: the query blocks of a key/value head, in `splits` shares, whose number depends on the shape.
- * map and dmap (B,H,Tq,Tk) and dlse (B,H,Tq), contiguous: gradients of the other two results, or NULL. Split 0 writes dk and dv; split s >
- * 0 its own part of dk_partial (splits-1,B,Hk,Tk,D) and dv_partial (splits-1,B,Hk,Tk,Dv), which attention_sum_splits adds up. The gradient
- * of q is complete with any number of shares. */
+/* Items are (b * Hk + hk) * splits + split, of packed sequences (hk * B + b) * splits + split: the query blocks of a key/value head, in
+ * `splits` shares, whose number depends on the shape. map and dmap (B,H,Tq,Tk) and dlse (B,H,Tq), contiguous: gradients of the other two
+ * results, or NULL. Split 0 writes dk and dv; split s > 0 its own part of dk_partial (splits-1,B,Hk,Tk,D) and dv_partial
+ * (splits-1,B,Hk,Tk,Dv), which attention_sum_splits adds up. The gradient of q is complete with any number of shares. */
 typedef struct tc_attention_backward_args {
     tc_attention_problem problem;
     tc_attention_operand values, dvalues; /* (B,H,Tq,Dv) */
@@ -99,6 +106,13 @@ typedef struct tc_attention_dbias_args {
     int64_t batches, heads, rows; /* of the term: 1 or B, 1 or H, 1 or Tq */
 } tc_attention_dbias_args;
 extern const tc_kernel tc_kernel_attention_dbias;
+
+/* Which batch element and which of `heads` heads the number n of a pair of them stands for. */
+static inline void tc_attention_pair(int64_t *b, int64_t *h, const tc_attention_problem *p, int64_t heads, int64_t n)
+{
+    *b = p->sequences ? n % p->B : n / heads;
+    *h = p->sequences ? n / p->B : n % heads;
+}
 
 static inline int64_t tc_attention_query_blocks(const tc_attention_problem *p) { return tc_divide_up(p->Tq, TC_ATTENTION_QUERIES); }
 static inline int64_t tc_attention_forward_items(const tc_attention_problem *p) { return p->B * p->H * tc_attention_query_blocks(p); }

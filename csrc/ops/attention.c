@@ -21,13 +21,14 @@ static tc_status refuse_empty_rows(tc_scope *s, tc_tensor *sum)
 }
 
 /* Where the options' tensors are. */
-#define OPTION_TENSORS 4
+#define OPTION_TENSORS 5
 static void find_tensors(tc_tensor **found[OPTION_TENSORS], tc_attention_options *o)
 {
     found[0] = &o->mask;
     found[1] = &o->bias;
     found[2] = &o->key_lengths;
     found[3] = &o->causal_offsets;
+    found[4] = &o->sequence_lengths;
 }
 
 enum { SAVED_Q, SAVED_K, SAVED_V, SAVED_VALUES, SAVED_ATTENTION, SAVED_SHIFT, SAVED_SUM, SAVED_OPTIONS };
@@ -76,9 +77,9 @@ tc_status tc_attention(tc_tensor **values, tc_tensor **attention, tc_tensor **ls
     TC_TRY(tc_prepare(&s));
     TC_TRY(attention_operands(&x, options));
     const tc_attention_problem *p = &x.kernel;
-    TC_TRY(attention_result(&out, &args.values, &x, x.lead, p->Tq, p->Dv, in[ATTENTION_Q].tensor));
-    if (attention) TC_TRY(tc_make(&s, &map, attention_shape(shape, &x, x.lead, p->Tq, p->Tk), shape));
-    const int rows = attention_shape(shape, &x, x.lead, p->Tq, -1);
+    TC_TRY(attention_result(&out, &args.values, &x, x.lead, x.queries, p->Dv, in[ATTENTION_Q].tensor));
+    if (attention) TC_TRY(tc_make(&s, &map, attention_shape(shape, &x, x.score_lead, p->Tq, p->Tk), shape));
+    const int rows = attention_shape(shape, &x, x.lead, x.queries, -1);
     TC_TRY(tc_make_statistic(&s, &shifts, rows, shape));
     TC_TRY(tc_make_statistic(&s, &sums, rows, shape));
     if (lse) TC_TRY(tc_make_statistic(&s, &log_sum, rows, shape));

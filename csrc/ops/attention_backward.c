@@ -16,7 +16,8 @@ static tc_status check_saved(const attention_problem *x)
     for (int i = ATTENTION_INPUTS; i < INPUTS; i++) {
         const tc_input *in = &x->scope->in[i];
         int64_t shape[TC_MAX_DIMS];
-        const int ndim = attention_shape(shape, x, x->lead, p->Tq, columns[i]);
+        const bool map = i == MAP || i == DMAP;
+        const int ndim = attention_shape(shape, x, map ? x->score_lead : x->lead, map ? p->Tq : x->queries, columns[i]);
         if (in->given && !tc_has_shape(in->given, ndim, shape))
             return tc_fail(x->scope->err, TC_ERROR_VALUE, "%s has shape %s; the forward gives %s", in->name, tc_tensor_text(a, in->given),
                            tc_shape_text(b, ndim, shape));
@@ -81,9 +82,9 @@ static tc_status new_gradients(tc_tensor *out[3], tc_attention_operand *const op
     const tc_input *in = x->scope->in;
     int64_t offsets[3];
     if (!is_packed(x, offsets)) {
-        TC_TRY(attention_result(&out[0], operands[0], x, x->lead, p->Tq, p->D, in[ATTENTION_Q].tensor));
-        TC_TRY(attention_result(&out[1], operands[1], x, x->key_lead, p->Tk, p->D, in[ATTENTION_K].tensor));
-        return attention_result(&out[2], operands[2], x, x->key_lead, p->Tk, p->Dv, in[ATTENTION_V].tensor);
+        TC_TRY(attention_result(&out[0], operands[0], x, x->lead, x->queries, p->D, in[ATTENTION_Q].tensor));
+        TC_TRY(attention_result(&out[1], operands[1], x, x->key_lead, x->keys, p->D, in[ATTENTION_K].tensor));
+        return attention_result(&out[2], operands[2], x, x->key_lead, x->keys, p->Dv, in[ATTENTION_V].tensor);
     }
     const tc_tensor *q = in[ATTENTION_Q].tensor;
     tc_tensor *whole;
@@ -144,7 +145,7 @@ static tc_status run_dbias(tc_tensor **out, attention_problem *x, const tc_atten
     const own_axes own = axes_of(x, term);
     int64_t lead[TC_MAX_DIMS], shape[TC_MAX_DIMS];
     tc_tensor *dbias;
-    for (int i = 0; i < x->lead_ndim; i++) lead[i] = (i < x->batch_axes ? own.batch : own.head) ? x->lead[i] : 1;
+    for (int i = 0; i < x->lead_ndim; i++) lead[i] = (i < x->batch_axes ? own.batch : own.head) ? x->score_lead[i] : 1;
     const int ndim = attention_shape(shape, x, lead, own.row ? p->Tq : 1, own.column ? p->Tk : 1);
     TC_TRY(tc_tensor_zeros(&dbias, ndim, shape, s->statistics, s->device, s->err));
     TC_TRY(tc_own(s, dbias));

@@ -116,6 +116,7 @@ static tc_status find_leading(attention_problem *x, const tc_tensor *q, const tc
     if (!o->shared_heads) p->Hk = x->batch_axes < x->lead_ndim && size_from_end(k, 3) == 1 && size_from_end(v, 3) == 1 ? 1 : p->H;
     memcpy(x->key_lead, x->lead, sizeof x->lead);
     if (x->batch_axes < x->lead_ndim) x->key_lead[x->lead_ndim - 1] = p->Hk;
+    memcpy(x->score_lead, x->lead, sizeof x->lead);
     return TC_OK;
 }
 
@@ -181,7 +182,7 @@ tc_status attention_operand(attention_problem *x, tc_attention_operand *out, tc_
 tc_status attention_plane(attention_problem *x, tc_attention_plane *out, tc_tensor *term)
 {
     int64_t s[4];
-    TC_TRY(readable(x, &term, x->lead, false, s));
+    TC_TRY(readable(x, &term, x->score_lead, false, s));
     *out = (tc_attention_plane){.data = term->data, .batch = s[0], .head = s[1], .row = s[2], .column = s[3]};
     return TC_OK;
 }
@@ -210,7 +211,7 @@ static tc_status check_fits_scores(const attention_problem *x, const tc_tensor *
     if (!mask) return TC_OK;
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
     int64_t scores[TC_MAX_DIMS];
-    const int n = attention_shape(scores, x, x->lead, x->kernel.Tq, x->kernel.Tk);
+    const int n = attention_shape(scores, x, x->score_lead, x->kernel.Tq, x->kernel.Tk);
     bool fits = mask->ndim <= n;
     for (int i = 1; fits && i <= mask->ndim; i++) fits = mask->shape[mask->ndim - i] == 1 || mask->shape[mask->ndim - i] == scores[n - i];
     if (fits) return TC_OK;
@@ -245,7 +246,7 @@ static tc_status take_mask(attention_problem *x, tc_tensor *mask, tc_mask_kind k
 
 /* ---- integers, one for each batch element ------------------------------------------------------------------------------------ */
 
-static int64_t batch_of(const attention_problem *x) { return x->batch_axes ? x->lead[0] : 1; }
+static int64_t batch_of(const attention_problem *x) { return x->batch_axes ? x->score_lead[0] : 1; }
 
 static tc_status check_integers(const attention_problem *x, const tc_tensor *integers, const char *name, tc_error *err)
 {
@@ -283,6 +284,72 @@ static tc_status check_key_lengths(const attention_problem *x)
             return tc_fail(x->scope->err, TC_ERROR_VALUE,
                            "key_lengths holds %" PRId64 "; with %" PRId64 " keys they are from 0 to %" PRId64, p->key_lengths[b], p->Tk,
                            p->Tk);
+    return TC_OK;
+}
+
+/* ---- packed sequences --------------------------------------------------------------------------------------------------------- */
+
+/* x->starts, and the longest length. The lengths are copied first: they are the caller's, who may change them. */
+static tc_status find_starts(attention_problem *x, int64_t *longest, tc_tensor *lengths, tc_error *err)
+{
+    tc_tensor *host, *own, *rest;
+    const int64_t count = lengths->shape[0];
+    TC_TRY(tc_tensor_on(&host, lengths, (tc_device){TC_CPU, 0}, err));
+    TC_TRY(tc_own(x->scope, host));
+    TC_TRY(tc_tensor_empty(&own, 1, (int64_t[]){count + 1}, TC_INT64, (tc_device){TC_CPU, 0}, err));
+    TC_TRY(tc_own(x->scope, own));
+    int64_t *const found = (int64_t *)own->data;
+    TC_TRY(tc_tensor_alias(&rest, own, 1, (int64_t[]){count}, (int64_t[]){1}, 1, err));
+    TC_TRY(tc_own(x->scope, rest));
+    TC_TRY(tc_tensor_copy(rest, host, err));
+    found[0] = *longest = 0;
+    for (int64_t b = 0; b < count; b++) {
+        const int64_t length = found[b + 1];
+        if (length < 0 || length > x->queries - found[b])
+            return tc_fail(err, TC_ERROR_VALUE,
+                           "sequence_lengths holds %" PRId64 " after %" PRId64 " tokens in %" PRId64 " sequences; lengths are not "
+                           "negative, and together they are the %" PRId64 " positions of the arrays",
+                           length, found[b], b, x->queries);
+        if (length > *longest) *longest = length;
+        found[b + 1] = found[b] + length;
+    }
+    if (found[count] != x->queries)
+        return tc_fail(err, TC_ERROR_VALUE, "sequence_lengths add up to %" PRId64 "; the arrays have %" PRId64 " positions", found[count],
+                       x->queries);
+    x->starts = own;
+    return TC_OK;
+}
+
+/* The batch elements are the sequences, one after the other along the axis of positions of (1,H,N,D). */
+static tc_status pack_sequences(attention_problem *x, const tc_tensor *q, const tc_tensor *k, const tc_attention_options *o, tc_error *err)
+{
+    const names n = names_of(o);
+    tc_attention_problem *p = &x->kernel;
+    tc_tensor *lengths = o->sequence_lengths;
+    char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
+    int64_t longest;
+    if (lengths->ndim != 1 || tc_dtype_is_float(lengths->dtype) || lengths->dtype == TC_BOOL)
+        return tc_fail(err, lengths->ndim == 1 ? TC_ERROR_TYPE : TC_ERROR_VALUE,
+                       "sequence_lengths is %s of shape %s; it needs one integer for each sequence: (sequences)",
+                       tc_dtype_name(lengths->dtype), tc_tensor_text(a, lengths));
+    if (x->lead_ndim != 2 || x->lead[0] != 1 || x->queries != x->keys)
+        return tc_fail(err, TC_ERROR_VALUE,
+                       "packed sequences (sequence_lengths) are side by side along the axis of positions: %s and %s need shapes "
+                       "(1, heads, positions, head size) with equal positions, got %s and %s",
+                       n.q, n.k, tc_tensor_text(a, q), tc_tensor_text(b, k));
+    TC_TRY(find_starts(x, &longest, lengths, err));
+    x->score_lead[0] = p->B = lengths->shape[0];
+    p->Tq = p->Tk = longest;
+    p->tokens = x->queries;
+    return tc_check_lengths(4, (int64_t[]){p->B, p->H, longest, longest}, err);
+}
+
+static tc_status take_starts(attention_problem *x)
+{
+    tc_tensor *there;
+    TC_TRY(tc_tensor_on(&there, x->starts, x->scope->device, x->scope->err));
+    TC_TRY(tc_own(x->scope, there));
+    x->kernel.sequences = (const int64_t *)there->data;
     return TC_OK;
 }
 
@@ -335,11 +402,13 @@ tc_status attention_check(attention_problem *x, tc_scope *scope, const tc_attent
     TC_TRY(tc_check_same_device(q, n.q, o->key_lengths, "key_lengths", err));
     TC_TRY(tc_check_same_device(q, n.q, o->causal_offsets, "causal_offset", err));
     TC_TRY(check_matrices(q, k, v, n, err));
-    x->kernel.Tq = size_from_end(q, 2);
-    x->kernel.Tk = size_from_end(k, 2);
+    x->starts = NULL;
+    x->kernel.Tq = x->queries = size_from_end(q, 2);
+    x->kernel.Tk = x->keys = size_from_end(k, 2);
     x->kernel.D = size_from_end(q, 1);
     x->kernel.Dv = size_from_end(v, 1);
     TC_TRY(find_leading(x, q, k, v, o, err));
+    if (o->sequence_lengths) TC_TRY(pack_sequences(x, q, k, o, err));
     TC_TRY(take_options(x, o, err));
     TC_TRY(check_mask(x, o, err));
     TC_TRY(check_fits_scores(x, o->bias, "bias", err));
@@ -362,5 +431,6 @@ tc_status attention_operands(attention_problem *x, const tc_attention_options *o
     if (o->key_lengths) TC_TRY(take_integers(x, &p->key_lengths, o->key_lengths));
     if (o->key_lengths) TC_TRY(check_key_lengths(x));
     if (o->causal_offsets) TC_TRY(take_integers(x, &p->offsets, o->causal_offsets));
+    if (x->starts) TC_TRY(take_starts(x));
     return TC_OK;
 }

@@ -14,6 +14,10 @@ typedef struct attention_problem {
     int lead_ndim, batch_axes;
     int64_t lead[TC_MAX_DIMS];     /* leading axes of the results */
     int64_t key_lead[TC_MAX_DIMS]; /* the same with Hk in place of H */
+    /* Packed sequences are a batch of scores, but one element of q, k, v and values. */
+    int64_t score_lead[TC_MAX_DIMS]; /* leading axes of scores, masks and map */
+    int64_t queries, keys;           /* rows of q, and of k and v */
+    tc_tensor *starts;               /* where each sequence begins, and the end of the last, on the host; NULL: not packed */
     tc_attention_problem kernel;
 } attention_problem;
 

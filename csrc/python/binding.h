@@ -33,7 +33,7 @@
 
 #include "../transformer_c.h"
 
-#define TCPY_MAX_ARGS 20
+#define TCPY_MAX_ARGS 24
 #define TCPY_MAX_INTS TC_MAX_DIMS
 #define TCPY_MAX_LISTS 8
 #define TCPY_MAX_RESULTS 8

@@ -481,6 +481,44 @@ def test_attention(device, case, dtype, rng):
     check_gradients([*tensors, *added], wanted[: 3 + len(added)], dtype)
 
 
+PACKED = {**ATTENTION, "lengths": {"key_lengths": [2, 0, 36]}, "uniform": {"key_lengths": [2, 0, 36], "empty_rows": "uniform"}}
+PACKED |= {"offsets": {"is_causal": True, "causal_offset": [1, -2, 3]}, "dropout": {"dropout_p": 0.4, "rng": 3}}
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("case", PACKED)
+def test_packed_attention_is_that_of_the_cpu(emulated_gpu, case, dtype, rng):
+    """Sequences of 3, 1 and 70 positions, which the CPU's tests compare to each alone; the lengths stay on the host or come from the GPU."""
+    lengths, H, N, T, D, Dv = np.array([3, 1, 70]), 4, 74, 70, 8, 6
+    options = dict(PACKED[case])
+    for name, value in options.items():
+        if value == "boolean":
+            options[name] = rng.random((3, 1, T, T)) < 0.6
+        if value == "float":
+            options[name] = normal(rng, dtype, H, T, T)
+        if isinstance(value, list):
+            options[name] = np.array(value)
+    arrays = [normal(rng, dtype, *s) for s in ((1, H, N, D), (1, H // 2, N, D), (1, H // 2, N, Dv))]
+    upstream = [normal(rng, dtype, *s) for s in ((1, H, N, Dv), (3, H, T, T), (1, H, N))]
+    found = []
+    for place in ("cpu", emulated_gpu):
+        tensors = leaves(place, *arrays)
+        placed = {name: tc.tensor(x, device=place) if isinstance(x, np.ndarray) else x for name, x in options.items()}
+        tensors += [placed[name].requires_grad_() for name in ("bias", "attn_mask") if name in options and options[name].dtype != bool]
+        counts = tc.tensor(lengths, device=place) if dtype == "float32" else lengths
+        results = tc.functional.scaled_dot_product_attention(
+            *tensors[:3], enable_gqa=True, return_attention=True, return_logsumexp=True, sequence_lengths=counts, **placed
+        )
+        upstream[2][np.isneginf(host(results[2]).astype(np.float64))] = 0
+        sum((y * tc.tensor(dy, device=place)).sum() for y, dy in zip(results, upstream, strict=True)).backward()
+        found.append([*map(host, results), *(host(t.grad) for t in tensors)])
+    for on_cpu, on_gpu in zip(*found, strict=True):
+        finite = np.isfinite(on_cpu.astype(np.float64))
+        np.testing.assert_array_equal(on_gpu[~finite], on_cpu[~finite])
+        wanted = on_cpu[finite].astype(np.float64)
+        assert_close(on_gpu[finite], wanted, dtype, T, scale=4 * (1 + np.abs(wanted).max()))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_dropout_of_attention_is_that_of_the_cpu(emulated_gpu, dtype, rng):
     arrays = [normal(rng, dtype, 2, 2, 6, 8) for _ in range(4)]

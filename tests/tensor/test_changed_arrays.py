@@ -77,6 +77,7 @@ def index_cases():
         "attention mask": (lambda x, m: attention(x, attn_mask=m), (3, 4, 6), mask),
         "attention broadcast mask": (lambda x, m: attention(x, attn_mask=m), (3, 4, 6), mask[:1, :1]),
         "attention key_lengths": (lambda x, n: attention(x, key_lengths=n), (3, 2, 4, 6), np.array([4, 1, 2])),
+        "attention sequence_lengths": (lambda x, n: attention(x, sequence_lengths=n), (1, 2, 7, 6), np.array([4, 1, 2])),
         "attention causal_offset": (lambda x, n: attention(x, is_causal=True, causal_offset=n), (3, 2, 4, 6), np.array([0, 1, 2])),
         "scaled_dot_product": (lambda x, m: tc.scaled_dot_product(x, x * 2.0, x, m)[0], (3, 4, 6), mask),
         "scaled_dot_product by integers": (lambda x, m: tc.scaled_dot_product(x, x * 2.0, x, m)[0], (3, 4, 6), mask.astype(np.int64)),
@@ -160,7 +161,9 @@ def recorded_calls():
     for name, op in vars(_core).items():
         if isinstance(op, _core.op) and not name.endswith(("_forward", "_backward", "_step")):
             tensors = [word.split(":")[0] for word in op.spec.split() if ":" in word and word.split(":")[1][0] in "ta"]
-            yield from ((name, leaf) for leaf in tensors if leaf not in ("key_lengths", "indices", "target", "positions"))
+            yield from (
+                (name, leaf) for leaf in tensors if leaf not in ("key_lengths", "sequence_lengths", "indices", "target", "positions")
+            )
 
 
 def make_arguments(name, rng):
@@ -170,7 +173,7 @@ def make_arguments(name, rng):
         if ":" not in word:
             continue
         argument, kind = word.split(":", 1)
-        if kind[0] in "ta" and argument not in ("key_lengths", "positions", "padding_idx"):
+        if kind[0] in "ta" and argument not in ("key_lengths", "sequence_lengths", "positions", "padding_idx"):
             shape = SHAPES.get(argument, {}).get(name, (4, 4))
             given[argument] = np.abs(rng.standard_normal(shape)).astype(np.float32) % 0.9 + 0.05
         elif "=" not in kind and argument in OPTIONS:
@@ -317,6 +320,7 @@ RACES = {
     "index": "X[i].sum().backward()",
     "assignment": "X.detach()[i] = 1.0",
     "key_lengths": "F.scaled_dot_product_attention(Q, Q, Q, key_lengths=lengths).sum().backward()",
+    "sequence_lengths": "F.scaled_dot_product_attention(Q[:1], Q[:1], Q[:1], sequence_lengths=lengths[:1]).sum().backward()",
     "rotary": "F.rotary(Q, lengths[:5]).sum().backward()",
     "gather": "X.gather(1, i.reshape(n, 1)).sum().backward()",
     "scatter": "X.scatter(1, i.reshape(n, 1), X[:, :1]).sum().backward()",

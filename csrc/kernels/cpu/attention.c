@@ -59,28 +59,28 @@ static inline void scale_rows(real *values, int64_t row, int rows, int64_t colum
 static void fill_empty_rows_dropped(const query_block *x, const real *sum, real *values, int64_t row)
 {
     const tc_attention_problem *p = x->problem;
-    const vreal share = v_set1(uniform_weight(p));
+    const vreal share = v_set1(uniform_weight(x));
     for (int i = 0; i < x->nq; i++)
         if (sum[i] == R(0.0)) memset(values + i * row, 0, sizeof(real) * (size_t)p->Dv);
-    for (int64_t k0 = 0; k0 < p->Tk; k0 += KEYS) {
-        const key_block y = {.k0 = k0, .nk = (int)(p->Tk - k0 < KEYS ? p->Tk - k0 : KEYS)};
+    for (int64_t k0 = 0; k0 < x->Tk; k0 += KEYS) {
+        const key_block y = {.k0 = k0, .nk = (int)(x->Tk - k0 < KEYS ? x->Tk - k0 : KEYS)};
         choose_kept(x, &y);
         for (int i = 0; i < x->nq; i++)
             for (int64_t c = 0; sum[i] == R(0.0) && c < p->Dv; c += TC_LANES) {
                 const int lanes = v_left(p->Dv, c);
                 vreal mean = v_load_some(values + i * row + c, lanes);
                 for (int j = 0; j < y.nk; j++)
-                    if (x->kept[j * QUERIES + i]) mean = v_fma(share, v_load_some(operand_at(&p->v, x->b, x->hk, k0 + j) + c, lanes), mean);
+                    if (x->kept[j * QUERIES + i]) mean = v_fma(share, v_load_some(key_at(x, &p->v, k0 + j) + c, lanes), mean);
                 v_store_some(values + i * row + c, mean, lanes);
             }
     }
 }
 
-/* values[i][:], for all i with sum[i] == 0: the mean of all Tk values, masked or not. */
+/* values[i][:], for all i with sum[i] == 0: the mean of all values, masked or not. */
 static void fill_empty_rows(const query_block *x, const real *sum, real *values, int64_t row)
 {
     const tc_attention_problem *p = x->problem;
-    const vreal share = v_set1(uniform_weight(p));
+    const vreal share = v_set1(uniform_weight(x));
     bool any = false;
     for (int i = 0; i < x->nq; i++) any = any || sum[i] == R(0.0);
     if (!any) return;
@@ -91,7 +91,7 @@ static void fill_empty_rows(const query_block *x, const real *sum, real *values,
     for (int64_t c = 0; c < p->Dv; c += TC_LANES) {
         const int lanes = v_left(p->Dv, c);
         vreal mean = v_zero();
-        for (int64_t j = 0; j < p->Tk; j++) mean = v_fma(share, v_load_some(operand_at(&p->v, x->b, x->hk, j) + c, lanes), mean);
+        for (int64_t j = 0; j < x->Tk; j++) mean = v_fma(share, v_load_some(key_at(x, &p->v, j) + c, lanes), mean);
         for (int i = 0; i < x->nq; i++)
             if (sum[i] == R(0.0)) v_store_some(values + i * row + c, mean, lanes);
     }
@@ -135,8 +135,16 @@ static void complete_map(const query_block *x, const running_softmax *run, real 
     for (int i = 0; i < x->nq; i++) {
         fill(map + i * Tk, 0, first, R(0.0));
         fill(map + i * Tk, x->last_key > first ? x->last_key : first, Tk, R(0.0));
-        if (uniform && run->sum[i] == R(0.0)) fill(map + i * Tk, 0, Tk, R(1.0) / (real)Tk);
+        if (uniform && run->sum[i] == R(0.0)) fill(map + i * Tk, 0, x->Tk, R(1.0) / (real)x->Tk);
     }
+}
+
+/* The rows of the map that a packed sequence does not have: those of the longest, from the end of this one. */
+static void clear_rest_of_map(const query_block *x, real *map)
+{
+    const tc_attention_problem *p = x->problem;
+    const int64_t rows = p->Tq - x->q0 < QUERIES ? p->Tq - x->q0 : QUERIES;
+    for (int64_t i = x->nq; i < rows; i++) memset(map + map_at(x) + i * p->Tk, 0, sizeof(real) * (size_t)p->Tk);
 }
 
 /* values[query][:] (+)= weights of a block of keys times its values; weights[key * stride + query]. */
@@ -144,7 +152,7 @@ static void add_values(const query_block *x, const key_block *y, const real *wei
                        bool accumulate)
 {
     const tc_attention_problem *p = x->problem;
-    const real *v = operand_at(&p->v, x->b, x->hk, y->k0);
+    const real *v = key_at(x, &p->v, y->k0);
     const product weighted = {.c = values,
                               .c_row = row,
                               .a = weights,
@@ -190,7 +198,7 @@ static int sum_values(const query_block *x, running_softmax *run, real *values, 
 static void single_scores(const query_block *x, const key_block *y, real s[KEYS])
 {
     const tc_attention_problem *p = x->problem;
-    const real *k = operand_at(&p->k, x->b, x->hk, y->k0);
+    const real *k = key_at(x, &p->k, y->k0);
     for (int j = 0; j < y->nk; j += TC_LANES) {
         const int keys = v_left(y->nk, j);
         vreal sum = v_zero();
@@ -260,23 +268,23 @@ static void forward_block(const tc_attention_forward_args *a, const query_block 
     running_softmax run;
     real inverse[QUERIES];
     for (int i = 0; i < QUERIES; i++) run.shift[i] = -INFINITE, run.sum[i] = R(0.0);
-    real *values = operand_at(&a->values, x->b, x->h, x->q0);
+    real *values = query_at(x, &a->values, 0);
     key_block last;
-    const bool single = p->Tq == 1 && !a->map && !(p->dropout > 0);
+    const bool single = x->Tq == 1 && !a->map && !(p->dropout > 0);
     const int taken = single ? sum_values_single(x, &run, values) : sum_values(x, &run, values, a->values.row, &last);
 
     for (int i = 0; i < QUERIES; i++) inverse[i] = run.sum[i] == R(0.0) ? R(0.0) : R(1.0) / run.sum[i];
     scale_rows(values, a->values.row, x->nq, p->Dv, inverse);
     if (p->empty_rows == TC_ATTENTION_EMPTY_UNIFORM) fill_empty_rows(x, run.sum, values, a->values.row);
 
-    const int64_t row = (x->b * p->H + x->h) * p->Tq + x->q0; /* of the (B,H,Tq) arrays */
+    const int64_t row = statistic_at(x);
     for (int i = 0; i < x->nq; i++) {
         ((real *)a->shift)[row + i] = run.shift[i];
         ((real *)a->sum)[row + i] = run.sum[i];
         if (a->lse) ((real *)a->lse)[row + i] = run.shift[i] + real_log(run.sum[i]);
     }
     if (!a->map) return;
-    real *map = (real *)a->map + row * p->Tk;
+    real *map = (real *)a->map + map_at(x);
     if (taken == 1 && x->first_key + KEYS >= x->last_key && !(p->dropout > 0)) /* the scores are still there, as weights */
         write_map_block(x, &last, inverse, map);
     else
@@ -292,7 +300,12 @@ TC_DEFINE_KERNEL(attention_forward)(const void *args, int64_t begin, int64_t end
     query_block x;
     lay_out_scratch(&x, p, scratch, false);
     for (int64_t item = begin; item < end; item++) {
-        choose_queries(&x, item / blocks / p->H, item / blocks % p->H, item % blocks);
+        int64_t b, h;
+        tc_attention_pair(&b, &h, p, p->H, item / blocks);
+        choose_batch(&x, b);
+        const bool any = choose_queries(&x, h, item % blocks);
+        if (a->map && p->sequences) clear_rest_of_map(&x, a->map);
+        if (!any) continue;
         load_queries(&x);
         forward_block(a, &x);
     }

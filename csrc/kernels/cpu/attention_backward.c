@@ -35,11 +35,11 @@ TC_INLINE real weighted_sum(const real *weights, const real *gradients, int64_t 
 static void load_gradients(const tc_attention_backward_args *a, const query_block *x, query_gradients *g)
 {
     const tc_attention_problem *p = x->problem;
-    const int64_t row = (x->b * p->H + x->h) * p->Tq + x->q0; /* of the (B,H,Tq) arrays */
+    const int64_t row = statistic_at(x), at = a->dmap ? map_at(x) : 0;
     const real *shift = (const real *)a->shift + row, *sum = (const real *)a->sum + row;
     const real *dlse = a->dlse ? (const real *)a->dlse + row : NULL;
-    const real *map = (const real *)a->map + (a->dmap ? row * p->Tk : 0), *dmap = (const real *)a->dmap + (a->dmap ? row * p->Tk : 0);
-    transpose(x->dvalues_t, QUERIES, operand_at(&a->dvalues, x->b, x->h, x->q0), a->dvalues.row, x->nq, p->Dv, R(1.0), true);
+    const real *map = (const real *)a->map + at, *dmap = (const real *)a->dmap + at;
+    transpose(x->dvalues_t, QUERIES, query_at(x, &a->dvalues, 0), a->dvalues.row, x->nq, p->Dv, R(1.0), true);
     g->whole = x->last_key - x->first_key <= KEYS;
     for (int i = 0; i < QUERIES; i++) {
         const bool empty = i >= x->nq || sum[i] == R(0.0);
@@ -47,8 +47,8 @@ static void load_gradients(const tc_attention_backward_args *a, const query_bloc
         g->inverse[i] = empty ? R(0.0) : R(1.0) / sum[i];
         g->delta[i] = empty || !dlse ? R(0.0) : -dlse[i];
         if (g->whole || empty) continue;
-        g->delta[i] += dot(operand_at(&a->dvalues, x->b, x->h, x->q0 + i), operand_at(&a->values, x->b, x->h, x->q0 + i), p->Dv);
-        if (dmap) g->delta[i] += weighted_sum(map + i * p->Tk, dmap + i * p->Tk, p->Tk);
+        g->delta[i] += dot(query_at(x, &a->dvalues, i), query_at(x, &a->values, i), p->Dv);
+        if (a->dmap) g->delta[i] += weighted_sum(map + i * p->Tk, dmap + i * p->Tk, x->Tk);
     }
 }
 
@@ -61,7 +61,7 @@ static void weights_and_gradients(const tc_attention_backward_args *a, const que
     if (p->dropout > 0) choose_kept(x, y);
     tile_product(&(product){.c = x->gradient,
                             .c_row = QUERIES,
-                            .a = operand_at(&p->v, x->b, x->hk, y->k0),
+                            .a = key_at(x, &p->v, y->k0),
                             .a_stride = p->v.row,
                             .b = x->dvalues_t,
                             .b_row = QUERIES,
@@ -71,7 +71,7 @@ static void weights_and_gradients(const tc_attention_backward_args *a, const que
                             .accumulate = false});
     if (p->dropout > 0) drop(x, y, x->gradient);
     if (a->dmap) {
-        const real *dmap = (const real *)a->dmap + ((x->b * p->H + x->h) * p->Tq + x->q0) * p->Tk + y->k0;
+        const real *dmap = (const real *)a->dmap + map_at(x) + y->k0;
         transpose(x->added, QUERIES, dmap, p->Tk, x->nq, y->nk, R(1.0), true);
     }
     for (int i = 0; i < x->groups * TC_LANES; i += TC_LANES) {
@@ -127,12 +127,12 @@ static void add_products(const tc_attention_backward_args *a, const query_block 
                          const key_gradients *to)
 {
     const tc_attention_problem *p = x->problem;
-    const real *q = operand_at(&p->q, x->b, x->h, x->q0), *k = operand_at(&p->k, x->b, x->hk, y->k0);
+    const real *q = query_at(x, &p->q, 0), *k = key_at(x, &p->k, y->k0);
     const product for_v = {.c = to->dv + y->k0 * to->dv_row,
                            .c_row = to->dv_row,
                            .a = x->scores,
                            .a_stride = QUERIES,
-                           .b = operand_at(&a->dvalues, x->b, x->h, x->q0),
+                           .b = query_at(x, &a->dvalues, 0),
                            .b_row = a->dvalues.row,
                            .M = y->nk,
                            .N = p->Dv,
@@ -176,9 +176,9 @@ static void add_products(const tc_attention_backward_args *a, const query_block 
 static void add_uniform_rows_dropped(const tc_attention_backward_args *a, const query_block *x, const real *sum, const key_gradients *to)
 {
     const tc_attention_problem *p = x->problem;
-    const vreal share = v_set1(uniform_weight(p));
-    for (int64_t k0 = 0; k0 < p->Tk; k0 += KEYS) {
-        const key_block y = {.k0 = k0, .nk = (int)(p->Tk - k0 < KEYS ? p->Tk - k0 : KEYS)};
+    const vreal share = v_set1(uniform_weight(x));
+    for (int64_t k0 = 0; k0 < x->Tk; k0 += KEYS) {
+        const key_block y = {.k0 = k0, .nk = (int)(x->Tk - k0 < KEYS ? x->Tk - k0 : KEYS)};
         choose_kept(x, &y);
         for (int j = 0; j < y.nk; j++)
             for (int64_t n = 0; n < p->Dv; n += TC_LANES) {
@@ -187,7 +187,7 @@ static void add_uniform_rows_dropped(const tc_attention_backward_args *a, const 
                 vreal total = v_load_some(at, lanes);
                 for (int i = 0; i < x->nq; i++)
                     if (sum[i] == R(0.0) && x->kept[j * QUERIES + i])
-                        total = v_fma(share, v_load_some(operand_at(&a->dvalues, x->b, x->h, x->q0 + i) + n, lanes), total);
+                        total = v_fma(share, v_load_some(query_at(x, &a->dvalues, i) + n, lanes), total);
                 v_store_some(at, total, lanes);
             }
     }
@@ -197,7 +197,7 @@ static void add_uniform_rows_dropped(const tc_attention_backward_args *a, const 
 static void add_uniform_rows(const tc_attention_backward_args *a, const query_block *x, const key_gradients *to)
 {
     const tc_attention_problem *p = x->problem;
-    const real *sum = (const real *)a->sum + (x->b * p->H + x->h) * p->Tq + x->q0;
+    const real *sum = (const real *)a->sum + statistic_at(x);
     bool any = false;
     for (int i = 0; i < x->nq; i++) any = any || sum[i] == R(0.0);
     if (any && p->dropout > 0) {
@@ -208,9 +208,9 @@ static void add_uniform_rows(const tc_attention_backward_args *a, const query_bl
         const int lanes = v_left(p->Dv, n);
         vreal total = v_zero();
         for (int i = 0; i < x->nq; i++)
-            if (sum[i] == R(0.0)) total = total + v_load_some(operand_at(&a->dvalues, x->b, x->h, x->q0 + i) + n, lanes);
-        total = total * v_set1(uniform_weight(p));
-        for (int64_t j = 0; j < p->Tk; j++) {
+            if (sum[i] == R(0.0)) total = total + v_load_some(query_at(x, &a->dvalues, i) + n, lanes);
+        total = total * v_set1(uniform_weight(x));
+        for (int64_t j = 0; j < x->Tk; j++) {
             real *at = to->dv + j * to->dv_row + n;
             v_store_some(at, v_load_some(at, lanes) + total, lanes);
         }
@@ -225,7 +225,7 @@ static void zero_rows(real *p, int64_t row, int64_t rows, int64_t columns)
 static void backward_block(const tc_attention_backward_args *a, const query_block *x, const key_gradients *to)
 {
     const tc_attention_problem *p = x->problem;
-    real *dq = operand_at(&a->dq, x->b, x->h, x->q0);
+    real *dq = query_at(x, &a->dq, 0);
     query_gradients g;
     bool first = true;
     load_queries(x);
@@ -251,18 +251,20 @@ TC_DEFINE_KERNEL(attention_backward)(const void *args, int64_t begin, int64_t en
     query_block x;
     lay_out_scratch(&x, p, scratch, true);
     for (int64_t item = begin; item < end; item++) {
-        const int64_t split = item % a->splits, head = item / a->splits, b = head / p->Hk, hk = head % p->Hk;
-        key_gradients to = {operand_at(&a->dk, b, hk, 0), operand_at(&a->dv, b, hk, 0), a->dk.row, a->dv.row};
+        const int64_t split = item % a->splits, head = item / a->splits;
+        int64_t b, hk;
+        tc_attention_pair(&b, &hk, p, p->Hk, head);
+        choose_batch(&x, b);
+        key_gradients to = {operand_at(&a->dk, b, hk, x.first), operand_at(&a->dv, b, hk, x.first), a->dk.row, a->dv.row};
         if (split > 0) {
             const int64_t part = (split - 1) * p->B * p->Hk + head;
             to = (key_gradients){(real *)a->dk_partial + part * p->Tk * p->D, (real *)a->dv_partial + part * p->Tk * p->Dv, p->D, p->Dv};
         }
-        zero_rows(to.dk, to.dk_row, p->Tk, p->D);
-        zero_rows(to.dv, to.dv_row, p->Tk, p->Dv);
+        zero_rows(to.dk, to.dk_row, x.Tk, p->D);
+        zero_rows(to.dv, to.dv_row, x.Tk, p->Dv);
         const int64_t total = group * blocks, last = total * (split + 1) / a->splits;
         for (int64_t n = total * split / a->splits; n < last; n++) {
-            choose_queries(&x, b, hk * group + n / blocks, n % blocks);
-            backward_block(a, &x, &to);
+            if (choose_queries(&x, hk * group + n / blocks, n % blocks)) backward_block(a, &x, &to);
         }
     }
 }
@@ -342,11 +344,11 @@ TC_DEFINE_KERNEL(attention_dbias)(const void *args, int64_t begin, int64_t end, 
     lay_out_scratch(&x, p, scratch, true);
     for (int64_t item = begin; item < end; item++) {
         const int64_t block = item % own_blocks, head = item / own_blocks % a->heads, batch = item / own_blocks / a->heads;
-        for (int64_t b = batch; b < (a->batches == 1 ? p->B : batch + 1); b++)
+        for (int64_t b = batch; b < (a->batches == 1 ? p->B : batch + 1); b++) {
+            choose_batch(&x, b);
             for (int64_t h = head; h < (a->heads == 1 ? p->H : head + 1); h++)
-                for (int64_t n = block; n < (a->rows == 1 ? blocks : block + 1); n++) {
-                    choose_queries(&x, b, h, n);
-                    dbias_block(a, &x);
-                }
+                for (int64_t n = block; n < (a->rows == 1 ? blocks : block + 1); n++)
+                    if (choose_queries(&x, h, n)) dbias_block(a, &x);
+        }
     }
 }

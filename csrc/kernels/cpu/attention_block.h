@@ -25,12 +25,13 @@
 typedef struct query_block {
     const tc_attention_problem *problem;
     int64_t b, h, hk, q0;
+    int64_t first, Tq, Tk;       /* of the batch element: its first row, its queries and keys */
     int nq, groups;              /* number of queries; of vectors for them */
     int64_t first_key, last_key; /* keys that any of them may attend to: [first, last) */
     int64_t low_first, low_last; /* query i sees keys [low, high), both growing with i: of the first and the last query */
     int64_t high_first, high_last;
     int64_t slope_low, slope_high;      /* low = clamp(slope_low + i), high = clamp(slope_high + i) */
-    int64_t keys;                       /* keys of this batch element */
+    int64_t keys;                       /* keys of this batch element within its key length */
     real *qt;                           /* [D][QUERIES]: scale * q, transposed */
     real *scores;                       /* [KEYS][QUERIES] */
     real *added;                        /* [KEYS][QUERIES]: additive terms; free once they are in the scores */
@@ -50,6 +51,29 @@ typedef struct key_block {
 TC_INLINE real *operand_at(const tc_attention_operand *x, int64_t b, int64_t h, int64_t row)
 {
     return (real *)x->data + b * x->batch + h * x->head + row * x->row;
+}
+
+/* The row of the block's query number i, or of the key j of its batch element. */
+TC_INLINE real *query_at(const query_block *x, const tc_attention_operand *operand, int64_t i)
+{
+    return operand_at(operand, x->b, x->h, x->first + x->q0 + i);
+}
+TC_INLINE real *key_at(const query_block *x, const tc_attention_operand *operand, int64_t j)
+{
+    return operand_at(operand, x->b, x->hk, x->first + j);
+}
+
+/* The place of the block's first query in an array (B,H,Tq), or (H,tokens). */
+TC_INLINE int64_t statistic_at(const query_block *x)
+{
+    const tc_attention_problem *p = x->problem;
+    return p->sequences ? x->h * p->tokens + x->first + x->q0 : (x->b * p->H + x->h) * p->Tq + x->q0;
+}
+/* That of its row in an array (B,H,Tq,Tk). */
+TC_INLINE int64_t map_at(const query_block *x)
+{
+    const tc_attention_problem *p = x->problem;
+    return ((x->b * p->H + x->h) * p->Tq + x->q0) * p->Tk;
 }
 
 TC_INLINE int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
@@ -83,7 +107,7 @@ static inline void find_bounds(query_block *x)
 {
     const tc_attention_problem *p = x->problem;
     const int64_t offset = p->offsets ? clamp(p->offsets[x->b], -TC_ATTENTION_FAR, TC_ATTENTION_FAR) : p->offset;
-    x->keys = p->key_lengths ? clamp(p->key_lengths[x->b], 0, p->Tk) : p->Tk;
+    x->keys = p->key_lengths ? clamp(p->key_lengths[x->b], 0, x->Tk) : x->Tk;
     x->slope_low = x->q0 + offset - p->left;
     x->slope_high = x->q0 + offset + p->right + 1;
     x->low_first = clamp(x->slope_low, 0, x->keys);
@@ -303,7 +327,7 @@ static inline void make_scores(const query_block *x, const key_block *y)
     const tc_attention_problem *p = x->problem;
     tile_product(&(product){.c = x->scores,
                             .c_row = QUERIES,
-                            .a = operand_at(&p->k, x->b, x->hk, y->k0),
+                            .a = key_at(x, &p->k, y->k0),
                             .a_stride = p->k.row,
                             .b = x->qt,
                             .b_row = QUERIES,
@@ -378,10 +402,10 @@ static inline void drop(const query_block *x, const key_block *y, real *tile)
 }
 
 /* The weight of each kept key in an empty row that attends uniformly. */
-TC_INLINE real uniform_weight(const tc_attention_problem *p)
+TC_INLINE real uniform_weight(const query_block *x)
 {
-    const double keys = p->Tk > 0 ? (double)p->Tk : 1.0;
-    return (real)(p->dropout < 1.0 ? 1.0 / (keys * (1.0 - p->dropout)) : 0.0);
+    const double keys = x->Tk > 0 ? (double)x->Tk : 1.0, dropout = x->problem->dropout;
+    return (real)(dropout < 1.0 ? 1.0 / (keys * (1.0 - dropout)) : 0.0);
 }
 
 /* ---- a block of queries ------------------------------------------------------------------------------------------------------ */
@@ -406,24 +430,34 @@ static inline void lay_out_scratch(query_block *x, const tc_attention_problem *p
     x->kept_rows = x->kept + TILE;
 }
 
-/* Block number `block` of the queries of head h of batch element b. */
-static inline void choose_queries(query_block *x, int64_t b, int64_t h, int64_t block)
+/* Batch element b: where it begins, and its length. */
+static inline void choose_batch(query_block *x, int64_t b)
 {
     const tc_attention_problem *p = x->problem;
     x->b = b;
+    x->first = p->sequences ? p->sequences[b] : 0;
+    x->Tq = p->sequences ? p->sequences[b + 1] - x->first : p->Tq;
+    x->Tk = p->sequences ? x->Tq : p->Tk;
+}
+
+/* Block number `block` of the queries of head h of the batch element that was chosen. False: it has no such block. */
+static inline bool choose_queries(query_block *x, int64_t h, int64_t block)
+{
+    const tc_attention_problem *p = x->problem;
     x->h = h;
     x->hk = h / (p->H / p->Hk);
     x->q0 = block * QUERIES;
-    x->nq = (int)(p->Tq - x->q0 < QUERIES ? p->Tq - x->q0 : QUERIES);
+    x->nq = (int)clamp(x->Tq - x->q0, 0, QUERIES);
     x->groups = (x->nq + TC_LANES - 1) / TC_LANES;
     find_bounds(x);
+    return x->nq > 0;
 }
 
 /* The queries of the block, transposed and scaled. */
 static inline void load_queries(const query_block *x)
 {
     const tc_attention_problem *p = x->problem;
-    transpose(x->qt, QUERIES, operand_at(&p->q, x->b, x->h, x->q0), p->q.row, x->nq, p->D, (real)p->scale, true);
+    transpose(x->qt, QUERIES, query_at(x, &p->q, 0), p->q.row, x->nq, p->D, (real)p->scale, true);
 }
 
 #endif

@@ -11,7 +11,7 @@ namespace
 using namespace tc;
 
 // Block: one tile of queries of one head, and one group of columns of the values.
-// q (B,H,Tq,D), k (B,Hk,Tk,D), v (B,Hk,Tk,Dv), values (B,H,Tq,Dv); shift,sum,lse (B,H,Tq).
+// q (B,H,Tq,D), k (B,Hk,Tk,D), v (B,Hk,Tk,Dv), values (B,H,Tq,Dv); shift,sum,lse (B,H,Tq). Packed sequences: see Rows.
 template <class T, int tile, int chunks>
 __global__ void __launch_bounds__(tile_threads, 1) attention_forward_kernel(const __grid_constant__ tc_attention_forward_args a)
 {
@@ -23,6 +23,7 @@ __global__ void __launch_bounds__(tile_threads, 1) attention_forward_kernel(cons
     const int64_t groups = p.Dv ? divide_up(p.Dv, tile * chunks) : 1, query_tiles = divide_up(p.Tq, tile);
     const int64_t group = blockIdx.x % groups, first = blockIdx.x / groups % query_tiles * tile, bh = blockIdx.x / groups / query_tiles;
     const Head<T> head(p, bh / p.H, bh % p.H);
+    if (first >= head.Tq) return; // a packed sequence that is shorter than the longest
     const int64_t column = group * tile * chunks;
 
     Real largest[n], sum[n];
@@ -38,7 +39,7 @@ __global__ void __launch_bounds__(tile_threads, 1) attention_forward_kernel(cons
     const int64_t end = head.end_key(p, first, tile);
     for (int64_t key = head.first_key(p, first) / tile * tile; key < end; key += tile) {
         Fragment<Real, tile> score;
-        row_products<T, tile>(score, shared, head.q.at(first, 0), p.Tq - first, head.k.at(key, 0), p.Tk - key, p.D);
+        row_products<T, tile>(score, shared, head.q.at(first, 0), head.Tq - first, head.k.at(key, 0), head.Tk - key, p.D);
         Fragment<Real, tile> kept;
         dropout_factors<T, tile>(kept, p, head, true, first, key);
         bool holes = false;
@@ -51,7 +52,7 @@ __global__ void __launch_bounds__(tile_threads, 1) attention_forward_kernel(cons
                 const Score<Real> finished = finish_score(p, head, query, other, score[i][j]);
                 score[i][j] = finished.value;
                 shared.hidden[own_column(j)][own_row(i)] = finished.hidden;
-                holes = holes || (finished.hidden && query < p.Tq && other < p.Tk); // beyond Tk the values are zeros
+                holes = holes || (finished.hidden && query < head.Tq && other < head.Tk); // beyond Tk the values are zeros
                 top = finished.value > top ? finished.value : top;
             }
             top = row_max(top);
@@ -70,44 +71,45 @@ __global__ void __launch_bounds__(tile_threads, 1) attention_forward_kernel(cons
             for (Real &value : chunk[i]) value *= shrink;
         }
         holes = __syncthreads_or(holes);
-        weigh_rows<T, tile, chunks>(values, shared, holes, head.v.at(key, column), p.Tk - key, p.Dv - column);
+        weigh_rows<T, tile, chunks>(values, shared, holes, head.v.at(key, column), head.Tk - key, p.Dv - column);
     }
 
     bool empty[n], any_empty = false;
     TC_UNROLL
     for (int i = 0; i < n; i++) {
         empty[i] = largest[i] == -infinity && sum[i] == 0;
-        any_empty = any_empty || (empty[i] && first + own_row(i) < p.Tq);
+        any_empty = any_empty || (empty[i] && first + own_row(i) < head.Tq);
     }
     if (p.empty_rows == TC_ATTENTION_EMPTY_UNIFORM && __syncthreads_or(any_empty)) {
-        for (int64_t key = 0; key < p.Tk; key += tile) {
+        for (int64_t key = 0; key < head.Tk; key += tile) {
             Fragment<Real, tile> kept;
             dropout_factors<T, tile>(kept, p, head, true, first, key);
             TC_UNROLL
             for (int i = 0; i < n; i++) {
                 TC_UNROLL
                 for (int j = 0; j < n; j++) {
-                    shared.weight[own_column(j)][own_row(i)] = key + own_column(j) < p.Tk ? kept[i][j] / static_cast<Real>(p.Tk) : Real(0);
+                    shared.weight[own_column(j)][own_row(i)] =
+                        key + own_column(j) < head.Tk ? kept[i][j] / static_cast<Real>(head.Tk) : Real(0);
                     shared.hidden[own_column(j)][own_row(i)] = !empty[i];
                 }
             }
             __syncthreads();
-            weigh_rows<T, tile, chunks>(values, shared, true, head.v.at(key, column), p.Tk - key, p.Dv - column);
+            weigh_rows<T, tile, chunks>(values, shared, true, head.v.at(key, column), head.Tk - key, p.Dv - column);
         }
     }
 
     TC_UNROLL
     for (int i = 0; i < n; i++) {
         const int64_t query = first + own_row(i);
-        if (query >= p.Tq) continue;
+        if (query >= head.Tq) continue;
         const Real share = empty[i] ? Real(1) : Real(1) / sum[i];
-        T *out = static_cast<T *>(a.values.data) + bh / p.H * a.values.batch + bh % p.H * a.values.head + query * a.values.row;
+        T *out = head.template begin<T>(a.values, bh / p.H, bh % p.H) + query * a.values.row;
         TC_UNROLL
         for (int c = 0; c < chunks; c++) TC_UNROLL
         for (int j = 0; j < n; j++)
             if (column + c * tile + own_column(j) < p.Dv) narrow(out[column + c * tile + own_column(j)], values[c][i][j] * share);
         if (group != 0 || threadIdx.x != 0) continue;
-        const int64_t row = bh * p.Tq + query;
+        const int64_t row = head.statistics(p, bh / p.H, bh % p.H) + query;
         const Real shift = empty[i] ? Real(0) : largest[i];
         static_cast<Real *>(a.shift)[row] = shift;
         static_cast<Real *>(a.sum)[row] = empty[i] ? Real(0) : sum[i];
@@ -128,19 +130,22 @@ __global__ void __launch_bounds__(tile_threads, 1) attention_map_kernel(const __
                   bh = blockIdx.x / key_tiles / query_tiles;
     const Head<T> head(p, bh / p.H, bh % p.H);
     Fragment<Real, tile> score;
-    row_products<T, tile>(score, shared, head.q.at(first, 0), p.Tq - first, head.k.at(key, 0), p.Tk - key, p.D);
+    row_products<T, tile>(score, shared, head.q.at(first, 0), head.Tq - first, head.k.at(key, 0), head.Tk - key, p.D);
     TC_UNROLL
     for (int i = 0; i < n; i++) {
         const int64_t query = first + own_row(i), row = bh * p.Tq + query;
         if (query >= p.Tq) continue;
-        const Real shift = static_cast<const Real *>(a.shift)[row], sum = static_cast<const Real *>(a.sum)[row];
-        const Real in_empty_row = p.empty_rows == TC_ATTENTION_EMPTY_UNIFORM ? Real(1) / static_cast<Real>(p.Tk) : Real(0);
+        const bool there = query < head.Tq; // packed sequences that are shorter than the longest have zeros beyond their ends
+        const int64_t statistic = head.statistics(p, bh / p.H, bh % p.H) + query;
+        const Real shift = there ? static_cast<const Real *>(a.shift)[statistic] : Real(0);
+        const Real sum = there ? static_cast<const Real *>(a.sum)[statistic] : Real(1);
+        const Real in_empty_row = p.empty_rows == TC_ATTENTION_EMPTY_UNIFORM ? Real(1) / static_cast<Real>(head.Tk) : Real(0);
         TC_UNROLL
         for (int j = 0; j < n; j++) {
             const int64_t other = key + own_column(j);
             if (other >= p.Tk) continue;
             const Real weight = real_exp(finish_score(p, head, query, other, score[i][j]).value - shift);
-            narrow(static_cast<T *>(a.map)[row * p.Tk + other], sum == 0 ? in_empty_row : weight / sum);
+            narrow(static_cast<T *>(a.map)[row * p.Tk + other], other >= head.Tk ? Real(0) : sum == 0 ? in_empty_row : weight / sum);
         }
     }
 }

@@ -14,7 +14,10 @@ using namespace tc;
 
 constexpr int rows_per_block = 8;
 
-// delta (B,H,Tq); one warp per row.
+// The rows of all heads.
+int64_t rows_of_heads(const tc_attention_problem &p) { return p.sequences ? p.H * p.tokens : p.B * p.H * p.Tq; }
+
+// delta (B,H,Tq), or (H,tokens); one warp per row of (B,H,Tq).
 template <class T>
 __global__ void __launch_bounds__(warp_lanes *rows_per_block)
     attention_delta_kernel(const __grid_constant__ tc_attention_backward_args a, void *delta)
@@ -24,17 +27,20 @@ __global__ void __launch_bounds__(warp_lanes *rows_per_block)
     const int64_t row = static_cast<int64_t>(blockIdx.x) * rows_per_block + threadIdx.y;
     if (row >= p.B * p.H * p.Tq) return;
     const int64_t b = row / p.Tq / p.H, h = row / p.Tq % p.H, query = row % p.Tq;
-    const T *values = static_cast<const T *>(a.values.data) + b * a.values.batch + h * a.values.head + query * a.values.row;
-    const T *dvalues = static_cast<const T *>(a.dvalues.data) + b * a.dvalues.batch + h * a.dvalues.head + query * a.dvalues.row;
+    const Rows rows(p, b);
+    if (query >= rows.Tq) return;
+    const int64_t statistic = rows.statistics(p, b, h) + query;
+    const T *values = rows.begin<const T>(a.values, b, h) + query * a.values.row;
+    const T *dvalues = rows.begin<const T>(a.dvalues, b, h) + query * a.dvalues.row;
     Real sum = 0;
     for (int64_t d = threadIdx.x; d < p.Dv; d += warp_lanes) sum += widen(values[d]) * widen(dvalues[d]);
     if (a.dmap) {
         const T *map = static_cast<const T *>(a.map) + row * p.Tk, *dmap = static_cast<const T *>(a.dmap) + row * p.Tk;
-        for (int64_t j = threadIdx.x; j < p.Tk; j += warp_lanes)
+        for (int64_t j = threadIdx.x; j < rows.Tk; j += warp_lanes)
             if (widen(map[j]) != 0) sum += widen(map[j]) * widen(dmap[j]); // keys without weight do not count, NaN or not
     }
     sum = warp_sum(sum);
-    if (threadIdx.x == 0) static_cast<Real *>(delta)[row] = sum - (a.dlse ? static_cast<const Real *>(a.dlse)[row] : Real(0));
+    if (threadIdx.x == 0) static_cast<Real *>(delta)[statistic] = sum - (a.dlse ? static_cast<const Real *>(a.dlse)[statistic] : Real(0));
 }
 
 // One head of the backward: values of query (b,h,i) and of pairs of query and key.
@@ -49,9 +55,9 @@ template <class T> struct BackwardHead {
     __device__ __forceinline__ BackwardHead(const tc_attention_backward_args &args, const void *all_delta, int64_t b, int64_t h)
         : a(args), head(args.problem, b, h)
     {
-        const int64_t row = (b * a.problem.H + h) * a.problem.Tq;
-        dvalues = rows_of<T>(a.dvalues, b, h);
-        dmap = a.dmap ? static_cast<const T *>(a.dmap) + row * a.problem.Tk : nullptr;
+        const int64_t row = head.statistics(a.problem, b, h);
+        dvalues = head.template of<T>(a.dvalues, b, h);
+        dmap = a.dmap ? static_cast<const T *>(a.dmap) + (b * a.problem.H + h) * a.problem.Tq * a.problem.Tk : nullptr;
         shift = static_cast<const Real *>(a.shift) + row;
         sum = static_cast<const Real *>(a.sum) + row;
         delta = static_cast<const Real *>(all_delta) + row;
@@ -67,10 +73,10 @@ template <class T> struct BackwardHead {
         const tc_attention_problem &p = a.problem;
         const Score<Real> score = finish_score(p, head, query, key, qk);
         Pair out = {0, 0, 0, score.hidden};
-        if (query >= p.Tq || key >= p.Tk) return out;
+        if (query >= head.Tq || key >= head.Tk) return out;
         const Real share = sum[query];
         if (share == 0) { // an empty row: only the values, of which it took the mean, get a gradient
-            if (p.empty_rows == TC_ATTENTION_EMPTY_UNIFORM) out.weight = kept / static_cast<Real>(p.Tk);
+            if (p.empty_rows == TC_ATTENTION_EMPTY_UNIFORM) out.weight = kept / static_cast<Real>(head.Tk);
             return out;
         }
         if (score.hidden) return out;
@@ -97,10 +103,13 @@ __global__ void __launch_bounds__(tile_threads, 1)
     const tc_attention_problem &p = a.problem;
     const bool own_queries = wanted == Gradient::query;
     const tc_attention_operand &result = own_queries ? a.dq : wanted == Gradient::key ? a.dk : a.dv;
-    const int64_t heads = own_queries ? p.H : p.Hk, own_rows = own_queries ? p.Tq : p.Tk, width = wanted == Gradient::value ? p.Dv : p.D;
-    const int64_t groups = divide_up(width, tile * chunks), own_tiles = divide_up(own_rows, tile);
+    const int64_t heads = own_queries ? p.H : p.Hk, width = wanted == Gradient::value ? p.Dv : p.D;
+    const int64_t groups = divide_up(width, tile * chunks), own_tiles = divide_up(own_queries ? p.Tq : p.Tk, tile);
     const int64_t column = blockIdx.x % groups * tile * chunks, own = blockIdx.x / groups % own_tiles * tile;
     const int64_t b = blockIdx.x / groups / own_tiles / heads, own_head = blockIdx.x / groups / own_tiles % heads;
+    const Rows rows(p, b);
+    const int64_t own_rows = own_queries ? rows.Tq : rows.Tk;
+    if (own >= own_rows) return;                              // a packed sequence that is shorter than the longest
     const int64_t query_heads = own_queries ? 1 : p.H / p.Hk; // those that read this key head
 
     Fragment<Real, tile> gradient[chunks];
@@ -112,11 +121,11 @@ __global__ void __launch_bounds__(tile_threads, 1)
         const Operand<T> x = own_queries ? head.q : head.k, y = own_queries ? head.k : head.q;
         const Operand<T> dx = own_queries ? backward.dvalues : head.v, dy = own_queries ? head.v : backward.dvalues;
         const Operand<T> weighed = wanted == Gradient::value ? backward.dvalues : y;
-        const int64_t other_rows = own_queries ? p.Tk : p.Tq;
+        const int64_t other_rows = own_queries ? rows.Tk : rows.Tq;
         // Uniform empty rows reach every value.
         const bool all = wanted == Gradient::value && p.empty_rows == TC_ATTENTION_EMPTY_UNIFORM;
         const int64_t begin = own_queries ? head.first_key(p, own) : all ? 0 : head.first_query(p, own);
-        const int64_t end = own_queries ? head.end_key(p, own, tile) : all ? p.Tq : head.end_query(p, own, tile);
+        const int64_t end = own_queries ? head.end_key(p, own, tile) : all ? rows.Tq : head.end_query(p, own, tile);
         for (int64_t other = begin / tile * tile; other < end; other += tile) {
             Fragment<Real, tile> product, dproduct, kept;
             clear<Real, tile>(dproduct);
@@ -146,7 +155,7 @@ __global__ void __launch_bounds__(tile_threads, 1)
     for (int i = 0; i < n; i++) {
         const int64_t row = own + own_row(i);
         if (row >= own_rows) continue;
-        T *out = static_cast<T *>(result.data) + b * result.batch + own_head * result.head + row * result.row;
+        T *out = rows.begin<T>(result, b, own_head) + row * result.row;
         TC_UNROLL
         for (int c = 0; c < chunks; c++) TC_UNROLL
         for (int j = 0; j < n; j++)
@@ -168,8 +177,7 @@ __global__ void __launch_bounds__(tile_threads, 1)
     const int64_t row_tiles = one_row ? 1 : divide_up(p.Tq, tile), column_tiles = one_column ? 1 : divide_up(p.Tk, tile);
     const int64_t key_tile = blockIdx.x % column_tiles, query_tile = blockIdx.x / column_tiles % row_tiles;
     const int64_t own_head = blockIdx.x / column_tiles / row_tiles % a.heads, own_batch = blockIdx.x / column_tiles / row_tiles / a.heads;
-    const int64_t first_query = one_row ? 0 : query_tile * tile, end_query = one_row ? p.Tq : first_query + 1;
-    const int64_t first_key = one_column ? 0 : key_tile * tile, end_key = one_column ? p.Tk : first_key + 1;
+    const int64_t first_query = one_row ? 0 : query_tile * tile, first_key = one_column ? 0 : key_tile * tile;
 
     Fragment<Real, tile> sum;
     clear<Real, tile>(sum);
@@ -177,13 +185,15 @@ __global__ void __launch_bounds__(tile_threads, 1)
         for (int64_t h = a.heads == 1 ? 0 : own_head; h < (a.heads == 1 ? p.H : own_head + 1); h++) {
             const BackwardHead<T> backward(a.backward, delta, b, h);
             const Head<T> &head = backward.head;
+            const int64_t end_query = one_row || first_query >= head.Tq ? head.Tq : first_query + 1;
+            const int64_t end_key = one_column || first_key >= head.Tk ? head.Tk : first_key + 1;
             for (int64_t query = first_query; query < end_query; query += tile) {
                 for (int64_t key = first_key; key < end_key; key += tile) {
                     Fragment<Real, tile> product, dproduct, kept;
                     dropout_factors<T, tile>(kept, p, head, true, query, key);
-                    row_products<T, tile>(product, shared, head.q.at(query, 0), p.Tq - query, head.k.at(key, 0), p.Tk - key, p.D);
-                    row_products<T, tile>(dproduct, shared, backward.dvalues.at(query, 0), p.Tq - query, head.v.at(key, 0), p.Tk - key,
-                                          p.Dv);
+                    row_products<T, tile>(product, shared, head.q.at(query, 0), head.Tq - query, head.k.at(key, 0), head.Tk - key, p.D);
+                    row_products<T, tile>(dproduct, shared, backward.dvalues.at(query, 0), head.Tq - query, head.v.at(key, 0),
+                                          head.Tk - key, p.Dv);
                     TC_UNROLL
                     for (int i = 0; i < n; i++) TC_UNROLL
                     for (int j = 0; j < n; j++)
@@ -224,7 +234,7 @@ template <class T> int launch_delta(const tc_attention_backward_args &a, void *d
 template <class T> size_t tc_cuda_attention_backward_scratch(const void *args)
 {
     const tc_attention_problem &p = static_cast<const tc_attention_backward_args *>(args)->problem;
-    return static_cast<size_t>(p.B * p.H * p.Tq) * sizeof(compute<T>);
+    return static_cast<size_t>(rows_of_heads(p)) * sizeof(compute<T>);
 }
 
 // Writes all of dk and dv for any `splits`: each key tile has its own block, so that no partial sums remain.

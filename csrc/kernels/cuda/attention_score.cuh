@@ -12,13 +12,33 @@ namespace tc
 
 constexpr double fill_score = -9e15; // the tutorial's masked score
 
-template <class T> __device__ __forceinline__ Operand<T> rows_of(const tc_attention_operand &x, int64_t b, int64_t h)
-{
-    return {static_cast<const T *>(x.data) + b * x.batch + h * x.head, x.row, 1};
-}
+// The rows of one batch element.
+struct Rows {
+    int64_t first, Tq, Tk; // of packed sequences, where it begins in all arrays of rows, otherwise 0; its queries and keys
+
+    __device__ __forceinline__ Rows(const tc_attention_problem &p, int64_t b) : first(0), Tq(p.Tq), Tk(p.Tk)
+    {
+        if (!p.sequences) return;
+        first = p.sequences[b];
+        Tq = Tk = p.sequences[b + 1] - first;
+    }
+    // Where those of head h begin in an array (B,H,Tq), or (H,tokens).
+    __device__ __forceinline__ int64_t statistics(const tc_attention_problem &p, int64_t b, int64_t h) const
+    {
+        return p.sequences ? h * p.tokens + first : (b * p.H + h) * p.Tq;
+    }
+    template <class T> __device__ __forceinline__ T *begin(const tc_attention_operand &x, int64_t b, int64_t h) const
+    {
+        return static_cast<T *>(x.data) + b * x.batch + h * x.head + first * x.row;
+    }
+    template <class T> __device__ __forceinline__ Operand<T> of(const tc_attention_operand &x, int64_t b, int64_t h) const
+    {
+        return {begin<const T>(x, b, h), x.row, 1};
+    }
+};
 
 // One head of one batch element.
-template <class T> struct Head {
+template <class T> struct Head : Rows {
     using Real = compute<T>;
     Operand<T> q, k, v; // rows across, features along
     const uint8_t *mask;
@@ -29,12 +49,12 @@ template <class T> struct Head {
     int64_t offset, keys; // keys: the number within the key length
     uint64_t first_row;   // of the head, among all rows of scores: dropout uses it to number elements
 
-    __device__ __forceinline__ Head(const tc_attention_problem &p, int64_t b, int64_t h)
+    __device__ __forceinline__ Head(const tc_attention_problem &p, int64_t b, int64_t h) : Rows(p, b)
     {
         const int64_t hk = h / (p.H / p.Hk);
-        q = rows_of<T>(p.q, b, h);
-        k = rows_of<T>(p.k, b, hk);
-        v = rows_of<T>(p.v, b, hk);
+        q = of<T>(p.q, b, h);
+        k = of<T>(p.k, b, hk);
+        v = of<T>(p.v, b, hk);
         mask = p.mask.data ? static_cast<const uint8_t *>(p.mask.data) + b * p.mask.batch + h * p.mask.head : nullptr;
         for (int n = 0; n < 2; n++) {
             const tc_attention_plane &plane = p.additive[n];
@@ -47,7 +67,7 @@ template <class T> struct Head {
         first_row = static_cast<uint64_t>((b * p.H + h) * p.Tq);
         offset = p.offsets ? p.offsets[b] : p.offset;
         offset = offset > TC_ATTENTION_FAR ? TC_ATTENTION_FAR : offset < -TC_ATTENTION_FAR ? -TC_ATTENTION_FAR : offset;
-        keys = p.key_lengths ? clamp(p.key_lengths[b], p.Tk) : p.Tk;
+        keys = p.key_lengths ? clamp(p.key_lengths[b], Tk) : Tk;
     }
 
     // Keys [first_key, end_key) include all that queries [i, i + count) may attend to; likewise queries for keys.
@@ -61,11 +81,11 @@ template <class T> struct Head {
     }
     __device__ __forceinline__ int64_t first_query(const tc_attention_problem &p, int64_t j) const
     {
-        return clamp(j - offset - p.right, p.Tq);
+        return clamp(j - offset - p.right, Tq);
     }
     __device__ __forceinline__ int64_t end_query(const tc_attention_problem &p, int64_t j, int64_t count) const
     {
-        return clamp(j + count - offset + p.left, p.Tq);
+        return clamp(j + count - offset + p.left, Tq);
     }
     static __device__ __forceinline__ int64_t clamp(int64_t i, int64_t end) { return i < 0 ? 0 : i < end ? i : end; }
 };
@@ -92,7 +112,7 @@ __device__ __forceinline__ Score<compute<T>> finish_score(const tc_attention_pro
     using Real = compute<T>;
     Score<Real> score = {product * head.scale, head.scale, true, false};
     const int64_t diagonal = i + head.offset;
-    const bool in_reach = i < p.Tq && j < head.keys && j >= diagonal - p.left && j <= diagonal + p.right;
+    const bool in_reach = i < head.Tq && j < head.keys && j >= diagonal - p.left && j <= diagonal + p.right;
     const bool masked = in_reach && head.mask && !head.mask[i * p.mask.row + j * p.mask.column];
     if (!in_reach || (masked && p.mask_kind == TC_ATTENTION_MASK_BOOLEAN)) {
         score.value = -static_cast<Real>(INFINITY);

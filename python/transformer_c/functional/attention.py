@@ -22,6 +22,7 @@ def scaled_dot_product_attention(
     *,
     bias=None,
     key_lengths=None,
+    sequence_lengths=None,
     window: tuple[int | None, int | None] | None = None,
     softcap: float = 0.0,
     causal_offset=None,
@@ -55,6 +56,10 @@ def scaled_dot_product_attention(
         Added to the scores like a floating mask.
     key_lengths : array_like of int, shape (B,), optional
         The number of valid keys of each batch element.
+    sequence_lengths : array_like of int, shape (S,), optional
+        The arrays are (1, H, N, d), in which S sequences of these lengths, N positions in all, lie side by side; each attends to itself
+        alone, and nothing is computed for padding. The values have that form too. The sequences are the batch of all other arguments
+        and results: masks broadcast to (S, H, T, T), T the longest length, and are read from their beginnings on.
     window : (left, right), optional
         Query i sees keys from i + causal_offset - left to i + causal_offset + right; None = no bound.
     softcap : float, default 0.0
@@ -62,7 +67,8 @@ def scaled_dot_product_attention(
     causal_offset : int or array_like of int, shape (B,), optional
         Default 0; use Tk - Tq when the queries are the last positions (with a key/value cache).
     return_attention, return_logsumexp : bool, default False
-        Also return the attention (..., H, Tq, Tk), before dropout, and the log-sum-exp of the scores (..., H, Tq).
+        Also return the attention (..., H, Tq, Tk), before dropout, and the log-sum-exp of the scores (..., H, Tq). With
+        `sequence_lengths` (S, H, T, T), 0 beyond the end of a sequence, and (1, H, N).
     empty_rows : {"zero", "uniform", "raise"}
         The result of a query whose keys are all masked: zeros, the mean of all values, or a ValueError.
     rng : int, np.random.Generator, tc.Generator or None
@@ -101,6 +107,7 @@ def scaled_dot_product_attention(
             attn_mask=attn_mask,
             bias=bias,
             key_lengths=key_lengths,
+            sequence_lengths=sequence_lengths,
             causal_offset=causal_offset,
             is_causal=is_causal,
             window=window,

@@ -95,6 +95,10 @@ def _attention(g: Builder, a: dict, out: list) -> list[str | None]:
     dtype = out[0].dtype
     if a["dropout"]:
         raise ExportError("attention drops weights in eval mode: pass dropout_p=0.0 unless self.training")
+    if a["sequence_lengths"] is not None:
+        raise ExportError(
+            "attention of packed sequences (sequence_lengths) has no counterpart in ONNX: export with padding and key_lengths"
+        )
     if a["enable_gqa"] and q.rank > 2:
         k, v = _shared(g, k, q.shape[-3]), _shared(g, v, q.shape[-3])
     scale = a["scale"] if a["scale"] is not None else _root(q.shape[-1])
