@@ -14,6 +14,7 @@
 #include "access_check.h"
 #include "kernel_rows.h"
 #include "memory.h"
+#include "vectors.h"
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -147,6 +148,11 @@ void check(const void *pointer, size_t bytes, bool write, bool aligned, const vo
 }
 
 } // namespace
+
+void look_at_vector(const void *pointer, size_t bytes, bool write, const void *instruction)
+{
+    check(pointer, bytes, write, true, instruction);
+}
 
 void forget_accesses(const void *pointer, size_t bytes)
 {

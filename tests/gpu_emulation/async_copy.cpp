@@ -1,6 +1,7 @@
 // async_copy.cpp: the queue of copies each thread has on their way.
 #include "async_copy.h"
 #include "access_check.h"
+#include "count.h"
 #include "memory.h"
 #include <algorithm>
 #include <cstring>
@@ -16,6 +17,8 @@ void copy_async(void *destination, const void *source, int bytes, int valid_byte
     check_access(Space::shared, destination, size, size, "cp.async", site);
     if (valid_bytes) check_access(Space::global, source, static_cast<size_t>(valid_bytes), size, "cp.async", site);
     record_access(destination, size, true, "cp.async", site);
+    count_access(destination, size, true, site);
+    if (valid_bytes) count_access(source, static_cast<size_t>(valid_bytes), false, site);
     const OwnWork own;
     memset(destination, 0xff, size);
     current->copies.push_back({destination, source, bytes, valid_bytes, current->copy_group, site});

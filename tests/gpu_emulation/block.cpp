@@ -1,5 +1,6 @@
 // block.cpp: runs the threads of a block by a schedule, and names what is wrong when they cannot go on.
 #include "block.h"
+#include "count.h"
 #include "kernel_rows.h"
 #include "launch_bounds.h"
 #include "memory.h"
@@ -229,6 +230,7 @@ bool run_block(uint3 index)
     current = nullptr;
     Fiber::acquire(&block.end_key);
     if (failed) return false;
+    count_block_so_far();
     if (block.ended < block.size) {
         report = "deadlock: no thread can go on";
         append_waiting_threads();
@@ -305,6 +307,8 @@ void block_barrier(const char *operation, Site site)
     set_waiting(me, State::at_barrier, {operation, site, 0, nullptr});
     if (++block.at_barrier == block.size) {
         block.at_barrier = 0;
+        count_event(Event::barrier);
+        count_block_so_far();
         for (int i = 0; i < block.size; i++) Fiber::acquire(&block.threads[i]->arrive_key);
         for (int i = 0; i < block.size; i++) {
             Thread &thread = *block.threads[i];
@@ -372,6 +376,8 @@ void warp_collective(const char *operation, Site site, unsigned mask, void *oper
         for (int i = 0; i < warp_size; i++)
             if (mask >> i & 1) Fiber::acquire(&warp.lane[i]->arrive_key);
         if (combine) combine(warp, mask);
+        if (strncmp(operation, "mma", 3) == 0) count_event(Event::tensor);
+        if (strncmp(operation, "__shfl", 6) == 0) count_event(Event::shuffle);
         if (orders_memory) order_lanes(warp, mask);
         for (int i = 0; i < warp_size; i++) {
             if (!(mask >> i & 1)) continue;
@@ -413,6 +419,7 @@ static int run_grid(const std::string &kernel, const LaunchShape &shape, void (*
     while (static_cast<int>(block.threads.size()) < block.size) block.threads.push_back(std::make_unique<Thread>());
     block.scheduler.adopt_caller();
     failed = false;
+    count_launch(kernel);
     const uint64_t count = static_cast<uint64_t>(block.grid.x) * block.grid.y * block.grid.z;
     const uint64_t start = schedule == Schedule::random ? random_bits() % count : 0;
     bool good = true;

@@ -215,7 +215,7 @@ class EmulatedLibrary(CudaLibrary):
     def __init__(self, path):
         super().__init__(path)
         self.library.emulator_report.restype = self.library.emulator_launches.restype = ctypes.c_char_p
-        self.library.emulator_never_written.restype = ctypes.c_char_p
+        self.library.emulator_never_written.restype = self.library.emulator_counts.restype = ctypes.c_char_p
         self.library.emulator_set_schedule.argtypes = [ctypes.c_int, ctypes.c_uint64]
         self.library.emulator_set_streams.argtypes = [ctypes.c_int, ctypes.c_uint64]
         for kernel, threads in emulation.launch_bounds().items():
@@ -243,6 +243,10 @@ class EmulatedLibrary(CudaLibrary):
     def never_written(self):
         """The members listed in kernels.def that no launch has stored through so far, one per line; known in the flavour "access"."""
         return self.library.emulator_never_written().decode()
+
+    def counts(self):
+        """What the kernels cost since the last call, as a table (count.h); known in the flavour "count"."""
+        return self.library.emulator_counts().decode()
 
     def limit_threads(self, kernel, threads):
         """A launch of this kernel with more threads per block is refused, as a GPU does after __launch_bounds__(threads)."""

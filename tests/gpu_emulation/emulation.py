@@ -7,6 +7,7 @@ Flavours
   thread   ThreadSanitizer through its fiber interface: races, slowly
   access   every load and store is looked up by access_check.cpp: races, within and between blocks, reads of memory nobody
            wrote, bounds, alignment
+  count    every load and store is counted by count.cpp: sectors, bank conflicts, and special functions, shuffles, barriers
 What was compiled is kept in build/gpu_emulation/ under the hash of all that went into it.
 """
 
@@ -26,6 +27,11 @@ ROWS = ROOT / "csrc" / "core" / "kernels.c"  # of kernels.def, as the core has t
 CACHE = ROOT / "build" / "gpu_emulation"
 
 COMMON = ["-std=c++17", "-fPIC", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-Wno-unknown-pragmas", f"-I{HERE}", f"-I{KERNELS / 'cuda'}"]
+# Kernels whose loads and stores call a function each. g++ would compute most square roots without a call, and sines with cosines.
+CALLED = [f"-fno-builtin-{name}{suffix}" for name in ("sqrt", "sin", "cos") for suffix in ("", "f")]
+HOOKED = ["-O1", "-g1", "-fsanitize=thread", "-DEMULATOR_HOOKS", *CALLED]
+# The mathematical functions that count.cpp counts.
+SPECIAL = re.findall(r"^SPECIAL_\d\((\w+)\)$", (HERE / "count.cpp").read_text(), flags=re.M)
 FLAVOURS = {  # flags for the .cu files, for the emulator, for linking
     "plain": (["-O2"], ["-O2"], []),
     "address": (
@@ -33,8 +39,9 @@ FLAVOURS = {  # flags for the .cu files, for the emulator, for linking
         ["-O2", "-g", "-DEMULATOR_ADDRESS_SANITIZER"],
         ["-fsanitize=address,undefined"],
     ),
-    "thread": (["-O1", "-g1", "-fsanitize=thread"], ["-O2", "-g", "-DEMULATOR_THREAD_SANITIZER"], ["-fsanitize=thread"]),
-    "access": (["-O1", "-g1", "-fsanitize=thread"], ["-O2", "-g", "-DEMULATOR_ACCESS_CHECK"], []),
+    "thread": (HOOKED, ["-O2", "-g", "-DEMULATOR_THREAD_SANITIZER"], ["-fsanitize=thread"]),
+    "access": (HOOKED, ["-O2", "-g", "-DEMULATOR_ACCESS_CHECK"], []),
+    "count": (HOOKED, ["-O2", "-g", "-DEMULATOR_COUNT"], [f"-Wl,--wrap={name}{suffix}" for name in SPECIAL for suffix in ("", "f")]),
 }
 
 

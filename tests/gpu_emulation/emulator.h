@@ -6,15 +6,18 @@
 //     memory        shared and global memory        access_check  races, bounds, uninitialised reads
 //     collectives   shuffles and votes              async_copy    cp.async
 //     tensor_core   ldmatrix, mma.sync              numerics      number formats, approximations
-//     kernel_rows   the rows of kernels.def
+//     kernel_rows   the rows of kernels.def           vectors       loads and stores of several elements
+//     count         what a kernel would cost
 #pragma once
 #include "async_copy.h"
 #include "block.h"
 #include "collectives.h"
+#include "count.h"
 #include "kernel_rows.h"
 #include "memory.h"
 #include "numerics.h"
 #include "tensor_core.h"
+#include "vectors.h"
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

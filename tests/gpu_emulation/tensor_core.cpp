@@ -1,6 +1,7 @@
 // tensor_core.cpp: the warp's matrix instructions, done by the last lane to arrive.
 #include "tensor_core.h"
 #include "access_check.h"
+#include "count.h"
 #include "memory.h"
 #include "numerics.h"
 
@@ -95,9 +96,12 @@ void combine_multiply(Warp &warp, unsigned)
 
 void load_matrix(const char *operation, Site site, uint32_t *registers, int count, bool transposed, const void *row)
 {
-    check_access(Space::shared, row, 16, 16, operation, site);                     // sm_75 wants a valid address of every lane,
-    if (current->lane < 8 * count) record_access(row, 16, false, operation, site); // and uses those of the first ones
-    for (int i = 0; i < count; i++) registers[i] = all_lanes;                      // NaN in each half
+    check_access(Space::shared, row, 16, 16, operation, site); // sm_75 wants a valid address of every lane,
+    if (current->lane < 8 * count) {                           // and uses those of the first ones
+        record_access(row, 16, false, operation, site);
+        count_access(row, 16, false, site);
+    }
+    for (int i = 0; i < count; i++) registers[i] = all_lanes; // NaN in each half
     LoadOperand operand = {registers, count, transposed, static_cast<const uint16_t *>(row)};
     warp_collective(operation, site, all_lanes, &operand, combine_load, false);
 }

@@ -28,7 +28,7 @@ template <class Bits> __global__ void __launch_bounds__(element_threads) move_ke
     for_own_elements(a.numel, [&](int64_t i) {
         int64_t offset[2];
         element_offsets<2>(offset, i, a.ndim, a.shape, {a.to_strides, a.from_strides});
-        to[offset[0]] = from[offset[1]];
+        store_whole(to + offset[0], load_whole<Bits>(from + offset[1]));
     });
 }
 

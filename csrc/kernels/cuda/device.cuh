@@ -92,6 +92,11 @@ __device__ __forceinline__ float exp2_approximate(float x)
     return y;
 }
 
+// ---- vectors: 4, 8 or 16 bytes, moved by one instruction; the address is a multiple of them ----
+
+template <class Vector> __device__ __forceinline__ Vector load_whole(const void *p) { return *static_cast<const Vector *>(p); }
+template <class Vector> __device__ __forceinline__ void store_whole(void *p, const Vector &v) { *static_cast<Vector *>(p) = v; }
+
 // ---- asynchronous copies: global to shared memory, 4, 8 or 16 bytes per thread. Before sm_80: copied at once ----
 
 __device__ __forceinline__ uint32_t shared_address(const void *shared) { return static_cast<uint32_t>(__cvta_generic_to_shared(shared)); }
@@ -243,14 +248,8 @@ template <class T, int N> struct alignas(sizeof(T) * N) Vector {
     T at[N];
 };
 template <class T> constexpr int vector_lanes = 16 / sizeof(T);
-template <int N, class T> __device__ __forceinline__ Vector<T, N> load_vector(const T *p)
-{
-    return *reinterpret_cast<const Vector<T, N> *>(p);
-}
-template <int N, class T> __device__ __forceinline__ void store_vector(T *p, const Vector<T, N> &v)
-{
-    *reinterpret_cast<Vector<T, N> *>(p) = v;
-}
+template <int N, class T> __device__ __forceinline__ Vector<T, N> load_vector(const T *p) { return load_whole<Vector<T, N>>(p); }
+template <int N, class T> __device__ __forceinline__ void store_vector(T *p, const Vector<T, N> &v) { store_whole(p, v); }
 
 // Host side: may rows of C elements that start at these addresses (null counts as aligned) be moved as 16-byte vectors?
 template <class T, class... Pointers> bool vectors_fit(int64_t C, const Pointers *...pointers)

@@ -51,5 +51,18 @@ inline int run_bug(int argc, char **argv, int (*buggy)(float *), int (*fixed)(fl
     return 0;
 }
 
+// The same, and in the flavour that counts, the kernel may not need more than `limit` of a column of count.cpp.
+inline int run_costly(int argc, char **argv, int (*buggy)(float *), int (*fixed)(float *), const std::vector<float> &expected,
+                      const char *column, int64_t limit)
+{
+    if (const int error = run_bug(argc, argv, buggy, fixed, expected)) return error;
+    const int64_t count = emulator_count(column);
+    if (count <= limit) return 0;
+    printf("costly: %s is %lld, %lld would do\n", column, static_cast<long long>(count), static_cast<long long>(limit));
+    return 1;
+}
+
 #define BUG_MAIN(expected)                                                                                                                 \
     int main(int argc, char **argv) { return run_bug(argc, argv, run<false>, run<true>, expected); }
+#define COSTLY_MAIN(expected, column, limit)                                                                                               \
+    int main(int argc, char **argv) { return run_costly(argc, argv, run<false>, run<true>, expected, column, limit); }

@@ -1,0 +1,252 @@
+"""What each kernel would cost a GPU, counted by the emulation: the cases, their counts now, and the committed ones of counts.json.
+
+    python tests/gpu_emulation/counts.py            # how the counts differ from counts.json
+    python tests/gpu_emulation/counts.py --write    # makes them the committed ones
+
+A kernel's row has the columns of count.cpp: sectors are 32 bytes of global memory per request of a warp, bytes are distinct ones, shared
+memory takes wavefronts where `ideal_wavefronts` would do without bank conflicts, `special` are calls of mathematical functions.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import emulation
+
+COMMITTED = pathlib.Path(__file__).parent / "counts.json"
+BOTH = ("float32", "bfloat16")
+
+# ---- the cases: a name, and a call that launches kernels on Tensors of the shapes ----
+
+
+def product(tc, tensor, M, N, K):
+    return tc.matmul(tensor(M, K), tensor(K, N))
+
+
+def linear(tc, tensor, M, N, K):
+    y = tc.functional.linear(tensor(M, K), tensor(N, K), tensor(N))
+    y.backward(tensor(M, N, grad=False))
+
+
+def qkv_projection(tc, tensor, B, T, C, H):
+    tc.functional.qkv_projection(tensor(B, T, C), tensor(3 * C, C), tensor(3 * C), num_heads=H)
+
+
+def attention(tc, tensor, B, H, T, d, **options):
+    query, key, value = (tensor(B, H, T, d) for _ in range(3))
+    tc.functional.scaled_dot_product_attention(query, key, value, **options).backward(tensor(B, H, T, d, grad=False))
+
+
+def causal_attention(tc, tensor, *shape):
+    attention(tc, tensor, *shape, is_causal=True)
+
+
+def add_layer_norm(tc, tensor, N, C):
+    tc.functional.add_layer_norm(tensor(N, C), tensor(N, C), C, tensor(C), tensor(C)).backward(tensor(N, C, grad=False))
+
+
+def rms_norm(tc, tensor, N, C):
+    tc.functional.rms_norm(tensor(N, C), C, tensor(C)).backward(tensor(N, C, grad=False))
+
+
+def cross_entropy(tc, tensor, N, C):
+    target = tc.tensor([i % C for i in range(N)], device=tensor.device)
+    tc.functional.cross_entropy(tensor(N, C), target).backward()
+
+
+def softmax(tc, tensor, N, C):
+    tc.functional.softmax(tensor(N, C)).backward(tensor(N, C, grad=False))
+
+
+def unary(tc, tensor, n):
+    tc.functional.gelu(tensor(n)).backward(tensor(n, grad=False))
+
+
+def binary(tc, tensor, N, C):
+    (tensor(N, C) * tensor(N, C)).backward(tensor(N, C, grad=False))
+
+
+def bias(tc, tensor, N, C):
+    (tensor(N, C) + tensor(C)).backward(tensor(N, C, grad=False))
+
+
+def dropout(tc, tensor, n):
+    tc.functional.dropout(tensor(n), 0.1, rng=1).backward(tensor(n, grad=False))
+
+
+def copied_columns(tc, tensor, N, C):
+    tensor(N, 2 * C)[:, C:].contiguous()
+
+
+def transposed_copy(tc, tensor, N, C):
+    tensor(N, C).transpose(0, 1).contiguous()
+
+
+def cast(tc, tensor, N, C):
+    tensor(N, C).float()
+
+
+def reductions(tc, tensor, N, C):
+    x = tensor(N, C, grad=False)
+    x.sum(), x.sum(0), x.sum(1), x.amax(1), x.argmax(1)
+
+
+def embedding(tc, tensor, N, rows, C):
+    indices = tc.tensor([i * 7 % rows for i in range(N)], device=tensor.device)
+    tc.functional.embedding(indices, tensor(rows, C)).backward(tensor(N, C, grad=False))
+
+
+def optimizer(tc, tensor, kind, *shape):
+    parameter = tensor(*shape)
+    parameter.grad = tensor(*shape, grad=False)
+    steps = getattr(tc.optim, kind)([parameter], lr=0.1)
+    tc.nn.utils.clip_grad_norm_([parameter], 1.0)
+    steps.step()
+
+
+CASES = [
+    (product, BOTH, [(64, 64, 64), (70, 33, 40), (8, 96, 256)]),
+    (linear, BOTH, [(128, 96, 64), (33, 48, 32)]),
+    (qkv_projection, BOTH, [(2, 24, 32, 4)]),
+    (attention, BOTH, [(1, 2, 48, 32), (1, 1, 40, 64)]),
+    (causal_attention, ["float32"], [(1, 2, 48, 32)]),
+    (add_layer_norm, BOTH, [(16, 256), (9, 33), (3, 1032)]),
+    (rms_norm, BOTH, [(16, 256)]),
+    (cross_entropy, BOTH, [(16, 100), (4, 1000)]),
+    (softmax, BOTH, [(16, 100), (64, 16)]),
+    (unary, BOTH, [(4096,), (1001,)]),
+    (binary, BOTH, [(32, 128), (7, 33)]),
+    (bias, BOTH, [(32, 128)]),
+    (dropout, BOTH, [(4096,)]),
+    (copied_columns, BOTH, [(32, 128), (7, 33)]),
+    (transposed_copy, ["float32"], [(64, 48)]),
+    (cast, ["bfloat16"], [(32, 128)]),
+    (reductions, ["float32"], [(64, 96), (2, 1000)]),
+    (embedding, BOTH, [(48, 20, 64)]),
+    (optimizer, ["float32"], [("SGD", 1000), ("AdamW", 64, 65)]),
+]
+
+
+class Tensors:
+    """Makes Tensors of a shape with the values 0, 1/8, 2/8, ... 15/8, 0, ..."""
+
+    def __init__(self, tc, device, dtype):
+        self.tc, self.device, self.dtype = tc, device, dtype
+
+    def __call__(self, *shape, grad=True):
+        import numpy as np
+
+        values = (np.arange(np.prod(shape)).reshape(shape) % 16 / 8).astype(np.float32)
+        return self.tc.tensor(values, dtype=getattr(self.tc, self.dtype), device=self.device, requires_grad=grad)
+
+
+# ---- counting: in a process of its own, since a process opens one CUDA library ----
+
+
+def read(report):
+    """{kernel: {column: count}} of what count.cpp reports."""
+    (_, *columns), *rows = (line.split("\t") for line in report.splitlines())
+    return {
+        row[0].replace("{anonymous}::", "").replace("tc::", "").replace("> >", ">>"): dict(zip(columns, map(int, row[1:]), strict=True))
+        for row in rows
+    }
+
+
+def count_here():
+    """{case: {kernel: {column: count}}} of every case, with the library of TRANSFORMER_C_CUDA_LIBRARY."""
+    import transformer_c as tc
+    from cuda_library import EmulatedLibrary
+
+    library, device, counts = EmulatedLibrary(os.environ["TRANSFORMER_C_CUDA_LIBRARY"]), "cuda:emulated", {}
+    for run, dtypes, shapes in CASES:
+        for dtype in dtypes:
+            for shape in shapes:
+                tc.cuda.synchronize(device)
+                library.counts()
+                run(tc, Tensors(tc, device, dtype), *shape)
+                tc.cuda.synchronize(device)
+                counts[f"{run.__name__} {dtype} {'x'.join(map(str, shape))}"] = read(library.counts())
+    return counts
+
+
+def count():
+    """The same, counted by another process."""
+    library = emulation.kernel_library("count")
+    environment = {**os.environ, "TRANSFORMER_C_CUDA_LIBRARY": str(library), "EMULATION_FLAVOUR": "count"}
+    done = subprocess.run([sys.executable, __file__, "--here"], capture_output=True, text=True, env=environment)
+    if done.returncode:
+        raise RuntimeError(done.stdout + done.stderr)
+    return json.loads(done.stdout)
+
+
+# ---- the committed counts ----
+
+
+def compiler_version():
+    """Counts of kernels depend on the registers that a compiler takes: "g++ 12"."""
+    version = subprocess.run([*emulation.compiler(), "-dumpversion"], capture_output=True, text=True, check=True).stdout
+    return f"{pathlib.Path(emulation.compiler()[0]).name} {version.split('.')[0].strip()}"
+
+
+def committed():
+    """The compiler, and the counts as count() has them."""
+    saved = json.loads(COMMITTED.read_text())
+    rows = {
+        case: {kernel: dict(zip(saved["columns"], row, strict=True)) for kernel, row in kernels.items()}
+        for case, kernels in saved["counts"].items()
+    }
+    return saved["compiler"], rows
+
+
+def write(counts):
+    columns = list(next(iter(next(iter(counts.values())).values())))
+    lines = [
+        f"  {json.dumps(case)}: {{\n"
+        + ",\n".join(f"   {json.dumps(kernel)}: {json.dumps(list(row.values()))}" for kernel, row in sorted(kernels.items()))
+        + "}"
+        for case, kernels in counts.items()
+    ]
+    COMMITTED.write_text(
+        f'{{"compiler": {json.dumps(compiler_version())},\n "columns": {json.dumps(columns)},\n "counts": {{\n' + ",\n".join(lines) + "}}\n"
+    )
+
+
+def differences(before, now):
+    """What rose and what is otherwise not as it was, each a list of lines."""
+    rises, others = [], []
+    for case in sorted({*before, *now}):
+        old, new = before.get(case, {}), now.get(case, {})
+        if not old or not new:
+            others.append(f"{case}: {'is not counted any more' if old else 'has no committed counts'}")
+            continue
+        for kernel in sorted({*old, *new}):
+            if kernel not in new or kernel not in old:
+                (others if kernel in old else rises).append(f"{case}: {kernel} is {'not launched any more' if kernel in old else 'new'}")
+                continue
+            for column, count in new[kernel].items():
+                line = f"{case}: {kernel}: {column} {old[kernel][column]} -> {count}"
+                if count != old[kernel][column]:
+                    (rises if count > old[kernel][column] else others).append(line)
+    return rises, others
+
+
+def main():
+    if "--here" in sys.argv:
+        print(json.dumps(count_here()))
+        return 0
+    now = count()
+    if "--write" in sys.argv:
+        write(now)
+        return 0
+    compiler, before = committed()
+    rises, others = differences(before, now)
+    print(f"committed by {compiler}, now {compiler_version()}", *rises, *others, sep="\n")
+    return int(bool(rises or others))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""What the kernels would cost a GPU has not risen: counts.py counts it, counts.json has what is committed."""
+
+import copy
+import re
+import subprocess
+import sys
+
+import counts
+import emulation
+import pytest
+
+pytestmark = [
+    pytest.mark.minutes,
+    pytest.mark.skipif(sys.platform != "linux", reason="fibers and --wrap are Linux's here"),
+]
+
+
+def test_no_count_has_risen():
+    compiler, before = counts.committed()
+    if compiler != counts.compiler_version():
+        pytest.skip(f"counts.json was counted with {compiler}; {counts.compiler_version()} keeps other values in registers")
+    now = counts.count()
+    assert all(now.values()), f"nothing is launched by {[case for case, kernels in now.items() if not kernels]}"
+    rises, others = counts.differences(before, now)
+    assert not rises, "more work than in counts.json:\n" + "\n".join(rises)
+    assert not others, "less or other work: keep it by python tests/gpu_emulation/counts.py --write\n" + "\n".join(others)
+
+
+def test_each_difference_is_named():
+    _, before = counts.committed()
+    case, kernel = "product float32 64x64x64", "gemm_kernel<float, 64, WholeSum<float>>"
+    now = copy.deepcopy(before)
+    assert counts.differences(before, now) == ([], [])
+    row = now[case][kernel]
+    row["load_sectors"] += 1
+    row["wavefronts"] -= 1
+    now[case]["another_kernel"] = row
+    now["new case"] = now[case]
+    rises, others = counts.differences(before, now)
+    sectors, wavefronts = before[case][kernel]["load_sectors"], before[case][kernel]["wavefronts"]
+    assert rises == [f"{case}: another_kernel is new", f"{case}: {kernel}: load_sectors {sectors} -> {sectors + 1}"]
+    assert others == ["new case: has no committed counts", f"{case}: {kernel}: wavefronts {wavefronts} -> {wavefronts - 1}"]
+    _, others = counts.differences(now, before)
+    assert others[:2] == ["new case: is not counted any more", f"{case}: another_kernel is not launched any more"]
+
+
+def names(*command):
+    return set(re.findall(r" [A-Za-z] (\w+)", subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+
+
+def test_every_mathematical_function_is_counted():
+    """The kernels call no other than those of count.cpp and those that take no special instruction on a GPU."""
+    kernels = [emulation.compile_object(source, "count") for source in sorted((emulation.KERNELS / "cuda").glob("*.cu"))]
+    library = subprocess.run(["ldd", emulation.kernel_library("count")], capture_output=True, text=True, check=True).stdout
+    mathematics = names("nm", "-D", "--defined-only", re.search(r"libm\S* => (\S+)", library)[1])
+    called = names("nm", "--undefined-only", *kernels) & mathematics
+    counted = {name + suffix for name in emulation.SPECIAL for suffix in ("", "f")}
+    assert counted & called and called - counted <= {name + suffix for name in ("floor", "rint", "frexp") for suffix in ("", "f")}
