@@ -564,16 +564,20 @@ TC_CHECKED tc_status tc_replace(tc_tensor *target, tc_tensor *result, tc_error *
 /* ---- optimizers ---------------------------------------------------------------------------------------------------- */
 
 /* One step over all parameters, in place. All tensors of one call are contiguous, of one dtype (float32 or float64) and on one device; all
- * lists have one length. Update rules, names and defaults are those of torch.optim; lists that a rule does not use are NULL. */
+ * lists have one length. Gradients of float32 parameters may be halves. `halves`, or NULL: for each parameter itself, or for a master copy
+ * the tensor of another dtype that gets its values. Update rules, names and defaults are those of torch.optim; lists that a rule does not
+ * use are NULL. */
 TC_CHECKED tc_status tc_sgd_step(const tc_tensors *parameters, const tc_tensors *gradients, const tc_tensors *buffers, double lr,
                                  double momentum, double dampening, double weight_decay, bool nesterov, bool maximize, bool first,
-                                 tc_error *err);
+                                 const tc_tensors *halves, tc_error *err);
 TC_CHECKED tc_status tc_adam_step(const tc_tensors *parameters, const tc_tensors *gradients, const tc_tensors *exp_avg,
                                   const tc_tensors *exp_avg_sq, const tc_tensors *max_exp_avg_sq, int64_t t, double lr, double beta1,
-                                  double beta2, double eps, double weight_decay, bool decoupled, bool maximize, tc_error *err);
+                                  double beta2, double eps, double weight_decay, bool decoupled, bool maximize, const tc_tensors *halves,
+                                  tc_error *err);
 TC_CHECKED tc_status tc_rmsprop_step(const tc_tensors *parameters, const tc_tensors *gradients, const tc_tensors *square_avg,
                                      const tc_tensors *buffers, const tc_tensors *grad_avg, double lr, double alpha, double eps,
-                                     double weight_decay, double momentum, bool eps_inside_sqrt, bool maximize, tc_error *err);
+                                     double weight_decay, double momentum, bool eps_inside_sqrt, bool maximize, const tc_tensors *halves,
+                                     tc_error *err);
 
 /* The p-norm of all gradients together (infinity: the largest absolute value), summed in float64. */
 TC_CHECKED tc_status tc_gradient_norm(double *norm, const tc_tensors *gradients, double power, tc_error *err);

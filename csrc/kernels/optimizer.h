@@ -6,15 +6,19 @@
 #include <stdint.h>
 
 #include "kernels.h"
+#include "types.h"
 
 #define TC_OPTIMIZER_BLOCK 4096 /* elements per item; a chunk's last block may be shorter */
 #define TC_OPTIMIZER_STATES 3
 
-/* One parameter, contiguous: n elements of value, gradient and state. */
+/* One parameter, contiguous: n elements of value, gradient and state. Parameters and states have the kernel's compute dtype. On a GPU the
+ * gradient of a float32 parameter may be of halves, and the value rounded to halves is written as well; on a CPU neither is. */
 typedef struct tc_optimizer_chunk {
     void *parameter;
     void *gradient;
     void *state[TC_OPTIMIZER_STATES];
+    void *half; /* the new value rounded, or NULL */
+    tc_dtype gradient_dtype, half_dtype;
     int64_t n;
     int64_t first_block; /* blocks of the chunks before this one */
 } tc_optimizer_chunk;

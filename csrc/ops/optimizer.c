@@ -1,7 +1,8 @@
 /* optimizer.c: one step of an optimizer over a list of parameters, gradient norms and clipping. Nothing here is recorded.
  *
- * float16 and bfloat16 parameters are stepped on float32 master copies that the caller keeps; the tensors given here are
- * float32 or float64, contiguous, on one device and of one dtype per call. */
+ * float16 and bfloat16 parameters are stepped on float32 master copies that the caller keeps; parameters and states given here are float32
+ * or float64, contiguous, on one device and of one dtype per call. Gradients may be of halves. GPU kernels read these as such, and write
+ * the parameters of halves themselves; for those of CPUs they are cast, and copied back. */
 #include "../kernels/optimizer.h"
 
 #include <math.h>
@@ -12,16 +13,38 @@
 
 /* The chunk list of a call, with `blocks` blocks. */
 typedef struct chunk_list {
+    tc_dtype compute;      /* of the kernel: float32 for halves */
+    bool takes_halves;     /* the kernel */
+    tc_tensor **gradients; /* as it takes them; owned */
     tc_optimizer_chunk *chunks;
     int64_t count, blocks, capacity;
 } chunk_list;
 
 static void chunk_list_end(chunk_list *list)
 {
+    for (int64_t i = 0; list->gradients && i < list->capacity; i++) tc_tensor_release(list->gradients[i]);
+    if (list->gradients) tc_free(list->gradients, sizeof(tc_tensor *) * (size_t)list->capacity);
     if (list->chunks) tc_free(list->chunks, sizeof *list->chunks * (size_t)list->capacity);
 }
 
 #define CHUNK_LIST(name) __attribute__((cleanup(chunk_list_end))) chunk_list name = {0} /* freed when its block is left */
+
+/* Room for as many as `tensors`, which are not none; the kernel computes in the dtype of the first, or for halves in float32. */
+static tc_status chunk_list_begin(chunk_list *list, const tc_tensors *tensors, tc_error *err)
+{
+    const tc_tensor *first = tensors->items[0];
+    const tc_backend *backend;
+    const size_t bytes = sizeof(tc_tensor *) * (size_t)tensors->count;
+    TC_TRY(tc_backend_for(&backend, first->storage->device, err));
+    list->compute = tc_compute_dtype(first->dtype);
+    list->takes_halves = backend->compute_dtype(TC_BFLOAT16) == TC_BFLOAT16;
+    list->capacity = tensors->count;
+    list->chunks = tc_allocate(sizeof *list->chunks * (size_t)list->capacity);
+    list->gradients = tc_allocate(bytes);
+    if (list->gradients) memset(list->gradients, 0, bytes);
+    if (list->chunks && list->gradients) return TC_OK;
+    return tc_fail(err, TC_ERROR_MEMORY, "out of memory: the list of %lld parameters", (long long)tensors->count);
+}
 
 static tc_status check_count(const tc_tensors *list, const char *name, const tc_tensors *parameters, tc_error *err)
 {
@@ -30,43 +53,95 @@ static tc_status check_count(const tc_tensors *list, const char *name, const tc_
                    name, (long long)list->count, (long long)parameters->count);
 }
 
-static tc_status check_tensor(const tc_tensor *tensor, const tc_tensor *first, const tc_tensor *parameter, const char *name, int64_t i,
-                              tc_error *err)
+/* `dtype`: that of the tensor, or in which the kernel computes with its values. */
+static tc_status check_tensor(const tc_tensor *tensor, tc_dtype dtype, const tc_tensor *first, const tc_tensor *parameter, const char *name,
+                              int64_t i, tc_error *err)
 {
+    const tc_dtype compute = tc_compute_dtype(first->dtype);
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
     if (!tc_tensor_same_shape(tensor, parameter))
         return tc_fail(err, TC_ERROR_VALUE, "%s %lld has shape %s but its parameter has %s; they must be equal", name, (long long)i,
                        tc_tensor_text(a, tensor), tc_tensor_text(b, parameter));
-    if (tensor->dtype != first->dtype || (tensor->dtype != TC_FLOAT32 && tensor->dtype != TC_FLOAT64))
+    if (dtype != compute)
         return tc_fail(err, TC_ERROR_TYPE, "%s %lld is %s but the step computes in %s", name, (long long)i, tc_dtype_name(tensor->dtype),
-                       tc_dtype_name(first->dtype));
+                       tc_dtype_name(compute));
     if (!tensor->contiguous) return tc_fail(err, TC_ERROR_VALUE, "%s %lld is not contiguous", name, (long long)i);
     if (!tc_same_device(tensor->storage->device, first->storage->device))
         return tc_fail(err, TC_ERROR_STATE, "%s %lld is on another device than the first parameter", name, (long long)i);
     return TC_OK;
 }
 
-/* `states`: a list for each state of the rule, NULL where it has none. Without a step, for the gradients alone, they are `parameters`. */
-static tc_status fill_chunks(chunk_list *list, const tc_tensors *parameters, const tc_tensors *gradients, const tc_tensors *const *states,
-                             tc_error *err)
+/* The gradient of a parameter of this shape, as the kernel takes it. */
+static tc_status set_gradient(chunk_list *list, tc_optimizer_chunk *chunk, tc_tensor *gradient, const tc_tensor *parameter,
+                              const tc_tensor *first, int64_t i, tc_error *err)
 {
-    list->capacity = parameters->count;
-    list->chunks = tc_allocate(sizeof *list->chunks * (size_t)list->capacity);
-    if (!list->chunks) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: the list of %lld parameters", (long long)parameters->count);
-    for (int64_t i = 0; i < parameters->count; i++) {
-        const tc_tensor *parameter = parameters->items[i], *gradient = gradients->items[i], *first = parameters->items[0];
-        tc_optimizer_chunk chunk = {
-            .parameter = parameter->data, .gradient = gradient->data, .n = parameter->numel, .first_block = list->blocks};
-        TC_TRY(check_tensor(parameter, first, parameter, "parameter", i, err));
-        TC_TRY(check_tensor(gradient, first, parameter, "gradient", i, err));
-        for (int k = 0; states && k < TC_OPTIMIZER_STATES; k++) {
-            if (!states[k]) continue;
-            TC_TRY(check_tensor(states[k]->items[i], first, parameter, "state", i, err));
-            chunk.state[k] = states[k]->items[i]->data;
+    const tc_dtype computed = tc_dtype_is_float(gradient->dtype) ? tc_compute_dtype(gradient->dtype) : gradient->dtype;
+    TC_TRY(check_tensor(gradient, computed, first, parameter, "gradient", i, err));
+    TC_TRY(tc_tensor_as(&list->gradients[i], gradient, list->takes_halves ? gradient->dtype : list->compute, err));
+    chunk->gradient = list->gradients[i]->data;
+    chunk->gradient_dtype = list->gradients[i]->dtype;
+    return TC_OK;
+}
+
+static void add_chunk(chunk_list *list, tc_optimizer_chunk chunk)
+{
+    if (chunk.n == 0) return;
+    chunk.first_block = list->blocks;
+    list->chunks[list->count++] = chunk;
+    list->blocks += tc_divide_up(chunk.n, TC_OPTIMIZER_BLOCK);
+}
+
+/* What a step is given. */
+typedef struct step_lists {
+    const tc_tensors *parameters, *gradients;
+    const tc_tensors *states[TC_OPTIMIZER_STATES]; /* NULL where the rule has none */
+    const tc_tensors *halves;                      /* parameters themselves, or for masters what gets their values; or NULL */
+} step_lists;
+
+static tc_tensor *half_of(const step_lists *lists, int64_t i)
+{
+    return lists->halves && lists->halves->items[i]->data != lists->parameters->items[i]->data ? lists->halves->items[i] : NULL;
+}
+
+/* Does the kernel write the half itself? */
+static bool writes_half(const chunk_list *list, const tc_tensor *half)
+{
+    return list->takes_halves && list->compute == TC_FLOAT32 && half->contiguous && tc_compute_dtype(half->dtype) != half->dtype;
+}
+
+static tc_status fill_chunks(chunk_list *list, const step_lists *lists, tc_error *err)
+{
+    const tc_tensor *first = lists->parameters->items[0];
+    TC_TRY(chunk_list_begin(list, lists->parameters, err));
+    for (int64_t i = 0; i < lists->parameters->count; i++) {
+        const tc_tensor *parameter = lists->parameters->items[i], *half = half_of(lists, i);
+        tc_optimizer_chunk chunk = {.parameter = parameter->data, .n = parameter->numel};
+        TC_TRY(check_tensor(parameter, parameter->dtype, first, parameter, "parameter", i, err));
+        TC_TRY(set_gradient(list, &chunk, lists->gradients->items[i], parameter, first, i, err));
+        for (int k = 0; k < TC_OPTIMIZER_STATES; k++) {
+            if (!lists->states[k]) continue;
+            const tc_tensor *state = lists->states[k]->items[i];
+            TC_TRY(check_tensor(state, state->dtype, first, parameter, "state", i, err));
+            chunk.state[k] = state->data;
         }
-        if (chunk.n == 0) continue;
-        list->chunks[list->count++] = chunk;
-        list->blocks += tc_divide_up(chunk.n, TC_OPTIMIZER_BLOCK);
+        if (half && writes_half(list, half)) {
+            chunk.half = half->data;
+            chunk.half_dtype = half->dtype;
+        }
+        add_chunk(list, chunk);
+    }
+    return TC_OK;
+}
+
+/* Of gradients alone. */
+static tc_status fill_gradients(chunk_list *list, const tc_tensors *gradients, tc_error *err)
+{
+    TC_TRY(chunk_list_begin(list, gradients, err));
+    for (int64_t i = 0; i < gradients->count; i++) {
+        tc_tensor *gradient = gradients->items[i];
+        tc_optimizer_chunk chunk = {.n = gradient->numel};
+        TC_TRY(set_gradient(list, &chunk, gradient, gradient, gradients->items[0], i, err));
+        add_chunk(list, chunk);
     }
     return TC_OK;
 }
@@ -81,34 +156,42 @@ static tc_status begin_writes(const tc_tensors *tensors, tc_error *err)
     return status;
 }
 
-static tc_status run(const tc_kernel *kernel, const void *args, const tc_tensor *first, int64_t blocks, double cost, tc_error *err)
+static tc_status run(const tc_kernel *kernel, const void *args, const tc_tensor *first, const chunk_list *list, double cost, tc_error *err)
 {
-    return tc_run(first->storage->device, first->dtype, kernel, args, blocks, cost * TC_OPTIMIZER_BLOCK, 0, err);
+    return tc_run(first->storage->device, list->compute, kernel, args, list->blocks, cost * TC_OPTIMIZER_BLOCK, 0, err);
 }
 
 /* Shared by the three rules: `args` begins with the chunk pointer and count, which are filled in here. */
-static tc_status step(const tc_kernel *kernel, void *args, const tc_tensors *parameters, const tc_tensors *gradients,
-                      const tc_tensors *const *states, tc_error *err)
+static tc_status step(const tc_kernel *kernel, void *args, const step_lists *lists, tc_error *err)
 {
+    const tc_tensors *parameters = lists->parameters;
     struct {
         const tc_optimizer_chunk *chunks;
         int64_t chunk_count;
     } head;
     CHUNK_LIST(list);
-    TC_TRY(check_count(gradients, "gradients", parameters, err));
+    TC_TRY(check_count(lists->gradients, "gradients", parameters, err));
     for (int k = 0; k < TC_OPTIMIZER_STATES; k++)
-        if (states[k]) TC_TRY(check_count(states[k], "states", parameters, err));
+        if (lists->states[k]) TC_TRY(check_count(lists->states[k], "states", parameters, err));
+    if (lists->halves) TC_TRY(check_count(lists->halves, "halves", parameters, err));
     if (parameters->count == 0) return TC_OK;
-    TC_TRY(fill_chunks(&list, parameters, gradients, states, err));
+    TC_TRY(fill_chunks(&list, lists, err));
     TC_TRY(begin_writes(parameters, err));
+    if (lists->halves) TC_TRY(begin_writes(lists->halves, err));
     head.chunks = list.chunks;
     head.chunk_count = list.count;
     memcpy(args, &head, sizeof head);
-    return run(kernel, args, parameters->items[0], list.blocks, 6.0, err);
+    TC_TRY(run(kernel, args, parameters->items[0], &list, 6.0, err));
+    for (int64_t i = 0; i < parameters->count; i++) {
+        tc_tensor *half = half_of(lists, i);
+        if (half && !writes_half(&list, half)) TC_TRY(tc_tensor_copy(half, parameters->items[i], err));
+    }
+    return TC_OK;
 }
 
 tc_status tc_sgd_step(const tc_tensors *parameters, const tc_tensors *gradients, const tc_tensors *buffers, double lr, double momentum,
-                      double dampening, double weight_decay, bool nesterov, bool maximize, bool first, tc_error *err)
+                      double dampening, double weight_decay, bool nesterov, bool maximize, bool first, const tc_tensors *halves,
+                      tc_error *err)
 {
     tc_sgd_args args = {.lr = lr,
                         .momentum = momentum,
@@ -117,12 +200,12 @@ tc_status tc_sgd_step(const tc_tensors *parameters, const tc_tensors *gradients,
                         .nesterov = nesterov,
                         .maximize = maximize,
                         .first = first};
-    return step(&tc_kernel_sgd_step, &args, parameters, gradients, (const tc_tensors *[TC_OPTIMIZER_STATES]){buffers}, err);
+    return step(&tc_kernel_sgd_step, &args, &(step_lists){parameters, gradients, {buffers}, halves}, err);
 }
 
 tc_status tc_adam_step(const tc_tensors *parameters, const tc_tensors *gradients, const tc_tensors *exp_avg, const tc_tensors *exp_avg_sq,
                        const tc_tensors *max_exp_avg_sq, int64_t t, double lr, double beta1, double beta2, double eps, double weight_decay,
-                       bool decoupled, bool maximize, tc_error *err)
+                       bool decoupled, bool maximize, const tc_tensors *halves, tc_error *err)
 {
     tc_adam_args args = {.lr = lr,
                          .beta1 = beta1,
@@ -133,13 +216,12 @@ tc_status tc_adam_step(const tc_tensors *parameters, const tc_tensors *gradients
                          .correction2 = 1 - pow(beta2, (double)t),
                          .decoupled = decoupled,
                          .maximize = maximize};
-    return step(&tc_kernel_adam_step, &args, parameters, gradients,
-                (const tc_tensors *[TC_OPTIMIZER_STATES]){exp_avg, exp_avg_sq, max_exp_avg_sq}, err);
+    return step(&tc_kernel_adam_step, &args, &(step_lists){parameters, gradients, {exp_avg, exp_avg_sq, max_exp_avg_sq}, halves}, err);
 }
 
 tc_status tc_rmsprop_step(const tc_tensors *parameters, const tc_tensors *gradients, const tc_tensors *square_avg,
                           const tc_tensors *buffers, const tc_tensors *grad_avg, double lr, double alpha, double eps, double weight_decay,
-                          double momentum, bool eps_inside_sqrt, bool maximize, tc_error *err)
+                          double momentum, bool eps_inside_sqrt, bool maximize, const tc_tensors *halves, tc_error *err)
 {
     tc_rmsprop_args args = {.lr = lr,
                             .alpha = alpha,
@@ -148,8 +230,7 @@ tc_status tc_rmsprop_step(const tc_tensors *parameters, const tc_tensors *gradie
                             .momentum = momentum,
                             .eps_inside_sqrt = eps_inside_sqrt,
                             .maximize = maximize};
-    return step(&tc_kernel_rmsprop_step, &args, parameters, gradients,
-                (const tc_tensors *[TC_OPTIMIZER_STATES]){square_avg, buffers, grad_avg}, err);
+    return step(&tc_kernel_rmsprop_step, &args, &(step_lists){parameters, gradients, {square_avg, buffers, grad_avg}, halves}, err);
 }
 
 /* ---- norms and clipping -------------------------------------------------------------------------------------------------- */
@@ -174,11 +255,11 @@ tc_status tc_gradient_norm(double *norm, const tc_tensors *gradients, double pow
     *norm = 0;
     if (gradients->count == 0) return TC_OK;
     const tc_tensor *first = gradients->items[0];
-    TC_TRY(fill_chunks(&list, gradients, gradients, NULL, err));
+    TC_TRY(fill_gradients(&list, gradients, err));
     TC_TRY(tc_tensor_empty(&partial, 1, &list.blocks, TC_FLOAT64, first->storage->device, err));
     const tc_norm_args args = {
         .chunks = list.chunks, .chunk_count = list.count, .partial = tc_data(partial), .power = isinf(power) ? 0 : power};
-    TC_TRY(run(&tc_kernel_gradient_norm, &args, first, list.blocks, 1.0, err));
+    TC_TRY(run(&tc_kernel_gradient_norm, &args, first, &list, 1.0, err));
     return norm_of(norm, partial, power, err);
 }
 
@@ -186,8 +267,11 @@ tc_status tc_gradient_scale(const tc_tensors *gradients, double factor, double l
 {
     CHUNK_LIST(list);
     if (gradients->count == 0) return TC_OK;
-    TC_TRY(fill_chunks(&list, gradients, gradients, NULL, err));
+    TC_TRY(fill_gradients(&list, gradients, err));
     TC_TRY(begin_writes(gradients, err));
     const tc_scale_args args = {.chunks = list.chunks, .chunk_count = list.count, .factor = factor, .limit = limit};
-    return run(&tc_kernel_gradient_scale, &args, gradients->items[0], list.blocks, 1.0, err);
+    TC_TRY(run(&tc_kernel_gradient_scale, &args, gradients->items[0], &list, 1.0, err));
+    for (int64_t i = 0; i < gradients->count; i++)
+        if (list.gradients[i] != gradients->items[i]) TC_TRY(tc_tensor_copy(gradients->items[i], list.gradients[i], err));
+    return TC_OK;
 }

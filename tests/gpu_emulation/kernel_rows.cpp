@@ -70,6 +70,7 @@ Operands::Operands(const Row &row, const void *args, const void *scratch)
             const tc_optimizer_chunk &chunk = list.chunks[j];
             add(*touches, chunk.gradient, i);
             add(*touches, chunk.parameter, i);
+            add(*touches, chunk.half, i);
             for (const void *state : chunk.state) add(*touches, state, i);
         }
     }

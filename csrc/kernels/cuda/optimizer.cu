@@ -9,7 +9,7 @@ namespace
 using namespace tc;
 
 constexpr int optimizer_threads = 256;
-constexpr int chunks_a_launch = 64; // the arguments of a launch are limited to 4 KiB
+constexpr int chunks_a_launch = 52; // the arguments of a launch are limited to 4 KiB
 
 template <class Rule> struct Group {
     Rule rule; // its chunk list is in host memory: device code must not follow it
@@ -59,6 +59,29 @@ template <auto kernel, class Rule> int launch_groups(const Rule &rule, void *str
 
 template <class Real> __device__ __forceinline__ Real &at(void *array, int64_t i) { return static_cast<Real *>(array)[i]; }
 
+// f(element) for element i of an array of this dtype, halves or Real.
+template <class Real, class F> __device__ __forceinline__ void with_element(void *array, tc_dtype dtype, int64_t i, F f)
+{
+    if constexpr (sizeof(Real) == sizeof(float)) {
+        if (dtype == TC_FLOAT16) return f(at<float16>(array, i));
+        if (dtype == TC_BFLOAT16) return f(at<bfloat16>(array, i));
+    }
+    f(at<Real>(array, i));
+}
+
+template <class Real> __device__ __forceinline__ Real gradient_of(const tc_optimizer_chunk &chunk, int64_t i)
+{
+    Real g;
+    with_element<Real>(chunk.gradient, chunk.gradient_dtype, i, [&](auto &element) { g = widen(element); });
+    return g;
+}
+
+template <class Real> __device__ __forceinline__ void set_parameter(const tc_optimizer_chunk &chunk, int64_t i, Real p)
+{
+    at<Real>(chunk.parameter, i) = p;
+    if (chunk.half) with_element<Real>(chunk.half, chunk.half_dtype, i, [&](auto &element) { narrow(element, p); });
+}
+
 // The gradient used by the rules: negated for maximize, with weight decay added.
 template <class Real> __device__ __forceinline__ Real rule_gradient(Real g, Real p, double weight_decay, bool maximize)
 {
@@ -72,15 +95,15 @@ template <class Real> __global__ void __launch_bounds__(optimizer_threads) sgd_k
     const tc_sgd_args &a = group.rule;
     const Real momentum = static_cast<Real>(a.momentum), keep = static_cast<Real>(1 - a.dampening);
     for_own_parameters(group, [&](const tc_optimizer_chunk &chunk, int64_t i) {
-        Real &p = at<Real>(chunk.parameter, i);
-        Real g = rule_gradient(at<Real>(chunk.gradient, i), p, a.weight_decay, a.maximize);
+        const Real p = at<Real>(chunk.parameter, i);
+        Real g = rule_gradient(gradient_of<Real>(chunk, i), p, a.weight_decay, a.maximize);
         if (chunk.state[0]) {
             Real &buffer = at<Real>(chunk.state[0], i);
             const Real m = a.first ? g : momentum * buffer + keep * g;
             buffer = m;
             g = a.nesterov ? momentum * m + g : m;
         }
-        p -= static_cast<Real>(a.lr) * g;
+        set_parameter<Real>(chunk, i, p - static_cast<Real>(a.lr) * g);
     });
 }
 
@@ -93,7 +116,7 @@ template <class Real> __global__ void __launch_bounds__(optimizer_threads) adam_
     const Real decay = static_cast<Real>(1 - a.lr * a.weight_decay), eps = static_cast<Real>(a.eps);
     for_own_parameters(group, [&](const tc_optimizer_chunk &chunk, int64_t i) {
         Real p = at<Real>(chunk.parameter, i);
-        const Real g = rule_gradient(at<Real>(chunk.gradient, i), p, a.decoupled ? 0.0 : a.weight_decay, a.maximize);
+        const Real g = rule_gradient(gradient_of<Real>(chunk, i), p, a.decoupled ? 0.0 : a.weight_decay, a.maximize);
         if (a.decoupled) p *= decay;
         Real &mean = at<Real>(chunk.state[0], i), &square = at<Real>(chunk.state[1], i);
         mean += (g - mean) * keep1;
@@ -103,7 +126,7 @@ template <class Real> __global__ void __launch_bounds__(optimizer_threads) adam_
             Real &largest = at<Real>(chunk.state[2], i);
             largest = s = s != s || s > largest ? s : largest;
         }
-        at<Real>(chunk.parameter, i) = p - step * (mean / (real_sqrt(s) * per_root + eps));
+        set_parameter<Real>(chunk, i, p - step * (mean / (real_sqrt(s) * per_root + eps)));
     });
 }
 
@@ -114,8 +137,8 @@ __global__ void __launch_bounds__(optimizer_threads) rmsprop_kernel(const __grid
     const tc_rmsprop_args &a = group.rule;
     const Real alpha = static_cast<Real>(a.alpha), keep = static_cast<Real>(1 - a.alpha), eps = static_cast<Real>(a.eps);
     for_own_parameters(group, [&](const tc_optimizer_chunk &chunk, int64_t i) {
-        Real &p = at<Real>(chunk.parameter, i), &square = at<Real>(chunk.state[0], i);
-        const Real g = rule_gradient(at<Real>(chunk.gradient, i), p, a.weight_decay, a.maximize);
+        const Real p = at<Real>(chunk.parameter, i), g = rule_gradient(gradient_of<Real>(chunk, i), p, a.weight_decay, a.maximize);
+        Real &square = at<Real>(chunk.state[0], i);
         square = g * g * keep + alpha * square;
         Real s = square;
         if (chunk.state[2]) {
@@ -128,7 +151,7 @@ __global__ void __launch_bounds__(optimizer_threads) rmsprop_kernel(const __grid
             Real &buffer = at<Real>(chunk.state[1], i);
             buffer = d = static_cast<Real>(a.momentum) * buffer + d;
         }
-        p -= static_cast<Real>(a.lr) * d;
+        set_parameter<Real>(chunk, i, p - static_cast<Real>(a.lr) * d);
     });
 }
 
@@ -141,7 +164,7 @@ template <class Real> __global__ void __launch_bounds__(optimizer_threads) norm_
     const double power = group.rule.power;
     double sum = 0;
     for_own_parameters(group, [&](const tc_optimizer_chunk &chunk, int64_t i) {
-        const double g = at<Real>(chunk.gradient, i), x = g < 0 ? -g : g;
+        const double g = gradient_of<Real>(chunk, i), x = g < 0 ? -g : g;
         if (power == 0)
             sum = larger(sum, x);
         else
@@ -162,8 +185,10 @@ template <class Real> __global__ void __launch_bounds__(optimizer_threads) scale
 {
     const Real factor = static_cast<Real>(group.rule.factor), limit = static_cast<Real>(group.rule.limit);
     for_own_parameters(group, [&](const tc_optimizer_chunk &chunk, int64_t i) {
-        const Real g = at<Real>(chunk.gradient, i) * factor;
-        at<Real>(chunk.gradient, i) = g > limit ? limit : g < -limit ? -limit : g; // NaN passes through
+        with_element<Real>(chunk.gradient, chunk.gradient_dtype, i, [&](auto &element) {
+            const Real g = widen(element) * factor;
+            narrow(element, g > limit ? limit : g < -limit ? -limit : g); // NaN passes through
+        });
     });
 }
 

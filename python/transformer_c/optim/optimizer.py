@@ -188,17 +188,15 @@ class Optimizer:
     def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
         names = self._states_of(group)
         states = [self._state_of(p, names) for p in params]
-        halves = [i for i, p in enumerate(params) if "master" in states[i]]
         values = [s.get("master", p) for s, p in zip(states, params, strict=True)]
         gradients = [_ready(grad, v.dtype) for grad, v in zip(grads, values, strict=True)]
         for v in values:
             if not v.is_contiguous():
                 _core.set_data(v, v.detach().contiguous())
-        self._step_group(group, values, gradients, {name: [s[name] for s in states] for name in names}, states[0]["step"] + 1)
+        self._step_group(group, values, gradients, {name: [s[name] for s in states] for name in names}, states[0]["step"] + 1,
+                         params if any("master" in s for s in states) else None)  # fmt: skip
         for state in states:  # only after everything that can fail
             state["step"] += 1
-        for i in halves:
-            params[i].copy_(values[i])
 
     def _states_of(self, group: dict[str, Any]) -> tuple[str, ...]:
         """The names of the state Tensors that the group's options require."""
@@ -216,7 +214,8 @@ class Optimizer:
                 state[name] = zeros_like(state.get("master", p.detach()))
         return state
 
-    def _step_group(self, group, values, gradients, states, t) -> None:
+    def _step_group(self, group, values, gradients, states, t, halves) -> None:
+        """Steps `values`; what is in `halves` in the place of another value, unless it is None, gets that value rounded."""
         raise NotImplementedError
 
     # ---- saving --------------------------------------------------------------------------------------------------------------
@@ -318,10 +317,10 @@ class SGD(Optimizer):
     def _states_of(self, group):
         return ("momentum_buffer",) if group["momentum"] else ()
 
-    def _step_group(self, group, values, gradients, states, t):
+    def _step_group(self, group, values, gradients, states, t, halves):
         _core.sgd_step(
             values, gradients, states.get("momentum_buffer"), group["lr"], group["momentum"], group["dampening"], group["weight_decay"],
-            group["nesterov"], group["maximize"], t == 1,
+            group["nesterov"], group["maximize"], t == 1, halves,
         )  # fmt: skip
 
 
@@ -359,11 +358,11 @@ class Adam(Optimizer):
     def _states_of(self, group):
         return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if group["amsgrad"] else ("exp_avg", "exp_avg_sq")
 
-    def _step_group(self, group, values, gradients, states, t):
+    def _step_group(self, group, values, gradients, states, t, halves):
         beta1, beta2 = group["betas"]
         _core.adam_step(
             values, gradients, states["exp_avg"], states["exp_avg_sq"], states.get("max_exp_avg_sq"), t, group["lr"], beta1, beta2,
-            group["eps"], group["weight_decay"], self._decoupled, group["maximize"],
+            group["eps"], group["weight_decay"], self._decoupled, group["maximize"], halves,
         )  # fmt: skip
 
 
@@ -408,10 +407,10 @@ class RMSprop(Optimizer):
     def _states_of(self, group):
         return ("square_avg", *(["momentum_buffer"] if group["momentum"] else []), *(["grad_avg"] if group["centered"] else []))
 
-    def _step_group(self, group, values, gradients, states, t):
+    def _step_group(self, group, values, gradients, states, t, halves):
         _core.rmsprop_step(
             values, gradients, states["square_avg"], states.get("momentum_buffer"), states.get("grad_avg"), group["lr"], group["alpha"],
-            group["eps"], group["weight_decay"], group["momentum"], group["eps_inside_sqrt"], group["maximize"],
+            group["eps"], group["weight_decay"], group["momentum"], group["eps_inside_sqrt"], group["maximize"], halves,
         )  # fmt: skip
 
 
@@ -419,8 +418,9 @@ class RMSprop(Optimizer):
 
 
 def _ready(gradient: Tensor, dtype: np.dtype) -> Tensor:
-    """`gradient` in the form that the kernels take: contiguous, in the dtype of the computation."""
-    if gradient.dtype == dtype and gradient.is_contiguous():
+    """`gradient` in the form that the core takes: contiguous, in the dtype of the computation or, where that is float32, in halves."""
+    fits = gradient.dtype == dtype or (dtype == _FLOAT32 and is_half(gradient))
+    if fits and gradient.is_contiguous():
         return gradient
     return gradient.to(dtype).contiguous()
 
@@ -437,7 +437,7 @@ def _gradients(parameters) -> list[list[Tensor]]:
 
 
 def _scale(gradients: list[Tensor], factor: float, limit: float) -> None:
-    """Scales in place; gradients that the kernel cannot take (half types, strided ones) are scaled through a copy."""
+    """Scales in place; strided gradients are scaled through a copy."""
     ready = [_ready(g, _wide(g)) for g in gradients]
     _core.gradient_scale(ready, factor, limit)
     for gradient, scaled in zip(gradients, ready, strict=True):
