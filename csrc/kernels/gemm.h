@@ -46,7 +46,7 @@ typedef enum tc_gemm_b_form {
  *
  * With k_chunks > 1 the sum over k is split: chunk s sums k_chunk terms and writes its own C at c + s * c_chunk, for sum_partials to add
  * up in order; there is no epilogue then. a_sum (k_chunks, M) or NULL receives the sums of the rows of A over k: so the gradient of a bias
- * is computed with that of its weight. */
+ * is computed with that of its weight. Of halves, c and a_sum are halves, with several chunks or `wide` float32. */
 typedef struct tc_gemm_args {
     void *c, *pre; /* pre (M,N) or NULL: A B + bias before the activation, saved for the backward */
     const void *a, *b, *bias, *residual;
@@ -59,6 +59,7 @@ typedef struct tc_gemm_args {
     int64_t batch, batch_shape[TC_GEMM_BATCH_DIMS], a_batch[TC_GEMM_BATCH_DIMS], b_batch[TC_GEMM_BATCH_DIMS], c_batch[TC_GEMM_BATCH_DIMS];
     tc_gemm_b_form b_form;
     tc_activation activation;
+    bool wide;      /* without an epilogue: c and a_sum in the compute dtype */
     bool pack_a;    /* copy blocks of A into scratch: long rows, large strides, or neither stride 1 */
     bool k_is_rows; /* k are the rows of a batch: a weight's gradient, whose sum may be split in any way */
     bool fetch_b;   /* the panels do not fit in the caches near the core: prefetch them */

@@ -50,6 +50,7 @@ tc_status tc_product(tc_scope *s, tc_gemm_args *g, tc_storage *keep)
     g->c = parts->data;
     if (a_sum) g->a_sum = parts->data + (size_t)(plan.splits * g->c_chunk) * tc_dtype_size(s->statistics);
     TC_TRY(tc_plan_run(&plan, g, s->err));
-    TC_TRY(add_parts(s, s->compute, c, g->c, plan.splits, g->c_chunk));
-    return a_sum ? add_parts(s, s->statistics, a_sum, g->a_sum, plan.splits, g->M) : TC_OK;
+    const tc_dtype result = g->wide ? s->statistics : s->compute;
+    TC_TRY(add_parts(s, result, c, g->c, plan.splits, g->c_chunk));
+    return a_sum ? add_parts(s, result, a_sum, g->a_sum, plan.splits, g->M) : TC_OK;
 }

@@ -144,7 +144,8 @@ tc_status tc_linear_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **db
     TC_TRY(tc_fold_rows(&s, &p, &rows, &p_row));
     TC_TRY(tc_fold_rows(&s, &of_x, &rows, &x_row));
     const int64_t N = weight->shape[0], K = weight->shape[1], p_col = p->strides[p->ndim - 1], x_col = of_x->strides[x->ndim - 1];
-    const bool bias_with_weight = dweight && dbias && K > 0;
+    const tc_dtype of_weights = tc_weight_gradient_dtype(&s, weight);
+    const bool bias_with_weight = dweight && dbias && K > 0, wide = of_weights != s.compute;
     if (dx) {
         TC_TRY(tc_make(&s, &out_x, x->ndim, x->shape));
         tc_gemm_args g = {.c = out_x->data, .a = p->data, .b = of_weight->data}; /* (rows,K) = P (rows,N) weight (N,K) */
@@ -153,20 +154,21 @@ tc_status tc_linear_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **db
         g.b_row = of_weight->strides[0], g.b_col = of_weight->strides[1];
         TC_TRY(tc_product(&s, &g, NULL));
     }
-    if (bias_with_weight) TC_TRY(tc_make_statistic(&s, &out_bias, 1, &N));
+    if (bias_with_weight) TC_TRY(tc_make_as(&s, &out_bias, 1, &N, of_weights));
     if (dweight) {
-        TC_TRY(tc_make(&s, &out_weight, 2, weight->shape));
+        TC_TRY(tc_make_as(&s, &out_weight, 2, weight->shape, of_weights));
         tc_gemm_args g = {.c = out_weight->data, .a = p->data, .b = of_x->data}; /* (N,K) = P^T (N,rows) x (rows,K) */
         g.M = N, g.N = g.c_row = K, g.K = rows;
         g.a_row = p_col, g.a_col = p_row;
         g.b_row = x_row, g.b_col = x_col;
         g.a_sum = tc_data(out_bias);
         g.k_is_rows = true;
+        g.wide = wide;
         TC_TRY(tc_product(&s, &g, NULL));
     }
     if (dbias && !bias_with_weight) {
         TC_TRY(tc_sum_to_shape(&out_bias, p, 1, &N, err));
         TC_TRY(tc_own(&s, out_bias));
     }
-    return tc_give_rounded(&s, 3, (tc_result[]){{dx, out_x}, {dweight, out_weight}, {dbias, out_bias}});
+    return tc_give_rounded(&s, 3, (tc_result[]){{dx, out_x}, {dweight, out_weight, .wide = wide}, {dbias, out_bias, .wide = wide}});
 }

@@ -60,7 +60,9 @@ tc_status tc_norm_backward(const tc_kernel *kernel, tc_tensor **dx, tc_tensor **
                                               .C = C,
                                               .rows_per_chunk = rows};
     TC_TRY(tc_compute(&s, kernel, &args, chunks, 8.0 * (double)(C * rows)));
-    if (dgamma) TC_TRY(tc_sum_rows(&s, &sum_gamma, gamma_partial, axes, row));
-    if (dbeta) TC_TRY(tc_sum_rows(&s, &sum_beta, beta_partial, axes, row));
-    return tc_give_rounded(&s, 3, (tc_result[]){{dx, out}, {dgamma, sum_gamma}, {dbeta, sum_beta}});
+    const tc_dtype of_weights = tc_weight_gradient_dtype(&s, gamma);
+    const bool wide = of_weights != s.compute;
+    if (dgamma) TC_TRY(tc_sum_rows(&s, &sum_gamma, gamma_partial, axes, row, of_weights));
+    if (dbeta) TC_TRY(tc_sum_rows(&s, &sum_beta, beta_partial, axes, row, of_weights));
+    return tc_give_rounded(&s, 3, (tc_result[]){{dx, out}, {dgamma, sum_gamma, .wide = wide}, {dbeta, sum_beta, .wide = wide}});
 }

@@ -103,7 +103,7 @@ static tc_status round_to(tc_scope *s, tc_tensor **tensor, tc_dtype dtype)
 tc_status tc_give_rounded(tc_scope *s, int count, tc_result *results)
 {
     for (int i = 0; i < count; i++)
-        if (results[i].out) TC_TRY(round_to(s, &results[i].tensor, s->result));
+        if (results[i].out && !results[i].wide) TC_TRY(round_to(s, &results[i].tensor, s->result));
     for (int i = 0; i < count; i++) tc_give(s, results[i].out, results[i].tensor);
     return TC_OK;
 }
@@ -229,10 +229,15 @@ tc_status tc_compute(tc_scope *s, const tc_kernel *kernel, const void *args, int
     return tc_run_interruptible(s->device, s->kernels, kernel, args, items, cost, s->err);
 }
 
-tc_status tc_sum_rows(tc_scope *s, tc_tensor **out, const tc_tensor *partial, int ndim, const int64_t *shape)
+tc_dtype tc_weight_gradient_dtype(const tc_scope *s, const tc_tensor *weight)
+{
+    return weight && weight->storage->is_cast ? s->statistics : s->compute;
+}
+
+tc_status tc_sum_rows(tc_scope *s, tc_tensor **out, const tc_tensor *partial, int ndim, const int64_t *shape, tc_dtype dtype)
 {
     TC_ASSERT(partial->ndim == 2 && partial->contiguous);
-    TC_TRY(tc_make(s, out, ndim, shape));
+    TC_TRY(tc_make_as(s, out, ndim, shape, dtype));
     return tc_sum_partials(*out, partial, partial->shape[0], partial->shape[1], s->err);
 }
 

@@ -97,6 +97,7 @@ void tc_give(tc_scope *s, tc_tensor **out, tc_tensor *tensor);
 typedef struct tc_result {
     tc_tensor **out; /* NULL: not asked for */
     tc_tensor *tensor;
+    bool wide; /* not rounded */
 } tc_result;
 
 /* Gives each tensor, rounded to s->result, where it is asked for: all of them, or on failure none. */
@@ -132,7 +133,11 @@ TC_CHECKED tc_status tc_check_follows(tc_scope *s, const tc_tensor *tensor, cons
 TC_CHECKED tc_status tc_compute(tc_scope *s, const tc_kernel *kernel, const void *args, int64_t items, double cost);
 
 /* tc_make, and the sum over the rows of partial (chunks, C), a statistic, into it; `shape` has C elements. */
-TC_CHECKED tc_status tc_sum_rows(tc_scope *s, tc_tensor **out, const tc_tensor *partial, int ndim, const int64_t *shape);
+TC_CHECKED tc_status tc_sum_rows(tc_scope *s, tc_tensor **out, const tc_tensor *partial, int ndim, const int64_t *shape, tc_dtype dtype);
+
+/* The dtype of a weight's gradient: s->compute. Where that is of halves and the weight the cast of a float32 parameter, which will get the
+ * gradient, s->statistics, so that it is not rounded and cast back. */
+tc_dtype tc_weight_gradient_dtype(const tc_scope *s, const tc_tensor *weight);
 
 /* Members of a tc_record: TC_SAVED(x, gamma, NULL) */
 #define TC_SAVED(...)                                                                                                                      \

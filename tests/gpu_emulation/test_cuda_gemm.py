@@ -16,13 +16,14 @@ FUNCTIONS = {
 
 
 def product(
-    cuda, a, b, *, a_transposed=False, b_transposed=False, bias=None, residual=None, activation=None, pre=False, k_chunks=1, a_sum=False
-):
+    cuda, a, b, *, a_transposed=False, b_transposed=False, bias=None, residual=None, activation=None, pre=False, k_chunks=1, a_sum=False,
+    wide=False,
+):  # fmt: skip
     """c, pre, a_sum of matrices stored directly or transposed."""
-    dtype, saved = a.dtype, compute_dtype(a.dtype)
+    dtype, saved = a.dtype, compute_dtype(a.dtype) if wide or k_chunks > 1 else a.dtype
     (M, K), N = a.shape, b.shape[1]
     k_chunk = -(-K // k_chunks)
-    c = cuda.empty((M, N) if k_chunks == 1 else (k_chunks, M, N), dtype if k_chunks == 1 else saved)
+    c = cuda.empty((M, N) if k_chunks == 1 else (k_chunks, M, N), saved)
     before = cuda.empty((M, N), dtype) if pre else None
     sums = cuda.empty((k_chunks, M), saved) if a_sum else None
     arrays = {"a": cuda.array(a.T if a_transposed else a), "b": cuda.array(b.T if b_transposed else b)}
@@ -46,6 +47,7 @@ def product(
         **strides,
         b_form=NUMBERS["TC_GEMM_B_ROWS"],
         activation=ACTIVATIONS[activation],
+        wide=wide,
     )
     return c.numpy(), before.numpy() if pre else None, sums.numpy() if a_sum else None
 
@@ -114,6 +116,18 @@ def test_sum_in_chunks_with_row_sums(cuda, rng, dtype):
         k = slice(34 * chunk, min(34 * (chunk + 1), K))
         assert_close(c[chunk], wide_a[:, k] @ wide_b[k], compute_dtype(dtype), k=34)
         assert_close(sums[chunk], wide_a[:, k].sum(1), compute_dtype(dtype), k=34, scale=np.abs(wide_a).sum())
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_gradients_of_a_weight_and_a_bias(cuda, rng, wide, dtype):
+    """In one chunk: halves are rounded once, or not at all where a float32 parameter gets the gradient."""
+    M, N, K = 40, 35, 100
+    a, b = normal(rng, (M, K), dtype), normal(rng, (K, N), dtype)
+    c, _, sums = product(cuda, a, b, a_transposed=True, a_sum=True, wide=wide)
+    result = compute_dtype(dtype) if wide else dtype
+    assert c.dtype == sums.dtype == result
+    assert_close(c, a.astype(float) @ b.astype(float), result, k=K)
+    assert_close(sums[0], a.astype(float).sum(1), result, k=K, scale=np.abs(a.astype(float)).sum())
 
 
 def test_batch_with_broadcast_and_strides(cuda, rng):

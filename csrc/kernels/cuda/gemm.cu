@@ -49,6 +49,9 @@ template <class T> struct WholeSum {
     }
 };
 
+// Is the result of the compute dtype?
+__host__ __device__ __forceinline__ bool is_partial(const tc_gemm_args &a) { return a.k_chunks > 1 || a.wide; }
+
 template <class T> struct PartialSum { // in the compute dtype
     compute<T> *c;
     int64_t c_row;
@@ -106,7 +109,13 @@ __global__ void __launch_bounds__(tile_threads, 1) gemm_kernel(const __grid_cons
         for (int i = 0; i < tile / tile_side; i++) TC_UNROLL
         for (int j = 0; j < tile / tile_side; j++) total[i][j] += sum[i][j];
     }
-    if (sums_a_row && row + thread_in_tile() < a.M) static_cast<Real *>(a.a_sum)[chunk * a.M + row + thread_in_tile()] = a_sum;
+    if (sums_a_row && row + thread_in_tile() < a.M) {
+        const int64_t at = chunk * a.M + row + thread_in_tile();
+        if (is_partial(a))
+            static_cast<Real *>(a.a_sum)[at] = a_sum;
+        else
+            narrow(static_cast<T *>(a.a_sum)[at], a_sum);
+    }
     const Epilogue epilogue(a, batch_offset(a, a.c_batch, batch), chunk);
     TC_UNROLL
     for (int i = 0; i < tile / tile_side; i++) TC_UNROLL
@@ -118,7 +127,7 @@ template <class T, int tile> int launch_gemm(const tc_gemm_args &a, void *stream
 {
     const int64_t count = divide_up(a.M, tile) * divide_up(a.N, tile) * a.k_chunks * a.batch;
     const Launch shape(blocks(count), dim3(tile_side, tile_side), 0, stream);
-    if (a.k_chunks > 1) return launch<gemm_kernel<T, tile, PartialSum<T>>>(shape, a, tc_gemm_item_k_block(&a));
+    if (is_partial(a)) return launch<gemm_kernel<T, tile, PartialSum<T>>>(shape, a, tc_gemm_item_k_block(&a));
     return launch<gemm_kernel<T, tile, WholeSum<T>>>(shape, a, tc_gemm_item_k_block(&a));
 }
 
