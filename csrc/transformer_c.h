@@ -533,6 +533,9 @@ TC_CHECKED tc_status tc_contiguous(tc_tensor **out, tc_tensor *x, tc_error *err)
 /* x in another dtype, on another device, or both; x itself when it already is. Gradients pass between floating dtypes. */
 TC_CHECKED tc_status tc_to(tc_tensor **out, tc_tensor *x, tc_dtype dtype, tc_device device, tc_error *err);
 TC_CHECKED tc_status tc_cast(tc_tensor **out, tc_tensor *x, tc_dtype dtype, tc_error *err);
+/* A float32 parameter in halves, for calls under autocast, where nobody may write to it. On devices that compute on halves the copy is kept
+ * until the parameter is written to; a step of an optimizer writes it too. */
+TC_CHECKED tc_status tc_cast_parameter(tc_tensor **out, tc_tensor *x, tc_dtype dtype, tc_error *err);
 TC_CHECKED tc_status tc_to_device(tc_tensor **out, tc_tensor *x, tc_device device, tc_error *err);
 /* The tensors joined along `axis`, which is a new axis for stack, in the promoted dtype. */
 TC_CHECKED tc_status tc_cat(tc_tensor **out, int64_t count, tc_tensor *const *tensors, int64_t axis, tc_error *err);

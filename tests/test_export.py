@@ -529,7 +529,6 @@ WITHOUT = {
     "gradient_hook": "gradients",
     "gradient_norm": "gradients",
     "gradient_scale": "gradients",
-    "mark_casts": "computes nothing",
     "nonzero": "a shape that depends on values",
     "record_custom": "a Python function",
     "set_all_data": "writes to parameters",

@@ -1,4 +1,5 @@
 /* copy.c: copies that are recorded: clones, casts, moves between devices. Nothing is saved. */
+#include "../core/kept_half.h"
 #include "op.h"
 
 typedef struct copy_attributes {
@@ -50,6 +51,24 @@ tc_status tc_to(tc_tensor **out, tc_tensor *x, tc_dtype dtype, tc_device device,
     if (dtype != x->dtype || !tc_same_device(device, x->storage->device)) return copied(out, x, dtype, device, err);
     *out = tc_tensor_retain(x);
     return TC_OK;
+}
+
+tc_status tc_cast_parameter(tc_tensor **out, tc_tensor *x, tc_dtype dtype, tc_error *err)
+{
+    const copy_attributes a = {x->dtype, x->storage->device};
+    TC_OWNED tc_tensor *y = NULL;
+    const tc_backend *backend;
+    TC_TRY(tc_backend_for(&backend, a.device, err));
+    if (x->dtype != TC_FLOAT32)
+        return tc_fail(err, TC_ERROR_TYPE, "x is %s; expected float32, which is cast to halves", tc_dtype_name(x->dtype));
+    if (backend->compute_dtype(dtype) == dtype && tc_may_keep_half(x)) {
+        TC_TRY(tc_kept_half(&y, x, dtype, err));
+    } else {
+        TC_TRY(tc_tensor_as(&y, x, dtype, err));
+        y->storage->is_cast = true;
+        y->storage->writable = false;
+    }
+    return tc_finish_alone(out, tc_take(&y), x, &cast_op, &a, err);
 }
 
 tc_status tc_cast(tc_tensor **out, tc_tensor *x, tc_dtype dtype, tc_error *err) { return tc_to(out, x, dtype, x->storage->device, err); }

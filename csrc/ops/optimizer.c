@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "../core/allocator.h"
+#include "../core/kept_half.h"
 #include "op.h"
 
 /* The chunk list of a call, with `blocks` blocks. */
@@ -16,14 +17,15 @@ typedef struct chunk_list {
     tc_dtype compute;      /* of the kernel: float32 for halves */
     bool takes_halves;     /* the kernel */
     tc_tensor **gradients; /* as it takes them; owned */
+    tc_tensor **kept;      /* copies in halves for autocast, which it writes as well, or NULL; owned */
     tc_optimizer_chunk *chunks;
     int64_t count, blocks, capacity;
 } chunk_list;
 
 static void chunk_list_end(chunk_list *list)
 {
-    for (int64_t i = 0; list->gradients && i < list->capacity; i++) tc_tensor_release(list->gradients[i]);
-    if (list->gradients) tc_free(list->gradients, sizeof(tc_tensor *) * (size_t)list->capacity);
+    for (int64_t i = 0; list->gradients && i < 2 * list->capacity; i++) tc_tensor_release(list->gradients[i]);
+    if (list->gradients) tc_free(list->gradients, sizeof(tc_tensor *) * (size_t)(2 * list->capacity));
     if (list->chunks) tc_free(list->chunks, sizeof *list->chunks * (size_t)list->capacity);
 }
 
@@ -34,16 +36,17 @@ static tc_status chunk_list_begin(chunk_list *list, const tc_tensors *tensors, t
 {
     const tc_tensor *first = tensors->items[0];
     const tc_backend *backend;
-    const size_t bytes = sizeof(tc_tensor *) * (size_t)tensors->count;
+    const size_t bytes = sizeof(tc_tensor *) * (size_t)(2 * tensors->count);
     TC_TRY(tc_backend_for(&backend, first->storage->device, err));
     list->compute = tc_compute_dtype(first->dtype);
     list->takes_halves = backend->compute_dtype(TC_BFLOAT16) == TC_BFLOAT16;
     list->capacity = tensors->count;
     list->chunks = tc_allocate(sizeof *list->chunks * (size_t)list->capacity);
-    list->gradients = tc_allocate(bytes);
-    if (list->gradients) memset(list->gradients, 0, bytes);
-    if (list->chunks && list->gradients) return TC_OK;
-    return tc_fail(err, TC_ERROR_MEMORY, "out of memory: the list of %lld parameters", (long long)tensors->count);
+    list->gradients = list->chunks ? tc_allocate(bytes) : NULL;
+    if (!list->gradients) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: the list of %lld parameters", (long long)tensors->count);
+    memset(list->gradients, 0, bytes);
+    list->kept = list->gradients + list->capacity;
+    return TC_OK;
 }
 
 static tc_status check_count(const tc_tensors *list, const char *name, const tc_tensors *parameters, tc_error *err)
@@ -124,6 +127,7 @@ static tc_status fill_chunks(chunk_list *list, const step_lists *lists, tc_error
             TC_TRY(check_tensor(state, state->dtype, first, parameter, "state", i, err));
             chunk.state[k] = state->data;
         }
+        if (!half && list->takes_halves) half = list->kept[i] = tc_take_kept_half(parameter);
         if (half && writes_half(list, half)) {
             chunk.half = half->data;
             chunk.half_dtype = half->dtype;
@@ -185,6 +189,7 @@ static tc_status step(const tc_kernel *kernel, void *args, const step_lists *lis
     for (int64_t i = 0; i < parameters->count; i++) {
         tc_tensor *half = half_of(lists, i);
         if (half && !writes_half(&list, half)) TC_TRY(tc_tensor_copy(half, parameters->items[i], err));
+        if (list.kept[i]) tc_give_kept_half(parameters->items[i], tc_take(&list.kept[i]));
     }
     return TC_OK;
 }

@@ -210,17 +210,6 @@ static PyObject *run_set_all_data(tcpy_call *call)
     Py_RETURN_NONE;
 }
 
-static PyObject *run_mark_casts(tcpy_call *call)
-{
-    const tcpy_value *casts = &call->v[0];
-    for (int64_t i = 0; i < casts->list.count; i++) {
-        tc_storage *storage = ((tc_tensor *)casts->list.items[i])->storage;
-        storage->is_cast = true;
-        storage->writable = false;
-    }
-    Py_RETURN_NONE;
-}
-
 /* Copies each value into its target, all of them or none: everything that can fail comes before the first is written. */
 static PyObject *run_assign_all(tcpy_call *call)
 {
@@ -272,8 +261,6 @@ const tcpy_op tcpy_ops_custom[] = {
     {"gradient_hook", "tensor:t function:o", run_gradient_hook,
      "The function that sees the gradient of a Tensor: the one it has, or from now on this one.", 0},
     {"set_data", "tensor:t source:t", run_set_data, "Makes a leaf Tensor take on other memory.", 0},
-    {"mark_casts", "casts:T", run_mark_casts, "From now on, these Tensors are a call's casts of parameters: writing to them is an error.",
-     0},
     {"set_all_data", "targets:T sources:T", run_set_all_data, "Makes leaf Tensors take on other memory: all of them or, on failure, none.",
      0},
     {"assign_all", "targets:T values:T", run_assign_all, "Copies each value into its target: all of them or, on failure, none.", 0},

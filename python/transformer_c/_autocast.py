@@ -36,7 +36,8 @@ class autocast(_core.autocasting):
 
     Notes
     -----
-    On a CPU it saves neither time nor memory: see docs/mixed-precision.md. While a module is called inside the block, no other thread may call it.
+    On a CPU it saves neither time nor memory: see docs/mixed-precision.md. On a GPU the rounded copies of parameters are kept from call to call,
+    and the optimizer's kernel writes them. While a module is called inside the block, no other thread may call it.
 
     Examples
     --------
@@ -78,9 +79,13 @@ def call(module: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Calls a module in half precision: casts are put in the places of its parameters and of those of all modules below it."""
     dtype = _HALVES[_core.autocast_state() - 1]
     casts: dict[int, Tensor] = {}  # a shared parameter is cast once
+    is_bfloat16 = dtype == "bfloat16"
+
+    def is_wide(value: Any) -> bool:
+        return isinstance(value, Tensor) and value.dtype.kind == "f" and value.dtype.itemsize == 4
 
     def halved(value: Any) -> Any:
-        return value.to(dtype) if isinstance(value, Tensor) and value.dtype.kind == "f" and value.dtype.itemsize == 4 else value
+        return value.to(dtype) if is_wide(value) else value
 
     def widened(value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -91,10 +96,9 @@ def call(module: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     for part in module.modules():
         for name, value in part._parameters.items():
             if value is not None and id(value) not in casts:
-                casts[id(value)] = halved(value)
+                casts[id(value)] = _core.cast_parameter(value, is_bfloat16) if is_wide(value) else value
             if value is not None and casts[id(value)] is not value:
                 places.append((part._parameters, name, casts[id(value)]))
-    _core.mark_casts([cast for _, _, cast in places])
     args, kwargs = map_nested(halved, args), map_nested(halved, kwargs)
     with _core.replaced(places, unless_changed=True), _core.autocasting(_IN_A_CALL):
         return map_nested(widened, module(*args, **kwargs))

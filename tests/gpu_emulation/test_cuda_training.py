@@ -129,25 +129,6 @@ def test_sorting_halves(emulated_gpu, dtype, rng):
         beside_the_cpu(lambda t, d=descending: t.permute(0, 2, 1).argsort(1, d), emulated_gpu, rng, x)
 
 
-def casts(launches):
-    """Kernels that copy from one dtype to another."""
-    return [name for name in launches if "copy_kernel<" in name]
-
-
-def test_an_encoder_of_halves_is_not_cast(emulated_gpu, emulated_library, rng):
-    """Its forward and its backward run on halves alone; sums are in float32 within the kernels."""
-    block = tc.EncoderBlock(8, 2, 16, dropout=0.1).to(emulated_gpu).bfloat16()
-    x = tc.tensor(array(rng, (2, 5, 8), "float32"), device=emulated_gpu).bfloat16().requires_grad_()
-    emulated_library.launches()
-    y = block(x)
-    forward = emulated_library.launches()
-    assert len(forward) > 8 and casts(forward) == []
-    y.backward(y.detach())
-    backward = emulated_library.launches()
-    assert any("add_kernel<tc::bfloat16>" in name for name in backward)  # where branches meet
-    assert casts(backward) == []
-
-
 @pytest.mark.parametrize("length", [256, 257, 700, 1100])
 def test_sorting_long_rows(emulated_gpu, rng, length):
     """One run and no merging, a run of one element, one merge with a short half, two merges."""
@@ -302,55 +283,6 @@ def test_optimizers(emulated_gpu, name, dtype, rng):
     for on_cpu, on_gpu in zip(*found, strict=True):
         tolerance = {"float32": 1e-5, "float64": 1e-12, "float16": 2e-3, "bfloat16": 1.6e-2}[dtype]
         np.testing.assert_allclose(on_gpu.astype(np.float64), on_cpu.astype(np.float64), rtol=tolerance, atol=tolerance)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_optimizers_of_halves_launch_one_kernel(emulated_gpu, emulated_library, name, dtype, rng):
-    """It reads the gradients as halves, steps the float32 masters, and writes the halves: the masters rounded to nearest."""
-    make, options = OPTIMIZERS[name]
-    parameters = [tc.tensor(array(rng, s, dtype), device=emulated_gpu, requires_grad=True) for s in [(3, 5), (4097,)]]
-    optimizer = make(parameters, **options)
-    for step in range(2):
-        for p in parameters:
-            p.grad = tc.tensor(array(rng, p.shape, dtype), device=emulated_gpu)
-        tc.nn.utils.clip_grad_norm_(parameters, 1.0)
-        emulated_library.launches()
-        optimizer.step()
-        launches = emulated_library.launches()
-        assert step == 0 or len(launches) == 1, launches  # the first makes masters and states
-    late = (parameters[0] * parameters[0]).sum()
-    optimizer.step()
-    with pytest.raises(RuntimeError, match="written in place"):
-        late.backward()
-    for p in parameters:
-        np.testing.assert_array_equal(host(p), host(optimizer.state[p]["master"]).astype(host(p).dtype))
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_clipping_of_halves_does_not_cast(emulated_gpu, emulated_library, dtype, rng):
-    p = tc.tensor(array(rng, (70, 3), dtype), device=emulated_gpu, requires_grad=True)
-    given = array(rng, (70, 3), dtype)
-    p.grad = tc.tensor(given, device=emulated_gpu)
-    emulated_library.launches()
-    norm = tc.nn.utils.clip_grad_norm_([p], 0.5)
-    tc.nn.utils.clip_grad_value_([p], 0.05)
-    assert len(emulated_library.launches()) == 3
-    expected = np.sqrt((given.astype(np.float64) ** 2).sum())
-    np.testing.assert_allclose(float(norm), expected, rtol=1e-6)
-    clipped = (given.astype(np.float32) * np.float32(0.5 / (expected + 1e-6))).astype(given.dtype)
-    limit = np.float32(0.05)
-    np.testing.assert_array_equal(host(p.grad), np.clip(clipped.astype(np.float32), -limit, limit).astype(given.dtype))
-
-
-def test_refused_gradients_of_a_step(emulated_gpu):
-    p = tc.zeros(3, device=emulated_gpu)
-    with pytest.raises(TypeError, match="gradient 0 is int64 but the step computes in float32"):
-        tc._core.gradient_scale([tc.tensor([1, 2, 3], device=emulated_gpu)], 1.0, 1.0)
-    with pytest.raises(TypeError, match="parameter 0 is float16 but the step computes in float32"):
-        tc._core.sgd_step([p.to("float16")], [p], None, 0.1, 0.0, 0.0, 0.0, False, False, False)
-    with pytest.raises(ValueError, match="halves and parameters are lists of different lengths, 0 and 1"):
-        tc._core.sgd_step([p], [p], None, 0.1, 0.0, 0.0, 0.0, False, False, False, [])
 
 
 @pytest.mark.parametrize("power", [1, small(2), 3, float("inf")])

@@ -13,7 +13,7 @@ def _same(g: Builder, a: dict, out: list) -> str:
     return next(iter(a.values())).name
 
 
-@converter("float", "double", "half", "bfloat16", "long", "int", "bool", "to", "type_as", "tensor")
+@converter("float", "double", "half", "bfloat16", "long", "int", "bool", "to", "type_as", "tensor", "cast_parameter")
 def _cast(g: Builder, a: dict, out: list) -> str:
     return g.cast(next(iter(a.values())), out[0].dtype)
 

@@ -1,0 +1,105 @@
+/* kept_half.c: see kept_half.h. An entry is attached to the storage of its weight and freed with it. One lock guards all entries: it is
+ * locked while a short list is searched, never while a copy is made. */
+#include "kept_half.h"
+
+#include "accumulate.h"
+#include "allocator.h"
+#include "copy.h"
+#include "own.h"
+
+#define MAX_ENTRIES 512 /* of one storage; the limit stops a program that always casts new windows */
+
+typedef struct entry {
+    tc_attachment attachment; /* first: an entry is its attachment */
+    const void *data;         /* of the weight */
+    int64_t numel;
+    tc_tensor *copy;  /* of the weight's elements in their order; NULL while a writer has it */
+    unsigned version; /* of the weight's storage when it had these values */
+} entry;
+
+TC_DEFINE_LOCK(entries_lock, TC_RANK_PACKED)
+
+static void release_entry(tc_attachment *attachment)
+{
+    entry *e = (entry *)attachment;
+    tc_tensor_release(e->copy);
+    tc_free(e, sizeof *e);
+}
+
+/* The entry of this weight, or NULL; *count: entries of the storage. The lock is held. */
+static entry *find(const tc_tensor *weight, int *count)
+{
+    *count = 0;
+    for (tc_attachment *a = atomic_load(&weight->storage->attachments); a; a = a->next) {
+        entry *e = (entry *)a;
+        if (a->release != release_entry) continue;
+        ++*count;
+        if (e->data == weight->data && e->numel == weight->numel) return e;
+    }
+    return NULL;
+}
+
+/* Keeps a copy (stolen). Running out of memory is no error: the copy is made again next time. */
+static void keep(const tc_tensor *weight, tc_tensor *copy, unsigned version)
+{
+    int count;
+    tc_attachment *_Atomic *list = &weight->storage->attachments;
+    tc_lock_take(&entries_lock);
+    entry *e = find(weight, &count);
+    if (!e && count < MAX_ENTRIES && (e = tc_allocate(sizeof *e)) != NULL) {
+        *e = (entry){.attachment = {atomic_load(list), release_entry}, .data = weight->data, .numel = weight->numel};
+        while (!atomic_compare_exchange_weak(list, &e->attachment.next, &e->attachment)) {
+        }
+    }
+    tc_tensor *stale = e ? e->copy : copy;
+    if (e) {
+        e->copy = copy;
+        e->version = version;
+    }
+    tc_lock_give(&entries_lock);
+    tc_tensor_release(stale);
+}
+
+bool tc_may_keep_half(const tc_tensor *weight)
+{
+    const tc_storage *storage = weight->storage;
+    return weight->dtype == TC_FLOAT32 && weight->contiguous && weight->numel > 0 && storage->owned && !storage->shared;
+}
+
+tc_status tc_kept_half(tc_tensor **out, tc_tensor *weight, tc_dtype dtype, tc_error *err)
+{
+    TC_OWNED tc_tensor *copy = NULL;
+    const unsigned version = atomic_load_explicit(&weight->storage->version, memory_order_acquire);
+    int count;
+    tc_lock_take(&entries_lock);
+    const entry *e = find(weight, &count);
+    if (e && e->copy && e->version == version && e->copy->dtype == dtype) copy = tc_tensor_retain(e->copy);
+    tc_lock_give(&entries_lock);
+    if (!copy) {
+        TC_TRY(tc_tensor_as(&copy, weight, dtype, err));
+        copy->storage->is_cast = true;
+        copy->storage->writable = false;
+        keep(weight, tc_tensor_retain(copy), version);
+    }
+    return tc_tensor_alias(out, copy, weight->ndim, weight->shape, weight->strides, 0, err);
+}
+
+tc_tensor *tc_take_kept_half(const tc_tensor *weight)
+{
+    int count;
+    tc_tensor *copy = NULL;
+    if (!atomic_load(&weight->storage->attachments)) return NULL;
+    tc_lock_take(&entries_lock);
+    entry *e = find(weight, &count);
+    if (e && e->copy && tc_tensor_alone(e->copy)) {
+        copy = e->copy;
+        e->copy = NULL;
+    }
+    tc_lock_give(&entries_lock);
+    return copy;
+}
+
+void tc_give_kept_half(const tc_tensor *weight, tc_tensor *copy)
+{
+    keep(weight, copy, atomic_load_explicit(&weight->storage->version, memory_order_acquire));
+}

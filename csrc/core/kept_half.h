@@ -1,0 +1,20 @@
+/* kept_half.h: copies of float32 weights in halves, for autocast on devices that compute on halves. A copy is kept with the storage it was
+ * made from, until that is written to; an optimizer writes it together with the weight. */
+#ifndef TC_CORE_KEPT_HALF_H
+#define TC_CORE_KEPT_HALF_H
+
+#include "tensor.h"
+
+/* May a copy be kept? Not of memory that others may write to unnoticed. */
+bool tc_may_keep_half(const tc_tensor *weight);
+
+/* *out: the values in `dtype`, not on the tape, in memory that nobody may write to. Any number of threads may call at once. */
+TC_CHECKED tc_status tc_kept_half(tc_tensor **out, tc_tensor *weight, tc_dtype dtype, tc_error *err);
+
+/* For whoever is about to write all of the weight: the copy, which is the caller's from then on, or NULL when there is none or others use
+ * it. */
+tc_tensor *tc_take_kept_half(const tc_tensor *weight);
+/* Gives it back (stolen) after it has got the same values. */
+void tc_give_kept_half(const tc_tensor *weight, tc_tensor *copy);
+
+#endif
