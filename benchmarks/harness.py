@@ -158,6 +158,10 @@ class Contender:
         """The median time of so many calls, in seconds."""
         return statistics.median(self._ask(do="time", variant=variant, calls=calls)) * 1e-9
 
+    def result(self, variant):
+        """What a call gives, which JSON can hold."""
+        return self._ask(do="result", variant=variant)
+
 
 def measure(module, workload, threads, peaks=None, effort=Effort(), contenders=("torch", "ours")):
     """Runs one workload of a family (the name of its module) and gives its Row; contenders without "torch": ours alone."""

@@ -5,6 +5,7 @@
 One JSON request a line on standard input, one answer a line on standard output:
     {"do": "warm", "variant": V, "seconds": S}  ->  seconds a call
     {"do": "time", "variant": V, "calls": N}    ->  [nanoseconds of each call]
+    {"do": "result", "variant": V}              ->  what a call gives
 """
 
 import gc
@@ -54,7 +55,11 @@ def main(module, workload, contender, cores):
         variant = request["variant"]
         if variant not in calls:
             calls[variant] = sides[variant]()
-        answer = warm_up(calls[variant], request["seconds"]) if request["do"] == "warm" else time_calls(calls[variant], request["calls"])
+        call = calls[variant]
+        if request["do"] == "warm":
+            answer = warm_up(call, request["seconds"])
+        else:
+            answer = call() if request["do"] == "result" else time_calls(call, request["calls"])
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 

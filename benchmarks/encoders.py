@@ -1,0 +1,184 @@
+"""A pretrained encoder beside other engines: seconds, and the peak of memory.
+
+    python -m benchmarks.encoders FOLDER                        all engines that are installed, one and two threads
+    python -m benchmarks.encoders FOLDER --isa native,avx2      again with AVX2 alone, for all that can be told so
+    python -m benchmarks.encoders FOLDER --json result.json
+
+FOLDER is one of sentence-transformers', of BERT's kind, such as all-MiniLM-L6-v2. README.md says what is measured.
+"""
+
+import argparse
+import contextlib
+import datetime
+import importlib.metadata
+import importlib.util
+import json
+import os
+import pathlib
+import sys
+import tempfile
+
+from benchmarks import harness, run
+from benchmarks.encoder_engines import CASES, ENGINES, FILES, FOLDER, WORKLOADS, prepare
+
+TOLERANCE = 1e-4  # between embeddings of length 1
+CASE_TITLES = {
+    "full": "32 texts of 128 tokens",
+    "padded": "32 texts, one of 128 tokens and 31 of 32",
+    "one": "one text of 16 tokens",
+    "mixed": "32 texts of 8 to 256 tokens",
+    "sorted": "128 texts of 8 to 256 tokens, by length",
+}
+# What tells an engine to use AVX2 where there is AVX-512; ONNX Runtime has no such word.
+ISAS = {
+    "native": {},
+    "avx2": {
+        "TRANSFORMER_C_ISA": "avx2",
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "DNNL_MAX_CPU_ISA": "AVX2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+        "CT2_FORCE_CPU_ISA": "AVX2",
+    },
+}
+
+
+def installed():
+    """The engines whose packages there are, and the others with what they lack."""
+    lacks = {name: [p for p in packages if importlib.util.find_spec(p) is None] for name, (_, packages) in ENGINES.items()}
+    return [name for name, missing in lacks.items() if not missing], {name: missing for name, missing in lacks.items() if missing}
+
+
+@contextlib.contextmanager
+def environment(values):
+    """With these variables in the environment of new processes."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def contender(engine, threads):
+    return harness.Contender("benchmarks.encoder_engines", WORKLOADS[0], engine, harness.choose_cores(threads))
+
+
+def measure(case, engines, threads, turns):
+    """{engine: least seconds} of one case; the engines take turns, after their embeddings were compared."""
+    with contextlib.ExitStack() as stack:
+        sides = {name: stack.enter_context(contender(name, threads)) for name in engines}
+        expected = sides["ours"].result(f"list {case}")
+        for name, side in sides.items():
+            apart = max(abs(x - y) for a, b in zip(side.result(f"list {case}"), expected, strict=True) for x, y in zip(a, b, strict=True))
+            if not apart <= TOLERANCE:
+                raise harness.BenchmarkError(f"the embeddings of {name} differ from ours by {apart:.1e} ({case})")
+        effort = harness.Effort(turns=turns)
+        calls = {name: effort.calls(side.warm_up(case, 0.1)) for name, side in sides.items()}
+        times = {name: [] for name in sides}
+        for _ in range(turns):
+            for name, side in sides.items():
+                times[name].append(side.run(case, calls[name]))
+    return {name: min(found) for name, found in times.items()}
+
+
+def memory(case, engine, threads):
+    """The largest memory of a process that loads the model and computes a case twice, in bytes."""
+    with contender(engine, threads) as side:
+        side.warm_up(case, 0)
+        return side.result("peak")
+
+
+def table(title, columns, rows, form):
+    """Lines of a table in Markdown: what, a figure for each engine, the least of the others over ours."""
+    lines = [f"| {title} | {' | '.join(columns)} | ratio |", "|---" * (len(columns) + 2) + "|"]
+    for name, found in rows.items():
+        others = [value for engine, value in found.items() if engine != "ours"]
+        ratio = f"{min(others) / found['ours']:.2f}" if others else "-"
+        lines.append(f"| {name} | {' | '.join(form(found[c]) for c in columns)} | {ratio} |")
+    return "\n".join(lines)
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.encoders", description=__doc__.splitlines()[0])
+    parser.add_argument("folder", metavar="FOLDER", type=pathlib.Path, help="the model: config.json, weights, tokenizer.json")
+    parser.add_argument("--threads", type=run.parse_threads, default=[1, 2], metavar="N[,N]", help="numbers of threads (1,2)")
+    parser.add_argument("--isa", default="native", metavar="NAME[,NAME]", help=f"instructions: {', '.join(ISAS)} (native)")
+    parser.add_argument("--cases", default=",".join(CASES), metavar="NAME[,NAME]", help=f"of {', '.join(CASES)} (all)")
+    parser.add_argument("--engines", metavar="NAME[,NAME]", help=f"of {', '.join(ENGINES)} (all that are installed)")
+    parser.add_argument("--turns", type=int, default=5, metavar="N", help="of each engine (5)")
+    parser.add_argument("--json", type=pathlib.Path, metavar="PATH", help="write the results there as well")
+    arguments = parser.parse_args(argv)
+    for name, known in (("isa", ISAS), ("cases", CASES), ("engines", ENGINES)):
+        values = (getattr(arguments, name) or "").split(",") if getattr(arguments, name) else []
+        setattr(arguments, name, values)
+        unknown = [value for value in values if value not in known]
+        if unknown:
+            parser.error(f"--{name} {unknown[0]}: expected {', '.join(known)}")
+    if not (arguments.folder / "config.json").is_file():
+        parser.error(f"{arguments.folder} has no config.json: expected the folder of a model")
+    return arguments
+
+
+def versions(engines):
+    packages = {package for name in engines for package in ENGINES[name][1]}
+    return {package: importlib.metadata.version(package) for package in sorted(packages)}
+
+
+def main(argv=None):
+    arguments = parse_arguments(argv)
+    engines, missing = installed()
+    for name, packages in missing.items():
+        print(f"{name} is left out: {', '.join(packages)} is not installed")
+    engines = [name for name in engines if not arguments.engines or name in arguments.engines]
+    columns, rows = ["ours", *engines], []
+    print(f"{run.cpu_model()}, {len(harness.available_cores())} cores")
+    with tempfile.TemporaryDirectory() as files, environment({FOLDER: str(arguments.folder.resolve()), FILES: files}):
+        for name, why in prepare(arguments.folder, files).items():
+            print(f"{name} cannot be written: {why}")
+        for isa in arguments.isa:
+            for threads in arguments.threads:
+                times, peaks = {}, {}
+                with environment(ISAS[isa]):
+                    for case in arguments.cases:
+                        times[case] = measure(case, columns, threads, arguments.turns)
+                        rows += [{"isa": isa, "threads": threads, "case": case, "engine": e, "seconds": s} for e, s in times[case].items()]
+                        print(f"{isa}, {threads}, {case}: " + ", ".join(f"{e} {1e3 * s:.1f}" for e, s in times[case].items()), flush=True)
+                    for case in {"one", "full"} & set(arguments.cases):
+                        peaks[case] = {engine: memory(case, engine, threads) for engine in columns}
+                        rows += [{"isa": isa, "threads": threads, "case": case, "engine": e, "peak": s} for e, s in peaks[case].items()]
+                title = f"{isa}, {threads} thread{'s' * (threads > 1)}"
+                print("\n" + table(f"{title}: ms", columns, _named(times), lambda s: f"{1e3 * s:.1f}"))
+                print(
+                    "\n" + table(f"{title}: peak of memory, MiB", columns, _named(peaks), lambda b: f"{b / 2**20:.0f}") + "\n", flush=True
+                )
+    if arguments.json:
+        result = {
+            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "cpu": run.cpu_model(),
+            "cores": len(harness.available_cores()),
+            "model": arguments.folder.resolve().name,
+            "commit": run.commit(),
+            "versions": {**run.versions(), **versions(engines)},
+            "cases": {case: CASES[case] for case in arguments.cases},
+            "rows": rows,
+        }
+        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+    return 0
+
+
+def _named(rows):
+    return {CASE_TITLES[case]: found for case, found in rows.items()}
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except harness.BenchmarkError as error:
+        sys.exit(f"error: {error}")

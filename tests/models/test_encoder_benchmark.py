@@ -1,0 +1,88 @@
+"""benchmarks/encoders.py with a small model: what is compared, timed and written; the other engines as far as they are installed."""
+
+import json
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from folders import CONFIG
+from words import write_tokenizer
+
+from benchmarks import encoder_engines, encoders, harness
+
+pytest.importorskip("tokenizers")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    tc.manual_seed(0)
+    values = {**CONFIG, "vocab_size": 20000, "max_position_embeddings": 256, "initializer_range": 0.3}
+    tc.models.save(tc.models.create(values), tmp_path / "model")
+    write_tokenizer(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.mark.alone
+def test_the_command(folder, tmp_path, capsys):
+    path = tmp_path / "result.json"
+    options = ["--threads", "1", "--cases", "one,mixed", "--turns", "2", "--engines", "ONNX Runtime", "--json", str(path)]
+    assert encoders.main([str(folder), *options]) == 0
+    printed, result = capsys.readouterr().out, json.loads(path.read_text())
+    assert "| native, 1 thread: ms | ours |" in printed and "| one text of 16 tokens |" in printed
+    assert {"date", "cpu", "commit", "versions", "cases"} <= set(result) and len(result["cases"]["mixed"]) == 32
+    times = {(row["case"], row["engine"]): row["seconds"] for row in result["rows"] if "seconds" in row}
+    peaks = {row["case"]: row["peak"] for row in result["rows"] if row["engine"] == "ours" and "peak" in row}
+    assert 0 < times["one", "ours"] < times["mixed", "ours"] < 10
+    assert peaks.keys() == {"one"} and 20e6 < peaks["one"] < 4e9
+    if "ONNX Runtime" in encoders.installed()[0]:
+        assert ("one", "ONNX Runtime") in times
+
+
+def test_other_embeddings_are_an_error(folder, monkeypatch):
+    monkeypatch.setattr(encoders, "TOLERANCE", -1.0)
+    monkeypatch.setenv(encoder_engines.FOLDER, str(folder))
+    monkeypatch.setenv(encoder_engines.FILES, "none")
+    with pytest.raises(harness.BenchmarkError, match=r"the embeddings of ours differ from ours by 0.0e\+00 \(one\)"):
+        encoders.measure("one", ["ours"], 1, 1)
+
+
+def test_the_embeddings_of_an_engine_are_sorted_padded_and_put_back():
+    """With states that are the ids themselves, and one that shows the batches."""
+    texts, seen = [np.arange(3) + 10 * i for i in range(40)], []
+    texts[7] = np.arange(9)
+
+    def states(ids, lengths):
+        seen.append(ids.shape)
+        return np.stack([ids, np.ones_like(ids)], -1).astype(np.float32) + 1000.0 * (np.arange(ids.shape[1]) >= lengths[:, None])[..., None]
+
+    found = encoder_engines._embeddings(states, texts)
+    means = np.array([[text.mean(), 1.0] for text in texts])
+    np.testing.assert_allclose(found, means / np.linalg.norm(means, axis=1, keepdims=True), rtol=1e-6)
+    assert seen == [(32, 9), (8, 3)]
+
+
+def test_variables_are_put_back(monkeypatch):
+    monkeypatch.setenv("TRANSFORMER_C_ISA", "generic")
+    monkeypatch.delenv("CT2_FORCE_CPU_ISA", raising=False)
+    with encoders.environment(encoders.ISAS["avx2"]):
+        assert encoders.os.environ["TRANSFORMER_C_ISA"] == "avx2" and "CT2_FORCE_CPU_ISA" in encoders.os.environ
+    assert encoders.os.environ["TRANSFORMER_C_ISA"] == "generic" and "CT2_FORCE_CPU_ISA" not in encoders.os.environ
+
+
+def test_the_table():
+    rows = {"a": {"ours": 2.0, "x": 3.0, "y": 5.0}, "b": {"ours": 4.0, "x": 2.0, "y": 2.5}}
+    lines = encoders.table("ms", ["ours", "x", "y"], rows, lambda v: f"{v:.1f}").splitlines()
+    assert lines[0] == "| ms | ours | x | y | ratio |" and lines[2:] == ["| a | 2.0 | 3.0 | 5.0 | 1.50 |", "| b | 4.0 | 2.0 | 2.5 | 0.50 |"]
+
+
+@pytest.mark.parametrize("wrong", [["--isa", "sse"], ["--cases", "huge"], ["--engines", "Caffe"], ["--threads", "0"]])
+def test_wrong_options(folder, capsys, wrong):
+    with pytest.raises(SystemExit) as error:
+        encoders.main([str(folder), *wrong])
+    assert error.value.code == 2 and wrong[1] in capsys.readouterr().err
+
+
+def test_a_folder_without_a_model(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        encoders.main([str(tmp_path)])
+    assert "has no config.json" in capsys.readouterr().err
