@@ -131,11 +131,11 @@ class ModelCheckpoint(Callback):
             return
         score = self._score(trainer, values)
         if self.save_top_k and score is not None and self._is_among_best(score):
-            path = self._path(folder, {**values, "epoch": epoch, "step": trainer.global_step})
+            path = trainer.ranks.of_root(self._path(folder, {**values, "epoch": epoch, "step": trainer.global_step}))
             dropped = self._add(path, score)  # before the file is written, which contains it
             self._write(trainer, path)
             self._made.add(path)
-            for old in dropped:
+            for old in dropped if trainer.ranks.is_writer else ():
                 if old in self._made or self._is_ours(
                     folder, old
                 ):  # of a resumed run, the names may come from a file that somebody else made
@@ -177,9 +177,10 @@ class ModelCheckpoint(Callback):
         return is_better(self.mode, score, max(scores) if self.mode == "min" else min(scores))
 
     def _write(self, trainer: Any, path: str) -> None:
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        if trainer.ranks.is_writer:
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         trainer.save_checkpoint(path, weights_only=self.save_weights_only)
-        if self.verbose:
+        if self.verbose and trainer.ranks.is_writer:
             print(f"ModelCheckpoint: {path}")
 
     def _path(self, folder: str, values: dict[str, float]) -> str:

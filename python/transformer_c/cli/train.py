@@ -10,13 +10,15 @@ import contextlib
 import json
 import os
 import shlex
+import sys
 from typing import Any
 
-from .. import zeros
+from .. import distributed, zeros
 from ..checkpoint import load_mapping
 from ..checkpoint.files import open_regular, write_atomically
 from ..random import manual_seed
 from ..trainer import Trainer
+from ..trainer.ranks import Ranks
 from ..trainer.saving import BEST, HISTORY, LAST
 from ..training import TrainingModule
 from . import tasks
@@ -55,7 +57,16 @@ def _add_task(choices, task: tasks.Task) -> None:
 
 
 def run(task: tasks.Task, options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    """Trains and tests."""
+    """Trains and tests; under a launcher on all its processes together, of which the first one prints."""
+    try:
+        is_first = distributed.rank() == 0
+    except (ImportError, RuntimeError) as error:
+        raise CommandError(str(error)) from error
+    with contextlib.nullcontext() if is_first else open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere or sys.stdout):
+        return _run(task, options, parser)
+
+
+def _run(task: tasks.Task, options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     given = {name: getattr(options, name) for name in task.options if getattr(options, name) is not None}
     last = os.path.join(options.output, LAST)
     if options.resume and options.overwrite:
@@ -72,9 +83,10 @@ def run(task: tasks.Task, options: argparse.Namespace, parser: argparse.Argument
     _check_device(options.device)
     manual_seed(hp.seed)
     data = task.loaders(hp)
-    model = task.model(hp, data[0])
-    if not options.resume:  # only after data and model are made, so that --overwrite deletes nothing for a run that cannot start
+    model = task.model(hp, Ranks(distributed.world.group()).share(data[0]))  # whose length the schedule is for
+    if not options.resume and distributed.rank() == 0:  # only now, so that --overwrite deletes nothing for a run that cannot start
         _start_folder(task, hp, options.output)
+    distributed.barrier()
     return _train(task, hp, options, model, *data)
 
 
@@ -127,11 +139,11 @@ def _saved(task: tasks.Task, folder: str, given: dict[str, Any], parser: argpars
 def _train(task: tasks.Task, hp: argparse.Namespace, options: argparse.Namespace, model, train, val, test) -> int:
     trainer = Trainer(
         hp.epochs, hp.clip, monitor=task.monitor, mode=task.mode, checkpoint_dir=options.output, progress=not options.no_progress,
-        device=options.device, patience=hp.patience,
+        device=options.device, patience=hp.patience, strategy="auto",
     )  # fmt: skip
     count = sum(p.numel() for p in model.parameters())
     print(
-        f"{task.title}: {count:,} parameters, {_counted(hp.epochs, 'epoch', 'epochs')} of {_counted(len(train), 'batch', 'batches')}, seed {hp.seed}; output in {options.output}",
+        f"{task.title}: {count:,} parameters, {_counted(hp.epochs, 'epoch', 'epochs')} of {_counted(len(trainer.ranks.share(train)), 'batch', 'batches')}{_on_ranks(trainer.world_size)}, seed {hp.seed}; output in {options.output}",
         flush=True,
     )
     again = f"python -m transformer_c train {task.name} --resume --output {shlex.quote(options.output)}"
@@ -141,12 +153,18 @@ def _train(task: tasks.Task, hp: argparse.Namespace, options: argparse.Namespace
     try:
         trainer.fit(model, train, val, resume="last" if options.resume else None)
     except KeyboardInterrupt as interrupt:
+        if not trainer.is_global_zero:
+            raise SystemExit(130) from None
         if str(interrupt):  # between two batches, when all was written
             where = f"stopped after {trainer.global_step} steps; they are in {trainer.last_model_path}"
         else:
             where = "stopped at once" + ("; the last checkpoint has the run until then" if trainer.last_model_path else "")
         raise KeyboardInterrupt(f"{where}. To continue:\n  {again}") from None
     return _report(task, type(model), trainer, val, test, options.output)
+
+
+def _on_ranks(count: int) -> str:
+    return "" if count == 1 else f" on each of {count} ranks"
 
 
 def _counted(count: int, one: str, many: str) -> str:

@@ -139,10 +139,18 @@ class DataLoader:
         """The indices of each batch; for an IterableDataset, its samples."""
         as_generator(self.generator).seed64()  # PyTorch draws one for its workers
         if isinstance(self.dataset, IterableDataset):
-            return BatchSampler(self.dataset, self.batch_size, self.drop_last)
+            return self._cut(self.dataset)
         if self.batch_sampler is not None:
-            return self.batch_sampler
-        return BatchSampler(self.sampler if self.sampler is not None else (), self.batch_size, self.drop_last)
+            return self._deal(self.batch_sampler)
+        return self._cut(self.sampler if self.sampler is not None else ())
+
+    def _cut(self, order: Iterable[Any]) -> Iterable[Any]:
+        """The indices of each batch, from those of all samples."""
+        return BatchSampler(order, self.batch_size, self.drop_last)
+
+    def _deal(self, batches: Iterable[Any]) -> Iterable[Any]:
+        """Of the batches of a batch_sampler, those that are made: all."""
+        return batches
 
     def __iter__(self) -> Iterator[Any]:
         if self.sampler is not None or self.batch_sampler is not None or isinstance(self.dataset, IterableDataset):
@@ -150,8 +158,12 @@ class DataLoader:
         as_generator(self.generator).seed64()
         orders = RandomSampler(self.dataset, generator=self.generator).orders() if self.shuffle else iter([np.arange(len(self.dataset))])
         order = next(orders, np.arange(0))
-        batches = self._batches(order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(len(self)))
+        batches = self._batches(self._slices(order))
         return batches if self.generator is None or not self.shuffle else self._use_up(batches, orders)
+
+    def _slices(self, order: np.ndarray) -> Iterable[Any]:
+        """As ``_cut``, of an array."""
+        return (order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(len(self)))
 
     def _batches(self, parts: Iterable[Any]) -> Iterator[Any]:
         if self.prefetch == 0:

@@ -65,10 +65,9 @@ class Group:
             self.sent += (self.size - 1) * array.nbytes
         return found
 
-    def all_reduce(self, array: np.ndarray, reduction: Callable[..., Any] = np.add) -> None:
-        """Overwrites a one-dimensional array with the sum over ranks, in their order."""
-        if self.size > 1:
-            self.gather_parts(array, self.reduce_scatter(array, reduction))
+    def all_reduce(self, array: np.ndarray, reduction: Callable[..., Any] = np.add) -> np.ndarray:
+        """The sum over ranks, in their order, of a one-dimensional array."""
+        return self.gather_parts(self.reduce_scatter(array, reduction), array.size)
 
     def reduce_scatter(self, array: np.ndarray, reduction: Callable[..., Any] = np.add) -> np.ndarray:
         """This rank's part (``sums.bounds``) of the sum over ranks of a one-dimensional array."""
@@ -84,14 +83,14 @@ class Group:
         sums.in_order(parts, total, reduction)
         return total
 
-    def gather_parts(self, array: np.ndarray, own: np.ndarray) -> None:
-        """Fills a one-dimensional array with the parts that the ranks have."""
-        bounds = sums.bounds(array.size, self.size) * array.itemsize
+    def gather_parts(self, own: np.ndarray, length: int) -> np.ndarray:
+        """The one-dimensional array whose parts the ranks have."""
         if self.size == 1:
-            array[:] = own
-            return
+            return own
+        array, bounds = np.empty(length, own.dtype), sums.bounds(length, self.size) * own.itemsize
         self.communicator.Allgatherv(as_bytes(own), pieces(array, np.diff(bounds)))
         self.sent += (self.size - 1) * own.nbytes
+        return array
 
 
 def as_bytes(array: np.ndarray) -> np.ndarray:

@@ -89,12 +89,11 @@ def all_reduce(x: Any, op: str = "sum") -> Any:
     if op == "mean" and kind in "iu":
         raise TypeError(f"all_reduce(op='mean') takes floating arrays, this one is {given.array.dtype}; convert it to float64 first")
     given.agree(ranks, 0, op)
-    array = given.array.astype(np.float32) if given.array.dtype == np.float16 else given.array.copy()
-    flat = array.reshape(-1)
-    ranks.all_reduce(flat, REDUCTIONS[op])
+    array = given.array.astype(np.float32) if given.array.dtype == np.float16 else given.array
+    total = ranks.all_reduce(array.reshape(-1), REDUCTIONS[op])
     if op == "mean":
-        flat /= ranks.size
-    return given.like(array.astype(given.array.dtype, copy=False))
+        total /= ranks.size
+    return given.like(total.astype(given.array.dtype, copy=False).reshape(array.shape))
 
 
 def all_gather(x: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -121,21 +121,28 @@ class Optimizer:
                         slot.copy_(grad)
                         p.grad = slot
 
-    def flat_gradients(self) -> list[Tensor]:
+    def flat_gradients(self, used: Sequence[bool] | None = None) -> list[Tensor]:
         """The gradient buffers, one per dtype and device, in the order of the parameters.
 
         Parameters without a gradient have zeros there. The next step reads these buffers, so data parallel training needs
         only an all-reduce of each.
+
+        Parameters
+        ----------
+        used : sequence of bool, optional
+            For each parameter whether it gets a gradient, of zeros if it has none: where it has one on another rank.
         """
         with no_grad():
-            for p in self._parameters():
+            for i, p in enumerate(self._parameters()):
                 slot = self._slots.get(id(p))
                 if slot is None or slot.dtype != p.dtype or slot.device != p.device:
                     self._lay_out_gradients()  # a parameter was cast or moved after the optimizer was made
-                    return self.flat_gradients()
+                    return self.flat_gradients(used)
                 grad = p.grad
                 if grad is None:
                     slot.fill_(0.0)
+                    if used is not None and used[i]:
+                        p.grad = slot
                 elif grad is not slot:
                     slot.copy_(grad)
                     p.grad = slot

@@ -15,13 +15,13 @@ class Averages:
     """Means weighted by batch size, in float64, and the values of metrics."""
 
     def __init__(self) -> None:
-        self._sums: dict[str, list[float]] = {}  # name: [sum of weight * value, sum of weights]
-        self._metrics: dict[str, Any] = {}
+        self.sums: dict[str, list[float]] = {}  # name: [sum of weight * value, sum of weights]
+        self.metrics: dict[str, Any] = {}
         self._saved: dict[str, dict[str, Any]] = {}  # states of metrics that were not logged again since a checkpoint was loaded
 
     def add(self, name: str, value: float, weight: float) -> None:
         """Adds one value."""
-        sums = self._sums.setdefault(name, [0.0, 0.0])
+        sums = self.sums.setdefault(name, [0.0, 0.0])
         sums[0] += weight * value
         sums[1] += weight
 
@@ -29,28 +29,28 @@ class Averages:
         """Takes the metric's own value at the end."""
         if name in self._saved:
             metric.join(self._saved.pop(name))
-        self._metrics[name] = metric
+        self.metrics[name] = metric
 
     def means(self) -> dict[str, float]:
         """The mean, or the metric's value, of every name."""
-        found = {name: total / weight if weight else math.nan for name, (total, weight) in self._sums.items()}
-        return found | {name: float(metric.compute()) for name, metric in self._metrics.items()}
+        found = {name: total / weight if weight else math.nan for name, (total, weight) in self.sums.items()}
+        return found | {name: float(metric.compute()) for name, metric in self.metrics.items()}
 
     def reset_metrics(self) -> None:
         """Lets the metrics begin anew."""
-        for metric in self._metrics.values():
+        for metric in self.metrics.values():
             metric.reset()
 
     def state_dict(self) -> dict[str, Any]:
         """The state for a checkpoint in the middle of an epoch."""
-        sums = {name: list(sums) for name, sums in self._sums.items()}
-        return sums | {name: {"metric": metric.state_dict()} for name, metric in self._metrics.items()}
+        sums = {name: list(sums) for name, sums in self.sums.items()}
+        return sums | {name: {"metric": metric.state_dict()} for name, metric in self.metrics.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores a state from ``state_dict()``."""
         self._saved = {str(name): value["metric"] for name, value in state.items() if isinstance(value, dict)}
         sums = {name: value for name, value in state.items() if not isinstance(value, dict)}
-        self._sums = {str(name): [float(total), float(weight)] for name, (total, weight) in sums.items()}
+        self.sums = {str(name): [float(total), float(weight)] for name, (total, weight) in sums.items()}
 
 
 def batch_size_of(batch: Any) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from .. import _pytorch_names
 from .._arguments import all_of, count
 from ..callbacks.callback import Callback
+from ..distributed.launchers import started_processes
 from ..loggers import CSVLogger, Logger
 from ..training import TrainingModule
 from . import hooks, names
@@ -107,6 +108,27 @@ def loggers(given: Any, folder: str | None) -> list[Logger]:
                 f"logger is of type {type(logger).__name__}; expected one that extends tc.loggers.Logger, a list of them, or a bool"
             )
     return found
+
+
+def strategy(option: str, given: Any) -> str | None:
+    """The strategy; "auto" is that of the processes that a launcher started."""
+    if given not in (None, "auto", "ddp"):
+        raise ValueError(f'strategy must be "ddp", "auto" or None, got {given!r}')
+    return ("ddp" if started_processes() > 1 else None) if given == "auto" else given
+
+
+def ranks(model: TrainingModule, strategy: str | None, size: int) -> None:
+    """Raises or warns where the ranks cannot train together."""
+    if size > 1 and not model.automatic_optimization:
+        raise ValueError(
+            f'strategy="{strategy}" cannot see the steps of {type(model).__name__}, whose automatic_optimization is False: '
+            "tc.distributed.all_reduce() of optimizer.flat_gradients() before optimizer.step() sums the gradients"
+        )
+    if strategy is None and (count := started_processes()) > 1:
+        warnings.warn(
+            f'a launcher started {count} processes, and with strategy=None each trains by itself: strategy="ddp" trains one model',
+            stacklevel=4,
+        )
 
 
 def precision(option: str, given: Any) -> str | None:

@@ -34,7 +34,7 @@ class EvaluationLoop:
     """
 
     def __init__(self, options: Any, model: Any, hooks: Hooks, kind: str, place: loaders.DeviceAndDtype, interrupts: Interrupts) -> None:
-        self._run, self._model, self._kind, self._progress = options.run, model, kind, options.progress
+        self._run, self._model, self._kind, self._progress, self._ranks = options.run, model, kind, options.progress, options.ranks
         self._limit = getattr(options, f"limit_{kind[:3] if kind == 'validation' else kind}_batches")
         self._place, self._interrupts = place, interrupts
         self._step = steps.in_precision(getattr(model, f"{kind}_step"), options.autocast_dtype)
@@ -46,15 +46,17 @@ class EvaluationLoop:
         results: list[dict[str, float]] = []
         with evaluating(self._model), no_grad():
             self._begin()
-            for number, loader in enumerate(given):
+            for number, loader in enumerate(self._ranks.share(loader) for loader in given):
                 with self._run.averaging() as averages:
                     self._walk(loader, number, len(given) > 1)
-                results.append(averages.means())
+                results.append(self._ranks.total(averages).means())
                 averages.reset_metrics()
             with self._run.averaging() as averages:
                 self._on["epoch_end"]()
-            together = {**_merged(results), **averages.means()}
-            results[-1].update(averages.means())
+            at_end = self._ranks.total(averages).means()
+            results, at_end = self._ranks.of_root((results, at_end))
+            together = {**_merged(results), **at_end}
+            results[-1].update(at_end)
             self._run.metrics.update(together)
             self._on["end"]()
         return results, together
@@ -90,7 +92,8 @@ class EvaluationLoop:
                 if keep:
                     found.append(result)
                 bar.advance()
-                self._interrupts.check()
+                if self._ranks.size == 1:  # several ranks stop together, after the pass
+                    self._interrupts.check()
         run.begin_batch(self._kind, None)
         return found
 

@@ -25,7 +25,6 @@ HARMLESS: Mapping[str, str] = {
     "num_sanity_val_steps": "fast_dev_run=True tries everything once",
     "progress_bar_refresh_rate": "",
     "reload_dataloaders_every_n_epochs": "",
-    "strategy": "",
     "weights_summary": "",
 }
 
@@ -33,9 +32,8 @@ HARMLESS: Mapping[str, str] = {
 VALUES: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "max_steps": ((-1, None), "max_epochs= and limit_train_batches= set the length of a run"),
     "min_epochs": ((None, 0, 1), "there is no least number of epochs; without patience= and callbacks that stop a run has max_epochs="),
-    "num_nodes": ((1,), "a run uses one process"),
+    "num_nodes": ((1,), 'strategy="ddp" under a launcher uses the processes that it starts'),
     "reload_dataloaders_every_n_epochs": ((0,), "every epoch uses the loader given to fit()"),
-    "strategy": (("auto", None), "a run uses one device: device="),
 }
 
 # Other names.

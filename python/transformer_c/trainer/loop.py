@@ -16,6 +16,7 @@ from .hooks import Hooks
 from .interrupts import Interrupts, StopBetweenBatches
 from .manual import ManualOptimization
 from .progress import Bar
+from .ranks import Contribution
 from .run import Run
 from .saving import RunFiles
 
@@ -52,9 +53,9 @@ class FitLoop:
         callbacks: Sequence[Callback],
         hooks: Hooks,
     ) -> None:
-        self.options, self.run, self.model, self.train, self.val = options, run, model, train, val
-        self.place, self.interrupts, self.callbacks, self.hooks = place, interrupts, callbacks, hooks
-        run.batches = loaders.number_of_batches(train, options.limit_train_batches)
+        self.options, self.run, self.model, self.train, self.val = options, run, model, options.ranks.share(train), val
+        self.place, self.interrupts, self.callbacks, self.hooks, self.ranks = place, interrupts, callbacks, hooks, options.ranks
+        run.batches = loaders.number_of_batches(self.train, options.limit_train_batches)
         if run.batches == 0:
             raise ValueError(
                 f"there is no batch to train on: train has {len(train)} batches, limit_train_batches is {options.limit_train_batches}"
@@ -87,7 +88,7 @@ class FitLoop:
         while run.epoch < self.options.max_epochs and not run.should_stop:
             try:
                 self._run_epoch(run.batch)
-                self.interrupts.check()
+                self._check_interrupt(together=True)
             except StopBetweenBatches:
                 self._interrupted()
 
@@ -99,7 +100,7 @@ class FitLoop:
             self.files.begin_epoch()
             run.begin_epoch()
         self.gradients: list[Tensor] = []
-        self.groups = 0
+        self.groups, self.own = 0, Contribution()
         run.begin_batch("train", None)
         with run.muted(bool(skip)):  # its logged values are in the checkpoint; its effects on the data must be repeated
             self.hooks.on_train_epoch_start()
@@ -109,11 +110,11 @@ class FitLoop:
             self.files.before_validation(self._is_validated())
             values = self._validate()
             run.begin_batch("train", None)
-            run.metrics.update({**run.averages.means(), **values})
+            run.metrics.update({**run.total_averages().means(), **values})
             self.hooks.on_train_epoch_end()
             run.in_bar.update({k: v for k, v in values.items() if k in run.in_bar or k == options.monitor})
             bar.show(run.bar_values())
-        values = {**run.averages.means(), **values}
+        values = self.ranks.of_root({**run.total_averages().means(), **values})
         self._step_schedules("epoch", run.epoch + 1, values)
         self._end_epoch(values)
 
@@ -121,7 +122,7 @@ class FitLoop:
         run, every = self.run, self.options.checkpoint_every_n_steps
         with closing(loaders.batches(self.train, run.batches)) as iterator:
             self._skip_batches(skip, iterator)
-            for batch, share, is_first, is_last in loaders.steps_of(iterator, self.options.accumulate_grad_batches):
+            for batch, share, is_first, is_last in self.ranks.steps_of(iterator, self.options.accumulate_grad_batches):
                 if run.manual is None:
                     self._train_batch(batch, share, is_first, is_last)
                 else:
@@ -131,7 +132,7 @@ class FitLoop:
                     continue
                 if bar.due():
                     bar.show(run.bar_values())
-                self.interrupts.check()
+                self._check_interrupt()
                 if every and run.has_passed(every):
                     self.files.write_last()
         if not run.batch:
@@ -143,10 +144,17 @@ class FitLoop:
     def _skip_batches(self, count: int, iterator: Iterator[Any]) -> None:
         """Draws the batches that were trained on before the checkpoint, which restores the state at the checkpoint."""
         for done in range(count):
-            if next(iterator, self) is self:
+            if next(iterator, self) is self and self.ranks.is_writer:  # the others may have fewer
                 raise CheckpointError(f"the checkpoint was made after {count} batches of an epoch; train has {done}")
         if count:
             self.files.batches_drawn()
+
+    def _check_interrupt(self, together: bool = False) -> None:
+        """Raises StopBetweenBatches after a Ctrl-C; on all ranks at the same step, or with `together` at once."""
+        if self.ranks.size == 1:
+            self.interrupts.check()
+        elif self.ranks.is_interrupted or (together and any(self.ranks.group.exchange(self.interrupts.pending))):
+            raise StopBetweenBatches
 
     def _validate(self) -> dict[str, float]:
         if not self._is_validated():
@@ -190,15 +198,17 @@ class FitLoop:
     def _train_batch(self, batch: Any, share: float, is_first: bool, is_last: bool) -> None:
         """One batch of an optimizer step, of which it is `share`; the last one takes the step."""
         run, model, hooks, (optimizer,), index = self.run, self.model, self.hooks, self.run.optimizers, self.run.batch
-        weight = run.begin_batch("train", batch)
+        weight = 0 if batch is loaders.NO_BATCH else run.begin_batch("train", batch)
         batch = self.place.bring(batch)
         hooks.on_train_batch_start(batch, index)
         ran, outputs = False, None
 
         def closure():
             nonlocal ran, outputs
-            ran, outputs = True, self.training_step(*(batch, index)[: self.step_arguments])
-            loss = steps.loss_of(outputs, model)
+            ran, loss = True, None
+            if batch is not loaders.NO_BATCH:
+                outputs = self.training_step(*(batch, index)[: self.step_arguments])
+                loss = steps.loss_of(outputs, model)
             if is_first:
                 hooks.on_before_zero_grad(optimizer)
                 model.optimizer_zero_grad(run.epoch, index, optimizer)
@@ -206,11 +216,15 @@ class FitLoop:
                 scaled = loss if share == 1 else loss * share
                 hooks.on_before_backward(scaled)
                 model.backward(scaled)
+                self._add_loss(loss, weight)
+            if is_last:
+                self._join(optimizer)
+            if loss is not None:
                 hooks.on_after_backward()
             if is_last:
                 hooks.on_before_optimizer_step(optimizer)
                 model.configure_gradient_clipping(optimizer, self.options.gradient_clip_val, self.options.gradient_clip_algorithm)
-            if loss is not None:
+            if loss is not None and self.ranks.size == 1:
                 run.losses.add("loss", self._finite(float(loss)), weight)
             if is_last:
                 self._check_gradients()
@@ -232,6 +246,23 @@ class FitLoop:
             run.step += 1
             self._step_schedules("step", run.step, run.metrics)
         hooks.on_train_batch_end(outputs, batch, index)
+
+    def _add_loss(self, loss: Tensor, weight: int) -> None:
+        if self.ranks.size > 1:
+            self.own.losses.append((float(loss), weight))
+
+    def _join(self, optimizer: Any) -> None:
+        """Makes the gradients, losses and logged values of a step those of all ranks."""
+        if self.ranks.size == 1:
+            return
+        run, own = self.run, self.own
+        own.logged, own.is_interrupted = run.kept, self.interrupts.pending
+        own.has_gradient = [p.grad is not None for group in optimizer.param_groups for p in group["params"]]
+        self.own, parts = Contribution(), self.ranks.exchange(own)
+        for loss, weight in (pair for part in parts for pair in part.losses):
+            run.losses.add("loss", self._finite(loss), weight)
+        run.record_means([part.logged for part in parts])
+        self.ranks.sum_gradients(optimizer, [part.has_gradient for part in parts])
 
     def _train_batch_by_hand(self, batch: Any) -> None:
         """One batch of a module with manual optimization: its step computes gradients, steps optimizers and schedules."""

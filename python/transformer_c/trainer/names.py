@@ -36,7 +36,6 @@ TEST: Mapping[str, str] = {"datamodule": "dataloaders", "test_dataloaders": "dat
 
 ATTRIBUTES: Mapping[str, str] = {
     "lr_scheduler_configs": "what configure_optimizers() of the model gave",
-    "strategy": "a run uses one device",
     "train_dataloader": "what was given to fit()",
     "val_dataloaders": "what was given to fit()",
 }

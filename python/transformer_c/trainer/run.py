@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,6 +47,8 @@ class Run:
     weight: int = 1  # of the current batch
     step_of_batch: int = 0  # to which values of the current batch belong
     is_muted: bool = False
+    ranks: Any = None  # a Ranks; None: one
+    kept: list[tuple[str, float, float, bool, int]] = field(default_factory=list)  # logged since the last step, with several ranks
 
     # ---- logging -------------------------------------------------------------------------------------------------------------
 
@@ -78,13 +80,36 @@ class Run:
             self.averages.watch(name, metric)
         elif on_epoch is not False:
             self.averages.add(name, value, self.weight if batch_size is None else batch_size)
-        if self.kind == "train":
+        if self.kind == "train" and self.has_several_ranks:
+            weight = self.weight if batch_size is None else batch_size
+            self.kept.append((name, value, weight, bool(on_step), self.step_of_batch))
+            if prog_bar:
+                self.in_bar[name] = value
+        elif self.kind == "train":
             if on_step:
                 self.step_history.setdefault(name, []).append((self.step_of_batch, value))
             if prog_bar:
                 self.in_bar[name] = value
         elif prog_bar:
             self.in_bar.setdefault(name, None)  # shown once the epoch is validated
+
+    @property
+    def has_several_ranks(self) -> bool:
+        """Whether logged values are means over ranks."""
+        return self.ranks is not None and self.ranks.size > 1
+
+    def record_means(self, logged: Sequence[list[tuple[str, float, float, bool, int]]]) -> None:
+        """Records what the ranks logged in a step: the means over ranks, weighted as over batches. Rank 0 has all names."""
+        for place, (name, _, _, on_step, step) in enumerate(logged[0]):
+            same = [of_rank[place] for of_rank in logged if len(of_rank) > place and of_rank[place][0] == name]
+            weight = sum(w for _, _, w, _, _ in same)
+            value = sum(v * w for _, v, w, _, _ in same) / weight if weight else same[0][1]
+            self.metrics[name] = value
+            if name in self.in_bar:
+                self.in_bar[name] = value
+            if on_step:
+                self.step_history.setdefault(name, []).append((step, value))
+        self.kept = []
 
     def has_passed(self, every: int) -> bool:
         """Whether the current batch ended with a step whose number is a multiple of `every`, or jumped over one."""
@@ -111,6 +136,10 @@ class Run:
     def bar_values(self) -> dict[str, float]:
         """The values shown after the bar."""
         return {**self.losses.means(), **{k: v for k, v in self.in_bar.items() if v is not None}}
+
+    def total_averages(self) -> Averages:
+        """The averages over all ranks."""
+        return self.averages if self.ranks is None else self.ranks.total(self.averages)
 
     # ---- epochs --------------------------------------------------------------------------------------------------------------
 
@@ -140,7 +169,7 @@ class Run:
             "monitor": self.monitor,
             "mode": self.best.mode,
             "best": self.best.state_dict(),
-            "averages": self.averages.state_dict() if self.batch else {},
+            "averages": self.total_averages().state_dict() if self.batch else {},
             "running": self.losses.state_dict() if self.batch else {},
         }
 
@@ -157,7 +186,8 @@ class Run:
                 f"not {self.monitor!r} and {self.best.mode!r}"
             )
         self.epoch, self.batch = int(state["epoch"]), int(state["batch"])
-        self.averages.load_state_dict(state["averages"])
+        if self.ranks is None or self.ranks.is_writer:  # they are sums over all ranks
+            self.averages.load_state_dict(state["averages"])
         self.losses.load_state_dict(state["running"])
         self.best.load_state_dict(state["best"])
         self.step = int(state["global_step"])

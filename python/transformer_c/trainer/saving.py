@@ -113,6 +113,7 @@ class RunFiles:
     ) -> None:
         self._trainer, self._folder, self._run, self._model, self._streams = options, options.checkpoint_dir, run, model, found
         self._optimizers, self._schedulers, self._callbacks = optimizers, schedulers, callbacks
+        self._ranks = options.ranks
         self._resumed = Checkpoint()
         self._at_start: dict[str, Any] = {}
         self._at_batch: dict[str, Any] = {}  # set after a resume, and at the end of an epoch before validation
@@ -126,6 +127,7 @@ class RunFiles:
 
     def begin_epoch(self) -> None:
         """Saves the streams' states and drops those of the previous epoch."""
+        self._ranks.same_streams(self._streams)
         self._at_start = streams.capture(self._streams) if self._is_saved() else {}
         self._at_batch, self._weights = {}, {}
 
@@ -141,21 +143,25 @@ class RunFiles:
         """Writes the weights of the best epoch so far."""
         if self._folder:
             self._run.best_path = os.path.join(self._folder, BEST)
-            save(self._model, self._run.best_path)
+            self.write(self._run.best_path, weights_only=True)
 
     def write_last(self) -> None:
         """Writes the history, then the file from which a run resumes."""
         if self._folder:
-            write_csv(self._run.history, os.path.join(self._folder, HISTORY))
+            if self._ranks.is_writer:
+                write_csv(self._run.history, os.path.join(self._folder, HISTORY))
             self._run.last_path = os.path.join(self._folder, LAST)
-            save(self._checkpoint(), self._run.last_path, self._model.hparams)
+            self.write(self._run.last_path, weights_only=False)
 
     def write(self, path: str, weights_only: bool) -> None:
-        """Writes a checkpoint of the current moment, or only its weights."""
-        if weights_only:
+        """Writes a checkpoint of the current moment, or only its weights; called on all ranks, of which one writes."""
+        contents = None if weights_only else self._checkpoint()
+        if not self._ranks.is_writer:
+            return
+        if contents is None:
             save(self._model, path)
         else:
-            save(self._checkpoint(), path, self._model.hparams)
+            save(contents, path, self._model.hparams)
 
     def _checkpoint(self) -> dict[str, Any]:
         at_batch = (self._at_batch or streams.capture(self._streams)) if self._run.batch else {}

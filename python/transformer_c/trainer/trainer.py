@@ -25,6 +25,7 @@ from .interrupts import Interrupts
 from .logs import LoggerConnector
 from .loop import FitLoop
 from .progress import print_table
+from .ranks import Ranks, facts_of, facts_of_optimizers
 from .run import Run
 from .saving import is_of_run_in, path_to_load, path_to_resume, prepare_folder, set_aside
 from .streams import as_streams
@@ -77,6 +78,10 @@ class Trainer(RunView):
         See ``tc.loggers``. True: a CSVLogger in `checkpoint_dir`. None: the history has all values.
     log_every_n_steps : int, default 50
         How often loggers get the values of single steps.
+    strategy : {"ddp", "auto"}, optional
+        "ddp": the processes that a launcher started train one model together: ``mpiexec -n 4 python script.py``. Each rank gets its share of
+        the loaders, whose batch size is then that of one rank; n ranks take the steps of one process whose batch is n times as large.
+        Rank 0 writes all files. "auto": that where a launcher started several processes. None: this process alone.
     precision : {"32-true", "bf16-mixed"}, optional
         "bf16-mixed" runs the steps under ``tc.autocast``: weights in float32, products in bfloat16. None: the model's own dtype.
     **of_lightning
@@ -155,6 +160,7 @@ class Trainer(RunView):
     log_every_n_steps: int
     device: str | None
     autocast_dtype: str | None
+    strategy: str | None
     fast_dev_run: int
     callbacks: list[Callback]
 
@@ -186,6 +192,7 @@ class Trainer(RunView):
         logger: Logger | Sequence[Logger] | bool | None = None,
         log_every_n_steps: int = 50,
         precision: str | int | None = None,
+        strategy: str | None = None,
         **of_lightning: Any,
     ) -> None:
         unused = ["logger"] if logger is True and checkpoint_dir is None and of_lightning.get("default_root_dir") is None else []
@@ -211,10 +218,12 @@ class Trainer(RunView):
             autocast_dtype=(checks.precision, precision),
             fast_dev_run=(checks.batches_to_try, fast_dev_run),
             callbacks=(checks.callbacks, callbacks),
+            strategy=(checks.strategy, strategy),
         )
         for name, value in options.items():
             setattr(self, name, value)
-        self.seed, self.progress = seed, bool(progress)
+        self.ranks = Ranks.of(self.strategy)
+        self.seed, self.progress = seed, bool(progress) and self.ranks.is_writer
         self.checkpoint_dir = None if checkpoint_dir is None else os.fsdecode(checkpoint_dir)
         self.generators = as_streams(generators)
         self.precision = precision
@@ -222,7 +231,7 @@ class Trainer(RunView):
             self.max_epochs, self.checkpoint_dir, self.patience = 1, None, None
             self.limit_train_batches = self.limit_val_batches = self.fast_dev_run
             self.limit_test_batches = self.limit_predict_batches = self.limit_train_batches
-        self.loggers = () if self.fast_dev_run else checks.loggers(logger, self.checkpoint_dir)
+        self.loggers = () if self.fast_dev_run or not self.ranks.is_writer else checks.loggers(logger, self.checkpoint_dir)
         self._history_log = None if logger is False else HistoryLog(self.checkpoint_dir)
         self._connectors = [LoggerConnector(self.loggers, self.log_every_n_steps)] if self.loggers else []
         watching = next((c for c in self.callbacks if isinstance(c, ModelCheckpoint) and c.monitor is not None), None)
@@ -236,7 +245,7 @@ class Trainer(RunView):
         self._write_checkpoint: Callable[[str, bool], None] | None = None
 
     def _new_run(self) -> Run:
-        return Run(self.monitor, Best(self.mode))
+        return Run(self.monitor, Best(self.mode), ranks=self.ranks)
 
     def __repr__(self) -> str:
         shown = ("max_epochs", "gradient_clip_val", "monitor", "mode", "checkpoint_dir", "device")
@@ -281,7 +290,8 @@ class Trainer(RunView):
         """
         checks.trainable(model)
         checks.optimization(model, self.accumulate_grad_batches, self.gradient_clip_val)
-        batch_size, path = count("batch_size", batch_size), path_to_resume(resume, self.checkpoint_dir)
+        checks.ranks(model, self.strategy, self.ranks.size)
+        batch_size, path = count("batch_size", batch_size), self.ranks.of_root(path_to_resume(resume, self.checkpoint_dir))
         callbacks = [*self.callbacks, *checks.callbacks("callbacks", model.configure_callbacks())]
         callbacks.sort(key=lambda callback: isinstance(callback, ModelCheckpoint))  # they see what the others log
         checks.warn_of_uncalled_hooks(model, callbacks, stacklevel=3)
@@ -295,19 +305,26 @@ class Trainer(RunView):
             states = [(c, c.state_dict()) for c in callbacks if isinstance(c, (EarlyStopping, ModelCheckpoint))]
             try:
                 self.run, self._fitted = self._new_run(), model
+                if self.ranks.size > 1:
+                    self.ranks.check_equal(facts_of(self, model, {"train": train, **{f"val[{i}]": v for i, v in enumerate(val)}}))
                 loop = FitLoop(self, self.run, model, train, val, place, interrupts, callbacks, hooks)
-                prepare_folder(self.checkpoint_dir, model)
+                if self.ranks.is_writer:
+                    prepare_folder(self.checkpoint_dir, model)
                 hooks.on_fit_start()
                 if self.seed is not None and path is None:
                     manual_seed(self.seed)
                 loop.prepare()
+                if self.ranks.size > 1:
+                    self.ranks.check_equal(facts_of_optimizers(self.run.optimizers))
                 self._write_checkpoint = loop.files.write
                 if path is not None:
                     loop.files.go_on_from(path)
-                if path is None or not is_of_run_in(self.checkpoint_dir, path):
+                self.ranks.same_weights(model)
+                if self.ranks.is_writer and (path is None or not is_of_run_in(self.checkpoint_dir, path)):
                     set_aside(self.checkpoint_dir)
-                if path is not None:
+                if path is not None and self.ranks.is_writer:
                     loop.files.find_files(path)
+                self.run.best_path, self.run.last_path = self.ranks.of_root((self.run.best_path, self.run.last_path))
             except BaseException:  # refused before the first batch: the trainer still shows the run before
                 self.run, self._fitted, self._write_checkpoint = before
                 for callback, state in states:
@@ -322,6 +339,7 @@ class Trainer(RunView):
                 raise
             hooks.on_train_end()
             hooks.on_fit_end()
+            self.ranks.barrier()  # the files are there for all
 
     def _checked_validation(self, model: TrainingModule, val: list[Any]) -> list[Any]:
         """The validation loaders that are used; raises or warns if something is missing."""
@@ -448,7 +466,7 @@ class Trainer(RunView):
         results, together = self._pass(model, kind, given, path, batch_size)
         for connector in self._connectors:
             connector.log_results(together, self.global_step)
-        if verbose:
+        if verbose and self.ranks.is_writer:
             print_table(results, kind)
         return results
 

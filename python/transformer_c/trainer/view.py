@@ -9,6 +9,7 @@ from typing import Any
 from ..callbacks import Callback, EarlyStopping, ModelCheckpoint
 from ..loggers import HistoryLog, Logger
 from . import names
+from .ranks import Ranks
 from .run import Run
 
 
@@ -16,6 +17,7 @@ class RunView:
     """The attributes of a Trainer that show its run."""
 
     run: Run
+    ranks: Ranks
     max_epochs: int
     accumulate_grad_batches: int
     checkpoint_dir: str | None
@@ -91,6 +93,23 @@ class RunView:
     def optimizers(self) -> list[Any]:
         """The optimizers of the current or last ``fit``; one, unless the module steps them itself."""
         return self.run.optimizers
+
+    # ---- ranks ---------------------------------------------------------------------------------------------------------------
+
+    @property
+    def global_rank(self) -> int:
+        """The number of this process among those that train together, from 0."""
+        return self.ranks.rank
+
+    @property
+    def world_size(self) -> int:
+        """The number of processes that train together."""
+        return self.ranks.size
+
+    @property
+    def is_global_zero(self) -> bool:
+        """Whether this process is the one that writes files and prints."""
+        return self.ranks.is_writer
 
     # ---- files -------------------------------------------------------------------------------------------------------------------
 

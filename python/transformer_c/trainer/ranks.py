@@ -1,0 +1,198 @@
+"""What the ranks of a run do together. With one rank nothing is exchanged."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from .. import distributed
+from .._core import Tensor
+from .._promotion import is_half
+from .._tensor import as_tensor, no_grad
+from ..distributed.group import Group
+from . import streams
+from .averages import Averages, batch_size_of
+from .loaders import NO_BATCH, number_of_batches, steps_of
+from .shares import Dealt, SharedLoader, is_shared_already, makes_batches_itself
+
+
+@dataclass
+class Contribution:
+    """What a rank has of an optimizer step, beside its gradients."""
+
+    losses: list[tuple[float, float]] = field(default_factory=list)  # with the lengths of the batches
+    logged: list[tuple[str, float, float, bool, int]] = field(default_factory=list)  # as Run.record has it
+    has_gradient: list[bool] = field(default_factory=list)  # by parameter
+    is_interrupted: bool = False
+
+
+class Ranks:
+    """The ranks of a run.
+
+    Parameters
+    ----------
+    group : Group
+
+    Attributes
+    ----------
+    rank, size : int
+    is_writer : bool
+        Whether this rank writes files and shows progress: rank 0.
+    is_interrupted : bool
+        Whether a rank had got a Ctrl-C before the last step ended: all know of it at the same step.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self.group, self.rank, self.size = group, group.rank, group.size
+        self.is_writer = self.rank == 0
+        self.is_interrupted = False
+
+    @classmethod
+    def of(cls, strategy: str | None) -> Ranks:
+        """All ranks of the program, or this process alone where `strategy` is None."""
+        return cls(Group() if strategy is None else distributed.world.group())
+
+    # ---- the beginning -------------------------------------------------------------------------------------------------------
+
+    def share(self, loader: Any) -> Any:
+        """A loader of this rank's share of the batches."""
+        if self.size == 1 or is_shared_already(loader):
+            return loader
+        return (Dealt if makes_batches_itself(loader) else SharedLoader)(loader, self.rank, self.size)
+
+    def check_equal(self, facts: Mapping[str, Any]) -> None:
+        """Raises ValueError on all ranks if they were not started alike.
+
+        Parameters
+        ----------
+        facts : mapping of str to object
+            What must be equal, by its name in the error.
+        """
+        first, *others = self.group.exchange(dict(facts))
+        for rank, other in enumerate(others, 1):
+            for name in [*other, *(name for name in first if name not in other)]:
+                if name not in first or name not in other or first[name] != other[name]:
+                    raise ValueError(
+                        f"{name} is {first.get(name, 'missing')} on rank 0 but {other.get(name, 'missing')} on rank {rank}: "
+                        "all ranks must run the same script on the same data"
+                    )
+
+    def same_weights(self, model: Any) -> None:
+        """Gives all ranks the parameters and buffers of rank 0."""
+        if self.size > 1:
+            with no_grad():
+                for value in model.state_dict().values():
+                    array = as_numbers(value).copy()
+                    self.group.broadcast(array)
+                    assign(value, array)
+
+    def same_streams(self, found: Mapping[str, Any]) -> None:
+        """Gives the random streams of all ranks the states of rank 0's."""
+        if self.size > 1:
+            streams.restore(found, self.group.from_root(streams.capture(found) if self.is_writer else None))
+
+    # ---- steps ---------------------------------------------------------------------------------------------------------------
+
+    def steps_of(self, batches: Iterator[Any], count: int) -> Iterator[tuple[Any, float, bool, bool]]:
+        """As ``loaders.steps_of``, where a step has `count` batches of each rank; NO_BATCH where this rank has fewer than others."""
+        if self.size == 1:
+            yield from steps_of(batches, count)
+            return
+        while True:
+            window = list(islice(batches, count))
+            lengths = np.full(count, -1, np.int64)
+            lengths[: len(window)] = [batch_size_of(batch) for batch in window]
+            of_all = self.group.all_gather(lengths)
+            width, total = int((of_all >= 0).any(0).sum()), int(of_all.clip(0).sum()) or 1
+            for i in range(width):
+                batch = window[i] if i < len(window) else NO_BATCH
+                yield batch, max(int(lengths[i]), 0) / total, i == 0, i == width - 1
+            if not width:
+                return
+
+    def exchange(self, own: Contribution) -> list[Contribution]:
+        """What every rank has of a step."""
+        found = self.group.exchange(own)
+        self.is_interrupted = any(part.is_interrupted for part in found)
+        return found
+
+    def sum_gradients(self, optimizer: Any, has_gradient: Sequence[Sequence[bool]]) -> None:
+        """Gives every parameter the sum of its gradients on all ranks; none where no rank has one."""
+        used = [any(column) for column in zip(*has_gradient, strict=True)]
+        with no_grad():
+            for buffer in optimizer.flat_gradients(used):
+                assign(buffer, self.group.all_reduce(as_numbers(buffer)))
+
+    # ---- values --------------------------------------------------------------------------------------------------------------
+
+    def total(self, averages: Averages) -> Averages:
+        """The averages over the batches of all ranks, a new object; itself with one rank."""
+        if self.size == 1:
+            return averages
+        found, metrics = Averages(), dict(averages.metrics)
+        for state in self.group.exchange(averages.state_dict()):
+            for name, value in state.items():
+                if isinstance(value, list):
+                    total, weight = found.sums.setdefault(name, [0.0, 0.0])
+                    found.sums[name] = [total + value[0], weight + value[1]]
+                elif name in metrics:
+                    if name not in found.metrics:
+                        found.metrics[name] = copy.deepcopy(metrics[name])
+                        found.metrics[name].reset()
+                    found.metrics[name].join(value["metric"])
+        return found
+
+    def of_root(self, value: Any) -> Any:
+        """A value of rank 0, on all ranks."""
+        return self.group.from_root(value)
+
+    def barrier(self) -> None:
+        """Waits for all ranks."""
+        self.group.barrier()
+
+
+def facts_of(options: Any, model: Any, loaders: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be equal on all ranks before the first step, by name."""
+    found: dict[str, Any] = {
+        name: getattr(options, name)
+        for name in ("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm", "strategy", "precision",
+                     "check_val_every_n_epoch", "checkpoint_every_n_steps", "limit_train_batches", "limit_val_batches", "patience", "monitor")
+    }  # fmt: skip
+    found["the model's class"] = type(model).__name__
+    for name, value in model.state_dict().items():
+        found[f"the model's {name}"] = f"{value.dtype.name} {tuple(value.shape)}"
+    for name, p in model.named_parameters():
+        found[f"requires_grad of {name}"] = p.requires_grad
+    for name, loader in loaders.items():
+        dataset: Any = getattr(loader, "dataset", None)
+        if hasattr(dataset, "__len__"):
+            found[f"len({name}.dataset)"] = len(dataset)
+        for attribute in ("batch_size", "shuffle", "drop_last"):
+            if hasattr(loader, attribute):
+                found[f"{name}.{attribute}"] = getattr(loader, attribute)
+        found[f"len({name})"] = number_of_batches(loader, None)
+    return {**found, "the order of the parameters": [name for name, _ in model.named_parameters()]}
+
+
+def facts_of_optimizers(optimizers: Iterable[Any]) -> dict[str, Any]:
+    """What must be equal of the optimizers."""
+    return {
+        f"optimizer {i}": (type(o).__name__, [({k: v for k, v in g.items() if k != "params"}, len(g["params"])) for g in o.param_groups])
+        for i, o in enumerate(optimizers)
+    }
+
+
+def as_numbers(tensor: Tensor) -> np.ndarray:
+    """The values of a Tensor as a flat array, halves in float32."""
+    value = tensor.detach().cpu()
+    return np.asarray(value.float() if is_half(value) else value.contiguous()).reshape(-1)
+
+
+def assign(tensor: Tensor, array: np.ndarray) -> None:
+    """Overwrites a Tensor with the values of a flat array."""
+    tensor.copy_(as_tensor(array).view(tensor.shape).to(dtype=tensor.dtype, device=tensor.device))

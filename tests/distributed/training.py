@@ -1,0 +1,131 @@
+"""Trainings that one process and several ranks do alike; run under mpiexec: python training.py CASE ..."""
+
+import sys
+import warnings
+
+import numpy as np
+import transformer_c as tc
+from transformer_c import distributed
+
+
+class Small(tc.TrainingModule):
+    """A block with parameters that are shared, frozen, or unused in some batches."""
+
+    def __init__(self, dropout=0.0, unused=False):
+        super().__init__()
+        self.first = tc.nn.Linear(8, 16)
+        self.block = tc.EncoderBlock(16, 2, 32, dropout=dropout)
+        self.again = self.first  # shared
+        self.frozen = tc.nn.Linear(8, 16).requires_grad_(False)
+        self.rare = tc.nn.Linear(16, 16)
+        self.never = tc.nn.Linear(3, 3)
+        self.head = tc.nn.Linear(16, 4)
+        self.accuracy = tc.metrics.Accuracy()
+        self.unused = unused
+
+    def forward(self, x):
+        h = self.block(self.first(x)) + self.again(x) + self.frozen(x)
+        is_large = (np.asarray(x)[:, 0, 0] > 0.9).astype(h.dtype)
+        if self.unused and is_large.any():  # some samples, so in some steps on some ranks only
+            h = h + self.rare(h) * is_large[:, None, None]
+        return self.head(h.mean(1))
+
+    def configure_optimizers(self):
+        optimizer = tc.optim.AdamW(self.parameters(), lr=3e-3, eps=1e-5)  # the bias of the keys has no gradient but rounding
+        return [optimizer], [tc.optim.lr_scheduler.StepLR(optimizer, 1, 0.7)]
+
+    def training_step(self, batch, batch_idx):
+        x, y = batch
+        logits = self(x)
+        loss = tc.F.cross_entropy(logits, y)
+        self.log("train_loss", loss, on_step=True)
+        self.accuracy(logits, y)
+        self.log("train_acc", self.accuracy)
+        return loss
+
+    def validation_step(self, batch, batch_idx):
+        x, y = batch
+        self.log("val_loss", tc.F.cross_entropy(self(x), y))
+
+    test_step = validation_step
+
+
+def data(rows=50, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.random((rows, 5, 8)).astype(np.float32)
+    return tc.data.TensorDataset(x, x.sum((1, 2)).astype(np.int64) % 4)
+
+
+def trained(ranks, batch, epochs=3, rows=50, dropout=0.0, unused=False, folder=None, resume=None, dtype=None, **options):
+    """(trainer, model) after training with `batch` rows per step, by all ranks or by this process alone."""
+    tc.manual_seed(7)
+    model = Small(dropout, unused)
+    if dtype:
+        model.to(dtype)
+    per_rank = batch // ranks
+    train = tc.data.DataLoader(data(rows), batch_size=per_rank, shuffle=True)
+    val = tc.data.DataLoader(data(17, 1), batch_size=per_rank)
+    options.setdefault("strategy", "ddp" if ranks > 1 else None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trainer = tc.Trainer(epochs, seed=3, progress=False, checkpoint_dir=folder, **options)
+        trainer.fit(model, train, val, resume=resume)
+    return trainer, model
+
+
+def weights(model):
+    return np.concatenate([np.asarray(v.detach().float()).reshape(-1) for v in model.state_dict().values()])
+
+
+def close(a, b, limit=1e-6):
+    a, b = np.asarray(a), np.asarray(b)
+    assert a.shape == b.shape, (a.shape, b.shape)
+    assert np.abs(a - b).max() <= limit, f"apart by {np.abs(a - b).max():.2g}"
+
+
+# ---- cases: called on every rank ------------------------------------------------------------------------------------------------------
+
+CASES = {
+    "plain": {},
+    "uneven": {"rows": 53},  # the last step has rows for some ranks only
+    "fewer rows than ranks": {"rows": 25, "epochs": 2},  # a rank has none in the last step
+    "unused": {"unused": True},
+    "accumulated": {"accumulate_grad_batches": 3},
+    "clipped": {"gradient_clip_val": 0.05},
+    "clipped by value": {"gradient_clip_val": 0.001, "gradient_clip_algorithm": "value"},
+    "limited": {"limit_train_batches": 2, "limit_val_batches": 1},
+}
+
+
+def check_case(name):
+    """Losses by step, values by epoch and weights are those of one process; two runs give the same bits."""
+    size, case = distributed.world_size(), CASES[name]
+    batch = 12
+    one, alone = trained(1, batch, **case)
+    several, model = trained(size, batch, **case)
+    again, twin = trained(size, batch, **case)
+    assert several.global_step == one.global_step
+    steps = [[value for _, value in t.step_history["train_loss"]] for t in (one, several, again)]
+    close(steps[0], steps[1])
+    assert steps[1] == steps[2]
+    for value in ("train_loss", "val_loss", "train_acc"):
+        close(one.history[value], several.history[value])
+        assert several.history[value] == again.history[value]
+    close(weights(alone), weights(model), 1e-5)
+    assert np.array_equal(weights(model), weights(twin))
+    everywhere = distributed.all_gather(weights(model))
+    assert (everywhere == everywhere[0]).all(), "the weights of all ranks are the same bits"
+    close(
+        *[
+            [t.test(m, tc.data.DataLoader(data(17, 1), batch_size=4), verbose=False)[0]["val_loss"]]
+            for t, m in ((one, alone), (several, model))
+        ]
+    )
+
+
+if __name__ == "__main__":
+    distributed.init()
+    for name in sys.argv[1:] or CASES:
+        check_case(name)
+        if distributed.rank() == 0:
+            print(f"{name}: done\n", end="")
