@@ -527,6 +527,7 @@ WITHOUT = {
     "dropout": "chance",
     "from_dlpack_capsule": "another library's memory",
     "gradient_hook": "gradients",
+    "gradient_clip": "gradients",
     "gradient_norm": "gradients",
     "gradient_scale": "gradients",
     "nonzero": "a shape that depends on values",

@@ -10,6 +10,7 @@
 
 #define TC_OPTIMIZER_BLOCK 4096 /* elements per item; a chunk's last block may be shorter */
 #define TC_OPTIMIZER_STATES 3
+#define TC_CLIP_EPSILON 1e-6 /* added to a norm that gradients are divided by */
 
 /* One parameter, contiguous: n elements of value, gradient and state. Parameters and states have the kernel's compute dtype. On a GPU the
  * gradient of a float32 parameter may be of halves, and the value rounded to halves is written as well; on a CPU neither is. */
@@ -58,11 +59,23 @@ typedef struct tc_norm_args {
 } tc_norm_args;
 extern const tc_kernel tc_kernel_gradient_norm;
 
+/* One item. norm: of the sums (power 0: largest values) of all blocks; factor: what brings that down to max_norm, at most 1, NaN for NaN.
+ */
+typedef struct tc_clip_factor_args {
+    void *norm;     /* one number */
+    double *factor; /* one number */
+    const double *partial;
+    int64_t blocks;
+    double power, max_norm;
+} tc_clip_factor_args;
+extern const tc_kernel tc_kernel_clip_factor;
+
 /* gradient = clamp(gradient * factor, -limit, limit); limit may be infinite. */
 typedef struct tc_scale_args {
     const tc_optimizer_chunk *chunks;
     int64_t chunk_count;
     double factor, limit;
+    const double *factor_at; /* where the factor is, or NULL */
 } tc_scale_args;
 extern const tc_kernel tc_kernel_gradient_scale;
 

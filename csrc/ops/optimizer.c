@@ -253,19 +253,36 @@ static tc_status norm_of(double *norm, tc_tensor *partial, double power, tc_erro
     return TC_OK;
 }
 
+/* The sums of all blocks, on their device. */
+static tc_status sums_of_blocks(tc_tensor **partial, const chunk_list *list, const tc_tensor *first, double power, tc_error *err)
+{
+    TC_TRY(tc_tensor_empty(partial, 1, &list->blocks, TC_FLOAT64, first->storage->device, err));
+    const tc_norm_args args = {.chunks = list->chunks, .chunk_count = list->count, .partial = tc_data(*partial), .power = power};
+    return run(&tc_kernel_gradient_norm, &args, first, list, 1.0, err);
+}
+
 tc_status tc_gradient_norm(double *norm, const tc_tensors *gradients, double power, tc_error *err)
 {
     CHUNK_LIST(list);
     TC_OWNED tc_tensor *partial = NULL;
     *norm = 0;
     if (gradients->count == 0) return TC_OK;
-    const tc_tensor *first = gradients->items[0];
     TC_TRY(fill_gradients(&list, gradients, err));
-    TC_TRY(tc_tensor_empty(&partial, 1, &list.blocks, TC_FLOAT64, first->storage->device, err));
-    const tc_norm_args args = {
-        .chunks = list.chunks, .chunk_count = list.count, .partial = tc_data(partial), .power = isinf(power) ? 0 : power};
-    TC_TRY(run(&tc_kernel_gradient_norm, &args, first, &list, 1.0, err));
+    TC_TRY(sums_of_blocks(&partial, &list, gradients->items[0], isinf(power) ? 0 : power, err));
     return norm_of(norm, partial, power, err);
+}
+
+/* gradient = clamp(gradient * factor, -limit, limit) for all of the list. */
+static tc_status scale(const chunk_list *list, const tc_tensors *gradients, double factor, const double *factor_at, double limit,
+                       tc_error *err)
+{
+    TC_TRY(begin_writes(gradients, err));
+    const tc_scale_args args = {
+        .chunks = list->chunks, .chunk_count = list->count, .factor = factor, .limit = limit, .factor_at = factor_at};
+    TC_TRY(run(&tc_kernel_gradient_scale, &args, gradients->items[0], list, 1.0, err));
+    for (int64_t i = 0; i < gradients->count; i++)
+        if (list->gradients[i] != gradients->items[i]) TC_TRY(tc_tensor_copy(gradients->items[i], list->gradients[i], err));
+    return TC_OK;
 }
 
 tc_status tc_gradient_scale(const tc_tensors *gradients, double factor, double limit, tc_error *err)
@@ -273,10 +290,29 @@ tc_status tc_gradient_scale(const tc_tensors *gradients, double factor, double l
     CHUNK_LIST(list);
     if (gradients->count == 0) return TC_OK;
     TC_TRY(fill_gradients(&list, gradients, err));
-    TC_TRY(begin_writes(gradients, err));
-    const tc_scale_args args = {.chunks = list.chunks, .chunk_count = list.count, .factor = factor, .limit = limit};
-    TC_TRY(run(&tc_kernel_gradient_scale, &args, gradients->items[0], &list, 1.0, err));
-    for (int64_t i = 0; i < gradients->count; i++)
-        if (list.gradients[i] != gradients->items[i]) TC_TRY(tc_tensor_copy(gradients->items[i], list.gradients[i], err));
+    return scale(&list, gradients, factor, NULL, limit, err);
+}
+
+tc_status tc_gradient_clip(tc_tensor **norm, const tc_tensors *gradients, double max_norm, double power, tc_error *err)
+{
+    CHUNK_LIST(list);
+    TC_OWNED tc_tensor *partial = NULL, *factor = NULL, *total = NULL;
+    if (gradients->count == 0) return tc_fail(err, TC_ERROR_VALUE, "there are no gradients to clip");
+    const tc_tensor *first = gradients->items[0];
+    const tc_device device = first->storage->device;
+    TC_TRY(fill_gradients(&list, gradients, err));
+    TC_TRY(tc_tensor_empty(&factor, 0, NULL, TC_FLOAT64, device, err));
+    TC_TRY(tc_tensor_empty(&total, 0, NULL, list.compute, device, err));
+    const double norm_power = isinf(power) ? 0 : power; /* as the kernels have it */
+    TC_TRY(sums_of_blocks(&partial, &list, first, norm_power, err));
+    const tc_clip_factor_args args = {.norm = total->data,
+                                      .factor = tc_data(factor),
+                                      .partial = tc_data(partial),
+                                      .blocks = list.blocks,
+                                      .power = norm_power,
+                                      .max_norm = max_norm};
+    TC_TRY(tc_run(device, list.compute, &tc_kernel_clip_factor, &args, 1, (double)list.blocks, 0, err));
+    TC_TRY(scale(&list, gradients, 1, tc_data(factor), INFINITY, err));
+    *norm = tc_take(&total);
     return TC_OK;
 }

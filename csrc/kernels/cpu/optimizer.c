@@ -144,11 +144,26 @@ TC_DEFINE_KERNEL(gradient_norm)(const void *args, int64_t begin, int64_t end, vo
     }
 }
 
+TC_DEFINE_KERNEL(clip_factor)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_clip_factor_args *a = args;
+    double total = 0;
+    (void)begin, (void)end, (void)scratch;
+    for (int64_t i = 0; i < a->blocks; i++) {
+        const double sum = a->partial[i];
+        total = a->power != 0 ? total + sum : sum > total || sum != sum ? sum : total;
+    }
+    const double norm = a->power == 0 ? total : a->power == 2 ? sqrt(total) : pow(total, 1 / a->power);
+    const double factor = a->max_norm / (norm + TC_CLIP_EPSILON);
+    *a->factor = factor > 1 ? 1 : factor;
+    *(real *)a->norm = (real)norm;
+}
+
 TC_DEFINE_KERNEL(gradient_scale)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_scale_args *a = args;
     (void)scratch;
-    const vreal factor = v_set1((real)a->factor), limit = v_set1((real)a->limit);
+    const vreal factor = v_set1((real)(a->factor_at ? *a->factor_at : a->factor)), limit = v_set1((real)a->limit);
     for (int64_t index = begin; index < end; index++) {
         const block b = block_at(a->chunks, a->chunk_count, index);
         real *gradient = b.chunk->gradient;

@@ -158,6 +158,22 @@ __global__ void __launch_bounds__(optimizer_threads) rmsprop_kernel(const __grid
 // Larger of two numbers that are not negative; NaN when either is.
 __device__ __forceinline__ double larger(double a, double b) { return a != a || a > b ? a : b; }
 
+// Two sums, or for power 0 two largest values, of parts of the gradients.
+__device__ __forceinline__ double joined(double power, double a, double b) { return power == 0 ? larger(a, b) : a + b; }
+
+// Those of all threads together, in thread 0. `sums` has an element for each.
+__device__ __forceinline__ double block_total(double power, double own, double *sums)
+{
+    sums[threadIdx.x] = own;
+    __syncthreads();
+    for (int distance = optimizer_threads / 2; distance > 0; distance /= 2) {
+        const int other = static_cast<int>(threadIdx.x) + distance;
+        if (static_cast<int>(threadIdx.x) < distance) sums[threadIdx.x] = joined(power, sums[threadIdx.x], sums[other]);
+        __syncthreads();
+    }
+    return sums[0];
+}
+
 template <class Real> __global__ void __launch_bounds__(optimizer_threads) norm_kernel(const __grid_constant__ Group<tc_norm_args> group)
 {
     TC_SHARED(double, sums, [optimizer_threads]);
@@ -170,20 +186,28 @@ template <class Real> __global__ void __launch_bounds__(optimizer_threads) norm_
         else
             sum += power == 2 ? x * x : power == 1 ? x : pow(x, power);
     });
-    sums[threadIdx.x] = sum;
-    __syncthreads();
-    for (int distance = optimizer_threads / 2; distance > 0; distance /= 2) {
-        const int other = static_cast<int>(threadIdx.x) + distance;
-        if (static_cast<int>(threadIdx.x) < distance)
-            sums[threadIdx.x] = power == 0 ? larger(sums[threadIdx.x], sums[other]) : sums[threadIdx.x] + sums[other];
-        __syncthreads();
-    }
-    if (threadIdx.x == 0) group.rule.partial[group.first_block + blockIdx.x] = sums[0];
+    sum = block_total(power, sum, sums);
+    if (threadIdx.x == 0) group.rule.partial[group.first_block + blockIdx.x] = sum;
+}
+
+// One block: each thread takes every 256th block's sum, and then a tree adds those up.
+template <class Real> __global__ void __launch_bounds__(optimizer_threads) clip_kernel(const __grid_constant__ tc_clip_factor_args a)
+{
+    TC_SHARED(double, sums, [optimizer_threads]);
+    double total = 0;
+    for (int64_t i = threadIdx.x; i < a.blocks; i += optimizer_threads) total = joined(a.power, total, a.partial[i]);
+    total = block_total(a.power, total, sums);
+    if (threadIdx.x != 0) return;
+    const double norm = a.power == 0 ? total : a.power == 2 ? sqrt(total) : pow(total, 1 / a.power);
+    const double factor = a.max_norm / (norm + TC_CLIP_EPSILON);
+    *a.factor = factor > 1 ? 1 : factor;
+    *static_cast<Real *>(a.norm) = static_cast<Real>(norm);
 }
 
 template <class Real> __global__ void __launch_bounds__(optimizer_threads) scale_kernel(const __grid_constant__ Group<tc_scale_args> group)
 {
-    const Real factor = static_cast<Real>(group.rule.factor), limit = static_cast<Real>(group.rule.limit);
+    const Real factor = static_cast<Real>(group.rule.factor_at ? *group.rule.factor_at : group.rule.factor),
+               limit = static_cast<Real>(group.rule.limit);
     for_own_parameters(group, [&](const tc_optimizer_chunk &chunk, int64_t i) {
         with_element<Real>(chunk.gradient, chunk.gradient_dtype, i, [&](auto &element) {
             const Real g = widen(element) * factor;
@@ -194,6 +218,12 @@ template <class Real> __global__ void __launch_bounds__(optimizer_threads) scale
 
 } // namespace
 
+template <class T> int tc_cuda_clip_factor(const void *args, int64_t, void *, void *stream)
+{
+    return launch<clip_kernel<compute<T>>>(Launch(dim3(1), dim3(optimizer_threads), 0, stream),
+                                           *static_cast<const tc_clip_factor_args *>(args));
+}
+TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, clip_factor)
 #define TC_OPTIMIZER_KERNEL(name, kernel, args_type)                                                                                       \
     template <class T> int tc_cuda_##name(const void *args, int64_t, void *, void *stream)                                                 \
     {                                                                                                                                      \

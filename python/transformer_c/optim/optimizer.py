@@ -433,23 +433,26 @@ def _ready(gradient: Tensor, dtype: np.dtype) -> Tensor:
 
 
 def _gradients(parameters) -> list[list[Tensor]]:
-    """The gradients, grouped by dtype and device."""
+    """The gradients, in groups that one kernel takes."""
     if hasattr(parameters, "parameters"):
         raise TypeError("expected an iterable of parameters, not a module; pass its .parameters()")
     kinds: dict[tuple[np.dtype, str], list[Tensor]] = {}
     for p in [parameters] if isinstance(parameters, Tensor) else parameters:
         if (grad := p.grad) is not None:
-            kinds.setdefault((grad.dtype, grad.device), []).append(grad)
+            # the kernels of a GPU take halves and float32 together, and the norm stays there
+            kinds.setdefault((grad.dtype if grad.device == "cpu" else _wide(grad), grad.device), []).append(grad)
     return list(kinds.values())
 
 
-def _scale(gradients: list[Tensor], factor: float, limit: float) -> None:
-    """Scales in place; strided gradients are scaled through a copy."""
-    ready = [_ready(g, _wide(g)) for g in gradients]
-    _core.gradient_scale(ready, factor, limit)
-    for gradient, scaled in zip(gradients, ready, strict=True):
-        if scaled is not gradient:
-            gradient.copy_(scaled)
+def _in_place(function: Callable[..., Any], gradients: list[Tensor], *options: float) -> Any:
+    """The result of a function that writes to the gradients; strided ones go through a copy."""
+    with no_grad():
+        ready = [_ready(g, _wide(g)) for g in gradients]
+        result = function(ready, *options)
+        for gradient, written in zip(gradients, ready, strict=True):
+            if written is not gradient:
+                gradient.copy_(written)
+    return result
 
 
 def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> Tensor:
@@ -467,7 +470,8 @@ def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_i
     Returns
     -------
     Tensor
-        The norm before clipping, 0-d.
+        The norm before clipping, 0-d, on the device of the gradients: on a GPU nothing is read by the host, unless the gradients are of several
+        devices or of float64 and others, or `error_if_nonfinite` is set.
 
     Examples
     --------
@@ -481,6 +485,8 @@ def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_i
     if not norm_type > 0:
         raise ValueError(f"norm_type must be above 0, got {norm_type}")
     kinds = _gradients(parameters)
+    if len(kinds) == 1 and not error_if_nonfinite:
+        return _in_place(_core.gradient_clip, kinds[0], max_norm, norm_type)
     norms = [_core.gradient_norm([_ready(g, _wide(g)) for g in gradients], norm_type) for gradients in kinds]
     total = float(np.max(norms, initial=0.0)) if math.isinf(norm_type) else sum(n**norm_type for n in norms) ** (1 / norm_type)
     if len(norms) == 1:
@@ -488,9 +494,8 @@ def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_i
     if error_if_nonfinite and not math.isfinite(total):
         raise RuntimeError(f"the norm of the gradients is {total}, so they cannot be clipped")
     factor = min(max_norm / (total + 1e-6), 1.0) if not math.isnan(total) else total
-    with no_grad():
-        for gradients in kinds:
-            _scale(gradients, factor, math.inf)
+    for gradients in kinds:
+        _in_place(_core.gradient_scale, gradients, factor, math.inf)
     return Tensor(total, dtype=_wide(kinds[0][0]) if kinds else None)
 
 
@@ -509,6 +514,5 @@ def clip_grad_value_(parameters, clip_value: float) -> None:
     """
     if not clip_value >= 0:
         raise ValueError(f"clip_value must not be negative, got {clip_value}")
-    with no_grad():
-        for gradients in _gradients(parameters):
-            _scale(gradients, 1.0, float(clip_value))
+    for gradients in _gradients(parameters):
+        _in_place(_core.gradient_scale, gradients, 1.0, float(clip_value))
