@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,8 @@ class Group:
     rank, size : int
     sent : int
         The bytes of arrays that this rank has sent to others.
+    waiting : (str, float) or None
+        While this rank waits for others: in which method, and since when (``time.monotonic``).
     """
 
     def __init__(self, communicator: Any = None) -> None:
@@ -30,29 +33,38 @@ class Group:
         self.rank = 0 if communicator is None else communicator.rank
         self.size = 1 if communicator is None else communicator.size
         self.sent = 0
+        self.waiting: tuple[str, float] | None = None
 
     def __repr__(self) -> str:
         return f"Group(rank={self.rank}, size={self.size})"
 
+    def _call(self, name: str, *arguments: Any, **options: Any) -> Any:
+        """Calls a method of the communicator, which waits for the other ranks."""
+        self.waiting = name, time.monotonic()
+        try:
+            return getattr(self.communicator, name)(*arguments, **options)
+        finally:
+            self.waiting = None
+
     def barrier(self) -> None:
         """Waits for all ranks."""
         if self.size > 1:
-            self.communicator.Barrier()
+            self._call("Barrier")
 
     def exchange(self, value: Any) -> list[Any]:
         """Small Python values of all ranks."""
-        return [value] if self.size == 1 else self.communicator.allgather(value)
+        return [value] if self.size == 1 else self._call("allgather", value)
 
     def from_root(self, value: Any, root: int = 0) -> Any:
         """A Python value of one rank."""
-        return value if self.size == 1 else self.communicator.bcast(value, root=root)
+        return value if self.size == 1 else self._call("bcast", value, root=root)
 
     # ---- arrays --------------------------------------------------------------------------------------------------------------
 
     def broadcast(self, array: np.ndarray, root: int = 0) -> None:
         """Overwrites `array` with that of the rank `root`."""
         if self.size > 1:
-            self.communicator.Bcast(as_bytes(array), root=root)
+            self._call("Bcast", as_bytes(array), root=root)
             self.sent += array.nbytes if self.rank == root else 0
 
     def all_gather(self, array: np.ndarray) -> np.ndarray:
@@ -61,7 +73,7 @@ class Group:
         if self.size == 1:
             found[0] = array
         else:
-            self.communicator.Allgather(as_bytes(array), as_bytes(found))
+            self._call("Allgather", as_bytes(array), as_bytes(found))
             self.sent += (self.size - 1) * array.nbytes
         return found
 
@@ -77,7 +89,7 @@ class Group:
         if self.size == 1:
             parts[0] = array
         else:
-            self.communicator.Alltoallv(pieces(array, np.diff(bounds)), pieces(parts, np.full(self.size, own)))
+            self._call("Alltoallv", pieces(array, np.diff(bounds)), pieces(parts, np.full(self.size, own)))
             self.sent += array.nbytes - own
         total = np.empty(parts.shape[1], array.dtype)
         sums.in_order(parts, total, reduction)
@@ -88,7 +100,7 @@ class Group:
         if self.size == 1:
             return own
         array, bounds = np.empty(length, own.dtype), sums.bounds(length, self.size) * own.itemsize
-        self.communicator.Allgatherv(as_bytes(own), pieces(array, np.diff(bounds)))
+        self._call("Allgatherv", as_bytes(own), pieces(array, np.diff(bounds)))
         self.sent += (self.size - 1) * own.nbytes
         return array
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from .._arguments import one_of
 from .cores import share_cores
-from .faults import end_all_after_errors
+from .faults import Watch, end_all, end_all_after_errors
 from .group import Group
 from .launchers import started_processes
 
@@ -15,7 +16,7 @@ _INSTALL = "pip install 'transformer_c[mpi]'"
 _group: Group | None = None  # once init() was called
 
 
-def init(backend: str = "auto") -> None:
+def init(backend: str = "auto", *, timeout: float | None = None) -> None:
     """Joins the processes that ``mpiexec`` or ``srun`` started; the functions of this module call it where the program does not.
 
     Ranks that share cores get a share of them each as their number of threads (``tc.set_num_threads`` afterwards changes it). A second call
@@ -25,6 +26,8 @@ def init(backend: str = "auto") -> None:
     ----------
     backend : {"auto", "mpi", "nccl"}
         "auto": MPI under a launcher, otherwise one rank. "mpi": MPI, also for a single process. "nccl" is not available yet.
+    timeout : float, optional
+        Seconds for which a rank waits for others before it ends all, each with its traceback; 1800, or TRANSFORMER_C_MPI_TIMEOUT.
 
     Raises
     ------
@@ -42,13 +45,27 @@ def init(backend: str = "auto") -> None:
     """
     global _group
     one_of("backend", backend, ("auto", "mpi", "nccl"))
+    limit = _seconds(timeout)
     if backend == "nccl":
         raise NotImplementedError('backend="nccl" is not available yet: use backend="mpi", which also takes Tensors of a GPU')
     if _group is None or (backend == "mpi" and _group.communicator is None):
         _group = Group(_communicator(backend))
         if _group.size > 1:
             end_all_after_errors(_group)
+            Watch(_group, limit).start()
             share_cores(_group.communicator)
+
+
+def _seconds(timeout: float | None) -> float:
+    given = os.environ.get("TRANSFORMER_C_MPI_TIMEOUT", "1800") if timeout is None else timeout
+    try:
+        seconds = float(given)
+    except (TypeError, ValueError):
+        seconds = 0.0
+    if not seconds > 0:
+        name = "TRANSFORMER_C_MPI_TIMEOUT" if timeout is None else "timeout"
+        raise ValueError(f"{name} is {given!r}; expected a number of seconds above 0")
+    return seconds
 
 
 def _communicator(backend: str) -> Any:
@@ -91,3 +108,12 @@ def world_size() -> int:
 def barrier() -> None:
     """Waits until all processes have called it."""
     group().barrier()
+
+
+def fail(message: str | None) -> None:
+    """Ends all ranks with a message, where there are several: for a program that ends after an error that it has caught.
+
+    None for an error that is not caught: it ends all itself.
+    """
+    if message is not None and group().size > 1:
+        end_all(group(), f"rank {rank()} of {world_size()}: {message}\n")

@@ -1,0 +1,127 @@
+"""A rank that raises, dies or hangs ends all in time, and a run that was ended in any way resumes to the same bits."""
+
+import os
+import random
+import signal
+import textwrap
+import time
+
+import numpy as np
+import pytest
+from jobs import Job, needs_mpi, run
+
+pytestmark = needs_mpi
+LIMIT = 20  # seconds until all ranks have ended, start and end included
+
+FAULTS = {
+    "raises": ("raise RuntimeError('no more data')", ["rank 1 of 2 failed", "in on_train_batch_end", "RuntimeError: no more data"]),
+    "is killed": ("os.kill(os.getpid(), 9)", ["Killed (signal 9)"]),
+    "is gone": ("os._exit(5)", []),
+    "ends early": ("sys.exit(0)", ["rank 0 of 2 waited for others in", "for more than 1 s"]),
+    "sleeps": ("time.sleep(1000)", ["rank 1 of 2 does not wait for others", "time.sleep(1000)", "rank 0 of 2 waited for others in"]),
+    "computes for ever": ("while True: pass", ["rank 1 of 2 does not wait for others", "while True", "rank 0 of 2 waited for others in"]),
+}  # fmt: skip
+
+SCRIPT = """
+    import os, sys, time
+    sys.path.insert(0, TESTS)
+    import training
+    from transformer_c import distributed
+    distributed.init(timeout=1)
+
+    class Fault(tc.callbacks.Callback):
+        def on_train_batch_end(self, trainer, model, outputs, batch, batch_idx):
+            if trainer.global_step == 8 and distributed.rank() == 1:
+                FAULT
+
+    training.trained(2, 12, 4, folder="run", callbacks=[Fault()])
+"""
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_of_one_rank_ends_all(name, tmp_path):
+    fault, messages = FAULTS[name]
+    job = Job(2, SCRIPT.replace("FAULT", fault).replace("TESTS", repr(os.path.dirname(__file__))), tmp_path)
+    status, out, err = job.result(LIMIT)
+    assert status != 0
+    for message in messages:
+        assert message in out + err, f"{message!r} is not in:\n{out}\n{err}"
+    run(1, ["-c", "import transformer_c as tc; assert tc.load('run/last.safetensors')['trainer']['epoch'] == 1"], tmp_path)
+
+
+TRAINING = """
+    import sys
+    import training
+    from transformer_c import distributed
+    size = distributed.world_size()
+    resume = "last" if len(sys.argv) > 1 else None
+    if distributed.rank() == 0:
+        print("begun", flush=True)
+    try:
+        trainer, model = training.trained(size, 12, 12, folder="run", resume=resume, checkpoint_every_n_steps=2, dropout=0.1)
+    except KeyboardInterrupt as interrupt:
+        print(interrupt, flush=True)
+        sys.exit(130)
+    if distributed.rank() == 0:
+        np.save("weights.npy", training.weights(model))
+"""
+
+
+def begin(folder, *arguments):
+    (folder / "script.py").write_text("import numpy as np, transformer_c as tc\n" + textwrap.dedent(TRAINING))
+    job = Job(2, ["script.py", *arguments], folder)
+    while job.process.stdout.readline() not in ("begun\n", ""):
+        pass
+    return job
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The weights after a run that nobody stopped, and how long it takes."""
+    folder = tmp_path_factory.mktemp("whole")
+    job, started = begin(folder), time.monotonic()
+    assert job.result()[0] == 0
+    return np.load(folder / "weights.npy"), time.monotonic() - started
+
+
+def resumed(folder):
+    assert begin(folder, "resume").result()[0] == 0
+    return np.load(folder / "weights.npy")
+
+
+@pytest.mark.parametrize("moments", [2, pytest.param(50, marks=pytest.mark.slow)])
+def test_a_rank_that_is_killed_loses_nothing(moments, whole, tmp_path, rng):
+    weights, seconds = whole
+    for moment in range(moments):
+        folder = tmp_path / str(moment)
+        folder.mkdir()
+        job = begin(folder)
+        time.sleep(seconds * (moment + rng.random()) / moments)
+        if ranks := job.ranks():
+            os.kill(random.choice(ranks), signal.SIGKILL)
+        job.result(LIMIT)
+        assert np.array_equal(resumed(folder), weights), f"killed at moment {moment}"
+
+
+def test_one_interrupt_stops_all_ranks_at_the_same_step(whole, tmp_path):
+    weights, _ = whole
+    job = begin(tmp_path)
+    while not (tmp_path / "run/last.safetensors").exists():
+        time.sleep(0.01)
+    job.process.send_signal(signal.SIGINT)
+    status, out, err = job.result(LIMIT)
+    said = [line for line in out.splitlines() if line.startswith("interrupted in epoch")]
+    assert status == 130 and len(said) == 2 and said[0] == said[1], (status, out, err)
+    assert np.array_equal(resumed(tmp_path), weights)
+
+
+@pytest.mark.parametrize("value", ["-1", "never", "0"])
+def test_the_time_limit_is_a_number_of_seconds(value, monkeypatch):
+    import transformer_c as tc
+
+    monkeypatch.setenv("TRANSFORMER_C_MPI_TIMEOUT", value)
+    with pytest.raises(ValueError, match=f"TRANSFORMER_C_MPI_TIMEOUT is '{value}'; expected a number of seconds above 0"):
+        tc.distributed.init()
+    tc.distributed.init(timeout=60)
+    with pytest.raises(ValueError, match="timeout is 0; expected"):
+        tc.distributed.init(timeout=0)
