@@ -235,26 +235,20 @@ plt.show()
 # %% [markdown]
 # ## Where it looks
 #
-# The attention of the last layer, averaged over its heads: how much of each word reaches the first position, from which the class is read. The layer is four products and an
-# attention, so its map is one call away.
+# The attention of the last layer, averaged over its heads: how much of each word reaches the first position, from which the class is read.
 
 # %%
 review = "We drove there with the neighbours. They treated us like royalty."
 pieces = ["[CLS]", *review.replace(".", " .").split(), "[SEP]"]
-(ids, _), model = tuned.tokenizer_([review])[0], tuned.model_.encoder
-with tc.no_grad():
-    x = model.embed(tc.tensor(ids[None].astype(np.int64)), None)
-    for layer in model.layers[:-1]:
-        x = layer(x, {})
-    last = model.layers[-1]
-    q, k, v = tc.functional.qkv_projection(x, last.qkv.weight, last.qkv.bias, num_heads=last.heads, packing="qkv")
-    _, maps = tc.functional.scaled_dot_product_attention(q, k, v, return_attention=True)
-looks = maps.numpy()[0].mean(0)[0]
+with tc.nn.attention_maps(tuned.model_) as maps:
+    odds_of_it = tuned.predict_proba([review])[0]
+last = np.asarray(list(maps.values())[-1])
+looks = last[0].mean(0)[0]
 fig, ax = plt.subplots(figsize=(7.2, 2.6))
-ax.bar(np.arange(len(ids)), looks, color="steelblue")
-ax.set_xticks(np.arange(len(ids)), pieces, rotation=60, ha="right")
+ax.bar(np.arange(len(pieces)), looks, color="steelblue")
+ax.set_xticks(np.arange(len(pieces)), pieces, rotation=60, ha="right")
 ax.set_ylabel("attention")
-ax.set_title(f"{tuned.predict([review])[0]}, {tuned.predict_proba([review]).max():.0%}")
+ax.set_title(f"{tuned.classes_[odds_of_it.argmax()]}, {odds_of_it.max():.0%}")
 plt.show()
 
 # %% [markdown]

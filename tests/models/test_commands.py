@@ -14,6 +14,7 @@ import transformer_c as tc
 from command_line import command, started
 from folders import CONFIG, sentence_folder
 from transformer_c import cli
+from transformer_c.cli import lines
 from words import write_tokenizer
 
 pytest.importorskip("tokenizers")
@@ -109,7 +110,40 @@ WRONG = [
     (["classify", "{text}", "--json"], '["a", "b", "c"]', "expected a text or a list of two texts"),
     (["classify", "{token}"], "\n", "line 1: expected words"),
     (["classify", "{token}", "--output", "x.npy"], "a b", "name a .jsonl file"),
+    (["embed", "{embeddings}", "--output", "nowhere/x.npy"], "abc", "--output nowhere/x.npy: there is no folder"),
+    (["embed", "{embeddings}", "--output", "x.csv"], "abc", "--output x.csv: expected a name in .npy, or in .jsonl"),
+    (["embed", "{embeddings}", "--output", "."], "abc", "--output .: expected the name of a file to write, got a folder"),
 ]
+
+
+def test_what_would_end_a_long_run_is_found_before_it(folders, run, tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(tc.models.SentenceEncoder, "_embed", lambda *given: calls.append(given) or iter(()))
+    (tmp_path / "a.txt").write_text("abc\n")
+    status, _, err = run("embed", folders["embeddings"], tmp_path / "a.txt", tmp_path / "typo.txt", "--output", tmp_path / "x.npy")
+    assert status == 1 and "typo.txt: No such file" in err and not calls and "embed:" not in err.replace("c embed:", "")  # no bar
+
+
+def test_the_bar_knows_how_many_texts_files_have(folders, run, tmp_path):
+    for name, text in {"a.txt": "abc\nz\n", "b.txt": "abc\nz\nz"}.items():
+        (tmp_path / name).write_text(text)
+    _, found, err = run("embed", folders["embeddings"], tmp_path / "a.txt", tmp_path / "b.txt")
+    assert len(found) == 5 and "100%" in err and "5/5" in err
+    assert "/5" not in run("embed", folders["embeddings"], given="abc\n" * 5)[2]
+
+
+def test_the_first_ctrl_c_is_answered(capfd):
+    interrupts = lines._Interrupts()
+    interrupts._handle(signal.SIGINT, None)
+    assert interrupts.pending and "stopping after this block of texts; Ctrl-C again stops at once" in capfd.readouterr().err
+    with pytest.raises(KeyboardInterrupt):
+        interrupts._handle(signal.SIGINT, None)
+
+
+def test_a_model_alone_is_asked_for(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["embed"])
+    assert "required: FOLDER\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("arguments", "given", "message"), WRONG)
@@ -134,15 +168,15 @@ def test_ctrl_c_while_it_waits(folders, tmp_path):
     """What was computed before is in the file, and whole."""
     output = tmp_path / "x.jsonl"
     process = started("embed", folders["embeddings"], "--batch-size", "1", "--output", output, cwd=tmp_path, stdin=subprocess.PIPE)
-    process.stdin.write("abc\n" * 40)  # two blocks of 16 and a part of a third one
+    process.stdin.write("abc\n" * 10)  # two blocks of 4 and a part of a third one
     process.stdin.flush()
     deadline = time.monotonic() + 60
-    while (not output.exists() or output.read_bytes().count(b"\n") < 32) and time.monotonic() < deadline:
+    while (not output.exists() or output.read_bytes().count(b"\n") < 8) and time.monotonic() < deadline:
         time.sleep(0.002)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 130 and out == "" and f"stopped after 32 texts; they are in {output}" in err and "Traceback" not in err
-    assert [json.loads(line)["text"] for line in output.read_text().splitlines()] == ["abc"] * 32
+    assert process.returncode == 130 and out == "" and f"stopped after 8 texts; they are in {output}" in err and "Traceback" not in err
+    assert [json.loads(line)["text"] for line in output.read_text().splitlines()] == ["abc"] * 8
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "npy"])
@@ -159,8 +193,8 @@ def test_ctrl_c_while_it_computes(folders, run, tmp_path, monkeypatch, suffix):
     monkeypatch.setattr(tc.models.SentenceEncoder, "encode", interrupted)
     output = tmp_path / f"x.{suffix}"
     status, found, err = run("embed", folders["embeddings"], "--batch-size", 1, "--output", output, given="abc\n" * 50)
-    assert (status, found, calls) == (130, [], [0, 16, 16]) and f"stopped after 32 texts; they are in {output}" in err
-    assert (len(np.load(output)) if suffix == "npy" else output.read_bytes().count(b"\n")) == 32
+    assert (status, found, calls) == (130, [], [0, 4, 4]) and f"stopped after 8 texts; they are in {output}" in err
+    assert (len(np.load(output)) if suffix == "npy" else output.read_bytes().count(b"\n")) == 8
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

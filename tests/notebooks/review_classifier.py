@@ -25,7 +25,8 @@ assert other["fine-tuned"] > max(other["from nothing"], other["from nothing, ove
 assert len(curve["fine-tuned"]) == len(sizes) and sorted(curve["fine-tuned"]) == curve["fine-tuned"]
 
 # %% review = "We drove there with the neighbours. They treated us like royalty."
-assert maps.shape == (1, 12, len(ids), len(ids)) and len(pieces) == len(ids) and abs(looks.sum() - 1) < 1e-5
+assert len(maps) == 6 and last.shape == (1, 12, len(pieces), len(pieces)) and abs(looks.sum() - 1) < 1e-5
+assert looks[pieces.index("royalty")] == looks.max()
 
 # %% tuned.save("reviews")
 assert np.array_equal(again.predict_proba(new[0]), odds)

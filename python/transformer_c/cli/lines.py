@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import io
 import json
@@ -20,14 +21,17 @@ from ..checkpoint.files import open_regular, write_atomically
 from ..trainer.interrupts import Interrupts
 from .options import CommandError, add_threads, choice, positive
 
-_BATCHES = 16  # of one block, whose texts are sorted by length together
+_BATCHES = 4  # of one block, whose texts are sorted by length together, and after which Ctrl-C ends
+_LINES = ("", ".json", ".jsonl", ".ndjson", ".txt")  # what names of files of JSON lines end in
 _DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 
 def add_options(parser: argparse.ArgumentParser, output: str) -> None:
     """Adds the options of both commands; `output` says what an array has."""
     parser.add_argument("folder", metavar="FOLDER", help="the model: config.json, weights, tokenizer.json")
-    parser.add_argument("input", metavar="INPUT", nargs="*", help="files with a text per line, or .jsonl; - or none: standard input")
+    parser.add_argument(
+        "input", metavar="INPUT", nargs="*", default=(), help="files with a text per line, or .jsonl; - or none: standard input"
+    )
     parser.add_argument("--json", action="store_true", help="lines are JSON, as in files named .jsonl: texts, or objects that have one")
     parser.add_argument("--field", default="text", metavar="NAME", help="the name of the text in objects (default: text)")
     parser.add_argument("--output", metavar="FILE", help=f"write the results there instead of printing them; a .npy file gets {output}")
@@ -80,14 +84,10 @@ def run(
     is_array = (options.output or "").endswith(".npy")
     if is_array and columns is None:
         raise CommandError("results of words make no array: name a .jsonl file")
-    for path in options.input:
-        if options.output and os.path.exists(options.output) and os.path.exists(path) and os.path.samefile(path, options.output):
-            raise CommandError(f"{path} is read and cannot be the output as well")
+    total = _checked(options)
     sink: Any = _Array(options.output, columns or 0) if is_array else _Lines(options.output)
-    interrupts, done = Interrupts(), 0
-    interval = 0.1 if sys.stderr is not None and sys.stderr.isatty() else 30.0  # logs stay short
-    bar = tqdm(desc=options.command, unit=" texts", disable=options.no_progress or sys.stderr is None, mininterval=interval)
-    with closing(sink), closing(bar):
+    interrupts, done = _Interrupts(), 0
+    with closing(sink), closing(_bar(options, total)) as bar:
         try:
             for block in _blocks(options, read):
                 with interrupts.held():
@@ -109,6 +109,54 @@ def run(
     if options.output:
         print(f"{options.output}: {done} {'text' if done == 1 else 'texts'}")
     return 0
+
+
+def _checked(options: argparse.Namespace) -> int | None:
+    """How many lines there are, where only files are read. What would stop a long run at its end is an error before it begins."""
+    output = options.output
+    if output is not None:
+        folder, suffix = os.path.dirname(os.path.abspath(output)), os.path.splitext(output)[1]
+        if suffix not in (*_LINES, ".npy"):
+            raise CommandError(f"--output {output}: expected a name in .npy, or in .jsonl for lines of JSON")
+        if not os.path.isdir(folder):
+            raise CommandError(f"--output {output}: there is no folder {folder!r}; make it first")
+        if os.path.isdir(output):
+            raise CommandError(f"--output {output}: expected the name of a file to write, got a folder")
+    total = 0
+    for path in options.input:
+        if path != "-":
+            with open_regular(path)[0] as file:
+                total += _count(file)
+            if output is not None and os.path.exists(output) and os.path.samefile(path, output):
+                raise CommandError(f"{path} is read and cannot be the output as well")
+    return total if options.input and "-" not in options.input else None
+
+
+def _count(file: Any) -> int:
+    """The number of lines, with a last one that no line feed ends."""
+    number, last = 0, b"\n"
+    while data := file.read(1 << 20):
+        number, last = number + data.count(b"\n"), data[-1:]
+    return number + (last != b"\n")
+
+
+def _bar(options: argparse.Namespace, total: int | None) -> Any:
+    """A bar on standard error; for somebody who types, a word instead."""
+    typed = total is None and sys.stdin.buffer.isatty()
+    if typed and not options.no_progress and sys.stderr is not None:
+        print(f"{options.command}: type a text per line; Ctrl-D ends", file=sys.stderr)
+    interval = 0.1 if sys.stderr is not None and sys.stderr.isatty() else 30.0  # logs stay short
+    hidden = options.no_progress or sys.stderr is None or typed
+    return tqdm(desc=options.command, unit=" texts", total=total, disable=hidden, mininterval=interval)
+
+
+class _Interrupts(Interrupts):
+    """Says that the first Ctrl-C was noticed."""
+
+    def _handle(self, number: Any, frame: Any) -> None:
+        super()._handle(number, frame)
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # nobody listens
+            os.write(sys.stderr.fileno(), b"\nstopping after this block of texts; Ctrl-C again stops at once\n")
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------------------
