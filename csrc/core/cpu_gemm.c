@@ -14,6 +14,11 @@
 #define LEAST_COLUMNS 64
 #define LEAST_WORK 65536
 
+/* With at most so many rows a product is bound by reading B, in panels from end to end. */
+#define FEW_ROWS 28
+/* Columns of an item whose sums are kept in scratch until they are rounded to halves. */
+#define MOST_SUMMED_COLUMNS 512
+
 /* Bytes of B, the size of a second-level cache, beyond which its panels are prefetched. */
 #define LARGE_B 1048576
 
@@ -23,8 +28,10 @@ static void choose_items(tc_gemm_args *g)
 {
     g->row_block = ITEM_ROWS;
     g->col_block = tc_divide_up(g->N, LEAST_COLUMNS) * LEAST_COLUMNS;
+    if (g->c_stored != TC_STORED_AS_COMPUTED && !g->by_columns && g->K > TC_GEMM_K_BLOCK)
+        g->col_block = least_of(g->col_block, MOST_SUMMED_COLUMNS);
     const int64_t others = g->batch * g->k_chunks * tc_gemm_row_blocks(g);
-    if (others >= WANTED_ITEMS) return;
+    if (others * tc_gemm_col_blocks(g) >= WANTED_ITEMS) return;
     const int64_t rows = least_of(g->M, ITEM_ROWS);
     const int64_t by_work = LEAST_WORK / (rows * (g->k_chunk > 0 ? g->k_chunk : 1));    /* columns that make an item worthwhile */
     const int64_t parts = tc_divide_up(WANTED_ITEMS, others), odd = others & parts & 1; /* 3 times 4 are shared better than 3 times 3 */
@@ -33,12 +40,21 @@ static void choose_items(tc_gemm_args *g)
     g->col_block = tc_divide_up(columns > by_work ? columns : by_work, least) * least;
 }
 
+/* Where there are columns enough for all threads, the sum of a forward is left whole. */
+static void choose_split(tc_gemm_args *g)
+{
+    tc_gemm_split_k(g);
+    if (g->k_is_rows || g->N < WANTED_ITEMS * LEAST_COLUMNS) return;
+    g->k_chunk = g->K;
+    g->k_chunks = 1;
+}
+
 /* Rows of B are read in place where they stay in L1 from tile to tile, or are used by at most two tiles. Panels that several items would
  * pack are packed once, in advance. */
 static tc_gemm_b_form choose_b_form(const tc_gemm_args *g, bool keep, size_t element)
 {
     const int64_t reach = g->k_chunk * (g->b_row < 0 ? -g->b_row : g->b_row) * (int64_t)element;
-    if (g->b_col == 1 && (reach <= 49152 || g->M <= 28)) return TC_GEMM_B_ROWS;
+    if (g->b_col == 1 && (reach <= 49152 || g->M <= FEW_ROWS)) return TC_GEMM_B_ROWS;
     return keep || g->M > g->row_block ? TC_GEMM_B_PANELS : TC_GEMM_B_STRIDED;
 }
 
@@ -46,7 +62,10 @@ static tc_gemm_b_form choose_b_form(const tc_gemm_args *g, bool keep, size_t ele
  * page. */
 static bool choose_pack_a(const tc_gemm_args *g, size_t element)
 {
-    if (g->a_row != 1 && g->a_col != 1) return true;
+    if (g->a_stored != TC_STORED_AS_COMPUTED) return true;
+    if (g->M == 1 && g->a_row == 1) return false;
+    if (g->b_stored != TC_STORED_AS_COMPUTED || (g->a_row != 1 && g->a_col != 1)) return true;
+    if (g->by_columns) return g->N >= 128 && g->a_row != 1;
     if (g->N < 128) return false;
     if (g->a_row == 1) return g->a_col * (int64_t)element >= 1024 && g->k_chunk >= 64;
     return g->k_chunk >= 512 && g->N >= 512;
@@ -59,7 +78,9 @@ void tc_cpu_plan_gemm(tc_plan *plan, void *args)
                                               [TC_GEMM_B_STRIDED] = {"strided", "strided, split k"}};
     tc_gemm_args *g = args;
     const size_t element = tc_dtype_size(plan->compute);
-    tc_gemm_split_k(g);
+    choose_split(g);
+    g->by_columns = g->M <= FEW_ROWS && !g->k_is_rows;
+    if (g->M == 1) g->a_row = 1; /* a tile then reads A as if it were packed */
     choose_items(g);
     g->b_form = choose_b_form(g, plan->keep != NULL, element);
     g->pack_a = choose_pack_a(g, element);
@@ -69,7 +90,7 @@ void tc_cpu_plan_gemm(tc_plan *plan, void *args)
     plan->splits = g->k_chunks;
     plan->items = tc_gemm_items(g);
     plan->cost = work / FMA_PER_OPERATION;
-    plan->scratch = tc_gemm_scratch_bytes(g, element);
+    plan->scratch = tc_gemm_scratch_of(g, element).bytes;
 }
 
 /* Packs B, each matrix of its batch once, and points the args to the panels. */
@@ -77,7 +98,7 @@ tc_status tc_cpu_prepare_gemm(tc_plan *plan, void *args, tc_error *err)
 {
     tc_gemm_args *g = args;
     if (g->b_form != TC_GEMM_B_PANELS) return TC_OK;
-    tc_gemm_pack_args pack = {.b = g->b, .K = g->K, .N = g->N, .b_row = g->b_row, .b_col = g->b_col};
+    tc_gemm_pack_args pack = {.b = g->b, .b_stored = g->b_stored, .K = g->K, .N = g->N, .b_row = g->b_row, .b_col = g->b_col};
     const size_t element = tc_dtype_size(plan->compute);
     int64_t step = tc_gemm_panels(g->N, element) * g->K * tc_gemm_panel_width(element), steps[TC_GEMM_BATCH_DIMS];
     for (int d = g->batch_dims - 1; d >= 0; d--) {
@@ -91,9 +112,12 @@ tc_status tc_cpu_prepare_gemm(tc_plan *plan, void *args, tc_error *err)
         g->b_batch[d] = steps[d];
     }
     tc_packed *packed;
-    const tc_status status = tc_packed_acquire(&packed, &pack, plan->compute, pack.batch_dims ? NULL : plan->keep, err);
+    tc_storage *keep = pack.batch_dims ? NULL : plan->keep;
+    if (keep) pack.panels_stored = g->b_stored; /* halves stay halves: half the memory to read, again and again */
+    const tc_status status = tc_packed_acquire(&packed, &pack, plan->compute, keep, err);
     if (status != TC_OK) return status;
     plan->prepared = &packed->prepared;
     g->b = packed->panels;
+    g->b_stored = pack.panels_stored;
     return TC_OK;
 }

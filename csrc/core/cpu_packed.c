@@ -16,6 +16,7 @@ typedef struct entry {
     tc_attachment attachment; /* first: an entry is its attachment */
     const void *b;
     int64_t K, N, b_row, b_col;
+    tc_stored stored, panels_stored;
     tc_dtype compute;
     tc_packed *packed;
 } entry;
@@ -49,7 +50,8 @@ static tc_status pack_now(tc_packed **out, tc_gemm_pack_args pack, tc_dtype comp
     int64_t items = tc_gemm_panels(pack.N, element), bytes;
     bool fits = true;
     for (int d = 0; d < pack.batch_dims; d++) fits = fits && tc_multiply_sizes(items, pack.batch_shape[d], &items);
-    fits = fits && tc_multiply_sizes(items, TC_GEMM_PANEL_BYTES, &bytes) && tc_multiply_sizes(bytes, pack.K, &bytes);
+    const int64_t row_bytes = pack.panels_stored == TC_STORED_AS_COMPUTED ? TC_GEMM_PANEL_BYTES : TC_GEMM_PANEL_BYTES / 2;
+    fits = fits && tc_multiply_sizes(items, row_bytes, &bytes) && tc_multiply_sizes(bytes, pack.K, &bytes);
     tc_packed *packed = fits ? tc_allocate(sizeof *packed) : NULL;
     pack.panels = packed ? tc_allocate((size_t)bytes) : NULL;
     if (!pack.panels) {
@@ -76,7 +78,7 @@ static entry *find(tc_storage *storage, const tc_gemm_pack_args *pack, tc_dtype 
         if (a->release != release_entry) continue;
         ++*count;
         if (e->b == pack->b && e->K == pack->K && e->N == pack->N && e->b_row == pack->b_row && e->b_col == pack->b_col &&
-            e->compute == compute)
+            e->stored == pack->b_stored && e->panels_stored == pack->panels_stored && e->compute == compute)
             return e;
     }
     return NULL;
@@ -106,6 +108,8 @@ static void keep(tc_storage *storage, const tc_gemm_pack_args *pack, tc_dtype co
                      .N = pack->N,
                      .b_row = pack->b_row,
                      .b_col = pack->b_col,
+                     .stored = pack->b_stored,
+                     .panels_stored = pack->panels_stored,
                      .compute = compute,
                      .packed = retain(packed)};
         attach(storage, &e->attachment);

@@ -26,10 +26,12 @@ static inline int64_t tc_gemm_panels(int64_t N, size_t element)
     return (N + tc_gemm_panel_width(element) - 1) / tc_gemm_panel_width(element);
 }
 
-/* Items are panels of all batch elements.  panels (batch, panels, K, W); b element (k,n) at k * b_row + n * b_col. */
+/* Items are panels of all batch elements.  panels (batch, panels, K, W); b element (k,n) at k * b_row + n * b_col. Panels are stored as b
+ * is, or as computed. */
 typedef struct tc_gemm_pack_args {
     void *panels;
     const void *b;
+    tc_stored b_stored, panels_stored;
     int64_t K, N, b_row, b_col;
     int batch_dims;
     int64_t batch_shape[TC_GEMM_BATCH_DIMS], b_batch[TC_GEMM_BATCH_DIMS];
@@ -53,16 +55,18 @@ typedef struct tc_gemm_args {
     void *a_sum;
     int64_t M, N, K;
     int64_t a_row, a_col, b_row, b_col, c_row, pre_row, residual_row; /* strides in elements; columns of c, pre, residual have stride 1 */
+    tc_stored a_stored, b_stored, c_stored, bias_stored, residual_stored; /* pre and a_sum are as computed, and so is c when k is split */
     int64_t k_chunk, k_chunks, c_chunk;
     int64_t row_block, col_block; /* the shape of an item; col_block a multiple of 128 bytes of columns */
     int batch_dims;
     int64_t batch, batch_shape[TC_GEMM_BATCH_DIMS], a_batch[TC_GEMM_BATCH_DIMS], b_batch[TC_GEMM_BATCH_DIMS], c_batch[TC_GEMM_BATCH_DIMS];
     tc_gemm_b_form b_form;
     tc_activation activation;
-    bool wide;      /* without an epilogue: c and a_sum in the compute dtype */
-    bool pack_a;    /* copy blocks of A into scratch: long rows, large strides, or neither stride 1 */
-    bool k_is_rows; /* k are the rows of a batch: a weight's gradient, whose sum may be split in any way */
-    bool fetch_b;   /* the panels do not fit in the caches near the core: prefetch them */
+    bool wide;       /* without an epilogue: c and a_sum in the compute dtype */
+    bool pack_a;     /* copy blocks of A into scratch: long rows, large strides, or neither stride 1 */
+    bool by_columns; /* few rows: an item computes its columns one after the other, so that each panel of B is read straight down */
+    bool k_is_rows;  /* k are the rows of a batch: a weight's gradient, whose sum may be split in any way */
+    bool fetch_b;    /* the panels do not fit in the caches near the core: prefetch them */
 } tc_gemm_args;
 extern const tc_kernel tc_kernel_gemm;
 
@@ -109,14 +113,31 @@ static inline int64_t tc_gemm_items(const tc_gemm_args *a)
 /* The same for every chunk of k: a shorter last chunk could otherwise be cut into fewer blocks that are too long for the scratch. */
 static inline int64_t tc_gemm_item_k_block(const tc_gemm_args *a) { return tc_gemm_k_block(a->k_chunks > 1 ? a->k_chunk : a->K); }
 
-/* Bytes of scratch per item: a block of A and a group of B's panels, each with a spare vector. */
-static inline size_t tc_gemm_scratch_bytes(const tc_gemm_args *a, size_t element)
+static inline int64_t tc_gemm_longest_item(const tc_gemm_args *a) { return a->k_chunks > 1 ? a->k_chunk : a->K; }
+
+/* Where in an item's scratch everything lies, in bytes: packed rows of A (those of a block of k, or of all k when computed by columns), a
+ * group of B's panels, sums that become halves, the bias widened. */
+#define TC_GEMM_GROUP_PANELS 4 /* in a group, at most */
+typedef struct tc_gemm_scratch {
+    size_t b, sums, bias, bytes;
+    int64_t sums_row;
+} tc_gemm_scratch;
+static inline tc_gemm_scratch tc_gemm_scratch_of(const tc_gemm_args *a, size_t element)
 {
     const int64_t kc = tc_gemm_item_k_block(a), rows = a->M < a->row_block ? a->M : a->row_block;
-    size_t bytes = 0;
-    if (a->pack_a) bytes += (size_t)(rows * kc) * element + 2 * TC_GEMM_PANEL_BYTES;
-    if (a->b_form == TC_GEMM_B_STRIDED) bytes += (size_t)kc * 2 * TC_GEMM_PANEL_BYTES;
-    return bytes;
+    const int64_t cols = a->N < a->col_block ? a->N : a->col_block, group = TC_GEMM_GROUP_PANELS * tc_gemm_panel_width(element);
+    tc_gemm_scratch s = {0, 0, 0, 0, 0};
+    if (a->pack_a) s.b = (size_t)(rows * (a->by_columns ? tc_gemm_longest_item(a) : kc)) * element + 2 * TC_GEMM_PANEL_BYTES;
+    s.b = (s.b + TC_GEMM_PANEL_BYTES - 1) / TC_GEMM_PANEL_BYTES * TC_GEMM_PANEL_BYTES;
+    s.sums = s.b;
+    if (a->b_form == TC_GEMM_B_STRIDED || a->b_stored != TC_STORED_AS_COMPUTED) s.sums += (size_t)(kc * group) * element;
+    s.bias = s.sums;
+    if (a->c_stored != TC_STORED_AS_COMPUTED) {
+        s.sums_row = a->by_columns || kc == tc_gemm_longest_item(a) ? group : tc_divide_up(cols, group) * group;
+        s.bias += (size_t)(rows * s.sums_row) * element;
+    }
+    s.bytes = s.bias + (a->bias_stored != TC_STORED_AS_COMPUTED ? (size_t)cols * element : 0);
+    return s;
 }
 
 #endif

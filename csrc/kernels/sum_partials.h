@@ -5,11 +5,13 @@
 #include <stdint.h>
 
 #include "kernels.h"
+#include "types.h"
 
 /* Items are columns in groups of TC_SUM_PARTIALS_GROUP.  out (C) = sum over chunks of partial (chunks,C), in order. */
 #define TC_SUM_PARTIALS_GROUP 64
 typedef struct tc_sum_partials_args {
     void *out;
+    tc_stored out_stored;
     const void *partial;
     int64_t chunks, C;
 } tc_sum_partials_args;

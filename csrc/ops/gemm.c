@@ -27,10 +27,10 @@ tc_status tc_fold_rows(tc_scope *s, tc_tensor **x, int64_t *rows, int64_t *row_s
     return tc_own(s, *x);
 }
 
-/* out (columns), of `dtype`, = the sum over the splits of parts (splits, columns), a statistic. */
-static tc_status add_parts(tc_scope *s, tc_dtype dtype, void *out, const void *parts, int64_t splits, int64_t columns)
+/* out (columns), of `dtype` or stored as halves, = the sum over the splits of parts (splits, columns), a statistic. */
+static tc_status add_parts(tc_scope *s, tc_dtype dtype, void *out, tc_stored stored, const void *parts, int64_t splits, int64_t columns)
 {
-    const tc_sum_partials_args args = {.out = out, .partial = parts, .chunks = splits, .C = columns};
+    const tc_sum_partials_args args = {.out = out, .out_stored = stored, .partial = parts, .chunks = splits, .C = columns};
     const int64_t items = tc_divide_up(columns, TC_SUM_PARTIALS_GROUP);
     return tc_run(s->device, dtype, &tc_kernel_sum_partials, &args, items, (double)splits * TC_SUM_PARTIALS_GROUP, 0, s->err);
 }
@@ -46,11 +46,13 @@ tc_status tc_product(tc_scope *s, tc_gemm_args *g, tc_storage *keep)
     TC_TRY(tc_plan_begin(&plan, s->device, s->compute, &tc_kernel_gemm, g, keep, s->err));
     plan.interruptible = true;
     if (plan.splits == 1) return tc_plan_run(&plan, g, s->err);
+    const tc_stored c_stored = g->c_stored;
+    g->c_stored = TC_STORED_AS_COMPUTED;
     TC_TRY(tc_make_statistic(s, &parts, 2, (int64_t[]){plan.splits, g->c_chunk + g->M}));
     g->c = parts->data;
     if (a_sum) g->a_sum = parts->data + (size_t)(plan.splits * g->c_chunk) * tc_dtype_size(s->statistics);
     TC_TRY(tc_plan_run(&plan, g, s->err));
     const tc_dtype result = g->wide ? s->statistics : s->compute;
-    TC_TRY(add_parts(s, result, c, g->c, plan.splits, g->c_chunk));
-    return a_sum ? add_parts(s, result, a_sum, g->a_sum, plan.splits, g->M) : TC_OK;
+    TC_TRY(add_parts(s, result, c, c_stored, g->c, plan.splits, g->c_chunk));
+    return a_sum ? add_parts(s, result, a_sum, TC_STORED_AS_COMPUTED, g->a_sum, plan.splits, g->M) : TC_OK;
 }

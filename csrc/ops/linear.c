@@ -54,12 +54,15 @@ tc_status tc_linear_compute(tc_scope *s, tc_tensor **y, tc_tensor **pre, tc_acti
     int64_t shape[TC_MAX_DIMS];
     memcpy(shape, x->shape, sizeof shape);
     shape[x->ndim - 1] = g.N;
-    TC_TRY(tc_make(s, y, x->ndim, shape));
+    TC_TRY(tc_make_result(s, y, x->ndim, shape));
     if (pre) TC_TRY(tc_make(s, pre, x->ndim, shape));
     g.a = x->data, g.a_col = x->strides[x->ndim - 1];
     g.b = weight->data, g.b_row = weight->strides[1], g.b_col = weight->strides[0];
     g.c = (*y)->data, g.pre = pre ? (*pre)->data : NULL;
     g.bias = s->in[BIAS].data, g.residual = s->in_count > RESIDUAL ? s->in[RESIDUAL].data : NULL;
+    g.a_stored = tc_stored_as(s, x), g.b_stored = tc_stored_as(s, weight), g.c_stored = tc_stored_as(s, *y);
+    g.bias_stored = tc_stored_as(s, s->in[BIAS].tensor);
+    g.residual_stored = s->in_count > RESIDUAL ? tc_stored_as(s, s->in[RESIDUAL].tensor) : TC_STORED_AS_COMPUTED;
     g.c_row = g.pre_row = g.residual_row = g.N;
     return tc_product(s, &g, keep ? storage : NULL);
 }
@@ -81,10 +84,10 @@ tc_status tc_linear(tc_tensor **y, tc_tensor **pre, tc_tensor *x, tc_tensor *wei
                     tc_tensor *residual, tc_error *err)
 {
     TC_SCOPE(s, err);
-    tc_input in[] = {[X] = {"x", x, .strided = true},
-                     [WEIGHT] = {"weight", weight, .strided = true},
-                     [BIAS] = {"bias", bias},
-                     [RESIDUAL] = {"residual", residual}};
+    tc_input in[] = {[X] = {"x", x, .strided = true, .halves = true},
+                     [WEIGHT] = {"weight", weight, .strided = true, .halves = true},
+                     [BIAS] = {"bias", bias, .halves = true},
+                     [RESIDUAL] = {"residual", residual, .halves = true}};
     tc_tensor *out, *before = NULL;
     TC_TRY(tc_begin(&s, in, INPUTS));
     TC_TRY(tc_linear_check(&s, x, weight, bias, residual));

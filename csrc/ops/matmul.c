@@ -86,13 +86,14 @@ static tc_status integer_product(tc_scope *s, const tc_gemm_args *p)
     return tc_compute(s, &tc_kernel_integer_product, &args, rows, (double)p->N * (double)p->K);
 }
 
-/* *c = a b; all are of s->compute. `k_is_rows`: of the product's arguments. */
-static tc_status product(tc_scope *s, tc_tensor **c, const tc_tensor *a, const tc_tensor *b, bool k_is_rows)
+/* *c = a b, of s->result for a forward, otherwise of s->compute. `k_is_rows`: of the product's arguments. */
+static tc_status product(tc_scope *s, tc_tensor **c, const tc_tensor *a, const tc_tensor *b, bool forward, bool k_is_rows)
 {
     problem p = {.ndim = 0};
     TC_TRY(understand(&p, a, b, s->err));
-    TC_TRY(tc_make(s, c, p.ndim, p.shape));
+    TC_TRY((forward ? tc_make_result : tc_make)(s, c, p.ndim, p.shape));
     p.product.c = (*c)->data;
+    p.product.a_stored = tc_stored_as(s, a), p.product.b_stored = tc_stored_as(s, b), p.product.c_stored = tc_stored_as(s, *c);
     p.product.k_is_rows = k_is_rows;
     fold_batch(&p.product);
     return tc_dtype_is_float(s->compute) ? tc_product(s, &p.product, NULL) : integer_product(s, &p.product);
@@ -152,7 +153,7 @@ static tc_status gradient_a(tc_scope *s, tc_tensor **full, tc_tensor *dc, tc_ten
 {
     tc_tensor *b_transposed;
     TC_TRY(transpose(s, &b_transposed, b, true));
-    return product(s, full, dc, b_transposed, false);
+    return product(s, full, dc, b_transposed, false, false);
 }
 
 static tc_status gradient_b(tc_scope *s, tc_tensor **full, tc_tensor *dc, tc_tensor *a, const tc_tensor *b)
@@ -163,7 +164,7 @@ static tc_status gradient_b(tc_scope *s, tc_tensor **full, tc_tensor *dc, tc_ten
         TC_TRY(as_rows(s, &dc, dc));
     }
     TC_TRY(transpose(s, &a_transposed, a, false));
-    TC_TRY(product(s, full, a_transposed, dc, true));
+    TC_TRY(product(s, full, a_transposed, dc, false, true));
     if (b->ndim > 1) return TC_OK;
     return tc_make_view(s, full, *full, (*full)->ndim - 1, (*full)->shape, (*full)->strides, 0); /* (..., K, 1): without the last axis */
 }
@@ -217,10 +218,10 @@ static const tc_op matmul_op = {"matmul", backward};
 tc_status tc_matmul(tc_tensor **c, tc_tensor *a, tc_tensor *b, tc_error *err)
 {
     TC_SCOPE(s, err);
-    tc_input in[] = {[A] = {"a", a, .strided = true}, [B] = {"b", b, .strided = true}};
+    tc_input in[] = {[A] = {"a", a, .strided = true, .halves = true}, [B] = {"b", b, .strided = true, .halves = true}};
     tc_tensor *out;
     TC_TRY(tc_begin_promoting(&s, in, INPUTS));
     TC_TRY(tc_prepare(&s));
-    TC_TRY(product(&s, &out, in[A].tensor, in[B].tensor, false));
+    TC_TRY(product(&s, &out, in[A].tensor, in[B].tensor, true, false));
     return tc_finish(&s, c, out, &(tc_record){.op = &matmul_op, TC_SAVED(a, b)});
 }

@@ -45,6 +45,11 @@ tc_status tc_make_as(tc_scope *s, tc_tensor **out, int ndim, const int64_t *shap
 
 tc_status tc_make(tc_scope *s, tc_tensor **out, int ndim, const int64_t *shape) { return tc_make_as(s, out, ndim, shape, s->compute); }
 
+tc_status tc_make_result(tc_scope *s, tc_tensor **out, int ndim, const int64_t *shape)
+{
+    return tc_make_as(s, out, ndim, shape, s->widens ? s->result : s->compute);
+}
+
 tc_status tc_make_statistic(tc_scope *s, tc_tensor **out, int ndim, const int64_t *shape)
 {
     return tc_make_as(s, out, ndim, shape, s->statistics);
@@ -120,6 +125,7 @@ static tc_status start(tc_scope *s, tc_input *in, int count, tc_dtype dtype)
     s->result = s->compute = dtype;
     s->statistics = tc_compute_dtype(dtype);
     s->kernels = TC_FLOAT32;
+    s->widens = false;
     return TC_OK;
 }
 
@@ -129,6 +135,7 @@ static tc_status compute_floating(tc_scope *s)
     const tc_backend *backend;
     TC_TRY(tc_backend_for(&backend, s->device, s->err));
     s->compute = s->kernels = backend->compute_dtype(s->result);
+    s->widens = s->compute == TC_FLOAT32 && backend->compute_dtype(TC_FLOAT16) == TC_FLOAT32;
     return TC_OK;
 }
 
@@ -181,6 +188,7 @@ tc_status tc_begin_elements(tc_scope *s, tc_input *in, int count, tc_dtype dtype
     s->device = first->given->storage->device;
     s->compute = s->result = result;
     s->kernels = s->statistics = tc_compute_dtype(dtype);
+    s->widens = false;
     for (const tc_input *other = first + 1; other < in + count; other++)
         TC_TRY(tc_check_same_device(first->given, first->name, other->given, other->name, s->err));
     return TC_OK;
@@ -190,7 +198,8 @@ tc_status tc_prepare(tc_scope *s)
 {
     for (int i = 0; i < s->in_count; i++) {
         tc_tensor *ready = s->in[i].given;
-        const tc_dtype dtype = s->in[i].statistic ? s->statistics : s->compute;
+        tc_dtype dtype = s->in[i].statistic ? s->statistics : s->compute;
+        if (s->in[i].halves && tc_stored_as(s, ready) != TC_STORED_AS_COMPUTED) dtype = ready->dtype;
         if (ready && !((ready->contiguous || s->in[i].strided) && ready->dtype == dtype)) {
             TC_TRY(tc_tensor_as(&ready, ready, dtype, s->err));
             TC_TRY(tc_own(s, ready));

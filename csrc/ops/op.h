@@ -33,6 +33,7 @@ typedef struct tc_input {
     tc_tensor *given;  /* borrowed; may be NULL, except the first of an op */
     bool statistic;    /* saved by a forward in s->statistics: means, sums */
     bool strided;      /* the kernel takes strides: cast where needed, but not made contiguous */
+    bool halves;       /* the kernel reads halves as they are stored, also where it computes in float32 */
     tc_tensor *tensor; /* after tc_prepare: `given`, or a copy; NULL for NULL */
     void *data;        /* its first element */
 } tc_input;
@@ -50,6 +51,7 @@ typedef struct tc_scope {
     tc_dtype statistics; /* of means, sums and partial sums: float64 for float64, otherwise float32 */
     tc_dtype kernels;    /* which table of kernels: compute, or float32 where bytes are only moved */
     tc_dtype result;     /* the dtype of the first input, which results get */
+    bool widens;         /* kernels here compute halves in float32, and those that can widen them as they read: tc_stored_as() */
     int count, capacity;
     tc_tensor **owned; /* `few`, until there are more */
     tc_tensor *few[TC_SCOPE_FEW];
@@ -80,6 +82,8 @@ static inline void tc_scope_start(tc_scope *s, tc_error *err)
 TC_CHECKED tc_status tc_own(tc_scope *s, tc_tensor *tensor);
 /* *out: uninitialised and contiguous, of s->compute on s->device; owned by the scope. */
 TC_CHECKED tc_status tc_make(tc_scope *s, tc_tensor **out, int ndim, const int64_t *shape);
+/* The same in s->result, for a kernel that rounds what it writes to halves where s->widens. */
+TC_CHECKED tc_status tc_make_result(tc_scope *s, tc_tensor **out, int ndim, const int64_t *shape);
 /* The same in s->statistics, and in any dtype. */
 TC_CHECKED tc_status tc_make_statistic(tc_scope *s, tc_tensor **out, int ndim, const int64_t *shape);
 TC_CHECKED tc_status tc_make_as(tc_scope *s, tc_tensor **out, int ndim, const int64_t *shape, tc_dtype dtype);
@@ -90,6 +94,12 @@ TC_CHECKED tc_status tc_make_view(tc_scope *s, tc_tensor **out, tc_tensor *base,
 TC_CHECKED tc_status tc_move_axis(tc_scope *s, tc_tensor **out, tc_tensor *x, int from, int to);
 /* *out: memory of the host for the length of the scope, uninitialised. */
 TC_CHECKED tc_status tc_make_memory(tc_scope *s, void **out, size_t bytes);
+/* How a kernel of this scope finds the elements of a prepared input or of what tc_make_result made. */
+static inline tc_stored tc_stored_as(const tc_scope *s, const tc_tensor *tensor)
+{
+    if (!s->widens || !tensor) return TC_STORED_AS_COMPUTED;
+    return tensor->dtype == TC_FLOAT16 ? TC_STORED_FLOAT16 : tensor->dtype == TC_BFLOAT16 ? TC_STORED_BFLOAT16 : TC_STORED_AS_COMPUTED;
+}
 static inline void *tc_data(const tc_tensor *tensor) { return tensor ? tensor->data : NULL; }
 /* *out, unless out is NULL, gets the scope's reference to `tensor`, or a new one to a tensor that the scope does not own. Cannot fail. */
 void tc_give(tc_scope *s, tc_tensor **out, tc_tensor *tensor);

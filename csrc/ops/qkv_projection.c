@@ -134,15 +134,15 @@ tc_status tc_qkv_projection(tc_tensor **q, tc_tensor **k, tc_tensor **v, tc_tens
 {
     TC_SCOPE(s, err);
     heads h;
-    tc_input in[] = {[X] = {"x", x, .strided = true}, [WEIGHT] = {"weight", weight, .strided = true}, [BIAS] = {"bias", bias}};
+    tc_input in[] = {[X] = {"x", x, .strided = true, .halves = true},
+                     [WEIGHT] = {"weight", weight, .strided = true, .halves = true},
+                     [BIAS] = {"bias", bias, .halves = true}};
     tc_tensor *joint, *windows[3];
     TC_TRY(tc_begin(&s, in, INPUTS));
     TC_TRY(find_heads(&h, x, weight, num_heads, packing, err));
     TC_TRY(tc_linear_check(&s, x, weight, bias, NULL));
     TC_TRY(tc_prepare(&s));
     TC_TRY(tc_linear_compute(&s, &joint, NULL, TC_ACTIVATION_NONE));
-    TC_TRY(tc_tensor_as(&joint, joint, s.result, err)); /* before the views, which remain views of one tensor */
-    TC_TRY(tc_own(&s, joint));
     TC_TRY(three_windows(&s, windows, joint, &h));
     return tc_finish_all(&s, 3, (tc_result[]){{q, windows[0]}, {k, windows[1]}, {v, windows[2]}},
                          &(tc_record){.op = &qkv_projection_op,

@@ -1,40 +1,10 @@
 /* gemm.c: the matrix product: panels of B, blocks of A, register tiles, epilogues while a tile is hot.
  *
  * For a block of k the tiles of a column group move down the rows of the item, so that the group's panels (at most
- * TC_GEMM_K_BLOCK rows of 128 bytes) stay in L1 and the block of A in L2 (Goto and van de Geijn 2008). */
-#include "../gemm.h"
+ * TC_GEMM_K_BLOCK rows of 128 bytes) stay in L1 and the block of A in L2 (Goto and van de Geijn 2008). Few rows are bound by reading B: the
+ * blocks of k of a column group then follow one another, and halves are widened in registers. */
 #include "activation.h"
-#include "tile.h"
-#include "transpose.h"
-
-#define PANEL (TC_GEMM_PANEL_BYTES / (int)sizeof(real)) /* columns of a panel */
-#define PANEL_VECTORS (PANEL / TC_LANES)
-#define GROUP_VECTORS (PANEL_VECTORS > 2 ? PANEL_VECTORS : 2) /* vectors whose panels are packed together in scratch */
-
-/* ---- packing --------------------------------------------------------------------------------------------------- */
-
-/* out (K, PANEL) <- `cols` columns of b, the rest zeros. */
-static void pack_panel(real *out, int64_t K, int cols, const real *b, int64_t b_row, int64_t b_col)
-{
-    for (int v = 0; v < PANEL_VECTORS; v++, out += TC_LANES, b += TC_LANES * b_col, cols -= TC_LANES) {
-        const int lanes = cols <= 0 ? 0 : cols < TC_LANES ? cols : TC_LANES;
-        if (b_col == 1) {
-            for (int64_t k = 0; k < K; k++) v_store(out + k * PANEL, v_load_some(b + k * b_row, lanes));
-        } else if (b_row == 1) {
-            for (int64_t k = 0; k < K; k += TC_LANES) {
-                const int rows = v_left(K, k);
-                vreal block[TC_LANES];
-                TC_UNROLL
-                for (int i = 0; i < TC_LANES; i++) block[i] = i < lanes ? v_load_some(b + i * b_col + k, rows) : v_zero();
-                v_transpose(block);
-                for (int i = 0; i < rows; i++) v_store(out + (k + i) * PANEL, block[i]);
-            }
-        } else {
-            for (int64_t k = 0; k < K; k++)
-                for (int i = 0; i < TC_LANES; i++) out[k * PANEL + i] = i < lanes ? b[k * b_row + i * b_col] : R(0.0);
-        }
-    }
-}
+#include "gemm_pack.h"
 
 TC_DEFINE_KERNEL(gemm_pack)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
@@ -44,50 +14,22 @@ TC_DEFINE_KERNEL(gemm_pack)(const void *args, int64_t begin, int64_t end, void *
     for (int64_t item = begin; item < end; item++) {
         const int64_t n = item % panels * PANEL;
         const int cols = a->N - n < PANEL ? (int)(a->N - n) : PANEL;
-        const real *b = a->b;
-        int64_t batch = item / panels;
-        for (int d = a->batch_dims - 1; d >= 0; batch /= a->batch_shape[d--]) b += batch % a->batch_shape[d] * a->b_batch[d];
-        pack_panel((real *)a->panels + item * a->K * PANEL, a->K, cols, b + n * a->b_col, a->b_row, a->b_col);
-    }
-}
-
-/* Columns [0, K) of `rows` <= TC_TILE_ROWS rows of a, to out[k * rows + i]. Stores full vectors, each over the excess of the one before,
- * and up to one vector beyond the end. */
-static void pack_tile_rows(real *out, int rows, int64_t K, const real *a, int64_t a_row, int64_t a_col)
-{
-    enum { GROUPS = (TC_TILE_ROWS + TC_LANES - 1) / TC_LANES };
-    if (a_row == 1) {
-        for (int64_t k = 0; k < K; k++)
-            for (int i = 0; i < rows; i += TC_LANES) v_store(out + k * rows + i, v_load_some(a + k * a_col + i, v_left(rows, i)));
-    } else if (a_col == 1) {
-        for (int64_t k = 0; k < K; k += TC_LANES) {
-            const int left = v_left(K, k);
-            vreal block[GROUPS][TC_LANES];
-            TC_UNROLL
-            for (int g = 0; g < GROUPS; g++) {
-                TC_UNROLL
-                for (int i = 0; i < TC_LANES; i++) {
-                    const int row = g * TC_LANES + i;
-                    block[g][i] = row < rows ? v_load_some(a + row * a_row + k, left) : v_zero();
-                }
-                v_transpose(block[g]);
-            }
-            for (int i = 0; i < left; i++)
-                for (int g = 0; g * TC_LANES < rows; g++) v_store(out + (k + i) * rows + g * TC_LANES, block[g][i]);
-        }
-    } else {
-        for (int64_t k = 0; k < K; k++)
-            for (int i = 0; i < rows; i++) out[k * rows + i] = a[i * a_row + k * a_col];
+        int64_t batch = item / panels, offset = n * a->b_col;
+        for (int d = a->batch_dims - 1; d >= 0; batch /= a->batch_shape[d--]) offset += batch % a->batch_shape[d] * a->b_batch[d];
+        pack_panel(stored_to(a->panels, a->panels_stored, item * a->K * PANEL), a->panels_stored, a->K, cols,
+                   stored_at(a->b, a->b_stored, offset), a->b_stored, a->b_row, a->b_col);
     }
 }
 
 /* ---- one tile -------------------------------------------------------------------------------------------------- */
 
+/* The vectors of a group, in pairs: vector j of b begins (j & 1) * b_vector + (j >> 1) * b_pair elements after b. */
 typedef struct tile_work {
     int64_t K;
-    const real *a, *b, *bias, *residual; /* bias, residual: NULL unless they are added here */
+    const real *a, *bias, *residual; /* bias, residual: NULL unless they are added here */
+    const void *b;
     real *c;
-    int64_t a_row, a_col, b_row, b_vector, c_row, residual_row;
+    int64_t a_row, a_col, b_row, b_vector, b_pair, c_row, residual_row;
     int lanes, b_lanes; /* of the last vector: columns of C that exist, and that b has */
     bool add_c, relu;
     const char *fetch; /* cache lines to prefetch meanwhile, or NULL */
@@ -100,17 +42,9 @@ typedef struct tile_work {
 
 typedef void (*tile_function)(const tile_work *w);
 
-TC_INLINE void tile_product(const int rows, const int vectors, int64_t a_row, int64_t a_col, const tile_work *w)
+/* Without prefetching: real b in two vectors at most. */
+TC_INLINE void tile_of_reals(const int rows, const int vectors, tc_tile c, int64_t a_row, int64_t a_col, const tile_work *w)
 {
-    tc_tile c;
-    if (w->add_c) {
-        TC_UNROLL
-        for (int i = 0; i < rows; i++) __builtin_prefetch(w->c + i * w->c_row, 1);
-    }
-    if (w->bias)
-        tile_set_row(rows, vectors, c, w->bias, w->lanes);
-    else
-        tile_zero(rows, vectors, c);
     const real *a = w->a, *b = w->b;
     int64_t K = w->K;
     if (w->fetch) {
@@ -124,6 +58,47 @@ TC_INLINE void tile_product(const int rows, const int vectors, int64_t a_row, in
         }
     }
     tile_multiply_add(rows, vectors, c, K, a, a_row, a_col, b, w->b_row, w->b_vector, w->b_lanes);
+}
+
+/* Any b, widened in registers. */
+TC_INLINE void tile_of_stored(const int rows, const int vectors, const tc_stored stored, tc_tile c, int64_t a_row, int64_t a_col,
+                              const tile_work *w, const int lanes)
+{
+    const char *b = w->b;
+    const real *a = w->a;
+    const int64_t size = stored_size(stored), step = w->b_row * size, vector = w->b_vector * size, pair = w->b_pair * size;
+    _Pragma("GCC unroll 4") for (int64_t k = 0; k < w->K; k++, b += step, a += a_col)
+    {
+        vreal bk[TC_TILE_VECTORS];
+        TC_UNROLL
+        for (int j = 0; j < vectors; j++)
+            bk[j] = v_load_stored(b + (j & 1) * vector + (j >> 1) * pair, stored, j == vectors - 1 ? lanes : TC_LANES);
+        TC_UNROLL
+        for (int i = 0; i < rows; i++) {
+            const vreal x = v_set1(a[i * a_row]);
+            TC_UNROLL
+            for (int j = 0; j < vectors; j++) c[i][j] = v_fma(x, bk[j], c[i][j]);
+        }
+    }
+}
+
+TC_INLINE void tile_product(const int rows, const int vectors, const tc_stored stored, int64_t a_row, int64_t a_col, const tile_work *w)
+{
+    tc_tile c;
+    if (w->add_c) {
+        TC_UNROLL
+        for (int i = 0; i < rows; i++) __builtin_prefetch(w->c + i * w->c_row, 1);
+    }
+    if (w->bias)
+        tile_set_row(rows, vectors, c, w->bias, w->lanes);
+    else
+        tile_zero(rows, vectors, c);
+    if (stored == TC_STORED_AS_COMPUTED && vectors <= 2)
+        tile_of_reals(rows, vectors, c, a_row, a_col, w);
+    else if (w->b_lanes == TC_LANES)
+        tile_of_stored(rows, vectors, stored, c, a_row, a_col, w, TC_LANES);
+    else
+        tile_of_stored(rows, vectors, stored, c, a_row, a_col, w, w->b_lanes);
     if (w->add_c) tile_add(rows, vectors, c, w->c, w->c_row, w->lanes);
     if (w->relu) {
         TC_UNROLL
@@ -136,135 +111,252 @@ TC_INLINE void tile_product(const int rows, const int vectors, int64_t a_row, in
 
 /* A tile function for every number of rows, for one and two vectors, and for A with adjacent rows (packed blocks, a transposed A) or with
  * adjacent elements of a row. */
-#define TILE_FUNCTIONS(rows)                                                                                                               \
-    static void tile_##rows##x1_packed(const tile_work *w) { tile_product(rows, 1, 1, w->a_col, w); }                                      \
-    static void tile_##rows##x2_packed(const tile_work *w) { tile_product(rows, 2, 1, w->a_col, w); }                                      \
-    static void tile_##rows##x1_plain(const tile_work *w) { tile_product(rows, 1, w->a_row, 1, w); }                                       \
-    static void tile_##rows##x2_plain(const tile_work *w) { tile_product(rows, 2, w->a_row, 1, w); }
-#define TILE_ROW(rows) {{tile_##rows##x1_packed, tile_##rows##x2_packed}, {tile_##rows##x1_plain, tile_##rows##x2_plain}},
+#define TILE_FUNCTION(name, rows, vectors, stored, a_row, a_col)                                                                           \
+    static void tile_##rows##x##vectors##name(const tile_work *w) { tile_product(rows, vectors, stored, a_row, a_col, w); }
+#define REAL_TILES(rows)                                                                                                                   \
+    TILE_FUNCTION(_packed, rows, 1, TC_STORED_AS_COMPUTED, 1, w->a_col)                                                                    \
+    TILE_FUNCTION(_packed, rows, 2, TC_STORED_AS_COMPUTED, 1, w->a_col)                                                                    \
+    TILE_FUNCTION(_plain, rows, 1, TC_STORED_AS_COMPUTED, w->a_row, 1)                                                                     \
+    TILE_FUNCTION(_plain, rows, 2, TC_STORED_AS_COMPUTED, w->a_row, 1)
+#define REAL_ROW(rows) {{tile_##rows##x1_packed, tile_##rows##x2_packed}, {tile_##rows##x1_plain, tile_##rows##x2_plain}},
 
-#define FOUR_ROWS(x) x(1) x(2) x(3) x(4)
+/* With A packed: B of halves, for so few rows that widening it for each tile costs less than storing it widened; and four vectors of B for
+ * very few rows, whose sums would otherwise wait for one another. */
+#define HALF_TILES(rows)                                                                                                                   \
+    TILE_FUNCTION(_float16, rows, 1, TC_STORED_FLOAT16, 1, w->a_col)                                                                       \
+    TILE_FUNCTION(_float16, rows, 2, TC_STORED_FLOAT16, 1, w->a_col)                                                                       \
+    TILE_FUNCTION(_bfloat16, rows, 1, TC_STORED_BFLOAT16, 1, w->a_col)                                                                     \
+    TILE_FUNCTION(_bfloat16, rows, 2, TC_STORED_BFLOAT16, 1, w->a_col)
+#define HALF_ROW(rows) {{tile_##rows##x1_float16, tile_##rows##x2_float16}, {tile_##rows##x1_bfloat16, tile_##rows##x2_bfloat16}},
+#define WIDE_TILE(rows) TILE_FUNCTION(_packed, rows, 4, TC_STORED_AS_COMPUTED, 1, w->a_col)
+#define WIDE_HALF_TILES(rows)                                                                                                              \
+    TILE_FUNCTION(_float16, rows, 4, TC_STORED_FLOAT16, 1, w->a_col)                                                                       \
+    TILE_FUNCTION(_bfloat16, rows, 4, TC_STORED_BFLOAT16, 1, w->a_col)
+#define WIDE_ROW(rows) {tile_##rows##x4_packed, tile_##rows##x4_float16, tile_##rows##x4_bfloat16},
+#define WIDE_REAL_ROW(rows) {tile_##rows##x4_packed},
+
+#define TWO_ROWS(x) x(1) x(2)
+#define FOUR_ROWS(x) TWO_ROWS(x) x(3) x(4)
+#define EIGHT_ROWS(x) FOUR_ROWS(x) x(5) x(6) x(7) x(8)
 #if TC_TILE_ROWS == 14
-#define ALL_ROWS(x) FOUR_ROWS(x) x(5) x(6) x(7) x(8) x(9) x(10) x(11) x(12) x(13) x(14)
+#define ALL_ROWS(x) EIGHT_ROWS(x) x(9) x(10) x(11) x(12) x(13) x(14)
+#define HALF_ROWS(x) EIGHT_ROWS(x)
+#define WIDE_ROWS(x) FOUR_ROWS(x)
+enum { MOST_HALF_ROWS = 8, MOST_WIDE_ROWS = 4 };
 #elif TC_TILE_ROWS == 6
 #define ALL_ROWS(x) FOUR_ROWS(x) x(5) x(6)
+#define HALF_ROWS(x) ALL_ROWS(x)
+#define WIDE_ROWS(x) TWO_ROWS(x)
+enum { MOST_HALF_ROWS = 6, MOST_WIDE_ROWS = 2 };
 #else
 #define ALL_ROWS(x) FOUR_ROWS(x)
+#define HALF_ROWS(x) ALL_ROWS(x)
+#define WIDE_ROWS(x) TWO_ROWS(x)
+enum { MOST_HALF_ROWS = 4, MOST_WIDE_ROWS = 2 };
 #endif
-ALL_ROWS(TILE_FUNCTIONS)
-static const tile_function tile_functions[TC_TILE_ROWS][2][2] = {ALL_ROWS(TILE_ROW)}; /* [rows - 1][plain][vectors - 1] */
+ALL_ROWS(REAL_TILES)
+WIDE_ROWS(WIDE_TILE)
+static const tile_function real_tiles[TC_TILE_ROWS][2][2] = {ALL_ROWS(REAL_ROW)}; /* [rows - 1][plain][vectors - 1] */
+#if TC_PRECISION == 32
+HALF_ROWS(HALF_TILES)
+WIDE_ROWS(WIDE_HALF_TILES)
+static const tile_function half_tiles[MOST_HALF_ROWS][2][2] = {HALF_ROWS(HALF_ROW)}; /* [rows - 1][stored - 1][vectors - 1] */
+static const tile_function wide_tiles[MOST_WIDE_ROWS][3] = {WIDE_ROWS(WIDE_ROW)};    /* [rows - 1][stored] */
+#else
+static const tile_function wide_tiles[MOST_WIDE_ROWS][3] = {WIDE_ROWS(WIDE_REAL_ROW)};
+#endif
+
+static tile_function choose_tile(int rows, int vectors, tc_stored stored, bool plain)
+{
+    if (vectors > 2) return wide_tiles[rows - 1][stored];
+#if TC_PRECISION == 32
+    if (stored != TC_STORED_AS_COMPUTED) return half_tiles[rows - 1][stored - 1][vectors - 1];
+#endif
+    return real_tiles[rows - 1][plain][vectors - 1];
+}
 
 /* ---- one item -------------------------------------------------------------------------------------------------- */
 
 /* The rows and columns of C that an item computes, and where they begin in every operand. */
 typedef struct gemm_item {
     const tc_gemm_args *args;
-    const real *a, *b, *bias, *residual;
-    real *c, *pre;
-    int64_t rows, cols, K, panel_stride; /* panel_stride: from one packed panel to the next */
+    const void *a, *b, *residual;
+    const real *bias;
+    void *c;
+    real *pre;
+    int64_t rows, cols, K, k_block;
+    int64_t tiles, panel_stride; /* panel_stride: from one packed panel to the next */
     real *a_scratch, *b_scratch;
+    real *sums; /* where c is stored as halves: (rows, sums_row), the columns of a group, or all of the item */
+    int64_t sums_row;
+    int group;  /* vectors whose panels are packed together in scratch, a multiple of those of a panel */
+    bool wide;  /* tiles of four vectors */
+    bool widen; /* B is halves that are widened into scratch, where several tiles read them */
 } gemm_item;
 
 /* Tiles of nearly equal height: 16 rows are 8 + 8, not 14 + 2. */
 TC_INLINE int64_t tile_count(int64_t rows) { return (rows + TC_TILE_ROWS - 1) / TC_TILE_ROWS; }
 TC_INLINE int tile_height(int64_t rows, int64_t tiles, int64_t tile) { return (int)(rows / tiles + (tile < rows % tiles)); }
 
+/* Sums of the products: at (row, col) of the item. Where c is as computed and nothing else is asked for, c itself. */
+typedef struct sums_place {
+    real *first;
+    int64_t row;
+} sums_place;
+TC_INLINE sums_place sums_at(const gemm_item *it, int64_t row, int64_t col)
+{
+    const tc_gemm_args *g = it->args;
+    if (it->pre) return (sums_place){it->pre + row * g->pre_row + col, g->pre_row};
+    if (g->c_stored == TC_STORED_AS_COMPUTED) return (sums_place){(real *)it->c + row * g->c_row + col, g->c_row};
+    if (it->K <= it->k_block) return (sums_place){it->sums, it->sums_row}; /* finished at once */
+    return (sums_place){it->sums + row * it->sums_row + (g->by_columns ? col % (it->group * TC_LANES) : col), it->sums_row};
+}
+
 static void finish_tile(const gemm_item *it, int rows, int64_t row, int64_t col, int64_t cols)
 {
     const tc_gemm_args *g = it->args;
-    const bool from_pre = it->pre != NULL;
-    const real *source = from_pre ? it->pre + row * g->pre_row + col : it->c + row * g->c_row + col;
-    const int64_t source_row = from_pre ? g->pre_row : g->c_row;
+    const sums_place sums = sums_at(it, row, col);
     for (int i = 0; i < rows; i++) {
-        real *out = it->c + (row + i) * g->c_row + col;
+        void *out = stored_to(it->c, g->c_stored, (row + i) * g->c_row + col);
+        const void *residual = stored_at(it->residual, g->residual_stored, (row + i) * g->residual_row + col);
         for (int64_t j = 0; j < cols; j += TC_LANES) {
             const int lanes = v_left(cols, j);
-            vreal y = v_activate(g->activation, v_load_some(source + i * source_row + j, lanes));
-            if (it->residual) y = y + v_load_some(it->residual + (row + i) * g->residual_row + col + j, lanes);
-            v_store_some(out + j, y, lanes);
+            vreal y = v_activate(g->activation, v_load_some(sums.first + i * sums.row + j, lanes));
+            if (it->residual) y = y + v_load_stored(stored_at(residual, g->residual_stored, j), g->residual_stored, lanes);
+            v_store_stored(stored_to(out, g->c_stored, j), g->c_stored, y, lanes);
         }
     }
 }
 
-/* A column group of 1 or 2 vectors, down all rows, for k0 .. k0 + kc. */
-static void column_of_tiles(const gemm_item *it, const real *b, int64_t b_row, int64_t b_vector, int64_t col, int vectors, int64_t k0,
-                            int64_t kc)
+/* Some vectors of B, for a block of k. */
+typedef struct group_of_b {
+    const void *data;
+    tc_stored stored;
+    int64_t row, vector, pair; /* elements from one row, vector and pair of vectors to the next */
+} group_of_b;
+
+/* A column group of 1, 2 or 4 vectors, down all rows, for k0 .. k0 + kc. `packed`: the rows of A for these k, if they were packed. */
+static void column_of_tiles(const gemm_item *it, const group_of_b *b, const real *packed, int64_t col, int vectors, int64_t k0, int64_t kc)
 {
     const tc_gemm_args *g = it->args;
     const bool first = k0 == 0, last = k0 + kc == it->K;
-    const bool two_steps = it->pre || g->activation > TC_ACTIVATION_RELU; /* the activation follows the store */
+    const bool halves = g->c_stored != TC_STORED_AS_COMPUTED || (it->residual && g->residual_stored != TC_STORED_AS_COMPUTED);
+    const bool two_steps = it->pre || halves || g->activation > TC_ACTIVATION_RELU; /* the activation follows the store */
     const int64_t cols = it->cols - col < vectors * TC_LANES ? it->cols - col : vectors * TC_LANES;
-    const int64_t tiles = tile_count(it->rows);
-    tile_work w = {.K = kc, .b = b, .b_row = b_row, .b_vector = b_vector, .lanes = (int)(cols - (vectors - 1) * TC_LANES)};
-    w.b_lanes = g->b_form == TC_GEMM_B_ROWS ? w.lanes : TC_LANES;
+    tile_work w = {.K = kc, .b = b->data, .b_row = b->row, .b_vector = b->vector, .b_pair = b->pair};
+    w.lanes = (int)(cols - (vectors - 1) * TC_LANES);
+    w.b_lanes = g->b_form == TC_GEMM_B_ROWS && !it->widen ? w.lanes : TC_LANES;
     w.add_c = !first;
     w.bias = first && it->bias ? it->bias + col : NULL;
     w.relu = last && !two_steps && g->activation == TC_ACTIVATION_RELU;
-    w.c_row = it->pre ? g->pre_row : g->c_row;
     w.residual_row = g->residual_row;
-    real *out = (it->pre ? it->pre : it->c) + col;
-    const real *packed = it->a_scratch;
     const int panels = PANEL_VECTORS == 1 ? 2 : 1; /* that this group uses */
-    const real *next = g->fetch_b && col + panels * PANEL < it->cols ? b + panels * it->panel_stride : NULL;
+    const bool fetch = g->fetch_b && !g->by_columns && b->stored == TC_STORED_AS_COMPUTED && !it->widen && col + panels * PANEL < it->cols;
+    const real *next = fetch ? (const real *)b->data + panels * it->panel_stride : NULL;
     int64_t row = 0;
-    for (int64_t tile = 0; tile < tiles; tile++) {
-        const int height = tile_height(it->rows, tiles, tile);
-        w.a = g->pack_a ? packed : it->a + row * g->a_row + k0 * g->a_col;
+    for (int64_t tile = 0; tile < it->tiles; tile++) {
+        const int height = tile_height(it->rows, it->tiles, tile);
+        const sums_place sums = sums_at(it, row, col);
+        w.a = g->pack_a ? packed : (const real *)it->a + row * g->a_row + k0 * g->a_col;
         w.a_row = g->pack_a ? 1 : g->a_row;
         w.a_col = g->pack_a ? height : g->a_col;
-        w.c = out + row * w.c_row;
-        w.residual = last && !two_steps && it->residual ? it->residual + row * g->residual_row + col : NULL;
+        w.c = sums.first;
+        w.c_row = sums.row;
+        w.residual = last && !two_steps && it->residual ? (const real *)it->residual + row * g->residual_row + col : NULL;
         w.fetch = next && tile < FETCH_TILES * panels
                       ? (const char *)(next + tile / FETCH_TILES * it->panel_stride + tile % FETCH_TILES * (kc / FETCH_TILES) * PANEL)
                       : NULL;
-        tile_functions[height - 1][w.a_row != 1][vectors - 1](&w);
+        choose_tile(height, vectors, b->stored, w.a_row != 1)(&w);
         if (last && two_steps) finish_tile(it, height, row, col, cols);
         packed += height * kc;
         row += height;
     }
 }
 
-static void pack_rows(const gemm_item *it, int64_t k0, int64_t kc)
+/* All rows of the item for a block of k, tile by tile. */
+static void pack_rows(const gemm_item *it, real *out, int64_t k0, int64_t kc)
 {
     const tc_gemm_args *g = it->args;
-    const int64_t tiles = tile_count(it->rows);
-    real *out = it->a_scratch;
     int64_t row = 0;
-    for (int64_t tile = 0; tile < tiles; tile++) {
-        const int height = tile_height(it->rows, tiles, tile);
-        pack_tile_rows(out, height, kc, it->a + row * g->a_row + k0 * g->a_col, g->a_row, g->a_col);
+    for (int64_t tile = 0; tile < it->tiles; tile++) {
+        const int height = tile_height(it->rows, it->tiles, tile);
+        pack_tile_rows(out, height, kc, stored_at(it->a, g->a_stored, row * g->a_row + k0 * g->a_col), g->a_stored, g->a_row, g->a_col);
         out += height * kc;
         row += height;
     }
 }
 
-static void k_block(const gemm_item *it, int64_t k0, int64_t kc)
+/* The group from column `col` on, for a block of k: in place, or packed into scratch. */
+static group_of_b choose_group(const gemm_item *it, int64_t col, int64_t k0, int64_t kc)
 {
     const tc_gemm_args *g = it->args;
-    if (g->pack_a) pack_rows(it, k0, kc);
-    for (int64_t group = 0; group < it->cols; group += GROUP_VECTORS * TC_LANES) {
-        const real *b;
-        int64_t panel_stride = it->panel_stride;
-        if (g->b_form == TC_GEMM_B_STRIDED) {
-            panel_stride = kc * PANEL;
-            for (int64_t n = group; n < it->cols && n < group + GROUP_VECTORS * TC_LANES; n += PANEL)
-                pack_panel(it->b_scratch + (n - group) * kc, kc, it->cols - n < PANEL ? (int)(it->cols - n) : PANEL,
-                           it->b + k0 * g->b_row + n * g->b_col, g->b_row, g->b_col);
-            b = it->b_scratch;
-        } else if (g->b_form == TC_GEMM_B_PANELS) {
-            b = it->b + group / PANEL * panel_stride + k0 * PANEL;
-        } else {
-            b = it->b + k0 * g->b_row + group;
+    const bool panels = g->b_form == TC_GEMM_B_PANELS;
+    int64_t stride = it->panel_stride;
+    const void *b = stored_at(it->b, g->b_stored, panels ? col / PANEL * stride + k0 * PANEL : k0 * g->b_row + col * g->b_col);
+    if (g->b_form == TC_GEMM_B_ROWS && !it->widen) return (group_of_b){b, g->b_stored, g->b_row, TC_LANES, 2 * TC_LANES};
+    tc_stored stored = g->b_stored;
+    if (g->b_form == TC_GEMM_B_STRIDED || it->widen) {
+        const int64_t b_row = panels ? PANEL : g->b_row, b_col = panels ? 1 : g->b_col, next = panels ? stride : PANEL * b_col;
+        for (int64_t i = 0; i * PANEL < it->group * TC_LANES && col + i * PANEL < it->cols; i++) {
+            const int64_t left = it->cols - col - i * PANEL;
+            pack_panel(it->b_scratch + i * PANEL * kc, TC_STORED_AS_COMPUTED, kc, left < PANEL ? (int)left : PANEL,
+                       stored_at(b, stored, i * next), stored, b_row, b_col);
         }
-        for (int v = 0; v < GROUP_VECTORS && group + v * TC_LANES < it->cols; v += 2) {
-            const int64_t col = group + v * TC_LANES;
-            const int vectors = it->cols - col > TC_LANES ? 2 : 1;
-            if (g->b_form == TC_GEMM_B_ROWS)
-                column_of_tiles(it, b + v * TC_LANES, g->b_row, TC_LANES, col, vectors, k0, kc);
-            else
-                column_of_tiles(it, b + v * TC_LANES, PANEL, PANEL_VECTORS == 1 ? panel_stride : TC_LANES, col, vectors, k0, kc);
-        }
+        b = it->b_scratch;
+        stride = kc * PANEL;
+        stored = TC_STORED_AS_COMPUTED;
     }
+    group_of_b group = {b, stored, PANEL, TC_LANES, 2 * TC_LANES};
+    if (PANEL_VECTORS == 1) group.vector = stride;
+    if (PANEL_VECTORS <= 2) group.pair = 2 / PANEL_VECTORS * stride;
+    return group;
+}
+
+/* The columns of a group, for a block of k. */
+static void column_group(const gemm_item *it, const real *packed, int64_t col, int64_t k0, int64_t kc)
+{
+    const group_of_b b = choose_group(it, col, k0, kc);
+    for (int v = 0, vectors; v < it->group && col + v * TC_LANES < it->cols; v += vectors) {
+        const int64_t left = it->cols - col - v * TC_LANES;
+        vectors = it->wide && left > 3 * TC_LANES ? 4 : left > TC_LANES ? 2 : 1;
+        group_of_b part = b;
+        part.data = stored_at(b.data, b.stored, v / 2 * b.pair);
+        column_of_tiles(it, &part, packed, col + v * TC_LANES, vectors, k0, kc);
+    }
+}
+
+static void whole_item(const gemm_item *it)
+{
+    const tc_gemm_args *g = it->args;
+    const int64_t step = it->group * TC_LANES, kc = it->k_block;
+    int64_t k0 = 0;
+    do { /* once for K = 0 */
+        const int64_t left = it->K - k0 < kc ? it->K - k0 : kc;
+        real *packed = it->a_scratch + (g->by_columns ? it->rows * k0 : 0);
+        if (g->pack_a) pack_rows(it, packed, k0, left);
+        for (int64_t col = 0; !g->by_columns && col < it->cols; col += step) column_group(it, packed, col, k0, left);
+        k0 += left;
+    } while (k0 < it->K);
+    for (int64_t col = 0; g->by_columns && col < it->cols; col += step) {
+        k0 = 0;
+        do {
+            const int64_t left = it->K - k0 < kc ? it->K - k0 : kc;
+            column_group(it, it->a_scratch + it->rows * k0, col, k0, left);
+            k0 += left;
+        } while (k0 < it->K);
+    }
+}
+
+/* How an item's tiles read A and B. */
+static void choose_tiles(gemm_item *it)
+{
+    const tc_gemm_args *g = it->args;
+    const bool packed = g->pack_a || g->a_row == 1;
+    it->tiles = tile_count(it->rows);
+    it->wide = packed && g->by_columns && it->rows <= MOST_WIDE_ROWS;
+    it->group = it->wide || PANEL_VECTORS > 2 ? 4 : 2;
+    const bool few = packed && it->tiles <= 2 && tile_height(it->rows, it->tiles, 0) <= MOST_HALF_ROWS;
+    it->widen = g->b_stored != TC_STORED_AS_COMPUTED && g->b_form != TC_GEMM_B_STRIDED && !few;
 }
 
 /* out (rows) = sum over k of a (rows, K). */
@@ -285,9 +377,17 @@ static void sum_rows(real *out, int64_t rows, int64_t K, const real *a, int64_t 
     }
 }
 
+static const real *widened(real *to, const void *from, tc_stored stored, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += TC_LANES)
+        v_store_some(to + i, v_load_stored(stored_at(from, stored, i), stored, v_left(n, i)), v_left(n, i));
+    return to;
+}
+
 TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_gemm_args *g = args;
+    const tc_gemm_scratch places = tc_gemm_scratch_of(g, sizeof(real));
     const int64_t row_blocks = tc_gemm_row_blocks(g), col_blocks = tc_gemm_col_blocks(g);
     for (int64_t item = begin; item < end; item++) {
         const int64_t row = item % row_blocks * g->row_block, col = item / row_blocks % col_blocks * g->col_block;
@@ -302,23 +402,23 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
         it.rows = g->M - row < g->row_block ? g->M - row : g->row_block;
         it.cols = g->N - col < g->col_block ? g->N - col : g->col_block;
         it.K = g->K - first_k < g->k_chunk ? g->K - first_k : g->k_chunk;
-        it.a = (const real *)g->a + a_batch + row * g->a_row + first_k * g->a_col;
+        it.k_block = tc_gemm_item_k_block(g);
         it.panel_stride = g->K * PANEL;
-        it.b = (const real *)g->b + b_batch;
-        it.b += g->b_form == TC_GEMM_B_PANELS ? col / PANEL * it.panel_stride + first_k * PANEL : first_k * g->b_row + col * g->b_col;
-        it.c = (real *)g->c + c_batch + chunk * g->c_chunk + row * g->c_row + col;
-        if (g->bias) it.bias = (const real *)g->bias + col;
+        it.a = stored_at(g->a, g->a_stored, a_batch + row * g->a_row + first_k * g->a_col);
+        b_batch += g->b_form == TC_GEMM_B_PANELS ? col / PANEL * it.panel_stride + first_k * PANEL : first_k * g->b_row + col * g->b_col;
+        it.b = stored_at(g->b, g->b_stored, b_batch);
+        it.c = stored_to(g->c, g->c_stored, c_batch + chunk * g->c_chunk + row * g->c_row + col);
+        it.a_scratch = scratch;
+        it.b_scratch = (real *)(void *)((char *)scratch + places.b);
+        it.sums = (real *)(void *)((char *)scratch + places.sums);
+        it.sums_row = places.sums_row;
         if (g->pre) it.pre = (real *)g->pre + row * g->pre_row + col;
-        if (g->residual) it.residual = (const real *)g->residual + row * g->residual_row + col;
-        it.b_scratch = scratch;
-        const int64_t kc = tc_gemm_item_k_block(g);
-        it.a_scratch = it.b_scratch + (g->b_form == TC_GEMM_B_STRIDED ? kc * GROUP_VECTORS * TC_LANES : 0);
+        if (g->residual) it.residual = stored_at(g->residual, g->residual_stored, row * g->residual_row + col);
+        if (g->bias) it.bias = stored_at(g->bias, g->bias_stored, col);
+        if (g->bias && g->bias_stored != TC_STORED_AS_COMPUTED)
+            it.bias = widened((real *)(void *)((char *)scratch + places.bias), it.bias, g->bias_stored, it.cols);
         if (g->a_sum && col == 0) sum_rows((real *)g->a_sum + chunk * g->M + row, it.rows, it.K, it.a, g->a_row, g->a_col);
-        int64_t k0 = 0;
-        do {
-            const int64_t left = it.K - k0 < kc ? it.K - k0 : kc;
-            k_block(&it, k0, left);
-            k0 += left;
-        } while (k0 < it.K);
+        choose_tiles(&it);
+        whole_item(&it);
     }
 }

@@ -86,6 +86,40 @@ TC_INLINE bool v_any(vmask a) { return V256(movemask)(a) != 0; }
 TC_INLINE int v_first_set(vmask a) { return __builtin_ctz((unsigned)V256(movemask)(a)); } /* of a mask that is not empty */
 TC_INLINE vreal v_select(vmask m, vreal a, vreal b) { return V256(blendv)(b, a, m); }     /* m ? a : b */
 
+#if TC_PRECISION == 32
+/* TC_LANES halves, in the form of float16 or bfloat16. */
+typedef __m128i vhalf;
+TC_INLINE vhalf v_half_load(const uint16_t *p) { return _mm_loadu_si128((const __m128i_u *)(const void *)p); }
+TC_INLINE void v_half_store(uint16_t *p, vhalf x) { _mm_storeu_si128((__m128i_u *)(void *)p, x); }
+TC_INLINE vhalf v_half_load_n(const uint16_t *p, int n)
+{
+    uint16_t lane[TC_LANES] = {0};
+    __builtin_memcpy(lane, p, (size_t)n * sizeof *p);
+    return v_half_load(lane);
+}
+TC_INLINE void v_half_store_n(uint16_t *p, vhalf x, int n)
+{
+    uint16_t lane[TC_LANES];
+    v_half_store(lane, x);
+    __builtin_memcpy(p, lane, (size_t)n * sizeof *p);
+}
+TC_INLINE vreal v_from_bfloat16(vhalf x) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16)); }
+TC_INLINE vreal v_from_float16(vhalf x) { return _mm256_cvtph_ps(x); }
+TC_INLINE vhalf v_low_halves(__m256i x) /* of lanes below 2^16 */
+{
+    return _mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+}
+TC_INLINE vhalf v_upper_halves(vreal x) { return v_low_halves(_mm256_srli_epi32(_mm256_castps_si256(x), 16)); }
+TC_INLINE vhalf v_to_float16(vreal x) { return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+TC_INLINE vhalf v_to_bfloat16(vreal x)
+{
+    const __m256i bits = _mm256_castps_si256(x), odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF)), odd);
+    const __m256i nan = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000)); /* stays NaN */
+    return v_low_halves(_mm256_srli_epi32(_mm256_blendv_epi8(rounded, nan, _mm256_castps_si256(v_isnan(x))), 16));
+}
+#endif
+
 /* Lane i is set when byte i is not zero; reads the first n bytes. */
 TC_INLINE vmask v_mask_bytes(const uint8_t *p, int n)
 {

@@ -48,6 +48,26 @@ TC_INLINE bool v_any(vmask a) { return a != 0; }
 TC_INLINE int v_first_set(vmask a) { return __builtin_ctz(a); }                           /* of a mask that is not empty */
 TC_INLINE vreal v_select(vmask m, vreal a, vreal b) { return V512(mask_blend)(m, b, a); } /* m ? a : b */
 
+#if TC_PRECISION == 32
+/* TC_LANES halves, in the form of float16 or bfloat16. */
+typedef __m256i vhalf;
+TC_INLINE vhalf v_half_load(const uint16_t *p) { return _mm256_loadu_si256((const __m256i_u *)(const void *)p); }
+TC_INLINE vhalf v_half_load_n(const uint16_t *p, int n) { return _mm256_maskz_loadu_epi16(v_first(n), p); }
+TC_INLINE void v_half_store(uint16_t *p, vhalf x) { _mm256_storeu_si256((__m256i_u *)(void *)p, x); }
+TC_INLINE void v_half_store_n(uint16_t *p, vhalf x, int n) { _mm256_mask_storeu_epi16(p, v_first(n), x); }
+TC_INLINE vreal v_from_bfloat16(vhalf x) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16)); }
+TC_INLINE vreal v_from_float16(vhalf x) { return _mm512_cvtph_ps(x); }
+TC_INLINE vhalf v_upper_halves(vreal x) { return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(x), 16)); }
+TC_INLINE vhalf v_to_float16(vreal x) { return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+TC_INLINE vhalf v_to_bfloat16(vreal x)
+{
+    const __m512i bits = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF)), odd);
+    const __m512i nan = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000)); /* stays NaN */
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_blend_epi32(v_isnan(x), rounded, nan), 16));
+}
+#endif
+
 /* Lane i is set when byte i is not zero; reads the first n bytes. */
 TC_INLINE vmask v_mask_bytes(const uint8_t *p, int n)
 {

@@ -117,6 +117,52 @@ TC_INLINE vreal v_scale2(vreal x, vreal n)
     return x * v_pow2(half) * v_pow2(n - half);
 }
 
+#if TC_PRECISION == 32
+/* TC_LANES halves, in the form of float16 or bfloat16. Their conversions are those of half.h, lane by lane. */
+typedef uint16_t vhalf __attribute__((vector_size(8)));
+typedef uint32_t vbits __attribute__((vector_size(16)));
+TC_INLINE vhalf v_half_load(const uint16_t *p)
+{
+    vhalf x;
+    __builtin_memcpy(&x, p, sizeof x);
+    return x;
+}
+TC_INLINE void v_half_store(uint16_t *p, vhalf x) { __builtin_memcpy(p, &x, sizeof x); }
+TC_INLINE vhalf v_half_load_n(const uint16_t *p, int n)
+{
+    vhalf x = {0};
+    __builtin_memcpy(&x, p, (size_t)n * sizeof *p);
+    return x;
+}
+TC_INLINE void v_half_store_n(uint16_t *p, vhalf x, int n) { __builtin_memcpy(p, &x, (size_t)n * sizeof *p); }
+TC_INLINE vbits v_half_bits(vhalf x) { return __builtin_convertvector(x, vbits); }
+TC_INLINE vreal v_from_bfloat16(vhalf x) { return (vreal)(v_half_bits(x) << 16); }
+TC_INLINE vreal v_from_float16(vhalf x)
+{
+    const vbits bits = v_half_bits(x), magnitude = bits & 0x7FFFu, moved = magnitude << 13;
+    const vbits finite = (vbits)((vreal)moved * v_set1(0x1p112f)); /* shifts the exponent's bias, of denormals as well */
+    const vbits special = (vbits)(magnitude >= 0x7C00u);
+    return (vreal)(((bits & 0x8000u) << 16) | (special & (moved | 0x7F800000u)) | (~special & finite));
+}
+TC_INLINE vhalf v_upper_halves(vreal x) { return __builtin_convertvector((vbits)x >> 16, vhalf); }
+TC_INLINE vhalf v_to_bfloat16(vreal x)
+{
+    const vbits bits = (vbits)x, rounded = bits + 0x7FFFu + ((bits >> 16) & 1u), nan = (vbits)v_isnan(x);
+    return v_upper_halves((vreal)((nan & (bits | 0x400000u)) | (~nan & rounded)));
+}
+TC_INLINE vhalf v_to_float16(vreal x)
+{
+    const vbits bits = (vbits)x, magnitude = bits & 0x7FFFFFFFu;
+    const vbits is_nan = (vbits)(magnitude > 0x7F800000u), is_large = (vbits)(magnitude >= 0x477FF000u) & ~is_nan;
+    const vbits is_small = (vbits)(magnitude < 0x38800000u);
+    const vbits nan = 0x7E00u | ((magnitude >> 13) & 0x3FFu), large = is_large & 0x7C00u;
+    const vbits small = (vbits)((vreal)magnitude + v_set1(0.5f)) - 0x3F000000u; /* denormal: the adder rounds at 2^-24 */
+    const vbits normal = (magnitude + 0xFFFu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
+    const vbits half = (is_nan & nan) | large | (is_small & small) | (~(is_nan | is_large | is_small) & normal);
+    return __builtin_convertvector(((bits >> 16) & 0x8000u) | half, vhalf);
+}
+#endif
+
 /* Lane i is set when byte i is not zero; reads the first n bytes. */
 TC_INLINE vmask v_mask_bytes(const uint8_t *p, int n)
 {

@@ -31,7 +31,7 @@
 #define TC_TILE_ROWS 4
 #define TC_TILE_ROWS_3 0
 #endif
-#define TC_TILE_VECTORS 3
+#define TC_TILE_VECTORS 4 /* of tiles of very few rows */
 
 typedef vreal tc_tile[TC_TILE_ROWS][TC_TILE_VECTORS];
 

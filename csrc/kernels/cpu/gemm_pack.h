@@ -1,0 +1,122 @@
+/* gemm_pack.h: copies of operands in the form that tiles read: panels of B, blocks of A. Included by gemm.c only. */
+#ifndef TC_KERNELS_CPU_GEMM_PACK_H
+#define TC_KERNELS_CPU_GEMM_PACK_H
+
+#include "../gemm.h"
+#include "stored.h"
+#include "tile.h"
+#include "transpose.h"
+
+#define PANEL (TC_GEMM_PANEL_BYTES / (int)sizeof(real)) /* columns of a panel */
+#define PANEL_VECTORS (PANEL / TC_LANES)
+
+/* Stores what was loaded: as it was computed with, or, `raised`, the halves that stand in the upper parts of the lanes. */
+TC_INLINE void store_packed(void *out, const bool raised, int64_t i, vreal x)
+{
+#if TC_PRECISION == 32
+    if (raised) {
+        v_half_store((uint16_t *)out + i, v_upper_halves(x));
+        return;
+    }
+#endif
+    (void)raised;
+    v_store((real *)out + i, x);
+}
+
+/* out (K, PANEL) <- `cols` columns of b, the rest zeros. A bfloat16 is a float32's upper half, so any halves are moved as they are when
+ * they are loaded as bfloat16 and stored `raised`. */
+TC_INLINE void pack_panel_of(const tc_stored stored, const bool raised, void *out, int64_t K, int cols, const void *b, int64_t b_row,
+                             int64_t b_col)
+{
+    for (int v = 0; v < PANEL; v += TC_LANES, cols -= TC_LANES) {
+        const int lanes = cols <= 0 ? 0 : cols < TC_LANES ? cols : TC_LANES;
+        const void *from = lanes > 0 ? stored_at(b, stored, v * b_col) : b;
+        if (b_col == 1) {
+            for (int64_t k = 0; k < K; k++)
+                store_packed(out, raised, k * PANEL + v, v_load_stored(stored_at(from, stored, k * b_row), stored, lanes));
+        } else if (b_row == 1) {
+            for (int64_t k = 0; k < K; k += TC_LANES) {
+                const int rows = v_left(K, k);
+                vreal block[TC_LANES];
+                TC_UNROLL
+                for (int i = 0; i < TC_LANES; i++)
+                    block[i] = i < lanes ? v_load_stored(stored_at(from, stored, i * b_col + k), stored, rows) : v_zero();
+                v_transpose(block);
+                for (int i = 0; i < rows; i++) store_packed(out, raised, (k + i) * PANEL + v, block[i]);
+            }
+        } else {
+            for (int64_t k = 0; k < K; k++) {
+                real line[TC_LANES] = {0};
+                for (int i = 0; i < lanes; i++) line[i] = load_stored(stored_at(from, stored, k * b_row + i * b_col), stored);
+                store_packed(out, raised, k * PANEL + v, v_load(line));
+            }
+        }
+    }
+}
+
+static void pack_panel(void *out, tc_stored out_stored, int64_t K, int cols, const void *b, tc_stored b_stored, int64_t b_row,
+                       int64_t b_col)
+{
+#if TC_PRECISION == 32
+    if (out_stored != TC_STORED_AS_COMPUTED)
+        pack_panel_of(TC_STORED_BFLOAT16, true, out, K, cols, b, b_row, b_col);
+    else if (b_stored == TC_STORED_FLOAT16)
+        pack_panel_of(TC_STORED_FLOAT16, false, out, K, cols, b, b_row, b_col);
+    else if (b_stored == TC_STORED_BFLOAT16)
+        pack_panel_of(TC_STORED_BFLOAT16, false, out, K, cols, b, b_row, b_col);
+    else
+#endif
+        pack_panel_of(TC_STORED_AS_COMPUTED, false, out, K, cols, b, b_row, b_col);
+    (void)out_stored, (void)b_stored;
+}
+
+/* Columns [0, K) of `rows` <= TC_TILE_ROWS rows of a, to out[k * rows + i]. Stores full vectors, each over the excess of the one before,
+ * and up to one vector beyond the end. */
+TC_INLINE void pack_tile_rows_of(const tc_stored stored, real *out, int rows, int64_t K, const void *a, int64_t a_row, int64_t a_col)
+{
+    enum { GROUPS = (TC_TILE_ROWS + TC_LANES - 1) / TC_LANES };
+    if (a_col == 1 && rows == 1) {
+        for (int64_t k = 0; k < K; k += TC_LANES) {
+            const int left = v_left(K, k);
+            v_store_some(out + k, v_load_stored(stored_at(a, stored, k), stored, left), left);
+        }
+    } else if (a_row == 1) {
+        for (int64_t k = 0; k < K; k++)
+            for (int i = 0; i < rows; i += TC_LANES)
+                v_store(out + k * rows + i, v_load_stored(stored_at(a, stored, k * a_col + i), stored, v_left(rows, i)));
+    } else if (a_col == 1) {
+        for (int64_t k = 0; k < K; k += TC_LANES) {
+            const int left = v_left(K, k);
+            vreal block[GROUPS][TC_LANES];
+            TC_UNROLL
+            for (int g = 0; g < GROUPS; g++) {
+                TC_UNROLL
+                for (int i = 0; i < TC_LANES; i++) {
+                    const int row = g * TC_LANES + i;
+                    block[g][i] = row < rows ? v_load_stored(stored_at(a, stored, row * a_row + k), stored, left) : v_zero();
+                }
+                v_transpose(block[g]);
+            }
+            for (int i = 0; i < left; i++)
+                for (int g = 0; g * TC_LANES < rows; g++) v_store(out + (k + i) * rows + g * TC_LANES, block[g][i]);
+        }
+    } else {
+        for (int64_t k = 0; k < K; k++)
+            for (int i = 0; i < rows; i++) out[k * rows + i] = load_stored(stored_at(a, stored, i * a_row + k * a_col), stored);
+    }
+}
+
+static void pack_tile_rows(real *out, int rows, int64_t K, const void *a, tc_stored stored, int64_t a_row, int64_t a_col)
+{
+#if TC_PRECISION == 32
+    if (stored == TC_STORED_FLOAT16)
+        pack_tile_rows_of(TC_STORED_FLOAT16, out, rows, K, a, a_row, a_col);
+    else if (stored == TC_STORED_BFLOAT16)
+        pack_tile_rows_of(TC_STORED_BFLOAT16, out, rows, K, a, a_row, a_col);
+    else
+#endif
+        pack_tile_rows_of(TC_STORED_AS_COMPUTED, out, rows, K, a, a_row, a_col);
+    (void)stored;
+}
+
+#endif

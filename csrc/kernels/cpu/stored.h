@@ -1,0 +1,54 @@
+/* stored.h: operands whose elements may be halves: widened when read, rounded to nearest even when written, as half.h does, which is
+ * tested.
+ *
+ * Pass `stored` as a constant in loops that matter. With float64 there are no halves. */
+#ifndef TC_KERNELS_CPU_STORED_H
+#define TC_KERNELS_CPU_STORED_H
+
+#include "../types.h"
+#include "half.h"
+#include "simd.h"
+
+TC_INLINE int64_t stored_size(tc_stored stored) { return stored == TC_STORED_AS_COMPUTED ? (int64_t)sizeof(real) : 2; }
+
+/* Element i of an operand. */
+TC_INLINE const void *stored_at(const void *p, tc_stored stored, int64_t i) { return (const char *)p + i * stored_size(stored); }
+TC_INLINE void *stored_to(void *p, tc_stored stored, int64_t i) { return (char *)p + i * stored_size(stored); }
+
+#if TC_PRECISION == 32
+TC_INLINE vreal v_load_stored(const void *p, tc_stored stored, int lanes)
+{
+    if (stored == TC_STORED_AS_COMPUTED) return v_load_some(p, lanes);
+    const vhalf halves = lanes == TC_LANES ? v_half_load(p) : v_half_load_n(p, lanes);
+    return stored == TC_STORED_FLOAT16 ? v_from_float16(halves) : v_from_bfloat16(halves);
+}
+
+TC_INLINE void v_store_halves(void *p, vhalf halves, int lanes)
+{
+    if (lanes == TC_LANES)
+        v_half_store(p, halves);
+    else
+        v_half_store_n(p, halves, lanes);
+}
+
+TC_INLINE void v_store_stored(void *p, tc_stored stored, vreal x, int lanes)
+{
+    if (stored == TC_STORED_AS_COMPUTED)
+        v_store_some(p, x, lanes);
+    else
+        v_store_halves(p, stored == TC_STORED_FLOAT16 ? v_to_float16(x) : v_to_bfloat16(x), lanes);
+}
+
+TC_INLINE real load_stored(const void *p, tc_stored stored)
+{
+    if (stored == TC_STORED_AS_COMPUTED) return *(const real *)p;
+    const uint16_t half = *(const uint16_t *)p;
+    return stored == TC_STORED_FLOAT16 ? tc_from_float16(half) : tc_from_bfloat16(half);
+}
+#else
+TC_INLINE vreal v_load_stored(const void *p, tc_stored stored, int lanes) { return (void)stored, v_load_some(p, lanes); }
+TC_INLINE void v_store_stored(void *p, tc_stored stored, vreal x, int lanes) { (void)stored, v_store_some(p, x, lanes); }
+TC_INLINE real load_stored(const void *p, tc_stored stored) { return (void)stored, *(const real *)p; }
+#endif
+
+#endif

@@ -1,0 +1,209 @@
+"""float16 and bfloat16 in products: read as they are stored, computed in float32, rounded once when they are written.
+
+So a result of halves is that of the same numbers in float32, rounded: bit by bit, on every instruction set, however the operands are laid
+out, and whether a weight's prepared form is kept or not.
+"""
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from transformer_c import _core
+
+from tests.tolerance import assert_close
+
+F = tc.functional
+ROWS = [1, 2, 3, 4, 5, 8, 9, 13, 16, 17, 28, 29, 32, 100, 168, 170, 337]
+# (K, N): one block of k and several; columns within a vector, a panel, a group; beyond the columns whose sums are kept together
+WIDTHS = [(1, 1), (5, 3), (16, 16), (64, 33), (384, 100), (385, 64), (513, 7), (1024, 600), (800, 1100)]
+
+
+@pytest.fixture(params=["bfloat16", "float16"])
+def half(request):
+    return getattr(tc, request.param)
+
+
+def bits(tensor):
+    return tensor.contiguous().numpy().view(np.uint16)
+
+
+def same(actual, wide):
+    """`actual`, halves, are the rounded `wide`; NaN where it is NaN."""
+    assert actual.dtype in (tc.float16, tc.bfloat16) and wide.dtype == tc.float32
+    expected = wide.to(actual.dtype)
+    nan = np.isnan(wide.numpy())
+    np.testing.assert_array_equal(np.isnan(actual.float().numpy()), nan)
+    np.testing.assert_array_equal(np.where(nan, 0, bits(actual)), np.where(nan, 0, bits(expected)))
+
+
+def halves(rng, half, *shape, scale=1.0):
+    return tc.tensor(rng.standard_normal(shape, dtype=np.float32) * np.float32(scale)).to(half)
+
+
+@pytest.mark.parametrize("K, N", WIDTHS)
+def test_linear(K, N, half, isa, threads, rng):
+    x, weight, bias = halves(rng, half, max(ROWS), K), halves(rng, half, N, K, scale=K**-0.5), halves(rng, half, N)
+    residual = halves(rng, half, max(ROWS), N)
+    x32, weight32, bias32, residual32 = (t.float() for t in (x, weight, bias, residual))
+    for m in ROWS if K * N < 100000 else ROWS[::2]:
+        same(F.linear(x[:m], weight), F.linear(x32[:m], weight32))
+        for activation, r, r32 in (("relu", None, None), ("gelu", None, None), (None, residual[:m], residual32[:m])):
+            y = _core.linear(x[:m], weight, bias, activation, r)
+            same(y, _core.linear(x32[:m], weight32, bias32, activation, r32))
+    y, pre = _core.linear_forward(x[:29], weight, bias, "gelu", residual[:29])
+    y32, pre32 = _core.linear_forward(x32[:29], weight32, bias32, "gelu", residual32[:29])
+    same(y, y32)
+    np.testing.assert_array_equal(pre.float().numpy(), pre32.numpy())
+
+
+@pytest.mark.parametrize("K, N", WIDTHS)
+def test_a_row_has_the_same_bits_in_any_batch(K, N, half, isa, threads, rng):
+    x, weight, bias = halves(rng, half, max(ROWS), K), halves(rng, half, N, K, scale=K**-0.5), halves(rng, half, N)
+    other = weight.T.contiguous()
+    for f in (
+        lambda a: F.linear(a, weight, bias),
+        lambda a: F.linear(a, weight),
+        lambda a: tc.matmul(a, other),
+        lambda a: tc.matmul(a, weight.T),
+    ):
+        whole = bits(f(x))
+        for m in ROWS[:-1:2]:
+            np.testing.assert_array_equal(bits(f(x[:m])), whole[:m], err_msg=f"{m} rows")
+        np.testing.assert_array_equal(bits(f(x[100:101])), whole[100:101])
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_weight_that_changes(kept, half, isa, rng):
+    """With `kept`, a prepared form may be there from the call before; a weight in training has none."""
+    x, weight = halves(rng, half, 3, 200), halves(rng, half, 70, 200)
+    weight.requires_grad_(not kept)
+    for _ in range(3):
+        with tc.no_grad():
+            for m in (1, 3):
+                same(F.linear(x[:m], weight), F.linear(x[:m].float(), weight.float()))
+            weight[:, ::3] = halves(rng, half, 70, 67)
+    parts = weight.detach()[10:60]
+    same(F.linear(x, parts), F.linear(x.float(), parts.float()))
+
+
+def layouts(tensor):
+    """The same matrix in memory of other strides."""
+    rows, cols = tensor.shape
+    wide = tc.zeros((2 * rows, 3 * cols)).to(tensor.dtype)
+    wide[::2, ::3] = tensor
+    return {
+        "plain": tensor, "transposed": tensor.T.contiguous().T, "apart": wide[::2, ::3], "backwards": tensor.flip(0).contiguous().flip(0),
+        "columns backwards": tensor[:, ::-1].contiguous()[:, ::-1], "one row": tensor[:1].expand(rows, cols),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", [(1, 40, 35), (5, 400, 50), (40, 33, 130), (200, 385, 20)], ids=str)
+def test_strides(shape, half, isa, rng):
+    M, K, N = shape
+    a, b = halves(rng, half, M, K), halves(rng, half, K, N)
+    for first in layouts(a).values():
+        for second in layouts(b).values():
+            same(tc.matmul(first, second), tc.matmul(first.float(), second.float()))
+            same(F.linear(first, second.T), F.linear(first.float(), second.float().T))
+
+
+def test_batches_and_vectors(half, isa, threads, rng):
+    for a, b in [
+        ((4, 1, 7, 20), (3, 20, 33)),
+        ((2, 3, 40, 64), (2, 3, 64, 128)),
+        ((5,), (5,)),
+        ((30,), (2, 30, 9)),
+        ((6, 1, 30), (30,)),
+        ((9, 1, 64), (9, 64, 40)),
+    ]:
+        first, second = halves(rng, half, *a), halves(rng, half, *b)
+        same(tc.matmul(first, second), tc.matmul(first.float(), second.float()))
+
+
+def test_two_dtypes(half, isa, rng):
+    """They promote: the half is read as it is stored, and the result is that of the wider one."""
+    a, b = halves(rng, half, 40, 70), tc.tensor(rng.standard_normal((70, 33)).astype(np.float32))
+    for dtype in (tc.float32, tc.float64):
+        np.testing.assert_array_equal(tc.matmul(a, b.to(dtype)).numpy(), tc.matmul(a.to(dtype), b.to(dtype)).numpy())
+        np.testing.assert_array_equal(tc.matmul(b.T.to(dtype), a.T).numpy(), tc.matmul(b.T.to(dtype), a.T.to(dtype)).numpy())
+    whole = tc.tensor(np.arange(140).reshape(2, 70) % 5)
+    other = halves(rng, half, 70, 8)
+    same(tc.matmul(whole, other), tc.matmul(whole.float(), other.float()))
+
+
+@pytest.mark.parametrize("C, heads", [(24, 2), (400, 3)])
+@pytest.mark.parametrize("packing", ["head", "qkv"])
+def test_qkv_projection(C, heads, packing, half, isa, threads, rng):
+    weight, bias = halves(rng, half, 3 * heads * 8, C, scale=C**-0.5), halves(rng, half, 3 * heads * 8)
+    for shape in ((1, 1, C), (3, 40, C)):
+        x = halves(rng, half, *shape)
+        parts = F.qkv_projection(x, weight, bias, heads, packing=packing)
+        for part, wide in zip(parts, F.qkv_projection(x.float(), weight.float(), bias.float(), heads, packing=packing), strict=True):
+            same(part, wide)
+
+
+def all_of(half):
+    """Every number of the dtype: denormals, infinities and NaN as well."""
+    array = np.arange(65536, dtype=np.uint16).view(tc.zeros(1).to(half).numpy().dtype)
+    return tc.tensor(array)
+
+
+@pytest.mark.parametrize("m", [1, 3, 9, 30])
+def test_every_number_is_read_as_it_is(m, half, isa):
+    """But -0, which is added to 0."""
+    every, one = all_of(half), tc.ones((1, 1)).to(half)
+    wide = every.float() + 0.0
+    same(tc.matmul(one, every.reshape(1, -1)), wide.reshape(1, -1))  # as B, in rows
+    same(F.linear(one.expand(m, 1), every.reshape(-1, 1)), wide.reshape(1, -1).expand(m, 65536))  # as B, in panels
+    same(F.linear(every.reshape(-1, 1), one), wide.reshape(-1, 1))  # as A
+    same(F.linear(tc.zeros((m, 1)).to(half), one.expand(65536, 1), every), wide.reshape(1, -1).expand(m, 65536))  # as a bias
+    same(_core.linear(tc.zeros((1, 1)).to(half), one.expand(65536, 1), None, None, every.reshape(1, -1)), wide.reshape(1, -1))
+
+
+@pytest.mark.parametrize("m", [1, 33])
+def test_results_are_rounded_to_nearest_even(m, half, isa, rng):
+    """Sums of two halves are exact in float32 and fall on, just below and just above the middle between two halves."""
+    high = all_of(half).float().numpy()
+    high = high[np.isfinite(high)]
+    for step in (-1.5, -1, -0.5, 0, 0.5, 1, 1.0625):
+        with np.errstate(over="ignore"):
+            low = tc.tensor(
+                step
+                * np.abs(
+                    np.spacing(np.clip(high, -65000, 65000).astype(np.float16)).astype(np.float32) if half == tc.float16 else high * 2.0**-8
+                )
+            ).to(half)
+        pair = tc.stack([tc.tensor(high).to(half), low], -1)
+        expected = (pair[:, 0].float() + pair[:, 1].float() + 0.0).reshape(1, -1).expand(m, len(high))
+        same(F.linear(tc.ones((m, 2)).to(half), pair), expected)
+
+
+@pytest.mark.parametrize("m", [1, 6, 50])
+def test_nan_and_infinity_reach_their_own_row_and_column_only(m, half, isa, rng):
+    x, weight = halves(rng, half, m, 500), halves(rng, half, 90, 500)
+    x[m // 2, 7] = float("nan")
+    weight[33, 450] = float("inf")
+    y = F.linear(x, weight).float().numpy()
+    wrong = np.zeros((m, 90), bool)
+    wrong[m // 2] = wrong[:, 33] = True
+    np.testing.assert_array_equal(~np.isfinite(y), wrong)
+    assert np.isnan(y[m // 2]).all()
+
+
+@pytest.mark.parametrize("m", [1, 4, 20, 70])
+def test_accuracy(m, half, isa, rng):
+    x, weight, bias = halves(rng, half, m, 900), halves(rng, half, 75, 900), halves(rng, half, 75)
+    exact = x.float().numpy().astype(float) @ weight.float().numpy().astype(float).T + bias.float().numpy()
+    assert_close(F.linear(x, weight, bias).numpy(), exact, half.name, 900)
+
+
+def test_gradients(half, isa, rng):
+    """Those of the same numbers in float32, rounded."""
+    tensors = [halves(rng, half, 30, 40), halves(rng, half, 20, 40), halves(rng, half, 20)]
+    given = halves(rng, half, 30, 20)
+    for f in (lambda x, w, b: F.linear(x, w, b), lambda x, w, b: tc.matmul(x, w.T) + b, lambda x, w, b: _core.linear(x, w, b, "gelu")):
+        leaves = [t.detach().clone().requires_grad_() for t in tensors]
+        wide = [t.float().requires_grad_() for t in tensors]
+        f(*leaves).backward(given)
+        f(*wide).backward(given.float())
+        for leaf, exact in zip(leaves, wide, strict=True):
+            assert_close(leaf.grad.numpy(), exact.grad.numpy().astype(float), half.name, 40)
