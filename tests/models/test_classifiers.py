@@ -9,7 +9,6 @@ import transformer_c as tc
 import transformer_c.nn.functional as F
 from folders import CONFIG
 from golden import load
-from test_loading import attacked
 from transformer_c.models.tokenizing import Tokenizer
 from words import LABELS, TAGS, TEXTS, letters, padded, tagged, write_tokenizer
 
@@ -310,18 +309,3 @@ def test_words_are_those_of_the_tokenizer_file(tmp_path):
         assert all(np.array_equal(a, b) for a, b in zip(own, found, strict=True))
     for own, found in zip(tagged([["ab", "c"]]), tokenizer.words([["ab", "c"]]), strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(own, found, strict=True))
-
-
-READ = {**KINDS, "pairs": tc.models.CrossEncoder.from_pretrained}
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", READ)
-def test_hostile_folders(kind, tmp_path):
-    pytest.importorskip("tokenizers")
-    task = "token-classification" if kind == "token" else "text-classification"
-    others = {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}, "labels_are_integers": kind == "text"}
-    tc.models.save(pretrained(task, "0" if kind == "pairs" else "012", **others), tmp_path)
-    write_tokenizer(tmp_path)
-    READ[kind](tmp_path)
-    assert attacked(tmp_path, 100, 2, READ[kind]) > 50

@@ -84,7 +84,7 @@ def test_folders_that_are_refused(folder):
         with pytest.raises(tc.CheckpointError, match=message):
             tc.models.CrossEncoder.from_pretrained(folder)
         path.unlink() if before is None else path.write_text(before)
-    with pytest.raises(ValueError, match="cut off at 3 tokens, but the tokenizer adds 3"):
+    with pytest.raises(ValueError, match="cut off at 3 tokens, but the tokenizer of .* adds 3"):
         tc.models.CrossEncoder.from_pretrained(folder, max_length=3)
     tc.models.save(make().encoder, folder)
     with pytest.raises(tc.CheckpointError, match="no weights for .*out: it is no cross-encoder"):

@@ -75,8 +75,8 @@ def test_values_of_other_architectures():
 
 
 TOO_LARGE = [
-    ("bert", "num_labels", 2**31 - 1, "text-classification", "at most 1048576"),
-    ("vit", "num_labels", 2**20, "image-classification", r"1048576 labels but 'classifier.weight' has shape \(3, 16\)"),
+    ("bert", "num_labels", 2**31 - 1, "text-classification", "at most 65536"),
+    ("vit", "num_labels", 2**16, "image-classification", r"65536 labels but 'classifier.weight' has shape \(3, 16\)"),
     ("vit", "image_size", 2**15, None, r"image_size = \(32768, 32768\) and .* 'embeddings.position_embeddings' has shape"),
     ("vit", "image_size", 2**31 - 1, None, "position_embeddings"),
     ("vit", "patch_size", 2**14, None, r"patch_size = \(16384, 16384\) but .*patch_embeddings.projection.weight' has shape"),

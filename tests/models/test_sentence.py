@@ -93,6 +93,17 @@ def test_arguments(model):
         encoder.encode("a" * 39)
 
 
+def test_a_tokenizer_of_another_model(model):
+    for ids, types, message in (
+        ([2, 64], [0, 0], "the number 64, .* 64 tokens"),
+        ([-1], [0], "-1"),
+        ([2, 3], [0, 2], "the number 2, .* 2 parts"),
+    ):
+        encoder = tc.models.SentenceEncoder(model, lambda texts, own=(ids, types): [tuple(map(np.array, own)) for _ in texts])
+        with pytest.raises(ValueError, match=message):
+            encoder.encode(["a"])
+
+
 def test_words_of_an_encoder(model):
     make = tc.models.SentenceEncoder
     assert make(model, letters, pooling="max").pooling == ("max",)
@@ -212,5 +223,5 @@ def test_lengths(tmp_path):
     pytest.importorskip("tokenizers")
     with pytest.raises(ValueError, match="max_length is 41; the model has embeddings for 40 positions"):
         tc.models.SentenceEncoder.from_pretrained(sentence_folder(tmp_path), max_length=41)
-    with pytest.raises(ValueError, match="cut off at 2 tokens, but the tokenizer adds 2"):
+    with pytest.raises(ValueError, match="cut off at 2 tokens, but the tokenizer of .* adds 2"):
         tc.models.SentenceEncoder.from_pretrained(tmp_path, max_length=2)

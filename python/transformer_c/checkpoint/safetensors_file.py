@@ -252,6 +252,24 @@ def map_file(file: Any, size: int) -> np.ndarray:
     return np.frombuffer(_mmap.mmap(file.fileno(), size, access=_mmap.ACCESS_COPY), np.uint8) if size else np.empty(0, np.uint8)
 
 
+def mapping_of(array: Any) -> _mmap.mmap | None:
+    """The mapped file that has the memory of an array, if there is one."""
+    memory = getattr(getattr(array, "base", None), "base", None)
+    memory = memory.obj if isinstance(memory, memoryview) else memory
+    return memory if isinstance(memory, _mmap.mmap) else None
+
+
+def release(array: Any) -> None:
+    """Gives back the memory of a mapped array's pages, which nobody has written to: who reads it again reads the file."""
+    memory = mapping_of(array)
+    if memory is None or not hasattr(_mmap, "MADV_DONTNEED"):
+        return
+    begin = array.ctypes.data - array.base.ctypes.data
+    first, last = -(-begin // _mmap.PAGESIZE), (begin + array.nbytes) // _mmap.PAGESIZE  # whole pages
+    if first < last:
+        memory.madvise(_mmap.MADV_DONTNEED, first * _mmap.PAGESIZE, (last - first) * _mmap.PAGESIZE)
+
+
 def load_mapping(path: str | os.PathLike) -> Checkpoint:
     """``load(path)``, for a file that must contain a module's state or another mapping."""
     loaded = load(path)

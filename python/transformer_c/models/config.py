@@ -16,7 +16,7 @@ ACTIVATIONS = {
     "tanh": "tanh",
 }
 
-MAX_LABELS = 1 << 20  # that have no names
+MAX_LABELS = 1 << 16  # that have no names
 
 
 class Widths(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._arguments import count, one_of
 from ..checkpoint import CheckpointError
-from .folder import find, mapping, read_config, read_weights
+from .folder import find, loading, mapping, read_config, read_weights
 from .layers import TextEncoder
 from .loading import assemble, check
 from .sentence import read_modules
@@ -103,17 +103,15 @@ class CrossEncoder:
                 f"{path!r} has default_prompt_name = {options['default_prompt_name']!r:.80}; prompts of pairs are not supported"
             )
         config = read_config(inner)
-        try:
+        with loading(inner):
             check(config, _TASK)
-            model, lacking = assemble(config, read_weights(inner, mmap), _TASK, dtype)
-        except CheckpointError as error:
-            raise CheckpointError(f"{inner!r} cannot be loaded: {error}") from None
+            model, lacking = assemble(config, read_weights(inner, mmap), _TASK, dtype, owned=True)
         if lacking or not isinstance(model.encoder, TextEncoder):
             raise CheckpointError(f"{inner!r} has no weights for {', '.join(lacking)}: it is no cross-encoder")
         return cls(
             model,
             Tokenizer(inner, longest(inner, limit, model.encoder.longest), pairs=True),
-            _activation(options, config) if activation is None else activation,
+            _activation(path, options, config) if activation is None else activation,
         )
 
     def __repr__(self) -> str:
@@ -197,7 +195,7 @@ class CrossEncoder:
         return np.where(x >= 0, 1 / (1 + odds), odds / (1 + odds))
 
 
-def _activation(options: dict[str, Any], config: dict[str, Any]) -> str | None:
+def _activation(path: str, options: dict[str, Any], config: dict[str, Any]) -> str | None:
     """What the files of versions from 6, 4 and 1 on say."""
     inner = config.get("sentence_transformers")
     for name, said in (
@@ -208,6 +206,6 @@ def _activation(options: dict[str, Any], config: dict[str, Any]) -> str | None:
         if said is not None:
             last = said.rpartition(".")[2] if isinstance(said, str) and said.startswith("torch.nn.") else None
             if last not in _ACTIVATIONS:
-                raise CheckpointError(f"the folder has {name} = {said!r:.80}; supported are torch.nn.{', torch.nn.'.join(_ACTIVATIONS)}")
+                raise CheckpointError(f"{path!r} has {name} = {said!r:.80}; supported are torch.nn.{', torch.nn.'.join(_ACTIVATIONS)}")
             return _ACTIVATIONS[last]
     return None

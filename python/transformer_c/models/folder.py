@@ -65,6 +65,20 @@ def find(folder: Any) -> str:
     return path
 
 
+class loading:
+    """``with loading(folder):`` names the folder in the errors of what is read from it."""
+
+    def __init__(self, folder: str | None) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: object) -> None:
+        if self._folder is not None and isinstance(error, CheckpointError) and repr(self._folder) not in str(error):
+            raise CheckpointError(f"{self._folder!r} cannot be loaded: {error}") from None
+
+
 def read_config(folder: str) -> dict[str, Any]:
     """The contents of config.json."""
     path = os.path.join(folder, "config.json")

@@ -16,11 +16,11 @@ from .._core import Tensor
 from .._tensor import as_tensor
 from ..checkpoint import CheckpointError
 from ..checkpoint.files import write_atomically
-from ..checkpoint.safetensors_file import _parts, _storable
+from ..checkpoint.safetensors_file import _parts, _storable, release
 from .bert import Bert
 from .config import Config
 from .distilbert import DistilBert
-from .folder import find, read_config, read_weights
+from .folder import find, loading, read_config, read_weights
 from .heads import CLASSES, HEADS, WithHead, other_task
 from .mpnet import MPNet
 from .names import fill, joined, plain, to_state
@@ -99,11 +99,9 @@ def load(folder: Any, *, dtype: Any = None, task: str | None = None, mmap: bool 
     """
     path = find(folder)
     config = read_config(path)
-    try:
+    with loading(path):
         check(config, task)
-        return build(config, read_weights(path, mmap), task, dtype)
-    except CheckpointError as error:
-        raise CheckpointError(f"{path!r} cannot be loaded: {error}") from None
+        return build(config, read_weights(path, mmap), task, dtype, owned=True)
 
 
 def check(values: Any, task: str | None) -> tuple[Config, Any]:
@@ -116,21 +114,23 @@ def check(values: Any, task: str | None) -> tuple[Config, Any]:
         raise CheckpointError(f"config.json has model_type = {name!r:.80}{also}; expected one of {', '.join(ARCHITECTURES)}")
     kind = ARCHITECTURES[name]
     if task is not None and task not in kind.table.heads:
-        raise ValueError(f"task is {task!r}; for {name} there are {', '.join(map(repr, kind.table.heads))}, or None for the encoder alone")
+        raise ValueError(
+            f"task is {task!r}; for {name} there are {', '.join(map(repr, kind.table.heads))}, or None for the encoder alone (config.json has model_type = {name!r})"
+        )
     return config, kind
 
 
-def build(values: Any, state: Mapping[str, Any], task: str | None = None, dtype: Any = None) -> Any:
+def build(values: Any, state: Mapping[str, Any], task: str | None = None, dtype: Any = None, owned: bool = False) -> Any:
     """The model of a configuration, with the weights of `state`; warns when its head has new ones."""
-    model, lacking = assemble(values, state, task, dtype)
+    model, lacking = assemble(values, state, task, dtype, owned)
     if lacking:
         names = ", ".join(lacking)
         warnings.warn(f"there are no weights for {task!r} ({names}): the head has new ones, to be trained", RuntimeWarning, stacklevel=4)
     return model
 
 
-def assemble(values: Any, state: Mapping[str, Any], task: str | None, dtype: Any) -> tuple[Any, list[str]]:
-    """(model, layers of its head for which `state` has no weights)."""
+def assemble(values: Any, state: Mapping[str, Any], task: str | None, dtype: Any, owned: bool = False) -> tuple[Any, list[str]]:
+    """(model, layers of its head for which `state` has no weights); `owned` as for ``fill``."""
     config, kind = check(values, task)
     files = plain(state, kind)
     _check_sizes(config, kind, task, {short: tuple(state[name].shape) for short, name in files.items()})
@@ -140,9 +140,13 @@ def assemble(values: Any, state: Mapping[str, Any], task: str | None, dtype: Any
 
     def convert(arrays: list[Any]) -> Tensor:
         writable = [a.detach() if isinstance(a, Tensor) else as_tensor(a if a.flags.writeable else a.copy()) for a in arrays]
-        return joined(writable).to(wanted)
+        made = joined(writable).to(wanted)
+        if owned and made is not writable[0]:  # copies
+            for array in arrays:
+                release(array)
+        return made
 
-    new = fill(model, kind, state, convert)
+    new = fill(model, kind, state, convert, owned)
     if new:
         _draw(model, new, config)
         model.to(dtype=wanted)

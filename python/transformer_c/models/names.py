@@ -11,6 +11,7 @@ import numpy as np
 from .._core import Tensor, set_data
 from .._tensor import cat
 from ..checkpoint import CheckpointError
+from ..checkpoint.safetensors_file import mapping_of
 from .heads import WithHead
 
 # First parts of the names of the encoder itself, which have the architecture's name before them where there is a head.
@@ -51,7 +52,7 @@ def source(key: str, module: Any) -> tuple[str, ...]:
     return tuple(f"{part.format(number[1]) if number else part}.{leaf}" for part in parts)
 
 
-def fill(module: Any, kind: Any, state: Mapping[str, Any], convert: Any) -> set[str]:
+def fill(module: Any, kind: Any, state: Mapping[str, Any], convert: Any, owned: bool = False) -> set[str]:
     """Makes the parameters of a module those of `state`, without a copy where an array can be used as it is.
 
     Parameters
@@ -63,6 +64,8 @@ def fill(module: Any, kind: Any, state: Mapping[str, Any], convert: Any) -> set[
         By transformers' names.
     convert : callable
         Makes a Tensor of a list of arrays, one below the other.
+    owned : bool
+        Whether arrays that have been used may be taken out of `state`, which is a dict then, so that no memory is needed for both.
 
     Returns
     -------
@@ -88,11 +91,15 @@ def fill(module: Any, kind: Any, state: Mapping[str, Any], convert: Any) -> set[
         raise CheckpointError(f"the weights have arrays that {kind.table.name} does not know: {_some(unknown)}")
     _check_ties(kind, module, files, state)
     own = {key: parameter for key, parameter in module.named_parameters() if key not in new}
-    values = {key: [state[files[name]] for name in wanted[key]] for key in own}
     for key, parameter in own.items():
-        _check(wanted[key], values[key], tuple(parameter.shape))
-    for key, parameter in own.items():
-        set_data(parameter, convert(values[key]))
+        _check(wanted[key], [state[files[name]] for name in wanted[key]], tuple(parameter.shape))
+    # Of mapped arrays the largest first, which are in memory only while they are converted; of others the largest last.
+    is_mapped = mapping_of(next(iter(state.values()), None)) is not None
+    for key, parameter in sorted(own.items(), key=lambda item: item[1].numel(), reverse=is_mapped):
+        set_data(parameter, convert([state[files[name]] for name in wanted[key]]))
+        if owned:
+            for name in wanted[key]:
+                state.pop(files[name])  # type: ignore[attr-defined]
     return new
 
 

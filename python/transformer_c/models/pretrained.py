@@ -10,7 +10,7 @@ import numpy as np
 from .. import nn
 from ..checkpoint import CheckpointError
 from .config import Config
-from .folder import find, read_config, read_weights
+from .folder import find, loading, read_config, read_weights
 from .heads import other_task
 from .layers import TextEncoder
 from .loading import assemble, check, state_of
@@ -37,11 +37,12 @@ class Pretrained:
         self.config: dict[str, Any] = dict(model.config) if self.path is None else read_config(self.path)
         if self.path is None:
             self.config.update(architectures=None, **named(getattr(model, "labels", None)))
-        self._kind = check(self.config, task)[1]
-        if not issubclass(self._kind, TextEncoder):
-            raise CheckpointError(f"a model of {self.config['model_type']} reads no texts")
-        self._layers = self._kind.table.heads[task]  # of the head
-        self.classes = self._labels() if self._has_head(self._state()) else None
+        with loading(self.path):
+            self._kind = check(self.config, task)[1]
+            if not issubclass(self._kind, TextEncoder):
+                raise CheckpointError(f"a model of {self.config['model_type']} reads no texts")
+            self._layers = self._kind.table.heads[task]  # of the head
+            self.classes = self._labels() if self._has_head(self._state()) else None
 
     def start(self, classes: np.ndarray | None, dtype: Any) -> Any:
         """A model with the pretrained weights and a head: the pretrained one where `classes` are its labels, otherwise a new one."""
@@ -53,9 +54,10 @@ class Pretrained:
             files = plain(state, self._kind)
             dropped = {files.get(f"{self._layers['out']}.{leaf}") for leaf in ("weight", "bias")}
             state = {key: value for key, value in state.items() if key not in dropped}
-        return assemble(config, state, self._task, dtype)[0]
+        with loading(self.path):
+            return assemble(config, state, self._task, dtype, owned=True)[0]
 
-    def _state(self) -> Mapping[str, Any]:
+    def _state(self) -> dict[str, Any]:
         """The weights, which the taker may change."""
         if self.path is not None:
             return read_weights(self.path, self._mmap)

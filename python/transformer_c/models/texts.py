@@ -115,12 +115,21 @@ def arguments(encoder: Any, batch: list[Any]) -> dict[str, np.ndarray]:
     ids = np.full((len(batch), lengths.max()), encoder.words.padding_idx or 0, np.int64)
     for row, (own, *_) in zip(ids, batch, strict=True):
         row[: len(own)] = own
+    _check_numbers(ids, encoder.words.num_embeddings, "tokens")
     found = {"ids": ids, "lengths": lengths}
     if hasattr(encoder, "types") and encoder.types.num_embeddings > 1 and any(types.any() for _, types, *_ in batch):
         found["token_types"] = np.zeros_like(ids)
         for row, (_, types, *_) in zip(found["token_types"], batch, strict=True):
             row[: len(types)] = types
+        _check_numbers(found["token_types"], encoder.types.num_embeddings, "parts of a pair")
     return found
+
+
+def _check_numbers(numbers: np.ndarray, below: int, of: str) -> None:
+    """Raises where the tokenizer and the model do not belong together."""
+    if numbers.min() < 0 or numbers.max() >= below:
+        wrong = int(numbers.min()) if numbers.min() < 0 else int(numbers.max())
+        raise ValueError(f"the tokenizer gives the number {wrong}, but the model has embeddings of {below} {of}; are they of one folder?")
 
 
 def scores(model: Any, tokens: list[Any], size: int, sort: bool, progress: bool, label: str) -> list[np.ndarray]:

@@ -41,28 +41,28 @@ class Tokenizer:
         special = self._tokenizer.num_special_tokens_to_add(pairs)
         if max_length <= special:
             raise ValueError(
-                f"texts are cut off at {max_length} tokens, but the tokenizer adds {special} to each; nothing of the text is left"
+                f"texts are cut off at {max_length} tokens, but the tokenizer of {folder!r} adds {special} to each; nothing of the text is left"
             )
         with _refusing(f"the tokenizer of {folder!r} takes no texts of {max_length} tokens"):
             self._tokenizer.no_padding()
             self._tokenizer.enable_truncation(max_length)
 
     def __call__(self, texts: Sequence[Any]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """(ids, types), int32, of each text or pair of texts."""
+        """(ids, types), int64, of each text or pair of texts."""
         with _refusing("the tokenizer failed"):
             found = self._tokenizer.encode_batch(list(texts))
-        return [(np.array(e.ids, np.int32), np.array(e.type_ids, np.int32)) for e in found]
+        return [(np.array(e.ids, np.int64), np.array(e.type_ids, np.int64)) for e in found]
 
     def words(self, texts: Sequence[Sequence[str]]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """(ids, types, words), int32, of texts that are lists of words; the number of each token's word, -1 where it has none."""
+        """(ids, types, words), int64, of texts that are lists of words; the number of each token's word, -1 where it has none."""
         before = self._tokenizer.pre_tokenizer
         if type(before).__name__ == "ByteLevel" and not before.add_prefix_space:  # a word is one after a space, as in transformers
             before.add_prefix_space = True
             self._tokenizer.pre_tokenizer = before
         with _refusing("the tokenizer failed"):
             found = self._tokenizer.encode_batch([list(text) for text in texts], is_pretokenized=True)
-        numbers = [np.array([-1 if word is None else word for word in e.word_ids], np.int32) for e in found]
-        return [(np.array(e.ids, np.int32), np.array(e.type_ids, np.int32), n) for e, n in zip(found, numbers, strict=True)]
+        numbers = [np.array([-1 if word is None else word for word in e.word_ids], np.int64) for e in found]
+        return [(np.array(e.ids, np.int64), np.array(e.type_ids, np.int64), n) for e, n in zip(found, numbers, strict=True)]
 
     def save(self, folder: str) -> None:
         """Writes tokenizer.json and tokenizer_config.json to a folder, with this ``max_length``."""

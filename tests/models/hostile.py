@@ -1,0 +1,302 @@
+"""Attacks on folders of models: files changed at random, in each layout and for each reader. Each is refused in clear words, or loaded."""
+
+import json
+import os
+import random
+import re
+import struct
+import sys
+import sysconfig
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch_files
+import transformer_c as tc
+from folders import CONFIG, sentence_folder
+from words import write_tokenizer
+
+os.environ["RUST_BACKTRACE"] = "0"  # which tokenizers takes long to print
+SECONDS = 5  # of the processor, for a folder of some kB; each takes some milliseconds
+MEMORY = 300 << 20  # bytes by which the process may grow, over all attacks
+
+VALUES = [
+    None,
+    True,
+    -1,
+    0,
+    1,
+    3,
+    2**31,
+    10**30,
+    1e308,
+    -0.5,
+    "",
+    "x",
+    "../x",
+    [],
+    [1],
+    {},
+    {"a": []},
+    "relative_key",
+    "bert",
+    "gelu",
+    ["\0"],
+]
+
+
+KEYS = [  # that config.json may have
+    "architectures", "id2label", "num_labels", "problem_type", "labels_are_integers", "is_decoder", "quantization_config", "pruned_heads",
+    "tie_word_embeddings", "classifier_dropout", "hidden_act", "pad_token_id", "dtype", "model_type", "max_position_embeddings", "type_vocab_size",
+    "layer_norm_eps", "image_size", "num_channels", "qkv_bias", "sentence_transformers", "prompts", "model_max_length", "max_seq_length",
+]  # fmt: skip
+
+
+def changed_json(draw, text):
+    """JSON with one value replaced, dropped or put in somewhere."""
+    value = json.loads(text)
+    if isinstance(value, dict) and draw.random() < 0.2:
+        return json.dumps({**value, draw.choice(KEYS): draw.choice(VALUES)}).encode()
+    place = value
+    while isinstance(place, (dict, list)) and place:
+        key = draw.choice(list(place) if isinstance(place, dict) else range(len(place)))
+        inner = place[key]
+        if not isinstance(inner, (dict, list)) or not inner or draw.random() < 0.2:
+            if draw.random() < 0.2:
+                del place[key]
+            else:
+                place[key] = draw.choice(VALUES)
+            break
+        place = inner
+    return json.dumps(value).encode()
+
+
+def changed_bytes(draw, data):
+    """Bytes flipped, cut off, doubled or put in."""
+    data = bytearray(data)
+    for _ in range(draw.choice((1, 1, 3))):
+        at = draw.randrange(len(data)) if data else 0
+        match draw.randrange(5):
+            case 0:
+                del data[at:]
+            case 1:
+                data[at : at + 1] = draw.randbytes(draw.choice((0, 1, 1, 8)))
+            case 2:
+                data[at : at + 8] = struct.pack("<Q", draw.choice((0, 1, 2**31, 2**63, 2**64 - 1)))
+            case 3:
+                data += data[at : at + 100]
+            case _ if data:
+                data[at % len(data)] ^= 1 << draw.randrange(8)
+    return bytes(data)
+
+
+def changed_safetensors(draw, data):
+    """A safetensors file with its header changed, or its bytes."""
+    if draw.random() < 0.5:
+        return changed_bytes(draw, data[: 8 + draw.choice((40, 400, 10**6))] if draw.random() < 0.3 else data)
+    length = int.from_bytes(data[:8], "little")
+    header = changed_json(draw, data[8 : 8 + length])
+    return struct.pack("<Q", len(header)) + header + data[8 + length :]
+
+
+# ---- targets ----------------------------------------------------------------------------------------------------------------
+
+SIZES = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24, "image_size": 8, "patch_size": 4}
+
+
+class Target(NamedTuple):
+    """A folder that is written, what reads it, and what is done with what that gives."""
+
+    write: Callable[[Any], None]
+    read: Callable[[Any], Any]
+    use: Callable[[Any], Any]
+
+
+def create(kind, task=None, labels=0, **values):
+    tc.manual_seed(2)
+    names = {"id2label": {str(i): str(i) for i in range(labels)}} if labels else {}
+    return tc.models.create({**CONFIG, **SIZES, "model_type": kind, "initializer_range": 0.3, **names, **values}, task=task)
+
+
+def written(kind, task=None, labels=0, **values):
+    def write(folder):
+        tc.models.save(create(kind, task, labels, **values), folder)
+        if kind != "vit":
+            write_tokenizer(folder)
+
+    return write
+
+
+def sharded(folder):
+    arrays = {name: value.numpy() for name, value in tc.convert.to_hf(create("bert")).items()}
+    files = {name: f"model-0000{1 + i % 2}-of-00002.safetensors" for i, name in enumerate(arrays)}
+    for file in set(files.values()):
+        tc.save({name: arrays[name] for name in arrays if files[name] == file}, folder / file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "model_type": "bert"}))
+
+
+def of_torch(folder):
+    t, arrays = torch_files, {name: value.numpy() for name, value in tc.convert.to_hf(create("bert")).items()}
+    numbers = {name: str(i) for i, name in enumerate(arrays)}
+
+    def described(name):
+        shape = arrays[name].shape
+        strides = [stride // 4 for stride in arrays[name].strides]
+        return t.tensor(shape, strides, 0, t.storage(numbers[name], count=arrays[name].size))
+
+    data = t.checkpoint(
+        t.mapping(**{name: described(name) for name in arrays}), data={number: arrays[name].tobytes() for name, number in numbers.items()}
+    )
+    (folder / "pytorch_model.bin").write_bytes(data)
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "model_type": "bert"}))
+
+
+def encode(encoder):
+    return encoder.encode(["abc", "z"])
+
+
+def states(model):
+    return model(np.array([[1, 2, 3]]) % min(4, (model if hasattr(model, "words") else model.encoder).words.num_embeddings))
+
+
+def classify(classifier):
+    return (
+        None if classifier.model_ is None else classifier.predict([["abc", "z"]] if "Token" in type(classifier).__name__ else ["abc", "z"])
+    )
+
+
+M = tc.models
+TARGETS = {
+    "SentenceEncoder": Target(sentence_folder, M.SentenceEncoder.from_pretrained, encode),
+    "CrossEncoder": Target(
+        written("roberta", "text-classification", 1, sentence_transformers={"activation_fn": "torch.nn.modules.linear.Identity"}),
+        M.CrossEncoder.from_pretrained,
+        lambda encoder: encoder.predict([("a", "b")]),
+    ),
+    "TextClassifier": Target(written("distilbert", "text-classification", 3, labels_are_integers=True), M.TextClassifier, classify),
+    "TokenClassifier": Target(written("mpnet", "token-classification", 3), M.TokenClassifier, classify),
+    "fill-mask": Target(written("bert", "fill-mask"), lambda folder: M.load(folder, task="fill-mask"), states),
+    "images": Target(
+        written("vit", "image-classification", 3),
+        lambda folder: M.load(folder, task="image-classification"),
+        lambda model: model(np.zeros((1, model.encoder.channels, *model.encoder.size), np.float32)),
+    ),
+    "shards": Target(sharded, M.load, states),
+    "pytorch_model.bin": Target(of_torch, M.load, states),
+}
+WITHOUT_TOKENIZERS = ("fill-mask", "images", "shards", "pytorch_model.bin")
+
+
+# ---- attacks ----------------------------------------------------------------------------------------------------------------
+
+_EVENTS: list[tuple[str, str]] | None = None  # of Python's, while a folder is read
+_CALLS = (
+    "os.system",
+    "os.exec",
+    "os.fork",
+    "os.posix_spawn",
+    "os.spawn",
+    "subprocess.Popen",
+    "socket.connect",
+    "exec",
+    "os.remove",
+    "os.rename",
+)
+_OWN = tuple({os.path.realpath(path) for path in (*sysconfig.get_paths().values(), os.path.dirname(tc.__file__), "/proc", "/sys")})
+
+
+def _watch(event, arguments):
+    if _EVENTS is not None and event in (*_CALLS, "open", "ctypes.dlopen"):
+        _EVENTS.append((event, str(arguments[0]) if arguments else ""))
+
+
+sys.addaudithook(_watch)
+
+
+def changed(draw, path):
+    """Changes a file at random."""
+    data = path.read_bytes()
+    match draw.random():
+        case chance if chance < 0.03:
+            path.unlink()
+        case chance if chance < 0.05:
+            path.unlink()
+            path.mkdir()
+        case chance if chance < 0.06:
+            path.unlink()
+            os.mkfifo(path)
+        case chance if chance < 0.07:
+            path.unlink()
+            path.symlink_to(draw.choice(("/dev/zero", "/dev/null", "nowhere", path.name, "/")))
+        case _:
+            is_json = data[:1] in (b"{", b"[") and draw.random() < 0.75
+            change = changed_safetensors if path.suffix == ".safetensors" else changed_json if is_json else changed_bytes
+            torch_files.overwrite(path, change(draw, data))
+
+
+def restore(folder, names, originals):
+    for name in names:
+        path = folder / name
+        if path.is_dir() and not path.is_symlink():
+            path.rmdir()
+        elif not path.is_file() or path.is_symlink():
+            path.unlink(missing_ok=True)
+        torch_files.overwrite(path, originals[name])
+
+
+def peak():
+    """The most memory that the process has had since this was asked last."""
+    with open("/proc/self/status") as file:
+        found = 1024 * int(re.search(r"VmHWM:\s+(\d+)", file.read())[1])
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+    return found
+
+
+def attack(draw, folder, originals, target):
+    """Changes some files of a folder, reads it, and puts the files back: whether it was refused."""
+    global _EVENTS
+    names = draw.sample(sorted(originals), min(len(originals), draw.choice((1, 1, 2, 3))))
+    for name in names:
+        changed(draw, folder / name)
+    _EVENTS = []
+    try:
+        try:
+            read = target.read(folder)
+        except (ValueError, OSError) as error:  # CheckpointError among them
+            said = str(error)
+            assert str(folder) in said or any(os.path.basename(name) in said for name in originals), f"no file is named: {said}"
+            assert len(said) < 1500, said
+            return True
+        try:
+            target.use(read)
+        except ValueError:  # such as numbers of tokens that the model has no embeddings for
+            return True
+        return False
+    finally:
+        events, _EVENTS = _EVENTS, None
+        own = (str(folder), os.path.realpath(folder), *_OWN)
+        strange = [(event, what) for event, what in events if event != "open" or not what.startswith(own) or ".." in what]
+        assert not strange, strange
+        restore(folder, names, originals)
+
+
+def attacked(folder, target, count, seed):
+    """Attacks a folder `count` times: how many attacks were refused. Anything but a clear error fails, and so does much time or memory."""
+    TARGETS[target].write(folder)
+    originals = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    TARGETS[target].use(TARGETS[target].read(folder))
+    draw, refused = random.Random(f"{target} {seed}"), 0
+    peak()
+    before = peak()
+    for i in range(count):
+        start = time.process_time()
+        try:
+            refused += attack(draw, folder, originals, TARGETS[target])
+        except BaseException as error:
+            raise AssertionError(f"attack {i} of seed {seed} on {target}") from error
+        assert time.process_time() - start < SECONDS, f"attack {i} of seed {seed} on {target}"
+    assert peak() - before < MEMORY
+    return refused
