@@ -135,6 +135,17 @@ def ctranslate2(folder, files, threads, fixed):
     return run
 
 
+def times(engine, case):
+    """Whether an engine takes part in a case: torch.compile does where all batches have one shape, as each new shape costs it minutes."""
+    return engine != "torch.compile" or case not in ("mixed", "sorted")
+
+
+def flops(config, case):
+    """The least arithmetic of a case, of its real tokens alone: the products of the layers."""
+    width, hidden, layers = config["hidden_size"], config["intermediate_size"], config["num_hidden_layers"]
+    return sum(layers * length * (2 * width * (4 * width + 2 * hidden) + 4 * length * width) for length in CASES[case])
+
+
 # Name in the table: (function, packages that it needs).
 ENGINES = {
     "PyTorch": (torch_eager, ("torch", "transformers")),

@@ -19,7 +19,7 @@ import sys
 import tempfile
 
 from benchmarks import harness, run
-from benchmarks.encoder_engines import CASES, ENGINES, FILES, FOLDER, WORKLOADS, prepare
+from benchmarks.encoder_engines import CASES, ENGINES, FILES, FOLDER, WORKLOADS, flops, prepare, times
 
 TOLERANCE = 1e-4  # between embeddings of length 1
 CASE_TITLES = {
@@ -68,22 +68,25 @@ def contender(engine, threads):
     return harness.Contender("benchmarks.encoder_engines", WORKLOADS[0], engine, harness.choose_cores(threads))
 
 
-def measure(case, engines, threads, turns):
+def measure(case, sides, turns):
     """{engine: least seconds} of one case; the engines take turns, after their embeddings were compared."""
-    with contextlib.ExitStack() as stack:
-        sides = {name: stack.enter_context(contender(name, threads)) for name in engines}
-        expected = sides["ours"].result(f"list {case}")
+    sides = {name: side for name, side in sides.items() if times(name, case)}
+    expected = sides["ours"].result(f"list {case}")
+    for name, side in sides.items():
+        apart = max(abs(x - y) for a, b in zip(side.result(f"list {case}"), expected, strict=True) for x, y in zip(a, b, strict=True))
+        if not apart <= TOLERANCE:
+            raise harness.BenchmarkError(f"the embeddings of {name} differ from ours by {apart:.1e} ({case})")
+    effort = harness.Effort(turns=turns)
+    calls = {name: effort.calls(side.run(case, 1)) for name, side in sides.items()}
+    return {name: min(found) for name, found in _turns(case, sides, calls, turns).items()}
+
+
+def _turns(case, sides, calls, turns):
+    found = {name: [] for name in sides}
+    for _ in range(turns):
         for name, side in sides.items():
-            apart = max(abs(x - y) for a, b in zip(side.result(f"list {case}"), expected, strict=True) for x, y in zip(a, b, strict=True))
-            if not apart <= TOLERANCE:
-                raise harness.BenchmarkError(f"the embeddings of {name} differ from ours by {apart:.1e} ({case})")
-        effort = harness.Effort(turns=turns)
-        calls = {name: effort.calls(side.warm_up(case, 0.1)) for name, side in sides.items()}
-        times = {name: [] for name in sides}
-        for _ in range(turns):
-            for name, side in sides.items():
-                times[name].append(side.run(case, calls[name]))
-    return {name: min(found) for name, found in times.items()}
+            found[name].append(side.run(case, calls[name]))
+    return found
 
 
 def memory(case, engine, threads):
@@ -97,9 +100,9 @@ def table(title, columns, rows, form):
     """Lines of a table in Markdown: what, a figure for each engine, the least of the others over ours."""
     lines = [f"| {title} | {' | '.join(columns)} | ratio |", "|---" * (len(columns) + 2) + "|"]
     for name, found in rows.items():
-        others = [value for engine, value in found.items() if engine != "ours"]
+        others = [value for engine, value in found.items() if engine in ENGINES]
         ratio = f"{min(others) / found['ours']:.2f}" if others else "-"
-        lines.append(f"| {name} | {' | '.join(form(found[c]) for c in columns)} | {ratio} |")
+        lines.append(f"| {name} | {' | '.join(form(found[c]) if c in found else '' for c in columns)} | {ratio} |")
     return "\n".join(lines)
 
 
@@ -112,6 +115,7 @@ def parse_arguments(argv):
     parser.add_argument("--engines", metavar="NAME[,NAME]", help=f"of {', '.join(ENGINES)} (all that are installed)")
     parser.add_argument("--turns", type=int, default=5, metavar="N", help="of each engine (5)")
     parser.add_argument("--json", type=pathlib.Path, metavar="PATH", help="write the results there as well")
+    parser.add_argument("--add", action="store_true", help="keep what the file of --json has of other instructions and threads")
     arguments = parser.parse_args(argv)
     for name, known in (("isa", ISAS), ("cases", CASES), ("engines", ENGINES)):
         values = (getattr(arguments, name) or "").split(",") if getattr(arguments, name) else []
@@ -137,25 +141,14 @@ def main(argv=None):
     engines = [name for name in engines if not arguments.engines or name in arguments.engines]
     columns, rows = ["ours", *engines], []
     print(f"{run.cpu_model()}, {len(harness.available_cores())} cores")
+    config = json.loads((arguments.folder / "config.json").read_text())
     with tempfile.TemporaryDirectory() as files, environment({FOLDER: str(arguments.folder.resolve()), FILES: files}):
         for name, why in prepare(arguments.folder, files).items():
             print(f"{name} cannot be written: {why}")
         for isa in arguments.isa:
             for threads in arguments.threads:
-                times, peaks = {}, {}
                 with environment(ISAS[isa]):
-                    for case in arguments.cases:
-                        times[case] = measure(case, columns, threads, arguments.turns)
-                        rows += [{"isa": isa, "threads": threads, "case": case, "engine": e, "seconds": s} for e, s in times[case].items()]
-                        print(f"{isa}, {threads}, {case}: " + ", ".join(f"{e} {1e3 * s:.1f}" for e, s in times[case].items()), flush=True)
-                    for case in {"one", "full"} & set(arguments.cases):
-                        peaks[case] = {engine: memory(case, engine, threads) for engine in columns}
-                        rows += [{"isa": isa, "threads": threads, "case": case, "engine": e, "peak": s} for e, s in peaks[case].items()]
-                title = f"{isa}, {threads} thread{'s' * (threads > 1)}"
-                print("\n" + table(f"{title}: ms", columns, _named(times), lambda s: f"{1e3 * s:.1f}"))
-                print(
-                    "\n" + table(f"{title}: peak of memory, MiB", columns, _named(peaks), lambda b: f"{b / 2**20:.0f}") + "\n", flush=True
-                )
+                    rows += run_all(arguments, config, isa, threads, columns)
     if arguments.json:
         result = {
             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -167,8 +160,35 @@ def main(argv=None):
             "cases": {case: CASES[case] for case in arguments.cases},
             "rows": rows,
         }
+        if arguments.add and arguments.json.exists():
+            done = {(row["isa"], row["threads"]) for row in rows}
+            earlier = json.loads(arguments.json.read_text())["rows"]
+            result["rows"] = [row for row in earlier if (row["isa"], row["threads"]) not in done] + rows
         arguments.json.write_text(json.dumps(result, indent=1) + "\n")
     return 0
+
+
+def run_all(arguments, config, isa, threads, columns):
+    """Measures and prints all cases with these instructions and threads; gives the rows for the file."""
+    flop_rate = harness.measure_peaks(threads).flops
+    seconds, peaks = {}, {}
+    with contextlib.ExitStack() as stack:
+        sides = {name: stack.enter_context(contender(name, threads)) for name in columns}
+        for case in arguments.cases:
+            seconds[case] = {"bound": flops(config, case) / flop_rate, **measure(case, sides, arguments.turns)}
+            print(f"{isa}, {threads}, {case}: " + ", ".join(f"{e} {1e3 * s:.1f}" for e, s in seconds[case].items()), flush=True)
+    for case in [case for case in ("one", "full") if case in arguments.cases]:
+        peaks[case] = {name: memory(case, name, threads) for name in columns}
+    title = f"{isa}, {threads} thread{'s' * (threads > 1)}"
+    print("\n" + table(f"{title}: ms", ["bound", *columns], _named(seconds), lambda s: f"{1e3 * s:.1f}"))
+    print("\n" + table(f"{title}: peak of memory, MiB", columns, _named(peaks), lambda b: f"{b / 2**20:.0f}") + "\n", flush=True)
+    of = {"isa": isa, "threads": threads}
+    return [
+        {**of, "case": case, "engine": engine, kind: value}
+        for kind, found in (("seconds", seconds), ("peak", peaks))
+        for case, values in found.items()
+        for engine, value in values.items()
+    ]
 
 
 def _named(rows):

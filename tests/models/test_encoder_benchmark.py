@@ -28,11 +28,11 @@ def test_the_command(folder, tmp_path, capsys):
     options = ["--threads", "1", "--cases", "one,mixed", "--turns", "2", "--engines", "ONNX Runtime", "--json", str(path)]
     assert encoders.main([str(folder), *options]) == 0
     printed, result = capsys.readouterr().out, json.loads(path.read_text())
-    assert "| native, 1 thread: ms | ours |" in printed and "| one text of 16 tokens |" in printed
+    assert "| native, 1 thread: ms | bound | ours |" in printed and "| one text of 16 tokens |" in printed
     assert {"date", "cpu", "commit", "versions", "cases"} <= set(result) and len(result["cases"]["mixed"]) == 32
     times = {(row["case"], row["engine"]): row["seconds"] for row in result["rows"] if "seconds" in row}
     peaks = {row["case"]: row["peak"] for row in result["rows"] if row["engine"] == "ours" and "peak" in row}
-    assert 0 < times["one", "ours"] < times["mixed", "ours"] < 10
+    assert 0 < times["one", "bound"] < times["one", "ours"] < times["mixed", "ours"] < 10
     assert peaks.keys() == {"one"} and 20e6 < peaks["one"] < 4e9
     if "ONNX Runtime" in encoders.installed()[0]:
         assert ("one", "ONNX Runtime") in times
@@ -40,10 +40,8 @@ def test_the_command(folder, tmp_path, capsys):
 
 def test_other_embeddings_are_an_error(folder, monkeypatch):
     monkeypatch.setattr(encoders, "TOLERANCE", -1.0)
-    monkeypatch.setenv(encoder_engines.FOLDER, str(folder))
-    monkeypatch.setenv(encoder_engines.FILES, "none")
     with pytest.raises(harness.BenchmarkError, match=r"the embeddings of ours differ from ours by 0.0e\+00 \(one\)"):
-        encoders.measure("one", ["ours"], 1, 1)
+        encoders.main([str(folder), "--threads", "1", "--cases", "one", "--engines", "ONNX Runtime"])
 
 
 def test_the_embeddings_of_an_engine_are_sorted_padded_and_put_back():
@@ -70,9 +68,25 @@ def test_variables_are_put_back(monkeypatch):
 
 
 def test_the_table():
-    rows = {"a": {"ours": 2.0, "x": 3.0, "y": 5.0}, "b": {"ours": 4.0, "x": 2.0, "y": 2.5}}
-    lines = encoders.table("ms", ["ours", "x", "y"], rows, lambda v: f"{v:.1f}").splitlines()
-    assert lines[0] == "| ms | ours | x | y | ratio |" and lines[2:] == ["| a | 2.0 | 3.0 | 5.0 | 1.50 |", "| b | 4.0 | 2.0 | 2.5 | 0.50 |"]
+    rows = {"a": {"bound": 1.0, "ours": 2.0, "PyTorch": 3.0, "OpenVINO": 5.0}, "b": {"bound": 1.0, "ours": 4.0, "PyTorch": 2.0}}
+    lines = encoders.table("ms", ["bound", "ours", "PyTorch", "OpenVINO"], rows, lambda v: f"{v:.1f}").splitlines()
+    assert lines[0] == "| ms | bound | ours | PyTorch | OpenVINO | ratio |"
+    assert lines[2:] == ["| a | 1.0 | 2.0 | 3.0 | 5.0 | 1.50 |", "| b | 1.0 | 4.0 | 2.0 |  | 0.50 |"]
+
+
+def test_the_least_arithmetic():
+    config = {"hidden_size": 3, "intermediate_size": 5, "num_hidden_layers": 2}
+    products = 16 * 3 * (9 + 3) + 2 * 16 * 16 * 3 + 2 * 16 * 3 * 5  # q k v and out; scores and values; the network
+    assert encoder_engines.flops(config, "one") == 2 * 2 * products
+
+
+def test_rows_of_other_threads_are_kept(folder, tmp_path, monkeypatch, capsys):
+    path, options = tmp_path / "result.json", ["--cases", "one", "--engines", "ONNX Runtime", "--add"]
+    monkeypatch.setattr(encoders, "run_all", lambda a, c, isa, threads, e: [{"isa": isa, "threads": threads, "seconds": next(count)}])
+    count = iter(range(9))
+    for threads in ("1,2", "2"):
+        assert encoders.main([str(folder), *options, "--json", str(path), "--threads", threads]) == 0
+    assert [(row["threads"], row["seconds"]) for row in json.loads(path.read_text())["rows"]] == [(1, 0), (2, 2)]
 
 
 @pytest.mark.parametrize("wrong", [["--isa", "sse"], ["--cases", "huge"], ["--engines", "Caffe"], ["--threads", "0"]])
