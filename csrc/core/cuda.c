@@ -43,4 +43,5 @@ const tc_backend tc_cuda_backend = {.name = "cuda",
                                     .copy = tc_cuda_copy,
                                     .plan = tc_cuda_plan,
                                     .run = cuda_run,
-                                    .synchronize = tc_cuda_synchronize};
+                                    .synchronize = tc_cuda_synchronize,
+                                    .check_later = tc_cuda_check_later};

@@ -94,6 +94,13 @@ void tc_cuda_give_staging(int index, tc_cuda_staging *staging, bool on_its_way);
 /* The backend's copy (cuda_copy.c). */
 TC_CHECKED tc_status tc_cuda_copy(int index, void *to, bool to_host, const void *from, bool from_host, size_t bytes, tc_error *err);
 
+/* ---- errors that kernels find (cuda_alarm.c) ---- */
+
+/* The backend's check_later. */
+TC_CHECKED tc_status tc_cuda_check_later(int index, const tc_index_check *check, int64_t **alarm, int64_t *ticket, tc_error *err);
+/* The error of an earlier call, once, if a kernel has found one. The host has waited for the work in question. */
+TC_CHECKED tc_status tc_cuda_earlier_errors(const tc_cuda_api *api, int index, tc_error *err);
+
 /* ---- planning (cuda_plan.c) ---- */
 
 TC_CHECKED tc_status tc_cuda_plan(tc_plan *plan, void *args, tc_error *err);

@@ -133,5 +133,6 @@ tc_status tc_cuda_copy(int index, void *to, bool to_host, const void *from, bool
                       .host = to_host ? to : (char *)from,
                       .device = to_host ? (char *)from : to,
                       .bytes = bytes};
-    return copy_with_host(&copy, err);
+    TC_TRY(copy_with_host(&copy, err));
+    return to_host ? tc_cuda_earlier_errors(stay.api, index, err) : TC_OK;
 }

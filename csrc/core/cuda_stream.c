@@ -281,7 +281,8 @@ tc_status tc_cuda_synchronize(int index, tc_error *err)
     for (int i = 0; i < count && !code; i++)
         if (order->queues[i]->done < put[i]) order->queues[i]->done = put[i];
     tc_cuda_unlock(index);
-    return code ? tc_cuda_failed(stay.api, index, "waiting", code, err) : TC_OK;
+    if (code) return tc_cuda_failed(stay.api, index, "waiting", code, err);
+    return tc_cuda_earlier_errors(stay.api, index, err);
 }
 
 tc_status tc_cuda_hand_over(const tc_tensor *tensor, void *stream, tc_error *err)

@@ -6,8 +6,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "../kernels/read_index.h"
 #include "../kernels/softmax.h"
+#include "check_index.h"
 #include "loss.h"
 
 /* ---- checks ---------------------------------------------------------------------------------------------------------------- */
@@ -64,50 +64,36 @@ typedef struct class_attributes {
     bool logarithms; /* nll_loss: the input contains log probabilities */
 } class_attributes;
 
-/* Sets a->total, the sum of the weights of the classes that count, all of which are in range. classes, weight (NULL: ones): in memory of
- * the host, contiguous. */
-static tc_status sum_weights(class_attributes *a, const tc_tensor *classes, const tc_tensor *weight, int64_t C, tc_error *err)
+static tc_status fail_class(const tc_index_check *check, int64_t position, int64_t class, tc_error *err)
 {
-    const int64_t *t = tc_data(classes);
-    const double *doubles = tc_data(weight);
-    const float *floats = tc_data(weight);
-    for (int64_t n = 0; n < classes->numel; n++) {
-        const int64_t class = tc_read_index(&t[n]);
-        if (class == a->ignore_index) continue;
-        if (class < 0 || class >= C)
-            return tc_fail(err, TC_ERROR_VALUE,
-                           "target[%" PRId64 "] (flattened) is %" PRId64 ", but there are %" PRId64 " classes: expected 0 to %" PRId64
-                           ", or ignore_index %" PRId64,
-                           n, class, C, C - 1, a->ignore_index);
-        a->total += !weight ? 1 : weight->dtype == TC_FLOAT64 ? doubles[class] : (double)floats[class];
-    }
-    return TC_OK;
+    return tc_fail(err, TC_ERROR_VALUE,
+                   "target[%" PRId64 "] (flattened) is %" PRId64 ", but there are %" PRId64 " classes: expected 0 to %" PRId64
+                   ", or ignore_index %" PRId64,
+                   position, class, check->length, check->length - 1, check->ignored);
 }
 
-/* *classes, contiguous int64, and *weight, of s->statistics, are the kernels' forms of `target` and of the given *weight. */
-static tc_status take_classes(tc_scope *s, tc_tensor **classes, tc_tensor **weight, class_attributes *a, const tc_tensor *x,
-                              tc_tensor *target)
+/* *classes, contiguous int64, and *weight, of s->statistics, are the kernels' forms of `target` and of the given *weight. a->total or
+ * *total: the sum of the weights of the classes that count. */
+static tc_status take_classes(tc_scope *s, tc_tensor **classes, tc_tensor **weight, class_attributes *a, tc_tensor **total,
+                              const tc_tensor *x, tc_tensor *target)
 {
-    const tc_device host = {TC_CPU, 0};
-    tc_tensor *host_classes, *host_weight = NULL;
     TC_TRY(check_classes(s, x, target));
     TC_TRY(tc_check_constant(*weight, "weight", s->err));
     TC_TRY(tc_tensor_as(classes, target, TC_INT64, s->err));
     TC_TRY(tc_own(s, *classes));
-    TC_TRY(tc_tensor_on(&host_classes, *classes, host, s->err));
-    TC_TRY(tc_own(s, host_classes));
     if (*weight) {
         TC_TRY(tc_tensor_as(weight, *weight, s->statistics, s->err));
         TC_TRY(tc_own(s, *weight));
-        TC_TRY(tc_tensor_on(&host_weight, *weight, host, s->err));
-        TC_TRY(tc_own(s, host_weight));
     }
-    return sum_weights(a, host_classes, host_weight, x->shape[class_axis(x)], s->err);
+    tc_index_check check = tc_index_check_of(*classes, x->shape[class_axis(x)], fail_class);
+    check.ignored = a->ignore_index;
+    check.ignores = true;
+    return tc_check_and_weigh(s, &check, *classes, *weight, &a->total, total);
 }
 
 /* dx, a view of rows, from arguments that have been checked; classes: contiguous int64. */
 static tc_status class_gradient(tc_tensor **dx, tc_tensor *dloss, tc_tensor *x, tc_tensor *classes, tc_tensor *top, tc_tensor *log_sum,
-                                tc_tensor *weight, const class_attributes *a, tc_error *err)
+                                tc_tensor *weight, tc_tensor *total, const class_attributes *a, tc_error *err)
 {
     TC_SCOPE(s, err);
     enum { DLOSS, ROWS, TOP, LOG_SUM, WEIGHT };
@@ -120,7 +106,7 @@ static tc_status class_gradient(tc_tensor **dx, tc_tensor *dloss, tc_tensor *x, 
     const int axis = class_axis(x), last = x->ndim - 1;
     const int64_t C = x->shape[axis], N = classes->numel, step = 0;
     TC_TRY(tc_begin_backward(&s, in, 5));
-    TC_TRY(tc_spread_gradient(&s, &in[DLOSS].given, a->reduction, a->total));
+    TC_TRY(tc_spread_gradient(&s, &in[DLOSS].given, a->reduction, a->total, total));
     if (in[DLOSS].given->ndim == 0) TC_TRY(tc_make_view(&s, &in[DLOSS].given, in[DLOSS].given, 1, &N, &step, 0));
     TC_TRY(tc_move_axis(&s, &in[ROWS].given, x, axis, last));
     TC_TRY(tc_prepare(&s));
@@ -141,13 +127,13 @@ static tc_status class_gradient(tc_tensor **dx, tc_tensor *dloss, tc_tensor *x, 
     return tc_give_rounded(&s, 1, &(tc_result){dx, out});
 }
 
-enum { SAVED_X, SAVED_CLASSES, SAVED_TOP, SAVED_LOG_SUM, SAVED_WEIGHT };
+enum { SAVED_X, SAVED_CLASSES, SAVED_TOP, SAVED_LOG_SUM, SAVED_WEIGHT, SAVED_TOTAL };
 
 static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tensor **grad_inputs, tc_error *err)
 {
     return class_gradient(&grad_inputs[0], grad_outputs[0], tc_node_saved(node, SAVED_X), tc_node_saved(node, SAVED_CLASSES),
                           tc_node_saved(node, SAVED_TOP), tc_node_saved(node, SAVED_LOG_SUM), tc_node_saved(node, SAVED_WEIGHT),
-                          node->attributes, err);
+                          tc_node_saved(node, SAVED_TOTAL), node->attributes, err);
 }
 
 static const tc_op nll_loss_op = {"nll_loss", backward, .attribute_bytes = sizeof(class_attributes)};
@@ -219,11 +205,11 @@ static tc_status with_classes(tc_tensor **loss, tc_tensor **top, tc_tensor **log
     TC_SCOPE(s, err);
     enum { X, WEIGHT, INPUTS };
     tc_input in[] = {[X] = {"input", x}, [WEIGHT] = {"weight", weight, .statistic = true}};
-    tc_tensor *classes, *losses, *reduced, *t = NULL, *l = NULL;
+    tc_tensor *classes, *total, *losses, *reduced, *t = NULL, *l = NULL;
     TC_TRY(tc_begin(&s, in, INPUTS));
     TC_TRY(check_arguments(&s, x, target, weight, a.smoothing));
     const int64_t C = x->shape[class_axis(x)], N = target->numel;
-    TC_TRY(take_classes(&s, &classes, &in[WEIGHT].given, &a, x, target));
+    TC_TRY(take_classes(&s, &classes, &in[WEIGHT].given, &a, &total, x, target));
     TC_TRY(tc_move_axis(&s, &in[X].given, x, class_axis(x), x->ndim - 1));
     TC_TRY(tc_prepare(&s));
     TC_TRY(tc_make_statistic(&s, &losses, target->ndim, target->shape));
@@ -240,12 +226,12 @@ static tc_status with_classes(tc_tensor **loss, tc_tensor **top, tc_tensor **log
                                                 .smoothing = a.smoothing,
                                                 .logarithms = a.logarithms};
     TC_TRY(tc_compute(&s, &tc_kernel_cross_entropy_forward, &args, N, a.logarithms ? 4.0 : 10.0 * (double)C));
-    TC_TRY(tc_reduce_losses(&s, &reduced, losses, a.reduction, a.total));
+    TC_TRY(tc_reduce_losses(&s, &reduced, losses, a.reduction, a.total, total));
     TC_TRY(tc_finish(&s, loss, reduced,
                      &(tc_record){.op = a.logarithms ? &nll_loss_op : &cross_entropy_op,
                                   .input_count = 1,
                                   .inputs = &x, /* as it was given */
-                                  TC_SAVED(x, classes, t, l, weight),
+                                  TC_SAVED(x, classes, t, l, weight, total),
                                   .attributes = &a}));
     tc_give(&s, top, t);
     tc_give(&s, log_sum, l);
@@ -269,7 +255,7 @@ tc_status tc_cross_entropy(tc_tensor **loss, tc_tensor **top, tc_tensor **log_su
                        ignore_index);
     const int64_t C = x->shape[class_axis(x)];
     TC_TRY(with_probabilities(&s, &losses, x, target, weight, label_smoothing));
-    TC_TRY(tc_reduce_losses(&s, &reduced, losses, reduction, (double)(C ? x->numel / C : 0)));
+    TC_TRY(tc_reduce_losses(&s, &reduced, losses, reduction, (double)(C ? x->numel / C : 0), NULL));
     return tc_cast(loss, reduced, s.result, err);
 }
 
@@ -290,14 +276,14 @@ static tc_status classes_backward(tc_tensor **dx, tc_tensor *dloss, tc_tensor *x
                      [TOP] = {"top", top},
                      [LOG_SUM] = {"log_sum", log_sum},
                      [WEIGHT] = {"weight", weight}};
-    tc_tensor *classes, *out;
+    tc_tensor *classes, *total, *out;
     TC_TRY(tc_begin_backward(&s, in, INPUTS));
     TC_TRY(check_arguments(&s, x, target, weight, a.smoothing));
-    TC_TRY(take_classes(&s, &classes, &weight, &a, x, target));
+    TC_TRY(take_classes(&s, &classes, &weight, &a, &total, x, target));
     TC_TRY(tc_check_shape(&s, dloss, "dloss", "the result has", a.reduction == TC_REDUCTION_NONE ? target->ndim : 0, target->shape));
     TC_TRY(tc_check_follows(&s, top, "top", x, 1, &classes->numel));
     TC_TRY(tc_check_follows(&s, log_sum, "log_sum", x, 1, &classes->numel));
-    TC_TRY(class_gradient(&out, dloss, x, classes, top, log_sum, weight, &a, err));
+    TC_TRY(class_gradient(&out, dloss, x, classes, top, log_sum, weight, total, &a, err));
     TC_TRY(tc_own(&s, out));
     return tc_tensor_contiguous(dx, out, err);
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "../kernels/read_index.h"
-#include "op.h"
+#include "check_index.h"
 
 /* ---- indices --------------------------------------------------------------------------------------------------------------- */
 
@@ -24,31 +24,27 @@ static tc_status check_integers(tc_scope *s, const tc_tensor *indices, const cha
     return TC_OK;
 }
 
-/* *places: the indices, contiguous int64; *values: the same in memory of the host. */
-static tc_status as_int64(tc_scope *s, tc_tensor **places, const int64_t **values, tc_tensor *indices)
+/* *places: the indices, contiguous int64. */
+static tc_status as_int64(tc_scope *s, tc_tensor **places, tc_tensor *indices)
 {
-    tc_tensor *host;
     TC_TRY(tc_tensor_as(places, indices, TC_INT64, s->err));
-    TC_TRY(tc_own(s, *places));
-    TC_TRY(tc_tensor_on(&host, *places, (tc_device){TC_CPU, 0}, s->err));
-    *values = tc_data(host);
-    return tc_own(s, host);
+    return tc_own(s, *places);
+}
+
+static tc_status fail_row(const tc_index_check *check, int64_t position, int64_t row, tc_error *err)
+{
+    char text[TC_SHAPE_TEXT];
+    return tc_fail(err, TC_ERROR_INDEX,
+                   "index %" PRId64 " (element %" PRId64 " of indices, shape %s) is outside the table, which has %" PRId64 " rows", row,
+                   position, tc_shape_text(text, check->ndim, check->shape), check->length);
 }
 
 /* The same for indices into a table of V rows. */
 static tc_status as_rows(tc_scope *s, tc_tensor **places, tc_tensor *indices, int64_t V)
 {
-    const int64_t *values;
-    char text[TC_SHAPE_TEXT];
-    TC_TRY(as_int64(s, places, &values, indices));
-    for (int64_t i = 0; i < indices->numel; i++) {
-        const int64_t row = tc_read_index(&values[i]);
-        if (row < 0 || row >= V)
-            return tc_fail(s->err, TC_ERROR_INDEX,
-                           "index %" PRId64 " (element %" PRId64 " of indices, shape %s) is outside the table, which has %" PRId64 " rows",
-                           row, i, tc_tensor_text(text, indices), V);
-    }
-    return TC_OK;
+    TC_TRY(as_int64(s, places, indices));
+    const tc_index_check check = tc_index_check_of(*places, V, fail_row);
+    return tc_check_indices(&check, *places, s->err);
 }
 
 static int64_t group_count(int64_t n) { return tc_divide_up(n, TC_EMBEDDING_GROUP); }
@@ -153,27 +149,32 @@ tc_status tc_embedding_backward(tc_tensor **dweight, tc_tensor *dy, tc_tensor *i
 
 /* ---- one-hot --------------------------------------------------------------------------------------------------------------- */
 
-/* *count: `classes`, or where that is -1 one more than the largest of the n values, which are in range. */
-static tc_status count_classes(tc_scope *s, int64_t *count, int64_t classes, const tc_tensor *indices, const int64_t *values)
+static tc_status fail_one_hot(const tc_index_check *check, int64_t position, int64_t value, tc_error *err)
 {
+    if (value < 0)
+        return tc_fail(err, TC_ERROR_VALUE, "x has %" PRId64 " as its element %" PRId64 "; classes are not negative", value, position);
+    return tc_fail(err, TC_ERROR_VALUE,
+                   "x has %" PRId64 " as its element %" PRId64 " but num_classes is %" PRId64 "; expected 0 to %" PRId64, value, position,
+                   check->length, check->length - 1);
+}
+
+/* *count: one more than the largest value, which the host reads. */
+static tc_status count_classes(tc_scope *s, int64_t *count, tc_tensor *places)
+{
+    TC_OWNED tc_tensor *host = NULL;
     char text[TC_SHAPE_TEXT];
     int64_t largest = -1;
-    if (classes < -1) return tc_fail(s->err, TC_ERROR_VALUE, "num_classes is %" PRId64 "; expected -1 or a count", classes);
-    for (int64_t i = 0; i < indices->numel; i++) {
+    if (places->numel == 0)
+        return tc_fail(s->err, TC_ERROR_VALUE, "x has shape %s, no elements, so num_classes must be given", tc_tensor_text(text, places));
+    TC_TRY(tc_tensor_on(&host, places, (tc_device){TC_CPU, 0}, s->err));
+    const int64_t *values = tc_data(host);
+    for (int64_t i = 0; i < host->numel; i++) {
         const int64_t value = tc_read_index(&values[i]);
         if (value > largest) largest = value;
-        if (value < 0)
-            return tc_fail(s->err, TC_ERROR_VALUE, "x has %" PRId64 " as its element %" PRId64 "; classes are not negative", value, i);
-        if (classes >= 0 && value >= classes)
-            return tc_fail(s->err, TC_ERROR_VALUE,
-                           "x has %" PRId64 " as its element %" PRId64 " but num_classes is %" PRId64 "; expected 0 to %" PRId64, value, i,
-                           classes, classes - 1);
     }
-    if (classes < 0 && indices->numel == 0)
-        return tc_fail(s->err, TC_ERROR_VALUE, "x has shape %s, no elements, so num_classes must be given", tc_tensor_text(text, indices));
-    if (classes < 0 && largest == INT64_MAX)
+    if (largest == INT64_MAX)
         return tc_fail(s->err, TC_ERROR_VALUE, "x has %" PRId64 " as an element: more classes than memory can address", largest);
-    *count = classes < 0 ? largest + 1 : classes;
+    *count = largest + 1;
     return TC_OK;
 }
 
@@ -182,13 +183,16 @@ tc_status tc_one_hot(tc_tensor **out, tc_tensor *indices, int64_t classes, tc_er
     TC_SCOPE(s, err);
     tc_input in[] = {{"x", indices}};
     tc_tensor *y, *places;
-    const int64_t *values;
     int64_t shape[TC_MAX_DIMS], *count = &shape[indices->ndim];
     TC_TRY(tc_begin_moving(&s, in, 1));
     TC_TRY(check_integers(&s, indices, "x"));
-    TC_TRY(as_int64(&s, &places, &values, indices));
+    if (classes < -1) return tc_fail(err, TC_ERROR_VALUE, "num_classes is %" PRId64 "; expected -1 or a count", classes);
+    TC_TRY(as_int64(&s, &places, indices));
     memcpy(shape, indices->shape, sizeof(int64_t) * (size_t)indices->ndim);
-    TC_TRY(count_classes(&s, count, classes, indices, values));
+    *count = classes;
+    if (classes < 0) TC_TRY(count_classes(&s, count, places));
+    const tc_index_check check = tc_index_check_of(places, *count, fail_one_hot);
+    TC_TRY(tc_check_indices(&check, places, err));
     TC_TRY(tc_make_as(&s, &y, indices->ndim + 1, shape, TC_INT64));
     const tc_one_hot_args args = {.out = tc_data(y), .indices = tc_data(places), .n = places->numel, .classes = *count};
     TC_TRY(tc_compute(&s, &tc_kernel_one_hot, &args, group_count(args.n), TC_EMBEDDING_GROUP * (4.0 + (double)args.classes / 4.0)));

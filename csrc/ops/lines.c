@@ -6,8 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "../kernels/read_index.h"
-#include "op.h"
+#include "check_index.h"
 
 /* ---- gather, scatter --------------------------------------------------------------------------------------------------------- */
 
@@ -18,22 +17,20 @@ typedef struct lines_attributes {
     int64_t shape[TC_MAX_DIMS], taken_shape[TC_MAX_DIMS]; /* of the whole, and of what was written; other ranks if no place is written */
 } lines_attributes;
 
-/* Fails if an index is outside a line of x: the first of them is named. */
+static tc_status fail_place(const tc_index_check *check, int64_t position, int64_t place, tc_error *err)
+{
+    char a[TC_SHAPE_TEXT];
+    return tc_fail(err, TC_ERROR_INDEX,
+                   "index %" PRId64 " (element %" PRId64 " of index, shape %s) is out of range for axis %d of length %" PRId64, place,
+                   position, tc_shape_text(a, check->ndim, check->shape), check->axis, check->length);
+}
+
+/* Is an index outside a line of x? The first of them is named. */
 static tc_status check_places(const tc_tensor *places, const tc_tensor *x, int axis, tc_error *err)
 {
-    TC_OWNED tc_tensor *host = NULL;
-    char a[TC_SHAPE_TEXT];
-    TC_TRY(tc_tensor_on(&host, (tc_tensor *)places, (tc_device){TC_CPU, 0}, err));
-    const int64_t *values = tc_data(host), length = x->ndim ? x->shape[axis] : 1;
-    for (int64_t i = 0; i < host->numel; i++) {
-        const int64_t place = tc_read_index(&values[i]);
-        if (place < 0 || place >= length)
-            return tc_fail(err, TC_ERROR_INDEX,
-                           "index %" PRId64 " (element %" PRId64 " of index, shape %s) is out of range for axis %d of "
-                           "length %" PRId64,
-                           place, i, tc_tensor_text(a, places), axis, length);
-    }
-    return TC_OK;
+    tc_index_check check = tc_index_check_of(places, x->ndim ? x->shape[axis] : 1, fail_place);
+    check.axis = axis;
+    return tc_check_indices(&check, places, err);
 }
 
 /* `index` as contiguous int64, of a shape that fits: as many axes as x, nowhere longer than x, except along the axis, and than src, where

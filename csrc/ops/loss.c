@@ -9,15 +9,23 @@
 
 /* ---- from losses to a loss, and back ------------------------------------------------------------------------------------- */
 
-tc_status tc_reduce_losses(tc_scope *s, tc_tensor **out, tc_tensor *losses, tc_reduction reduction, double total)
+/* *sum divided by the number of what was added up. */
+static tc_status divide(tc_scope *s, tc_tensor **sum, double total, tc_tensor *total_at)
+{
+    if (total_at)
+        TC_TRY(tc_binary(sum, *sum, total_at, TC_BINARY_div, s->err));
+    else
+        TC_TRY(tc_binary_scalar(sum, *sum, tc_scalar_real(total), false, TC_BINARY_div, s->err));
+    return tc_own(s, *sum);
+}
+
+tc_status tc_reduce_losses(tc_scope *s, tc_tensor **out, tc_tensor *losses, tc_reduction reduction, double total, tc_tensor *total_at)
 {
     *out = losses;
     if (reduction == TC_REDUCTION_NONE) return TC_OK;
     TC_TRY(tc_reduce(out, losses, TC_REDUCE_sum, -1, NULL, false, s->err));
     TC_TRY(tc_own(s, *out));
-    if (reduction == TC_REDUCTION_SUM) return TC_OK;
-    TC_TRY(tc_binary_scalar(out, *out, tc_scalar_real(total), false, TC_BINARY_div, s->err));
-    return tc_own(s, *out);
+    return reduction == TC_REDUCTION_SUM ? TC_OK : divide(s, out, total, total_at);
 }
 
 /* One number as a view of every element: the gradient of a sum or mean. */
@@ -28,14 +36,13 @@ static bool is_one_number(const tc_tensor *tensor)
     return tensor->numel > 0;
 }
 
-tc_status tc_spread_gradient(tc_scope *s, tc_tensor **dloss, tc_reduction reduction, double total)
+tc_status tc_spread_gradient(tc_scope *s, tc_tensor **dloss, tc_reduction reduction, double total, tc_tensor *total_at)
 {
     if (is_one_number(*dloss)) TC_TRY(tc_make_view(s, dloss, *dloss, 0, NULL, NULL, 0));
     if (reduction != TC_REDUCTION_MEAN) return TC_OK;
     TC_TRY(tc_tensor_as(dloss, *dloss, s->statistics, s->err));
     TC_TRY(tc_own(s, *dloss));
-    TC_TRY(tc_binary_scalar(dloss, *dloss, tc_scalar_real(total), false, TC_BINARY_div, s->err));
-    return tc_own(s, *dloss);
+    return divide(s, dloss, total, total_at);
 }
 
 /* ---- checks ---------------------------------------------------------------------------------------------------------------- */
@@ -129,7 +136,7 @@ static tc_status element_loss_backward(tc_tensor **dx, tc_tensor **dtarget, tc_t
     TC_TRY(tc_begin_backward(&s, in, 5));
     TC_TRY(check_shapes(&s, x, target, weight, positive_weight));
     TC_TRY(tc_check_shape(&s, dloss, "dloss", "the result has", of.reduction == TC_REDUCTION_NONE ? x->ndim : 0, x->shape));
-    TC_TRY(tc_spread_gradient(&s, &in[DLOSS].given, of.reduction, (double)x->numel));
+    TC_TRY(tc_spread_gradient(&s, &in[DLOSS].given, of.reduction, (double)x->numel, NULL));
     TC_TRY(spread_weight(&s, &in[OF_WEIGHT].given, x));
     TC_TRY(spread_weight(&s, &in[OF_POSITIVE_WEIGHT].given, x));
     TC_TRY(tc_prepare(&s));
@@ -190,7 +197,7 @@ static tc_status element_loss(tc_tensor **loss, tc_tensor *x, tc_tensor *target,
                                        .function = of.function,
                                        .parameter = of.parameter};
     TC_TRY(tc_compute(&s, &tc_kernel_loss_forward, &args, block_count(args.n), costs[of.function] * TC_LOSS_BLOCK));
-    TC_TRY(tc_reduce_losses(&s, &reduced, losses, of.reduction, (double)x->numel));
+    TC_TRY(tc_reduce_losses(&s, &reduced, losses, of.reduction, (double)x->numel, NULL));
     return tc_finish(&s, loss, reduced,
                      &(tc_record){.op = &ops[of.function], TC_SAVED(x, target, weight, positive_weight), .attributes = &of});
 }

@@ -129,6 +129,7 @@ void check(const void *pointer, size_t bytes, bool write, bool aligned, const vo
     const char *operation = write ? "store" : "load";
     if (region == Region::other) {
         if (!write && in_program(pointer)) return;
+        if (host_page_locked(pointer)) return;
         fail(resolve(instruction), "wrong address: %s of %zu bytes at %p, which is not in device memory", operation, bytes, pointer);
     }
     if (aligned && bytes && reinterpret_cast<uintptr_t>(pointer) % bytes)

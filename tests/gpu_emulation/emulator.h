@@ -100,6 +100,10 @@ extern "C" int emulator_work_left(void); // that was put on streams and is not d
 extern "C" int emulator_pageable_copies(void);
 extern "C" int emulator_pageable_waits(void);
 extern "C" void emulator_refuse_host_memory(int refuse);
+// Copies from and to the host so far, and waits of the host for a stream, an event or the device.
+extern "C" int emulator_copies_from_host(void);
+extern "C" int emulator_copies_to_host(void);
+extern "C" int emulator_host_waits(void);
 
 extern "C" void emulator_set_last_error(int error); // as another library may leave one behind
 extern "C" int emulator_last_error(void);

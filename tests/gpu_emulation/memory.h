@@ -34,6 +34,7 @@ void mark_written(const void *pointer, size_t bytes); // by a copy from the host
 bool device_range(const void *pointer, size_t bytes); // all of it inside one allocation
 // The allocation that the address is in; false: none.
 bool device_block(const void *pointer, const unsigned char **start, const unsigned char **end);
+bool host_page_locked(const void *pointer); // memory of the host that kernels may access as well
 size_t device_bytes_in_use();
 size_t device_bytes_unused();
 size_t device_bytes_total();

@@ -17,7 +17,7 @@ thread_local int current_device = 0;
 
 std::map<const void *, size_t> page_locked; // bytes by address
 bool host_memory_is_refused = false;
-int pageable_copies = 0, pageable_waits = 0;
+int pageable_copies = 0, pageable_waits = 0, copies_from_host = 0, copies_to_host = 0;
 
 bool is_page_locked(const void *host)
 {
@@ -129,6 +129,14 @@ cudaError_t cudaFreeHost(void *pointer)
     return cudaSuccess;
 }
 
+bool emulator::host_page_locked(const void *pointer)
+{
+    const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
+    return is_page_locked(pointer);
+}
+
+int emulator_copies_from_host(void) { return copies_from_host; }
+int emulator_copies_to_host(void) { return copies_to_host; }
 int emulator_pageable_copies(void) { return pageable_copies; }
 int emulator_pageable_waits(void) { return pageable_waits; }
 void emulator_refuse_host_memory(int refuse) { host_memory_is_refused = refuse; }
@@ -155,6 +163,8 @@ cudaError_t cudaMemcpyAsync(void *destination, const void *source, size_t bytes,
     if (from_device && !emulator::device_range(source, bytes)) return result(cudaErrorInvalidValue);
     if (to_device && !emulator::device_range(destination, bytes)) return result(cudaErrorInvalidValue);
     const bool with_host = !from_device || !to_device;
+    copies_from_host += !from_device;
+    copies_to_host += !to_device;
     if (!with_host || is_page_locked(from_device ? destination : source))
         return result(emulator::put_on_stream(stream, [=] { return copy_now(destination, source, bytes, to_device); }));
     pageable_copies++;

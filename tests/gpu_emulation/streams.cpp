@@ -1,5 +1,6 @@
 // streams.cpp: see streams.h.
 #include "streams.h"
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <utility>
@@ -35,6 +36,7 @@ std::vector<std::unique_ptr<emulated_event>> events;
 Order order = Order::late;
 uint64_t generator = 1;
 int pending_error = 0; // of work that was put off
+std::atomic<int> host_waits = 0;
 bool events_ignored = false, device_waits_ignored = false;
 
 uint64_t random_bits() // splitmix64, apart from that of the schedules, which would change with it
@@ -154,7 +156,13 @@ cudaError_t cudaStreamCreate(cudaStream_t *stream)
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return emulator::result(emulator::do_stream(stream)); }
+int emulator_host_waits(void) { return host_waits; }
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    host_waits++;
+    return emulator::result(emulator::do_stream(stream));
+}
 
 void emulator_ignore_device_waits(int ignore)
 {
@@ -162,7 +170,11 @@ void emulator_ignore_device_waits(int ignore)
     device_waits_ignored = ignore;
 }
 
-cudaError_t cudaDeviceSynchronize() { return device_waits_ignored ? cudaSuccess : emulator::result(emulator::do_all_streams()); }
+cudaError_t cudaDeviceSynchronize()
+{
+    host_waits++;
+    return device_waits_ignored ? cudaSuccess : emulator::result(emulator::do_all_streams());
+}
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
 {
@@ -189,6 +201,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
+    host_waits++;
     const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
     if (events_ignored || !event->stream) return cudaSuccess;
     do_until(event->stream, event->position);

@@ -1,0 +1,202 @@
+"""What the host waits for: a training step copies nothing from the device, and indices that are out of range are told by the next copy or wait."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from device_cases import array, host
+from transformer_c import functional as F
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+COUNTS = {"copies to the host": "emulator_copies_to_host", "waits": "emulator_host_waits"}
+NOTHING = dict.fromkeys(COUNTS, 0)
+
+
+def counted(library, function):
+    """What the function made the host copy and wait for."""
+    read = lambda: {name: getattr(library.library, counter)() for name, counter in COUNTS.items()}
+    before = read()
+    function()
+    return {name: count - before[name] for name, count in read().items()}
+
+
+# ---- steps -------------------------------------------------------------------------------------------------------------------------
+
+
+class Tokens(tc.nn.Module):
+    def __init__(self, causal):
+        super().__init__()
+        self.embedding = tc.nn.Embedding(11, 8, padding_idx=0)
+        self.encoder = tc.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True)
+        self.norm, self.head = tc.nn.RMSNorm(8), tc.nn.Linear(8, 11)
+        self.causal = causal
+
+    def forward(self, tokens):
+        mask = tc.nn.Transformer.generate_square_subsequent_mask(tokens.shape[1], device=tokens.device) if self.causal else None
+        return self.head(self.norm(self.encoder(self.embedding(tokens), src_mask=mask)))
+
+
+class OneHot(tc.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.encoder, self.head = tc.nn.Linear(11, 8), tc.EncoderBlock(8, 2, 16, dropout=0.1), tc.nn.Linear(8, 11)
+
+    def forward(self, tokens):
+        return self.head(self.encoder(self.layer(F.one_hot(tokens, 11).float())))
+
+
+LOSSES = {
+    "mean": lambda y, t: F.cross_entropy(y, t),
+    "padding": lambda y, t: F.cross_entropy(y, t, ignore_index=0, label_smoothing=0.1),
+    "weights": lambda y, t: F.cross_entropy(y, t, weight=y.detach()[0, :, 0].abs()),
+    "nll": lambda y, t: F.nll_loss(y.log_softmax(1), t),
+    "gather": lambda y, t: -y.log_softmax(1).gather(1, t.unsqueeze(1)).mean(),
+    "squares": lambda y, t: F.mse_loss(y, F.one_hot(t, 11).float().transpose(1, 2)),
+}
+MODELS = {"tokens": lambda: Tokens(False), "one-hot": OneHot}
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "autocast"])
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_step_waits_for_nothing(emulated_gpu, emulated_library, model, loss, precision, rng):
+    module = MODELS[model]().to(emulated_gpu)
+    if precision == "bfloat16":
+        module.bfloat16()
+    optimizer = tc.optim.AdamW(module.parameters(), lr=1e-2)
+    schedule = tc.CosineWarmupScheduler(optimizer, 2, 50)
+    tokens = tc.tensor(rng.integers(0, 11, (3, 5)), device=emulated_gpu)
+    if model == "one-hot" and precision == "bfloat16":
+        module.float()  # its input is float32
+    values = []
+
+    def step():
+        with tc.autocast(enabled=precision == "autocast"):
+            y = module(tokens)
+        value = LOSSES[loss](y.transpose(1, 2).float(), tokens.flip(1))
+        optimizer.zero_grad()
+        value.backward()
+        tc.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        values.append(value)
+
+    step()  # makes the optimizer's states
+    tc.cuda.synchronize(emulated_gpu)
+    assert counted(emulated_library, step) == NOTHING
+    assert counted(emulated_library, step) == NOTHING
+    assert counted(emulated_library, lambda: values.append(values[-1].item())) == {"copies to the host": 1, "waits": 1}
+    assert np.isfinite(values[-1])
+
+
+# ---- late errors -------------------------------------------------------------------------------------------------------------------
+
+BAD = {
+    "embedding": (lambda i, x: F.embedding(i, x), IndexError, r"index 7 \(element 3 of indices, shape \(2, 2\)\) .* has 5 rows"),
+    "cross_entropy": (lambda i, x: F.cross_entropy(x[:4], i.reshape(-1)), ValueError, r"target\[3\] \(flattened\) is 7, but there are 5 classes"),
+    "nll_loss": (lambda i, x: F.nll_loss(x[:4], i.reshape(-1)), ValueError, r"target\[3\] .* is 7, but there are 5 classes"),
+    "one_hot": (lambda i, x: F.one_hot(i, 5), ValueError, "x has 7 as its element 3 but num_classes is 5; expected 0 to 4"),
+    "negative": (lambda i, x: F.one_hot(i - 9, 5), ValueError, "x has -9 as its element 0; classes are not negative"),
+    "gather": (lambda i, x: x.gather(1, i), IndexError, r"index 7 \(element 3 of index, shape \(2, 2\)\) is out of range for axis 1 of length 5"),
+    "scatter": (lambda i, x: x.scatter(1, i, x[:2, :2]), IndexError, r"index 7 \(element 3 of index"),
+}  # fmt: skip
+
+
+def bad(gpu):
+    return tc.tensor([[0, 1], [2, 7]], device=gpu), tc.zeros(5, 5, device=gpu)
+
+
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("read", ["copy", "synchronize", "another tensor"])
+def test_an_index_out_of_range_is_told_by_the_next_wait(emulated_gpu, emulated_library, name, read, rng):
+    call, error, message = BAD[name]
+    arguments, fine = bad(emulated_gpu), tc.ones(3, device=emulated_gpu)
+    results = []
+    assert counted(emulated_library, lambda: results.append(call(*arguments))) == NOTHING
+    waits = {
+        "copy": lambda: results[0].cpu(),
+        "synchronize": lambda: tc.cuda.synchronize(emulated_gpu),
+        "another tensor": lambda: (tc.cuda.synchronize(emulated_gpu), fine.tolist()),
+    }
+    with pytest.raises(error, match=message + ".*in an earlier call on cuda:emulated"):
+        waits[read]()
+    waits[read]()  # told once
+    assert host(F.embedding(arguments[0] % 5, arguments[1])).shape == (2, 2, 5)
+
+
+def test_a_bad_class_leaves_no_gradient_elsewhere(emulated_gpu):
+    """Kernels take it for a row that does not count."""
+    x = tc.zeros(2, 5, device=emulated_gpu, requires_grad=True)
+    F.cross_entropy(x, tc.tensor([1, 9], device=emulated_gpu)).backward()
+    with pytest.raises(ValueError, match=r"target\[1\]"):
+        tc.cuda.synchronize(emulated_gpu)
+    np.testing.assert_array_equal(host(x.grad)[1], 0)
+
+
+def test_the_first_of_several_errors_is_told(emulated_gpu):
+    table = tc.zeros(5, 2, device=emulated_gpu)
+    for index in (1, 6, 2, 9):
+        F.embedding(tc.tensor([index], device=emulated_gpu), table)
+    with pytest.raises(IndexError, match="index 6 "):
+        tc.cuda.synchronize(emulated_gpu)
+    tc.cuda.synchronize(emulated_gpu)
+
+
+def test_an_error_of_long_ago_is_told_without_its_call(emulated_gpu):
+    table, good = tc.zeros(5, 2, device=emulated_gpu), tc.tensor([1], device=emulated_gpu)
+    F.embedding(tc.tensor([8], device=emulated_gpu), table)
+    for _ in range(256):
+        F.embedding(good, table)
+    with pytest.raises(IndexError, match="an earlier call on cuda:emulated had the index 8 as element 0 of its indices"):
+        tc.cuda.synchronize(emulated_gpu)
+
+
+def test_an_error_of_another_thread_is_told(emulated_gpu):
+    table = tc.zeros(5, 2, device=emulated_gpu)
+    indices = tc.tensor([5], device=emulated_gpu)
+    thread = threading.Thread(target=lambda: F.embedding(indices, table))
+    thread.start()
+    thread.join()
+    with pytest.raises(IndexError, match="index 5 "):
+        tc.cuda.synchronize(emulated_gpu)
+
+
+def test_without_page_locked_memory_the_check_waits(emulated_gpu, emulated_library):
+    program = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import cuda_library
+emulated = cuda_library.EmulatedLibrary(sys.argv[2])
+emulated.library.emulator_refuse_host_memory(1)
+import transformer_c as tc
+table = tc.zeros(5, 2, device="cuda:emulated")
+try:
+    tc.functional.embedding(tc.tensor([6], device="cuda:emulated"), table)
+except IndexError as error:
+    print(error)
+"""  # a process of its own: here there is a board of alarms
+    done = subprocess.run(
+        [sys.executable, "-c", program, os.path.dirname(__file__), emulated_library.library._name],
+        env={**os.environ, "TRANSFORMER_C_CUDA_LIBRARY": emulated_library.library._name}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout == "index 6 (element 0 of indices, shape (1,)) is outside the table, which has 5 rows\n", done.stderr
+
+
+def test_classes_that_count_are_weighed_on_the_device(emulated_gpu, rng):
+    """The divisor of the mean, for more rows than the kernel has threads."""
+    x, target = array(rng, (700, 5), "float32"), rng.integers(0, 5, 700)
+    target[::3] = -100
+    weight = array(rng, 5, "float32")
+    found = []
+    for place in ("cpu", emulated_gpu):
+        logits = tc.tensor(x, device=place, requires_grad=True)
+        loss = F.cross_entropy(logits, tc.tensor(target, device=place), weight=tc.tensor(weight, device=place))
+        loss.backward()
+        found.append((host(loss), host(logits.grad)))
+    np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-5)
+    np.testing.assert_allclose(found[1][1], found[0][1], rtol=1e-4, atol=1e-8)
