@@ -60,8 +60,15 @@ def test_heads(case, task):
         close(case, run(case, model, dtype), arrays[task], tolerance)
 
 
-def reference_map(layer, x, visible):
-    """softmax(q k^T / sqrt(D) + bias) over the keys that there are, (B, H, T, T)."""
+def reference_map(layer, x, visible, width):
+    """softmax(q k^T / sqrt(D) + bias) over the keys that there are, (B, H, T, T); of packed texts 0 beyond their ends."""
+    if "sequence_lengths" in visible:
+        lengths = visible["sequence_lengths"].numpy()
+        found = np.zeros((len(lengths), layer.heads, width, width))
+        for own, n, end in zip(found, lengths, np.cumsum(lengths), strict=True):
+            short = {name: bias[:, :, :n, :n] for name, bias in visible.items() if name == "bias"}
+            own[:, :n, :n] = reference_map(layer, x[:, end - n : end], short, n)[0]
+        return found
     q, k, _ = np.split(x @ layer.qkv.weight.numpy().T + (0 if layer.qkv.bias is None else layer.qkv.bias.numpy()), 3, -1)
     q, k = (part.reshape(*x.shape[:2], layer.heads, -1).swapaxes(1, 2) for part in (q, k))
     scores = q @ k.swapaxes(2, 3) / np.sqrt(q.shape[-1])
@@ -81,7 +88,10 @@ def test_attention_maps(case):
 
     def record(layer, inputs):
         x, visible = inputs
-        expected[f"layers.{len(expected)}"] = reference_map(layer, (layer.norm1(x) if layer.norm_first else x).detach().numpy(), visible)
+        normed = layer.norm1(x) if layer.norm_first else x
+        expected[f"layers.{len(expected)}"] = reference_map(
+            layer, normed.detach().numpy(), visible, arrays["ids"].shape[1] if "ids" in arrays else x.shape[1]
+        )
 
     hooks = [layer.register_forward_pre_hook(record) for layer in model.layers]
     states = run(case, model, np.float64)

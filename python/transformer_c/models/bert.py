@@ -69,13 +69,9 @@ class Bert(TextEncoder):
         self.norm = nn.LayerNorm(widths.model, eps=widths.eps)
         self.dropout = nn.Dropout(widths.dropout)
 
-    def place(self, ids: Tensor) -> Tensor:
-        """The embeddings of the positions, (T, E) or (B, T, E)."""
-        return self.positions.weight[: ids.shape[1]]
-
-    def embed(self, ids: Tensor, token_types: Tensor | None) -> Tensor:
+    def embed(self, ids: Tensor, token_types: Tensor | None, places: Tensor | None) -> Tensor:
         types = self.types.weight[0] if token_types is None else self.types(token_types)
-        return self.dropout(self.norm(self.words(ids) + types + self.place(ids)))
+        return self.dropout(self.norm(self.words(ids) + types + self.place(ids, places)))
 
     @staticmethod
     def head_options(config: Config, task: str) -> dict:

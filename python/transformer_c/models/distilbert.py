@@ -69,10 +69,10 @@ class DistilBert(TextEncoder):
         self.norm = nn.LayerNorm(widths.model, eps=widths.eps)
         self.dropout = nn.Dropout(widths.dropout)
 
-    def embed(self, ids: Tensor, token_types: Tensor | None) -> Tensor:
+    def embed(self, ids: Tensor, token_types: Tensor | None, places: Tensor | None) -> Tensor:
         if token_types is not None:
             raise ValueError("token_types were given, but DistilBERT has no embeddings for the parts of a pair")
-        return self.dropout(self.norm(self.words(ids) + self.positions.weight[: ids.shape[1]]))
+        return self.dropout(self.norm(self.words(ids) + self.place(ids, places)))
 
     @staticmethod
     def head_options(config: Config, task: str) -> dict:

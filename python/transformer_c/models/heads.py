@@ -12,7 +12,7 @@ from .._core import Tensor
 from .._tensor import zeros
 from ..nn.parameter import Parameter
 from .config import Config
-from .layers import activated, named_as_in_transformers
+from .layers import activated, named_as_in_transformers, which_are_tokens
 
 
 class WithHead(nn.Module):
@@ -88,7 +88,7 @@ class QuestionAnswering(WithHead):
 
 
 class FillMask(WithHead):
-    """Scores of all words at each position, (B, T, vocabulary), by the table of the words' embeddings."""
+    """Scores of all words at each position, (B, T, vocabulary), by the table of the words' embeddings; 0 at padded positions."""
 
     task = "fill-mask"
 
@@ -107,7 +107,10 @@ class FillMask(WithHead):
     @named_as_in_transformers
     def forward(self, ids: Tensor, mask: Tensor | None = None, lengths: Tensor | None = None, token_types: Tensor | None = None) -> Tensor:
         x = self.encoder(ids, mask, lengths, token_types)
-        return F.linear(self.norm(activated(self.dense, x, self.activation)), self.encoder.words.weight, self.bias)
+        packing = which_are_tokens(tuple(x.shape[:2]), mask, lengths)[0]
+        x = x if packing is None else packing.pack(x)
+        x = F.linear(self.norm(activated(self.dense, x, self.activation)), self.encoder.words.weight, self.bias)
+        return x if packing is None else packing.unpack(x)
 
 
 class ImageClassification(WithHead):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
+
 from .. import _core, nn
 from .. import functional as F
 from .._core import Tensor
 from .._names import explained
-from .._tensor import as_tensor
+from .._tensor import arange, as_tensor
 from ..nn.attention import join_heads
+from ..nn.packing import Packing, checked_lengths, packing_of
 from ..nn.transformer import add_norm
 from .config import Config, Widths
 
@@ -60,9 +63,11 @@ class Layer(nn.Module):
         self.norm2 = nn.LayerNorm(widths.model, eps=widths.eps)
         self.dropout = nn.Dropout(widths.dropout)
 
-    def forward(self, x: Tensor, visible: dict[str, Any], return_attention: bool = False) -> Any:
-        """x (B, T, E) to the same shape; `visible`: the arguments of attention that say which keys a query sees."""
+    def forward(self, x: Tensor, visible: dict[str, Any], return_attention: bool = False, packing: Packing | None = None) -> Any:
+        """x (B, T, E), or packed (1, N, E), to the same shape; `visible`: the arguments of attention that say which keys a query sees."""
         attended, weights = self._attend(self.norm1(x) if self.norm_first else x, visible, return_attention)
+        if weights is not None and packing is not None:
+            weights = F.pad(weights, (0, packing.width - packing.longest) * 2)
         if self.norm_first:
             x = x + attended
             x = x + self._network(self.norm2(x))
@@ -109,9 +114,17 @@ class TextEncoder(nn.Module):
         self.layers = nn.ModuleList(Layer(widths) for _ in range(widths.layers))
         self.pooler = Pooler(widths.model, widths.model) if pooler else None
 
-    def embed(self, ids: Tensor, token_types: Tensor | None) -> Tensor:
-        """(B, T) to (B, T, E)."""
+    def embed(self, ids: Tensor, token_types: Tensor | None, places: Tensor | None) -> Tensor:
+        """(B, T) to (B, T, E), or (1, N) of packed texts to (1, N, E); `places` are rows of ``positions``, None: 0, 1, ... in each text."""
         raise NotImplementedError
+
+    def places(self, ids: Tensor) -> Tensor | None:
+        """The rows of ``positions`` for ids (B, T); None: 0, 1, ... in each text."""
+        return None
+
+    def place(self, ids: Tensor, places: Tensor | None) -> Tensor:
+        """The embeddings of the positions, (T, E) or (B, T, E)."""
+        return self.positions.weight[: ids.shape[1]] if places is None else self.positions(places)
 
     def bias(self, length: int) -> Tensor | None:
         """What is added to the scores, (1, H, T, T); None: nothing."""
@@ -126,7 +139,7 @@ class TextEncoder(nn.Module):
         ids : array_like of int, shape (B, T)
             Numbers of tokens; texts are padded at their ends.
         mask : array_like of 0 and 1, shape (B, T), optional
-            0 where a text is padded, as tokenizers give it.
+            0 where a text is padded, as tokenizers give it. For padding elsewhere than at the ends it is computed as for tokens.
         lengths : array_like of int, shape (B,), optional
             The number of tokens of each text, instead of `mask`.
         token_types : array_like of int, shape (B, T), optional
@@ -135,7 +148,8 @@ class TextEncoder(nn.Module):
         Returns
         -------
         Tensor or ndarray, shape (B, T, E)
-            At padded positions the values mean nothing.
+            0 at padded positions. For them nothing is computed: layers see the texts of a batch side by side, (1, N, E), N the number of
+            their tokens, unless all are of the same length. A text has the same bits in any batch.
         """
         ids = as_tensor(ids)
         if ids.ndim != 2 or ids.dtype.kind not in "iu":
@@ -144,14 +158,49 @@ class TextEncoder(nn.Module):
             raise ValueError(f"ids have {ids.shape[1]} tokens (shape {ids.shape}); this model takes texts of at most {self.longest}")
         if token_types is not None and tuple(token_types.shape) != tuple(ids.shape):
             raise ValueError(f"token_types have shape {token_types.shape} and ids {ids.shape}; they must be equal")
-        visible = _visible(tuple(ids.shape), mask, lengths)
-        bias = self.bias(ids.shape[1])
+        packing, visible = which_are_tokens(tuple(ids.shape), mask, lengths)
+        places, width = self.places(ids), ids.shape[1]
+        real = None if packing is not None else _tokens(visible, ids)
+        if packing is not None:
+            width = packing.longest
+            places = packing.pack(places)[None] if places is not None else as_tensor(packing.positions).to(ids.device)[None]
+            ids, token_types = packing.pack(ids)[None], None if token_types is None else packing.pack(as_tensor(token_types))[None]
+        bias = self.bias(width)
         if bias is not None:
             visible["bias"] = bias
-        x = self.embed(ids, token_types)
+        x = self.embed(ids, token_types, places)
         for layer in self.layers:
-            x = layer(x, visible)
-        return x
+            x = layer(x, visible, packing=packing) if packing is not None else layer(x, visible)
+        if packing is not None:
+            return packing.unpack(x[0])
+        return x if real is None else x.masked_fill(~real[:, :, None], 0.0)
+
+
+def _tokens(visible: dict[str, Any], ids: Tensor) -> Tensor | None:
+    """Which of the positions (B, T) are tokens; None: all."""
+    mask, lengths = visible.get("attn_mask"), visible.get("key_lengths")
+    real = None if mask is None else mask[:, 0, 0]
+    if lengths is None:
+        return real
+    within = arange(ids.shape[1], device=ids.device) < lengths.to(ids.device)[:, None]
+    return within if real is None else real & within
+
+
+def which_are_tokens(shape: tuple[int, ...], mask: Tensor | None, lengths: Tensor | None) -> tuple[Packing | None, dict[str, Any]]:
+    """(how texts of ids of this shape are packed, or None; which keys may be attended to, as arguments of attention)."""
+    visible = _visible(shape, mask, lengths)
+    if not visible or _core.is_traced():
+        return None, visible
+    batch, width = shape
+    found = np.full(batch, width) if lengths is None else checked_lengths(lengths, batch, width, f"ids have {shape}")
+    if mask is not None:
+        tokens = visible["attn_mask"].detach().cpu().numpy()[:, 0, 0]
+        counts = tokens.sum(1)
+        if not np.array_equal(tokens, np.arange(width) < counts[:, None]):  # padding before or between the tokens
+            return None, visible
+        found = np.minimum(found, counts)
+    packing = packing_of(found, width)
+    return packing, {} if packing is None else {"sequence_lengths": packing.sequence_lengths}
 
 
 def _visible(shape: tuple[int, ...], mask: Tensor | None, lengths: Tensor | None) -> dict[str, Any]:

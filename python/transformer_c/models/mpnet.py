@@ -84,10 +84,13 @@ class MPNet(TextEncoder):
         config.only("relative_attention_num_buckets", 32)  # the only number for which transformers computes something
         self.distances = nn.Embedding(32, widths.heads)
 
-    def embed(self, ids: Tensor, token_types: Tensor | None) -> Tensor:
+    def places(self, ids: Tensor) -> Tensor:
+        return count_positions(ids, self.PADDING)
+
+    def embed(self, ids: Tensor, token_types: Tensor | None, places: Tensor | None) -> Tensor:
         if token_types is not None:
             raise ValueError("token_types were given, but MPNet has no embeddings for the parts of a pair; it marks them by tokens alone")
-        return self.dropout(self.norm(self.words(ids) + self.positions(count_positions(ids, self.PADDING))))
+        return self.dropout(self.norm(self.words(ids) + self.place(ids, places)))
 
     def bias(self, length: int) -> Tensor:
         indices = as_tensor(buckets(length, self.distances.num_embeddings)).to(self.distances.weight.device)

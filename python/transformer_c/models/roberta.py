@@ -46,8 +46,8 @@ class Roberta(Bert):
         if self.longest < 1:
             raise config.refuse("max_position_embeddings", f"more than pad_token_id + 1 = {self.padding + 1}")
 
-    def place(self, ids: Tensor) -> Tensor:
-        return self.positions(count_positions(ids, self.padding or 0))
+    def places(self, ids: Tensor) -> Tensor:
+        return count_positions(ids, self.padding or 0)
 
     @staticmethod
     def head_options(config: Config, task: str) -> dict:

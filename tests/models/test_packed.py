@@ -1,0 +1,162 @@
+"""Nothing is computed for padding: what the layers of a model see, and that results and gradients are those of each text alone."""
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from transformer_c.models.heads import HEADS
+
+KINDS = ["bert", "distilbert", "roberta", "mpnet"]
+TASKS = [None, *(task for task in HEADS if task != "image-classification")]
+LENGTHS = np.array([5, 1, 40, 17, 8])
+T, E, WORDS = 42, 32, 60
+
+
+def create(kind, task=None, dtype="float64", dropout=0.0):
+    rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout"), dropout)
+    rates |= dict.fromkeys(("classifier_dropout", "seq_classif_dropout", "qa_dropout"), dropout)
+    sizes = {
+        "hidden_size": E, "num_attention_heads": 2, "intermediate_size": 48, "num_hidden_layers": 2, "dim": E, "n_heads": 2,
+        "hidden_dim": 48, "n_layers": 2, "vocab_size": WORDS, "max_position_embeddings": 60, "num_labels": 3, "initializer_range": 0.2,
+    }  # fmt: skip
+    tc.manual_seed(0)
+    return tc.models.create({"model_type": kind, **sizes, **rates}, task=task).to(dtype=dtype)
+
+
+def batch(kind, lengths=LENGTHS, width=T):
+    """ids (B, T) with the padding of the kind, and the mask."""
+    ids = np.random.default_rng(1).integers(4, WORDS, (len(lengths), width))
+    mask = np.arange(width) < np.asarray(lengths)[:, None]
+    return np.where(mask, ids, 1 if kind in ("roberta", "mpnet") else 0), mask
+
+
+def counted(model):
+    """A list that gets the shape of what each linear layer and norm of the model computes."""
+    shapes = []
+    for part in model.modules():
+        if isinstance(part, (tc.nn.Linear, tc.nn.LayerNorm)):
+            part.register_forward_hook(lambda part, inputs, result: shapes.append(tuple(result.shape)))
+    return shapes
+
+
+@pytest.mark.parametrize("way", ["lengths", "mask", "both"])
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_are_computed(kind, task, way):
+    """As many as there are tokens, in every layer; and those of the head, where it is for tokens."""
+    model = create(kind, task)
+    ids, mask = batch(kind)
+    given = {"mask": mask.astype(np.int64), "lengths": LENGTHS}
+    shapes = counted(model)
+    model(ids, **{name: value for name, value in given.items() if way in (name, "both")})
+    rows = [int(np.prod(shape[:-1])) for shape in shapes]
+    assert len(rows) > 6
+    few = {"token-classification": len(LENGTHS) * T, "question-answering": len(LENGTHS) * T, "text-classification": len(LENGTHS)}
+    assert set(rows) <= {LENGTHS.sum(), few.get(task)}
+    assert rows.count(LENGTHS.sum()) >= 6
+
+
+def test_attention_is_computed_within_texts(monkeypatch):
+    """The lengths reach attention, so that it computes the sum of their squares and not the square of their sum."""
+    found = []
+    attend = tc.functional.scaled_dot_product_attention
+    monkeypatch.setattr(
+        tc.functional, "scaled_dot_product_attention", lambda q, *a, **k: (found.append((q.shape, k)), attend(q, *a, **k))[1]
+    )
+    ids, _ = batch("bert")
+    create("bert")(ids, lengths=LENGTHS)
+    assert len(found) == 2
+    for shape, options in found:
+        assert shape == (1, 2, LENGTHS.sum(), E // 2) and np.array_equal(options["sequence_lengths"].numpy(), LENGTHS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_full_batches_stay_as_they_are(kind):
+    model = create(kind)
+    ids, _ = batch(kind, [T] * 3)
+    shapes = counted(model)
+    plain = model(ids)
+    for given in ({"lengths": np.full(3, T)}, {"mask": np.ones((3, T))}):
+        shapes.clear()
+        np.testing.assert_array_equal(model(ids, **given), plain)
+        assert {shape[:2] for shape in shapes} == {(3, T)}
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_results_and_gradients_are_those_of_each_text(kind, task):
+    """And 0 at padded positions, which give no gradient."""
+    rng = np.random.default_rng(2)
+    packed, alone = create(kind, task), create(kind, task)
+    ids, mask = batch(kind)
+    states = packed(tc.tensor(ids), lengths=tc.tensor(LENGTHS))
+    weights = rng.standard_normal(states.shape)
+    (states * tc.tensor(weights)).sum().backward()
+    if states.ndim == 3 and task in (None, "fill-mask"):
+        assert not states.detach().numpy()[~mask].any()
+    for i, n in enumerate(LENGTHS):
+        own = alone(tc.tensor(ids[i : i + 1, :n]))
+        expected = own.detach().numpy()[0]
+        np.testing.assert_allclose(
+            states.detach().numpy()[i][: len(expected)] if own.ndim == 3 else states.detach().numpy()[i], expected, rtol=1e-10, atol=1e-11
+        )
+        upstream = weights[i : i + 1, :n] if own.ndim == 3 else weights[i : i + 1]
+        (own * tc.tensor(upstream)).sum().backward()
+    if task in ("token-classification", "question-answering"):
+        with tc.no_grad():  # the head's bias is at padded positions too
+            extra = (weights * ~mask[:, :, None]).sum((0, 1))
+            alone.out.bias.grad = alone.out.bias.grad + tc.tensor(extra)
+    for (name, a), b in zip(packed.named_parameters(), alone.parameters(), strict=True):
+        assert (a.grad is None) == (b.grad is None), name
+        if a.grad is not None:
+            np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=1e-8, atol=1e-9, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_at_other_places_is_computed(kind, dtype):
+    """By a mask, as before; the result is 0 there too."""
+    model = create(kind, dtype=dtype)
+    ids, _ = batch(kind, [T] * 3)
+    mask = np.ones((3, T), np.int64)
+    mask[0, :4] = mask[1, 7] = mask[2, 30:] = 0
+    shapes = counted(model)
+    states = np.asarray(model(ids, mask)).astype(np.float32)
+    assert {shape[:2] for shape in shapes} == {(3, T)}
+    assert not states[mask == 0].any() and states[mask == 1].any(-1).all()
+    np.testing.assert_array_equal(states[2, :30], np.asarray(model(ids[2:, :30])).astype(np.float32)[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_texts_without_tokens(kind):
+    model = create(kind)
+    ids, _ = batch(kind, [0, 7, 0], 9)
+    states = model(ids, lengths=[0, 7, 0])
+    np.testing.assert_array_equal(states[1, :7], model(ids[1:2, :7])[0])
+    assert not states[[0, 2]].any() and not states[1, 7:].any()
+    assert not model(ids, lengths=[0, 0, 0]).any()
+
+
+def test_dropout_follows_the_seed():
+    model = create("bert", dropout=0.3).train()
+    ids, mask = batch("bert")
+    found = []
+    for _ in range(2):
+        tc.manual_seed(4)
+        found.append(model(ids, lengths=LENGTHS))
+    np.testing.assert_array_equal(*found)
+    assert not found[0][~mask].any() and (found[0] != create("bert")(ids, lengths=LENGTHS))[mask].mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        ([5, 43], r"lengths are from 5 to 43; they must be from 0 to 42: ids have \(2, 42\)"),
+        ([-1, 3], "lengths are from -1 to 3"),
+        ([1, 2, 3], r"lengths must be integers of shape \(B,\) = \(2,\), got int64 of shape \(3,\)"),
+        ([1.0, 2.0], r"got float64 of shape \(2,\)"),
+    ],
+)
+def test_wrong_lengths(lengths, message):
+    ids, _ = batch("bert", [T, T])
+    with pytest.raises(ValueError, match=message):
+        create("bert")(ids, lengths=lengths)
