@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch_files
 import transformer_c as tc
-from folders import CONFIG, sentence_folder
+from folders import CONFIG, letters, sentence_folder
 from words import write_tokenizer
 
 os.environ["RUST_BACKTRACE"] = "0"  # which tokenizers takes long to print
@@ -153,6 +153,14 @@ def of_torch(folder):
     (folder / "config.json").write_text(json.dumps({**CONFIG, "model_type": "bert"}))
 
 
+def with_dense(folder):
+    sentence_folder(folder)
+    encoder = tc.models.SentenceEncoder(
+        tc.models.load(folder), letters, ("cls", "max"), True, dense=[tc.models.Dense(32, 8), tc.models.Dense(8, 3)]
+    )
+    encoder.save(folder)
+
+
 def encode(encoder):
     return encoder.encode(["abc", "z"])
 
@@ -170,6 +178,7 @@ def classify(classifier):
 M = tc.models
 TARGETS = {
     "SentenceEncoder": Target(sentence_folder, M.SentenceEncoder.from_pretrained, encode),
+    "Dense": Target(with_dense, M.SentenceEncoder.from_pretrained, encode),
     "CrossEncoder": Target(
         written("roberta", "text-classification", 1, sentence_transformers={"activation_fn": "torch.nn.modules.linear.Identity"}),
         M.CrossEncoder.from_pretrained,

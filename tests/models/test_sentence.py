@@ -50,6 +50,43 @@ def test_several_poolings_and_normalisation(model):
     np.testing.assert_allclose(encoder.encode("numpy"), expected / np.linalg.norm(expected), rtol=0, atol=1e-6)
 
 
+def dense_layers():
+    tc.manual_seed(3)
+    return [tc.models.Dense(32, 24, activation="relu"), tc.models.Dense(24, 5, bias=False)]
+
+
+def test_dense_layers(model):
+    """Their numbers, and the same bits in any batch."""
+    layers = dense_layers()
+    encoder = tc.models.SentenceEncoder(model, letters, ("cls", "max"), normalize=True, dense=layers)
+    weights = [{name: value.numpy().astype(np.float64) for name, value in layer.linear.state_dict().items()} for layer in layers]
+    found = encoder.encode(TEXTS)
+    for text, vector in zip(TEXTS, found, strict=True):
+        x = states(model, text)
+        x = np.maximum(np.concatenate([x[0], x.max(0)]) @ weights[0]["weight"].T + weights[0]["bias"], 0)
+        x = np.tanh(x @ weights[1]["weight"].T)
+        np.testing.assert_allclose(vector, x / np.linalg.norm(x), rtol=0, atol=2e-6)
+        assert np.array_equal(vector, encoder.encode(text))
+    assert found.shape == (len(TEXTS), 5) and np.array_equal(encoder.encode(TEXTS, 5, False), found)
+    with pytest.raises(ValueError, match="takes vectors of 24 numbers, but it is given 16"):
+        tc.models.SentenceEncoder(model, letters, dense=layers[1:])
+    with pytest.raises(TypeError, match="layers of tc.models.Dense, not Linear"):
+        tc.models.SentenceEncoder(model, letters, dense=[tc.nn.Linear(16, 2)])
+    with pytest.raises(ValueError, match="activation must be"):
+        tc.models.Dense(2, 2, activation="softmax")
+
+
+def test_dense_layers_are_trained(model):
+    layers = dense_layers()[1:]
+    encoder = tc.models.SentenceEncoder(model, letters, dense=[tc.models.Dense(16, 24, activation="identity"), *layers])
+    before = layers[0].linear.weight.numpy().copy()
+    pairs = [("a", "1"), ("b", "2"), ("c", "3"), ("d", "4")]
+    encoder.fit(pairs, epochs=20, learning_rate=0.01, random_state=0)
+    assert encoder.history[-1]["loss"] < 0.8 * encoder.history[0]["loss"]
+    assert np.array_equal(layers[0].linear.weight.numpy(), before) and encoder.dense[1] is not layers[0]
+    assert not np.array_equal(encoder.dense[1].linear.weight.numpy(), before) and not encoder.dense[1].training
+
+
 @pytest.mark.parametrize("architecture", ["bert", "mpnet", "roberta"])
 def test_the_same_bits_in_any_batch(architecture, isa):
     names = {"model_type": architecture, "hidden_size": 48, "num_attention_heads": 3, "max_position_embeddings": 160}
@@ -179,10 +216,43 @@ def test_other_folders(tmp_path):
     assert np.array_equal(encoder.encode("ABC"), encoder.encode("abc", prompt="q:"))
 
 
+def test_folders_with_dense_layers(tmp_path, model):
+    pytest.importorskip("tokenizers")
+    encoder = tc.models.SentenceEncoder.from_pretrained(sentence_folder(tmp_path / "source"))
+    made = tc.models.SentenceEncoder(encoder.model, encoder.tokenizer, ("cls", "max"), normalize=True, dense=dense_layers())
+    made.save(tmp_path / "saved")
+    config = json.loads((tmp_path / "saved/3_Dense/config.json").read_text())
+    names = {"in_features": 24, "out_features": 5, "bias": False}
+    assert config == {**names, "activation_function": "torch.nn.modules.activation.Tanh"}
+    read = tc.models.SentenceEncoder.from_pretrained
+    texts = ["abc", "", "z" * 18, "a", "0123456789"]
+    assert np.array_equal(read(tmp_path / "saved").encode(texts), made.encode(texts))
+    assert np.array_equal(read(tmp_path / "saved", mmap=False).encode(texts), made.encode(texts))
+    for change, message in (
+        ({"activation_function": "os.system"}, "activation_function = 'os.system'; supported are torch"),
+        ({"out_features": 6}, r"has shape \(5, 24\).*by config.json it has \(6, 24\)"),
+        ({"in_features": None}, "by config.json"),
+        ({"bias": True}, "bias = True"),
+        ({"bias": 0}, "bias = 0"),
+        ({"use_residual": True}, "use_residual = True; only False"),
+        ({"module_input_name": "token_embeddings"}, "only 'sentence_embedding'"),
+    ):
+        (tmp_path / "saved/3_Dense/config.json").write_text(json.dumps({**config, **change}))
+        with pytest.raises(tc.CheckpointError, match=message) as caught:
+            read(tmp_path / "saved")
+        assert "3_Dense" in str(caught.value)
+    (tmp_path / "saved/3_Dense/config.json").write_text(json.dumps(config))
+    tc.save({"linear.weight": np.zeros((5, 24), int)}, tmp_path / "saved/3_Dense/model.safetensors")
+    with pytest.raises(tc.CheckpointError, match="values of int64"):
+        read(tmp_path / "saved")
+
+
 WRONG = {
     "modules": [
         ({"0": 1}, "list of modules"),
-        ([{"type": "a.Dense", "path": ""}], r"module 'a\.Dense'; supported are one each of Transformer, Pooling, Normalize"),
+        ([{"type": "a.WordWeights", "path": ""}], r"module 'a\.WordWeights'; supported are Transformer, Pooling, Dense, Normalize"),
+        ([{"type": "a.Transformer"}, {"type": "Dense", "path": "2_Dense"}], "in this order"),
+        ([{"type": "a.Transformer"}, {"type": "Pooling"}, {"type": "Pooling"}], "in this order"),
         ([{"type": "Pooling", "path": ""}], "in this order"),
         ([{"type": "Transformer", "path": "../../etc"}], "expected a folder inside"),
         ([{"type": "Transformer", "path": "/etc"}], "expected a folder inside"),

@@ -2,6 +2,7 @@
 
 loading                                     load, save, create
 sentence, contrastive                       SentenceEncoder; its training
+modules                                     Dense, and the other parts of sentence-transformers' folders
 cross_encoder                               CrossEncoder
 classifier, pretrained, fitting             TextClassifier, TokenClassifier; where a fine-tuning begins, and its loop
 texts, tokenizing                           texts to batches of numbers
@@ -18,14 +19,21 @@ from .loading import create, load, save
 if TYPE_CHECKING:
     from .classifier import TextClassifier, TokenClassifier
     from .cross_encoder import CrossEncoder
+    from .modules import Dense
     from .sentence import SentenceEncoder
 
-__all__ = ["CrossEncoder", "SentenceEncoder", "TextClassifier", "TokenClassifier", "create", "load", "save"]
+__all__ = ["CrossEncoder", "Dense", "SentenceEncoder", "TextClassifier", "TokenClassifier", "create", "load", "save"]
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = hooks(
         __name__,
-        {"CrossEncoder": "cross_encoder", "SentenceEncoder": "sentence", "TextClassifier": "classifier", "TokenClassifier": "classifier"},
+        {
+            "CrossEncoder": "cross_encoder",
+            "Dense": "modules",
+            "SentenceEncoder": "sentence",
+            "TextClassifier": "classifier",
+            "TokenClassifier": "classifier",
+        },
         {
             "SentenceTransformer": "tc.models.SentenceEncoder.from_pretrained(folder)",
             "AutoModel": "tc.models.load(folder)",

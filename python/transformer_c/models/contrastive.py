@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
+from .. import nn
 from .._core import Tensor
 from .._tensor import as_tensor, cat
 from ..random import drawing_from
@@ -74,22 +75,30 @@ def ranking_loss(anchors: Tensor, candidates: Sequence[Tensor], scale: float) ->
 def fit(
     encoder: Any, groups: list[tuple[str, ...]], prompts: Sequence[str], options: Options, scale: float, random_state: Any, progress: bool
 ) -> Any:
-    """(trained copy of the encoder's model, history)."""
+    """(trained copies of the encoder's model and of its dense layers, history)."""
     columns = []
     for prompt, texts in zip(prompts, zip(*groups, strict=True), strict=True):
         columns.append(encoder.read(list(texts), prompt))
-    model = copy.deepcopy(encoder.model)
+    model, dense = copy.deepcopy(encoder.model), copy.deepcopy(encoder.dense)
     if next(model.parameters()).dtype.name in ("float16", "bfloat16"):  # too coarse for small steps
         model.to(dtype=np.float32)
+    whole = nn.ModuleList([model, *dense]) if dense else model
+    whole.to(device=next(model.parameters()).device, dtype=next(model.parameters()).dtype)
 
     def embed(tokens: list[Any], skipped: int) -> Tensor:
         given = arguments(model, tokens)
         states = model(**{name: as_tensor(value) for name, value in given.items()})
-        return pooled(states, given["lengths"], skipped, encoder.pooling)
+        vectors = pooled(states, given["lengths"], skipped, encoder.pooling)
+        for layer in dense:
+            vectors = layer(vectors)
+        return vectors
 
     def loss(rows: np.ndarray) -> Tensor:
         anchors, *others = (embed([tokens[i] for i in rows], skipped) for tokens, skipped in columns)
         return ranking_loss(anchors, others, scale)
 
     with drawing_from(generator_of(random_state)):
-        return model, train(model, loss, len(groups), options, progress=progress)
+        history = train(whole, loss, len(groups), options, progress=progress)
+    for layer in dense:
+        layer.to("cpu")
+    return model, dense, history

@@ -12,7 +12,7 @@ from ..checkpoint import CheckpointError
 from .folder import find, loading, mapping, read_config, read_weights
 from .layers import TextEncoder
 from .loading import assemble, check
-from .sentence import read_modules
+from .modules import read_modules
 from .texts import as_others_compute, as_others_read, checked, listed, made_of, pair, scores, tokens_of
 from .tokenizing import Tokenizer, longest
 
@@ -93,9 +93,11 @@ class CrossEncoder:
         """
         path = find(folder)
         modules = read_modules(path)
-        if list(modules) != ["Transformer"]:
-            raise CheckpointError(f"{path!r} has the modules {', '.join(modules)}, which make embeddings: SentenceEncoder reads them")
-        inner = os.path.join(path, modules["Transformer"])
+        if len(modules) > 1:
+            raise CheckpointError(
+                f"{path!r} has the modules {', '.join(kind for kind, _ in modules)}, which make embeddings: SentenceEncoder reads them"
+            )
+        inner = os.path.join(path, modules[0][1])
         limit = None if max_length is None else count("max_length", max_length)
         options = mapping(os.path.join(path, "config_sentence_transformers.json"))
         if options.get("default_prompt_name") is not None:

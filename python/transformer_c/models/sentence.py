@@ -13,11 +13,13 @@ from .._arguments import all_of, count, not_negative, one_of
 from .._evaluating import evaluating
 from ..checkpoint import CheckpointError
 from ..checkpoint.files import write_atomically
+from ..checkpoint.safetensors_file import _parts, _storable
 from . import contrastive
 from .fitting import Options
-from .folder import find, mapping, read_json
+from .folder import find, mapping
 from .layers import TextEncoder
 from .loading import load, save
+from .modules import Dense, pooling_config, read_dense, read_modules, read_pooling
 from .texts import Bar, arguments, as_others_compute, as_others_read, by_length, checked, made_of, parts, tokens_of
 from .tokenizing import Tokenizer, longest
 
@@ -29,14 +31,6 @@ POOLINGS = {
     "mean": lambda x, first: x.mean(0, dtype=np.float64),
     "mean_sqrt_len_tokens": lambda x, first: x.sum(0, dtype=np.float64) / np.sqrt(len(x)),
     "weightedmean": lambda x, first: np.average(x.astype(np.float64), 0, first + np.arange(1, len(x) + 1)),
-}
-_OLD_KEYS = {  # of 1_Pooling/config.json before version 6, in the order in which several are joined
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
 }
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
@@ -65,10 +59,12 @@ class SentenceEncoder:
     similarity_function : {"cosine", "dot", "euclidean", "manhattan"}
     lowercase : bool
         Whether texts are made lower-case before the tokenizer.
+    dense : sequence of Dense
+        Layers for the pooled vectors, before they are normalised. They stay on the CPU.
 
     Attributes
     ----------
-    model, tokenizer, pooling, normalize, prompts, default_prompt, include_prompt, similarity_function, lowercase
+    model, tokenizer, pooling, normalize, prompts, default_prompt, include_prompt, similarity_function, lowercase, dense
         As above. ``encoder.model.to("cuda")`` moves the model.
     history : list of dict
         The ``loss`` of each epoch of the last ``fit``.
@@ -102,6 +98,7 @@ class SentenceEncoder:
         include_prompt: bool = True,
         similarity_function: str = "cosine",
         lowercase: bool = False,
+        dense: Sequence[Dense] = (),
     ) -> None:
         made_of("SentenceEncoder", model, tokenizer)
         names = (pooling,) if isinstance(pooling, str) else tuple(pooling)
@@ -112,6 +109,14 @@ class SentenceEncoder:
         self.model, self.tokenizer, self.pooling, self.normalize = model, tokenizer, names, normalize
         self.prompts, self.default_prompt, self.include_prompt = dict(prompts or {}), default_prompt, include_prompt
         self.similarity_function, self.lowercase = similarity_function, lowercase
+        self.dense, width = tuple(dense), model.layers[0].out.out_features * len(names)
+        for layer in self.dense:
+            if not isinstance(layer, Dense):
+                raise TypeError(f"dense must be layers of tc.models.Dense, not {type(layer).__name__}")
+            if layer.linear.in_features != width:
+                raise ValueError(f"a layer of dense takes vectors of {layer.linear.in_features} numbers, but it is given {width}")
+            width = layer.linear.out_features
+        self._width = width
         self.history: list[dict[str, float]] = []
 
     @classmethod
@@ -152,9 +157,12 @@ class SentenceEncoder:
         """
         path = find(folder)
         modules = read_modules(path)
-        inner = os.path.join(path, modules.get("Transformer", ""))
-        known = modules.get("Pooling")
-        found, include = _read_pooling(os.path.join(path, known, "config.json")) if known is not None else (("mean",), True)
+        places = dict(reversed(modules))
+        inner, include = os.path.join(path, places["Transformer"]), True
+        found: tuple[str, ...] = ("mean",)
+        if "Pooling" in places:
+            found, include = read_pooling(os.path.join(path, places["Pooling"], "config.json"), tuple(POOLINGS))
+        dense = [read_dense(os.path.join(path, place), mmap) for kind, place in modules if kind == "Dense"]
         if pooling is not None:
             found = (one_of("pooling", pooling, tuple(POOLINGS)),)
         config = mapping(os.path.join(path, "config_sentence_transformers.json"))
@@ -170,17 +178,22 @@ class SentenceEncoder:
             raise CheckpointError(f"config_sentence_transformers.json has default_prompt_name = {default!r:.80}, which its prompts lack")
         if function not in SIMILARITIES:
             raise CheckpointError(f"config_sentence_transformers.json has similarity_fn_name = {function!r:.80}; there are {SIMILARITIES}")
-        return cls(
-            model,
-            Tokenizer(inner, longest(inner, limit, model.longest)),
-            found,
-            "Normalize" in modules if normalize is None else bool(normalize),
-            prompts=prompts,
-            default_prompt=default,
-            include_prompt=include,
-            similarity_function=function,
-            lowercase=mapping(os.path.join(inner, "sentence_bert_config.json")).get("do_lower_case") is True,
-        )
+        tokenizer = Tokenizer(inner, longest(inner, limit, model.longest))
+        try:
+            return cls(
+                model,
+                tokenizer,
+                found,
+                "Normalize" in places if normalize is None else bool(normalize),
+                prompts=prompts,
+                default_prompt=default,
+                include_prompt=include,
+                similarity_function=function,
+                lowercase=mapping(os.path.join(inner, "sentence_bert_config.json")).get("do_lower_case") is True,
+                dense=dense,
+            )
+        except ValueError as error:  # layers of other widths
+            raise CheckpointError(f"{path!r} cannot be loaded: {error}") from None
 
     def __repr__(self) -> str:
         return (
@@ -231,11 +244,12 @@ class SentenceEncoder:
         texts = checked(texts)
         tokens, skipped = self.read(texts, self._prompt(prompt_name, prompt))
         order = by_length(tokens) if sort_by_length else np.arange(len(tokens))
-        width = self.model.layers[0].out.out_features * len(self.pooling)
-        result = np.empty((len(texts), width), np.float32)
+        result = np.empty((len(texts), self._width), np.float32)
         with evaluating(self.model), Bar(len(texts), progress, "encoding") as bar:
             for batch in parts(order, size):
                 vectors = np.stack(list(self._embed([tokens[i] for i in batch], skipped)))
+                for layer in self.dense:
+                    vectors = np.asarray(layer(vectors.astype(layer.linear.weight.dtype)))
                 result[batch] = _of_length_one(vectors) if self.normalize or normalize_embeddings else vectors
                 bar.update(len(batch))
         return result
@@ -328,8 +342,8 @@ class SentenceEncoder:
             raise ValueError(f"prompt_names has {len(names)} names, but a pair has {len(groups[0])} texts")
         prompts = ["" if name is None else self._prompt(name, None) for name in names]
         factor = not_negative("scale", scale)
-        model, history = contrastive.fit(self, groups, prompts, options, factor, random_state, progress)
-        self.__dict__ = {**vars(self), "model": model, "history": history}  # in one step
+        model, dense, history = contrastive.fit(self, groups, prompts, options, factor, random_state, progress)
+        self.__dict__ = {**vars(self), "model": model, "dense": dense, "history": history}  # in one step
         return self
 
     def save(self, folder: Any) -> None:
@@ -340,17 +354,16 @@ class SentenceEncoder:
         folder : str or path-like
             Is made where it does not exist. A tokenizer of one's own is not written.
         """
-        if tuple(name for name in _OLD_KEYS.values() if name in self.pooling) != self.pooling:
-            raise ValueError(f"the poolings {self.pooling} are in another order than sentence-transformers joins them")
+        pooling = pooling_config(self.pooling, self.model.layers[0].out.out_features, self.include_prompt)
         save(self.model, folder)
-        kind, width = "sentence_transformers.models.", self.model.layers[0].out.out_features
-        modes = {key: name in self.pooling for key, name in _OLD_KEYS.items()}
-        modules = ["Transformer", "Pooling"] + ["Normalize"] * self.normalize
+        kind = "sentence_transformers.models."
+        modules = ["Transformer", "Pooling", *["Dense"] * len(self.dense)] + ["Normalize"] * self.normalize
         files: dict[str, Any] = {
             "modules.json": [
                 {"idx": i, "name": str(i), "path": f"{i}_{name}" if i else "", "type": kind + name} for i, name in enumerate(modules)
             ],
-            "1_Pooling/config.json": {"word_embedding_dimension": width, **modes, "include_prompt": self.include_prompt},
+            "1_Pooling/config.json": pooling,
+            **{f"{i}_Dense/config.json": layer.to_config() for i, layer in enumerate(self.dense, 2)},
             "config_sentence_transformers.json": {
                 "prompts": self.prompts,
                 "default_prompt_name": self.default_prompt,
@@ -362,8 +375,11 @@ class SentenceEncoder:
         if isinstance(self.tokenizer, Tokenizer):
             self.tokenizer.save(path)
             files["sentence_bert_config.json"]["max_seq_length"] = self.tokenizer.max_length
-        for name in modules[1:]:
-            os.makedirs(os.path.join(path, f"{modules.index(name)}_{name}"), exist_ok=True)
+        for i, name in enumerate(modules[1:], 1):
+            os.makedirs(os.path.join(path, f"{i}_{name}"), exist_ok=True)
+        for i, layer in enumerate(self.dense, 2):
+            arrays = {name: _storable(name, value) for name, value in layer.state_dict().items()}
+            write_atomically(os.path.join(path, f"{i}_Dense", "model.safetensors"), *_parts(arrays, {"format": "pt"}))
         for name, values in files.items():
             write_atomically(os.path.join(path, name), json.dumps(values, indent=2, ensure_ascii=False).encode() + b"\n")
 
@@ -404,38 +420,3 @@ def _of_length_one(vectors: np.ndarray) -> np.ndarray:
     """The rows, divided by their lengths."""
     lengths = np.array([np.linalg.norm(row.astype(np.float64)) for row in vectors])
     return vectors / np.maximum(lengths, 1e-12)[:, None]
-
-
-def read_modules(folder: str) -> dict[str, str]:
-    """The folders of the parts that modules.json names, by the last part of their classes' names."""
-    path = os.path.join(folder, "modules.json")
-    if not os.path.exists(path):
-        return {"Transformer": ""}
-    modules = read_json(path)
-    if not isinstance(modules, list) or not all(isinstance(m, dict) and isinstance(m.get("type"), str) for m in modules):
-        raise CheckpointError(f"{path!r} is not a list of modules")
-    found: dict[str, str] = {}
-    for module in modules:
-        kind, place = module["type"].rpartition(".")[2], module.get("path", "")
-        if kind not in ("Transformer", "Pooling", "Normalize") or kind in found:
-            raise CheckpointError(
-                f"{path!r} has a module {module['type']!r:.80}; supported are one each of Transformer, Pooling, Normalize"
-            )
-        if not isinstance(place, str) or os.path.isabs(place) or ".." in place.split("/") or "\0" in place or "\\" in place:
-            raise CheckpointError(f"{path!r} has the path {place!r:.80}; expected a folder inside")
-        found[kind] = place
-    if list(found) not in (["Transformer"], ["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
-        raise CheckpointError(f"{path!r} has the modules {', '.join(found)}; supported are Transformer, Pooling, Normalize, in this order")
-    return found
-
-
-def _read_pooling(path: str) -> tuple[tuple[str, ...], bool]:
-    """(names of poolings, whether the prompt counts) of a config.json."""
-    values = mapping(path)
-    modes = values.get("pooling_mode")
-    if modes is None:
-        modes = [name for key, name in _OLD_KEYS.items() if values.get(key) is True] or "mean"
-    modes = [modes] if isinstance(modes, str) else modes
-    if not isinstance(modes, list) or not modes or not all(isinstance(m, str) and m in POOLINGS for m in modes):
-        raise CheckpointError(f"{path!r} has the pooling {modes!r:.80}; supported are {', '.join(POOLINGS)}")
-    return tuple(modes), values.get("include_prompt", True) is not False
