@@ -74,10 +74,13 @@ __device__ __forceinline__ int64_t batch_offset(const tc_gemm_args &a, const int
     return offset;
 }
 
+// Blocks per multiprocessor at least: two hide each other's loads, but in float64 the registers are too few for them.
+template <class T> constexpr int gemm_residency = sizeof(compute<T>) < 8 ? 2 : 1;
+
 // Block: one tile of C, of one chunk of the sum, of one element of the batch.  a (M,K), b (K,N), c (M,N); a_sum (k_chunks,M).
 // k_block: how many terms are summed before they are added to the total.
 template <class T, int tile, class Epilogue>
-__global__ void __launch_bounds__(tile_threads, 1) gemm_kernel(const __grid_constant__ tc_gemm_args a, int64_t k_block)
+__global__ void __launch_bounds__(tile_threads, gemm_residency<T>) gemm_kernel(const __grid_constant__ tc_gemm_args a, int64_t k_block)
 {
     using Real = compute<T>;
     TC_SHARED(Real, rows, [tile_depth][tile + 1]);
