@@ -60,8 +60,10 @@ def headers_digest() -> bytes:
     return digest.digest()
 
 
-def compile_object(nvcc: str, source: Path, targets: list[str], headers: bytes) -> Path:
-    command = [nvcc, *FLAGS, *code_flags(targets), "-c", str(source)]
+def compile_object(nvcc: str, source: Path, targets: list[str], headers: bytes, output: str = "-c") -> Path:
+    """An object file, or with output="-cubin" the machine code alone, of one target."""
+    code = code_flags(targets) if output == "-c" else [f"-arch={targets[0]}"]
+    command = [nvcc, *FLAGS, *code, output, str(source)]
     key = hashlib.sha256(headers + source.read_bytes() + repr(command[1:-1]).encode()).hexdigest()[:16]
     target = OBJECTS / f"{source.stem}-{key}.o"
     if not target.exists():

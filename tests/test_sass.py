@@ -1,0 +1,116 @@
+"""The machine code of the hot kernels keeps its limits: registers, occupancy, no spills, no local memory, and in the loops no float64 and
+no division of integers. It needs nvcc and nvdisasm, no GPU; .ci/run installs nvdisasm."""
+
+import concurrent.futures
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "tools"))
+import sass  # noqa: E402
+
+TARGETS = ("sm_80", "sm_90")
+
+# file, beginning of the names of kernels: threads per block; at most so many registers, at least so many blocks per multiprocessor; then at
+# most so many instructions of the kernel that use local memory, and of its loops that compute in float64 or call a division of integers.
+# Attention's are of dropout and of the soft cap, which call functions; the optimizers' are rates and corrections, once per parameter.
+LIMITS = {
+    ("gemm.cu", "gemm_kernel<float, 64, "): (256, 128, 2, 0, 0, 0),
+    ("gemm.cu", "gemm_kernel<float, 32, "): (256, 128, 2, 0, 0, 0),
+    ("gemm.cu", "gemm_kernel<bfloat16, 64, "): (256, 128, 2, 0, 0, 0),
+    ("gemm.cu", "gemm_kernel<float16, 64, "): (256, 128, 2, 0, 0, 0),
+    ("attention.cu", "attention_forward_kernel<float, 64, "): (256, 208, 1, 1, 4, 8),
+    ("attention.cu", "attention_forward_kernel<bfloat16, 64, "): (256, 208, 1, 1, 4, 8),
+    ("attention_backward.cu", "attention_gradient_kernel<float, 64, "): (256, 224, 1, 17, 17, 2),
+    ("attention_backward.cu", "attention_gradient_kernel<bfloat16, 64, "): (256, 224, 1, 17, 17, 2),
+    ("attention_backward.cu", "attention_delta_kernel<float>"): (256, 40, 6, 0, 0, 0),
+    ("layer_norm.cu", "layer_norm_forward_kernel<float, 32, 4"): (256, 88, 2, 0, 0, 0),
+    ("layer_norm.cu", "layer_norm_forward_kernel<bfloat16, 32, 8"): (256, 40, 6, 0, 0, 0),
+    ("layer_norm.cu", "norm_input_gradient_kernel<float, 32, 4, "): (256, 42, 5, 0, 0, 0),
+    ("layer_norm.cu", "norm_weight_gradient_kernel<float, "): (256, 32, 8, 0, 0, 0),
+    ("loss.cu", "cross_entropy_kernel<float>"): (128, 32, 16, 0, 0, 0),
+    ("loss.cu", "cross_entropy_backward_kernel<float>"): (128, 32, 16, 0, 1, 0),
+    ("reduce.cu", "softmax_kernel<float>"): (128, 32, 16, 0, 0, 0),
+    ("reduce.cu", "softmax_backward_kernel<float>"): (128, 40, 12, 0, 0, 0),
+    ("optimizer.cu", "adam_kernel<float>"): (128, 48, 8, 0, 20, 0),
+    ("optimizer.cu", "sgd_kernel<float>"): (128, 40, 12, 0, 30, 0),
+}
+
+
+def named_calls(loop):
+    """The functions that a loop calls; calls of a label are how warps converge."""
+    return [found[1] for one in loop if one.code.startswith("CALL") and (found := re.search(r"`\((?!\.L_)(.*)\)", one.operands))]
+
+
+def figures(kernel, threads):
+    """In the order of LIMITS."""
+    in_loops = {one.address: one for loop in kernel.main_loops() for one in loop}.values()
+    return (
+        threads,
+        kernel.resources["registers"],
+        kernel.blocks(threads),
+        sum(one.code.startswith(("LDL", "STL")) for one in kernel.code),
+        sum(bool(sass.FLOAT64.match(one.code)) for one in in_loops),
+        sum(bool(re.search(r"_(div|rem)_[su]64", name)) for name in named_calls(in_loops)),
+    )
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """The kernels of each file and target."""
+    if missing := sass.missing_tools():
+        pytest.skip(missing)
+    jobs = [(file, target) for file in sorted({file for file, _ in LIMITS}) for target in TARGETS]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        kernels = pool.map(lambda job: sass.kernels(sass.build_cuda.KERNELS / "cuda" / job[0], job[1]), jobs)
+        return dict(zip(jobs, kernels, strict=True))
+
+
+@pytest.mark.minutes
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("file, name", LIMITS, ids=[name for _, name in LIMITS])
+def test_machine_code(measured, file, name, target):
+    kernels = [kernel for kernel in measured[file, target] if kernel.name.startswith(name)]
+    assert kernels, f"{file} has no kernel {name}"
+    threads, registers, blocks, *limits = LIMITS[file, name]
+    for kernel in kernels:
+        assert kernel.main_loops(), f"no loop is found in {kernel.name}"
+        found = figures(kernel, threads)
+        assert kernel.resources["spill_store_bytes"] == kernel.resources["spill_load_bytes"] == 0, kernel.name
+        assert found[1] <= registers and found[2] >= blocks, f"{kernel.name}: {found[1]} registers, {found[2]} blocks per multiprocessor"
+        for what, count, limit in zip(("local memory", "float64", "divisions of integers"), found[3:], limits, strict=True):
+            assert count <= limit, f"{kernel.name}: {what}: {count} instructions"
+
+
+BAD = """
+#include "device.cuh"
+extern "C" __global__ void divides(float *x, const float *y, long n, long m)
+{
+    for (long i = threadIdx.x; i < n; i += blockDim.x) x[i] = y[i / m];
+}
+extern "C" __global__ void computes_in_float64(float *x, long n)
+{
+    for (long i = threadIdx.x; i < n; i += blockDim.x) x[i] = static_cast<float>(x[i] * 0.1);
+}
+extern "C" __global__ void keeps_an_array(float *x, long n)
+{
+    float kept[64];
+    for (int i = 0; i < 64; i++) kept[i] = x[i];
+    for (long i = threadIdx.x; i < n; i += blockDim.x) x[i] = kept[i % 64];
+}
+"""
+
+
+@pytest.mark.skipif(bool(sass.missing_tools()), reason=sass.missing_tools() or "nothing is missing")
+def test_what_is_bad_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(sass.build_cuda, "OBJECTS", tmp_path)
+    monkeypatch.setattr(sass.build_cuda, "FLAGS", [*sass.build_cuda.FLAGS, f"-I{sass.build_cuda.KERNELS / 'cuda'}"])
+    source = tmp_path / "bad.cu"
+    source.write_text(BAD)
+    found = {kernel.name: figures(kernel, 128)[3:] for kernel in sass.kernels(source, "sm_80")}
+    local, float64, divisions = (found[name] for name in ("keeps_an_array", "computes_in_float64", "divides"))
+    assert local[0] > 0 and float64[1] > 0 and divisions[2] > 0
+    assert divisions[:2] == (0, 0) and float64[::2] == (0, 0) and local[1:] == (0, 0)
