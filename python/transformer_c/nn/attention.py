@@ -164,6 +164,7 @@ class MultiheadAttention(Module):
         *,
         past_key_value: KeyValueCache | None = None,
         causal_offset: int | None = None,
+        sequence_lengths: Any = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Attention of the queries to the keys.
 
@@ -187,6 +188,9 @@ class MultiheadAttention(Module):
             Keys and values of earlier calls; this call's are appended to them. In both masks, Tk then counts all keys.
         causal_offset : int, optional
             The position of the first query among the keys, for `is_causal`; default the number of cached positions, 0 with a static cache.
+        sequence_lengths : array_like of int, shape (S,), optional
+            The arrays are (N, E), in which S sequences of these lengths lie side by side (packed); each attends to itself alone. `attn_mask` is
+            (T, T) or (S H, T, T), T the longest length, and so are the weights. Without `key_padding_mask`, `past_key_value` and added keys.
 
         Returns
         -------
@@ -195,6 +199,7 @@ class MultiheadAttention(Module):
             Tk includes the keys of `add_bias_kv` and `add_zero_attn`.
         """
         batched = self._check_sequences(query, key, value)
+        packed = None if sequence_lengths is None else self._check_packed(query, key, sequence_lengths, key_padding_mask, past_key_value)
         batch_first = self.batch_first or not batched
         if not batched:
             shared = {id(x): x.unsqueeze(0) for x in (query, key, value)}  # one array given twice stays one array
@@ -204,17 +209,38 @@ class MultiheadAttention(Module):
         with restored_on_error([past_key_value]):
             q, k, v, offset = self._project_with_past(query, key, value, batch_first, past_key_value)
             offset = offset if causal_offset is None else count("causal_offset", causal_offset, 0)
-            masks = self._masks(q, k, key_padding_mask, attn_mask, is_causal, offset)
+            masks = self._masks(packed or (q.shape[0], q.shape[2], k.shape[2]), q, key_padding_mask, attn_mask, is_causal, offset)
             k, v = self._with_added_keys(k, self.bias_k), self._with_added_keys(v, self.bias_v)
             dropout = self.dropout if self.training else 0.0
-            found = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, return_attention=need_weights, **masks)
+            found = F.scaled_dot_product_attention(
+                q, k, v, dropout_p=dropout, return_attention=need_weights, sequence_lengths=sequence_lengths, **masks
+            )
             values, weights = found if need_weights else (found, None)
             output = self.out_proj(join_heads(values, batch_first))
             if weights is not None and average_attn_weights:
                 weights = weights.mean(axis=1)
         if batched:
             return output, weights
-        return output.squeeze(0), None if weights is None else weights.squeeze(0)
+        return output.squeeze(0), weights if weights is None or packed else weights.squeeze(0)
+
+    def _check_packed(self, query: Tensor, key: Tensor, lengths: Any, key_padding_mask: Any, past: Any) -> tuple[int, int, int]:
+        """The batch, the queries and the keys of the scores of packed sequences."""
+        if query.ndim != 2 or query.shape[0] != key.shape[0]:
+            raise ValueError(
+                f"packed sequences (sequence_lengths) are side by side in arrays (N, E) of equal N; got query {query.shape}, key {key.shape}"
+            )
+        others = {
+            "key_padding_mask": key_padding_mask is not None, "past_key_value": past is not None,
+            "bias_k": self.bias_k is not None, "add_zero_attn": self.add_zero_attn,
+        }  # fmt: skip
+        wrong = [name for name, given in others.items() if given]
+        if wrong:
+            raise ValueError(
+                f"packed sequences (sequence_lengths) have no padding and no keys besides their own; got {', '.join(wrong)} as well"
+            )
+        sizes = np.asarray(as_tensor(lengths).detach().cpu())
+        longest = int(sizes.max(initial=0))
+        return sizes.size, longest, longest
 
     def _check_sequences(self, query: Tensor, key: Tensor, value: Tensor) -> bool:
         """Whether the arguments have a batch axis; raises for shapes that do not match each other or the layer."""
@@ -306,10 +332,12 @@ class MultiheadAttention(Module):
 
     # ---- masks -----------------------------------------------------------------------------------------------------------
 
-    def _masks(self, q: Tensor, k: Tensor, key_padding_mask: Any, attn_mask: Any, is_causal: bool, offset: int) -> dict[str, Any]:
-        """The masks as arguments of scaled_dot_product_attention, where True means attend."""
-        batch, heads, queries, _ = q.shape
-        keys = k.shape[2]
+    def _masks(
+        self, sizes: tuple[int, int, int], q: Tensor, key_padding_mask: Any, attn_mask: Any, is_causal: bool, offset: int
+    ) -> dict[str, Any]:
+        """The masks as arguments of scaled_dot_product_attention, where True means attend; `sizes`: batch, queries and keys."""
+        batch, queries, keys = sizes
+        heads = q.shape[1]
         allowed: list[Tensor] = []
         added: list[Tensor] = []
         if attn_mask is not None:

@@ -21,6 +21,7 @@ from .cache import KeyValueCache, one_a_layer, restored_on_error
 from .containers import ModuleList
 from .layers import GELU, Dropout, LayerNorm, Linear, ReLU
 from .module import Module
+from .packing import Packing, checked_lengths, packing_of
 
 _Caches = Sequence[KeyValueCache] | None  # one per layer
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
@@ -121,11 +122,40 @@ class _Layer(Module):
         return self.linear2(self.dropout(hidden))
 
 
+def _without_padding(
+    run: Callable[[Tensor, Tensor | None, Packing], Tensor],
+    x: Tensor,
+    batch_first: bool,
+    lengths: Any,
+    mask: Tensor | None,
+    others: dict[str, Any],
+) -> Tensor | None:
+    """What `run` gives for x packed and the mask of its longest sequence, padded again with zeros; None where no sequence is padded."""
+    wrong = [name for name, value in others.items() if value is not None]
+    if wrong:
+        raise ValueError(f"lengths says what is padding and is for whole sequences; got {' and '.join(wrong)} as well")
+    if _core.is_traced():
+        raise ValueError("lengths packs sequences, which an exported graph cannot do: export with src_key_padding_mask")
+    if x.ndim != 3:
+        raise ValueError(f"lengths needs a batch of sequences, 3 axes; got src {x.shape}")
+    padded = x if batch_first else x.transpose(0, 1)
+    batch, width = padded.shape[:2]
+    packing = packing_of(checked_lengths(lengths, batch, width, f"src has shape {x.shape}, batch_first={batch_first}"), width)
+    if packing is None:
+        return None
+    if mask is not None:
+        if tuple(mask.shape[-2:]) != (width, width):
+            raise ValueError(f"the mask has shape {mask.shape}; expected (T, T) = ({width}, {width}), or that for each sequence and head")
+        mask = mask[..., : packing.longest, : packing.longest]
+    y = packing.unpack(run(packing.pack(padded), mask, packing))
+    return y if batch_first else y.transpose(0, 1)
+
+
 class TransformerEncoderLayer(_Layer):
     """Self-attention, then a network of two layers, a stand-in for ``torch.nn.TransformerEncoderLayer``.
 
     Train and eval mode compute the same way: padded positions are computed like all others, and a query whose keys are all masked gets
-    values of 0 from attention, never NaN.
+    values of 0 from attention, never NaN. With ``lengths=`` nothing is computed for padding.
 
     Parameters
     ----------
@@ -163,6 +193,7 @@ class TransformerEncoderLayer(_Layer):
         is_causal: bool = False,
         *,
         past_key_value: KeyValueCache | None = None,
+        lengths: Any = None,
     ) -> Tensor:
         """Maps src (T, B, E), (B, T, E) with `batch_first`, or (T, E), to the same shape.
 
@@ -170,16 +201,30 @@ class TransformerEncoderLayer(_Layer):
         ----------
         src_mask, src_key_padding_mask, is_causal, past_key_value
             As `attn_mask`, `key_padding_mask`, `is_causal` and `past_key_value` of MultiheadAttention.
+        lengths : array_like of int, shape (B,), optional
+            The number of positions of each sequence; those after it are padding, for which nothing is computed and 0 comes out. Positions
+            before it are as with a `src_key_padding_mask`, but for dropout, which keeps others.
         """
         x = self._accept(src)
 
-        def attend(x: Tensor) -> Tensor:
-            return self.self_attn(
-                x, x, x, src_key_padding_mask, need_weights=False, attn_mask=src_mask, is_causal=is_causal, past_key_value=past_key_value
-            )[0]
+        def packed(x: Tensor, mask: Tensor | None, packing: Packing) -> Tensor:
+            return self._layer(x, None, mask, is_causal, sequence_lengths=packing.sequence_lengths)
 
+        if isinstance(lengths, Packing):  # the stack has packed x
+            return packed(x, src_mask, lengths)
+        if lengths is not None:
+            others = {"src_key_padding_mask": src_key_padding_mask, "past_key_value": past_key_value}
+            y = _without_padding(packed, x, self.self_attn.batch_first, lengths, src_mask, others)
+            if y is not None:
+                return y
         with restored_on_error([past_key_value]):
-            return self._residual(2, self._residual(1, x, attend), self._feed_forward)
+            return self._layer(x, src_key_padding_mask, src_mask, is_causal, past_key_value=past_key_value)
+
+    def _layer(self, x: Tensor, padding: Tensor | None, mask: Tensor | None, is_causal: bool, **options: Any) -> Tensor:
+        def attend(x: Tensor) -> Tensor:
+            return self.self_attn(x, x, x, padding, need_weights=False, attn_mask=mask, is_causal=is_causal, **options)[0]
+
+        return self._residual(2, self._residual(1, x, attend), self._feed_forward)
 
 
 class TransformerDecoderLayer(_Layer):
@@ -302,7 +347,7 @@ class TransformerEncoder(_Stack):
         Applied to the last layer's output.
     enable_nested_tensor, mask_check : bool
         Accepted for compatibility with PyTorch and ignored: eval mode computes the same as train mode. In eval mode, PyTorch gives 0 at
-        padded positions.
+        padded positions, as ``lengths=`` does here.
 
     Attributes
     ----------
@@ -339,9 +384,26 @@ class TransformerEncoder(_Stack):
         is_causal: bool | None = None,
         *,
         past_key_value: _Caches = None,
+        lengths: Any = None,
     ) -> Tensor:
-        """Passes src through all layers; masks as for TransformerEncoderLayer, `past_key_value` one cache per layer (``new_caches``)."""
+        """Passes src through all layers; masks as for TransformerEncoderLayer, `past_key_value` one cache per layer (``new_caches``).
+
+        With `lengths` (B,), the number of positions of each sequence, layers and norm compute nothing for padding: they get the sequences side
+        by side, (N, E), and the result is 0 at padded positions.
+        """
         mask, causal = self._causal(src, mask, is_causal, past_key_value)
+        if lengths is not None:
+            kinds = {type(layer).__name__ for layer in self.layers if not isinstance(layer, TransformerEncoderLayer)}
+            if kinds or not len(self.layers):
+                raise ValueError(f"lengths needs layers that are TransformerEncoderLayer; got {', '.join(sorted(kinds)) or 'none'}")
+
+            def packed(x: Tensor, mask: Tensor | None, packing: Packing) -> Tensor:
+                return self._run(x, None, src_mask=mask, is_causal=causal, lengths=packing)
+
+            others = {"src_key_padding_mask": src_key_padding_mask, "past_key_value": past_key_value}
+            y = _without_padding(packed, src, self.layers[0].self_attn.batch_first, lengths, mask, others)
+            if y is not None:
+                return y
         return self._run(src, past_key_value, src_mask=mask, src_key_padding_mask=src_key_padding_mask, is_causal=causal)
 
 
