@@ -40,6 +40,18 @@ static tc_status copy_by_host(tc_tensor *to, const tc_tensor *from, tc_error *er
     return tc_tensor_copy(to, host, err);
 }
 
+/* One number of the host, of to's dtype, to every element of a GPU's tensor: in the arguments of a kernel, so that nothing is copied. */
+static tc_status write_number(tc_tensor *to, const void *number, tc_error *err)
+{
+    tc_copy_args args = {.to = to->data, .to_dtype = to->dtype, .from_dtype = to->dtype, .numel = to->numel};
+    memcpy(&args.number, number, tc_dtype_size(to->dtype));
+    memcpy(args.shape, to->shape, sizeof(int64_t) * (size_t)to->ndim);
+    memcpy(args.to_strides, to->strides, sizeof(int64_t) * (size_t)to->ndim);
+    int64_t *const strides[1] = {args.to_strides};
+    args.ndim = tc_layout_merge(to->ndim, args.shape, 1, strides, true);
+    return tc_run(to->storage->device, TC_FLOAT32, &tc_kernel_copy, &args, tc_divide_up(to->numel, TC_COPY_BLOCK), TC_COPY_BLOCK, 0, err);
+}
+
 /* Between the host and a GPU: made contiguous and cast on the source, moved, then given the strides of the target. */
 static tc_status copy_across(tc_tensor *to, const tc_tensor *from, tc_error *err)
 {
@@ -47,8 +59,9 @@ static tc_status copy_across(tc_tensor *to, const tc_tensor *from, tc_error *err
     const tc_backend *backend;
     TC_TRY(tc_tensor_empty(&packed, from->ndim, from->shape, to->dtype, from->storage->device, err));
     TC_TRY(copy_on_device(packed, from, err));
-    TC_TRY(tc_tensor_empty(&landed, from->ndim, from->shape, to->dtype, to->storage->device, err));
     const bool to_host = to->storage->device.type == TC_CPU, from_host = from->storage->device.type == TC_CPU;
+    if (from_host && from->numel == 1) return write_number(to, packed->data, err);
+    TC_TRY(tc_tensor_empty(&landed, from->ndim, from->shape, to->dtype, to->storage->device, err));
     const tc_device device = to_host ? from->storage->device : to->storage->device;
     TC_TRY(tc_backend_for(&backend, device, err));
     TC_TRY(

@@ -78,10 +78,50 @@ template <class T> __global__ void __launch_bounds__(element_threads) add_kernel
     for_own_elements(a.numel, [&](int64_t i) { narrow(to[i], widen(to[i]) + widen(from[i])); });
 }
 
+template <class Bits> __global__ void __launch_bounds__(element_threads) fill_kernel(const __grid_constant__ tc_copy_args a, Bits bits)
+{
+    Bits *to = static_cast<Bits *>(a.to);
+    for_own_elements(a.numel, [&](int64_t i) {
+        int64_t offset[1];
+        element_offsets<1>(offset, i, a.ndim, a.shape, {a.to_strides});
+        to[offset[0]] = bits;
+    });
+}
+
+// The number in words of 16 bytes, if the elements lie in such words.
+bool fill_sixteens(const tc_copy_args &a, void *stream, int *error)
+{
+    const size_t element = element_bytes(a.to_dtype), bytes = static_cast<size_t>(a.numel) * element;
+    const bool flat = a.ndim == 0 || (a.ndim == 1 && a.to_strides[0] == 1);
+    if (!flat || (reinterpret_cast<uintptr_t>(a.to) | bytes) % sizeof(Sixteen)) return false;
+    tc_copy_args words = a;
+    uint64_t pattern = a.number;
+    for (size_t known = element; known < sizeof pattern; known *= 2) pattern |= pattern << (8 * known); // the bits above it are zeros
+    words.numel = words.shape[0] = static_cast<int64_t>(bytes / sizeof(Sixteen));
+    words.ndim = 1;
+    words.to_strides[0] = 1;
+    *error = launch<fill_kernel<Sixteen>>(element_launch(words.numel, stream), words, Sixteen{{pattern, pattern}});
+    return true;
+}
+
+int run_fill(const tc_copy_args &a, void *stream)
+{
+    int error = 0;
+    const Launch shape = element_launch(a.numel, stream);
+    if (fill_sixteens(a, stream, &error)) return error;
+    switch (element_bytes(a.to_dtype)) {
+    case 8: return launch<fill_kernel<uint64_t>>(shape, a, a.number);
+    case 4: return launch<fill_kernel<uint32_t>>(shape, a, static_cast<uint32_t>(a.number));
+    case 2: return launch<fill_kernel<uint16_t>>(shape, a, static_cast<uint16_t>(a.number));
+    default: return launch<fill_kernel<uint8_t>>(shape, a, static_cast<uint8_t>(a.number));
+    }
+}
+
 int copy(const tc_copy_args &a, void *stream)
 {
     const Launch shape = element_launch(a.numel, stream);
     if (a.numel == 0) return 0;
+    if (!a.from) return run_fill(a, stream);
     if (a.to_dtype == a.from_dtype && a.to_dtype != TC_BOOL) return run_move(a, stream);
     return with_dtype(a.to_dtype, [&](auto to) {
         return with_dtype(a.from_dtype, [&](auto from) { return launch<copy_kernel<decltype(to), decltype(from)>>(shape, a); });
