@@ -352,8 +352,18 @@ typedef enum tc_pairing {
 TC_CHECKED tc_status tc_rotary(tc_tensor **y, tc_tensor *x, tc_tensor *positions, double base, tc_pairing pairing, bool inverse,
                                tc_error *err);
 
+/* This thread's share of a batch that several processes compute together, for dropout: the leading axis of what the ops get has `rows` rows
+ * (or a multiple), which are rows first, first + step, ... of the whole batch. Dropout then keeps what it keeps there. It holds for
+ * forwards; backwards keep what their forward kept. rows 0: nothing is shared. */
+typedef struct tc_batch_share {
+    int64_t rows, first, step;
+} tc_batch_share;
+tc_batch_share tc_get_batch_share(void);
+TC_CHECKED tc_status tc_set_batch_share(tc_batch_share share, tc_error *err);
+
 /* Dropout: y = x / (1 - p) where an element is kept, 0 elsewhere even if x is NaN there, 0 <= p <= 1. Which elements are kept depends only
- * on seed, call and the element's index (kernels/philox.h), not on the number of threads, the dtype or the device.  x,y of any shape. */
+ * on seed, call and the element's index in the whole batch (kernels/philox.h), not on the number of threads, the dtype or the device.  x,y
+ * of any shape. */
 TC_CHECKED tc_status tc_dropout(tc_tensor **y, tc_tensor *x, double p, uint64_t seed, uint64_t call, tc_error *err);
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
@@ -421,7 +431,8 @@ typedef struct tc_attention_options {
     tc_empty_rows empty_rows;
     double dropout; /* probability that a weight is dropped; which ones depends on seed, call and place (kernels/attention.h) */
     uint64_t seed, call;
-    bool long_names; /* messages say query, key, value, attn_mask instead of q, k, v, mask */
+    tc_batch_share share; /* tc_attention sets it to the thread's */
+    bool long_names;      /* messages say query, key, value, attn_mask instead of q, k, v, mask */
 } tc_attention_options;
 
 /* No mask, the usual scale. */

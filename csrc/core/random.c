@@ -2,7 +2,9 @@
 #include "random.h"
 #include "../kernels/philox.h"
 #include "lock.h"
+#include "status.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -441,4 +443,27 @@ uint32_t tc_philox(uint64_t seed, uint64_t call, uint64_t element)
         k1 += TC_PHILOX_W1;
     }
     return c[element / TC_PHILOX_BLOCKS % 4];
+}
+
+/* ---- batches that processes share ------------------------------------------------------------------------------- */
+
+static _Thread_local tc_batch_share batch_share;
+
+tc_batch_share tc_get_batch_share(void) { return batch_share; }
+
+tc_status tc_set_batch_share(tc_batch_share share, tc_error *err)
+{
+    if (share.rows < 0 || share.first < 0 || (share.rows > 0 && share.step < 1))
+        return tc_fail(err, TC_ERROR_VALUE,
+                       "a share of a batch has rows and a first row of at least 0, and a step of at least 1; got %" PRId64 ", %" PRId64
+                       ", %" PRId64,
+                       share.rows, share.first, share.step);
+    batch_share = share;
+    return TC_OK;
+}
+
+tc_places tc_places_of(tc_batch_share share, int64_t count)
+{
+    if (count > 0 && share.rows > 0 && count % share.rows == 0) return (tc_places){count / share.rows, share.first, share.step};
+    return (tc_places){count > 0 ? count : 1, 0, 1};
 }

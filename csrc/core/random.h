@@ -34,9 +34,13 @@
 #ifndef TC_CORE_RANDOM_H
 #define TC_CORE_RANDOM_H
 
+#include "../kernels/philox.h"
 #include "../transformer_c.h"
 
 /* The 32-bit word of one element: Philox4x32 with 7 rounds (Salmon et al. 2011). */
 uint32_t tc_philox(uint64_t seed, uint64_t call, uint64_t element);
+
+/* Where `count` elements are that belong to the rows of `share`, as many to each; where they are here, when it does not divide them. */
+tc_places tc_places_of(tc_batch_share share, int64_t count);
 
 #endif

@@ -15,6 +15,7 @@
 
 #include "divide_up.h"
 #include "kernels.h"
+#include "philox.h"
 
 #define TC_ATTENTION_QUERIES 48                   /* queries in a block: a multiple of every vector width */
 #define TC_ATTENTION_KEYS 128                     /* keys in a block */
@@ -67,6 +68,7 @@ typedef struct tc_attention_problem {
      * what they keep in a batch that is padded to the longest of them. */
     double dropout;
     uint64_t seed, call;
+    tc_places heads; /* b * H + h in the whole batch, for dropout */
 } tc_attention_problem;
 
 /* Items are blocks of queries: (b * H + h) * ceil(Tq / TC_ATTENTION_QUERIES) + block; of packed sequences (h * B + b) * ... + block, so

@@ -2,20 +2,32 @@
 #ifndef TC_KERNELS_DROPOUT_H
 #define TC_KERNELS_DROPOUT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
+#include "divide_up.h"
 #include "kernels.h"
+#include "philox.h"
 
 /* y = x / (1 - p) where the element is kept, 0 elsewhere, whatever the value of x (philox.h says which are kept). The backward is the same
- * kernel on dy with the same seed and call.  Items are groups of TC_PHILOX_GROUP elements.  y,x (n), contiguous; y may be x.  0 <= p <=
- * 1. */
+ * kernel on dy with the same seed and call.  Items are groups of TC_PHILOX_GROUP elements: tc_dropout_groups() for each row of `places`,
+ * of which those beyond its end have no elements.  y,x (n), contiguous, n a multiple of places.row; y may be x.  0 <= p <= 1. */
 typedef struct tc_dropout_forward_args {
     void *y;
     const void *x;
     int64_t n;
     double p;
     uint64_t seed, call;
+    tc_places places;
 } tc_dropout_forward_args;
+
+/* The groups that a row may touch: one more where it need not begin with a group. */
+static inline int64_t tc_dropout_groups(const tc_dropout_forward_args *a)
+{
+    const bool begins_with_a_group = a->places.row % TC_PHILOX_GROUP == 0 || (a->places.first == 0 && a->n <= a->places.row);
+    return tc_divide_up(a->places.row, TC_PHILOX_GROUP) + !begins_with_a_group;
+}
+static inline int64_t tc_dropout_items(const tc_dropout_forward_args *a) { return a->n / a->places.row * tc_dropout_groups(a); }
 extern const tc_kernel tc_kernel_dropout_forward;
 
 #endif

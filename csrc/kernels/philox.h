@@ -17,6 +17,12 @@
 
 #include <stdint.h>
 
+/* Where an op's elements are among those of the whole batch, when several processes share one: number i is
+ * (first + i / row * step) * row + i % row there, in elements or in rows of scores. {count, 0, 1}: where they are here. */
+typedef struct tc_places {
+    int64_t row, first, step;
+} tc_places;
+
 #define TC_PHILOX_ROUNDS 7
 #define TC_PHILOX_M0 0xD2511F53u /* multipliers */
 #define TC_PHILOX_M1 0xCD9E8D57u
@@ -30,6 +36,11 @@ static inline uint32_t tc_keep_threshold(double p)
 {
     const double threshold = p * 4294967296.0 + 0.5;
     return threshold < 4294967295.0 ? (uint32_t)threshold : UINT32_MAX;
+}
+
+static inline int64_t tc_place(const tc_places *places, int64_t i)
+{
+    return (places->first + i / places->row * places->step) * places->row + i % places->row;
 }
 
 #endif

@@ -68,12 +68,14 @@ tc_status tc_attention(tc_tensor **values, tc_tensor **attention, tc_tensor **ls
     TC_PLAN(plan);
     tc_input in[ATTENTION_INPUTS];
     attention_problem x;
+    tc_attention_options here = *options;
     tc_attention_forward_args args = {0};
     tc_tensor *out, *map = NULL, *log_sum = NULL, *shifts, *sums;
     int64_t shape[TC_MAX_DIMS];
+    here.share = tc_get_batch_share();
     attention_inputs(in, q, k, v, options);
     TC_TRY(tc_begin(&s, in, ATTENTION_INPUTS));
-    TC_TRY(attention_check(&x, &s, options));
+    TC_TRY(attention_check(&x, &s, &here));
     TC_TRY(tc_prepare(&s));
     TC_TRY(attention_operands(&x, options));
     const tc_attention_problem *p = &x.kernel;
@@ -92,7 +94,7 @@ tc_status tc_attention(tc_tensor **values, tc_tensor **attention, tc_tensor **ls
     plan.interruptible = true;
     TC_TRY(tc_plan_run(&plan, &args, err));
     if (options->empty_rows == TC_EMPTY_ROWS_RAISE) TC_TRY(refuse_empty_rows(&s, sums));
-    attention_attributes a = {*options, p->scale};
+    attention_attributes a = {here, p->scale};
     tc_tensor *saved[SAVED_OPTIONS + OPTION_TENSORS] = {q, k, v, out, map, shifts, sums}, **tensors[OPTION_TENSORS];
     find_tensors(tensors, &a.options);
     for (int i = 0; i < OPTION_TENSORS; i++) saved[SAVED_OPTIONS + i] = *tensors[i];

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "../core/broadcast.h"
+#include "../core/random.h"
 
 typedef struct names {
     const char *q, *k, *v, *mask;
@@ -388,6 +389,7 @@ static tc_status take_options(attention_problem *x, const tc_attention_options *
     p->dropout = o->dropout;
     p->seed = o->seed;
     p->call = o->call;
+    p->heads = tc_places_of(o->share, p->B * p->H);
     return TC_OK;
 }
 

@@ -145,6 +145,21 @@ static PyObject *set_grad_enabled(PyObject *module, PyObject *value)
     return PyBool_FromLong(tc_set_grad_enabled(truth));
 }
 
+static PyObject *exchange_batch_share(PyObject *module, PyObject *args)
+{
+    long long rows, first, step;
+    tc_error err;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "LLL:exchange_batch_share", &rows, &first, &step)) return NULL;
+    const tc_batch_share before = tc_get_batch_share();
+    PyObject *result = Py_BuildValue("LLL", (long long)before.rows, (long long)before.first, (long long)before.step);
+    if (result && tc_set_batch_share((tc_batch_share){rows, first, step}, &err) != TC_OK) {
+        Py_DECREF(result);
+        return tcpy_raise(&err);
+    }
+    return result;
+}
+
 static PyMethodDef methods[] = {
     {"set_num_threads", set_num_threads, METH_O, "set_num_threads(count, /)\n--\n\nSets how many threads computations use."},
     {"get_num_threads", get_num_threads, METH_NOARGS, "get_num_threads()\n--\n\nHow many threads computations use."},
@@ -167,6 +182,10 @@ static PyMethodDef methods[] = {
     {"grad_enabled", grad_enabled, METH_NOARGS, "grad_enabled()\n--\n\nWhether this thread records ops."},
     {"set_grad_enabled", set_grad_enabled, METH_O,
      "set_grad_enabled(enabled, /)\n--\n\nTurns recording on this thread on or off; returns what it was."},
+    {"exchange_batch_share", exchange_batch_share, METH_VARARGS,
+     "exchange_batch_share(rows, first, step, /)\n--\n\nFrom now on dropout on this thread numbers the rows of a batch first, first + "
+     "step, "
+     "...; returns what was set. rows 0: as they come."},
     {"set_device_type", tcpy_set_device_type, METH_O,
      "set_device_type(type, /)\n--\n\nFrom now on t.device is a `type`, a subclass of str."},
     {"set_tracer", tcpy_set_tracer, METH_O,

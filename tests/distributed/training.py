@@ -89,6 +89,8 @@ CASES = {
     "plain": {},
     "uneven": {"rows": 53},  # the last step has rows for some ranks only
     "fewer rows than ranks": {"rows": 25, "epochs": 2},  # a rank has none in the last step
+    "dropout": {"dropout": 0.3},
+    "uneven with dropout": {"dropout": 0.2, "rows": 53, "epochs": 2},
     "unused": {"unused": True},
     "accumulated": {"accumulate_grad_batches": 3},
     "clipped": {"gradient_clip_val": 0.05},

@@ -62,6 +62,7 @@ class Attention:
             dropout=dropout,
             seed=42,
             call=3,
+            heads=TYPES["tc_places"](max(B * H, 1), 0, 1),
         )
         self.options = {
             "enable_gqa": Hk != H,
@@ -318,7 +319,21 @@ def test_windows_on_a_joint_projection(cuda, rng):
         x = TYPES["tc_attention_operand"](data=device.pointer + 4 * part * D)
         x.batch, x.head, x.row = T * H * 3 * D, 3 * D, H * 3 * D
         windows.append(x)
-    problem = fill("tc_attention_problem", q=windows[0], k=windows[1], v=windows[2], B=B, H=H, Hk=H, Tq=T, Tk=T, D=D, Dv=D, scale=0.5)
+    problem = fill(
+        "tc_attention_problem",
+        q=windows[0],
+        k=windows[1],
+        v=windows[2],
+        B=B,
+        H=H,
+        Hk=H,
+        Tq=T,
+        Tk=T,
+        D=D,
+        Dv=D,
+        scale=0.5,
+        heads=TYPES["tc_places"](B * H, 0, 1),
+    )
     problem.left = problem.right = UNBOUNDED
     shift, total = cuda.empty((B, H, T), np.float32), cuda.empty((B, H, T), np.float32)
     cuda.run("attention_forward", np.float32, 0, problem=problem, values=operand(out, heads_first=False), shift=shift, sum=total)

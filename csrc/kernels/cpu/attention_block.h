@@ -376,8 +376,9 @@ static inline void choose_kept(const query_block *x, const key_block *y)
     const tc_attention_problem *p = x->problem;
     const uint32_t threshold = tc_keep_threshold(p->dropout);
     const int64_t row_groups = (p->Tk + TC_PHILOX_GROUP - 1) / TC_PHILOX_GROUP;
+    const int64_t head = tc_place(&p->heads, x->b * p->H + x->h);
     for (int i = 0; i < x->nq; i++) {
-        const int64_t first = ((x->b * p->H + x->h) * p->Tq + x->q0 + i) * row_groups + y->k0 / TC_PHILOX_GROUP;
+        const int64_t first = (head * p->Tq + x->q0 + i) * row_groups + y->k0 / TC_PHILOX_GROUP;
         for (int j = 0; j < y->nk; j += TC_PHILOX_GROUP) {
             uint32_t words[TC_PHILOX_GROUP];
             philox_group(words, p->seed, p->call, (uint64_t)(first + j / TC_PHILOX_GROUP));

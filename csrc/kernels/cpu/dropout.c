@@ -21,16 +21,26 @@ TC_DEFINE_KERNEL(dropout_forward)(const void *args, int64_t begin, int64_t end, 
     const vreal scale = v_set1(none ? R(0.0) : (real)(1.0 / (1.0 - a->p)));
     const uint32_t threshold = tc_keep_threshold(a->p);
     (void)scratch;
-    for (int64_t group = begin; group < end; group++) {
-        const real *x = (const real *)a->x + group * TC_PHILOX_GROUP;
-        real *y = (real *)a->y + group * TC_PHILOX_GROUP;
-        const int64_t left = a->n - group * TC_PHILOX_GROUP, n = left < TC_PHILOX_GROUP ? left : TC_PHILOX_GROUP;
-        uint32_t words[TC_PHILOX_GROUP];
+    const int64_t groups = tc_dropout_groups(a), length = a->places.row;
+    uint32_t words[2 * TC_PHILOX_GROUP] = {0}; /* a vector may begin anywhere in the first half */
+    int64_t row = begin / groups, group = begin % groups;
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t first = tc_place(&a->places, row * length); /* of the row, in the whole batch */
+        const int64_t at = first / TC_PHILOX_GROUP + group, from = at * TC_PHILOX_GROUP;
+        const int64_t skip = from < first ? first - from : 0, left = first + length - from;
+        const int64_t n = (left < TC_PHILOX_GROUP ? left : TC_PHILOX_GROUP) - skip;
+        const real *x = (const real *)a->x + row * length + from + skip - first;
+        real *y = (real *)a->y + row * length + from + skip - first;
+        if (++group == groups) {
+            group = 0;
+            row++;
+        }
+        if (n <= 0) continue;
         prefetch_group((const char *)x, (const char *)y);
-        philox_group(words, a->seed, a->call, (uint64_t)group);
+        philox_group(words, a->seed, a->call, (uint64_t)at);
         for (int64_t i = 0; i < n; i += TC_LANES) {
             const int lanes = v_left(n, i);
-            const vmask keep = none ? v_first(0) : v_keep(words + i, threshold);
+            const vmask keep = none ? v_first(0) : v_keep(words + skip + i, threshold);
             v_store_some(y + i, v_select(keep, v_load_some(x + i, lanes) * scale, v_zero()), lanes);
         }
     }

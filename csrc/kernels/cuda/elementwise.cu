@@ -103,22 +103,23 @@ __global__ void __launch_bounds__(element_threads) activation_backward_kernel(co
     });
 }
 
-__host__ __device__ __forceinline__ int64_t dropout_blocks(int64_t n) { return divide_up(n, TC_PHILOX_GROUP) * TC_PHILOX_BLOCKS; }
-
 // A thread takes the four elements of a block of random words, TC_PHILOX_BLOCKS apart, so neighbouring threads take neighbours.
-template <class T> __global__ void __launch_bounds__(element_threads) dropout_kernel(const __grid_constant__ tc_dropout_forward_args a)
+template <class T>
+__global__ void __launch_bounds__(element_threads) dropout_kernel(const __grid_constant__ tc_dropout_forward_args a, int64_t groups)
 {
     using Real = compute<T>;
     const bool none = a.p == 1.0; // no 32-bit threshold can express it
     const Real scale = none ? Real(0) : static_cast<Real>(1.0 / (1.0 - a.p));
     const uint32_t threshold = keep_threshold(a.p);
-    for_own_elements(dropout_blocks(a.n), [&](int64_t block) {
-        const int64_t first = block / TC_PHILOX_BLOCKS * TC_PHILOX_GROUP + block % TC_PHILOX_BLOCKS;
+    for_own_elements(a.n / a.places.row * groups * TC_PHILOX_BLOCKS, [&](int64_t block) {
+        const int64_t item = block / TC_PHILOX_BLOCKS, row = item / groups;
+        const int64_t begin = place_of(a.places, row * a.places.row); // of the row, in the whole batch
+        const int64_t first = (begin / TC_PHILOX_GROUP + item % groups) * TC_PHILOX_GROUP + block % TC_PHILOX_BLOCKS;
         const PhiloxWords words = philox_words(a.seed, a.call, static_cast<uint64_t>(first));
         TC_UNROLL
         for (int w = 0; w < 4; w++) {
-            const int64_t i = first + w * TC_PHILOX_BLOCKS;
-            if (i >= a.n) return;
+            const int64_t in_row = first + w * TC_PHILOX_BLOCKS - begin, i = row * a.places.row + in_row;
+            if (in_row < 0 || in_row >= a.places.row) continue;
             const bool keep = !none && words.at[w] >= threshold;
             narrow(static_cast<T *>(a.y)[i], keep ? widen(static_cast<const T *>(a.x)[i]) * scale : Real(0));
         }
@@ -147,7 +148,7 @@ template <class T> int tc_cuda_activation_backward(const void *args, int64_t, vo
 template <class T> int tc_cuda_dropout_forward(const void *args, int64_t, void *, void *stream)
 {
     const auto &a = *static_cast<const tc_dropout_forward_args *>(args);
-    return a.n ? launch<dropout_kernel<T>>(element_launch(dropout_blocks(a.n), stream), a) : 0;
+    return a.n ? launch<dropout_kernel<T>>(element_launch(tc_dropout_items(&a) * TC_PHILOX_BLOCKS, stream), a, tc_dropout_groups(&a)) : 0;
 }
 TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, activation_backward)
 TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, dropout_forward)

@@ -28,6 +28,12 @@ __device__ __noinline__ inline PhiloxWords philox_words(uint64_t seed, uint64_t 
     return c;
 }
 
+// tc_place(), for device code.
+__device__ __forceinline__ int64_t place_of(const tc_places &places, int64_t i)
+{
+    return (places.first + i / places.row * places.step) * places.row + i % places.row;
+}
+
 // tc_keep_threshold(), for device code: an element is kept when its word is at least the threshold.
 __device__ __forceinline__ uint32_t keep_threshold(double p)
 {

@@ -207,7 +207,8 @@ class FitLoop:
             nonlocal ran, outputs
             ran, loss = True, None
             if batch is not loaders.NO_BATCH:
-                outputs = self.training_step(*(batch, index)[: self.step_arguments])
+                with self.ranks.as_part(batch):
+                    outputs = self.training_step(*(batch, index)[: self.step_arguments])
                 loss = steps.loss_of(outputs, model)
             if is_first:
                 hooks.on_before_zero_grad(optimizer)

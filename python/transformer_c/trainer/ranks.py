@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from .. import distributed
+from .. import _core, distributed
 from .._core import Tensor
 from .._promotion import is_half
 from .._tensor import as_tensor, no_grad
@@ -114,6 +115,13 @@ class Ranks:
                 yield batch, max(int(lengths[i]), 0) / total, i == 0, i == width - 1
             if not width:
                 return
+
+    def as_part(self, batch: Any) -> AbstractContextManager[Any]:
+        """For a ``with`` block: dropout keeps of the rows of a batch what it keeps of them in the batch of all ranks together."""
+        if self.size == 1 or batch is NO_BATCH:
+            return nullcontext()
+        share = batch_size_of(batch), self.rank, self.size
+        return _core.switched(lambda given: _core.exchange_batch_share(*given), lambda: share)
 
     def exchange(self, own: Contribution) -> list[Contribution]:
         """What every rank has of a step."""
