@@ -70,6 +70,67 @@ def test_a_run_resumes_in_the_middle_of_an_epoch(tmp_path):
     run(2, script, tmp_path)
 
 
+@needs_mpi
+def test_checkpoints_of_shared_out_state_are_whole(tmp_path):
+    script = """
+        import training
+        from transformer_c import distributed
+        from transformer_c.distributed import world
+        from transformer_c.trainer.zero import Zero
+        size, rank = distributed.world_size(), distributed.rank()
+        at_once, whole = training.trained(size, 12, 3, strategy="zero", folder="whole")
+        first, _ = training.trained(size, 12, 2, strategy="zero", folder="part")
+        files = [tc.load(f"{folder}/last.safetensors")["optimizer"] for folder in ("whole", "part")]
+        assert files[0]["state"].keys() == files[1]["state"].keys()
+        for strategy in ("zero", "ddp", "zero"):  # the file of either is resumed by the other
+            _, model = training.trained(size, 12, 3, strategy=strategy, resume="part/last.safetensors")
+            assert np.array_equal(training.weights(model), training.weights(whole))
+        module = training.Small()
+        optimizer = tc.optim.AdamW(module.parameters())
+        zero = Zero(world.group(), optimizer)
+        for p in module.parameters():
+            p.grad = tc.ones(p.shape)
+        numbers = sum(p.numel() for p in module.parameters())
+        before = zero._group.sent
+        zero.sum_gradients([True] * len(list(module.parameters())), None, None)
+        zero.step()
+        least = 2 * (size - 1) * 4 * numbers / size
+        assert least - 8 * size <= zero._group.sent - before <= least + 8 * size
+        assert zero.state_bytes() <= 2 * 4 * (numbers // size + 1), "exp_avg and exp_avg_sq of one part"
+        try:
+            class Own(tc.optim.SGD):
+                pass
+            Zero(world.group(), Own(module.parameters()))
+        except ValueError as error:
+            assert "shares out the state of SGD, Adam" in str(error)
+        else:
+            raise AssertionError
+    """
+    run(3, script, tmp_path)
+
+
+@needs_mpi
+def test_bytes_of_a_step(tmp_path):
+    """2 (n - 1) / n of the gradients per rank, with either strategy."""
+    script = """
+        import training
+        from transformer_c import distributed
+        group, size = distributed.world.group(), distributed.world_size()
+        for strategy in ("ddp", "zero"):
+            sent = []
+            class Count(tc.callbacks.Callback):
+                def on_train_batch_end(self, trainer, model, outputs, batch, batch_idx):
+                    sent.append(group.sent)
+            trainer, model = training.trained(size, 12, 1, strategy=strategy, callbacks=[Count()])
+            numbers = sum(p.numel() for p in model.parameters())
+            least = 2 * (size - 1) / size * 4 * numbers
+            lengths = 8 * (size - 1)  # of the batches
+            for before, after in zip(sent, sent[1:]):
+                assert abs(after - before - lengths - least) <= 8 * size, (strategy, after - before, least)
+    """
+    run(3, script, tmp_path)
+
+
 DIFFERENT = {
     "model": ("model = Net(4 + rank)", "weight is float32 (4, 4) on rank 0 but float32 (5, 4) on rank 1"),
     "dtype": ("model = Net(4).to('float64' if rank else 'float32')", "weight is float32 (4, 4) on rank 0 but float64 (4, 4) on rank 1"),
@@ -167,7 +228,7 @@ def test_one_rank_is_as_without_a_strategy():
 
 
 def test_options(monkeypatch):
-    with pytest.raises(ValueError, match='strategy must be "ddp", "auto" or None, got \'fsdp\''):
+    with pytest.raises(ValueError, match='strategy must be "ddp", "zero", "auto" or None, got \'fsdp\''):
         tc.Trainer(1, strategy="fsdp")
     assert tc.Trainer(1, strategy="auto").strategy is None
     monkeypatch.setenv("PMI_SIZE", "2")

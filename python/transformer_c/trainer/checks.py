@@ -112,8 +112,8 @@ def loggers(given: Any, folder: str | None) -> list[Logger]:
 
 def strategy(option: str, given: Any) -> str | None:
     """The strategy; "auto" is that of the processes that a launcher started."""
-    if given not in (None, "auto", "ddp"):
-        raise ValueError(f'strategy must be "ddp", "auto" or None, got {given!r}')
+    if given not in (None, "auto", "ddp", "zero"):
+        raise ValueError(f'strategy must be "ddp", "zero", "auto" or None, got {given!r}')
     return ("ddp" if started_processes() > 1 else None) if given == "auto" else given
 
 
@@ -123,6 +123,11 @@ def ranks(model: TrainingModule, strategy: str | None, size: int) -> None:
         raise ValueError(
             f'strategy="{strategy}" cannot see the steps of {type(model).__name__}, whose automatic_optimization is False: '
             "tc.distributed.all_reduce() of optimizer.flat_gradients() before optimizer.step() sums the gradients"
+        )
+    if size > 1 and strategy == "zero" and type(model).configure_gradient_clipping is not TrainingModule.configure_gradient_clipping:
+        raise ValueError(
+            f'strategy="zero" clips gradients of which each rank has a part, and never calls configure_gradient_clipping() of '
+            f'{type(model).__name__}: use gradient_clip_val=, or strategy="ddp"'
         )
     if strategy is None and (count := started_processes()) > 1:
         warnings.warn(

@@ -19,6 +19,7 @@ from .progress import Bar
 from .ranks import Contribution
 from .run import Run
 from .saving import RunFiles
+from .zero import Zero
 
 
 class FitLoop:
@@ -72,15 +73,20 @@ class FitLoop:
         run.schedulers = [schedule.scheduler for schedule in self.schedules]
         if not model.automatic_optimization:
             run.manual = ManualOptimization(run, model, run.optimizers, self.hooks)
+        is_shared_out = self.options.strategy == "zero" and self.ranks.size > 1
+        self.zero = Zero(self.ranks.group, run.optimizers[0]) if is_shared_out else None
         schedulers = steps.schedulers_of(model, self.schedules)
-        self.files = RunFiles(self.options, run, model, run.optimizers, schedulers, self.streams, self.callbacks)
+        self.files = RunFiles(self.options, run, model, run.optimizers, schedulers, self.streams, self.callbacks, self.zero)
         self.training_step = steps.in_precision(self.model.training_step, self.options.autocast_dtype)
         self.step_arguments = steps.accepted(self.model.training_step, 2)
         self.takes_closure = steps.accepted(self.model.optimizer_step, 4) == 4
 
     def run_epochs(self) -> None:
         """Runs all remaining epochs."""
-        with nullcontext() if self.run.manual is None else self.run.manual.counted():
+        with (
+            nullcontext() if self.run.manual is None else self.run.manual.counted(),
+            nullcontext() if self.zero is None else self.zero.stepping(),
+        ):
             self._run_remaining()
 
     def _run_remaining(self) -> None:
@@ -224,7 +230,8 @@ class FitLoop:
                 hooks.on_after_backward()
             if is_last:
                 hooks.on_before_optimizer_step(optimizer)
-                model.configure_gradient_clipping(optimizer, self.options.gradient_clip_val, self.options.gradient_clip_algorithm)
+                if self.zero is None:
+                    model.configure_gradient_clipping(optimizer, self.options.gradient_clip_val, self.options.gradient_clip_algorithm)
             if loss is not None and self.ranks.size == 1:
                 run.losses.add("loss", self._finite(float(loss)), weight)
             if is_last:
@@ -263,7 +270,12 @@ class FitLoop:
         for loss, weight in (pair for part in parts for pair in part.losses):
             run.losses.add("loss", self._finite(loss), weight)
         run.record_means([part.logged for part in parts])
-        self.ranks.sum_gradients(optimizer, [part.has_gradient for part in parts])
+        used = [any(column) for column in zip(*(part.has_gradient for part in parts), strict=True)]
+        if self.zero is None:
+            self.ranks.sum_gradients(optimizer, used)
+        else:
+            limit, by = self.options.gradient_clip_val or None, self.options.gradient_clip_algorithm
+            self.zero.sum_gradients(used, limit if by == "norm" else None, limit if by == "value" else None)
 
     def _train_batch_by_hand(self, batch: Any) -> None:
         """One batch of a module with manual optimization: its step computes gradients, steps optimizers and schedules."""

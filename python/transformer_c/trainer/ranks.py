@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 
 from .. import _core, distributed
-from .._core import Tensor
-from .._promotion import is_half
-from .._tensor import as_tensor, no_grad
+from .._tensor import no_grad
 from ..distributed.group import Group
 from . import streams
 from .averages import Averages, batch_size_of
 from .loaders import NO_BATCH, number_of_batches, steps_of
 from .shares import Dealt, SharedLoader, is_shared_already, makes_batches_itself
+from .values import as_numbers, assign
 
 
 @dataclass
@@ -129,9 +128,8 @@ class Ranks:
         self.is_interrupted = any(part.is_interrupted for part in found)
         return found
 
-    def sum_gradients(self, optimizer: Any, has_gradient: Sequence[Sequence[bool]]) -> None:
-        """Gives every parameter the sum of its gradients on all ranks; none where no rank has one."""
-        used = [any(column) for column in zip(*has_gradient, strict=True)]
+    def sum_gradients(self, optimizer: Any, used: Sequence[bool]) -> None:
+        """Gives every parameter the sum of its gradients on all ranks; none where no rank has one, as `used` says."""
         with no_grad():
             for buffer in optimizer.flat_gradients(used):
                 assign(buffer, self.group.all_reduce(as_numbers(buffer)))
@@ -193,14 +191,3 @@ def facts_of_optimizers(optimizers: Iterable[Any]) -> dict[str, Any]:
         f"optimizer {i}": (type(o).__name__, [({k: v for k, v in g.items() if k != "params"}, len(g["params"])) for g in o.param_groups])
         for i, o in enumerate(optimizers)
     }
-
-
-def as_numbers(tensor: Tensor) -> np.ndarray:
-    """The values of a Tensor as a flat array, halves in float32."""
-    value = tensor.detach().cpu()
-    return np.asarray(value.float() if is_half(value) else value.contiguous()).reshape(-1)
-
-
-def assign(tensor: Tensor, array: np.ndarray) -> None:
-    """Overwrites a Tensor with the values of a flat array."""
-    tensor.copy_(as_tensor(array).view(tensor.shape).to(dtype=tensor.dtype, device=tensor.device))

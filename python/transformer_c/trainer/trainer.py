@@ -78,10 +78,10 @@ class Trainer(RunView):
         See ``tc.loggers``. True: a CSVLogger in `checkpoint_dir`. None: the history has all values.
     log_every_n_steps : int, default 50
         How often loggers get the values of single steps.
-    strategy : {"ddp", "auto"}, optional
+    strategy : {"ddp", "zero", "auto"}, optional
         "ddp": the processes that a launcher started train one model together: ``mpiexec -n 4 python script.py``. Each rank gets its share of
         the loaders, whose batch size is then that of one rank; n ranks take the steps of one process whose batch is n times as large.
-        Rank 0 writes all files. "auto": that where a launcher started several processes. None: this process alone.
+        Rank 0 writes all files. "zero": the same, with the optimizer's state shared out over the ranks (ZeRO-1). "auto": "ddp" where a launcher started several processes. None: this process alone.
     precision : {"32-true", "bf16-mixed"}, optional
         "bf16-mixed" runs the steps under ``tc.autocast``: weights in float32, products in bfloat16. None: the model's own dtype.
     **of_lightning

@@ -1,0 +1,20 @@
+"""Tensors as arrays that ranks exchange."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .._core import Tensor
+from .._promotion import is_half
+from .._tensor import as_tensor
+
+
+def as_numbers(tensor: Tensor) -> np.ndarray:
+    """The values of a Tensor as a flat array, halves in float32."""
+    value = tensor.detach().cpu()
+    return np.asarray(value.float() if is_half(value) else value.contiguous()).reshape(-1)
+
+
+def assign(tensor: Tensor, array: np.ndarray) -> None:
+    """Overwrites a Tensor with the values of a flat array."""
+    tensor.copy_(as_tensor(array).view(tensor.shape).to(dtype=tensor.dtype, device=tensor.device))

@@ -1,0 +1,168 @@
+"""ZeRO-1: each rank has the optimizer's state of one part of the parameters (Rajbhandari et al. 2020, "ZeRO", section 5.1).
+
+A step: the ranks add up their gradients, each its own part (reduce-scatter), take the step of this part, and send its new values to all
+(all-gather). That is as many bytes as data parallel training sends, and 1 / n of the state on each rank. The updates are element by element, so
+that they have the bits of an optimizer with the whole state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from .. import _core, optim
+from .._core import Tensor
+from .._tensor import as_tensor, no_grad
+from ..distributed import sums
+from ..distributed.group import Group
+from .values import as_numbers, assign
+
+ELEMENTWISE = (optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop)
+
+
+class Zero:
+    """The optimizer of a run with ``strategy="zero"``, whose ``step()`` it replaces while ``stepping()``.
+
+    Parameters
+    ----------
+    group : Group
+    optimizer : SGD, Adam, AdamW or RMSprop
+        Its groups and schedules count; its state is here, but for moments of saving and loading.
+    """
+
+    def __init__(self, group: Group, optimizer: Any) -> None:
+        if type(optimizer) not in ELEMENTWISE:
+            known = ", ".join(kind.__name__ for kind in ELEMENTWISE)
+            raise ValueError(f'strategy="zero" shares out the state of {known}, not of {type(optimizer).__name__}: use strategy="ddp"')
+        self._group, self._optimizer = group, optimizer
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """Finds this rank's slices of the parameters, in the order of the gradient buffers, and makes an optimizer of them."""
+        self._kinds: dict[tuple[str, str], list[Tensor]] = {}
+        for p in self._parameters():
+            self._kinds.setdefault((p.dtype.name, p.device), []).append(p)
+        self._slices: dict[int, tuple[int, int, Tensor]] = {}  # by parameter: from where to where, and the slice
+        for params in self._kinds.values():
+            bounds = sums.bounds(sum(p.numel() for p in params), self._group.size)
+            low, high, start = int(bounds[self._group.rank]), int(bounds[self._group.rank + 1]), 0
+            for p in params:
+                first, last = max(low - start, 0), min(high - start, p.numel())
+                if first < last:
+                    if not p.is_contiguous():
+                        _core.set_data(p, p.detach().contiguous())
+                    self._slices[id(p)] = first, last, p.detach().view(-1)[first:last]
+                start += p.numel()
+        groups = [
+            {**g, "params": [self._slices[id(p)][2] for p in g["params"] if id(p) in self._slices]} for g in self._optimizer.param_groups
+        ]
+        self._inner = type(self._optimizer)(groups, **{k: v for k, v in self._optimizer.defaults.items()})
+
+    def _parameters(self) -> list[Tensor]:
+        return [p for group in self._optimizer.param_groups for p in group["params"]]
+
+    # ---- steps ---------------------------------------------------------------------------------------------------------------
+
+    def sum_gradients(self, used: Sequence[bool], max_norm: float | None, max_value: float | None) -> list[Tensor]:
+        """This rank's part of the summed and clipped gradients, for ``step()``; returns all buffers, zero elsewhere.
+
+        Where a gradient is not finite, every rank gets all of the sums, for the error.
+        """
+        self._used = {id(p): is_used for p, is_used in zip(self._parameters(), used, strict=True)}
+        buffers = self._optimizer.flat_gradients(used)
+        self._parts = [self._group.reduce_scatter(as_numbers(buffer)) for buffer in buffers]
+        squares = self._group.exchange([float(np.square(part, dtype=np.float64).sum()) for part in self._parts])
+        total = math.sqrt(sum(map(sum, squares)))
+        with no_grad():
+            for buffer, part in zip(buffers, self._parts, strict=True):
+                if not math.isfinite(total):
+                    assign(buffer, self._group.gather_parts(part, buffer.numel()))
+                elif max_norm is not None:
+                    part *= part.dtype.type(min(max_norm / (total + 1e-6), 1.0))
+                elif max_value is not None:
+                    np.clip(part, -max_value, max_value, out=part)
+        return buffers
+
+    def stepping(self) -> AbstractContextManager[Any]:
+        """For a ``with`` block, in which the optimizer's ``step()`` is this one's."""
+
+        def exchange(step: Callable[..., Any] | None) -> Callable[..., Any] | None:
+            before = vars(self._optimizer).pop("step", None)
+            if step is not None:
+                self._optimizer.step = step
+            return before
+
+        return _core.switched(exchange, lambda: self.step)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Takes the step of this rank's part, and gets the values of the others."""
+        loss = None if closure is None else closure()
+        if self._optimizer.state:
+            self._take_state()
+        for own, given in zip(self._inner.param_groups, self._optimizer.param_groups, strict=True):
+            own.update({k: v for k, v in given.items() if k != "params"})
+        with no_grad():
+            for params, part in zip(self._kinds.values(), self._parts, strict=True):
+                at = 0
+                for p in (p for p in params if id(p) in self._slices):
+                    first, last, own_slice = self._slices[id(p)]
+                    gradient = as_tensor(part[at : at + last - first]).to(dtype=p.dtype, device=p.device)
+                    own_slice.grad = gradient if self._used[id(p)] else None
+                    at += last - first
+            self._inner.step()
+            for params in self._kinds.values():
+                self._gather(params)
+        return loss
+
+    def _gather(self, params: list[Tensor]) -> None:
+        own = [as_numbers(self._slices[id(p)][2]) for p in params if id(p) in self._slices]
+        dtype = as_numbers(params[0].view(-1)[:0]).dtype
+        whole, start = self._group.gather_parts(np.concatenate([np.empty(0, dtype), *own]), sum(p.numel() for p in params)), 0
+        for p in params:
+            assign(p, whole[start : start + p.numel()])
+            start += p.numel()
+
+    # ---- state ---------------------------------------------------------------------------------------------------------------
+
+    def _take_state(self) -> None:
+        """Takes this rank's part of the state that was loaded into the optimizer."""
+        for p, state in self._optimizer.state.items():
+            if id(p) in self._slices:
+                first, last, own = self._slices[id(p)]
+                self._inner.state[own] = {k: v.view(-1)[first:last].clone() if isinstance(v, Tensor) else v for k, v in state.items()}
+        self._optimizer.state = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The whole state, as the optimizer's own ``state_dict()`` gives it; called on all ranks."""
+        if self._optimizer.state:
+            self._take_state()
+        numbers = {id(p): i for i, p in enumerate(self._parameters())}
+        own = {}
+        for p in (p for p in self._parameters() if id(p) in self._slices):
+            first, last, part = self._slices[id(p)]
+            if part in self._inner.state:
+                values = {k: as_numbers(v) if isinstance(v, Tensor) else v for k, v in self._inner.state[part].items()}
+                own[numbers[id(p)]] = first, last, values
+        found: dict[int, dict[str, Any]] = {}
+        for of_rank in self._group.exchange(own):
+            for number, (first, last, values) in of_rank.items():
+                p, state = self._parameters()[number], found.setdefault(number, {})
+                for name, value in values.items():
+                    if isinstance(value, np.ndarray):
+                        state.setdefault(name, np.zeros(p.numel(), value.dtype))[first:last] = value
+                    else:
+                        state[name] = value
+        whole = {
+            number: {k: as_tensor(v).view(self._parameters()[number].shape) if isinstance(v, np.ndarray) else v for k, v in state.items()}
+            for number, state in sorted(found.items())
+        }
+        return {**self._optimizer.state_dict(), "state": OrderedDict(whole)}
+
+    def state_bytes(self) -> int:
+        """The bytes of the state on this rank."""
+        return sum(v.numel() * v.dtype.itemsize for s in self._inner.state.values() for v in s.values() if isinstance(v, Tensor))
