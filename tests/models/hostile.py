@@ -15,6 +15,7 @@ import numpy as np
 import torch_files
 import transformer_c as tc
 from folders import CONFIG, letters, sentence_folder
+from test_vocabularies import write as write_vocabulary
 from words import write_tokenizer
 
 os.environ["RUST_BACKTRACE"] = "0"  # which tokenizers takes long to print
@@ -161,6 +162,16 @@ def with_dense(folder):
     encoder.save(folder)
 
 
+def with_vocabulary(kind):
+    """A folder without tokenizer.json."""
+
+    def write(folder):
+        write_vocabulary(folder, kind)
+        tc.models.save(create(kind, "text-classification", 3), folder)
+
+    return write
+
+
 def encode(encoder):
     return encoder.encode(["abc", "z"])
 
@@ -179,6 +190,8 @@ M = tc.models
 TARGETS = {
     "SentenceEncoder": Target(sentence_folder, M.SentenceEncoder.from_pretrained, encode),
     "Dense": Target(with_dense, M.SentenceEncoder.from_pretrained, encode),
+    "vocab.txt": Target(with_vocabulary("bert"), M.TextClassifier, classify),
+    "vocab.json": Target(with_vocabulary("roberta"), M.TextClassifier, classify),
     "CrossEncoder": Target(
         written("roberta", "text-classification", 1, sentence_transformers={"activation_fn": "torch.nn.modules.linear.Identity"}),
         M.CrossEncoder.from_pretrained,
@@ -240,7 +253,7 @@ def changed(draw, path):
             path.unlink()
             path.symlink_to(draw.choice(("/dev/zero", "/dev/null", "nowhere", path.name, "/")))
         case _:
-            is_json = data[:1] in (b"{", b"[") and draw.random() < 0.75
+            is_json = path.suffix == ".json" and draw.random() < 0.75
             change = changed_safetensors if path.suffix == ".safetensors" else changed_json if is_json else changed_bytes
             torch_files.overwrite(path, change(draw, data))
 

@@ -15,6 +15,7 @@ import pytest
 import transformer_c as tc
 from golden import load
 from hostile import TARGETS, attacked
+from transformer_c.models.tokenizing import Tokenizer
 
 OPTIONS, ARRAYS = load("minilm")["minilm"]
 TEXTS = OPTIONS["texts"]
@@ -43,6 +44,14 @@ def test_what_the_folder_says(encoder):
 def test_tokens(encoder):
     for (ids, types), length, expected in zip(encoder.tokenizer(TEXTS), OPTIONS["lengths"], ARRAYS["ids"], strict=True):
         assert np.array_equal(ids, expected[:length]) and not types.any()
+
+
+def test_tokens_of_vocab_txt(encoder, tmp_path):
+    for name in os.listdir(FOLDER):
+        if name != "tokenizer.json":
+            os.symlink(os.path.join(FOLDER, name), tmp_path / name)
+    for (ids, _), (expected, _) in zip(Tokenizer(str(tmp_path), 256)(TEXTS), encoder.tokenizer(TEXTS), strict=True):
+        assert np.array_equal(ids, expected)
 
 
 def test_embeddings(encoder, isa):

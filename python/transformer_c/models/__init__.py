@@ -5,7 +5,7 @@ sentence, contrastive                       SentenceEncoder; its training
 modules                                     Dense, and the other parts of sentence-transformers' folders
 cross_encoder                               CrossEncoder
 classifier, pretrained, fitting             TextClassifier, TokenClassifier; where a fine-tuning begins, and its loop
-texts, tokenizing                           texts to batches of numbers
+texts, tokenizing, vocabularies             texts to batches of numbers
 bert, distilbert, roberta, mpnet, vit       the architectures: a few lines over tc.nn and a table of names each
 layers, heads                               what they share; what is put on them for a task
 config, folder, table, names                reading config.json, the folder's files, the arrays by their names

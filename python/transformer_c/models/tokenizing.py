@@ -1,4 +1,4 @@
-"""Texts to numbers, by tokenizer.json and the package tokenizers."""
+"""Texts to numbers, by tokenizer.json, or older files, and the package tokenizers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from ..checkpoint import CheckpointError
 from ..checkpoint.files import open_regular, write_atomically
 from .folder import mapping
+from .vocabularies import tokenizer_of
 
 MAX_TOKENIZER = 1 << 28  # bytes of tokenizer.json; those of multilingual models have 17 MB
 
@@ -83,6 +84,10 @@ def _read(folder: str) -> Any:
         ) from None
     path = os.path.join(folder, "tokenizer.json")
     if not os.path.exists(path):
+        with _refusing(f"the vocabulary of {folder!r} makes no tokenizer"):
+            made = tokenizer_of(folder, tokenizers)
+        if made is not None:
+            return made
         others = [
             name
             for name in ("vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model")

@@ -1,0 +1,126 @@
+"""Tokenizers from the files that were written before tokenizer.json: vocab.txt (WordPiece), or vocab.json and merges.txt (byte-level BPE)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ..checkpoint import CheckpointError
+from ..checkpoint.files import open_regular
+from .folder import mapping, read_json
+
+MAX_VOCABULARY = 1 << 26  # bytes of a file of words; those of multilingual models have 5 MB
+
+_BERT = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "mask_token": "[MASK]"}
+_ROBERTA = {"unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "mask_token": "<mask>"}
+# By model_type: the files, and the special tokens where no file says others.
+KINDS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
+    "bert": (("vocab.txt",), _BERT),
+    "distilbert": (("vocab.txt",), _BERT),
+    "mpnet": (("vocab.txt",), {**_ROBERTA, "unk_token": "[UNK]"}),
+    "roberta": (("vocab.json", "merges.txt"), _ROBERTA),
+}
+_NEEDED = ("unk_token", "cls_token", "sep_token")
+
+
+def tokenizer_of(folder: str, tokenizers: Any) -> Any:
+    """The tokenizer of a folder without tokenizer.json; None where it has no such files.
+
+    Parameters
+    ----------
+    folder : str
+    tokenizers : module
+        The package.
+    """
+    kind = mapping(os.path.join(folder, "config.json")).get("model_type")
+    files, named = KINDS.get(kind, ((), {})) if isinstance(kind, str) else ((), {})
+    paths = [os.path.join(folder, name) for name in files]
+    if not paths or not all(map(os.path.exists, paths)):
+        return None
+    values = mapping(os.path.join(folder, "tokenizer_config.json"))
+    more = os.path.join(folder, "added_tokens.json")
+    if mapping(more):
+        raise CheckpointError(f"{more!r} has tokens of its own; only a tokenizer.json can have them")
+    words = _words(paths[0]) if len(paths) == 1 else _numbers(paths[0])
+    special = _special({**named, **mapping(os.path.join(folder, "special_tokens_map.json")), **values}, named, words, paths[0])
+    made = _word_piece(tokenizers, words, special, values, folder) if len(paths) == 1 else _byte_pairs(tokenizers, words, paths[1], values)
+    cls, sep = special["cls_token"], special["sep_token"]
+    between, second = ([sep, sep], 0) if named["cls_token"] == "<s>" else ([sep], 1)
+    made.post_processor = tokenizers.processors.TemplateProcessing(
+        single=[cls, "$A", sep],
+        pair=[cls, "$A", *between, f"$B:{second}", f"{sep}:{second}"],
+        special_tokens=[(cls, words[cls]), (sep, words[sep])],
+    )
+    made.add_special_tokens(
+        [tokenizers.AddedToken(word, lstrip=name == "mask_token" and word == "<mask>", normalized=False) for name, word in special.items()]
+    )
+    return made
+
+
+def _word_piece(tokenizers: Any, words: dict[str, int], special: dict[str, str], values: Mapping[str, Any], folder: str) -> Any:
+    flags = {}
+    for name, default in (("do_lower_case", True), ("tokenize_chinese_chars", True), ("strip_accents", None)):
+        flags[name] = values.get(name, default)
+        if flags[name] is not default and type(flags[name]) is not bool:
+            raise CheckpointError(
+                f"{os.path.join(folder, 'tokenizer_config.json')!r} has {name} = {flags[name]!r:.80}; expected true or false"
+            )
+    made = tokenizers.Tokenizer(tokenizers.models.WordPiece(words, unk_token=special["unk_token"]))
+    made.normalizer = tokenizers.normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=flags["tokenize_chinese_chars"],
+        strip_accents=flags["strip_accents"],
+        lowercase=flags["do_lower_case"],
+    )
+    made.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    made.decoder = tokenizers.decoders.WordPiece()
+    return made
+
+
+def _byte_pairs(tokenizers: Any, words: dict[str, int], merges: str, values: Mapping[str, Any]) -> Any:
+    pairs = [tuple(line.split(" ")) for line in _lines(merges) if line and not line.startswith("#version")]
+    if not all(len(pair) == 2 for pair in pairs):
+        raise CheckpointError(f"{merges!r} has lines that are no two words")
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(words, pairs))
+    space = values.get("add_prefix_space") is True
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=space)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    return made
+
+
+def _special(values: Mapping[str, Any], named: Mapping[str, str], words: Mapping[str, int], path: str) -> dict[str, str]:
+    """The special tokens by their names in files, of those that the vocabulary has."""
+    found: dict[str, str] = {}
+    for name in named:
+        word = values[name].get("content") if isinstance(values[name], dict) else values[name]
+        if not isinstance(word, str) or (word not in words and name in _NEEDED):
+            raise CheckpointError(f"{path!r} lacks {word!r:.80}, the {name} that tokenizer_config.json or the architecture has")
+        if word in words:
+            found[name] = word
+    return found
+
+
+def _lines(path: str) -> list[str]:
+    file, size = open_regular(path)
+    with file:
+        if size > MAX_VOCABULARY:
+            raise CheckpointError(f"{path!r} has {size} bytes; {MAX_VOCABULARY} is the most that is read")
+        data = file.read()
+    try:
+        return [line.rstrip("\r") for line in data.decode().removesuffix("\n").split("\n")]
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{path!r} is not text in UTF-8 ({error.reason} at byte {error.start})") from None
+
+
+def _words(path: str) -> dict[str, int]:
+    """The words of a file with one in each line, and their numbers: those of the lines."""
+    return {word: number for number, word in enumerate(_lines(path))}
+
+
+def _numbers(path: str) -> dict[str, int]:
+    """The words of a JSON file, and their numbers."""
+    values = read_json(path, MAX_VOCABULARY)
+    if not isinstance(values, dict) or not all(type(number) is int and 0 <= number < 2**31 for number in values.values()):
+        raise CheckpointError(f"{path!r} is not a mapping of words to numbers")
+    return values

@@ -1,0 +1,112 @@
+"""Tokenizers from vocab.txt, or vocab.json and merges.txt, of folders without tokenizer.json. Needs the package tokenizers."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from folders import CONFIG
+from transformer_c.models.tokenizing import Tokenizer
+
+pytest.importorskip("tokenizers")
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "wor", "##ld", "##s", "!", "cafe", "café", "Hello", "中", "ab", "##c"]
+MPNET = ["<s>", "<pad>", "</s>", "[UNK]", "<mask>", *PIECES[5:]]
+BYTES = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "h", "e", "l", "o", "w", "r", "d", "Ġ", "Ġw", "he", "ll", "hell", "hello", "Ġwo", "!"]
+MERGES = ["#version: 0.2", "Ġ w", "h e", "l l", "he ll", "hell o", "Ġw o"]
+TEXTS = ["hello worlds!", "Hello, Café 中", "abc [MASK] hello", "", "hello\tworld <mask>!"]
+
+
+def write(folder, kind, **tokenizer_config):
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "model_type": kind}))
+    if kind == "roberta":
+        (folder / "vocab.json").write_text(json.dumps({word: i for i, word in enumerate(BYTES)}))
+        (folder / "merges.txt").write_text("\n".join(MERGES) + "\n")
+    else:
+        (folder / "vocab.txt").write_text("\n".join(MPNET if kind == "mpnet" else PIECES) + "\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config))
+    return str(folder)
+
+
+def ids(folder, texts, pairs=False):
+    return [found.tolist() for found, _ in Tokenizer(folder, 40, pairs)(texts)]
+
+
+def test_word_pieces(tmp_path):
+    folder = write(tmp_path, "bert")
+    assert ids(folder, ["Hello worlds!", "Café", "中ab abd"]) == [[2, 5, 6, 7, 8, 9, 3], [2, 10, 3], [2, 13, 14, 1, 3]]
+    found = Tokenizer(folder, 40, True)([("hello", "abc")])[0]
+    assert found[0].tolist() == [2, 5, 3, 14, 15, 3] and found[1].tolist() == [0, 0, 0, 1, 1, 1]
+    assert ids(write(tmp_path, "distilbert", do_lower_case=False), ["Hello hello Café"]) == [[2, 12, 5, 1, 3]]
+    assert ids(write(tmp_path, "bert", strip_accents=False), ["café"]) == [[2, 11, 3]]
+    found = Tokenizer(write(tmp_path, "mpnet"), 40, True)([("hello", "abc")])[0]
+    assert found[0].tolist() == [0, 5, 2, 2, 14, 15, 2] and not found[1].any()
+
+
+def test_byte_pairs(tmp_path):
+    folder = write(tmp_path, "roberta")
+    assert ids(folder, ["hello wow", "hello <mask>"]) == [[0, 17, 18, 9, 2], [0, 17, 4, 2]]
+    assert ids(folder, [("hello", "wow")], True) == [[0, 17, 2, 2, 9, 8, 9, 2]]
+
+
+def test_a_saved_tokenizer_is_a_tokenizer_json(tmp_path):
+    for kind in ("bert", "mpnet", "roberta"):
+        folder = write(tmp_path / kind, kind)
+        tokenizer, saved = Tokenizer(folder, 40), tmp_path / f"{kind} saved"
+        saved.mkdir()
+        tokenizer.save(str(saved))
+        again = Tokenizer(str(saved), 40)
+        for (a, b), (c, d) in zip(tokenizer(TEXTS), again(TEXTS), strict=True):
+            assert np.array_equal(a, c) and np.array_equal(b, d)
+
+
+def test_an_encoder(tmp_path):
+    tc.models.save(tc.models.create(CONFIG), tmp_path)
+    write(tmp_path, "bert", model_max_length=12)
+    encoder = tc.models.SentenceEncoder.from_pretrained(tmp_path)
+    assert encoder.tokenizer.max_length == 12 and encoder.encode(["hello world", "x"]).shape == (2, 16)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "data", "message"),
+    [
+        ("bert", "vocab.txt", b"a\nb\n", "vocab.txt' lacks '.UNK.', the unk_token"),
+        ("bert", "vocab.txt", b"\xff\xfe", "vocab.txt' is not text in UTF-8"),
+        ("bert", "vocab.txt", b"", "lacks"),
+        ("bert", "tokenizer_config.json", b'{"do_lower_case": 3}', "do_lower_case = 3; expected true or false"),
+        ("bert", "tokenizer_config.json", b'{"cls_token": ["x"]}', "the cls_token"),
+        ("bert", "tokenizer_config.json", b'{"sep_token": {"content": "x"}}', "lacks 'x', the sep_token"),
+        ("bert", "added_tokens.json", b'{"new": 16}', "added_tokens.json' has tokens of its own"),
+        ("roberta", "vocab.json", b'{"a": -1}', "not a mapping of words to numbers"),
+        ("roberta", "vocab.json", b"[]", "not a mapping"),
+        ("roberta", "merges.txt", b"a b c\n", "no two words"),
+        ("roberta", "merges.txt", b"q z\n", "makes no tokenizer"),
+        (
+            "xlm-roberta",
+            "sentencepiece.bpe.model",
+            b"x",
+            "has no tokenizer.json; it has sentencepiece.bpe.model|it has vocab.txt, from which",
+        ),
+    ],
+)
+def test_what_is_refused(tmp_path, kind, name, data, message):
+    folder = write(tmp_path, kind)
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(tc.CheckpointError, match=message):
+        Tokenizer(folder, 40)
+
+
+@pytest.mark.parametrize("kind", ["bert", "distilbert", "mpnet", "roberta"])
+def test_next_to_transformers(tmp_path, kind):
+    """The tokens of its tokenizers that are written in Python, where they exist."""
+    transformers = pytest.importorskip("transformers")
+    mask = {"content": "<mask>", "lstrip": True, "rstrip": False, "normalized": False, "single_word": False, "__type": "AddedToken"}
+    folder = write(tmp_path, kind, **({"mask_token": mask} if kind == "roberta" else {}))  # as in real folders
+    name = {"bert": "BertTokenizer", "distilbert": "DistilBertTokenizer", "mpnet": "MPNetTokenizer", "roberta": "RobertaTokenizer"}[kind]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = getattr(transformers, name).from_pretrained(folder)
+    assert ids(folder, TEXTS) == theirs(TEXTS)["input_ids"]
+    assert ids(folder, [("hello", "abc!")], True) == theirs([("hello", "abc!")])["input_ids"]
