@@ -20,6 +20,7 @@ import tempfile
 
 from benchmarks import harness, run
 from benchmarks.encoder_engines import CASES, ENGINES, FILES, FOLDER, WORKLOADS, flops, prepare, times
+from benchmarks.worker import CPU_CLOCK
 
 TOLERANCE = 1e-4  # between embeddings of length 1
 CASE_TITLES = {
@@ -114,6 +115,11 @@ def parse_arguments(argv):
     parser.add_argument("--cases", default=",".join(CASES), metavar="NAME[,NAME]", help=f"of {', '.join(CASES)} (all)")
     parser.add_argument("--engines", metavar="NAME[,NAME]", help=f"of {', '.join(ENGINES)} (all that are installed)")
     parser.add_argument("--turns", type=int, default=5, metavar="N", help="of each engine (5)")
+    parser.add_argument(
+        "--cpu-clock",
+        action="store_true",
+        help="measure the time that processes have on the cores: for one thread on a machine that does other things",
+    )
     parser.add_argument("--json", type=pathlib.Path, metavar="PATH", help="write the results there as well")
     parser.add_argument("--add", action="store_true", help="keep what the file of --json has of other instructions and threads")
     arguments = parser.parse_args(argv)
@@ -123,6 +129,8 @@ def parse_arguments(argv):
         unknown = [value for value in values if value not in known]
         if unknown:
             parser.error(f"--{name} {unknown[0]}: expected {', '.join(known)}")
+    if arguments.cpu_clock and arguments.threads != [1]:
+        parser.error("--cpu-clock counts threads that wait as well: it needs --threads 1")
     if not (arguments.folder / "config.json").is_file():
         parser.error(f"{arguments.folder} has no config.json: expected the folder of a model")
     return arguments
@@ -147,13 +155,14 @@ def main(argv=None):
             print(f"{name} cannot be written: {why}")
         for isa in arguments.isa:
             for threads in arguments.threads:
-                with environment(ISAS[isa]):
+                with environment({**ISAS[isa], CPU_CLOCK: str(int(arguments.cpu_clock))}):
                     rows += run_all(arguments, config, isa, threads, columns)
     if arguments.json:
         result = {
             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             "cpu": run.cpu_model(),
             "cores": len(harness.available_cores()),
+            "clock": "cpu" if arguments.cpu_clock else "wall",
             "model": arguments.folder.resolve().name,
             "commit": run.commit(),
             "versions": {**run.versions(), **versions(engines)},
@@ -179,7 +188,7 @@ def run_all(arguments, config, isa, threads, columns):
             print(f"{isa}, {threads}, {case}: " + ", ".join(f"{e} {1e3 * s:.1f}" for e, s in seconds[case].items()), flush=True)
     for case in [case for case in ("one", "full") if case in arguments.cases]:
         peaks[case] = {name: memory(case, name, threads) for name in columns}
-    title = f"{isa}, {threads} thread{'s' * (threads > 1)}"
+    title = f"{isa}, {threads} thread{'s' * (threads > 1)}{', on the core' * arguments.cpu_clock}"
     print("\n" + table(f"{title}: ms", ["bound", *columns], _named(seconds), lambda s: f"{1e3 * s:.1f}"))
     print("\n" + table(f"{title}: peak of memory, MiB", columns, _named(peaks), lambda b: f"{b / 2**20:.0f}") + "\n", flush=True)
     of = {"isa": isa, "threads": threads}

@@ -89,11 +89,13 @@ def test_rows_of_other_threads_are_kept(folder, tmp_path, monkeypatch, capsys):
     assert [(row["threads"], row["seconds"]) for row in json.loads(path.read_text())["rows"]] == [(1, 0), (2, 2)]
 
 
-@pytest.mark.parametrize("wrong", [["--isa", "sse"], ["--cases", "huge"], ["--engines", "Caffe"], ["--threads", "0"]])
+@pytest.mark.parametrize(
+    "wrong", [["--isa", "sse"], ["--cases", "huge"], ["--engines", "Caffe"], ["--threads", "0"], ["--cpu-clock", "--threads", "2"]]
+)
 def test_wrong_options(folder, capsys, wrong):
     with pytest.raises(SystemExit) as error:
         encoders.main([str(folder), *wrong])
-    assert error.value.code == 2 and wrong[1] in capsys.readouterr().err
+    assert error.value.code == 2 and wrong[0] in capsys.readouterr().err
 
 
 def test_a_folder_without_a_model(tmp_path, capsys):
