@@ -15,7 +15,7 @@
 #define LEAST_WORK 65536
 
 /* With at most so many rows a product is bound by reading B, in panels from end to end. */
-#define FEW_ROWS 28
+#define FEW_ROWS 42
 /* Columns of an item whose sums are kept in scratch until they are rounded to halves. */
 #define MOST_SUMMED_COLUMNS 512
 
@@ -54,21 +54,25 @@ static void choose_split(tc_gemm_args *g)
 static tc_gemm_b_form choose_b_form(const tc_gemm_args *g, bool keep, size_t element)
 {
     const int64_t reach = g->k_chunk * (g->b_row < 0 ? -g->b_row : g->b_row) * (int64_t)element;
-    if (g->b_col == 1 && (reach <= 49152 || g->M <= FEW_ROWS)) return TC_GEMM_B_ROWS;
+    if (g->b_col == 1 && (reach <= 49152 || g->M <= 28)) return TC_GEMM_B_ROWS;
     return keep || g->M > g->row_block ? TC_GEMM_B_PANELS : TC_GEMM_B_STRIDED;
 }
 
-/* Blocks of A are copied when neither stride is 1; when rows are long and many columns use them; and when k steps from page to
- * page. */
-static bool choose_pack_a(const tc_gemm_args *g, size_t element)
+/* Few rows are read row by row, without a power of two between them. Blocks of A are copied when neither stride is 1; when rows are long
+ * and many columns use them; and when k steps from page to page. */
+static bool wants_blocks(const tc_gemm_args *g, size_t element)
 {
-    if (g->a_stored != TC_STORED_AS_COMPUTED) return true;
-    if (g->M == 1 && g->a_row == 1) return false;
-    if (g->b_stored != TC_STORED_AS_COMPUTED || (g->a_row != 1 && g->a_col != 1)) return true;
-    if (g->by_columns) return g->N >= 128 && g->a_row != 1;
+    if (g->a_row != 1 && g->a_col != 1) return true;
     if (g->N < 128) return false;
     if (g->a_row == 1) return g->a_col * (int64_t)element >= 1024 && g->k_chunk >= 64;
     return g->k_chunk >= 512 && g->N >= 512;
+}
+
+static tc_gemm_a_form choose_a_form(const tc_gemm_args *g, size_t element)
+{
+    const bool halves = g->a_stored != TC_STORED_AS_COMPUTED;
+    if (g->by_columns) return halves || g->a_col != 1 || (g->K >= 512 && g->M > 1) ? TC_GEMM_A_ROWS : TC_GEMM_A_IN_PLACE;
+    return wants_blocks(g, element) ? TC_GEMM_A_BLOCKS : halves ? TC_GEMM_A_ROWS : TC_GEMM_A_IN_PLACE;
 }
 
 void tc_cpu_plan_gemm(tc_plan *plan, void *args)
@@ -80,10 +84,9 @@ void tc_cpu_plan_gemm(tc_plan *plan, void *args)
     const size_t element = tc_dtype_size(plan->compute);
     choose_split(g);
     g->by_columns = g->M <= FEW_ROWS && !g->k_is_rows;
-    if (g->M == 1) g->a_row = 1; /* a tile then reads A as if it were packed */
     choose_items(g);
     g->b_form = choose_b_form(g, plan->keep != NULL, element);
-    g->pack_a = choose_pack_a(g, element);
+    g->a_form = choose_a_form(g, element);
     g->fetch_b = g->b_form == TC_GEMM_B_PANELS && g->K * g->N * (int64_t)element > LARGE_B;
     const double work = (double)least_of(g->M, g->row_block) * (double)least_of(g->N, g->col_block) * (double)(g->k_chunk + 1);
     plan->variant = variants[g->b_form][g->k_chunks > 1];

@@ -44,6 +44,12 @@ typedef enum tc_gemm_b_form {
     TC_GEMM_B_STRIDED /* any strides: each item packs the panels it uses into its scratch */
 } tc_gemm_b_form;
 
+typedef enum tc_gemm_a_form {
+    TC_GEMM_A_IN_PLACE,
+    TC_GEMM_A_BLOCKS, /* copied into scratch, the rows of a tile beside one another: long rows, large strides, or neither stride 1 */
+    TC_GEMM_A_ROWS    /* copied into scratch row by row: halves, and few rows */
+} tc_gemm_a_form;
+
 /* Items are blocks of C: tc_gemm_items() of them, row blocks varying fastest, then column blocks, chunks of K, batch.
  *
  * With k_chunks > 1 the sum over k is split: chunk s sums k_chunk terms and writes its own C at c + s * c_chunk, for sum_partials to add
@@ -60,10 +66,10 @@ typedef struct tc_gemm_args {
     int64_t row_block, col_block; /* the shape of an item; col_block a multiple of 128 bytes of columns */
     int batch_dims;
     int64_t batch, batch_shape[TC_GEMM_BATCH_DIMS], a_batch[TC_GEMM_BATCH_DIMS], b_batch[TC_GEMM_BATCH_DIMS], c_batch[TC_GEMM_BATCH_DIMS];
+    tc_gemm_a_form a_form;
     tc_gemm_b_form b_form;
     tc_activation activation;
     bool wide;       /* without an epilogue: c and a_sum in the compute dtype */
-    bool pack_a;     /* copy blocks of A into scratch: long rows, large strides, or neither stride 1 */
     bool by_columns; /* few rows: an item computes its columns one after the other, so that each panel of B is read straight down */
     bool k_is_rows;  /* k are the rows of a batch: a weight's gradient, whose sum may be split in any way */
     bool fetch_b;    /* the panels do not fit in the caches near the core: prefetch them */
@@ -115,19 +121,21 @@ static inline int64_t tc_gemm_item_k_block(const tc_gemm_args *a) { return tc_ge
 
 static inline int64_t tc_gemm_longest_item(const tc_gemm_args *a) { return a->k_chunks > 1 ? a->k_chunk : a->K; }
 
-/* Where in an item's scratch everything lies, in bytes: packed rows of A (those of a block of k, or of all k when computed by columns), a
- * group of B's panels, sums that become halves, the bias widened. */
+/* Where in an item's scratch everything lies, in bytes: the copy of A (a block of k, or all k when computed by columns), whose rows do not
+ * begin a power of two apart, a group of B's panels, sums that become halves, the bias widened. */
 #define TC_GEMM_GROUP_PANELS 4 /* in a group, at most */
 typedef struct tc_gemm_scratch {
     size_t b, sums, bias, bytes;
-    int64_t sums_row;
+    int64_t a_row, sums_row;
 } tc_gemm_scratch;
 static inline tc_gemm_scratch tc_gemm_scratch_of(const tc_gemm_args *a, size_t element)
 {
     const int64_t kc = tc_gemm_item_k_block(a), rows = a->M < a->row_block ? a->M : a->row_block;
     const int64_t cols = a->N < a->col_block ? a->N : a->col_block, group = TC_GEMM_GROUP_PANELS * tc_gemm_panel_width(element);
-    tc_gemm_scratch s = {0, 0, 0, 0, 0};
-    if (a->pack_a) s.b = (size_t)(rows * (a->by_columns ? tc_gemm_longest_item(a) : kc)) * element + 2 * TC_GEMM_PANEL_BYTES;
+    tc_gemm_scratch s = {0, 0, 0, 0, 0, 0};
+    s.a_row = a->by_columns ? tc_gemm_longest_item(a) : kc;
+    if (a->a_form == TC_GEMM_A_ROWS) s.a_row = (tc_divide_up(s.a_row, 16) | 1) * 16;
+    if (a->a_form != TC_GEMM_A_IN_PLACE) s.b = (size_t)(rows * s.a_row) * element + 2 * TC_GEMM_PANEL_BYTES;
     s.b = (s.b + TC_GEMM_PANEL_BYTES - 1) / TC_GEMM_PANEL_BYTES * TC_GEMM_PANEL_BYTES;
     s.sums = s.b;
     if (a->b_form == TC_GEMM_B_STRIDED || a->b_stored != TC_STORED_AS_COMPUTED) s.sums += (size_t)(kc * group) * element;

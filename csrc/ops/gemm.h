@@ -7,10 +7,10 @@
 
 /* C (M,N) = activation(A (M,K) B (K,N) + bias (N)) + residual (M,N), for every element of a batch.
  *
- * Operands are of s->compute or, where their `stored` says so, halves, and so is c; pre is of s->compute. a_sum (M) is the sums of the rows of
- * A. It and c are of s->compute too, unless the product is `wide`: then they are of s->statistics. a_sum is written when N > 0. Strides are of
- * any size and sign. Members left 0 are not used: no epilogue and no batch. An epilogue and a batch exclude each other. C
- * overlaps none of the operands. `keep`: the storage of B when its prepared form may be kept for later calls, otherwise NULL. */
+ * Operands are of s->compute or, where their `stored` says so, halves, and so is c; pre is of s->compute. a_sum (M) is the sums of the rows
+ * of A. It and c are of s->compute too, unless the product is `wide`: then they are of s->statistics. a_sum is written when N > 0. Strides
+ * are of any size and sign. Members left 0 are not used: no epilogue and no batch. An epilogue and a batch exclude each other. C overlaps
+ * none of the operands. `keep`: the storage of B when its prepared form may be kept for later calls, otherwise NULL. */
 TC_CHECKED tc_status tc_product(tc_scope *s, tc_gemm_args *product, tc_storage *keep);
 
 /* The last axis of *x as columns and all others as rows of one matrix. Where the strides of *x do not allow that, it becomes a copy, which

@@ -120,48 +120,45 @@ TC_INLINE void tile_product(const int rows, const int vectors, const tc_stored s
     TILE_FUNCTION(_plain, rows, 2, TC_STORED_AS_COMPUTED, w->a_row, 1)
 #define REAL_ROW(rows) {{tile_##rows##x1_packed, tile_##rows##x2_packed}, {tile_##rows##x1_plain, tile_##rows##x2_plain}},
 
-/* With A packed: B of halves, for so few rows that widening it for each tile costs less than storing it widened; and four vectors of B for
- * very few rows, whose sums would otherwise wait for one another. */
+/* With adjacent elements of a row of A: B of halves, for so few rows that widening it for each tile costs less than storing it widened; and
+ * four vectors of B for very few rows, whose sums would otherwise wait for one another. */
 #define HALF_TILES(rows)                                                                                                                   \
-    TILE_FUNCTION(_float16, rows, 1, TC_STORED_FLOAT16, 1, w->a_col)                                                                       \
-    TILE_FUNCTION(_float16, rows, 2, TC_STORED_FLOAT16, 1, w->a_col)                                                                       \
-    TILE_FUNCTION(_bfloat16, rows, 1, TC_STORED_BFLOAT16, 1, w->a_col)                                                                     \
-    TILE_FUNCTION(_bfloat16, rows, 2, TC_STORED_BFLOAT16, 1, w->a_col)
+    TILE_FUNCTION(_float16, rows, 1, TC_STORED_FLOAT16, w->a_row, 1)                                                                       \
+    TILE_FUNCTION(_float16, rows, 2, TC_STORED_FLOAT16, w->a_row, 1)                                                                       \
+    TILE_FUNCTION(_bfloat16, rows, 1, TC_STORED_BFLOAT16, w->a_row, 1)                                                                     \
+    TILE_FUNCTION(_bfloat16, rows, 2, TC_STORED_BFLOAT16, w->a_row, 1)
 #define HALF_ROW(rows) {{tile_##rows##x1_float16, tile_##rows##x2_float16}, {tile_##rows##x1_bfloat16, tile_##rows##x2_bfloat16}},
-#define WIDE_TILE(rows) TILE_FUNCTION(_packed, rows, 4, TC_STORED_AS_COMPUTED, 1, w->a_col)
+#define WIDE_TILE(rows) TILE_FUNCTION(_plain, rows, 4, TC_STORED_AS_COMPUTED, w->a_row, 1)
 #define WIDE_HALF_TILES(rows)                                                                                                              \
-    TILE_FUNCTION(_float16, rows, 4, TC_STORED_FLOAT16, 1, w->a_col)                                                                       \
-    TILE_FUNCTION(_bfloat16, rows, 4, TC_STORED_BFLOAT16, 1, w->a_col)
-#define WIDE_ROW(rows) {tile_##rows##x4_packed, tile_##rows##x4_float16, tile_##rows##x4_bfloat16},
-#define WIDE_REAL_ROW(rows) {tile_##rows##x4_packed},
+    TILE_FUNCTION(_float16, rows, 4, TC_STORED_FLOAT16, w->a_row, 1)                                                                       \
+    TILE_FUNCTION(_bfloat16, rows, 4, TC_STORED_BFLOAT16, w->a_row, 1)
+#define WIDE_ROW(rows) {tile_##rows##x4_plain, tile_##rows##x4_float16, tile_##rows##x4_bfloat16},
+#define WIDE_REAL_ROW(rows) {tile_##rows##x4_plain},
 
 #define TWO_ROWS(x) x(1) x(2)
 #define FOUR_ROWS(x) TWO_ROWS(x) x(3) x(4)
-#define EIGHT_ROWS(x) FOUR_ROWS(x) x(5) x(6) x(7) x(8)
+#define MOST_HALF_TILES 3 /* of an item */
 #if TC_TILE_ROWS == 14
-#define ALL_ROWS(x) EIGHT_ROWS(x) x(9) x(10) x(11) x(12) x(13) x(14)
-#define HALF_ROWS(x) EIGHT_ROWS(x)
+#define ALL_ROWS(x) FOUR_ROWS(x) x(5) x(6) x(7) x(8) x(9) x(10) x(11) x(12) x(13) x(14)
 #define WIDE_ROWS(x) FOUR_ROWS(x)
-enum { MOST_HALF_ROWS = 8, MOST_WIDE_ROWS = 4 };
+enum { MOST_WIDE_ROWS = 4 };
 #elif TC_TILE_ROWS == 6
 #define ALL_ROWS(x) FOUR_ROWS(x) x(5) x(6)
-#define HALF_ROWS(x) ALL_ROWS(x)
 #define WIDE_ROWS(x) TWO_ROWS(x)
-enum { MOST_HALF_ROWS = 6, MOST_WIDE_ROWS = 2 };
+enum { MOST_WIDE_ROWS = 2 };
 #else
 #define ALL_ROWS(x) FOUR_ROWS(x)
-#define HALF_ROWS(x) ALL_ROWS(x)
 #define WIDE_ROWS(x) TWO_ROWS(x)
-enum { MOST_HALF_ROWS = 4, MOST_WIDE_ROWS = 2 };
+enum { MOST_WIDE_ROWS = 2 };
 #endif
 ALL_ROWS(REAL_TILES)
 WIDE_ROWS(WIDE_TILE)
 static const tile_function real_tiles[TC_TILE_ROWS][2][2] = {ALL_ROWS(REAL_ROW)}; /* [rows - 1][plain][vectors - 1] */
 #if TC_PRECISION == 32
-HALF_ROWS(HALF_TILES)
+ALL_ROWS(HALF_TILES)
 WIDE_ROWS(WIDE_HALF_TILES)
-static const tile_function half_tiles[MOST_HALF_ROWS][2][2] = {HALF_ROWS(HALF_ROW)}; /* [rows - 1][stored - 1][vectors - 1] */
-static const tile_function wide_tiles[MOST_WIDE_ROWS][3] = {WIDE_ROWS(WIDE_ROW)};    /* [rows - 1][stored] */
+static const tile_function half_tiles[TC_TILE_ROWS][2][2] = {ALL_ROWS(HALF_ROW)}; /* [rows - 1][stored - 1][vectors - 1] */
+static const tile_function wide_tiles[MOST_WIDE_ROWS][3] = {WIDE_ROWS(WIDE_ROW)}; /* [rows - 1][stored] */
 #else
 static const tile_function wide_tiles[MOST_WIDE_ROWS][3] = {WIDE_ROWS(WIDE_REAL_ROW)};
 #endif
@@ -187,6 +184,7 @@ typedef struct gemm_item {
     int64_t rows, cols, K, k_block;
     int64_t tiles, panel_stride; /* panel_stride: from one packed panel to the next */
     real *a_scratch, *b_scratch;
+    int64_t a_scratch_row;
     real *sums; /* where c is stored as halves: (rows, sums_row), the columns of a group, or all of the item */
     int64_t sums_row;
     int group;  /* vectors whose panels are packed together in scratch, a multiple of those of a panel */
@@ -235,8 +233,8 @@ typedef struct group_of_b {
     int64_t row, vector, pair; /* elements from one row, vector and pair of vectors to the next */
 } group_of_b;
 
-/* A column group of 1, 2 or 4 vectors, down all rows, for k0 .. k0 + kc. `packed`: the rows of A for these k, if they were packed. */
-static void column_of_tiles(const gemm_item *it, const group_of_b *b, const real *packed, int64_t col, int vectors, int64_t k0, int64_t kc)
+/* A column group of 1, 2 or 4 vectors, down all rows, for k0 .. k0 + kc. `a`: the copy of A for these k, if there is one. */
+static void column_of_tiles(const gemm_item *it, const group_of_b *b, const real *a, int64_t col, int vectors, int64_t k0, int64_t kc)
 {
     const tc_gemm_args *g = it->args;
     const bool first = k0 == 0, last = k0 + kc == it->K;
@@ -257,9 +255,12 @@ static void column_of_tiles(const gemm_item *it, const group_of_b *b, const real
     for (int64_t tile = 0; tile < it->tiles; tile++) {
         const int height = tile_height(it->rows, it->tiles, tile);
         const sums_place sums = sums_at(it, row, col);
-        w.a = g->pack_a ? packed : (const real *)it->a + row * g->a_row + k0 * g->a_col;
-        w.a_row = g->pack_a ? 1 : g->a_row;
-        w.a_col = g->pack_a ? height : g->a_col;
+        if (g->a_form == TC_GEMM_A_BLOCKS)
+            w.a = a + row * kc, w.a_row = 1, w.a_col = height;
+        else if (g->a_form == TC_GEMM_A_ROWS)
+            w.a = a + row * it->a_scratch_row, w.a_row = it->a_scratch_row, w.a_col = 1;
+        else
+            w.a = (const real *)it->a + row * g->a_row + k0 * g->a_col, w.a_row = g->a_row, w.a_col = g->a_col;
         w.c = sums.first;
         w.c_row = sums.row;
         w.residual = last && !two_steps && it->residual ? (const real *)it->residual + row * g->residual_row + col : NULL;
@@ -268,20 +269,21 @@ static void column_of_tiles(const gemm_item *it, const group_of_b *b, const real
                       : NULL;
         choose_tile(height, vectors, b->stored, w.a_row != 1)(&w);
         if (last && two_steps) finish_tile(it, height, row, col, cols);
-        packed += height * kc;
         row += height;
     }
 }
 
-/* All rows of the item for a block of k, tile by tile. */
-static void pack_rows(const gemm_item *it, real *out, int64_t k0, int64_t kc)
+/* All rows of the item for k0 .. k0 + kc, into scratch. */
+static void copy_a(const gemm_item *it, int64_t k0, int64_t kc)
 {
     const tc_gemm_args *g = it->args;
+    const void *from = stored_at(it->a, g->a_stored, k0 * g->a_col);
+    if (g->a_form == TC_GEMM_A_ROWS) copy_rows(it->a_scratch, it->a_scratch_row, it->rows, kc, from, g->a_stored, g->a_row, g->a_col);
+    if (g->a_form != TC_GEMM_A_BLOCKS) return;
     int64_t row = 0;
     for (int64_t tile = 0; tile < it->tiles; tile++) {
         const int height = tile_height(it->rows, it->tiles, tile);
-        pack_tile_rows(out, height, kc, stored_at(it->a, g->a_stored, row * g->a_row + k0 * g->a_col), g->a_stored, g->a_row, g->a_col);
-        out += height * kc;
+        pack_tile_rows(it->a_scratch + row * kc, height, kc, stored_at(from, g->a_stored, row * g->a_row), g->a_stored, g->a_row, g->a_col);
         row += height;
     }
 }
@@ -313,7 +315,7 @@ static group_of_b choose_group(const gemm_item *it, int64_t col, int64_t k0, int
 }
 
 /* The columns of a group, for a block of k. */
-static void column_group(const gemm_item *it, const real *packed, int64_t col, int64_t k0, int64_t kc)
+static void column_group(const gemm_item *it, const real *a, int64_t col, int64_t k0, int64_t kc)
 {
     const group_of_b b = choose_group(it, col, k0, kc);
     for (int v = 0, vectors; v < it->group && col + v * TC_LANES < it->cols; v += vectors) {
@@ -321,28 +323,34 @@ static void column_group(const gemm_item *it, const real *packed, int64_t col, i
         vectors = it->wide && left > 3 * TC_LANES ? 4 : left > TC_LANES ? 2 : 1;
         group_of_b part = b;
         part.data = stored_at(b.data, b.stored, v / 2 * b.pair);
-        column_of_tiles(it, &part, packed, col + v * TC_LANES, vectors, k0, kc);
+        column_of_tiles(it, &part, a, col + v * TC_LANES, vectors, k0, kc);
     }
 }
 
-static void whole_item(const gemm_item *it)
+static int64_t least_of(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Each block of k for all columns; once where K is 0. */
+static void by_blocks(const gemm_item *it)
 {
-    const tc_gemm_args *g = it->args;
-    const int64_t step = it->group * TC_LANES, kc = it->k_block;
     int64_t k0 = 0;
-    do { /* once for K = 0 */
-        const int64_t left = it->K - k0 < kc ? it->K - k0 : kc;
-        real *packed = it->a_scratch + (g->by_columns ? it->rows * k0 : 0);
-        if (g->pack_a) pack_rows(it, packed, k0, left);
-        for (int64_t col = 0; !g->by_columns && col < it->cols; col += step) column_group(it, packed, col, k0, left);
-        k0 += left;
+    do {
+        const int64_t kc = least_of(it->K - k0, it->k_block);
+        copy_a(it, k0, kc);
+        for (int64_t col = 0; col < it->cols; col += it->group * TC_LANES) column_group(it, it->a_scratch, col, k0, kc);
+        k0 += kc;
     } while (k0 < it->K);
-    for (int64_t col = 0; g->by_columns && col < it->cols; col += step) {
-        k0 = 0;
+}
+
+/* Each column group for all blocks of k. */
+static void by_columns(const gemm_item *it)
+{
+    copy_a(it, 0, it->K);
+    for (int64_t col = 0; col < it->cols; col += it->group * TC_LANES) {
+        int64_t k0 = 0;
         do {
-            const int64_t left = it->K - k0 < kc ? it->K - k0 : kc;
-            column_group(it, it->a_scratch + it->rows * k0, col, k0, left);
-            k0 += left;
+            const int64_t kc = least_of(it->K - k0, it->k_block);
+            column_group(it, it->a_scratch + k0, col, k0, kc);
+            k0 += kc;
         } while (k0 < it->K);
     }
 }
@@ -351,11 +359,10 @@ static void whole_item(const gemm_item *it)
 static void choose_tiles(gemm_item *it)
 {
     const tc_gemm_args *g = it->args;
-    const bool packed = g->pack_a || g->a_row == 1;
     it->tiles = tile_count(it->rows);
-    it->wide = packed && g->by_columns && it->rows <= MOST_WIDE_ROWS;
+    it->wide = g->by_columns && it->rows <= MOST_WIDE_ROWS;
     it->group = it->wide || PANEL_VECTORS > 2 ? 4 : 2;
-    const bool few = packed && it->tiles <= 2 && tile_height(it->rows, it->tiles, 0) <= MOST_HALF_ROWS;
+    const bool few = g->by_columns && it->tiles <= MOST_HALF_TILES;
     it->widen = g->b_stored != TC_STORED_AS_COMPUTED && g->b_form != TC_GEMM_B_STRIDED && !few;
 }
 
@@ -411,6 +418,7 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
         it.a_scratch = scratch;
         it.b_scratch = (real *)(void *)((char *)scratch + places.b);
         it.sums = (real *)(void *)((char *)scratch + places.sums);
+        it.a_scratch_row = places.a_row;
         it.sums_row = places.sums_row;
         if (g->pre) it.pre = (real *)g->pre + row * g->pre_row + col;
         if (g->residual) it.residual = stored_at(g->residual, g->residual_stored, row * g->residual_row + col);
@@ -419,6 +427,6 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
             it.bias = widened((real *)(void *)((char *)scratch + places.bias), it.bias, g->bias_stored, it.cols);
         if (g->a_sum && col == 0) sum_rows((real *)g->a_sum + chunk * g->M + row, it.rows, it.K, it.a, g->a_row, g->a_col);
         choose_tiles(&it);
-        whole_item(&it);
+        (g->by_columns ? by_columns : by_blocks)(&it);
     }
 }

@@ -75,12 +75,7 @@ static void pack_panel(void *out, tc_stored out_stored, int64_t K, int cols, con
 TC_INLINE void pack_tile_rows_of(const tc_stored stored, real *out, int rows, int64_t K, const void *a, int64_t a_row, int64_t a_col)
 {
     enum { GROUPS = (TC_TILE_ROWS + TC_LANES - 1) / TC_LANES };
-    if (a_col == 1 && rows == 1) {
-        for (int64_t k = 0; k < K; k += TC_LANES) {
-            const int left = v_left(K, k);
-            v_store_some(out + k, v_load_stored(stored_at(a, stored, k), stored, left), left);
-        }
-    } else if (a_row == 1) {
+    if (a_row == 1) {
         for (int64_t k = 0; k < K; k++)
             for (int i = 0; i < rows; i += TC_LANES)
                 v_store(out + k * rows + i, v_load_stored(stored_at(a, stored, k * a_col + i), stored, v_left(rows, i)));
@@ -117,6 +112,31 @@ static void pack_tile_rows(real *out, int rows, int64_t K, const void *a, tc_sto
 #endif
         pack_tile_rows_of(TC_STORED_AS_COMPUTED, out, rows, K, a, a_row, a_col);
     (void)stored;
+}
+
+/* out (K) <- a row of a. */
+TC_INLINE void copy_row(const tc_stored stored, real *out, int64_t K, const void *a, int64_t a_col)
+{
+    if (a_col == 1) {
+        for (int64_t k = 0; k < K; k += TC_LANES) {
+            const int left = v_left(K, k);
+            v_store_some(out + k, v_load_stored(stored_at(a, stored, k), stored, left), left);
+        }
+    } else {
+        for (int64_t k = 0; k < K; k++) out[k] = load_stored(stored_at(a, stored, k * a_col), stored);
+    }
+}
+
+static void copy_rows(real *out, int64_t out_row, int64_t rows, int64_t K, const void *a, tc_stored stored, int64_t a_row, int64_t a_col)
+{
+    for (int64_t i = 0; i < rows; i++, out += out_row) {
+        const void *from = stored_at(a, stored, i * a_row);
+        switch (stored) {
+        case TC_STORED_FLOAT16: copy_row(TC_STORED_FLOAT16, out, K, from, a_col); break;
+        case TC_STORED_BFLOAT16: copy_row(TC_STORED_BFLOAT16, out, K, from, a_col); break;
+        default: copy_row(TC_STORED_AS_COMPUTED, out, K, from, a_col);
+        }
+    }
 }
 
 #endif

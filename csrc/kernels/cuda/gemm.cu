@@ -136,7 +136,7 @@ template <class T, int tile> int launch_gemm(const tc_gemm_args &a, void *stream
 
 } // namespace
 
-// B is read in place: only CPUs use panels, row_block, col_block and pack_a.
+// B is read in place: only CPUs use panels, row_block, col_block and copies of A.
 template <class T> int tc_cuda_gemm(const void *args, int64_t, void *, void *stream)
 {
     const auto &a = *static_cast<const tc_gemm_args *>(args);
