@@ -5,10 +5,11 @@
 
 #include "layer_norm.h"
 
-/* Items are rows.  y,x (N,C); gamma (C) or NULL; rstd (N), 1 / root mean square, is saved for the backward. */
+/* Items are rows.  y,x (N,C); gamma (C) or NULL; rstd (N), 1 / root mean square, is saved for the backward. `stored`: of y, x and gamma. */
 typedef struct tc_rms_norm_forward_args {
     void *y, *rstd;
     const void *x, *gamma;
+    tc_stored stored;
     int64_t C;
     double eps;
 } tc_rms_norm_forward_args;

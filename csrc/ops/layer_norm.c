@@ -23,8 +23,10 @@ tc_status tc_add_layer_norm(tc_tensor **y, tc_tensor **sum, tc_tensor **mean, tc
                             const int64_t *lengths, tc_tensor *gamma, tc_tensor *beta, double eps, tc_error *err)
 {
     TC_SCOPE(s, err);
-    tc_input in[] = {
-        [X] = {"x", x}, [GAMMA] = {"weight (gamma)", gamma}, [BETA] = {"bias (beta)", beta}, [RESIDUAL] = {"residual", residual}};
+    tc_input in[] = {[X] = {"x", x, .halves = true},
+                     [GAMMA] = {"weight (gamma)", gamma, .halves = true},
+                     [BETA] = {"bias (beta)", beta, .halves = true},
+                     [RESIDUAL] = {"residual", residual, .halves = true}};
     tc_tensor *out, *total = NULL, *m, *r;
     int64_t N, C;
     TC_TRY(tc_begin(&s, in, INPUTS));
@@ -34,7 +36,7 @@ tc_status tc_add_layer_norm(tc_tensor **y, tc_tensor **sum, tc_tensor **mean, tc
     TC_TRY(tc_check_shape(&s, gamma, "weight (gamma)", "x is normalised over its last axes", axes, x->shape + lead));
     TC_TRY(tc_check_shape(&s, beta, "bias (beta)", "x is normalised over its last axes", axes, x->shape + lead));
     TC_TRY(tc_prepare(&s));
-    TC_TRY(tc_make(&s, &out, x->ndim, x->shape));
+    TC_TRY(tc_make_result(&s, &out, x->ndim, x->shape));
     if (residual) TC_TRY(tc_make(&s, &total, x->ndim, x->shape));
     TC_TRY(tc_make_statistic(&s, &m, lead, x->shape));
     TC_TRY(tc_make_statistic(&s, &r, lead, x->shape));
@@ -46,6 +48,7 @@ tc_status tc_add_layer_norm(tc_tensor **y, tc_tensor **sum, tc_tensor **mean, tc
                                              .residual = in[RESIDUAL].data,
                                              .gamma = in[GAMMA].data,
                                              .beta = in[BETA].data,
+                                             .stored = tc_stored_as(&s, x),
                                              .C = C,
                                              .eps = eps};
     TC_TRY(tc_compute(&s, &tc_kernel_layer_norm_forward, &args, N, 4.0 * (double)C));

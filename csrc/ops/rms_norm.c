@@ -19,7 +19,7 @@ tc_status tc_rms_norm(tc_tensor **y, tc_tensor **rstd, tc_tensor *x, int axes, c
                       tc_error *err)
 {
     TC_SCOPE(s, err);
-    tc_input in[] = {[X] = {"x", x}, [GAMMA] = {"weight (gamma)", gamma}};
+    tc_input in[] = {[X] = {"x", x, .halves = true}, [GAMMA] = {"weight (gamma)", gamma, .halves = true}};
     tc_tensor *out, *r;
     int64_t N, C;
     TC_TRY(tc_begin(&s, in, INPUTS));
@@ -28,10 +28,15 @@ tc_status tc_rms_norm(tc_tensor **y, tc_tensor **rstd, tc_tensor *x, int axes, c
     const double epsilon = s.statistics == TC_FLOAT64 ? 0x1p-52 : 0x1p-23;
     TC_TRY(tc_check_shape(&s, gamma, "weight (gamma)", "x is normalised over its last axes", axes, x->shape + lead));
     TC_TRY(tc_prepare(&s));
-    TC_TRY(tc_make(&s, &out, x->ndim, x->shape));
+    TC_TRY(tc_make_result(&s, &out, x->ndim, x->shape));
     TC_TRY(tc_make_statistic(&s, &r, lead, x->shape));
-    const tc_rms_norm_forward_args args = {
-        .y = out->data, .rstd = r->data, .x = in[X].data, .gamma = in[GAMMA].data, .C = C, .eps = eps ? *eps : epsilon};
+    const tc_rms_norm_forward_args args = {.y = out->data,
+                                           .rstd = r->data,
+                                           .x = in[X].data,
+                                           .gamma = in[GAMMA].data,
+                                           .stored = tc_stored_as(&s, x),
+                                           .C = C,
+                                           .eps = eps ? *eps : epsilon};
     TC_TRY(tc_compute(&s, &tc_kernel_rms_norm_forward, &args, N, 3.0 * (double)C));
     TC_TRY(tc_finish(&s, y, out, &(tc_record){.op = &rms_norm_op, TC_SAVED(x, gamma, r)}));
     tc_give(&s, rstd, r);

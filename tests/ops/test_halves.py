@@ -1,4 +1,4 @@
-"""float16 and bfloat16 in products: read as they are stored, computed in float32, rounded once when they are written.
+"""float16 and bfloat16 in products and norms: read as they are stored, computed in float32, rounded once when they are written.
 
 So a result of halves is that of the same numbers in float32, rounded: bit by bit, on every instruction set, however the operands are laid
 out, and whether a weight's prepared form is kept or not.
@@ -207,3 +207,24 @@ def test_gradients(half, isa, rng):
         f(*wide).backward(given.float())
         for leaf, exact in zip(leaves, wide, strict=True):
             assert_close(leaf.grad.numpy(), exact.grad.numpy().astype(float), half.name, 40)
+
+
+@pytest.mark.parametrize("C", [1, 7, 16, 65, 384, 1000])
+def test_norms(C, half, isa, threads, rng):
+    x, residual, gamma, beta = halves(rng, half, 37, C), halves(rng, half, 37, C), halves(rng, half, C), halves(rng, half, C)
+    x32, residual32, gamma32, beta32 = (t.float() for t in (x, residual, gamma, beta))
+    same(F.layer_norm(x, (C,), gamma, beta), F.layer_norm(x32, (C,), gamma32, beta32))
+    same(F.layer_norm(x, (C,)), F.layer_norm(x32, (C,)))
+    same(F.rms_norm(x, (C,), gamma), F.rms_norm(x32, (C,), gamma32))
+    same(F.rms_norm(x, (C,)), F.rms_norm(x32, (C,)))
+    for gammas in ((None, None), (gamma, beta)):
+        y = _core.add_layer_norm(x, residual, (C,), *gammas)
+        same(y, _core.add_layer_norm(x32, residual32, (C,), *(None if g is None else g.float() for g in gammas)))
+    for m in (1, 5, 36):
+        np.testing.assert_array_equal(bits(F.layer_norm(x[:m], (C,), gamma)), bits(F.layer_norm(x, (C,), gamma))[:m])
+
+
+def test_norms_of_every_number(half, isa):
+    x = all_of(half).reshape(4096, 16)
+    same(F.layer_norm(x, (16,)), F.layer_norm(x.float(), (16,)))
+    same(F.rms_norm(x, (16,)), F.rms_norm(x.float(), (16,)))

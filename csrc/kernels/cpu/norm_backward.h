@@ -18,7 +18,7 @@ TC_INLINE void norm_backward_row(const tc_layer_norm_backward_args *a, int64_t n
         const int lanes = v_left(C, i);
         const vreal d = v_load_some(dy + i, lanes), v = v_load_some(x + i, lanes);
         const vreal xhat = (centred ? v - mean : v) * rstd;
-        const vreal g = v_times_some(d, gamma, i, lanes); /* 0 beyond the row's end, so the sums are right */
+        const vreal g = v_times_some(d, gamma, TC_STORED_AS_COMPUTED, i, lanes); /* 0 beyond the row's end, so the sums are right */
         if (centred) sum_g = sum_g + g;
         sum_gx = v_fma(g, xhat, sum_gx);
         if (dgamma) v_store_some(dgamma + i, v_fma(d, xhat, v_load_some(dgamma + i, lanes)), lanes);
@@ -31,7 +31,7 @@ TC_INLINE void norm_backward_row(const tc_layer_norm_backward_args *a, int64_t n
         const int lanes = v_left(C, i);
         const vreal d = v_load_some(dy + i, lanes), v = v_load_some(x + i, lanes);
         const vreal xhat = (centred ? v - mean : v) * rstd;
-        const vreal g = v_times_some(d, gamma, i, lanes);
+        const vreal g = v_times_some(d, gamma, TC_STORED_AS_COMPUTED, i, lanes);
         v_store_some(dx + i, rstd * ((centred ? g - mean_g : g) - xhat * mean_gx), lanes);
     }
 }

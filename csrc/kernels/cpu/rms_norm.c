@@ -2,25 +2,37 @@
 #include "../rms_norm.h"
 #include "norm_backward.h"
 
+typedef struct stored_row {
+    const void *x;
+    tc_stored stored;
+} stored_row;
+
 TC_INLINE vreal add_square(vreal sum, const void *row, int64_t i, int lanes)
 {
-    const vreal v = v_load_some((const real *)row + i, lanes);
+    const stored_row *r = row;
+    const vreal v = v_load_stored(stored_at(r->x, r->stored, i), r->stored, lanes);
     return v_fma(v, v, sum);
+}
+
+TC_INLINE void forward_rows(const tc_rms_norm_forward_args *a, int64_t begin, int64_t end, const tc_stored stored)
+{
+    for (int64_t n = begin; n < end; n++) {
+        const void *x = stored_at(a->x, stored, n * a->C);
+        void *y = stored_to(a->y, stored, n * a->C);
+        const real rstd = R(1.0) / real_sqrt(row_sum(add_square, &(stored_row){x, stored}, a->C) / (real)a->C + (real)a->eps);
+        ((real *)a->rstd)[n] = rstd;
+        for (int64_t i = 0; i < a->C; i += TC_LANES) {
+            const int lanes = v_left(a->C, i);
+            const vreal scaled = v_load_stored(stored_at(x, stored, i), stored, lanes) * v_set1(rstd);
+            v_store_stored(stored_to(y, stored, i), stored, v_times_some(scaled, a->gamma, stored, i, lanes), lanes);
+        }
+    }
 }
 
 TC_DEFINE_KERNEL(rms_norm_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
-    const tc_rms_norm_forward_args *a = args;
     (void)scratch;
-    for (int64_t n = begin; n < end; n++) {
-        const real *x = (const real *)a->x + n * a->C;
-        const real rstd = R(1.0) / real_sqrt(row_sum(add_square, x, a->C) / (real)a->C + (real)a->eps);
-        ((real *)a->rstd)[n] = rstd;
-        for (int64_t i = 0; i < a->C; i += TC_LANES) {
-            const int lanes = v_left(a->C, i);
-            v_store_some((real *)a->y + n * a->C + i, v_times_some(v_load_some(x + i, lanes) * v_set1(rstd), a->gamma, i, lanes), lanes);
-        }
-    }
+    WITH_STORED(forward_rows, args, begin, end, ((const tc_rms_norm_forward_args *)args)->stored);
 }
 
 TC_DEFINE_KERNEL(rms_norm_backward)(const void *args, int64_t begin, int64_t end, void *scratch)

@@ -7,7 +7,7 @@
 #ifndef TC_KERNELS_CPU_ROWS_H
 #define TC_KERNELS_CPU_ROWS_H
 
-#include "simd.h"
+#include "stored.h"
 
 #define ROW_CHAINS 4
 #define ROW_STRIDE (ROW_CHAINS * TC_LANES)
@@ -51,8 +51,26 @@ TC_INLINE real row_sum_in_blocks(row_term add, const void *row, int64_t C)
 }
 
 /* v * gamma, or v without gamma; v + beta likewise. */
-TC_INLINE vreal v_times_some(vreal v, const real *gamma, int64_t i, int lanes) { return gamma ? v * v_load_some(gamma + i, lanes) : v; }
-TC_INLINE vreal v_plus_some(vreal v, const real *beta, int64_t i, int lanes) { return beta ? v + v_load_some(beta + i, lanes) : v; }
+TC_INLINE vreal v_times_some(vreal v, const void *gamma, const tc_stored stored, int64_t i, int lanes)
+{
+    return gamma ? v * v_load_stored(stored_at(gamma, stored, i), stored, lanes) : v;
+}
+TC_INLINE vreal v_plus_some(vreal v, const void *beta, const tc_stored stored, int64_t i, int lanes)
+{
+    return beta ? v + v_load_stored(stored_at(beta, stored, i), stored, lanes) : v;
+}
+
+/* function(args, begin, end, stored) with `stored` as a constant. */
+#if TC_PRECISION == 32
+#define WITH_STORED(function, args, begin, end, stored)                                                                                    \
+    switch (stored) {                                                                                                                      \
+    case TC_STORED_FLOAT16: function(args, begin, end, TC_STORED_FLOAT16); break;                                                          \
+    case TC_STORED_BFLOAT16: function(args, begin, end, TC_STORED_BFLOAT16); break;                                                        \
+    default: function(args, begin, end, TC_STORED_AS_COMPUTED);                                                                            \
+    }
+#else
+#define WITH_STORED(function, args, begin, end, stored) function(args, begin, end, TC_STORED_AS_COMPUTED)
+#endif
 
 /* The rows or elements of items [begin, end), `size` per item, n in total. */
 typedef struct item_range {
