@@ -191,7 +191,7 @@ def test_elements_of_float64_have_eight_bytes_and_halves_are_kept_as_they_are_gi
         "`linear` with GELU, or with an activation and a residual": "2 * (M * K + N * K) + 4 * M * N",
         "`qkv_projection` of x (B, T, C), weight (3 E, C)": "2 * (B * T * C + 3 * E * C)",
         "`matmul` of a (M, K) and b (K, N)": "2 * (M * K + K * N)",
-        "`attention` of q (B, H, T, D), k, v": "B * H * T * (2 * 3 * D + 4 * (D + 2))",
+        "`attention` of q (B, H, T, D), k, v": "B * H * T * (2 * 4 * D + 4 * 2)",
     }
     for row, of_halves in halves.items():
         f, shapes = CASES[row][0]

@@ -16,6 +16,7 @@
 #include "divide_up.h"
 #include "kernels.h"
 #include "philox.h"
+#include "types.h"
 
 #define TC_ATTENTION_QUERIES 48                   /* queries in a block: a multiple of every vector width */
 #define TC_ATTENTION_KEYS 128                     /* keys in a block */
@@ -47,6 +48,7 @@ typedef enum tc_attention_empty_rows {
 /* Shared by forward and backward. */
 typedef struct tc_attention_problem {
     tc_attention_operand q, k, v; /* (B,H,Tq,D), (B,Hk,Tk,D), (B,Hk,Tk,Dv) */
+    tc_stored stored;             /* of q, k, v and, in the forward, of the values */
     int64_t B, H, Hk, Tq, Tk, D, Dv;
     double scale, softcap;   /* softcap 0: none */
     tc_attention_plane mask; /* uint8 */
@@ -135,6 +137,7 @@ static inline size_t tc_attention_scratch(const tc_attention_problem *p, size_t 
     if (backward && p->softcap > 0) bytes += tile;
     if (p->mask.data) bytes += TC_ATTENTION_KEYS * TC_ATTENTION_QUERIES;
     if (p->dropout > 0) bytes += 2 * TC_ATTENTION_KEYS * TC_ATTENTION_QUERIES;
+    if (p->stored != TC_STORED_AS_COMPUTED) bytes += (size_t)p->Dv * rows + (size_t)(p->D + p->Dv) * TC_ATTENTION_KEYS * size;
     return bytes;
 }
 

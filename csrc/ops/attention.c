@@ -74,6 +74,7 @@ tc_status tc_attention(tc_tensor **values, tc_tensor **attention, tc_tensor **ls
     int64_t shape[TC_MAX_DIMS];
     here.share = tc_get_batch_share();
     attention_inputs(in, q, k, v, options);
+    in[ATTENTION_Q].halves = in[ATTENTION_K].halves = in[ATTENTION_V].halves = true;
     TC_TRY(tc_begin(&s, in, ATTENTION_INPUTS));
     TC_TRY(attention_check(&x, &s, &here));
     TC_TRY(tc_prepare(&s));

@@ -193,13 +193,14 @@ tc_status attention_result(tc_tensor **out, tc_attention_operand *operand, atten
 {
     int64_t shape[TC_MAX_DIMS];
     const int ndim = attention_shape(shape, x, lead, T, D);
+    const tc_dtype dtype = x->kernel.stored == TC_STORED_AS_COMPUTED ? x->scope->compute : x->scope->result;
     if (ndim == 4 && like->ndim == 4 && lead[1] > 1 && like->strides[1] < like->strides[2]) {
         tc_tensor *rows;
-        TC_TRY(tc_make(x->scope, &rows, 4, (int64_t[]){lead[0], T, lead[1], D}));
+        TC_TRY(tc_make_as(x->scope, &rows, 4, (int64_t[]){lead[0], T, lead[1], D}, dtype));
         TC_TRY(tc_tensor_alias(out, rows, 4, shape, (int64_t[]){rows->strides[0], D, rows->strides[1], 1}, 0, x->scope->err));
         TC_TRY(tc_own(x->scope, *out));
     } else {
-        TC_TRY(tc_make(x->scope, out, ndim, shape));
+        TC_TRY(tc_make_as(x->scope, out, ndim, shape, dtype));
     }
     return attention_operand(x, operand, *out, lead); /* where it is */
 }
@@ -422,6 +423,7 @@ tc_status attention_operands(attention_problem *x, const tc_attention_options *o
 {
     tc_attention_problem *p = &x->kernel;
     const tc_input *in = x->scope->in;
+    p->stored = tc_stored_as(x->scope, in[ATTENTION_Q].tensor);
     TC_TRY(attention_operand(x, &p->q, in[ATTENTION_Q].tensor, x->lead));
     TC_TRY(attention_operand(x, &p->k, in[ATTENTION_K].tensor, x->key_lead));
     TC_TRY(attention_operand(x, &p->v, in[ATTENTION_V].tensor, x->key_lead));

@@ -1,4 +1,4 @@
-"""float16 and bfloat16 in products and norms: read as they are stored, computed in float32, rounded once when they are written.
+"""float16 and bfloat16 in products, norms and attention: read as they are stored, computed in float32, rounded once when they are written.
 
 So a result of halves is that of the same numbers in float32, rounded: bit by bit, on every instruction set, however the operands are laid
 out, and whether a weight's prepared form is kept or not.
@@ -228,3 +228,48 @@ def test_norms_of_every_number(half, isa):
     x = all_of(half).reshape(4096, 16)
     same(F.layer_norm(x, (16,)), F.layer_norm(x.float(), (16,)))
     same(F.rms_norm(x, (16,)), F.rms_norm(x.float(), (16,)))
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 2, 1, 40, 8), (2, 3, 50, 50, 17), (1, 2, 130, 300, 33), (2, 4, 1, 1, 64), (3, 2, 1, 260, 64), (1, 1, 5, 0, 4)], ids=str
+)
+def test_attention(shape, half, isa, threads, rng):
+    B, H, Tq, Tk, D = shape
+    q, k, v = halves(rng, half, B, H, Tq, D), halves(rng, half, B, H, Tk, D), halves(rng, half, B, H, Tk, D + 3)
+    mask = tc.tensor(rng.random((B, 1, Tq, Tk)) < 0.6)
+    attend, wide = F.scaled_dot_product_attention, [t.float() for t in (q, k, v)]
+    all_options = [
+        {},
+        {"is_causal": True},
+        {"attn_mask": mask},
+        {"softcap": 5.0},
+        {"empty_rows": "uniform", "attn_mask": mask[:, :, :, :0].expand(B, 1, Tq, 0) if Tk == 0 else mask},
+    ]
+    for options in all_options:
+        same(attend(q, k, v, **options), attend(*wide, **options))
+    values, attention = attend(q, k, v, return_attention=True)
+    values32, attention32 = attend(*wide, return_attention=True)
+    same(values, values32)
+    same(attention, attention32)
+    one = attend(q[:1], k[:1], v[:1])
+    np.testing.assert_array_equal(bits(one), bits(attend(q, k, v))[:1])
+
+
+def test_attention_reads_heads_inside_rows(half, isa, rng):
+    """q, k and v as a projection gives them, and values laid out likewise, without copies."""
+    joint = halves(rng, half, 2, 70, 3, 4, 16)
+    parts = [joint[:, :, i].transpose(1, 2) for i in range(3)]
+    values = F.scaled_dot_product_attention(*parts)
+    same(values, F.scaled_dot_product_attention(*(p.float() for p in parts)))
+    assert values.transpose(1, 2).is_contiguous()
+    fewer = [parts[0], parts[1][:, :2], parts[2][:, :2]]
+    same(
+        F.scaled_dot_product_attention(*fewer, enable_gqa=True),
+        F.scaled_dot_product_attention(*(p.float() for p in fewer), enable_gqa=True),
+    )
+
+
+def test_a_nan_that_is_masked_is_not_read(half, isa, rng):
+    q, k, v = (halves(rng, half, 1, 1, 60, 16) for _ in range(3))
+    v[0, 0, 40:] = float("nan")
+    assert np.isfinite(F.scaled_dot_product_attention(q, k, v, key_lengths=tc.tensor([40])).float().numpy()).all()

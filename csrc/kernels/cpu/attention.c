@@ -55,6 +55,13 @@ static inline void scale_rows(real *values, int64_t row, int rows, int64_t colum
     }
 }
 
+/* Columns from c on of the values of key j. */
+TC_INLINE vreal load_values(const query_block *x, int64_t j, int64_t c, int lanes)
+{
+    const tc_stored stored = x->problem->stored;
+    return v_load_stored(stored_at(stored_key_at(x, &x->problem->v, j), stored, c), stored, lanes);
+}
+
 /* fill_empty_rows() with dropout: each row uses the keys that it keeps. */
 static void fill_empty_rows_dropped(const query_block *x, const real *sum, real *values, int64_t row)
 {
@@ -70,7 +77,7 @@ static void fill_empty_rows_dropped(const query_block *x, const real *sum, real 
                 const int lanes = v_left(p->Dv, c);
                 vreal mean = v_load_some(values + i * row + c, lanes);
                 for (int j = 0; j < y.nk; j++)
-                    if (x->kept[j * QUERIES + i]) mean = v_fma(share, v_load_some(key_at(x, &p->v, k0 + j) + c, lanes), mean);
+                    if (x->kept[j * QUERIES + i]) mean = v_fma(share, load_values(x, k0 + j, c, lanes), mean);
                 v_store_some(values + i * row + c, mean, lanes);
             }
     }
@@ -91,7 +98,7 @@ static void fill_empty_rows(const query_block *x, const real *sum, real *values,
     for (int64_t c = 0; c < p->Dv; c += TC_LANES) {
         const int lanes = v_left(p->Dv, c);
         vreal mean = v_zero();
-        for (int64_t j = 0; j < x->Tk; j++) mean = v_fma(share, v_load_some(key_at(x, &p->v, j) + c, lanes), mean);
+        for (int64_t j = 0; j < x->Tk; j++) mean = v_fma(share, load_values(x, j, c, lanes), mean);
         for (int i = 0; i < x->nq; i++)
             if (sum[i] == R(0.0)) v_store_some(values + i * row + c, mean, lanes);
     }
@@ -152,18 +159,17 @@ static void add_values(const query_block *x, const key_block *y, const real *wei
                        bool accumulate)
 {
     const tc_attention_problem *p = x->problem;
-    const real *v = key_at(x, &p->v, y->k0);
     const product weighted = {.c = values,
                               .c_row = row,
                               .a = weights,
                               .a_stride = stride,
-                              .b = v,
-                              .b_row = p->v.row,
+                              .b = y->v,
+                              .b_row = y->v_row,
                               .M = x->nq,
                               .N = p->Dv,
                               .K = y->nk,
                               .accumulate = accumulate};
-    if (y->guarded && !all_finite(v, p->v.row, y->nk, p->Dv))
+    if (y->guarded && !all_finite(y->v, y->v_row, y->nk, p->Dv))
         sum_guarded(ALONG_COLUMNS, &weighted);
     else
         sum_over_keys(&weighted);
@@ -198,7 +204,7 @@ static int sum_values(const query_block *x, running_softmax *run, real *values, 
 static void single_scores(const query_block *x, const key_block *y, real s[KEYS])
 {
     const tc_attention_problem *p = x->problem;
-    const real *k = key_at(x, &p->k, y->k0);
+    const real *k = y->k;
     for (int j = 0; j < y->nk; j += TC_LANES) {
         const int keys = v_left(y->nk, j);
         vreal sum = v_zero();
@@ -206,7 +212,7 @@ static void single_scores(const query_block *x, const key_block *y, real s[KEYS]
             const int width = v_left(p->D, d);
             vreal square[TC_LANES];
             TC_UNROLL
-            for (int i = 0; i < TC_LANES; i++) square[i] = i < keys ? v_load_some(k + (j + i) * p->k.row + d, width) : v_zero();
+            for (int i = 0; i < TC_LANES; i++) square[i] = i < keys ? v_load_some(k + (j + i) * y->k_row + d, width) : v_zero();
             v_transpose(square);
             TC_UNROLL
             for (int i = 0; i < TC_LANES; i++)
@@ -260,6 +266,19 @@ static int sum_values_single(const query_block *x, running_softmax *run, real *v
     return taken;
 }
 
+/* The values of the block, from scratch to where they go as halves. */
+static void round_values(const tc_attention_forward_args *a, const query_block *x)
+{
+    const tc_attention_problem *p = x->problem;
+    for (int i = 0; i < x->nq; i++) {
+        void *to = stored_to(a->values.data, p->stored, operand_offset(&a->values, x->b, x->h, x->first + x->q0 + i));
+        for (int64_t c = 0; c < p->Dv; c += TC_LANES) {
+            const int lanes = v_left(p->Dv, c);
+            v_store_stored(stored_to(to, p->stored, c), p->stored, v_load_some(x->values + i * p->Dv + c, lanes), lanes);
+        }
+    }
+}
+
 /* ---- a block of queries -------------------------------------------------------------------------------------------------------- */
 
 static void forward_block(const tc_attention_forward_args *a, const query_block *x)
@@ -268,14 +287,17 @@ static void forward_block(const tc_attention_forward_args *a, const query_block 
     running_softmax run;
     real inverse[QUERIES];
     for (int i = 0; i < QUERIES; i++) run.shift[i] = -INFINITE, run.sum[i] = R(0.0);
-    real *values = query_at(x, &a->values, 0);
+    const bool halves = p->stored != TC_STORED_AS_COMPUTED;
+    real *values = halves ? x->values : query_at(x, &a->values, 0);
+    const int64_t values_row = halves ? p->Dv : a->values.row;
     key_block last;
     const bool single = x->Tq == 1 && !a->map && !(p->dropout > 0);
-    const int taken = single ? sum_values_single(x, &run, values) : sum_values(x, &run, values, a->values.row, &last);
+    const int taken = single ? sum_values_single(x, &run, values) : sum_values(x, &run, values, values_row, &last);
 
     for (int i = 0; i < QUERIES; i++) inverse[i] = run.sum[i] == R(0.0) ? R(0.0) : R(1.0) / run.sum[i];
-    scale_rows(values, a->values.row, x->nq, p->Dv, inverse);
-    if (p->empty_rows == TC_ATTENTION_EMPTY_UNIFORM) fill_empty_rows(x, run.sum, values, a->values.row);
+    scale_rows(values, values_row, x->nq, p->Dv, inverse);
+    if (p->empty_rows == TC_ATTENTION_EMPTY_UNIFORM) fill_empty_rows(x, run.sum, values, values_row);
+    if (halves) round_values(a, x);
 
     const int64_t row = statistic_at(x);
     for (int i = 0; i < x->nq; i++) {

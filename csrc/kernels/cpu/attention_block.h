@@ -13,6 +13,7 @@
 #include "attention_product.h"
 #include "philox.h"
 #include "simd_math.h"
+#include "stored.h"
 #include "transpose.h"
 
 #define QUERIES TC_ATTENTION_QUERIES
@@ -37,6 +38,7 @@ typedef struct query_block {
     real *added;                        /* [KEYS][QUERIES]: additive terms; free once they are in the scores */
     uint8_t *mask;                      /* [KEYS][QUERIES] */
     uint8_t *kept, *kept_rows;          /* dropout: [KEYS][QUERIES] and [QUERIES][KEYS] */
+    real *values, *k, *v;               /* where these are stored as halves: [QUERIES][Dv]; [KEYS][D] and [KEYS][Dv] of a block of keys */
     real *dvalues_t, *gradient, *slope; /* backward: [Dv][QUERIES]; [KEYS][QUERIES]; the same, derivative of softcap, or NULL */
 } query_block;
 
@@ -44,13 +46,19 @@ typedef struct query_block {
 typedef struct key_block {
     int64_t k0;
     int nk;
+    const real *k, *v; /* its rows, widened where they are stored as halves */
+    int64_t k_row, v_row;
     bool bounded, masked, added; /* which modifications the scores need */
     bool guarded;                /* some scores may not be attended to: their values must not reach the result */
 } key_block;
 
+TC_INLINE int64_t operand_offset(const tc_attention_operand *x, int64_t b, int64_t h, int64_t row)
+{
+    return b * x->batch + h * x->head + row * x->row;
+}
 TC_INLINE real *operand_at(const tc_attention_operand *x, int64_t b, int64_t h, int64_t row)
 {
-    return (real *)x->data + b * x->batch + h * x->head + row * x->row;
+    return (real *)x->data + operand_offset(x, b, h, row);
 }
 
 /* The row of the block's query number i, or of the key j of its batch element. */
@@ -61,6 +69,36 @@ TC_INLINE real *query_at(const query_block *x, const tc_attention_operand *opera
 TC_INLINE real *key_at(const query_block *x, const tc_attention_operand *operand, int64_t j)
 {
     return operand_at(operand, x->b, x->hk, x->first + j);
+}
+
+/* The same in an operand that may be stored as halves. */
+TC_INLINE const void *stored_key_at(const query_block *x, const tc_attention_operand *operand, int64_t j)
+{
+    return stored_at(operand->data, x->problem->stored, operand_offset(operand, x->b, x->hk, x->first + j));
+}
+
+/* to (rows, columns) <- rows of an operand that is stored as halves. */
+static inline void widen_rows(real *to, const void *from, tc_stored stored, int64_t from_row, int64_t rows, int64_t columns)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = 0; c < columns; c += TC_LANES) {
+            const int lanes = v_left(columns, c);
+            v_store_some(to + i * columns + c, v_load_stored(stored_at(from, stored, i * from_row + c), stored, lanes), lanes);
+        }
+}
+
+/* The keys and values of the block, whose k0 and nk are set. */
+static inline void take_keys(const query_block *x, key_block *y)
+{
+    const tc_attention_problem *p = x->problem;
+    const void *k = stored_key_at(x, &p->k, y->k0), *v = stored_key_at(x, &p->v, y->k0);
+    y->k = k, y->k_row = p->k.row;
+    y->v = v, y->v_row = p->v.row;
+    if (p->stored == TC_STORED_AS_COMPUTED) return;
+    widen_rows(x->k, k, p->stored, p->k.row, y->nk, p->D);
+    widen_rows(x->v, v, p->stored, p->v.row, y->nk, p->Dv);
+    y->k = x->k, y->k_row = p->D;
+    y->v = x->v, y->v_row = p->Dv;
 }
 
 /* The place of the block's first query in an array (B,H,Tq), or (H,tokens). */
@@ -261,7 +299,7 @@ static inline bool load_additive(const query_block *x, int64_t k0, int nk)
 
 /* ---- scores ---------------------------------------------------------------------------------------------------------------- */
 
-/* Reads the masks for keys [k0, k0 + nk). False: no query of the block may attend to any of them. */
+/* Reads the masks for keys [k0, k0 + nk), and finds the keys. False: no query of the block may attend to any of them. */
 static inline bool look_at_keys(const query_block *x, int64_t k0, key_block *y)
 {
     const tc_attention_problem *p = x->problem;
@@ -281,6 +319,7 @@ static inline bool look_at_keys(const query_block *x, int64_t k0, key_block *y)
         if (!load_additive(x, k0, y->nk)) return false;
         y->added = y->guarded = true;
     }
+    take_keys(x, y);
     return true;
 }
 
@@ -327,8 +366,8 @@ static inline void make_scores(const query_block *x, const key_block *y)
     const tc_attention_problem *p = x->problem;
     tile_product(&(product){.c = x->scores,
                             .c_row = QUERIES,
-                            .a = key_at(x, &p->k, y->k0),
-                            .a_stride = p->k.row,
+                            .a = y->k,
+                            .a_stride = y->k_row,
                             .b = x->qt,
                             .b_row = QUERIES,
                             .M = y->nk,
@@ -426,6 +465,12 @@ static inline void lay_out_scratch(query_block *x, const tc_attention_problem *p
     if (backward) x->dvalues_t = at, at += p->Dv * QUERIES;
     if (backward) x->gradient = at, at += TILE;
     if (backward && p->softcap > 0) x->slope = at, at += TILE;
+    x->values = x->k = x->v = NULL;
+    if (p->stored != TC_STORED_AS_COMPUTED) {
+        x->values = at, at += p->Dv * QUERIES;
+        x->k = at, at += p->D * KEYS;
+        x->v = at, at += p->Dv * KEYS;
+    }
     x->mask = (uint8_t *)at;
     x->kept = x->mask + (p->mask.data ? TILE : 0);
     x->kept_rows = x->kept + TILE;
@@ -458,7 +503,10 @@ static inline bool choose_queries(query_block *x, int64_t h, int64_t block)
 static inline void load_queries(const query_block *x)
 {
     const tc_attention_problem *p = x->problem;
-    transpose(x->qt, QUERIES, query_at(x, &p->q, 0), p->q.row, x->nq, p->D, (real)p->scale, true);
+    const void *q = stored_at(p->q.data, p->stored, operand_offset(&p->q, x->b, x->h, x->first + x->q0));
+    if (p->stored != TC_STORED_AS_COMPUTED) widen_rows(x->k, q, p->stored, p->q.row, x->nq, p->D); /* before the keys */
+    const bool widened = p->stored != TC_STORED_AS_COMPUTED;
+    transpose(x->qt, QUERIES, widened ? x->k : q, widened ? p->D : p->q.row, x->nq, p->D, (real)p->scale, true);
 }
 
 #endif
