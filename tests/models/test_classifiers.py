@@ -244,7 +244,7 @@ WRONG = [
     ({}, "abc", ["a"], TypeError, "texts must be a sequence"),
     ({}, ["a", 3], ["a", "b"], TypeError, "texts must be str or pairs of str, but number 1 is 3"),
     ({}, ["a", "b"], ["a"], ValueError, "2 texts but 1 labels"),
-    ({}, ["a", "b"], ["a", "a"], ValueError, "labels are all 'a'|labels are all np.str_"),
+    ({}, ["a", "b"], ["a", "a"], ValueError, "labels are all 'a'"),
     ({}, ["a", "b"], ["a", None], TypeError, "all str or all int, but one is None"),
     ({}, ["a", "b"], [0.0, 1.0], TypeError, "all str or all int, but one is 0.0"),
     ({}, [], [], ValueError, "no labels"),
@@ -278,6 +278,10 @@ def test_other_mistakes(tmp_path):
         make(tc.models.create({**vit, "patch_size": 4}), tokenizer=letters)
     with pytest.raises(ValueError, match="label 'c' of the validation"):
         make(pretrained(), tokenizer=letters).fit(["a", "b"], ["a", "b"], validation=(["a"], ["c"]))
+    with pytest.raises(ValueError, match="validation has no texts"):
+        make(pretrained(), tokenizer=letters).fit(["a", "b"], ["a", "b"], validation=([], []))
+    with pytest.raises(ValueError, match="no labels to train with"):
+        make(pretrained(TASKS["text"], ["no", "yes"]), tokenizer=letters).fit([], [])
     token = tc.models.TokenClassifier(pretrained(), tokenizer=tagged)
     for X, y, message in (
         (["a b"], [["x"]], "expected a list of words"),

@@ -176,6 +176,7 @@ def test_arguments():
         (r"must be integers", (np.ones((1, 3)),)),
         (r"mask has shape \(1, 2\)", (IDS, np.ones((1, 2)))),
         (r"other than 0 and 1", (IDS, np.full((1, 3), -1e9))),
+        (r"other than 0 and 1", (IDS, np.array([[0, 0, -10000]]))),
         (r"lengths must be integers of shape", (IDS, None, np.ones(2, int))),
         (r"token_types have shape", (IDS, None, None, np.ones((1, 2), int))),
     ]:

@@ -118,8 +118,12 @@ def test_arguments(model):
     for bad in (["abc", None], [b"abc"], b"abc", {"a": 1}, 3, [float("nan")], None):
         with pytest.raises(TypeError, match="texts must be"):
             encoder.encode(bad)
-    with pytest.raises(ValueError, match="batch_size"):
-        encoder.encode(["a"], batch_size=0)
+    for texts in (["a"], "a"):
+        with pytest.raises(ValueError, match="batch_size"):
+            encoder.encode(texts, batch_size=0)
+    for texts in (["a", "b \ud800"], [("a", "b"), ("c", "\udfff")]):
+        with pytest.raises(ValueError, match="text number 1 has .* no character"):
+            (encoder.encode if isinstance(texts[0], str) else tc.models.texts.checked_with_pairs)(texts)
     with pytest.raises(ValueError, match="prompt_name is 'x'; this model has the prompts 'q'"):
         encoder.encode(["a"], prompt_name="x")
     with pytest.raises(ValueError, match="this model has no prompts"):

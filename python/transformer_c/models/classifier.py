@@ -149,6 +149,8 @@ class Classifier:
             if not isinstance(validation, (tuple, list)) or len(validation) != 2:
                 raise TypeError("validation must be a pair (X, y)")
             held = self._checked(validation[0])
+            if not held:
+                raise ValueError("validation has no texts; without validation=, the weights of the last epoch are kept")
             held_labels = self._labels(held, validation[1])
             held_samples = self._samples(held)
             held_goals = self._goals(held_samples, held_labels, classes)
@@ -195,7 +197,9 @@ class Classifier:
 
     def _classes(self, labels: list[Any]) -> np.ndarray:
         """The classes of a fit: those of the folder's head where all labels are among them, or all that occur, sorted."""
-        kind = str if labels and isinstance(labels[0], str) else (int, np.integer)
+        if not labels:
+            raise ValueError("there are no labels to train with")
+        kind = str if isinstance(labels[0], str) else (int, np.integer)
         for label in labels:
             if not isinstance(label, kind) or isinstance(label, (bool, np.bool_)):
                 raise TypeError(f"labels must be all str or all int, but one is {label!r:.80} ({type(label).__name__})")
@@ -211,9 +215,7 @@ class Classifier:
             if len(found) != self.num_labels:
                 raise ValueError(f"num_labels is {self.num_labels}, but the labels are {found.tolist()!r:.200}")
         if len(found) < 2:
-            raise ValueError(
-                f"the labels are all {found[0]!r}; two classes are needed" if len(found) else "there are no labels to train with"
-            )
+            raise ValueError(f"the labels are all {found.tolist()[0]!r}; two classes are needed")
         return found
 
     def _checked(self, X: Any) -> list[Any]:

@@ -142,7 +142,7 @@ class CrossEncoder:
         """
         listing = listed(pairs, "pairs of str")
         if len(listing) == 2 and all(isinstance(text, str) for text in listing):
-            return self.predict([listing], batch_size)[0]
+            return self.predict([listing], batch_size, progress=progress)[0]
         tokens = tokens_of(self.tokenizer, [pair(both, i) for i, both in enumerate(listing)])
         found = scores(self.model, tokens, count("batch_size", batch_size), sort_by_length, progress, "scoring")
         result = np.array([self._activated(each) for each in found], np.float32).reshape(-1, self._outputs)

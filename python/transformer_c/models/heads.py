@@ -88,7 +88,7 @@ class QuestionAnswering(WithHead):
 
 
 class FillMask(WithHead):
-    """Scores of all words at each position, (B, T, vocabulary), by the table of the words' embeddings; 0 at padded positions."""
+    """Scores of all words at each position, (B, T, vocabulary), by the table of the words' embeddings; 0 at the padded ends."""
 
     task = "fill-mask"
 

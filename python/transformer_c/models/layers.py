@@ -24,7 +24,7 @@ _SAME = {"input_ids": "ids", "attention_mask": "mask", "token_type_ids": "token_
 _INSTEAD = {
     "labels": "the loss is one of tc.functional's, of what the model gives: cross_entropy(model(ids, mask), labels)",
     "output_attentions": "with tc.nn.attention_maps(model) as maps: model(ids)",
-    "output_hidden_states": "model.layers[i].register_forward_hook(hook) sees the states of a layer",
+    "output_hidden_states": "model.layers[i].register_forward_hook(hook) sees the states of a layer; without padding, (1, N, E), where texts have different lengths",
     "return_dict": "the result is the array itself",
     "position_ids": "positions are counted from the tokens",
     "inputs_embeds": "a model takes the numbers of tokens, ids",
@@ -210,7 +210,7 @@ def _visible(shape: tuple[int, ...], mask: Tensor | None, lengths: Tensor | None
         mask = as_tensor(mask)
         if tuple(mask.shape) != shape:
             raise ValueError(f"mask has shape {mask.shape} but ids have {shape}; 1 for each token, 0 where a text is padded")
-        if mask.dtype.kind not in "biu" and not bool(((mask == 0) | (mask == 1)).all()):
+        if mask.dtype.kind != "b" and not _core.is_traced() and not bool(((mask == 0) | (mask == 1)).all()):
             raise ValueError("mask has values other than 0 and 1; it says which tokens there are, and is not added to scores")
         visible["attn_mask"] = (mask != 0)[:, None, None, :]
     if lengths is not None:

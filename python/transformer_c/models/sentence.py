@@ -239,7 +239,9 @@ class SentenceEncoder:
             In the order of the texts; (E,) for one text.
         """
         if isinstance(texts, str):
-            return self.encode([texts], prompt_name=prompt_name, prompt=prompt, normalize_embeddings=normalize_embeddings)[0]
+            return self.encode(
+                [texts], batch_size, progress=progress, prompt_name=prompt_name, prompt=prompt, normalize_embeddings=normalize_embeddings
+            )[0]
         size = count("batch_size", batch_size)
         texts = checked(texts)
         tokens, skipped = self.read(texts, self._prompt(prompt_name, prompt))

@@ -62,13 +62,26 @@ def checked(texts: Any) -> list[str]:
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"texts must be str, but number {i} is {text!r:.80} ({type(text).__name__})")
+        _of_characters(text, i)
     return texts
+
+
+def _of_characters(text: str, number: int) -> str:
+    """`text`, which a tokenizer can read."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"text number {number} has {text[error.start]!r}, half of a pair of surrogates and no character: {text!r:.80}; "
+            "read files with errors='replace'"
+        ) from None
+    return text
 
 
 def checked_with_pairs(texts: Any) -> list[Any]:
     """A list of str and of pairs of str, which become tuples."""
     texts = listed(texts, "str or pairs of str")
-    return [text if isinstance(text, str) else pair(text, i, "str or pairs of str") for i, text in enumerate(texts)]
+    return [_of_characters(text, i) if isinstance(text, str) else pair(text, i, "str or pairs of str") for i, text in enumerate(texts)]
 
 
 def pair(value: Any, number: int, of: str = "pairs of str") -> tuple[str, str]:
@@ -76,6 +89,8 @@ def pair(value: Any, number: int, of: str = "pairs of str") -> tuple[str, str]:
     both = tuple(value) if isinstance(value, (tuple, list, np.ndarray)) else ()
     if len(both) != 2 or not all(isinstance(text, str) for text in both):
         raise TypeError(f"texts must be {of}, but number {number} is {value!r:.80} ({type(value).__name__})")
+    for text in both:
+        _of_characters(text, number)
     return both
 
 
