@@ -271,8 +271,8 @@ class EmulatedLibrary(CudaLibrary):
     def set_streams(self, order, seed=0):
         self.library.emulator_set_streams(["late", "random", "at_once"].index(order), seed)
 
-    def ignore_events(self, ignore):
-        self.library.emulator_ignore_events(ignore)
+    def ignore_events(self, who):
+        self.library.emulator_ignore_events(["nobody", "streams", "streams and host"].index(who))
 
     def set_compute_capability(self, major, minor):
         self.library.emulator_set_compute_capability(major, minor)

@@ -89,8 +89,8 @@ extern "C" void emulator_hide_device_memory();
 
 // When the work of streams is done (runtime.cpp): 0 as late as it may be, 1 at random times, 2 at once.
 extern "C" void emulator_set_streams(int order, uint64_t seed);
-// Plants a bug: streams and the host do not wait for events any more.
-extern "C" void emulator_ignore_events(int ignore);
+// Plants a bug: streams (1), or streams and the host (2), do not wait for events any more; 0: none.
+extern "C" void emulator_ignore_events(int who);
 // Plants a bug: nobody waits for the device as a whole.
 extern "C" void emulator_ignore_device_waits(int ignore);
 extern "C" int emulator_work_left(void); // that was put on streams and is not done

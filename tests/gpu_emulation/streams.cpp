@@ -37,7 +37,7 @@ Order order = Order::late;
 uint64_t generator = 1;
 int pending_error = 0; // of work that was put off
 std::atomic<int> host_waits = 0;
-bool events_ignored = false, device_waits_ignored = false;
+bool events_ignored = false, host_waits_ignored = false, device_waits_ignored = false; // events_ignored: by streams
 
 uint64_t random_bits() // splitmix64, apart from that of the schedules, which would change with it
 {
@@ -133,10 +133,11 @@ void emulator_set_streams(int new_order, uint64_t seed)
     generator = seed * 2654435769u + 1;
 }
 
-void emulator_ignore_events(int ignore)
+void emulator_ignore_events(int who)
 {
     const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
-    events_ignored = ignore;
+    events_ignored = who >= 1;
+    host_waits_ignored = who == 2;
 }
 
 int emulator_work_left(void)
@@ -196,14 +197,15 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
-    return events_ignored || !event->stream || event->stream->done >= event->position ? cudaSuccess : emulator::result(cudaErrorNotReady);
+    return host_waits_ignored || !event->stream || event->stream->done >= event->position ? cudaSuccess
+                                                                                          : emulator::result(cudaErrorNotReady);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     host_waits++;
     const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
-    if (events_ignored || !event->stream) return cudaSuccess;
+    if (host_waits_ignored || !event->stream) return cudaSuccess;
     do_until(event->stream, event->position);
     return told();
 }
