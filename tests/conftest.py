@@ -62,12 +62,17 @@ def one_by_turns(items):
     return [group[zlib.crc32(name.encode()) % len(group)] for name, group in same.items()]
 
 
+def turn(item):
+    """What takes minutes comes first; what others wait for comes last, when nothing that takes minutes runs any more."""
+    return (item.get_closest_marker("alone") is not None) - (item.get_closest_marker("minutes") is not None)
+
+
 def pytest_collection_modifyitems(config, items):
     if config.getoption("--by-turns"):
         chosen = {id(item) for item in one_by_turns(items)}
         config.hook.pytest_deselected(items=[item for item in items if id(item) not in chosen])
         items[:] = [item for item in items if id(item) in chosen]
-    items.sort(key=lambda item: item.get_closest_marker("minutes") is None)
+    items.sort(key=turn)
     if not config.getoption("--slow"):
         for item in items:
             if item.get_closest_marker("slow"):
