@@ -180,7 +180,8 @@ template <class Real> __global__ void __launch_bounds__(optimizer_threads) norm_
     const double power = group.rule.power;
     double sum = 0;
     for_own_parameters(group, [&](const tc_optimizer_chunk &chunk, int64_t i) {
-        const double g = gradient_of<Real>(chunk, i), x = g < 0 ? -g : g;
+        const Real g = gradient_of<Real>(chunk, i);
+        const double x = g < 0 ? -g : g;
         if (power == 0)
             sum = larger(sum, x);
         else
