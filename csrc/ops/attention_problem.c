@@ -423,10 +423,10 @@ tc_status attention_operands(attention_problem *x, const tc_attention_options *o
 {
     tc_attention_problem *p = &x->kernel;
     const tc_input *in = x->scope->in;
-    p->stored = tc_stored_as(x->scope, in[ATTENTION_Q].tensor);
     TC_TRY(attention_operand(x, &p->q, in[ATTENTION_Q].tensor, x->lead));
     TC_TRY(attention_operand(x, &p->k, in[ATTENTION_K].tensor, x->key_lead));
     TC_TRY(attention_operand(x, &p->v, in[ATTENTION_V].tensor, x->key_lead));
+    p->stored = tc_stored_as(x->scope, in[ATTENTION_Q].tensor);
     if (is_added(o))
         TC_TRY(attention_plane(x, &p->additive[0], in[ATTENTION_MASK].tensor));
     else if (o->mask)

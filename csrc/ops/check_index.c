@@ -20,30 +20,29 @@ static tc_check_index_args args_of(const tc_index_check *check, const tc_tensor 
 }
 
 /* Runs the kernel of `table` on the device with an alarm, which is looked at here unless the backend does that later. */
-static tc_status run_check(tc_device device, tc_dtype table, const tc_index_check *check, tc_check_index_args *args, tc_error *err)
+static tc_status run_check(tc_device device, tc_dtype table, const tc_index_check *check, tc_check_index_args args, tc_error *err)
 {
     TC_OWNED tc_tensor *own = NULL;
     const tc_backend *backend;
     int64_t here[TC_ALARM_WORDS] = {0};
     const int64_t words = TC_ALARM_WORDS;
     TC_TRY(tc_backend_for(&backend, device, err));
-    if (backend->check_later) TC_TRY(backend->check_later(device.index, check, &args->alarm, &args->ticket, err));
-    const bool later = args->alarm != NULL;
-    if (!later) args->ticket = 1;
-    if (!later && backend->host_memory) args->alarm = here;
+    if (backend->check_later) TC_TRY(backend->check_later(device.index, check, &args.alarm, &args.ticket, err));
+    const bool later = args.alarm != NULL;
+    if (!later) args.ticket = 1;
+    if (!later && backend->host_memory) args.alarm = here;
     if (!later && !backend->host_memory) {
         TC_TRY(tc_tensor_zeros(&own, 1, &words, TC_INT64, device, err));
-        args->alarm = tc_data(own);
+        args.alarm = tc_data(own);
     }
-    TC_TRY(tc_run(device, table, &tc_kernel_check_index, args, 1, 2.0 * (double)args->n, 0, err));
+    TC_TRY(tc_run(device, table, &tc_kernel_check_index, &args, 1, 2.0 * (double)args.n, 0, err));
     if (own) TC_TRY(backend->copy(device.index, here, true, own->data, false, sizeof here, err));
     return here[TC_ALARM_TICKET] ? check->fail(check, here[TC_ALARM_POSITION], here[TC_ALARM_VALUE], err) : TC_OK;
 }
 
 tc_status tc_check_indices(const tc_index_check *check, const tc_tensor *places, tc_error *err)
 {
-    tc_check_index_args args = args_of(check, places);
-    return run_check(places->storage->device, TC_FLOAT32, check, &args, err);
+    return run_check(places->storage->device, TC_FLOAT32, check, args_of(check, places), err);
 }
 
 tc_status tc_check_and_weigh(tc_scope *s, const tc_index_check *check, const tc_tensor *places, const tc_tensor *weight, double *sum,
@@ -60,7 +59,7 @@ tc_status tc_check_and_weigh(tc_scope *s, const tc_index_check *check, const tc_
     if (!backend->host_memory) TC_TRY(tc_make_statistic(s, total, 0, NULL));
     args.weight = tc_data(weight);
     args.total = *total ? tc_data(*total) : &number;
-    TC_TRY(run_check(s->device, s->statistics, check, &args, s->err));
+    TC_TRY(run_check(s->device, s->statistics, check, args, s->err));
     *sum = s->statistics == TC_FLOAT64 ? number.twice : (double)number.single;
     return TC_OK;
 }

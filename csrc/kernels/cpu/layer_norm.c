@@ -20,8 +20,8 @@ TC_INLINE vreal add_total(vreal sum, const void *row, int64_t i, int lanes)
 }
 
 typedef struct centred_row {
-    const void *x;
     vreal mean;
+    const void *x;
     tc_stored stored;
 } centred_row;
 
@@ -42,7 +42,7 @@ TC_INLINE void normalise_row(const tc_layer_norm_forward_args *a, int64_t n, rea
     void *y = stored_to(a->y, stored, n * C);
     const real mean = sum / (real)C;
     const vreal m = v_set1(mean);
-    const real variance = row_sum(add_squared_difference, &(centred_row){x, m, x_stored}, C) / (real)C + (real)a->eps;
+    const real variance = row_sum(add_squared_difference, &(centred_row){m, x, x_stored}, C) / (real)C + (real)a->eps;
     const real rstd = variance == (real)INFINITY ? (real)NAN : R(1.0) / real_sqrt(variance); /* 0 would hide that the squares overflow */
     ((real *)a->mean)[n] = mean;
     ((real *)a->rstd)[n] = rstd;
