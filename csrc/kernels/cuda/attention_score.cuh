@@ -64,7 +64,7 @@ template <class T> struct Head : Rows {
         cap = static_cast<Real>(p.softcap);
         kept = p.dropout < 1 ? static_cast<Real>(1 / (1 - p.dropout)) : Real(0);
         threshold = keep_threshold(p.dropout);
-        first_row = static_cast<uint64_t>(place_of(p.heads, b * p.H + h) * p.Tq);
+        first_row = static_cast<uint64_t>(place_of(p.heads, static_cast<uint32_t>(b * p.H + h)) * p.Tq);
         offset = p.offsets ? p.offsets[b] : p.offset;
         offset = offset > TC_ATTENTION_FAR ? TC_ATTENTION_FAR : offset < -TC_ATTENTION_FAR ? -TC_ATTENTION_FAR : offset;
         keys = p.key_lengths ? clamp(p.key_lengths[b], Tk) : Tk;

@@ -33,6 +33,12 @@ __device__ __forceinline__ int64_t place_of(const tc_places &places, int64_t i)
 {
     return (places.first + i / places.row * places.step) * places.row + i % places.row;
 }
+// The same for a number that fits 32 bits, as that of a block of a grid does; divisions of such numbers are short.
+__device__ __forceinline__ int64_t place_of(const tc_places &places, uint32_t i)
+{
+    const uint32_t row = static_cast<uint32_t>(places.row), group = i / row;
+    return (places.first + group * places.step) * places.row + (i - group * row);
+}
 
 // tc_keep_threshold(), for device code: an element is kept when its word is at least the threshold.
 __device__ __forceinline__ uint32_t keep_threshold(double p)
