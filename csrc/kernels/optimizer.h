@@ -2,6 +2,7 @@
 #ifndef TC_KERNELS_OPTIMIZER_H
 #define TC_KERNELS_OPTIMIZER_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -58,6 +59,14 @@ typedef struct tc_norm_args {
     double power;
 } tc_norm_args;
 extern const tc_kernel tc_kernel_gradient_norm;
+
+/* The norm from the sums of all blocks, in their order; power 0: from their largest values. NaN where one is. */
+static inline double tc_norm_of_sums(const double *sums, int64_t blocks, double power)
+{
+    double total = 0;
+    for (int64_t i = 0; i < blocks; i++) total = power != 0 ? total + sums[i] : sums[i] > total || sums[i] != sums[i] ? sums[i] : total;
+    return power == 0 ? total : power == 2 ? sqrt(total) : pow(total, 1 / power);
+}
 
 /* One item. norm: of the sums (power 0: largest values) of all blocks; factor: what brings that down to max_norm, at most 1, NaN for NaN.
  */

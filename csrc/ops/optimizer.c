@@ -57,21 +57,32 @@ static tc_status check_count(const tc_tensors *list, const char *name, const tc_
 }
 
 /* `dtype`: that of the tensor, or in which the kernel computes with its values. */
-static tc_status check_tensor(const tc_tensor *tensor, tc_dtype dtype, const tc_tensor *first, const tc_tensor *parameter, const char *name,
-                              int64_t i, tc_error *err)
+static tc_status check_shape(const tc_tensor *tensor, const tc_tensor *parameter, const char *name, int64_t i, tc_error *err)
 {
-    const tc_dtype compute = tc_compute_dtype(first->dtype);
     char a[TC_SHAPE_TEXT], b[TC_SHAPE_TEXT];
     if (!tc_tensor_same_shape(tensor, parameter))
         return tc_fail(err, TC_ERROR_VALUE, "%s %lld has shape %s but its parameter has %s; they must be equal", name, (long long)i,
                        tc_tensor_text(a, tensor), tc_tensor_text(b, parameter));
+    return TC_OK;
+}
+
+static tc_status check_device(const tc_tensor *tensor, const tc_tensor *first, const char *name, int64_t i, tc_error *err)
+{
+    if (!tc_same_device(tensor->storage->device, first->storage->device))
+        return tc_fail(err, TC_ERROR_STATE, "%s %lld is on another device than the first parameter", name, (long long)i);
+    return TC_OK;
+}
+
+static tc_status check_tensor(const tc_tensor *tensor, tc_dtype dtype, const tc_tensor *first, const tc_tensor *parameter, const char *name,
+                              int64_t i, tc_error *err)
+{
+    const tc_dtype compute = tc_compute_dtype(first->dtype);
+    TC_TRY(check_shape(tensor, parameter, name, i, err));
     if (dtype != compute)
         return tc_fail(err, TC_ERROR_TYPE, "%s %lld is %s but the step computes in %s", name, (long long)i, tc_dtype_name(tensor->dtype),
                        tc_dtype_name(compute));
     if (!tensor->contiguous) return tc_fail(err, TC_ERROR_VALUE, "%s %lld is not contiguous", name, (long long)i);
-    if (!tc_same_device(tensor->storage->device, first->storage->device))
-        return tc_fail(err, TC_ERROR_STATE, "%s %lld is on another device than the first parameter", name, (long long)i);
-    return TC_OK;
+    return check_device(tensor, first, name, i, err);
 }
 
 /* The gradient of a parameter of this shape, as the kernel takes it. */
@@ -127,6 +138,8 @@ static tc_status fill_chunks(chunk_list *list, const step_lists *lists, tc_error
             TC_TRY(check_tensor(state, state->dtype, first, parameter, "state", i, err));
             chunk.state[k] = state->data;
         }
+        if (half) TC_TRY(check_shape(half, parameter, "half", i, err));
+        if (half) TC_TRY(check_device(half, first, "half", i, err));
         if (!half && list->takes_halves) half = list->kept[i] = tc_take_kept_half(parameter);
         if (half && writes_half(list, half)) {
             chunk.half = half->data;
@@ -240,16 +253,12 @@ tc_status tc_rmsprop_step(const tc_tensors *parameters, const tc_tensors *gradie
 
 /* ---- norms and clipping -------------------------------------------------------------------------------------------------- */
 
-/* The norm of all gradients from the sums (or the largest elements) of the blocks, in their order. */
+/* The norm of all gradients from the sums of the blocks; `power` as kernels have it. */
 static tc_status norm_of(double *norm, tc_tensor *partial, double power, tc_error *err)
 {
     TC_OWNED tc_tensor *host = NULL;
     TC_TRY(tc_tensor_on(&host, partial, (tc_device){TC_CPU, 0}, err));
-    const double *sums = tc_data(host);
-    const bool largest = isinf(power);
-    double total = 0;
-    for (int64_t i = 0; i < host->numel; i++) total = !largest ? total + sums[i] : sums[i] > total || sums[i] != sums[i] ? sums[i] : total;
-    *norm = largest ? total : power == 2 ? sqrt(total) : pow(total, 1 / power);
+    *norm = tc_norm_of_sums(tc_data(host), host->numel, power);
     return TC_OK;
 }
 
@@ -268,8 +277,9 @@ tc_status tc_gradient_norm(double *norm, const tc_tensors *gradients, double pow
     *norm = 0;
     if (gradients->count == 0) return TC_OK;
     TC_TRY(fill_gradients(&list, gradients, err));
-    TC_TRY(sums_of_blocks(&partial, &list, gradients->items[0], isinf(power) ? 0 : power, err));
-    return norm_of(norm, partial, power, err);
+    const double norm_power = isinf(power) ? 0 : power; /* as the kernels have it */
+    TC_TRY(sums_of_blocks(&partial, &list, gradients->items[0], norm_power, err));
+    return norm_of(norm, partial, norm_power, err);
 }
 
 /* gradient = clamp(gradient * factor, -limit, limit) for all of the list. */

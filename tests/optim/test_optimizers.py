@@ -293,3 +293,10 @@ def test_hints_of_pytorch_change_nothing(name):
         (x * x).sum().backward()
         optimizer.step()
     assert p.tolist() == q.tolist() and plain.defaults == hinted.defaults
+
+
+def test_a_step_whose_rounded_copy_has_another_shape_changes_nothing():
+    p, g = tc.ones(4), tc.ones(4)
+    with pytest.raises(ValueError, match=r"half 0 has shape \(2,\) but its parameter has \(4,\)"):
+        tc._core.sgd_step([p], [g], None, 0.5, 0.0, 0.0, 0.0, False, False, True, [tc.zeros(2, dtype="bfloat16")])
+    assert p.tolist() == [1.0] * 4

@@ -147,13 +147,8 @@ TC_DEFINE_KERNEL(gradient_norm)(const void *args, int64_t begin, int64_t end, vo
 TC_DEFINE_KERNEL(clip_factor)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_clip_factor_args *a = args;
-    double total = 0;
     (void)begin, (void)end, (void)scratch;
-    for (int64_t i = 0; i < a->blocks; i++) {
-        const double sum = a->partial[i];
-        total = a->power != 0 ? total + sum : sum > total || sum != sum ? sum : total;
-    }
-    const double norm = a->power == 0 ? total : a->power == 2 ? sqrt(total) : pow(total, 1 / a->power);
+    const double norm = tc_norm_of_sums(a->partial, a->blocks, a->power);
     const double factor = a->max_norm / (norm + TC_CLIP_EPSILON);
     *a->factor = factor > 1 ? 1 : factor;
     *(real *)a->norm = (real)norm;
