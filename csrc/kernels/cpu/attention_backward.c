@@ -61,8 +61,8 @@ static void weights_and_gradients(const tc_attention_backward_args *a, const que
     if (p->dropout > 0) choose_kept(x, y);
     tile_product(&(product){.c = x->gradient,
                             .c_row = QUERIES,
-                            .a = key_at(x, &p->v, y->k0),
-                            .a_stride = p->v.row,
+                            .a = y->v,
+                            .a_stride = y->v_row,
                             .b = x->dvalues_t,
                             .b_row = QUERIES,
                             .M = y->nk,
@@ -127,7 +127,7 @@ static void add_products(const tc_attention_backward_args *a, const query_block 
                          const key_gradients *to)
 {
     const tc_attention_problem *p = x->problem;
-    const real *q = query_at(x, &p->q, 0), *k = key_at(x, &p->k, y->k0);
+    const real *q = query_at(x, &p->q, 0);
     const product for_v = {.c = to->dv + y->k0 * to->dv_row,
                            .c_row = to->dv_row,
                            .a = x->scores,
@@ -152,8 +152,8 @@ static void add_products(const tc_attention_backward_args *a, const query_block 
                            .c_row = a->dq.row,
                            .a = x->gradient,
                            .a_stride = QUERIES,
-                           .b = k,
-                           .b_row = p->k.row,
+                           .b = y->k,
+                           .b_row = y->k_row,
                            .M = x->nq,
                            .N = p->D,
                            .K = y->nk,
@@ -166,7 +166,7 @@ static void add_products(const tc_attention_backward_args *a, const query_block 
         sum_guarded(ALONG_ROWS, &for_k);
     else
         sum_over_queries(&for_k);
-    if (y->guarded && !all_finite(k, p->k.row, y->nk, p->D))
+    if (y->guarded && !all_finite(y->k, y->k_row, y->nk, p->D))
         sum_guarded(ALONG_COLUMNS, &for_q);
     else
         sum_over_keys(&for_q);

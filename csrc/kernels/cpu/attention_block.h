@@ -61,17 +61,13 @@ TC_INLINE real *operand_at(const tc_attention_operand *x, int64_t b, int64_t h, 
     return (real *)x->data + operand_offset(x, b, h, row);
 }
 
-/* The row of the block's query number i, or of the key j of its batch element. */
+/* The row of the block's query number i. */
 TC_INLINE real *query_at(const query_block *x, const tc_attention_operand *operand, int64_t i)
 {
     return operand_at(operand, x->b, x->h, x->first + x->q0 + i);
 }
-TC_INLINE real *key_at(const query_block *x, const tc_attention_operand *operand, int64_t j)
-{
-    return operand_at(operand, x->b, x->hk, x->first + j);
-}
 
-/* The same in an operand that may be stored as halves. */
+/* That of the key j of its batch element, in an operand that may be stored as halves. */
 TC_INLINE const void *stored_key_at(const query_block *x, const tc_attention_operand *operand, int64_t j)
 {
     return stored_at(operand->data, x->problem->stored, operand_offset(operand, x->b, x->hk, x->first + j));
@@ -80,11 +76,7 @@ TC_INLINE const void *stored_key_at(const query_block *x, const tc_attention_ope
 /* to (rows, columns) <- rows of an operand that is stored as halves. */
 static inline void widen_rows(real *to, const void *from, tc_stored stored, int64_t from_row, int64_t rows, int64_t columns)
 {
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < columns; c += TC_LANES) {
-            const int lanes = v_left(columns, c);
-            v_store_some(to + i * columns + c, v_load_stored(stored_at(from, stored, i * from_row + c), stored, lanes), lanes);
-        }
+    for (int64_t i = 0; i < rows; i++) read_stored(to + i * columns, stored_at(from, stored, i * from_row), stored, columns);
 }
 
 /* The keys and values of the block, whose k0 and nk are set. */
@@ -92,9 +84,11 @@ static inline void take_keys(const query_block *x, key_block *y)
 {
     const tc_attention_problem *p = x->problem;
     const void *k = stored_key_at(x, &p->k, y->k0), *v = stored_key_at(x, &p->v, y->k0);
-    y->k = k, y->k_row = p->k.row;
-    y->v = v, y->v_row = p->v.row;
-    if (p->stored == TC_STORED_AS_COMPUTED) return;
+    if (p->stored == TC_STORED_AS_COMPUTED) {
+        y->k = k, y->k_row = p->k.row;
+        y->v = v, y->v_row = p->v.row;
+        return;
+    }
     widen_rows(x->k, k, p->stored, p->k.row, y->nk, p->D);
     widen_rows(x->v, v, p->stored, p->v.row, y->nk, p->Dv);
     y->k = x->k, y->k_row = p->D;
@@ -504,8 +498,8 @@ static inline void load_queries(const query_block *x)
 {
     const tc_attention_problem *p = x->problem;
     const void *q = stored_at(p->q.data, p->stored, operand_offset(&p->q, x->b, x->h, x->first + x->q0));
-    if (p->stored != TC_STORED_AS_COMPUTED) widen_rows(x->k, q, p->stored, p->q.row, x->nq, p->D); /* before the keys */
     const bool widened = p->stored != TC_STORED_AS_COMPUTED;
+    if (widened) widen_rows(x->k, q, p->stored, p->q.row, x->nq, p->D); /* before the keys */
     transpose(x->qt, QUERIES, widened ? x->k : q, widened ? p->D : p->q.row, x->nq, p->D, (real)p->scale, true);
 }
 

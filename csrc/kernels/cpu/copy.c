@@ -6,10 +6,6 @@
 #include "half.h"
 #include "simd.h"
 
-#ifdef __F16C__
-#include <immintrin.h>
-#endif
-
 #if TC_PRECISION == 64
 #define COPY_F32(isa) TC_PASTE4(tc_copy, _f32_, isa, )
 void COPY_F32(TC_ISA)(const void *args, int64_t begin, int64_t end, void *scratch);
@@ -84,15 +80,14 @@ static void bits16(void *to_, int64_t to_step, const void *from_, int64_t from_s
     for (int64_t i = 0; i < n; i++) to[i * to_step] = from[i * from_step];
 }
 
-#ifdef __F16C__
-/* Dense runs of float16, eight at a time by the processor's own conversions, which round as half.h does. */
+/* Dense runs of float16 in vectors, which round as half.h does. */
 static void float16_widened(void *to_, int64_t to_step, const void *from_, int64_t from_step, int64_t n)
 {
     float *to = to_;
     const uint16_t *from = from_;
     int64_t i = 0;
     if (to_step == 1 && from_step == 1)
-        for (; i + 8 <= n; i += 8) _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(from + i))));
+        for (; i + TC_LANES <= n; i += TC_LANES) v_store(to + i, v_from_float16(v_half_load(from + i)));
     float16_as_float(to + i, to_step, from + i, from_step, n - i); /* all of a strided run: i is 0 */
 }
 static void float16_narrowed(void *to_, int64_t to_step, const void *from_, int64_t from_step, int64_t n)
@@ -101,14 +96,9 @@ static void float16_narrowed(void *to_, int64_t to_step, const void *from_, int6
     const float *from = from_;
     int64_t i = 0;
     if (to_step == 1 && from_step == 1)
-        for (; i + 8 <= n; i += 8)
-            _mm_storeu_si128((__m128i *)(void *)(to + i), _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+        for (; i + TC_LANES <= n; i += TC_LANES) v_half_store(to + i, v_to_float16(v_load(from + i)));
     float_as_float16(to + i, to_step, from + i, from_step, n - i);
 }
-#else
-#define float16_widened float16_as_float
-#define float16_narrowed float_as_float16
-#endif
 
 /* In the order of tc_dtype. */
 #define ROW(FROM)                                                                                                                          \

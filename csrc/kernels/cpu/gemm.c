@@ -42,7 +42,7 @@ typedef struct tile_work {
 
 typedef void (*tile_function)(const tile_work *w);
 
-/* Without prefetching: real b in two vectors at most. */
+/* Real b in two vectors at most, which may be prefetched. */
 TC_INLINE void tile_of_reals(const int rows, const int vectors, tc_tile c, int64_t a_row, int64_t a_col, const tile_work *w)
 {
     const real *a = w->a, *b = w->b;
@@ -384,13 +384,6 @@ static void sum_rows(real *out, int64_t rows, int64_t K, const real *a, int64_t 
     }
 }
 
-static const real *widened(real *to, const void *from, tc_stored stored, int64_t n)
-{
-    for (int64_t i = 0; i < n; i += TC_LANES)
-        v_store_some(to + i, v_load_stored(stored_at(from, stored, i), stored, v_left(n, i)), v_left(n, i));
-    return to;
-}
-
 TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_gemm_args *g = args;
@@ -422,9 +415,12 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
         it.sums_row = places.sums_row;
         if (g->pre) it.pre = (real *)g->pre + row * g->pre_row + col;
         if (g->residual) it.residual = stored_at(g->residual, g->residual_stored, row * g->residual_row + col);
-        if (g->bias) it.bias = stored_at(g->bias, g->bias_stored, col);
-        if (g->bias && g->bias_stored != TC_STORED_AS_COMPUTED)
-            it.bias = widened((real *)(void *)((char *)scratch + places.bias), it.bias, g->bias_stored, it.cols);
+        if (g->bias && g->bias_stored == TC_STORED_AS_COMPUTED) it.bias = (const real *)g->bias + col;
+        if (g->bias && g->bias_stored != TC_STORED_AS_COMPUTED) {
+            real *bias = (real *)(void *)((char *)scratch + places.bias);
+            read_stored(bias, stored_at(g->bias, g->bias_stored, col), g->bias_stored, it.cols);
+            it.bias = bias;
+        }
         if (g->a_sum && col == 0) sum_rows((real *)g->a_sum + chunk * g->M + row, it.rows, it.K, it.a, g->a_row, g->a_col);
         choose_tiles(&it);
         (g->by_columns ? by_columns : by_blocks)(&it);

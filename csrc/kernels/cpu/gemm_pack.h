@@ -58,16 +58,13 @@ static void pack_panel(void *out, tc_stored out_stored, int64_t K, int cols, con
                        int64_t b_col)
 {
 #if TC_PRECISION == 32
-    if (out_stored != TC_STORED_AS_COMPUTED)
+    if (out_stored != TC_STORED_AS_COMPUTED) {
         pack_panel_of(TC_STORED_BFLOAT16, true, out, K, cols, b, b_row, b_col);
-    else if (b_stored == TC_STORED_FLOAT16)
-        pack_panel_of(TC_STORED_FLOAT16, false, out, K, cols, b, b_row, b_col);
-    else if (b_stored == TC_STORED_BFLOAT16)
-        pack_panel_of(TC_STORED_BFLOAT16, false, out, K, cols, b, b_row, b_col);
-    else
+        return;
+    }
 #endif
-        pack_panel_of(TC_STORED_AS_COMPUTED, false, out, K, cols, b, b_row, b_col);
-    (void)out_stored, (void)b_stored;
+    (void)out_stored;
+    WITH_STORED(b_stored, pack_panel_of, false, out, K, cols, b, b_row, b_col);
 }
 
 /* Columns [0, K) of `rows` <= TC_TILE_ROWS rows of a, to out[k * rows + i]. Stores full vectors, each over the excess of the one before,
@@ -103,25 +100,14 @@ TC_INLINE void pack_tile_rows_of(const tc_stored stored, real *out, int rows, in
 
 static void pack_tile_rows(real *out, int rows, int64_t K, const void *a, tc_stored stored, int64_t a_row, int64_t a_col)
 {
-#if TC_PRECISION == 32
-    if (stored == TC_STORED_FLOAT16)
-        pack_tile_rows_of(TC_STORED_FLOAT16, out, rows, K, a, a_row, a_col);
-    else if (stored == TC_STORED_BFLOAT16)
-        pack_tile_rows_of(TC_STORED_BFLOAT16, out, rows, K, a, a_row, a_col);
-    else
-#endif
-        pack_tile_rows_of(TC_STORED_AS_COMPUTED, out, rows, K, a, a_row, a_col);
-    (void)stored;
+    WITH_STORED(stored, pack_tile_rows_of, out, rows, K, a, a_row, a_col);
 }
 
 /* out (K) <- a row of a. */
 TC_INLINE void copy_row(const tc_stored stored, real *out, int64_t K, const void *a, int64_t a_col)
 {
     if (a_col == 1) {
-        for (int64_t k = 0; k < K; k += TC_LANES) {
-            const int left = v_left(K, k);
-            v_store_some(out + k, v_load_stored(stored_at(a, stored, k), stored, left), left);
-        }
+        read_stored(out, a, stored, K);
     } else {
         for (int64_t k = 0; k < K; k++) out[k] = load_stored(stored_at(a, stored, k * a_col), stored);
     }
@@ -131,11 +117,7 @@ static void copy_rows(real *out, int64_t out_row, int64_t rows, int64_t K, const
 {
     for (int64_t i = 0; i < rows; i++, out += out_row) {
         const void *from = stored_at(a, stored, i * a_row);
-        switch (stored) {
-        case TC_STORED_FLOAT16: copy_row(TC_STORED_FLOAT16, out, K, from, a_col); break;
-        case TC_STORED_BFLOAT16: copy_row(TC_STORED_BFLOAT16, out, K, from, a_col); break;
-        default: copy_row(TC_STORED_AS_COMPUTED, out, K, from, a_col);
-        }
+        WITH_STORED(stored, copy_row, out, K, from, a_col);
     }
 }
 

@@ -54,7 +54,7 @@ TC_INLINE void normalise_row(const tc_layer_norm_forward_args *a, int64_t n, rea
     }
 }
 
-TC_INLINE void forward_rows(const tc_layer_norm_forward_args *a, int64_t begin, int64_t end, const tc_stored stored)
+TC_INLINE void forward_rows(const tc_stored stored, const tc_layer_norm_forward_args *a, int64_t begin, int64_t end)
 {
     for (int64_t n = begin; n < end; n++) {
         const void *x = stored_at(a->x, stored, n * a->C);
@@ -70,7 +70,7 @@ TC_INLINE void forward_rows(const tc_layer_norm_forward_args *a, int64_t begin, 
 TC_DEFINE_KERNEL(layer_norm_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     (void)scratch;
-    WITH_STORED(forward_rows, args, begin, end, ((const tc_layer_norm_forward_args *)args)->stored);
+    WITH_STORED(((const tc_layer_norm_forward_args *)args)->stored, forward_rows, args, begin, end);
 }
 
 TC_DEFINE_KERNEL(layer_norm_backward)(const void *args, int64_t begin, int64_t end, void *scratch)

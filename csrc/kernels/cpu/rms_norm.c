@@ -14,7 +14,7 @@ TC_INLINE vreal add_square(vreal sum, const void *row, int64_t i, int lanes)
     return v_fma(v, v, sum);
 }
 
-TC_INLINE void forward_rows(const tc_rms_norm_forward_args *a, int64_t begin, int64_t end, const tc_stored stored)
+TC_INLINE void forward_rows(const tc_stored stored, const tc_rms_norm_forward_args *a, int64_t begin, int64_t end)
 {
     for (int64_t n = begin; n < end; n++) {
         const void *x = stored_at(a->x, stored, n * a->C);
@@ -32,7 +32,7 @@ TC_INLINE void forward_rows(const tc_rms_norm_forward_args *a, int64_t begin, in
 TC_DEFINE_KERNEL(rms_norm_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     (void)scratch;
-    WITH_STORED(forward_rows, args, begin, end, ((const tc_rms_norm_forward_args *)args)->stored);
+    WITH_STORED(((const tc_rms_norm_forward_args *)args)->stored, forward_rows, args, begin, end);
 }
 
 TC_DEFINE_KERNEL(rms_norm_backward)(const void *args, int64_t begin, int64_t end, void *scratch)

@@ -60,18 +60,6 @@ TC_INLINE vreal v_plus_some(vreal v, const void *beta, const tc_stored stored, i
     return beta ? v + v_load_stored(stored_at(beta, stored, i), stored, lanes) : v;
 }
 
-/* function(args, begin, end, stored) with `stored` as a constant. */
-#if TC_PRECISION == 32
-#define WITH_STORED(function, args, begin, end, stored)                                                                                    \
-    switch (stored) {                                                                                                                      \
-    case TC_STORED_FLOAT16: function(args, begin, end, TC_STORED_FLOAT16); break;                                                          \
-    case TC_STORED_BFLOAT16: function(args, begin, end, TC_STORED_BFLOAT16); break;                                                        \
-    default: function(args, begin, end, TC_STORED_AS_COMPUTED);                                                                            \
-    }
-#else
-#define WITH_STORED(function, args, begin, end, stored) function(args, begin, end, TC_STORED_AS_COMPUTED)
-#endif
-
 /* The rows or elements of items [begin, end), `size` per item, n in total. */
 typedef struct item_range {
     int64_t first, last;

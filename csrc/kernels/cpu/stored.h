@@ -51,4 +51,25 @@ TC_INLINE void v_store_stored(void *p, tc_stored stored, vreal x, int lanes) { (
 TC_INLINE real load_stored(const void *p, tc_stored stored) { return (void)stored, *(const real *)p; }
 #endif
 
+/* function(stored, ...) with `stored` as a constant. */
+#if TC_PRECISION == 32
+#define WITH_STORED(stored, function, ...)                                                                                                 \
+    switch (stored) {                                                                                                                      \
+    case TC_STORED_FLOAT16: function(TC_STORED_FLOAT16, __VA_ARGS__); break;                                                               \
+    case TC_STORED_BFLOAT16: function(TC_STORED_BFLOAT16, __VA_ARGS__); break;                                                             \
+    default: function(TC_STORED_AS_COMPUTED, __VA_ARGS__);                                                                                 \
+    }
+#else
+#define WITH_STORED(stored, function, ...) ((void)(stored), function(TC_STORED_AS_COMPUTED, __VA_ARGS__))
+#endif
+
+/* to (n) <- n adjacent elements of an operand. */
+TC_INLINE void read_stored(real *to, const void *from, tc_stored stored, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += TC_LANES) {
+        const int lanes = v_left(n, i);
+        v_store_some(to + i, v_load_stored(stored_at(from, stored, i), stored, lanes), lanes);
+    }
+}
+
 #endif
