@@ -25,7 +25,7 @@ TC_DEFINE_KERNEL(dropout_forward)(const void *args, int64_t begin, int64_t end, 
     uint32_t words[2 * TC_PHILOX_GROUP] = {0}; /* a vector may begin anywhere in the first half */
     int64_t row = begin / groups, group = begin % groups;
     for (int64_t item = begin; item < end; item++) {
-        const int64_t first = tc_place(&a->places, row * length); /* of the row, in the whole batch */
+        const int64_t first = (a->places.first + row * a->places.step) * length; /* of the row, in the whole batch */
         const int64_t at = first / TC_PHILOX_GROUP + group, from = at * TC_PHILOX_GROUP;
         const int64_t skip = from < first ? first - from : 0, left = first + length - from;
         const int64_t n = (left < TC_PHILOX_GROUP ? left : TC_PHILOX_GROUP) - skip;

@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(element_threads) dropout_kernel(const __grid_c
     const uint32_t threshold = keep_threshold(a.p);
     for_own_elements(a.n / a.places.row * groups * TC_PHILOX_BLOCKS, [&](int64_t block) {
         const int64_t item = block / TC_PHILOX_BLOCKS, row = item / groups;
-        const int64_t begin = place_of(a.places, row * a.places.row); // of the row, in the whole batch
+        const int64_t begin = (a.places.first + row * a.places.step) * a.places.row; // of the row, in the whole batch
         const int64_t first = (begin / TC_PHILOX_GROUP + item % groups) * TC_PHILOX_GROUP + block % TC_PHILOX_BLOCKS;
         const PhiloxWords words = philox_words(a.seed, a.call, static_cast<uint64_t>(first));
         TC_UNROLL

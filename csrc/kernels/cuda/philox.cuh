@@ -28,12 +28,7 @@ __device__ __noinline__ inline PhiloxWords philox_words(uint64_t seed, uint64_t 
     return c;
 }
 
-// tc_place(), for device code.
-__device__ __forceinline__ int64_t place_of(const tc_places &places, int64_t i)
-{
-    return (places.first + i / places.row * places.step) * places.row + i % places.row;
-}
-// The same for a number that fits 32 bits, as that of a block of a grid does; divisions of such numbers are short.
+// tc_place(), for device code, of a number that fits 32 bits, as that of a block of a grid does: divisions of such numbers are short.
 __device__ __forceinline__ int64_t place_of(const tc_places &places, uint32_t i)
 {
     const uint32_t row = static_cast<uint32_t>(places.row), group = i / row;
