@@ -11,6 +11,19 @@
 #include "layout.h"
 #include "own.h"
 
+/* Runs the kernel; `args` has what is read: `from`, from_dtype and from_strides, along the axes of `to`, or a number. */
+static tc_status run_copy(tc_tensor *to, tc_copy_args *args, tc_error *err)
+{
+    int64_t *const strides[2] = {args->to_strides, args->from_strides};
+    args->to = to->data;
+    args->to_dtype = to->dtype;
+    args->numel = to->numel;
+    memcpy(args->shape, to->shape, sizeof(int64_t) * (size_t)to->ndim);
+    memcpy(args->to_strides, to->strides, sizeof(int64_t) * (size_t)to->ndim);
+    args->ndim = tc_layout_merge(to->ndim, args->shape, 2, strides, true);
+    return tc_run(to->storage->device, TC_FLOAT32, &tc_kernel_copy, args, tc_divide_up(to->numel, TC_COPY_BLOCK), TC_COPY_BLOCK, 0, err);
+}
+
 /* Same device: one strided, casting kernel, or the bytes as they are, except bools: memory from outside may have any byte for true, and
  * what we write is 0 or 1. The shapes are equal up to broadcasting, which has been checked. */
 static tc_status copy_on_device(tc_tensor *to, const tc_tensor *from, tc_error *err)
@@ -22,13 +35,9 @@ static tc_status copy_on_device(tc_tensor *to, const tc_tensor *from, tc_error *
         return backend->copy(to->storage->device.index, to->data, to->storage->device.type == TC_CPU, from->data,
                              from->storage->device.type == TC_CPU, bytes, err);
     }
-    tc_copy_args args = {.to = to->data, .from = from->data, .to_dtype = to->dtype, .from_dtype = from->dtype, .numel = to->numel};
-    memcpy(args.shape, to->shape, sizeof(int64_t) * (size_t)to->ndim);
-    memcpy(args.to_strides, to->strides, sizeof(int64_t) * (size_t)to->ndim);
+    tc_copy_args args = {.from = from->data, .from_dtype = from->dtype};
     tc_broadcast_strides(args.from_strides, from, to->ndim, to->shape);
-    int64_t *const strides[2] = {args.to_strides, args.from_strides};
-    args.ndim = tc_layout_merge(to->ndim, args.shape, 2, strides, true);
-    return tc_run(to->storage->device, TC_FLOAT32, &tc_kernel_copy, &args, tc_divide_up(to->numel, TC_COPY_BLOCK), TC_COPY_BLOCK, 0, err);
+    return run_copy(to, &args, err);
 }
 
 /* From one GPU to another: through the host, which waits, because streams are ordered within one device only. */
@@ -43,13 +52,9 @@ static tc_status copy_by_host(tc_tensor *to, const tc_tensor *from, tc_error *er
 /* One number of the host, of to's dtype, to every element of a GPU's tensor: in the arguments of a kernel, so that nothing is copied. */
 static tc_status write_number(tc_tensor *to, const void *number, tc_error *err)
 {
-    tc_copy_args args = {.to = to->data, .to_dtype = to->dtype, .from_dtype = to->dtype, .numel = to->numel};
+    tc_copy_args args = {.from_dtype = to->dtype};
     memcpy(&args.number, number, tc_dtype_size(to->dtype));
-    memcpy(args.shape, to->shape, sizeof(int64_t) * (size_t)to->ndim);
-    memcpy(args.to_strides, to->strides, sizeof(int64_t) * (size_t)to->ndim);
-    int64_t *const strides[1] = {args.to_strides};
-    args.ndim = tc_layout_merge(to->ndim, args.shape, 1, strides, true);
-    return tc_run(to->storage->device, TC_FLOAT32, &tc_kernel_copy, &args, tc_divide_up(to->numel, TC_COPY_BLOCK), TC_COPY_BLOCK, 0, err);
+    return run_copy(to, &args, err);
 }
 
 /* Between the host and a GPU: made contiguous and cast on the source, moved, then given the strides of the target. */

@@ -16,7 +16,7 @@ typedef struct entry {
     tc_attachment attachment; /* first: an entry is its attachment */
     const void *b;
     int64_t K, N, b_row, b_col;
-    tc_stored stored, panels_stored;
+    tc_stored stored; /* of the matrix, and so of its panels */
     tc_dtype compute;
     tc_packed *packed;
 } entry;
@@ -78,17 +78,10 @@ static entry *find(tc_storage *storage, const tc_gemm_pack_args *pack, tc_dtype 
         if (a->release != release_entry) continue;
         ++*count;
         if (e->b == pack->b && e->K == pack->K && e->N == pack->N && e->b_row == pack->b_row && e->b_col == pack->b_col &&
-            e->stored == pack->b_stored && e->panels_stored == pack->panels_stored && e->compute == compute)
+            e->stored == pack->b_stored && e->compute == compute)
             return e;
     }
     return NULL;
-}
-
-static void attach(tc_storage *storage, tc_attachment *attachment)
-{
-    attachment->next = atomic_load(&storage->attachments);
-    while (!atomic_compare_exchange_weak(&storage->attachments, &attachment->next, attachment)) {
-    }
 }
 
 /* Keeps `packed` with the storage. Running out of memory is no error: the matrix is packed again next time. */
@@ -109,10 +102,9 @@ static void keep(tc_storage *storage, const tc_gemm_pack_args *pack, tc_dtype co
                      .b_row = pack->b_row,
                      .b_col = pack->b_col,
                      .stored = pack->b_stored,
-                     .panels_stored = pack->panels_stored,
                      .compute = compute,
                      .packed = retain(packed)};
-        attach(storage, &e->attachment);
+        tc_attach(storage, &e->attachment);
     }
     tc_lock_give(&entries_lock);
     if (stale) release(&stale->prepared);

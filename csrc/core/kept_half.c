@@ -43,13 +43,11 @@ static entry *find(const tc_tensor *weight, int *count)
 static void keep(const tc_tensor *weight, tc_tensor *copy, unsigned version)
 {
     int count;
-    tc_attachment *_Atomic *list = &weight->storage->attachments;
     tc_lock_take(&entries_lock);
     entry *e = find(weight, &count);
     if (!e && count < MAX_ENTRIES && (e = tc_allocate(sizeof *e)) != NULL) {
-        *e = (entry){.attachment = {atomic_load(list), release_entry}, .data = weight->data, .numel = weight->numel};
-        while (!atomic_compare_exchange_weak(list, &e->attachment.next, &e->attachment)) {
-        }
+        *e = (entry){.attachment.release = release_entry, .data = weight->data, .numel = weight->numel};
+        tc_attach(weight->storage, &e->attachment);
     }
     tc_tensor *stale = e ? e->copy : copy;
     if (e) {
@@ -58,6 +56,14 @@ static void keep(const tc_tensor *weight, tc_tensor *copy, unsigned version)
     }
     tc_lock_give(&entries_lock);
     tc_tensor_release(stale);
+}
+
+tc_status tc_half_copy(tc_tensor **out, tc_tensor *weight, tc_dtype dtype, tc_error *err)
+{
+    TC_TRY(tc_tensor_as(out, weight, dtype, err));
+    (*out)->storage->is_cast = true;
+    (*out)->storage->writable = false;
+    return TC_OK;
 }
 
 bool tc_may_keep_half(const tc_tensor *weight)
@@ -76,9 +82,7 @@ tc_status tc_kept_half(tc_tensor **out, tc_tensor *weight, tc_dtype dtype, tc_er
     if (e && e->copy && e->version == version && e->copy->dtype == dtype) copy = tc_tensor_retain(e->copy);
     tc_lock_give(&entries_lock);
     if (!copy) {
-        TC_TRY(tc_tensor_as(&copy, weight, dtype, err));
-        copy->storage->is_cast = true;
-        copy->storage->writable = false;
+        TC_TRY(tc_half_copy(&copy, weight, dtype, err));
         keep(weight, tc_tensor_retain(copy), version);
     }
     return tc_tensor_alias(out, copy, weight->ndim, weight->shape, weight->strides, 0, err);

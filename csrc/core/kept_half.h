@@ -8,7 +8,9 @@
 /* May a copy be kept? Not of memory that others may write to unnoticed. */
 bool tc_may_keep_half(const tc_tensor *weight);
 
-/* *out: the values in `dtype`, not on the tape, in memory that nobody may write to. Any number of threads may call at once. */
+/* *out: the values in `dtype`, which is another, not on the tape, in memory that nobody may write to. */
+TC_CHECKED tc_status tc_half_copy(tc_tensor **out, tc_tensor *weight, tc_dtype dtype, tc_error *err);
+/* The same, kept. Any number of threads may call at once. */
 TC_CHECKED tc_status tc_kept_half(tc_tensor **out, tc_tensor *weight, tc_dtype dtype, tc_error *err);
 
 /* For whoever is about to write all of the weight: the copy, which is the caller's from then on, or NULL when there is none or others use

@@ -55,6 +55,13 @@ static void storage_release(tc_storage *storage)
     tc_free(storage, sizeof *storage);
 }
 
+void tc_attach(tc_storage *storage, tc_attachment *attachment)
+{
+    attachment->next = atomic_load(&storage->attachments);
+    while (!atomic_compare_exchange_weak(&storage->attachments, &attachment->next, attachment)) {
+    }
+}
+
 static tc_storage *storage_new(void)
 {
     tc_storage *storage = tc_allocate(sizeof *storage);

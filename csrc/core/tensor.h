@@ -50,6 +50,9 @@ typedef struct tc_storage {
     tc_attachment *_Atomic attachments;
 } tc_storage;
 
+/* Adds to the storage's list. */
+void tc_attach(tc_storage *storage, tc_attachment *attachment);
+
 #define TC_NEVER_STALE UINT32_MAX
 
 /* A function of the host language that sees the gradient of a tensor once all of it has arrived, and may give another (owned) in its place.

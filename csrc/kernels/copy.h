@@ -11,8 +11,8 @@
 
 /* Items are blocks of TC_COPY_BLOCK elements of the result, counted in C order.  to[i] = from[i] cast, for i over shape; strides in
  * elements, any sign, 0 to repeat. dtypes are tc_dtype values. The layout has been simplified by the op (tc_layout_merge): axes of length 1
- * are removed and neighbours that can be walked as one are merged. On GPUs `from` may be
- * NULL: then every element gets the bits of `number`, of to_dtype, as many bytes as that has. */
+ * are removed and neighbours that can be walked as one are merged. On GPUs `from` may be NULL: then every element gets the bits of
+ * `number`, of to_dtype, as many bytes as that has. */
 typedef struct tc_copy_args {
     void *to;
     const void *from;

@@ -61,13 +61,8 @@ tc_status tc_cast_parameter(tc_tensor **out, tc_tensor *x, tc_dtype dtype, tc_er
     TC_TRY(tc_backend_for(&backend, a.device, err));
     if (x->dtype != TC_FLOAT32)
         return tc_fail(err, TC_ERROR_TYPE, "x is %s; expected float32, which is cast to halves", tc_dtype_name(x->dtype));
-    if (backend->compute_dtype(dtype) == dtype && tc_may_keep_half(x)) {
-        TC_TRY(tc_kept_half(&y, x, dtype, err));
-    } else {
-        TC_TRY(tc_tensor_as(&y, x, dtype, err));
-        y->storage->is_cast = true;
-        y->storage->writable = false;
-    }
+    const bool keeps = backend->compute_dtype(dtype) == dtype && tc_may_keep_half(x);
+    TC_TRY((keeps ? tc_kept_half : tc_half_copy)(&y, x, dtype, err));
     return tc_finish_alone(out, tc_take(&y), x, &cast_op, &a, err);
 }
 
