@@ -116,10 +116,10 @@ static inline int64_t tc_gemm_items(const tc_gemm_args *a)
     return tc_gemm_row_blocks(a) * tc_gemm_col_blocks(a) * a->k_chunks * a->batch;
 }
 
-/* The same for every chunk of k: a shorter last chunk could otherwise be cut into fewer blocks that are too long for the scratch. */
-static inline int64_t tc_gemm_item_k_block(const tc_gemm_args *a) { return tc_gemm_k_block(a->k_chunks > 1 ? a->k_chunk : a->K); }
-
 static inline int64_t tc_gemm_longest_item(const tc_gemm_args *a) { return a->k_chunks > 1 ? a->k_chunk : a->K; }
+
+/* The same for every chunk of k: a shorter last chunk could otherwise be cut into fewer blocks that are too long for the scratch. */
+static inline int64_t tc_gemm_item_k_block(const tc_gemm_args *a) { return tc_gemm_k_block(tc_gemm_longest_item(a)); }
 
 /* Where in an item's scratch everything lies, in bytes: the copy of A (a block of k, or all k when computed by columns), whose rows do not
  * begin a power of two apart, a group of B's panels, sums that become halves, the bias widened. */

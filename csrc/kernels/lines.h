@@ -13,10 +13,11 @@
 /* Items are lines: the axis runs along a line, the other axes (shape, strides in elements) number the lines. `index` has K places on each,
  * and `taken` (gathered, or to be written) K elements that belong to them; `whole` is the tensor of L elements per line that the places
  * are of. For an index outside it nothing is written, and zero is gathered (read_index.h). Kernels on CPUs set *outside then: the op has
- * not read the index before. For GPUs it has checked it. lines_gather    taken[k] = whole[index[k]] lines_put       whole[index[k]] =
- * taken[k]     \  in the order of k: of equal places the last stays, or all are combined lines_combine   whole[index[k]] += taken[k]    /
- * (or *=), in the compute dtype, or with `integers` in int64
- */
+ * not read the index before. For GPUs a kernel before this one checks it, whose error comes later.
+ *
+ * - lines_gather: taken[k] = whole[index[k]].
+ * - lines_put: whole[index[k]] = taken[k], in the order of k: of equal places the last stays.
+ * - lines_combine: whole[index[k]] += taken[k], or *=, in the order of k, in the compute dtype, or with `integers` in int64. */
 typedef struct tc_lines_args {
     void *whole, *taken;
     const int64_t *index;

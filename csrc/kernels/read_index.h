@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
-/* Ops check all indices before a kernel runs, but the arrays belong to the caller. One that was valid and no longer is does no harm,
- * whatever the result: kernels take it for TC_NO_INDEX. */
+/* Ops check all indices (ops/check_index.h), on GPUs with an error that comes later, and the arrays belong to the caller. One that is out
+ * of range, or no longer in it, does no harm, whatever the result: kernels take it for TC_NO_INDEX. */
 #define TC_NO_INDEX (-1)
 
 static inline int64_t tc_read_index(const int64_t *index) { return __atomic_load_n(index, __ATOMIC_RELAXED); }

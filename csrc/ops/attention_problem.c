@@ -294,16 +294,14 @@ static tc_status check_key_lengths(const attention_problem *x)
 /* x->starts, and the longest length. The lengths are copied first: they are the caller's, who may change them. */
 static tc_status find_starts(attention_problem *x, int64_t *longest, tc_tensor *lengths, tc_error *err)
 {
-    tc_tensor *host, *own, *rest;
+    tc_tensor *own, *rest;
     const int64_t count = lengths->shape[0];
-    TC_TRY(tc_tensor_on(&host, lengths, (tc_device){TC_CPU, 0}, err));
-    TC_TRY(tc_own(x->scope, host));
     TC_TRY(tc_tensor_empty(&own, 1, (int64_t[]){count + 1}, TC_INT64, (tc_device){TC_CPU, 0}, err));
     TC_TRY(tc_own(x->scope, own));
     int64_t *const found = (int64_t *)own->data;
     TC_TRY(tc_tensor_alias(&rest, own, 1, (int64_t[]){count}, (int64_t[]){1}, 1, err));
     TC_TRY(tc_own(x->scope, rest));
-    TC_TRY(tc_tensor_copy(rest, host, err));
+    TC_TRY(tc_tensor_copy(rest, lengths, err));
     found[0] = *longest = 0;
     for (int64_t b = 0; b < count; b++) {
         const int64_t length = found[b + 1];

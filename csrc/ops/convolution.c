@@ -160,6 +160,7 @@ static bool is_whole(const problem *p, const part *at) { return at->samples == p
 static void share(tc_scope *s, const tc_scope *op)
 {
     s->device = op->device, s->compute = op->compute, s->statistics = op->statistics, s->kernels = op->kernels, s->result = op->result;
+    s->widens = op->widens;
 }
 
 /* The windows of a part of x (B,C,...), padded:  (G, C/G, kernel..., samples, rows, ...), where elements repeat. */

@@ -142,7 +142,7 @@ TC_CHECKED tc_status tc_check_follows(tc_scope *s, const tc_tensor *tensor, cons
  * the scope has made. */
 TC_CHECKED tc_status tc_compute(tc_scope *s, const tc_kernel *kernel, const void *args, int64_t items, double cost);
 
-/* tc_make, and the sum over the rows of partial (chunks, C), a statistic, into it; `shape` has C elements. */
+/* tc_make_as, and the sum over the rows of partial (chunks, C), a statistic, into it; `shape` has C elements. */
 TC_CHECKED tc_status tc_sum_rows(tc_scope *s, tc_tensor **out, const tc_tensor *partial, int ndim, const int64_t *shape, tc_dtype dtype);
 
 /* The dtype of a weight's gradient: s->compute. Where that is of halves and the weight the cast of a float32 parameter, which will get the

@@ -7,9 +7,8 @@ out, and whether a weight's prepared form is kept or not.
 import numpy as np
 import pytest
 import transformer_c as tc
+from tolerance import assert_close
 from transformer_c import _core
-
-from tests.tolerance import assert_close
 
 F = tc.functional
 ROWS = [1, 2, 3, 4, 5, 8, 9, 13, 16, 17, 28, 29, 32, 100, 168, 170, 337]
