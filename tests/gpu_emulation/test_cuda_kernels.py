@@ -190,6 +190,8 @@ def test_indices_out_of_range_do_no_harm(cuda, rng, wrong):
     cuda.run("embedding_order", np.float32, 1, order=order, start=start, indices=given, n=4, V=4)
     cuda.run("embedding_backward", np.float32, 4, dweight=dweight, dy=cuda.array(dy), order=order, start=start, D=3, padding_idx=-1)
     assert_close(dweight.numpy()[1], dy[0] + dy[3], np.float32)
+    assert_close(dweight.numpy()[3], dy[2], np.float32)
+    assert not dweight.numpy()[[0, 2]].any()
     out = cuda.empty((4, 4), np.int64)
     cuda.run("one_hot", np.float32, 1, out=out, indices=given, n=4, classes=4)
     np.testing.assert_array_equal(out.numpy(), np.eye(5, dtype=np.int64)[[1, 4, 3, 1], :4])

@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(element_threads) start_kernel(const __grid_con
         a.start[v] = before;
         before += count;
     }
-    if (threadIdx.x == 0) a.start[a.V] = a.n;
+    if (threadIdx.x == element_threads - 1) a.start[a.V] = before; // indices that are out of range have no place
 }
 
 __global__ void __launch_bounds__(element_threads) place_kernel(const __grid_constant__ tc_embedding_order_args a)
