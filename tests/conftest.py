@@ -7,8 +7,8 @@ Fixtures
 Marks
   gpu      needs a usable CUDA device: skipped without one
   slow     takes more than a few seconds: skipped unless `--slow` is given
-  alone    measures time: with `-n`, the other processes wait while it runs
-  minutes  takes minutes: runs first, so that with `-n` the other processes do the rest meanwhile
+  alone    measures time: runs first, and with `-n` the other processes wait meanwhile
+  minutes  takes minutes: runs next, so that with `-n` the other processes do the rest meanwhile
 """
 
 import contextlib

@@ -35,8 +35,8 @@ LIMITS = {
     ("loss.cu", "cross_entropy_backward_kernel<float>"): (128, 32, 16, 0, 1, 0),
     ("reduce.cu", "softmax_kernel<float>"): (128, 32, 16, 0, 0, 0),
     ("reduce.cu", "softmax_backward_kernel<float>"): (128, 40, 12, 0, 0, 0),
-    ("optimizer.cu", "adam_kernel<float>"): (128, 48, 8, 0, 20, 0),
-    ("optimizer.cu", "sgd_kernel<float>"): (128, 40, 12, 0, 30, 0),
+    ("optimizer.cu", "adam_kernel<float>"): (256, 48, 5, 0, 20, 0),
+    ("optimizer.cu", "sgd_kernel<float>"): (256, 40, 6, 0, 30, 0),
 }
 
 

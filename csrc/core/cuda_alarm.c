@@ -66,14 +66,20 @@ static bool any_alarm(const alarm_board *board)
     return false;
 }
 
-/* The place of the earliest alarm; all are taken back. The lock is held. */
+/* The place of the earliest alarm; all that are seen are taken back, and none that another thread's call raises meanwhile. The lock is
+ * held. */
 static int take_first(alarm_board *board, int64_t alarm[TC_ALARM_WORDS])
 {
     int first = -1;
-    for (int place = 0; place < ALARMS; place++)
-        if (ticket_at(board, place) && (first < 0 || ticket_at(board, place) < ticket_at(board, first))) first = place;
-    if (first >= 0) memcpy(alarm, board->alarms[first], sizeof *board->alarms);
-    memset(board->alarms, 0, sizeof *board->alarms * ALARMS);
+    for (int place = 0; place < ALARMS; place++) {
+        const int64_t ticket = ticket_at(board, place);
+        if (!ticket) continue;
+        if (first < 0 || ticket < alarm[TC_ALARM_TICKET]) {
+            first = place;
+            memcpy(alarm, board->alarms[place], sizeof *board->alarms);
+        }
+        memset(board->alarms[place], 0, sizeof *board->alarms);
+    }
     return first;
 }
 

@@ -29,7 +29,7 @@ static int order_chunks(const tc_cuda_work *work, const void *args)
         const tc_optimizer_chunk *chunk = &list->chunks[i];
         code = tc_cuda_writes(work, chunk->gradient);
         if (!code) code = tc_cuda_writes(work, chunk->parameter);
-        if (!code && chunk->half) code = tc_cuda_writes(work, chunk->half);
+        if (!code) code = tc_cuda_writes(work, chunk->half);
         for (int j = 0; j < TC_OPTIMIZER_STATES && !code; j++) code = tc_cuda_writes(work, chunk->state[j]);
     }
     return code;

@@ -28,12 +28,10 @@ static tc_status run_check(tc_device device, tc_dtype table, const tc_index_chec
     const int64_t words = TC_ALARM_WORDS;
     TC_TRY(tc_backend_for(&backend, device, err));
     if (backend->check_later) TC_TRY(backend->check_later(device.index, check, &args.alarm, &args.ticket, err));
-    const bool later = args.alarm != NULL;
-    if (!later) args.ticket = 1;
-    if (!later && backend->host_memory) args.alarm = here;
-    if (!later && !backend->host_memory) {
-        TC_TRY(tc_tensor_zeros(&own, 1, &words, TC_INT64, device, err));
-        args.alarm = tc_data(own);
+    if (!args.alarm) {
+        if (!backend->host_memory) TC_TRY(tc_tensor_zeros(&own, 1, &words, TC_INT64, device, err));
+        args.alarm = own ? tc_data(own) : here;
+        args.ticket = 1;
     }
     TC_TRY(tc_run(device, table, &tc_kernel_check_index, &args, 1, 2.0 * (double)args.n, 0, err));
     if (own) TC_TRY(backend->copy(device.index, here, true, own->data, false, sizeof here, err));

@@ -176,7 +176,7 @@ def count_here():
 def count():
     """The same, counted by another process."""
     library = emulation.kernel_library("count")
-    environment = {**os.environ, "TRANSFORMER_C_CUDA_LIBRARY": str(library), "EMULATION_FLAVOUR": "count"}
+    environment = {**os.environ, "TRANSFORMER_C_CUDA_LIBRARY": str(library)}
     done = subprocess.run([sys.executable, __file__, "--here"], capture_output=True, text=True, env=environment)
     if done.returncode:
         raise RuntimeError(done.stdout + done.stderr)

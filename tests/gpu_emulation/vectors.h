@@ -1,4 +1,4 @@
-// vectors.h: loads and stores of 4, 8 or 16 bytes that are one instruction on a GPU. g++ splits the plain C++ into elements, so where the
+// vectors.h: loads and stores of up to 16 bytes that are one instruction on a GPU. g++ splits the plain C++ into elements, so where the
 // compiler's hooks look at each access (EMULATOR_HOOKS) these are calls.
 #pragma once
 #include <cstddef>

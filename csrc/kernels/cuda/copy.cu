@@ -1,4 +1,4 @@
-// copy.cu: strided copies with a cast, and sums in place.
+// copy.cu: strided copies with a cast, fills with one number, and sums in place.
 #include "../add_in_place.h"
 #include "../copy.h"
 #include "elements.cuh"
@@ -41,10 +41,10 @@ size_t element_bytes(int dtype)
     return with_dtype(dtype, [](auto type) { return sizeof type; });
 }
 
-// The same copy in pieces of 16 bytes, if it is one.
+// The same copy or fill in pieces of 16 bytes, if it is one.
 bool in_sixteens(tc_copy_args &a)
 {
-    const bool flat = a.ndim == 0 || (a.ndim == 1 && a.to_strides[0] == 1 && a.from_strides[0] == 1);
+    const bool flat = a.ndim == 0 || (a.ndim == 1 && a.to_strides[0] == 1 && (!a.from || a.from_strides[0] == 1));
     const uintptr_t ends = reinterpret_cast<uintptr_t>(a.to) | reinterpret_cast<uintptr_t>(a.from);
     const size_t bytes = static_cast<size_t>(a.numel) * element_bytes(a.to_dtype);
     if (!flat || (ends | bytes) % sizeof(Sixteen)) return false;
@@ -88,28 +88,17 @@ template <class Bits> __global__ void __launch_bounds__(element_threads) fill_ke
     });
 }
 
-// The number in words of 16 bytes, if the elements lie in such words.
-bool fill_sixteens(const tc_copy_args &a, void *stream, int *error)
+int run_fill(tc_copy_args a, void *stream)
 {
-    const size_t element = element_bytes(a.to_dtype), bytes = static_cast<size_t>(a.numel) * element;
-    const bool flat = a.ndim == 0 || (a.ndim == 1 && a.to_strides[0] == 1);
-    if (!flat || (reinterpret_cast<uintptr_t>(a.to) | bytes) % sizeof(Sixteen)) return false;
-    tc_copy_args words = a;
-    uint64_t pattern = a.number;
-    for (size_t known = element; known < sizeof pattern; known *= 2) pattern |= pattern << (8 * known); // the bits above it are zeros
-    words.numel = words.shape[0] = static_cast<int64_t>(bytes / sizeof(Sixteen));
-    words.ndim = 1;
-    words.to_strides[0] = 1;
-    *error = launch<fill_kernel<Sixteen>>(element_launch(words.numel, stream), words, Sixteen{{pattern, pattern}});
-    return true;
-}
-
-int run_fill(const tc_copy_args &a, void *stream)
-{
-    int error = 0;
+    const size_t element = element_bytes(a.to_dtype);
+    const bool wide = in_sixteens(a);
     const Launch shape = element_launch(a.numel, stream);
-    if (fill_sixteens(a, stream, &error)) return error;
-    switch (element_bytes(a.to_dtype)) {
+    if (wide) {
+        uint64_t pattern = a.number;
+        for (size_t known = element; known < sizeof pattern; known *= 2) pattern |= pattern << (8 * known); // the bits above it are zeros
+        return launch<fill_kernel<Sixteen>>(shape, a, Sixteen{{pattern, pattern}});
+    }
+    switch (element) {
     case 8: return launch<fill_kernel<uint64_t>>(shape, a, a.number);
     case 4: return launch<fill_kernel<uint32_t>>(shape, a, static_cast<uint32_t>(a.number));
     case 2: return launch<fill_kernel<uint16_t>>(shape, a, static_cast<uint16_t>(a.number));

@@ -92,7 +92,7 @@ __device__ __forceinline__ float exp2_approximate(float x)
     return y;
 }
 
-// ---- vectors: 4, 8 or 16 bytes, moved by one instruction; the address is a multiple of them ----
+// ---- vectors: up to 16 bytes, moved by one instruction; the address is a multiple of them ----
 
 template <class Vector> __device__ __forceinline__ Vector load_whole(const void *p) { return *static_cast<const Vector *>(p); }
 template <class Vector> __device__ __forceinline__ void store_whole(void *p, const Vector &v) { *static_cast<Vector *>(p) = v; }
