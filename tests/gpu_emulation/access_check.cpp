@@ -12,9 +12,9 @@
 // racing one was the oldest: the schedules run the same code in other orders.
 #if defined(EMULATOR_ACCESS_CHECK)
 #include "access_check.h"
+#include "hooks.h"
 #include "kernel_rows.h"
 #include "memory.h"
-#include "vectors.h"
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -22,7 +22,6 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <string>
-#include <sys/mman.h>
 
 namespace emulator
 {
@@ -44,12 +43,7 @@ Shadow *shadow = nullptr;
 
 Shadow *shadow_of(const void *pointer)
 {
-    if (!shadow) { // address space only: a page is made when it is touched
-        void *memory =
-            mmap(nullptr, shadow_size() * sizeof(Shadow), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (memory == MAP_FAILED) abort();
-        shadow = static_cast<Shadow *>(memory);
-    }
+    if (!shadow) shadow = new_shadow_table<Shadow>();
     return shadow + shadow_index(pointer);
 }
 
@@ -121,7 +115,9 @@ bool in_program(const void *pointer)
     return dladdr(pointer, &object) != 0;
 }
 
-void check(const void *pointer, size_t bytes, bool write, bool aligned, const void *instruction)
+} // namespace
+
+void look(const void *pointer, size_t bytes, bool write, bool aligned, const void *instruction)
 {
     if (!current) return; // host code
     const Region region = region_of(pointer);
@@ -148,12 +144,8 @@ void check(const void *pointer, size_t bytes, bool write, bool aligned, const vo
     }
 }
 
-} // namespace
-
-void look_at_vector(const void *pointer, size_t bytes, bool write, const void *instruction)
-{
-    check(pointer, bytes, write, true, instruction);
-}
+void enter(const void *) {}
+void leave() {}
 
 void forget_accesses(const void *pointer, size_t bytes)
 {
@@ -176,29 +168,4 @@ void record_access(const void *pointer, size_t bytes, bool write, const char *op
 }
 
 } // namespace emulator
-
-// ---- what -fsanitize=thread calls ----
-
-#define CALLER __builtin_return_address(0)
-#define ACCESS(size)                                                                                                                       \
-    void __tsan_read##size(void *p) { emulator::check(p, size, false, true, CALLER); }                                                     \
-    void __tsan_write##size(void *p) { emulator::check(p, size, true, true, CALLER); }                                                     \
-    void __tsan_unaligned_read##size(void *p) { emulator::check(p, size, false, true, CALLER); }                                           \
-    void __tsan_unaligned_write##size(void *p) { emulator::check(p, size, true, true, CALLER); }                                           \
-    void __tsan_volatile_read##size(void *p) { emulator::check(p, size, false, true, CALLER); }                                            \
-    void __tsan_volatile_write##size(void *p) { emulator::check(p, size, true, true, CALLER); }
-
-extern "C" {
-ACCESS(1)
-ACCESS(2)
-ACCESS(4)
-ACCESS(8)
-ACCESS(16)
-void __tsan_read_range(void *p, unsigned long bytes) { emulator::check(p, bytes, false, false, CALLER); }
-void __tsan_write_range(void *p, unsigned long bytes) { emulator::check(p, bytes, true, false, CALLER); }
-void __tsan_init() {}
-void __tsan_func_entry(void *) {}
-void __tsan_func_exit() {}
-unsigned char __tsan_atomic8_load(const volatile unsigned char *p, int) { return *p; } // guards of local statics
-}
 #endif

@@ -9,13 +9,12 @@
 // does not join loads across iterations.
 #include "count.h"
 #if defined(EMULATOR_COUNT)
+#include "hooks.h"
 #include "memory.h"
-#include "vectors.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <map>
-#include <sys/mman.h>
 #include <unordered_map>
 
 namespace emulator
@@ -78,12 +77,7 @@ uint32_t launch_number = 0;
 
 void touch(uintptr_t address, size_t bytes, bool write)
 {
-    if (!touched) { // address space only
-        void *memory =
-            mmap(nullptr, shadow_size() * sizeof(Touched), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (memory == MAP_FAILED) abort();
-        touched = static_cast<Touched *>(memory);
-    }
+    if (!touched) touched = new_shadow_table<Touched>();
     Touched *first = touched + shadow_index(reinterpret_cast<const void *>(address));
     for (size_t i = 0; i < bytes; i++) {
         uint32_t &last = write ? first[i].store : first[i].load;
@@ -176,7 +170,9 @@ void record(uint64_t instruction, const void *pointer, size_t bytes, bool write)
         {instruction ^ path, reinterpret_cast<uintptr_t>(pointer), static_cast<uint8_t>(bytes), write, region == Region::shared});
 }
 
-void look(const void *pointer, size_t bytes, bool write, const void *instruction)
+} // namespace
+
+void look(const void *pointer, size_t bytes, bool write, bool, const void *instruction)
 {
     if (current) record(reinterpret_cast<uintptr_t>(instruction), pointer, bytes, write);
 }
@@ -192,10 +188,6 @@ void leave()
 {
     if (current) logs[current->linear].path.pop_back();
 }
-
-} // namespace
-
-void look_at_vector(const void *pointer, size_t bytes, bool write, const void *instruction) { look(pointer, bytes, write, instruction); }
 
 void count_launch(const std::string &kernel)
 {
@@ -225,17 +217,6 @@ void count_block_so_far()
 
 } // namespace emulator
 
-// ---- what -fsanitize=thread calls ----
-
-#define CALLER __builtin_return_address(0)
-#define ACCESS(size)                                                                                                                       \
-    void __tsan_read##size(void *p) { emulator::look(p, size, false, CALLER); }                                                            \
-    void __tsan_write##size(void *p) { emulator::look(p, size, true, CALLER); }                                                            \
-    void __tsan_unaligned_read##size(void *p) { emulator::look(p, size, false, CALLER); }                                                  \
-    void __tsan_unaligned_write##size(void *p) { emulator::look(p, size, true, CALLER); }                                                  \
-    void __tsan_volatile_read##size(void *p) { emulator::look(p, size, false, CALLER); }                                                   \
-    void __tsan_volatile_write##size(void *p) { emulator::look(p, size, true, CALLER); }
-
 // What --wrap makes of a call of a mathematical function (emulation.py): a special function, then the call.
 #define SPECIAL_1(name)                                                                                                                    \
     float __real_##name##f(float);                                                                                                         \
@@ -258,17 +239,6 @@ template <class F, class... X> auto special(F function, X... x)
 } // namespace emulator
 
 extern "C" {
-ACCESS(1)
-ACCESS(2)
-ACCESS(4)
-ACCESS(8)
-ACCESS(16)
-void __tsan_read_range(void *p, unsigned long bytes) { emulator::look(p, bytes, false, CALLER); }
-void __tsan_write_range(void *p, unsigned long bytes) { emulator::look(p, bytes, true, CALLER); }
-void __tsan_init() {}
-void __tsan_func_entry(void *caller) { emulator::enter(caller); }
-void __tsan_func_exit() { emulator::leave(); }
-unsigned char __tsan_atomic8_load(const volatile unsigned char *p, int) { return *p; } // guards of local statics
 SPECIAL_1(sqrt)
 SPECIAL_1(exp)
 SPECIAL_1(exp2)

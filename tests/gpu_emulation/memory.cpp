@@ -274,7 +274,13 @@ size_t shadow_index(const void *pointer)
     return shared_arena.contains(p) ? static_cast<size_t>(p - shared_arena.base)
                                     : shared_arena_bytes + static_cast<size_t>(p - global_arena.base);
 }
-size_t shadow_size() { return shared_arena_bytes + global_arena_bytes; }
+void *new_shadow_memory(size_t element_bytes)
+{
+    const size_t bytes = (shared_arena_bytes + global_arena_bytes) * element_bytes;
+    void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) abort();
+    return memory;
+}
 
 void check_access(Space space, const void *pointer, size_t bytes, size_t alignment, const char *operation, Site site)
 {

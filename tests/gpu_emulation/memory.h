@@ -61,6 +61,8 @@ Region region_of(const void *pointer);
 bool inside_one_array(Region region, const void *pointer, size_t bytes);
 // Number of the byte among all bytes of both memories, for shadow tables; only for shared and global.
 size_t shadow_index(const void *pointer);
-size_t shadow_size();
+// A table with an element, zeros, for each byte; address space only: a page is made when it is touched.
+void *new_shadow_memory(size_t element_bytes);
+template <class T> T *new_shadow_table() { return static_cast<T *>(new_shadow_memory(sizeof(T))); }
 
 } // namespace emulator

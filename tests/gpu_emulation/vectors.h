@@ -9,8 +9,6 @@ namespace emulator
 // Each moves the bytes and tells the flavour of one access.
 void load_whole(void *registers, const void *pointer, size_t bytes);
 void store_whole(void *pointer, const void *registers, size_t bytes);
-// What a flavour does with it, given the instruction after the call.
-void look_at_vector(const void *pointer, size_t bytes, bool write, const void *instruction);
 
 } // namespace emulator
 
