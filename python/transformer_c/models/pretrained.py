@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,7 @@ class Pretrained:
             if not issubclass(self._kind, TextEncoder):
                 raise CheckpointError(f"a model of {self.config['model_type']} reads no texts")
             self._layers = self._kind.table.heads[task]  # of the head
-            self.classes = self._labels() if self._has_head(self._state()) else None
+            self.classes = self._labels() if self._has_head() else None
 
     def start(self, classes: np.ndarray | None, dtype: Any) -> Any:
         """A model with the pretrained weights and a head: the pretrained one where `classes` are its labels, otherwise a new one."""
@@ -63,12 +63,13 @@ class Pretrained:
             return read_weights(self.path, self._mmap)
         return {name: value.detach().clone() for name, value in state_of(self._module).items()}
 
-    def _has_head(self, state: Mapping[str, Any]) -> bool:
+    def _has_head(self) -> bool:
         """Whether the weights have a head for this task, and not for another one whose arrays have the same names."""
+        names: Iterable[str] = state_of(self._module) if self.path is None else read_weights(self.path)  # no copies, only for the names
         other = other_task(self.config, self._task) is not None
         if self._module is not None:
             other = getattr(self._module, "task", None) != self._task
-        files = plain(state, self._kind)
+        files = plain(names, self._kind)
         return not other and all(f"{name}.weight" in files for name in self._layers.values())
 
     def _labels(self) -> np.ndarray:
