@@ -12,7 +12,7 @@ from .._core import Tensor
 from .._names import explained
 from .._tensor import arange, as_tensor
 from ..nn.attention import join_heads
-from ..nn.packing import Packing, checked_lengths, packing_of
+from ..nn.packing import Packing, checked_lengths, packing_of, tensor_of_lengths
 from ..nn.transformer import add_norm
 from .config import Config, Widths
 
@@ -188,36 +188,27 @@ def _tokens(visible: dict[str, Any], ids: Tensor) -> Tensor | None:
 
 def which_are_tokens(shape: tuple[int, ...], mask: Tensor | None, lengths: Tensor | None) -> tuple[Packing | None, dict[str, Any]]:
     """(how texts of ids of this shape are packed, or None; which keys may be attended to, as arguments of attention)."""
-    visible = _visible(shape, mask, lengths)
-    if not visible or _core.is_traced():
-        return None, visible
-    batch, width = shape
-    found = np.full(batch, width) if lengths is None else checked_lengths(lengths, batch, width, f"ids have {shape}")
+    visible: dict[str, Any] = {}
+    (batch, width), traced, of = shape, _core.is_traced(), f"ids have {shape}"
     if mask is not None:
-        tokens = visible["attn_mask"].detach().cpu().numpy()[:, 0, 0]
+        mask = as_tensor(mask)
+        if tuple(mask.shape) != shape:
+            raise ValueError(f"mask has shape {mask.shape} but ids have {shape}; 1 for each token, 0 where a text is padded")
+        if not traced:
+            host = mask.detach().cpu()
+            if mask.dtype.kind != "b" and not bool(((host == 0) | (host == 1)).all()):
+                raise ValueError("mask has values other than 0 and 1; it says which tokens there are, and is not added to scores")
+        visible["attn_mask"] = (mask != 0)[:, None, None, :]
+    if lengths is not None:
+        visible["key_lengths"] = tensor_of_lengths(lengths, batch, of)
+    if not visible or traced:
+        return None, visible
+    found = np.full(batch, width) if lengths is None else checked_lengths(lengths, batch, width, of)
+    if mask is not None:
+        tokens = (host != 0).numpy()
         counts = tokens.sum(1)
         if not np.array_equal(tokens, np.arange(width) < counts[:, None]):  # padding before or between the tokens
             return None, visible
         found = np.minimum(found, counts)
     packing = packing_of(found, width)
     return packing, {} if packing is None else {"sequence_lengths": packing.sequence_lengths}
-
-
-def _visible(shape: tuple[int, ...], mask: Tensor | None, lengths: Tensor | None) -> dict[str, Any]:
-    """Which keys may be attended to, as arguments of attention."""
-    visible: dict[str, Any] = {}
-    if mask is not None:
-        mask = as_tensor(mask)
-        if tuple(mask.shape) != shape:
-            raise ValueError(f"mask has shape {mask.shape} but ids have {shape}; 1 for each token, 0 where a text is padded")
-        if mask.dtype.kind != "b" and not _core.is_traced() and not bool(((mask == 0) | (mask == 1)).all()):
-            raise ValueError("mask has values other than 0 and 1; it says which tokens there are, and is not added to scores")
-        visible["attn_mask"] = (mask != 0)[:, None, None, :]
-    if lengths is not None:
-        lengths = as_tensor(lengths)
-        if tuple(lengths.shape) != shape[:1] or lengths.dtype.kind not in "iu":
-            raise ValueError(
-                f"lengths must be integers of shape (B,) = {shape[:1]}, got {lengths.dtype.name} of shape {lengths.shape}; ids have {shape}"
-            )
-        visible["key_lengths"] = lengths
-    return visible

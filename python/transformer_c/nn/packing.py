@@ -77,12 +77,17 @@ class Packing:
         return f"Packing({len(self.lengths)} sequences, {int(self.lengths.sum())} of {self._real.size} positions)"
 
 
-def checked_lengths(lengths: Any, batch: int, width: int, of: str) -> np.ndarray:
-    """Lengths of sequences as int64 on the host; the error for any others says what they are `of`."""
+def tensor_of_lengths(lengths: Any, batch: int, of: str) -> Tensor:
+    """Lengths of sequences as a Tensor of integers, (B,); the error for any others says what they are `of`."""
     given = as_tensor(lengths)
     if tuple(given.shape) != (batch,) or given.dtype.kind not in "iu":
         raise ValueError(f"lengths must be integers of shape (B,) = ({batch},), got {given.dtype.name} of shape {given.shape}; {of}")
-    found = given.detach().cpu().numpy().astype(np.int64)
+    return given
+
+
+def checked_lengths(lengths: Any, batch: int, width: int, of: str) -> np.ndarray:
+    """Lengths of sequences as int64 on the host, from 0 to `width`; the error for any others says what they are `of`."""
+    found = tensor_of_lengths(lengths, batch, of).detach().cpu().numpy().astype(np.int64)
     if found.size and not (found.min() >= 0 and found.max() <= width):
         raise ValueError(f"lengths are from {found.min()} to {found.max()}; they must be from 0 to {width}: {of}")
     return found
@@ -93,4 +98,4 @@ def packing_of(lengths: np.ndarray, width: int) -> Packing | None:
     return None if (lengths == width).all() else Packing(lengths, width)
 
 
-__all__ = ["Packing", "checked_lengths", "packing_of"]
+__all__ = ["Packing", "checked_lengths", "packing_of", "tensor_of_lengths"]
