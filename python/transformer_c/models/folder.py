@@ -25,13 +25,18 @@ _OTHERS = {  # files of weights that are not read
 }
 
 
-def read_json(path: str, most: int = MAX_JSON) -> Any:
-    """The contents of a JSON file of at most `most` bytes."""
+def contents(path: str, most: int) -> bytes:
+    """All of a file of at most `most` bytes."""
     file, size = open_regular(path)
     with file:
         if size > most:
             raise CheckpointError(f"{path!r} has {size} bytes; {most} is the most that is read")
-        text = file.read()
+        return file.read()
+
+
+def read_json(path: str, most: int = MAX_JSON) -> Any:
+    """The contents of a JSON file of at most `most` bytes."""
+    text = contents(path, most)
     with parsing(f"{path!r} is not JSON that can be read"):
         return json.loads(text.decode(), object_pairs_hook=_without_repeats)
 
@@ -132,8 +137,8 @@ def _arrays(state: Any, path: str) -> dict[str, np.ndarray]:
 
 def _sharded(index: str, folder: str, read: Any) -> dict[str, np.ndarray]:
     """The arrays of the files that an index names."""
-    contents = read_json(index)
-    places = contents.get("weight_map") if isinstance(contents, dict) else None
+    values = read_json(index)
+    places = values.get("weight_map") if isinstance(values, dict) else None
     if not isinstance(places, dict) or not places or not all(isinstance(file, str) for file in places.values()):
         raise CheckpointError(f"{index!r} has no weight_map of names to files")
     state: dict[str, np.ndarray] = {}

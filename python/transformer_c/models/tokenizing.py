@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..checkpoint import CheckpointError
-from ..checkpoint.files import open_regular, write_atomically
-from .folder import mapping
+from ..checkpoint.files import write_atomically
+from .folder import contents, mapping
 from .vocabularies import tokenizer_of
 
 MAX_TOKENIZER = 1 << 28  # bytes of tokenizer.json; those of multilingual models have 17 MB
@@ -99,11 +99,7 @@ def _read(folder: str) -> Any:
             else ""
         )
         raise CheckpointError(f"{folder!r} has no tokenizer.json{also}")
-    file, size = open_regular(path)
-    with file:
-        if size > MAX_TOKENIZER:
-            raise CheckpointError(f"{path!r} has {size} bytes; {MAX_TOKENIZER} is the most that is read")
-        data = file.read()
+    data = contents(path, MAX_TOKENIZER)
     with _refusing(f"{path!r} is not a tokenizer that can be read"):
         return tokenizers.Tokenizer.from_buffer(data)
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..checkpoint import CheckpointError
-from ..checkpoint.files import open_regular
-from .folder import mapping, read_json
+from .folder import contents, mapping, read_json
 
 MAX_VOCABULARY = 1 << 26  # bytes of a file of words; those of multilingual models have 5 MB
 
@@ -102,11 +101,7 @@ def _special(values: Mapping[str, Any], named: Mapping[str, str], words: Mapping
 
 
 def _lines(path: str) -> list[str]:
-    file, size = open_regular(path)
-    with file:
-        if size > MAX_VOCABULARY:
-            raise CheckpointError(f"{path!r} has {size} bytes; {MAX_VOCABULARY} is the most that is read")
-        data = file.read()
+    data = contents(path, MAX_VOCABULARY)
     try:
         return [line.rstrip("\r") for line in data.decode().removesuffix("\n").split("\n")]
     except UnicodeDecodeError as error:
