@@ -1,4 +1,4 @@
-"""What is in a folder of transformers' or sentence-transformers': JSON files, and weights in one file or several."""
+"""What is in a folder of transformers' or sentence-transformers': JSON files, and weights in one file or several; writes both."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import numpy as np
 
 from ..checkpoint import CheckpointError, load, load_torch_checkpoint
 from ..checkpoint.errors import parsing
-from ..checkpoint.files import open_regular, other_format
+from ..checkpoint.files import open_regular, other_format, write_atomically
+from ..checkpoint.safetensors_file import _parts, _storable
 
 MAX_JSON = 1 << 24  # bytes of a JSON file other than a tokenizer's
 _OTHERS = {  # files of weights that are not read
@@ -39,6 +40,11 @@ def read_json(path: str, most: int = MAX_JSON) -> Any:
     text = contents(path, most)
     with parsing(f"{path!r} is not JSON that can be read"):
         return json.loads(text.decode(), object_pairs_hook=_without_repeats)
+
+
+def write_json(path: str, values: Any) -> None:
+    """Writes a JSON file as transformers does; it is never incomplete."""
+    write_atomically(path, json.dumps(values, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
 def mapping(path: str) -> dict[str, Any]:
@@ -104,6 +110,11 @@ def read_weights(folder: str, mmap: bool = True) -> dict[str, np.ndarray]:
         if os.path.exists(f"{path}.index.json"):
             return _sharded(f"{path}.index.json", folder, read)
     raise CheckpointError(f"{folder!r} has no model.safetensors and no pytorch_model.bin{_other_weights(folder)}")
+
+
+def write_arrays(path: str, arrays: Mapping[str, Any]) -> None:
+    """Writes a safetensors file as transformers does; it is never incomplete."""
+    write_atomically(path, *_parts({name: _storable(name, value) for name, value in arrays.items()}, {"format": "pt"}))
 
 
 def _other_weights(folder: str) -> str:

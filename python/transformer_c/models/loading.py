@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import warnings
@@ -15,12 +14,11 @@ from .. import nn
 from .._core import Tensor
 from .._tensor import as_tensor
 from ..checkpoint import CheckpointError
-from ..checkpoint.files import write_atomically
-from ..checkpoint.safetensors_file import _parts, _storable, release
+from ..checkpoint.safetensors_file import release
 from .bert import Bert
 from .config import Config
 from .distilbert import DistilBert
-from .folder import find, loading, read_config, read_weights
+from .folder import find, loading, read_config, read_weights, write_arrays, write_json
 from .heads import CLASSES, HEADS, WithHead, other_task
 from .mpnet import MPNet
 from .names import fill, joined, plain, to_state
@@ -254,15 +252,15 @@ def save(model: Any, folder: Any) -> None:
     encoder = model.encoder if isinstance(model, WithHead) else model
     kind = _kind_of(encoder)
     state = state_of(model)
-    arrays = {name: _storable(name, value) for name, value in state.items() if name not in kind.table.tied}
+    arrays = {name: value for name, value in state.items() if name not in kind.table.tied}
     task = model.task if isinstance(model, WithHead) else None
     config = {**model.config, "architectures": [kind.table.name + CLASSES[task]]}
     config["dtype"] = next(iter(arrays.values())).dtype.name
     config.pop("torch_dtype", None)
     path = os.fsdecode(folder)
     os.makedirs(path, exist_ok=True)
-    write_atomically(os.path.join(path, "model.safetensors"), *_parts(arrays, {"format": "pt"}))
-    write_atomically(os.path.join(path, "config.json"), json.dumps(config, indent=2, ensure_ascii=False).encode() + b"\n")
+    write_arrays(os.path.join(path, "model.safetensors"), arrays)
+    write_json(os.path.join(path, "config.json"), config)
 
 
 def state_of(model: Any) -> dict[str, Tensor]:

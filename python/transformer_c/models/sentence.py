@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -12,11 +11,9 @@ import numpy as np
 from .._arguments import all_of, count, not_negative, one_of
 from .._evaluating import evaluating
 from ..checkpoint import CheckpointError
-from ..checkpoint.files import write_atomically
-from ..checkpoint.safetensors_file import _parts, _storable
 from . import contrastive
 from .fitting import Options
-from .folder import find, mapping
+from .folder import find, mapping, write_arrays, write_json
 from .layers import TextEncoder
 from .loading import load, save
 from .modules import Dense, pooling_config, read_dense, read_modules, read_pooling
@@ -380,10 +377,9 @@ class SentenceEncoder:
         for i, name in enumerate(modules[1:], 1):
             os.makedirs(os.path.join(path, f"{i}_{name}"), exist_ok=True)
         for i, layer in enumerate(self.dense, 2):
-            arrays = {name: _storable(name, value) for name, value in layer.state_dict().items()}
-            write_atomically(os.path.join(path, f"{i}_Dense", "model.safetensors"), *_parts(arrays, {"format": "pt"}))
+            write_arrays(os.path.join(path, f"{i}_Dense", "model.safetensors"), layer.state_dict())
         for name, values in files.items():
-            write_atomically(os.path.join(path, name), json.dumps(values, indent=2, ensure_ascii=False).encode() + b"\n")
+            write_json(os.path.join(path, name), values)
 
     # ---- parts ------------------------------------------------------------------------------------------------------------
 
