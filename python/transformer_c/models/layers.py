@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +18,11 @@ from ..nn.transformer import add_norm
 from .config import Config, Widths
 
 _FUSED = ("relu", "gelu", "gelu_tanh")  # a product applies them to its result
-_FUNCTIONS = {"relu": F.relu, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "silu": F.silu, "tanh": F.tanh}
+_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "identity": lambda x: x,
+    **{name: getattr(F, name) for name in ("relu", "gelu", "sigmoid", "silu", "tanh")},
+}
 
 # Of transformers' arguments, those that are called otherwise here, and what to write instead of others.
 _SAME = {"input_ids": "ids", "attention_mask": "mask", "token_type_ids": "token_types", "pixel_values": "pixels"}

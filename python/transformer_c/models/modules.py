@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from .. import functional as F
 from .. import nn
 from .._arguments import count, one_of
 from .._core import Tensor, set_data
 from .._tensor import as_tensor
 from ..checkpoint import CheckpointError
 from .folder import loading, mapping, read_json, read_weights
+from .layers import activated
 
 _PARTS = ("Transformer", "Pooling", "Dense", "Normalize")
-_FUNCTIONS = {"identity": None, "tanh": F.tanh, "relu": F.relu, "gelu": F.gelu, "sigmoid": F.sigmoid, "silu": F.silu}
 _CLASSES = {  # of PyTorch's, as files name them
     "torch.nn.modules.linear.Identity": "identity",
     "torch.nn.modules.activation.Tanh": "tanh",
@@ -55,14 +54,12 @@ class Dense(nn.Module):
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, activation: str = "tanh") -> None:
         super().__init__()
-        self.activation = one_of("activation", activation, tuple(_FUNCTIONS))
+        self.activation = one_of("activation", activation, tuple(_CLASSES.values()))
         self.linear = nn.Linear(count("in_features", in_features), count("out_features", out_features), bias=bias)
 
     def forward(self, input: Tensor) -> Tensor:
         """(B, in_features) to (B, out_features)."""
-        function = _FUNCTIONS[self.activation]
-        x = self.linear(input)
-        return x if function is None else function(x)
+        return activated(self.linear, input, self.activation)
 
     def to_config(self) -> dict[str, Any]:
         """The contents of its config.json."""
