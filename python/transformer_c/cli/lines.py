@@ -112,7 +112,7 @@ def run(
 
 
 def _checked(options: argparse.Namespace) -> int | None:
-    """How many lines there are, where only files are read. What would stop a long run at its end is an error before it begins."""
+    """How many lines there are, where only files are read and a bar shows it. What would stop a long run at its end is an error before it begins."""
     output = options.output
     if output is not None:
         folder, suffix = os.path.dirname(os.path.abspath(output)), os.path.splitext(output)[1]
@@ -122,14 +122,14 @@ def _checked(options: argparse.Namespace) -> int | None:
             raise CommandError(f"--output {output}: there is no folder {folder!r}; make it first")
         if os.path.isdir(output):
             raise CommandError(f"--output {output}: expected the name of a file to write, got a folder")
-    total = 0
+    total, counted = 0, not options.no_progress and bool(options.input) and "-" not in options.input
     for path in options.input:
         if path != "-":
             with open_regular(path)[0] as file:
-                total += _count(file)
+                total += _count(file) if counted else 0
             if output is not None and os.path.exists(output) and os.path.samefile(path, output):
                 raise CommandError(f"{path} is read and cannot be the output as well")
-    return total if options.input and "-" not in options.input else None
+    return total if counted else None
 
 
 def _count(file: Any) -> int:
@@ -142,12 +142,12 @@ def _count(file: Any) -> int:
 
 def _bar(options: argparse.Namespace, total: int | None) -> Any:
     """A bar on standard error; for somebody who types, a word instead."""
-    typed = total is None and sys.stdin.buffer.isatty()
-    if typed and not options.no_progress and sys.stderr is not None:
+    hidden = options.no_progress or sys.stderr is None
+    typed = not hidden and total is None and sys.stdin.buffer.isatty()
+    if typed:
         print(f"{options.command}: type a text per line; Ctrl-D ends", file=sys.stderr)
     interval = 0.1 if sys.stderr is not None and sys.stderr.isatty() else 30.0  # logs stay short
-    hidden = options.no_progress or sys.stderr is None or typed
-    return tqdm(desc=options.command, unit=" texts", total=total, disable=hidden, mininterval=interval)
+    return tqdm(desc=options.command, unit=" texts", total=total, disable=hidden or typed, mininterval=interval)
 
 
 class _Interrupts(Interrupts):
