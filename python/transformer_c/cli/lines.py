@@ -28,7 +28,7 @@ _DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 def add_options(parser: argparse.ArgumentParser, output: str) -> None:
     """Adds the options of both commands; `output` says what an array has."""
-    parser.add_argument("folder", metavar="FOLDER", help="the model: config.json, weights, tokenizer.json")
+    parser.add_argument("folder", metavar="FOLDER", help="the model: config.json, weights, tokenizer")
     parser.add_argument(
         "input", metavar="INPUT", nargs="*", default=(), help="files with a text per line, or .jsonl; - or none: standard input"
     )

@@ -84,7 +84,7 @@ class Classifier:
         Parameters
         ----------
         folder : str or path-like
-            With config.json, weights and tokenizer.json.
+            With config.json, weights and the files of a tokenizer.
         num_labels, **options
             As above.
         """
@@ -246,7 +246,7 @@ class TextClassifier(Classifier):
     num_labels : int, optional
         The number of classes where the labels are ints from 0 of which some may not occur; otherwise they are counted.
     tokenizer : callable, optional
-        Instead of the folder's tokenizer.json: takes a list of texts and gives (ids, types) of each.
+        Instead of the folder's tokenizer: takes a list of texts and gives (ids, types) of each.
     max_length : int, optional
         The number of tokens at which texts are cut off; by default what the folder says.
     dtype : dtype, optional
@@ -361,7 +361,7 @@ class TokenClassifier(Classifier):
     model, num_labels, max_length, dtype, mmap, learning_rate, epochs, batch_size, warmup, weight_decay, max_norm, random_state, progress
         As for ``TextClassifier``.
     tokenizer : callable, optional
-        Instead of the folder's tokenizer.json: takes a list of texts, each a list of words, and gives (ids, types, words) of each; words are
+        Instead of the folder's tokenizer: takes a list of texts, each a list of words, and gives (ids, types, words) of each; words are
         the numbers of the words that the tokens belong to, -1 for others.
 
     Attributes

@@ -70,7 +70,7 @@ class CrossEncoder:
     def from_pretrained(
         cls, folder: Any, *, max_length: int | None = None, activation: str | None = None, dtype: Any = None, mmap: bool = True
     ) -> CrossEncoder:
-        """A cross-encoder from a folder of sentence-transformers', or of transformers' with a head for texts and a tokenizer.json.
+        """A cross-encoder from a folder of sentence-transformers', or of transformers' with a head for texts and a tokenizer.
 
         Parameters
         ----------

@@ -128,7 +128,7 @@ class SentenceEncoder:
         dtype: Any = None,
         mmap: bool = True,
     ) -> SentenceEncoder:
-        """An encoder from a folder of sentence-transformers', or of transformers' with a tokenizer.json.
+        """An encoder from a folder of sentence-transformers', or of transformers' with the files of a tokenizer.
 
         Pooling, normalisation, prompts and the greatest length are read from the folder's files; ``max_seq_length`` there is used instead of
         the tokenizer file's own truncation and padding. A folder without modules.json gets the mean of all tokens, not normalised.
@@ -219,8 +219,8 @@ class SentenceEncoder:
         batch_size : int, default 32
             How many texts are computed at once.
         sort_by_length : bool, default True
-            Compute texts of similar lengths together, the longest first, so that little is computed for padding. Neither this nor the
-            batch changes any bit of the result.
+            Compute texts of similar lengths together, the longest first, so that little memory is taken for padding. Neither this nor
+            the batch changes any bit of the result.
         progress : bool, default False
             Show a bar.
         prompt_name : str, optional
