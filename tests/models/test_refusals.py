@@ -153,6 +153,17 @@ def test_a_head_that_the_file_has_not_is_new():
     assert 0.005 < np.std(model.out.weight.numpy()) < 0.05 and not model.out.bias.numpy().any()
 
 
+def test_the_warning_of_a_new_head_names_the_callers_line(tmp_path):
+    tc.models.save(tc.models.create(BERT), tmp_path)
+    for make in (
+        lambda: tc.convert.from_hf(STATE, BERT, task="token-classification"),
+        lambda: tc.models.load(tmp_path, task="token-classification"),
+    ):
+        with pytest.warns(RuntimeWarning, match="the head has new ones") as caught:
+            make()
+        assert [(one.filename, one.lineno) for one in caught] == [(__file__, make.__code__.co_firstlineno)]
+
+
 def test_a_new_head_keeps_the_pooler():
     with pytest.warns(RuntimeWarning, match=r"'text-classification' \(out\)"):
         model = tc.convert.from_hf(STATE, BERT, task="text-classification")

@@ -99,7 +99,7 @@ def load(folder: Any, *, dtype: Any = None, task: str | None = None, mmap: bool 
     config = read_config(path)
     with loading(path):
         check(config, task)
-        return build(config, read_weights(path, mmap), task, dtype, owned=True)
+        return build(config, read_weights(path, mmap), task, dtype, owned=True, stacklevel=4)  # the decorator is a call
 
 
 def check(values: Any, task: str | None) -> tuple[Config, Any]:
@@ -118,12 +118,16 @@ def check(values: Any, task: str | None) -> tuple[Config, Any]:
     return config, kind
 
 
-def build(values: Any, state: Mapping[str, Any], task: str | None = None, dtype: Any = None, owned: bool = False) -> Any:
+def build(
+    values: Any, state: Mapping[str, Any], task: str | None = None, dtype: Any = None, owned: bool = False, stacklevel: int = 3
+) -> Any:
     """The model of a configuration, with the weights of `state`; warns when its head has new ones."""
     model, lacking = assemble(values, state, task, dtype, owned)
     if lacking:
         names = ", ".join(lacking)
-        warnings.warn(f"there are no weights for {task!r} ({names}): the head has new ones, to be trained", RuntimeWarning, stacklevel=4)
+        warnings.warn(
+            f"there are no weights for {task!r} ({names}): the head has new ones, to be trained", RuntimeWarning, stacklevel=stacklevel
+        )
     return model
 
 
