@@ -293,6 +293,12 @@ def test_other_mistakes(tmp_path):
             token.fit(X, y)
 
 
+def test_words_with_halves_of_surrogates():
+    classifier = tc.models.TokenClassifier(pretrained(TASKS["token"], ["a", "b"]), tokenizer=tagged)
+    with pytest.raises(ValueError, match=r"^word number 1 of text number 1 has .*ud800.* no character"):
+        classifier.predict([["a"], ["b", "c\ud800"]])
+
+
 def test_scikit_learn():
     base = pytest.importorskip("sklearn.base")
     selection = pytest.importorskip("sklearn.model_selection")

@@ -124,6 +124,12 @@ def test_arguments(model):
     for texts in (["a", "b \ud800"], [("a", "b"), ("c", "\udfff")]):
         with pytest.raises(ValueError, match="text number 1 has .* no character"):
             (encoder.encode if isinstance(texts[0], str) else tc.models.texts.checked_with_pairs)(texts)
+    with pytest.raises(ValueError, match=r"^prompt has .*ud800.* no character"):
+        encoder.encode(["a"], prompt="a \ud800")
+    with pytest.raises(ValueError, match=r"^the prompt 'bad' has .*udfff.* no character"):
+        tc.models.SentenceEncoder(model, letters, prompts={"bad": "\udfff"}).encode("a", prompt_name="bad")
+    with pytest.raises(TypeError, match=r"^prompt must be a str, not 3 \(int\)"):
+        encoder.encode(["a"], prompt=3)
     with pytest.raises(ValueError, match="prompt_name is 'x'; this model has the prompts 'q'"):
         encoder.encode(["a"], prompt_name="x")
     with pytest.raises(ValueError, match="this model has no prompts"):

@@ -18,7 +18,7 @@ from ..random import drawing_from
 from .fitting import Options, generator_of, train
 from .loading import save
 from .pretrained import Pretrained
-from .texts import arguments, checked_with_pairs, listed, scores, softmax, tokens_of
+from .texts import arguments, checked_with_pairs, listed, of_characters, scores, softmax, tokens_of
 from .tokenizing import Tokenizer, longest
 
 _IGNORED = -100  # the class of tokens that have none, as in PyTorch
@@ -429,6 +429,8 @@ class TokenClassifier(Classifier):
             texts[i] = listed(words, "words")
             if not texts[i] or not all(isinstance(word, str) for word in texts[i]):
                 raise TypeError(f"text number {i} is {words!r:.80}; expected a list of words (str), at least one")
+            for number, word in enumerate(texts[i]):
+                of_characters(word, f"word number {number} of text number {i}")
         return texts
 
     def _labels(self, texts: list[Any], y: Any) -> list[list[Any]]:

@@ -17,7 +17,7 @@ from .folder import find, mapping, write_arrays, write_json
 from .layers import TextEncoder
 from .loading import load, save
 from .modules import Dense, pooling_config, read_dense, read_modules, read_pooling
-from .texts import Bar, arguments, as_others_compute, as_others_read, by_length, checked, made_of, parts, tokens_of
+from .texts import Bar, arguments, as_others_compute, as_others_read, by_length, checked, made_of, of_characters, parts, tokens_of
 from .tokenizing import Tokenizer, longest
 
 # What is made of the states (T, E) of a text's tokens from number `first` on; all sums are in float64.
@@ -387,12 +387,12 @@ class SentenceEncoder:
         if prompt is not None:
             if name is not None:
                 raise TypeError("prompt and prompt_name are two ways to say the same; give one of them")
-            return prompt
+            return _checked_prompt(prompt, "prompt")
         name = self.default_prompt if name is None else name
         if name is not None and name not in self.prompts:
             known = f"the prompts {', '.join(map(repr, self.prompts))}" if self.prompts else "no prompts"
             raise ValueError(f"prompt_name is {name!r}; this model has {known}")
-        return "" if name is None else self.prompts[name]
+        return "" if name is None else _checked_prompt(self.prompts[name], f"the prompt {name!r}")
 
     def read(self, texts: list[str], prompt: str) -> tuple[list[Any], int]:
         """(tokens of each text after a prompt, how many of them are not pooled)."""
@@ -412,6 +412,12 @@ class SentenceEncoder:
         for state, length in zip(states, lengths, strict=True):
             first = min(skipped, length - 1)
             yield np.concatenate([POOLINGS[name](state[first:length], first) for name in self.pooling])
+
+
+def _checked_prompt(prompt: Any, name: str) -> str:
+    if not isinstance(prompt, str):
+        raise TypeError(f"{name} must be a str, not {prompt!r:.80} ({type(prompt).__name__})")
+    return of_characters(prompt, name)
 
 
 def _of_length_one(vectors: np.ndarray) -> np.ndarray:

@@ -62,17 +62,17 @@ def checked(texts: Any) -> list[str]:
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"texts must be str, but number {i} is {text!r:.80} ({type(text).__name__})")
-        _of_characters(text, i)
+        of_characters(text, f"text number {i}")
     return texts
 
 
-def _of_characters(text: str, number: int) -> str:
-    """`text`, which a tokenizer can read."""
+def of_characters(text: str, name: str) -> str:
+    """`text`, which a tokenizer can read; the error for any other calls it `name`."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"text number {number} has {text[error.start]!r}, half of a pair of surrogates and no character: {text!r:.80}; "
+            f"{name} has {text[error.start]!r}, half of a pair of surrogates and no character: {text!r:.80}; "
             "read files with errors='replace'"
         ) from None
     return text
@@ -81,7 +81,10 @@ def _of_characters(text: str, number: int) -> str:
 def checked_with_pairs(texts: Any) -> list[Any]:
     """A list of str and of pairs of str, which become tuples."""
     texts = listed(texts, "str or pairs of str")
-    return [_of_characters(text, i) if isinstance(text, str) else pair(text, i, "str or pairs of str") for i, text in enumerate(texts)]
+    return [
+        of_characters(text, f"text number {i}") if isinstance(text, str) else pair(text, i, "str or pairs of str")
+        for i, text in enumerate(texts)
+    ]
 
 
 def pair(value: Any, number: int, of: str = "pairs of str") -> tuple[str, str]:
@@ -90,7 +93,7 @@ def pair(value: Any, number: int, of: str = "pairs of str") -> tuple[str, str]:
     if len(both) != 2 or not all(isinstance(text, str) for text in both):
         raise TypeError(f"texts must be {of}, but number {number} is {value!r:.80} ({type(value).__name__})")
     for text in both:
-        _of_characters(text, number)
+        of_characters(text, f"text number {number}")
     return both
 
 
