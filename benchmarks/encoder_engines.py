@@ -95,9 +95,8 @@ def torch_compile(folder, files, threads, fixed):
 
 def _with_torch(torch, states):
     def run(ids, lengths):
-        mask = np.arange(ids.shape[1]) < lengths[:, None]
         with torch.no_grad():
-            return states(torch.from_numpy(ids), torch.from_numpy(mask.astype(np.int64))).numpy()
+            return states(torch.from_numpy(ids), torch.from_numpy(_mask(ids, lengths))).numpy()
 
     return run
 

@@ -124,7 +124,8 @@ def parse_arguments(argv):
     parser.add_argument("--add", action="store_true", help="keep what the file of --json has of other instructions and threads")
     arguments = parser.parse_args(argv)
     for name, known in (("isa", ISAS), ("cases", CASES), ("engines", ENGINES)):
-        values = (getattr(arguments, name) or "").split(",") if getattr(arguments, name) else []
+        given = getattr(arguments, name)
+        values = given.split(",") if given else []
         setattr(arguments, name, values)
         unknown = [value for value in values if value not in known]
         if unknown:

@@ -14,6 +14,8 @@ import time
 import numpy as np
 import transformer_c as tc
 
+from . import run
+
 DTYPES = ("float32", "bfloat16", "float16")
 ROWS = (1, 2, 4, 8, 16, 32, 128, 1024)
 WEIGHTS = ((384, 384), (384, 1536), (1024, 4096), (4096, 4096))  # in_features, out_features
@@ -141,13 +143,13 @@ def measure(only, threads, turns):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="cases whose name contains this")
-    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--threads", type=run.parse_threads, default=[1, 2], metavar="N[,N]", help="numbers of threads (1,2)")
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--json")
     given = parser.parse_args()
     print(f"{'':44} threads  float32 us  bfloat16  float16")
     rows = []
-    for name, threads, seconds in measure(given.only, [int(n) for n in given.threads.split(",")], given.turns):
+    for name, threads, seconds in measure(given.only, given.threads, given.turns):
         print(f"{name:44} {threads:7} {1e6 * seconds[0]:11.1f} {seconds[0] / seconds[1]:9.2f} {seconds[0] / seconds[2]:8.2f}", flush=True)
         rows.append({"case": name, "threads": threads} | dict(zip(DTYPES, seconds, strict=True)))
     if given.json:

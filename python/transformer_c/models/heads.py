@@ -141,6 +141,6 @@ def other_task(config: Mapping[str, Any], task: str | None) -> str | None:
     """The class that a config.json names, where that has a head for another task; None where it has none, or this one."""
     said = config.get("architectures")
     name = said[0] if isinstance(said, list) and len(said) == 1 else None
-    if task is None or not isinstance(name, str) or name.endswith(CLASSES[task] or ""):
+    if task is None or not isinstance(name, str) or name.endswith(CLASSES[task]):
         return None
     return name if re.search(r"For[A-Z]\w*$", name) else None

@@ -213,7 +213,7 @@ def _check_sizes(config: Config, kind: Any, task: str | None, shapes: Mapping[st
         kind.check_shapes(config, shapes)
     last = f"{kind.table.heads[task].get('out')}.weight" if task in _WITH_CLASSES else ""
     if last in shapes and (other := other_task(config.values, task)):
-        own = [known for known, end in CLASSES.items() if known and other.endswith(str(end))]
+        own = [known for known, end in CLASSES.items() if known and other.endswith(end)]
         advice = f"task={own[0]!r} reads it" if own else f"there are {', '.join(map(repr, kind.table.heads))}"
         raise CheckpointError(
             f"the weights have a head of another task than {task!r}: config.json has architectures = [{other!r:.80}]; {advice}; "

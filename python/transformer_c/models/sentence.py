@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -154,7 +154,7 @@ class SentenceEncoder:
         """
         path = find(folder)
         modules = read_modules(path)
-        places = dict(reversed(modules))
+        places = dict(modules)
         inner, include = os.path.join(path, places["Transformer"]), True
         found: tuple[str, ...] = ("mean",)
         if "Pooling" in places:
@@ -246,7 +246,7 @@ class SentenceEncoder:
         result = np.empty((len(texts), self._width), np.float32)
         with evaluating(self.model), Bar(len(texts), progress, "encoding") as bar:
             for batch in parts(order, size):
-                vectors = np.stack(list(self._embed([tokens[i] for i in batch], skipped)))
+                vectors = self._embed([tokens[i] for i in batch], skipped)
                 for layer in self.dense:
                     vectors = np.asarray(layer(vectors.astype(layer.linear.weight.dtype)))
                 result[batch] = _of_length_one(vectors) if self.normalize or normalize_embeddings else vectors
@@ -404,14 +404,16 @@ class SentenceEncoder:
     def _cased(self, text: str) -> str:
         return text.lower() if self.lowercase else text
 
-    def _embed(self, batch: list[tuple[np.ndarray, np.ndarray]], skipped: int) -> Iterator[np.ndarray]:
-        """The vectors of a batch; tokens before `skipped` are not pooled."""
+    def _embed(self, batch: list[tuple[np.ndarray, np.ndarray]], skipped: int) -> np.ndarray:
+        """The vectors of a batch, before the dense layers; tokens before `skipped` are not pooled."""
         given = arguments(self.model, batch)
         lengths = given["lengths"]
         states = np.asarray(self.model(**given)).astype(np.float32, copy=False)
+        vectors = []
         for state, length in zip(states, lengths, strict=True):
             first = min(skipped, length - 1)
-            yield np.concatenate([POOLINGS[name](state[first:length], first) for name in self.pooling])
+            vectors.append(np.concatenate([POOLINGS[name](state[first:length], first) for name in self.pooling]))
+        return np.stack(vectors)
 
 
 def _checked_prompt(prompt: Any, name: str) -> str:
