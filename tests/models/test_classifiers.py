@@ -9,6 +9,7 @@ import transformer_c as tc
 import transformer_c.nn.functional as F
 from folders import CONFIG
 from golden import load
+from transformer_c.models.folder import read_weights
 from transformer_c.models.tokenizing import Tokenizer
 from words import LABELS, TAGS, TEXTS, letters, padded, tagged, write_tokenizer
 
@@ -145,6 +146,15 @@ def test_a_last_epoch_that_is_worse():
     losses = [entry["val_loss"] for entry in classifier.history_]
     odds = classifier.predict_proba(X)[np.arange(len(X)), wrong]
     assert -np.log(odds).mean() == pytest.approx(min(losses), abs=1e-6) and losses[-1] > min(losses) + 0.1
+
+
+def test_weights_are_read_once(tmp_path, monkeypatch):
+    """With mmap=False the file is read for a model, and not for the names of its arrays."""
+    tc.models.save(pretrained(TASKS["text"]), tmp_path)
+    calls = []
+    monkeypatch.setattr(tc.models.pretrained, "read_weights", lambda *given: calls.append(given) or read_weights(*given))
+    tc.models.TextClassifier(tmp_path, tokenizer=letters, mmap=False)
+    assert [given[1:] for given in calls] == [(), (False,)]
 
 
 @pytest.mark.parametrize("kind", KINDS)

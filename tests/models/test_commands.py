@@ -132,6 +132,14 @@ def test_the_bar_knows_how_many_texts_files_have(folders, run, tmp_path):
     assert "/5" not in run("embed", folders["embeddings"], given="abc\n" * 5)[2]
 
 
+def test_without_a_bar_lines_are_not_counted(folders, run, tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "_count", lambda file: 1 / 0)
+    (tmp_path / "a.txt").write_text("abc\nz\n")
+    for more in (["--no-progress"], ["-"]):
+        status, found, _ = run("embed", folders["embeddings"], tmp_path / "a.txt", *more)
+        assert status == 0 and len(found) == 2
+
+
 def test_the_first_ctrl_c_is_answered(capfd):
     interrupts = lines._Interrupts()
     interrupts._handle(signal.SIGINT, None)
