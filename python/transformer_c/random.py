@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-import random
-import threading
+from _thread import get_ident
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +61,8 @@ def seed_everything(seed: int | None = None, workers: bool = False, verbose: boo
     seed = count("seed", 0 if seed is None else seed, 0)
     if seed >= 2**32:
         raise ValueError(f"seed must be below 2**32, got {seed}")
+    import random  # slow to import, and of no other use here
+
     random.seed(seed)
     np.random.seed(seed)
     manual_seed(seed)
@@ -70,13 +71,13 @@ def seed_everything(seed: int | None = None, workers: bool = False, verbose: boo
 
 def drawing_from(generator: Generator) -> AbstractContextManager[None]:
     """A context manager: what this thread draws from the default generator comes from `generator` instead."""
-    return _core.replaced([(_instead, threading.get_ident(), generator)])
+    return _core.replaced([(_instead, get_ident(), generator)])
 
 
 def as_generator(rng: int | np.integer | np.random.Generator | Generator | None) -> Generator:
     """The generator for an `rng` argument: None is the default generator, an int seeds a new one, a NumPy generator draws the seed."""
     if rng is None:
-        return _instead.get(threading.get_ident(), default_generator) if _instead else default_generator
+        return _instead.get(get_ident(), default_generator) if _instead else default_generator
     if isinstance(rng, Generator):
         return rng
     if isinstance(rng, np.random.Generator):

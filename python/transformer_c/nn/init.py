@@ -31,11 +31,11 @@ def skip() -> Iterator[None]:
     >>> layer.load_state_dict(source.state_dict())
     IncompatibleKeys(missing_keys=[], unexpected_keys=[])
     """
-    skipping.depth += 1
+    before = skipping.set(True)
     try:
         yield
     finally:
-        skipping.depth -= 1
+        skipping.reset(before)
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
@@ -59,7 +59,7 @@ def _fans(weight: Tensor) -> tuple[int, int]:
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator=None) -> Tensor:
     """Fills with U(a, b)."""
-    if skipping.depth:
+    if skipping.get():
         return tensor
     with no_grad():
         return tensor.copy_(_random._uniform(tensor.shape, a, b, tensor.dtype, generator))
@@ -67,7 +67,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator=None) -> 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator=None) -> Tensor:
     """Fills with N(mean, std**2)."""
-    if skipping.depth:
+    if skipping.get():
         return tensor
     with no_grad():
         return tensor.copy_(_random._normal(tensor.shape, mean, std, tensor.dtype, generator))
@@ -98,7 +98,7 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
         raise ValueError(f"trunc_normal_() needs a below b, a positive std and a finite mean, got a={a}, b={b}, std={std}, mean={mean}")
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn("mean is more than 2 std from [a, b]; the distribution of the values may be wrong", stacklevel=2)
-    if skipping.depth:
+    if skipping.get():
         return tensor
     low, high = ((1.0 + math.erf((bound - mean) / std / math.sqrt(2.0))) / 2.0 for bound in (a, b))
     draw = _among_normal if high - low > 0.3 else _among_uniform
@@ -133,7 +133,7 @@ def _among_uniform(tensor: Tensor, mean: float, std: float, a: float, b: float, 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """Fills with `val`."""
-    if skipping.depth:
+    if skipping.get():
         return tensor
     with no_grad():
         return tensor.fill_(val)

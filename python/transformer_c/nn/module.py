@@ -6,7 +6,6 @@ names, joined by dots, are the keys of the state dict, which are the same as in 
 
 from __future__ import annotations
 
-import html
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -537,6 +536,8 @@ class Module:
 
     def _repr_html_(self, name: str = "") -> str:
         """The tree of modules with their parameters, for notebooks: each module unfolds; the outermost one is open."""
+        import html  # slow to import
+
         total = sum(int(np.prod(p.shape)) for p in self.parameters())
         arguments = "" if self._modules and not self.extra_repr() else f"({html.escape(self.extra_repr())})"
         title = f"{f'({html.escape(name)}) ' if name else ''}<b>{html.escape(type(self).__name__)}</b>{arguments}: {total:,} parameters"

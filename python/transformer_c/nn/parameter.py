@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import threading
+from contextvars import ContextVar
 
 from .._core import Tensor
 
-
-class _Skipping(threading.local):
-    """Whether ``nn.init.skip()`` is entered in this thread."""
-
-    depth = 0
-
-
-skipping = _Skipping()
+skipping = ContextVar("skipping", default=False)  # whether `nn.init.skip()` is entered in this thread
 
 
 class Parameter(Tensor):
@@ -35,6 +28,6 @@ class Parameter(Tensor):
     __slots__ = ()
 
     def __new__(cls, data, requires_grad: bool = True):
-        if skipping.depth and isinstance(data, Tensor):
+        if skipping.get() and isinstance(data, Tensor):
             return cls._over(data, requires_grad)  # memory that is not initialised is not copied
         return super().__new__(cls, data, requires_grad=requires_grad)

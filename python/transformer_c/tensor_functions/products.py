@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import string
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +13,8 @@ from .._core import Tensor
 from .._promotion import promote
 from .._tensor import no_grad
 from ._calls import takes_arrays, to_arrays
+
+_LABELS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def einsum(equation: str, *operands: Any) -> Any:
@@ -97,7 +98,7 @@ def _labels(equation: str, shapes: tuple[tuple[int, ...], ...]) -> tuple[list[st
     if len(terms) != len(shapes):
         raise ValueError(f"the equation {equation!r} has {len(terms)} terms for {len(shapes)} operands")
     for term in [*terms, right]:
-        odd = set(term.replace("...", "", 1)) - set(string.ascii_letters)
+        odd = set(term.replace("...", "", 1)) - set(_LABELS)
         if odd:
             raise ValueError(f"the equation {equation!r} has {sorted(odd)[0]!r}; labels are letters, '...' stands for other axes")
     further = [len(x) - len(t.replace("...", "")) if "..." in t else 0 for t, x in zip(terms, shapes, strict=True)]
@@ -130,9 +131,9 @@ def _order(terms: list[str], result: str, sizes: dict[str, int]) -> list[tuple[i
     """Pairs of places in the list of operands; the result of a pair is put at its end."""
     if len(terms) < 3:
         return [(0, 1)] * (len(terms) - 1)
-    if len(sizes) > len(string.ascii_letters):
+    if len(sizes) > len(_LABELS):
         return [(0, 1)] * (len(terms) - 1)
-    letters = dict(zip(sizes, string.ascii_letters, strict=False))
+    letters = dict(zip(sizes, _LABELS, strict=False))
     named = ",".join("".join(letters[label] for label in t) for t in terms) + "->" + "".join(letters[label] for label in result)
     one = np.empty((), np.int8)
     shapes = [np.broadcast_to(one, [sizes[label] for label in t]) for t in terms]
@@ -233,7 +234,7 @@ def _plan(equation: str, shapes: tuple[tuple[int, ...], ...]) -> _Plan:
         for label, length in lengths[-1].items():
             known = sizes.setdefault(label, length)
             if length != known and 1 not in (length, known):
-                named = repr(label) if label in string.ascii_letters else "'...'"
+                named = repr(label) if label in _LABELS else "'...'"
                 raise ValueError(f"{equation!r}: the axis {named} has lengths {known} and {length} (shapes {', '.join(map(str, shapes))})")
             sizes[label] = length if known == 1 else known
     pairs = []
