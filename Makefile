@@ -44,7 +44,7 @@ bench: $(VENV)/.built
 
 notebooks: $(VENV)/.built $(VENV)/.extra-notebooks
 	$(MAKE) build/models || echo "the weights cannot be installed here: notebooks that need them are not executed"
-	PYTHONPATH=build/models:$$PYTHONPATH $(BIN)/python tools/notebooks.py $(NOTEBOOKS_ARGS)
+	PYTHONPATH=$(CURDIR)/build/models:$$PYTHONPATH $(BIN)/python tools/notebooks.py $(NOTEBOOKS_ARGS)
 
 docs: $(VENV)/.built $(VENV)/.extra-docs
 	$(BIN)/python tools/make_site.py

@@ -38,6 +38,8 @@ C_FLAGS = [
     "-Wmissing-prototypes",
     "-Wno-missing-field-initializers",  # the rest of a row is zero
 ]
+# The baseline beside other instruction sets is for processors made before 2013: optimised for 4/5 of the size.
+SMALLER = ["-O2", "-fvect-cost-model=dynamic"]
 ISAS = {
     "baseline": [],
     "avx2": ["-mavx2", "-mfma", "-mf16c"],
@@ -131,7 +133,9 @@ class BuildCore(build_ext):
         flags += [f"-DTC_HAVE_{name.upper()}" for name in self.isas if name != "baseline"]
         more = os.environ.get("TRANSFORMER_C_CFLAGS", "").split()
         self.plain = [*flags, "-O1" if sanitize else "-O2", *more]
-        self.kernels = [*flags, "-O1" if sanitize else "-O3", *more]
+        self.kernels = {name: [*flags, "-O1" if sanitize else "-O3", *more] for name in self.isas}
+        if len(self.isas) > 1 and not sanitize and self.accepts(["-Werror", *SMALLER]):
+            self.kernels["baseline"] = [*flags, *SMALLER, *more]
 
     def library_jobs(self):
         """(source, object, flags, what it is called) of all that needs no Python."""
@@ -144,7 +148,7 @@ class BuildCore(build_ext):
             (
                 path,
                 self.objects / f"{path.stem}-{precision}-{isa}.o",
-                [*self.kernels, *extra, f"-DTC_ISA={isa}", f"-DTC_PRECISION={precision}"],
+                [*self.kernels[isa], *extra, f"-DTC_ISA={isa}", f"-DTC_PRECISION={precision}"],
                 f"{path.name} {isa} float{precision}",
             )
             for path in sources("kernels/cpu")
