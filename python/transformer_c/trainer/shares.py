@@ -11,21 +11,6 @@ import numpy as np
 from ..data import DataLoader, DistributedSampler
 
 
-def rows_of(order: Iterable[Any], rank: int, size: int, batch_size: int, drop_last: bool) -> Iterator[list[Any]]:
-    """This rank's rows of every batch of size * batch_size: rank r takes rows r, r + size, ...
-
-    The last batch may have fewer rows for some ranks, or none.
-    """
-    order, whole = iter(order), size * batch_size
-    while rows := list(islice(order, whole)):
-        if drop_last and len(rows) < whole:
-            for _ in order:  # to its end, where some samplers draw once more
-                pass
-            return
-        if own := rows[rank::size]:
-            yield own
-
-
 class SharedLoader(DataLoader):
     """A DataLoader's batches, of which each rank takes its rows. The length is that of rank 0, which has the most batches.
 
@@ -39,21 +24,20 @@ class SharedLoader(DataLoader):
     def __init__(self, loader: DataLoader, rank: int, size: int) -> None:
         vars(self).update(vars(loader))
         self._rank, self._size = rank, size
+        self.batch_size *= size
 
     def __len__(self) -> int:
-        if self.batch_sampler is not None:
-            return -(-len(self.batch_sampler) // self._size)  # type: ignore[arg-type]
-        samples: Any = self.dataset if self.sampler is None else self.sampler
-        full, rest = divmod(len(samples), self.batch_size * self._size)
-        return full + (rest > 0 and not self.drop_last)
+        return super().__len__() if self.batch_sampler is None else -(-super().__len__() // self._size)
+
+    def _own(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Of the rows of whole batches r, r + size, ...; the last batch may have fewer for some ranks, or none."""
+        return (own for rows in batches if len(own := rows[self._rank :: self._size]))
 
     def _cut(self, order: Iterable[Any]) -> Iterator[Any]:
-        return rows_of(order, self._rank, self._size, self.batch_size, self.drop_last)
+        return self._own(super()._cut(order))
 
     def _slices(self, order: np.ndarray) -> Iterator[Any]:
-        whole = self.batch_size * self._size
-        parts = (order[i * whole : (i + 1) * whole][self._rank :: self._size] for i in range(len(self)))
-        return (own for own in parts if len(own))
+        return self._own(super()._slices(order))
 
     def _deal(self, batches: Iterable[Any]) -> Iterator[Any]:
         return islice(batches, self._rank, None, self._size)
@@ -87,4 +71,16 @@ def makes_batches_itself(loader: Any) -> bool:
 
 def is_shared_already(loader: Any) -> bool:
     """Whether the program shares the samples out itself."""
-    return isinstance(getattr(loader, "sampler", None), DistributedSampler)
+    return any(isinstance(sampler, DistributedSampler) for sampler in _samplers_of(loader))
+
+
+def name_epoch(loader: Any, epoch: int) -> None:
+    """Tells a loader's sampler which epoch begins, where it has ``set_epoch``."""
+    for sampler in _samplers_of(loader):
+        if hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(epoch)
+
+
+def _samplers_of(loader: Any) -> list[Any]:
+    """The sampler of a loader and that of its batch_sampler; None where there is none."""
+    return [getattr(holder, "sampler", None) for holder in (loader, getattr(loader, "batch_sampler", None))]
