@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import transformer_c as tc
 from transformer_c.data import DistributedSampler
+from transformer_c.trainer.shares import is_shared_already
 
 
 @pytest.mark.parametrize("length, ranks", [(0, 2), (1, 3), (7, 1), (10, 2), (10, 3), (2, 5), (101, 4)])
@@ -40,3 +41,47 @@ def test_wrong_arguments():
         DistributedSampler(range(4), 0, 0)
     with pytest.raises(TypeError, match="seed must be an int"):
         DistributedSampler(range(4), 2, 0, seed=0.5)
+
+
+@pytest.mark.parametrize("form", ["sampler", "batch_sampler"])
+def test_a_trainer_names_the_epochs(form, tmp_path):
+    """So that every epoch has an order of its own, also in a run that resumes."""
+    x = np.arange(12, dtype=np.float32)
+
+    def orders(epochs, **options):
+        sampler, seen = DistributedSampler(x, 2, 1, seed=5), []
+
+        class Seeing(tc.TrainingModule):
+            def __init__(self):
+                super().__init__()
+                self.linear = tc.nn.Linear(1, 1)
+
+            def configure_optimizers(self):
+                return tc.optim.SGD(self.parameters(), lr=0.0)
+
+            def training_step(self, batch, batch_idx):
+                seen.extend(batch.tolist())
+                loss = self.linear(batch[:, None]).sum()
+                self.log("loss", loss)
+                return loss
+
+        given = {"sampler": sampler, "batch_size": 4} if form == "sampler" else {"batch_sampler": tc.data.BatchSampler(sampler, 4, False)}
+        trainer = tc.Trainer(epochs, progress=False, limit_val_batches=0, checkpoint_dir=tmp_path, monitor="loss")
+        trainer.fit(Seeing(), tc.data.DataLoader(x, **given), **options)
+        return np.reshape(seen, (-1, 6)).tolist()
+
+    expected = []
+    for epoch in range(3):
+        sampler = DistributedSampler(x, 2, 1, seed=5)
+        sampler.set_epoch(epoch)
+        expected.append(list(sampler))
+    assert orders(2) == expected[:2] and orders(3, resume="last") == expected[2:]
+    assert expected[0] != expected[1]
+
+
+def test_loaders_that_are_shared_already():
+    x = np.arange(10)
+    sampler = DistributedSampler(x, 2, 1)
+    for options in ({"sampler": sampler}, {"batch_sampler": tc.data.BatchSampler(sampler, 2, False)}):
+        assert is_shared_already(tc.data.DataLoader(x, **options))
+    assert not is_shared_already(tc.data.DataLoader(x)) and not is_shared_already([x])

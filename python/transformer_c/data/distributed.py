@@ -67,7 +67,7 @@ class DistributedSampler(Sampler):
         return self.num_samples * self.num_replicas
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the order of an epoch; without it, all epochs have the same. A Trainer calls it."""
+        """Chooses the order of an epoch; without it, all epochs have the same. A Trainer calls it for the training data."""
         self.epoch = count("epoch", epoch, 0)
 
     def __iter__(self) -> Iterator[int]:

@@ -19,6 +19,7 @@ from .progress import Bar
 from .ranks import Contribution
 from .run import Run
 from .saving import RunFiles
+from .shares import name_epoch
 from .zero import Zero
 
 
@@ -126,6 +127,7 @@ class FitLoop:
 
     def _train_batches(self, skip: int, bar: Bar) -> None:
         run, every = self.run, self.options.checkpoint_every_n_steps
+        name_epoch(self.train, run.epoch)
         with closing(loaders.batches(self.train, run.batches)) as iterator:
             self._skip_batches(skip, iterator)
             for batch, share, is_first, is_last in self.ranks.steps_of(iterator, self.options.accumulate_grad_batches):
