@@ -6,9 +6,8 @@ import argparse
 import os
 import sys
 
-from ..checkpoint import CheckpointError
 from . import bench, classify, embed, info, predict, selftest, train, tutorial
-from .options import CommandError
+from .options import EXPECTED
 
 PROGRAM = "python -m transformer_c"
 COMMANDS = (info, tutorial, train, predict, embed, classify, bench, selftest)
@@ -49,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of the output has exited, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush when Python ends
         return 1
-    except (CommandError, CheckpointError, OSError, MemoryError) as error:
+    except EXPECTED as error:
         print(f"{PROGRAM} {options.command}: error: {_said(error)}", file=sys.stderr)
         return 1
 

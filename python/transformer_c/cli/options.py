@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..checkpoint import CheckpointError
+
 MAX_THREADS = 1024
 
 
@@ -18,6 +20,9 @@ class CommandError(Exception):
 
 class UsageError(CommandError):
     """The command was used wrongly: its usage is shown, and the exit status is 2."""
+
+
+EXPECTED = (CommandError, CheckpointError, OSError, MemoryError)  # told without a traceback
 
 
 @dataclass(frozen=True)

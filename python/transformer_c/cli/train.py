@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 from .. import distributed, zeros
-from ..checkpoint import CheckpointError, load_mapping
+from ..checkpoint import load_mapping
 from ..checkpoint.files import open_regular, write_atomically
 from ..random import manual_seed
 from ..trainer import Trainer
@@ -22,10 +22,9 @@ from ..trainer.ranks import Ranks
 from ..trainer.saving import BEST, HISTORY, LAST
 from ..training import TrainingModule
 from . import tasks
-from .options import CommandError, add_threads, device, flag
+from .options import EXPECTED, CommandError, add_threads, device, flag
 
 OPTIONS = "options.json"
-_EXPECTED = (CommandError, CheckpointError, OSError, MemoryError)  # which cli.main() tells without a traceback
 LARGEST_OPTIONS = 1 << 16  # bytes; a file of options has a few hundred
 
 
@@ -66,8 +65,8 @@ def run(task: tasks.Task, options: argparse.Namespace, parser: argparse.Argument
     with contextlib.nullcontext() if is_first else open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere or sys.stdout):
         try:
             return _run(task, options, parser)
-        except Exception as error:
-            distributed.world.fail(f"python -m transformer_c train: error: {error}" if isinstance(error, _EXPECTED) else None)
+        except EXPECTED as error:
+            distributed.world.fail(f"python -m transformer_c train: error: {error}")
             raise
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from .. import _core
 
@@ -24,11 +25,11 @@ def threads_for(rank: int, allowed: Sequence[frozenset[int]]) -> int:
     return max(1, share + (sharing.index(rank) < rest))
 
 
-def share_cores(communicator: object) -> None:
+def share_cores(communicator: Any) -> None:
     """Lowers this process' number of threads to its share of the cores; TRANSFORMER_C_NUM_THREADS takes precedence."""
     from mpi4py import MPI
 
-    machine = communicator.Split_type(MPI.COMM_TYPE_SHARED)  # type: ignore[attr-defined]
+    machine = communicator.Split_type(MPI.COMM_TYPE_SHARED)
     try:
         cores = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset(range(os.cpu_count() or 1))
         threads = threads_for(machine.rank, machine.allgather(cores))

@@ -83,14 +83,13 @@ class Group:
 
     def reduce_scatter(self, array: np.ndarray, reduction: Callable[..., Any] = np.add) -> np.ndarray:
         """This rank's part (``sums.bounds``) of the sum over ranks of a one-dimensional array."""
+        if self.size == 1:
+            return array.copy()
         bounds = sums.bounds(array.size, self.size) * array.itemsize
         own = int(bounds[self.rank + 1] - bounds[self.rank])
         parts = np.empty((self.size, own // array.itemsize), array.dtype)
-        if self.size == 1:
-            parts[0] = array
-        else:
-            self._call("Alltoallv", pieces(array, np.diff(bounds)), pieces(parts, np.full(self.size, own)))
-            self.sent += array.nbytes - own
+        self._call("Alltoallv", pieces(array, np.diff(bounds)), pieces(parts, np.full(self.size, own)))
+        self.sent += array.nbytes - own
         total = np.empty(parts.shape[1], array.dtype)
         sums.in_order(parts, total, reduction)
         return total

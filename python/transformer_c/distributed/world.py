@@ -110,10 +110,7 @@ def barrier() -> None:
     group().barrier()
 
 
-def fail(message: str | None) -> None:
-    """Ends all ranks with a message, where there are several: for a program that ends after an error that it has caught.
-
-    None for an error that is not caught: it ends all itself.
-    """
-    if message is not None and group().size > 1:
+def fail(message: str) -> None:
+    """Ends all ranks with a message, where there are several: for a program that ends after an error that it has caught."""
+    if group().size > 1:
         end_all(group(), f"rank {rank()} of {world_size()}: {message}\n")

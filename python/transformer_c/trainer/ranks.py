@@ -117,7 +117,7 @@ class Ranks:
 
     def as_part(self, batch: Any) -> AbstractContextManager[Any]:
         """For a ``with`` block: dropout keeps of the rows of a batch what it keeps of them in the batch of all ranks together."""
-        if self.size == 1 or batch is NO_BATCH:
+        if self.size == 1:
             return nullcontext()
         share = batch_size_of(batch), self.rank, self.size
         return _core.switched(lambda given: _core.exchange_batch_share(*given), lambda: share)
