@@ -2,6 +2,7 @@
 
 world      init(): joins the processes that a launcher started; rank(), world_size(), barrier()
 values     broadcast(), all_reduce(), all_gather() of arrays
+arrays     Tensors as the arrays that are sent
 group      the processes as one object, over a communicator of mpi4py, and the bytes that it sends
 sums       sums whose order depends on the number of ranks alone
 launchers  what mpiexec and srun tell a process by environment variables

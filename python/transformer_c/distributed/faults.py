@@ -13,6 +13,7 @@ from .group import Group
 
 def end_all_after_errors(group: Group) -> None:
     """From now on an error that nobody catches is reported with its rank, and ends the processes of all ranks with exit status 1."""
+
     def report(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
         text = "".join(traceback.format_exception(kind, error, where))
         end_all(group, f"rank {group.rank} of {group.size} failed, which ends all:\n{text}", 130 if kind is KeyboardInterrupt else 1)

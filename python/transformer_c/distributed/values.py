@@ -9,8 +9,8 @@ import numpy as np
 
 from .._arguments import one_of
 from .._core import Tensor
-from .._promotion import is_half
 from .._tensor import as_tensor
+from .arrays import as_numbers
 from .group import Group
 from .sums import REDUCTIONS
 from .world import group
@@ -134,8 +134,7 @@ class _Given:
             return
         source = x
         if isinstance(x, Tensor):
-            source = x.detach().cpu()
-            source = np.asarray(source.float() if is_half(source) else source)
+            source = as_numbers(x).reshape(x.shape)
         elif not isinstance(x, (np.ndarray, np.generic, int, float)):
             raise TypeError(f"{function}() takes an ndarray or a Tensor, not {type(x).__name__}")
         self.array = np.ascontiguousarray(source).reshape(np.shape(source))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,19 @@ def _decay(name: str, value: Any) -> float:
     if not 0.0 <= real(name, value) < 1.0:
         raise ValueError(f"{name} must be at least 0 and below 1, got {value}")
     return value
+
+
+def parameters_of(optimizer: Any) -> Iterator[Tensor]:
+    """The parameters of an optimizer, in the order of its groups."""
+    return (p for group in optimizer.param_groups for p in group["params"])
+
+
+def by_kind(parameters: Iterable[Tensor]) -> dict[tuple[str, str], list[Tensor]]:
+    """Parameters by dtype and device, which share a gradient buffer."""
+    kinds: dict[tuple[str, str], list[Tensor]] = {}
+    for p in parameters:
+        kinds.setdefault((p.dtype.name, p.device), []).append(p)
+    return kinds
 
 
 class Optimizer:
@@ -78,7 +91,7 @@ class Optimizer:
             When a parameter is already in a group, or an option is missing or out of range.
         """
         params = [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])
-        known = {id(p) for g in self.param_groups for p in g["params"]}
+        known = set(map(id, parameters_of(self)))
         for p in params:
             if not isinstance(p, Tensor):
                 hint = "; pass parameters(), not named_parameters()" if isinstance(p, tuple) else ""
@@ -98,17 +111,11 @@ class Optimizer:
         numbers = [(not_negative, name, options.get(name, 0.0)) for name in ("lr", "eps", "weight_decay", "momentum", "alpha")]
         all_of(*numbers, *((_decay, f"betas[{i}]", beta) for i, beta in enumerate(options.get("betas", ()))))
 
-    def _parameters(self):
-        return (p for group in self.param_groups for p in group["params"])
-
     def _lay_out_gradients(self) -> None:
         """Makes one buffer per dtype and device; each parameter gets a part of it, and existing gradients move there."""
-        kinds: dict[tuple[str, str], list[Tensor]] = {}
-        for p in self._parameters():
-            kinds.setdefault((p.dtype.name, p.device), []).append(p)
         self._buffers, self._slots = {}, {}
         with no_grad():
-            for (dtype, device), params in kinds.items():
+            for (dtype, device), params in by_kind(parameters_of(self)).items():
                 buffer = zeros(sum(p.numel() for p in params), dtype=dtype, device=device)
                 self._buffers[dtype, device] = buffer
                 start = 0
@@ -133,7 +140,7 @@ class Optimizer:
             For each parameter whether it gets a gradient, of zeros if it has none: where it has one on another rank.
         """
         with no_grad():
-            for i, p in enumerate(self._parameters()):
+            for i, p in enumerate(parameters_of(self)):
                 slot = self._slots.get(id(p))
                 if slot is None or slot.dtype != p.dtype or slot.device != p.device:
                     self._lay_out_gradients()  # a parameter was cast or moved after the optimizer was made
@@ -150,7 +157,7 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops every gradient: ``.grad`` is None until the next backward. With `set_to_none` False, gradients become zeros."""
-        for p in self._parameters():
+        for p in parameters_of(self):
             if set_to_none:
                 p.grad = None
             elif (grad := p.grad) is not None:  # read once: another thread may set it
@@ -229,7 +236,7 @@ class Optimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """State and groups in torch.optim's format, with parameters given by number."""
-        numbers = {id(p): i for i, p in enumerate(self._parameters())}
+        numbers = {id(p): i for i, p in enumerate(parameters_of(self))}
         groups = [
             {**{k: v for k, v in g.items() if k != "params"}, "params": [numbers[id(p)] for p in g["params"]]} for g in self.param_groups
         ]
@@ -248,7 +255,7 @@ class Optimizer:
             raise ValueError(
                 f"the state dict has groups of {[len(g['params']) for g in groups]} parameters, the optimizer of {[len(g['params']) for g in self.param_groups]}"
             )
-        params = dict(zip((n for g in groups for n in g["params"]), self._parameters(), strict=True))
+        params = dict(zip((n for g in groups for n in g["params"]), parameters_of(self), strict=True))
         state: dict[Tensor, dict[str, Any]] = {}
         for number, saved in state_dict["state"].items():
             p = params[int(number)]

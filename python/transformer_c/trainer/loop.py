@@ -10,6 +10,7 @@ from typing import Any
 from .._core import Tensor
 from ..callbacks.callback import Callback
 from ..checkpoint import CheckpointError
+from ..optim.optimizer import parameters_of
 from . import loaders, steps, streams
 from .evaluation import EvaluationLoop
 from .hooks import Hooks
@@ -267,7 +268,7 @@ class FitLoop:
             return
         run, own = self.run, self.own
         own.logged, own.is_interrupted = run.kept, self.interrupts.pending
-        own.has_gradient = [p.grad is not None for group in optimizer.param_groups for p in group["params"]]
+        own.has_gradient = [p.grad is not None for p in parameters_of(optimizer)]
         self.own, parts = Contribution(), self.ranks.exchange(own)
         for loss, weight in (pair for part in parts for pair in part.losses):
             run.losses.add("loss", self._finite(loss), weight)
@@ -276,8 +277,7 @@ class FitLoop:
         if self.zero is None:
             self.ranks.sum_gradients(optimizer, used)
         else:
-            limit, by = self.options.gradient_clip_val or None, self.options.gradient_clip_algorithm
-            self.zero.sum_gradients(used, limit if by == "norm" else None, limit if by == "value" else None)
+            self.zero.sum_gradients(used, self.options.gradient_clip_val, self.options.gradient_clip_algorithm)
 
     def _train_batch_by_hand(self, batch: Any) -> None:
         """One batch of a module with manual optimization: its step computes gradients, steps optimizers and schedules."""

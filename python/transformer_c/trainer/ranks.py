@@ -13,12 +13,12 @@ import numpy as np
 
 from .. import _core, distributed
 from .._tensor import no_grad
+from ..distributed.arrays import as_numbers, assign
 from ..distributed.group import Group
 from . import streams
 from .averages import Averages, batch_size_of
 from .loaders import NO_BATCH, number_of_batches, steps_of
 from .shares import Dealt, SharedLoader, is_shared_already, makes_batches_itself
-from .values import as_numbers, assign
 
 
 @dataclass

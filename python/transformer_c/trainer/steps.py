@@ -15,6 +15,7 @@ from .._core import Tensor
 from .._names import nearest
 from ..optim import Optimizer
 from ..optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from ..optim.optimizer import parameters_of
 from ..tensor_functions import isfinite
 
 
@@ -37,7 +38,7 @@ def infinite_gradient(model: Any, optimizer: Optimizer, buffers: Sequence[Tensor
     if all(math.isfinite(float(buffer.sum())) for buffer in buffers):
         return None
     names = {id(p): name for name, p in model.named_parameters()}
-    for p in (p for group in optimizer.param_groups for p in group["params"]):
+    for p in parameters_of(optimizer):
         if p.grad is not None and not isfinite(p.grad).all():  # a sum of many gradients may also be too large
             return names.get(id(p), f"a parameter of shape {p.shape}")
     return None

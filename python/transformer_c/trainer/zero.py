@@ -19,8 +19,9 @@ from .. import _core, optim
 from .._core import Tensor
 from .._tensor import as_tensor, no_grad
 from ..distributed import sums
+from ..distributed.arrays import as_numbers, assign
 from ..distributed.group import Group
-from .values import as_numbers, assign
+from ..optim.optimizer import by_kind, parameters_of
 
 ELEMENTWISE = (optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop)
 
@@ -44,11 +45,9 @@ class Zero:
 
     def _lay_out(self) -> None:
         """Finds this rank's slices of the parameters, in the order of the gradient buffers, and makes an optimizer of them."""
-        self._kinds: dict[tuple[str, str], list[Tensor]] = {}
-        for p in self._parameters():
-            self._kinds.setdefault((p.dtype.name, p.device), []).append(p)
+        self._kinds = list(by_kind(parameters_of(self._optimizer)).values())
         self._slices: dict[int, tuple[int, int, Tensor]] = {}  # by parameter: from where to where, and the slice
-        for params in self._kinds.values():
+        for params in self._kinds:
             bounds = sums.bounds(sum(p.numel() for p in params), self._group.size)
             low, high, start = int(bounds[self._group.rank]), int(bounds[self._group.rank + 1]), 0
             for p in params:
@@ -61,19 +60,16 @@ class Zero:
         groups = [
             {**g, "params": [self._slices[id(p)][2] for p in g["params"] if id(p) in self._slices]} for g in self._optimizer.param_groups
         ]
-        self._inner = type(self._optimizer)(groups, **{k: v for k, v in self._optimizer.defaults.items()})
-
-    def _parameters(self) -> list[Tensor]:
-        return [p for group in self._optimizer.param_groups for p in group["params"]]
+        self._inner = type(self._optimizer)(groups, **self._optimizer.defaults)
 
     # ---- steps ---------------------------------------------------------------------------------------------------------------
 
-    def sum_gradients(self, used: Sequence[bool], max_norm: float | None, max_value: float | None) -> list[Tensor]:
-        """This rank's part of the summed and clipped gradients, for ``step()``; returns all buffers, zero elsewhere.
+    def sum_gradients(self, used: Sequence[bool], clip_val: float | None, clip_algorithm: str) -> None:
+        """Makes this rank's part of the summed and clipped gradients, for ``step()``.
 
-        Where a gradient is not finite, every rank gets all of the sums, for the error.
+        Where a gradient is not finite, every rank's gradients become the sums, for the error.
         """
-        self._used = {id(p): is_used for p, is_used in zip(self._parameters(), used, strict=True)}
+        self._used = {id(p): is_used for p, is_used in zip(parameters_of(self._optimizer), used, strict=True)}
         buffers = self._optimizer.flat_gradients(used)
         self._parts = [self._group.reduce_scatter(as_numbers(buffer)) for buffer in buffers]
         squares = self._group.exchange([float(np.square(part, dtype=np.float64).sum()) for part in self._parts])
@@ -82,11 +78,10 @@ class Zero:
             for buffer, part in zip(buffers, self._parts, strict=True):
                 if not math.isfinite(total):
                     assign(buffer, self._group.gather_parts(part, buffer.numel()))
-                elif max_norm is not None:
-                    part *= part.dtype.type(min(max_norm / (total + 1e-6), 1.0))
-                elif max_value is not None:
-                    np.clip(part, -max_value, max_value, out=part)
-        return buffers
+                elif clip_val and clip_algorithm == "value":
+                    np.clip(part, -clip_val, clip_val, out=part)
+                elif clip_val:
+                    part *= part.dtype.type(min(clip_val / (total + 1e-6), 1.0))
 
     def stepping(self) -> AbstractContextManager[Any]:
         """For a ``with`` block, in which the optimizer's ``step()`` is this one's."""
@@ -107,7 +102,7 @@ class Zero:
         for own, given in zip(self._inner.param_groups, self._optimizer.param_groups, strict=True):
             own.update({k: v for k, v in given.items() if k != "params"})
         with no_grad():
-            for params, part in zip(self._kinds.values(), self._parts, strict=True):
+            for params, part in zip(self._kinds, self._parts, strict=True):
                 at = 0
                 for p in (p for p in params if id(p) in self._slices):
                     first, last, own_slice = self._slices[id(p)]
@@ -115,13 +110,13 @@ class Zero:
                     own_slice.grad = gradient if self._used[id(p)] else None
                     at += last - first
             self._inner.step()
-            for params in self._kinds.values():
-                self._gather(params)
+            for params, part in zip(self._kinds, self._parts, strict=True):
+                self._gather(params, part.dtype)
         return loss
 
-    def _gather(self, params: list[Tensor]) -> None:
+    def _gather(self, params: list[Tensor], dtype: np.dtype) -> None:
+        """Gives parameters of one kind, which are sent in `dtype`, the values of all ranks."""
         own = [as_numbers(self._slices[id(p)][2]) for p in params if id(p) in self._slices]
-        dtype = as_numbers(params[0].view(-1)[:0]).dtype
         whole, start = self._group.gather_parts(np.concatenate([np.empty(0, dtype), *own]), sum(p.numel() for p in params)), 0
         for p in params:
             assign(p, whole[start : start + p.numel()])
@@ -141,24 +136,23 @@ class Zero:
         """The whole state, as the optimizer's own ``state_dict()`` gives it; called on all ranks."""
         if self._optimizer.state:
             self._take_state()
-        numbers = {id(p): i for i, p in enumerate(self._parameters())}
-        own = {}
-        for p in (p for p in self._parameters() if id(p) in self._slices):
+        parameters, own = list(parameters_of(self._optimizer)), {}
+        for number, p in ((number, p) for number, p in enumerate(parameters) if id(p) in self._slices):
             first, last, part = self._slices[id(p)]
             if part in self._inner.state:
                 values = {k: as_numbers(v) if isinstance(v, Tensor) else v for k, v in self._inner.state[part].items()}
-                own[numbers[id(p)]] = first, last, values
+                own[number] = first, last, values
         found: dict[int, dict[str, Any]] = {}
         for of_rank in self._group.exchange(own):
             for number, (first, last, values) in of_rank.items():
-                p, state = self._parameters()[number], found.setdefault(number, {})
+                state = found.setdefault(number, {})
                 for name, value in values.items():
                     if isinstance(value, np.ndarray):
-                        state.setdefault(name, np.zeros(p.numel(), value.dtype))[first:last] = value
+                        state.setdefault(name, np.zeros(parameters[number].numel(), value.dtype))[first:last] = value
                     else:
                         state[name] = value
         whole = {
-            number: {k: as_tensor(v).view(self._parameters()[number].shape) if isinstance(v, np.ndarray) else v for k, v in state.items()}
+            number: {k: as_tensor(v).view(parameters[number].shape) if isinstance(v, np.ndarray) else v for k, v in state.items()}
             for number, state in sorted(found.items())
         }
         return {**self._optimizer.state_dict(), "state": OrderedDict(whole)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..optim import clip_grad_norm_, clip_grad_value_
+from ..optim.optimizer import parameters_of
 
 
 class ModuleHooks:
@@ -152,7 +153,7 @@ class ModuleHooks:
         """Clips the gradients of the optimizer's parameters: "norm" (the default) all together, "value" each element."""
         if gradient_clip_val:
             clip = clip_grad_value_ if gradient_clip_algorithm == "value" else clip_grad_norm_
-            clip((p for group in optimizer.param_groups for p in group["params"]), gradient_clip_val)
+            clip(parameters_of(optimizer), gradient_clip_val)
 
     def lr_scheduler_step(self, scheduler: Any, metric: float | None) -> None:
         """Steps a schedule that ``configure_optimizers`` gave; `metric` is the value that it monitors."""

@@ -10,6 +10,7 @@ import numpy as np
 from .. import nn
 from .. import optim as _optim
 from .._core import Tensor
+from ..optim.optimizer import parameters_of
 from .hooks import ModuleHooks
 from .hyperparameters import HasHyperparameters, Hyperparameters
 
@@ -220,8 +221,8 @@ class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
         """Until ``untoggle_optimizer``, only the parameters of this optimizer require gradients among those of all optimizers."""
         self.untoggle_optimizer(optimizer)
         found = self.optimizers()
-        every = {id(p): p for o in (found if isinstance(found, list) else [found]) for group in o.param_groups for p in group["params"]}
-        own = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        every = {id(p): p for o in (found if isinstance(found, list) else [found]) for p in parameters_of(o)}
+        own = set(map(id, parameters_of(optimizer)))
         self._toggled = [(p, p.requires_grad) for p in every.values()]
         for key, p in every.items():
             if key not in own:
