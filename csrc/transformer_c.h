@@ -178,6 +178,18 @@ int tc_exchange_suspended(int count); /* 0 for code of the host's in between; gi
  * when root has one element. Saved values are freed as they are used, unless `retain_graph`. On failure no grad has changed. */
 TC_CHECKED tc_status tc_backward(tc_tensor *root, tc_tensor *gradient, bool retain_graph, tc_error *err);
 
+/* The same, and tells of leaves while it goes on. */
+typedef struct tc_watch {
+    int64_t count;
+    tc_tensor *const *leaves; /* each once */
+    /* Called once for each leaf, on this thread, as soon as this backward has no more gradient for leaves[place]. `gradient`, borrowed,
+     * will be added to its grad after the whole walk; NULL: it gets none. An error ends the backward. */
+    tc_status (*is_final)(void *context, int64_t place, tc_tensor *gradient, tc_error *err);
+    void *context;
+    bool was_alone; /* set afterwards: false where a function that the walk called ran another backward, which gave gradients of its own */
+} tc_watch;
+TC_CHECKED tc_status tc_backward_watched(tc_tensor *root, tc_tensor *gradient, bool retain_graph, tc_watch *watch, tc_error *err);
+
 /* ---- ops: each records one tape node when an input requires a gradient ------------------------------------------ */
 
 /* A number of the host language. As an operand it changes a dtype only when its kind is higher: float32 + 2.5 is float32, int64 + 2.5 is

@@ -524,6 +524,7 @@ def test_first_mistakes(tmp_path):
 WITHOUT = {
     "assign_all": "loads a state dict",
     "backward": "gradients",
+    "backward_watched": "gradients",
     "dropout": "chance",
     "from_dlpack_capsule": "another library's memory",
     "gradient_hook": "gradients",

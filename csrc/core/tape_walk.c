@@ -6,6 +6,7 @@
 #include "copy.h"
 #include "lock.h"
 #include "own.h"
+#include "tape_final.h"
 #include "tape_node.h"
 
 /* The leaves reached, with the gradient accumulated for each: committed only when the whole walk has succeeded. */
@@ -16,53 +17,15 @@ typedef struct leaf_entry {
 } leaf_entry;
 
 typedef struct walk {
-    tc_node **heap; /* nodes waiting, the highest sequence on top */
-    int64_t heap_count, heap_capacity;
-    leaf_entry *leaves; /* open addressing by address; order of commit does not matter */
+    tc_node_heap waiting; /* the nodes that were entered */
+    leaf_entry *leaves;   /* open addressing by address; order of commit does not matter */
     int64_t leaf_count, leaf_capacity;
     bool retain_graph;
+    const tc_watch *watch; /* or NULL */
+    tc_finals finals;      /* of its leaves */
 } walk;
 
-static tc_status grow(void **block, int64_t *capacity, int64_t wanted, size_t element, tc_error *err)
-{
-    void *larger = tc_allocate((size_t)wanted * element);
-    if (!larger) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: the backward's bookkeeping");
-    memset(larger, 0, (size_t)wanted * element);
-    if (*block) {
-        memcpy(larger, *block, (size_t)*capacity * element);
-        tc_free(*block, (size_t)*capacity * element);
-    }
-    *block = larger;
-    *capacity = wanted;
-    return TC_OK;
-}
-
-static tc_status heap_push(walk *w, tc_node *node, tc_error *err)
-{
-    if (w->heap_count == w->heap_capacity) {
-        void *block = w->heap;
-        TC_TRY(grow(&block, &w->heap_capacity, w->heap_capacity ? 2 * w->heap_capacity : 64, sizeof *w->heap, err));
-        w->heap = block;
-    }
-    int64_t i = w->heap_count++;
-    for (; i > 0 && w->heap[(i - 1) / 2]->sequence < node->sequence; i = (i - 1) / 2) w->heap[i] = w->heap[(i - 1) / 2];
-    w->heap[i] = node;
-    return TC_OK;
-}
-
-static tc_node *heap_pop(walk *w)
-{
-    TC_ASSERT(w->heap_count > 0);
-    tc_node *top = w->heap[0], *last = w->heap[--w->heap_count];
-    int64_t i = 0;
-    for (int64_t child; (child = 2 * i + 1) < w->heap_count; i = child) {
-        if (child + 1 < w->heap_count && w->heap[child + 1]->sequence > w->heap[child]->sequence) child++;
-        if (w->heap[child]->sequence < last->sequence) break;
-        w->heap[i] = w->heap[child];
-    }
-    w->heap[i] = last;
-    return top;
-}
+static _Thread_local uint64_t walks; /* that this thread has begun */
 
 /* Adds `gradient` (stolen) to *sum. The first one is kept as it is. */
 static tc_status accumulate(tc_tensor **sum, tc_tensor *gradient, tc_error *err)
@@ -88,7 +51,7 @@ static tc_status leaf_for(walk *w, tc_tensor *leaf, leaf_entry **entry, tc_error
     if (2 * (w->leaf_count + 1) > w->leaf_capacity) {
         walk larger = {0};
         void *block = NULL;
-        TC_TRY(grow(&block, &larger.leaf_capacity, w->leaf_capacity ? 2 * w->leaf_capacity : 16, sizeof(leaf_entry), err));
+        TC_TRY(tc_grow(&block, &larger.leaf_capacity, w->leaf_capacity ? 2 * w->leaf_capacity : 16, sizeof(leaf_entry), err));
         larger.leaves = block;
         for (int64_t i = 0; i < w->leaf_capacity; i++)
             if (w->leaves[i].leaf) *find_leaf(&larger, w->leaves[i].leaf) = w->leaves[i];
@@ -115,8 +78,8 @@ static tc_status enter_node(walk *w, tc_node *node, tc_error *err)
     const size_t bytes = sizeof(tc_tensor *) * (size_t)node->output_count;
     node->gradients = tc_allocate(bytes);
     if (node->gradients) memset(node->gradients, 0, bytes);
-    tc_status status =
-        node->gradients ? heap_push(w, node, err) : tc_fail(err, TC_ERROR_MEMORY, "out of memory: the backward of %s", node->op->name);
+    tc_status status = node->gradients ? tc_heap_push(&w->waiting, node, err)
+                                       : tc_fail(err, TC_ERROR_MEMORY, "out of memory: the backward of %s", node->op->name);
     if (status != TC_OK) {
         if (node->gradients) tc_free(node->gradients, bytes);
         node->gradients = NULL;
@@ -200,6 +163,25 @@ static tc_status call_leaf_hooks(const walk *w, tc_error *err)
         tc_hook *hook = entry->leaf && entry->gradient ? tc_hook_find(&entry->leaf->hooks, 0) : NULL;
         if (hook) TC_TRY(hook->call(hook->context, &entry->gradient, err));
     }
+    return TC_OK;
+}
+
+static tc_status tell(const walk *w, const tc_final *final, tc_error *err)
+{
+    const leaf_entry *entry = w->leaves ? find_leaf(w, final->leaf) : NULL;
+    return w->watch->is_final(w->watch->context, final->place, entry && entry->leaf ? entry->gradient : NULL, err);
+}
+
+static tc_status tell_finals(walk *w, tc_error *err)
+{
+    for (const tc_final *final; (final = tc_finals_next(&w->finals, &w->waiting)) != NULL;) TC_TRY(tell(w, final, err));
+    return TC_OK;
+}
+
+/* Of leaves with hooks, which have been called. */
+static tc_status tell_rest(walk *w, tc_error *err)
+{
+    while (w->finals.told < w->finals.count) TC_TRY(tell(w, &w->finals.leaves[w->finals.told++], err));
     return TC_OK;
 }
 
@@ -300,7 +282,13 @@ static tc_status seed_gradient(tc_tensor **out, tc_tensor *root, tc_tensor *grad
 
 tc_status tc_backward(tc_tensor *root, tc_tensor *gradient, bool retain_graph, tc_error *err)
 {
-    walk w = {.retain_graph = retain_graph};
+    return tc_backward_watched(root, gradient, retain_graph, NULL, err);
+}
+
+tc_status tc_backward_watched(tc_tensor *root, tc_tensor *gradient, bool retain_graph, tc_watch *watch, tc_error *err)
+{
+    walk w = {.retain_graph = retain_graph, .watch = watch};
+    const uint64_t number = ++walks;
     tc_tensor *seed = NULL;
     if (!tc_tensor_requires_grad(root))
         return tc_fail(err, TC_ERROR_STATE,
@@ -310,18 +298,23 @@ tc_status tc_backward(tc_tensor *root, tc_tensor *gradient, bool retain_graph, t
     tc_suspend_recording();
     const tc_edge start = {.node = root->node, .leaf = root->node ? NULL : tc_tensor_itself(root), .output = root->output};
     tc_status status = tc_check_history(root, "backward", err);
+    if (status == TC_OK && watch) status = tc_finals_find(&w.finals, root->node, watch->count, watch->leaves, err);
     if (status == TC_OK)
         status = follow_edge(&w, &start, seed, err);
     else
         tc_tensor_release(seed);
-    while (status == TC_OK && w.heap_count > 0) {
-        tc_node *node = heap_pop(&w);
+    if (status == TC_OK) status = tell_finals(&w, err);
+    while (status == TC_OK && w.waiting.count > 0) {
+        tc_node *node = tc_heap_pop(&w.waiting);
         status = visit(&w, node, err);
         leave_node(node);
+        if (status == TC_OK) status = tell_finals(&w, err);
     }
     if (status == TC_OK) status = call_leaf_hooks(&w, err);
+    if (status == TC_OK) status = tell_rest(&w, err);
     if (status == TC_OK) status = commit(&w, err);
-    while (w.heap_count > 0) leave_node(heap_pop(&w));
+    if (watch) watch->was_alone = number == walks;
+    while (w.waiting.count > 0) leave_node(tc_heap_pop(&w.waiting));
     for (leaf_entry *entry = w.leaves; entry < w.leaves + w.leaf_capacity; entry++) {
         if (!entry->leaf) continue;
         tc_tensor_release(entry->leaf);
@@ -329,7 +322,8 @@ tc_status tc_backward(tc_tensor *root, tc_tensor *gradient, bool retain_graph, t
         tc_tensor_release(entry->now.grad);
         tc_tensor_release(entry->now.slot);
     }
-    if (w.heap) tc_free(w.heap, (size_t)w.heap_capacity * sizeof *w.heap);
+    tc_heap_free(&w.waiting);
+    tc_finals_free(&w.finals);
     if (w.leaves) tc_free(w.leaves, (size_t)w.leaf_capacity * sizeof *w.leaves);
     tc_resume_recording();
     return status;

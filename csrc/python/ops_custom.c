@@ -182,6 +182,33 @@ static PyObject *run_gradient_hook(tcpy_call *call)
     return Py_NewRef(function);
 }
 
+/* ---- gradients that are final: a Python function is told of them ------------------------------------------------------- */
+
+static tc_status final_told(void *function, int64_t place, tc_tensor *gradient, tc_error *err)
+{
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *seen = gradient ? tcpy_wrap(tc_tensor_retain(gradient)) : Py_NewRef(Py_None);
+    PyObject *result = seen ? PyObject_CallFunction(function, "LO", (long long)place, seen) : NULL;
+    const bool good = result != NULL;
+    Py_XDECREF(result);
+    Py_XDECREF(seen);
+    PyGILState_Release(gil);
+    return good ? TC_OK : tc_fail(err, TC_ERROR_CALLBACK, "a function that is told of final gradients failed");
+}
+
+static PyObject *run_backward_watched(tcpy_call *call)
+{
+    tc_watch watch = {.count = call->v[1].list.count, .leaves = call->v[1].list.items, .is_final = final_told, .context = call->v[2].o};
+    tc_error err;
+    tc_status status;
+    call->keep_gil = false;
+    if (tcpy_hold(call, &call->v[0].t) < 0 || tcpy_hold(call, &call->v[3].t) < 0) return NULL;
+    TCPY_COMPUTE(call, status, tc_backward_watched(call->v[0].t, call->v[3].t, call->v[4].b, &watch, &err));
+    tcpy_drain_releases();
+    if (status != TC_OK) return tcpy_raise(&err);
+    return PyBool_FromLong(watch.was_alone);
+}
+
 /* ---- memory ---------------------------------------------------------------------------------------------------------------- */
 
 static PyObject *run_set_data(tcpy_call *call)
@@ -260,6 +287,10 @@ const tcpy_op tcpy_ops_custom[] = {
     {"record_custom", "inputs:T outputs:T backward:o", run_record_custom, "The outputs of a Python function as recorded Tensors.", 0},
     {"gradient_hook", "tensor:t function:o", run_gradient_hook,
      "The function that sees the gradient of a Tensor: the one it has, or from now on this one.", 0},
+    {"backward_watched", "loss:t leaves:T function:o gradient:t=None retain_graph:b=False", run_backward_watched,
+     "loss.backward(), which calls function(place, gradient) as soon as it has no more gradient for leaves[place]; None: it has none. "
+     "False where another backward ran meanwhile, so that gradients may be others than those told.",
+     0},
     {"set_data", "tensor:t source:t", run_set_data, "Makes a leaf Tensor take on other memory.", 0},
     {"set_all_data", "targets:T sources:T", run_set_all_data, "Makes leaf Tensors take on other memory: all of them or, on failure, none.",
      0},

@@ -372,7 +372,7 @@ WITHOUT_GRADIENT = {
     "they make tensors or read numbers": "empty full as_tensor as_argument from_dlpack_capsule size dim numel nelement data_ptr stride is_contiguous",
     "it rounds to halves": "cast_parameter",
     "they leave the tape": "detach numpy tolist",
-    "they are the tape's own": "backward requires_grad_ set_data set_grad_slot gradient_hook take_array assign_all set_all_data",
+    "they are the tape's own": "backward backward_watched requires_grad_ set_data set_grad_slot gradient_hook take_array assign_all set_all_data",
     "optimizers, after the backward": "sgd_step adam_step rmsprop_step gradient_norm gradient_clip gradient_scale",
     "another device; the copy back is the same op": "cuda",
     "the state of a GPU": "cuda_device_count cuda_empty_cache cuda_end_stream cuda_memory_stats cuda_new_stream cuda_set_stream cuda_synchronize",
