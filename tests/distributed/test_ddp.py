@@ -62,8 +62,8 @@ def test_a_run_resumes_in_the_middle_of_an_epoch(tmp_path):
                 if trainer.global_step == 7:  # in the second epoch of five steps
                     trainer.save_checkpoint("middle.safetensors")
 
-        trainer, model = training.trained(2, 12, 3, callbacks=[Stop()])
-        trainer2, model2 = training.trained(2, 12, 3, resume="middle.safetensors")
+        trainer, model = training.trained(2, 12, 3, callbacks=[training.Late(), Stop()])
+        trainer2, model2 = training.trained(2, 12, 3, callbacks=[training.Late()], resume="middle.safetensors")
         assert np.array_equal(training.weights(model), training.weights(model2))
         assert trainer.history == trainer2.history and trainer.step_history == trainer2.step_history
     """

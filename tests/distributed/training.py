@@ -124,6 +124,36 @@ def check_case(name):
     )
 
 
+class Late(tc.callbacks.Callback):
+    """Logs where no step of the epoch follows."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_train_batch_end(self, trainer, model, outputs, batch, batch_idx):
+        if distributed.rank() == 0 and trainer.strategy:
+            model.log("of one rank", 1.0, on_step=True)
+        model.log("mean", batch[0].mean(), on_step=True)
+        model.log("mean", 2 * batch[0].mean(), on_step=True)
+
+    def on_train_epoch_end(self, trainer, model):
+        self.seen += [trainer.callback_metrics[name] for name in ("train_loss", "mean")]
+        model.log("at the end", trainer.current_epoch + 0.5, on_step=True)
+
+
+def check_late_values():
+    """What is logged after the last step of an epoch is recorded as with one process, wherever other ranks log other names."""
+    size = distributed.world_size()
+    one, several = (trained(n, 12, 2, callbacks=[Late()])[0] for n in (1, size))
+    assert several.step_history.keys() - one.step_history.keys() == {"of one rank"}
+    for name, values in one.step_history.items():
+        assert [step for step, _ in several.step_history[name]] == [step for step, _ in values], name
+        close([value for _, value in several.step_history[name]], [value for _, value in values])
+    for name, value in one.callback_metrics.items():
+        close([value], [several.callback_metrics[name]])
+    close(one.callbacks[0].seen, several.callbacks[0].seen)
+
+
 ZERO = ("plain", "uneven", "unused", "accumulated", "clipped", "clipped by value")
 
 
@@ -140,6 +170,7 @@ def check_zero(name):
 
 if __name__ == "__main__":
     distributed.init()
+    check_late_values()
     for name in CASES:
         check_case(name)
         if name in ZERO:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from .._core import Tensor
+from ..metrics import Metric
 
 
 class Averages:
@@ -51,6 +55,19 @@ class Averages:
         self._saved = {str(name): value["metric"] for name, value in state.items() if isinstance(value, dict)}
         sums = {name: value for name, value in state.items() if not isinstance(value, dict)}
         self.sums = {str(name): [float(total), float(weight)] for name, (total, weight) in sums.items()}
+
+
+@contextmanager
+def unchanged_metrics(model: Any) -> Iterator[None]:
+    """For a ``with`` block whose batches do not count in the metrics that a model and its parts have."""
+    held = [value for _, part in model.named_modules() for value in vars(part).values()]
+    lists = [value.values() if isinstance(value, dict) else value for value in held if isinstance(value, (dict, list, tuple))]
+    states = [(m, copy.deepcopy(m.state)) for m in (*held, *itertools.chain.from_iterable(lists)) if isinstance(m, Metric)]
+    try:
+        yield
+    finally:
+        for metric, state in states:
+            metric.state = state
 
 
 def batch_size_of(batch: Any) -> int:

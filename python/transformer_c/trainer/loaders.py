@@ -15,8 +15,6 @@ from .._tensor import as_tensor
 from . import arrays
 from .averages import batch_size_of
 
-NO_BATCH = object()  # in a step for which other ranks have rows and this one has none
-
 
 def check_loader(loader: Any, name: str) -> Any:
     """Returns the loader; raises if it cannot be iterated over repeatedly."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext
 from typing import Any
@@ -17,7 +16,6 @@ from .hooks import Hooks
 from .interrupts import Interrupts, StopBetweenBatches
 from .manual import ManualOptimization
 from .progress import Bar
-from .ranks import Contribution
 from .run import Run
 from .saving import RunFiles
 from .shares import name_epoch
@@ -67,6 +65,7 @@ class FitLoop:
         holders |= {f"model.{name}": part for name, part in model.named_modules() if name}  # at any depth
         holders |= {f"callback.{i}": vars(callback) for i, callback in enumerate(callbacks)}
         self.streams = streams.find_streams(holders, options.generators)
+        self.is_interrupted = False  # a rank had got a Ctrl-C when the last step was exchanged: all know of it at the same step
 
     def prepare(self) -> None:
         """Gets the optimizer from the model and reads the signatures of its steps."""
@@ -108,18 +107,20 @@ class FitLoop:
             self.files.begin_epoch()
             run.begin_epoch()
         self.gradients: list[Tensor] = []
-        self.groups, self.own = 0, Contribution()
+        self.groups = 0
         run.begin_batch("train", None)
         with run.muted(bool(skip)):  # its logged values are in the checkpoint; its effects on the data must be repeated
             self.hooks.on_train_epoch_start()
         label = f"epoch {run.epoch + 1}/{options.max_epochs}"
         with Bar(options.progress, label, run.batches, skip) as bar:
             self._train_batches(skip, bar)
+            run.join()
             self.files.before_validation(self._is_validated())
             values = self._validate()
             run.begin_batch("train", None)
             run.metrics.update({**run.total_averages().means(), **values})
             self.hooks.on_train_epoch_end()
+            run.join()
             run.in_bar.update({k: v for k, v in values.items() if k in run.in_bar or k == options.monitor})
             bar.show(run.bar_values())
         values = self.ranks.of_root({**run.total_averages().means(), **values})
@@ -132,10 +133,11 @@ class FitLoop:
         with closing(loaders.batches(self.train, run.batches)) as iterator:
             self._skip_batches(skip, iterator)
             for batch, share, is_first, is_last in self.ranks.steps_of(iterator, self.options.accumulate_grad_batches):
-                if run.manual is None:
-                    self._train_batch(batch, share, is_first, is_last)
-                else:
-                    self._train_batch_by_hand(batch)
+                with run.muted(not share and self.ranks.size > 1), self.ranks.uncounted(self.model, share):
+                    if run.manual is None:
+                        self._train_batch(batch, share, is_first, is_last)
+                    else:
+                        self._train_batch_by_hand(batch)
                 bar.advance()
                 if not is_last:  # a step is never interrupted, so that a checkpoint needs no gradients
                     continue
@@ -162,7 +164,7 @@ class FitLoop:
         """Raises StopBetweenBatches after a Ctrl-C; on all ranks at the same step, or with `together` at once."""
         if self.ranks.size == 1:
             self.interrupts.check()
-        elif self.ranks.is_interrupted or (together and any(self.ranks.group.exchange(self.interrupts.pending))):
+        elif self.is_interrupted or (together and any(self.ranks.group.exchange(self.interrupts.pending))):
             raise StopBetweenBatches
 
     def _validate(self) -> dict[str, float]:
@@ -207,18 +209,17 @@ class FitLoop:
     def _train_batch(self, batch: Any, share: float, is_first: bool, is_last: bool) -> None:
         """One batch of an optimizer step, of which it is `share`; the last one takes the step."""
         run, model, hooks, (optimizer,), index = self.run, self.model, self.hooks, self.run.optimizers, self.run.batch
-        weight = 0 if batch is loaders.NO_BATCH else run.begin_batch("train", batch)
+        weight = run.begin_batch("train", batch)
         batch = self.place.bring(batch)
         hooks.on_train_batch_start(batch, index)
         ran, outputs = False, None
 
         def closure():
             nonlocal ran, outputs
-            ran, loss = True, None
-            if batch is not loaders.NO_BATCH:
-                with self.ranks.as_part(batch):
-                    outputs = self.training_step(*(batch, index)[: self.step_arguments])
-                loss = steps.loss_of(outputs, model)
+            ran = True
+            with self.ranks.as_part(batch), self.ranks.uncounted(model, share):
+                outputs = self.training_step(*(batch, index)[: self.step_arguments])
+            loss = steps.loss_of(outputs, model)
             if is_first:
                 hooks.on_before_zero_grad(optimizer)
                 model.optimizer_zero_grad(run.epoch, index, optimizer)
@@ -226,7 +227,8 @@ class FitLoop:
                 scaled = loss if share == 1 else loss * share
                 hooks.on_before_backward(scaled)
                 model.backward(scaled)
-                self._add_loss(loss, weight)
+                if self.ranks.size > 1:
+                    run.own.losses.append((float(loss), weight if share else 0))
             if is_last:
                 self._join(optimizer)
             if loss is not None:
@@ -236,7 +238,7 @@ class FitLoop:
                 if self.zero is None:
                     model.configure_gradient_clipping(optimizer, self.options.gradient_clip_val, self.options.gradient_clip_algorithm)
             if loss is not None and self.ranks.size == 1:
-                run.losses.add("loss", self._finite(float(loss)), weight)
+                run.add_loss(float(loss), weight)
             if is_last:
                 self._check_gradients()
             return loss
@@ -258,21 +260,14 @@ class FitLoop:
             self._step_schedules("step", run.step, run.metrics)
         hooks.on_train_batch_end(outputs, batch, index)
 
-    def _add_loss(self, loss: Tensor, weight: int) -> None:
-        if self.ranks.size > 1:
-            self.own.losses.append((float(loss), weight))
-
     def _join(self, optimizer: Any) -> None:
         """Makes the gradients, losses and logged values of a step those of all ranks."""
         if self.ranks.size == 1:
             return
-        run, own = self.run, self.own
-        own.logged, own.is_interrupted = run.kept, self.interrupts.pending
-        own.has_gradient = [p.grad is not None for p in parameters_of(optimizer)]
-        self.own, parts = Contribution(), self.ranks.exchange(own)
-        for loss, weight in (pair for part in parts for pair in part.losses):
-            run.losses.add("loss", self._finite(loss), weight)
-        run.record_means([part.logged for part in parts])
+        own = self.run.own
+        own.is_interrupted, own.has_gradient = self.interrupts.pending, [p.grad is not None for p in parameters_of(optimizer)]
+        parts = self.run.join()
+        self.is_interrupted = any(part.is_interrupted for part in parts)
         used = [any(column) for column in zip(*(part.has_gradient for part in parts), strict=True)]
         if self.zero is None:
             self.ranks.sum_gradients(optimizer, used)
@@ -291,15 +286,6 @@ class FitLoop:
             run.losses.add("loss", float(loss), weight)
         run.batch += 1
         self.hooks.on_train_batch_end(outputs, batch, index)
-
-    def _finite(self, loss: float) -> float:
-        run = self.run
-        if math.isfinite(loss):
-            return loss
-        raise FloatingPointError(
-            f"the loss is {loss} at step {run.step + 1} (epoch {run.epoch + 1}, batch {run.batch + 1}); the weights are those of step {run.step}. "
-            "A smaller learning rate or gradient_clip_val= may help; a training_step() that returns None skips its batch"
-        )
 
     def _check_gradients(self) -> None:
         """Raises before a step that would make weights NaN or infinite."""

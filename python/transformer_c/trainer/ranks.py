@@ -16,17 +16,17 @@ from .._tensor import no_grad
 from ..distributed.arrays import as_numbers, assign
 from ..distributed.group import Group
 from . import streams
-from .averages import Averages, batch_size_of
-from .loaders import NO_BATCH, number_of_batches, steps_of
+from .averages import Averages, batch_size_of, unchanged_metrics
+from .loaders import number_of_batches, steps_of
 from .shares import Dealt, SharedLoader, is_shared_already, makes_batches_itself
 
 
 @dataclass
 class Contribution:
-    """What a rank has of an optimizer step, beside its gradients."""
+    """What a rank has of the steps since the last exchange, beside its gradients."""
 
     losses: list[tuple[float, float]] = field(default_factory=list)  # with the lengths of the batches
-    logged: list[tuple[str, float, float, bool, int]] = field(default_factory=list)  # as Run.record has it
+    logged: list[tuple[str, float, float, bool, int]] = field(default_factory=list)  # name, value, weight, on_step, step
     has_gradient: list[bool] = field(default_factory=list)  # by parameter
     is_interrupted: bool = False
 
@@ -43,14 +43,11 @@ class Ranks:
     rank, size : int
     is_writer : bool
         Whether this rank writes files and shows progress: rank 0.
-    is_interrupted : bool
-        Whether a rank had got a Ctrl-C before the last step ended: all know of it at the same step.
     """
 
     def __init__(self, group: Group) -> None:
         self.group, self.rank, self.size = group, group.rank, group.size
         self.is_writer = self.rank == 0
-        self.is_interrupted = False
 
     @classmethod
     def of(cls, strategy: str | None) -> Ranks:
@@ -99,7 +96,10 @@ class Ranks:
     # ---- steps ---------------------------------------------------------------------------------------------------------------
 
     def steps_of(self, batches: Iterator[Any], count: int) -> Iterator[tuple[Any, float, bool, bool]]:
-        """As ``loaders.steps_of``, where a step has `count` batches of each rank; NO_BATCH where this rank has fewer than others."""
+        """As ``loaders.steps_of``, where a step has `count` batches of each rank.
+
+        A rank that has fewer than others gets a batch of theirs, whose share is 0: it does what they do.
+        """
         if self.size == 1:
             yield from steps_of(batches, count)
             return
@@ -110,10 +110,17 @@ class Ranks:
             of_all = self.group.all_gather(lengths)
             width, total = int((of_all >= 0).any(0).sum()), int(of_all.clip(0).sum()) or 1
             for i in range(width):
-                batch = window[i] if i < len(window) else NO_BATCH
+                batch = window[i] if i < len(window) else None
+                if of_all[:, i].min() < 0:
+                    lent = self.group.from_root(batch, int(of_all[:, i].argmax()))
+                    batch = batch if i < len(window) else lent
                 yield batch, max(int(lengths[i]), 0) / total, i == 0, i == width - 1
             if not width:
                 return
+
+    def uncounted(self, model: Any, share: float) -> AbstractContextManager[Any]:
+        """For a ``with`` block: a batch of which this rank has no share leaves the metrics of the model as they are."""
+        return nullcontext() if share or self.size == 1 else unchanged_metrics(model)
 
     def as_part(self, batch: Any) -> AbstractContextManager[Any]:
         """For a ``with`` block: dropout keeps of the rows of a batch what it keeps of them in the batch of all ranks together."""
@@ -123,10 +130,8 @@ class Ranks:
         return _core.switched(lambda given: _core.exchange_batch_share(*given), lambda: share)
 
     def exchange(self, own: Contribution) -> list[Contribution]:
-        """What every rank has of a step."""
-        found = self.group.exchange(own)
-        self.is_interrupted = any(part.is_interrupted for part in found)
-        return found
+        """What every rank has."""
+        return self.group.exchange(own)
 
     def sum_gradients(self, optimizer: Any, used: Sequence[bool]) -> None:
         """Gives every parameter the sum of its gradients on all ranks; none where no rank has one, as `used` says."""

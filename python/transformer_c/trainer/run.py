@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -11,8 +13,10 @@ import numpy as np
 
 from .. import _core
 from .._best import Best
+from ..distributed.group import Group
 from .averages import Averages, batch_size_of
 from .history import append_row
+from .ranks import Contribution, Ranks
 
 
 @dataclass(eq=False)
@@ -47,8 +51,8 @@ class Run:
     weight: int = 1  # of the current batch
     step_of_batch: int = 0  # to which values of the current batch belong
     is_muted: bool = False
-    ranks: Any = None  # a Ranks; None: one
-    kept: list[tuple[str, float, float, bool, int]] = field(default_factory=list)  # logged since the last step, with several ranks
+    ranks: Ranks = field(default_factory=lambda: Ranks(Group()))
+    own: Contribution = field(default_factory=Contribution)  # with several ranks: what the others have not got yet
 
     # ---- logging -------------------------------------------------------------------------------------------------------------
 
@@ -80,36 +84,52 @@ class Run:
             self.averages.watch(name, metric)
         elif on_epoch is not False:
             self.averages.add(name, value, self.weight if batch_size is None else batch_size)
-        if self.kind == "train" and self.has_several_ranks:
-            weight = self.weight if batch_size is None else batch_size
-            self.kept.append((name, value, weight, bool(on_step), self.step_of_batch))
-            if prog_bar:
-                self.in_bar[name] = value
-        elif self.kind == "train":
-            if on_step:
+        if self.kind == "train":
+            if self.ranks.size > 1:
+                self.own.logged.append((name, value, self.weight if batch_size is None else batch_size, bool(on_step), self.step_of_batch))
+            elif on_step:
                 self.step_history.setdefault(name, []).append((self.step_of_batch, value))
             if prog_bar:
                 self.in_bar[name] = value
         elif prog_bar:
             self.in_bar.setdefault(name, None)  # shown once the epoch is validated
 
-    @property
-    def has_several_ranks(self) -> bool:
-        """Whether logged values are means over ranks."""
-        return self.ranks is not None and self.ranks.size > 1
+    def add_loss(self, loss: float, weight: float) -> None:
+        """Adds the loss of a batch to the epoch's; raises FloatingPointError where it is NaN or infinite."""
+        if not math.isfinite(loss):
+            raise FloatingPointError(
+                f"the loss is {loss} at step {self.step + 1} (epoch {self.epoch + 1}, batch {self.batch + 1}); the weights are those of "
+                f"step {self.step}. A smaller learning rate or gradient_clip_val= may help; a training_step() that returns None skips its batch"
+            )
+        self.losses.add("loss", loss, weight)
 
-    def record_means(self, logged: Sequence[list[tuple[str, float, float, bool, int]]]) -> None:
-        """Records what the ranks logged in a step: the means over ranks, weighted as over batches. Rank 0 has all names."""
-        for place, (name, _, _, on_step, step) in enumerate(logged[0]):
-            same = [of_rank[place] for of_rank in logged if len(of_rank) > place and of_rank[place][0] == name]
-            weight = sum(w for _, _, w, _, _ in same)
-            value = sum(v * w for _, v, w, _, _ in same) / weight if weight else same[0][1]
+    def join(self) -> list[Contribution]:
+        """Records what the ranks have logged since the last call; called on all of them."""
+        if self.ranks.size == 1:
+            return [self.own]
+        own, self.own = self.own, Contribution()
+        parts = self.ranks.exchange(own)
+        for loss, weight in (pair for part in parts for pair in part.losses):
+            self.add_loss(loss, weight)
+        self._record_means(parts)
+        return parts
+
+    def _record_means(self, parts: Sequence[Contribution]) -> None:
+        """Records the means over ranks, weighted as over batches, of what was logged under one name for the same time."""
+        together: dict[tuple[str, int], list[tuple[str, float, float, bool, int]]] = {}
+        for part in parts:
+            times = Counter[str]()
+            for entry in part.logged:
+                together.setdefault((entry[0], times[entry[0]]), []).append(entry)
+                times[entry[0]] += 1
+        for (name, _), same in together.items():
+            weight, (_, first, _, on_step, step) = sum(w for _, _, w, _, _ in same), same[0]
+            value = sum(v * w for _, v, w, _, _ in same) / weight if weight else first
             self.metrics[name] = value
             if name in self.in_bar:
                 self.in_bar[name] = value
             if on_step:
                 self.step_history.setdefault(name, []).append((step, value))
-        self.kept = []
 
     def has_passed(self, every: int) -> bool:
         """Whether the current batch ended with a step whose number is a multiple of `every`, or jumped over one."""
@@ -139,7 +159,7 @@ class Run:
 
     def total_averages(self) -> Averages:
         """The averages over all ranks."""
-        return self.averages if self.ranks is None else self.ranks.total(self.averages)
+        return self.ranks.total(self.averages)
 
     # ---- epochs --------------------------------------------------------------------------------------------------------------
 
@@ -186,7 +206,7 @@ class Run:
                 f"not {self.monitor!r} and {self.best.mode!r}"
             )
         self.epoch, self.batch = int(state["epoch"]), int(state["batch"])
-        if self.ranks is None or self.ranks.is_writer:  # they are sums over all ranks
+        if self.ranks.is_writer:  # they are sums over all ranks
             self.averages.load_state_dict(state["averages"])
         self.losses.load_state_dict(state["running"])
         self.best.load_state_dict(state["best"])

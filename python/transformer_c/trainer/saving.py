@@ -167,6 +167,8 @@ class RunFiles:
             save(contents, path, self._model.hparams)
 
     def _checkpoint(self) -> dict[str, Any]:
+        if self._run.batch:
+            self._run.join()
         at_batch = (self._at_batch or streams.capture(self._streams)) if self._run.batch else {}
         checkpoint = {
             "class": type(self._model).__name__,
