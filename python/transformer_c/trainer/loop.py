@@ -11,6 +11,7 @@ from ..callbacks.callback import Callback
 from ..checkpoint import CheckpointError
 from ..optim.optimizer import parameters_of
 from . import loaders, steps, streams
+from .averages import unchanged_metrics
 from .evaluation import EvaluationLoop
 from .hooks import Hooks
 from .interrupts import Interrupts, StopBetweenBatches
@@ -133,11 +134,12 @@ class FitLoop:
         with closing(loaders.batches(self.train, run.batches)) as iterator:
             self._skip_batches(skip, iterator)
             for batch, share, is_first, is_last in self.ranks.steps_of(iterator, self.options.accumulate_grad_batches):
-                with run.muted(not share and self.ranks.size > 1), self.ranks.uncounted(self.model, share):
-                    if run.manual is None:
-                        self._train_batch(batch, share, is_first, is_last)
-                    else:
-                        self._train_batch_by_hand(batch)
+                train = self._train_batch if run.manual is None else self._train_batch_by_hand
+                if share or self.ranks.size == 1:
+                    train(batch, share, is_first, is_last)
+                else:
+                    with run.muted(True), unchanged_metrics(self.model):
+                        train(batch, share, is_first, is_last)
                 bar.advance()
                 if not is_last:  # a step is never interrupted, so that a checkpoint needs no gradients
                     continue
@@ -217,7 +219,7 @@ class FitLoop:
         def closure():
             nonlocal ran, outputs
             ran = True
-            with self.ranks.as_part(batch), self.ranks.uncounted(model, share):
+            with self.ranks.as_part(batch, model, share):
                 outputs = self.training_step(*(batch, index)[: self.step_arguments])
             loss = steps.loss_of(outputs, model)
             if is_first:
@@ -274,7 +276,7 @@ class FitLoop:
         else:
             self.zero.sum_gradients(used, self.options.gradient_clip_val, self.options.gradient_clip_algorithm)
 
-    def _train_batch_by_hand(self, batch: Any) -> None:
+    def _train_batch_by_hand(self, batch: Any, share: float, is_first: bool, is_last: bool) -> None:
         """One batch of a module with manual optimization: its step computes gradients, steps optimizers and schedules."""
         run, index = self.run, self.run.batch
         weight = run.begin_batch("train", batch)

@@ -118,16 +118,17 @@ class Ranks:
             if not width:
                 return
 
-    def uncounted(self, model: Any, share: float) -> AbstractContextManager[Any]:
-        """For a ``with`` block: a batch of which this rank has no share leaves the metrics of the model as they are."""
-        return nullcontext() if share or self.size == 1 else unchanged_metrics(model)
+    def as_part(self, batch: Any, model: Any, share: float) -> AbstractContextManager[Any]:
+        """For a ``with`` block: dropout keeps of the rows of a batch what it keeps of them in the batch of all ranks together.
 
-    def as_part(self, batch: Any) -> AbstractContextManager[Any]:
-        """For a ``with`` block: dropout keeps of the rows of a batch what it keeps of them in the batch of all ranks together."""
+        A batch that was lent, of which this rank has no share, does not count in the metrics of the model.
+        """
         if self.size == 1:
             return nullcontext()
-        share = batch_size_of(batch), self.rank, self.size
-        return _core.switched(lambda given: _core.exchange_batch_share(*given), lambda: share)
+        if not share:
+            return unchanged_metrics(model)
+        rows = batch_size_of(batch), self.rank, self.size
+        return _core.switched(lambda given: _core.exchange_batch_share(*given), lambda: rows)
 
     def exchange(self, own: Contribution) -> list[Contribution]:
         """What every rank has."""
