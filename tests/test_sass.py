@@ -16,7 +16,8 @@ TARGETS = ("sm_80", "sm_90")
 
 # file, beginning of the names of kernels: threads per block; at most so many registers, at least so many blocks per multiprocessor; then at
 # most so many instructions of the kernel that use local memory, and of its loops that compute in float64 or call a division of integers.
-# Attention's are of dropout and of the soft cap, which call functions; the optimizers' are rates and corrections, once per parameter.
+# Attention's are of dropout and of the soft cap, which call functions; the optimizers' are rates and corrections, once per parameter; the
+# element-wise functions' are of numbers given for a tensor, and of sines of large angles.
 LIMITS = {
     ("gemm.cu", "gemm_kernel<float, 64, "): (256, 128, 2, 0, 0, 0),
     ("gemm.cu", "gemm_kernel<float, 32, "): (256, 128, 2, 0, 0, 0),
@@ -31,6 +32,14 @@ LIMITS = {
     ("layer_norm.cu", "layer_norm_forward_kernel<bfloat16, 32, 8"): (256, 40, 6, 0, 0, 0),
     ("layer_norm.cu", "norm_input_gradient_kernel<float, 32, 4, "): (256, 42, 5, 0, 0, 0),
     ("layer_norm.cu", "norm_weight_gradient_kernel<float, "): (256, 32, 8, 0, 0, 0),
+    ("copy.cu", "move_sixteens_kernel"): (128, 32, 16, 0, 0, 0),
+    ("copy.cu", "cast_kernel<float, bfloat16, 4>"): (128, 32, 16, 0, 0, 0),
+    ("copy.cu", "add_kernel<float, 4>"): (128, 32, 16, 0, 0, 0),
+    ("elementwise.cu", "flat_kernel<float, BinaryForward>"): (128, 32, 16, 0, 3, 0),
+    ("elementwise.cu", "flat_kernel<bfloat16, BinaryForward>"): (128, 32, 16, 0, 0, 0),
+    ("elementwise.cu", "flat_kernel<float, UnaryForward>"): (128, 32, 16, 10, 8, 0),
+    ("elementwise.cu", "activation_backward_kernel<float, 4>"): (128, 32, 16, 0, 0, 0),
+    ("elementwise.cu", "activation_backward_kernel<bfloat16, 8>"): (128, 32, 16, 0, 0, 0),
     ("loss.cu", "cross_entropy_kernel<float>"): (128, 32, 16, 0, 0, 0),
     ("loss.cu", "cross_entropy_backward_kernel<float>"): (128, 32, 16, 0, 1, 0),
     ("reduce.cu", "softmax_kernel<float>"): (128, 32, 16, 0, 0, 0),

@@ -16,6 +16,8 @@
 #define TC_UNROLL _Pragma("unroll")
 // Before a long loop of which it is enough to unroll a few iterations.
 #define TC_UNROLL_SOME _Pragma("unroll 4")
+// Before a loop with so much in it that it is there once.
+#define TC_ROLLED _Pragma("unroll 1")
 // An array of this block in shared memory:  TC_SHARED(float, row, [32][33]);  TC_SHARED(float, total);
 #define TC_SHARED(type, name, ...) __shared__ type name __VA_ARGS__
 // The shared memory of the size given at the launch, aligned to 16 bytes, as `type *name`.
@@ -205,6 +207,7 @@ __device__ __forceinline__ void mma_tf32(float (&d)[4], const uint32_t (&a)[4], 
 #include <emulator.h>
 #define TC_UNROLL
 #define TC_UNROLL_SOME
+#define TC_ROLLED
 #endif
 
 // ==== from here on the same for both ====
@@ -242,6 +245,11 @@ __device__ __forceinline__ void narrow(float &to, float x) { to = x; }
 __device__ __forceinline__ void narrow(double &to, double x) { to = x; }
 __device__ __forceinline__ void narrow(float16 &to, float x) { from_float(to, x); }
 __device__ __forceinline__ void narrow(bfloat16 &to, float x) { from_float(to, x); }
+
+// A number that a function knows at compile time from its argument's type.
+template <int value_> struct Constant {
+    static constexpr int value = value_;
+};
 
 // N neighbouring elements, moved by one instruction when they make 4, 8 or 16 bytes.
 template <class T, int N> struct alignas(sizeof(T) * N) Vector {

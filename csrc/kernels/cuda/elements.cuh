@@ -25,6 +25,14 @@ inline Launch element_launch(int64_t n, void *stream)
     return Launch(blocks(wanted < most_element_blocks ? wanted : most_element_blocks), dim3(element_threads), 0, stream);
 }
 
+// launch_shape(N, shape) for a kernel over an array of n elements, whose threads take N at a time: 16 bytes of T where n and the addresses
+// allow it, else 1.
+template <class T, class F, class... Pointers> int launch_flat(int64_t n, void *stream, F launch_shape, const Pointers *...pointers)
+{
+    if (!vectors_fit<T>(n, pointers...)) return launch_shape(Constant<1>(), element_launch(n, stream));
+    return launch_shape(Constant<vector_lanes<T>>(), element_launch(n / vector_lanes<T>, stream));
+}
+
 // One block per item, for any number of items: a block takes every gridDim.x-th.
 inline Launch block_launch(int64_t items, void *stream)
 {

@@ -89,17 +89,25 @@ template <class Real> struct BinaryBackward {
 };
 // clang-format on
 
-template <class T>
+template <class Real> __device__ __forceinline__ Real activation_slope(tc_activation activation, Real x)
+{
+    switch (activation) {
+    case TC_ACTIVATION_RELU: return x > 0 ? Real(1) : Real(0);
+    case TC_ACTIVATION_GELU: return v_gelu_derivative(x);
+    case TC_ACTIVATION_GELU_TANH: return v_gelu_tanh_derivative(x);
+    default: return Real(1);
+    }
+}
+
+template <class T, int N>
 __global__ void __launch_bounds__(element_threads) activation_backward_kernel(const __grid_constant__ tc_activation_backward_args a)
 {
-    using Real = compute<T>;
-    for_own_elements(a.n, [&](int64_t i) {
-        const Real x = widen(static_cast<const T *>(a.x)[i]), dy = widen(static_cast<const T *>(a.dy)[i]);
-        Real slope = 1;
-        if (a.activation == TC_ACTIVATION_RELU) slope = x > 0 ? Real(1) : Real(0);
-        if (a.activation == TC_ACTIVATION_GELU) slope = v_gelu_derivative(x);
-        if (a.activation == TC_ACTIVATION_GELU_TANH) slope = v_gelu_tanh_derivative(x);
-        narrow(static_cast<T *>(a.dx)[i], dy * slope);
+    for_own_elements(a.n / N, [&](int64_t i) {
+        const Vector<T, N> x = load_vector<N>(static_cast<const T *>(a.x) + i * N);
+        Vector<T, N> d = load_vector<N>(static_cast<const T *>(a.dy) + i * N);
+        TC_UNROLL
+        for (int j = 0; j < N; j++) narrow(d.at[j], widen(d.at[j]) * activation_slope(a.activation, widen(x.at[j])));
+        store_vector<N>(static_cast<T *>(a.dx) + i * N, d);
     });
 }
 
@@ -143,7 +151,10 @@ TC_ELEMENTWISE(where_forward, Where)
 template <class T> int tc_cuda_activation_backward(const void *args, int64_t, void *, void *stream)
 {
     const auto &a = *static_cast<const tc_activation_backward_args *>(args);
-    return a.n ? launch<activation_backward_kernel<T>>(element_launch(a.n, stream), a) : 0;
+    if (a.n == 0) return 0;
+    return launch_flat<T>(
+        a.n, stream, [&](auto N, const Launch &shape) { return launch<activation_backward_kernel<T, N.value>>(shape, a); }, a.x, a.dy,
+        a.dx);
 }
 template <class T> int tc_cuda_dropout_forward(const void *args, int64_t, void *, void *stream)
 {

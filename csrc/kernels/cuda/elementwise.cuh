@@ -47,10 +47,60 @@ __global__ void __launch_bounds__(element_threads) elementwise_kernel(const __gr
     });
 }
 
+// The same where every operand is a number or flat, of type T and aligned: vectors of 16 bytes, and no offsets. The lanes take their turn
+// at the front of the vectors: unrolled, the functions would be there once per lane.
+template <class T, template <class> class Function>
+__global__ void __launch_bounds__(element_threads, block_residency) flat_kernel(const __grid_constant__ tc_elementwise_args a)
+{
+    using Real = compute<T>;
+    constexpr int inputs = Function<Real>::inputs, N = vector_lanes<T>;
+    for_own_elements(a.numel / N, [&](int64_t i) {
+        Vector<T, N> in[inputs] = {}, out = {};
+        TC_UNROLL
+        for (int k = 0; k < inputs; k++)
+            if (k < a.inputs && a.in[k].data) in[k] = load_vector<N>(static_cast<const T *>(a.in[k].data) + i * N);
+        TC_ROLLED
+        for (int lane = 0; lane < N; lane++) {
+            Real x[inputs];
+            TC_UNROLL
+            for (int k = 0; k < inputs; k++) {
+                x[k] = k >= a.inputs ? Real(0) : a.in[k].data ? widen(in[k].at[0]) : number(a.in[k], Real());
+                TC_UNROLL
+                for (int j = 0; j + 1 < N; j++) in[k].at[j] = in[k].at[j + 1];
+            }
+            TC_UNROLL
+            for (int j = 0; j + 1 < N; j++) out.at[j] = out.at[j + 1];
+            narrow(out.at[N - 1], Function<Real>::apply(a.function, x));
+        }
+        store_vector<N>(static_cast<T *>(a.out.data) + i * N, out);
+    });
+}
+
+// Host side: can these be the operands of flat_kernel?
+template <class T> bool is_flat(const tc_elementwise_args &a)
+{
+    const auto fits = [&](const tc_operand &x) {
+        return x.dtype == a.out.dtype && vectors_fit<T>(a.numel, x.data) && (a.ndim == 0 || x.strides[0] == 1);
+    };
+    bool flat = a.ndim <= 1 && fits(a.out);
+    for (int k = 0; k < a.inputs; k++) flat = flat && (!a.in[k].data || fits(a.in[k]));
+    return flat;
+}
+
+template <class T, template <class> class Function> int flat_elementwise(const tc_elementwise_args &a, void *stream)
+{
+    return launch<flat_kernel<T, Function>>(element_launch(a.numel / vector_lanes<T>, stream), a);
+}
+
 template <class Real, template <class> class Function> int elementwise(const void *args, void *stream)
 {
     auto a = *static_cast<const tc_elementwise_args *>(args);
     if (a.numel == 0) return 0;
+    if constexpr (sizeof(Real) == 4) {
+        if (a.out.dtype == TC_FLOAT32 && is_flat<float>(a)) return flat_elementwise<float, Function>(a, stream);
+        if (a.out.dtype == TC_FLOAT16 && is_flat<float16>(a)) return flat_elementwise<float16, Function>(a, stream);
+        if (a.out.dtype == TC_BFLOAT16 && is_flat<bfloat16>(a)) return flat_elementwise<bfloat16, Function>(a, stream);
+    }
     for (int k = a.inputs; k < TC_ELEMENT_INPUTS; k++) a.in[k] = a.out; // strides that can be read
     return launch<elementwise_kernel<Real, Function>>(element_launch(a.numel, stream), a);
 }

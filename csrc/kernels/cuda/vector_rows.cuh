@@ -25,10 +25,6 @@ template <int threads, int N, class F> __device__ __forceinline__ void for_own_v
 
 // ---- host side ----
 
-template <int value_> struct Constant {
-    static constexpr int value = value_;
-};
-
 // launch_shape(threads, N, shape) with a warp or a block for each row, and vectors of N elements: 16 bytes where C and all the
 // addresses allow it, else 1.
 template <class T, class F, class... Pointers>
