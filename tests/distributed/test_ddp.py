@@ -17,7 +17,7 @@ HERE = pathlib.Path(__file__).parent
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_take_the_steps_of_one_process(ranks, tmp_path):
     out = run(ranks, [HERE / "training.py"], tmp_path)
-    assert out.splitlines() == [f"{name}: done" for name in training.CASES]
+    assert out.splitlines() == [f"{name}: done" for name in (*training.CASES, *(f"by hand, {name}" for name in training.MANUAL))]
 
 
 @needs_mpi
@@ -141,6 +141,59 @@ def test_bytes_of_a_step(tmp_path):
                 assert abs(after - before - lengths - least) <= 8 * size, (strategy, after - before, least)
     """
     run(3, script, tmp_path)
+
+
+@needs_mpi
+def test_manual_optimization(tmp_path):
+    """A run with gradients that no step has used resumes, also with another number of ranks; ranks that part are told so, on all of them."""
+    script = """
+        import training
+        from transformer_c import distributed
+        rank = distributed.rank()
+
+        class Stop(tc.callbacks.Callback):
+            def on_train_batch_end(self, trainer, model, outputs, batch, batch_idx):
+                if (trainer.current_epoch, batch_idx) == (1, 2):  # of an epoch of five batches: a step, and gradients of the next
+                    trainer.save_checkpoint("middle.safetensors")
+
+        for strategy in ("ddp", "zero"):
+            options = dict(kind=training.Manual, strategy=strategy)
+            trainer, model = training.trained(2, 12, 3, callbacks=[Stop()], **options)
+            assert len(tc.load("middle.safetensors")["gradients"]) > 10
+            again, twin = training.trained(2, 12, 3, resume="middle.safetensors", **options)
+            assert np.array_equal(training.weights(model), training.weights(twin)) and trainer.step_history == again.step_history
+            one, alone = training.trained(1, 12, 3, resume="middle.safetensors", kind=training.Manual)
+            training.close(training.weights(model), training.weights(alone), 1e-5)
+
+        class Wrong(training.Manual):
+            def training_step(self, batch, batch_idx):
+                loss, optimizer = training.Small.training_step(self, batch, batch_idx), self.optimizers()
+                if self.how == "nan":
+                    self.manual_backward(loss * (float("nan") if rank else 1))
+                elif self.how == "local":
+                    loss.backward()
+                    optimizer.step()
+                elif self.how == "parted":
+                    if rank:
+                        self.manual_backward(loss)
+                    optimizer.step()
+                elif self.how == "ended" and rank:
+                    self.manual_backward(loss)
+
+        for Wrong.how, kind, message in (
+            ("nan", FloatingPointError, "the loss is nan in epoch 1, batch 1, after 0 steps"),
+            ("local", RuntimeError, "the gradients of optimizer 0 are not the same on all ranks, in epoch 1, batch 1"),
+            ("parted", RuntimeError, "rank 0 is at step() of optimizer 0, rank 1 at manual_backward()"),
+            ("ended", RuntimeError, "rank 0 is at the end of a step, rank 1 at manual_backward()"),
+        ):
+            try:
+                training.trained(2, 12, 1, kind=Wrong)
+            except kind as error:
+                assert message in str(error), error
+            else:
+                raise AssertionError(f"no error: {Wrong.how}")
+    """
+    run(2, script, tmp_path)
 
 
 DIFFERENT = {

@@ -49,16 +49,77 @@ class Small(tc.TrainingModule):
     test_step = validation_step
 
 
+class Manual(Small):
+    """Steps after every second batch, clipped; the gradients of an odd last batch are left to the next epoch."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.automatic_optimization = False
+
+    def training_step(self, batch, batch_idx):
+        loss, optimizer = super().training_step(batch, batch_idx), self.optimizers()
+        self.manual_backward(loss / 2)
+        if batch_idx % 2:
+            self.clip_gradients(optimizer, gradient_clip_val=0.05)
+            optimizer.step()
+            optimizer.zero_grad()
+            self.lr_schedulers().step()
+        return loss
+
+
+class Closing(Manual):
+    """Steps with a closure, and looks at the gradients."""
+
+    def training_step(self, batch, batch_idx):
+        optimizer = self.optimizers()
+
+        def closure():
+            loss = Small.training_step(self, batch, batch_idx)
+            optimizer.zero_grad()
+            self.manual_backward(loss)
+            self.log("norm", tc.nn.utils.clip_grad_norm_(self.parameters(), 0.1), on_step=True)
+            return loss
+
+        return optimizer.step(closure)
+
+
+class Two(Manual):
+    """Two optimizers, the second every other time; both have the parameters of the head."""
+
+    def configure_optimizers(self):
+        body = [p for name, p in self.named_parameters() if not name.startswith("head")]
+        one, two = (
+            tc.optim.SGD([*body, *self.head.parameters()], lr=0.1, momentum=0.9),
+            tc.optim.AdamW(self.head.parameters(), lr=1e-3, eps=1e-5),
+        )
+        return [one, two], [tc.optim.lr_scheduler.ExponentialLR(two, 0.5)]
+
+    def training_step(self, batch, batch_idx):
+        for turn, optimizer in enumerate(self.optimizers()):
+            if turn and batch_idx % 2:
+                continue
+            self.toggle_optimizer(optimizer)
+            loss = Small.training_step(self, batch, batch_idx)
+            self.manual_backward(loss)
+            self.clip_gradients(optimizer, 0.5)
+            optimizer.step()
+            self.untoggle_optimizer(optimizer)
+            if turn:
+                self.lr_schedulers().step()
+            optimizer.zero_grad()
+        return loss
+
+
 def data(rows=50, seed=0):
     rng = np.random.default_rng(seed)
     x = rng.random((rows, 5, 8)).astype(np.float32)
     return tc.data.TensorDataset(x, x.sum((1, 2)).astype(np.int64) % 4)
 
 
-def trained(ranks, batch, epochs=3, rows=50, dropout=0.0, unused=False, folder=None, resume=None, dtype=None, **options):
+def trained(ranks, batch, epochs=3, rows=50, dropout=0.0, unused=False, folder=None, resume=None, dtype=None, kind=Small, **options):
     """(trainer, model) after training with `batch` rows per step, by all ranks or by this process alone."""
     tc.manual_seed(7)
-    model = Small(dropout, unused)
+    model = kind(dropout, unused)
     if dtype:
         model.to(dtype)
     per_rank = batch // ranks
@@ -98,17 +159,18 @@ CASES = {
 }
 
 
-def check_case(name):
+def check_case(case):
     """Losses by step, values by epoch and weights are those of one process; two runs give the same bits."""
-    size, case = distributed.world_size(), CASES[name]
+    size = distributed.world_size()
     batch = 12
     one, alone = trained(1, batch, **case)
     several, model = trained(size, batch, **case)
     again, twin = trained(size, batch, **case)
     assert several.global_step == one.global_step
-    steps = [[value for _, value in t.step_history["train_loss"]] for t in (one, several, again)]
-    close(steps[0], steps[1])
-    assert steps[1] == steps[2]
+    assert several.step_history == again.step_history
+    for name, values in one.step_history.items():
+        assert [step for step, _ in several.step_history[name]] == [step for step, _ in values], name
+        close([value for _, value in several.step_history[name]], [value for _, value in values])
     for value in ("train_loss", "val_loss", "train_acc"):
         close(one.history[value], several.history[value])
         assert several.history[value] == again.history[value]
@@ -122,6 +184,16 @@ def check_case(name):
             for t, m in ((one, alone), (several, model))
         ]
     )
+
+
+MANUAL = {
+    "accumulated": {"kind": Manual},
+    "uneven": {"kind": Manual, "rows": 53},
+    "with a closure": {"kind": Closing, "dropout": 0.2},
+    "fewer rows than ranks": {"kind": Closing, "rows": 25, "epochs": 2},
+    "unused": {"kind": Closing, "unused": True},
+    "two optimizers": {"kind": Two, "rows": 53, "dropout": 0.2, "unused": True},
+}
 
 
 class Late(tc.callbacks.Callback):
@@ -157,23 +229,28 @@ def check_late_values():
 ZERO = ("plain", "uneven", "unused", "accumulated", "clipped", "clipped by value")
 
 
-def check_zero(name):
+def check_zero(case, limit=0):
     """A shared-out state gives the bits of a whole one; clipped by the norm, whose sum is in another order, the numbers."""
-    size, case = distributed.world_size(), CASES[name]
+    size = distributed.world_size()
     whole, model = trained(size, 12, **case)
     shared, twin = trained(size, 12, strategy="zero", **case)
-    close(weights(model), weights(twin), 1e-6 if name == "clipped" else 0)
+    close(weights(model), weights(twin), limit)
     assert shared.step_history.keys() == whole.step_history.keys() and len(shared.history["train_loss"]) == len(whole.history["train_loss"])
-    optimizer = shared.optimizers[0]
-    assert not optimizer.state and "step" not in vars(optimizer), "the state is shared out, and the optimizer is as it was after fit()"
+    for optimizer in shared.optimizers:
+        assert not optimizer.state and "step" not in vars(optimizer), "the state is shared out, and the optimizer is as it was after fit()"
 
 
 if __name__ == "__main__":
     distributed.init()
     check_late_values()
-    for name in CASES:
-        check_case(name)
+    for name, case in CASES.items():
+        check_case(case)
         if name in ZERO:
-            check_zero(name)
+            check_zero(case, 1e-6 if name == "clipped" else 0)
         if distributed.rank() == 0:
             print(f"{name}: done\n", end="")
+    for name, case in MANUAL.items():
+        check_case(case)
+        check_zero(case)
+        if distributed.rank() == 0:
+            print(f"by hand, {name}: done\n", end="")

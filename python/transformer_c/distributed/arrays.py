@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from .._core import Tensor
@@ -18,3 +20,11 @@ def as_numbers(tensor: Tensor) -> np.ndarray:
 def assign(tensor: Tensor, array: np.ndarray) -> None:
     """Overwrites a Tensor with the values of a flat array."""
     tensor.copy_(as_tensor(array).view(tensor.shape).to(dtype=tensor.dtype, device=tensor.device))
+
+
+def assign_parts(tensors: Iterable[Tensor], array: np.ndarray) -> None:
+    """Overwrites Tensors with the values of a flat array, one after the other."""
+    start = 0
+    for tensor in tensors:
+        assign(tensor, array[start : start + tensor.numel()])
+        start += tensor.numel()

@@ -119,12 +119,8 @@ def strategy(option: str, given: Any) -> str | None:
 
 def ranks(model: TrainingModule, strategy: str | None, size: int) -> None:
     """Raises or warns where the ranks cannot train together."""
-    if size > 1 and not model.automatic_optimization:
-        raise ValueError(
-            f'strategy="{strategy}" cannot see the steps of {type(model).__name__}, whose automatic_optimization is False: '
-            "tc.distributed.all_reduce() of optimizer.flat_gradients() before optimizer.step() sums the gradients"
-        )
-    if size > 1 and strategy == "zero" and type(model).configure_gradient_clipping is not TrainingModule.configure_gradient_clipping:
+    clips = model.automatic_optimization and type(model).configure_gradient_clipping is not TrainingModule.configure_gradient_clipping
+    if size > 1 and strategy == "zero" and clips:
         raise ValueError(
             f'strategy="zero" clips gradients of which each rank has a part, and never calls configure_gradient_clipping() of '
             f'{type(model).__name__}: use gradient_clip_val=, or strategy="ddp"'

@@ -17,6 +17,7 @@ from .hooks import Hooks
 from .interrupts import Interrupts, StopBetweenBatches
 from .manual import ManualOptimization
 from .progress import Bar
+from .ranks import Contribution
 from .run import Run
 from .saving import RunFiles
 from .shares import name_epoch
@@ -76,9 +77,9 @@ class FitLoop:
         if not model.automatic_optimization:
             run.manual = ManualOptimization(run, model, run.optimizers, self.hooks)
         is_shared_out = self.options.strategy == "zero" and self.ranks.size > 1
-        self.zero = Zero(self.ranks.group, run.optimizers[0]) if is_shared_out else None
+        self.zeros = [Zero(self.ranks.group, optimizer) for optimizer in run.optimizers] if is_shared_out else []
         schedulers = steps.schedulers_of(model, self.schedules)
-        self.files = RunFiles(self.options, run, model, run.optimizers, schedulers, self.streams, self.callbacks, self.zero)
+        self.files = RunFiles(self.options, run, model, run.optimizers, schedulers, self.streams, self.callbacks, self.zeros)
         self.training_step = steps.in_precision(self.model.training_step, self.options.autocast_dtype)
         self.step_arguments = steps.accepted(self.model.training_step, 2)
         self.takes_closure = steps.accepted(self.model.optimizer_step, 4) == 4
@@ -86,8 +87,8 @@ class FitLoop:
     def run_epochs(self) -> None:
         """Runs all remaining epochs."""
         with (
+            steps.stepping(self.run.optimizers, lambda: [zero.step for zero in self.zeros]) if self.zeros else nullcontext(),
             nullcontext() if self.run.manual is None else self.run.manual.counted(),
-            nullcontext() if self.zero is None else self.zero.stepping(),
         ):
             self._run_remaining()
 
@@ -230,17 +231,17 @@ class FitLoop:
                 hooks.on_before_backward(scaled)
                 model.backward(scaled)
                 if self.ranks.size > 1:
-                    run.own.losses.append((float(loss), weight if share else 0))
+                    self._add_loss(loss, weight, share)
             if is_last:
                 self._join(optimizer)
             if loss is not None:
                 hooks.on_after_backward()
             if is_last:
                 hooks.on_before_optimizer_step(optimizer)
-                if self.zero is None:
+                if not self.zeros:
                     model.configure_gradient_clipping(optimizer, self.options.gradient_clip_val, self.options.gradient_clip_algorithm)
             if loss is not None and self.ranks.size == 1:
-                run.add_loss(float(loss), weight)
+                self._add_loss(loss, weight, share)
             if is_last:
                 self._check_gradients()
             return loss
@@ -262,30 +263,43 @@ class FitLoop:
             self._step_schedules("step", run.step, run.metrics)
         hooks.on_train_batch_end(outputs, batch, index)
 
+    def _add_loss(self, loss: Tensor, weight: int, share: float) -> None:
+        if self.ranks.size == 1:
+            self.run.add_loss(float(loss), weight)
+        else:
+            self.run.own.losses.append((float(loss), weight if share else 0))
+
     def _join(self, optimizer: Any) -> None:
         """Makes the gradients, losses and logged values of a step those of all ranks."""
         if self.ranks.size == 1:
             return
-        own = self.run.own
-        own.is_interrupted, own.has_gradient = self.interrupts.pending, [p.grad is not None for p in parameters_of(optimizer)]
+        self.run.own.has_gradient = [p.grad is not None for p in parameters_of(optimizer)]
+        used = [any(column) for column in zip(*(part.has_gradient for part in self._join_values()), strict=True)]
+        for zero in self.zeros:
+            zero.sum_gradients(used, self.options.gradient_clip_val, self.options.gradient_clip_algorithm)
+        if not self.zeros:
+            self.ranks.sum_gradients(optimizer, used)
+
+    def _join_values(self) -> list[Contribution]:
+        """Makes the losses and logged values of a step those of all ranks, and tells of interrupts."""
+        self.run.own.is_interrupted = self.interrupts.pending
         parts = self.run.join()
         self.is_interrupted = any(part.is_interrupted for part in parts)
-        used = [any(column) for column in zip(*(part.has_gradient for part in parts), strict=True)]
-        if self.zero is None:
-            self.ranks.sum_gradients(optimizer, used)
-        else:
-            self.zero.sum_gradients(used, self.options.gradient_clip_val, self.options.gradient_clip_algorithm)
+        return parts
 
     def _train_batch_by_hand(self, batch: Any, share: float, is_first: bool, is_last: bool) -> None:
         """One batch of a module with manual optimization: its step computes gradients, steps optimizers and schedules."""
-        run, index = self.run, self.run.batch
+        run, index, run.manual.share = self.run, self.run.batch, share
         weight = run.begin_batch("train", batch)
         batch = self.place.bring(batch)
         self.hooks.on_train_batch_start(batch, index)
-        outputs = self.training_step(*(batch, index)[: self.step_arguments])
+        with self.ranks.as_part(batch, self.model, share):
+            outputs = self.training_step(*(batch, index)[: self.step_arguments])
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
         if isinstance(loss, Tensor) and loss.numel() == 1:
-            run.losses.add("loss", float(loss), weight)
+            self._add_loss(loss, weight, share)
+        if self.ranks.size > 1:
+            self._join_values()
         run.batch += 1
         self.hooks.on_train_batch_end(outputs, batch, index)
 

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from .. import _core, distributed
-from .._tensor import no_grad
-from ..distributed.arrays import as_numbers, assign
+from .._tensor import no_grad, zeros_like
+from ..distributed.arrays import as_numbers, assign, assign_parts
 from ..distributed.group import Group
+from ..optim.optimizer import by_kind
 from . import streams
 from .averages import Averages, batch_size_of, unchanged_metrics
 from .loaders import number_of_batches, steps_of
@@ -130,15 +131,29 @@ class Ranks:
         rows = batch_size_of(batch), self.rank, self.size
         return _core.switched(lambda given: _core.exchange_batch_share(*given), lambda: rows)
 
-    def exchange(self, own: Contribution) -> list[Contribution]:
-        """What every rank has."""
-        return self.group.exchange(own)
+    def exchange(self, place: str, own: Any) -> list[Any]:
+        """What every rank has; raises RuntimeError on all of them where they are not at the same place of the program."""
+        found = self.group.exchange((place, own))
+        for rank, (other, _) in enumerate(found):
+            if other != found[0][0]:
+                raise RuntimeError(f"rank 0 is at {found[0][0]}, rank {rank} at {other}: all ranks must take the same steps")
+        return [value for _, value in found]
 
     def sum_gradients(self, optimizer: Any, used: Sequence[bool]) -> None:
         """Gives every parameter the sum of its gradients on all ranks; none where no rank has one, as `used` says."""
         with no_grad():
             for buffer in optimizer.flat_gradients(used):
                 assign(buffer, self.group.all_reduce(as_numbers(buffer)))
+
+    def add_up(self, parameters: Sequence[Any]) -> None:
+        """Gives parameters the sum of their gradients on all ranks; none where no rank has one."""
+        used = np.any(self.exchange("manual_backward()", [p.grad is not None for p in parameters]), axis=0)
+        with no_grad():
+            for same in by_kind(p for p, is_used in zip(parameters, used, strict=True) if is_used).values():
+                gradients = [zeros_like(p.detach()) if p.grad is None else p.grad for p in same]
+                assign_parts(gradients, self.group.all_reduce(np.concatenate([as_numbers(gradient) for gradient in gradients])))
+                for p, gradient in zip(same, gradients, strict=True):
+                    p.grad = gradient
 
     # ---- values --------------------------------------------------------------------------------------------------------------
 

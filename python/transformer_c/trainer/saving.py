@@ -99,8 +99,8 @@ class RunFiles:
     found : mapping of str to stream
         The result of ``streams.find_streams``.
     callbacks : sequence of Callback
-    zero : Zero, optional
-        Has the optimizer's state, with ``strategy="zero"``.
+    zeros : sequence of Zero
+        With ``strategy="zero"``, those that have the optimizers' states.
     """
 
     def __init__(
@@ -112,11 +112,11 @@ class RunFiles:
         schedulers: list[Any],
         found: Mapping[str, Any],
         callbacks: Sequence[Callback],
-        zero: Any = None,
+        zeros: Sequence[Any] = (),
     ) -> None:
         self._trainer, self._folder, self._run, self._model, self._streams = options, options.checkpoint_dir, run, model, found
         self._optimizers, self._schedulers, self._callbacks = optimizers, schedulers, callbacks
-        self._ranks, self._zero = options.ranks, zero
+        self._ranks, self._zeros = options.ranks, zeros
         self._resumed = Checkpoint()
         self._at_start: dict[str, Any] = {}
         self._at_batch: dict[str, Any] = {}  # set after a resume, and at the end of an epoch before validation
@@ -187,7 +187,7 @@ class RunFiles:
 
     def _optimizer_states(self) -> dict[str, Any]:
         """The optimizers' states, and with manual optimization the gradients, which a later batch may add to or use."""
-        states = [optimizer.state_dict() for optimizer in self._optimizers] if self._zero is None else [self._zero.state_dict()]
+        states = [holder.state_dict() for holder in self._zeros or self._optimizers]
         found: dict[str, Any] = {"optimizer": states[0]} if len(states) == 1 else {"optimizers": states}
         if self._run.manual is not None:
             found["gradients"] = {name: p.grad for name, p in self._model.named_parameters() if p.grad is not None}

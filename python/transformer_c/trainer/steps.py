@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from .. import _core
 from .._autocast import autocast
 from .._core import Tensor
 from .._names import nearest
@@ -122,6 +124,19 @@ def schedulers_of(model: Any, schedules: list[Schedule]) -> list[Any]:
             if isinstance(item, LRScheduler) and not any(item is f for f in found):
                 found.append(item)
     return found
+
+
+def stepping(optimizers: Sequence[Any], steps: Callable[[], Sequence[Callable]]) -> AbstractContextManager[Any]:
+    """For a ``with`` block, in which the optimizers' ``step()`` are what `steps` gives."""
+
+    def exchange(steps: Sequence[Callable | None]) -> list[Callable | None]:
+        before = [vars(optimizer).pop("step", None) for optimizer in optimizers]
+        for optimizer, step in zip(optimizers, steps, strict=True):
+            if step is not None:
+                optimizer.step = step
+        return before
+
+    return _core.switched(exchange, steps)
 
 
 def in_precision(step: Callable, dtype: str | None) -> Callable:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from .. import _core, optim
 from .._core import Tensor
 from .._tensor import as_tensor, no_grad
 from ..distributed import sums
-from ..distributed.arrays import as_numbers, assign
+from ..distributed.arrays import as_numbers, assign, assign_parts
 from ..distributed.group import Group
 from ..optim.optimizer import by_kind, parameters_of
 
@@ -27,7 +26,7 @@ ELEMENTWISE = (optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop)
 
 
 class Zero:
-    """The optimizer of a run with ``strategy="zero"``, whose ``step()`` it replaces while ``stepping()``.
+    """The state and the ``step()`` of an optimizer of a run with ``strategy="zero"``.
 
     Parameters
     ----------
@@ -41,6 +40,7 @@ class Zero:
             known = ", ".join(kind.__name__ for kind in ELEMENTWISE)
             raise ValueError(f'strategy="zero" shares out the state of {known}, not of {type(optimizer).__name__}: use strategy="ddp"')
         self._group, self._optimizer = group, optimizer
+        self._parts: list[np.ndarray] = []  # of the gradients, for the next step
         self._lay_out()
 
     def _lay_out(self) -> None:
@@ -83,20 +83,19 @@ class Zero:
                 elif clip_val:
                     part *= part.dtype.type(min(clip_val / (total + 1e-6), 1.0))
 
-    def stepping(self) -> AbstractContextManager[Any]:
-        """For a ``with`` block, in which the optimizer's ``step()`` is this one's."""
-
-        def exchange(step: Callable[..., Any] | None) -> Callable[..., Any] | None:
-            before = vars(self._optimizer).pop("step", None)
-            if step is not None:
-                self._optimizer.step = step
-            return before
-
-        return _core.switched(exchange, lambda: self.step)
+    def _take_gradients(self) -> None:
+        """As ``sum_gradients``, of gradients that are those of all ranks already."""
+        self._used = {id(p): p.grad is not None for p in parameters_of(self._optimizer)}
+        self._parts = []
+        for buffer in self._optimizer.flat_gradients():
+            bounds = sums.bounds(buffer.numel(), self._group.size)
+            self._parts.append(as_numbers(buffer)[bounds[self._group.rank] : bounds[self._group.rank + 1]])
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Takes the step of this rank's part, and gets the values of the others."""
         loss = None if closure is None else closure()
+        if not self._parts:
+            self._take_gradients()
         if self._optimizer.state:
             self._take_state()
         for own, given in zip(self._inner.param_groups, self._optimizer.param_groups, strict=True):
@@ -112,15 +111,13 @@ class Zero:
             self._inner.step()
             for params, part in zip(self._kinds, self._parts, strict=True):
                 self._gather(params, part.dtype)
+        self._parts = []
         return loss
 
     def _gather(self, params: list[Tensor], dtype: np.dtype) -> None:
         """Gives parameters of one kind, which are sent in `dtype`, the values of all ranks."""
         own = [as_numbers(self._slices[id(p)][2]) for p in params if id(p) in self._slices]
-        whole, start = self._group.gather_parts(np.concatenate([np.empty(0, dtype), *own]), sum(p.numel() for p in params)), 0
-        for p in params:
-            assign(p, whole[start : start + p.numel()])
-            start += p.numel()
+        assign_parts(params, self._group.gather_parts(np.concatenate([np.empty(0, dtype), *own]), sum(p.numel() for p in params)))
 
     # ---- state ---------------------------------------------------------------------------------------------------------------
 
