@@ -209,7 +209,10 @@ class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
         return found[0] if len(found) == 1 else list(found)
 
     def manual_backward(self, loss: Any, *args: Any, **kwargs: Any) -> None:
-        """Computes the gradients of a loss, with ``automatic_optimization = False``; they are added to those of earlier calls."""
+        """Computes the gradients of a loss, with ``automatic_optimization = False``; they are added to those of earlier calls.
+
+        On several ranks they are the sum of those of all, each with its share of the batch.
+        """
         if self.automatic_optimization:
             raise RuntimeError(
                 "manual_backward() needs automatic_optimization = False, set in __init__(): otherwise the trainer calls backward()"
