@@ -5,6 +5,7 @@ import pathlib
 
 import cuda_library
 import emulation
+import numpy as np
 import pytest
 import transformer_c as tc
 from device_cases import device, nothing_is_left  # noqa: F401 (fixtures)
@@ -15,7 +16,7 @@ SCHEDULES = [("round_robin", 0), ("greedy", 1), ("random", 2)]
 
 
 def pytest_generate_tests(metafunc):
-    own = {mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")}
+    own = {name for mark in metafunc.definition.iter_markers("parametrize") for name in np.atleast_1d(mark.args[0])}
     if "dtype" in metafunc.fixturenames and "dtype" not in own:
         metafunc.parametrize("dtype", cuda_library.DTYPES.values(), ids=cuda_library.DTYPES.keys())
     if "schedule" in metafunc.fixturenames:  # set in the fixture `cuda`
