@@ -40,13 +40,15 @@ static void choose_items(tc_gemm_args *g)
     g->col_block = tc_divide_up(columns > by_work ? columns : by_work, least) * least;
 }
 
+/* A sum over k is split into at most so many chunks, and only where C has at most so many elements. */
+#define MOST_CHUNKS 32
+#define LARGEST_SPLIT_C 32768
+
 /* Where there are columns enough for all threads, the sum of a forward is left whole. */
 static void choose_split(tc_gemm_args *g)
 {
-    tc_gemm_split_k(g);
-    if (g->k_is_rows || g->N < WANTED_ITEMS * LEAST_COLUMNS) return;
-    g->k_chunk = g->K;
-    g->k_chunks = 1;
+    const bool enough = !g->k_is_rows && g->N >= WANTED_ITEMS * LEAST_COLUMNS;
+    tc_gemm_split_k(g, enough || g->M * g->N > LARGEST_SPLIT_C ? 1 : MOST_CHUNKS);
 }
 
 /* Rows of B are read in place where they stay in L1 from tile to tile, or are used by at most two tiles. Panels that several items would

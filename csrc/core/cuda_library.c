@@ -24,6 +24,7 @@ static const tc_cuda_api *_Atomic opened;
 /* Written before `opened`. */
 static int device_count;
 static int capabilities[TC_CUDA_DEVICES]; /* 80 for 8.0 */
+static int multiprocessors[TC_CUDA_DEVICES];
 static atomic_bool forked;
 
 static void note_fork(void)
@@ -143,11 +144,12 @@ static tc_status no_code_for(const tc_cuda_api *api, int index, tc_error *err)
 }
 
 /* One GPU that can be used is enough; others are refused when they are named. */
-static tc_status read_capabilities(const tc_cuda_api *api, int count, tc_error *err)
+static tc_status describe_devices(const tc_cuda_api *api, int count, tc_error *err)
 {
     bool any = false;
     for (int i = 0; i < count; i++) {
-        const int code = api->compute_capability(&capabilities[i], i);
+        int code = api->compute_capability(&capabilities[i], i);
+        if (!code) code = api->multiprocessors(&multiprocessors[i], i);
         if (code) return tc_fail(err, TC_ERROR_STATE, "CUDA is not available: %.400s", api->error_text(code));
         any = any || has_code_for(api, capabilities[i]);
     }
@@ -163,7 +165,7 @@ static tc_status open_library(const tc_cuda_api **out, tc_error *err)
     tc_lock_take(&opening);
     tc_status status = loaded ? TC_OK : load(&loaded, err);
     if (status == TC_OK) status = count_devices(loaded, &device_count, err);
-    if (status == TC_OK) status = read_capabilities(loaded, device_count, err);
+    if (status == TC_OK) status = describe_devices(loaded, device_count, err);
     if (status == TC_OK) atomic_store_explicit(&opened, loaded, memory_order_release);
     *out = loaded;
     tc_lock_give(&opening);
@@ -194,6 +196,8 @@ static tc_status usable(const tc_cuda_api **out, int index, tc_error *err)
     TC_TRY(open_library(out, err));
     return check_device(*out, index, err);
 }
+
+int tc_cuda_multiprocessors(int index) { return multiprocessors[tc_cuda_slot(index)]; }
 
 tc_status tc_cuda_check(int index, tc_error *err)
 {

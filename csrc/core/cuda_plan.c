@@ -20,11 +20,16 @@ static void read_forced(void)
 
 /* ---- planners --------------------------------------------------------------------------------------------------------------- */
 
-/* B is read in place, and a block of threads computes a tile of C; items and packed blocks exist only on the CPU. */
+/* B is read in place, and a block of threads computes a tile of C; items and packed blocks exist only on the CPU. A sum over k is split
+ * where there are fewer tiles than multiprocessors, into as many chunks as these can compute at a time. So the gradients of weights depend
+ * on the number of multiprocessors, and nothing else does. */
 static void plan_gemm(tc_plan *plan, void *args)
 {
     tc_gemm_args *g = args;
-    tc_gemm_split_k(g);
+    const bool is_float64 = plan->compute == TC_FLOAT64;
+    const int64_t tile = tc_gemm_tile(g->M, g->N, is_float64), tiles = tc_divide_up(g->M, tile) * tc_divide_up(g->N, tile);
+    const int64_t multiprocessors = tc_cuda_multiprocessors(plan->device.index);
+    tc_gemm_split_k(g, tiles < multiprocessors ? multiprocessors * tc_gemm_resident_blocks(is_float64) / tiles : 1);
     g->b_form = TC_GEMM_B_STRIDED;
     plan->splits = g->k_chunks;
     plan->items = g->M * g->N * g->k_chunks * g->batch;

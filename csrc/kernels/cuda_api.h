@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-#define TC_CUDA_ABI_VERSION 5
+#define TC_CUDA_ABI_VERSION 6
 
 /* The error numbers that the core distinguishes; it only passes others to error_text(). */
 #define TC_CUDA_OUT_OF_MEMORY 2
@@ -44,7 +44,8 @@ typedef struct tc_cuda_api {
     const int *code_for; /* compute capabilities, 80 for 8.0, rising, then 0; the last one as PTX too, for later GPUs */
     int (*device_count)(int *count);
     int (*compute_capability)(int *capability, int index); /* 10 * major + minor */
-    int (*current_device)(int *index);                     /* of this thread */
+    int (*multiprocessors)(int *count, int index);
+    int (*current_device)(int *index); /* of this thread */
     int (*select_device)(int index);
     int (*memory_info)(size_t *unused, size_t *total);
     int (*allocate)(void **pointer, size_t bytes); /* device memory, aligned to 256 bytes */

@@ -84,30 +84,31 @@ static inline int64_t tc_gemm_k_block(int64_t K)
     return tc_divide_up(K, blocks);
 }
 
-/* Where C is small and k long, the sum is split so that there are items enough, in the same way on every device. A forward is split into
- * its blocks of k: the same sums in the same order. The rows of a batch may be far more; they are split into chunks of at least
- * TC_GEMM_SPLIT_LEAST. */
+/* Where C is small and k long, the sum is split so that there are items enough. A forward is split into its blocks of k: the same sums in
+ * the same order as when it is left whole. The rows of a batch may be far more; they are split into at most `most` chunks of at least
+ * TC_GEMM_SPLIT_LEAST, and their sum depends on the chunks. */
 #define TC_GEMM_SPLIT_LEAST 256
-#define TC_GEMM_SPLIT_MOST 32 /* chunks of rows */
-#define TC_GEMM_SPLIT_LARGEST_C 32768
 #define TC_GEMM_SPLIT_PARTS (4 * 1048576) /* elements of all partial results */
-static inline void tc_gemm_split_k(tc_gemm_args *a)
+static inline void tc_gemm_split_k(tc_gemm_args *a, int64_t most)
 {
     a->k_chunk = a->K;
     a->k_chunks = 1;
     const bool plain = !a->bias && !a->residual && !a->pre && a->activation == TC_ACTIVATION_NONE && a->batch == 1;
-    if (!plain || a->c_row != a->N || a->K < 2 * TC_GEMM_SPLIT_LEAST || a->M * a->N > TC_GEMM_SPLIT_LARGEST_C) return;
-    const int64_t block = tc_gemm_k_block(a->K);
-    if (!a->k_is_rows) {
-        if (tc_divide_up(a->K, block) * a->M * a->N > TC_GEMM_SPLIT_PARTS) return;
-        a->k_chunk = block;
-    } else {
-        const int64_t chunks = a->K / TC_GEMM_SPLIT_LEAST < TC_GEMM_SPLIT_MOST ? a->K / TC_GEMM_SPLIT_LEAST : TC_GEMM_SPLIT_MOST;
-        a->k_chunk = tc_divide_up(tc_divide_up(a->K, chunks), 16) * 16;
+    if (!plain || a->c_row != a->N || a->K < 2 * TC_GEMM_SPLIT_LEAST || most < 2) return;
+    int64_t chunk = tc_gemm_k_block(a->K);
+    if (a->k_is_rows) {
+        const int64_t chunks = a->K / TC_GEMM_SPLIT_LEAST < most ? a->K / TC_GEMM_SPLIT_LEAST : most;
+        chunk = tc_divide_up(tc_divide_up(a->K, chunks), 16) * 16;
     }
-    a->k_chunks = tc_divide_up(a->K, a->k_chunk);
+    if (tc_divide_up(a->K, chunk) * a->M * a->N > TC_GEMM_SPLIT_PARTS) return;
+    a->k_chunk = chunk;
+    a->k_chunks = tc_divide_up(a->K, chunk);
     a->c_chunk = a->M * a->N;
 }
+
+/* On GPUs: the side of the tile of C that a block of threads computes, and how many blocks a multiprocessor runs at a time, at least. */
+static inline int64_t tc_gemm_tile(int64_t M, int64_t N, bool is_float64) { return !is_float64 && M > 32 && N > 32 ? 64 : 32; }
+static inline int64_t tc_gemm_resident_blocks(bool is_float64) { return is_float64 ? 1 : 2; }
 
 static inline int64_t tc_gemm_row_blocks(const tc_gemm_args *a) { return tc_divide_up(a->M, a->row_block); }
 static inline int64_t tc_gemm_col_blocks(const tc_gemm_args *a) { return tc_divide_up(a->N, a->col_block); }

@@ -104,6 +104,7 @@ class Api(ctypes.Structure):  # tc_cuda_api
         ("code_for", NUMBER),
         ("device_count", ctypes.CFUNCTYPE(INT, NUMBER)),
         ("compute_capability", ctypes.CFUNCTYPE(INT, NUMBER, INT)),
+        ("multiprocessors", ctypes.CFUNCTYPE(INT, NUMBER, INT)),
         ("current_device", ctypes.CFUNCTYPE(INT, NUMBER)),
         ("select_device", ctypes.CFUNCTYPE(INT, INT)),
         ("memory_info", ctypes.CFUNCTYPE(INT, ctypes.POINTER(BYTES), ctypes.POINTER(BYTES))),
@@ -158,7 +159,7 @@ class CudaLibrary:
         self.library = ctypes.CDLL(str(path))
         self.library.tc_cuda_get_api.restype = ctypes.POINTER(Api)
         self.api = self.library.tc_cuda_get_api().contents
-        assert self.api.abi_version == 5 and self.api.rows.count(b"\n") == len(KERNEL_IDS)
+        assert self.api.abi_version == NUMBERS["TC_CUDA_ABI_VERSION"] and self.api.rows.count(b"\n") == len(KERNEL_IDS)
 
     def check(self, error):
         if error:
@@ -276,6 +277,10 @@ class EmulatedLibrary(CudaLibrary):
 
     def set_compute_capability(self, major, minor):
         self.library.emulator_set_compute_capability(major, minor)
+
+    def set_multiprocessors(self, count):
+        """Known to the core from the time when it opens the library."""
+        self.library.emulator_set_multiprocessors(count)
 
 
 # ---- what the tests of the kernels share ----

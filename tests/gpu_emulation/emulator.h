@@ -55,7 +55,7 @@ typedef struct emulated_stream *cudaStream_t;
 typedef struct emulated_event *cudaEvent_t;
 constexpr unsigned cudaEventDisableTiming = 2, cudaHostAllocDefault = 0;
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
-enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76 };
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76 };
 
 cudaError_t cudaGetLastError(); // of this thread; forgotten when it was told
 cudaError_t cudaDriverGetVersion(int *version);
@@ -81,6 +81,7 @@ cudaError_t cudaFreeHost(void *pointer);
 const char *cudaGetErrorString(cudaError_t error); // with the emulator's report
 
 extern "C" void emulator_set_compute_capability(int major, int minor); // 8.0 at first
+extern "C" void emulator_set_multiprocessors(int count);               // 108 at first
 // A thread may select device 1, as if another library worked there. Memory, streams and launches of ours are refused meanwhile.
 extern "C" int emulator_current_device(void);
 extern "C" void emulator_select_device(int device);

@@ -10,7 +10,7 @@ using emulator::result;
 
 namespace
 {
-int capability_major = 8, capability_minor = 0;
+int capability_major = 8, capability_minor = 0, multiprocessors = 108;
 thread_local cudaError_t last_error = cudaSuccess;
 bool last_errors_are_kept = false, launches_tell_last_error = false;
 thread_local int current_device = 0;
@@ -49,6 +49,8 @@ void emulator_set_compute_capability(int major, int minor)
     capability_major = major;
     capability_minor = minor;
 }
+
+void emulator_set_multiprocessors(int count) { multiprocessors = count; }
 
 cudaError_t cudaDriverGetVersion(int *version)
 {
@@ -92,7 +94,11 @@ cudaError_t cudaGetDevice(int *device)
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device)
 {
     if (device != 0) return result(cudaErrorInvalidDevice);
-    *value = attribute == cudaDevAttrComputeCapabilityMajor ? capability_major : capability_minor;
+    switch (attribute) {
+    case cudaDevAttrMultiProcessorCount: *value = multiprocessors; break;
+    case cudaDevAttrComputeCapabilityMajor: *value = capability_major; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = capability_minor; break;
+    }
     return cudaSuccess;
 }
 

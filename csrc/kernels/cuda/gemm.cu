@@ -75,7 +75,7 @@ __device__ __forceinline__ int64_t batch_offset(const tc_gemm_args &a, const int
 }
 
 // Blocks per multiprocessor at least: two hide each other's loads, but in float64 the registers are too few for them.
-template <class T> constexpr int gemm_residency = sizeof(compute<T>) < 8 ? 2 : 1;
+template <class T> constexpr int gemm_residency = sizeof(compute<T>) < 8 ? 2 : 1; // tc_gemm_resident_blocks()
 
 // Block: one tile of C, of one chunk of the sum, of one element of the batch.  a (M,K), b (K,N), c (M,N); a_sum (k_chunks,M).
 // k_block: how many terms are summed before they are added to the total.
@@ -143,7 +143,7 @@ template <class T> int tc_cuda_gemm(const void *args, int64_t, void *, void *str
     if (a.b_form == TC_GEMM_B_PANELS) return cudaErrorInvalidValue;
     if (a.M * a.N * a.k_chunks * a.batch == 0) return 0;
     if constexpr (sizeof(T) < 8) {
-        if (a.M > 32 && a.N > 32) return launch_gemm<T, 64>(a, stream);
+        if (tc_gemm_tile(a.M, a.N, false) == 64) return launch_gemm<T, 64>(a, stream);
     }
     return launch_gemm<T, 32>(a, stream);
 }

@@ -55,6 +55,7 @@ int compute_capability(int *capability, int index)
     *capability += minor;
     return second;
 }
+int multiprocessors(int *count, int index) { return told(cudaDeviceGetAttribute(count, cudaDevAttrMultiProcessorCount, index)); }
 int select_device(int index) { return told(cudaSetDevice(index)); }
 int memory_info(size_t *unused, size_t *total) { return told(cudaMemGetInfo(unused, total)); }
 int allocate(void **pointer, size_t bytes) { return told(cudaMalloc(pointer, bytes)); }
@@ -99,6 +100,7 @@ const tc_cuda_api api = {TC_CUDA_ABI_VERSION,
                          capabilities<__CUDA_ARCH_LIST__>,
                          device_count,
                          compute_capability,
+                         multiprocessors,
                          current_device,
                          select_device,
                          memory_info,
