@@ -100,7 +100,8 @@ template <class Real> __device__ __forceinline__ Real activation_slope(tc_activa
 }
 
 template <class T, int N>
-__global__ void __launch_bounds__(element_threads) activation_backward_kernel(const __grid_constant__ tc_activation_backward_args a)
+__global__ void __launch_bounds__(element_threads, block_residency)
+    activation_backward_kernel(const __grid_constant__ tc_activation_backward_args a)
 {
     for_own_elements(a.n / N, [&](int64_t i) {
         const Vector<T, N> x = load_vector<N>(static_cast<const T *>(a.x) + i * N);
