@@ -7,7 +7,7 @@
 # make lint       formatters, linters and type checks, as in CI
 # make library    builds build/libtransformer_c.a, for programs in C (csrc/transformer_c.h)
 # make cuda       builds the CUDA library with nvcc, where it is found
-# make gpu-test   runs everything that needs a GPU: instructions, tests, sanitizers, a benchmark against PyTorch; says what was not run
+# make gpu-test   runs everything that needs a GPU, in parts: instructions, tests, benchmarks beside PyTorch, sanitizers; says what was not run
 # make sanitize   builds with AddressSanitizer and UBSan and runs the tests
 # make format     formats Python and C files for `make lint`
 # make clean      removes .venv and what was built

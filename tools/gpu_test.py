@@ -1,42 +1,54 @@
-"""Runs everything that needs a GPU: make gpu-test
+"""Runs everything that needs a GPU, in parts: make gpu-test, or python tools/gpu_test.py [--part NAME] [--output FOLDER]
 
-Parts, each of which reports done, failed, or not run and why:
+Parts, in this order; each can be started alone, takes at most nine minutes, and all together 25:
   build         the CUDA library for this machine's GPU
   instructions  every instruction wrapper of device.cuh on the hardware against the emulation
   tests         pytest -m gpu
+  benchmark     kernels and whole training steps in float32 and bfloat16, beside PyTorch where it is installed
+  constants     bandwidths, products per second and the cost of a launch, as our kernels reach them
   memcheck, racecheck   the same tests, fewer, under compute-sanitizer
-  benchmark     forward and backward against PyTorch in the same run
 
-Writes benchmarks/results/<date>-gpu.json when a GPU was there. Exit status: 0 when nothing failed and something was done, 1 when
-a part failed, 77 when nothing was run.
+Each part writes FOLDER/<part>.jsonl line by line as results come: what the machine is, the results, last its state: done, failed, or out of
+time. A part that was killed lacks the last line and leaves what it had. Without a GPU nothing is written. Exit status: 0 when nothing failed
+and something was done, 1 when a part failed or was cut off, 77 when nothing was run.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
 import platform
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path += [str(ROOT / "tools"), str(ROOT / "tests" / "gpu"), str(ROOT / "tests" / "gpu_emulation")]
 import build_cuda  # noqa: E402
+
+Keep = Callable[[dict], None]  # takes one result, which is on the disk when it returns
 
 
 class NotRun(Exception):
     """Why a part was not run."""
 
 
+class OutOfTime(Exception):
+    """The part has taken its minutes."""
+
+
 def pytest_command(*options: str) -> list[str]:
-    return [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", str(ROOT / "tests"), *options]
+    return [sys.executable, "-m", "pytest", "-v", "-m", "gpu", "-p", "no:cacheprovider", str(ROOT / "tests"), *options]
 
 
 def run(command: list[str]) -> str:
@@ -45,6 +57,26 @@ def run(command: list[str]) -> str:
     if done.returncode:
         raise RuntimeError(output)
     return output.strip().splitlines()[-1] if output.strip() else ""
+
+
+def run_tests(command: list[str], keep: Keep) -> None:
+    """Runs pytest -v and keeps each test's outcome as it comes, and the summary."""
+    last, failed = [], 0
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT, start_new_session=True) as tests:
+        assert tests.stdout
+        try:
+            for line in tests.stdout:
+                last = [*last[-60:], line.rstrip()]
+                outcome = next((word for word in ("PASSED", "FAILED", "ERROR", "SKIPPED") if f" {word}" in line and "::" in line), None)
+                if outcome and "%]" in line:
+                    failed += outcome in ("FAILED", "ERROR")
+                    keep({"test": line.split(f" {outcome}")[0], "outcome": outcome.lower()})
+        except BaseException:
+            os.killpg(tests.pid, signal.SIGKILL)
+            raise
+    if tests.returncode:
+        raise RuntimeError(f"{failed} tests failed:\n" + "\n".join(last)[-4000:])
+    keep({"summary": last[-1] if last else ""})
 
 
 def gpu_description() -> dict[str, str]:
@@ -59,7 +91,7 @@ def gpu_description() -> dict[str, str]:
     return dict(zip(query.split(","), (field.strip() for field in done.stdout.split(",")), strict=True))
 
 
-def part_build(gpu: dict[str, str]) -> str:
+def part_build(gpu: dict[str, str], keep: Keep) -> None:
     nvcc = build_cuda.find_nvcc()
     if nvcc is None:
         raise NotRun("nvcc is not found")
@@ -67,10 +99,10 @@ def part_build(gpu: dict[str, str]) -> str:
     library = build_cuda.build(ROOT / "python" / "transformer_c", [target], os.cpu_count() or 1)
     if library is None:
         raise NotRun("TRANSFORMER_C_CUDA=0")
-    return f"{library.name} for {target}"
+    keep({"library": library.name, "target": target, "bytes": library.stat().st_size})
 
 
-def part_instructions(gpu: dict[str, str]) -> str:
+def part_instructions(gpu: dict[str, str], keep: Keep) -> None:
     import emulation
     import instructions
 
@@ -86,108 +118,254 @@ def part_instructions(gpu: dict[str, str]) -> str:
         target = "sm_" + gpu["compute_cap"].replace(".", "")
         flags = [*build_cuda.FLAGS, f"-arch={target}", f"-I{build_cuda.KERNELS / 'cuda'}", "-shared", "-cudart=static"]
         run([nvcc, *flags, "-o", str(hardware), str(source)])
-        found = [
-            instructions.differences(name, instructions.run(hardware, name, seed), instructions.run(emulated, name, seed))
-            for name in instructions.NAMES
-            for seed in range(20)
-        ]
-    wrong = [text for text in found if text]
+        wrong = []
+        for name in instructions.NAMES:
+            found = [
+                instructions.differences(name, instructions.run(hardware, name, seed), instructions.run(emulated, name, seed))
+                for seed in range(20)
+            ]
+            keep({"instruction": name, "differences": [text for text in found if text]})
+            wrong += [text for text in found if text]
     if wrong:
         raise RuntimeError("the hardware and the emulation differ:\n" + "\n".join(wrong))
-    return f"{len(instructions.NAMES)} instructions agree with the emulation"
 
 
-def part_tests(gpu: dict[str, str]) -> str:
-    return run(pytest_command())
+def part_tests(gpu: dict[str, str], keep: Keep) -> None:
+    run_tests(pytest_command(), keep)
 
 
-def sanitizer(tool: str) -> str:
+def sanitizer(tool: str, keep: Keep) -> None:
     found = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
     if not found:
         raise NotRun("compute-sanitizer is not found")
-    return run([found, "--tool", tool, "--error-exitcode", "1", *pytest_command("-k", "layer_norm or attention or linear or sums")])
+    run_tests([found, "--tool", tool, "--error-exitcode", "1", *pytest_command("-k", "layer_norm or attention or linear or sums")], keep)
 
 
-def part_memcheck(gpu: dict[str, str]) -> str:
-    return sanitizer("memcheck")
+def part_memcheck(gpu: dict[str, str], keep: Keep) -> None:
+    sanitizer("memcheck", keep)
 
 
-def part_racecheck(gpu: dict[str, str]) -> str:
-    return sanitizer("racecheck")
+def part_racecheck(gpu: dict[str, str], keep: Keep) -> None:
+    sanitizer("racecheck", keep)
 
 
-def _median_ms(step, synchronize, repeats: int = 20) -> float:
+# ---- benchmarks: workloads that are the same code for both libraries -----------------------------------------------------------------
+
+
+class Library:
+    """transformer_c or PyTorch, with Tensors of one dtype on one device."""
+
+    def __init__(self, module: Any, functional: Any, device: str, dtype: str) -> None:
+        self.module, self.functional, self.device, self.dtype = module, functional, device, getattr(module, dtype)
+
+    def tensor(self, *shape: int, grad: bool = True) -> Any:
+        import numpy as np
+
+        values = np.random.default_rng(0).standard_normal(shape, np.float32)
+        tensor = (self.module.from_numpy(values) if self.module.__name__ == "torch" else self.module.tensor(values)).to(self.device)
+        return tensor.to(self.dtype).requires_grad_(grad)
+
+    def synchronize(self) -> None:
+        if self.device != "cpu":
+            self.module.cuda.synchronize()
+
+
+def forward_and_backward(library: Library, compute: Callable[[], Any]) -> Callable[[], Any]:
+    dy = library.tensor(*compute().shape, grad=False)
+    return lambda: compute().backward(dy)
+
+
+def linear(library: Library, N: int, inputs: int, outputs: int) -> Callable[[], Any]:
+    x, weight, bias = library.tensor(N, inputs), library.tensor(outputs, inputs), library.tensor(outputs)
+    return forward_and_backward(library, lambda: library.functional.linear(x, weight, bias))
+
+
+def attention(library: Library, B: int, H: int, T: int, D: int) -> Callable[[], Any]:
+    query, key, value = (library.tensor(B, H, T, D) for _ in range(3))
+    return forward_and_backward(library, lambda: library.functional.scaled_dot_product_attention(query, key, value))
+
+
+def layer_norm(library: Library, N: int, C: int) -> Callable[[], Any]:
+    x, weight, bias = library.tensor(N, C), library.tensor(C), library.tensor(C)
+    return forward_and_backward(library, lambda: library.functional.layer_norm(x, (C,), weight, bias))
+
+
+def softmax(library: Library, N: int, C: int) -> Callable[[], Any]:
+    x = library.tensor(N, C)
+    return forward_and_backward(library, lambda: library.functional.softmax(x, -1))
+
+
+def gelu(library: Library, n: int) -> Callable[[], Any]:
+    x = library.tensor(n)
+    return forward_and_backward(library, lambda: library.functional.gelu(x))
+
+
+def encoder_step(library: Library, B: int, T: int, C: int, H: int) -> Callable[[], Any]:
+    """Forward, loss, backward, clipping and AdamW of an encoder layer."""
+    nn, x = library.module.nn, library.tensor(B, T, C, grad=False)
+    model = nn.TransformerEncoderLayer(C, H, 2 * C, dropout=0.0, batch_first=True).to(library.device).to(library.dtype)
+    optimizer = library.module.optim.AdamW(model.parameters(), lr=1e-3)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        y = model(x)
+        (y * y).mean().backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    return step
+
+
+# Whole steps first.
+WORKLOADS: list[tuple[Callable[..., Callable[[], Any]], list[tuple[int, ...]]]] = [
+    (encoder_step, [(128, 16, 32, 4), (64, 128, 256, 4), (8, 1024, 512, 8)]),
+    (linear, [(8192, 512, 2048), (2048, 32, 96)]),
+    (attention, [(8, 8, 1024, 64), (64, 4, 128, 64)]),
+    (layer_norm, [(8192, 512)]),
+    (softmax, [(8192, 1024)]),
+    (gelu, [(1 << 24,)]),
+]
+
+
+def median_ms(library: Library, step: Callable[[], Any], repeats: int = 20) -> float:
     for _ in range(3):
         step()
     times = []
     for _ in range(repeats):
-        synchronize()
+        library.synchronize()
         start = time.perf_counter()
         step()
-        synchronize()
+        library.synchronize()
         times.append(time.perf_counter() - start)
     return 1000 * statistics.median(times)
 
 
-def benchmark_rows() -> list[dict]:
-    """Milliseconds of a forward and backward, ours and PyTorch's, measured in turns."""
-    import numpy as np
-    import torch
+def libraries(device: str, dtype: str) -> dict[str, Library]:
+    """Ours, and PyTorch where it is installed for this device."""
     import transformer_c as tc
 
-    rows = []
-    for batch, length, width, heads in ((128, 16, 32, 4), (64, 128, 256, 4), (8, 1024, 512, 8)):
-        x = np.random.default_rng(0).standard_normal((batch, length, width)).astype(np.float32)
-        ours = tc.nn.TransformerEncoderLayer(width, heads, 2 * width, dropout=0.0, batch_first=True).to("cuda")
-        theirs = torch.nn.TransformerEncoderLayer(width, heads, 2 * width, dropout=0.0, batch_first=True).to("cuda")
-        our_x, their_x = tc.tensor(x, device="cuda", requires_grad=True), torch.tensor(x, device="cuda", requires_grad=True)
-
-        def our_step(ours=ours, our_x=our_x):
-            y = ours(our_x)
-            (y * y).sum().backward()
-
-        def their_step(theirs=theirs, their_x=their_x):
-            y = theirs(their_x)
-            (y * y).sum().backward()
-
-        mine, other = _median_ms(our_step, tc.cuda.synchronize), _median_ms(their_step, torch.cuda.synchronize)
-        shape = f"encoder layer, batch {batch}, length {length}, width {width}, {heads} heads, float32"
-        rows.append({"workload": shape, "ms": mine, "pytorch_ms": other, "speedup": other / mine})
-    return rows
-
-
-def part_benchmark(gpu: dict[str, str]) -> list[dict]:
-    try:
+    found = {"ms": Library(tc, tc.functional, device, dtype)}
+    with contextlib.suppress(ImportError):
         import torch
-    except ImportError:
-        raise NotRun("PyTorch is not installed") from None
-    if not torch.cuda.is_available():
-        raise NotRun("this PyTorch has no CUDA")
-    done = subprocess.run([sys.executable, __file__, "--benchmark-only"], capture_output=True, text=True, cwd=ROOT)
-    if done.returncode:
-        raise RuntimeError((done.stdout + done.stderr)[-4000:])
-    return json.loads(done.stdout.splitlines()[-1])
+
+        if device == "cpu" or torch.cuda.is_available():
+            found["pytorch_ms"] = Library(torch, torch.nn.functional, device, dtype)
+    return found
 
 
-PARTS = {
-    "build": part_build,
-    "instructions": part_instructions,
-    "tests": part_tests,
-    "memcheck": part_memcheck,
-    "racecheck": part_racecheck,
-    "benchmark": part_benchmark,
+def part_benchmark(gpu: dict[str, str], keep: Keep) -> None:
+    for workload, shapes in WORKLOADS:
+        for shape in shapes:
+            for dtype in ("float32", "bfloat16"):
+                row: dict[str, Any] = {"workload": f"{workload.__name__} {'x'.join(map(str, shape))} {dtype}"}
+                for column, library in libraries("cuda", dtype).items():
+                    try:
+                        row[column] = median_ms(library, workload(library, *shape))
+                    except Exception as error:
+                        row[column] = f"{type(error).__name__}: {error}"
+                keep(row)
+
+
+def part_constants(gpu: dict[str, str], keep: Keep) -> None:
+    """What a model of time would take from tables, measured with our kernels: so a bandwidth is what these reach."""
+    library = libraries("cuda", "float32")["ms"]
+    tiny, square = library.tensor(4, grad=False), library.tensor(4096, 4096, grad=False)
+    keep(
+        {
+            "constant": "microseconds of a launch, one after the other",
+            "measured": median_ms(library, lambda: [tiny + 1 for _ in range(500)]) * 2,
+        }
+    )
+    for name, mebibytes in (("DRAM", 1024), ("L2", 8)):
+        x = library.tensor(mebibytes << 18, grad=False)
+        ms = median_ms(library, lambda x=x: [x.clone() for _ in range(10)]) / 10
+        keep({"constant": f"GB/s of {name}, read and written", "measured": 2 * (mebibytes << 20) / ms / 1e6})
+    ms = median_ms(library, lambda: library.module.matmul(square, square))
+    keep({"constant": "GFLOP/s of a float32 product of 4096", "measured": 2 * 4096**3 / ms / 1e6})
+
+
+# ---- parts -----------------------------------------------------------------------------------------------------------------------------
+
+# Most important first: the minutes that each may take, and what it does.
+PARTS: dict[str, tuple[float, Callable[[dict[str, str], Keep], None]]] = {
+    "build": (3, part_build),
+    "instructions": (1, part_instructions),
+    "tests": (8, part_tests),
+    "benchmark": (4, part_benchmark),
+    "constants": (1, part_constants),
+    "memcheck": (4, part_memcheck),
+    "racecheck": (4, part_racecheck),
 }
+GRACE_SECONDS = 15.0  # after a part's minutes, until it is killed
+COMMAND = [sys.executable, __file__]
 
 
-def attempt(part, gpu: dict[str, str] | None, reason: str) -> dict:
-    if gpu is None:
-        return {"state": "not run", "why": reason}
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """OutOfTime after so many seconds."""
+
+    def stop(number: int, frame: object) -> None:
+        raise OutOfTime(f"it has taken {seconds / 60:g} minutes")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        return {"state": "done", "result": part(gpu)}
-    except NotRun as why:
-        return {"state": "not run", "why": str(why)}
-    except Exception as error:
-        return {"state": "failed", "why": f"{type(error).__name__}: {error}"}
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def run_part(name: str, gpu: dict[str, str], folder: Path) -> str:
+    """Writes <name>.jsonl; gives the state."""
+    minutes, part = PARTS[name]
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / f"{name}.jsonl", "w") as file:
+
+        def keep(row: dict) -> None:
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+        now = datetime.datetime.now(datetime.timezone.utc)
+        keep({"part": name, "date": now.isoformat(timespec="seconds"), "gpu": gpu, "versions": versions()})
+        start, why = time.monotonic(), ""
+        try:
+            with time_limit(60 * minutes):
+                part(gpu, keep)
+            state = "done"
+        except NotRun as error:
+            state, why = "not run", str(error)
+        except OutOfTime as error:
+            state, why = "out of time", str(error)
+        except Exception as error:
+            state, why = "failed", f"{type(error).__name__}: {error}"
+        keep({"state": state, "why": why, "seconds": round(time.monotonic() - start, 1)})
+    return state
+
+
+def report(name: str, folder: Path) -> str:
+    """The state of a part, printed with what it left."""
+    path = folder / f"{name}.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")] if path.exists() else []
+    state = rows.pop() if rows and "state" in rows[-1] else {"state": "cut off", "why": "the process ended"}
+    print(f"{name}: {state['state']}: {state['why'] or f'{max(len(rows) - 1, 0)} results in {path}'}", flush=True)
+    return state["state"]
+
+
+def run_parts(names: list[str], folder: Path) -> list[str]:
+    """Each in a process of its own, which cannot take the others with it."""
+    states = []
+    for name in names:
+        (folder / f"{name}.jsonl").unlink(missing_ok=True)  # of an earlier run
+        part = subprocess.Popen([*COMMAND, "--part", name, "--output", str(folder)], start_new_session=True, stdout=subprocess.DEVNULL)
+        try:
+            part.wait(60 * PARTS[name][0] + GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(part.pid, signal.SIGKILL)
+            part.wait()
+        states.append(report(name, folder))
+    return states
 
 
 def versions() -> dict[str, str]:
@@ -203,31 +381,27 @@ def versions() -> dict[str, str]:
     return found
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
+    date = datetime.datetime.now(datetime.timezone.utc)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--benchmark-only", action="store_true", help="print the rows of the benchmark as JSON")
-    parser.add_argument("--output", type=Path, help="where to write the JSON")
-    options = parser.parse_args()
-    if options.benchmark_only:
-        print(json.dumps(benchmark_rows()))
-        return 0
-    gpu, reason = None, ""
+    parser.add_argument("--part", choices=list(PARTS), help="run this part alone, in this process")
+    default = ROOT / "benchmarks" / "results" / f"{date:%Y-%m-%d}-gpu"
+    parser.add_argument(
+        "--output", type=Path, default=default, metavar="FOLDER", help="where to write (default: benchmarks/results/<date>-gpu)"
+    )
+    options = parser.parse_args(arguments)
     try:
         gpu = gpu_description()
     except NotRun as why:
-        reason = str(why)
-    results = {}
-    for name, part in PARTS.items():
-        results[name] = attempt(part, gpu, reason)
-        print(f"{name}: {results[name]['state']}: {results[name].get('why') or results[name].get('result')}", flush=True)
-    states = {result["state"] for result in results.values()}
-    if gpu is not None:
-        date = datetime.datetime.now(datetime.timezone.utc)
-        output = options.output or ROOT / "benchmarks" / "results" / f"{date:%Y-%m-%d}-gpu.json"
-        report = {"date": date.isoformat(timespec="seconds"), "gpu": gpu, "versions": versions(), "parts": results}
-        output.write_text(json.dumps(report, indent=1) + "\n")
-        print(f"written to {output}")
-    return 1 if "failed" in states else 0 if "done" in states else 77
+        for name in [options.part] if options.part else PARTS:
+            print(f"{name}: not run: {why}")
+        return 77
+    if options.part:
+        run_part(options.part, gpu, options.output)
+        states = [report(options.part, options.output)]
+    else:
+        states = run_parts(list(PARTS), options.output)
+    return 0 if {*states} <= {"done", "not run"} and "done" in states else 77 if {*states} == {"not run"} else 1
 
 
 if __name__ == "__main__":

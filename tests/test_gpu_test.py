@@ -1,0 +1,142 @@
+"""tools/gpu_test.py without a GPU: parts that are fakes, and the workloads of its benchmark on the CPU."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+TOOLS = Path(__file__).resolve().parents[1] / "tools"
+sys.path.append(str(TOOLS))
+import gpu_test  # noqa: E402
+
+FAKES = f"""
+import signal, sys, time
+sys.path.insert(0, {str(TOOLS)!r})
+import gpu_test
+
+def good(gpu, keep):
+    keep({{"row": 1}})
+    keep({{"row": 2}})
+
+def bad(gpu, keep):
+    keep({{"row": 1}})
+    raise ValueError("a reason")
+
+def missing(gpu, keep):
+    raise gpu_test.NotRun("something is not installed")
+
+def slow(gpu, keep):
+    keep({{"row": 1}})
+    time.sleep(60)
+
+def stuck(gpu, keep):
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])  # as a call that does not return
+    slow(gpu, keep)
+
+def endless(gpu, keep):
+    for i in range(6000):
+        keep({{"row": i}})
+        time.sleep(0.01)
+
+short = 0.5 / 60
+gpu_test.PARTS = {{"good": (1, good), "bad": (1, bad), "missing": (1, missing), "slow": (short, slow), "stuck": (short, stuck)}}
+if "endless" in sys.argv:
+    gpu_test.PARTS["endless"] = (1, endless)
+gpu_test.gpu_description = lambda: {{"name": "none, a fake"}}
+gpu_test.versions = lambda: {{"transformer_c": "any"}}
+gpu_test.GRACE_SECONDS = 2.0
+gpu_test.COMMAND = [sys.executable, __file__]
+sys.exit(gpu_test.main())
+"""
+
+
+@pytest.fixture
+def fakes(tmp_path):
+    script = tmp_path / "fakes.py"
+    script.write_text(FAKES)
+    return [sys.executable, str(script), "--output", str(tmp_path / "results")]
+
+
+def rows(folder, part):
+    return [json.loads(line) for line in (folder / "results" / f"{part}.jsonl").read_text().splitlines()]
+
+
+def test_all_parts(fakes, tmp_path):
+    done = subprocess.run(fakes, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1, done.stderr
+    said = dict(line.split(": ", 1) for line in done.stdout.splitlines())
+    assert list(said) == ["good", "bad", "missing", "slow", "stuck"]
+    assert said["good"].startswith("done: 2 results in ") and said["missing"] == "not run: something is not installed"
+    assert said["bad"] == "failed: ValueError: a reason" and said["slow"].startswith("out of time: it has taken 0.0083")
+    assert said["stuck"] == "cut off: the process ended"
+    first, *results, last = rows(tmp_path, "good")
+    assert first["part"] == "good" and first["gpu"] == {"name": "none, a fake"} and first["versions"] == {"transformer_c": "any"}
+    assert results == [{"row": 1}, {"row": 2}] and last["state"] == "done"
+    for part in ("bad", "slow", "stuck"):
+        assert rows(tmp_path, part)[1] == {"row": 1}
+
+
+@pytest.mark.parametrize("part, status", [("good", 0), ("bad", 1), ("missing", 77), ("slow", 1)])
+def test_one_part(fakes, tmp_path, part, status):
+    assert subprocess.run([*fakes, "--part", part], capture_output=True, timeout=60).returncode == status
+    assert [path.name for path in (tmp_path / "results").iterdir()] == [f"{part}.jsonl"]
+
+
+def test_a_killed_part_leaves_what_it_had(fakes, tmp_path):
+    file = tmp_path / "results" / "endless.jsonl"
+    part = subprocess.Popen([*fakes, "--part", "endless"])
+    try:
+        deadline = time.monotonic() + 30
+        while not (file.exists() and file.read_text().count("\n") > 5):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        os.kill(part.pid, signal.SIGKILL)
+        part.wait()
+    assert [row["row"] for row in rows(tmp_path, "endless")[1:5]] == [0, 1, 2, 3]
+
+
+def test_an_interrupted_line_is_no_result(tmp_path, capsys):
+    (tmp_path / "build.jsonl").write_text('{"part": "build"}\n{"library": "one"}\n{"state": "do')
+    assert gpu_test.report("build", tmp_path) == "cut off"
+    assert gpu_test.report("tests", tmp_path) == "cut off"  # no file
+
+
+def test_the_minutes_of_the_parts():
+    minutes = [limit for limit, _ in gpu_test.PARTS.values()]
+    assert max(minutes) <= 9 and sum(minutes) <= 25
+    listed = [
+        gpu_test.__doc__.index(f"  {name}") if name != "racecheck" else gpu_test.__doc__.index("racecheck") for name in gpu_test.PARTS
+    ]
+    assert listed == sorted(listed)
+
+
+def test_without_a_gpu_nothing_is_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(gpu_test.shutil, "which", lambda name: None)
+    assert gpu_test.main(["--output", str(tmp_path / "results")]) == 77
+    said = capsys.readouterr().out.splitlines()
+    assert said == [f"{name}: not run: no NVIDIA driver here: nvidia-smi is not found" for name in gpu_test.PARTS]
+    assert not (tmp_path / "results").exists()
+
+
+TINY = {"encoder_step": (2, 3, 8, 2), "linear": (3, 4, 5), "attention": (1, 2, 3, 4), "layer_norm": (3, 8), "softmax": (3, 5), "gelu": (7,)}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("workload", [workload for workload, _ in gpu_test.WORKLOADS], ids=lambda workload: workload.__name__)
+def test_workloads_run(workload, dtype):
+    for library in gpu_test.libraries("cpu", dtype).values():
+        assert gpu_test.median_ms(library, workload(library, *TINY[workload.__name__]), repeats=1) > 0
+
+
+def test_outcomes_of_tests_are_kept(tmp_path):
+    (tmp_path / "test_two.py").write_text("def test_a():\n    pass\n\n\ndef test_b():\n    assert not 1\n")
+    kept = []
+    with pytest.raises(RuntimeError, match="1 tests failed"):
+        gpu_test.run_tests([sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", str(tmp_path)], kept.append)
+    assert [(row["test"].split("::")[1], row["outcome"]) for row in kept] == [("test_a", "passed"), ("test_b", "failed")]
