@@ -1,13 +1,13 @@
 """Trainer(strategy="ddp"): several ranks take the steps of one process; rank 0 writes; another number of ranks resumes."""
 
-import json
 import pathlib
 
 import numpy as np
+import on_ranks
 import pytest
 import training
 import transformer_c as tc
-from jobs import needs_mpi, run
+from jobs import needs_mpi, run, write_script
 from transformer_c.trainer.shares import Dealt, SharedLoader
 
 HERE = pathlib.Path(__file__).parent
@@ -15,9 +15,11 @@ HERE = pathlib.Path(__file__).parent
 
 @needs_mpi
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_ranks_take_the_steps_of_one_process(ranks, tmp_path):
-    out = run(ranks, [HERE / "training.py"], tmp_path)
-    assert out.splitlines() == [f"{name}: done" for name in (*training.CASES, *(f"by hand, {name}" for name in training.MANUAL))]
+def test_checks_of_ranks(ranks, tmp_path):
+    """One job, because a job takes a second to start."""
+    out = run(ranks, [HERE / "on_ranks.py"], tmp_path)
+    assert [line for line in out.splitlines() if line[:1] != " "] == [check.__name__ for check in on_ranks.CHECKS]
+    assert [line[2:] for line in out.splitlines() if line[:1] == " "] == list(on_ranks.CASES)
 
 
 @needs_mpi
@@ -35,7 +37,7 @@ def test_one_rank_writes_and_another_number_of_ranks_resumes(tmp_path):
         if distributed.rank() == 0:
             np.save(f"weights_{size}_{epochs}.npy", training.weights(model))
     """
-    (tmp_path / "script.py").write_text("import numpy as np, transformer_c as tc\n" + __import__("textwrap").dedent(script))
+    write_script(script, tmp_path)
     whole, part = tmp_path / "whole", tmp_path / "part"
     for folder in (whole, part):
         folder.mkdir()
@@ -48,194 +50,6 @@ def test_one_rank_writes_and_another_number_of_ranks_resumes(tmp_path):
     run(1, ["../script.py", 4, "last"], part)
     training.close(np.load(whole / "weights_2_4.npy"), np.load(part / "weights_1_4.npy"), 1e-5)
     assert len((part / "run" / "history.csv").read_text().splitlines()) == 5
-
-
-@needs_mpi
-def test_a_run_resumes_in_the_middle_of_an_epoch(tmp_path):
-    script = """
-        import sys, training
-        from transformer_c import distributed
-        size = distributed.world_size()
-
-        class Stop(tc.callbacks.Callback):
-            def on_train_batch_end(self, trainer, model, outputs, batch, batch_idx):
-                if trainer.global_step == 7:  # in the second epoch of five steps
-                    trainer.save_checkpoint("middle.safetensors")
-
-        trainer, model = training.trained(2, 12, 3, callbacks=[training.Late(), Stop()])
-        trainer2, model2 = training.trained(2, 12, 3, callbacks=[training.Late()], resume="middle.safetensors")
-        assert np.array_equal(training.weights(model), training.weights(model2))
-        assert trainer.history == trainer2.history and trainer.step_history == trainer2.step_history
-    """
-    run(2, script, tmp_path)
-
-
-@needs_mpi
-def test_checkpoints_of_shared_out_state_are_whole(tmp_path):
-    script = """
-        import training
-        from transformer_c import distributed
-        from transformer_c.distributed import world
-        from transformer_c.trainer.zero import Zero
-        size, rank = distributed.world_size(), distributed.rank()
-        at_once, whole = training.trained(size, 12, 3, strategy="zero", folder="whole")
-        first, _ = training.trained(size, 12, 2, strategy="zero", folder="part")
-        files = [tc.load(f"{folder}/last.safetensors")["optimizer"] for folder in ("whole", "part")]
-        assert files[0]["state"].keys() == files[1]["state"].keys()
-        for strategy in ("zero", "ddp", "zero"):  # the file of either is resumed by the other
-            _, model = training.trained(size, 12, 3, strategy=strategy, resume="part/last.safetensors")
-            assert np.array_equal(training.weights(model), training.weights(whole))
-        module = training.Small()
-        optimizer = tc.optim.AdamW(module.parameters())
-        zero = Zero(world.group(), optimizer)
-        for p in module.parameters():
-            p.grad = tc.ones(p.shape)
-        numbers = sum(p.numel() for p in module.parameters())
-        before = zero._group.sent
-        zero.sum_gradients([True] * len(list(module.parameters())), None, "norm")
-        zero.step()
-        least = 2 * (size - 1) * 4 * numbers / size
-        assert least - 8 * size <= zero._group.sent - before <= least + 8 * size
-        assert zero.state_bytes() <= 2 * 4 * (numbers // size + 1), "exp_avg and exp_avg_sq of one part"
-        plain, strided = training.Small(), training.Small()
-        strided.load_state_dict(plain.state_dict())
-        for p in strided.parameters():
-            if p.ndim == 2:  # also of parts that other ranks have
-                p.data = tc.tensor(np.asarray(p.detach()).T.copy()).T
-        for module in (plain, strided):
-            zero = Zero(world.group(), tc.optim.AdamW(module.parameters(), lr=0.1))
-            for p in module.parameters():
-                p.grad = tc.ones(p.shape)
-            zero.sum_gradients([True] * len(list(module.parameters())), None, "norm")
-            zero.step()
-        assert np.array_equal(training.weights(plain), training.weights(strided))
-        try:
-            class Own(tc.optim.SGD):
-                pass
-            Zero(world.group(), Own(module.parameters()))
-        except ValueError as error:
-            assert "shares out the state of SGD, Adam" in str(error)
-        else:
-            raise AssertionError
-    """
-    run(3, script, tmp_path)
-
-
-@needs_mpi
-def test_bytes_of_a_step(tmp_path):
-    """2 (n - 1) / n of the gradients per rank, with either strategy."""
-    script = """
-        import training
-        from transformer_c import distributed
-        group, size = distributed.world.group(), distributed.world_size()
-        for strategy in ("ddp", "zero"):
-            sent = []
-            class Count(tc.callbacks.Callback):
-                def on_train_batch_end(self, trainer, model, outputs, batch, batch_idx):
-                    sent.append(group.sent)
-            trainer, model = training.trained(size, 12, 1, strategy=strategy, callbacks=[Count()])
-            numbers = sum(p.numel() for p in model.parameters())
-            least = 2 * (size - 1) / size * 4 * numbers
-            lengths = 8 * (size - 1)  # of the batches
-            for before, after in zip(sent, sent[1:]):
-                assert abs(after - before - lengths - least) <= 8 * size, (strategy, after - before, least)
-    """
-    run(3, script, tmp_path)
-
-
-@needs_mpi
-def test_manual_optimization(tmp_path):
-    """A run with gradients that no step has used resumes, also with another number of ranks; ranks that part are told so, on all of them."""
-    script = """
-        import training
-        from transformer_c import distributed
-        rank = distributed.rank()
-
-        class Stop(tc.callbacks.Callback):
-            def on_train_batch_end(self, trainer, model, outputs, batch, batch_idx):
-                if (trainer.current_epoch, batch_idx) == (1, 2):  # of an epoch of five batches: a step, and gradients of the next
-                    trainer.save_checkpoint("middle.safetensors")
-
-        for strategy in ("ddp", "zero"):
-            options = dict(kind=training.Manual, strategy=strategy)
-            trainer, model = training.trained(2, 12, 3, callbacks=[Stop()], **options)
-            assert len(tc.load("middle.safetensors")["gradients"]) > 10
-            again, twin = training.trained(2, 12, 3, resume="middle.safetensors", **options)
-            assert np.array_equal(training.weights(model), training.weights(twin)) and trainer.step_history == again.step_history
-            one, alone = training.trained(1, 12, 3, resume="middle.safetensors", kind=training.Manual)
-            training.close(training.weights(model), training.weights(alone), 1e-5)
-
-        class Wrong(training.Manual):
-            def training_step(self, batch, batch_idx):
-                loss, optimizer = training.Small.training_step(self, batch, batch_idx), self.optimizers()
-                if self.how == "nan":
-                    self.manual_backward(loss * (float("nan") if rank else 1))
-                elif self.how == "local":
-                    loss.backward()
-                    optimizer.step()
-                elif self.how == "parted":
-                    if rank:
-                        self.manual_backward(loss)
-                    optimizer.step()
-                elif self.how == "ended" and rank:
-                    self.manual_backward(loss)
-
-        for Wrong.how, kind, message in (
-            ("nan", FloatingPointError, "the loss is nan in epoch 1, batch 1, after 0 steps"),
-            ("local", RuntimeError, "the gradients of optimizer 0 are not the same on all ranks, in epoch 1, batch 1"),
-            ("parted", RuntimeError, "rank 0 is at step() of optimizer 0, rank 1 at manual_backward()"),
-            ("ended", RuntimeError, "rank 0 is at the end of a step, rank 1 at manual_backward()"),
-        ):
-            try:
-                training.trained(2, 12, 1, kind=Wrong)
-            except kind as error:
-                assert message in str(error), error
-            else:
-                raise AssertionError(f"no error: {Wrong.how}")
-    """
-    run(2, script, tmp_path)
-
-
-DIFFERENT = {
-    "model": ("model = Net(4 + rank)", "weight is float32 (4, 4) on rank 0 but float32 (5, 4) on rank 1"),
-    "dtype": ("model = Net(4).to('float64' if rank else 'float32')", "weight is float32 (4, 4) on rank 0 but float64 (4, 4) on rank 1"),
-    "data": ("rows = 10 + rank", "len(train.dataset) is 10 on rank 0 but 11 on rank 1"),
-    "batch": ("batch = 2 + rank", "train.batch_size is 2 on rank 0 but 3 on rank 1"),
-    "option": ("options = dict(gradient_clip_val=1.0 + rank)", "gradient_clip_val is 1.0 on rank 0 but 2.0 on rank 1"),
-    "rate": ("model = Net(4, 0.1 + rank)", "optimizer 0 is"),
-    "names": ("model = Net(4)\nif rank: model.other = tc.nn.Linear(1, 1)", "other.weight is missing on rank 0 but"),
-}  # fmt: skip
-
-
-@needs_mpi
-def test_what_differs_between_ranks_is_found_at_the_start(tmp_path):
-    """On all ranks, so that a program may catch it and go on."""
-    script = """
-        import json
-        from transformer_c import distributed
-        rank = distributed.rank()
-
-        class Net(tc.TrainingModule):
-            def __init__(self, size, lr=0.1):
-                super().__init__()
-                self.linear, self.lr = tc.nn.Linear(4, size), lr
-            def training_step(self, batch, batch_idx):
-                return self.linear(batch).square().mean()
-            def configure_optimizers(self):
-                return tc.optim.SGD(self.parameters(), lr=self.lr)
-
-        for change, message in json.load(open("cases.json")).values():
-            rows, batch, options, model = 10, 2, {}, Net(4)
-            exec(change)
-            try:
-                tc.Trainer(1, strategy="ddp", progress=False, **options).fit(model, tc.data.DataLoader(np.ones((rows, 4), "f"), batch_size=batch))
-            except ValueError as error:
-                assert message in str(error), error
-            else:
-                raise AssertionError(f"no error: {change}")
-    """
-    (tmp_path / "cases.json").write_text(json.dumps(DIFFERENT))
-    run(2, script, tmp_path)
 
 
 @needs_mpi

@@ -3,12 +3,12 @@
 import os
 import random
 import signal
-import textwrap
 import time
 
 import numpy as np
 import pytest
-from jobs import Job, needs_mpi, run
+import transformer_c as tc
+from jobs import Job, needs_mpi, write_script
 
 pytestmark = needs_mpi
 LIMIT = 20  # seconds until all ranks have ended, start and end included
@@ -24,7 +24,6 @@ FAULTS = {
 
 SCRIPT = """
     import os, sys, time
-    sys.path.insert(0, TESTS)
     import training
     from transformer_c import distributed
     distributed.init(timeout=1)
@@ -41,12 +40,12 @@ SCRIPT = """
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_of_one_rank_ends_all(name, tmp_path):
     fault, messages = FAULTS[name]
-    job = Job(2, SCRIPT.replace("FAULT", fault).replace("TESTS", repr(os.path.dirname(__file__))), tmp_path)
+    job = Job(2, SCRIPT.replace("FAULT", fault), tmp_path)
     status, out, err = job.result(LIMIT)
     assert status != 0
     for message in messages:
         assert message in out + err, f"{message!r} is not in:\n{out}\n{err}"
-    run(1, ["-c", "import transformer_c as tc; assert tc.load('run/last.safetensors')['trainer']['epoch'] == 1"], tmp_path)
+    assert tc.load(tmp_path / "run/last.safetensors")["trainer"]["epoch"] == 1
 
 
 TRAINING = """
@@ -58,7 +57,7 @@ TRAINING = """
     if distributed.rank() == 0:
         print("begun", flush=True)
     try:
-        trainer, model = training.trained(size, 12, 12, folder="run", resume=resume, checkpoint_every_n_steps=2, dropout=0.1)
+        trainer, model = training.trained(size, 12, 8, folder="run", resume=resume, checkpoint_every_n_steps=2, dropout=0.1)
     except KeyboardInterrupt as interrupt:
         print(interrupt, flush=True)
         sys.exit(130)
@@ -68,7 +67,7 @@ TRAINING = """
 
 
 def begin(folder, *arguments):
-    (folder / "script.py").write_text("import numpy as np, transformer_c as tc\n" + textwrap.dedent(TRAINING))
+    write_script(TRAINING, folder)
     job = Job(2, ["script.py", *arguments], folder)
     while job.process.stdout.readline() not in ("begun\n", ""):
         pass
@@ -117,8 +116,6 @@ def test_one_interrupt_stops_all_ranks_at_the_same_step(whole, tmp_path):
 
 @pytest.mark.parametrize("value", ["-1", "never", "0"])
 def test_the_time_limit_is_a_number_of_seconds(value, monkeypatch):
-    import transformer_c as tc
-
     monkeypatch.setenv("TRANSFORMER_C_MPI_TIMEOUT", value)
     with pytest.raises(ValueError, match=f"TRANSFORMER_C_MPI_TIMEOUT is '{value}'; expected a number of seconds above 0"):
         tc.distributed.init()

@@ -1,4 +1,4 @@
-"""Trainings that one process and several ranks do alike; run under mpiexec: python training.py"""
+"""Trainings that one process and several ranks do alike."""
 
 import warnings
 
@@ -110,6 +110,23 @@ class Two(Manual):
         return loss
 
 
+class Late(tc.callbacks.Callback):
+    """Logs where no step of the epoch follows."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_train_batch_end(self, trainer, model, outputs, batch, batch_idx):
+        if distributed.rank() == 0 and trainer.strategy:
+            model.log("of one rank", 1.0, on_step=True)
+        model.log("mean", batch[0].mean(), on_step=True)
+        model.log("mean", 2 * batch[0].mean(), on_step=True)
+
+    def on_train_epoch_end(self, trainer, model):
+        self.seen += [trainer.callback_metrics[name] for name in ("train_loss", "mean")]
+        model.log("at the end", trainer.current_epoch + 0.5, on_step=True)
+
+
 def data(rows=50, seed=0):
     rng = np.random.default_rng(seed)
     x = rng.random((rows, 5, 8)).astype(np.float32)
@@ -140,117 +157,4 @@ def weights(model):
 def close(a, b, limit=1e-6):
     a, b = np.asarray(a), np.asarray(b)
     assert a.shape == b.shape, (a.shape, b.shape)
-    assert np.abs(a - b).max() <= limit, f"apart by {np.abs(a - b).max():.2g}"
-
-
-# ---- cases: called on every rank ------------------------------------------------------------------------------------------------------
-
-CASES = {
-    "plain": {},
-    "uneven": {"rows": 53},  # the last step has rows for some ranks only
-    "fewer rows than ranks": {"rows": 25, "epochs": 2},  # a rank has none in the last step
-    "dropout": {"dropout": 0.3},
-    "uneven with dropout": {"dropout": 0.2, "rows": 53, "epochs": 2},
-    "unused": {"unused": True},
-    "accumulated": {"accumulate_grad_batches": 3},
-    "clipped": {"gradient_clip_val": 0.05},
-    "clipped by value": {"gradient_clip_val": 0.001, "gradient_clip_algorithm": "value"},
-    "limited": {"limit_train_batches": 2, "limit_val_batches": 1},
-}
-
-
-def check_case(case):
-    """Losses by step, values by epoch and weights are those of one process; two runs give the same bits."""
-    size = distributed.world_size()
-    batch = 12
-    one, alone = trained(1, batch, **case)
-    several, model = trained(size, batch, **case)
-    again, twin = trained(size, batch, **case)
-    assert several.global_step == one.global_step
-    assert several.step_history == again.step_history
-    for name, values in one.step_history.items():
-        assert [step for step, _ in several.step_history[name]] == [step for step, _ in values], name
-        close([value for _, value in several.step_history[name]], [value for _, value in values])
-    for value in ("train_loss", "val_loss", "train_acc"):
-        close(one.history[value], several.history[value])
-        assert several.history[value] == again.history[value]
-    close(weights(alone), weights(model), 1e-5)
-    assert np.array_equal(weights(model), weights(twin))
-    everywhere = distributed.all_gather(weights(model))
-    assert (everywhere == everywhere[0]).all(), "the weights of all ranks are the same bits"
-    close(
-        *[
-            [t.test(m, tc.data.DataLoader(data(17, 1), batch_size=4), verbose=False)[0]["val_loss"]]
-            for t, m in ((one, alone), (several, model))
-        ]
-    )
-
-
-MANUAL = {
-    "accumulated": {"kind": Manual},
-    "uneven": {"kind": Manual, "rows": 53},
-    "with a closure": {"kind": Closing, "dropout": 0.2},
-    "fewer rows than ranks": {"kind": Closing, "rows": 25, "epochs": 2},
-    "unused": {"kind": Closing, "unused": True},
-    "two optimizers": {"kind": Two, "rows": 53, "dropout": 0.2, "unused": True},
-}
-
-
-class Late(tc.callbacks.Callback):
-    """Logs where no step of the epoch follows."""
-
-    def __init__(self):
-        self.seen = []
-
-    def on_train_batch_end(self, trainer, model, outputs, batch, batch_idx):
-        if distributed.rank() == 0 and trainer.strategy:
-            model.log("of one rank", 1.0, on_step=True)
-        model.log("mean", batch[0].mean(), on_step=True)
-        model.log("mean", 2 * batch[0].mean(), on_step=True)
-
-    def on_train_epoch_end(self, trainer, model):
-        self.seen += [trainer.callback_metrics[name] for name in ("train_loss", "mean")]
-        model.log("at the end", trainer.current_epoch + 0.5, on_step=True)
-
-
-def check_late_values():
-    """What is logged after the last step of an epoch is recorded as with one process, wherever other ranks log other names."""
-    size = distributed.world_size()
-    one, several = (trained(n, 12, 2, callbacks=[Late()])[0] for n in (1, size))
-    assert several.step_history.keys() - one.step_history.keys() == {"of one rank"}
-    for name, values in one.step_history.items():
-        assert [step for step, _ in several.step_history[name]] == [step for step, _ in values], name
-        close([value for _, value in several.step_history[name]], [value for _, value in values])
-    for name, value in one.callback_metrics.items():
-        close([value], [several.callback_metrics[name]])
-    close(one.callbacks[0].seen, several.callbacks[0].seen)
-
-
-ZERO = ("plain", "uneven", "unused", "accumulated", "clipped", "clipped by value")
-
-
-def check_zero(case, limit=0):
-    """A shared-out state gives the bits of a whole one; clipped by the norm, whose sum is in another order, the numbers."""
-    size = distributed.world_size()
-    whole, model = trained(size, 12, **case)
-    shared, twin = trained(size, 12, strategy="zero", **case)
-    close(weights(model), weights(twin), limit)
-    assert shared.step_history.keys() == whole.step_history.keys() and len(shared.history["train_loss"]) == len(whole.history["train_loss"])
-    for optimizer in shared.optimizers:
-        assert not optimizer.state and "step" not in vars(optimizer), "the state is shared out, and the optimizer is as it was after fit()"
-
-
-if __name__ == "__main__":
-    distributed.init()
-    check_late_values()
-    for name, case in CASES.items():
-        check_case(case)
-        if name in ZERO:
-            check_zero(case, 1e-6 if name == "clipped" else 0)
-        if distributed.rank() == 0:
-            print(f"{name}: done\n", end="")
-    for name, case in MANUAL.items():
-        check_case(case)
-        check_zero(case)
-        if distributed.rank() == 0:
-            print(f"by hand, {name}: done\n", end="")
+    assert np.abs(a - b).max(initial=0) <= limit, f"apart by {np.abs(a - b).max():.2g}"

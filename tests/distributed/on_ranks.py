@@ -1,0 +1,259 @@
+"""Checks that several ranks do together: mpiexec -n 2 python on_ranks.py; each says that it is done."""
+
+import itertools
+
+import numpy as np
+import training
+import transformer_c as tc
+from training import Closing, Late, Manual, Small, Two, close, trained, weights
+from transformer_c import distributed
+from transformer_c.distributed import world
+from transformer_c.trainer.zero import Zero
+
+CASES = {
+    "plain": {},
+    "uneven": {"rows": 53},  # the last step has rows for some ranks only
+    "fewer rows than ranks": {"rows": 25},  # a rank has none in the last step
+    "dropout": {"dropout": 0.3},
+    "uneven with dropout": {"dropout": 0.2, "rows": 53},
+    "unused": {"unused": True},
+    "accumulated": {"accumulate_grad_batches": 3},
+    "clipped": {"gradient_clip_val": 0.05},
+    "clipped by value": {"gradient_clip_val": 0.001, "gradient_clip_algorithm": "value"},
+    "limited": {"limit_train_batches": 2, "limit_val_batches": 1},
+    "late values": {"callbacks": Late},
+    "by hand": {"kind": Manual, "rows": 53},
+    "by hand, with a closure": {"kind": Closing, "dropout": 0.2},
+    "by hand, fewer rows than ranks": {"kind": Closing, "rows": 25},
+    "by hand, unused": {"kind": Closing, "unused": True},
+    "by hand, two optimizers": {"kind": Two, "rows": 53, "dropout": 0.2, "unused": True},
+}
+ZERO = ("plain", "uneven", "unused", "accumulated", "clipped", "clipped by value", *(name for name in CASES if "by hand" in name))
+
+
+class Result:
+    """What a training of a case gave."""
+
+    def __init__(self, name, size, **options):
+        case = {"epochs": 2, **CASES[name], **options}
+        if "callbacks" in case:
+            case["callbacks"] = [case["callbacks"]()]
+        trainer, model = trained(size, 12, **case)
+        self.step, self.step_history, self.history = trainer.global_step, trainer.step_history, trainer.history
+        self.metrics = dict(trainer.callback_metrics)
+        self.seen = [callback.seen for callback in trainer.callbacks]
+        self.weights = weights(model)
+        self.test = trainer.test(model, tc.data.DataLoader(training.data(17, 1), batch_size=4), verbose=False)[0]
+        if options:
+            for optimizer in trainer.optimizers:
+                assert not optimizer.state and "step" not in vars(optimizer), "the state is shared out, and the optimizer is as it was"
+
+
+def cases(size, rank):
+    """Values by step and epoch, and weights, are those of one process; two runs give the same bits, and so does a state that is shared out."""
+    found = world.group().exchange({name: Result(name, 1) for name in list(CASES)[rank::size]})  # each rank some
+    for name in CASES:
+        one, several, again = next(part[name] for part in found if name in part), Result(name, size), Result(name, size)
+        assert several.step == one.step and several.step_history == again.step_history and several.history == again.history
+        assert several.step_history.keys() - one.step_history.keys() == ({"of one rank"} if name == "late values" else set())
+        for key, values in one.step_history.items():
+            assert [step for step, _ in several.step_history[key]] == [step for step, _ in values], (name, key)
+            close([value for _, value in several.step_history[key]], [value for _, value in values])
+        for key in ("train_loss", "val_loss", "train_acc"):
+            close(one.history[key], several.history[key])
+        for key, value in {**one.metrics, **one.test}.items():
+            close([value], [{**several.metrics, **several.test}[key]])
+        close(one.seen, several.seen)
+        close(one.weights, several.weights, 1e-5)
+        assert np.array_equal(several.weights, again.weights)
+        everywhere = distributed.all_gather(several.weights)
+        assert (everywhere == everywhere[0]).all(), "the weights of all ranks are the same bits"
+        if name in ZERO:
+            shared = Result(name, size, strategy="zero")
+            close(several.weights, shared.weights, 1e-6 if name == "clipped" else 0)  # the sum of its norm is in another order
+            assert shared.step_history.keys() == several.step_history.keys() and shared.history.keys() == several.history.keys()
+        say(f"  {name}")
+
+
+class Save(tc.callbacks.Callback):
+    """Saves after the batch of a number in the second epoch."""
+
+    def __init__(self, batch):
+        self.batch = batch
+
+    def on_train_batch_end(self, trainer, model, outputs, batch, batch_idx):
+        if (trainer.current_epoch, batch_idx) == (1, self.batch):
+            trainer.save_checkpoint("middle.safetensors")
+
+
+def resuming_in_the_middle_of_an_epoch(size, rank):
+    trainer, model = trained(size, 12, 3, callbacks=[Late(), Save(1)])
+    again, twin = trained(size, 12, 3, callbacks=[Late()], resume="middle.safetensors")
+    assert np.array_equal(weights(model), weights(twin))
+    assert trainer.history == again.history and trainer.step_history == again.step_history
+
+
+def resuming_with_gradients(size, rank):
+    """With those of a batch that no step has used; also with another number of ranks."""
+    for strategy in ("ddp", "zero"):
+        options = dict(kind=Manual, strategy=strategy)
+        trainer, model = trained(size, 12, 3, callbacks=[Save(2)], **options)
+        assert len(tc.load("middle.safetensors")["gradients"]) > 10
+        again, twin = trained(size, 12, 3, resume="middle.safetensors", **options)
+        assert np.array_equal(weights(model), weights(twin)) and trainer.step_history == again.step_history
+        _, alone = trained(1, 12, 3, resume="middle.safetensors", kind=Manual)
+        close(weights(model), weights(alone), 1e-5)
+        distributed.barrier()  # all have read the file
+
+
+class Parting(Manual):
+    """Ranks that do not take the same steps."""
+
+    how = ""
+
+    def training_step(self, batch, batch_idx):
+        loss, optimizer, rank = Small.training_step(self, batch, batch_idx), self.optimizers(), distributed.rank()
+        if self.how == "nan":
+            self.manual_backward(loss * (float("nan") if rank else 1))
+        elif self.how == "local":
+            loss.backward()
+            optimizer.step()
+        elif rank:
+            self.manual_backward(loss)
+        elif self.how == "other steps":
+            optimizer.step()
+
+
+def ranks_that_part(size, rank):
+    """They are told so, all of them, and may go on with something else."""
+    for Parting.how, kind, message in (
+        ("nan", FloatingPointError, "the loss is nan in epoch 1, batch 1, after 0 steps"),
+        ("local", RuntimeError, "the gradients of optimizer 0 are not the same on all ranks, in epoch 1, batch 1"),
+        ("other steps", RuntimeError, "rank 0 is at step() of optimizer 0, rank 1 at manual_backward()"),
+        ("no step", RuntimeError, "rank 0 is at the end of a step, rank 1 at manual_backward()"),
+    ):
+        fails(kind, message, lambda: trained(size, 12, 1, kind=Parting))
+
+
+class Net(tc.TrainingModule):
+    """One layer."""
+
+    def __init__(self, width=4, lr=0.1):
+        super().__init__()
+        self.linear, self.lr = tc.nn.Linear(4, width), lr
+
+    def training_step(self, batch, batch_idx):
+        return self.linear(batch).square().mean()
+
+    def configure_optimizers(self):
+        return tc.optim.SGD(self.parameters(), lr=self.lr)
+
+
+def with_another(model):
+    """A model with one more layer."""
+    model.other = tc.nn.Linear(1, 1)
+    return model
+
+
+def what_differs_at_the_start(size, rank):
+    """It is found on all ranks, so that a program may catch it and go on."""
+    for message, model, rows, batch, options in (
+        ("weight is float32 (4, 4) on rank 0 but float32 (5, 4) on rank 1", Net(4 + rank), 10, 2, {}),
+        ("weight is float32 (4, 4) on rank 0 but float64 (4, 4) on rank 1", Net().to("float64" if rank else "float32"), 10, 2, {}),
+        ("len(train.dataset) is 10 on rank 0 but 11 on rank 1", Net(), 10 + rank, 2, {}),
+        ("train.batch_size is 2 on rank 0 but 3 on rank 1", Net(), 10, 2 + rank, {}),
+        ("gradient_clip_val is 1.0 on rank 0 but 2.0 on rank 1", Net(), 10, 2, {"gradient_clip_val": 1.0 + rank}),
+        ("optimizer 0 is", Net(4, 0.1 + rank), 10, 2, {}),
+        ("other.weight is missing on rank 0 but", with_another(Net()) if rank else Net(), 10, 2, {}),
+    ):
+        trainer = tc.Trainer(1, strategy="ddp", progress=False, **options)
+        data = tc.data.DataLoader(np.ones((rows, 4), "f"), batch_size=batch)
+        fails(ValueError, message, lambda trainer=trainer, model=model, data=data: trainer.fit(model, data))
+
+
+def checkpoints_of_shared_out_state(size, rank):
+    """They are whole: the file of either strategy is resumed by the other."""
+    _, whole = trained(size, 12, 3, strategy="zero", folder="whole")
+    trained(size, 12, 2, strategy="zero", folder="part")
+    files = [tc.load(f"{folder}/last.safetensors")["optimizer"] for folder in ("whole", "part")]
+    assert files[0]["state"].keys() == files[1]["state"].keys()
+    for strategy in ("zero", "ddp", "zero"):
+        _, model = trained(size, 12, 3, strategy=strategy, resume="part/last.safetensors")
+        assert np.array_equal(weights(model), weights(whole))
+
+
+def steps_of_shared_out_state(size, rank):
+    """The state of a rank is that of its part; bytes and numbers of a step, for parameters of any strides."""
+    plain, strided = Small(), Small()
+    strided.load_state_dict(plain.state_dict())
+    for p in strided.parameters():
+        if p.ndim == 2:  # also of parts that other ranks have
+            p.data = tc.tensor(np.asarray(p.detach()).T.copy()).T
+    for module in (plain, strided):
+        parameters = list(module.parameters())
+        zero, group = Zero(world.group(), tc.optim.AdamW(parameters, lr=0.1)), world.group()
+        for p in parameters:
+            p.grad = tc.ones(p.shape)
+        numbers, before = sum(p.numel() for p in parameters), group.sent
+        zero.sum_gradients([True] * len(parameters), None, "norm")
+        zero.step()
+        least = 2 * (size - 1) * 4 * numbers / size
+        assert least - 8 * size <= group.sent - before <= least + 8 * size
+        assert zero.state_bytes() <= 2 * 4 * (numbers // size + 1), "exp_avg and exp_avg_sq of one part"
+    assert np.array_equal(weights(plain), weights(strided))
+
+    class Own(tc.optim.SGD):
+        pass
+
+    fails(ValueError, "shares out the state of SGD, Adam", lambda: Zero(world.group(), Own(plain.parameters())))
+
+
+def bytes_of_a_step(size, rank):
+    """2 (n - 1) / n of the gradients per rank, with either strategy."""
+    group = world.group()
+
+    class Count(tc.callbacks.Callback):
+        def on_train_batch_end(self, trainer, model, outputs, batch, batch_idx):
+            sent.append(group.sent)
+
+    for strategy in ("ddp", "zero"):
+        sent = []
+        _, model = trained(size, 12, 1, strategy=strategy, callbacks=[Count()])
+        least = 2 * (size - 1) / size * 4 * sum(p.numel() for p in model.parameters())
+        lengths = 8 * (size - 1)  # of the batches
+        for before, after in itertools.pairwise(sent):
+            assert abs(after - before - lengths - least) <= 8 * size, (strategy, after - before, least)
+
+
+def fails(kind, message, call):
+    """The call raises this error."""
+    try:
+        call()
+    except kind as error:
+        assert message in str(error), error
+    else:
+        raise AssertionError(f"no error: {message}")
+
+
+CHECKS = (
+    cases,
+    resuming_in_the_middle_of_an_epoch,
+    resuming_with_gradients,
+    ranks_that_part,
+    what_differs_at_the_start,
+    checkpoints_of_shared_out_state,
+    steps_of_shared_out_state,
+    bytes_of_a_step,
+)
+
+
+def say(line):
+    if distributed.rank() == 0:
+        print(f"{line}\n", end="", flush=True)
+
+
+if __name__ == "__main__":
+    distributed.init()
+    for check in CHECKS:
+        check(distributed.world_size(), distributed.rank())
+        say(check.__name__)
