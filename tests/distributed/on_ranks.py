@@ -75,6 +75,33 @@ def cases(size, rank):
         say(f"  {name}")
 
 
+def streams_of_rank_0(size, rank):
+    """Weights, shuffles and dropout masks are those of rank 0, whatever the seeds of the others."""
+
+    def seeded(*args):
+        tc.manual_seed(5 + rank)
+        return Small(*args)
+
+    one, several = (trained(ranks, 12, 2, kind=seeded, dropout=0.3, seed=None) for ranks in (1, size))
+    of_rank_0 = distributed.broadcast(weights(one[1]))
+    close(of_rank_0, weights(several[1]), 1e-5)
+    assert not rank or np.abs(weights(one[1]) - of_rank_0).max() > 0.1
+
+
+def samplers_of_the_program(size, rank):
+    """A loader with a DistributedSampler is taken as it is."""
+
+    def fitted(ranks, sampler):
+        tc.manual_seed(7)
+        model, trainer = Small(), tc.Trainer(2, strategy="ddp" if ranks > 1 else None, progress=False, limit_val_batches=0)
+        trainer.fit(model, tc.data.DataLoader(training.data(48), batch_size=12 // ranks, sampler=sampler))
+        return weights(model)
+
+    order = tc.data.DistributedSampler(range(48), 1, 0, shuffle=False)
+    shares = tc.data.DistributedSampler(range(48), size, rank, shuffle=False)
+    close(fitted(1, order), fitted(size, shares), 1e-5)
+
+
 class Save(tc.callbacks.Callback):
     """Saves after the batch of a number in the second epoch."""
 
@@ -237,6 +264,8 @@ def fails(kind, message, call):
 
 CHECKS = (
     cases,
+    streams_of_rank_0,
+    samplers_of_the_program,
     resuming_in_the_middle_of_an_epoch,
     resuming_with_gradients,
     ranks_that_part,

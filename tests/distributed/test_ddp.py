@@ -1,6 +1,7 @@
 """Trainer(strategy="ddp"): several ranks take the steps of one process; rank 0 writes; another number of ranks resumes."""
 
 import pathlib
+import re
 
 import numpy as np
 import on_ranks
@@ -59,6 +60,15 @@ def test_command_line(tmp_path):
     assert out.count("best epoch: 1 of 1") == 1 and "4 batches on each of 2 ranks" in out, out
     again = run(2, ["-m", "transformer_c", "train", "reverse", "--resume", "--no-progress"], tmp_path)
     assert "going on from the last checkpoint" in again
+
+
+@needs_mpi
+def test_the_script_of_the_documentation(tmp_path):
+    (script,) = re.findall(r"```python\n(.*?)```", (HERE.parents[1] / "docs" / "scale.md").read_text(), re.S)
+    (tmp_path / "script.py").write_text(script)
+    out = run(2, ["script.py"], tmp_path)
+    (loss,) = re.findall(r"^2 ranks: (\S+)$", out, re.M)
+    assert float(loss) < 0.3 and (tmp_path / "run" / "last.safetensors").exists()
 
 
 # ---- one process ------------------------------------------------------------------------------------------------------------------

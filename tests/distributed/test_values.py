@@ -1,5 +1,9 @@
 """init, broadcast, all_reduce and all_gather: against NumPy, between real processes."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import transformer_c as tc
@@ -62,8 +66,6 @@ def test_wrong_arguments(call, kind, message):
 
 
 def test_mpi_is_missing(monkeypatch):
-    import sys
-
     from transformer_c.distributed import world
 
     monkeypatch.setitem(sys.modules, "mpi4py", None)
@@ -77,6 +79,16 @@ def test_mpi_is_missing(monkeypatch):
     with pytest.raises(ImportError, match='backend="mpi" was asked for'):
         tc.distributed.init("mpi")
     tc.distributed.init()  # one rank needs no MPI
+
+
+@needs_mpi
+def test_the_launcher_of_another_mpi():
+    environment = {**os.environ, "OMPI_COMM_WORLD_SIZE": "2"}
+    job = subprocess.run(
+        [sys.executable, "-c", "import transformer_c as tc; tc.distributed.init()"], env=environment, capture_output=True, text=True
+    )
+    assert job.returncode == 1
+    assert "started 2 processes, but each finds itself alone: it belongs to another MPI than mpi4py's library" in job.stderr
 
 
 @pytest.mark.parametrize(
@@ -118,7 +130,8 @@ SCRIPT = """
     d.init()
     rank, size = d.rank(), d.world_size()
     assert size == SIZE and 0 <= rank < SIZE
-    assert tc.get_num_threads() <= 2
+    import os
+    assert d.all_reduce(np.array(tc.get_num_threads())) <= max(len(os.sched_getaffinity(0)), size), "no core has two threads"
 
     def of(rank, dtype, length):
         x = 40 * np.random.default_rng(rank).random(length)

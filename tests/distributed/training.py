@@ -133,7 +133,9 @@ def data(rows=50, seed=0):
     return tc.data.TensorDataset(x, x.sum((1, 2)).astype(np.int64) % 4)
 
 
-def trained(ranks, batch, epochs=3, rows=50, dropout=0.0, unused=False, folder=None, resume=None, dtype=None, kind=Small, **options):
+def trained(
+    ranks, batch, epochs=3, rows=50, dropout=0.0, unused=False, folder=None, resume=None, dtype=None, kind=Small, seed=3, **options
+):
     """(trainer, model) after training with `batch` rows per step, by all ranks or by this process alone."""
     tc.manual_seed(7)
     model = kind(dropout, unused)
@@ -145,7 +147,7 @@ def trained(ranks, batch, epochs=3, rows=50, dropout=0.0, unused=False, folder=N
     options.setdefault("strategy", "ddp" if ranks > 1 else None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        trainer = tc.Trainer(epochs, seed=3, progress=False, checkpoint_dir=folder, **options)
+        trainer = tc.Trainer(epochs, seed=seed, progress=False, checkpoint_dir=folder, **options)
         trainer.fit(model, train, val, resume=resume)
     return trainer, model
 
