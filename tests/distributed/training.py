@@ -123,7 +123,7 @@ class Late(tc.callbacks.Callback):
         model.log("mean", 2 * batch[0].mean(), on_step=True)
 
     def on_train_epoch_end(self, trainer, model):
-        self.seen += [trainer.callback_metrics[name] for name in ("train_loss", "mean")]
+        self.seen += [trainer.callback_metrics[name] for name in ("train_loss", "train_acc", "mean")]
         model.log("at the end", trainer.current_epoch + 0.5, on_step=True)
 
 
