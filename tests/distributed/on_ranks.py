@@ -21,6 +21,7 @@ CASES = {
     "clipped": {"gradient_clip_val": 0.05},
     "clipped by value": {"gradient_clip_val": 0.001, "gradient_clip_algorithm": "value"},
     "limited": {"limit_train_batches": 2, "limit_val_batches": 1},
+    "float64": {"dtype": "float64"},
     "late values": {"callbacks": Late},
     "one row": {"callbacks": Late, "rows": 1},  # the other ranks never have one
     "by hand": {"kind": Manual, "rows": 53},
@@ -29,7 +30,16 @@ CASES = {
     "by hand, unused": {"kind": Closing, "unused": True},
     "by hand, two optimizers": {"kind": Two, "rows": 53, "dropout": 0.2, "unused": True},
 }
-ZERO = ("plain", "uneven", "unused", "accumulated", "clipped", "clipped by value", *(name for name in CASES if "by hand" in name))
+ZERO = (
+    "plain",
+    "uneven",
+    "unused",
+    "accumulated",
+    "float64",
+    "clipped",
+    "clipped by value",
+    *(name for name in CASES if "by hand" in name),
+)
 
 
 class Result:
@@ -74,6 +84,14 @@ def cases(size, rank):
             close(several.weights, shared.weights, 1e-6 if name == "clipped" else 0)  # the sum of its norm is in another order
             assert shared.step_history.keys() == several.step_history.keys() and shared.history.keys() == several.history.keys()
         say(f"  {name}")
+
+
+def halves(size, rank):
+    """Their gradients are rounded on each rank, so that the numbers are not those of one process; the strategies give the same bits."""
+    (_, ddp), (_, zero) = (trained(size, 12, 2, dtype="bfloat16", strategy=strategy) for strategy in ("ddp", "zero"))
+    assert np.array_equal(weights(ddp), weights(zero))
+    assert (distributed.all_gather(weights(zero)) == weights(zero)).all()
+    close(weights(ddp), weights(trained(1, 12, 2, dtype="bfloat16")[1]), 0.05)
 
 
 def streams_of_rank_0(size, rank):
@@ -265,6 +283,7 @@ def fails(kind, message, call):
 
 CHECKS = (
     cases,
+    halves,
     streams_of_rank_0,
     samplers_of_the_program,
     resuming_in_the_middle_of_an_epoch,
