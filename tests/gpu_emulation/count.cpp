@@ -4,9 +4,9 @@
 // a warp that execute the same instruction, called along the same path, for the same time are one request, as on a GPU whose threads
 // converge again after each branch. Global memory is moved in sectors of 32 bytes. Shared memory has 32 banks of 4 bytes: a request is
 // served in groups of 32, 16 or 8 lanes (4, 8 or 16 bytes each), and a group takes a pass, a "wavefront", for each word that its fullest
-// bank has to give; ideal is one.
-// Registers are the compiler's choice, so counts depend on it: g++ -O1 keeps locals in memory of its own, which is not counted, and
-// does not join loads across iterations.
+// bank has to give; ideal is one. Requests of global memory take a pass for each line of 128 bytes; `single` are the requests of either
+// memory that take one pass. Registers are the compiler's choice, so counts depend on it: g++ -O1 keeps locals in memory of its own, which
+// is not counted, and does not join loads across iterations.
 #include "count.h"
 #if defined(EMULATOR_COUNT)
 #include "hooks.h"
@@ -23,11 +23,12 @@ namespace emulator
 namespace
 {
 
-constexpr uintptr_t sector_bytes = 32, word_bytes = 4;
+constexpr uintptr_t line_bytes = 128, sector_bytes = 32, word_bytes = 4;
 constexpr int banks = 32;
 
 struct Counts {
-    int64_t launches = 0, requests = 0, load_sectors = 0, store_sectors = 0, load_bytes = 0, store_bytes = 0;
+    int64_t launches = 0, requests = 0, lines = 0, shared_requests = 0, single = 0, load_sectors = 0, store_sectors = 0, load_bytes = 0,
+            store_bytes = 0;
     int64_t wavefronts = 0, ideal_wavefronts = 0, shuffles = 0, barriers = 0, special = 0, tensor = 0;
 };
 struct Column {
@@ -38,9 +39,10 @@ struct Column {
     {                                                                                                                                      \
 #name, &Counts::name                                                                                                               \
     }
-constexpr Column columns[] = {COLUMN(launches),   COLUMN(requests),    COLUMN(load_sectors), COLUMN(store_sectors),
-                              COLUMN(load_bytes), COLUMN(store_bytes), COLUMN(wavefronts),   COLUMN(ideal_wavefronts),
-                              COLUMN(shuffles),   COLUMN(barriers),    COLUMN(special),      COLUMN(tensor)};
+constexpr Column columns[] = {
+    COLUMN(launches),         COLUMN(requests),      COLUMN(lines),      COLUMN(shared_requests), COLUMN(single),
+    COLUMN(load_sectors),     COLUMN(store_sectors), COLUMN(load_bytes), COLUMN(store_bytes),     COLUMN(wavefronts),
+    COLUMN(ideal_wavefronts), COLUMN(shuffles),      COLUMN(barriers),   COLUMN(special),         COLUMN(tensor)};
 #undef COLUMN
 
 std::map<std::string, Counts> totals;
@@ -107,16 +109,22 @@ size_t distinct(std::vector<uintptr_t> &values)
 
 void count_global(const Request &request)
 {
-    static std::vector<uintptr_t> sectors;
-    sectors.clear();
-    for_units(request, 0, warp_size, sector_bytes, [](uintptr_t sector) { sectors.push_back(sector); });
-    (request.write ? counts->store_sectors : counts->load_sectors) += static_cast<int64_t>(distinct(sectors));
+    static std::vector<uintptr_t> units;
+    units.clear();
+    for_units(request, 0, warp_size, sector_bytes, [](uintptr_t sector) { units.push_back(sector); });
+    (request.write ? counts->store_sectors : counts->load_sectors) += static_cast<int64_t>(distinct(units));
     counts->requests++;
+    units.clear();
+    for_units(request, 0, warp_size, line_bytes, [](uintptr_t line) { units.push_back(line); });
+    const size_t lines = distinct(units);
+    counts->lines += static_cast<int64_t>(lines);
+    counts->single += lines == 1;
     for (int i = 0; i < request.lanes; i++) touch(request.address[i], request.bytes, request.write);
 }
 
 void count_shared(const Request &request)
 {
+    int64_t passes = 0;
     static std::vector<uintptr_t> words;
     const int lanes = request.bytes <= 4 ? warp_size : request.bytes <= 8 ? warp_size / 2 : warp_size / 4;
     for (int from = 0; from < warp_size; from += lanes) {
@@ -126,9 +134,12 @@ void count_shared(const Request &request)
         distinct(words);
         int in_bank[banks] = {};
         for (uintptr_t word : words) in_bank[word % banks]++;
-        counts->wavefronts += *std::max_element(in_bank, in_bank + banks);
+        passes += *std::max_element(in_bank, in_bank + banks);
         counts->ideal_wavefronts++;
     }
+    counts->wavefronts += passes;
+    counts->shared_requests++;
+    counts->single += passes == 1;
 }
 
 // Joins the lanes of a warp: the n-th time that one comes to an instruction goes with the n-th time of the others.

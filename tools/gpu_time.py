@@ -1,0 +1,133 @@
+"""The time of a kernel on a GPU, predicted from what the emulation counts (tests/gpu_emulation/counts.py). Not measured: predicted.
+
+A block occupies each of these for some cycles, and the longest of them bounds its throughput:
+  compute  multiply-adds by the float32 lanes, special functions by theirs
+  issue    instructions of warps by the schedulers: multiply-adds, loads, stores, barriers
+  memory   passes over lines of global memory and banks of shared memory, one a cycle; a load or store takes no less than its addresses do, two
+           cycles at 16 a cycle
+  L2       distinct bytes between the block and L2
+R blocks are resident on a multiprocessor. Between two barriers a block waits for its loads: it alone takes throughput + stages x latency, and R
+blocks take the longer of that and R x throughput. Blocks go in waves of R per multiprocessor; the last wave has what is left. DRAM moves every
+byte of the operands once, at least; the kernel takes the longer of both, and a launch.
+
+test_predicted_time.py compares this with published speeds; docs/gpu.md says how far it is off.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+WARP = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Gpu:
+    """What a model needs to know of a GPU. Cycles are of its clock."""
+
+    name: str
+    multiprocessors: int
+    clock: float  # Hz
+    multiply_adds: int  # float32, per cycle and multiprocessor, as the rest
+    special: int
+    schedulers: int
+    addresses: int  # of lanes, for loads and stores: 16 or 32
+    l2_bytes: float
+    dram_bytes: float  # per second
+    latency: float  # cycles of a load from L2
+    launch: float  # seconds
+    threads: int
+    blocks: int
+    registers: int
+    shared_bytes: int
+
+
+# Where each figure is from:
+#   multiprocessors, multiply_adds, special, schedulers, addresses, 128 bytes a pass and cycle, dram_bytes: NVIDIA, "Ampere GA102 GPU
+#     Architecture", V2.0, figure 3 and the text on the GA10x SM and its L1, appendix C (RTX A6000: 84 SMs, 768 GB/s).
+#   clock: the A6000's base clock. 84 SMs x 256 x 1.41 GHz = 30.3 TFLOP/s are what Boehm names for the GPU that was measured; at the boost clock of
+#     1.80 GHz it would have 38.7.
+#   l2_bytes: NVIDIA, "A100 Tensor Core GPU Architecture": 5120 bytes a cycle for 108 SMs; there is no figure for GA102.
+#   latency: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking", arXiv 2402.13499: about 270
+#     cycles from L2. Of another GPU too.
+#   launch: of the order of what is measured for empty kernels, some microseconds; it does not matter here.
+#   threads, blocks, registers, shared_bytes: CUDA C++ Programming Guide 13.0, "Technical Specifications per Compute Capability", 8.6.
+A6000 = Gpu(
+    name="RTX A6000",
+    multiprocessors=84,
+    clock=1.41e9,
+    multiply_adds=128,
+    special=16,
+    schedulers=4,
+    addresses=16,
+    l2_bytes=5120 / 108,
+    dram_bytes=768e9,
+    latency=270,
+    launch=4e-6,
+    threads=1536,
+    blocks=16,
+    registers=65536,
+    shared_bytes=100 * 1024,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """One block's share of the counts, which need not be whole, and what it takes of a multiprocessor. Registers are ptxas's, per thread."""
+
+    threads: int
+    registers: int
+    shared_bytes: int
+    multiply_adds: float  # by single threads
+    counts: dict[str, float]  # columns of count.cpp
+
+    def resident(self, gpu: Gpu) -> int:
+        """How many of them a multiprocessor runs at a time."""
+        warps = math.ceil(self.threads / WARP)
+        of_registers = gpu.registers // (math.ceil(self.registers * WARP / 256) * 256 * warps)
+        of_shared = gpu.shared_bytes // (self.shared_bytes + 1024)  # the system takes 1024 of each block
+        return min(gpu.threads // (warps * WARP), gpu.blocks, of_registers, of_shared)
+
+    def cycles(self, gpu: Gpu) -> dict[str, float]:
+        """For which it occupies each part of a multiprocessor."""
+        count, warps = self.counts, math.ceil(self.threads / WARP)
+        multiply_adds = self.multiply_adds / WARP
+        requests = count["requests"] + count["shared_requests"]
+        return {
+            "compute": self.multiply_adds / gpu.multiply_adds + count["special"] / gpu.special,
+            "issue": (multiply_adds + requests + count["special"] / WARP + count["barriers"] * warps) / gpu.schedulers,
+            "memory": count["lines"] + count["wavefronts"] + (WARP / gpu.addresses - 1) * count["single"],
+            "L2": (count["load_bytes"] + count["store_bytes"]) / gpu.l2_bytes,
+        }
+
+    def stages(self) -> float:
+        """Waits for loads, one after the other: a stage ends with two barriers, after its stores and after its loads from shared memory."""
+        return max(1.0, self.counts["barriers"] / 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class Predicted:
+    seconds: float
+    bound: str
+
+    def __str__(self) -> str:
+        return f"predicted {1e3 * self.seconds:.3g} ms, bound by {self.bound}"
+
+
+def predict(gpu: Gpu, block: Block, blocks: int, operand_bytes: float) -> Predicted:
+    """The time of a launch of so many equal blocks, which read and write so many distinct bytes."""
+    cycles, resident = block.cycles(gpu), block.resident(gpu)
+    if resident == 0:
+        raise ValueError(
+            f"no block of {block.threads} threads, {block.registers} registers and {block.shared_bytes} bytes fits on {gpu.name}"
+        )
+    throughput, alone = max(cycles.values()), max(cycles.values()) + block.stages() * gpu.latency
+    whole, left = divmod(blocks, resident * gpu.multiprocessors)
+    waves = whole * max(resident * throughput, alone)
+    if left:
+        waves += max(math.ceil(left / gpu.multiprocessors) * throughput, alone)
+    times = {max(cycles, key=cycles.__getitem__): waves / gpu.clock, "DRAM": operand_bytes / gpu.dram_bytes}
+    bound = max(times, key=times.__getitem__)
+    if bound != "DRAM" and block.stages() * gpu.latency > resident * throughput:
+        bound = "latency"
+    return Predicted(max(times.values()) + gpu.launch, bound)
