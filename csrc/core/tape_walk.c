@@ -308,7 +308,7 @@ tc_status tc_backward_watched(tc_tensor *root, tc_tensor *gradient, bool retain_
         tc_node *node = tc_heap_pop(&w.waiting);
         status = visit(&w, node, err);
         leave_node(node);
-        if (status == TC_OK) status = tell_finals(&w, err);
+        if (status == TC_OK && watch) status = tell_finals(&w, err);
     }
     if (status == TC_OK) status = call_leaf_hooks(&w, err);
     if (status == TC_OK) status = tell_rest(&w, err);

@@ -5,6 +5,7 @@ values     broadcast(), all_reduce(), all_gather() of arrays
 arrays     Tensors as the arrays that are sent
 group      the processes as one object, over a communicator of mpi4py, and the bytes that it sends
 sums       sums whose order depends on the number of ranks alone
+background such sums in a thread of their own, while the program computes
 launchers  what mpiexec and srun tell a process by environment variables
 faults     ends all ranks where one fails
 cores      the threads of ranks that share cores

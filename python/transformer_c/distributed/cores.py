@@ -25,8 +25,8 @@ def threads_for(rank: int, allowed: Sequence[frozenset[int]]) -> int:
     return max(1, share + (sharing.index(rank) < rest))
 
 
-def share_cores(communicator: Any) -> None:
-    """Lowers this process' number of threads to its share of the cores; TRANSFORMER_C_NUM_THREADS takes precedence."""
+def share_cores(communicator: Any) -> int:
+    """This process' share of the cores, which its number of threads is lowered to; TRANSFORMER_C_NUM_THREADS takes precedence."""
     from mpi4py import MPI
 
     machine = communicator.Split_type(MPI.COMM_TYPE_SHARED)
@@ -37,3 +37,4 @@ def share_cores(communicator: Any) -> None:
         machine.Free()
     if "TRANSFORMER_C_NUM_THREADS" not in os.environ:
         _core.set_num_threads(min(threads, _core.get_num_threads()))
+    return threads

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from . import sums
+
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 2e-5, 5e-4  # seconds
 
 
 class Group:
@@ -38,13 +41,37 @@ class Group:
     def __repr__(self) -> str:
         return f"Group(rank={self.rank}, size={self.size})"
 
-    def _call(self, name: str, *arguments: Any, **options: Any) -> Any:
-        """Calls a method of the communicator, which waits for the other ranks."""
+    @contextmanager
+    def waits(self, name: str) -> Iterator[None]:
+        """For a ``with`` block in which this rank waits for others."""
         self.waiting = name, time.monotonic()
         try:
-            return getattr(self.communicator, name)(*arguments, **options)
+            yield
         finally:
             self.waiting = None
+
+    def _call(self, name: str, *arguments: Any, **options: Any) -> Any:
+        """Calls a method of the communicator, which waits for the other ranks."""
+        with self.waits(name):
+            return getattr(self.communicator, name)(*arguments, **options)
+
+    def twin(self) -> Group:
+        """The same ranks, whose calls are in an order of their own: for another thread."""
+        return Group(self.communicator.Dup())
+
+    def end(self) -> None:
+        """Frees what a ``twin()`` has of MPI."""
+        self.communicator.Free()
+
+    def meet(self, is_left: Callable[[], bool]) -> bool:
+        """Waits for all ranks, and computes nothing meanwhile: a ``barrier()`` of MPI keeps a core busy. False once `is_left()`."""
+        request, pause = self.communicator.Ibarrier(), _SHORTEST_PAUSE
+        while not request.Test():
+            if is_left():
+                return False
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        return True
 
     def barrier(self) -> None:
         """Waits for all ranks."""
@@ -77,9 +104,9 @@ class Group:
             self.sent += (self.size - 1) * array.nbytes
         return found
 
-    def all_reduce(self, array: np.ndarray, reduction: Callable[..., Any] = np.add) -> np.ndarray:
-        """The sum over ranks, in their order, of a one-dimensional array."""
-        return self.gather_parts(self.reduce_scatter(array, reduction), array.size)
+    def all_reduce(self, array: np.ndarray, reduction: Callable[..., Any] = np.add, out: np.ndarray | None = None) -> np.ndarray:
+        """The sum over ranks, in their order, of a one-dimensional array; `out` may be the array itself."""
+        return self.gather_parts(self.reduce_scatter(array, reduction), array.size, out)
 
     def reduce_scatter(self, array: np.ndarray, reduction: Callable[..., Any] = np.add) -> np.ndarray:
         """This rank's part (``sums.bounds``) of the sum over ranks of a one-dimensional array."""
@@ -94,11 +121,11 @@ class Group:
         sums.in_order(parts, total, reduction)
         return total
 
-    def gather_parts(self, own: np.ndarray, length: int) -> np.ndarray:
-        """The one-dimensional array whose parts the ranks have."""
+    def gather_parts(self, own: np.ndarray, length: int, out: np.ndarray | None = None) -> np.ndarray:
+        """The one-dimensional array whose parts the ranks have, in `out` where it is given."""
         if self.size == 1:
             return own
-        array, bounds = np.empty(length, own.dtype), sums.bounds(length, self.size) * own.itemsize
+        array, bounds = np.empty(length, own.dtype) if out is None else out, sums.bounds(length, self.size) * own.itemsize
         self._call("Allgatherv", as_bytes(own), pieces(array, np.diff(bounds)))
         self.sent += (self.size - 1) * own.nbytes
         return array

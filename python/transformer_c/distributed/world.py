@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any
 
+from .. import _core
 from .._arguments import one_of
 from .cores import share_cores
 from .faults import Watch, end_all, end_all_after_errors
@@ -14,6 +16,7 @@ from .launchers import started_processes
 _START = "start it with: mpiexec -n 4 python script.py"
 _INSTALL = "pip install 'transformer_c[mpi]'"
 _group: Group | None = None  # once init() was called
+_cores = 0  # this rank's share
 
 
 def init(backend: str = "auto", *, timeout: float | None = None) -> None:
@@ -43,7 +46,7 @@ def init(backend: str = "auto", *, timeout: float | None = None) -> None:
     >>> tc.distributed.world_size()
     1
     """
-    global _group
+    global _group, _cores
     one_of("backend", backend, ("auto", "mpi", "nccl"))
     limit = _seconds(timeout)
     if backend == "nccl":
@@ -52,8 +55,14 @@ def init(backend: str = "auto", *, timeout: float | None = None) -> None:
         _group = Group(_communicator(backend))
         if _group.size > 1:
             end_all_after_errors(_group)
-            Watch(_group, limit).start()
-            share_cores(_group.communicator)
+            if takes_threads():
+                Watch(_group, limit).start()
+            else:
+                warnings.warn(
+                    "MPI takes no calls of several threads, so that nothing ends ranks that wait for ever: leave mpi4py.rc as it is",
+                    stacklevel=2,
+                )
+            _cores = share_cores(_group.communicator)
 
 
 def _seconds(timeout: float | None) -> float:
@@ -103,6 +112,25 @@ def rank() -> int:
 def world_size() -> int:
     """The number of processes."""
     return group().size
+
+
+def takes_threads() -> bool:
+    """Whether MPI takes calls of several threads at once, as mpi4py asks it to (``mpi4py.rc.thread_level``)."""
+    from mpi4py import MPI
+
+    return MPI.Query_thread() == MPI.THREAD_MULTIPLE
+
+
+def has_spare_core() -> bool:
+    """Whether this rank has more cores than threads that compute."""
+    return _core.get_num_threads() < _cores
+
+
+def overlap_wish() -> bool | None:
+    """What TRANSFORMER_C_MPI_OVERLAP says."""
+    given = os.environ.get("TRANSFORMER_C_MPI_OVERLAP", "auto")
+    one_of("TRANSFORMER_C_MPI_OVERLAP", given, ("auto", "0", "1"))
+    return None if given == "auto" else given == "1"
 
 
 def barrier() -> None:

@@ -16,6 +16,7 @@ from .evaluation import EvaluationLoop
 from .hooks import Hooks
 from .interrupts import Interrupts, StopBetweenBatches
 from .manual import ManualOptimization
+from .overlap import Overlap
 from .progress import Bar
 from .ranks import Contribution
 from .run import Run
@@ -78,6 +79,7 @@ class FitLoop:
             run.manual = ManualOptimization(run, model, run.optimizers, self.hooks)
         is_shared_out = self.options.strategy == "zero" and self.ranks.size > 1
         self.zeros = [Zero(self.ranks.group, optimizer) for optimizer in run.optimizers] if is_shared_out else []
+        self.overlap = Overlap.of(self.ranks, model, run.optimizers) if self.options.strategy == "ddp" and self.ranks.size > 1 else None
         schedulers = steps.schedulers_of(model, self.schedules)
         self.files = RunFiles(self.options, run, model, run.optimizers, schedulers, self.streams, self.callbacks, self.zeros)
         self.training_step = steps.in_precision(self.model.training_step, self.options.autocast_dtype)
@@ -89,6 +91,7 @@ class FitLoop:
         with (
             steps.stepping(self.run.optimizers, lambda: [zero.step for zero in self.zeros]) if self.zeros else nullcontext(),
             nullcontext() if self.run.manual is None else self.run.manual.counted(),
+            nullcontext() if self.overlap is None else self.overlap,
         ):
             self._run_remaining()
 
@@ -229,7 +232,7 @@ class FitLoop:
             if loss is not None:
                 scaled = loss if share == 1 else loss * share
                 hooks.on_before_backward(scaled)
-                model.backward(scaled)
+                (self.overlap if self.overlap is not None and is_last else model).backward(scaled)
                 if self.ranks.size > 1:
                     self._add_loss(loss, weight, share)
             if is_last:
@@ -274,10 +277,14 @@ class FitLoop:
         if self.ranks.size == 1:
             return
         self.run.own.has_gradient = [p.grad is not None for p in parameters_of(optimizer)]
-        used = [any(column) for column in zip(*(part.has_gradient for part in self._join_values()), strict=True)]
+        self.run.own.is_summed = self.overlap is not None and self.overlap.wait()
+        parts = self._join_values()
+        used = [any(column) for column in zip(*(part.has_gradient for part in parts), strict=True)]
         for zero in self.zeros:
             zero.sum_gradients(used, self.options.gradient_clip_val, self.options.gradient_clip_algorithm)
-        if not self.zeros:
+        if self.overlap is not None:
+            self.overlap.sum_gradients(used, all(part.is_summed for part in parts))
+        elif not self.zeros:
             self.ranks.sum_gradients(optimizer, used)
 
     def _join_values(self) -> list[Contribution]:

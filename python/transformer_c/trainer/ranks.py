@@ -29,6 +29,7 @@ class Contribution:
     losses: list[tuple[float, float]] = field(default_factory=list)  # with the lengths of the batches
     logged: list[tuple[str, float, float, bool, int]] = field(default_factory=list)  # name, value, weight, on_step, step
     has_gradient: list[bool] = field(default_factory=list)  # by parameter
+    is_summed: bool = False  # the gradients, during the backward
     is_interrupted: bool = False
 
 
