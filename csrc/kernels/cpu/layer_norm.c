@@ -34,19 +34,22 @@ TC_INLINE vreal add_squared_difference(vreal sum, const void *row, int64_t i, in
     return v_fma(d, d, sum);
 }
 
-/* mean and rstd of the row x, whose sum is known, and y, its normalised row. */
-TC_INLINE void normalise_row(const tc_layer_norm_forward_args *a, int64_t n, real sum, const void *x, const tc_stored x_stored,
-                             const tc_stored stored)
+/* Short rows are normalised together, one step for all of them before the next: a row alone would wait for its sums, divisions and root.
+ * They stay in L1 meanwhile. */
+#define BLOCK_BYTES 8192
+#define BLOCK_ROWS 16
+TC_INLINE int64_t rows_of_block(int64_t C)
+{
+    const int64_t fit = C > 0 ? BLOCK_BYTES / (C * (int64_t)sizeof(real)) : 1;
+    return fit < 1 ? 1 : fit < BLOCK_ROWS ? fit : BLOCK_ROWS;
+}
+
+/* y (C), the row x normalised. */
+TC_INLINE void write_row(const tc_layer_norm_forward_args *a, void *y, const void *x, const tc_stored x_stored, const tc_stored stored,
+                         real mean, real rstd)
 {
     const int64_t C = a->C;
-    void *y = stored_to(a->y, stored, n * C);
-    const real mean = sum / (real)C;
-    const vreal m = v_set1(mean);
-    const real variance = row_sum(add_squared_difference, &(centred_row){m, x, x_stored}, C) / (real)C + (real)a->eps;
-    const real rstd = variance == (real)INFINITY ? (real)NAN : R(1.0) / real_sqrt(variance); /* 0 would hide that the squares overflow */
-    ((real *)a->mean)[n] = mean;
-    ((real *)a->rstd)[n] = rstd;
-    const vreal r = v_set1(rstd);
+    const vreal m = v_set1(mean), r = v_set1(rstd);
     for (int64_t i = 0; i < C; i += TC_LANES) {
         const int lanes = v_left(C, i);
         const vreal scaled = v_times_some((v_load_stored(stored_at(x, x_stored, i), x_stored, lanes) - m) * r, a->gamma, stored, i, lanes);
@@ -54,16 +57,37 @@ TC_INLINE void normalise_row(const tc_layer_norm_forward_args *a, int64_t n, rea
     }
 }
 
+/* Rows [first, first + rows), BLOCK_ROWS at most. */
+TC_INLINE void normalise_rows(const tc_layer_norm_forward_args *a, const tc_stored stored, bool with_residual, int64_t first, int rows)
+{
+    const int64_t C = a->C;
+    const tc_stored x_stored = with_residual ? TC_STORED_AS_COMPUTED : stored; /* of the rows that are normalised */
+    const void *x = with_residual ? stored_at(a->sum, x_stored, first * C) : stored_at(a->x, stored, first * C);
+    real *mean = (real *)a->mean + first, *rstd = (real *)a->rstd + first;
+    for (int n = 0; n < rows; n++) {
+        const int64_t at = (first + n) * C;
+        const total_row row = {with_residual ? (real *)a->sum + at : NULL, stored_at(a->x, stored, at),
+                               with_residual ? stored_at(a->residual, stored, at) : NULL, stored};
+        mean[n] = row_sum(add_total, &row, C) / (real)C;
+    }
+    for (int n = 0; n < rows; n++) {
+        const centred_row row = {v_set1(mean[n]), stored_at(x, x_stored, n * C), x_stored};
+        const real variance = row_sum(add_squared_difference, &row, C) / (real)C + (real)a->eps;
+        rstd[n] = variance == (real)INFINITY ? (real)NAN : R(1.0) / real_sqrt(variance); /* 0 would hide that the squares overflow */
+    }
+    for (int n = 0; n < rows; n++)
+        write_row(a, stored_to(a->y, stored, (first + n) * C), stored_at(x, x_stored, n * C), x_stored, stored, mean[n], rstd[n]);
+}
+
 TC_INLINE void forward_rows(const tc_stored stored, const tc_layer_norm_forward_args *a, int64_t begin, int64_t end)
 {
-    for (int64_t n = begin; n < end; n++) {
-        const void *x = stored_at(a->x, stored, n * a->C);
-        if (a->residual) {
-            const total_row row = {(real *)a->sum + n * a->C, x, stored_at(a->residual, stored, n * a->C), stored};
-            normalise_row(a, n, row_sum(add_total, &row, a->C), row.total, TC_STORED_AS_COMPUTED, stored);
-        } else {
-            normalise_row(a, n, row_sum(add_total, &(total_row){NULL, x, NULL, stored}, a->C), x, stored, stored);
-        }
+    const int64_t block = rows_of_block(a->C);
+    for (int64_t n = begin; n < end; n += block) {
+        const int rows = (int)(end - n < block ? end - n : block);
+        if (a->residual)
+            normalise_rows(a, stored, true, n, rows);
+        else
+            normalise_rows(a, stored, false, n, rows);
     }
 }
 
