@@ -48,6 +48,11 @@ def _common(dtypes: set[np.dtype]) -> np.dtype:
 
 def promote(*arrays: Any) -> tuple[Any, ...]:
     """ndarrays in the promoted floating dtype of all arguments; Tensors and None are returned unchanged."""
+    for a in arrays:
+        if a is not None and not isinstance(a, Tensor):
+            break
+    else:
+        return arrays
     given = [a if a is None else as_given(a) for a in arrays]
     dtypes = {a.dtype for a in given if a is not None}
     if len(dtypes) < 2 or not all(map(_is_floating_dtype, dtypes)):

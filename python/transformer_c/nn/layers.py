@@ -85,7 +85,8 @@ class Linear(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Maps input (..., in_features) to (..., out_features)."""
-        return F.linear(cast_input(input, self.weight, "Linear"), self.weight, self.bias)
+        weight = self.weight  # a look-up in the module's parameters, each time
+        return F.linear(cast_input(input, weight, "Linear"), weight, self.bias)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"

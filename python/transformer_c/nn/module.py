@@ -40,6 +40,7 @@ _ELSEWHERE = {
 }
 
 _CONTAINERS = (tuple, list, dict)
+_MAY_HOLD_ARRAYS = (np.ndarray, *_CONTAINERS)
 
 
 def _is_numbers(value: Any) -> bool:
@@ -228,8 +229,12 @@ class Module:
                 return _autocast.call(self, args, kwargs)
             args = tuple(map(_given, args))
             kwargs = {k: _given(a) for k, a in kwargs.items()}
-        if depth and not any(isinstance(a, (np.ndarray, *_CONTAINERS)) for a in (*args, *kwargs.values())):
-            return self.forward(*args, **kwargs)
+        if depth:
+            for value in (*args, *kwargs.values()) if kwargs else args:
+                if isinstance(value, _MAY_HOLD_ARRAYS):
+                    break
+            else:
+                return self.forward(*args, **kwargs)
         has_arrays = holds(np.ndarray, args) or holds(np.ndarray, kwargs)
         if not has_arrays:
             return _core.call_nested(self.forward, args, kwargs)
