@@ -34,16 +34,6 @@ TC_INLINE vreal add_squared_difference(vreal sum, const void *row, int64_t i, in
     return v_fma(d, d, sum);
 }
 
-/* Short rows are normalised together, one step for all of them before the next: a row alone would wait for its sums, divisions and root.
- * They stay in L1 meanwhile. */
-#define BLOCK_BYTES 8192
-#define BLOCK_ROWS 16
-TC_INLINE int64_t rows_of_block(int64_t C)
-{
-    const int64_t fit = C > 0 ? BLOCK_BYTES / (C * (int64_t)sizeof(real)) : 1;
-    return fit < 1 ? 1 : fit < BLOCK_ROWS ? fit : BLOCK_ROWS;
-}
-
 /* y (C), the row x normalised. */
 TC_INLINE void write_row(const tc_layer_norm_forward_args *a, void *y, const void *x, const tc_stored x_stored, const tc_stored stored,
                          real mean, real rstd)
@@ -57,7 +47,7 @@ TC_INLINE void write_row(const tc_layer_norm_forward_args *a, void *y, const voi
     }
 }
 
-/* Rows [first, first + rows), BLOCK_ROWS at most. */
+/* Rows [first, first + rows), ROWS_TOGETHER at most. */
 TC_INLINE void normalise_rows(const tc_layer_norm_forward_args *a, const tc_stored stored, bool with_residual, int64_t first, int rows)
 {
     const int64_t C = a->C;

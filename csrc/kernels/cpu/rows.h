@@ -69,6 +69,16 @@ TC_INLINE item_range range_of_items(int64_t begin, int64_t end, int64_t size, in
     return (item_range){begin * size, end * size < n ? end * size : n};
 }
 
+/* Rows of C elements that are taken together, each step for all of them before the next: a row alone would wait for its sums, divisions,
+ * roots and logarithms. They stay in L1 meanwhile. */
+#define ROWS_TOGETHER 16
+#define ROWS_BYTES 8192
+TC_INLINE int64_t rows_of_block(int64_t C)
+{
+    const int64_t fit = C > 0 ? ROWS_BYTES / (C * (int64_t)sizeof(real)) : 1;
+    return fit < 1 ? 1 : fit < ROWS_TOGETHER ? fit : ROWS_TOGETHER;
+}
+
 /* Row n of rows of C elements, NULL if `rows` is NULL; and such a row, set to 0. */
 TC_INLINE real *row_or_null(void *rows, int64_t n, int64_t C) { return rows ? (real *)rows + n * C : NULL; }
 TC_INLINE void clear_row(real *row, int64_t C)

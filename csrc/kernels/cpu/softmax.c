@@ -163,28 +163,43 @@ TC_INLINE int64_t read_class(const int64_t *target, int64_t C, int64_t ignore_in
     return t == ignore_index ? TC_NO_INDEX : t;
 }
 
+/* top and log_sum of rows [first, last), one step for all of them before the next, so that no row waits for its own. */
+static void normalise_rows(const tc_cross_entropy_forward_args *a, int64_t first, int64_t last)
+{
+    const real *x = a->x;
+    real *top = a->top, *log_sum = a->log_sum;
+    const int64_t C = a->C;
+    for (int64_t n = first; n < last; n++) top[n] = row_top(x + n * C, C);
+    for (int64_t n = first; n < last; n++) log_sum[n] = row_exp_sum(NULL, x + n * C, C, top[n]);
+    for (int64_t n = first; n < last; n++) log_sum[n] = real_log(log_sum[n]);
+}
+
+TC_INLINE real class_loss(const tc_cross_entropy_forward_args *a, const real *x, int64_t t, real top, real log_sum)
+{
+    const int64_t C = a->C;
+    const real *weight = a->weight, smoothing = (real)a->smoothing;
+    const real loss = (R(1.0) - smoothing) * (weight ? weight[t] : R(1.0)) * ((top - x[t]) + log_sum);
+    if (smoothing == 0) return loss;
+    real spread = R(0.0);
+    for (int64_t c = 0; c < C; c++) spread += (weight ? weight[c] : R(1.0)) * ((top - x[c]) + log_sum);
+    return loss + smoothing / (real)C * spread;
+}
+
 TC_DEFINE_KERNEL(cross_entropy_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_cross_entropy_forward_args *a = args;
-    const int64_t C = a->C;
-    const real *weight = a->weight, smoothing = (real)a->smoothing;
+    const int64_t C = a->C, block = rows_of_block(C);
+    const real *top = a->top, *log_sum = a->log_sum;
     (void)scratch;
-    for (int64_t n = begin; n < end; n++) {
-        const real *x = (const real *)a->x + n * C;
-        const int64_t t = read_class(a->target + n, C, a->ignore_index);
-        real top = R(0.0), log_sum = R(0.0);
-        if (!a->logarithms) {
-            top = ((real *)a->top)[n] = row_top(x, C);
-            log_sum = ((real *)a->log_sum)[n] = real_log(row_exp_sum(NULL, x, C, top));
+    for (int64_t first = begin; first < end; first += block) {
+        const int64_t last = end - first < block ? end : first + block;
+        if (!a->logarithms) normalise_rows(a, first, last);
+        for (int64_t n = first; n < last; n++) {
+            const real *x = (const real *)a->x + n * C;
+            const int64_t t = read_class(a->target + n, C, a->ignore_index);
+            const real of_top = a->logarithms ? R(0.0) : top[n], of_sum = a->logarithms ? R(0.0) : log_sum[n];
+            ((real *)a->loss)[n] = t == TC_NO_INDEX ? R(0.0) : class_loss(a, x, t, of_top, of_sum);
         }
-        real loss = R(0.0);
-        if (t != TC_NO_INDEX) {
-            loss = (R(1.0) - smoothing) * (weight ? weight[t] : R(1.0)) * ((top - x[t]) + log_sum);
-            real spread = R(0.0);
-            for (int64_t c = 0; smoothing != 0 && c < C; c++) spread += (weight ? weight[c] : R(1.0)) * ((top - x[c]) + log_sum);
-            if (smoothing != 0) loss += smoothing / (real)C * spread;
-        }
-        ((real *)a->loss)[n] = loss;
     }
 }
 
