@@ -127,8 +127,8 @@ def has_spare_core() -> bool:
 
 
 def overlap_wish() -> bool | None:
-    """What TRANSFORMER_C_MPI_OVERLAP says."""
-    given = os.environ.get("TRANSFORMER_C_MPI_OVERLAP", "auto")
+    """What TRANSFORMER_C_MPI_OVERLAP says; None for "auto"."""
+    given = os.environ.get("TRANSFORMER_C_MPI_OVERLAP", "0")
     one_of("TRANSFORMER_C_MPI_OVERLAP", given, ("auto", "0", "1"))
     return None if given == "auto" else given == "1"
 
