@@ -174,6 +174,7 @@ static tc_status tell(const walk *w, const tc_final *final, tc_error *err)
 
 static tc_status tell_finals(walk *w, tc_error *err)
 {
+    if (!w->watch) return TC_OK;
     for (const tc_final *final; (final = tc_finals_next(&w->finals, &w->waiting)) != NULL;) TC_TRY(tell(w, final, err));
     return TC_OK;
 }
@@ -181,6 +182,7 @@ static tc_status tell_finals(walk *w, tc_error *err)
 /* Of leaves with hooks, which have been called. */
 static tc_status tell_rest(walk *w, tc_error *err)
 {
+    if (!w->watch) return TC_OK;
     while (w->finals.told < w->finals.count) TC_TRY(tell(w, &w->finals.leaves[w->finals.told++], err));
     return TC_OK;
 }
@@ -308,7 +310,7 @@ tc_status tc_backward_watched(tc_tensor *root, tc_tensor *gradient, bool retain_
         tc_node *node = tc_heap_pop(&w.waiting);
         status = visit(&w, node, err);
         leave_node(node);
-        if (status == TC_OK && watch) status = tell_finals(&w, err);
+        if (status == TC_OK) status = tell_finals(&w, err);
     }
     if (status == TC_OK) status = call_leaf_hooks(&w, err);
     if (status == TC_OK) status = tell_rest(&w, err);
