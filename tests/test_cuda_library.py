@@ -49,6 +49,7 @@ static int release(void *block) { (void)block; return 0; }
 static int from_host(void *to, const void *from, size_t bytes, void *stream) { (void)stream; return copy(to, from, bytes, elsewhere(to)); }
 static int host(void **out, size_t bytes) { *out = malloc(bytes); return 0; }
 static int make(void **out) { static char made; *out = &made; return 0; }
+static int make_stream(void **out, int apart) { (void)apart; return make(out); }
 static int order(void *a, void *b) { (void)a, (void)b; return 0; }
 static int synchronize(void *stream_or_event) { (void)stream_or_event; return 0; }
 static int wait_for_all(void) { return 0; }
@@ -59,7 +60,7 @@ static int cores(int *out, int index) { (void)index; *out = 80; return 0; }
 static int current(int *index) { *index = selected; return 0; }
 static const tc_cuda_api api = {ABI, 0, ROWS, text, versions, code_for, count, capability, cores, current, select_device, info,
                                 .allocate = allocate, .release = release, .copy_from_host = from_host, .copy_to_host = to_host, .copy_on_device = on_device,
-                                .allocate_host = host, .create_stream = make, .create_event = make, .record_event = order,
+                                .allocate_host = host, .create_stream = make_stream, .create_event = make, .record_event = order,
                                 .wait_event = order, .query_event = synchronize, .synchronize_event = synchronize,
                                 .synchronize = synchronize, .synchronize_device = wait_for_all, .kernels = kernels};
 const tc_cuda_api *tc_cuda_get_api(void) { return &api; }

@@ -94,7 +94,7 @@ static tc_status make_queue(tc_cuda_queue **out, const tc_cuda_api *api, int ind
     tc_cuda_queue *queue = tc_allocate(sizeof *queue);
     if (!queue) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: a stream");
     memset(queue, 0, sizeof *queue);
-    int code = api->create_stream(&queue->stream);
+    int code = api->create_stream(&queue->stream, 0);
     if (!code) code = api->create_event(&queue->event);
     if (code) { /* a stream without an event is never used */
         tc_free(queue, sizeof *queue);

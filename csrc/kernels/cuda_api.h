@@ -33,8 +33,9 @@ typedef struct tc_cuda_kernel_table {
     size_t (*scratch_bytes[TC_KERNEL_COUNT])(const void *args); /* NULL: none needed */
 } tc_cuda_kernel_table;
 
-/* A stream is a cudaStream_t, NULL the device's default one, which waits for all others and makes them wait. An event is a cudaEvent_t.
- * Functions that concern a device use the one that the calling thread selected last. Several threads may call any function at once. */
+/* A stream is a cudaStream_t, NULL the device's default one, which waits for all others and makes them wait, unless they are apart. An
+ * event is a cudaEvent_t. Functions that concern a device use the one that the calling thread selected last. Several threads may call any
+ * function at once. */
 typedef struct tc_cuda_api {
     int abi_version;  /* TC_CUDA_ABI_VERSION; a library with another value was built from other sources */
     int emulated;     /* 1: the emulation of the tests, not a GPU */
@@ -54,14 +55,21 @@ typedef struct tc_cuda_api {
     int (*copy_to_host)(void *host, const void *device, size_t bytes, void *stream);
     int (*copy_on_device)(void *to, const void *from, size_t bytes, void *stream);
     int (*allocate_host)(void **pointer, size_t bytes); /* page-locked */
-    int (*create_stream)(void **stream);
+    int (*create_stream)(void **stream, int apart);     /* apart: it and the default stream do not wait for each other */
     int (*create_event)(void **event);
-    int (*record_event)(void *event, void *stream);           /* the event occurs when all work that is on the stream now is done */
-    int (*wait_event)(void *stream, void *event);             /* work put on the stream from now on runs after the event */
-    int (*query_event)(void *event);                          /* 0: it has occurred, or was never recorded; otherwise TC_CUDA_NOT_READY */
-    int (*synchronize_event)(void *event);                    /* the host waits for it */
-    int (*synchronize)(void *stream);                         /* waits, and returns the error of any work that failed */
-    int (*synchronize_device)(void);                          /* the same for all its streams */
+    int (*record_event)(void *event, void *stream); /* the event occurs when all work that is on the stream now is done */
+    int (*wait_event)(void *stream, void *event);   /* work put on the stream from now on runs after the event */
+    int (*query_event)(void *event);                /* 0: it has occurred, or was never recorded; otherwise TC_CUDA_NOT_READY */
+    int (*synchronize_event)(void *event);          /* the host waits for it */
+    int (*synchronize)(void *stream);               /* waits, and returns the error of any work that failed */
+    int (*synchronize_device)(void);                /* the same for all its streams, none of which may be in a capture */
+    /* Work that is put on the stream, which is apart, is kept for a graph and not done, until end_capture() gives the graph. Meanwhile the
+     * host may not wait for the stream, and work on it not for that of other streams; both make the capture's end fail. Threads may
+     * allocate memory. */
+    int (*begin_capture)(void *stream);
+    int (*end_capture)(void **graph, void *stream);           /* in either case the stream is as before the capture */
+    int (*launch_graph)(void *graph, void *stream);           /* all its work, in order, after what is on the stream */
+    int (*destroy_graph)(void *graph);                        /* a launch that is on its way still runs */
     const tc_cuda_kernel_table *(*kernels)(tc_dtype storage); /* NULL: not a floating dtype */
 } tc_cuda_api;
 

@@ -114,7 +114,7 @@ class Api(ctypes.Structure):  # tc_cuda_api
         ("copy_to_host", ctypes.CFUNCTYPE(INT, POINTER, POINTER, BYTES, POINTER)),
         ("copy_on_device", ctypes.CFUNCTYPE(INT, POINTER, POINTER, BYTES, POINTER)),
         ("allocate_host", ctypes.CFUNCTYPE(INT, ADDRESS, BYTES)),
-        ("create_stream", ctypes.CFUNCTYPE(INT, ADDRESS)),
+        ("create_stream", ctypes.CFUNCTYPE(INT, ADDRESS, INT)),
         ("create_event", ctypes.CFUNCTYPE(INT, ADDRESS)),
         ("record_event", ctypes.CFUNCTYPE(INT, POINTER, POINTER)),
         ("wait_event", ctypes.CFUNCTYPE(INT, POINTER, POINTER)),
@@ -122,6 +122,10 @@ class Api(ctypes.Structure):  # tc_cuda_api
         ("synchronize_event", ctypes.CFUNCTYPE(INT, POINTER)),
         ("synchronize", ctypes.CFUNCTYPE(INT, POINTER)),
         ("synchronize_device", ctypes.CFUNCTYPE(INT)),
+        ("begin_capture", ctypes.CFUNCTYPE(INT, POINTER)),
+        ("end_capture", ctypes.CFUNCTYPE(INT, ADDRESS, POINTER)),
+        ("launch_graph", ctypes.CFUNCTYPE(INT, POINTER, POINTER)),
+        ("destroy_graph", ctypes.CFUNCTYPE(INT, POINTER)),
         ("kernels", ctypes.CFUNCTYPE(ctypes.POINTER(KernelTable), INT)),
     ]
 

@@ -1,4 +1,5 @@
 // runtime.cpp: the emulated part of the CUDA runtime library, but for streams.cpp. There is one device.
+#include "capture.h"
 #include "streams.h"
 #include <cstdlib>
 #include <cstring>
@@ -106,6 +107,7 @@ cudaError_t cudaMalloc(void **pointer, size_t bytes)
 {
     const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
     if (!emulator::own_device_is_current()) return result(cudaErrorInvalidDevice);
+    if (const int refused = emulator::refuse_unsafe()) return result(refused);
     *pointer = emulator::device_allocate(bytes);
     return result(*pointer ? cudaSuccess : cudaErrorMemoryAllocation);
 }
@@ -115,6 +117,7 @@ cudaError_t cudaFree(void *pointer)
 {
     if (!pointer) return cudaSuccess;
     const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
+    if (const int refused = emulator::refuse_unsafe()) return result(refused);
     const int error = emulator::do_all_streams();
     return result(emulator::device_free(pointer) ? error : cudaErrorInvalidValue);
 }
@@ -122,6 +125,7 @@ cudaError_t cudaFree(void *pointer)
 cudaError_t cudaHostAlloc(void **pointer, size_t bytes, unsigned)
 {
     const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
+    if (const int refused = emulator::refuse_unsafe()) return result(refused);
     *pointer = host_memory_is_refused ? nullptr : malloc(bytes);
     if (*pointer) page_locked[*pointer] = bytes;
     return result(*pointer ? cudaSuccess : cudaErrorMemoryAllocation);
@@ -175,7 +179,7 @@ cudaError_t cudaMemcpyAsync(void *destination, const void *source, size_t bytes,
         return result(emulator::put_on_stream(stream, [=] { return copy_now(destination, source, bytes, to_device); }));
     pageable_copies++;
     pageable_waits += emulator::has_work_left(stream);
-    const int before = emulator::do_stream(stream);
+    const int before = emulator::do_stream(stream); // refuses one in capture
     if (before) return result(before);
     if (from_device) return result(copy_now(destination, source, bytes, false));
     const auto *read = static_cast<const unsigned char *>(source);
@@ -198,6 +202,16 @@ const char *cudaGetErrorString(cudaError_t error)
     case cudaSuccess: return "no error";
     case cudaErrorMemoryAllocation: return "out of memory";
     case cudaErrorNotReady: return "not ready";
+    case cudaErrorIllegalState: return "the operation cannot be performed in the present state";
+    case cudaErrorStreamCaptureUnsupported: return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureInvalidated: return "operation failed due to a previous error during capture";
+    case cudaErrorStreamCaptureMerge: return "operation would result in a merge of separate capture sequences";
+    case cudaErrorStreamCaptureUnmatched: return "capture was not ended in the same stream as it began";
+    case cudaErrorStreamCaptureUnjoined: return "capturing stream has unjoined work";
+    case cudaErrorStreamCaptureIsolation: return "dependency created on uncaptured work in another stream";
+    case cudaErrorStreamCaptureImplicit: return "operation would make the legacy stream depend on a capturing blocking stream";
+    case cudaErrorCapturedEvent: return "operation not permitted on an event last recorded in a capturing stream";
+    case cudaErrorStreamCaptureWrongThread: return "attempt to terminate a thread-local capture sequence from another thread";
     case cudaErrorInvalidResourceHandle: return "invalid resource handle";
     case cudaErrorInvalidDevice: return "invalid device ordinal";
     default: return "invalid argument";

@@ -1,8 +1,8 @@
 // streams.cpp: see streams.h.
 #include "streams.h"
+#include "capture.h"
 #include <atomic>
 #include <deque>
-#include <memory>
 #include <utility>
 
 namespace
@@ -17,13 +17,16 @@ struct Work {
 } // namespace
 
 struct emulated_stream {
+    bool blocking; // the default stream waits for it, and it for the default stream
     std::deque<Work> queue;
     uint64_t put = 0, done = 0; // work items
+    emulator::CapturedStream captured;
 };
 
 struct emulated_event {
     emulated_stream *stream = nullptr; // null: nothing to wait for
     uint64_t position = 0;
+    emulator::CapturedStream captured; // what the stream had in a capture when the event was recorded
 };
 
 namespace
@@ -90,17 +93,47 @@ std::recursive_mutex &runtime_lock()
 
 bool does_at_once(const emulated_stream *stream) { return reinterpret_cast<uintptr_t>(stream) <= 2; }
 
+CapturedStream *captured_part(emulated_stream *stream) { return does_at_once(stream) ? nullptr : &stream->captured; }
+
 int put_on_stream(emulated_stream *stream, std::function<int()> work)
 {
     const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
     if (does_at_once(stream)) {
-        const int before = do_all_streams();
+        const int before = do_blocking_streams();
         return before ? before : work();
     }
+    if (stream->captured.capture) return put_in_capture(stream->captured, std::move(work));
     stream->queue.push_back({std::move(work), nullptr, 0});
     stream->put++;
     after_putting();
     return 0;
+}
+
+int do_blocking_streams()
+{
+    const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
+    for (const auto &stream : streams)
+        if (stream->blocking && stream->captured.capture) return invalidate(stream->captured, cudaErrorStreamCaptureImplicit);
+    for (const auto &stream : streams)
+        if (stream->blocking) do_until(stream.get(), stream->put);
+    return told_error();
+}
+
+void leave_capture(const Capture *capture)
+{
+    for (const auto &stream : streams)
+        if (stream->captured.capture.get() == capture) stream->captured = {};
+}
+
+bool all_are_joined(const Capture *capture, const CapturedStream &origin)
+{
+    for (const auto &stream : streams) {
+        const CapturedStream &captured = stream->captured;
+        if (captured.capture.get() != capture || &captured == &origin) continue;
+        const auto found = origin.after.find(&captured);
+        if (found == origin.after.end() || found->second < captured.last) return false;
+    }
+    return true;
 }
 
 int do_all_streams()
@@ -119,7 +152,8 @@ bool has_work_left(const emulated_stream *stream)
 int do_stream(emulated_stream *stream)
 {
     const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
-    if (does_at_once(stream)) return do_all_streams();
+    if (does_at_once(stream)) return do_blocking_streams();
+    if (stream->captured.capture) return invalidate(stream->captured, cudaErrorStreamCaptureUnsupported);
     do_until(stream, stream->put);
     return told_error();
 }
@@ -148,11 +182,12 @@ int emulator_work_left(void)
     return static_cast<int>(left);
 }
 
-cudaError_t cudaStreamCreate(cudaStream_t *stream)
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
     const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
     if (!emulator::own_device_is_current()) return emulator::result(cudaErrorInvalidDevice);
     streams.push_back(std::make_unique<emulated_stream>());
+    streams.back()->blocking = flags != cudaStreamNonBlocking;
     *stream = streams.back().get();
     return cudaSuccess;
 }
@@ -174,7 +209,9 @@ void emulator_ignore_device_waits(int ignore)
 cudaError_t cudaDeviceSynchronize()
 {
     host_waits++;
-    return device_waits_ignored ? cudaSuccess : emulator::result(emulator::do_all_streams());
+    if (device_waits_ignored) return cudaSuccess;
+    const int refused = emulator::invalidate_all(cudaErrorStreamCaptureUnsupported);
+    return emulator::result(refused ? refused : emulator::do_all_streams());
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
@@ -189,14 +226,19 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
-    if (emulator::does_at_once(stream)) return emulator::result(emulator::do_all_streams());
-    *event = {stream, stream->put};
+    if (emulator::does_at_once(stream)) {
+        *event = {};
+        return emulator::result(emulator::do_blocking_streams());
+    }
+    *event = {stream, stream->put, stream->captured};
     return cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
+    if (event->captured.capture) return emulator::result(emulator::invalidate(event->captured, cudaErrorCapturedEvent));
+    if (const int refused = emulator::refuse_unsafe()) return emulator::result(refused);
     return host_waits_ignored || !event->stream || event->stream->done >= event->position ? cudaSuccess
                                                                                           : emulator::result(cudaErrorNotReady);
 }
@@ -205,6 +247,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     host_waits++;
     const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
+    if (event->captured.capture) return emulator::result(emulator::invalidate(event->captured, cudaErrorCapturedEvent));
     if (host_waits_ignored || !event->stream) return cudaSuccess;
     do_until(event->stream, event->position);
     return told();
@@ -213,8 +256,14 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
 {
     const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
+    if (event->captured.capture || (event->stream && !emulator::does_at_once(stream) && stream->captured.capture))
+        return emulator::result(
+            emulator::wait_in_capture(emulator::captured_part(stream), emulator::captured_part(event->stream), event->captured));
     if (events_ignored || !event->stream) return cudaSuccess;
-    if (emulator::does_at_once(stream)) return emulator::result(emulator::do_all_streams());
+    if (emulator::does_at_once(stream)) {
+        do_until(event->stream, event->position);
+        return emulator::result(emulator::do_blocking_streams());
+    }
     stream->queue.push_back({nullptr, event->stream, event->position});
     stream->put++;
     after_putting();

@@ -1,8 +1,8 @@
 // streams.h: queues of work, done as late as it may be, so that work which was not waited for is seen not to be there.
 //
-// The default stream does its work at once, after that of all others; other streams when the host waits for them, when
-// another stream's work waits for an event of theirs, or (in random order) at some random moment. An error of work that was
-// put off is given by the next call that waits, as on a GPU.
+// The default stream does its work at once, after that of all others but the non-blocking ones; other streams when the host waits for
+// them, when another stream's work waits for an event of theirs, or (in random order) at some random moment. An error of work that was
+// put off is given by the next call that waits, as on a GPU. Streams in capture: capture.h.
 #pragma once
 #include "emulator.h"
 #include <functional>
@@ -19,6 +19,7 @@ bool does_at_once(const emulated_stream *stream); // the default stream: null, o
 // Puts work that gives a cudaError_t on a stream. What the default stream does gives its error here.
 int put_on_stream(emulated_stream *stream, std::function<int()> work);
 int do_all_streams();
+int do_blocking_streams(); // what the default stream waits for
 bool has_work_left(const emulated_stream *stream);
 int do_stream(emulated_stream *stream);
 

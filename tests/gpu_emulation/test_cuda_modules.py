@@ -182,7 +182,7 @@ def consumer(emulated_library):
     class Consumer:
         def __init__(self):
             api, stream = emulated_library.api, ctypes.c_void_p()
-            emulated_library.check(api.create_stream(ctypes.byref(stream)))
+            emulated_library.check(api.create_stream(ctypes.byref(stream), 0))
             self.api, self.stream = api, stream.value
 
         def read(self, address, count):

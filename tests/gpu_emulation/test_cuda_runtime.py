@@ -201,7 +201,7 @@ class Borrower:
     def __init__(self, emulated_library):
         self.api, stream, host = emulated_library.api, ctypes.c_void_p(), ctypes.c_void_p()
         self.check = emulated_library.check
-        self.check(self.api.create_stream(ctypes.byref(stream)))
+        self.check(self.api.create_stream(ctypes.byref(stream), 0))
         self.check(self.api.allocate_host(ctypes.byref(host), 40))
         self.stream, self.host = stream.value, host.value
 

@@ -79,9 +79,26 @@ int record_event(void *event, void *stream) { return told(cudaEventRecord(event_
 int wait_event(void *stream, void *event) { return told(cudaStreamWaitEvent(stream_of(stream), event_of(event), 0)); }
 int query_event(void *event) { return told(cudaEventQuery(event_of(event))); }
 int synchronize_event(void *event) { return told(cudaEventSynchronize(event_of(event))); }
-int create_stream(void **stream) { return told(cudaStreamCreate(reinterpret_cast<cudaStream_t *>(stream))); }
+int create_stream(void **stream, int apart)
+{
+    return told(cudaStreamCreateWithFlags(reinterpret_cast<cudaStream_t *>(stream), apart ? cudaStreamNonBlocking : cudaStreamDefault));
+}
 int synchronize_device() { return told(cudaDeviceSynchronize()); }
 int synchronize(void *stream) { return told(cudaStreamSynchronize(stream_of(stream))); }
+
+// Relaxed: the first launch of a kernel may load its code, and a block of memory may be missing.
+int begin_capture(void *stream) { return told(cudaStreamBeginCapture(stream_of(stream), cudaStreamCaptureModeRelaxed)); }
+int end_capture(void **graph, void *stream)
+{
+    cudaGraph_t recorded = nullptr;
+    const int error = told(cudaStreamEndCapture(stream_of(stream), &recorded));
+    if (error) return error;
+    const int second = told(cudaGraphInstantiateWithFlags(reinterpret_cast<cudaGraphExec_t *>(graph), recorded, 0));
+    cudaGraphDestroy(recorded);
+    return second;
+}
+int launch_graph(void *graph, void *stream) { return told(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), stream_of(stream))); }
+int destroy_graph(void *graph) { return told(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph))); }
 
 #ifdef __CUDACC__
 constexpr int emulated = 0;
@@ -118,6 +135,10 @@ const tc_cuda_api api = {TC_CUDA_ABI_VERSION,
                          synchronize_event,
                          synchronize,
                          synchronize_device,
+                         begin_capture,
+                         end_capture,
+                         launch_graph,
+                         destroy_graph,
                          kernels};
 
 } // namespace
