@@ -70,7 +70,8 @@ typedef struct tc_attention_problem {
      * what they keep in a batch that is padded to the longest of them. */
     double dropout;
     uint64_t seed, call;
-    tc_places heads; /* b * H + h in the whole batch, for dropout */
+    const uint64_t *drawn; /* (TC_DRAWN_WORDS) or NULL, likewise */
+    tc_places heads;       /* b * H + h in the whole batch, for dropout */
 } tc_attention_problem;
 
 /* Items are blocks of queries: (b * H + h) * ceil(Tq / TC_ATTENTION_QUERIES) + block; of packed sequences (h * B + b) * ... + block, so

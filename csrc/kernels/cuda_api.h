@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-#define TC_CUDA_ABI_VERSION 6
+#define TC_CUDA_ABI_VERSION 7
 
 /* The error numbers that the core distinguishes; it only passes others to error_text(). */
 #define TC_CUDA_OUT_OF_MEMORY 2

@@ -18,6 +18,7 @@ typedef struct tc_dropout_forward_args {
     int64_t n;
     double p;
     uint64_t seed, call;
+    const uint64_t *drawn; /* (TC_DRAWN_WORDS) or NULL */
     tc_places places;
 } tc_dropout_forward_args;
 

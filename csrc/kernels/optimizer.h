@@ -25,11 +25,14 @@ typedef struct tc_optimizer_chunk {
     int64_t first_block; /* blocks of the chunks before this one */
 } tc_optimizer_chunk;
 
+/* `at` of a rule's arguments: the struct whose numbers apply instead, in the GPU's memory, or NULL. A kernel that a graph starts many times
+ * has the learning rate and all else of each step there. */
 typedef struct tc_sgd_args {
     const tc_optimizer_chunk *chunks; /* state[0] momentum buffer, or NULL */
     int64_t chunk_count;
     double lr, momentum, dampening, weight_decay;
     bool nesterov, maximize, first; /* first: the momentum buffer starts as the gradient */
+    const void *at;
 } tc_sgd_args;
 extern const tc_kernel tc_kernel_sgd_step;
 
@@ -40,6 +43,7 @@ typedef struct tc_adam_args {
     double correction1, correction2; /* 1 - beta1^t, 1 - beta2^t */
     bool decoupled;                  /* AdamW's weight decay */
     bool maximize;
+    const void *at;
 } tc_adam_args;
 extern const tc_kernel tc_kernel_adam_step;
 
@@ -48,6 +52,7 @@ typedef struct tc_rmsprop_args {
     int64_t chunk_count;
     double lr, alpha, eps, weight_decay, momentum;
     bool eps_inside_sqrt, maximize;
+    const void *at;
 } tc_rmsprop_args;
 extern const tc_kernel tc_kernel_rmsprop_step;
 

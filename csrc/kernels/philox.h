@@ -23,6 +23,10 @@ typedef struct tc_places {
     int64_t row, first, step;
 } tc_places;
 
+/* The seed and the number of a dropout. A kernel that a graph starts many times has those of each start in the GPU's memory: drawn[0] is
+ * the seed then and drawn[1] is added to the number. drawn is NULL elsewhere, and always for kernels of CPUs. */
+#define TC_DRAWN_WORDS 2
+
 #define TC_PHILOX_ROUNDS 7
 #define TC_PHILOX_M0 0xD2511F53u /* multipliers */
 #define TC_PHILOX_M1 0xCD9E8D57u

@@ -419,7 +419,7 @@ def test_rate_and_independence_of_what_is_kept(p):
 
 class DropoutArgs(ctypes.Structure):
     _fields_ = [("y", ctypes.c_void_p), ("x", ctypes.c_void_p), ("n", ctypes.c_int64), ("p", ctypes.c_double)]
-    _fields_ += [("seed", ctypes.c_uint64), ("call", ctypes.c_uint64)]
+    _fields_ += [("seed", ctypes.c_uint64), ("call", ctypes.c_uint64), ("drawn", ctypes.c_void_p)]
     _fields_ += [(name, ctypes.c_int64) for name in ("row", "first", "step")]  # tc_places
 
 
@@ -441,7 +441,7 @@ def dropout(request, tmp_path_factory):
     def run(y, x, p, seed, call, begin=0, end=None, first=0):
         assert first % 64 == 0 and y.dtype == x.dtype == run.dtype
         offset, n = first * x.itemsize, first + x.size
-        args = DropoutArgs(y.ctypes.data - offset, x.ctypes.data - offset, n, p, seed, call, max(n, 1), 0, 1)
+        args = DropoutArgs(y.ctypes.data - offset, x.ctypes.data - offset, n, p, seed, call, None, max(n, 1), 0, 1)
         function(ctypes.byref(args), first // 64 + begin, (n + 63) // 64 if end is None else first // 64 + end, None)
         return y
 

@@ -3,12 +3,14 @@
 Here as in the other test_cuda files the cases are small, and the sanitizer flavours run them again.
 """
 
+import ctypes
+
 import cuda_library
 import emulation
 import numpy as np
 import pytest
 import transformer_c as tc
-from cuda_library import CudaError, compute_dtype, normal, small
+from cuda_library import TYPES, CudaError, compute_dtype, fill, normal, small
 from tolerance import assert_close
 from transformer_c.testing import reference
 
@@ -239,3 +241,50 @@ def test_the_emulator_notices_a_wrong_size(cuda, rng):
     y, mean, rstd = cuda.empty((2, 32), np.float32), cuda.empty((2,), np.float32), cuda.empty((2,), np.float32)
     with pytest.raises(CudaError, match="out of bounds"):
         cuda.run("layer_norm_forward", np.float32, 3, y=y, mean=mean, rstd=rstd, x=x, C=32, eps=1e-5)
+
+
+# ---- numbers that change from start to start of a graph ---------------------------------------------------------------------------------
+
+
+def test_dropout_takes_its_seed_and_number_from_memory(cuda, rng):
+    x = normal(rng, 300, np.float32)
+    results = []
+    for seed, call, drawn in [(5, 9, None), (1, 2, [5, 7]), (1, 2, None)]:
+        y = cuda.empty(x.shape, np.float32)
+        places = TYPES["tc_places"](x.size, 0, 1)
+        drawn = cuda.array(np.array(drawn, np.uint64)) if drawn else None
+        cuda.run("dropout_forward", np.float32, 5, y=y, x=cuda.array(x), n=x.size, p=0.5, seed=seed, call=call, drawn=drawn, places=places)
+        results.append(y.numpy())
+    np.testing.assert_array_equal(results[1], results[0])
+    assert (results[2] != results[0]).any()
+
+
+NUMBERS_OF_STEPS = {
+    "sgd": [dict(lr=0.1, momentum=0.9, dampening=0.1, weight_decay=0.2, nesterov=True, first=True), dict(lr=1.0, momentum=0.5)],
+    "adam": [
+        dict(lr=0.1, beta1=0.9, beta2=0.99, eps=1e-8, weight_decay=0.2, correction1=0.1, correction2=0.01, decoupled=True),
+        dict(lr=1.0, beta1=0.5, beta2=0.5, eps=1.0, correction1=1.0, correction2=1.0),
+    ],
+    "rmsprop": [dict(lr=0.1, alpha=0.9, eps=1e-8, momentum=0.9, maximize=True), dict(lr=1.0, alpha=0.5, eps=1.0, eps_inside_sqrt=True)],
+}
+
+
+@pytest.mark.parametrize("rule", NUMBERS_OF_STEPS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_step_takes_its_numbers_from_memory(cuda, rule, dtype):
+    wanted, others = NUMBERS_OF_STEPS[rule]
+    struct = f"tc_{rule}_args"
+    results = []
+    for numbers, at in [(wanted, None), (others, wanted), (others, None)]:
+        rng = np.random.default_rng(3)
+        arrays = [cuda.array(np.abs(normal(rng, 5000, dtype))) for _ in range(4)]
+        kind = 1 if dtype == np.float64 else 0
+        chunk = fill("tc_optimizer_chunk", parameter=arrays[0], gradient=arrays[1], gradient_dtype=kind, n=5000)
+        chunk.state[0], chunk.state[1] = arrays[2].pointer, arrays[3].pointer
+        if at is not None:
+            kept = fill(struct, **at)
+            at = cuda.array(np.frombuffer(bytes(kept), np.uint8))
+        cuda.run(f"{rule}_step", dtype, 2, struct, chunks=ctypes.addressof(chunk), chunk_count=1, at=at, **numbers)
+        results.append(np.stack([array.numpy() for array in arrays]))
+    np.testing.assert_array_equal(results[1], results[0])
+    assert (results[2][0] != results[0][0]).any()

@@ -152,12 +152,14 @@ __device__ __forceinline__ void dropout_factors(Fragment<compute<T>, tile> &fact
     const uint64_t row_length = static_cast<uint64_t>(divide_up(p.Tk, TC_PHILOX_GROUP) * TC_PHILOX_GROUP);
     const int64_t key = rows_are_queries ? column + own_column(0) : row + own_row(0);
     const bool second = n == 2 && key % TC_PHILOX_GROUP >= TC_PHILOX_GROUP / 2; // half of a group of elements
+    const Draw draw = p.dropout > 0 ? draw_of(p.seed, p.call, p.drawn) : Draw{};
     TC_UNROLL
     for (int i = 0; i < n; i++) {
         const int64_t query = rows_are_queries ? row + own_row(i) : column + own_column(i);
         PhiloxWords words = {};
         if (p.dropout > 0)
-            words = philox_words(p.seed, p.call, (head.first_row + static_cast<uint64_t>(query)) * row_length + static_cast<uint64_t>(key));
+            words = philox_words(draw.seed, draw.call,
+                                 (head.first_row + static_cast<uint64_t>(query)) * row_length + static_cast<uint64_t>(key));
         TC_UNROLL
         for (int j = 0; j < n; j++) {
             const uint32_t word = second ? words.at[(j + 2) % 4] : words.at[j];

@@ -120,11 +120,12 @@ __global__ void __launch_bounds__(element_threads) dropout_kernel(const __grid_c
     const bool none = a.p == 1.0; // no 32-bit threshold can express it
     const Real scale = none ? Real(0) : static_cast<Real>(1.0 / (1.0 - a.p));
     const uint32_t threshold = keep_threshold(a.p);
+    const Draw draw = draw_of(a.seed, a.call, a.drawn);
     for_own_elements(a.n / a.places.row * groups * TC_PHILOX_BLOCKS, [&](int64_t block) {
         const int64_t item = block / TC_PHILOX_BLOCKS, row = item / groups;
         const int64_t begin = (a.places.first + row * a.places.step) * a.places.row; // of the row, in the whole batch
         const int64_t first = (begin / TC_PHILOX_GROUP + item % groups) * TC_PHILOX_GROUP + block % TC_PHILOX_BLOCKS;
-        const PhiloxWords words = philox_words(a.seed, a.call, static_cast<uint64_t>(first));
+        const PhiloxWords words = philox_words(draw.seed, draw.call, static_cast<uint64_t>(first));
         TC_UNROLL
         for (int w = 0; w < 4; w++) {
             const int64_t in_row = first + w * TC_PHILOX_BLOCKS - begin, i = row * a.places.row + in_row;

@@ -38,6 +38,12 @@ template <class Rule, class F> __device__ __forceinline__ void for_own_parameter
     for (int64_t i = first + threadIdx.x; i < last; i += optimizer_threads) f(chunk, i);
 }
 
+// The numbers of a group's step: its own, or those in memory.
+template <class Rule> __device__ __forceinline__ const Rule &rule_of(const Group<Rule> &group)
+{
+    return group.rule.at ? *static_cast<const Rule *>(group.rule.at) : group.rule;
+}
+
 // Launches `kernel` on the chunk list of `rule`, one group after another.
 template <auto kernel, class Rule> int launch_groups(const Rule &rule, void *stream)
 {
@@ -92,7 +98,7 @@ template <class Real> __device__ __forceinline__ Real rule_gradient(Real g, Real
 // Sutskever et al. 2013 in PyTorch's form:  b = momentum b + (1 - dampening) g;  p -= lr (nesterov ? g + momentum b : b).
 template <class Real> __global__ void __launch_bounds__(optimizer_threads) sgd_kernel(const __grid_constant__ Group<tc_sgd_args> group)
 {
-    const tc_sgd_args &a = group.rule;
+    const tc_sgd_args &a = rule_of(group);
     const Real momentum = static_cast<Real>(a.momentum), keep = static_cast<Real>(1 - a.dampening);
     for_own_parameters(group, [&](const tc_optimizer_chunk &chunk, int64_t i) {
         const Real p = at<Real>(chunk.parameter, i);
@@ -110,7 +116,7 @@ template <class Real> __global__ void __launch_bounds__(optimizer_threads) sgd_k
 // Kingma & Ba 2015, algorithm 1; Loshchilov & Hutter 2019, algorithm 2 (decoupled); AMSGrad: Reddi et al. 2018.
 template <class Real> __global__ void __launch_bounds__(optimizer_threads) adam_kernel(const __grid_constant__ Group<tc_adam_args> group)
 {
-    const tc_adam_args &a = group.rule;
+    const tc_adam_args &a = rule_of(group);
     const Real keep1 = static_cast<Real>(1 - a.beta1), beta2 = static_cast<Real>(a.beta2), keep2 = static_cast<Real>(1 - a.beta2);
     const Real step = static_cast<Real>(a.lr / a.correction1), per_root = static_cast<Real>(1 / sqrt(a.correction2));
     const Real decay = static_cast<Real>(1 - a.lr * a.weight_decay), eps = static_cast<Real>(a.eps);
@@ -134,7 +140,7 @@ template <class Real> __global__ void __launch_bounds__(optimizer_threads) adam_
 template <class Real>
 __global__ void __launch_bounds__(optimizer_threads) rmsprop_kernel(const __grid_constant__ Group<tc_rmsprop_args> group)
 {
-    const tc_rmsprop_args &a = group.rule;
+    const tc_rmsprop_args &a = rule_of(group);
     const Real alpha = static_cast<Real>(a.alpha), keep = static_cast<Real>(1 - a.alpha), eps = static_cast<Real>(a.eps);
     for_own_parameters(group, [&](const tc_optimizer_chunk &chunk, int64_t i) {
         const Real p = at<Real>(chunk.parameter, i), g = rule_gradient(gradient_of<Real>(chunk, i), p, a.weight_decay, a.maximize);

@@ -28,6 +28,15 @@ __device__ __noinline__ inline PhiloxWords philox_words(uint64_t seed, uint64_t 
     return c;
 }
 
+// The seed and the number of a dropout that may be one of a graph's.
+struct Draw {
+    uint64_t seed, call;
+};
+__device__ __forceinline__ Draw draw_of(uint64_t seed, uint64_t call, const uint64_t *drawn)
+{
+    return drawn ? Draw{drawn[0], call + drawn[1]} : Draw{seed, call};
+}
+
 // tc_place(), for device code, of a number that fits 32 bits, as that of a block of a grid does: divisions of such numbers are short.
 __device__ __forceinline__ int64_t place_of(const tc_places &places, uint32_t i)
 {
