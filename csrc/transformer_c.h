@@ -156,6 +156,36 @@ TC_CHECKED tc_status tc_cuda_hand_over(const tc_tensor *tensor, void *stream, tc
 void tc_cuda_take_back(const tc_tensor *tensor, void *stream);
 #define TC_CUDA_LEGACY_STREAM ((void *)1) /* CUDA's own name for its default stream */
 
+/* ---- graphs: work on a GPU that is recorded once and started many times ------------------------------------------------------ */
+
+typedef struct tc_cuda_graph tc_cuda_graph;
+
+/* From here to tc_cuda_graph_end() what this thread puts on the GPU is kept for the graph and not done. Calls that wait for the GPU, or
+ * copy from or to the host, fail. Memory that is taken in between belongs to the graph: after each start it has the results. */
+TC_CHECKED tc_status tc_cuda_graph_begin(tc_cuda_graph **out, int index, tc_error *err);
+/* On the same thread. Nothing has run yet. When it fails the graph can only be freed. */
+TC_CHECKED tc_status tc_cuda_graph_end(tc_cuda_graph *graph, tc_error *err);
+/* Before a start: the seed and the number of calls so far of the generator `number`, in the order of their first draws in the capture. */
+void tc_cuda_graph_set_draw(tc_cuda_graph *graph, int number, uint64_t seed, uint64_t calls);
+uint64_t tc_cuda_graph_draws(const tc_cuda_graph *graph, int number); /* how many it draws at each start */
+/* Before a start: between these two this thread's steps of optimizers, as many and in the order of the capture, give their numbers and do
+ * nothing else. Other work on GPUs fails. */
+TC_CHECKED tc_status tc_cuda_graph_collect(tc_cuda_graph *graph, tc_error *err);
+TC_CHECKED tc_status tc_cuda_graph_collected(tc_cuda_graph *graph, tc_error *err);
+/* Before a start: fails unless the gradients of the leaves, but for those that the capture replaced, are where they were before it. */
+TC_CHECKED tc_status tc_cuda_graph_check(const tc_cuda_graph *graph, tc_error *err);
+/* All the work, once more, on this thread's stream. */
+TC_CHECKED tc_status tc_cuda_graph_start(tc_cuda_graph *graph, tc_error *err);
+/* After a start: the gradients of leaves are what they were after the capture. */
+TC_CHECKED tc_status tc_cuda_graph_give_gradients(tc_cuda_graph *graph, tc_error *err);
+/* Also while it runs. Its memory goes back to the cache, but for what Tensors have. */
+void tc_cuda_graph_free(tc_cuda_graph *graph);
+
+bool tc_cuda_is_capturing(void); /* this thread */
+/* In a capture, around the call of an op with dropout: generator `number` has drawn `call` for it. */
+TC_CHECKED tc_status tc_cuda_begin_draw(int number, uint64_t seed, uint64_t call, tc_error *err);
+void tc_cuda_end_draw(void);
+
 /* ---- the tape ------------------------------------------------------------------------------------------------ */
 
 bool tc_tensor_requires_grad(const tc_tensor *tensor); /* a leaf for which it was set, or a recorded result */
@@ -443,8 +473,10 @@ typedef struct tc_attention_options {
     tc_empty_rows empty_rows;
     double dropout; /* probability that a weight is dropped; which ones depends on seed, call and place (kernels/attention.h) */
     uint64_t seed, call;
-    tc_batch_share share; /* tc_attention sets it to the thread's */
-    bool long_names;      /* messages say query, key, value, attn_mask instead of q, k, v, mask */
+    const uint64_t *drawn_at; /* these two and the share are set by tc_attention: what a graph draws at each start, */
+    uint64_t drawn_by;        /* and which graph, */
+    tc_batch_share share;     /* and the thread's share of the batch */
+    bool long_names;          /* messages say query, key, value, attn_mask instead of q, k, v, mask */
 } tc_attention_options;
 
 /* No mask, the usual scale. */

@@ -3,6 +3,8 @@
 #ifndef TC_CORE_CUDA_H
 #define TC_CORE_CUDA_H
 
+#include <stdatomic.h>
+
 #include "../kernels/cuda_api.h"
 #include "backend.h"
 
@@ -45,8 +47,25 @@ typedef struct tc_cuda_history {
     uint64_t readers; /* one bit per stream that has read since then */
 } tc_cuda_history;
 
-/* The history of the block that contains the address; NULL: not our memory, such as the host's. The lock is held. */
-tc_cuda_history *tc_cuda_history_of(int index, const void *address);
+/* Memory from the driver, used or free. */
+#define TC_CUDA_CLASSES 144 /* sizes of blocks */
+typedef struct tc_cuda_block {
+    char *memory;
+    size_t bytes;
+    tc_cuda_history history;
+    struct tc_cuda_block *next_free;
+    atomic_uint *version; /* of the storage that has it, or NULL */
+    int graphs;           /* that name it: nobody else gets it meanwhile */
+    bool freed;           /* while graphs name it */
+    tc_cuda_graph *pool;  /* the graph in whose capture it was taken, or NULL */
+    bool is_late;         /* another library may still work on it: cuda_graph.c waits before it lets go */
+    struct tc_cuda_block *next_late;
+} tc_cuda_block;
+
+/* The block that contains the address; NULL: not our memory, such as the host's. The lock is held. */
+tc_cuda_block *tc_cuda_block_of(int index, const void *address);
+/* The version of the storage that has the block at `memory`, which work of graphs raises. Until it is freed. */
+void tc_cuda_own(int index, void *memory, atomic_uint *version);
 /* Would this thread's work have to wait before it writes there? The lock is held. */
 bool tc_cuda_would_wait(int index, const tc_cuda_history *history);
 
@@ -59,21 +78,52 @@ typedef struct tc_cuda_work {
     const tc_cuda_api *api;
     int index;
     struct tc_cuda_queue *queue;
-    void *stream;    /* where the work is put */
-    uint64_t number; /* on its stream, from 1 */
+    tc_cuda_graph *graph; /* whose capture the work is in, or NULL */
+    void *stream;         /* where the work is put */
+    uint64_t number;      /* on its stream, from 1 */
 } tc_cuda_work;
 
-/* Between these two the device's lock is held. Name first all memory that is read, then all that is written; then put the work on the
- * stream. When begin fails, end is not called. */
+/* Between these two the device's lock is held. In a capture of this thread the work becomes the graph's. Name first all memory that is
+ * read, then all that is written; then put the work on the stream. When begin fails, end is not called. */
 TC_CHECKED tc_status tc_cuda_begin(tc_cuda_work *work, const tc_cuda_api *api, int index, tc_error *err);
 void tc_cuda_end(tc_cuda_work *work);
 /* These return a CUDA error number. */
 int tc_cuda_reads(const tc_cuda_work *work, const void *memory);
 int tc_cuda_writes(const tc_cuda_work *work, const void *memory);
+int tc_cuda_orders(const tc_cuda_work *work, tc_cuda_history *history, bool writes); /* the same, for a block of memory */
 /* Names what a kernel reads and writes, by its args (cuda_operands.c). */
 int tc_cuda_order_kernel(const tc_cuda_work *work, const tc_kernel *kernel, const void *args);
 
-void tc_cuda_is_done(const tc_cuda_work *work); /* the host has waited for it */
+void tc_cuda_is_done(const tc_cuda_work *work);                  /* the host has waited for it */
+int tc_cuda_wait_for_streams(const tc_cuda_api *api, int index); /* the host waits for all our streams; a CUDA error number */
+
+/* ---- waits for the whole device (cuda_graph.c) ---- */
+
+/* The host waits for all work on the device, or while a thread captures for that of our streams. Gives a CUDA error number. No lock of the
+ * device is held. */
+int tc_cuda_wait_for_all(const tc_cuda_api *api, int index);
+/* Another library, on streams that nobody knows, may still work on this memory: waits for the device, or while a thread captures keeps the
+ * block from other owners until somebody has. */
+void tc_cuda_wait_or_keep(const tc_cuda_api *api, int index, const void *memory);
+/* Around a capture on the device. */
+void tc_cuda_capture_begins(int index);
+void tc_cuda_capture_ends(const tc_cuda_api *api, int index);
+
+/* ---- graphs (cuda_graph.c) ---- */
+
+/* The capture of this thread, or NULL. */
+tc_cuda_graph *tc_cuda_capture_here(void);
+void *tc_cuda_capture_stream(const tc_cuda_graph *graph);
+/* Fails in a capture of this thread: "<what> while tc.cuda.graph captures ...". Elsewhere, and for other threads, TC_OK. */
+TC_CHECKED tc_status tc_cuda_not_in_capture(const char *what, tc_error *err);
+/* Fails when the device is not that of this thread's capture, or the thread may not start work now. */
+TC_CHECKED tc_status tc_cuda_may_start(int index, tc_error *err);
+/* Names a block that the work of a capture reads or writes. Gives a CUDA error number. The lock is held. */
+int tc_cuda_graph_uses(tc_cuda_graph *graph, tc_cuda_block *block, bool writes);
+/* The free blocks of a size class that a capture may take again. */
+tc_cuda_block **tc_cuda_pool(tc_cuda_graph *graph, int size_class);
+bool tc_cuda_records(const tc_cuda_graph *graph);      /* its capture is not over */
+void tc_cuda_lets_go(int index, tc_cuda_block *block); /* a graph, of a block that it named. The lock is held (cuda_memory.c) */
 
 /* ---- page-locked memory for copies from and to the host (cuda_staging.c) ---- */
 

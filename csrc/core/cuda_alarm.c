@@ -90,7 +90,7 @@ tc_status tc_cuda_earlier_errors(const tc_cuda_api *api, int index, tc_error *er
     char name[TC_DEVICE_TEXT];
     tc_error found;
     if (!board || !any_alarm(board)) return TC_OK;
-    const int code = api->synchronize_device(); /* another stream may be writing its alarm */
+    const int code = tc_cuda_wait_for_all(api, index); /* another stream may be writing its alarm */
     if (code) return tc_cuda_failed(api, index, "waiting", code, err);
     tc_cuda_lock(index);
     const int place = take_first(board, alarm);

@@ -127,6 +127,9 @@ tc_status tc_cuda_copy(int index, void *to, bool to_host, const void *from, bool
     TC_TRY(tc_cuda_enter(&stay, index, err));
     if (bytes == 0) return TC_OK;
     if (!to_host && !from_host) return copy_on_device(stay.api, index, to, from, bytes, err);
+    TC_TRY(tc_cuda_not_in_capture(to_host ? "the host read values of a Tensor (item, tolist, numpy, print, an if, a check of values)"
+                                          : "values of the host were copied to the GPU (an array, a list, indices, random numbers)",
+                                  err));
     host_copy copy = {.api = stay.api,
                       .index = index,
                       .to_host = to_host,

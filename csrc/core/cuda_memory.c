@@ -11,22 +11,16 @@
 #include "allocator.h"
 #include "status.h"
 
-#define SMALLEST 512 /* bytes */
-#define CLASSES 144  /* four to a power of two, from SMALLEST on */
+#define SMALLEST 512 /* bytes; sizes are four to a power of two, from this on */
 #define LARGEST (SIZE_MAX / 4)
 #define LOOKED_AT 8 /* free blocks searched for one that needs no wait */
 
-typedef struct block {
-    char *memory;
-    size_t bytes;
-    tc_cuda_history history;
-    struct block *next_free;
-} block;
+typedef tc_cuda_block block;
 
 typedef struct device_memory {
     block **blocks; /* all blocks, by address */
     size_t count, capacity;
-    block *free[CLASSES];
+    block *free[TC_CUDA_CLASSES];
     tc_cuda_memory_stats stats;
 } device_memory;
 
@@ -69,29 +63,32 @@ static block *block_of(const device_memory *memory, const void *address)
     return (uintptr_t)address - (uintptr_t)candidate->memory < candidate->bytes ? candidate : NULL;
 }
 
-tc_cuda_history *tc_cuda_history_of(int index, const void *address)
+tc_cuda_block *tc_cuda_block_of(int index, const void *address) { return block_of(&memories[tc_cuda_slot(index)], address); }
+
+void tc_cuda_own(int index, void *memory, atomic_uint *version)
 {
-    block *found = block_of(&memories[tc_cuda_slot(index)], address);
-    return found ? &found->history : NULL;
+    tc_cuda_lock(index);
+    block_of(&memories[tc_cuda_slot(index)], memory)->version = version;
+    tc_cuda_unlock(index);
 }
 
-static bool insert(device_memory *memory, void *address, size_t bytes)
+static block *insert(device_memory *memory, void *address, size_t bytes)
 {
     if (memory->count == memory->capacity) {
         const size_t capacity = memory->capacity ? 2 * memory->capacity : 64;
         block **grown = realloc(memory->blocks, capacity * sizeof *grown);
-        if (!grown) return false;
+        if (!grown) return NULL;
         memory->blocks = grown;
         memory->capacity = capacity;
     }
     block *added = tc_allocate(sizeof *added);
-    if (!added) return false;
+    if (!added) return NULL;
     *added = (block){.memory = address, .bytes = bytes};
     const size_t at = position(memory, address);
     memmove(memory->blocks + at + 1, memory->blocks + at, (memory->count - at) * sizeof *memory->blocks);
     memory->blocks[at] = added;
     memory->count++;
-    return true;
+    return added;
 }
 
 static void forget(device_memory *memory, block *old)
@@ -110,6 +107,30 @@ static void count_taken(tc_cuda_memory_stats *stats, size_t bytes)
     if (stats->in_use > stats->peak_in_use) stats->peak_in_use = stats->in_use;
 }
 
+/* In a capture: a block that the same capture has freed. It comes after what the graph did with it before. */
+static void *take_pooled(tc_cuda_graph *graph, int index, int found)
+{
+    void *address = NULL;
+    tc_cuda_lock(index);
+    block **first = tc_cuda_pool(graph, found), *taken = *first;
+    if (taken) {
+        address = taken->memory;
+        taken->freed = false;
+        *first = taken->next_free;
+    }
+    tc_cuda_unlock(index);
+    return address;
+}
+
+/* From now on the block is one of this thread's capture, if there is one. The lock is held. */
+static int put_in_pool(block *taken)
+{
+    tc_cuda_graph *graph = tc_cuda_capture_here();
+    const int code = graph ? tc_cuda_graph_uses(graph, taken, true) : 0;
+    if (!code) taken->pool = graph;
+    return code;
+}
+
 static void *take_cached(int index, int found, size_t bytes)
 {
     device_memory *memory = &memories[tc_cuda_slot(index)];
@@ -123,7 +144,7 @@ static void *take_cached(int index, int found, size_t bytes)
         break;
     }
     block *taken = *best;
-    if (taken) {
+    if (taken && put_in_pool(taken) == 0) {
         address = taken->memory;
         *best = taken->next_free;
         memory->stats.cached -= bytes;
@@ -133,13 +154,12 @@ static void *take_cached(int index, int found, size_t bytes)
     return address;
 }
 
-/* The lock is held, so that nobody takes a block that is being given back. */
 static int empty_cache(const tc_cuda_api *api, int index)
 {
     device_memory *memory = &memories[tc_cuda_slot(index)];
-    tc_cuda_lock(index);
-    const int code = api->synchronize_device();
-    for (int i = 0; i < CLASSES && !code; i++) {
+    const int code = tc_cuda_wait_for_all(api, index);
+    tc_cuda_lock(index); /* nobody takes a block that is being given back; work that was put meanwhile is waited for by the driver */
+    for (int i = 0; i < TC_CUDA_CLASSES && !code; i++) {
         while (memory->free[i]) {
             block *old = memory->free[i];
             memory->free[i] = old->next_free;
@@ -157,7 +177,9 @@ static int take_new(void **out, const tc_cuda_api *api, int index, size_t bytes)
     device_memory *memory = &memories[tc_cuda_slot(index)];
     tc_cuda_lock(index);
     int code = api->allocate(out, bytes);
-    if (!code && !insert(memory, *out, bytes)) {
+    block *made = code ? NULL : insert(memory, *out, bytes);
+    if (!code && (!made || put_in_pool(made) != 0)) {
+        if (made) forget(memory, made);
         api->release(*out);
         *out = NULL;
         code = TC_CUDA_OUT_OF_MEMORY;
@@ -190,8 +212,11 @@ tc_status tc_cuda_allocate(int index, size_t bytes, void **out, tc_error *err)
     const tc_cuda_api *api = stay.api;
     if (bytes > LARGEST) return out_of_memory(api, index, bytes, err);
     const int found = size_class(bytes, &whole);
-    if (found >= CLASSES) return out_of_memory(api, index, bytes, err);
-    *out = take_cached(index, found, whole);
+    if (found >= TC_CUDA_CLASSES) return out_of_memory(api, index, bytes, err);
+    tc_cuda_graph *graph = tc_cuda_capture_here();
+    TC_TRY(tc_cuda_may_start(index, err));
+    if (graph) *out = take_pooled(graph, index, found);
+    if (!*out) *out = take_cached(index, found, whole);
     if (*out) return TC_OK;
     int code = take_new(out, api, index, whole);
     if (code == TC_CUDA_OUT_OF_MEMORY) {
@@ -202,19 +227,41 @@ tc_status tc_cuda_allocate(int index, size_t bytes, void **out, tc_error *err)
     return code ? tc_cuda_failed(api, index, "an allocation", code, err) : TC_OK;
 }
 
-void tc_cuda_free(int index, void *memory, size_t bytes)
+/* The lock is held. */
+static void put_in_cache(device_memory *device, block *freed)
 {
     size_t whole;
-    if (tc_cuda_forked()) return; /* the memory is the parent's */
-    const int found = size_class(bytes, &whole);
-    device_memory *device = &memories[tc_cuda_slot(index)];
-    tc_cuda_lock(index);
-    block *freed = block_of(device, memory);
+    const int found = size_class(freed->bytes, &whole);
     freed->next_free = device->free[found];
     device->free[found] = freed;
     device->stats.in_use -= whole;
     device->stats.cached += whole;
+}
+
+void tc_cuda_free(int index, void *memory, size_t bytes)
+{
+    size_t whole;
+    if (tc_cuda_forked()) return; /* the memory is the parent's */
+    device_memory *device = &memories[tc_cuda_slot(index)];
+    tc_cuda_lock(index);
+    block *freed = block_of(device, memory);
+    freed->version = NULL;
+    freed->freed = freed->graphs > 0;
+    if (!freed->freed) {
+        put_in_cache(device, freed);
+    } else if (freed->pool && tc_cuda_records(freed->pool)) {
+        block **pool = tc_cuda_pool(freed->pool, size_class(bytes, &whole));
+        freed->next_free = *pool;
+        *pool = freed;
+    }
     tc_cuda_unlock(index);
+}
+
+void tc_cuda_lets_go(int index, tc_cuda_block *held)
+{
+    if (--held->graphs > 0 || !held->freed) return;
+    held->freed = false;
+    put_in_cache(&memories[tc_cuda_slot(index)], held);
 }
 
 tc_status tc_cuda_empty_cache(int index, tc_error *err)

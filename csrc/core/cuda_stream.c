@@ -210,7 +210,13 @@ static int come_after(const tc_cuda_work *work, int number, uint64_t count)
 tc_status tc_cuda_begin(tc_cuda_work *work, const tc_cuda_api *api, int index, tc_error *err)
 {
     tc_cuda_queue *queue;
+    tc_cuda_graph *graph = tc_cuda_capture_here();
+    TC_TRY(tc_cuda_may_start(index, err));
     tc_cuda_lock(index);
+    if (graph) {
+        *work = (tc_cuda_work){.api = api, .index = index, .graph = graph, .stream = tc_cuda_capture_stream(graph)};
+        return TC_OK;
+    }
     tc_status status = current_queue(&queue, api, index, err);
     if (status == TC_OK)
         *work = (tc_cuda_work){.api = api, .index = index, .queue = queue, .stream = queue->stream, .number = queue->put + 1};
@@ -221,31 +227,31 @@ tc_status tc_cuda_begin(tc_cuda_work *work, const tc_cuda_api *api, int index, t
 /* Counted only here: an event recorded by come_after() must not seem to cover work that is not on its stream yet. */
 void tc_cuda_end(tc_cuda_work *work)
 {
-    work->queue->put = work->number;
+    if (work->queue) work->queue->put = work->number;
     tc_cuda_unlock(work->index);
 }
 
-int tc_cuda_reads(const tc_cuda_work *work, const void *memory)
+int tc_cuda_orders(const tc_cuda_work *work, tc_cuda_history *history, bool writes)
 {
-    tc_cuda_history *history = tc_cuda_history_of(work->index, memory);
-    if (!history) return 0;
-    const int code = come_after(work, history->writer, history->written);
-    if (!code) history->readers |= UINT64_C(1) << work->queue->number;
-    return code;
-}
-
-int tc_cuda_writes(const tc_cuda_work *work, const void *memory)
-{
-    tc_cuda_history *history = tc_cuda_history_of(work->index, memory);
-    if (!history) return 0;
     int code = come_after(work, history->writer, history->written);
-    for (uint64_t left = history->readers; left && !code; left &= left - 1) {
+    for (uint64_t left = writes ? history->readers : 0; left && !code; left &= left - 1) {
         const int reader = __builtin_ctzll(left);
         code = come_after(work, reader, orders[tc_cuda_slot(work->index)].queues[reader]->put);
     }
-    if (!code) *history = (tc_cuda_history){.writer = work->queue->number, .written = work->number};
+    if (!code && writes) *history = (tc_cuda_history){.writer = work->queue->number, .written = work->number};
+    if (!code && !writes) history->readers |= UINT64_C(1) << work->queue->number;
     return code;
 }
+
+static int name(const tc_cuda_work *work, const void *memory, bool writes)
+{
+    tc_cuda_block *block = tc_cuda_block_of(work->index, memory);
+    if (!block) return 0;
+    return work->graph ? tc_cuda_graph_uses(work->graph, block, writes) : tc_cuda_orders(work, &block->history, writes);
+}
+
+int tc_cuda_reads(const tc_cuda_work *work, const void *memory) { return name(work, memory, false); }
+int tc_cuda_writes(const tc_cuda_work *work, const void *memory) { return name(work, memory, true); }
 
 bool tc_cuda_would_wait(int index, const tc_cuda_history *history)
 {
@@ -266,17 +272,29 @@ void tc_cuda_is_done(const tc_cuda_work *work)
     tc_cuda_unlock(work->index);
 }
 
+int tc_cuda_wait_for_streams(const tc_cuda_api *api, int index)
+{
+    device_order *order = &orders[tc_cuda_slot(index)];
+    int code = 0;
+    tc_cuda_lock(index);
+    const int count = order->count;
+    tc_cuda_unlock(index);
+    for (int i = 0; i < count && !code; i++) code = api->synchronize(order->queues[i]->stream);
+    return code;
+}
+
 tc_status tc_cuda_synchronize(int index, tc_error *err)
 {
     TC_CUDA_STAY(stay);
     uint64_t put[TC_CUDA_STREAMS];
+    TC_TRY(tc_cuda_not_in_capture("the host waited for the GPU", err));
     TC_TRY(tc_cuda_enter(&stay, index, err));
     device_order *order = &orders[tc_cuda_slot(index)];
     tc_cuda_lock(index);
     const int count = order->count;
     for (int i = 0; i < count; i++) put[i] = order->queues[i]->put;
     tc_cuda_unlock(index);
-    const int code = stay.api->synchronize_device();
+    const int code = tc_cuda_wait_for_all(stay.api, index);
     tc_cuda_lock(index);
     for (int i = 0; i < count && !code; i++)
         if (order->queues[i]->done < put[i]) order->queues[i]->done = put[i];
@@ -289,6 +307,7 @@ tc_status tc_cuda_hand_over(const tc_tensor *tensor, void *stream, tc_error *err
 {
     const int index = tc_tensor_device(tensor).index;
     TC_CUDA_STAY(stay);
+    TC_TRY(tc_cuda_not_in_capture("a Tensor was given to another library", err));
     TC_TRY(tc_cuda_enter(&stay, index, err));
     const device_order *order = &orders[tc_cuda_slot(index)];
     int code = 0;
@@ -308,7 +327,7 @@ void tc_cuda_take_back(const tc_tensor *tensor, void *stream)
     tc_error ignored;
     if (tc_cuda_enter(&stay, index, &ignored) != TC_OK) return;
     if (stream != TC_CUDA_LEGACY_STREAM) { /* it may have been destroyed */
-        (void)stay.api->synchronize_device();
+        tc_cuda_wait_or_keep(stay.api, index, tensor->storage->data);
         return;
     }
     const device_order *order = &orders[tc_cuda_slot(index)];

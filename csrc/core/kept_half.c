@@ -5,6 +5,7 @@
 #include "accumulate.h"
 #include "allocator.h"
 #include "copy.h"
+#include "graph.h"
 #include "own.h"
 
 #define MAX_ENTRIES 512 /* of one storage; the limit stops a program that always casts new windows */
@@ -77,6 +78,7 @@ tc_status tc_kept_half(tc_tensor **out, tc_tensor *weight, tc_dtype dtype, tc_er
     TC_OWNED tc_tensor *copy = NULL;
     const unsigned version = atomic_load_explicit(&weight->storage->version, memory_order_acquire);
     int count;
+    if (tc_graph_is_captured()) return tc_half_copy(out, weight, dtype, err);
     tc_lock_take(&entries_lock);
     const entry *e = find(weight, &count);
     if (e && e->copy && e->version == version && e->copy->dtype == dtype) copy = tc_tensor_retain(e->copy);

@@ -14,6 +14,7 @@
 typedef enum tc_lock_rank {
     TC_RANK_COMMIT, /* held while gradients are added up */
     TC_RANK_CUDA_LIBRARY,
+    TC_RANK_CUDA_WAITING, /* one per device */
     TC_RANK_CUDA_STAGING, /* one per device */
     TC_RANK_CUDA_DEVICE,  /* one per device */
     TC_RANK_GENERATOR,    /* one per generator */

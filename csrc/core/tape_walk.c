@@ -4,6 +4,7 @@
 #include "accumulate.h"
 #include "allocator.h"
 #include "copy.h"
+#include "graph.h"
 #include "lock.h"
 #include "own.h"
 #include "tape_final.h"
@@ -252,8 +253,10 @@ static tc_status commit(walk *w, tc_error *err)
     tc_lock_give(&tc_replacing);
     for (int64_t i = 0; i < w->leaf_capacity && status == TC_OK; i++) status = prepare_leaf(&w->leaves[i], err);
     for (int64_t i = 0; i < w->leaf_capacity && status == TC_OK; i++)
-        if (w->leaves[i].now.grad) /* in place, so that everyone who has the grad sees the sum */
+        if (w->leaves[i].now.grad) { /* in place, so that everyone who has the grad sees the sum */
+            tc_graph_note_leaf(w->leaves[i].leaf, false);
             status = tc_add_in_place(w->leaves[i].now.grad, w->leaves[i].gradient, err);
+        }
     if (status == TC_OK) {
         tc_lock_take(&tc_replacing);
         for (int64_t i = 0; i < w->leaf_capacity; i++)

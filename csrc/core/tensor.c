@@ -7,6 +7,7 @@
 
 #include "allocator.h"
 #include "backend.h"
+#include "graph.h"
 #include "layout.h"
 #include "lock.h"
 #include "own.h"
@@ -161,6 +162,7 @@ static tc_status storage_for(tc_storage **out, const tc_tensor *tensor, tc_devic
         return status;
     }
     storage->owned = true;
+    if (backend->own) backend->own(device.index, storage->data, &storage->version);
     *out = storage;
     return TC_OK;
 }
@@ -320,6 +322,7 @@ tc_status tc_tensor_look(tc_look *out, tc_tensor *leaf, tc_error *err)
 
 void tc_tensor_give_grad(tc_tensor *leaf, tc_tensor **gradient)
 {
+    tc_graph_note_leaf(leaf, false);
     if (leaf->grad || leaf->dtype != (*gradient)->dtype || !tc_same_device(leaf->storage->device, (*gradient)->storage->device)) return;
     leaf->grad = *gradient;
     *gradient = NULL;
@@ -359,6 +362,7 @@ tc_status tc_tensor_set_grad(tc_tensor *tensor, tc_tensor *grad, tc_error *err)
     } else {
         tc_tensor_retain(kept);
     }
+    tc_graph_note_leaf(tensor, true);
     replace(&tensor->grad, kept);
     return TC_OK;
 }

@@ -3,6 +3,7 @@
  *
  * Saved for the backward: q, k, v, masks and bias as they were given, values, and shift and sum of each row (2 B H Tq numbers); the map
  * when it was asked for. */
+#include "../core/graph.h"
 #include "attention_problem.h"
 
 /* An error when a sum is 0: that row may attend to no key. */
@@ -42,6 +43,7 @@ static tc_status backward(tc_node *node, tc_tensor *const *grad_outputs, tc_tens
 {
     const attention_attributes *a = node->attributes;
     tc_attention_options options = a->options;
+    TC_TRY(tc_check_drawn(&(tc_drawn){options.drawn_at, options.drawn_by}, err));
     tc_tensor **tensors[OPTION_TENSORS];
     find_tensors(tensors, &options);
     for (int i = 0; i < OPTION_TENSORS; i++) *tensors[i] = tc_node_saved(node, SAVED_OPTIONS + i);
@@ -73,6 +75,9 @@ tc_status tc_attention(tc_tensor **values, tc_tensor **attention, tc_tensor **ls
     tc_tensor *out, *map = NULL, *log_sum = NULL, *shifts, *sums;
     int64_t shape[TC_MAX_DIMS];
     here.share = tc_get_batch_share();
+    const tc_drawn drawn = tc_tensor_on_cpu(q) ? (tc_drawn){.at = NULL} : tc_drawn_here();
+    here.drawn_at = drawn.at;
+    here.drawn_by = drawn.graph;
     attention_inputs(in, q, k, v, options);
     in[ATTENTION_Q].halves = in[ATTENTION_K].halves = in[ATTENTION_V].halves = true;
     TC_TRY(tc_begin(&s, in, ATTENTION_INPUTS));

@@ -388,6 +388,7 @@ static tc_status take_options(attention_problem *x, const tc_attention_options *
     p->dropout = o->dropout;
     p->seed = o->seed;
     p->call = o->call;
+    p->drawn = o->drawn_at;
     p->heads = tc_places_of(o->share, p->B * p->H);
     return TC_OK;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "../core/allocator.h"
+#include "../core/graph.h"
 #include "../core/kept_half.h"
 #include "op.h"
 
@@ -140,7 +141,7 @@ static tc_status fill_chunks(chunk_list *list, const step_lists *lists, tc_error
         }
         if (half) TC_TRY(check_shape(half, parameter, "half", i, err));
         if (half) TC_TRY(check_device(half, first, "half", i, err));
-        if (!half && list->takes_halves) half = list->kept[i] = tc_take_kept_half(parameter);
+        if (!half && list->takes_halves && !tc_graph_is_captured()) half = list->kept[i] = tc_take_kept_half(parameter);
         if (half && writes_half(list, half)) {
             chunk.half = half->data;
             chunk.half_dtype = half->dtype;
@@ -178,9 +179,10 @@ static tc_status run(const tc_kernel *kernel, const void *args, const tc_tensor 
     return tc_run(first->storage->device, list->compute, kernel, args, list->blocks, cost * TC_OPTIMIZER_BLOCK, 0, err);
 }
 
-/* Shared by the three rules: `args` begins with the chunk pointer and count, which are filled in here. */
-static tc_status step(const tc_kernel *kernel, void *args, const step_lists *lists, tc_error *err)
+/* Shared by the three rules: `args` begins with the chunk pointer and count, which are filled in here, and `at` is its member. */
+static tc_status step(const tc_kernel *kernel, void *args, const void **at, const step_lists *lists, tc_error *err)
 {
+    bool launch;
     const tc_tensors *parameters = lists->parameters;
     struct {
         const tc_optimizer_chunk *chunks;
@@ -198,7 +200,8 @@ static tc_status step(const tc_kernel *kernel, void *args, const step_lists *lis
     head.chunks = list.chunks;
     head.chunk_count = list.count;
     memcpy(args, &head, sizeof head);
-    TC_TRY(run(kernel, args, parameters->items[0], &list, 6.0, err));
+    TC_TRY(tc_graph_step(&launch, at, kernel, args, list.chunks, list.count, err));
+    if (launch) TC_TRY(run(kernel, args, parameters->items[0], &list, 6.0, err));
     for (int64_t i = 0; i < parameters->count; i++) {
         tc_tensor *half = half_of(lists, i);
         if (half && !writes_half(&list, half)) TC_TRY(tc_tensor_copy(half, parameters->items[i], err));
@@ -218,7 +221,7 @@ tc_status tc_sgd_step(const tc_tensors *parameters, const tc_tensors *gradients,
                         .nesterov = nesterov,
                         .maximize = maximize,
                         .first = first};
-    return step(&tc_kernel_sgd_step, &args, &(step_lists){parameters, gradients, {buffers}, halves}, err);
+    return step(&tc_kernel_sgd_step, &args, &args.at, &(step_lists){parameters, gradients, {buffers}, halves}, err);
 }
 
 tc_status tc_adam_step(const tc_tensors *parameters, const tc_tensors *gradients, const tc_tensors *exp_avg, const tc_tensors *exp_avg_sq,
@@ -234,7 +237,8 @@ tc_status tc_adam_step(const tc_tensors *parameters, const tc_tensors *gradients
                          .correction2 = 1 - pow(beta2, (double)t),
                          .decoupled = decoupled,
                          .maximize = maximize};
-    return step(&tc_kernel_adam_step, &args, &(step_lists){parameters, gradients, {exp_avg, exp_avg_sq, max_exp_avg_sq}, halves}, err);
+    return step(&tc_kernel_adam_step, &args, &args.at, &(step_lists){parameters, gradients, {exp_avg, exp_avg_sq, max_exp_avg_sq}, halves},
+                err);
 }
 
 tc_status tc_rmsprop_step(const tc_tensors *parameters, const tc_tensors *gradients, const tc_tensors *square_avg,
@@ -248,7 +252,8 @@ tc_status tc_rmsprop_step(const tc_tensors *parameters, const tc_tensors *gradie
                             .momentum = momentum,
                             .eps_inside_sqrt = eps_inside_sqrt,
                             .maximize = maximize};
-    return step(&tc_kernel_rmsprop_step, &args, &(step_lists){parameters, gradients, {square_avg, buffers, grad_avg}, halves}, err);
+    return step(&tc_kernel_rmsprop_step, &args, &args.at, &(step_lists){parameters, gradients, {square_avg, buffers, grad_avg}, halves},
+                err);
 }
 
 /* ---- norms and clipping -------------------------------------------------------------------------------------------------- */

@@ -243,6 +243,10 @@ int tcpy_add_op_type(PyObject *module);
 int tcpy_add_ops(PyObject *module, const tcpy_op *table);
 int tcpy_add_tensor_type(PyObject *module);
 int tcpy_add_generator_type(PyObject *module);
+/* Takes the numbers of its next masks, and gives the first with the seed. */
+void tcpy_take_masks(PyObject *generator, uint64_t count, uint64_t *seed, uint64_t *call);
+/* In a capture, before an op with the mask number `call` of the generator (ops_cuda.c). -1: an exception is set. */
+int tcpy_begin_draw(PyObject *generator, uint64_t seed, uint64_t call);
 
 /* trace.c. After a call that gave `result`: calls the tracer, if there is one, with the name, the arguments (in the form of a vectorcall)
  * and the result. Returns the result, or NULL with the tracer's exception. Steals the result. */

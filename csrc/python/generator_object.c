@@ -54,12 +54,20 @@ static void generator_dealloc(PyObject *object)
 
 static tc_generator *generator_of(PyObject *object) { return ((generator_object *)object)->generator; }
 
+/* A start of a graph takes numbers of masks by itself, and repeats no other call of a generator. */
+static int refuse_in_capture(const char *call)
+{
+    if (!tc_cuda_is_capturing()) return 0;
+    PyErr_Format(PyExc_RuntimeError, "Generator.%s was called while tc.cuda.graph captured; move that out of the function", call);
+    return -1;
+}
+
 /* ---- seeds and state --------------------------------------------------------------------------------------------------- */
 
 static PyObject *manual_seed(PyObject *self, PyObject *object)
 {
     uint64_t seed = 0;
-    if (seed_from_object(&seed, object) < 0) return NULL;
+    if (refuse_in_capture("manual_seed()") < 0 || seed_from_object(&seed, object) < 0) return NULL;
     tc_generator_seed(generator_of(self), seed);
     atomic_store(&((generator_object *)self)->calls, 0);
     return Py_NewRef(self);
@@ -80,7 +88,14 @@ static PyObject *draw_seed(PyObject *self, PyObject *unused)
 static PyObject *next_call(PyObject *self, PyObject *unused)
 {
     (void)unused;
+    if (refuse_in_capture("next_call()") < 0) return NULL;
     return PyLong_FromUnsignedLongLong(atomic_fetch_add(&((generator_object *)self)->calls, 1));
+}
+
+void tcpy_take_masks(PyObject *generator, uint64_t count, uint64_t *seed, uint64_t *call)
+{
+    *seed = tc_generator_initial_seed(generator_of(generator));
+    *call = atomic_fetch_add(&((generator_object *)generator)->calls, count);
 }
 
 #define MOST_WITH_MASK 4 /* arguments of with_mask */
@@ -97,7 +112,10 @@ static PyObject *with_mask(PyObject *self, PyObject *const *args, Py_ssize_t cou
     if (!seed) return NULL;
     const uint64_t call = atomic_fetch_add(&generator->calls, 1);
     PyObject *number = given[count + 1] = PyLong_FromUnsignedLongLong(call);
-    if (number) result = PyObject_Vectorcall(args[0], given + 1, (size_t)(count + 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    const bool is_captured = tc_cuda_is_capturing();
+    if (number && (!is_captured || tcpy_begin_draw(self, tc_generator_initial_seed(generator->generator), call) == 0))
+        result = PyObject_Vectorcall(args[0], given + 1, (size_t)(count + 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    if (is_captured) tc_cuda_end_draw();
     Py_DECREF(seed);
     Py_XDECREF(number);
     uint64_t next = call + 1;
@@ -119,7 +137,7 @@ static PyObject *set_state(PyObject *self, PyObject *object)
 {
     Py_buffer buffer;
     uint64_t calls = 0;
-    if (PyObject_GetBuffer(object, &buffer, PyBUF_SIMPLE) < 0) return NULL;
+    if (refuse_in_capture("set_state()") < 0 || PyObject_GetBuffer(object, &buffer, PyBUF_SIMPLE) < 0) return NULL;
     const uint8_t *bytes = buffer.buf;
     bool good = buffer.len == STATE_BYTES || buffer.len == TC_GENERATOR_STATE_BYTES; /* the shorter one is PyTorch's */
     for (int i = 0; good && buffer.len == STATE_BYTES && i < 8; i++) calls |= (uint64_t)bytes[TC_GENERATOR_STATE_BYTES + i] << (8 * i);

@@ -83,6 +83,114 @@ static PyObject *run_end_stream(tcpy_call *call)
     Py_RETURN_NONE;
 }
 
+/* ---- graphs -------------------------------------------------------------------------------------------------------------------- */
+
+#define GRAPH "transformer_c.cuda_graph"
+
+/* The generators that this thread's capture draws from, in the order of their first draws: a list, borrowed, or NULL. */
+static _Thread_local PyObject *drawn_from;
+
+static void free_graph(PyObject *capsule) { tc_cuda_graph_free(PyCapsule_GetPointer(capsule, GRAPH)); }
+static tc_cuda_graph *graph_of(tcpy_call *call) { return PyCapsule_GetPointer(call->v[0].o, GRAPH); }
+
+int tcpy_begin_draw(PyObject *generator, uint64_t seed, uint64_t call)
+{
+    tc_error err;
+    Py_ssize_t number = 0;
+    while (number < PyList_GET_SIZE(drawn_from) && PyList_GET_ITEM(drawn_from, number) != generator) number++;
+    if (number == PyList_GET_SIZE(drawn_from) && PyList_Append(drawn_from, generator) < 0) return -1;
+    if (tc_cuda_begin_draw((int)number, seed, call, &err) == TC_OK) return 0;
+    tcpy_raise(&err);
+    return -1;
+}
+
+static PyObject *run_graph_begin(tcpy_call *call)
+{
+    tc_error err;
+    int index;
+    tc_cuda_graph *graph;
+    PyObject *generators = call->v[1].o;
+    if (read_gpu(call->v[0].o, &index) < 0) return NULL;
+    if (!PyList_CheckExact(generators)) return PyErr_Format(PyExc_TypeError, "generators must be a list");
+    if (tc_cuda_graph_begin(&graph, index, &err) != TC_OK) return tcpy_raise(&err);
+    PyObject *capsule = PyCapsule_New(graph, GRAPH, free_graph);
+    if (!capsule) {
+        tc_error ignored;
+        (void)!tc_cuda_graph_end(graph, &ignored);
+        tc_cuda_graph_free(graph);
+        return NULL;
+    }
+    drawn_from = generators;
+    return capsule;
+}
+
+static PyObject *run_graph_end(tcpy_call *call)
+{
+    tc_error err;
+    tc_cuda_graph *graph = graph_of(call);
+    if (!graph) return NULL;
+    drawn_from = NULL;
+    if (tc_cuda_graph_end(graph, &err) != TC_OK) return tcpy_raise(&err);
+    Py_RETURN_NONE;
+}
+
+static PyObject *done(tc_status status, const tc_error *err)
+{
+    if (status != TC_OK) return tcpy_raise(err);
+    Py_RETURN_NONE;
+}
+
+static PyObject *run_graph_check(tcpy_call *call)
+{
+    tc_error err;
+    tc_cuda_graph *graph = graph_of(call);
+    return graph ? done(tc_cuda_graph_check(graph, &err), &err) : NULL;
+}
+
+static PyObject *run_graph_collect(tcpy_call *call)
+{
+    tc_error err;
+    tc_cuda_graph *graph = graph_of(call);
+    return graph ? done(tc_cuda_graph_collect(graph, &err), &err) : NULL;
+}
+
+static PyObject *run_graph_collected(tcpy_call *call)
+{
+    tc_error err;
+    tc_cuda_graph *graph = graph_of(call);
+    return graph ? done(tc_cuda_graph_collected(graph, &err), &err) : NULL;
+}
+
+static PyObject *run_graph_draw(tcpy_call *call)
+{
+    tc_cuda_graph *graph = graph_of(call);
+    PyObject *generators = call->v[1].o;
+    if (!graph) return NULL;
+    for (int i = 0; i < (int)PyList_GET_SIZE(generators); i++) {
+        uint64_t seed, calls;
+        tcpy_take_masks(PyList_GET_ITEM(generators, i), tc_cuda_graph_draws(graph, i), &seed, &calls);
+        tc_cuda_graph_set_draw(graph, i, seed, calls);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *run_graph_start(tcpy_call *call)
+{
+    tc_error err;
+    tc_status status;
+    tc_cuda_graph *graph = graph_of(call);
+    if (!graph) return NULL;
+    Py_BEGIN_ALLOW_THREADS status = tc_cuda_graph_start(graph, &err);
+    Py_END_ALLOW_THREADS if (status == TC_OK) status = tc_cuda_graph_give_gradients(graph, &err);
+    return done(status, &err);
+}
+
+static PyObject *run_is_capturing(tcpy_call *call)
+{
+    (void)call;
+    return PyBool_FromLong(tc_cuda_is_capturing());
+}
+
 const tcpy_op tcpy_ops_cuda[] = {
     {"cuda_device_count", "", run_device_count, "How many GPUs there are; an error that says why when CUDA is not available.", 0},
     {"cuda_synchronize", "device:o=None", run_synchronize, "Waits for all work of a GPU.", 0},
@@ -91,5 +199,14 @@ const tcpy_op tcpy_ops_cuda[] = {
     {"cuda_new_stream", "device:o=None", run_new_stream, "The address of a new stream.", 0},
     {"cuda_set_stream", "stream:o", run_set_stream, "The stream of this thread's work from now on, 0 its own; gives the one before.", 0},
     {"cuda_end_stream", "stream:o", run_end_stream, "Gives a new stream back.", 0},
+    {"cuda_is_capturing", "", run_is_capturing, "Whether this thread captures a graph.", 0},
+    {"cuda_graph_begin", "device:o generators:o", run_graph_begin,
+     "Begins a capture of this thread; generators, a list, gets those drawn from.", 0},
+    {"cuda_graph_end", "graph:o", run_graph_end, "Ends the capture.", 0},
+    {"cuda_graph_check", "graph:o", run_graph_check, "Before a start: are the gradients as the graph needs them?", 0},
+    {"cuda_graph_collect", "graph:o", run_graph_collect, "From now on steps of optimizers give their numbers to the graph.", 0},
+    {"cuda_graph_collected", "graph:o", run_graph_collected, "The end of this.", 0},
+    {"cuda_graph_draw", "graph:o generators:o", run_graph_draw, "Before a start: takes the numbers of its dropout masks.", 0},
+    {"cuda_graph_start", "graph:o", run_graph_start, "Does the work of the graph once more.", 0},
     {NULL, NULL, NULL, NULL, 0},
 };

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
 from . import _core
+from ._graph import Graph
 from ._names import hooks
 
 
@@ -86,9 +88,54 @@ def stream(device: str | None = None) -> AbstractContextManager[int]:
     return _core.switched(_core.cuda_set_stream, functools.partial(_core.cuda_new_stream, device), _core.cuda_end_stream)
 
 
-def graph(*args: Any, **kwargs: Any) -> NoReturn:
-    """Not implemented: recording work once and launching it many times."""
-    raise NotImplementedError("tc.cuda.graph: captured graphs are not implemented; call the module as usual")
+def graph(function: Callable, device: str | None = None) -> Graph:
+    """Records what a function does on a GPU, and repeats it with one launch: ``step = tc.cuda.graph(function)``, then ``step(*tensors)``.
+
+    The first call runs the function as usual, so that what is made once (states of optimizers) is there. The second one captures the work
+    and starts it. Later ones copy their arguments to the graph's own inputs and start it again, without running the function: at the sizes
+    at which launches take longer than kernels, a step costs the host a fraction. Each call has the bits of the function itself.
+
+    A start repeats the work on the GPU, the steps of this library's optimizers and schedules with the learning rates, decays and step
+    counts of that moment, and dropout with new masks. Python code of the function is not run again: numbers in it are those of the second
+    call, and lists or attributes that it changes stay as they are.
+
+    Parameters
+    ----------
+    function : callable
+        Takes and returns what it likes, of Tensors on one GPU. It may not read values on the host (``item``, ``print``, ``if x > 0``), copy
+        from it (``tc.tensor(..., device="cuda")``, ``x[[0, 2]]``, random numbers), or step optimizers that override ``step``.
+    device : str, optional
+        The GPU of a function without arguments, "cuda:0" unless given; otherwise that of the arguments.
+
+    Returns
+    -------
+    Graph
+        Call it with Tensors of the shapes and dtypes of the first call. The result is the function's at the second call, and each later call
+        writes into the same Tensors. The graph's memory is its own until it is deleted.
+
+    Raises
+    ------
+    RuntimeError
+        In the second call, for what a graph cannot repeat; the message names it, and what came before it is done. In later ones, when
+        gradients or the optimizer's states are not where they were.
+    TypeError, ValueError
+        For arguments that are not Tensors on one GPU, or of another shape or dtype than at first.
+
+    Examples
+    --------
+    >>> import transformer_c as tc
+    >>> def train(model, optimizer, batches):
+    ...     def step(x, y):
+    ...         optimizer.zero_grad()
+    ...         loss = tc.F.mse_loss(model(x), y)
+    ...         loss.backward()
+    ...         optimizer.step()
+    ...         return loss
+    ...     step = tc.cuda.graph(step)
+    ...     for x, y in batches:
+    ...         loss = step(x, y)
+    """
+    return Graph(function, device)
 
 
 if not TYPE_CHECKING:

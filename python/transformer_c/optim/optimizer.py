@@ -16,6 +16,7 @@ import numpy as np
 from .. import _core
 from .._arguments import all_of, not_negative, real
 from .._core import Tensor
+from .._graph import not_captured, refuse, repeated
 from .._names import explained
 from .._promotion import is_half
 from .._tensor import as_tensor, enable_grad, from_dlpack, no_grad, zeros, zeros_like
@@ -59,6 +60,11 @@ class Optimizer:
 
     # Names of a subclass's state Tensors, in the order of its kernel's arguments.
     _state_names: tuple[str, ...] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "step" in vars(cls):
+            cls.step = not_captured(cls.step)  # type: ignore[method-assign]
 
     def __init__(self, params: Iterable, defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
@@ -182,11 +188,25 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
+        repeated(self._step_groups, self._gradients_now)
+        return loss
+
+    def _gradients_now(self) -> Callable[[], None]:
+        """A function that makes the gradients those of now."""
+        kept = [(p, p.grad) for p in parameters_of(self)]
+
+        def give_back() -> None:
+            for p, grad in kept:
+                if p.grad is not grad:
+                    p.grad = grad
+
+        return give_back
+
+    def _step_groups(self) -> None:
         with no_grad():
             for group in self.param_groups:
                 for params, grads in self._batches(group):
                     self._update(group, params, grads)
-        return loss
 
     def _batches(self, group: dict[str, Any]) -> Iterable[tuple[list[Tensor], list[Tensor]]]:
         """Parameters with a gradient, and the gradients, grouped by dtype, device and number of steps: one kernel call per group."""
@@ -219,6 +239,8 @@ class Optimizer:
     def _state_of(self, p: Tensor, names: tuple[str, ...]) -> dict[str, Any]:
         """The state of a parameter, created at its first step. float16 and bfloat16 parameters get a float32 master copy."""
         state = self.state.get(p)
+        if state is None or any(name not in state for name in names):
+            refuse(f"the state of {type(self).__name__} for a parameter of shape {tuple(p.shape)}, which got its first gradient, was made")
         if state is None:
             state = self.state[p] = {"step": 0}
             if is_half(p):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..._graph import noted
 from ..optimizer import Optimizer
 
 
@@ -60,6 +61,12 @@ class LRScheduler:
         """The current learning rates."""
         return self._last_lr
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "step" in vars(cls):
+            cls.step = noted(cls.step)  # type: ignore[method-assign]
+
+    @noted
     def step(self, epoch: int | None = None) -> None:
         """Advances by one step, or to `epoch`."""
         self._step_count = getattr(self, "_step_count", 0) + 1

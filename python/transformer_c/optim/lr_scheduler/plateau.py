@@ -67,7 +67,7 @@ class ReduceLROnPlateau(LRScheduler):
         self.num_bad_epochs, self.cooldown_counter, self.last_epoch = 0, 0, 0
         self._last_lr = self._lrs()
 
-    def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
+    def step(self, metrics: Any, epoch: int | None = None) -> None:
         """Advances by one step, at which the watched value is `metrics`."""
         value = float(metrics)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch

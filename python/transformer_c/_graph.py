@@ -1,0 +1,183 @@
+"""Captured graphs (`cuda.graph`), and the calls of optimizers and schedules that act on the host at each start of one."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from . import _core
+from ._core import Tensor
+from ._fork_lock import ForkLock
+from ._tensor import no_grad
+
+
+class _Thread(threading.local):
+    """The graph whose capture notes this thread's calls, or None."""
+
+    graph: Graph | None = None
+
+
+_thread = _Thread()
+_starts = ForkLock()  # what is put together for a start is one thread's
+
+
+def repeated(call: Callable[[], Any], prepare: Callable[[], Callable[[], None]]) -> None:
+    """Calls it. While a graph captures, each of its starts calls it again, after what prepare() gives now."""
+    if (graph := _thread.graph) is None:
+        call()
+    else:
+        prepared = prepare()
+        graph.note(call, lambda: (prepared(), call()))
+
+
+def noted(method: Callable) -> Callable:
+    """A method that acts on the host alone: a captured graph calls it again at each start."""
+
+    @functools.wraps(method)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if (graph := _thread.graph) is None:
+            return method(self, *args, **kwargs)
+        if any(value is not None for value in (*args, *kwargs.values())):
+            raise RuntimeError(
+                f"{type(self).__name__}.{method.__name__}() got an argument while tc.cuda.graph captured; each start would use the same, so "
+                "call it outside of the function"
+            )
+        call = functools.partial(method, self, *args, **kwargs)
+        return graph.note(call, call)
+
+    return run
+
+
+def not_captured(method: Callable) -> Callable:
+    """A method that a graph cannot repeat, as its Python code runs in the capture alone."""
+
+    @functools.wraps(method)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        refuse(f"{type(self).__name__}.{method.__name__}(), which is not a method of this library, was called")
+        return method(self, *args, **kwargs)
+
+    return run
+
+
+def refuse(what: str) -> None:
+    """Raises RuntimeError while this thread captures."""
+    if _core.cuda_is_capturing():
+        raise RuntimeError(f"{what} while tc.cuda.graph captured; move that out of the function")
+
+
+class Graph:
+    """What ``tc.cuda.graph(function)`` returns: call it with Tensors on one GPU."""
+
+    def __init__(self, function: Callable, device: str | None = None) -> None:
+        if not callable(function):
+            raise TypeError(f"tc.cuda.graph takes a function, not {type(function).__name__}")
+        self._function, self._device = function, device
+        self._kinds: list[tuple] | None = None
+        self._graph: Any = None
+        self._is_running = False
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        self._check(tensors)
+        if self._graph is not None:
+            with _starts.lock:
+                return self._start(tensors)
+        if self._is_running:
+            raise RuntimeError("the first two calls of a captured function run it: it may not call itself, nor two threads do it at once")
+        self._is_running = True
+        try:
+            if self._kinds is not None:
+                return self._capture(tensors)
+            result = self._function(*tensors)
+            self._kinds = [_kind(t) for t in tensors]
+            return result
+        finally:
+            self._is_running = False
+
+    def _check(self, tensors: tuple[Tensor, ...]) -> None:
+        for i, tensor in enumerate(tensors):
+            if not isinstance(tensor, Tensor) or tensor.device == "cpu":
+                what = "on the CPU" if isinstance(tensor, Tensor) else f"a {type(tensor).__name__}"
+                raise TypeError(f"argument {i} of a captured function is {what}; expected a Tensor on a GPU")
+            if tensor.device != (self._device or tensors[0].device):
+                raise ValueError(
+                    f"argument {i} of a captured function is on {tensor.device}, and the graph is for {self._device or tensors[0].device}"
+                )
+        if self._kinds is None:
+            return
+        kinds = [_kind(t) for t in tensors]
+        if len(kinds) != len(self._kinds):
+            raise ValueError(f"the captured function got {len(self._kinds)} Tensors at its first call and {len(kinds)} now")
+        for i, (found, expected) in enumerate(zip(kinds, self._kinds, strict=True)):
+            if found != expected:
+                raise ValueError(
+                    f"argument {i} has shape {found[0]} and dtype {found[1]}, but shape {expected[0]} and dtype {expected[1]} at the first call; "
+                    "a graph is for one shape: call the function itself"
+                )
+
+    # ---- capture -----------------------------------------------------------------------------------------------------------------
+
+    def note(self, call: Callable[[], Any], again: Callable[[], Any]) -> Any:
+        """Calls the one now, and the other at each start. What it calls in turn is not noted."""
+        self._calls.append(again)
+        _thread.graph = None
+        try:
+            return call()
+        finally:
+            _thread.graph = self
+
+    def _capture(self, tensors: tuple[Tensor, ...]) -> Any:
+        self._inputs = [t.detach().clone() for t in tensors]
+        self._calls: list[Callable[[], Any]] = []
+        self._generators: list[Any] = []
+        device = self._device or (tensors[0].device if tensors else None)
+        graph = None
+        try:
+            try:
+                _thread.graph = self
+                graph = _core.cuda_graph_begin(device, self._generators)
+                self._result = self._function(*self._inputs)
+            finally:
+                _thread.graph = None
+                if graph is not None:
+                    _core.cuda_graph_end(graph)
+        except BaseException:
+            # What came before the error is done, as without a capture: gradients and weights are what the host believes them to be.
+            if graph is not None:
+                with contextlib.suppress(RuntimeError):
+                    _core.cuda_graph_start(graph)
+            raise
+        _core.cuda_graph_start(graph)
+        self._graph = graph
+        return self._result
+
+    # ---- starts ------------------------------------------------------------------------------------------------------------------
+
+    def _start(self, tensors: tuple[Tensor, ...]) -> Any:
+        graph = self._graph
+        _core.cuda_graph_check(graph)
+        with no_grad():
+            for own, given in zip(self._inputs, tensors, strict=True):
+                if own is not given:
+                    own.copy_(given)
+        _core.cuda_graph_collect(graph)
+        try:
+            for call in self._calls:
+                call()
+        except BaseException:
+            with contextlib.suppress(RuntimeError):
+                _core.cuda_graph_collected(graph)
+            raise
+        _core.cuda_graph_collected(graph)
+        _core.cuda_graph_draw(graph, self._generators)
+        _core.cuda_graph_start(graph)
+        return self._result
+
+
+def _kind(tensor: Tensor) -> tuple:
+    return tuple(tensor.shape), tensor.dtype.name
+
+
+__all__ = ["Graph", "not_captured", "noted", "refuse", "repeated"]

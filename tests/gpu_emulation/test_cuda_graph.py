@@ -1,0 +1,546 @@
+"""Whole steps, captured once and started many times, beside the same steps as usual: equal bits."""
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from device_cases import host
+from test_cuda_runtime import Borrower
+from transformer_c import functional as F
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+STEPS = 20
+
+
+class Model(tc.nn.Module):
+    """The tutorial's encoder, on tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = tc.nn.Embedding(11, 8)
+        self.encoder = tc.EncoderBlock(8, 2, 16, dropout=0.2)
+        self.attention_dropout = tc.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.3, batch_first=True)
+        self.head = tc.nn.Linear(8, 11)
+
+    def forward(self, tokens):
+        return self.head(self.attention_dropout(self.encoder(self.embedding(tokens))))
+
+
+OPTIMIZERS = {
+    "Adam": lambda p: tc.optim.Adam(p, lr=1e-2, weight_decay=0.1),
+    "AdamW": lambda p: tc.optim.AdamW(p, lr=1e-2, amsgrad=True),
+    "SGD": lambda p: tc.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+    "RMSprop": lambda p: tc.optim.RMSprop(p, lr=1e-3, momentum=0.5, centered=True),
+}
+
+
+class Run:
+    """A training; `make` wraps its step."""
+
+    def __init__(self, gpu, precision="float32", optimizer="Adam", make=lambda step: step):
+        tc.manual_seed(3)
+        self.model = Model().to(gpu)
+        if precision == "bfloat16":
+            self.model.bfloat16()
+        self.precision = precision
+        self.optimizer = OPTIMIZERS[optimizer](self.model.parameters())
+        self.schedule = tc.CosineWarmupScheduler(self.optimizer, 5, 50)
+        self.gpu, self.losses, self.norms = gpu, [], []
+        self.step = make(self.one_step)
+
+    def one_step(self, tokens, targets):
+        self.optimizer.zero_grad()
+        with tc.autocast(enabled=self.precision == "autocast"):
+            y = self.model(tokens)
+        loss = F.cross_entropy(y.transpose(1, 2).float(), targets)
+        loss.backward()
+        norm = tc.nn.utils.clip_grad_norm_(self.model.parameters(), 0.5)
+        self.optimizer.step()
+        self.schedule.step()
+        return loss, norm
+
+    def train(self, steps=STEPS, between=lambda: None):
+        rng = np.random.default_rng(0)
+        for _ in range(steps):
+            tokens = tc.tensor(rng.integers(0, 11, (3, 5)), device=self.gpu)
+            loss, norm = self.step(tokens, tokens.flip(1))
+            self.losses.append(float(loss))
+            self.norms.append(float(norm))
+            between()
+        return self
+
+    def end(self):
+        """All that a step changes."""
+        states = {f"{i}.{name}": host(v) if isinstance(v, tc.Tensor) else v
+                  for i, s in self.optimizer.state_dict()["state"].items() for name, v in s.items()}  # fmt: skip
+        weights = {name: host(p) for name, p in self.model.state_dict().items()}
+        gradients = {f"d{name}": host(p.grad) for name, p in self.model.named_parameters()}
+        rest = {
+            "losses": self.losses,
+            "norms": self.norms,
+            "lr": [g["lr"] for g in self.optimizer.param_groups],
+            "steps": self.schedule.last_epoch,
+        }
+        rest["generator"] = np.frombuffer(tc.random.default_generator.get_state(), np.uint8)
+        return states | weights | gradients | rest
+
+
+def assert_equal(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(np.asarray(found[name]), np.asarray(value), err_msg=name)
+
+
+@pytest.fixture(autouse=True)
+def late(emulated_library):
+    yield
+    emulated_library.set_streams("late")
+    emulated_library.set_schedule("round_robin")
+
+
+@pytest.mark.parametrize("precision, order", [("float32", "random"), ("bfloat16", "late"), ("autocast", "late"), ("float32", "at_once")])
+def test_twenty_steps_have_the_bits_of_eager_ones(emulated_gpu, emulated_library, precision, order):
+    expected = Run(emulated_gpu, precision).train().end()
+    emulated_library.set_streams(order, 1)
+    assert_equal(Run(emulated_gpu, precision, make=tc.cuda.graph).train().end(), expected)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_every_optimizer(emulated_gpu, optimizer):
+    expected = Run(emulated_gpu, optimizer=optimizer).train(5).end()
+    assert_equal(Run(emulated_gpu, optimizer=optimizer, make=tc.cuda.graph).train(5).end(), expected)
+
+
+def test_a_step_is_one_launch(emulated_gpu, emulated_library):
+    library, run = emulated_library.library, Run(emulated_gpu, make=tc.cuda.graph)
+    tokens = tc.tensor(np.ones((3, 5), np.int64), device=emulated_gpu)
+    launches = []
+    tc.cuda.synchronize(emulated_gpu)  # no buffer is on its way
+    for _ in range(4):
+        emulated_library.launches()
+        before = library.emulator_graph_launches(), library.emulator_host_waits(), library.emulator_copies_from_host()
+        run.step(tokens, tokens)
+        after = library.emulator_graph_launches(), library.emulator_host_waits(), library.emulator_copies_from_host()
+        launches.append((len(emulated_library.launches()) > 0, *(b - a for a, b in zip(before, after, strict=True))))
+    # kernels, graphs, waits, copies: the one copy has the numbers of the step
+    assert launches == [(True, 0, 0, 0), (True, 1, 0, 1), (False, 1, 0, 1), (False, 1, 0, 1)]
+
+
+# ---- memory ---------------------------------------------------------------------------------------------------------------------------
+
+
+def test_other_threads_and_freed_tensors_do_no_harm(emulated_gpu, emulated_library):
+    """Another thread takes memory and gives it back, and between the starts results of eager calls are freed and taken again."""
+    expected = Run(emulated_gpu).train(8).end()
+    emulated_library.set_streams("random", 5)
+    stop, failures = threading.Event(), []
+
+    def allocate():
+        rng = np.random.default_rng(1)
+        kept = []
+        try:
+            while not stop.is_set():
+                n = int(rng.integers(1, 3000))
+                kept.append((tc.full((n,), float(n), device=emulated_gpu) * 2, n))
+                if len(kept) > 5:
+                    x, n = kept.pop(int(rng.integers(5)))
+                    assert (x.cpu().numpy() == 2 * n).all()
+                if n % 7 == 0:
+                    tc.cuda.empty_cache(emulated_gpu)
+                if n % 5 == 0:
+                    tc.cuda.synchronize(emulated_gpu)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=allocate)
+    thread.start()
+    run = Run(emulated_gpu, make=tc.cuda.graph)
+    run.train(8, between=lambda: [p.detach() * 2 for p in run.model.parameters()])
+    stop.set()
+    thread.join()
+    assert not failures
+    assert_equal(run.end(), expected)
+
+
+def test_a_tensor_that_a_graph_reads_is_freed(emulated_gpu):
+    table = [tc.full((100,), 3.0, device=emulated_gpu)]
+    step = tc.cuda.graph(lambda x: x * table[0])
+    x = tc.full((100,), 2.0, device=emulated_gpu)
+    for _ in range(2):
+        step(x)
+    table.clear()  # nothing but the graph has it now
+    others = [tc.full((100,), 9.0, device=emulated_gpu) for _ in range(5)]
+    assert (host(step(x)) == 6).all() and (host(others[0]) == 9).all()
+
+
+def test_a_result_that_was_dropped_is_nobody_elses(emulated_gpu):
+    step = tc.cuda.graph(lambda x: (x * 2).sum())
+    x = tc.ones(100, device=emulated_gpu)
+    step(x), step(x)
+    others = [tc.full((100,), 9.0, device=emulated_gpu) for _ in range(5)]  # of the size of the product within
+    assert float(step(x)) == 200
+    assert all((host(y) == 9).all() for y in others)
+
+
+def test_results_live_on_without_their_graph(emulated_gpu):
+    step = tc.cuda.graph(lambda x: x * 2)
+    x = tc.ones(100, device=emulated_gpu)
+    step(x), (y := step(x))
+    step = None
+    gc.collect()
+    others = [tc.full((100,), 9.0, device=emulated_gpu) for _ in range(5)]
+    assert (host(y) == 2).all() and (host(others[-1]) == 9).all()
+
+
+def test_memory_of_a_graph_is_in_use_until_it_ends(emulated_gpu):
+    def in_use():
+        gc.collect()
+        return tc.cuda.memory_stats(emulated_gpu)["in_use"]
+
+    before = in_use()
+    step = tc.cuda.graph(lambda x: (x * 2 + 1).sum())
+    x = tc.ones(5000, device=emulated_gpu)
+    step(x), step(x)
+    during = in_use()
+    assert during > before + 3 * 4 * 5000  # the input, the graph's own, and what is computed in between
+    [step(x) for _ in range(3)]
+    assert in_use() == during
+    del step, x
+    assert in_use() == before
+
+
+def test_two_graphs(emulated_gpu):
+    """A second graph reads what the first one writes; both name the same memory."""
+    x, y = tc.zeros(50, device=emulated_gpu), tc.zeros(50, device=emulated_gpu)
+
+    def first(one):
+        x.add_(one)
+
+    def second(one):
+        y.add_(x * one)
+
+    one, first, second = tc.ones(50, device=emulated_gpu), tc.cuda.graph(first), tc.cuda.graph(second)
+    for _ in range(4):
+        first(one), second(one)
+    assert (host(x) == 4).all() and (host(y) == 10).all()
+    del first
+    gc.collect()
+    second(one)
+    assert (host(y) == 14).all()
+
+
+def test_threads_start_a_graph_in_turn(emulated_gpu, emulated_library):
+    emulated_library.set_streams("random", 3)
+    x = tc.zeros(50, device=emulated_gpu)
+    step = tc.cuda.graph(lambda one: x.add_(one))
+    one = tc.ones(50, device=emulated_gpu)
+    step(one), step(one)
+    threads = [threading.Thread(target=lambda: [step(one) for _ in range(5)]) for _ in range(3)]
+    [t.start() for t in threads], [t.join() for t in threads]
+    assert (host(x) == 17).all()
+
+
+# ---- numbers ----------------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_set_between_steps_counts(emulated_gpu):
+    """Learning rates, decays, seeds: whatever an eager step would see."""
+
+    def changed(run):
+        def between():
+            group = run.optimizer.param_groups[0]
+            group["weight_decay"] = 0.01 * len(run.losses)
+            group["betas"] = (0.8, 0.99)
+            if len(run.losses) == 4:
+                tc.manual_seed(11)
+            F.dropout(tc.ones(5, device=emulated_gpu), 0.5, True)  # draws in between
+
+        return run.train(6, between).end()
+
+    assert_equal(changed(Run(emulated_gpu, make=tc.cuda.graph)), changed(Run(emulated_gpu)))
+
+
+def test_a_generator_of_its_own(emulated_gpu):
+    x = tc.ones(300, device=emulated_gpu)
+    found = []
+    for make in (lambda f: f, tc.cuda.graph):
+        one, two = tc.Generator(5), tc.Generator(5)
+        step = make(lambda x, a=one, b=two: [F.dropout(x, 0.5, rng=g) for g in (a, b, a)])
+        found.append([[host(y).copy() for y in step(x)] for _ in range(4)])
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+def test_other_states_are_refused(emulated_gpu):
+    run = Run(emulated_gpu, make=tc.cuda.graph).train(2)
+    run.optimizer.load_state_dict(run.optimizer.state_dict())  # copies: the graph knows the old ones
+    with pytest.raises(RuntimeError, match="is not the one that was captured"):
+        run.train(1)
+
+
+def test_a_new_parameter_is_refused_in_a_capture(emulated_gpu):
+    run, layer = Run(emulated_gpu), tc.nn.Linear(2, 1).to(emulated_gpu)
+    run.optimizer.add_param_group({"params": list(layer.parameters())})
+    uses = []
+
+    def step(x):
+        uses.append(1)
+        if len(uses) > 1:
+            layer(x).sum().backward()
+        run.optimizer.step()
+
+    step = tc.cuda.graph(step)
+    x = tc.ones(3, 2, device=emulated_gpu)
+    step(x)
+    with pytest.raises(RuntimeError, match="got its first gradient"):
+        step(x)
+
+
+# ---- gradients --------------------------------------------------------------------------------------------------------------------------
+
+
+def gradients(gpu, make, before, within, between=lambda p: None):
+    """Three steps that zero gradients before the function, or within, or nowhere."""
+    p = tc.ones(4, device=gpu, requires_grad=True)
+    optimizer = tc.optim.SGD([p], lr=0.1)
+
+    def step(x):
+        if within:
+            optimizer.zero_grad(set_to_none=within == "none")
+        (p * x).sum().backward()
+        optimizer.step()
+
+    step, values = make(step), []
+    for i in range(5):
+        if before:
+            optimizer.zero_grad(set_to_none=before == "none")
+        step(tc.full((4,), float(i), device=gpu))
+        values.append((host(p).copy(), host(p.grad).copy()))
+        between(p)
+    return np.array(values)
+
+
+@pytest.mark.parametrize("before", [None, "none", "zeros"])
+@pytest.mark.parametrize("within", [None, "none", "zeros"])
+def test_gradients_are_zeroed_anywhere(emulated_gpu, before, within):
+    expected = gradients(emulated_gpu, lambda f: f, before, within)
+    np.testing.assert_array_equal(gradients(emulated_gpu, tc.cuda.graph, before, within), expected)
+
+
+def test_gradients_that_are_not_as_in_the_capture_are_refused(emulated_gpu):
+    def drop(p):
+        p.grad = None
+
+    calls = []
+    with pytest.raises(RuntimeError, match=r"a leaf of shape \(4,\) has no gradient, but in the capture it had one"):
+        gradients(emulated_gpu, tc.cuda.graph, None, None, lambda p: calls.append(1) or (drop(p) if len(calls) == 2 else None))
+    calls.clear()
+    with pytest.raises(RuntimeError, match="has a gradient, but in the capture it had none"):
+        gradients(emulated_gpu, tc.cuda.graph, None, None, lambda p: calls.append(1) or (drop(p) if len(calls) == 1 else None))
+
+
+def test_a_gradient_that_was_dropped_is_there_after_a_start(emulated_gpu):
+    run = Run(emulated_gpu, make=tc.cuda.graph).train(2)
+    for p in run.model.parameters():
+        p.grad = None
+    run.train(1)
+    assert all(p.grad is not None for p in run.model.parameters())
+
+
+def test_an_eager_backward_notices_that_a_graph_wrote(emulated_gpu):
+    """Weights and results alike."""
+    run = Run(emulated_gpu, make=tc.cuda.graph).train(2)
+    weight = run.model.head.weight
+    y = (weight * weight).sum()
+    run.train(1)
+    with pytest.raises(RuntimeError, match="changed in place|modified|written"):
+        y.backward()
+    step = tc.cuda.graph(lambda x: x * 2)
+    x = tc.ones(3, device=emulated_gpu)
+    step(x)
+    z = (tc.ones(3, device=emulated_gpu, requires_grad=True) * step(x)).sum()
+    step(x)
+    with pytest.raises(RuntimeError, match="changed in place|modified|written"):
+        z.backward()
+
+
+def test_copies_in_halves_are_of_the_weights_that_a_start_finds(emulated_gpu):
+    layer = tc.nn.Linear(8, 8).to(emulated_gpu)
+    x = tc.ones(2, 8, device=emulated_gpu)
+
+    def forward(x):
+        with tc.autocast(), tc.no_grad():
+            return layer(x)
+
+    step = tc.cuda.graph(forward)
+    for scale in (1.0, 1.0, 2.0, 3.0):
+        with tc.no_grad():
+            layer.weight.mul_(scale)
+        np.testing.assert_array_equal(host(step(x)), host(forward(x)))
+
+
+# ---- what may not be done in a capture ------------------------------------------------------------------------------------------------------
+
+
+class OwnOptimizer(tc.optim.SGD):
+    def step(self, closure=None):
+        return super().step(closure)
+
+
+SCHEDULE = tc.optim.lr_scheduler.StepLR(tc.optim.SGD([tc.nn.Parameter([1.0])]), 1)
+PLATEAU = tc.optim.lr_scheduler.ReduceLROnPlateau(tc.optim.SGD([tc.nn.Parameter([1.0])]))
+
+FORBIDDEN = {
+    "item": (lambda x: x.sum().item(), "the host read values"),
+    "tolist": (lambda x: x.tolist(), "the host read values"),
+    "numpy": (lambda x: x.cpu().numpy(), "the host read values"),
+    "print": (lambda x: repr(x), "the host read values"),
+    "if": (lambda x: bool(x[0] > 0), "the host read values"),
+    "mask": (lambda x: x[x > 0], "the host read values"),
+    "indices": (lambda x: x[[0, 2]], "values of the host were copied"),
+    "tensor": (lambda x: tc.tensor([1.0, 2.0], device=x.device), "values of the host were copied"),
+    "random": (lambda x: tc.rand(3, device=x.device), "values of the host were copied"),
+    "synchronize": (lambda x: tc.cuda.synchronize(x.device), "the host waited"),
+    "dlpack": (lambda x: x.__dlpack__(stream=1), "was given to another library"),
+    "manual_seed": (lambda x: tc.manual_seed(1), r"manual_seed\(\) was called"),
+    "next_call": (lambda x: tc.random.default_generator.next_call(), r"next_call\(\) was called"),
+    "set_state": (lambda x: tc.random.default_generator.set_state(tc.random.default_generator.get_state()), r"set_state\(\) was called"),
+    "binary_cross_entropy": (lambda x: F.binary_cross_entropy(x * 0.5, x), "the host read values"),
+    "graph": (lambda x: [step(x) for step in [tc.cuda.graph(lambda y: y * 1)] for _ in range(2)], "another capture was begun"),
+    "optimizer": (lambda x: OwnOptimizer([tc.nn.Parameter([1.0])]).step(), "OwnOptimizer.step.., which is not a method"),
+    "schedule": (lambda x: SCHEDULE.step(3), "got an argument"),
+    "plateau": (lambda x: PLATEAU.step(0.5), "got an argument"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORBIDDEN)
+def test_what_may_not_be_done_in_a_capture(emulated_gpu, name):
+    """The error names it. What came before is done, and the thread works on as usual."""
+    call, message = FORBIDDEN[name]
+    x, count = tc.ones(4, device=emulated_gpu), tc.zeros(4, device=emulated_gpu)
+    calls = []
+
+    def function(x):
+        count.add_(x)
+        calls.append(1)
+        if len(calls) > 1:
+            call(x)
+        count.add_(x)
+
+    step = tc.cuda.graph(function)
+    step(x)
+    with pytest.raises(RuntimeError, match=f"{message}.* while tc.cuda.graph captured"):
+        step(x)
+    assert (host(count) == 3).all()
+    calls.clear()
+    assert float((x * 2).sum()) == 8
+
+
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        (lambda gpu: (tc.ones(3, device=gpu),), ValueError, r"argument 0 has shape \(3,\) and dtype float32, but shape \(4,\)"),
+        (lambda gpu: (tc.ones(4, device=gpu, dtype="float64"),), ValueError, "dtype float64, but shape .* and dtype float32"),
+        (lambda gpu: (tc.ones(4),), TypeError, "argument 0 of a captured function is on the CPU"),
+        (lambda gpu: (np.ones(4),), TypeError, "argument 0 of a captured function is a ndarray"),
+        (lambda gpu: (), ValueError, "got 1 Tensors at its first call and 0 now"),
+    ],
+)
+def test_arguments_that_do_not_fit(emulated_gpu, arguments, error, message):
+    step, x = tc.cuda.graph(lambda x: x * 2), tc.ones(4, device=emulated_gpu)
+    for _ in range(3):
+        step(x)
+        with pytest.raises(error, match=message):
+            step(*arguments(emulated_gpu))
+    assert (host(step(x)) == 2).all()
+
+
+def test_a_graph_without_arguments(emulated_gpu):
+    count = tc.zeros(3, device=emulated_gpu)
+    step = tc.cuda.graph(lambda: count.add_(1.0), device=emulated_gpu)
+    [step() for _ in range(5)]
+    assert (host(count) == 5).all()
+
+
+def test_a_function_is_asked_for():
+    with pytest.raises(TypeError, match="takes a function, not int"):
+        tc.cuda.graph(3)
+
+
+def test_a_backward_outside_of_the_graph_is_refused_where_masks_are_drawn(emulated_gpu):
+    w = tc.ones(100, device=emulated_gpu, requires_grad=True)
+    step = tc.cuda.graph(lambda x: F.dropout(w * x, 0.5, True).sum())
+    x = tc.ones(100, device=emulated_gpu)
+    step(x), (y := step(x))
+    with pytest.raises(RuntimeError, match=r"call backward\(\) in the function"):
+        y.backward()
+
+
+# ---- others meanwhile ---------------------------------------------------------------------------------------------------------------------
+
+
+def in_a_thread(function):
+    results = []
+    thread = threading.Thread(target=lambda: results.append(function()))
+    thread.start()
+    thread.join()
+    return results[0]
+
+
+def test_what_other_threads_do_in_a_capture(emulated_gpu):
+    """They read, copy, wait and give memory back; the capture is not theirs."""
+    y = tc.full((1000,), 2.0, device=emulated_gpu)
+    seen = []
+
+    def other():
+        seen.append(float((y * 3).sum()))
+        tc.cuda.synchronize(emulated_gpu)
+        tc.cuda.empty_cache(emulated_gpu)
+        seen.append((tc.tensor(np.ones(5, np.float32), device=emulated_gpu) + 1).tolist())
+
+    def function(x):
+        in_a_thread(other)
+        return x + 1
+
+    step, x = tc.cuda.graph(function), tc.ones(4, device=emulated_gpu)
+    for _ in range(3):
+        assert (host(step(x)) == 2).all()
+    assert seen == [6000.0, [2.0] * 5] * 2
+
+
+def test_a_function_that_calls_itself(emulated_gpu):
+    step = tc.cuda.graph(lambda x: step(x))
+    with pytest.raises(RuntimeError, match="may not call itself"):
+        step(tc.ones(4, device=emulated_gpu))
+
+
+# ---- memory that another library has borrowed --------------------------------------------------------------------------------------------
+
+
+def test_a_loan_that_ends_in_a_capture(emulated_gpu, emulated_library):
+    """Its reads have not run, and the device cannot be waited for: nobody else gets the memory."""
+    borrower = Borrower(emulated_library)
+    y = [tc.full((10,), 2.0, device=emulated_gpu)]
+    loans, taken = [], []
+
+    def give_back_and_take():
+        borrower.gives_back(loans.pop())
+        z = tc.full((10,), 9.0, device=emulated_gpu)
+        taken.append((z.data_ptr(), float(z.sum())))
+
+    def function(x):
+        if loans:
+            in_a_thread(give_back_and_take)
+        return x + 1
+
+    step, x = tc.cuda.graph(function), tc.ones(4, device=emulated_gpu)
+    step(x)
+    tc.cuda.synchronize(emulated_gpu)
+    address = y[0].data_ptr()
+    loans.append(borrower.borrows_and_reads(y[0]))
+    y.clear()
+    step(x)
+    assert taken[0][0] != address and taken[0][1] == 90
+    assert borrower.has_read() == [2.0] * 10
