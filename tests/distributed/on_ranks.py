@@ -255,6 +255,36 @@ def steps_of_shared_out_state(size, rank):
     fails(ValueError, "shares out the state of SGD, Adam", lambda: Zero(world.group(), Own(plain.parameters())))
 
 
+def changes_around_shared_out_state(size, rank):
+    """Other memory of a parameter counts, as with "ddp"; what cannot count is an error."""
+
+    class Halved(Small):
+        def on_train_epoch_start(self):
+            if self.trainer.current_epoch == 1:
+                for p in self.parameters():
+                    p.data = self.halve(p.detach())
+
+    class Before(Small):
+        def on_before_optimizer_step(self, optimizer):
+            tc.nn.utils.clip_grad_norm_(self.parameters(), 1e-3)
+
+    class After(Small):
+        def on_after_backward(self):
+            self.head.weight.grad = self.head.weight.grad * 2
+
+    class Added(Small):
+        def on_train_epoch_start(self):
+            self.add_module("extra", tc.nn.Linear(4, 4))
+            self.trainer.optimizers[0].add_param_group({"params": list(self.extra.parameters())})
+
+    for halve in (lambda value: value * 0.5, lambda value: (value.T * 0.5).contiguous().T if value.ndim == 2 else value):
+        Halved.halve = staticmethod(halve)
+        both = [weights(trained(size, 12, 2, kind=Halved, strategy=strategy)[1]) for strategy in ("ddp", "zero")]
+        assert np.array_equal(*both), np.abs(both[0] - both[1]).max()
+    for kind, message in ((Before, "which would not count"), (After, "which would not count"), (Added, "some were added, cast or moved")):
+        fails(RuntimeError, message, lambda kind=kind: trained(size, 12, 1, kind=kind, strategy="zero"))
+
+
 def bytes_of_a_step(size, rank):
     """2 (n - 1) / n of the gradients per rank, with either strategy."""
     group = world.group()
@@ -293,6 +323,7 @@ CHECKS = (
     what_differs_at_the_start,
     checkpoints_of_shared_out_state,
     steps_of_shared_out_state,
+    changes_around_shared_out_state,
     bytes_of_a_step,
 )
 

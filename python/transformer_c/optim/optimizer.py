@@ -47,6 +47,11 @@ def by_kind(parameters: Iterable[Tensor]) -> dict[tuple[str, str], list[Tensor]]
     return kinds
 
 
+def look_of(optimizer: Any) -> list[tuple]:
+    """What the layout of an optimizer's gradients depends on."""
+    return [(id(p), p.dtype, p.device, p.shape) for p in parameters_of(optimizer)]
+
+
 class Optimizer:
     """Base class: parameter groups, state, gradients. Subclasses define ``_step_group``.
 

@@ -21,7 +21,7 @@ from ..distributed import world
 from ..distributed.arrays import as_numbers, assign
 from ..distributed.background import BackgroundSums
 from ..distributed.group import Group
-from ..optim.optimizer import by_kind, parameters_of
+from ..optim.optimizer import by_kind, look_of, parameters_of
 from ..training import TrainingModule
 from .ranks import Ranks
 
@@ -53,11 +53,6 @@ def buckets_of(optimizer: Any) -> list[Bucket]:
         if places:
             found.append(Bucket(kind, first, last, places))
     return found
-
-
-def look_of(optimizer: Any) -> list[tuple]:
-    """What the layout of the gradients depends on."""
-    return [(id(p), p.dtype, p.device, p.shape) for p in parameters_of(optimizer)]
 
 
 class Layout:

@@ -20,7 +20,7 @@ from .._tensor import as_tensor, no_grad
 from ..distributed import sums
 from ..distributed.arrays import as_numbers, assign, assign_parts
 from ..distributed.group import Group
-from ..optim.optimizer import by_kind, parameters_of
+from ..optim.optimizer import by_kind, look_of, parameters_of
 
 ELEMENTWISE = (optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop)
 
@@ -41,6 +41,7 @@ class Zero:
             raise ValueError(f'strategy="zero" shares out the state of {known}, not of {type(optimizer).__name__}: use strategy="ddp"')
         self._group, self._optimizer = group, optimizer
         self._parts: list[np.ndarray] = []  # of the gradients, for the next step
+        self._summed: tuple[list[Tensor], list[str]] = [], []  # the buffers of which the parts were made, and their norms
         self._lay_out()
 
     def _lay_out(self) -> None:
@@ -61,6 +62,24 @@ class Zero:
             {**g, "params": [self._slices[id(p)][2] for p in g["params"] if id(p) in self._slices]} for g in self._optimizer.param_groups
         ]
         self._inner = type(self._optimizer)(groups, **self._optimizer.defaults)
+        self._look = look_of(self._optimizer)
+
+    def _check_look(self) -> None:
+        """Raises RuntimeError where the parameters are not those of which the state was shared out."""
+        if self._look != look_of(self._optimizer):
+            raise RuntimeError(
+                'strategy="zero" shared out the state of the parameters that the optimizer had at the beginning, and some were added, cast or '
+                'moved since: do so before fit(), or use strategy="ddp"'
+            )
+
+    def _follow_data(self) -> None:
+        """Takes this rank's slices of parameters that were given other memory: ``p.data = ...``."""
+        for p in (p for p in parameters_of(self._optimizer) if id(p) in self._slices):
+            first, last, own = self._slices[id(p)]
+            if own.data_ptr() != p.data_ptr() + first * p.dtype.itemsize or not p.is_contiguous():
+                if not p.is_contiguous():
+                    _core.set_data(p, p.detach().contiguous())
+                _core.set_data(own, p.detach().view(-1)[first:last])
 
     # ---- steps ---------------------------------------------------------------------------------------------------------------
 
@@ -69,6 +88,7 @@ class Zero:
 
         Where a gradient is not finite, every rank's gradients become the sums, for the error.
         """
+        self._check_look()
         self._used = {id(p): is_used for p, is_used in zip(parameters_of(self._optimizer), used, strict=True)}
         buffers = self._optimizer.flat_gradients(used)
         self._parts = [self._group.reduce_scatter(as_numbers(buffer)) for buffer in buffers]
@@ -82,9 +102,20 @@ class Zero:
                     np.clip(part, -clip_val, clip_val, out=part)
                 elif clip_val:
                     part *= part.dtype.type(min(clip_val / (total + 1e-6), 1.0))
+        self._summed = buffers, list(map(_norm, buffers))
+
+    def _check_unchanged(self) -> None:
+        """Raises RuntimeError on all ranks where a hook changed gradients after their sums had been made: it would not count."""
+        buffers, norms = self._summed
+        if any(self._group.exchange(norms != list(map(_norm, buffers)))):
+            raise RuntimeError(
+                'with strategy="zero" a step takes the gradients as they are after the backward; a hook or optimizer_step() changed them '
+                'later, which would not count: use gradient_clip_val=, or strategy="ddp"'
+            )
 
     def _take_gradients(self) -> None:
         """As ``sum_gradients``, of gradients that are those of all ranks already."""
+        self._check_look()
         self._used = {id(p): p.grad is not None for p in parameters_of(self._optimizer)}
         self._parts = []
         for buffer in self._optimizer.flat_gradients():
@@ -94,8 +125,11 @@ class Zero:
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Takes the step of this rank's part, and gets the values of the others."""
         loss = None if closure is None else closure()
-        if not self._parts:
+        if self._parts:
+            self._check_unchanged()
+        else:
             self._take_gradients()
+        self._follow_data()
         if self._optimizer.state:
             self._take_state()
         for own, given in zip(self._inner.param_groups, self._optimizer.param_groups, strict=True):
@@ -157,3 +191,9 @@ class Zero:
     def state_bytes(self) -> int:
         """The bytes of the state on this rank."""
         return sum(v.numel() * v.dtype.itemsize for s in self._inner.state.values() for v in s.values() if isinstance(v, Tensor))
+
+
+def _norm(buffer: Tensor) -> str:
+    """The square of the norm of a gradient buffer, as text: NaN equals itself."""
+    array = as_numbers(buffer)
+    return repr(float(np.dot(array, array)))
