@@ -228,8 +228,3 @@ def test_dlpack_says_what_it_cannot_do(emulated_gpu):
         tc.from_dlpack(x)
     with pytest.raises(BufferError, match=r"detach\(\)"):
         leaves(emulated_gpu, array(np.random.default_rng(0), 3, "float32"))[0].__dlpack__()
-
-
-def test_graphs_are_not_there_yet():
-    with pytest.raises(NotImplementedError, match="tc.cuda.graph: captured graphs are not implemented"):
-        tc.cuda.graph()
