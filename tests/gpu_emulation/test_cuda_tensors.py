@@ -129,8 +129,6 @@ def test_streams(emulated_gpu, rng):
             z = y.permute(1, 0).contiguous()
     np.testing.assert_array_equal(host(z), x.T)
     tc.cuda.synchronize(emulated_gpu)
-    with pytest.raises(NotImplementedError, match="graph"):
-        tc.cuda.graph()
 
 
 def test_threads(emulated_gpu, rng):
