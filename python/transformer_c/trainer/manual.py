@@ -49,8 +49,13 @@ class ManualOptimization:
         earlier = [None if p.grad is None else p.grad.clone() for p in parameters]
         for p in parameters:
             p.grad = None
-        self._model.backward(loss, *args, **kwargs)
-        self._run.ranks.add_up(parameters)
+        try:
+            self._model.backward(loss, *args, **kwargs)
+            self._run.ranks.add_up(parameters)
+        except BaseException:
+            for p, gradient in zip(parameters, earlier, strict=True):
+                p.grad = gradient
+            raise
         with no_grad():
             for p, gradient in zip(parameters, earlier, strict=True):
                 if gradient is not None:

@@ -174,6 +174,10 @@ class Overlap:
 
     def backward(self, loss: Tensor) -> None:
         """The last backward of a step."""
+        if self._step is not None:  # its sums are still under way: messages of two steps would be taken for one another
+            raise RuntimeError(
+                "a closure was called again after it had failed in its backward; with several ranks a failed step ends the fit"
+            )
         began, layout, self._order = time.perf_counter(), self._current_layout(), []
         if layout is None:
             _core.backward_watched(loss, list(parameters_of(self._optimizer)), lambda place, gradient: self._order.append(place))
