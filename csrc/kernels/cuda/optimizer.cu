@@ -113,8 +113,12 @@ template <class Real> __global__ void __launch_bounds__(optimizer_threads) sgd_k
     });
 }
 
+// Blocks per multiprocessor at least: left to choose, ptxas takes so few registers that it spills.
+template <class Real> constexpr int adam_residency = sizeof(Real) < 8 ? 4 : 3;
+
 // Kingma & Ba 2015, algorithm 1; Loshchilov & Hutter 2019, algorithm 2 (decoupled); AMSGrad: Reddi et al. 2018.
-template <class Real> __global__ void __launch_bounds__(optimizer_threads) adam_kernel(const __grid_constant__ Group<tc_adam_args> group)
+template <class Real>
+__global__ void __launch_bounds__(optimizer_threads, adam_residency<Real>) adam_kernel(const __grid_constant__ Group<tc_adam_args> group)
 {
     const tc_adam_args &a = rule_of(group);
     const Real keep1 = static_cast<Real>(1 - a.beta1), beta2 = static_cast<Real>(a.beta2), keep2 = static_cast<Real>(1 - a.beta2);
