@@ -36,6 +36,7 @@ typedef struct recorded_draw {
 
 typedef struct recorded_leaf {
     tc_tensor *leaf, *before, *after; /* owned; the gradients, or NULL */
+    const void *data;                 /* of the leaf, which the work reads */
     bool is_set;                      /* the work does not depend on `before` */
 } recorded_leaf;
 
@@ -251,8 +252,18 @@ void tc_graph_note_leaf(tc_tensor *leaf, bool is_set)
         graph->is_short_of_memory = true;
         return;
     }
-    graph->leaves.items[graph->leaves.count++] =
-        (recorded_leaf){.leaf = tc_tensor_retain(leaf), .before = is_set ? NULL : tc_tensor_retain(leaf->grad), .is_set = is_set};
+    graph->leaves.items[graph->leaves.count++] = (recorded_leaf){
+        .leaf = tc_tensor_retain(leaf), .before = is_set ? NULL : tc_tensor_retain(leaf->grad), .data = leaf->data, .is_set = is_set};
+}
+
+bool tc_cuda_graph_writes(const tc_cuda_graph *graph, const tc_tensor *tensor)
+{
+    tc_cuda_lock(graph->index);
+    const tc_cuda_block *block = tc_cuda_block_of(graph->index, tensor->storage->data);
+    bool writes = false;
+    for (int64_t i = 0; i < graph->uses.count; i++) writes |= graph->uses.items[i].block == block && graph->uses.items[i].writes;
+    tc_cuda_unlock(graph->index);
+    return writes;
 }
 
 static bool is_as_before(const recorded_leaf *recorded)
@@ -266,11 +277,19 @@ tc_status tc_cuda_graph_check(const tc_cuda_graph *graph, tc_error *err)
     char shape[TC_SHAPE_TEXT];
     for (int64_t i = 0; i < graph->leaves.count; i++) {
         const recorded_leaf *recorded = &graph->leaves.items[i];
+        if (recorded->leaf->data != recorded->data)
+            return tc_fail(err, TC_ERROR_STATE,
+                           "the values of a leaf of shape %s are not where they were in the capture: it was moved, cast or got another "
+                           ".data; make a new tc.cuda.graph",
+                           tc_tensor_text(shape, recorded->leaf));
         if (is_as_before(recorded)) continue;
         return tc_fail(err, TC_ERROR_STATE,
                        "a leaf of shape %s %s, but in the capture it %s; call zero_grad() in the function, or each time before it",
-                       tc_tensor_text(shape, recorded->leaf), recorded->leaf->grad ? "has a gradient" : "has no gradient",
-                       recorded->before ? "had one, to which the captured work adds" : "had none");
+                       tc_tensor_text(shape, recorded->leaf),
+                       !recorded->leaf->grad ? "has no gradient"
+                       : recorded->before    ? "has a gradient elsewhere"
+                                             : "has a gradient",
+                       recorded->before ? "had one, to which the captured work adds, or with which it steps" : "had none");
     }
     return TC_OK;
 }

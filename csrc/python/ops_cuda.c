@@ -1,4 +1,5 @@
 /* ops_cuda.c: GPUs in Python. */
+#include "../core/graph.h"
 #include "binding.h"
 
 /* The ordinal of a device that must be a GPU; None is cuda:0. */
@@ -147,6 +148,18 @@ static PyObject *run_graph_check(tcpy_call *call)
     return graph ? done(tc_cuda_graph_check(graph, &err), &err) : NULL;
 }
 
+static PyObject *run_graph_writes(tcpy_call *call)
+{
+    tc_cuda_graph *graph = graph_of(call);
+    return graph ? PyBool_FromLong(tc_cuda_graph_writes(graph, call->v[1].t)) : NULL;
+}
+
+static PyObject *run_graph_note(tcpy_call *call)
+{
+    for (int64_t i = 0; i < call->v[0].list.count; i++) tc_graph_note_leaf(call->v[0].list.items[i], false);
+    Py_RETURN_NONE;
+}
+
 static PyObject *run_graph_collect(tcpy_call *call)
 {
     tc_error err;
@@ -204,6 +217,9 @@ const tcpy_op tcpy_ops_cuda[] = {
      "Begins a capture of this thread; generators, a list, gets those drawn from.", 0},
     {"cuda_graph_end", "graph:o", run_graph_end, "Ends the capture.", 0},
     {"cuda_graph_check", "graph:o", run_graph_check, "Before a start: are the gradients as the graph needs them?", 0},
+    {"cuda_graph_writes", "graph:o tensor:t", run_graph_writes, "Whether its work writes to the memory of the Tensor.", 0},
+    {"cuda_graph_note", "leaves:T", run_graph_note,
+     "In a capture, whose work uses the leaves' gradients: a start needs them where they are.", 0},
     {"cuda_graph_collect", "graph:o", run_graph_collect, "From now on steps of optimizers give their numbers to the graph.", 0},
     {"cuda_graph_collected", "graph:o", run_graph_collected, "The end of this.", 0},
     {"cuda_graph_draw", "graph:o generators:o", run_graph_draw, "Before a start: takes the numbers of its dropout masks.", 0},

@@ -105,6 +105,11 @@ class Graph:
                 raise ValueError(
                     f"argument {i} of a captured function is on {tensor.device}, and the graph is for {self._device or tensors[0].device}"
                 )
+            if tensor.requires_grad:
+                raise ValueError(
+                    f"argument {i} of a captured function requires a gradient, which the graph's own copy of it would get; pass it as x.detach(), "
+                    "or let the function use it without an argument"
+                )
         if self._kinds is None:
             return
         kinds = [_kind(t) for t in tensors]
@@ -143,6 +148,7 @@ class Graph:
                 _thread.graph = None
                 if graph is not None:
                     _core.cuda_graph_end(graph)
+            self._check_inputs(graph)
         except BaseException:
             # What came before the error is done, as without a capture: gradients and weights are what the host believes them to be.
             if graph is not None:
@@ -152,6 +158,14 @@ class Graph:
         _core.cuda_graph_start(graph)
         self._graph = graph
         return self._result
+
+    def _check_inputs(self, graph: Any) -> None:
+        for i, own in enumerate(self._inputs):
+            if _core.cuda_graph_writes(graph, own):
+                raise RuntimeError(
+                    f"the captured function changed argument {i} in place; a graph has a copy of it, and the caller's would stay as it is: "
+                    "return a new Tensor, or let the function use this one without an argument"
+                )
 
     # ---- starts ------------------------------------------------------------------------------------------------------------------
 

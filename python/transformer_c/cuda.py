@@ -117,9 +117,14 @@ def graph(function: Callable, device: str | None = None) -> Graph:
     ------
     RuntimeError
         In the second call, for what a graph cannot repeat; the message names it, and what came before it is done. In later ones, when
-        gradients or the optimizer's states are not where they were.
+        gradients, the parameters that get them or the optimizer's states are not where they were.
     TypeError, ValueError
-        For arguments that are not Tensors on one GPU, or of another shape or dtype than at first.
+        For arguments that are not Tensors on one GPU, require a gradient, or are of another shape or dtype than at first.
+
+    Notes
+    -----
+    Other Tensors that the function uses are those of the second call: a parameter without a gradient that is moved or replaced later is
+    read where it was. The same holds for ``train()``, ``eval()`` and ``autocast`` around the call.
 
     Examples
     --------

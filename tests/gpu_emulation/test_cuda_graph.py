@@ -280,6 +280,31 @@ def test_other_states_are_refused(emulated_gpu):
         run.train(1)
 
 
+@pytest.mark.parametrize("gradient", [5.0, None])
+def test_gradients_from_elsewhere_are_refused(emulated_gpu, gradient):
+    """The function only steps: a start must not step with the gradient of the capture in their place."""
+    p = tc.ones(4, device=emulated_gpu, requires_grad=True)
+    optimizer = tc.optim.SGD([p], lr=1.0)
+    step = tc.cuda.graph(lambda x: optimizer.step())
+    for _ in range(3):
+        p.grad = p.grad if p.grad is not None else tc.ones(4, device=emulated_gpu)
+        step(p.detach())
+    p.grad = None if gradient is None else tc.full((4,), gradient, device=emulated_gpu)
+    with pytest.raises(RuntimeError, match=r"a leaf of shape \(4,\) has (no gradient|a gradient elsewhere), but in the capture it had one"):
+        step(p.detach())
+    assert (host(p) == -2).all()
+
+
+def test_parameters_that_were_moved_are_refused(emulated_gpu):
+    layer = tc.nn.Linear(3, 2).to(emulated_gpu)
+    step, x = tc.cuda.graph(lambda x: layer(x).sum().backward()), tc.ones(5, 3, device=emulated_gpu)
+    [step(x) for _ in range(3)]
+    layer.cpu().to(emulated_gpu)
+    layer.zero_grad()
+    with pytest.raises(RuntimeError, match="values of a leaf of shape .* are not where they were in the capture"):
+        step(x)
+
+
 def test_a_new_parameter_is_refused_in_a_capture(emulated_gpu):
     run, layer = Run(emulated_gpu), tc.nn.Linear(2, 1).to(emulated_gpu)
     run.optimizer.add_param_group({"params": list(layer.parameters())})
@@ -455,6 +480,25 @@ def test_arguments_that_do_not_fit(emulated_gpu, arguments, error, message):
         with pytest.raises(error, match=message):
             step(*arguments(emulated_gpu))
     assert (host(step(x)) == 2).all()
+
+
+def test_an_argument_that_requires_a_gradient_is_refused(emulated_gpu):
+    """The graph's copy would get it, and the caller's Tensor none."""
+    w = tc.ones(4, device=emulated_gpu, requires_grad=True)
+    step = tc.cuda.graph(lambda x: x * 2)
+    for x in (w.detach(), w.detach(), w.detach()):
+        with pytest.raises(ValueError, match="argument 0 of a captured function requires a gradient"):
+            step(w)
+        step(x)
+
+
+def test_a_function_that_changes_its_argument_is_refused(emulated_gpu):
+    """The caller's Tensor would stay as it is."""
+    x, y = tc.ones(4, device=emulated_gpu), tc.ones(4, device=emulated_gpu)
+    step = tc.cuda.graph(lambda x, y: y.mul_(2))
+    step(x, y)
+    with pytest.raises(RuntimeError, match="changed argument 1 in place"):
+        step(x, y)
 
 
 def test_a_graph_without_arguments(emulated_gpu):

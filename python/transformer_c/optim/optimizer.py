@@ -198,6 +198,7 @@ class Optimizer:
 
     def _gradients_now(self) -> Callable[[], None]:
         """A function that makes the gradients those of now."""
+        _core.cuda_graph_note(list(parameters_of(self)))
         kept = [(p, p.grad) for p in parameters_of(self)]
 
         def give_back() -> None:
