@@ -482,6 +482,16 @@ def test_arguments_that_do_not_fit(emulated_gpu, arguments, error, message):
     assert (host(step(x)) == 2).all()
 
 
+def test_a_cache_that_grows_is_refused(emulated_gpu):
+    """Each start would write to the same positions."""
+    cache = tc.nn.KeyValueCache(8)
+    step, x = tc.cuda.graph(lambda x: cache.append(x, x)[0].sum()), tc.ones(1, 2, 1, 4, device=emulated_gpu)
+    step(x)
+    with pytest.raises(RuntimeError, match="KeyValueCache, .* while tc.cuda.graph captured"):
+        step(x)
+    assert len(cache) == 1
+
+
 def test_an_argument_that_requires_a_gradient_is_refused(emulated_gpu):
     """The graph's copy would get it, and the caller's Tensor none."""
     w = tc.ones(4, device=emulated_gpu, requires_grad=True)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from .. import _core
 from .._arguments import count
 from .._core import Tensor
+from .._graph import refuse
 from .._tensor import as_tensor, cat, empty, is_grad_enabled
 
 
@@ -140,6 +141,8 @@ class KeyValueCache:
                         f"past_key_value has a {name} (B, H, T, D) = {(*have.shape[:2], len(self), have.shape[3])} of "
                         f"{have.dtype.name}, this call has {new.shape} of {new.dtype.name}; a cache belongs to one layer and one batch"
                     )
+        if old.key is not None:
+            refuse("a KeyValueCache, whose length is the host's, got more positions")
         if is_grad_enabled():
             if old.key is not None:
                 key, value = cat([old.keys, key], 2), cat([old.values, value], 2)
