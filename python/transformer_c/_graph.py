@@ -11,7 +11,7 @@ from typing import Any
 from . import _core
 from ._core import Tensor
 from ._fork_lock import ForkLock
-from ._tensor import no_grad
+from ._tensor import is_grad_enabled, no_grad
 
 
 class _Thread(threading.local):
@@ -20,6 +20,7 @@ class _Thread(threading.local):
     graph: Graph | None = None
 
 
+_AUTOCAST = ["without autocast", "under autocast to bfloat16", "under autocast to float16", "in a call under autocast"]
 _thread = _Thread()
 _starts = ForkLock()  # what is put together for a start is one thread's
 
@@ -76,6 +77,7 @@ class Graph:
             raise TypeError(f"tc.cuda.graph takes a function, not {type(function).__name__}")
         self._function, self._device = function, device
         self._kinds: list[tuple] | None = None
+        self._mode = ""
         self._graph: Any = None
         self._is_running = False
 
@@ -91,7 +93,7 @@ class Graph:
             if self._kinds is not None:
                 return self._capture(tensors)
             result = self._function(*tensors)
-            self._kinds = [_kind(t) for t in tensors]
+            self._kinds, self._mode = [_kind(t) for t in tensors], _mode()
             return result
         finally:
             self._is_running = False
@@ -112,6 +114,11 @@ class Graph:
                 )
         if self._kinds is None:
             return
+        if (mode := _mode()) != self._mode:
+            raise RuntimeError(
+                f"the captured function was first called {self._mode}, and now {mode}; a graph repeats what it did then: call it as at first, or "
+                "the function itself"
+            )
         kinds = [_kind(t) for t in tensors]
         if len(kinds) != len(self._kinds):
             raise ValueError(f"the captured function got {len(self._kinds)} Tensors at its first call and {len(kinds)} now")
@@ -192,6 +199,10 @@ class Graph:
 
 def _kind(tensor: Tensor) -> tuple:
     return tuple(tensor.shape), tensor.dtype.name
+
+
+def _mode() -> str:
+    return f"{'with' if is_grad_enabled() else 'without'} gradients and {_AUTOCAST[_core.autocast_state()]}"
 
 
 __all__ = ["Graph", "not_captured", "noted", "refuse", "repeated"]

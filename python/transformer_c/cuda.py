@@ -117,14 +117,15 @@ def graph(function: Callable, device: str | None = None) -> Graph:
     ------
     RuntimeError
         In the second call, for what a graph cannot repeat; the message names it, and what came before it is done. In later ones, when
-        gradients, the parameters that get them or the optimizer's states are not where they were.
+        gradients, the parameters that get them or the optimizer's states are not where they were, or gradients or autocast are on and were
+        not at first, or the other way round. Optimizers and schedules that come in the function before a step that is refused have counted it.
     TypeError, ValueError
         For arguments that are not Tensors on one GPU, require a gradient, or are of another shape or dtype than at first.
 
     Notes
     -----
     Other Tensors that the function uses are those of the second call: a parameter without a gradient that is moved or replaced later is
-    read where it was. The same holds for ``train()``, ``eval()`` and ``autocast`` around the call.
+    read where it was. The same holds for ``train()`` and ``eval()``.
 
     Examples
     --------
@@ -138,7 +139,7 @@ def graph(function: Callable, device: str | None = None) -> Graph:
     ...         return loss
     ...     step = tc.cuda.graph(step)
     ...     for x, y in batches:
-    ...         loss = step(x, y)
+    ...         print(float(step(x, y)))  # a number of its own: the next call writes into the same Tensor
     """
     return Graph(function, device)
 

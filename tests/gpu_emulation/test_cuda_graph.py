@@ -502,6 +502,21 @@ def test_an_argument_that_requires_a_gradient_is_refused(emulated_gpu):
         step(x)
 
 
+@pytest.mark.parametrize("mode", [tc.no_grad, tc.autocast])
+def test_a_start_in_another_mode_is_refused(emulated_gpu, mode):
+    weight, x = tc.nn.Parameter(tc.ones(3, device=emulated_gpu)), tc.ones(3, device=emulated_gpu)
+    step = tc.cuda.graph(lambda x: (weight * x).sum())
+    for _ in range(2):
+        with mode():
+            step(x)
+    with pytest.raises(
+        RuntimeError, match=r"first called with(out)? gradients and .*, and now with gradients and without autocast; a graph"
+    ):
+        step(x)
+    with mode():
+        assert float(step(x)) == 3
+
+
 def test_a_function_that_changes_its_argument_is_refused(emulated_gpu):
     """The caller's Tensor would stay as it is."""
     x, y = tc.ones(4, device=emulated_gpu), tc.ones(4, device=emulated_gpu)
