@@ -228,3 +228,11 @@ def test_dlpack_says_what_it_cannot_do(emulated_gpu):
         tc.from_dlpack(x)
     with pytest.raises(BufferError, match=r"detach\(\)"):
         leaves(emulated_gpu, array(np.random.default_rng(0), 3, "float32"))[0].__dlpack__()
+
+
+def test_a_parameter_is_on_the_device_of_its_tensor(emulated_gpu):
+    values = tc.arange(3.0).to(emulated_gpu)
+    weight = tc.nn.Parameter(values)
+    values.fill_(9)
+    assert weight.device == emulated_gpu and weight.is_leaf and weight.requires_grad and weight.tolist() == [0, 1, 2]
+    assert not tc.nn.Parameter(values, requires_grad=False).requires_grad

@@ -15,7 +15,7 @@ class Parameter(Tensor):
     Parameters
     ----------
     data : array_like
-        Initial values; copied. Python floats become float32.
+        Initial values; copied, on a Tensor's own device. Python floats become float32.
     requires_grad : bool, default True
 
     Examples
@@ -30,4 +30,6 @@ class Parameter(Tensor):
     def __new__(cls, data, requires_grad: bool = True):
         if skipping.get() and isinstance(data, Tensor):
             return cls._over(data, requires_grad)  # memory that is not initialised is not copied
+        if isinstance(data, Tensor) and data.device != "cpu":
+            return cls._over(data.detach().clone(), requires_grad)
         return super().__new__(cls, data, requires_grad=requires_grad)
