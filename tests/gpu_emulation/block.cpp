@@ -16,7 +16,7 @@ namespace emulator
 {
 
 Block block;
-Thread *current = nullptr;
+__thread Thread *current = nullptr;
 
 namespace
 {

@@ -92,8 +92,9 @@ struct Block {
     const Touches *touches = nullptr; // kernel_rows.h; null: whatever it likes
 };
 
-extern Block block;     // the one that runs
-extern Thread *current; // the thread that runs; null on the host side
+extern Block block; // the one that runs
+// The CUDA thread that runs; null on the host side, where other threads of the host may be while this one runs a kernel.
+extern __thread Thread *current __attribute__((tls_model("initial-exec")));
 
 // What a kernel may ask. Not instrumented: the emulator's own memory is none of the kernel's.
 #define EMULATOR_OWN __attribute__((no_sanitize("thread"))) inline
