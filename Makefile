@@ -80,7 +80,7 @@ SANITIZED := build/sanitize
 # Tests of the Python around the core, of the repository, or with sanitizers of their own.
 UNSANITIZED := $(addprefix --ignore=tests/,gpu_emulation test_c_core.py test_checkpoint_hostile.py test_benchmarks.py test_golden.py test_plot.py \
 	test_tutorial.py test_notebooks.py test_readme.py test_cli.py test_cli_documents.py test_structure.py test_adding_an_op.py test_fixtures.py test_parallel.py test_run_documents.py test_site.py test_reference.py \
-	test_export.py test_sklearn.py distributed/test_ddp.py distributed/test_rank_faults.py distributed/test_values.py)
+	test_export.py test_sklearn.py distributed/test_ddp.py distributed/test_overlap.py distributed/test_rank_faults.py distributed/test_values.py)
 sanitize: $(VENV)/.built $(VENV)/.extra-test
 	rm -rf $(SANITIZED)/transformer_c && mkdir -p $(SANITIZED)
 	cp -r python/transformer_c $(SANITIZED)/ && rm -f $(SANITIZED)/transformer_c/_core.*.so

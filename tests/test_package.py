@@ -31,6 +31,7 @@ def _processor_seconds(code: str, environment: dict[str, str]) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+@pytest.mark.unsanitized
 def test_the_import_takes_at_most_one_and_a_half_times_that_of_numpy(tmp_path):
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path)}  # compiled modules, as an installed package has them
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
