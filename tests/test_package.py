@@ -39,7 +39,7 @@ def test_the_import_takes_at_most_one_and_a_half_times_that_of_numpy(tmp_path):
     codes = ("import numpy", "import transformer_c")
     seconds = [[_processor_seconds(code, environment) for code in codes] for _ in range(12)]
     numpy, ours = (min(column) for column in zip(*seconds[1:], strict=True))
-    assert ours <= 1.6 * numpy  # a tenth for what shared machines add: the same build measured 1.2 on one and 1.5 on another
+    assert ours <= 1.5 * numpy
 
 
 @pytest.mark.parametrize("name", sorted(tc._LATER))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
+from _thread import allocate_lock
 
 
 class ForkLock:
@@ -18,4 +18,4 @@ class ForkLock:
             os.register_at_fork(after_in_child=self._make)
 
     def _make(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = allocate_lock()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
+from _thread import get_ident
 from collections.abc import Callable
 from typing import Any
 
@@ -13,21 +13,14 @@ from ._core import Tensor
 from ._fork_lock import ForkLock
 from ._tensor import is_grad_enabled, no_grad
 
-
-class _Thread(threading.local):
-    """The graph whose capture notes this thread's calls, or None."""
-
-    graph: Graph | None = None
-
-
 _AUTOCAST = ["without autocast", "under autocast to bfloat16", "under autocast to float16", "in a call under autocast"]
-_thread = _Thread()
+_noting: dict[int, Graph] = {}  # graphs whose captures note the calls of a thread, by thread
 _starts = ForkLock()  # what is put together for a start is one thread's
 
 
 def repeated(call: Callable[[], Any], prepare: Callable[[], Callable[[], None]]) -> None:
     """Calls it. While a graph captures, each of its starts calls it again, after what prepare() gives now."""
-    if (graph := _thread.graph) is None:
+    if (graph := _noting.get(get_ident())) is None:
         call()
     else:
         prepared = prepare()
@@ -39,7 +32,7 @@ def noted(method: Callable) -> Callable:
 
     @functools.wraps(method)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if (graph := _thread.graph) is None:
+        if (graph := _noting.get(get_ident())) is None:
             return method(self, *args, **kwargs)
         if any(value is not None for value in (*args, *kwargs.values())):
             raise RuntimeError(
@@ -134,11 +127,11 @@ class Graph:
     def note(self, call: Callable[[], Any], again: Callable[[], Any]) -> Any:
         """Calls the one now, and the other at each start. What it calls in turn is not noted."""
         self._calls.append(again)
-        _thread.graph = None
+        del _noting[get_ident()]
         try:
             return call()
         finally:
-            _thread.graph = self
+            _noting[get_ident()] = self
 
     def _capture(self, tensors: tuple[Tensor, ...]) -> Any:
         self._inputs = [t.detach().clone() for t in tensors]
@@ -148,11 +141,11 @@ class Graph:
         graph = None
         try:
             try:
-                _thread.graph = self
+                _noting[get_ident()] = self
                 graph = _core.cuda_graph_begin(device, self._generators)
                 self._result = self._function(*self._inputs)
             finally:
-                _thread.graph = None
+                _noting.pop(get_ident(), None)
                 if graph is not None:
                     _core.cuda_graph_end(graph)
             self._check_inputs(graph)
