@@ -1,6 +1,7 @@
 """Shared by the tests with device="cuda:emulated": the fixture `device`, Tensors made from arrays, and comparison with the CPU."""
 
 import gc
+import threading
 
 import ml_dtypes
 import numpy as np
@@ -67,3 +68,12 @@ def beside_the_cpu(function, gpu, rng, *arrays, dtype=None):
         assert on_cpu.dtype == on_gpu.dtype and on_cpu.shape == on_gpu.shape
         apart = APART.get(on_cpu.dtype.name, 1e-11)
         np.testing.assert_allclose(on_gpu.astype(np.float64), on_cpu.astype(np.float64), rtol=apart, atol=1e-6)
+
+
+def in_a_thread(function):
+    """What it returns in another thread."""
+    results = []
+    thread = threading.Thread(target=lambda: results.append(function()))
+    thread.start()
+    thread.join()
+    return results[0]

@@ -1,11 +1,11 @@
 """Streams in capture, and graphs, through the table of the CUDA library. The emulation has CUDA's rules: each is broken once, and that is noticed."""
 
 import ctypes
-import threading
 
 import numpy as np
 import pytest
 from cuda_library import KERNEL_IDS, LAUNCHER, fill
+from device_cases import in_a_thread
 
 ILLEGAL_STATE, UNSUPPORTED, INVALIDATED, MERGE, UNMATCHED = 401, 900, 901, 902, 903
 UNJOINED, ISOLATION, IMPLICIT, OF_CAPTURE, WRONG_THREAD = 904, 905, 906, 907, 908
@@ -242,14 +242,6 @@ def test_the_default_stream_ends_the_capture_of_a_blocking_one(device):
     device.capture(stream)
     assert device.double(array, None) == IMPLICIT
     assert device.end(stream) == (INVALIDATED, None)
-
-
-def in_a_thread(function):
-    results = []
-    thread = threading.Thread(target=lambda: results.append(function()))
-    thread.start()
-    thread.join()
-    return results[0]
 
 
 @pytest.mark.parametrize(

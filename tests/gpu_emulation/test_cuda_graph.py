@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 import transformer_c as tc
-from device_cases import host
+from device_cases import host, in_a_thread
 from test_cuda_runtime import Borrower
 from transformer_c import functional as F
 
@@ -552,14 +552,6 @@ def test_a_backward_outside_of_the_graph_is_refused_where_masks_are_drawn(emulat
 
 
 # ---- others meanwhile ---------------------------------------------------------------------------------------------------------------------
-
-
-def in_a_thread(function):
-    results = []
-    thread = threading.Thread(target=lambda: results.append(function()))
-    thread.start()
-    thread.join()
-    return results[0]
 
 
 def test_what_other_threads_do_in_a_capture(emulated_gpu):
