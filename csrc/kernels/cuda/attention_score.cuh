@@ -152,7 +152,7 @@ __device__ __forceinline__ void dropout_factors(Fragment<compute<T>, tile> &fact
     const uint64_t row_length = static_cast<uint64_t>(divide_up(p.Tk, TC_PHILOX_GROUP) * TC_PHILOX_GROUP);
     const int64_t key = rows_are_queries ? column + own_column(0) : row + own_row(0);
     const bool second = n == 2 && key % TC_PHILOX_GROUP >= TC_PHILOX_GROUP / 2; // half of a group of elements
-    const Draw draw = p.dropout > 0 ? draw_of(p.seed, p.call, p.drawn) : Draw{};
+    const Draw draw = draw_of(p.seed, p.call, p.drawn);
     TC_UNROLL
     for (int i = 0; i < n; i++) {
         const int64_t query = rows_are_queries ? row + own_row(i) : column + own_column(i);
