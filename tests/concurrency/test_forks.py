@@ -234,11 +234,9 @@ def test_a_lock_of_another_kind_is_found(tmp_path):
 def test_no_lock_of_the_python_layer_is_held_across_a_fork():
     """Locks of a thread that a child does not have: data/loader.py's are of an iterator, which refuses to run in a child; a ForkLock is
     made anew there."""
-    found = {
-        path.relative_to(ROOT / "python/transformer_c").as_posix()
-        for path in (ROOT / "python/transformer_c").rglob("*.py")
-        if re.search(r"threading\.(?:R?Lock|Condition|Event|Semaphore|Barrier|Thread)\(|queue\.\w*Queue", path.read_text())
-    }
+    package = ROOT / "python/transformer_c"
+    made = r"\ballocate_lock\(|threading\.(?:R?Lock|Condition|Event|Semaphore|Barrier|Thread)\(|queue\.\w*Queue"
+    found = {path.relative_to(package).as_posix() for path in package.rglob("*.py") if re.search(made, path.read_text())}
     assert found == {"data/loader.py", "_fork_lock.py"}
 
 
