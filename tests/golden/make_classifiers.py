@@ -3,7 +3,8 @@
 python tests/golden/make_classifiers.py [FOLDER]
 
 ``text`` and ``token``: AdamW, the gradient's norm at most 1, the learning rate rising and falling in lines, without dropout, in float64, all
-samples in each step: ``losses``, and ``scores`` afterwards. ``pairs``: CrossEncoder's ``scores`` and ``probabilities`` of ``texts``.
+samples in each step: ``losses``, and ``scores`` afterwards. ``labels``, ``numbers`` and ``columns``: the same for several labels of each text, and
+for regression with one and with three outputs; ``answers``: what transformers' pipeline makes of the scores. ``pairs``: CrossEncoder's ``scores`` and ``probabilities`` of ``texts``.
 ``contrast``: multiple negatives ranking loss of ``a``, ``b`` and ``c``, and its gradients.
 """
 
@@ -11,20 +12,27 @@ import json
 import pathlib
 import sys
 import tempfile
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 import transformers as T
 from sentence_transformers import CrossEncoder
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from transformers.pipelines import TextClassificationPipeline
 
 FOLDER = pathlib.Path(__file__).parent
 sys.path.insert(0, str(FOLDER.parent / "models"))
 import words  # noqa: E402
 
 SMALL = {"vocab_size": 64, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
-CONFIG = T.BertConfig(**SMALL, max_position_embeddings=40, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_labels=3)
 STEPS, WARM, RATE, DECAY = 8, 2, 1e-2, 0.1
+
+
+def small(**values):
+    """A configuration without dropout."""
+    without = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    return T.BertConfig(**SMALL, **without, **{"num_labels": 3, **values}, max_position_embeddings=40)
 
 
 def randomise(module):
@@ -35,10 +43,10 @@ def randomise(module):
     return module
 
 
-def fine_tuned(kind, labels):
-    """(losses, scores) of a model of transformers; labels (B,), or (B, T) with -100."""
+def fine_tuned(kind, labels, **values):
+    """(losses, scores) of a model of transformers; labels (B,), or (B, T) with -100; floats for other problems than one class of each text."""
     torch.manual_seed(7)
-    model = randomise(kind.from_config(CONFIG).double())
+    model = randomise(kind.from_config(small(**values)).double())
     arrays = {f"state.{key}": value.float().numpy() for key, value in model.state_dict().items()}
     ids, mask = (torch.tensor(x) for x in words.padded(words.TEXTS))
     decayed = [p for p in model.parameters() if p.ndim > 1]
@@ -55,7 +63,12 @@ def fine_tuned(kind, labels):
         schedule.step()
         losses.append(loss.item())
     arrays["losses"] = np.array(losses)
-    arrays["scores"] = model.eval()(input_ids=ids, attention_mask=mask).logits.detach().numpy()
+    scores = model.eval()(input_ids=ids, attention_mask=mask).logits.detach()
+    arrays["scores"] = scores.numpy()
+    if values:
+        reader = SimpleNamespace(model=model)  # a pipeline of which only the last step is run
+        answers = [TextClassificationPipeline.postprocess(reader, {"logits": row[None]}, top_k=None) for row in scores]
+        arrays["answers"] = np.array([[entry["score"] for entry in each] for each in answers])
     return arrays
 
 
@@ -93,14 +106,24 @@ def main(folder):
     tags = np.full(words.padded(words.TEXTS)[0].shape, -100)
     for row, text in zip(tags, words.TAGS, strict=True):
         row[1 : 1 + len(text)] = text
+    several, number = {"problem_type": "multi_label_classification"}, {"problem_type": "regression"}
     cases = {
         "text": fine_tuned(T.AutoModelForSequenceClassification, words.LABELS),
+        "labels": fine_tuned(T.AutoModelForSequenceClassification, np.array(words.SEVERAL, np.float64), **several),
+        "numbers": fine_tuned(T.AutoModelForSequenceClassification, np.array(words.NUMBERS), **number, num_labels=1),
+        "columns": fine_tuned(T.AutoModelForSequenceClassification, words.columns(), **number),
         "token": fine_tuned(T.AutoModelForTokenClassification, tags.tolist()),
         "pairs": pairs(),
         "contrast": contrast(),
     }
-    options = {case: {"config": {k: v for k, v in CONFIG.to_dict().items() if v is not None}} for case in cases}
+    options = {case: {"config": {k: v for k, v in small().to_dict().items() if v is not None}} for case in cases}
+    options["labels"]["config"].update(several)
+    options["columns"]["config"].update(number)
+    options["numbers"]["config"].update(number, id2label={"0": "LABEL_0"})
     options["pairs"]["config"] = {**options["pairs"]["config"], "id2label": {"0": "LABEL_0"}}
+    first = cases["text"]
+    for case in ("labels", "numbers", "columns"):  # begin with the weights of "text", where shapes are equal
+        cases[case] = {name: value for name, value in cases[case].items() if name not in first or not np.array_equal(value, first[name])}
     arrays = {f"{case}/{name}": value for case, found in cases.items() for name, value in found.items()}
     np.savez_compressed(folder / "classifiers.npz", options=np.array(json.dumps(options)), **arrays)
 

@@ -95,6 +95,63 @@ def test_classify_words(folders, run):
     assert line.keys() == {"words", "id", "labels", "scores"} and len(line["scores"]) == 2
 
 
+def test_classify_every_word(folders, run):
+    """A word without tokens and an empty line end nothing."""
+    status, found, _ = run("classify", folders["token"], "--json", given='["ab", "", "c"]\n[]\n""\n[""]\n"z"')
+    assert status == 0 and [line["words"] for line in found] == [["ab", "", "c"], [], [], [""], ["z"]]
+    assert [[label is None for label in line["labels"]] for line in found] == [[False, True, False], [], [], [True], [False]]
+    assert [[score is None for score in line["scores"]] for line in found] == [[False, True, False], [], [], [True], [False]]
+    assert run("classify", folders["token"], given="\nab\n\n")[1][0] == {"words": [], "labels": [], "scores": []}
+
+
+@pytest.fixture(scope="module")
+def problems(tmp_path_factory):
+    """Folders with models for several labels, for a number, and for three."""
+    found = {}
+    for name, values in {
+        "several": {"problem_type": "multi_label_classification", "id2label": {"0": "joy", "1": "fear", "2": "hope"}},
+        "number": {"problem_type": "regression", "id2label": {"0": "LABEL_0"}},
+        "numbers": {"problem_type": "regression", "id2label": {"0": "length", "1": "width", "2": "height"}},
+    }.items():
+        found[name] = tmp_path_factory.mktemp(name)
+        tc.manual_seed(3)
+        tc.models.save(tc.models.create({**CONFIG, "initializer_range": 0.5, **values}, task="text-classification"), found[name])
+        write_tokenizer(found[name])
+    return found
+
+
+def test_classify_several_labels(problems, run, tmp_path):
+    classifier = tc.models.TextClassifier(problems["several"])
+    odds, chosen = classifier.predict_proba(TEXTS).astype(np.float32), classifier.predict(TEXTS)
+    assert 0 < chosen.mean() < 1
+    _, found, _ = run("classify", problems["several"], given="\n".join(TEXTS))
+    names = np.array(["joy", "fear", "hope"])
+    assert [line["labels"] for line in found] == [names[row == 1].tolist() for row in chosen]
+    assert [line["scores"] for line in found] == [
+        {n: float(str(p)) for n, p, c in zip(names, *both, strict=True) if c} for both in zip(odds, chosen, strict=True)
+    ]
+    _, found, _ = run("classify", problems["several"], "--all", given="\n".join(TEXTS))
+    assert np.array_equal(np.float32([[line["scores"][name] for name in names] for line in found]), odds)
+    run("classify", problems["several"], "--output", tmp_path / "x.npy", given="\n".join(TEXTS))
+    assert np.array_equal(np.load(tmp_path / "x.npy"), odds)
+
+
+def test_classify_numbers(problems, run, tmp_path):
+    expected = tc.models.TextClassifier(problems["number"]).predict(TEXTS).astype(np.float32)
+    for options in ([], ["--all"]):
+        _, found, _ = run("classify", problems["number"], *options, given="\n".join(TEXTS))
+        assert [line.keys() for line in found] == [{"text", "value"}] * len(TEXTS)
+        assert np.array_equal(np.float32([line["value"] for line in found]), expected)
+    run("classify", problems["number"], "--output", tmp_path / "x.npy", given="\n".join(TEXTS))
+    assert np.array_equal(np.load(tmp_path / "x.npy"), expected[:, None])
+    _, (line,), _ = run("classify", problems["numbers"], given="abc")
+    assert list(line["values"]) == ["length", "width", "height"]
+    assert np.array_equal(
+        np.float32(list(line["values"].values())), np.float32(tc.models.TextClassifier(problems["numbers"]).predict(["abc"])[0])
+    )
+    assert run("classify", problems["number"])[:2] == (0, [])
+
+
 WRONG = [
     (["embed", "nowhere"], "", "there is no folder 'nowhere'"),
     (["embed", "{embeddings}", "nofile.txt"], "", "nofile.txt: No such file"),
@@ -108,7 +165,7 @@ WRONG = [
     (["classify", "{plain}"], "", "no weights for classes"),
     (["classify", "{embeddings}"], "", "no weights for classes"),
     (["classify", "{text}", "--json"], '["a", "b", "c"]', "expected a text or a list of two texts"),
-    (["classify", "{token}"], "\n", "line 1: expected words"),
+    (["classify", "{token}", "--json"], '["a", 3]', "line 1: expected words, or a list of them, got ['a', 3]"),
     (["classify", "{token}", "--output", "x.npy"], "a b", "name a .jsonl file"),
     (["embed", "{embeddings}", "--output", "nowhere/x.npy"], "abc", "--output nowhere/x.npy: there is no folder"),
     (["embed", "{embeddings}", "--output", "x.csv"], "abc", "--output x.csv: expected a name in .npy, or in .jsonl"),

@@ -29,10 +29,12 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
     texts = ["a text", "another", "yet another", "the last"]
     names = {"tc": tc, "ids": np.full((2, 5), 7), "lengths": np.array([5, 3]), "mask": np.arange(5) < np.array([[5], [3]])}
     names |= {"texts": texts, "documents": texts, "labels": [0, 1, 0, 1], "more_texts": texts[:2], "more_labels": [1, 0]}
+    names |= {"topics": np.array([[1, 0, 0], [1, 1, 0], [0, 1, 1], [0, 0, 0]]), "stars": [0.2, 0.6, 1.0, 0.4]}
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     for block in blocks:
         exec(compile(block, "models.md", "exec"), names)
     assert (
         len(blocks) >= 5 and names["states"].shape == (2, 5, 16) and names["scores"].shape == (2, 3) and names["vectors"].shape == (4, 16)
     )
+    assert names["several"].predict(texts).shape == (4, 3) and names["rating"].predict(texts).dtype == np.float64
     assert Path("mine/model.safetensors").exists() and names["best"] in range(4)

@@ -8,6 +8,8 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefghijklmnopqrstuvwxyz"]
 TEXTS = ["abc", "zyx", "hello", "q", "transformers", "numpy", "abcabcabc"]
 LABELS = [0, 2, 1, 1, 0, 2, 0]
 TAGS = [[ord(letter) % 3 for letter in text] for text in TEXTS]
+SEVERAL = [[int(letter in text) for letter in "aeo"] for text in TEXTS]
+NUMBERS = [len(text) / 5 for text in TEXTS]
 PAIRS = [("query", "an answer"), ("query", "abc"), ("q", "z" * 12), ("a", "b"), ("numpy", "arrays" * 5)]
 
 
@@ -32,6 +34,11 @@ def tagged(texts):
         numbers = [-1, *(i for i, word in enumerate(words) for _ in word), -1]
         found.append((*letters(["".join(words)])[0], np.array(numbers)))
     return found
+
+
+def columns():
+    """Three numbers of each text."""
+    return np.array([[number, number**2, 1.0] for number in NUMBERS])
 
 
 def padded(texts):

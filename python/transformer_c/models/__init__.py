@@ -4,7 +4,9 @@ loading                                     load, save, create
 sentence, contrastive                       SentenceEncoder; its training
 modules                                     Dense, and the other parts of sentence-transformers' folders
 cross_encoder                               CrossEncoder
-classifier, pretrained, fitting             TextClassifier, TokenClassifier; where a fine-tuning begins, and its loop
+text_classifier, token_classifier           TextClassifier; TokenClassifier
+classifier, pretrained, fitting             what they share; where a fine-tuning begins, and its loop
+problems, answers                           classes, several labels, or numbers; reading what a training is given
 texts, tokenizing, vocabularies             texts to batches of numbers
 bert, distilbert, roberta, mpnet, vit       the architectures: a few lines over tc.nn and a table of names each
 layers, heads                               what they share; what is put on them for a task
@@ -17,10 +19,11 @@ from .._names import hooks
 from .loading import create, load, save
 
 if TYPE_CHECKING:
-    from .classifier import TextClassifier, TokenClassifier
     from .cross_encoder import CrossEncoder
     from .modules import Dense
     from .sentence import SentenceEncoder
+    from .text_classifier import TextClassifier
+    from .token_classifier import TokenClassifier
 
 __all__ = ["CrossEncoder", "Dense", "SentenceEncoder", "TextClassifier", "TokenClassifier", "create", "load", "save"]
 
@@ -31,8 +34,8 @@ if not TYPE_CHECKING:
             "CrossEncoder": "cross_encoder",
             "Dense": "modules",
             "SentenceEncoder": "sentence",
-            "TextClassifier": "classifier",
-            "TokenClassifier": "classifier",
+            "TextClassifier": "text_classifier",
+            "TokenClassifier": "token_classifier",
         },
         {
             "SentenceTransformer": "tc.models.SentenceEncoder.from_pretrained(folder)",

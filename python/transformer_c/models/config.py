@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ..checkpoint import CheckpointError
+from .problems import PROBLEMS
 
 # The library's word for each activation of transformers that it has.
 ACTIVATIONS = {
@@ -138,6 +139,13 @@ class Config:
         if widths.model % widths.heads:
             raise CheckpointError(f"config.json has {model} = {widths.model}, which is no multiple of {heads} = {widths.heads}")
         return widths
+
+    def problem(self) -> str | None:
+        """What the head of a classifier answers, in transformers' words; None where nobody has said so."""
+        value = self.values.get("problem_type")
+        if value is not None and not (isinstance(value, str) and value in PROBLEMS):
+            raise self.refuse("problem_type", f"null or one of {', '.join(PROBLEMS)}")
+        return value
 
     def labels(self) -> list[str]:
         """The names of the classes, in order; two by default, as in transformers."""

@@ -13,7 +13,7 @@ from .folder import find, loading, mapping, read_config, read_weights
 from .layers import TextEncoder
 from .loading import assemble, check
 from .modules import read_modules
-from .texts import as_others_compute, as_others_read, checked, listed, made_of, pair, scores, tokens_of
+from .texts import as_others_compute, as_others_read, checked, listed, made_of, pair, scores, sigmoid, tokens_of
 from .tokenizing import Tokenizer, longest
 
 _TASK = "text-classification"
@@ -191,10 +191,7 @@ class CrossEncoder:
         return [{"corpus_id": int(i), "score": float(found[i]), **({"text": texts[i]} if return_documents else {})} for i in order]
 
     def _activated(self, x: np.ndarray) -> np.ndarray:
-        if self.activation == "identity":
-            return x
-        odds = np.exp(-np.abs(x.astype(np.float64)))
-        return np.where(x >= 0, 1 / (1 + odds), odds / (1 + odds))
+        return x if self.activation == "identity" else sigmoid(x)
 
 
 def _activation(path: str, options: dict[str, Any], config: dict[str, Any]) -> str | None:

@@ -40,6 +40,7 @@ class WithHead(nn.Module):
     @classmethod
     def build(cls, encoder: Any, config: Config, width: int, options: dict) -> WithHead:
         """The head that a configuration asks for."""
+        config.problem()
         labels = config.labels()
         head = cls(encoder, width, len(labels), **options)
         head.labels = labels
@@ -47,7 +48,7 @@ class WithHead(nn.Module):
 
 
 class TextClassification(WithHead):
-    """Scores of the classes of each text, (B, classes), before softmax."""
+    """Scores of each text, (B, classes), before softmax or sigmoid; or its numbers, where config.json has problem_type "regression"."""
 
     task = "text-classification"
 

@@ -15,6 +15,7 @@ from .heads import other_task
 from .layers import TextEncoder
 from .loading import assemble, check, state_of
 from .names import plain
+from .problems import PROBLEMS, REGRESSION, SINGLE, Head, Problem
 
 
 class Pretrained:
@@ -26,11 +27,11 @@ class Pretrained:
         The folder.
     config : dict
         The contents of config.json.
-    classes : ndarray or None
-        The labels of the head, in order, str or int; None where the weights have no head for this task.
+    head : Head or None
+        None where the weights have no head for this task, or one for another problem than the one asked for.
     """
 
-    def __init__(self, model: Any, task: str, mmap: bool = True) -> None:
+    def __init__(self, model: Any, task: str, mmap: bool = True, problem: Problem | None = None) -> None:
         self._module: Any = model if isinstance(model, nn.Module) else None
         self._task, self._mmap = task, mmap
         self.path = None if self._module is not None else find(model)
@@ -42,15 +43,17 @@ class Pretrained:
             if not issubclass(self._kind, TextEncoder):
                 raise CheckpointError(f"a model of {self.config['model_type']} reads no texts")
             self._layers = self._kind.table.heads[task]  # of the head
-            self.classes = self._labels() if self._has_head() else None
+            self.head = self._own(problem) if self._has_head() else None
 
-    def start(self, classes: np.ndarray | None, dtype: Any) -> Any:
-        """A model with the pretrained weights and a head: the pretrained one where `classes` are its labels, otherwise a new one."""
+    def start(self, head: Head | None, dtype: Any) -> Any:
+        """A model with the pretrained weights and a head: the pretrained one where `head` is that, otherwise a new one."""
         config, state = dict(self.config), self._state()
-        if classes is not None and classes is not self.classes:
-            config.update(named([str(name) for name in classes.tolist()]), labels_are_integers=classes.dtype.kind in "iu")
-            config = {key: value for key, value in config.items() if key not in ("num_labels", "problem_type")}
-        if self.classes is None or classes is not self.classes:
+        if head is not None:
+            config["problem_type"] = head.problem.name
+        if head is not None and head is not self.head:
+            config.update(named([str(name) for name in head.classes.tolist()]), labels_are_integers=head.classes.dtype.kind in "iu")
+            config.pop("num_labels", None)
+        if self.head is None or head is not self.head:
             files = plain(state, self._kind)
             dropped = {files.get(f"{self._layers['out']}.{leaf}") for leaf in ("weight", "bias")}
             state = {key: value for key, value in state.items() if key not in dropped}
@@ -72,9 +75,21 @@ class Pretrained:
         files = plain(names, self._kind)
         return not other and all(f"{name}.weight" in files for name in self._layers.values())
 
-    def _labels(self) -> np.ndarray:
+    def _own(self, wanted: Problem | None) -> Head | None:
+        """The head of the weights. What it answers is said by config.json, or by `wanted` where that does not."""
         config = Config(self.config)
-        config.only("problem_type", None, "single_label_classification")
+        if self._task != "text-classification":
+            config.only("problem_type", None, SINGLE.name)
+        said, classes = config.problem(), self._labels(config)
+        if wanted is None and len(classes) == 1 and said in (None, SINGLE.name):
+            raise CheckpointError(
+                "config.json has one label, for a score and no class; CrossEncoder reads such models, "
+                f"and problem_type={REGRESSION.name!r} takes the score for a number"
+            )
+        problem = PROBLEMS[said] if said else wanted or SINGLE
+        return Head(problem, classes) if wanted in (None, problem) and (len(classes) > 1 or problem is not SINGLE) else None
+
+    def _labels(self, config: Config) -> np.ndarray:
         names = config.labels()
         if self.config.get("labels_are_integers") is not True:
             return np.array(names)

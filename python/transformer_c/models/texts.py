@@ -97,22 +97,22 @@ def pair(value: Any, number: int, of: str = "pairs of str") -> tuple[str, str]:
     return both
 
 
-def listed(values: Any, of: str) -> list[Any]:
-    """A list, of anything that has an order and is no text itself."""
+def listed(values: Any, of: str, name: str = "texts") -> list[Any]:
+    """A list, of anything that has an order and is no text itself; the errors for others call it `name`."""
     if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__iter__"):
-        raise TypeError(f"texts must be a sequence of {of}, not {type(values).__name__}")
+        raise TypeError(f"{name} must be a sequence of {of}, not {type(values).__name__}")
     if hasattr(values, "columns") and hasattr(values, "to_numpy"):
-        raise TypeError(f"texts must be a sequence of {of}, not a frame; pass one of its columns: {', '.join(map(repr, values.columns))}")
+        raise TypeError(f"{name} must be a sequence of {of}, not a frame; pass one of its columns: {', '.join(map(repr, values.columns))}")
     return list(values)
 
 
-def tokens_of(tokenizer: Callable[[Sequence[Any]], Any], texts: list[Any]) -> list[Any]:
-    """What a tokenizer makes of each text."""
+def tokens_of(tokenizer: Callable[[Sequence[Any]], Any], texts: list[Any], some: bool = True) -> list[Any]:
+    """What a tokenizer makes of each text: an error where that is nothing, unless `some` is False."""
     found: list[Any] = []
     for begin in range(0, len(texts), _AT_ONCE):
         found += tokenizer(texts[begin : begin + _AT_ONCE])
     for i, tokens in enumerate(found):
-        if not len(tokens[0]):
+        if some and not len(tokens[0]):
             raise ValueError(f"the tokenizer makes no tokens of text number {i}, {texts[i]!r:.80}")
     return found
 
@@ -167,6 +167,12 @@ def softmax(x: np.ndarray) -> np.ndarray:
     """Probabilities over the last axis, in float64."""
     odds = np.exp(x.astype(np.float64) - x.max(-1, keepdims=True))
     return odds / odds.sum(-1, keepdims=True)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    """Probabilities, each for itself, in float64."""
+    odds = np.exp(-np.abs(x.astype(np.float64)))
+    return np.where(x >= 0, 1 / (1 + odds), odds / (1 + odds))
 
 
 class Bar:

@@ -1,0 +1,148 @@
+"""Words of texts into classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._arguments import count
+from .classifier import Classifier, numbers
+from .problems import IGNORED, SINGLE, Head, Problem, accuracy
+from .texts import listed, of_characters, scores, softmax, tokens_of
+from .tokenizing import Tokenizer
+
+
+class TokenClassifier(Classifier):
+    """Sorts the words of texts into classes (names, parts of speech), with a pretrained encoder.
+
+    A text is a list of words. The first token of a word has the word's label; the others have none. A text that is longer than the model's
+    greatest length is read in several parts. A word of which the tokenizer makes no tokens, such as one of invisible characters, has the label None.
+
+    Parameters
+    ----------
+    model, num_labels, problem_type, max_length, dtype, mmap, learning_rate, epochs, batch_size, warmup, weight_decay, max_norm, random_state, progress
+        As for ``TextClassifier``; there are only classes.
+    tokenizer : callable, optional
+        Instead of the folder's tokenizer: takes a list of texts, each a list of words, and gives (ids, types, words) of each; words are
+        the numbers of the words that the tokens belong to, -1 for others.
+
+    Attributes
+    ----------
+    classes_, problem_type_, model_, tokenizer_, history_
+        As for ``TextClassifier``.
+
+    Examples
+    --------
+    With a new model and a tokenizer of one's own:
+
+    >>> import numpy as np, transformer_c as tc
+    >>> _ = tc.manual_seed(0)
+    >>> model = tc.models.create({"model_type": "bert", "vocab_size": 128, "hidden_size": 16, "num_hidden_layers": 1,
+    ...                           "num_attention_heads": 2, "intermediate_size": 32})
+    >>> def tokenizer(texts):
+    ...     letters = [[(ord(letter), i) for i, word in enumerate(words) for letter in word] for words in texts]
+    ...     return [(np.array([1, *(a for a, _ in text)]), np.zeros(len(text) + 1, int), np.array([-1, *(i for _, i in text)])) for text in letters]
+    >>> classifier = tc.models.TokenClassifier(model, tokenizer=tokenizer, epochs=20, learning_rate=0.01, random_state=0)
+    >>> texts = [["Ada", "sees", "Bob"], ["we", "see", "Cid"]] * 4
+    >>> tags = [["NAME", "O", "NAME"], ["O", "O", "NAME"]] * 4
+    >>> classifier.fit(texts, tags).predict([["Bob", "sees"]])
+    [['NAME', 'O']]
+    """
+
+    task = "token-classification"
+    _problems = (SINGLE.name,)
+
+    def predict_proba(self, X: Any, *, batch_size: int = 32) -> list[np.ndarray]:
+        """The probabilities of the classes of each word.
+
+        Parameters
+        ----------
+        X : sequence of lists of str
+            N texts, each a list of words.
+        batch_size : int, default 32
+            How many texts are computed at once; texts of similar lengths are computed together.
+
+        Returns
+        -------
+        list of ndarray of float64, shape (words, classes)
+            NaN for words of which the tokenizer makes no tokens.
+        """
+        (model, _), texts = self._fitted(), self._checked(X)
+        samples = self._samples(texts)
+        found = scores(model, samples, count("batch_size", batch_size), True, self.progress, "classifying")
+        result = [np.full((len(words), len(self.classes_)), np.nan) for words in texts]
+        for (_, _, words, text), each in zip(samples, found, strict=True):
+            result[text][words[words >= 0]] = softmax(each[words >= 0])
+        return result
+
+    def predict(self, X: Any, *, batch_size: int = 32) -> list[list[Any]]:
+        """The likeliest label of each word, None for words of which the tokenizer makes no tokens; parameters as for ``predict_proba``."""
+        return [self._labels(each) for each in self.predict_proba(X, batch_size=batch_size)]
+
+    def score(self, X: Any, y: Any) -> float:
+        """The share of the words whose label is predicted."""
+        self._fitted()
+        texts = self._checked(X)
+        labels = self._given(texts, y, None)
+        return accuracy(*([label for some in each for label in some] for each in (self.predict(texts), labels)))
+
+    def _labels(self, odds: np.ndarray) -> list[Any]:
+        """The likeliest label of each word."""
+        best = self.classes_[odds.argmax(1)].tolist()
+        return [None if absent else label for label, absent in zip(best, np.isnan(odds[:, 0]), strict=True)]
+
+    def _checked(self, X: Any) -> list[Any]:
+        texts = listed(X, "lists of words")
+        for i, words in enumerate(texts):
+            if isinstance(words, str):
+                raise TypeError(f"text number {i} is a str; expected a list of words, as text.split() gives")
+            texts[i] = listed(words, "words", f"text number {i}")
+            for number, word in enumerate(texts[i]):
+                if not isinstance(word, str):
+                    raise TypeError(f"words must be str, but number {number} of text number {i} is {word!r:.80} ({type(word).__name__})")
+                of_characters(word, f"word number {number} of text number {i}")
+        return texts
+
+    def _given(self, texts: list[Any], y: Any, problem: Problem | None) -> list[list[Any]]:
+        labels = [listed(some, "labels", f"labels number {i}") for i, some in enumerate(listed(y, "lists of labels", "y"))]
+        if len(labels) != len(texts):
+            raise ValueError(f"there are {len(texts)} texts but {len(labels)} lists of labels")
+        for i, (words, some) in enumerate(zip(texts, labels, strict=True)):
+            if len(words) != len(some):
+                raise ValueError(f"text number {i} has {len(words)} words but {len(some)} labels")
+        return labels
+
+    def _head_for(self, given: list[list[Any]]) -> Head:
+        return self._head_of([label for some in given for label in some])
+
+    def _samples(self, texts: list[Any]) -> list[Any]:
+        """(ids, types, words, text): the number of the word that each token is the first of, -1 elsewhere; the number of the text.
+
+        What of a text did not fit is another sample; one without the first token of a word is left out.
+        """
+        tokenize = self.tokenizer_.words if isinstance(self.tokenizer_, Tokenizer) else self.tokenizer_
+        done, left = [], [(i, 0) for i in range(len(texts))]
+        while left:
+            later = []
+            found = tokens_of(tokenize, [texts[i][begin:] for i, begin in left], some=False)
+            for (text, begin), (ids, types, words) in zip(left, found, strict=True):
+                words = np.asarray(words, np.int64)
+                first = np.where((words >= 0) & (words != np.concatenate([[-1], words[:-1]])), words + begin, -1)
+                end = int(first.max(initial=-1)) + 1
+                if end:
+                    done.append((ids, types, first, text))
+                if 0 < end < len(texts[text]):
+                    later.append((text, end))
+            left = later
+        return done
+
+    def _samples_and_goals(self, texts: list[Any], given: list[list[Any]], head: Head) -> tuple[list[Any], list[np.ndarray]]:
+        samples, goals = self._samples(texts), []
+        if not samples:
+            raise ValueError("the tokenizer makes no tokens of any word")
+        known = [numbers(head, some) for some in given]
+        for _, _, words, text in samples:
+            goals.append(np.full(len(words), IGNORED))
+            goals[-1][words >= 0] = known[text][words[words >= 0]]
+        return samples, goals
