@@ -19,8 +19,10 @@
 /* Columns of an item whose sums are kept in scratch until they are rounded to halves. */
 #define MOST_SUMMED_COLUMNS 512
 
-/* Bytes of B, the size of a second-level cache, beyond which its panels are prefetched. */
+/* Bytes of B beyond which its panels are prefetched: the size of a second-level cache; for few rows, which soon need the next ones, what
+ * may well be in it from the call before. */
 #define LARGE_B 1048576
+#define LARGE_B_OF_FEW_ROWS 131072
 
 static int64_t least_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -89,7 +91,7 @@ void tc_cpu_plan_gemm(tc_plan *plan, void *args)
     choose_items(g);
     g->b_form = choose_b_form(g, plan->keep != NULL, element);
     g->a_form = choose_a_form(g, element);
-    g->fetch_b = g->b_form == TC_GEMM_B_PANELS && g->K * g->N * (int64_t)element > LARGE_B;
+    g->fetch_b = g->b_form == TC_GEMM_B_PANELS && g->K * g->N * (int64_t)element > (g->by_columns ? LARGE_B_OF_FEW_ROWS : LARGE_B);
     const double work = (double)least_of(g->M, g->row_block) * (double)least_of(g->N, g->col_block) * (double)(g->k_chunk + 1);
     plan->variant = variants[g->b_form][g->k_chunks > 1];
     plan->splits = g->k_chunks;

@@ -72,7 +72,7 @@ typedef struct tc_gemm_args {
     bool wide;       /* without an epilogue: c and a_sum in the compute dtype */
     bool by_columns; /* few rows: an item computes its columns one after the other, so that each panel of B is read straight down */
     bool k_is_rows;  /* k are the rows of a batch: a weight's gradient, whose sum may be split in any way */
-    bool fetch_b;    /* the panels do not fit in the caches near the core: prefetch them */
+    bool fetch_b;    /* the panels may not be in the caches near the core: prefetch them */
 } tc_gemm_args;
 extern const tc_kernel tc_kernel_gemm;
 

@@ -32,42 +32,25 @@ typedef struct tile_work {
     int64_t a_row, a_col, b_row, b_vector, b_pair, c_row, residual_row;
     int lanes, b_lanes; /* of the last vector: columns of C that exist, and that b has */
     bool add_c, relu;
-    const char *fetch; /* cache lines to prefetch meanwhile, or NULL */
+    const char *fetch;   /* what to prefetch meanwhile, or NULL: fetch_lines cache lines of each panel for every FETCH_ROWS rows of b */
+    int64_t fetch_panel; /* bytes from one panel to the next */
+    int fetch_lines;
 } tile_work;
 
-/* For every FETCH_ROWS rows of b a tile prefetches FETCH_LINES cache lines of the next panels: four tiles fetch a panel. */
+TC_INLINE int panels_of(int vectors) { return (vectors + PANEL_VECTORS - 1) / PANEL_VECTORS; }
+
+/* At most FETCH_TILES tiles a panel share in prefetching the next panels. */
 #define FETCH_ROWS 8
-#define FETCH_LINES (FETCH_ROWS / 4)
 #define FETCH_TILES 4
 
 typedef void (*tile_function)(const tile_work *w);
 
-/* Real b in two vectors at most, which may be prefetched. */
-TC_INLINE void tile_of_reals(const int rows, const int vectors, tc_tile c, int64_t a_row, int64_t a_col, const tile_work *w)
-{
-    const real *a = w->a, *b = w->b;
-    int64_t K = w->K;
-    if (w->fetch) {
-        const char *fetch = w->fetch;
-        for (; K >= FETCH_ROWS; K -= FETCH_ROWS) {
-            TC_UNROLL
-            for (int i = 0; i < FETCH_LINES; i++, fetch += TC_GEMM_PANEL_BYTES) __builtin_prefetch(fetch, 0, 2);
-            tile_multiply_add(rows, vectors, c, FETCH_ROWS, a, a_row, a_col, b, w->b_row, w->b_vector, TC_LANES);
-            a += FETCH_ROWS * a_col;
-            b += FETCH_ROWS * w->b_row;
-        }
-    }
-    tile_multiply_add(rows, vectors, c, K, a, a_row, a_col, b, w->b_row, w->b_vector, w->b_lanes);
-}
-
 /* Any b, widened in registers. */
-TC_INLINE void tile_of_stored(const int rows, const int vectors, const tc_stored stored, tc_tile c, int64_t a_row, int64_t a_col,
-                              const tile_work *w, const int lanes)
+TC_INLINE void tile_of_stored(const int rows, const int vectors, const tc_stored stored, tc_tile c, int64_t K, const real *a, int64_t a_row,
+                              int64_t a_col, const char *b, const tile_work *w, const int lanes)
 {
-    const char *b = w->b;
-    const real *a = w->a;
     const int64_t size = stored_size(stored), step = w->b_row * size, vector = w->b_vector * size, pair = w->b_pair * size;
-    _Pragma("GCC unroll 4") for (int64_t k = 0; k < w->K; k++, b += step, a += a_col)
+    _Pragma("GCC unroll 4") for (int64_t k = 0; k < K; k++, b += step, a += a_col)
     {
         vreal bk[TC_TILE_VECTORS];
         TC_UNROLL
@@ -82,6 +65,18 @@ TC_INLINE void tile_of_stored(const int rows, const int vectors, const tc_stored
     }
 }
 
+/* K rows of b, whose last vector has `lanes`. */
+TC_INLINE void tile_of_rows(const int rows, const int vectors, const tc_stored stored, tc_tile c, int64_t K, const real *a, int64_t a_row,
+                            int64_t a_col, const char *b, const tile_work *w, const int lanes)
+{
+    if (stored == TC_STORED_AS_COMPUTED && vectors <= 2)
+        tile_multiply_add(rows, vectors, c, K, a, a_row, a_col, (const real *)(const void *)b, w->b_row, w->b_vector, lanes);
+    else if (lanes == TC_LANES)
+        tile_of_stored(rows, vectors, stored, c, K, a, a_row, a_col, b, w, TC_LANES);
+    else
+        tile_of_stored(rows, vectors, stored, c, K, a, a_row, a_col, b, w, lanes);
+}
+
 TC_INLINE void tile_product(const int rows, const int vectors, const tc_stored stored, int64_t a_row, int64_t a_col, const tile_work *w)
 {
     tc_tile c;
@@ -93,12 +88,22 @@ TC_INLINE void tile_product(const int rows, const int vectors, const tc_stored s
         tile_set_row(rows, vectors, c, w->bias, w->lanes);
     else
         tile_zero(rows, vectors, c);
-    if (stored == TC_STORED_AS_COMPUTED && vectors <= 2)
-        tile_of_reals(rows, vectors, c, a_row, a_col, w);
-    else if (w->b_lanes == TC_LANES)
-        tile_of_stored(rows, vectors, stored, c, a_row, a_col, w, TC_LANES);
-    else
-        tile_of_stored(rows, vectors, stored, c, a_row, a_col, w, w->b_lanes);
+    const real *a = w->a;
+    const char *b = w->b;
+    int64_t K = w->K;
+    if (vectors <= 2 && w->fetch) { /* of whole panels */
+        const char *fetch = w->fetch;
+        for (; K >= FETCH_ROWS; K -= FETCH_ROWS) {
+            for (int i = 0; i < w->fetch_lines; i++, fetch += TC_GEMM_PANEL_BYTES) {
+                TC_UNROLL
+                for (int p = 0; p < panels_of(vectors); p++) __builtin_prefetch(fetch + p * w->fetch_panel, 0, 2);
+            }
+            tile_of_rows(rows, vectors, stored, c, FETCH_ROWS, a, a_row, a_col, b, w, TC_LANES);
+            a += FETCH_ROWS * a_col;
+            b += FETCH_ROWS * w->b_row * stored_size(stored);
+        }
+    }
+    tile_of_rows(rows, vectors, stored, c, K, a, a_row, a_col, b, w, w->b_lanes);
     if (w->add_c) tile_add(rows, vectors, c, w->c, w->c_row, w->lanes);
     if (w->relu) {
         TC_UNROLL
@@ -182,6 +187,7 @@ typedef struct gemm_item {
     void *c;
     real *pre;
     int64_t rows, cols, K, k_block;
+    int64_t cols_left;           /* of the matrix, from the first column of the item on */
     int64_t tiles, panel_stride; /* panel_stride: from one packed panel to the next */
     real *a_scratch, *b_scratch;
     int64_t a_scratch_row;
@@ -191,6 +197,8 @@ typedef struct gemm_item {
     bool wide;  /* tiles of four vectors */
     bool widen; /* B is halves that are widened into scratch, where several tiles read them */
 } gemm_item;
+
+static int64_t least_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Tiles of nearly equal height: 16 rows are 8 + 8, not 14 + 2. */
 TC_INLINE int64_t tile_count(int64_t rows) { return (rows + TC_TILE_ROWS - 1) / TC_TILE_ROWS; }
@@ -233,6 +241,17 @@ typedef struct group_of_b {
     int64_t row, vector, pair; /* elements from one row, vector and pair of vectors to the next */
 } group_of_b;
 
+/* The panels that are read after these, or NULL where there are none or prefetching them does not pay. */
+static const char *next_panels(const gemm_item *it, const group_of_b *b, int64_t col, int vectors, int64_t k0, int64_t kc)
+{
+    const tc_gemm_args *g = it->args;
+    if (!g->fetch_b || it->widen || it->wide) return NULL;
+    const bool down = g->by_columns && k0 + kc < it->K;
+    const int64_t cols = g->by_columns ? it->cols_left : it->cols, up = g->by_columns ? k0 : 0;
+    if (!down && col + panels_of(vectors) * PANEL >= cols) return NULL;
+    return stored_at(b->data, b->stored, down ? kc * PANEL : panels_of(vectors) * it->panel_stride - up * PANEL);
+}
+
 /* A column group of 1, 2 or 4 vectors, down all rows, for k0 .. k0 + kc. `a`: the copy of A for these k, if there is one. */
 static void column_of_tiles(const gemm_item *it, const group_of_b *b, const real *a, int64_t col, int vectors, int64_t k0, int64_t kc)
 {
@@ -248,9 +267,10 @@ static void column_of_tiles(const gemm_item *it, const group_of_b *b, const real
     w.bias = first && it->bias ? it->bias + col : NULL;
     w.relu = last && !two_steps && g->activation == TC_ACTIVATION_RELU;
     w.residual_row = g->residual_row;
-    const int panels = PANEL_VECTORS == 1 ? 2 : 1; /* that this group uses */
-    const bool fetch = g->fetch_b && !g->by_columns && b->stored == TC_STORED_AS_COMPUTED && !it->widen && col + panels * PANEL < it->cols;
-    const real *next = fetch ? (const real *)b->data + panels * it->panel_stride : NULL;
+    const int64_t row_bytes = PANEL * stored_size(b->stored), fetchers = least_of(it->tiles, (int64_t)FETCH_TILES * panels_of(vectors));
+    const char *next = next_panels(it, b, col, vectors, k0, kc);
+    w.fetch_panel = it->panel_stride * stored_size(b->stored);
+    w.fetch_lines = (int)((FETCH_ROWS * row_bytes / TC_GEMM_PANEL_BYTES + fetchers - 1) / fetchers);
     int64_t row = 0;
     for (int64_t tile = 0; tile < it->tiles; tile++) {
         const int height = tile_height(it->rows, it->tiles, tile);
@@ -264,9 +284,7 @@ static void column_of_tiles(const gemm_item *it, const group_of_b *b, const real
         w.c = sums.first;
         w.c_row = sums.row;
         w.residual = last && !two_steps && it->residual ? (const real *)it->residual + row * g->residual_row + col : NULL;
-        w.fetch = next && tile < FETCH_TILES * panels
-                      ? (const char *)(next + tile / FETCH_TILES * it->panel_stride + tile % FETCH_TILES * (kc / FETCH_TILES) * PANEL)
-                      : NULL;
+        w.fetch = next && tile < fetchers ? next + kc * tile / fetchers * row_bytes : NULL;
         choose_tile(height, vectors, b->stored, w.a_row != 1)(&w);
         if (last && two_steps) finish_tile(it, height, row, col, cols);
         row += height;
@@ -326,8 +344,6 @@ static void column_group(const gemm_item *it, const real *a, int64_t col, int64_
         column_of_tiles(it, &part, a, col + v * TC_LANES, vectors, k0, kc);
     }
 }
-
-static int64_t least_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Each block of k for all columns; once where K is 0. */
 static void by_blocks(const gemm_item *it)
@@ -401,6 +417,7 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
         gemm_item it = {.args = g};
         it.rows = g->M - row < g->row_block ? g->M - row : g->row_block;
         it.cols = g->N - col < g->col_block ? g->N - col : g->col_block;
+        it.cols_left = g->N - col;
         it.K = g->K - first_k < g->k_chunk ? g->K - first_k : g->k_chunk;
         it.k_block = tc_gemm_item_k_block(g);
         it.panel_stride = g->K * PANEL;
