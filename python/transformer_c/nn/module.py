@@ -6,6 +6,7 @@ names, joined by dots, are the keys of the state dict, which are the same as in 
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -298,7 +299,7 @@ class Module:
 
     def _dtype_and_device(self):
         """The dtype and device of the first floating parameter or buffer; (None, "cpu") without one."""
-        for value in (*self.parameters(), *self.buffers()):
+        for value in itertools.chain(self.parameters(), self.buffers()):
             if value.dtype.kind in "fV":
                 return value.dtype, value.device
         return None, "cpu"
