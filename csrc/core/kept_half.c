@@ -70,7 +70,7 @@ tc_status tc_half_copy(tc_tensor **out, tc_tensor *weight, tc_dtype dtype, tc_er
 bool tc_may_keep_half(const tc_tensor *weight)
 {
     const tc_storage *storage = weight->storage;
-    return weight->dtype == TC_FLOAT32 && weight->contiguous && weight->numel > 0 && storage->owned && !storage->shared;
+    return weight->dtype == TC_FLOAT32 && weight->contiguous && weight->numel > 0 && !storage->shared;
 }
 
 tc_status tc_kept_half(tc_tensor **out, tc_tensor *weight, tc_dtype dtype, tc_error *err)

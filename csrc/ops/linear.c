@@ -48,7 +48,7 @@ tc_status tc_linear_compute(tc_scope *s, tc_tensor **y, tc_tensor **pre, tc_acti
     tc_tensor *x = s->in[X].tensor, *weight = s->in[WEIGHT].tensor;
     tc_storage *storage = weight->storage;
     /* In training a weight changes with every step: keeping its prepared form is worthwhile only when this call does not train it. */
-    const bool keep = weight == s->in[WEIGHT].given && storage->owned && !storage->shared && !tc_tape_wants(1, &weight);
+    const bool keep = weight == s->in[WEIGHT].given && !storage->shared && !tc_tape_wants(1, &weight);
     tc_gemm_args g = {.N = weight->shape[0], .K = weight->shape[1], .activation = activation};
     TC_TRY(tc_fold_rows(s, &x, &g.M, &g.a_row));
     int64_t shape[TC_MAX_DIMS];

@@ -216,6 +216,7 @@ static PyObject *run_set_data(tcpy_call *call)
     tc_error err;
     call->v[1].t->storage->is_argument = false; /* an array is shared from now on */
     if (tc_tensor_set_data(call->v[0].t, call->v[1].t, &err) != TC_OK) return tcpy_raise(&err);
+    if (call->v[2].b) atomic_store(&call->v[1].t->storage->shared, false);
     Py_RETURN_NONE;
 }
 
@@ -291,7 +292,8 @@ const tcpy_op tcpy_ops_custom[] = {
      "loss.backward(), which calls function(place, gradient) as soon as it has no more gradient for leaves[place]; None: it has none. "
      "False where another backward ran meanwhile, so that gradients may be others than those told.",
      0},
-    {"set_data", "tensor:t source:t", run_set_data, "Makes a leaf Tensor take on other memory.", 0},
+    {"set_data", "tensor:t source:t alone:b=False", run_set_data,
+     "Makes a leaf Tensor take on other memory; `alone`: which nobody else has, so that what is derived from it may be kept.", 0},
     {"set_all_data", "targets:T sources:T", run_set_all_data, "Makes leaf Tensors take on other memory: all of them or, on failure, none.",
      0},
     {"assign_all", "targets:T values:T", run_assign_all, "Copies each value into its target: all of them or, on failure, none.", 0},

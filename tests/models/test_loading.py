@@ -64,6 +64,24 @@ def test_a_model_that_is_read_keeps_its_weights_when_the_file_is_overwritten(tmp
     np.testing.assert_array_equal(model(ids), expected)
 
 
+def test_weights_that_are_read_are_packed_once(tmp_path):
+    """Arrays of the user are packed at each call, as nobody says when they are changed; what a file gave is the model's alone."""
+    ids, state = np.array([[1, 2, 3]]), tc.convert.to_hf(tc.models.create(CONFIG))
+    tc.models.save(tc.convert.from_hf(state, CONFIG), tmp_path)
+    arrays = {name: array.numpy().copy() for name, array in state.items()}
+    for model, variant in ((tc.models.load(tmp_path), "panels"), (tc.convert.from_hf(arrays, CONFIG), "strided")):
+        model.requires_grad_(False)
+        before = model(ids)
+        assert tc.config.last_plans()["gemm"]["variant"] == variant
+        model.layers[0].linear1.weight.mul_(-1)
+        negated = model(ids)
+        assert not np.array_equal(negated, before)
+        np.from_dlpack(model.layers[0].linear1.weight)[:] *= -1  # by code outside the library
+        np.testing.assert_array_equal(model(ids), before)
+    arrays["encoder.layer.0.intermediate.dense.weight"] *= -1
+    np.testing.assert_array_equal(model(ids), negated)
+
+
 def test_arrays_of_the_user_are_kept(tmp_path):
     """What a model is made of gives its memory back; what the user has mapped, and perhaps written to, does not."""
     tc.models.save(tc.models.create({**CONFIG, "vocab_size": 65536}), tmp_path)

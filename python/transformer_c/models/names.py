@@ -65,7 +65,8 @@ def fill(module: Any, kind: Any, state: Mapping[str, Any], convert: Any, owned: 
     convert : callable
         Makes a Tensor of a list of arrays, one below the other.
     owned : bool
-        Whether arrays that have been used may be taken out of `state`, which is a dict then, so that no memory is needed for both.
+        Whether the arrays of `state` are nobody else's. Those that have been used are then taken out of it, a dict, so that no memory is
+        needed for both, and packed weights are kept from call to call.
 
     Returns
     -------
@@ -96,7 +97,7 @@ def fill(module: Any, kind: Any, state: Mapping[str, Any], convert: Any, owned: 
     # Of mapped arrays the largest first, which are in memory only while they are converted; of others the largest last.
     is_mapped = mapping_of(next(iter(state.values()), None)) is not None
     for key, parameter in sorted(own.items(), key=lambda item: item[1].numel(), reverse=is_mapped):
-        set_data(parameter, convert([state[files[name]] for name in wanted[key]]))
+        set_data(parameter, convert([state[files[name]] for name in wanted[key]]), owned)
         if owned:
             for name in wanted[key]:
                 state.pop(files[name])  # type: ignore[attr-defined]
