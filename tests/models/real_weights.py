@@ -102,9 +102,12 @@ def test_time_to_load(dtype):
     assert min(times) < 0.060
 
 
-@pytest.mark.parametrize(("options", "most"), [({}, 0.25), ({"dtype": "bfloat16"}, 0.9), ({"mmap": False}, 1.1)], ids=str)
-def test_memory(options, most):
-    """The peak of loading, and of one text, as shares of the file."""
+@pytest.mark.parametrize(
+    ("options", "most", "with_text"), [({}, 0.25, 1.15), ({"dtype": "bfloat16"}, 0.9, 1.15), ({"mmap": False}, 1.1, 1.6)], ids=str
+)
+def test_memory(options, most, with_text):
+    """The peak of loading, and of one text, as shares of the file: the layers' weights, half of it, are packed at the first text. Of a mapped
+    file nothing else but the words' rows is in memory then; one that was read is in memory besides."""
     code = """if True:
         import re, sys, numpy as np, ml_dtypes, transformer_c as tc
         tc.models.load
@@ -120,7 +123,7 @@ def test_memory(options, most):
     loaded, used = map(int, done.stdout.split())
     size = os.path.getsize(os.path.join(FOLDER, "model.safetensors"))
     print(f"file {size >> 20} MiB, loading {loaded >> 20} MiB, with one text {used >> 20} MiB")
-    assert loaded < most * size and used < 1.15 * size
+    assert loaded < most * size and used < with_text * size
 
 
 @pytest.mark.filterwarnings("ignore")
