@@ -5,7 +5,8 @@
  * one piece of work in their histories, and raises the versions of the storages that it writes;
  * - a page of numbers that change from start to start: the arguments of optimizers' steps, seeds and numbers of dropouts. A start copies
  *   it to the device, where the kernels read it;
- * - the leaves whose gradients the captured work gave, with these gradients. */
+ * - the leaves whose gradients the captured work gave, with these gradients;
+ * - the copies of weights in halves that the work uses. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include "allocator.h"
 #include "cuda.h"
 #include "graph.h"
+#include "graph_halves.h"
 #include "lock.h"
 #include "status.h"
 
@@ -57,6 +59,7 @@ struct tc_cuda_graph {
     LIST(recorded_step) steps;
     LIST(recorded_draw) draws;
     LIST(recorded_leaf) leaves;
+    tc_graph_halves halves;
     tc_cuda_block *pool[TC_CUDA_CLASSES]; /* free, for the capture alone */
     char *numbers;                        /* (NUMBERS_BYTES), on the host */
     void *page;                           /* on the device */
@@ -91,7 +94,6 @@ static tc_status no_memory(tc_error *err) { return tc_fail(err, TC_ERROR_MEMORY,
 
 tc_cuda_graph *tc_cuda_capture_here(void) { return here.captured; }
 bool tc_cuda_is_capturing(void) { return here.captured != NULL; }
-bool tc_graph_is_captured(void) { return here.captured || here.collecting; }
 void *tc_cuda_capture_stream(const tc_cuda_graph *graph) { return graph->stream; }
 tc_cuda_block **tc_cuda_pool(tc_cuda_graph *graph, int size_class) { return &graph->pool[size_class]; }
 bool tc_cuda_records(const tc_cuda_graph *graph) { return graph->records; }
@@ -266,6 +268,21 @@ bool tc_cuda_graph_writes(const tc_cuda_graph *graph, const tc_tensor *tensor)
     return writes;
 }
 
+tc_status tc_graph_note_half(tc_tensor *weight, tc_tensor *copy, tc_error *err)
+{
+    return here.captured ? tc_graph_halves_add(&here.captured->halves, weight, copy, err) : TC_OK;
+}
+
+static tc_status moved(const tc_tensor *leaf, tc_error *err)
+{
+    char shape[TC_SHAPE_TEXT];
+    return tc_fail(
+        err, TC_ERROR_STATE,
+        "the values of a leaf of shape %s are not where they were in the capture: it was moved, cast or got another .data; make a "
+        "new tc.cuda.graph",
+        tc_tensor_text(shape, leaf));
+}
+
 static bool is_as_before(const recorded_leaf *recorded)
 {
     const tc_tensor *grad = recorded->leaf->grad, *before = recorded->before;
@@ -277,11 +294,7 @@ tc_status tc_cuda_graph_check(const tc_cuda_graph *graph, tc_error *err)
     char shape[TC_SHAPE_TEXT];
     for (int64_t i = 0; i < graph->leaves.count; i++) {
         const recorded_leaf *recorded = &graph->leaves.items[i];
-        if (recorded->leaf->data != recorded->data)
-            return tc_fail(err, TC_ERROR_STATE,
-                           "the values of a leaf of shape %s are not where they were in the capture: it was moved, cast or got another "
-                           ".data; make a new tc.cuda.graph",
-                           tc_tensor_text(shape, recorded->leaf));
+        if (recorded->leaf->data != recorded->data) return moved(recorded->leaf, err);
         if (is_as_before(recorded)) continue;
         return tc_fail(err, TC_ERROR_STATE,
                        "a leaf of shape %s %s, but in the capture it %s; call zero_grad() in the function, or each time before it",
@@ -291,7 +304,8 @@ tc_status tc_cuda_graph_check(const tc_cuda_graph *graph, tc_error *err)
                                              : "has a gradient",
                        recorded->before ? "had one, to which the captured work adds, or with which it steps" : "had none");
     }
-    return TC_OK;
+    const tc_tensor *weight = tc_graph_halves_moved(&graph->halves);
+    return weight ? moved(weight, err) : TC_OK;
 }
 
 /* ---- waits for the whole device --------------------------------------------------------------------------------------------------
@@ -445,6 +459,7 @@ tc_status tc_cuda_graph_end(tc_cuda_graph *graph, tc_error *err)
     tc_cuda_unlock(index);
     tc_cuda_capture_ends(stay.api, index);
     for (int64_t i = 0; i < graph->leaves.count; i++) graph->leaves.items[i].after = tc_tensor_take_grad(graph->leaves.items[i].leaf);
+    tc_graph_halves_captured(&graph->halves);
     if (code) return tc_cuda_failed(stay.api, index, "the capture of a graph", code, err);
     return graph->is_short_of_memory ? no_memory(err) : TC_OK;
 }
@@ -474,8 +489,11 @@ tc_status tc_cuda_graph_start(tc_cuda_graph *graph, tc_error *err)
     TC_CUDA_STAY(stay);
     TC_TRY(tc_cuda_not_in_capture("another graph was started", err));
     TC_TRY(tc_cuda_enter(&stay, graph->index, err));
+    if (graph->starts > 0) TC_TRY(tc_graph_halves_refresh(&graph->halves, err));
     if (graph->used) TC_TRY(tc_cuda_copy(graph->index, graph->page, false, graph->numbers, true, graph->used, err));
-    return put(graph, stay.api, err);
+    TC_TRY(put(graph, stay.api, err));
+    tc_graph_halves_started(&graph->halves);
+    return TC_OK;
 }
 
 tc_status tc_cuda_graph_give_gradients(tc_cuda_graph *graph, tc_error *err)
@@ -497,6 +515,7 @@ void tc_cuda_graph_free(tc_cuda_graph *graph)
         tc_tensor_release(graph->leaves.items[i].before);
         tc_tensor_release(graph->leaves.items[i].after);
     }
+    tc_graph_halves_free(&graph->halves);
     if (!tc_cuda_forked()) {
         if (graph->exec) (void)graph->api->destroy_graph(graph->exec);
         tc_cuda_lock(index);

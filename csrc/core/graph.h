@@ -23,7 +23,7 @@ TC_CHECKED tc_status tc_graph_step(bool *launch, const void **at, const tc_kerne
 /* Before the gradient of a leaf is added to, or given where it has none; `is_set`: replaced, whatever it was. */
 void tc_graph_note_leaf(tc_tensor *leaf, bool is_set);
 
-/* In a capture, copies in halves are made by the graph itself, from the weights that each start finds. */
-bool tc_graph_is_captured(void);
+/* In a capture: its work reads or writes this copy of a weight in halves (graph_halves.h). */
+TC_CHECKED tc_status tc_graph_note_half(tc_tensor *weight, tc_tensor *copy, tc_error *err);
 
 #endif

@@ -2,7 +2,6 @@
  * locked while a short list is searched, never while a copy is made. */
 #include "kept_half.h"
 
-#include "accumulate.h"
 #include "allocator.h"
 #include "copy.h"
 #include "graph.h"
@@ -19,6 +18,15 @@ typedef struct entry {
 } entry;
 
 TC_DEFINE_LOCK(entries_lock, TC_RANK_PACKED)
+
+static unsigned version_of(const tc_tensor *weight) { return atomic_load_explicit(&weight->storage->version, memory_order_acquire); }
+
+/* Does nobody have it, beside its entry and graphs? */
+static bool is_unused(const tc_tensor *copy)
+{
+    const int graphs = atomic_load(&copy->storage->graphs);
+    return atomic_load(&copy->references) == 1 && atomic_load(&copy->storage->references) == 1 + graphs;
+}
 
 static void release_entry(tc_attachment *attachment)
 {
@@ -76,15 +84,20 @@ bool tc_may_keep_half(const tc_tensor *weight)
 tc_status tc_kept_half(tc_tensor **out, tc_tensor *weight, tc_dtype dtype, tc_error *err)
 {
     TC_OWNED tc_tensor *copy = NULL;
-    const unsigned version = atomic_load_explicit(&weight->storage->version, memory_order_acquire);
+    const unsigned version = version_of(weight);
     int count;
-    if (tc_graph_is_captured()) return tc_half_copy(out, weight, dtype, err);
     tc_lock_take(&entries_lock);
     const entry *e = find(weight, &count);
     if (e && e->copy && e->version == version && e->copy->dtype == dtype) copy = tc_tensor_retain(e->copy);
     tc_lock_give(&entries_lock);
-    if (!copy) {
+    if (copy) {
+        TC_TRY(tc_graph_note_half(weight, copy, err));
+    } else {
         TC_TRY(tc_half_copy(&copy, weight, dtype, err));
+        if (tc_cuda_is_capturing()) { /* the graph casts the weight itself, which the captured work may have written */
+            *out = tc_take(&copy);
+            return TC_OK;
+        }
         keep(weight, tc_tensor_retain(copy), version);
     }
     return tc_tensor_alias(out, copy, weight->ndim, weight->shape, weight->strides, 0, err);
@@ -97,7 +110,7 @@ tc_tensor *tc_take_kept_half(const tc_tensor *weight)
     if (!atomic_load(&weight->storage->attachments)) return NULL;
     tc_lock_take(&entries_lock);
     entry *e = find(weight, &count);
-    if (e && e->copy && tc_tensor_alone(e->copy)) {
+    if (e && e->copy && is_unused(e->copy)) {
         copy = e->copy;
         e->copy = NULL;
     }
@@ -105,7 +118,42 @@ tc_tensor *tc_take_kept_half(const tc_tensor *weight)
     return copy;
 }
 
-void tc_give_kept_half(const tc_tensor *weight, tc_tensor *copy)
+void tc_give_kept_half(const tc_tensor *weight, tc_tensor *copy) { keep(weight, copy, version_of(weight)); }
+
+/* ---- graphs ----------------------------------------------------------------------------------------------------------------- */
+
+static bool is_copy_of(const entry *e, const tc_tensor *copy) { return e && e->copy && e->copy->storage == copy->storage; }
+
+bool tc_kept_half_is(const tc_tensor *weight, const tc_tensor *copy)
 {
-    keep(weight, copy, atomic_load_explicit(&weight->storage->version, memory_order_acquire));
+    int count;
+    tc_lock_take(&entries_lock);
+    const entry *e = find(weight, &count);
+    const bool is = is_copy_of(e, copy) && e->version == version_of(weight) && tc_may_keep_half(weight);
+    tc_lock_give(&entries_lock);
+    return is;
+}
+
+tc_status tc_renew_kept_half(tc_tensor *weight, tc_tensor *copy, tc_error *err)
+{
+    tc_tensor *kept;
+    const unsigned version = version_of(weight);
+    if (tc_kept_half_is(weight, copy)) return TC_OK;
+    TC_TRY(tc_tensor_alias(&kept, copy, copy->ndim, copy->shape, copy->strides, 0, err));
+    atomic_fetch_add_explicit(&copy->storage->version, 1, memory_order_acq_rel); /* a backward may still want the old values */
+    tc_status status = tc_tensor_copy(copy, weight, err);
+    if (status == TC_OK && tc_may_keep_half(weight))
+        keep(weight, kept, version);
+    else
+        tc_tensor_release(kept);
+    return status;
+}
+
+void tc_kept_half_was_stepped(const tc_tensor *weight, const tc_tensor *copy)
+{
+    int count;
+    tc_lock_take(&entries_lock);
+    entry *e = find(weight, &count);
+    if (is_copy_of(e, copy)) e->version = version_of(weight);
+    tc_lock_give(&entries_lock);
 }

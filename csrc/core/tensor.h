@@ -45,6 +45,7 @@ typedef struct tc_storage {
     atomic_bool shared;  /* code outside the library may write here unnoticed: keep nothing derived from the contents */
     bool is_cast;        /* of a parameter, for the time of a call under autocast: not writable, and the error says why */
     bool is_argument;    /* an array that was passed to a call, whose owner may change it afterwards: what a backward reads is copied */
+    atomic_int graphs;   /* captured ones that write here at each start: so many of the references are theirs (graph_halves.h) */
     void (*release)(void *context);
     void *context;
     tc_attachment *_Atomic attachments;

@@ -141,12 +141,28 @@ static tc_status fill_chunks(chunk_list *list, const step_lists *lists, tc_error
         }
         if (half) TC_TRY(check_shape(half, parameter, "half", i, err));
         if (half) TC_TRY(check_device(half, first, "half", i, err));
-        if (!half && list->takes_halves && !tc_graph_is_captured()) half = list->kept[i] = tc_take_kept_half(parameter);
         if (half && writes_half(list, half)) {
             chunk.half = half->data;
             chunk.half_dtype = half->dtype;
         }
         add_chunk(list, chunk);
+    }
+    return TC_OK;
+}
+
+/* Copies of the parameters in halves that are kept for autocast: the kernel writes them as well. */
+static tc_status add_kept(chunk_list *list, const step_lists *lists, tc_error *err)
+{
+    tc_optimizer_chunk *chunk = list->chunks;
+    for (int64_t i = 0; i < lists->parameters->count; i++) {
+        tc_tensor *parameter = lists->parameters->items[i];
+        if (parameter->numel == 0) continue;
+        if (!half_of(lists, i) && list->takes_halves && (list->kept[i] = tc_take_kept_half(parameter)) != NULL) {
+            TC_TRY(tc_graph_note_half(parameter, list->kept[i], err));
+            chunk->half = list->kept[i]->data;
+            chunk->half_dtype = list->kept[i]->dtype;
+        }
+        chunk++;
     }
     return TC_OK;
 }
@@ -195,13 +211,15 @@ static tc_status step(const tc_kernel *kernel, void *args, const void **at, cons
     if (lists->halves) TC_TRY(check_count(lists->halves, "halves", parameters, err));
     if (parameters->count == 0) return TC_OK;
     TC_TRY(fill_chunks(&list, lists, err));
-    TC_TRY(begin_writes(parameters, err));
-    if (lists->halves) TC_TRY(begin_writes(lists->halves, err));
     head.chunks = list.chunks;
     head.chunk_count = list.count;
     memcpy(args, &head, sizeof head);
     TC_TRY(tc_graph_step(&launch, at, kernel, args, list.chunks, list.count, err));
-    if (launch) TC_TRY(run(kernel, args, parameters->items[0], &list, 6.0, err));
+    if (!launch) return TC_OK; /* the start of the graph, which may yet be refused, raises the versions */
+    TC_TRY(begin_writes(parameters, err));
+    if (lists->halves) TC_TRY(begin_writes(lists->halves, err));
+    TC_TRY(add_kept(&list, lists, err));
+    TC_TRY(run(kernel, args, parameters->items[0], &list, 6.0, err));
     for (int64_t i = 0; i < parameters->count; i++) {
         tc_tensor *half = half_of(lists, i);
         if (half && !writes_half(&list, half)) TC_TRY(tc_tensor_copy(half, parameters->items[i], err));
