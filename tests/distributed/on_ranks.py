@@ -1,6 +1,7 @@
 """Checks that several ranks do together: mpiexec -n 2 python on_ranks.py; each says that it is done."""
 
 import itertools
+import warnings
 
 import numpy as np
 import training
@@ -218,6 +219,94 @@ def what_differs_at_the_start(size, rank):
         fails(ValueError, message, lambda trainer=trainer, model=model, data=data: trainer.fit(model, data))
 
 
+class Jittered(tc.data.TensorDataset):
+    """Samples that are random, the same arrays beneath."""
+
+    def __getitems__(self, indices):
+        return (self.tensors[0][indices] + float(np.random.default_rng().normal()),)
+
+
+class Kept(tc.data.Dataset):
+    """A class of the program, with an array that differs."""
+
+    def __init__(self, rows, cache):
+        self.rows, self.cache = rows, cache
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        return self.rows[index]
+
+
+def data_that_differ(size, rank):
+    """Splits without a seed are found on all ranks; what may be meant so is a warning of rank 0; random samples are neither."""
+    rows = np.random.default_rng(0).random((40, 4)).astype("f")
+    own = np.random.default_rng(rank).permutation(40)
+    half, same, tensors = own[:20].tolist(), list(range(20)), tc.data.TensorDataset(rows)
+    subset, unlike = tc.data.Subset(rows, half), tc.data.TensorDataset(rows[own])
+    loader = tc.data.DataLoader
+
+    def fit(train, val=None):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            tc.Trainer(1, strategy="ddp", progress=False, limit_val_batches=0 if val is None else None).fit(Net(), train, val)
+        return [str(warning.message) for warning in caught if "rank" in str(warning.message)]
+
+    for name, train in (
+        ("train.dataset.indices", loader(subset, 4)),
+        ("train.dataset", loader(rows[own], 4)),
+        ("train.dataset", loader(list(rows[own]), 4)),
+        ("train.dataset.datasets[1].indices", loader(tc.data.ConcatDataset([rows, subset]), 4)),
+        ("train.dataset.rows.indices", loader(Kept(subset, None), 4)),
+        ("train.dataset.tensors", loader(Jittered(rows[own]), 4)),
+        ("train.sampler.indices", loader(rows, 4, sampler=tc.data.SubsetRandomSampler(half))),
+        ("train.batch_sampler", loader(rows, batch_sampler=own.reshape(10, 4).tolist())),
+        ("train", list(rows[own].reshape(10, 4, 4))),
+    ):
+        fails(ValueError, f"{name} differs between rank 0 and rank 1", lambda train=train: fit(train))
+    fails(ValueError, "give what is random there a seed", lambda: fit(loader(subset, 4)))
+    test = Net()
+    test.test_step = test.training_step
+    trainer = tc.Trainer(1, strategy="ddp", progress=False)
+    fails(ValueError, "dataloaders[0].dataset.tensors differs", lambda: trainer.test(test, loader(unlike, 4)))
+
+    cached = fit(loader(Kept(rows, own), 4))
+    assert len(cached) == (rank == 0) and (rank or "train.dataset.cache differs between rank 0 and rank 1" in cached[0]), cached
+    random = Jittered(rows)
+    for legal in (random, tensors, rows, tc.data.Subset(random, same), Kept(rows, {3, rank}), Kept(rows, np.random.default_rng(rank))):
+        assert fit(loader(legal, 4, collate_fn=(lambda s: np.stack([np.ravel(v)[:4] for v in s])))) == []
+
+    class Stream(tc.data.IterableDataset):
+        def __init__(self, first, step, noise=0.0):
+            self.range, self.noise = (first, len(rows), step), noise
+
+        def __iter__(self):
+            return ((rows[i] + self.noise, i) for i in range(*self.range))
+
+    class Once:
+        def __init__(self, own):
+            self.first = own
+
+        def __iter__(self):
+            return iter(rows[self.first :: 2].reshape(-1, 4, 4)[:4])
+
+    class Labelled(Net):
+        def training_step(self, batch, batch_idx):
+            return super().training_step(batch[0], batch_idx)
+
+    def read(stream, model):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            tc.Trainer(2, strategy="ddp", progress=False).fit(model, stream)
+        return [str(warning.message) for warning in caught if "other samples" in str(warning.message)]
+
+    said = read(loader(Stream(rank, size), 2), Labelled()), read(Once(rank % 2), Net())
+    assert [len(part) for part in said] == [rank == 0] * 2, said
+    assert rank or ("train (Stream) begins with other samples on rank 1" in said[0][0] and "train (Once)" in said[1][0]), said
+    assert not read(loader(Stream(0, 1, noise=float(rank)), 2), Labelled()) and not read(Once(0), Net())
+
+
 def checkpoints_of_shared_out_state(size, rank):
     """They are whole: the file of either strategy is resumed by the other."""
     _, whole = trained(size, 12, 3, strategy="zero", folder="whole")
@@ -321,6 +410,7 @@ CHECKS = (
     resuming_with_gradients,
     ranks_that_part,
     what_differs_at_the_start,
+    data_that_differ,
     checkpoints_of_shared_out_state,
     steps_of_shared_out_state,
     changes_around_shared_out_state,

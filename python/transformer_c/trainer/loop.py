@@ -137,7 +137,7 @@ class FitLoop:
         name_epoch(self.train, run.epoch)
         with closing(loaders.batches(self.train, run.batches)) as iterator:
             self._skip_batches(skip, iterator)
-            for batch, share, is_first, is_last in self.ranks.steps_of(iterator, self.options.accumulate_grad_batches):
+            for batch, share, is_first, is_last in self.ranks.steps_of(iterator, self.options.accumulate_grad_batches, self.train):
                 train = self._train_batch if run.manual is None else self._train_batch_by_hand
                 if share or self.ranks.size == 1:
                     train(batch, share, is_first, is_last)

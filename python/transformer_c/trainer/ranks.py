@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from ..optim.optimizer import by_kind
 from . import streams
 from .averages import Averages, batch_size_of, unchanged_metrics
 from .loaders import number_of_batches, steps_of
+from .same_data import SEED_SPLITS, are_other_samples, data_of, differences
 from .shares import Dealt, SharedLoader, is_shared_already, makes_batches_itself
 
 
@@ -81,6 +83,29 @@ class Ranks:
                         "all ranks must run the same script on the same data"
                     )
 
+    def check_data(self, loaders: Mapping[str, Any], stacklevel: int = 4) -> None:
+        """Raises ValueError on all ranks, or warns on rank 0, if the loaders have other data than on rank 0."""
+        if self.size == 1:
+            return
+        of_ranks = self.group.exchange({key: part for name, loader in loaders.items() for key, part in data_of(name, loader).items()})
+        errors, doubts = differences(of_ranks)
+        if errors:
+            raise ValueError(f"{'; '.join(errors[:3])}: {SEED_SPLITS}")
+        if doubts and self.is_writer:
+            warnings.warn(f"{'; '.join(doubts[:3])}; if samples come from it: {SEED_SPLITS}", stacklevel=stacklevel)
+
+    def _compare_first(self, loader: Any) -> None:
+        """Warns on rank 0 if what the ranks read in one order begins with other samples on another rank."""
+        first, *others = self.group.exchange(loader.first)
+        loader.is_compared = True
+        other = [rank for rank, fields in enumerate(others, 1) if first and fields and are_other_samples(first, fields)]
+        if other and self.is_writer:
+            warnings.warn(
+                f"train ({type(loader.source).__name__}) begins with other samples on rank {other[0]} than on rank 0. Each rank takes its share "
+                "of what it reads, so that every rank must read all samples: data that the program shares out itself are trained on in part only",
+                stacklevel=2,
+            )
+
     def same_weights(self, model: Any) -> None:
         """Gives all ranks the parameters and buffers of rank 0."""
         if self.size > 1:
@@ -97,8 +122,8 @@ class Ranks:
 
     # ---- steps ---------------------------------------------------------------------------------------------------------------
 
-    def steps_of(self, batches: Iterator[Any], count: int) -> Iterator[tuple[Any, float, bool, bool]]:
-        """As ``loaders.steps_of``, where a step has `count` batches of each rank.
+    def steps_of(self, batches: Iterator[Any], count: int, loader: Any = None) -> Iterator[tuple[Any, float, bool, bool]]:
+        """As ``loaders.steps_of``, where a step has `count` batches of each rank, of `loader`.
 
         A rank that has fewer than others gets a batch of theirs, whose share is 0: it does what they do.
         """
@@ -107,6 +132,8 @@ class Ranks:
             return
         while True:
             window = list(islice(batches, count))
+            if not getattr(loader, "is_compared", True):
+                self._compare_first(loader)
             lengths = np.full(count, -1, np.int64)
             lengths[: len(window)] = [batch_size_of(batch) for batch in window]
             of_all = self.group.all_gather(lengths)

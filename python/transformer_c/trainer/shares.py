@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..data import DataLoader, DistributedSampler
+from ..data import DataLoader, DistributedSampler, IterableDataset
+from .same_data import fields_of, fields_of_batch
 
 
 class SharedLoader(DataLoader):
@@ -19,12 +20,26 @@ class SharedLoader(DataLoader):
     loader : DataLoader
         `batch_size` is the number of rows of one rank. A `batch_sampler` deals its batches out.
     rank, size : int
+
+    Attributes
+    ----------
+    first : list of list of int, or None
+        Checksums of the first whole batch of an IterableDataset, once it was read.
+    is_compared : bool
+        Whether the ranks need not compare `first`, or have done it.
     """
 
     def __init__(self, loader: DataLoader, rank: int, size: int) -> None:
         vars(self).update(vars(loader))
+        self.first: list[list[int]] | None = None
+        self.is_compared = not isinstance(self.dataset, IterableDataset)
         self._rank, self._size = rank, size
         self.batch_size *= size
+
+    @property
+    def source(self) -> Any:
+        """Where the samples come from."""
+        return self.dataset
 
     def __len__(self) -> int:
         return super().__len__() if self.batch_sampler is None else -(-super().__len__() // self._size)
@@ -34,7 +49,13 @@ class SharedLoader(DataLoader):
         return (own for rows in batches if len(own := rows[self._rank :: self._size]))
 
     def _cut(self, order: Iterable[Any]) -> Iterator[Any]:
-        return self._own(super()._cut(order))
+        return self._own(self._noting(super()._cut(order)))
+
+    def _noting(self, batches: Iterable[Any]) -> Iterator[Any]:
+        for samples in batches:
+            if self.first is None and not self.is_compared:
+                self.first = fields_of(samples)
+            yield samples
 
     def _slices(self, order: np.ndarray) -> Iterator[Any]:
         return self._own(super()._slices(order))
@@ -50,18 +71,34 @@ class Dealt:
     ----------
     batches : collection of batches
     rank, size : int
+
+    Attributes
+    ----------
+    first, is_compared
+        As those of SharedLoader.
     """
 
     def __init__(self, batches: Any, rank: int, size: int) -> None:
         self._batches, self._rank, self._size = batches, rank, size
+        self.first: list[list[int]] | None = None
+        self.is_compared = False
         if hasattr(batches, "dataset"):
             self.dataset = batches.dataset
+
+    @property
+    def source(self) -> Any:
+        """The collection of batches."""
+        return self._batches
 
     def __len__(self) -> int:
         return -(-len(self._batches) // self._size)
 
     def __iter__(self) -> Iterator[Any]:
-        return islice(self._batches, self._rank, None, self._size)
+        for number, batch in enumerate(self._batches):
+            if self.first is None and not self.is_compared:
+                self.first = fields_of_batch(batch)
+            if number % self._size == self._rank:
+                yield batch
 
 
 def makes_batches_itself(loader: Any) -> bool:

@@ -306,7 +306,9 @@ class Trainer(RunView):
             try:
                 self.run, self._fitted = self._new_run(), model
                 if self.ranks.size > 1:
-                    self.ranks.check_equal(facts_of(self, model, {"train": train, **{f"val[{i}]": v for i, v in enumerate(val)}}))
+                    given = {"train": train, **{f"val[{i}]": v for i, v in enumerate(val)}}
+                    self.ranks.check_equal(facts_of(self, model, given))
+                    self.ranks.check_data(given)
                 loop = FitLoop(self, self.run, model, train, val, place, interrupts, callbacks, hooks)
                 if self.ranks.is_writer:
                     prepare_folder(self.checkpoint_dir, model)
@@ -492,6 +494,8 @@ class Trainer(RunView):
             if source is model:
                 raise ValueError(f"{kind} data is missing: pass dataloaders=, or give {type(model).__name__} a {attribute}()")
             found = loaders.as_loaders(source, "dataloaders", place.dtype, count("batch_size", batch_size))
+            if kind != "predict":
+                self.ranks.check_data({f"dataloaders[{i}]": loader for i, loader in enumerate(found)}, stacklevel=6)
             if path is not None:
                 restore(model, read_checkpoint(path)[0])
             one_pass = EvaluationLoop(self, model, hooks, kind, place, Interrupts())
