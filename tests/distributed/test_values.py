@@ -168,6 +168,32 @@ SCRIPT = """
                 assert "on rank 0" in str(error) and "on rank 1" in str(error), error
             else:
                 raise AssertionError("no error")
+    # So is what is wrong on one rank alone: the others are told, and nobody waits.
+    def told(kind, message, call):
+        try:
+            call()
+        except kind as error:
+            assert message in str(error), error
+        else:
+            raise AssertionError(f"no error: {message}")
+
+    for length in (3, 100_000):
+        own = np.full(length, float(rank))
+        told(ValueError, "root=0) on rank 0 but with broadcast(float64", lambda: d.broadcast(own, root=rank))
+    told(ValueError, "broadcast(None, root=1) on rank 0 but with broadcast(None, root=0) on rank 1",
+         lambda: d.broadcast(None, root=0 if rank else 1))
+    for kind, message, call in (
+        (TypeError, "takes an ndarray or a Tensor, not str", lambda x, wrong: d.all_reduce("x" if wrong else x)),
+        (TypeError, "takes numbers", lambda x, wrong: d.all_gather(np.array(["a"]) if wrong else x)),
+        (TypeError, "convert it to float64", lambda x, wrong: d.all_reduce(np.ones(3, int) if wrong else x, "mean")),
+        (TypeError, "without a mask", lambda x, wrong: d.all_reduce(np.ma.masked_equal(x, 1.0) if wrong else x)),
+        (ValueError, "op must be", lambda x, wrong: d.all_reduce(x, "min" if wrong else "sum")),
+        (ValueError, "root is 7; expected a rank", lambda x, wrong: d.broadcast(x, root=7 if wrong else 0)),
+        (TypeError, "not NoneType", lambda x, wrong: d.broadcast(None if wrong else x, root=1)),
+    ):
+        other = ("failed on rank 1: " + kind.__name__) if rank != 1 else message
+        told(kind if rank == 1 else ValueError, other, lambda: call(np.ones(3), rank == 1))
+    assert np.array_equal(d.all_reduce(np.ma.array([1.0, 2.0])), [size, 2 * size]), "without anything masked"
     d.barrier()
     group = d.world.group()
     before = group.sent
