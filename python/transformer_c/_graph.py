@@ -18,17 +18,20 @@ _noting: dict[int, Graph] = {}  # graphs whose captures note the calls of a thre
 _starts = ForkLock()  # what is put together for a start is one thread's
 
 
-def repeated(call: Callable[[], Any], prepare: Callable[[], Callable[[], None]]) -> None:
-    """Calls it. While a graph captures, each of its starts calls it again, after what prepare() gives now."""
+def repeated(call: Callable[[], Any], prepare: Callable[[], Callable[[], None]], keep: Callable[[], Callable[[], None]]) -> None:
+    """Calls it. While a graph captures, each of its starts calls it again, after what prepare() gives now.
+
+    A start that is refused calls what keep() gave before the call, which takes back what that changed on the host.
+    """
     if (graph := _noting.get(get_ident())) is None:
         call()
     else:
         prepared = prepare()
-        graph.note(call, lambda: (prepared(), call()))
+        graph.note(call, lambda: (prepared(), call()), keep)
 
 
 def noted(method: Callable) -> Callable:
-    """A method that acts on the host alone: a captured graph calls it again at each start."""
+    """A method that acts on the host alone: a captured graph calls it again at each start. Its class has ``_kept()``, as `repeated` says."""
 
     @functools.wraps(method)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -40,7 +43,7 @@ def noted(method: Callable) -> Callable:
                 "call it outside of the function"
             )
         call = functools.partial(method, self, *args, **kwargs)
-        return graph.note(call, call)
+        return graph.note(call, call, self._kept)
 
     return run
 
@@ -124,9 +127,9 @@ class Graph:
 
     # ---- capture -----------------------------------------------------------------------------------------------------------------
 
-    def note(self, call: Callable[[], Any], again: Callable[[], Any]) -> Any:
-        """Calls the one now, and the other at each start. What it calls in turn is not noted."""
-        self._calls.append(again)
+    def note(self, call: Callable[[], Any], again: Callable[[], Any], keep: Callable[[], Callable[[], None]]) -> Any:
+        """Calls the one now, and the other at each start, after keep(). What it calls in turn is not noted."""
+        self._calls.append((again, keep))
         del _noting[get_ident()]
         try:
             return call()
@@ -135,7 +138,7 @@ class Graph:
 
     def _capture(self, tensors: tuple[Tensor, ...]) -> Any:
         self._inputs = [t.detach().clone() for t in tensors]
-        self._calls: list[Callable[[], Any]] = []
+        self._calls: list[tuple[Callable[[], Any], Callable[[], Callable[[], None]]]] = []
         self._generators: list[Any] = []
         device = self._device or (tensors[0].device if tensors else None)
         graph = None
@@ -171,23 +174,34 @@ class Graph:
 
     def _start(self, tensors: tuple[Tensor, ...]) -> Any:
         graph = self._graph
+        changed: list[Callable[[], None]] = []
         _core.cuda_graph_check(graph)
-        with no_grad():
-            for own, given in zip(self._inputs, tensors, strict=True):
-                if own is not given:
-                    own.copy_(given)
-        _core.cuda_graph_collect(graph)
         try:
-            for call in self._calls:
-                call()
+            self._collect(changed)
+            with no_grad():
+                for own, given in zip(self._inputs, tensors, strict=True):
+                    if own is not given:
+                        own.copy_(given)
         except BaseException:
-            with contextlib.suppress(RuntimeError):
-                _core.cuda_graph_collected(graph)
+            for take_back in reversed(changed):
+                take_back()
             raise
-        _core.cuda_graph_collected(graph)
         _core.cuda_graph_draw(graph, self._generators)
         _core.cuda_graph_start(graph)
         return self._result
+
+    def _collect(self, changed: list[Callable[[], None]]) -> None:
+        """Calls what was noted, for the numbers of a start; `changed` gets what takes that back."""
+        _core.cuda_graph_collect(self._graph)
+        try:
+            for call, keep in self._calls:
+                changed.append(keep())
+                call()
+        except BaseException:
+            with contextlib.suppress(RuntimeError):
+                _core.cuda_graph_collected(self._graph)
+            raise
+        _core.cuda_graph_collected(self._graph)
 
 
 def _kind(tensor: Tensor) -> tuple:

@@ -118,7 +118,7 @@ def graph(function: Callable, device: str | None = None) -> Graph:
     RuntimeError
         In the second call, for what a graph cannot repeat; the message names it, and what came before it is done. In later ones, when
         gradients, the parameters that get them or the optimizer's states are not where they were, or gradients or autocast are on and were
-        not at first, or the other way round. Optimizers and schedules that come in the function before a step that is refused have counted it.
+        not at first, or the other way round. A call that is refused leaves optimizers, schedules and gradients as they were.
     TypeError, ValueError
         For arguments that are not Tensors on one GPU, require a gradient, or are of another shape or dtype than at first.
 

@@ -9,6 +9,7 @@ import transformer_c as tc
 from device_cases import host, in_a_thread
 from test_cuda_runtime import Borrower
 from transformer_c import functional as F
+from transformer_c.optim import lr_scheduler as LR
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -282,6 +283,56 @@ def test_other_states_are_refused(emulated_gpu):
     run.optimizer.load_state_dict(run.optimizer.state_dict())  # copies: the graph knows the old ones
     with pytest.raises(RuntimeError, match="is not the one that was captured"):
         run.train(1)
+
+
+class Late(LR.LambdaLR):
+    """A schedule that ends after some steps."""
+
+    def get_lr(self):
+        if self.last_epoch > 3:
+            raise ValueError("the schedule has ended")
+        return super().get_lr()
+
+
+@pytest.mark.parametrize("refused", ["states", "schedule", "gradient"])
+def test_a_refused_start_leaves_everything_as_it_was(emulated_gpu, refused):
+    """Also what optimizers and schedules that come before the refused one have counted, and the versions of their parameters."""
+    tc.manual_seed(2)
+    one, two = tc.nn.Linear(3, 2).to(emulated_gpu), tc.nn.Linear(3, 2).to(emulated_gpu)
+    first, second = tc.optim.Adam(one.parameters(), lr=0.1), tc.optim.Adam(two.parameters(), lr=0.1)
+    parts = [LR.LambdaLR(first, lambda n: 0.5**n), LR.StepLR(first, 2)]
+    schedules = [LR.ChainedScheduler(parts), (Late if refused == "schedule" else LR.LambdaLR)(second, lambda n: 1.0)]
+    extra = tc.nn.Parameter(tc.ones(2, device=emulated_gpu))
+
+    def step(x):
+        first.zero_grad(), second.zero_grad()
+        F.dropout(one(x), 0.5, True).sum().backward()
+        two(x).sum().backward()
+        [o.step() for o in (first, second)], [s.step() for s in schedules]
+
+    step, x = tc.cuda.graph(step), tc.ones(4, 3, device=emulated_gpu)
+    [step(x) for _ in range(3)]
+    one.weight.grad = tc.ones(2, 3, device=emulated_gpu)
+    if refused == "states":
+        second.load_state_dict(second.state_dict())
+    if refused == "gradient":
+        second.add_param_group({"params": [extra]})
+        extra.grad = tc.ones(2, device=emulated_gpu)
+
+    def everything():
+        states = [[(id(p), s["step"], host(s["exp_avg"]).tobytes()) for p, s in o.state.items()] for o in (first, second)]
+        rates = [[{k: v for k, v in g.items() if k != "params"} for g in o.param_groups] for o in (first, second)]
+        rest = [s.state_dict() for s in schedules], [p.last_epoch for p in parts], tc.random.default_generator.get_state()
+        tensors = [host(t).tobytes() for p in (*one.parameters(), *two.parameters()) for t in (p, p.grad)]
+        return repr((states, rates, rest)), [p.grad.data_ptr() for p in one.parameters()], tensors
+
+    y, before = (one.weight * one.weight).sum(), everything()
+    for _ in range(2):
+        with pytest.raises((RuntimeError, ValueError), match="not the one that was captured|schedule has ended|on the GPU outside of its"):
+            step(x)
+        assert everything() == before
+    one.zero_grad()
+    y.backward()  # the weight has not changed
 
 
 @pytest.mark.parametrize("gradient", [5.0, None])

@@ -193,12 +193,16 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        repeated(self._step_groups, self._gradients_now)
+        repeated(self._step_groups, self._noted_gradients, self._kept)
         return loss
+
+    def _noted_gradients(self) -> Callable[[], None]:
+        """Tells the graph that captures of the gradients; a function that makes them those of now."""
+        _core.cuda_graph_note(list(parameters_of(self)))
+        return self._gradients_now()
 
     def _gradients_now(self) -> Callable[[], None]:
         """A function that makes the gradients those of now."""
-        _core.cuda_graph_note(list(parameters_of(self)))
         kept = [(p, p.grad) for p in parameters_of(self)]
 
         def give_back() -> None:
@@ -207,6 +211,19 @@ class Optimizer:
                     p.grad = grad
 
         return give_back
+
+    def _kept(self) -> Callable[[], None]:
+        """A function that takes back what a step from now on changes on the host."""
+        gradients, counts = self._gradients_now(), {p: state["step"] for p, state in self.state.items()}
+
+        def take_back() -> None:
+            gradients()
+            for p in [p for p in self.state if p not in counts]:
+                del self.state[p]
+            for p, count in counts.items():
+                self.state[p]["step"] = count
+
+        return take_back
 
     def _step_groups(self) -> None:
         with no_grad():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..._graph import noted
@@ -90,6 +91,21 @@ class LRScheduler:
     def _lrs(self) -> list[float]:
         """The optimizer's learning rates."""
         return [group["lr"] for group in self.optimizer.param_groups]
+
+    def _kept(self) -> Callable[[], None]:
+        """A function that takes back what a step from now on changes: attributes, and options of the optimizer's groups."""
+        own, groups = dict(vars(self)), [dict(group) for group in self.optimizer.param_groups]
+        parts = [part._kept() for part in getattr(self, "_schedulers", ())]
+
+        def take_back() -> None:
+            vars(self).clear()
+            vars(self).update(own)
+            for group, options in zip(self.optimizer.param_groups, groups, strict=True):
+                group.update(options)
+            for part in parts:
+                part()
+
+        return take_back
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the optimizer and functions."""
