@@ -999,7 +999,7 @@ def test_a_step_makes_few_calls_more_than_a_bare_loop():
 
     calls(1, trained)  # imports
     per_step = {run: (calls(30, run) - calls(10, run)) / 20 for run in (bare, trained)}
-    assert 50 < per_step[trained] - per_step[bare] < 95  # 78 with Python 3.11
+    assert 50 < per_step[trained] - per_step[bare] < 95  # 92 with Python 3.11
 
 
 @pytest.mark.parametrize("value", ["high", None, np.ones(2), tc.ones(2)])

@@ -87,6 +87,35 @@ def optimization(model: TrainingModule, accumulate_grad_batches: int, gradient_c
             raise ValueError(f"{name}= has no effect on {type(model).__name__}, whose automatic_optimization is False: {instead}")
 
 
+def can_capture(graph: bool, device: str | None, strategy: str | None) -> None:
+    """Raises for options beside which no step can be captured."""
+    if graph and device is not None and not device.startswith("cuda"):
+        raise ValueError(f'graph=True captures steps on a GPU, and device is {device!r}: pass device="cuda", or leave out graph=True')
+    if graph and strategy is not None:
+        raise ValueError(
+            f"graph=True captures the steps of one process, and strategy is {strategy!r}, whose ranks exchange gradients through the host in each "
+            "step: leave out one of the two"
+        )
+
+
+def can_capture_steps(model: TrainingModule, device: str | None, is_defined: Callable[[str], bool]) -> None:
+    """Raises if the steps of the module cannot be captured. `is_defined` says whether there is a hook of a name."""
+    name = type(model).__name__
+    if device is None and all(p.device == "cpu" for p in model.parameters()):
+        raise ValueError(f'graph=True captures steps on a GPU, and {name} is on the CPU: pass device="cuda", or leave out graph=True')
+    if not model.automatic_optimization:
+        raise ValueError(
+            f"graph=True captures the steps that the trainer takes, and {name} has automatic_optimization = False: leave out graph=True, and let "
+            "training_step() call a tc.cuda.graph() of its own"
+        )
+    for hook in ("on_before_zero_grad", "on_before_backward"):
+        if is_defined(hook):
+            raise ValueError(
+                f"graph=True repeats what is from training_step() to the backward without calling {hook}(), which is defined: use "
+                "on_train_batch_start(), on_after_backward() or on_before_optimizer_step() in its place, or leave out graph=True"
+            )
+
+
 def callbacks(option: str, given: Any) -> list[Callback]:
     """One callback, several or none, as a list."""
     found = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]

@@ -41,6 +41,10 @@ class Hooks:
             if name == "on_exception":
                 self.on_exception = partial(_call_each, found)
 
+    def is_defined(self, name: str) -> bool:
+        """Whether anyone defines the hook."""
+        return getattr(self, name) is not _nothing
+
     def __getattr__(self, name: str) -> Callable[..., Any]:
         raise AttributeError(f"there is no hook {name!r}", name=name, obj=self)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -119,14 +119,24 @@ class DeviceAndDtype:
 
     def bring(self, batch: Any) -> Any:
         """Moves a batch: its Tensors and ndarrays become Tensors on the device, floating ones in the dtype; the rest is unchanged."""
-        if isinstance(batch, np.ndarray) and batch.dtype.kind in "biuf":
-            batch = as_tensor(batch.astype(self.dtype, copy=False) if batch.dtype.kind == "f" else batch)
-        if isinstance(batch, Tensor):
-            return batch if batch.device == self.device else batch.to(self.device)
-        if isinstance(batch, dict):
-            return {key: self.bring(item) for key, item in batch.items()}
-        if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-            return type(batch)(*(self.bring(item) for item in batch))
-        if isinstance(batch, (list, tuple)):
-            return type(batch)(self.bring(item) for item in batch)
-        return batch
+        return mapped(self._leaf, batch)
+
+    def _leaf(self, item: Any) -> Any:
+        if isinstance(item, Tensor):
+            return item if item.device == self.device else item.to(self.device)
+        if not isinstance(item, np.ndarray) or item.dtype.kind not in "biuf":
+            return item
+        return self._leaf(as_tensor(item.astype(self.dtype, copy=False) if item.dtype.kind == "f" else item))
+
+
+def mapped(function: Callable[[Any], Any], batch: Any) -> Any:
+    """The dicts, lists and tuples of a batch, with what the function gives for each item in them."""
+    if type(batch) is Tensor:
+        return function(batch)
+    if isinstance(batch, dict):
+        return {key: mapped(function, item) for key, item in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*[mapped(function, item) for item in batch])
+    if isinstance(batch, (list, tuple)):
+        return type(batch)([mapped(function, item) for item in batch])
+    return function(batch)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 from .._core import Tensor
@@ -12,6 +13,7 @@ from ..checkpoint import CheckpointError
 from ..optim.optimizer import parameters_of
 from . import loaders, steps, streams
 from .averages import unchanged_metrics
+from .captured import CapturedSteps
 from .evaluation import EvaluationLoop
 from .hooks import Hooks
 from .interrupts import Interrupts, StopBetweenBatches
@@ -23,6 +25,18 @@ from .run import Run
 from .saving import RunFiles
 from .shares import name_epoch
 from .zero import Zero
+
+
+@dataclass
+class Part:
+    """A batch of an optimizer step."""
+
+    batch: Any
+    index: Any  # batch_idx
+    weight: int  # its length
+    share: float  # of the step
+    is_first: bool
+    is_last: bool
 
 
 class FitLoop:
@@ -85,6 +99,8 @@ class FitLoop:
         self.training_step = steps.in_precision(self.model.training_step, self.options.autocast_dtype)
         self.step_arguments = steps.accepted(self.model.training_step, 2)
         self.takes_closure = steps.accepted(self.model.optimizer_step, 4) == 4
+        self.captured = CapturedSteps(self) if self.options.graph else None
+        self.compute = self._compute if self.captured is None else self.captured.compute
 
     def run_epochs(self) -> None:
         """Runs all remaining epochs."""
@@ -135,7 +151,7 @@ class FitLoop:
     def _train_batches(self, skip: int, bar: Bar) -> None:
         run, every = self.run, self.options.checkpoint_every_n_steps
         name_epoch(self.train, run.epoch)
-        with closing(loaders.batches(self.train, run.batches)) as iterator:
+        with closing(loaders.batches(self.train, run.batches)) as iterator, self.captured or nullcontext():
             self._skip_batches(skip, iterator)
             for batch, share, is_first, is_last in self.ranks.steps_of(iterator, self.options.accumulate_grad_batches, self.train):
                 train = self._train_batch if run.manual is None else self._train_batch_by_hand
@@ -218,35 +234,13 @@ class FitLoop:
         weight = run.begin_batch("train", batch)
         batch = self.place.bring(batch)
         hooks.on_train_batch_start(batch, index)
+        part = Part(batch, index, weight, share, is_first, is_last)
         ran, outputs = False, None
 
         def closure():
             nonlocal ran, outputs
             ran = True
-            with self.ranks.as_part(batch, model, share):
-                outputs = self.training_step(*(batch, index)[: self.step_arguments])
-            loss = steps.loss_of(outputs, model)
-            if is_first:
-                hooks.on_before_zero_grad(optimizer)
-                model.optimizer_zero_grad(run.epoch, index, optimizer)
-            if loss is not None:
-                scaled = loss if share == 1 else loss * share
-                hooks.on_before_backward(scaled)
-                (self.overlap if self.overlap is not None and is_last else model).backward(scaled)
-                if self.ranks.size > 1:
-                    self._add_loss(loss, weight, share)
-            if is_last:
-                self._join(optimizer)
-            if loss is not None:
-                hooks.on_after_backward()
-            if is_last:
-                hooks.on_before_optimizer_step(optimizer)
-                if not self.zeros:
-                    model.configure_gradient_clipping(optimizer, self.options.gradient_clip_val, self.options.gradient_clip_algorithm)
-            if loss is not None and self.ranks.size == 1:
-                self._add_loss(loss, weight, share)
-            if is_last:
-                self._check_gradients()
+            outputs, loss = self.compute(part)
             return loss
 
         if not is_last or not self.takes_closure:
@@ -266,11 +260,51 @@ class FitLoop:
             self._step_schedules("step", run.step, run.metrics)
         hooks.on_train_batch_end(outputs, batch, index)
 
-    def _add_loss(self, loss: Tensor, weight: int, share: float) -> None:
+    def _compute(self, part: Part) -> tuple[Any, Tensor | None]:
+        """Computes, clips and checks the gradients of a part of a step; returns what training_step() gave, and the loss in it."""
+        outputs, loss = self.backward(part)
+        if loss is not None and self.ranks.size > 1:
+            self.add_loss(loss, part)
+        if part.is_last:
+            self._join(self.run.optimizers[0])
+        self.clip(loss is not None, part.is_last)
+        if loss is not None and self.ranks.size == 1:
+            self.add_loss(loss, part)
+        if part.is_last:
+            self.check_gradients(self.gradient_sums())
+        return outputs, loss
+
+    def backward(self, part: Part) -> tuple[Any, Tensor | None]:
+        """From ``training_step`` to the backward."""
+        model, hooks, (optimizer,) = self.model, self.hooks, self.run.optimizers
+        with self.ranks.as_part(part.batch, model, part.share):
+            outputs = self.training_step(*(part.batch, part.index)[: self.step_arguments])
+        loss = steps.loss_of(outputs, model)
+        if part.is_first:
+            hooks.on_before_zero_grad(optimizer)
+            model.optimizer_zero_grad(self.run.epoch, part.index, optimizer)
+        if loss is not None:
+            scaled = loss if part.share == 1 else loss * part.share
+            hooks.on_before_backward(scaled)
+            (self.overlap if self.overlap is not None and part.is_last else model).backward(scaled)
+        return outputs, loss
+
+    def clip(self, has_loss: bool, is_last: bool) -> None:
+        """What is between the backward and the checks."""
+        model, hooks, (optimizer,), options = self.model, self.hooks, self.run.optimizers, self.options
+        if has_loss:
+            hooks.on_after_backward()
+        if is_last:
+            hooks.on_before_optimizer_step(optimizer)
+            if not self.zeros:
+                model.configure_gradient_clipping(optimizer, options.gradient_clip_val, options.gradient_clip_algorithm)
+
+    def add_loss(self, loss: Any, part: Part) -> None:
+        """Records the loss of a part, or raises if it is not finite."""
         if self.ranks.size == 1:
-            self.run.add_loss(float(loss), weight)
+            self.run.add_loss(float(loss), part.weight)
         else:
-            self.run.own.losses.append((float(loss), weight if share else 0))
+            self.run.own.losses.append((float(loss), part.weight if part.share else 0))
 
     def _join(self, optimizer: Any) -> None:
         """Makes the gradients, losses and logged values of a step those of all ranks."""
@@ -304,18 +338,23 @@ class FitLoop:
             outputs = self.training_step(*(batch, index)[: self.step_arguments])
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
         if isinstance(loss, Tensor) and loss.numel() == 1:
-            self._add_loss(loss, weight, share)
+            self.add_loss(loss, Part(batch, index, weight, share, is_first, is_last))
         if self.ranks.size > 1:
             self._join_values()
         run.batch += 1
         self.hooks.on_train_batch_end(outputs, batch, index)
 
-    def _check_gradients(self) -> None:
-        """Raises before a step that would make weights NaN or infinite."""
-        run, (optimizer,) = self.run, self.run.optimizers
+    def gradient_sums(self) -> list[Tensor]:
+        """The sums of the optimizer's gradient buffers."""
+        (optimizer,) = self.run.optimizers
         if self.groups != len(optimizer.param_groups):  # at the first step of an epoch, and where a hook added parameters
             self.gradients, self.groups = optimizer.flat_gradients(), len(optimizer.param_groups)
-        name = steps.infinite_gradient(self.model, optimizer, self.gradients)
+        return [buffer.sum() for buffer in self.gradients]
+
+    def check_gradients(self, sums: Iterable[Any]) -> None:
+        """Raises before a step that would make weights NaN or infinite; `sums` is what ``gradient_sums()`` gave, or these numbers."""
+        run, (optimizer,) = self.run, self.run.optimizers
+        name = steps.infinite_gradient(self.model, optimizer, sums)
         if name is not None:
             raise FloatingPointError(
                 f"the gradient of {name} is not finite at step {run.step + 1} (epoch {run.epoch + 1}, batch {run.batch + 1}), though the loss is; "

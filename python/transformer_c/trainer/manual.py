@@ -87,7 +87,7 @@ class ManualOptimization:
                     f"the gradients of optimizer {number} are not the same on all ranks, in epoch {run.epoch + 1}, batch {run.batch + 1}: "
                     "compute them by self.manual_backward(loss), which adds up those of all ranks"
                 )
-        name = infinite_gradient(self._model, optimizer, buffers)
+        name = infinite_gradient(self._model, optimizer, (buffer.sum() for buffer in buffers))
         if name is not None:
             raise FloatingPointError(
                 f"the gradient of {name} is not finite in epoch {run.epoch + 1}, batch {run.batch + 1}, after {run.step} steps; the weights are "

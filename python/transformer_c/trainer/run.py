@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,6 +51,7 @@ class Run:
     weight: int = 1  # of the current batch
     step_of_batch: int = 0  # to which values of the current batch belong
     is_muted: bool = False
+    later: list[tuple[Callable[[float], None], Any]] | None = None  # of a captured step: what takes each logged value, and the Tensor
     ranks: Ranks = field(default_factory=lambda: Ranks(Group()))
     own: Contribution = field(default_factory=Contribution)  # with several ranks: what the others have not got yet
 
@@ -143,6 +144,15 @@ class Run:
             return before
 
         return _core.switched(exchange, lambda: is_muted)
+
+    def logging_later(self) -> AbstractContextManager[list]:
+        """Gives a list, to which values logged inside the block are put instead of being read."""
+
+        def exchange(value: list | None) -> list | None:
+            before, self.later = self.later, value
+            return before
+
+        return _core.switched(exchange, list)
 
     def averaging(self) -> AbstractContextManager[Averages]:
         """Averages values logged inside the block separately."""

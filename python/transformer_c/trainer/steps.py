@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -32,12 +32,12 @@ class Schedule:
     strict: bool = True
 
 
-def infinite_gradient(model: Any, optimizer: Optimizer, buffers: Sequence[Tensor]) -> str | None:
+def infinite_gradient(model: Any, optimizer: Optimizer, sums: Iterable[Any]) -> str | None:
     """The name of a parameter whose gradient is NaN or infinite, if there is one: a step would make its weights so.
 
-    The sums of the optimizer's buffers are a check that costs little.
+    `sums`, of the optimizer's buffers, are a check that costs little.
     """
-    if all(math.isfinite(float(buffer.sum())) for buffer in buffers):
+    if all(math.isfinite(float(total)) for total in sums):
         return None
     names = {id(p): name for name, p in model.named_parameters()}
     for p in parameters_of(optimizer):

@@ -84,6 +84,9 @@ class Trainer(RunView):
         Rank 0 writes all files. "zero": the same, with the optimizer's state shared out over the ranks (ZeRO-1). "auto": "ddp" where a launcher started several processes. None: this process alone.
     precision : {"32-true", "bf16-mixed"}, optional
         "bf16-mixed" runs the steps under ``tc.autocast``: weights in float32, products in bfloat16. None: the model's own dtype.
+    graph : bool, default False
+        On a GPU, capture what is from ``training_step`` to clipping (``tc.cuda.graph``) and repeat it with one launch, for small models whose
+        launches take longer than their kernels. See Notes.
     **of_lightning
         Other options of Lightning's Trainer, so that its programs run: `default_root_dir` is `checkpoint_dir`, `enable_progress_bar` is
         `progress`, `accelerator`, `devices` and `gpus` may name a GPU; one warning lists those without effect.
@@ -118,6 +121,14 @@ class Trainer(RunView):
     -----
     The same seed gives the same bits, for any number of threads. A run that was stopped, by Ctrl-C or in any other way, and resumed by
     ``fit(..., resume="last")`` ends with the same bits as one that was not stopped.
+
+    With ``graph=True`` the bits, the values logged and the checks are those of a fit without. In each epoch the first batch of a shape runs as usual, the
+    second one is captured, and later ones repeat its work, without the Python code of ``training_step`` and of the methods that it calls. So
+    these read no values on the host, use neither `batch_idx` nor `global_step`, log Tensors alone, draw from no generator but those of dropout, and
+    change no attribute; otherwise the second step raises an error that says which. Up to 8 shapes have graphs, each with memory for a step of
+    its own, and batches of others run as usual, after a warning. A graph ends with its epoch: what hooks change then counts in the next, and validation has
+    the memory. All hooks are called at each step, except ``on_before_zero_grad`` and ``on_before_backward``, which are
+    refused, as are manual optimization, a `strategy` and the CPU.
 
     Examples
     --------
@@ -161,6 +172,7 @@ class Trainer(RunView):
     device: str | None
     autocast_dtype: str | None
     strategy: str | None
+    graph: bool
     fast_dev_run: int
     callbacks: list[Callback]
 
@@ -193,6 +205,7 @@ class Trainer(RunView):
         log_every_n_steps: int = 50,
         precision: str | int | None = None,
         strategy: str | None = None,
+        graph: bool = False,
         **of_lightning: Any,
     ) -> None:
         unused = ["logger"] if logger is True and checkpoint_dir is None and of_lightning.get("default_root_dir") is None else []
@@ -220,13 +233,14 @@ class Trainer(RunView):
             callbacks=(checks.callbacks, callbacks),
             strategy=(checks.strategy, strategy),
         )
+        checks.can_capture(graph, options["device"], options["strategy"])
         for name, value in options.items():
             setattr(self, name, value)
         self.ranks = Ranks.of(self.strategy)
         self.seed, self.progress = seed, bool(progress) and self.ranks.is_writer
         self.checkpoint_dir = None if checkpoint_dir is None else os.fsdecode(checkpoint_dir)
         self.generators = as_streams(generators)
-        self.precision = precision
+        self.precision, self.graph = precision, bool(graph)
         if self.fast_dev_run:
             self.max_epochs, self.checkpoint_dir, self.patience = 1, None, None
             self.limit_train_batches = self.limit_val_batches = self.fast_dev_run
@@ -298,6 +312,8 @@ class Trainer(RunView):
         if not self._has_length:
             warnings.warn("max_epochs= is not given: the run ends after 1000 epochs, as in Lightning", stacklevel=3)
         hooks, interrupts = Hooks(self, model, callbacks, self._connectors), Interrupts()
+        if self.graph:
+            checks.can_capture_steps(model, self.device, hooks.is_defined)
         with Attached(self, model) as place, interrupts.held(), StageHooks("fit", hooks, model, train):
             train, val = loaders.train_and_val(model, train, val, place.dtype, batch_size)
             val = self._checked_validation(model, val)

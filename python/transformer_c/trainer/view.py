@@ -67,6 +67,8 @@ class RunView:
     @property
     def global_step(self) -> int:
         """The number of optimizer steps taken."""
+        if self.run.later is not None:
+            raise RuntimeError("global_step was read in the captured function, and each repetition would have the same: move that out")
         return self.run.step
 
     @property

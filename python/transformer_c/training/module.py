@@ -36,6 +36,20 @@ def restore(module: TrainingModule, checkpoint: dict[str, Any], strict: bool = T
     module.load_state_dict(state, strict=strict)
 
 
+def _captured(name: str, value: Any) -> Tensor:
+    """A value that a captured step logs, as it is now, in an array of one float64."""
+    if not isinstance(value, Tensor) or value.device == "cpu":
+        what = "a Tensor on the CPU" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        raise TypeError(
+            f"log({name!r}) got {what} in a step that Trainer(graph=True) captures, and each repetition would log the same; log it in "
+            "on_train_batch_end(), or as a Tensor of the GPU that the step computes"
+        )
+    if value.numel() != 1:
+        raise ValueError(f"log({name!r}) takes a number or a Tensor of one element, not this one of shape {tuple(value.shape)}")
+    copy = value.detach().reshape(1)
+    return copy.clone() if copy.dtype.name == "float64" else copy.to("float64")
+
+
 class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
     """A module that defines its training, validation and test steps, its optimizer and its hyper-parameters.
 
@@ -155,6 +169,11 @@ class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
         sync_dist
             Accepted for compatibility with Lightning; ignored.
         """
+        run = None if self.trainer is None else self.trainer.run
+        if run is not None and run.later is not None:  # a captured step, whose values are read after it
+            options: dict[str, Any] = {"on_step": on_step, "on_epoch": on_epoch, "batch_size": batch_size, "logger": logger}
+            run.later.append((lambda number: self.log(name, number, prog_bar, **options), _captured(name, value)))
+            return
         try:
             number = float(value)
         except (TypeError, ValueError) as error:
@@ -164,8 +183,8 @@ class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
         # A Tensor is not asked for what it does not have: the advice in its AttributeError takes time.
         metric = value if not isinstance(value, (float, int, Tensor)) and hasattr(value, "compute") else None
         self.logged[name] = number
-        if self.trainer is not None:
-            self.trainer.run.record(name, number, prog_bar, on_step, on_epoch, batch_size, logger, metric)
+        if run is not None:
+            run.record(name, number, prog_bar, on_step, on_epoch, batch_size, logger, metric)
 
     def log_dict(self, values: Mapping[str, Any], **options: Any) -> None:
         """Calls ``log`` for every name and value."""

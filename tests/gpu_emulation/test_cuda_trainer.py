@@ -1,0 +1,404 @@
+"""``Trainer(graph=True)``: fits whose steps are captured, beside the same fits without: equal bits."""
+
+import random
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from device_cases import host
+from transformer_c import functional as F
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+
+@pytest.fixture(autouse=True)
+def late(emulated_library):
+    yield
+    emulated_library.set_streams("late")
+
+
+class Tokens(tc.TrainingModule):
+    """An encoder that reverses rows of tokens, with everything that a step may have."""
+
+    def __init__(self, each=lambda self, batch, batch_idx: None):
+        super().__init__()
+        self.embedding, self.head = tc.nn.Embedding(7, 8), tc.nn.Linear(8, 7)
+        self.encoder = tc.EncoderBlock(8, 2, 8, dropout=0.2)
+        self.register_buffer("sum", tc.zeros((), dtype="float64"))
+        self.seen, self.counts, self.noise = [], {}, np.random.default_rng(0)
+        self.each = [each]  # in a list: no function of the module
+
+    def forward(self, tokens):
+        return self.head(self.encoder(self.embedding(tokens)))
+
+    def configure_optimizers(self):
+        optimizer = tc.optim.Adam(self.parameters(), lr=1e-2)
+        return [optimizer], [{"scheduler": tc.CosineWarmupScheduler(optimizer, 5, 50), "interval": "step"}]
+
+    def loss(self, batch):
+        tokens, targets = batch
+        y = self(tokens).float()
+        return F.cross_entropy(y.transpose(1, 2), targets), (y.argmax(-1) == targets).float().mean()
+
+    def training_step(self, batch, batch_idx):
+        self.each[0](self, batch, batch_idx)
+        loss, accuracy = self.loss(batch)
+        self.log("train_loss", loss, on_step=True, prog_bar=True)
+        self.sum.copy_(loss.detach() + self.current_epoch)
+        self.log("sum", self.sum)
+        self.sum.mul_(2)  # what was logged is what it was
+        self.log_dict({"train_acc": accuracy, "epoch_acc": accuracy * (1 + self.current_epoch)}, batch_size=3)
+        return {"loss": loss, "accuracy": accuracy}
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val_loss", self.loss(batch)[0])
+
+
+class Light(Tokens):
+    """Without the encoder, whose kernels take the emulation its time."""
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.encoder = tc.nn.Dropout(0.2)
+
+
+class Watching(tc.callbacks.Callback):
+    """Sees what steps give, and keeps it."""
+
+    def __init__(self):
+        self.outputs, self.norms = [], []
+
+    def on_train_batch_end(self, trainer, model, outputs, batch, batch_idx):
+        self.outputs.append((outputs["loss"], outputs["accuracy"], float(batch[0].sum()), batch_idx))
+
+    def seen(self):
+        return [(float(loss), float(accuracy), *rest) for loss, accuracy, *rest in self.outputs], self.norms
+
+
+class Norms(Watching):
+    """Reads and changes gradients in each step."""
+
+    def on_after_backward(self, trainer, model):
+        self.norms.append(float(model.head.weight.grad.norm()))
+        model.log("norm", self.norms[-1], on_step=True)
+
+    def on_before_optimizer_step(self, trainer, model, optimizer):
+        model.head.bias.grad.mul_(0.5)
+
+
+class Freezing(tc.callbacks.Callback):
+    """Changes the module within an epoch."""
+
+    def on_train_batch_start(self, trainer, model, batch, batch_idx):
+        model.embedding.weight.requires_grad = batch_idx < 2 or batch_idx > 4
+        model.encoder.train(batch_idx != 5)
+
+
+def data(rows, batch=3, seed=0):
+    x = np.random.default_rng(seed).integers(0, 7, (rows, 4))
+    return tc.data.DataLoader(tc.data.TensorDataset(x, x[:, ::-1].copy()), batch, shuffle=True)
+
+
+def fit(gpu, graph, rows=12, epochs=2, model=Light, resume=None, batch=3, **options):
+    tc.manual_seed(4)
+    model, trainer = model(), tc.Trainer(epochs, 0.5, device=gpu, progress=False, graph=graph, **options)
+    trainer.fit(model, data(rows, batch), data(4, seed=1), resume=resume)
+    return model, trainer
+
+
+def end(model, trainer):
+    """All that a fit leaves."""
+    states = {f"{i}.{name}": host(v) if isinstance(v, tc.Tensor) else v
+              for i, s in trainer.optimizers[0].state_dict()["state"].items() for name, v in s.items()}  # fmt: skip
+    weights = {name: host(p) for name, p in model.state_dict().items()}
+    gradients = {f"d{name}": None if p.grad is None else host(p.grad) for name, p in model.named_parameters()}
+    rest = {
+        "history": trainer.history,
+        "steps": trainer.step_history,
+        "metrics": trainer.callback_metrics,
+        "lr": [group["lr"] for group in trainer.optimizers[0].param_groups],
+        "generator": tc.random.default_generator.get_state(),
+        "logged": model.logged,
+        "callbacks": [c.seen() for c in trainer.callbacks if isinstance(c, Watching)],
+        "grads": {name: p.requires_grad for name, p in model.named_parameters()},
+    }
+    return states | weights | gradients | {name: repr(value) for name, value in rest.items()}
+
+
+def assert_equal(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def both(gpu, library, **options):
+    """The same fit with and without graphs; gives how many graphs were started."""
+    ends, starts = [], []
+    for graph in (False, True):
+        before = library.library.emulator_graph_launches()
+        made = {name: make() for name, make in options.items()}
+        ends.append(end(*fit(gpu, graph, **made)))
+        starts.append(library.library.emulator_graph_launches() - before)
+    assert_equal(ends[1], ends[0])
+    assert starts[0] == 0
+    return starts[1]
+
+
+# ---- bits -----------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("precision, order", [(None, "random"), ("bf16-mixed", "late")])
+def test_a_fit_has_the_bits_of_one_without_graphs(emulated_gpu, emulated_library, precision, order):
+    """Twenty-two steps. In both epochs one runs before its graph is captured, and the last one is of another shape."""
+    emulated_library.set_streams(order, 1)
+    given = {"rows": 21, "batch": 2, "precision": precision, "model": Tokens}
+    starts = both(emulated_gpu, emulated_library, callbacks=Watching, **{name: lambda v=value: v for name, value in given.items()})
+    assert starts == 2 * 9
+
+
+OPTIONS = {
+    "accumulation": {"accumulate_grad_batches": lambda: 2, "gradient_clip_algorithm": lambda: "value"},
+    "callbacks": {"callbacks": Norms},
+    "changes within an epoch": {"callbacks": Freezing, "rows": lambda: 27, "epochs": lambda: 1},
+    "halves": {"model": lambda: lambda: Light().bfloat16()},
+    "short epochs": {"rows": lambda: 2, "batch": lambda: 1, "epochs": lambda: 3},
+}
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options(emulated_gpu, emulated_library, name):
+    assert both(emulated_gpu, emulated_library, **OPTIONS[name]) > 0
+
+
+class Plain(Light):
+    """Another optimizer, stepped by an override without a closure; a loss alone."""
+
+    def training_step(self, batch, batch_idx):
+        return super().training_step(batch, batch_idx)["loss"]
+
+    def configure_optimizers(self):
+        class Own(tc.optim.SGD):
+            def step(self, closure=None):
+                return super().step(closure)
+
+        return Own(self.parameters(), lr=0.1, momentum=0.9)
+
+    def optimizer_step(self, optimizer):
+        optimizer.step()
+
+    def configure_gradient_clipping(self, optimizer, value, algorithm):
+        self.log("norm", tc.nn.utils.clip_grad_norm_(self.parameters(), value * (1 + self.current_epoch)), on_step=True)
+
+
+@pytest.mark.whole
+def test_methods_that_a_module_replaces(emulated_gpu, emulated_library):
+    assert both(emulated_gpu, emulated_library, model=lambda: Plain) == 2 * 3
+
+
+@pytest.mark.whole
+def test_a_run_resumes_within_an_epoch(emulated_gpu, emulated_library, tmp_path):
+    """With graphs from a checkpoint without, and the other way round, with the bits of the run that was not stopped."""
+    expected = end(*fit(emulated_gpu, False, 18))
+    for first, then in [(False, True), (True, False)]:
+        folder = tmp_path / str(first)
+        with pytest.raises(KeyError):
+            fit(emulated_gpu, first, 18, callbacks=[Stop(10)], checkpoint_dir=folder, checkpoint_every_n_steps=4)
+        assert_equal(end(*fit(emulated_gpu, then, 18, checkpoint_dir=folder, resume="last")), expected)
+
+
+class Stop(tc.callbacks.Callback):
+    """Ends a fit after some steps."""
+
+    def __init__(self, steps):
+        self.steps = steps
+
+    def on_train_batch_end(self, trainer, model, outputs, batch, batch_idx):
+        if trainer.global_step == self.steps:
+            raise KeyError("stopped")
+
+
+def test_the_last_graphs_are_freed_before_validation(emulated_gpu):
+    """And outputs that a callback keeps are its own, whatever later steps write."""
+    used = []
+
+    class Used(Light):
+        def on_train_batch_end(self, outputs, batch, batch_idx):
+            used.append(tc.cuda.memory_stats(emulated_gpu)["in_use"])
+
+        def on_validation_start(self):
+            used.append(tc.cuda.memory_stats(emulated_gpu)["in_use"])
+
+    fit(emulated_gpu, True, 12, 1, Used)
+    assert used[-1] < used[0] < used[-2]
+
+
+# ---- one launch -------------------------------------------------------------------------------------------------------------------------
+
+
+class Counting(tc.callbacks.Callback):
+    """What each step costs, between its batch's arrival and the optimizer's step."""
+
+    def __init__(self, library):
+        self.library, self.steps = library, []
+
+    def counts(self):
+        names = ("graph_launches", "copies_to_host")
+        return [getattr(self.library.library, f"emulator_{name}")() for name in names]
+
+    def on_train_batch_start(self, trainer, model, batch, batch_idx):
+        self.library.launches()
+        self.before = self.counts()
+
+    def take(self):
+        self.steps.append((self.library.launches(), *(b - a for a, b in zip(self.before, self.counts(), strict=True))))
+
+
+def test_a_step_is_one_launch(emulated_gpu, emulated_library):
+    """Then its numbers are read together, and the optimizer steps with a kernel of its own."""
+    counting = Counting(emulated_library)
+
+    class Counted(Light):
+        def lr_scheduler_step(self, scheduler, metric):
+            counting.take()
+            super().lr_scheduler_step(scheduler, metric)
+
+    fit(emulated_gpu, True, 15, 1, Counted, callbacks=counting)
+    before, *captured = counting.steps
+    assert len(before[0]) > 20 and before[1:] == (0, 1)
+    assert [step[1:] for step in captured] == [(1, 1)] * 4
+    assert all(len(kernels) == 1 and "adam_kernel" in kernels[0] for kernels, *_ in captured[1:])
+
+
+@pytest.mark.whole
+def test_batches_of_many_shapes(emulated_gpu, emulated_library):
+    """The first of them have a graph each; one warning tells of the others."""
+    lengths = [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 2, 3, 3, 10, 11, 9]
+    batches = [[np.full((1, n), n % 7)] * 2 for n in lengths]
+    ends = []
+    for graph in (False, True):
+        tc.manual_seed(1)
+        model, trainer = Light(), tc.Trainer(1, device=emulated_gpu, progress=False, graph=graph, limit_val_batches=0)
+        before = emulated_library.library.emulator_graph_launches()
+        if graph:
+            with pytest.warns(UserWarning, match="more than 8 shapes .* captures the first 8: others run") as told:
+                trainer.fit(model, batches)
+            assert len(told) == 1
+        else:
+            trainer.fit(model, batches)
+        ends.append(end(model, trainer))
+    assert_equal(ends[1], ends[0])
+    assert emulated_library.library.emulator_graph_launches() - before == 4
+
+
+# ---- checks -----------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+def test_a_loss_or_gradient_that_is_not_finite(emulated_gpu, where):
+    """The error is that of a fit without graphs, and the weights are those of the step before."""
+
+    class Broken(Light):
+        def training_step(self, batch, batch_idx):
+            value = self.head.bias.sum() * 0 + (batch[0][0, 0] == 6).float()  # 1 in the batch with the 6
+            bad = 1 / (1 - value) if where == "loss" else (1 - value + self.head.bias.sum() * 0).sqrt() * 0
+            return self.loss(batch)[0] + bad.sum()
+
+    found = []
+    for graph in (False, True):
+        tc.manual_seed(1)
+        model, trainer = Broken(), tc.Trainer(1, device=emulated_gpu, progress=False, graph=graph, limit_val_batches=0)
+        batches = [[np.full((2, 4), n)] * 2 for n in (1, 2, 3, 6, 5)]
+        with pytest.raises(FloatingPointError) as error:
+            trainer.fit(model, batches)
+        found.append((str(error.value), trainer.global_step, *(host(p).tobytes() for p in model.parameters())))
+    assert found[0] == found[1] and "step 4" in found[0][0] and found[0][1] == 3
+
+
+class Manual(Light):
+    automatic_optimization = False
+
+
+class Early(tc.callbacks.Callback):
+    def on_before_backward(self, trainer, model, loss):
+        pass
+
+
+REFUSED = {
+    "cpu": (
+        lambda gpu: tc.Trainer(1, device="cpu", graph=True),
+        'graph=True captures steps on a GPU, and device is .cpu.: pass device="cuda"',
+    ),
+    "ddp": (lambda gpu: tc.Trainer(1, device="cuda", strategy="ddp", graph=True), "the steps of one process, and strategy is .ddp."),
+    "zero": (lambda gpu: tc.Trainer(1, device="cuda", strategy="zero", graph=True), "the steps of one process, and strategy is .zero."),
+    "a model on the CPU": (lambda gpu: tc.Trainer(1, graph=True).fit(Light(), data(6)), "Light is on the CPU: pass device="),
+    "manual": (lambda gpu: tc.Trainer(1, device=gpu, graph=True).fit(Manual(), data(6)), "Manual has automatic_optimization = False"),
+    "hook": (
+        lambda gpu: tc.Trainer(1, device=gpu, graph=True, callbacks=Early()).fit(Light(), data(6)),
+        r"without calling on_before_backward\(\), which is defined: use on_train_batch_start",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_captured_is_refused_at_the_beginning(emulated_gpu, name):
+    call, message = REFUSED[name]
+    with pytest.raises(ValueError, match=message):
+        call(emulated_gpu)
+
+
+def changes_an_attribute(model, batch, batch_idx):
+    model.each = [*model.each]
+
+
+FORBIDDEN = {
+    "item": (lambda model, batch, i: model.head.bias.sum().item(), RuntimeError, r"of Light to clipping: the host read values .* move that out of the function\. on_train_batch_start"),
+    "number": (lambda model, batch, i: model.log("n", 3.0), TypeError, r"log\('n'\) got a float in a step that Trainer\(graph=True\) captures"),
+    "cpu": (lambda model, batch, i: model.log("n", tc.ones(1)), TypeError, r"log\('n'\) got a Tensor on the CPU"),
+    "many": (lambda model, batch, i: model.log("n", batch[0].float()), ValueError, r"log\('n'\) takes .*, not this one of shape \(3, 4\)"),
+    "metric": (lambda model, batch, i: model.log("n", tc.metrics.Mean()), TypeError, r"log\('n'\) got a Mean"),
+    "batch_idx": (lambda model, batch, i: i % 2, RuntimeError, r"captures what is from training_step\(\) of Light to clipping: batch_idx was used"),
+    "global_step": (lambda model, batch, i: model.global_step, RuntimeError, "global_step was read in the captured function"),
+    "list": (lambda model, batch, i: model.seen.append(1), RuntimeError, "seen of the module was changed while tc.cuda.graph captured; move that out"),
+    "dict": (lambda model, batch, i: model.counts.update({len(model.counts): 1}), RuntimeError, "counts of the module was changed"),
+    "attribute": (changes_an_attribute, RuntimeError, "each of the module was changed while tc.cuda.graph captured"),
+    "numpy": (lambda model, batch, i: np.random.random(), RuntimeError, "the generator 'numpy' was drawn from while tc.cuda.graph captured"),
+    "python": (lambda model, batch, i: random.random(), RuntimeError, "the generator 'python' was drawn from"),
+    "own generator": (lambda model, batch, i: model.noise.normal(), RuntimeError, "the generator 'model.noise' was drawn from"),
+    "in place": (lambda model, batch, i: batch[0].mul_(1), RuntimeError, "changed argument 0 in place"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORBIDDEN)
+def test_what_a_step_may_not_do(emulated_gpu, name):
+    """It is told by the second step at the latest."""
+    call, error, message = FORBIDDEN[name]
+    trainer = tc.Trainer(1, device=emulated_gpu, progress=False, graph=True, limit_val_batches=0)
+    with pytest.raises(error, match=message):
+        trainer.fit(Light(call), data(12))
+    assert trainer.global_step <= 1
+
+
+def test_batches_with_other_things_than_arrays(emulated_gpu, emulated_library):
+    """Numbers and strings are part of what a graph is for; of other objects nothing is known."""
+
+    class Named(Light):
+        def training_step(self, batch, batch_idx):
+            return super().training_step((batch["x"], batch["y"]), batch_idx)["loss"] * batch["scale"]
+
+    def batches(*scales):
+        x = np.arange(4).reshape(1, 4)
+        return [{"x": x, "y": x, "scale": scale, "name": "a"} for scale in scales]
+
+    ends = []
+    for graph in (False, True):
+        tc.manual_seed(1)
+        before = emulated_library.library.emulator_graph_launches()
+        model, trainer = Named(), tc.Trainer(1, device=emulated_gpu, progress=False, graph=graph, limit_val_batches=0)
+        trainer.fit(model, batches(1.0, 1.0, 2.0, 1.0, 2.0, 3.0))
+        ends.append(end(model, trainer))
+    assert_equal(ends[1], ends[0])
+    assert emulated_library.library.emulator_graph_launches() - before == 3
+    with pytest.raises(TypeError, match="graph=True takes batches of arrays, numbers and strings, and this one has a object"):
+        trainer.fit(Named(), batches(object()))
