@@ -70,6 +70,27 @@ A6000 = Gpu(
     shared_bytes=100 * 1024,
 )
 
+# Of the same: "A100 Tensor Core GPU Architecture" (108 SMs, 64 float32 lanes, 5120 bytes of L2 and 1555 GB/s at 1.41 GHz; each SM has four
+# partitions with a scheduler, eight load and store units and four special ones), the latency as above, and the last four of compute
+# capability 8.0.
+A100 = Gpu(
+    name="A100 40 GB",
+    multiprocessors=108,
+    clock=1.41e9,
+    multiply_adds=64,
+    special=16,
+    schedulers=4,
+    addresses=32,
+    l2_bytes=5120 / 108,
+    dram_bytes=1555e9,
+    latency=270,
+    launch=4e-6,
+    threads=2048,
+    blocks=32,
+    registers=65536,
+    shared_bytes=164 * 1024,
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Block:
@@ -97,7 +118,7 @@ class Block:
             "compute": self.multiply_adds / gpu.multiply_adds + count["special"] / gpu.special,
             "issue": (multiply_adds + requests + count["special"] / WARP + count["barriers"] * warps) / gpu.schedulers,
             "memory": count["lines"] + count["wavefronts"] + (WARP / gpu.addresses - 1) * count["single"],
-            "L2": (count["load_bytes"] + count["store_bytes"]) / gpu.l2_bytes,
+            "L2": count["block_bytes"] / gpu.l2_bytes,
         }
 
     def stages(self) -> float:

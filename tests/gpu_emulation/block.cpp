@@ -419,8 +419,8 @@ static int run_grid(const std::string &kernel, const LaunchShape &shape, void (*
     while (static_cast<int>(block.threads.size()) < block.size) block.threads.push_back(std::make_unique<Thread>());
     block.scheduler.adopt_caller();
     failed = false;
-    count_launch(kernel);
     const uint64_t count = static_cast<uint64_t>(block.grid.x) * block.grid.y * block.grid.z;
+    count_launch(kernel, static_cast<int64_t>(count), block.size);
     const uint64_t start = schedule == Schedule::random ? random_bits() % count : 0;
     bool good = true;
     for (uint64_t step = 0; good && step < (last_block_only ? 1 : count); step++) {

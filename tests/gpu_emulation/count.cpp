@@ -27,8 +27,8 @@ constexpr uintptr_t line_bytes = 128, sector_bytes = 32, word_bytes = 4;
 constexpr int banks = 32;
 
 struct Counts {
-    int64_t launches = 0, requests = 0, lines = 0, shared_requests = 0, single = 0, load_sectors = 0, store_sectors = 0, load_bytes = 0,
-            store_bytes = 0;
+    int64_t launches = 0, blocks = 0, threads = 0, requests = 0, lines = 0, shared_requests = 0, single = 0, load_sectors = 0,
+            store_sectors = 0, load_bytes = 0, store_bytes = 0, block_bytes = 0;
     int64_t wavefronts = 0, ideal_wavefronts = 0, shuffles = 0, barriers = 0, special = 0, tensor = 0;
 };
 struct Column {
@@ -40,9 +40,9 @@ struct Column {
 #name, &Counts::name                                                                                                               \
     }
 constexpr Column columns[] = {
-    COLUMN(launches),         COLUMN(requests),      COLUMN(lines),      COLUMN(shared_requests), COLUMN(single),
-    COLUMN(load_sectors),     COLUMN(store_sectors), COLUMN(load_bytes), COLUMN(store_bytes),     COLUMN(wavefronts),
-    COLUMN(ideal_wavefronts), COLUMN(shuffles),      COLUMN(barriers),   COLUMN(special),         COLUMN(tensor)};
+    COLUMN(launches),   COLUMN(blocks),           COLUMN(threads),       COLUMN(requests),   COLUMN(lines),       COLUMN(shared_requests),
+    COLUMN(single),     COLUMN(load_sectors),     COLUMN(store_sectors), COLUMN(load_bytes), COLUMN(store_bytes), COLUMN(block_bytes),
+    COLUMN(wavefronts), COLUMN(ideal_wavefronts), COLUMN(shuffles),      COLUMN(barriers),   COLUMN(special),     COLUMN(tensor)};
 #undef COLUMN
 
 std::map<std::string, Counts> totals;
@@ -69,22 +69,29 @@ struct Request {
     bool write = false, shared = false;
 };
 
-// ---- distinct bytes: which launch last loaded or stored each ----
+// ---- distinct bytes: which launch, and which block, last loaded or stored each ----
 
 struct Touched {
-    uint32_t load, store;
+    uint32_t load, store, load_block, store_block;
 };
 Touched *touched = nullptr;
 uint32_t launch_number = 0;
+
+bool is_first(uint32_t &last, uint32_t now)
+{
+    const bool first = last != now;
+    last = now;
+    return first;
+}
 
 void touch(uintptr_t address, size_t bytes, bool write)
 {
     if (!touched) touched = new_shadow_table<Touched>();
     Touched *first = touched + shadow_index(reinterpret_cast<const void *>(address));
+    const uint32_t block_number = block.serial;
     for (size_t i = 0; i < bytes; i++) {
-        uint32_t &last = write ? first[i].store : first[i].load;
-        if (last != launch_number) (write ? counts->store_bytes : counts->load_bytes)++;
-        last = launch_number;
+        (write ? counts->store_bytes : counts->load_bytes) += is_first(write ? first[i].store : first[i].load, launch_number);
+        counts->block_bytes += is_first(write ? first[i].store_block : first[i].load_block, block_number);
     }
 }
 
@@ -200,10 +207,12 @@ void leave()
     if (current) logs[current->linear].path.pop_back();
 }
 
-void count_launch(const std::string &kernel)
+void count_launch(const std::string &kernel, int64_t blocks, int threads)
 {
     counts = &totals[kernel];
     counts->launches++;
+    counts->blocks += blocks;
+    counts->threads += blocks * threads;
     launch_number++;
     for (ThreadLog &log : logs) {
         log.accesses.clear();

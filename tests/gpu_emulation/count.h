@@ -9,12 +9,12 @@ namespace emulator
 enum class Event { barrier, shuffle, tensor };
 
 #if defined(EMULATOR_COUNT)
-void count_launch(const std::string &kernel); // what is counted from now on is of this kernel
-void count_event(Event event);                // of the block or warp that runs
+void count_launch(const std::string &kernel, int64_t blocks, int threads); // what is counted from now on is of this kernel
+void count_event(Event event);                                             // of the block or warp that runs
 void count_access(const void *pointer, size_t bytes, bool write, Site site);
 void count_block_so_far(); // at a barrier and at the block's end: the accesses of all its threads are made
 #else
-inline void count_launch(const std::string &) {}
+inline void count_launch(const std::string &, int64_t, int) {}
 inline void count_event(Event) {}
 inline void count_access(const void *, size_t, bool, Site) {}
 inline void count_block_so_far() {}

@@ -3,7 +3,8 @@
     python tests/gpu_emulation/counts.py            # how the counts differ from counts.json
     python tests/gpu_emulation/counts.py --write    # makes them the committed ones
 
-A kernel's row has the columns of count.cpp: sectors are 32 bytes of global memory per request of a warp, bytes are distinct ones, shared
+A kernel's row has the columns of count.cpp: `threads` are those of all blocks, sectors are 32 bytes of global memory per request of a warp, bytes are
+distinct ones of a launch, and `block_bytes` of a block; shared
 memory takes wavefronts where `ideal_wavefronts` would do without bank conflicts, `special` are calls of mathematical functions.
 """
 
@@ -130,6 +131,19 @@ CASES = [
     (optimizer, ["float32"], [("SGD", 1000), ("AdamW", 64, 65)]),
 ]
 
+# Of what tools/predict_kernels.py predicts, so many blocks as are soon counted. The GPU has one multiprocessor here: no sum is split, as in large
+# products.
+TYPICAL = [
+    (product, ["float32"], [(64, 64, 32), (64, 64, 768)]),
+    (attention, ["float32"], [(2, 4, 16, 8), (1, 1, 128, 64), (1, 1, 512, 64)]),
+    (add_layer_norm, ["float32"], [(2048, 32), (1024, 768)]),
+    (unary, ["float32"], [(65536,)]),
+    (binary, ["float32"], [(64, 1024)]),
+    (optimizer, ["float32"], [("AdamW", 64, 1024)]),
+    (cross_entropy, ["float32"], [(2048, 10), (8, 30522)]),
+]
+CASES_BY_MULTIPROCESSORS = {108: CASES, 1: TYPICAL}
+
 
 class Tensors:
     """Makes Tensors of a shape with the values 0, 1/8, 2/8, ... 15/8, 0, ..."""
@@ -156,31 +170,37 @@ def read(report):
     }
 
 
-def count_here():
-    """{case: {kernel: {column: count}}} of every case, with the library of TRANSFORMER_C_CUDA_LIBRARY."""
+def count_here(multiprocessors):
+    """{case: {kernel: {column: count}}} of the cases for so many, with the library of TRANSFORMER_C_CUDA_LIBRARY."""
     import transformer_c as tc
     from cuda_library import EmulatedLibrary
 
     library, device, counts = EmulatedLibrary(os.environ["TRANSFORMER_C_CUDA_LIBRARY"]), "cuda:emulated", {}
-    for run, dtypes, shapes in CASES:
+    library.set_multiprocessors(multiprocessors)
+    for run, dtypes, shapes in CASES_BY_MULTIPROCESSORS[multiprocessors]:
         for dtype in dtypes:
             for shape in shapes:
                 tc.cuda.synchronize(device)
                 library.counts()
                 run(tc, Tensors(tc, device, dtype), *shape)
                 tc.cuda.synchronize(device)
-                counts[f"{run.__name__} {dtype} {'x'.join(map(str, shape))}"] = read(library.counts())
+                counts[name_of(run, dtype, shape)] = read(library.counts())
     return counts
 
 
+def name_of(run, dtype, shape):
+    return f"{run.__name__} {dtype} {'x'.join(map(str, shape))}"
+
+
 def count():
-    """The same, counted by another process."""
-    library = emulation.kernel_library("count")
-    environment = {**os.environ, "TRANSFORMER_C_CUDA_LIBRARY": str(library)}
-    done = subprocess.run([sys.executable, __file__, "--here"], capture_output=True, text=True, env=environment)
-    if done.returncode:
-        raise RuntimeError(done.stdout + done.stderr)
-    return json.loads(done.stdout)
+    """The same of all, counted by other processes."""
+    environment, counts = {**os.environ, "TRANSFORMER_C_CUDA_LIBRARY": str(emulation.kernel_library("count"))}, {}
+    for multiprocessors in CASES_BY_MULTIPROCESSORS:
+        done = subprocess.run([sys.executable, __file__, "--here", str(multiprocessors)], capture_output=True, text=True, env=environment)
+        if done.returncode:
+            raise RuntimeError(done.stdout + done.stderr)
+        counts |= json.loads(done.stdout)
+    return counts
 
 
 # ---- the committed counts ----
@@ -236,7 +256,7 @@ def differences(before, now):
 
 def main():
     if "--here" in sys.argv:
-        print(json.dumps(count_here()))
+        print(json.dumps(count_here(int(sys.argv[-1]))))
         return 0
     now = count()
     if "--write" in sys.argv:

@@ -1,0 +1,48 @@
+"""tools/predict_kernels.py: the predicted times of the main kernels, and their table in docs/gpu.md."""
+
+import pathlib
+import sys
+
+import pytest
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+import predict_kernels
+from gpu_time import A100
+
+
+def test_the_page_has_the_table():
+    """Otherwise: python tools/predict_kernels.py --write."""
+    assert predict_kernels.page_with(predict_kernels.table()) == predict_kernels.PAGE.read_text()
+
+
+@pytest.mark.parametrize("row", predict_kernels.ROWS, ids=lambda row: f"{row.name} {row.shape}")
+def test_no_prediction_is_below_what_the_gpu_can_do(row):
+    """Nor above a hundred times that, or what a launch of some microseconds hides."""
+    time, _, total = predict_kernels.time_of(row, A100)
+    least = max(total["multiply_adds"] / (A100.multiply_adds * A100.multiprocessors * A100.clock), total["MiB"] * 2**20 / A100.dram_bytes)
+    launches = predict_kernels.counted(row)[1]["launches"]
+    assert least < time.seconds - launches * A100.launch or time.seconds < 1.01 * (least + launches * A100.launch)
+    assert time.seconds < 100 * least + launches * 5 * A100.launch
+
+
+def test_a_product_is_counted_by_hand():
+    """A tile of 64 x 64 with K = 768, by 8 warps of 32 threads of 4 x 4 results: of each k a thread loads eight numbers from shared memory, where
+    the 64 x 768 numbers of both operands went, and C is written once."""
+    (row,) = [row for row in predict_kernels.ROWS if row.shape == "4096 x 768 by 768 x 768"]
+    _, counts = predict_kernels.counted(row)
+    time, blocks, total = predict_kernels.time_of(row, A100)
+    assert blocks == 64 * 12 and total["multiply_adds"] == 4096 * 768 * 768
+    assert counts["load_bytes"] == 2 * 64 * 768 * 4 and counts["store_bytes"] == 64 * 64 * 4
+    assert total["MiB"] == (4096 * 768 + 768 * 768 + 4096 * 768) * 4 / 2**20
+    assert counts["wavefronts"] == 8 * 768 * 8 + 2 * 64 * 768 / 32
+    # of the 108 multiprocessors each has at most eight tiles, whose passes over memory bound it; no wait is left with several at a time
+    cycles = 8 * (counts["wavefronts"] + counts["lines"])
+    assert time.bound == "memory" and time.seconds == pytest.approx(cycles / 1.41e9 + 4e-6, rel=0.01)
+
+
+def test_a_page_without_a_place_is_an_error(tmp_path, monkeypatch):
+    page = tmp_path / "gpu.md"
+    page.write_text("no table")
+    monkeypatch.setattr(predict_kernels, "PAGE", page)
+    with pytest.raises(ValueError, match="has 0 places"):
+        predict_kernels.page_with("")
