@@ -103,7 +103,9 @@ def test_time_to_load(dtype):
 
 
 @pytest.mark.parametrize(
-    ("options", "most", "with_text"), [({}, 0.25, 1.15), ({"dtype": "bfloat16"}, 0.9, 1.15), ({"mmap": False}, 1.1, 1.6)], ids=str
+    ("options", "most", "with_text"),
+    [({}, 0.25, 1.15), ({"dtype": "bfloat16"}, 0.9, 1.15), ({"mmap": False}, 1.1, 1.6), ({"dtype": "bfloat16", "mmap": False}, 1.1, 1.6)],
+    ids=str,
 )
 def test_memory(options, most, with_text):
     """The peak of loading, and of one text, as shares of the file: the layers' weights, half of it, are packed at the first text. Of a mapped

@@ -142,7 +142,7 @@ def assemble(values: Any, state: Mapping[str, Any], task: str | None, dtype: Any
 
     def convert(arrays: list[Any]) -> Tensor:
         writable = [a.detach() if isinstance(a, Tensor) else as_tensor(a if a.flags.writeable else a.copy()) for a in arrays]
-        made = joined(writable).to(wanted)
+        made = joined([array.to(wanted) for array in writable])  # joined first, they would take the memory of all in both dtypes
         if owned and made is not writable[0]:  # copies
             for array in arrays:
                 release(array)
