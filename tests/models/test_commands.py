@@ -69,6 +69,11 @@ def test_embed(folders, run, tmp_path):
     assert run("embed", folders["embeddings"])[:2] == (0, [])
 
 
+def test_other_fields_are_kept_as_they_are(folders, run):
+    status, (line,), _ = run("classify", folders["text"], "--json", given='{"text": "abc", "of": "\\ud800"}')
+    assert status == 0 and line["of"] == "\ud800" and line["label"] in ("no", "yes", "?")
+
+
 def test_classify(folders, run, tmp_path):
     classifier = tc.models.TextClassifier(folders["text"])
     odds = classifier.predict_proba(TEXTS).astype(np.float32)
@@ -159,6 +164,13 @@ WRONG = [
     (["embed", "{embeddings}", "--json"], '"a"\n{"b": 1}', "line 2: the object has no 'text'; --field"),
     (["embed", "{embeddings}", "--json"], '"a"\n3', "line 2: expected a text, got 3"),
     (["embed", "{embeddings}", "--json"], "[" * 100_000, "line 1: "),
+    (
+        ["embed", "{embeddings}", "--json"],
+        '"a"\n"b \\ud800"',
+        "standard input, line 2: the text has '\\ud800', half of a pair of surrogates",
+    ),
+    (["classify", "{token}", "--json"], '["a", "\\udfff"]', "standard input, line 1: the text has '\\udfff'"),
+    (["embed", "{embeddings}", "--field", "body"], "abc", "--field body names the text in objects, but no line is JSON: add --json"),
     (["embed", "{embeddings}", "--pooling", "best"], "", "pooling must be"),
     (["embed", "{embeddings}", "--prompt-name", "x"], "", "prompt_name is 'x'"),
     (["embed", "{embeddings}", "--max-length", "1000"], "", "max_length is 1000"),

@@ -68,6 +68,17 @@ def test_folders(folder):
         assert read(folder, activation="sigmoid").activation == "sigmoid"
 
 
+def test_an_empty_folder_is_named_as_it_was_given(tmp_path):
+    for read in (
+        tc.models.CrossEncoder.from_pretrained,
+        tc.models.SentenceEncoder.from_pretrained,
+        tc.models.TextClassifier,
+        tc.models.load,
+    ):
+        with pytest.raises(tc.CheckpointError, match=f"^'{tmp_path}' has no config.json"):
+            read(tmp_path)
+
+
 def test_folders_that_are_refused(folder):
     config = json.loads((folder / "config.json").read_text())
     for name, value, message in (

@@ -160,3 +160,17 @@ def test_wrong_lengths(lengths, message):
     ids, _ = batch("bert", [T, T])
     with pytest.raises(ValueError, match=message):
         create("bert")(ids, lengths=lengths)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_in_front(kind):
+    """Is computed; where positions are counted from the tokens, a text has the bits that it has alone, and otherwise other positions."""
+    model = create(kind)
+    ids, _ = batch(kind, [5], 12)
+    text, front = ids[:, :5], np.roll(ids, 7, axis=1)
+    alone, found = model(text)[0], model(front, (np.arange(12) >= 7)[None])[0]
+    assert not found[:7].any()
+    if kind in ("roberta", "mpnet"):
+        assert np.array_equal(found[7:], alone)
+    else:
+        assert np.abs(found[7:] - alone).max() > 0.1

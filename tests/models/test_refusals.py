@@ -195,6 +195,8 @@ def test_arguments():
             model(*arguments)
     with pytest.raises(IndexError):
         model(IDS + 40)
+    with pytest.raises(ValueError, match=r"ids have the shape \(2, 0\); a text is judged by its first token"):
+        tc.models.create(BERT, task="text-classification")(np.zeros((2, 0), int))
     with pytest.raises(ValueError, match="DistilBERT has no embeddings for the parts"):
         config = {"model_type": "distilbert", "vocab_size": 20, "dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 8}
         tc.models.create(config)(IDS, token_types=IDS)

@@ -33,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser, output: str) -> None:
         "input", metavar="INPUT", nargs="*", default=(), help="files with a text per line, or .jsonl; - or none: standard input"
     )
     parser.add_argument("--json", action="store_true", help="lines are JSON, as in files named .jsonl: texts, or objects that have one")
-    parser.add_argument("--field", default="text", metavar="NAME", help="the name of the text in objects (default: text)")
+    parser.add_argument("--field", metavar="NAME", help="the name of the text in objects of lines of JSON (default: text)")
     parser.add_argument("--output", metavar="FILE", help=f"write the results there instead of printing them; a .npy file gets {output}")
     parser.add_argument(
         "--batch-size", type=positive, default=32, metavar="N", help="texts computed at once (default: 32); results do not depend on it"
@@ -114,6 +114,8 @@ def run(
 def _checked(options: argparse.Namespace) -> int | None:
     """How many lines there are, where only files are read and a bar shows it. What would stop a long run at its end is an error before it begins."""
     output = options.output
+    if options.field is not None and not any(_is_json(options, path) for path in options.input or ["-"]):
+        raise CommandError(f"--field {options.field} names the text in objects, but no line is JSON: add --json, or name a .jsonl file")
     if output is not None:
         folder, suffix = os.path.dirname(os.path.abspath(output)), os.path.splitext(output)[1]
         if suffix not in (*_LINES, ".npy"):
@@ -169,11 +171,11 @@ def _blocks(options: argparse.Namespace, read: Callable[[Any], Any]) -> Iterator
     for path in options.input or ["-"]:
         name, lines = ("standard input", sys.stdin.buffer) if path == "-" else (path, open_regular(path)[0])
         at_once = 1 if path == "-" and lines.isatty() else size  # who types waits for each result
-        is_json = options.json or path.endswith((".jsonl", ".ndjson"))
+        is_json = _is_json(options, path)
         try:
             for number, line in enumerate(lines, 1):
                 try:
-                    block.append(_parsed(line, is_json, options.field, read))
+                    block.append(_parsed(line, is_json, options.field or "text", read))
                 except (ValueError, RecursionError) as error:
                     raise CommandError(f"{name}, line {number}: {error}") from error
                 if len(block) >= at_once:
@@ -186,16 +188,23 @@ def _blocks(options: argparse.Namespace, read: Callable[[Any], Any]) -> Iterator
         yield block
 
 
+def _is_json(options: argparse.Namespace, path: str) -> bool:
+    return options.json or path.endswith((".jsonl", ".ndjson"))
+
+
 def _parsed(line: bytes, is_json: bool, field: str, read: Callable[[Any], Any]) -> tuple[dict[str, Any], Any]:
+    from ..models.texts import of_characters
+
     text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8-sig")
     if not is_json:
         return {}, read(text)
     value = json.loads(text)
-    if not isinstance(value, dict):
-        return {}, read(value)
-    if field not in value:
+    if isinstance(value, dict) and field not in value:
         raise ValueError(f"the object has no {field!r}; --field names what has the text")
-    return value, read(value[field])
+    found = read(value[field] if isinstance(value, dict) else value)
+    for part in [found] if isinstance(found, str) else found:
+        of_characters(part, "the text")
+    return value if isinstance(value, dict) else {}, found
 
 
 # ---- writing --------------------------------------------------------------------------------------------------------------------
@@ -210,7 +219,8 @@ class _Lines:
     def write(self, block: list[dict[str, Any]]) -> None:
         if self._file is None:
             self._file = open(self._path or "", "wb")  # noqa: SIM115 (close() closes it; made only when there is something to write)
-        self._file.write("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in block).encode())
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in block)
+        self._file.write(text.encode(errors="backslashreplace"))  # halves of surrogates, in fields that are kept: \\ud800, as JSON has them
         self._file.flush()
 
     def finish(self) -> None:

@@ -97,7 +97,7 @@ class CrossEncoder:
             raise CheckpointError(
                 f"{path!r} has the modules {', '.join(kind for kind, _ in modules)}, which make embeddings: SentenceEncoder reads them"
             )
-        inner = os.path.join(path, modules[0][1])
+        inner = modules[0][1]
         limit = None if max_length is None else count("max_length", max_length)
         options = mapping(os.path.join(path, "config_sentence_transformers.json"))
         if options.get("default_prompt_name") is not None:

@@ -61,7 +61,10 @@ class TextClassification(WithHead):
 
     @named_as_in_transformers
     def forward(self, ids: Tensor, mask: Tensor | None = None, lengths: Tensor | None = None, token_types: Tensor | None = None) -> Tensor:
-        x = self.encoder(ids, mask, lengths, token_types)[:, 0]
+        states = self.encoder(ids, mask, lengths, token_types)
+        if not states.shape[1]:
+            raise ValueError(f"ids have the shape {tuple(states.shape[:2])}; a text is judged by its first token, and there is none")
+        x = states[:, 0]
         x = self.dropout(x) if self.dropout_first else x
         return self.out(self.dropout(activated(self.dense, x, self.activation)))
 

@@ -104,10 +104,10 @@ def read_dense(folder: str, mmap: bool = True) -> Dense:
 
 
 def read_modules(folder: str) -> list[tuple[str, str]]:
-    """(the last part of a class's name, folder) of the modules that modules.json names, in their order."""
+    """(the last part of a class's name, its folder) of the modules that modules.json names, in their order."""
     path = os.path.join(folder, "modules.json")
     if not os.path.exists(path):
-        return [("Transformer", "")]
+        return [("Transformer", folder)]
     modules = read_json(path)
     if not isinstance(modules, list) or not all(isinstance(m, dict) and isinstance(m.get("type"), str) for m in modules):
         raise CheckpointError(f"{path!r} is not a list of modules")
@@ -118,7 +118,7 @@ def read_modules(folder: str) -> list[tuple[str, str]]:
             raise CheckpointError(f"{path!r} has a module {module['type']!r:.80}; supported are {', '.join(_PARTS)}")
         if not isinstance(place, str) or os.path.isabs(place) or ".." in place.split("/") or "\0" in place or "\\" in place:
             raise CheckpointError(f"{path!r} has the path {place!r:.80}; expected a folder inside")
-        found.append((kind, place))
+        found.append((kind, os.path.join(folder, place) if place else folder))
     if not re.fullmatch("Transformer( Pooling( Dense)*( Normalize)?)?", " ".join(kind for kind, _ in found)):
         names = ", ".join(kind for kind, _ in found)
         raise CheckpointError(

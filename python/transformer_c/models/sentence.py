@@ -155,11 +155,11 @@ class SentenceEncoder:
         path = find(folder)
         modules = read_modules(path)
         places = dict(modules)
-        inner, include = os.path.join(path, places["Transformer"]), True
+        inner, include = places["Transformer"], True
         found: tuple[str, ...] = ("mean",)
         if "Pooling" in places:
-            found, include = read_pooling(os.path.join(path, places["Pooling"], "config.json"), tuple(POOLINGS))
-        dense = [read_dense(os.path.join(path, place), mmap) for kind, place in modules if kind == "Dense"]
+            found, include = read_pooling(os.path.join(places["Pooling"], "config.json"), tuple(POOLINGS))
+        dense = [read_dense(place, mmap) for kind, place in modules if kind == "Dense"]
         if pooling is not None:
             found = (one_of("pooling", pooling, tuple(POOLINGS)),)
         config = mapping(os.path.join(path, "config_sentence_transformers.json"))
