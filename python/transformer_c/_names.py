@@ -7,7 +7,7 @@ import importlib
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import ModuleType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -94,6 +94,23 @@ def hooks(
         return sorted({*public(vars(sys.modules[module])), *later})
 
     return __getattr__, __dir__
+
+
+class Explaining:
+    """A base of classes whose instances say, of attributes that they lack, what to write instead."""
+
+    _instead: ClassVar[Mapping[str, str]] = {}  # of names that other libraries have
+
+    def __getattr__(self, name: str) -> Any:  # only reached when normal lookup has failed
+        kind = type(self)
+
+        def advice() -> str:
+            if name in kind._instead:
+                return f"; use {kind._instead[name]}"
+            found = None if name.startswith("_") else nearest(name, [*dir(kind), *vars(self)])
+            return f"; did you mean {found!r}?" if found else ""
+
+        raise MissingName(f"{kind.__name__!r} object has no attribute {name!r}", advice, name, self)
 
 
 def explained(

@@ -36,5 +36,6 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
     assert (
         len(blocks) >= 5 and names["states"].shape == (2, 5, 16) and names["scores"].shape == (2, 3) and names["vectors"].shape == (4, 16)
     )
+    assert np.array_equal(names["found"][0].numpy(), names["states"])
     assert names["several"].predict(texts).shape == (4, 3) and names["rating"].predict(texts).dtype == np.float64
     assert Path("mine/model.safetensors").exists() and names["best"] in range(4)

@@ -182,7 +182,7 @@ def test_names_of_columns():
         ({}, np.ones((3, 0)), ValueError, r"the shape \(3, 0\)"),
         ({}, np.ones((3, 2, 2)), ValueError, r"the shape \(3, 2, 2\)"),
         ({}, np.ones((2, 2)), ValueError, "3 texts but 2 labels"),
-        ({}, None, TypeError, "y must be a sequence of labels, not NoneType"),
+        ({}, None, TypeError, "y must be a sequence of labels, not None"),
         ({}, "aba", TypeError, "y must be a sequence of labels, not str"),
         ({}, Frame(np.ones((3, 2)), "a", "a"), ValueError, "two columns of one name"),
         ({"problem_type": MULTI}, [0, 1, 1], TypeError, "array of 0 and 1"),

@@ -10,18 +10,37 @@ import numpy as np
 
 from .._arguments import count, one_of
 from .._core import Tensor
-from .._names import explained
+from .._names import Explaining, explained
 from .._tensor import as_tensor
 from ..random import drawing_from
 from .fitting import Options, generator_of, train
 from .loading import save
 from .pretrained import Pretrained
 from .problems import PROBLEMS, REGRESSION, SINGLE, Head, Problem, validated
-from .texts import arguments, scores
+from .texts import arguments, attributes, scores
 from .tokenizing import Tokenizer, longest
 
+# Of transformers' and Keras' names for the options, what to write instead.
+_OPTIONS = {
+    **dict.fromkeys(("num_epochs", "max_epochs", "num_train_epochs"), "epochs="),
+    **dict.fromkeys(("lr", "learning_rate_init"), "learning_rate="),
+    **dict.fromkeys(("per_device_train_batch_size", "train_batch_size"), "batch_size="),
+    **dict.fromkeys(("warmup_ratio", "warmup_steps"), "warmup=, a share of the steps"),
+    **dict.fromkeys(("seed", "rng"), "random_state="),
+    "max_grad_norm": "max_norm=",
+    "max_seq_length": "max_length=",
+    "device": "classifier.model_.to(device) moves the model",
+    **dict.fromkeys(("id2label", "labels", "classes"), "the classes are those of y"),
+}
+_OF_FIT = {
+    **dict.fromkeys(("validation_data", "eval_set", "validation_split", "val"), "validation=(X, y)"),
+    **dict.fromkeys(
+        ("epochs", "batch_size", "learning_rate", "random_state", "progress"), "an argument of the constructor, or of set_params"
+    ),
+}
 
-class Classifier:
+
+class Classifier(Explaining):
     """The base of both. A sample is what the model reads at once: a text, or a part of a long one."""
 
     task: str
@@ -33,7 +52,17 @@ class Classifier:
     history_: list[dict[str, float]]
     _pairs = False  # whether texts may come in pairs
 
-    @explained({"num_epochs": "epochs=", "max_epochs": "epochs="})
+    _instead = attributes(
+        "classifier.model_",
+        predict_log_proba="np.log(classifier.predict_proba(X))",
+        decision_function="classifier.predict_proba(X)",
+        history="classifier.history_",
+        partial_fit="classifier.fit(X, y), which begins with the weights of the folder",
+        **dict.fromkeys(("transform", "encode"), "SentenceEncoder for vectors of texts"),
+        **dict.fromkeys(("train", "train_model", "finetune"), "classifier.fit(X, y)"),
+    )
+
+    @explained(_OPTIONS)
     def __init__(
         self,
         model: Any,
@@ -125,6 +154,7 @@ class Classifier:
     def __sklearn_is_fitted__(self) -> bool:
         return self.model_ is not None
 
+    @explained(_OF_FIT)
     def fit(self, X: Any, y: Any, *, validation: tuple[Any, Any] | None = None) -> Any:
         """Fine-tunes the pretrained weights; returns the classifier.
 
@@ -265,3 +295,14 @@ def numbers(head: Head, labels: list[Any]) -> np.ndarray:
         if label not in of:
             raise ValueError(f"the label {label!r:.80} of the validation is none of {list(of)!r:.200}")
     return np.array([of[label] for label in labels], np.int64)
+
+
+def same_kind(head: Head, labels: list[Any]) -> list[Any]:
+    """Labels, of the type of the classes; None is the label of a word without tokens."""
+    kind = str if head.classes.dtype.kind == "U" else (int, np.integer)
+    for i, label in enumerate(labels):
+        if label is not None and not isinstance(label, kind):
+            raise TypeError(
+                f"label number {i} is {label!r:.80} ({type(label).__name__}), but the classes are {head.classes.tolist()!r:.200}"
+            )
+    return labels

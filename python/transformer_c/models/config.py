@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -50,7 +51,8 @@ class Config:
         if callable(getattr(values, "to_dict", None)):
             values = values.to_dict()
         if not isinstance(values, Mapping):
-            raise CheckpointError(f"the configuration is a {type(values).__name__}; expected a mapping, as in config.json")
+            advice = "; tc.models.load reads a folder" if isinstance(values, (str, os.PathLike)) else ""
+            raise CheckpointError(f"the configuration is a {type(values).__name__}; expected a mapping, as in config.json{advice}")
         self.values = dict(values)
 
     def refuse(self, name: str, expected: str) -> CheckpointError:

@@ -14,7 +14,7 @@ from .._core import Tensor
 from .._tensor import as_tensor, cat
 from ..random import drawing_from
 from .fitting import Options, generator_of, train
-from .texts import arguments, listed
+from .texts import arguments, listed, of_characters
 
 _WEIGHTS = {  # of the tokens, given their positions from 1 on and how many are pooled
     "mean": lambda positions, number: np.ones_like(positions) / number,
@@ -32,6 +32,8 @@ def checked_groups(groups: Any) -> list[tuple[str, ...]]:
             raise TypeError(f"pairs must be (anchor, positive) or (anchor, positive, negative, ...), but number {i} is {group!r:.80}")
         if found and len(texts) != len(found[0]):
             raise ValueError(f"pair number {i} has {len(texts)} texts and number 0 has {len(found[0])}; they must all have as many")
+        for text in texts:
+            of_characters(text, f"pair number {i}")
         found.append(texts)
     if not found:
         raise ValueError("there are no pairs to train with")

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from .._arguments import count, one_of
+from .._names import Explaining
 from ..checkpoint import CheckpointError
 from .folder import find, loading, mapping, read_config, read_weights
 from .layers import TextEncoder
 from .loading import assemble, check
 from .modules import read_modules
-from .texts import as_others_compute, as_others_read, checked, listed, made_of, pair, scores, sigmoid, tokens_of
+from .texts import as_others_compute, as_others_read, attributes, checked, listed, made_of, pair, scores, sigmoid, tokens_of
 from .tokenizing import Tokenizer, longest
 
 _TASK = "text-classification"
@@ -21,7 +22,7 @@ _TASK = "text-classification"
 _ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "identity"}
 
 
-class CrossEncoder:
+class CrossEncoder(Explaining):
     """Scores pairs of texts, such as a question and a document, by reading both at once (Nogueira & Cho 2019).
 
     It is slower than comparing embeddings of ``SentenceEncoder``, and better: let it rank the best hundred of those.
@@ -57,6 +58,14 @@ class CrossEncoder:
     >>> len(best), sorted(best[0])
     (2, ['corpus_id', 'score', 'text'])
     """
+
+    _instead = attributes(
+        "encoder.model",
+        fit='tc.models.TextClassifier(folder, problem_type="regression").fit(pairs, scores)',
+        max_length="encoder.tokenizer.max_length",
+        **dict.fromkeys(("score", "predict_proba", "encode", "forward"), "encoder.predict(pairs)"),
+        **dict.fromkeys(("eval", "train"), "encoder.predict(pairs), which computes in eval mode"),
+    )
 
     def __init__(self, model: Any, tokenizer: Any = None, activation: str | None = None) -> None:
         made_of("CrossEncoder", model, tokenizer)
@@ -140,6 +149,10 @@ class CrossEncoder:
         ndarray of float32, shape (N,)
             (N, outputs) where the model has several; without the first axis for one pair.
         """
+        if isinstance(batch_size, (str, list, tuple, np.ndarray)):
+            raise TypeError(
+                "predict takes pairs of texts in one argument: predict(list(zip(queries, documents))), or predict((query, document))"
+            )
         listing = listed(pairs, "pairs of str")
         if len(listing) == 2 and all(isinstance(text, str) for text in listing):
             return self.predict([listing], batch_size, progress=progress)[0]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -62,18 +63,53 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
+def path_of(folder: Any) -> str:
+    """The path that a user gave."""
+    if not isinstance(folder, (str, bytes, os.PathLike)):
+        kind = "a mapping" if isinstance(folder, Mapping) else f"{folder!r:.80} ({type(folder).__name__})"
+        raise TypeError(f"folder must be a path, such as 'all-MiniLM-L6-v2' or a pathlib.Path, not {kind}")
+    return os.fsdecode(folder)
+
+
 def find(folder: Any) -> str:
     """The path of a folder, after checking that it is one."""
-    path = os.fsdecode(folder)
+    path = path_of(folder)
     if os.path.isfile(path):
         with open_regular(path)[0] as file:
             other = other_format(file.read(16)) or "expected a folder with config.json and the weights"
         raise CheckpointError(f"{path!r} is a file; {other}")
     if not os.path.isdir(path):
         raise FileNotFoundError(
-            f"there is no folder {path!r}; models are loaded from a folder with config.json and weights, never downloaded"
+            f"there is no folder {path!r}; models are loaded from a folder with config.json and weights, never downloaded{_advice(path)}"
         )
     return path
+
+
+def _advice(path: str) -> str:
+    """For a path that is none: what somebody who meant a home folder, or a model of the Hub, does."""
+    if path.startswith("~"):
+        return "; os.path.expanduser replaces ~"
+    owner, _, name = path.partition("/")
+    if name and owner and "/" not in name and not path.startswith(".") and not os.path.exists(owner):
+        return f"; if that is its name on the Hub: `hf download {path} --local-dir {name}` (package huggingface_hub) makes one"
+    return ""
+
+
+def _inside(folder: str) -> str:
+    """Says in which of its folders, or of theirs, there is a model, as in packages and caches."""
+    found = []
+    for path in islice(_below(folder), 1000):
+        files = _listed(path)
+        if "config.json" in files and any(file.startswith(("model.safetensors", "pytorch_model.bin")) for file in files):
+            found.append(path)
+    return f"; there is a model in {', '.join(map(repr, found[:3]))}" if found else ""
+
+
+def _below(folder: str) -> Iterator[str]:
+    first = [os.path.join(folder, name) for name in _listed(folder)]
+    yield from first
+    for path in first:
+        yield from (os.path.join(path, name) for name in _listed(path))
 
 
 class loading:
@@ -94,7 +130,7 @@ def read_config(folder: str) -> dict[str, Any]:
     """The contents of config.json."""
     path = os.path.join(folder, "config.json")
     if not os.path.exists(path):
-        raise CheckpointError(f"{folder!r} has no config.json{_other_weights(folder)}")
+        raise CheckpointError(f"{folder!r} has no config.json{_inside(folder) or _other_weights(folder)}")
     values = read_json(path)
     if not isinstance(values, dict):
         raise CheckpointError(f"{path!r} is not a mapping")
@@ -124,7 +160,10 @@ def _other_weights(folder: str) -> str:
 
 
 def _listed(folder: str) -> list[str]:
-    return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    try:
+        return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    except OSError:  # only advice is sought there
+        return []
 
 
 def _safetensors(path: str, mmap: bool) -> dict[str, np.ndarray]:

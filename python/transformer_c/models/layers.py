@@ -29,7 +29,7 @@ _SAME = {"input_ids": "ids", "attention_mask": "mask", "token_type_ids": "token_
 _INSTEAD = {
     "labels": "the loss is one of tc.functional's, of what the model gives: cross_entropy(model(ids, mask), labels)",
     "output_attentions": "with tc.nn.attention_maps(model) as maps: model(ids)",
-    "output_hidden_states": "model.layers[i].register_forward_hook(hook) sees the states of a layer; without padding, (1, N, E), where texts have different lengths",
+    "output_hidden_states": "model.layers[i].register_forward_hook(hook, with_kwargs=True) sees the states of a layer; packed, (1, N, E), where texts have different lengths: kwargs['packing'].unpack(output[0]) is (B, T, E)",
     "return_dict": "the result is the array itself",
     "position_ids": "positions are counted from the tokens",
     "inputs_embeds": "a model takes the numbers of tokens, ids",
@@ -154,9 +154,10 @@ class TextEncoder(nn.Module):
         -------
         Tensor or ndarray, shape (B, T, E)
             0 at padded positions. For them nothing is computed: layers see the texts of a batch side by side, (1, N, E), N the number of
-            their tokens, unless all are of the same length. A text has the same bits in any batch.
+            their tokens, unless all are of the same length; a hook finds ``packing`` among the layer's arguments, and
+            ``packing.unpack(output[0])`` is (B, T, E). A text has the same bits in any batch.
         """
-        ids = as_tensor(ids)
+        ids = _numbers(ids)
         if ids.ndim != 2 or ids.dtype.kind not in "iu":
             raise ValueError(f"ids must be integers of shape (B, T), got {ids.dtype.name} of shape {ids.shape}; one text is ids[None]")
         if ids.shape[1] > self.longest:
@@ -179,6 +180,16 @@ class TextEncoder(nn.Module):
         if packing is not None:
             return packing.unpack(x[0])
         return x if real is None else x.masked_fill(~real[:, :, None], 0.0)
+
+
+def _numbers(ids: Any) -> Tensor:
+    """ids as a Tensor."""
+    found = ids if isinstance(ids, Tensor) else np.asarray(ids)
+    if found.dtype.kind in "USO":
+        raise TypeError(
+            "ids must be numbers of tokens; texts are read by SentenceEncoder, TextClassifier, TokenClassifier and CrossEncoder"
+        )
+    return as_tensor(found)
 
 
 def _tokens(visible: dict[str, Any], ids: Tensor) -> Tensor | None:

@@ -18,7 +18,7 @@ from ..checkpoint.safetensors_file import release
 from .bert import Bert
 from .config import Config
 from .distilbert import DistilBert
-from .folder import find, loading, read_config, read_weights, write_arrays, write_json
+from .folder import find, loading, path_of, read_config, read_weights, write_arrays, write_json
 from .heads import CLASSES, HEADS, WithHead, other_task
 from .mpnet import MPNet
 from .names import fill, joined, plain, to_state
@@ -138,7 +138,7 @@ def assemble(values: Any, state: Mapping[str, Any], task: str | None, dtype: Any
     _check_sizes(config, kind, task, {short: tuple(state[name].shape) for short, name in files.items()})
     with nn.init.skip():
         model = _make(config, kind, task, pooler="pooler.dense.weight" in files)
-    wanted = _dtype(state) if dtype is None else np.dtype(dtype) if not isinstance(dtype, str) else dtype
+    wanted = _dtype(state) if dtype is None else _floating(dtype)
 
     def convert(arrays: list[Any]) -> Tensor:
         writable = [a.detach() if isinstance(a, Tensor) else as_tensor(a if a.flags.writeable else a.copy()) for a in arrays]
@@ -227,6 +227,18 @@ def _check_sizes(config: Config, kind: Any, task: str | None, shapes: Mapping[st
         raise CheckpointError(f"config.json has {name} = {config.values.get(name)!r}; the weights have {len(numbers)} layers")
 
 
+def _floating(dtype: Any) -> str:
+    """The name of a floating dtype of NumPy's or PyTorch's, or PyTorch's short name of one."""
+    try:
+        name = str(dtype).removeprefix("torch.") if isinstance(dtype, str) or type(dtype).__module__ == "torch" else np.dtype(dtype).name
+    except TypeError:
+        name = ""
+    name = {"float": "float32", "double": "float64", "half": "float16"}.get(name, name)
+    if name not in ("float32", "float64", "float16", "bfloat16"):
+        raise ValueError(f"dtype must be float32, float64, float16 or bfloat16, got {dtype!r:.80}")
+    return name
+
+
 def _dtype(state: Mapping[str, Any]) -> Any:
     """The dtype of the floating arrays of a file, float32 where there are several."""
     kinds = {array.dtype for array in state.values() if array.dtype.kind == "f" or array.dtype.name == "bfloat16"}
@@ -261,7 +273,7 @@ def save(model: Any, folder: Any) -> None:
     config = {**model.config, "architectures": [kind.table.name + CLASSES[task]]}
     config["dtype"] = next(iter(arrays.values())).dtype.name
     config.pop("torch_dtype", None)
-    path = os.fsdecode(folder)
+    path = path_of(folder)
     os.makedirs(path, exist_ok=True)
     write_arrays(os.path.join(path, "model.safetensors"), arrays)
     write_json(os.path.join(path, "config.json"), config)
@@ -275,5 +287,6 @@ def state_of(model: Any) -> dict[str, Tensor]:
 
 def _kind_of(encoder: Any) -> Any:
     if type(encoder) not in ARCHITECTURES.values():
-        raise TypeError(f"expected a model of tc.models, not {type(encoder).__name__}")
+        advice = "; it has a save of its own" if callable(getattr(encoder, "save", None)) else ""
+        raise TypeError(f"expected a model of tc.models, not {type(encoder).__name__}{advice}")
     return type(encoder)

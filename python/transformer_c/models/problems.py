@@ -26,12 +26,20 @@ class Problem(NamedTuple):
     metric: str  # the name of `score`, as in scikit-learn
     score: Callable[[Any, Any], float]  # of what was found, and what was wanted
 
+    def __reduce__(self) -> Any:
+        """A copy, a pickled one too, is the row itself."""
+        return _row, (self.name,)
+
 
 class Head(NamedTuple):
     """What a classifier answers with: `classes` are the names of the outputs, str or int."""
 
     problem: Problem
     classes: np.ndarray
+
+
+def _row(name: str) -> Problem:
+    return PROBLEMS[name]
 
 
 def _of_classes(scores: Tensor, goals: Sequence[np.ndarray]) -> Tensor:

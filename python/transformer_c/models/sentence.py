@@ -10,6 +10,7 @@ import numpy as np
 
 from .._arguments import all_of, count, not_negative, one_of
 from .._evaluating import evaluating
+from .._names import Explaining
 from ..checkpoint import CheckpointError
 from . import contrastive
 from .fitting import Options
@@ -17,7 +18,19 @@ from .folder import find, mapping, write_arrays, write_json
 from .layers import TextEncoder
 from .loading import load, save
 from .modules import Dense, pooling_config, read_dense, read_modules, read_pooling
-from .texts import Bar, arguments, as_others_compute, as_others_read, by_length, checked, made_of, of_characters, parts, tokens_of
+from .texts import (
+    Bar,
+    arguments,
+    as_others_compute,
+    as_others_read,
+    attributes,
+    by_length,
+    checked,
+    made_of,
+    of_characters,
+    parts,
+    tokens_of,
+)
 from .tokenizing import Tokenizer, longest
 
 # What is made of the states (T, E) of a text's tokens from number `first` on; all sums are in float64.
@@ -32,7 +45,7 @@ POOLINGS = {
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 
-class SentenceEncoder:
+class SentenceEncoder(Explaining):
     """Turns texts into vectors, such that texts of similar meaning have similar vectors (Reimers & Gurevych 2019).
 
     ``SentenceEncoder.from_pretrained(folder)`` makes one.
@@ -82,6 +95,16 @@ class SentenceEncoder:
     >>> np.array_equal(encoder.encode("a cat"), vectors[0])
     True
     """
+
+    _instead = attributes(
+        "encoder.model",
+        **dict.fromkeys(("max_seq_length", "max_length"), "encoder.tokenizer.max_length"),
+        **dict.fromkeys(("get_sentence_embedding_dimension", "get_embedding_dimension"), "encoder.encode([]).shape[1]"),
+        **dict.fromkeys(("predict", "transform", "embed", "forward", "embed_documents", "embed_query"), "encoder.encode(texts)"),
+        **dict.fromkeys(("encode_query", "encode_document"), 'encoder.encode(texts, prompt_name="query"), of encoder.prompts'),
+        **dict.fromkeys(("eval", "train"), "encoder.encode(texts), which computes in eval mode, or encoder.fit(pairs)"),
+        tokenize="encoder.tokenizer(texts)",
+    )
 
     def __init__(
         self,
@@ -162,6 +185,8 @@ class SentenceEncoder:
         dense = [read_dense(place, mmap) for kind, place in modules if kind == "Dense"]
         if pooling is not None:
             found = (one_of("pooling", pooling, tuple(POOLINGS)),)
+        if not isinstance(normalize, (bool, np.bool_, type(None))):
+            raise TypeError(f"normalize must be True, False or None, got {normalize!r:.80} ({type(normalize).__name__})")
         config = mapping(os.path.join(path, "config_sentence_transformers.json"))
         model = load(inner, dtype=dtype, mmap=mmap)
         if not isinstance(model, TextEncoder):
@@ -266,7 +291,7 @@ class SentenceEncoder:
         ndarray of float32, shape (N, M)
             Cosines, products, or distances times -1: larger is more similar.
         """
-        a, b = (np.atleast_2d(np.asarray(x, np.float32)) for x in (a, b))
+        a, b = (_vectors(x) for x in (a, b))
         if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
             raise ValueError(f"a and b must be vectors of the same size, (N, E) and (M, E); got {a.shape} and {b.shape}")
         if self.similarity_function == "cosine":
@@ -420,6 +445,14 @@ def _checked_prompt(prompt: Any, name: str) -> str:
     if not isinstance(prompt, str):
         raise TypeError(f"{name} must be a str, not {prompt!r:.80} ({type(prompt).__name__})")
     return of_characters(prompt, name)
+
+
+def _vectors(x: Any) -> np.ndarray:
+    """(N, E), of vectors or one."""
+    found = np.asarray(x)
+    if found.dtype.kind not in "biuf":
+        raise TypeError(f"similarity takes vectors, as encode gives them, not {x!r:.80}; for texts: similarity(encode(a), encode(b))")
+    return np.atleast_2d(found.astype(np.float32, copy=False))
 
 
 def _of_length_one(vectors: np.ndarray) -> np.ndarray:

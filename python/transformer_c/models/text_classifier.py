@@ -8,7 +8,7 @@ import numpy as np
 
 from .._arguments import count
 from .answers import Given, arranged, read
-from .classifier import Classifier, numbers
+from .classifier import Classifier, numbers, same_kind
 from .problems import MULTI, PROBLEMS, REGRESSION, SINGLE, Head, Problem
 from .texts import checked_with_pairs, scores, tokens_of
 
@@ -146,10 +146,13 @@ class TextClassifier(Classifier):
     def score(self, X: Any, y: Any) -> float:
         """The share of the texts whose label is predicted, or all of whose labels are; of a regression the coefficient of determination, R2."""
         head, texts = self._fitted()[1], self._checked(X)
+        if not texts:
+            raise ValueError("there are no texts to score")
         given = self._given(texts, y, head.problem)
-        wanted = given.values if given.problem is SINGLE else arranged(given, head)
-        found = self.predict(texts)
-        return given.problem.score(found if given.problem is SINGLE else found.reshape(wanted.shape), wanted)
+        if given.problem is SINGLE:
+            return given.problem.score(self.predict(texts), same_kind(head, given.values))
+        wanted = arranged(given, head)
+        return given.problem.score(self.predict(texts).reshape(wanted.shape), wanted)
 
     def _answers(self, X: Any, batch_size: int) -> np.ndarray:
         """(N, C): probabilities or numbers."""

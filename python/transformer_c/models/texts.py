@@ -45,6 +45,19 @@ _COMPUTING = {
 }
 _NOTHING = {"convert_to_tensor": (False,), "convert_to_numpy": (True,), "device": (None, "cpu"), "output_value": ("sentence_embedding",),
             "precision": ("float32",), "activation_fn": (None,), "apply_softmax": (False,)}  # fmt: skip
+
+
+# The same for attributes of what reads texts with a model under this name.
+def attributes(model: str, **more: str) -> dict[str, str]:
+    """Of transformers' and sentence-transformers' attributes, what to write instead."""
+    return {
+        **dict.fromkeys(("to", "cuda", "cpu", "device"), f"{model}.to(device)"),
+        **dict.fromkeys(("half", "float", "bfloat16", "double"), "dtype= where the folder is read"),
+        **dict.fromkeys(("save_pretrained", "push_to_hub"), "save(folder)"),
+        **more,
+    }
+
+
 as_others_compute = explained(_COMPUTING, {"show_progress_bar": "progress"}, harmless=_NOTHING)
 
 
@@ -61,7 +74,8 @@ def checked(texts: Any) -> list[str]:
     texts = listed(texts, "str")
     for i, text in enumerate(texts):
         if not isinstance(text, str):
-            raise TypeError(f"texts must be str, but number {i} is {text!r:.80} ({type(text).__name__})")
+            advice = _ADVICE[bytes] if isinstance(text, bytes) else ""
+            raise TypeError(f"texts must be str, but number {i} is {text!r:.80} ({type(text).__name__}){advice}")
         of_characters(text, f"text number {i}")
     return texts
 
@@ -97,10 +111,20 @@ def pair(value: Any, number: int, of: str = "pairs of str") -> tuple[str, str]:
     return both
 
 
+# For what is no list.
+_ADVICE: dict[Any, str] = {
+    str: "; put a single one into a list",
+    bytes: "; decode() makes a str of bytes",
+    (set, frozenset): "; it has no order",
+}
+
+
 def listed(values: Any, of: str, name: str = "texts") -> list[Any]:
     """A list, of anything that has an order and is no text itself; the errors for others call it `name`."""
-    if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__iter__"):
-        raise TypeError(f"{name} must be a sequence of {of}, not {type(values).__name__}")
+    if isinstance(values, (str, bytes, Mapping, set, frozenset)) or not hasattr(values, "__iter__") or getattr(values, "ndim", 1) == 0:
+        advice = next((advice for kind, advice in _ADVICE.items() if isinstance(values, kind)), "")
+        kind = "an array of no dimensions" if hasattr(values, "ndim") else "None" if values is None else type(values).__name__
+        raise TypeError(f"{name} must be a sequence of {of}, not {kind}{advice}")
     if hasattr(values, "columns") and hasattr(values, "to_numpy"):
         raise TypeError(f"{name} must be a sequence of {of}, not a frame; pass one of its columns: {', '.join(map(repr, values.columns))}")
     return list(values)

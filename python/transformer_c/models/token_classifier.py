@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._arguments import count
-from .classifier import Classifier, numbers
+from .classifier import Classifier, numbers, same_kind
 from .problems import IGNORED, SINGLE, Head, Problem, accuracy
 from .texts import listed, of_characters, scores, softmax, tokens_of
 from .tokenizing import Tokenizer
@@ -82,9 +82,11 @@ class TokenClassifier(Classifier):
 
     def score(self, X: Any, y: Any) -> float:
         """The share of the words whose label is predicted."""
-        self._fitted()
-        texts = self._checked(X)
+        head, texts = self._fitted()[1], self._checked(X)
         labels = self._given(texts, y, None)
+        if not any(texts):
+            raise ValueError("there are no words to score")
+        same_kind(head, [label for some in labels for label in some])
         return accuracy(*([label for some in each for label in some] for each in (self.predict(texts), labels)))
 
     def _labels(self, odds: np.ndarray) -> list[Any]:

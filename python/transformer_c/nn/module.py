@@ -53,12 +53,19 @@ def _to_array(value: Any) -> Any:
     return as_loss(_core.take_array(value.cpu() if value.is_cuda else value)) if isinstance(value, Tensor) else value
 
 
+def _array_of(numbers: list) -> np.ndarray:
+    try:
+        return np.asarray(numbers)
+    except ValueError:
+        raise ValueError("lists of different lengths make no array: pad them at their ends, and say so by lengths= or a mask") from None
+
+
 def _given(value: Any) -> Any:
     """An argument of the outermost call: lists of numbers and tables of other libraries become ndarrays."""
     if isinstance(value, (Tensor, np.ndarray)) or value is None:
         return value
     if isinstance(value, list):
-        return np.asarray(value) if _is_numbers(value) else value
+        return _array_of(value) if _is_numbers(value) else value
     return as_array(value) if is_frame(value) else value
 
 

@@ -1,0 +1,197 @@
+"""What somebody types first who has read the page on models only, and what the answer says."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import transformer_c as tc
+from folders import CONFIG, letters
+from words import LABELS, TEXTS, tagged, write_tokenizer
+from words import letters as tokenizer
+
+IDS = np.array([[2, 7, 9, 3]])
+READERS = {
+    "load": tc.models.load,
+    "encoder": tc.models.SentenceEncoder.from_pretrained,
+    "cross": tc.models.CrossEncoder.from_pretrained,
+    "classifier": tc.models.TextClassifier,
+    "tagger": tc.models.TokenClassifier,
+}
+
+
+@pytest.fixture(scope="module")
+def made():
+    """One of each class."""
+    tc.manual_seed(0)
+    found = {
+        "encoder": tc.models.SentenceEncoder(tc.models.create(CONFIG), letters),
+        "cross": tc.models.CrossEncoder(tc.models.create({**CONFIG, "num_labels": 1}, task="text-classification"), tokenizer),
+        "classifier": tc.models.TextClassifier(tc.models.create(CONFIG), tokenizer=tokenizer, epochs=1).fit(TEXTS, LABELS),
+        "tagger": tc.models.TokenClassifier(tc.models.create(CONFIG), tokenizer=tagged, epochs=1).fit([["a", "b"]], [["x", "y"]]),
+    }
+    return {**found, "model": found["encoder"].model}
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_folders(read, tmp_path):
+    for folder, kind in ((None, r"None \(NoneType\)"), (3, r"3 \(int\)"), ({"model_type": "bert"}, "a mapping")):
+        with pytest.raises(TypeError, match=f"folder must be a path, .* not {kind}"):
+            read(folder)
+    with pytest.raises(FileNotFoundError, match=r"`hf download org/name --local-dir name`"):
+        read("org/name")
+    with pytest.raises(FileNotFoundError, match=r"os\.path\.expanduser"):
+        read("~/name")
+    for folder in ("bert-base", "./a/b", f"{tmp_path}/a", "a/b/c"):
+        with pytest.raises(FileNotFoundError, match="never downloaded$"):
+            read(folder)
+
+
+@pytest.mark.parametrize("inner", ["model", "snapshots/0123"])
+def test_a_folder_around_the_model(inner, tmp_path):
+    """As of a package, or of a cache."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/config.json").write_text("{}")
+    (tmp_path / inner).parent.mkdir(exist_ok=True)
+    tc.models.save(tc.models.create(CONFIG), tmp_path / inner)
+    with pytest.raises(tc.CheckpointError, match=f"^'{tmp_path}' has no config.json; there is a model in '{tmp_path}/{inner}'$"):
+        tc.models.load(tmp_path)
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "int8", "int64", "cpu", "bool", np.int32, 16, "float128", object()])
+def test_dtypes(dtype, tmp_path):
+    tc.models.save(tc.models.create(CONFIG), tmp_path)
+    with pytest.raises(ValueError, match="dtype must be float32, float64, float16 or bfloat16, got"):
+        tc.models.load(tmp_path, dtype=dtype)
+
+
+def test_names_of_dtypes(tmp_path):
+    tc.models.save(tc.models.create(CONFIG), tmp_path)
+    words = {
+        "half": "float16",
+        "float": "float32",
+        "double": "float64",
+        "bfloat16": "bfloat16",
+        np.float16: "float16",
+        tc.float64: "float64",
+    }
+    for dtype, name in words.items():
+        assert tc.models.load(tmp_path, dtype=dtype).words.weight.dtype.name == name
+    torch = pytest.importorskip("torch")
+    assert tc.models.load(tmp_path, dtype=torch.float16).words.weight.dtype.name == "float16"
+
+
+class Frame:
+    columns = ("title", "body")
+
+    def to_numpy(self):
+        return np.array([["a", "b"]])
+
+    def __iter__(self):
+        return iter(self.columns)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (b"abc", "not bytes; decode"),
+        ({"a", "b"}, "not set; it has no order"),
+        (frozenset("ab"), "not frozenset; it has no order"),
+        (np.array("abc"), "not an array of no dimensions"),
+        (None, "not None"),
+        (3, "not int"),
+        ({"a": 1}, "not dict"),
+        (Frame(), "one of its columns: 'title', 'body'"),
+        (["a", None], "number 1 is None"),
+        (["a", 2.5], "number 1 is 2.5"),
+        ([b"a"], r"number 0 is b'a' \(bytes\)"),
+    ],
+)
+def test_texts(made, texts, message):
+    for call in (made["encoder"].encode, made["classifier"].predict, made["tagger"].predict, made["cross"].predict):
+        with pytest.raises(TypeError, match=message if "number" not in message else "number"):
+            call(texts)
+    with pytest.raises(TypeError, match=message):
+        made["encoder"].encode(texts)
+
+
+def test_what_has_an_order_is_taken(made):
+    expected = made["encoder"].encode(["a", "b"])
+    for texts in (("a", "b"), np.array(["a", "b"]), iter(["a", "b"]), {"a": 0, "b": 1}.keys(), (text for text in "ab")):
+        assert np.array_equal(made["encoder"].encode(texts), expected)
+    long = "x" * 38
+    assert np.isfinite(made["encoder"].encode([long, ""])).all() and made["encoder"].encode([]).shape == (0, 16)
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "message"),
+    [
+        ("classifier", lambda c: c.predict("abc"), "not str; put a single one into a list"),
+        ("classifier", lambda c: c.fit(TEXTS, set(TEXTS)), "y must be a sequence of labels, not set"),
+        ("classifier", lambda c: c.score(TEXTS, list("abcabca")), r"label number 0 is 'a' \(str\), but the classes are \[0, 1, 2\]"),
+        ("classifier", lambda c: c.score([], []), "no texts to score"),
+        ("tagger", lambda c: c.score([["a"]], [[1]]), r"label number 0 is 1 \(int\), but the classes are \['x', 'y'\]"),
+        ("tagger", lambda c: c.score([[]], [[]]), "no words to score"),
+        ("tagger", lambda c: c.predict([{"a", "b"}]), "text number 0 must be a sequence of words, not set"),
+        ("tagger", lambda c: c.fit([["a"]], ["x"]), "labels number 0 must be a sequence of labels, not str"),
+        ("classifier", lambda c: c.fit(TEXTS, LABELS, validation_data=(TEXTS, LABELS)), r"validation_data': validation=\(X, y\)"),
+        ("classifier", lambda c: c.fit(TEXTS, LABELS, epochs=2), "an argument of the constructor"),
+        ("model", lambda m: tc.models.TextClassifier(m, tokenizer=tokenizer, lr=1e-5), "'lr': learning_rate="),
+        ("model", lambda m: tc.models.TextClassifier(m, tokenizer=tokenizer, device="cuda"), "moves the model"),
+        ("encoder", lambda e: e.similarity("a", "b"), r"takes vectors, as encode gives them, not 'a'; for texts: similarity\(encode"),
+        ("encoder", lambda e: e.similarity(np.ones((1, 16)), None), "takes vectors, as encode gives them, not None"),
+        ("encoder", lambda e: e.save(None), "folder must be a path"),
+        ("encoder", lambda e: e.fit([("a", "\ud800")]), "pair number 0 has .* no character"),
+        ("cross", lambda c: c.predict("a", "b"), r"list\(zip\(queries, documents\)\)"),
+        ("cross", lambda c: c.predict(["a", "b"], ["c", "d"]), r"list\(zip\(queries, documents\)\)"),
+        ("model", lambda m: m("a text"), "ids must be numbers of tokens; texts are read by SentenceEncoder"),
+        ("model", lambda m: m(["a", "text"]), "ids must be numbers of tokens"),
+        ("model", lambda m: m([[1, 2], [3]]), "lists of different lengths make no array: pad them at their ends"),
+        ("classifier", lambda c: tc.models.save(c, "x"), "not TextClassifier; it has a save of its own"),
+        ("model", lambda m: tc.models.create("folder"), r"tc\.models\.load reads a folder"),
+    ],
+)
+def test_other_mistakes(made, name, call, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call(made[name])
+
+
+def test_lists_of_ids(made):
+    assert np.array_equal(made["model"](IDS.tolist()), made["model"](IDS))
+
+
+@pytest.mark.parametrize(
+    ("name", "attribute", "advice"),
+    [
+        ("encoder", "max_seq_length", "; use encoder.tokenizer.max_length"),
+        ("encoder", "to", "; use encoder.model.to(device)"),
+        ("encoder", "get_sentence_embedding_dimension", "; use encoder.encode([]).shape[1]"),
+        ("encoder", "embed_query", "; use encoder.encode(texts)"),
+        ("encoder", "encodes", "; did you mean 'encode'?"),
+        ("encoder", "xyz", ""),
+        ("cross", "fit", '; use tc.models.TextClassifier(folder, problem_type="regression").fit(pairs, scores)'),
+        ("classifier", "classes", "; did you mean 'classes_'?"),
+        ("classifier", "save_pretrained", "; use save(folder)"),
+        ("tagger", "predict_log_proba", "; use np.log(classifier.predict_proba(X))"),
+    ],
+)
+def test_attributes(made, name, attribute, advice):
+    with pytest.raises(AttributeError) as caught:
+        getattr(made[name], attribute)
+    assert str(caught.value) == f"{type(made[name]).__name__!r} object has no attribute {attribute!r}{advice}"
+    assert not hasattr(made[name], attribute)
+
+
+def test_copies(made):
+    """Which ask for attributes that there are not."""
+    for name in ("encoder", "cross", "classifier", "tagger"):
+        for made_again in (copy.copy(made[name]), copy.deepcopy(made[name]), pickle.loads(pickle.dumps(made[name]))):
+            assert repr(made_again) == repr(made[name])
+
+
+def test_normalize_is_a_bool(tmp_path):
+    pytest.importorskip("tokenizers")
+    tc.models.save(tc.models.create(CONFIG), tmp_path)
+    write_tokenizer(tmp_path)
+    with pytest.raises(TypeError, match=r"normalize must be True, False or None, got 'no' \(str\)"):
+        tc.models.SentenceEncoder.from_pretrained(tmp_path, normalize="no")
