@@ -8,7 +8,7 @@ import transformer_c as tc
 from device_cases import host
 from transformer_c import functional as F
 
-pytestmark = pytest.mark.usefixtures("nothing_is_left")
+pytestmark = [pytest.mark.usefixtures("nothing_is_left"), pytest.mark.whole]
 
 
 @pytest.fixture(autouse=True)
@@ -147,7 +147,6 @@ def both(gpu, library, **options):
 # ---- bits -----------------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.whole
 @pytest.mark.parametrize("precision, order", [(None, "random"), ("bf16-mixed", "late")])
 def test_a_fit_has_the_bits_of_one_without_graphs(emulated_gpu, emulated_library, precision, order):
     """Twenty-two steps. In both epochs one runs before its graph is captured, and the last one is of another shape."""
@@ -166,7 +165,6 @@ OPTIONS = {
 }
 
 
-@pytest.mark.whole
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options(emulated_gpu, emulated_library, name):
     assert both(emulated_gpu, emulated_library, **OPTIONS[name]) > 0
@@ -192,12 +190,10 @@ class Plain(Light):
         self.log("norm", tc.nn.utils.clip_grad_norm_(self.parameters(), value * (1 + self.current_epoch)), on_step=True)
 
 
-@pytest.mark.whole
 def test_methods_that_a_module_replaces(emulated_gpu, emulated_library):
     assert both(emulated_gpu, emulated_library, model=lambda: Plain) == 2 * 3
 
 
-@pytest.mark.whole
 def test_a_run_resumes_within_an_epoch(emulated_gpu, emulated_library, tmp_path):
     """With graphs from a checkpoint without, and the other way round, with the bits of the run that was not stopped."""
     expected = end(*fit(emulated_gpu, False, 18))
@@ -271,7 +267,6 @@ def test_a_step_is_one_launch(emulated_gpu, emulated_library):
     assert all(len(kernels) == 1 and "adam_kernel" in kernels[0] for kernels, *_ in captured[1:])
 
 
-@pytest.mark.whole
 def test_batches_of_many_shapes(emulated_gpu, emulated_library):
     """The first of them have a graph each; one warning tells of the others."""
     lengths = [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 2, 3, 3, 10, 11, 9]
