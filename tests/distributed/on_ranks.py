@@ -1,6 +1,7 @@
 """Checks that several ranks do together: mpiexec -n 2 python on_ranks.py; each says that it is done."""
 
 import itertools
+import time
 import warnings
 
 import numpy as np
@@ -139,6 +140,35 @@ def resuming_in_the_middle_of_an_epoch(size, rank):
     again, twin = trained(size, 12, 3, callbacks=[Late()], resume="middle.safetensors")
     assert np.array_equal(weights(model), weights(twin))
     assert trainer.history == again.history and trainer.step_history == again.step_history
+
+
+class Stop(tc.callbacks.Callback):
+    """Stops on one rank only."""
+
+    def __init__(self, hook):
+        setattr(self, hook, lambda trainer, *args: setattr(trainer, "should_stop", distributed.rank() == 1))
+
+
+def stopping_on_one_rank(size, rank):
+    """All stop after the epoch."""
+    for hook, epochs in (("on_train_batch_end", 1), ("on_train_epoch_end", 1), ("on_train_start", 0)):
+        trainer, _ = trained(size, 12, 3, callbacks=[Stop(hook)])
+        assert trainer.should_stop and trainer.current_epoch == epochs, (hook, trainer.current_epoch)
+
+
+def saving(size, rank):
+    """The file is there for all ranks once save_checkpoint() returns; where it cannot be written, all are told."""
+    trainer, _ = trained(size, 12, 1)
+    write = trainer._write_checkpoint
+
+    def late(*args):
+        time.sleep(0 if rank else 0.2)
+        write(*args)
+
+    trainer._write_checkpoint = late
+    trainer.save_checkpoint("saved.safetensors")
+    assert tc.load("saved.safetensors")["trainer"]["epoch"] == 1
+    fails(RuntimeError if rank else OSError, "Not a directory", lambda: trainer.save_checkpoint("saved.safetensors/another"))
 
 
 def resuming_with_gradients(size, rank):
@@ -407,6 +437,8 @@ CHECKS = (
     streams_of_rank_0,
     samplers_of_the_program,
     resuming_in_the_middle_of_an_epoch,
+    stopping_on_one_rank,
+    saving,
     resuming_with_gradients,
     ranks_that_part,
     what_differs_at_the_start,

@@ -1,5 +1,7 @@
 """A rank that raises, dies or hangs ends all in time, and a run that was ended in any way resumes to the same bits."""
 
+import atexit
+import contextlib
 import os
 import random
 import signal
@@ -9,6 +11,8 @@ import numpy as np
 import pytest
 import transformer_c as tc
 from jobs import Job, needs_mpi, write_script
+from transformer_c.distributed import faults
+from transformer_c.distributed.group import Group
 
 pytestmark = needs_mpi
 LIMIT = 20  # seconds until all ranks have ended, start and end included
@@ -17,8 +21,8 @@ FAULTS = {
     "raises": ("raise RuntimeError('no more data')", ["rank 1 of 2 failed", "in on_train_batch_end", "RuntimeError: no more data"]),
     "is killed": ("os.kill(os.getpid(), 9)", ["Killed (signal 9)"]),
     "is gone": ("os._exit(5)", []),
-    "ends early": ("sys.exit(0)", ["rank 0 of 2 waited for others in", "for more than 1 s"]),
-    "sleeps": ("time.sleep(1000)", ["rank 1 of 2 does not wait for others", "time.sleep(1000)", "rank 0 of 2 waited for others in"]),
+    "ends early": ("sys.exit(0)", ["rank 0 of 2 waits for others in", "but rank 1 has ended, which ends all", "in fit"]),
+    "sleeps": ("time.sleep(1000)", ["rank 1 of 2 does not wait for others", "time.sleep(1000)", "rank 0 of 2 waits for others in", "in _run_epoch", "rank 0 of 2 waited for others in"]),
     "computes for ever": ("while True: pass", ["rank 1 of 2 does not wait for others", "while True", "rank 0 of 2 waited for others in"]),
 }  # fmt: skip
 
@@ -26,7 +30,7 @@ SCRIPT = """
     import os, sys, time
     import training
     from transformer_c import distributed
-    distributed.init(timeout=1)
+    distributed.init(timeout=LIMIT)
 
     class Fault(tc.callbacks.Callback):
         def on_train_batch_end(self, trainer, model, outputs, batch, batch_idx):
@@ -40,12 +44,53 @@ SCRIPT = """
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_of_one_rank_ends_all(name, tmp_path):
     fault, messages = FAULTS[name]
-    job = Job(2, SCRIPT.replace("FAULT", fault), tmp_path)
+    job = Job(2, SCRIPT.replace("FAULT", fault).replace("LIMIT", "60" if name == "ends early" else "1"), tmp_path)
     status, out, err = job.result(LIMIT)
     assert status != 0
     for message in messages:
         assert message in out + err, f"{message!r} is not in:\n{out}\n{err}"
     assert tc.load(tmp_path / "run/last.safetensors")["trainer"]["epoch"] == 1
+
+
+def test_a_call_that_other_ranks_do_not_make_ends_all(tmp_path):
+    """As in ``if trainer.is_global_zero: trainer.test(...)``, for which the others have no time limit: their programs are over."""
+    script = """
+        import sys, training
+        trainer, model = training.trained(3, 12, 1)
+        if trainer.global_rank == 2:
+            sys.exit("a bad row")
+        if trainer.is_global_zero:
+            trainer.test(model, tc.data.DataLoader(training.data(17, 1), batch_size=4), verbose=False)
+    """
+    status, _, err = Job(3, script, tmp_path).result(LIMIT)
+    assert status != 0 and "a bad row" in err, err
+    assert "rank 0 of 3 waits for others in allgather, but ranks 1, 2 have ended, which ends all" in err and "trainer.test(model" in err, (
+        err
+    )
+
+
+@pytest.mark.parametrize("calls, ends", [(4, False), (5, True), (6, True)])
+def test_who_waits_in_a_call_that_an_ended_rank_has_made_goes_on_waiting(calls, ends, monkeypatch):
+    class Messages:
+        rank, size = 2, 3
+
+        def Dup(self):
+            return self
+
+        def isend(self, message, rank):
+            assert (message, rank) == ("report", 1)
+
+        def Abort(self, status):
+            raise SystemExit(status)
+
+    group = Group(Messages())
+    watch = faults.Watch(group, limit=60)
+    monkeypatch.setattr(faults, "_GRACE", 0)
+    watch._ended, group.calls = {0: 5}, calls  # rank 0 ended after five calls
+    watch._judge()
+    with group.waits("bcast"), pytest.raises(SystemExit) if ends else contextlib.nullcontext():
+        watch._judge()
+    atexit.unregister(watch._leave)
 
 
 TRAINING = """

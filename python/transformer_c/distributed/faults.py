@@ -1,12 +1,15 @@
-"""A rank that fails or hangs ends all: the others would wait for it for ever."""
+"""A rank that fails, hangs or ends before the others ends all: they would wait for it for ever."""
 
 from __future__ import annotations
 
+import atexit
+import os
 import sys
 import threading
 import time
 import traceback
 from types import TracebackType
+from typing import Any
 
 from .group import Group
 
@@ -30,13 +33,14 @@ def end_all(group: Group, message: str, status: int = 1) -> None:
 
 
 _POLL = 0.25  # seconds
-_GRACE = 2.0  # for the reports of the others
+_GRACE = 2.0  # for the reports of the others, and for what they may still print themselves
 
 
 class Watch(threading.Thread):
-    """Ends all once a rank has waited for others too long; every rank then says where it is.
+    """Ends all once a rank has waited for others too long, or for one whose program is over; every rank then says where it is.
 
-    A rank that computes is never judged by its own time: only those who wait know that something is late.
+    A rank that computes is never judged by its own time: only those who wait know that something is late. A rank whose program ends tells
+    rank 0, through which any call of all ranks goes; rank 0 tells all. Those who wait in a call that this rank will not make end all.
 
     Parameters
     ----------
@@ -48,20 +52,40 @@ class Watch(threading.Thread):
     def __init__(self, group: Group, limit: float) -> None:
         super().__init__(name="transformer_c-watch", daemon=True)
         self._group, self._limit = group, limit
-        self._messages = group.communicator.Dup()  # "report": the only kind
-        self._watched = threading.get_ident()
+        self._messages = group.communicator.Dup()  # "report", or which ranks have ended, after how many calls
+        self._watched, self._process = threading.get_ident(), os.getpid()
+        self._ended: dict[int, int] = {}
+        self._heard = 0.0  # when it was told of them
+        self._is_over, self._sent = False, list[Any]()
+        atexit.register(self._leave)
 
     def run(self) -> None:
         """Until the process ends."""
-        while True:
+        while not self._is_over:
             time.sleep(min(_POLL, self._limit / 4))
-            if self._messages.Iprobe():
-                sys.stderr.write(self._report())
-                sys.stderr.flush()
-                return  # who asked ends all
-            waiting = self._group.waiting
-            if waiting is not None and time.monotonic() - waiting[1] > self._limit:
-                self._end(waiting[0])
+            while self._messages.Iprobe():
+                message = self._messages.recv()
+                if message == "report":
+                    sys.stderr.write(self._report())
+                    sys.stderr.flush()
+                    return  # who asked ends all
+                self._ended.update(message)
+                self._heard = time.monotonic()
+            self._judge()
+
+    def _judge(self) -> None:
+        """Ends all if this rank waits in vain."""
+        group, waiting, now = self._group, self._group.waiting, time.monotonic()
+        if waiting is None:
+            return
+        name, since = waiting
+        missing = sorted(rank for rank, calls in self._ended.items() if calls <= group.calls)
+        itself = f"rank {group.rank} of {group.size}"
+        if missing and now - max(since, self._heard) > _GRACE:
+            ended = f"rank {missing[0]} has ended" if len(missing) == 1 else f"ranks {', '.join(map(str, missing))} have ended"
+            self._end(f"{itself} waits for others in {name}, but {ended}, which ends all: all ranks must make the same calls\n")
+        elif now - since > self._limit:
+            self._end(f"{itself} waited for others in {name} for more than {self._limit:g} s, which ends all\n")
 
     def _report(self) -> str:
         frame, waiting = sys._current_frames().get(self._watched), self._group.waiting
@@ -69,10 +93,19 @@ class Watch(threading.Thread):
         state = f"waits for others in {waiting[0]}" if waiting else "does not wait for others"
         return f"rank {self._group.rank} of {self._group.size} {state}:\n{where}"
 
-    def _end(self, name: str) -> None:
-        group = self._group
-        for rank in (rank for rank in range(group.size) if rank != group.rank):
-            self._messages.isend("report", rank)
-        time.sleep(_GRACE)
-        seconds = f"{self._limit:g} s"
-        end_all(group, f"rank {group.rank} of {group.size} waited for others in {name} for more than {seconds}, which ends all\n")
+    def _end(self, message: str) -> None:
+        group, report = self._group, self._report()
+        others = [rank for rank in range(group.size) if rank != group.rank and rank not in self._ended]
+        self._sent += [self._messages.isend("report", rank) for rank in others]
+        time.sleep(_GRACE if others else 0)
+        end_all(group, report + message)
+
+    def _leave(self) -> None:
+        """This rank's program is over."""
+        if os.getpid() != self._process or self._is_over:  # a child of a fork
+            return
+        self._is_over, group = True, self._group
+        ended = {**self._ended, group.rank: group.calls}
+        for rank in range(group.size) if group.rank == 0 else (0,):
+            if rank != group.rank and rank not in self._ended:
+                self._sent.append(self._messages.isend(ended, rank))

@@ -29,6 +29,8 @@ class Group:
         The bytes of arrays that this rank has sent to others.
     waiting : (str, float) or None
         While this rank waits for others: in which method, and since when (``time.monotonic``).
+    calls : int
+        The calls in which this rank has waited for others so far. Another rank that ended after no more of them will not come to the next one.
     """
 
     def __init__(self, communicator: Any = None) -> None:
@@ -37,6 +39,7 @@ class Group:
         self.size = 1 if communicator is None else communicator.size
         self.sent = 0
         self.waiting: tuple[str, float] | None = None
+        self.calls = 0
 
     def __repr__(self) -> str:
         return f"Group(rank={self.rank}, size={self.size})"
@@ -53,7 +56,10 @@ class Group:
     def _call(self, name: str, *arguments: Any, **options: Any) -> Any:
         """Calls a method of the communicator, which waits for the other ranks."""
         with self.waits(name):
-            return getattr(self.communicator, name)(*arguments, **options)
+            try:
+                return getattr(self.communicator, name)(*arguments, **options)
+            finally:
+                self.calls += 1
 
     def twin(self) -> Group:
         """The same ranks, whose calls are in an order of their own: for another thread."""

@@ -113,12 +113,17 @@ class FitLoop:
 
     def _run_remaining(self) -> None:
         run = self.run
-        while run.epoch < self.options.max_epochs and not run.should_stop:
+        while not self._is_stopped() and run.epoch < self.options.max_epochs:
             try:
                 self._run_epoch(run.batch)
                 self._check_interrupt(together=True)
             except StopBetweenBatches:
                 self._interrupted()
+
+    def _is_stopped(self) -> bool:
+        """Whether ``should_stop`` is set; on all ranks, once it is set on one."""
+        self.run.should_stop = any(self.ranks.group.exchange(self.run.should_stop))
+        return self.run.should_stop
 
     # ---- an epoch ------------------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -205,6 +205,21 @@ class Ranks:
     def of_root(self, value: Any) -> Any:
         """A value of rank 0, on all ranks."""
         return self.group.from_root(value)
+
+    @contextmanager
+    def together(self, place: str) -> Iterator[None]:
+        """For a ``with`` block that ends on all ranks at once; where it fails on one, all the others raise RuntimeError."""
+        error: Exception | None = None
+        try:
+            yield
+        except Exception as failure:  # the others wait for this rank
+            error = failure
+        found = self.exchange(place, error and f"{type(error).__name__}: {error}")
+        if error is not None:
+            raise error
+        for rank, other in enumerate(found):
+            if other is not None:
+                raise RuntimeError(f"{place} failed on rank {rank}: {other}")
 
     def barrier(self) -> None:
         """Waits for all ranks."""

@@ -389,10 +389,13 @@ class Trainer(RunView):
         filepath : path-like
         weights_only : bool, default False
             Write weights and hyper-parameters alone, as in ``best.safetensors``.
+
+        With several ranks all of them call it, rank 0 writes, and the file is there for all afterwards.
         """
         if self._write_checkpoint is None:
             raise RuntimeError("there is no run to save: call fit() first; tc.save(model, path) writes the weights of a model")
-        self._write_checkpoint(os.fspath(filepath), weights_only)
+        with self.ranks.together("save_checkpoint()"):
+            self._write_checkpoint(os.fspath(filepath), weights_only)
 
     @explained({}, names.TEST)
     def validate(
