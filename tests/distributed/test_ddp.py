@@ -1,14 +1,23 @@
 """Trainer(strategy="ddp"): several ranks take the steps of one process; rank 0 writes; another number of ranks resumes."""
 
+import argparse
+import json
 import pathlib
 import re
+import shlex
+import signal
+import time
 
 import numpy as np
 import on_ranks
 import pytest
 import training
 import transformer_c as tc
-from jobs import needs_mpi, run, write_script
+from jobs import Job, needs_mpi, run, write_script
+from transformer_c import cli
+from transformer_c.cli import train
+from transformer_c.cli.options import CommandError
+from transformer_c.cli.tasks import TASKS
 from transformer_c.trainer.shares import Dealt, SharedLoader
 
 HERE = pathlib.Path(__file__).parent
@@ -55,11 +64,40 @@ def test_one_rank_writes_and_another_number_of_ranks_resumes(tmp_path):
 
 @needs_mpi
 def test_command_line(tmp_path):
-    few = ["--epochs", 1, "--train-size", 300, "--val-size", 64, "--test-size", 64, "--no-progress"]
-    out = run(2, ["-m", "transformer_c", "train", "reverse", *few, "--batch-size", 32], tmp_path)
-    assert out.count("best epoch: 1 of 1") == 1 and "4 batches on each of 2 ranks" in out, out
-    again = run(2, ["-m", "transformer_c", "train", "reverse", "--resume", "--no-progress"], tmp_path)
-    assert "going on from the last checkpoint" in again
+    """Stopped in the middle of an epoch and resumed as the line says which is printed, by another number of ranks: as many rows in a step."""
+    few = ["--train-size", 2000, "--val-size", 64, "--test-size", 64, "--epochs", 12, "--batch-size", 48]
+    job = Job(2, ["-m", "transformer_c", "train", "reverse", *few, "--output", "a run", "--no-progress"], tmp_path)
+    assert "20 batches on each of 2 ranks" in job.process.stdout.readline()
+    while not (tmp_path / "a run/last.safetensors").exists() and job.process.poll() is None:
+        time.sleep(0.002)
+    job.process.send_signal(signal.SIGINT)
+    status, out, err = job.result()
+    (again,) = re.findall("^  mpiexec -n 2 python (-m transformer_c train reverse --resume --output 'a run')$", err, re.M)
+    assert status == 130, err
+    out = run(3, [*shlex.split(again), "--no-progress", "--batch-size", 32], tmp_path)
+    assert "going on from the last checkpoint" in out and "20 batches on each of 3 ranks" in out and out.count("best epoch: ") == 1, out
+
+
+def test_one_of_several_processes_says_what_is_wrong(monkeypatch, capsys):
+    monkeypatch.setenv("PMI_SIZE", "2")
+    for rank, said in (("0", True), ("1", False)):
+        monkeypatch.setenv("PMI_RANK", rank)
+        with pytest.raises(SystemExit):
+            cli.main(["train", "reverse", "--lr", "none"])
+        assert ("argument --lr: invalid" in capsys.readouterr().err) is said
+
+
+def test_resuming_by_ranks_that_cannot_share_the_rows(tmp_path, monkeypatch):
+    (tmp_path / "options.json").write_text(json.dumps({"task": "reverse", "ranks": 2, "options": vars(TASKS["reverse"].fill({}, None))}))
+    parser = argparse.ArgumentParser()
+    for size, rows in ((1, 256), (2, 128), (4, 64)):
+        monkeypatch.setattr(tc.distributed, "world_size", lambda size=size: size)
+        assert train._saved(TASKS["reverse"], tmp_path, {}, parser).batch_size == rows
+    monkeypatch.setattr(tc.distributed, "world_size", lambda: 3)
+    with pytest.raises(
+        CommandError, match=r"steps of 256 rows \(128 on each of 2 ranks\), which 3 ranks cannot share evenly.*mpiexec -n 2"
+    ):
+        train._saved(TASKS["reverse"], tmp_path, {}, parser)
 
 
 @needs_mpi

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from typing import Any
 
+from ..distributed.launchers import rank_by_launcher
 from . import bench, classify, embed, info, predict, selftest, train, tutorial
 from .options import EXPECTED
 
@@ -13,9 +15,17 @@ PROGRAM = "python -m transformer_c"
 COMMANDS = (info, tutorial, train, predict, embed, classify, bench, selftest)
 
 
+class Parser(argparse.ArgumentParser):
+    """Of several processes that a launcher started, the first one says what is wrong."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        if rank_by_launcher() == 0:
+            super()._print_message(message, file)
+
+
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    top = argparse.ArgumentParser(prog=PROGRAM, description="Transformers on NumPy arrays.")
+    top = Parser(prog=PROGRAM, description="Transformers on NumPy arrays.")
     top.add_argument("--version", action="store_true", help="print the version")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
     for command in COMMANDS:

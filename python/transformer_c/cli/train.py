@@ -22,7 +22,7 @@ from ..trainer.ranks import Ranks
 from ..trainer.saving import BEST, HISTORY, LAST
 from ..training import TrainingModule
 from . import tasks
-from .options import EXPECTED, CommandError, add_threads, device, flag
+from .options import EXPECTED, CommandError, add_threads, device, flag, positive
 
 OPTIONS = "options.json"
 LARGEST_OPTIONS = 1 << 16  # bytes; a file of options has a few hundred
@@ -49,7 +49,9 @@ def _add_task(choices, task: tasks.Task) -> None:
         "--output", default=f"runs/{task.name}", metavar="FOLDER", help=f"where checkpoints and history go (default: runs/{task.name})"
     )
     running.add_argument(
-        "--resume", action="store_true", help="continue the run in the output folder, with the options it was started with"
+        "--resume",
+        action="store_true",
+        help="continue the run in the output folder, with the options it was started with; on another number of ranks with as many rows per step",
     )
     running.add_argument("--overwrite", action="store_true", help="start anew where the output folder has a run already")
     running.add_argument("--no-progress", action="store_true", help="no progress bars")
@@ -110,12 +112,12 @@ def _start_folder(task: tasks.Task, hp: argparse.Namespace, folder: str) -> None
     for name in (LAST, BEST, HISTORY, OPTIONS):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, name))
-    text = json.dumps({"task": task.name, "options": vars(hp)}, indent=2) + "\n"
+    text = json.dumps({"task": task.name, "ranks": distributed.world_size(), "options": vars(hp)}, indent=2) + "\n"
     write_atomically(os.path.join(folder, OPTIONS), text.encode())
 
 
 def _saved(task: tasks.Task, folder: str, given: dict[str, Any], parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """The options with which the run in `folder` was started, each parsed as if it had been typed."""
+    """The options with which the run in `folder` was started, each parsed as if it had been typed; the batches are for the ranks of now."""
     path = os.path.join(folder, OPTIONS)
     try:
         file, size = open_regular(path)
@@ -131,13 +133,32 @@ def _saved(task: tasks.Task, folder: str, given: dict[str, Any], parser: argpars
             name: None if held["options"][name] is None else option.type(str(held["options"][name]))
             for name, option in task.options.items()
         }
+        rows: Any = values["batch_size"]
+        ranks = positive(str(held.get("ranks", distributed.world_size())))
     except (ValueError, KeyError, TypeError, RecursionError, argparse.ArgumentTypeError) as error:
         raise CommandError(f"{path} is damaged ({type(error).__name__}: {error}); --overwrite starts anew") from error
+    values["batch_size"] = _share_of_rows(rows, ranks, folder)
     changed = sorted(name for name in given if given[name] != values[name])
     if changed:
         name = changed[0]
         parser.error(f"{flag(name)} is {values[name]} in the run that --resume continues: leave it out, or start another run")
     return argparse.Namespace(**values)
+
+
+def _share_of_rows(rows: int, ranks: int, folder: str) -> int:
+    """The batch size with which the ranks take the steps that `ranks` took with batches of so many rows."""
+    size = distributed.world_size()
+    share, rest = divmod(rows * ranks, size)
+    if rest:
+        raise CommandError(
+            f"the run in {folder} takes steps of {rows * ranks} rows ({rows} on each of {ranks} ranks), which {size} ranks cannot share "
+            f"evenly; as it was started: {_launcher(ranks)}python -m transformer_c train ... --resume"
+        )
+    return share
+
+
+def _launcher(ranks: int) -> str:
+    return "" if ranks == 1 else f"mpiexec -n {ranks} "
 
 
 def _train(task: tasks.Task, hp: argparse.Namespace, options: argparse.Namespace, model, train, val, test) -> int:
@@ -150,7 +171,7 @@ def _train(task: tasks.Task, hp: argparse.Namespace, options: argparse.Namespace
         f"{task.title}: {count:,} parameters, {_counted(hp.epochs, 'epoch', 'epochs')} of {_counted(len(trainer.ranks.share(train)), 'batch', 'batches')}{_on_ranks(trainer.world_size)}, seed {hp.seed}; output in {options.output}",
         flush=True,
     )
-    again = f"python -m transformer_c train {task.name} --resume --output {shlex.quote(options.output)}"
+    again = f"{_launcher(trainer.world_size)}python -m transformer_c train {task.name} --resume --output {shlex.quote(options.output)}"
     if options.resume:
         _check_same(model, options.output)
         _say_where(os.path.join(options.output, LAST))
@@ -184,8 +205,8 @@ def _check_same(model: TrainingModule, folder: str) -> None:
     changed = sorted(name for name in {*held, *now} if held.get(name) != now.get(name))
     if changed:
         raise CommandError(
-            f"the data are no longer those that the run in {folder} was started with: its {changed[0]} would be another; "
-            "bring them back, or start another run"
+            f"the data, or the rows that all ranks together take in a step, are no longer those that the run in {folder} was started with: "
+            f"its {changed[0]} would be another; bring them back, or start another run"
         )
 
 

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 # The number of processes, by launcher: MPICH's mpiexec and srun --mpi=pmi2; Open MPI's mpiexec. srun alone sets SLURM_NTASKS, also for a
 # script that sbatch runs once: SLURM_STEP_NUM_TASKS is of the step, and a batch script's own step has one task.
 _COUNTS = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+_RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID")
 
 
 def started_processes(environment: Mapping[str, str] | None = None) -> int:
     """The number of processes that a launcher started this one with; 1 without a launcher."""
+    return _first_number(_COUNTS, environment) or 1
+
+
+def rank_by_launcher(environment: Mapping[str, str] | None = None) -> int:
+    """The number of this process, before MPI was asked; 0 without a launcher."""
+    return _first_number(_RANKS, environment) if started_processes(environment) > 1 else 0
+
+
+def _first_number(names: Sequence[str], environment: Mapping[str, str] | None) -> int:
     environment = os.environ if environment is None else environment
-    for name in _COUNTS:
-        text = environment.get(name, "")
-        if text.isdigit() and int(text) > 0:
-            return int(text)
-    return 1
+    texts = (environment.get(name, "") for name in names)
+    return next((int(text) for text in texts if text.isdigit() and int(text) > 0), 0)

@@ -208,7 +208,7 @@ class Run:
         if int(state["batch"]) and state["batches"] != self.batches:
             raise ValueError(
                 f"the checkpoint was made in the middle of an epoch of {state['batches']} batches; an epoch has {self.batches} now: "
-                "resume with the same data, batch size and limits"
+                "resume with the same data and limits, and as many rows in a step: ranks times batch_size"
             )
         if (state["monitor"], state["mode"]) != (self.monitor, self.best.mode):
             raise ValueError(
