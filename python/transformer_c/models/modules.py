@@ -99,7 +99,7 @@ def read_dense(folder: str, mmap: bool = True) -> Dense:
         for parameter, name in ((made.linear.weight, "linear.weight"), (made.linear.bias, "linear.bias")):
             if name in state:
                 dtype = np.float64 if state[name].dtype == np.float64 else np.float32
-                set_data(parameter, as_tensor(np.array(state[name], dtype)), True)
+                set_data(parameter, as_tensor(np.array(state[name], dtype)), alone=True)
     return made.eval()
 
 

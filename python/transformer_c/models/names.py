@@ -97,7 +97,7 @@ def fill(module: Any, kind: Any, state: Mapping[str, Any], convert: Any, owned: 
     # Of mapped arrays the largest first, which are in memory only while they are converted; of others the largest last.
     is_mapped = mapping_of(next(iter(state.values()), None)) is not None
     for key, parameter in sorted(own.items(), key=lambda item: item[1].numel(), reverse=is_mapped):
-        set_data(parameter, convert([state[files[name]] for name in wanted[key]]), owned)
+        set_data(parameter, convert([state[files[name]] for name in wanted[key]]), alone=owned)
         if owned:
             for name in wanted[key]:
                 state.pop(files[name])  # type: ignore[attr-defined]
