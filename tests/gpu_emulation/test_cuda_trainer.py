@@ -102,7 +102,7 @@ def data(rows, batch=3, seed=0):
 def fit(gpu, graph, rows=12, epochs=2, model=Light, resume=None, batch=3, **options):
     tc.manual_seed(4)
     model, trainer = model(), tc.Trainer(epochs, 0.5, device=gpu, progress=False, graph=graph, **options)
-    trainer.fit(model, data(rows, batch), data(4, seed=1), resume=resume)
+    trainer.fit(model, data(rows, batch), data(2, seed=1), resume=resume)
     return model, trainer
 
 
@@ -196,12 +196,12 @@ def test_methods_that_a_module_replaces(emulated_gpu, emulated_library):
 
 def test_a_run_resumes_within_an_epoch(emulated_gpu, emulated_library, tmp_path):
     """With graphs from a checkpoint without, and the other way round, with the bits of the run that was not stopped."""
-    expected = end(*fit(emulated_gpu, False, 18))
+    expected = end(*fit(emulated_gpu, False))
     for first, then in [(False, True), (True, False)]:
         folder = tmp_path / str(first)
         with pytest.raises(KeyError):
-            fit(emulated_gpu, first, 18, callbacks=[Stop(10)], checkpoint_dir=folder, checkpoint_every_n_steps=4)
-        assert_equal(end(*fit(emulated_gpu, then, 18, checkpoint_dir=folder, resume="last")), expected)
+            fit(emulated_gpu, first, callbacks=[Stop(7)], checkpoint_dir=folder, checkpoint_every_n_steps=3)
+        assert_equal(end(*fit(emulated_gpu, then, checkpoint_dir=folder, resume="last")), expected)
 
 
 class Stop(tc.callbacks.Callback):
