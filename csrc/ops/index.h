@@ -11,6 +11,7 @@
 #include "op.h"
 
 typedef struct tc_index_plan {
+    tc_device device; /* of the base */
     int base_ndim;
     int64_t base_shape[TC_MAX_DIMS];
     int64_t start[TC_MAX_DIMS]; /* the first element, one number per axis of the base; 0 on axes with a pointer */
@@ -22,7 +23,7 @@ typedef struct tc_index_plan {
     int points_ndim;
     int64_t points_shape[TC_MAX_DIMS], points;
     int pointers, pointer_axis[TC_MAX_DIMS];
-    tc_tensor *pointer[TC_MAX_DIMS]; /* of the scope: int64 on the CPU, contiguous, of points_shape, in range */
+    tc_tensor *pointer[TC_MAX_DIMS]; /* of the scope: int64, contiguous, of points_shape, in range; on the CPU, or on the base's GPU */
 } tc_index_plan;
 
 /* The scope owns what these make. */
@@ -41,7 +42,8 @@ typedef struct tc_index_place {
 
 /* `strides` of the base. Fails only when the selection has too many axes. */
 TC_CHECKED tc_status tc_index_place_at(tc_index_place *place, const tc_index_plan *plan, const int64_t *strides, tc_error *err);
-/* The offsets of the points: (points) int64, in elements of the base, on the CPU. */
+/* The offsets of the points: as many int64, in elements of the base, on the CPU, or on the base's GPU if an array
+ * is there. */
 TC_CHECKED tc_status tc_index_offsets(tc_scope *s, tc_tensor **out, const tc_index_plan *plan, const int64_t *strides);
 /* The same with TC_INDEX_NOWHERE for points that a later one coincides with; *out is `offsets` itself when there are none. */
 TC_CHECKED tc_status tc_index_last_points(tc_scope *s, tc_tensor **out, tc_tensor *offsets);

@@ -5,6 +5,7 @@
 
 #include "../core/backend.h"
 #include "../core/broadcast.h"
+#include "check_index.h"
 #include "index.h"
 
 static const tc_device host = {TC_CPU, 0};
@@ -32,6 +33,29 @@ static tc_status integer_pointer(tc_scope *s, tc_tensor **out, const tc_tensor *
                            length);
     }
     return TC_OK;
+}
+
+static tc_status fail_later(const tc_index_check *check, int64_t position, int64_t shifted, tc_error *err)
+{
+    (void)position;
+    const int64_t length = check->length / 2, wanted = (int64_t)((uint64_t)shifted - (uint64_t)length);
+    return tc_fail(err, TC_ERROR_INDEX, "index %" PRId64 " is out of range for axis %d of length %" PRId64, wanted, check->axis, length);
+}
+
+/* The same on the GPU of the array, where the host does not read it: an index that is out of range is told later, and counts as another
+ * one. */
+static tc_status pointer_on_gpu(tc_scope *s, tc_tensor **out, tc_tensor *given, int axis, int64_t length)
+{
+    tc_tensor *wide, *shifted;
+    TC_TRY(tc_tensor_as(&wide, given, TC_INT64, s->err));
+    TC_TRY(tc_own(s, wide));
+    TC_TRY(tc_binary_scalar(&shifted, wide, tc_scalar_integer(length), false, TC_BINARY_add, s->err));
+    TC_TRY(tc_own(s, shifted));
+    tc_index_check check = tc_index_check_of(shifted, 2 * length, fail_later);
+    check.axis = axis;
+    TC_TRY(tc_check_indices(&check, shifted, s->err));
+    TC_TRY(tc_binary_scalar(out, shifted, tc_scalar_integer(length), false, TC_BINARY_remainder, s->err));
+    return tc_own(s, *out);
 }
 
 /* The positions where `given` is not zero: an index array for each of its axes, in C order. */
@@ -174,13 +198,24 @@ static tc_status take_mask(walk *w, const tc_tensor *given)
     return broadcast_points(w, 1, &count);
 }
 
-static tc_status take_array(walk *w, const tc_tensor *given)
+/* Does the array stay on the GPU of the base? A number in a tensor chooses a window, whose place the host has to know. */
+static bool stays(const walk *w, const tc_tensor *given)
+{
+    const tc_device device = given->storage->device;
+    return device.type != TC_CPU && tc_same_device(device, w->plan->device) && given->ndim > 0 && w->plan->base_shape[w->axis] > 0;
+}
+
+static tc_status take_array(walk *w, tc_tensor *given)
 {
     tc_index_plan *plan = w->plan;
+    const int64_t length = plan->base_shape[w->axis];
     tc_tensor *pointer;
     if (given->dtype == TC_BOOL) return take_mask(w, given);
     if (given->ndim > 0) join_arrays(w);
-    TC_TRY(integer_pointer(w->s, &pointer, given, w->axis, plan->base_shape[w->axis]));
+    if (stays(w, given))
+        TC_TRY(pointer_on_gpu(w->s, &pointer, given, w->axis, length));
+    else
+        TC_TRY(integer_pointer(w->s, &pointer, given, w->axis, length));
     if (given->ndim == 0) return take_integer(w, *(int64_t *)(void *)pointer->data); /* a number in a tensor */
     plan->pointer[plan->pointers] = pointer;
     plan->pointer_axis[plan->pointers++] = w->axis++;
@@ -212,7 +247,8 @@ static tc_status spread_pointers(tc_scope *s, tc_index_plan *plan)
         const tc_tensor *pointer = plan->pointer[i];
         if (pointer->ndim == plan->points_ndim && memcmp(pointer->shape, plan->points_shape, sizeof(int64_t) * (size_t)pointer->ndim) == 0)
             continue;
-        TC_TRY(make_on_host(s, &plan->pointer[i], plan->points_ndim, plan->points_shape, TC_INT64));
+        TC_TRY(tc_tensor_empty(&plan->pointer[i], plan->points_ndim, plan->points_shape, TC_INT64, pointer->storage->device, s->err));
+        TC_TRY(tc_own(s, plan->pointer[i]));
         TC_TRY(tc_tensor_copy(plan->pointer[i], pointer, s->err));
     }
     return TC_OK;
@@ -246,6 +282,7 @@ tc_status tc_index_plan_make(tc_scope *s, tc_index_plan *plan, const tc_tensor *
     int used = 0;
     bool ellipsis = false, advanced = false;
     memset(plan, 0, sizeof *plan);
+    plan->device = base->storage->device;
     plan->base_ndim = base->ndim;
     memcpy(plan->base_shape, base->shape, sizeof(int64_t) * (size_t)base->ndim);
     walk w = {.s = s, .plan = plan, .arrays = NOT_YET};
@@ -283,8 +320,27 @@ tc_status tc_index_place_at(tc_index_place *place, const tc_index_plan *plan, co
     return TC_OK;
 }
 
+/* With an array that stayed on the GPU. */
+static tc_status offsets_on_gpu(tc_scope *s, tc_tensor **out, const tc_index_plan *plan, const int64_t *strides)
+{
+    *out = NULL;
+    for (int i = 0; i < plan->pointers; i++) {
+        tc_tensor *pointer, *steps, *sum = *out;
+        TC_TRY(tc_tensor_on(&pointer, plan->pointer[i], plan->device, s->err));
+        TC_TRY(tc_own(s, pointer));
+        TC_TRY(tc_binary_scalar(&steps, pointer, tc_scalar_integer(strides[plan->pointer_axis[i]]), false, TC_BINARY_mul, s->err));
+        TC_TRY(tc_own(s, steps));
+        if (sum) TC_TRY(tc_binary(&sum, sum, steps, TC_BINARY_add, s->err));
+        if (sum) TC_TRY(tc_own(s, sum));
+        *out = sum ? sum : steps;
+    }
+    return TC_OK;
+}
+
 tc_status tc_index_offsets(tc_scope *s, tc_tensor **out, const tc_index_plan *plan, const int64_t *strides)
 {
+    for (int i = 0; i < plan->pointers; i++)
+        if (!tc_tensor_on_cpu(plan->pointer[i])) return offsets_on_gpu(s, out, plan, strides);
     TC_TRY(make_on_host(s, out, 1, &plan->points, TC_INT64));
     int64_t *offset = (int64_t *)(void *)(*out)->data;
     for (int64_t p = 0; p < plan->points; p++) offset[p] = 0;
@@ -308,9 +364,12 @@ static int by_offset_and_number(const void *a_, const void *b_)
 
 tc_status tc_index_last_points(tc_scope *s, tc_tensor **out, tc_tensor *offsets)
 {
-    const int64_t n = offsets->numel, *offset = (const int64_t *)(void *)offsets->data;
+    tc_tensor *read;
     void *memory;
     bool repeated = false;
+    TC_TRY(tc_tensor_on(&read, offsets, host, s->err));
+    TC_TRY(tc_own(s, read));
+    const int64_t n = read->numel, *offset = (const int64_t *)(void *)read->data;
     TC_TRY(tc_make_memory(s, &memory, sizeof(point) * (size_t)n));
     point *points = memory;
     for (int64_t p = 0; p < n; p++) points[p] = (point){offset[p], p};

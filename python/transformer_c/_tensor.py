@@ -420,7 +420,7 @@ def where(condition, input=None, other=None):
 
     Returns
     -------
-    Tensor or ndarray, or a tuple of int64 index arrays, one per axis of `condition`
+    Tensor or ndarray, or a tuple of int64 index arrays, one per axis of `condition`, whose length the host reads from a GPU
 
     Examples
     --------

@@ -107,6 +107,9 @@ BAD = {
     "negative": (lambda i, x: F.one_hot(i - 9, 5), ValueError, "x has -9 as its element 0; classes are not negative"),
     "gather": (lambda i, x: x.gather(1, i), IndexError, r"index 7 \(element 3 of index, shape \(2, 2\)\) is out of range for axis 1 of length 5"),
     "scatter": (lambda i, x: x.scatter(1, i, x[:2, :2]), IndexError, r"index 7 \(element 3 of index"),
+    "brackets": (lambda i, x: x[:, i], IndexError, "index 7 is out of range for axis 1 of length 5"),
+    "negative brackets": (lambda i, x: x[i - 8], IndexError, "index -8 is out of range for axis 0 of length 5"),
+    "a write": (lambda i, x: (x.__setitem__(i, 1.0), x)[1], IndexError, "index 7 is out of range for axis 0 of length 5"),
 }  # fmt: skip
 
 
@@ -130,6 +133,61 @@ def test_an_index_out_of_range_is_told_by_the_next_wait(emulated_gpu, emulated_l
         waits[read]()
     waits[read]()  # told once
     assert host(F.embedding(arguments[0] % 5, arguments[1])).shape == (2, 2, 5)
+
+
+EXPRESSIONS = {
+    "rows": lambda i, j: np.s_[i],
+    "negative": lambda i, j: np.s_[i - 3],
+    "columns": lambda i, j: np.s_[:, i],
+    "pairs": lambda i, j: np.s_[i, j],
+    "broadcast": lambda i, j: np.s_[i[:, None], j],
+    "with a step": lambda i, j: np.s_[::-2, j, 1:],
+    "apart": lambda i, j: np.s_[i, :, j],
+    "new axis": lambda i, j: np.s_[None, i, ..., 1],
+    "with a list": lambda i, j: np.s_[i, [0, 1, 0, 2]],
+    "none": lambda i, j: np.s_[i[:0]],
+    "of none": lambda i, j: np.s_[:, :0][0],
+}
+
+
+@pytest.mark.parametrize("kind", ["int64", "int32", "uint8"])
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_indices_on_the_gpu_are_not_read(emulated_gpu, emulated_library, name, kind, rng):
+    """Values, writes and gradients are those of the CPU."""
+    if kind == "uint8" and name == "negative":
+        kind = "int64"
+    x, i, j = array(rng, (3, 4, 5), "float32"), np.array([2, 0, 1, 1], kind), np.array([1, 3, 3, 0], kind)
+    expected = {}
+    for place in ("cpu", emulated_gpu):
+        t = tc.tensor(x, device=place, requires_grad=True)
+        index = EXPRESSIONS[name](tc.tensor(i, device=place), tc.tensor(j, device=place))
+        found, copies = [], 1 if name == "with a list" else 0
+        view = t.transpose(0, 1).contiguous().transpose(0, 1)  # its strides are others than those of its gradient
+        assert counted(emulated_library, lambda t=t, view=view, index=index: found.extend([t[index], view[index]])) == NOTHING | {
+            "copies from the host": 3 * copies if place != "cpu" else 0
+        }
+        (found[0] * found[0]).sum().backward()
+        (found[1] * found[1]).sum().backward()
+        target = t.detach().clone()
+        written = found[0].detach() * 2
+        counts = counted(emulated_library, lambda target=target, index=index, written=written: target.__setitem__(index, written))
+        assert counts["waits"] == 0
+        recorded, value = t.detach().requires_grad_(), (written * 1).requires_grad_()
+        mixed = recorded * 2
+        mixed[index] = value
+        (mixed * mixed).sum().backward()
+        results = [host(r) for r in (*found, t.grad, target, mixed, recorded.grad, value.grad)]
+        for one, other in zip(results, expected.setdefault("of the CPU", results), strict=True):
+            np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(expected["of the CPU"][0], x[EXPRESSIONS[name](i, j)])
+
+
+def test_a_graph_selects_by_indices(emulated_gpu, rng):
+    x = tc.tensor(array(rng, (5, 3), "float32"), device=emulated_gpu)
+    step = tc.cuda.graph(lambda i: x[i] * 2)
+    for _ in range(4):
+        i = rng.integers(-5, 5, 4)
+        np.testing.assert_array_equal(host(step(tc.tensor(i, device=emulated_gpu))), 2 * host(x)[i])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"])

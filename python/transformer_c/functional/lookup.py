@@ -43,7 +43,7 @@ def one_hot(input, num_classes: int = -1):
     ----------
     input : array_like of int, shape (...)
     num_classes : int, default -1
-        -1: one more than the largest integer.
+        -1: one more than the largest integer, which on a GPU waits for the integers.
 
     Returns
     -------
