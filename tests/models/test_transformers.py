@@ -83,7 +83,7 @@ def test_saved_there_loads_here(case, task, files, tmp_path):
     ("case", "task"), [("bert", "text-classification"), ("mpnet", "token-classification"), ("vit", "image-classification")]
 )
 def test_gradients(case, task):
-    """Of a loss, for every array, by transformers' names."""
+    """Of a loss, for every array, by transformers' names; of the scores of tokens, not of padding, for which nothing is computed here."""
     config = transformers.AutoConfig.for_model(**CASES[case][0]["config"])
     torch.manual_seed(2)
     theirs = getattr(transformers, CLASSES[task]).from_config(config).double().eval()
@@ -91,13 +91,14 @@ def test_gradients(case, task):
     output = theirs(
         **{name: torch.from_numpy(x) if x.dtype != np.float32 else torch.from_numpy(x).double() for name, x in inputs(case).items()}
     )
-    (output.logits**2).sum().backward()
     arrays = CASES[case][1]
+    used = arrays["mask"][:, :, None].astype(np.float64) if task == "token-classification" else np.ones((1, 1))
+    (output.logits**2 * torch.from_numpy(used)).sum().backward()
     if case == "vit":
         scores = model(tc.tensor(arrays["pixels"].astype(np.float64)))
     else:
         scores = model(tc.tensor(arrays["ids"]), tc.tensor(arrays["mask"]), token_types=arrays.get("types"))
-    (scores**2).sum().backward()
+    (scores**2 * tc.tensor(used)).sum().backward()
     for parameter in model.parameters():
         parameter.data = parameter.grad
     expected = {name: p.grad for name, p in theirs.named_parameters()}
