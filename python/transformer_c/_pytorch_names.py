@@ -31,7 +31,7 @@ class device(str):
     --------
     >>> import transformer_c as tc
     >>> device = tc.device("cuda:0") if tc.cuda.is_available() else tc.device("cpu")
-    >>> tc.zeros(2).to(device).device == device
+    >>> tc.zeros(2).to(device).device.type == device.type
     True
     >>> tc.device("cuda", 1), tc.device("cuda:1").index, str(tc.device("cpu"))
     (device(type='cuda', index=1), 1, 'cpu')
