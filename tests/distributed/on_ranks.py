@@ -110,6 +110,14 @@ def streams_of_rank_0(size, rank):
     assert not rank or np.abs(weights(one[1]) - of_rank_0).max() > 0.1
 
 
+def what_lightning_says(size, rank):
+    """`devices` may be the number of ranks."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert tc.Trainer(1, accelerator="cpu", devices=size, num_nodes=1, strategy="ddp", use_distributed_sampler=True).world_size == size
+    fails(ValueError, f"devices=5 asks for 5 processes, and there are {size}", lambda: tc.Trainer(1, devices=5, strategy="ddp"))
+
+
 def samplers_of_the_program(size, rank):
     """A loader with a DistributedSampler is taken as it is."""
 
@@ -247,6 +255,11 @@ def what_differs_at_the_start(size, rank):
         trainer = tc.Trainer(1, strategy="ddp", progress=False, **options)
         data = tc.data.DataLoader(np.ones((rows, 4), "f"), batch_size=batch)
         fails(ValueError, message, lambda trainer=trainer, model=model, data=data: trainer.fit(model, data))
+    few = tc.data.DataLoader(np.ones((3, 4), "f"), batch_size=2, drop_last=True)
+    trainer = tc.Trainer(1, strategy="ddp", progress=False)
+    fails(ValueError, f"train has 0 batches on each of {size} ranks, which need ranks times batch_size", lambda: trainer.fit(Net(), few))
+    spoilt = tc.data.DataLoader(np.array([[1.0] * 4, [np.nan] * 4] + [[1.0] * 4] * (size - 2), "f"), batch_size=1)
+    fails(FloatingPointError, "the loss is nan on rank 1 at step 1", lambda: trainer.fit(Net(), spoilt))
 
 
 class Jittered(tc.data.TensorDataset):
@@ -435,6 +448,7 @@ CHECKS = (
     cases,
     halves,
     streams_of_rank_0,
+    what_lightning_says,
     samplers_of_the_program,
     resuming_in_the_middle_of_an_epoch,
     stopping_on_one_rank,

@@ -65,9 +65,9 @@ def test_one_rank_writes_and_another_number_of_ranks_resumes(tmp_path):
 @needs_mpi
 def test_command_line(tmp_path):
     """Stopped in the middle of an epoch and resumed as the line says which is printed, by another number of ranks: as many rows in a step."""
-    few = ["--train-size", 2000, "--val-size", 64, "--test-size", 64, "--epochs", 12, "--batch-size", 48]
+    few = ["--train-size", 600, "--val-size", 64, "--test-size", 64, "--epochs", 12, "--batch-size", 48]
     job = Job(2, ["-m", "transformer_c", "train", "reverse", *few, "--output", "a run", "--no-progress"], tmp_path)
-    assert "20 batches on each of 2 ranks" in job.process.stdout.readline()
+    assert "6 batches on each of 2 ranks" in job.process.stdout.readline()
     while not (tmp_path / "a run/last.safetensors").exists() and job.process.poll() is None:
         time.sleep(0.002)
     job.process.send_signal(signal.SIGINT)
@@ -75,7 +75,7 @@ def test_command_line(tmp_path):
     (again,) = re.findall("^  mpiexec -n 2 python (-m transformer_c train reverse --resume --output 'a run')$", err, re.M)
     assert status == 130, err
     out = run(3, [*shlex.split(again), "--no-progress", "--batch-size", 32], tmp_path)
-    assert "going on from the last checkpoint" in out and "20 batches on each of 3 ranks" in out and out.count("best epoch: ") == 1, out
+    assert "going on from the last checkpoint" in out and "6 batches on each of 3 ranks" in out and out.count("best epoch: ") == 1, out
 
 
 def test_one_of_several_processes_says_what_is_wrong(monkeypatch, capsys):
@@ -102,11 +102,13 @@ def test_resuming_by_ranks_that_cannot_share_the_rows(tmp_path, monkeypatch):
 
 @needs_mpi
 def test_the_script_of_the_documentation(tmp_path):
-    (script,) = re.findall(r"```python\n(.*?)```", (HERE.parents[1] / "docs" / "scale.md").read_text(), re.S)
-    (tmp_path / "script.py").write_text(script)
+    script, loop = re.findall(r"```python\n(.*?)```", (HERE.parents[1] / "docs" / "scale.md").read_text(), re.S)
+    alike = "\nweights = tc.distributed.all_gather(model[0].weight)\nassert (np.asarray(weights) == np.asarray(weights)[0]).all()\n"
+    (tmp_path / "script.py").write_text(f"{script}\n{loop}{alike}")
     out = run(2, ["script.py"], tmp_path)
     (loss,) = re.findall(r"^2 ranks: (\S+)$", out, re.M)
-    assert float(loss) < 0.3 and (tmp_path / "run" / "last.safetensors").exists()
+    (last,) = re.findall(r"^2 (0\S+)$", out, re.M)
+    assert float(loss) < 0.3 and float(last) < 0.6 and (tmp_path / "run" / "last.safetensors").exists()
 
 
 # ---- one process ------------------------------------------------------------------------------------------------------------------

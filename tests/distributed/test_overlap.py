@@ -170,6 +170,8 @@ def test_exchange_after_the_backward_where_it_cannot_be_during_it(tmp_path):
             tc.Trainer(1, strategy="ddp", progress=False).fit(model, tc.data.DataLoader(training.data(), batch_size=10))
         said = [str(w.message) for w in seen if "OVERLAP" in str(w.message)]
         assert said == ["TRANSFORMER_C_MPI_OVERLAP is 1, but gradients are exchanged after the backward: all gradients together fill one bucket, of 1048576 bytes"] * (rank == 0), said
+        os.environ["TRANSFORMER_C_MPI_OVERLAP"] = ""  # as if it were not set
+        assert distributed.world.overlap_wish() is False
         os.environ["TRANSFORMER_C_MPI_OVERLAP"] = "yes"
         try:
             tc.Trainer(1, strategy="ddp", progress=False).fit(model, tc.data.DataLoader(training.data(), batch_size=10))

@@ -57,6 +57,9 @@ def test_scalars_and_empty_arrays(shape):
         (lambda: tc.distributed.all_reduce(np.ones(2, int), "mean"), TypeError, "convert it to float64"),
         (lambda: tc.distributed.all_reduce(np.ones(2, bool)), TypeError, "op='max'"),
         (lambda: tc.distributed.all_gather(np.array(["a"])), TypeError, "takes numbers"),
+        (lambda: tc.distributed.ReduceOp, AttributeError, 'use op="sum"'),
+        (lambda: tc.distributed.destroy_process_group, AttributeError, "MPI ends with the program"),
+        (lambda: tc.TrainingModule().global_rank, AttributeError, "use self.trainer.global_rank"),
         (lambda: tc.distributed.get_rank(), AttributeError, r"use tc.distributed.rank\(\)"),
     ],
 )
@@ -93,7 +96,15 @@ def test_the_launcher_of_another_mpi():
 
 @pytest.mark.parametrize(
     "environment, count",
-    [({}, 1), ({"PMI_SIZE": "3"}, 3), ({"OMPI_COMM_WORLD_SIZE": "2"}, 2), ({"SLURM_STEP_NUM_TASKS": "8"}, 8), ({"SLURM_NTASKS": "8"}, 1)],
+    [
+        ({}, 1),
+        ({"PMI_SIZE": "3"}, 3),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, 2),
+        ({"SLURM_STEP_NUM_TASKS": "8"}, 8),
+        ({"SLURM_NTASKS": "8"}, 1),
+        ({"PMI_SIZE": "3", launchers.RANK_PROCESS: str(os.getpid())}, 3),
+        ({"PMI_SIZE": "3", launchers.RANK_PROCESS: "1"}, 1),
+    ],
 )
 def test_processes_by_launcher(environment, count):
     assert launchers.started_processes(environment) == count
@@ -194,6 +205,14 @@ SCRIPT = """
         other = ("failed on rank 1: " + kind.__name__) if rank != 1 else message
         told(kind if rank == 1 else ValueError, other, lambda: call(np.ones(3), rank == 1))
     assert np.array_equal(d.all_reduce(np.ma.array([1.0, 2.0])), [size, 2 * size]), "without anything masked"
+    import subprocess, sys, warnings
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        d.init(timeout=7)
+    assert "the ranks have joined already, with timeout=1800: call init(timeout=7) first" in str(caught[0].message)
+    if rank == 1:  # a program that a rank starts is none of the ranks
+        code = "import transformer_c as tc; print(tc.distributed.world_size())"
+        assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "1\\n"
     d.barrier()
     group = d.world.group()
     before = group.sent

@@ -8,11 +8,14 @@ from collections.abc import Mapping, Sequence
 # The number of processes, by launcher: MPICH's mpiexec and srun --mpi=pmi2; Open MPI's mpiexec. srun alone sets SLURM_NTASKS, also for a
 # script that sbatch runs once: SLURM_STEP_NUM_TASKS is of the step, and a batch script's own step has one task.
 _COUNTS = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+RANK_PROCESS = "TRANSFORMER_C_RANK_PROCESS"  # the process that is a rank: the programs that it starts inherit the launcher's variables
 _RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID")
 
 
 def started_processes(environment: Mapping[str, str] | None = None) -> int:
-    """The number of processes that a launcher started this one with; 1 without a launcher."""
+    """The number of processes that a launcher started this one with; 1 without a launcher, and for a program that a rank has started."""
+    if (os.environ if environment is None else environment).get(RANK_PROCESS, str(os.getpid())) != str(os.getpid()):
+        return 1
     return _first_number(_COUNTS, environment) or 1
 
 

@@ -11,19 +11,20 @@ from .._arguments import one_of
 from .cores import share_cores
 from .faults import Watch, end_all, end_all_after_errors
 from .group import Group
-from .launchers import started_processes
+from .launchers import RANK_PROCESS, started_processes
 
 _START = "start it with: mpiexec -n 4 python script.py"
 _INSTALL = "pip install 'transformer_c[mpi]'"
 _group: Group | None = None  # once init() was called
 _cores = 0  # this rank's share
+_limit = 0.0  # for the time that a rank waits
 
 
 def init(backend: str = "auto", *, timeout: float | None = None) -> None:
     """Joins the processes that ``mpiexec`` or ``srun`` started; the functions of this module call it where the program does not.
 
     Ranks that share cores get a share of them each as their number of threads (``tc.set_num_threads`` afterwards changes it). A second call
-    does nothing.
+    does nothing, and warns where its `timeout` is another one.
 
     Parameters
     ----------
@@ -46,13 +47,13 @@ def init(backend: str = "auto", *, timeout: float | None = None) -> None:
     >>> tc.distributed.world_size()
     1
     """
-    global _group, _cores
+    global _group, _cores, _limit
     one_of("backend", backend, ("auto", "mpi", "nccl"))
     limit = _seconds(timeout)
     if backend == "nccl":
         raise NotImplementedError('backend="nccl" is not available yet: use backend="mpi", which also takes Tensors of a GPU')
     if _group is None or (backend == "mpi" and _group.communicator is None):
-        _group = Group(_communicator(backend))
+        _group, _limit = Group(_communicator(backend)), limit
         if _group.size > 1:
             end_all_after_errors(_group)
             if takes_threads():
@@ -63,10 +64,12 @@ def init(backend: str = "auto", *, timeout: float | None = None) -> None:
                     stacklevel=2,
                 )
             _cores = share_cores(_group.communicator)
+    elif timeout is not None and limit != _limit and _group.size > 1:
+        warnings.warn(f"the ranks have joined already, with timeout={_limit:g}: call init(timeout={limit:g}) first", stacklevel=2)
 
 
 def _seconds(timeout: float | None) -> float:
-    given = os.environ.get("TRANSFORMER_C_MPI_TIMEOUT", "1800") if timeout is None else timeout
+    given = (os.environ.get("TRANSFORMER_C_MPI_TIMEOUT") or "1800") if timeout is None else timeout
     try:
         seconds = float(given)
     except (TypeError, ValueError):
@@ -93,6 +96,7 @@ def _communicator(backend: str) -> Any:
             f"the launcher started {count} processes, but each finds itself alone: it belongs to another MPI than mpi4py's library "
             f"({library}); start them with the mpiexec of that library, or install mpi4py for the launcher's"
         )
+    os.environ[RANK_PROCESS] = str(os.getpid())
     return MPI.COMM_WORLD.Dup()
 
 
@@ -128,7 +132,7 @@ def has_spare_core() -> bool:
 
 def overlap_wish() -> bool | None:
     """What TRANSFORMER_C_MPI_OVERLAP says; None for "auto"."""
-    given = os.environ.get("TRANSFORMER_C_MPI_OVERLAP", "0")
+    given = os.environ.get("TRANSFORMER_C_MPI_OVERLAP") or "0"
     one_of("TRANSFORMER_C_MPI_OVERLAP", given, ("auto", "0", "1"))
     return None if given == "auto" else given == "1"
 

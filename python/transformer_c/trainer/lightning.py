@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import cuda
+from ..distributed.launchers import started_processes
 
 # Without effect, with the reason where there is one to tell.
 HARMLESS: Mapping[str, str] = {
@@ -25,6 +26,8 @@ HARMLESS: Mapping[str, str] = {
     "num_sanity_val_steps": "fast_dev_run=True tries everything once",
     "progress_bar_refresh_rate": "",
     "reload_dataloaders_every_n_epochs": "",
+    "replace_sampler_ddp": "ranks take their shares of the loader's own order",
+    "use_distributed_sampler": "ranks take their shares of the loader's own order",
     "weights_summary": "",
 }
 
@@ -34,6 +37,10 @@ VALUES: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "min_epochs": ((None, 0, 1), "there is no least number of epochs; without patience= and callbacks that stop a run has max_epochs="),
     "num_nodes": ((1,), 'strategy="ddp" under a launcher uses the processes that it starts'),
     "reload_dataloaders_every_n_epochs": ((0,), "every epoch uses the loader given to fit()"),
+    **dict.fromkeys(
+        ("replace_sampler_ddp", "use_distributed_sampler"),
+        ((True, None), "a loader whose sampler is a tc.data.DistributedSampler is taken as it is, any other is shared out"),
+    ),
 }
 
 # Other names.
@@ -44,7 +51,9 @@ NO_GPU = "there is no GPU that can be used: tc.cuda says why"
 KNOWN = {*HARMLESS, *SAME}
 
 
-def applied(given: Mapping[str, Any], checkpoint_dir: Any, progress: bool, device: Any, unused: list[str]) -> tuple[Any, bool, Any]:
+def applied(
+    given: Mapping[str, Any], checkpoint_dir: Any, progress: bool, device: Any, unused: list[str], strategy: Any = None
+) -> tuple[Any, bool, Any]:
     """`checkpoint_dir`, `progress` and `device` as Lightning's options change them; one warning names those without effect.
 
     Parameters
@@ -55,6 +64,8 @@ def applied(given: Mapping[str, Any], checkpoint_dir: Any, progress: bool, devic
         The trainer's own.
     unused : list of str
         Other options that have no effect.
+    strategy : str, optional
+        The trainer's: with one, `devices` is a number of processes.
     """
     for name, (harmless, advice) in VALUES.items():
         if name in given and given[name] not in harmless:
@@ -65,7 +76,7 @@ def applied(given: Mapping[str, Any], checkpoint_dir: Any, progress: bool, devic
         checkpoint_dir = given["default_root_dir"]
     progress = bool(given.get("enable_progress_bar", progress))
     unused = [*unused, *(name for name in given if name in HARMLESS)]
-    if (gpu := _gpu_of(given)) is not None and cuda.is_available():
+    if (gpu := _gpu_of(given, strategy)) is not None and cuda.is_available():
         if device is not None:
             raise TypeError("accelerator, devices and gpus name a device, and so does device: give one of them")
         device = gpu
@@ -77,7 +88,7 @@ def applied(given: Mapping[str, Any], checkpoint_dir: Any, progress: bool, devic
     return checkpoint_dir, progress, device
 
 
-def _gpu_of(given: Mapping[str, Any]) -> str | None:
+def _gpu_of(given: Mapping[str, Any], strategy: Any) -> str | None:
     """The GPU that `accelerator`, `devices` or `gpus` name; None for the model's own device."""
     accelerator = given.get("accelerator", "auto")
     if accelerator not in (None, "auto", "cpu", "gpu", "cuda"):
@@ -85,7 +96,18 @@ def _gpu_of(given: Mapping[str, Any]) -> str | None:
     name, wanted = ("gpus", given["gpus"]) if given.get("gpus") else ("devices", given.get("devices", 1))
     many = len(wanted) if isinstance(wanted, (list, tuple)) else 1 if wanted in (None, "auto", -1, "-1") else int(wanted)
     if many > 1:
-        raise ValueError(f'{name}={wanted!r} asks for {many} devices; a run uses one: device="cuda:1" names one')
+        _check_several(f"{name}={wanted!r}", many, strategy, name == "devices" and accelerator in (None, "auto", "cpu"))
     if accelerator not in ("gpu", "cuda") and name != "gpus":
         return None
     return f"cuda:{wanted[0]}" if isinstance(wanted, (list, tuple)) and wanted else "cuda"
+
+
+def _check_several(option: str, many: int, strategy: Any, are_processes: bool) -> None:
+    """Raises unless so many devices are the processes of the CPU that a launcher started."""
+    start, ranks = f"mpiexec -n {many} python script.py", started_processes()
+    if not are_processes:
+        raise ValueError(f'{option} asks for {many} devices; a run uses one: device="cuda:1" names one')
+    if strategy is None:
+        raise ValueError(f'{option} asks for {many} devices; a run uses one, or several processes: strategy="ddp", started with: {start}')
+    if ranks != many:
+        raise ValueError(f"{option} asks for {many} processes, and there {'is' if ranks == 1 else 'are'} {ranks}: start it with: {start}")

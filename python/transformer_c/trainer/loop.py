@@ -75,8 +75,9 @@ class FitLoop:
         self.place, self.interrupts, self.callbacks, self.hooks, self.ranks = place, interrupts, callbacks, hooks, options.ranks
         run.batches = loaders.number_of_batches(self.train, options.limit_train_batches)
         if run.batches == 0:
+            shared = f" on each of {self.ranks.size} ranks, which need ranks times batch_size rows for one" if self.ranks.size > 1 else ""
             raise ValueError(
-                f"there is no batch to train on: train has {len(train)} batches, limit_train_batches is {options.limit_train_batches}"
+                f"there is no batch to train on: train has {len(self.train)} batches{shared}, limit_train_batches is {options.limit_train_batches}"
             )
         holders = {"train": train, **{f"val.{i}": loader for i, loader in enumerate(val)}, "model": model}
         holders |= {f"model.{name}": part for name, part in model.named_modules() if name}  # at any depth

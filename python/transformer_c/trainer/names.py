@@ -19,7 +19,7 @@ TRAINER: Mapping[str, str] = {
     "plugins": "there are none",
     "profiler": "run the program under `python -m cProfile -s cumtime program.py`",
     "resume_from_checkpoint": 'fit(..., resume="last")',
-    "sync_batchnorm": "a run uses one device",
+    "sync_batchnorm": "each rank's batch norms use its own rows; layer norms have nothing to share",
     "track_grad_norm": "on_before_optimizer_step() of the module or of a callback",
     "val_check_interval": "check_val_every_n_epoch=, or smaller epochs: limit_train_batches=",
 }

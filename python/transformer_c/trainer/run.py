@@ -95,11 +95,11 @@ class Run:
         elif prog_bar:
             self.in_bar.setdefault(name, None)  # shown once the epoch is validated
 
-    def add_loss(self, loss: float, weight: float) -> None:
+    def add_loss(self, loss: float, weight: float, rank: int | None = None) -> None:
         """Adds the loss of a batch to the epoch's; raises FloatingPointError where it is NaN or infinite, and the trainer steps."""
         if self.manual is None and not math.isfinite(loss):
             raise FloatingPointError(
-                f"the loss is {loss} at step {self.step + 1} (epoch {self.epoch + 1}, batch {self.batch + 1}); the weights are those of "
+                f"the loss is {loss}{'' if rank is None else f' on rank {rank}'} at step {self.step + 1} (epoch {self.epoch + 1}, batch {self.batch + 1}); the weights are those of "
                 f"step {self.step}. A smaller learning rate or gradient_clip_val= may help; a training_step() that returns None skips its batch"
             )
         self.losses.add("loss", loss, weight)
@@ -110,8 +110,9 @@ class Run:
             return [self.own]
         own, self.own = self.own, Contribution()
         parts = self.ranks.exchange("the end of a step", own)
-        for loss, weight in (pair for part in parts for pair in part.losses):
-            self.add_loss(loss, weight)
+        for rank, part in enumerate(parts):
+            for loss, weight in part.losses:
+                self.add_loss(loss, weight, rank)
         self._record_means(parts)
         return parts
 

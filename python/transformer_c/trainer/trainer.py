@@ -209,7 +209,7 @@ class Trainer(RunView):
         **of_lightning: Any,
     ) -> None:
         unused = ["logger"] if logger is True and checkpoint_dir is None and of_lightning.get("default_root_dir") is None else []
-        checkpoint_dir, progress, device = lightning.applied(of_lightning, checkpoint_dir, progress, device, unused)
+        checkpoint_dir, progress, device = lightning.applied(of_lightning, checkpoint_dir, progress, device, unused, strategy)
         self._has_length = max_epochs is not None or bool(fast_dev_run)
         options = checks.options(
             max_epochs=(count, 1000 if max_epochs is None else max_epochs),

@@ -50,6 +50,13 @@ def _captured(name: str, value: Any) -> Tensor:
     return copy.clone() if copy.dtype.name == "float64" else copy.to("float64")
 
 
+_ELSEWHERE: Mapping[str, str] = {  # of Lightning's modules
+    "all_gather": "tc.distributed.all_gather()",
+    "global_rank": "self.trainer.global_rank",
+    "print": "print() where self.trainer.is_global_zero",
+}
+
+
 class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
     """A module that defines its training, validation and test steps, its optimizer and its hyper-parameters.
 
@@ -211,6 +218,9 @@ class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
             first = next(self.parameters(), None)
             return getattr(first, name) if first is not None else "cpu" if name == "device" else np.dtype(np.float32)
         return super().__getattr__(name)
+
+    def _advice(self, name: str) -> str:
+        return f"; use {_ELSEWHERE[name]}" if name in _ELSEWHERE else super()._advice(name)
 
     def lr_schedulers(self) -> Any:
         """The schedules that ``configure_optimizers`` gave: one, a list of several, or None."""
