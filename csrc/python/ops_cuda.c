@@ -141,12 +141,22 @@ static PyObject *done(tc_status status, const tc_error *err)
     Py_RETURN_NONE;
 }
 
+static PyObject *with_graph(tcpy_call *call, tc_status (*function)(tc_cuda_graph *, tc_error *))
+{
+    tc_error err;
+    tc_cuda_graph *graph = graph_of(call);
+    return graph ? done(function(graph, &err), &err) : NULL;
+}
+
 static PyObject *run_graph_check(tcpy_call *call)
 {
     tc_error err;
     tc_cuda_graph *graph = graph_of(call);
     return graph ? done(tc_cuda_graph_check(graph, &err), &err) : NULL;
 }
+
+static PyObject *run_graph_collect(tcpy_call *call) { return with_graph(call, tc_cuda_graph_collect); }
+static PyObject *run_graph_collected(tcpy_call *call) { return with_graph(call, tc_cuda_graph_collected); }
 
 static PyObject *run_graph_writes(tcpy_call *call)
 {
@@ -158,20 +168,6 @@ static PyObject *run_graph_note(tcpy_call *call)
 {
     for (int64_t i = 0; i < call->v[0].list.count; i++) tc_graph_note_leaf(call->v[0].list.items[i], false);
     Py_RETURN_NONE;
-}
-
-static PyObject *run_graph_collect(tcpy_call *call)
-{
-    tc_error err;
-    tc_cuda_graph *graph = graph_of(call);
-    return graph ? done(tc_cuda_graph_collect(graph, &err), &err) : NULL;
-}
-
-static PyObject *run_graph_collected(tcpy_call *call)
-{
-    tc_error err;
-    tc_cuda_graph *graph = graph_of(call);
-    return graph ? done(tc_cuda_graph_collected(graph, &err), &err) : NULL;
 }
 
 static PyObject *run_graph_draw(tcpy_call *call)

@@ -26,15 +26,10 @@ template <class Real> __global__ void __launch_bounds__(element_threads) check_i
     }
     totals[threadIdx.x] = total;
     first[threadIdx.x] = outside;
-    __syncthreads();
-    for (int distance = element_threads / 2; distance > 0; distance /= 2) {
-        const int own = static_cast<int>(threadIdx.x), other = own + distance;
-        if (own < distance) {
-            totals[own] += totals[other];
-            if (first[other] < first[own]) first[own] = first[other];
-        }
-        __syncthreads();
-    }
+    join_block<element_threads>([&](int own, int other) {
+        totals[own] += totals[other];
+        if (first[other] < first[own]) first[own] = first[other];
+    });
     if (threadIdx.x != 0) return;
     if (a.total) *static_cast<Real *>(a.total) = static_cast<Real>(totals[0]);
     if (first[0] == a.n) return;

@@ -277,6 +277,18 @@ __device__ __forceinline__ double real_tanh(double x) { return tanh(x); }
 __device__ __forceinline__ float real_erfc(float x) { return erfcf(x); }
 __device__ __forceinline__ double real_erfc(double x) { return erfc(x); }
 
+// Joins what the threads of a block have, by a tree: f(i, j) adds that of thread j to that of thread i, in memory that they share. At the
+// end thread 0 has all of it. The order is fixed.
+template <int threads, class F> __device__ __forceinline__ void join_block(F f)
+{
+    __syncthreads();
+    for (int distance = threads / 2; distance > 0; distance /= 2) {
+        const int own = static_cast<int>(threadIdx.x);
+        if (own < distance) f(own, own + distance);
+        __syncthreads();
+    }
+}
+
 // Sum over the warp, in every lane. A butterfly: the order is fixed and all lanes get the same bits.
 template <class Real> __device__ __forceinline__ Real warp_sum(Real value)
 {

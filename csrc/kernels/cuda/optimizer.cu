@@ -175,12 +175,7 @@ __device__ __forceinline__ double joined(double power, double a, double b) { ret
 __device__ __forceinline__ double block_total(double power, double own, double *sums)
 {
     sums[threadIdx.x] = own;
-    __syncthreads();
-    for (int distance = optimizer_threads / 2; distance > 0; distance /= 2) {
-        const int other = static_cast<int>(threadIdx.x) + distance;
-        if (static_cast<int>(threadIdx.x) < distance) sums[threadIdx.x] = joined(power, sums[threadIdx.x], sums[other]);
-        __syncthreads();
-    }
+    join_block<optimizer_threads>([&](int i, int j) { sums[i] = joined(power, sums[i], sums[j]); });
     return sums[0];
 }
 
