@@ -39,6 +39,7 @@ def prepare(folder, files):
 def _write_onnx(folder, path):
     """By torch.onnx, whose pattern of attention ONNX Runtime and OpenVINO know; without PyTorch by `export_onnx`."""
     try:
+        import onnx  # noqa: F401 (torch.onnx needs it)
         import torch
         from transformers import AutoModel
     except ImportError:

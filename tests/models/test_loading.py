@@ -82,6 +82,24 @@ def test_weights_that_are_read_are_packed_once(tmp_path):
     np.testing.assert_array_equal(model(ids), negated)
 
 
+def test_parameters_have_memory_of_their_own(tmp_path):
+    """A pytorch_model.bin may have one array under two names."""
+    torch = pytest.importorskip("torch")
+    arrays = {name: array.numpy().copy() for name, array in tc.convert.to_hf(tc.models.create(CONFIG)).items()}
+    first, second = (f"encoder.layer.{i}.intermediate.dense.weight" for i in (0, 1))
+    arrays[second] = arrays[first]
+    tc.models.save(tc.convert.from_hf(arrays, CONFIG), tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    state = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    torch.save({**state, second: state[first][:]}, tmp_path / "pytorch_model.bin")
+    for model in (tc.models.load(tmp_path), tc.convert.from_hf(arrays, CONFIG)):
+        one, other = (layer.linear1.weight for layer in model.layers)
+        np.testing.assert_array_equal(one.detach(), other.detach())
+        with tc.no_grad():
+            one.add_(1.0)
+        np.testing.assert_allclose((one - other).detach(), np.ones(one.shape), atol=1e-6)
+
+
 def test_arrays_of_the_user_are_kept(tmp_path):
     """What a model is made of gives its memory back; what the user has mapped, and perhaps written to, does not."""
     tc.models.save(tc.models.create({**CONFIG, "vocab_size": 65536}), tmp_path)

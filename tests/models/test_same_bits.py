@@ -5,7 +5,7 @@ import pytest
 import transformer_c as tc
 from transformer_c.models.heads import HEADS
 
-DTYPES = ["float32", "bfloat16", "float16"]
+DTYPES = ["float32", "bfloat16", "float16", "float64"]
 TASKS = [None, *(task for task in HEADS if task != "image-classification")]
 # (features, heads, features between): heads of 16, of one and of 32 numbers, and widths that fill no vector.
 WIDTHS = [(48, 3, 100), (12, 12, 7), (96, 3, 384)]

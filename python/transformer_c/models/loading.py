@@ -140,12 +140,19 @@ def assemble(values: Any, state: Mapping[str, Any], task: str | None, dtype: Any
         model = _make(config, kind, task, pooler="pooler.dense.weight" in files)
     wanted = _dtype(state) if dtype is None else _floating(dtype)
 
+    taken: list[np.ndarray] = []  # as they are, by parameters
+
+    def is_free(array: np.ndarray) -> bool:
+        return array.flags.writeable and not any(np.may_share_memory(array, other) for other in taken)
+
     def convert(arrays: list[Any]) -> Tensor:
-        writable = [a.detach() if isinstance(a, Tensor) else as_tensor(a if a.flags.writeable else a.copy()) for a in arrays]
+        writable = [a.detach() if isinstance(a, Tensor) else as_tensor(a if is_free(a) else a.copy()) for a in arrays]
         made = joined([array.to(wanted) for array in writable])  # joined first, they would take the memory of all in both dtypes
         if owned and made is not writable[0]:  # copies
             for array in arrays:
                 release(array)
+        if made is writable[0] and isinstance(arrays[0], np.ndarray):
+            taken.append(arrays[0])
         return made
 
     new = fill(model, kind, state, convert, owned)
