@@ -8,6 +8,7 @@
 # make library    builds build/libtransformer_c.a, for programs in C (csrc/transformer_c.h)
 # make cuda       builds the CUDA library with nvcc, where it is found
 # make gpu-test   runs everything that needs a GPU, in parts: instructions, tests, benchmarks beside PyTorch, sanitizers; says what was not run
+# make arm-test   builds for 64-bit Arm and runs part of the op suite under an emulator; says what is missing where it cannot
 # make sanitize   builds with AddressSanitizer and UBSan and runs the tests
 # make format     formats Python and C files for `make lint`
 # make clean      removes .venv and what was built
@@ -23,7 +24,7 @@ PARALLEL := -n auto --dist worksteal
 BENCH_ARGS ?= --quick --require reverse_step@1=2.5
 NOTEBOOKS_ARGS ?=
 
-.PHONY: tutorial test model-tests bench notebooks docs lint library cuda gpu-test format sanitize clean
+.PHONY: tutorial test model-tests bench notebooks docs lint library cuda gpu-test arm-test format sanitize clean
 .DELETE_ON_ERROR:
 
 tutorial: $(VENV)/.built $(VENV)/.extra-tutorial
@@ -57,6 +58,9 @@ cuda: $(VENV)/.built
 
 gpu-test: $(VENV)/.built $(VENV)/.extra-test
 	$(BIN)/python tools/gpu_test.py
+
+arm-test: $(VENV)/.built
+	$(BIN)/python tools/emulate_arm.py -q -n 2 || [ $$? = 77 ]
 
 C_SOURCES := 'csrc/*.[ch]' 'csrc/*.cu' 'csrc/*.cuh' 'tests/*.[ch]' 'tests/*.cu' 'tests/*.cpp' 'benchmarks/*.c' 'docs/*.c'
 

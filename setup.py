@@ -40,10 +40,14 @@ C_FLAGS = [
 ]
 # The baseline beside other instruction sets is for processors made before 2013: optimised for 4/5 of the size.
 SMALLER = ["-O2", "-fvect-cost-model=dynamic"]
+# By what the compiler defines; other processors have the baseline alone.
 ISAS = {
-    "baseline": [],
-    "avx2": ["-mavx2", "-mfma", "-mf16c"],
-    "avx512": ["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma", "-mf16c", "-mprefer-vector-width=512"],
+    "__x86_64__": {
+        "baseline": [],
+        "avx2": ["-mavx2", "-mfma", "-mf16c"],
+        "avx512": ["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma", "-mf16c", "-mprefer-vector-width=512"],
+    },
+    "__aarch64__": {"baseline": [], "neon": ["-DTC_NEON"]},
 }
 
 
@@ -127,8 +131,8 @@ class BuildCore(build_ext):
             flags.append("-fno-asynchronous-unwind-tables")  # 3 % of the wheel, and nothing is thrown through C
         if sanitize:
             flags += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-g1", "-DTC_ASSERTIONS"]
-        wanted = (os.environ.get("TRANSFORMER_C_BUILD_ISAS") or ",".join(ISAS)).split(",")
-        known = ISAS if "__x86_64__" in macros else {"baseline": []}
+        known = next((sets for processor, sets in ISAS.items() if processor in macros), {"baseline": []})
+        wanted = (os.environ.get("TRANSFORMER_C_BUILD_ISAS") or ",".join(known)).split(",")
         self.isas = {name: extra for name, extra in known.items() if name in wanted and self.accepts(extra)}
         flags += [f"-DTC_HAVE_{name.upper()}" for name in self.isas if name != "baseline"]
         more = os.environ.get("TRANSFORMER_C_CFLAGS", "").split()

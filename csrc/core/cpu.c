@@ -64,6 +64,16 @@ static bool has_avx2(void) { return false; }
 static bool has_avx512(void) { return false; }
 #endif
 
+/* The ABI of 64-bit Arm passes floats in registers of Advanced SIMD: no program runs without. */
+static bool has_neon(void)
+{
+#ifdef __aarch64__
+    return true;
+#else
+    return false;
+#endif
+}
+
 /* ---- what was built, worst first ----------------------------------------------------------------------------------- */
 
 typedef struct isa {
@@ -85,11 +95,18 @@ extern const tc_kernel_table tc_kernels_f32_avx512, tc_kernels_f64_avx512;
 #else
 #define AVX512_TABLES NULL, NULL
 #endif
+#ifdef TC_HAVE_NEON
+extern const tc_kernel_table tc_kernels_f32_neon, tc_kernels_f64_neon;
+#define NEON_TABLES &tc_kernels_f32_neon, &tc_kernels_f64_neon
+#else
+#define NEON_TABLES NULL, NULL
+#endif
 
 static const isa isas[] = {
     {"baseline", always, &tc_kernels_f32_baseline, &tc_kernels_f64_baseline},
     {"avx2", has_avx2, AVX2_TABLES},
     {"avx512", has_avx512, AVX512_TABLES},
+    {"neon", has_neon, NEON_TABLES},
 };
 enum { ISA_COUNT = sizeof isas / sizeof isas[0] };
 

@@ -1,5 +1,5 @@
 /* test_cpu.c: detection and choice of instruction sets, on tables that stand in for the kernels; and the number of
- * processors. Built with and without TC_HAVE_AVX2 and TC_HAVE_AVX512. */
+ * processors. Built with and without TC_HAVE_AVX2, TC_HAVE_AVX512 and TC_HAVE_NEON. */
 #include "core/cpu.h"
 #include "core/cpu_count.h"
 #include "kernels/kernel_ids.h"
@@ -14,6 +14,7 @@
 TABLES(baseline);
 TABLES(avx2);
 TABLES(avx512);
+TABLES(neon);
 
 /* Whether the kernel lists all of these flags for the processor; it leaves out those whose registers it does not save. */
 static bool proc_cpuinfo_has(const char *const *flags, int count)
@@ -38,11 +39,13 @@ static bool proc_cpuinfo_has(const char *const *flags, int count)
 
 static const char *const avx512_flags[] = {"avx2", "fma", "f16c", "avx512f", "avx512dq", "avx512bw", "avx512vl"};
 
+enum { EVERY_ARM = -1 };
+
 static const struct {
     const char *name;
     const tc_kernel_table *float32, *float64;
     bool built;
-    int flags; /* of avx512_flags */
+    int flags; /* of avx512_flags, or EVERY_ARM */
 } sets[] = {
     {"baseline", &tc_kernels_f32_baseline, &tc_kernels_f64_baseline, true, 0},
 #ifdef TC_HAVE_AVX2
@@ -55,11 +58,21 @@ static const struct {
 #else
     {"avx512", &tc_kernels_f32_avx512, &tc_kernels_f64_avx512, false, 7},
 #endif
+#ifdef TC_HAVE_NEON
+    {"neon", &tc_kernels_f32_neon, &tc_kernels_f64_neon, true, EVERY_ARM},
+#else
+    {"neon", &tc_kernels_f32_neon, &tc_kernels_f64_neon, false, EVERY_ARM},
+#endif
 };
 enum { SETS = sizeof sets / sizeof sets[0] };
 
 static bool expected_usable(int set)
 {
+#ifdef __aarch64__
+    if (sets[set].flags == EVERY_ARM) return sets[set].built;
+#else
+    if (sets[set].flags == EVERY_ARM) return false;
+#endif
     return sets[set].built && (sets[set].flags == 0 || proc_cpuinfo_has(avx512_flags, sets[set].flags));
 }
 

@@ -47,6 +47,9 @@ TC_INLINE void product_panel(const product_order order, const int rows, const in
 #define PRODUCT_ROWS_1 8
 #define PRODUCT_ROWS_2 12
 #define PRODUCT_ROWS_3 8
+#elif defined(TC_NEON)
+#define PRODUCT_ROWS_1 8
+#define PRODUCT_ROWS_2 8
 #elif defined(__AVX2__)
 #define PRODUCT_ROWS_1 6
 #define PRODUCT_ROWS_2 6

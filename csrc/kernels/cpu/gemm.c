@@ -147,6 +147,10 @@ TC_INLINE void tile_product(const int rows, const int vectors, const tc_stored s
 #define ALL_ROWS(x) FOUR_ROWS(x) x(5) x(6) x(7) x(8) x(9) x(10) x(11) x(12) x(13) x(14)
 #define WIDE_ROWS(x) FOUR_ROWS(x)
 enum { MOST_WIDE_ROWS = 4 };
+#elif TC_TILE_ROWS == 8
+#define ALL_ROWS(x) FOUR_ROWS(x) x(5) x(6) x(7) x(8)
+#define WIDE_ROWS(x) FOUR_ROWS(x)
+enum { MOST_WIDE_ROWS = 4 };
 #elif TC_TILE_ROWS == 6
 #define ALL_ROWS(x) FOUR_ROWS(x) x(5) x(6)
 #define WIDE_ROWS(x) TWO_ROWS(x)

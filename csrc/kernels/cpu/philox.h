@@ -15,6 +15,9 @@
 #elif defined(__AVX2__) && defined(__FMA__)
 #define PHILOX_BYTES 32
 #define PHILOX_MUL(a, b) ((vword)_mm256_mul_epu32((__m256i)(a), (__m256i)(b)))
+#elif defined(TC_NEON)
+#define PHILOX_BYTES 16
+#define PHILOX_MUL(a, b) ((vword)vmull_u32(vmovn_u64(a), vmovn_u64(b)))
 #elif defined(__SSE2__)
 #include <emmintrin.h>
 #define PHILOX_BYTES 16
@@ -80,6 +83,10 @@ TC_INLINE vmask v_keep(const uint32_t *words, uint32_t threshold)
 #elif PHILOX_BYTES == 32
     const __m128i w = _mm_loadu_si128((const __m128i *)words);
     return _mm256_castsi256_pd(_mm256_cvtepi32_epi64(_mm_cmpeq_epi32(_mm_max_epu32(w, _mm_set1_epi32((int)threshold)), w)));
+#elif defined(TC_NEON) && TC_PRECISION == 32
+    return (vmask)(vld1q_u32(words) >= threshold);
+#elif defined(TC_NEON)
+    return vmovl_s32((int32x2_t)vcge_u32(vld1_u32(words), vdup_n_u32(threshold)));
 #else
     vmask keep;
     TC_UNROLL

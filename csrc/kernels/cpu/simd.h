@@ -1,7 +1,7 @@
 /* simd.h: vectors of a width that is fixed at compile time.
  *
  * Every CPU kernel source is compiled once per instruction set and precision, with
- *     -DTC_ISA=avx512|avx2|baseline   the suffix of the function names; the compiler flags choose the vectors below
+ *     -DTC_ISA=avx512|avx2|neon|baseline   the suffix of the function names; the compiler flags (-DTC_NEON) choose the vectors below
  *     -DTC_PRECISION=32|64            real is float or double
  *     -ffp-contract=off               a multiply and an add are fused only where v_fma says so
  * and sees: real, vreal (TC_LANES of them), vmask, and the v_ functions. + - * / work on vreal directly. The baseline uses
@@ -74,6 +74,8 @@ typedef int64_t ireal;
 #include "simd_avx512.h"
 #elif defined(__AVX2__) && defined(__FMA__)
 #include "simd_avx2.h"
+#elif defined(TC_NEON)
+#include "simd_neon.h"
 #else
 #include "simd_generic.h"
 #endif
@@ -82,6 +84,14 @@ typedef int64_t ireal;
 
 TC_INLINE vreal v_zero(void) { return v_set1(R(0.0)); }
 TC_INLINE vreal v_neg(vreal x) { return v_zero() - x; }
+#ifndef V_SCALE2_IS_ONE_INSTRUCTION
+/* x * 2^n in two steps, so that denormal and overflowing results are correct. |n| within twice the exponent range. */
+TC_INLINE vreal v_scale2(vreal x, vreal n)
+{
+    vreal half = v_round(n * v_set1(R(0.5)));
+    return x * v_pow2(half) * v_pow2(n - half);
+}
+#endif
 
 /* The lanes folded by halves down to 16 bytes, then one by one: a balanced tree, whose order is part of the result and the same in every
  * kernel. */

@@ -64,13 +64,6 @@ TC_INLINE vreal v_pow2(vreal n)
 #endif
 }
 
-/* x * 2^n in two steps, so that denormal and overflowing results are correct. |n| within twice the exponent range. */
-TC_INLINE vreal v_scale2(vreal x, vreal n)
-{
-    vreal half = v_round(n * v_set1(R(0.5)));
-    return x * v_pow2(half) * v_pow2(n - half);
-}
-
 TC_INLINE vmask v_lt(vreal a, vreal b) { return V256CMP(a, b, _CMP_LT_OQ); }
 TC_INLINE vmask v_le(vreal a, vreal b) { return V256CMP(a, b, _CMP_LE_OQ); }
 TC_INLINE vmask v_eq(vreal a, vreal b) { return V256CMP(a, b, _CMP_EQ_OQ); }

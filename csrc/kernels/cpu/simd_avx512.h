@@ -36,6 +36,7 @@ TC_INLINE vreal v_floor(vreal x) { return V512(roundscale)(x, _MM_FROUND_TO_NEG_
 TC_INLINE vreal v_round(vreal x) { return V512(roundscale)(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 TC_INLINE vreal v_nearest(vreal x) { return v_round(x); }
 TC_INLINE vreal v_scale2(vreal x, vreal n) { return V512(scalef)(x, n); } /* x * 2^n, n integral, correct over- and underflow */
+#define V_SCALE2_IS_ONE_INSTRUCTION
 
 TC_INLINE vmask v_lt(vreal a, vreal b) { return V512CMP(a, b, _CMP_LT_OQ); }
 TC_INLINE vmask v_le(vreal a, vreal b) { return V512CMP(a, b, _CMP_LE_OQ); }

@@ -2,9 +2,7 @@
 #ifndef TC_SIMD_GENERIC_H
 #define TC_SIMD_GENERIC_H
 
-#define TC_LANES (128 / TC_PRECISION)
-typedef real vreal __attribute__((vector_size(16)));
-typedef ireal vmask __attribute__((vector_size(16))); /* all bits of a lane set or clear */
+#include "simd_16_bytes.h"
 
 TC_INLINE vreal v_set1(real x) { return x - (vreal){0}; }
 TC_INLINE vreal v_load(const real *p)
@@ -25,13 +23,6 @@ TC_INLINE void v_store_n(real *p, vreal x, int n)
     for (int i = 0; i < n; i++) p[i] = x[i];
 }
 
-TC_INLINE vmask v_lt(vreal a, vreal b) { return (vmask)(a < b); }
-TC_INLINE vmask v_le(vreal a, vreal b) { return (vmask)(a <= b); }
-TC_INLINE vmask v_eq(vreal a, vreal b) { return (vmask)(a == b); }
-TC_INLINE vmask v_isnan(vreal a) { return (vmask)(a != a); }
-TC_INLINE vmask v_and(vmask a, vmask b) { return a & b; }
-TC_INLINE vmask v_or(vmask a, vmask b) { return a | b; }
-TC_INLINE vmask v_not(vmask a) { return ~a; }
 TC_INLINE bool v_any(vmask a)
 {
     ireal any = 0;
@@ -45,14 +36,6 @@ TC_INLINE int v_first_set(vmask a) /* of a mask that is not empty */
     while (!a[lane]) lane++;
     return lane;
 }
-/* m ? a : b */
-TC_INLINE vreal v_select(vmask m, vreal a, vreal b)
-{
-#if defined(__GNUC__) && !defined(__clang__) && defined(__SSE2__) && TC_PRECISION == 64
-    __asm__("" : "+x"(m)); /* avoids an internal compiler error: gcc 12 recognises the selection, which SSE2 lacks for doubles */
-#endif
-    return (vreal)(((vmask)a & m) | ((vmask)b & ~m));
-}
 TC_INLINE vmask v_first(int n)
 {
     vmask m = {0};
@@ -62,8 +45,6 @@ TC_INLINE vmask v_first(int n)
 
 TC_INLINE vreal v_fma(vreal a, vreal b, vreal c) { return a * b + c; } /* rounded twice: there is no portable fast fused form */
 TC_INLINE vreal v_fnma(vreal a, vreal b, vreal c) { return c - a * b; }
-TC_INLINE vreal v_max(vreal a, vreal b) { return v_select(v_lt(b, a), a, b); } /* a > b ? a : b, so b when either is NaN */
-TC_INLINE vreal v_min(vreal a, vreal b) { return v_select(v_lt(a, b), a, b); } /* a < b ? a : b, so b when either is NaN */
 TC_INLINE vreal v_sqrt(vreal x)
 {
     TC_UNROLL
@@ -110,31 +91,9 @@ TC_INLINE vreal v_pow2(vreal n)
 #endif
 }
 
-/* x * 2^n in two steps, so that denormal and overflowing results are correct. |n| within twice the exponent range. */
-TC_INLINE vreal v_scale2(vreal x, vreal n)
-{
-    vreal half = v_round(n * v_set1(R(0.5)));
-    return x * v_pow2(half) * v_pow2(n - half);
-}
-
 #if TC_PRECISION == 32
-/* TC_LANES halves, in the form of float16 or bfloat16. Their conversions are those of half.h, lane by lane. */
-typedef uint16_t vhalf __attribute__((vector_size(8)));
 typedef uint32_t vbits __attribute__((vector_size(16)));
-TC_INLINE vhalf v_half_load(const uint16_t *p)
-{
-    vhalf x;
-    __builtin_memcpy(&x, p, sizeof x);
-    return x;
-}
-TC_INLINE void v_half_store(uint16_t *p, vhalf x) { __builtin_memcpy(p, &x, sizeof x); }
-TC_INLINE vhalf v_half_load_n(const uint16_t *p, int n)
-{
-    vhalf x = {0};
-    __builtin_memcpy(&x, p, (size_t)n * sizeof *p);
-    return x;
-}
-TC_INLINE void v_half_store_n(uint16_t *p, vhalf x, int n) { __builtin_memcpy(p, &x, (size_t)n * sizeof *p); }
+/* The conversions of half.h, lane by lane. */
 TC_INLINE vbits v_half_bits(vhalf x) { return __builtin_convertvector(x, vbits); }
 TC_INLINE vreal v_from_bfloat16(vhalf x) { return (vreal)(v_half_bits(x) << 16); }
 TC_INLINE vreal v_from_float16(vhalf x)

@@ -27,6 +27,9 @@
 #elif defined(__AVX2__) /* 16 registers */
 #define TC_TILE_ROWS 6
 #define TC_TILE_ROWS_3 4
+#elif defined(TC_NEON) /* 32 registers, of which the elements of a take up to 8: more rows in place spill */
+#define TC_TILE_ROWS 8
+#define TC_TILE_ROWS_3 0
 #else /* 16 registers, and the product of a multiply without fused add takes one */
 #define TC_TILE_ROWS 4
 #define TC_TILE_ROWS_3 0
@@ -92,11 +95,53 @@ TC_INLINE void tile_step(const int rows, const int vectors, tc_tile c, const rea
     }
 }
 
+#ifdef V_FMA_TAKES_A_LANE
+/* tile_step for adjacent rows of a: their elements are lanes of vectors. */
+TC_INLINE void tile_step_down(const int rows, const int vectors, tc_tile c, const real *a, const real *b, int64_t b_vector)
+{
+    vreal ak[(TC_TILE_ROWS + TC_LANES - 1) / TC_LANES], bk[TC_TILE_VECTORS];
+    TC_UNROLL
+    for (int i = 0; i < rows; i += TC_LANES) ak[i / TC_LANES] = v_load_n(a + i, v_left(rows, i));
+    TC_UNROLL
+    for (int j = 0; j < vectors; j++) bk[j] = v_load(b + j * b_vector);
+    TC_UNROLL
+    for (int i = 0; i < rows; i++) TC_UNROLL
+    for (int j = 0; j < vectors; j++) c[i][j] = v_fma(v_set_lane(ak[i / TC_LANES], i % TC_LANES), bk[j], c[i][j]);
+}
+
+/* TC_LANES steps for adjacent elements of a row of a. */
+TC_INLINE void tile_steps_along(const int rows, const int vectors, tc_tile c, const real *a, int64_t a_row, const real *b, int64_t b_row,
+                                int64_t b_vector)
+{
+    vreal bk[TC_LANES][TC_TILE_VECTORS];
+    TC_UNROLL
+    for (int k = 0; k < TC_LANES; k++) TC_UNROLL
+    for (int j = 0; j < vectors; j++) bk[k][j] = v_load(b + k * b_row + j * b_vector);
+    TC_UNROLL
+    for (int i = 0; i < rows; i++) {
+        const vreal x = v_load(a + i * a_row);
+        TC_UNROLL
+        for (int k = 0; k < TC_LANES; k++) TC_UNROLL
+        for (int j = 0; j < vectors; j++) c[i][j] = v_fma(v_set_lane(x, k), bk[k][j], c[i][j]);
+    }
+}
+#endif
+
 /* b is plain rows (b_row its leading dimension, b_vector = TC_LANES) or packed panels (see ../gemm.h). Pass a_row or a_col as the constant
  * 1 where it is 1: then the addresses of the rows need no registers. */
 TC_INLINE void tile_multiply_add(const int rows, const int vectors, tc_tile c, int64_t K, const real *a, int64_t a_row, int64_t a_col,
                                  const real *b, int64_t b_row, int64_t b_vector, int lanes)
 {
+#ifdef V_FMA_TAKES_A_LANE
+    if (lanes == TC_LANES && __builtin_constant_p(a_row) && a_row == 1) {
+        _Pragma("GCC unroll 4") for (int64_t k = 0; k < K; k++) tile_step_down(rows, vectors, c, a + k * a_col, b + k * b_row, b_vector);
+        return;
+    }
+    if (lanes == TC_LANES && __builtin_constant_p(a_col) && a_col == 1) {
+        for (; K >= TC_LANES; K -= TC_LANES, a += TC_LANES, b += TC_LANES * b_row)
+            tile_steps_along(rows, vectors, c, a, a_row, b, b_row, b_vector);
+    }
+#endif
     if (lanes == TC_LANES) {
         _Pragma("GCC unroll 4") for (int64_t k = 0; k < K; k++)
             tile_step(rows, vectors, c, a + k * a_col, a_row, b + k * b_row, b_vector, true, lanes);
