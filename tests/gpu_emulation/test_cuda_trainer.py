@@ -1,12 +1,16 @@
 """``Trainer(graph=True)``: fits whose steps are captured, beside the same fits without: equal bits."""
 
+import collections
+import copy
 import random
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import transformer_c as tc
 from device_cases import host
 from transformer_c import functional as F
+from transformer_c.trainer.captured import BatchIndex
 
 pytestmark = [pytest.mark.usefixtures("nothing_is_left"), pytest.mark.whole]
 
@@ -344,7 +348,7 @@ def test_what_cannot_be_captured_is_refused_at_the_beginning(emulated_gpu, name)
 
 
 def changes_an_attribute(model, batch, batch_idx):
-    model.each = [*model.each]
+    model.each = [*model.each, None]
 
 
 FORBIDDEN = {
@@ -395,5 +399,275 @@ def test_batches_with_other_things_than_arrays(emulated_gpu, emulated_library):
         ends.append(end(model, trainer))
     assert_equal(ends[1], ends[0])
     assert emulated_library.library.emulator_graph_launches() - before == 3
-    with pytest.raises(TypeError, match="graph=True takes batches of arrays, numbers and strings, and this one has a object"):
+    with pytest.raises(
+        TypeError, match="graph=True takes batches of arrays of numbers, numbers and strings, and this one has an item of type object"
+    ):
         trainer.fit(Named(), batches(object()))
+
+
+# ---- what a step depends on, and what it may not leave behind ----------------------------------------------------------------------------
+
+
+class Line(tc.TrainingModule):
+    """A small model, whose step may do something else too."""
+
+    def __init__(self, each=lambda self, loss: None):
+        super().__init__()
+        self.save_hyperparameters("each")
+        self.hparams.beta = 1.0
+        self.head, self.teacher = tc.nn.Linear(3, 2), tc.nn.Linear(3, 2).requires_grad_(False)
+        self.register_buffer("mean", tc.zeros(()))
+        self.counts, self.list, self.deque, self.array = {"n": 0}, [[0.0]], collections.deque(maxlen=2), np.zeros(1)
+        self.long, self.last, self.pair = [0.0] * 300, None, None
+
+    def on_train_batch_start(self, batch, batch_idx):
+        self.rng = getattr(self, "rng", None) or np.random.default_rng(0)
+        self.deque.append(None)
+
+    def configure_optimizers(self):
+        return tc.optim.SGD(self.parameters(), lr=0.1)
+
+    def loss(self, x, y):
+        return F.mse_loss(self.head(x) + self.teacher(x) * 0.1, y) * (1 + self.mean)
+
+    def training_step(self, batch, batch_idx):
+        loss = self.loss(batch["x"], batch["y"]) if isinstance(batch, dict) else self.loss(*batch[:2])
+        self.hparams.each(self, loss)
+        self.log("loss", loss, on_step=True)
+        return loss
+
+
+def rows(steps, size=2):
+    rng = np.random.default_rng(0)
+    return [tuple(rng.standard_normal((size, n), np.float32) for n in (3, 2)) for _ in range(steps)]
+
+
+def short_fit(gpu, graph, model, batches, callback=None, **options):
+    tc.manual_seed(1)
+    random.seed(1)
+    trainer = tc.Trainer(1, device=gpu, progress=False, graph=graph, limit_val_batches=0, callbacks=callback and Each(callback), **options)
+    model = model()
+    trainer.fit(model, batches)
+    weights = {name: host(p) for name, p in model.state_dict().items()}
+    return weights | {"losses": np.array(trainer.step_history["loss"])}
+
+
+class Each(tc.callbacks.Callback):
+    """Does something to the model after each batch."""
+
+    def __init__(self, call):
+        self.call = call
+
+    def on_train_batch_end(self, trainer, model, outputs, batch, batch_idx):
+        self.call(trainer, model, batch_idx)
+
+
+One, Two = (collections.namedtuple(name, "x y") for name in ("One", "Two"))
+
+
+class Kinds(Line):
+    """Its loss depends on the type of a batch, and on a third item."""
+
+    def training_step(self, batch, batch_idx):
+        scale = 3 if isinstance(batch, Two) or (len(batch) == 3 and str(batch[2]) == "-0.0") else 1
+        return super().training_step(batch, batch_idx) * scale
+
+
+class Square(Line):
+    """Arrays of one shape."""
+
+    def loss(self, x, y):
+        return F.mse_loss(self.head(x).sum(-1), y.sum(-1))
+
+
+def in_order(names, steps=3):
+    rng = np.random.default_rng(1)
+    made = ({name: rng.standard_normal((2, 3), np.float32) for name in "xy"} for _ in range(steps))
+    return [{name: batch[name] for name in names} for batch in made]
+
+
+BATCHES = {
+    "a dict in another order": (Square, in_order("xy") + in_order("yx"), 2),
+    "another namedtuple": (Kinds, [One(*row) for row in rows(3)] + [Two(*row) for row in rows(3)], 2),
+    "another zero": (Kinds, [(*row, 0.0) for row in rows(3)] + [(*row, -0.0) for row in rows(3)], 2),
+    "not a number": (Kinds, [(*row, float("nan")) for row in rows(10)], 9),
+    "a number of NumPy": (Kinds, [(*row, np.int64(3)) for row in rows(3)], 2),
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_a_graph_is_for_one_kind_of_batches(emulated_gpu, emulated_library, name):
+    model, batches, starts = BATCHES[name]
+    expected = short_fit(emulated_gpu, False, model, batches)
+    before = emulated_library.library.emulator_graph_launches()
+    assert_equal(short_fit(emulated_gpu, True, model, batches), expected)
+    assert emulated_library.library.emulator_graph_launches() - before >= starts
+
+
+def replaces_the_head(trainer, model, batch_idx):
+    if batch_idx == 2:
+        model.head = copy.deepcopy(model.head)
+        with tc.no_grad():
+            model.head.weight.mul_(2)
+
+
+def replaces_a_parameter(trainer, model, batch_idx):
+    if batch_idx == 2:
+        model.head.weight = tc.nn.Parameter(model.head.weight.detach() * 2)
+
+
+def replaces_a_buffer(trainer, model, batch_idx):
+    model.mean = model.mean * 0.5 + 1
+
+
+def adds_a_hook(trainer, model, batch_idx):
+    if batch_idx == 2:
+        model.head.register_forward_hook(lambda module, given, output: output * 2)
+
+
+def changes_clipping(trainer, model, batch_idx):
+    trainer.gradient_clip_val = 0.5 if batch_idx < 2 else 0.001
+
+
+def copies_the_head(trainer, model, batch_idx):
+    model.teacher = copy.deepcopy(model.head).requires_grad_(False)
+
+
+def moves_the_teacher(trainer, model, batch_idx):
+    model.teacher.weight.data = 0.5 * model.teacher.weight.data + 0.5 * model.head.weight.data
+
+
+def clips_weights(trainer, model, batch_idx):
+    if batch_idx in (2, 3):
+        model.head.weight.data = model.head.weight.data.clip(-0.2, 0.2)
+
+
+NONE_CAPTURED = "are replaced in or between all steps, so that graph=True captures none of them: change values in place"
+CHANGES = [
+    replaces_the_head,
+    replaces_a_parameter,
+    replaces_a_buffer,
+    adds_a_hook,
+    changes_clipping,
+    copies_the_head,
+    moves_the_teacher,
+    clips_weights,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_is_changed_between_steps_is_seen(emulated_gpu, change):
+    expected = short_fit(emulated_gpu, False, Line, rows(7), change, gradient_clip_val=0.5)
+    with pytest.warns(UserWarning, match=NONE_CAPTURED) if change in (replaces_a_buffer, copies_the_head) else nullcontext():
+        found = short_fit(emulated_gpu, True, Line, rows(7), change, gradient_clip_val=0.5)
+    assert_equal(found, expected)
+
+
+def test_a_buffer_that_each_step_replaces(emulated_gpu):
+    def replace(model, loss):
+        model.mean = model.mean * 0.5 + loss.detach()
+
+    expected = short_fit(emulated_gpu, False, lambda: Line(replace), rows(5))
+    with pytest.warns(UserWarning, match=NONE_CAPTURED) as told:
+        found = short_fit(emulated_gpu, True, lambda: Line(replace), rows(5))
+    assert len(told) == 1
+    assert_equal(found, expected)
+
+
+def sets_data(model, loss):
+    model.teacher.weight.data = 0.5 * model.head.weight.data
+
+
+LEFT_BEHIND = {
+    "a Tensor": (lambda model, loss: setattr(model, "last", loss.detach()), "last of the module was changed"),
+    "data": (sets_data, r"teacher\.weight\.data of the module was changed"),
+    "an item of a dict": (lambda model, loss: model.counts.update(n=model.counts["n"] + 1), "counts of the module"),
+    "a Tensor in a dict": (lambda model, loss: model.counts.update(n=loss.detach()), "counts of the module"),
+    "an item of a list in a list": (lambda model, loss: model.list[0].__setitem__(0, model.list[0][0] + 1), "list of the module"),
+    "an item of a long list": (lambda model, loss: model.long.__setitem__(7, model.long[7] + 1), "long of the module"),
+    "a full deque": (lambda model, loss: model.deque.append(loss.detach()), "deque of the module"),
+    "an array": (lambda model, loss: model.array.__iadd__(1), "array of the module"),
+    "a hyper-parameter": (lambda model, loss: setattr(model.hparams, "beta", model.hparams.beta / 2), "hparams of the module"),
+    "an attribute that goes": (lambda model, loss: vars(model).pop("pair", None), None),
+    "a generator made by a hook": (lambda model, loss: model.rng.normal(), r"the generator 'model\.rng' was drawn from"),
+}
+
+
+@pytest.mark.parametrize("name", LEFT_BEHIND)
+def test_what_a_step_may_not_leave_behind(emulated_gpu, name):
+    """Equal values are nothing new: an attribute that the first step removed is missing before and after the second."""
+    call, message = LEFT_BEHIND[name]
+    if message is None:
+        short_fit(emulated_gpu, True, lambda: Line(call), rows(3))
+        return
+    with pytest.raises(RuntimeError, match=message):
+        short_fit(emulated_gpu, True, lambda: Line(call), rows(3))
+
+
+def test_equal_values_may_be_assigned(emulated_gpu):
+    """A number beyond those that Python has once."""
+
+    def assign(model, loss):
+        model.pair = (300 + len(model.counts), "a" + str(len(model.counts)))
+
+    model = lambda: Line(assign)
+    assert_equal(short_fit(emulated_gpu, True, model, rows(4)), short_fit(emulated_gpu, False, model, rows(4)))
+
+
+class Shared(tc.data.Dataset):
+    """Draws from a generator that the model may have too."""
+
+    def __init__(self, rng):
+        self.rng, self.rows = rng, rows(8, 1)
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, i):
+        return tuple(a[0] + self.rng.normal() for a in self.rows[i])
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_generator_that_the_data_draw_from(emulated_gpu, prefetch):
+    """Whether it was the step that drew is known while batches are not drawn beside it."""
+    rng = np.random.default_rng(0)
+
+    class Drawing(Line):
+        def __init__(self):
+            super().__init__()
+            self.mine = rng
+
+        def training_step(self, batch, batch_idx):
+            return super().training_step(batch, batch_idx) + (0 if prefetch else self.mine.normal())
+
+    loader = tc.data.DataLoader(Shared(rng), 2, prefetch=prefetch)
+    if prefetch:
+        short_fit(emulated_gpu, True, Drawing, loader)
+        return
+    with pytest.raises(RuntimeError, match="the generator 'model.mine' was drawn from"):
+        short_fit(emulated_gpu, True, Drawing, loader)
+
+
+def test_outputs_in_an_object(emulated_gpu):
+    class Held(Line):
+        def training_step(self, batch, batch_idx):
+            return {"loss": super().training_step(batch, batch_idx), "kept": collections.UserList([1])}
+
+    with pytest.raises(TypeError, match=r"training_step\(\) returned an object of type UserList, and a Tensor in it"):
+        short_fit(emulated_gpu, True, Held, rows(2), lambda *given: None)
+
+
+@pytest.mark.parametrize("batch", [np.array(["a", "b"]), object()])
+def test_items_that_no_graph_is_for(emulated_gpu, batch):
+    with pytest.raises(TypeError, match="has an item of type (ndarray of dtype <U1|object)$"):
+        short_fit(emulated_gpu, True, Line, [(*rows(1)[0], batch)])
+
+
+USES = [repr, abs, round, np.sin, np.array, "{!r}".format, lambda i: divmod(i, 2), lambda i: divmod(2, i), lambda i: np.int64(2) > i,
+        lambda i: i << 1, lambda i: 1 << i, lambda i: i >> 1, lambda i: i | 1, lambda i: 1 ^ i, lambda i: ~i, lambda i: +i]  # fmt: skip
+
+
+@pytest.mark.parametrize("use", USES)
+def test_any_use_of_batch_idx_is_refused(use):
+    with pytest.raises(RuntimeError, match="batch_idx was used in the captured function"):
+        use(BatchIndex())

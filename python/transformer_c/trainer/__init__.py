@@ -5,7 +5,7 @@ attached     attaches a model to its trainer while it is in use
 checks       checks of options and models; names: replacements for Lightning's options and hooks
 run          the state of a run: its position and its logged values
 loop         the epochs of one fit
-captured     graph=True: steps that are captured as graphs of a GPU
+captured     graph=True: steps that are captured as graphs of a GPU; watched: what such a step may not change
 saving       the files of a run: contents of a checkpoint, resuming from one
 evaluation   one pass over validation or test data
 manual       steps that a module takes itself

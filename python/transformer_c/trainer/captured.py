@@ -8,18 +8,19 @@ A graph lives for one epoch. So the next one sees what hooks and callbacks chang
 
 from __future__ import annotations
 
-import pickle
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from .. import _core
-from .._core import Generator, Tensor
+from .._core import Tensor
 from .._graph import Graph
 from .._tensor import cat
-from . import streams
 from .loaders import mapped
+from .watched import Structure, unchanged
 
 if TYPE_CHECKING:
     from .loop import FitLoop, Part
@@ -47,20 +48,18 @@ class CapturedSteps:
     def __init__(self, loop: FitLoop) -> None:
         self._loop = loop
         self._clips_itself = not any(loop.hooks.is_defined(name) for name in ("on_after_backward", "on_before_optimizer_step"))
-        self._has_told = False  # that there are too many kinds of batches
-        # Those that only the steps draw from. (A dropout draws new masks at each start.)
-        own = ("model",) if getattr(loop.train, "prefetch", 0) else ("model", "python", "numpy")
-        self._streams = {
-            name: stream for name, stream in loop.streams.items() if name.split(".")[0] in own and not isinstance(stream, Generator)
-        }
+        self._told: set[str] = set()  # warnings
+        self._in_vain = 0  # times in a row that the model was replaced before a graph was captured
 
     def __enter__(self) -> None:
-        model = self._loop.model
-        self._modules, self._parameters = list(model.modules()), list(model.parameters())
+        self._begin()
+
+    def _begin(self) -> None:
+        self._structure = Structure(self._loop.model)
         self._graphs: list[tuple[Any, Graph]] = []  # with the kind of parts that each is for
 
     def __exit__(self, *unused: Any) -> None:
-        self._modules, self._parameters, self._graphs = [], [], []
+        del self._structure, self._graphs
 
     def compute(self, part: Part) -> tuple[Any, Tensor | None]:
         """Computes, clips and checks the gradients of a part of a step; returns what training_step() gave, and the loss in it."""
@@ -90,30 +89,41 @@ class CapturedSteps:
 
     def _step_for(self, part: Part) -> Callable[..., Done]:
         """The graph for this kind of parts; for kinds beyond MAX_GRAPHS the function that one would capture."""
-        kind = (mapped(_kind, part.batch), part.share, part.is_first, part.is_last, self._state_of_model())
+        if self._structure.is_replaced():
+            self._begin_again()
+        kind = (_kind(part.batch), part.share, part.is_first, part.is_last, self._state())
         for known, graph in self._graphs:
             if known == kind:
                 return graph
         step = self._function(part)
         if len(self._graphs) == MAX_GRAPHS:
-            self._tell_once()
+            self._tell_once(
+                f"the batches of an epoch have more than {MAX_GRAPHS} shapes (or numbers and strings), and graph=True captures the first "
+                f"{MAX_GRAPHS}: others run as without it. Pad the batches to a few lengths"
+            )
             return step
         self._graphs.append((kind, Graph(step, self._loop.place.device)))
         return self._graphs[-1][1]
 
-    def _state_of_model(self) -> tuple:
+    def _state(self) -> tuple:
         """What hooks may change within an epoch, and the work depends on."""
-        groups = len(self._loop.run.optimizers[0].param_groups)
-        return groups, [module.training for module in self._modules], [p.requires_grad for p in self._parameters]
+        options, groups = self._loop.options, len(self._loop.run.optimizers[0].param_groups)
+        return groups, options.gradient_clip_val, options.gradient_clip_algorithm, self._structure.switches()
 
-    def _tell_once(self) -> None:
-        if not self._has_told:
-            self._has_told = True
-            warnings.warn(
-                f"the batches of an epoch have more than {MAX_GRAPHS} shapes (or numbers and strings), and graph=True captures the first "
-                f"{MAX_GRAPHS}: others run as without it. Pad the batches to a few lengths",
-                stacklevel=2,
+    def _begin_again(self) -> None:
+        """Frees the graphs of what the model no longer has."""
+        self._in_vain = 0 if self._structure.is_captured else self._in_vain + 1
+        if self._in_vain == 2:
+            self._tell_once(
+                "modules, parameters, buffers or hooks of the model are replaced in or between all steps, so that graph=True captures none "
+                "of them: change values in place, by copy_()"
             )
+        self._begin()
+
+    def _tell_once(self, message: str) -> None:
+        if message not in self._told:
+            self._told.add(message)
+            warnings.warn(message, stacklevel=2)
 
     def _function(self, part: Part) -> Callable[..., Done]:
         """What is captured, as a function of the Tensors of a batch."""
@@ -132,60 +142,49 @@ class CapturedSteps:
             numbers = [value for _, value in logged] + [value.reshape(1).to("float64") for value in checked]
             return Done(outputs, loss, [record for record, _ in logged], cat(numbers) if numbers else None)
 
-        return lambda *tensors: self._watched(compute, tensors) if _core.cuda_is_capturing() else compute(*tensors)
+        def watched(*tensors: Tensor) -> Done:
+            if not _core.cuda_is_capturing():
+                return compute(*tensors)
+            self._structure.note_places()
+            with unchanged(loop.model, loop.train, loop.streams):
+                return compute(*tensors)
 
-    # ---- what a graph cannot repeat -----------------------------------------------------------------------------------------
-
-    def _watched(self, compute: Callable[..., Done], tensors: tuple[Tensor, ...]) -> Done:
-        """Calls it, and raises where Python code changed what a start would leave as it is."""
-        attributes, states = self._attributes(), self._states()
-        done = compute(*tensors)
-        for (name, key), (value, length) in self._attributes().items():
-            before = attributes.get((name, key), (None, None))
-            if (value is not before[0] and not isinstance(value, Tensor)) or length != before[1]:
-                what = f"{name}.{key}" if name else key
-                raise RuntimeError(f"{what} of the module was changed while tc.cuda.graph captured; move that out of the function")
-        for name, state in self._states().items():
-            if state != states[name]:
-                raise RuntimeError(f"the generator {name!r} was drawn from while tc.cuda.graph captured; move that out of the function")
-        return done
-
-    def _attributes(self) -> dict[tuple[str, str], tuple[Any, int | None]]:
-        """The attributes of all modules, and the lengths of collections."""
-        return {
-            (name, key): (value, len(value) if isinstance(value, (list, dict, set)) else None)
-            for name, module in self._loop.model.named_modules()
-            for key, value in vars(module).items()
-        }
-
-    def _states(self) -> dict[str, bytes]:
-        return {name: pickle.dumps(state) for name, state in streams.capture(self._streams).items()}
+        return watched
 
 
 class BatchIndex:
     """Stands for batch_idx in a captured step, in which it is any batch's: whatever is done with it is an error."""
 
-    def _refuse(self, *unused: Any) -> Any:
+    def _refuse(self, *unused: Any, **options: Any) -> Any:
         raise RuntimeError("batch_idx was used in the captured function, and each repetition would have the same: move that out")
 
-    __bool__ = __int__ = __float__ = __index__ = __str__ = __format__ = _refuse
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = _refuse
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __mod__ = __rmod__ = _refuse
-    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __pow__ = __rpow__ = __neg__ = __and__ = __rand__ = _refuse
+    __bool__ = __int__ = __float__ = __index__ = __str__ = __repr__ = __format__ = __array__ = _refuse
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = __round__ = __abs__ = __neg__ = __pos__ = __invert__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __mod__ = __rmod__ = __divmod__ = __rdivmod__ = _refuse
+    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __pow__ = __rpow__ = __lshift__ = __rlshift__ = _refuse
+    __rshift__ = __rrshift__ = __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _refuse
 
 
 # ---- batches --------------------------------------------------------------------------------------------------------------------------
 
 _TENSOR = object()  # in the place of each
+_CONSTANTS = (bool, int, float, complex, str, bytes, np.generic)
 
 
 def _kind(item: Any) -> Any:
-    """What a graph for a batch with this item depends on."""
+    """What a graph for a batch, or for one with this item, depends on. The order of a dict is that of its Tensors."""
     if isinstance(item, Tensor):
         return tuple(item.shape), item.dtype.name
-    if item is None or isinstance(item, (bool, int, float, str, bytes)):
-        return type(item), item
-    raise TypeError(f"graph=True takes batches of arrays, numbers and strings, and this one has a {type(item).__name__}")
+    if isinstance(item, dict):
+        return type(item), [(key, _kind(value)) for key, value in item.items()]
+    if isinstance(item, (list, tuple)):
+        return type(item), [_kind(value) for value in item]
+    if item is None or isinstance(item, _CONSTANTS):
+        return type(item), repr(item)  # that of a NaN is equal to another's, and that of -0.0 is not 0.0's
+    dtype = f" of dtype {item.dtype}" if isinstance(item, np.ndarray) else ""
+    raise TypeError(
+        f"graph=True takes batches of arrays of numbers, numbers and strings, and this one has an item of type {type(item).__name__}{dtype}"
+    )
 
 
 def _tensors_of(batch: Any) -> list[Tensor]:
@@ -195,8 +194,15 @@ def _tensors_of(batch: Any) -> list[Tensor]:
 
 
 def _copied(item: Any) -> Any:
-    """A Tensor that the next start does not write to."""
-    return item.detach().clone() if isinstance(item, Tensor) else item
+    """An item of what training_step() returned, to which the next start does not write."""
+    if isinstance(item, Tensor):
+        return item.detach().clone()
+    if item is None or isinstance(item, _CONSTANTS):
+        return item
+    raise TypeError(
+        f"training_step() returned an object of type {type(item).__name__}, and a Tensor in it would change with the next step of graph=True: "
+        "return Tensors, numbers and strings, in dicts, lists and tuples"
+    )
 
 
 __all__ = ["MAX_GRAPHS", "CapturedSteps"]
