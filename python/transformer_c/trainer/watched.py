@@ -74,12 +74,12 @@ class Objects:
     """Objects that are compared by identity, and live as long as this does: no other gets the id of one."""
 
     def __init__(self, *objects: Any) -> None:
-        self._objects = objects
+        self.objects = objects
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Objects) or len(other._objects) != len(self._objects):
+        if not isinstance(other, Objects) or len(other.objects) != len(self.objects):
             return False
-        return all(map(operator.is_, self._objects, other._objects))
+        return all(map(operator.is_, self.objects, other.objects))
 
     __hash__ = None  # type: ignore[assignment]
 
