@@ -67,7 +67,7 @@ class CapturedSteps:
         try:
             done = self._step_for(part)(*tensors)
         except RuntimeError as error:
-            if "captured" not in str(error):
+            if "capture" not in str(error):
                 raise
             raise RuntimeError(
                 f"Trainer(graph=True) captures what is from training_step() of {type(loop.model).__name__} to clipping: {error}. "

@@ -155,6 +155,11 @@ class Run:
 
         return _core.switched(exchange, list)
 
+    def refuse_read(self, name: str) -> None:
+        """Raises RuntimeError inside a block of ``logging_later()``, which is repeated without this code."""
+        if self.later is not None:
+            raise RuntimeError(f"{name} was read in the captured function, and each repetition would have the same: move that out")
+
     def averaging(self) -> AbstractContextManager[Averages]:
         """Averages values logged inside the block separately."""
 

@@ -29,12 +29,17 @@ class RunView:
         hint = names.ATTRIBUTES.get(name)
         raise AttributeError(f"a Trainer has no attribute {name!r}" + (f": {hint}" if hint else ""), name=name, obj=self)
 
+    def _of_one_step(self, name: str) -> Run:
+        """The run, for values on the host that change with each step; raises RuntimeError in a step that is captured."""
+        self.run.refuse_read(name)
+        return self.run
+
     # ---- values ------------------------------------------------------------------------------------------------------------------
 
     @property
     def history(self) -> dict[str, list]:
         """ "epoch", "step" and every logged name, with one value per epoch."""
-        return self.run.history
+        return self._of_one_step("history").history
 
     @history.setter
     def history(self, history: dict[str, list]) -> None:
@@ -43,12 +48,12 @@ class RunView:
     @property
     def step_history(self) -> dict[str, list[tuple[int, float]]]:
         """The values that training steps logged with ``on_step=True``: (step, value) by name."""
-        return self.run.step_history
+        return self._of_one_step("step_history").step_history
 
     @property
     def callback_metrics(self) -> dict[str, float]:
         """The latest value of every name; from the end of a pass on, its mean."""
-        return self.run.metrics
+        return self._of_one_step("callback_metrics").metrics
 
     @property
     def epoch_metrics(self) -> dict[str, float]:
@@ -67,9 +72,7 @@ class RunView:
     @property
     def global_step(self) -> int:
         """The number of optimizer steps taken."""
-        if self.run.later is not None:
-            raise RuntimeError("global_step was read in the captured function, and each repetition would have the same: move that out")
-        return self.run.step
+        return self._of_one_step("global_step").step
 
     @property
     def num_training_batches(self) -> float:

@@ -98,8 +98,19 @@ class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.hparams = Hyperparameters()
-        self.logged: dict[str, float] = {}
+        self._logged: dict[str, float] = {}
         self.trainer: Any = None
+
+    @property
+    def logged(self) -> dict[str, float]:
+        """The latest value of every name that was logged; in a step that is captured it raises RuntimeError."""
+        if self.trainer is not None:
+            self.trainer.run.refuse_read("logged")
+        return self._logged
+
+    @logged.setter
+    def logged(self, values: dict[str, float]) -> None:
+        self._logged = values
 
     @classmethod
     def load_from_checkpoint(
@@ -189,7 +200,7 @@ class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
             ) from error
         # A Tensor is not asked for what it does not have: the advice in its AttributeError takes time.
         metric = value if not isinstance(value, (float, int, Tensor)) and hasattr(value, "compute") else None
-        self.logged[name] = number
+        self._logged[name] = number
         if run is not None:
             run.record(name, number, prog_bar, on_step, on_epoch, batch_size, logger, metric)
 
