@@ -51,6 +51,22 @@ def test_byte_pairs(tmp_path):
     assert ids(folder, [("hello", "wow")], True) == [[0, 17, 2, 2, 9, 8, 9, 2]]
 
 
+def test_words_of_byte_pairs(tmp_path):
+    """Each is one after a space, whatever the file says of the first; texts, and what is saved, stay as they were."""
+    folder = write(tmp_path / "read", "roberta")
+    tokenizer, (one, two) = Tokenizer(folder, 40), (tmp_path / "one", tmp_path / "two")
+    one.mkdir(), two.mkdir()
+    texts = [found.tolist() for found, _ in tokenizer(["wow", "hello"])]
+    tokenizer.save(str(one))
+    assert not json.loads((one / "tokenizer.json").read_text())["pre_tokenizer"]["add_prefix_space"]
+    numbers, _, words = tokenizer.words([["wow", "hello"]])[0]
+    assert numbers.tolist() == [0, 18, 9, 12, 17, 2] and words.tolist() == [-1, 0, 0, 1, 1, -1]
+    assert [found.tolist() for found, _ in tokenizer(["wow", "hello"])] == texts == [[0, 9, 8, 9, 2], [0, 17, 2]]
+    tokenizer.save(str(two))
+    assert (two / "tokenizer.json").read_bytes() == (one / "tokenizer.json").read_bytes()
+    assert Tokenizer(str(two), 40).words([["wow", "hello"]])[0][0].tolist() == numbers.tolist()
+
+
 def test_a_saved_tokenizer_is_a_tokenizer_json(tmp_path):
     for kind in ("bert", "mpnet", "roberta"):
         folder = write(tmp_path / kind, kind)

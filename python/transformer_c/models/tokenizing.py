@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from collections.abc import Sequence
@@ -47,6 +48,7 @@ class Tokenizer:
         with _refusing(f"the tokenizer of {folder!r} takes no texts of {max_length} tokens"):
             self._tokenizer.no_padding()
             self._tokenizer.enable_truncation(max_length)
+        self._of_words: Any = None  # the same, or a copy for words
 
     def __call__(self, texts: Sequence[Any]) -> list[tuple[np.ndarray, np.ndarray]]:
         """(ids, types), int64, of each text or pair of texts."""
@@ -56,12 +58,9 @@ class Tokenizer:
 
     def words(self, texts: Sequence[Sequence[str]]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """(ids, types, words), int64, of texts that are lists of words; the number of each token's word, -1 where it has none."""
-        before = self._tokenizer.pre_tokenizer
-        if type(before).__name__ == "ByteLevel" and not before.add_prefix_space:  # a word is one after a space, as in transformers
-            before.add_prefix_space = True
-            self._tokenizer.pre_tokenizer = before
         with _refusing("the tokenizer failed"):
-            found = self._tokenizer.encode_batch([list(text) for text in texts], is_pretokenized=True)
+            self._of_words = self._of_words or _for_words(self._tokenizer)
+            found = self._of_words.encode_batch([list(text) for text in texts], is_pretokenized=True)
         numbers = [np.array([-1 if word is None else word for word in e.word_ids], np.int64) for e in found]
         return [(np.array(e.ids, np.int64), np.array(e.type_ids, np.int64), n) for e, n in zip(found, numbers, strict=True)]
 
@@ -73,6 +72,17 @@ class Tokenizer:
         values = json.dumps({**self.config, "model_max_length": self.max_length}, indent=2, ensure_ascii=False)
         write_atomically(os.path.join(folder, "tokenizer.json"), text.encode())
         write_atomically(os.path.join(folder, "tokenizer_config.json"), values.encode() + b"\n")
+
+
+def _for_words(tokenizer: Any) -> Any:
+    """The tokenizer itself, or a copy where a word would be none after a space, as it is in transformers."""
+    before = tokenizer.pre_tokenizer
+    if type(before).__name__ != "ByteLevel" or before.add_prefix_space:
+        return tokenizer
+    made, before = copy.deepcopy(tokenizer), copy.deepcopy(before)
+    before.add_prefix_space = True
+    made.pre_tokenizer = before
+    return made
 
 
 def _read(folder: str) -> Any:
