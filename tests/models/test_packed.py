@@ -174,3 +174,52 @@ def test_padding_in_front(kind):
         assert np.array_equal(found[7:], alone)
     else:
         assert np.abs(found[7:] - alone).max() > 0.1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_dropout_is_called_with_its_rate(kind, monkeypatch):
+    """Of the embeddings, twice in each layer, and within attention; none where nothing is trained."""
+    rates, model = [], create(kind, dropout=0.25)
+    attend = tc.functional.scaled_dot_product_attention
+    monkeypatch.setattr(
+        tc.functional, "scaled_dot_product_attention", lambda *a, **k: (rates.append(("attention", k["dropout_p"])), attend(*a, **k))[1]
+    )
+    for part in model.modules():
+        if isinstance(part, tc.nn.Dropout):
+            part.register_forward_hook(lambda part, inputs, result: rates.append(("dropout", part.p)))
+    ids, mask = batch(kind)
+    model.train()(ids, mask)
+    assert rates == [("dropout", 0.25), *[("attention", 0.25), ("dropout", 0.25), ("dropout", 0.25)] * 2]
+    rates.clear()
+    model.eval()(ids, mask)
+    assert [rate for name, rate in rates if name == "attention"] == [0.0, 0.0]
+
+
+def test_maps_of_texts_that_are_all_shorter_than_the_batch():
+    """Their sides are those of ids, with 0 beyond the tokens."""
+    model = create("bert")
+    ids, _ = batch("bert", [3, 7], 9)
+    with tc.nn.attention_maps(model) as maps:
+        model(ids, lengths=[3, 7])
+    assert len(maps) == 2
+    for found in maps.values():
+        found = np.asarray(found)
+        assert found.shape == (2, 2, 9, 9)
+        for text, length in zip(found, (3, 7), strict=True):
+            np.testing.assert_allclose(text[:, :length, :length].sum(-1), 1)
+            assert not text[:, :, length:].any()
+
+
+@pytest.mark.parametrize("front", [0, 2])
+def test_a_mask_and_lengths_that_differ(front):
+    """A token is one where both say so, with padding at the end and, unpacked, in front."""
+    model = create("bert")
+    ids, _ = batch("bert", [9, 9], 9)
+    places = np.arange(9)
+    mask = np.array([(places >= front) & (places < 5), (places >= front) & (places < 4)])
+    lengths = np.array([3, 8])
+    found = np.asarray(model(ids, mask, lengths))
+    within = mask & (places < lengths[:, None])
+    assert within.sum() == 3 + 4 - 2 * front
+    np.testing.assert_allclose(found, np.asarray(model(ids, within)), atol=1e-12)
+    assert not found[~within].any() and found[within].any(-1).all()
