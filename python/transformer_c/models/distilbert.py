@@ -37,7 +37,7 @@ TABLE = Table(
         "text-classification": {"dense": "pre_classifier", "out": "classifier"},
         "token-classification": {"out": "classifier"},
         "question-answering": {"out": "qa_outputs"},
-        "fill-mask": {"dense": "vocab_transform", "norm": "vocab_layer_norm", "bias": "vocab_projector"},
+        "fill-mask": {"dense": "vocab_transform", "norm": "vocab_layer_norm", "bias": "vocab_projector.bias"},
     },
     tied={"vocab_projector.weight": "embeddings.word_embeddings.weight"},
 )

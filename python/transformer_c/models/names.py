@@ -38,16 +38,14 @@ def plain(names: Iterable[str], kind: Any) -> dict[str, str]:
 
 def source(key: str, module: Any) -> tuple[str, ...]:
     """The names of the arrays that a parameter of ours is made of: one, or three that are put one below the other."""
-    names: Mapping[str, Any] = type(module).table.names if not isinstance(module, WithHead) else type(module.encoder).table.names
-    if isinstance(module, WithHead):
-        if key.startswith("encoder."):
-            return source(key.removeprefix("encoder."), module.encoder)
-        names = type(module.encoder).table.heads[module.task]
-    if key in names and key != "bias":
+    if isinstance(module, WithHead) and key.startswith("encoder."):
+        return source(key.removeprefix("encoder."), module.encoder)
+    names: Mapping[str, Any] = type(module.encoder).table.heads[module.task] if isinstance(module, WithHead) else type(module).table.names
+    if key in names:
         return (names[key],)  # a parameter that is no layer's
     path, _, leaf = key.rpartition(".")
     number = re.search(r"\.(\d+)\.", path)
-    theirs = names[re.sub(r"\.\d+\.", ".{}.", path) if path else leaf]
+    theirs = names[re.sub(r"\.\d+\.", ".{}.", path)]
     parts = (theirs,) if isinstance(theirs, str) else theirs
     return tuple(f"{part.format(number[1]) if number else part}.{leaf}" for part in parts)
 

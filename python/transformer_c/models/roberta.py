@@ -26,7 +26,7 @@ TABLE = replace(
         "text-classification": {"dense": "classifier.dense", "out": "classifier.out_proj"},
         "token-classification": {"out": "classifier"},
         "question-answering": {"out": "qa_outputs"},
-        "fill-mask": {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "bias": "lm_head"},
+        "fill-mask": {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "bias": "lm_head.bias"},
     },
     tied={"lm_head.decoder.weight": "embeddings.word_embeddings.weight", "lm_head.decoder.bias": "lm_head.bias"},
 )
