@@ -328,3 +328,22 @@ def test_words_are_those_of_the_tokenizer_file(tmp_path):
         assert all(np.array_equal(a, b) for a, b in zip(own, found, strict=True))
     for own, found in zip(tagged([["ab", "c"]]), tokenizer.words([["ab", "c"]]), strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(own, found, strict=True))
+
+
+def test_a_module_whose_folder_has_another_head(tmp_path):
+    """The module's own task counts, not the one that its config.json names."""
+    tc.models.save(tc.models.create(CONFIG, task="fill-mask"), tmp_path)
+    with pytest.warns(RuntimeWarning, match="the head has new ones"):
+        model = tc.models.load(tmp_path, task="text-classification")
+    assert model.config["architectures"] == ["BertForMaskedLM"]
+    classifier = tc.models.TextClassifier(model, tokenizer=letters)
+    assert classifier.predict_proba(["abc"]).shape == (1, 2) and classifier.classes_.tolist() == model.labels
+
+
+def test_the_number_of_a_folders_labels_is_that_of_the_new_ones():
+    """config.json may say num_labels and no names: a new head has its own classes."""
+    tc.manual_seed(0)
+    source = tc.models.create({**CONFIG, "num_labels": 4}, task="text-classification")
+    classifier = tc.models.TextClassifier(source, tokenizer=letters, epochs=1, batch_size=2, random_state=0)
+    classifier.fit(["abc", "z"], ["yes", "no"])
+    assert "num_labels" not in classifier.model_.config and classifier.model_.labels == ["no", "yes"]

@@ -104,6 +104,15 @@ def test_labels():
         refuses("id2label", {**BERT, "id2label": names}, head, **task)
 
 
+@pytest.mark.parametrize("task", ["text-classification", "token-classification"])
+def test_problems_that_do_not_exist(tmp_path, task):
+    tc.models.save(tc.models.create(BERT, task=task), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "problem_type": "x"}))
+    with pytest.raises(tc.CheckpointError, match="problem_type = 'x'; expected null or one of"):
+        tc.models.load(tmp_path, task=task)
+
+
 def test_heads_of_other_tasks(tmp_path):
     """By their arrays they look alike: config.json says which task they are for."""
     tc.models.save(tc.models.create({**BERT, "id2label": {"0": "a", "1": "b", "2": "c"}}, task="token-classification"), tmp_path)

@@ -40,7 +40,7 @@ class WithHead(nn.Module):
     @classmethod
     def build(cls, encoder: Any, config: Config, width: int, options: dict) -> WithHead:
         """The head that a configuration asks for."""
-        config.problem()
+        config.problem()  # an unknown one is refused here
         labels = config.labels()
         head = cls(encoder, width, len(labels), **options)
         head.labels = labels

@@ -37,7 +37,7 @@ class Pretrained:
         self.path = None if self._module is not None else find(model)
         self.config: dict[str, Any] = dict(model.config) if self.path is None else read_config(self.path)
         if self.path is None:
-            self.config.update(architectures=None, **named(getattr(model, "labels", None)))
+            self.config["architectures"] = None  # of the folder that the module was read from, perhaps with another head
         with loading(self.path):
             self._kind = check(self.config, task)[1]
             if not issubclass(self._kind, TextEncoder):
@@ -67,8 +67,11 @@ class Pretrained:
         return {name: value.detach().clone() for name, value in state_of(self._module).items()}
 
     def _has_head(self) -> bool:
-        """Whether the weights have a head for this task, and not for another one whose arrays have the same names."""
-        names: Iterable[str] = state_of(self._module) if self.path is None else read_weights(self.path)  # no copies, only for the names
+        """Whether the weights have a head for this task, and not for another one whose arrays have the same names.
+
+        A folder is read for the names alone: safetensors files are mapped, pytorch_model.bin is read here and again by `start`.
+        """
+        names: Iterable[str] = state_of(self._module) if self.path is None else read_weights(self.path)
         other = other_task(self.config, self._task) is not None
         if self._module is not None:
             other = getattr(self._module, "task", None) != self._task

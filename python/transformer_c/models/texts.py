@@ -154,7 +154,7 @@ def parts(order: np.ndarray, size: int) -> Iterator[np.ndarray]:
 def arguments(encoder: Any, batch: list[Any]) -> dict[str, np.ndarray]:
     """What a model takes for a batch of tokens; types where the encoder has more than one."""
     lengths = np.array([len(ids) for ids, *_ in batch])
-    ids = np.full((len(batch), lengths.max()), encoder.words.padding_idx or 0, np.int64)
+    ids = np.zeros((len(batch), lengths.max()), np.int64)  # padding is what lies beyond `lengths`, whatever number it has
     for row, (own, *_) in zip(ids, batch, strict=True):
         row[: len(own)] = own
     _check_numbers(ids, encoder.words.num_embeddings, "tokens")
