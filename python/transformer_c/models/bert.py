@@ -40,7 +40,11 @@ TABLE = Table(
         "text-classification": {"dense": "pooler.dense", "out": "classifier"},
         "token-classification": {"out": "classifier"},
         "question-answering": {"out": "qa_outputs"},
-        "fill-mask": {"dense": "cls.predictions.transform.dense", "norm": "cls.predictions.transform.LayerNorm", "bias": "cls.predictions.bias"},
+        "fill-mask": {
+            "dense": "cls.predictions.transform.dense",
+            "norm": "cls.predictions.transform.LayerNorm",
+            "bias": "cls.predictions.bias",
+        },
     },
     tied={  # names of a second copy of an array
         "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
