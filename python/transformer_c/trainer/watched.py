@@ -94,12 +94,8 @@ def _attributes(model: Any) -> dict[str, Any]:
                 found |= {f"{prefix}{key}": Objects(item) for key, item in value.items()}
             else:
                 found[prefix + name] = contents(value)
-    return found | {f"{name}.data": place for name, place in _places(model)}
-
-
-def _places(model: Any) -> list[tuple[str, int]]:
-    """Where parameters and buffers have their elements."""
-    return [(name, t.data_ptr()) for name, t in (*model.named_parameters(), *model.named_buffers())]
+    tensors = (*model.named_parameters(), *model.named_buffers())
+    return found | {f"{name}.data": t.data_ptr() for name, t in tensors}
 
 
 def contents(value: Any, depth: int = 0) -> Any:
@@ -135,17 +131,17 @@ class Structure:
     """
 
     def __init__(self, model: Any) -> None:
-        self._model = model
         self._modules, self._parameters = list(model.modules()), list(model.parameters())
+        self._tensors = [*self._parameters, *model.buffers()]
+        # Looked at in each step: so they are collected once.
+        self._registries = [getattr(module, name) for module in self._modules for name in _REGISTRIES]
+        self._attributes = [vars(module) for module in self._modules]
         self._parts = self._found()
         self._places: list[int] | None = None  # of the elements, once a graph has been captured: the first step may move them
 
-    def _found(self) -> Objects:
-        return Objects(*(part for module in self._modules for part in _parts(module)))
-
     def note_places(self) -> None:
         """A graph is captured, which depends on where parameters and buffers have their elements."""
-        self._places = [place for _, place in _places(self._model)]
+        self._places = [t.data_ptr() for t in self._tensors]
 
     @property
     def is_captured(self) -> bool:
@@ -154,21 +150,17 @@ class Structure:
 
     def is_replaced(self) -> bool:
         """Whether a part was added, replaced or removed since this was made, or moved since a graph was captured."""
-        return self._found() != self._parts or self._places not in (None, [place for _, place in _places(self._model)])
+        return self._found() != self._parts or self._places not in (None, [t.data_ptr() for t in self._tensors])
 
     def switches(self) -> tuple[list[bool], list[bool]]:
         """Which modules are in training mode, and which parameters get a gradient."""
         return [module.training for module in self._modules], [p.requires_grad for p in self._parameters]
 
-
-def _parts(module: Any) -> Iterator[Any]:
-    for registry in _REGISTRIES:
-        yield from getattr(module, registry).values()
-    forward = vars(module).get("forward")
-    yield forward
-    if isinstance(forward, Hooked):
-        for hooks in (forward.before, forward.after, forward.backward, forward.around):
-            yield from hooks.values()
+    def _found(self) -> Objects:
+        forwards = [attributes["forward"] for attributes in self._attributes if "forward" in attributes]
+        hooked = [forward for forward in forwards if isinstance(forward, Hooked)]
+        hooks = [hook for f in hooked for kind in (f.before, f.after, f.backward, f.around) for hook in kind.values()]
+        return Objects(*[part for registry in self._registries for part in registry.values()], *forwards, *hooks)
 
 
 __all__ = ["Objects", "Structure", "contents", "unchanged"]
