@@ -137,6 +137,7 @@ def test_threads_of_ranks_that_share_cores(allowed, threads):
 # ---- several ranks ----------------------------------------------------------------------------------------------------------------
 
 SCRIPT = """
+    from on_ranks import fails
     from transformer_c import distributed as d
     d.init()
     rank, size = d.rank(), d.world_size()
@@ -180,18 +181,10 @@ SCRIPT = """
             else:
                 raise AssertionError("no error")
     # So is what is wrong on one rank alone: the others are told, and nobody waits.
-    def told(kind, message, call):
-        try:
-            call()
-        except kind as error:
-            assert message in str(error), error
-        else:
-            raise AssertionError(f"no error: {message}")
-
     for length in (3, 100_000):
         own = np.full(length, float(rank))
-        told(ValueError, "root=0) on rank 0 but with broadcast(float64", lambda: d.broadcast(own, root=rank))
-    told(ValueError, "broadcast(None, root=1) on rank 0 but with broadcast(None, root=0) on rank 1",
+        fails(ValueError, "root=0) on rank 0 but with broadcast(float64", lambda: d.broadcast(own, root=rank))
+    fails(ValueError, "broadcast(None, root=1) on rank 0 but with broadcast(None, root=0) on rank 1",
          lambda: d.broadcast(None, root=0 if rank else 1))
     for kind, message, call in (
         (TypeError, "takes an ndarray or a Tensor, not str", lambda x, wrong: d.all_reduce("x" if wrong else x)),
@@ -203,7 +196,7 @@ SCRIPT = """
         (TypeError, "not NoneType", lambda x, wrong: d.broadcast(None if wrong else x, root=1)),
     ):
         other = ("failed on rank 1: " + kind.__name__) if rank != 1 else message
-        told(kind if rank == 1 else ValueError, other, lambda: call(np.ones(3), rank == 1))
+        fails(kind if rank == 1 else ValueError, other, lambda: call(np.ones(3), rank == 1))
     assert np.array_equal(d.all_reduce(np.ma.array([1.0, 2.0])), [size, 2 * size]), "without anything masked"
     import subprocess, sys, warnings
     with warnings.catch_warnings(record=True) as caught:

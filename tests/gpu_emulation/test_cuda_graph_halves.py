@@ -119,16 +119,22 @@ def test_what_is_done_between_starts_counts(emulated_gpu, emulated_library, capt
     assert_equal(Training(emulated_gpu, captured).train(6, CHANGES[name]).end(), expected)
 
 
-@pytest.mark.parametrize("write", WRITES)
-def test_a_forward_alone(emulated_gpu, write, rng):
-    """Nothing but its copies tells that a weight has other values, or is elsewhere."""
-    module, x = linear(emulated_gpu, rng)
+def forward_of(module):
+    """A function that a graph captures: the module under autocast, without gradients."""
 
     def forward(x):
         with tc.autocast(), tc.no_grad():
             return module(x)
 
-    step = tc.cuda.graph(forward)
+    return forward
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_forward_alone(emulated_gpu, write, rng):
+    """Nothing but its copies tells that a weight has other values, or is elsewhere."""
+    module, x = linear(emulated_gpu, rng)
+
+    step = tc.cuda.graph(forward_of(module))
     step(x), step(x)
     with tc.no_grad():
         WRITES[write](module.weight)
@@ -144,11 +150,7 @@ def test_the_copy_after_a_start_is_that_of_the_stepped_weight(emulated_gpu, emul
     """An eager use finds it, casts nothing, and two graphs share it."""
     run, x = Training(emulated_gpu, "whole"), tc.tensor(array(rng, (4, 6), "float32"), device=emulated_gpu)
 
-    def forward(x):
-        with tc.autocast(), tc.no_grad():
-            return run.model(x)
-
-    validation = tc.cuda.graph(forward)
+    validation = tc.cuda.graph(forward_of(run.model))
     for step in range(5):
         run.train(1)
         emulated_library.launches()
@@ -184,11 +186,7 @@ def test_a_weight_is_shared_after_the_capture(emulated_gpu, emulated_library, rn
     """Another library may write there unnoticed: each start casts it."""
     module, x = linear(emulated_gpu, rng)
 
-    def forward(x):
-        with tc.autocast(), tc.no_grad():
-            return module(x)
-
-    step = tc.cuda.graph(forward)
+    step = tc.cuda.graph(forward_of(module))
     step(x), step(x)
     loan = module.weight.detach().__dlpack__(stream=1, max_version=(1, 0))
     emulated_library.launches()
