@@ -50,7 +50,7 @@ class Gpu:
 #   l2_bytes: NVIDIA, "A100 Tensor Core GPU Architecture": 5120 bytes a cycle for 108 SMs; there is no figure for GA102.
 #   latency: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking", arXiv 2402.13499: about 270
 #     cycles from L2. Of another GPU too.
-#   launch: of the order of what is measured for empty kernels, some microseconds; it does not matter here.
+#   launch: of the order of what is measured for empty kernels, some microseconds; it does not matter for Boehm's ladder.
 #   threads, blocks, registers, shared_bytes: CUDA C++ Programming Guide 13.0, "Technical Specifications per Compute Capability", 8.6.
 A6000 = Gpu(
     name="RTX A6000",
@@ -71,8 +71,8 @@ A6000 = Gpu(
 )
 
 # Of the same: "A100 Tensor Core GPU Architecture" (108 SMs, 64 float32 lanes, 5120 bytes of L2 and 1555 GB/s at 1.41 GHz; each SM has four
-# partitions with a scheduler, eight load and store units and four special ones), the latency as above, and the last four of compute
-# capability 8.0.
+# partitions with a scheduler, eight load and store units and four special ones), the latency and the launch as above, of which the small kernels are made, and the last
+# four of compute capability 8.0.
 A100 = Gpu(
     name="A100 40 GB",
     multiprocessors=108,
