@@ -1,7 +1,8 @@
-"""tools/gpu_test.py without a GPU: parts that are fakes, and the workloads of its benchmark on the CPU."""
+"""tools/gpu_test.py without a GPU: parts that are fakes, the workloads of its benchmark, and a rehearsal of its tests on the emulated one."""
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -127,8 +128,12 @@ def test_without_a_gpu_nothing_is_run(tmp_path, monkeypatch, capsys):
 TINY = {"encoder_step": (2, 3, 8, 2), "linear": (3, 4, 5), "attention": (1, 2, 3, 4), "layer_norm": (3, 8), "softmax": (3, 5), "gelu": (7,)}
 
 
+TINY["captured_encoder_step"] = TINY["encoder_step"]
+ON_THE_CPU = [workload for workload, _ in gpu_test.WORKLOADS if workload is not gpu_test.captured_encoder_step]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("workload", [workload for workload, _ in gpu_test.WORKLOADS], ids=lambda workload: workload.__name__)
+@pytest.mark.parametrize("workload", ON_THE_CPU, ids=lambda workload: workload.__name__)
 def test_workloads_run(workload, dtype):
     for library in gpu_test.libraries("cpu", dtype).values():
         assert gpu_test.median_ms(library, workload(library, *TINY[workload.__name__]), repeats=1) > 0
@@ -140,3 +145,60 @@ def test_outcomes_of_tests_are_kept(tmp_path):
     with pytest.raises(RuntimeError, match="1 tests failed"):
         gpu_test.run_tests([sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", str(tmp_path)], kept.append)
     assert [(row["test"].split("::")[1], row["outcome"]) for row in kept] == [("test_a", "passed"), ("test_b", "failed")]
+
+
+def test_a_workload_that_fails_fails_the_part(tmp_path, monkeypatch):
+    """The others are measured all the same."""
+
+    def broken(library, n):
+        raise ValueError("no kernel")
+
+    monkeypatch.setattr(gpu_test, "WORKLOADS", [(broken, [(3,)]), (gpu_test.gelu, [(7,)])])
+    found = gpu_test.libraries("cpu", "float32")
+    monkeypatch.setattr(gpu_test, "libraries", lambda device, dtype: found | {"pytorch_ms": found["ms"]})
+    assert gpu_test.run_part("benchmark", {}, tmp_path) == "failed"
+    _, *results, last = [json.loads(line) for line in (tmp_path / "benchmark.jsonl").read_text().splitlines()]
+    assert [type(row["ms"]) for row in results] == [str, str, float, float]
+    assert "2 workloads failed" in last["why"] and "broken 3 bfloat16: ValueError: no kernel" in last["why"]
+
+
+# ---- rehearsals on the emulated GPU, in processes of their own: each opens one CUDA library -------------------------------------------------
+
+WORKLOADS = f"""
+import sys
+sys.path[:0] = [{str(TOOLS)!r}, {str(Path(__file__).parent)!r}]
+import gpu_test, test_gpu_test
+import transformer_c as tc
+for dtype in ("float32", "bfloat16"):
+    library = gpu_test.Library(tc, tc.functional, "cuda:emulated", dtype)
+    for workload, _ in gpu_test.WORKLOADS:
+        assert gpu_test.median_ms(library, workload(library, *test_gpu_test.TINY[workload.__name__]), repeats=1) > 0
+"""
+TESTS = "order_between or Test_waits or gradients_are_zeroed or copies_in_halves or a_forward_alone or short or layer_norm or linear"
+
+
+@pytest.fixture
+def emulated():
+    """The environment of a process with the emulated library, as if it were a GPU's."""
+    sys.path.append(str(Path(__file__).parent / "gpu_emulation"))
+    import emulation
+
+    return {**os.environ, "TRANSFORMER_C_CUDA_LIBRARY": str(emulation.kernel_library("plain")), "GPU_TESTS_DEVICE": "cuda:emulated"}
+
+
+@pytest.mark.unsanitized
+def test_workloads_run_on_a_gpu(emulated):
+    done = subprocess.run([sys.executable, "-c", WORKLOADS], env=emulated, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.unsanitized
+def test_the_tests_for_a_gpu_run(emulated):
+    """What they need of the emulation, they skip. All of them: GPU_TESTS_DEVICE and TRANSFORMER_C_CUDA_LIBRARY as here."""
+    command = gpu_test.pytest_command("-q", "-rs", "-k", TESTS)
+    command[command.index(str(gpu_test.ROOT / "tests"))] = "tests/gpu/test_gpu.py"
+    done = subprocess.run(command, cwd=gpu_test.ROOT, env=emulated, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    skipped = [line for line in done.stdout.splitlines() if line.startswith("SKIPPED")]
+    assert skipped and all("the emulation alone has " in line for line in skipped)
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 100

@@ -1,24 +1,78 @@
 """The tests of tests/gpu_emulation that go through device="cuda:emulated", on a real GPU."""
 
+import inspect
+import os
 import pathlib
 import sys
 
 import pytest
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "gpu_emulation"))
+import test_cuda_flat
+import test_cuda_graph
+import test_cuda_graph_halves
+import test_cuda_halves
+import test_cuda_modules
+import test_cuda_tensors
+import test_cuda_trainer
+import test_cuda_training
+import test_cuda_waits
 from device_cases import device, nothing_is_left  # noqa: F401 (fixtures)
-from test_cuda_modules import test_a_layer, test_decoding_with_a_cache  # noqa: F401
-from test_cuda_streams import CASES
-from test_cuda_tensors import *  # noqa: F403
-from test_cuda_training import *  # noqa: F403
+from test_cuda_streams import CASES, fresh  # noqa: F401 (a fixture for each test)
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("nothing_is_left")]
 
 
 @pytest.fixture(scope="session")
 def emulated_gpu():
-    """The device that those tests run on: here the first GPU."""
-    return "cuda:0"
+    """The device that those tests run on: here the first GPU. tests/test_gpu_test.py rehearses some on the emulated one."""
+    return os.environ.get("GPU_TESTS_DEVICE", "cuda:0")
+
+
+class Hardware:
+    """In the place of the emulated library: it has the order that it has, and counts nothing."""
+
+    counts_launches = False
+
+    def set_streams(self, order, seed=0):
+        pass
+
+    set_schedule = set_streams
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        pytest.skip(f"the emulation alone has {name}")
+
+
+@pytest.fixture(scope="session")
+def emulated_library():
+    return Hardware()
+
+
+FIXTURES = {"device", "emulated_gpu", "emulated_library", "rng", "tmp_path", "monkeypatch", "capsys", "request"}
+
+
+def runs_here(test):
+    """Whether it takes a device, and no fixture of its file."""
+    arguments = {*inspect.signature(test).parameters}
+    for mark in getattr(test, "pytestmark", ()):
+        if mark.name == "parametrize":
+            names = mark.args[0]
+            arguments -= {*(names.replace(",", " ").split() if isinstance(names, str) else names)}
+    return arguments <= FIXTURES and bool(arguments & {"device", "emulated_gpu"})
+
+
+def of(module):
+    """A class, so that tests of two files may have one name."""
+    tests = {name: test for name, test in vars(module).items() if name.startswith("test_") and runs_here(test)}
+    return type(f"Test_{module.__name__}", (), {name: staticmethod(test) for name, test in tests.items()})
+
+
+Test_tensors, Test_training = of(test_cuda_tensors), of(test_cuda_training)
+Test_modules, Test_halves, Test_flat = of(test_cuda_modules), of(test_cuda_halves), of(test_cuda_flat)
+Test_waits = of(test_cuda_waits)
+Test_graph, Test_graph_halves, Test_trainer = of(test_cuda_graph), of(test_cuda_graph_halves), of(test_cuda_trainer)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

@@ -209,7 +209,7 @@ def count():
 def compiler_version():
     """Counts of kernels depend on the registers that a compiler takes: "g++ 12"."""
     version = subprocess.run([*emulation.compiler(), "-dumpversion"], capture_output=True, text=True, check=True).stdout
-    return f"{pathlib.Path(emulation.compiler()[0]).name} {version.split('.')[0].strip()}"
+    return f"{pathlib.Path(emulation.compiler()[0]).name.split('-')[0]} {version.split('.')[0].strip()}"
 
 
 def committed():

@@ -217,6 +217,8 @@ def fill(struct, **values):
 class EmulatedLibrary(CudaLibrary):
     """The same with the emulator's own controls."""
 
+    counts_launches = True  # and copies, waits, starts of graphs
+
     def __init__(self, path):
         super().__init__(path)
         self.library.emulator_report.restype = self.library.emulator_launches.restype = ctypes.c_char_p

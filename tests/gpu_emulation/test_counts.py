@@ -18,7 +18,9 @@ pytestmark = [
 def test_no_count_has_risen():
     compiler, before = counts.committed()
     if compiler != counts.compiler_version():
-        pytest.skip(f"counts.json was counted with {compiler}; {counts.compiler_version()} keeps other values in registers")
+        pytest.skip(
+            f"counts.json is of {compiler}; {counts.compiler_version()} keeps other values in registers: install {emulation.COUNTED_BY}"
+        )
     now = counts.count()
     assert all(now.values()), f"nothing is launched by {[case for case, kernels in now.items() if not kernels]}"
     rises, others = counts.differences(before, now)

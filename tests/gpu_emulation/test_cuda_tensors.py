@@ -1,4 +1,4 @@
-"""Tensors and ops on device="cuda:emulated": the same cases as on the CPU, against transformer_c.testing.reference. tests/gpu runs all of it on a GPU."""
+"""Tensors and ops on device="cuda:emulated": the same cases as on the CPU, against transformer_c.testing.reference. tests/gpu runs all of it on a GPU too."""
 
 import copy
 import os
