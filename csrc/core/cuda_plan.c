@@ -22,7 +22,7 @@ static void read_forced(void)
 
 /* B is read in place, and a block of threads computes a tile of C; items and packed blocks exist only on the CPU. A sum over k is split
  * where there are fewer tiles than multiprocessors, into as many chunks as these can compute at a time. So the gradients of weights depend
- * on the number of multiprocessors, and nothing else does. */
+ * on the number of multiprocessors, as those of attention do, and nothing else does. */
 static void plan_gemm(tc_plan *plan, void *args)
 {
     tc_gemm_args *g = args;
@@ -40,11 +40,19 @@ static void plan_attention_forward(tc_plan *plan, void *args)
     plan->items = tc_attention_forward_items(&((tc_attention_forward_args *)args)->problem);
 }
 
-/* One block of threads per tile of keys; queries are not split into shares. */
+/* One block of threads per tile of a gradient, or several where there are few, which depends on the number of multiprocessors. */
 static void plan_attention_backward(tc_plan *plan, void *args)
 {
     tc_attention_backward_args *a = args;
+    const tc_attention_problem *p = &a->problem;
+    const bool is_float64 = plan->compute == TC_FLOAT64;
+    const int64_t multiprocessors = tc_cuda_multiprocessors(plan->device.index);
     a->splits = 1;
+    a->shares[0] = tc_attention_shares(p, p->H, p->Tq, p->D, p->Tk, is_float64, multiprocessors);
+    a->shares[1] = tc_attention_shares(p, p->Hk, p->Tk, p->D, p->Tq, is_float64, multiprocessors);
+    a->shares[2] = tc_attention_shares(p, p->Hk, p->Tk, p->Dv, p->Tq, is_float64, multiprocessors);
+    for (int i = 0; i < 3; i++)
+        if (a->shares[i] > plan->splits) plan->splits = a->shares[i];
     plan->items = tc_attention_backward_items(a);
 }
 

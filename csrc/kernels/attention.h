@@ -96,6 +96,7 @@ typedef struct tc_attention_backward_args {
     tc_attention_operand dq, dk, dv; /* shapes of q, k, v, with broadcast axes in full */
     void *dk_partial, *dv_partial;
     int64_t splits;
+    int64_t shares[3]; /* on GPUs, where splits is 1: of the keys for dq, of the queries for dk and for dv, joined in scratch memory */
 } tc_attention_backward_args;
 extern const tc_kernel tc_kernel_attention_backward;
 extern const tc_kernel tc_kernel_attention_sum_splits;
@@ -125,6 +126,26 @@ static inline int64_t tc_attention_backward_items(const tc_attention_backward_ar
 static inline int64_t tc_attention_dbias_items(const tc_attention_dbias_args *a)
 {
     return a->batches * a->heads * (a->rows == 1 ? 1 : tc_attention_query_blocks(&a->backward.problem));
+}
+
+/* On GPUs: the side of the tiles of queries and keys, small for short sequences and for float64, whose operands take twice the memory; and
+ * how many columns of the result a block of threads computes. */
+static inline int64_t tc_attention_tile(const tc_attention_problem *p, bool is_float64)
+{
+    return !is_float64 && (p->Tq > 32 || p->Tk > 32) ? 64 : 32;
+}
+static inline int64_t tc_attention_columns(int64_t tile, int64_t width) { return tile == 64 && width > 64 ? 128 : 64; }
+
+/* On GPUs: a gradient of `heads` heads with `rows` rows of `width`, each row a sum over `others` rows. Where it has fewer blocks than the
+ * GPU has multiprocessors, each block's tiles of the others are shared among several, two tiles each at least. */
+static inline int64_t tc_attention_shares(const tc_attention_problem *p, int64_t heads, int64_t rows, int64_t width, int64_t others,
+                                          bool is_float64, int64_t multiprocessors)
+{
+    const int64_t tile = tc_attention_tile(p, is_float64), columns = tc_attention_columns(tile, width);
+    const int64_t blocks = p->B * heads * tc_divide_up(rows, tile) * tc_divide_up(width, columns);
+    const int64_t most = tc_divide_up(others, tile) / 2, wanted = blocks ? multiprocessors / blocks : 1;
+    const int64_t shares = wanted < most ? wanted : most;
+    return shares < 1 ? 1 : shares;
 }
 
 /* Bytes of scratch per participant for elements of `size` bytes: transposed queries, a tile of scores, and whatever else the problem needs;

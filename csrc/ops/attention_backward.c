@@ -103,7 +103,7 @@ static tc_status run_backward(tc_attention_backward_args *args, attention_proble
     tc_scope *s = x->scope;
     const tc_attention_problem *p = &x->kernel;
     TC_TRY(tc_plan_begin(&plan, s->device, s->compute, &tc_kernel_attention_backward, args, NULL, s->err));
-    const int64_t heads = p->B * p->Hk, rest = plan.splits - 1, key_blocks = tc_divide_up(p->Tk, TC_ATTENTION_KEYS);
+    const int64_t heads = p->B * p->Hk, rest = args->splits - 1, key_blocks = tc_divide_up(p->Tk, TC_ATTENTION_KEYS);
     if (rest > 0) {
         tc_tensor *dk, *dv;
         TC_TRY(tc_make_statistic(s, &dk, 3, (int64_t[]){rest, heads * p->Tk, p->D}));

@@ -64,6 +64,7 @@ class Attention:
             call=3,
             heads=TYPES["tc_places"](max(B * H, 1), 0, 1),
         )
+        self.shares = (1, 1, 1)
         self.options = {
             "enable_gqa": Hk != H,
             "is_causal": causal,
@@ -104,6 +105,7 @@ class Attention:
             dlse=self.cuda.array(dlse),
             **{name: operand(d) for name, d in zip(("dq", "dk", "dv"), self.gradients, strict=True)},
             splits=1,
+            shares=self.shares,
         )
 
     def backward(self, dvalues, **more):
@@ -202,6 +204,40 @@ def test_options_over_several_tiles(cuda, rng, options):
     case = make(cuda, rng, np.float32, H=1, Tq=100, Tk=90, D=8, **options)
     check_forward(case, k_terms=90)
     check_backward(case, rng)
+
+
+# Shares of the keys for dq, of the queries for dk and for dv: some gradients whole, more shares than there are tiles, one tile each.
+SHARES = [(3, 1, 2), (1, 7, 1), (2, 3, 4)]
+
+
+@pytest.mark.parametrize("shares", SHARES, ids=str)
+@pytest.mark.parametrize("options", [{}, *OVER_TILES.values()], ids=["plain", *OVER_TILES])
+def test_tiles_shared_among_blocks(cuda, rng, options, shares):
+    case = make(cuda, rng, np.float32, H=2, Hk=1, Tq=130, Tk=90, D=8, Dv=5, **options)
+    case.shares = shares
+    case.forward(want_map=False)
+    check_backward(case, rng)
+
+
+@pytest.mark.parametrize("shares", SHARES, ids=str)
+def test_shared_tiles_in_each_dtype(cuda, rng, shares, dtype, schedule):
+    """Wide heads too; rows that attend to nothing take the mean of all values."""
+    for options in ({"D": 8}, {"D": 70, "empty_rows": "uniform", "key_lengths": [0], "H": 1}):
+        case = make(cuda, rng, dtype, Tq=70, Tk=100, **options)
+        case.shares = shares
+        case.forward(want_map=False)
+        check_backward(case, rng)
+
+
+def test_one_share_has_the_bits_of_none(cuda, rng):
+    """Of one tile the others' shares are zeros."""
+    case = make(cuda, rng, np.float32, Tq=30, Tk=30, D=8)
+    case.forward(want_map=False)
+    dvalues = normal(rng, (1, 2, 30, 8), np.float32)
+    whole = case.backward(dvalues)
+    case.shares = (2, 3, 4)
+    for one, other in zip(whole, case.backward(dvalues), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("shape", [(2, 2, 6, 5), (1, 1, 6, 5), (2, 1, 1, 5), (1, 2, 6, 1), (6, 5)], ids=str)
@@ -381,11 +417,12 @@ def test_a_nan_from_above_stays_with_what_is_seen(cuda, rng, causal):
     np.testing.assert_array_equal(np.isnan(dq).any((0, 1, 3)), np.arange(70) == 20)
 
 
-@pytest.mark.parametrize("kernel", ["forward", "map", "delta", "gradient", "dbias"])
+@pytest.mark.parametrize("kernel", ["forward", "map", "delta", "gradient", "join", "dbias"])
 def test_an_error_of_any_launch_is_given(cuda, rng, kernel):
     """Not only of the last one: a launch that succeeds after one that was refused does not hide it."""
     term = normal(rng, (5, 7), np.float32)
     case = make(cuda, rng, np.float32, additive=[term])
+    case.shares = (2, 1, 1)
     dvalues = np.ones((1, 2, 5, 4), np.float32)
     if kernel not in ("forward", "map"):
         case.forward()
@@ -393,7 +430,7 @@ def test_an_error_of_any_launch_is_given(cuda, rng, kernel):
         if kernel in ("forward", "map"):
             with pytest.raises(CudaError, match=kernel):
                 case.forward()
-        if kernel in ("delta", "gradient"):
+        if kernel in ("delta", "gradient", "join"):
             with pytest.raises(CudaError, match=kernel):
                 case.backward(dvalues)
         if kernel in ("delta", "dbias"):

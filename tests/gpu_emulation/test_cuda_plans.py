@@ -21,7 +21,7 @@ def test_what_ran_last_is_known(emulated_gpu):
     tc.scaled_dot_product(q, q, q)[0].sum().backward()
     plans = tc.config.last_plans(emulated_gpu)
     assert plans["gemm"] == {"variant": "plain", "splits": 2, "float32_precision": "high"}
-    assert plans["attention_backward"] == {"variant": "plain", "splits": 1, "float32_precision": "highest"}
+    assert plans["attention_backward"] == {"variant": "plain", "splits": 3, "float32_precision": "highest"}
     ran = tc.cuda.last_variants()
     assert ran == {kernel: plan["variant"] for kernel, plan in plans.items()} and ran["attention_forward"] == "plain"
 
@@ -47,12 +47,13 @@ print(json.dumps([product(K, M, N, of_rows) for K, M, N in [(6144, 64, 64), (614
 """
 
 
-def splits_and_bits(library, multiprocessors):
+def run(program, library, multiprocessors):
+    """The columns of what it prints."""
     own = {
         "TRANSFORMER_C_CUDA_LIBRARY": library,
         "PYTHONPATH": os.pathsep.join([str(pathlib.Path(__file__).parent), str(pathlib.Path(tc.__file__).parents[1])]),
     }
-    command = [sys.executable, "-c", SPLITS, library, str(multiprocessors)]
+    command = [sys.executable, "-c", program, library, str(multiprocessors)]
     done = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return tuple(zip(*json.loads(done.stdout), strict=True))
@@ -61,12 +62,44 @@ def splits_and_bits(library, multiprocessors):
 def test_sums_are_split_for_the_number_of_multiprocessors(emulated_library):
     """Forwards into their blocks of k, which changes no bit; the gradients of weights so that every multiprocessor has blocks enough."""
     library = emulated_library.library._name
-    (few, few_bits), (many, many_bits) = (splits_and_bits(library, count) for count in (4, 132))
+    (few, few_bits), (many, many_bits) = (run(SPLITS, library, count) for count in (4, 132))
     #             64x64: 1 tile | 70x70: 4 tiles | 20x20   | 500 terms
     assert few == (16, 8, 1, 1, 3, 3, 1, 1)
     assert many == (16, 24, 16, 24, 3, 3, 1, 1)
     assert few_bits[::2] == many_bits[::2]
-    assert few_bits == splits_and_bits(library, 4)[1]
+    assert few_bits == run(SPLITS, library, 4)[1]
+
+
+SHARES = """
+import cuda_library, hashlib, json, sys, numpy as np, transformer_c as tc
+cuda_library.EmulatedLibrary(sys.argv[1]).set_multiprocessors(int(sys.argv[2]))
+rng = np.random.default_rng(0)
+
+def gradients(H, Hk, Tq, Tk, dtype):
+    "How many shares the tiles are in at most, the gradients' bits, and how far they are from those of the CPU."
+    results = []
+    arrays = [rng.standard_normal(shape).astype(dtype) for shape in ((1, H, Tq, 4), (1, Hk, Tk, 4), (1, Hk, Tk, 4), (1, H, Tq, 4))]
+    for device in ("cpu", "cuda:emulated"):
+        q, k, v = (tc.tensor(a, device=device, requires_grad=True) for a in arrays[:3])
+        tc.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=H != Hk).backward(tc.tensor(arrays[3], device=device))
+        results.append([x.grad.cpu().numpy() for x in (q, k, v)])
+    splits = tc.config.last_plans("cuda:emulated")["attention_backward"]["splits"]
+    bits = hashlib.sha256(b"".join(x.tobytes() for x in results[1])).hexdigest()
+    return splits, bits, float(max(abs(a - b).max() for a, b in zip(*results)))
+
+shapes = [(1, 1, 300, 300, "float32"), (2, 1, 100, 400, "float32"), (1, 1, 190, 190, "float32"), (1, 1, 130, 130, "float64"), (6, 6, 200, 200, "float32")]
+print(json.dumps([gradients(*shape) for shape in shapes]))
+"""
+
+
+def test_gradients_of_few_heads_are_shared_among_multiprocessors(emulated_library):
+    """Two tiles of keys or queries each at least; not where there are blocks enough. A GPU has the same bits every time."""
+    library = emulated_library.library._name
+    few, many, again = (run(SHARES, library, count) for count in (4, 132, 132))
+    #                    5 tiles | dq: 7 tiles | 3 tiles | 5 of float64 | 24 blocks
+    assert many[0] == (2, 3, 1, 2, 2) and many == again
+    assert few[0] == (1, 2, 1, 1, 1)
+    assert max(*many[2], *few[2]) < 1e-4
 
 
 @pytest.mark.parametrize(

@@ -13,16 +13,18 @@ using namespace tc;
 // Block: one tile of queries of one head, and one group of columns of the values.
 // q (B,H,Tq,D), k (B,Hk,Tk,D), v (B,Hk,Tk,Dv), values (B,H,Tq,Dv); shift,sum,lse (B,H,Tq). Packed sequences: see Rows.
 template <class T, int tile, int chunks>
-__global__ void __launch_bounds__(tile_threads, 1) attention_forward_kernel(const __grid_constant__ tc_attention_forward_args a)
+__global__ void __launch_bounds__(tile_threads, 1)
+    attention_forward_kernel(const __grid_constant__ tc_attention_forward_args a, const __grid_constant__ Numbers<compute<T>> numbers)
 {
     using Real = compute<T>;
     constexpr int n = tile / tile_side;
     constexpr Real infinity = static_cast<Real>(INFINITY);
     TC_ATTENTION_TILES(Real, tile, shared);
     const tc_attention_problem &p = a.problem;
-    const int64_t groups = p.Dv ? divide_up(p.Dv, tile * chunks) : 1, query_tiles = divide_up(p.Tq, tile);
-    const int64_t group = blockIdx.x % groups, first = blockIdx.x / groups % query_tiles * tile, bh = blockIdx.x / groups / query_tiles;
-    const Head<T> head(p, bh / p.H, bh % p.H);
+    BlockPlace place;
+    const int64_t group = place.take(p.Dv ? divide_up(p.Dv, tile * chunks) : 1), first = place.take(divide_up(p.Tq, tile)) * tile;
+    const int64_t h = place.take(p.H), b = place.rest;
+    const Head<T> head(p, numbers, b, h);
     if (first >= head.Tq) return; // a packed sequence that is shorter than the longest
     const int64_t column = group * tile * chunks;
 
@@ -103,13 +105,13 @@ __global__ void __launch_bounds__(tile_threads, 1) attention_forward_kernel(cons
         const int64_t query = first + own_row(i);
         if (query >= head.Tq) continue;
         const Real share = empty[i] ? Real(1) : Real(1) / sum[i];
-        T *out = head.template begin<T>(a.values, bh / p.H, bh % p.H) + query * a.values.row;
+        T *out = head.template begin<T>(a.values, b, h) + query * a.values.row;
         TC_UNROLL
         for (int c = 0; c < chunks; c++) TC_UNROLL
         for (int j = 0; j < n; j++)
             if (column + c * tile + own_column(j) < p.Dv) narrow(out[column + c * tile + own_column(j)], values[c][i][j] * share);
         if (group != 0 || threadIdx.x != 0) continue;
-        const int64_t row = head.statistics(p, bh / p.H, bh % p.H) + query;
+        const int64_t row = head.statistics(p, b, h) + query;
         const Real shift = empty[i] ? Real(0) : largest[i];
         static_cast<Real *>(a.shift)[row] = shift;
         static_cast<Real *>(a.sum)[row] = empty[i] ? Real(0) : sum[i];
@@ -119,24 +121,25 @@ __global__ void __launch_bounds__(tile_threads, 1) attention_forward_kernel(cons
 
 // map (B,H,Tq,Tk), contiguous. Block: one tile of queries and keys of one head.
 template <class T, int tile>
-__global__ void __launch_bounds__(tile_threads, 1) attention_map_kernel(const __grid_constant__ tc_attention_forward_args a)
+__global__ void __launch_bounds__(tile_threads, 1)
+    attention_map_kernel(const __grid_constant__ tc_attention_forward_args a, const __grid_constant__ Numbers<compute<T>> numbers)
 {
     using Real = compute<T>;
     constexpr int n = tile / tile_side;
     TC_ATTENTION_TILES(Real, tile, shared);
     const tc_attention_problem &p = a.problem;
-    const int64_t query_tiles = divide_up(p.Tq, tile), key_tiles = divide_up(p.Tk, tile);
-    const int64_t key = blockIdx.x % key_tiles * tile, first = blockIdx.x / key_tiles % query_tiles * tile,
-                  bh = blockIdx.x / key_tiles / query_tiles;
-    const Head<T> head(p, bh / p.H, bh % p.H);
+    BlockPlace place;
+    const int64_t key = place.take(divide_up(p.Tk, tile)) * tile, first = place.take(divide_up(p.Tq, tile)) * tile;
+    const int64_t h = place.take(p.H), b = place.rest;
+    const Head<T> head(p, numbers, b, h);
     Fragment<Real, tile> score;
     row_products<T, tile>(score, shared, head.q.at(first, 0), head.Tq - first, head.k.at(key, 0), head.Tk - key, p.D);
     TC_UNROLL
     for (int i = 0; i < n; i++) {
-        const int64_t query = first + own_row(i), row = bh * p.Tq + query;
+        const int64_t query = first + own_row(i), row = (b * p.H + h) * p.Tq + query;
         if (query >= p.Tq) continue;
         const bool there = query < head.Tq; // packed sequences that are shorter than the longest have zeros beyond their ends
-        const int64_t statistic = head.statistics(p, bh / p.H, bh % p.H) + query;
+        const int64_t statistic = head.statistics(p, b, h) + query;
         const Real shift = there ? static_cast<const Real *>(a.shift)[statistic] : Real(0);
         const Real sum = there ? static_cast<const Real *>(a.sum)[statistic] : Real(1);
         const Real in_empty_row = p.empty_rows == TC_ATTENTION_EMPTY_UNIFORM ? Real(1) / static_cast<Real>(head.Tk) : Real(0);
@@ -158,14 +161,16 @@ template <class T> int tc_cuda_attention_forward(const void *args, int64_t, void
     const tc_attention_problem &p = a.problem;
     const int64_t heads = p.B * p.H;
     if (heads == 0 || p.Tq == 0) return 0;
-    return with_block_shape<T>(p.Tq > p.Tk ? p.Tq : p.Tk, p.Dv, [&](auto shape) {
+    const auto numbers = numbers_of<T>(p);
+    return with_block_shape<T>(p, p.Dv, [&](auto shape) {
         constexpr int tile = decltype(shape)::tile, chunks = decltype(shape)::chunks;
         const dim3 threads(tile_side, tile_side);
         const int64_t groups = p.Dv ? divide_up(p.Dv, tile * chunks) : 1, query_tiles = divide_up(p.Tq, tile);
         const int error =
-            launch<attention_forward_kernel<T, tile, chunks>>(Launch(blocks(heads * query_tiles * groups), threads, 0, stream), a);
+            launch<attention_forward_kernel<T, tile, chunks>>(Launch(blocks(heads * query_tiles * groups), threads, 0, stream), a, numbers);
         if (error || !a.map || p.Tk == 0) return error;
-        return launch<attention_map_kernel<T, tile>>(Launch(blocks(heads * query_tiles * divide_up(p.Tk, tile)), threads, 0, stream), a);
+        return launch<attention_map_kernel<T, tile>>(Launch(blocks(heads * query_tiles * divide_up(p.Tk, tile)), threads, 0, stream), a,
+                                                     numbers);
     });
 }
 

@@ -37,21 +37,34 @@ struct Rows {
     }
 };
 
+// The problem's numbers in the compute dtype, made by the host: arithmetic in float64 is slow on most GPUs.
+template <class Real> struct Numbers {
+    Real scale, cap;    // of scores
+    Real kept;          // the factor of dropout for a weight that it keeps
+    uint32_t threshold; // of its random words
+    bool drops;
+};
+template <class T> Numbers<compute<T>> numbers_of(const tc_attention_problem &p)
+{
+    using Real = compute<T>;
+    return {static_cast<Real>(p.scale), static_cast<Real>(p.softcap), p.dropout < 1 ? static_cast<Real>(1 / (1 - p.dropout)) : Real(0),
+            tc_keep_threshold(p.dropout), p.dropout > 0};
+}
+
 // One head of one batch element.
 template <class T> struct Head : Rows {
     using Real = compute<T>;
     Operand<T> q, k, v; // rows across, features along
     const uint8_t *mask;
     const Real *additive[2];
-    Real scale, cap;      // of scores, in the compute dtype: arithmetic in float64 is slow on most GPUs
-    Real kept;            // the factor of dropout for a weight that it keeps
-    uint32_t threshold;   // of its random words
+    const Numbers<Real> &numbers;
     int64_t offset, keys; // keys: the number within the key length
     uint64_t first_row;   // of the head, among all rows of scores: dropout uses it to number elements
 
-    __device__ __forceinline__ Head(const tc_attention_problem &p, int64_t b, int64_t h) : Rows(p, b)
+    __device__ __forceinline__ Head(const tc_attention_problem &p, const Numbers<Real> &scores, int64_t b, int64_t h)
+        : Rows(p, b), numbers(scores)
     {
-        const int64_t hk = h / (p.H / p.Hk);
+        const int64_t hk = static_cast<uint32_t>(h) / (static_cast<uint32_t>(p.H) / static_cast<uint32_t>(p.Hk)); // they fit, as grids do
         q = of<T>(p.q, b, h);
         k = of<T>(p.k, b, hk);
         v = of<T>(p.v, b, hk);
@@ -60,10 +73,6 @@ template <class T> struct Head : Rows {
             const tc_attention_plane &plane = p.additive[n];
             additive[n] = plane.data ? static_cast<const Real *>(plane.data) + b * plane.batch + h * plane.head : nullptr;
         }
-        scale = static_cast<Real>(p.scale);
-        cap = static_cast<Real>(p.softcap);
-        kept = p.dropout < 1 ? static_cast<Real>(1 / (1 - p.dropout)) : Real(0);
-        threshold = keep_threshold(p.dropout);
         first_row = static_cast<uint64_t>(place_of(p.heads, static_cast<uint32_t>(b * p.H + h)) * p.Tq);
         offset = p.offsets ? p.offsets[b] : p.offset;
         offset = offset > TC_ATTENTION_FAR ? TC_ATTENTION_FAR : offset < -TC_ATTENTION_FAR ? -TC_ATTENTION_FAR : offset;
@@ -110,7 +119,7 @@ __device__ __forceinline__ Score<compute<T>> finish_score(const tc_attention_pro
                                                           compute<T> product)
 {
     using Real = compute<T>;
-    Score<Real> score = {product * head.scale, head.scale, true, false};
+    Score<Real> score = {product * head.numbers.scale, head.numbers.scale, true, false};
     const int64_t diagonal = i + head.offset;
     const bool in_reach = i < head.Tq && j < head.keys && j >= diagonal - p.left && j <= diagonal + p.right;
     const bool masked = in_reach && head.mask && !head.mask[i * p.mask.row + j * p.mask.column];
@@ -119,10 +128,10 @@ __device__ __forceinline__ Score<compute<T>> finish_score(const tc_attention_pro
         return score;
     }
     score.hidden = false;
-    if (head.cap > 0) {
+    if (head.numbers.cap > 0) {
         Real derivative;
-        score.value = soft_cap(score.value, head.cap, derivative);
-        score.slope = head.scale * derivative;
+        score.value = soft_cap(score.value, head.numbers.cap, derivative);
+        score.slope = head.numbers.scale * derivative;
     }
     constexpr Real lowest = sizeof(Real) == sizeof(float) ? static_cast<Real>(-FLT_MAX) : static_cast<Real>(-DBL_MAX);
     for (int n = 0; n < 2; n++) {
@@ -157,13 +166,15 @@ __device__ __forceinline__ void dropout_factors(Fragment<compute<T>, tile> &fact
     for (int i = 0; i < n; i++) {
         const int64_t query = rows_are_queries ? row + own_row(i) : column + own_column(i);
         PhiloxWords words = {};
-        if (p.dropout > 0)
+        if (head.numbers.drops)
             words = philox_words(draw.seed, draw.call,
                                  (head.first_row + static_cast<uint64_t>(query)) * row_length + static_cast<uint64_t>(key));
         TC_UNROLL
         for (int j = 0; j < n; j++) {
             const uint32_t word = second ? words.at[(j + 2) % 4] : words.at[j];
-            const compute<T> factor = p.dropout <= 0 ? compute<T>(1) : word >= head.threshold ? head.kept : compute<T>(0);
+            const compute<T> factor = !head.numbers.drops              ? compute<T>(1)
+                                      : word >= head.numbers.threshold ? head.numbers.kept
+                                                                       : compute<T>(0);
             (rows_are_queries ? factors[i][j] : factors[j][i]) = factor;
         }
     }
@@ -219,12 +230,12 @@ __device__ __forceinline__ void weigh_rows(Fragment<compute<T>, tile> (&sum)[chu
     }
 }
 
-// f(BlockShape): small tiles for short sequences and for float64, whose operands take twice the memory; heads wider than a
-// block's columns are shared among several blocks.
-template <class T, class F> int with_block_shape(int64_t longest, int64_t width, F f)
+// f(BlockShape) of tc_attention_tile() and tc_attention_columns().
+template <class T, class F> int with_block_shape(const tc_attention_problem &p, int64_t width, F f)
 {
     if constexpr (sizeof(T) < 8) {
-        if (longest > 32) return width <= 64 ? f(BlockShape<64, 1>()) : f(BlockShape<64, 2>());
+        if (tc_attention_tile(&p, false) == 64)
+            return tc_attention_columns(64, width) == 64 ? f(BlockShape<64, 1>()) : f(BlockShape<64, 2>());
     }
     return f(BlockShape<32, 2>());
 }

@@ -16,7 +16,7 @@
 #define TC_UNROLL _Pragma("unroll")
 // Before a long loop of which it is enough to unroll a few iterations.
 #define TC_UNROLL_SOME _Pragma("unroll 4")
-// Before a loop with so much in it that it is there once.
+// Before a loop whose body is too long to be there more than once.
 #define TC_ROLLED _Pragma("unroll 1")
 // An array of this block in shared memory:  TC_SHARED(float, row, [32][33]);  TC_SHARED(float, total);
 #define TC_SHARED(type, name, ...) __shared__ type name __VA_ARGS__
@@ -215,8 +215,7 @@ __device__ __forceinline__ void mma_tf32(float (&d)[4], const uint32_t (&a)[4], 
 namespace tc
 {
 
-// Whoever calls the runtime reads what the call returned. The runtime keeps an error as its last one too, for others to take for theirs: it
-// is forgotten here.
+// Returns a call's error and clears the runtime's last error, which another library would take for its own.
 inline int told(cudaError_t error)
 {
     if (error != cudaSuccess) cudaGetLastError();
@@ -316,5 +315,17 @@ template <int threads, class Real> __device__ __forceinline__ Real group_sum(Rea
 inline dim3 blocks(int64_t count) { return dim3(count <= INT32_MAX ? static_cast<unsigned>(count) : 0u); }
 
 __host__ __device__ __forceinline__ int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// The number of this block in its grid, taken apart: the place along an axis of `count` places, the fastest axis first; `rest` is along the
+// last one. As many blocks as fit a grid divide in 32 bits, by a few instructions; a division of 64 bits is a call.
+struct BlockPlace {
+    uint32_t rest = blockIdx.x;
+    __device__ __forceinline__ int64_t take(int64_t count)
+    {
+        const uint32_t places = static_cast<uint32_t>(count), whole = rest / places, place = rest - whole * places;
+        rest = whole;
+        return place;
+    }
+};
 
 } // namespace tc

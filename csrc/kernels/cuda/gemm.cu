@@ -85,9 +85,9 @@ __global__ void __launch_bounds__(tile_threads, gemm_residency<T>) gemm_kernel(c
     using Real = compute<T>;
     TC_SHARED(Real, rows, [tile_depth][tile + 1]);
     TC_SHARED(Real, columns, [tile_depth][tile + 1]);
-    const int64_t row_tiles = divide_up(a.M, tile), column_tiles = divide_up(a.N, tile);
-    const int64_t row = blockIdx.x % row_tiles * tile, column = blockIdx.x / row_tiles % column_tiles * tile;
-    const int64_t chunk = blockIdx.x / row_tiles / column_tiles % a.k_chunks, batch = blockIdx.x / row_tiles / column_tiles / a.k_chunks;
+    BlockPlace place;
+    const int64_t row = place.take(divide_up(a.M, tile)) * tile, column = place.take(divide_up(a.N, tile)) * tile;
+    const int64_t chunk = place.take(a.k_chunks), batch = place.rest;
     const int64_t first = chunk * a.k_chunk, end = a.K - first < a.k_chunk ? a.K : first + a.k_chunk;
     const Operand<T> left = {static_cast<const T *>(a.a) + batch_offset(a, a.a_batch, batch), a.a_row, a.a_col};
     const Operand<T> right = {static_cast<const T *>(a.b) + batch_offset(a, a.b_batch, batch), a.b_col, a.b_row};

@@ -75,17 +75,17 @@ template <class X> __device__ __forceinline__ Found<X> warp_first_extreme(int st
 }
 
 // The largest of C elements that are `step` apart, and the sum of e^(x - top).
-template <class T> __device__ __forceinline__ compute<T> warp_exp_sum(const T *x, int64_t C, int64_t step, compute<T> top)
-{
-    compute<T> sum = 0;
-    for (int64_t c = threadIdx.x; c < C; c += warp_lanes) sum += real_exp(widen(x[c * step]) - top);
-    return warp_sum(sum);
-}
 template <class T> __device__ __forceinline__ compute<T> warp_top(const T *x, int64_t C, int64_t step)
 {
     compute<T> top = identity<compute<T>>(TC_STEP_max);
     for (int64_t c = threadIdx.x; c < C; c += warp_lanes) top = v_maximum(top, widen(x[c * step]));
     return warp_combine(TC_STEP_max, top);
+}
+template <class T> __device__ __forceinline__ compute<T> warp_exp_sum(const T *x, int64_t C, int64_t step, compute<T> top)
+{
+    compute<T> sum = 0;
+    for (int64_t c = threadIdx.x; c < C; c += warp_lanes) sum += real_exp(widen(x[c * step]) - top);
+    return warp_sum(sum);
 }
 
 } // namespace tc

@@ -85,7 +85,7 @@ __device__ __forceinline__ void multiply_seen(Fragment<Real, tile> &sum, const T
     }
 }
 
-// Sum over the 16 threads that share a row, in every one of them.
+// Of the 16 threads that share a row, in every one of them: the largest value, and the sum.
 template <class Real> __device__ __forceinline__ Real row_max(Real value)
 {
     for (int distance = tile_side / 2; distance > 0; distance /= 2) {
