@@ -3,6 +3,7 @@
 #ifndef TC_KERNELS_EMBEDDING_H
 #define TC_KERNELS_EMBEDDING_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kernels.h"
@@ -19,11 +20,12 @@ typedef struct tc_embedding_forward_args {
 extern const tc_kernel tc_kernel_embedding_forward;
 
 /* One item. The positions of each index, in ascending order: order[start[v]] .. order[start[v + 1] - 1] are the positions of v.  order (n);
- * start (V+1). */
+ * start (V+1). Where `sorted` is set, on GPUs alone, order has the positions of all indices already, by index. */
 typedef struct tc_embedding_order_args {
     int64_t *order, *start;
     const int64_t *indices;
     int64_t n, V;
+    bool sorted;
 } tc_embedding_order_args;
 extern const tc_kernel tc_kernel_embedding_order;
 
@@ -32,7 +34,7 @@ typedef struct tc_embedding_backward_args {
     void *dweight;
     const void *dy;
     const int64_t *order, *start;
-    int64_t D, padding_idx;
+    int64_t n, D, padding_idx;
 } tc_embedding_backward_args;
 extern const tc_kernel tc_kernel_embedding_backward;
 

@@ -40,7 +40,7 @@ static tc_status value_gradient(tc_tensor **out, tc_node *node, tc_tensor *dy, t
     TC_OWNED tc_tensor *selection = NULL, *sum = NULL, *cast = NULL, *moved = NULL;
     if (place->advanced) {
         TC_TRY(tc_tensor_empty(&selection, place->selection_ndim, place->selection_shape, dy->dtype, dy->storage->device, err));
-        TC_TRY(tc_index_run(&tc_kernel_index_gather, selection, dy, place, tc_node_saved(node, 1), err));
+        TC_TRY(tc_index_gather(selection, dy, place, tc_node_saved(node, 1), err));
     } else {
         TC_TRY(window_of(&selection, dy, place, err));
     }

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "../kernels/check_index.h"
-
 tc_index_check tc_index_check_of(const tc_tensor *places, int64_t length,
                                  tc_status (*fail)(const tc_index_check *, int64_t, int64_t, tc_error *))
 {
@@ -19,23 +17,39 @@ static tc_check_index_args args_of(const tc_index_check *check, const tc_tensor 
         .indices = tc_data(places), .n = places->numel, .length = check->length, .ignored = check->ignored, .ignores = check->ignores};
 }
 
-/* Runs the kernel of `table` on the device with an alarm, which is looked at here unless the backend does that later. */
+tc_status tc_index_alarm_begin(tc_index_alarm *alarm, tc_device device, const tc_index_check *check, tc_error *err)
+{
+    const tc_backend *backend;
+    const int64_t words = TC_ALARM_WORDS;
+    *alarm = (tc_index_alarm){.check = check, .device = device};
+    TC_TRY(tc_backend_for(&backend, device, err));
+    if (backend->check_later) TC_TRY(backend->check_later(device.index, check, &alarm->alarm, &alarm->ticket, err));
+    if (alarm->alarm) return TC_OK;
+    if (!backend->host_memory) TC_TRY(tc_tensor_zeros(&alarm->own, 1, &words, TC_INT64, device, err));
+    alarm->alarm = alarm->own ? tc_data(alarm->own) : alarm->here;
+    alarm->ticket = 1;
+    return TC_OK;
+}
+
+tc_status tc_index_alarm_end(tc_index_alarm *alarm, tc_status ran, tc_error *err)
+{
+    TC_OWNED tc_tensor *own = tc_take(&alarm->own);
+    const tc_backend *backend;
+    const int64_t *found = alarm->here;
+    TC_TRY(ran);
+    TC_TRY(tc_backend_for(&backend, alarm->device, err));
+    if (own) TC_TRY(backend->copy(alarm->device.index, alarm->here, true, own->data, false, sizeof alarm->here, err));
+    return found[TC_ALARM_TICKET] ? alarm->check->fail(alarm->check, found[TC_ALARM_POSITION], found[TC_ALARM_VALUE], err) : TC_OK;
+}
+
+/* Runs the kernel of `table` on the device with an alarm. */
 static tc_status run_check(tc_device device, tc_dtype table, const tc_index_check *check, tc_check_index_args args, tc_error *err)
 {
-    TC_OWNED tc_tensor *own = NULL;
-    const tc_backend *backend;
-    int64_t here[TC_ALARM_WORDS] = {0};
-    const int64_t words = TC_ALARM_WORDS;
-    TC_TRY(tc_backend_for(&backend, device, err));
-    if (backend->check_later) TC_TRY(backend->check_later(device.index, check, &args.alarm, &args.ticket, err));
-    if (!args.alarm) {
-        if (!backend->host_memory) TC_TRY(tc_tensor_zeros(&own, 1, &words, TC_INT64, device, err));
-        args.alarm = own ? tc_data(own) : here;
-        args.ticket = 1;
-    }
-    TC_TRY(tc_run(device, table, &tc_kernel_check_index, &args, 1, 2.0 * (double)args.n, 0, err));
-    if (own) TC_TRY(backend->copy(device.index, here, true, own->data, false, sizeof here, err));
-    return here[TC_ALARM_TICKET] ? check->fail(check, here[TC_ALARM_POSITION], here[TC_ALARM_VALUE], err) : TC_OK;
+    tc_index_alarm alarm;
+    TC_TRY(tc_index_alarm_begin(&alarm, device, check, err));
+    args.alarm = alarm.alarm;
+    args.ticket = alarm.ticket;
+    return tc_index_alarm_end(&alarm, tc_run(device, table, &tc_kernel_check_index, &args, 1, 2.0 * (double)args.n, 0, err), err);
 }
 
 tc_status tc_check_indices(const tc_index_check *check, const tc_tensor *places, tc_error *err)

@@ -8,6 +8,7 @@
 
 #include "../kernels/read_index.h"
 #include "check_index.h"
+#include "sort_positions.h"
 
 /* ---- indices --------------------------------------------------------------------------------------------------------------- */
 
@@ -81,10 +82,13 @@ static tc_status table_gradient(tc_tensor **dweight, tc_tensor *dy, tc_tensor *p
     const int64_t starts = V + 1;
     TC_TRY(tc_make_as(&s, &order, 1, &n, TC_INT64));
     TC_TRY(tc_make_as(&s, &start, 1, &starts, TC_INT64));
-    const tc_embedding_order_args sorting = {.order = tc_data(order), .start = tc_data(start), .indices = tc_data(places), .n = n, .V = V};
+    const bool sorted = tc_sorts_first(s.device, n);
+    if (sorted) TC_TRY(tc_sort_positions(tc_data(order), tc_data(places), n, s.device, err));
+    const tc_embedding_order_args sorting = {
+        .order = tc_data(order), .start = tc_data(start), .indices = tc_data(places), .n = n, .V = V, .sorted = sorted};
     TC_TRY(tc_compute(&s, &tc_kernel_embedding_order, &sorting, 1, 3.0 * (double)(n + V)));
     const tc_embedding_backward_args args = {
-        .dweight = out->data, .dy = in[0].data, .order = sorting.order, .start = sorting.start, .D = D, .padding_idx = padding};
+        .dweight = out->data, .dy = in[0].data, .order = sorting.order, .start = sorting.start, .n = n, .D = D, .padding_idx = padding};
     TC_TRY(tc_compute(&s, &tc_kernel_embedding_backward, &args, V, (double)D * (1.0 + (double)n / (double)(V ? V : 1))));
     return tc_give_rounded(&s, 1, &(tc_result){dweight, out});
 }

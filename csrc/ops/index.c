@@ -32,16 +32,21 @@ static tc_status gather(tc_scope *s, tc_tensor **out, tc_tensor *x, const tc_ind
     tc_input in[] = {{"x", x}};
     int64_t strides[TC_MAX_DIMS];
     tc_index_place place, plain; /* on x as it is in memory, and on a contiguous tensor, as dx is */
-    tc_tensor *offsets, *saved, *y;
+    tc_tensor *offsets, *saved = NULL, *y;
     TC_TRY(tc_begin_moving(s, in, 1));
     tc_c_strides(strides, x->ndim, x->shape);
     TC_TRY(tc_index_place_at(&place, plan, x->strides, s->err));
     TC_TRY(tc_index_place_at(&plain, plan, strides, s->err));
-    TC_TRY(offsets_on_device(s, &offsets, plan, x->strides));
-    saved = offsets;
-    if (!x->contiguous && tc_tape_wants(1, &x)) TC_TRY(offsets_on_device(s, &saved, plan, strides));
     TC_TRY(tc_make(s, &y, place.selection_ndim, place.selection_shape));
-    TC_TRY(tc_index_run(&tc_kernel_index_gather, y, x, &place, offsets, s->err));
+    if (plan->stays) {
+        if (tc_tape_wants(1, &x)) TC_TRY(tc_make_as(s, &saved, 1, &plan->points, TC_INT64));
+        TC_TRY(tc_index_take(s, y, saved, x, &place, plan));
+    } else {
+        TC_TRY(offsets_on_device(s, &offsets, plan, x->strides));
+        saved = offsets;
+        if (!x->contiguous && tc_tape_wants(1, &x)) TC_TRY(offsets_on_device(s, &saved, plan, strides));
+        TC_TRY(tc_index_gather(y, x, &place, offsets, s->err));
+    }
     TC_TRY(tc_tensor_settle_bools(y, s->err));
     return tc_finish(s, out, y, &(tc_record){.op = &gather_op, TC_SAVED(saved), .attributes = &plain});
 }

@@ -23,9 +23,11 @@ typedef struct tc_index_plan {
     int points_ndim;
     int64_t points_shape[TC_MAX_DIMS], points;
     int pointers, pointer_axis[TC_MAX_DIMS];
-    tc_tensor *pointer[TC_MAX_DIMS]; /* of the scope: int64, contiguous, of points_shape, in range; on the CPU, or on the base's GPU */
+    bool stays;                      /* one of them is on the base's GPU, where the host does not read it */
+    tc_tensor *pointer[TC_MAX_DIMS]; /* otherwise of the scope: int64 on the CPU, contiguous, of points_shape, in range */
 } tc_index_plan;
 
+TC_CHECKED tc_status tc_index_out_of_range(int64_t wanted, int axis, int64_t length, tc_error *err);
 /* The scope owns what these make. */
 TC_CHECKED tc_status tc_index_plan_make(tc_scope *s, tc_index_plan *plan, const tc_tensor *base, int count, const tc_index *indices);
 
@@ -42,13 +44,20 @@ typedef struct tc_index_place {
 
 /* `strides` of the base. Fails only when the selection has too many axes. */
 TC_CHECKED tc_status tc_index_place_at(tc_index_place *place, const tc_index_plan *plan, const int64_t *strides, tc_error *err);
-/* The offsets of the points: as many int64, in elements of the base, on the CPU, or on the base's GPU if an array
- * is there. */
+/* The offsets of the points: as many int64, in elements of the base, on the CPU, or on the base's GPU if an array stays there. An index
+ * that is out of range is then told later, and its point is TC_INDEX_NOWHERE. */
 TC_CHECKED tc_status tc_index_offsets(tc_scope *s, tc_tensor **out, const tc_index_plan *plan, const int64_t *strides);
 /* The same with TC_INDEX_NOWHERE for points that a later one coincides with; *out is `offsets` itself when there are none. */
 TC_CHECKED tc_status tc_index_last_points(tc_scope *s, tc_tensor **out, tc_tensor *offsets);
 
-/* `kernel` over a selection and the base; `offsets` on the base's device. The selection is contiguous, or one element used for all. */
+/* selection = base at the points; `offsets` on the base's device. */
+TC_CHECKED tc_status tc_index_gather(tc_tensor *selection, tc_tensor *base, const tc_index_place *place, const tc_tensor *offsets,
+                                     tc_error *err);
+/* The same where an array stays on the GPU, by one kernel, which checks the indices as well. plain, or NULL, gets the offsets of the points
+ * on a contiguous tensor of the base's shape. */
+TC_CHECKED tc_status tc_index_take(tc_scope *s, tc_tensor *selection, tc_tensor *plain, tc_tensor *base, const tc_index_place *place,
+                                   const tc_index_plan *plan);
+/* index_put or index_add over a selection and the base, as in tc_index_gather. The selection is contiguous, or one element used for all. */
 TC_CHECKED tc_status tc_index_run(const tc_kernel *kernel, tc_tensor *selection, tc_tensor *base, const tc_index_place *place,
                                   const tc_tensor *offsets, tc_error *err);
 

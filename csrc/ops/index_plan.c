@@ -1,11 +1,8 @@
 /* index_plan.c: from an index expression to a window and points; see index.h. */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "../core/backend.h"
 #include "../core/broadcast.h"
-#include "check_index.h"
 #include "index.h"
 
 static const tc_device host = {TC_CPU, 0};
@@ -28,34 +25,14 @@ static tc_status integer_pointer(tc_scope *s, tc_tensor **out, const tc_tensor *
     for (int64_t i = 0; i < (*out)->numel; i++) {
         const int64_t wanted = index[i];
         if (wanted < 0) index[i] += length;
-        if (index[i] < 0 || index[i] >= length)
-            return tc_fail(s->err, TC_ERROR_INDEX, "index %" PRId64 " is out of range for axis %d of length %" PRId64, wanted, axis,
-                           length);
+        if (index[i] < 0 || index[i] >= length) return tc_index_out_of_range(wanted, axis, length, s->err);
     }
     return TC_OK;
 }
 
-static tc_status fail_later(const tc_index_check *check, int64_t position, int64_t shifted, tc_error *err)
+tc_status tc_index_out_of_range(int64_t wanted, int axis, int64_t length, tc_error *err)
 {
-    (void)position;
-    const int64_t length = check->length / 2, wanted = (int64_t)((uint64_t)shifted - (uint64_t)length);
-    return tc_fail(err, TC_ERROR_INDEX, "index %" PRId64 " is out of range for axis %d of length %" PRId64, wanted, check->axis, length);
-}
-
-/* The same on the GPU of the array, where the host does not read it: an index that is out of range is told later, and counts as another
- * one. */
-static tc_status pointer_on_gpu(tc_scope *s, tc_tensor **out, tc_tensor *given, int axis, int64_t length)
-{
-    tc_tensor *wide, *shifted;
-    TC_TRY(tc_tensor_as(&wide, given, TC_INT64, s->err));
-    TC_TRY(tc_own(s, wide));
-    TC_TRY(tc_binary_scalar(&shifted, wide, tc_scalar_integer(length), false, TC_BINARY_add, s->err));
-    TC_TRY(tc_own(s, shifted));
-    tc_index_check check = tc_index_check_of(shifted, 2 * length, fail_later);
-    check.axis = axis;
-    TC_TRY(tc_check_indices(&check, shifted, s->err));
-    TC_TRY(tc_binary_scalar(out, shifted, tc_scalar_integer(length), false, TC_BINARY_remainder, s->err));
-    return tc_own(s, *out);
+    return tc_fail(err, TC_ERROR_INDEX, "index %" PRId64 " is out of range for axis %d of length %" PRId64, wanted, axis, length);
 }
 
 /* The positions where `given` is not zero: an index array for each of its axes, in C order. */
@@ -159,8 +136,7 @@ static tc_status take_integer(walk *w, int64_t wanted)
 {
     const int axis = w->axis++;
     const int64_t length = w->plan->base_shape[axis], index = wanted < 0 ? wanted + length : wanted;
-    if (index < 0 || index >= length)
-        return tc_fail(w->s->err, TC_ERROR_INDEX, "index %" PRId64 " is out of range for axis %d of length %" PRId64, wanted, axis, length);
+    if (index < 0 || index >= length) return tc_index_out_of_range(wanted, axis, length, w->s->err);
     w->plan->start[axis] = index;
     if (w->plan->advanced) join_arrays(w);
     return TC_OK;
@@ -209,11 +185,11 @@ static tc_status take_array(walk *w, tc_tensor *given)
 {
     tc_index_plan *plan = w->plan;
     const int64_t length = plan->base_shape[w->axis];
-    tc_tensor *pointer;
+    tc_tensor *pointer = given;
     if (given->dtype == TC_BOOL) return take_mask(w, given);
     if (given->ndim > 0) join_arrays(w);
     if (stays(w, given))
-        TC_TRY(pointer_on_gpu(w->s, &pointer, given, w->axis, length));
+        plan->stays = true;
     else
         TC_TRY(integer_pointer(w->s, &pointer, given, w->axis, length));
     if (given->ndim == 0) return take_integer(w, *(int64_t *)(void *)pointer->data); /* a number in a tensor */
@@ -236,14 +212,14 @@ static tc_status take(walk *w, const tc_index *index, int hidden)
     return TC_OK;
 }
 
-/* Every pointer in the shape of the points. */
+/* Every pointer in the shape of the points, unless one is on a GPU: then the kernel reads them all as they are. */
 static tc_status spread_pointers(tc_scope *s, tc_index_plan *plan)
 {
     plan->points = 1;
     for (int i = 0; i < plan->points_ndim; i++)
         if (!tc_multiply_sizes(plan->points, plan->points_shape[i], &plan->points))
             return tc_fail(s->err, TC_ERROR_VALUE, "the index arrays select too many elements");
-    for (int i = 0; i < plan->pointers; i++) {
+    for (int i = 0; i < plan->pointers && !plan->stays; i++) {
         const tc_tensor *pointer = plan->pointer[i];
         if (pointer->ndim == plan->points_ndim && memcmp(pointer->shape, plan->points_shape, sizeof(int64_t) * (size_t)pointer->ndim) == 0)
             continue;
@@ -318,106 +294,4 @@ tc_status tc_index_place_at(tc_index_place *place, const tc_index_plan *plan, co
     }
     place->selection_ndim = n;
     return TC_OK;
-}
-
-/* With an array that stayed on the GPU. */
-static tc_status offsets_on_gpu(tc_scope *s, tc_tensor **out, const tc_index_plan *plan, const int64_t *strides)
-{
-    *out = NULL;
-    for (int i = 0; i < plan->pointers; i++) {
-        tc_tensor *pointer, *steps, *sum = *out;
-        TC_TRY(tc_tensor_on(&pointer, plan->pointer[i], plan->device, s->err));
-        TC_TRY(tc_own(s, pointer));
-        TC_TRY(tc_binary_scalar(&steps, pointer, tc_scalar_integer(strides[plan->pointer_axis[i]]), false, TC_BINARY_mul, s->err));
-        TC_TRY(tc_own(s, steps));
-        if (sum) TC_TRY(tc_binary(&sum, sum, steps, TC_BINARY_add, s->err));
-        if (sum) TC_TRY(tc_own(s, sum));
-        *out = sum ? sum : steps;
-    }
-    return TC_OK;
-}
-
-tc_status tc_index_offsets(tc_scope *s, tc_tensor **out, const tc_index_plan *plan, const int64_t *strides)
-{
-    for (int i = 0; i < plan->pointers; i++)
-        if (!tc_tensor_on_cpu(plan->pointer[i])) return offsets_on_gpu(s, out, plan, strides);
-    TC_TRY(make_on_host(s, out, 1, &plan->points, TC_INT64));
-    int64_t *offset = (int64_t *)(void *)(*out)->data;
-    for (int64_t p = 0; p < plan->points; p++) offset[p] = 0;
-    for (int i = 0; i < plan->pointers; i++) {
-        const int64_t *index = (const int64_t *)(void *)plan->pointer[i]->data, stride = strides[plan->pointer_axis[i]];
-        for (int64_t p = 0; p < plan->points; p++) offset[p] += index[p] * stride;
-    }
-    return TC_OK;
-}
-
-typedef struct point {
-    int64_t offset, number;
-} point;
-
-static int by_offset_and_number(const void *a_, const void *b_)
-{
-    const point *a = a_, *b = b_;
-    if (a->offset != b->offset) return a->offset < b->offset ? -1 : 1;
-    return a->number < b->number ? -1 : a->number > b->number;
-}
-
-tc_status tc_index_last_points(tc_scope *s, tc_tensor **out, tc_tensor *offsets)
-{
-    tc_tensor *read;
-    void *memory;
-    bool repeated = false;
-    TC_TRY(tc_tensor_on(&read, offsets, host, s->err));
-    TC_TRY(tc_own(s, read));
-    const int64_t n = read->numel, *offset = (const int64_t *)(void *)read->data;
-    TC_TRY(tc_make_memory(s, &memory, sizeof(point) * (size_t)n));
-    point *points = memory;
-    for (int64_t p = 0; p < n; p++) points[p] = (point){offset[p], p};
-    qsort(points, (size_t)n, sizeof *points, by_offset_and_number);
-    for (int64_t i = 0; i + 1 < n && !repeated; i++) repeated = points[i].offset == points[i + 1].offset;
-    *out = offsets;
-    if (!repeated) return TC_OK;
-    TC_TRY(make_on_host(s, out, 1, &n, TC_INT64));
-    int64_t *mark = (int64_t *)(void *)(*out)->data;
-    for (int64_t i = 0; i < n; i++) {
-        const bool last = i + 1 == n || points[i].offset != points[i + 1].offset;
-        mark[points[i].number] = last ? points[i].offset : TC_INDEX_NOWHERE;
-    }
-    return TC_OK;
-}
-
-/* ---- running a kernel ----------------------------------------------------------------------------------------------------- */
-
-tc_status tc_index_run(const tc_kernel *kernel, tc_tensor *selection, tc_tensor *base, const tc_index_place *place,
-                       const tc_tensor *offsets, tc_error *err)
-{
-    const size_t bytes = tc_dtype_size(base->dtype);
-    tc_index_args args = {.selection = selection->data,
-                          .base = base->data + place->offset * (int64_t)bytes,
-                          .offsets = (const int64_t *)(void *)offsets->data,
-                          .element_bytes = (int)bytes,
-                          .points = place->points,
-                          .numel = 1};
-    const bool one = selection->ndim == 0 && place->selection_ndim > 0; /* used for all */
-    int64_t step = 1;
-    for (int i = place->ndim; i >= 0; i--) {
-        if (i == place->before) {
-            args.point_stride = one ? 0 : step;
-            step *= place->points;
-        }
-        if (i == 0) break;
-        args.shape[i - 1] = place->shape[i - 1];
-        args.base_strides[i - 1] = place->strides[i - 1];
-        args.selection_strides[i - 1] = one ? 0 : step;
-        step *= place->shape[i - 1];
-        args.numel *= place->shape[i - 1];
-    }
-    if (args.points == 0 || args.numel == 0) return TC_OK;
-    int64_t *const strides[2] = {args.base_strides, args.selection_strides};
-    args.ndim = tc_layout_merge(place->ndim, args.shape, 2, strides, false);
-    const bool by_element = kernel == &tc_kernel_index_gather;
-    const int64_t items = by_element ? tc_divide_up(args.points * args.numel, TC_INDEX_BLOCK) : tc_divide_up(args.numel, TC_INDEX_COLUMNS);
-    const double cost =
-        by_element ? TC_INDEX_BLOCK : (double)args.points * (args.numel < TC_INDEX_COLUMNS ? (double)args.numel : TC_INDEX_COLUMNS);
-    return tc_run(base->storage->device, tc_compute_dtype(base->dtype), kernel, &args, items, cost, 0, err);
 }

@@ -45,8 +45,9 @@ def test_accesses_are_ordered_and_as_in_kernels_def(tmp_path):
     never_written = tmp_path / "never_written"
     run_kernel_tests("access", "-m", "not whole", EMULATION_NEVER_WRITTEN=str(never_written))
     # Of attention's gradients the partial sums are the CPU's; gradient_norm reads the gradients in its chunks, which are listed for their order;
-    # the alarms of check_index are in memory of the host.
+    # the alarms of indices are in memory of the host.
     known = {"attention_backward.dk_partial", "attention_backward.dv_partial", "gradient_norm.chunks", "check_index.alarm"}
+    known |= {"index_gather.points.alarm", "index_points.alarm"}
     assert {*never_written.read_text().split()} == known
 
 

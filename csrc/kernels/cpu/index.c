@@ -32,10 +32,15 @@ TC_INLINE stretch stretch_at(const tc_index_args *a, int64_t r, int64_t end)
 #if TC_PRECISION == 64 /* moving elements does not depend on the compute dtype */
 #define INDEX_F32(name, isa) TC_PASTE4(tc_##name, _f32_, isa, )
 void INDEX_F32(index_gather, TC_ISA)(const void *args, int64_t begin, int64_t end, void *scratch);
+void INDEX_F32(index_points, TC_ISA)(const void *args, int64_t begin, int64_t end, void *scratch);
 void INDEX_F32(index_put, TC_ISA)(const void *args, int64_t begin, int64_t end, void *scratch);
 TC_DEFINE_KERNEL(index_gather)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     INDEX_F32(index_gather, TC_ISA)(args, begin, end, scratch);
+}
+TC_DEFINE_KERNEL(index_points)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    INDEX_F32(index_points, TC_ISA)(args, begin, end, scratch);
 }
 TC_DEFINE_KERNEL(index_put)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
@@ -68,7 +73,7 @@ TC_INLINE void move(void *to, int64_t to_step, const void *from, int64_t from_st
 TC_DEFINE_KERNEL(index_gather)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     static const uint64_t zero = 0;
-    const tc_index_args *a = args;
+    const tc_index_args *a = &((const tc_index_gather_args *)args)->window;
     (void)scratch;
     const int bytes = a->element_bytes, inner = a->ndim - 1;
     const int64_t to_step = inner < 0 ? 0 : a->selection_strides[inner], from_step = inner < 0 ? 0 : a->base_strides[inner];
@@ -84,6 +89,19 @@ TC_DEFINE_KERNEL(index_gather)(const void *args, int64_t begin, int64_t end, voi
         i += s.length;
         r += s.length;
         if (r == a->numel) p++, r = 0;
+    }
+}
+
+/* The pointers are copies of the op's own, contiguous int64, checked and not negative. */
+TC_DEFINE_KERNEL(index_points)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_index_points_args *a = args;
+    (void)scratch;
+    const int64_t last = end * TC_INDEX_BLOCK < a->points ? end * TC_INDEX_BLOCK : a->points;
+    for (int64_t p = begin * TC_INDEX_BLOCK; p < last; p++) {
+        int64_t offset = 0;
+        for (int n = 0; n < a->pointers; n++) offset += ((const int64_t *)a->pointer[n].indices)[p] * a->pointer[n].step;
+        a->offsets[p] = offset;
     }
 }
 

@@ -8,7 +8,7 @@ namespace
 
 using namespace tc;
 
-// One block. Each thread looks at every 256th index; then a tree finds the first one outside, and adds up the weights.
+// One block. Each thread looks at every 128th index; then a tree finds the first one outside, and adds up the weights.
 template <class Real> __global__ void __launch_bounds__(element_threads) check_index_kernel(const __grid_constant__ tc_check_index_args a)
 {
     TC_SHARED(double, totals, [element_threads]);

@@ -12,11 +12,11 @@ constexpr int64_t most_element_blocks = 1 << 20;
 // spills.
 constexpr int block_residency = 8;
 
-// f(i) for the elements i < n of this thread: the grid iterates as often as needed.
-template <class F> __device__ __forceinline__ void for_own_elements(int64_t n, F f)
+// f(i) for the elements i < n of this thread: the grid, less its first `others` blocks, iterates as often as needed.
+template <class F> __device__ __forceinline__ void for_own_elements(int64_t n, F f, unsigned others = 0)
 {
-    const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-    for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) f(i);
+    const int64_t step = static_cast<int64_t>(gridDim.x - others) * blockDim.x;
+    for (int64_t i = static_cast<int64_t>(blockIdx.x - others) * blockDim.x + threadIdx.x; i < n; i += step) f(i);
 }
 
 inline Launch element_launch(int64_t n, void *stream)
@@ -93,6 +93,17 @@ template <class X> __device__ __forceinline__ void convert(int64_t &to, X x) { t
 template <class X> __device__ __forceinline__ void convert(int32_t &to, X x) { to = as_int32(x); }
 template <class X> __device__ __forceinline__ void convert(uint8_t &to, X x) { to = static_cast<uint8_t>(as_int32(x)); }
 template <class X> __device__ __forceinline__ void convert(boolean &to, X x) { to.byte = x != 0; }
+
+// f(Bits()) for the unsigned integer of this many bytes.
+template <class F> int with_bits(int bytes, F f)
+{
+    switch (bytes) {
+    case 8: return f(uint64_t());
+    case 4: return f(uint32_t());
+    case 2: return f(uint16_t());
+    default: return f(uint8_t());
+    }
+}
 
 // f(T()) for the element type of a tc_dtype.
 template <class F> __host__ __device__ __forceinline__ auto with_dtype(int dtype, F f)

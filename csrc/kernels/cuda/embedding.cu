@@ -27,7 +27,7 @@ template <class Word> int take_rows(const tc_embedding_forward_args &a, void *st
 
 // The order of the indices in three steps. Each row of the table has a thread, which reads all indices, first to count its own,
 // then to write their positions: always in ascending order, however many there are. Indices that change in between leave
-// places that nothing is written to: those get 0, which is a position too.
+// places that nothing is written to: those get 0, which is a position too. Many indices have been sorted instead (ops/sort_positions.h).
 
 // f(i) for each position i of index v, in order; called by the whole block. v belongs to this thread; -1: none.
 template <class F> __device__ __forceinline__ void for_places_of(int64_t v, const int64_t *indices, int64_t n, F f)
@@ -88,8 +88,32 @@ __global__ void __launch_bounds__(element_threads) place_kernel(const __grid_con
     while (next < end) a.order[next++] = 0;
 }
 
+// A position, whatever is read: sorting leaves places unwritten where indices change meanwhile.
+__device__ __forceinline__ int64_t position_at(const int64_t *order, int64_t r, int64_t n)
+{
+    const int64_t position = order[r];
+    return static_cast<uint64_t>(position) < static_cast<uint64_t>(n) ? position : 0;
+}
+
+// Of sorted positions: start[v] is the first one whose index is not below v.
+__global__ void __launch_bounds__(element_threads) start_of_sorted_kernel(const __grid_constant__ tc_embedding_order_args a)
+{
+    for_own_elements(a.V + 1, [&](int64_t v) {
+        int64_t low = 0, high = a.n;
+        while (low < high) {
+            const int64_t between = low + (high - low) / 2;
+            if (a.indices[position_at(a.order, between, a.n)] < v)
+                low = between + 1;
+            else
+                high = between;
+        }
+        a.start[v] = low;
+    });
+}
+
 int order_places(const tc_embedding_order_args &a, void *stream)
 {
+    if (a.sorted) return launch<start_of_sorted_kernel>(element_launch(a.V + 1, stream), a);
     const Launch one(dim3(1), dim3(element_threads), 0, stream);
     if (a.V == 0) return launch<start_kernel>(one, a);
     const Launch all(blocks(divide_up(a.V, element_threads)), dim3(element_threads), 0, stream);
@@ -110,7 +134,7 @@ __global__ void __launch_bounds__(element_threads) backward_kernel(const __grid_
         for (int64_t block = a.start[v]; block < last; block += row_block) {
             const int64_t until = block + row_block < last ? block + row_block : last;
             Real sum = 0;
-            for (int64_t r = block; r < until; r++) sum += widen(static_cast<const T *>(a.dy)[a.order[r] * a.D + column]);
+            for (int64_t r = block; r < until; r++) sum += widen(static_cast<const T *>(a.dy)[position_at(a.order, r, a.n) * a.D + column]);
             total += sum;
         }
         narrow(static_cast<T *>(a.dweight)[i], total);

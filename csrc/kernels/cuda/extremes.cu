@@ -75,6 +75,12 @@ struct SortPass {
     int64_t sorted, to_be, written;
 };
 
+// A place of a row of C, whatever is read: where another library changes the numbers meanwhile, a pass leaves places unwritten.
+__device__ __forceinline__ int64_t within(int64_t place, int64_t C)
+{
+    return static_cast<uint64_t>(place) < static_cast<uint64_t>(C) ? place : 0;
+}
+
 // One thread per element: its place is where its run begins, and the number of elements of the run that go before it.
 template <class X>
 __global__ void __launch_bounds__(element_threads)
@@ -87,13 +93,13 @@ __global__ void __launch_bounds__(element_threads)
         if (pass.from) {
             const int64_t *from = pass.from + row * a.C, middle = run + pass.sorted, last = run + pass.to_be < a.C ? run + pass.to_be : a.C;
             const bool in_first = at < middle;
-            own = from[at];
+            own = within(from[at], a.C);
             place += in_first ? at - run : at - middle;
             int64_t low = in_first ? middle : run, high = in_first ? last : middle; // in the other half
             const int64_t begin = low;
             while (low < high) {
                 const int64_t between = low + (high - low) / 2;
-                if (goes_before(x, from[between], own, a.descending))
+                if (goes_before(x, within(from[between], a.C), own, a.descending))
                     low = between + 1;
                 else
                     high = between;

@@ -69,17 +69,6 @@ template <class Number> int combine(const tc_lines_args &a, int64_t lines, void 
                         : launch<add_kernel<Number>>(element_launch(lines, stream), a, lines);
 }
 
-// f(Bits()) for the unsigned integer of this many bytes.
-template <class F> int with_bits(int bytes, F f)
-{
-    switch (bytes) {
-    case 8: return f(uint64_t());
-    case 4: return f(uint32_t());
-    case 2: return f(uint16_t());
-    default: return f(uint8_t());
-    }
-}
-
 // One block per line (outer, inner), a tile of a block's threads after the other: the sums within the tile, in log2(threads) steps, and
 // what came before it.
 template <class Number, class Total>
