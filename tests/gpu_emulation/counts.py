@@ -46,6 +46,14 @@ def causal_attention(tc, tensor, *shape):
     attention(tc, tensor, *shape, is_causal=True)
 
 
+def every_option(tc, tensor, B, H, T, d):
+    """Of attention: dropout, a mask, a bias with a gradient, the map."""
+    query, key, value = (tensor(B, H, T, d) for _ in range(3))
+    options = {"dropout_p": 0.1, "rng": 1, "attn_mask": tc.ones(T, T, dtype=tc.bool, device=tensor.device), "bias": tensor(T, T)}
+    values, map_ = tc.functional.scaled_dot_product_attention(query, key, value, return_attention=True, **options)
+    (values.sum() + map_.sum()).backward()
+
+
 def add_layer_norm(tc, tensor, N, C):
     tc.functional.add_layer_norm(tensor(N, C), tensor(N, C), C, tensor(C), tensor(C)).backward(tensor(N, C, grad=False))
 
@@ -87,6 +95,11 @@ def transposed_copy(tc, tensor, N, C):
     tensor(N, C).transpose(0, 1).contiguous()
 
 
+def copied_flat(tc, tensor, N, C):
+    """Of the same order on both sides, though not C's."""
+    tensor(N, C, grad=False).transpose(0, 1).copy_(tensor(N, C, grad=False).transpose(0, 1))
+
+
 def cast(tc, tensor, N, C):
     tensor(N, C).float()
 
@@ -99,6 +112,71 @@ def reductions(tc, tensor, N, C):
 def embedding(tc, tensor, N, rows, C):
     indices = tc.tensor([i * 7 % rows for i in range(N)], device=tensor.device)
     tc.functional.embedding(indices, tensor(rows, C)).backward(tensor(N, C, grad=False))
+
+
+def indexed(tc, tensor, N, rows, C):
+    indices = tc.tensor([i * 7 % rows for i in range(N)], device=tensor.device)
+    tensor(rows, C)[indices].backward(tensor(N, C, grad=False))
+
+
+def written_rows(tc, tensor, N, rows, C):
+    indices = tc.tensor([i * 7 % rows for i in range(N)], device=tensor.device)
+    tensor(rows, C, grad=False)[indices] = tensor(N, C, grad=False)
+
+
+def along_lines(tc, tensor, N, C):
+    x, index = tensor(N, C), tc.tensor([[i % N for i in range(C)]] * N, device=tensor.device)
+    x.gather(0, index).sum().backward()
+    for options in ({}, {"reduce": "add"}, {"reduce": "multiply"}):
+        x.detach().scatter(0, index, x.detach(), **options)
+    x.detach().cumsum(0), x.detach().cumsum(1), tc.functional.global_max_pool1d(tensor(1, N, C)).sum().backward()
+
+
+def sorted_rows(tc, tensor, N, C):
+    tensor(N, C, grad=False).argsort()
+
+
+def integers(tc, tensor, N, C):
+    x = tensor(N, C, grad=False).long()
+    x + x, x.sum(1), x.sum(0), x @ x.T, tc.functional.one_hot(x[0], 4)
+
+
+def corners(tc, tensor, N, C):
+    tc.triu(tensor(N, C, grad=False))
+
+
+def losses(tc, tensor, N, C):
+    tc.functional.mse_loss(tensor(N, C), tensor(N, C)).backward()
+
+
+def rotary(tc, tensor, B, H, T, d):
+    tc.functional.rotary(tensor(B, H, T, d)).backward(tensor(B, H, T, d, grad=False))
+
+
+def activated(tc, tensor, M, N, K):
+    tc._core.linear(tensor(M, K), tensor(N, K), tensor(N), "relu").backward(tensor(M, N, grad=False))
+
+
+def accumulated(tc, tensor, N, C):
+    """A gradient that is added to the one that is there."""
+    x = tensor(N, C)
+    for _ in range(2):
+        (x * 2).backward(tensor(N, C, grad=False))
+
+
+def layer_norm(tc, tensor, N, C):
+    tc.functional.layer_norm(tensor(N, C, grad=False), C, tensor(C, grad=False), tensor(C, grad=False))
+
+
+def weight_gradient(tc, tensor, K, N, M):
+    """Of a weight (N,M), summed over K rows: in chunks of them, by a GPU with many multiprocessors."""
+    weight = tensor(N, M)
+    tc.functional.linear(tensor(K, M, grad=False), weight).backward(tensor(K, N, grad=False))
+
+
+def few_heads(tc, tensor, *shape):
+    """Their gradients are shared among more blocks than one per tile."""
+    attention(tc, tensor, *shape)
 
 
 def optimizer(tc, tensor, kind, *shape):
@@ -125,16 +203,33 @@ CASES = [
     (dropout, BOTH, [(4096,)]),
     (copied_columns, BOTH, [(32, 128), (7, 33)]),
     (transposed_copy, ["float32"], [(64, 48)]),
+    (copied_flat, BOTH, [(32, 128)]),
     (cast, ["bfloat16"], [(32, 128)]),
     (reductions, ["float32"], [(64, 96), (2, 1000)]),
-    (embedding, BOTH, [(48, 20, 64)]),
-    (optimizer, ["float32"], [("SGD", 1000), ("AdamW", 64, 65)]),
+    (embedding, BOTH, [(48, 20, 64), (2100, 20, 4)]),
+    (indexed, BOTH, [(48, 20, 64), (2100, 20, 4)]),
+    (written_rows, ["float32"], [(48, 20, 64), (2100, 20, 4)]),
+    (along_lines, ["float32"], [(40, 33)]),
+    (sorted_rows, ["float32"], [(3, 300), (1, 2048), (1, 4096)]),
+    (integers, ["float32"], [(40, 33)]),
+    (corners, ["float32"], [(40, 33)]),
+    (losses, BOTH, [(32, 128)]),
+    (rotary, BOTH, [(1, 2, 24, 16)]),
+    (activated, BOTH, [(40, 33, 32)]),
+    (accumulated, ["float32"], [(32, 128)]),
+    (every_option, ["float32", "float16"], [(1, 2, 48, 32)]),
+    (weight_gradient, BOTH, [(2048, 96, 32)]),
+    (weight_gradient, ["float32"], [(3328, 64, 64)]),
+    (few_heads, ["float32"], [(1, 1, 512, 64)]),
+    (optimizer, ["float32"], [("SGD", 1000), ("AdamW", 64, 65), ("RMSprop", 1000)]),
 ]
 
 # Of what tools/predict_kernels.py predicts, so many blocks as are soon counted. The GPU has one multiprocessor here: no sum is split, as in large
 # products.
 TYPICAL = [
-    (product, ["float32"], [(64, 64, 32), (64, 64, 768)]),
+    (product, ["float32", "bfloat16", "float16"], [(64, 64, 32), (64, 64, 768)]),
+    (layer_norm, ["float32"], [(1024, 768)]),
+    (layer_norm, ["float16"], [(1024, 1024)]),
     (attention, ["float32"], [(2, 4, 16, 8), (1, 1, 128, 64), (1, 1, 512, 64)]),
     (add_layer_norm, ["float32"], [(2048, 32), (1024, 768)]),
     (unary, ["float32"], [(65536,)]),

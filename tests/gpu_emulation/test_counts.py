@@ -28,6 +28,24 @@ def test_no_count_has_risen():
     assert not others, "less or other work: keep it by python tests/gpu_emulation/counts.py --write\n" + "\n".join(others)
 
 
+def test_every_kernel_has_counts():
+    """By its name, in some case: a kernel without a case could grow unseen."""
+    _, before = counts.committed()
+    counted = {re.sub("<.*", "", kernel) for kernels in before.values() for kernel in kernels}
+    assert emulation.launch_bounds().keys() <= counted
+
+
+def test_sorting_is_not_quadratic():
+    """Twice the elements are little more than twice the requests; and an order by which they are added up, as well."""
+    _, before = counts.committed()
+
+    def requests(case, kernel):
+        return before[case][kernel]["requests"]
+
+    kernel = "argsort_kernel<float>"
+    assert requests("sorted_rows float32 1x4096", kernel) < 2.5 * requests("sorted_rows float32 1x2048", kernel)
+
+
 def test_each_difference_is_named():
     _, before = counts.committed()
     case, kernel = "product float32 64x64x64", "gemm_kernel<float, 64, WholeSum<float>>"
