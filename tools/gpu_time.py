@@ -91,6 +91,22 @@ A100 = Gpu(
     shared_bytes=164 * 1024,
 )
 
+# GPUs that others measured layer norms and sums of vectors on, for tools/predict_kernels.py. Each differs from one of the above in what its data
+# sheet says; what is not published is that GPU's (latency, launch; for GA102 and GH100 the bytes of L2 per multiprocessor).
+#   RTX 3090: 82 SMs, 936 GB/s, base clock 1.395 GHz (NVIDIA, "Ampere GA102 GPU Architecture", V2.0, table 2).
+#   A100 80 GB: 2039 GB/s (data sheet, SXM).
+#   H100: 132 SMs of 128 lanes, 3350 GB/s (data sheet, SXM); boost clock of the "H100 Tensor Core GPU Architecture", which does not matter here.
+#   V100: 80 SMs, 1.38 GHz, 877 MHz x 2 x 4096 bits of memory (its own device properties, with the measurements); 64 lanes, 32 load and store units
+#     ("Tesla V100 GPU Architecture"), 2048 bytes of L2 a cycle ("A100 Tensor Core GPU Architecture"); compute capability 7.0.
+RTX_3090 = dataclasses.replace(A6000, name="RTX 3090", multiprocessors=82, clock=1.395e9, dram_bytes=936e9)
+A100_80 = dataclasses.replace(A100, name="A100 80 GB", dram_bytes=2039e9)
+H100 = dataclasses.replace(
+    A100, name="H100", multiprocessors=132, clock=1.755e9, multiply_adds=128, dram_bytes=3350e9, shared_bytes=228 * 1024
+)
+V100 = dataclasses.replace(
+    A100, name="V100 32 GB", multiprocessors=80, clock=1.38e9, l2_bytes=2048 / 80, dram_bytes=898e9, shared_bytes=96 * 1024
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Block:

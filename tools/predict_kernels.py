@@ -1,7 +1,8 @@
-"""The times of the main kernels on an A100, predicted by tools/gpu_time.py. Not measured: predicted.
+"""The times of the main kernels on an A100, predicted by tools/gpu_time.py. Not measured: predicted. And what the same model says of GPUs on which
+others measured kernels that do the same as some of these.
 
-    python tools/predict_kernels.py            # the table of docs/gpu.md
-    python tools/predict_kernels.py --write    # puts it there
+    python tools/predict_kernels.py            # the tables of docs/gpu.md
+    python tools/predict_kernels.py --write    # puts them there
 
 Counts are those of tests/gpu_emulation/counts.json: of some blocks of a launch, which the shape of the row has `times` as many of. Registers and
 shared memory are ptxas's for sm_80 (benchmarks/results/kernels.json). Multiply-adds are those of the formulas, each operation of a row of a norm
@@ -19,10 +20,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tools"))
-from gpu_time import A100, Block, Gpu, Predicted, predict  # noqa: E402
+from gpu_time import A100, A100_80, H100, RTX_3090, V100, Block, Gpu, Predicted, predict  # noqa: E402
 
 PAGE = ROOT / "docs" / "gpu.md"
 BEGIN, END = "<!-- python tools/predict_kernels.py --write -->\n", "<!-- end -->\n"
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,23 +36,45 @@ class Row:
     shape: str
     case: str
     kernel: str
-    times: int
+    times: float
     multiply_adds: float
     operand_bytes: float | None = None
 
 
-def product(M: int, N: int, K: int) -> Row:
-    tiles = -(-M // 64) * -(-N // 64)
+def product(M: int, N: int, K: int, dtype: str = "float32") -> Row:
+    tiles, bytes_moved = -(-M // 64) * -(-N // 64), BYTES[dtype] * (M * K + K * N + M * N)
+    name = "product" if dtype == "float32" else f"product, {dtype}"
+    return Row(name, f"{M} x {K} by {K} x {N}", f"product {dtype} 64x64x{K}", "gemm_kernel", tiles, 64 * 64 * K, bytes_moved)
+
+
+def weight_gradient(dtype: str, case: str, N: int, M: int) -> Row:
+    """dW (N,M), in chunks of 256 rows; of the case's tiles it has `times` as many."""
+    rows, own_n, own_m = map(int, case.split("x"))
+    tile, chunks = 64 if M > 32 < N else 32, rows // 256
+    tiles, own_tiles = (-(-n // tile) * -(-m // tile) for n, m in ((N, M), (own_n, own_m)))
+    name = "dW of a linear" if dtype == "float32" else f"dW of a linear, {dtype}"
+    moved = BYTES[dtype] * rows * (N + M) + 4 * chunks * N * M  # the chunks' sums are float32
+    kernel = f"gemm_kernel<{dtype.removesuffix('32')}, {tile}, PartialSum"
+    shape = f"{N} x {rows} by {rows} x {M}"
     return Row(
-        "product", f"{M} x {K} by {K} x {N}", f"product float32 64x64x{K}", "gemm_kernel", tiles, 64 * 64 * K, 4 * (M * K + K * N + M * N)
+        f"{name}, in {chunks} chunks",
+        shape,
+        f"weight_gradient {dtype} {case}",
+        kernel,
+        tiles / own_tiles,
+        own_tiles * rows * tile**2,
+        moved,
     )
 
 
-def attention(case: str, times: int) -> list[Row]:
+def attention(case: str, times: int, kind: str = "attention") -> list[Row]:
     B, H, T, d = map(int, case.split("x"))
-    shape, pairs = f"{times * B * H} heads of {T} x {d}", B * H * T * T * d
+    heads, pairs = times * B * H, B * H * T * T * d
+    shape = f"{heads} heads of {T} x {d}" if heads > 1 else f"a head of {T} x {d}"
     names = {"attention": ("attention_forward", 2), "attention, backward (dQ, dK, dV)": ("attention_gradient", 9 / 3)}
-    return [Row(name, shape, f"attention float32 {case}", kernel, times, n * pairs) for name, (kernel, n) in names.items()]
+    if kind == "few_heads":
+        names = {"the same, in shares": names["attention, backward (dQ, dK, dV)"], "and joining them": ("attention_join", 0)}
+    return [Row(name, shape, f"{kind} float32 {case}", kernel, times, n * pairs) for name, (kernel, n) in names.items()]
 
 
 def rows_of(case: str, times: int, kernels: dict[str, tuple[str, int]]) -> list[Row]:
@@ -69,9 +93,17 @@ ROWS = [
     product(2048, 96, 32),
     product(4096, 768, 768),
     product(4096, 3072, 768),
+    product(4096, 768, 768, "bfloat16"),
+    product(4096, 3072, 768, "bfloat16"),
+    product(4096, 3072, 768, "float16"),
+    weight_gradient("float32", "2048x96x32", 96, 32),
+    weight_gradient("bfloat16", "2048x96x32", 96, 32),
+    weight_gradient("float32", "3328x64x64", 512, 128),
     *attention("2x4x16x8", 64),
     *attention("1x1x128x64", 32 * 12),
     *attention("1x1x512x64", 8 * 12),
+    *attention("1x1x512x64", 1),
+    *attention("1x1x512x64", 1, "few_heads"),
     *rows_of("add_layer_norm float32 2048x32", 1, NORM),
     *rows_of("add_layer_norm float32 1024x768", 4, NORM),
     *rows_of("binary float32 64x1024", 1, {"x * y": ("flat_kernel<float, BinaryForward>", 1)}),
@@ -82,6 +114,48 @@ ROWS = [
     *rows_of("optimizer float32 AdamWx64x1024", 36, {"AdamW": ("adam_kernel", 12)}),
     *rows_of("cross_entropy float32 2048x10", 1, LOSS),
     *rows_of("cross_entropy float32 8x30522", 64, LOSS),
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What somebody measured of a kernel that does what the row's does: gigabytes a second, as they count them."""
+
+    row: Row
+    gpu: Gpu
+    gigabytes: float  # that go in and out
+    speed: float
+    by: str
+
+
+def vector_sum(size: int, speed: float) -> Measured:
+    row = Row("x + y", f"{size}", "binary float32 64x1024", "flat_kernel<float, BinaryForward>", size / 65536, 65536)
+    return Measured(row, V100, 12 * size / 1e9, speed, "PyTorch")
+
+
+def layer_norm(case: str, times: int, gpu: Gpu, speed: float, by: str) -> Measured:
+    dtype, (N, C) = case.split()[0], map(int, case.split()[1].split("x"))
+    name = "layer norm" if dtype == "float32" else f"layer norm, {dtype}"
+    row = Row(name, f"{times * N} x {C}", f"layer_norm {case}", "layer_norm_forward", times, 5 * N * C)
+    return Measured(row, gpu, 2 * BYTES[dtype] * times * N * C / 1e9, speed, by)
+
+
+# x + y: "Triton学习——Vector Addition, Fused Softmax", 2025-03-06, the column of PyTorch, by triton.testing.do_bench, on a V100-PCIE-32GB; every
+# second size. Layer norms: github.com/karpathy/llm.c/pull/600 and /645, its kernels 5 and 6 (the faster version); NVIDIA/apex/pull/1037, its new
+# forward, of 32 x 512 rows of 1024.
+MEASURED = [
+    vector_sum(2**12, 9.6),
+    vector_sum(2**14, 38.4),
+    vector_sum(2**16, 128.0),
+    vector_sum(2**18, 341.3),
+    vector_sum(2**20, 614.4),
+    vector_sum(2**22, 756.2),
+    vector_sum(2**24, 815.8),
+    vector_sum(2**26, 828.7),
+    layer_norm("float16 1024x1024", 16, A100, 1258.0, "apex"),
+    layer_norm("float32 1024x768", 8, RTX_3090, 773.1, "llm.c"),
+    layer_norm("float32 1024x768", 8, A100_80, 1268.8, "llm.c"),
+    layer_norm("float32 1024x768", 8, H100, 1244.5, "llm.c"),
 ]
 
 
@@ -111,10 +185,10 @@ def time_of(row: Row, gpu: Gpu) -> tuple[Predicted, int, dict[str, float]]:
     per_block = {name: count / counts["blocks"] for name, count in counts.items()}
     block = Block(counts["threads"] // counts["blocks"], needs["registers"], needs["shared_bytes"], row.multiply_adds / blocks, per_block)
     moved = row.operand_bytes or row.times * (counts["load_bytes"] + counts["store_bytes"]) / launches
-    one = predict(gpu, block, row.times * blocks, moved)
+    one = predict(gpu, block, round(row.times * blocks), moved)
     total = {"MiB": launches * moved / 2**20, "multiply_adds": launches * row.times * row.multiply_adds}
     total |= {name: row.times * counts[name] for name in ("requests", "shared_requests", "wavefronts", "special")}
-    return Predicted(launches * one.seconds, one.bound), launches * row.times * blocks, total
+    return Predicted(launches * one.seconds, one.bound), launches * round(row.times * blocks), total
 
 
 def table(gpu: Gpu = A100) -> str:
@@ -125,7 +199,7 @@ def table(gpu: Gpu = A100) -> str:
         return f"{number:.3g}"
 
     lines = [
-        f"| kernel, float32 | shape | blocks | multiply-adds | requests, global | and shared | special | MiB | predicted, {gpu.name} | bound by |\n",
+        f"| kernel, float32 if not named | shape | blocks | multiply-adds | requests, global | and shared | special | MiB | predicted, {gpu.name} | bound by |\n",
         "|---|---|---:|---:|---:|---:|---:|---:|---:|---|\n",
     ]
     for row in ROWS:
@@ -144,21 +218,38 @@ def table(gpu: Gpu = A100) -> str:
     return "".join(lines)
 
 
-def page_with(text: str) -> str:
-    """docs/gpu.md with this as its table."""
-    found, count = re.subn(f"(?<={re.escape(BEGIN)}).*?(?={re.escape(END)})", lambda _: text, PAGE.read_text(), flags=re.S)
-    if count != 1:
-        raise ValueError(f"{PAGE} has {count} places for the table")
+def error_of(measured: Measured) -> tuple[float, float, str]:
+    """Predicted gigabytes a second, how far that is from what was measured, and what bounds it."""
+    time, _, _ = time_of(measured.row, measured.gpu)
+    speed = measured.gigabytes / time.seconds
+    return speed, speed / measured.speed - 1, time.bound
+
+
+def comparison() -> str:
+    lines = ["| kernel | size | GPU | measured GB/s | by | predicted GB/s | error | bound by |\n", "|---|---|---|---:|---|---:|---:|---|\n"]
+    for one in MEASURED:
+        speed, error, bound = error_of(one)
+        cells = [one.row.name, one.row.shape, one.gpu.name, f"{one.speed:.4g}", one.by, f"{speed:.4g}", f"{100 * error:+.0f} %", bound]
+        lines.append(f"| {' | '.join(cells)} |\n")
+    return "".join(lines)
+
+
+def page_with(*tables: str) -> str:
+    """docs/gpu.md with these as its tables, in their order."""
+    left = list(tables)
+    found, count = re.subn(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: BEGIN + left.pop(0) + END, PAGE.read_text(), flags=re.S)
+    if count != len(tables):
+        raise ValueError(f"{PAGE} has {count} places for {len(tables)} tables")
     return found
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="put the table into docs/gpu.md")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/gpu.md")
     if parser.parse_args().write:
-        PAGE.write_text(page_with(table()))
+        PAGE.write_text(page_with(comparison(), table()))
     else:
-        print(table(), end="")
+        print(comparison(), table(), sep="\n", end="")
     return 0
 
 
