@@ -16,8 +16,9 @@ TARGETS = ("sm_80", "sm_90")
 
 # file, beginning of the names of kernels: threads per block; at most so many registers, at least so many blocks per multiprocessor; then at
 # most so many instructions of the kernel that use local memory, and of its loops that compute in float64 or call a division of integers.
-# Attention's are of dropout and of the soft cap, which call functions; the optimizers' are rates and corrections, once per parameter; the
-# element-wise functions' are of numbers given for a tensor, and of sines of large angles.
+# Attention's local memory is of dropout and of the soft cap, which call functions. In float64 are the optimizers' rates and corrections, which the
+# compiler converts for each element, sums of norms, numbers that are given for a tensor, and sines of large angles. Divisions are of the number
+# of an element by the lengths of strided axes, of windows and rows; of numbers that fit 32 bits the called function is not entered.
 LIMITS = {
     ("gemm.cu", "gemm_kernel<float, 64, "): (256, 128, 2, 0, 0, 0),
     ("gemm.cu", "gemm_kernel<float, 32, "): (256, 128, 2, 0, 0, 0),

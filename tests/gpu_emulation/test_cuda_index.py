@@ -124,8 +124,10 @@ def test_an_index_out_of_range_counts_as_zeros(emulated_gpu, points, rng):
 
 
 def test_indices_of_nothing_are_checked(emulated_gpu):
-    x, index = tc.zeros(3, 0, device=emulated_gpu), tc.tensor([0, 5], device=emulated_gpu)
-    assert x[index].shape == (2, 0)
+    x, index = tc.zeros(3, 0, device=emulated_gpu, requires_grad=True), tc.tensor([0, 5], device=emulated_gpu)
+    y = x[index]
+    y.backward(tc.zeros(2, 0, device=emulated_gpu))
+    assert y.shape == (2, 0) and x.grad.shape == (3, 0)
     with pytest.raises(IndexError, match="index 5 is out of range for axis 0 of length 3"):
         tc.cuda.synchronize(emulated_gpu)
 

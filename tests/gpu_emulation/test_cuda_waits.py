@@ -1,6 +1,7 @@
 """What the host waits for: a training step copies nothing to or from the device, and indices that are out of range are told by the next copy or wait."""
 
 import os
+import pathlib
 import subprocess
 import sys
 import threading
@@ -95,6 +96,36 @@ def test_a_step_waits_for_nothing(emulated_gpu, emulated_library, model, loss, p
         assert counted(emulated_library, step) == NOTHING
     assert counted(emulated_library, lambda: values.append(values[-1].item())) == NOTHING | {"copies to the host": 1, "waits": 1}
     assert np.isfinite(values[-1])
+
+
+WAITING = {
+    "x[x > 0]": lambda x, i: x[x > 0],
+    "x[x > 0] = y": lambda x, i: x.__setitem__(x > 0, 1.0),
+    "masked_select": lambda x, i: tc.masked_select(x, x > 0),
+    "nonzero": lambda x, i: tc.nonzero(x),
+    "where": lambda x, i: tc.where(x > 0),
+    "x[i]": lambda x, i: x[i[0]],
+    "one_hot": lambda x, i: F.one_hot(i),
+    "repeat_interleave": lambda x, i: tc.repeat_interleave(x[0, :2], i),
+    "x[indices] = y": lambda x, i: (x.requires_grad_() * 1).__setitem__(i, x.sum()),
+    "index_put": lambda x, i: x.index_put((i,), x[:2], accumulate=True),
+    "binary_cross_entropy": lambda x, i: F.binary_cross_entropy(x.sigmoid(), x.sigmoid()),
+    "gaussian_nll_loss": lambda x, i: F.gaussian_nll_loss(x, x, x.exp()),
+    "bernoulli": lambda x, i: tc.bernoulli(x.sigmoid()),
+    "multinomial": lambda x, i: tc.multinomial(x.exp(), 2),
+    "allclose": lambda x, i: tc.allclose(x, x),
+}
+
+
+@pytest.mark.parametrize("name", WAITING)
+def test_what_the_host_reads_is_documented(emulated_gpu, emulated_library, name, rng):
+    """docs/gpu.md names what waits; one that does not wait any more leaves its list."""
+    x, i = tc.tensor(array(rng, (3, 4), "float32"), device=emulated_gpu), tc.tensor([1, 2], device=emulated_gpu)
+    tc.cuda.synchronize(emulated_gpu)
+    found = counted(emulated_library, lambda: WAITING[name](x, i))
+    assert found["waits"] > 0 and found["copies to the host"] > 0
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "gpu.md").read_text()
+    assert f"`{name}`" in page[page.index("Still read by the host") : page.index("## The emulation")]
 
 
 # ---- late errors -------------------------------------------------------------------------------------------------------------------
