@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import transformer_c as tc
+from transformer_c.models.architectures import ARCHITECTURES
+from transformer_c.models.layers import TextEncoder
 
 CONFIG = {
     "model_type": "bert",
@@ -50,6 +52,11 @@ def tokenizer_json():
         "decoder": None,
         "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]"},
     }
+
+
+def own_text_encoders():
+    """The names of the architectures that read texts; one alone of those that differ in nothing but their tables."""
+    return [name for name, kind in ARCHITECTURES.items() if issubclass(kind, TextEncoder) and "__init__" in vars(kind)]
 
 
 def sentence_folder(folder, config=CONFIG, **files):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import transformer_c as tc
 from golden import load
-from transformer_c.models.loading import ARCHITECTURES
+from transformer_c.models.architectures import ARCHITECTURES
 
 CASES = load("models")
 TASKS = ["text-classification", "token-classification", "question-answering", "fill-mask", "image-classification"]

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import transformer_c as tc
+from folders import own_text_encoders
 from transformer_c.models.heads import HEADS
 
-KINDS = ["bert", "distilbert", "roberta", "mpnet"]
+KINDS = own_text_encoders()
 TASKS = [None, *(task for task in HEADS if task != "image-classification")]
 LENGTHS = np.array([5, 1, 40, 17, 8])
 T, E, WORDS = 42, 32, 60

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import transformer_c as tc
+from folders import own_text_encoders
 from transformer_c.models.heads import HEADS
 
 DTYPES = ["float32", "bfloat16", "float16", "float64"]
@@ -47,7 +48,7 @@ def with_threads():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("widths", WIDTHS, ids=str)
-@pytest.mark.parametrize("kind", ["bert", "distilbert", "roberta", "mpnet"])
+@pytest.mark.parametrize("kind", own_text_encoders())
 def test_texts(kind, widths, dtype, isa, with_threads):
     rng = np.random.default_rng(1)
     texts = [rng.integers(4, 60, n) for n in LENGTHS]

@@ -1,14 +1,15 @@
 """Pretrained encoders from folders of transformers' and sentence-transformers'.
 
 loading                                     load, save, create
-sentence, contrastive                       SentenceEncoder; its training
+sentence, pooling, contrastive              SentenceEncoder; one vector of those of a text's tokens; its training
 modules                                     Dense, and the other parts of sentence-transformers' folders
 cross_encoder                               CrossEncoder
 text_classifier, token_classifier           TextClassifier; TokenClassifier
 classifier, pretrained, fitting             what they share; where a fine-tuning begins, and its loop
 problems, answers                           classes, several labels, or numbers; reading what a training is given
 texts, tokenizing, vocabularies             texts to batches of numbers
-bert, distilbert, roberta, mpnet, vit       the architectures: a few lines over tc.nn and a table of names each
+architectures                               the list of the architectures, each a file: a few lines over tc.nn and a table
+bert, distilbert, roberta, mpnet, vit       these files
 layers, heads                               what they share; what is put on them for a task
 config, folder, table, names                reading config.json, the folder's files, the arrays by their names
 """

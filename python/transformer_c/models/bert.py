@@ -6,9 +6,10 @@ from .. import nn
 from .._core import Tensor
 from .config import Config
 from .layers import TextEncoder
-from .table import Table
+from .table import WORD_PIECES, Table
 
 TABLE = Table(
+    model_type="bert",
     prefix="bert",
     name="Bert",
     sizes={  # where the weights show a size: the array's name, and the axis
@@ -50,6 +51,7 @@ TABLE = Table(
         "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     },
+    vocabulary=WORD_PIECES,
 )
 
 

@@ -6,9 +6,10 @@ from .. import nn
 from .._core import Tensor
 from .config import Config, Widths
 from .layers import TextEncoder
-from .table import Table
+from .table import WORD_PIECES, Table
 
 TABLE = Table(
+    model_type="distilbert",
     prefix="distilbert",
     name="DistilBert",
     sizes={
@@ -40,6 +41,7 @@ TABLE = Table(
         "fill-mask": {"dense": "vocab_transform", "norm": "vocab_layer_norm", "bias": "vocab_projector.bias"},
     },
     tied={"vocab_projector.weight": "embeddings.word_embeddings.weight"},
+    vocabulary=WORD_PIECES,
 )
 
 

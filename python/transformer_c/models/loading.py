@@ -15,27 +15,12 @@ from .._core import Tensor
 from .._tensor import as_tensor
 from ..checkpoint import CheckpointError
 from ..checkpoint.safetensors_file import release
-from .bert import Bert
+from .architectures import ARCHITECTURES
 from .config import Config
-from .distilbert import DistilBert
 from .folder import find, loading, path_of, read_config, read_weights, write_arrays, write_json
 from .heads import CLASSES, HEADS, WithHead, other_task
-from .mpnet import MPNet
 from .names import fill, joined, plain, to_state
-from .roberta import Camembert, Roberta, XLMRoberta
 from .texts import as_others_read
-from .vit import ViT
-
-# By model_type of config.json.
-ARCHITECTURES: dict[str, Any] = {
-    "bert": Bert,
-    "camembert": Camembert,
-    "distilbert": DistilBert,
-    "mpnet": MPNet,
-    "roberta": Roberta,
-    "vit": ViT,
-    "xlm-roberta": XLMRoberta,
-}
 
 _WITH_CLASSES = ("text-classification", "token-classification", "image-classification")  # tasks
 
@@ -69,8 +54,8 @@ def load(folder: Any, *, dtype: Any = None, task: str | None = None, mmap: bool 
     Raises
     ------
     CheckpointError
-        When the architecture is not one of BERT, CamemBERT, DistilBERT, MPNet, RoBERTa, ViT, XLM-RoBERTa; when config.json asks for
-        something that is not supported; when weights are missing, unknown, damaged or of other shapes; when their head is, by
+        When there is no such architecture as config.json's ``model_type`` (the error lists those there are); when config.json asks
+        for something that is not supported; when weights are missing, unknown, damaged or of other shapes; when their head is, by
         config.json, one for another task.
     FileNotFoundError
         When there is no such folder.
@@ -136,8 +121,9 @@ def assemble(values: Any, state: Mapping[str, Any], task: str | None, dtype: Any
     config, kind = check(values, task)
     files = plain(state, kind)
     _check_sizes(config, kind, task, {short: tuple(state[name].shape) for short, name in files.items()})
+    pooler = kind.table.names.get("pooler")
     with nn.init.skip():
-        model = _make(config, kind, task, pooler="pooler.dense.weight" in files)
+        model = _make(config, kind, task, pooler=pooler is not None and f"{pooler}.weight" in files)
     wanted = _dtype(state) if dtype is None else _floating(dtype)
 
     taken: list[np.ndarray] = []  # as they are, by parameters
@@ -230,7 +216,8 @@ def _check_sizes(config: Config, kind: Any, task: str | None, shapes: Mapping[st
         raise CheckpointError(f"config.json has {len(config.labels())} labels but {last!r} has shape {shapes[last]}")
     name, prefix = kind.table.layers
     numbers = {int(n[1]) for n in (re.match(re.escape(prefix) + r"(\d{1,6})\.", key) for key in shapes) if n}
-    if config.size(name, 12 if name != "n_layers" else 6, least=1) != len(numbers) or numbers != set(range(len(numbers))):
+    config.values.setdefault(name, len(numbers))
+    if config.size(name) != len(numbers) or numbers != set(range(len(numbers))):
         raise CheckpointError(f"config.json has {name} = {config.values.get(name)!r}; the weights have {len(numbers)} layers")
 
 

@@ -12,7 +12,7 @@ from .._tensor import as_tensor
 from .config import Config
 from .layers import TextEncoder
 from .roberta import Roberta, count_positions
-from .table import Table
+from .table import BYTE_PAIRS, WORD_PIECES, Table
 
 
 @functools.lru_cache(maxsize=8)
@@ -33,6 +33,7 @@ def buckets(length: int, count: int, farthest: int = 128) -> np.ndarray:
 
 
 TABLE = Table(
+    model_type="mpnet",
     prefix="mpnet",
     name="MPNet",
     sizes={
@@ -59,6 +60,7 @@ TABLE = Table(
     },
     heads=Roberta.table.heads,
     tied=Roberta.table.tied,
+    vocabulary=BYTE_PAIRS._replace(files=WORD_PIECES.files, special={**BYTE_PAIRS.special, "unk_token": "[UNK]"}),
 )
 
 

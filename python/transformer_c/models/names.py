@@ -13,13 +13,7 @@ from .._tensor import cat
 from ..checkpoint import CheckpointError
 from ..checkpoint.safetensors_file import mapping_of
 from .heads import WithHead
-
-# First parts of the names of the encoder itself, which have the architecture's name before them where there is a head.
-_OF_ENCODER = ("embeddings", "encoder", "transformer", "layernorm", "pooler")
-# What other tasks put next to an encoder, and a buffer that older files have: not needed, no mistake.
-_OF_OTHERS = re.compile(
-    r"(cls|lm_head|classifier|pre_classifier|qa_outputs|pooler|vocab_transform|vocab_layer_norm|vocab_projector)\.|embeddings\.(position_ids|token_type_ids)$"
-)
+from .table import several
 
 
 def plain(names: Iterable[str], kind: Any) -> dict[str, str]:
@@ -45,8 +39,7 @@ def source(key: str, module: Any) -> tuple[str, ...]:
         return (names[key],)  # a parameter that is no layer's
     path, _, leaf = key.rpartition(".")
     number = re.search(r"\.(\d+)\.", path)
-    theirs = names[re.sub(r"\.\d+\.", ".{}.", path)]
-    parts = (theirs,) if isinstance(theirs, str) else theirs
+    parts = several(names[re.sub(r"\.\d+\.", ".{}.", path)])
     return tuple(f"{part.format(number[1]) if number else part}.{leaf}" for part in parts)
 
 
@@ -85,7 +78,7 @@ def fill(module: Any, kind: Any, state: Mapping[str, Any], convert: Any, owned: 
     if lacking:
         raise CheckpointError(f"the weights lack {_some(lacking)}")
     used = {name for names in wanted.values() for name in names}
-    unknown = [files[name] for name in files if name not in used and not _OF_OTHERS.match(name)]
+    unknown = [files[name] for name in files if name not in used and not kind.table.is_beside(name)]
     if unknown:
         raise CheckpointError(f"the weights have arrays that {kind.table.name} does not know: {_some(unknown)}")
     _check_ties(kind, module, files, state)
@@ -128,18 +121,16 @@ def _check_ties(kind: Any, module: Any, files: Mapping[str, str], state: Mapping
 def to_state(module: Any) -> dict[str, Tensor]:
     """The parameters by transformers' names: see ``tc.convert.to_hf``."""
     encoder = module.encoder if isinstance(module, WithHead) else module
-    kind = type(encoder)
-    prefix = f"{kind.table.prefix}." if isinstance(module, WithHead) else ""
+    table = type(encoder).table
     found: dict[str, Tensor] = {}
     for key, value in module.state_dict().items():
         names = source(key, module)
         rows = value.shape[0] // len(names) if value.ndim else 0
         for i, name in enumerate(names):
-            full = prefix + name if name.split(".")[0] in _OF_ENCODER else name
-            found[full] = value if len(names) == 1 else value[i * rows : (i + 1) * rows]
+            found[table.full(name) if encoder is not module else name] = value if len(names) == 1 else value[i * rows : (i + 1) * rows]
     if isinstance(module, WithHead) and module.task == "fill-mask":
-        for copy, name in kind.table.tied.items():
-            found[copy] = found[prefix + name if name.split(".")[0] in _OF_ENCODER else name]
+        for copy, name in table.tied.items():
+            found[copy] = found[table.full(name)]
     return found
 
 

@@ -10,6 +10,7 @@ from ..checkpoint import CheckpointError
 from . import bert
 from .bert import Bert
 from .config import Config
+from .table import BYTE_PAIRS
 
 
 def count_positions(ids: Tensor, padding: int) -> Tensor:
@@ -20,6 +21,7 @@ def count_positions(ids: Tensor, padding: int) -> Tensor:
 
 TABLE = replace(
     bert.TABLE,
+    model_type="roberta",
     prefix="roberta",
     name="Roberta",
     heads={
@@ -29,6 +31,7 @@ TABLE = replace(
         "fill-mask": {"dense": "lm_head.dense", "norm": "lm_head.layer_norm", "bias": "lm_head.bias"},
     },
     tied={"lm_head.decoder.weight": "embeddings.word_embeddings.weight", "lm_head.decoder.bias": "lm_head.bias"},
+    vocabulary=BYTE_PAIRS,
 )
 
 
@@ -62,10 +65,10 @@ class Roberta(Bert):
 class XLMRoberta(Roberta):
     """RoBERTa with the words of a hundred languages."""
 
-    table = replace(TABLE, name="XLMRoberta")
+    table = replace(TABLE, model_type="xlm-roberta", name="XLMRoberta", vocabulary=None)  # a sentencepiece model
 
 
 class Camembert(Roberta):
     """RoBERTa with French words."""
 
-    table = replace(TABLE, name="Camembert")
+    table = replace(TABLE, model_type="camembert", name="Camembert", vocabulary=None)  # a sentencepiece model

@@ -1,9 +1,45 @@
-"""The table that each architecture has: its names in transformers."""
+"""The table that each architecture has: all that is said of it outside of its computation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Vocabulary(NamedTuple):
+    """Of which files a tokenizer is made in a folder without tokenizer.json, and what it adds to texts.
+
+    Attributes
+    ----------
+    files : tuple of str
+        One, of words in lines (WordPiece); or two, of words with their numbers and of merges (byte-level BPE).
+    special : mapping of str to str
+        The special tokens by their names in files, where no file says others.
+    separators : int
+        How many are between the two texts of a pair.
+    second : int
+        The type of the second text's tokens.
+    """
+
+    files: tuple[str, ...]
+    special: Mapping[str, str]
+    separators: int
+    second: int
+
+
+WORD_PIECES = Vocabulary(
+    ("vocab.txt",),
+    {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "mask_token": "[MASK]"},
+    separators=1,
+    second=1,
+)
+BYTE_PAIRS = Vocabulary(
+    ("vocab.json", "merges.txt"),
+    {"unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "mask_token": "<mask>"},
+    separators=2,
+    second=0,
+)
 
 
 @dataclass(frozen=True)
@@ -12,6 +48,8 @@ class Table:
 
     Attributes
     ----------
+    model_type : str
+        Its name in config.json.
     prefix : str
         Before the names of the encoder's arrays, where the model has a head.
     name : str
@@ -28,8 +66,12 @@ class Table:
         Names of second copies of an array.
     renamed : tuple of (pattern, replacement)
         From names that other versions have to these.
+    vocabulary : Vocabulary, optional
+    buffers : tuple of str
+        Arrays that older files have and no model needs.
     """
 
+    model_type: str
     prefix: str
     name: str
     sizes: Mapping[str, tuple[str, int]]
@@ -38,3 +80,24 @@ class Table:
     heads: Mapping[str, Mapping[str, str]]
     tied: Mapping[str, str] = field(default_factory=dict)
     renamed: tuple[tuple[str, str], ...] = ()
+    vocabulary: Vocabulary | None = None
+    buffers: tuple[str, ...] = ("embeddings.position_ids", "embeddings.token_type_ids")
+
+    def full(self, name: str) -> str:
+        """The name of an array in a model with a head: the encoder's have the prefix."""
+        own = (part for names in self.names.values() for part in several(names))
+        return f"{self.prefix}.{name}" if _first(name) in set(map(_first, own)) else name
+
+    def is_beside(self, name: str) -> bool:
+        """Whether an array may be in a file without being needed: of another task's head, the pooler's, a second copy, a buffer."""
+        beside = (*(part for head in self.heads.values() for part in head.values()), *several(self.names.get("pooler", ())))
+        return _first(name) in set(map(_first, beside)) or name in self.tied or name in self.buffers
+
+
+def several(names: str | Iterable[str]) -> tuple[str, ...]:
+    """One name, or three of which one array is made."""
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _first(name: str) -> str:
+    return name.partition(".")[0]

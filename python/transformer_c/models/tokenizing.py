@@ -12,6 +12,7 @@ import numpy as np
 
 from ..checkpoint import CheckpointError
 from ..checkpoint.files import write_atomically
+from .architectures import ARCHITECTURES
 from .folder import contents, mapping
 from .vocabularies import tokenizer_of
 
@@ -130,22 +131,23 @@ class _refusing:
             raise CheckpointError(f"{self._message} ({type(error).__name__}: {str(error)[:200]})") from None
 
 
+def sentence_config(folder: str) -> str:
+    """The path of sentence_bert_config.json, or of the file that is named after another architecture, where a folder has that one."""
+    paths = [os.path.join(folder, f"sentence_{name}_config.json") for name in ARCHITECTURES]
+    return next(filter(os.path.exists, paths), paths[0])
+
+
 def longest(folder: str, given: int | None, positions: int) -> int:
-    """The number of tokens at which texts are cut off: `given`, or what sentence_bert_config.json or tokenizer_config.json says."""
+    """The number of tokens at which texts are cut off: `given`, or what its files say: those of sentence-transformers first."""
     if given is not None:
         if given > positions:
             raise ValueError(f"max_length is {given}; the model has embeddings for {positions} positions")
         return given
-    for name, key in (
-        *(
-            (f"sentence_{kind}_config.json", "max_seq_length")
-            for kind in ("bert", "roberta", "distilbert", "camembert", "xlm-roberta", "mpnet")
-        ),
-        ("tokenizer_config.json", "model_max_length"),
+    for path, key in (
+        (sentence_config(folder), "max_seq_length"),
+        (os.path.join(folder, "tokenizer_config.json"), "model_max_length"),
     ):
-        path = os.path.join(folder, name)
-        values = mapping(path)
-        found = values.get(key)
+        found = mapping(path).get(key)
         if found is not None:
             if type(found) not in (int, float) or not found >= 1:
                 raise CheckpointError(f"{path!r} has {key} = {found!r:.80}; expected a number of tokens")

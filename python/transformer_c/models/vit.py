@@ -14,6 +14,7 @@ from .layers import Layer, Pooler, named_as_in_transformers
 from .table import Table
 
 TABLE = Table(
+    model_type="vit",
     prefix="vit",
     name="ViT",
     sizes={

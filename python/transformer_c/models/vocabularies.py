@@ -7,19 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..checkpoint import CheckpointError
+from .architectures import ARCHITECTURES
 from .folder import contents, mapping, read_json
 
 MAX_VOCABULARY = 1 << 26  # bytes of a file of words; those of multilingual models have 5 MB
 
-_BERT = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "mask_token": "[MASK]"}
-_ROBERTA = {"unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "mask_token": "<mask>"}
-# By model_type: the files, and the special tokens where no file says others.
-KINDS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
-    "bert": (("vocab.txt",), _BERT),
-    "distilbert": (("vocab.txt",), _BERT),
-    "mpnet": (("vocab.txt",), {**_ROBERTA, "unk_token": "[UNK]"}),
-    "roberta": (("vocab.json", "merges.txt"), _ROBERTA),
-}
 _NEEDED = ("unk_token", "cls_token", "sep_token")
 
 
@@ -33,9 +25,11 @@ def tokenizer_of(folder: str, tokenizers: Any) -> Any:
         The package.
     """
     kind = mapping(os.path.join(folder, "config.json")).get("model_type")
-    files, named = KINDS.get(kind, ((), {})) if isinstance(kind, str) else ((), {})
-    paths = [os.path.join(folder, name) for name in files]
-    if not paths or not all(map(os.path.exists, paths)):
+    vocabulary = ARCHITECTURES[kind].table.vocabulary if isinstance(kind, str) and kind in ARCHITECTURES else None
+    if vocabulary is None:
+        return None
+    named, paths = vocabulary.special, [os.path.join(folder, name) for name in vocabulary.files]
+    if not all(map(os.path.exists, paths)):
         return None
     values = mapping(os.path.join(folder, "tokenizer_config.json"))
     more = os.path.join(folder, "added_tokens.json")
@@ -45,10 +39,9 @@ def tokenizer_of(folder: str, tokenizers: Any) -> Any:
     special = _special({**named, **mapping(os.path.join(folder, "special_tokens_map.json")), **values}, named, words, paths[0])
     made = _word_piece(tokenizers, words, special, values, folder) if len(paths) == 1 else _byte_pairs(tokenizers, words, paths[1], values)
     cls, sep = special["cls_token"], special["sep_token"]
-    between, second = ([sep, sep], 0) if named["cls_token"] == "<s>" else ([sep], 1)
     made.post_processor = tokenizers.processors.TemplateProcessing(
         single=[cls, "$A", sep],
-        pair=[cls, "$A", *between, f"$B:{second}", f"{sep}:{second}"],
+        pair=[cls, "$A", *[sep] * vocabulary.separators, f"$B:{vocabulary.second}", f"{sep}:{vocabulary.second}"],
         special_tokens=[(cls, words[cls]), (sep, words[sep])],
     )
     made.add_special_tokens(

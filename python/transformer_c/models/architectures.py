@@ -1,0 +1,14 @@
+"""The architectures. Each is a class over tc.nn and a table, in a file of its own; docs/models.md says how one is added."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .bert import Bert
+from .distilbert import DistilBert
+from .mpnet import MPNet
+from .roberta import Camembert, Roberta, XLMRoberta
+from .vit import ViT
+
+# By model_type of config.json.
+ARCHITECTURES: dict[str, Any] = {kind.table.model_type: kind for kind in (Bert, Camembert, DistilBert, MPNet, Roberta, ViT, XLMRoberta)}
