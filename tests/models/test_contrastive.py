@@ -5,8 +5,8 @@ import pytest
 import transformer_c as tc
 from folders import CONFIG, letters, sentence_folder
 from golden import load
-from transformer_c.models.contrastive import pooled, ranking_loss
-from transformer_c.models.sentence import POOLINGS
+from transformer_c.models.contrastive import ranking_loss
+from transformer_c.models.pooling import POOLINGS, of_text, recorded
 
 ARRAYS = load("classifiers")["contrast"][1]
 PAIRS = [("one", "1"), ("two", "22"), ("three", "333"), ("four", "4444"), ("five", "5"), ("six", "66"), ("seven", "77")]
@@ -46,9 +46,9 @@ def test_poolings_with_gradients_are_those_of_encode(rng, skipped):
     states = rng.standard_normal((3, 7, 5))
     for names in [(name,) for name in POOLINGS] + [("cls", "max")]:
         x = tc.tensor(states, requires_grad=True)
-        found = pooled(x, lengths, skipped, names)
+        found = recorded(names, x, lengths, skipped)
         firsts = np.minimum(skipped, lengths - 1)
-        expected = [np.concatenate([POOLINGS[name](s[f:n], f) for name in names]) for s, n, f in zip(states, lengths, firsts, strict=True)]
+        expected = [of_text(names, s[:n], skipped) for s, n in zip(states, lengths, strict=True)]
         np.testing.assert_allclose(found.detach().numpy(), expected, rtol=0, atol=1e-12)
         (found**2).sum().backward()
         gradient = x.grad.numpy()
@@ -103,9 +103,10 @@ def test_it_learns_and_is_saved(tmp_path):
     loaded = tc.models.SentenceEncoder.from_pretrained(tmp_path / "saved")
     assert repr(loaded) == repr(encoder) and loaded.prompts == encoder.prompts and loaded.similarity_function == "dot"
     assert np.array_equal(loaded.encode([b for _, b in PAIRS]), answers)
-    two = make(pooling=("max", "cls"))
-    with pytest.raises(ValueError, match="another order"):
-        two.save(tmp_path / "other")
+    for names in (("max", "cls"), ("cls", "cls")):
+        with pytest.raises(ValueError, match=f"poolings {', '.join(names)} cannot be saved: .* once, .* the order cls, max, mean, "):
+            make(pooling=names).save(tmp_path / "other")
+    assert not (tmp_path / "other").exists()
     two = make(pooling=("cls", "max"), include_prompt=False, lowercase=True)
     two.save(tmp_path / "two")
     assert sorted(p.name for p in (tmp_path / "two").iterdir()) == [

@@ -1,11 +1,15 @@
 """SentenceEncoder against NumPy over the model's own states; tests of folders need the package tokenizers."""
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import transformer_c as tc
 from folders import CONFIG, letters, sentence_folder
+from transformer_c import cli
+from transformer_c.models.pooling import POOLINGS
 
 TEXTS = ["abc", "", "z" * 18, "transformers", "a", "0123456789", "numpy", "zyx"] * 3
 
@@ -41,6 +45,19 @@ def test_poolings(model, pooling):
     np.testing.assert_allclose(encoder.encode("xyz", prompt_name="q"), expected, rtol=0, atol=2e-6)
     encoder.include_prompt = True
     np.testing.assert_allclose(encoder.encode(["xyz"], prompt="ab:")[0], POOLED[pooling](states(model, "ab:xyz")), rtol=0, atol=2e-6)
+
+
+def test_the_words_for_poolings(capsys):
+    """Docstrings, the page and the command line name those of the table."""
+    names = list(POOLINGS)
+    assert set(POOLED) == set(names)
+    written = "{" + ", ".join(f'"{name}"' for name in names) + "}"
+    assert written in tc.models.SentenceEncoder.__doc__ and written in tc.models.SentenceEncoder.from_pretrained.__doc__
+    page = (Path(__file__).parents[2] / "docs/models.md").read_text()
+    assert ", ".join(f"`{name}`" for name in names) in page
+    with pytest.raises(SystemExit):
+        cli.main(["embed", "--help"])
+    assert f"{', '.join(names[:-1])} or {names[-1]} (default" in re.sub(r"\s+", " ", capsys.readouterr().out)
 
 
 def test_several_poolings_and_normalisation(model):
@@ -85,6 +102,14 @@ def test_dense_layers_are_trained(model):
     assert encoder.history[-1]["loss"] < 0.8 * encoder.history[0]["loss"]
     assert np.array_equal(layers[0].linear.weight.numpy(), before) and encoder.dense[1] is not layers[0]
     assert not np.array_equal(encoder.dense[1].linear.weight.numpy(), before) and not encoder.dense[1].training
+
+
+def test_dense_layers_have_the_dtype_of_the_model_in_a_training(model):
+    wide = tc.models.create({**CONFIG, "initializer_range": 0.3}).to(dtype="float64")
+    encoder = tc.models.SentenceEncoder(wide, letters, dense=[tc.models.Dense(16, 5)])
+    encoder.fit([("a", "1"), ("b", "2")], random_state=0)
+    assert encoder.dense[0].linear.weight.dtype == encoder.model.words.weight.dtype == np.float64
+    assert encoder.encode(["a"]).dtype == np.float32
 
 
 @pytest.mark.parametrize("architecture", ["bert", "mpnet", "roberta"])
@@ -156,6 +181,13 @@ def test_words_of_an_encoder(model):
     assert make(model, letters, pooling="max").pooling == ("max",)
     with pytest.raises(ValueError, match="2 arguments are wrong:\n  pooling .* got 'men'\n  similarity_function .* got 'cos'"):
         make(model, letters, ["men"], similarity_function="cos")
+    for pooling, error, message in (
+        (3, TypeError, "one or several of cls, max, mean, .* got 3"),
+        (None, TypeError, "got None"),
+        ((), ValueError, "nothing"),
+    ):
+        with pytest.raises(error, match=f"pooling .*{message}"):
+            make(model, letters, pooling)
     with pytest.raises(TypeError, match=r"encode\(\) has no option 'convert_to_tensor': tc.tensor"):
         make(model, letters).encode(["a"], convert_to_tensor=True)
 

@@ -18,7 +18,7 @@ def add(commands) -> None:
     )
     lines.add_options(parser, "the vectors, float32 (N, E)")
     parser.add_argument(
-        "--pooling", metavar="NAME", help="cls, lasttoken, max, mean, mean_sqrt_len_tokens or weightedmean (default: what the folder says)"
+        "--pooling", metavar="NAME", help="cls, max, mean, mean_sqrt_len_tokens, weightedmean or lasttoken (default: what the folder says)"
     )
     parser.add_argument("--prompt-name", metavar="NAME", help="the folder's prompt that is put before each text")
     parser.add_argument("--prompt", metavar="TEXT", help="a prompt itself")

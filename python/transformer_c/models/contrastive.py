@@ -14,13 +14,8 @@ from .._core import Tensor
 from .._tensor import as_tensor, cat
 from ..random import drawing_from
 from .fitting import Options, generator_of, train
+from .pooling import recorded
 from .texts import arguments, listed, of_characters
-
-_WEIGHTS = {  # of the tokens, given their positions from 1 on and how many are pooled
-    "mean": lambda positions, number: np.ones_like(positions) / number,
-    "mean_sqrt_len_tokens": lambda positions, number: np.ones_like(positions) / np.sqrt(number),
-    "weightedmean": lambda positions, number: positions / positions.sum(),
-}
 
 
 def checked_groups(groups: Any) -> list[tuple[str, ...]]:
@@ -38,25 +33,6 @@ def checked_groups(groups: Any) -> list[tuple[str, ...]]:
     if not found:
         raise ValueError("there are no pairs to train with")
     return found
-
-
-def pooled(states: Tensor, lengths: np.ndarray, skipped: int, poolings: Sequence[str]) -> Tensor:
-    """One vector (B, E) of the states (B, T, E) of each text's tokens from number `skipped` on: ``POOLINGS``, with gradients."""
-    first = np.minimum(skipped, lengths - 1)
-    rows, positions = as_tensor(np.arange(len(lengths))), np.arange(states.shape[1])
-    used = (positions >= first[:, None]) & (positions < lengths[:, None])
-    found = []
-    for name in poolings:
-        if name in ("cls", "lasttoken"):
-            found.append(states[rows, as_tensor(first if name == "cls" else lengths - 1)])
-        elif name == "max":
-            found.append(states.masked_fill(as_tensor(~used)[:, :, None], -np.inf).amax(1))
-        else:
-            weights = np.zeros(used.shape)
-            for row, own in zip(weights, used, strict=True):
-                row[own] = _WEIGHTS[name](1.0 + positions[own], own.sum())
-            found.append((as_tensor(weights[:, None]).to(states.dtype) @ states)[:, 0])
-    return found[0] if len(found) == 1 else cat(found, 1)
 
 
 def ranking_loss(anchors: Tensor, candidates: Sequence[Tensor], scale: float) -> Tensor:
@@ -90,7 +66,7 @@ def fit(
     def embed(tokens: list[Any], skipped: int) -> Tensor:
         given = arguments(model, tokens)
         states = model(**{name: as_tensor(value) for name, value in given.items()})
-        vectors = pooled(states, given["lengths"], skipped, encoder.pooling)
+        vectors = recorded(encoder.pooling, states, given["lengths"], skipped)
         for layer in dense:
             vectors = layer(vectors)
         return vectors

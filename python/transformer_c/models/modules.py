@@ -25,14 +25,6 @@ _CLASSES = {  # of PyTorch's, as files name them
     "torch.nn.modules.activation.Sigmoid": "sigmoid",
     "torch.nn.modules.activation.SiLU": "silu",
 }
-_OLD_KEYS = {  # of 1_Pooling/config.json before version 6, in the order in which several are joined
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
-}
 
 
 class Dense(nn.Module):
@@ -125,23 +117,3 @@ def read_modules(folder: str) -> list[tuple[str, str]]:
             f"{path!r} has the modules {names:.200}; supported are {', '.join(_PARTS)}, in this order, and Dense several times"
         )
     return found
-
-
-def read_pooling(path: str, known: tuple[str, ...]) -> tuple[tuple[str, ...], bool]:
-    """(names of poolings, whether the prompt counts) of a config.json."""
-    values = mapping(path)
-    modes = values.get("pooling_mode")
-    if modes is None:
-        modes = [name for key, name in _OLD_KEYS.items() if values.get(key) is True] or "mean"
-    modes = [modes] if isinstance(modes, str) else modes
-    if not isinstance(modes, list) or not modes or not all(isinstance(m, str) and m in known for m in modes):
-        raise CheckpointError(f"{path!r} has the pooling {modes!r:.80}; supported are {', '.join(known)}")
-    return tuple(modes), values.get("include_prompt", True) is not False
-
-
-def pooling_config(poolings: tuple[str, ...], width: int, include_prompt: bool) -> dict[str, Any]:
-    """The contents of 1_Pooling/config.json, as all versions read it."""
-    if tuple(name for name in _OLD_KEYS.values() if name in poolings) != poolings:
-        raise ValueError(f"the poolings {poolings} are in another order than sentence-transformers joins them")
-    modes = {key: name in poolings for key, name in _OLD_KEYS.items()}
-    return {"word_embedding_dimension": width, **modes, "include_prompt": include_prompt}

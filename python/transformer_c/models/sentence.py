@@ -17,7 +17,8 @@ from .fitting import Options
 from .folder import find, mapping, write_arrays, write_json
 from .layers import TextEncoder
 from .loading import load, save
-from .modules import Dense, pooling_config, read_dense, read_modules, read_pooling
+from .modules import Dense, read_dense, read_modules
+from .pooling import names_of, of_text, pooling_config, read_pooling
 from .texts import (
     Bar,
     arguments,
@@ -31,17 +32,8 @@ from .texts import (
     parts,
     tokens_of,
 )
-from .tokenizing import Tokenizer, longest
+from .tokenizing import Tokenizer, longest, sentence_config
 
-# What is made of the states (T, E) of a text's tokens from number `first` on; all sums are in float64.
-POOLINGS = {
-    "cls": lambda x, first: x[0],
-    "lasttoken": lambda x, first: x[-1],
-    "max": lambda x, first: x.max(0),
-    "mean": lambda x, first: x.mean(0, dtype=np.float64),
-    "mean_sqrt_len_tokens": lambda x, first: x.sum(0, dtype=np.float64) / np.sqrt(len(x)),
-    "weightedmean": lambda x, first: np.average(x.astype(np.float64), 0, first + np.arange(1, len(x) + 1)),
-}
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 
@@ -56,8 +48,9 @@ class SentenceEncoder(Explaining):
         An encoder of ``tc.models.load``.
     tokenizer : callable
         Takes a list of texts and gives (ids, types) of each.
-    pooling : str or tuple of str
-        How one vector is made of those of all tokens; the results of several are joined.
+    pooling : {"cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"} or tuple of these, default "mean"
+        How one vector is made of those of all tokens: the first token's, the largest numbers, their mean, their sum over the root of
+        their number, their mean weighted by position, the last token's. The vectors of several are joined.
     normalize : bool
         Whether vectors get length 1.
     prompts : mapping of str to str
@@ -110,7 +103,7 @@ class SentenceEncoder(Explaining):
         self,
         model: Any,
         tokenizer: Any = None,
-        pooling: str | Sequence[str] = ("mean",),
+        pooling: str | Sequence[str] = "mean",
         normalize: bool = False,
         *,
         prompts: Mapping[str, str] | None = None,
@@ -121,11 +114,7 @@ class SentenceEncoder(Explaining):
         dense: Sequence[Dense] = (),
     ) -> None:
         made_of("SentenceEncoder", model, tokenizer)
-        names = (pooling,) if isinstance(pooling, str) else tuple(pooling)
-        all_of(
-            *((one_of, "pooling", name, tuple(POOLINGS)) for name in names),
-            (one_of, "similarity_function", similarity_function, SIMILARITIES),
-        )
+        names, _ = all_of((names_of, pooling), (one_of, "similarity_function", similarity_function, SIMILARITIES))
         self.model, self.tokenizer, self.pooling, self.normalize = model, tokenizer, names, normalize
         self.prompts, self.default_prompt, self.include_prompt = dict(prompts or {}), default_prompt, include_prompt
         self.similarity_function, self.lowercase = similarity_function, lowercase
@@ -145,7 +134,7 @@ class SentenceEncoder(Explaining):
         cls,
         folder: Any,
         *,
-        pooling: str | None = None,
+        pooling: str | Sequence[str] | None = None,
         normalize: bool | None = None,
         max_length: int | None = None,
         dtype: Any = None,
@@ -159,7 +148,7 @@ class SentenceEncoder(Explaining):
         Parameters
         ----------
         folder : str or path-like
-        pooling : {"cls", "lasttoken", "max", "mean", "mean_sqrt_len_tokens", "weightedmean"}, optional
+        pooling : {"cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"} or tuple of these, optional
         normalize : bool, optional
         max_length : int, optional
             The number of tokens at which texts are cut off.
@@ -181,10 +170,10 @@ class SentenceEncoder(Explaining):
         inner, include = places["Transformer"], True
         found: tuple[str, ...] = ("mean",)
         if "Pooling" in places:
-            found, include = read_pooling(os.path.join(places["Pooling"], "config.json"), tuple(POOLINGS))
+            found, include = read_pooling(places["Pooling"])
         dense = [read_dense(place, mmap) for kind, place in modules if kind == "Dense"]
         if pooling is not None:
-            found = (one_of("pooling", pooling, tuple(POOLINGS)),)
+            found = names_of(pooling)
         if not isinstance(normalize, (bool, np.bool_, type(None))):
             raise TypeError(f"normalize must be True, False or None, got {normalize!r:.80} ({type(normalize).__name__})")
         config = mapping(os.path.join(path, "config_sentence_transformers.json"))
@@ -211,7 +200,7 @@ class SentenceEncoder(Explaining):
                 default_prompt=default,
                 include_prompt=include,
                 similarity_function=function,
-                lowercase=mapping(os.path.join(inner, "sentence_bert_config.json")).get("do_lower_case") is True,
+                lowercase=mapping(sentence_config(inner)).get("do_lower_case") is True,
                 dense=dense,
             )
         except ValueError as error:  # layers of other widths
@@ -434,11 +423,7 @@ class SentenceEncoder(Explaining):
         given = arguments(self.model, batch)
         lengths = given["lengths"]
         states = np.asarray(self.model(**given)).astype(np.float32, copy=False)
-        vectors = []
-        for state, length in zip(states, lengths, strict=True):
-            first = min(skipped, length - 1)
-            vectors.append(np.concatenate([POOLINGS[name](state[first:length], first) for name in self.pooling]))
-        return np.stack(vectors)
+        return np.stack([of_text(self.pooling, state[:length], skipped) for state, length in zip(states, lengths, strict=True)])
 
 
 def _checked_prompt(prompt: Any, name: str) -> str:
