@@ -4,7 +4,8 @@ python tests/golden/make_classifiers.py [FOLDER]
 
 ``text`` and ``token``: AdamW, the gradient's norm at most 1, the learning rate rising and falling in lines, without dropout, in float64, all
 samples in each step: ``losses``, and ``scores`` afterwards. ``labels``, ``numbers`` and ``columns``: the same for several labels of each text, and
-for regression with one and with three outputs; ``answers``: what transformers' pipeline makes of the scores. ``pairs``: CrossEncoder's ``scores`` and ``probabilities`` of ``texts``.
+for regression with one and with three outputs, and (``one``) with one label of which nothing says so; ``answers``: what transformers' pipeline makes of the
+scores. ``pairs``: CrossEncoder's ``scores`` and ``probabilities`` of ``texts``.
 ``contrast``: multiple negatives ranking loss of ``a``, ``b`` and ``c``, and its gradients.
 """
 
@@ -112,6 +113,7 @@ def main(folder):
         "labels": fine_tuned(T.AutoModelForSequenceClassification, np.array(words.SEVERAL, np.float64), **several),
         "numbers": fine_tuned(T.AutoModelForSequenceClassification, np.array(words.NUMBERS), **number, num_labels=1),
         "columns": fine_tuned(T.AutoModelForSequenceClassification, words.columns(), **number),
+        "one": fine_tuned(T.AutoModelForSequenceClassification, np.array(words.NUMBERS), num_labels=1),
         "token": fine_tuned(T.AutoModelForTokenClassification, tags.tolist()),
         "pairs": pairs(),
         "contrast": contrast(),
@@ -120,10 +122,12 @@ def main(folder):
     options["labels"]["config"].update(several)
     options["columns"]["config"].update(number)
     options["numbers"]["config"].update(number, id2label={"0": "LABEL_0"})
+    options["one"]["config"]["id2label"] = {"0": "LABEL_0"}
     options["pairs"]["config"] = {**options["pairs"]["config"], "id2label": {"0": "LABEL_0"}}
     first = cases["text"]
     for case in ("labels", "numbers", "columns"):  # begin with the weights of "text", where shapes are equal
         cases[case] = {name: value for name, value in cases[case].items() if name not in first or not np.array_equal(value, first[name])}
+    cases["one"] = {name: value for name, value in cases["one"].items() if name not in cases["numbers"] or not name.startswith("state.")}
     arrays = {f"{case}/{name}": value for case, found in cases.items() for name, value in found.items()}
     np.savez_compressed(folder / "classifiers.npz", options=np.array(json.dumps(options)), **arrays)
 

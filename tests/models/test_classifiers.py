@@ -148,13 +148,16 @@ def test_a_last_epoch_that_is_worse():
     assert -np.log(odds).mean() == pytest.approx(min(losses), abs=1e-6) and losses[-1] > min(losses) + 0.1
 
 
-def test_weights_are_read_once(tmp_path, monkeypatch):
-    """With mmap=False the file is read for a model, and not for the names of its arrays."""
-    tc.models.save(pretrained(TASKS["text"]), tmp_path)
+@pytest.mark.parametrize("task", [None, "text-classification"])
+def test_weights_are_read_once(tmp_path, monkeypatch, task):
+    """When a classifier is made, and once more for each fit."""
+    tc.models.save(pretrained(task, ["a", "b"]), tmp_path)
     calls = []
     monkeypatch.setattr(tc.models.pretrained, "read_weights", lambda *given: calls.append(given) or read_weights(*given))
-    tc.models.TextClassifier(tmp_path, tokenizer=letters, mmap=False)
-    assert [given[1:] for given in calls] == [(), (False,)]
+    classifier = tc.models.TextClassifier(tmp_path, tokenizer=letters, epochs=1, mmap=False, random_state=0)
+    assert calls == [(str(tmp_path), False)]
+    first = weights(classifier.fit(["a", "b"], ["a", "b"]))
+    assert len(calls) == 2 and weights(classifier.fit(["a", "b"], ["a", "b"])) == first and len(calls) == 3
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -278,7 +281,10 @@ def test_other_mistakes(tmp_path):
     make = tc.models.TextClassifier
     with pytest.raises(TypeError, match="needs tokenizer="):
         make(pretrained())
-    for values, message in (({"problem_type": "ranking"}, "problem_type = 'ranking'"), ({"id2label": {"0": "x"}}, "CrossEncoder")):
+    for values, message in (
+        ({"problem_type": "ranking"}, "problem_type = 'ranking'"),
+        ({"problem_type": "single_label_classification", "id2label": {"0": "x"}}, "'regression' with one label"),
+    ):
         with pytest.raises(tc.CheckpointError, match=message):
             make(pretrained(TASKS["text"], **values), tokenizer=letters)
     vit = {"model_type": "vit", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8, "image_size": 8}

@@ -8,12 +8,12 @@ import transformer_c as tc
 from folders import CONFIG
 from golden import load
 from transformer_c.models.problems import REGRESSION, r2
-from words import LABELS, NUMBERS, SEVERAL, TEXTS, columns, letters, padded, write_tokenizer
+from words import LABELS, NUMBERS, SEVERAL, TEXTS, columns, letters, padded, tagged, write_tokenizer
 
 CASES = load("classifiers")
 MULTI, SINGLE = "multi_label_classification", "single_label_classification"
 GIVEN = {"labels": np.array(SEVERAL), "numbers": np.array(NUMBERS), "columns": columns()}
-PROBLEMS = {"labels": MULTI, "numbers": "regression", "columns": "regression"}
+PROBLEMS = {"labels": MULTI, "numbers": "regression", "columns": "regression", "one": "regression"}
 TASK = "text-classification"
 
 
@@ -41,14 +41,17 @@ def made(**options):
     )
 
 
-@pytest.mark.parametrize("case", GIVEN)
+@pytest.mark.parametrize("case", [*GIVEN, "one"])
 def test_the_numbers_of_transformers(case):
-    """Losses and scores of a fine-tuning, and what the pipeline makes of the scores."""
+    """Losses and scores of a fine-tuning, and what the pipeline makes of the scores. `one`: num_labels alone says that it is a regression."""
     options, arrays = CASES[case]
-    state = {key[6:]: value for key, value in {**CASES["text"][1], **arrays}.items() if key.startswith("state.")}
+    assert ("problem_type" in options["config"]) == (case != "one")
+    first = {**CASES["text"][1], **(CASES["numbers"][1] if case == "one" else {}), **arrays}
+    state = {key[6:]: value for key, value in first.items() if key.startswith("state.")}
     model = tc.convert.from_hf(state, options["config"], task=TASK, dtype="float64")
     classifier = made(model=model, dtype="float64", learning_rate=1e-2, weight_decay=0.1, warmup=2 / 8, epochs=8, batch_size=7)
-    classifier.fit(TEXTS, GIVEN[case])
+    assert case != "one" or classifier.problem_type_ == "regression"  # before it is trained
+    classifier.fit(TEXTS, GIVEN["numbers" if case == "one" else case])
     np.testing.assert_allclose([entry["loss"] for entry in classifier.history_], arrays["losses"], rtol=1e-9)
     np.testing.assert_allclose(classifier.model_(*padded(TEXTS)), arrays["scores"], rtol=0, atol=1e-8)
     found = classifier.predict_proba(TEXTS) if case == "labels" else classifier.predict(TEXTS).reshape(7, -1)
@@ -229,16 +232,32 @@ def test_arguments_that_are_refused():
 
 
 def test_one_label_without_a_problem():
-    """A cross-encoder's head: a score, of which only the user knows what it means."""
-    model = pretrained(TASK, num_labels=1)
-    with pytest.raises(tc.CheckpointError, match=r"CrossEncoder reads such models, and problem_type='regression'"):
-        made(model=model)
-    for options in ({"problem_type": "regression"}, {"num_labels": 1}):
-        found = made(model=model, **options).predict(TEXTS)
-        np.testing.assert_array_equal(found, model(*padded(TEXTS))[:, 0])
+    """A number, as in transformers' models."""
+    for names in ({"num_labels": 1}, {"id2label": {"0": "stars"}}):
+        model = pretrained(TASK, **names)
+        for options in ({}, {"problem_type": "regression"}, {"num_labels": 1}):
+            classifier = made(model=model, **options)
+            np.testing.assert_array_equal(classifier.predict(TEXTS), model(*padded(TEXTS))[:, 0])
+            assert classifier.problem_type_ == "regression" and classifier.classes_ is None
+    fitted = made(model=model, epochs=2, learning_rate=1e-2).fit(TEXTS, NUMBERS)
+    assert fitted.model_.labels == ["stars"] and fitted.model_.config["problem_type"] == "regression"
+    with pytest.raises(ValueError, match=r"predicts numbers, but y, .* may be classes: say problem_type='regression' or"):
+        made(model=model).fit(TEXTS, LABELS)
     assert made(model=model, problem_type=SINGLE).fit(TEXTS, LABELS).classes_.tolist() == [0, 1, 2]
+    with pytest.raises(tc.CheckpointError, match="problem_type = 'single_label_classification'; expected null or 'regression' with one"):
+        made(model=pretrained(TASK, num_labels=1, problem_type=SINGLE))
     named = pretrained(TASK, num_labels=1, problem_type="regression")
     assert tc.models.CrossEncoder(named, letters).predict([("a", "b")]).shape == (1,)
+
+
+def test_one_label_of_words(tmp_path):
+    """It is a class, which all words have; transformers would not read a config.json that calls it one."""
+    transformers = pytest.importorskip("transformers")
+    model = pretrained("token-classification", id2label={"0": "word"})
+    classifier = tc.models.TokenClassifier(model, tokenizer=tagged, epochs=1)
+    assert classifier.predict([["ab", "c"]]) == [["word", "word"]] and classifier.predict_proba([["a"]])[0].tolist() == [[1.0]]
+    classifier.fit([["ab", "c"]], [["word", "word"]]).save(tmp_path)
+    assert transformers.AutoConfig.from_pretrained(tmp_path).num_labels == 1
 
 
 def test_two_classes_of_one_name():

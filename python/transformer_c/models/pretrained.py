@@ -43,13 +43,14 @@ class Pretrained:
             if not issubclass(self._kind, TextEncoder):
                 raise CheckpointError(f"a model of {self.config['model_type']} reads no texts")
             self._layers = self._kind.table.heads[task]  # of the head
+            self._read = None if self.path is None else read_weights(self.path, mmap)  # for the first start
             self.head = self._own(problem) if self._has_head() else None
 
     def start(self, head: Head | None, dtype: Any) -> Any:
         """A model with the pretrained weights and a head: the pretrained one where `head` is that, otherwise a new one."""
         config, state = dict(self.config), self._state()
         if head is not None:
-            config["problem_type"] = head.problem.name
+            config["problem_type"] = head.problem.name if self._task == "text-classification" else None
         if head is not None and head is not self.head:
             config.update(named([str(name) for name in head.classes.tolist()]), labels_are_integers=head.classes.dtype.kind in "iu")
             config.pop("num_labels", None)
@@ -61,17 +62,15 @@ class Pretrained:
             return assemble(config, state, self._task, dtype, owned=True)[0]
 
     def _state(self) -> dict[str, Any]:
-        """The weights, which the taker may change."""
+        """The weights, which the taker may change: those that were read to see the head, or read again."""
+        read, self._read = self._read, None
         if self.path is not None:
-            return read_weights(self.path, self._mmap)
+            return read_weights(self.path, self._mmap) if read is None else read
         return {name: value.detach().clone() for name, value in state_of(self._module).items()}
 
     def _has_head(self) -> bool:
-        """Whether the weights have a head for this task, and not for another one whose arrays have the same names.
-
-        A folder is read for the names alone: safetensors files are mapped, pytorch_model.bin is read here and again by `start`.
-        """
-        names: Iterable[str] = state_of(self._module) if self.path is None else read_weights(self.path)
+        """Whether the weights have a head for this task, and not for another one whose arrays have the same names."""
+        names: Iterable[str] = state_of(self._module) if self._read is None else self._read
         other = other_task(self.config, self._task) is not None
         if self._module is not None:
             other = getattr(self._module, "task", None) != self._task
@@ -81,16 +80,15 @@ class Pretrained:
     def _own(self, wanted: Problem | None) -> Head | None:
         """The head of the weights. What it answers is said by config.json, or by `wanted` where that does not."""
         config = Config(self.config)
+        classes = self._labels(config)
         if self._task != "text-classification":
             config.only("problem_type", None, SINGLE.name)
-        said, classes = config.problem(), self._labels(config)
-        if wanted is None and len(classes) == 1 and said in (None, SINGLE.name):
-            raise CheckpointError(
-                "config.json has one label, for a score and no class; CrossEncoder reads such models, "
-                f"and problem_type={REGRESSION.name!r} takes the score for a number"
-            )
-        problem = PROBLEMS[said] if said else wanted or SINGLE
-        return Head(problem, classes) if wanted in (None, problem) and (len(classes) > 1 or problem is not SINGLE) else None
+            return Head(SINGLE, classes)
+        said, is_number = config.problem(), len(classes) == 1  # as in transformers: one output is no class
+        if is_number and said == SINGLE.name and wanted is None:
+            raise config.refuse("problem_type", f"null or {REGRESSION.name!r} with one label, as in transformers")
+        problem = PROBLEMS[said] if said else wanted or (REGRESSION if is_number else SINGLE)
+        return Head(problem, classes) if wanted in (None, problem) and not (is_number and problem is SINGLE) else None
 
     def _labels(self, config: Config) -> np.ndarray:
         names = config.labels()

@@ -24,8 +24,8 @@ class TextClassifier(Classifier):
     num_labels : int, optional
         The number of classes where the labels are ints from 0 of which some may not occur; otherwise they are counted. 1 means regression.
     problem_type : {"single_label_classification", "multi_label_classification", "regression"}, optional
-        transformers' words for what is answered. By default config.json says it, and for a fit the labels do: str or int are classes, one of
-        each text; an array (N, labels) of 0 and 1 says which labels each text has, and a frame also their names; other floats,
+        transformers' words for what is answered. By default config.json says it, where one label is a number, and for a fit the labels do: str
+        or int are classes, one of each text; an array (N, labels) of 0 and 1 says which labels each text has, and a frame also their names; other floats,
         (N,) or (N, outputs), are numbers to be predicted.
     tokenizer : callable, optional
         Instead of the folder's tokenizer: takes a list of texts and gives (ids, types) of each.
