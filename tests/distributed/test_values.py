@@ -220,3 +220,67 @@ SCRIPT = """
 def test_values_between_processes(ranks, tmp_path):
     out = run(ranks, SCRIPT.replace("SIZE", str(ranks)), tmp_path)
     assert sorted(out.splitlines()) == [f"rank {r} done" for r in range(ranks)]
+
+
+SUMS_SCRIPT = """
+    from transformer_c import distributed as d
+    from transformer_c.distributed import group as groups
+    d.init()
+    group, rank, size = d.world.group(), d.rank(), d.world_size()
+
+    class Counting:
+        def __init__(self, communicator):
+            self.communicator, self.bytes, self.names = communicator, 0, set()
+
+        def __getattr__(self, name):
+            self.names.add(name)
+            return getattr(self.communicator, name)
+
+        def Isend(self, data, to):
+            assert to != rank, "nothing is sent to itself"
+            self.bytes += data.nbytes
+            return self.communicator.Isend(data, to)
+
+    group.communicator = counting = Counting(group.communicator)
+    for pairs in (True, False):
+        groups.MOST_PAIRS = size if pairs else size - 1
+        for groups.ROUND_BYTES in (2**21, 64):  # in one round, and in many
+            for dtype in ("float32", "float64", "int32"):
+                for length in (0, 1, 2, 7, 1003):
+                    xs = [(1000 * np.random.default_rng(r).standard_normal(length)).astype(dtype) for r in range(size)]
+                    total = xs[0].copy()
+                    for x in xs[1:]:
+                        total += x
+                    x, own = xs[rank].copy(), slice(rank * length // size, (rank + 1) * length // size)
+                    counting.names.clear()
+                    before, counted = group.sent, counting.bytes
+                    assert np.array_equal(group.all_reduce(x), total)
+                    parts = (x.nbytes - x[own].nbytes) + (size - 1) * x[own].nbytes
+                    assert group.sent - before == parts and counting.bytes - counted == parts * pairs
+                    assert ("Alltoallv" in counting.names and "Allgatherv" in counting.names) == (not pairs and length > 0) or not length
+                    assert np.array_equal(x, xs[rank]), "the array is as it was"
+                    assert np.array_equal(group.reduce_scatter(x), total[own])
+                    assert group.all_reduce(x, out=x) is x and np.array_equal(x, total)
+    print(f"rank {rank} done\\n", end="")
+"""
+
+
+@needs_mpi
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_sums_by_pairs_of_messages_and_by_calls_of_all(ranks, tmp_path):
+    """Both ways have the bits of the sum in the order of the ranks, and send as much, in any number of rounds."""
+    out = run(ranks, SUMS_SCRIPT, tmp_path)
+    assert sorted(out.splitlines()) == [f"rank {r} done" for r in range(ranks)]
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_sums_in_order_into_one_of_the_parts(ranks, rng):
+    parts = list(rng.standard_normal((ranks, 50)).astype(np.float32))
+    expected = parts[0].copy()
+    for part in parts[1:]:
+        expected = expected + part
+    for own in range(ranks):
+        copies = [part.copy() for part in parts]
+        sums.in_order(copies, copies[own])
+        assert np.array_equal(copies[own], expected)
+        assert all(np.array_equal(copies[r], parts[r]) for r in range(ranks) if r != own), "the others are as they were"

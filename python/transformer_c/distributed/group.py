@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,11 @@ import numpy as np
 from . import sums
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 2e-5, 5e-4  # seconds
+
+# Up to so many ranks send their parts of sums as a message to each other rank: what a rank has for itself is not copied, which MPI_Alltoallv and
+# MPI_Allgatherv do. With more, MPI limits how many messages are under way, and finds its way in a network: MPICH's limit is 32, and these are 30.
+MOST_PAIRS = 16
+ROUND_BYTES = 2**21  # of each rank's part
 
 
 class Group:
@@ -53,11 +59,11 @@ class Group:
         finally:
             self.waiting = None
 
-    def _call(self, name: str, *arguments: Any, **options: Any) -> Any:
-        """Calls a method of the communicator, which waits for the other ranks."""
+    def _call(self, name: str, *arguments: Any, of: Any = None, **options: Any) -> Any:
+        """Calls a method of the communicator, or `of` something else of MPI, which waits for the other ranks."""
         with self.waits(name):
             try:
-                return getattr(self.communicator, name)(*arguments, **options)
+                return getattr(of or self.communicator, name)(*arguments, **options)
             finally:
                 self.calls += 1
 
@@ -111,37 +117,63 @@ class Group:
         return found
 
     def all_reduce(self, array: np.ndarray, reduction: Callable[..., Any] = np.add, out: np.ndarray | None = None) -> np.ndarray:
-        """The sum over ranks, in their order, of a one-dimensional array; `out` may be the array itself."""
-        return self.gather_parts(self.reduce_scatter(array, reduction), array.size, out)
+        """The sum over ranks, in their order, of a one-dimensional array; `out` may be the array itself, which takes no further array."""
+        array_out = np.empty(array.size, array.dtype) if out is None else out
+        low, high = sums.bounds(array.size, self.size)[self.rank : self.rank + 2]
+        own = self.reduce_scatter(array, reduction, array_out[low:high])
+        return self.gather_parts(own, array.size, array_out)
 
-    def reduce_scatter(self, array: np.ndarray, reduction: Callable[..., Any] = np.add) -> np.ndarray:
-        """This rank's part (``sums.bounds``) of the sum over ranks of a one-dimensional array."""
+    def reduce_scatter(self, array: np.ndarray, reduction: Callable[..., Any] = np.add, out: np.ndarray | None = None) -> np.ndarray:
+        """This rank's part (``sums.bounds``) of the sum over ranks of a one-dimensional array; `out` may be that part of the array itself.
+
+        Long parts go in rounds: what the others send is in memory for one of them only.
+        """
+        bounds = sums.bounds(array.size, self.size)
+        first, last = bounds[self.rank : self.rank + 2]
+        total = np.empty(last - first, array.dtype) if out is None else out
         if self.size == 1:
-            return array.copy()
-        bounds = sums.bounds(array.size, self.size) * array.itemsize
-        own = int(bounds[self.rank + 1] - bounds[self.rank])
-        parts = np.empty((self.size, own // array.itemsize), array.dtype)
-        self._call("Alltoallv", pieces(array, np.diff(bounds)), pieces(parts, np.full(self.size, own)))
-        self.sent += array.nbytes - own
-        total = np.empty(parts.shape[1], array.dtype)
-        sums.in_order(parts, total, reduction)
+            np.copyto(total, array)
+            return total
+        numbers = max(1, ROUND_BYTES // array.itemsize)
+        found = np.empty((self.size, min(numbers, -(-array.size // self.size))), array.dtype)
+        for begins, ends in sums.rounds(bounds, numbers):
+            low, high = begins[self.rank], ends[self.rank]
+            parts = list(found[:, : high - low])
+            if self.size <= MOST_PAIRS:
+                parts[self.rank] = array[low:high]
+                self._pairs([array[begin:end] for begin, end in zip(begins, ends, strict=True)], parts)
+            else:
+                own = np.full(self.size, (high - low) * array.itemsize), np.arange(self.size) * found.strides[0]
+                sent = (ends - begins) * array.itemsize, begins * array.itemsize
+                self._call("Alltoallv", [as_bytes(array), sent, "B"], [as_bytes(found), own, "B"])
+            sums.in_order(parts, total[low - first : high - first], reduction)
+        self.sent += array.nbytes - total.nbytes
         return total
 
     def gather_parts(self, own: np.ndarray, length: int, out: np.ndarray | None = None) -> np.ndarray:
-        """The one-dimensional array whose parts the ranks have, in `out` where it is given."""
-        if self.size == 1:
-            return own
-        array, bounds = np.empty(length, own.dtype) if out is None else out, sums.bounds(length, self.size) * own.itemsize
-        self._call("Allgatherv", as_bytes(own), pieces(array, np.diff(bounds)))
+        """The one-dimensional array whose parts the ranks have, in `out` where it is given; `own` may be its part of `out`."""
+        array, bounds = np.empty(length, own.dtype) if out is None else out, sums.bounds(length, self.size)
+        parts = [array[begin:end] for begin, end in pairwise(bounds)]
+        if not np.may_share_memory(own, parts[self.rank]):
+            np.copyto(parts[self.rank], own)
+        if self.size > MOST_PAIRS:
+            from mpi4py import MPI
+
+            lengths = np.diff(bounds) * own.itemsize
+            self._call("Allgatherv", MPI.IN_PLACE, [as_bytes(array), (lengths, bounds[:-1] * own.itemsize), "B"])
+        elif self.size > 1:
+            self._pairs([own] * self.size, parts)
         self.sent += (self.size - 1) * own.nbytes
         return array
+
+    def _pairs(self, sent: Sequence[np.ndarray], received: Sequence[np.ndarray]) -> None:
+        """Sends sent[r] to each other rank r, and gets received[r] from it, all at once."""
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        requests = [self.communicator.Irecv(as_bytes(received[rank]), rank) for rank in others]
+        requests += [self.communicator.Isend(as_bytes(sent[rank]), rank) for rank in others]
+        self._call("Waitall", requests, of=type(requests[0]))
 
 
 def as_bytes(array: np.ndarray) -> np.ndarray:
     """The memory of a contiguous array: MPI moves it and computes nothing, so that any dtype will do."""
     return array.reshape(-1).view(np.uint8)
-
-
-def pieces(array: np.ndarray, lengths: np.ndarray) -> list[Any]:
-    """A contiguous array in pieces of so many bytes, one for each rank, as mpi4py takes it."""
-    return [as_bytes(array), (lengths, np.cumsum(lengths) - lengths), "B"]

@@ -7,7 +7,7 @@ few bytes as an all-reduce needs (Patarasuk & Yuan 2009, "Bandwidth optimal all-
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,14 +20,27 @@ def bounds(length: int, ranks: int) -> np.ndarray:
     return np.arange(ranks + 1, dtype=np.int64) * length // ranks
 
 
-def in_order(parts: np.ndarray, out: np.ndarray, reduction: Callable[..., Any] = np.add) -> None:
+def rounds(bounds: np.ndarray, numbers: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Where the pieces of all parts begin and end, round by round, of which each has at most so many numbers of each part.
+
+    The pieces of a round are as long as the parts (``bounds``) of an array of their lengths together.
+    """
+    begins, ends = bounds[:-1], bounds[1:]
+    for done in range(0, int((ends - begins).max()), numbers):
+        yield np.minimum(begins + done, ends), np.minimum(begins + done + numbers, ends)
+
+
+def in_order(parts: Sequence[np.ndarray], out: np.ndarray, reduction: Callable[..., Any] = np.add) -> None:
     """out = ((parts[0] + parts[1]) + parts[2]) + ...
 
     Parameters
     ----------
-    parts : ndarray (ranks, length)
+    parts : sequence of ndarray (length,)
+        Two at least. They are not changed.
     out : ndarray (length,)
+        May be one of the parts.
     """
-    np.copyto(out, parts[0])
-    for part in parts[1:]:
-        reduction(out, part, out=out)
+    total = parts[0]
+    for i, part in enumerate(parts[1:-1]):
+        total = reduction(total, part, out=total if i else None)
+    reduction(total, parts[-1], out=out)
