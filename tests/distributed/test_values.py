@@ -284,3 +284,29 @@ def test_sums_in_order_into_one_of_the_parts(ranks, rng):
         sums.in_order(copies, copies[own])
         assert np.array_equal(copies[own], expected)
         assert all(np.array_equal(copies[r], parts[r]) for r in range(ranks) if r != own), "the others are as they were"
+
+
+@needs_mpi
+def test_gradients_are_summed_where_they_are(tmp_path):
+    """Without a second copy of them: what NumPy takes meanwhile is what one round needs."""
+    script = """
+        import tracemalloc
+        from transformer_c import distributed as d
+        from transformer_c.distributed import group as groups
+        from transformer_c.trainer.ranks import Ranks
+        d.init()
+        groups.ROUND_BYTES = 2**14
+        layer = tc.nn.Linear(512, 512)
+        optimizer = tc.optim.SGD(layer.parameters(), lr=1.0)
+        for p in layer.parameters():
+            p.grad = tc.full(p.shape, d.rank() + 1.0)
+        buffers = [buffer.data_ptr() for buffer in optimizer.flat_gradients()]
+        tracemalloc.start()
+        Ranks(d.world.group()).sum_gradients(optimizer, [True, True])
+        peak = tracemalloc.get_traced_memory()[1]
+        assert peak < 0.2 * 512 * 512 * 4, peak
+        assert [buffer.data_ptr() for buffer in optimizer.flat_gradients()] == buffers
+        assert all((np.asarray(p.grad) == 3).all() for p in layer.parameters())
+        print("done\\n", end="")
+    """
+    assert run(2, script, tmp_path) == "done\ndone\n"

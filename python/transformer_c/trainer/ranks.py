@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import _core, distributed
 from .._tensor import no_grad, zeros_like
-from ..distributed.arrays import as_numbers, assign, assign_parts
+from ..distributed.arrays import as_numbers, assign, assign_parts, memory_of
 from ..distributed.group import Group
 from ..optim.optimizer import by_kind
 from . import streams
@@ -171,7 +171,10 @@ class Ranks:
         """Gives every parameter the sum of its gradients on all ranks; none where no rank has one, as `used` says."""
         with no_grad():
             for buffer in optimizer.flat_gradients(used):
-                assign(buffer, self.group.all_reduce(as_numbers(buffer)))
+                if (memory := memory_of(buffer)) is not None:
+                    self.group.all_reduce(memory, out=memory)
+                else:
+                    assign(buffer, self.group.all_reduce(as_numbers(buffer)))
 
     def add_up(self, parameters: Sequence[Any]) -> None:
         """Gives parameters the sum of their gradients on all ranks; none where no rank has one."""
