@@ -15,7 +15,7 @@ from . import sums
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 2e-5, 5e-4  # seconds
 
 # Up to so many ranks send their parts of sums as a message to each other rank: what a rank has for itself is not copied, which MPI_Alltoallv and
-# MPI_Allgatherv do. With more, MPI limits how many messages are under way, and finds its way in a network: MPICH's limit is 32, and these are 30.
+# MPI_Allgatherv do. With more, which nobody has measured, those limit how many messages are under way.
 MOST_PAIRS = 16
 ROUND_BYTES = 2**21  # of each rank's part
 
