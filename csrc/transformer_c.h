@@ -174,6 +174,8 @@ TC_CHECKED tc_status tc_cuda_graph_collect(tc_cuda_graph *graph, tc_error *err);
 TC_CHECKED tc_status tc_cuda_graph_collected(tc_cuda_graph *graph, tc_error *err);
 /* Before a start: fails unless the gradients of the leaves, but for those that the capture replaced, are where they were before it. */
 TC_CHECKED tc_status tc_cuda_graph_check(const tc_cuda_graph *graph, tc_error *err);
+/* In the capture: the tensor stands for an argument, of which each start has a new one. As a leaf it has no gradient before a start. */
+void tc_cuda_graph_argument(const tc_cuda_graph *graph, tc_tensor *tensor);
 /* Does its work write to the memory of the tensor? */
 bool tc_cuda_graph_writes(const tc_cuda_graph *graph, const tc_tensor *tensor);
 /* All the work, once more, on this thread's stream. */

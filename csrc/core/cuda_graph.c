@@ -40,6 +40,8 @@ typedef struct recorded_leaf {
     tc_tensor *leaf, *before, *after; /* owned; the gradients, or NULL */
     const void *data;                 /* of the leaf, which the work reads */
     bool is_set;                      /* the work does not depend on `before` */
+    bool requires_grad;               /* of the leaf, at the end of the capture */
+    bool is_new;                      /* each start makes the leaf, without a gradient: `before` is that of the capture alone */
 } recorded_leaf;
 
 /* A list that grows. */
@@ -244,6 +246,10 @@ tc_status tc_check_drawn(const tc_drawn *drawn, tc_error *err)
 
 /* ---- gradients of leaves -------------------------------------------------------------------------------------------------------- */
 
+unsigned tc_graph_number(void) { return here.captured ? (unsigned)here.captured->serial : 0; }
+
+void tc_cuda_graph_argument(const tc_cuda_graph *graph, tc_tensor *tensor) { tensor->capture = (unsigned)graph->serial; }
+
 void tc_graph_note_leaf(tc_tensor *leaf, bool is_set)
 {
     tc_cuda_graph *graph = here.captured;
@@ -254,8 +260,11 @@ void tc_graph_note_leaf(tc_tensor *leaf, bool is_set)
         graph->is_short_of_memory = true;
         return;
     }
-    graph->leaves.items[graph->leaves.count++] = (recorded_leaf){
-        .leaf = tc_tensor_retain(leaf), .before = is_set ? NULL : tc_tensor_retain(leaf->grad), .data = leaf->data, .is_set = is_set};
+    graph->leaves.items[graph->leaves.count++] = (recorded_leaf){.leaf = tc_tensor_retain(leaf),
+                                                                 .before = is_set ? NULL : tc_tensor_retain(leaf->grad),
+                                                                 .data = leaf->data,
+                                                                 .is_set = is_set,
+                                                                 .is_new = leaf->capture == (unsigned)graph->serial};
 }
 
 bool tc_cuda_graph_writes(const tc_cuda_graph *graph, const tc_tensor *tensor)
@@ -286,7 +295,7 @@ static tc_status moved(const tc_tensor *leaf, tc_error *err)
 static bool is_as_before(const recorded_leaf *recorded)
 {
     const tc_tensor *grad = recorded->leaf->grad, *before = recorded->before;
-    return recorded->is_set || grad == before || (grad && before && grad->data == before->data);
+    return recorded->is_set || recorded->is_new || grad == before || (grad && before && grad->data == before->data);
 }
 
 tc_status tc_cuda_graph_check(const tc_cuda_graph *graph, tc_error *err)
@@ -295,6 +304,10 @@ tc_status tc_cuda_graph_check(const tc_cuda_graph *graph, tc_error *err)
     for (int64_t i = 0; i < graph->leaves.count; i++) {
         const recorded_leaf *recorded = &graph->leaves.items[i];
         if (recorded->leaf->data != recorded->data) return moved(recorded->leaf, err);
+        if (recorded->leaf->requires_grad != recorded->requires_grad)
+            return tc_fail(err, TC_ERROR_STATE, "a leaf of shape %s %s a gradient, which in the capture it %s; make a new tc.cuda.graph",
+                           tc_tensor_text(shape, recorded->leaf), recorded->requires_grad ? "no longer requires" : "now requires",
+                           recorded->requires_grad ? "did" : "did not");
         if (is_as_before(recorded)) continue;
         return tc_fail(err, TC_ERROR_STATE,
                        "a leaf of shape %s %s, but in the capture it %s; call zero_grad() in the function, or each time before it",
@@ -458,7 +471,12 @@ tc_status tc_cuda_graph_end(tc_cuda_graph *graph, tc_error *err)
     graph->records = false; /* what is freed from now on waits for the end of the graph */
     tc_cuda_unlock(index);
     tc_cuda_capture_ends(stay.api, index);
-    for (int64_t i = 0; i < graph->leaves.count; i++) graph->leaves.items[i].after = tc_tensor_take_grad(graph->leaves.items[i].leaf);
+    for (int64_t i = 0; i < graph->leaves.count; i++) {
+        recorded_leaf *recorded = &graph->leaves.items[i];
+        recorded->after = tc_tensor_take_grad(recorded->leaf);
+        recorded->requires_grad = recorded->leaf->requires_grad;
+        if (recorded->is_new) recorded->data = recorded->leaf->data; /* the function may have replaced it */
+    }
     tc_graph_halves_captured(&graph->halves);
     if (code) return tc_cuda_failed(stay.api, index, "the capture of a graph", code, err);
     return graph->is_short_of_memory ? no_memory(err) : TC_OK;

@@ -20,6 +20,10 @@ TC_CHECKED tc_status tc_check_drawn(const tc_drawn *drawn, tc_error *err);
 TC_CHECKED tc_status tc_graph_step(bool *launch, const void **at, const tc_kernel *kernel, const void *args,
                                    const tc_optimizer_chunk *chunks, int64_t chunk_count, tc_error *err);
 
+/* The number of this thread's capture, 0 if there is none. A Tensor that has it was made in the capture, or is an argument of its function:
+ * each start makes it anew. */
+unsigned tc_graph_number(void);
+
 /* Before the gradient of a leaf is added to, or given where it has none; `is_set`: replaced, whatever it was. */
 void tc_graph_note_leaf(tc_tensor *leaf, bool is_set);
 

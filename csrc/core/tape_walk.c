@@ -298,7 +298,7 @@ tc_status tc_backward_watched(tc_tensor *root, tc_tensor *gradient, bool retain_
     if (!tc_tensor_requires_grad(root))
         return tc_fail(err, TC_ERROR_STATE,
                        "this tensor recorded nothing to go back through: none of its inputs requires a gradient, or it was computed under "
-                       "no_grad() or detached");
+                       "no_grad() or detached, or it is a result of tc.cuda.graph, in whose function backward() belongs");
     TC_TRY(seed_gradient(&seed, root, gradient, err));
     tc_suspend_recording();
     const tc_edge start = {.node = root->node, .leaf = root->node ? NULL : tc_tensor_itself(root), .output = root->output};

@@ -177,6 +177,7 @@ tc_status tc_tensor_empty(tc_tensor **out, int ndim, const int64_t *shape, tc_dt
         return status;
     }
     tensor->data = tensor->storage->data;
+    if (device.type == TC_CUDA) tensor->capture = tc_graph_number();
     tc_c_strides(tensor->strides, ndim, shape);
     tensor->contiguous = true;
     *out = tensor;
@@ -242,6 +243,7 @@ tc_status tc_tensor_alias(tc_tensor **out, tc_tensor *base, int ndim, const int6
     tensor->storage = base->storage;
     tensor->data = tensor->numel ? base->data + offset * (int64_t)tc_dtype_size(base->dtype) : base->data;
     tensor->version = atomic_load_explicit(&base->storage->version, memory_order_acquire);
+    if (base->storage->device.type == TC_CUDA) tensor->capture = tc_graph_number();
     for (int i = 0; i < ndim; i++) tensor->strides[i] = strides[i];
     tensor->contiguous = has_contiguous_strides(tensor);
     *out = tensor;
@@ -380,6 +382,11 @@ tc_status tc_tensor_check_data(const tc_tensor *tensor, const tc_tensor *source,
     if (tensor->requires_grad && !tc_dtype_is_float(source->dtype))
         return tc_fail(err, TC_ERROR_TYPE, "the new data is %s but the tensor requires a gradient, which only floating tensors have",
                        tc_dtype_name(source->dtype));
+    if (tc_graph_number() && tensor->capture != tc_graph_number())
+        return tc_fail(err, TC_ERROR_STATE,
+                       "a Tensor of shape %s got another .data while tc.cuda.graph captured, and each start would use the memory that it "
+                       "had; change its values in place, by copy_()",
+                       tc_tensor_text(a, tensor));
     TC_ASSERT(!tensor->of);
     return TC_OK;
 }

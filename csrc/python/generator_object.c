@@ -62,6 +62,16 @@ static int refuse_in_capture(const char *call)
     return -1;
 }
 
+static int refuse_draw_in_capture(void)
+{
+    if (!tc_cuda_is_capturing()) return 0;
+    PyErr_SetString(
+        PyExc_RuntimeError,
+        "random numbers were drawn on the host (rand, randn, randint, randperm, bernoulli, nn.init) while tc.cuda.graph captured, "
+        "and each start would have the same; draw them before, and pass them as an argument");
+    return -1;
+}
+
 /* ---- seeds and state --------------------------------------------------------------------------------------------------- */
 
 static PyObject *manual_seed(PyObject *self, PyObject *object)
@@ -82,6 +92,7 @@ static PyObject *initial_seed(PyObject *self, PyObject *unused)
 static PyObject *draw_seed(PyObject *self, PyObject *unused)
 {
     (void)unused;
+    if (refuse_draw_in_capture() < 0) return NULL;
     return PyLong_FromLongLong(tc_generator_seed64(generator_of(self)));
 }
 
@@ -174,7 +185,7 @@ static tc_tensor *new_sample(PyObject *args, const char *format, double *a, doub
     tc_dtype dtype = TC_FLOAT32;
     tc_tensor *tensor = NULL;
     tc_error err;
-    if (!PyArg_ParseTuple(args, format, &shape_object, a, b, &dtype_object)) return NULL;
+    if (refuse_draw_in_capture() < 0 || !PyArg_ParseTuple(args, format, &shape_object, a, b, &dtype_object)) return NULL;
     if (dtype_object && dtype_object != Py_None && tcpy_dtype_from_object(&dtype, dtype_object) < 0) return NULL;
     if (dtype != TC_FLOAT32 && dtype != TC_FLOAT64) {
         PyErr_Format(PyExc_TypeError, "random numbers are drawn as float32 or float64, not %s; draw float32 and convert",
@@ -226,6 +237,7 @@ static PyObject *new_integers(PyObject *self, int ndim, const int64_t *shape, bo
 {
     tc_tensor *sample;
     tc_error err;
+    if (refuse_draw_in_capture() < 0) return NULL;
     if (tc_tensor_empty(&sample, ndim, shape, TC_INT64, (tc_device){TC_CPU, 0}, &err) != TC_OK) return tcpy_raise(&err);
     PyObject *result = tcpy_wrap(sample);
     if (!result) return NULL;

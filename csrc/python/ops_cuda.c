@@ -122,6 +122,7 @@ static PyObject *run_graph_begin(tcpy_call *call)
         return NULL;
     }
     drawn_from = generators;
+    for (int64_t i = 0; i < call->v[2].list.count; i++) tc_cuda_graph_argument(graph, call->v[2].list.items[i]);
     return capsule;
 }
 
@@ -209,8 +210,8 @@ const tcpy_op tcpy_ops_cuda[] = {
     {"cuda_set_stream", "stream:o", run_set_stream, "The stream of this thread's work from now on, 0 its own; gives the one before.", 0},
     {"cuda_end_stream", "stream:o", run_end_stream, "Gives a new stream back.", 0},
     {"cuda_is_capturing", "", run_is_capturing, "Whether this thread captures a graph.", 0},
-    {"cuda_graph_begin", "device:o generators:o", run_graph_begin,
-     "Begins a capture of this thread; generators, a list, gets those drawn from.", 0},
+    {"cuda_graph_begin", "device:o generators:o arguments:T", run_graph_begin,
+     "Begins a capture of this thread, of work on arguments that each start brings anew; generators, a list, gets those drawn from.", 0},
     {"cuda_graph_end", "graph:o", run_graph_end, "Ends the capture.", 0},
     {"cuda_graph_check", "graph:o", run_graph_check, "Before a start: are the gradients as the graph needs them?", 0},
     {"cuda_graph_writes", "graph:o tensor:t", run_graph_writes, "Whether its work writes to the memory of the Tensor.", 0},

@@ -11,6 +11,7 @@ from typing import Any
 from . import _core
 from ._core import Tensor
 from ._fork_lock import ForkLock
+from ._nested import map_nested
 from ._tensor import is_grad_enabled, no_grad
 
 _AUTOCAST = ["without autocast", "under autocast to bfloat16", "under autocast to float16", "in a call under autocast"]
@@ -106,7 +107,7 @@ class Graph:
             if tensor.requires_grad:
                 raise ValueError(
                     f"argument {i} of a captured function requires a gradient, which the graph's own copy of it would get; pass it as x.detach(), "
-                    "or let the function use it without an argument"
+                    "of which the function may make a leaf, or let the function use it without an argument"
                 )
         if self._kinds is None:
             return
@@ -125,6 +126,11 @@ class Graph:
                     "a graph is for one shape: call the function itself"
                 )
 
+    @property
+    def is_captured(self) -> bool:
+        """Whether the next call is a start."""
+        return self._graph is not None
+
     # ---- capture -----------------------------------------------------------------------------------------------------------------
 
     def note(self, call: Callable[[], Any], again: Callable[[], Any], keep: Callable[[], Callable[[], None]]) -> Any:
@@ -138,6 +144,7 @@ class Graph:
 
     def _capture(self, tensors: tuple[Tensor, ...]) -> Any:
         self._inputs = [t.detach().clone() for t in tensors]
+        self._places = [t.data_ptr() for t in self._inputs]
         self._calls: list[tuple[Callable[[], Any], Callable[[], Callable[[], None]]]] = []
         self._generators: list[Any] = []
         device = self._device or (tensors[0].device if tensors else None)
@@ -145,8 +152,8 @@ class Graph:
         try:
             try:
                 _noting[get_ident()] = self
-                graph = _core.cuda_graph_begin(device, self._generators)
-                self._result = self._function(*self._inputs)
+                graph = _core.cuda_graph_begin(device, self._generators, self._inputs)
+                self._result = map_nested(_without_history, self._function(*self._inputs))
             finally:
                 _noting.pop(get_ident(), None)
                 if graph is not None:
@@ -163,8 +170,8 @@ class Graph:
         return self._result
 
     def _check_inputs(self, graph: Any) -> None:
-        for i, own in enumerate(self._inputs):
-            if _core.cuda_graph_writes(graph, own):
+        for i, (own, place) in enumerate(zip(self._inputs, self._places, strict=True)):
+            if own.data_ptr() != place or _core.cuda_graph_writes(graph, own):
                 raise RuntimeError(
                     f"the captured function changed argument {i} in place; a graph has a copy of it, and the caller's would stay as it is: "
                     "return a new Tensor, or let the function use this one without an argument"
@@ -202,6 +209,11 @@ class Graph:
                 _core.cuda_graph_collected(self._graph)
             raise
         _core.cuda_graph_collected(self._graph)
+
+
+def _without_history(value: Any) -> Any:
+    """A result to which starts write: nothing that is recorded may go back through the capture. Leaves are left as they are."""
+    return value.detach() if isinstance(value, Tensor) and not value.is_leaf else value
 
 
 def _kind(tensor: Tensor) -> tuple:

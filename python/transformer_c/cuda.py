@@ -103,29 +103,32 @@ def graph(function: Callable, device: str | None = None) -> Graph:
     ----------
     function : callable
         Takes and returns what it likes, of Tensors on one GPU. It may not read values on the host (``item``, ``print``, ``if x > 0``), copy
-        from it (``tc.tensor(..., device="cuda")``, ``x[[0, 2]]``, random numbers), or step optimizers that override ``step``.
+        Tensors, arrays or lists from it (``tc.tensor([1.0, 2.0], device="cuda")``, ``x[[0, 2]]``), draw random numbers but by dropout, or
+        step optimizers that override ``step``. ``backward()`` belongs in it. Numbers of Python are constants of the graph.
     device : str, optional
         The GPU of a function without arguments, "cuda:0" unless given; otherwise that of the arguments.
 
     Returns
     -------
     Graph
-        Call it with Tensors of the shapes and dtypes of the first call. The result is the function's at the second call, and each later call
-        writes into the same Tensors. The graph's memory is its own until it is deleted.
+        Call it with Tensors of the shapes and dtypes of the first call. The result is the function's at the second call, without its history,
+        and each later call writes into the same Tensors. The graph's memory is its own until it is deleted.
 
     Raises
     ------
     RuntimeError
         In the second call, for what a graph cannot repeat; the message names it, and what came before it is done. In later ones, when
-        gradients, the parameters that get them or the optimizer's states are not where they were, or gradients or autocast are on and were
-        not at first, or the other way round. A call that is refused leaves optimizers, schedules and gradients as they were.
+        gradients, the parameters that get them or the optimizer's states are not where they were, such a parameter no longer requires a
+        gradient, or gradients or autocast are on and were not at first, or the other way round. A call that is refused leaves optimizers,
+        schedules and gradients as they were.
     TypeError, ValueError
         For arguments that are not Tensors on one GPU, require a gradient, or are of another shape or dtype than at first.
 
     Notes
     -----
     Other Tensors that the function uses are those of the second call: a parameter without a gradient that is moved or replaced later is
-    read where it was. The same holds for ``train()`` and ``eval()``.
+    read where it was. The same holds for ``train()``, ``eval()`` and parameters that get a gradient from then on. Leaves that the function
+    makes (``tc.zeros(..., requires_grad=True)``, ``x.detach().requires_grad_()``) are made anew by each start, without a gradient.
 
     Examples
     --------

@@ -409,6 +409,106 @@ def test_gradients_are_zeroed_anywhere(emulated_gpu, before, within):
     np.testing.assert_array_equal(gradients(emulated_gpu, tc.cuda.graph, before, within), expected)
 
 
+# ---- leaves that the function makes -------------------------------------------------------------------------------------------------
+
+
+def an_attack(layer, x):
+    """The gradient of the inputs, and a step in its direction."""
+    d = tc.zeros(*x.shape, device=x.device, requires_grad=True)
+    (layer(x + d) ** 2).sum().backward()
+    layer.zero_grad()
+    (layer(x + 0.1 * d.grad.tanh()) ** 2).sum().backward()
+    return [d.grad]
+
+
+def several_steps(layer, x):
+    """Each gives the leaf other memory, and the gradients add up."""
+    d = tc.nn.Parameter(x * 0.5)
+    for _ in range(3):
+        (layer(d) ** 2).sum().backward()
+        d.data = d.data - 0.1 * d.grad
+    return [d, d.grad]
+
+
+def of_an_argument(layer, x):
+    leaf = x.detach().requires_grad_()
+    (layer(leaf) ** 2).sum().backward()
+    return [leaf.grad, leaf]
+
+
+def the_argument(layer, x):
+    (layer(x.requires_grad_()) ** 2).sum().backward()
+    return [x.grad]
+
+
+def of_a_weight(layer, x):
+    """A leaf over memory that was there before."""
+    weight = layer.weight.detach().requires_grad_()
+    (F.linear(x, weight) ** 2).sum().backward()
+    (F.linear(x, weight * weight) ** 2).sum().backward()
+    return [weight.grad]
+
+
+def with_a_gradient(layer, x):
+    d = (x * 1).requires_grad_()
+    d.grad = tc.ones_like(x)
+    (layer(d) ** 2).sum().backward()
+    return [d.grad]
+
+
+def retained(layer, x):
+    y = layer(x)
+    y.retain_grad()
+    (y * y).sum().backward()
+    return [y.grad]
+
+
+@pytest.mark.parametrize("make", [an_attack, several_steps, of_an_argument, the_argument, of_a_weight, with_a_gradient, retained])
+def test_a_leaf_that_the_function_makes_starts_without_a_gradient(emulated_gpu, make):
+    """At each start, whatever was done to its gradient before."""
+
+    def run(wrap):
+        tc.manual_seed(1)
+        layer, rng = tc.nn.Linear(3, 3).to(emulated_gpu), np.random.default_rng(0)
+        optimizer = tc.optim.SGD(layer.parameters(), lr=0.1)
+
+        def step(x):
+            optimizer.zero_grad()
+            results = make(layer, x)
+            optimizer.step()
+            return results
+
+        step, found = wrap(step), []
+        for i in range(6):
+            results = step(tc.tensor(rng.standard_normal((2, 3), np.float32), device=emulated_gpu))
+            found.append([host(t).copy() for t in (*results, *layer.parameters())])
+            for leaf in results:
+                if leaf.is_leaf and leaf.requires_grad and i > 2:
+                    leaf.grad = None if i % 2 else tc.full(leaf.shape, 9.0, device=emulated_gpu)
+        return found
+
+    for one, other in zip(run(tc.cuda.graph), run(lambda step: step), strict=True):
+        for found, expected in zip(one, other, strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_a_leaf_from_outside_stays_one(emulated_gpu):
+    """Though the function freezes it for a while, and one of its own is over the same memory."""
+    p = tc.ones(4, device=emulated_gpu, requires_grad=True)
+
+    def step(x):
+        (p.detach().requires_grad_() * x).sum().backward()
+        p.requires_grad_(False), p.requires_grad_(True)
+        (p * x).sum().backward()
+
+    step, x = tc.cuda.graph(step), tc.ones(4, device=emulated_gpu)
+    [step(x) for _ in range(3)]
+    assert (host(p.grad) == 3).all()
+    p.grad = None
+    with pytest.raises(RuntimeError, match="has no gradient, but in the capture it had one"):
+        step(x)
+
+
 def test_gradients_that_are_not_as_in_the_capture_are_refused(emulated_gpu):
     def drop(p):
         p.grad = None
@@ -446,6 +546,43 @@ def test_an_eager_backward_notices_that_a_graph_wrote(emulated_gpu):
         z.backward()
 
 
+def test_results_are_used_as_any_other_tensors(emulated_gpu):
+    """They have no history, which would be that of the capture."""
+    layer = tc.nn.Linear(3, 2).to(emulated_gpu)
+    for make in (lambda step: step, tc.cuda.graph):
+        step = make(lambda x: {"y": layer(x), "both": (layer(x).tanh(), [x * 2])})
+        total, expected = tc.zeros((), device=emulated_gpu), 0.0
+        for i in range(5):
+            x = tc.full((4, 3), float(i), device=emulated_gpu)
+            results = step(x)
+            total = total + results["y"].softmax(-1).sum() + results["both"][0].clone().mean() + results["both"][1][0].sum()
+            expected += 4 + float(layer(x).tanh().mean()) + 24 * i
+        np.testing.assert_allclose(float(total), expected, rtol=1e-5)
+    with pytest.raises(RuntimeError, match="nothing to go back through: .* or it is a result of tc.cuda.graph, in whose function backward"):
+        step(x)["y"].sum().backward()
+
+
+@pytest.mark.parametrize("name", ["weight", "bias"])
+def test_a_parameter_that_is_frozen_later_is_refused(emulated_gpu, name):
+    layer = tc.nn.Linear(3, 2).to(emulated_gpu)
+    optimizer = tc.optim.SGD(layer.parameters(), lr=0.1)
+
+    def step(x):
+        optimizer.zero_grad()
+        layer(x).sum().backward()
+        optimizer.step()
+
+    step, x = tc.cuda.graph(step), tc.ones(5, 3, device=emulated_gpu)
+    [step(x) for _ in range(3)]
+    getattr(layer, name).requires_grad_(False)
+    before = host(layer.weight).copy()
+    with pytest.raises(RuntimeError, match="a leaf of shape .* no longer requires a gradient, which in the capture it did; make a new"):
+        step(x)
+    np.testing.assert_array_equal(host(layer.weight), before)
+    getattr(layer, name).requires_grad_(True)
+    step(x)
+
+
 def test_copies_in_halves_are_of_the_weights_that_a_start_finds(emulated_gpu):
     layer = tc.nn.Linear(8, 8).to(emulated_gpu)
     x = tc.ones(2, 8, device=emulated_gpu)
@@ -481,13 +618,21 @@ FORBIDDEN = {
     "mask": (lambda x: x[x > 0], "the host read values"),
     "indices": (lambda x: x[[0, 2]], "values of the host were copied"),
     "tensor": (lambda x: tc.tensor([1.0, 2.0], device=x.device), "values of the host were copied"),
-    "random": (lambda x: tc.rand(3, device=x.device), "values of the host were copied"),
+    "random": (lambda x: tc.rand(3, device=x.device), "random numbers were drawn on the host"),
+    "one random number": (lambda x: x * tc.rand(1, device=x.device), "random numbers were drawn on the host"),
+    "a normal one": (lambda x: tc.randn((), device=x.device), "random numbers were drawn on the host"),
+    "a random integer": (lambda x: tc.randint(3, (1,), device=x.device), "random numbers were drawn on the host"),
+    "a permutation": (lambda x: tc.randperm(1), "random numbers were drawn on the host"),
+    "a seed": (lambda x: tc.random.default_generator.seed64(), "random numbers were drawn on the host"),
+    "one number of the host": (lambda x: tc.zeros(1, device=x.device).copy_(tc.ones(1)), "values of the host were copied"),
+    "an assigned number of the host": (lambda x: OUTSIDE[0].__setitem__(0, tc.ones(())), "values of the host were copied"),
     "synchronize": (lambda x: tc.cuda.synchronize(x.device), "the host waited"),
     "dlpack": (lambda x: x.__dlpack__(stream=1), "was given to another library"),
     "manual_seed": (lambda x: tc.manual_seed(1), r"manual_seed\(\) was called"),
     "next_call": (lambda x: tc.random.default_generator.next_call(), r"next_call\(\) was called"),
     "set_state": (lambda x: tc.random.default_generator.set_state(tc.random.default_generator.get_state()), r"set_state\(\) was called"),
-    "binary_cross_entropy": (lambda x: F.binary_cross_entropy(x * 0.5, x), "the host read values"),
+    "masks of numbers": (lambda x: OUTSIDE[1](tc.ones(1, 2, 2, device=x.device), x.reshape(2, 2)), "pass mask != 0, which is not read"),
+    "data": (lambda x: setattr(OUTSIDE[0], "data", x * 2), r"a Tensor of shape \(4,\) got another .data"),
     "graph": (lambda x: [step(x) for step in [tc.cuda.graph(lambda y: y * 1)] for _ in range(2)], "another capture was begun"),
     "optimizer": (lambda x: OwnOptimizer([tc.nn.Parameter([1.0])]).step(), "OwnOptimizer.step.., which is not a method"),
     "schedule": (lambda x: SCHEDULE.step(3), "got an argument"),
@@ -495,10 +640,14 @@ FORBIDDEN = {
 }  # fmt: skip
 
 
+OUTSIDE: list = []  # what is not the function's own: a Tensor, a layer
+
+
 @pytest.mark.parametrize("name", FORBIDDEN)
 def test_what_may_not_be_done_in_a_capture(emulated_gpu, name):
     """The error names it. What came before is done, and the thread works on as usual."""
     call, message = FORBIDDEN[name]
+    OUTSIDE[:] = [tc.ones(4, device=emulated_gpu), tc.MultiheadAttention(2, 2, 1).to(emulated_gpu)]
     x, count = tc.ones(4, device=emulated_gpu), tc.zeros(4, device=emulated_gpu)
     calls = []
 
@@ -515,6 +664,7 @@ def test_what_may_not_be_done_in_a_capture(emulated_gpu, name):
         step(x)
     assert (host(count) == 3).all()
     calls.clear()
+    OUTSIDE.clear()
     assert float((x * 2).sum()) == 8
 
 
@@ -575,10 +725,11 @@ def test_a_start_in_another_mode_is_refused(emulated_gpu, mode):
 def test_a_function_that_changes_its_argument_is_refused(emulated_gpu):
     """The caller's Tensor would stay as it is."""
     x, y = tc.ones(4, device=emulated_gpu), tc.ones(4, device=emulated_gpu)
-    step = tc.cuda.graph(lambda x, y: y.mul_(2))
-    step(x, y)
-    with pytest.raises(RuntimeError, match="changed argument 1 in place"):
+    for change in (lambda x, y: y.mul_(2), lambda x, y: setattr(y, "data", x * 2)):
+        step = tc.cuda.graph(change)
         step(x, y)
+        with pytest.raises(RuntimeError, match="changed argument 1 in place"):
+            step(x, y)
 
 
 def test_a_graph_without_arguments(emulated_gpu):
@@ -595,9 +746,10 @@ def test_a_function_is_asked_for():
 
 def test_a_backward_outside_of_the_graph_is_refused_where_masks_are_drawn(emulated_gpu):
     w = tc.ones(100, device=emulated_gpu, requires_grad=True)
-    step = tc.cuda.graph(lambda x: F.dropout(w * x, 0.5, True).sum())
+    kept = []  # with its history, which a result does not have
+    step = tc.cuda.graph(lambda x: kept.append(F.dropout(w * x, 0.5, True).sum()))
     x = tc.ones(100, device=emulated_gpu)
-    step(x), (y := step(x))
+    step(x), step(x), (y := kept.pop())
     with pytest.raises(RuntimeError, match=r"call backward\(\) in the function"):
         y.backward()
 
