@@ -522,6 +522,7 @@ def test_first_mistakes(tmp_path):
 
 # Ops without a converter to ONNX: why.
 WITHOUT = {
+    "arange": "a constant",
     "assign_all": "loads a state dict",
     "backward": "gradients",
     "backward_watched": "gradients",

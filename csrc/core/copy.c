@@ -8,6 +8,7 @@
 #include "../kernels/copy.h"
 #include "backend.h"
 #include "broadcast.h"
+#include "graph.h"
 #include "layout.h"
 #include "own.h"
 
@@ -57,6 +58,9 @@ static tc_status write_number(tc_tensor *to, const void *number, tc_error *err)
     return run_copy(to, &args, err);
 }
 
+/* Code outside may write to it, so that in a capture its number is no constant as that of an argument is. */
+static bool is_of_the_host_language(const tc_tensor *tensor) { return (tensor->of ? tensor->of : tensor)->wrapper; }
+
 /* Between the host and a GPU: made contiguous and cast on the source, moved, then given the strides of the target. */
 static tc_status copy_across(tc_tensor *to, const tc_tensor *from, tc_error *err)
 {
@@ -65,7 +69,7 @@ static tc_status copy_across(tc_tensor *to, const tc_tensor *from, tc_error *err
     TC_TRY(tc_tensor_empty(&packed, from->ndim, from->shape, to->dtype, from->storage->device, err));
     TC_TRY(copy_on_device(packed, from, err));
     const bool to_host = to->storage->device.type == TC_CPU, from_host = from->storage->device.type == TC_CPU;
-    if (from_host && from->numel == 1) return write_number(to, packed->data, err);
+    if (from_host && from->numel == 1 && !(tc_graph_number() && is_of_the_host_language(from))) return write_number(to, packed->data, err);
     TC_TRY(tc_tensor_empty(&landed, from->ndim, from->shape, to->dtype, to->storage->device, err));
     const tc_device device = to_host ? from->storage->device : to->storage->device;
     TC_TRY(tc_backend_for(&backend, device, err));
@@ -179,6 +183,21 @@ tc_status tc_tensor_full(tc_tensor **out, int ndim, const int64_t *shape, double
     TC_TRY(tc_tensor_wrap(&number, &value, 0, NULL, NULL, TC_FLOAT64, false, NULL, NULL, err));
     TC_TRY(tc_tensor_empty(&tensor, ndim, shape, dtype, device, err));
     TC_TRY(tc_tensor_copy(tensor, number, err));
+    *out = tc_take(&tensor);
+    return TC_OK;
+}
+
+tc_status tc_tensor_range(tc_tensor **out, int64_t first, int64_t step, int64_t length, tc_device device, tc_error *err)
+{
+    TC_OWNED tc_tensor *tensor = NULL;
+    TC_TRY(tc_tensor_empty(&tensor, 1, &length, TC_INT64, device, err));
+    if (tc_tensor_on_cpu(tensor)) {
+        int64_t *to = tc_tensor_data(tensor);
+        for (int64_t i = 0; i < length; i++) to[i] = (int64_t)((uint64_t)first + (uint64_t)i * (uint64_t)step);
+    } else if (length > 0) {
+        tc_copy_args args = {.from_dtype = TC_INT64, .number = (uint64_t)first, .step = step};
+        TC_TRY(run_copy(tensor, &args, err));
+    }
     *out = tc_take(&tensor);
     return TC_OK;
 }

@@ -43,6 +43,19 @@ static PyObject *run_full(tcpy_call *call)
     return tcpy_result1(call, status, &err, tensor);
 }
 
+static PyObject *run_arange(tcpy_call *call)
+{
+    const int64_t length = call->v[2].i;
+    tc_tensor *tensor = NULL;
+    tc_device device;
+    tc_error err;
+    if (tcpy_device_from_object(&device, call->v[3].o) < 0) return NULL;
+    if (length < 0) return PyErr_Format(PyExc_ValueError, "length is %lld; it is not negative", (long long)length);
+    const tc_status status = tc_tensor_range(&tensor, call->v[0].i, call->v[1].i, length, device, &err);
+    call->any_tensor = true;
+    return tcpy_result1(call, status, &err, tensor);
+}
+
 /* A Tensor over the memory of an ndarray where that can be read in place. */
 static PyObject *run_as_tensor(tcpy_call *call)
 {
@@ -74,6 +87,7 @@ static PyObject *run_nonzero(tcpy_call *call)
 const tcpy_op tcpy_ops_create[] = {
     {"empty", "shape:I dtype:o=None device:o=None", run_empty, "A tensor of uninitialised memory.", 0},
     {"full", "shape:I value:t dtype:o=None device:o=None", run_full, "A tensor that has one value everywhere.", 0},
+    {"arange", "first:i step:i length:i device:o=None", run_arange, "length integers, from first in equal steps.", 0},
     {"as_tensor", "data:t", run_as_tensor, "A Tensor over the memory of an ndarray, or over a copy where that must be.", 0},
     {"as_argument", "data:t", run_as_argument, "as_tensor for an array that its owner may change after the call.", 0},
     {"nonzero", "input:t", run_nonzero, "A tuple of the indices, an array an axis, where the input is not zero.", 0},

@@ -321,12 +321,20 @@ def arange(
     if largest >= 2**62:
         raise ValueError(f"arange() from {start} to {end} in steps of {step} has numbers or a length that do not fit in 62 bits")
     if whole:
-        values = np.arange(start, end, step, dtype=np.int64)
-        dtype = np.int64 if dtype is None else dtype
-    else:
-        values = start + step * np.arange(length, dtype=np.float64)
-        dtype = np.float32 if dtype is None else dtype
-    return Tensor(values, dtype, device, requires_grad)
+        return made(integers(start, step, length, device), "int64" if dtype is None else dtype, device, requires_grad)
+    return made(start + step * integers(0, 1, length, device, "float64"), "float32" if dtype is None else dtype, device, requires_grad)
+
+
+def integers(first: int, step: int, length: int, device: str | None, dtype: str = "int64") -> Any:
+    """`length` integers from `first` in equal steps: an ndarray, or a Tensor on a GPU, to which nothing is copied."""
+    if device is None or str(device) == "cpu":
+        return np.arange(first, first + step * length, step, dtype=np.int64).astype(dtype, copy=False)
+    return _core.arange(first, step, length, device).to(dtype=dtype)
+
+
+def made(values: Any, dtype: Any, device: str | None, requires_grad: bool) -> Tensor:
+    """What was computed from `integers` as a Tensor of its own."""
+    return _finish(values.to(dtype=dtype), requires_grad) if isinstance(values, Tensor) else Tensor(values, dtype, device, requires_grad)
 
 
 # ---- joining, products, picking ---------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-// copy.cu: strided copies with a cast, fills with one number, and sums in place.
+// copy.cu: strided copies with a cast, fills with one number or with a range, and sums in place.
 #include "../add_in_place.h"
 #include "../copy.h"
 #include "elements.cuh"
@@ -114,8 +114,16 @@ template <class Bits> __global__ void __launch_bounds__(element_threads) fill_ke
     });
 }
 
+__global__ void __launch_bounds__(element_threads) range_kernel(int64_t *to, uint64_t first, uint64_t step, int64_t n)
+{
+    for_own_elements(n, [&](int64_t i) { to[i] = static_cast<int64_t>(first + static_cast<uint64_t>(i) * step); });
+}
+
 int run_fill(const tc_copy_args &a, void *stream)
 {
+    if (a.step)
+        return launch<range_kernel>(element_launch(a.numel, stream), static_cast<int64_t *>(a.to), a.number, static_cast<uint64_t>(a.step),
+                                    a.numel);
     const size_t element = element_bytes(a.to_dtype);
     if (const int64_t n = sixteens(a)) {
         uint64_t pattern = a.number;

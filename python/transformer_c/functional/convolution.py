@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
 from .. import _core
 from .._arguments import all_of, count, integer, one_of
 from .._promotion import as_given, promote, unchanged
+from .._tensor import integers
 
 __all__ = ["conv1d", "conv2d", "pad"]
 
@@ -114,21 +115,21 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups: in
     return convolve(2, input, weight, bias, stride, padding, dilation, groups)
 
 
-def _places(mode: str, length: int, before: int, after: int) -> np.ndarray:
-    """Where the elements of a padded axis come from."""
+def _places(mode: str, length: int, before: int, after: int, device: str) -> Any:
+    """Where the elements of a padded axis come from: an ndarray, or a Tensor on a GPU."""
     if mode == "circular":
-        kept = np.arange(max(-before, 0), length - max(-after, 0))  # negative numbers remove elements first
-        if max(before, after) > len(kept):
-            raise ValueError(f"padding by {before} and {after} with mode 'circular' needs an axis as long, got length {len(kept)}")
-        return kept[np.arange(-max(before, 0), len(kept) + max(after, 0)) % len(kept)]
+        first, kept = max(-before, 0), max(length - max(-after, 0) - max(-before, 0), 0)  # negative numbers remove elements first
+        if max(before, after) > kept:
+            raise ValueError(f"padding by {before} and {after} with mode 'circular' needs an axis as long, got length {kept}")
+        return first + integers(-max(before, 0), 1, kept + max(before, 0) + max(after, 0), device) % max(kept, 1)
     if length + min(before, 0) + min(after, 0) < 0:
         raise ValueError(f"padding by {before} and {after} removes more than there is of an axis of length {length}")
-    index = np.arange(-before, length + after)
+    index = integers(-before, 1, length + before + after, device)
     if mode == "replicate":
         return index.clip(0, length - 1)
     if max(before, after) >= length:
         raise ValueError(f"padding by {before} and {after} with mode 'reflect' needs an axis longer than that, got length {length}")
-    return length - 1 - np.abs(length - 1 - np.abs(index))
+    return length - 1 - abs(length - 1 - abs(index))
 
 
 def pad(input, pad, mode: str = "constant", value: float | None = None):
@@ -169,5 +170,5 @@ def pad(input, pad, mode: str = "constant", value: float | None = None):
     for i in range(0, len(numbers), 2):
         axis = x.ndim - 1 - i // 2
         if numbers[i] or numbers[i + 1]:
-            x = x[(slice(None),) * axis + (_places(mode, x.shape[axis], numbers[i], numbers[i + 1]),)]
+            x = x[(slice(None),) * axis + (_places(mode, x.shape[axis], *numbers[i : i + 2], getattr(x, "device", "cpu")),)]
     return x if any(numbers) else unchanged(x)

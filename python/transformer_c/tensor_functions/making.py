@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from .. import _core
 from .._arguments import count, one_of
 from .._core import Tensor
-from .._tensor import empty, full, no_grad, ones, tensor, zeros
+from .._tensor import empty, full, integers, made, no_grad, ones, tensor, where, zeros
 from ._calls import METHODS, to_arrays
 
 
@@ -36,14 +34,15 @@ def linspace(start: float, end: float, steps: int, *, dtype: Any = None, device:
     """
     start, end, steps = _number(start), _number(end), count("steps", steps, 0)
     whole = dtype is not None and Tensor([], dtype)._dtype_name in ("int64", "int32", "uint8")
-    if whole:
-        start, end = int(start), int(end)
-    values = np.linspace(start, end, steps)
-    if whole and steps > 1:  # from both ends, as PyTorch does, so that rounding is the same
-        half = np.arange(steps // 2, steps)
-        step = (end - start) / (steps - 1)
-        values[: steps // 2], values[half] = start + step * np.arange(steps // 2), end - step * (steps - 1 - half)
-    return Tensor(values, "float32" if dtype is None else dtype, device, requires_grad)
+    start, end = (int(start), int(end)) if whole else (float(start), float(end))
+    places = integers(0, 1, steps, device, "float64")
+    step = (end - start) / (steps - 1) if steps > 1 else 0.0
+    values = start + step * places
+    if whole:  # from both ends, as PyTorch does, so that rounding is the same
+        values = where(places < steps // 2, values, end - step * (steps - 1 - places))
+    elif steps > 1:
+        values[-1:] = end
+    return made(values, "float32" if dtype is None else dtype, device, requires_grad)
 
 
 def eye(n: int, m: int | None = None, *, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:

@@ -10,7 +10,7 @@ import numpy as np
 from .. import _core
 from .._arguments import count, integer
 from .._core import Tensor
-from .._tensor import cat
+from .._tensor import cat, integers
 from ._calls import METHODS, axes_of, axis_of, takes_arrays
 
 # ---- methods as functions ------------------------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ def diag(input: Any, diagonal: int = 0) -> Any:
         first = down * columns + right
         return input.reshape(-1)[first : first + (count - 1) * (columns + 1) + 1 : columns + 1].clone() if count else input.reshape(-1)[:0]
     side = input.shape[0] + down + right
-    places = _core.as_argument((np.arange(input.shape[0]) + down) * side + np.arange(input.shape[0]) + right).to(input.device)
+    places = _core.as_argument(integers(down * side + right, side + 1, input.shape[0], input.device))
     whole = _core.full((side * side,), 0, input._dtype_name, input.device)
     return _core.scatter(whole, 0, places, input, "put").reshape(side, side)
 
@@ -398,7 +398,7 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
     array([1, 1, 1, 2])
     """
     if repeats is None:
-        input, repeats = _core.as_argument(np.arange(input.numel())).to(input.device), input
+        input, repeats = _core.as_argument(integers(0, 1, input.numel(), input.device)), input
     if dim is None:
         input, dim = input.reshape(-1), 0
     axis = axis_of("dim", input.ndim, dim)
