@@ -100,10 +100,11 @@ tc_status tc_cuda_earlier_errors(const tc_cuda_api *api, int index, tc_error *er
     if (place < 0) return TC_OK; /* another thread has it */
     const char *device = tc_device_text(name, (tc_device){TC_CUDA, index});
     if (!known)
-        return tc_fail(err, TC_ERROR_INDEX,
-                       "an earlier call on %s had the index %lld as element %lld of its indices, which is out of range; what was computed "
-                       "from it since then is wrong",
-                       device, (long long)alarm[TC_ALARM_VALUE], (long long)alarm[TC_ALARM_POSITION]);
+        return tc_fail(
+            err, TC_ERROR_INDEX,
+            "an earlier call on %s had the index %lld as element %lld of its indices, or a probability with these bits, which is out "
+            "of range; what was computed from it since then is wrong",
+            device, (long long)alarm[TC_ALARM_VALUE], (long long)alarm[TC_ALARM_POSITION]);
     const tc_status status = check.fail(&check, alarm[TC_ALARM_POSITION], alarm[TC_ALARM_VALUE], &found);
     return tc_fail(err, status,
                    "%s (in an earlier call on %s, which did not wait for the check; what was computed from it since then is "

@@ -4,8 +4,12 @@
  * Saved for the backward: input, target and the weights. */
 #include "loss.h"
 
+#include <string.h>
+
 #include "../core/broadcast.h"
+#include "../core/own.h"
 #include "../kernels/loss.h"
+#include "check_index.h"
 
 /* ---- from losses to a loss, and back ------------------------------------------------------------------------------------- */
 
@@ -74,28 +78,54 @@ static tc_status check_shapes(tc_scope *s, const tc_tensor *x, const tc_tensor *
     return check_weight(s, x, positive_weight, "pos_weight");
 }
 
-/* Probabilities are in [0, 1]; NaN passes. */
-static tc_status check_probabilities(tc_tensor *x, tc_error *err)
+static tc_status not_a_probability(const tc_index_check *check, int64_t position, int64_t bits, tc_error *err)
+{
+    double value;
+    (void)check, (void)position;
+    memcpy(&value, &bits, sizeof value);
+    return tc_fail(err, TC_ERROR_VALUE,
+                   "input has a value of %g but must hold probabilities, from 0 to 1; binary_cross_entropy_with_logits takes logits",
+                   value);
+}
+
+static int64_t bits_of(double value)
+{
+    int64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* The smallest or the largest of the numbers x is in [0, 1]; NaN passes. The bits of the numbers from 0 to 1 are, as integers, from 0 to
+ * those of 1, and those of all others are not: so on a GPU it is a check of indices, for which the host does not wait. */
+static tc_status check_extreme(tc_tensor *x, bool largest, tc_error *err)
 {
     TC_SCOPE(s, err);
-    tc_tensor *detached, *extreme;
-    if (x->numel == 0) return TC_OK;
-    TC_TRY(tc_tensor_detach(&detached, x, err));
-    TC_TRY(tc_own(&s, detached));
-    for (int largest = 0; largest < 2; largest++) {
-        TC_TRY(tc_reduce(&extreme, detached, largest ? TC_REDUCE_max : TC_REDUCE_min, -1, NULL, false, err));
-        TC_TRY(tc_own(&s, extreme));
-        TC_TRY(tc_tensor_as(&extreme, extreme, TC_FLOAT64, err));
-        TC_TRY(tc_own(&s, extreme));
-        TC_TRY(tc_tensor_on(&extreme, extreme, (tc_device){TC_CPU, 0}, err));
-        TC_TRY(tc_own(&s, extreme));
+    tc_tensor *extreme, *is_outside, *found, *bits;
+    TC_TRY(tc_reduce(&extreme, x, largest ? TC_REDUCE_max : TC_REDUCE_min, -1, NULL, false, err));
+    TC_TRY(tc_own(&s, extreme));
+    TC_TRY(tc_tensor_as(&extreme, extreme, TC_FLOAT64, err));
+    TC_TRY(tc_own(&s, extreme));
+    if (tc_tensor_on_cpu(extreme)) {
         const double value = *(const double *)tc_data(extreme);
-        if (value < 0 || value > 1)
-            return tc_fail(
-                err, TC_ERROR_VALUE,
-                "input has a value of %g but must hold probabilities, from 0 to 1; binary_cross_entropy_with_logits takes logits", value);
+        return value < 0 || value > 1 ? not_a_probability(NULL, 0, bits_of(value), err) : TC_OK;
     }
-    return TC_OK;
+    TC_TRY(tc_binary_scalar(&is_outside, extreme, tc_scalar_real(largest ? 1 : 0), false, largest ? TC_BINARY_gt : TC_BINARY_lt, err));
+    TC_TRY(tc_own(&s, is_outside));
+    TC_TRY(tc_where(&found, is_outside, &(tc_argument){.tensor = extreme}, &(tc_argument){.scalar = tc_scalar_real(0.5)}, err));
+    TC_TRY(tc_own(&s, found));
+    TC_TRY(tc_make_view(&s, &bits, found, 0, NULL, NULL, 0));
+    bits->dtype = TC_INT64;
+    const tc_index_check check = tc_index_check_of(bits, bits_of(1) + 1, not_a_probability);
+    return tc_check_indices(&check, bits, err);
+}
+
+static tc_status check_probabilities(tc_tensor *x, tc_error *err)
+{
+    TC_OWNED tc_tensor *numbers = NULL;
+    if (x->numel == 0) return TC_OK;
+    TC_TRY(tc_tensor_detach(&numbers, x, err));
+    TC_TRY(check_extreme(numbers, false, err));
+    return check_extreme(numbers, true, err);
 }
 
 /* ---- forward and backward of all -------------------------------------------------------------------------------------------- */

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from . import _core, nn
 from . import functional as F
 from ._arguments import all_of, array, count, divisible, not_negative, one_of, probability
 from ._core import Tensor, scaled_dot_product
+from ._graph import refuse
 from ._promotion import cast_input
 from ._tensor import as_tensor
 from .nn.attention import join_heads
@@ -50,6 +51,15 @@ def expand_mask(mask):
     return mask[None, None] if mask.ndim == 2 else mask
 
 
+def _values(mask: Any) -> np.ndarray:
+    """Of a floating mask. For one on a GPU the host waits."""
+    if not isinstance(mask, Tensor):
+        return mask
+    if mask.is_cuda:
+        refuse("the host read a floating mask, to find values other than 0 and 1 (pass mask != 0, which is not read),")
+    return np.zeros(0) if _core.is_traced() else mask.detach().cpu().numpy()  # a traced call has no checks
+
+
 def _check_mask(mask, batch: int, heads: int, queries: int, keys: int):
     """A module's mask as a 4-D Tensor or ndarray that broadcasts to (B, H, Tq, Tk); the error for any other mask says which shapes fit."""
     if mask is None:
@@ -62,13 +72,9 @@ def _check_mask(mask, batch: int, heads: int, queries: int, keys: int):
             f"mask has shape {given}, that of x: this layer attends from x to itself, layer(x, mask); tc.nn.MultiheadAttention takes "
             "query, key and value"
         )
-    if isinstance(mask, Tensor):
-        values = np.zeros(0) if _core.is_traced() else mask.detach().cpu().numpy()  # a graph has no checks
-    else:
-        values = mask
-    if values.dtype.kind not in "biuf" and values.dtype.name != "bfloat16":
+    if mask.dtype.kind not in "biuf" and mask.dtype.name != "bfloat16":
         raise TypeError(f"mask must be an array of bool or numbers, nonzero = attend, not {mask!r:.60}")
-    if values.dtype.kind in "fV" and not np.isin(values, (0, 1)).all():
+    if mask.dtype.kind in "fV" and not np.isin(_values(mask), (0, 1)).all():
         raise ValueError(
             "a floating mask here contains only 0 (masked) and 1 (attend); this one has other values, so an additive mask was probably "
             "meant: pass it as bias= of functional.scaled_dot_product_attention"

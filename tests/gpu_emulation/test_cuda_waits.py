@@ -62,8 +62,9 @@ LOSSES = {
     "nll": lambda y, t: F.nll_loss(y.log_softmax(1), t),
     "gather": lambda y, t: -y.log_softmax(1).gather(1, t.unsqueeze(1)).mean(),
     "squares": lambda y, t: F.mse_loss(y, F.one_hot(t, 11).float().transpose(1, 2)),
+    "probabilities": lambda y, t: F.binary_cross_entropy(y.sigmoid(), F.one_hot(t, 11).float().transpose(1, 2)),
 }
-MODELS = {"tokens": lambda: Tokens(False), "one-hot": OneHot}
+MODELS = {"tokens": lambda: Tokens(False), "causal": lambda: Tokens(True), "one-hot": OneHot}
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "autocast"])
@@ -109,7 +110,6 @@ WAITING = {
     "repeat_interleave": lambda x, i: tc.repeat_interleave(x[0, :2], i),
     "x[indices] = y": lambda x, i: (x.requires_grad_() * 1).__setitem__(i, x.sum()),
     "index_put": lambda x, i: x.index_put((i,), x[:2], accumulate=True),
-    "binary_cross_entropy": lambda x, i: F.binary_cross_entropy(x.sigmoid(), x.sigmoid()),
     "gaussian_nll_loss": lambda x, i: F.gaussian_nll_loss(x, x, x.exp()),
     "bernoulli": lambda x, i: tc.bernoulli(x.sigmoid()),
     "multinomial": lambda x, i: tc.multinomial(x.exp(), 2),
@@ -128,6 +128,60 @@ def test_what_the_host_reads_is_documented(emulated_gpu, emulated_library, name,
     assert f"`{name}`" in page[page.index("Still read by the host") : page.index("## The emulation")]
 
 
+# ---- masks -------------------------------------------------------------------------------------------------------------------------
+
+T, CAUSAL = 5, tc.nn.Transformer.generate_square_subsequent_mask(5)
+LAYER = {"d_model": 8, "nhead": 2, "dim_feedforward": 8, "dropout": 0.0, "batch_first": True}
+MASKED = {  # (x, masks): a causal one, of bool or added; one for each key; a boolean one where True means attend
+    "layer": lambda m, x, c, k, a: m["encoder"].layers[0](x, src_mask=c, src_key_padding_mask=k),
+    "encoder": lambda m, x, c, k, a: m["encoder"](x, mask=c, src_key_padding_mask=k),
+    "encoder, causal": lambda m, x, c, k, a: m["encoder"](x, mask=c, is_causal=True),
+    "decoder": lambda m, x, c, k, a: m["decoder"](x, x * 2, tgt_mask=c, memory_mask=c, memory_key_padding_mask=k),
+    "transformer": lambda m, x, c, k, a: m["transformer"](x, x, src_mask=c, tgt_mask=c, src_key_padding_mask=k),
+    "attention": lambda m, x, c, k, a: m["attention"](x, x, x, attn_mask=c, key_padding_mask=k)[0],
+    "added keys": lambda m, x, c, k, a: m["added"](x, x, x, key_padding_mask=k, is_causal=True)[0],
+    "functional": lambda m, x, c, k, a: F.scaled_dot_product_attention(x, x, x, attn_mask=a),
+    "functional, added": lambda m, x, c, k, a: F.scaled_dot_product_attention(x, x, x, attn_mask=c if c.dtype == np.float32 else None),
+    "functional, causal": lambda m, x, c, k, a: F.scaled_dot_product_attention(x, x, x, is_causal=True),
+    "the tutorial's": lambda m, x, c, k, a: m["tutorial"](x, a),
+    "the tutorial's encoder": lambda m, x, c, k, a: m["block"](x, a.long()),
+    "the tutorial's function": lambda m, x, c, k, a: tc.scaled_dot_product(x, x, x, mask=a)[0],
+}
+
+
+@pytest.mark.parametrize("added", [False, True], ids=["bool", "added"])
+@pytest.mark.parametrize("name", MASKED)
+def test_masks_are_not_read(emulated_gpu, emulated_library, name, added, rng):
+    """Values are those of the CPU, and a capture takes them."""
+    tc.manual_seed(3)
+    modules = {
+        "encoder": tc.nn.TransformerEncoder(tc.nn.TransformerEncoderLayer(**LAYER), 2),
+        "decoder": tc.nn.TransformerDecoder(tc.nn.TransformerDecoderLayer(**LAYER), 1),
+        "transformer": tc.nn.Transformer(8, 2, 1, 1, 8, dropout=0.0, batch_first=True),
+        "attention": tc.nn.MultiheadAttention(8, 2, batch_first=True),
+        "added": tc.nn.MultiheadAttention(8, 2, add_bias_kv=True, add_zero_attn=True, batch_first=True),
+        "tutorial": tc.MultiheadAttention(8, 8, 2),
+        "block": tc.EncoderBlock(8, 2, 8),
+    }
+    x, padding = rng.standard_normal((2, T, 8), np.float32), np.arange(T) >= np.array([[T], [3]])
+    causal = host(CAUSAL) if added else np.isneginf(host(CAUSAL))
+    found = []
+    for place in ("cpu", emulated_gpu):
+        on_device = {kind: module.to(place) for kind, module in modules.items()}
+        given = [tc.tensor(a, device=place) for a in (x, causal, padding, ~np.isneginf(host(CAUSAL)))]
+        call = lambda *given, on=on_device: MASKED[name](on, *given)
+        if place != "cpu":
+            tc.cuda.synchronize(place)
+            results = []
+            assert counted(emulated_library, lambda: results.append(call(*given))) == NOTHING
+            captured = tc.cuda.graph(call)
+            results += [captured(*given) for _ in range(3)]
+            for y in results[1:]:
+                np.testing.assert_array_equal(host(y), host(results[0]))
+        found.append(host(call(*given)))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-4, atol=1e-5)
+
+
 # ---- late errors -------------------------------------------------------------------------------------------------------------------
 
 BAD = {
@@ -141,6 +195,8 @@ BAD = {
     "brackets": (lambda i, x: x[:, i], IndexError, "index 7 is out of range for axis 1 of length 5"),
     "negative brackets": (lambda i, x: x[i - 8], IndexError, "index -8 is out of range for axis 0 of length 5"),
     "a write": (lambda i, x: (x.__setitem__(i, 1.0), x)[1], IndexError, "index 7 is out of range for axis 0 of length 5"),
+    "a probability": (lambda i, x: F.binary_cross_entropy(x + 1.5, x), ValueError, "input has a value of 1.5 but must hold probabilities, from 0 to 1"),
+    "a negative probability": (lambda i, x: F.binary_cross_entropy(x - 0.25, x), ValueError, "input has a value of -0.25 but must"),
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from .._arguments import all_of, count, divisible, probability
 from .._core import Tensor
 from .._names import explained
 from .._promotion import cast_input
-from .._tensor import as_tensor, cat, empty, ones, zeros
+from .._tensor import as_tensor, cat, empty, ones, tril, zeros
 from . import init
 from .cache import KeyValueCache, restored_on_error
 from .layers import Linear
@@ -351,7 +351,7 @@ class MultiheadAttention(Module):
         allowed, added = [~mask for mask in allowed], [mask.to(q.dtype) for mask in added]
         extra = (self.bias_k is not None) + self.add_zero_attn
         if extra and is_causal:  # every query sees the added keys, though they come last
-            allowed.append(as_tensor(np.tri(queries, keys, offset, dtype=bool)[None, None]).to(q.device))
+            allowed.append(tril(ones(1, 1, queries, keys, dtype=bool, device=q.device), offset))
             is_causal = False
         if extra:
             allowed = [cat([m, ones(*m.shape[:-1], extra, dtype=m.dtype, device=m.device)], -1) for m in allowed]

@@ -300,10 +300,13 @@ def _copies(layer: Module, num_layers: int) -> ModuleList:
 
 
 def _is_causal(mask: Tensor) -> bool:
-    """Whether it is the mask of ``Transformer.generate_square_subsequent_mask``, or its bool form. In a trace it may be any mask later."""
-    if _core.is_traced():
+    """Whether it is the mask of ``Transformer.generate_square_subsequent_mask``, or its bool form.
+
+    In a trace it may be any mask later. On a GPU it is not looked at, which would wait for the GPU in each forward.
+    """
+    if _core.is_traced() or mask.is_cuda:
         return False
-    values = mask.cpu().numpy()
+    values = mask.numpy()
     future = np.triu(np.ones(values.shape, bool), 1)
     return np.array_equal(values, future if values.dtype == bool else np.where(future, -np.inf, 0.0))
 
@@ -312,7 +315,7 @@ class _Stack(Module):
     """Layers one after the other, followed by an optional norm."""
 
     def _causal(self, x: Tensor, mask: Tensor | None, is_causal: bool | None, caches: _Caches) -> tuple[Tensor | None, bool]:
-        """Mask and flag. Unless `is_causal` is False, a causal mask is replaced by the flag, which skips half the work."""
+        """Mask and flag. Unless `is_causal` is False, a causal mask on the CPU is replaced by the flag, which skips half the work."""
         attention = getattr(self.layers[0], "self_attn", None) if len(self.layers) else None
         if mask is not None and is_causal is not False and isinstance(attention, MultiheadAttention) and not mask.requires_grad:
             length = x.shape[1 if x.ndim == 3 and attention.batch_first else 0]
@@ -560,7 +563,7 @@ class Transformer(Module):
         src_key_padding_mask, tgt_key_padding_mask, memory_key_padding_mask : array_like, shape (B, Tk), optional
             Bool: True = ignore the key. Floating: added to the scores.
         src_is_causal, tgt_is_causal : bool, optional
-            None: a causal mask is recognised, which saves half the work.
+            None: a causal mask on the CPU is recognised, which saves half the work. On a GPU masks are not read: there, True does.
         memory_is_causal : bool, default False
         """
         src, tgt = array("Transformer", src), array("Transformer", tgt)
