@@ -555,7 +555,7 @@ def clips_weights(trainer, model, batch_idx):
         model.head.weight.data = model.head.weight.data.clip(-0.2, 0.2)
 
 
-NONE_CAPTURED = "are replaced in or between all steps, so that graph=True captures none of them: change values in place"
+NONE_REPEATED = "are replaced, or their .data is, in or between all steps, so that graph=True repeats none of them: change values in place"
 CHANGES = [
     replaces_the_head,
     replaces_a_parameter,
@@ -566,14 +566,52 @@ CHANGES = [
     moves_the_teacher,
     clips_weights,
 ]
+IN_EACH_STEP = [replaces_a_buffer, copies_the_head, moves_the_teacher]
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_is_changed_between_steps_is_seen(emulated_gpu, change):
     expected = short_fit(emulated_gpu, False, Line, rows(7), change, gradient_clip_val=0.5)
-    with pytest.warns(UserWarning, match=NONE_CAPTURED) if change in (replaces_a_buffer, copies_the_head) else nullcontext():
+    with pytest.warns(UserWarning, match=NONE_REPEATED) if change in IN_EACH_STEP else nullcontext():
         found = short_fit(emulated_gpu, True, Line, rows(7), change, gradient_clip_val=0.5)
     assert_equal(found, expected)
+
+
+class Adversarial(Line):
+    """Trains on inputs moved in the direction of their gradients, which it finds by leaves of its own, of the batch and made anew."""
+
+    def training_step(self, batch, batch_idx):
+        x, y = batch[0].detach().requires_grad_(), batch[1]
+        noise = tc.zeros(*y.shape, device=y.device, requires_grad=True)
+        for _ in range(2):
+            self.loss(x, y + noise).backward()
+        self.zero_grad()
+        self.log("noise", (noise.grad**2).sum())
+        return super().training_step((x.detach() + x.grad.tanh(), y), batch_idx)
+
+
+def test_leaves_that_a_step_makes(emulated_gpu):
+    expected = short_fit(emulated_gpu, False, Adversarial, rows(6))
+    assert_equal(short_fit(emulated_gpu, True, Adversarial, rows(6)), expected)
+
+
+def clips_all_weights(trainer, model, batch_idx):
+    """At first after each step, as in the paper on Wasserstein GANs."""
+    if batch_idx < 8:
+        for p in model.head.parameters():
+            p.data = p.data.clip(-0.3, 0.3)
+
+
+def test_weights_that_are_clipped_after_each_step(emulated_gpu, emulated_library):
+    """Nothing is captured in vain for long, and graphs are made again when the clipping ends."""
+    found, starts = [], []
+    for graph in (False, True):
+        before = emulated_library.library.emulator_graph_launches()
+        with pytest.warns(UserWarning, match=NONE_REPEATED) if graph else nullcontext():
+            found.append(short_fit(emulated_gpu, graph, Line, rows(14), clips_all_weights))
+        starts.append(emulated_library.library.emulator_graph_launches() - before)
+    assert_equal(found[1], found[0])
+    assert starts == [0, 2 + 4]  # two captures, and from the ninth step on a step as usual, a capture, and repetitions
 
 
 def test_a_buffer_that_each_step_replaces(emulated_gpu):
@@ -581,7 +619,7 @@ def test_a_buffer_that_each_step_replaces(emulated_gpu):
         model.mean = model.mean * 0.5 + loss.detach()
 
     expected = short_fit(emulated_gpu, False, lambda: Line(replace), rows(5))
-    with pytest.warns(UserWarning, match=NONE_CAPTURED) as told:
+    with pytest.warns(UserWarning, match=NONE_REPEATED) as told:
         found = short_fit(emulated_gpu, True, lambda: Line(replace), rows(5))
     assert len(told) == 1
     assert_equal(found, expected)
@@ -593,7 +631,7 @@ def sets_data(model, loss):
 
 LEFT_BEHIND = {
     "a Tensor": (lambda model, loss: setattr(model, "last", loss.detach()), "last of the module was changed"),
-    "data": (sets_data, r"teacher\.weight\.data of the module was changed"),
+    "data": (sets_data, r"a Tensor of shape \(2, 3\) got another \.data while tc\.cuda\.graph captured, .* change its values in place"),
     "an item of a dict": (lambda model, loss: model.counts.update(n=model.counts["n"] + 1), "counts of the module"),
     "a Tensor in a dict": (lambda model, loss: model.counts.update(n=loss.detach()), "counts of the module"),
     "an item of a list in a list": (lambda model, loss: model.list[0].__setitem__(0, model.list[0][0] + 1), "list of the module"),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .loop import FitLoop, Part
 
 MAX_GRAPHS = 8  # at a time: each has memory for all that its step computes
+MAX_IN_VAIN = 2  # then steps are not captured while the model is replaced after each
 
 
 class Done(NamedTuple):
@@ -49,7 +50,7 @@ class CapturedSteps:
         self._loop = loop
         self._clips_itself = not any(loop.hooks.is_defined(name) for name in ("on_after_backward", "on_before_optimizer_step"))
         self._told: set[str] = set()  # warnings
-        self._in_vain = 0  # times in a row that the model was replaced before a graph was captured
+        self._in_vain = 0  # times in a row that the model was replaced before a graph was repeated
 
     def __enter__(self) -> None:
         self._begin()
@@ -57,6 +58,7 @@ class CapturedSteps:
     def _begin(self) -> None:
         self._structure = Structure(self._loop.model)
         self._graphs: list[tuple[Any, Graph]] = []  # with the kind of parts that each is for
+        self._has_repeated = False  # one of them
 
     def __exit__(self, *unused: Any) -> None:
         del self._structure, self._graphs
@@ -89,11 +91,12 @@ class CapturedSteps:
 
     def _step_for(self, part: Part) -> Callable[..., Done]:
         """The graph for this kind of parts; for kinds beyond MAX_GRAPHS the function that one would capture."""
-        if self._structure.is_replaced():
-            self._begin_again()
+        if self._structure.is_replaced() and self._begin_again():
+            return self._function(part)
         kind = (_kind(part.batch), part.share, part.is_first, part.is_last, self._state())
         for known, graph in self._graphs:
             if known == kind:
+                self._has_repeated |= graph.is_captured
                 return graph
         step = self._function(part)
         if len(self._graphs) == MAX_GRAPHS:
@@ -110,15 +113,18 @@ class CapturedSteps:
         options, groups = self._loop.options, len(self._loop.run.optimizers[0].param_groups)
         return groups, options.gradient_clip_val, options.gradient_clip_algorithm, self._structure.switches()
 
-    def _begin_again(self) -> None:
-        """Frees the graphs of what the model no longer has."""
-        self._in_vain = 0 if self._structure.is_captured else self._in_vain + 1
-        if self._in_vain == 2:
-            self._tell_once(
-                "modules, parameters, buffers or hooks of the model are replaced in or between all steps, so that graph=True captures none "
-                "of them: change values in place, by copy_()"
-            )
+    def _begin_again(self) -> bool:
+        """Frees the graphs of what the model no longer has. Whether the next one would probably be in vain, too."""
+        self._in_vain = 0 if self._has_repeated else self._in_vain + 1
         self._begin()
+        if self._in_vain < MAX_IN_VAIN:
+            return False
+        self._structure.note_places()  # so that the next step is in vain, too, if they are others after this one
+        self._tell_once(
+            "modules, parameters, buffers or hooks of the model are replaced, or their .data is, in or between all steps, so that graph=True "
+            "repeats none of them: change values in place, by copy_()"
+        )
+        return True
 
     def _tell_once(self, message: str) -> None:
         if message not in self._told:

@@ -143,11 +143,6 @@ class Structure:
         """A graph is captured, which depends on where parameters and buffers have their elements."""
         self._places = [t.data_ptr() for t in self._tensors]
 
-    @property
-    def is_captured(self) -> bool:
-        """Whether a graph was captured."""
-        return self._places is not None
-
     def is_replaced(self) -> bool:
         """Whether a part was added, replaced or removed since this was made, or moved since a graph was captured."""
         return self._found() != self._parts or self._places not in (None, [t.data_ptr() for t in self._tensors])
@@ -163,4 +158,4 @@ class Structure:
         return Objects(*[part for registry in self._registries for part in registry.values()], *forwards, *hooks)
 
 
-__all__ = ["Objects", "Structure", "contents", "unchanged"]
+__all__ = ["Structure", "unchanged"]
