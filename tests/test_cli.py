@@ -397,6 +397,7 @@ USAGE = {
     "nan": ["train", "reverse", "--clip", "nan"],
     "seed": ["train", "reverse", "--seed", str(2**64)],
     "device": ["train", "anomaly", "--device", "gpu"],
+    "graphs on the CPU": ["train", "reverse", "--graph"],
     "heads": ["train", "anomaly", "--num-heads", "3"],
     "set of one": ["train", "anomaly", "--set-size", "1"],
     "longer than the encoding": ["train", "reverse", "--seq-len", "5001"],

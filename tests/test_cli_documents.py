@@ -162,7 +162,7 @@ def test_help_has_every_option_and_its_default(task, capsys):
     for name, option in TASKS[task].options.items():
         assert f"--{name.replace('_', '-')} {option.metavar}" in text
         assert not option.shown or f"(default: {option.shown})" in text
-    for name in ("--threads", "--device", "--output", "--resume", "--overwrite", "--no-progress"):
+    for name in ("--threads", "--device", "--graph", "--output", "--resume", "--overwrite", "--no-progress"):
         assert name in text
 
 

@@ -46,6 +46,11 @@ def _add_task(choices, task: tasks.Task) -> None:
     add_threads(running)
     running.add_argument("--device", type=device, default="cpu", metavar="D", help="cpu, or cuda where it can be used (default: cpu)")
     running.add_argument(
+        "--graph",
+        action="store_true",
+        help="with --device cuda: capture the training step and repeat it with one launch; the numbers are the same",
+    )
+    running.add_argument(
         "--output", default=f"runs/{task.name}", metavar="FOLDER", help=f"where checkpoints and history go (default: runs/{task.name})"
     )
     running.add_argument(
@@ -77,6 +82,10 @@ def _run(task: tasks.Task, options: argparse.Namespace, parser: argparse.Argumen
     last = os.path.join(options.output, LAST)
     if options.resume and options.overwrite:
         parser.error("--resume continues a run and --overwrite deletes it: give one of them")
+    if options.graph and not options.device.startswith("cuda"):
+        parser.error(f"--graph captures steps on a GPU, and --device is {options.device}: give --device cuda as well")
+    if options.graph and distributed.world_size() > 1:
+        parser.error("--graph captures the steps of one process: leave it out, or start the command without a launcher")
     if options.resume:
         hp = _saved(task, options.output, given, parser)
     else:
@@ -164,7 +173,7 @@ def _launcher(ranks: int) -> str:
 def _train(task: tasks.Task, hp: argparse.Namespace, options: argparse.Namespace, model, train, val, test) -> int:
     trainer = Trainer(
         hp.epochs, hp.clip, monitor=task.monitor, mode=task.mode, checkpoint_dir=options.output, progress=not options.no_progress,
-        device=options.device, patience=hp.patience, strategy="auto",
+        device=options.device, patience=hp.patience, strategy="auto", graph=options.graph,
     )  # fmt: skip
     count = sum(p.numel() for p in model.parameters())
     print(
@@ -172,6 +181,7 @@ def _train(task: tasks.Task, hp: argparse.Namespace, options: argparse.Namespace
         flush=True,
     )
     again = f"{_launcher(trainer.world_size)}python -m transformer_c train {task.name} --resume --output {shlex.quote(options.output)}"
+    again += ("" if options.device == "cpu" else f" --device {options.device}") + (" --graph" if options.graph else "")
     if options.resume:
         _check_same(model, options.output)
         _say_where(os.path.join(options.output, LAST))

@@ -287,7 +287,7 @@ class EncoderDecoderSelfAttn(nn.Module):
 
     def forward(self, X, source_mask=None):
         """X (N, input_len + target_len, features), of which eval mode uses the first `input_len` steps, to (N, target_len, features)."""
-        self.trg_masks = self.trg_masks.type_as(X).bool()
+        self.trg_masks = self.trg_masks.to(X.device).bool()
         source_seq = X[:, : self.input_len, :]
         self.encode(source_seq, source_mask)
         if self.training:

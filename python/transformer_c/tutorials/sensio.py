@@ -176,7 +176,7 @@ class MLP(TrainingModule):
         x, y = batch
         y_hat = self(x)
         loss = F.cross_entropy(y_hat, y)
-        acc = (y_hat.argmax(axis=1) == y).sum().item() / y.shape[0]
+        acc = as_tensor(y_hat.argmax(axis=1) == y).sum().double() / y.shape[0]  # a Tensor, for which a GPU is not waited for
         return loss, acc
 
     def training_step(self, batch, batch_idx):
