@@ -325,7 +325,7 @@ def arange(
     return made(start + step * integers(0, 1, length, device, "float64"), "float32" if dtype is None else dtype, device, requires_grad)
 
 
-def integers(first: int, step: int, length: int, device: str | None, dtype: str = "int64") -> Any:
+def integers(first: Any, step: Any, length: Any, device: str | None, dtype: str = "int64") -> Any:
     """`length` integers from `first` in equal steps: an ndarray, or a Tensor on a GPU, to which nothing is copied."""
     if device is None or str(device) == "cpu":
         return np.arange(first, first + step * length, step, dtype=np.int64).astype(dtype, copy=False)

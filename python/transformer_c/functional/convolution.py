@@ -167,8 +167,9 @@ def pad(input, pad, mode: str = "constant", value: float | None = None):
         raise ValueError(f"mode {mode!r} takes no value, got {value}")
     if len(numbers) % 2 or len(numbers) > 2 * x.ndim:
         raise ValueError(f"pad has {len(numbers)} numbers; expected two for each padded axis of input, whose shape is {tuple(x.shape)}")
+    device = getattr(x, "device", "cpu")
     for i in range(0, len(numbers), 2):
         axis = x.ndim - 1 - i // 2
         if numbers[i] or numbers[i + 1]:
-            x = x[(slice(None),) * axis + (_places(mode, x.shape[axis], *numbers[i : i + 2], getattr(x, "device", "cpu")),)]
+            x = x[(slice(None),) * axis + (_places(mode, x.shape[axis], numbers[i], numbers[i + 1], device),)]
     return x if any(numbers) else unchanged(x)
