@@ -153,6 +153,10 @@ def rotary(tc, tensor, B, H, T, d):
     tc.functional.rotary(tensor(B, H, T, d)).backward(tensor(B, H, T, d, grad=False))
 
 
+def a_range(tc, tensor, length):
+    tc.arange(length, device=tensor.device)
+
+
 def activated(tc, tensor, M, N, K):
     tc._core.linear(tensor(M, K), tensor(N, K), tensor(N), "relu").backward(tensor(M, N, grad=False))
 
@@ -215,6 +219,7 @@ CASES = [
     (corners, ["float32"], [(40, 33)]),
     (losses, BOTH, [(32, 128)]),
     (rotary, BOTH, [(1, 2, 24, 16)]),
+    (a_range, ["float32"], [(1000,)]),
     (activated, BOTH, [(40, 33, 32)]),
     (accumulated, ["float32"], [(32, 128)]),
     (every_option, ["float32", "float16"], [(1, 2, 48, 32)]),
