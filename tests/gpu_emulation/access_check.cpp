@@ -68,23 +68,42 @@ bool ordered_before_me(const Access &access)
          other.thread, theirs);
 }
 
-void check_byte(const unsigned char *pointer, bool write, const char *operation, Site site)
+bool is_allowed(const Shadow &byte, bool write)
 {
-    Shadow &byte = *shadow_of(pointer);
-    const Access me = {block.serial, current->clock, static_cast<uint16_t>(current->linear)};
+    if (!ordered_before_me(byte.write)) return false;
+    return write ? ordered_before_me(byte.read[0]) && ordered_before_me(byte.read[1]) : byte.write.block != 0;
+}
+
+// Why it is not allowed.
+[[noreturn]] void report(const Shadow &byte, bool write, const char *operation, const void *pointer, Site site)
+{
     if (!ordered_before_me(byte.write)) report_race(byte.write, write ? "write" : "read", "wrote", operation, pointer, site);
-    if (!write) {
-        if (!byte.write.block)
-            fail(site, "uninitialised: %s reads %s memory that nobody has written", operation,
-                 region_of(pointer) == Region::shared ? "shared" : "global");
-        const bool again = byte.read[0].block == me.block && byte.read[0].thread == me.thread;
-        if (!again) byte.read[1] = byte.read[0];
-        byte.read[0] = me;
+    if (!write)
+        fail(site, "uninitialised: %s reads %s memory that nobody has written", operation,
+             region_of(pointer) == Region::shared ? "shared" : "global");
+    report_race(byte.read[ordered_before_me(byte.read[0])], "write", "read", operation, pointer, site);
+}
+
+void remember(Shadow &byte, bool write)
+{
+    const Access me = {block.serial, current->clock, static_cast<uint16_t>(current->linear)};
+    if (write) {
+        byte.write = me;
         return;
     }
-    for (const Access &read : byte.read)
-        if (!ordered_before_me(read)) report_race(read, "write", "read", operation, pointer, site);
-    byte.write = me;
+    const bool again = byte.read[0].block == me.block && byte.read[0].thread == me.thread;
+    if (!again) byte.read[1] = byte.read[0];
+    byte.read[0] = me;
+}
+
+// Looks at each byte; site() is asked for only when there is something to report.
+template <class Place> void check_bytes(const void *pointer, size_t bytes, bool write, const char *operation, Place site)
+{
+    Shadow *byte = bytes ? shadow_of(pointer) : nullptr;
+    for (size_t i = 0; i < bytes; i++) {
+        if (!is_allowed(byte[i], write)) report(byte[i], write, operation, static_cast<const char *>(pointer) + i, site());
+        remember(byte[i], write);
+    }
 }
 
 // ---- from an instruction to its line ----
@@ -134,14 +153,7 @@ void look(const void *pointer, size_t bytes, bool write, bool aligned, const voi
         fail(resolve(instruction), "out of bounds: %s of %zu bytes at %p is not inside one %s array", operation, bytes, pointer,
              region == Region::shared ? "shared" : "global");
     if (region == Region::global && !row_allows(pointer, write)) fail_row(resolve(instruction), pointer, bytes, write);
-    const unsigned char *p = static_cast<const unsigned char *>(pointer);
-    const Site later = {nullptr, 0}; // looked up only when there is something to report
-    for (size_t i = 0; i < bytes; i++) {
-        Shadow &byte = *shadow_of(p + i);
-        const bool quiet = ordered_before_me(byte.write) &&
-                           (write ? ordered_before_me(byte.read[0]) && ordered_before_me(byte.read[1]) : byte.write.block != 0);
-        check_byte(p + i, write, operation, quiet ? later : resolve(instruction));
-    }
+    check_bytes(pointer, bytes, write, operation, [=] { return resolve(instruction); });
 }
 
 void enter(const void *) {}
@@ -164,7 +176,7 @@ void record_host_write(const void *pointer, size_t bytes)
 void record_access(const void *pointer, size_t bytes, bool write, const char *operation, Site site)
 {
     if (bytes && region_of(pointer) == Region::global && !row_allows(pointer, write)) fail_row(site, pointer, bytes, write);
-    for (size_t i = 0; i < bytes; i++) check_byte(static_cast<const unsigned char *>(pointer) + i, write, operation, site);
+    check_bytes(pointer, bytes, write, operation, [=] { return site; });
 }
 
 } // namespace emulator

@@ -172,10 +172,17 @@ void Fiber::on_first_entry() { EMULATOR_ASAN(__sanitizer_finish_switch_fiber(nul
 
 void Fiber::adopt_caller()
 {
-    pthread_attr_t attributes;
-    if (pthread_getattr_np(pthread_self(), &attributes) != 0) abort();
-    pthread_attr_getstack(&attributes, &bottom, &size);
-    pthread_attr_destroy(&attributes);
+    // Asked for once per thread: for the first one of a process the C library reads all of /proc/self/maps.
+    static thread_local void *own_bottom = nullptr;
+    static thread_local size_t own_size = 0;
+    if (!own_bottom) {
+        pthread_attr_t attributes;
+        if (pthread_getattr_np(pthread_self(), &attributes) != 0) abort();
+        pthread_attr_getstack(&attributes, &own_bottom, &own_size);
+        pthread_attr_destroy(&attributes);
+    }
+    bottom = own_bottom;
+    size = own_size;
 #if defined(EMULATOR_UCONTEXT)
     if (!saved) saved = new ucontext_t;
 #endif

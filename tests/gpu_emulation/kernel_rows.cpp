@@ -2,7 +2,6 @@
 #include "kernel_rows.h"
 #include "memory.h"
 #include <cstring>
-#include <set>
 #include <string>
 
 #include "../kernels.def" // the structs
@@ -29,7 +28,7 @@ const bool runs_here[] = {
 #undef TC_KERNEL_ENTRY
 
 thread_local std::shared_ptr<const Touches> current_one;
-std::set<std::string> written; // "kernel.member"; under the runtime's lock, which a launch holds while it runs
+uint64_t written[TC_KERNEL_COUNT]; // a bit for each member of the row; under the runtime's lock, which a launch holds while it runs
 
 std::string member_name(const Row &row, int member)
 {
@@ -42,6 +41,13 @@ void add(Touches &touches, const void *pointer, int member)
 {
     const unsigned char *start, *end;
     if (device_block(pointer, &start, &end)) touches.blocks.push_back({start, end, member});
+}
+
+uint64_t *written_of(const Row &row)
+{
+    for (int id = 0; id < TC_KERNEL_COUNT; id++)
+        if (rows[id].kernel == row.kernel) return &written[id];
+    return nullptr;
 }
 
 const void *word(const void *args, size_t offset)
@@ -58,7 +64,7 @@ const Row &row_of(int id) { return rows[id]; }
 Operands::Operands(const Row &row, const void *args, const void *scratch)
 {
     const tc_kernel &kernel = *row.kernel;
-    auto touches = std::make_shared<Touches>(Touches{row, {}});
+    auto touches = std::make_shared<Touches>(Touches{row, written_of(row), {}});
     add(*touches, scratch, TouchedBlock::scratch);
     for (int i = 0; i < static_cast<int>(kernel.write_count); i++) {
         if (kernel.writes[i].kind == tc_kernel_write::TC_WRITES_MEMORY) {
@@ -94,7 +100,7 @@ bool row_allows(const void *pointer, bool write)
         allowed = allowed || !write || touched.member != TouchedBlock::read_only;
         if (touched.member >= 0 && touched.member != listed) members++, listed = touched.member;
     }
-    if (allowed && write && members == 1) written.insert(member_name(touches.row, listed));
+    if (allowed && write && members == 1 && touches.written) *touches.written |= uint64_t(1) << listed;
     return allowed;
 }
 
@@ -115,8 +121,7 @@ const char *emulator_never_written(void)
     for (int id = 0; id < TC_KERNEL_COUNT; id++) {
         const emulator::Row &row = emulator::row_of(id);
         for (size_t i = 0; emulator::runs_here[id] && i < row.kernel->write_count; i++) {
-            const std::string name = emulator::member_name(row, static_cast<int>(i));
-            if (!emulator::written.count(name)) list += name + "\n";
+            if (!(emulator::written[id] >> i & 1)) list += emulator::member_name(row, static_cast<int>(i)) + "\n";
         }
     }
     return list.c_str();

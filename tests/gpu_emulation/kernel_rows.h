@@ -25,6 +25,7 @@ struct TouchedBlock {
 };
 struct Touches {
     Row row;
+    uint64_t *written; // a bit for each member of the row; null: a row that is not in the table
     std::vector<TouchedBlock> blocks;
 };
 
