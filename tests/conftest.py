@@ -35,7 +35,11 @@ sys.path.append(str(pathlib.Path(__file__).parents[1]))  # the benchmarks are a 
 
 def pytest_addoption(parser):
     parser.addoption("--seed", type=int, default=None, help="seed of the `rng` fixture, in place of one from the test's name")
-    parser.addoption("--by-turns", action="store_true", help="one instruction set and one number of threads per case, instead of each")
+    parser.addoption(
+        "--by-turns",
+        action="store_true",
+        help="one instruction set, number of threads and schedule of the emulated GPU per case, instead of each",
+    )
     parser.addoption("--slow", action="store_true", help="run the tests marked slow as well")
 
 
@@ -51,12 +55,13 @@ def pytest_configure(config):
 
 
 def one_by_turns(items):
-    """Of the same case with several instruction sets and numbers of threads, one: chosen by the case's name, so that all take turns."""
+    """Of the same case with several instruction sets, numbers of threads and schedules of the emulated GPU, one: chosen by the case's name, so that
+    all take turns."""
     same = {}
     for item in items:
         params = item.callspec.params if hasattr(item, "callspec") else {}
         name = item.nodeid
-        for word in (params.get("isa", ""), f"{params.get('threads')}-threads"):
+        for word in (params.get("isa", ""), f"{params.get('threads')}-threads", params.get("schedule", [""])[0]):
             name = re.sub(rf"(?<=[\[-]){re.escape(word)}(?=[\]-])", "", name, count=1)
         same.setdefault(name, []).append(item)
     return [group[zlib.crc32(name.encode()) % len(group)] for name, group in same.items()]

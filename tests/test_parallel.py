@@ -58,8 +58,15 @@ def test_a_test_marked_alone_runs_alone(tmp_path, monkeypatch):
     assert overlaps((tmp_path / "notes").read_text().splitlines()) == (True, False)
 
 
-def test_by_turns_every_case_runs_once(tmp_path):
-    """Each case with one of its instruction sets and numbers of threads, and each of those with some case."""
+@pytest.mark.parametrize(
+    "file, words",
+    [
+        ("tests/ops/test_equal_bits.py", ("baseline", "avx2", "avx512", "neon", "1-threads", "2-threads", "3-threads")),
+        ("tests/gpu_emulation/test_cuda_gemm.py", ("round_robin", "greedy", "random")),
+    ],
+)
+def test_by_turns_every_case_runs_once(file, words):
+    """Each case with one of its instruction sets, numbers of threads and schedules, and each of those with some case."""
     root = Path(__file__).parents[1]
     listed = []
     for options in ([], ["--by-turns"]):
@@ -72,15 +79,15 @@ def test_by_turns_every_case_runs_once(tmp_path):
             "-p",
             "no:cacheprovider",
             *options,
-            "tests/ops/test_equal_bits.py",
+            file,
         ]
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
         listed.append([line for line in done.stdout.splitlines() if "::" in line])
     every, turns = listed
 
     def case(line):
-        return re.sub(r"(?<=[\[-])(baseline|avx2|avx512|neon|\d-threads)(?=[\]-])", "", line)
+        return re.sub(rf"(?<=[\[-])({'|'.join(words)})(?=[\]-])", "", line)
 
     assert sorted(map(case, turns)) == sorted({*map(case, every)}) and {*turns} <= {*every} and len(turns) < len(every)
-    for word in ("baseline", *(f"{n}-threads" for n in (1, 2, 3))):
-        assert any(word in line for line in turns)
+    for word in words:
+        assert any(word in line for line in turns) == any(word in line for line in every), word
