@@ -9,7 +9,7 @@
 # make cuda       builds the CUDA library with nvcc, where it is found
 # make gpu-test   runs everything that needs a GPU, in parts: instructions, tests, benchmarks beside PyTorch, sanitizers; says what was not run
 # make arm-test   builds for 64-bit Arm and runs part of the op suite under an emulator; says what is missing where it cannot
-# make sanitize   builds with AddressSanitizer and UBSan and runs the tests
+# make sanitize   builds with AddressSanitizer and UBSan and runs the tests; make sanitize-build only builds
 # make format     formats Python and C files for `make lint`
 # make clean      removes .venv and what was built
 # PYTHON=python3.12 picks the interpreter for a new .venv.
@@ -24,7 +24,7 @@ PARALLEL := -n auto --dist worksteal
 BENCH_ARGS ?= --quick --require reverse_step@1=2.5
 NOTEBOOKS_ARGS ?=
 
-.PHONY: tutorial test model-tests bench notebooks docs lint library cuda gpu-test arm-test format sanitize clean
+.PHONY: tutorial test model-tests bench notebooks docs lint library cuda gpu-test arm-test format sanitize sanitize-build clean
 .DELETE_ON_ERROR:
 
 tutorial: $(VENV)/.built $(VENV)/.extra-tutorial
@@ -81,14 +81,16 @@ format: $(VENV)/.extra-dev
 
 # The extension of this build and a copy of the Python files are in build/sanitize.
 SANITIZED := build/sanitize
+sanitize-build: $(VENV)/.built
+	rm -rf $(SANITIZED)/transformer_c && mkdir -p $(SANITIZED)
+	tar -C python -c --exclude='*.so' transformer_c | tar -C $(SANITIZED) -x
+	TRANSFORMER_C_SANITIZE=address,undefined $(BIN)/python setup.py build_ext --build-lib $(SANITIZED)
+
 # Tests of the Python around the core, of the repository, or with sanitizers of their own.
 UNSANITIZED := $(addprefix --ignore=tests/,gpu_emulation test_c_core.py test_checkpoint_hostile.py test_benchmarks.py test_golden.py test_plot.py \
 	test_tutorial.py test_notebooks.py test_readme.py test_cli.py test_cli_documents.py test_structure.py test_adding_an_op.py test_fixtures.py test_parallel.py test_run_documents.py test_site.py test_reference.py \
 	test_export.py test_sklearn.py distributed/test_ddp.py distributed/test_overlap.py distributed/test_rank_faults.py distributed/test_values.py)
-sanitize: $(VENV)/.built $(VENV)/.extra-test
-	rm -rf $(SANITIZED)/transformer_c && mkdir -p $(SANITIZED)
-	cp -r python/transformer_c $(SANITIZED)/ && rm -f $(SANITIZED)/transformer_c/_core.*.so
-	TRANSFORMER_C_SANITIZE=address,undefined $(BIN)/python setup.py build_ext --build-lib $(SANITIZED)
+sanitize: sanitize-build $(VENV)/.extra-test
 	LD_PRELOAD="$$($${CC:-gcc} -print-file-name=libasan.so) $$($${CC:-gcc} -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	PYTHONMALLOC=malloc PYTHONPATH=$(SANITIZED) $(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS) -m 'not unsanitized' --by-turns $(UNSANITIZED) $(SANITIZE_ARGS)
@@ -107,6 +109,11 @@ $(VENV)/.built: $(VENV)/.tools $(SOURCES)
 	$(BIN)/python setup.py build_ext --inplace
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -e .
 	@touch $@
+
+# Those of everything but the tests, by one call of pip
+$(VENV)/.extra-all: $(VENV)/.built pyproject.toml
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[test,dev,docs,notebooks,tutorial]'
+	@touch $(addprefix $(VENV)/.extra-,test dev docs notebooks tutorial all)
 
 $(VENV)/.extra-%: $(VENV)/.built pyproject.toml
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[$*]'
