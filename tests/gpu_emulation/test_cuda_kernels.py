@@ -190,7 +190,7 @@ def test_indices_out_of_range_do_no_harm(cuda, rng, wrong):
     np.testing.assert_array_equal(y.numpy(), [weight[1], [0, 0, 0], weight[3], weight[1]])
     order, start, dweight = cuda.empty((4,), np.int64), cuda.empty((5,), np.int64), cuda.empty((4, 3), np.float32)
     cuda.run("embedding_order", np.float32, 1, order=order, start=start, indices=given, n=4, V=4)
-    cuda.run("embedding_backward", np.float32, 4, dweight=dweight, dy=cuda.array(dy), order=order, start=start, D=3, padding_idx=-1)
+    cuda.run("embedding_backward", np.float32, 4, dweight=dweight, dy=cuda.array(dy), order=order, start=start, n=4, D=3, padding_idx=-1)
     assert_close(dweight.numpy()[1], dy[0] + dy[3], np.float32)
     assert_close(dweight.numpy()[3], dy[2], np.float32)
     assert not dweight.numpy()[[0, 2]].any()
