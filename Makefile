@@ -9,7 +9,8 @@
 # make cuda       builds the CUDA library with nvcc, where it is found
 # make gpu-test   runs everything that needs a GPU, in parts: instructions, tests, benchmarks beside PyTorch, sanitizers; says what was not run
 # make arm-test   builds for 64-bit Arm and runs part of the op suite under an emulator; says what is missing where it cannot
-# make sanitize   builds with AddressSanitizer and UBSan and runs the tests; make sanitize-build only builds
+# make sanitize   builds with AddressSanitizer and UBSan and runs the tests
+# make sanitize-build  only builds them
 # make format     formats Python and C files for `make lint`
 # make clean      removes .venv and what was built
 # PYTHON=python3.12 picks the interpreter for a new .venv.
