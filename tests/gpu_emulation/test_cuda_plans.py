@@ -95,7 +95,7 @@ print(json.dumps([gradients(*shape) for shape in shapes]))
 def test_gradients_of_few_heads_are_shared_among_multiprocessors(emulated_library):
     """Two tiles of keys or queries each at least; not where there are blocks enough. A GPU has the same bits every time."""
     library = emulated_library.library._name
-    few, many, again = (run(SHARES, library, count) for count in (4, 132, 132))
+    few, many, again = (run(SHARES, library, count) for count in (8, 132, 132))
     #                    5 tiles | dq: 7 tiles | 3 tiles | 5 of float64 | 24 blocks
     assert many[0] == (2, 3, 1, 2, 2) and many == again
     assert few[0] == (1, 2, 1, 1, 1)

@@ -194,6 +194,7 @@ def test_making():
     np.testing.assert_array_equal(tc.eye(3, 5), np.eye(3, 5))
     np.testing.assert_array_equal(tc.eye(5, 3, dtype="int64"), np.eye(5, 3, dtype=int))
     np.testing.assert_array_equal(tc.linspace(-1, 3, 9, dtype="float64"), np.linspace(-1, 3, 9))
+    np.testing.assert_array_equal(tc.linspace(4.3, 1, 1, dtype="int64"), [4])
     assert tc.linspace(0, 10, 4, dtype="int64").tolist() == [0, 3, 6, 10] and tc.linspace(tc.tensor(1.0), 2, 1).tolist() == [1]
     for indexing in ("ij", "xy"):
         for ours, theirs in zip(tc.meshgrid(V, X[0], indexing=indexing), np.meshgrid(V, X[0], indexing=indexing), strict=True):

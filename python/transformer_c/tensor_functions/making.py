@@ -38,7 +38,7 @@ def linspace(start: float, end: float, steps: int, *, dtype: Any = None, device:
     places = integers(0, 1, steps, device, "float64")
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
     values = start + step * places
-    if whole:  # from both ends, as PyTorch does, so that rounding is the same
+    if whole and steps > 1:  # from both ends, as PyTorch does, so that rounding is the same
         values = where(places < steps // 2, values, end - step * (steps - 1 - places))
     elif steps > 1:
         values[-1:] = end
