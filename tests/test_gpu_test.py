@@ -125,10 +125,17 @@ def test_without_a_gpu_nothing_is_run(tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "results").exists()
 
 
-TINY = {"encoder_step": (2, 3, 8, 2), "linear": (3, 4, 5), "attention": (1, 2, 3, 4), "layer_norm": (3, 8), "softmax": (3, 5), "gelu": (7,)}
+TINY = {
+    "encoder_step": (2, 3, 8, 2),
+    "captured_encoder_step": (2, 3, 8, 2),
+    "linear": (3, 4, 5),
+    "attention": (1, 2, 3, 4),
+    "layer_norm": (3, 8),
+    "softmax": (3, 5),
+    "gelu": (7,),
+}
 
 
-TINY["captured_encoder_step"] = TINY["encoder_step"]
 ON_THE_CPU = [workload for workload, _ in gpu_test.WORKLOADS if workload is not gpu_test.captured_encoder_step]
 
 
@@ -162,6 +169,17 @@ def test_a_workload_that_fails_fails_the_part(tmp_path, monkeypatch):
     assert "2 workloads failed" in last["why"] and "broken 3 bfloat16: ValueError: no kernel" in last["why"]
 
 
+def test_a_workload_out_of_time_ends_the_part(tmp_path, monkeypatch):
+    """What follows it would run without a limit."""
+    monkeypatch.setattr(gpu_test, "WORKLOADS", [(lambda library, seconds: lambda: time.sleep(seconds), [(0.05,)]), (gpu_test.gelu, [(7,)])])
+    monkeypatch.setattr(gpu_test.WORKLOADS[0][0], "__name__", "sleep")
+    found = gpu_test.libraries("cpu", "float32")
+    monkeypatch.setattr(gpu_test, "libraries", lambda device, dtype: {"ms": found["ms"]})
+    monkeypatch.setitem(gpu_test.PARTS, "benchmark", (0.5 / 60, gpu_test.part_benchmark))
+    assert gpu_test.run_part("benchmark", {}, tmp_path) == "out of time"
+    assert len((tmp_path / "benchmark.jsonl").read_text().splitlines()) == 2  # what the machine is, and the state
+
+
 # ---- rehearsals on the emulated GPU, in processes of their own: each opens one CUDA library -------------------------------------------------
 
 WORKLOADS = f"""
@@ -180,7 +198,6 @@ TESTS = "order_between or Test_waits or gradients_are_zeroed or copies_in_halves
 @pytest.fixture
 def emulated():
     """The environment of a process with the emulated library, as if it were a GPU's."""
-    sys.path.append(str(Path(__file__).parent / "gpu_emulation"))
     import emulation
 
     return {**os.environ, "TRANSFORMER_C_CUDA_LIBRARY": str(emulation.kernel_library("plain")), "GPU_TESTS_DEVICE": "cuda:emulated"}

@@ -43,8 +43,8 @@ class NotRun(Exception):
     """Why a part was not run."""
 
 
-class OutOfTime(Exception):
-    """The part has taken its minutes."""
+class OutOfTime(BaseException):
+    """The part has taken its minutes. No ``except Exception`` takes it for the failure of one result."""
 
 
 def pytest_command(*options: str) -> list[str]:
