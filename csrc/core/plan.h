@@ -2,7 +2,7 @@
  *
  *     TC_PLAN(plan);                                                        freed when the block is left
  *     TC_TRY(tc_plan_begin(&plan, device, compute, &tc_kernel_foo, &args, NULL, err));
- *     ... memory for plan.splits partial results, whose addresses go into args ...
+ *     ... memory for the partial results that the op adds up, whose addresses go into args ...
  *     TC_TRY(tc_plan_run(&plan, &args, err));
  *
  * A plan depends only on shapes, strides and dtype, so that results do not depend on threads.
@@ -29,7 +29,7 @@ typedef struct tc_plan {
     bool interruptible;             /* nobody sees what is written until the op has succeeded: Ctrl-C may stop it */
     /* Its output, together with members of the args. */
     const char *variant; /* static: the name of the implementation that runs */
-    int64_t splits;      /* how many partial results the op adds up; 1: the kernel's result is whole */
+    int64_t splits;      /* into how many parts a sum is split, 1: none; the op adds them up, but for attention's gradients on GPUs */
     int64_t items;
     double cost;           /* elementary operations per item */
     size_t scratch;        /* bytes that each participant needs */

@@ -136,8 +136,8 @@ static inline int64_t tc_attention_tile(const tc_attention_problem *p, bool is_f
 }
 static inline int64_t tc_attention_columns(int64_t tile, int64_t width) { return tile == 64 && width > 64 ? 128 : 64; }
 
-/* On GPUs: a gradient of `heads` heads with `rows` rows of `width`, each row a sum over `others` rows. Where it has fewer blocks than the
- * GPU has multiprocessors, each block's tiles of the others are shared among several, two tiles each at least. */
+/* On GPUs: a gradient of `heads` heads with `rows` rows of `width`, each row a sum over `others` rows. Where it has at
+ * most half as many blocks as the GPU has multiprocessors, each block's tiles of the others are shared among several, two each at least. */
 static inline int64_t tc_attention_shares(const tc_attention_problem *p, int64_t heads, int64_t rows, int64_t width, int64_t others,
                                           bool is_float64, int64_t multiprocessors)
 {

@@ -7,7 +7,7 @@
 #include "kernels.h"
 
 #define TC_INDEX_DIMS 16
-#define TC_INDEX_BLOCK 4096  /* elements per item of index_gather */
+#define TC_INDEX_BLOCK 4096  /* elements per item of index_gather, points of index_points */
 #define TC_INDEX_COLUMNS 512 /* elements of a window per item of index_put and index_add */
 
 #define TC_INDEX_NOWHERE INT64_MIN /* an offset of no element: gathered as zero */

@@ -95,6 +95,11 @@ template <class T> struct BackwardHead {
 
 enum class Gradient { query, key, value };
 
+__host__ __device__ __forceinline__ const tc_attention_operand &result_of(const tc_attention_backward_args &a, Gradient gradient)
+{
+    return gradient == Gradient::query ? a.dq : gradient == Gradient::key ? a.dk : a.dv;
+}
+
 // dq, dk or dv: its rows, and how the tiles of the other rows, which a row is a sum over, are shared among blocks.
 struct Wanted {
     Gradient gradient;
@@ -173,7 +178,7 @@ __global__ void __launch_bounds__(tile_threads, 1)
     for (int i = 0; i < n; i++) {
         const int64_t row = own + own_row(i);
         if (row >= own_rows) continue;
-        const tc_attention_operand &result = own_queries ? a.dq : wanted == Gradient::key ? a.dk : a.dv;
+        const tc_attention_operand &result = result_of(a, wanted);
         T *out = rows.begin<T>(result, b, own_head) + row * result.row;
         Real *part = static_cast<Real *>(of.partial) + of.row(share, p.B, b, own_head, row) * width;
         TC_UNROLL
@@ -201,7 +206,7 @@ __global__ void __launch_bounds__(warp_lanes *rows_per_block)
     const int64_t h = place.take(of.heads), b = place.rest;
     const Rows rows(p, b);
     if (row >= (of.gradient == Gradient::query ? rows.Tq : rows.Tk)) return;
-    const tc_attention_operand &result = of.gradient == Gradient::query ? a.dq : of.gradient == Gradient::key ? a.dk : a.dv;
+    const tc_attention_operand &result = result_of(a, of.gradient);
     T *out = rows.begin<T>(result, b, h) + row * result.row;
     for (int64_t d = threadIdx.x; d < of.width; d += warp_lanes) {
         Real sum = 0;
@@ -292,7 +297,7 @@ Wanted wanted_of(const tc_attention_backward_args &a, Gradient gradient, void *p
 template <class T> int launch_gradient(const tc_attention_backward_args &a, const Wanted &of, const void *delta, void *stream)
 {
     const tc_attention_problem &p = a.problem;
-    const tc_attention_operand &result = of.gradient == Gradient::query ? a.dq : of.gradient == Gradient::key ? a.dk : a.dv;
+    const tc_attention_operand &result = result_of(a, of.gradient);
     const int64_t heads = p.B * of.heads;
     if (!result.data || heads * of.rows * of.width == 0) return 0;
     const int error = with_block_shape<T>(p, of.width, [&](auto shape) {

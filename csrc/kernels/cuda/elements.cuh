@@ -94,6 +94,12 @@ template <class X> __device__ __forceinline__ void convert(int32_t &to, X x) { t
 template <class X> __device__ __forceinline__ void convert(uint8_t &to, X x) { to = static_cast<uint8_t>(as_int32(x)); }
 template <class X> __device__ __forceinline__ void convert(boolean &to, X x) { to.byte = x != 0; }
 
+// A place of C, whatever is read: where another library changes the numbers meanwhile, a pass of sorting leaves places unwritten.
+__device__ __forceinline__ int64_t within(int64_t place, int64_t C)
+{
+    return static_cast<uint64_t>(place) < static_cast<uint64_t>(C) ? place : 0;
+}
+
 // f(Bits()) for the unsigned integer of this many bytes.
 template <class F> int with_bits(int bytes, F f)
 {

@@ -88,13 +88,6 @@ __global__ void __launch_bounds__(element_threads) place_kernel(const __grid_con
     while (next < end) a.order[next++] = 0;
 }
 
-// A position, whatever is read: sorting leaves places unwritten where indices change meanwhile.
-__device__ __forceinline__ int64_t position_at(const int64_t *order, int64_t r, int64_t n)
-{
-    const int64_t position = order[r];
-    return static_cast<uint64_t>(position) < static_cast<uint64_t>(n) ? position : 0;
-}
-
 // Of sorted positions: start[v] is the first one whose index is not below v.
 __global__ void __launch_bounds__(element_threads) start_of_sorted_kernel(const __grid_constant__ tc_embedding_order_args a)
 {
@@ -102,7 +95,7 @@ __global__ void __launch_bounds__(element_threads) start_of_sorted_kernel(const 
         int64_t low = 0, high = a.n;
         while (low < high) {
             const int64_t between = low + (high - low) / 2;
-            if (a.indices[position_at(a.order, between, a.n)] < v)
+            if (a.indices[within(a.order[between], a.n)] < v)
                 low = between + 1;
             else
                 high = between;
@@ -134,7 +127,7 @@ __global__ void __launch_bounds__(element_threads) backward_kernel(const __grid_
         for (int64_t block = a.start[v]; block < last; block += row_block) {
             const int64_t until = block + row_block < last ? block + row_block : last;
             Real sum = 0;
-            for (int64_t r = block; r < until; r++) sum += widen(static_cast<const T *>(a.dy)[position_at(a.order, r, a.n) * a.D + column]);
+            for (int64_t r = block; r < until; r++) sum += widen(static_cast<const T *>(a.dy)[within(a.order[r], a.n) * a.D + column]);
             total += sum;
         }
         narrow(static_cast<T *>(a.dweight)[i], total);

@@ -75,12 +75,6 @@ struct SortPass {
     int64_t sorted, to_be, written;
 };
 
-// A place of a row of C, whatever is read: where another library changes the numbers meanwhile, a pass leaves places unwritten.
-__device__ __forceinline__ int64_t within(int64_t place, int64_t C)
-{
-    return static_cast<uint64_t>(place) < static_cast<uint64_t>(C) ? place : 0;
-}
-
 // One thread per element: its place is where its run begins, and the number of elements of the run that go before it.
 template <class X>
 __global__ void __launch_bounds__(element_threads)
