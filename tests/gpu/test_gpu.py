@@ -37,8 +37,6 @@ class Hardware:
     def set_streams(self, order, seed=0):
         pass
 
-    set_schedule = set_streams
-
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)

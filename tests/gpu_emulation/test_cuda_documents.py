@@ -1,6 +1,5 @@
 """``python -m transformer_c train TASK --device cuda --graph``: the documents' models, captured, beside the same training without."""
 
-import csv
 import json
 
 import numpy as np
@@ -42,19 +41,14 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def history(folder):
-    with open(folder / "history.csv") as file:
-        return list(csv.reader(file))
-
-
 @pytest.mark.parametrize("name", TASKS)
 def test_a_task_has_the_numbers_of_one_without_graphs(emulated_gpu, emulated_library, folder, name):
     found, starts = [], []
-    for graph in ([], ["--graph"]):
+    for output, graph in (("plain", []), ("graph", ["--graph"])):
         before = emulated_library.library.emulator_graph_launches()
-        options = ["--epochs", "2", "--device", emulated_gpu, "--no-progress", "--output", "graph" if graph else "plain", *graph]
+        options = ["--epochs", "2", "--device", emulated_gpu, "--no-progress", "--output", output, *graph]
         assert cli.main(["train", *TASKS[name], *options]) == 0
-        found.append(history(folder / options[6]))
+        found.append((folder / output / "history.csv").read_text().splitlines())
         starts.append(emulated_library.library.emulator_graph_launches() - before)
     assert found[0] == found[1] and len(found[0]) == 3
     assert starts[0] == 0 and starts[1] > 2

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 import transformer_c as tc
 from device_cases import FLOATS, array, host
+from tolerance import ROUNDING
 from transformer_c import functional as F
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 MANY = 2600  # more than TC_SORT_MANY
+ROUNDED = {"float32": 1e-5, "float64": 1e-12, **ROUNDING}
 
 
 def launched(library, function):
@@ -67,12 +69,13 @@ def test_gradients_of_repeated_points(emulated_gpu, emulated_library, points, dt
     values = array(rng, (7, 3), dtype)
     rows = rng.integers(-7, 7, points)
     dy = rng.standard_normal((points, 3)).astype(values.dtype)
-    names = launched(emulated_library, lambda: gradient(emulated_gpu, values, [rows], dy))
-    found = gradient(emulated_gpu, values, [rows], dy)
+    results = []
+    names = launched(emulated_library, lambda: results.append(gradient(emulated_gpu, values, [rows], dy)))
+    found = results[0]
     np.testing.assert_array_equal(found.view(np.uint8), gradient("cpu", values, [rows], dy).view(np.uint8))
     expected = np.zeros((7, 3))
     np.add.at(expected, rows, dy.astype(np.float64))
-    rounding = {"float16": 2**-11, "bfloat16": 2**-8, "float64": 1e-12}.get(dtype, 1e-5)
+    rounding = ROUNDED[dtype]
     np.testing.assert_allclose(found.astype(np.float64), expected, rtol=4 * rounding, atol=points * rounding)
     assert names.count("argsort_kernel") == (5 if points == MANY else 0)
     assert ("add_ordered_kernel" in names) == (points == MANY)
@@ -146,7 +149,7 @@ def test_the_gradient_of_many_rows_of_a_table(emulated_gpu, emulated_library, dt
     expected = np.zeros((50, 3))
     np.add.at(expected, indices, dy.astype(np.float64))
     expected[3] = 0
-    rounding = {"float16": 2**-11, "bfloat16": 2**-8, "float64": 1e-12}.get(dtype, 1e-5)
+    rounding = ROUNDED[dtype]
     for result in found:
         np.testing.assert_allclose(result.astype(np.float64), expected, rtol=4 * rounding, atol=100 * rounding)
     assert names == ["argsort_kernel"] * 5 + ["start_of_sorted_kernel", "backward_kernel"]

@@ -604,14 +604,14 @@ def clips_all_weights(trainer, model, batch_idx):
 
 def test_weights_that_are_clipped_after_each_step(emulated_gpu, emulated_library):
     """Nothing is captured in vain for long, and graphs are made again when the clipping ends."""
-    found, starts = [], []
+    found = []
     for graph in (False, True):
-        before = emulated_library.library.emulator_graph_launches()
+        before = started(emulated_library)
         with pytest.warns(UserWarning, match=NONE_REPEATED) if graph else nullcontext():
             found.append(short_fit(emulated_gpu, graph, Line, rows(14), clips_all_weights))
-        starts.append(emulated_library.library.emulator_graph_launches() - before)
+        # two captures, and from the ninth step on a step as usual, a capture, and repetitions
+        assert_started(emulated_library, before, [2 + 4] if graph else [0])
     assert_equal(found[1], found[0])
-    assert starts == [0, 2 + 4]  # two captures, and from the ninth step on a step as usual, a capture, and repetitions
 
 
 def test_a_buffer_that_each_step_replaces(emulated_gpu):
