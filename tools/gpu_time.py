@@ -71,8 +71,8 @@ A6000 = Gpu(
 )
 
 # Of the same: "A100 Tensor Core GPU Architecture" (108 SMs, 64 float32 lanes, 5120 bytes of L2 and 1555 GB/s at 1.41 GHz; each SM has four
-# partitions with a scheduler, eight load and store units and four special ones), the latency and the launch as above, of which the small kernels are made, and the last
-# four of compute capability 8.0.
+# partitions with a scheduler, eight load and store units and four special ones), the latency and the launch as above, of which the small
+# kernels are made, and the last four of compute capability 8.0.
 A100 = Gpu(
     name="A100 40 GB",
     multiprocessors=108,

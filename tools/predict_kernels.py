@@ -236,8 +236,8 @@ def comparison() -> str:
 
 def page_with(*tables: str) -> str:
     """docs/gpu.md with these as its tables, in their order."""
-    left = list(tables)
-    found, count = re.subn(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: BEGIN + left.pop(0) + END, PAGE.read_text(), flags=re.S)
+    left = iter(tables)
+    found, count = re.subn(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: BEGIN + next(left, "") + END, PAGE.read_text(), flags=re.S)
     if count != len(tables):
         raise ValueError(f"{PAGE} has {count} places for {len(tables)} tables")
     return found

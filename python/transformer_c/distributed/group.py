@@ -14,8 +14,8 @@ from . import sums
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 2e-5, 5e-4  # seconds
 
-# Up to so many ranks send their parts of sums as a message to each other rank: what a rank has for itself is not copied, which MPI_Alltoallv and
-# MPI_Allgatherv do. With more, which nobody has measured, those limit how many messages are under way.
+# Up to so many ranks send their parts of sums as a message to each other rank: what a rank has for itself is not copied, as it is by
+# MPI_Alltoallv. With more, which nobody has measured, MPI_Alltoallv and MPI_Allgatherv limit how many messages are under way.
 MOST_PAIRS = 16
 ROUND_BYTES = 2**21  # of each rank's part
 

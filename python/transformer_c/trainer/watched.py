@@ -137,14 +137,14 @@ class Structure:
         self._registries = [getattr(module, name) for module in self._modules for name in _REGISTRIES]
         self._attributes = [vars(module) for module in self._modules]
         self._parts = self._found()
-        self._places: list[int] | None = None  # of the elements, once a graph has been captured: the first step may move them
+        self._places: list[int] | None = None  # of the elements, once they matter: the first step may move them
 
     def note_places(self) -> None:
-        """A graph is captured, which depends on where parameters and buffers have their elements."""
+        """From now on another place of a parameter's or buffer's elements counts as a replacement: a graph depends on them."""
         self._places = [t.data_ptr() for t in self._tensors]
 
     def is_replaced(self) -> bool:
-        """Whether a part was added, replaced or removed since this was made, or moved since a graph was captured."""
+        """Whether a part was added, replaced or removed since this was made, or moved since note_places()."""
         return self._found() != self._parts or self._places not in (None, [t.data_ptr() for t in self._tensors])
 
     def switches(self) -> tuple[list[bool], list[bool]]:
