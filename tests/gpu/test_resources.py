@@ -1,14 +1,16 @@
-"""The committed figures of ptxas: every kernel file, every target, no spill; and reading its output."""
+"""The committed figures of ptxas: every kernel, every target, no spill; and reading its output."""
 
 import json
 import pathlib
+import re
 import sys
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "tools"))
+sys.path += [str(ROOT / "tools"), str(ROOT / "tests" / "gpu_emulation")]
 import build_cuda  # noqa: E402
+import emulation  # noqa: E402
 
 from benchmarks import cuda_resources  # noqa: E402
 
@@ -40,6 +42,8 @@ def test_the_committed_figures_are_whole_and_without_spills():
     files = {path.name for path in build_cuda.sources() if "__global__" in path.read_text()}
     for target in build_cuda.TARGETS:
         assert {row["file"] for row in rows if row["target"] == target} == files
+        names = {re.sub("<.*", "", row["kernel"]).split("::")[-1] for row in rows if row["target"] == target}
+        assert names == emulation.launch_bounds().keys()
     assert not [row for row in rows if row["spill_store_bytes"] or row["spill_load_bytes"]]
 
 
