@@ -94,15 +94,24 @@ def test_who_waits_in_a_call_that_an_ended_rank_has_made_goes_on_waiting(calls, 
 
 
 TRAINING = """
-    import sys
+    import sys, time
     import training
     from transformer_c import distributed
     size = distributed.world_size()
-    resume = "last" if len(sys.argv) > 1 else None
+    resume = "last" if "resume" in sys.argv else None
+
+    class Waits(tc.callbacks.Callback):
+        "Says that an epoch is under way, and stays there."
+        def on_train_batch_start(self, trainer, model, batch, batch_idx):
+            if trainer.global_step == 3 and "waits" in sys.argv:
+                if distributed.rank() == 0:
+                    open("under way", "w").close()
+                time.sleep(1)
+
     if distributed.rank() == 0:
         print("begun", flush=True)
     try:
-        trainer, model = training.trained(size, 12, 8, folder="run", resume=resume, checkpoint_every_n_steps=2, dropout=0.1)
+        trainer, model = training.trained(size, 12, 8, folder="run", resume=resume, checkpoint_every_n_steps=2, dropout=0.1, callbacks=[Waits()])
     except KeyboardInterrupt as interrupt:
         print(interrupt, flush=True)
         sys.exit(130)
@@ -149,8 +158,8 @@ def test_a_rank_that_is_killed_loses_nothing(moments, whole, tmp_path, rng):
 
 def test_one_interrupt_stops_all_ranks_at_the_same_step(whole, tmp_path):
     weights, _ = whole
-    job = begin(tmp_path)
-    while not (tmp_path / "run/last.safetensors").exists():
+    job = begin(tmp_path, "waits")  # within an epoch, whatever else the machine does
+    while not (tmp_path / "under way").exists() and job.process.poll() is None:
         time.sleep(0.01)
     job.process.send_signal(signal.SIGINT)
     status, out, err = job.result(LIMIT)
