@@ -297,7 +297,7 @@ def frames():
         yield pytest.param(lambda library=library, **columns: pytest.importorskip(library).DataFrame(columns), id=library)
 
 
-@pytest.mark.parametrize("make", frames())
+@pytest.mark.parametrize("make", [*frames()])
 def test_modules_and_functions_take_frames(make):
     columns = {"a": [1.0, 2.0], "b": [3, 4]}
     x, layer = np.array([[1, 3], [2, 4]], np.float32), tc.nn.Linear(2, 3)

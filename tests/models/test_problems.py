@@ -117,6 +117,7 @@ def test_folders(case, tmp_path):
     assert other.model_ is None and other.fit(TEXTS, LABELS).problem_type_ == SINGLE
 
 
+@pytest.mark.unsanitized
 @pytest.mark.parametrize("case", GIVEN)
 def test_what_is_saved_is_read_by_transformers(case, tmp_path):
     transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
@@ -250,6 +251,7 @@ def test_one_label_without_a_problem():
     assert tc.models.CrossEncoder(named, letters).predict([("a", "b")]).shape == (1,)
 
 
+@pytest.mark.unsanitized
 def test_one_label_of_words(tmp_path):
     """It is a class, which all words have; transformers would not read a config.json that calls it one."""
     transformers = pytest.importorskip("transformers")

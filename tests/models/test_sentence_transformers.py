@@ -1,4 +1,4 @@
-"""Folders of sentence-transformers' and ours, read by both. Needs that package, which CI does not install; the golden values do not."""
+"""Folders of sentence-transformers' and ours, read by both. Needs that package; the golden values do not."""
 
 import warnings
 

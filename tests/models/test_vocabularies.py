@@ -114,6 +114,7 @@ def test_what_is_refused(tmp_path, kind, name, data, message):
         Tokenizer(folder, 40)
 
 
+@pytest.mark.unsanitized
 @pytest.mark.parametrize("kind", ["bert", "distilbert", "mpnet", "roberta"])
 def test_next_to_transformers(tmp_path, kind):
     """The tokens of its tokenizers that are written in Python, where they exist."""
