@@ -401,8 +401,22 @@ def changes_around_shared_out_state(size, rank):
             tc.nn.utils.clip_grad_norm_(self.parameters(), 1e-3)
 
     class After(Small):
+        change = staticmethod(lambda p: setattr(p, "grad", p.grad * 2))
+
         def on_after_backward(self):
-            self.head.weight.grad = self.head.weight.grad * 2
+            if self.trainer.global_step == 2:  # not in the first of the epoch
+                self.change(self.head.weight)
+
+    class Negated(After):
+        change = staticmethod(lambda p: p.grad.mul_(-1))
+
+    class Dropped(After):
+        change = staticmethod(lambda p: setattr(p, "grad", None))
+
+    class Twice(Small):
+        def optimizer_step(self, epoch, batch_idx, optimizer, closure):
+            optimizer.step(closure)
+            optimizer.step()
 
     class Added(Small):
         def on_train_epoch_start(self):
@@ -413,7 +427,11 @@ def changes_around_shared_out_state(size, rank):
         Halved.halve = staticmethod(halve)
         both = [weights(trained(size, 12, 2, kind=Halved, strategy=strategy)[1]) for strategy in ("ddp", "zero")]
         assert np.array_equal(*both), np.abs(both[0] - both[1]).max()
-    for kind, message in ((Before, "which would not count"), (After, "which would not count"), (Added, "some were added, cast or moved")):
+    for kind, message in (
+        *((kind, "which would not count") for kind in (Before, After, Negated, Dropped)),
+        (Twice, "takes one step of each backward"),
+        (Added, "some were added, cast or moved"),
+    ):
         fails(RuntimeError, message, lambda kind=kind: trained(size, 12, 1, kind=kind, strategy="zero"))
 
 

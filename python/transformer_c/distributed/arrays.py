@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -39,3 +39,40 @@ def assign_parts(tensors: Iterable[Tensor], array: np.ndarray) -> None:
     for tensor in tensors:
         assign(tensor, array[start : start + tensor.numel()])
         start += tensor.numel()
+
+
+class Row:
+    """Contiguous Tensors one after the other, of which pieces are read and written as flat arrays.
+
+    Parameters
+    ----------
+    tensors : sequence of Tensor
+        They may be none.
+    like : Tensor
+        One of the same dtype.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor], like: Tensor) -> None:
+        self.dtype = as_numbers(like.detach().view(-1)[:0]).dtype
+        self._flat = [tensor.detach().view(-1) for tensor in tensors]
+        self._ends = np.cumsum([0, *(tensor.numel() for tensor in tensors)])[1:]
+        self.length = sum(tensor.numel() for tensor in tensors)
+
+    def _pieces(self, first: int, last: int) -> Iterator[Tensor]:
+        """What the elements from `first` to `last` are."""
+        number = int(np.searchsorted(self._ends, first, side="right"))
+        while first < last:
+            end, flat = int(self._ends[number]), self._flat[number]
+            begin, stop = first - (end - flat.numel()), min(last, end) - (end - flat.numel())
+            if begin < stop:
+                yield flat[begin:stop]
+            first, number = max(first, end), number + 1
+
+    def read(self, first: int, last: int) -> np.ndarray:
+        """The elements from `first` to `last`, halves in float32; the memory of a Tensor, where they are one Tensor's."""
+        found = [as_numbers(piece) for piece in self._pieces(int(first), int(last))]
+        return found[0] if len(found) == 1 else np.concatenate([np.empty(0, self.dtype), *found])
+
+    def write(self, first: int, array: np.ndarray) -> None:
+        """Overwrites the elements from `first` on."""
+        assign_parts(self._pieces(int(first), int(first) + array.size), array)

@@ -187,7 +187,9 @@ class RunFiles:
 
     def _optimizer_states(self) -> dict[str, Any]:
         """The optimizers' states, and with manual optimization the gradients, which a later batch may add to or use."""
-        states = [holder.state_dict() for holder in self._zeros or self._optimizers]
+        states = [zero.state_dict(self._ranks.is_writer) for zero in self._zeros] or [
+            optimizer.state_dict() for optimizer in self._optimizers
+        ]
         found: dict[str, Any] = {"optimizer": states[0]} if len(states) == 1 else {"optimizers": states}
         if self._run.manual is not None:
             found["gradients"] = {name: p.grad for name, p in self._model.named_parameters() if p.grad is not None}
@@ -217,6 +219,8 @@ class RunFiles:
             streams.restore(self._streams, self._at_start)
             self._resumed = checkpoint
             self._load_weights()
+            if not self._run.batch:
+                self._resumed = Checkpoint()  # the state of the optimizers is as large as the model
         except (KeyError, TypeError, AttributeError) as error:
             streams.restore(self._streams, before)
             raise CheckpointError(f"{path!r} is not what a trainer writes ({type(error).__name__}: {error})") from error
@@ -231,7 +235,7 @@ class RunFiles:
         """
         self._load_weights()
         streams.restore({k: v for k, v in self._streams.items() if not k.startswith("train.")}, self._at_batch)
-        self._at_batch = {}
+        self._at_batch, self._resumed = {}, Checkpoint()
 
     def _load_weights(self) -> None:
         """Loads optimizer and schedulers first, as they are still unused: the model's weights are loaded only once all else fits."""
