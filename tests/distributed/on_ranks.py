@@ -235,14 +235,28 @@ class Net(tc.TrainingModule):
         return tc.optim.SGD(self.parameters(), lr=self.lr)
 
 
-def with_another(model):
+def with_another(model, other=None):
     """A model with one more layer."""
-    model.other = tc.nn.Linear(1, 1)
+    model.other = tc.nn.Linear(1, 1) if other is None else other
     return model
+
+
+class Scheduled(Net):
+    """With a schedule of a factor."""
+
+    def __init__(self, gamma, interval="epoch"):
+        super().__init__()
+        self.gamma, self.interval = gamma, interval
+
+    def configure_optimizers(self):
+        optimizer = super().configure_optimizers()
+        scheduler = tc.optim.lr_scheduler.StepLR(optimizer, 1, self.gamma)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": self.interval}}
 
 
 def what_differs_at_the_start(size, rank):
     """It is found on all ranks, so that a program may catch it and go on."""
+    stops = [tc.callbacks.EarlyStopping("train_loss")]
     for message, model, rows, batch, options in (
         ("weight is float32 (4, 4) on rank 0 but float32 (5, 4) on rank 1", Net(4 + rank), 10, 2, {}),
         ("weight is float32 (4, 4) on rank 0 but float64 (4, 4) on rank 1", Net().to("float64" if rank else "float32"), 10, 2, {}),
@@ -251,6 +265,12 @@ def what_differs_at_the_start(size, rank):
         ("gradient_clip_val is 1.0 on rank 0 but 2.0 on rank 1", Net(), 10, 2, {"gradient_clip_val": 1.0 + rank}),
         ("optimizer 0 is", Net(4, 0.1 + rank), 10, 2, {}),
         ("other.weight is missing on rank 0 but", with_another(Net()) if rank else Net(), 10, 2, {}),
+        ("other is GELU(approximate='none') on rank 0 but ReLU()", with_another(Net(), tc.nn.ReLU() if rank else tc.nn.GELU()), 10, 2, {}),
+        ("other is Dropout(p=0.0", with_another(Net(), tc.nn.Dropout(0.5 * rank)), 10, 2, {}),
+        ("scheduler 0 is", Scheduled(0.5 + 0.3 * rank), 10, 2, {}),
+        ("schedule 0 is", Scheduled(0.5, "step" if rank else "epoch"), 10, 2, {}),
+        ("callbacks that all ranks need is ['EarlyStopping'] on rank 0 but []", Net(), 10, 2, {"callbacks": stops[rank:]}),
+        ("whether checkpoint_dir is given is True on rank 0 but False", Net(), 10, 2, {"checkpoint_dir": None if rank else "of one rank"}),
     ):
         trainer = tc.Trainer(1, strategy="ddp", progress=False, **options)
         data = tc.data.DataLoader(np.ones((rows, 4), "f"), batch_size=batch)
@@ -387,6 +407,40 @@ def steps_of_shared_out_state(size, rank):
     fails(ValueError, "shares out the state of SGD, Adam", lambda: Zero(world.group(), Own(plain.parameters())))
 
 
+class Buffered(Net):
+    """With a random buffer that is in no checkpoint, and one that steps change."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("noise", tc.tensor(np.random.default_rng(distributed.rank()).random(4).astype("f")), persistent=False)
+        self.register_buffer("mean", tc.zeros(4))
+
+    def training_step(self, batch, batch_idx):
+        with tc.no_grad():
+            self.mean.copy_(0.9 * self.mean + 0.1 * batch.mean(0))
+        return super().training_step((batch - self.mean) * self.noise, batch_idx)
+
+    def validation_step(self, batch, batch_idx):
+        assert (distributed.all_gather(self.mean).numpy() == self.mean.numpy()).all()
+
+
+def buffers(size, rank):
+    """They are rank 0's at the start, in validations and in files, so that a run that is resumed in the middle of an epoch has the same bits."""
+    rows = np.random.default_rng(0).random((48, 4)).astype("f")
+
+    def fitted(resume=None, callbacks=()):
+        tc.manual_seed(5 + rank)
+        model = Buffered()
+        trainer = tc.Trainer(3, strategy="ddp", progress=False, checkpoint_every_n_steps=1, callbacks=list(callbacks), seed=3)
+        loader = tc.data.DataLoader(rows, batch_size=12 // size, shuffle=True)
+        trainer.fit(model, loader, tc.data.DataLoader(rows, batch_size=12), resume=resume)
+        everywhere = distributed.all_gather(np.concatenate([weights(model), model.noise.numpy()]))
+        assert (everywhere == everywhere[0]).all()
+        return everywhere[0]
+
+    assert np.array_equal(fitted(callbacks=[Save(1)]), fitted("middle.safetensors"))
+
+
 def changes_around_shared_out_state(size, rank):
     """Other memory of a parameter counts, as with "ddp"; what cannot count is an error."""
 
@@ -479,6 +533,7 @@ CHECKS = (
     steps_of_shared_out_state,
     changes_around_shared_out_state,
     bytes_of_a_step,
+    buffers,
 )
 
 

@@ -164,6 +164,9 @@ SCRIPT = """
             assert np.array_equal(d.all_gather(x), np.stack(xs))
             for root in range(size):
                 assert np.array_equal(d.broadcast(x if rank == root else None, root), xs[root])
+    file = np.array([rank + 0.5, 1.0]).astype("<f4" if rank else ">f4")  # the byte order of one rank's file
+    assert d.all_reduce(file).tolist() == [sum(r + 0.5 for r in range(size)), size]
+    assert d.all_gather(file)[:, 0].tolist() == [r + 0.5 for r in range(size)] and d.broadcast(file, 1).tolist() == [1.5, 1.0]
     x = tc.tensor([rank + 0.5, 1.0]).to("bfloat16")
     assert d.all_reduce(x).tolist() == [sum(r + 0.5 for r in range(size)), size] and d.all_reduce(x).dtype == x.dtype
     y = d.broadcast(tc.tensor([1.5]) if rank == 1 else None, root=1)

@@ -137,7 +137,8 @@ class _Given:
     """An argument: its values as a contiguous ndarray, and what the result is to be."""
 
     def __init__(self, function: str, x: Any, op: str = "", root: int = 0) -> None:
-        self.function, self.x, self.op, self.root, self.array = function, x, op, root, np.empty(0)
+        self.function, self.x, self.op, self.root = function, x, op, root
+        self.array: np.ndarray = np.empty(0)
 
     def _read(self) -> None:
         x, function = self.x, self.function
@@ -148,9 +149,10 @@ class _Given:
             raise TypeError(f"{function}() takes an ndarray or a Tensor, not {type(x).__name__}")
         elif isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
             raise TypeError(f"{function}() takes arrays without a mask: send x.filled(0), and the mask as an array of its own")
-        self.array = np.ascontiguousarray(source).reshape(np.shape(source))
-        if self.array.dtype.kind not in "biufc":
-            raise TypeError(f"{function}() takes numbers, not an array of dtype {self.array.dtype}")
+        array = np.asarray(source)
+        if array.dtype.kind not in "biufc":
+            raise TypeError(f"{function}() takes numbers, not an array of dtype {array.dtype}")
+        self.array = np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(array.shape)
 
     def agree(self, ranks: Group, check: Callable[[], None] = lambda: None) -> list[Any]:
         """What the ranks have; raises on all of them where `check` fails on one, or where it does not fit together."""

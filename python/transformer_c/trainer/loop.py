@@ -95,8 +95,8 @@ class FitLoop:
         is_shared_out = self.options.strategy == "zero" and self.ranks.size > 1
         self.zeros = [Zero(self.ranks.group, optimizer) for optimizer in run.optimizers] if is_shared_out else []
         self.overlap = Overlap.of(self.ranks, model, run.optimizers) if self.options.strategy == "ddp" and self.ranks.size > 1 else None
-        schedulers = steps.schedulers_of(model, self.schedules)
-        self.files = RunFiles(self.options, run, model, run.optimizers, schedulers, self.streams, self.callbacks, self.zeros)
+        self.schedulers = steps.schedulers_of(model, self.schedules)
+        self.files = RunFiles(self.options, run, model, run.optimizers, self.schedulers, self.streams, self.callbacks, self.zeros)
         self.training_step = steps.in_precision(self.model.training_step, self.options.autocast_dtype)
         self.step_arguments = steps.accepted(self.model.training_step, 2)
         self.takes_closure = steps.accepted(self.model.optimizer_step, 4) == 4
@@ -123,7 +123,7 @@ class FitLoop:
 
     def _is_stopped(self) -> bool:
         """Whether ``should_stop`` is set; on all ranks, once it is set on one."""
-        self.run.should_stop = any(self.ranks.group.exchange(self.run.should_stop))
+        self.run.should_stop = any(self.ranks.exchange("the end of an epoch", self.run.should_stop))
         return self.run.should_stop
 
     # ---- an epoch ------------------------------------------------------------------------------------------------------------
@@ -142,6 +142,7 @@ class FitLoop:
         with Bar(options.progress, label, run.batches, skip) as bar:
             self._train_batches(skip, bar)
             run.join()
+            self.ranks.same_buffers(self.model)
             self.files.before_validation(self._is_validated())
             values = self._validate()
             run.begin_batch("train", None)
@@ -192,7 +193,7 @@ class FitLoop:
         """Raises StopBetweenBatches after a Ctrl-C; on all ranks at the same step, or with `together` at once."""
         if self.ranks.size == 1:
             self.interrupts.check()
-        elif self.is_interrupted or (together and any(self.ranks.group.exchange(self.interrupts.pending))):
+        elif self.is_interrupted or (together and any(self.ranks.exchange("a look for Ctrl-C after an epoch", self.interrupts.pending))):
             raise StopBetweenBatches
 
     def _validate(self) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -14,14 +15,17 @@ import numpy as np
 
 from .. import _core, distributed
 from .._tensor import no_grad, zeros_like
+from ..callbacks import EarlyStopping, ModelCheckpoint
 from ..distributed.arrays import as_numbers, assign, assign_parts, memory_of
 from ..distributed.group import Group
 from ..optim.optimizer import by_kind
 from . import streams
 from .averages import Averages, batch_size_of, unchanged_metrics
 from .loaders import number_of_batches, steps_of
-from .same_data import SEED_SPLITS, are_other_samples, data_of, differences
+from .same_data import SEED_SPLITS, are_other_samples, checksum, data_of, differences
 from .shares import Dealt, SharedLoader, is_shared_already, makes_batches_itself
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of functions, in the text of a module
 
 
 @dataclass
@@ -109,11 +113,21 @@ class Ranks:
     def same_weights(self, model: Any) -> None:
         """Gives all ranks the parameters and buffers of rank 0."""
         if self.size > 1:
-            with no_grad():
-                for value in model.state_dict().values():
-                    array = as_numbers(value).copy()
-                    self.group.broadcast(array)
-                    assign(value, array)
+            self._give({**model.state_dict(), **dict(model.named_buffers())}.values())
+
+    def same_buffers(self, model: Any) -> None:
+        """Gives all ranks the buffers of rank 0 that steps have changed in other ways on other ranks."""
+        if self.size > 1 and (buffers := dict(model.named_buffers())):
+            of_ranks = self.exchange("the buffers", {name: checksum(value, value.numel() * 16) for name, value in buffers.items()})
+            self._give(value for name, value in buffers.items() if len({of_rank.get(name) for of_rank in of_ranks}) > 1)
+
+    def _give(self, values: Iterable[Any]) -> None:
+        """Overwrites Tensors with those of rank 0."""
+        with no_grad():
+            for value in values:
+                array = as_numbers(value).copy()
+                self.group.broadcast(array)
+                assign(value, array)
 
     def same_streams(self, found: Mapping[str, Any]) -> None:
         """Gives the random streams of all ranks the states of rank 0's."""
@@ -193,7 +207,7 @@ class Ranks:
         if self.size == 1:
             return averages
         found, metrics = Averages(), dict(averages.metrics)
-        for state in self.group.exchange(averages.state_dict()):
+        for state in self.exchange("the averages of an epoch", averages.state_dict()):
             for name, value in state.items():
                 if isinstance(value, list):
                     total, weight = found.sums.setdefault(name, [0.0, 0.0])
@@ -229,13 +243,15 @@ class Ranks:
         self.group.barrier()
 
 
-def facts_of(options: Any, model: Any, loaders: Mapping[str, Any]) -> dict[str, Any]:
+def facts_of(options: Any, model: Any, loaders: Mapping[str, Any], callbacks: Iterable[Any]) -> dict[str, Any]:
     """What must be equal on all ranks before the first step, by name."""
     found: dict[str, Any] = {
         name: getattr(options, name)
         for name in ("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm", "strategy", "precision",
                      "check_val_every_n_epoch", "checkpoint_every_n_steps", "limit_train_batches", "limit_val_batches", "patience", "monitor")
     }  # fmt: skip
+    found["whether checkpoint_dir is given"] = options.checkpoint_dir is not None
+    found["the list of callbacks that all ranks need"] = [type(c).__name__ for c in callbacks if isinstance(c, (EarlyStopping, ModelCheckpoint))]
     found["the model's class"] = type(model).__name__
     for name, value in model.state_dict().items():
         found[f"the model's {name}"] = f"{value.dtype.name} {tuple(value.shape)}"
@@ -249,12 +265,22 @@ def facts_of(options: Any, model: Any, loaders: Mapping[str, Any]) -> dict[str, 
             if hasattr(loader, attribute):
                 found[f"{name}.{attribute}"] = getattr(loader, attribute)
         found[f"len({name})"] = number_of_batches(loader, None)
+    for name, module in model.named_modules():
+        if name and not any(True for _ in module.children()):
+            found[f"the model's {name}"] = _ADDRESS.sub("", repr(module))
     return {**found, "the order of the parameters": [name for name, _ in model.named_parameters()]}
 
 
-def facts_of_optimizers(optimizers: Iterable[Any]) -> dict[str, Any]:
-    """What must be equal of the optimizers."""
+def facts_of_steps(optimizers: Iterable[Any], schedules: Iterable[Any], schedulers: Iterable[Any]) -> dict[str, Any]:
+    """What must be equal of the optimizers, of when a fit steps their schedules, and of all schedulers."""
     return {
-        f"optimizer {i}": (type(o).__name__, [({k: v for k, v in g.items() if k != "params"}, len(g["params"])) for g in o.param_groups])
-        for i, o in enumerate(optimizers)
+        **{
+            f"optimizer {i}": (
+                type(o).__name__,
+                [({k: v for k, v in g.items() if k != "params"}, len(g["params"])) for g in o.param_groups],
+            )
+            for i, o in enumerate(optimizers)
+        },
+        **{f"schedule {i}": (type(s.scheduler).__name__, s.interval, s.frequency, s.monitor) for i, s in enumerate(schedules)},
+        **{f"scheduler {i}": (type(s).__name__, repr(getattr(s, "state_dict", dict)())) for i, s in enumerate(schedulers)},
     }

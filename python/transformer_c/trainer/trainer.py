@@ -25,7 +25,7 @@ from .interrupts import Interrupts
 from .logs import LoggerConnector
 from .loop import FitLoop
 from .progress import print_table
-from .ranks import Ranks, facts_of, facts_of_optimizers
+from .ranks import Ranks, facts_of, facts_of_steps
 from .run import Run
 from .saving import is_of_run_in, path_to_load, path_to_resume, prepare_folder, set_aside
 from .streams import as_streams
@@ -323,7 +323,7 @@ class Trainer(RunView):
                 self.run, self._fitted = self._new_run(), model
                 if self.ranks.size > 1:
                     given = {"train": train, **{f"val[{i}]": v for i, v in enumerate(val)}}
-                    self.ranks.check_equal(facts_of(self, model, given))
+                    self.ranks.check_equal(facts_of(self, model, given, callbacks))
                     self.ranks.check_data(given)
                 loop = FitLoop(self, self.run, model, train, val, place, interrupts, callbacks, hooks)
                 if self.ranks.is_writer:
@@ -333,7 +333,7 @@ class Trainer(RunView):
                     manual_seed(self.seed)
                 loop.prepare()
                 if self.ranks.size > 1:
-                    self.ranks.check_equal(facts_of_optimizers(self.run.optimizers))
+                    self.ranks.check_equal(facts_of_steps(self.run.optimizers, loop.schedules, loop.schedulers))
                 self._write_checkpoint = loop.files.write
                 if path is not None:
                     loop.files.go_on_from(path)
