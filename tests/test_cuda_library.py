@@ -10,6 +10,9 @@ import pytest
 import transformer_c as tc
 
 ROOT = pathlib.Path(__file__).parents[1]
+sys.path.append(str(ROOT / "tools"))
+import build_cuda  # noqa: E402
+
 COMPILER = os.environ.get("CC", "gcc").split()
 
 # Answers as a driver would; no memory (or the host's), no kernels.
@@ -147,6 +150,40 @@ def test_a_library_that_is_cut_short(stand_in):
         said = error_of(library, 'tc.zeros(1, device="cuda")')
         assert said.startswith("RuntimeError CUDA is not available") and "make cuda" in said, (size, said)
         assert size < 64 or "is incomplete" in said
+
+
+# ---- the build ------------------------------------------------------------------------------------------------------------------------
+
+
+def compiler(folder, release):
+    """A program that answers as nvcc of this release does, and compiles to its own text."""
+    program = folder / f"nvcc-{release}"
+    program.write_text(f"""#!/bin/sh
+[ "$1" = --version ] && {{ echo "Cuda compilation tools, release {release}, V{release}.1"; exit; }}
+while [ "$1" != -o ]; do shift; done
+echo {release} >"$2"
+""")
+    program.chmod(0o755)
+    return str(program)
+
+
+def test_objects_are_of_one_compiler(tmp_path, monkeypatch):
+    monkeypatch.setattr(build_cuda, "OBJECTS", tmp_path)
+    source = build_cuda.sources()[0]
+    made = [build_cuda.compile_object(compiler(tmp_path, release), source, ["sm_80"], b"") for release in ("13.0", "13.1", "13.0")]
+    assert made[0] == made[2] != made[1] and [path.read_text().strip() for path in made] == ["13.0", "13.1", "13.0"]
+
+
+def test_a_compiler_that_is_too_old(tmp_path, monkeypatch):
+    monkeypatch.setenv("NVCC", compiler(tmp_path, "12.4"))
+    with pytest.raises(SystemExit, match=r"nvcc-12\.4 is of CUDA 12\.4, and 13 is needed: install"):
+        build_cuda.build(tmp_path, ["sm_80"], 1)
+
+
+def test_targets_that_name_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("NVCC", compiler(tmp_path, "13.0"))
+    with pytest.raises(SystemExit, match="names no GPU"):
+        build_cuda.build(tmp_path, [""], 1)
 
 
 def test_a_device_that_is_not_there(stand_in):

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import functools
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +25,7 @@ OBJECTS = ROOT / "build" / "cuda"
 LIBRARY = "libtransformer_c_cuda.so"
 # Machine code for these GPUs (docs/gpu.md says which they are), and PTX of the last for later ones.
 TARGETS = ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"]
+OLDEST = 13  # version of the toolkit
 FLAGS = [
     "-std=c++17",
     "-O3",
@@ -41,6 +44,18 @@ def find_nvcc() -> str | None:
     if named and not shutil.which(named):
         raise SystemExit(f"NVCC is {named!r}, which is not a program; expected the path of nvcc, or leave NVCC out to have it looked for")
     return named or shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
+
+
+@functools.cache
+def version(nvcc: str) -> str:
+    """What it says of itself, which objects depend on. SystemExit when it is older than the kernels need."""
+    done = subprocess.run([nvcc, "--version"], capture_output=True, text=True)
+    found = re.search(r"release (\d+)\.(\d+)", done.stdout)
+    if found and int(found[1]) < OLDEST:
+        raise SystemExit(
+            f"{nvcc} is of CUDA {found[1]}.{found[2]}, and {OLDEST} is needed: install the CUDA toolkit {OLDEST}, or name its compiler in NVCC"
+        )
+    return done.stdout + done.stderr
 
 
 def sources() -> list[Path]:
@@ -64,7 +79,7 @@ def compile_object(nvcc: str, source: Path, targets: list[str], headers: bytes, 
     """An object file, or with output="-cubin" the machine code alone, of one target."""
     code = code_flags(targets) if output == "-c" else [f"-arch={targets[0]}"]
     command = [nvcc, *FLAGS, *code, output, str(source)]
-    key = hashlib.sha256(headers + source.read_bytes() + repr(command[1:-1]).encode()).hexdigest()[:16]
+    key = hashlib.sha256(headers + source.read_bytes() + repr((version(nvcc), command[1:-1])).encode()).hexdigest()[:16]
     target = OBJECTS / f"{source.stem}-{key}.o"
     if not target.exists():
         OBJECTS.mkdir(parents=True, exist_ok=True)
@@ -88,10 +103,14 @@ def build(output: Path, targets: list[str], jobs: int) -> Path | None:
     if wanted not in ("auto", "0", "1"):
         raise SystemExit(f"TRANSFORMER_C_CUDA is {wanted!r}; expected auto, 0 or 1")
     if wanted == "0" or (wanted == "auto" and nvcc is None):
-        print("the CUDA library is not built: " + ("TRANSFORMER_C_CUDA=0" if wanted == "0" else "nvcc is not found"), flush=True)
+        missing = f"nvcc is not found; install the CUDA toolkit {OLDEST}, or name its compiler in NVCC"
+        print("the CUDA library is not built: " + ("TRANSFORMER_C_CUDA=0" if wanted == "0" else missing), flush=True)
         return None
     if nvcc is None:
-        raise SystemExit("TRANSFORMER_C_CUDA=1 but nvcc is not found; install the CUDA toolkit 13 or name its compiler in NVCC")
+        raise SystemExit(f"TRANSFORMER_C_CUDA=1 but nvcc is not found; install the CUDA toolkit {OLDEST} or name its compiler in NVCC")
+    version(nvcc)
+    if not all(targets):
+        raise SystemExit("--targets names no GPU; expected names such as sm_80,sm_90")
     headers = headers_digest()
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         objects = list(pool.map(lambda source: compile_object(nvcc, source, targets, headers), sources()))
