@@ -139,6 +139,7 @@ def test_what_is_missing_is_named(stand_in, answers, words):
 def test_a_library_that_is_not_there(tmp_path):
     said = error_of(tmp_path / "none.so", 'tc.tensor([1.0]).to("cuda")')
     assert said.startswith("RuntimeError CUDA is not available") and "none.so" in said and "make cuda" in said
+    assert "(named by TRANSFORMER_C_CUDA_LIBRARY)" in said
 
 
 def test_a_library_that_is_cut_short(stand_in):
@@ -149,7 +150,22 @@ def test_a_library_that_is_cut_short(stand_in):
         library.write_bytes(whole[:size])
         said = error_of(library, 'tc.zeros(1, device="cuda")')
         assert said.startswith("RuntimeError CUDA is not available") and "make cuda" in said, (size, said)
-        assert size < 64 or "is incomplete" in said
+        assert size < 64 or "stand_in.so (named by TRANSFORMER_C_CUDA_LIBRARY) is incomplete" in said
+
+
+FORK = """
+import os, transformer_c as tc
+assert tc.cuda.is_available()
+if (child := os.fork()) == 0:
+    print(tc.cuda.is_available(), tc.cuda.device_count(), tc.cuda.status(), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+def test_a_forked_process_says_that_it_has_no_gpu(stand_in):
+    said = ask(stand_in(), FORK)
+    assert said.startswith("False 0 not available: CUDA cannot be used in a process forked from one that used it")
 
 
 # ---- the build ------------------------------------------------------------------------------------------------------------------------

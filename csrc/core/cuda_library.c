@@ -38,12 +38,22 @@ bool tc_cuda_forked(void) { return atomic_load_explicit(&forked, memory_order_re
 
 int tc_cuda_slot(int index) { return index == TC_EMULATED_GPU ? 0 : index; }
 
+/* The file that the environment names, or NULL. */
+static const char *named_library(void)
+{
+    const char *named = getenv(LIBRARY_VARIABLE);
+    return named && *named ? named : NULL;
+}
+
+/* For messages, after a file's name. */
+static const char *named_by(void) { return named_library() ? " (named by " LIBRARY_VARIABLE ")" : ""; }
+
 /* The file next to this one, unless the environment names another. */
 static tc_status library_path(char path[PATH_BYTES], tc_error *err)
 {
-    const char *named = getenv(LIBRARY_VARIABLE);
+    const char *named = named_library();
     Dl_info self;
-    if (named && *named) {
+    if (named) {
         snprintf(path, PATH_BYTES, "%s", named);
         return TC_OK;
     }
@@ -81,13 +91,13 @@ static tc_status load(const tc_cuda_api **out, tc_error *err)
     const tc_status status = library_path(path, err);
     if (status != TC_OK) return status;
     if (is_cut_short(path))
-        return tc_fail(err, TC_ERROR_STATE, "CUDA is not available: the file %.300s is incomplete; " BUILD_IT " once more", path);
+        return tc_fail(err, TC_ERROR_STATE, "CUDA is not available: the file %.300s%s is incomplete; " BUILD_IT, path, named_by());
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return tc_fail(err, TC_ERROR_STATE,
-                       "CUDA is not available: this build of transformer_c has no CUDA library that can be opened (%.300s); " BUILD_IT
+                       "CUDA is not available: this build of transformer_c has no CUDA library that can be opened (%.300s)%s; " BUILD_IT
                        ", or use device=\"cpu\"",
-                       dlerror());
+                       dlerror(), named_by());
     union {
         void *object;
         const tc_cuda_api *(*function)(void);
@@ -95,7 +105,8 @@ static tc_status load(const tc_cuda_api **out, tc_error *err)
     const tc_cuda_api *api = get.object ? get.function() : NULL;
     if (!api || api->abi_version != TC_CUDA_ABI_VERSION || strcmp(api->rows, tc_kernel_rows) != 0) {
         dlclose(library);
-        return tc_fail(err, TC_ERROR_STATE, "CUDA is not available: %.300s was built from other sources than this; " BUILD_IT, path);
+        return tc_fail(err, TC_ERROR_STATE, "CUDA is not available: %.300s%s was built from other sources than this; " BUILD_IT, path,
+                       named_by());
     }
     *out = api;
     return TC_OK;
@@ -159,6 +170,10 @@ static tc_status describe_devices(const tc_cuda_api *api, int count, tc_error *e
 /* A failure is not kept: the next call tries again. */
 static tc_status open_library(const tc_cuda_api **out, tc_error *err)
 {
+    if (tc_cuda_forked())
+        return tc_fail(err, TC_ERROR_STATE,
+                       "CUDA cannot be used in a process forked from one that used it; start processes with the method \"spawn\", or use "
+                       "CUDA only after the fork");
     *out = atomic_load_explicit(&opened, memory_order_acquire);
     if (*out) return TC_OK;
     static const tc_cuda_api *loaded; /* kept even without a device */
@@ -189,10 +204,6 @@ static tc_status check_device(const tc_cuda_api *api, int index, tc_error *err)
 
 static tc_status usable(const tc_cuda_api **out, int index, tc_error *err)
 {
-    if (tc_cuda_forked())
-        return tc_fail(err, TC_ERROR_STATE,
-                       "CUDA cannot be used in a process forked from one that used it; start processes with the method \"spawn\", or use "
-                       "CUDA only after the fork");
     TC_TRY(open_library(out, err));
     return check_device(*out, index, err);
 }

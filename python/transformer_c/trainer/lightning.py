@@ -46,7 +46,7 @@ VALUES: Mapping[str, tuple[tuple[Any, ...], str]] = {
 # Other names.
 SAME: Mapping[str, str] = {"default_root_dir": "checkpoint_dir", "enable_progress_bar": "progress"}
 
-NO_GPU = "there is no GPU that can be used: tc.cuda says why"
+NO_GPU = "there is no GPU that can be used: tc.cuda.status() says why"
 
 KNOWN = {*HARMLESS, *SAME}
 
