@@ -168,6 +168,23 @@ def test_a_forked_process_says_that_it_has_no_gpu(stand_in):
     assert said.startswith("False 0 not available: CUDA cannot be used in a process forked from one that used it")
 
 
+PLACES = ["x.to(1)", "x.to(1, 'float32')", "x.to('cuda:1', non_blocking=True)", "x.cuda(1)", "x.cuda('cuda:1', non_blocking=True)", "tc.empty(2, device=1)",
+          "layer.to(1)", "layer.to('cuda:1', non_blocking=True)", "layer.to(tc.device(1), tc.float32, True)", "layer.cuda(1)", "layer.cuda('cuda:1')"]  # fmt: skip
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_gpu_is_named_or_numbered(stand_in, place):
+    code = f"import transformer_c as tc\nx, layer = tc.zeros(0), tc.nn.Module()\nlayer.register_buffer('b', x)\ny = {place}\nprint(getattr(y, 'b', y).device)"
+    assert ask(stand_in(DEVICES=2, MEMORY=1), code) == "cuda:1"
+
+
+def test_what_is_no_gpu():
+    x = tc.zeros(2)
+    for wrong in ("cpu", -1, "gpu"):
+        with pytest.raises(ValueError, match=f'device {wrong!r} is (unknown|not a GPU); expected .*"cuda:<ordinal>"'):
+            x.cuda(wrong)
+
+
 # ---- the build ------------------------------------------------------------------------------------------------------------------------
 
 

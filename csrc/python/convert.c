@@ -160,7 +160,8 @@ int tcpy_device_from_object(tc_device *out, PyObject *object)
 {
     *out = (tc_device){TC_CPU, 0};
     if (object == NULL || object == Py_None) return 0;
-    PyObject *text = PyObject_Str(object);
+    const bool is_number = PyLong_Check(object) && !PyBool_Check(object); /* of a GPU */
+    PyObject *text = is_number ? PyUnicode_FromFormat("cuda:%S", object) : PyObject_Str(object);
     if (!text) return -1;
     const char *name = PyUnicode_AsUTF8(text);
     int result = -1;

@@ -201,7 +201,20 @@ static PyObject *run_is_capturing(tcpy_call *call)
     return PyBool_FromLong(tc_cuda_is_capturing());
 }
 
+static PyObject *run_cuda(tcpy_call *call)
+{
+    tc_tensor *x = call->v[0].t, *y = NULL;
+    tc_device device = {TC_CUDA, 0};
+    tc_error err;
+    tc_status status;
+    if (read_gpu(call->v[1].o, &device.index) < 0 || tcpy_hold(call, &x) < 0) return NULL;
+    TCPY_COMPUTE(call, status, tc_to_device(&y, x, device, &err));
+    return tcpy_result1(call, status, &err, y);
+}
+
 const tcpy_op tcpy_ops_cuda[] = {
+    {"cuda", "self:t device:o=None | non_blocking:b=False", run_cuda,
+     "On a GPU: the first one, or that of a number or name. non_blocking has no effect.", TCPY_METHOD_ONLY},
     {"cuda_device_count", "", run_device_count, "How many GPUs there are; an error that says why when CUDA is not available.", 0},
     {"cuda_synchronize", "device:o=None", run_synchronize, "Waits for all work of a GPU.", 0},
     {"cuda_empty_cache", "device:o=None", run_empty_cache, "Gives memory that is kept for later back to the driver.", 0},

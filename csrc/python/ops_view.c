@@ -147,7 +147,9 @@ static PyObject *run_unbind(tcpy_call *call)
 static int read_target(PyObject *object, bool positional, bool named_device, tc_dtype *dtype, tc_device *device)
 {
     const char *text = PyUnicode_Check(object) ? PyUnicode_AsUTF8(object) : NULL;
-    const bool is_device = named_device || (positional && text && (strcmp(text, "cpu") == 0 || strncmp(text, "cuda", 4) == 0));
+    const bool is_number = PyLong_Check(object) && !PyBool_Check(object);
+    const bool is_device =
+        named_device || (positional && (is_number || (text && (strcmp(text, "cpu") == 0 || strncmp(text, "cuda", 4) == 0))));
     if (tcpy_is_tensor(object)) {
         *dtype = ((tcpy_tensor *)object)->tensor->dtype;
         *device = ((tcpy_tensor *)object)->tensor->storage->device;

@@ -483,14 +483,17 @@ class Module:
         function(self)
         return self
 
-    def to(self: M, *args: Any, dtype: Any = None, device: Any = None) -> M:
+    def to(self: M, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False) -> M:
         """Moves and casts parameters and buffers in place; returns self.
 
         ``module.to("cuda")``, ``module.to(np.float64)``, ``module.to(device, dtype)``, or by keyword. Only floating
-        values are cast. Gradients are dropped when their parameter changes.
+        values are cast. Gradients are dropped when their parameter changes. A device may be the number of a GPU; `non_blocking`
+        has no effect.
         """
         for argument in args:
-            if isinstance(argument, str) and (argument == "cpu" or argument.startswith("cuda")):
+            if isinstance(argument, bool):  # non_blocking
+                continue
+            if isinstance(argument, (str, int)) and (not isinstance(argument, str) or argument == "cpu" or argument.startswith("cuda")):
                 device = argument
             else:
                 dtype = argument
@@ -521,9 +524,9 @@ class Module:
         """Moves parameters and buffers to the CPU; returns self."""
         return self.to("cpu")
 
-    def cuda(self: M, device: int | None = None) -> M:
-        """Moves parameters and buffers to a GPU; returns self."""
-        return self.to("cuda" if device is None else f"cuda:{device}")
+    def cuda(self: M, device: int | str | None = None, non_blocking: bool = False) -> M:
+        """Moves parameters and buffers to a GPU, given by its number or name; returns self."""
+        return self.to("cuda" if device is None else device)
 
     # ---- copying and printing ------------------------------------------------------------------------------------------
 
