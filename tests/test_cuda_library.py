@@ -185,6 +185,12 @@ def test_what_is_no_gpu():
             x.cuda(wrong)
 
 
+@pytest.mark.parametrize("name", ["CUDAGraph", "Stream", "memory_allocated", "manual_seed", "set_device", "amp"])
+def test_names_of_torch_cuda_say_what_to_use(name):
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}'; use "):
+        getattr(tc.cuda, name)
+
+
 # ---- the build ------------------------------------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ import contextlib
 import functools
 from _thread import get_ident
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from . import _core
 from ._core import Tensor
@@ -71,14 +71,38 @@ class Graph:
 
     def __init__(self, function: Callable, device: str | None = None) -> None:
         if not callable(function):
-            raise TypeError(f"tc.cuda.graph takes a function, not {type(function).__name__}")
+            raise TypeError(
+                f"tc.cuda.graph takes a function, not {type(function).__name__}: step = tc.cuda.graph(function), then step(*tensors); it is no "
+                "context manager"
+            )
+        if device is not None:
+            _core.empty(0, device=_on_a_gpu(device))
+        functools.update_wrapper(self, function, updated=())
         self._function, self._device = function, device
         self._kinds: list[tuple] | None = None
         self._mode = ""
         self._graph: Any = None
         self._is_running = False
 
-    def __call__(self, *tensors: Tensor) -> Any:
+    def __repr__(self) -> str:
+        return f"<tc.cuda.graph of {getattr(self._function, '__qualname__', repr(self._function))}>"
+
+    def __get__(self, instance: object, owner: type | None = None) -> NoReturn:
+        name = getattr(self._function, "__name__", "step")
+        raise TypeError(
+            f"tc.cuda.graph cannot decorate a method, as each object has a graph of its own; in __init__: self.{name} = tc.cuda.graph(self.{name})"
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a captured graph is neither copied nor pickled, as it works on the memory of its own Tensors; make one of the copy's function"
+        )
+
+    def __call__(self, *tensors: Tensor, **keywords: Any) -> Any:
+        if keywords:
+            raise TypeError(f"a captured function takes its Tensors by position, and got {', '.join(keywords)} by name")
+        if not tensors and self._kinds is None:
+            _core.empty(0, device=self._device or "cuda")  # or says why there is none
         self._check(tensors)
         if self._graph is not None:
             with _starts.lock:
@@ -99,7 +123,10 @@ class Graph:
         for i, tensor in enumerate(tensors):
             if not isinstance(tensor, Tensor) or tensor.device == "cpu":
                 what = "on the CPU" if isinstance(tensor, Tensor) else f"a {type(tensor).__name__}"
-                raise TypeError(f"argument {i} of a captured function is {what}; expected a Tensor on a GPU")
+                raise TypeError(
+                    f'argument {i} of a captured function is {what}; expected a Tensor on a GPU: tc.tensor(..., device="cuda"). Numbers that '
+                    "the function takes from elsewhere are those of its second call"
+                )
             if tensor.device != (self._device or tensors[0].device):
                 raise ValueError(
                     f"argument {i} of a captured function is on {tensor.device}, and the graph is for {self._device or tensors[0].device}"
@@ -214,6 +241,12 @@ class Graph:
 def _without_history(value: Any) -> Any:
     """A result to which starts write: nothing that is recorded may go back through the capture. Leaves are left as they are."""
     return value.detach() if isinstance(value, Tensor) and not value.is_leaf else value
+
+
+def _on_a_gpu(device: str) -> str:
+    if not isinstance(device, str) or not device.startswith("cuda"):
+        raise ValueError(f'tc.cuda.graph is for a GPU, "cuda" or "cuda:0"; got device={device!r}')
+    return device
 
 
 def _kind(tensor: Tensor) -> tuple:

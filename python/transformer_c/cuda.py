@@ -1,4 +1,4 @@
-"""GPUs: whether one is available, and if not, why; memory and streams."""
+"""GPUs: whether one is available, and if not, why; memory, streams and captured graphs."""
 
 from __future__ import annotations
 
@@ -126,9 +126,12 @@ def graph(function: Callable, device: str | None = None) -> Graph:
 
     Notes
     -----
-    Other Tensors that the function uses are those of the second call: a parameter without a gradient that is moved or replaced later is
-    read where it was. The same holds for ``train()``, ``eval()`` and parameters that get a gradient from then on. Leaves that the function
-    makes (``tc.zeros(..., requires_grad=True)``, ``x.detach().requires_grad_()``) are made anew by each start, without a gradient.
+    Other Tensors that the function uses, and the optimizers, modules and numbers that its names stand for, are those of the second call: a
+    parameter without a gradient that is moved or replaced later is read where it was. The same holds for ``train()``, ``eval()`` and
+    parameters that get a gradient from then on. Leaves that the function makes (``tc.zeros(..., requires_grad=True)``,
+    ``x.detach().requires_grad_()``) are made anew by each start, without a gradient.
+
+    A graph is for one shape. Call the function itself for the last batch of an epoch, which may be smaller: the bits are the same.
 
     Examples
     --------
@@ -140,12 +143,29 @@ def graph(function: Callable, device: str | None = None) -> Graph:
     ...         loss.backward()
     ...         optimizer.step()
     ...         return loss
-    ...     step = tc.cuda.graph(step)
-    ...     for x, y in batches:
-    ...         print(float(step(x, y)))  # a number of its own: the next call writes into the same Tensor
+    ...     captured = tc.cuda.graph(step)
+    ...     for x, y in batches:  # arrays, of 64 rows but the last
+    ...         x, y = tc.tensor(x, device="cuda"), tc.tensor(y, device="cuda")
+    ...         loss = captured(x, y) if len(x) == 64 else step(x, y)
+    ...         print(float(loss))  # a number of its own: the next call writes into the same Tensor
     """
     return Graph(function, device)
 
 
+_STREAM = "tc.cuda.stream(), a context manager; work on the same memory keeps its order by itself"
+_MEMORY = 'tc.cuda.memory_stats(), which has "in_use", "peak_in_use", "cached", "free" and "total"'
+_GRAPH = "step = tc.cuda.graph(function), which captures at its second call, and step(*tensors)"
+# Names that only torch.cuda has: what is here.
+_INSTEAD = {
+    **dict.fromkeys(("CUDAGraph", "make_graphed_callables", "graph_pool_handle", "is_current_stream_capturing"), _GRAPH),
+    **dict.fromkeys(("Stream", "Event", "current_stream", "default_stream"), _STREAM),
+    **dict.fromkeys(("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "mem_get_info"), _MEMORY),
+    **dict.fromkeys(("manual_seed", "manual_seed_all"), "tc.manual_seed(), which seeds all devices"),
+    **dict.fromkeys(("set_device", "current_device"), 'device="cuda:1" where Tensors are made or moved'),
+    **dict.fromkeys(("get_device_name", "get_device_properties"), "nvidia-smi"),
+    "amp": "tc.autocast(); its bfloat16 needs no GradScaler",
+    "is_bf16_supported": "bfloat16 as it is: there are kernels for every GPU",
+}
+
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = hooks(__name__)
+    __getattr__, __dir__ = hooks(__name__, instead=_INSTEAD)

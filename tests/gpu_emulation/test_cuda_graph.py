@@ -1,5 +1,6 @@
 """Whole steps, captured once and started many times, beside the same steps as usual: equal bits."""
 
+import copy
 import gc
 import threading
 
@@ -740,8 +741,48 @@ def test_a_graph_without_arguments(emulated_gpu):
 
 
 def test_a_function_is_asked_for():
-    with pytest.raises(TypeError, match="takes a function, not int"):
+    with pytest.raises(TypeError, match=r"takes a function, not int: step = tc.cuda.graph\(function\).* no context manager"):
         tc.cuda.graph(3)
+
+
+def test_a_decorated_function_keeps_its_name(emulated_gpu):
+    @tc.cuda.graph
+    def double(x):
+        """Twice x."""
+        return x * 2
+
+    assert double.__name__ == "double" and double.__doc__ == "Twice x." and "double" in repr(double)
+    x = tc.ones(3, device=emulated_gpu)
+    assert (host(double.__wrapped__(x)) == 2).all()
+    with pytest.raises(TypeError, match="by position, and got x by name"):
+        double(x=x)
+    with pytest.raises(TypeError, match="neither copied nor pickled"):
+        copy.deepcopy(double)
+
+
+def test_a_method_is_captured_for_each_object():
+    class Owner:
+        @tc.cuda.graph
+        def step(self, x):
+            return x
+
+    with pytest.raises(TypeError, match=r"self.step = tc.cuda.graph\(self.step\)"):
+        Owner().step(1)
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu", 3.0])
+def test_a_graph_is_for_a_gpu(device):
+    with pytest.raises(ValueError, match="tc.cuda.graph is for a GPU"):
+        tc.cuda.graph(lambda: None, device=device)
+
+
+def test_a_function_without_arguments_is_not_run_without_a_gpu(emulated_gpu):
+    """Its first call would compute on the CPU, and step optimizers there. Of the emulated GPU, "cuda" is no name."""
+    calls = []
+    step = tc.cuda.graph(lambda: calls.append(1))
+    with pytest.raises(RuntimeError, match="cuda:0"):
+        step()
+    assert not calls
 
 
 def test_a_backward_outside_of_the_graph_is_refused_where_masks_are_drawn(emulated_gpu):
