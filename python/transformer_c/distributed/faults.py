@@ -32,7 +32,7 @@ def end_all(group: Group, message: str, status: int = 1) -> None:
     group.communicator.Abort(status)
 
 
-_POLL = 0.25  # seconds
+_POLL, _LAST_POLL = 0.25, 2e-3  # seconds
 _GRACE = 2.0  # for the reports of the others, and for what they may still print themselves
 
 
@@ -40,7 +40,8 @@ class Watch(threading.Thread):
     """Ends all once a rank has waited for others too long, or for one whose program is over; every rank then says where it is.
 
     A rank that computes is never judged by its own time: only those who wait know that something is late. A rank whose program ends tells
-    rank 0, through which any call of all ranks goes; rank 0 tells all. Those who wait in a call that this rank will not make end all.
+    rank 0, through which any call of all ranks goes; rank 0 tells all. Those who wait in a call that this rank will not make end all. A rank
+    ends once it has heard what it will be told, as MPI waits for all anyway: of messages that nobody took some networks' libraries warn.
 
     Parameters
     ----------
@@ -56,13 +57,15 @@ class Watch(threading.Thread):
         self._watched, self._process = threading.get_ident(), os.getpid()
         self._ended: dict[int, int] = {}
         self._heard = 0.0  # when it was told of them
-        self._is_over, self._sent = False, list[Any]()
+        self._is_over, self._sent = threading.Event(), list[Any]()
         atexit.register(self._leave)
 
     def run(self) -> None:
-        """Until the process ends."""
-        while not self._is_over:
-            time.sleep(min(_POLL, self._limit / 4))
+        """Until the program is over, here and on those ranks that tell so."""
+        told_by = set(range(1, self._group.size)) if self._group.rank == 0 else {0}
+        while not (self._is_over.is_set() and told_by <= self._ended.keys()):
+            if self._is_over.wait(min(_POLL, self._limit / 4)):
+                time.sleep(_LAST_POLL)
             while self._messages.Iprobe():
                 message = self._messages.recv()
                 if message == "report":
@@ -71,7 +74,8 @@ class Watch(threading.Thread):
                     return  # who asked ends all
                 self._ended.update(message)
                 self._heard = time.monotonic()
-            self._judge()
+            if not self._is_over.is_set():
+                self._judge()
 
     def _judge(self) -> None:
         """Ends all if this rank waits in vain."""
@@ -88,6 +92,8 @@ class Watch(threading.Thread):
             self._end(f"{itself} waited for others in {name} for more than {self._limit:g} s, which ends all\n")
 
     def _report(self) -> str:
+        if self._is_over.is_set():
+            return f"rank {self._group.rank} of {self._group.size} has ended\n"
         frame, waiting = sys._current_frames().get(self._watched), self._group.waiting
         where = "".join(traceback.format_stack(frame)) if frame is not None else "  (its thread has ended)\n"
         state = f"waits for others in {waiting[0]}" if waiting else "does not wait for others"
@@ -102,10 +108,11 @@ class Watch(threading.Thread):
 
     def _leave(self) -> None:
         """This rank's program is over."""
-        if os.getpid() != self._process or self._is_over:  # a child of a fork
+        if os.getpid() != self._process or self._is_over.is_set():  # a child of a fork
             return
-        self._is_over, group = True, self._group
+        group = self._group
         ended = {**self._ended, group.rank: group.calls}
-        for rank in range(group.size) if group.rank == 0 else (0,):
-            if rank != group.rank and rank not in self._ended:
-                self._sent.append(self._messages.isend(ended, rank))
+        self._sent += [self._messages.isend(ended, rank) for rank in (range(1, group.size) if group.rank == 0 else (0,))]
+        self._is_over.set()
+        if self.is_alive():
+            self.join()

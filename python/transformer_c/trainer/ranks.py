@@ -251,7 +251,9 @@ def facts_of(options: Any, model: Any, loaders: Mapping[str, Any], callbacks: It
                      "check_val_every_n_epoch", "checkpoint_every_n_steps", "limit_train_batches", "limit_val_batches", "patience", "monitor")
     }  # fmt: skip
     found["whether checkpoint_dir is given"] = options.checkpoint_dir is not None
-    found["the list of callbacks that all ranks need"] = [type(c).__name__ for c in callbacks if isinstance(c, (EarlyStopping, ModelCheckpoint))]
+    found["the list of callbacks that all ranks need"] = [
+        type(c).__name__ for c in callbacks if isinstance(c, (EarlyStopping, ModelCheckpoint))
+    ]
     found["the model's class"] = type(model).__name__
     for name, value in model.state_dict().items():
         found[f"the model's {name}"] = f"{value.dtype.name} {tuple(value.shape)}"
