@@ -217,6 +217,24 @@ def test_memory_of_a_graph_is_in_use_until_it_ends(emulated_gpu):
     assert in_use() == before
 
 
+def test_a_graph_uses_its_memory_again(emulated_gpu):
+    """Twenty products one after the other, of which two are there at a time."""
+    numel = 2**14
+    x = tc.ones(numel, device=emulated_gpu)
+
+    def function(y):
+        for _ in range(20):
+            y = y * 2
+        return y.sum()
+
+    step = tc.cuda.graph(function)
+    step(x)
+    before = tc.cuda.memory_stats(emulated_gpu)["in_use"]
+    step(x)
+    assert tc.cuda.memory_stats(emulated_gpu)["in_use"] - before < 4 * 4 * numel
+    assert float(step(x)) == 2**20 * numel
+
+
 def test_two_graphs(emulated_gpu):
     """A second graph reads what the first one writes; both name the same memory."""
     x, y = tc.zeros(50, device=emulated_gpu), tc.zeros(50, device=emulated_gpu)
@@ -852,4 +870,6 @@ def test_a_loan_that_ends_in_a_capture(emulated_gpu, emulated_library):
     y.clear()
     step(x)
     assert taken[0][0] != address and taken[0][1] == 90
+    others = [tc.full((10,), 9.0, device=emulated_gpu) for _ in range(9)]  # the capture is over
+    assert address in {z.data_ptr() for z in others} and all((host(z) == 9).all() for z in others)
     assert borrower.has_read() == [2.0] * 10

@@ -7,6 +7,7 @@ import pytest
 import transformer_c as tc
 from device_cases import array, host, leaves, nothing_is_left  # noqa: F401
 from op_cases import of_all_ops
+from test_cuda_streams import Worker
 from tolerance import assert_close
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
@@ -206,6 +207,15 @@ def test_dlpack_gives_memory_in_order(emulated_gpu, consumer):
         x = x + 1
         x.__dlpack__(stream=stream)
         assert (consumer.read(x.data_ptr(), 4) == host(x)).all()
+
+
+def test_dlpack_gives_what_any_thread_wrote(emulated_gpu, consumer):
+    """Each thread has a stream of its own, and the consumer's comes after all of them."""
+    with Worker() as one, Worker() as other:
+        tensors = [do(lambda: tc.full((4,), 2.0, device=emulated_gpu) * 3) for do in (lambda work: work(), one.do, other.do)]
+        for x in tensors:
+            x.__dlpack__(stream=consumer.stream, max_version=(1, 0))
+            assert (consumer.read(x.data_ptr(), 4) == 6).all()
 
 
 def test_dlpack_copies(emulated_gpu, consumer):

@@ -162,6 +162,69 @@ def an_optimizer_in_another_thread(gpu):
         return (value(y), value(weight * 2)), (10.0, 1.0)
 
 
+def a_clipped_gradient_in_another_thread(gpu):
+    weight = tc.nn.Parameter(tc.full((LENGTH,), 2.0, device=gpu))
+    weight.grad = tc.full((LENGTH,), 4.0, device=gpu)
+    tc.cuda.synchronize(gpu)
+    y = weight.grad * 5
+    with Worker() as other:
+        other.do(lambda: tc.nn.utils.clip_grad_norm_([weight], 2.0, norm_type="inf"))
+        clipped = weight.grad * 2
+        other.do(lambda: value(weight.grad))
+        return (value(y), round(value(clipped), 4)), (20.0, 4.0)
+
+
+def a_state_of_an_optimizer_in_another_thread(gpu):
+    weight = tc.nn.Parameter(tc.full((LENGTH,), 2.0, device=gpu))
+    optimizer = tc.optim.SGD([weight], lr=0.5, momentum=0.5)
+    weight.grad = tc.full((LENGTH,), 4.0, device=gpu)
+    optimizer.step()
+    momentum = optimizer.state[weight]["momentum_buffer"]
+    tc.cuda.synchronize(gpu)
+    y = momentum * 5
+    with Worker() as other:
+        other.do(optimizer.step)
+        stepped = momentum * 2
+        other.do(lambda: value(weight))
+        return (value(y), value(stepped)), (20.0, 12.0)
+
+
+def a_kept_half_that_another_thread_steps(gpu):
+    layer = tc.nn.Linear(8, 4, bias=False).to(gpu)
+    optimizer = tc.optim.SGD(layer.parameters(), lr=0.5)
+    ones = tc.ones(1, 8, device=gpu)
+
+    def in_halves():
+        with tc.no_grad(), tc.autocast():
+            return layer(ones).float()
+
+    tc.nn.init.constant_(layer.weight, 2.0)
+    layer.weight.grad = tc.full((4, 8), 2.0, device=gpu)
+    with Worker() as other:
+        other.do(in_halves)  # here nothing but the copy is read
+        tc.cuda.synchronize(gpu)
+        y = in_halves()
+        other.do(optimizer.step)
+        stepped = in_halves()
+        other.do(lambda: value(layer.weight))
+        return (value(y), value(stepped)), (16.0, 8.0)
+
+
+def take_the_scratch_of_another_threads_kernel(gpu):
+    x = tc.full((LENGTH,), 2.0, device=gpu)
+    tc.cuda.synchronize(gpu)
+    with Worker() as other:
+        before = tc.cuda.memory_stats(gpu)
+        places = other.do(x.argsort)
+        after = tc.cuda.memory_stats(gpu)
+        scratch = after["cached"] - before["cached"]  # the kernel has not run, and the memory is free
+        z = tc.full((scratch // 4,), 9.0, device=gpu)
+        assert scratch and tc.cuda.memory_stats(gpu)["device_calls"] == after["device_calls"], "the block was not taken from the cache"
+        value(z)
+        ordered = other.do(lambda: places.cpu().numpy()).tolist() == list(range(LENGTH))
+        return (ordered, value(z)), (True, 9.0)
+
+
 def two_streams_of_a_thread(gpu):
     with tc.cuda.stream(gpu):
         x = tc.full((LENGTH,), 2.0, device=gpu) * 3
@@ -178,6 +241,10 @@ CASES = [
     a_chain_over_three_threads,
     backward_of_another_threads_forward,
     an_optimizer_in_another_thread,
+    a_clipped_gradient_in_another_thread,
+    a_state_of_an_optimizer_in_another_thread,
+    a_kept_half_that_another_thread_steps,
+    take_the_scratch_of_another_threads_kernel,
     two_streams_of_a_thread,
 ]
 
