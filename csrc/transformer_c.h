@@ -151,8 +151,8 @@ void tc_cuda_end_stream(void *stream);
 /* Work that is put on `stream`, which may be another library's, from now on runs after all work so far on the tensor, which is on a GPU. */
 TC_CHECKED tc_status tc_cuda_hand_over(const tc_tensor *tensor, void *stream, tc_error *err);
 /* Afterwards: our work that is put on streams from now on runs after what the other library has put on `stream` so far. For
- * TC_CUDA_LEGACY_STREAM the GPU waits, for others, which may not exist any more, the host waits for all work on the device. A GPU that has
- * failed says so at the next call. */
+ * TC_CUDA_LEGACY_STREAM this is so without a wait, for others, which may not exist any more, the host waits for all work on the device. A
+ * GPU that has failed says so at the next call. */
 void tc_cuda_take_back(const tc_tensor *tensor, void *stream);
 #define TC_CUDA_LEGACY_STREAM ((void *)1) /* CUDA's own name for its default stream */
 

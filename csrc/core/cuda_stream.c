@@ -325,14 +325,7 @@ void tc_cuda_take_back(const tc_tensor *tensor, void *stream)
     const int index = tc_tensor_device(tensor).index;
     TC_CUDA_STAY(stay);
     tc_error ignored;
+    if (stream == TC_CUDA_LEGACY_STREAM) return; /* CUDA itself lets it and ours, which are not apart, wait for each other */
     if (tc_cuda_enter(&stay, index, &ignored) != TC_OK) return;
-    if (stream != TC_CUDA_LEGACY_STREAM) { /* it may have been destroyed */
-        tc_cuda_wait_or_keep(stay.api, index, tensor->storage->data);
-        return;
-    }
-    const device_order *order = &orders[tc_cuda_slot(index)];
-    tc_cuda_lock(index);
-    int code = order->count ? stay.api->record_event(order->queues[0]->event, stream) : 0;
-    for (int i = 0; i < order->count && !code; i++) code = stay.api->wait_event(order->queues[i]->stream, order->queues[0]->event);
-    tc_cuda_unlock(index);
+    tc_cuda_wait_or_keep(stay.api, index, tensor->storage->data); /* that stream may have been destroyed */
 }

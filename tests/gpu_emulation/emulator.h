@@ -112,6 +112,10 @@ extern "C" void emulator_hide_device_memory();
 extern "C" void emulator_set_streams(int order, uint64_t seed);
 // Plants a bug: streams (1), or streams and the host (2), do not wait for events any more; 0: none.
 extern "C" void emulator_ignore_events(int who);
+// From now on the work of the default stream is put off like that of others, and its errors are given later; or it is done at once again.
+extern "C" void emulator_put_off_default_stream(int put_off);
+// Plants a bug, if that work is put off: the default stream and the blocking ones do not wait for each other.
+extern "C" void emulator_ignore_blocking(int ignore);
 // Plants a bug: nobody waits for the device as a whole.
 extern "C" void emulator_ignore_device_waits(int ignore);
 extern "C" int emulator_work_left(void); // that was put on streams and is not done

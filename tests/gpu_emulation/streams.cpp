@@ -35,12 +35,14 @@ namespace
 enum class Order { late, random, at_once };
 
 std::vector<std::unique_ptr<emulated_stream>> streams;
+emulated_stream *default_stream = nullptr; // one of them, while its work is put off
 std::vector<std::unique_ptr<emulated_event>> events;
 Order order = Order::late;
 uint64_t generator = 1;
 int pending_error = 0; // of work that was put off
 std::atomic<int> host_waits = 0;
-bool events_ignored = false, host_waits_ignored = false, device_waits_ignored = false; // events_ignored: by streams
+bool events_ignored = false, host_waits_ignored = false, device_waits_ignored = false,
+     blocking_ignored = false; // events_ignored: by streams
 
 uint64_t random_bits() // splitmix64, apart from that of the schedules, which would change with it
 {
@@ -63,6 +65,10 @@ void do_until(emulated_stream *stream, uint64_t position)
     }
 }
 
+bool is_default(const emulated_stream *stream) { return reinterpret_cast<uintptr_t>(stream) <= 2; } // null, or one of CUDA's names for it
+bool does_at_once(const emulated_stream *stream) { return is_default(stream) && !default_stream; }
+emulated_stream *queue_of(emulated_stream *stream) { return is_default(stream) ? default_stream : stream; }
+
 void after_putting()
 {
     if (order == Order::at_once) {
@@ -74,6 +80,26 @@ void after_putting()
         emulated_stream *stream = streams[random_bits() % streams.size()].get();
         do_until(stream, stream->done + random_bits() % (stream->put - stream->done + 1));
     }
+}
+
+// The next work of the default stream comes after that of all blocking ones, and theirs after its.
+void come_after_others(emulated_stream *stream)
+{
+    if (!default_stream || !stream->blocking || blocking_ignored) return;
+    for (const auto &other : streams) {
+        const bool is_other_kind = (other.get() == default_stream) != (stream == default_stream);
+        if (!other->blocking || !is_other_kind || other->done == other->put) continue;
+        stream->queue.push_back({nullptr, other.get(), other->put});
+        stream->put++;
+    }
+}
+
+void put(emulated_stream *stream, Work work)
+{
+    come_after_others(stream);
+    stream->queue.push_back(std::move(work));
+    stream->put++;
+    after_putting();
 }
 
 int told_error() { return std::exchange(pending_error, 0); }
@@ -91,9 +117,7 @@ std::recursive_mutex &runtime_lock()
     return lock;
 }
 
-bool does_at_once(const emulated_stream *stream) { return reinterpret_cast<uintptr_t>(stream) <= 2; }
-
-CapturedStream *captured_part(emulated_stream *stream) { return does_at_once(stream) ? nullptr : &stream->captured; }
+CapturedStream *captured_part(emulated_stream *stream) { return is_default(stream) ? nullptr : &stream->captured; }
 
 int put_on_stream(emulated_stream *stream, std::function<int()> work)
 {
@@ -102,10 +126,9 @@ int put_on_stream(emulated_stream *stream, std::function<int()> work)
         const int before = do_blocking_streams();
         return before ? before : work();
     }
+    stream = queue_of(stream);
     if (stream->captured.capture) return put_in_capture(stream->captured, std::move(work));
-    stream->queue.push_back({std::move(work), nullptr, 0});
-    stream->put++;
-    after_putting();
+    put(stream, {std::move(work), nullptr, 0});
     return 0;
 }
 
@@ -146,14 +169,18 @@ int do_all_streams()
 bool has_work_left(const emulated_stream *stream)
 {
     const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
-    return !does_at_once(stream) && stream->done < stream->put;
+    if (does_at_once(stream)) return false;
+    const emulated_stream *queue = queue_of(const_cast<emulated_stream *>(stream));
+    return queue->done < queue->put;
 }
 
 int do_stream(emulated_stream *stream)
 {
     const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
     if (does_at_once(stream)) return do_blocking_streams();
+    stream = queue_of(stream);
     if (stream->captured.capture) return invalidate(stream->captured, cudaErrorStreamCaptureUnsupported);
+    come_after_others(stream);
     do_until(stream, stream->put);
     return told_error();
 }
@@ -172,6 +199,25 @@ void emulator_ignore_events(int who)
     const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
     events_ignored = who >= 1;
     host_waits_ignored = who == 2;
+}
+
+void emulator_put_off_default_stream(int put_off)
+{
+    const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
+    static emulated_stream *kept = nullptr;
+    if (!kept) {
+        streams.push_back(std::make_unique<emulated_stream>());
+        kept = streams.back().get();
+        kept->blocking = true;
+    }
+    do_until(kept, kept->put);
+    default_stream = put_off ? kept : nullptr;
+}
+
+void emulator_ignore_blocking(int ignore)
+{
+    const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
+    blocking_ignored = ignore;
 }
 
 int emulator_work_left(void)
@@ -226,10 +272,12 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
-    if (emulator::does_at_once(stream)) {
+    if (does_at_once(stream)) {
         *event = {};
         return emulator::result(emulator::do_blocking_streams());
     }
+    stream = queue_of(stream);
+    come_after_others(stream);
     *event = {stream, stream->put, stream->captured};
     return cudaSuccess;
 }
@@ -256,16 +304,14 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
 {
     const std::lock_guard<std::recursive_mutex> held(emulator::runtime_lock());
-    if (event->captured.capture || (event->stream && !emulator::does_at_once(stream) && stream->captured.capture))
+    if (event->captured.capture || (event->stream && !is_default(stream) && stream->captured.capture))
         return emulator::result(
             emulator::wait_in_capture(emulator::captured_part(stream), emulator::captured_part(event->stream), event->captured));
     if (events_ignored || !event->stream) return cudaSuccess;
-    if (emulator::does_at_once(stream)) {
+    if (does_at_once(stream)) {
         do_until(event->stream, event->position);
         return emulator::result(emulator::do_blocking_streams());
     }
-    stream->queue.push_back({nullptr, event->stream, event->position});
-    stream->put++;
-    after_putting();
+    put(queue_of(stream), {nullptr, event->stream, event->position});
     return cudaSuccess;
 }

@@ -1,8 +1,8 @@
 // streams.h: queues of work, done as late as it may be, so that work which was not waited for is seen not to be there.
 //
-// The default stream does its work at once, after that of all others but the non-blocking ones; other streams when the host waits for
-// them, when another stream's work waits for an event of theirs, or (in random order) at some random moment. An error of work that was
-// put off is given by the next call that waits, as on a GPU. Streams in capture: capture.h.
+// The default stream does its work at once, after that of all others but the non-blocking ones, unless that is put off as well; other
+// streams when the host waits for them, when another stream's work waits for an event of theirs, or (in random order) at some random
+// moment. An error of work that was put off is given by the next call that waits, as on a GPU. Streams in capture: capture.h.
 #pragma once
 #include "emulator.h"
 #include <functional>
@@ -15,7 +15,6 @@ namespace emulator
 
 std::recursive_mutex &runtime_lock(); // held by every call of the runtime, and while work is done
 
-bool does_at_once(const emulated_stream *stream); // the default stream: null, or one of CUDA's names for it
 // Puts work that gives a cudaError_t on a stream. What the default stream does gives its error here.
 int put_on_stream(emulated_stream *stream, std::function<int()> work);
 int do_all_streams();

@@ -195,15 +195,19 @@ def test_a_compiler_that_does_not_exist():
 TAKEN = b"used_dltensor_versioned"
 
 
-class Borrower:
-    """Another library: takes a DLPack capsule and puts reads of its memory on a stream of its own, which the emulation runs late."""
+DEFAULT_STREAM = 1  # as DLPack and CUDA name it
 
-    def __init__(self, emulated_library):
-        self.api, stream, host = emulated_library.api, ctypes.c_void_p(), ctypes.c_void_p()
+
+class Borrower:
+    """Another library: takes a DLPack capsule and puts reads of its memory on a stream of its own or the default one, which the emulation
+    runs late."""
+
+    def __init__(self, emulated_library, stream=None):
+        self.api, made, host = emulated_library.api, ctypes.c_void_p(), ctypes.c_void_p()
         self.check = emulated_library.check
-        self.check(self.api.create_stream(ctypes.byref(stream), 0))
+        self.check(self.api.create_stream(ctypes.byref(made), 0))
         self.check(self.api.allocate_host(ctypes.byref(host), 40))
-        self.stream, self.host = stream.value, host.value
+        self.stream, self.host = stream or made.value, host.value
 
     def borrows_and_reads(self, tensor):
         """The memory, until it is given back."""
@@ -224,8 +228,8 @@ class Borrower:
         return list((ctypes.c_float * 10).from_address(self.host))
 
 
-def borrow_and_give_back(gpu, emulated_library):
-    borrower = Borrower(emulated_library)
+def borrow_and_give_back(gpu, emulated_library, stream=None):
+    borrower = Borrower(emulated_library, stream)
     x = tc.full((10,), 2.0, device=gpu)
     tc.cuda.synchronize(gpu)
     calls, memory = tc.cuda.memory_stats(gpu)["device_calls"], borrower.borrows_and_reads(x)
@@ -247,3 +251,23 @@ def test_memory_taken_back_too_early_is_noticed(emulated_gpu, emulated_library, 
         assert borrow_and_give_back(emulated_gpu, emulated_library) == [9.0] * 10
     finally:
         emulator.emulator_ignore_device_waits(0)
+
+
+@pytest.fixture
+def late_default_stream(emulator):
+    """The default stream does its work late, too."""
+    emulator.emulator_put_off_default_stream(1)
+    yield
+    emulator.emulator_ignore_blocking(0)
+    emulator.emulator_put_off_default_stream(0)
+
+
+@pytest.mark.usefixtures("late_default_stream")
+def test_what_the_default_stream_reads_is_not_overwritten_too_early(emulated_gpu, emulated_library):
+    assert borrow_and_give_back(emulated_gpu, emulated_library, DEFAULT_STREAM) == [2.0] * 10
+
+
+@pytest.mark.usefixtures("late_default_stream")
+def test_streams_that_do_not_wait_for_the_default_one_are_noticed(emulated_gpu, emulated_library, emulator):
+    emulator.emulator_ignore_blocking(1)
+    assert borrow_and_give_back(emulated_gpu, emulated_library, DEFAULT_STREAM) == [9.0] * 10
