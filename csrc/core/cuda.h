@@ -58,7 +58,7 @@ typedef struct tc_cuda_block {
     int graphs;           /* that name it: nobody else gets it meanwhile */
     bool freed;           /* while graphs name it */
     tc_cuda_graph *pool;  /* the graph in whose capture it was taken, or NULL */
-    bool is_late;         /* another library may still work on it: cuda_graph.c waits before it lets go */
+    bool is_late;         /* another library may still work on it: cuda_wait.c waits before it lets go */
     struct tc_cuda_block *next_late;
 } tc_cuda_block;
 
@@ -97,7 +97,7 @@ int tc_cuda_order_kernel(const tc_cuda_work *work, const tc_kernel *kernel, cons
 void tc_cuda_is_done(const tc_cuda_work *work);                  /* the host has waited for it */
 int tc_cuda_wait_for_streams(const tc_cuda_api *api, int index); /* the host waits for all our streams; a CUDA error number */
 
-/* ---- waits for the whole device (cuda_graph.c) ---- */
+/* ---- waits for the whole device (cuda_wait.c) ---- */
 
 /* The host waits for all work on the device, or while a thread captures for that of our streams. Gives a CUDA error number. No lock of the
  * device is held. */

@@ -15,7 +15,7 @@
 #include "cuda.h"
 #include "graph.h"
 #include "graph_halves.h"
-#include "lock.h"
+#include "list.h"
 #include "status.h"
 
 #define NUMBERS_BYTES ((size_t)1 << 15)
@@ -44,23 +44,16 @@ typedef struct recorded_leaf {
     bool is_new;                      /* each start makes the leaf, without a gradient: `before` is that of the capture alone */
 } recorded_leaf;
 
-/* A list that grows. */
-#define LIST(type)                                                                                                                         \
-    struct {                                                                                                                               \
-        type *items;                                                                                                                       \
-        int64_t count, capacity;                                                                                                           \
-    }
-
 struct tc_cuda_graph {
     const tc_cuda_api *api;
     int index;
     uint64_t serial;
     void *stream, *exec; /* exec: NULL before the end of the capture */
     bool records, is_short_of_memory;
-    LIST(use) uses; /* by address of the block */
-    LIST(recorded_step) steps;
-    LIST(recorded_draw) draws;
-    LIST(recorded_leaf) leaves;
+    TC_LIST(use) uses; /* by address of the block */
+    TC_LIST(recorded_step) steps;
+    TC_LIST(recorded_draw) draws;
+    TC_LIST(recorded_leaf) leaves;
     tc_graph_halves halves;
     tc_cuda_block *pool[TC_CUDA_CLASSES]; /* free, for the capture alone */
     char *numbers;                        /* (NUMBERS_BYTES), on the host */
@@ -76,19 +69,6 @@ static _Thread_local struct {
 } here;
 
 static atomic_uint_fast64_t serials;
-
-static bool grow(void *list_items, int64_t count, int64_t *capacity, size_t bytes)
-{
-    void **items = list_items;
-    if (count < *capacity) return true;
-    const int64_t wanted = *capacity ? 2 * *capacity : 64;
-    void *grown = realloc(*items, (size_t)wanted * bytes);
-    if (!grown) return false;
-    *items = grown;
-    *capacity = wanted;
-    return true;
-}
-#define HAS_ROOM(list) grow(&(list)->items, (list)->count, &(list)->capacity, sizeof *(list)->items)
 
 static tc_status no_memory(tc_error *err) { return tc_fail(err, TC_ERROR_MEMORY, "out of memory: the lists of a captured graph"); }
 
@@ -133,7 +113,7 @@ int tc_cuda_graph_uses(tc_cuda_graph *graph, tc_cuda_block *block, bool writes)
         graph->uses.items[low].writes |= writes;
         return 0;
     }
-    if (!HAS_ROOM(&graph->uses)) return TC_CUDA_OUT_OF_MEMORY;
+    if (!TC_LIST_HAS_ROOM(&graph->uses)) return TC_CUDA_OUT_OF_MEMORY;
     memmove(graph->uses.items + low + 1, graph->uses.items + low, (size_t)(graph->uses.count - low) * sizeof *graph->uses.items);
     graph->uses.items[low] = (use){block, writes};
     graph->uses.count++;
@@ -176,7 +156,7 @@ tc_status tc_graph_step(bool *launch, const void **at, const tc_kernel *kernel, 
     if (!graph) return TC_OK;
     recorded_step step = {.kernel = kernel, .digest = digest_of(chunks, chunk_count)};
     if (graph == here.captured) {
-        if (!HAS_ROOM(&graph->steps)) return no_memory(err);
+        if (!TC_LIST_HAS_ROOM(&graph->steps)) return no_memory(err);
         TC_TRY(take_numbers(&step.offset, graph, kernel->args_bytes, err));
         graph->steps.items[graph->steps.count++] = step;
         memcpy(graph->numbers + step.offset, args, kernel->args_bytes);
@@ -210,7 +190,7 @@ tc_status tc_cuda_begin_draw(int number, uint64_t seed, uint64_t call, tc_error 
     tc_cuda_graph *graph = here.captured;
     if (number == graph->draws.count) {
         recorded_draw added = {.base = call};
-        if (!HAS_ROOM(&graph->draws)) return no_memory(err);
+        if (!TC_LIST_HAS_ROOM(&graph->draws)) return no_memory(err);
         TC_TRY(take_numbers(&added.offset, graph, TC_DRAWN_WORDS * sizeof seed, err));
         graph->draws.items[graph->draws.count++] = added;
         tc_cuda_graph_set_draw(graph, number, seed, call);
@@ -256,7 +236,7 @@ void tc_graph_note_leaf(tc_tensor *leaf, bool is_set)
     if (!graph) return;
     for (int64_t i = 0; i < graph->leaves.count; i++)
         if (graph->leaves.items[i].leaf == leaf) return;
-    if (!HAS_ROOM(&graph->leaves)) {
+    if (!TC_LIST_HAS_ROOM(&graph->leaves)) {
         graph->is_short_of_memory = true;
         return;
     }
@@ -319,78 +299,6 @@ tc_status tc_cuda_graph_check(const tc_cuda_graph *graph, tc_error *err)
     }
     const tc_tensor *weight = tc_graph_halves_moved(&graph->halves);
     return weight ? moved(weight, err) : TC_OK;
-}
-
-/* ---- waits for the whole device --------------------------------------------------------------------------------------------------
- *
- * CUDA refuses them while a stream of the device is in a capture, on any thread, and the capture fails; so they are then waits for our own
- * streams, and what only the whole device can tell waits for the capture's end. */
-
-typedef struct device_wait {
-    tc_lock lock;        /* held while the host waits, and for a moment where a capture begins */
-    int captures;        /* in progress */
-    tc_cuda_block *late; /* that another library may still work on */
-} device_wait;
-
-static device_wait waits[TC_CUDA_DEVICES] = {[0 ... TC_CUDA_DEVICES - 1] = {.lock = TC_LOCK_INITIALIZER(TC_RANK_CUDA_WAITING)}};
-
-TC_WHEN_LOADED add_locks(void)
-{
-    for (int i = 0; i < TC_CUDA_DEVICES; i++) tc_lock_add(&waits[i].lock);
-}
-
-int tc_cuda_wait_for_all(const tc_cuda_api *api, int index)
-{
-    device_wait *wait = &waits[tc_cuda_slot(index)];
-    tc_lock_take(&wait->lock);
-    const int code = wait->captures ? tc_cuda_wait_for_streams(api, index) : api->synchronize_device();
-    tc_lock_give(&wait->lock);
-    return code;
-}
-
-void tc_cuda_capture_begins(int index)
-{
-    device_wait *wait = &waits[tc_cuda_slot(index)];
-    tc_lock_take(&wait->lock);
-    wait->captures++;
-    tc_lock_give(&wait->lock);
-}
-
-void tc_cuda_capture_ends(const tc_cuda_api *api, int index)
-{
-    device_wait *wait = &waits[tc_cuda_slot(index)];
-    tc_lock_take(&wait->lock);
-    if (--wait->captures == 0 && wait->late) {
-        (void)api->synchronize_device();
-        tc_cuda_lock(index);
-        for (tc_cuda_block *block; (block = wait->late) != NULL;) {
-            wait->late = block->next_late;
-            block->is_late = false;
-            tc_cuda_lets_go(index, block);
-        }
-        tc_cuda_unlock(index);
-    }
-    tc_lock_give(&wait->lock);
-}
-
-void tc_cuda_wait_or_keep(const tc_cuda_api *api, int index, const void *memory)
-{
-    device_wait *wait = &waits[tc_cuda_slot(index)];
-    tc_lock_take(&wait->lock);
-    if (wait->captures == 0) {
-        (void)api->synchronize_device();
-    } else {
-        tc_cuda_lock(index);
-        tc_cuda_block *block = tc_cuda_block_of(index, memory);
-        if (block && !block->is_late) {
-            block->is_late = true;
-            block->graphs++;
-            block->next_late = wait->late;
-            wait->late = block;
-        }
-        tc_cuda_unlock(index);
-    }
-    tc_lock_give(&wait->lock);
 }
 
 /* ---- capture --------------------------------------------------------------------------------------------------------------------------

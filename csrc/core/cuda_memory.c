@@ -5,10 +5,10 @@
  * taken at once, by any thread. Blocks that need no wait are taken first. */
 #include "cuda.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "allocator.h"
+#include "list.h"
 #include "status.h"
 
 #define SMALLEST 512 /* bytes; sizes are four to a power of two, from this on */
@@ -18,8 +18,7 @@
 typedef tc_cuda_block block;
 
 typedef struct device_memory {
-    block **blocks; /* all blocks, by address */
-    size_t count, capacity;
+    TC_LIST(block *) blocks; /* all, by address */
     block *free[TC_CUDA_CLASSES];
     tc_cuda_memory_stats stats;
 } device_memory;
@@ -42,12 +41,12 @@ static int size_class(size_t bytes, size_t *whole)
 /* ---- all blocks, by address ---- */
 
 /* How many blocks start at or before the address. */
-static size_t position(const device_memory *memory, const void *address)
+static int64_t position(const device_memory *memory, const void *address)
 {
-    size_t low = 0, high = memory->count;
+    int64_t low = 0, high = memory->blocks.count;
     while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if ((uintptr_t)memory->blocks[middle]->memory <= (uintptr_t)address)
+        const int64_t middle = low + (high - low) / 2;
+        if ((uintptr_t)memory->blocks.items[middle]->memory <= (uintptr_t)address)
             low = middle + 1;
         else
             high = middle;
@@ -57,9 +56,9 @@ static size_t position(const device_memory *memory, const void *address)
 
 static block *block_of(const device_memory *memory, const void *address)
 {
-    const size_t found = position(memory, address);
+    const int64_t found = position(memory, address);
     if (found == 0) return NULL;
-    block *candidate = memory->blocks[found - 1];
+    block *candidate = memory->blocks.items[found - 1];
     return (uintptr_t)address - (uintptr_t)candidate->memory < candidate->bytes ? candidate : NULL;
 }
 
@@ -74,28 +73,19 @@ void tc_cuda_own(int index, void *memory, atomic_uint *version)
 
 static block *insert(device_memory *memory, void *address, size_t bytes)
 {
-    if (memory->count == memory->capacity) {
-        const size_t capacity = memory->capacity ? 2 * memory->capacity : 64;
-        block **grown = realloc(memory->blocks, capacity * sizeof *grown);
-        if (!grown) return NULL;
-        memory->blocks = grown;
-        memory->capacity = capacity;
-    }
-    block *added = tc_allocate(sizeof *added);
+    block *added = TC_LIST_HAS_ROOM(&memory->blocks) ? tc_allocate(sizeof *added) : NULL;
     if (!added) return NULL;
     *added = (block){.memory = address, .bytes = bytes};
-    const size_t at = position(memory, address);
-    memmove(memory->blocks + at + 1, memory->blocks + at, (memory->count - at) * sizeof *memory->blocks);
-    memory->blocks[at] = added;
-    memory->count++;
+    block **at = memory->blocks.items + position(memory, address), **end = memory->blocks.items + memory->blocks.count++;
+    memmove(at + 1, at, (size_t)(end - at) * sizeof *at);
+    *at = added;
     return added;
 }
 
 static void forget(device_memory *memory, block *old)
 {
-    const size_t at = position(memory, old->memory) - 1;
-    memmove(memory->blocks + at, memory->blocks + at + 1, (memory->count - at - 1) * sizeof *memory->blocks);
-    memory->count--;
+    block **after = memory->blocks.items + position(memory, old->memory), **end = memory->blocks.items + memory->blocks.count--;
+    memmove(after - 1, after, (size_t)(end - after) * sizeof *after);
     tc_free(old, sizeof *old);
 }
 

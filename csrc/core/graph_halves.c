@@ -22,13 +22,7 @@ tc_status tc_graph_halves_add(tc_graph_halves *halves, tc_tensor *weight, tc_ten
 {
     for (int64_t i = 0; i < halves->count; i++)
         if (halves->items[i].copy->data == copy->data) return TC_OK;
-    if (halves->count == halves->capacity) {
-        const int64_t wanted = halves->capacity ? 2 * halves->capacity : 64;
-        tc_graph_half *grown = realloc(halves->items, (size_t)wanted * sizeof *grown);
-        if (!grown) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: the weights of a captured graph");
-        halves->items = grown;
-        halves->capacity = wanted;
-    }
+    if (!TC_LIST_HAS_ROOM(halves)) return tc_fail(err, TC_ERROR_MEMORY, "out of memory: the weights of a captured graph");
     TC_TRY(make(&halves->items[halves->count], weight, copy, err));
     halves->count++;
     return TC_OK;

@@ -4,6 +4,7 @@
 #ifndef TC_CORE_GRAPH_HALVES_H
 #define TC_CORE_GRAPH_HALVES_H
 
+#include "list.h"
 #include "tensor.h"
 
 typedef struct tc_graph_half {
@@ -12,10 +13,7 @@ typedef struct tc_graph_half {
     bool is_stepped;          /* after the work the copy has the values of the weight, as before */
 } tc_graph_half;
 
-typedef struct tc_graph_halves {
-    tc_graph_half *items;
-    int64_t count, capacity;
-} tc_graph_halves;
+typedef TC_LIST(tc_graph_half) tc_graph_halves;
 
 /* Adds a copy, unless the list has it. */
 TC_CHECKED tc_status tc_graph_halves_add(tc_graph_halves *halves, tc_tensor *weight, tc_tensor *copy, tc_error *err);
