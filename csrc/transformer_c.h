@@ -176,8 +176,9 @@ TC_CHECKED tc_status tc_cuda_graph_collected(tc_cuda_graph *graph, tc_error *err
 TC_CHECKED tc_status tc_cuda_graph_check(const tc_cuda_graph *graph, tc_error *err);
 /* In the capture: the tensor stands for an argument, of which each start has a new one. As a leaf it has no gradient before a start. */
 void tc_cuda_graph_argument(const tc_cuda_graph *graph, tc_tensor *tensor);
-/* Does its work write to the memory of the tensor? */
-bool tc_cuda_graph_writes(const tc_cuda_graph *graph, const tc_tensor *tensor);
+/* What its work does with the memory of the tensor. NULL: that of this thread's capture, which has no graph outside yet. */
+typedef enum tc_cuda_use { TC_CUDA_UNUSED, TC_CUDA_READ, TC_CUDA_WRITTEN } tc_cuda_use;
+tc_cuda_use tc_cuda_graph_use(const tc_cuda_graph *graph, const tc_tensor *tensor);
 /* All the work, once more, on this thread's stream. */
 TC_CHECKED tc_status tc_cuda_graph_start(tc_cuda_graph *graph, tc_error *err);
 /* After a start: the gradients of leaves are what they were after the capture. */

@@ -391,7 +391,6 @@ USAGE = {
     "unknown option": ["train", "reverse", "--epoches", "3"],
     "no number": ["train", "reverse", "--epochs", "many"],
     "zero": ["train", "reverse", "--epochs", "0"],
-    "a graph of the document's own layers": ["train", "sequences", "--device", "cuda", "--graph"],
     "too many threads": ["train", "reverse", "--threads", "4096"],
     "no rate": ["train", "reverse", "--dropout", "1"],
     "infinite": ["train", "reverse", "--lr", "inf"],

@@ -99,7 +99,8 @@ tc_status tc_cuda_may_start(int index, tc_error *err)
                    tc_device_text(wanted, (tc_device){TC_CUDA, index}), tc_device_text(own, (tc_device){TC_CUDA, here.captured->index}));
 }
 
-int tc_cuda_graph_uses(tc_cuda_graph *graph, tc_cuda_block *block, bool writes)
+/* Where the block is among the uses, or would be. */
+static int64_t place_of(const tc_cuda_graph *graph, const tc_cuda_block *block)
 {
     int64_t low = 0, high = graph->uses.count;
     while (low < high) {
@@ -109,13 +110,20 @@ int tc_cuda_graph_uses(tc_cuda_graph *graph, tc_cuda_block *block, bool writes)
         else
             high = middle;
     }
-    if (low < graph->uses.count && graph->uses.items[low].block == block) {
-        graph->uses.items[low].writes |= writes;
+    return low;
+}
+
+int tc_cuda_graph_uses(tc_cuda_graph *graph, tc_cuda_block *block, bool writes)
+{
+    const int64_t place = place_of(graph, block);
+    if (place < graph->uses.count && graph->uses.items[place].block == block) {
+        graph->uses.items[place].writes |= writes;
         return 0;
     }
     if (!TC_LIST_HAS_ROOM(&graph->uses)) return TC_CUDA_OUT_OF_MEMORY;
-    memmove(graph->uses.items + low + 1, graph->uses.items + low, (size_t)(graph->uses.count - low) * sizeof *graph->uses.items);
-    graph->uses.items[low] = (use){block, writes};
+    use *at = graph->uses.items + place;
+    memmove(at + 1, at, (size_t)(graph->uses.count - place) * sizeof *at);
+    *at = (use){block, writes};
     graph->uses.count++;
     block->graphs++;
     return 0;
@@ -247,14 +255,15 @@ void tc_graph_note_leaf(tc_tensor *leaf, bool is_set)
                                                                  .is_new = leaf->capture == (unsigned)graph->serial};
 }
 
-bool tc_cuda_graph_writes(const tc_cuda_graph *graph, const tc_tensor *tensor)
+tc_cuda_use tc_cuda_graph_use(const tc_cuda_graph *graph, const tc_tensor *tensor)
 {
+    if (!graph) graph = here.captured;
     tc_cuda_lock(graph->index);
     const tc_cuda_block *block = tc_cuda_block_of(graph->index, tensor->storage->data);
-    bool writes = false;
-    for (int64_t i = 0; i < graph->uses.count; i++) writes |= graph->uses.items[i].block == block && graph->uses.items[i].writes;
+    const int64_t at = block ? place_of(graph, block) : graph->uses.count;
+    const use *found = at < graph->uses.count && graph->uses.items[at].block == block ? &graph->uses.items[at] : NULL;
     tc_cuda_unlock(graph->index);
-    return writes;
+    return !found ? TC_CUDA_UNUSED : found->writes ? TC_CUDA_WRITTEN : TC_CUDA_READ;
 }
 
 tc_status tc_graph_note_half(tc_tensor *weight, tc_tensor *copy, tc_error *err)

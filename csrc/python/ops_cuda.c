@@ -159,10 +159,14 @@ static PyObject *run_graph_check(tcpy_call *call)
 static PyObject *run_graph_collect(tcpy_call *call) { return with_graph(call, tc_cuda_graph_collect); }
 static PyObject *run_graph_collected(tcpy_call *call) { return with_graph(call, tc_cuda_graph_collected); }
 
-static PyObject *run_graph_writes(tcpy_call *call)
+static PyObject *run_graph_use(tcpy_call *call)
 {
-    tc_cuda_graph *graph = graph_of(call);
-    return graph ? PyBool_FromLong(tc_cuda_graph_writes(graph, call->v[1].t)) : NULL;
+    static const char *const uses[] = {[TC_CUDA_UNUSED] = "", [TC_CUDA_READ] = "read", [TC_CUDA_WRITTEN] = "written"};
+    const bool is_own = call->v[0].o == Py_None; /* the capture's, in which this is called */
+    const tc_cuda_graph *graph = is_own ? NULL : graph_of(call);
+    if (!is_own && !graph) return NULL;
+    if (is_own && !tc_cuda_is_capturing()) return PyErr_Format(PyExc_RuntimeError, "this thread captures no graph");
+    return PyUnicode_FromString(uses[tc_cuda_graph_use(graph, call->v[1].t)]);
 }
 
 static PyObject *run_graph_note(tcpy_call *call)
@@ -227,7 +231,9 @@ const tcpy_op tcpy_ops_cuda[] = {
      "Begins a capture of this thread, of work on arguments that each start brings anew; generators, a list, gets those drawn from.", 0},
     {"cuda_graph_end", "graph:o", run_graph_end, "Ends the capture.", 0},
     {"cuda_graph_check", "graph:o", run_graph_check, "Before a start: are the gradients as the graph needs them?", 0},
-    {"cuda_graph_writes", "graph:o tensor:t", run_graph_writes, "Whether its work writes to the memory of the Tensor.", 0},
+    {"cuda_graph_use", "graph:o tensor:t", run_graph_use,
+     "What the work of a graph, or for None of this thread's capture, does with the memory of the Tensor: \"\", \"read\" or \"written\".",
+     0},
     {"cuda_graph_note", "leaves:T", run_graph_note,
      "In a capture, whose work uses the leaves' gradients: a start needs them where they are.", 0},
     {"cuda_graph_collect", "graph:o", run_graph_collect, "From now on steps of optimizers give their numbers to the graph.", 0},

@@ -198,7 +198,7 @@ class Graph:
 
     def _check_inputs(self, graph: Any) -> None:
         for i, (own, place) in enumerate(zip(self._inputs, self._places, strict=True)):
-            if own.data_ptr() != place or _core.cuda_graph_writes(graph, own):
+            if own.data_ptr() != place or _core.cuda_graph_use(graph, own) == "written":
                 raise RuntimeError(
                     f"the captured function changed argument {i} in place; a graph has a copy of it, and the caller's would stay as it is: "
                     "return a new Tensor, or let the function use this one without an argument"

@@ -14,6 +14,7 @@ ENCODER = ["--patch-size", "14", "--n-embd", "4", "--n-heads", "2", "--n-layers"
 TASKS = {
     "reverse": ["reverse", "--train-size", "32", "--val-size", "8", "--test-size", "8", "--batch-size", "8", "--model-dim", "8", "--seq-len", "4", "--dropout", "0.1"],
     "anomaly": ["anomaly", "--features", "features.npz", "--set-size", "3", "--batch-size", "8", "--model-dim", "8", "--num-layers", "1", "--num-heads", "2"],
+    "sequences of own layers": ["sequences", "--model", "own", "--train-size", "16", "--test-size", "4", "--batch-size", "4"],
     "sequences of nn": ["sequences", "--model", "nn", "--train-size", "16", "--test-size", "4", "--batch-size", "4"],
     "digits of pixels": ["digits", "--model", "mlp", "--n-hidden", "4", "--mnist", "mnist", "--batch-size", "8"],
     "digits over features": ["digits", "--model", "features", *ENCODER, "--mnist", "mnist", "--batch-size", "8"],

@@ -629,8 +629,28 @@ def sets_data(model, loss):
     model.teacher.weight.data = 0.5 * model.head.weight.data
 
 
+def adds_to_the_last(model, loss):
+    model.last = loss.detach() if model.last is None else model.last + loss.detach()
+
+
+def keeps_the_last_but_one(model, loss):
+    model.pair, model.last = loss.detach() if model.last is None else model.last, loss.detach()
+
+
+def keeps_all(model, loss):
+    model.kept = [*getattr(model, "kept", []), loss.detach()]
+
+
+def keeps_one(model, loss):
+    model.list.clear()
+    model.list.append(loss.detach())
+
+
 LEFT_BEHIND = {
-    "a Tensor": (lambda model, loss: setattr(model, "last", loss.detach()), "last of the module was changed"),
+    "a Tensor of the one before": (adds_to_the_last, "last of the module was changed"),
+    "the Tensor before": (keeps_the_last_but_one, "pair of the module was changed"),
+    "a list with the Tensors before": (keeps_all, "kept of the module was changed"),
+    "another item of the same list": (keeps_one, "list of the module was changed"),
     "data": (sets_data, r"a Tensor of shape \(2, 3\) got another \.data while tc\.cuda\.graph captured, .* change its values in place"),
     "an item of a dict": (lambda model, loss: model.counts.update(n=model.counts["n"] + 1), "counts of the module"),
     "a Tensor in a dict": (lambda model, loss: model.counts.update(n=loss.detach()), "counts of the module"),
@@ -653,6 +673,59 @@ def test_what_a_step_may_not_leave_behind(emulated_gpu, name):
         return
     with pytest.raises(RuntimeError, match=message):
         short_fit(emulated_gpu, True, lambda: Line(call), rows(3))
+
+
+class Head(tc.nn.Linear):
+    mean = None
+
+    def keep(self, output):
+        self.mean = output.mean(0)
+        return output + self.mean
+
+
+class Keeping(Line):
+    """Its step keeps Tensors in attributes, of which a callback keeps those of all steps."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = Head(3, 2)
+
+    def loss(self, x, y):
+        prediction = self.head.keep(self.head(x))
+        self.last, self.pair = prediction, ({"x": x * 2, "y": [prediction.detach().abs()]}, F.dropout(x, 0.5))
+        return F.mse_loss(prediction, y)
+
+
+def test_tensors_that_a_step_leaves_in_attributes(emulated_gpu, emulated_library):
+    """Copies, which stay as they are when the next step is repeated; batches of two shapes have two graphs."""
+
+    batches, found = [*rows(4), *rows(3, size=1), *rows(3)], []
+    for graph in (False, True):
+        seen, at_once = [], []
+
+        def keep(trainer, model, batch_idx, seen=seen, at_once=at_once):
+            seen.append([model.last, model.pair[0]["x"], *model.pair[0]["y"], model.pair[1], model.head.mean])
+            at_once.append([host(tensor) for tensor in seen[-1]])
+
+        before = started(emulated_library)
+        end = short_fit(emulated_gpu, graph, Keeping, batches, keep)
+        assert_started(emulated_library, before, [3 + 2 + 3] if graph else [0])
+        later = [[host(tensor) for tensor in step] for step in seen]
+        named = {
+            f"{name} {i} {j}": array
+            for name, steps in (("now", at_once), ("later", later))
+            for i, step in enumerate(steps)
+            for j, array in enumerate(step)
+        }
+        found.append(end | named)
+    assert len(found[0]) > 2 * 10 * 5
+    assert_equal(found[1], found[0])
+
+
+def test_tensors_in_attributes_that_a_hook_takes_away(emulated_gpu):
+    """What the step would find then is not what its capture found."""
+    with pytest.raises(RuntimeError, match="last of the module was changed"):
+        short_fit(emulated_gpu, True, Keeping, rows(4), lambda trainer, model, batch_idx: setattr(model, "last", None))
 
 
 def test_equal_values_may_be_assigned(emulated_gpu):

@@ -377,7 +377,7 @@ WITHOUT_GRADIENT = {
     "another device; the copy back is the same op": "cuda",
     "the state of a GPU": "cuda_device_count cuda_empty_cache cuda_end_stream cuda_memory_stats cuda_new_stream cuda_set_stream cuda_synchronize",
     "graphs of a GPU": "cuda_graph_begin cuda_graph_check cuda_graph_collect cuda_graph_collected cuda_graph_draw cuda_graph_end cuda_graph_note "
-    "cuda_graph_start cuda_graph_writes cuda_is_capturing",
+    "cuda_graph_start cuda_graph_use cuda_is_capturing",
 }
 
 

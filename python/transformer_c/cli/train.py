@@ -95,8 +95,6 @@ def _run(task: tasks.Task, options: argparse.Namespace, parser: argparse.Argumen
             )
         hp = task.fill(given, parser.error)
     task.check(hp, parser.error)
-    if options.graph:
-        task.check_graph(hp, parser.error)
     _check_device(options.device)
     manual_seed(hp.seed)
     data = task.loaders(hp)

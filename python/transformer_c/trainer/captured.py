@@ -20,7 +20,7 @@ from .._core import Tensor
 from .._graph import Graph
 from .._tensor import cat
 from .loaders import mapped
-from .watched import Structure, unchanged
+from .watched import Renewed, Structure, unchanged
 
 if TYPE_CHECKING:
     from .loop import FitLoop, Part
@@ -36,6 +36,7 @@ class Done(NamedTuple):
     loss: Tensor | None
     records: list[Callable[[float], None]]  # of the logged values
     numbers: Tensor | None  # these values, the loss, and the sums of the gradients where the step ends; None: there are none
+    renewed: Callable[[], list[Renewed]] = list  # attributes of the model that get new Tensors
 
 
 class CapturedSteps:
@@ -75,6 +76,8 @@ class CapturedSteps:
                 f"Trainer(graph=True) captures what is from training_step() of {type(loop.model).__name__} to clipping: {error}. "
                 "on_train_batch_start() and on_train_batch_end() run at each step, and without graph=True everything does"
             ) from error
+        for attribute in done.renewed():
+            attribute.set()
         numbers = iter([] if done.numbers is None else done.numbers.tolist())
         for record in done.records:
             record(next(numbers))
@@ -152,8 +155,9 @@ class CapturedSteps:
             if not _core.cuda_is_capturing():
                 return compute(*tensors)
             self._structure.note_places()
-            with unchanged(loop.model, loop.train, loop.streams):
-                return compute(*tensors)
+            with unchanged(loop.model, loop.train, loop.streams) as renewed:
+                done = compute(*tensors)
+            return done._replace(renewed=lambda: renewed)
 
         return watched
 
@@ -211,4 +215,4 @@ def _copied(item: Any) -> Any:
     )
 
 
-__all__ = ["MAX_GRAPHS", "CapturedSteps"]
+__all__ = ["BatchIndex", "CapturedSteps"]

@@ -125,7 +125,8 @@ class Trainer(RunView):
     With ``graph=True`` the bits, the values logged and the checks are those of a fit without. In each epoch the first batch of a shape runs as usual, the
     second one is captured, and later ones repeat its work, without the Python code of ``training_step`` and of the methods that it calls. So
     these read no values on the host, use neither `batch_idx` nor `global_step`, log Tensors alone, draw from no generator but those of dropout, and
-    change no attribute; otherwise the second step raises an error that says which. Up to 8 shapes have graphs, each with memory for a step of
+    change no attribute, but for those that get Tensors computed in each step (then they have copies); otherwise the second step raises an error that says
+    which. Up to 8 shapes have graphs, each with memory for a step of
     its own, and batches of others run as usual, after a warning. A graph ends with its epoch: what hooks change then counts in the next, and validation has
     the memory. All hooks are called at each step, except ``on_before_zero_grad`` and ``on_before_backward``, which are
     refused, as are manual optimization, a `strategy` and the CPU.

@@ -12,22 +12,39 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._core import Generator
+from .. import _core
+from .._core import Generator, Tensor
 from ..nn.module_hooks import Hooked
 from . import streams
+from .loaders import mapped
 
 MAX_DEPTH = 3  # collections in collections whose items are compared by their contents
 MAX_ITEMS = 100  # of a collection; those of a longer one are compared by identity
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
 
 
+class Renewed(NamedTuple):
+    """An attribute that gets Tensors in each repetition of a step: `value`, where the graph leaves their elements."""
+
+    attributes: dict[str, Any]  # of a module
+    name: str
+    value: Any
+
+    def set(self) -> None:
+        """Gives the module copies, to which the next repetition does not write."""
+        self.attributes[self.name] = mapped(lambda tensor: tensor.detach().clone(), self.value)
+
+
 @contextmanager
-def unchanged(model: Any, train: Any, given: dict[str, Any]) -> Iterator[None]:
-    """Raises RuntimeError where the block changed attributes of a module, or drew from a generator.
+def unchanged(model: Any, train: Any, given: dict[str, Any]) -> Iterator[list[Renewed]]:
+    """Raises RuntimeError where the block, in a capture, changed attributes of a module, or drew from a generator.
+
+    Gives a list, which at the end of the block has the attributes that it may change: those with Tensors, which the captured work computes, and
+    not from what was there before.
 
     Parameters
     ----------
@@ -38,11 +55,16 @@ def unchanged(model: Any, train: Any, given: dict[str, Any]) -> Iterator[None]:
         Found earlier.
     """
     own = _own_streams(model, train, given)
-    attributes, states = _attributes(model), _states(own)
-    yield
-    after = _attributes(model)
+    attributes, states, before = _attributes(model), _states(own), _plain(model)
+    renewed: list[Renewed] = []
+    yield renewed
+    after, now = _attributes(model), _plain(model)
     for name in attributes | after:
-        if name not in attributes or name not in after or attributes[name] != after[name]:
+        if name in attributes and name in after and attributes[name] == after[name]:
+            continue
+        if name in before and name in now and _is_computed_anew(before[name].value, now[name].value):
+            renewed.append(now[name])
+        else:
             raise RuntimeError(f"{name} of the module was changed while tc.cuda.graph captured; move that out of the function")
     for name, state in _states(own).items():
         if state != states[name]:
@@ -96,6 +118,30 @@ def _attributes(model: Any) -> dict[str, Any]:
                 found[prefix + name] = contents(value)
     tensors = (*model.named_parameters(), *model.named_buffers())
     return found | {f"{name}.data": t.data_ptr() for name, t in tensors}
+
+
+def _plain(model: Any) -> dict[str, Renewed]:
+    """The attributes that are no parameters, buffers or modules, by their names."""
+    found: dict[str, Renewed] = {}
+    for path, module in model.named_modules():
+        prefix = f"{path}." if path else ""
+        found |= {prefix + name: Renewed(vars(module), name, value) for name, value in vars(module).items() if name not in _REGISTRIES}
+    return found
+
+
+def _is_computed_anew(before: Any, now: Any) -> bool:
+    """Whether both are Tensors, or lists, tuples and dicts of them, and the capture computes the new ones without the old.
+
+    There must be old ones: where a hook takes them away between some steps, the capture of one is not the work of all.
+    """
+    uses = [[_core.cuda_graph_use(None, item) if isinstance(item, Tensor) else None for item in _leaves(value)] for value in (before, now)]
+    return {*uses[0]} == {""} and {*uses[1]} == {"written"}
+
+
+def _leaves(value: Any) -> list[Any]:
+    found: list[Any] = []
+    mapped(found.append, value)
+    return found
 
 
 def contents(value: Any, depth: int = 0) -> Any:
@@ -158,4 +204,4 @@ class Structure:
         return Objects(*[part for registry in self._registries for part in registry.values()], *forwards, *hooks)
 
 
-__all__ = ["Structure", "unchanged"]
+__all__ = ["Renewed", "Structure", "unchanged"]

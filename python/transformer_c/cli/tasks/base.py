@@ -64,9 +64,6 @@ class Task:
     def check(self, hp: argparse.Namespace, error: Callable[[str], Any]) -> None:
         """Calls `error` with a message if options are incompatible."""
 
-    def check_graph(self, hp: argparse.Namespace, error: Callable[[str], Any]) -> None:
-        """Calls `error` with a message if steps of the model of these options cannot be captured."""
-
     def loaders(self, hp: argparse.Namespace) -> Loaders:
         """Loaders of training, validation and, if there are any, test data."""
         raise NotImplementedError

@@ -120,13 +120,6 @@ class Sequences(Task):
         if hp.d_model % hp.n_heads:
             error(f"--d-model must be a multiple of --n-heads, got {hp.d_model} and {hp.n_heads}")
 
-    def check_graph(self, hp, error):
-        """See Task."""
-        if hp.model == "own":
-            error(
-                "--graph: --model own keeps its last attention map in an attribute, which a graph cannot repeat; give --model nn, or leave --graph out"
-            )
-
     def loaders(self, hp):
         """The document's, and those that it made but did not use."""
         train, val = godoy.loaders(hp.batch_size, hp.data_seed, hp.train_size)
