@@ -51,7 +51,8 @@ def check(ranks, script, folder, **environment):
 def test_same_bits_as_an_exchange_after_the_backward(ranks, tmp_path):
     """Shared, frozen, rarely and never used parameters; accumulation; batches that do not divide; halves, which are sent as float32."""
     script = """
-        for name, case in on_ranks.CASES.items():
+        uneven = ("uneven", "fewer rows than ranks", "unused", "accumulated", "by hand")  # 3 ranks do all the others as well
+        for name, case in ((name, on_ranks.CASES[name]) for name in (on_ranks.CASES if size == 3 else uneven)):
             check_same_bits(is_summed="by hand" not in name, epochs=2, **case)
         check_same_bits(precision="bf16-mixed", epochs=1)
         check_same_bits(dtype="bfloat16", epochs=1, accumulate_grad_batches=2)
@@ -61,7 +62,7 @@ def test_same_bits_as_an_exchange_after_the_backward(ranks, tmp_path):
 
 SLOW = """
     def slow(x):
-        wait = tc.custom_op(lambda x: x * 1, lambda dy, x: (time.sleep(0.3), dy)[1])
+        wait = tc.custom_op(lambda x: x * 1, lambda dy, x: (time.sleep(0.15), dy)[1])
         return wait(x)
 
     class Deep(training.Small):

@@ -31,6 +31,7 @@ SCRIPT = """
     import training
     from transformer_c import distributed
     distributed.init(timeout=LIMIT)
+    distributed.faults._GRACE = 1  # half as long, for the tests' sake
 
     class Fault(tc.callbacks.Callback):
         def on_train_batch_end(self, trainer, model, outputs, batch, batch_idx):
@@ -56,6 +57,7 @@ def test_a_call_that_other_ranks_do_not_make_ends_all(tmp_path):
     """As in ``if trainer.is_global_zero: trainer.test(...)``, for which the others have no time limit: their programs are over."""
     script = """
         import sys, training
+        tc.distributed.faults._GRACE = 0.5
         trainer, model = training.trained(3, 12, 1)
         if trainer.global_rank == 2:
             sys.exit("a bad row")

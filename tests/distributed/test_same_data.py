@@ -38,6 +38,20 @@ def test_a_large_array_is_read_in_part():
     assert len(parts) == 1 and 0 < Counted.read <= 2**23
 
 
+def test_a_long_list_of_samples_is_read_in_part(monkeypatch):
+    """Its first and last one, too."""
+    calls, checksum = [], same_data.checksum
+    monkeypatch.setattr(same_data, "checksum", lambda *arguments: calls.append(arguments) or checksum(*arguments))
+    samples = [(np.full(4, i), i) for i in range(60_000)]
+    same_data.data_of("train", tc.data.DataLoader(samples))
+    assert len(calls) <= 1 + 3 * 4096
+    before = checksum(samples)
+    for place in (0, -1):
+        samples[place] = samples[100]
+        before, now = checksum(samples), before
+        assert before != now
+
+
 def test_nothing_is_drawn():
     class Costly(tc.data.Dataset):
         def __init__(self):

@@ -34,7 +34,7 @@ from .arrays import Rows
 
 _READ = 2**23  # bytes of all arrays together
 _PLACES, _RUN = 1024, 512  # of an array of which not all is read: so many runs of so many elements, at even distances
-_ITEMS = 2**16  # of a list
+_NUMBERS, _ITEMS = 2**16, 2**12  # of a list of numbers and texts, of a list of anything else
 _PARTS = 1000  # of a loader
 _DEPTH = 6  # of lists in lists
 _ROWS = 64  # of the first batch
@@ -143,14 +143,19 @@ def checksum(value: Any, budget: int = _READ, depth: int = 0) -> int:
 
 
 def _checksum_of_items(items: Sequence[Any] | np.ndarray, budget: int, depth: int) -> int:
-    count, most = len(items), max(16, min(_ITEMS, budget // 64))
-    chosen = list(items) if count <= most else [items[int(i)] for i in np.linspace(0, count - 1, most)]
+    found, most = len(items) & 0xFFFFFFFF, max(16, budget // 64)
+    chosen = _spread(items, min(_NUMBERS, most))
     if all(type(item) in (int, float, str, bool) for item in chosen):
-        return zlib.crc32(repr(chosen).encode(), count & 0xFFFFFFFF)
-    found = count & 0xFFFFFFFF
+        return zlib.crc32(repr(chosen).encode(), found)
+    chosen = _spread(items, min(_ITEMS, most))
     for item in chosen:
         found = zlib.crc32(checksum(item, budget // len(chosen), depth + 1).to_bytes(4, "little"), found)
     return found
+
+
+def _spread(items: Sequence[Any] | np.ndarray, most: int) -> list[Any]:
+    """So many items at most, at even distances from the first to the last."""
+    return list(items) if len(items) <= most else [items[int(i)] for i in np.linspace(0, len(items) - 1, most)]
 
 
 def _sample(array: np.ndarray, budget: int) -> np.ndarray:
