@@ -183,6 +183,33 @@ def test_one_interrupt_stops_all_ranks_at_the_same_step(whole, tmp_path):
     assert np.array_equal(resumed(tmp_path), weights)
 
 
+def test_an_interrupt_that_nobody_catches_waits_for_the_file(tmp_path):
+    """Its error ends all ranks, those that still write as well."""
+    script = """
+        import time
+        import training
+        from transformer_c import distributed
+
+        class Slow(tc.callbacks.Callback):
+            def on_train_batch_start(self, trainer, model, batch, batch_idx):
+                if trainer.global_step == 2:
+                    open("under way", "w").close()
+                    time.sleep(1)
+
+            def on_save_checkpoint(self, trainer, model, checkpoint):
+                time.sleep(0 if distributed.rank() else 1)
+
+        training.trained(2, 12, 8, folder="run", callbacks=[Slow()])
+    """
+    job = Job(2, script, tmp_path)
+    while not (tmp_path / "under way").exists() and job.process.poll() is None:
+        time.sleep(0.01)
+    job.process.send_signal(signal.SIGINT)
+    status, _, err = job.result(LIMIT)
+    assert status != 0 and "has everything" in err, err
+    assert tc.load(tmp_path / "run/last.safetensors")["trainer"]["global_step"] >= 3
+
+
 @pytest.mark.parametrize("value", ["-1", "never", "0"])
 def test_the_time_limit_is_a_number_of_seconds(value, monkeypatch):
     monkeypatch.setenv("TRANSFORMER_C_MPI_TIMEOUT", value)

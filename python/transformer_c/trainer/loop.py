@@ -227,7 +227,8 @@ class FitLoop:
         return False
 
     def _interrupted(self) -> None:
-        self.files.write_last()
+        with self.ranks.together("the checkpoint after a Ctrl-C"):  # who goes on first may end all
+            self.files.write_last()
         run = self.run
         where = f"interrupted after epoch {run.epoch}" if not run.batch else f"interrupted in epoch {run.epoch + 1} after batch {run.batch}"
         kept = f'; {run.last_path!r} has everything: fit(..., resume="last") resumes the run' if self.options.checkpoint_dir else ""
