@@ -139,6 +139,7 @@ PyObject *tcpy_tensor_cuda_array_interface(PyObject *self, void *unused)
         Py_XDECREF(strides);
         return NULL;
     }
+    if (tensor->storage->writable) atomic_store(&tensor->storage->shared, true); /* the borrower may write, at any time from now on */
     return Py_BuildValue("{s:N,s:s,s:(KO),s:N,s:i,s:i}", "shape", shape, "typestr", types[tensor->dtype], "data",
                          (unsigned long long)(tensor->numel ? (uintptr_t)tensor->data : 0), tensor->storage->writable ? Py_False : Py_True,
                          "strides", strides, "stream", 1, "version", 3);

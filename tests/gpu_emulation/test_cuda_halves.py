@@ -175,10 +175,14 @@ def test_a_graph_that_waits_keeps_the_weights_of_its_call(emulated_gpu, rng):
     np.testing.assert_allclose(host(x.grad)[0], weight.astype(np.float32).sum(0), rtol=1e-2)
 
 
-def test_copies_of_shared_memory_are_not_kept(emulated_gpu, emulated_library, rng):
+@pytest.mark.parametrize(
+    "lend", [lambda p: p.__dlpack__(stream=1, max_version=(1, 0)), lambda p: p.__cuda_array_interface__], ids=["DLPack", "interface"]
+)
+def test_copies_of_shared_memory_are_not_kept(emulated_gpu, emulated_library, lend, rng):
     """Another library may write there unnoticed."""
     module, x = linear(emulated_gpu, rng)
-    loans = [p.detach().__dlpack__(stream=1, max_version=(1, 0)) for p in module.parameters()]
+    in_halves(module, x)  # copies from before are not used either
+    loans = [lend(p.detach()) for p in module.parameters()]
     for _ in range(2):
         emulated_library.launches()
         in_halves(module, x)
