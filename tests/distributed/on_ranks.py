@@ -204,7 +204,11 @@ class Parting(Manual):
         elif self.how == "local":
             loss.backward()
             optimizer.step()
-        elif rank:
+        elif rank and self.how == "saves":
+            self.trainer.save_checkpoint("of one rank.safetensors")
+        elif rank and self.how == "adds":
+            distributed.all_reduce(loss)
+        elif rank or self.how in ("saves", "adds"):
             self.manual_backward(loss)
         elif self.how == "other steps":
             optimizer.step()
@@ -216,6 +220,8 @@ def ranks_that_part(size, rank):
         ("nan", FloatingPointError, "the loss is nan in epoch 1, batch 1, after 0 steps"),
         ("local", RuntimeError, "the gradients of optimizer 0 are not the same on all ranks, in epoch 1, batch 1"),
         ("other steps", RuntimeError, "rank 0 is at step() of optimizer 0, rank 1 at manual_backward()"),
+        ("saves", RuntimeError, "rank 0 is at manual_backward(), rank 1 at save_checkpoint()"),
+        ("adds", RuntimeError, "rank 0 is at manual_backward(), rank 1 at a call of tc.distributed"),
         ("no step", RuntimeError, "rank 0 is at the end of a step, rank 1 at manual_backward()"),
     ):
         fails(kind, message, lambda: trained(size, 12, 1, kind=Parting))

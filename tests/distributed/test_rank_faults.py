@@ -71,6 +71,32 @@ def test_a_call_that_other_ranks_do_not_make_ends_all(tmp_path):
     )
 
 
+def test_a_rank_that_ends_before_it_has_joined(tmp_path):
+    """The others wait within the start of MPI, where Python does nothing."""
+    script = """
+        import os, sys
+        if os.environ["PMI_RANK"] == "1":
+            sys.exit("no such file")
+        tc.distributed.init(timeout=1)
+    """
+    status, _, err = Job(2, script, tmp_path).result(LIMIT)
+    assert status != 0 and "no such file" in err and "in _wait_for_all_ranks_to_start" in err, err
+
+
+def test_an_error_in_a_child_of_a_rank_is_its_own(tmp_path):
+    script = """
+        import os
+        tc.distributed.init()
+        child = os.fork()
+        if not child:
+            raise RuntimeError("of the child")
+        assert os.waitpid(child, 0)[1]
+        tc.distributed.barrier()
+    """
+    status, _, err = Job(2, script, tmp_path).result(LIMIT)
+    assert status == 0 and err.count("RuntimeError: of the child") == 2 and "ends all" not in err, err
+
+
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_that_end_well_say_nothing(ranks, tmp_path):
     """Over a network, too, whose library warns of messages that nobody took; the last to come ends last."""

@@ -20,6 +20,10 @@ MOST_PAIRS = 16
 ROUND_BYTES = 2**21  # of each rank's part
 
 
+class Apart(RuntimeError):
+    """Ranks are not at the same place of the program: raised on all of them."""
+
+
 class Group:
     """All ranks. Every method is called on all of them, in the same order; arrays are contiguous and have one shape on all ranks.
 
@@ -90,9 +94,15 @@ class Group:
         if self.size > 1:
             self._call("Barrier")
 
-    def exchange(self, value: Any) -> list[Any]:
-        """Small Python values of all ranks."""
-        return [value] if self.size == 1 else self._call("allgather", value)
+    def exchange(self, value: Any, place: str = "an exchange") -> list[Any]:
+        """Small Python values of all ranks; raises Apart on all of them where they are not at the same place of the program."""
+        if self.size == 1:
+            return [value]
+        found = self._call("allgather", (place, value))
+        for rank, (other, _) in enumerate(found):
+            if other != found[0][0]:
+                raise Apart(f"rank 0 is at {found[0][0]}, rank {rank} at {other}: all ranks must take the same steps")
+        return [value for _, value in found]
 
     def from_root(self, value: Any, root: int = 0) -> Any:
         """A Python value of one rank."""

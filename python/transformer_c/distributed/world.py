@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import warnings
 from typing import Any
@@ -53,7 +54,7 @@ def init(backend: str = "auto", *, timeout: float | None = None) -> None:
     if backend == "nccl":
         raise NotImplementedError('backend="nccl" is not available yet: use backend="mpi", which also takes Tensors of a GPU')
     if _group is None or (backend == "mpi" and _group.communicator is None):
-        _group, _limit = Group(_communicator(backend)), limit
+        _group, _limit = Group(_communicator(backend, limit)), limit
         if _group.size > 1:
             end_all_after_errors(_group)
             if takes_threads():
@@ -80,13 +81,13 @@ def _seconds(timeout: float | None) -> float:
     return seconds
 
 
-def _communicator(backend: str) -> Any:
+def _communicator(backend: str, limit: float) -> Any:
     """MPI's, or None where there is one rank and nobody asked for MPI."""
     count = started_processes()
     if backend == "auto" and count == 1:
         return None
     try:
-        from mpi4py import MPI
+        MPI = _wait_for_all_ranks_to_start(limit if count > 1 else None)
     except (ImportError, RuntimeError) as error:  # RuntimeError: there is no library of MPI
         reason = f"a launcher started {count} processes" if count > 1 else 'backend="mpi" was asked for'
         raise ImportError(f"{reason}, but MPI cannot be used here ({error}): {_INSTALL}, then {_START}") from error
@@ -98,6 +99,18 @@ def _communicator(backend: str) -> Any:
         )
     os.environ[RANK_PROCESS] = str(os.getpid())
     return MPI.COMM_WORLD.Dup()
+
+
+def _wait_for_all_ranks_to_start(limit: float | None) -> Any:
+    """Imports MPI, which returns once all processes have done so; ends this one after the limit, from where no Python runs."""
+    if limit is not None:
+        faulthandler.dump_traceback_later(min(limit, 1e6), exit=True, file=2)
+    try:
+        from mpi4py import MPI
+    finally:
+        if limit is not None:
+            faulthandler.cancel_dump_traceback_later()
+    return MPI
 
 
 def group() -> Group:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._core import Tensor
 from ..callbacks.callback import Callback
@@ -18,13 +18,15 @@ from .evaluation import EvaluationLoop
 from .hooks import Hooks
 from .interrupts import Interrupts, StopBetweenBatches
 from .manual import ManualOptimization
-from .overlap import Overlap
 from .progress import Bar
 from .ranks import Contribution
 from .run import Run
 from .saving import RunFiles
 from .shares import name_epoch
-from .zero import Zero
+
+if TYPE_CHECKING:
+    from .overlap import Overlap
+    from .zero import Zero
 
 
 @dataclass
@@ -92,9 +94,10 @@ class FitLoop:
         run.schedulers = [schedule.scheduler for schedule in self.schedules]
         if not model.automatic_optimization:
             run.manual = ManualOptimization(run, model, run.optimizers, self.hooks)
-        is_shared_out = self.options.strategy == "zero" and self.ranks.size > 1
-        self.zeros = [Zero(self.ranks.group, optimizer) for optimizer in run.optimizers] if is_shared_out else []
-        self.overlap = Overlap.of(self.ranks, model, run.optimizers) if self.options.strategy == "ddp" and self.ranks.size > 1 else None
+        self.zeros: list[Zero] = []
+        self.overlap: Overlap | None = None
+        if self.ranks.size > 1:
+            self._prepare_ranks()
         self.schedulers = steps.schedulers_of(model, self.schedules)
         self.files = RunFiles(self.options, run, model, run.optimizers, self.schedulers, self.streams, self.callbacks, self.zeros)
         self.training_step = steps.in_precision(self.model.training_step, self.options.autocast_dtype)
@@ -102,6 +105,16 @@ class FitLoop:
         self.takes_closure = steps.accepted(self.model.optimizer_step, 4) == 4
         self.captured = CapturedSteps(self) if self.options.graph else None
         self.compute = self._compute if self.captured is None else self.captured.compute
+
+    def _prepare_ranks(self) -> None:
+        from .overlap import Overlap
+        from .zero import Zero
+
+        optimizers = self.run.optimizers
+        if self.options.strategy == "zero":
+            self.zeros = [Zero(self.ranks.group, optimizer) for optimizer in optimizers]
+        else:
+            self.overlap = Overlap.of(self.ranks, self.model, optimizers)
 
     def run_epochs(self) -> None:
         """Runs all remaining epochs."""

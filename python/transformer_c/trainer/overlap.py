@@ -165,7 +165,7 @@ class Overlap:
         if wish and reason and ranks.is_writer:
             warnings.warn(f"TRANSFORMER_C_MPI_OVERLAP is 1, but gradients are exchanged after the backward: {reason}", stacklevel=2)
         fits = reason is None and (world.has_spare_core() if wish is None else wish)
-        return cls(ranks, optimizers[0]) if all(ranks.group.exchange(fits)) else None
+        return cls(ranks, optimizers[0]) if all(ranks.exchange("the start of the first epoch", fits)) else None
 
     def _current_layout(self) -> Layout | None:
         if self._layout is not None and self._layout.look != look_of(self._optimizer):

@@ -17,7 +17,7 @@ from .. import _core, distributed
 from .._tensor import no_grad, zeros_like
 from ..callbacks import EarlyStopping, ModelCheckpoint
 from ..distributed.arrays import as_numbers, assign, assign_parts, memory_of
-from ..distributed.group import Group
+from ..distributed.group import Apart, Group
 from ..optim.optimizer import by_kind
 from . import streams
 from .averages import Averages, batch_size_of, unchanged_metrics
@@ -78,7 +78,7 @@ class Ranks:
         facts : mapping of str to object
             What must be equal, by its name in the error.
         """
-        first, *others = self.group.exchange(dict(facts))
+        first, *others = self.exchange("a comparison of what ranks were started with", dict(facts))
         for rank, other in enumerate(others, 1):
             for name in [*other, *(name for name in first if name not in other)]:
                 if name not in first or name not in other or first[name] != other[name]:
@@ -91,7 +91,8 @@ class Ranks:
         """Raises ValueError on all ranks, or warns on rank 0, if the loaders have other data than on rank 0."""
         if self.size == 1:
             return
-        of_ranks = self.group.exchange({key: part for name, loader in loaders.items() for key, part in data_of(name, loader).items()})
+        own = {key: part for name, loader in loaders.items() for key, part in data_of(name, loader).items()}
+        of_ranks = self.exchange("a comparison of the data", own)
         errors, doubts = differences(of_ranks)
         if errors:
             raise ValueError(f"{'; '.join(errors[:3])}: {SEED_SPLITS}")
@@ -100,7 +101,7 @@ class Ranks:
 
     def _compare_first(self, loader: Any) -> None:
         """Warns on rank 0 if what the ranks read in one order begins with other samples on another rank."""
-        first, *others = self.group.exchange(loader.first)
+        first, *others = self.exchange("a comparison of the first batch", loader.first)
         loader.is_compared = True
         other = [rank for rank, fields in enumerate(others, 1) if first and fields and are_other_samples(first, fields)]
         if other and self.is_writer:
@@ -175,11 +176,7 @@ class Ranks:
 
     def exchange(self, place: str, own: Any) -> list[Any]:
         """What every rank has; raises RuntimeError on all of them where they are not at the same place of the program."""
-        found = self.group.exchange((place, own))
-        for rank, (other, _) in enumerate(found):
-            if other != found[0][0]:
-                raise RuntimeError(f"rank 0 is at {found[0][0]}, rank {rank} at {other}: all ranks must take the same steps")
-        return [value for _, value in found]
+        return self.group.exchange(own, place)
 
     def sum_gradients(self, optimizer: Any, used: Sequence[bool]) -> None:
         """Gives every parameter the sum of its gradients on all ranks; none where no rank has one, as `used` says."""
@@ -229,6 +226,8 @@ class Ranks:
         error: Exception | None = None
         try:
             yield
+        except Apart:
+            raise
         except Exception as failure:  # the others wait for this rank
             error = failure
         found = self.exchange(place, error and f"{type(error).__name__}: {error}")

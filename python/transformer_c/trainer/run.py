@@ -104,12 +104,12 @@ class Run:
             )
         self.losses.add("loss", loss, weight)
 
-    def join(self) -> list[Contribution]:
+    def join(self, place: str = "the end of a step") -> list[Contribution]:
         """Records what the ranks have logged since the last call; called on all of them."""
         if self.ranks.size == 1:
             return [self.own]
         own, self.own = self.own, Contribution()
-        parts = self.ranks.exchange("the end of a step", own)
+        parts = self.ranks.exchange(place, own)
         for rank, part in enumerate(parts):
             for loss, weight in part.losses:
                 self.add_loss(loss, weight, rank)

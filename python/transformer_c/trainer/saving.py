@@ -168,7 +168,7 @@ class RunFiles:
 
     def _checkpoint(self) -> dict[str, Any]:
         if self._run.batch:
-            self._run.join()
+            self._run.join("a checkpoint")
         self._ranks.same_buffers(self._model)
         at_batch = (self._at_batch or streams.capture(self._streams)) if self._run.batch else {}
         checkpoint = {
