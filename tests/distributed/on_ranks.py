@@ -127,6 +127,26 @@ def samplers_of_the_program(size, rank):
         trainer.fit(model, tc.data.DataLoader(training.data(48), batch_size=12 // ranks, sampler=sampler))
         return weights(model)
 
+    class Unseeded(tc.data.Sampler):
+        def __iter__(self):
+            return iter(np.random.default_rng().permutation(48).tolist())
+
+        def __len__(self):
+            return 48
+
+    class Batches(Unseeded):
+        def __iter__(self):
+            return iter(np.random.default_rng().permutation(48).reshape(12, 4).tolist())
+
+        def __len__(self):
+            return 12
+
+    for own in ({"sampler": Unseeded(), "batch_size": 4}, {"batch_sampler": Batches()}):
+        loader, trainer = tc.data.DataLoader(training.data(48), **own), tc.Trainer(2, strategy="ddp", progress=False, limit_val_batches=0)
+        message = "the train loader's sampler gives another order on rank 1"
+        fails(ValueError, message, lambda loader=loader, trainer=trainer: trainer.fit(Small(), loader))
+    other = tc.data.DistributedSampler(range(48), size, 0)
+    fails(ValueError, f"on rank 1 of {size} is that of rank 0 of {size}", lambda: fitted(size, other))
     order = tc.data.DistributedSampler(range(48), 1, 0, shuffle=False)
     shares = tc.data.DistributedSampler(range(48), size, rank, shuffle=False)
     close(fitted(1, order), fitted(size, shares), 1e-5)

@@ -23,7 +23,7 @@ from . import streams
 from .averages import Averages, batch_size_of, unchanged_metrics
 from .loaders import number_of_batches, steps_of
 from .same_data import SEED_SPLITS, are_other_samples, checksum, data_of, differences
-from .shares import Dealt, SharedLoader, is_shared_already, makes_batches_itself
+from .shares import Dealt, SharedLoader, is_shared_already, makes_batches_itself, share_of
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of functions, in the text of a module
 
@@ -92,7 +92,16 @@ class Ranks:
         if self.size == 1:
             return
         own = {key: part for name, loader in loaders.items() for key, part in data_of(name, loader).items()}
-        of_ranks = self.exchange("a comparison of the data", own)
+        shares = {name: share for name, loader in loaders.items() if (share := share_of(loader)) is not None}
+        found = self.exchange("a comparison of the data", (own, shares))
+        for rank, (_, shares) in enumerate(found):
+            for name, share in shares.items():
+                if share != (rank, self.size):
+                    raise ValueError(
+                        f"the DistributedSampler of {name} on rank {rank} of {self.size} is that of rank {share[0]} of {share[1]}: make it without "
+                        "num_replicas and rank, or with those of tc.distributed"
+                    )
+        of_ranks = [data for data, _ in found]
         errors, doubts = differences(of_ranks)
         if errors:
             raise ValueError(f"{'; '.join(errors[:3])}: {SEED_SPLITS}")
@@ -100,9 +109,16 @@ class Ranks:
             warnings.warn(f"{'; '.join(doubts[:3])}; if samples come from it: {SEED_SPLITS}", stacklevel=stacklevel)
 
     def _compare_first(self, loader: Any) -> None:
-        """Warns on rank 0 if what the ranks read in one order begins with other samples on another rank."""
-        first, *others = self.exchange("a comparison of the first batch", loader.first)
+        """Raises ValueError on all ranks if their batches are of other orders; warns on rank 0 if one that ranks read begins with other samples."""
+        found = self.exchange("a comparison of the first batch", (loader.first, loader.order))
         loader.is_compared = True
+        (first, *others), orders = [fields for fields, _ in found], [order for _, order in found]
+        for rank, order in enumerate(orders):
+            if order != orders[0] and None not in (order, orders[0]):
+                raise ValueError(
+                    f"the train loader's sampler gives another order on rank {rank} than on rank 0, so that samples would come twice or not at all: "
+                    "give its generator a seed, or keep it as an attribute, which gets rank 0's state"
+                )
         other = [rank for rank, fields in enumerate(others, 1) if first and fields and are_other_samples(first, fields)]
         if other and self.is_writer:
             warnings.warn(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..data import DataLoader, DistributedSampler, IterableDataset
-from .same_data import fields_of, fields_of_batch
+from .same_data import checksum, fields_of, fields_of_batch
 
 
 class SharedLoader(DataLoader):
@@ -25,14 +25,17 @@ class SharedLoader(DataLoader):
     ----------
     first : list of list of int, or None
         Checksums of the first whole batch of an IterableDataset, once it was read.
+    order : int or None
+        The checksum of the first whole batch's indices, where it is of indices.
     is_compared : bool
-        Whether the ranks need not compare `first`, or have done it.
+        Whether the ranks have compared them.
     """
 
     def __init__(self, loader: DataLoader, rank: int, size: int) -> None:
         vars(self).update(vars(loader))
         self.first: list[list[int]] | None = None
-        self.is_compared = not isinstance(self.dataset, IterableDataset)
+        self.order: int | None = None
+        self.is_compared = False
         self._rank, self._size = rank, size
         self.batch_size *= size
 
@@ -52,16 +55,19 @@ class SharedLoader(DataLoader):
         return self._own(self._noting(super()._cut(order)))
 
     def _noting(self, batches: Iterable[Any]) -> Iterator[Any]:
-        for samples in batches:
-            if self.first is None and not self.is_compared:
-                self.first = fields_of(samples)
-            yield samples
+        for batch in batches:
+            if not self.is_compared and self.first is None and self.order is None:
+                if isinstance(self.dataset, IterableDataset):
+                    self.first = fields_of(batch)
+                else:
+                    self.order = checksum(list(batch))
+            yield batch
 
     def _slices(self, order: np.ndarray) -> Iterator[Any]:
-        return self._own(super()._slices(order))
+        return self._own(self._noting(super()._slices(order)))
 
     def _deal(self, batches: Iterable[Any]) -> Iterator[Any]:
-        return islice(batches, self._rank, None, self._size)
+        return islice(self._noting(batches), self._rank, None, self._size)
 
 
 class Dealt:
@@ -74,13 +80,14 @@ class Dealt:
 
     Attributes
     ----------
-    first, is_compared
-        As those of SharedLoader.
+    first, order, is_compared
+        As those of SharedLoader; `first` is of the first batch.
     """
 
     def __init__(self, batches: Any, rank: int, size: int) -> None:
         self._batches, self._rank, self._size = batches, rank, size
         self.first: list[list[int]] | None = None
+        self.order = None
         self.is_compared = False
         if hasattr(batches, "dataset"):
             self.dataset = batches.dataset
@@ -108,7 +115,13 @@ def makes_batches_itself(loader: Any) -> bool:
 
 def is_shared_already(loader: Any) -> bool:
     """Whether the program shares the samples out itself."""
-    return any(isinstance(sampler, DistributedSampler) for sampler in _samplers_of(loader))
+    return share_of(loader) is not None
+
+
+def share_of(loader: Any) -> tuple[int, int] | None:
+    """Of which rank, and of how many, the DistributedSampler of a loader is; None without one."""
+    shares = [(s.rank, s.num_replicas) for s in _samplers_of(loader) if isinstance(s, DistributedSampler)]
+    return shares[0] if shares else None
 
 
 def name_epoch(loader: Any, epoch: int) -> None:
