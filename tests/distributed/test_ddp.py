@@ -159,6 +159,13 @@ def test_one_rank_is_as_without_a_strategy():
 def test_options(monkeypatch):
     with pytest.raises(ValueError, match='strategy must be "ddp", "zero", "auto" or None, got \'fsdp\''):
         tc.Trainer(1, strategy="fsdp")
+    for name, hint in (
+        ("ddp_find_unused_parameters_true", '"ddp" also takes'),
+        ("fsdp", '"zero" shares'),
+        ("deepspeed_stage_1", "its stage 1"),
+    ):
+        with pytest.raises(ValueError, match=hint):
+            tc.Trainer(1, strategy=name)
     assert tc.Trainer(1, strategy="auto").strategy is None
     monkeypatch.setenv("PMI_SIZE", "2")
     model = training.Small()

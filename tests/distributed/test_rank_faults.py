@@ -83,6 +83,19 @@ def test_a_rank_that_ends_before_it_has_joined(tmp_path):
     assert status != 0 and "no such file" in err and "in _wait_for_all_ranks_to_start" in err, err
 
 
+def test_a_hook_of_the_program_hears_of_errors(tmp_path):
+    script = """
+        import sys
+        sys.excepthook = lambda kind, error, where: print("noted:", error, flush=True)
+        tc.distributed.init()
+        if tc.distributed.rank() == 1:
+            raise RuntimeError("a bad row")
+        tc.distributed.barrier()
+    """
+    status, out, err = Job(2, script, tmp_path).result(LIMIT)
+    assert status != 0 and out == "noted: a bad row\n" and "rank 1 of 2 failed, which ends all" in err, (out, err)
+
+
 def test_an_error_in_a_child_of_a_rank_is_its_own(tmp_path):
     script = """
         import os

@@ -38,7 +38,7 @@ if not TYPE_CHECKING:
             "get_rank": "tc.distributed.rank()",
             "get_world_size": "tc.distributed.world_size()",
             "is_initialized": "tc.distributed.world_size() > 1",
-            "destroy_process_group": "nothing: MPI ends with the program",
+            "destroy_process_group": "the end of the program, with which MPI ends",
             "ReduceOp": 'op="sum", "mean" or "max" of tc.distributed.all_reduce()',
             "all_gather_object": "tc.distributed.all_gather() of an array",
             "DistributedDataParallel": 'Trainer(strategy="ddp"), or tc.distributed.all_reduce(p.grad, "mean") after backward()',

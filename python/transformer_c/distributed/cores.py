@@ -35,6 +35,6 @@ def share_cores(communicator: Any) -> int:
         threads = threads_for(machine.rank, machine.allgather(cores))
     finally:
         machine.Free()
-    if "TRANSFORMER_C_NUM_THREADS" not in os.environ:
+    if not os.environ.get("TRANSFORMER_C_NUM_THREADS"):
         _core.set_num_threads(min(threads, _core.get_num_threads()))
     return threads

@@ -15,16 +15,20 @@ from .group import Group
 
 
 def end_all_after_errors(group: Group) -> None:
-    """From now on an error that nobody catches is reported with its rank, and ends the processes of all ranks with exit status 1."""
+    """From now on an error that nobody catches is reported with its rank, and ends the processes of all ranks with exit status 1.
 
-    process = os.getpid()
+    A hook of the program's own (``sys.excepthook``) is called first.
+    """
+    process, before = os.getpid(), sys.excepthook
 
     def report(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
         if os.getpid() != process:  # a child of a fork, which is no rank and must not end MPI
-            sys.__excepthook__(kind, error, where)
+            before(kind, error, where)
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(1)
+        if before is not sys.__excepthook__:
+            before(kind, error, where)
         text = "".join(traceback.format_exception(kind, error, where))
         end_all(group, f"rank {group.rank} of {group.size} failed, which ends all:\n{text}", 130 if kind is KeyboardInterrupt else 1)
 

@@ -139,10 +139,18 @@ def loggers(given: Any, folder: str | None) -> list[Logger]:
     return found
 
 
+_STRATEGIES = {  # what Lightning's names begin with
+    "ddp": '; "ddp" also takes parameters without a gradient, and processes are started by mpiexec',
+    "fsdp": '; "zero" shares the state of the optimizer out, not the parameters',
+    "deepspeed": '; "zero" is its stage 1',
+}
+
+
 def strategy(option: str, given: Any) -> str | None:
     """The strategy; "auto" is that of the processes that a launcher started."""
     if given not in (None, "auto", "ddp", "zero"):
-        raise ValueError(f'strategy must be "ddp", "zero", "auto" or None, got {given!r}')
+        hint = next((hint for name, hint in _STRATEGIES.items() if str(given).startswith(name)), "")
+        raise ValueError(f'strategy must be "ddp", "zero", "auto" or None, got {given!r}{hint}')
     return ("ddp" if started_processes() > 1 else None) if given == "auto" else given
 
 
