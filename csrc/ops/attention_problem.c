@@ -254,6 +254,8 @@ static tc_status check_integers(const attention_problem *x, const tc_tensor *int
 {
     char a[TC_SHAPE_TEXT];
     if (!integers) return TC_OK;
+    if (!tc_tensor_on_cpu(integers))
+        TC_TRY(tc_check_same_device(x->scope->in[ATTENTION_Q].given, x->scope->in[ATTENTION_Q].name, integers, name, err));
     if (tc_dtype_is_float(integers->dtype) || integers->dtype == TC_BOOL)
         return tc_fail(err, TC_ERROR_TYPE, "%s is %s; integers are needed", name, tc_dtype_name(integers->dtype));
     if (integers->ndim == 1 && integers->shape[0] == batch_of(x)) return TC_OK;
@@ -261,32 +263,39 @@ static tc_status check_integers(const attention_problem *x, const tc_tensor *int
                    tc_tensor_text(a, integers), batch_of(x));
 }
 
-/* Integers (B), B the first axis, for each of the kernel's batch elements. */
-static tc_status take_integers(attention_problem *x, const int64_t **out, tc_tensor *integers)
+/* *own: integers (B), B the first axis, for each of the kernel's batch elements, where they are. */
+static tc_status repeat_integers(attention_problem *x, tc_tensor **own, tc_tensor *integers)
 {
     tc_scope *s = x->scope;
-    tc_tensor *column, *full;
+    tc_tensor *column;
     const int64_t batch = batch_of(x), inner = batch ? x->kernel.B / batch : 1;
     TC_TRY(tc_tensor_alias(&column, integers, 2, (int64_t[]){batch, 1}, (int64_t[]){integers->strides[0], 0}, 0, s->err));
     TC_TRY(tc_own(s, column));
-    TC_TRY(tc_tensor_empty(&full, 2, (int64_t[]){batch, inner}, TC_INT64, s->device, s->err));
-    TC_TRY(tc_own(s, full));
-    *out = (const int64_t *)full->data;
-    return tc_tensor_copy(full, column, s->err);
+    TC_TRY(tc_tensor_empty(own, 2, (int64_t[]){batch, inner}, TC_INT64, integers->storage->device, s->err));
+    TC_TRY(tc_own(s, *own));
+    return tc_tensor_copy(*own, column, s->err);
 }
 
 /* Only where the host can read them: elsewhere the check would wait for the device, and kernels clamp a length to 0 .. Tk. */
-static tc_status check_key_lengths(const attention_problem *x)
+static tc_status check_key_lengths(const attention_problem *x, const tc_tensor *lengths)
 {
-    const tc_attention_problem *p = &x->kernel;
-    const tc_backend *backend;
-    TC_TRY(tc_backend_for(&backend, x->scope->device, x->scope->err));
-    for (int64_t b = 0; backend->host_memory && b < p->B; b++)
-        if (p->key_lengths[b] < 0 || p->key_lengths[b] > p->Tk)
+    const int64_t keys = x->kernel.Tk, *length = (const int64_t *)lengths->data;
+    for (int64_t b = 0; tc_tensor_on_cpu(lengths) && b < lengths->numel; b++)
+        if (length[b] < 0 || length[b] > keys)
             return tc_fail(x->scope->err, TC_ERROR_VALUE,
-                           "key_lengths holds %" PRId64 "; with %" PRId64 " keys they are from 0 to %" PRId64, p->key_lengths[b], p->Tk,
-                           p->Tk);
+                           "key_lengths holds %" PRId64 "; with %" PRId64 " keys they are from 0 to %" PRId64, length[b], keys, keys);
     return TC_OK;
+}
+
+/* For the kernel, which reads them on the device of the queries: lists and arrays are on the CPU. */
+static tc_status take_integers(attention_problem *x, const int64_t **out, tc_tensor *integers, bool are_lengths)
+{
+    tc_tensor *own, *there;
+    TC_TRY(repeat_integers(x, &own, integers));
+    if (are_lengths) TC_TRY(check_key_lengths(x, own));
+    TC_TRY(tc_tensor_on(&there, own, x->scope->device, x->scope->err));
+    *out = (const int64_t *)there->data;
+    return tc_own(x->scope, there);
 }
 
 /* ---- packed sequences --------------------------------------------------------------------------------------------------------- */
@@ -401,8 +410,6 @@ tc_status attention_check(attention_problem *x, tc_scope *scope, const tc_attent
     x->scope = scope;
     x->kernel = (tc_attention_problem){0};
     TC_TRY(tc_check_same_device(q, n.q, o->mask, n.mask, err));
-    TC_TRY(tc_check_same_device(q, n.q, o->key_lengths, "key_lengths", err));
-    TC_TRY(tc_check_same_device(q, n.q, o->causal_offsets, "causal_offset", err));
     TC_TRY(check_matrices(q, k, v, n, err));
     x->starts = NULL;
     x->kernel.Tq = x->queries = size_from_end(q, 2);
@@ -431,9 +438,8 @@ tc_status attention_operands(attention_problem *x, const tc_attention_options *o
     else if (o->mask)
         TC_TRY(take_mask(x, o->mask, o->mask_kind));
     if (o->bias) TC_TRY(attention_plane(x, &p->additive[1], in[ATTENTION_BIAS].tensor));
-    if (o->key_lengths) TC_TRY(take_integers(x, &p->key_lengths, o->key_lengths));
-    if (o->key_lengths) TC_TRY(check_key_lengths(x));
-    if (o->causal_offsets) TC_TRY(take_integers(x, &p->offsets, o->causal_offsets));
+    if (o->key_lengths) TC_TRY(take_integers(x, &p->key_lengths, o->key_lengths, true));
+    if (o->causal_offsets) TC_TRY(take_integers(x, &p->offsets, o->causal_offsets, false));
     if (x->starts) TC_TRY(take_starts(x));
     return TC_OK;
 }

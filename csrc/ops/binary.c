@@ -220,6 +220,7 @@ tc_status tc_binary_arguments(tc_tensor **out, const tc_argument *a, const tc_ar
         TC_TRY(tc_tensor_full(&in[0].tensor, 0, NULL, a->scalar.real, tc_result_dtype(a, a), (tc_device){TC_CPU, 0}, err));
         TC_TRY(tc_own(&s, in[0].tensor));
     }
+    for (int i = 0; i < 2; i++) TC_TRY(tc_bring_number(&s, &in[i].tensor, in[1 - i].tensor));
     tc_input inputs[] = {{"the first argument", in[0].tensor}, {"the second", in[1].tensor}};
     tc_tensor *result;
     int ndim;

@@ -68,3 +68,12 @@ tc_status tc_cast_parameter(tc_tensor **out, tc_tensor *x, tc_dtype dtype, tc_er
 
 tc_status tc_cast(tc_tensor **out, tc_tensor *x, tc_dtype dtype, tc_error *err) { return tc_to(out, x, dtype, x->storage->device, err); }
 tc_status tc_to_device(tc_tensor **out, tc_tensor *x, tc_device device, tc_error *err) { return tc_to(out, x, x->dtype, device, err); }
+
+tc_status tc_bring_number(tc_scope *s, tc_tensor **number, const tc_tensor *beside)
+{
+    tc_tensor *brought;
+    if (!*number || !beside || (*number)->ndim > 0 || !tc_tensor_on_cpu(*number) || tc_tensor_on_cpu(beside)) return TC_OK;
+    TC_TRY(tc_to_device(&brought, *number, beside->storage->device, s->err));
+    *number = brought;
+    return tc_own(s, brought);
+}

@@ -123,6 +123,9 @@ TC_CHECKED tc_status tc_begin_backward(tc_scope *s, tc_input *in, int count);
 TC_CHECKED tc_status tc_begin_moving(tc_scope *s, tc_input *in, int count);
 /* Of any dtypes, integers as well: computed in what they promote to, which is the result's. */
 TC_CHECKED tc_status tc_begin_promoting(tc_scope *s, tc_input *in, int count);
+/* Before tc_begin_elements: a tensor without axes on the CPU is copied to the GPU of the one beside it, as a number is. It is recorded
+ * (copy.c). */
+TC_CHECKED tc_status tc_bring_number(tc_scope *s, tc_tensor **number, const tc_tensor *beside);
 /* Of any dtypes: element-wise kernels convert what they read and write. They compute in the table for `dtype`; results are of `result`. The
  * first may be NULL where another is not. Nothing is prepared. */
 TC_CHECKED tc_status tc_begin_elements(tc_scope *s, tc_input *in, int count, tc_dtype dtype, tc_dtype result);

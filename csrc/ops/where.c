@@ -74,8 +74,7 @@ static tc_status check_condition(const tc_tensor *condition, tc_error *err)
 tc_status tc_where(tc_tensor **out, tc_tensor *condition, const tc_argument *a, const tc_argument *b, tc_error *err)
 {
     TC_SCOPE(s, err);
-    tc_input in[INPUTS] = {
-        [CONDITION] = {"condition", condition}, [OF_A] = {"the second argument", a->tensor}, [OF_B] = {"the third argument", b->tensor}};
+    tc_argument chosen[2] = {*a, *b};
     tc_tensor *result;
     int ndim;
     int64_t shape[TC_MAX_DIMS];
@@ -84,16 +83,20 @@ tc_status tc_where(tc_tensor **out, tc_tensor *condition, const tc_argument *a, 
     TC_TRY(check_condition(condition, err));
     if (!a->tensor) TC_TRY(tc_check_number_fits(a->scalar, dtype, err));
     if (!b->tensor) TC_TRY(tc_check_number_fits(b->scalar, dtype, err));
+    for (int i = 0; i < 2; i++) TC_TRY(tc_bring_number(&s, &chosen[i].tensor, condition));
+    tc_input in[INPUTS] = {[CONDITION] = {"condition", condition},
+                           [OF_A] = {"the second argument", chosen[0].tensor},
+                           [OF_B] = {"the third argument", chosen[1].tensor}};
     TC_TRY(tc_begin_elements(&s, in, INPUTS, dtype, dtype));
-    TC_TRY(result_shape(&ndim, shape, condition, a->tensor, b->tensor, err));
+    TC_TRY(result_shape(&ndim, shape, condition, chosen[0].tensor, chosen[1].tensor, err));
     TC_TRY(tc_make(&s, &result, ndim, shape));
-    TC_TRY(tc_run_elementwise(result, 3, (tc_argument[]){{.tensor = condition}, *a, *b},
+    TC_TRY(tc_run_elementwise(result, 3, (tc_argument[]){{.tensor = condition}, chosen[0], chosen[1]},
                               floating ? &tc_kernel_where_forward : &tc_kernel_integer_where, TC_CHOICE_where, s.kernels, cost, err));
     if (!floating) {
         tc_give(&s, out, result);
         return TC_OK;
     }
-    const where_attributes at = describe(a->tensor, b->tensor);
+    const where_attributes at = describe(chosen[0].tensor, chosen[1].tensor);
     return tc_finish(&s, out, result, &(tc_record){.op = &where_op, TC_SAVED(condition), .attributes = &at});
 }
 

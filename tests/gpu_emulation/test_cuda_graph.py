@@ -644,6 +644,7 @@ FORBIDDEN = {
     "a permutation": (lambda x: tc.randperm(1), "random numbers were drawn on the host"),
     "a seed": (lambda x: tc.random.default_generator.seed64(), "random numbers were drawn on the host"),
     "one number of the host": (lambda x: tc.zeros(1, device=x.device).copy_(tc.ones(1)), "values of the host were copied"),
+    "a number beside": (lambda x: x * tc.ones(()), "values of the host were copied"),
     "an assigned number of the host": (lambda x: OUTSIDE[0].__setitem__(0, tc.ones(())), "values of the host were copied"),
     "synchronize": (lambda x: tc.cuda.synchronize(x.device), "the host waited"),
     "dlpack": (lambda x: x.__dlpack__(stream=1), "was given to another library"),

@@ -167,6 +167,49 @@ def test_after_a_fork(emulated_gpu):
 
 # ---- ops --------------------------------------------------------------------------------------------------------------------------
 
+NUMBERS = {
+    "x / n": lambda x, n: x / n,
+    "n - x": lambda x, n: n - x,
+    "x ** n": lambda x, n: x**n,
+    "x // n": lambda x, n: x // n,
+    "x > n": lambda x, n: x > n,
+    "maximum": lambda x, n: tc.maximum(n, x),
+    "clamp": lambda x, n: x.clamp(n, None),
+    "where": lambda x, n: tc.where(x > 1, n, x),
+    "two of them": lambda x, n: tc.where(x > 1, n, n + 1),
+    "add_": lambda x, n: (x * 1).add_(n),
+    "masked_fill": lambda x, n: x.masked_fill(x > 1, n),
+}
+
+
+@pytest.mark.parametrize("number", [np.float32(2), np.float64(2), np.int64(2)], ids=lambda n: n.dtype.name)
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_in_a_tensor_of_the_cpu(emulated_gpu, name, number):
+    """A Tensor without axes goes to the GPU, as in PyTorch, with the values, dtype and gradients that both have on the CPU."""
+    found = []
+    for place in ("cpu", emulated_gpu):
+        x, n = tc.tensor(np.arange(0.5, 4, dtype=np.float32), device=place, requires_grad=True), tc.tensor(number)
+        n.requires_grad_(n.dtype.kind == "f")
+        y = NUMBERS[name](x, n)
+        assert y.device == place
+        found.append([y])
+        if y.requires_grad:
+            (y * tc.arange(1, 5, device=place)).sum().backward()
+            found[-1] += [leaf.grad for leaf in (x, n) if leaf.grad is not None]
+            assert all(leaf.grad is None or leaf.grad.device == leaf.device for leaf in (x, n))
+    for on_cpu, on_gpu in zip(*found, strict=True):
+        assert on_cpu.dtype == on_gpu.dtype
+        np.testing.assert_allclose(host(on_gpu), host(on_cpu), rtol=1e-5)
+
+
+def test_what_is_no_number_is_not_brought_to_the_gpu(emulated_gpu):
+    x = tc.ones(3, device=emulated_gpu)
+    for other in (tc.ones(1), tc.ones(3), np.ones(3)):
+        with pytest.raises(RuntimeError, match="the first argument is on cuda:emulated but the second is on cpu; move one with .to()"):
+            x * other
+        with pytest.raises(RuntimeError, match="condition is on cuda:emulated but the third argument is on cpu"):
+            tc.where(x > 0, x, other)
+
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize(
@@ -544,6 +587,21 @@ def test_key_lengths_out_of_range(emulated_gpu, rng):
     for nearest, out_of_range in zip(*found, strict=True):
         np.testing.assert_array_equal(out_of_range, nearest)
     assert not found[0][0][0].any() and np.isfinite(found[1][3]).all()
+
+
+@pytest.mark.parametrize("given", [list, np.array, tc.tensor])
+def test_integers_of_attention_that_are_on_the_cpu(device, given, rng):
+    """They are copied to the queries' device, and checked: the host has them."""
+    arrays = [normal(rng, "float32", 2, 2, 5, 4) for _ in range(3)]
+    options = {"key_lengths": [3, 5], "causal_offset": [1, -2], "is_causal": True}
+    tensors = leaves(device, *arrays)
+    values = tc.F.scaled_dot_product_attention(*tensors, **{k: v if v is True else given(v) for k, v in options.items()})
+    values.sum().backward()
+    wanted = R.attention(*arrays, **options)[0]
+    assert_close(host(values), wanted, "float32", 16)
+    check_gradients(tensors, R.attention_backward(np.ones_like(wanted), *arrays, **options)[:3], "float32")
+    with pytest.raises(ValueError, match="key_lengths holds 6; with 5 keys they are from 0 to 5"):
+        tc.F.scaled_dot_product_attention(*tensors, key_lengths=given([3, 6]))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

@@ -55,7 +55,7 @@ def scaled_dot_product_attention(
     bias : array_like, optional
         Added to the scores like a floating mask.
     key_lengths : array_like of int, shape (B,), optional
-        The number of valid keys of each batch element.
+        The number of valid keys of each batch element. On a GPU, numbers that are there already are not checked.
     sequence_lengths : array_like of int, shape (S,), optional
         The arrays are (1, H, N, d), in which S sequences of these lengths, N positions in all, lie side by side; each attends to itself
         alone, and nothing is computed for padding. The values have that form too. The sequences are the batch of all other arguments
