@@ -185,6 +185,17 @@ def test_what_is_no_gpu():
             x.cuda(wrong)
 
 
+def test_a_generator_of_a_device_is_that_of_the_cpu():
+    """PyTorch's programs name one; here a sequence does not depend on it."""
+    for device in ("cuda", "cuda:1", tc.device("cpu"), 0, None):
+        assert (
+            tc.randint(100, (4,), generator=tc.Generator(device=device).manual_seed(1)).tolist()
+            == tc.randint(100, (4,), rng=tc.Generator(1)).tolist()
+        )
+    with pytest.raises(ValueError, match="device 'gpu' is unknown"):
+        tc.Generator(device="gpu")
+
+
 @pytest.mark.parametrize("name", ["CUDAGraph", "Stream", "memory_allocated", "manual_seed", "set_device", "amp"])
 def test_names_of_torch_cuda_say_what_to_use(name):
     with pytest.raises(AttributeError, match=f"has no attribute '{name}'; use "):

@@ -29,10 +29,12 @@ static int seed_from_object(uint64_t *out, PyObject *object)
 
 static PyObject *generator_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"seed", NULL};
-    PyObject *seed_object = NULL;
+    static char *names[] = {"seed", "device", NULL};
+    PyObject *seed_object = NULL, *device_object = NULL;
+    tc_device device;     /* draws on the CPU for all of them */
     uint64_t seed = 5489; /* the customary default seed of MT19937 */
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:Generator", names, &seed_object)) return NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O$O:Generator", names, &seed_object, &device_object)) return NULL;
+    if (tcpy_device_from_object(&device, device_object) < 0) return NULL;
     if (seed_object && seed_object != Py_None && seed_from_object(&seed, seed_object) < 0) return NULL;
     generator_object *self = (generator_object *)type->tp_alloc(type, 0);
     if (!self) return NULL;
@@ -297,9 +299,10 @@ static PyType_Slot slots[] = {
     {Py_tp_repr, generator_repr},
     {Py_tp_methods, methods},
     {Py_tp_doc,
-     "Generator(seed=None)\n--\n\nA sequence of random numbers: MT19937, used as PyTorch's CPU generator uses it.\n\n"
+     "Generator(seed=None, *, device=None)\n--\n\nA sequence of random numbers: MT19937, used as PyTorch's CPU generator uses it.\n\n"
      "The same seed gives the same numbers as ``torch.Generator().manual_seed(seed)``.\n\n"
-     "Parameters\n----------\nseed : int, optional\n    From -2**63 to 2**64 - 1.\n\n"
+     "Parameters\n----------\nseed : int, optional\n    From -2**63 to 2**64 - 1.\n"
+     "device : str, optional\n    PyTorch's name, without effect: a sequence is drawn on the CPU, the same for Tensors of any device.\n\n"
      "Examples\n--------\n>>> import transformer_c as tc\n>>> tc.randint(10, (4,), rng=tc.Generator(42)).tolist()\n[2, 7, 6, 4]\n"},
     {0, NULL},
 };

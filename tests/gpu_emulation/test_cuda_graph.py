@@ -752,6 +752,36 @@ def test_a_function_that_changes_its_argument_is_refused(emulated_gpu):
             step(x, y)
 
 
+@pytest.mark.parametrize(
+    "optimizer, option", [(tc.optim.SGD, {"momentum": 0.5}), (tc.optim.Adam, {"amsgrad": True}), (tc.optim.RMSprop, {"centered": True})]
+)
+def test_an_option_with_a_state_of_its_own_wants_a_new_graph(emulated_gpu, optimizer, option):
+    """The refused call changes nothing; a new graph goes on as eager steps do."""
+    x, found = tc.ones(4, device=emulated_gpu), []
+    for captures in (False, True):
+        p = tc.nn.Parameter(tc.ones(4, device=emulated_gpu))
+        own = optimizer([p], lr=0.1, capturable=True)
+
+        def function(x, p=p, own=own):
+            own.zero_grad()
+            ((p * x) ** 2).sum().backward()
+            own.step()
+
+        for _ in range(2):
+            step = tc.cuda.graph(function) if captures else function
+            for _ in range(3):
+                step(x)
+            own.param_groups[0].update(option)
+            if captures and len(found) == 1:
+                found.append(None)
+                with pytest.raises(
+                    RuntimeError, match=r"another state \(momentum, amsgrad, centered\) was switched on, make a new tc.cuda.graph"
+                ):
+                    step(x)
+        found.append(host(p))
+    assert found[0].tobytes() == found[2].tobytes()
+
+
 def test_a_graph_without_arguments(emulated_gpu):
     count = tc.zeros(3, device=emulated_gpu)
     step = tc.cuda.graph(lambda: count.add_(1.0), device=emulated_gpu)

@@ -288,7 +288,7 @@ def test_a_state_without_momentum_yet():
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_hints_of_pytorch_change_nothing(name):
     p, q = tc.nn.Parameter([1.0, -2.0]), tc.nn.Parameter([1.0, -2.0])
-    plain, hinted = getattr(tc.optim, name)([p]), getattr(tc.optim, name)([q], foreach=True, fused=False)
+    plain, hinted = getattr(tc.optim, name)([p]), getattr(tc.optim, name)([q], foreach=True, fused=False, capturable=True)
     for x, optimizer in ((p, plain), (q, hinted)):
         (x * x).sum().backward()
         optimizer.step()

@@ -350,8 +350,8 @@ class SGD(Optimizer):
     lr : float, default 1e-3
     momentum, dampening, weight_decay : float, default 0
     nesterov, maximize : bool
-    foreach, fused : bool, optional
-        PyTorch's names, without effect: a step is one pass over all parameters.
+    foreach, fused, capturable : bool, optional
+        PyTorch's names, without effect: a step is one pass over all parameters, and every step may be in a function of ``tc.cuda.graph``.
 
     Examples
     --------
@@ -366,7 +366,7 @@ class SGD(Optimizer):
 
     @explained(_HINTS)
     def __init__(self, params, lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, *,
-                 maximize: bool = False, foreach: bool | None = None, fused: bool | None = None) -> None:  # fmt: skip
+                 maximize: bool = False, foreach: bool | None = None, fused: bool | None = None, capturable: bool = False) -> None:  # fmt: skip
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("nesterov needs a momentum above 0 and no dampening")
         super().__init__(
@@ -395,7 +395,7 @@ class Adam(Optimizer):
     weight_decay : float, default 0
         Added to the gradient, as L2 regularisation.
     amsgrad, maximize : bool
-    foreach, fused : bool, optional
+    foreach, fused, capturable : bool, optional
         Without effect, as for ``SGD``.
 
     Examples
@@ -411,7 +411,7 @@ class Adam(Optimizer):
 
     @explained(_HINTS)
     def __init__(self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0,
-                 amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None, fused: bool | None = None) -> None:  # fmt: skip
+                 amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None, fused: bool | None = None, capturable: bool = False) -> None:  # fmt: skip
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad, maximize=maximize))
 
     def _states_of(self, group):
@@ -432,7 +432,7 @@ class AdamW(Adam):
 
     @explained(_HINTS)
     def __init__(self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 1e-2,
-                 amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None, fused: bool | None = None) -> None:  # fmt: skip
+                 amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None, fused: bool | None = None, capturable: bool = False) -> None:  # fmt: skip
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
 
 
@@ -448,7 +448,7 @@ class RMSprop(Optimizer):
     eps : float, default 1e-8
     weight_decay, momentum : float, default 0
     centered, maximize : bool
-    foreach, fused : bool, optional
+    foreach, fused, capturable : bool, optional
         Without effect, as for ``SGD``.
     eps_inside_sqrt : bool, default False
         True divides by sqrt(v + eps), as Keras does; False divides by sqrt(v) + eps.
@@ -456,7 +456,7 @@ class RMSprop(Optimizer):
 
     @explained(_HINTS)
     def __init__(self, params, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0, momentum: float = 0.0,
-                 centered: bool = False, *, maximize: bool = False, foreach: bool | None = None, fused: bool | None = None, eps_inside_sqrt: bool = False) -> None:  # fmt: skip
+                 centered: bool = False, *, maximize: bool = False, foreach: bool | None = None, fused: bool | None = None, capturable: bool = False, eps_inside_sqrt: bool = False) -> None:  # fmt: skip
         super().__init__(
             params,
             dict(lr=lr, momentum=momentum, alpha=alpha, eps=eps, centered=centered, weight_decay=weight_decay, maximize=maximize,
