@@ -19,7 +19,8 @@ def test_gradients_of_earlier_calls_are_kept(failing):
     ranks = SimpleNamespace(size=2, exchange=lambda what, value: [value, value], add_up=fail)
     model = SimpleNamespace(backward=fail if failing == "backward" else lambda loss: loss.backward())
     hooks = SimpleNamespace(on_before_backward=lambda loss: None, on_after_backward=lambda: None)
-    manual = ManualOptimization(SimpleNamespace(ranks=ranks), model, [optimizer], hooks)
+    run = SimpleNamespace(ranks=ranks, read=lambda values: [float(value) for value in values])
+    manual = ManualOptimization(run, model, [optimizer], hooks)
     with pytest.raises(KeyboardInterrupt):
         manual.backward((5.0 * weight).sum())
     assert weight.grad.tolist() == [2.0, 2.0, 2.0]

@@ -18,7 +18,7 @@ import numpy as np
 from .. import _core
 from .._core import Tensor
 from .._graph import Graph
-from .._tensor import cat
+from .later import joined, numbers_of
 from .loaders import mapped
 from .watched import Renewed, Structure, unchanged
 
@@ -78,7 +78,7 @@ class CapturedSteps:
             ) from error
         for attribute in done.renewed():
             attribute.set()
-        numbers = iter([] if done.numbers is None else done.numbers.tolist())
+        numbers = iter([] if done.numbers is None else map(float, done.numbers.tolist()))
         for record in done.records:
             record(next(numbers))
         if not self._clips_itself:
@@ -86,7 +86,7 @@ class CapturedSteps:
         if done.loss is not None:
             loop.add_loss(next(numbers), part)
         if part.is_last:
-            loop.check_gradients(numbers if self._clips_itself else loop.gradient_sums())
+            loop.check_gradients(numbers if self._clips_itself else numbers_of(loop.gradient_sums()))
         outputs = mapped(_copied, done.outputs) if loop.hooks.is_defined("on_train_batch_end") else None
         return outputs, done.loss
 
@@ -142,14 +142,15 @@ class CapturedSteps:
         def compute(*tensors: Tensor) -> Done:
             given = iter(tensors)
             batch = mapped(lambda item: next(given) if item is _TENSOR else item, part.batch)
-            with loop.run.logging_later() as logged:
+            with loop.run.logging_later(is_captured=True) as later:
                 outputs, loss = loop.backward(replace(part, batch=batch))
                 if self._clips_itself:
                     loop.clip(loss is not None, part.is_last)
             checked = [] if loss is None else [loss.detach()]
             checked += loop.gradient_sums() if part.is_last and self._clips_itself else []
-            numbers = [value for _, value in logged] + [value.reshape(1).to("float64") for value in checked]
-            return Done(outputs, loss, [record for record, _ in logged], cat(numbers) if numbers else None)
+            logged = later.take()
+            numbers = [value for _, value in logged if isinstance(value, Tensor)] + checked
+            return Done(outputs, loss, [record for record, _ in logged], joined(numbers) if numbers else None)
 
         def watched(*tensors: Tensor) -> Done:
             if not _core.cuda_is_capturing():
@@ -157,7 +158,7 @@ class CapturedSteps:
             self._structure.note_places()
             with unchanged(loop.model, loop.train, loop.streams) as renewed:
                 done = compute(*tensors)
-            return done._replace(renewed=lambda: renewed)
+            return Done(done.outputs, done.loss, done.records, done.numbers, lambda: renewed)
 
         return watched
 

@@ -87,7 +87,8 @@ class EvaluationLoop:
                 batch = self._place.bring(batch)
                 arguments = (batch, index, number)
                 before(*arguments[:given])
-                result = self._step(*arguments[:count])
+                with run.reading_together(self._place.device):
+                    result = self._step(*arguments[:count])
                 after(result, *arguments[:given])
                 if keep:
                     found.append(result)

@@ -104,7 +104,8 @@ class FitLoop:
         self.step_arguments = steps.accepted(self.model.training_step, 2)
         self.takes_closure = steps.accepted(self.model.optimizer_step, 4) == 4
         self.captured = CapturedSteps(self) if self.options.graph else None
-        self.compute = self._compute if self.captured is None else self.captured.compute
+        alone = self._compute if self.place.device == "cpu" else self._compute_on_gpu
+        self.compute = alone if self.captured is None else self.captured.compute
 
     def _prepare_ranks(self) -> None:
         from .overlap import Overlap
@@ -284,16 +285,23 @@ class FitLoop:
     def _compute(self, part: Part) -> tuple[Any, Tensor | None]:
         """Computes, clips and checks the gradients of a part of a step; returns what training_step() gave, and the loss in it."""
         outputs, loss = self.backward(part)
-        if loss is not None and self.ranks.size > 1:
-            self.add_loss(loss, part)
+        unread = [] if loss is None else [loss]
+        if unread and self.ranks.size > 1:
+            self.add_loss(self.run.read([unread.pop()])[0], part)
         if part.is_last:
             self._join(self.run.optimizers[0])
         self.clip(loss is not None, part.is_last)
-        if loss is not None and self.ranks.size == 1:
-            self.add_loss(loss, part)
+        numbers = self.run.read([*unread, *(self.gradient_sums() if part.is_last else ())])
+        if unread:
+            self.add_loss(numbers.pop(0), part)
         if part.is_last:
-            self.check_gradients(self.gradient_sums())
+            self.check_gradients(numbers)
         return outputs, loss
+
+    def _compute_on_gpu(self, part: Part) -> tuple[Any, Tensor | None]:
+        """The same, where each number that is read by itself waits for the GPU."""
+        with self.run.reading_together(self.place.device):
+            return self._compute(part)
 
     def backward(self, part: Part) -> tuple[Any, Tensor | None]:
         """From ``training_step`` to the backward."""
@@ -320,12 +328,12 @@ class FitLoop:
             if not self.zeros:
                 model.configure_gradient_clipping(optimizer, options.gradient_clip_val, options.gradient_clip_algorithm)
 
-    def add_loss(self, loss: Any, part: Part) -> None:
+    def add_loss(self, loss: float, part: Part) -> None:
         """Records the loss of a part, or raises if it is not finite."""
         if self.ranks.size == 1:
-            self.run.add_loss(float(loss), part.weight)
+            self.run.add_loss(loss, part.weight)
         else:
-            self.run.own.losses.append((float(loss), part.weight if part.share else 0))
+            self.run.own.losses.append((loss, part.weight if part.share else 0))
 
     def _join(self, optimizer: Any) -> None:
         """Makes the gradients, losses and logged values of a step those of all ranks."""
@@ -355,11 +363,12 @@ class FitLoop:
         weight = run.begin_batch("train", batch)
         batch = self.place.bring(batch)
         self.hooks.on_train_batch_start(batch, index)
-        with self.ranks.as_part(batch, self.model, share):
-            outputs = self.training_step(*(batch, index)[: self.step_arguments])
-        loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
-        if isinstance(loss, Tensor) and loss.numel() == 1:
-            self.add_loss(loss, Part(batch, index, weight, share, is_first, is_last))
+        with run.reading_together(self.place.device):
+            with self.ranks.as_part(batch, self.model, share):
+                outputs = self.training_step(*(batch, index)[: self.step_arguments])
+            loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+            if isinstance(loss, Tensor) and loss.numel() == 1:
+                self.add_loss(run.read([loss])[0], Part(batch, index, weight, share, is_first, is_last))
         if self.ranks.size > 1:
             self._join_values()
         run.batch += 1
@@ -372,8 +381,8 @@ class FitLoop:
             self.gradients, self.groups = optimizer.flat_gradients(), len(optimizer.param_groups)
         return [buffer.sum() for buffer in self.gradients]
 
-    def check_gradients(self, sums: Iterable[Any]) -> None:
-        """Raises before a step that would make weights NaN or infinite; `sums` is what ``gradient_sums()`` gave, or these numbers."""
+    def check_gradients(self, sums: Iterable[float]) -> None:
+        """Raises before a step that would make weights NaN or infinite; `sums` are the numbers that ``gradient_sums()`` gave."""
         run, (optimizer,) = self.run, self.run.optimizers
         name = steps.infinite_gradient(self.model, optimizer, sums)
         if name is not None:

@@ -33,7 +33,7 @@ class ManualOptimization:
     def backward(self, loss: Any, *args: Any, **kwargs: Any) -> None:
         """Computes the gradients of a loss, with the hooks around it; with several ranks those of all, each with its share of the batch."""
         run, several = self._run, self._run.ranks.size > 1
-        for value in run.ranks.exchange("manual_backward()", float(loss)):
+        for value in run.ranks.exchange("manual_backward()", *run.read([loss])):
             if not math.isfinite(value):
                 raise FloatingPointError(
                     f"the loss is {value} in epoch {run.epoch + 1}, batch {run.batch + 1}, after {run.step} steps; no gradient is computed of it"
@@ -78,16 +78,17 @@ class ManualOptimization:
 
     def _check_gradients(self, optimizer: Any) -> None:
         """Raises before a step that would make weights NaN or infinite, or other ones on each rank."""
-        buffers, run = optimizer.flat_gradients(), self._run
+        run = self._run
+        sums = run.read([buffer.sum() for buffer in optimizer.flat_gradients()])
         if run.ranks.size > 1:
             number = next(i for i, other in enumerate(self._optimizers) if other is optimizer)
-            first, *others = run.ranks.exchange(f"step() of optimizer {number}", [repr(float(buffer.sum())) for buffer in buffers])
+            first, *others = run.ranks.exchange(f"step() of optimizer {number}", list(map(repr, sums)))
             if any(other != first for other in others):
                 raise RuntimeError(
                     f"the gradients of optimizer {number} are not the same on all ranks, in epoch {run.epoch + 1}, batch {run.batch + 1}: "
                     "compute them by self.manual_backward(loss), which adds up those of all ranks"
                 )
-        name = infinite_gradient(self._model, optimizer, (buffer.sum() for buffer in buffers))
+        name = infinite_gradient(self._model, optimizer, sums)
         if name is not None:
             raise FloatingPointError(
                 f"the gradient of {name} is not finite in epoch {run.epoch + 1}, batch {run.batch + 1}, after {run.step} steps; the weights are "

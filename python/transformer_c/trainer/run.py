@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from .._best import Best
 from ..distributed.group import Group
 from .averages import Averages, batch_size_of
 from .history import append_row
+from .later import Later, numbers_of
 from .ranks import Contribution, Ranks
 
 
@@ -51,7 +52,7 @@ class Run:
     weight: int = 1  # of the current batch
     step_of_batch: int = 0  # to which values of the current batch belong
     is_muted: bool = False
-    later: list[tuple[Callable[[float], None], Any]] | None = None  # of a captured step: what takes each logged value, and the Tensor
+    later: Later | None = None  # what a step has logged, if it is not read at once
     ranks: Ranks = field(default_factory=lambda: Ranks(Group()))
     own: Contribution = field(default_factory=Contribution)  # with several ranks: what the others have not got yet
 
@@ -59,8 +60,15 @@ class Run:
 
     def begin_batch(self, kind: str, batch: Any) -> int:
         """Values logged from now on are of this kind ("train", "validation", "test"); their weight is the length of the batch."""
+        if self.later is not None:
+            self.read()
         self.kind, self.weight, self.step_of_batch = kind, batch_size_of(batch), self.step
         return self.weight
+
+    def check_name(self, name: str) -> None:
+        """Raises ValueError for a name under which nothing can be recorded."""
+        if name in ("epoch", "step") and not self.is_muted:
+            raise ValueError(f"{name!r} is a name that the history uses itself: log the value under another")
 
     def record(
         self,
@@ -76,8 +84,6 @@ class Run:
         """Records a value that a module logs."""
         if self.is_muted:
             return
-        if name in ("epoch", "step"):
-            raise ValueError(f"{name!r} is a name that the history uses itself: log the value under another")
         self.metrics[name] = value
         if not for_loggers:
             self.unlogged.add(name)
@@ -108,6 +114,7 @@ class Run:
         """Records what the ranks have logged since the last call; called on all of them."""
         if self.ranks.size == 1:
             return [self.own]
+        self.read()
         own, self.own = self.own, Contribution()
         parts = self.ranks.exchange(place, own)
         for rank, part in enumerate(parts):
@@ -146,18 +153,40 @@ class Run:
 
         return _core.switched(exchange, lambda: is_muted)
 
-    def logging_later(self) -> AbstractContextManager[list]:
-        """Gives a list, to which values logged inside the block are put instead of being read."""
+    def logging_later(self, is_captured: bool) -> AbstractContextManager[Later]:
+        """Gives the place to which values logged inside the block are put instead of being read."""
 
-        def exchange(value: list | None) -> list | None:
+        def exchange(value: Later | None) -> Later | None:
             before, self.later = self.later, value
             return before
 
-        return _core.switched(exchange, list)
+        return _core.switched(exchange, lambda: Later(is_captured))
+
+    @contextmanager
+    def reading_together(self, device: str) -> Iterator[None]:
+        """Inside the block what is logged on a GPU is not read before someone asks for it, calls ``read()``, or the block ends."""
+        if device == "cpu":
+            yield
+            return
+        with self.logging_later(is_captured=False):
+            try:
+                yield
+            finally:
+                self.read()
+
+    def read(self, values: Sequence[Any] = ()) -> list[float]:
+        """The numbers in Tensors of one element. In ``reading_together`` by one copy, and with them what was logged; it is recorded."""
+        if self.later is None:
+            return [float(value) for value in values]
+        logged = [] if self.later.is_captured else self.later.take()
+        numbers = numbers_of([*(value for _, value in logged), *values])
+        for (record, _), number in zip(logged, numbers, strict=False):
+            record(number)
+        return numbers[len(logged) :]
 
     def refuse_read(self, name: str) -> None:
-        """Raises RuntimeError inside a block of ``logging_later()``, which is repeated without this code."""
-        if self.later is not None:
+        """Raises RuntimeError in a step that is captured, which is repeated without this code."""
+        if self.later is not None and self.later.is_captured:
             raise RuntimeError(f"{name} was read in the captured function, and each repetition would have the same: move that out")
 
     def averaging(self) -> AbstractContextManager[Averages]:
@@ -195,6 +224,7 @@ class Run:
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the run for a checkpoint."""
+        self.read()
         return {
             "epoch": self.epoch,
             "batch": self.batch,

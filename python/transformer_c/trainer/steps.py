@@ -32,12 +32,12 @@ class Schedule:
     strict: bool = True
 
 
-def infinite_gradient(model: Any, optimizer: Optimizer, sums: Iterable[Any]) -> str | None:
+def infinite_gradient(model: Any, optimizer: Optimizer, sums: Iterable[float]) -> str | None:
     """The name of a parameter whose gradient is NaN or infinite, if there is one: a step would make its weights so.
 
     `sums`, of the optimizer's buffers, are a check that costs little.
     """
-    if all(math.isfinite(float(total)) for total in sums):
+    if all(map(math.isfinite, sums)):
         return None
     names = {id(p): name for name, p in model.named_parameters()}
     for p in parameters_of(optimizer):

@@ -48,12 +48,16 @@ class RunView:
     @property
     def step_history(self) -> dict[str, list[tuple[int, float]]]:
         """The values that training steps logged with ``on_step=True``: (step, value) by name."""
-        return self._of_one_step("step_history").step_history
+        run = self._of_one_step("step_history")
+        run.read()
+        return run.step_history
 
     @property
     def callback_metrics(self) -> dict[str, float]:
         """The latest value of every name; from the end of a pass on, its mean."""
-        return self._of_one_step("callback_metrics").metrics
+        run = self._of_one_step("callback_metrics")
+        run.read()
+        return run.metrics
 
     @property
     def epoch_metrics(self) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,20 +35,6 @@ def restore(module: TrainingModule, checkpoint: dict[str, Any], strict: bool = T
     if state is not checkpoint:
         module.on_load_checkpoint(checkpoint)
     module.load_state_dict(state, strict=strict)
-
-
-def _captured(name: str, value: Any) -> Tensor:
-    """A value that a captured step logs, as it is now, in an array of one float64."""
-    if not isinstance(value, Tensor) or value.device == "cpu":
-        what = "a Tensor on the CPU" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-        raise TypeError(
-            f"log({name!r}) got {what} in a step that Trainer(graph=True) captures, and each repetition would log the same; log it in "
-            "on_train_batch_end(), or as a Tensor of the GPU that the step computes"
-        )
-    if value.numel() != 1:
-        raise ValueError(f"log({name!r}) takes a number or a Tensor of one element, not this one of shape {tuple(value.shape)}")
-    copy = value.detach().reshape(1)
-    return copy.clone() if copy.dtype.name == "float64" else copy.to("float64")
 
 
 _ELSEWHERE: Mapping[str, str] = {  # of Lightning's modules
@@ -106,6 +93,7 @@ class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
         """The latest value of every name that was logged; in a step that is captured it raises RuntimeError."""
         if self.trainer is not None:
             self.trainer.run.refuse_read("logged")
+            self.trainer.run.read()
         return self._logged
 
     @logged.setter
@@ -188,9 +176,11 @@ class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
             Accepted for compatibility with Lightning; ignored.
         """
         run = None if self.trainer is None else self.trainer.run
-        if run is not None and run.later is not None:  # a captured step, whose values are read after it
-            options: dict[str, Any] = {"on_step": on_step, "on_epoch": on_epoch, "batch_size": batch_size, "logger": logger}
-            run.later.append((lambda number: self.log(name, number, prog_bar, **options), _captured(name, value)))
+        if run is not None:
+            run.check_name(name)
+        later, options = None if run is None else run.later, (prog_bar, on_step, on_epoch, batch_size, logger)
+        if later is not None and later.takes(value):
+            later.entries.append((partial(self._record, name, None, options), later.tensor_of(name, value)))
             return
         try:
             number = float(value)
@@ -200,9 +190,15 @@ class TrainingModule(ModuleHooks, HasHyperparameters, nn.Module):
             ) from error
         # A Tensor is not asked for what it does not have: the advice in its AttributeError takes time.
         metric = value if not isinstance(value, (float, int, Tensor)) and hasattr(value, "compute") else None
+        if later is None:
+            self._record(name, metric, options, number)
+        else:  # in the order of the calls
+            later.entries.append((partial(self._record, name, metric, options), number))
+
+    def _record(self, name: str, metric: Any, options: tuple, number: float) -> None:
         self._logged[name] = number
-        if run is not None:
-            run.record(name, number, prog_bar, on_step, on_epoch, batch_size, logger, metric)
+        if self.trainer is not None:
+            self.trainer.run.record(name, number, *options, metric)
 
     def log_dict(self, values: Mapping[str, Any], **options: Any) -> None:
         """Calls ``log`` for every name and value."""
