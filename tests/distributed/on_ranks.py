@@ -384,12 +384,24 @@ def data_that_differ(size, rank):
         def training_step(self, batch, batch_idx):
             return super().training_step(batch[0], batch_idx)
 
-    def read(stream, model):
+    def read(stream, model, text="other samples"):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             tc.Trainer(2, strategy="ddp", progress=False).fit(model, stream)
-        return [str(warning.message) for warning in caught if "other samples" in str(warning.message)]
+        return [str(warning.message) for warning in caught if text in str(warning.message)]
 
+    class Some(tc.data.IterableDataset):
+        def __init__(self, rows):
+            self.rows = rows
+
+        def __iter__(self):
+            return iter(self.rows)
+
+    for few, which in ((rank == 0, "more"), (rank != 0, "fewer")):
+        said = read(loader(Some(rows[: 4 * size + 1] if few else rows), 2), Net(), "than on rank 0: each rank takes")
+        assert len(said) == (rank == 0) and (rank or f"train (Some) has {which} samples on rank 1" in said[0]), said
+    for alike in (Some(rows), Some(rows[: 4 * size + 1])):
+        assert not read(loader(alike, 2), Net(), "than on rank 0")
     said = read(loader(Stream(rank, size), 2), Labelled()), read(Once(rank % 2), Net())
     assert [len(part) for part in said] == [rank == 0] * 2, said
     assert rank or ("train (Stream) begins with other samples on rank 1" in said[0][0] and "train (Once)" in said[1][0]), said

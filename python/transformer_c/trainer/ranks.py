@@ -127,6 +127,19 @@ class Ranks:
                 stacklevel=2,
             )
 
+    def _compare_lengths(self, loader: Any, before: np.ndarray, now: np.ndarray) -> np.ndarray:
+        """Warns on rank 0, once, if a rank reads another number of batches, as only the last one of an epoch may be without rows for it; gives `now`."""
+        other = np.flatnonzero((now > now[0]) | ((before < before[0]) & (now[0] > 0)))
+        if len(other) and self.is_writer and not getattr(loader, "is_uneven", True):
+            loader.is_uneven = True
+            which = "more" if now[other[0]] > now[0] else "fewer"
+            warnings.warn(
+                f"train ({type(loader.source).__name__}) has {which} samples on rank {other[0]} than on rank 0: each rank takes its share of what it "
+                "reads, so that every rank must read all samples",
+                stacklevel=2,
+            )
+        return now
+
     def same_weights(self, model: Any) -> None:
         """Gives all ranks the parameters and buffers of rank 0."""
         if self.size > 1:
@@ -161,6 +174,7 @@ class Ranks:
         if self.size == 1:
             yield from steps_of(batches, count)
             return
+        had = np.full(self.size, count)  # batches in the step before, of each rank
         while True:
             window = list(islice(batches, count))
             if not getattr(loader, "is_compared", True):
@@ -169,6 +183,7 @@ class Ranks:
             lengths[: len(window)] = [batch_size_of(batch) for batch in window]
             of_all = self.group.all_gather(lengths)
             width, total = int((of_all >= 0).any(0).sum()), int(of_all.clip(0).sum()) or 1
+            had = self._compare_lengths(loader, had, (of_all >= 0).sum(1))
             for i in range(width):
                 batch = window[i] if i < len(window) else None
                 if of_all[:, i].min() < 0:

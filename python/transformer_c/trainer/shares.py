@@ -27,15 +27,15 @@ class SharedLoader(DataLoader):
         Checksums of the first whole batch of an IterableDataset, once it was read.
     order : int or None
         The checksum of the first whole batch's indices, where it is of indices.
-    is_compared : bool
-        Whether the ranks have compared them.
+    is_compared, is_uneven : bool
+        Whether the ranks have compared them, and found that they read different numbers of samples.
     """
 
     def __init__(self, loader: DataLoader, rank: int, size: int) -> None:
         vars(self).update(vars(loader))
         self.first: list[list[int]] | None = None
         self.order: int | None = None
-        self.is_compared = False
+        self.is_compared = self.is_uneven = False
         self._rank, self._size = rank, size
         self.batch_size *= size
 
@@ -80,7 +80,7 @@ class Dealt:
 
     Attributes
     ----------
-    first, order, is_compared
+    first, order, is_compared, is_uneven
         As those of SharedLoader; `first` is of the first batch.
     """
 
@@ -88,7 +88,7 @@ class Dealt:
         self._batches, self._rank, self._size = batches, rank, size
         self.first: list[list[int]] | None = None
         self.order = None
-        self.is_compared = False
+        self.is_compared = self.is_uneven = False
         if hasattr(batches, "dataset"):
             self.dataset = batches.dataset
 
