@@ -105,8 +105,8 @@ class Group:
         return [value for _, value in found]
 
     def from_root(self, value: Any, root: int = 0) -> Any:
-        """A Python value of one rank."""
-        return value if self.size == 1 else self._call("bcast", value, root=root)
+        """A Python value of one rank; as ``exchange()``, which is not taken for another call where ranks part."""
+        return self.exchange(value if self.rank == root else None, f"a value of rank {root}")[root]
 
     # ---- arrays --------------------------------------------------------------------------------------------------------------
 
