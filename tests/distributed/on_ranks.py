@@ -21,6 +21,7 @@ CASES = {
     "unused": {"unused": True},
     "accumulated": {"accumulate_grad_batches": 3},
     "clipped": {"gradient_clip_val": 0.05},
+    "not clipped": {"gradient_clip_val": 100.0},
     "clipped by value": {"gradient_clip_val": 0.001, "gradient_clip_algorithm": "value"},
     "limited": {"limit_train_batches": 2, "limit_val_batches": 1},
     "float64": {"dtype": "float64"},
@@ -39,6 +40,7 @@ ZERO = (
     "accumulated",
     "float64",
     "clipped",
+    "not clipped",
     "clipped by value",
     *(name for name in CASES if "by hand" in name),
 )

@@ -306,7 +306,7 @@ class FitLoop:
     def backward(self, part: Part) -> tuple[Any, Tensor | None]:
         """From ``training_step`` to the backward."""
         model, hooks, (optimizer,) = self.model, self.hooks, self.run.optimizers
-        with self.ranks.as_part(part.batch, model, part.share):
+        with self.ranks.as_part(part.batch, part.share):
             outputs = self.training_step(*(part.batch, part.index)[: self.step_arguments])
         loss = steps.loss_of(outputs, model)
         if part.is_first:
@@ -364,7 +364,7 @@ class FitLoop:
         batch = self.place.bring(batch)
         self.hooks.on_train_batch_start(batch, index)
         with run.reading_together(self.place.device):
-            with self.ranks.as_part(batch, self.model, share):
+            with self.ranks.as_part(batch, share):
                 outputs = self.training_step(*(batch, index)[: self.step_arguments])
             loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
             if isinstance(loss, Tensor) and loss.numel() == 1:

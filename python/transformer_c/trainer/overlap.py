@@ -187,7 +187,7 @@ class Overlap:
         self._note("backward", began, time.perf_counter())
 
     def wait(self) -> bool:
-        """Returns once all ranks have exchanged what their backwards gave: whether that is this rank's gradients."""
+        """Waits until all ranks have exchanged what their backwards gave. Returns whether the sums contain all of this rank's gradients."""
         if self._step is None:
             layout = self._current_layout()
             if layout is None:

@@ -20,7 +20,7 @@ from ..distributed.arrays import as_numbers, assign, assign_parts, memory_of
 from ..distributed.group import Apart, Group
 from ..optim.optimizer import by_kind
 from . import streams
-from .averages import Averages, batch_size_of, unchanged_metrics
+from .averages import Averages, batch_size_of
 from .loaders import number_of_batches, steps_of
 from .same_data import SEED_SPLITS, are_other_samples, checksum, data_of, differences
 from .shares import Dealt, SharedLoader, is_shared_already, makes_batches_itself, share_of
@@ -193,15 +193,10 @@ class Ranks:
             if not width:
                 return
 
-    def as_part(self, batch: Any, model: Any, share: float) -> AbstractContextManager[Any]:
-        """For a ``with`` block: dropout keeps of the rows of a batch what it keeps of them in the batch of all ranks together.
-
-        A batch that was lent, of which this rank has no share, does not count in the metrics of the model.
-        """
-        if self.size == 1:
+    def as_part(self, batch: Any, share: float) -> AbstractContextManager[Any]:
+        """For a ``with`` block: dropout keeps of the rows of a batch what it keeps of them in the batch of all ranks together."""
+        if self.size == 1 or not share:
             return nullcontext()
-        if not share:
-            return unchanged_metrics(model)
         rows = batch_size_of(batch), self.rank, self.size
         return _core.switched(lambda given: _core.exchange_batch_share(*given), lambda: rows)
 
