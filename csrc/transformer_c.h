@@ -138,6 +138,10 @@ typedef struct tc_cuda_memory_stats {
 
 /* All of these fail with TC_ERROR_STATE and the reason when the GPU cannot be used. */
 TC_CHECKED tc_status tc_cuda_device_count(int *count, tc_error *err);
+/* Of a GPU that is counted: its compute capability, 80 for 8.0, and its multiprocessors. */
+TC_CHECKED tc_status tc_cuda_describe(int *capability, int *cores, int index, tc_error *err);
+/* The compute capabilities that the CUDA library has code for, rising, then 0; later GPUs run that of the last. Without a GPU as well. */
+TC_CHECKED tc_status tc_cuda_code_for(const int **capabilities, tc_error *err);
 TC_CHECKED tc_status tc_cuda_synchronize(int index, tc_error *err); /* waits for all work on the device */
 TC_CHECKED tc_status tc_cuda_memory_statistics(tc_cuda_memory_stats *out, int index, tc_error *err);
 TC_CHECKED tc_status tc_cuda_empty_cache(int index, tc_error *err); /* returns cached memory to the driver */

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -176,6 +177,20 @@ PLACES = ["x.to(1)", "x.to(1, 'float32')", "x.to('cuda:1', non_blocking=True)", 
 def test_a_gpu_is_named_or_numbered(stand_in, place):
     code = f"import transformer_c as tc\nx, layer = tc.zeros(0), tc.nn.Module()\nlayer.register_buffer('b', x)\ny = {place}\nprint(getattr(y, 'b', y).device)"
     assert ask(stand_in(DEVICES=2, MEMORY=1), code) == "cuda:1"
+
+
+def test_info_lists_gpus_and_what_the_library_is_for(stand_in):
+    code = "import transformer_c as tc; tc.show_config()"
+    lines = ask(stand_in(DEVICES=2, CAPABILITY=61), code).splitlines()
+    said = [re.split(r": +", line, maxsplit=1) for line in lines[-4:]]
+    assert said == [
+        ["CUDA", "available"],
+        ["cuda:0", "compute capability 6.1, 80 multiprocessors"],
+        ["cuda:1", "compute capability 8.0, 80 multiprocessors"],
+        ["CUDA library", "for compute capability 7.5, 8.0 and later"],
+    ]
+    without = ask(stand_in(DEVICES=0, ERROR=100), code).splitlines()
+    assert "the driver sees no GPU" in without[-2] and re.fullmatch("CUDA library: +for compute capability 7.5, 8.0 and later", without[-1])
 
 
 def test_what_is_no_gpu():

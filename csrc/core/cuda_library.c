@@ -167,6 +167,15 @@ static tc_status describe_devices(const tc_cuda_api *api, int count, tc_error *e
     return any ? TC_OK : no_code_for(api, 0, err);
 }
 
+/* The library, which is kept without a device as well. The lock is held. */
+static tc_status load_once(const tc_cuda_api **out, tc_error *err)
+{
+    static const tc_cuda_api *loaded;
+    const tc_status status = loaded ? TC_OK : load(&loaded, err);
+    *out = loaded;
+    return status;
+}
+
 /* A failure is not kept: the next call tries again. */
 static tc_status open_library(const tc_cuda_api **out, tc_error *err)
 {
@@ -176,13 +185,11 @@ static tc_status open_library(const tc_cuda_api **out, tc_error *err)
                        "CUDA only after the fork");
     *out = atomic_load_explicit(&opened, memory_order_acquire);
     if (*out) return TC_OK;
-    static const tc_cuda_api *loaded; /* kept even without a device */
     tc_lock_take(&opening);
-    tc_status status = loaded ? TC_OK : load(&loaded, err);
-    if (status == TC_OK) status = count_devices(loaded, &device_count, err);
-    if (status == TC_OK) status = describe_devices(loaded, device_count, err);
-    if (status == TC_OK) atomic_store_explicit(&opened, loaded, memory_order_release);
-    *out = loaded;
+    tc_status status = load_once(out, err);
+    if (status == TC_OK) status = count_devices(*out, &device_count, err);
+    if (status == TC_OK) status = describe_devices(*out, device_count, err);
+    if (status == TC_OK) atomic_store_explicit(&opened, *out, memory_order_release);
     tc_lock_give(&opening);
     return status;
 }
@@ -240,6 +247,27 @@ tc_status tc_cuda_device_count(int *count, tc_error *err)
     *count = 0;
     const tc_status status = open_library(&api, err);
     if (status == TC_OK) *count = device_count;
+    return status;
+}
+
+tc_status tc_cuda_describe(int *capability, int *cores, int index, tc_error *err)
+{
+    const tc_cuda_api *api;
+    TC_TRY(open_library(&api, err));
+    const int slot = tc_cuda_slot(index);
+    if (slot < 0 || slot >= device_count) return tc_fail(err, TC_ERROR_VALUE, "there is no GPU %d: there are %d", index, device_count);
+    *capability = capabilities[slot];
+    *cores = multiprocessors[slot];
+    return TC_OK;
+}
+
+tc_status tc_cuda_code_for(const int **found, tc_error *err)
+{
+    const tc_cuda_api *api;
+    tc_lock_take(&opening);
+    const tc_status status = load_once(&api, err);
+    tc_lock_give(&opening);
+    if (status == TC_OK) *found = api->code_for;
     return status;
 }
 

@@ -24,6 +24,29 @@ static PyObject *run_device_count(tcpy_call *call)
     return status == TC_OK ? PyLong_FromLong(count) : tcpy_raise(&err);
 }
 
+static PyObject *run_describe(tcpy_call *call)
+{
+    tc_error err;
+    int index, capability, cores;
+    if (read_gpu(call->v[0].o, &index) < 0) return NULL;
+    return tc_cuda_describe(&capability, &cores, index, &err) == TC_OK ? Py_BuildValue("ii", capability, cores) : tcpy_raise(&err);
+}
+
+static PyObject *run_code_for(tcpy_call *call)
+{
+    (void)call;
+    tc_error err;
+    const int *found;
+    if (tc_cuda_code_for(&found, &err) != TC_OK) return tcpy_raise(&err);
+    PyObject *list = PyList_New(0);
+    for (; list && *found; found++) {
+        PyObject *capability = PyLong_FromLong(*found);
+        if (!capability || PyList_Append(list, capability) < 0) Py_CLEAR(list);
+        Py_XDECREF(capability);
+    }
+    return list;
+}
+
 static PyObject *run_synchronize(tcpy_call *call)
 {
     tc_error err;
@@ -220,6 +243,8 @@ const tcpy_op tcpy_ops_cuda[] = {
     {"cuda", "self:t device:o=None | non_blocking:b=False", run_cuda,
      "On a GPU: the first one, or that of a number or name. non_blocking has no effect.", TCPY_METHOD_ONLY},
     {"cuda_device_count", "", run_device_count, "How many GPUs there are; an error that says why when CUDA is not available.", 0},
+    {"cuda_describe", "device:o=None", run_describe, "The compute capability of a GPU, 80 for 8.0, and its multiprocessors.", 0},
+    {"cuda_code_for", "", run_code_for, "The compute capabilities that the CUDA library has code for.", 0},
     {"cuda_synchronize", "device:o=None", run_synchronize, "Waits for all work of a GPU.", 0},
     {"cuda_empty_cache", "device:o=None", run_empty_cache, "Gives memory that is kept for later back to the driver.", 0},
     {"cuda_memory_stats", "device:o=None", run_memory_stats, "A dict of bytes.", 0},

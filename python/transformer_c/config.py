@@ -102,11 +102,30 @@ def config() -> dict[str, str]:
         "threads": f"{get_num_threads()} of {os.cpu_count()} CPUs",
         "float32 products": f"full float32 (allowed: {get_float32_precision()!r})",
         "CUDA": cuda.status(),
+        **_gpus(cuda.device_count()),
     }
 
 
+def _gpus(count: int) -> dict[str, str]:
+    """Each GPU, and which ones the CUDA library has code for; nothing where there is no library."""
+
+    def named(capability: int) -> str:
+        return f"{capability // 10}.{capability % 10}"
+
+    found = {}
+    for i in range(count):
+        capability, multiprocessors = _core.cuda_describe(i)
+        found[f"cuda:{i}"] = f"compute capability {named(capability)}, {multiprocessors} multiprocessors"
+    try:
+        code = _core.cuda_code_for()
+    except RuntimeError:  # as the line of CUDA says
+        return found
+    return {**found, "CUDA library": f"for compute capability {', '.join(map(named, code))} and later"}
+
+
 def show_config() -> None:
-    """Prints version, compiler, instruction sets built and in use, threads, and whether CUDA is available, with the reason if not."""
+    """Prints version, compiler, instruction sets built and in use, threads, whether CUDA is available, with the
+    reason if not, GPUs, and which ones the CUDA library has code for."""
     width = max(map(len, config())) + 2
     for name, value in config().items():
         print(f"{name + ':':{width}}{value}")

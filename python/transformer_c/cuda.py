@@ -162,7 +162,8 @@ _INSTEAD = {
     **dict.fromkeys(("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "mem_get_info"), _MEMORY),
     **dict.fromkeys(("manual_seed", "manual_seed_all"), "tc.manual_seed(), which seeds all devices"),
     **dict.fromkeys(("set_device", "current_device"), 'device="cuda:1" where Tensors are made or moved'),
-    **dict.fromkeys(("get_device_name", "get_device_properties"), "nvidia-smi"),
+    **dict.fromkeys(("get_device_capability", "get_arch_list", "get_device_properties"), "tc.show_config(), which prints them"),
+    "get_device_name": "nvidia-smi",
     "amp": "tc.autocast(); its bfloat16 needs no GradScaler",
     "is_bf16_supported": "bfloat16 as it is: there are kernels for every GPU",
 }
