@@ -125,6 +125,12 @@ def test_without_a_gpu_nothing_is_run(tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "results").exists()
 
 
+def test_make_takes_nothing_to_run_for_no_error():
+    """Exit status 77, as that of emulate_arm.py."""
+    recipes = re.findall(r"^\t.*tools/(?:gpu_test|emulate_arm)\.py.*$", (TOOLS.parent / "Makefile").read_text(), re.M)
+    assert len(recipes) == 2 and all(line.endswith("|| [ $$? = 77 ]") for line in recipes)
+
+
 TINY = {
     "encoder_step": (2, 3, 8, 2),
     "captured_encoder_step": (2, 3, 8, 2),
