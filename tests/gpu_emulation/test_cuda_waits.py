@@ -11,6 +11,7 @@ import pytest
 import transformer_c as tc
 from device_cases import array, host
 from transformer_c import functional as F
+from transformer_c.models.architectures import ARCHITECTURES
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -97,6 +98,51 @@ def test_a_step_waits_for_nothing(emulated_gpu, emulated_library, model, loss, p
         assert counted(emulated_library, step) == NOTHING
     assert counted(emulated_library, lambda: values.append(values[-1].item())) == NOTHING | {"copies to the host": 1, "waits": 1}
     assert np.isfinite(values[-1])
+
+
+SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+WORDS = {"vocab_size": 20, "max_position_embeddings": 14, "pad_token_id": 1}
+CONFIGS = {
+    "bert": {**SIZES, **WORDS, "type_vocab_size": 2},
+    "distilbert": {**WORDS, "dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 16},
+    "vit": {**SIZES, "image_size": 8, "patch_size": 4, "num_channels": 3},
+    **{kind: {**SIZES, **WORDS, "type_vocab_size": 1} for kind in ("camembert", "mpnet", "roberta", "xlm-roberta")},
+}
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "autocast"])
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_a_step_of_each_architecture_waits_for_nothing(emulated_gpu, emulated_library, kind, precision, rng):
+    """And may be captured, with the bits of the eager steps."""
+    given = array(rng, (2, 3, 8, 8), "float32") if kind == "vit" else rng.integers(2, 20, (2, 6))
+    found = []
+    for is_captured in (False, True):
+        tc.manual_seed(2)
+        model = tc.models.create({"model_type": kind, **CONFIGS[kind]}).to(emulated_gpu).train()
+        x = tc.tensor(given, device=emulated_gpu)
+        if precision == "bfloat16":
+            model.bfloat16()
+            x = x.bfloat16() if kind == "vit" else x
+        optimizer = tc.optim.AdamW(model.parameters(), lr=1e-2)
+
+        def step(model=model, optimizer=optimizer, x=x):
+            optimizer.zero_grad()
+            with tc.autocast(enabled=precision == "autocast"):
+                y = model(x)
+            loss = (y.float() ** 2).mean()
+            loss.backward()
+            tc.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            return loss.detach()
+
+        tc.cuda.synchronize(emulated_gpu)
+        run, losses = tc.cuda.graph(step, device=emulated_gpu) if is_captured else step, []
+        for i in range(4):
+            counts = counted(emulated_library, lambda run=run, losses=losses: losses.append(run().clone()))
+            assert (is_captured and i > 0) or counts == NOTHING
+        found.append([*map(host, losses), *(host(p) for p in model.parameters())])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 WAITING = {

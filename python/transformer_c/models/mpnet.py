@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 
 from .. import nn
 from .._core import Tensor
-from .._tensor import as_tensor
+from .._tensor import arange, as_tensor
 from .config import Config
 from .layers import TextEncoder
 from .roberta import Roberta, count_positions
 from .table import BYTE_PAIRS, WORD_PIECES, Table
 
 
-@functools.lru_cache(maxsize=8)
-def buckets(length: int, count: int, farthest: int = 128) -> np.ndarray:
-    """The bucket of the distance from query i to key j, (T, T): one for each small distance, larger ones by their logarithm.
+def buckets(longest: int, count: int, farthest: int = 128) -> np.ndarray:
+    """The buckets of the distances from a query to a key, 1 - longest ... longest - 1: one for each small distance, larger ones by their logarithm.
 
     As in T5 (Raffel et al. 2020, section 2.1) for both directions: half of the buckets are for keys after the query. PyTorch's
     float32 is where the logarithms are rounded.
     """
-    distance = np.arange(length)[None, :] - np.arange(length)[:, None]
+    distance = np.arange(1 - longest, longest)
     half = count // 2
     exact = half // 2
     away = np.abs(distance)
@@ -85,6 +82,7 @@ class MPNet(TextEncoder):
         self.dropout = nn.Dropout(widths.dropout)
         config.only("relative_attention_num_buckets", 32)  # the only number for which transformers computes something
         self.distances = nn.Embedding(32, widths.heads)
+        self.register_buffer("buckets", as_tensor(buckets(self.longest, 32)), persistent=False)
 
     def places(self, ids: Tensor) -> Tensor:
         return count_positions(ids, self.PADDING)
@@ -95,5 +93,6 @@ class MPNet(TextEncoder):
         return self.dropout(self.norm(self.words(ids) + self.place(ids, places)))
 
     def bias(self, length: int) -> Tensor:
-        indices = as_tensor(buckets(length, self.distances.num_embeddings)).to(self.distances.weight.device)
-        return self.distances(indices).permute(2, 0, 1)[None]
+        places = arange(length, device=self.buckets.device)
+        distances = places[None, :] - places[:, None]  # (T, T), from query i to key j
+        return self.distances(self.buckets[distances + (self.longest - 1)]).permute(2, 0, 1)[None]
