@@ -25,6 +25,9 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT / "tools"))
+import build_cuda  # noqa: E402
+
 C_FLAGS = [
     "-std=gnu11",
     "-fPIC",
@@ -163,6 +166,9 @@ class BuildCore(build_ext):
 
     def build_extension(self, ext):
         self.set_up()
+        with_cuda = os.environ.get("TRANSFORMER_C_CUDA") == "1"
+        if with_cuda:
+            build_cuda.find_compiler()  # or says what is missing, before minutes of compiling
         jobs = self.library_jobs()
         version = f"cp{sys.version_info[0]}{sys.version_info[1]}"
         binding = [*self.plain, *(f"-I{p}" for p in self.python_includes())]
@@ -176,7 +182,8 @@ class BuildCore(build_ext):
         link += [str(job[1]) for job in jobs]
         link += [f"-fsanitize={self.sanitize}"] if self.sanitize else ["-Wl,-x" if self.macos else "-s"]
         self.call([*link, "-lm", "-ldl"])
-        if os.environ.get("TRANSFORMER_C_CUDA") == "1":
+        (target.parent / build_cuda.LIBRARY).unlink(missing_ok=True)  # of an earlier build
+        if with_cuda:
             command = [sys.executable, str(ROOT / "tools" / "build_cuda.py"), "--output", str(target.parent), "--jobs", str(self.workers)]
             if subprocess.run(command).returncode:
                 raise SystemExit("the CUDA library could not be built; TRANSFORMER_C_CUDA=0 leaves it out")

@@ -132,3 +132,35 @@ def test_the_target_is_the_compilers(tmp_path):
     assert len(commands) > 60 and not [c for c in commands if "-mavx" in c or "TC_HAVE_AVX" in c or "initial-exec" in c]
     assert all("-DTC_HAVE_NEON" in c and ("-DTC_NEON" in c) == ("-DTC_ISA=neon" in c) for c in commands)
     assert sum("-DTC_NEON" in c for c in commands) == sum("-DTC_ISA=baseline" in c for c in commands) > 30
+
+
+def built(folder, **environment):
+    """setup.py's build into the folder, by a compiler that compiles nothing."""
+    command = [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", str(folder), "--build-temp", str(folder)]
+    environment = {**with_a_compiler(folder, 0), **environment}
+    return subprocess.run(command, cwd=Path(__file__).parents[1], env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    "answer, message",
+    [(None, "NVCC is '.*nvcc', which is not a program"), ("release 12.4, V12.4.1", "nvcc is of CUDA 12.4, and 13 is needed: install")],
+    ids=["no nvcc", "an old one"],
+)
+def test_a_missing_nvcc_is_told_before_anything_is_compiled(tmp_path, answer, message):
+    nvcc = tmp_path / "nvcc"
+    if answer:
+        nvcc.write_text(f"#!/bin/sh\necho '{answer}'\n")
+        nvcc.chmod(0o755)
+    done = built(tmp_path, TRANSFORMER_C_CUDA="1", NVCC=str(nvcc))
+    assert done.returncode == 1 and re.search(message, done.stderr) and "Traceback" not in done.stderr
+    assert not [*tmp_path.rglob("*.cmd")]
+
+
+def test_a_build_without_cuda_has_no_cuda_library(tmp_path):
+    """That of an earlier build in the same folder would go into the wheel, of whatever sources it was made."""
+    library = tmp_path / "transformer_c" / "libtransformer_c_cuda.so"
+    library.parent.mkdir()
+    library.write_bytes(b"old")
+    done = built(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [path.name.split(".")[0] for path in library.parent.iterdir()] == ["_core"]

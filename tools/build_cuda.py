@@ -97,8 +97,8 @@ def report_of(compiled: Path) -> Path:
     return compiled.with_suffix(".txt")
 
 
-def build(output: Path, targets: list[str], jobs: int) -> Path | None:
-    """The library's path, or None if nvcc is neither found nor required."""
+def find_compiler() -> str | None:
+    """nvcc, or None if it is neither found nor required. SystemExit when it is required, or is too old."""
     wanted, nvcc = os.environ.get("TRANSFORMER_C_CUDA", "auto"), find_nvcc()
     if wanted not in ("auto", "0", "1"):
         raise SystemExit(f"TRANSFORMER_C_CUDA is {wanted!r}; expected auto, 0 or 1")
@@ -109,6 +109,14 @@ def build(output: Path, targets: list[str], jobs: int) -> Path | None:
     if nvcc is None:
         raise SystemExit(f"TRANSFORMER_C_CUDA=1 but nvcc is not found; install the CUDA toolkit {OLDEST} or name its compiler in NVCC")
     version(nvcc)
+    return nvcc
+
+
+def build(output: Path, targets: list[str], jobs: int) -> Path | None:
+    """The library's path, or None if nvcc is neither found nor required."""
+    nvcc = find_compiler()
+    if nvcc is None:
+        return None
     if not all(targets):
         raise SystemExit("--targets names no GPU; expected names such as sm_80,sm_90")
     headers = headers_digest()
