@@ -111,6 +111,7 @@ def in_dtype(run, dtype):
         run.losses.append(float(run.model(tc.ones(2, 6, device=run.gpu)).sum()))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("captured", ["whole", "gradients"])
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_is_done_between_starts_counts(emulated_gpu, emulated_library, captured, name):

@@ -59,6 +59,7 @@ def run(program, library, multiprocessors):
     return tuple(zip(*json.loads(done.stdout), strict=True))
 
 
+@pytest.mark.whole
 def test_sums_are_split_for_the_number_of_multiprocessors(emulated_library):
     """Forwards into their blocks of k, which changes no bit; the gradients of weights so that every multiprocessor has blocks enough."""
     library = emulated_library.library._name
@@ -92,6 +93,7 @@ print(json.dumps([gradients(*shape) for shape in shapes]))
 """
 
 
+@pytest.mark.whole
 def test_gradients_of_few_heads_are_shared_among_multiprocessors(emulated_library):
     """Two tiles of keys or queries each at least; not where there are blocks enough. A GPU has the same bits every time."""
     library = emulated_library.library._name

@@ -68,6 +68,7 @@ LOSSES = {
 MODELS = {"tokens": lambda: Tokens(False), "causal": lambda: Tokens(True), "one-hot": OneHot}
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "autocast"])
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("loss", LOSSES)
@@ -195,6 +196,7 @@ MASKED = {  # (x, masks): a causal one, of bool or added; one for each key; a bo
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("added", [False, True], ids=["bool", "added"])
 @pytest.mark.parametrize("name", MASKED)
 def test_masks_are_not_read(emulated_gpu, emulated_library, name, added, rng):
