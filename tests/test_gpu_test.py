@@ -186,6 +186,78 @@ def test_a_workload_out_of_time_ends_the_part(tmp_path, monkeypatch):
     assert len((tmp_path / "benchmark.jsonl").read_text().splitlines()) == 2  # what the machine is, and the state
 
 
+TESTING = f"""
+import os, sys
+sys.path.insert(0, {str(TOOLS)!r})
+import gpu_test
+
+def tests(gpu, keep):
+    gpu_test.run_tests([sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", os.environ["SLOW_TEST"]], keep)
+
+gpu_test.PARTS = {{"tests": (1, tests), "racecheck": (1, tests)}}
+gpu_test.gpu_description = lambda: {{"name": "none, a fake"}}
+gpu_test.versions = lambda: {{}}
+gpu_test.COMMAND = [sys.executable, __file__]
+sys.exit(gpu_test.main())
+"""
+PROCESSES = """
+import os, pathlib, time
+
+def test_a():
+    pathlib.Path(__file__).with_name("tests.pid").write_text(f"{os.getpid()} {os.getppid()}")
+
+def test_b():
+    time.sleep(60)
+"""
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=["Ctrl-C", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("part", [[], ["--part", "tests"]], ids=["all parts", "one part"])
+def test_what_was_started_ends_with_it(tmp_path, part, number):
+    """A second run would share the GPU with it."""
+    (tmp_path / "fakes.py").write_text(TESTING)
+    (tmp_path / "test_slow.py").write_text(PROCESSES)
+    command = [sys.executable, str(tmp_path / "fakes.py"), *part, "--output", str(tmp_path / "results")]
+    with subprocess.Popen(command, env={**os.environ, "SLOW_TEST": str(tmp_path / "test_slow.py")}, stdout=subprocess.PIPE,
+                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler)) as run:  # fmt: skip
+        noted = tmp_path / "tests.pid"
+        deadline = time.monotonic() + 60
+        while not (noted.exists() and len(noted.read_text().split()) == 2):
+            assert time.monotonic() < deadline and run.poll() is None
+            time.sleep(0.02)
+        run.send_signal(number)
+        assert run.wait(30) != 0
+        left = [pid for pid in noted.read_text().split() if is_running(pid)]
+        for pid in left:
+            os.kill(int(pid), signal.SIGKILL)
+        assert not left
+    assert not (tmp_path / "results" / "racecheck.jsonl").exists()
+
+
+def test_a_torch_that_cannot_be_opened_is_a_text(tmp_path, monkeypatch):
+    """All that is ours is measured."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text('raise OSError("libcudart.so.99: cannot open shared object file")')
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(gpu_test, "WORKLOADS", [(gpu_test.gelu, [(7,)])])
+    of_the_cpu = gpu_test.libraries
+    monkeypatch.setattr(gpu_test, "libraries", lambda device, dtype: of_the_cpu("cpu", dtype))
+    assert gpu_test.run_part("benchmark", {}, tmp_path) == "done"
+    first, *results, last = [json.loads(line) for line in (tmp_path / "benchmark.jsonl").read_text().splitlines()]
+    assert first["versions"]["torch"] == "OSError: libcudart.so.99: cannot open shared object file"
+    assert {row["pytorch_ms"] for row in results} == {first["versions"]["torch"]} and all(row["ms"] > 0 for row in results)
+    assert last["state"] == "done"
+
+
 # ---- rehearsals on the emulated GPU, in processes of their own: each opens one CUDA library -------------------------------------------------
 
 WORKLOADS = f"""
@@ -197,6 +269,18 @@ for dtype in ("float32", "bfloat16"):
     library = gpu_test.Library(tc, tc.functional, "cuda:emulated", dtype)
     for workload, _ in gpu_test.WORKLOADS:
         assert gpu_test.median_ms(library, workload(library, *test_gpu_test.TINY[workload.__name__]), repeats=1) > 0
+"""
+CONSTANTS = f"""
+import json, sys
+sys.path[:0] = [{str(TOOLS)!r}]
+import gpu_test
+import transformer_c as tc
+gpu_test.LAUNCHES, gpu_test.COPIED_MIB, gpu_test.PRODUCT = 5, (1,), 8
+gpu_test.libraries = lambda device, dtype: {{"ms": gpu_test.Library(tc, tc.functional, "cuda:emulated", dtype)}}
+gpu_test.median_ms.__defaults__ = (1,)
+kept = []
+gpu_test.part_constants({{}}, kept.append)
+print(json.dumps(kept))
 """
 TESTS = "order_between or Test_waits or gradients_are_zeroed or copies_in_halves or a_forward_alone or short or layer_norm or linear"
 
@@ -213,6 +297,20 @@ def emulated():
 def test_workloads_run_on_a_gpu(emulated):
     done = subprocess.run([sys.executable, "-c", WORKLOADS], env=emulated, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.unsanitized
+def test_constants_are_measured(emulated):
+    done = subprocess.run([sys.executable, "-c", CONSTANTS], env=emulated, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = {row["constant"]: row["measured"] for row in json.loads(done.stdout)}
+    assert list(found) == [
+        "microseconds of an op of 4 elements, from Python",
+        "microseconds of a launch in a graph, one after the other",
+        "GFLOP/s of a float32 product of 8",
+        "GB/s of copies of 1 MiB, read and written",
+    ]
+    assert all(value > 0 for value in found.values())
 
 
 @pytest.mark.unsanitized

@@ -264,16 +264,21 @@ def median_ms(library: Library, step: Callable[[], Any], repeats: int = 20) -> f
     return 1000 * statistics.median(times)
 
 
-def libraries(device: str, dtype: str) -> dict[str, Library]:
-    """Ours, and PyTorch where it is installed for this device."""
+def libraries(device: str, dtype: str) -> dict[str, Library | str]:
+    """Ours, and PyTorch where it is installed for this device; the reason where it is installed and cannot be used."""
     import transformer_c as tc
 
-    found = {"ms": Library(tc, tc.functional, device, dtype)}
-    with contextlib.suppress(ImportError):
-        import torch
+    found: dict[str, Library | str] = {"ms": Library(tc, tc.functional, device, dtype)}
+    with contextlib.suppress(ModuleNotFoundError):
+        try:
+            import torch
 
-        if device == "cpu" or torch.cuda.is_available():
-            found["pytorch_ms"] = Library(torch, torch.nn.functional, device, dtype)
+            if device == "cpu" or torch.cuda.is_available():
+                found["pytorch_ms"] = Library(torch, torch.nn.functional, device, dtype)
+        except ModuleNotFoundError:
+            raise
+        except Exception as error:
+            found["pytorch_ms"] = f"{type(error).__name__}: {error}"
     return found
 
 
@@ -286,7 +291,7 @@ def part_benchmark(gpu: dict[str, str], keep: Keep) -> None:
                 row: dict[str, Any] = {"workload": f"{workload.__name__} {'x'.join(map(str, shape))} {dtype}"}
                 for column, library in libraries("cuda", dtype).items():
                     try:
-                        row[column] = median_ms(library, workload(library, *shape))
+                        row[column] = library if isinstance(library, str) else median_ms(library, workload(library, *shape))
                     except Exception as error:
                         row[column] = f"{type(error).__name__}: {error}"
                         wrong += [f"{row['workload']}: {row[column]}"] if column == "ms" else []
@@ -295,22 +300,52 @@ def part_benchmark(gpu: dict[str, str], keep: Keep) -> None:
         raise RuntimeError(f"{len(wrong)} workloads failed:\n" + "\n".join(wrong)[-4000:])
 
 
+LAUNCHES = 500
+COPIED_MIB = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+PRODUCT = 4096
+
+
 def part_constants(gpu: dict[str, str], keep: Keep) -> None:
-    """What a model of time would take from tables, measured with our kernels: so a bandwidth is what these reach."""
+    """What a model of time would take from tables, measured with our kernels: so a bandwidth is what these reach.
+
+    A copy's GB/s count what is read and what is written. Where both fit the L2 it is the L2's, of large ones DRAM's; graphs, so that the host
+    has no part in it.
+    """
     library = libraries("cuda", "float32")["ms"]
-    tiny, square = library.tensor(4, grad=False), library.tensor(4096, 4096, grad=False)
-    keep(
-        {
-            "constant": "microseconds of a launch, one after the other",
-            "measured": median_ms(library, lambda: [tiny + 1 for _ in range(500)]) * 2,
-        }
-    )
-    for name, mebibytes in (("DRAM", 1024), ("L2", 8)):
-        x = library.tensor(mebibytes << 18, grad=False)
-        ms = median_ms(library, lambda x=x: [x.clone() for _ in range(10)]) / 10
-        keep({"constant": f"GB/s of {name}, read and written", "measured": 2 * (mebibytes << 20) / ms / 1e6})
-    ms = median_ms(library, lambda: library.module.matmul(square, square))
-    keep({"constant": "GFLOP/s of a float32 product of 4096", "measured": 2 * 4096**3 / ms / 1e6})
+    assert isinstance(library, Library)
+    tiny = library.tensor(4, grad=False)
+
+    def launches() -> None:
+        for _ in range(LAUNCHES):
+            tiny.add_(1.0)
+
+    for what, step in (
+        ("an op of 4 elements, from Python", launches),
+        ("a launch in a graph, one after the other", library.graph(launches)),
+    ):
+        keep({"constant": f"microseconds of {what}", "measured": median_ms(library, step) * 1000 / LAUNCHES})
+    x, square = library.tensor(PRODUCT, PRODUCT, grad=False), library.tensor(PRODUCT, PRODUCT, grad=False)
+    ms = median_ms(library, library.graph(lambda: library.module.matmul(x, square)))
+    keep({"constant": f"GFLOP/s of a float32 product of {PRODUCT}", "measured": 2 * PRODUCT**3 / ms / 1e6})
+    for mebibytes in COPIED_MIB:
+        row: dict[str, Any] = {"constant": f"GB/s of copies of {mebibytes} MiB, read and written"}
+        try:
+            row["measured"] = 2 * (mebibytes << 20) / (median_ms(library, copies(library, mebibytes << 18)) / 10) / 1e6
+        except MemoryError as error:  # of a small GPU
+            row["measured"] = str(error)
+        keep(row)
+
+
+def copies(library: Library, n: int) -> Callable[[], Any]:
+    """Ten copies of n float32 from one array to the same other, as a graph."""
+    x = library.module.zeros(n, device=library.device)
+    y = x + 1
+
+    def step() -> None:
+        for _ in range(10):
+            y.copy_(x)
+
+    return library.graph(step)
 
 
 # ---- parts -----------------------------------------------------------------------------------------------------------------------------
@@ -391,10 +426,38 @@ def run_parts(names: list[str], folder: Path) -> list[str]:
         try:
             part.wait(60 * PARTS[name][0] + GRACE_SECONDS)
         except subprocess.TimeoutExpired:
-            os.killpg(part.pid, signal.SIGKILL)
-            part.wait()
+            end(part)
+        except BaseException:
+            end(part)
+            report(name, folder)
+            raise
         states.append(report(name, folder))
     return states
+
+
+def end(part: subprocess.Popen) -> None:
+    """Ends a part: told to, it ends its tests, which are a session of their own; stuck, it is killed."""
+    part.terminate()
+    try:
+        part.wait(GRACE_SECONDS / 3)
+    except subprocess.TimeoutExpired:
+        os.killpg(part.pid, signal.SIGKILL)
+        part.wait()
+
+
+@contextlib.contextmanager
+def told_to_end() -> Iterator[None]:
+    """SIGTERM and SIGHUP are SystemExit in the block, so that what was started ends with this process."""
+
+    def leave(number: int, frame: object) -> None:
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def versions() -> dict[str, str]:
@@ -402,11 +465,13 @@ def versions() -> dict[str, str]:
     for name in ("numpy", "torch", "transformer_c"):
         try:
             found[name] = __import__(name).__version__
-        except ImportError:
+        except ModuleNotFoundError:
             found[name] = "not installed"
+        except Exception as error:  # of a library that it needs, perhaps
+            found[name] = f"{type(error).__name__}: {error}"
     nvcc = build_cuda.find_nvcc()
     if nvcc:
-        found["nvcc"] = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout.splitlines()[-2]
+        found["nvcc"] = " ".join(subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout.splitlines()[-2:-1])
     return found
 
 
@@ -425,11 +490,12 @@ def main(arguments: list[str] | None = None) -> int:
         for name in [options.part] if options.part else PARTS:
             print(f"{name}: not run: {why}")
         return 77
-    if options.part:
-        run_part(options.part, gpu, options.output)
-        states = [report(options.part, options.output)]
-    else:
-        states = run_parts(list(PARTS), options.output)
+    with told_to_end():
+        if options.part:
+            run_part(options.part, gpu, options.output)
+            states = [report(options.part, options.output)]
+        else:
+            states = run_parts(list(PARTS), options.output)
     return 0 if {*states} <= {"done", "not run"} and "done" in states else 77 if {*states} == {"not run"} else 1
 
 
