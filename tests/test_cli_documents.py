@@ -1,12 +1,12 @@
 """train and predict for squares, digits and reviews, as processes: short trainings, the same bits after a stop, and refusals."""
 
-import gzip
 import json
 import os
 import re
 import signal
 import time
 
+import mnist_files
 import numpy as np
 import pytest
 import transformer_c as tc
@@ -61,12 +61,9 @@ def mnist(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mnist")
     rng = np.random.default_rng(0)
     for part, count in (("train", 96), ("t10k", 32)):
-        labels = rng.integers(0, 10, count).astype(np.uint8)
-        images = rng.integers(0, 30, (count, 28, 28)).astype(np.uint8)
+        labels, images = rng.integers(0, 10, count), rng.integers(0, 30, (count, 28, 28))
         images[np.arange(count), 2 * labels] = 255
-        for name, array in (("images-idx3", images), ("labels-idx1", labels)):
-            header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
-            (folder / f"{part}-{name}-ubyte.gz").write_bytes(gzip.compress(header + array.tobytes()))
+        mnist_files.write(folder, part, images, labels, compressed=True)
     return folder
 
 

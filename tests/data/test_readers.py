@@ -9,15 +9,12 @@ import zipfile
 import numpy as np
 import pytest
 import transformer_c as tc
+from mnist_files import idx
 from transformer_c.datasets import TextVectorization, load_cifar100, load_features, load_mnist, load_reviews
 
 # ---- MNIST --------------------------------------------------------------------------------------------------------------------------
 
 MNIST = {"train-images-idx3-ubyte": 3, "train-labels-idx1-ubyte": 1, "t10k-images-idx3-ubyte": 3, "t10k-labels-idx1-ubyte": 1}
-
-
-def idx(array):
-    return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
 
 
 @pytest.fixture

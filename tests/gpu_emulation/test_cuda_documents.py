@@ -2,6 +2,7 @@
 
 import json
 
+import mnist_files
 import numpy as np
 import pytest
 import transformer_c as tc
@@ -34,9 +35,7 @@ def folder(tmp_path, monkeypatch):
     np.savez("features.npz", **arrays, train_labels=labels, test_labels=labels)
     (tmp_path / "mnist").mkdir()
     for part, count in (("train", 32), ("t10k", 8)):
-        for name, array in (("images-idx3", rng.integers(0, 255, (count, 28, 28))), ("labels-idx1", np.arange(count) % 10)):
-            header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
-            (tmp_path / "mnist" / f"{part}-{name}-ubyte").write_bytes(header + array.astype(np.uint8).tobytes())
+        mnist_files.write(tmp_path / "mnist", part, rng.integers(0, 255, (count, 28, 28)), np.arange(count) % 10)
     lines = [f"{word} film number {i},{label}" for i in range(20) for word, label in (("good", 1), ("bad", 0))]
     (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *lines]) + "\n")
     return tmp_path
