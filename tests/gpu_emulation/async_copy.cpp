@@ -40,7 +40,9 @@ void copy_async_wait(int groups_left)
         memcpy(copy.destination, copy.source, valid);
         memset(static_cast<char *>(copy.destination) + valid, 0, size - valid);
     }
+    const size_t in_flight = copies.size();
     copies.erase(std::remove_if(copies.begin(), copies.end(), arrived), copies.end());
+    count_copy_wait(in_flight, copies.size());
 }
 
 } // namespace emulator

@@ -5,8 +5,9 @@
 // converge again after each branch. Global memory is moved in sectors of 32 bytes. Shared memory has 32 banks of 4 bytes: a request is
 // served in groups of 32, 16 or 8 lanes (4, 8 or 16 bytes each), and a group takes a pass, a "wavefront", for each word that its fullest
 // bank has to give; ideal is one. Requests of global memory take a pass for each line of 128 bytes; `single` are the requests of either
-// memory that take one pass. Registers are the compiler's choice, so counts depend on it: g++ -O1 keeps locals in memory of its own, which
-// is not counted, and does not join loads across iterations.
+// memory that take one pass. Where a thread waits for asynchronous copies, those are counted that it has on their way: the copies in flight
+// are so many to a wait; after an idle wait there are none, so none is made while the kernel goes on. Registers are the compiler's choice,
+// so counts depend on it: g++ -O1 keeps locals in memory of its own, which is not counted, and does not join loads across iterations.
 #include "count.h"
 #if defined(EMULATOR_COUNT)
 #include "hooks.h"
@@ -30,6 +31,7 @@ struct Counts {
     int64_t launches = 0, blocks = 0, threads = 0, requests = 0, lines = 0, shared_requests = 0, single = 0, load_sectors = 0,
             store_sectors = 0, load_bytes = 0, store_bytes = 0, block_bytes = 0;
     int64_t wavefronts = 0, ideal_wavefronts = 0, shuffles = 0, barriers = 0, special = 0, tensor = 0;
+    int64_t copy_waits = 0, copies_in_flight = 0, idle_waits = 0; // of threads
 };
 struct Column {
     const char *name;
@@ -42,7 +44,8 @@ struct Column {
 constexpr Column columns[] = {
     COLUMN(launches),   COLUMN(blocks),           COLUMN(threads),       COLUMN(requests),   COLUMN(lines),       COLUMN(shared_requests),
     COLUMN(single),     COLUMN(load_sectors),     COLUMN(store_sectors), COLUMN(load_bytes), COLUMN(store_bytes), COLUMN(block_bytes),
-    COLUMN(wavefronts), COLUMN(ideal_wavefronts), COLUMN(shuffles),      COLUMN(barriers),   COLUMN(special),     COLUMN(tensor)};
+    COLUMN(wavefronts), COLUMN(ideal_wavefronts), COLUMN(shuffles),      COLUMN(barriers),   COLUMN(special),     COLUMN(tensor),
+    COLUMN(copy_waits), COLUMN(copies_in_flight), COLUMN(idle_waits)};
 #undef COLUMN
 
 std::map<std::string, Counts> totals;
@@ -223,6 +226,13 @@ void count_launch(const std::string &kernel, int64_t blocks, int threads)
 void count_event(Event event)
 {
     (event == Event::barrier ? counts->barriers : event == Event::shuffle ? counts->shuffles : counts->tensor)++;
+}
+
+void count_copy_wait(size_t in_flight, size_t left)
+{
+    counts->copy_waits++;
+    counts->copies_in_flight += static_cast<int64_t>(in_flight);
+    counts->idle_waits += left == 0;
 }
 
 void count_access(const void *pointer, size_t bytes, bool write, Site site)

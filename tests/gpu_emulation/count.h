@@ -12,11 +12,13 @@ enum class Event { barrier, shuffle, tensor };
 void count_launch(const std::string &kernel, int64_t blocks, int threads); // what is counted from now on is of this kernel
 void count_event(Event event);                                             // of the block or warp that runs
 void count_access(const void *pointer, size_t bytes, bool write, Site site);
-void count_block_so_far(); // at a barrier and at the block's end: the accesses of all its threads are made
+void count_copy_wait(size_t in_flight, size_t left); // of a thread, for asynchronous copies: on their way before it, and after it
+void count_block_so_far();                           // at a barrier and at the block's end: the accesses of all its threads are made
 #else
 inline void count_launch(const std::string &, int64_t, int) {}
 inline void count_event(Event) {}
 inline void count_access(const void *, size_t, bool, Site) {}
+inline void count_copy_wait(size_t, size_t) {}
 inline void count_block_so_far() {}
 #endif
 

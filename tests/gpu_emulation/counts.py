@@ -5,7 +5,8 @@
 
 A kernel's row has the columns of count.cpp: `threads` are those of all blocks, sectors are 32 bytes of global memory per request of a warp, bytes are
 distinct ones of a launch, and `block_bytes` of a block; shared
-memory takes wavefronts where `ideal_wavefronts` would do without bank conflicts, `special` are calls of mathematical functions.
+memory takes wavefronts where `ideal_wavefronts` would do without bank conflicts, `special` are calls of mathematical functions. Of all threads:
+`copy_waits` for asynchronous copies, `copies_in_flight` at these, and the waits that leave none on its way.
 """
 
 from __future__ import annotations

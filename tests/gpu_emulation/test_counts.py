@@ -35,6 +35,15 @@ def test_every_kernel_has_counts():
     assert emulation.launch_bounds().keys() <= counted
 
 
+def test_asynchronous_copies_are_counted():
+    """At the waits of each case of a kernel that makes any. None does so far: with the first, this and the counts change together."""
+    _, before = counts.committed()
+    make = any("copy_async" in path.read_text() for path in (emulation.KERNELS / "cuda").glob("*.cu"))
+    rows = [row for kernels in before.values() for row in kernels.values()]
+    assert make == any(row["copy_waits"] for row in rows)
+    assert all(row["idle_waits"] <= row["copy_waits"] for row in rows)
+
+
 def test_sorting_is_not_quadratic():
     """Twice the elements take little more than twice the requests."""
     _, before = counts.committed()
