@@ -115,6 +115,23 @@ def test_machine_code(measured, file, name, target):
             assert count <= limit, f"{kernel.name}: {what}: {count} instructions"
 
 
+@pytest.mark.parametrize(
+    "threads, registers, shared_kib, blocks",
+    [
+        (256, 32, 0, 8),  # warps
+        (32, 16, 0, 32),  # blocks
+        (256, 64, 0, 4),  # registers
+        (256, 41, 0, 5),  # those of a warp are 1312, of which it takes six units of 256
+        (128, 32, 40, 4),  # shared memory
+        (128, 32, 41, 3),  # of which the system takes 1 KiB of each block
+    ],
+)
+def test_resident_blocks(threads, registers, shared_kib, blocks):
+    """By the table of the CUDA C++ Programming Guide for compute capability 8.0."""
+    kernel = sass.Kernel("k", "sm_80", {"registers": registers, "shared_bytes": 1024 * shared_kib}, [])
+    assert kernel.blocks(threads) == blocks
+
+
 BAD = """
 #include "device.cuh"
 extern "C" __global__ void divides(float *x, const float *y, long n, long m)

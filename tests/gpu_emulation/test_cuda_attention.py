@@ -196,7 +196,13 @@ def test_options(cuda, rng, options, empty_rows):
     check_backward(case, rng)
 
 
-OVER_TILES = {"causal": {"causal": True}, "window": {"window": (40, 3)}, "key-lengths": {"key_lengths": [70]}, "dropout": {"dropout": 0.3}}
+OVER_TILES = {
+    "causal": {"causal": True},
+    "window": {"window": (40, 3)},
+    "key-lengths": {"key_lengths": [70]},
+    "dropout": {"dropout": 0.3},
+    "uniform": {"causal": True, "offset": -5, "empty_rows": "uniform"},
+}  # the first rows attend to the keys of all tiles
 
 
 @pytest.mark.parametrize("options", OVER_TILES.values(), ids=OVER_TILES.keys())

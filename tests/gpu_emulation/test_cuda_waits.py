@@ -279,6 +279,30 @@ def test_an_index_out_of_range_is_told_by_the_next_wait(emulated_gpu, name, read
     assert host(F.embedding(arguments[0] % 5, arguments[1])).shape == (2, 2, 5)
 
 
+OUTSIDE = {  # what each leaves: 2 where a place is in range, and 0 where an index out of range was read
+    "gather": (lambda i, x, y: x.gather(1, i), [[3, 3], [3, 0]]),
+    "scatter": (lambda i, x, y: x.scatter(1, i, y), [[2, 2, 3, 3], [3, 3, 2, 3], [3] * 4]),
+    "scatter, added": (lambda i, x, y: x.scatter(1, i, y, reduce="add"), [[5, 5, 3, 3], [3, 3, 5, 3], [3] * 4]),
+    "scatter, multiplied": (lambda i, x, y: x.scatter(1, i, y, reduce="multiply"), [[6, 6, 3, 3], [3, 3, 6, 3], [3] * 4]),
+    "columns": (lambda i, x, y: x[1, i], [[3, 3], [3, 0]]),
+    "embedding": (lambda i, x, y: F.embedding(i, x.T.contiguous()), [[[3] * 3] * 2, [[3] * 3, [0] * 3]]),
+    "a write": (lambda i, x, y: (x.__setitem__((1, i), y), x)[1], [[3] * 4, [2, 2, 2, 3], [3] * 4]),
+}
+
+
+@pytest.mark.parametrize("outside", [4, 5, -5, -6])
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_an_index_out_of_range_reads_zeros_and_is_written_nowhere(emulated_gpu, name, outside):
+    """Not to the row before or after, where the place would be."""
+    call, expected = OUTSIDE[name]
+    indices = tc.tensor([[0, 1], [2, outside]], device=emulated_gpu)
+    x, y = tc.full((3, 4), 3.0, device=emulated_gpu), tc.full((2, 2), 2.0, device=emulated_gpu)
+    result = call(indices, x, y)
+    with pytest.raises(IndexError, match=f"{outside}"):
+        tc.cuda.synchronize(emulated_gpu)
+    assert host(result).tolist() == expected
+
+
 EXPRESSIONS = {
     "rows": lambda i, j: np.s_[i],
     "negative": lambda i, j: np.s_[i - 3],

@@ -135,6 +135,7 @@ def test_the_longest_part_bounds_a_block():
 
 def test_resident_blocks():
     assert block().resident(A6000) == 4  # registers
+    assert dataclasses.replace(block(), registers=41).resident(A6000) == 5  # a warp's are 1312, of which it takes six units of 256
     assert dataclasses.replace(block(), registers=32).resident(A6000) == 6  # threads
     assert dataclasses.replace(block(), shared_bytes=48 * 1024).resident(A6000) == 2
     with pytest.raises(ValueError, match="no block of 256 threads"):
