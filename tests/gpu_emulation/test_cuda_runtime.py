@@ -102,6 +102,7 @@ emulated = cuda_library.EmulatedLibrary(sys.argv[2])
 emulated.library.emulator_refuse_host_memory(1)
 with tests.counted(emulated.library) as found:
     assert tests.there_and_back("cuda:emulated")
+assert emulated.library.emulator_last_error() == 0
 print(found)
 """  # a process of its own: here the buffers exist
     environment = os.environ | {"TRANSFORMER_C_CUDA_LIBRARY": emulated_library.library._name}

@@ -310,6 +310,19 @@ def test_readers_do_not_wait_for_each_other(emulated_gpu, emulated_library):
         assert value(mine) == 6
 
 
+def test_memory_that_needs_no_wait_is_taken_first(emulated_gpu):
+    """Of two free blocks, though the other was freed later."""
+    idle, busy = tc.full((LENGTH,), 1.0, device=emulated_gpu), [tc.full((LENGTH,), 2.0, device=emulated_gpu)]
+    address = idle.data_ptr()
+    tc.cuda.synchronize(emulated_gpu)
+    with Worker() as other:
+        y = other.do(lambda: busy[0] * 3)
+        del idle
+        busy.clear()
+        assert tc.full((LENGTH,), 9.0, device=emulated_gpu).data_ptr() == address
+        assert other.do(lambda: value(y)) == 6
+
+
 def test_a_stream_is_used_again_by_the_next_thread(emulated_gpu):
     """More threads than there are streams, one after the other and at once."""
 
