@@ -72,6 +72,7 @@ class OfOneStep(tc.callbacks.Callback):
         self.found = []
 
     def on_train_batch_start(self, trainer, model, batch, batch_idx):
+        tc.cuda.synchronize(next(model.parameters()).device)  # no buffer is on its way
         self.before = self.read(model.library[0])
 
     def on_train_batch_end(self, trainer, model, outputs, batch, batch_idx):
