@@ -395,11 +395,11 @@ def test_reductions(emulated_gpu, name, axis, dtype, rng):
     beside_the_cpu(lambda t: getattr(t.permute(2, 0, 1), name)(axis=axis), emulated_gpu, rng, array(rng, (3, 5, 7), dtype))
 
 
-@pytest.mark.parametrize("shape, axis", [((40_000,), 0), ((140, 40), 0), ((3, 40_000), 1)], ids=str)
+@pytest.mark.parametrize("shape, axis", [((33_000,), 0), ((140, 40), 0), ((2, 33_000), 1)], ids=str)
 @pytest.mark.parametrize("name", ["sum", "amax", "amin"])
 def test_the_last_segment_ends_with_the_axis(emulated_gpu, name, shape, axis, rng):
     """Of a part of a Tensor, what comes after it in memory is no part of the result."""
-    whole = array(rng, tuple(length + 20_000 * (i == axis) for i, length in enumerate(shape)), "float32")
+    whole = array(rng, tuple(length + 100 * (i == axis) for i, length in enumerate(shape)), "float32")
     part = tuple(slice(length) for length in shape)
     whole[tuple(slice(length if i == axis else 0, None) for i, length in enumerate(shape))] = -1e9 if name == "amin" else 1e9
     beside_the_cpu(lambda t: getattr(t[part], name)(axis), emulated_gpu, rng, whole)

@@ -28,7 +28,7 @@ _REGISTRIES = ("_parameters", "_buffers", "_modules")
 
 
 class Renewed(NamedTuple):
-    """An attribute that gets Tensors in each repetition of a step: `value`, where the graph leaves their elements."""
+    """An attribute that gets Tensors in each repetition of a step: `value`, without history, where the graph leaves their elements."""
 
     attributes: dict[str, Any]  # of a module
     name: str
@@ -36,7 +36,7 @@ class Renewed(NamedTuple):
 
     def set(self) -> None:
         """Gives the module copies, to which the next repetition does not write."""
-        self.attributes[self.name] = mapped(lambda tensor: tensor.detach().clone(), self.value)
+        self.attributes[self.name] = mapped(Tensor.clone, self.value)
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def unchanged(model: Any, train: Any, given: dict[str, Any]) -> Iterator[list[Re
         if name in attributes and name in after and attributes[name] == after[name]:
             continue
         if name in before and name in now and _is_computed_anew(before[name].value, now[name].value):
-            renewed.append(now[name])
+            renewed.append(now[name]._replace(value=mapped(Tensor.detach, now[name].value)))
         else:
             raise RuntimeError(f"{name} of the module was changed while tc.cuda.graph captured; move that out of the function")
     for name, state in _states(own).items():
