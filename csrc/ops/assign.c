@@ -144,30 +144,34 @@ static tc_status prepare_value(tc_scope *s, tc_tensor **out, const tc_tensor *ta
     return tc_tensor_copy(*out, value, s->err);
 }
 
+/* The offsets of the points: on the target as it is in memory; for the backward on a contiguous tensor, all of them and those that last. */
+enum { HERE, PLAIN, LAST, OFFSETS };
+
 /* Everything that a recorded write needs and that can fail. */
 typedef struct write {
-    tc_index_place place; /* on the target as it is in memory */
-    tc_tensor *offsets;   /* of the points, on the target's device */
+    tc_index_place place;        /* on the target as it is in memory */
+    tc_tensor *offsets[OFFSETS]; /* on the target's device; NULL: not needed */
     tc_tensor *source, *window;
     assign_attributes attributes;
-    tc_tensor *saved[2];
 } write;
 
-/* What the backward needs: where the points are on a contiguous tensor, all of them and those that last. */
-static tc_status prepare_record(tc_scope *s, write *w, const tc_tensor *target, const tc_index_plan *plan, const tc_tensor *value)
+static tc_status prepare_offsets(tc_scope *s, write *w, const tc_tensor *target, const tc_index_plan *plan, bool recorded)
+{
+    TC_TRY(tc_index_offsets(s, &w->offsets[HERE], recorded ? &w->offsets[PLAIN] : NULL, plan, target));
+    if (recorded) TC_TRY(tc_index_last_points(s, &w->offsets[LAST], w->offsets[PLAIN]));
+    return tc_index_move_offsets(s, OFFSETS, w->offsets);
+}
+
+static tc_status prepare_record(write *w, const tc_tensor *target, const tc_index_plan *plan, const tc_tensor *value, tc_error *err)
 {
     int64_t strides[TC_MAX_DIMS];
     tc_c_strides(strides, target->ndim, target->shape);
-    TC_TRY(tc_index_place_at(&w->attributes.place, plan, strides, s->err));
+    TC_TRY(tc_index_place_at(&w->attributes.place, plan, strides, err));
     w->attributes.value_dtype = value->dtype;
     w->attributes.value_device = value->storage->device;
     w->attributes.value_ndim = value->ndim;
     memcpy(w->attributes.value_shape, value->shape, sizeof(int64_t) * (size_t)value->ndim);
-    if (!plan->advanced) return TC_OK;
-    TC_TRY(tc_index_offsets(s, &w->saved[0], plan, strides));
-    TC_TRY(tc_index_last_points(s, &w->saved[1], w->saved[0]));
-    TC_TRY(on_device(s, &w->saved[0]));
-    return on_device(s, &w->saved[1]);
+    return TC_OK;
 }
 
 tc_status tc_index_set(tc_tensor *x, int count, const tc_index *indices, tc_tensor *value, tc_error *err)
@@ -177,7 +181,8 @@ tc_status tc_index_set(tc_tensor *x, int count, const tc_index *indices, tc_tens
     tc_tensor *const inputs[] = {[TARGET] = x, [VALUE] = tc_dtype_is_float(x->dtype) && tc_dtype_is_float(value->dtype) ? value : NULL};
     tc_index_plan plan;
     tc_tensor *stripped = value;
-    write w = {.saved = {NULL}};
+    const bool recorded = tc_tape_wants(INPUTS, inputs);
+    write w = {.offsets = {NULL}};
     TC_TRY(tc_begin_moving(&s, in, 1));
     if (value->ndim == 0 && value->storage->is_argument)
         TC_TRY(tc_check_value_fits(value, x->dtype, err)); /* a number, or an array of one */
@@ -187,17 +192,17 @@ tc_status tc_index_set(tc_tensor *x, int count, const tc_index *indices, tc_tens
     if (surplus) TC_TRY(tc_make_view(&s, &stripped, value, value->ndim - surplus, value->shape + surplus, value->strides + surplus, 0));
     TC_TRY(check_fits(stripped, &w.place, err));
     TC_TRY(prepare_value(&s, &w.source, x, stripped, &w.place));
-    if (plan.advanced) {
-        TC_TRY(tc_index_offsets(&s, &w.offsets, &plan, x->strides));
-        TC_TRY(on_device(&s, &w.offsets));
-    } else {
+    if (plan.advanced)
+        TC_TRY(prepare_offsets(&s, &w, x, &plan, recorded));
+    else
         TC_TRY(tc_make_view(&s, &w.window, x, w.place.ndim, w.place.shape, w.place.strides, w.place.offset));
-    }
-    if (tc_tape_wants(INPUTS, inputs)) TC_TRY(prepare_record(&s, &w, x, &plan, value));
-    TC_TRY(tc_finish_write(
-        &s, &(tc_record){
-                .op = &assign_op, .input_count = INPUTS, .inputs = inputs, TC_SAVED(w.saved[0], w.saved[1]), .attributes = &w.attributes}));
-    if (plan.advanced) return tc_index_run(&tc_kernel_index_put, w.source, x, &w.place, w.offsets, err);
+    if (recorded) TC_TRY(prepare_record(&w, x, &plan, value, err));
+    TC_TRY(tc_finish_write(&s, &(tc_record){.op = &assign_op,
+                                            .input_count = INPUTS,
+                                            .inputs = inputs,
+                                            TC_SAVED(w.offsets[PLAIN], w.offsets[LAST]),
+                                            .attributes = &w.attributes}));
+    if (plan.advanced) return tc_index_run(&tc_kernel_index_put, w.source, x, &w.place, w.offsets[HERE], err);
     return tc_tensor_copy(w.window, w.source, err);
 }
 

@@ -19,36 +19,27 @@ static tc_status gather_backward(tc_node *node, tc_tensor *const *grad_outputs, 
 
 static const tc_op gather_op = {"index", gather_backward, .attribute_bytes = sizeof(tc_index_place)};
 
-/* The points on a tensor with the given strides, on the device of the scope. */
-static tc_status offsets_on_device(tc_scope *s, tc_tensor **out, const tc_index_plan *plan, const int64_t *strides)
-{
-    TC_TRY(tc_index_offsets(s, out, plan, strides));
-    TC_TRY(tc_tensor_on(out, *out, s->device, s->err));
-    return tc_own(s, *out);
-}
-
 static tc_status gather(tc_scope *s, tc_tensor **out, tc_tensor *x, const tc_index_plan *plan)
 {
     tc_input in[] = {{"x", x}};
     int64_t strides[TC_MAX_DIMS];
-    tc_index_place place, plain; /* on x as it is in memory, and on a contiguous tensor, as dx is */
-    tc_tensor *offsets, *saved = NULL, *y;
+    tc_index_place place, plain;                                     /* on x as it is in memory, and on a contiguous tensor, as dx is */
+    tc_tensor *offsets[2] = {NULL}, **const saved = &offsets[1], *y; /* on x, and of a recorded gather on a contiguous tensor */
     TC_TRY(tc_begin_moving(s, in, 1));
     tc_c_strides(strides, x->ndim, x->shape);
     TC_TRY(tc_index_place_at(&place, plan, x->strides, s->err));
     TC_TRY(tc_index_place_at(&plain, plan, strides, s->err));
     TC_TRY(tc_make(s, &y, place.selection_ndim, place.selection_shape));
     if (plan->stays) {
-        if (tc_tape_wants(1, &x)) TC_TRY(tc_make_as(s, &saved, 1, &plan->points, TC_INT64));
-        TC_TRY(tc_index_take(s, y, saved, x, &place, plan));
+        if (tc_tape_wants(1, &x)) TC_TRY(tc_make_as(s, saved, 1, &plan->points, TC_INT64));
+        TC_TRY(tc_index_take(s, y, *saved, x, &place, plan));
     } else {
-        TC_TRY(offsets_on_device(s, &offsets, plan, x->strides));
-        saved = offsets;
-        if (!x->contiguous && tc_tape_wants(1, &x)) TC_TRY(offsets_on_device(s, &saved, plan, strides));
-        TC_TRY(tc_index_gather(y, x, &place, offsets, s->err));
+        TC_TRY(tc_index_offsets(s, &offsets[0], tc_tape_wants(1, &x) ? saved : NULL, plan, x));
+        TC_TRY(tc_index_move_offsets(s, 2, offsets));
+        TC_TRY(tc_index_gather(y, x, &place, offsets[0], s->err));
     }
     TC_TRY(tc_tensor_settle_bools(y, s->err));
-    return tc_finish(s, out, y, &(tc_record){.op = &gather_op, TC_SAVED(saved), .attributes = &plain});
+    return tc_finish(s, out, y, &(tc_record){.op = &gather_op, TC_SAVED(*saved), .attributes = &plain});
 }
 
 tc_status tc_index_get(tc_tensor **out, tc_tensor *x, int count, const tc_index *indices, tc_error *err)

@@ -45,10 +45,15 @@ typedef struct tc_index_place {
 /* `strides` of the base. Fails only when the selection has too many axes. */
 TC_CHECKED tc_status tc_index_place_at(tc_index_place *place, const tc_index_plan *plan, const int64_t *strides, tc_error *err);
 /* The offsets of the points: as many int64, in elements of the base, on the CPU, or on the base's GPU if an array stays there. An index
- * that is out of range is then told later, and its point is TC_INDEX_NOWHERE. */
-TC_CHECKED tc_status tc_index_offsets(tc_scope *s, tc_tensor **out, const tc_index_plan *plan, const int64_t *strides);
+ * that is out of range is then told later, and its point is TC_INDEX_NOWHERE. plain, or NULL, gets those on a contiguous tensor of the
+ * base's shape: `offsets` itself where the base is contiguous. */
+TC_CHECKED tc_status tc_index_offsets(tc_scope *s, tc_tensor **offsets, tc_tensor **plain, const tc_index_plan *plan,
+                                      const tc_tensor *base);
 /* The same with TC_INDEX_NOWHERE for points that a later one coincides with; *out is `offsets` itself when there are none. */
 TC_CHECKED tc_status tc_index_last_points(tc_scope *s, tc_tensor **out, tc_tensor *offsets);
+
+/* Moves them to the device of the scope, each tensor once; NULL stays. */
+TC_CHECKED tc_status tc_index_move_offsets(tc_scope *s, int count, tc_tensor **offsets);
 
 /* selection = base at the points; `offsets` on the base's device. */
 TC_CHECKED tc_status tc_index_gather(tc_tensor *selection, tc_tensor *base, const tc_index_place *place, const tc_tensor *offsets,

@@ -59,15 +59,34 @@ static tc_status find_points(const tc_index_plan *plan, tc_dtype compute, const 
     return tc_index_alarm_end(&alarm, tc_run(device, compute, kernel, args, items, TC_INDEX_BLOCK, 0, err), err);
 }
 
-tc_status tc_index_offsets(tc_scope *s, tc_tensor **out, const tc_index_plan *plan, const int64_t *strides)
+tc_status tc_index_offsets(tc_scope *s, tc_tensor **offsets, tc_tensor **plain, const tc_index_plan *plan, const tc_tensor *base)
 {
     tc_index_points_args args;
-    TC_TRY(points_args(s, &args, plan, strides));
-    TC_TRY(tc_tensor_empty(out, 1, &plan->points, TC_INT64, device_of(plan), s->err));
-    TC_TRY(tc_own(s, *out));
-    args.offsets = tc_data(*out);
+    TC_TRY(points_args(s, &args, plan, base->strides));
+    TC_TRY(tc_tensor_empty(offsets, 1, &plan->points, TC_INT64, device_of(plan), s->err));
+    TC_TRY(tc_own(s, *offsets));
+    args.offsets = tc_data(*offsets);
+    if (plain) *plain = *offsets;
+    if (plain && !base->contiguous) {
+        TC_TRY(tc_tensor_empty(plain, 1, &plan->points, TC_INT64, device_of(plan), s->err));
+        TC_TRY(tc_own(s, *plain));
+        args.plain = tc_data(*plain);
+    }
     if (plan->points == 0) return TC_OK;
     return find_points(plan, TC_FLOAT32, &tc_kernel_index_points, &args, &args, tc_divide_up(plan->points, TC_INDEX_BLOCK), s->err);
+}
+
+tc_status tc_index_move_offsets(tc_scope *s, int count, tc_tensor **offsets)
+{
+    for (int i = 0; i < count; i++) {
+        tc_tensor *const from = offsets[i];
+        if (!from || tc_same_device(from->storage->device, s->device)) continue;
+        TC_TRY(tc_tensor_on(&offsets[i], from, s->device, s->err));
+        TC_TRY(tc_own(s, offsets[i]));
+        for (int j = i + 1; j < count; j++)
+            if (offsets[j] == from) offsets[j] = offsets[i];
+    }
+    return TC_OK;
 }
 
 typedef struct point {

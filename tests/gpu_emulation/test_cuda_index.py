@@ -56,6 +56,27 @@ def test_a_selection_is_one_launch(emulated_gpu, emulated_library, name, kind, r
     np.testing.assert_array_equal(host(written), expected)
 
 
+@pytest.mark.parametrize("where", ["cpu", "cuda:emulated"])
+def test_a_recorded_write_finds_its_points_once(emulated_gpu, emulated_library, where, rng):
+    """Of any strides of what is written to, with indices on either side; the gradients of both are those of the CPU."""
+    values, written, dy = (array(rng, shape, "float32") for shape in ((3, 4, 5), (4, 5), (4, 3, 5)))
+    rows, columns, results = np.array([2, 0, 1, 1]), np.array([1, 3, 3, 3]), []
+    for device in ("cpu", emulated_gpu):
+        for turned in (False, True):
+            x, value = (tc.tensor(part, device=device, requires_grad=True) for part in (values.transpose(1, 0, 2), written))
+            y = x * 1 if not turned else (x.transpose(0, 1).contiguous() * 1).transpose(0, 1)
+            assert y.is_contiguous() != turned
+            index = tuple(tc.tensor(part, device=where) for part in (columns, rows))
+            names = launched(emulated_library, lambda y=y, i=index, v=value: y.__setitem__(i, v))
+            y.backward(tc.tensor(dy, device=device))
+            results.append([host(part) for part in (y.detach(), x.grad, value.grad)])
+            if device != "cpu":
+                assert names.count("points_kernel") == (where != "cpu")
+    for result in results:
+        for found, expected in zip(result, results[0], strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
 def gradient(gpu, values, index, dy):
     x = tc.tensor(values, device=gpu, requires_grad=True)
     x[tuple(tc.tensor(part, device=gpu) for part in index)].backward(tc.tensor(dy, device=gpu))

@@ -99,9 +99,14 @@ TC_DEFINE_KERNEL(index_points)(const void *args, int64_t begin, int64_t end, voi
     (void)scratch;
     const int64_t last = end * TC_INDEX_BLOCK < a->points ? end * TC_INDEX_BLOCK : a->points;
     for (int64_t p = begin * TC_INDEX_BLOCK; p < last; p++) {
-        int64_t offset = 0;
-        for (int n = 0; n < a->pointers; n++) offset += ((const int64_t *)a->pointer[n].indices)[p] * a->pointer[n].step;
+        int64_t offset = 0, plain = 0;
+        for (int n = 0; n < a->pointers; n++) {
+            const int64_t index = ((const int64_t *)a->pointer[n].indices)[p];
+            offset += index * a->pointer[n].step;
+            plain += index * a->pointer[n].plain_step;
+        }
         a->offsets[p] = offset;
+        if (a->plain) a->plain[p] = plain;
     }
 }
 
