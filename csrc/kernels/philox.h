@@ -42,6 +42,9 @@ static inline uint32_t tc_keep_threshold(double p)
     return threshold < 4294967295.0 ? (uint32_t)threshold : UINT32_MAX;
 }
 
+/* What an element that is kept is multiplied by. With p = 1 none is. */
+static inline double tc_keep_scale(double p) { return p < 1.0 ? 1.0 / (1.0 - p) : 0.0; }
+
 static inline int64_t tc_place(const tc_places *places, int64_t i)
 {
     return (places->first + i / places->row * places->step) * places->row + i % places->row;

@@ -464,6 +464,10 @@ def test_dropout_is_the_same_on_every_device(emulated_gpu, dtype, rng):
     x = array(rng, (7, 33), dtype)
     for p in (0.0, 0.3, 1.0):
         beside_the_cpu(lambda t, p=p: _core.dropout(t, p, 5, 6), emulated_gpu, rng, x)
+    x = np.full(1684, np.nan, x.dtype)  # of this seed the word of the last one is 2^32 - 1, which every threshold of 32 bits keeps
+    for p, kept in ((np.nextafter(1, 0), [1683]), (1.0, [])):
+        y = host(_core.dropout(tc.tensor(x, device=emulated_gpu), p, 256857, 0))
+        assert np.isnan(y).nonzero()[0].tolist() == kept
 
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])

@@ -71,6 +71,15 @@ def test_ends_and_bad_numbers(isa, dtype):
         np.testing.assert_array_equal(_core.dropout_forward(x, 0.5, 1, 2), np.where(kept(1000, 0.5, 1, 2), x * 2, 0))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_probability_of_one_keeps_nothing_whatever_the_word(isa, dtype):
+    """Of this seed the word of the last element is 2^32 - 1, which every threshold of 32 bits keeps."""
+    x = np.full(1684, np.nan, dtype)
+    assert np.isnan(_core.dropout_forward(x, np.nextafter(1, 0), 256857, 0)).nonzero()[0].tolist() == [1683]
+    for value in (np.nan, np.inf, 1.0):
+        np.testing.assert_array_equal(_core.dropout_forward(np.full_like(x, value), 1.0, 256857, 0), np.zeros_like(x))
+
+
 def test_errors():
     x = np.ones(3, np.float32)
     for p in (-0.1, 1.1, np.nan):

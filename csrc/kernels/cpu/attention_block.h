@@ -427,7 +427,7 @@ static inline void choose_kept(const query_block *x, const key_block *y)
 static inline void drop(const query_block *x, const key_block *y, real *tile)
 {
     const double p = x->problem->dropout;
-    const vreal factor = v_set1(p < 1.0 ? (real)(1.0 / (1.0 - p)) : R(0.0));
+    const vreal factor = v_set1((real)tc_keep_scale(p));
     for (int j = 0; j < y->nk; j++)
         for (int i = 0; i < x->groups * TC_LANES; i += TC_LANES) {
             const int64_t at = j * QUERIES + i;

@@ -18,7 +18,7 @@ TC_DEFINE_KERNEL(dropout_forward)(const void *args, int64_t begin, int64_t end, 
 {
     const tc_dropout_forward_args *a = args;
     const bool none = a->p == 1.0; /* no 32-bit threshold can express it */
-    const vreal scale = v_set1(none ? R(0.0) : (real)(1.0 / (1.0 - a->p)));
+    const vreal scale = v_set1((real)tc_keep_scale(a->p));
     const uint32_t threshold = tc_keep_threshold(a->p);
     (void)scratch;
     const int64_t groups = tc_dropout_groups(a), length = a->places.row;

@@ -112,14 +112,19 @@ __global__ void __launch_bounds__(element_threads, block_residency)
     });
 }
 
+// Computed by the host: arithmetic in float64 is slow on most GPUs.
+template <class Real> struct Keep {
+    Real scale;
+    uint32_t threshold;
+    bool none; // no 32-bit threshold can express it
+};
+
 // A thread takes the four elements of a block of random words, TC_PHILOX_BLOCKS apart, so neighbouring threads take neighbours.
 template <class T>
-__global__ void __launch_bounds__(element_threads) dropout_kernel(const __grid_constant__ tc_dropout_forward_args a, int64_t groups)
+__global__ void __launch_bounds__(element_threads)
+    dropout_kernel(const __grid_constant__ tc_dropout_forward_args a, const __grid_constant__ Keep<compute<T>> kept, int64_t groups)
 {
     using Real = compute<T>;
-    const bool none = a.p == 1.0; // no 32-bit threshold can express it
-    const Real scale = none ? Real(0) : static_cast<Real>(1.0 / (1.0 - a.p));
-    const uint32_t threshold = keep_threshold(a.p);
     const Draw draw = draw_of(a.seed, a.call, a.drawn);
     for_own_elements(a.n / a.places.row * groups * TC_PHILOX_BLOCKS, [&](int64_t block) {
         const int64_t item = block / TC_PHILOX_BLOCKS, row = item / groups;
@@ -130,8 +135,8 @@ __global__ void __launch_bounds__(element_threads) dropout_kernel(const __grid_c
         for (int w = 0; w < 4; w++) {
             const int64_t in_row = first + w * TC_PHILOX_BLOCKS - begin, i = row * a.places.row + in_row;
             if (in_row < 0 || in_row >= a.places.row) continue;
-            const bool keep = !none && words.at[w] >= threshold;
-            narrow(static_cast<T *>(a.y)[i], keep ? widen(static_cast<const T *>(a.x)[i]) * scale : Real(0));
+            const bool keep = !kept.none && words.at[w] >= kept.threshold;
+            narrow(static_cast<T *>(a.y)[i], keep ? widen(static_cast<const T *>(a.x)[i]) * kept.scale : Real(0));
         }
     });
 }
@@ -161,7 +166,9 @@ template <class T> int tc_cuda_activation_backward(const void *args, int64_t, vo
 template <class T> int tc_cuda_dropout_forward(const void *args, int64_t, void *, void *stream)
 {
     const auto &a = *static_cast<const tc_dropout_forward_args *>(args);
-    return a.n ? launch<dropout_kernel<T>>(element_launch(tc_dropout_items(&a) * TC_PHILOX_BLOCKS, stream), a, tc_dropout_groups(&a)) : 0;
+    if (a.n == 0) return 0;
+    const Keep<compute<T>> kept = {static_cast<compute<T>>(tc_keep_scale(a.p)), tc_keep_threshold(a.p), a.p == 1.0};
+    return launch<dropout_kernel<T>>(element_launch(tc_dropout_items(&a) * TC_PHILOX_BLOCKS, stream), a, kept, tc_dropout_groups(&a));
 }
 TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, activation_backward)
 TC_FOR_EACH_DTYPE(TC_CUDA_INSTANTIATE, dropout_forward)

@@ -44,11 +44,4 @@ __device__ __forceinline__ int64_t place_of(const tc_places &places, uint32_t i)
     return (places.first + group * places.step) * places.row + (i - group * row);
 }
 
-// tc_keep_threshold(), for device code: an element is kept when its word is at least the threshold.
-__device__ __forceinline__ uint32_t keep_threshold(double p)
-{
-    const double threshold = p * 4294967296.0 + 0.5;
-    return threshold < 4294967295.0 ? static_cast<uint32_t>(threshold) : UINT32_MAX;
-}
-
 } // namespace tc
