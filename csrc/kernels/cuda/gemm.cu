@@ -4,6 +4,7 @@
 // Operands are read through Operand (tile.cuh) and results are written by an epilogue that takes row, column and value: a kernel
 // for tensor cores changes only the part in between.
 #include "../gemm.h"
+#include "functions.cuh"
 #include "launchers.h"
 #include "tile.cuh"
 
@@ -36,14 +37,10 @@ template <class T> struct WholeSum {
     }
     __device__ __forceinline__ compute<T> activate(compute<T> x) const
     {
-        using Real = compute<T>;
         switch (activation) {
-        case TC_ACTIVATION_RELU: return x < 0 ? Real(0) : x;
-        case TC_ACTIVATION_GELU: return Real(0.5) * x * real_erfc(-x * Real(0.70710678118654752440));
-        case TC_ACTIVATION_GELU_TANH: { // x (1 + tanh u) / 2, with u = sqrt(2 / pi) (x + 0.044715 x^3)
-            const Real u = Real(0.79788456080286535588) * (x + Real(0.044715) * x * x * x);
-            return x / (1 + real_exp(-2 * u));
-        }
+        case TC_ACTIVATION_RELU: return v_relu(x);
+        case TC_ACTIVATION_GELU: return v_gelu(x);
+        case TC_ACTIVATION_GELU_TANH: return v_gelu_tanh(x);
         default: return x;
         }
     }

@@ -112,6 +112,12 @@ template <class Bits> __global__ void __launch_bounds__(element_threads) gather_
         finds);
 }
 
+template <class Bits> __device__ __forceinline__ void put_element(const tc_index_args &a, int64_t p, int64_t r)
+{
+    const Place at = place_of(a, r);
+    static_cast<Bits *>(a.base)[a.offsets[p] + at.base] = static_cast<const Bits *>(a.selection)[p * a.point_stride + at.selection];
+}
+
 // Is the position of point p also that of a point in [first, last)?
 __device__ __forceinline__ bool is_repeated(const tc_index_args &a, int64_t p, int64_t first, int64_t last)
 {
@@ -126,10 +132,7 @@ __global__ void __launch_bounds__(element_threads, block_residency) put_kernel(c
 {
     for (int64_t p = blockIdx.x; p < a.points; p += gridDim.x) {
         if (a.offsets[p] == TC_INDEX_NOWHERE || is_repeated(a, p, p + 1, a.points)) continue;
-        for (int64_t r = threadIdx.x; r < a.numel; r += element_threads) {
-            const Place at = place_of(a, r);
-            static_cast<Bits *>(a.base)[a.offsets[p] + at.base] = static_cast<const Bits *>(a.selection)[p * a.point_stride + at.selection];
-        }
+        for (int64_t r = threadIdx.x; r < a.numel; r += element_threads) put_element<Bits>(a, p, r);
     }
 }
 
@@ -168,10 +171,7 @@ template <bool last, class F> __device__ __forceinline__ void for_positions(cons
 // Many points: in the order of their offsets those with the same position are neighbours. The same bits as above.
 template <class Bits> __global__ void __launch_bounds__(element_threads) put_ordered_kernel(const __grid_constant__ tc_index_args a)
 {
-    for_positions<true>(a, [&](int64_t p, int64_t r, int64_t) {
-        const Place at = place_of(a, r);
-        static_cast<Bits *>(a.base)[a.offsets[p] + at.base] = static_cast<const Bits *>(a.selection)[p * a.point_stride + at.selection];
-    });
+    for_positions<true>(a, [&](int64_t p, int64_t r, int64_t) { put_element<Bits>(a, p, r); });
 }
 template <class Real> __global__ void __launch_bounds__(element_threads) add_ordered_kernel(const __grid_constant__ tc_index_args a)
 {
