@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "../core/graph.h"
 #include "../core/status.h"
 #include "../core/tensor.h"
 
@@ -12,6 +13,7 @@
 typedef struct generator_object {
     PyObject_HEAD tc_generator *generator;
     _Atomic uint64_t calls; /* dropout masks drawn so far */
+    unsigned capture;       /* that made it, or 0: the same generator begins anew in each start, with the same masks */
 } generator_object;
 
 static int seed_from_object(uint64_t *out, PyObject *object)
@@ -38,6 +40,7 @@ static PyObject *generator_new(PyTypeObject *type, PyObject *args, PyObject *kwa
     if (seed_object && seed_object != Py_None && seed_from_object(&seed, seed_object) < 0) return NULL;
     generator_object *self = (generator_object *)type->tp_alloc(type, 0);
     if (!self) return NULL;
+    self->capture = tc_graph_number();
     self->generator = tc_generator_new(seed);
     if (!self->generator) {
         Py_DECREF(self);
@@ -125,10 +128,10 @@ static PyObject *with_mask(PyObject *self, PyObject *const *args, Py_ssize_t cou
     if (!seed) return NULL;
     const uint64_t call = atomic_fetch_add(&generator->calls, 1);
     PyObject *number = given[count + 1] = PyLong_FromUnsignedLongLong(call);
-    const bool is_captured = tc_cuda_is_capturing();
-    if (number && (!is_captured || tcpy_begin_draw(self, tc_generator_initial_seed(generator->generator), call) == 0))
+    const bool is_drawn_anew = tc_cuda_is_capturing() && generator->capture != tc_graph_number();
+    if (number && (!is_drawn_anew || tcpy_begin_draw(self, tc_generator_initial_seed(generator->generator), call) == 0))
         result = PyObject_Vectorcall(args[0], given + 1, (size_t)(count + 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
-    if (is_captured) tc_cuda_end_draw();
+    if (is_drawn_anew) tc_cuda_end_draw();
     Py_DECREF(seed);
     Py_XDECREF(number);
     uint64_t next = call + 1;

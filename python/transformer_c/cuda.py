@@ -96,15 +96,17 @@ def graph(function: Callable, device: str | None = None) -> Graph:
     at which launches take longer than kernels, a step costs the host a fraction. Each call has the bits of the function itself.
 
     A start repeats the work on the GPU, the steps of this library's optimizers and schedules with the learning rates, decays and step
-    counts of that moment, and dropout with new masks. Python code of the function is not run again: numbers in it are those of the second
-    call, and lists or attributes that it changes stay as they are.
+    counts of that moment, and dropout with new masks; those of a generator that the function itself makes (``rng=1``) are the same each time.
+    Python code of the function is not run again: numbers in it are those of the second call, and lists or attributes that it changes stay as
+    they are.
 
     Parameters
     ----------
     function : callable
         Takes and returns what it likes, of Tensors on one GPU. It may not read values on the host (``item``, ``print``, ``if x > 0``), copy
-        Tensors, arrays or lists from it (``tc.tensor([1.0, 2.0], device="cuda")``, ``x[[0, 2]]``), draw random numbers but by dropout, or
-        step optimizers that override ``step``. ``backward()`` belongs in it. Numbers of Python are constants of the graph.
+        Tensors, arrays or lists from it (``tc.tensor([1.0, 2.0], device="cuda")``, ``x[[0, 2]]``), draw random numbers but by dropout (nor
+        there from NumPy's generators), or step optimizers that override ``step``. ``backward()`` belongs in it. Numbers of Python are constants
+        of the graph.
     device : str, optional
         The GPU of a function without arguments, "cuda:0" unless given; otherwise that of the arguments.
 

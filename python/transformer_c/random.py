@@ -81,6 +81,11 @@ def as_generator(rng: int | np.integer | np.random.Generator | Generator | None)
     if isinstance(rng, Generator):
         return rng
     if isinstance(rng, np.random.Generator):
+        if _core.cuda_is_capturing():
+            raise RuntimeError(
+                "a seed was drawn from a np.random.Generator while tc.cuda.graph captured, and each start would have the same; pass a "
+                "tc.Generator that was made outside of the function"
+            )
         return Generator(int(rng.integers(0, 2**63)))
     if isinstance(rng, (int, np.integer)) and not isinstance(rng, bool):
         return Generator(int(rng))

@@ -297,6 +297,57 @@ def test_a_generator_of_its_own(emulated_gpu):
     np.testing.assert_array_equal(found[0], found[1])
 
 
+def dropped(x, rng):
+    return F.dropout(x, 0.5, rng=rng)
+
+
+def attended(x, rng):
+    q = x.reshape(2, 5, 3)
+    return F.scaled_dot_product_attention(q, q, q, dropout_p=0.5, rng=rng)
+
+
+@pytest.mark.parametrize("draw", [dropped, attended])
+@pytest.mark.parametrize("made", ["an int", "a generator", "one for two masks", "beside another"])
+def test_a_generator_that_the_function_makes_begins_anew(emulated_gpu, draw, made):
+    """With the masks, and so the gradients, of the function itself."""
+    makers = {
+        "an int": lambda other: [1, 1],
+        "a generator": lambda other: [tc.Generator(1), tc.Generator(2)],
+        "one for two masks": lambda other: [tc.Generator(1)] * 2,
+        "beside another": lambda other: [other, tc.Generator(1), other],
+    }
+
+    def run(wrap):
+        other, w = tc.Generator(5), tc.ones(30, device=emulated_gpu, requires_grad=True)
+
+        def step(x):
+            w.grad = None
+            masked = [draw(w * x, rng) for rng in makers[made](other)]
+            sum((y * y).sum() for y in masked).backward()
+            return [*masked, w.grad]
+
+        step = wrap(step)
+        return [[host(y).copy() for y in step(tc.full((30,), float(i), device=emulated_gpu))] for i in range(1, 6)]
+
+    for one, expected in zip(run(tc.cuda.graph), run(lambda step: step), strict=True):
+        for found, wanted in zip(one, expected, strict=True):
+            np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_generator_of_another_capture_goes_on(emulated_gpu):
+    """It is outside of the function that draws from it."""
+
+    def run(wrap):
+        made = []
+        first = wrap(lambda x: made.append(tc.Generator(3)) or F.dropout(x, 0.5, rng=made[-1]))
+        x = tc.ones(100, device=emulated_gpu)
+        first(x), first(x)
+        second = wrap(lambda x: F.dropout(x, 0.5, rng=made[1]))
+        return [host(second(x)).copy() for _ in range(4)]
+
+    np.testing.assert_array_equal(run(tc.cuda.graph), run(lambda step: step))
+
+
 def test_other_states_are_refused(emulated_gpu):
     run = Run(emulated_gpu, make=tc.cuda.graph).train(2)
     run.optimizer.load_state_dict(run.optimizer.state_dict())  # copies: the graph knows the old ones
@@ -642,6 +693,8 @@ FORBIDDEN = {
     "a normal one": (lambda x: tc.randn((), device=x.device), "random numbers were drawn on the host"),
     "a random integer": (lambda x: tc.randint(3, (1,), device=x.device), "random numbers were drawn on the host"),
     "a permutation": (lambda x: tc.randperm(1), "random numbers were drawn on the host"),
+    "a generator of NumPy": (lambda x: F.dropout(x, 0.5, rng=OUTSIDE[2]), "a seed was drawn from a np.random.Generator"),
+    "one made there": (lambda x: F.dropout(x, 0.5, rng=np.random.default_rng(0)), "a seed was drawn from a np.random.Generator"),
     "a seed": (lambda x: tc.random.default_generator.seed64(), "random numbers were drawn on the host"),
     "one number of the host": (lambda x: tc.zeros(1, device=x.device).copy_(tc.ones(1)), "values of the host were copied"),
     "a number beside": (lambda x: x * tc.ones(()), "values of the host were copied"),
@@ -667,7 +720,7 @@ OUTSIDE: list = []  # what is not the function's own: a Tensor, a layer
 def test_what_may_not_be_done_in_a_capture(emulated_gpu, name):
     """The error names it. What came before is done, and the thread works on as usual."""
     call, message = FORBIDDEN[name]
-    OUTSIDE[:] = [tc.ones(4, device=emulated_gpu), tc.MultiheadAttention(2, 2, 1).to(emulated_gpu)]
+    OUTSIDE[:] = [tc.ones(4, device=emulated_gpu), tc.MultiheadAttention(2, 2, 1).to(emulated_gpu), np.random.default_rng(0)]
     x, count = tc.ones(4, device=emulated_gpu), tc.zeros(4, device=emulated_gpu)
     calls = []
 
