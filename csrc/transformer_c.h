@@ -178,8 +178,9 @@ TC_CHECKED tc_status tc_cuda_graph_collect(tc_cuda_graph *graph, tc_error *err);
 TC_CHECKED tc_status tc_cuda_graph_collected(tc_cuda_graph *graph, tc_error *err);
 /* Before a start: fails unless the gradients of the leaves, but for those that the capture replaced, are where they were before it. */
 TC_CHECKED tc_status tc_cuda_graph_check(const tc_cuda_graph *graph, tc_error *err);
-/* In the capture: the tensor stands for an argument, of which each start has a new one. As a leaf it has no gradient before a start. */
-void tc_cuda_graph_argument(const tc_cuda_graph *graph, tc_tensor *tensor);
+/* In the capture: the tensor stands for an argument, of which each start has a new one. As a leaf it has no gradient before a start.
+ * No other thread may use it until the capture ends. */
+TC_CHECKED tc_status tc_cuda_graph_argument(tc_cuda_graph *graph, tc_tensor *tensor, tc_error *err);
 /* What its work does with the memory of the tensor. NULL: that of this thread's capture, which has no graph outside yet. */
 typedef enum tc_cuda_use { TC_CUDA_UNUSED, TC_CUDA_READ, TC_CUDA_WRITTEN } tc_cuda_use;
 tc_cuda_use tc_cuda_graph_use(const tc_cuda_graph *graph, const tc_tensor *tensor);

@@ -57,7 +57,7 @@ typedef struct tc_cuda_block {
     atomic_uint *version; /* of the storage that has it, or NULL */
     int graphs;           /* that name it: nobody else gets it meanwhile */
     bool freed;           /* while graphs name it */
-    tc_cuda_graph *pool;  /* the graph in whose capture it was taken, or NULL */
+    tc_cuda_graph *pool;  /* the graph in whose capture it was taken, or of whose function it is an argument, or NULL */
     bool is_late;         /* another library may still work on it: cuda_wait.c waits before it lets go */
     struct tc_cuda_block *next_late;
 } tc_cuda_block;
@@ -82,6 +82,9 @@ typedef struct tc_cuda_work {
     void *stream;         /* where the work is put */
     uint64_t number;      /* on its stream, from 1 */
 } tc_cuda_work;
+
+/* Beside CUDA's error numbers: memory of the capture of another thread, in which nobody has computed anything yet. */
+#define TC_CUDA_OF_A_CAPTURE (-1)
 
 /* Between these two the device's lock is held. In a capture of this thread the work becomes the graph's. Name first all memory that is
  * read, then all that is written; then put the work on the stream. When begin fails, end is not called. */

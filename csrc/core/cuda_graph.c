@@ -182,6 +182,10 @@ tc_status tc_graph_step(bool *launch, const void **at, const tc_kernel *kernel, 
 tc_status tc_cuda_graph_collect(tc_cuda_graph *graph, tc_error *err)
 {
     TC_TRY(tc_cuda_not_in_capture("another graph was started", err));
+    if (here.collecting)
+        return tc_fail(err, TC_ERROR_STATE,
+                       "a captured function was called by an optimizer or a schedule within a start of tc.cuda.graph; call it outside, and "
+                       "pass what it gives");
     graph->collected = 0;
     here.collecting = graph;
     return TC_OK;
@@ -236,7 +240,16 @@ tc_status tc_check_drawn(const tc_drawn *drawn, tc_error *err)
 
 unsigned tc_graph_number(void) { return here.captured ? (unsigned)here.captured->serial : 0; }
 
-void tc_cuda_graph_argument(const tc_cuda_graph *graph, tc_tensor *tensor) { tensor->capture = (unsigned)graph->serial; }
+tc_status tc_cuda_graph_argument(tc_cuda_graph *graph, tc_tensor *tensor, tc_error *err)
+{
+    tensor->capture = (unsigned)graph->serial;
+    tc_cuda_lock(graph->index);
+    tc_cuda_block *block = tc_cuda_block_of(graph->index, tensor->storage->data);
+    const int code = block ? tc_cuda_graph_uses(graph, block, false) : 0;
+    if (block && !code) block->pool = graph;
+    tc_cuda_unlock(graph->index);
+    return code ? no_memory(err) : TC_OK;
+}
 
 void tc_graph_note_leaf(tc_tensor *leaf, bool is_set)
 {

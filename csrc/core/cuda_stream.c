@@ -243,10 +243,17 @@ int tc_cuda_orders(const tc_cuda_work *work, tc_cuda_history *history, bool writ
     return code;
 }
 
+/* The lock is held. */
+static bool is_of_another_capture(const tc_cuda_block *block, const tc_cuda_graph *own)
+{
+    return block->pool && block->pool != own && tc_cuda_records(block->pool);
+}
+
 static int name(const tc_cuda_work *work, const void *memory, bool writes)
 {
     tc_cuda_block *block = tc_cuda_block_of(work->index, memory);
     if (!block) return 0;
+    if (is_of_another_capture(block, work->graph)) return TC_CUDA_OF_A_CAPTURE;
     return work->graph ? tc_cuda_graph_uses(work->graph, block, writes) : tc_cuda_orders(work, &block->history, writes);
 }
 
@@ -310,8 +317,9 @@ tc_status tc_cuda_hand_over(const tc_tensor *tensor, void *stream, tc_error *err
     TC_TRY(tc_cuda_not_in_capture("a Tensor was given to another library", err));
     TC_TRY(tc_cuda_enter(&stay, index, err));
     const device_order *order = &orders[tc_cuda_slot(index)];
-    int code = 0;
     tc_cuda_lock(index);
+    const tc_cuda_block *block = tc_cuda_block_of(index, tensor->storage->data);
+    int code = block && is_of_another_capture(block, NULL) ? TC_CUDA_OF_A_CAPTURE : 0;
     for (int i = 0; i < order->count && !code; i++) { /* all of them: the receiver may write to memory that they read */
         code = stay.api->record_event(order->queues[i]->event, order->queues[i]->stream);
         if (!code) code = stay.api->wait_event(stream, order->queues[i]->event);

@@ -144,8 +144,12 @@ static PyObject *run_graph_begin(tcpy_call *call)
         tc_cuda_graph_free(graph);
         return NULL;
     }
+    for (int64_t i = 0; i < call->v[2].list.count; i++) {
+        if (tc_cuda_graph_argument(graph, call->v[2].list.items[i], &err) == TC_OK) continue;
+        Py_DECREF(capsule); /* ends the capture */
+        return tcpy_raise(&err);
+    }
     drawn_from = generators;
-    for (int64_t i = 0; i < call->v[2].list.count; i++) tc_cuda_graph_argument(graph, call->v[2].list.items[i]);
     return capsule;
 }
 

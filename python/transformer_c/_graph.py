@@ -16,7 +16,7 @@ from ._tensor import is_grad_enabled, no_grad
 
 _AUTOCAST = ["without autocast", "under autocast to bfloat16", "under autocast to float16", "in a call under autocast"]
 _noting: dict[int, Graph] = {}  # graphs whose captures note the calls of a thread, by thread
-_starts = ForkLock()  # what is put together for a start is one thread's
+_starts = ForkLock(reentrant=True)  # what is put together for a start is one thread's, and a start within it is refused
 
 
 def repeated(call: Callable[[], Any], prepare: Callable[[], Callable[[], None]], keep: Callable[[], Callable[[], None]]) -> None:

@@ -133,6 +133,9 @@ def graph(function: Callable, device: str | None = None) -> Graph:
     parameters that get a gradient from then on. Leaves that the function makes (``tc.zeros(..., requires_grad=True)``,
     ``x.detach().requires_grad_()``) are made anew by each start, without a gradient.
 
+    Threads that the function starts are not captured. Work that they put on a GPU is done at once, and may not use the function's arguments or
+    what it has computed, which the second call refuses.
+
     A graph is for one shape. Call the function itself for the last batch of an epoch, which may be smaller: the bits are the same.
 
     Examples

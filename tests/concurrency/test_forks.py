@@ -235,13 +235,14 @@ def test_no_lock_of_the_python_layer_is_held_across_a_fork():
     """Locks of a thread that a child does not have: data/loader.py's are of an iterator, which refuses to run in a child; a ForkLock is
     made anew there."""
     package = ROOT / "python/transformer_c"
-    made = r"\ballocate_lock\(|threading\.(?:R?Lock|Condition|Event|Semaphore|Barrier|Thread)\(|queue\.\w*Queue"
+    made = r"\b(?:allocate_lock|RLock)\(|threading\.(?:R?Lock|Condition|Event|Semaphore|Barrier|Thread)\(|queue\.\w*Queue"
     found = {path.relative_to(package).as_posix() for path in package.rglob("*.py") if re.search(made, path.read_text())}
     assert found == {"data/loader.py", "_fork_lock.py"}
 
 
-def test_a_lock_that_is_held_is_free_in_a_child():
-    lock = ForkLock()
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_lock_that_is_held_is_free_in_a_child(reentrant):
+    lock = ForkLock(reentrant)
     with lock.lock:
         pid = os.fork()
         if pid == 0:

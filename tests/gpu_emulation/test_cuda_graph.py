@@ -921,6 +921,93 @@ def test_what_other_threads_do_in_a_capture(emulated_gpu):
     assert seen == [6000.0, [2.0] * 5] * 2
 
 
+OF_A_THREAD = {
+    "computes": lambda y, x: y * 3,
+    "writes": lambda y, x: y.add_(1),
+    "reads": lambda y, x: y.tolist(),
+    "copies": lambda y, x: y.clone(),
+    "has a large copy": lambda y, x: y.repeat(500000).tolist(),
+    "writes a number": lambda y, x: y.__setitem__(0, 1.0),
+    "uses the argument": lambda y, x: x * 3,
+    "uses a view": lambda y, x: y[1:].sum(),
+    "lends": lambda y, x: y.__dlpack__(stream=1),
+    "captures": lambda y, x: [step() for step in [tc.cuda.graph(lambda: y * 3, device=y.device)] for _ in range(2)],
+}
+
+
+@pytest.mark.parametrize("name", OF_A_THREAD)
+def test_a_thread_of_the_function_may_not_use_what_the_capture_has_not_computed(emulated_gpu, name):
+    errors, calls = [], []
+
+    def use(y, x):
+        try:
+            OF_A_THREAD[name](y, x)
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    def function(x):
+        y = x * 2
+        calls.append(1)
+        if len(calls) > 1:
+            in_a_thread(lambda: use(y, x))
+        return y * 5
+
+    step = tc.cuda.graph(function)
+    for i in range(1, 5):
+        assert (host(step(tc.full((8,), float(i), device=emulated_gpu))) == 10 * i).all()
+    assert len(errors) == 1 and "another thread computed, or got as an argument, while tc.cuda.graph captured" in errors[0]
+
+
+def test_an_argument_that_is_not_used_is_taken_again(emulated_gpu):
+    step, x = tc.cuda.graph(lambda x, y: x * 2), tc.ones(1000, device=emulated_gpu)
+    step(x, x), step(x, x)
+    del step
+    gc.collect()
+    others = [tc.full((1000,), float(i), device=emulated_gpu) for i in range(5)]
+    assert [float(y[0]) for y in others] == [0, 1, 2, 3, 4]
+
+
+def test_a_start_within_a_start_is_refused(emulated_gpu):
+    inner, x = tc.cuda.graph(lambda x: x * 2), tc.ones(2, device=emulated_gpu)
+    inner(x), inner(x)
+    p, calls = tc.nn.Parameter(tc.ones(2, device=emulated_gpu)), []
+    optimizer = tc.optim.SGD([p], lr=0.1)
+
+    def factor(epoch):
+        calls.append(1)
+        if len(calls) < 4:
+            return 1.0
+        inner(x)
+        return 1.0
+
+    schedule = LR.LambdaLR(optimizer, factor)
+
+    def step():
+        optimizer.zero_grad()
+        (p * p).sum().backward()
+        optimizer.step()
+        schedule.step()
+
+    step, errors = tc.cuda.graph(step, device=emulated_gpu), []
+
+    def run():
+        for _ in range(4):
+            try:
+                step()
+            except RuntimeError as error:
+                errors.append(str(error))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert len(errors) == 2 and all("called by an optimizer or a schedule within a start of tc.cuda.graph" in e for e in errors)
+    before = host(p).copy()
+    calls.clear()
+    step()  # as usual
+    assert (host(p) != before).all() and (host(inner(x)) == 2).all()
+
+
 def test_a_function_that_calls_itself(emulated_gpu):
     step = tc.cuda.graph(lambda x: step(x))
     with pytest.raises(RuntimeError, match="may not call itself"):
