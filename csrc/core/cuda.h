@@ -152,7 +152,9 @@ TC_CHECKED tc_status tc_cuda_copy(int index, void *to, bool to_host, const void 
 
 /* The backend's check_later. */
 TC_CHECKED tc_status tc_cuda_check_later(int index, const tc_index_check *check, int64_t **alarm, int64_t *ticket, tc_error *err);
-/* The error of an earlier call, once, if a kernel has found one. The host has waited for the work in question. */
+/* Before the end of a graph, whose checks are described until then. The lock is held. */
+void tc_cuda_forget_checks(int index, const tc_cuda_graph *graph);
+/* TC_ERROR_STATE, once, with the errors of earlier calls that kernels have found. The host has waited for the work in question. */
 TC_CHECKED tc_status tc_cuda_earlier_errors(const tc_cuda_api *api, int index, tc_error *err);
 
 /* ---- planning (cuda_plan.c) ---- */

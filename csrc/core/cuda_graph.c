@@ -467,6 +467,7 @@ void tc_cuda_graph_free(tc_cuda_graph *graph)
     if (!tc_cuda_forked()) {
         if (graph->exec) (void)graph->api->destroy_graph(graph->exec);
         tc_cuda_lock(index);
+        tc_cuda_forget_checks(index, graph);
         for (int64_t i = 0; i < graph->uses.count; i++) {
             tc_cuda_block *block = graph->uses.items[i].block;
             if (block->pool == graph) block->pool = NULL;

@@ -275,10 +275,11 @@ tc_status tc_cuda_failed(const tc_cuda_api *api, int index, const char *what, in
 {
     char name[TC_DEVICE_TEXT];
     if (code == TC_CUDA_OF_A_CAPTURE)
-        return tc_fail(err, TC_ERROR_STATE,
-                       "%s on %s used a Tensor that another thread computed, or got as an argument, while tc.cuda.graph captured; its values "
-                       "are there after the capture alone: compute in the function's own thread",
-                       what, tc_device_text(name, (tc_device){TC_CUDA, index}));
+        return tc_fail(
+            err, TC_ERROR_STATE,
+            "%s on %s used a Tensor that another thread computed, or got as an argument, while tc.cuda.graph captured; its values "
+            "are there after the capture alone: compute in the function's own thread",
+            what, tc_device_text(name, (tc_device){TC_CUDA, index}));
     return tc_fail(err, TC_ERROR_STATE, "%s on %s failed: %.400s (CUDA error %d)", what, tc_device_text(name, (tc_device){TC_CUDA, index}),
                    api->error_text(code), code);
 }

@@ -43,7 +43,7 @@ def synchronize(device: str | None = None) -> None:
     Raises
     ------
     RuntimeError
-        When the GPU cannot be used (the message says why), or when work on it failed.
+        When the GPU cannot be used (the message says why), when work on it failed, or when an earlier call had an index or a class out of range.
     """
     _core.cuda_synchronize(device)
 

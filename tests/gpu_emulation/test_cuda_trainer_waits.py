@@ -210,7 +210,7 @@ def test_an_index_out_of_range_is_told_before_its_step(emulated_gpu):
             return loss
 
     model, trainer = Wrong(), tc.Trainer(1, device=emulated_gpu, progress=False, limit_val_batches=0)
-    with pytest.raises(IndexError, match="is outside the table, which has 7 rows"):
+    with pytest.raises(RuntimeError, match="is outside the table, which has 7 rows"):
         trainer.fit(model, data(12))
     assert trainer.global_step == 2
     for p, before in zip(model.parameters(), model.before, strict=True):

@@ -24,7 +24,7 @@ def embedding(input, weight, padding_idx: int | None = None):
     Raises
     ------
     IndexError
-        When an index is outside the table.
+        When an index is outside the table. Of indices on a GPU, a RuntimeError of the next copy to the host or ``tc.cuda.synchronize()``.
 
     Examples
     --------
