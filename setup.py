@@ -146,8 +146,9 @@ class BuildCore(build_ext):
 
     def library_jobs(self):
         """(source, object, flags, what it is called) of all that needs no Python."""
+        named = {"cuda_library.c": build_cuda.sources_options()}
         jobs = [
-            (path, self.objects / f"{path.parent.name}-{path.stem}.o", self.plain, path.name)
+            (path, self.objects / f"{path.parent.name}-{path.stem}.o", [*self.plain, *named.get(path.name, [])], path.name)
             for folder in ("core", "ops")
             for path in sources(folder)
         ]

@@ -89,7 +89,7 @@ def stand_in(tmp_path):
         }
         source, library = tmp_path / "stand_in.c", tmp_path / "stand_in.so"
         source.write_text(STAND_IN)
-        flags = [f"-D{name}={value}" for name, value in answers.items()]
+        flags = [*build_cuda.sources_options(), *(f"-D{name}={value}" for name, value in answers.items())]
         subprocess.run([*COMPILER, "-shared", "-fPIC", *flags, f"-I{ROOT / 'csrc'}", "-o", library, source], check=True)
         return library
 
@@ -125,9 +125,22 @@ def error_of(library, call):
             {"ROWS": '"of another kernels.def"'},
             'was built from other sources than this; build it with "make cuda" in the sources or "TRANSFORMER_C_CUDA=1 pip install ."',
         ),
+        ({"TC_KERNEL_HEADERS": "0"}, "was built from other sources than this"),
+        ({"TC_KERNEL_CODE": "0"}, "was built from other sources than this"),
         ({"CAPABILITY": 61}, "GPU 0 has compute capability 6.1, and the CUDA library has code for 7.5, 8.0 and later"),
     ],
-    ids=["no driver", "old driver", "no GPU", "none of them", "another error", "another build", "other kernels", "no code"],
+    ids=[
+        "no driver",
+        "old driver",
+        "no GPU",
+        "none of them",
+        "another error",
+        "another build",
+        "other kernels",
+        "other headers",
+        "other code",
+        "no code",
+    ],
 )
 def test_what_is_missing_is_named(stand_in, answers, words):
     library = stand_in(**answers)
@@ -237,6 +250,19 @@ def test_objects_are_of_one_compiler(tmp_path, monkeypatch):
     source = build_cuda.sources()[0]
     made = [build_cuda.compile_object(compiler(tmp_path, release), source, ["sm_80"], b"") for release in ("13.0", "13.1", "13.0")]
     assert made[0] == made[2] != made[1] and [path.read_text().strip() for path in made] == ["13.0", "13.1", "13.0"]
+
+
+def test_what_a_library_is_compared_by(tmp_path, monkeypatch):
+    """A header that the core reads too, or a kernel's code: the libraries of before are of other sources."""
+    shutil.copytree(ROOT / "csrc", tmp_path / "csrc")
+    monkeypatch.setattr(build_cuda, "KERNELS", tmp_path / "csrc" / "kernels")
+    found = [build_cuda.sources_options()]
+    for name in ("transformer_c.h", "kernels/attention.h", "kernels/kernels.def", "kernels/cuda/gemm.cu", "kernels/cuda/device.cuh"):
+        with open(tmp_path / "csrc" / name, "a") as file:
+            file.write("/* changed */\n")
+        found.append(build_cuda.sources_options())
+    headers, code = zip(*found, strict=True)
+    assert len({*headers}) == 4 and headers[3] == headers[-1] and len({*code}) == 3 and code[0] == code[3]
 
 
 def test_a_compiler_that_is_too_old(tmp_path, monkeypatch):

@@ -67,18 +67,33 @@ def code_flags(targets: list[str]) -> list[str]:
     return flags + [f"-gencode=arch=compute_{name[3:]},code=compute_{name[3:]}" for name in targets[-1:]]
 
 
-def headers_digest() -> bytes:
+def _digest(*folders: Path, suffixes: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
-    folders = (KERNELS.parent, KERNELS, KERNELS / "cuda")
-    for path in sorted(p for f in folders for p in f.iterdir() if p.suffix in (".h", ".cuh", ".def")):
+    for path in sorted(path for folder in folders for path in folder.iterdir() if path.suffix in suffixes):
         digest.update(path.read_bytes())
-    return digest.digest()
+    return digest.hexdigest()[:16]
+
+
+def digest_of_headers() -> str:
+    """Of those that core and kernels share."""
+    return _digest(KERNELS.parent, KERNELS, suffixes=(".h", ".def"))
+
+
+def sources_options() -> list[str]:
+    """Options for the two files with tc_kernel_rows (kernel_ids.h), of the core and of the kernels."""
+    code = _digest(KERNELS / "cuda", suffixes=(".cu", ".cuh", ".h", ".def"))
+    return [f"-DTC_KERNEL_HEADERS={digest_of_headers()}", f"-DTC_KERNEL_CODE={code}"]
+
+
+def headers_digest() -> bytes:
+    return (digest_of_headers() + _digest(KERNELS / "cuda", suffixes=(".h", ".cuh", ".def"))).encode()
 
 
 def compile_object(nvcc: str, source: Path, targets: list[str], headers: bytes, output: str = "-c") -> Path:
     """An object file, or with output="-cubin" the machine code alone, of one target."""
     code = code_flags(targets) if output == "-c" else [f"-arch={targets[0]}"]
-    command = [nvcc, *FLAGS, *code, output, str(source)]
+    named = sources_options() if source.name == "table.cu" else []
+    command = [nvcc, *FLAGS, *code, *named, output, str(source)]
     key = hashlib.sha256(headers + source.read_bytes() + repr((version(nvcc), command[1:-1])).encode()).hexdigest()[:16]
     target = OBJECTS / f"{source.stem}-{key}.o"
     if not target.exists():

@@ -11,11 +11,14 @@ typedef enum tc_kernel_id {
     TC_KERNEL_COUNT
 } tc_kernel_id;
 
-/* The rows as text. A CUDA library with different rows was built from other sources than the core. */
+/* The rows as text, and digests of the headers that core and kernels share and of the kernels' code, which tools/build_cuda.py gives to
+ * both sides. A CUDA library with another text was built from other sources than the core. */
+#define TC_TEXT_OF(word) #word
+#define TC_TEXT(macro) TC_TEXT_OF(macro)
 static const char tc_kernel_rows[] =
 #define TC_KERNEL_ENTRY(...) #__VA_ARGS__ "\n"
 #include "kernels.def"
-    ;
+    TC_TEXT(TC_KERNEL_HEADERS) " " TC_TEXT(TC_KERNEL_CODE);
 #undef TC_KERNEL_ENTRY
 
 struct tc_kernel_table {

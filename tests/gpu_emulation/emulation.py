@@ -19,9 +19,13 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+sys.path.append(str(ROOT / "tools"))
+import build_cuda  # noqa: E402
+
 KERNELS = ROOT / "csrc" / "kernels"
 ROWS = ROOT / "csrc" / "core" / "kernels.c"  # of kernels.def, as the core has them
 CACHE = ROOT / "build" / "gpu_emulation"
@@ -119,6 +123,8 @@ def compile_object(source, flavour):
     kernel_flags, emulator_flags, _ = FLAVOURS[flavour]
     flags = [*COMMON, *(kernel_flags if source.suffix == ".cu" else emulator_flags)]
     language = "c++"
+    if source.name == "table.cu":
+        flags += [f"-DTC_KERNEL_HEADERS={build_cuda.digest_of_headers()}", "-DTC_KERNEL_CODE="]
     if source.suffix == ".c":
         flags[0], language = "-std=gnu11", "c"
     key = _digest([source, *_headers()], compiler(), flags)
