@@ -8,6 +8,8 @@ import transformer_c as tc
 from cuda_library import small
 from device_cases import FLOATS, array, beside_the_cpu, host
 from transformer_c import functional as F
+from transformer_c.distributed.group import Group
+from transformer_c.trainer.zero import Zero
 from transformer_c.tutorials import godoy, keras_book, sensio, uva
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
@@ -392,3 +394,23 @@ def test_modules_of_the_documents(emulated_gpu, name, rng):
         trainer.fit(model, tc.data.DataLoader(tc.data.TensorDataset(x, y), 2), tc.data.DataLoader(tc.data.TensorDataset(given, y), 4))
         found.append([trainer.history["loss"], trainer.history["val_loss"]])
     np.testing.assert_allclose(found[1], found[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_steps_of_a_shared_out_state_are_those_on_the_cpu(dtype, emulated_gpu):
+    """As ``strategy="zero"`` takes them, of one rank: gradients, parameters and state go to the host to be sent, and back."""
+
+    def trained(device):
+        tc.manual_seed(0)
+        model = tc.nn.Sequential(tc.nn.Linear(5, 7), tc.nn.Linear(7, 3)).to(dtype).to(device)
+        zero = Zero(Group(), tc.optim.AdamW(model.parameters(), lr=0.1))
+        for _ in range(2):
+            model.zero_grad()
+            model(tc.ones(2, 5).to(dtype).to(device)).float().square().mean().backward()
+            zero.sum_gradients([True] * 4, 0.1, "norm")
+            zero.step()
+        states = [value for state in zero.state_dict()["state"].values() for value in state.values() if isinstance(value, tc.Tensor)]
+        return [np.asarray(value.detach().float().cpu()) for value in [*model.parameters(), *states]]
+
+    for gpu, cpu in zip(trained(emulated_gpu), trained("cpu"), strict=True):
+        np.testing.assert_allclose(gpu, cpu, atol=1e-6 if dtype == "float32" else 1e-2)

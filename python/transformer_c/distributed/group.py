@@ -64,7 +64,7 @@ class Group:
             self.waiting = None
 
     def _call(self, name: str, *arguments: Any, of: Any = None, **options: Any) -> Any:
-        """Calls a method of the communicator, or `of` something else of MPI, which waits for the other ranks."""
+        """Calls a method of `of`, the communicator by default, that waits for the other ranks."""
         with self.waits(name):
             try:
                 return getattr(of or self.communicator, name)(*arguments, **options)

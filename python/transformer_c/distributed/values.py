@@ -207,7 +207,7 @@ class _Call:
     is_tensor: bool
 
     def is_as(self, other: _Call) -> bool:
-        """Whether they may be made together."""
+        """Whether both are the same function with the same options."""
         return (self.function, self.op, self.root) == (other.function, other.op, other.root)
 
     def fits(self, other: _Call) -> bool:

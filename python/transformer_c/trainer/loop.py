@@ -246,7 +246,7 @@ class FitLoop:
         run = self.run
         where = f"interrupted after epoch {run.epoch}" if not run.batch else f"interrupted in epoch {run.epoch + 1} after batch {run.batch}"
         kept = f'; {run.last_path!r} has everything: fit(..., resume="last") resumes the run' if self.options.checkpoint_dir else ""
-        raise KeyboardInterrupt(where + kept)
+        raise KeyboardInterrupt(where + kept) from None
 
     # ---- a batch -------------------------------------------------------------------------------------------------------------
 

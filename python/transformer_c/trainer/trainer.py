@@ -81,7 +81,8 @@ class Trainer(RunView):
     strategy : {"ddp", "zero", "auto"}, optional
         "ddp": the processes that a launcher started train one model together: ``mpiexec -n 4 python script.py``. Each rank gets its share of
         the loaders, whose batch size is then that of one rank; n ranks take the steps of one process whose batch is n times as large.
-        Rank 0 writes all files. "zero": the same, with the optimizer's state shared out over the ranks (ZeRO-1). "auto": "ddp" where a launcher started several processes. None: this process alone.
+        Rank 0 writes all files. "zero": the same, with the optimizer's state shared out over the ranks (ZeRO-1). "auto": "ddp" where a
+        launcher started several processes. None: this process alone. See the page "From one process to many" (docs/scale.md).
     precision : {"32-true", "bf16-mixed"}, optional
         "bf16-mixed" runs the steps under ``tc.autocast``: weights in float32, products in bfloat16. None: the model's own dtype.
     graph : bool, default False
