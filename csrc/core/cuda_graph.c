@@ -390,13 +390,25 @@ tc_status tc_cuda_graph_begin(tc_cuda_graph **out, int index, tc_error *err)
     return TC_OK;
 }
 
+/* Makes what was captured a graph that can be launched. That may take memory of the device, which our cache may have. */
+static int instantiate(tc_cuda_graph *graph, void *captured)
+{
+    tc_error ignored;
+    int code = graph->api->instantiate(&graph->exec, captured);
+    if (code == TC_CUDA_OUT_OF_MEMORY && tc_cuda_empty_cache(graph->index, &ignored) == TC_OK)
+        code = graph->api->instantiate(&graph->exec, captured);
+    (void)graph->api->forget_captured(captured);
+    return code;
+}
+
 tc_status tc_cuda_graph_end(tc_cuda_graph *graph, tc_error *err)
 {
     TC_CUDA_STAY(stay);
     const int index = graph->index;
     here.captured = NULL;
     TC_TRY(tc_cuda_enter(&stay, index, err));
-    const int code = stay.api->end_capture(&graph->exec, graph->stream);
+    void *captured = NULL;
+    int code = stay.api->end_capture(&captured, graph->stream);
     tc_cuda_lock(index);
     graph->records = false; /* what is freed from now on waits for the end of the graph */
     tc_cuda_unlock(index);
@@ -408,6 +420,9 @@ tc_status tc_cuda_graph_end(tc_cuda_graph *graph, tc_error *err)
         if (recorded->is_new) recorded->data = recorded->leaf->data; /* the function may have replaced it */
     }
     tc_graph_halves_captured(&graph->halves);
+    if (!code) code = instantiate(graph, captured);
+    if (code == TC_CUDA_OUT_OF_MEMORY)
+        return tc_fail(err, TC_ERROR_MEMORY, "out of memory on the GPU: there is none to make a captured graph");
     if (code) return tc_cuda_failed(stay.api, index, "the capture of a graph", code, err);
     return graph->is_short_of_memory ? no_memory(err) : TC_OK;
 }
@@ -436,6 +451,7 @@ tc_status tc_cuda_graph_start(tc_cuda_graph *graph, tc_error *err)
 {
     TC_CUDA_STAY(stay);
     TC_TRY(tc_cuda_not_in_capture("another graph was started", err));
+    if (!graph->exec) return tc_fail(err, TC_ERROR_STATE, "the capture of this graph has failed, so that there is nothing to start");
     TC_TRY(tc_cuda_enter(&stay, graph->index, err));
     if (graph->starts > 0) TC_TRY(tc_graph_halves_refresh(&graph->halves, err));
     if (graph->used) TC_TRY(tc_cuda_copy(graph->index, graph->page, false, graph->numbers, true, graph->used, err));
@@ -450,6 +466,14 @@ tc_status tc_cuda_graph_give_gradients(tc_cuda_graph *graph, tc_error *err)
         recorded_leaf *recorded = &graph->leaves.items[i];
         if (recorded->leaf->grad != recorded->after) TC_TRY(tc_tensor_set_grad(recorded->leaf, recorded->after, err));
     }
+    return TC_OK;
+}
+
+tc_status tc_cuda_graph_give_up(tc_cuda_graph *graph, tc_error *err)
+{
+    for (int64_t i = 0; i < graph->leaves.count; i++)
+        TC_TRY(tc_tensor_set_grad(graph->leaves.items[i].leaf, graph->leaves.items[i].before, err));
+    tc_graph_halves_not_started(&graph->halves);
     return TC_OK;
 }
 

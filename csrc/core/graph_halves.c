@@ -53,6 +53,12 @@ void tc_graph_halves_started(const tc_graph_halves *halves)
         if (halves->items[i].is_stepped) tc_kept_half_was_stepped(halves->items[i].weight, halves->items[i].copy);
 }
 
+void tc_graph_halves_not_started(const tc_graph_halves *halves)
+{
+    for (int64_t i = 0; i < halves->count; i++) /* the copy is not what the capture left it as: it is made anew */
+        atomic_fetch_add_explicit(&halves->items[i].weight->storage->version, 1, memory_order_acq_rel);
+}
+
 void tc_graph_halves_free(tc_graph_halves *halves)
 {
     for (int64_t i = 0; i < halves->count; i++) {

@@ -24,6 +24,8 @@ const tc_tensor *tc_graph_halves_moved(const tc_graph_halves *halves);
 /* Before a start that is not the first, and after the work of any is on its stream. */
 TC_CHECKED tc_status tc_graph_halves_refresh(const tc_graph_halves *halves, tc_error *err);
 void tc_graph_halves_started(const tc_graph_halves *halves);
+/* After a capture whose work is never done. */
+void tc_graph_halves_not_started(const tc_graph_halves *halves);
 void tc_graph_halves_free(tc_graph_halves *halves);
 
 #endif

@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-#define TC_CUDA_ABI_VERSION 7
+#define TC_CUDA_ABI_VERSION 8
 
 /* The error numbers that the core distinguishes; it only passes others to error_text(). */
 #define TC_CUDA_OUT_OF_MEMORY 2
@@ -63,11 +63,13 @@ typedef struct tc_cuda_api {
     int (*synchronize_event)(void *event);          /* the host waits for it */
     int (*synchronize)(void *stream);               /* waits, and returns the error of any work that failed */
     int (*synchronize_device)(void);                /* the same for all its streams, none of which may be in a capture */
-    /* Work that is put on the stream, which is apart, is kept for a graph and not done, until end_capture() gives the graph. Meanwhile the
+    /* Work that is put on the stream, which is apart, is kept for a graph and not done, until end_capture() gives it. Meanwhile the
      * host may not wait for the stream, and work on it not for that of other streams; both make the capture's end fail. Threads may
      * allocate memory. */
     int (*begin_capture)(void *stream);
-    int (*end_capture)(void **graph, void *stream);           /* in either case the stream is as before the capture */
+    int (*end_capture)(void **captured, void *stream);        /* in either case the stream is as before the capture */
+    int (*instantiate)(void **graph, void *captured);         /* what can be launched; this may take memory of the device */
+    int (*forget_captured)(void *captured);                   /* a graph that was made of it stays */
     int (*launch_graph)(void *graph, void *stream);           /* all its work, in order, after what is on the stream */
     int (*destroy_graph)(void *graph);                        /* a launch that is on its way still runs */
     const tc_cuda_kernel_table *(*kernels)(tc_dtype storage); /* NULL: not a floating dtype */

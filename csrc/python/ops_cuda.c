@@ -185,6 +185,7 @@ static PyObject *run_graph_check(tcpy_call *call)
 
 static PyObject *run_graph_collect(tcpy_call *call) { return with_graph(call, tc_cuda_graph_collect); }
 static PyObject *run_graph_collected(tcpy_call *call) { return with_graph(call, tc_cuda_graph_collected); }
+static PyObject *run_graph_give_up(tcpy_call *call) { return with_graph(call, tc_cuda_graph_give_up); }
 
 static PyObject *run_graph_use(tcpy_call *call)
 {
@@ -269,5 +270,7 @@ const tcpy_op tcpy_ops_cuda[] = {
     {"cuda_graph_collected", "graph:o", run_graph_collected, "The end of this.", 0},
     {"cuda_graph_draw", "graph:o generators:o", run_graph_draw, "Before a start: takes the numbers of its dropout masks.", 0},
     {"cuda_graph_start", "graph:o", run_graph_start, "Does the work of the graph once more.", 0},
+    {"cuda_graph_give_up", "graph:o", run_graph_give_up,
+     "Where the work of a capture is never done: gives the leaves the gradients that it would have begun with.", 0},
     {NULL, NULL, NULL, NULL, 0},
 };

@@ -163,6 +163,7 @@ class Graph:
     def note(self, call: Callable[[], Any], again: Callable[[], Any], keep: Callable[[], Callable[[], None]]) -> Any:
         """Calls the one now, and the other at each start, after keep(). What it calls in turn is not noted."""
         self._calls.append((again, keep))
+        self._kept.append(keep())
         del _noting[get_ident()]
         try:
             return call()
@@ -173,6 +174,7 @@ class Graph:
         self._inputs = [t.detach().clone() for t in tensors]
         self._places = [t.data_ptr() for t in self._inputs]
         self._calls: list[tuple[Callable[[], Any], Callable[[], Callable[[], None]]]] = []
+        self._kept: list[Callable[[], None]] = []  # what takes back the calls
         self._generators: list[Any] = []
         device = self._device or (tensors[0].device if tensors else None)
         graph = None
@@ -187,13 +189,19 @@ class Graph:
                     _core.cuda_graph_end(graph)
             self._check_inputs(graph)
         except BaseException:
-            # What came before the error is done, as without a capture: gradients and weights are what the host believes them to be.
+            # What came before the error is done, as without a capture: gradients and weights are what the host believes them to be. If it
+            # cannot be done, as there is no graph of it, the host goes back to what they are.
             if graph is not None:
-                with contextlib.suppress(RuntimeError):
+                try:
                     _core.cuda_graph_start(graph)
+                except (RuntimeError, MemoryError):
+                    for take_back in reversed(self._kept):
+                        take_back()
+                    _core.cuda_graph_give_up(graph)
             raise
         _core.cuda_graph_start(graph)
         self._graph = graph
+        del self._kept
         return self._result
 
     def _check_inputs(self, graph: Any) -> None:

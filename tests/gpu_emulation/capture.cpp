@@ -28,7 +28,7 @@ namespace
 {
 
 std::vector<std::shared_ptr<Capture>> captures; // that are not over
-int planted_mode = cudaStreamCaptureModeRelaxed, graph_launches = 0, graphs = 0;
+int planted_mode = cudaStreamCaptureModeRelaxed, graph_launches = 0, graphs = 0, instantiations_to_fail = 0;
 
 bool forbids_unsafe(const Capture &capture)
 {
@@ -102,6 +102,7 @@ using namespace emulator;
 void emulator_set_capture_mode(int mode) { planted_mode = mode; }
 int emulator_graph_launches(void) { return graph_launches; }
 int emulator_graphs(void) { return graphs; }
+void emulator_fail_instantiations(int count) { instantiations_to_fail = count; }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode)
 {
@@ -136,6 +137,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
 {
     const std::lock_guard<std::recursive_mutex> held(runtime_lock());
+    *exec = nullptr;
+    if (instantiations_to_fail > 0 && instantiations_to_fail-- > 0) return result(cudaErrorMemoryAllocation);
     *exec = new emulated_graph_exec{std::make_shared<const Nodes>(graph->nodes)};
     graphs++;
     return cudaSuccess;
@@ -150,6 +153,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
     const std::lock_guard<std::recursive_mutex> held(runtime_lock());
+    if (!exec) return result(cudaErrorInvalidValue);
     graph_launches++;
     return result(put_on_stream(stream, [nodes = exec->nodes] {
         for (const auto &node : *nodes)

@@ -38,4 +38,5 @@ bool all_are_joined(const Capture *capture, const CapturedStream &origin);
 // Plants bugs: captures begin in the mode CUDA calls global, or thread-local; 2: relaxed, as asked for. Graphs launched so far.
 extern "C" void emulator_set_capture_mode(int mode);
 extern "C" int emulator_graph_launches(void);
-extern "C" int emulator_graphs(void); // that were made and not destroyed
+extern "C" int emulator_graphs(void);                    // that were made and not destroyed
+extern "C" void emulator_fail_instantiations(int count); // so many from now on find no memory

@@ -124,6 +124,8 @@ class Api(ctypes.Structure):  # tc_cuda_api
         ("synchronize_device", ctypes.CFUNCTYPE(INT)),
         ("begin_capture", ctypes.CFUNCTYPE(INT, POINTER)),
         ("end_capture", ctypes.CFUNCTYPE(INT, ADDRESS, POINTER)),
+        ("instantiate", ctypes.CFUNCTYPE(INT, ADDRESS, POINTER)),
+        ("forget_captured", ctypes.CFUNCTYPE(INT, POINTER)),
         ("launch_graph", ctypes.CFUNCTYPE(INT, POINTER, POINTER)),
         ("destroy_graph", ctypes.CFUNCTYPE(INT, POINTER)),
         ("kernels", ctypes.CFUNCTYPE(ctypes.POINTER(KernelTable), INT)),

@@ -50,8 +50,12 @@ class Device:
 
     def end(self, stream):
         """(error, graph)."""
-        graph = ctypes.c_void_p()
-        return self.api.end_capture(ctypes.byref(graph), stream), graph.value
+        captured, graph = ctypes.c_void_p(), ctypes.c_void_p()
+        if error := self.api.end_capture(ctypes.byref(captured), stream):
+            return error, graph.value
+        error = self.api.instantiate(ctypes.byref(graph), captured)
+        self.library.check(self.api.forget_captured(captured))
+        return error, graph.value
 
     def allocate(self):
         pointer = ctypes.c_void_p()
@@ -267,3 +271,12 @@ def test_the_modes(device, stream, mode, mine, others, ended_elsewhere):
         error, graph = device.end(stream)
         assert error == 0
     device.api.destroy_graph(graph)
+
+
+def test_a_graph_that_was_not_made_is_not_launched(emulated_library):
+    device = Device(emulated_library)
+    stream = device.stream()
+    device.capture(stream)
+    emulated_library.library.emulator_fail_instantiations(1)
+    assert device.end(stream) == (2, None)
+    assert device.api.launch_graph(None, stream) == 1

@@ -1044,3 +1044,57 @@ def test_a_loan_that_ends_in_a_capture(emulated_gpu, emulated_library):
     others = [tc.full((10,), 9.0, device=emulated_gpu) for _ in range(9)]  # the capture is over
     assert address in {z.data_ptr() for z in others} and all((host(z) == 9).all() for z in others)
     assert borrower.has_read() == [2.0] * 10
+
+
+# ---- captures that cannot be made graphs ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("precision", ["float32", "autocast"])
+def test_a_graph_that_finds_no_memory_leaves_the_step_undone(emulated_gpu, emulated_library, precision):
+    """Weights, states, counts and schedules are those before the call, and later calls go on from there."""
+    if not emulated_library.counts_launches:
+        pytest.skip("the emulation alone can be short of it")
+    run = Run(emulated_gpu, precision, make=lambda step: tc.cuda.graph(step))
+    tokens = tc.tensor(np.arange(10).reshape(2, 5), device=emulated_gpu)
+    run.step(tokens, tokens)
+    state = lambda: (
+        [host(p) for p in run.model.parameters()]
+        + [host(v) if isinstance(v, tc.Tensor) else v for s in run.optimizer.state.values() for v in s.values()]
+    )
+    before, rate = state(), run.schedule.get_last_lr()
+    emulated_library.library.emulator_fail_instantiations(2)
+    with pytest.raises(MemoryError, match="out of memory"):
+        run.step(tokens, tokens)
+    for found, expected in zip(state(), before, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert run.schedule.get_last_lr() == rate and all(p.grad is None for p in run.model.parameters())
+    for _ in range(3):
+        run.step(tokens, tokens)
+    assert {s["step"] for s in run.optimizer.state.values()} == {4}
+
+
+def test_gradients_that_are_added_to_stay_where_no_graph_is_made(emulated_gpu, emulated_library):
+    if not emulated_library.counts_launches:
+        pytest.skip("the emulation alone can be short of memory")
+    w, x = tc.ones(3, device=emulated_gpu, requires_grad=True), tc.tensor([1.0, 2.0, 3.0], device=emulated_gpu)
+    step = tc.cuda.graph(lambda x: (w * x).sum().backward())
+    step(x)
+    emulated_library.library.emulator_fail_instantiations(2)
+    with pytest.raises(MemoryError):
+        step(x)
+    np.testing.assert_array_equal(host(w.grad), host(x))
+    step(x)
+    step(x)
+    np.testing.assert_array_equal(host(w.grad), 3 * host(x))
+
+
+def test_a_graph_gets_the_memory_that_is_cached(emulated_gpu, emulated_library):
+    if not emulated_library.counts_launches:
+        pytest.skip("the emulation alone can be short of memory")
+    tc.zeros(1 << 20, device=emulated_gpu)  # is cached from now on
+    step = tc.cuda.graph(lambda x: x * 2)
+    x = tc.ones(3, device=emulated_gpu)
+    step(x)
+    emulated_library.library.emulator_fail_instantiations(1)
+    assert host(step(x)).tolist() == [2.0] * 3
+    assert tc.cuda.memory_stats(emulated_gpu)["cached"] < 1 << 22

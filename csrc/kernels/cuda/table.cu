@@ -88,15 +88,15 @@ int synchronize(void *stream) { return told(cudaStreamSynchronize(stream_of(stre
 
 // Relaxed: the first launch of a kernel may load its code, and a block of memory may be missing.
 int begin_capture(void *stream) { return told(cudaStreamBeginCapture(stream_of(stream), cudaStreamCaptureModeRelaxed)); }
-int end_capture(void **graph, void *stream)
+int end_capture(void **captured, void *stream)
 {
-    cudaGraph_t recorded = nullptr;
-    const int error = told(cudaStreamEndCapture(stream_of(stream), &recorded));
-    if (error) return error;
-    const int second = told(cudaGraphInstantiateWithFlags(reinterpret_cast<cudaGraphExec_t *>(graph), recorded, 0));
-    cudaGraphDestroy(recorded);
-    return second;
+    return told(cudaStreamEndCapture(stream_of(stream), reinterpret_cast<cudaGraph_t *>(captured)));
 }
+int instantiate(void **graph, void *captured)
+{
+    return told(cudaGraphInstantiateWithFlags(reinterpret_cast<cudaGraphExec_t *>(graph), static_cast<cudaGraph_t>(captured), 0));
+}
+int forget_captured(void *captured) { return told(cudaGraphDestroy(static_cast<cudaGraph_t>(captured))); }
 int launch_graph(void *graph, void *stream) { return told(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), stream_of(stream))); }
 int destroy_graph(void *graph) { return told(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph))); }
 
@@ -137,6 +137,8 @@ const tc_cuda_api api = {TC_CUDA_ABI_VERSION,
                          synchronize_device,
                          begin_capture,
                          end_capture,
+                         instantiate,
+                         forget_captured,
                          launch_graph,
                          destroy_graph,
                          kernels};
