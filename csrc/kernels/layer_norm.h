@@ -8,7 +8,7 @@
 #include "types.h"
 
 /* Items are rows.  y,x (N,C); gamma,beta (C) or NULL; mean,rstd (N) are saved for the backward. With a residual (N,C), x + residual is
- * normalised and written to sum (N,C); otherwise both are NULL. `stored`: of y, x, residual, gamma and beta. */
+ * normalised and written to sum (N,C), which may be y; otherwise sum is not used. `stored`: of y, x, residual, gamma and beta. */
 typedef struct tc_layer_norm_forward_args {
     void *y, *mean, *rstd, *sum;
     const void *x, *residual, *gamma, *beta;

@@ -37,13 +37,15 @@ tc_status tc_add_layer_norm(tc_tensor **y, tc_tensor **sum, tc_tensor **mean, tc
     TC_TRY(tc_check_shape(&s, beta, "bias (beta)", "x is normalised over its last axes", axes, x->shape + lead));
     TC_TRY(tc_prepare(&s));
     TC_TRY(tc_make_result(&s, &out, x->ndim, x->shape));
-    if (residual) TC_TRY(tc_make(&s, &total, x->ndim, x->shape));
+    /* Where nobody reads the sums later, a row's are written where its result will be. */
+    const bool kept = sum || out->dtype != s.compute || tc_tape_wants(4, (tc_tensor *const[]){x, residual, gamma, beta});
+    if (residual && kept) TC_TRY(tc_make(&s, &total, x->ndim, x->shape));
     TC_TRY(tc_make_statistic(&s, &m, lead, x->shape));
     TC_TRY(tc_make_statistic(&s, &r, lead, x->shape));
     const tc_layer_norm_forward_args args = {.y = out->data,
                                              .mean = m->data,
                                              .rstd = r->data,
-                                             .sum = tc_data(total),
+                                             .sum = kept ? tc_data(total) : out->data,
                                              .x = in[X].data,
                                              .residual = in[RESIDUAL].data,
                                              .gamma = in[GAMMA].data,
