@@ -1,6 +1,6 @@
 """What padding costs: time for each real token of a batch of mixed lengths as a share of that of a full batch, in turns.
 
-python -m benchmarks.mixed_lengths [--texts 32] [--longest 256] [--threads 1] [--turns 7] [--limit 1.1]
+python -m benchmarks.mixed_lengths [--texts 32] [--longest 256] [--threads 1] [--turns 7] [--cpu-clock] [--limit 1.1]
 
 An encoder of MiniLM's size (6 layers, E 384, H 12, random weights), forward and training step. Lengths are evenly spaced from 8 to the longest and in
 random order; the full batch has as many texts, all of their mean length. "padded": the mixed batch without lengths, so that padding is computed as
@@ -26,7 +26,7 @@ def batches(texts, longest):
     return {"full": (full, None), "mixed": (np.where(np.arange(longest) < lengths[:, None], ids, 0), lengths), "padded": (ids, None)}
 
 
-def least_seconds(call, made, turns, limit=None):
+def least_seconds(call, made, turns, limit=None, clock=time.perf_counter):
     """{name: the least time for each real token}, in turns; in more turns while the mixed batch is above the limit."""
     counts = {name: ids.size if lengths is None else int(lengths.sum()) for name, (ids, lengths) in made.items()}
     counts["padded"] = counts["mixed"]
@@ -36,9 +36,9 @@ def least_seconds(call, made, turns, limit=None):
             break
         for _ in range(turns):
             for name, batch in made.items():
-                start = time.perf_counter()
+                start = clock()
                 call(*batch)
-                best[name] = min(best[name], (time.perf_counter() - start) / counts[name])
+                best[name] = min(best[name], (clock() - start) / counts[name])
     return best
 
 
@@ -64,7 +64,10 @@ def main(argv=None):
     for name, default in (("texts", 32), ("longest", 256), ("threads", 1), ("turns", 7)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--limit", type=float, metavar="RATIO", help="of the time for a token of mixed lengths to that of a full batch")
+    parser.add_argument("--cpu-clock", action="store_true", help="count the time on the core, not that of waiting for it; for one thread")
     given = parser.parse_args(argv)
+    if given.cpu_clock and given.threads != 1:
+        parser.error("--cpu-clock counts threads that wait as well: it needs --threads 1")
     import transformer_c as tc
 
     tc.set_num_threads(given.threads)
@@ -72,7 +75,7 @@ def main(argv=None):
     tokens = int(made["mixed"][1].sum())
     print(f"{given.texts} texts of 8 to {given.longest} tokens, {tokens} in all, float32, threads: {given.threads}")
     for call in calls(given.longest):
-        best = least_seconds(call, made, given.turns, given.limit)
+        best = least_seconds(call, made, given.turns, given.limit, time.process_time if given.cpu_clock else time.perf_counter)
         for name, seconds in best.items():
             print(f"{call.__name__:8} {name:7} {1e6 * seconds:8.1f} us for each token {seconds / best['full']:6.2f}", flush=True)
         ratio = best["mixed"] / best["full"]
