@@ -51,7 +51,8 @@ static tc_status pack_now(tc_packed **out, tc_gemm_pack_args pack, tc_dtype comp
     bool fits = true;
     for (int d = 0; d < pack.batch_dims; d++) fits = fits && tc_multiply_sizes(items, pack.batch_shape[d], &items);
     const int64_t row_bytes = pack.panels_stored == TC_STORED_AS_COMPUTED ? TC_GEMM_PANEL_BYTES : TC_GEMM_PANEL_BYTES / 2;
-    fits = fits && tc_multiply_sizes(items, row_bytes, &bytes) && tc_multiply_sizes(bytes, pack.K, &bytes);
+    fits = fits && tc_multiply_sizes(items, row_bytes, &bytes) &&
+           tc_multiply_sizes(bytes, tc_gemm_panel_rows(pack.K, pack.panels_stored), &bytes);
     tc_packed *packed = fits ? tc_allocate(sizeof *packed) : NULL;
     pack.panels = packed ? tc_allocate((size_t)bytes) : NULL;
     if (!pack.panels) {

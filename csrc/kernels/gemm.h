@@ -26,8 +26,12 @@ static inline int64_t tc_gemm_panels(int64_t N, size_t element)
     return (N + tc_gemm_panel_width(element) - 1) / tc_gemm_panel_width(element);
 }
 
-/* Items are panels of all batch elements.  panels (batch, panels, K, W); b element (k,n) at k * b_row + n * b_col. Panels are stored as b
- * is, or as computed. */
+/* Panels of bfloat16 contain pairs of rows: word c of pair i is element (2 i, c) in its lower half and (2 i + 1, c) in its upper one, which
+ * one instruction each widens. The last row is followed by zeros where K is odd. */
+static inline int64_t tc_gemm_panel_rows(int64_t K, tc_stored stored) { return stored == TC_STORED_BFLOAT16 ? K + K % 2 : K; }
+
+/* Items are panels of all batch elements.  panels (batch, panels, rows of a panel, W); b element (k,n) at k * b_row + n * b_col. Panels are
+ * stored as b is, or as computed. */
 typedef struct tc_gemm_pack_args {
     void *panels;
     const void *b;
@@ -76,12 +80,12 @@ typedef struct tc_gemm_args {
 } tc_gemm_args;
 extern const tc_kernel tc_kernel_gemm;
 
-/* The longest run of k summed at once: the parts of A and B in use then fit in the caches. */
+/* The longest run of k summed at once: the parts of A and B in use then fit in the caches. Blocks begin at pairs of rows. */
 #define TC_GEMM_K_BLOCK 384
 static inline int64_t tc_gemm_k_block(int64_t K)
 {
-    const int64_t blocks = K <= TC_GEMM_K_BLOCK ? 1 : tc_divide_up(K, TC_GEMM_K_BLOCK);
-    return tc_divide_up(K, blocks);
+    const int64_t blocks = K <= TC_GEMM_K_BLOCK ? 1 : tc_divide_up(K, TC_GEMM_K_BLOCK), block = tc_divide_up(K, blocks);
+    return blocks > 1 ? block + block % 2 : block;
 }
 
 /* Where C is small and k long, the sum is split so that there are items enough. A forward is split into its blocks of k: the same sums in

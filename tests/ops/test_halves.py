@@ -70,6 +70,31 @@ def test_a_row_has_the_same_bits_in_any_batch(K, N, half, isa, threads, rng):
         np.testing.assert_array_equal(bits(f(x[100:101])), whole[100:101])
 
 
+@pytest.mark.parametrize("K", [1, 2, 7, 8, 9, 15, 33, 383, 767, 769, 1151])
+def test_odd_and_even_numbers_of_features(K, half, isa, rng):
+    """Kept weights of bfloat16 contain two rows in a word: the last one may be alone, blocks of k begin with a whole word. Special values
+    stay what they are."""
+    weight, x = halves(rng, half, 49, K, scale=K**-0.5), halves(rng, half, 200, K)
+    with tc.no_grad():
+        for n in (1, 16, 17, 33, 49):
+            for m in (1, 2, 4, 7, 15, 29, 42, 43, 200):
+                same(F.linear(x[:m], weight[:n]), F.linear(x[:m].float(), weight[:n].float()))
+        for value in (np.inf, -np.inf, np.nan, 1e-40 if half is tc.bfloat16 else 6e-8):
+            for k in {0, K // 2, K - 1}:
+                special = weight.clone()
+                special[3, k] = value
+                same(F.linear(x[:5], special), F.linear(x[:5].float(), special.float()))
+                same(F.linear(x, special), F.linear(x.float(), special.float()))
+
+
+def test_items_whose_rows_are_the_same_memory(half, isa, threads, rng):
+    """Rows copied for one item serve the next where they are the same ones: not those of other lengths at the same place."""
+    weight, row = halves(rng, half, 300, 600, scale=0.05), halves(rng, half, 1, 600)
+    for x in (row.expand(400, 600), row.expand(5, 600), row[:, :1].expand(350, 600), halves(rng, half, 9, 600)):
+        same(F.linear(x, weight), F.linear(x.float(), weight.float()))
+        same(tc.matmul(x[None].expand(3, *x.shape), weight.T), tc.matmul(x[None].float().expand(3, *x.shape), weight.float().T))
+
+
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_weight_that_changes(kept, half, isa, rng):
     """With `kept`, a prepared form may be there from the call before; a weight in training has none."""

@@ -16,8 +16,8 @@ TC_DEFINE_KERNEL(gemm_pack)(const void *args, int64_t begin, int64_t end, void *
         const int cols = a->N - n < PANEL ? (int)(a->N - n) : PANEL;
         int64_t batch = item / panels, offset = n * a->b_col;
         for (int d = a->batch_dims - 1; d >= 0; batch /= a->batch_shape[d--]) offset += batch % a->batch_shape[d] * a->b_batch[d];
-        pack_panel(stored_to(a->panels, a->panels_stored, item * a->K * PANEL), a->panels_stored, a->K, cols,
-                   stored_at(a->b, a->b_stored, offset), a->b_stored, a->b_row, a->b_col);
+        pack_panel(stored_to(a->panels, a->panels_stored, item * tc_gemm_panel_rows(a->K, a->panels_stored) * PANEL), a->panels_stored,
+                   a->K, cols, stored_at(a->b, a->b_stored, offset), a->b_stored, a->b_row, a->b_col);
     }
 }
 
@@ -42,6 +42,19 @@ TC_INLINE int panels_of(int vectors) { return (vectors + PANEL_VECTORS - 1) / PA
 /* At most FETCH_TILES tiles a panel share in prefetching the next panels. */
 #define FETCH_ROWS 8
 #define FETCH_TILES 4
+/* The lines of C are prefetched for writing by tiles of at least so many rows of b: shorter ones would lose more than they gain. */
+#define FETCH_C_ROWS 128
+#define CACHE_LINE_VECTORS (64 / (int)sizeof(vreal))
+
+/* How b is stored: as tc_stored, or in pairs of bfloat16. */
+typedef enum b_kind {
+    B_REAL = TC_STORED_AS_COMPUTED,
+    B_FLOAT16 = TC_STORED_FLOAT16,
+    B_BFLOAT16 = TC_STORED_BFLOAT16,
+    B_PAIRS,
+    B_KINDS
+} b_kind;
+TC_INLINE tc_stored stored_of(const b_kind kind) { return kind == B_PAIRS ? TC_STORED_BFLOAT16 : (tc_stored)kind; }
 
 typedef void (*tile_function)(const tile_work *w);
 
@@ -65,10 +78,63 @@ TC_INLINE void tile_of_stored(const int rows, const int vectors, const tc_stored
     }
 }
 
+#if TC_PRECISION == 32
+/* Hides from the compiler what it would otherwise hold in more registers than there are: addresses of later rows, the words of b, a mask.
+ */
+#if TC_TILE_ROWS <= 6
+#define FEW_REGISTERS(a, b, mask) __asm__("" : "+r"(a), "+r"(b), "+m"(mask))
+#else
+#define FEW_REGISTERS(a, b, mask) __asm__("" : "+r"(a), "+r"(b))
+#endif
+
+/* One step of k with b as words of two bfloat16, their lower halves or those that `upper` masks. */
+TC_INLINE void tile_of_halves(const int rows, const int vectors, const vwords *upper, tc_tile c, const real *a, int64_t a_row,
+                              const float *b, const tile_work *w)
+{
+    vreal bk[TC_TILE_VECTORS];
+    TC_UNROLL
+    for (int j = 0; j < vectors; j++) {
+        const vreal words = v_load(b + (j & 1) * (w->b_vector / 2) + (j >> 1) * (w->b_pair / 2));
+        bk[j] = upper ? (vreal)((vwords)words & *upper) : v_lower_bfloat16(words);
+    }
+    TC_UNROLL
+    for (int i = 0; i < rows; i++) {
+        const vreal x = v_set1(a[i * a_row]);
+        TC_UNROLL
+        for (int j = 0; j < vectors; j++) c[i][j] = v_fma(x, bk[j], c[i][j]);
+    }
+}
+
+/* Panels of bfloat16, from the first row of a pair on. */
+TC_INLINE void tile_of_pairs(const int rows, const int vectors, tc_tile c, int64_t K, const real *a, int64_t a_row, int64_t a_col,
+                             const float *b, const tile_work *w)
+{
+    vwords upper = {0};
+    upper = ~upper << 16;
+    _Pragma("GCC unroll 2") for (int64_t k = 0; k + 1 < K; k += 2, b += PANEL)
+    {
+        tile_of_halves(rows, vectors, NULL, c, a, a_row, b, w);
+        a += a_col;
+        FEW_REGISTERS(a, b, upper);
+        tile_of_halves(rows, vectors, &upper, c, a, a_row, b, w);
+        a += a_col;
+        FEW_REGISTERS(a, b, upper);
+    }
+    if (K % 2) tile_of_halves(rows, vectors, NULL, c, a, a_row, b, w);
+}
+#endif
+
 /* K rows of b, whose last vector has `lanes`. */
-TC_INLINE void tile_of_rows(const int rows, const int vectors, const tc_stored stored, tc_tile c, int64_t K, const real *a, int64_t a_row,
+TC_INLINE void tile_of_rows(const int rows, const int vectors, const b_kind kind, tc_tile c, int64_t K, const real *a, int64_t a_row,
                             int64_t a_col, const char *b, const tile_work *w, const int lanes)
 {
+    const tc_stored stored = stored_of(kind);
+#if TC_PRECISION == 32
+    if (kind == B_PAIRS) {
+        tile_of_pairs(rows, vectors, c, K, a, a_row, a_col, (const float *)(const void *)b, w);
+        return;
+    }
+#endif
     if (stored == TC_STORED_AS_COMPUTED && vectors <= 2)
         tile_multiply_add(rows, vectors, c, K, a, a_row, a_col, (const real *)(const void *)b, w->b_row, w->b_vector, lanes);
     else if (lanes == TC_LANES)
@@ -77,12 +143,13 @@ TC_INLINE void tile_of_rows(const int rows, const int vectors, const tc_stored s
         tile_of_stored(rows, vectors, stored, c, K, a, a_row, a_col, b, w, lanes);
 }
 
-TC_INLINE void tile_product(const int rows, const int vectors, const tc_stored stored, int64_t a_row, int64_t a_col, const tile_work *w)
+TC_INLINE void tile_product(const int rows, const int vectors, const b_kind kind, int64_t a_row, int64_t a_col, const tile_work *w)
 {
     tc_tile c;
-    if (w->add_c) {
+    if (w->add_c || w->K >= FETCH_C_ROWS) {
         TC_UNROLL
-        for (int i = 0; i < rows; i++) __builtin_prefetch(w->c + i * w->c_row, 1);
+        for (int i = 0; i < rows; i++) TC_UNROLL
+        for (int j = 0; j < vectors; j += CACHE_LINE_VECTORS) __builtin_prefetch(w->c + i * w->c_row + j * TC_LANES, 1);
     }
     if (w->bias)
         tile_set_row(rows, vectors, c, w->bias, w->lanes);
@@ -91,19 +158,19 @@ TC_INLINE void tile_product(const int rows, const int vectors, const tc_stored s
     const real *a = w->a;
     const char *b = w->b;
     int64_t K = w->K;
-    if (vectors <= 2 && w->fetch) { /* of whole panels */
+    if ((vectors <= 2 || kind != B_REAL) && w->fetch) { /* of whole panels */
         const char *fetch = w->fetch;
         for (; K >= FETCH_ROWS; K -= FETCH_ROWS) {
             for (int i = 0; i < w->fetch_lines; i++, fetch += TC_GEMM_PANEL_BYTES) {
                 TC_UNROLL
                 for (int p = 0; p < panels_of(vectors); p++) __builtin_prefetch(fetch + p * w->fetch_panel, 0, 2);
             }
-            tile_of_rows(rows, vectors, stored, c, FETCH_ROWS, a, a_row, a_col, b, w, TC_LANES);
+            tile_of_rows(rows, vectors, kind, c, FETCH_ROWS, a, a_row, a_col, b, w, TC_LANES);
             a += FETCH_ROWS * a_col;
-            b += FETCH_ROWS * w->b_row * stored_size(stored);
+            b += FETCH_ROWS * w->b_row * stored_size(stored_of(kind));
         }
     }
-    tile_of_rows(rows, vectors, stored, c, K, a, a_row, a_col, b, w, w->b_lanes);
+    tile_of_rows(rows, vectors, kind, c, K, a, a_row, a_col, b, w, w->b_lanes);
     if (w->add_c) tile_add(rows, vectors, c, w->c, w->c_row, w->lanes);
     if (w->relu) {
         TC_UNROLL
@@ -116,49 +183,55 @@ TC_INLINE void tile_product(const int rows, const int vectors, const tc_stored s
 
 /* A tile function for every number of rows, for one and two vectors, and for A with adjacent rows (packed blocks, a transposed A) or with
  * adjacent elements of a row. */
-#define TILE_FUNCTION(name, rows, vectors, stored, a_row, a_col)                                                                           \
-    static void tile_##rows##x##vectors##name(const tile_work *w) { tile_product(rows, vectors, stored, a_row, a_col, w); }
+#define TILE_FUNCTION(name, rows, vectors, kind, a_row, a_col)                                                                             \
+    static void tile_##rows##x##vectors##name(const tile_work *w) { tile_product(rows, vectors, kind, a_row, a_col, w); }
 #define REAL_TILES(rows)                                                                                                                   \
-    TILE_FUNCTION(_packed, rows, 1, TC_STORED_AS_COMPUTED, 1, w->a_col)                                                                    \
-    TILE_FUNCTION(_packed, rows, 2, TC_STORED_AS_COMPUTED, 1, w->a_col)                                                                    \
-    TILE_FUNCTION(_plain, rows, 1, TC_STORED_AS_COMPUTED, w->a_row, 1)                                                                     \
-    TILE_FUNCTION(_plain, rows, 2, TC_STORED_AS_COMPUTED, w->a_row, 1)
+    TILE_FUNCTION(_packed, rows, 1, B_REAL, 1, w->a_col)                                                                                   \
+    TILE_FUNCTION(_packed, rows, 2, B_REAL, 1, w->a_col)                                                                                   \
+    TILE_FUNCTION(_plain, rows, 1, B_REAL, w->a_row, 1)                                                                                    \
+    TILE_FUNCTION(_plain, rows, 2, B_REAL, w->a_row, 1)
 #define REAL_ROW(rows) {{tile_##rows##x1_packed, tile_##rows##x2_packed}, {tile_##rows##x1_plain, tile_##rows##x2_plain}},
 
 /* With adjacent elements of a row of A: B of halves, for so few rows that widening it for each tile costs less than storing it widened; and
  * four vectors of B for very few rows, whose sums would otherwise wait for one another. */
+#define HALF_TILES_OF(name, rows, kind)                                                                                                    \
+    TILE_FUNCTION(name, rows, 1, kind, w->a_row, 1)                                                                                        \
+    TILE_FUNCTION(name, rows, 2, kind, w->a_row, 1)
 #define HALF_TILES(rows)                                                                                                                   \
-    TILE_FUNCTION(_float16, rows, 1, TC_STORED_FLOAT16, w->a_row, 1)                                                                       \
-    TILE_FUNCTION(_float16, rows, 2, TC_STORED_FLOAT16, w->a_row, 1)                                                                       \
-    TILE_FUNCTION(_bfloat16, rows, 1, TC_STORED_BFLOAT16, w->a_row, 1)                                                                     \
-    TILE_FUNCTION(_bfloat16, rows, 2, TC_STORED_BFLOAT16, w->a_row, 1)
-#define HALF_ROW(rows) {{tile_##rows##x1_float16, tile_##rows##x2_float16}, {tile_##rows##x1_bfloat16, tile_##rows##x2_bfloat16}},
-#define WIDE_TILE(rows) TILE_FUNCTION(_plain, rows, 4, TC_STORED_AS_COMPUTED, w->a_row, 1)
+    HALF_TILES_OF(_float16, rows, B_FLOAT16)                                                                                               \
+    HALF_TILES_OF(_bfloat16, rows, B_BFLOAT16)                                                                                             \
+    HALF_TILES_OF(_pairs, rows, B_PAIRS)
+#define HALF_ROW(rows)                                                                                                                     \
+    {{tile_##rows##x1_float16, tile_##rows##x2_float16},                                                                                   \
+     {tile_##rows##x1_bfloat16, tile_##rows##x2_bfloat16},                                                                                 \
+     {tile_##rows##x1_pairs, tile_##rows##x2_pairs}},
+#define WIDE_TILE(rows) TILE_FUNCTION(_plain, rows, 4, B_REAL, w->a_row, 1)
 #define WIDE_HALF_TILES(rows)                                                                                                              \
-    TILE_FUNCTION(_float16, rows, 4, TC_STORED_FLOAT16, w->a_row, 1)                                                                       \
-    TILE_FUNCTION(_bfloat16, rows, 4, TC_STORED_BFLOAT16, w->a_row, 1)
-#define WIDE_ROW(rows) {tile_##rows##x4_plain, tile_##rows##x4_float16, tile_##rows##x4_bfloat16},
+    TILE_FUNCTION(_float16, rows, 4, B_FLOAT16, w->a_row, 1)                                                                               \
+    TILE_FUNCTION(_bfloat16, rows, 4, B_BFLOAT16, w->a_row, 1)                                                                             \
+    TILE_FUNCTION(_pairs, rows, 4, B_PAIRS, w->a_row, 1)
+#define WIDE_ROW(rows) {tile_##rows##x4_plain, tile_##rows##x4_float16, tile_##rows##x4_bfloat16, tile_##rows##x4_pairs},
 #define WIDE_REAL_ROW(rows) {tile_##rows##x4_plain},
 
 #define TWO_ROWS(x) x(1) x(2)
 #define FOUR_ROWS(x) TWO_ROWS(x) x(3) x(4)
-#define MOST_HALF_TILES 3 /* of an item */
+/* MOST_HALF_TILES: of an item, which widen B themselves. The baseline widens slowly. */
 #if TC_TILE_ROWS == 14
 #define ALL_ROWS(x) FOUR_ROWS(x) x(5) x(6) x(7) x(8) x(9) x(10) x(11) x(12) x(13) x(14)
 #define WIDE_ROWS(x) FOUR_ROWS(x)
-enum { MOST_WIDE_ROWS = 4 };
+enum { MOST_WIDE_ROWS = 4, MOST_HALF_TILES = 8 };
 #elif TC_TILE_ROWS == 8
 #define ALL_ROWS(x) FOUR_ROWS(x) x(5) x(6) x(7) x(8)
 #define WIDE_ROWS(x) FOUR_ROWS(x)
-enum { MOST_WIDE_ROWS = 4 };
+enum { MOST_WIDE_ROWS = 4, MOST_HALF_TILES = 8 };
 #elif TC_TILE_ROWS == 6
 #define ALL_ROWS(x) FOUR_ROWS(x) x(5) x(6)
 #define WIDE_ROWS(x) TWO_ROWS(x)
-enum { MOST_WIDE_ROWS = 2 };
+enum { MOST_WIDE_ROWS = 2, MOST_HALF_TILES = 8 };
 #else
 #define ALL_ROWS(x) FOUR_ROWS(x)
 #define WIDE_ROWS(x) TWO_ROWS(x)
-enum { MOST_WIDE_ROWS = 2 };
+enum { MOST_WIDE_ROWS = 2, MOST_HALF_TILES = 3 };
 #endif
 ALL_ROWS(REAL_TILES)
 WIDE_ROWS(WIDE_TILE)
@@ -166,17 +239,17 @@ static const tile_function real_tiles[TC_TILE_ROWS][2][2] = {ALL_ROWS(REAL_ROW)}
 #if TC_PRECISION == 32
 ALL_ROWS(HALF_TILES)
 WIDE_ROWS(WIDE_HALF_TILES)
-static const tile_function half_tiles[TC_TILE_ROWS][2][2] = {ALL_ROWS(HALF_ROW)}; /* [rows - 1][stored - 1][vectors - 1] */
-static const tile_function wide_tiles[MOST_WIDE_ROWS][3] = {WIDE_ROWS(WIDE_ROW)}; /* [rows - 1][stored] */
+static const tile_function half_tiles[TC_TILE_ROWS][3][2] = {ALL_ROWS(HALF_ROW)};       /* [rows - 1][kind - 1][vectors - 1] */
+static const tile_function wide_tiles[MOST_WIDE_ROWS][B_KINDS] = {WIDE_ROWS(WIDE_ROW)}; /* [rows - 1][kind] */
 #else
-static const tile_function wide_tiles[MOST_WIDE_ROWS][3] = {WIDE_ROWS(WIDE_REAL_ROW)};
+static const tile_function wide_tiles[MOST_WIDE_ROWS][B_KINDS] = {WIDE_ROWS(WIDE_REAL_ROW)};
 #endif
 
-static tile_function choose_tile(int rows, int vectors, tc_stored stored, bool plain)
+static tile_function choose_tile(int rows, int vectors, b_kind kind, bool plain)
 {
-    if (vectors > 2) return wide_tiles[rows - 1][stored];
+    if (vectors > 2) return wide_tiles[rows - 1][kind];
 #if TC_PRECISION == 32
-    if (stored != TC_STORED_AS_COMPUTED) return half_tiles[rows - 1][stored - 1][vectors - 1];
+    if (kind != B_REAL) return half_tiles[rows - 1][kind - 1][vectors - 1];
 #endif
     return real_tiles[rows - 1][plain][vectors - 1];
 }
@@ -199,6 +272,7 @@ typedef struct gemm_item {
     int64_t sums_row;
     int group;  /* vectors whose panels are packed together in scratch, a multiple of those of a panel */
     bool wide;  /* tiles of four vectors */
+    bool has_a; /* the item before copied the same rows of A */
     bool widen; /* B is halves that are widened into scratch, where several tiles read them */
 } gemm_item;
 
@@ -226,8 +300,13 @@ static void finish_tile(const gemm_item *it, int rows, int64_t row, int64_t col,
 {
     const tc_gemm_args *g = it->args;
     const sums_place sums = sums_at(it, row, col);
+    const bool plain = g->activation == TC_ACTIVATION_NONE && !it->residual;
     for (int i = 0; i < rows; i++) {
         void *out = stored_to(it->c, g->c_stored, (row + i) * g->c_row + col);
+        if (plain) {
+            write_stored(out, sums.first + i * sums.row, g->c_stored, cols);
+            continue;
+        }
         const void *residual = stored_at(it->residual, g->residual_stored, (row + i) * g->residual_row + col);
         for (int64_t j = 0; j < cols; j += TC_LANES) {
             const int lanes = v_left(cols, j);
@@ -241,7 +320,7 @@ static void finish_tile(const gemm_item *it, int rows, int64_t row, int64_t col,
 /* Some vectors of B, for a block of k. */
 typedef struct group_of_b {
     const void *data;
-    tc_stored stored;
+    b_kind kind;
     int64_t row, vector, pair; /* elements from one row, vector and pair of vectors to the next */
 } group_of_b;
 
@@ -249,11 +328,11 @@ typedef struct group_of_b {
 static const char *next_panels(const gemm_item *it, const group_of_b *b, int64_t col, int vectors, int64_t k0, int64_t kc)
 {
     const tc_gemm_args *g = it->args;
-    if (!g->fetch_b || it->widen || it->wide) return NULL;
+    if (!g->fetch_b || it->widen || (it->wide && b->kind == B_REAL)) return NULL;
     const bool down = g->by_columns && k0 + kc < it->K;
     const int64_t cols = g->by_columns ? it->cols_left : it->cols, up = g->by_columns ? k0 : 0;
     if (!down && col + panels_of(vectors) * PANEL >= cols) return NULL;
-    return stored_at(b->data, b->stored, down ? kc * PANEL : panels_of(vectors) * it->panel_stride - up * PANEL);
+    return stored_at(b->data, stored_of(b->kind), down ? kc * PANEL : panels_of(vectors) * it->panel_stride - up * PANEL);
 }
 
 /* A column group of 1, 2 or 4 vectors, down all rows, for k0 .. k0 + kc. `a`: the copy of A for these k, if there is one. */
@@ -271,9 +350,10 @@ static void column_of_tiles(const gemm_item *it, const group_of_b *b, const real
     w.bias = first && it->bias ? it->bias + col : NULL;
     w.relu = last && !two_steps && g->activation == TC_ACTIVATION_RELU;
     w.residual_row = g->residual_row;
-    const int64_t row_bytes = PANEL * stored_size(b->stored), fetchers = least_of(it->tiles, (int64_t)FETCH_TILES * panels_of(vectors));
+    const int64_t row_bytes = PANEL * stored_size(stored_of(b->kind)),
+                  fetchers = least_of(it->tiles, (int64_t)FETCH_TILES * panels_of(vectors));
     const char *next = next_panels(it, b, col, vectors, k0, kc);
-    w.fetch_panel = it->panel_stride * stored_size(b->stored);
+    w.fetch_panel = it->panel_stride * stored_size(stored_of(b->kind));
     w.fetch_lines = (int)((FETCH_ROWS * row_bytes / TC_GEMM_PANEL_BYTES + fetchers - 1) / fetchers);
     int64_t row = 0;
     for (int64_t tile = 0; tile < it->tiles; tile++) {
@@ -289,16 +369,17 @@ static void column_of_tiles(const gemm_item *it, const group_of_b *b, const real
         w.c_row = sums.row;
         w.residual = last && !two_steps && it->residual ? (const real *)it->residual + row * g->residual_row + col : NULL;
         w.fetch = next && tile < fetchers ? next + kc * tile / fetchers * row_bytes : NULL;
-        choose_tile(height, vectors, b->stored, w.a_row != 1)(&w);
+        choose_tile(height, vectors, b->kind, w.a_row != 1)(&w);
         if (last && two_steps) finish_tile(it, height, row, col, cols);
         row += height;
     }
 }
 
-/* All rows of the item for k0 .. k0 + kc, into scratch. */
+/* All rows of the item for k0 .. k0 + kc, into scratch, unless the item before left them there. */
 static void copy_a(const gemm_item *it, int64_t k0, int64_t kc)
 {
     const tc_gemm_args *g = it->args;
+    if (it->has_a) return;
     const void *from = stored_at(it->a, g->a_stored, k0 * g->a_col);
     if (g->a_form == TC_GEMM_A_ROWS) copy_rows(it->a_scratch, it->a_scratch_row, it->rows, kc, from, g->a_stored, g->a_row, g->a_col);
     if (g->a_form != TC_GEMM_A_BLOCKS) return;
@@ -314,23 +395,31 @@ static void copy_a(const gemm_item *it, int64_t k0, int64_t kc)
 static group_of_b choose_group(const gemm_item *it, int64_t col, int64_t k0, int64_t kc)
 {
     const tc_gemm_args *g = it->args;
-    const bool panels = g->b_form == TC_GEMM_B_PANELS;
+    const bool panels = g->b_form == TC_GEMM_B_PANELS, pairs = panels && g->b_stored == TC_STORED_BFLOAT16;
     int64_t stride = it->panel_stride;
     const void *b = stored_at(it->b, g->b_stored, panels ? col / PANEL * stride + k0 * PANEL : k0 * g->b_row + col * g->b_col);
-    if (g->b_form == TC_GEMM_B_ROWS && !it->widen) return (group_of_b){b, g->b_stored, g->b_row, TC_LANES, 2 * TC_LANES};
-    tc_stored stored = g->b_stored;
+    if (g->b_form == TC_GEMM_B_ROWS && !it->widen) return (group_of_b){b, (b_kind)g->b_stored, g->b_row, TC_LANES, 2 * TC_LANES};
+    b_kind kind = pairs ? B_PAIRS : (b_kind)g->b_stored;
     if (g->b_form == TC_GEMM_B_STRIDED || it->widen) {
         const int64_t b_row = panels ? PANEL : g->b_row, b_col = panels ? 1 : g->b_col, next = panels ? stride : PANEL * b_col;
         for (int64_t i = 0; i * PANEL < it->group * TC_LANES && col + i * PANEL < it->cols; i++) {
             const int64_t left = it->cols - col - i * PANEL;
-            pack_panel(it->b_scratch + i * PANEL * kc, TC_STORED_AS_COMPUTED, kc, left < PANEL ? (int)left : PANEL,
-                       stored_at(b, stored, i * next), stored, b_row, b_col);
+            const void *from = stored_at(b, g->b_stored, i * next);
+            real *to = it->b_scratch + i * PANEL * kc;
+#if TC_PRECISION == 32
+            if (pairs) {
+                widen_pairs(to, kc, from);
+                continue;
+            }
+#endif
+            pack_panel(to, TC_STORED_AS_COMPUTED, kc, left < PANEL ? (int)left : PANEL, from, g->b_stored, b_row, b_col);
         }
         b = it->b_scratch;
         stride = kc * PANEL;
-        stored = TC_STORED_AS_COMPUTED;
+        kind = B_REAL;
     }
-    group_of_b group = {b, stored, PANEL, TC_LANES, 2 * TC_LANES};
+    const int64_t vector = kind == B_PAIRS ? 2 * TC_LANES : TC_LANES; /* beside one another in a panel */
+    group_of_b group = {b, kind, PANEL, vector, 2 * vector};
     if (PANEL_VECTORS == 1) group.vector = stride;
     if (PANEL_VECTORS <= 2) group.pair = 2 / PANEL_VECTORS * stride;
     return group;
@@ -344,7 +433,7 @@ static void column_group(const gemm_item *it, const real *a, int64_t col, int64_
         const int64_t left = it->cols - col - v * TC_LANES;
         vectors = it->wide && left > 3 * TC_LANES ? 4 : left > TC_LANES ? 2 : 1;
         group_of_b part = b;
-        part.data = stored_at(b.data, b.stored, v / 2 * b.pair);
+        part.data = stored_at(b.data, stored_of(b.kind), v / 2 * b.pair);
         column_of_tiles(it, &part, a, col + v * TC_LANES, vectors, k0, kc);
     }
 }
@@ -409,6 +498,7 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
     const tc_gemm_args *g = args;
     const tc_gemm_scratch places = tc_gemm_scratch_of(g, sizeof(real));
     const int64_t row_blocks = tc_gemm_row_blocks(g), col_blocks = tc_gemm_col_blocks(g);
+    gemm_item before = {0};
     for (int64_t item = begin; item < end; item++) {
         const int64_t row = item % row_blocks * g->row_block, col = item / row_blocks % col_blocks * g->col_block;
         const int64_t chunk = item / row_blocks / col_blocks % g->k_chunks, first_k = chunk * g->k_chunk;
@@ -424,7 +514,7 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
         it.cols_left = g->N - col;
         it.K = g->K - first_k < g->k_chunk ? g->K - first_k : g->k_chunk;
         it.k_block = tc_gemm_item_k_block(g);
-        it.panel_stride = g->K * PANEL;
+        it.panel_stride = (g->b_form == TC_GEMM_B_PANELS ? tc_gemm_panel_rows(g->K, g->b_stored) : g->K) * PANEL;
         it.a = stored_at(g->a, g->a_stored, a_batch + row * g->a_row + first_k * g->a_col);
         b_batch += g->b_form == TC_GEMM_B_PANELS ? col / PANEL * it.panel_stride + first_k * PANEL : first_k * g->b_row + col * g->b_col;
         it.b = stored_at(g->b, g->b_stored, b_batch);
@@ -444,6 +534,9 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
         }
         if (g->a_sum && col == 0) sum_rows((real *)g->a_sum + chunk * g->M + row, it.rows, it.K, it.a, g->a_row, g->a_col);
         choose_tiles(&it);
+        const bool copies_all = g->by_columns || it.K <= it.k_block;
+        it.has_a = item > begin && copies_all && it.a == before.a && it.rows == before.rows && it.K == before.K;
         (g->by_columns ? by_columns : by_blocks)(&it);
+        before = it;
     }
 }

@@ -2,6 +2,8 @@
 #ifndef TC_KERNELS_CPU_GEMM_PACK_H
 #define TC_KERNELS_CPU_GEMM_PACK_H
 
+#include <string.h>
+
 #include "../gemm.h"
 #include "stored.h"
 #include "tile.h"
@@ -23,7 +25,7 @@ TC_INLINE void store_packed(void *out, const bool raised, int64_t i, vreal x)
     v_store((real *)out + i, x);
 }
 
-/* out (K, PANEL) <- `cols` columns of b, the rest zeros. A bfloat16 is a float32's upper half, so any halves are moved as they are when
+/* out (K, PANEL) <- `cols` columns of b, the rest zeros. A bfloat16 is a float32's upper half, so float16 are moved as they are when
  * they are loaded as bfloat16 and stored `raised`. */
 TC_INLINE void pack_panel_of(const tc_stored stored, const bool raised, void *out, int64_t K, int cols, const void *b, int64_t b_row,
                              int64_t b_col)
@@ -54,11 +56,44 @@ TC_INLINE void pack_panel_of(const tc_stored stored, const bool raised, void *ou
     }
 }
 
+#if TC_PRECISION == 32
+#define PAIRED_ROWS 32 /* packed at a time */
+
+/* out (pairs of K, PANEL) words <- `cols` columns of b, bfloat16. */
+static void pack_pairs(float *out, int64_t K, int cols, const void *b, int64_t b_row, int64_t b_col)
+{
+    real rows[PAIRED_ROWS * PANEL];
+    for (int64_t k = 0; k < K; k += PAIRED_ROWS) {
+        const int64_t left = K - k < PAIRED_ROWS ? K - k : PAIRED_ROWS;
+        pack_panel_of(TC_STORED_BFLOAT16, false, rows, left, cols, stored_at(b, TC_STORED_BFLOAT16, k * b_row), b_row, b_col);
+        if (left % 2) memset(rows + left * PANEL, 0, PANEL * sizeof(real));
+        for (int64_t i = 0; i < left; i += 2, out += PANEL)
+            for (int v = 0; v < PANEL; v += TC_LANES)
+                v_store(out + v, v_join_bfloat16(v_load(rows + i * PANEL + v), v_load(rows + (i + 1) * PANEL + v)));
+    }
+}
+
+/* out (K, PANEL), from the first row of a pair on. */
+static void widen_pairs(real *out, int64_t K, const float *pairs)
+{
+    for (int64_t k = 0; k < K; k += 2, out += 2 * PANEL, pairs += PANEL)
+        for (int v = 0; v < PANEL; v += TC_LANES) {
+            const vreal words = v_load(pairs + v);
+            v_store(out + v, v_lower_bfloat16(words));
+            if (k + 1 < K) v_store(out + PANEL + v, v_upper_bfloat16(words));
+        }
+}
+#endif
+
 static void pack_panel(void *out, tc_stored out_stored, int64_t K, int cols, const void *b, tc_stored b_stored, int64_t b_row,
                        int64_t b_col)
 {
 #if TC_PRECISION == 32
-    if (out_stored != TC_STORED_AS_COMPUTED) {
+    if (out_stored == TC_STORED_BFLOAT16) {
+        pack_pairs(out, K, cols, b, b_row, b_col);
+        return;
+    }
+    if (out_stored == TC_STORED_FLOAT16) {
         pack_panel_of(TC_STORED_BFLOAT16, true, out, K, cols, b, b_row, b_col);
         return;
     }

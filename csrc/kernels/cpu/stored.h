@@ -51,6 +51,14 @@ TC_INLINE void v_store_stored(void *p, tc_stored stored, vreal x, int lanes) { (
 TC_INLINE real load_stored(const void *p, tc_stored stored) { return (void)stored, *(const real *)p; }
 #endif
 
+#if TC_PRECISION == 32
+/* Words of two bfloat16. */
+typedef uint32_t vwords __attribute__((vector_size(sizeof(vreal))));
+TC_INLINE vreal v_lower_bfloat16(vreal words) { return (vreal)((vwords)words << 16); }
+TC_INLINE vreal v_upper_bfloat16(vreal words) { return (vreal)((vwords)words & 0xFFFF0000u); }
+TC_INLINE vreal v_join_bfloat16(vreal lower, vreal upper) { return (vreal)((vwords)lower >> 16 | (vwords)upper); } /* widened ones */
+#endif
+
 /* function(stored, ...) with `stored` as a constant. */
 #if TC_PRECISION == 32
 #define WITH_STORED(stored, function, ...)                                                                                                 \
@@ -71,5 +79,15 @@ TC_INLINE void read_stored(real *to, const void *from, tc_stored stored, int64_t
         v_store_some(to + i, v_load_stored(stored_at(from, stored, i), stored, lanes), lanes);
     }
 }
+
+/* n adjacent elements of an operand <- from (n). */
+TC_INLINE void write_stored_as(const tc_stored stored, void *to, const real *from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += TC_LANES) {
+        const int lanes = v_left(n, i);
+        v_store_stored(stored_to(to, stored, i), stored, v_load_some(from + i, lanes), lanes);
+    }
+}
+TC_INLINE void write_stored(void *to, const real *from, tc_stored stored, int64_t n) { WITH_STORED(stored, write_stored_as, to, from, n); }
 
 #endif
