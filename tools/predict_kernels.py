@@ -77,6 +77,13 @@ def attention(case: str, times: int, kind: str = "attention") -> list[Row]:
     return [Row(name, shape, f"{kind} float32 {case}", kernel, times, n * pairs) for name, (kernel, n) in names.items()]
 
 
+def one_query(kind: str, segments: str) -> list[Row]:
+    """A decoding step of 8 heads with 4096 keys; a block computes a whole tile of 64 queries."""
+    shape, case, products = "8 heads of 1 by 4096 x 64", f"{kind} float32 1x1x4096x64", 2 * 64 * 4096 * 64
+    rows = [Row(f"attention of one query{segments}", shape, case, "attention_forward", 8, products)]
+    return [*rows, Row("and joining the segments", shape, case, "attention_segments", 8, 0)] if segments else rows
+
+
 def rows_of(case: str, times: int, kernels: dict[str, tuple[str, int]]) -> list[Row]:
     """Kernels by the row's name, with operations per element. Sizes end in N x C."""
     N, C = map(int, case.split()[-1].removeprefix("AdamW").strip("x").split("x"))
@@ -104,6 +111,8 @@ ROWS = [
     *attention("1x1x512x64", 8 * 12),
     *attention("1x1x512x64", 1),
     *attention("1x1x512x64", 1, "few_heads"),
+    *one_query("whole_query", ""),
+    *one_query("one_query", ", in segments"),
     *rows_of("add_layer_norm float32 2048x32", 1, NORM),
     *rows_of("add_layer_norm float32 1024x768", 4, NORM),
     *rows_of("binary float32 64x1024", 1, {"x * y": ("flat_kernel<float, BinaryForward>", 1)}),

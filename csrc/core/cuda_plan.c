@@ -37,7 +37,11 @@ static void plan_gemm(tc_plan *plan, void *args)
 
 static void plan_attention_forward(tc_plan *plan, void *args)
 {
-    plan->items = tc_attention_forward_items(&((tc_attention_forward_args *)args)->problem);
+    tc_attention_forward_args *a = args;
+    const int64_t multiprocessors = tc_cuda_multiprocessors(plan->device.index);
+    a->splits_keys = tc_attention_splits_keys(&a->problem, plan->compute == TC_FLOAT64, multiprocessors);
+    if (a->splits_keys) plan->splits = tc_attention_segments(&a->problem);
+    plan->items = tc_attention_forward_items(&a->problem);
 }
 
 /* One block of threads per tile of a gradient, or several where there are few, which depends on the number of multiprocessors. */

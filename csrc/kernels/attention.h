@@ -82,6 +82,7 @@ typedef struct tc_attention_forward_args {
     tc_attention_problem problem;
     tc_attention_operand values; /* (B,H,Tq,Dv) */
     void *shift, *sum, *lse, *map;
+    bool splits_keys; /* on GPUs: each segment of the keys has blocks of its own, whose results are joined in scratch memory */
 } tc_attention_forward_args;
 extern const tc_kernel tc_kernel_attention_forward;
 
@@ -135,6 +136,24 @@ static inline int64_t tc_attention_tile(const tc_attention_problem *p, bool is_f
     return !is_float64 && (p->Tq > 32 || p->Tk > 32) ? 64 : 32;
 }
 static inline int64_t tc_attention_columns(int64_t tile, int64_t width) { return tile == 64 && width > 64 ? 128 : 64; }
+
+/* On GPUs: a forward sums up the weights and values of each segment of the keys by itself, and joins the segments in order. Where it has at
+ * most half as many blocks as the GPU has multiprocessors, each segment has blocks of its own, which changes no bit. Rows that take the
+ * mean of all values are not known before the end: with TC_ATTENTION_EMPTY_UNIFORM nothing is split. */
+#define TC_ATTENTION_SEGMENT 256          /* keys: a multiple of every tile */
+#define TC_ATTENTION_PARTS (16 * 1048576) /* elements of the values of all segments, at most */
+static inline int64_t tc_attention_segments(const tc_attention_problem *p) { return tc_divide_up(p->Tk, TC_ATTENTION_SEGMENT); }
+static inline int64_t tc_attention_forward_blocks(const tc_attention_problem *p, bool is_float64)
+{
+    const int64_t tile = tc_attention_tile(p, is_float64), groups = p->Dv ? tc_divide_up(p->Dv, tc_attention_columns(tile, p->Dv)) : 1;
+    return p->B * p->H * tc_divide_up(p->Tq, tile) * groups;
+}
+static inline bool tc_attention_splits_keys(const tc_attention_problem *p, bool is_float64, int64_t multiprocessors)
+{
+    const int64_t segments = tc_attention_segments(p), rows = p->B * p->H * p->Tq;
+    return segments > 1 && 2 * tc_attention_forward_blocks(p, is_float64) <= multiprocessors &&
+           rows * p->Dv <= TC_ATTENTION_PARTS / segments && p->empty_rows != TC_ATTENTION_EMPTY_UNIFORM;
+}
 
 /* On GPUs: a gradient of `heads` heads with `rows` rows of `width`, each row a sum over `others` rows. Where it has at
  * most half as many blocks as the GPU has multiprocessors, each block's tiles of the others are shared among several, two each at least. */

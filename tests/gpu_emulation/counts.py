@@ -184,6 +184,16 @@ def few_heads(tc, tensor, *shape):
     attention(tc, tensor, *shape)
 
 
+def one_query(tc, tensor, B, H, T, d):
+    """Of few heads: each segment of the keys has blocks of its own."""
+    tc.functional.scaled_dot_product_attention(tensor(B, H, 1, d), tensor(B, H, T, d), tensor(B, H, T, d))
+
+
+def whole_query(tc, tensor, *shape):
+    """The same, where there are blocks enough without."""
+    one_query(tc, tensor, *shape)
+
+
 def optimizer(tc, tensor, kind, *shape):
     parameter = tensor(*shape)
     parameter.grad = tensor(*shape, grad=False)
@@ -227,6 +237,7 @@ CASES = [
     (weight_gradient, BOTH, [(2048, 96, 32)]),
     (weight_gradient, ["float32"], [(3328, 64, 64)]),
     (few_heads, ["float32"], [(1, 1, 512, 64)]),
+    (one_query, ["float32"], [(1, 1, 4096, 64)]),
     (optimizer, ["float32"], [("SGD", 1000), ("AdamW", 64, 65), ("RMSprop", 1000)]),
 ]
 
@@ -237,6 +248,7 @@ TYPICAL = [
     (layer_norm, ["float32"], [(1024, 768)]),
     (layer_norm, ["float16"], [(1024, 1024)]),
     (attention, ["float32"], [(2, 4, 16, 8), (1, 1, 128, 64), (1, 1, 512, 64)]),
+    (whole_query, ["float32"], [(1, 1, 4096, 64)]),
     (add_layer_norm, ["float32"], [(2048, 32), (1024, 768)]),
     (unary, ["float32"], [(65536,)]),
     (binary, ["float32"], [(64, 1024)]),

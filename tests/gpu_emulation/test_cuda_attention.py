@@ -64,7 +64,7 @@ class Attention:
             call=3,
             heads=TYPES["tc_places"](max(B * H, 1), 0, 1),
         )
-        self.shares = (1, 1, 1)
+        self.splits_keys, self.shares = False, (1, 1, 1)
         self.options = {
             "enable_gqa": Hk != H,
             "is_causal": causal,
@@ -85,8 +85,8 @@ class Attention:
         self.values = empty((B, H, Tq, self.Dv), self.dtype)
         self.shift, self.sum, self.lse = (empty((B, H, Tq), self.saved) for _ in range(3))
         self.map = empty(self.shape, self.dtype) if want_map else None
-        saved = {"shift": self.shift, "sum": self.sum, "lse": self.lse, "map": self.map}
-        self.cuda.run("attention_forward", self.dtype, 0, problem=self.problem, values=operand(self.values), **saved)
+        results = {"values": operand(self.values), "shift": self.shift, "sum": self.sum, "lse": self.lse, "map": self.map}
+        self.cuda.run("attention_forward", self.dtype, 0, problem=self.problem, splits_keys=self.splits_keys, **results)
         return self.values.numpy(), self.map.numpy() if want_map else None, self.lse.numpy()
 
     def backward_args(self, dvalues, dmap=None, dlse=None):
@@ -210,6 +210,75 @@ def test_options_over_several_tiles(cuda, rng, options):
     case = make(cuda, rng, np.float32, H=1, Tq=100, Tk=90, D=8, **options)
     check_forward(case, k_terms=90)
     check_backward(case, rng)
+
+
+def over_segments(rng):
+    """Two batch elements of 3 queries and 600 keys: three segments. Some of them, and some rows, have nothing that may be attended to."""
+    mask, term = rng.random((2, 1, 3, 600)) < 0.1, rng.standard_normal((3, 600))
+    mask[0, 0, 0, :256], mask[1, 0, 1], mask[1, 0, 2, 256:] = False, False, False
+    term[0, 256:], term[1] = -np.inf, -np.inf
+    return {
+        "plain": {},
+        "causal": {"causal": True, "offset": [597, 250]},
+        "causal-nothing": {"causal": True, "offset": [-2, -9]},
+        "window": {"window": (20, 3), "offset": 300},
+        "key-lengths": {"key_lengths": [300, 0]},
+        "softcap": {"softcap": 1.5},
+        "dropout": {"dropout": 0.4, "causal": True, "offset": 500},
+        "boolean": {"mask": mask},
+        "bias": {"additive": [term]},
+        "two terms": {"additive": [rng.standard_normal((2, 2, 1, 600)), term]},
+        "shared heads, wide": {"Hk": 1, "D": 70, "Dv": 140, "key_lengths": [600, 260]},
+    }
+
+
+def check_split(case, k_terms):
+    """Against the reference and bit for bit against blocks that take all segments."""
+    case.forward(want_map=False)
+    whole = [x.numpy() for x in (case.values, case.shift, case.sum, case.lse)]
+    case.splits_keys = True
+    check_forward(case, k_terms)
+    for one, other in zip(whole, (case.values, case.shift, case.sum, case.lse), strict=True):
+        np.testing.assert_array_equal(one, other.numpy())
+
+
+@pytest.mark.parametrize("name", over_segments(np.random.default_rng(0)))
+def test_keys_split_among_blocks(cuda, rng, name):
+    options = {"B": 2, "Tq": 3, "Tk": 600, **over_segments(rng)[name]}
+    case = make(cuda, rng, np.float32, **options)
+    check_split(case, k_terms=600)
+    check_backward(case, rng)
+
+
+def test_split_keys_of_the_tutorial_mask(cuda, rng):
+    """Rows of which one segment, or all, have nothing but scores of -9e15."""
+    mask = rng.random((3, 600)) < 0.1
+    mask[0, :256], mask[1] = False, False
+    case = make(cuda, rng, np.float32, Tq=3, Tk=600, mask=mask, fill_mask=True)
+    case.splits_keys = True
+    values, _, _ = case.forward()
+    assert_close(values, reference.scaled_dot_product(*case.inputs, mask=mask)[0], np.float32, k=600, name="values")
+
+
+@pytest.mark.parametrize("keys", [256, 257, 513], ids=str)
+def test_split_keys_in_each_dtype(cuda, rng, keys, dtype, schedule):
+    check_split(make(cuda, rng, dtype, H=1, Tq=1, Tk=keys, causal=True, offset=keys - 1), k_terms=keys)
+
+
+def test_split_keys_that_are_not_finite(cuda, rng):
+    """In one segment: what is not finite comes through as from blocks that take all, and a hidden NaN does not."""
+    q, k, v = (normal(rng, (1, 1, n, 4), np.float32) for n in (3, 600, 600))
+    mask = np.ones((3, 600), bool)
+    k[..., 300, :], v[..., 400, 0], mask[0, [300, 400]] = np.nan, np.inf, False
+    k[..., 550, :] = np.inf
+    mask[:2, 550] = False
+    case = Attention(cuda, q, k, v, mask=mask)
+    whole = case.forward(want_map=False)
+    case.splits_keys = True
+    split = case.forward(want_map=False)
+    for one, other in zip(whole, split, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert np.isfinite(split[0][0, 0, 0]).all() and np.isnan(split[0][0, 0, 1:]).all()
 
 
 # Shares of the keys for dq, of the queries for dk and for dv: some gradients whole, more shares than there are tiles, one tile each.
@@ -423,17 +492,20 @@ def test_a_nan_from_above_stays_with_what_is_seen(cuda, rng, causal):
     np.testing.assert_array_equal(np.isnan(dq).any((0, 1, 3)), np.arange(70) == 20)
 
 
-@pytest.mark.parametrize("kernel", ["forward", "map", "delta", "gradient", "join", "dbias"])
+@pytest.mark.parametrize("kernel", ["forward", "segments", "map", "delta", "gradient", "join", "dbias"])
 def test_an_error_of_any_launch_is_given(cuda, rng, kernel):
     """Not only of the last one: a launch that succeeds after one that was refused does not hide it."""
     term = normal(rng, (5, 7), np.float32)
     case = make(cuda, rng, np.float32, additive=[term])
     case.shares = (2, 1, 1)
     dvalues = np.ones((1, 2, 5, 4), np.float32)
-    if kernel not in ("forward", "map"):
+    if kernel == "segments":
+        case = make(cuda, rng, np.float32, Tk=257)
+        case.splits_keys = True
+    if kernel not in ("forward", "segments", "map"):
         case.forward()
     with cuda.refusing(f"attention_{kernel}_kernel"):
-        if kernel in ("forward", "map"):
+        if kernel in ("forward", "segments", "map"):
             with pytest.raises(CudaError, match=kernel):
                 case.forward()
         if kernel in ("delta", "gradient", "join"):

@@ -104,6 +104,40 @@ def test_gradients_of_few_heads_are_shared_among_multiprocessors(emulated_librar
     assert max(*many[2], *few[2]) < 1e-4
 
 
+SEGMENTS = """
+import cuda_library, hashlib, json, sys, numpy as np, transformer_c as tc
+cuda_library.EmulatedLibrary(sys.argv[1]).set_multiprocessors(int(sys.argv[2]))
+rng = np.random.default_rng(0)
+arrays = [rng.standard_normal((8, 2, T, 4)).astype("float32") for T in (1, 600, 600)]
+rows = [rng.standard_normal((1, 2, 640, 4)).astype("float32") for _ in range(3)]
+
+def values(arrays, **options):
+    "How many segments of the keys have blocks of their own (1: none), and the bits of the first sequence."
+    q, k, v = (tc.tensor(a, device="cuda:emulated") for a in arrays)
+    out = tc.functional.scaled_dot_product_attention(q, k, v, **options).cpu().numpy()
+    splits = tc.config.last_plans("cuda:emulated")["attention_forward"]["splits"]
+    return splits, hashlib.sha256(out[:1, :, :1].tobytes()).hexdigest()
+
+print(json.dumps([
+    values([a[:1] for a in arrays]),
+    values(arrays),
+    values([arrays[0][:1], *(a[:1, :, :256] for a in arrays[1:])]),
+    values(arrays, key_lengths=tc.tensor([0] * 8, device="cuda:emulated"), empty_rows="uniform"),
+    values(rows, sequence_lengths=[600, 0, 40], is_causal=True),
+]))
+"""
+
+
+def test_few_queries_have_blocks_for_each_segment_of_the_keys(emulated_library):
+    """Where blocks are missing; no bit depends on it, so none on the other sequences or on the multiprocessors."""
+    library = emulated_library.library._name
+    (few, few_bits), (many, many_bits) = (run(SEGMENTS, library, count) for count in (4, 132))
+    #      2 blocks | 16 | one segment | rows without a key | packed: 60 blocks
+    assert few == (3, 1, 1, 1, 1)
+    assert many == (3, 3, 1, 1, 3)
+    assert few_bits == many_bits and few_bits[0] == few_bits[1]
+
+
 @pytest.mark.parametrize(
     "named, said", [("plain", "(2, 2)"), ("", "(2, 2)"), ("wgmma", "TRANSFORMER_C_CUDA_VARIANT: 'wgmma' is not a variant")]
 )

@@ -13,8 +13,6 @@ namespace
 
 using namespace tc;
 
-constexpr int rows_per_block = 8;
-
 // The rows of all heads.
 int64_t rows_of_heads(const tc_attention_problem &p) { return p.sequences ? p.H * p.tokens : p.B * p.H * p.Tq; }
 

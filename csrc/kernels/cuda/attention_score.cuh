@@ -11,6 +11,7 @@ namespace tc
 {
 
 constexpr double fill_score = -9e15; // the tutorial's masked score
+constexpr int rows_per_block = 8;    // of kernels in which a warp takes a row
 
 // The rows of one batch element.
 struct Rows {
@@ -47,7 +48,7 @@ template <class Real> struct Numbers {
 template <class T> Numbers<compute<T>> numbers_of(const tc_attention_problem &p)
 {
     using Real = compute<T>;
-    return {static_cast<Real>(p.scale), static_cast<Real>(p.softcap), p.dropout < 1 ? static_cast<Real>(1 / (1 - p.dropout)) : Real(0),
+    return {static_cast<Real>(p.scale), static_cast<Real>(p.softcap), static_cast<Real>(tc_keep_scale(p.dropout)),
             tc_keep_threshold(p.dropout), p.dropout > 0};
 }
 

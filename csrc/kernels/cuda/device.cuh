@@ -266,6 +266,8 @@ template <class T, class... Pointers> bool vectors_fit(int64_t C, const Pointers
 
 __device__ __forceinline__ float real_exp(float x) { return expf(x); }
 __device__ __forceinline__ double real_exp(double x) { return exp(x); }
+__device__ __forceinline__ float real_fma(float x, float y, float z) { return fmaf(x, y, z); } // x y + z, rounded once
+__device__ __forceinline__ double real_fma(double x, double y, double z) { return fma(x, y, z); }
 __device__ __forceinline__ float real_log(float x) { return logf(x); }
 __device__ __forceinline__ double real_log(double x) { return log(x); }
 __device__ __forceinline__ float real_sqrt(float x) { return sqrtf(x); }
