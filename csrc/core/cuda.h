@@ -133,17 +133,23 @@ void tc_cuda_lets_go(int index, tc_cuda_block *block); /* a graph, of a block th
 #define TC_CUDA_STAGING_BYTES ((size_t)1 << 20) /* per buffer; larger copies take several, one after the other */
 #define TC_CUDA_STAGING_BUFFERS 8               /* per device */
 
+typedef enum tc_staging_state {
+    TC_STAGING_FREE,
+    TC_STAGING_HELD,
+    TC_STAGING_ON_ITS_WAY, /* a copy from it is on a stream, and its event is recorded after the copy */
+    TC_STAGING_LOST,       /* nobody knows whether a copy from or to it is over: it is not used again */
+} tc_staging_state;
+
 typedef struct tc_cuda_staging {
     void *memory, *event; /* NULL: not made yet */
-    enum { TC_STAGING_FREE, TC_STAGING_HELD, TC_STAGING_ON_ITS_WAY } state;
+    tc_staging_state state;
     uint64_t turn; /* order among the buffers with a copy in progress */
 } tc_cuda_staging;
 
 /* A buffer that nobody uses; the host waits when every buffer has a copy in progress. NULL: threads hold all of them, or there is no
  * page-locked memory. */
 tc_cuda_staging *tc_cuda_take_staging(const tc_cuda_api *api, int index);
-/* on_its_way: a copy from it is on a stream, and its event is recorded after the copy. */
-void tc_cuda_give_staging(int index, tc_cuda_staging *staging, bool on_its_way);
+void tc_cuda_give_staging(int index, tc_cuda_staging *staging, tc_staging_state state);
 
 /* The backend's copy (cuda_copy.c). */
 TC_CHECKED tc_status tc_cuda_copy(int index, void *to, bool to_host, const void *from, bool from_host, size_t bytes, tc_error *err);

@@ -35,7 +35,8 @@ static tc_status start_piece(piece *out, host_copy *copy, tc_error *err)
     if (!staging) return TC_OK;
     if (!copy->to_host) memcpy(staging->memory, out->host, out->bytes);
     tc_status status = tc_cuda_begin(&out->work, api, copy->index, err);
-    if (status == TC_OK) {
+    const bool is_begun = status == TC_OK;
+    if (is_begun) {
         void *stream = out->work.stream;
         int code = copy->to_host ? tc_cuda_reads(&out->work, device) : tc_cuda_writes(&out->work, device);
         if (!code)
@@ -45,8 +46,11 @@ static tc_status start_piece(piece *out, host_copy *copy, tc_error *err)
         tc_cuda_end(&out->work);
         if (code) status = tc_cuda_failed(api, copy->index, "a copy", code, err);
     }
-    if (status != TC_OK || !copy->to_host) tc_cuda_give_staging(copy->index, staging, status == TC_OK);
-    if (status != TC_OK) return status;
+    if (status != TC_OK) {
+        tc_cuda_give_staging(copy->index, staging, is_begun ? TC_STAGING_LOST : TC_STAGING_FREE);
+        return status;
+    }
+    if (!copy->to_host) tc_cuda_give_staging(copy->index, staging, TC_STAGING_ON_ITS_WAY);
     out->staging = staging;
     copy->done += out->bytes;
     return TC_OK;
@@ -61,7 +65,7 @@ static tc_status finish_piece(piece *self, const host_copy *copy, tc_error *err)
         tc_cuda_is_done(&self->work);
         memcpy(self->host, self->staging->memory, self->bytes);
     }
-    tc_cuda_give_staging(copy->index, self->staging, false);
+    tc_cuda_give_staging(copy->index, self->staging, code ? TC_STAGING_LOST : TC_STAGING_FREE);
     self->staging = NULL;
     return code ? tc_cuda_failed(copy->api, copy->index, "a copy", code, err) : TC_OK;
 }

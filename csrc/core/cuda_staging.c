@@ -23,8 +23,10 @@ static tc_cuda_staging *choose(staging_pool *pool, const tc_cuda_api *api)
     tc_cuda_staging *unused = NULL, *first = NULL;
     for (int i = 0; i < TC_CUDA_STAGING_BUFFERS; i++) {
         tc_cuda_staging *staging = &pool->buffers[i];
-        if (staging->state == TC_STAGING_ON_ITS_WAY && api->query_event(staging->event) != TC_CUDA_NOT_READY)
-            staging->state = TC_STAGING_FREE; /* an error is reported at the next wait */
+        if (staging->state == TC_STAGING_ON_ITS_WAY) {
+            const int code = api->query_event(staging->event); /* an error is reported at the next wait */
+            staging->state = code == 0 ? TC_STAGING_FREE : code == TC_CUDA_NOT_READY ? TC_STAGING_ON_ITS_WAY : TC_STAGING_LOST;
+        }
         if (staging->state == TC_STAGING_FREE && staging->memory) return staging;
         if (staging->state == TC_STAGING_FREE && !unused) unused = staging;
         if (staging->state == TC_STAGING_ON_ITS_WAY && (!first || staging->turn < first->turn)) first = staging;
@@ -42,18 +44,19 @@ tc_cuda_staging *tc_cuda_take_staging(const tc_cuda_api *api, int index)
     tc_lock_give(&pool->lock);
     if (!staging) return NULL;
     int code = wait ? api->synchronize_event(staging->event) : 0;
+    const bool is_lost = code != 0;
     if (!code && !staging->event) code = api->create_event(&staging->event);
     if (!code && !staging->memory) code = api->allocate_host(&staging->memory, TC_CUDA_STAGING_BYTES);
     if (!code) return staging;
-    tc_cuda_give_staging(index, staging, false);
+    tc_cuda_give_staging(index, staging, is_lost ? TC_STAGING_LOST : TC_STAGING_FREE);
     return NULL;
 }
 
-void tc_cuda_give_staging(int index, tc_cuda_staging *staging, bool on_its_way)
+void tc_cuda_give_staging(int index, tc_cuda_staging *staging, tc_staging_state state)
 {
     staging_pool *pool = &pools[tc_cuda_slot(index)];
     tc_lock_take(&pool->lock);
-    staging->state = on_its_way ? TC_STAGING_ON_ITS_WAY : TC_STAGING_FREE;
+    staging->state = state;
     staging->turn = pool->turns++;
     tc_lock_give(&pool->lock);
 }
