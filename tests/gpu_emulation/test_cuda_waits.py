@@ -147,6 +147,11 @@ def test_a_step_of_each_architecture_waits_for_nothing(emulated_gpu, emulated_li
         np.testing.assert_array_equal(one, other)
 
 
+def with_gradient(x):
+    x.grad = x.detach().clone()
+    return [x]
+
+
 WAITING = {
     "x[x > 0]": lambda x, i: x[x > 0],
     "x[x > 0] = y": lambda x, i: x.__setitem__(x > 0, 1.0),
@@ -159,6 +164,8 @@ WAITING = {
     "x[indices] = y": lambda x, i: (x.requires_grad_() * 1).__setitem__(i, x.sum()),
     "index_put": lambda x, i: x.index_put((i,), x[:2], accumulate=True),
     "gaussian_nll_loss": lambda x, i: F.gaussian_nll_loss(x, x, x.exp()),
+    "error_if_nonfinite=True": lambda x, i: tc.nn.utils.clip_grad_norm_(with_gradient(x), 1.0, error_if_nonfinite=True),
+    "max_norm": lambda x, i: tc.nn.utils.clip_grad_norm_(with_gradient(x), x.sum()),
     "bernoulli": lambda x, i: tc.bernoulli(x.sigmoid()),
     "multinomial": lambda x, i: tc.multinomial(x.exp(), 2),
     "allclose": lambda x, i: tc.allclose(x, x),
