@@ -95,7 +95,8 @@ tc_status tc_cuda_may_start(int index, tc_error *err)
             "an optimizer of a captured function computes on the GPU outside of its step's kernel, which a graph does not repeat; "
             "after an option that needs another state (momentum, amsgrad, centered) was switched on, make a new tc.cuda.graph");
     if (!here.captured || here.captured->index == index) return TC_OK;
-    return tc_fail(err, TC_ERROR_STATE, "there was work for %s while tc.cuda.graph captured for %s; a graph is for one GPU",
+    return tc_fail(err, TC_ERROR_STATE,
+                   "there was work for %s while tc.cuda.graph captured for %s; a graph is for one GPU, that of its arguments or device=",
                    tc_device_text(wanted, (tc_device){TC_CUDA, index}), tc_device_text(own, (tc_device){TC_CUDA, here.captured->index}));
 }
 

@@ -44,8 +44,8 @@ def tensor(data: Any, dtype: Any = None, device: str | None = None, requires_gra
         Numbers, nested lists of numbers or Tensors, an ndarray or a Tensor.
     dtype : dtype, optional
         Arrays and Tensors keep theirs; Python floats become float32, ints int64, bools bool.
-    device : str, default "cpu"
-        "cpu", "cuda" or "cuda:<ordinal>".
+    device : str, optional
+        "cpu", "cuda" or "cuda:<ordinal>". Tensors keep theirs; anything else becomes a Tensor on the CPU.
     requires_grad : bool
         Whether ``backward()`` computes a gradient for this Tensor; floating dtypes only.
 
@@ -71,7 +71,10 @@ def tensor(data: Any, dtype: Any = None, device: str | None = None, requires_gra
     if _holds_tensor(data):
         with no_grad():
             data = _stacked(data)
-    return Tensor(_readable(data), dtype, device, requires_grad)
+    data = _readable(data)
+    if device is None and isinstance(data, Tensor):
+        device = data.device
+    return Tensor(data, dtype, device, requires_grad)
 
 
 def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> Tensor:

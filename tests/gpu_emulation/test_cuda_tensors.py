@@ -427,6 +427,14 @@ def test_truth_and_places(emulated_gpu, dtype, rng):
             np.testing.assert_array_equal(host(on_gpu), host(on_cpu))
 
 
+def test_a_copy_stays_on_the_gpu(emulated_gpu):
+    x = tc.arange(3.0, device=emulated_gpu)
+    for copied in (tc.tensor(x), tc.tensor([x[0], x[1], x[2]]), tc.FloatTensor(x)):
+        assert copied.device == x.device and copied.data_ptr() != x.data_ptr() and copied.tolist() == [0.0, 1.0, 2.0]
+    assert str(tc.tensor(x, device="cpu").device) == "cpu"
+    assert str(tc.tensor([0.0], device=emulated_gpu).device) == str(x.device)
+
+
 def test_sums_of_halves_are_float32_on_the_way(device, rng):
     """A chain of float16 sums stops at 2048, where the next float16 is 2 away."""
     ones = tc.tensor(np.ones((40_000, 2), np.float16), device=device, requires_grad=True)
