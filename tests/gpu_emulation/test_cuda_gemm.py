@@ -16,13 +16,13 @@ FUNCTIONS = {
 
 
 def product(
-    cuda, a, b, *, a_transposed=False, b_transposed=False, bias=None, residual=None, activation=None, pre=False, k_chunks=1, a_sum=False,
-    wide=False,
+    cuda, a, b, *, a_transposed=False, b_transposed=False, bias=None, residual=None, activation=None, pre=False, k_chunks=1, k_chunk=None,
+    a_sum=False, wide=False,
 ):  # fmt: skip
     """c, pre, a_sum of matrices stored directly or transposed."""
     dtype, saved = a.dtype, compute_dtype(a.dtype) if wide or k_chunks > 1 else a.dtype
     (M, K), N = a.shape, b.shape[1]
-    k_chunk = -(-K // k_chunks)
+    k_chunk = k_chunk or -(-K // k_chunks)
     c = cuda.empty((M, N) if k_chunks == 1 else (k_chunks, M, N), saved)
     before = cuda.empty((M, N), dtype) if pre else None
     sums = cuda.empty((k_chunks, M), saved) if a_sum else None
@@ -163,10 +163,10 @@ def test_qkv_projection(cuda, rng, packing, dtype):
 
 @pytest.mark.parametrize("M", [1, 40])
 def test_a_sum_split_into_its_blocks_has_the_same_bits(cuda, rng, M, dtype):
-    """So a forward may be split or not, whatever the number of rows. 770 terms are three blocks, of 257, 257 and 256."""
+    """So a forward may be split or not, whatever the number of rows. 770 terms are three blocks, of 258, 258 and 254."""
     a, b = normal(rng, (M, 770), dtype), normal(rng, (770, 5), dtype)
     whole = product(cuda, a, b)[0]
-    parts, c = product(cuda, a, b, k_chunks=3)[0], cuda.empty((M, 5), dtype)
+    parts, c = product(cuda, a, b, k_chunks=3, k_chunk=258)[0], cuda.empty((M, 5), dtype)
     cuda.run("sum_partials", dtype, 0, out=c, partial=cuda.array(parts), chunks=3, C=M * 5)
     np.testing.assert_array_equal(c.numpy().view(np.uint8), whole.view(np.uint8))
     np.testing.assert_array_equal(product(cuda, a[:1], b)[0].view(np.uint8), whole[:1].view(np.uint8))
