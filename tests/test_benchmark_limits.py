@@ -5,14 +5,16 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import transformer_c as tc
 
 from benchmarks import halves, mixed_lengths
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that only `clock(seconds)` moves, as the calls that are timed do: that of the core or of the wall."""
+    """A clock that only `clock(seconds)` moves, as the calls that are timed do: that of the core or of the wall. Threads stay as they are."""
     now = [0.0]
+    monkeypatch.setattr(tc, "set_num_threads", lambda number: None)
     for module in (halves, mixed_lengths):
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now[0], process_time=lambda: now[0] / 2))
     return lambda seconds: now.__setitem__(0, now[0] + seconds)
@@ -84,7 +86,6 @@ def test_the_limits_of_halves(clock, monkeypatch, capsys, tmp_path, ratio, reads
         return lambda: clock(1.0 if dtype == "float32" else 1.0 / (ratio if dtype == "float16" else 2.0))
 
     monkeypatch.setattr(halves, "cases", lambda: [halves.Case("a product", build, (), reads), halves.Case("other", build, ())])
-    monkeypatch.setattr(halves.tc, "set_num_threads", lambda number: None)
     options = ["--only", "product", "--threads", "1", "--turns", "2", "--cpu-clock", *arguments]
     assert halves.main([*options, "--limit", "1.7", "--json", str(tmp_path / "rows.json")]) == status
     out, err = capsys.readouterr()
