@@ -27,6 +27,7 @@ NOTHING = dict.fromkeys(COUNTS, 0)
 def counted(library, function):
     """What the function made the host copy and wait for."""
     read = lambda: {name: getattr(library.library, counter)() for name, counter in COUNTS.items()}
+    tc.cuda.synchronize("cuda:emulated")  # no page-locked buffer is on its way
     before = read()
     function()
     return {name: count - before[name] for name, count in read().items()}
