@@ -233,9 +233,8 @@ __global__ void __launch_bounds__(warp_lanes *rows_per_block)
 {
     using Real = compute<T>;
     const tc_attention_problem &p = a.problem;
-    BlockPlace place;
-    const int64_t query = place.take(divide_up(p.Tq, rows_per_block)) * rows_per_block + threadIdx.y;
-    const int64_t h = place.take(p.H), b = place.rest;
+    const WarpRow own(p.Tq, p.H);
+    const int64_t query = own.row, h = own.h, b = own.b;
     const Rows rows(p, b);
     if (query >= rows.Tq) return;
     Real largest, sum;
@@ -329,8 +328,7 @@ template <class T> int tc_cuda_attention_forward(const void *args, int64_t, void
     });
     if (error) return error;
     if (segments.count > 1) {
-        const Launch shape(blocks(heads * divide_up(p.Tq, rows_per_block)), dim3(warp_lanes, rows_per_block), 0, stream);
-        const int second = launch<attention_segments_kernel<T>>(shape, a, segments);
+        const int second = launch<attention_segments_kernel<T>>(warp_row_launch(p.Tq, heads, stream), a, segments);
         if (second) return second;
     }
     if (!a.map || p.Tk == 0) return 0;

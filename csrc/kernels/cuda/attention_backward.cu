@@ -23,9 +23,8 @@ __global__ void __launch_bounds__(warp_lanes *rows_per_block)
 {
     using Real = compute<T>;
     const tc_attention_problem &p = a.problem;
-    BlockPlace place;
-    const int64_t query = place.take(divide_up(p.Tq, rows_per_block)) * rows_per_block + threadIdx.y;
-    const int64_t h = place.take(p.H), b = place.rest;
+    const WarpRow own(p.Tq, p.H);
+    const int64_t query = own.row, h = own.h, b = own.b;
     const Rows rows(p, b);
     if (query >= rows.Tq) return;
     const int64_t row = (b * p.H + h) * p.Tq + query;
@@ -199,9 +198,8 @@ __global__ void __launch_bounds__(warp_lanes *rows_per_block)
 {
     using Real = compute<T>;
     const tc_attention_problem &p = a.problem;
-    BlockPlace place;
-    const int64_t row = place.take(divide_up(of.rows, rows_per_block)) * rows_per_block + threadIdx.y;
-    const int64_t h = place.take(of.heads), b = place.rest;
+    const WarpRow own(of.rows, of.heads);
+    const int64_t row = own.row, h = own.h, b = own.b;
     const Rows rows(p, b);
     if (row >= (of.gradient == Gradient::query ? rows.Tq : rows.Tk)) return;
     const tc_attention_operand &result = result_of(a, of.gradient);
@@ -277,8 +275,7 @@ __global__ void __launch_bounds__(tile_threads, 1)
 template <class T> int launch_delta(const tc_attention_backward_args &a, void *delta, void *stream)
 {
     const tc_attention_problem &p = a.problem;
-    return launch<attention_delta_kernel<T>>(
-        Launch(blocks(p.B * p.H * divide_up(p.Tq, rows_per_block)), dim3(warp_lanes, rows_per_block), 0, stream), a, delta);
+    return launch<attention_delta_kernel<T>>(warp_row_launch(p.Tq, p.B * p.H, stream), a, delta);
 }
 
 // A gradient; `partial`: memory for its shares.
@@ -305,8 +302,7 @@ template <class T> int launch_gradient(const tc_attention_backward_args &a, cons
                                                                   numbers_of<T>(p), delta, of);
     });
     if (error || of.shares == 1) return error;
-    return launch<attention_join_kernel<T>>(
-        Launch(blocks(heads * divide_up(of.rows, rows_per_block)), dim3(warp_lanes, rows_per_block), 0, stream), a, of);
+    return launch<attention_join_kernel<T>>(warp_row_launch(of.rows, heads, stream), a, of);
 }
 
 constexpr Gradient gradients[] = {Gradient::query, Gradient::key, Gradient::value};

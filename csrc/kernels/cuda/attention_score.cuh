@@ -11,7 +11,25 @@ namespace tc
 {
 
 constexpr double fill_score = -9e15; // the tutorial's masked score
-constexpr int rows_per_block = 8;    // of kernels in which a warp takes a row
+
+// In blocks of (32, rows_per_block) threads a warp takes a row of a head of a batch element. The last rows of a head may be beyond its end.
+constexpr int rows_per_block = 8;
+struct WarpRow {
+    int64_t row, h, b;
+
+    __device__ __forceinline__ WarpRow(int64_t rows, int64_t heads)
+    {
+        BlockPlace place;
+        row = place.take(divide_up(rows, rows_per_block)) * rows_per_block + threadIdx.y;
+        h = place.take(heads);
+        b = place.rest;
+    }
+};
+// heads: of all batch elements.
+inline Launch warp_row_launch(int64_t rows, int64_t heads, void *stream)
+{
+    return Launch(blocks(heads * divide_up(rows, rows_per_block)), dim3(warp_lanes, rows_per_block), 0, stream);
+}
 
 // The rows of one batch element.
 struct Rows {
