@@ -158,7 +158,7 @@ TC_INLINE void tile_product(const int rows, const int vectors, const b_kind kind
     const real *a = w->a;
     const char *b = w->b;
     int64_t K = w->K;
-    if ((vectors <= 2 || kind != B_REAL) && w->fetch) { /* of whole panels */
+    if ((kind == B_REAL ? vectors <= 2 : kind != B_BFLOAT16) && w->fetch) { /* of whole panels, in which bfloat16 are pairs */
         const char *fetch = w->fetch;
         for (; K >= FETCH_ROWS; K -= FETCH_ROWS) {
             for (int i = 0; i < w->fetch_lines; i++, fetch += TC_GEMM_PANEL_BYTES) {
