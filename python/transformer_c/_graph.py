@@ -69,16 +69,14 @@ def refuse(what: str) -> None:
 class Graph:
     """What ``tc.cuda.graph(function)`` returns: call it with Tensors on one GPU."""
 
-    def __init__(self, function: Callable, device: str | None = None) -> None:
+    def __init__(self, function: Callable, device: str | int | None = None) -> None:
         if not callable(function):
             raise TypeError(
                 f"tc.cuda.graph takes a function, not {type(function).__name__}: step = tc.cuda.graph(function), then step(*tensors); it is no "
                 "context manager"
             )
-        if device is not None:
-            _core.empty(0, device=_on_a_gpu(device))
         functools.update_wrapper(self, function, updated=())
-        self._function, self._device = function, device
+        self._function, self._device = function, None if device is None else _on_a_gpu(device)
         self._kinds: list[tuple] | None = None
         self._mode = ""
         self._graph: Any = None
@@ -251,10 +249,12 @@ def _without_history(value: Any) -> Any:
     return value.detach() if isinstance(value, Tensor) and not value.is_leaf else value
 
 
-def _on_a_gpu(device: str) -> str:
-    if not isinstance(device, str) or not device.startswith("cuda"):
+def _on_a_gpu(device: str | int) -> str:
+    """The name of a GPU that is there; raises ValueError for what is none."""
+    is_number = isinstance(device, int) and not isinstance(device, bool)
+    if not is_number and not (isinstance(device, str) and device.startswith("cuda")):
         raise ValueError(f'tc.cuda.graph is for a GPU, "cuda" or "cuda:0"; got device={device!r}')
-    return device
+    return _core.empty(0, device=device).device
 
 
 def _kind(tensor: Tensor) -> tuple:

@@ -88,7 +88,7 @@ def stream(device: str | None = None) -> AbstractContextManager[int]:
     return _core.switched(_core.cuda_set_stream, functools.partial(_core.cuda_new_stream, device), _core.cuda_end_stream)
 
 
-def graph(function: Callable, device: str | None = None) -> Graph:
+def graph(function: Callable, device: str | int | None = None) -> Graph:
     """Records what a function does on a GPU, and repeats it with one launch: ``step = tc.cuda.graph(function)``, then ``step(*tensors)``.
 
     The first call runs the function as usual, so that what is made once (states of optimizers) is there. The second one captures the work
@@ -107,7 +107,7 @@ def graph(function: Callable, device: str | None = None) -> Graph:
         Tensors, arrays or lists from it (``tc.tensor([1.0, 2.0], device="cuda")``, ``x[[0, 2]]``), draw random numbers but by dropout (nor
         there from NumPy's generators), or step optimizers that override ``step``. ``backward()`` belongs in it. Numbers of Python are constants
         of the graph.
-    device : str, optional
+    device : str or int, optional
         The GPU of a function without arguments, "cuda:0" unless given; otherwise that of the arguments.
 
     Returns

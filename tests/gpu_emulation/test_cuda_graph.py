@@ -885,6 +885,8 @@ def test_a_function_without_arguments_is_not_run_without_a_gpu(emulated_gpu):
     with pytest.raises(RuntimeError, match="cuda:0"):
         step()
     assert not calls
+    with pytest.raises(RuntimeError, match="cuda:0"):
+        tc.cuda.graph(lambda: None, device=0)
 
 
 def test_a_backward_outside_of_the_graph_is_refused_where_masks_are_drawn(emulated_gpu):

@@ -493,7 +493,7 @@ class Module:
         for argument in args:
             if isinstance(argument, bool):  # non_blocking
                 continue
-            if isinstance(argument, (str, int)) and (not isinstance(argument, str) or argument == "cpu" or argument.startswith("cuda")):
+            if isinstance(argument, int) or (isinstance(argument, str) and (argument == "cpu" or argument.startswith("cuda"))):
                 device = argument
             else:
                 dtype = argument
