@@ -73,7 +73,7 @@ def main() -> int:
         return 77
     version = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[-2]
     targets = options.targets.split(",")
-    headers = build_cuda.headers_digest()
+    headers = build_cuda.digest_of_all_headers()
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         measured = pool.map(lambda source: measure(nvcc, source, targets, headers), build_cuda.sources())
         rows = sorted((row for found in measured for row in found), key=lambda row: targets.index(row["target"]))

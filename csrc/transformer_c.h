@@ -188,9 +188,9 @@ tc_cuda_use tc_cuda_graph_use(const tc_cuda_graph *graph, const tc_tensor *tenso
 TC_CHECKED tc_status tc_cuda_graph_start(tc_cuda_graph *graph, tc_error *err);
 /* After a start: the gradients of leaves are what they were after the capture. */
 TC_CHECKED tc_status tc_cuda_graph_give_gradients(tc_cuda_graph *graph, tc_error *err);
-/* Also while it runs. Its memory goes back to the cache, but for what Tensors have. */
 /* After a capture whose work was never done: the leaves have the gradients that it would have begun with. */
 TC_CHECKED tc_status tc_cuda_graph_give_up(tc_cuda_graph *graph, tc_error *err);
+/* Also while it runs. Its memory goes back to the cache, but for what Tensors have. */
 void tc_cuda_graph_free(tc_cuda_graph *graph);
 
 bool tc_cuda_is_capturing(void); /* this thread */

@@ -85,7 +85,7 @@ def sources_options() -> list[str]:
     return [f"-DTC_KERNEL_HEADERS={digest_of_headers()}", f"-DTC_KERNEL_CODE={code}"]
 
 
-def headers_digest() -> bytes:
+def digest_of_all_headers() -> bytes:
     return (digest_of_headers() + _digest(KERNELS / "cuda", suffixes=(".h", ".cuh", ".def"))).encode()
 
 
@@ -134,7 +134,7 @@ def build(output: Path, targets: list[str], jobs: int) -> Path | None:
         return None
     if not all(targets):
         raise SystemExit("--targets names no GPU; expected names such as sm_80,sm_90")
-    headers = headers_digest()
+    headers = digest_of_all_headers()
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         objects = list(pool.map(lambda source: compile_object(nvcc, source, targets, headers), sources()))
     output.mkdir(parents=True, exist_ok=True)

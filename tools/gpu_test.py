@@ -269,16 +269,15 @@ def libraries(device: str, dtype: str) -> dict[str, Library | str]:
     import transformer_c as tc
 
     found: dict[str, Library | str] = {"ms": Library(tc, tc.functional, device, dtype)}
-    with contextlib.suppress(ModuleNotFoundError):
-        try:
-            import torch
+    try:
+        import torch
 
-            if device == "cpu" or torch.cuda.is_available():
-                found["pytorch_ms"] = Library(torch, torch.nn.functional, device, dtype)
-        except ModuleNotFoundError:
-            raise
-        except Exception as error:
-            found["pytorch_ms"] = f"{type(error).__name__}: {error}"
+        if device == "cpu" or torch.cuda.is_available():
+            found["pytorch_ms"] = Library(torch, torch.nn.functional, device, dtype)
+    except ModuleNotFoundError:
+        pass
+    except Exception as error:
+        found["pytorch_ms"] = f"{type(error).__name__}: {error}"
     return found
 
 

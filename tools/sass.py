@@ -90,7 +90,7 @@ def compile_cubin(source: Path, target: str) -> Path:
     """Machine code of one file for one target, with ptxas's report beside it."""
     nvcc = build_cuda.find_nvcc()
     assert nvcc
-    return build_cuda.compile_object(nvcc, source, [target], build_cuda.headers_digest(), "-cubin")
+    return build_cuda.compile_object(nvcc, source, [target], build_cuda.digest_of_all_headers(), "-cubin")
 
 
 def read_code(listing: str) -> dict[str, list[Instruction]]:
