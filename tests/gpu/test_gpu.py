@@ -10,7 +10,13 @@ import pytest
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "gpu_emulation"))
 import test_cuda_flat
 import test_cuda_graph
+import test_cuda_graph_generators
+import test_cuda_graph_gradients
 import test_cuda_graph_halves
+import test_cuda_graph_memory
+import test_cuda_graph_refused
+import test_cuda_graph_starts
+import test_cuda_graph_threads
 import test_cuda_halves
 import test_cuda_modules
 import test_cuda_tensors
@@ -71,6 +77,9 @@ Test_tensors, Test_training = of(test_cuda_tensors), of(test_cuda_training)
 Test_modules, Test_halves, Test_flat = of(test_cuda_modules), of(test_cuda_halves), of(test_cuda_flat)
 Test_waits = of(test_cuda_waits)
 Test_graph, Test_graph_halves, Test_trainer = of(test_cuda_graph), of(test_cuda_graph_halves), of(test_cuda_trainer)
+Test_graph_memory, Test_graph_threads = of(test_cuda_graph_memory), of(test_cuda_graph_threads)
+Test_graph_generators, Test_graph_gradients = of(test_cuda_graph_generators), of(test_cuda_graph_gradients)
+Test_graph_starts, Test_graph_refused = of(test_cuda_graph_starts), of(test_cuda_graph_refused)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import transformer_c as tc
 from device_cases import array, host
-from test_cuda_graph import Run, assert_equal, late
+from graph_cases import Run, assert_equal, late
 from test_cuda_halves import NARROW, WIDEN, WRITES, casts, in_halves, linear, rounded
 
 __all__ = ["late"]
@@ -224,3 +224,18 @@ def test_a_graph_that_ends_leaves_the_copies(emulated_gpu, rng):
     run.train(2)
     assert_equal(run.end(), Training(emulated_gpu, None).train(5).end())
     np.testing.assert_array_equal(in_halves(run.model, x), in_halves(copy.deepcopy(run.model), x))
+
+
+def test_copies_in_halves_are_of_the_weights_that_a_start_finds(emulated_gpu):
+    layer = tc.nn.Linear(8, 8).to(emulated_gpu)
+    x = tc.ones(2, 8, device=emulated_gpu)
+
+    def forward(x):
+        with tc.autocast(), tc.no_grad():
+            return layer(x)
+
+    step = tc.cuda.graph(forward)
+    for scale in (1.0, 1.0, 2.0, 3.0):
+        with tc.no_grad():
+            layer.weight.mul_(scale)
+        np.testing.assert_array_equal(host(step(x)), host(forward(x)))
