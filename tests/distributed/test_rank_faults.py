@@ -97,18 +97,22 @@ def test_a_hook_of_the_program_hears_of_errors(tmp_path):
     assert status != 0 and out == "noted: a bad row\n" and "rank 1 of 2 failed, which ends all" in err, (out, err)
 
 
-def test_an_error_in_a_child_of_a_rank_is_its_own(tmp_path):
+def test_a_child_of_a_rank_ends_alone(tmp_path):
+    """By an error, or by sys.exit, after which it would end MPI as the rank does."""
     script = """
-        import os
+        import os, sys
         tc.distributed.init()
-        child = os.fork()
-        if not child:
-            raise RuntimeError("of the child")
-        assert os.waitpid(child, 0)[1]
-        tc.distributed.barrier()
+        for status in (1, 3):
+            child = os.fork()
+            if not child and status == 1:
+                raise RuntimeError("of the child")
+            elif not child:
+                sys.exit(status)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == status
+            tc.distributed.barrier()
     """
     status, _, err = Job(2, script, tmp_path).result(LIMIT)
-    assert status == 0 and err.count("RuntimeError: of the child") == 2 and "ends all" not in err, err
+    assert status == 0 and err.count("RuntimeError: of the child") == 2 and "ends all" not in err and "MPI" not in err, err
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import os
+import sys
 import warnings
 from typing import Any
 
@@ -103,6 +105,11 @@ def _communicator(backend: str, limit: float) -> Any:
 
 def _wait_for_all_ranks_to_start(limit: float | None) -> Any:
     """Imports MPI, which returns once all processes have done so; ends this one after the limit, from where no Python runs."""
+    import mpi4py
+
+    is_to_be_ended = "mpi4py.MPI" not in sys.modules and mpi4py.rc.initialize and mpi4py.rc.finalize is not False
+    if is_to_be_ended:  # by _end(): mpi4py's own end of a program is that of children of forks as well
+        mpi4py.rc.finalize = False
     if limit is not None:
         faulthandler.dump_traceback_later(min(limit, 1e6), exit=True, file=2)
     try:
@@ -110,7 +117,15 @@ def _wait_for_all_ranks_to_start(limit: float | None) -> Any:
     finally:
         if limit is not None:
             faulthandler.cancel_dump_traceback_later()
+    if is_to_be_ended:
+        atexit.register(_end, MPI, os.getpid())
     return MPI
+
+
+def _end(MPI: Any, process: int) -> None:
+    """Ends MPI with the program; a child of a fork leaves it to the rank whose child it is."""
+    if os.getpid() == process and not MPI.Is_finalized():
+        MPI.Finalize()
 
 
 def group() -> Group:
