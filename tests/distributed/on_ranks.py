@@ -1,6 +1,8 @@
 """Checks that several ranks do together: mpiexec -n 2 python on_ranks.py; each says that it is done."""
 
 import itertools
+import os
+import signal
 import time
 import warnings
 
@@ -199,6 +201,15 @@ def saving(size, rank):
     trainer.save_checkpoint("saved.safetensors")
     assert tc.load("saved.safetensors")["trainer"]["epoch"] == 1
     fails(RuntimeError if rank else OSError, "Not a directory", lambda: trainer.save_checkpoint("saved.safetensors/another"))
+
+    class WritesAtTheEnd(tc.callbacks.Callback):
+        def on_train_end(self, trainer, model):
+            if trainer.is_global_zero:
+                time.sleep(0.2)
+                open("at the end", "w").close()
+
+    trained(size, 12, 1, callbacks=[WritesAtTheEnd()])
+    open("at the end").close()
 
 
 def resuming_with_gradients(size, rank):
@@ -447,6 +458,52 @@ def steps_of_shared_out_state(size, rank):
     fails(ValueError, "shares out the state of SGD, Adam", lambda: Zero(world.group(), Own(plain.parameters())))
 
 
+def a_gradient_of_one_rank(size, rank):
+    """All ranks take its step, whichever rank has it."""
+    rows = np.ones((4 * size, 4), "f")
+    for only in range(size):
+
+        class Rare(Net):
+            def training_step(self, batch, batch_idx):
+                loss = super().training_step(batch, batch_idx)
+                return loss + self.other(batch).square().mean() if rank == only else loss
+
+        model = with_another(Rare(), tc.nn.Linear(4, 1))
+        before = np.asarray(distributed.broadcast(model.other.weight))
+        tc.Trainer(1, strategy="ddp", progress=False).fit(model, tc.data.DataLoader(rows, batch_size=4))
+        everywhere = np.asarray(distributed.all_gather(model.other.weight))
+        assert (everywhere == everywhere[0]).all() and (everywhere[0] != before).all(), only
+
+
+def testing_with_fewer_rows_than_ranks(size, rank):
+    """Those that have none get the metrics as well."""
+
+    class Measured(Net):
+        def __init__(self):
+            super().__init__()
+            self.metric = tc.metrics.Accuracy()
+
+        def test_step(self, batch, batch_idx):
+            self.metric(self.linear(batch), np.zeros(len(batch), int))
+            self.log("metric", self.metric)
+
+    trainer = tc.Trainer(1, strategy="ddp", progress=False)
+    found = trainer.test(Measured(), tc.data.DataLoader(np.ones((1, 4), "f"), batch_size=1), verbose=False)
+    assert list(found[0]) == list(trainer.callback_metrics) == ["metric"], (rank, found)
+
+
+def an_interrupt_of_one_rank(size, rank):
+    """It stops all at the end of the same step."""
+    for only in range(size):
+
+        class Interrupt(tc.callbacks.Callback):
+            def on_train_batch_start(self, trainer, model, batch, batch_idx):
+                if batch_idx == 1 and rank == only:
+                    os.kill(os.getpid(), signal.SIGINT)
+
+        fails(KeyboardInterrupt, "interrupted in epoch 1 after batch 2", lambda: trained(size, 12, 2, callbacks=[Interrupt()]))
+
+
 class Buffered(Net):
     """With a random buffer that is in no checkpoint, and one that steps change."""
 
@@ -565,6 +622,9 @@ CHECKS = (
     resuming_in_the_middle_of_an_epoch,
     stopping_on_one_rank,
     saving,
+    a_gradient_of_one_rank,
+    testing_with_fewer_rows_than_ranks,
+    an_interrupt_of_one_rank,
     resuming_with_gradients,
     ranks_that_part,
     what_differs_at_the_start,
@@ -583,7 +643,7 @@ def say(line):
 
 
 if __name__ == "__main__":
-    distributed.init()
+    distributed.init(timeout=100)  # less than a job has: ranks that wait for ever say where
     for check in CHECKS:
         check(distributed.world_size(), distributed.rank())
         say(check.__name__)

@@ -25,6 +25,14 @@ def test_another_order_has_another_checksum(name):
     assert same_data.checksum(value) == same_data.checksum(value) != same_data.checksum(other)
 
 
+@pytest.mark.parametrize("place", [slice(1_500_000, None), slice(-1, None)])
+def test_another_part_has_another_checksum(place):
+    """Of an array that is not read whole: in any place, where it is long enough; the last element always."""
+    other = VALUES["array"].copy()
+    other[place] += 1
+    assert same_data.checksum(other) != same_data.checksum(VALUES["array"])
+
+
 def test_a_large_array_is_read_in_part():
     class Counted(np.ndarray):
         read = 0
