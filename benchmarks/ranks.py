@@ -52,7 +52,7 @@ def calls(numbers):
     found = {
         "message": microseconds(lambda: there_and_back(group, byte), 200) / 2,
         "barrier": microseconds(group.barrier, 50),
-        "small values": microseconds(lambda: group.exchange((1.0, 2)), 50),
+        "small values": microseconds(lambda: group.exchange("a benchmark", (1.0, 2)), 50),
     }
     for size in SIZES:
         x = np.ones(size, np.float32)
@@ -188,7 +188,7 @@ def write_trace(path, traces):
             "ts": 1e6 * began,
             "dur": 1e6 * (ended - began),
         }
-        for rank, of_rank in enumerate(distributed.world.group().exchange(traces))
+        for rank, of_rank in enumerate(distributed.world.group().exchange("the traces", traces))
         for kind, rows in of_rank.items()
         for name, began, ended in rows
     ]

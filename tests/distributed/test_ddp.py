@@ -42,7 +42,7 @@ def test_one_rank_writes_and_another_number_of_ranks_resumes(tmp_path):
         epochs, resume = int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None
         trainer, model = training.trained(size, 12, epochs, folder="run", resume=resume, strategy="ddp", logger=True, callbacks=[
             tc.callbacks.ModelCheckpoint("kept", monitor="val_loss", save_top_k=2, save_last=True)])
-        paths = distributed.group.Group.exchange(distributed.world.group(), (trainer.best_model_path, trainer.last_model_path, trainer.callbacks[0].best_k_models))
+        paths = distributed.world.group().exchange("the paths", (trainer.best_model_path, trainer.last_model_path, trainer.callbacks[0].best_k_models))
         assert all(path == paths[0] for path in paths), paths
         if distributed.rank() == 0:
             np.save(f"weights_{size}_{epochs}.npy", training.weights(model))

@@ -94,11 +94,19 @@ class Group:
         if self.size > 1:
             self._call("Barrier")
 
-    def exchange(self, value: Any, place: str = "an exchange") -> list[Any]:
-        """Small Python values of all ranks; raises Apart on all of them where they are not at the same place of the program."""
+    def exchange(self, place: str, own: Any) -> list[Any]:
+        """Small Python values of all ranks; raises Apart on all of them where they are not at the same place of the program.
+
+        Parameters
+        ----------
+        place : str
+            This place, as the error names it.
+        own : object
+            What this rank has. It is pickled.
+        """
         if self.size == 1:
-            return [value]
-        found = self._call("allgather", (place, value))
+            return [own]
+        found = self._call("allgather", (place, own))
         for rank, (other, _) in enumerate(found):
             if other != found[0][0]:
                 raise Apart(f"rank 0 is at {found[0][0]}, rank {rank} at {other}: all ranks must take the same steps")
@@ -106,7 +114,7 @@ class Group:
 
     def from_root(self, value: Any, root: int = 0) -> Any:
         """A Python value of one rank; as ``exchange()``, which is not taken for another call where ranks part."""
-        return self.exchange(value if self.rank == root else None, f"a value of rank {root}")[root]
+        return self.exchange(f"a value of rank {root}", value if self.rank == root else None)[root]
 
     # ---- arrays --------------------------------------------------------------------------------------------------------------
 

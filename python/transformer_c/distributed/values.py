@@ -163,7 +163,7 @@ class _Given:
             check()
         except Exception as failure:  # the others wait for this rank
             error, own = failure, f"{type(failure).__name__}: {failure}"
-        found = ranks.exchange(own if error is not None else self._description(), "a call of tc.distributed")
+        found = ranks.exchange("a call of tc.distributed", own if error is not None else self._description())
         if error is not None:
             raise error
         for other, description in enumerate(found):

@@ -202,7 +202,7 @@ class Ranks:
 
     def exchange(self, place: str, own: Any) -> list[Any]:
         """What every rank has; raises RuntimeError on all of them where they are not at the same place of the program."""
-        return self.group.exchange(own, place)
+        return self.group.exchange(place, own)
 
     def sum_gradients(self, optimizer: Any, used: Sequence[bool]) -> None:
         """Gives every parameter the sum of its gradients on all ranks; none where no rank has one, as `used` says."""

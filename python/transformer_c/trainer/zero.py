@@ -122,7 +122,7 @@ class Zero:
         buffers = self._optimizer.flat_gradients(used)
         parts = [self._group.reduce_scatter(as_numbers(buffer)) for buffer in buffers]
         is_scaled = bool(clip_val) and clip_algorithm == "norm"
-        found = self._group.exchange([_norm(part) if is_scaled else _total(part) for part in parts], "the sums of gradients")
+        found = self._group.exchange("the sums of gradients", [_norm(part) if is_scaled else _total(part) for part in parts])
         total = math.hypot(*chain(*found)) if is_scaled else sum(chain(*found))
         with no_grad():
             for buffer, part in zip(buffers, parts, strict=True):
@@ -143,7 +143,7 @@ class Zero:
         is_other = given.checksums != list(map(_checksum, given.buffers)) or any(
             p.grad is not before for p, before in zip(parameters_of(self._optimizer), given.gradients, strict=True)
         )
-        if any(self._group.exchange(is_other, "a step of the optimizer")):
+        if any(self._group.exchange("a step of the optimizer", is_other)):
             raise RuntimeError(
                 'with strategy="zero" a step takes the gradients as they are after the backward; a hook or optimizer_step() changed them '
                 'later, which would not count: use gradient_clip_val=, or strategy="ddp"'
@@ -214,7 +214,7 @@ class Zero:
             if part in self._inner.state
         }
         found: dict[int, dict[str, Any]] = {}
-        for number, values in (item for of_rank in self._group.exchange(own, "the optimizer's state") for item in of_rank.items()):
+        for number, values in (item for of_rank in self._group.exchange("the optimizer's state", own) for item in of_rank.items()):
             found.setdefault(number, {}).update(values)
         with no_grad():
             for kind, params in enumerate(self._kinds):
