@@ -68,7 +68,8 @@ class Result:
 
 def cases(size, rank):
     """Values by step and epoch, and weights, are those of one process; two runs give the same bits, and so does a state that is shared out."""
-    found = world.group().exchange("the cases of one process", {name: Result(name, 1) for name in list(CASES)[rank::size]})  # each rank some
+    own = {name: Result(name, 1) for name in list(CASES)[rank::size]}  # each rank some
+    found = world.group().exchange("the cases of one process", own)
     for name in CASES:
         one, several = next(part[name] for part in found if name in part), Result(name, size)
         shared = Result(name, size, strategy="zero") if name in ZERO else None
