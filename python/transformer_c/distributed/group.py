@@ -153,20 +153,26 @@ class Group:
             np.copyto(total, array)
             return total
         numbers = max(1, ROUND_BYTES // array.itemsize)
-        found = np.empty((self.size, min(numbers, -(-array.size // self.size))), array.dtype)
+        room = np.empty((self.size, min(numbers, -(-array.size // self.size))), array.dtype)
         for begins, ends in sums.rounds(bounds, numbers):
             low, high = begins[self.rank], ends[self.rank]
-            parts = list(found[:, : high - low])
-            if self.size <= MOST_PAIRS:
-                parts[self.rank] = array[low:high]
-                self._pairs([array[begin:end] for begin, end in zip(begins, ends, strict=True)], parts)
-            else:
-                own = np.full(self.size, (high - low) * array.itemsize), np.arange(self.size) * found.strides[0]
-                sent = (ends - begins) * array.itemsize, begins * array.itemsize
-                self._call("Alltoallv", [as_bytes(array), sent, "B"], [as_bytes(found), own, "B"])
-            sums.in_order(parts, total[low - first : high - first], reduction)
+            sums.in_order(self._pieces_of(low, high, begins, ends, array, room), total[low - first : high - first], reduction)
         self.sent += array.nbytes - total.nbytes
         return total
+
+    def _pieces_of(
+        self, low: int, high: int, begins: np.ndarray, ends: np.ndarray, array: np.ndarray, room: np.ndarray
+    ) -> list[np.ndarray]:
+        """What each rank's array has from `low` to `high`, in a row of `room`; rank r gets what this rank has from begins[r] to ends[r]."""
+        pieces = list(room[:, : high - low])
+        if self.size <= MOST_PAIRS:
+            pieces[self.rank] = array[low:high]
+            self._pairs([array[begin:end] for begin, end in zip(begins, ends, strict=True)], pieces)
+        else:
+            received = np.full(self.size, (high - low) * array.itemsize), np.arange(self.size) * room.strides[0]
+            sent = (ends - begins) * array.itemsize, begins * array.itemsize
+            self._call("Alltoallv", [as_bytes(array), sent, "B"], [as_bytes(room), received, "B"])
+        return pieces
 
     def gather_parts(self, own: np.ndarray, length: int, out: np.ndarray | None = None) -> np.ndarray:
         """The one-dimensional array whose parts the ranks have, in `out` where it is given; `own` may be its part of `out`."""

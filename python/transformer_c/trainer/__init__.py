@@ -10,8 +10,8 @@ saving       the files of a run: contents of a checkpoint, resuming from one
 evaluation   one pass over validation or test data
 manual       steps that a module takes itself
 steps        the accepted forms of configure_optimizers() and of a module's steps
-ranks        what the ranks of a run do together; shares: the data of one; same_data: whether all were given the same; zero: the optimizer's state
-             shared out
+ranks        what the ranks of a run do together; alike, same_data: whether they were started alike, on the same data; shares: the data of one
+overlap      gradients that are summed during the backward; zero: the optimizer's state shared out over the ranks
 loaders      accepted loaders, limits, moving batches to their device
 averages     means of logged values; history: that of the epochs, and its CSV
 streams      the random streams that a run draws from

@@ -23,6 +23,7 @@ from ..distributed.background import BackgroundSums
 from ..distributed.group import Group
 from ..optim.optimizer import by_kind, look_of, parameters_of
 from ..training import TrainingModule
+from .alike import check_equal
 from .ranks import Ranks
 
 BUCKET_BYTES = 2**20  # smaller ones cost more messages, of larger ones the last takes longer after the backward
@@ -216,7 +217,7 @@ class Overlap:
             return
         self._ranks.sum_gradients(self._optimizer, used)
         if self._layout is None:
-            self._ranks.check_equal({"the gradients' buckets": buckets_of(self._optimizer)})
+            check_equal(self._ranks.group, {"the gradients' buckets": buckets_of(self._optimizer)})
             order = self._ranks.of_root(self._order) or range(len(used))[::-1]
             self._layout = Layout(self._optimizer, order)
 

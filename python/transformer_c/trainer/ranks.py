@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -15,17 +13,15 @@ import numpy as np
 
 from .. import _core, distributed
 from .._tensor import no_grad, zeros_like
-from ..callbacks import EarlyStopping, ModelCheckpoint
 from ..distributed.arrays import as_numbers, assign, assign_parts, memory_of
 from ..distributed.group import Apart, Group
 from ..optim.optimizer import by_kind
 from . import streams
+from .alike import compare_first, compare_lengths
 from .averages import Averages, batch_size_of
-from .loaders import number_of_batches, steps_of
-from .same_data import SEED_SPLITS, are_other_samples, checksum, data_of, differences
-from .shares import Dealt, SharedLoader, is_shared_already, makes_batches_itself, share_of
-
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of functions, in the text of a module
+from .loaders import steps_of
+from .same_data import checksum
+from .shares import Dealt, Read, SharedLoader, is_shared_already, makes_batches_itself
 
 
 @dataclass
@@ -70,76 +66,6 @@ class Ranks:
             return loader
         return (Dealt if makes_batches_itself(loader) else SharedLoader)(loader, self.rank, self.size)
 
-    def check_equal(self, facts: Mapping[str, Any]) -> None:
-        """Raises ValueError on all ranks if they were not started alike.
-
-        Parameters
-        ----------
-        facts : mapping of str to object
-            What must be equal, by its name in the error.
-        """
-        first, *others = self.exchange("a comparison of what ranks were started with", dict(facts))
-        for rank, other in enumerate(others, 1):
-            for name in [*other, *(name for name in first if name not in other)]:
-                if name not in first or name not in other or first[name] != other[name]:
-                    raise ValueError(
-                        f"{name} is {first.get(name, 'missing')} on rank 0 but {other.get(name, 'missing')} on rank {rank}: "
-                        "all ranks must run the same script on the same data"
-                    )
-
-    def check_data(self, loaders: Mapping[str, Any], stacklevel: int = 4) -> None:
-        """Raises ValueError on all ranks, or warns on rank 0, if the loaders have other data than on rank 0."""
-        if self.size == 1:
-            return
-        own = {key: part for name, loader in loaders.items() for key, part in data_of(name, loader).items()}
-        shares = {name: share for name, loader in loaders.items() if (share := share_of(loader)) is not None}
-        found = self.exchange("a comparison of the data", (own, shares))
-        for rank, (_, shares) in enumerate(found):
-            for name, share in shares.items():
-                if share != (rank, self.size):
-                    raise ValueError(
-                        f"the DistributedSampler of {name} on rank {rank} of {self.size} is that of rank {share[0]} of {share[1]}: make it without "
-                        "num_replicas and rank, or with those of tc.distributed"
-                    )
-        of_ranks = [data for data, _ in found]
-        errors, doubts = differences(of_ranks)
-        if errors:
-            raise ValueError(f"{'; '.join(errors[:3])}: {SEED_SPLITS}")
-        if doubts and self.is_writer:
-            warnings.warn(f"{'; '.join(doubts[:3])}; if samples come from it: {SEED_SPLITS}", stacklevel=stacklevel)
-
-    def _compare_first(self, loader: Any) -> None:
-        """Raises ValueError on all ranks if their batches are of other orders; warns on rank 0 if one that ranks read begins with other samples."""
-        found = self.exchange("a comparison of the first batch", (loader.first, loader.order))
-        loader.is_compared = True
-        (first, *others), orders = [fields for fields, _ in found], [order for _, order in found]
-        for rank, order in enumerate(orders):
-            if order != orders[0] and None not in (order, orders[0]):
-                raise ValueError(
-                    f"the train loader's sampler gives another order on rank {rank} than on rank 0, so that samples would come twice or not at all: "
-                    "give its generator a seed, or keep it as an attribute, which gets rank 0's state"
-                )
-        other = [rank for rank, fields in enumerate(others, 1) if first and fields and are_other_samples(first, fields)]
-        if other and self.is_writer:
-            warnings.warn(
-                f"train ({type(loader.source).__name__}) begins with other samples on rank {other[0]} than on rank 0. Each rank takes its share "
-                "of what it reads, so that every rank must read all samples: data that the program shares out itself are trained on in part only",
-                stacklevel=2,
-            )
-
-    def _compare_lengths(self, loader: Any, before: np.ndarray, now: np.ndarray) -> np.ndarray:
-        """Warns on rank 0, once, if a rank reads another number of batches, as only the last one of an epoch may be without rows for it; gives `now`."""
-        other = np.flatnonzero((now > now[0]) | ((before < before[0]) & (now[0] > 0)))
-        if len(other) and self.is_writer and not getattr(loader, "is_uneven", True):
-            loader.is_uneven = True
-            which = "more" if now[other[0]] > now[0] else "fewer"
-            warnings.warn(
-                f"train ({type(loader.source).__name__}) has {which} samples on rank {other[0]} than on rank 0: each rank takes its share of what it "
-                "reads, so that every rank must read all samples",
-                stacklevel=2,
-            )
-        return now
-
     def same_weights(self, model: Any) -> None:
         """Gives all ranks the parameters and buffers of rank 0."""
         if self.size > 1:
@@ -174,16 +100,19 @@ class Ranks:
         if self.size == 1:
             yield from steps_of(batches, count)
             return
-        had = np.full(self.size, count)  # batches in the step before, of each rank
+        read: Read | None = getattr(loader, "read", None)
+        had = np.full(self.size, count)  # batches in the last step, of each rank
         while True:
             window = list(islice(batches, count))
-            if not getattr(loader, "is_compared", True):
-                self._compare_first(loader)
+            if read is not None and not read.is_compared:
+                compare_first(self.group, loader.source, read)
             lengths = np.full(count, -1, np.int64)
             lengths[: len(window)] = [batch_size_of(batch) for batch in window]
             of_all = self.group.all_gather(lengths)
             width, total = int((of_all >= 0).any(0).sum()), int(of_all.clip(0).sum()) or 1
-            had = self._compare_lengths(loader, had, (of_all >= 0).sum(1))
+            before, had = had, (of_all >= 0).sum(1)
+            if read is not None:
+                compare_lengths(self.group, loader.source, read, before, had)
             for i in range(width):
                 batch = window[i] if i < len(window) else None
                 if of_all[:, i].min() < 0:
@@ -266,48 +195,3 @@ class Ranks:
     def barrier(self) -> None:
         """Waits for all ranks."""
         self.group.barrier()
-
-
-def facts_of(options: Any, model: Any, loaders: Mapping[str, Any], callbacks: Iterable[Any]) -> dict[str, Any]:
-    """What must be equal on all ranks before the first step, by name."""
-    found: dict[str, Any] = {
-        name: getattr(options, name)
-        for name in ("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "gradient_clip_algorithm", "strategy", "precision",
-                     "check_val_every_n_epoch", "checkpoint_every_n_steps", "limit_train_batches", "limit_val_batches", "patience", "monitor")
-    }  # fmt: skip
-    found["whether checkpoint_dir is given"] = options.checkpoint_dir is not None
-    found["the list of callbacks that all ranks need"] = [
-        type(c).__name__ for c in callbacks if isinstance(c, (EarlyStopping, ModelCheckpoint))
-    ]
-    found["the model's class"] = type(model).__name__
-    for name, value in model.state_dict().items():
-        found[f"the model's {name}"] = f"{value.dtype.name} {tuple(value.shape)}"
-    for name, p in model.named_parameters():
-        found[f"requires_grad of {name}"] = p.requires_grad
-    for name, loader in loaders.items():
-        dataset: Any = getattr(loader, "dataset", None)
-        if hasattr(dataset, "__len__"):
-            found[f"len({name}.dataset)"] = len(dataset)
-        for attribute in ("batch_size", "shuffle", "drop_last"):
-            if hasattr(loader, attribute):
-                found[f"{name}.{attribute}"] = getattr(loader, attribute)
-        found[f"len({name})"] = number_of_batches(loader, None)
-    for name, module in model.named_modules():
-        if name and not any(True for _ in module.children()):
-            found[f"the model's {name}"] = _ADDRESS.sub("", repr(module))
-    return {**found, "the order of the parameters": [name for name, _ in model.named_parameters()]}
-
-
-def facts_of_steps(optimizers: Iterable[Any], schedules: Iterable[Any], schedulers: Iterable[Any]) -> dict[str, Any]:
-    """What must be equal of the optimizers, of when a fit steps their schedules, and of all schedulers."""
-    return {
-        **{
-            f"optimizer {i}": (
-                type(o).__name__,
-                [({k: v for k, v in g.items() if k != "params"}, len(g["params"])) for g in o.param_groups],
-            )
-            for i, o in enumerate(optimizers)
-        },
-        **{f"schedule {i}": (type(s.scheduler).__name__, s.interval, s.frequency, s.monitor) for i, s in enumerate(schedules)},
-        **{f"scheduler {i}": (type(s).__name__, repr(getattr(s, "state_dict", dict)())) for i, s in enumerate(schedulers)},
-    }

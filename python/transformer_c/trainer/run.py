@@ -104,9 +104,11 @@ class Run:
     def add_loss(self, loss: float, weight: float, rank: int | None = None) -> None:
         """Adds the loss of a batch to the epoch's; raises FloatingPointError where it is NaN or infinite, and the trainer steps."""
         if self.manual is None and not math.isfinite(loss):
+            place = "" if rank is None else f" on rank {rank}"
             raise FloatingPointError(
-                f"the loss is {loss}{'' if rank is None else f' on rank {rank}'} at step {self.step + 1} (epoch {self.epoch + 1}, batch {self.batch + 1}); the weights are those of "
-                f"step {self.step}. A smaller learning rate or gradient_clip_val= may help; a training_step() that returns None skips its batch"
+                f"the loss is {loss}{place} at step {self.step + 1} (epoch {self.epoch + 1}, batch {self.batch + 1}); the weights are those "
+                f"of step {self.step}. A smaller learning rate or gradient_clip_val= may help; a training_step() that returns None skips its "
+                "batch"
             )
         self.losses.add("loss", loss, weight)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -10,6 +11,21 @@ import numpy as np
 
 from ..data import DataLoader, DistributedSampler, IterableDataset
 from .same_data import checksum, fields_of, fields_of_batch
+
+
+@dataclass
+class Read:
+    """What a rank has read of a loader, to be compared with the others."""
+
+    first: list[list[int]] | None = None  # checksums of the first whole batch of samples that were not asked for by index
+    order: int | None = None  # the checksum of the first whole batch's indices
+    is_compared: bool = False
+    is_uneven: bool = False  # the ranks found that they read different numbers of samples
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the first batch is still to be noted."""
+        return not self.is_compared and self.first is None and self.order is None
 
 
 class SharedLoader(DataLoader):
@@ -23,19 +39,12 @@ class SharedLoader(DataLoader):
 
     Attributes
     ----------
-    first : list of list of int, or None
-        Checksums of the first whole batch of an IterableDataset, once it was read.
-    order : int or None
-        The checksum of the first whole batch's indices, where it is of indices.
-    is_compared, is_uneven : bool
-        Whether the ranks have compared them, and found that they read different numbers of samples.
+    read : Read
     """
 
     def __init__(self, loader: DataLoader, rank: int, size: int) -> None:
         vars(self).update(vars(loader))
-        self.first: list[list[int]] | None = None
-        self.order: int | None = None
-        self.is_compared = self.is_uneven = False
+        self.read = Read()
         self._rank, self._size = rank, size
         self.batch_size *= size
 
@@ -56,11 +65,10 @@ class SharedLoader(DataLoader):
 
     def _noting(self, batches: Iterable[Any]) -> Iterator[Any]:
         for batch in batches:
-            if not self.is_compared and self.first is None and self.order is None:
-                if isinstance(self.dataset, IterableDataset):
-                    self.first = fields_of(batch)
-                else:
-                    self.order = checksum(list(batch))
+            if self.read.is_new and isinstance(self.dataset, IterableDataset):
+                self.read.first = fields_of(batch)
+            elif self.read.is_new:
+                self.read.order = checksum(list(batch))
             yield batch
 
     def _slices(self, order: np.ndarray) -> Iterator[Any]:
@@ -80,15 +88,12 @@ class Dealt:
 
     Attributes
     ----------
-    first, order, is_compared, is_uneven
-        As those of SharedLoader; `first` is of the first batch.
+    read : Read
     """
 
     def __init__(self, batches: Any, rank: int, size: int) -> None:
         self._batches, self._rank, self._size = batches, rank, size
-        self.first: list[list[int]] | None = None
-        self.order = None
-        self.is_compared = self.is_uneven = False
+        self.read = Read()
         if hasattr(batches, "dataset"):
             self.dataset = batches.dataset
 
@@ -102,8 +107,8 @@ class Dealt:
 
     def __iter__(self) -> Iterator[Any]:
         for number, batch in enumerate(self._batches):
-            if self.first is None and not self.is_compared:
-                self.first = fields_of_batch(batch)
+            if self.read.is_new:
+                self.read.first = fields_of_batch(batch)
             if number % self._size == self._rank:
                 yield batch
 

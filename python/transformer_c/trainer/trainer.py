@@ -16,6 +16,7 @@ from ..random import manual_seed
 from ..training import TrainingModule
 from ..training.module import read_checkpoint, restore
 from . import checks, lightning, loaders, names
+from .alike import check_data, check_equal, facts_of, facts_of_steps
 from .arrays import are_arrays
 from .attached import Attached, StageHooks
 from .checks import optional
@@ -25,7 +26,7 @@ from .interrupts import Interrupts
 from .logs import LoggerConnector
 from .loop import FitLoop
 from .progress import print_table
-from .ranks import Ranks, facts_of, facts_of_steps
+from .ranks import Ranks
 from .run import Run
 from .saving import is_of_run_in, path_to_load, path_to_resume, prepare_folder, set_aside
 from .streams import as_streams
@@ -325,8 +326,8 @@ class Trainer(RunView):
                 self.run, self._fitted = self._new_run(), model
                 if self.ranks.size > 1:
                     given = {"train": train, **{f"val[{i}]": v for i, v in enumerate(val)}}
-                    self.ranks.check_equal(facts_of(self, model, given, callbacks))
-                    self.ranks.check_data(given)
+                    check_equal(self.ranks.group, facts_of(self, model, given, callbacks))
+                    check_data(self.ranks.group, given)
                 loop = FitLoop(self, self.run, model, train, val, place, interrupts, callbacks, hooks)
                 if self.ranks.is_writer:
                     prepare_folder(self.checkpoint_dir, model)
@@ -335,7 +336,7 @@ class Trainer(RunView):
                     manual_seed(self.seed)
                 loop.prepare()
                 if self.ranks.size > 1:
-                    self.ranks.check_equal(facts_of_steps(self.run.optimizers, loop.schedules, loop.schedulers))
+                    check_equal(self.ranks.group, facts_of_steps(self.run.optimizers, loop.schedules, loop.schedulers))
                 self._write_checkpoint = loop.files.write
                 if path is not None:
                     loop.files.go_on_from(path)
@@ -516,7 +517,7 @@ class Trainer(RunView):
                 raise ValueError(f"{kind} data is missing: pass dataloaders=, or give {type(model).__name__} a {attribute}()")
             found = loaders.as_loaders(source, "dataloaders", place.dtype, count("batch_size", batch_size))
             if kind != "predict":
-                self.ranks.check_data({f"dataloaders[{i}]": loader for i, loader in enumerate(found)}, stacklevel=6)
+                check_data(self.ranks.group, {f"dataloaders[{i}]": loader for i, loader in enumerate(found)}, stacklevel=6)
             if path is not None:
                 restore(model, read_checkpoint(path)[0])
             one_pass = EvaluationLoop(self, model, hooks, kind, place, Interrupts())

@@ -121,19 +121,29 @@ class Zero:
         self._used = {id(p): is_used for p, is_used in zip(parameters_of(self._optimizer), used, strict=True)}
         buffers = self._optimizer.flat_gradients(used)
         parts = [self._group.reduce_scatter(as_numbers(buffer)) for buffer in buffers]
-        is_scaled = bool(clip_val) and clip_algorithm == "norm"
-        found = self._group.exchange("the sums of gradients", [_norm(part) if is_scaled else _total(part) for part in parts])
-        total = math.hypot(*chain(*found)) if is_scaled else sum(chain(*found))
-        with no_grad():
-            for buffer, part in zip(buffers, parts, strict=True):
-                if not math.isfinite(total):
+        has_norm = bool(clip_val) and clip_algorithm == "norm"
+        total = self._norm_of(parts) if has_norm else self._total_of(parts)
+        if not math.isfinite(total):
+            with no_grad():
+                for buffer, part in zip(buffers, parts, strict=True):
                     assign(buffer, self._group.gather_parts(part, buffer.numel()))
-                if clip_val and is_scaled:
-                    part *= part.dtype.type(min(clip_val / (total + 1e-6), 1.0))
-                elif clip_val:
-                    np.clip(part, -clip_val, clip_val, out=part)
+        for part in parts:
+            if clip_val and has_norm:
+                part *= part.dtype.type(min(clip_val / (total + 1e-6), 1.0))
+            elif clip_val:
+                np.clip(part, -clip_val, clip_val, out=part)
         gradients = [p.grad for p in parameters_of(self._optimizer)]
         self._sums, self._is_summed_here = Sums(parts, buffers, list(map(_checksum, buffers)), gradients), True
+
+    def _norm_of(self, parts: Sequence[np.ndarray]) -> float:
+        """The norm of the summed gradients, of which this rank has these parts."""
+        norms = [_core.gradient_norm([as_tensor(part)]) for part in parts]
+        return math.hypot(*chain(*self._group.exchange("the norm of the gradients", norms)))
+
+    def _total_of(self, parts: Sequence[np.ndarray]) -> float:
+        """The sum of all elements, which is not finite where one is not."""
+        totals = [float(as_tensor(part).sum()) for part in parts]
+        return sum(chain(*self._group.exchange("the total of the gradients", totals)))
 
     def _summed(self) -> list[np.ndarray]:
         """The parts that ``sum_gradients`` made; raises RuntimeError on all ranks where gradients were changed since: it would not count."""
@@ -245,15 +255,6 @@ class Zero:
 def _make_contiguous(p: Tensor) -> None:
     if not p.is_contiguous():
         _core.set_data(p, p.detach().contiguous())
-
-
-def _total(part: np.ndarray) -> float:
-    """The sum of a part, which is not finite where one of its numbers is not."""
-    return float(as_tensor(part).sum())
-
-
-def _norm(part: np.ndarray) -> float:
-    return _core.gradient_norm([as_tensor(part)])
 
 
 def _checksum(buffer: Tensor) -> tuple[int, bytes]:
