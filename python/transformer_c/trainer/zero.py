@@ -224,16 +224,22 @@ class Zero:
             if part in self._inner.state
         }
         found: dict[int, dict[str, Any]] = {}
-        for number, values in (item for of_rank in self._group.exchange("the optimizer's state", own) for item in of_rank.items()):
-            found.setdefault(number, {}).update(values)
+        for of_rank in self._group.exchange("the optimizer's state", own):
+            for number, values in of_rank.items():
+                found.setdefault(number, {}).update(values)
         with no_grad():
             for kind, params in enumerate(self._kinds):
-                states = [found.get(numbers[id(p)], {}) for p in params]
-                for name, dtype in {k: v for state in states for k, v in state.items() if isinstance(v, np.dtype)}.items():
-                    whole = self._whole(kind, name, dtype, is_needed)
-                    for state, value in zip(states, whole, strict=is_needed):
-                        state.update({name: value} if name in state else {})
+                self._put_together(kind, [found.get(numbers[id(p)], {}) for p in params], is_needed)
         return {**self._optimizer.state_dict(), "state": OrderedDict(sorted(found.items()) if is_needed else ())}
+
+    def _put_together(self, kind: int, states: Sequence[dict[str, Any]], is_needed: bool) -> None:
+        """Writes whole Tensors instead of dtypes to the states of parameters of one kind, where they are needed; called on all ranks."""
+        dtypes = {name: value for state in states for name, value in state.items() if isinstance(value, np.dtype)}
+        for name, dtype in dtypes.items():
+            whole = self._whole(kind, name, dtype, is_needed)
+            for state, value in zip(states, whole, strict=is_needed):
+                if name in state:
+                    state[name] = value
 
     def _whole(self, kind: int, name: str, dtype: np.dtype, is_needed: bool) -> list[Tensor]:
         """Of parameters of one kind the state of a name, of zeros where there is none; called on all ranks, and empty where it is not needed."""
