@@ -6,6 +6,7 @@ import pathlib
 import re
 import shlex
 import signal
+import sys
 import time
 
 import numpy as np
@@ -21,6 +22,12 @@ from transformer_c.cli.tasks import TASKS
 from transformer_c.trainer.shares import Dealt, SharedLoader
 
 HERE = pathlib.Path(__file__).parent
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="MPI may have no wheel here")
+def test_mpi_comes_with_the_extra_for_tests():
+    """Without it all jobs of several processes are skipped."""
+    assert not needs_mpi.args[0], needs_mpi.kwargs["reason"]
 
 
 @needs_mpi
