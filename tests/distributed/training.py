@@ -1,5 +1,9 @@
 """Trainings that one process and several ranks do alike."""
 
+import os
+import signal
+import threading
+import time
 import warnings
 
 import numpy as np
@@ -125,6 +129,35 @@ class Late(tc.callbacks.Callback):
     def on_train_epoch_end(self, trainer, model):
         self.seen += [trainer.callback_metrics[name] for name in ("train_loss", "train_acc", "mean")]
         model.log("at the end", trainer.current_epoch + 0.5, on_step=True)
+
+
+# ---- events between ranks, and between a job and its test --------------------------------------------------------------------------------
+
+
+def tell(what):
+    """Writes a file whose name says what this rank has done."""
+    open(f"{what} {distributed.rank()}", "w").close()
+
+
+def wait_for(what, rank=1):
+    """Waits until another rank has told so."""
+    while not os.path.exists(f"{what} {rank}"):
+        time.sleep(0.005)
+
+
+def wait_for_interrupt():
+    """Waits in a fit until this rank has got a Ctrl-C."""
+    while not signal.getsignal(signal.SIGINT).__self__.pending:
+        time.sleep(0.005)
+
+
+def set_limit(seconds):
+    """For how long this rank waits for others from now on."""
+    (watch,) = (thread for thread in threading.enumerate() if thread.name == "transformer_c-watch")
+    watch._limit = seconds
+
+
+# ---- data and models ----------------------------------------------------------------------------------------------------------------------
 
 
 def data(rows=50, seed=0):

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
@@ -38,13 +39,17 @@ def end_all_after_errors(group: Group) -> None:
 def end_all(group: Group, message: str, status: int = 1) -> None:
     """Writes a message and ends the processes of all ranks."""
     sys.stdout.flush()
-    sys.stderr.write(message)
-    sys.stderr.flush()
+    _say(message)
     group.communicator.Abort(status)
 
 
+def _say(message: str) -> None:
+    sys.stderr.write(message)
+    sys.stderr.flush()
+
+
 _POLL, _LAST_POLL = 0.25, 2e-3  # seconds
-_GRACE = 2.0  # for the reports of the others, and for what they may still print themselves
+_GRACE = 2.0  # for what a rank that ended, or one that does not answer, may still print itself
 
 
 class Watch(threading.Thread):
@@ -64,10 +69,13 @@ class Watch(threading.Thread):
     def __init__(self, group: Group, limit: float) -> None:
         super().__init__(name="transformer_c-watch", daemon=True)
         self._group, self._limit = group, limit
-        self._messages = group.communicator.Dup()  # "report", or which ranks have ended, after how many calls
+        self._messages = (
+            group.communicator.Dup()
+        )  # ("report", by whom), ("reported", by whom), or which ranks have ended, after how many calls
         self._watched, self._process = threading.get_ident(), os.getpid()
         self._ended: dict[int, int] = {}
         self._heard = 0.0  # when it was told of them
+        self._has_said, self._silent = False, set[int]()  # where this rank is; who was asked and has not
         self._is_over, self._sent = threading.Event(), list[Any]()
         atexit.register(self._leave)
 
@@ -77,16 +85,30 @@ class Watch(threading.Thread):
         while not (self._is_over.is_set() and told_by <= self._ended.keys()):
             if self._is_over.wait(min(_POLL, self._limit / 4)):
                 time.sleep(_LAST_POLL)
-            while self._messages.Iprobe():
-                message = self._messages.recv()
-                if message == "report":
-                    sys.stderr.write(self._report())
-                    sys.stderr.flush()
-                    return  # who asked ends all
+            self._take_messages()
+            if not (self._is_over.is_set() or self._has_said):  # who asked for what it said ends all
+                self._judge()
+
+    def _take_messages(self) -> None:
+        while self._messages.Iprobe():
+            message = self._messages.recv()
+            if isinstance(message, dict):
                 self._ended.update(message)
                 self._heard = time.monotonic()
-            if not self._is_over.is_set():
-                self._judge()
+            elif message[0] == "report":
+                self._say_once()
+                self._send(("reported", self._group.rank), [message[1]])
+            else:
+                self._silent.discard(message[1])
+
+    def _say_once(self) -> None:
+        """Says where this rank is."""
+        if not self._has_said:
+            _say(self._report())
+        self._has_said = True
+
+    def _send(self, message: Any, ranks: Iterable[int]) -> None:
+        self._sent += [self._messages.isend(message, rank) for rank in ranks]
 
     def _judge(self) -> None:
         """Ends all if this rank waits in vain."""
@@ -111,19 +133,22 @@ class Watch(threading.Thread):
         return f"rank {self._group.rank} of {self._group.size} {state}:\n{where}"
 
     def _end(self, message: str) -> None:
-        group, report = self._group, self._report()
-        others = [rank for rank in range(group.size) if rank != group.rank and rank not in self._ended]
-        self._sent += [self._messages.isend("report", rank) for rank in others]
-        time.sleep(_GRACE if others else 0)
-        end_all(group, report + message)
+        """Ends all once the others have said where they are; one that does not answer in time, as in C code of its own, has not."""
+        self._say_once()
+        self._silent = set(range(self._group.size)) - {self._group.rank} - self._ended.keys()
+        self._send(("report", self._group.rank), self._silent)
+        end = time.monotonic() + _GRACE
+        while self._silent and time.monotonic() < end:
+            time.sleep(_LAST_POLL)
+            self._take_messages()
+        end_all(self._group, message)
 
     def _leave(self) -> None:
         """This rank's program is over."""
         if os.getpid() != self._process or self._is_over.is_set():  # a child of a fork
             return
         group = self._group
-        ended = {**self._ended, group.rank: group.calls}
-        self._sent += [self._messages.isend(ended, rank) for rank in (range(1, group.size) if group.rank == 0 else (0,))]
+        self._send({**self._ended, group.rank: group.calls}, range(1, group.size) if group.rank == 0 else [0])
         self._is_over.set()
         if self.is_alive():
             self.join()
