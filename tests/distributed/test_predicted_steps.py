@@ -1,9 +1,11 @@
 """The model of a step on n ranks, and docs/scale.md, which has its tables."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
+from jobs import PACKAGE, Job, needs_mpi
 
 from benchmarks import scale
 
@@ -39,3 +41,27 @@ def test_the_model_of_what_was_measured():
     assert MEASURED.bytes_sent(2) == FOUND["gradients"] / 1e6 and MEASURED.over(0.0, 1e9).step(2) == pytest.approx(
         MEASURED.compute + MEASURED.fixed
     )
+
+
+@needs_mpi
+def test_figures_and_a_trace_of_a_run(tmp_path):
+    """Of a small model: what the model of a step needs, and when each rank summed its buckets."""
+    script = """
+        import sys
+        from benchmarks import ranks
+        from transformer_c.trainer import overlap
+        overlap.BUCKET_BYTES, ranks.SIZES, ranks.WIDTH, ranks.LAYERS = 2**14, [256], 64, 2
+        for kind in ranks.KINDS.values():
+            kind.update(width=64, layers=2, length=2)
+        sys.argv += ["--turns", "1", "--json", "found.json", "--trace", "trace.json"]
+        ranks.main()
+    """
+    status, out, err = Job(2, script, tmp_path, PYTHONPATH=f"{PACKAGE}{os.pathsep}{PACKAGE.parent}").result()
+    assert status == 0 and "step that computes  ddp, during" in out, err
+    found, events = (json.loads((tmp_path / name).read_text()) for name in ("found.json", "trace.json"))
+    model = scale.Model.of(found)
+    assert found.keys() == FOUND.keys() and found["steps"].keys() == FOUND["steps"].keys()
+    assert model.step(2) == pytest.approx(found["steps"]["computes"]["ddp"]["ms"]) and model.buckets > 2
+    assert {(event["pid"], event["name"].split()[0]) for event in events["traceEvents"]} == {
+        (rank, name) for rank in (0, 1) for name in ("backward", "wait", "sum")
+    }
