@@ -354,7 +354,9 @@ def data_that_differ(size, rank):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             tc.Trainer(1, strategy="ddp", progress=False, limit_val_batches=0 if val is None else None).fit(Net(), train, val)
-        return [str(warning.message) for warning in caught if "rank" in str(warning.message)]
+        caught = [warning for warning in caught if "rank" in str(warning.message)]
+        assert all(warning.filename == __file__ for warning in caught)
+        return [str(warning.message) for warning in caught]
 
     for name, train in (
         ("train.dataset.indices", loader(subset, 4)),

@@ -96,7 +96,7 @@ def _facts_of_group(group: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     return {k: v for k, v in group.items() if k != "params"}, len(group["params"])
 
 
-def check_data(group: Group, loaders: Mapping[str, Any], stacklevel: int = 4) -> None:
+def check_data(group: Group, loaders: Mapping[str, Any], stacklevel: int) -> None:
     """Raises ValueError on all ranks, or warns on rank 0, if the loaders have other data than on rank 0."""
     if group.size == 1:
         return

@@ -41,7 +41,7 @@ def set_aside(folder: str | None) -> None:
     aside = files.set_aside(folder, (LAST, BEST, HISTORY, *([CHECKPOINTS] if is_run else [])))
     if aside is not None:
         warnings.warn(
-            f'{folder} had an earlier run: its files are in {aside} now; fit(..., resume="last") would have continued it', stacklevel=4
+            f'{folder} had an earlier run: its files are in {aside} now; fit(..., resume="last") would have continued it', stacklevel=5
         )
 
 
@@ -266,12 +266,12 @@ class RunFiles:
         changed = sorted(k for k in {*now, *checkpoint.hyper_parameters} if not _same(now.get(k), checkpoint.hyper_parameters.get(k)))
         if changed:
             shown = ", ".join(f"{k} {checkpoint.hyper_parameters.get(k)!r} -> {now.get(k)!r}" for k in changed)
-            warnings.warn(f"hyper-parameters differ from those in {path!r}: {shown}; optimizer and schedules use the file's", stacklevel=5)
+            warnings.warn(f"hyper-parameters differ from those in {path!r}: {shown}; optimizer and schedules use the file's", stacklevel=6)
         missing = sorted(set(checkpoint["streams"]["at_start"]) ^ set(self._streams))
         if missing:
             warnings.warn(
                 f"{path!r} and this run do not have the same random streams ({', '.join(missing)}): it may take another course",
-                stacklevel=5,
+                stacklevel=6,
             )
 
     def find_files(self, resumed: str) -> None:

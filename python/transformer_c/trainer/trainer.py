@@ -323,29 +323,7 @@ class Trainer(RunView):
             before = self.run, self._fitted, self._write_checkpoint
             states = [(c, c.state_dict()) for c in callbacks if isinstance(c, (EarlyStopping, ModelCheckpoint))]
             try:
-                self.run, self._fitted = self._new_run(), model
-                if self.ranks.size > 1:
-                    given = {"train": train, **{f"val[{i}]": v for i, v in enumerate(val)}}
-                    check_equal(self.ranks.group, facts_of(self, model, given, callbacks))
-                    check_data(self.ranks.group, given)
-                loop = FitLoop(self, self.run, model, train, val, place, interrupts, callbacks, hooks)
-                if self.ranks.is_writer:
-                    prepare_folder(self.checkpoint_dir, model)
-                hooks.on_fit_start()
-                if self.seed is not None and path is None:
-                    manual_seed(self.seed)
-                loop.prepare()
-                if self.ranks.size > 1:
-                    check_equal(self.ranks.group, facts_of_steps(self.run.optimizers, loop.schedules, loop.schedulers))
-                self._write_checkpoint = loop.files.write
-                if path is not None:
-                    loop.files.go_on_from(path)
-                self.ranks.same_weights(model)
-                if self.ranks.is_writer and (path is None or not is_of_run_in(self.checkpoint_dir, path)):
-                    set_aside(self.checkpoint_dir)
-                if path is not None and self.ranks.is_writer:
-                    loop.files.find_files(path)
-                self.run.best_path, self.run.last_path = self.ranks.of_root((self.run.best_path, self.run.last_path))
+                loop = self._begin(model, train, val, place, interrupts, callbacks, hooks, path)
             except BaseException:  # refused before the first batch: the trainer still shows the run before
                 self.run, self._fitted, self._write_checkpoint = before
                 for callback, state in states:
@@ -361,6 +339,43 @@ class Trainer(RunView):
             hooks.on_train_end()
             hooks.on_fit_end()
             self.ranks.barrier()  # the files are there for all
+
+    def _begin(
+        self,
+        model: TrainingModule,
+        train: Any,
+        val: list[Any],
+        place: loaders.DeviceAndDtype,
+        interrupts: Interrupts,
+        callbacks: list[Callback],
+        hooks: Hooks,
+        path: str | None,
+    ) -> FitLoop:
+        """Makes the run of a fit, from its first batch or from the checkpoint at `path`; raises where it cannot be, or ranks are not alike."""
+        self.run, self._fitted = self._new_run(), model
+        if self.ranks.size > 1:
+            given = {"train": train, **{f"val[{i}]": v for i, v in enumerate(val)}}
+            check_equal(self.ranks.group, facts_of(self, model, given, callbacks))
+            check_data(self.ranks.group, given, stacklevel=5)
+        loop = FitLoop(self, self.run, model, train, val, place, interrupts, callbacks, hooks)
+        if self.ranks.is_writer:
+            prepare_folder(self.checkpoint_dir, model)
+        hooks.on_fit_start()
+        if self.seed is not None and path is None:
+            manual_seed(self.seed)
+        loop.prepare()
+        if self.ranks.size > 1:
+            check_equal(self.ranks.group, facts_of_steps(self.run.optimizers, loop.schedules, loop.schedulers))
+        self._write_checkpoint = loop.files.write
+        if path is not None:
+            loop.files.go_on_from(path)
+        self.ranks.same_weights(model)
+        if self.ranks.is_writer and (path is None or not is_of_run_in(self.checkpoint_dir, path)):
+            set_aside(self.checkpoint_dir)
+        if path is not None and self.ranks.is_writer:
+            loop.files.find_files(path)
+        self.run.best_path, self.run.last_path = self.ranks.of_root((self.run.best_path, self.run.last_path))
+        return loop
 
     def _checked_validation(self, model: TrainingModule, val: list[Any]) -> list[Any]:
         """The validation loaders that are used; raises or warns if something is missing."""
