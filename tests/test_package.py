@@ -75,6 +75,9 @@ def test_the_plan_of_a_product_says_how_its_operand_is_read():
     assert _plan_of_a_product(x, square) == ("rows", 1)
     assert _plan_of_a_product(x, square.T) == ("panels", 1)
     assert _plan_of_a_product(square, square.T) == ("strided", 1)
+    large = tc.zeros(1024, 1024)
+    assert _plan_of_a_product(large[:16], large) == ("strips", 1)
+    assert _plan_of_a_product(large[:17], large) == ("rows", 1)
     rows = tc.randn(2048, 8, rng=2)
     assert _plan_of_a_product(rows.T, rows) == ("rows, split k", 6)  # blocks of k
     with tc.no_grad():

@@ -24,6 +24,12 @@
 #define LARGE_B 1048576
 #define LARGE_B_OF_FEW_ROWS 131072
 
+/* Up to so many rows, and from so many bytes on that no cache near the core contains, rows of B in place are read by strips, in pieces of
+ * so many columns where there are as many for each thread. */
+#define ROWS_OF_STRIPS 16
+#define LEAST_B_OF_STRIPS 4194304
+#define LONG_PIECE 1024
+
 static int64_t least_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static void choose_items(tc_gemm_args *g)
@@ -62,6 +68,17 @@ static tc_gemm_b_form choose_b_form(const tc_gemm_args *g, bool keep, size_t ele
     return keep || g->M > g->row_block ? TC_GEMM_B_PANELS : TC_GEMM_B_STRIDED;
 }
 
+/* Few rows by a large B in place: going straight down, a tile would read a few lines of each row, and rows lie pages apart. Items then
+ * are as wide as the threads allow, so that rows are read in long pieces. */
+static void choose_strips(tc_gemm_args *g, size_t element)
+{
+    const int64_t size = g->b_stored == TC_STORED_AS_COMPUTED ? (int64_t)element : 2, threads = tc_get_num_threads();
+    g->by_strips = g->by_columns && g->M <= ROWS_OF_STRIPS && g->b_form == TC_GEMM_B_ROWS && g->K * g->b_row * size >= LEAST_B_OF_STRIPS;
+    if (!g->by_strips) return;
+    const int64_t share = tc_divide_up(g->N, threads), half = tc_divide_up(share, 2), long_piece = least_of(share, LONG_PIECE);
+    g->col_block = tc_divide_up(half > long_piece ? half : long_piece, LEAST_COLUMNS) * LEAST_COLUMNS;
+}
+
 /* Few rows are read row by row, without a power of two between them. Blocks of A are copied when neither stride is 1; when rows are long
  * and many columns use them; and when k steps from page to page. */
 static bool wants_blocks(const tc_gemm_args *g, size_t element)
@@ -90,10 +107,11 @@ void tc_cpu_plan_gemm(tc_plan *plan, void *args)
     g->by_columns = g->M <= FEW_ROWS && !g->k_is_rows;
     choose_items(g);
     g->b_form = choose_b_form(g, plan->keep != NULL, element);
+    choose_strips(g, element);
     g->a_form = choose_a_form(g, element);
     g->fetch_b = g->b_form == TC_GEMM_B_PANELS && g->K * g->N * (int64_t)element > (g->by_columns ? LARGE_B_OF_FEW_ROWS : LARGE_B);
     const double work = (double)least_of(g->M, g->row_block) * (double)least_of(g->N, g->col_block) * (double)(g->k_chunk + 1);
-    plan->variant = variants[g->b_form][g->k_chunks > 1];
+    plan->variant = g->by_strips ? "strips" : variants[g->b_form][g->k_chunks > 1];
     plan->splits = g->k_chunks;
     plan->items = tc_gemm_items(g);
     plan->cost = work / FMA_PER_OPERATION;

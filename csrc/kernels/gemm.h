@@ -75,6 +75,7 @@ typedef struct tc_gemm_args {
     tc_activation activation;
     bool wide;       /* without an epilogue: c and a_sum in the compute dtype */
     bool by_columns; /* few rows: an item computes its columns one after the other, so that each panel of B is read straight down */
+    bool by_strips;  /* by columns, and rows of B are in place but far apart: an item reads some of them from end to end at a time */
     bool k_is_rows;  /* k are the rows of a batch: a weight's gradient, whose sum may be split in any way */
     bool fetch_b;    /* the panels may not be in the caches near the core: prefetch them */
 } tc_gemm_args;
@@ -126,28 +127,44 @@ static inline int64_t tc_gemm_longest_item(const tc_gemm_args *a) { return a->k_
 /* The same for every chunk of k: a shorter last chunk could otherwise be cut into fewer blocks that are too long for the scratch. */
 static inline int64_t tc_gemm_item_k_block(const tc_gemm_args *a) { return tc_gemm_k_block(tc_gemm_longest_item(a)); }
 
+/* Columns that are computed together, at most: of strips as many as have STRIP_BYTES of sums, which then stay in a cache near the core. */
+#define TC_GEMM_GROUP_PANELS 4
+#define TC_GEMM_STRIP_BYTES 32768
+static inline int64_t tc_gemm_group(const tc_gemm_args *a, size_t element)
+{
+    const int64_t group = TC_GEMM_GROUP_PANELS * tc_gemm_panel_width(element);
+    if (!a->by_strips) return group;
+    const int64_t most = TC_GEMM_STRIP_BYTES / (int64_t)element / a->M, cols = most < a->col_block ? most : a->col_block;
+    return tc_divide_up(cols, group) * group;
+}
+
 /* Where in an item's scratch everything lies, in bytes: the copy of A (a block of k, or all k when computed by columns), whose rows do not
- * begin a power of two apart, a group of B's panels, sums that become halves, the bias widened. */
-#define TC_GEMM_GROUP_PANELS 4 /* in a group, at most */
+ * begin a power of two apart, nor do those of strips' sums; a group of B's panels, sums that become halves, sums of strips, the bias
+ * widened. */
 typedef struct tc_gemm_scratch {
-    size_t b, sums, bias, bytes;
-    int64_t a_row, sums_row;
+    size_t b, sums, carried, bias, bytes;
+    int64_t a_row, sums_row, carried_row;
 } tc_gemm_scratch;
 static inline tc_gemm_scratch tc_gemm_scratch_of(const tc_gemm_args *a, size_t element)
 {
     const int64_t kc = tc_gemm_item_k_block(a), rows = a->M < a->row_block ? a->M : a->row_block;
-    const int64_t cols = a->N < a->col_block ? a->N : a->col_block, group = TC_GEMM_GROUP_PANELS * tc_gemm_panel_width(element);
-    tc_gemm_scratch s = {0, 0, 0, 0, 0, 0};
+    const int64_t cols = a->N < a->col_block ? a->N : a->col_block, group = tc_gemm_group(a, element);
+    tc_gemm_scratch s = {0, 0, 0, 0, 0, 0, 0, 0};
     s.a_row = a->by_columns ? tc_gemm_longest_item(a) : kc;
     if (a->a_form == TC_GEMM_A_ROWS) s.a_row = (tc_divide_up(s.a_row, 16) | 1) * 16;
     if (a->a_form != TC_GEMM_A_IN_PLACE) s.b = (size_t)(rows * s.a_row) * element + 2 * TC_GEMM_PANEL_BYTES;
     s.b = (s.b + TC_GEMM_PANEL_BYTES - 1) / TC_GEMM_PANEL_BYTES * TC_GEMM_PANEL_BYTES;
     s.sums = s.b;
     if (a->b_form == TC_GEMM_B_STRIDED || a->b_stored != TC_STORED_AS_COMPUTED) s.sums += (size_t)(kc * group) * element;
-    s.bias = s.sums;
+    s.carried = s.sums;
     if (a->c_stored != TC_STORED_AS_COMPUTED) {
         s.sums_row = a->by_columns || kc == tc_gemm_longest_item(a) ? group : tc_divide_up(cols, group) * group;
-        s.bias += (size_t)(rows * s.sums_row) * element;
+        s.carried += (size_t)(rows * s.sums_row) * element;
+    }
+    s.bias = s.carried;
+    if (a->by_strips) {
+        s.carried_row = group + tc_gemm_panel_width(element);
+        s.bias += (size_t)(rows * s.carried_row) * element;
     }
     s.bytes = s.bias + (a->bias_stored != TC_STORED_AS_COMPUTED ? (size_t)cols * element : 0);
     return s;

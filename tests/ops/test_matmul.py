@@ -53,6 +53,26 @@ def test_one_gradient_alone(wanted, rng):
     assert tensors[1 - wanted].grad is None
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+def test_few_rows_by_strips(dtype, isa, threads, rng):
+    """Rows of b lie pages apart and are read from end to end; the bits are those of many rows, and of a weight in panels. The shapes have
+    several blocks of k, strips that end before a block does, and columns beyond the last vector, strip and item."""
+    wide = tc.tensor(rng.standard_normal((2100, 1090)).astype(np.float32)).to(dtype)
+    for b in (wide[:, :1037], wide[1:1990, 5:]):
+        a = tc.tensor(rng.standard_normal((18, b.shape[0])).astype(np.float32)).to(dtype)
+        whole = tc.matmul(a, b)
+        assert tc.config.last_plans("cpu")["gemm"]["variant"] == "rows"
+        for few in (a[:1], a[:3], a[:9], a[:16], a[:5, :].T.contiguous().T):
+            c = tc.matmul(few, b)
+            assert tc.config.last_plans("cpu")["gemm"]["variant"] == "strips"
+            assert tc.all(c == whole[: len(few)])
+        x, y = a.double().numpy(), b.double().numpy()
+        if dtype in ("float32", "float64"):
+            assert_close(c.numpy(), R.matmul(x[:5], y), dtype, x.shape[1], scale=magnitude(x[:5], y))
+        panels = tc.functional.linear(a, b.T.contiguous().detach())
+        assert tc.all(panels == whole)
+
+
 def test_strides_are_read_in_place(isa, rng):
     base = rng.standard_normal((6, 40, 50))
     lefts = [

@@ -2,7 +2,8 @@
  *
  * For a block of k the tiles of a column group move down the rows of the item, so that the group's panels (at most
  * TC_GEMM_K_BLOCK rows of 128 bytes) stay in L1 and the block of A in L2 (Goto and van de Geijn 2008). Few rows are bound by reading B: the
- * blocks of k of a column group then follow one another, and halves are widened in registers. */
+ * blocks of k of a column group then follow one another, and halves are widened in registers. Where rows of B lie pages apart they are read
+ * by strips: some rows from end to end at a time, while sums wait in scratch. */
 #include "activation.h"
 #include "gemm_pack.h"
 
@@ -26,10 +27,10 @@ TC_DEFINE_KERNEL(gemm_pack)(const void *args, int64_t begin, int64_t end, void *
 /* The vectors of a group, in pairs: vector j of b begins (j & 1) * b_vector + (j >> 1) * b_pair elements after b. */
 typedef struct tile_work {
     int64_t K;
-    const real *a, *bias, *residual; /* bias, residual: NULL unless they are added here */
+    const real *a, *start, *residual; /* start: what the sums begin with, or NULL for zeros; residual: NULL unless it is added here */
     const void *b;
     real *c;
-    int64_t a_row, a_col, b_row, b_vector, b_pair, c_row, residual_row;
+    int64_t a_row, a_col, b_row, b_vector, b_pair, c_row, start_row, residual_row;
     int lanes, b_lanes; /* of the last vector: columns of C that exist, and that b has */
     bool add_c, relu;
     const char *fetch;   /* what to prefetch meanwhile, or NULL: fetch_lines cache lines of each panel for every FETCH_ROWS rows of b */
@@ -151,8 +152,8 @@ TC_INLINE void tile_product(const int rows, const int vectors, const b_kind kind
         for (int i = 0; i < rows; i++) TC_UNROLL
         for (int j = 0; j < vectors; j += CACHE_LINE_VECTORS) __builtin_prefetch(w->c + i * w->c_row + j * TC_LANES, 1);
     }
-    if (w->bias)
-        tile_set_row(rows, vectors, c, w->bias, w->lanes);
+    if (w->start)
+        tile_load(rows, vectors, c, w->start, w->start_row, w->lanes);
     else
         tile_zero(rows, vectors, c);
     const real *a = w->a;
@@ -270,13 +271,20 @@ typedef struct gemm_item {
     int64_t a_scratch_row;
     real *sums; /* where c is stored as halves: (rows, sums_row), the columns of a group, or all of the item */
     int64_t sums_row;
-    int group;  /* vectors whose panels are packed together in scratch, a multiple of those of a panel */
-    bool wide;  /* tiles of four vectors */
-    bool has_a; /* the item before copied the same rows of A */
-    bool widen; /* B is halves that are widened into scratch, where several tiles read them */
+    int group;      /* vectors whose panels are packed together in scratch, a multiple of those of a panel; those of a strip */
+    bool wide;      /* tiles of four vectors */
+    bool has_a;     /* the item before copied the same rows of A */
+    bool widen;     /* B is halves that are widened into scratch, where several tiles read them */
+    int strip_rows; /* of B that are read from end to end of a group, or 0 */
+    real *carried;  /* sums of the strips before */
+    int64_t carried_row;
 } gemm_item;
 
 static int64_t least_of(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Rows of a strip: as many as are read side by side without loss, in tiles of four vectors and of two. */
+#define STRIP_ROWS_WIDE 8
+#define STRIP_ROWS 16
 
 /* Tiles of nearly equal height: 16 rows are 8 + 8, not 14 + 2. */
 TC_INLINE int64_t tile_count(int64_t rows) { return (rows + TC_TILE_ROWS - 1) / TC_TILE_ROWS; }
@@ -335,11 +343,25 @@ static const char *next_panels(const gemm_item *it, const group_of_b *b, int64_t
     return stored_at(b->data, stored_of(b->kind), down ? kc * PANEL : panels_of(vectors) * it->panel_stride - up * PANEL);
 }
 
-/* A column group of 1, 2 or 4 vectors, down all rows, for k0 .. k0 + kc. `a`: the copy of A for these k, if there is one. */
-static void column_of_tiles(const gemm_item *it, const group_of_b *b, const real *a, int64_t col, int vectors, int64_t k0, int64_t kc)
+/* Points a tile to rows of A from `row` on, for k0 .. k0 + kc. `a`: the copy of A for these k, if there is one. */
+static void point_to_a(tile_work *w, const gemm_item *it, const real *a, int64_t row, int height, int64_t k0, int64_t kc)
 {
     const tc_gemm_args *g = it->args;
-    const bool first = k0 == 0, last = k0 + kc == it->K;
+    if (g->a_form == TC_GEMM_A_BLOCKS)
+        w->a = a + row * kc, w->a_row = 1, w->a_col = height;
+    else if (g->a_form == TC_GEMM_A_ROWS)
+        w->a = a + row * it->a_scratch_row, w->a_row = it->a_scratch_row, w->a_col = 1;
+    else
+        w->a = (const real *)it->a + row * g->a_row + k0 * g->a_col, w->a_row = g->a_row, w->a_col = g->a_col;
+}
+
+/* A column group of 1, 2 or 4 vectors, down all rows, for k0 .. k0 + kc. `carried`: how many k of the block come before these; their sums
+ * wait in it->carried. */
+static void column_of_tiles(const gemm_item *it, const group_of_b *b, const real *a, int64_t col, int vectors, int64_t k0, int64_t kc,
+                            int64_t carried)
+{
+    const tc_gemm_args *g = it->args;
+    const bool first = k0 == carried, last = k0 + kc == it->K;
     const bool halves = g->c_stored != TC_STORED_AS_COMPUTED || (it->residual && g->residual_stored != TC_STORED_AS_COMPUTED);
     const bool two_steps = it->pre || halves || g->activation > TC_ACTIVATION_RELU; /* the activation follows the store */
     const int64_t cols = it->cols - col < vectors * TC_LANES ? it->cols - col : vectors * TC_LANES;
@@ -347,7 +369,10 @@ static void column_of_tiles(const gemm_item *it, const group_of_b *b, const real
     w.lanes = (int)(cols - (vectors - 1) * TC_LANES);
     w.b_lanes = g->b_form == TC_GEMM_B_ROWS && !it->widen ? w.lanes : TC_LANES;
     w.add_c = !first;
-    w.bias = first && it->bias ? it->bias + col : NULL;
+    if (carried)
+        w.start = it->carried + col % (it->group * TC_LANES), w.start_row = it->carried_row;
+    else if (first && it->bias)
+        w.start = it->bias + col;
     w.relu = last && !two_steps && g->activation == TC_ACTIVATION_RELU;
     w.residual_row = g->residual_row;
     const int64_t row_bytes = PANEL * stored_size(stored_of(b->kind)),
@@ -359,12 +384,7 @@ static void column_of_tiles(const gemm_item *it, const group_of_b *b, const real
     for (int64_t tile = 0; tile < it->tiles; tile++) {
         const int height = tile_height(it->rows, it->tiles, tile);
         const sums_place sums = sums_at(it, row, col);
-        if (g->a_form == TC_GEMM_A_BLOCKS)
-            w.a = a + row * kc, w.a_row = 1, w.a_col = height;
-        else if (g->a_form == TC_GEMM_A_ROWS)
-            w.a = a + row * it->a_scratch_row, w.a_row = it->a_scratch_row, w.a_col = 1;
-        else
-            w.a = (const real *)it->a + row * g->a_row + k0 * g->a_col, w.a_row = g->a_row, w.a_col = g->a_col;
+        point_to_a(&w, it, a, row, height, k0, kc);
         w.c = sums.first;
         w.c_row = sums.row;
         w.residual = last && !two_steps && it->residual ? (const real *)it->residual + row * g->residual_row + col : NULL;
@@ -372,6 +392,7 @@ static void column_of_tiles(const gemm_item *it, const group_of_b *b, const real
         choose_tile(height, vectors, b->kind, w.a_row != 1)(&w);
         if (last && two_steps) finish_tile(it, height, row, col, cols);
         row += height;
+        if (carried) w.start += height * w.start_row;
     }
 }
 
@@ -425,16 +446,49 @@ static group_of_b choose_group(const gemm_item *it, int64_t col, int64_t k0, int
     return group;
 }
 
+/* How many vectors of C a tile contains, of the columns that are left. */
+TC_INLINE int tile_vectors(const gemm_item *it, int64_t left) { return it->wide && left > 3 * TC_LANES ? 4 : left > TC_LANES ? 2 : 1; }
+
+/* Adds it->strip_rows rows of B, from k on, to the sums in it->carried, from end to end of the rows: of a block of k, before which come
+ * `carried` others. The same sums in the same order as straight down. */
+static void carry_strip(const gemm_item *it, const group_of_b *b, const real *a, int64_t col, int64_t k, int64_t carried)
+{
+    const int64_t cols = least_of(it->cols - col, it->group * TC_LANES);
+    const char *rows_of_b = stored_at(b->data, stored_of(b->kind), carried * b->row);
+    tile_work w = {.K = it->strip_rows, .b_row = b->row, .b_vector = b->vector, .b_pair = b->pair, .c_row = it->carried_row};
+    int64_t row = 0;
+    for (int64_t tile = 0; tile < it->tiles; tile++) {
+        const int height = tile_height(it->rows, it->tiles, tile);
+        point_to_a(&w, it, a + carried, row, height, k, w.K);
+        real *sums = it->carried + row * it->carried_row;
+        int vectors;
+        for (int64_t c = 0; c < cols; c += vectors * TC_LANES) {
+            vectors = tile_vectors(it, cols - c);
+            w.lanes = w.b_lanes = (int)least_of(cols - c - (vectors - 1) * TC_LANES, TC_LANES);
+            w.b = stored_at(rows_of_b, stored_of(b->kind), c);
+            w.c = sums + c;
+            if (carried)
+                w.start = w.c, w.start_row = it->carried_row;
+            else if (k == 0 && it->bias)
+                w.start = it->bias + col + c;
+            choose_tile(height, vectors, b->kind, w.a_row != 1)(&w);
+        }
+        row += height;
+    }
+}
+
 /* The columns of a group, for a block of k. */
 static void column_group(const gemm_item *it, const real *a, int64_t col, int64_t k0, int64_t kc)
 {
     const group_of_b b = choose_group(it, col, k0, kc);
+    int64_t carried = 0;
+    if (it->strip_rows)
+        for (; kc - carried > it->strip_rows; carried += it->strip_rows) carry_strip(it, &b, a, col, k0 + carried, carried);
     for (int v = 0, vectors; v < it->group && col + v * TC_LANES < it->cols; v += vectors) {
-        const int64_t left = it->cols - col - v * TC_LANES;
-        vectors = it->wide && left > 3 * TC_LANES ? 4 : left > TC_LANES ? 2 : 1;
+        vectors = tile_vectors(it, it->cols - col - v * TC_LANES);
         group_of_b part = b;
-        part.data = stored_at(b.data, stored_of(b.kind), v / 2 * b.pair);
-        column_of_tiles(it, &part, a, col + v * TC_LANES, vectors, k0, kc);
+        part.data = stored_at(b.data, stored_of(b.kind), carried * b.row + v / 2 * b.pair);
+        column_of_tiles(it, &part, a + carried, col + v * TC_LANES, vectors, k0 + carried, kc - carried, carried);
     }
 }
 
@@ -473,6 +527,9 @@ static void choose_tiles(gemm_item *it)
     it->group = it->wide || PANEL_VECTORS > 2 ? 4 : 2;
     const bool few = g->by_columns && it->tiles <= MOST_HALF_TILES;
     it->widen = g->b_stored != TC_STORED_AS_COMPUTED && g->b_form != TC_GEMM_B_STRIDED && !few;
+    if (!g->by_strips || it->widen) return;
+    it->strip_rows = it->wide ? STRIP_ROWS_WIDE : STRIP_ROWS;
+    it->group = (int)(tc_gemm_group(g, sizeof(real)) / TC_LANES);
 }
 
 /* out (rows) = sum over k of a (rows, K). */
@@ -524,6 +581,8 @@ TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scrat
         it.sums = (real *)(void *)((char *)scratch + places.sums);
         it.a_scratch_row = places.a_row;
         it.sums_row = places.sums_row;
+        it.carried = (real *)(void *)((char *)scratch + places.carried);
+        it.carried_row = places.carried_row;
         if (g->pre) it.pre = (real *)g->pre + row * g->pre_row + col;
         if (g->residual) it.residual = stored_at(g->residual, g->residual_stored, row * g->residual_row + col);
         if (g->bias && g->bias_stored == TC_STORED_AS_COMPUTED) it.bias = (const real *)g->bias + col;
