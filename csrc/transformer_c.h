@@ -171,7 +171,8 @@ TC_CHECKED tc_status tc_cuda_graph_begin(tc_cuda_graph **out, int index, tc_erro
 TC_CHECKED tc_status tc_cuda_graph_end(tc_cuda_graph *graph, tc_error *err);
 /* Before a start: the seed and the number of calls so far of the generator `number`, in the order of their first draws in the capture. */
 void tc_cuda_graph_set_draw(tc_cuda_graph *graph, int number, uint64_t seed, uint64_t calls);
-uint64_t tc_cuda_graph_draws(const tc_cuda_graph *graph, int number); /* how many it draws at each start */
+uint64_t tc_cuda_graph_draws(const tc_cuda_graph *graph, int number);      /* how many it draws at each start */
+uint64_t tc_cuda_graph_first_draw(const tc_cuda_graph *graph, int number); /* the number of the first one, in the capture or as last set */
 /* Before a start: between these two this thread's steps of optimizers, as many and in the order of the capture, give their numbers and do
  * nothing else. Other work on GPUs fails. */
 TC_CHECKED tc_status tc_cuda_graph_collect(tc_cuda_graph *graph, tc_error *err);
@@ -196,7 +197,7 @@ void tc_cuda_graph_free(tc_cuda_graph *graph);
 bool tc_cuda_is_capturing(void); /* this thread */
 /* In a capture, around the call of an op with dropout: generator `number` has drawn `call` for it. */
 TC_CHECKED tc_status tc_cuda_begin_draw(int number, uint64_t seed, uint64_t call, tc_error *err);
-void tc_cuda_end_draw(void);
+void tc_cuda_end_draw(bool is_drawn); /* false: the op failed, and the generator has taken the number back */
 
 /* ---- the tape ------------------------------------------------------------------------------------------------ */
 

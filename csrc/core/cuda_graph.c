@@ -66,6 +66,7 @@ struct tc_cuda_graph {
 static _Thread_local struct {
     tc_cuda_graph *captured, *collecting;
     tc_drawn drawn;
+    int drawing; /* the draw of the op that runs */
 } here;
 
 static atomic_uint_fast64_t serials;
@@ -212,11 +213,16 @@ tc_status tc_cuda_begin_draw(int number, uint64_t seed, uint64_t call, tc_error 
     if (call != draw->base + draw->count)
         return tc_fail(err, TC_ERROR_STATE, "another thread drew dropout masks from the same generator while tc.cuda.graph captured");
     draw->count++;
+    here.drawing = number;
     here.drawn = (tc_drawn){.at = (const uint64_t *)((char *)graph->page + draw->offset), .graph = graph->serial};
     return TC_OK;
 }
 
-void tc_cuda_end_draw(void) { here.drawn = (tc_drawn){.at = NULL}; }
+void tc_cuda_end_draw(bool is_drawn)
+{
+    if (here.drawn.at && !is_drawn) here.captured->draws.items[here.drawing].count--;
+    here.drawn = (tc_drawn){.at = NULL};
+}
 
 void tc_cuda_graph_set_draw(tc_cuda_graph *graph, int number, uint64_t seed, uint64_t calls)
 {
@@ -226,6 +232,14 @@ void tc_cuda_graph_set_draw(tc_cuda_graph *graph, int number, uint64_t seed, uin
 }
 
 uint64_t tc_cuda_graph_draws(const tc_cuda_graph *graph, int number) { return graph->draws.items[number].count; }
+
+uint64_t tc_cuda_graph_first_draw(const tc_cuda_graph *graph, int number)
+{
+    const recorded_draw *draw = &graph->draws.items[number];
+    uint64_t words[TC_DRAWN_WORDS];
+    memcpy(words, graph->numbers + draw->offset, sizeof words);
+    return draw->base + words[1];
+}
 
 tc_drawn tc_drawn_here(void) { return here.drawn; }
 

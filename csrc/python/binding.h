@@ -254,6 +254,8 @@ PyObject *tcpy_show_call(const char *name, PyObject *result, PyObject *const *ar
 static inline PyObject *tcpy_show(const char *name, PyObject *result, PyObject *const *args, Py_ssize_t count, PyObject *kwnames)
 {
     return __builtin_expect(tcpy.tracer != NULL, 0) ? tcpy_show_call(name, result, args, count, kwnames) : result;
+/* The generator takes back `count` numbers from `call` on, unless another thread has taken more since. */
+void tcpy_give_masks_back(PyObject *generator, uint64_t count, uint64_t call);
 }
 /* Before the numbers of a Tensor leave the library, by bool(), float(), NumPy or DLPack: shows that, as `name`, with None as its result. -1
  * with the tracer's exception. */

@@ -59,10 +59,11 @@ static void generator_dealloc(PyObject *object)
 
 static tc_generator *generator_of(PyObject *object) { return ((generator_object *)object)->generator; }
 
-/* A start of a graph takes numbers of masks by itself, and repeats no other call of a generator. */
-static int refuse_in_capture(const char *call)
+/* A start of a graph takes numbers of masks by itself, and repeats no other call of a generator, but for one that the function makes, which
+ * is the same in each call of the function. */
+static int refuse_in_capture(PyObject *self, const char *call)
 {
-    if (!tc_cuda_is_capturing()) return 0;
+    if (!tc_cuda_is_capturing() || ((generator_object *)self)->capture == tc_graph_number()) return 0;
     PyErr_Format(PyExc_RuntimeError, "Generator.%s was called while tc.cuda.graph captured; move that out of the function", call);
     return -1;
 }
@@ -82,7 +83,7 @@ static int refuse_draw_in_capture(void)
 static PyObject *manual_seed(PyObject *self, PyObject *object)
 {
     uint64_t seed = 0;
-    if (refuse_in_capture("manual_seed()") < 0 || seed_from_object(&seed, object) < 0) return NULL;
+    if (refuse_in_capture(self, "manual_seed()") < 0 || seed_from_object(&seed, object) < 0) return NULL;
     tc_generator_seed(generator_of(self), seed);
     atomic_store(&((generator_object *)self)->calls, 0);
     return Py_NewRef(self);
@@ -104,7 +105,7 @@ static PyObject *draw_seed(PyObject *self, PyObject *unused)
 static PyObject *next_call(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    if (refuse_in_capture("next_call()") < 0) return NULL;
+    if (refuse_in_capture(self, "next_call()") < 0) return NULL;
     return PyLong_FromUnsignedLongLong(atomic_fetch_add(&((generator_object *)self)->calls, 1));
 }
 
@@ -112,6 +113,12 @@ void tcpy_take_masks(PyObject *generator, uint64_t count, uint64_t *seed, uint64
 {
     *seed = tc_generator_initial_seed(generator_of(generator));
     *call = atomic_fetch_add(&((generator_object *)generator)->calls, count);
+}
+
+void tcpy_give_masks_back(PyObject *generator, uint64_t count, uint64_t call)
+{
+    uint64_t next = call + count;
+    (void)atomic_compare_exchange_strong(&((generator_object *)generator)->calls, &next, call);
 }
 
 #define MOST_WITH_MASK 4 /* arguments of with_mask */
@@ -131,17 +138,15 @@ static PyObject *with_mask(PyObject *self, PyObject *const *args, Py_ssize_t cou
     const bool is_drawn_anew = tc_cuda_is_capturing() && generator->capture != tc_graph_number();
     if (number && (!is_drawn_anew || tcpy_begin_draw(self, tc_generator_initial_seed(generator->generator), call) == 0))
         result = PyObject_Vectorcall(args[0], given + 1, (size_t)(count + 1) | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
-    if (is_drawn_anew) tc_cuda_end_draw();
+    if (is_drawn_anew) tc_cuda_end_draw(result != NULL);
     Py_DECREF(seed);
     Py_XDECREF(number);
-    uint64_t next = call + 1;
-    if (!result) atomic_compare_exchange_strong(&generator->calls, &next, call);
+    if (!result) tcpy_give_masks_back(self, 1, call);
     return result;
 }
 
-static PyObject *get_state(PyObject *self, PyObject *unused)
+static PyObject *read_state(PyObject *self)
 {
-    (void)unused;
     uint8_t state[STATE_BYTES];
     const uint64_t calls = atomic_load(&((generator_object *)self)->calls);
     tc_generator_get_state(generator_of(self), state);
@@ -149,11 +154,17 @@ static PyObject *get_state(PyObject *self, PyObject *unused)
     return PyBytes_FromStringAndSize((const char *)state, STATE_BYTES);
 }
 
+static PyObject *get_state(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return refuse_in_capture(self, "get_state()") < 0 ? NULL : read_state(self);
+}
+
 static PyObject *set_state(PyObject *self, PyObject *object)
 {
     Py_buffer buffer;
     uint64_t calls = 0;
-    if (refuse_in_capture("set_state()") < 0 || PyObject_GetBuffer(object, &buffer, PyBUF_SIMPLE) < 0) return NULL;
+    if (refuse_in_capture(self, "set_state()") < 0 || PyObject_GetBuffer(object, &buffer, PyBUF_SIMPLE) < 0) return NULL;
     const uint8_t *bytes = buffer.buf;
     bool good = buffer.len == STATE_BYTES || buffer.len == TC_GENERATOR_STATE_BYTES; /* the shorter one is PyTorch's */
     for (int i = 0; good && buffer.len == STATE_BYTES && i < 8; i++) calls |= (uint64_t)bytes[TC_GENERATOR_STATE_BYTES + i] << (8 * i);
@@ -169,7 +180,9 @@ static PyObject *set_state(PyObject *self, PyObject *object)
 
 static PyObject *generator_reduce(PyObject *self, PyObject *unused)
 {
-    PyObject *state = get_state(self, unused);
+    (void)unused;
+    if (refuse_in_capture(self, "__reduce__(), which copies and pickles it,") < 0) return NULL;
+    PyObject *state = read_state(self);
     return state ? Py_BuildValue("O()N", Py_TYPE(self), state) : NULL;
 }
 

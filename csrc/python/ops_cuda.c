@@ -216,6 +216,16 @@ static PyObject *run_graph_draw(tcpy_call *call)
     Py_RETURN_NONE;
 }
 
+static PyObject *run_graph_undraw(tcpy_call *call)
+{
+    const tc_cuda_graph *graph = graph_of(call);
+    PyObject *generators = call->v[1].o;
+    if (!graph) return NULL;
+    for (int i = 0; i < (int)PyList_GET_SIZE(generators); i++)
+        tcpy_give_masks_back(PyList_GET_ITEM(generators, i), tc_cuda_graph_draws(graph, i), tc_cuda_graph_first_draw(graph, i));
+    Py_RETURN_NONE;
+}
+
 static PyObject *run_graph_start(tcpy_call *call)
 {
     tc_error err;
@@ -269,6 +279,8 @@ const tcpy_op tcpy_ops_cuda[] = {
     {"cuda_graph_collect", "graph:o", run_graph_collect, "From now on steps of optimizers give their numbers to the graph.", 0},
     {"cuda_graph_collected", "graph:o", run_graph_collected, "The end of this.", 0},
     {"cuda_graph_draw", "graph:o generators:o", run_graph_draw, "Before a start: takes the numbers of its dropout masks.", 0},
+    {"cuda_graph_undraw", "graph:o generators:o", run_graph_undraw,
+     "Where a start, or the capture, is not done: gives the numbers of its dropout masks back.", 0},
     {"cuda_graph_start", "graph:o", run_graph_start, "Does the work of the graph once more.", 0},
     {"cuda_graph_give_up", "graph:o", run_graph_give_up,
      "Where the work of a capture is never done: gives the leaves the gradients that it would have begun with.", 0},

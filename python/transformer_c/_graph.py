@@ -187,20 +187,25 @@ class Graph:
                     _core.cuda_graph_end(graph)
             self._check_inputs(graph)
         except BaseException:
-            # What came before the error is done, as without a capture: gradients and weights are what the host believes them to be. If it
-            # cannot be done, as there is no graph of it, the host goes back to what they are.
+            # What came before the error is done, as without a capture: gradients and weights are what the host believes them to be.
             if graph is not None:
-                try:
-                    _core.cuda_graph_start(graph)
-                except (RuntimeError, MemoryError):
-                    for take_back in reversed(self._kept):
-                        take_back()
-                    _core.cuda_graph_give_up(graph)
+                with contextlib.suppress(RuntimeError, MemoryError):
+                    self._start_first(graph)
             raise
-        _core.cuda_graph_start(graph)
+        self._start_first(graph)
         self._graph = graph
         del self._kept
         return self._result
+
+    def _start_first(self, graph: Any) -> None:
+        """Does the work of the capture. If it cannot be done, as there is no graph of it, the host goes back to what it was before."""
+        try:
+            _core.cuda_graph_start(graph)
+        except (RuntimeError, MemoryError):
+            _take_back(self._kept)
+            _core.cuda_graph_undraw(graph, self._generators)
+            _core.cuda_graph_give_up(graph)
+            raise
 
     def _check_inputs(self, graph: Any) -> None:
         for i, (own, place) in enumerate(zip(self._inputs, self._places, strict=True)):
@@ -223,11 +228,15 @@ class Graph:
                     if own is not given:
                         own.copy_(given)
         except BaseException:
-            for take_back in reversed(changed):
-                take_back()
+            _take_back(changed)
             raise
         _core.cuda_graph_draw(graph, self._generators)
-        _core.cuda_graph_start(graph)
+        try:
+            _core.cuda_graph_start(graph)
+        except (RuntimeError, MemoryError):
+            _take_back(changed)
+            _core.cuda_graph_undraw(graph, self._generators)
+            raise
         return self._result
 
     def _collect(self, changed: list[Callable[[], None]]) -> None:
@@ -242,6 +251,11 @@ class Graph:
                 _core.cuda_graph_collected(self._graph)
             raise
         _core.cuda_graph_collected(self._graph)
+
+
+def _take_back(changes: list[Callable[[], None]]) -> None:
+    for take_back in reversed(changes):
+        take_back()
 
 
 def _without_history(value: Any) -> Any:

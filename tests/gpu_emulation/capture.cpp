@@ -28,7 +28,7 @@ namespace
 {
 
 std::vector<std::shared_ptr<Capture>> captures; // that are not over
-int planted_mode = cudaStreamCaptureModeRelaxed, graph_launches = 0, graphs = 0, instantiations_to_fail = 0;
+int planted_mode = cudaStreamCaptureModeRelaxed, graph_launches = 0, graphs = 0, instantiations_to_fail = 0, starts_to_fail = 0;
 
 bool forbids_unsafe(const Capture &capture)
 {
@@ -103,6 +103,7 @@ void emulator_set_capture_mode(int mode) { planted_mode = mode; }
 int emulator_graph_launches(void) { return graph_launches; }
 int emulator_graphs(void) { return graphs; }
 void emulator_fail_instantiations(int count) { instantiations_to_fail = count; }
+void emulator_fail_starts(int count) { starts_to_fail = count; }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode)
 {
@@ -154,6 +155,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
     const std::lock_guard<std::recursive_mutex> held(runtime_lock());
     if (!exec) return result(cudaErrorInvalidValue);
+    if (starts_to_fail > 0 && starts_to_fail-- > 0) return result(cudaErrorMemoryAllocation);
     graph_launches++;
     return result(put_on_stream(stream, [nodes = exec->nodes] {
         for (const auto &node : *nodes)

@@ -40,3 +40,4 @@ extern "C" void emulator_set_capture_mode(int mode);
 extern "C" int emulator_graph_launches(void);
 extern "C" int emulator_graphs(void);                    // that were made and not destroyed
 extern "C" void emulator_fail_instantiations(int count); // so many from now on find no memory
+extern "C" void emulator_fail_starts(int count);         // and so many launches of graphs
