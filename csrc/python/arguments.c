@@ -56,6 +56,18 @@ void tcpy_end_holds(tcpy_call *call)
         if (call->owned[i]->of) tc_tensor_end_hold(call->owned[i]);
 }
 
+int tcpy_bring_array(tcpy_call *call, tc_tensor **array, const tc_tensor *beside)
+{
+    tc_error err;
+    tc_status status;
+    tc_tensor *brought;
+    if (!*array || !beside || (*array)->wrapper || !tc_tensor_on_cpu(*array) || tc_tensor_on_cpu(beside)) return 0;
+    TCPY_COMPUTE(call, status, tc_tensor_on(&brought, *array, beside->storage->device, &err));
+    if (status != TC_OK) return tcpy_raise(&err), -1;
+    *array = brought;
+    return tcpy_own(call, brought);
+}
+
 static int convert_tensor(tcpy_call *call, tc_tensor **out, PyObject *object, const char *name)
 {
     if (tcpy_is_tensor(object)) { /* the caller owns it */
@@ -64,6 +76,7 @@ static int convert_tensor(tcpy_call *call, tc_tensor **out, PyObject *object, co
     } else {
         bool is_tensor;
         if (tcpy_tensor_from_object(out, object, name, &is_tensor) < 0 || tcpy_own(call, *out) < 0) return -1;
+        call->any_array = true;
     }
     if (!tcpy_is_little(*out)) call->keep_gil = false;
     return 0;
@@ -231,6 +244,7 @@ static int convert_operand(tcpy_call *call, const tcpy_argument *arg, tcpy_value
         PyErr_Format(PyExc_TypeError, number ? "%s must be a number, not %s" : "expected Tensors, arrays or numbers, but %s is %s",
                      arg->text, Py_TYPE(object)->tp_name);
     if (read != 1 || (owned && tcpy_own(call, owned) < 0)) return -1;
+    if (owned) call->any_array = true;
     if (out->value.tensor && !tcpy_is_little(out->value.tensor)) call->keep_gil = false;
     value->operand = out;
     return 0;

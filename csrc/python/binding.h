@@ -6,7 +6,8 @@
  * converted arguments. Kinds:
  *     t  a tensor: a Tensor, an ndarray, or whatever np.asarray takes     t?  or None
  *     t+ likewise; ndarrays of several floating dtypes become the promoted one
- *     T  a sequence of tensors
+ *     t@ likewise, wherever it is: beside Tensors on a GPU, arrays of the other kinds become Tensors there     t@?  or None
+ *     T  a sequence of tensors     T@  wherever they are, as they are written to
  *     i  an int          i?  or None          f  a float          f?  or None          b  a bool
  *     I  an int or a sequence of ints         I?  or None         I*  like I, but also spread over the rest of the call: t.view(2, 3)
  *     w  an int, cut to 64 bits               s  a str           s?  or None          o  any object
@@ -76,6 +77,7 @@ typedef struct tcpy_value {
 typedef struct tcpy_call {
     const char *name;
     bool any_tensor; /* a Tensor was among the arguments: the results are Tensors */
+    bool any_array;  /* or what is none */
     bool keep_gil;   /* little work: not worth letting other threads in. Otherwise the call computes with what tcpy_hold made */
     tcpy_value v[TCPY_MAX_ARGS];
     int owned_count, owned_capacity;
@@ -186,6 +188,7 @@ static inline void tcpy_begin(tcpy_call *call)
     call->owned_count = 0;
     call->owned_capacity = TCPY_MAX_ARGS;
     call->ints_count = call->operand_count = call->block_count = 0;
+    call->any_array = false;
 }
 void tcpy_release_owned(tcpy_call *call);
 static inline void tcpy_end(tcpy_call *call)
@@ -195,6 +198,10 @@ static inline void tcpy_end(tcpy_call *call)
 
 /* The call releases `tensor` at its end. Steals the reference, also on failure. 0, or -1 with an exception set. */
 int tcpy_own(tcpy_call *call, tc_tensor *tensor);
+
+/* Arrays are on no device of their own: an array beside a Tensor on a GPU is copied there. A Tensor stays where it is. 0, or -1 with an
+ * exception set. */
+int tcpy_bring_array(tcpy_call *call, tc_tensor **array, const tc_tensor *beside);
 
 /* Before a call computes: if that is without the GIL, *tensor becomes a header of its own, so that the call computes with what the Tensor
  * is now, even if another thread sets .data or .grad or writes in place meanwhile (core/tensor.h). 0, or -1 with an exception set. */
@@ -247,6 +254,8 @@ int tcpy_add_generator_type(PyObject *module);
 void tcpy_take_masks(PyObject *generator, uint64_t count, uint64_t *seed, uint64_t *call);
 /* In a capture, before an op with the mask number `call` of the generator (ops_cuda.c). -1: an exception is set. */
 int tcpy_begin_draw(PyObject *generator, uint64_t seed, uint64_t call);
+/* The generator takes back `count` numbers from `call` on, unless another thread has taken more since. */
+void tcpy_give_masks_back(PyObject *generator, uint64_t count, uint64_t call);
 
 /* trace.c. After a call that gave `result`: calls the tracer, if there is one, with the name, the arguments (in the form of a vectorcall)
  * and the result. Returns the result, or NULL with the tracer's exception. Steals the result. */
@@ -254,8 +263,6 @@ PyObject *tcpy_show_call(const char *name, PyObject *result, PyObject *const *ar
 static inline PyObject *tcpy_show(const char *name, PyObject *result, PyObject *const *args, Py_ssize_t count, PyObject *kwnames)
 {
     return __builtin_expect(tcpy.tracer != NULL, 0) ? tcpy_show_call(name, result, args, count, kwnames) : result;
-/* The generator takes back `count` numbers from `call` on, unless another thread has taken more since. */
-void tcpy_give_masks_back(PyObject *generator, uint64_t count, uint64_t call);
 }
 /* Before the numbers of a Tensor leave the library, by bool(), float(), NumPy or DLPack: shows that, as `name`, with None as its result. -1
  * with the tracer's exception. */

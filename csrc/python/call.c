@@ -3,6 +3,8 @@
 
 #include <stddef.h>
 
+#include "../core/tensor.h"
+
 /* ---- binding a call ------------------------------------------------------------------------------------------------- */
 
 /* Gives the value of an alias to its argument. When both are given they must be the same int; a bool is set by either. */
@@ -151,20 +153,48 @@ static int bind(tcpy_op_object *self, tcpy_call *call, PyObject *const *args, Py
     return self->promotes ? tcpy_promote(call, self) : 0;
 }
 
-/* Every Tensor among the arguments. 0, or -1 with an exception set. */
-static __attribute__((noinline)) int hold_arguments(const tcpy_op_object *self, tcpy_call *call)
+/* Calls visit(call, tensor, context) for the tensors among the arguments: for all of them, or for those that do not stay where they are. 0,
+ * or -1 with an exception set. */
+typedef int visit_function(tcpy_call *call, tc_tensor **tensor, void *context);
+static __attribute__((noinline)) int visit_tensors(const tcpy_op_object *self, tcpy_call *call, bool all, visit_function *visit,
+                                                   void *context)
 {
     for (int i = 0; i < self->count; i++) {
+        const tcpy_argument *arg = &self->args[i];
         tcpy_value *value = &call->v[i];
-        if (value->none || self->args[i].alias_of >= 0) continue;
-        if (self->args[i].kind == 't' && tcpy_hold(call, &value->t) < 0) return -1;
-        if (self->args[i].kind == 'n' && tcpy_hold(call, &value->integers.tensor) < 0) return -1;
-        for (int64_t k = 0; self->args[i].kind == 'T' && k < value->list.count; k++)
-            if (tcpy_hold(call, (tc_tensor **)&value->list.items[k]) < 0) return -1;
+        if (value->none || arg->alias_of >= 0 || (arg->stays && !all)) continue;
+        if (arg->kind == 't' && visit(call, &value->t, context) < 0) return -1;
+        if (arg->kind == 'n' && all && visit(call, &value->integers.tensor, context) < 0) return -1;
+        for (int64_t k = 0; arg->kind == 'T' && k < value->list.count; k++)
+            if (visit(call, (tc_tensor **)&value->list.items[k], context) < 0) return -1;
     }
     for (int i = 0; i < call->operand_count; i++)
-        if (tcpy_hold(call, &call->operands[i].value.tensor) < 0) return -1;
+        if (visit(call, &call->operands[i].value.tensor, context) < 0) return -1;
     return 0;
+}
+
+static int hold(tcpy_call *call, tc_tensor **tensor, void *unused)
+{
+    (void)unused;
+    return tcpy_hold(call, tensor);
+}
+
+static int look_for_gpu(tcpy_call *call, tc_tensor **tensor, void *found)
+{
+    (void)call;
+    if (*tensor && !tc_tensor_on_cpu(*tensor)) *(tc_tensor **)found = *tensor;
+    return 0;
+}
+
+static int bring(tcpy_call *call, tc_tensor **tensor, void *beside) { return tcpy_bring_array(call, tensor, beside); }
+
+/* Arrays beside Tensors on a GPU become Tensors there. (An op without results writes to its arguments.) */
+static __attribute__((noinline)) int bring_arrays(const tcpy_op_object *self, tcpy_call *call)
+{
+    tc_tensor *on_gpu = NULL;
+    if (self->results && PyTuple_GET_SIZE(self->results) == 0) return 0;
+    (void)visit_tensors(self, call, false, look_for_gpu, &on_gpu);
+    return on_gpu ? visit_tensors(self, call, false, bring, on_gpu) : 0;
 }
 
 /* An op of ops.def: computes, and converts the results to Python objects. */
@@ -174,7 +204,8 @@ static PyObject *call_c(const tcpy_op_object *self, tcpy_call *call)
     tc_status status;
     tc_tensor *out[TCPY_MAX_RESULTS] = {NULL};
     if (self->op->flags & TCPY_KEEP_GIL) call->keep_gil = true;
-    if (!call->keep_gil && hold_arguments(self, call) < 0) return NULL;
+    if (call->any_array && call->any_tensor && bring_arrays(self, call) < 0) return NULL;
+    if (!call->keep_gil && visit_tensors(self, call, true, hold, NULL) < 0) return NULL;
     const bool unrecorded = call->any_tensor && self->op->flags & TCPY_UNRECORDED; /* ndarrays are never recorded */
     if (unrecorded) tc_suspend_recording();
     TCPY_COMPUTE(call, status, self->op->call(out, call->v, &err));

@@ -16,6 +16,7 @@ typedef struct tcpy_argument {
     bool optional;    /* None is allowed */
     bool spread;      /* I* */
     bool promoted;    /* t+ */
+    bool stays;       /* t@ T@ */
     bool required, keyword_only;
     int alias_of;              /* another name for that argument; -1: an argument itself */
     const tcpy_choice *choice; /* of kind c */

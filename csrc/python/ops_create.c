@@ -64,9 +64,10 @@ static PyObject *run_as_tensor(tcpy_call *call)
     return tcpy_wrap(tc_tensor_retain(call->v[0].t));
 }
 
-/* The same for an argument that a module passes on: what a backward reads of it is copied, as of any array that is passed to a call. */
+/* The same for an argument that is passed on: what a backward reads of it is copied, as of any array that is passed to a call. */
 static PyObject *run_as_argument(tcpy_call *call)
 {
+    if (tcpy_bring_array(call, &call->v[0].t, call->v[1].t) < 0) return NULL;
     call->any_tensor = true;
     return tcpy_wrap(tc_tensor_retain(call->v[0].t));
 }
@@ -89,7 +90,8 @@ const tcpy_op tcpy_ops_create[] = {
     {"full", "shape:I value:t dtype:o=None device:o=None", run_full, "A tensor that has one value everywhere.", 0},
     {"arange", "first:i step:i length:i device:o=None", run_arange, "length integers, from first in equal steps.", 0},
     {"as_tensor", "data:t", run_as_tensor, "A Tensor over the memory of an ndarray, or over a copy where that must be.", 0},
-    {"as_argument", "data:t", run_as_argument, "as_tensor for an array that its owner may change after the call.", 0},
+    {"as_argument", "data:t beside:t=None", run_as_argument,
+     "as_tensor for an array that its owner may change after the call; beside a Tensor on a GPU it goes there.", 0},
     {"nonzero", "input:t", run_nonzero, "A tuple of the indices, an array an axis, where the input is not zero.", 0},
     {NULL, NULL, NULL, NULL, 0},
 };

@@ -12,8 +12,11 @@ static const tcpy_ints all_axes = {.count = -1};
 #define RESULT(name) tc_tensor **const name = result_at++;
 #define TENSOR(name, ...) tc_tensor *const name = (argument_at++)->t;
 #define TENSOR_OR_NONE(name, ...) tc_tensor *const name = (argument_at++)->t;
+#define STAYING(name, ...) tc_tensor *const name = (argument_at++)->t;
+#define STAYING_OR_NONE(name, ...) tc_tensor *const name = (argument_at++)->t;
 #define PROMOTED(name) tc_tensor *const name = (argument_at++)->t;
 #define TENSORS(name, ...) const tc_tensors *const name = &(argument_at++)->list;
+#define WRITTEN(name) const tc_tensors *const name = &(argument_at++)->list;
 #define TENSORS_OR_NONE(name, ...)                                                                                                         \
     const tc_tensors *const name = OR_NULL(argument_at, list);                                                                             \
     argument_at++;
@@ -55,8 +58,11 @@ static const tcpy_ints all_axes = {.count = -1};
 #undef RESULT
 #undef TENSOR
 #undef TENSOR_OR_NONE
+#undef STAYING
+#undef STAYING_OR_NONE
 #undef PROMOTED
 #undef TENSORS
+#undef WRITTEN
 #undef TENSORS_OR_NONE
 #undef INT
 #undef INT_OR_NONE
@@ -85,8 +91,11 @@ static const tcpy_ints all_axes = {.count = -1};
 #define RESULT(name) #name " "
 #define TENSOR(name, ...) ARGUMENT(#name, "t", __VA_ARGS__)
 #define TENSOR_OR_NONE(name, ...) ARGUMENT(#name, "t?", __VA_ARGS__)
+#define STAYING(name, ...) ARGUMENT(#name, "t@", __VA_ARGS__)
+#define STAYING_OR_NONE(name, ...) ARGUMENT(#name, "t@?", __VA_ARGS__)
 #define PROMOTED(name) ARGUMENT(#name, "t+")
 #define TENSORS(name, ...) ARGUMENT(#name, "T", __VA_ARGS__)
+#define WRITTEN(name) ARGUMENT(#name, "T@")
 #define TENSORS_OR_NONE(name, ...) ARGUMENT(#name, "T?", __VA_ARGS__)
 #define INT(name, ...) ARGUMENT(#name, "i", __VA_ARGS__)
 #define INT_OR_NONE(name, ...) ARGUMENT(#name, "i?", __VA_ARGS__)

@@ -95,6 +95,7 @@ static int parse_argument(tcpy_argument *arg, const char *text, size_t length, c
     arg->kind = *at++;
     if (at < end && *at == '*') arg->spread = true, at++;
     if (at < end && *at == '+') arg->promoted = true, at++;
+    if (at < end && *at == '@') arg->stays = true, at++;
     if (at < end && *at == '?') arg->optional = true, at++;
     arg->required = true;
     if (arg->kind == 'c' && !(arg->choice = find_choice(text, (size_t)(colon - text)))) return -1;

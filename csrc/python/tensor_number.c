@@ -32,7 +32,9 @@ PyObject *tcpy_binary(PyObject *a_object, PyObject *b_object, tc_binary_function
     if (read == 1 && tcpy_check_meets(&a, b.value.tensor) == 0 && tcpy_check_meets(&b, a.value.tensor) == 0) {
         call.keep_gil = is_little(&a) && is_little(&b);
         tcpy_begin(&call);
-        if (tcpy_hold(&call, &a.value.tensor) == 0 && tcpy_hold(&call, &b.value.tensor) == 0) {
+        if (tcpy_bring_array(&call, &a.value.tensor, b.value.tensor) == 0 &&
+            tcpy_bring_array(&call, &b.value.tensor, a.value.tensor) == 0 && tcpy_hold(&call, &a.value.tensor) == 0 &&
+            tcpy_hold(&call, &b.value.tensor) == 0) {
             TCPY_COMPUTE(&call, status, tc_binary_arguments(&out, &a.value, &b.value, function, &err));
             result = tcpy_result1(&call, status, &err, out);
         }
@@ -113,7 +115,8 @@ static PyObject *matrix_product(PyObject *a, PyObject *b)
     PyObject *result = NULL;
     call.keep_gil = tcpy_is_little(x[0]) && tcpy_is_little(x[1]);
     tcpy_begin(&call);
-    if (tcpy_hold(&call, &x[0]) == 0 && tcpy_hold(&call, &x[1]) == 0) {
+    if (tcpy_bring_array(&call, &x[0], x[1]) == 0 && tcpy_bring_array(&call, &x[1], x[0]) == 0 && tcpy_hold(&call, &x[0]) == 0 &&
+        tcpy_hold(&call, &x[1]) == 0) {
         TCPY_COMPUTE(&call, status, tc_matmul(&y, x[0], x[1], &err));
         result = status == TC_OK ? tcpy_wrap(y) : tcpy_raise(&err);
     }

@@ -49,6 +49,13 @@ def _is_numbers(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(v, (int, float)) or _is_numbers(v) for v in value)
 
 
+def _gpu_of(values: Any) -> Any:
+    """The device of a Tensor among the leaves that is on a GPU, or None."""
+    devices: list[Any] = []
+    map_nested(lambda value: devices.append(value.device) if isinstance(value, Tensor) and value.is_cuda else None, values)
+    return devices[0] if devices else None
+
+
 def _to_array(value: Any) -> Any:
     return as_loss(_core.take_array(value.cpu() if value.is_cuda else value)) if isinstance(value, Tensor) else value
 
@@ -248,6 +255,8 @@ class Module:
             return _core.call_nested(self.forward, args, kwargs)
         outermost_arrays = depth == 0 and not (holds(Tensor, args) or holds(Tensor, kwargs))
         dtype, device = self._dtype_and_device()
+        if device == "cpu" and not outermost_arrays:
+            device = _gpu_of((args, kwargs)) or device
         taken: dict[int, Any] = {}  # an array given twice becomes one Tensor, which lets self-attention save products
 
         def convert(value: Any) -> Any:

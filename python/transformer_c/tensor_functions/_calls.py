@@ -18,11 +18,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 METHODS: dict[str, Callable[..., Any]] = {}
 
 
-def _as_tensor(value: Any, is_first: bool) -> Any:
-    """An array as a Tensor. A number other than the first argument stays one, since it must not change a dtype."""
+def _as_tensor(value: Any, is_first: bool, beside: Tensor | None) -> Any:
+    """An array as a Tensor, on the GPU of `beside`. A number other than the first argument stays one, since it must not change a dtype."""
     if value is None or isinstance(value, Tensor) or (not is_first and isinstance(value, (bool, int, float, np.generic))):
         return value
-    return _core.as_argument(value)
+    return _core.as_argument(value, beside)
 
 
 def to_arrays(value: Any) -> Any:
@@ -56,15 +56,15 @@ def takes_arrays(*names: str, method: bool | str = True) -> Callable[[Function],
             if args and isinstance(args[0], Tensor):
                 return function(*args, **kwargs)
             given = list(args)
-            mixed = any(isinstance(a, Tensor) for a in (*args[: len(names)], *(kwargs.get(n) for n in names)))
+            beside = next((a for a in (*args[: len(names)], *(kwargs.get(n) for n in names)) if isinstance(a, Tensor)), None)
             for place, name in enumerate(names):
-                if place and mixed:
+                if place and beside is not None:
                     break
                 if place < len(given):
-                    given[place] = _as_tensor(given[place], place == 0)
+                    given[place] = _as_tensor(given[place], place == 0, beside)
                 elif name in kwargs:
-                    kwargs[name] = _as_tensor(kwargs[name], place == 0)
-            if mixed:
+                    kwargs[name] = _as_tensor(kwargs[name], place == 0, beside)
+            if beside is not None:
                 return function(*given, **kwargs)
             return to_arrays(function(*given, **kwargs))
 

@@ -142,7 +142,7 @@ def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, eq
     """
     for name, value in (("rtol", rtol), ("atol", atol)):
         not_negative(name, value)
-    a, b = input.detach(), _core.as_argument(other).detach()
+    a, b = input.detach(), _core.as_argument(other, input).detach()
     close = _core.eq(a, b)
     if is_floating(a) or is_floating(b) or rtol or atol:
         a, b = (x if is_floating(x) else x.double() for x in (a, b))

@@ -127,10 +127,11 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> Any:
     one_of("indexing", indexing, ("ij", "xy"))
     if not tensors:
         raise ValueError("meshgrid() needs a vector")
-    if not any(isinstance(t, Tensor) for t in tensors):
+    beside = next((t for t in tensors if isinstance(t, Tensor)), None)
+    if beside is None:
         with no_grad():
             return to_arrays(_grid([_core.as_argument(t) for t in tensors], indexing))
-    return _grid([_core.as_argument(t) for t in tensors], indexing)
+    return _grid([_core.as_argument(t, beside) for t in tensors], indexing)
 
 
 def _grid(vectors: list[Tensor], indexing: str) -> tuple[Tensor, ...]:

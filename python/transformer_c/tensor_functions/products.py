@@ -48,14 +48,14 @@ def einsum(equation: str, *operands: Any) -> Any:
     if len(operands) == 1 and isinstance(operands[0], (tuple, list)):
         operands = tuple(operands[0])
     operands = promote(*operands)
-    if any(isinstance(x, Tensor) for x in operands):
-        return _einsum(equation, [_core.as_argument(x) for x in operands])
+    if (beside := next((x for x in operands if isinstance(x, Tensor)), None)) is not None:
+        return _einsum(equation, [_core.as_argument(x, beside) for x in operands])
     with no_grad():
         return to_arrays(_einsum(equation, [_core.as_argument(x) for x in operands]))
 
 
 def _matrices(name: str, ndim: int, input: Any, other: Any) -> Any:
-    other = _core.as_argument(other)
+    other = _core.as_argument(other, input)
     for argument, x in (("input", input), ("other", other)):
         if x.ndim != ndim:
             raise ValueError(f"{argument} has shape {x.shape}; {name}() takes arrays of {ndim} axes (matmul takes any)")

@@ -49,7 +49,7 @@ def gather(input: Any, dim: Any = None, index: Any = None, *, axis: int | None =
     """
     if index is None:
         raise TypeError("gather() needs a dim and an index")
-    index = _core.as_argument(index)
+    index = _core.as_argument(index, input)
     if input.ndim == 0 and index.ndim == 1:
         input = input.reshape(1)
     return _core.gather(input, dim if axis is None else axis, index)
@@ -116,7 +116,7 @@ def scatter(
         raise TypeError("src= and value= are two names of one argument")
     if index is None or (src is None and value is None):
         raise TypeError("scatter() needs a dim, an index and a src or value")
-    index = _core.as_argument(index)
+    index = _core.as_argument(index, input)
     given = value if src is None else src
     if value is not None or (not hasattr(given, "shape") and not isinstance(given, (list, tuple))):
         given = _filled(given, input, index)
@@ -180,7 +180,7 @@ def index_put(input: Any, indices: Any, values: Any, accumulate: bool = False) -
     """
     if not isinstance(indices, (tuple, list)):
         raise TypeError(f"indices must be a tuple with an array for each axis, not {type(indices).__name__}")
-    values = _core.as_argument(values)
+    values = _core.as_argument(values, input)
     if values.dtype != input.dtype:
         raise TypeError(f"values are {values._dtype_name} but input is {input._dtype_name}; they must be equal")
     if not accumulate:
@@ -188,7 +188,7 @@ def index_put(input: Any, indices: Any, values: Any, accumulate: bool = False) -
         result[tuple(slice(None) if i is None else i for i in indices)] = values
         return result
     places, shape = _places(input.shape, indices)
-    index = _core.as_argument(places).to(input.device)
+    index = _core.as_argument(places, input)
     return _core.scatter(input.reshape(-1), 0, index, values.expand(shape).reshape(-1), "add").reshape(input.shape)
 
 
@@ -211,7 +211,7 @@ def index_select(input: Any, dim: Any, index: Any) -> Any:
     array([[3, 1],
            [6, 4]])
     """
-    along, index = axis_of("dim", input.ndim, dim), _core.as_argument(index)
+    along, index = axis_of("dim", input.ndim, dim), _core.as_argument(index, input)
     if index.ndim > 1:
         raise ValueError(f"index has shape {index.shape}; index_select() takes one axis")
     index = index.reshape(-1)
@@ -334,7 +334,7 @@ def masked_select(input: Any, mask: Any) -> Any:
     >>> tc.masked_select(np.array([1.0, 2.0, 3.0]), np.array([True, False, True]))
     array([1., 3.])
     """
-    mask = _core.as_argument(mask)
+    mask = _core.as_argument(mask, input)
     if mask._dtype_name != "bool":
         raise TypeError(f"mask is {mask._dtype_name}; masked_select needs a bool mask: mask != 0, or mask.bool()")
     shape = np.broadcast_shapes(input.shape, mask.shape)

@@ -421,7 +421,7 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
         shape = list(input.shape)
         spread = input.unsqueeze(axis + 1).expand([*shape[: axis + 1], int(counts.reshape(-1)[0]), *shape[axis + 1 :]])
         return spread.reshape([*shape[:axis], total, *shape[axis + 1 :]]).contiguous()
-    places = _core.as_argument(np.repeat(np.arange(length), counts)).to(input.device)
+    places = _core.as_argument(np.repeat(np.arange(length), counts), input)
     return input[(slice(None),) * axis + (places,)]
 
 
@@ -482,7 +482,7 @@ def outer(input: Any, vec2: Any) -> Any:
     array([[3., 4.],
            [6., 8.]])
     """
-    vec2 = _core.as_argument(vec2)
+    vec2 = _core.as_argument(vec2, input)
     for name, vector in (("input", input), ("vec2", vec2)):
         if vector.ndim != 1:
             raise ValueError(f"{name} has shape {vector.shape}; outer() takes two vectors")
