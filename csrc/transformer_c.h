@@ -652,9 +652,10 @@ TC_CHECKED tc_status tc_rmsprop_step(const tc_tensors *parameters, const tc_tens
 
 /* The p-norm of all gradients together (infinity: the largest absolute value), summed in float64. */
 TC_CHECKED tc_status tc_gradient_norm(double *norm, const tc_tensors *gradients, double power, tc_error *err);
-/* Multiplies gradients so that their norm is at most max_norm. *norm, a tensor without axes on their device: what it was; nothing is read
- * by the host. */
-TC_CHECKED tc_status tc_gradient_clip(tc_tensor **norm, const tc_tensors *gradients, double max_norm, double power, tc_error *err);
+/* Multiplies gradients so that their norm is at most max_norm, or unless it is NULL the number in max_norm_at, on their device. *norm, a
+ * tensor without axes there: what it was; nothing is read by the host. */
+TC_CHECKED tc_status tc_gradient_clip(tc_tensor **norm, const tc_tensors *gradients, double max_norm, double power, tc_tensor *max_norm_at,
+                                      tc_error *err);
 /* gradient = clamp(gradient * factor, -limit, limit), in place. */
 TC_CHECKED tc_status tc_gradient_scale(const tc_tensors *gradients, double factor, double limit, tc_error *err);
 

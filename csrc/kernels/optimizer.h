@@ -81,6 +81,7 @@ typedef struct tc_clip_factor_args {
     const double *partial;
     int64_t blocks;
     double power, max_norm;
+    const double *max_norm_at; /* where max_norm is, or NULL */
 } tc_clip_factor_args;
 extern const tc_kernel tc_kernel_clip_factor;
 

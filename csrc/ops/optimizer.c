@@ -326,13 +326,25 @@ tc_status tc_gradient_scale(const tc_tensors *gradients, double factor, double l
     return scale(&list, gradients, factor, NULL, limit, err);
 }
 
-tc_status tc_gradient_clip(tc_tensor **norm, const tc_tensors *gradients, double max_norm, double power, tc_error *err)
+/* *number: that of a tensor of one element, as the kernel reads it; NULL for NULL. */
+static tc_status take_max_norm(tc_tensor **number, tc_tensor *given, const tc_tensor *gradient, tc_error *err)
+{
+    char shape[TC_SHAPE_TEXT];
+    if (!given) return TC_OK;
+    if (given->numel != 1) return tc_fail(err, TC_ERROR_VALUE, "max_norm has shape %s; expected one number", tc_tensor_text(shape, given));
+    TC_TRY(tc_check_same_device(gradient, "a gradient", given, "max_norm", err));
+    return tc_tensor_as(number, given, TC_FLOAT64, err);
+}
+
+tc_status tc_gradient_clip(tc_tensor **norm, const tc_tensors *gradients, double max_norm, double power, tc_tensor *max_norm_at,
+                           tc_error *err)
 {
     CHUNK_LIST(list);
-    TC_OWNED tc_tensor *partial = NULL, *factor = NULL, *total = NULL;
+    TC_OWNED tc_tensor *partial = NULL, *factor = NULL, *total = NULL, *limit = NULL;
     if (gradients->count == 0) return tc_fail(err, TC_ERROR_VALUE, "there are no gradients to clip");
     const tc_tensor *first = gradients->items[0];
     const tc_device device = first->storage->device;
+    TC_TRY(take_max_norm(&limit, max_norm_at, first, err));
     TC_TRY(fill_gradients(&list, gradients, err));
     TC_TRY(tc_tensor_empty(&factor, 0, NULL, TC_FLOAT64, device, err));
     TC_TRY(tc_tensor_empty(&total, 0, NULL, list.compute, device, err));
@@ -343,7 +355,8 @@ tc_status tc_gradient_clip(tc_tensor **norm, const tc_tensors *gradients, double
                                       .partial = tc_data(partial),
                                       .blocks = list.blocks,
                                       .power = norm_power,
-                                      .max_norm = max_norm};
+                                      .max_norm = max_norm,
+                                      .max_norm_at = limit ? tc_data(limit) : NULL};
     TC_TRY(tc_run(device, list.compute, &tc_kernel_clip_factor, &args, 1, (double)list.blocks, 0, err));
     TC_TRY(scale(&list, gradients, 1, tc_data(factor), INFINITY, err));
     *norm = tc_take(&total);

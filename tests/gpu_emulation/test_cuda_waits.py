@@ -166,7 +166,6 @@ WAITING = {
     "index_put": lambda x, i: x.index_put((i,), x[:2], accumulate=True),
     "gaussian_nll_loss": lambda x, i: F.gaussian_nll_loss(x, x, x.exp()),
     "error_if_nonfinite=True": lambda x, i: tc.nn.utils.clip_grad_norm_(with_gradient(x), 1.0, error_if_nonfinite=True),
-    "max_norm": lambda x, i: tc.nn.utils.clip_grad_norm_(with_gradient(x), x.sum()),
     "bernoulli": lambda x, i: tc.bernoulli(x.sigmoid()),
     "multinomial": lambda x, i: tc.multinomial(x.exp(), 2),
     "allclose": lambda x, i: tc.allclose(x, x),
@@ -182,6 +181,47 @@ def test_what_the_host_reads_is_documented(emulated_gpu, emulated_library, name,
     assert found["waits"] > 0 and found["copies to the host"] > 0
     page = (pathlib.Path(__file__).parents[2] / "docs" / "gpu.md").read_text()
     assert f"`{name}`" in page[page.index("Still read by the host") : page.index("## The emulation")]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int64"])
+@pytest.mark.parametrize("max_norm", [0.5, 3.0, 1e9])
+def test_a_limit_on_the_gpu_stays_there(emulated_gpu, emulated_library, max_norm, dtype, rng):
+    """With the bits of the number, and in a graph the limit of each start."""
+    values, norms = array(rng, (70, 4), "float32"), []
+    limit = tc.tensor([[max_norm]], dtype=dtype, device=emulated_gpu)
+
+    def clipped(limit):
+        x = tc.tensor(values, device=emulated_gpu)
+        x.grad = x.clone()
+        tc.cuda.synchronize(emulated_gpu)
+        assert counted(emulated_library, lambda: norms.append(tc.nn.utils.clip_grad_norm_([x], limit))) == NOTHING
+        return host(x.grad)
+
+    np.testing.assert_array_equal(clipped(limit), clipped(float(limit)))
+    assert float(norms[0]) == float(norms[1])
+
+
+def test_a_graph_clips_by_the_limit_of_each_start(emulated_gpu):
+    p = tc.ones(4, device=emulated_gpu, requires_grad=True)
+
+    def clip(limit):
+        p.grad = p.detach() * 2  # of norm 4
+        tc.nn.utils.clip_grad_norm_([p], limit)
+        return p.grad * 1
+
+    step = tc.cuda.graph(clip)
+    for limit in (1.0, 2.0, 3.0, 9.0):
+        found = host(step(tc.full((), limit, device=emulated_gpu)))
+        np.testing.assert_allclose(found, 0.5 * min(limit, 4.0), rtol=1e-5)
+
+
+def test_a_limit_of_several_numbers_is_refused(emulated_gpu):
+    for place in ("cpu", emulated_gpu):
+        x = tc.ones(3, device=place)
+        x.grad = tc.ones(3, device=place)
+        with pytest.raises(ValueError, match=r"max_norm has shape \(2,\); expected one number"):
+            tc.nn.utils.clip_grad_norm_([x], tc.ones(2, device=place))
+        assert (host(x.grad) == 1).all()
 
 
 # ---- masks -------------------------------------------------------------------------------------------------------------------------

@@ -149,7 +149,7 @@ TC_DEFINE_KERNEL(clip_factor)(const void *args, int64_t begin, int64_t end, void
     const tc_clip_factor_args *a = args;
     (void)begin, (void)end, (void)scratch;
     const double norm = tc_norm_of_sums(a->partial, a->blocks, a->power);
-    const double factor = a->max_norm / (norm + TC_CLIP_EPSILON);
+    const double factor = (a->max_norm_at ? *a->max_norm_at : a->max_norm) / (norm + TC_CLIP_EPSILON);
     *a->factor = factor > 1 ? 1 : factor;
     *(real *)a->norm = (real)norm;
 }

@@ -205,7 +205,7 @@ template <class Real> __global__ void __launch_bounds__(optimizer_threads) clip_
     total = block_total(a.power, total, sums);
     if (threadIdx.x != 0) return;
     const double norm = a.power == 0 ? total : a.power == 2 ? sqrt(total) : pow(total, 1 / a.power);
-    const double factor = a.max_norm / (norm + TC_CLIP_EPSILON);
+    const double factor = (a.max_norm_at ? *a.max_norm_at : a.max_norm) / (norm + TC_CLIP_EPSILON);
     *a.factor = factor > 1 ? 1 : factor;
     *static_cast<Real *>(a.norm) = static_cast<Real>(norm);
 }

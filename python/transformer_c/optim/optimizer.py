@@ -496,7 +496,7 @@ def _gradients(parameters) -> list[list[Tensor]]:
     return list(kinds.values())
 
 
-def _in_place(function: Callable[..., Any], gradients: list[Tensor], *options: float) -> Any:
+def _in_place(function: Callable[..., Any], gradients: list[Tensor], *options: float | Tensor) -> Any:
     """The result of a function that writes to the gradients; strided ones go through a copy."""
     with no_grad():
         ready = [_ready(g, _wide(g)) for g in gradients]
@@ -507,17 +507,18 @@ def _in_place(function: Callable[..., Any], gradients: list[Tensor], *options: f
     return result
 
 
-def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> Tensor:
+def clip_grad_norm_(parameters, max_norm: float | Tensor, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> Tensor:
     """Scales all gradients together so that their norm is at most `max_norm`.
 
     Parameters
     ----------
     parameters : iterable of Parameter, or one
-    max_norm : float
+    max_norm : float, or Tensor of one element
+        The host reads a Tensor only where it is on another device than the gradients.
     norm_type : float, default 2
         ``inf`` for the largest absolute value.
     error_if_nonfinite : bool
-        Raise when the norm is NaN or infinite.
+        Raise when the norm is NaN or infinite, for which the host waits for a GPU.
 
     Returns
     -------
@@ -538,6 +539,8 @@ def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_i
         raise ValueError(f"norm_type must be above 0, got {norm_type}")
     kinds = _gradients(parameters)
     if len(kinds) == 1 and not error_if_nonfinite:
+        if isinstance(max_norm, Tensor) and max_norm.device == kinds[0][0].device:
+            return _in_place(_core.gradient_clip, kinds[0], math.inf, norm_type, max_norm)
         return _in_place(_core.gradient_clip, kinds[0], max_norm, norm_type)
     norms = [_core.gradient_norm([_ready(g, _wide(g)) for g in gradients], norm_type) for gradients in kinds]
     total = float(np.max(norms, initial=0.0)) if math.isinf(norm_type) else sum(n**norm_type for n in norms) ** (1 / norm_type)
