@@ -376,7 +376,7 @@ WITHOUT_GRADIENT = {
     "optimizers, after the backward": "sgd_step adam_step rmsprop_step gradient_norm gradient_clip gradient_scale",
     "another device; the copy back is the same op": "cuda",
     "the state of a GPU": "cuda_code_for cuda_describe cuda_device_count cuda_empty_cache cuda_end_stream cuda_memory_stats cuda_new_stream cuda_set_stream cuda_synchronize",
-    "graphs of a GPU": "cuda_graph_begin cuda_graph_check cuda_graph_collect cuda_graph_collected cuda_graph_draw cuda_graph_end cuda_graph_give_up cuda_graph_note "
+    "graphs of a GPU": "cuda_graph_begin cuda_graph_check cuda_graph_collect cuda_graph_collected cuda_graph_draw cuda_graph_undraw cuda_graph_end cuda_graph_give_up cuda_graph_note "
     "cuda_graph_start cuda_graph_use cuda_is_capturing",
 }
 
