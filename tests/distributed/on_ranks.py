@@ -478,6 +478,21 @@ def a_gradient_of_one_rank(size, rank):
         assert (everywhere == everywhere[0]).all() and (everywhere[0] != before).all(), only
 
 
+def an_infinite_gradient_of_one_rank(size, rank):
+    """It is found on all, which keep their weights."""
+
+    class Infinite(Net):
+        def training_step(self, batch, batch_idx):
+            h = self.linear(batch)
+            return (h - h if rank == 1 else h.square() + 1).sqrt().mean()
+
+    for strategy in ("ddp", "zero"):
+        model, data = Infinite(), tc.data.DataLoader(np.ones((2 * size, 4), "f"), batch_size=2)
+        trainer = tc.Trainer(1, strategy=strategy, progress=False, gradient_clip_val=1.0)
+        fails(FloatingPointError, "the gradient of linear.weight is not finite at step 1", lambda: trainer.fit(model, data))
+        assert np.isfinite(weights(model)).all()
+
+
 def testing_with_fewer_rows_than_ranks(size, rank):
     """Those that have none get the metrics as well."""
 
@@ -626,6 +641,7 @@ CHECKS = (
     stopping_on_one_rank,
     saving,
     a_gradient_of_one_rank,
+    an_infinite_gradient_of_one_rank,
     testing_with_fewer_rows_than_ranks,
     an_interrupt_of_one_rank,
     resuming_with_gradients,

@@ -1,9 +1,12 @@
 """Trainer(strategy="ddp") exchanges gradients while the backward goes on: with the bits of an exchange after it."""
 
+import time
 from textwrap import dedent
 
+import numpy as np
 import pytest
 from jobs import Job, needs_mpi
+from transformer_c.distributed import background
 
 pytestmark = needs_mpi
 
@@ -238,6 +241,30 @@ def test_a_run_that_failed_on_all_ranks_leaves_nothing_behind(tmp_path):
         check_same_bits(epochs=1)
     """
     check(2, script, tmp_path)
+
+
+def test_sums_that_are_left(monkeypatch):
+    """Ranks meet without haste before each sum; one that has failed goes on to no sum for which the others do not come."""
+    calls = []
+
+    class Ranks:
+        def meet(self, is_left):
+            calls.append("meet")
+            while len(calls) == 3 and not is_left():
+                time.sleep(0.001)
+            return not is_left()
+
+        def all_reduce(self, array, out):
+            calls.append("sum")
+
+    monkeypatch.setattr(background, "_GRACE", 0.05)
+    sums = background.BackgroundSums(Ranks(), [np.ones(1)] * 3)
+    sums.next_is_filled()
+    while not sums.times:
+        time.sleep(0.001)
+    sums.leave()
+    sums.wait()
+    assert calls == ["meet", "sum", "meet"]
 
 
 FAULTS = {

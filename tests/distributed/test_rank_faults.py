@@ -167,11 +167,11 @@ def watch():
 
 
 @pytest.mark.parametrize("ended, who", [({0: 5}, "rank 0 has"), ({0: 5, 1: 4}, "ranks 0, 1 have")])
-@pytest.mark.parametrize("calls, ends", [(3, False), (5, True), (6, True)])
-def test_who_waits_in_a_call_that_an_ended_rank_has_made_goes_on_waiting(calls, ends, ended, who, watch, monkeypatch, capsys):
+@pytest.mark.parametrize("calls, heard, ends", [(3, 0.0, False), (5, 0.0, True), (6, 0.0, True), (6, 9.0, False)])
+def test_who_waits_in_a_call_that_an_ended_rank_has_made_goes_on_waiting(calls, heard, ends, ended, who, watch, monkeypatch, capsys):
     group, messages = watch._group, watch._messages
-    monkeypatch.setattr(faults, "time", SimpleNamespace(monotonic=lambda: 10.0, sleep=lambda seconds: None))  # long after it heard of them
-    watch._ended, group.calls = ended, calls  # rank 0 ended after five calls
+    monkeypatch.setattr(faults, "time", SimpleNamespace(monotonic=lambda: 10.0, sleep=lambda seconds: None))
+    watch._ended, watch._heard, group.calls = ended, heard, calls  # rank 0 ended after five calls, and may still print why
     watch._judge()
     group.waiting = "bcast", 0.0
     with pytest.raises(SystemExit) if ends else contextlib.nullcontext():
