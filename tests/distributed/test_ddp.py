@@ -72,7 +72,7 @@ def test_one_rank_writes_and_another_number_of_ranks_resumes(tmp_path):
 @needs_mpi
 def test_command_line(tmp_path):
     """Stopped in the middle of an epoch and resumed as the line says which is printed, by another number of ranks: as many rows in a step."""
-    few = ["--train-size", 600, "--val-size", 64, "--test-size", 64, "--epochs", 12, "--batch-size", 48]
+    few = ["--train-size", 600, "--val-size", 64, "--test-size", 64, "--epochs", 24, "--batch-size", 48]
     job = Job(2, ["-m", "transformer_c", "train", "reverse", *few, "--output", "a run", "--no-progress"], tmp_path)
     assert "6 batches on each of 2 ranks" in job.process.stdout.readline()
     while not (tmp_path / "a run/last.safetensors").exists() and job.process.poll() is None:
