@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import faulthandler
 import json
 import os
 import platform
@@ -353,13 +354,13 @@ def copies(library: Library, n: int) -> Callable[[], Any]:
 PARTS: dict[str, tuple[float, Callable[[dict[str, str], Keep], None]]] = {
     "build": (3, part_build),
     "instructions": (1, part_instructions),
-    "tests": (8, part_tests),
+    "tests": (7, part_tests),
     "benchmark": (4, part_benchmark),
     "constants": (1, part_constants),
     "memcheck": (4, part_memcheck),
     "racecheck": (4, part_racecheck),
 }
-GRACE_SECONDS = 15.0  # after a part's minutes, until it is killed
+GRACE_SECONDS = 8.0  # after a part's minutes, until it is killed: all of them together are 25 minutes
 COMMAND = [sys.executable, __file__]
 
 
@@ -379,6 +380,16 @@ def time_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+@contextlib.contextmanager
+def ended_when_stuck(seconds: float) -> Iterator[None]:
+    """Ends this process after so many seconds and prints where it is: a call into a GPU that does not return lets no signal's handler run."""
+    faulthandler.dump_traceback_later(seconds, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
 def run_part(name: str, gpu: dict[str, str], folder: Path) -> str:
     """Writes <name>.jsonl; gives the state."""
     minutes, part = PARTS[name]
@@ -394,7 +405,7 @@ def run_part(name: str, gpu: dict[str, str], folder: Path) -> str:
         keep({"part": name, "date": now.isoformat(timespec="seconds"), "gpu": gpu, "versions": versions()})
         start, why = time.monotonic(), ""
         try:
-            with time_limit(60 * minutes):
+            with time_limit(60 * minutes), ended_when_stuck(60 * minutes + GRACE_SECONDS):
                 part(gpu, keep)
             state = "done"
         except NotRun as error:
