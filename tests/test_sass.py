@@ -64,11 +64,11 @@ LIMITS = {
     ("reduce.cu", "reduce_rows_kernel<float, float>"): (128, 50, 9, 0, 0, 7),
     ("reduce.cu", "reduce_columns_kernel<float, float>"): (128, 48, 10, 0, 0, 7),
     ("reduce.cu", "softmax_kernel<float>"): (128, 32, 16, 0, 0, 0),
-    ("reduce.cu", "softmax_backward_kernel<float>"): (128, 40, 12, 0, 0, 0),
+    ("reduce.cu", "softmax_backward_kernel<float>"): (128, 32, 16, 0, 0, 0),
     ("optimizer.cu", "adam_kernel<float>"): (256, 40, 6, 0, 5, 0),
-    ("optimizer.cu", "rmsprop_kernel<float>"): (256, 40, 6, 0, 7, 0),
+    ("optimizer.cu", "rmsprop_kernel<float>"): (256, 32, 8, 0, 7, 0),
     ("optimizer.cu", "norm_kernel<float>"): (256, 40, 6, 0, 19, 0),
-    ("optimizer.cu", "sgd_kernel<float>"): (256, 40, 6, 0, 6, 0),
+    ("optimizer.cu", "sgd_kernel<float>"): (256, 32, 8, 0, 6, 0),
 }
 # Kernels whose numbers the host computes: no float64 before their loops either.
 WITHOUT_FLOAT64 = ("gemm_kernel", "attention_", "dropout_kernel")
