@@ -7,8 +7,8 @@ A block occupies each of these for some cycles, and the longest of them bounds i
            cycles at 16 a cycle
   L2       distinct bytes between the block and L2
 R blocks are resident on a multiprocessor. Between two barriers a block waits for its loads: it alone takes throughput + stages x latency, and R
-blocks take the longer of that and R x throughput. Blocks go in waves of R per multiprocessor; the last wave has what is left. DRAM moves every
-byte of the operands once, at least; the kernel takes the longer of both, and a launch.
+blocks take the longer of that and R x throughput. So the busiest multiprocessor takes all its blocks' throughput, and at least as often as R of
+them follow each other what one takes alone. DRAM moves every byte of the operands once, at least; the kernel takes the longer of both, and a launch.
 
 test_predicted_time.py compares this with published speeds; docs/gpu.md says how far it is off.
 """
@@ -159,11 +159,9 @@ def predict(gpu: Gpu, block: Block, blocks: int, operand_bytes: float) -> Predic
             f"no block of {block.threads} threads, {block.registers} registers and {block.shared_bytes} bytes fits on {gpu.name}"
         )
     throughput, alone = max(cycles.values()), max(cycles.values()) + block.stages() * gpu.latency
-    whole, left = divmod(blocks, resident * gpu.multiprocessors)
-    waves = whole * max(resident * throughput, alone)
-    if left:
-        waves += max(math.ceil(left / gpu.multiprocessors) * throughput, alone)
-    times = {max(cycles, key=cycles.__getitem__): waves / gpu.clock, "DRAM": operand_bytes / gpu.dram_bytes}
+    waves = math.ceil(blocks / (resident * gpu.multiprocessors))
+    busiest = max(math.ceil(blocks / gpu.multiprocessors) * throughput, waves * alone)
+    times = {max(cycles, key=cycles.__getitem__): busiest / gpu.clock, "DRAM": operand_bytes / gpu.dram_bytes}
     bound = max(times, key=times.__getitem__)
     if bound != "DRAM" and block.stages() * gpu.latency > resident * throughput:
         bound = "latency"

@@ -73,7 +73,9 @@ def attention(case: str, times: int, kind: str = "attention") -> list[Row]:
     shape = f"{heads} heads of {T} x {d}" if heads > 1 else f"a head of {T} x {d}"
     names = {"attention": ("attention_forward", 2), "attention, backward (dQ, dK, dV)": ("attention_gradient", 9 / 3)}
     if kind == "few_heads":
-        names = {"the same, in shares": names["attention, backward (dQ, dK, dV)"], "and joining them": ("attention_join", 0)}
+        forward, backward = names.values()
+        names = {"the same, in segments": forward, "and joining the segments": ("attention_segments", 0)}
+        names |= {"its backward, in shares": backward, "and joining the shares": ("attention_join", 0)}
     return [Row(name, shape, f"{kind} float32 {case}", kernel, times, n * pairs) for name, (kernel, n) in names.items()]
 
 
@@ -88,6 +90,14 @@ def rows_of(case: str, times: int, kernels: dict[str, tuple[str, int]]) -> list[
     """Kernels by the row's name, with operations per element. Sizes end in N x C."""
     N, C = map(int, case.split()[-1].removeprefix("AdamW").strip("x").split("x"))
     return [Row(name, f"{times * N} x {C}", case, kernel, times, operations * N * C) for name, (kernel, operations) in kernels.items()]
+
+
+def add_layer_norm(case: str, times: int) -> list[Row]:
+    """The sum is written and read again at once, from a cache: it moves once. The other operands are x, the residual, y, weight, bias and two
+    numbers of each row."""
+    N, C = map(int, case.split()[-1].split("x"))
+    forward, *backward = rows_of(case, times, NORM)
+    return [dataclasses.replace(forward, operand_bytes=4 * (4 * times * N * C + 2 * C + 2 * times * N)), *backward]
 
 
 NORM = {
@@ -113,8 +123,8 @@ ROWS = [
     *attention("1x1x512x64", 1, "few_heads"),
     *one_query("whole_query", ""),
     *one_query("one_query", ", in segments"),
-    *rows_of("add_layer_norm float32 2048x32", 1, NORM),
-    *rows_of("add_layer_norm float32 1024x768", 4, NORM),
+    *add_layer_norm("add_layer_norm float32 2048x32", 1),
+    *add_layer_norm("add_layer_norm float32 1024x768", 4),
     *rows_of("binary float32 64x1024", 1, {"x * y": ("flat_kernel<float, BinaryForward>", 1)}),
     *rows_of("binary float32 64x1024", 192, {"x * y": ("flat_kernel<float, BinaryForward>", 1)}),
     Row("GELU", "65536", "unary float32 65536", "flat_kernel<float, UnaryForward>", 1, 3 * 65536),

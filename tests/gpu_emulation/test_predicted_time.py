@@ -151,12 +151,27 @@ def test_waves_tail_and_launch():
 
     assert cycles(per_wave) == pytest.approx(4 * 10_000)
     assert cycles(2 * per_wave) == pytest.approx(8 * 10_000)
-    assert cycles(per_wave + 1) == pytest.approx(4 * 10_000 + 10_000 + A6000.latency)  # the tail is one block, which waits for its loads
+    assert cycles(per_wave + 1) == pytest.approx(5 * 10_000)  # the last block begins when the first has ended, and waits beside others
     waits = block(requests=1, lines=1, barriers=200)
     assert cycles(1, waits) == pytest.approx(400.25 + 100 * A6000.latency)  # a request and 200 barriers of 8 warps are issued in 400.25
     assert gpu_time.predict(A6000, waits, 1, 0).bound == "latency"
     of_dram = gpu_time.predict(A6000, one, 1, 768e9)
     assert of_dram.seconds == pytest.approx(1, rel=1e-4) and str(of_dram) == "predicted 1e+03 ms, bound by DRAM"
+
+
+def test_more_of_anything_takes_no_longer(rng):
+    """More blocks, fewer registers of a thread and more of a GPU's parts: the sign of a change is right."""
+    for _ in range(2000):
+        lines, barriers, blocks = rng.integers(1, [3000, 40, 2000]).tolist()
+        one = block(requests=lines // 4, lines=lines, barriers=barriers, block_bytes=64 * lines)
+
+        def seconds(blocks=blocks, registers=64, one=one, **more):
+            gpu = dataclasses.replace(A6000, **more)
+            return gpu_time.predict(gpu, dataclasses.replace(one, registers=registers), blocks, 4096 * blocks).seconds
+
+        of_registers = [seconds(registers=count) for count in (128, 96, 64, 48, 32)]
+        assert of_registers == sorted(of_registers, reverse=True), (lines, barriers, blocks)
+        assert seconds(blocks) <= seconds(blocks + 1) and seconds() >= seconds(multiprocessors=100) and seconds() >= seconds(dram_bytes=1e12)
 
 
 def main():
