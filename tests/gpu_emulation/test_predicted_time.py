@@ -171,7 +171,9 @@ def test_more_of_anything_takes_no_longer(rng):
 
         of_registers = [seconds(registers=count) for count in (128, 96, 64, 48, 32)]
         assert of_registers == sorted(of_registers, reverse=True), (lines, barriers, blocks)
-        assert seconds(blocks) <= seconds(blocks + 1) and seconds() >= seconds(multiprocessors=100) and seconds() >= seconds(dram_bytes=1e12)
+        assert (
+            seconds(blocks) <= seconds(blocks + 1) and seconds() >= seconds(multiprocessors=100) and seconds() >= seconds(dram_bytes=1e12)
+        )
 
 
 def main():
