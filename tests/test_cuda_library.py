@@ -271,6 +271,14 @@ def test_a_compiler_that_is_too_old(tmp_path, monkeypatch):
         build_cuda.build(tmp_path, ["sm_80"], 1)
 
 
+def test_each_target_has_code_of_its_own():
+    """One for the instructions of a single GPU (sm_90a) would repeat what there is, until a kernel uses these."""
+    kernels = "".join(path.read_text() for path in (ROOT / "csrc" / "kernels" / "cuda").iterdir())
+    special = [name for name in build_cuda.TARGETS if not name[3:].isdigit()]
+    assert all(f"__CUDA_ARCH_FEAT_{name[:5].upper()}" in kernels for name in special)
+    assert len({*build_cuda.TARGETS}) == len(build_cuda.TARGETS)
+
+
 def test_targets_that_name_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("NVCC", compiler(tmp_path, "13.0"))
     with pytest.raises(SystemExit, match="names no GPU"):

@@ -28,6 +28,22 @@ def test_every_optimizer(emulated_gpu, optimizer):
     assert_equal(Run(emulated_gpu, optimizer=optimizer, make=tc.cuda.graph).train(5).end(), expected)
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "autocast"])
+def test_a_capture_launches_what_the_first_call_has_loaded(emulated_gpu, emulated_library, precision):
+    """A kernel's code is loaded at its first launch, which in a capture some drivers refuse."""
+    run = Run(emulated_gpu, precision, make=tc.cuda.graph)
+    tokens = tc.tensor(np.ones((3, 5), np.int64), device=emulated_gpu)
+    tc.cuda.synchronize(emulated_gpu)
+    found = []
+    for _ in range(3):
+        emulated_library.launches()
+        run.step(tokens, tokens)
+        tc.cuda.synchronize(emulated_gpu)
+        found.append(set(emulated_library.launches()))
+    assert len(found[0]) > 20 and found[1] <= found[0]
+    assert not found[2] - found[1]
+
+
 def test_a_step_is_one_launch(emulated_gpu, emulated_library):
     library, run = emulated_library.library, Run(emulated_gpu, make=tc.cuda.graph)
     tokens = tc.tensor(np.ones((3, 5), np.int64), device=emulated_gpu)

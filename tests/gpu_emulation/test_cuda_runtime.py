@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 
+import cuda_library
 import numpy as np
 import pytest
 import transformer_c as tc
@@ -30,6 +31,28 @@ def emulator(emulated_library, emulated_gpu):
     emulated_library.set_compute_capability(8, 0)
     library.emulator_set_last_error(0)
     emulated_library.set_streams("late")
+
+
+def replaced(api, name, function):
+    """Puts function(the real one, ...) into the library's table, in a process of its own; what it returns must be kept."""
+    page = ctypes.addressof(api) & ~4095
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(page), ctypes.c_size_t(8192), 3) == 0  # the table is constant
+    kind = dict(cuda_library.Api._fields_)[name]
+    real = kind(ctypes.cast(getattr(api, name), ctypes.c_void_p).value)
+    kept = kind(lambda *arguments: function(real, *arguments))
+    setattr(api, name, kept)
+    return kept
+
+
+def in_a_process(program, emulated_library, *arguments):
+    """What it prints, given this folder and the emulated library's path."""
+    path = emulated_library.library._name
+    done = subprocess.run(
+        [sys.executable, "-c", program, os.path.dirname(__file__), path, *arguments],
+        env={**os.environ, "TRANSFORMER_C_CUDA_LIBRARY": path}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 # ---- last errors ---------------------------------------------------------------------------------------------------------------------
@@ -151,6 +174,25 @@ def test_work_on_another_device_is_noticed(emulated_library, emulator):
     emulator.emulator_select_device(1)
     with pytest.raises(RuntimeError, match="invalid device ordinal"):
         emulated_library.check(emulated_library.api.allocate(ctypes.byref(ctypes.c_void_p()), 12))
+
+
+LEFT = """
+import ctypes, sys
+sys.path.insert(0, sys.argv[1])
+import cuda_library, transformer_c as tc, test_cuda_runtime as tests
+emulated = cuda_library.EmulatedLibrary(sys.argv[2])
+tc.zeros(1, device="cuda:emulated")
+stays = tests.replaced(emulated.api, "select_device", lambda real, index: 0 if index == 1 else real(index)) if sys.argv[3] == "left" else None
+emulated.library.emulator_select_device(1)
+assert tests.everything_on("cuda:emulated") == 21
+print(emulated.library.emulator_current_device())
+"""
+
+
+@pytest.mark.parametrize("kind, device", [("kept", 1), ("left", 0)])
+def test_a_device_that_is_left_selected_is_noticed(emulated_library, kind, device):
+    """Where the library does not select the thread's own again, as it once did."""
+    assert in_a_process(LEFT, emulated_library, kind).strip() == str(device)
 
 
 # ---- GPUs that there is code for -----------------------------------------------------------------------------------------------------
@@ -278,23 +320,18 @@ FAULTS = """
 import ctypes, sys
 sys.path.insert(0, sys.argv[1])
 import cuda_library
-import numpy as np
+import numpy as np, test_cuda_runtime as tests
 emulated = cuda_library.EmulatedLibrary(sys.argv[2])
 import transformer_c as tc
 api, name, gpu = emulated.api, sys.argv[3], "cuda:emulated"
 tc.zeros(1, device=gpu)
-page = ctypes.addressof(api) & ~4095
-assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(page), ctypes.c_size_t(8192), 3) == 0  # the table is constant
-kind = dict(cuda_library.Api._fields_)[name]
-real = kind(ctypes.cast(getattr(api, name), ctypes.c_void_p).value)
 left = [0]
 
-def fails_once(*arguments):
+def fails_once(real, *arguments):
     left[0] -= 1
     return 1 if left[0] == 0 else real(*arguments)
 
-kept = kind(fails_once)
-setattr(api, name, kept)
+kept = tests.replaced(api, name, fails_once)
 values, told = np.arange(600000, dtype=np.float32) % 7, 0
 for k in range(1, 12):
     left[0] = k
@@ -312,9 +349,5 @@ print(told)
 
 @pytest.mark.parametrize("name", ["record_event", "synchronize_event", "query_event"])
 def test_a_buffer_whose_copy_may_be_on_its_way_is_not_used_again(emulated_library, name):
-    done = subprocess.run(
-        [sys.executable, "-c", FAULTS, os.path.dirname(__file__), emulated_library.library._name, name],
-        env={**os.environ, "TRANSFORMER_C_CUDA_LIBRARY": emulated_library.library._name}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 0 or name == "query_event"
+    told = in_a_process(FAULTS, emulated_library, name)
+    assert int(told) > 0 or name == "query_event"

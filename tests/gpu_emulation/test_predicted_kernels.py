@@ -1,6 +1,7 @@
 """tools/predict_kernels.py: the predicted times of the main kernels, and their table in docs/gpu.md."""
 
 import pathlib
+import re
 import sys
 
 import pytest
@@ -61,3 +62,20 @@ def test_a_page_without_a_place_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(predict_kernels, "PAGE", page)
     with pytest.raises(ValueError, match="has 0 places"):
         predict_kernels.page_with("")
+
+
+def test_every_time_on_the_page_is_called_predicted():
+    """In the heads of its tables, and README says in one line that no figure is a GPU's, until there are results of `make gpu-test`."""
+    page = predict_kernels.PAGE.read_text()
+    times = 0
+    for head, rows in re.findall(r"^(\|.*\|)\n\|[-:|]+\|\n((?:\|.*\|\n)+)", page, flags=re.M):
+        names = head.split("|")
+        for row in rows.splitlines():
+            for name, cell in zip(names, row.split("|"), strict=True):
+                if re.fullmatch(r" [\d.]+ [mun]?s ", cell):
+                    times += 1
+                    assert "predicted" in name, (head, row)
+    assert times == len(predict_kernels.ROWS)
+    root = predict_kernels.PAGE.parents[1]
+    runs = [folder for folder in (root / "benchmarks" / "results").glob("*-gpu") if folder.is_dir()]
+    assert bool(runs) != ("no figure here comes from a GPU yet" in (root / "README.md").read_text())
