@@ -94,6 +94,12 @@ def test_one_of_several_processes_says_what_is_wrong(monkeypatch, capsys):
         assert ("argument --lr: invalid" in capsys.readouterr().err) is said
 
 
+def test_the_help_says_how_several_processes_are_started(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["train", "reverse", "--help"])
+    assert "mpiexec -n 4 python -m transformer_c train reverse trains with four processes" in " ".join(capsys.readouterr().out.split())
+
+
 def test_resuming_by_ranks_that_cannot_share_the_rows(tmp_path, monkeypatch):
     (tmp_path / "options.json").write_text(json.dumps({"task": "reverse", "ranks": 2, "options": vars(TASKS["reverse"].fill({}, None))}))
     parser = argparse.ArgumentParser()

@@ -37,8 +37,14 @@ def add(commands) -> None:
 
 
 def _add_task(choices, task: tasks.Task) -> None:
-    usage = f"python -m transformer_c train {task.name} [-h] [OPTION ...]"
-    parser = choices.add_parser(task.name, help=task.help, description=f"{task.description} Defaults are the document's.", usage=usage)
+    command = f"python -m transformer_c train {task.name}"
+    parser = choices.add_parser(
+        task.name,
+        help=task.help,
+        description=f"{task.description} Defaults are the document's.",
+        usage=f"{command} [-h] [OPTION ...]",
+        epilog=f"mpiexec -n 4 {command} trains with four processes, each of which takes --batch-size in a step.",
+    )
     hyper = parser.add_argument_group("hyper-parameters and data")
     for name, option in task.options.items():
         option.add_to(hyper, name)
