@@ -39,22 +39,30 @@ constexpr uint32_t from_host = 1;
 struct Shadow {
     Access write, read[2];
 };
-Shadow *shadow = nullptr;
+// Of an aligned word: one for its bytes together, until a part of it is met by itself.
+constexpr size_t word_bytes = 4;
+struct Word {
+    Shadow whole;
+    bool is_split; // into those of its bytes
+};
+Shadow *shadows_of_bytes = nullptr;
+Word *shadows_of_words = nullptr; // a quarter of the table is used
 
-Shadow *shadow_of(const void *pointer)
+void make_tables()
 {
-    if (!shadow) shadow = new_shadow_table<Shadow>();
-    return shadow + shadow_index(pointer);
+    if (shadows_of_words) return;
+    shadows_of_bytes = new_shadow_table<Shadow>();
+    shadows_of_words = new_shadow_table<Word>();
 }
 
-bool ordered_before_me(const Access &access)
+inline bool ordered_before_me(const Access &access)
 {
     if (access.block < block.launch_first) return true;
     if (access.block != block.serial) return false;
-    if (access.thread == current->linear) return true;
-    const Thread &other = *block.threads[access.thread];
-    if (access.clock <= other.barrier_clock) return true;
-    return other.warp == current->warp && access.clock <= current->seen[other.lane];
+    const Thread &me = *current;
+    if (access.thread == me.linear) return true;
+    if (access.clock <= block.barrier_clock[access.thread]) return true;
+    return access.thread / warp_size == me.linear / warp_size && access.clock <= me.seen[access.thread % warp_size];
 }
 
 [[noreturn]] void report_race(const Access &other, const char *mine, const char *theirs, const char *operation, const void *pointer,
@@ -68,7 +76,7 @@ bool ordered_before_me(const Access &access)
          other.thread, theirs);
 }
 
-bool is_allowed(const Shadow &byte, bool write)
+inline bool is_allowed(const Shadow &byte, bool write)
 {
     if (!ordered_before_me(byte.write)) return false;
     return write ? ordered_before_me(byte.read[0]) && ordered_before_me(byte.read[1]) : byte.write.block != 0;
@@ -84,7 +92,7 @@ bool is_allowed(const Shadow &byte, bool write)
     report_race(byte.read[ordered_before_me(byte.read[0])], "write", "read", operation, pointer, site);
 }
 
-void remember(Shadow &byte, bool write)
+inline void remember(Shadow &byte, bool write)
 {
     const Access me = {block.serial, current->clock, static_cast<uint16_t>(current->linear)};
     if (write) {
@@ -96,14 +104,36 @@ void remember(Shadow &byte, bool write)
     byte.read[0] = me;
 }
 
+// Calls visit(shadow, offset) for all of the bytes: for each word that is whole, and for each byte of the others. `anew`: the words in it
+// are whole from here on.
+template <class Visit> void each_shadow(const void *pointer, size_t bytes, bool anew, Visit visit)
+{
+    if (!bytes) return;
+    make_tables();
+    const size_t first = shadow_index(pointer);
+    for (size_t i = 0; i < bytes;) {
+        const size_t index = first + i;
+        Word &word = shadows_of_words[index / word_bytes];
+        const bool covered = index % word_bytes == 0 && bytes - i >= word_bytes;
+        if (covered && anew) word.is_split = false;
+        if (covered && !word.is_split) {
+            visit(word.whole, i);
+            i += word_bytes;
+            continue;
+        }
+        if (!word.is_split) std::fill_n(shadows_of_bytes + index / word_bytes * word_bytes, word_bytes, word.whole);
+        word.is_split = true;
+        visit(shadows_of_bytes[index], i++);
+    }
+}
+
 // Looks at each byte; site() is asked for only when there is something to report.
 template <class Place> void check_bytes(const void *pointer, size_t bytes, bool write, const char *operation, Place site)
 {
-    Shadow *byte = bytes ? shadow_of(pointer) : nullptr;
-    for (size_t i = 0; i < bytes; i++) {
-        if (!is_allowed(byte[i], write)) report(byte[i], write, operation, static_cast<const char *>(pointer) + i, site());
-        remember(byte[i], write);
-    }
+    each_shadow(pointer, bytes, false, [=](Shadow &shadow, size_t offset) {
+        if (!is_allowed(shadow, write)) report(shadow, write, operation, static_cast<const char *>(pointer) + offset, site());
+        remember(shadow, write);
+    });
 }
 
 // ---- from an instruction to its line ----
@@ -161,16 +191,14 @@ void leave() {}
 
 void forget_accesses(const void *pointer, size_t bytes)
 {
-    Shadow *first = shadow_of(pointer);
-    std::fill(first, first + bytes, Shadow());
+    each_shadow(pointer, bytes, true, [](Shadow &shadow, size_t) { shadow = Shadow(); });
 }
 
 void record_host_write(const void *pointer, size_t bytes)
 {
     Shadow written;
     written.write.block = from_host;
-    Shadow *first = shadow_of(pointer);
-    std::fill(first, first + bytes, written);
+    each_shadow(pointer, bytes, true, [=](Shadow &shadow, size_t) { shadow = written; });
 }
 
 void record_access(const void *pointer, size_t bytes, bool write, const char *operation, Site site)

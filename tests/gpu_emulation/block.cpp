@@ -203,7 +203,7 @@ void set_up_block(uint3 index)
         thread.copies.clear();
         thread.copy_group = 0;
         thread.clock = 1;
-        thread.barrier_clock = 0;
+        block.barrier_clock[i] = 0;
         memset(thread.seen, 0, sizeof thread.seen);
         if (thread.lane == 0) {
             warp = Warp();
@@ -312,7 +312,7 @@ void block_barrier(const char *operation, Site site)
         for (int i = 0; i < block.size; i++) Fiber::acquire(&block.threads[i]->arrive_key);
         for (int i = 0; i < block.size; i++) {
             Thread &thread = *block.threads[i];
-            thread.barrier_clock = thread.clock++;
+            block.barrier_clock[i] = thread.clock++;
             Fiber::release(&thread.wake_key);
             set_ready(thread);
         }

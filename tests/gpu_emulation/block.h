@@ -65,7 +65,6 @@ struct Thread {
     std::vector<AsyncCopy> copies; // issued and not yet waited for, oldest first
     int copy_group = 0;            // groups committed so far
     uint32_t clock = 0;            // synchronisations so far; the access check orders accesses by it
-    uint32_t barrier_clock = 0;    // its clock at the block's last barrier
     uint32_t seen[warp_size] = {}; // clock of each lane of the warp at the last synchronisation with it
     char arrive_key, wake_key;     // ThreadSanitizer orders by these addresses
 };
@@ -81,10 +80,11 @@ struct Block {
     Warp warps[max_threads / warp_size];
     int size = 0, warp_count = 0, ended = 0, at_barrier = 0;
     uint3 index = {}, dim = {}, grid = {};
-    uint32_t serial = 1;       // counts blocks over all launches; 1 is the host
-    uint32_t launch_first = 0; // serial of the first block of this launch
-    char start_key, end_key;   // as a thread's keys
-    Fiber scheduler;           // the stack that called launch()
+    uint32_t barrier_clock[max_threads] = {}; // of each thread: its clock at the last barrier
+    uint32_t serial = 1;                      // counts blocks over all launches; 1 is the host
+    uint32_t launch_first = 0;                // serial of the first block of this launch
+    char start_key, end_key;                  // as a thread's keys
+    Fiber scheduler;                          // the stack that called launch()
     const char *kernel = "";
     void (*body)(void *) = nullptr;
     void *closure = nullptr;

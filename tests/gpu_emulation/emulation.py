@@ -141,7 +141,7 @@ def _objects(sources, flavour):
 def _link(sources, flavour, suffix, flags):
     objects = _objects(sources, flavour)
     name = f"{sources[0].stem}-{_digest(objects, flags)}{suffix}"
-    link = [*compiler(), *flags, *FLAVOURS[flavour][2], *objects, "-ldl", "-pthread"]
+    link = [*compiler(), *flags, *FLAVOURS[flavour][2], *objects, "-Wl,-Bsymbolic", "-ldl", "-pthread"]
     return _publish(lambda path: _run([*link, "-o", path]), CACHE / flavour / name)
 
 

@@ -53,11 +53,18 @@ struct Array {
     Site site;
 };
 
+bool within(const Array &array, const void *pointer, size_t bytes)
+{
+    const unsigned char *p = static_cast<const unsigned char *>(pointer);
+    return p >= array.start && p + bytes <= array.start + array.bytes;
+}
+
 // Memory handed out from low to high addresses, guard bytes between the arrays.
 struct Arena {
     unsigned char *base = nullptr;
     size_t capacity = 0, used = 0;
     std::vector<Array> arrays; // in order of address
+    mutable size_t recent = 0; // the one found last, mostly the next one too
 
     void reserve(size_t bytes)
     {
@@ -87,9 +94,13 @@ struct Arena {
     bool contains(const void *pointer) const { return pointer >= base && pointer < base + capacity; }
     const Array *find(const void *pointer) const
     {
+        const size_t last = recent;
+        if (last < arrays.size() && within(arrays[last], pointer, 1)) return &arrays[last];
         auto next =
             std::upper_bound(arrays.begin(), arrays.end(), pointer, [](const void *p, const Array &array) { return p < array.start; });
-        return next == arrays.begin() ? nullptr : &*(next - 1);
+        if (next == arrays.begin()) return nullptr;
+        recent = static_cast<size_t>(next - arrays.begin()) - 1;
+        return &arrays[recent];
     }
     void clear()
     {
@@ -118,12 +129,6 @@ size_t live_global = 0; // allocations not yet freed
 size_t live_bytes = 0;
 unsigned char *dynamic_start = nullptr;
 size_t static_bytes = 0;
-
-bool within(const Array &array, const void *pointer, size_t bytes)
-{
-    const unsigned char *p = static_cast<const unsigned char *>(pointer);
-    return p >= array.start && p + bytes <= array.start + array.bytes;
-}
 
 void reserve_arenas()
 {
