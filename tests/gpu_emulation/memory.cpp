@@ -32,16 +32,28 @@ void unpoison([[maybe_unused]] const void *start, [[maybe_unused]] size_t bytes)
 }
 
 constexpr unsigned char fill = 0xff; // NaN as float, double, float16 and bfloat16
-// So is every guard, and each is a NaN of its own: one that a kernel reads from there and writes elsewhere is noticed.
-uint16_t guard_at(const unsigned char *p)
-{
-    return static_cast<uint16_t>(0x7ff1u + (reinterpret_cast<uintptr_t>(p) / 2 * 2654435761u >> 8) % 14);
-}
+constexpr size_t guard_bytes = 256;
+constexpr size_t guard_period = 4096;
+
+// So is every guard, and each is a NaN of its own: one that a kernel reads from there and writes elsewhere is noticed. The table has those
+// of a page, and of the guard that begins at its end: after a launch, those of all arrays are compared.
+struct GuardTable {
+    unsigned char bytes[guard_period + guard_bytes];
+    GuardTable()
+    {
+        for (size_t i = 0; i < sizeof bytes; i++) {
+            const auto nan = static_cast<uint16_t>(0x7ff1u + (i % guard_period / 2 * 2654435761u >> 8) % 14);
+            bytes[i] = static_cast<unsigned char>(nan >> 8 * (i & 1));
+        }
+    }
+    const unsigned char *at(const unsigned char *p) const { return bytes + reinterpret_cast<uintptr_t>(p) % guard_period; }
+};
+const GuardTable guard_table;
+
 void write_guard(unsigned char *from, const unsigned char *end)
 {
-    for (unsigned char *p = from; p < end; p++) *p = static_cast<unsigned char>(guard_at(p) >> 8 * (reinterpret_cast<uintptr_t>(p) & 1));
+    for (unsigned char *p = from; p < end; p++) *p = *guard_table.at(p);
 }
-constexpr size_t guard_bytes = 256;
 constexpr size_t global_arena_bytes = size_t(256) << 20;
 constexpr size_t shared_arena_bytes = 4 * shared_limit; // guards included
 
@@ -65,6 +77,7 @@ struct Arena {
     size_t capacity = 0, used = 0;
     std::vector<Array> arrays; // in order of address
     mutable size_t recent = 0; // the one found last, mostly the next one too
+    unsigned calls = 0;        // of overwritten()
 
     void reserve(size_t bytes)
     {
@@ -108,17 +121,15 @@ struct Arena {
         arrays.clear();
         poison(base, capacity);
     }
-    // The first array whose guard bytes are not as they were.
-    const Array *overwritten() const
+    // The first array whose guard bytes are not as they were. Where many were freed, as by long trainings, those are looked at by every
+    // 64th call.
+    const Array *overwritten()
     {
 #if !defined(EMULATOR_ADDRESS_SANITIZER)
-        const auto damaged = [](const unsigned char *start) {
-            for (const unsigned char *p = start; p < start + guard_bytes; p++)
-                if (*p != static_cast<unsigned char>(guard_at(p) >> 8 * (reinterpret_cast<uintptr_t>(p) & 1))) return true;
-            return false;
-        };
+        const auto damaged = [](const unsigned char *start) { return memcmp(start, guard_table.at(start), guard_bytes) != 0; };
+        const bool freed_too = arrays.size() < 1000 || calls++ % 64 == 0;
         for (const Array &array : arrays)
-            if (damaged(array.start - guard_bytes) || damaged(array.start + array.bytes)) return &array;
+            if ((array.name || freed_too) && (damaged(array.start - guard_bytes) || damaged(array.start + array.bytes))) return &array;
 #endif
         return nullptr;
     }
