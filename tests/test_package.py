@@ -1,5 +1,6 @@
 """The package as a whole: a quick import, and global settings."""
 
+import functools
 import os
 import resource
 import struct
@@ -13,6 +14,7 @@ import transformer_c as tc
 HEAVY = ["tqdm", "matplotlib", "safetensors", "torch", "scipy", "sklearn", "h5py", "zipfile", "csv", "logging", "subprocess", "hashlib", "onnx"]  # fmt: skip
 
 
+@functools.cache
 def _modules_after(code: str) -> set[str]:
     program = f"import sys, numpy; before = set(sys.modules); {code}; print(*sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
