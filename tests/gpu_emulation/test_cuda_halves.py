@@ -33,6 +33,43 @@ def test_an_encoder_of_halves_is_not_cast(emulated_gpu, emulated_library, rng):
     assert casts(backward) == []
 
 
+NATIVE = {  # of three tensors (2, 6, 8), in halves
+    "linear": lambda x, y, z: F.linear(x, y[0], z[0, 0, :6]),
+    "qkv_projection": lambda x, y, z: sum(F.qkv_projection(x, tc.cat([y[0], z[0], y[1], z[1]]), None, 2)),
+    "attention": lambda x, y, z: F.scaled_dot_product_attention(x, y, z, is_causal=True),
+    "attention with dropout": lambda x, y, z: F.scaled_dot_product_attention(x, y, z, dropout_p=0.3),
+    "layer_norm": lambda x, y, z: F.layer_norm(x, (8,), y[0, 0], z[0, 0]),
+    "rms_norm": lambda x, y, z: F.rms_norm(x, (8,), y[0, 0]),
+    "element-wise": lambda x, y, z: F.gelu(x) * y + z.exp(),
+    "dropout": lambda x, y, z: F.dropout(x, 0.3),
+    "softmax": lambda x, y, z: x.softmax(-1),
+    "embedding": lambda x, y, z: F.embedding(tc.tensor([0, 2, 2], device=x.device), x[0]),
+    "cross_entropy": lambda x, y, z: F.cross_entropy(x[0], tc.tensor([0, 1, 2, 3, 4, 5], device=x.device)),
+    "nll_loss": lambda x, y, z: F.nll_loss(x[0], tc.tensor([0, 1, 2, 3, 4, 5], device=x.device)),
+    "mse_loss": lambda x, y, z: F.mse_loss(x, y),
+    "l1_loss": lambda x, y, z: F.l1_loss(x, y),
+    "huber_loss": lambda x, y, z: F.huber_loss(x, y),
+    "kl_div": lambda x, y, z: F.kl_div(x, y.detach()),
+    "with logits": lambda x, y, z: F.binary_cross_entropy_with_logits(x, y.detach()),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", NATIVE)
+def test_an_op_takes_halves_and_gives_them(emulated_gpu, emulated_library, name, dtype, rng):
+    """No cast forward, none backward, but of the one number that is the mean of a loss, summed in float32, and of its gradient."""
+    given = [tc.tensor(array(rng, (2, 6, 8), dtype), device=emulated_gpu, requires_grad=True) for _ in range(3)]
+    tc.cuda.synchronize(emulated_gpu)
+    emulated_library.launches()
+    y = NATIVE[name](*given)
+    assert y.dtype.name == dtype
+    y.backward(y.detach())
+    tc.cuda.synchronize(emulated_gpu)
+    half = f"tc::{dtype}"
+    assert casts(emulated_library.launches()) == ([] if y.ndim else [f"<{half}, float>", f"<float, {half}>"])
+    assert all(x.grad is None or x.grad.dtype.name == dtype for x in given) and given[0].grad is not None
+
+
 class Step:
     """A step of training of an encoder's, in parts; each gives the kernels that it launched."""
 
