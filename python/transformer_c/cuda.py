@@ -122,7 +122,9 @@ def graph(function: Callable, device: str | int | None = None) -> Graph:
         In the second call, for what a graph cannot repeat; the message names it, and what came before it is done. In later ones, when
         gradients, the parameters that get them or the optimizer's states are not where they were, such a parameter no longer requires a
         gradient, or gradients or autocast are on and were not at first, or the other way round. A call that is refused leaves optimizers,
-        schedules and gradients as they were.
+        schedules, generators and gradients as they were.
+    MemoryError
+        When there is no memory on the GPU for the graph or its start; all is then as before the call.
     TypeError, ValueError
         For arguments that are not Tensors on one GPU, require a gradient, or are of another shape or dtype than at first.
 
