@@ -14,6 +14,8 @@ import transformer_c as tc
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/gpu.md").read_text()
 
+pytestmark = pytest.mark.whole
+
 
 @pytest.mark.usefixtures("nothing_is_left")
 def test_the_examples_run(emulated_gpu):

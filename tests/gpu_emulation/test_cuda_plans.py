@@ -128,6 +128,7 @@ print(json.dumps([
 """
 
 
+@pytest.mark.whole
 def test_few_queries_have_blocks_for_each_segment_of_the_keys(emulated_library):
     """Where blocks are missing; no bit depends on it, so none on the other sequences or on the multiprocessors."""
     library = emulated_library.library._name

@@ -113,6 +113,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "autocast"])
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_a_step_of_each_architecture_waits_for_nothing(emulated_gpu, emulated_library, kind, precision, rng):
