@@ -10,9 +10,11 @@ import emulation
 import pytest
 
 HERE = pathlib.Path(__file__).parent
+# They start kernels that other files have, with the same arguments, from graphs, streams and several threads.
+OF_THE_HOST = tuple(f"test_cuda_{name}" for name in ("capture", "graph", "makers", "runtime", "streams", "trainer_waits", "waits"))
 
 
-def run_kernel_tests(flavour, *options, **environment):
+def run_kernel_tests(flavour, *options, without=(), **environment):
     environment = {**os.environ, **emulation.preload(flavour), "EMULATION_FLAVOUR": flavour, **environment}
     command = [
         sys.executable,
@@ -22,7 +24,7 @@ def run_kernel_tests(flavour, *options, **environment):
         "-x",
         "-p",
         "no:cacheprovider",
-        *map(str, sorted(HERE.glob("test_cuda_*.py"))),
+        *(str(path) for path in sorted(HERE.glob("test_cuda_*.py")) if not path.name.startswith(without)),
         *options,
     ]
     if flavour == "thread":
@@ -36,8 +38,8 @@ def run_kernel_tests(flavour, *options, **environment):
 
 def test_no_access_is_out_of_bounds_or_misaligned():
     """AddressSanitizer and UndefinedBehaviorSanitizer over every case except whole trainings, by one of the schedules each: which thread comes first
-    changes no address, and what it does change is seen below."""
-    run_kernel_tests("address", "-m", "not whole", "--by-turns")
+    changes no address, and what it does change is seen below. Whose memory is freed and taken again, by graphs and streams, is seen there too."""
+    run_kernel_tests("address", "-m", "not whole", "--by-turns", without=OF_THE_HOST)
 
 
 def test_accesses_are_ordered_and_as_in_kernels_def(tmp_path):
