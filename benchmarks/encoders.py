@@ -3,6 +3,7 @@
     python -m benchmarks.encoders FOLDER                        all engines that are installed, one and two threads
     python -m benchmarks.encoders FOLDER --isa native,avx2      again with AVX2 alone, for all that can be told so
     python -m benchmarks.encoders FOLDER --json result.json
+    python -m benchmarks.encoders FOLDER --threads 1 --cases full,mixed,padded,one --turns 2 --cpu-clock --page docs/models.md
 
 FOLDER is one of sentence-transformers', of BERT's kind, such as all-MiniLM-L6-v2. README.md says what is measured.
 """
@@ -15,6 +16,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import sys
 import tempfile
 
@@ -30,6 +32,7 @@ CASE_TITLES = {
     "mixed": "32 texts of 8 to 256 tokens",
     "sorted": "128 texts of 8 to 256 tokens, by length",
 }
+PAGE_TABLE = "| | bound | ours | "  # how the table of the page begins
 # What tells an engine to use AVX2 where there is AVX-512; ONNX Runtime has no such word.
 ISAS = {
     "native": {},
@@ -107,6 +110,42 @@ def table(title, columns, rows, form):
     return "\n".join(lines)
 
 
+def page_table(rows, isa="native", threads=1):
+    """Lines of the table of docs/models.md from the rows of a result: cases that were measured, engines from the fastest at full batches on."""
+    found = {"seconds": {}, "peak": {}}
+    for row in rows:
+        if (row["isa"], row["threads"]) == (isa, threads):
+            for kind in found.keys() & row.keys():
+                found[kind].setdefault(row["case"], {})[row["engine"]] = row[kind]
+    seconds, peaks = found["seconds"], found["peak"]
+    first = next(iter(seconds.values()), {})
+    columns = ["bound", "ours", *sorted(first.keys() & ENGINES.keys(), key=first.get)]
+    lines = [f"| | {' | '.join(columns)} | best of the others / ours |", "|---|" + "---:|" * (len(columns) + 1)]
+    for title, values, unit, digits in (
+        *((CASE_TITLES[case], values, 1e3, 0 if values["ours"] > 0.1 else 1) for case, values in seconds.items()),
+        *((f"MiB, {CASE_TITLES[case]}", values, 2**-20, 0) for case, values in peaks.items()),
+    ):
+        others = [value for engine, value in values.items() if engine in ENGINES]
+        figures = [f"{unit * values[c]:.{digits}f}" if c in values else "" for c in columns]
+        ratio = f"{min(others) / values['ours']:.2f}" if others else "-"
+        lines.append(f"| {title} | {' | '.join(figures)} | {ratio} |")
+    return lines
+
+
+def write_page(path, rows, result):
+    """Puts the table of these rows in the place of the page's, and the name of the file `result` in its link."""
+    lines = path.read_text().splitlines()
+    starts = [i for i, line in enumerate(lines) if line.startswith(PAGE_TABLE)]
+    if len(starts) != 1:
+        raise harness.BenchmarkError(f"{path} has {len(starts)} tables that begin with {PAGE_TABLE!r}; expected one")
+    end = next((i for i in range(starts[0], len(lines)) if not lines[i].startswith("|")), len(lines))
+    lines[starts[0] : end] = page_table(rows)
+    text = "\n".join(lines) + "\n"
+    if result:
+        text = re.sub(r"\[[\d-]+encoders\.json\]\(([^)]*/)[^/)]*\)", rf"[{result.name}](\g<1>{result.name})", text)
+    path.write_text(text)
+
+
 def parse_arguments(argv):
     parser = argparse.ArgumentParser(prog="python -m benchmarks.encoders", description=__doc__.splitlines()[0])
     parser.add_argument("folder", metavar="FOLDER", type=pathlib.Path, help="the model: config.json, weights, tokenizer.json")
@@ -121,6 +160,7 @@ def parse_arguments(argv):
         help="measure the time that processes have on the cores: for one thread on a machine that does other things",
     )
     parser.add_argument("--json", type=pathlib.Path, metavar="PATH", help="write the results there as well")
+    parser.add_argument("--page", type=pathlib.Path, metavar="PATH", help="put the table of one thread into this page, docs/models.md")
     parser.add_argument("--add", action="store_true", help="keep what the file of --json has of other instructions and threads")
     arguments = parser.parse_args(argv)
     for name, known in (("isa", ISAS), ("cases", CASES), ("engines", ENGINES)):
@@ -130,6 +170,8 @@ def parse_arguments(argv):
         unknown = [value for value in values if value not in known]
         if unknown:
             parser.error(f"--{name} {unknown[0]}: expected {', '.join(known)}")
+    if arguments.page and not (arguments.page.is_file() and "native" in arguments.isa and 1 in arguments.threads):
+        parser.error("--page is a page that exists, for --isa native and --threads 1")
     if arguments.cpu_clock and arguments.threads != [1]:
         parser.error("--cpu-clock counts threads that wait as well: it needs --threads 1")
     if not (arguments.folder / "config.json").is_file():
@@ -175,6 +217,8 @@ def main(argv=None):
             earlier = json.loads(arguments.json.read_text())["rows"]
             result["rows"] = [row for row in earlier if (row["isa"], row["threads"]) not in done] + rows
         arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+    if arguments.page:
+        write_page(arguments.page, rows, arguments.json)
     return 0
 
 

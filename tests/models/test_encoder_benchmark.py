@@ -80,6 +80,28 @@ def test_the_least_arithmetic():
     assert encoder_engines.flops(config, "one") == 2 * 2 * products
 
 
+def test_the_page(tmp_path):
+    """Its table and its link are replaced, the rest stays."""
+    page, table = tmp_path / "models.md", "| | bound | ours | old |\n|---|---:|---:|---:|\n| x | 1 | 2 | 3 |\n"
+    page.write_text(f"# Speed\n\n{table}\nAll: [2026-11-22-encoders.json](../results/2026-11-22-encoders.json).\n")
+    of, rows = {"isa": "native", "threads": 1}, []
+    for case, times in {"full": (0.8, 1.0, 1.3, 0.9), "one": (0.003, 0.005, 0.01, 0.02)}.items():
+        rows += [
+            {**of, "case": case, "engine": e, "seconds": s} for e, s in zip(("bound", "ours", "PyTorch", "OpenVINO"), times, strict=True)
+        ]
+    rows += [{**of, "case": "one", "engine": e, "peak": mib << 20} for e, mib in (("ours", 130), ("PyTorch", 391))]
+    rows += [{**rows[1], "threads": 2, "seconds": 9.0}, {**rows[1], "isa": "avx2", "seconds": 9.0}]
+    encoders.write_page(page, rows, tmp_path / "2027-01-02-encoders.json")
+    assert page.read_text() == (
+        "# Speed\n\n| | bound | ours | OpenVINO | PyTorch | best of the others / ours |\n|---|---:|---:|---:|---:|---:|\n"
+        "| 32 texts of 128 tokens | 800 | 1000 | 900 | 1300 | 0.90 |\n| one text of 16 tokens | 3.0 | 5.0 | 20.0 | 10.0 | 2.00 |\n"
+        "| MiB, one text of 16 tokens |  | 130 |  | 391 | 3.01 |\n\nAll: [2027-01-02-encoders.json](../results/2027-01-02-encoders.json).\n"
+    )
+    page.write_text("no table\n")
+    with pytest.raises(harness.BenchmarkError, match="has 0 tables that begin with"):
+        encoders.write_page(page, rows, None)
+
+
 def test_rows_of_other_threads_are_kept(folder, tmp_path, monkeypatch, capsys):
     path, options = tmp_path / "result.json", ["--cases", "one", "--engines", "ONNX Runtime", "--add"]
     monkeypatch.setattr(encoders, "run_all", lambda a, c, isa, threads, e: [{"isa": isa, "threads": threads, "seconds": next(count)}])
@@ -90,7 +112,15 @@ def test_rows_of_other_threads_are_kept(folder, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    "wrong", [["--isa", "sse"], ["--cases", "huge"], ["--engines", "Caffe"], ["--threads", "0"], ["--cpu-clock", "--threads", "2"]]
+    "wrong",
+    [
+        ["--isa", "sse"],
+        ["--cases", "huge"],
+        ["--engines", "Caffe"],
+        ["--threads", "0"],
+        ["--cpu-clock", "--threads", "2"],
+        ["--page", "none.md"],
+    ],
 )
 def test_wrong_options(folder, capsys, wrong):
     with pytest.raises(SystemExit) as error:
