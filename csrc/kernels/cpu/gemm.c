@@ -59,23 +59,36 @@ TC_INLINE tc_stored stored_of(const b_kind kind) { return kind == B_PAIRS ? TC_S
 
 typedef void (*tile_function)(const tile_work *w);
 
-/* Any b, widened in registers. */
+/* One step of k, b widened in registers. */
+TC_INLINE void tile_step_stored(const int rows, const int vectors, const tc_stored stored, tc_tile c, const real *a, int64_t a_row,
+                                const char *b, int64_t vector, int64_t pair, const int lanes)
+{
+    vreal bk[TC_TILE_VECTORS];
+    TC_UNROLL
+    for (int j = 0; j < vectors; j++)
+        bk[j] = v_load_stored(b + (j & 1) * vector + (j >> 1) * pair, stored, j == vectors - 1 ? lanes : TC_LANES);
+    TC_UNROLL
+    for (int i = 0; i < rows; i++) {
+        const vreal x = v_set1(a[i * a_row]);
+        TC_UNROLL
+        for (int j = 0; j < vectors; j++) c[i][j] = v_fma(x, bk[j], c[i][j]);
+    }
+}
+
+/* Any b, widened in registers. Steps of one k are unrolled where they are short: not in tall tiles, nor where the baseline widens. */
 TC_INLINE void tile_of_stored(const int rows, const int vectors, const tc_stored stored, tc_tile c, int64_t K, const real *a, int64_t a_row,
                               int64_t a_col, const char *b, const tile_work *w, const int lanes)
 {
+    const bool is_long = rows > TC_TILE_SHORT_ROWS || (TC_TILE_ROWS == 4 && stored == TC_STORED_FLOAT16);
     const int64_t size = stored_size(stored), step = w->b_row * size, vector = w->b_vector * size, pair = w->b_pair * size;
-    _Pragma("GCC unroll 4") for (int64_t k = 0; k < K; k++, b += step, a += a_col)
-    {
-        vreal bk[TC_TILE_VECTORS];
-        TC_UNROLL
-        for (int j = 0; j < vectors; j++)
-            bk[j] = v_load_stored(b + (j & 1) * vector + (j >> 1) * pair, stored, j == vectors - 1 ? lanes : TC_LANES);
-        TC_UNROLL
-        for (int i = 0; i < rows; i++) {
-            const vreal x = v_set1(a[i * a_row]);
-            TC_UNROLL
-            for (int j = 0; j < vectors; j++) c[i][j] = v_fma(x, bk[j], c[i][j]);
-        }
+    if (lanes == TC_LANES && !is_long) {
+        _Pragma("GCC unroll 4") for (int64_t k = 0; k < K; k++, b += step, a += a_col)
+            tile_step_stored(rows, vectors, stored, c, a, a_row, b, vector, pair, TC_LANES);
+    } else if (lanes == TC_LANES) {
+        for (int64_t k = 0; k < K; k++, b += step, a += a_col)
+            tile_step_stored(rows, vectors, stored, c, a, a_row, b, vector, pair, TC_LANES);
+    } else {
+        for (int64_t k = 0; k < K; k++, b += step, a += a_col) tile_step_stored(rows, vectors, stored, c, a, a_row, b, vector, pair, lanes);
     }
 }
 
@@ -138,8 +151,6 @@ TC_INLINE void tile_of_rows(const int rows, const int vectors, const b_kind kind
 #endif
     if (stored == TC_STORED_AS_COMPUTED && vectors <= 2)
         tile_multiply_add(rows, vectors, c, K, a, a_row, a_col, (const real *)(const void *)b, w->b_row, w->b_vector, lanes);
-    else if (lanes == TC_LANES)
-        tile_of_stored(rows, vectors, stored, c, K, a, a_row, a_col, b, w, TC_LANES);
     else
         tile_of_stored(rows, vectors, stored, c, K, a, a_row, a_col, b, w, lanes);
 }

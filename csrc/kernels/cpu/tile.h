@@ -34,7 +34,8 @@
 #define TC_TILE_ROWS 4
 #define TC_TILE_ROWS_3 0
 #endif
-#define TC_TILE_VECTORS 4 /* of tiles of very few rows */
+#define TC_TILE_VECTORS 4    /* of tiles of very few rows */
+#define TC_TILE_SHORT_ROWS 8 /* up to which steps of k are so short that unrolling them pays */
 
 typedef vreal tc_tile[TC_TILE_ROWS][TC_TILE_VECTORS];
 
@@ -139,7 +140,10 @@ TC_INLINE void tile_multiply_add(const int rows, const int vectors, tc_tile c, i
             tile_steps_along(rows, vectors, c, a, a_row, b, b_row, b_vector);
     }
 #endif
-    if (lanes == TC_LANES) {
+    if (lanes == TC_LANES && rows > TC_TILE_SHORT_ROWS) {
+        _Pragma("GCC unroll 2") for (int64_t k = 0; k < K; k++)
+            tile_step(rows, vectors, c, a + k * a_col, a_row, b + k * b_row, b_vector, true, lanes);
+    } else if (lanes == TC_LANES) {
         _Pragma("GCC unroll 4") for (int64_t k = 0; k < K; k++)
             tile_step(rows, vectors, c, a + k * a_col, a_row, b + k * b_row, b_vector, true, lanes);
     } else {
