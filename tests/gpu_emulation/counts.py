@@ -107,7 +107,7 @@ def cast(tc, tensor, N, C):
 
 def reductions(tc, tensor, N, C):
     x = tensor(N, C, grad=False)
-    x.sum(), x.sum(0), x.sum(1), x.amax(1), x.argmax(1)
+    x.sum(), x.sum(0), x.sum(1), x.amax(1), x.argmax(1), x.argmax(0)
 
 
 def embedding(tc, tensor, N, rows, C):

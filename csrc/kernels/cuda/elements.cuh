@@ -19,6 +19,12 @@ template <class F> __device__ __forceinline__ void for_own_elements(int64_t n, F
     for (int64_t i = static_cast<int64_t>(blockIdx.x - others) * blockDim.x + threadIdx.x; i < n; i += step) f(i);
 }
 
+// Element i of rows of n: which row, and where in it. One division, where a quotient and a remainder may be two.
+struct InRow {
+    int64_t row, at;
+    __device__ __forceinline__ InRow(int64_t i, int64_t n) : row(i / n), at(i - row * n) {}
+};
+
 inline Launch element_launch(int64_t n, void *stream)
 {
     const int64_t wanted = divide_up(n, element_threads);

@@ -14,8 +14,9 @@ template <class Word> __global__ void __launch_bounds__(element_threads) rows_ke
     const int64_t words = a.row_bytes / static_cast<int64_t>(sizeof(Word));
     const Word *weight = static_cast<const Word *>(a.weight);
     for_own_elements(a.n * words, [&](int64_t i) {
-        const int64_t row = a.indices[i / words];
-        static_cast<Word *>(a.y)[i] = row >= 0 && row < a.V ? weight[row * words + i % words] : Word(0); // see ../read_index.h
+        const InRow to(i, words);
+        const int64_t row = a.indices[to.row];
+        static_cast<Word *>(a.y)[i] = row >= 0 && row < a.V ? weight[row * words + to.at] : Word(0); // see ../read_index.h
     });
 }
 
@@ -122,7 +123,8 @@ __global__ void __launch_bounds__(element_threads) backward_kernel(const __grid_
 {
     using Real = compute<T>;
     for_own_elements(V * a.D, [&](int64_t i) {
-        const int64_t v = i / a.D, column = i % a.D, last = v == a.padding_idx ? a.start[v] : a.start[v + 1];
+        const auto [v, column] = InRow(i, a.D);
+        const int64_t last = v == a.padding_idx ? a.start[v] : a.start[v + 1];
         Real total = 0;
         for (int64_t block = a.start[v]; block < last; block += row_block) {
             const int64_t until = block + row_block < last ? block + row_block : last;
@@ -136,7 +138,10 @@ __global__ void __launch_bounds__(element_threads) backward_kernel(const __grid_
 
 __global__ void __launch_bounds__(element_threads) one_hot_kernel(const __grid_constant__ tc_one_hot_args a)
 {
-    for_own_elements(a.n * a.classes, [&](int64_t i) { a.out[i] = a.indices[i / a.classes] == i % a.classes; });
+    for_own_elements(a.n * a.classes, [&](int64_t i) {
+        const InRow to(i, a.classes);
+        a.out[i] = a.indices[to.row] == to.at;
+    });
 }
 
 } // namespace

@@ -17,17 +17,36 @@ __global__ void __launch_bounds__(warp_lanes *warps_a_block) arg_kernel(const __
     const X *x = static_cast<const X *>(a.x) + offset_of(kept, a.kept_ndim, a.kept_shape, a.kept_strides);
     Found<Real> best = {0, -1};
     for (int64_t i = threadIdx.x; i < a.reduced; i += warp_lanes) {
-        const Real value = static_cast<Real>(element(x[offset_of(i, a.reduced_ndim, a.reduced_shape, a.reduced_strides)]));
+        const Real value = static_cast<Real>(element(x[reduced_offset(a, i)]));
         best = first_extreme(a.step, best, {value, i});
     }
     best = warp_first_extreme(a.step, best);
     if (threadIdx.x == 0) static_cast<int64_t *>(a.out)[kept] = best.at;
 }
 
-template <class Real> int arg_reduce(const tc_reduce_args &a, void *stream)
+// One block per 32 neighbouring columns, which are neighbours in memory: a warp reads 32 of a row.
+template <class Real, class X>
+__global__ void __launch_bounds__(warp_lanes *column_rows, 2) arg_columns_kernel(const __grid_constant__ tc_reduce_args a)
 {
-    if (a.kept == 0) return 0;
-    return with_dtype(a.x_dtype, [&](auto type) { return launch<arg_kernel<Real, decltype(type)>>(warp_launch(a.kept, stream), a); });
+    TC_SHARED(Real, values, [column_rows][warp_lanes]);
+    TC_SHARED(int64_t, places, [column_rows][warp_lanes]);
+    const int64_t columns = a.kept_shape[a.kept_ndim - 1];
+    BlockPlace place;
+    const int64_t column = place.take(divide_up(columns, warp_lanes)) * warp_lanes + threadIdx.x, kept = place.rest * columns + column;
+    Found<Real> best = {0, -1};
+    if (column < columns) {
+        const X *x = static_cast<const X *>(a.x) + offset_of(kept, a.kept_ndim, a.kept_shape, a.kept_strides);
+        for (int64_t i = threadIdx.y; i < a.reduced; i += column_rows) {
+            const Real value = static_cast<Real>(element(x[reduced_offset(a, i)]));
+            best = first_extreme(a.step, best, {value, i});
+        }
+    }
+    values[threadIdx.y][threadIdx.x] = best.value;
+    places[threadIdx.y][threadIdx.x] = best.at;
+    __syncthreads();
+    if (threadIdx.y != 0 || column >= columns) return;
+    for (int i = 1; i < column_rows; i++) best = first_extreme(a.step, best, {values[i][threadIdx.x], places[i][threadIdx.x]});
+    static_cast<int64_t *>(a.out)[kept] = best.at;
 }
 
 // One thread per result: of the elements equal to it (NaN equals NaN) the first gets its gradient.
@@ -36,7 +55,8 @@ __global__ void __launch_bounds__(element_threads)
     extreme_backward_kernel(const __grid_constant__ tc_extreme_backward_args a, int64_t results)
 {
     for_own_elements(results, [&](int64_t i) {
-        const int64_t start = i / a.inner * a.length * a.inner + i % a.inner;
+        const InRow result(i, a.inner);
+        const int64_t start = result.row * a.length * a.inner + result.at;
         const T *x = static_cast<const T *>(a.x) + start, dy = static_cast<const T *>(a.dy)[i];
         const auto y = element(static_cast<const T *>(a.y)[i]);
         T *dx = static_cast<T *>(a.dx) + start, zero;
@@ -81,7 +101,8 @@ __global__ void __launch_bounds__(element_threads)
     argsort_kernel(const __grid_constant__ tc_argsort_args a, const __grid_constant__ SortPass pass)
 {
     for_own_elements(a.N * a.C, [&](int64_t i) {
-        const int64_t row = i / a.C, at = i % a.C, run = at / pass.to_be * pass.to_be;
+        const auto [row, at] = InRow(i, a.C);
+        const int64_t run = at / pass.to_be * pass.to_be;
         const X *x = static_cast<const X *>(a.x) + row * a.C;
         int64_t own = at, place = run;
         if (pass.from) {
@@ -143,11 +164,16 @@ template <class X> int argsort(const void *args, void *scratch, void *stream)
 
 template <class T> int tc_cuda_reduce_arg(const void *args, int64_t, void *, void *stream)
 {
-    return arg_reduce<compute<T>>(*static_cast<const tc_reduce_args *>(args), stream);
+    const auto &a = *static_cast<const tc_reduce_args *>(args);
+    if (a.kept == 0) return 0;
+    return with_dtype(a.x_dtype, [&](auto type) { return launch<arg_kernel<compute<T>, decltype(type)>>(warp_launch(a.kept, stream), a); });
 }
 template <class T> int tc_cuda_reduce_arg_columns(const void *args, int64_t, void *, void *stream)
 {
-    return arg_reduce<compute<T>>(*static_cast<const tc_reduce_args *>(args), stream); // out has the same order
+    const auto &a = *static_cast<const tc_reduce_args *>(args);
+    if (a.kept == 0) return 0;
+    const Launch shape = column_launch(a.kept, a.kept_shape[a.kept_ndim - 1], 1, stream);
+    return with_dtype(a.x_dtype, [&](auto type) { return launch<arg_columns_kernel<compute<T>, decltype(type)>>(shape, a); });
 }
 template <class T> int tc_cuda_extreme_backward(const void *args, int64_t items, void *, void *stream)
 {

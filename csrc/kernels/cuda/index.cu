@@ -193,7 +193,8 @@ template <class Bits>
 __global__ void __launch_bounds__(element_threads) triangle_kernel(const __grid_constant__ tc_triangle_args a, int64_t rows)
 {
     for_own_elements(rows * a.N, [&](int64_t i) {
-        const int64_t above = i % a.N - i / a.N % a.M - a.diagonal; // columns to the right of the diagonal
+        const auto [row, column] = InRow(i, a.N);
+        const int64_t above = column - row % a.M - a.diagonal; // columns to the right of the diagonal
         const bool kept = a.upper ? above >= 0 : above <= 0;
         static_cast<Bits *>(a.y)[i] = kept ? static_cast<const Bits *>(a.x)[i] : Bits(0);
     });

@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(warp_lanes *warps_a_block) integer_reduce_kern
     Found<int64_t> best = {0, -1};
     int64_t sum = a.step == TC_STEP_all;
     for (int64_t i = first + threadIdx.x; i < (left < a.segment ? a.reduced : first + a.segment); i += warp_lanes) {
-        const int64_t value = element(x[offset_of(i, a.reduced_ndim, a.reduced_shape, a.reduced_strides)]);
+        const int64_t value = element(x[reduced_offset(a, i)]);
         if (extreme)
             best = first_extreme(a.step, best, {value, i});
         else

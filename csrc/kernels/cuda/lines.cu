@@ -23,8 +23,8 @@ template <class Bits>
 __global__ void __launch_bounds__(element_threads) gather_kernel(const __grid_constant__ tc_lines_args a, int64_t lines)
 {
     for_own_elements(lines * a.K, [&](int64_t i) {
-        const int64_t k = i % a.K;
-        const Line at = line_at(a, i / a.K);
+        const auto [line, k] = InRow(i, a.K);
+        const Line at = line_at(a, line);
         const int64_t place = a.index[at.index + k * a.index_step];
         const bool inside = place >= 0 && place < a.L; // see ../read_index.h
         static_cast<Bits *>(a.taken)[at.taken + k * a.taken_step] =
@@ -69,6 +69,12 @@ template <class Number> int combine(const tc_lines_args &a, int64_t lines, void 
                         : launch<add_kernel<Number>>(element_launch(lines, stream), a, lines);
 }
 
+__device__ __forceinline__ int64_t start_of(const tc_cumsum_args &a, int64_t line)
+{
+    const InRow at(line, a.inner);
+    return at.row * a.length * a.inner + at.at;
+}
+
 // One block per line (outer, inner), a tile of a block's threads after the other: the sums within the tile, in log2(threads) steps, and
 // what came before it.
 template <class Number, class Total>
@@ -76,7 +82,7 @@ __global__ void __launch_bounds__(element_threads, block_residency) cumsum_kerne
 {
     TC_SHARED(Total, sums, [element_threads]);
     for (int64_t line = blockIdx.x; line < lines; line += gridDim.x) {
-        const int64_t start = line / a.inner * a.length * a.inner + line % a.inner;
+        const int64_t start = start_of(a, line);
         Total before = 0;
         for (int64_t first = 0; first < a.length; first += element_threads) {
             const int64_t k = first + threadIdx.x, at = start + (a.reverse ? a.length - 1 - k : k) * a.inner;
@@ -104,7 +110,7 @@ __global__ void __launch_bounds__(element_threads, block_residency)
     cumsum_columns_kernel(const __grid_constant__ tc_cumsum_args a, int64_t lines)
 {
     for_own_elements(lines, [&](int64_t line) {
-        const int64_t start = line / a.inner * a.length * a.inner + line % a.inner;
+        const int64_t start = start_of(a, line);
         Total total = 0;
         for (int64_t k = 0; k < a.length; k++) {
             const int64_t at = start + (a.reverse ? a.length - 1 - k : k) * a.inner;

@@ -28,11 +28,10 @@ struct Segment {
     }
 };
 
-// Element i of a result; one axis needs no division.
+// Element i of a result.
 template <class Real, class X> __device__ __forceinline__ Real reduced_element(const tc_reduce_args &a, const X *x, int64_t i, Real center)
 {
-    const int64_t at = a.reduced_ndim == 1 ? i * a.reduced_strides[0] : offset_of(i, a.reduced_ndim, a.reduced_shape, a.reduced_strides);
-    return prepare(a.step, static_cast<Real>(element(x[at])), center);
+    return prepare(a.step, static_cast<Real>(element(x[reduced_offset(a, i)])), center);
 }
 
 template <class Real> __device__ __forceinline__ void write_result(const tc_reduce_args &a, int64_t item, Real sum)
@@ -52,8 +51,8 @@ __global__ void __launch_bounds__(warp_lanes *warps_a_block) reduce_rows_kernel(
 {
     const int64_t item = own_row();
     if (item >= a.kept * a.segments) return;
-    const int64_t kept = item / a.segments;
-    const Segment segment(a, item % a.segments);
+    const auto [kept, number] = InRow(item, a.segments);
+    const Segment segment(a, number);
     const X *x = static_cast<const X *>(a.x) + offset_of(kept, a.kept_ndim, a.kept_shape, a.kept_strides);
     const Real center = a.center ? static_cast<const Real *>(a.center)[kept] : Real(0);
     Real sum = identity<Real>(a.step);
@@ -63,19 +62,19 @@ __global__ void __launch_bounds__(warp_lanes *warps_a_block) reduce_rows_kernel(
     if (threadIdx.x == 0) write_result(a, item, sum);
 }
 
-constexpr int column_rows = 16; // threads that share a column
-
 // One block per segment of 32 neighbouring columns, which are neighbours in memory: a warp reads 32 of a row.
 template <class Real, class X>
 __global__ void __launch_bounds__(warp_lanes *column_rows, 2) reduce_columns_kernel(const __grid_constant__ tc_reduce_args a)
 {
     TC_SHARED(Real, partial, [column_rows][warp_lanes]);
-    const int64_t columns = a.kept_shape[a.kept_ndim - 1], tiles = divide_up(columns, warp_lanes);
-    const int64_t column = blockIdx.x % tiles * warp_lanes + threadIdx.x, row = blockIdx.x / tiles; // of out (outer segments, columns)
-    const int64_t kept = row / a.segments * columns + column;
+    const int64_t columns = a.kept_shape[a.kept_ndim - 1];
+    BlockPlace place;
+    const int64_t column = place.take(divide_up(columns, warp_lanes)) * warp_lanes + threadIdx.x;
+    const int64_t row = place.rest, number = place.take(a.segments); // row: of out (outer segments, columns)
+    const int64_t kept = place.rest * columns + column;
     Real sum = identity<Real>(a.step);
     if (column < columns) {
-        const Segment segment(a, row % a.segments);
+        const Segment segment(a, number);
         const X *x = static_cast<const X *>(a.x) + offset_of(kept, a.kept_ndim, a.kept_shape, a.kept_strides);
         const Real center = a.center ? static_cast<const Real *>(a.center)[kept] : Real(0);
         for (int64_t i = segment.first + threadIdx.y; i < segment.last; i += column_rows)
@@ -90,13 +89,19 @@ __global__ void __launch_bounds__(warp_lanes *column_rows, 2) reduce_columns_ker
 
 // ---- softmax: rows of C elements, `inner` apart.  y,x (outer, C, inner) ----
 
+__device__ __forceinline__ int64_t start_of(int64_t row, int64_t C, int64_t inner)
+{
+    const InRow at(row, inner);
+    return at.row * C * inner + at.at;
+}
+
 template <class T>
 __global__ void __launch_bounds__(warp_lanes *warps_a_block) softmax_kernel(const __grid_constant__ tc_softmax_forward_args a)
 {
     using Real = compute<T>;
     const int64_t row = own_row();
     if (row >= a.outer * a.inner) return;
-    const int64_t start = row / a.inner * a.C * a.inner + row % a.inner;
+    const int64_t start = start_of(row, a.C, a.inner);
     const T *x = static_cast<const T *>(a.x) + start;
     T *y = static_cast<T *>(a.y) + start;
     const Real top = warp_top(x, a.C, a.inner), sum = warp_exp_sum(x, a.C, a.inner, top);
@@ -114,7 +119,7 @@ __global__ void __launch_bounds__(warp_lanes *warps_a_block) softmax_backward_ke
     using Real = compute<T>;
     const int64_t row = own_row();
     if (row >= a.outer * a.inner) return;
-    const int64_t start = row / a.inner * a.C * a.inner + row % a.inner;
+    const int64_t start = start_of(row, a.C, a.inner);
     const T *dy = static_cast<const T *>(a.dy) + start, *y = static_cast<const T *>(a.y) + start;
     T *dx = static_cast<T *>(a.dx) + start;
     Real sum = 0;
@@ -144,11 +149,8 @@ template <class T> int tc_cuda_reduce_columns(const void *args, int64_t, void *,
 {
     const auto &a = *static_cast<const tc_reduce_args *>(args);
     if (a.kept * a.segments == 0) return 0;
-    const int64_t columns = a.kept_shape[a.kept_ndim - 1], count = a.kept / columns * a.segments * divide_up(columns, warp_lanes);
-    return with_dtype(a.x_dtype, [&](auto type) {
-        return launch<reduce_columns_kernel<compute<T>, decltype(type)>>(Launch(blocks(count), dim3(warp_lanes, column_rows), 0, stream),
-                                                                         a);
-    });
+    const Launch shape = column_launch(a.kept, a.kept_shape[a.kept_ndim - 1], a.segments, stream);
+    return with_dtype(a.x_dtype, [&](auto type) { return launch<reduce_columns_kernel<compute<T>, decltype(type)>>(shape, a); });
 }
 template <class T> int tc_cuda_softmax_forward(const void *args, int64_t, void *, void *stream)
 {

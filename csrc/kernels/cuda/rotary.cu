@@ -13,7 +13,7 @@ __global__ void __launch_bounds__(element_threads) table_kernel(const __grid_con
 {
     const int64_t half = a.D / 2;
     for_own_elements(n * half, [&](int64_t i) {
-        const int64_t at = i / half, j = i % half;
+        const auto [at, j] = InRow(i, half);
         const double position = a.positions ? a.positions[at] : static_cast<double>(at);
         const double angle = position * pow(a.base, -2.0 * static_cast<double>(j) / static_cast<double>(a.D));
         static_cast<Real *>(a.cosine)[i] = static_cast<Real>(cos(angle));
@@ -27,7 +27,7 @@ template <class T> __global__ void __launch_bounds__(element_threads) rotary_ker
     using Real = compute<T>;
     const int64_t half = a.D / 2;
     for_own_elements(rows * half, [&](int64_t i) {
-        const int64_t row = i / half, j = i % half;
+        const auto [row, j] = InRow(i, half);
         int64_t at[1];
         element_offsets<1>(at, row, a.ndim, a.shape, {a.strides});
         const int64_t first = row * a.D + (a.interleaved ? 2 * j : j), second = first + (a.interleaved ? 1 : half);

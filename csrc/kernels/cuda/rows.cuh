@@ -9,6 +9,7 @@ namespace tc
 {
 
 constexpr int warps_a_block = 4;
+constexpr int column_rows = 16; // threads that share a column, in blocks of (32, column_rows) threads
 
 template <class Real> __device__ __forceinline__ Real identity(int step)
 {
@@ -45,9 +46,21 @@ __device__ __forceinline__ int64_t offset_of(int64_t i, int ndim, const int64_t 
     return offset[0];
 }
 
+// Of element i of a result; one axis needs no division.
+__device__ __forceinline__ int64_t reduced_offset(const tc_reduce_args &a, int64_t i)
+{
+    return a.reduced_ndim == 1 ? i * a.reduced_strides[0] : offset_of(i, a.reduced_ndim, a.reduced_shape, a.reduced_strides);
+}
+
 inline Launch warp_launch(int64_t results, void *stream)
 {
     return Launch(blocks(divide_up(results, warps_a_block)), dim3(warp_lanes, warps_a_block), 0, stream);
+}
+
+// For outer * columns results of `segments` each.
+inline Launch column_launch(int64_t results, int64_t columns, int64_t segments, void *stream)
+{
+    return Launch(blocks(results / columns * segments * divide_up(columns, warp_lanes)), dim3(warp_lanes, column_rows), 0, stream);
 }
 
 // An element and its index; at < 0: none yet.
