@@ -523,6 +523,7 @@ def test_first_mistakes(tmp_path):
 # Ops without a converter to ONNX: why.
 WITHOUT = {
     "arange": "a constant",
+    "spaced": "a constant",
     "assign_all": "loads a state dict",
     "backward": "gradients",
     "backward_watched": "gradients",

@@ -69,9 +69,17 @@ CASES = {
     "cat": {"tensors": [X, X], "dim": 1}, "stack": {"tensors": [X, X], "dim": 1},
     "adam_step": {**dict.fromkeys(("parameters", "gradients", "exp_avg", "exp_avg_sq"), None), "t": 1, **ADAM},
     "empty": {"shape": (2, 3)}, "full": {"shape": (2, 3), "value": 1.0}, "arange": {"first": 2, "step": 3, "length": 4},
+    "spaced": {"first": 2.0, "step": 3.0, "last": 9.0, "length": 4, "turn": 3},
     "chunk": {"chunks": 2, "dim": 1}, "split": {"split_size": 2, "dim": 1}, "unbind": {"dim": 1}, "size": {"dim": 1}, "stride": {"dim": 1},
 }  # fmt: skip
-MEMORY = {("one_hot", "num_classes"), ("embedding_backward", "num_embeddings"), ("empty", "shape"), ("full", "shape"), ("arange", "length")}
+MEMORY = {
+    ("one_hot", "num_classes"),
+    ("embedding_backward", "num_embeddings"),
+    ("empty", "shape"),
+    ("full", "shape"),
+    ("arange", "length"),
+    ("spaced", "length"),
+}
 INTEGER_KINDS = ("INT", "INT_OR_NONE", "INT_OR_TENSOR", "PAIR", "INTS", "INTS_OR_NONE", "AXES", "SPREAD", "WORD")
 
 

@@ -187,20 +187,74 @@ tc_status tc_tensor_full(tc_tensor **out, int ndim, const int64_t *shape, double
     return TC_OK;
 }
 
-tc_status tc_tensor_range(tc_tensor **out, int64_t first, int64_t step, int64_t length, tc_device device, tc_error *err)
+/* ---- numbers in equal steps ------------------------------------------------------------------------------------------------ */
+
+static int64_t whole_number(const tc_range *r, int64_t i)
+{
+    return (int64_t)((uint64_t)r->whole_first + (uint64_t)i * (uint64_t)r->whole_step);
+}
+
+static double real_number(const tc_range *r, int64_t i, int64_t length)
+{
+    if (i < r->turn) return r->first + r->step * (double)i;
+    return i == length - 1 ? r->last : r->last - r->step * (double)(length - 1 - i);
+}
+
+/* *out (length): as tc_range says; on CPUs in int64 or float64, which are cast. */
+static tc_status make_range(tc_tensor **out, const tc_range *range, int64_t length, tc_dtype dtype, tc_device device, tc_error *err)
 {
     TC_OWNED tc_tensor *tensor = NULL;
-    TC_TRY(tc_tensor_empty(&tensor, 1, &length, TC_INT64, device, err));
-    if (tc_tensor_on_cpu(tensor)) {
-        int64_t *to = tc_tensor_data(tensor);
-        for (int64_t i = 0; i < length; i++) to[i] = (int64_t)((uint64_t)first + (uint64_t)i * (uint64_t)step);
-    } else if (length > 0) {
-        tc_copy_args args = {.from_dtype = TC_INT64, .number = (uint64_t)first, .step = step};
-        TC_TRY(run_copy(tensor, &args, err));
+    const bool on_cpu = device.type == TC_CPU;
+    TC_TRY(tc_tensor_empty(&tensor, 1, &length, !on_cpu ? dtype : range->is_whole ? TC_INT64 : TC_FLOAT64, device, err));
+    if (on_cpu) {
+        void *to = tc_tensor_data(tensor);
+        for (int64_t i = 0; i < length && range->is_whole; i++) ((int64_t *)to)[i] = whole_number(range, i);
+        for (int64_t i = 0; i < length && !range->is_whole; i++) ((double *)to)[i] = real_number(range, i, length);
+        return tc_tensor_as(out, tensor, dtype, err);
     }
+    tc_copy_args args = {.from_dtype = dtype, .range = range};
+    if (length > 0) TC_TRY(run_copy(tensor, &args, err));
     *out = tc_take(&tensor);
     return TC_OK;
 }
+
+tc_status tc_tensor_range(tc_tensor **out, int64_t first, int64_t step, int64_t length, tc_dtype dtype, tc_device device, tc_error *err)
+{
+    return make_range(out, &(tc_range){.is_whole = true, .unit = 1.0F, .whole_first = first, .whole_step = step}, length, dtype, device,
+                      err);
+}
+
+#define MOST_HALVINGS 60 /* of the unit; the numbers stay normal in float32 */
+
+static bool is_negative_zero(double x) { return x == 0.0 && signbit(x); }
+
+/* Are all numbers whole multiples of a power of two, below 2^53 of it? Then no operation in float64 rounds, and a GPU needs none. Numbers
+ * that an int32 cannot hold are other ones as they are cast from float64 than from int64. */
+static void find_whole(tc_range *range, int64_t length, tc_dtype dtype)
+{
+    const bool is_wide = tc_dtype_is_float(dtype) || dtype == TC_INT64;
+    const double most = is_wide ? 9007199254740992.0 : (double)INT32_MAX; /* 2^53 */
+    double first = range->first, step = range->step, last = range->last, unit = 1.0;
+    for (int i = 0; i < MOST_HALVINGS && tc_dtype_is_float(dtype) && !(first == trunc(first) && step == trunc(step)); i++)
+        first *= 2.0, step *= 2.0, last *= 2.0, unit /= 2.0;
+    if (!(first == trunc(first) && step == trunc(step) && fabs(first) + fabs(step) * (double)length <= most)) return;
+    if (range->turn < length && last != first + step * (double)(length - 1)) return;
+    if (is_negative_zero(first) || is_negative_zero(last)) return; /* integers have no such zero */
+    range->is_whole = true;
+    range->unit = (float)unit;
+    range->whole_first = (int64_t)first;
+    range->whole_step = (int64_t)step;
+}
+
+tc_status tc_tensor_spaced(tc_tensor **out, double first, double step, double last, int64_t length, int64_t turn, tc_dtype dtype,
+                           tc_device device, tc_error *err)
+{
+    tc_range range = {.first = first, .step = step, .last = last, .turn = turn};
+    if (device.type != TC_CPU) find_whole(&range, length, dtype);
+    return make_range(out, &range, length, dtype, device, err);
+}
+
+/* ---- zeros ------------------------------------------------------------------------------------------------------------------- */
 
 tc_status tc_tensor_zeros(tc_tensor **out, int ndim, const int64_t *shape, tc_dtype dtype, tc_device device, tc_error *err)
 {

@@ -28,8 +28,12 @@ TC_CHECKED tc_status tc_tensor_settle_bools(tc_tensor *tensor, tc_error *err);
 TC_CHECKED tc_status tc_check_number_fits(tc_scalar number, tc_dtype dtype, tc_error *err);
 TC_CHECKED tc_status tc_check_value_fits(tc_tensor *value, tc_dtype dtype, tc_error *err);
 
-/* *out (length): first, first + step, ..., int64. On GPUs a kernel writes them. */
-TC_CHECKED tc_status tc_tensor_range(tc_tensor **out, int64_t first, int64_t step, int64_t length, tc_device device, tc_error *err);
+/* *out (length): first, first + step, ..., in int64 or float64, cast to dtype; from the element `turn` on last - step, last. On GPUs one
+ * kernel writes them, with the same bits. */
+TC_CHECKED tc_status tc_tensor_range(tc_tensor **out, int64_t first, int64_t step, int64_t length, tc_dtype dtype, tc_device device,
+                                     tc_error *err);
+TC_CHECKED tc_status tc_tensor_spaced(tc_tensor **out, double first, double step, double last, int64_t length, int64_t turn, tc_dtype dtype,
+                                      tc_device device, tc_error *err);
 TC_CHECKED tc_status tc_tensor_zeros(tc_tensor **out, int ndim, const int64_t *shape, tc_dtype dtype, tc_device device, tc_error *err);
 
 #endif

@@ -2,6 +2,7 @@
 #ifndef TC_KERNELS_COPY_H
 #define TC_KERNELS_COPY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kernels.h"
@@ -9,15 +10,27 @@
 #define TC_COPY_DIMS 16
 #define TC_COPY_BLOCK 4096 /* elements per item */
 
+/* Numbers in equal steps, which are then cast. Element i is first + i * step in float64, each operation rounded; from the element `turn` on
+ * it is last - (numel - 1 - i) * step, and the last one is `last`. With is_whole: (whole_first + i * whole_step) * unit, in integers that
+ * wrap around; unit is 1 for an integer dtype, else a power of two, so that float32 holds what is rounded to it without another
+ * rounding. */
+typedef struct tc_range {
+    double first, step, last;
+    int64_t turn;
+    bool is_whole;
+    float unit;
+    int64_t whole_first, whole_step;
+} tc_range;
+
 /* Items are blocks of TC_COPY_BLOCK elements of the result, counted in C order.  to[i] = from[i] cast, for i over shape; strides in
  * elements, any sign, 0 to repeat. dtypes are tc_dtype values. The layout has been simplified by the op (tc_layout_merge): axes of length 1
- * are removed and neighbours that can be walked as one are merged. On GPUs `from` may be NULL: then every element gets the bits of
- * `number`, of to_dtype, as many bytes as that has; where `step` is not 0, element i of contiguous int64 gets number + i * step. */
+ * are removed and neighbours that can be walked as one are merged. On GPUs `from` may be NULL: then `to` is contiguous and gets the
+ * numbers of `range`, or, where that is NULL too, every element gets the bits of `number`, of to_dtype, as many bytes as that has. */
 typedef struct tc_copy_args {
     void *to;
     const void *from;
+    const tc_range *range; /* of the host */
     uint64_t number;
-    int64_t step;
     int to_dtype, from_dtype;
     int ndim;
     int64_t numel;

@@ -43,15 +43,35 @@ static PyObject *run_full(tcpy_call *call)
     return tcpy_result1(call, status, &err, tensor);
 }
 
+static int check_length(int64_t length)
+{
+    if (length < 0) PyErr_Format(PyExc_ValueError, "length is %lld; it is not negative", (long long)length);
+    return length < 0 ? -1 : 0;
+}
+
 static PyObject *run_arange(tcpy_call *call)
 {
     const int64_t length = call->v[2].i;
     tc_tensor *tensor = NULL;
+    tc_dtype dtype;
     tc_device device;
     tc_error err;
-    if (tcpy_device_from_object(&device, call->v[3].o) < 0) return NULL;
-    if (length < 0) return PyErr_Format(PyExc_ValueError, "length is %lld; it is not negative", (long long)length);
-    const tc_status status = tc_tensor_range(&tensor, call->v[0].i, call->v[1].i, length, device, &err);
+    if (read_options(call->v[3].o, call->v[4].o, &dtype, &device) < 0 || check_length(length) < 0) return NULL;
+    if (call->v[3].o == Py_None) dtype = TC_INT64;
+    const tc_status status = tc_tensor_range(&tensor, call->v[0].i, call->v[1].i, length, dtype, device, &err);
+    call->any_tensor = true;
+    return tcpy_result1(call, status, &err, tensor);
+}
+
+static PyObject *run_spaced(tcpy_call *call)
+{
+    const int64_t length = call->v[3].i;
+    tc_tensor *tensor = NULL;
+    tc_dtype dtype;
+    tc_device device;
+    tc_error err;
+    if (read_options(call->v[5].o, call->v[6].o, &dtype, &device) < 0 || check_length(length) < 0) return NULL;
+    const tc_status status = tc_tensor_spaced(&tensor, call->v[0].f, call->v[1].f, call->v[2].f, length, call->v[4].i, dtype, device, &err);
     call->any_tensor = true;
     return tcpy_result1(call, status, &err, tensor);
 }
@@ -88,7 +108,9 @@ static PyObject *run_nonzero(tcpy_call *call)
 const tcpy_op tcpy_ops_create[] = {
     {"empty", "shape:I dtype:o=None device:o=None", run_empty, "A tensor of uninitialised memory.", 0},
     {"full", "shape:I value:t dtype:o=None device:o=None", run_full, "A tensor that has one value everywhere.", 0},
-    {"arange", "first:i step:i length:i device:o=None", run_arange, "length integers, from first in equal steps.", 0},
+    {"arange", "first:i step:i length:i dtype:o=None device:o=None", run_arange, "length integers, from first in equal steps.", 0},
+    {"spaced", "first:f step:f last:f length:i turn:i dtype:o=None device:o=None", run_spaced,
+     "length numbers, from first in equal steps, and from the turn on towards last.", 0},
     {"as_tensor", "data:t", run_as_tensor, "A Tensor over the memory of an ndarray, or over a copy where that must be.", 0},
     {"as_argument", "data:t beside:t=None", run_as_argument,
      "as_tensor for an array that its owner may change after the call; beside a Tensor on a GPU it goes there.", 0},

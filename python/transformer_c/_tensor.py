@@ -319,25 +319,20 @@ def arange(
     if (end - start) * step < 0:
         raise ValueError(f"arange() from {start} to {end} cannot go in steps of {step}: the step must lead from start to end")
     whole = all(isinstance(b, int) for b in bounds)
-    length = -((start - end) // step) if whole else math.ceil((end - start) / step)
+    length = int(-((start - end) // step)) if whole else math.ceil((end - start) / step)
     largest = max(length, *map(abs, bounds)) if whole else length
     if largest >= 2**62:
         raise ValueError(f"arange() from {start} to {end} in steps of {step} has numbers or a length that do not fit in 62 bits")
     if whole:
-        return made(integers(start, step, length, device), "int64" if dtype is None else dtype, device, requires_grad)
-    return made(start + step * integers(0, 1, length, device, "float64"), "float32" if dtype is None else dtype, device, requires_grad)
+        return _finish(_core.arange(int(start), int(step), length, dtype, device), requires_grad)
+    return _finish(_core.spaced(start, step, end, length, length, dtype, device), requires_grad)
 
 
-def integers(first: Any, step: Any, length: Any, device: str | None, dtype: str = "int64") -> Any:
+def integers(first: int, step: int, length: int, device: str | None) -> Any:
     """`length` integers from `first` in equal steps: an ndarray, or a Tensor on a GPU, to which nothing is copied."""
     if device is None or str(device) == "cpu":
-        return np.arange(first, first + step * length, step, dtype=np.int64).astype(dtype, copy=False)
-    return _core.arange(first, step, length, device).to(dtype=dtype)
-
-
-def made(values: Any, dtype: Any, device: str | None, requires_grad: bool) -> Tensor:
-    """What was computed from `integers` as a Tensor of its own."""
-    return _finish(values.to(dtype=dtype), requires_grad) if isinstance(values, Tensor) else Tensor(values, dtype, device, requires_grad)
+        return np.arange(first, first + step * length, step, dtype=np.int64)
+    return _core.arange(first, step, length, None, device)
 
 
 # ---- joining, products, picking ---------------------------------------------------------------------------------------------------------

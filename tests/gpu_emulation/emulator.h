@@ -202,6 +202,11 @@ inline float to_float(bfloat16 x) { return emulator::bfloat16_to_float(x.bits); 
 inline void from_float(float16 &to, float x) { to.bits = emulator::float_to_float16(x); }
 inline void from_float(bfloat16 &to, float x) { to.bits = emulator::float_to_bfloat16(x); }
 inline uint32_t float_to_tf32(float x) { return emulator::float_to_tf32(x); }
+inline double rounded_product(double x, double y)
+{
+    const volatile double product = x * y; // no compiler makes one operation of it and a sum
+    return product;
+}
 inline float exp2_approximate(float x) { return emulator::exp2_approximate(x); }
 
 // ---- asynchronous copies ----

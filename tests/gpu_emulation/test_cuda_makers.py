@@ -72,7 +72,82 @@ def test_nothing_is_copied(emulated_gpu, emulated_library, name):
         np.testing.assert_array_equal(host(found), host(expected))
 
 
-def test_an_arange_is_one_kernel(emulated_gpu, emulated_library):
+RANGES = [name for name in MAKERS if name.startswith(("a l", "arange", "linspace")) and not name.endswith(("none", "in bfloat16"))]
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_a_range_is_one_kernel(emulated_gpu, emulated_library, name):
     emulated_library.launches()
-    tc.arange(100, device=emulated_gpu)
-    assert len(emulated_library.launches()) == 1
+    MAKERS[name](emulated_gpu)
+    (kernel,) = emulated_library.launches()
+    assert "range_kernel" in kernel
+
+
+def in_steps(first, step, last, length, turn):
+    """The numbers of float64 that are rounded to the dtype."""
+    i = np.arange(length, dtype=np.float64)
+    values = np.where(i < turn, first + step * i, last - step * (length - 1 - i))
+    values[turn:][-1:] = last
+    return values
+
+
+# first, step, last, length, turn; all below 2^53 of a unit: computed as integers
+WHOLE = {
+    "integers": (3.0, -2.0, 0.0, 70, 70),
+    "quarters": (0.0, 0.25, 0.0, 200, 200),
+    "from one end to the other": (-1.0, 2.0**-7, 1.0, 257, 256),
+    "many bits": (1.0 + 2.0**-40, 3.0 * 2.0**-30, 0.0, 99, 99),
+    "to 2^53": (2.0**53 - 99.0, 1.0, 0.0, 99, 99),
+    "no step": (5.5, 0.0, 5.5, 1, 1),
+}
+REAL = {
+    "tenths": (0.3, 0.1, 0.0, 400, 400),
+    "thirds": (-1.0, 1 / 3, 1.0, 7, 6),
+    "another end": (0.0, 0.25, 9.0, 5, 4),
+    "beyond 2^53": (2.0**53 - 9.0, 3.0, 0.0, 99, 99),
+    "tiny": (1e-300, 1e-310, 0.0, 40, 40),
+    "of float32's smallest": (1e-44, 1.3e-45, 0.0, 40, 40),
+    "too large for float32": (1e38, 1e38, 0.0, 9, 9),
+    "a negative zero": (-0.0, -1.0, 0.0, 4, 4),
+    "towards a negative zero": (-4.0, 1.0, -0.0, 5, 4),
+    "infinite": (0.0, np.inf, np.inf, 4, 3),
+    "not a number": (np.nan, 1.0, 0.0, 4, 4),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"])
+@pytest.mark.parametrize("name", [*WHOLE, *REAL])
+def test_numbers_in_equal_steps(emulated_gpu, emulated_library, name, dtype):
+    """To the bit those of float64, rounded to the dtype as casts are. Those that are whole are computed without float64."""
+    arguments = (WHOLE | REAL)[name]
+    with np.errstate(invalid="ignore"):
+        expected = tc.tensor(in_steps(*arguments)).to(dtype)
+    emulated_library.launches()
+    found = tc._core.spaced(*arguments, dtype, emulated_gpu)
+    (kernel,) = emulated_library.launches()
+    if dtype in ("float32", "float64", "float16", "bfloat16"):
+        assert ("whole_range_kernel" in kernel) == (name in WHOLE)
+    for made in (found, tc._core.spaced(*arguments, dtype)):
+        assert made._dtype_name == dtype
+        np.testing.assert_array_equal(bits(made), bits(expected))
+
+
+def bits(x):
+    """Of NaN, which NaN is open."""
+    array = np.ascontiguousarray(host(x))
+    return np.where(array != array, 0, array.view(f"u{array.itemsize}"))
+
+
+@pytest.mark.parametrize("steps, most", [("dyadic", 2.0**40), ("any", 1.0)])
+def test_random_numbers_in_equal_steps(emulated_gpu, rng, steps, most):
+    for _ in range(40):
+        length = int(rng.integers(2, 60))
+        first, step = (
+            rng.integers(-(2**20), 2**20, 2) / 2.0 ** rng.integers(0, 30) if steps == "dyadic" else rng.standard_normal(2) * most
+        ).tolist()
+        last = first + step * (length - 1)
+        turn = int(rng.integers(1, length + 1))
+        wide = tc.tensor(in_steps(first, step, last, length, turn))
+        for dtype in ("float32", "float64", "float16", "int64"):
+            found = tc._core.spaced(first, step, last, length, turn, dtype, emulated_gpu)
+            np.testing.assert_array_equal(bits(found), bits(wide.to(dtype)))

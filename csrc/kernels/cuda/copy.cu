@@ -114,16 +114,45 @@ template <class Bits> __global__ void __launch_bounds__(element_threads) fill_ke
     });
 }
 
-__global__ void __launch_bounds__(element_threads) range_kernel(int64_t *to, uint64_t first, uint64_t step, int64_t n)
+template <class T> constexpr bool is_integer = std::is_same_v<decltype(element(T())), int64_t>;
+
+template <class To>
+__global__ void __launch_bounds__(element_threads) whole_range_kernel(To *to, uint64_t first, uint64_t step, float unit, int64_t n)
 {
-    for_own_elements(n, [&](int64_t i) { to[i] = static_cast<int64_t>(first + static_cast<uint64_t>(i) * step); });
+    for_own_elements(n, [&](int64_t i) {
+        const int64_t number = static_cast<int64_t>(first + static_cast<uint64_t>(i) * step);
+        if constexpr (is_integer<To>)
+            convert(to[i], number);
+        else
+            convert(to[i], static_cast<compute<To>>(number) * static_cast<compute<To>>(unit));
+    });
+}
+
+// In float64, as there are numbers that float32 would round otherwise: two operations for an element, which a launch outlasts.
+template <class To>
+__global__ void __launch_bounds__(element_threads)
+    real_range_kernel(To *to, double first, double step, double last, int64_t turn, int64_t n)
+{
+    for_own_elements(n, [&](int64_t i) {
+        const double steps = rounded_product(step, static_cast<double>(i < turn ? i : n - 1 - i));
+        convert(to[i], i < turn ? first + steps : i == n - 1 ? last : last - steps);
+    });
+}
+
+int run_range(const tc_copy_args &a, const tc_range &r, void *stream)
+{
+    const Launch shape = element_launch(a.numel, stream);
+    return with_dtype(a.to_dtype, [&](auto type) {
+        auto *to = static_cast<decltype(type) *>(a.to);
+        if (!r.is_whole) return launch<real_range_kernel<decltype(type)>>(shape, to, r.first, r.step, r.last, r.turn, a.numel);
+        return launch<whole_range_kernel<decltype(type)>>(shape, to, static_cast<uint64_t>(r.whole_first),
+                                                          static_cast<uint64_t>(r.whole_step), r.unit, a.numel);
+    });
 }
 
 int run_fill(const tc_copy_args &a, void *stream)
 {
-    if (a.step)
-        return launch<range_kernel>(element_launch(a.numel, stream), static_cast<int64_t *>(a.to), a.number, static_cast<uint64_t>(a.step),
-                                    a.numel);
+    if (a.range) return run_range(a, *a.range, stream);
     const size_t element = element_bytes(a.to_dtype);
     if (const int64_t n = sixteens(a)) {
         uint64_t pattern = a.number;

@@ -86,6 +86,9 @@ __device__ __forceinline__ uint32_t float_to_tf32(float x)
 #endif
 }
 
+// x y, which is rounded before anything is added to it.
+__device__ __forceinline__ double rounded_product(double x, double y) { return __dmul_rn(x, y); }
+
 // 2^x, good to 2 units in the last place; denormals become zero.
 __device__ __forceinline__ float exp2_approximate(float x)
 {

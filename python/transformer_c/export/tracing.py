@@ -219,7 +219,7 @@ class Tracer:
         found = list(result) if isinstance(result, (tuple, list)) else [result]
         if op in _QUESTIONS or not any(isinstance(r, Tensor) for r in found):
             return
-        if op == "arange" or (op in ("as_tensor", "tensor") and not isinstance(args[0], Tensor)):
+        if op in ("arange", "spaced") or (op in ("as_tensor", "tensor") and not isinstance(args[0], Tensor)):
             self._made.add(id(result))
             self._add(result, Value("constant", result.shape, result.dtype, None, result.detach().clone(), depends=False))
             return

@@ -7,7 +7,7 @@ from typing import Any
 from .. import _core
 from .._arguments import count, one_of
 from .._core import Tensor
-from .._tensor import empty, full, integers, made, no_grad, ones, tensor, where, zeros
+from .._tensor import _finish, empty, full, no_grad, ones, tensor, zeros
 from ._calls import METHODS, to_arrays
 
 
@@ -35,14 +35,9 @@ def linspace(start: float, end: float, steps: int, *, dtype: Any = None, device:
     start, end, steps = _number(start), _number(end), count("steps", steps, 0)
     whole = dtype is not None and Tensor([], dtype)._dtype_name in ("int64", "int32", "uint8")
     start, end = (int(start), int(end)) if whole else (float(start), float(end))
-    places = integers(0, 1, steps, device, "float64")
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
-    values = start + step * places
-    if whole and steps > 1:  # from both ends, as PyTorch does, so that rounding is the same
-        values = where(places < steps // 2, values, end - step * (steps - 1 - places))
-    elif steps > 1:
-        values[-1:] = end
-    return made(values, "float32" if dtype is None else dtype, device, requires_grad)
+    turn = 1 if steps == 1 else steps // 2 if whole else steps - 1  # integers from both ends, as PyTorch does, so that rounding is the same
+    return _finish(_core.spaced(start, step, end, steps, turn, dtype, device), requires_grad)
 
 
 def eye(n: int, m: int | None = None, *, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
