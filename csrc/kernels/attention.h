@@ -53,7 +53,7 @@ typedef struct tc_attention_problem {
     double scale, softcap;   /* softcap 0: none */
     tc_attention_plane mask; /* uint8 */
     tc_attention_mask_kind mask_kind;
-    tc_attention_plane additive[2]; /* in the compute dtype, added to the scores; -inf: may not attend */
+    tc_attention_plane additive[2]; /* added to the scores; -inf: may not attend. On GPUs of the table's dtype, on CPUs the compute dtype */
     /* Query i sees keys i + offset - left <= j <= i + offset + right, j < key_lengths[b]. Causal: right is 0. */
     int64_t left, right;        /* from -TC_ATTENTION_UNBOUNDED to TC_ATTENTION_UNBOUNDED: no bound */
     int64_t offset;             /* when offsets is NULL; within TC_ATTENTION_FAR */

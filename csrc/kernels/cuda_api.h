@@ -25,7 +25,7 @@ extern "C" {
  * for the CPU kernel; `scratch` is device memory of the size given by scratch_bytes, for this call alone.
  *
  * A table is for tensors of one dtype. Values that kernels save for each other and reduce into (statistics, partial sums, shift,
- * sum, lse) and additive attention terms with their gradients have the compute dtype: float64 for float64, otherwise float32. */
+ * sum, lse) have the compute dtype: float64 for float64, otherwise float32. */
 typedef int (*tc_cuda_launcher)(const void *args, int64_t items, void *scratch, void *stream);
 
 typedef struct tc_cuda_kernel_table {

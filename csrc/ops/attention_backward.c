@@ -147,7 +147,7 @@ static tc_status run_dbias(tc_tensor **out, attention_problem *x, const tc_atten
     tc_tensor *dbias;
     for (int i = 0; i < x->lead_ndim; i++) lead[i] = (i < x->batch_axes ? own.batch : own.head) ? x->score_lead[i] : 1;
     const int ndim = attention_shape(shape, x, lead, own.row ? p->Tq : 1, own.column ? p->Tk : 1);
-    TC_TRY(tc_tensor_zeros(&dbias, ndim, shape, s->statistics, s->device, s->err));
+    TC_TRY(tc_tensor_zeros(&dbias, ndim, shape, s->compute, s->device, s->err));
     TC_TRY(tc_own(s, dbias));
     tc_attention_dbias_args a = {.backward = *args};
     TC_TRY(attention_plane(x, &a.dbias, dbias));

@@ -28,8 +28,8 @@ void attention_inputs(tc_input *in, tc_tensor *q, tc_tensor *k, tc_tensor *v, co
     in[ATTENTION_Q] = (tc_input){n.q, q, .strided = true};
     in[ATTENTION_K] = (tc_input){n.k, k, .strided = true};
     in[ATTENTION_V] = (tc_input){n.v, v, .strided = true};
-    in[ATTENTION_BIAS] = (tc_input){"bias", o->bias, .statistic = true, .strided = true};
-    in[ATTENTION_MASK] = (tc_input){n.mask, is_added(o) ? o->mask : NULL, .statistic = true, .strided = true};
+    in[ATTENTION_BIAS] = (tc_input){"bias", o->bias, .strided = true};
+    in[ATTENTION_MASK] = (tc_input){n.mask, is_added(o) ? o->mask : NULL, .strided = true};
 }
 
 /* ---- shapes ------------------------------------------------------------------------------------------------------------- */

@@ -9,6 +9,8 @@ import transformer_c as tc
 from device_cases import array, host
 from test_cuda_training import OPTIMIZERS
 from transformer_c import functional as F
+from transformer_c.models.config import Config
+from transformer_c.models.mpnet import MPNet
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -70,16 +72,27 @@ def test_an_op_takes_halves_and_gives_them(emulated_gpu, emulated_library, name,
     assert all(x.grad is None or x.grad.dtype.name == dtype for x in given) and given[0].grad is not None
 
 
-class Step:
-    """A step of training of an encoder's, in parts; each gives the kernels that it launched."""
+def encoder(rng):
+    return tc.TransformerEncoder(2, input_dim=8, num_heads=2, dim_feedforward=16, dropout=0.1), array(rng, (2, 5, 8), "float32")
 
-    def __init__(self, gpu, library, rng, autocast):
+
+def mpnet(rng):
+    """Its scores have a bias, which is of the model's dtype, as is its gradient."""
+    sizes = dict(hidden_size=8, num_attention_heads=2, num_hidden_layers=2, intermediate_size=16)
+    config = Config({"model_type": "mpnet", "vocab_size": 40, "max_position_embeddings": 20, **sizes})
+    return MPNet(config), rng.integers(2, 40, (2, 5))
+
+
+class Step:
+    """A step of training of a model's, in parts; each gives the kernels that it launched."""
+
+    def __init__(self, gpu, library, rng, autocast, make=encoder):
         self.library, self.autocast = library, autocast
-        self.model = tc.TransformerEncoder(2, input_dim=8, num_heads=2, dim_feedforward=16, dropout=0.1).to(gpu)
-        self.x = tc.tensor(array(rng, (2, 5, 8), "float32"), device=gpu)
+        model, x = make(rng)
+        self.model, self.x = model.to(gpu), tc.tensor(x, device=gpu)
         if not autocast:
             self.model.bfloat16()
-            self.x = self.x.bfloat16()
+            self.x = self.x.bfloat16() if self.x.is_floating_point() else self.x
         self.target = tc.tensor(rng.integers(0, 8, (2, 5)), device=gpu)
         self.optimizer = tc.optim.AdamW(self.model.parameters(), 1e-2)
 
@@ -112,8 +125,9 @@ class Step:
 WIDEN, NARROW = "<float, tc::bfloat16>", "<tc::bfloat16, float>"
 
 
-def test_a_step_of_a_model_of_halves_casts_at_the_loss_alone(emulated_gpu, emulated_library, rng):
-    step = Step(emulated_gpu, emulated_library, rng, autocast=False)
+@pytest.mark.parametrize("make", [encoder, mpnet])
+def test_a_step_of_a_model_of_halves_casts_at_the_loss_alone(emulated_gpu, emulated_library, make, rng):
+    step = Step(emulated_gpu, emulated_library, rng, autocast=False, make=make)
     step.casts()  # makes the masters
     for _ in range(2):
         assert step.casts() == {"loss": [WIDEN], "backward": [NARROW]}

@@ -254,8 +254,7 @@ __global__ void __launch_bounds__(tile_threads, 1)
             }
         }
     }
-    Real *out =
-        static_cast<Real *>(plane.data) + (a.batches == 1 ? 0 : own_batch * plane.batch) + (a.heads == 1 ? 0 : own_head * plane.head);
+    T *out = static_cast<T *>(plane.data) + (a.batches == 1 ? 0 : own_batch * plane.batch) + (a.heads == 1 ? 0 : own_head * plane.head);
     // Sums along broadcast axes through shared memory, in order.
     TC_UNROLL
     for (int i = 0; i < n; i++) TC_UNROLL
@@ -268,7 +267,7 @@ __global__ void __launch_bounds__(tile_threads, 1)
         Real total = 0;
         for (int i = row; i < (one_row ? tile : row + 1); i++)
             for (int j = column; j < (one_column ? tile : column + 1); j++) total += shared.weight[i][j];
-        out[(first_query + row) * plane.row + (first_key + column) * plane.column] = total;
+        narrow(out[(first_query + row) * plane.row + (first_key + column) * plane.column], total);
     }
 }
 

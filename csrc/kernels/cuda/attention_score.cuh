@@ -75,7 +75,7 @@ template <class T> struct Head : Rows {
     using Real = compute<T>;
     Operand<T> q, k, v; // rows across, features along
     const uint8_t *mask;
-    const Real *additive[2];
+    const T *additive[2];
     const Numbers<Real> &numbers;
     int64_t offset, keys; // keys: the number within the key length
     uint64_t first_row;   // of the head, among all rows of scores: dropout uses it to number elements
@@ -90,7 +90,7 @@ template <class T> struct Head : Rows {
         mask = p.mask.data ? static_cast<const uint8_t *>(p.mask.data) + b * p.mask.batch + h * p.mask.head : nullptr;
         for (int n = 0; n < 2; n++) {
             const tc_attention_plane &plane = p.additive[n];
-            additive[n] = plane.data ? static_cast<const Real *>(plane.data) + b * plane.batch + h * plane.head : nullptr;
+            additive[n] = plane.data ? static_cast<const T *>(plane.data) + b * plane.batch + h * plane.head : nullptr;
         }
         first_row = static_cast<uint64_t>(place_of(p.heads, static_cast<uint32_t>(b * p.H + h)) * p.Tq);
         offset = p.offsets ? p.offsets[b] : p.offset;
@@ -155,7 +155,7 @@ __device__ __forceinline__ Score<compute<T>> finish_score(const tc_attention_pro
     constexpr Real lowest = sizeof(Real) == sizeof(float) ? static_cast<Real>(-FLT_MAX) : static_cast<Real>(-DBL_MAX);
     for (int n = 0; n < 2; n++) {
         if (!head.additive[n]) continue;
-        const Real added = head.additive[n][i * p.additive[n].row + j * p.additive[n].column];
+        const Real added = widen(head.additive[n][i * p.additive[n].row + j * p.additive[n].column]);
         // NaN in a key that this hides stays out; the sum of finite numbers hides nothing
         score.value = added == -static_cast<Real>(INFINITY) ? added : v_maximum(score.value + added, lowest);
         score.hidden = score.hidden || added == -static_cast<Real>(INFINITY);
