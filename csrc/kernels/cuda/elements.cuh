@@ -12,6 +12,15 @@ constexpr int64_t most_element_blocks = 1 << 20;
 // spills.
 constexpr int block_residency = 8;
 
+// Threads that a multiprocessor holds.
+#if __CUDA_ARCH__ == 750
+constexpr int resident_threads = 1024;
+#elif __CUDA_ARCH__ >= 1200
+constexpr int resident_threads = 1536;
+#else
+constexpr int resident_threads = 2048;
+#endif
+
 // f(i) for the elements i < n of this thread: the grid, less its first `others` blocks, iterates as often as needed.
 template <class F> __device__ __forceinline__ void for_own_elements(int64_t n, F f, unsigned others = 0)
 {

@@ -121,7 +121,7 @@ template <class Real> struct Keep {
 
 // A thread takes the four elements of a block of random words, TC_PHILOX_BLOCKS apart, so neighbouring threads take neighbours.
 template <class T>
-__global__ void __launch_bounds__(element_threads)
+__global__ void __launch_bounds__(element_threads, resident_threads / element_threads)
     dropout_kernel(const __grid_constant__ tc_dropout_forward_args a, const __grid_constant__ Keep<compute<T>> kept, int64_t groups)
 {
     using Real = compute<T>;
