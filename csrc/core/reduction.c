@@ -74,16 +74,8 @@ static void describe(tc_reduce_args *args, const tc_tensor *x, const tc_axis_set
 
 #define FEW_RESULTS 64    /* with fewer results (or tiles of them), the segments of a long reduction are items */
 #define ROW_SEGMENT 16384 /* elements of a segment */
-#define INTEGER_SEGMENT (INT64_C(1) << 20)
 
 static int64_t magnitude(int64_t stride) { return stride < 0 ? -stride : stride; }
-
-/* Neighbouring results are closer in memory than neighbouring elements of one result: walk along the results. */
-static bool by_columns(const tc_reduce_args *args)
-{
-    if (args->kept_ndim == 0 || args->reduced_ndim == 0) return args->kept_ndim > 0; /* only axes of length 1 are reduced: a copy */
-    return magnitude(args->kept_strides[args->kept_ndim - 1]) < magnitude(args->reduced_strides[args->reduced_ndim - 1]);
-}
 
 /* Kernels that walk along the results expect an axis of them: a single column has one of length 1. */
 static void keep_one_column(tc_reduce_args *args)
@@ -92,8 +84,8 @@ static void keep_one_column(tc_reduce_args *args)
     args->kept_strides[args->kept_ndim++] = 0;
 }
 
-/* The same for sums, whose bits depend on it: the last kept axis decides whatever its length, so that a result has the same bits however
- * many come with it. An axis with a stride of 0 does not say where results are. */
+/* tc_reduce_by_columns for sums, whose bits depend on it: the last kept axis decides whatever its length, so that a result has the same
+ * bits however many come with it. An axis with a stride of 0 does not say where results are. */
 static bool walk_columns(tc_reduce_args *args, const tc_tensor *x, const tc_axis_set *set)
 {
     int last = x->ndim - 1;
@@ -169,27 +161,26 @@ static tc_status reduce_floats(tc_tensor *out, const tc_tensor *x, const tc_axis
     return reduce_twice(out, partial, &args, columns, err);
 }
 
-/* As floats, but only when they are very many: integers may be added in any order. */
+/* As floats, but only long sums in segments: integers may be added in any order. */
 static tc_status reduce_integers(tc_tensor *out, const tc_tensor *x, const tc_axis_set *set, tc_reduce_step step, bool arg, tc_error *err)
 {
     static const tc_axis_set last = {.reduced = {false, true}, .count = 1};
     tc_reduce_args args = {.step = step, .arg = arg, .out = out->data, .out_dtype = out->dtype};
     describe(&args, x, set, arg);
-    args.segment = args.reduced;
     args.segments = 1;
-    if (!arg && out->numel > 0 && out->numel < FEW_RESULTS && args.reduced > 2 * INTEGER_SEGMENT) {
-        TC_OWNED tc_tensor *partial = NULL;
-        args.segment = INTEGER_SEGMENT;
-        args.segments = tc_divide_up(args.reduced, INTEGER_SEGMENT);
-        TC_TRY(tc_tensor_empty(&partial, 2, (int64_t[]){out->numel, args.segments}, TC_INT64, x->storage->device, err));
-        args.out = partial->data;
-        args.out_dtype = TC_INT64;
-        TC_TRY(tc_run_interruptible(x->storage->device, TC_FLOAT32, &tc_kernel_integer_reduce, &args, partial->numel,
-                                    (double)args.segment + 8.0, err));
-        return reduce_integers(out, partial, &last, step, false, err);
+    if (!arg && out->numel > 0 && args.reduced > 2 * ROW_SEGMENT) choose_segments(&args, tc_reduce_by_columns(&args));
+    if (args.segments == 1) {
+        args.segment = args.reduced;
+        return tc_run_interruptible(x->storage->device, TC_FLOAT32, &tc_kernel_integer_reduce, &args, out->numel,
+                                    (double)args.reduced + 8.0, err);
     }
-    return tc_run_interruptible(x->storage->device, TC_FLOAT32, &tc_kernel_integer_reduce, &args, out->numel, (double)args.reduced + 8.0,
-                                err);
+    TC_OWNED tc_tensor *partial = NULL;
+    TC_TRY(tc_tensor_empty(&partial, 2, (int64_t[]){out->numel, args.segments}, TC_INT64, x->storage->device, err));
+    args.out = partial->data;
+    args.out_dtype = TC_INT64;
+    TC_TRY(tc_run_interruptible(x->storage->device, TC_FLOAT32, &tc_kernel_integer_reduce, &args, partial->numel,
+                                (double)args.segment + 8.0, err));
+    return reduce_integers(out, partial, &last, step, false, err);
 }
 
 tc_status tc_run_reduction(tc_tensor *out, const tc_tensor *x, const tc_axis_set *set, tc_reduce_step step, const tc_tensor *center,
@@ -206,9 +197,11 @@ tc_status tc_run_arg_reduction(tc_tensor *out, const tc_tensor *x, const tc_axis
     const tc_device device = x->storage->device;
     const tc_dtype compute = tc_compute_dtype(x->dtype);
     describe(&args, x, set, true);
+    args.segment = args.reduced;
+    args.segments = 1;
     if (args.kept == 0) return TC_OK;
     const double reduced = (double)args.reduced;
-    if (!by_columns(&args) || args.reduced > TC_REDUCE_EXACT)
+    if (!tc_reduce_by_columns(&args) || args.reduced > TC_REDUCE_EXACT)
         return tc_run_interruptible(device, compute, &tc_kernel_reduce_arg, &args, args.kept, 2.0 * reduced + 8.0, err);
     const int64_t width = args.kept_shape[args.kept_ndim - 1], tiles = tc_divide_up(width, TC_REDUCE_TILE);
     const double tile = (double)(width < TC_REDUCE_TILE ? width : TC_REDUCE_TILE);

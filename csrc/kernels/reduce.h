@@ -24,7 +24,7 @@ typedef enum tc_reduce_step { TC_STEP_sum, TC_STEP_max, TC_STEP_min, TC_STEP_any
  *
  * reduce_rows       items are results times segments:   out (kept, segments), each divided by `divisor`
  * reduce_columns    items are outer times segments times tiles of the last kept axis:   out (outer, segments, columns)
- * reduce_arg        items are results: out (kept) int64, the index of the first largest element, or smallest (step min)
+ * reduce_arg        items are results: out (kept) int64, the index of the first largest element, or smallest (step min); one segment
  * reduce_arg_columns   the same for outer times tiles of the last kept axis; reduced <= TC_REDUCE_EXACT
  * integer_reduce    items are results times segments: out (kept, segments) of out_dtype, in int64; arg: the index instead, one segment
  */
@@ -41,6 +41,14 @@ typedef struct tc_reduce_args {
     int64_t kept_shape[TC_REDUCE_DIMS], kept_strides[TC_REDUCE_DIMS];
     int64_t reduced_shape[TC_REDUCE_DIMS], reduced_strides[TC_REDUCE_DIMS];
 } tc_reduce_args;
+
+/* Are neighbouring results closer in memory than neighbouring elements of one result? Then kernels walk along the results. */
+static inline bool tc_reduce_by_columns(const tc_reduce_args *a)
+{
+    if (a->kept_ndim == 0 || a->reduced_ndim == 0) return a->kept_ndim > 0; /* only axes of length 1 are reduced: a copy */
+    const int64_t kept = a->kept_strides[a->kept_ndim - 1], reduced = a->reduced_strides[a->reduced_ndim - 1];
+    return (kept < 0 ? -kept : kept) < (reduced < 0 ? -reduced : reduced);
+}
 extern const tc_kernel tc_kernel_integer_reduce;
 extern const tc_kernel tc_kernel_reduce_arg;
 extern const tc_kernel tc_kernel_reduce_arg_columns;

@@ -139,7 +139,7 @@ def sorted_rows(tc, tensor, N, C):
 
 def integers(tc, tensor, N, C):
     x = tensor(N, C, grad=False).long()
-    x + x, x.sum(1), x.sum(0), x @ x.T, tc.functional.one_hot(x[0], 4)
+    x + x, x.sum(1), x.sum(0), x.amax(0), x.argmax(0), x @ x.T, tc.functional.one_hot(x[0], 4)
 
 
 def corners(tc, tensor, N, C):
@@ -155,7 +155,11 @@ def rotary(tc, tensor, B, H, T, d):
 
 
 def a_range(tc, tensor, length):
-    tc.arange(length, device=tensor.device)
+    (
+        tc.arange(length, device=tensor.device),
+        tc.arange(0, length / 8, 0.125, device=tensor.device),
+        tc.linspace(0, 1, length, device=tensor.device),
+    )
 
 
 def activated(tc, tensor, M, N, K):

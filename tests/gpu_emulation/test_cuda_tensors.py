@@ -427,6 +427,43 @@ def test_truth_and_places(emulated_gpu, dtype, rng):
             np.testing.assert_array_equal(host(on_gpu), host(on_cpu))
 
 
+WIDE = {  # shapes, axes: columns beside one another in memory, in tiles of 32 and what is left; more rows than share a column
+    "one tile and a bit": ((40, 33), 0),
+    "outer": ((3, 50, 70), 1),
+    "the first axis": ((20, 3, 40), 0),
+    "two axes": ((5, 9, 2, 33), (0, 2)),
+    "one row": ((1, 64), 0),
+    "one column": ((70, 1), 0),
+}
+
+
+@pytest.mark.parametrize("dtype", ALL_DTYPES)
+@pytest.mark.parametrize("name", WIDE)
+def test_reductions_along_columns(emulated_gpu, name, dtype, rng):
+    """Of equal elements, which come several times, the first is found; NaN before all others."""
+    shape, axis = WIDE[name]
+    x = array(rng, shape, dtype)
+    if dtype in ("float32", "float64"):
+        x.reshape(-1)[:: x.size // 3 + 1] = np.nan
+    views = [lambda t: t, lambda t: t[..., ::-1], lambda t: t[::2], lambda t: t.swapaxes(0, -1)]
+    functions = ["any", "all"] if dtype in FLOATS else ["sum", "amax", "amin", "any", "all"]
+    for function in functions + ([] if isinstance(axis, tuple) else ["argmax", "argmin"]):
+        for view in views:
+            on_cpu, on_gpu = (getattr(view(tc.tensor(x, device=place)), function)(axis) for place in ("cpu", emulated_gpu))
+            assert on_gpu.dtype == on_cpu.dtype and on_gpu.shape == on_cpu.shape
+            np.testing.assert_array_equal(host(on_gpu), host(on_cpu))
+
+
+@pytest.mark.parametrize("shape, axis", [((33_000,), 0), ((33_000, 3), 0), ((3, 33_000), 1), ((2, 33_000, 2), 1)], ids=str)
+@pytest.mark.parametrize("dtype", ["int64", "bool"])
+def test_long_reductions_of_integers(device, shape, axis, dtype, rng):
+    """In segments, over which another launch goes; where an extreme is, in one."""
+    x = rng.integers(-(2**62), 2**62, shape).astype(dtype) if dtype == "int64" else rng.random(shape) < 1e-3
+    for function in ("sum", "amax", "amin", "any", "all", "argmax"):
+        wanted = getattr(np, function)(x, axis)
+        np.testing.assert_array_equal(host(getattr(tc.tensor(x, device=device), function)(axis)), wanted)
+
+
 def test_a_copy_stays_on_the_gpu(emulated_gpu):
     x = tc.arange(3.0, device=emulated_gpu)
     for copied in (tc.tensor(x), tc.tensor([x[0], x[1], x[2]]), tc.FloatTensor(x)):

@@ -1,52 +1,33 @@
 // extremes.cu: where the largest and smallest elements are, their gradient, and the order that sorts a row.
 #include "../sort.h"
+#include "found.cuh"
 #include "launchers.h"
-#include "rows.cuh"
 
 namespace
 {
 
 using namespace tc;
 
-// out (kept): one warp per result.
-template <class Real, class X>
-__global__ void __launch_bounds__(warp_lanes *warps_a_block) arg_kernel(const __grid_constant__ tc_reduce_args a)
-{
-    const int64_t kept = own_row();
-    if (kept >= a.kept) return;
-    const X *x = static_cast<const X *>(a.x) + offset_of(kept, a.kept_ndim, a.kept_shape, a.kept_strides);
-    Found<Real> best = {0, -1};
-    for (int64_t i = threadIdx.x; i < a.reduced; i += warp_lanes) {
-        const Real value = static_cast<Real>(element(x[reduced_offset(a, i)]));
-        best = first_extreme(a.step, best, {value, i});
+// out (kept): where the first largest or smallest element is.
+template <class Real> struct FirstExtreme {
+    using Value = Real;
+    static __device__ __forceinline__ Found<Real> none(int) { return {0, -1}; }
+    template <class X> static __device__ __forceinline__ Real value(int, X x) { return static_cast<Real>(x); }
+    static __device__ __forceinline__ Found<Real> join(int step, const Found<Real> &a, const Found<Real> &b)
+    {
+        return first_extreme(step, a, b);
     }
-    best = warp_first_extreme(a.step, best);
-    if (threadIdx.x == 0) static_cast<int64_t *>(a.out)[kept] = best.at;
-}
+    static __device__ __forceinline__ void write(const tc_reduce_args &a, int64_t kept, const Found<Real> &found)
+    {
+        static_cast<int64_t *>(a.out)[kept] = found.at;
+    }
+};
 
-// One block per 32 neighbouring columns, which are neighbours in memory: a warp reads 32 of a row.
-template <class Real, class X>
-__global__ void __launch_bounds__(warp_lanes *column_rows, 2) arg_columns_kernel(const __grid_constant__ tc_reduce_args a)
+template <class Real> int arg_reduce(const void *args, bool columns, void *stream)
 {
-    TC_SHARED(Real, values, [column_rows][warp_lanes]);
-    TC_SHARED(int64_t, places, [column_rows][warp_lanes]);
-    const int64_t columns = a.kept_shape[a.kept_ndim - 1];
-    BlockPlace place;
-    const int64_t column = place.take(divide_up(columns, warp_lanes)) * warp_lanes + threadIdx.x, kept = place.rest * columns + column;
-    Found<Real> best = {0, -1};
-    if (column < columns) {
-        const X *x = static_cast<const X *>(a.x) + offset_of(kept, a.kept_ndim, a.kept_shape, a.kept_strides);
-        for (int64_t i = threadIdx.y; i < a.reduced; i += column_rows) {
-            const Real value = static_cast<Real>(element(x[reduced_offset(a, i)]));
-            best = first_extreme(a.step, best, {value, i});
-        }
-    }
-    values[threadIdx.y][threadIdx.x] = best.value;
-    places[threadIdx.y][threadIdx.x] = best.at;
-    __syncthreads();
-    if (threadIdx.y != 0 || column >= columns) return;
-    for (int i = 1; i < column_rows; i++) best = first_extreme(a.step, best, {values[i][threadIdx.x], places[i][threadIdx.x]});
-    static_cast<int64_t *>(a.out)[kept] = best.at;
+    const auto &a = *static_cast<const tc_reduce_args *>(args);
+    if (a.kept == 0) return 0;
+    return with_dtype(a.x_dtype, [&](auto type) { return launch_find<FirstExtreme<Real>, decltype(type)>(a, columns, stream); });
 }
 
 // One thread per result: of the elements equal to it (NaN equals NaN) the first gets its gradient.
@@ -164,16 +145,11 @@ template <class X> int argsort(const void *args, void *scratch, void *stream)
 
 template <class T> int tc_cuda_reduce_arg(const void *args, int64_t, void *, void *stream)
 {
-    const auto &a = *static_cast<const tc_reduce_args *>(args);
-    if (a.kept == 0) return 0;
-    return with_dtype(a.x_dtype, [&](auto type) { return launch<arg_kernel<compute<T>, decltype(type)>>(warp_launch(a.kept, stream), a); });
+    return arg_reduce<compute<T>>(args, false, stream);
 }
 template <class T> int tc_cuda_reduce_arg_columns(const void *args, int64_t, void *, void *stream)
 {
-    const auto &a = *static_cast<const tc_reduce_args *>(args);
-    if (a.kept == 0) return 0;
-    const Launch shape = column_launch(a.kept, a.kept_shape[a.kept_ndim - 1], 1, stream);
-    return with_dtype(a.x_dtype, [&](auto type) { return launch<arg_columns_kernel<compute<T>, decltype(type)>>(shape, a); });
+    return arg_reduce<compute<T>>(args, true, stream);
 }
 template <class T> int tc_cuda_extreme_backward(const void *args, int64_t items, void *, void *stream)
 {

@@ -2,8 +2,8 @@
 #include "../function_ids.h"
 #include "../integer_product.h"
 #include "elementwise.cuh"
+#include "found.cuh"
 #include "launchers.h"
-#include "rows.cuh"
 
 namespace
 {
@@ -87,29 +87,22 @@ __device__ __forceinline__ int64_t combine_integers(int step, int64_t a, int64_t
     }
 }
 
-// out (kept): one warp per result.
-template <class X>
-__global__ void __launch_bounds__(warp_lanes *warps_a_block) integer_reduce_kernel(const __grid_constant__ tc_reduce_args a)
-{
-    const int64_t row = own_row(), kept = row / a.segments, first = row % a.segments * a.segment, left = a.reduced - first;
-    if (kept >= a.kept) return;
-    const X *x = static_cast<const X *>(a.x) + offset_of(kept, a.kept_ndim, a.kept_shape, a.kept_strides);
-    const bool extreme = a.step == TC_STEP_max || a.step == TC_STEP_min, truth = a.step == TC_STEP_any || a.step == TC_STEP_all;
-    Found<int64_t> best = {0, -1};
-    int64_t sum = a.step == TC_STEP_all;
-    for (int64_t i = first + threadIdx.x; i < (left < a.segment ? a.reduced : first + a.segment); i += warp_lanes) {
-        const int64_t value = element(x[reduced_offset(a, i)]);
-        if (extreme)
-            best = first_extreme(a.step, best, {value, i});
-        else
-            sum = combine_integers(a.step, sum, truth ? value != 0 : value);
+// Sums, extremes, any and all; with a.arg where the first extreme is.
+struct IntegerReduction {
+    using Value = int64_t;
+    static __device__ __forceinline__ Found<int64_t> none(int step) { return {step == TC_STEP_all, -1}; }
+    static __device__ __forceinline__ int64_t value(int step, int64_t x) { return step == TC_STEP_any || step == TC_STEP_all ? x != 0 : x; }
+    static __device__ __forceinline__ Found<int64_t> join(int step, const Found<int64_t> &a, const Found<int64_t> &b)
+    {
+        if (step == TC_STEP_max || step == TC_STEP_min) return first_extreme(step, a, b);
+        return {combine_integers(step, a.value, b.value), -1};
     }
-    best = warp_first_extreme(a.step, best);
-    for (int distance = warp_lanes / 2; distance > 0; distance /= 2)
-        sum = combine_integers(a.step, sum, __shfl_xor_sync(all_lanes, sum, distance));
-    const int64_t result = a.arg ? best.at : extreme ? best.value : sum;
-    if (threadIdx.x == 0) with_dtype(a.out_dtype, [&](auto type) { convert(static_cast<decltype(type) *>(a.out)[row], result); });
-}
+    static __device__ __forceinline__ void write(const tc_reduce_args &a, int64_t item, const Found<int64_t> &found)
+    {
+        const int64_t result = a.arg ? found.at : found.value;
+        with_dtype(a.out_dtype, [&](auto type) { convert(static_cast<decltype(type) *>(a.out)[item], result); });
+    }
+};
 
 template <class X> __device__ __forceinline__ X multiply_add(X sum, X a, X b) { return static_cast<X>(WRAP(sum, +, WRAP(a, *, b))); }
 __device__ __forceinline__ boolean multiply_add(boolean sum, boolean a, boolean b)
@@ -153,8 +146,8 @@ template <class T> int tc_cuda_integer_reduce(const void *args, int64_t, void *,
 {
     const auto &a = *static_cast<const tc_reduce_args *>(args);
     if (a.kept == 0) return 0;
-    return with_integer(
-        a.x_dtype, [&](auto type) { return launch<integer_reduce_kernel<decltype(type)>>(warp_launch(a.kept * a.segments, stream), a); });
+    const bool columns = tc_reduce_by_columns(&a);
+    return with_integer(a.x_dtype, [&](auto type) { return launch_find<IntegerReduction, decltype(type)>(a, columns, stream); });
 }
 template <class T> int tc_cuda_integer_product(const void *args, int64_t rows, void *, void *stream)
 {

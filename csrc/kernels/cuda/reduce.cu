@@ -17,17 +17,6 @@ template <class Real> __device__ __forceinline__ Real prepare(int step, Real x, 
     return step == TC_STEP_square_difference ? (x - center) * (x - center) : x;
 }
 
-// The elements [first, last) of a segment.
-struct Segment {
-    int64_t first, last;
-    __device__ __forceinline__ Segment(const tc_reduce_args &a, int64_t number)
-    {
-        const int64_t length = a.segments == 1 ? a.reduced : a.segment;
-        first = number * length;
-        last = first + length < a.reduced ? first + length : a.reduced;
-    }
-};
-
 // Element i of a result.
 template <class Real, class X> __device__ __forceinline__ Real reduced_element(const tc_reduce_args &a, const X *x, int64_t i, Real center)
 {

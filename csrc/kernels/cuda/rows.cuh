@@ -52,6 +52,17 @@ __device__ __forceinline__ int64_t reduced_offset(const tc_reduce_args &a, int64
     return a.reduced_ndim == 1 ? i * a.reduced_strides[0] : offset_of(i, a.reduced_ndim, a.reduced_shape, a.reduced_strides);
 }
 
+// The elements [first, last) of a segment.
+struct Segment {
+    int64_t first, last;
+    __device__ __forceinline__ Segment(const tc_reduce_args &a, int64_t number)
+    {
+        const int64_t length = a.segments == 1 ? a.reduced : a.segment;
+        first = number * length;
+        last = first + length < a.reduced ? first + length : a.reduced;
+    }
+};
+
 inline Launch warp_launch(int64_t results, void *stream)
 {
     return Launch(blocks(divide_up(results, warps_a_block)), dim3(warp_lanes, warps_a_block), 0, stream);
@@ -77,14 +88,6 @@ template <class X> __device__ __forceinline__ Found<X> first_extreme(int step, c
     const bool a_wins = b_nan ? false : a_nan || (step == TC_STEP_max ? a.value > b.value : a.value < b.value);
     const bool b_wins = a_nan ? false : b_nan || (step == TC_STEP_max ? b.value > a.value : b.value < a.value);
     return a_wins || (!b_wins && a.at < b.at) ? a : b;
-}
-template <class X> __device__ __forceinline__ Found<X> warp_first_extreme(int step, Found<X> best)
-{
-    for (int distance = warp_lanes / 2; distance > 0; distance /= 2) {
-        const Found<X> other = {__shfl_xor_sync(all_lanes, best.value, distance), __shfl_xor_sync(all_lanes, best.at, distance)};
-        best = first_extreme(step, best, other);
-    }
-    return best;
 }
 
 // The largest of C elements that are `step` apart, and the sum of e^(x - top).
