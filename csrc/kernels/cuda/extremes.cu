@@ -82,8 +82,7 @@ __global__ void __launch_bounds__(element_threads)
     argsort_kernel(const __grid_constant__ tc_argsort_args a, const __grid_constant__ SortPass pass)
 {
     for_own_elements(a.N * a.C, [&](int64_t i) {
-        const auto [row, at] = InRow(i, a.C);
-        const int64_t run = at / pass.to_be * pass.to_be;
+        const int64_t row = i / a.C, at = i % a.C, run = at / pass.to_be * pass.to_be;
         const X *x = static_cast<const X *>(a.x) + row * a.C;
         int64_t own = at, place = run;
         if (pass.from) {
