@@ -27,10 +27,10 @@ TC_DEFINE_KERNEL(gemm_pack)(const void *args, int64_t begin, int64_t end, void *
 /* The vectors of a group, in pairs: vector j of b begins (j & 1) * b_vector + (j >> 1) * b_pair elements after b. */
 typedef struct tile_work {
     int64_t K;
-    const real *a, *start, *residual; /* start: what the sums begin with, or NULL for zeros; residual: NULL unless it is added here */
+    const real *a, *bias, *carried, *residual; /* all but a: NULL unless the sums begin with it, or it is added here */
     const void *b;
     real *c;
-    int64_t a_row, a_col, b_row, b_vector, b_pair, c_row, start_row, residual_row;
+    int64_t a_row, a_col, b_row, b_vector, b_pair, c_row, carried_row, residual_row;
     int lanes, b_lanes; /* of the last vector: columns of C that exist, and that b has */
     bool add_c, relu;
     const char *fetch;   /* what to prefetch meanwhile, or NULL: fetch_lines cache lines of each panel for every FETCH_ROWS rows of b */
@@ -163,8 +163,10 @@ TC_INLINE void tile_product(const int rows, const int vectors, const b_kind kind
         for (int i = 0; i < rows; i++) TC_UNROLL
         for (int j = 0; j < vectors; j += CACHE_LINE_VECTORS) __builtin_prefetch(w->c + i * w->c_row + j * TC_LANES, 1);
     }
-    if (w->start)
-        tile_load(rows, vectors, c, w->start, w->start_row, w->lanes);
+    if (w->carried)
+        tile_load(rows, vectors, c, w->carried, w->carried_row);
+    else if (w->bias)
+        tile_set_row(rows, vectors, c, w->bias, w->lanes);
     else
         tile_zero(rows, vectors, c);
     const real *a = w->a;
@@ -381,9 +383,9 @@ static void column_of_tiles(const gemm_item *it, const group_of_b *b, const real
     w.b_lanes = g->b_form == TC_GEMM_B_ROWS && !it->widen ? w.lanes : TC_LANES;
     w.add_c = !first;
     if (carried)
-        w.start = it->carried + col % (it->group * TC_LANES), w.start_row = it->carried_row;
+        w.carried = it->carried + col % (it->group * TC_LANES), w.carried_row = it->carried_row;
     else if (first && it->bias)
-        w.start = it->bias + col;
+        w.bias = it->bias + col;
     w.relu = last && !two_steps && g->activation == TC_ACTIVATION_RELU;
     w.residual_row = g->residual_row;
     const int64_t row_bytes = PANEL * stored_size(stored_of(b->kind)),
@@ -403,7 +405,7 @@ static void column_of_tiles(const gemm_item *it, const group_of_b *b, const real
         choose_tile(height, vectors, b->kind, w.a_row != 1)(&w);
         if (last && two_steps) finish_tile(it, height, row, col, cols);
         row += height;
-        if (carried) w.start += height * w.start_row;
+        if (carried) w.carried += height * w.carried_row;
     }
 }
 
@@ -479,9 +481,9 @@ static void carry_strip(const gemm_item *it, const group_of_b *b, const real *a,
             w.b = stored_at(rows_of_b, stored_of(b->kind), c);
             w.c = sums + c;
             if (carried)
-                w.start = w.c, w.start_row = it->carried_row;
+                w.carried = w.c, w.carried_row = it->carried_row;
             else if (k == 0 && it->bias)
-                w.start = it->bias + col + c;
+                w.bias = it->bias + col + c;
             choose_tile(height, vectors, b->kind, w.a_row != 1)(&w);
         }
         row += height;

@@ -51,12 +51,23 @@ TC_INLINE void tile_zero(const int rows, const int vectors, tc_tile c)
     for (int j = 0; j < vectors; j++) c[i][j] = v_zero();
 }
 
-/* `row` is 0 for a bias, which every row begins with. */
-TC_INLINE void tile_load(const int rows, const int vectors, tc_tile c, const real *p, int64_t row, int lanes)
+/* Every row of c becomes the vectors at p: a bias. */
+TC_INLINE void tile_set_row(const int rows, const int vectors, tc_tile c, const real *p, int lanes)
+{
+    TC_UNROLL
+    for (int j = 0; j < vectors; j++) {
+        const vreal v = tile_load_vector(p + j * TC_LANES, vectors, j, lanes);
+        TC_UNROLL
+        for (int i = 0; i < rows; i++) c[i][j] = v;
+    }
+}
+
+/* Sums that were left in scratch, where there is room for whole vectors. */
+TC_INLINE void tile_load(const int rows, const int vectors, tc_tile c, const real *p, int64_t row)
 {
     TC_UNROLL
     for (int i = 0; i < rows; i++) TC_UNROLL
-    for (int j = 0; j < vectors; j++) c[i][j] = tile_load_vector(p + i * row + j * TC_LANES, vectors, j, lanes);
+    for (int j = 0; j < vectors; j++) c[i][j] = v_load(p + i * row + j * TC_LANES);
 }
 
 TC_INLINE void tile_add(const int rows, const int vectors, tc_tile c, const real *p, int64_t row, int lanes)
