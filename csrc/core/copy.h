@@ -29,7 +29,7 @@ TC_CHECKED tc_status tc_check_number_fits(tc_scalar number, tc_dtype dtype, tc_e
 TC_CHECKED tc_status tc_check_value_fits(tc_tensor *value, tc_dtype dtype, tc_error *err);
 
 /* *out (length): first, first + step, ..., in int64 or float64, cast to dtype; from the element `turn` on last - step, last. On GPUs one
- * kernel writes them, with the same bits. */
+ * kernel writes them, with the same bits; a NaN of halves may have others. */
 TC_CHECKED tc_status tc_tensor_range(tc_tensor **out, int64_t first, int64_t step, int64_t length, tc_dtype dtype, tc_device device,
                                      tc_error *err);
 TC_CHECKED tc_status tc_tensor_spaced(tc_tensor **out, double first, double step, double last, int64_t length, int64_t turn, tc_dtype dtype,
