@@ -125,6 +125,22 @@ def test_machine_code(measured, file, name, target):
             assert not [one for one in kernel.code if sass.FLOAT64.match(one.code)], f"{kernel.name} computes in float64"
 
 
+PHILOX = re.compile("-0x2daee0ad|-0x326172a9")  # what its rounds multiply by, ten times each
+
+
+@pytest.mark.minutes
+@pytest.mark.parametrize("target", TARGETS)
+def test_four_random_words_are_drawn_for_four_elements(measured, target):
+    kernels = [kernel for kernel in measured["elementwise.cu", target] if kernel.name.startswith("dropout_kernel")]
+    assert len(kernels) == 4
+    for kernel in kernels:
+        (loop,) = kernel.main_loops()
+        rounds = [one for one in kernel.code if PHILOX.search(one.operands)]
+        draws = [name for name in named_calls(loop) if "_div_" not in name] or [one for one in loop if one is rounds[0]]
+        assert 0 < len(rounds) <= 20 and len(draws) == 1, f"{kernel.name}: {len(draws)} draws, {len(rounds)} multiplications"
+        assert sum(one.code.startswith("STG") for one in loop) == 4, kernel.name
+
+
 @pytest.mark.parametrize(
     "threads, registers, shared_kib, blocks",
     [
