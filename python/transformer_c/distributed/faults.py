@@ -69,9 +69,8 @@ class Watch(threading.Thread):
     def __init__(self, group: Group, limit: float) -> None:
         super().__init__(name="transformer_c-watch", daemon=True)
         self._group, self._limit = group, limit
-        self._messages = (
-            group.communicator.Dup()
-        )  # ("report", by whom), ("reported", by whom), or which ranks have ended, after how many calls
+        # ("report", by whom), ("reported", by whom), or which ranks have ended, after how many calls
+        self._messages = group.communicator.Dup()
         self._watched, self._process = threading.get_ident(), os.getpid()
         self._ended: dict[int, int] = {}
         self._heard = 0.0  # when it was told of them
