@@ -198,13 +198,20 @@ class Graph:
         return self._result
 
     def _start_first(self, graph: Any) -> None:
-        """Does the work of the capture. If it cannot be done, as there is no graph of it, the host goes back to what it was before."""
+        """Does the work of the capture. If it cannot be done, as there is no graph of it, leaves get their gradients of before as well."""
+        try:
+            self._do_work(graph, self._kept)
+        except (RuntimeError, MemoryError):
+            _core.cuda_graph_give_up(graph)
+            raise
+
+    def _do_work(self, graph: Any, changed: list[Callable[[], None]]) -> None:
+        """Does the work of a graph. If it cannot be done, the host goes back to what it was before: what has changed, and masks."""
         try:
             _core.cuda_graph_start(graph)
         except (RuntimeError, MemoryError):
-            _take_back(self._kept)
+            _take_back(changed)
             _core.cuda_graph_undraw(graph, self._generators)
-            _core.cuda_graph_give_up(graph)
             raise
 
     def _check_inputs(self, graph: Any) -> None:
@@ -231,12 +238,7 @@ class Graph:
             _take_back(changed)
             raise
         _core.cuda_graph_draw(graph, self._generators)
-        try:
-            _core.cuda_graph_start(graph)
-        except (RuntimeError, MemoryError):
-            _take_back(changed)
-            _core.cuda_graph_undraw(graph, self._generators)
-            raise
+        self._do_work(graph, changed)
         return self._result
 
     def _collect(self, changed: list[Callable[[], None]]) -> None:
