@@ -59,10 +59,11 @@ static int synchronize(void *stream_or_event) { (void)stream_or_event; return 0;
 static int wait_for_all(void) { return 0; }
 static const tc_cuda_kernel_table *kernels(tc_dtype storage) { static const tc_cuda_kernel_table none; (void)storage; return &none; }
 static const int code_for[] = {75, 80, 0};
+static int shared(int *out, int index) { (void)index; *out = 166912; return 0; }
 static int capability(int *out, int index) { *out = index == 0 ? CAPABILITY : 80; return 0; }
 static int cores(int *out, int index) { (void)index; *out = 80; return 0; }
 static int current(int *index) { *index = selected; return 0; }
-static const tc_cuda_api api = {ABI, 0, ROWS, text, versions, code_for, count, capability, cores, current, select_device, info,
+static const tc_cuda_api api = {ABI, 0, ROWS, text, versions, code_for, count, capability, cores, shared, current, select_device, info,
                                 .allocate = allocate, .release = release, .copy_from_host = from_host, .copy_to_host = to_host, .copy_on_device = on_device,
                                 .allocate_host = host, .create_stream = make_stream, .create_event = make, .record_event = order,
                                 .wait_event = order, .query_event = synchronize, .synchronize_event = synchronize,

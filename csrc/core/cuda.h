@@ -25,9 +25,12 @@ void tc_cuda_leave(tc_cuda_stay *stay);
 
 /* The library's text for its error number `code`, after "<what> on <device> failed: ". */
 TC_CHECKED tc_status tc_cuda_failed(const tc_cuda_api *api, int index, const char *what, int code, tc_error *err);
-int tc_cuda_multiprocessors(int index); /* of a device that can be used */
-bool tc_cuda_forked(void);              /* this process was forked from one that used CUDA */
-int tc_cuda_slot(int index);            /* the index of a device in tables, from 0 */
+/* Of a device that can be used: its multiprocessors, its compute capability (80 for 8.0), the shared memory that a block may ask for. */
+int tc_cuda_multiprocessors(int index);
+int tc_cuda_capability(int index);
+int tc_cuda_block_shared_bytes(int index);
+bool tc_cuda_forked(void);   /* this process was forked from one that used CUDA */
+int tc_cuda_slot(int index); /* the index of a device in tables, from 0 */
 #define TC_CUDA_DEVICES 64
 
 /* One lock per device, for its streams and its memory. It is held while work is put on a stream, never while the host waits for a

@@ -25,6 +25,7 @@ static const tc_cuda_api *_Atomic opened;
 static int device_count;
 static int capabilities[TC_CUDA_DEVICES]; /* 80 for 8.0 */
 static int multiprocessors[TC_CUDA_DEVICES];
+static int block_shared_bytes[TC_CUDA_DEVICES];
 static atomic_bool forked;
 
 static void note_fork(void)
@@ -167,6 +168,7 @@ static tc_status describe_devices(const tc_cuda_api *api, int count, tc_error *e
     for (int i = 0; i < count; i++) {
         int code = api->compute_capability(&capabilities[i], i);
         if (!code) code = api->multiprocessors(&multiprocessors[i], i);
+        if (!code) code = api->block_shared_bytes(&block_shared_bytes[i], i);
         if (code) return tc_fail(err, TC_ERROR_STATE, "CUDA is not available: %.400s", api->error_text(code));
         any = any || has_code_for(api, capabilities[i]);
     }
@@ -222,6 +224,8 @@ static tc_status usable(const tc_cuda_api **out, int index, tc_error *err)
 }
 
 int tc_cuda_multiprocessors(int index) { return multiprocessors[tc_cuda_slot(index)]; }
+int tc_cuda_capability(int index) { return capabilities[tc_cuda_slot(index)]; }
+int tc_cuda_block_shared_bytes(int index) { return block_shared_bytes[tc_cuda_slot(index)]; }
 
 tc_status tc_cuda_check(int index, tc_error *err)
 {

@@ -1,5 +1,6 @@
 /* cuda_plan.c: the planners of GPUs, and TRANSFORMER_C_CUDA_VARIANT, which forces one of several variants. */
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,41 +67,67 @@ static void plan_attention_dbias(tc_plan *plan, void *args)
     plan->items = tc_attention_forward_items(&a->backward.problem) > 0 ? tc_attention_dbias_items(a) : 0;
 }
 
-/* The first variant runs unless another one is forced. */
-static const char *const plain[] = {"plain", NULL};
+/* ---- variants: the first one that can be used runs, unless another one is forced ---------------------------------------------- */
+
+typedef struct variant {
+    const char *name;
+    int number;                                            /* in the args, by which the launcher chooses the kernel */
+    bool (*usable)(const tc_plan *plan, const void *args); /* NULL: always. By shapes, strides and dtype, plan->precision and the device */
+    const char *needs;                                     /* to be usable */
+} variant;
+
+static const variant gemm_variants[] = {{"plain", TC_GEMM_PLAIN, NULL, NULL}, {NULL}};
+static const variant attention_variants[] = {{"plain", TC_ATTENTION_PLAIN, NULL, NULL}, {NULL}};
+static const variant plain_alone[] = {{"plain", 0, NULL, NULL}, {NULL}};
+
+/* `member`: where in the args the variant's number is; 0: nowhere. */
 static const struct {
-    void (*plan)(tc_plan *plan, void *args);
-    const char *const *variants;
+    void (*plan)(tc_plan *plan, void *args); /* knows the variant from the args */
+    const variant *variants;
+    size_t member;
 } planners[TC_KERNEL_COUNT] = {
-    [TC_K_gemm] = {plan_gemm, plain},
-    [TC_K_attention_forward] = {plan_attention_forward, plain},
-    [TC_K_attention_backward] = {plan_attention_backward, plain},
-    [TC_K_attention_dbias] = {plan_attention_dbias, plain},
+    [TC_K_gemm] = {plan_gemm, gemm_variants, offsetof(tc_gemm_args, variant)},
+    [TC_K_attention_forward] = {plan_attention_forward, attention_variants, offsetof(tc_attention_forward_args, variant)},
+    [TC_K_attention_backward] = {plan_attention_backward, plain_alone, 0},
+    [TC_K_attention_dbias] = {plan_attention_dbias, plain_alone, 0},
 };
 
-/* ---- the choice -------------------------------------------------------------------------------------------------------------- */
+static bool is_usable(const variant *v, const tc_plan *plan, const void *args) { return !v->usable || v->usable(plan, args); }
 
-static tc_status choose_variant(tc_plan *plan, const char *const *variants, tc_error *err)
+static tc_status forced_variant(const variant **out, const tc_plan *plan, const variant *variants, const void *args, tc_error *err)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, read_forced);
-    plan->variant = variants[0];
-    if (!forced[0]) return TC_OK;
     char names[256];
     size_t used = 0;
-    for (int i = 0; variants[i]; i++) {
-        plan->variant = variants[i];
-        if (strcmp(forced, variants[i]) == 0) return TC_OK;
-        if (used < sizeof names) used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", variants[i]);
+    for (const variant *v = variants; v->name; v++) {
+        if (strcmp(forced, v->name) == 0) {
+            *out = v;
+            if (is_usable(v, plan, args)) return TC_OK;
+            return tc_fail(err, TC_ERROR_VALUE, VARIANT_VARIABLE ": this call of %s cannot use '%s', which needs %s", plan->kernel->name,
+                           forced, v->needs);
+        }
+        if (used < sizeof names) used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", v->name);
     }
     return tc_fail(err, TC_ERROR_VALUE, VARIANT_VARIABLE ": '%s' is not a variant of %s; expected one of: %s", forced, plan->kernel->name,
                    names);
+}
+
+static tc_status choose_variant(const variant **out, const tc_plan *plan, const variant *variants, const void *args, tc_error *err)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, read_forced);
+    if (forced[0]) return forced_variant(out, plan, variants, args, err);
+    for (*out = variants; !is_usable(*out, plan, args);) ++*out; /* the last one can always be used */
+    return TC_OK;
 }
 
 tc_status tc_cuda_plan(tc_plan *plan, void *args, tc_error *err)
 {
     const int id = plan->kernel->id;
     if (!planners[id].plan) return tc_fail(err, TC_ERROR_STATE, "%s leaves nothing to plan: run it with tc_run()", plan->kernel->name);
+    const variant *chosen = NULL;
+    TC_TRY(choose_variant(&chosen, plan, planners[id].variants, args, err));
+    plan->variant = chosen->name;
+    if (planners[id].member) memcpy((char *)args + planners[id].member, &chosen->number, sizeof chosen->number);
     planners[id].plan(plan, args);
-    return choose_variant(plan, planners[id].variants, err);
+    return TC_OK;
 }

@@ -45,6 +45,11 @@ typedef enum tc_attention_empty_rows {
     TC_ATTENTION_EMPTY_UNIFORM /* it attends equally to all Tk keys */
 } tc_attention_empty_rows;
 
+/* On GPUs: which kernel computes it. */
+typedef enum tc_attention_variant {
+    TC_ATTENTION_PLAIN /* every dtype, shape and option, in the compute dtype */
+} tc_attention_variant;
+
 /* Shared by forward and backward. */
 typedef struct tc_attention_problem {
     tc_attention_operand q, k, v; /* (B,H,Tq,D), (B,Hk,Tk,D), (B,Hk,Tk,Dv) */
@@ -83,6 +88,7 @@ typedef struct tc_attention_forward_args {
     tc_attention_operand values; /* (B,H,Tq,Dv) */
     void *shift, *sum, *lse, *map;
     bool splits_keys; /* on GPUs: each segment of the keys has blocks of its own, whose results are joined in scratch memory */
+    tc_attention_variant variant;
 } tc_attention_forward_args;
 extern const tc_kernel tc_kernel_attention_forward;
 

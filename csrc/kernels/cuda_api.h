@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-#define TC_CUDA_ABI_VERSION 8
+#define TC_CUDA_ABI_VERSION 9
 
 /* The error numbers that the core distinguishes; it only passes others to error_text(). */
 #define TC_CUDA_OUT_OF_MEMORY 2
@@ -46,7 +46,8 @@ typedef struct tc_cuda_api {
     int (*device_count)(int *count);
     int (*compute_capability)(int *capability, int index); /* 10 * major + minor */
     int (*multiprocessors)(int *count, int index);
-    int (*current_device)(int *index); /* of this thread */
+    int (*block_shared_bytes)(int *bytes, int index); /* that a block may ask for, at most */
+    int (*current_device)(int *index);                /* of this thread */
     int (*select_device)(int index);
     int (*memory_info)(size_t *unused, size_t *total);
     int (*allocate)(void **pointer, size_t bytes); /* device memory, aligned to 256 bytes */

@@ -54,6 +54,11 @@ typedef enum tc_gemm_a_form {
     TC_GEMM_A_ROWS    /* copied into scratch row by row: halves, and few rows */
 } tc_gemm_a_form;
 
+/* On GPUs: which kernel computes it. */
+typedef enum tc_gemm_variant {
+    TC_GEMM_PLAIN /* every dtype, shape and stride, in the compute dtype */
+} tc_gemm_variant;
+
 /* Items are blocks of C: tc_gemm_items() of them, row blocks varying fastest, then column blocks, chunks of K, batch.
  *
  * With k_chunks > 1 the sum over k is split: chunk s sums k_chunk terms and writes its own C at c + s * c_chunk, for sum_partials to add
@@ -72,6 +77,7 @@ typedef struct tc_gemm_args {
     int64_t batch, batch_shape[TC_GEMM_BATCH_DIMS], a_batch[TC_GEMM_BATCH_DIMS], b_batch[TC_GEMM_BATCH_DIMS], c_batch[TC_GEMM_BATCH_DIMS];
     tc_gemm_a_form a_form;
     tc_gemm_b_form b_form;
+    tc_gemm_variant variant;
     tc_activation activation;
     bool wide;       /* without an epilogue: c and a_sum in the compute dtype */
     bool by_columns; /* few rows: an item computes its columns one after the other, so that each panel of B is read straight down */

@@ -440,7 +440,7 @@ int launch(const char *pretty_name, const LaunchShape &shape, const Closure &clo
     const std::lock_guard<std::recursive_mutex> held(runtime_lock());
     const std::string kernel = kernel_name(pretty_name);
     if (!own_device_is_current()) return cudaErrorInvalidResourceHandle;
-    if (!shape_is_valid(shape) || shape.dynamic_shared > shared_limit) {
+    if (!shape_is_valid(shape) || shape.dynamic_shared > shared_limit()) {
         const dim3 &g = shape.grid, &b = shape.block;
         report = "invalid launch at " + place(site);
         append(": %s with a grid of (%u, %u, %u), blocks of (%u, %u, %u) threads, %zu bytes of shared memory", kernel.c_str(), g.x, g.y,

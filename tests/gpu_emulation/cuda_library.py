@@ -105,6 +105,7 @@ class Api(ctypes.Structure):  # tc_cuda_api
         ("device_count", ctypes.CFUNCTYPE(INT, NUMBER)),
         ("compute_capability", ctypes.CFUNCTYPE(INT, NUMBER, INT)),
         ("multiprocessors", ctypes.CFUNCTYPE(INT, NUMBER, INT)),
+        ("block_shared_bytes", ctypes.CFUNCTYPE(INT, NUMBER, INT)),
         ("current_device", ctypes.CFUNCTYPE(INT, NUMBER)),
         ("select_device", ctypes.CFUNCTYPE(INT, INT)),
         ("memory_info", ctypes.CFUNCTYPE(INT, ctypes.POINTER(BYTES), ctypes.POINTER(BYTES))),

@@ -55,7 +55,7 @@ void write_guard(unsigned char *from, const unsigned char *end)
     for (unsigned char *p = from; p < end; p++) *p = *guard_table.at(p);
 }
 constexpr size_t global_arena_bytes = size_t(256) << 20;
-constexpr size_t shared_arena_bytes = 4 * shared_limit; // guards included
+constexpr size_t shared_arena_bytes = 4 * largest_shared_limit; // guards included
 
 struct Array {
     const void *tag;
@@ -167,9 +167,9 @@ void *shared_variable(const void *tag, const char *name, size_t bytes, size_t al
     if (static_bytes > static_shared_limit)
         fail(site, "too much shared memory: '%s' makes %zu bytes of static arrays, a block may have %zu", name, static_bytes,
              static_shared_limit);
-    if (static_bytes + block.dynamic_bytes > shared_limit)
+    if (static_bytes + block.dynamic_bytes > shared_limit())
         fail(site, "too much shared memory: %zu bytes static and %zu dynamic, a block may have %zu", static_bytes, block.dynamic_bytes,
-             shared_limit);
+             shared_limit());
     return shared_arena.allocate(tag, name, bytes, alignment, site);
 }
 

@@ -10,9 +10,9 @@
 namespace emulator
 {
 
-// Bytes a block may have: without asking for more (static arrays), and in all, as on the smallest target (sm_75).
-constexpr size_t static_shared_limit = 48 * 1024;
-constexpr size_t shared_limit = 64 * 1024;
+// Bytes a block may have: without asking for more (static arrays), and in all, as on a GPU of the compute capability that is emulated.
+constexpr size_t static_shared_limit = 48 * 1024, largest_shared_limit = 227 * 1024;
+size_t shared_limit();
 
 // ---- shared memory: of the block that runs ----
 

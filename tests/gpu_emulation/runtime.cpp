@@ -51,6 +51,18 @@ void emulator_set_compute_capability(int major, int minor)
     capability_minor = minor;
 }
 
+// CUDA C++ Programming Guide 13.0, "Technical Specifications per Compute Capability": "maximum amount of shared memory per thread block".
+size_t emulator::shared_limit()
+{
+    switch (10 * capability_major + capability_minor) {
+    case 75: return 64 * 1024;
+    case 80: return 163 * 1024;
+    case 90:
+    case 100: return largest_shared_limit;
+    default: return 99 * 1024; // 8.6, 8.9, 12.0
+    }
+}
+
 void emulator_set_multiprocessors(int count) { multiprocessors = count; }
 
 cudaError_t cudaDriverGetVersion(int *version)
@@ -97,6 +109,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int dev
     if (device != 0) return result(cudaErrorInvalidDevice);
     switch (attribute) {
     case cudaDevAttrMultiProcessorCount: *value = multiprocessors; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = static_cast<int>(emulator::shared_limit()); break;
     case cudaDevAttrComputeCapabilityMajor: *value = capability_major; break;
     case cudaDevAttrComputeCapabilityMinor: *value = capability_minor; break;
     }

@@ -137,7 +137,7 @@ template <class T, int tile> int launch_gemm(const tc_gemm_args &a, void *stream
 template <class T> int tc_cuda_gemm(const void *args, int64_t, void *, void *stream)
 {
     const auto &a = *static_cast<const tc_gemm_args *>(args);
-    if (a.b_form == TC_GEMM_B_PANELS) return cudaErrorInvalidValue;
+    if (a.b_form == TC_GEMM_B_PANELS || a.variant != TC_GEMM_PLAIN) return cudaErrorInvalidValue;
     if (a.M * a.N * a.k_chunks * a.batch == 0) return 0;
     if constexpr (sizeof(T) < 8) {
         if (tc_gemm_tile(a.M, a.N, false) == 64) return launch_gemm<T, 64>(a, stream);

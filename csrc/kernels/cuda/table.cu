@@ -56,6 +56,10 @@ int compute_capability(int *capability, int index)
     return second;
 }
 int multiprocessors(int *count, int index) { return told(cudaDeviceGetAttribute(count, cudaDevAttrMultiProcessorCount, index)); }
+int block_shared_bytes(int *bytes, int index)
+{
+    return told(cudaDeviceGetAttribute(bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, index));
+}
 int select_device(int index) { return told(cudaSetDevice(index)); }
 int memory_info(size_t *unused, size_t *total) { return told(cudaMemGetInfo(unused, total)); }
 int allocate(void **pointer, size_t bytes) { return told(cudaMalloc(pointer, bytes)); }
@@ -118,6 +122,7 @@ const tc_cuda_api api = {TC_CUDA_ABI_VERSION,
                          device_count,
                          compute_capability,
                          multiprocessors,
+                         block_shared_bytes,
                          current_device,
                          select_device,
                          memory_info,
