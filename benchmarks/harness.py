@@ -8,6 +8,7 @@ median, its ratio torch / ours, and the result is the median over the turns.
 The bound of a workload is the larger of FLOP / peak and bytes / bandwidth. `measure_peaks` measures both first, in the same run.
 """
 
+import ast
 import contextlib
 import dataclasses
 import json
@@ -229,6 +230,14 @@ class Peaks:
         if not arithmetic and not traffic:
             return None, None
         return (arithmetic, "FLOP") if arithmetic >= traffic else (traffic, "bytes")
+
+
+def setup_constant(name):
+    """What setup.py, which cannot be imported, assigns to a name: options of compilers."""
+    for node in ast.parse((ROOT / "setup.py").read_text()).body:
+        if isinstance(node, ast.Assign) and node.targets[0].id == name:
+            return ast.literal_eval(node.value)
+    raise BenchmarkError(f"setup.py has no {name}")
 
 
 def measure_peaks(threads):

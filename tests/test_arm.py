@@ -1,28 +1,21 @@
 """The code for 64-bit Arm, as a compiler for it on this machine makes it: the loops of the product. They are read, not run: what they give is
 tested under an emulator (tools/emulate_arm.py), and how fast they are is not known here."""
 
-import ast
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
+from machine_code import innermost_loops, parse
 
-ROOT = Path(__file__).resolve().parents[1]
+from benchmarks.harness import ROOT, setup_constant
+
 COMPILER, DISASSEMBLER = "aarch64-linux-gnu-gcc", "aarch64-linux-gnu-objdump"
+JUMP = r"b$|b\.|cbn?z|tbn?z"
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which(COMPILER) and shutil.which(DISASSEMBLER)), reason=f"there is no {COMPILER} (apt install gcc-aarch64-linux-gnu)"
 )
-
-
-def c_flags():
-    """C_FLAGS of setup.py, which cannot be imported."""
-    for node in ast.parse((ROOT / "setup.py").read_text()).body:
-        if isinstance(node, ast.Assign) and node.targets[0].id == "C_FLAGS":
-            return ast.literal_eval(node.value)
-    raise AssertionError("setup.py has no C_FLAGS")
 
 
 @pytest.fixture(scope="module", params=[32, 64], ids=["float32", "float64"])
@@ -30,34 +23,14 @@ def functions(request, tmp_path_factory):
     """{name: [(address, instruction, operands)]} of gemm.c."""
     made = tmp_path_factory.mktemp("arm") / "gemm.o"
     names = ["-DTC_NEON", "-DTC_ISA=neon", f"-DTC_PRECISION={request.param}"]
-    subprocess.run([COMPILER, *c_flags(), "-O3", *names, "-c", "csrc/kernels/cpu/gemm.c", "-o", made], cwd=ROOT, check=True)
+    subprocess.run([COMPILER, *setup_constant("C_FLAGS"), "-O3", *names, "-c", "csrc/kernels/cpu/gemm.c", "-o", made], cwd=ROOT, check=True)
     text = subprocess.run([DISASSEMBLER, "-d", "--no-show-raw-insn", made], capture_output=True, text=True, check=True).stdout
     return parse(text)
 
 
-def parse(text):
-    found, code = {}, None
-    for line in text.splitlines():
-        if named := re.match(r"[0-9a-f]+ <(.+)>:$", line):
-            code = found.setdefault(named[1], [])
-        elif one := re.match(r"\s+([0-9a-f]+):\s+(\S+)\s*(.*)$", line):
-            code.append((int(one[1], 16), one[2], one[3]))
-    return found
-
-
-def innermost_loops(code):
-    """Ranges of a function that end in a jump to their beginning and contain no other such range."""
-    places = {address: i for i, (address, _, _) in enumerate(code)}
-    ends = [
-        (i, re.search(r"\b([0-9a-f]+) <", operands)) for i, (_, name, operands) in enumerate(code) if re.match(r"b$|b\.|cbn?z|tbn?z", name)
-    ]
-    ranges = [(places[int(to[1], 16)], i) for i, to in ends if to and places.get(int(to[1], 16), i + 1) <= i]
-    return [code[a : b + 1] for a, b in ranges if not any((c, d) != (a, b) and a <= c and d <= b for c, d in ranges)]
-
-
 def product_loop(code):
     """The loop with the most multiply-adds; of several, the one that takes whole vectors of b has the fewest other instructions."""
-    return max(innermost_loops(code), key=lambda loop: (multiply_adds(loop), -len(loop)))
+    return max(innermost_loops(code, JUMP), key=lambda loop: (multiply_adds(loop), -len(loop)))
 
 
 def multiply_adds(loop):

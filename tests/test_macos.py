@@ -7,7 +7,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from test_arm import ROOT, c_flags
+
+from benchmarks.harness import ROOT, setup_constant
 
 pytestmark = [
     pytest.mark.skipif(not importlib.util.find_spec("ziglang"), reason="pip install ziglang"),
@@ -25,7 +26,7 @@ ARM, INTEL = "aarch64-macos.11.0", "x86_64-macos.10.13"
 )
 def test_compiles(target, part, more, tmp_path):
     files = sorted((ROOT / "csrc" / part).glob("*.c"))
-    command = [sys.executable, "-m", "ziglang", "cc", "-target", target, *c_flags(), *more, "-Werror", "-O0", "-c"]
+    command = [sys.executable, "-m", "ziglang", "cc", "-target", target, *setup_constant("C_FLAGS"), *more, "-Werror", "-O0", "-c"]
 
     def compiled(path):
         return subprocess.run([*command, path, "-o", tmp_path / f"{path.stem}.o"], capture_output=True, text=True)

@@ -4,22 +4,18 @@
     python tools/compare_builds.py instructions BEFORE AFTER   # with valgrind
 
 `calls` loads both extension modules into one process and times batches in turn: processes of their own differ by more than what is
-looked for. It prints the median of the ratios after / before, and the quartiles. `instructions` counts with callgrind, which repeats
-exactly; valgrind has no AVX-512, so both builds run their AVX2 kernels, with one thread.
+looked for. It prints the median of the ratios after / before, and the quartiles. `instructions` counts those of the library by
+count_instructions.py, and all of them.
 """
 
 import argparse
 import gc
 import importlib.util
-import os
-import re
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from pathlib import Path
 
+import count_instructions
 import numpy as np
 
 
@@ -103,81 +99,16 @@ def compare_calls(before, after, rounds):
         print(f"{name:30} {1e6 * statistics.median(b for b, _ in times) / count:10.2f}  {median:.3f} [{low:.3f}, {high:.3f}]", flush=True)
 
 
-WORKLOADS = {
-    "scaled_dot_product (3, 2)": (
-        "q = np.ones((3, 2), np.float32)",
-        "tc.scaled_dot_product(q, q, q)",
-        200,
-    ),
-    "multi-head attention, 16 x 16 x 32": (
-        "m = tc.MultiheadAttention(32, 32, 1); x = tc.randn(16, 16, 32)",
-        "m(x)",
-        20,
-    ),
-    "block, training step, 8 x 16 x 32": (
-        "m = tc.EncoderBlock(32, 1, 64, 0.1); x = tc.randn(8, 16, 32)",
-        "m.zero_grad(); m(x).sum().backward()",
-        20,
-    ),
-    "layer norm, forward + backward, 256 x 384": (
-        "m = tc.nn.LayerNorm(384); x = tc.randn(256, 384)",
-        "m.zero_grad(); m(x).sum().backward()",
-        20,
-    ),
-    "classifier, cross-entropy and Adam": (
-        "m = tc.nn.Sequential(tc.nn.Embedding(16, 32), tc.nn.Linear(32, 64), tc.nn.GELU(), tc.nn.Linear(64, 16));"
-        "o = tc.optim.Adam(m.parameters(), lr=1e-3); x = tc.randint(0, 16, (64,))",
-        "o.zero_grad(); tc.functional.cross_entropy(m(x), x).backward(); o.step()",
-        20,
-    ),
-    "attention in float16, T 128": (
-        "q = tc.randn(1, 2, 128, 32).to(dtype='float16').requires_grad_()",
-        "tc.functional.scaled_dot_product_attention(q, q, q).sum().backward()",
-        5,
-    ),
-}
-
-
-SWITCH = """
-#include <valgrind/callgrind.h>
-void start(void) { CALLGRIND_START_INSTRUMENTATION; CALLGRIND_ZERO_STATS; }
-void stop(void) { CALLGRIND_STOP_INSTRUMENTATION; }
-"""
-PROGRAM = """
-import ctypes, gc, numpy as np, transformer_c as tc
-switch = ctypes.CDLL({switch!r})
-tc.set_num_threads(1); tc.manual_seed(0)
-{prepare}
-def run(count):
-    for _ in range(count): {step}
-run(5)
-gc.disable()
-switch.start()
-run({count})
-switch.stop()
-"""
-
-
-def count_instructions(folder, scratch, prepare, step, count):
-    switch = f"{scratch}/switch.so"
-    if not os.path.exists(switch):
-        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", switch], input=SWITCH, text=True, check=True)
-    environment = os.environ | {"PYTHONPATH": str(folder), "TRANSFORMER_C_ISA": "avx2", "PYTHONHASHSEED": "0"}
-    command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={scratch}/out", sys.executable, "-c"]
-    program = PROGRAM.format(switch=switch, prepare=prepare, step=step, count=count)
-    done = subprocess.run([*command, program], capture_output=True, text=True, env=environment, check=False)
-    found = re.search(r"Collected : (\d+)", done.stderr)
-    if done.returncode or not found:
-        raise SystemExit(done.stderr[-2000:])
-    return int(found.group(1)) / count
-
-
 def compare_instructions(before, after):
-    print(f"{'workload':45} {'instructions a step before':>26} {'after / before':>15}")
-    with tempfile.TemporaryDirectory() as scratch:
-        for name, (prepare, step, count) in WORKLOADS.items():
-            counts = [count_instructions(folder, scratch, prepare, step, count) for folder in (before, after)]
-            print(f"{name:45} {counts[0]:26,.0f} {counts[1] / counts[0]:15.4f}", flush=True)
+    names = list(count_instructions.WORKLOADS)
+    try:
+        first, second = (count_instructions.count(folder, names) for folder in (before, after))
+    except count_instructions.CountError as error:
+        raise SystemExit(f"error: {error}") from None
+    print(f"{'workload':58} {'instructions a step before':>26} {'after / before':>15} {'with Python':>12}")
+    for name in names:
+        (library, everything), (library_after, everything_after) = first[name], second[name]
+        print(f"{name:58} {library:26,.0f} {library_after / library:15.4f} {everything_after / everything:12.4f}")
 
 
 def main():
