@@ -36,6 +36,7 @@ tc_status tc_run_elementwise(tc_tensor *out, int inputs, const tc_argument *in, 
 {
     if (out->numel == 0) return TC_OK;
     tc_elementwise_args args;
+    if (out->storage->device.type != TC_CPU) memset(&args, 0, sizeof args); /* an address left there would be taken for an operand */
     args.function = function;
     args.inputs = inputs;
     args.numel = out->numel;
