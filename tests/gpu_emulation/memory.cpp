@@ -117,9 +117,9 @@ struct Arena {
     }
     void clear()
     {
+        poison(base, used);
         used = 0;
         arrays.clear();
-        poison(base, capacity);
     }
     // The first array whose guard bytes are not as they were. Where many were freed, as by long trainings, those are looked at by every
     // 64th call.
@@ -205,6 +205,18 @@ namespace
 {
 bool hidden = false;
 int accesses = 0; // nested
+size_t shown = 0; // bytes of the arena, from its start on, that may be touched while `accesses`
+constexpr size_t page_bytes = 4096;
+
+// The rest of the arena stays hidden: the system walks through all of its pages that were ever touched.
+void show(size_t bytes)
+{
+    bytes = (bytes + page_bytes - 1) / page_bytes * page_bytes;
+    if (bytes > global_arena.capacity) bytes = global_arena.capacity;
+    if (bytes <= shown) return;
+    mprotect(global_arena.base + shown, bytes - shown, PROT_READ | PROT_WRITE);
+    shown = bytes;
+}
 } // namespace
 
 void hide_device_memory()
@@ -215,18 +227,22 @@ void hide_device_memory()
 }
 DeviceMemoryAccess::DeviceMemoryAccess()
 {
-    if (hidden && accesses++ == 0) mprotect(global_arena.base, global_arena.capacity, PROT_READ | PROT_WRITE);
+    if (hidden && accesses++ == 0) show(global_arena.used);
 }
 DeviceMemoryAccess::~DeviceMemoryAccess()
 {
-    if (hidden && --accesses == 0) mprotect(global_arena.base, global_arena.capacity, PROT_NONE);
+    if (!hidden || --accesses > 0) return;
+    mprotect(global_arena.base, shown, PROT_NONE);
+    shown = 0;
 }
 
 void *device_allocate(size_t bytes)
 {
+    constexpr size_t alignment = 256;
     reserve_arenas();
     const DeviceMemoryAccess access;
-    void *pointer = global_arena.allocate(nullptr, "a global array", bytes, 256, {nullptr, 0});
+    if (hidden) show(global_arena.used + bytes + 4 * alignment + 2 * guard_bytes);
+    void *pointer = global_arena.allocate(nullptr, "a global array", bytes, alignment, {nullptr, 0});
     if (!pointer) return nullptr;
     live_global++;
     live_bytes += bytes;
