@@ -1,8 +1,8 @@
 /* cuda_operands.c: which memory a kernel reads and writes, found in its args.
  *
  * A struct of arguments is read word by word: a word that is an address in one of our blocks is an operand. A number that happens to look
- * like an address costs only a needless wait; words that nobody has set are zero. The kernel's row in kernels.def says which words it writes
- * through; it reads all others. */
+ * like an address costs only a needless wait; words that nobody has set are zero. The kernel's row in kernels.def says which words it
+ * writes through; it reads all others. */
 #include <stddef.h>
 #include <string.h>
 
