@@ -125,22 +125,47 @@ TC_DEFINE_KERNEL(rmsprop_step)(const void *args, int64_t begin, int64_t end, voi
     }
 }
 
+TC_INLINE double power_of(double x, double power) { return power == 2 ? x * x : power == 1 ? fabs(x) : pow(fabs(x), power); }
+
+/* The sum of |g|^power. Elements are added to POWER_SUMS sums in turn, so that vectors of any width have independent additions. */
+#define POWER_SUMS 16
+TC_INLINE double sum_powers(const real *g, int64_t n, double power)
+{
+    double sums[POWER_SUMS] = {0};
+    const int64_t whole = n - n % POWER_SUMS;
+    for (int64_t i = 0; i < whole; i += POWER_SUMS) {
+        TC_UNROLL
+        for (int j = 0; j < POWER_SUMS; j++) sums[j] += power_of((double)g[i + j], power);
+    }
+    for (int64_t i = whole; i < n; i++) sums[i - whole] += power_of((double)g[i], power);
+    for (int half = POWER_SUMS / 2; half > 0; half /= 2)
+        for (int j = 0; j < half; j++) sums[j] += sums[j + half];
+    return sums[0];
+}
+
+/* The largest |g|; NaN where one is. */
+static double largest_of(const real *g, int64_t n)
+{
+    double largest = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double x = fabs((double)g[i]);
+        largest = x > largest || x != x ? x : largest;
+    }
+    return largest;
+}
+
 TC_DEFINE_KERNEL(gradient_norm)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
     const tc_norm_args *a = args;
     (void)scratch;
     for (int64_t index = begin; index < end; index++) {
         const block b = block_at(a->chunks, a->chunk_count, index);
-        const real *g = b.chunk->gradient;
-        double sum = 0;
-        for (int64_t i = b.first; i < b.last; i++) {
-            const double x = fabs((double)g[i]);
-            if (a->power == 0)
-                sum = x > sum || x != x ? x : sum;
-            else
-                sum += a->power == 2 ? x * x : a->power == 1 ? x : pow(x, a->power);
-        }
-        a->partial[index] = sum;
+        const real *g = (const real *)b.chunk->gradient + b.first;
+        const int64_t n = b.last - b.first;
+        a->partial[index] = a->power == 0   ? largest_of(g, n)
+                            : a->power == 2 ? sum_powers(g, n, 2)
+                            : a->power == 1 ? sum_powers(g, n, 1)
+                                            : sum_powers(g, n, a->power);
     }
 }
 
@@ -158,7 +183,9 @@ TC_DEFINE_KERNEL(gradient_scale)(const void *args, int64_t begin, int64_t end, v
 {
     const tc_scale_args *a = args;
     (void)scratch;
-    const vreal factor = v_set1((real)(a->factor_at ? *a->factor_at : a->factor)), limit = v_set1((real)a->limit);
+    const double by = a->factor_at ? *a->factor_at : a->factor;
+    if (by == 1 && a->limit == INFINITY) return; /* clipping a norm that is below the limit: every element stays what it is */
+    const vreal factor = v_set1((real)by), limit = v_set1((real)a->limit);
     for (int64_t index = begin; index < end; index++) {
         const block b = block_at(a->chunks, a->chunk_count, index);
         real *gradient = b.chunk->gradient;
