@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from .. import _core
 from .._arguments import one_axis
 from .._core import Tensor
+from .._tensor import no_grad
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -35,6 +36,20 @@ def to_arrays(value: Any) -> Any:
     return value
 
 
+def first_tensor(values: Iterable[Any]) -> Tensor | None:
+    """The Tensor beside which arrays are converted, on its device."""
+    return next((value for value in values if isinstance(value, Tensor)), None)
+
+
+def with_tensors(function: Callable[[list[Tensor]], Any], values: Iterable[Any]) -> Any:
+    """function(values) with all of them as Tensors. If none of them is one, nothing is recorded, and the results become ndarrays."""
+    values = list(values)
+    if (beside := first_tensor(values)) is not None:
+        return function([_core.as_argument(value, beside) for value in values])
+    with no_grad():
+        return to_arrays(function([_core.as_argument(value) for value in values]))
+
+
 def takes_arrays(*names: str, method: bool | str = True) -> Callable[[Function], Function]:
     """A decorator for a function of Tensors, which then takes arrays.
 
@@ -56,7 +71,7 @@ def takes_arrays(*names: str, method: bool | str = True) -> Callable[[Function],
             if args and isinstance(args[0], Tensor):
                 return function(*args, **kwargs)
             given = list(args)
-            beside = next((a for a in (*args[: len(names)], *(kwargs.get(n) for n in names)) if isinstance(a, Tensor)), None)
+            beside = first_tensor((*args[: len(names)], *map(kwargs.get, names)))
             for place, name in enumerate(names):
                 if place and beside is not None:
                     break

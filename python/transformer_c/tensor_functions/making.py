@@ -7,8 +7,8 @@ from typing import Any
 from .. import _core
 from .._arguments import count, one_of
 from .._core import Tensor
-from .._tensor import _finish, empty, full, no_grad, ones, tensor, zeros
-from ._calls import METHODS, to_arrays
+from .._tensor import _finish, empty, full, ones, tensor, zeros
+from ._calls import METHODS, with_tensors
 
 
 def _number(value: Any) -> Any:
@@ -122,11 +122,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> Any:
     one_of("indexing", indexing, ("ij", "xy"))
     if not tensors:
         raise ValueError("meshgrid() needs a vector")
-    beside = next((t for t in tensors if isinstance(t, Tensor)), None)
-    if beside is None:
-        with no_grad():
-            return to_arrays(_grid([_core.as_argument(t) for t in tensors], indexing))
-    return _grid([_core.as_argument(t, beside) for t in tensors], indexing)
+    return with_tensors(lambda vectors: _grid(vectors, indexing), tensors)
 
 
 def _grid(vectors: list[Tensor], indexing: str) -> tuple[Tensor, ...]:

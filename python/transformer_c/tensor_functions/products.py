@@ -11,8 +11,7 @@ import numpy as np
 from .. import _core
 from .._core import Tensor
 from .._promotion import promote
-from .._tensor import no_grad
-from ._calls import takes_arrays, to_arrays
+from ._calls import takes_arrays, with_tensors
 
 _LABELS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -47,11 +46,7 @@ def einsum(equation: str, *operands: Any) -> Any:
         raise TypeError(f"the equation must be a str, not {type(equation).__name__}")
     if len(operands) == 1 and isinstance(operands[0], (tuple, list)):
         operands = tuple(operands[0])
-    operands = promote(*operands)
-    if (beside := next((x for x in operands if isinstance(x, Tensor)), None)) is not None:
-        return _einsum(equation, [_core.as_argument(x, beside) for x in operands])
-    with no_grad():
-        return to_arrays(_einsum(equation, [_core.as_argument(x) for x in operands]))
+    return with_tensors(lambda tensors: _einsum(equation, tensors), promote(*operands))
 
 
 def _matrices(name: str, ndim: int, input: Any, other: Any) -> Any:
