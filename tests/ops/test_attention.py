@@ -268,6 +268,20 @@ def test_large_scores(isa, dtype, rng):
     np.testing.assert_allclose(actual[2].sum(-2), np.full((1, 2, 8), 60), rtol=60 * np.finfo(dtype).eps * 8)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_weights_are_exponentials(isa, dtype):
+    """To the last bits, from the largest to those that become 0 instead of denormal numbers."""
+    below = np.linspace(0, 100 if dtype == "float32" else 760, 5001).astype(dtype)
+    k = np.stack([np.zeros_like(below), -below], 1)[:, None, :, None]
+    attention = _core.scaled_dot_product(np.ones((len(below), 1, 1, 1), dtype), k, np.ones_like(k))[1]
+    got, expected = attention[:, 0, 0, 1], np.exp(-below.astype(np.longdouble))
+    expected = expected / (1 + expected)
+    limits = np.finfo(dtype)
+    normal = expected >= 2 * limits.tiny
+    assert (np.abs(got - expected)[normal] <= 2.5 * limits.eps * expected[normal]).all()
+    assert (got[~normal] <= 2 * limits.tiny).all() and (got[expected < limits.tiny / 2] == 0).all()
+
+
 def test_gradcheck(isa, rng):
     shape = (2, 4, 2, 5, 7, 3, 4)
     q, k, v = operands(rng, shape, "float64")

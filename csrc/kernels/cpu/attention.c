@@ -10,14 +10,27 @@ typedef struct running_softmax {
     real shift[QUERIES], sum[QUERIES], rescale[QUERIES];
 } running_softmax;
 
+/* The largest of the scores of nk keys, in each lane. Several at a time, because a maximum waits for the one before it. */
+TC_INLINE vreal column_largest(const real *s, int nk)
+{
+    vreal most[4];
+    TC_UNROLL
+    for (int i = 0; i < 4; i++) most[i] = v_set1(-INFINITE);
+    int j = 0;
+    for (; j + 4 <= nk; j += 4) TC_UNROLL
+    for (int i = 0; i < 4; i++) most[i] = v_max(most[i], v_load(s + (j + i) * QUERIES));
+    for (; j < nk; j++) most[0] = v_max(most[0], v_load(s + j * QUERIES));
+    return v_max(v_max(most[0], most[1]), v_max(most[2], most[3]));
+}
+
 /* Adds the scores of a block to the running sums; they become weights. True: the values summed so far must be multiplied by rescale. */
 static inline bool weigh(const query_block *x, int nk, running_softmax *run)
 {
     bool rescaled = false;
     for (int g = 0; g < x->groups; g++) {
         real *s = x->scores + g * TC_LANES;
-        vreal largest = v_set1(-INFINITE), shift = v_load(run->shift + g * TC_LANES), sum = v_load(run->sum + g * TC_LANES);
-        for (int j = 0; j < nk; j++) largest = v_max(largest, v_load(s + j * QUERIES));
+        const vreal largest = column_largest(s, nk);
+        vreal shift = v_load(run->shift + g * TC_LANES), sum = v_load(run->sum + g * TC_LANES);
         const vmask grows = v_lt(shift + v_set1(LAZINESS), largest);
         if (v_any(grows)) {
             const vreal factor = v_select(grows, v_exp(shift - largest), v_set1(R(1.0)));
@@ -31,7 +44,7 @@ static inline bool weigh(const query_block *x, int nk, running_softmax *run)
         const vreal base = finite_shift(shift);
         vreal block = v_zero(); /* summed separately: in a long sum of similar numbers all roundings have the same sign */
         for (int j = 0; j < nk; j++) {
-            const vreal w = v_exp(v_load(s + j * QUERIES) - base);
+            const vreal w = v_exp_weight(v_load(s + j * QUERIES) - base);
             v_store(s + j * QUERIES, w);
             block = block + w;
         }
@@ -124,7 +137,7 @@ static void write_map_again(const query_block *x, int64_t k0, const running_soft
     for (int j = 0; j < y.nk; j++)
         for (int i = 0; i < x->groups * TC_LANES; i += TC_LANES) {
             real *w = x->scores + j * QUERIES + i;
-            v_store(w, any ? v_exp(v_load(w) - finite_shift(v_load(run->shift + i))) : v_zero());
+            v_store(w, any ? v_exp_weight(v_load(w) - finite_shift(v_load(run->shift + i))) : v_zero());
         }
     write_map_block(x, &y, inverse, map);
 }
@@ -241,7 +254,7 @@ static real weigh_single(real s[KEYS], int nk, running_softmax *run)
         run->shift[0] = most;
     }
     const vreal base = finite_shift(v_set1(run->shift[0]));
-    for (int j = 0; j < nk; j += TC_LANES) v_store(s + j, v_exp(v_load(s + j) - base));
+    for (int j = 0; j < nk; j += TC_LANES) v_store(s + j, v_exp_weight(v_load(s + j) - base));
     for (int j = 0; j < nk; j++) block += s[j];
     run->sum[0] = run->sum[0] * factor + block;
     return factor;

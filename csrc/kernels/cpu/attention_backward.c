@@ -80,7 +80,7 @@ static void weights_and_gradients(const tc_attention_backward_args *a, const que
         for (int j = 0; j < y->nk; j++) {
             const int64_t at = j * QUERIES + i;
             const vreal score = v_load(x->scores + at);
-            vreal w = v_exp(score - base) * inverse, dp = v_load(x->gradient + at);
+            vreal w = v_exp_weight(score - base) * inverse, dp = v_load(x->gradient + at);
             if (a->dmap) dp = dp + v_load(x->added + at);
             /* scores of empty rows may be NaN, and so may base and sum of a row that also has hidden keys */
             w = v_select(v_and(v_or(live, v_isnan(inverse)), v_not(v_eq(score, none))), w, v_zero());
