@@ -282,6 +282,18 @@ def test_weights_are_exponentials(isa, dtype):
     assert (got[~normal] <= 2 * limits.tiny).all() and (got[expected < limits.tiny / 2] == 0).all()
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("step", [0.02, 0.2, -0.2], ids=str)
+def test_map_of_growing_scores(isa, step, dtype, rng):
+    """Each block of keys has larger scores than those whose weights are in the map already; or smaller ones. A block in between is hidden."""
+    q, k, v = operands(rng, (1, 2, 2, 50, 600, 8, 5), dtype)
+    bias = (step * np.arange(600) * np.linspace(0, 1, 50)[:, None]).astype(dtype)
+    check(q, k, v, rng, bias=bias)
+    keys = np.arange(600)
+    hidden = (keys >= 256) & (keys < 384)
+    check(q, k, v, rng, bias=bias, attn_mask=np.broadcast_to(~hidden, (50, 600)))
+
+
 def test_gradcheck(isa, rng):
     shape = (2, 4, 2, 5, 7, 3, 4)
     q, k, v = operands(rng, shape, "float64")

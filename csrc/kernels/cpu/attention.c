@@ -117,34 +117,25 @@ static void fill_empty_rows(const query_block *x, const real *sum, real *values,
     }
 }
 
-/* The weights of a block of keys, times inverse[query], into the map; `map` points to the row of query q0. */
-static void write_map_block(const query_block *x, const key_block *y, const real *inverse, real *map)
-{
-    for (int j = 0; j < y->nk; j++)
-        for (int i = 0; i < x->groups * TC_LANES; i += TC_LANES) {
-            real *w = x->scores + j * QUERIES + i;
-            v_store(w, v_load(w) * v_load(inverse + i));
-        }
-    transpose(map + y->k0, x->problem->Tk, x->scores, QUERIES, y->nk, x->nq, R(1.0), false);
-}
-
-/* The same for a block whose scores have been overwritten: computes them again. */
-static void write_map_again(const query_block *x, int64_t k0, const running_softmax *run, const real *inverse, real *map)
-{
-    key_block y;
-    const bool any = look_at_keys(x, k0, &y);
-    if (any) make_scores(x, &y);
-    for (int j = 0; j < y.nk; j++)
-        for (int i = 0; i < x->groups * TC_LANES; i += TC_LANES) {
-            real *w = x->scores + j * QUERIES + i;
-            v_store(w, any ? v_exp_weight(v_load(w) - finite_shift(v_load(run->shift + i))) : v_zero());
-        }
-    write_map_block(x, &y, inverse, map);
-}
-
 static void fill(real *row, int64_t first, int64_t last, real x)
 {
     for (int64_t j = first; j < last; j++) row[j] = x;
+}
+
+/* The weights of a block of keys into the map, where the scores are still in a cache: as they are, to be multiplied when more is known.
+ * `map` is the row of query q0, or NULL. */
+static void write_map_block(const query_block *x, const key_block *y, bool any, real *map)
+{
+    if (!map) return;
+    const int64_t Tk = x->problem->Tk;
+    if (any) transpose(map + y->k0, Tk, x->scores, QUERIES, y->nk, x->nq, R(1.0), false);
+    for (int i = 0; !any && i < x->nq; i++) fill(map + i * Tk, y->k0, y->k0 + y->nk, R(0.0));
+}
+
+/* The weights of the keys up to `last` in the map, each row times its factor. */
+static void scale_map(const query_block *x, real *map, int64_t last, const real *factor)
+{
+    if (map) scale_rows(map + x->first_key, x->problem->Tk, x->nq, last - x->first_key, factor);
 }
 
 /* Writes the rest of the map: 0 for keys out of reach, and rows that attend uniformly. */
@@ -188,26 +179,29 @@ static void add_values(const query_block *x, const key_block *y, const real *wei
         sum_over_keys(&weighted);
 }
 
-/* Writes the values of the block, not yet divided by the sums, directly to their rows. Returns the number of blocks of keys used. */
-static int sum_values(const query_block *x, running_softmax *run, real *values, int64_t row, key_block *last)
+/* Writes the values of the block, and the weights to the map, not yet divided by the sums, directly to their rows. */
+static void sum_values(const query_block *x, running_softmax *run, real *values, int64_t row, real *map)
 {
     const tc_attention_problem *p = x->problem;
-    int taken = 0;
+    bool first = true;
     for (int64_t k0 = x->first_key; k0 < x->last_key; k0 += KEYS) {
         key_block y;
-        if (!look_at_keys(x, k0, &y)) continue;
-        make_scores(x, &y);
-        if (weigh(x, y.nk, run) && taken > 0) scale_rows(values, row, x->nq, p->Dv, run->rescale);
+        const bool any = look_at_keys(x, k0, &y);
+        if (any) make_scores(x, &y);
+        if (any && weigh(x, y.nk, run) && !first) {
+            scale_rows(values, row, x->nq, p->Dv, run->rescale);
+            scale_map(x, map, k0, run->rescale);
+        }
+        write_map_block(x, &y, any, map);
+        if (!any) continue;
         if (p->dropout > 0) {
             choose_kept(x, &y);
             drop(x, &y, x->scores);
         }
-        add_values(x, &y, x->scores, QUERIES, values, row, taken > 0);
-        *last = y;
-        taken++;
+        add_values(x, &y, x->scores, QUERIES, values, row, !first);
+        first = false;
     }
-    for (int i = 0; taken == 0 && i < x->nq; i++) memset(values + i * row, 0, sizeof(real) * (size_t)p->Dv);
-    return taken;
+    for (int i = 0; first && i < x->nq; i++) memset(values + i * row, 0, sizeof(real) * (size_t)p->Dv);
 }
 
 /* ---- one query: decoding ---------------------------------------------------------------------------------------------------- */
@@ -261,22 +255,21 @@ static real weigh_single(real s[KEYS], int nk, running_softmax *run)
 }
 
 /* sum_values() of one query without dropout. */
-static int sum_values_single(const query_block *x, running_softmax *run, real *values)
+static void sum_values_single(const query_block *x, running_softmax *run, real *values)
 {
     const tc_attention_problem *p = x->problem;
     real s[KEYS];
-    int taken = 0;
+    bool first = true;
     for (int64_t k0 = x->first_key; k0 < x->last_key; k0 += KEYS) {
         key_block y;
         if (!look_at_keys(x, k0, &y)) continue;
         single_scores(x, &y, s);
         const real factor = weigh_single(s, y.nk, run);
-        if (taken > 0) scale_rows(values, 0, 1, p->Dv, &factor);
-        add_values(x, &y, s, 1, values, 0, taken > 0);
-        taken++;
+        if (!first) scale_rows(values, 0, 1, p->Dv, &factor);
+        add_values(x, &y, s, 1, values, 0, !first);
+        first = false;
     }
-    if (taken == 0) memset(values, 0, sizeof(real) * (size_t)p->Dv);
-    return taken;
+    if (first) memset(values, 0, sizeof(real) * (size_t)p->Dv);
 }
 
 /* The values of the block, from scratch to where they go as halves. */
@@ -303,9 +296,11 @@ static void forward_block(const tc_attention_forward_args *a, const query_block 
     const bool halves = p->stored != TC_STORED_AS_COMPUTED;
     real *values = halves ? x->values : query_at(x, &a->values, 0);
     const int64_t values_row = halves ? p->Dv : a->values.row;
-    key_block last;
-    const bool single = x->Tq == 1 && !a->map && !(p->dropout > 0);
-    const int taken = single ? sum_values_single(x, &run, values) : sum_values(x, &run, values, values_row, &last);
+    real *map = a->map ? (real *)a->map + map_at(x) : NULL;
+    if (x->Tq == 1 && !map && !(p->dropout > 0))
+        sum_values_single(x, &run, values);
+    else
+        sum_values(x, &run, values, values_row, map);
 
     for (int i = 0; i < QUERIES; i++) inverse[i] = run.sum[i] == R(0.0) ? R(0.0) : R(1.0) / run.sum[i];
     scale_rows(values, values_row, x->nq, p->Dv, inverse);
@@ -318,13 +313,8 @@ static void forward_block(const tc_attention_forward_args *a, const query_block 
         ((real *)a->sum)[row + i] = run.sum[i];
         if (a->lse) ((real *)a->lse)[row + i] = run.shift[i] + real_log(run.sum[i]);
     }
-    if (!a->map) return;
-    real *map = (real *)a->map + map_at(x);
-    if (taken == 1 && x->first_key + KEYS >= x->last_key && !(p->dropout > 0)) /* the scores are still there, as weights */
-        write_map_block(x, &last, inverse, map);
-    else
-        for (int64_t k0 = x->first_key; k0 < x->last_key; k0 += KEYS) write_map_again(x, k0, &run, inverse, map);
-    complete_map(x, &run, map);
+    scale_map(x, map, x->last_key, inverse);
+    if (map) complete_map(x, &run, map);
 }
 
 TC_DEFINE_KERNEL(attention_forward)(const void *args, int64_t begin, int64_t end, void *scratch)
