@@ -14,7 +14,6 @@ import datetime
 import importlib.metadata
 import importlib.util
 import json
-import os
 import pathlib
 import re
 import sys
@@ -37,11 +36,8 @@ PAGE_TABLE = "| | bound | ours | "  # how the table of the page begins
 ISAS = {
     "native": {},
     "avx2": {
-        "TRANSFORMER_C_ISA": "avx2",
-        "ATEN_CPU_CAPABILITY": "avx2",
-        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        **harness.forced("avx2"),
         "DNNL_MAX_CPU_ISA": "AVX2",
-        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
         "CT2_FORCE_CPU_ISA": "AVX2",
     },
 }
@@ -51,21 +47,6 @@ def installed():
     """The engines whose packages there are, and the others with what they lack."""
     lacks = {name: [p for p in packages if importlib.util.find_spec(p) is None] for name, (_, packages) in ENGINES.items()}
     return [name for name, missing in lacks.items() if not missing], {name: missing for name, missing in lacks.items() if missing}
-
-
-@contextlib.contextmanager
-def environment(values):
-    """With these variables in the environment of new processes."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def contender(engine, threads):
@@ -193,12 +174,12 @@ def main(argv=None):
     columns, rows = ["ours", *engines], []
     print(f"{run.cpu_model()}, {len(harness.available_cores())} cores")
     config = json.loads((arguments.folder / "config.json").read_text())
-    with tempfile.TemporaryDirectory() as files, environment({FOLDER: str(arguments.folder.resolve()), FILES: files}):
+    with tempfile.TemporaryDirectory() as files, harness.variables({FOLDER: str(arguments.folder.resolve()), FILES: files}):
         for name, why in prepare(arguments.folder, files).items():
             print(f"{name} cannot be written: {why}")
         for isa in arguments.isa:
             for threads in arguments.threads:
-                with environment({**ISAS[isa], CPU_CLOCK: str(int(arguments.cpu_clock))}):
+                with harness.variables({**ISAS[isa], CPU_CLOCK: str(int(arguments.cpu_clock))}):
                     rows += run_all(arguments, config, isa, threads, columns)
     if arguments.json:
         result = {
@@ -224,7 +205,7 @@ def main(argv=None):
 
 def run_all(arguments, config, isa, threads, columns):
     """Measures and prints all cases with these instructions and threads; gives the rows for the file."""
-    flop_rate = harness.measure_peaks(threads).flops
+    flop_rate = harness.measure_peaks(threads, harness.usable_instruction_sets()[1]).flops
     seconds, peaks = {}, {}
     with contextlib.ExitStack() as stack:
         sides = {name: stack.enter_context(contender(name, threads)) for name in columns}

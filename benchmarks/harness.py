@@ -5,7 +5,8 @@ or, where there is more than one good way, a dict of such functions, of which th
 of its own (worker.py), pinned to the same cores, and the two take turns: A B A B ... A turn is many calls; its time is their
 median, its ratio torch / ours, and the result is the median over the turns.
 
-The bound of a workload is the larger of FLOP / peak and bytes / bandwidth. `measure_peaks` measures both first, in the same run.
+The bound of a workload is the larger of FLOP / ceiling and bytes / bandwidth. `measure_peaks` measures both first, in the same run: the
+ceiling is the rate of the product's register tile on operands in L1.
 """
 
 import ast
@@ -22,6 +23,18 @@ import sys
 import tempfile
 import time
 
+LONG_US, WANTED_SHARE = 1000, 1 / 1.3  # a call that takes longer is within 1.3 times of its bound, where nothing else is said
+
+# What tells each library to use an instruction set, where the processor has more. Float32 products of "amx" are split into bfloat16.
+INSTRUCTION_SETS = {
+    "baseline": {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2"},
+    "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+    "avx512": {"ATEN_CPU_CAPABILITY": "avx512", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE", "MKL_ENABLE_INSTRUCTIONS": "AVX512"},
+    "amx": {},
+    "neon": {},
+}
+VECTORS_OF = {"amx": "avx512"}  # whose kernels compute everything but products
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
@@ -33,7 +46,8 @@ class BenchmarkError(RuntimeError):
 class Workload:
     """name: of the row; ours, torch: the two sides; flops, bytes: the least that one call needs (0: no bound).
 
-    bytes counts what must be read and written when every array moves once. heavy: left out by --quick.
+    bytes counts what must be read and written when every array moves once. heavy: left out by --quick. share: of the bound that is wanted; None:
+    WANTED_SHARE for what takes long.
     """
 
     name: str
@@ -42,6 +56,7 @@ class Workload:
     flops: float = 0
     bytes: float = 0
     heavy: bool = False
+    share: float | None = None
 
     def variants(self, contender):
         side = getattr(self, contender)
@@ -80,6 +95,7 @@ class Row:
     bound_us: float | None
     bound_by: str | None
     share_of_bound: float | None
+    isa: str | None = None
 
 
 # ---- processes -----------------------------------------------------------------------------------------------------
@@ -111,6 +127,36 @@ def environment(threads):
         "OPENBLAS_NUM_THREADS": "1",  # NumPy only makes data here
         "PYTHONPATH": os.pathsep.join(path),
     }
+
+
+@contextlib.contextmanager
+def variables(values):
+    """With these variables in the environment of new processes."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def forced(isa):
+    """The variables that make both sides use an instruction set."""
+    return {"TRANSFORMER_C_ISA": isa, **INSTRUCTION_SETS[isa]}
+
+
+def usable_instruction_sets():
+    """(those that the build has and the machine can run, the one that is in use), asked of a new process."""
+    command = [sys.executable, "-c", "from transformer_c import _core; import json; print(json.dumps([_core.cpu_isas(), _core.cpu_isa()]))"]
+    answer = subprocess.run(command, capture_output=True, text=True, env=environment(1))
+    if answer.returncode:
+        raise BenchmarkError(f"transformer_c cannot be imported:\n{answer.stderr}")
+    known, used = json.loads(answer.stdout)
+    return [name for name, usable in known.items() if usable], used
 
 
 class Contender:
@@ -164,7 +210,7 @@ class Contender:
         return self._ask(do="result", variant=variant)
 
 
-def measure(module, workload, threads, peaks=None, effort=Effort(), contenders=("torch", "ours")):
+def measure(module, workload, threads, peaks=None, effort=Effort(), contenders=("torch", "ours"), isa=None):
     """Runs one workload of a family (the name of its module) and gives its Row; contenders without "torch": ours alone."""
     cores = choose_cores(threads)
     medians = {}  # (contender, variant) -> one time per turn
@@ -177,7 +223,7 @@ def measure(module, workload, threads, peaks=None, effort=Effort(), contenders=(
         for _ in range(effort.turns):
             for side, variant, calls in plan:
                 medians.setdefault((side.name, variant), []).append(side.run(variant, calls))
-    return make_row(workload, threads, medians, peaks)
+    return dataclasses.replace(make_row(workload, threads, medians, peaks), isa=isa)
 
 
 def make_row(workload, threads, medians, peaks=None):
@@ -215,9 +261,11 @@ def geometric_mean(ratios):
 
 @dataclasses.dataclass(frozen=True)
 class Peaks:
-    """Measured on the cores that the workloads use: float32 FLOP/s, and bytes/s of a copy by working set in bytes."""
+    """Measured on the cores that the workloads use: float32 FLOP/s of multiply-adds alone and of the register tile on operands in L1, and bytes/s
+    of a copy by working set in bytes."""
 
     flops: float
+    tile: float
     copy: tuple  # ((working set, bytes per second), ...), ascending
 
     def bandwidth(self, moved):
@@ -226,7 +274,7 @@ class Peaks:
 
     def bound(self, workload):
         """The least time of a call in seconds, and what sets it: "FLOP" or "bytes"; (None, None) without a bound."""
-        arithmetic, traffic = workload.flops / self.flops, workload.bytes / self.bandwidth(workload.bytes)
+        arithmetic, traffic = workload.flops / self.tile, workload.bytes / self.bandwidth(workload.bytes)
         if not arithmetic and not traffic:
             return None, None
         return (arithmetic, "FLOP") if arithmetic >= traffic else (traffic, "bytes")
@@ -240,20 +288,22 @@ def setup_constant(name):
     raise BenchmarkError(f"setup.py has no {name}")
 
 
-def measure_peaks(threads):
-    """Compiles peaks.c for this machine only (nothing else is built this way) and runs it on the cores of the workloads."""
+def measure_peaks(threads, isa):
+    """Compiles peaks.c as the kernels of an instruction set are, and runs it on the cores of the workloads."""
     compiler = os.environ.get("CC", "").split() or [shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")]
     if compiler[0] is None:
         raise BenchmarkError("no C compiler found: the peaks of this machine cannot be measured")
+    options = {name: flags for sets in setup_constant("ISAS").values() for name, flags in sets.items()}
+    vectors = VECTORS_OF.get(isa, isa)
+    flags = [*setup_constant("C_FLAGS"), "-O3", *options[vectors], f"-DTC_ISA={vectors}", "-DTC_PRECISION=32", "-pthread"]
     cores = choose_cores(threads)
     with tempfile.TemporaryDirectory() as folder:
         program = pathlib.Path(folder) / "peaks"
         source = pathlib.Path(__file__).with_name("peaks.c")
-        flags = ["-O3", "-march=native", "-ffp-contract=fast", "-std=gnu11", "-pthread"]
-        built = subprocess.run([*compiler, *flags, "-o", program, source], capture_output=True, text=True)
+        built = subprocess.run([*compiler, *flags, "-o", program, source, "-lm"], capture_output=True, text=True)
         if built.returncode:
             raise BenchmarkError(f"peaks.c did not compile:\n{built.stderr}")
         time.sleep(0.05)
         output = subprocess.run([program, *map(str, cores)], capture_output=True, text=True, check=True).stdout
     figures = json.loads(output)
-    return Peaks(figures["flops"], tuple((int(size), rate) for size, rate in figures["copy"]))
+    return Peaks(figures["flops"], figures["tile"], tuple((int(size), rate) for size, rate in figures["copy"]))

@@ -1,8 +1,8 @@
-/* peaks.c: what a core can do: float32 fused multiply-adds a second, and bytes a second of a copy, by working set.
+/* peaks.c: what a core can do with an instruction set: float32 multiply-adds a second, those of the product's register tile with operands
+ * in L1, and bytes a second of a copy, by working set. Compiled as a kernel is, with the same flags and the same tile.h, and run by the
+ * benchmarks only: harness.py.
  *
- *   cc -O3 -march=native -ffp-contract=fast -pthread peaks.c -o peaks && ./peaks CORE...
- *
- * One thread a core, all at once; prints the sums as JSON. Only the benchmarks use it, on the machine that compiled it.
+ *   ./peaks CORE...     one thread a core, all at once; prints the sums as JSON
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -13,48 +13,66 @@
 #include <string.h>
 #include <time.h>
 
-#if defined(__AVX512F__)
-#define WIDTH 16
-#elif defined(__AVX__)
-#define WIDTH 8
-#else
-#define WIDTH 4
-#endif
-typedef float vec __attribute__((vector_size(WIDTH * 4)));
+#include "../csrc/kernels/cpu/tile.h"
+#include "../csrc/kernels/gemm.h"
 
 enum { CHAINS = 12, COPIES = 4, TRIALS = 7, MAX_CORES = 1024 }; /* 12 chains hide a latency of 4 on two ports, and fit 16 registers */
+/* The tile that large products are made of. Its operands fit in an L1 of 32 KiB, and the sums are stored once for so many k. */
+enum { TILE_VECTORS = 2, TILE_K = 128, PANEL = TC_GEMM_PANEL_BYTES / (int)sizeof(real), PANEL_VECTORS = PANEL / TC_LANES };
 static const size_t working_sets[COPIES] = {32 << 10, 512 << 10, 8 << 20, 256 << 20}; /* source and target together, bytes */
 
 typedef struct job {
     int core;
     pthread_barrier_t *start;
-    double flops, copy[COPIES]; /* a second */
+    double flops, tile, copy[COPIES]; /* a second */
     float sink;
 } job;
 
+/* On the core: what else the machine does counts less. */
 static double seconds(void)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 static double fma_rate(float *sink)
 {
     const long rounds = 2000000;
-    vec acc[CHAINS], scale, shift;
-    for (int lane = 0; lane < WIDTH; lane++) {
-        scale[lane] = 0.999f;
-        shift[lane] = 0.001f * (float)(lane + 1);
-    }
-    for (int i = 0; i < CHAINS; i++) acc[i] = shift * (float)(i + 1);
+    vreal acc[CHAINS];
+    for (int i = 0; i < CHAINS; i++) acc[i] = v_set1(0.001f * (float)(i + 1));
+    const vreal scale = v_set1(0.999f), shift = v_set1(0.002f);
     const double start = seconds();
-    for (long round = 0; round < rounds; round++)
-#pragma GCC unroll 12
-        for (int i = 0; i < CHAINS; i++) acc[i] = acc[i] * scale + shift;
+    for (long round = 0; round < rounds; round++) TC_UNROLL
+    for (int i = 0; i < CHAINS; i++) acc[i] = v_fma(acc[i], scale, shift);
     const double elapsed = seconds() - start;
-    for (int i = 0; i < CHAINS; i++) *sink += acc[i][0];
-    return 2.0 * WIDTH * CHAINS * (double)rounds / elapsed;
+    for (int i = 0; i < CHAINS; i++) *sink += v_sum(acc[i]);
+    return 2.0 * TC_LANES * CHAINS * (double)rounds / elapsed;
+}
+
+static __attribute__((noinline)) void tile_product(const float *a, const float *b, float *c)
+{
+    tc_tile sums;
+    tile_zero(TC_TILE_ROWS, TILE_VECTORS, sums);
+    tile_multiply_add(TC_TILE_ROWS, TILE_VECTORS, sums, TILE_K, a, 1, TC_TILE_ROWS, b, PANEL, PANEL_VECTORS > 1 ? TC_LANES : TILE_K * PANEL,
+                      TC_LANES);
+    tile_store(TC_TILE_ROWS, TILE_VECTORS, sums, c, TILE_VECTORS * TC_LANES, TC_LANES);
+}
+
+static double tile_rate(float *sink)
+{
+    static _Thread_local float a[TILE_K * TC_TILE_ROWS] __attribute__((aligned(64)));
+    static _Thread_local float b[2 * TILE_K * PANEL] __attribute__((aligned(64)));
+    static _Thread_local float c[TC_TILE_ROWS * TILE_VECTORS * TC_LANES] __attribute__((aligned(64)));
+    const long rounds = 4000;
+    for (int i = 0; i < TILE_K * TC_TILE_ROWS; i++) a[i] = 0.5f;
+    for (int i = 0; i < 2 * TILE_K * PANEL; i++) b[i] = 0.25f;
+    tile_product(a, b, c);
+    const double start = seconds();
+    for (long round = 0; round < rounds; round++) tile_product(a, b, c);
+    const double elapsed = seconds() - start;
+    *sink += c[0];
+    return 2.0 * TILE_K * TC_TILE_ROWS * TILE_VECTORS * TC_LANES * (double)rounds / elapsed;
 }
 
 static double copy_rate(char *target, const char *source, size_t bytes)
@@ -83,6 +101,9 @@ static void *run(void *argument)
         pthread_barrier_wait(self->start);
         const double flops = fma_rate(&self->sink);
         self->flops = flops > self->flops ? flops : self->flops;
+        pthread_barrier_wait(self->start);
+        const double tile = tile_rate(&self->sink);
+        self->tile = tile > self->tile ? tile : self->tile;
         for (int i = 0; i < COPIES; i++) {
             pthread_barrier_wait(self->start);
             const double rate = copy_rate(target, source, working_sets[i] / 2);
@@ -117,13 +138,14 @@ int main(int argc, char **argv)
         pthread_setaffinity_np(threads[i], sizeof set, &set);
 #endif
     }
-    double flops = 0, copy[COPIES] = {0};
+    double flops = 0, tile = 0, copy[COPIES] = {0};
     for (int i = 0; i < cores; i++) {
         pthread_join(threads[i], NULL);
         flops += jobs[i].flops;
+        tile += jobs[i].tile;
         for (int c = 0; c < COPIES; c++) copy[c] += jobs[i].copy[c];
     }
-    printf("{\"flops\": %.6g, \"copy\": [", flops);
+    printf("{\"flops\": %.6g, \"tile\": %.6g, \"copy\": [", flops, tile);
     for (int c = 0; c < COPIES; c++) printf("%s[%zu, %.6g]", c ? ", " : "", working_sets[c], copy[c]);
     printf("]}\n");
     return 0;

@@ -17,6 +17,7 @@ if not __package__:  # run as a file: the package is in the folder above
     sys.path[0] = str(pathlib.Path(__file__).resolve().parents[1])
 
 from benchmarks import harness
+from benchmarks.worker import CPU_CLOCK
 
 FAMILIES = (
     "tiny",
@@ -73,23 +74,44 @@ def parse_threads(text):
     return threads
 
 
+def parse_isas(text):
+    """ "avx2,avx512", or "all" for those that this machine can run."""
+    usable, _ = harness.usable_instruction_sets()
+    names = [name for name in usable if name != "baseline"] or usable if text == "all" else text.split(",")
+    if unusable := [name for name in names if name not in usable]:
+        raise argparse.ArgumentTypeError(f"{', '.join(unusable)}: this machine and this build can use {', '.join(usable)}")
+    return names
+
+
 def parse_arguments(argv):
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description="Compares the speed of transformer_c with PyTorch's on this machine."
     )
     parser.add_argument("--only", action="append", default=[], metavar="PATTERN", help="workloads or families by name; may be repeated")
     parser.add_argument("--threads", type=parse_threads, default=[1], metavar="N[,N]", help="numbers of threads, one after the other (1)")
+    parser.add_argument(
+        "--isa", type=parse_isas, metavar="NAME[,NAME]",
+        help="instruction sets, forced for both sides, one after the other; all: every one of this machine but the baseline (the best one)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--cpu-clock", action="store_true", help="the time that a process has on a core, where others use it too: needs one thread"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer turns, and no heavy workloads but those that --only names in full")
     parser.add_argument("--json", type=pathlib.Path, metavar="PATH", help="write the results there as well")
     parser.add_argument(
         "--require", type=parse_requirement, action="append", default=[], metavar="NAME[@N]=RATIO",
         help="exit with status 1 if a ratio to PyTorch is lower, or was not measured; may be repeated",
     )  # fmt: skip
+    parser.add_argument(
+        "--shares", action="store_true", help="exit with status 1 if a workload has not the share of its bound that is wanted"
+    )
     parser.add_argument("--list", action="store_true", help="print the names of the workloads and stop")
     arguments = parser.parse_args(argv)
     arguments.selected = select(arguments.only, arguments.quick)
     if not arguments.selected:
         parser.error(f"no workload matches {' '.join(arguments.only)}{' with --quick' * arguments.quick}; see --list")
+    if arguments.cpu_clock and arguments.threads != [1]:
+        parser.error("--cpu-clock counts threads that wait as well: it needs --threads 1")
     names = {workload.name for _, workload in arguments.selected}
     for name, threads, _ in arguments.require:
         if name not in names or (threads or arguments.threads[0]) not in arguments.threads:
@@ -138,15 +160,18 @@ def write_json(path, rows, peaks):
         "cores": len(harness.available_cores()),
         "versions": versions(),
         "commit": commit(),
-        "peaks": {str(threads): dataclasses.asdict(peak) for threads, peak in peaks.items()},
-        "geometric_mean": {str(threads): harness.geometric_mean(ratios(rows, threads)) for threads in peaks},
+        "peaks": {isa: {str(threads): dataclasses.asdict(peaks[isa, threads]) for of, threads in peaks if of == isa} for isa, _ in peaks},
+        "geometric_mean": {
+            isa: {str(threads): harness.geometric_mean(ratios(rows, threads, isa)) for of, threads in peaks if of == isa}
+            for isa, _ in peaks
+        },
         "rows": [dataclasses.asdict(row) for row in rows],
     }
     path.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def ratios(rows, threads):
-    return [row.ratio for row in rows if row.threads == threads and row.ratio is not None]
+def ratios(rows, threads, isa):
+    return [row.ratio for row in rows if (row.threads, row.isa) == (threads, isa) and row.ratio is not None]
 
 
 COLUMNS = "{:<30} {:>2} {:>11} {:>11} {:>7} {:>6} {:>10} {:>6} {:>6}  {}"
@@ -164,9 +189,43 @@ def format_row(row):
     ).rstrip()  # fmt: skip
 
 
-def format_peaks(threads, peaks):
+def format_peaks(isa, threads, peaks):
     copies = ", ".join(f"{rate / 1e9:.0f} in {size >> 10} KiB" for size, rate in peaks.copy)
-    return f"{threads} thread{'s' * (threads > 1)}: peak {peaks.flops / 1e9:.0f} GFLOP/s (float32 FMA); copy GB/s: {copies}"
+    return (
+        f"{isa}, {threads} thread{'s' * (threads > 1)}: {peaks.flops / 1e9:.0f} GFLOP/s of float32 FMA, "
+        f"{peaks.tile / 1e9:.0f} of the tile in L1; copy GB/s: {copies}"
+    )
+
+
+def format_table(rows):
+    """Every workload once: for each instruction set and number of threads the ratio to PyTorch, the share of the bound, and how many times as
+    fast as one thread."""
+    sides = list(dict.fromkeys((row.isa, row.threads) for row in rows))
+    found = {(row.workload, row.isa, row.threads): row for row in rows}
+    lines = [f"{'ratio, share, times one thread':<34}" + "".join(f"{f'{isa}, {threads}':>18}" for isa, threads in sides)]
+    for name in dict.fromkeys(row.workload for row in rows):
+        line = f"{name:<34}"
+        for isa, threads in sides:
+            row, one = found[name, isa, threads], found.get((name, isa, 1))
+            ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"
+            share = "-" if row.share_of_bound is None else f"{row.share_of_bound:.0%}"
+            line += f"{ratio:>7}{share:>6}{f'{one.ours_us / row.ours_us:.2f}' if one and threads > 1 else '':>5}"
+        lines.append(line)
+    means = [ratios(rows, threads, isa) for isa, threads in sides]
+    for title, reduce in (("geometric mean of the ratios", harness.geometric_mean), ("the lowest ratio", min)):
+        lines.append(f"{title:<34}" + "".join(f"{f'{reduce(found):.2f}' if found else '-':>7}{'':11}" for found in means))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def short_of_share(rows, wanted):
+    """One line for each row with less of its bound than is wanted: what its workload names, or WANTED_SHARE where a call takes long."""
+    for row in rows:
+        least = wanted[row.workload] or (harness.WANTED_SHARE if row.ours_us > harness.LONG_US else None)
+        if least and row.share_of_bound is not None and row.share_of_bound < least:
+            yield (
+                f"{row.workload}, {row.isa}, {row.threads} thread{'s' * (row.threads > 1)}: {row.share_of_bound:.2f} of its bound "
+                f"({row.bound_by}), {least:.2f} is wanted"
+            )
 
 
 def unmet(requirements, rows):
@@ -192,23 +251,30 @@ def main(argv=None):
     if len(contenders) == 1:
         print("PyTorch is not installed: ours alone is timed, without ratios")
     try:
-        for threads in arguments.threads:
-            peaks[threads] = harness.measure_peaks(threads)
-            print(f"\n{format_peaks(threads, peaks[threads])}\n{HEADER}", flush=True)
-            for module, workload in arguments.selected:
-                rows.append(harness.measure(module, workload, threads, peaks[threads], effort, contenders))
-                print(format_row(rows[-1]), flush=True)
-            if ratios(rows, threads):
-                print(f"geometric mean of the ratios: {harness.geometric_mean(ratios(rows, threads)):.2f}")
+        for isa in arguments.isa or [harness.usable_instruction_sets()[1]]:
+            forced = harness.forced(isa) if arguments.isa else {}
+            with harness.variables({**forced, CPU_CLOCK: str(int(arguments.cpu_clock))}):
+                for threads in arguments.threads:
+                    peak = peaks[isa, threads] = harness.measure_peaks(threads, isa)
+                    print(f"\n{format_peaks(isa, threads, peak)}\n{HEADER}", flush=True)
+                    for module, workload in arguments.selected:
+                        rows.append(harness.measure(module, workload, threads, peak, effort, contenders, isa))
+                        print(format_row(rows[-1]), flush=True)
+                    if found := ratios(rows, threads, isa):
+                        print(f"geometric mean of the ratios: {harness.geometric_mean(found):.2f}")
     except harness.BenchmarkError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    if len(peaks) > 1:
+        print("\n" + format_table(rows))
+    short = list(short_of_share(rows, {workload.name: workload.share for _, workload in arguments.selected}))
+    print("\nless of the bound than is wanted:" * bool(short), *short, sep="\n")
     if arguments.json:
         write_json(arguments.json, rows, peaks)
     failures = list(unmet(arguments.require, rows))
     for line in failures:
         print(f"not met: {line}", file=sys.stderr)
-    return 1 if failures else 0
+    return 1 if failures or (arguments.shares and short) else 0
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ FAMILY = """
     ]
 """
 EFFORT = harness.Effort(turns=3, turn_seconds=0.02, warm_seconds=0.01)
-PEAKS = harness.Peaks(flops=1e9, copy=((1000, 1e9), (2000, 5e8)))
+PEAKS = harness.Peaks(flops=2e9, tile=1e9, copy=((1000, 1e9), (2000, 5e8)))
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def family(tmp_path, monkeypatch):
 
 
 def make_row(**values):
-    row = harness.Row("name", 1, 10.0, 30.0, None, 3.0, 0.01, 5.0, "FLOP", 0.5)
+    row = harness.Row("name", 1, 10.0, 30.0, None, 3.0, 0.01, 5.0, "FLOP", 0.5, "avx2")
     return dataclasses.replace(row, **values)
 
 
@@ -141,8 +141,9 @@ def test_geometric_mean():
 @pytest.mark.alone
 @pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler")
 def test_peaks_of_this_machine():
-    peaks = harness.measure_peaks(1)
-    assert 1e9 < peaks.flops < 1e13
+    for isa in harness.usable_instruction_sets()[0]:
+        peaks = harness.measure_peaks(1, isa)
+        assert 1e9 < peaks.tile < 1e13 and 1e9 < peaks.flops < 1e13
     sizes = [size for size, _ in peaks.copy]
     assert sizes == sorted(sizes) and all(1e8 < rate < 1e13 for _, rate in peaks.copy)
 
@@ -153,9 +154,10 @@ def test_peaks_of_this_machine():
 @pytest.fixture
 def fixed_rows(monkeypatch):
     """The command without any timing: every workload is three times as fast as PyTorch."""
-    monkeypatch.setattr(harness, "measure_peaks", lambda threads: PEAKS)
+    monkeypatch.setattr(harness, "measure_peaks", lambda threads, isa: PEAKS)
     monkeypatch.setattr(harness, "choose_cores", lambda threads: list(range(threads)))
-    monkeypatch.setattr(harness, "measure", lambda m, w, threads, p, e, c: make_row(workload=w.name, threads=threads))
+    monkeypatch.setattr(harness, "measure", lambda m, w, threads, p, e, c, isa: make_row(workload=w.name, threads=threads, isa=isa))
+    monkeypatch.setattr(harness, "usable_instruction_sets", lambda: (["baseline", "avx2", "avx512"], "avx512"))
 
 
 def test_quick_leaves_out_what_is_heavy_and_not_named():
@@ -174,13 +176,56 @@ def test_command_prints_and_writes_json(fixed_rows, tmp_path, capsys):
     path = tmp_path / "result.json"
     assert run.main(["--only", "layer_norm", "--only", "tiny_f*", "--threads", "1,2", "--quick", "--json", str(path)]) == 0
     printed = capsys.readouterr().out
-    assert "geometric mean of the ratios: 3.00" in printed and "peak 1 GFLOP/s" in printed
+    assert "geometric mean of the ratios: 3.00" in printed and "avx512, 2 threads: 2 GFLOP/s of float32 FMA, 1 of the tile in L1" in printed
     result = json.loads(path.read_text())
     names = [row["workload"] for row in result["rows"]]
     assert len(names) % 2 == 0 and {"tiny_forward", "layer_norm_4096x768"} <= set(names) and "tiny_train" not in names
-    assert result["geometric_mean"] == {"1": pytest.approx(3), "2": pytest.approx(3)}
-    assert result["rows"][0]["ratio"] == 3 and result["peaks"]["2"]["flops"] == 1e9
+    assert result["geometric_mean"] == {"avx512": {"1": pytest.approx(3), "2": pytest.approx(3)}}
+    assert result["rows"][0]["ratio"] == 3 and result["peaks"]["avx512"]["2"]["tile"] == 1e9
     assert {"date", "cpu", "cores", "versions", "commit"} <= set(result)
+
+
+def test_every_instruction_set_in_one_table(fixed_rows, monkeypatch, tmp_path, capsys):
+    forced = []
+
+    def measure(module, workload, threads, peaks, effort, contenders, isa):
+        forced.append((os.environ["TRANSFORMER_C_ISA"], os.environ["ATEN_CPU_CAPABILITY"], os.environ["MKL_ENABLE_INSTRUCTIONS"]))
+        return make_row(workload=workload.name, threads=threads, isa=isa, ours_us=10.0 / threads, ratio=4.0 if isa == "avx512" else 2.0)
+
+    monkeypatch.setattr(harness, "measure", measure)
+    monkeypatch.setenv("TRANSFORMER_C_ISA", "avx512")
+    path = tmp_path / "result.json"
+    assert run.main(["--only", "softmax", "--isa", "all", "--threads", "1,2", "--json", str(path)]) == 0
+    assert set(forced) == {("avx2", "avx2", "AVX2"), ("avx512", "avx512", "AVX512")} and "ATEN_CPU_CAPABILITY" not in os.environ
+    table = capsys.readouterr().out.split("\n\n")[5].splitlines()
+    assert table[0].split() == ["ratio,", "share,", "times", "one", "thread", "avx2,", "1", "avx2,", "2", "avx512,", "1", "avx512,", "2"]
+    assert table[1].split() == ["softmax", "2.00", "50%", "2.00", "50%", "2.00", "4.00", "50%", "4.00", "50%", "2.00"]
+    assert table[-2].split()[-4:] == ["2.00", "2.00", "4.00", "4.00"] and table[-1].startswith("the lowest ratio")
+    result = json.loads(path.read_text())
+    assert list(result["peaks"]) == ["avx2", "avx512"] and {row["isa"] for row in result["rows"]} == {"avx2", "avx512"}
+
+
+def test_shares_of_the_bound_that_are_wanted(fixed_rows, monkeypatch, capsys):
+    """What a workload names; for others 1 / 1.3, where a call takes more than 1 ms."""
+    wanted = {"product": 0.92, "other": None}
+    rows = [
+        make_row(workload=name, ours_us=us, share_of_bound=share)
+        for name in wanted
+        for us in (10.0, 1001.0)
+        for share in (0.76, 0.91, 0.93)
+    ]
+    short = list(run.short_of_share(rows, wanted))
+    assert [line.split(" of ")[0] for line in short] == [
+        "product, avx2, 1 thread: 0.76", "product, avx2, 1 thread: 0.91", "product, avx2, 1 thread: 0.76", "product, avx2, 1 thread: 0.91",
+        "other, avx2, 1 thread: 0.76",
+    ]  # fmt: skip
+    assert short[-1].endswith("of its bound (FLOP), 0.77 is wanted") and not list(
+        run.short_of_share([make_row(share_of_bound=None)], {"name": 0.9})
+    )
+    for arguments, status in (([], 0), (["--shares"], 1)):
+        assert run.main(["--only", "linear_4096x512x2048", *arguments]) == status
+        assert "0.50 of its bound (FLOP), 0.92 is wanted" in capsys.readouterr().out
+    assert run.main(["--only", "softmax", "--shares"]) == 0  # 10 us
 
 
 @pytest.mark.parametrize(
@@ -204,7 +249,7 @@ def test_a_requirement_that_could_not_be_measured_is_not_met():
     [
         ["--threads", "0"], ["--threads", "one"], ["--only", "nothing_like_it"], ["--require", "reverse_step"], ["--require", "=2"],
         ["--require", "unknown=2"], ["--only", "tiny", "--require", "reverse_step=2"], ["--require", "reverse_step@2=2"],
-        ["--quick", "--require", "reverse_epoch=2"],
+        ["--quick", "--require", "reverse_epoch=2"], ["--isa", "mmx"], ["--isa", "avx2,mmx"], ["--cpu-clock", "--threads", "1,2"],
     ],
 )  # fmt: skip
 def test_bad_options_are_usage_errors(arguments, capsys):

@@ -31,7 +31,7 @@ def headers() -> str:
 
 def tidy(command: list[str], path: Path) -> str:
     """clang-tidy's output for one file; empty when it finds nothing."""
-    extra = KERNEL_FLAGS if path.parent.name == "cpu" else []
+    extra = KERNEL_FLAGS if path.parent.name in ("cpu", "benchmarks") else []
     done = subprocess.run([*command[:2], str(path), "--", *command[2:], *extra], capture_output=True, text=True, cwd=ROOT)
     return (done.stdout or done.stderr or f"{path}: exit status {done.returncode}\n") if done.returncode else ""
 

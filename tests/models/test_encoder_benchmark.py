@@ -1,6 +1,7 @@
 """benchmarks/encoders.py with a small model: what is compared, timed and written; the other engines as far as they are installed."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -62,9 +63,9 @@ def test_the_embeddings_of_an_engine_are_sorted_padded_and_put_back():
 def test_variables_are_put_back(monkeypatch):
     monkeypatch.setenv("TRANSFORMER_C_ISA", "generic")
     monkeypatch.delenv("CT2_FORCE_CPU_ISA", raising=False)
-    with encoders.environment(encoders.ISAS["avx2"]):
-        assert encoders.os.environ["TRANSFORMER_C_ISA"] == "avx2" and "CT2_FORCE_CPU_ISA" in encoders.os.environ
-    assert encoders.os.environ["TRANSFORMER_C_ISA"] == "generic" and "CT2_FORCE_CPU_ISA" not in encoders.os.environ
+    with harness.variables(encoders.ISAS["avx2"]):
+        assert os.environ["TRANSFORMER_C_ISA"] == "avx2" and "CT2_FORCE_CPU_ISA" in os.environ
+    assert os.environ["TRANSFORMER_C_ISA"] == "generic" and "CT2_FORCE_CPU_ISA" not in os.environ
 
 
 def test_the_table():
