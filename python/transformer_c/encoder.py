@@ -17,7 +17,7 @@ from ._promotion import cast_input
 from ._tensor import as_tensor
 from .nn.attention import join_heads
 from .nn.cache import KeyValueCache, one_a_layer, restored_on_error
-from .nn.transformer import add_norm
+from .nn.transformer import activated, add_norm
 
 
 def expand_mask(mask):
@@ -244,9 +244,18 @@ class EncoderBlock(nn.Module):
         with restored_on_error([past_key_value]):
             if self.norm_first:
                 x = x + self.dropout(self.self_attn(self.norm1(x), mask=mask, **past))
-                return x + self.dropout(self.linear_net(self.norm2(x)))
+                return x + self.dropout(self._feed_forward(self.norm2(x)))
             x = add_norm(self.norm1, x, self.dropout(self.self_attn(x, mask=mask, **past)))
-            return add_norm(self.norm2, x, self.dropout(self.linear_net(x)))
+            return add_norm(self.norm2, x, self.dropout(self._feed_forward(x)))
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        """linear_net(x). Where its dropout does nothing, the first product applies the activation."""
+        net = self.linear_net
+        if type(net) is nn.Sequential and "forward" not in vars(net) and len(net) == 4:
+            first, dropout, activation, last = net
+            if type(dropout) is nn.Dropout and "forward" not in vars(dropout) and not (dropout.training and dropout.p > 0):
+                return last(activated(first, activation, x))
+        return net(x)
 
 
 class TransformerEncoder(nn.Module):

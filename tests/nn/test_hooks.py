@@ -72,6 +72,37 @@ def test_hooks_of_a_layer_whose_parts_are_computed_together():
     assert seen == ["norm1"]
 
 
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_an_activation_that_a_product_applies_has_the_bits_of_its_layer(activation, dropout):
+    tc.manual_seed(0)
+    block = tc.EncoderBlock(12, 2, 23, dropout, activation=activation)
+    x = tc.randn(3, 5, 12)
+    for training in (True, False):
+        block.train(training)
+        tc.manual_seed(1)
+        (plain := block(x)).sum().backward()
+        gradients = [p.grad.tolist() for p in block.parameters()]
+        seen = []
+        handles = [m.register_forward_hook(lambda m, a, o, n=n: seen.append(n)) for n, m in block.named_modules() if "linear_net" in n]
+        block.zero_grad()
+        tc.manual_seed(1)
+        (alone := block(x)).sum().backward()
+        assert seen == ["linear_net.0", "linear_net.1", "linear_net.2", "linear_net.3", "linear_net"]
+        assert (alone.detach().numpy() == plain.detach().numpy()).all()
+        assert [p.grad.tolist() for p in block.parameters()] == gradients
+        for handle in handles:
+            handle.remove()
+        block.zero_grad()
+
+
+def test_an_activation_with_a_hook_is_called():
+    layer, seen = tc.nn.TransformerEncoderLayer(8, 2, 16, activation=tc.nn.ReLU(), batch_first=True), []
+    layer.activation.register_forward_hook(lambda m, a, o: seen.append(type(m).__name__))
+    layer(np.zeros((2, 5, 8), np.float32))
+    assert seen == ["ReLU"]
+
+
 class Counting:
     """A hook that can be pickled."""
 
