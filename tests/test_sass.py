@@ -24,6 +24,9 @@ LIMITS = {
     ("gemm.cu", "gemm_kernel<float, 32, "): (256, 128, 2, 0, 0, 0),
     ("gemm.cu", "gemm_kernel<bfloat16, 64, "): (256, 128, 2, 0, 0, 0),
     ("gemm.cu", "gemm_kernel<float16, 64, "): (256, 128, 2, 0, 0, 0),
+    ("gemm_tensor.cu", "gemm_tensor_kernel<bfloat16, 128, "): (128, 244, 2, 0, 0, 0),
+    ("gemm_tensor.cu", "gemm_tensor_kernel<float16, 128, "): (128, 244, 2, 0, 0, 0),
+    ("gemm_tensor.cu", "gemm_tensor_kernel<bfloat16, 64, "): (128, 128, 4, 0, 0, 0),
     ("attention.cu", "attention_forward_kernel<float, 64, "): (256, 243, 1, 1, 0, 0),
     ("attention.cu", "attention_forward_kernel<float, 32, "): (256, 128, 2, 1, 0, 0),
     ("attention.cu", "attention_forward_kernel<bfloat16, 64, "): (256, 243, 1, 1, 0, 0),
@@ -74,8 +77,10 @@ LIMITS = {
     ("optimizer.cu", "norm_kernel<float>"): (256, 40, 6, 0, 19, 0),
     ("optimizer.cu", "sgd_kernel<float>"): (256, 32, 8, 0, 6, 0),
 }
+# At most so many instructions for each operation of tensor cores, itself included, in every loop that has any.
+PER_MMA = {("gemm_tensor.cu", "128, "): 2.5, ("gemm_tensor.cu", "64, "): 5.2}
 # Kernels whose numbers the host computes: no float64 before their loops either.
-WITHOUT_FLOAT64 = ("gemm_kernel", "attention_", "dropout_kernel")
+WITHOUT_FLOAT64 = ("gemm_kernel", "gemm_tensor_kernel", "attention_", "dropout_kernel")
 
 
 def named_calls(loop):
@@ -123,6 +128,20 @@ def test_machine_code(measured, file, name, target):
             assert count <= limit, f"{kernel.name}: {what}: {count} instructions"
         if name.startswith(WITHOUT_FLOAT64):
             assert not [one for one in kernel.code if sass.FLOAT64.match(one.code)], f"{kernel.name} computes in float64"
+
+
+@pytest.mark.minutes
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("file, tile", PER_MMA)
+def test_few_instructions_go_with_each_operation_of_tensor_cores(measured, file, tile, target):
+    kernels = [kernel for kernel in measured[file, target] if f", {tile}" in kernel.name]
+    assert kernels
+    for kernel in kernels:
+        loops = [loop for loop in kernel.loops() if any(one.code.startswith("HMMA") for one in loop)]
+        assert loops, kernel.name
+        for loop in loops:
+            ratio = len(loop) / sum(one.code.startswith("HMMA") for one in loop)
+            assert ratio <= PER_MMA[file, tile], f"{kernel.name}: {ratio:.2f} instructions per mma"
 
 
 PHILOX = re.compile("-0x2daee0ad|-0x326172a9")  # what its rounds multiply by, ten times each

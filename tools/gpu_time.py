@@ -2,12 +2,14 @@
 
 A block occupies each of these for some cycles, and the longest of them bounds its throughput:
   compute  multiply-adds by the float32 lanes, special functions by theirs
-  issue    instructions of warps by the schedulers: multiply-adds, loads, stores, barriers
+  tensor   operations of tensor cores: mma.sync of 16 x 8 x 16 halves or 16 x 8 x 8 tf32
+  issue    instructions of warps by the schedulers: multiply-adds, loads, stores, barriers, operations of tensor cores
   memory   passes over lines of global memory and banks of shared memory, one a cycle; a load or store takes no less than its addresses do, two
            cycles at 16 a cycle
   L2       distinct bytes between the block and L2
 R blocks are resident on a multiprocessor. Between two barriers a block waits for its loads: it alone takes throughput + stages x latency, and R
-blocks take the longer of that and R x throughput. So the busiest multiprocessor takes all its blocks' throughput, and at least as often as R of
+blocks take the longer of that and R x throughput. A wait for asynchronous copies that leaves others on their way takes no time of its own: what
+it waits for has had that of the stages before. So the busiest multiprocessor takes all its blocks' throughput, and at least as often as R of
 them follow each other what one takes alone. DRAM moves every byte of the operands once, at least; the kernel takes the longer of both, and a launch.
 
 test_predicted_time.py compares this with published speeds; docs/gpu.md says how far it is off.
@@ -30,6 +32,7 @@ class Gpu:
     clock: float  # Hz
     multiply_adds: int  # float32, per cycle and multiprocessor, as the rest
     special: int
+    mma: float  # cycles that one operation of tensor cores takes
     schedulers: int
     addresses: int  # of lanes, for loads and stores: 16 or 32
     l2_bytes: float
@@ -48,6 +51,8 @@ class Gpu:
 #   clock: the A6000's base clock. 84 SMs x 256 x 1.41 GHz = 30.3 TFLOP/s are what Boehm names for the GPU that was measured; at the boost clock of
 #     1.80 GHz it would have 38.7.
 #   l2_bytes: NVIDIA, "A100 Tensor Core GPU Architecture": 5120 bytes a cycle for 108 SMs; there is no figure for GA102.
+#   mma: 512 multiply-adds of halves a cycle and SM, 256 of tf32 (the same, table 2: 154.8 and 77.4 TFLOP/s at the boost clock); an operation has
+#     2048 and 1024.
 #   latency: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking", arXiv 2402.13499: about 270
 #     cycles from L2. Of another GPU too.
 #   launch: of the order of what is measured for empty kernels, some microseconds; it does not matter for Boehm's ladder.
@@ -58,6 +63,7 @@ A6000 = Gpu(
     clock=1.41e9,
     multiply_adds=128,
     special=16,
+    mma=4,
     schedulers=4,
     addresses=16,
     l2_bytes=5120 / 108,
@@ -70,7 +76,7 @@ A6000 = Gpu(
     shared_bytes=100 * 1024,
 )
 
-# Of the same: "A100 Tensor Core GPU Architecture" (108 SMs, 64 float32 lanes, 5120 bytes of L2 and 1555 GB/s at 1.41 GHz; each SM has four
+# Of the same: "A100 Tensor Core GPU Architecture" (108 SMs, 64 float32 lanes, 1024 multiply-adds of halves and 512 of tf32 by tensor cores, 5120 bytes of L2 and 1555 GB/s at 1.41 GHz; each SM has four
 # partitions with a scheduler, eight load and store units and four special ones), the latency and the launch as above, of which the small
 # kernels are made, and the last four of compute capability 8.0.
 A100 = Gpu(
@@ -79,6 +85,7 @@ A100 = Gpu(
     clock=1.41e9,
     multiply_adds=64,
     special=16,
+    mma=2,
     schedulers=4,
     addresses=32,
     l2_bytes=5120 / 108,
@@ -96,6 +103,7 @@ A100 = Gpu(
 #   RTX 3090: 82 SMs, 936 GB/s, base clock 1.395 GHz (NVIDIA, "Ampere GA102 GPU Architecture", V2.0, table 2).
 #   A100 80 GB: 2039 GB/s (data sheet, SXM).
 #   H100: 132 SMs of 128 lanes, 3350 GB/s (data sheet, SXM); boost clock of the "H100 Tensor Core GPU Architecture", which does not matter here.
+#     What its tensor cores do of mma.sync is not published; the A100's rate is kept.
 #   V100: 80 SMs, 1.38 GHz, 877 MHz x 2 x 4096 bits of memory (its own device properties, with the measurements); 64 lanes, 32 load and store units
 #     ("Tesla V100 GPU Architecture"), 2048 bytes of L2 a cycle ("A100 Tensor Core GPU Architecture"); compute capability 7.0.
 RTX_3090 = dataclasses.replace(A6000, name="RTX 3090", multiprocessors=82, clock=1.395e9, dram_bytes=936e9)
@@ -104,7 +112,7 @@ H100 = dataclasses.replace(
     A100, name="H100", multiprocessors=132, clock=1.755e9, multiply_adds=128, dram_bytes=3350e9, shared_bytes=228 * 1024
 )
 V100 = dataclasses.replace(
-    A100, name="V100 32 GB", multiprocessors=80, clock=1.38e9, l2_bytes=2048 / 80, dram_bytes=898e9, shared_bytes=96 * 1024
+    A100, name="V100 32 GB", multiprocessors=80, clock=1.38e9, l2_bytes=2048 / 80, dram_bytes=898e9, mma=math.inf, shared_bytes=96 * 1024
 )
 
 
@@ -132,14 +140,17 @@ class Block:
         requests = count["requests"] + count["shared_requests"]
         return {
             "compute": self.multiply_adds / gpu.multiply_adds + count["special"] / gpu.special,
-            "issue": (multiply_adds + requests + count["special"] / WARP + count["barriers"] * warps) / gpu.schedulers,
+            "tensor": count["tensor"] * gpu.mma if count["tensor"] else 0.0,
+            "issue": (multiply_adds + count["tensor"] + requests + count["special"] / WARP + count["barriers"] * warps) / gpu.schedulers,
             "memory": count["lines"] + count["wavefronts"] + (WARP / gpu.addresses - 1) * count["single"],
             "L2": count["block_bytes"] / gpu.l2_bytes,
         }
 
     def stages(self) -> float:
-        """Waits for loads, one after the other: a stage ends with two barriers, after its stores and after its loads from shared memory."""
-        return max(1.0, self.counts["barriers"] / 2)
+        """Waits for loads, one after the other: a stage ends with two barriers, after its stores and after its loads from shared memory. Of
+        asynchronous copies there is a barrier for each wait, and those count that leave nothing on its way."""
+        waits, idle = (self.counts[name] / self.threads for name in ("copy_waits", "idle_waits"))
+        return max(1.0, (self.counts["barriers"] - waits) / 2 + idle)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,12 +25,13 @@ from gpu_time import A100, A100_80, H100, RTX_3090, V100, Block, Gpu, Predicted,
 PAGE = ROOT / "docs" / "gpu.md"
 BEGIN, END = "<!-- python tools/predict_kernels.py --write -->\n", "<!-- end -->\n"
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+TENSOR_SHARED = {64: 3 * 2 * 64 * 32 * 2, 128: 3 * 2 * 128 * 32 * 2}  # of gemm_tensor.cu by its tiles: stages of both operands
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
     """case: in counts.json; kernel: how its name begins there; multiply_adds: of a launch of the case. operand_bytes: of the row's shape, where
-    they are not `times` those of the case."""
+    they are not `times` those of the case. Multiply-adds of a kernel for tensor cores are theirs."""
 
     name: str
     shape: str
@@ -39,22 +40,26 @@ class Row:
     times: float
     multiply_adds: float
     operand_bytes: float | None = None
+    dynamic_bytes: int = 0  # of shared memory
 
 
 def product(M: int, N: int, K: int, dtype: str = "float32") -> Row:
-    tiles, bytes_moved = -(-M // 64) * -(-N // 64), BYTES[dtype] * (M * K + K * N + M * N)
-    name = "product" if dtype == "float32" else f"product, {dtype}"
-    return Row(name, f"{M} x {K} by {K} x {N}", f"product {dtype} 64x64x{K}", "gemm_kernel", tiles, 64 * 64 * K, bytes_moved)
+    name, kernel, tile, shared = "product", "gemm_kernel", 64, 0
+    if dtype != "float32":
+        name, kernel, tile, shared = f"product, {dtype}", "gemm_tensor_kernel", 128, TENSOR_SHARED[128]
+    tiles, bytes_moved = -(-M // tile) * -(-N // tile), BYTES[dtype] * (M * K + K * N + M * N)
+    case = f"product {dtype} {tile}x{tile}x{K}"
+    return Row(name, f"{M} x {K} by {K} x {N}", case, kernel, tiles, tile * tile * K, bytes_moved, shared)
 
 
 def weight_gradient(dtype: str, case: str, N: int, M: int) -> Row:
     """dW (N,M), in chunks of 256 rows; of the case's tiles it has `times` as many."""
     rows, own_n, own_m = map(int, case.split("x"))
-    tile, chunks = 64 if M > 32 < N else 32, rows // 256
+    tile, chunks = 64 if M > 32 < N or dtype != "float32" else 32, rows // 256
     tiles, own_tiles = (-(-n // tile) * -(-m // tile) for n, m in ((N, M), (own_n, own_m)))
     name = "dW of a linear" if dtype == "float32" else f"dW of a linear, {dtype}"
     moved = BYTES[dtype] * rows * (N + M) + 4 * chunks * N * M  # the chunks' sums are float32
-    kernel = f"gemm_kernel<{dtype.removesuffix('32')}, {tile}, PartialSum"
+    kernel = f"gemm_kernel<float, {tile}, PartialSum" if dtype == "float32" else f"gemm_tensor_kernel<{dtype}, {tile}, false, false"
     shape = f"{N} x {rows} by {rows} x {M}"
     return Row(
         f"{name}, in {chunks} chunks",
@@ -64,6 +69,7 @@ def weight_gradient(dtype: str, case: str, N: int, M: int) -> Row:
         tiles / own_tiles,
         own_tiles * rows * tile**2,
         moved,
+        TENSOR_SHARED[tile] if dtype != "float32" else 0,
     )
 
 
@@ -113,6 +119,7 @@ ROWS = [
     product(4096, 768, 768, "bfloat16"),
     product(4096, 3072, 768, "bfloat16"),
     product(4096, 3072, 768, "float16"),
+    product(4096, 4096, 4096, "bfloat16"),
     weight_gradient("float32", "2048x96x32", 96, 32),
     weight_gradient("bfloat16", "2048x96x32", 96, 32),
     weight_gradient("float32", "3328x64x64", 512, 128),
@@ -202,7 +209,9 @@ def time_of(row: Row, gpu: Gpu) -> tuple[Predicted, int, dict[str, float]]:
     kernel, counts = counted(row)
     needs, launches, blocks = resources(kernel), counts["launches"], counts["blocks"] // counts["launches"]
     per_block = {name: count / counts["blocks"] for name, count in counts.items()}
-    block = Block(counts["threads"] // counts["blocks"], needs["registers"], needs["shared_bytes"], row.multiply_adds / blocks, per_block)
+    on_lanes = 0 if counts["tensor"] else row.multiply_adds / blocks
+    shared = needs["shared_bytes"] + row.dynamic_bytes
+    block = Block(counts["threads"] // counts["blocks"], needs["registers"], shared, on_lanes, per_block)
     moved = row.operand_bytes or row.times * (counts["load_bytes"] + counts["store_bytes"]) / launches
     one = predict(gpu, block, round(row.times * blocks), moved)
     total = {"MiB": launches * moved / 2**20, "multiply_adds": launches * row.times * row.multiply_adds}

@@ -24,14 +24,30 @@ static void read_forced(void)
 /* B is read in place, and a block of threads computes a tile of C; items and packed blocks exist only on the CPU. A sum over k is split
  * where there are fewer tiles than multiprocessors, into as many chunks as these can compute at a time. So the gradients of weights depend
  * on the number of multiprocessors, as those of attention do, and nothing else does. */
+static void split_plain_gemm(tc_gemm_args *g, bool is_float64, int64_t multiprocessors)
+{
+    const int64_t tile = tc_gemm_tile(g->M, g->N, is_float64), tiles = tc_divide_up(g->M, tile) * tc_divide_up(g->N, tile);
+    tc_gemm_split_k(g, tiles < multiprocessors ? multiprocessors * tc_gemm_resident_blocks(is_float64) / tiles : 1);
+}
+
+/* On tensor cores a sum is in one order in either tile, and there are no blocks of k: a forward is never split. */
+static void split_tensor_gemm(tc_gemm_args *g, int64_t multiprocessors)
+{
+    const int64_t large = tc_divide_up(g->M, 128) * tc_divide_up(g->N, 128), small = tc_divide_up(g->M, 64) * tc_divide_up(g->N, 64);
+    const bool is_large = g->M > 64 && g->N > 64 && (g->k_is_rows || large * g->batch >= multiprocessors);
+    const int64_t tiles = is_large ? large : small;
+    g->tile = is_large ? 128 : 64;
+    tc_gemm_split_k(g, g->k_is_rows && tiles < multiprocessors ? 2 * multiprocessors / tiles : 1);
+}
+
 static void plan_gemm(tc_plan *plan, void *args)
 {
     tc_gemm_args *g = args;
-    const bool is_float64 = plan->compute == TC_FLOAT64;
-    const int64_t tile = tc_gemm_tile(g->M, g->N, is_float64), tiles = tc_divide_up(g->M, tile) * tc_divide_up(g->N, tile);
-    const int64_t multiprocessors = tc_cuda_multiprocessors(plan->device.index);
-    tc_gemm_split_k(g, tiles < multiprocessors ? multiprocessors * tc_gemm_resident_blocks(is_float64) / tiles : 1);
     g->b_form = TC_GEMM_B_STRIDED;
+    if (g->variant == TC_GEMM_TENSOR_CORES)
+        split_tensor_gemm(g, tc_cuda_multiprocessors(plan->device.index));
+    else
+        split_plain_gemm(g, plan->compute == TC_FLOAT64, tc_cuda_multiprocessors(plan->device.index));
     plan->splits = g->k_chunks;
     plan->items = g->M * g->N * g->k_chunks * g->batch;
 }
@@ -76,7 +92,16 @@ typedef struct variant {
     const char *needs;                                     /* to be usable */
 } variant;
 
-static const variant gemm_variants[] = {{"plain", TC_GEMM_PLAIN, NULL, NULL}, {NULL}};
+static bool tensor_gemm_is_usable(const tc_plan *plan, const void *args)
+{
+    const bool halves = plan->compute == TC_BFLOAT16 || plan->compute == TC_FLOAT16;
+    return halves && tc_cuda_capability(plan->device.index) >= 80 && tc_gemm_on_tensor_cores(args);
+}
+
+static const variant gemm_variants[] = {
+    {"tensor_cores", TC_GEMM_TENSOR_CORES, tensor_gemm_is_usable, "halves whose rows begin at multiples of 16 bytes, and capability 8.0"},
+    {"plain", TC_GEMM_PLAIN, NULL, NULL},
+    {NULL}};
 static const variant attention_variants[] = {{"plain", TC_ATTENTION_PLAIN, NULL, NULL}, {NULL}};
 static const variant plain_alone[] = {{"plain", 0, NULL, NULL}, {NULL}};
 

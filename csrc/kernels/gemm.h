@@ -10,6 +10,7 @@
 #define TC_KERNELS_GEMM_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "divide_up.h"
 #include "kernels.h"
@@ -56,7 +57,8 @@ typedef enum tc_gemm_a_form {
 
 /* On GPUs: which kernel computes it. */
 typedef enum tc_gemm_variant {
-    TC_GEMM_PLAIN /* every dtype, shape and stride, in the compute dtype */
+    TC_GEMM_PLAIN,       /* every dtype, shape and stride, in the compute dtype */
+    TC_GEMM_TENSOR_CORES /* halves, where tc_gemm_on_tensor_cores() */
 } tc_gemm_variant;
 
 /* Items are blocks of C: tc_gemm_items() of them, row blocks varying fastest, then column blocks, chunks of K, batch.
@@ -78,6 +80,7 @@ typedef struct tc_gemm_args {
     tc_gemm_a_form a_form;
     tc_gemm_b_form b_form;
     tc_gemm_variant variant;
+    int64_t tile; /* of tensor cores: the side of the tile of C that a block of threads computes, 64 or 128 */
     tc_activation activation;
     bool wide;       /* without an epilogue: c and a_sum in the compute dtype */
     bool by_columns; /* few rows: an item computes its columns one after the other, so that each panel of B is read straight down */
@@ -120,6 +123,27 @@ static inline void tc_gemm_split_k(tc_gemm_args *a, int64_t most)
 /* On GPUs: the side of the tile of C that a block of threads computes, and how many blocks a multiprocessor runs at a time, at least. */
 static inline int64_t tc_gemm_tile(int64_t M, int64_t N, bool is_float64) { return !is_float64 && M > 32 && N > 32 ? 64 : 32; }
 static inline int64_t tc_gemm_resident_blocks(bool is_float64) { return is_float64 ? 1 : 2; }
+
+/* On GPUs: an operand of halves whose chunks of 16 bytes can be copied, along k or across it. */
+typedef enum tc_gemm_operand_runs { TC_GEMM_NEITHER, TC_GEMM_ALONG, TC_GEMM_ACROSS } tc_gemm_operand_runs;
+static inline tc_gemm_operand_runs tc_gemm_runs(int64_t across, int64_t along)
+{
+    if (along == 1 && across % 8 == 0) return TC_GEMM_ALONG;
+    return across == 1 && along % 8 == 0 ? TC_GEMM_ACROSS : TC_GEMM_NEITHER;
+}
+
+/* May tensor cores compute a product of halves? Its operands and all their rows begin at multiples of 16 bytes. Sums of the rows of A are
+ * those of a weight's gradient, which reads both operands across. */
+static inline bool tc_gemm_on_tensor_cores(const tc_gemm_args *a)
+{
+    const tc_gemm_operand_runs left = tc_gemm_runs(a->a_row, a->a_col), right = tc_gemm_runs(a->b_col, a->b_row);
+    if (left == TC_GEMM_NEITHER || right == TC_GEMM_NEITHER || (uintptr_t)a->a % 16 || (uintptr_t)a->b % 16) return false;
+    if ((left == TC_GEMM_ALONG || right == TC_GEMM_ALONG) && a->K % 8) return false;
+    if (a->K > INT32_MAX || (a->a_sum && (left != TC_GEMM_ACROSS || right != TC_GEMM_ACROSS))) return false;
+    for (int d = 0; d < a->batch_dims; d++)
+        if (a->a_batch[d] % 8 || a->b_batch[d] % 8) return false;
+    return a->k_chunks <= 1 || a->k_chunk % 8 == 0;
+}
 
 static inline int64_t tc_gemm_row_blocks(const tc_gemm_args *a) { return tc_divide_up(a->M, a->row_block); }
 static inline int64_t tc_gemm_col_blocks(const tc_gemm_args *a) { return tc_divide_up(a->N, a->col_block); }

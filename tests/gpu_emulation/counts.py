@@ -248,7 +248,9 @@ CASES = [
 # Of what tools/predict_kernels.py predicts, so many blocks as are soon counted. The GPU has one multiprocessor here: no sum is split, as in large
 # products.
 TYPICAL = [
-    (product, ["float32", "bfloat16", "float16"], [(64, 64, 32), (64, 64, 768)]),
+    (product, ["float32"], [(64, 64, 32), (64, 64, 768)]),
+    (product, ["bfloat16", "float16"], [(128, 128, 768)]),
+    (product, ["bfloat16"], [(128, 128, 4096)]),
     (layer_norm, ["float32"], [(1024, 768)]),
     (layer_norm, ["float16"], [(1024, 1024)]),
     (attention, ["float32"], [(2, 4, 16, 8), (1, 1, 128, 64), (1, 1, 512, 64)]),

@@ -36,12 +36,27 @@ def test_every_kernel_has_counts():
 
 
 def test_asynchronous_copies_are_counted():
-    """At the waits of each case of a kernel that makes any. None does so far: with the first, this and the counts change together."""
+    """At the waits of each case of a kernel that makes any. In a product only the last step of k waits for all that is on its way."""
     _, before = counts.committed()
-    make = any("copy_async" in path.read_text() for path in (emulation.KERNELS / "cuda").glob("*.cu"))
-    rows = [row for kernels in before.values() for row in kernels.values()]
-    assert make == any(row["copy_waits"] for row in rows)
-    assert all(row["idle_waits"] <= row["copy_waits"] for row in rows)
+    rows = [(kernel, row) for kernels in before.values() for kernel, row in kernels.items()]
+    assert {kernel.split("<")[0] for kernel, row in rows if row["copy_waits"]} >= {"gemm_tensor_kernel"}
+    assert all(row["idle_waits"] <= row["copy_waits"] for _, row in rows)
+    assert all(row["idle_waits"] == row["threads"] for kernel, row in rows if kernel.startswith("gemm_tensor_kernel"))
+
+
+def test_tensor_cores_are_fed_without_bank_conflicts():
+    """In every case of a product on them, whichever way its operands run; and the mma are those of whole tiles."""
+    _, before = counts.committed()
+    rows = {
+        (case, kernel): row for case, kernels in before.items() for kernel, row in kernels.items() if row["tensor"] and "gemm" in kernel
+    }
+    assert {kernel.split(", ", 1)[1] for _, kernel in rows} >= {
+        "128, true, false, false>",
+        "64, true, true, false>",
+        "64, false, false, true>",
+    }
+    assert all(row["wavefronts"] == row["ideal_wavefronts"] for row in rows.values())
+    assert rows["product bfloat16 128x128x768", "gemm_tensor_kernel<bfloat16, 128, true, false, false>"]["tensor"] == 128 * 128 * 768 / 2048
 
 
 def test_sorting_is_not_quadratic():

@@ -1,5 +1,8 @@
 """The matrix product and the fused QKV projection made of it, on the emulated GPU, against the float64 reference."""
 
+import contextlib
+
+import ml_dtypes
 import numpy as np
 import pytest
 from cuda_library import NUMBERS, CudaError, compute_dtype, fill, normal, small
@@ -15,21 +18,47 @@ FUNCTIONS = {
 }
 
 
+HALVES = [np.float16, ml_dtypes.bfloat16]
+# How each kernel is asked for; of tensor cores the side of the tile.
+PLAIN, SMALL_TILE, LARGE_TILE = ({"variant": NUMBERS[f"TC_GEMM_{name}"], "tile": tile} for name, tile in
+                                 (("PLAIN", 0), ("TENSOR_CORES", 64), ("TENSOR_CORES", 128)))  # fmt: skip
+variants = pytest.mark.parametrize("how", [PLAIN, SMALL_TILE, LARGE_TILE], ids=["plain", "tensor64", "tensor128"])
+tensor_cores = pytest.mark.parametrize("how", [SMALL_TILE, LARGE_TILE], ids=["tensor64", "tensor128"])
+halves = pytest.mark.parametrize("dtype", HALVES, ids=["float16", "bfloat16"])
+
+
+def can(how, dtype):
+    """Of what the tensor cores do not compute, the product says so."""
+    return contextlib.nullcontext() if how is PLAIN or dtype in HALVES else pytest.raises(CudaError, match="invalid argument")
+
+
+def stored(x, how):
+    """A matrix, for tensor cores with NaNs after each row up to a multiple of 16 bytes, and the length of its rows."""
+    if how is PLAIN:
+        return x, x.shape[1]
+    rows = np.full((x.shape[0], -(-x.shape[1] // 8) * 8), np.nan, x.dtype)
+    rows[:, : x.shape[1]] = x
+    return rows, rows.shape[1]
+
+
 def product(
-    cuda, a, b, *, a_transposed=False, b_transposed=False, bias=None, residual=None, activation=None, pre=False, k_chunks=1, k_chunk=None,
+    cuda, a, b, how=PLAIN, *, a_transposed=False, b_transposed=False, bias=None, residual=None, activation=None, pre=False, k_chunks=1, k_chunk=None,
     a_sum=False, wide=False,
 ):  # fmt: skip
-    """c, pre, a_sum of matrices stored directly or transposed."""
+    """c, pre, a_sum of matrices stored directly or transposed. Tensor cores want rows along k to be multiples of 8."""
+    if how is not PLAIN and (a.shape[1] % 8 or a_sum):
+        a_transposed, b_transposed = True, False
     dtype, saved = a.dtype, compute_dtype(a.dtype) if wide or k_chunks > 1 else a.dtype
     (M, K), N = a.shape, b.shape[1]
     k_chunk = k_chunk or -(-K // k_chunks)
     c = cuda.empty((M, N) if k_chunks == 1 else (k_chunks, M, N), saved)
     before = cuda.empty((M, N), dtype) if pre else None
     sums = cuda.empty((k_chunks, M), saved) if a_sum else None
-    arrays = {"a": cuda.array(a.T if a_transposed else a), "b": cuda.array(b.T if b_transposed else b)}
+    (left, a_length), (right, b_length) = stored(a.T if a_transposed else a, how), stored(b.T if b_transposed else b, how)
+    arrays = {"a": cuda.array(left), "b": cuda.array(right)}
     strides = {
-        **dict(zip(("a_row", "a_col"), (1, M) if a_transposed else (K, 1), strict=True)),
-        **dict(zip(("b_row", "b_col"), (1, K) if b_transposed else (N, 1), strict=True)),
+        **dict(zip(("a_row", "a_col"), (1, a_length) if a_transposed else (a_length, 1), strict=True)),
+        **dict(zip(("b_row", "b_col"), (1, b_length) if b_transposed else (b_length, 1), strict=True)),
         **{"c_row": N, "pre_row": N, "residual_row": N},
     }
     cuda.run(
@@ -48,6 +77,7 @@ def product(
         b_form=NUMBERS["TC_GEMM_B_ROWS"],
         activation=ACTIVATIONS[activation],
         wide=wide,
+        **how,
     )
     return c.numpy(), before.numpy() if pre else None, sums.numpy() if a_sum else None
 
@@ -55,13 +85,32 @@ def product(
 SHAPES = [(0, 3, 2), (1, 1, 1), (3, 5, 0), small((5, 7, 3)), (33, 65, 40), small((70, 33, 31)), (64, 64, 32)]
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_product(cuda, rng, shape, dtype, schedule):
+def check_product(cuda, rng, shape, dtype, how, **options):
     M, N, K = shape
     a, b = normal(rng, (M, K), dtype), normal(rng, (K, N), dtype)
-    c = product(cuda, a, b)[0]
+    c = product(cuda, a, b, how, **options)[0]
     scale = np.abs(a.astype(float)) @ np.abs(b.astype(float))
     assert_close(c, reference.matmul(a, b), dtype, k=K, scale=scale.max(initial=0))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_product(cuda, rng, shape, dtype, schedule):
+    check_product(cuda, rng, shape, dtype, PLAIN)
+
+
+@halves
+@tensor_cores
+@pytest.mark.parametrize("shape", [*SHAPES, (129, 130, 40), small((9, 17, 100))], ids=str)
+def test_product_on_tensor_cores(cuda, rng, shape, how, dtype, schedule):
+    check_product(cuda, rng, shape, dtype, how)
+
+
+@tensor_cores
+@pytest.mark.parametrize("b_transposed", [False, True])
+@pytest.mark.parametrize("a_transposed", [False, True])
+def test_operands_of_tensor_cores_run_along_k_or_across(cuda, rng, a_transposed, b_transposed, how):
+    """In 5 steps of k, of which the first one has 8 terms: every stage is used again."""
+    check_product(cuda, rng, (77, 130, 136), np.float16, how, a_transposed=a_transposed, b_transposed=b_transposed)
 
 
 @pytest.mark.parametrize("b_transposed", [False, True])
@@ -72,26 +121,36 @@ def test_operands_of_any_stride(cuda, rng, a_transposed, b_transposed):
     assert_close(c, reference.matmul(a, b), np.float32, k=45)
 
 
+@variants
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_epilogue(cuda, rng, activation, dtype):
+def test_epilogue(cuda, rng, activation, how, dtype):
     M, N, K = 34, 35, 9
     a, b = normal(rng, (M, K), dtype), normal(rng, (K, N), dtype)
     bias, residual = normal(rng, N, dtype), normal(rng, (M, N), dtype)
-    c, pre, _ = product(cuda, a, b, bias=bias, residual=residual, activation=activation, pre=True)
+    with can(how, dtype) as refused:
+        c, pre, _ = product(cuda, a, b, how, bias=bias, residual=residual, activation=activation, pre=True)
+    if refused:
+        return
     before = reference.matmul(a, b) + bias.astype(float)
     assert_close(pre, before, dtype, k=K, name="pre")
     assert_close(c, FUNCTIONS[activation](before) + residual.astype(float), dtype, k=K, name="c")
 
 
-def test_rows_of_their_own_length(cuda, rng, dtype):
+@variants
+@pytest.mark.parametrize("N", [5, 6])
+def test_rows_of_their_own_length(cuda, rng, N, how, dtype):
     """c, pre and the residual are views of wider arrays, each of another width; the elements outside them do not change."""
-    M, N, K = 34, 5, 3
-    a, b, residual = normal(rng, (M, K), dtype), normal(rng, (K, N), dtype), normal(rng, (M, N + 3), dtype)
-    c, pre = cuda.empty((M, N + 1), dtype), cuda.empty((M, N + 2), dtype)
-    operands = {"a": cuda.array(a), "b": cuda.array(b), "residual": cuda.array(residual), "c": c, "pre": pre}
-    rows = {"a_row": K, "a_col": 1, "b_row": N, "b_col": 1, "c_row": N + 1, "pre_row": N + 2, "residual_row": N + 3}
+    M, K = 34, 8
+    a, b, residual = normal(rng, (M, K), dtype), normal(rng, (K, N), dtype), normal(rng, (M, N + 4), dtype)
+    c, pre = cuda.empty((M, N + 2), dtype), cuda.empty((M, N + 3 + N % 2), dtype)
+    right, b_row = stored(b, how)
+    operands = {"a": cuda.array(a), "b": cuda.array(right), "residual": cuda.array(residual), "c": c, "pre": pre}
+    rows = {"a_row": K, "a_col": 1, "b_row": b_row, "b_col": 1, "c_row": N + 2, "pre_row": N + 3 + N % 2, "residual_row": N + 4}
     sizes = {"M": M, "N": N, "K": K, "k_chunk": K, "k_chunks": 1, "batch": 1}
-    cuda.run("gemm", dtype, 0, **operands, **rows, **sizes, b_form=NUMBERS["TC_GEMM_B_ROWS"], activation=ACTIVATIONS["relu"])
+    with can(how, dtype) as refused:
+        cuda.run("gemm", dtype, 0, **operands, **rows, **sizes, **how, b_form=NUMBERS["TC_GEMM_B_ROWS"], activation=ACTIVATIONS["relu"])
+    if refused:
+        return
     before = reference.matmul(a, b)
     assert_close(pre.numpy()[:, :N], before, dtype, k=K, name="pre")
     assert_close(c.numpy()[:, :N], reference.relu(before) + residual[:, :N].astype(float), dtype, k=K, name="c")
@@ -106,41 +165,86 @@ def test_activations_of_large_and_nan(cuda):
         assert np.isnan(c[5, 0]), activation
 
 
-def test_sum_in_chunks_with_row_sums(cuda, rng, dtype):
+@variants
+def test_sum_in_chunks_with_row_sums(cuda, rng, how, dtype):
     """As the gradients of a weight and a bias are made: partial products over chunks of k, and the sums of a's rows."""
     M, N, K, chunks = 40, 35, 100, 3
     a, b = normal(rng, (M, K), dtype), normal(rng, (K, N), dtype)
-    c, _, sums = product(cuda, a, b, a_transposed=True, k_chunks=chunks, a_sum=True)
+    with can(how, dtype) as refused:
+        c, _, sums = product(cuda, a, b, how, a_transposed=True, k_chunks=chunks, k_chunk=40, a_sum=True)
+    if refused:
+        return
     wide_a, wide_b = a.astype(float), b.astype(float)
     for chunk in range(chunks):
-        k = slice(34 * chunk, min(34 * (chunk + 1), K))
-        assert_close(c[chunk], wide_a[:, k] @ wide_b[k], compute_dtype(dtype), k=34)
-        assert_close(sums[chunk], wide_a[:, k].sum(1), compute_dtype(dtype), k=34, scale=np.abs(wide_a).sum())
+        k = slice(40 * chunk, min(40 * (chunk + 1), K))
+        assert_close(c[chunk], wide_a[:, k] @ wide_b[k], compute_dtype(dtype), k=40)
+        assert_close(sums[chunk], wide_a[:, k].sum(1), compute_dtype(dtype), k=40, scale=np.abs(wide_a).sum())
 
 
+@variants
 @pytest.mark.parametrize("wide", [False, True])
-def test_gradients_of_a_weight_and_a_bias(cuda, rng, wide, dtype):
+def test_gradients_of_a_weight_and_a_bias(cuda, rng, wide, how, dtype):
     """In one chunk: halves are rounded once, or not at all where a float32 parameter gets the gradient."""
     M, N, K = 40, 35, 100
     a, b = normal(rng, (M, K), dtype), normal(rng, (K, N), dtype)
-    c, _, sums = product(cuda, a, b, a_transposed=True, a_sum=True, wide=wide)
+    with can(how, dtype) as refused:
+        c, _, sums = product(cuda, a, b, how, a_transposed=True, a_sum=True, wide=wide)
+    if refused:
+        return
     result = compute_dtype(dtype) if wide else dtype
     assert c.dtype == sums.dtype == result
     assert_close(c, a.astype(float) @ b.astype(float), result, k=K)
     assert_close(sums[0], a.astype(float).sum(1), result, k=K, scale=np.abs(a.astype(float)).sum())
 
 
-def test_batch_with_broadcast_and_strides(cuda, rng):
+@variants
+def test_batch_with_broadcast_and_strides(cuda, rng, how):
     """(2, 3) products: a differs everywhere, b is the same for all of the second axis."""
-    a, b = normal(rng, (2, 3, 5, 4), np.float32), normal(rng, (2, 1, 4, 6), np.float32)
-    c = cuda.empty((2, 3, 5, 6), np.float32)
-    args = fill("tc_gemm_args", c=c, a=cuda.array(a), b=cuda.array(b), M=5, N=6, K=4, a_row=4, a_col=1, b_row=6, b_col=1, c_row=6)
-    args.k_chunk, args.k_chunks, args.batch_dims, args.batch = 4, 1, 2, 6
+    dtype = np.float32 if how is PLAIN else np.float16
+    a, b = normal(rng, (2, 3, 5, 16), dtype), normal(rng, (2, 1, 16, 8), dtype)
+    c = cuda.empty((2, 3, 5, 8), dtype)
+    args = fill("tc_gemm_args", c=c, a=cuda.array(a), b=cuda.array(b), M=5, N=8, K=16, a_row=16, a_col=1, b_row=8, b_col=1, c_row=8, **how)
+    args.k_chunk, args.k_chunks, args.batch_dims, args.batch = 16, 1, 2, 6
     args.b_form = NUMBERS["TC_GEMM_B_STRIDED"]
-    for name, values in {"batch_shape": (2, 3), "a_batch": (60, 20), "b_batch": (24, 0), "c_batch": (90, 30)}.items():
+    for name, values in {"batch_shape": (2, 3), "a_batch": (240, 80), "b_batch": (128, 0), "c_batch": (120, 40)}.items():
         getattr(args, name)[:2] = values
-    cuda.launch("gemm", np.float32, 0, args)
-    assert_close(c.numpy(), reference.matmul(a, b), np.float32, k=4)
+    cuda.launch("gemm", dtype, 0, args)
+    assert_close(c.numpy(), reference.matmul(a, b), dtype, k=16)
+
+
+@halves
+def test_tiles_of_tensor_cores_give_the_same_bits(cuda, rng, dtype):
+    """Of any size and with any number of rows, as the planner may choose either for the same row."""
+    a, b = normal(rng, (70, 104), dtype), normal(rng, (104, 72), dtype)
+    whole, *others = (product(cuda, a[:rows], b, how)[0].view(np.uint16) for how in (SMALL_TILE, LARGE_TILE) for rows in (70, 1, 33))
+    for other in others:
+        np.testing.assert_array_equal(other, whole[: len(other)])
+
+
+@halves
+@tensor_cores
+def test_not_a_number_stays_in_its_row_and_column(cuda, how, dtype):
+    """0 x NaN is NaN, also where the other operand is zero; what is beyond the matrices, NaN in memory, meets zeros in both."""
+    a, b = np.zeros((70, 43), dtype), np.zeros((43, 70), dtype)
+    a[3, 42], b[42, 69], a[64, 0], b[0, 65] = np.nan, np.nan, np.inf, 1
+    c = product(cuda, a, b, how)[0].astype(float)
+    expected = np.zeros((70, 70))
+    expected[3], expected[:, 69], expected[64] = np.nan, np.nan, np.nan
+    expected[64, 65] = np.inf
+    np.testing.assert_array_equal(c, expected)
+
+
+@pytest.mark.parametrize("wrong", [{"a_row": 7}, {"b_row": 9}, {"a": 2}, {"b": 8}, {"K": 12, "k_chunk": 12}, {"batch": 1}], ids=str)
+def test_tensor_cores_refuse_what_they_cannot_copy(cuda, wrong):
+    x = cuda.empty((64,), np.float16)
+    args = fill("tc_gemm_args", c=x, a=x, b=x, M=2, N=2, K=16, a_row=16, a_col=1, b_row=8, b_col=1, c_row=2, k_chunk=16, **SMALL_TILE)
+    args.k_chunks, args.batch, args.b_form = 1, 1, NUMBERS["TC_GEMM_B_STRIDED"]
+    for name, value in wrong.items():
+        setattr(args, name, x.pointer + value if name in ("a", "b") else value)
+    if "batch" in wrong:
+        args.batch_dims, args.batch_shape[0], args.a_batch[0] = 1, 1, 12
+    with pytest.raises(CudaError, match="invalid argument"):
+        cuda.launch("gemm", np.float16, 0, args)
 
 
 def test_packed_panels_are_refused(cuda):
@@ -149,12 +253,16 @@ def test_packed_panels_are_refused(cuda):
         cuda.launch("gemm", np.float32, 0, args)
 
 
+@variants
 @pytest.mark.parametrize("packing", ["per_head", "stacked"])
-def test_qkv_projection(cuda, rng, packing, dtype):
+def test_qkv_projection(cuda, rng, packing, how, dtype):
     """One product with the bias in its epilogue writes every head: q, k and v are views of the result."""
     B, T, C, H, D = 2, 7, 12, 3, 5
     x, weight, bias = normal(rng, (B, T, C), dtype), normal(rng, (3 * H * D, C), dtype), normal(rng, 3 * H * D, dtype)
-    joint = product(cuda, x.reshape(B * T, C), weight.T, b_transposed=True, bias=bias)[0]
+    with can(how, dtype) as refused:
+        joint = product(cuda, x.reshape(B * T, C), weight.T, how, b_transposed=True, bias=bias)[0]
+    if refused:
+        return
     joint = joint.reshape((B, T, H, 3, D) if packing == "per_head" else (B, T, 3, H, D))
     for part, expected in enumerate(reference.qkv_projection(x, weight, bias, H, packing)):
         window = joint[..., part, :] if packing == "per_head" else joint[:, :, part]

@@ -1,5 +1,6 @@
 """What the GPU's planners choose, what forces another choice, and what is known of it afterwards."""
 
+import ast
 import json
 import os
 import pathlib
@@ -139,8 +140,51 @@ def test_few_queries_have_blocks_for_each_segment_of_the_keys(emulated_library):
     assert few_bits == many_bits and few_bits[0] == few_bits[1]
 
 
+VARIANTS = """
+import cuda_library, sys, transformer_c as tc
+cuda_library.EmulatedLibrary(sys.argv[1]).set_compute_capability(*map(int, sys.argv[2]))
+
+def ran(dtype, M, N, K):
+    "Which variant computed y = x w^T, and in how many chunks; the same of the weight's gradient."
+    x, w, dy = (tc.ones(*shape, device="cuda:emulated").to(getattr(tc, dtype)) for shape in ((M, K), (N, K), (M, N)))
+    y = tc.functional.linear(x, w.requires_grad_())
+    plans = [tc.config.last_plans("cuda:emulated")["gemm"]]
+    y.backward(dy)
+    plans.append(tc.config.last_plans("cuda:emulated")["gemm"])
+    return [(plan["variant"], plan["splits"]) for plan in plans]
+
+print([ran(*case) for case in (("bfloat16", 1, 16, 16), ("bfloat16", 768, 8, 16), ("float16", 2, 5, 16), ("float16", 3, 8, 9), ("float32", 2, 8, 8))])
+"""
+
+
+def of_capability(library, capability):
+    own = {
+        "TRANSFORMER_C_CUDA_LIBRARY": library,
+        "PYTHONPATH": os.pathsep.join([str(pathlib.Path(__file__).parent), str(pathlib.Path(tc.__file__).parents[1])]),
+    }
+    done = subprocess.run([sys.executable, "-c", VARIANTS, library, capability], env={**os.environ, **own}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return ast.literal_eval(done.stdout)
+
+
+@pytest.mark.whole
+def test_tensor_cores_compute_halves_whose_rows_are_aligned(emulated_library):
+    """With any number of rows; from capability 8.0 on. A forward is never split, a weight's gradient by the multiprocessors."""
+    library, tensor, plain = emulated_library.library._name, ("tensor_cores", 1), ("plain", 1)
+    #         5 columns: its weight's gradient cannot be copied | rows of 9
+    expected = [[tensor, tensor], [tensor, ("tensor_cores", 3)], [tensor, plain], [plain, plain], [plain, plain]]
+    assert of_capability(library, "80") == of_capability(library, "90") == expected
+    assert {name for pair in of_capability(library, "75") for name, _ in pair} == {"plain"}
+
+
 @pytest.mark.parametrize(
-    "named, said", [("plain", "(2, 2)"), ("", "(2, 2)"), ("wgmma", "TRANSFORMER_C_CUDA_VARIANT: 'wgmma' is not a variant")]
+    "named, said",
+    [
+        ("plain", "(2, 2)"),
+        ("", "(2, 2)"),
+        ("wgmma", "TRANSFORMER_C_CUDA_VARIANT: 'wgmma' is not a variant"),
+        ("tensor_cores", "TRANSFORMER_C_CUDA_VARIANT: this call of gemm cannot use 'tensor_cores', which needs halves"),
+    ],
 )
 def test_a_variant_can_be_forced(emulated_library, named, said):
     code = """
@@ -158,4 +202,4 @@ except ValueError as error:
     }
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **own}, capture_output=True, text=True, check=True)
     assert done.stdout.startswith(said), done.stdout
-    assert "of gemm; expected one of: plain" in done.stdout or named != "wgmma"
+    assert "of gemm; expected one of: tensor_cores, plain" in done.stdout or named != "wgmma"

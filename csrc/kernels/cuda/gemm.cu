@@ -1,10 +1,9 @@
 // gemm.cu: C = activation(A B + bias) + residual for any strides, every shape and batch: the body of linear, of qkv_projection
 // (whose q, k and v are views of C) and of matmul. Plain products in the compute dtype.
 //
-// Operands are read through Operand (tile.cuh) and results are written by an epilogue that takes row, column and value: a kernel
-// for tensor cores changes only the part in between.
-#include "../gemm.h"
-#include "functions.cuh"
+// Operands are read through Operand (tile.cuh) and results are written by an epilogue that takes row, column and value
+// (gemm_epilogue.cuh). gemm_tensor.cu has the products of halves on tensor cores.
+#include "gemm_epilogue.cuh"
 #include "launchers.h"
 #include "tile.cuh"
 
@@ -12,64 +11,6 @@ namespace
 {
 
 using namespace tc;
-
-// ---- epilogues: the whole result, or a part of the sum over k ----
-
-template <class T> struct WholeSum {
-    T *c, *pre;
-    const T *bias, *residual;
-    int64_t c_row, pre_row, residual_row;
-    tc_activation activation;
-
-    __device__ WholeSum(const tc_gemm_args &a, int64_t c_batch, int64_t)
-        : c(static_cast<T *>(a.c) + c_batch), pre(static_cast<T *>(a.pre)), bias(static_cast<const T *>(a.bias)),
-          residual(static_cast<const T *>(a.residual)), c_row(a.c_row), pre_row(a.pre_row), residual_row(a.residual_row),
-          activation(a.activation)
-    {
-    }
-    __device__ __forceinline__ void operator()(int64_t row, int64_t column, compute<T> value) const
-    {
-        if (bias) value += widen(bias[column]);
-        if (pre) narrow(pre[row * pre_row + column], value);
-        value = activate(value);
-        if (residual) value += widen(residual[row * residual_row + column]);
-        narrow(c[row * c_row + column], value);
-    }
-    __device__ __forceinline__ compute<T> activate(compute<T> x) const
-    {
-        switch (activation) {
-        case TC_ACTIVATION_RELU: return v_relu(x);
-        case TC_ACTIVATION_GELU: return v_gelu(x);
-        case TC_ACTIVATION_GELU_TANH: return v_gelu_tanh(x);
-        default: return x;
-        }
-    }
-};
-
-// Is the result of the compute dtype?
-__host__ __device__ __forceinline__ bool is_partial(const tc_gemm_args &a) { return a.k_chunks > 1 || a.wide; }
-
-template <class T> struct PartialSum { // in the compute dtype
-    compute<T> *c;
-    int64_t c_row;
-
-    __device__ PartialSum(const tc_gemm_args &a, int64_t c_batch, int64_t chunk)
-        : c(static_cast<compute<T> *>(a.c) + c_batch + chunk * a.c_chunk), c_row(a.c_row)
-    {
-    }
-    __device__ __forceinline__ void operator()(int64_t row, int64_t column, compute<T> value) const { c[row * c_row + column] = value; }
-};
-
-// Where an element of the batch starts.
-__device__ __forceinline__ int64_t batch_offset(const tc_gemm_args &a, const int64_t *strides, int64_t batch)
-{
-    int64_t offset = 0;
-    for (int d = a.batch_dims - 1; d >= 0; d--) {
-        offset += batch % a.batch_shape[d] * strides[d];
-        batch /= a.batch_shape[d];
-    }
-    return offset;
-}
 
 // Blocks per multiprocessor at least: two hide each other's loads, but in float64 the registers are too few for them.
 template <class T> constexpr int gemm_residency = sizeof(compute<T>) < 8 ? 2 : 1; // tc_gemm_resident_blocks()
@@ -137,8 +78,14 @@ template <class T, int tile> int launch_gemm(const tc_gemm_args &a, void *stream
 template <class T> int tc_cuda_gemm(const void *args, int64_t, void *, void *stream)
 {
     const auto &a = *static_cast<const tc_gemm_args *>(args);
-    if (a.b_form == TC_GEMM_B_PANELS || a.variant != TC_GEMM_PLAIN) return cudaErrorInvalidValue;
+    if (a.b_form == TC_GEMM_B_PANELS) return cudaErrorInvalidValue;
     if (a.M * a.N * a.k_chunks * a.batch == 0) return 0;
+    if (a.variant == TC_GEMM_TENSOR_CORES) {
+        if constexpr (sizeof(T) == 2)
+            return launch_tensor_gemm<T>(a, stream);
+        else
+            return cudaErrorInvalidValue;
+    }
     if constexpr (sizeof(T) < 8) {
         if (tc_gemm_tile(a.M, a.N, false) == 64) return launch_gemm<T, 64>(a, stream);
     }
