@@ -1,0 +1,68 @@
+// product_main.h: the main function of a program that test_product_bugs.py makes of gemm_tensor.cu, as it is or with a bug. It computes
+// two products in tiles of 64, whose operands run along k and across it, and compares all sums, which are whole numbers.
+#include "bug.h"
+
+namespace
+{
+
+float left_at(int64_t m, int64_t k) { return static_cast<float>((m * 7 + k * 3) % 5 - 2); }
+float right_at(int64_t n, int64_t k) { return static_cast<float>((n * 5 + k * 11) % 7 - 3); }
+
+template <class F> std::vector<bfloat16> matrix(int64_t rows, int64_t K, bool along, F at)
+{
+    std::vector<bfloat16> x(static_cast<size_t>(rows * K));
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t k = 0; k < K; k++) from_float(x[static_cast<size_t>(along ? row * K + k : k * rows + row)], at(row, k));
+    return x;
+}
+
+template <bool along> int compare(int64_t M, int64_t N, int64_t K)
+{
+    tc_gemm_args a = {};
+    a.M = M, a.N = N, a.K = a.k_chunk = K, a.k_chunks = a.batch = 1, a.c_row = N, a.wide = true;
+    a.a = device_array(matrix(M, K, along, left_at));
+    a.b = device_array(matrix(N, K, along, right_at));
+    a.a_row = a.b_col = along ? K : 1;
+    (along ? a.a_col : a.a_row) = (along ? a.b_row : a.b_col) = 1;
+    if (!along) a.a_col = M, a.b_row = N;
+    std::vector<float> c(static_cast<size_t>(M * N)), sums(static_cast<size_t>(M));
+    float *to = device_array(c), *to_sums = device_array(sums);
+    a.c = to;
+    if (!along) a.a_sum = to_sums;
+    if (const int error = launch_tile<bfloat16, 64, along, along, !along>(a, nullptr)) {
+        printf("error %d: %s\n", error, emulator_report());
+        return 1;
+    }
+    cudaMemcpyAsync(c.data(), to, c.size() * sizeof(float), cudaMemcpyDeviceToHost, nullptr);
+    cudaMemcpyAsync(sums.data(), to_sums, sums.size() * sizeof(float), cudaMemcpyDeviceToHost, nullptr);
+    for (int64_t m = 0; m < M; m++) {
+        float row_sum = 0;
+        for (int64_t k = 0; k < K; k++) row_sum += left_at(m, k);
+        bool wrong = !along && sums[static_cast<size_t>(m)] != row_sum;
+        for (int64_t n = 0; n < N; n++) {
+            float sum = 0;
+            for (int64_t k = 0; k < K; k++) sum += left_at(m, k) * right_at(n, k);
+            wrong = wrong || c[static_cast<size_t>(m * N + n)] != sum;
+        }
+        if (!wrong) continue;
+        printf("wrong result in row %lld\n", static_cast<long long>(m));
+        return 1;
+    }
+    return 0;
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+    if (argc != 3) return 2;
+    const char *names[] = {"round_robin", "greedy", "random"};
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(argv[1], names[i])) emulator_set_schedule(i, strtoull(argv[2], nullptr, 10));
+    if (const int error = compare<true>(70, 67, 136)) return error;
+    if (const int error = compare<false>(72, 80, 137)) return error;
+    const int64_t passes = emulator_count("wavefronts"), ideal = emulator_count("ideal_wavefronts");
+    if (passes == ideal) return 0;
+    printf("costly: %lld wavefronts, %lld would do\n", static_cast<long long>(passes), static_cast<long long>(ideal));
+    return 1;
+}
