@@ -33,7 +33,7 @@ static inline bool weigh(const query_block *x, int nk, running_softmax *run)
         vreal shift = v_load(run->shift + g * TC_LANES), sum = v_load(run->sum + g * TC_LANES);
         const vmask grows = v_lt(shift + v_set1(LAZINESS), largest);
         if (v_any(grows)) {
-            const vreal factor = v_select(grows, v_exp(shift - largest), v_set1(R(1.0)));
+            const vreal factor = v_select(grows, v_exp_weight(shift - largest), v_set1(R(1.0)));
             shift = v_select(grows, largest, shift);
             sum = sum * factor;
             v_store(run->rescale + g * TC_LANES, factor);
@@ -243,7 +243,7 @@ static real weigh_single(real s[KEYS], int nk, running_softmax *run)
     const real most = v_hmax(largest);
     if (run->shift[0] + LAZINESS < most) {
         real lanes[TC_LANES];
-        v_store(lanes, v_exp(v_set1(run->shift[0]) - v_set1(most)));
+        v_store(lanes, v_exp_weight(v_set1(run->shift[0]) - v_set1(most)));
         factor = lanes[0];
         run->shift[0] = most;
     }
@@ -292,7 +292,7 @@ static void forward_block(const tc_attention_forward_args *a, const query_block 
     const tc_attention_problem *p = x->problem;
     running_softmax run;
     real inverse[QUERIES];
-    for (int i = 0; i < QUERIES; i++) run.shift[i] = -INFINITE, run.sum[i] = R(0.0);
+    for (int i = 0; i < x->groups * TC_LANES; i++) run.shift[i] = -INFINITE, run.sum[i] = R(0.0);
     const bool halves = p->stored != TC_STORED_AS_COMPUTED;
     real *values = halves ? x->values : query_at(x, &a->values, 0);
     const int64_t values_row = halves ? p->Dv : a->values.row;
@@ -302,17 +302,18 @@ static void forward_block(const tc_attention_forward_args *a, const query_block 
     else
         sum_values(x, &run, values, values_row, map);
 
-    for (int i = 0; i < QUERIES; i++) inverse[i] = run.sum[i] == R(0.0) ? R(0.0) : R(1.0) / run.sum[i];
+    for (int i = 0; i < x->groups * TC_LANES; i += TC_LANES) {
+        const vreal sum = v_load(run.sum + i);
+        v_store(inverse + i, v_select(v_eq(sum, v_zero()), v_zero(), v_set1(R(1.0)) / sum));
+    }
     scale_rows(values, values_row, x->nq, p->Dv, inverse);
     if (p->empty_rows == TC_ATTENTION_EMPTY_UNIFORM) fill_empty_rows(x, run.sum, values, values_row);
     if (halves) round_values(a, x);
 
     const int64_t row = statistic_at(x);
-    for (int i = 0; i < x->nq; i++) {
-        ((real *)a->shift)[row + i] = run.shift[i];
-        ((real *)a->sum)[row + i] = run.sum[i];
-        if (a->lse) ((real *)a->lse)[row + i] = run.shift[i] + real_log(run.sum[i]);
-    }
+    memcpy((real *)a->shift + row, run.shift, sizeof(real) * (size_t)x->nq);
+    memcpy((real *)a->sum + row, run.sum, sizeof(real) * (size_t)x->nq);
+    for (int i = 0; a->lse && i < x->nq; i++) ((real *)a->lse)[row + i] = run.shift[i] + real_log(run.sum[i]);
     scale_map(x, map, x->last_key, inverse);
     if (map) complete_map(x, &run, map);
 }
