@@ -3,7 +3,7 @@
  *     c[m][n] = (accumulate ? c[m][n] : 0) + sum over k of a(m, k) * b[k][n]
  *
  * a(m, k) is a[m * a_stride + k] (ALONG_ROWS) or a[m + k * a_stride] (ALONG_COLUMNS: a is used as its transpose).
- * Columns are taken in panels of up to three vectors, so that a panel of b stays in L1 for all rows of a.
+ * Columns are taken in panels of up to four vectors, so that a panel of b stays in L1 for all rows of a.
  */
 #ifndef TC_KERNELS_CPU_ATTENTION_PRODUCT_H
 #define TC_KERNELS_CPU_ATTENTION_PRODUCT_H
@@ -47,6 +47,7 @@ TC_INLINE void product_panel(const product_order order, const int rows, const in
 #define PRODUCT_ROWS_1 8
 #define PRODUCT_ROWS_2 12
 #define PRODUCT_ROWS_3 8
+#define PRODUCT_ROWS_4 6
 #elif defined(TC_NEON)
 #define PRODUCT_ROWS_1 8
 #define PRODUCT_ROWS_2 8
@@ -63,7 +64,7 @@ TC_INLINE void product_panels(const product_order order, const product *x, const
     for (int64_t n = 0; n < x->N;) {
         const int64_t vectors = (x->N - n + TC_LANES - 1) / TC_LANES; /* still to do */
 #ifdef PRODUCT_ROWS_3
-        const int take = vectors == 1 ? 1 : vectors == 2 || vectors == 4 ? 2 : 3;
+        const int take = vectors <= 4 ? (int)vectors : 3;
 #else
         const int take = vectors == 1 ? 1 : 2;
 #endif
@@ -72,6 +73,7 @@ TC_INLINE void product_panels(const product_order order, const product *x, const
         if (take == 2) product_panel(order, PRODUCT_ROWS_2, 2, x, n, lanes);
 #ifdef PRODUCT_ROWS_3
         if (take == 3) product_panel(order, PRODUCT_ROWS_3, 3, x, n, lanes);
+        if (take == 4) product_panel(order, PRODUCT_ROWS_4, 4, x, n, lanes);
 #endif
         n += take * TC_LANES;
     }
