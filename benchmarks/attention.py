@@ -10,6 +10,8 @@ from .harness import Workload
 SMALL = (128, 1, 16, 32)
 MIDDLE = (8, 8, 512, 64)
 LONG = (1, 8, 2048, 64)
+WIDE = (1, 8, 2048, 128)
+FORWARD, TRAIN = 0.8, 0.7  # shares of the bound that are wanted of long sequences
 
 
 def _ours(shape, train=False, **options):
@@ -63,7 +65,7 @@ def _torch(shape, train=False, with_map=False, is_causal=False):
     return build(fused) if is_causal else {"fused": build(fused), "tutorial": build(tutorial)}
 
 
-def _workload(name, shape, train=False, with_map=False, causal=False, heavy=False):
+def _workload(name, shape, train=False, with_map=False, causal=False, heavy=False, share=None):
     batch, heads, length, size = shape
     times = 3 if train else 1  # the backward has four products of the same size
     moved = float32_bytes(4 * times * batch * heads * length * size, with_map * batch * heads * length**2)
@@ -74,6 +76,7 @@ def _workload(name, shape, train=False, with_map=False, causal=False, heavy=Fals
         times * attention_flops(batch, heads, length, length, size, causal),
         moved,
         heavy=heavy,
+        share=share,
     )
 
 
@@ -81,9 +84,11 @@ WORKLOADS = [
     _workload("attention_128x1x16x32", SMALL),
     _workload("attention_128x1x16x32_map", SMALL, with_map=True),
     _workload("attention_128x1x16x32_train", SMALL, train=True),
-    _workload("attention_8x8x512x64", MIDDLE),
+    _workload("attention_8x8x512x64", MIDDLE, share=FORWARD),
     _workload("attention_8x8x512x64_map", MIDDLE, with_map=True, heavy=True),
-    _workload("attention_8x8x512x64_train", MIDDLE, train=True, heavy=True),
-    _workload("attention_1x8x2048x64", LONG, heavy=True),
+    _workload("attention_8x8x512x64_train", MIDDLE, train=True, heavy=True, share=TRAIN),
+    _workload("attention_1x8x2048x64", LONG, heavy=True, share=FORWARD),
     _workload("attention_1x8x2048x64_causal", LONG, causal=True, heavy=True),
+    _workload("attention_1x8x2048x128", WIDE, heavy=True, share=FORWARD),
+    _workload("attention_1x8x2048x128_train", WIDE, train=True, heavy=True, share=TRAIN),
 ]
