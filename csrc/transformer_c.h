@@ -447,6 +447,20 @@ TC_CHECKED tc_status tc_qkv_projection_backward(tc_tensor **dx, tc_tensor **dwei
                                                 tc_tensor *dv, tc_tensor *x, tc_tensor *weight, int64_t num_heads, tc_packing packing,
                                                 tc_error *err);
 
+/* The parameters of an encoder block: weights (out, in) and biases (out) of its products, gamma and beta (E) of its norms. */
+typedef struct tc_encoder_block_parts {
+    tc_tensor *qkv_weight, *qkv_bias;   /* (3E, E), (3E): [q_h | k_h | v_h] for each head */
+    tc_tensor *out_weight, *out_bias;   /* (E, E), (E) */
+    tc_tensor *up_weight, *up_bias;     /* (F, E), (F) */
+    tc_tensor *down_weight, *down_bias; /* (E, F), (E) */
+    tc_tensor *gamma1, *beta1, *gamma2, *beta2;
+} tc_encoder_block_parts;
+
+/* Not recorded.  x,y (B, T, E): attention, then a network with one hidden layer, each with a residual connection and layer norm, after it
+ * or, with norm_first, before it; no dropout. mask as that of TC_MASK_FILL, or NULL. On CPUs, a few sequences at a time: for short ones. */
+TC_CHECKED tc_status tc_encoder_block(tc_tensor **y, tc_tensor *x, const tc_encoder_block_parts *parts, tc_tensor *mask, int64_t num_heads,
+                                      tc_activation activation, bool norm_first, double eps1, double eps2, tc_error *err);
+
 /* a @ b by NumPy's rules: an operand with one axis is a row (a) or a column (b), and that axis is removed from the result; leading axes
  * broadcast. The result has the promoted dtype. Integers wrap around; for bools a sum is true when any of its products is. */
 TC_CHECKED tc_status tc_matmul(tc_tensor **c, tc_tensor *a, tc_tensor *b, tc_error *err);

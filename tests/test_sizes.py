@@ -30,6 +30,9 @@ ROW = np.ones(2, np.float32)
 PROJECTION = {"x": X, "weight": np.ones((12, 4), np.float32), "num_heads": 2}
 ATTENTION = {"causal_offset": 1, "window": (1, 2), "seed": 1, "call": 2, "dropout": 0.5, "is_causal": True}
 VALUES = {"dvalues": HEADS, "q": HEADS, "k": HEADS, "v": HEADS, "values": HEADS, "shift": HEADS[..., 0], "sum": HEADS[..., 0]}
+BLOCK = {"x": X, "qkv_weight": np.ones((12, 4), np.float32), "qkv_bias": np.ones(12, np.float32), "num_heads": 2}
+BLOCK |= {f"{name}_weight": np.ones((4, 4), np.float32) for name in ("out", "up", "down")}
+BLOCK |= {name: np.ones(4, np.float32) for name in ("out_bias", "up_bias", "down_bias", "gamma1", "beta1", "gamma2", "beta2")}
 CONVOLUTION = {"x": X, "weight": X[:1, :, :2], "stride": (1,), "padding": (0,), "dilation": (1,), "groups": 1}
 RANDOM = {"x": X, "dy": X, "p": 0.5, "seed": 1, "call": 2}
 ADAM = dict.fromkeys(("lr", "beta1", "beta2", "eps", "weight_decay"), 0.1)
@@ -55,6 +58,7 @@ CASES = {
     "gather": {"x": X, "axis": 1, "index": X.astype(int) * 0}, "scatter": {"x": X, "axis": 1, "index": X.astype(int) * 0, "src": X},
     "qkv_projection": PROJECTION, "qkv_projection_forward": PROJECTION,
     "qkv_projection_backward": {**PROJECTION, **dict.fromkeys(("dq", "dk", "dv"), np.ones((2, 2, 3, 2), np.float32))},
+    "encoder_block_forward": BLOCK,
     "attention": {**ATTENTION, "query": HEADS, "key": HEADS, "value": HEADS},
     "attention_forward": {**ATTENTION, "q": HEADS, "k": HEADS, "v": HEADS},
     "attention_backward": {**ATTENTION, **VALUES},

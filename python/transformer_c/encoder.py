@@ -17,7 +17,7 @@ from ._promotion import cast_input
 from ._tensor import as_tensor
 from .nn.attention import join_heads
 from .nn.cache import KeyValueCache, one_a_layer, restored_on_error
-from .nn.transformer import activated, add_norm
+from .nn.transformer import activated, add_norm, applied_by_a_product
 
 
 def expand_mask(mask):
@@ -181,6 +181,10 @@ class MultiheadAttention(nn.Module):
 
 _ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
 
+# Up to this length and width a block without a record takes a few sequences at a time through all of its parts, if they are of these types.
+_LONGEST, _WIDEST = 64, 256
+_STOCK = (*[nn.Linear] * 4, *[nn.LayerNorm] * 2, MultiheadAttention, nn.Sequential, *[nn.Dropout] * 2)
+
 
 class EncoderBlock(nn.Module):
     """One block of a Transformer encoder: attention, then a two-layer network, each with a residual connection and layer norm.
@@ -241,12 +245,44 @@ class EncoderBlock(nn.Module):
     def forward(self, x, mask=None, *, past_key_value: KeyValueCache | None = None):
         """Maps x (B, T, input_dim) to the same shape; `mask` and `past_key_value` as for MultiheadAttention."""
         past = {} if past_key_value is None else {"past_key_value": past_key_value}
+        if not past and not _core.grad_enabled() and (y := self._in_one_pass(x, mask)) is not None:
+            return y
         with restored_on_error([past_key_value]):
             if self.norm_first:
                 x = x + self.dropout(self.self_attn(self.norm1(x), mask=mask, **past))
                 return x + self.dropout(self._feed_forward(self.norm2(x)))
             x = add_norm(self.norm1, x, self.dropout(self.self_attn(x, mask=mask, **past)))
             return add_norm(self.norm2, x, self.dropout(self._feed_forward(x)))
+
+    def _in_one_pass(self, x: Tensor, mask: Any) -> Tensor | None:
+        """The result for short sequences, a few of which at a time go through all parts, with the same bits; None where the parts run one by one."""
+        attention, net, norm1, norm2 = self.self_attn, self.linear_net, self.norm1, self.norm2
+        if _core.is_traced() or type(x) is not Tensor or x.is_cuda or x.ndim != 3 or type(net) is not nn.Sequential or len(net) != 4:
+            return None
+        first, dropout, activation, last = net
+        fused = applied_by_a_product(activation)
+        if fused is None or type(attention) is not MultiheadAttention:
+            return None
+        layers = (attention.qkv_proj, attention.o_proj, first, last, norm1, norm2)
+        modules = (*layers, attention, net, dropout, self.dropout)
+        if tuple(map(type, modules)) != _STOCK or any("forward" in vars(module) for module in modules):
+            return None
+        (batch, length, size), hidden, heads = x.shape, first.weight.shape[0], attention.num_heads
+        if length > _LONGEST or size > _WIDEST or any(part.training and part.p > 0 for part in (dropout, self.dropout)):
+            return None
+        weights = [values for layer in layers for values in (layer.weight, layer.bias)]
+        widths = (3 * size, size, hidden, size, size, size)
+        columns = ((size,), (size,), (size,), (hidden,), (), ())
+        shapes = [shape for width, others in zip(widths, columns, strict=True) for shape in ((width, *others), (width,))]
+        name = x._dtype_name
+        if name not in ("float32", "float64") or any(
+            values is None or values._dtype_name != name or values.is_cuda or values.shape != shape
+            for values, shape in zip(weights, shapes, strict=True)
+        ):
+            return None
+        options = (_check_mask(mask, batch, heads, length, length), heads, fused, self.norm_first, norm1.eps, norm2.eps)
+        arguments: tuple[Any, ...] = (x, *weights, *options)
+        return _core.encoder_block_forward(*arguments)
 
     def _feed_forward(self, x: Tensor) -> Tensor:
         """linear_net(x). Where its dropout does nothing, the first product applies the activation."""

@@ -36,7 +36,7 @@ def add_norm(norm: Module, x: Tensor, update: Tensor) -> Tensor:
     return F.add_layer_norm(x, update, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
 
 
-def _fused(activation: Any) -> str | None:
+def applied_by_a_product(activation: Any) -> str | None:
     """The name of the activation for a product that applies it to its result; None if the product cannot."""
     if isinstance(activation, Module) and "forward" in vars(activation):  # it has hooks
         return None
@@ -51,7 +51,7 @@ def _fused(activation: Any) -> str | None:
 
 def activated(first: Module, activation: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """activation(first(x)); of a Linear, where the product can apply the activation, in one pass over memory."""
-    fused = _fused(activation)
+    fused = applied_by_a_product(activation)
     if fused and type(first) is Linear and "forward" not in vars(first):
         weight = first.weight
         return _core.linear(cast_input(x, weight, "Linear"), weight, first.bias, fused)
