@@ -157,12 +157,12 @@ print([ran(*case) for case in (("bfloat16", 1, 16, 16), ("bfloat16", 768, 8, 16)
 """
 
 
-def of_capability(library, capability):
+def of_library(program, library, argument):
     own = {
         "TRANSFORMER_C_CUDA_LIBRARY": library,
         "PYTHONPATH": os.pathsep.join([str(pathlib.Path(__file__).parent), str(pathlib.Path(tc.__file__).parents[1])]),
     }
-    done = subprocess.run([sys.executable, "-c", VARIANTS, library, capability], env={**os.environ, **own}, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", program, library, argument], env={**os.environ, **own}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return ast.literal_eval(done.stdout)
 
@@ -173,8 +173,33 @@ def test_tensor_cores_compute_halves_whose_rows_are_aligned(emulated_library):
     library, tensor, plain = emulated_library.library._name, ("tensor_cores", 1), ("plain", 1)
     #         5 columns: its weight's gradient cannot be copied | rows of 9
     expected = [[tensor, tensor], [tensor, ("tensor_cores", 3)], [tensor, plain], [plain, plain], [plain, plain]]
-    assert of_capability(library, "80") == of_capability(library, "90") == expected
-    assert {name for pair in of_capability(library, "75") for name, _ in pair} == {"plain"}
+    assert of_library(VARIANTS, library, "80") == of_library(VARIANTS, library, "90") == expected
+    assert {name for pair in of_library(VARIANTS, library, "75") for name, _ in pair} == {"plain"}
+
+
+ROWS = """
+import cuda_library, numpy as np, sys, transformer_c as tc
+library = cuda_library.EmulatedLibrary(sys.argv[1])
+library.set_multiprocessors(int(sys.argv[2]))
+x, w = (tc.tensor(np.random.default_rng(size).standard_normal((size, 72)), device="cuda:emulated").to(tc.bfloat16) for size in (130, 80))
+
+def rows(count):
+    "The bits of the first row of so many, and the kernel that computed them."
+    library.launches()
+    y = tc.functional.linear(x[:count], w)[:1].to(tc.float32).cpu().numpy()
+    (kernel,) = [name for name in library.launches() if "gemm" in name]
+    return y.tobytes().hex(), kernel.split(", ")[1]
+
+print([rows(count) for count in (1, 65, 130)])
+"""
+
+
+@pytest.mark.whole
+def test_a_row_has_the_same_bits_in_the_tile_of_any_number_of_rows(emulated_library):
+    """Also on a GPU with fewer multiprocessors, which takes large tiles earlier."""
+    one, many = (of_library(ROWS, emulated_library.library._name, count) for count in ("1", "132"))
+    assert [tile for _, tile in one] == ["64", "128", "128"] and [tile for _, tile in many] == ["64", "64", "64"]
+    assert len({bits for bits, _ in (*one, *many)}) == 1
 
 
 @pytest.mark.parametrize(
