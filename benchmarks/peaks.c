@@ -22,9 +22,9 @@ enum { TILE_VECTORS = 2, TILE_K = 128, PANEL = TC_GEMM_PANEL_BYTES / (int)sizeof
 static const size_t working_sets[COPIES] = {32 << 10, 512 << 10, 8 << 20, 256 << 20}; /* source and target together, bytes */
 
 typedef struct job {
-    int core;
     pthread_barrier_t *start;
     double flops, tile, copy[COPIES]; /* a second */
+    int core;
     float sink;
 } job;
 

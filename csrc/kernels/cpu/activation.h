@@ -11,10 +11,13 @@ TC_INLINE vreal v_relu_derivative(vreal x)
     return v_select(v_lt(v_zero(), x), v_set1(R(1.0)), v_zero());
 } /* 0 at 0 and NaN, as in PyTorch */
 
+/* x Phi(x) = max(x, 0) - |x| Phi(-|x|), where large x are replaced in the second product, which is 0 there. Of -infinity it is NaN, as in
+ * PyTorch. */
 TC_INLINE vreal v_gelu(vreal x)
 {
     vreal density;
-    return x * v_normal(x, &density);
+    const vreal z = v_abs(v_min(v_set1(V_FARTHEST), x));
+    return v_fnma(z, v_normal_tail(z, &density), v_relu(x));
 }
 TC_INLINE vreal v_gelu_derivative(vreal x)
 {

@@ -72,20 +72,27 @@ TC_INLINE vreal v_exp(vreal x)
     return v_scale2(p + v_set1(R(1.0)), n);
 }
 
+/* e^x 2^raised within 1 ulp, where that is no smaller than the smallest normal number and not too large; 0 where the exponent's bits are 0.
+ */
+TC_INLINE vreal v_exp_raised(vreal x, const real raised)
+{
+    static const real P[] = {R(1.0), R(1.0), V_EXP_P};
+    const vreal magic = v_set1(V_MAGIC + V_BIAS + raised);
+    const vreal sum = v_fma(x, v_set1(R(1.44269504088896340736)), magic), r = v_exp_rest(x, sum - magic);
+    return v_polynomial(r, P, (int)(sizeof P / sizeof P[0]) - 1) * (vreal)((vbits)sum << V_MANTISSA);
+}
+
 /* e^x within 1 ulp for x up to the logarithm of the largest number, but 0 where that would be below the smallest normal one: for weights of
  * a softmax. Half the work of v_exp(), and none of the time that some processors take over denormal numbers. */
 TC_INLINE vreal v_exp_weight(vreal x)
 {
-    static const real P[] = {R(1.0), R(1.0), V_EXP_P};
 #if TC_PRECISION == 32
     const vreal lowest = v_set1(-88.0296919f);
 #else
     const vreal lowest = v_set1(-709.08956571282410);
 #endif
-    const vreal magic = v_set1(V_MAGIC + V_BIAS);
     x = v_max(lowest, x); /* -V_BIAS ln2, where the bits of 2^n are those of 0; this order of arguments keeps NaN */
-    const vreal sum = v_fma(x, v_set1(R(1.44269504088896340736)), magic), r = v_exp_rest(x, sum - magic);
-    return v_polynomial(r, P, (int)(sizeof P / sizeof P[0]) - 1) * (vreal)((vbits)sum << V_MANTISSA);
+    return v_exp_raised(x, R(0.0));
 }
 
 /* Called, not inlined: several loops contain it, and a call costs little next to it. */
@@ -112,15 +119,16 @@ TC_INLINE vreal v_tanh(vreal x)
     return v_select(v_eq(x, v_zero()), x, e / (e + v_set1(R(2.0)))); /* -0 stays -0 */
 }
 
-/* The standard normal distribution at x: returns the cumulative Phi(x), and the density in *density. Both tails are precise. Phi(-z) =
- * e^(-z^2/2) P(t) / (z + 4) for z >= 0 with t = (z - 4) / (z + 4), where P has the least relative error up to z = 15 and z = 39, beyond
- * which the exponential is 0: 2^-26.7 and 2^-55. */
-TC_INLINE vreal v_normal(vreal x, vreal *density)
+/* The standard normal distribution at -z for z >= 0: returns the cumulative Phi(-z), and the density in *density. Both are 0 from
+ * V_FARTHEST on. Phi(-z) = e^(-z^2/2) P(t) / (z + 4) with t = (z - 4) / (z + 4), where P has the least relative error: 2^-26.7 and 2^-55.
+ * The exponential is raised, so that it is never denormal, and P lowered by as much. */
+#define V_FARTHEST (TC_PRECISION == 32 ? R(15.0) : R(39.0))
+TC_INLINE vreal v_normal_tail(vreal z, vreal *density)
 {
 #if TC_PRECISION == 32
     static const real P[] = {0.7552851353f,    -0.6078965799f,   0.3871369165f,   -0.1865236563f,   0.06040348984f,
                              -0.007524004436f, -0.003510212093f, 0.001568407926f, 0.0001746604252f, -0.0001341955978f};
-    const vreal farthest = v_set1(15.0f);
+    const real raised = 64.0f, lowered = 0x1p-64f;
 #else
     static const real P[] = {0.755285130415751478,    -0.607896641971892049,    0.387137400742219477,    -0.18652185795966542,
                              0.0603965748906662797,   -0.00754018896643511193,  -0.00347969236160698834, 0.00163081845327915358,
@@ -128,16 +136,23 @@ TC_INLINE vreal v_normal(vreal x, vreal *density)
                              7.14975530722088731e-7,  -5.92001121281687558e-6,  -6.25228440397404901e-7, 1.02185712302059817e-6,
                              2.64154541337441356e-7,  -1.56592024688196542e-7,  -7.72103871794677602e-8, 1.60692073088772091e-8,
                              1.46189941279167526e-8,  -3.39033400791378188e-10, -1.19653110338579823e-9};
-    const vreal farthest = v_set1(39.0);
+    const real raised = 512.0, lowered = 0x1p-512;
 #endif
-    const vreal four = v_set1(R(4.0)), z = v_min(farthest, v_abs(x)); /* NaN stays */
-    const vreal reciprocal = v_set1(R(1.0)) / (z + four), t = (z - four) * reciprocal;
+    z = v_min(v_set1(V_FARTHEST), z); /* NaN stays */
+    const vreal four = v_set1(R(4.0)), reciprocal = v_set1(R(1.0)) / (z + four), t = (z - four) * reciprocal;
     const int degree = (int)(sizeof P / sizeof P[0]) - 1;
-    vreal p = v_set1(P[degree]);
+    vreal p = v_set1(P[degree] * lowered);
     TC_UNROLL
-    for (int i = degree - 1; i >= 0; i--) p = v_fma(p, t, v_set1(P[i]));
-    const vreal e = v_exp(z * z * v_set1(R(-0.5))), tail = e * (p * reciprocal);
-    *density = e * v_set1(R(0.39894228040143267794)); /* 1 / sqrt(2 pi) */
+    for (int i = degree - 1; i >= 0; i--) p = v_fma(p, t, v_set1(P[i] * lowered));
+    const vreal e = v_exp_raised(z * z * v_set1(R(-0.5)), raised);
+    *density = e * v_set1(R(0.39894228040143267794) * lowered); /* 1 / sqrt(2 pi) */
+    return e * (p * reciprocal);
+}
+
+/* The standard normal distribution at x: returns the cumulative Phi(x), and the density in *density. Both tails are precise. */
+TC_INLINE vreal v_normal(vreal x, vreal *density)
+{
+    const vreal tail = v_normal_tail(v_abs(x), density);
     return v_select(v_lt(x, v_zero()), tail, v_set1(R(1.0)) - tail);
 }
 
