@@ -69,6 +69,31 @@ def benchmark_table() -> str:
     return "\n".join(lines)
 
 
+def instruction_sets_table() -> str:
+    """The newest run of `python -m benchmarks --isa all`: of every workload and instruction set the ratio, and the share of the bound."""
+    path = max((ROOT / "benchmarks/results").glob("*-instruction-sets.json"))
+    result = json.loads(path.read_text())
+    isas = list(result["peaks"])
+    rows = {(r["workload"], r["isa"]): r for r in result["rows"] if r["threads"] == 1}
+
+    def cells(name: str) -> str:
+        found = [rows.get((name, isa)) for isa in isas]
+        ratios = [f"{r['ratio']:.2f}" if r else "" for r in found]
+        shares = [f"{r['share_of_bound']:.2f}" if r and r["share_of_bound"] else "" for r in found]
+        return " | ".join(cell for pair in zip(ratios, shares, strict=True) for cell in pair)
+
+    lines = [f"| one thread | {' | '.join(f'{isa} | share' for isa in isas)} |", "|---|" + "---:|" * (2 * len(isas))]
+    lines += [f"| `{name}` | {cells(name)} |" for name in dict.fromkeys(name for name, _ in rows)]
+    means = " | ".join(f"{result['geometric_mean'][isa]['1']:.2f} | " for isa in isas)
+    peaks = " | ".join(f"{result['peaks'][isa]['1']['tile'] / 1e9:.0f} | {result['peaks'][isa]['1']['flops'] / 1e9:.0f}" for isa in isas)
+    lines += [f"| geometric mean | {means} |", f"| GFLOP/s of the tile in L1; of multiply-adds alone | {peaks} |"]
+    lines += [
+        "",
+        f"{result['cpu']}; PyTorch {result['versions']['torch']}; {result['date'][:10]}; [{path.name}](../benchmarks/results/{path.name}).",
+    ]
+    return "\n".join(lines)
+
+
 def tasks_table() -> str:
     """What the command line trains, and how its models are used."""
     from transformer_c.cli.tasks import TASKS
@@ -88,7 +113,8 @@ def newest_benchmark() -> tuple[Path, dict]:
 
 def rewritten(text: str) -> str:
     """A page with its tables between their marks."""
-    for name, table in (("tutorial", tutorial_table), ("benchmarks", benchmark_table), ("tasks", tasks_table)):
+    tables = {"tutorial": tutorial_table, "benchmarks": benchmark_table, "instruction sets": instruction_sets_table, "tasks": tasks_table}
+    for name, table in tables.items():
         begin, end = f"<!-- {name}: tools/readme.py -->", f"<!-- /{name} -->"
         if begin in text:
             before, rest = text.split(begin)
