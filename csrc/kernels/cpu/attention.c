@@ -291,8 +291,8 @@ static void forward_block(const tc_attention_forward_args *a, const query_block 
 {
     const tc_attention_problem *p = x->problem;
     running_softmax run;
-    real inverse[QUERIES];
-    for (int i = 0; i < x->groups * TC_LANES; i++) run.shift[i] = -INFINITE, run.sum[i] = R(0.0);
+    real inverse[QUERIES] = {0};
+    for (int i = 0; i < QUERIES; i++) run.shift[i] = -INFINITE, run.sum[i] = R(0.0);
     const bool halves = p->stored != TC_STORED_AS_COMPUTED;
     real *values = halves ? x->values : query_at(x, &a->values, 0);
     const int64_t values_row = halves ? p->Dv : a->values.row;
