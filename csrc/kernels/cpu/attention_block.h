@@ -459,7 +459,7 @@ static inline void lay_out_scratch(query_block *x, const tc_attention_problem *p
     if (backward) x->dvalues_t = at, at += p->Dv * QUERIES;
     if (backward) x->gradient = at, at += TILE;
     if (backward && p->softcap > 0) x->slope = at, at += TILE;
-    x->values = x->k = x->v = NULL;
+    x->values = x->k = x->v = at; /* of no size where nothing is stored as halves */
     if (p->stored != TC_STORED_AS_COMPUTED) {
         x->values = at, at += p->Dv * QUERIES;
         x->k = at, at += p->D * KEYS;
