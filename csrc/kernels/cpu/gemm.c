@@ -6,6 +6,7 @@
  * by strips: some rows from end to end at a time, while sums wait in scratch. */
 #include "activation.h"
 #include "gemm_pack.h"
+#include "sum_rows.h"
 
 TC_DEFINE_KERNEL(gemm_pack)(const void *args, int64_t begin, int64_t end, void *scratch)
 {
@@ -543,24 +544,6 @@ static void choose_tiles(gemm_item *it)
     if (!g->by_strips || it->widen) return;
     it->strip_rows = it->wide ? STRIP_ROWS_WIDE : STRIP_ROWS;
     it->group = (int)(tc_gemm_group(g, sizeof(real)) / TC_LANES);
-}
-
-/* out (rows) = sum over k of a (rows, K). */
-static void sum_rows(real *out, int64_t rows, int64_t K, const real *a, int64_t a_row, int64_t a_col)
-{
-    for (int64_t i = 0; i < rows; i += TC_LANES) {
-        const int lanes = v_left(rows, i);
-        vreal sum = v_zero();
-        if (a_row == 1) {
-            for (int64_t k = 0; k < K; k++) sum = sum + v_load_some(a + k * a_col + i, lanes);
-        } else {
-            real value[TC_LANES] = {0};
-            for (int64_t k = 0; k < K; k++)
-                for (int l = 0; l < lanes; l++) value[l] += a[(i + l) * a_row + k * a_col];
-            sum = v_load(value);
-        }
-        v_store_some(out + i, sum, lanes);
-    }
 }
 
 TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scratch)
