@@ -54,6 +54,12 @@ ISAS = {
 }
 
 
+# Tiles of bfloat16, by which float32 products are computed; everything else is another instruction set's. In builds for tests
+# TRANSFORMER_C_CFLAGS may emulate them.
+TILES = {"amx": ("avx512", ["-mamx-tile", "-mamx-bf16"])}
+EMULATE_TILES = "-DTC_EMULATE_TILES"
+
+
 def sources(folder):
     found = sorted((ROOT / "csrc" / folder).glob("*.c"))
     if not found:
@@ -137,8 +143,14 @@ class BuildCore(build_ext):
         known = next((sets for processor, sets in ISAS.items() if processor in macros), {"baseline": []})
         wanted = (os.environ.get("TRANSFORMER_C_BUILD_ISAS") or ",".join(known)).split(",")
         self.isas = {name: extra for name, extra in known.items() if name in wanted and self.accepts(extra)}
-        flags += [f"-DTC_HAVE_{name.upper()}" for name in self.isas if name != "baseline"]
         more = os.environ.get("TRANSFORMER_C_CFLAGS", "").split()
+        self.tiles = {}
+        for name, (beside, extra) in TILES.items():
+            if EMULATE_TILES in more:
+                self.tiles[name] = ("baseline", [])
+            elif beside in self.isas and name in (os.environ.get("TRANSFORMER_C_BUILD_ISAS") or name).split(",") and self.accepts(extra):
+                self.tiles[name] = (beside, [*self.isas[beside], *extra])
+        flags += [f"-DTC_HAVE_{name.upper()}" for name in (*self.isas, *self.tiles) if name != "baseline"]
         self.plain = [*flags, "-O1" if sanitize else "-O2", *more]
         self.kernels = {name: [*flags, "-O1" if sanitize else "-O3", *more] for name in self.isas}
         if len(self.isas) > 1 and not sanitize and self.accepts(["-Werror", *SMALLER]):
@@ -162,6 +174,16 @@ class BuildCore(build_ext):
             for path in sources("kernels/cpu")
             for isa, extra in self.isas.items()
             for precision in (32, 64)
+        ]
+        jobs += [
+            (
+                path,
+                self.objects / f"{path.stem}-32-{isa}.o",
+                [*self.kernels[beside], *extra, f"-DTC_ISA={isa}", "-DTC_PRECISION=32", f"-DTC_TILES_BESIDE={beside}"],
+                f"{path.name} {isa} float32",
+            )
+            for path in sources("kernels/cpu/tiles")
+            for isa, (beside, extra) in self.tiles.items()
         ]
         return jobs
 

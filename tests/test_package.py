@@ -52,7 +52,7 @@ def test_what_comes_later_comes(name):
     assert name in dir(tc) and name in tc.__all__
 
 
-def test_the_float32_precision_reaches_the_plan_of_products_on_the_cpu_which_do_not_use_it():
+def test_the_float32_precision_reaches_the_plan_of_products_and_small_ones_do_not_use_it():
     a = tc.randn(64, 64, rng=0)
     full = tc.matmul(a, a).numpy().copy()
     try:

@@ -61,7 +61,7 @@ def test_a_test_marked_alone_runs_alone(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "file, words",
     [
-        ("tests/ops/test_equal_bits.py", ("baseline", "avx2", "avx512", "neon", "1-threads", "2-threads", "3-threads")),
+        ("tests/ops/test_equal_bits.py", ("baseline", "avx2", "avx512", "amx", "neon", "1-threads", "2-threads", "3-threads")),
         ("tests/gpu_emulation/test_cuda_gemm.py", ("round_robin", "greedy", "random")),
     ],
 )

@@ -18,6 +18,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 # One variant of the kernels: the widest vectors, the precision most used.
 KERNEL_FLAGS = ["-DTC_ISA=avx512", "-DTC_PRECISION=32", "-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma", "-mf16c"]
+TILES_FLAGS = [*KERNEL_FLAGS[1:], "-DTC_ISA=amx", "-DTC_TILES_BESIDE=avx512"]
 
 
 def headers() -> str:
@@ -31,13 +32,13 @@ def headers() -> str:
 
 def tidy(command: list[str], path: Path) -> str:
     """clang-tidy's output for one file; empty when it finds nothing."""
-    extra = KERNEL_FLAGS if path.parent.name in ("cpu", "benchmarks") else []
+    extra = {"cpu": KERNEL_FLAGS, "benchmarks": KERNEL_FLAGS, "tiles": TILES_FLAGS}.get(path.parent.name, [])
     done = subprocess.run([*command[:2], str(path), "--", *command[2:], *extra], capture_output=True, text=True, cwd=ROOT)
     return (done.stdout or done.stderr or f"{path}: exit status {done.returncode}\n") if done.returncode else ""
 
 
 def main() -> int:
-    folders = [ROOT / "csrc" / name for name in ("core", "ops", "python", "kernels/cpu")]
+    folders = [ROOT / "csrc" / name for name in ("core", "ops", "python", "kernels/cpu", "kernels/cpu/tiles")]
     paths = [Path(p).resolve() for p in sys.argv[1:]] or [path for folder in folders for path in sorted(folder.glob("*.c"))]
     program = shutil.which("clang-tidy", path=os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]))
     if program is None:

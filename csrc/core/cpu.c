@@ -3,7 +3,8 @@
  *
  * An instruction set is usable when the processor has every extension its kernels are compiled with (-mavx2 -mfma
  * -mf16c; also -mavx512f -mavx512dq -mavx512bw -mavx512vl) and the operating system saves its registers when it
- * switches threads, which XGETBV reports (Intel SDM volume 1, 14.3 and 15.2). */
+ * switches threads, which XGETBV reports (Intel SDM volume 1, 14.3 and 15.2). The tiles of AMX need a permission as well (18.3 of the
+ * same). */
 #include "cpu.h"
 
 #include <stdatomic.h>
@@ -17,6 +18,10 @@
 #include <cpuid.h>
 #define HAVE_X86 1
 #endif
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 /* ---- what the processor and the operating system allow ----------------------------------------------------------- */
 
@@ -24,17 +29,17 @@ static bool always(void) { return true; }
 
 #ifdef HAVE_X86
 typedef struct cpu_bits {
-    unsigned leaf1_ecx, leaf7_ebx;
+    unsigned leaf1_ecx, leaf7_ebx, leaf7_edx;
     unsigned xcr0; /* the register states the operating system saves; 0 without XGETBV */
 } cpu_bits;
 
 static cpu_bits read_cpu_bits(void)
 {
-    cpu_bits bits = {0, 0, 0};
+    cpu_bits bits = {0, 0, 0, 0};
     unsigned eax, ebx, ecx, edx;
     if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx)) return bits;
     bits.leaf1_ecx = ecx;
-    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) bits.leaf7_ebx = ebx;
+    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) bits.leaf7_ebx = ebx, bits.leaf7_edx = edx;
     if (bits.leaf1_ecx & bit_OSXSAVE) {
         /* As assembly, because the intrinsic would need -mxsave. */
         __asm__ volatile("xgetbv" : "=a"(eax), "=d"(edx) : "c"(0));
@@ -64,6 +69,26 @@ static bool has_avx2(void) { return false; }
 static bool has_avx512(void) { return false; }
 #endif
 
+#ifdef TC_EMULATE_TILES
+static bool has_amx(void) { return true; }
+#elif defined(__x86_64__) && defined(__linux__)
+/* Linux gives a process room for the tiles' 8 KiB when it asks: for all its threads, and those of its children. */
+static bool may_use_tiles(void)
+{
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; /* <asm/prctl.h>, which older systems lack */
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+}
+
+static bool has_amx(void)
+{
+    const cpu_bits bits = read_cpu_bits();
+    const unsigned bfloat16 = 1u << 22, tiles = 1u << 24, tile_state = 1u << 17 | 1u << 18; /* configuration, data */
+    return has_avx512() && all_set(bits.leaf7_edx, bfloat16 | tiles) && all_set(bits.xcr0, tile_state) && may_use_tiles();
+}
+#else
+static bool has_amx(void) { return false; }
+#endif
+
 /* The ABI of 64-bit Arm passes floats in registers of Advanced SIMD: no program runs without. */
 static bool has_neon(void)
 {
@@ -80,6 +105,7 @@ typedef struct isa {
     const char *name;
     bool (*usable)(void);
     const tc_kernel_table *float32, *float64; /* NULL where the build left it out */
+    bool tiles;                               /* float32 products may be split into bfloat16 */
 } isa;
 
 extern const tc_kernel_table tc_kernels_f32_baseline, tc_kernels_f64_baseline;
@@ -95,6 +121,16 @@ extern const tc_kernel_table tc_kernels_f32_avx512, tc_kernels_f64_avx512;
 #else
 #define AVX512_TABLES NULL, NULL
 #endif
+#ifdef TC_HAVE_AMX /* the kernels of another instruction set, but for float32 products */
+extern const tc_kernel_table tc_kernels_f32_amx;
+#ifdef TC_EMULATE_TILES
+#define AMX_TABLES &tc_kernels_f32_amx, &tc_kernels_f64_baseline
+#else
+#define AMX_TABLES &tc_kernels_f32_amx, &tc_kernels_f64_avx512
+#endif
+#else
+#define AMX_TABLES NULL, NULL
+#endif
 #ifdef TC_HAVE_NEON
 extern const tc_kernel_table tc_kernels_f32_neon, tc_kernels_f64_neon;
 #define NEON_TABLES &tc_kernels_f32_neon, &tc_kernels_f64_neon
@@ -103,10 +139,11 @@ extern const tc_kernel_table tc_kernels_f32_neon, tc_kernels_f64_neon;
 #endif
 
 static const isa isas[] = {
-    {"baseline", always, &tc_kernels_f32_baseline, &tc_kernels_f64_baseline},
-    {"avx2", has_avx2, AVX2_TABLES},
-    {"avx512", has_avx512, AVX512_TABLES},
-    {"neon", has_neon, NEON_TABLES},
+    {"baseline", always, &tc_kernels_f32_baseline, &tc_kernels_f64_baseline, false},
+    {"avx2", has_avx2, AVX2_TABLES, false},
+    {"avx512", has_avx512, AVX512_TABLES, false},
+    {"amx", has_amx, AMX_TABLES, true},
+    {"neon", has_neon, NEON_TABLES, false},
 };
 enum { ISA_COUNT = sizeof isas / sizeof isas[0] };
 
@@ -170,6 +207,8 @@ int tc_cpu_isas(const char **names, bool *usable, int max)
     }
     return count;
 }
+
+bool tc_cpu_has_tiles(void) { return isas[atomic_load_explicit(&current, memory_order_relaxed)].tiles; }
 
 tc_status tc_cpu_select(const char *name, tc_error *err) { return select_isa(name, "instruction set ", err); }
 

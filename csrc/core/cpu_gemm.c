@@ -1,6 +1,7 @@
 /* cpu_gemm.c: the CPU's plan of a product: what is packed, how C is cut into items, when the sum over k is split. Only the split of a
  * weight's gradient changes bits of the result. */
 #include "../kernels/gemm.h"
+#include "cpu.h"
 #include "cpu_packed.h"
 #include "cpu_plan.h"
 
@@ -96,6 +97,59 @@ static tc_gemm_a_form choose_a_form(const tc_gemm_args *g, size_t element)
     return wants_blocks(g, element) ? TC_GEMM_A_BLOCKS : halves ? TC_GEMM_A_ROWS : TC_GEMM_A_IN_PLACE;
 }
 
+/* ---- split products: gemm.h ------------------------------------------------------------------------------------------------ */
+
+/* Rows and columns of an item: a multiple of two groups each. */
+#define SPLIT_ROWS 320
+#define SPLIT_COLUMNS 1024
+#define SPLIT_LEAST_COLUMNS 32
+/* Of a thread, so that threads share them evenly. Each splits its rows of A anew. */
+#define SPLIT_ITEMS 2
+/* Smaller matrices gain nothing. With full accuracy, six products instead of three or one, only a weight's gradient of many rows is split:
+ * few rows of anything else take longer, and their number must not decide. */
+#define SPLIT_LEAST_SIDE 128
+#define SPLIT_LEAST_SIDE_IN_FULL 384
+#define SPLIT_LEAST_ROWS_IN_FULL 256
+/* Multiply-adds of split products that cost as much as one elementary operation. */
+#define SPLIT_FMA_PER_OPERATION 24.0
+
+/* Into how many bfloat16 a float32 is split. Never by the number of rows: each has the same bits among any others. */
+static int choose_parts(const tc_plan *plan, const tc_gemm_args *g)
+{
+    const bool float32 = g->a_stored == TC_STORED_AS_COMPUTED && g->b_stored == TC_STORED_AS_COMPUTED && plan->compute == TC_FLOAT32;
+    const bool full = plan->precision == TC_FLOAT32_HIGHEST;
+    const int64_t other_side = g->k_is_rows ? g->M : g->K;
+    if (!g->may_split || !float32 || !tc_cpu_has_tiles()) return 0;
+    if (full && (!g->k_is_rows || g->K < SPLIT_LEAST_ROWS_IN_FULL)) return 0;
+    if (least_of(g->N, other_side) < (full ? SPLIT_LEAST_SIDE_IN_FULL : SPLIT_LEAST_SIDE)) return 0;
+    return full ? 3 : plan->precision == TC_FLOAT32_HIGH ? 2 : 1;
+}
+
+static void plan_split(tc_plan *plan, tc_gemm_args *g)
+{
+    static const char *const variants[][2] = {
+        [1] = {"tiles", "tiles, split k"}, [2] = {"tiles x 3", "tiles x 3, split k"}, [3] = {"tiles x 6", "tiles x 6, split k"}};
+    tc_gemm_split_k(g, g->k_is_rows && g->M * g->N <= LARGEST_SPLIT_C ? MOST_CHUNKS : 1);
+    g->k_chunk = tc_divide_up(g->k_chunk, TC_GEMM_STEP) * TC_GEMM_STEP;
+    if (g->k_chunks > 1) g->k_chunks = tc_divide_up(g->K, g->k_chunk);
+    g->row_block = SPLIT_ROWS;
+    const int64_t others = g->batch * g->k_chunks * tc_gemm_row_blocks(g), threads = tc_get_num_threads();
+    const int64_t wanted = threads > 1 ? SPLIT_ITEMS * threads : 1, columns = tc_divide_up(g->N, tc_divide_up(wanted, others));
+    g->col_block = tc_divide_up(least_of(columns, SPLIT_COLUMNS), SPLIT_LEAST_COLUMNS) * SPLIT_LEAST_COLUMNS;
+    g->b_form = plan->keep || g->M > g->row_block ? TC_GEMM_B_PANELS : TC_GEMM_B_STRIDED;
+    g->b_parts = g->b_form == TC_GEMM_B_PANELS ? g->b : NULL; /* in the end what is made of it */
+    tc_gemm_args plain = *g;
+    plain.M = least_of(g->M, g->row_block), plain.N = least_of(g->N, 2 * TC_GEMM_GROUP);
+    plain.K = plain.k_chunk = least_of(tc_gemm_longest_item(g), TC_GEMM_K_BLOCK), plain.k_chunks = 1;
+    tc_gemm_make_plain(&plain);
+    const double work = (double)plain.M * (double)least_of(g->N, g->col_block) * (double)(g->k_chunk + 1);
+    plan->variant = variants[g->parts][g->k_chunks > 1];
+    plan->splits = g->k_chunks;
+    plan->items = tc_gemm_items(g);
+    plan->cost = work / SPLIT_FMA_PER_OPERATION;
+    plan->scratch = tc_gemm_split_scratch_of(g).bytes + tc_gemm_scratch_of(&plain, sizeof(float)).bytes;
+}
+
 void tc_cpu_plan_gemm(tc_plan *plan, void *args)
 {
     static const char *const variants[][2] = {[TC_GEMM_B_PANELS] = {"panels", "panels, split k"},
@@ -103,6 +157,11 @@ void tc_cpu_plan_gemm(tc_plan *plan, void *args)
                                               [TC_GEMM_B_STRIDED] = {"strided", "strided, split k"}};
     tc_gemm_args *g = args;
     const size_t element = tc_dtype_size(plan->compute);
+    g->parts = choose_parts(plan, g);
+    if (g->parts) {
+        plan_split(plan, g);
+        return;
+    }
     choose_split(g);
     g->by_columns = g->M <= FEW_ROWS && !g->k_is_rows;
     choose_items(g);
@@ -123,9 +182,11 @@ tc_status tc_cpu_prepare_gemm(tc_plan *plan, void *args, tc_error *err)
 {
     tc_gemm_args *g = args;
     if (g->b_form != TC_GEMM_B_PANELS) return TC_OK;
-    tc_gemm_pack_args pack = {.b = g->b, .b_stored = g->b_stored, .K = g->K, .N = g->N, .b_row = g->b_row, .b_col = g->b_col};
+    tc_gemm_pack_args pack = {
+        .b = g->b, .b_stored = g->b_stored, .K = g->K, .N = g->N, .b_row = g->b_row, .b_col = g->b_col, .parts = g->parts};
     const size_t element = tc_dtype_size(plan->compute);
-    int64_t step = tc_gemm_panels(g->N, element) * g->K * tc_gemm_panel_width(element), steps[TC_GEMM_BATCH_DIMS];
+    int64_t step = tc_gemm_panels(g->N, element) * (g->parts ? tc_gemm_group_bytes(g->K, g->parts) : g->K * tc_gemm_panel_width(element));
+    int64_t steps[TC_GEMM_BATCH_DIMS];
     for (int d = g->batch_dims - 1; d >= 0; d--) {
         steps[d] = g->b_batch[d] ? step : 0;
         if (g->b_batch[d]) step *= g->batch_shape[d];
@@ -134,14 +195,18 @@ tc_status tc_cpu_prepare_gemm(tc_plan *plan, void *args, tc_error *err)
         if (!g->b_batch[d]) continue;
         pack.batch_shape[pack.batch_dims] = g->batch_shape[d];
         pack.b_batch[pack.batch_dims++] = g->b_batch[d];
-        g->b_batch[d] = steps[d];
+        *(g->parts ? &g->b_parts_batch[d] : &g->b_batch[d]) = steps[d];
     }
     tc_packed *packed;
     tc_storage *keep = pack.batch_dims ? NULL : plan->keep;
-    if (keep) pack.panels_stored = g->b_stored; /* halves stay halves: half the memory to read, again and again */
+    if (keep && !g->parts) pack.panels_stored = g->b_stored; /* halves stay halves: half the memory to read, again and again */
     const tc_status status = tc_packed_acquire(&packed, &pack, plan->compute, keep, err);
     if (status != TC_OK) return status;
     plan->prepared = &packed->prepared;
+    if (g->parts) {
+        g->b_parts = packed->panels;
+        return TC_OK;
+    }
     g->b = packed->panels;
     g->b_stored = pack.panels_stored;
     return TC_OK;

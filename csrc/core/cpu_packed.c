@@ -17,6 +17,7 @@ typedef struct entry {
     const void *b;
     int64_t K, N, b_row, b_col;
     tc_stored stored; /* of the matrix, and so of its panels */
+    int parts;        /* of each element, or 0 */
     tc_dtype compute;
     tc_packed *packed;
 } entry;
@@ -51,8 +52,11 @@ static tc_status pack_now(tc_packed **out, tc_gemm_pack_args pack, tc_dtype comp
     bool fits = true;
     for (int d = 0; d < pack.batch_dims; d++) fits = fits && tc_multiply_sizes(items, pack.batch_shape[d], &items);
     const int64_t row_bytes = pack.panels_stored == TC_STORED_AS_COMPUTED ? TC_GEMM_PANEL_BYTES : TC_GEMM_PANEL_BYTES / 2;
-    fits = fits && tc_multiply_sizes(items, row_bytes, &bytes) &&
-           tc_multiply_sizes(bytes, tc_gemm_panel_rows(pack.K, pack.panels_stored), &bytes);
+    if (pack.parts)
+        fits = fits && tc_multiply_sizes(items, tc_gemm_group_bytes(pack.K, pack.parts), &bytes);
+    else
+        fits = fits && tc_multiply_sizes(items, row_bytes, &bytes) &&
+               tc_multiply_sizes(bytes, tc_gemm_panel_rows(pack.K, pack.panels_stored), &bytes);
     tc_packed *packed = fits ? tc_allocate(sizeof *packed) : NULL;
     pack.panels = packed ? tc_allocate((size_t)bytes) : NULL;
     if (!pack.panels) {
@@ -79,7 +83,7 @@ static entry *find(tc_storage *storage, const tc_gemm_pack_args *pack, tc_dtype 
         if (a->release != release_entry) continue;
         ++*count;
         if (e->b == pack->b && e->K == pack->K && e->N == pack->N && e->b_row == pack->b_row && e->b_col == pack->b_col &&
-            e->stored == pack->b_stored && e->compute == compute)
+            e->stored == pack->b_stored && e->parts == pack->parts && e->compute == compute)
             return e;
     }
     return NULL;
@@ -103,6 +107,7 @@ static void keep(tc_storage *storage, const tc_gemm_pack_args *pack, tc_dtype co
                      .b_row = pack->b_row,
                      .b_col = pack->b_col,
                      .stored = pack->b_stored,
+                     .parts = pack->parts,
                      .compute = compute,
                      .packed = retain(packed)};
         tc_attach(storage, &e->attachment);

@@ -40,6 +40,7 @@ typedef struct tc_gemm_pack_args {
     int64_t K, N, b_row, b_col;
     int batch_dims;
     int64_t batch_shape[TC_GEMM_BATCH_DIMS], b_batch[TC_GEMM_BATCH_DIMS];
+    int parts; /* 0, or the panels are groups of columns split into so many parts */
 } tc_gemm_pack_args;
 extern const tc_kernel tc_kernel_gemm_pack;
 
@@ -87,6 +88,11 @@ typedef struct tc_gemm_args {
     bool by_strips;  /* by columns, and rows of B are in place but far apart: an item reads some of them from end to end at a time */
     bool k_is_rows;  /* k are the rows of a batch: a weight's gradient, whose sum may be split in any way */
     bool fetch_b;    /* the panels may not be in the caches near the core: prefetch them */
+    /* Float32 by tile instructions: see "split products" below. */
+    bool may_split;      /* an op's permission: N is no number of samples, by which it must not be chosen */
+    int parts;           /* of each float32, 0: none */
+    const void *b_parts; /* B split in advance, or NULL; its batch strides are in bytes */
+    int64_t b_parts_batch[TC_GEMM_BATCH_DIMS];
 } tc_gemm_args;
 extern const tc_kernel tc_kernel_gemm;
 
@@ -197,6 +203,58 @@ static inline tc_gemm_scratch tc_gemm_scratch_of(const tc_gemm_args *a, size_t e
         s.bias += (size_t)(rows * s.carried_row) * element;
     }
     s.bytes = s.bias + (a->bias_stored != TC_STORED_AS_COMPUTED ? (size_t)cols * element : 0);
+    return s;
+}
+
+/* ---- split products: float32 by tile instructions of bfloat16 ------------------------------------------------------------
+ *
+ * A float32 is the sum of `parts` = 3 bfloat16, without an error, and nearly that of 2. Rows of A and columns of B are split in groups of
+ * 16, in units of 32 k: [step of k][part][a tile of 16 x 64 bytes], and after the last step the range of a group of B. */
+#define TC_GEMM_GROUP 16
+#define TC_GEMM_STEP 32
+#define TC_GEMM_TILE_BYTES 1024
+typedef struct tc_gemm_range {
+    float least; /* magnitude that is not 0; infinity where all are */
+    float huge;  /* 0, or NaN where an element is not finite or too large to be split */
+} tc_gemm_range;
+
+static inline int64_t tc_gemm_steps(int64_t K) { return tc_divide_up(K, TC_GEMM_STEP); }
+static inline int64_t tc_gemm_group_bytes(int64_t K, int parts) { return tc_gemm_steps(K) * parts * TC_GEMM_TILE_BYTES + 64; }
+
+/* Bytes of A's parts that an item has at a time, at most; and the steps of k that are summed before they are added to those before, for
+ * which parts of B stay in L1 while rows pass. */
+#define TC_GEMM_A_PARTS 1048576
+#define TC_GEMM_BLOCK_STEPS 4
+
+/* Makes `g`, of one item and without batches, one that the float32 kernel computes from operands of any strides. */
+static inline void tc_gemm_make_plain(tc_gemm_args *g)
+{
+    g->parts = 0;
+    g->a_form = TC_GEMM_A_BLOCKS;
+    g->b_form = TC_GEMM_B_STRIDED;
+    g->by_columns = g->by_strips = g->fetch_b = false;
+    g->row_block = g->M;
+    g->col_block = tc_divide_up(g->N, 64) * 64;
+}
+
+/* In bytes; after it comes the scratch of the float32 kernel, for what cannot be split. */
+typedef struct tc_gemm_split_scratch {
+    size_t a, b, sums, a_ranges, b_ranges, bias, bytes;
+    int64_t steps; /* of k at a time */
+} tc_gemm_split_scratch;
+static inline tc_gemm_split_scratch tc_gemm_split_scratch_of(const tc_gemm_args *g)
+{
+    const int64_t rows = g->M < g->row_block ? g->M : g->row_block, cols = g->N < g->col_block ? g->N : g->col_block;
+    const int64_t row_groups = tc_divide_up(rows, TC_GEMM_GROUP), col_pairs = tc_divide_up(cols, 2 * TC_GEMM_GROUP);
+    const int64_t all = tc_gemm_steps(tc_gemm_longest_item(g)), most = TC_GEMM_A_PARTS / TC_GEMM_TILE_BYTES / g->parts / row_groups;
+    const size_t step = (size_t)g->parts * TC_GEMM_TILE_BYTES;
+    tc_gemm_split_scratch s = {0, 0, 0, 0, 0, 0, 0, all < most ? all : most / TC_GEMM_BLOCK_STEPS * TC_GEMM_BLOCK_STEPS};
+    s.b = s.a + (size_t)(row_groups * s.steps) * step;
+    s.sums = s.b + (g->b_parts ? 0 : 2 * TC_GEMM_BLOCK_STEPS * step);
+    s.a_ranges = s.sums + (size_t)((all > s.steps ? col_pairs : 1) * row_groups) * 2 * TC_GEMM_TILE_BYTES;
+    s.b_ranges = s.a_ranges + (size_t)row_groups * sizeof(tc_gemm_range);
+    s.bias = (s.b_ranges + (size_t)(col_pairs * 2) * sizeof(tc_gemm_range) + 63) / 64 * 64;
+    s.bytes = s.bias + (size_t)(col_pairs * 2 * TC_GEMM_GROUP) * sizeof(float);
     return s;
 }
 

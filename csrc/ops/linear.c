@@ -49,7 +49,7 @@ tc_status tc_linear_compute(tc_scope *s, tc_tensor **y, tc_tensor **pre, tc_acti
     tc_storage *storage = weight->storage;
     /* In training a weight changes with every step: keeping its prepared form is worthwhile only when this call does not train it. */
     const bool keep = weight == s->in[WEIGHT].given && !storage->shared && !tc_tape_wants(1, &weight);
-    tc_gemm_args g = {.N = weight->shape[0], .K = weight->shape[1], .activation = activation};
+    tc_gemm_args g = {.N = weight->shape[0], .K = weight->shape[1], .activation = activation, .may_split = true};
     TC_TRY(tc_fold_rows(s, &x, &g.M, &g.a_row));
     int64_t shape[TC_MAX_DIMS];
     memcpy(shape, x->shape, sizeof shape);
@@ -151,7 +151,7 @@ tc_status tc_linear_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **db
     const bool bias_with_weight = dweight && dbias && K > 0, wide = of_weights != s.compute;
     if (dx) {
         TC_TRY(tc_make(&s, &out_x, x->ndim, x->shape));
-        tc_gemm_args g = {.c = out_x->data, .a = p->data, .b = of_weight->data}; /* (rows,K) = P (rows,N) weight (N,K) */
+        tc_gemm_args g = {.c = out_x->data, .a = p->data, .b = of_weight->data, .may_split = true}; /* (rows,K) = P (rows,N) weight (N,K) */
         g.M = rows, g.N = g.c_row = K, g.K = N;
         g.a_row = p_row, g.a_col = p_col;
         g.b_row = of_weight->strides[0], g.b_col = of_weight->strides[1];
@@ -160,7 +160,7 @@ tc_status tc_linear_backward(tc_tensor **dx, tc_tensor **dweight, tc_tensor **db
     if (bias_with_weight) TC_TRY(tc_make_as(&s, &out_bias, 1, &N, of_weights));
     if (dweight) {
         TC_TRY(tc_make_as(&s, &out_weight, 2, weight->shape, of_weights));
-        tc_gemm_args g = {.c = out_weight->data, .a = p->data, .b = of_x->data}; /* (N,K) = P^T (N,rows) x (rows,K) */
+        tc_gemm_args g = {.c = out_weight->data, .a = p->data, .b = of_x->data, .may_split = true}; /* (N,K) = P^T (N,rows) x (rows,K) */
         g.M = N, g.N = g.c_row = K, g.K = rows;
         g.a_row = p_col, g.a_col = p_row;
         g.b_row = x_row, g.b_col = x_col;

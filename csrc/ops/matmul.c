@@ -95,6 +95,7 @@ static tc_status product(tc_scope *s, tc_tensor **c, const tc_tensor *a, const t
     p.product.c = (*c)->data;
     p.product.a_stored = tc_stored_as(s, a), p.product.b_stored = tc_stored_as(s, b), p.product.c_stored = tc_stored_as(s, *c);
     p.product.k_is_rows = k_is_rows;
+    p.product.may_split = true;
     fold_batch(&p.product);
     return tc_dtype_is_float(s->compute) ? tc_product(s, &p.product, NULL) : integer_product(s, &p.product);
 }

@@ -30,8 +30,9 @@ _PRECISIONS = ("highest", "high", "medium")
 def set_float32_precision(precision: str) -> None:
     """Sets how much accuracy float32 products may give up for speed, like ``torch.set_float32_matmul_precision``.
 
-    This is a permission; a kernel that gains nothing does not use it. Products on the CPU always compute in full float32, because no CPU
-    kernel is yet faster with less.
+    This is a permission; a kernel that gains nothing does not use it. On a CPU products use it where the processor multiplies tiles of
+    bfloat16 (AMX), for matrices of at least 128 x 128: "high" adds three products of bfloat16, an error of at most 2e-5 of the sum of the
+    products' magnitudes, "medium" one, at most 8e-3. Everywhere else they are full float32.
 
     Parameters
     ----------

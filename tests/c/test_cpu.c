@@ -1,5 +1,5 @@
 /* test_cpu.c: detection and choice of instruction sets, on tables that stand in for the kernels; and the number of
- * processors. Built with and without TC_HAVE_AVX2, TC_HAVE_AVX512 and TC_HAVE_NEON. */
+ * processors. Built with and without TC_HAVE_AVX2, TC_HAVE_AVX512, TC_HAVE_AMX and TC_HAVE_NEON. */
 #include "core/cpu.h"
 #include "core/cpu_count.h"
 #include "kernels/kernel_ids.h"
@@ -15,6 +15,8 @@ TABLES(baseline);
 TABLES(avx2);
 TABLES(avx512);
 TABLES(neon);
+extern const tc_kernel_table tc_kernels_f32_amx;
+const tc_kernel_table tc_kernels_f32_amx = {{0}};
 
 /* Whether the kernel lists all of these flags for the processor; it leaves out those whose registers it does not save. */
 static bool proc_cpuinfo_has(const char *const *flags, int count)
@@ -37,7 +39,7 @@ static bool proc_cpuinfo_has(const char *const *flags, int count)
     return all;
 }
 
-static const char *const avx512_flags[] = {"avx2", "fma", "f16c", "avx512f", "avx512dq", "avx512bw", "avx512vl"};
+static const char *const x86_flags[] = {"avx2", "fma", "f16c", "avx512f", "avx512dq", "avx512bw", "avx512vl", "amx_tile", "amx_bf16"};
 
 enum { EVERY_ARM = -1 };
 
@@ -45,7 +47,7 @@ static const struct {
     const char *name;
     const tc_kernel_table *float32, *float64;
     bool built;
-    int flags; /* of avx512_flags, or EVERY_ARM */
+    int flags; /* of x86_flags, or EVERY_ARM */
 } sets[] = {
     {"baseline", &tc_kernels_f32_baseline, &tc_kernels_f64_baseline, true, 0},
 #ifdef TC_HAVE_AVX2
@@ -57,6 +59,11 @@ static const struct {
     {"avx512", &tc_kernels_f32_avx512, &tc_kernels_f64_avx512, true, 7},
 #else
     {"avx512", &tc_kernels_f32_avx512, &tc_kernels_f64_avx512, false, 7},
+#endif
+#ifdef TC_HAVE_AMX /* float64 is AVX-512's */
+    {"amx", &tc_kernels_f32_amx, &tc_kernels_f64_avx512, true, 9},
+#else
+    {"amx", &tc_kernels_f32_amx, &tc_kernels_f64_avx512, false, 9},
 #endif
 #ifdef TC_HAVE_NEON
     {"neon", &tc_kernels_f32_neon, &tc_kernels_f64_neon, true, EVERY_ARM},
@@ -73,7 +80,7 @@ static bool expected_usable(int set)
 #else
     if (sets[set].flags == EVERY_ARM) return false;
 #endif
-    return sets[set].built && (sets[set].flags == 0 || proc_cpuinfo_has(avx512_flags, sets[set].flags));
+    return sets[set].built && (sets[set].flags == 0 || proc_cpuinfo_has(x86_flags, sets[set].flags));
 }
 
 static void check_in_use(int set)
@@ -81,6 +88,7 @@ static void check_in_use(int set)
     CHECK(strcmp(tc_cpu_isa(), sets[set].name) == 0);
     CHECK(tc_cpu_kernels(TC_FLOAT32) == sets[set].float32);
     CHECK(tc_cpu_kernels(TC_FLOAT64) == sets[set].float64);
+    CHECK_EQUAL(tc_cpu_has_tiles(), strcmp(sets[set].name, "amx") == 0);
 }
 
 static void lists_what_was_built(void)

@@ -1,0 +1,337 @@
+/* gemm.c: products of float32 by the tile instructions of AMX, which multiply bfloat16.
+ *
+ * With x = h + m + l, each a bfloat16, the sums of l h, m h, m m, h m, h l and h h for 32 k at a time are added in float32: what is left
+ * out is below half a unit in the last place of a product. The order of the sums depends on nothing but K. What tiles cannot represent, too
+ * small or too large numbers, infinities and NaN, is computed by the float32 kernel: by the row of A and the 16 columns of B alone. */
+#include "../activation.h"
+#include "../sum_rows.h"
+#include "split.h"
+#include "tiles.h"
+
+#define BESIDE(name) TC_PASTE4(tc_, name, _f32_, TC_TILES_BESIDE) /* of the instruction set that has everything else */
+void BESIDE(gemm)(const void *args, int64_t begin, int64_t end, void *scratch);
+void BESIDE(gemm_pack)(const void *args, int64_t begin, int64_t end, void *scratch);
+
+TC_DEFINE_KERNEL(gemm_pack)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_gemm_pack_args *a = args;
+    if (!a->parts) {
+        BESIDE(gemm_pack)(args, begin, end, scratch);
+        return;
+    }
+    const int64_t groups = tc_divide_up(a->N, GROUP), bytes = tc_gemm_group_bytes(a->K, a->parts);
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t n = item % groups * GROUP, left = a->N - n;
+        int64_t batch = item / groups, offset = n * a->b_col;
+        for (int d = a->batch_dims - 1; d >= 0; batch /= a->batch_shape[d--]) offset += batch % a->batch_shape[d] * a->b_batch[d];
+        char *out = (char *)a->panels + item * bytes;
+        tc_gemm_range range = NO_RANGE;
+        const lines_of columns = {(const float *)a->b + offset, a->b_col, a->b_row};
+        split_group(a->parts, out, columns, left < GROUP ? (int)left : GROUP, a->K, true, &range);
+        memcpy(out + bytes - 64, &range, sizeof range);
+    }
+}
+
+/* ---- 32 x 32 sums -------------------------------------------------------------------------------------------------------- */
+
+#define A_PART(p)                                                                                                                          \
+    do {                                                                                                                                   \
+        TILE_LOAD(4, a + (p)*TC_GEMM_TILE_BYTES, 64);                                                                                      \
+        if (a_groups == 2) TILE_LOAD(5, a + a_group + (p)*TC_GEMM_TILE_BYTES, 64);                                                         \
+    } while (0)
+#define B_PART(p)                                                                                                                          \
+    do {                                                                                                                                   \
+        TILE_LOAD(6, b + (p)*TC_GEMM_TILE_BYTES, 64);                                                                                      \
+        if (b_groups == 2) TILE_LOAD(7, b + b_group + (p)*TC_GEMM_TILE_BYTES, 64);                                                         \
+    } while (0)
+#define PRODUCTS                                                                                                                           \
+    do {                                                                                                                                   \
+        TILE_PRODUCT(0, 4, 6);                                                                                                             \
+        if (b_groups == 2) TILE_PRODUCT(1, 4, 7);                                                                                          \
+        if (a_groups == 2) TILE_PRODUCT(2, 5, 6);                                                                                          \
+        if (a_groups == 2 && b_groups == 2) TILE_PRODUCT(3, 5, 7);                                                                         \
+    } while (0)
+
+/* The products in this order, smaller ones first. */
+TC_INLINE void add_steps(const int parts, const int a_groups, const int b_groups, int64_t steps, const char *a, int64_t a_group,
+                         const char *b, int64_t b_group)
+{
+    const int64_t bytes = parts * TC_GEMM_TILE_BYTES;
+    for (int64_t s = 0; s < steps; s++, a += bytes, b += bytes) {
+        const char *next = s + 1 < steps ? a + bytes : a + 2 * a_group - (steps - 1) * bytes;
+        for (int64_t i = 0; i < (a_groups == 2 ? bytes : 0); i += 64) __builtin_prefetch(next + i), __builtin_prefetch(next + a_group + i);
+        B_PART(0);
+        if (parts == 3) {
+            A_PART(2);
+            PRODUCTS;
+        }
+        if (parts >= 2) {
+            A_PART(1);
+            PRODUCTS;
+            B_PART(1);
+        }
+        if (parts == 3) PRODUCTS;
+        A_PART(0);
+        PRODUCTS;
+        if (parts == 3) {
+            B_PART(2);
+            PRODUCTS;
+        }
+        if (parts == 1) continue;
+        if (parts == 3 || parts == 2) B_PART(0);
+        PRODUCTS;
+    }
+}
+
+#define SUMS_ROW 32                            /* floats */
+#define SUMS_GROUP ((int64_t)GROUP * SUMS_ROW) /* floats of 16 rows */
+#define EACH_SUM(action)                                                                                                                   \
+    do {                                                                                                                                   \
+        action(0, 0, 0);                                                                                                                   \
+        if (b_groups == 2) action(1, 0, 1);                                                                                                \
+        if (a_groups == 2) action(2, 1, 0);                                                                                                \
+        if (a_groups == 2 && b_groups == 2) action(3, 1, 1);                                                                               \
+    } while (0)
+#define ZERO_SUM(tile, i, j) TILE_ZERO(tile)
+#define LOAD_BIAS(tile, i, j) TILE_LOAD(tile, bias + (j)*GROUP, 0)
+#define STORE_SUM(tile, i, j) TILE_STORE(tile, to + (i)*SUMS_GROUP + (j)*GROUP, SUMS_ROW * 4)
+
+/* The block of the first k begins with the bias. Others are summed apart, which is more accurate, and added. */
+TC_INLINE void add_block_of(const int parts, const int a_groups, const int b_groups, float *sums, int rows, bool first, const float *bias,
+                            int64_t steps, const char *a, int64_t a_group, const char *b, int64_t b_group)
+{
+    _Alignas(64) float block[2 * SUMS_GROUP];
+    float *const to = first ? sums : block;
+    if (first && bias)
+        EACH_SUM(LOAD_BIAS);
+    else
+        EACH_SUM(ZERO_SUM);
+    add_steps(parts, a_groups, b_groups, steps, a, a_group, b, b_group);
+    EACH_SUM(STORE_SUM);
+    for (int i = first ? rows : 0; i < rows; i++) TC_UNROLL
+    for (int j = 0; j < b_groups * GROUP; j += TC_LANES)
+        v_store(sums + i * SUMS_ROW + j, v_load(sums + i * SUMS_ROW + j) + v_load(block + i * SUMS_ROW + j));
+}
+
+typedef void (*block_function)(float *sums, int rows, bool first, const float *bias, int64_t steps, const char *a, int64_t a_group,
+                               const char *b, int64_t b_group);
+#define BLOCK_FUNCTION(parts, a_groups, b_groups)                                                                                          \
+    static void add_##parts##_##a_groups##_##b_groups(float *sums, int rows, bool first, const float *bias, int64_t steps, const char *a,  \
+                                                      int64_t a_group, const char *b, int64_t b_group)                                     \
+    {                                                                                                                                      \
+        add_block_of(parts, a_groups, b_groups, sums, rows, first, bias, steps, a, a_group, b, b_group);                                   \
+    }
+#define BLOCK_FUNCTIONS(parts)                                                                                                             \
+    BLOCK_FUNCTION(parts, 1, 1) BLOCK_FUNCTION(parts, 1, 2) BLOCK_FUNCTION(parts, 2, 1) BLOCK_FUNCTION(parts, 2, 2)
+BLOCK_FUNCTIONS(1)
+BLOCK_FUNCTIONS(2)
+BLOCK_FUNCTIONS(3)
+#define BLOCK_ROW(parts)                                                                                                                   \
+    {                                                                                                                                      \
+        {add_##parts##_1_1, add_##parts##_1_2}, { add_##parts##_2_1, add_##parts##_2_2 }                                                   \
+    }
+static const block_function block_functions[3][2][2] = {BLOCK_ROW(1), BLOCK_ROW(2), BLOCK_ROW(3)};
+
+/* ---- an item --------------------------------------------------------------------------------------------------------------- */
+
+typedef struct split_item {
+    const tc_gemm_args *args;
+    lines_of a, b;
+    const void *residual;
+    const void *bias_given;
+    const float *bias; /* with zeros up to the last group */
+    char *c;
+    float *pre;
+    int64_t rows, cols, K, row_groups, steps; /* steps: of k at a time */
+    const char *b_parts;                      /* split in advance, or NULL */
+    char *a_parts, *b_scratch;
+    float *sums;
+    tc_gemm_range *a_ranges, *b_ranges;
+    void *plain_scratch;
+} split_item;
+
+static int64_t least_of(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Columns [col, col + cols) by the float32 kernel. */
+static void plain_columns(const split_item *it, int64_t col, int64_t cols)
+{
+    tc_gemm_args g = *it->args;
+    g.M = it->rows, g.N = cols, g.K = g.k_chunk = it->K, g.k_chunks = g.batch = 1, g.batch_dims = 0;
+    tc_gemm_make_plain(&g);
+    g.a = it->a.first;
+    g.b = it->b.first + col * g.b_col;
+    g.c = stored_to(it->c, g.c_stored, col);
+    g.pre = it->pre ? it->pre + col : NULL;
+    g.a_sum = NULL;
+    g.bias = it->bias_given ? stored_at(it->bias_given, g.bias_stored, col) : NULL;
+    g.residual = it->residual ? stored_at(it->residual, g.residual_stored, col) : NULL;
+    BESIDE(gemm)(&g, 0, 1, it->plain_scratch);
+}
+
+/* Rows [row, row + rows) of C, columns [col, col + cols) with cols <= 32. */
+static void finish_rows(const split_item *it, const float *sums, int64_t row, int64_t rows, int64_t col, int cols)
+{
+    const tc_gemm_args *g = it->args;
+    const bool simple = !it->pre && !it->residual && g->activation == TC_ACTIVATION_NONE && g->c_stored == TC_STORED_AS_COMPUTED;
+    if (simple) {
+        float *c = (float *)(void *)it->c + row * g->c_row + col;
+        for (int64_t i = 0; i < rows; i++, c += g->c_row, sums += SUMS_ROW)
+            for (int j = 0; j < cols; j += TC_LANES) v_store_some(c + j, v_load(sums + j), v_left(cols, j));
+        return;
+    }
+    for (int64_t i = row; i < row + rows; i++, sums += SUMS_ROW) {
+        void *c = stored_to(it->c, g->c_stored, i * g->c_row + col);
+        const void *residual = it->residual ? stored_at(it->residual, g->residual_stored, i * g->residual_row + col) : NULL;
+        for (int j = 0; j < cols; j += TC_LANES) {
+            const int lanes = v_left(cols, j);
+            vreal y = v_load(sums + j);
+            if (it->pre) v_store_some(it->pre + i * g->pre_row + col + j, y, lanes);
+            y = v_activate(g->activation, y);
+            if (residual) y = y + v_load_stored(stored_at(residual, g->residual_stored, j), g->residual_stored, lanes);
+            v_store_stored(stored_to(c, g->c_stored, j), g->c_stored, y, lanes);
+        }
+    }
+}
+
+static tc_gemm_range range_of_row(const split_item *it, int64_t row)
+{
+    lines_of line = it->a;
+    line.first += row * line.line;
+    return range_of_line(&line, it->K);
+}
+
+static tc_gemm_range range_of_columns(const split_item *it, int64_t col)
+{
+    if (col >= it->cols) return NO_RANGE;
+    if (!it->b_parts) return it->b_ranges[col / GROUP];
+    const int64_t bytes = tc_gemm_group_bytes(it->args->K, it->args->parts);
+    tc_gemm_range range;
+    memcpy(&range, it->b_parts + (col / GROUP + 1) * bytes - 64, sizeof range);
+    return range;
+}
+
+/* 32 columns from `col` on: those rows of which groups of 16 columns may be split, after the float32 kernel computed what may not. */
+static void finish_columns(const split_item *it, const float *sums, int64_t col)
+{
+    const tc_gemm_range first = range_of_columns(it, col), second = range_of_columns(it, col + GROUP);
+    const int cols = (int)least_of(it->cols - col, SUMS_ROW);
+    bool all = true;
+    for (int64_t i = 0; i < it->row_groups; i++) all = all && may_split(it->a_ranges[i], first) && may_split(it->a_ranges[i], second);
+    if (all) {
+        finish_rows(it, sums, 0, it->rows, col, cols);
+        return;
+    }
+    plain_columns(it, col, cols);
+    for (int64_t row = 0; row < it->rows; row++, sums += SUMS_ROW) {
+        const tc_gemm_range a = range_of_row(it, row);
+        if (may_split(a, first)) finish_rows(it, sums, row, 1, col, cols < GROUP ? cols : GROUP);
+        if (cols > GROUP && may_split(a, second)) finish_rows(it, sums + GROUP, row, 1, col + GROUP, cols - GROUP);
+    }
+}
+
+/* 16 columns from `col` on, [k, k + most) of K. */
+static void split_columns(const split_item *it, char *out, int64_t col, int64_t k, int64_t most)
+{
+    const int64_t K = least_of(it->K - k, most);
+    lines_of columns = it->b;
+    columns.first += col * columns.line + k * columns.k;
+    split_group(it->args->parts, out, columns, (int)least_of(it->cols - col, GROUP), K, true, &it->b_ranges[col / GROUP]);
+}
+
+/* 32 columns from `col` on, for steps of k from k0 on. */
+static void add_columns(const split_item *it, float *sums, int64_t col, int64_t k0, int64_t steps)
+{
+    const tc_gemm_args *g = it->args;
+    const int groups = it->cols - col > GROUP ? 2 : 1;
+    const int64_t step = g->parts * TC_GEMM_TILE_BYTES, a_group = it->steps * step;
+    int64_t some;
+    for (int64_t s = 0; s < steps; s += some) {
+        some = least_of(steps - s, TC_GEMM_BLOCK_STEPS);
+        const char *b;
+        int64_t b_group;
+        if (it->b_parts) {
+            b_group = tc_gemm_group_bytes(g->K, g->parts);
+            b = it->b_parts + col / GROUP * b_group + (k0 / STEP + s) * step;
+        } else {
+            b_group = some * step;
+            b = it->b_scratch;
+            for (int j = 0; j < groups; j++) split_columns(it, it->b_scratch + j * b_group, col + j * GROUP, k0 + s * STEP, some * STEP);
+        }
+        for (int64_t i = 0; i < it->row_groups; i += 2)
+            block_functions[g->parts - 1][it->row_groups - i > 1][groups - 1](
+                sums + i * SUMS_GROUP, (int)least_of(it->rows - i * GROUP, 2 * GROUP), k0 + s == 0, it->bias ? it->bias + col : NULL, some,
+                it->a_parts + i * a_group + s * step, a_group, b, b_group);
+    }
+}
+
+static void compute(const split_item *it)
+{
+    const tc_gemm_args *g = it->args;
+    const int64_t block = it->steps * STEP, step = g->parts * TC_GEMM_TILE_BYTES;
+    for (int64_t i = 0; i < it->row_groups; i++) it->a_ranges[i] = NO_RANGE;
+    for (int64_t j = 0; j < it->cols && !it->b_parts; j += GROUP) it->b_ranges[j / GROUP] = NO_RANGE;
+    for (int64_t k0 = 0; k0 < it->K; k0 += block) {
+        const int64_t kc = least_of(it->K - k0, block);
+        for (int64_t i = 0; i < it->row_groups; i++) {
+            lines_of rows = it->a;
+            rows.first += i * GROUP * rows.line + k0 * rows.k;
+            split_group(g->parts, it->a_parts + i * it->steps * step, rows, (int)least_of(it->rows - i * GROUP, GROUP), kc, false,
+                        &it->a_ranges[i]);
+        }
+        for (int64_t col = 0; col < it->cols; col += SUMS_ROW) {
+            float *sums = it->sums + (it->K > block ? col / SUMS_ROW * it->row_groups * SUMS_GROUP : 0);
+            add_columns(it, sums, col, k0, tc_gemm_steps(kc));
+            if (k0 + kc == it->K) finish_columns(it, sums, col);
+        }
+    }
+}
+
+TC_DEFINE_KERNEL(gemm)(const void *args, int64_t begin, int64_t end, void *scratch)
+{
+    const tc_gemm_args *g = args;
+    if (!g->parts) {
+        BESIDE(gemm)(args, begin, end, scratch);
+        return;
+    }
+    const tc_gemm_split_scratch places = tc_gemm_split_scratch_of(g);
+    const int64_t row_blocks = tc_gemm_row_blocks(g), col_blocks = tc_gemm_col_blocks(g);
+    tiles_begin(g->M < GROUP ? (int)g->M : GROUP);
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t row = item % row_blocks * g->row_block, col = item / row_blocks % col_blocks * g->col_block;
+        const int64_t chunk = item / row_blocks / col_blocks % g->k_chunks, first_k = chunk * g->k_chunk;
+        int64_t batch = item / row_blocks / col_blocks / g->k_chunks, a_batch = 0, b_batch = 0, c_batch = 0, parts_batch = 0;
+        for (int d = g->batch_dims - 1; d >= 0; d--) {
+            const int64_t index = batch % g->batch_shape[d];
+            batch /= g->batch_shape[d];
+            a_batch += index * g->a_batch[d], b_batch += index * g->b_batch[d], c_batch += index * g->c_batch[d];
+            parts_batch += index * g->b_parts_batch[d];
+        }
+        split_item it = {.args = g, .rows = least_of(g->M - row, g->row_block), .cols = least_of(g->N - col, g->col_block)};
+        it.K = least_of(g->K - first_k, g->k_chunk);
+        it.row_groups = tc_divide_up(it.rows, GROUP);
+        it.steps = places.steps;
+        it.a = (lines_of){(const float *)g->a + a_batch + row * g->a_row + first_k * g->a_col, g->a_row, g->a_col};
+        it.b = (lines_of){(const float *)g->b + b_batch + first_k * g->b_row + col * g->b_col, g->b_col, g->b_row};
+        it.b_ranges = (tc_gemm_range *)(void *)((char *)scratch + places.b_ranges);
+        if (g->b_parts)
+            it.b_parts = (const char *)g->b_parts + parts_batch + col / GROUP * tc_gemm_group_bytes(g->K, g->parts) +
+                         first_k / STEP * g->parts * TC_GEMM_TILE_BYTES;
+        it.c = stored_to(g->c, g->c_stored, c_batch + chunk * g->c_chunk + row * g->c_row + col);
+        if (g->pre) it.pre = (float *)g->pre + row * g->pre_row + col;
+        if (g->residual) it.residual = stored_at(g->residual, g->residual_stored, row * g->residual_row + col);
+        char *own = scratch;
+        it.a_parts = own + places.a, it.b_scratch = own + places.b, it.plain_scratch = own + places.bytes;
+        it.sums = (float *)(void *)(own + places.sums);
+        it.a_ranges = (tc_gemm_range *)(void *)(own + places.a_ranges);
+        if (g->bias) {
+            float *bias = (float *)(void *)(own + places.bias);
+            it.bias_given = stored_at(g->bias, g->bias_stored, col);
+            read_stored(bias, it.bias_given, g->bias_stored, it.cols);
+            for (int64_t n = it.cols; n % SUMS_ROW; n++) bias[n] = 0;
+            it.bias = bias;
+        }
+        if (g->a_sum && col == 0) sum_rows((float *)g->a_sum + chunk * g->M + row, it.rows, it.K, it.a.first, g->a_row, g->a_col);
+        compute(&it);
+    }
+    tiles_end();
+}

@@ -1,0 +1,223 @@
+/* test_tiles.c: split products (kernels/cpu/tiles) with emulated tile instructions, against double, the float32 kernel, and where the
+ * processor has them, the instructions themselves, bit for bit. */
+#include "kernels/gemm.h"
+
+#include <math.h>
+#include <stdlib.h>
+#ifdef HAVE_TILES
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+#include "check.h"
+
+#define KERNEL(name, isa) void tc_##name##_f32_##isa(const void *args, int64_t begin, int64_t end, void *scratch)
+KERNEL(gemm, baseline);
+KERNEL(gemm, emulated);
+KERNEL(gemm_pack, emulated);
+#ifdef HAVE_TILES
+KERNEL(gemm, amx);
+KERNEL(gemm_pack, amx);
+#endif
+
+typedef struct tiles_kernels {
+    tc_range_kernel gemm, pack;
+} tiles_kernels;
+static const tiles_kernels emulated = {tc_gemm_f32_emulated, tc_gemm_pack_f32_emulated};
+
+typedef struct problem {
+    int64_t M, N, K, row_block, col_block;
+    int parts, a_form, b_form; /* forms: rows adjacent, columns adjacent, neither */
+    bool in_advance, epilogue;
+} problem;
+
+enum { MOST = 64 * 512 };
+static float a[2 * MOST], b[2 * MOST], bias[64], residual[MOST];
+
+static float number(unsigned *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return (float)(int)(*state >> 8) / 8388608.0f - 1.0f;
+}
+
+static void set_strides(int form, int64_t rows, int64_t cols, int64_t *row, int64_t *col)
+{
+    *row = form == 0 ? cols + 3 : form == 1 ? 1 : 2 * cols;
+    *col = form == 0 ? 1 : form == 1 ? rows + 1 : 2;
+}
+
+static tc_gemm_args args_of(const problem *p, float *c, float *pre)
+{
+    tc_gemm_args g = {.a = a, .b = b, .c = c, .M = p->M, .N = p->N, .K = p->K, .c_row = p->N, .pre_row = p->N, .residual_row = p->N};
+    set_strides(p->a_form, p->M, p->K, &g.a_row, &g.a_col);
+    set_strides(p->b_form, p->K, p->N, &g.b_row, &g.b_col);
+    g.batch = g.k_chunks = 1, g.k_chunk = p->K;
+    g.row_block = p->row_block, g.col_block = p->col_block;
+    if (p->epilogue) g.bias = bias, g.residual = residual, g.pre = pre, g.activation = TC_ACTIVATION_RELU;
+    return g;
+}
+
+static void *aligned(size_t bytes)
+{
+    void *memory = aligned_alloc(64, (bytes + 127) / 64 * 64);
+    CHECK(memory != NULL);
+    return memory;
+}
+
+static void plain(const problem *p, float *c, float *pre)
+{
+    tc_gemm_args g = args_of(p, c, pre);
+    tc_gemm_make_plain(&g);
+    void *scratch = aligned(tc_gemm_scratch_of(&g, sizeof(float)).bytes);
+    tc_gemm_f32_baseline(&g, 0, 1, scratch);
+    free(scratch);
+}
+
+static void split(tiles_kernels kernels, const problem *p, float *c, float *pre)
+{
+    tc_gemm_args g = args_of(p, c, pre), rest = g;
+    g.parts = p->parts;
+    const int64_t groups = tc_divide_up(g.N, TC_GEMM_GROUP);
+    void *groups_of_b = aligned((size_t)(groups * tc_gemm_group_bytes(g.K, g.parts)));
+    if (p->in_advance) {
+        const tc_gemm_pack_args pack = {
+            .panels = groups_of_b, .b = b, .K = g.K, .N = g.N, .b_row = g.b_row, .b_col = g.b_col, .parts = g.parts};
+        kernels.pack(&pack, 0, groups, NULL);
+        g.b_parts = groups_of_b;
+    }
+    rest.N = g.N < 32 ? g.N : 32, rest.M = g.M < g.row_block ? g.M : g.row_block;
+    tc_gemm_make_plain(&rest);
+    void *scratch = aligned(tc_gemm_split_scratch_of(&g).bytes + tc_gemm_scratch_of(&rest, sizeof(float)).bytes);
+    kernels.gemm(&g, 0, tc_gemm_items(&g), scratch);
+    free(scratch);
+    free(groups_of_b);
+}
+
+static float *element_of_a(const problem *p, int64_t i, int64_t k)
+{
+    int64_t row, col;
+    set_strides(p->a_form, p->M, p->K, &row, &col);
+    return &a[i * row + k * col];
+}
+static float *element_of_b(const problem *p, int64_t k, int64_t j)
+{
+    int64_t row, col;
+    set_strides(p->b_form, p->K, p->N, &row, &col);
+    return &b[k * row + j * col];
+}
+
+static void fill(void)
+{
+    unsigned state = 1;
+    for (int i = 0; i < 2 * MOST; i++) a[i] = number(&state), b[i] = number(&state);
+    for (int i = 0; i < 64; i++) bias[i] = number(&state);
+    for (int i = 0; i < MOST; i++) residual[i] = number(&state);
+}
+
+static bool same_bits(const float *x, const float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (memcmp(x + i, y + i, sizeof *x) != 0 && !(isnan(x[i]) && isnan(y[i]))) return false;
+    return true;
+}
+
+static float c[MOST], other[MOST], pre[MOST], other_pre[MOST];
+
+/* Errors as a share of the sum of the magnitudes of the products. */
+static void is_accurate(const problem *p)
+{
+    static const double limits[] = {[1] = 0x1p-7, [2] = 0x1p-15, [3] = 0x1p-22};
+    split(emulated, p, c, pre);
+    double worst = 0;
+    for (int64_t i = 0; i < p->M; i++)
+        for (int64_t j = 0; j < p->N; j++) {
+            double sum = p->epilogue ? bias[j] : 0, size = fabs(sum);
+            for (int64_t k = 0; k < p->K; k++) {
+                const double product = (double)*element_of_a(p, i, k) * *element_of_b(p, k, j);
+                sum += product, size += fabs(product);
+            }
+            if (p->epilogue) {
+                worst = fmax(worst, fabs(pre[i * p->N + j] - sum) / size);
+                sum = fmax(sum, 0) + residual[i * p->N + j], size += fabs(residual[i * p->N + j]);
+            }
+            worst = fmax(worst, fabs(c[i * p->N + j] - sum) / size);
+        }
+    CHECK(worst < limits[p->parts]);
+}
+
+/* Rows alone, in items of any shape and with B split at once or in advance. */
+static void has_equal_bits(const problem *p)
+{
+    split(emulated, p, c, pre);
+    problem q = *p;
+    q.in_advance = !p->in_advance, q.row_block = 32, q.col_block = 32;
+    split(emulated, &q, other, other_pre);
+    CHECK(same_bits(c, other, p->M * p->N));
+    if (p->a_form != 0) return;
+    for (int64_t rows = 1; rows < p->M; rows += 7) {
+        q.M = rows;
+        split(emulated, &q, other, other_pre);
+        CHECK(same_bits(c, other, rows * p->N));
+    }
+}
+
+static void agrees_with_the_processor(const problem *p)
+{
+#ifdef HAVE_TILES
+    split(emulated, p, c, pre);
+    split((tiles_kernels){tc_gemm_f32_amx, tc_gemm_pack_f32_amx}, p, other, other_pre);
+    CHECK(same_bits(c, other, p->M * p->N));
+    if (p->epilogue) CHECK(same_bits(pre, other_pre, p->M * p->N));
+#else
+    (void)p;
+#endif
+}
+
+/* What cannot be split is computed by the float32 kernel; its row and its 16 columns alone. */
+static void redoes_what_it_cannot_split(const problem *p, float special, bool in_a)
+{
+    static float whole[MOST], clean[MOST];
+    const int64_t row = p->M / 2, col = p->N / 2, k = p->K / 3;
+    float *place = in_a ? element_of_a(p, row, k) : element_of_b(p, k, col);
+    const float before = *place;
+    split(emulated, p, clean, pre);
+    *place = special;
+    plain(p, whole, other_pre);
+    split(emulated, p, c, pre);
+    agrees_with_the_processor(p);
+    split(emulated, p, c, pre);
+    *place = before;
+    for (int64_t i = 0; i < p->M; i++)
+        for (int64_t j = 0; j < p->N; j++) {
+            const bool redone = in_a ? i == row : j / TC_GEMM_GROUP == col / TC_GEMM_GROUP;
+            CHECK(same_bits(&c[i * p->N + j], redone ? &whole[i * p->N + j] : &clean[i * p->N + j], 1));
+        }
+}
+
+int main(void)
+{
+#ifdef HAVE_TILES
+    CHECK_EQUAL(syscall(SYS_arch_prctl, 0x1023, 18), 0);
+#endif
+    static const int64_t shapes[][3] = {{1, 16, 32}, {5, 33, 70}, {37, 50, 129}, {16, 32, 300}, {49, 17, 1}};
+    static const float specials[] = {INFINITY, -INFINITY, NAN, 3.4e38f, -1e20f, 1e-40f, 1e-31f, -1e-33f};
+    fill();
+    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
+        for (int form = 0; form < 9; form++) {
+            problem p = {.M = shapes[s][0], .N = shapes[s][1], .K = shapes[s][2], .row_block = 160, .col_block = 64};
+            p.a_form = form % 3, p.b_form = form / 3, p.in_advance = form % 2, p.epilogue = (form + s) % 2;
+            for (p.parts = 1; p.parts <= 3; p.parts++) {
+                is_accurate(&p);
+                agrees_with_the_processor(&p);
+                if (form < 4) has_equal_bits(&p);
+            }
+        }
+    problem p = {.M = 19, .N = 40, .K = 70, .row_block = 160, .col_block = 64};
+    for (p.parts = 1; p.parts <= 3; p.parts++)
+        for (size_t i = 0; i < sizeof specials / sizeof specials[0]; i++)
+            for (int in_a = 0; in_a < 2; in_a++) {
+                p.in_advance = i % 2;
+                redoes_what_it_cannot_split(&p, specials[i], in_a);
+            }
+    return check_finish();
+}
